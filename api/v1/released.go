@@ -34,8 +34,8 @@ type ReleasedVolume struct {
 	// it may not.
 	// +optional
 	EvictionOrder int32 `json:"evictionOrder,omitempty"`
-	// Kept says in one word why it may not be evicted: TooYoung, InUse, Wanted, Problem or
-	// Retained.
+	// Kept says in one word why it may not be evicted: TooYoung, InUse, Wanted, Problem,
+	// Retained, or Removing where it is being evicted.
 	// +optional
 	Kept string `json:"kept,omitempty"`
 	// FilesystemUUID is the UUID of its file system: what undelete, retain and forget mean.
@@ -126,6 +126,8 @@ const (
 	KeptWanted = "Wanted"
 	// KeptProblem: it, or its pool, has a problem.
 	KeptProblem = "Problem"
+	// KeptRemoving: it is being removed, and the room that it holds is in Pool.Removing.
+	KeptRemoving = "Removing"
 	// KeptRetained: only a person can give it up.
 	KeptRetained = "Retained"
 )

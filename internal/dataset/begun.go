@@ -55,7 +55,7 @@ func (r *Replica) begun() (first time.Time, ran bool) {
 // first loader began; empty otherwise. A loader ends itself in time; this is for a
 // sequence of them, of which each failed early.
 func (p *planner) overdue(r *Replica) string {
-	if p.Source.Timeout == 0 || r.Job == nil || copies(r.Job) || !ended(r.Job).IsZero() || r.Job.Labels[labelRole] != roleLoad {
+	if p.Source.Timeout == 0 || r.Job == nil || copies(r.Job) || r.Lags || !ended(r.Job).IsZero() || r.Job.Labels[labelRole] != roleLoad {
 		return ""
 	}
 	first, _ := r.begun()

@@ -161,12 +161,23 @@ func TestJobEndsWithItsPod(t *testing.T) {
 			{Type: batchv1.JobSuspended, Status: corev1.ConditionFalse},
 			{Type: end, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)},
 		}}}
-		for phase, lags := range map[corev1.PodPhase]bool{corev1.PodPending: true, corev1.PodRunning: true, corev1.PodSucceeded: false, corev1.PodFailed: false} {
-			pod := &corev1.Pod{Status: corev1.PodStatus{Phase: phase}}
-			require.Equal(t, lags, ended(asOfPod(job, pod, now.Add(time.Second))).IsZero(), "%s, %s", end, phase)
-			require.False(t, ended(asOfPod(job, pod, now.Add(time.Minute))).IsZero(), "%s, %s, after a minute", end, phase)
+		lags := func(after time.Duration, phases ...corev1.PodPhase) bool {
+			var pods []*corev1.Pod
+			for i, phase := range phases {
+				pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(time.Duration(i) * time.Second))}, Status: corev1.PodStatus{Phase: phase}})
+			}
+			seen, lags := asOfPods(job, pods, now.Add(after))
+			require.Equal(t, lags, ended(seen).IsZero())
+			return lags
 		}
-		require.False(t, ended(asOfPod(job, nil, now)).IsZero(), "its pod is gone")
+		failed := end == batchv1.JobFailed
+		for phase, want := range map[corev1.PodPhase]bool{corev1.PodPending: true, corev1.PodRunning: true, corev1.PodSucceeded: false, corev1.PodFailed: !failed} {
+			require.Equal(t, want, lags(time.Second, phase), "%s, %s", end, phase)
+			require.False(t, lags(time.Minute, phase), "%s, %s, after a minute", end, phase)
+		}
+		require.True(t, lags(time.Second), "its pod is gone, or not seen yet")
+		require.False(t, lags(time.Minute))
+		require.False(t, lags(time.Second, corev1.PodFailed, corev1.PodSucceeded))
 		require.Len(t, job.Status.Conditions, 2, "what was observed is not changed")
 	}
 }

@@ -95,12 +95,12 @@ func (r *reconciler) observe(ctx context.Context, owner *flexlvmv1.VolumeManager
 func (s *Observed) addLoaders(from *snapshot) {
 	for i := range from.jobs {
 		if job := &from.jobs[i]; belongs(job, s.Owner, s.Config.ID) {
-			pod := lastPod(job, from.pods)
-			job = asOfPod(job, pod, s.Now)
+			pods := podsOf(job, from.pods)
+			job, lags := asOfPods(job, pods, s.Now)
 			if job.Labels[labelRole] == rolePut {
-				s.Put, s.PutPod = job, pod
+				s.Put, s.PutPod = job, youngest(pods)
 			} else if rep := s.at(job); rep != nil {
-				rep.Job, rep.Pod, rep.Earlier = job, pod, podsOf(job, from.pods)
+				rep.Job, rep.Lags, rep.Pod, rep.Earlier = job, lags, youngest(pods), pods
 			}
 		}
 	}
@@ -179,10 +179,10 @@ func podsOf(job *batchv1.Job, pods []corev1.Pod) (out []*corev1.Pod) {
 	return out
 }
 
-// lastPod is the youngest pod of a Job; nil where there is none.
-func lastPod(job *batchv1.Job, pods []corev1.Pod) *corev1.Pod {
+// youngest is nil where there is none.
+func youngest(pods []*corev1.Pod) *corev1.Pod {
 	var out *corev1.Pod
-	for _, pod := range podsOf(job, pods) {
+	for _, pod := range pods {
 		if out == nil || out.CreationTimestamp.Before(&pod.CreationTimestamp) {
 			out = pod
 		}

@@ -81,6 +81,8 @@ type Replica struct {
 	Pod    *corev1.Pod // the last of the Job
 	// Earlier are all pods of the Job, as long as Kubernetes keeps them.
 	Earlier []*corev1.Pod
+	// Lags: the Job has ended, and its pod is not seen to have: see asOfPods.
+	Lags bool
 	// Refused is why the API server takes no pod of the Job, such as a quota's words.
 	Refused string
 	Report  *protocol.Status // what its loader says now
@@ -205,21 +207,23 @@ func end(job *batchv1.Job) (succeeded, failed bool, why string) {
 // mostLag is how much later than the end of a Job that of its pod may be seen.
 const mostLag = 30 * time.Second
 
-// asOfPod is a Job as if it had not ended yet, where its pod is not seen to have ended: each kind of
-// object is watched on its own, and the pod holds the result, such as a revision, or why it failed.
-func asOfPod(job *batchv1.Job, pod *corev1.Pod, now time.Time) *batchv1.Job {
-	if pod == nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-		return job
-	}
+// asOfPods is a Job as if it had not ended yet, where its last pod is not seen, or not seen to
+// have ended as the Job has: each kind of object is watched on its own, and the pod holds the
+// result, such as a revision, or why it failed.
+func asOfPods(job *batchv1.Job, pods []*corev1.Pod, now time.Time) (seen *batchv1.Job, lags bool) {
 	at := ended(job)
-	if at.IsZero() || now.Sub(at) > mostLag {
-		return job
+	if at.IsZero() || now.Sub(at).Abs() > mostLag { // also where its clock is ahead
+		return job, false
+	}
+	last := youngest(pods)
+	if succeeded, _, _ := end(job); last != nil && (last.Status.Phase == corev1.PodSucceeded || !succeeded && last.Status.Phase == corev1.PodFailed) {
+		return job, false
 	}
 	job = job.DeepCopy()
 	job.Status.Conditions = slices.DeleteFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
 		return c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed
 	})
-	return job
+	return job, true
 }
 
 // ended is when a Job ended; the zero time where it has not.

@@ -172,22 +172,28 @@ func (r *rig) kubernetes() {
 		how := batchv1.JobComplete
 		if r.failed != "" {
 			how = batchv1.JobFailed
-			r.endedPod(j)
 		}
+		r.endedPod(j)
 		j.Status.Conditions = []batchv1.JobCondition{{Type: how, Reason: "Because", Message: r.failed, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
 		require.NoError(r, r.client.Status().Update(ctx, j))
 	}
 }
 
-// endedPod is the pod of a Job whose loader has failed.
+// endedPod is the pod of a Job whose loader has ended.
 func (r *rig) endedPod(job *batchv1.Job) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: job.Namespace, Name: job.Name + "-pod", Labels: job.Spec.Template.Labels, Annotations: job.Spec.Template.Annotations,
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job"))},
 	}}
-	pod.Status.Phase = corev1.PodFailed
+	pod.Status.Phase = corev1.PodSucceeded
+	if r.failed != "" {
+		pod.Status.Phase = corev1.PodFailed
+	}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: loader, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: r.failed}}}}
-	require.NoError(r, client.IgnoreAlreadyExists(r.client.Create(r.Context(), pod)))
+	done := r.done // the controller has not done what follows
+	require.NoError(r, client.IgnoreNotFound(r.client.Delete(r.Context(), pod.DeepCopy())))
+	require.NoError(r, r.client.Create(r.Context(), pod))
+	r.done = done
 }
 
 func (r *rig) runs() {

@@ -199,7 +199,7 @@ func (p *planner) refresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 		p.soon(v.next.Next(v.last).Sub(p.Now))
 	case r.Job == nil:
 		p.keepStale(index, r, status)
-		if looks := v.refreshNow(p.Now); p.mayVisit(looks) {
+		if looks := v.refreshNow(p.Now); !p.growsFirst(r, v, looks) && p.mayVisit(looks) {
 			p.do(Action{Verb: Create, Object: p.task(index, r.Claim).visit(looks)})
 		}
 		p.soon(whileLoading)
@@ -211,6 +211,12 @@ func (p *planner) refresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 		p.visited(r, status)
 		p.visitAgain(r, v)
 	}
+}
+
+// growsFirst reports whether a visit has to wait: one that looks for news may find too little
+// room before the volume has grown.
+func (p *planner) growsFirst(r *Replica, v visit, looks bool) bool {
+	return looks && v.grows && p.growing(r)
 }
 
 // visitAgain makes room for the next visit when it is time.

@@ -9,6 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -46,6 +47,19 @@ func accept(t *testing.T, out Outcome) {
 			a.Object.GetAnnotations()[key] = value
 		}
 	}
+}
+
+// What a refresh would fetch may not fit before the volume has grown.
+func TestRefreshAfterGrowth(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
+	r := s.holding(0, "one")
+	s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
+	s.Source.Capacity = resource.MustParse("2Gi")
+	r.Claim.Spec.Resources, r.Job = room(s.Source.Capacity), nil
+	s.requirePlan()
+	r.Volume.Spec.Capacity[corev1.ResourceStorage] = s.Source.Capacity
+	r.Claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimFileSystemResizePending, Status: corev1.ConditionTrue}}
+	s.requirePlan("create job v-a-0")
 }
 
 // Somebody asks for a refresh: the replicas get it one after the other, each once.

@@ -31,7 +31,8 @@ func (p *planner) allocatable(in *pool) volume.Bytes {
 		sum += in.reclaimable() + in.leaving()
 	}
 	for k, charge := range p.charges(in) {
-		if v, made := p.index.volumes[k]; made {
+		// One that is being removed is in pending already.
+		if v, made := p.index.volumes[k]; made && !p.view.removes(v) {
 			sum += min(v.Device, charge)
 		}
 	}

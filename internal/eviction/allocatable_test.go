@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
@@ -102,13 +103,32 @@ func TestPlanClosed(t *testing.T) {
 	}
 }
 
-// What is being removed is told beside what is free, but for what could not be removed.
+// What is being removed is told beside what is free, but for what could not be removed; and
+// nothing goes in its stead, whatever its state is by now.
 func TestPlanRemoving(t *testing.T) {
 	s := evictiontest.New()
 	s.Volume("doomed_a", volume.Doomed, 10)
 	s.Volume("doomed_b", volume.Doomed, 20, func(v *inventory.Volume) { v.Problem = "removing it has failed" })
-	s.Volume("a", unreferenced, 30)
-	pool := s.Plan().Pools[0]
-	require.Equal(t, 10*volume.GiB, pool.Removing)
-	require.Equal(t, 30*volume.GiB, pool.Reclaimable)
+	s.Volume("a", unreferenced, 30, evictiontest.LastUsed(100))
+	s.Volume("b", unreferenced, 30)
+	s.Claim("wanted", 35)
+	plan := s.Plan()
+	require.Equal(t, 10*volume.GiB, plan.Pools[0].Removing)
+	require.Equal(t, 60*volume.GiB, plan.Pools[0].Reclaimable)
+	require.Len(t, plan.Evictions, 1)
+	require.Equal(t, volume.Name("a"), plan.Evictions[0].Volume.Name)
+	allocatable := plan.Pools[0].Allocatable
+
+	s.View.Removing = map[string]bool{s.View.Volumes[len(s.View.Volumes)-2].UUID: true} // a
+	plan = s.Plan()
+	require.Equal(t, 40*volume.GiB, plan.Pools[0].Removing)
+	require.Equal(t, 30*volume.GiB, plan.Pools[0].Reclaimable)
+	require.Equal(t, allocatable, plan.Pools[0].Allocatable)
+	require.Empty(t, plan.Evictions)
+	require.Len(t, plan.Released, 2)
+	require.Equal(t, eviction.KeptRemoving, plan.Released[0].Kept, "what is known of it is kept: its removal may fail")
+	require.Empty(t, eviction.Waiting(s.View, plan)["flexlvm"])
+
+	s.Claim("a", 30) // somebody wants it back
+	require.Equal(t, allocatable, s.Plan().Pools[0].Allocatable, "its room is counted once")
 }

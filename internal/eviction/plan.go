@@ -190,19 +190,36 @@ func (p *planner) sort(v *inventory.Volume) {
 	one.result.ByState[v.State]++
 	switch v.State {
 	case volume.Doomed:
-		if v.Problem != "" { // nobody knows when its room comes
-			one.unfinished = append(one.unfinished, v)
-			return
-		}
-		one.awaits(v)
+		one.sortDoomed(v, p.view.Removing[v.UUID])
 	case volume.Ready, volume.Creating:
 		p.sortReplica(v, one)
 	case volume.Unreferenced:
-		s := p.standing(v, one)
-		one.held[s].add(v)
-		if s == standingFree {
-			one.queue = append(one.queue, v)
-		}
+		p.sortUnreferenced(v, one)
+	}
+}
+
+func (p *planner) sortUnreferenced(v *inventory.Volume, in *pool) {
+	if p.view.removes(v) {
+		in.removing = true
+		in.awaits(v)
+		return
+	}
+	s := p.standing(v, in)
+	in.held[s].add(v)
+	if s == standingFree {
+		in.queue = append(in.queue, v)
+	}
+}
+
+// sortDoomed notes what a doomed volume gives; nobody knows when, if its removal has failed and
+// is not under way again.
+func (p *pool) sortDoomed(v *inventory.Volume, removing bool) {
+	p.removing = p.removing || removing
+	if v.Problem != "" {
+		p.unfinished = append(p.unfinished, v)
+	}
+	if v.Problem == "" || removing {
+		p.awaits(v)
 	}
 }
 

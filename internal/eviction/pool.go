@@ -22,6 +22,7 @@ type pool struct {
 	stuck    amount      // replicas that were to go long ago
 	// unfinished are doomed volumes that could not be removed.
 	unfinished []*inventory.Volume
+	removing   bool         // a removal is at work in it, or about to be tried again
 	pending    volume.Bytes // held by doomed volumes, and replicas on their way: about to be free
 	freed      volume.Bytes // by evictions of this plan
 	// comingOn is what of pending and freed lies on each device.

@@ -27,6 +27,7 @@ const (
 	KeptWanted   Kept = "Wanted"
 	KeptProblem  Kept = "Problem"
 	KeptRetained Kept = "Retained"
+	KeptRemoving Kept = "Removing"
 )
 
 var keptFor = [standings]Kept{standingYoung: KeptTooYoung, standingBusy: KeptInUse, standingWanted: KeptWanted, standingIll: KeptProblem}
@@ -42,6 +43,8 @@ func (p *planner) released() []Released {
 		case v.Cluster != p.view.Cluster || !there:
 		case v.State == volume.Retained:
 			out = append(out, Released{Volume: *v, Kept: KeptRetained})
+		case p.view.removes(v): // which may fail
+			out = append(out, Released{Volume: *v, Kept: KeptRemoving})
 		case v.State == volume.Unreferenced:
 			out = append(out, Released{Volume: *v, Kept: keptFor[p.standing(v, in)]})
 		}

@@ -44,7 +44,7 @@ func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 			left += charge // which comes off again with its PersistentVolume
 		case claimed:
 			left -= max(0, v.Device-charge)
-		case v.State == volume.Doomed, evictable[v]:
+		case v.State == volume.Doomed, evictable[v], p.view.removes(v):
 		case v.State == volume.Unreferenced:
 			left -= v.Device
 		default:
@@ -98,7 +98,7 @@ func (p *planner) thinMetadataFull(in *pool) string {
 // much of it a volume gives back is seen when it is gone.
 func (p *planner) evictForThinMetadata(in *pool) []Eviction {
 	full := p.thinMetadataFull(in)
-	if full == "" {
+	if full == "" || in.removing {
 		return nil
 	}
 	return p.take(in, 1, ReasonHighThreshold, full)

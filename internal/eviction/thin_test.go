@@ -141,6 +141,9 @@ func TestThinMetadataEvicts(t *testing.T) {
 	require.Equal(t, []string{"HighThreshold old"}, evictiontest.Evicted(s.Plan()))
 	require.Contains(t, s.Plan().Evictions[0].Message, "the metadata of thin pool flexlvm/thinpool is 85% full")
 	require.True(t, s.result(t).Pressure)
+
+	s.View.Removing = map[string]bool{"uuid-old": true}
+	require.Empty(t, s.Plan().Evictions, "what that gives back is seen when it is gone")
 }
 
 // LVM does not tell how full a pool is that is not active. It looks full then, and

@@ -31,8 +31,17 @@ type View struct {
 	Users map[ClaimKey]string
 	// PodsKnown: Users comes from the API. Otherwise any volume may be in use.
 	PodsKnown bool
+	// Removing holds the UUIDs of volumes that are being removed, whatever their State was when
+	// the node was looked at. Their room counts as about to be free, so that none goes in their
+	// stead.
+	Removing map[string]bool
 	// StartsUntil is until when evictions that nobody waits for are put off; see Starts.
 	StartsUntil time.Time
+}
+
+// removes reports whether a volume is being removed that was not doomed yet when it was seen.
+func (view View) removes(v *inventory.Volume) bool {
+	return v.State == volume.Unreferenced && view.Removing[v.UUID]
 }
 
 // A ClaimKey names a PersistentVolumeClaim.

@@ -205,7 +205,13 @@ func (c *Controller) one(ctx context.Context, w *wish) (again time.Time, err err
 }
 
 func (c *Controller) scene(w *wish, claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) scene {
-	out := scene{claim: claim, object: object, now: c.Now(), since: w.since, holds: c.Ledger.Holds(object)}
+	out := scene{claim: claim, object: object, now: c.Now(), since: w.since}
+	if c.Ledger.Holds(object) {
+		w.lacks = time.Time{}
+	} else if w.lacks.IsZero() {
+		w.lacks = out.now
+	}
+	out.lacks = w.lacks
 	ask := asked(claim)
 	if ask.Value() >= w.failed {
 		out.notBefore = w.until

@@ -16,10 +16,13 @@ import (
 
 // nodeErrorGrace is how long kubelet may fail to grow a volume before the growth is taken
 // back: on the node too little may be free on just the devices that the volume lies on, and a
-// pod that starts must not wait for it. regrowFirst is how long after that it waits the first
+// pod that starts must not wait for it. lackGrace is how long its pool may seem to hold less
+// than is promised there: while another volume is being released, its room belongs to no claim
+// and cannot be evicted yet. regrowFirst is how long after that it waits the first
 // time, and regrowAfter the longest.
 const (
 	nodeErrorGrace = 30 * time.Second
+	lackGrace      = 30 * time.Second
 	regrowFirst    = 30 * time.Second
 	regrowAfter    = 5 * time.Minute
 )
@@ -30,8 +33,9 @@ type scene struct {
 	object *corev1.PersistentVolume
 	now    time.Time
 	since  time.Time // it asks
-	holds  bool      // the pool holds what the PersistentVolume says
-	lately bool      // the claim was told of this growth not long ago
+	// lacks is since when the pool does not hold what is promised in it; zero where it does.
+	lacks  time.Time
+	lately bool // the claim was told of this growth not long ago
 	// notBefore is until when the node is not asked to grow the volume again.
 	notBefore time.Time
 }
@@ -101,9 +105,11 @@ func decide(s scene, ask func(to volume.Bytes) ledger.Answer) plan {
 		return s.grow(ask)
 	}
 	broken, again := s.broken()
-	switch {
+	switch lacks, _ := s.lacking(); {
 	case broken:
 		return s.takeBack(own)
+	case lacks:
+		return plan{again: again} // nothing more is left to the node, or promised
 	case wish.Cmp(granted) > 0:
 		return s.growFurther(ask)
 	}
@@ -147,18 +153,34 @@ func (s scene) drop() []step {
 // when to look again. Where kubelet has given up it would try ten times a second, for as long
 // as the PersistentVolume is larger than the claim.
 func (s scene) broken() (bool, time.Time) {
-	if !s.holds || state(s.claim) == failed {
+	lacking, again := s.lacking()
+	if lacking && again.IsZero() || state(s.claim) == failed {
 		return true, time.Time{}
 	}
 	c := condition(s.claim, corev1.PersistentVolumeClaimNodeResizeError)
 	if c == nil {
-		return false, time.Time{}
+		return false, again
 	}
 	until := c.LastTransitionTime.Add(nodeErrorGrace)
 	if until.Sub(s.now) > 2*nodeErrorGrace { // the node's clock was ahead, and by now it has had its time
 		return true, time.Time{}
 	}
-	return !s.now.Before(until), until
+	if again.IsZero() || until.Before(again) {
+		again = until
+	}
+	return !s.now.Before(until), again
+}
+
+// lacking reports whether the pool holds less than is promised in it, and until when that may
+// pass by itself; zero where that is over.
+func (s scene) lacking() (lacks bool, until time.Time) {
+	if s.lacks.IsZero() {
+		return false, time.Time{}
+	}
+	if until = s.lacks.Add(lackGrace); s.now.Before(until) {
+		return true, until
+	}
+	return true, time.Time{}
 }
 
 // takeBack sets the PersistentVolume back to what the claim has. The claim comes first: from
@@ -182,6 +204,9 @@ func (s scene) grow(ask func(volume.Bytes) ledger.Answer) plan {
 	answer := s.ask(ask)
 	if answer.Outcome == ledger.Granted {
 		return s.grant(answer)
+	}
+	if lacks, until := s.lacking(); lacks && !until.IsZero() && answer.Outcome == ledger.Waiting && s.promised() {
+		return plan{again: until} // that may pass
 	}
 	out := plan{answer: &answer, steps: s.promise(answer), again: s.notBefore}
 	if next := blocked(s.claim, s.tell(answer)); !next.equal(statusOf(s.claim)) {
@@ -222,16 +247,22 @@ func (s scene) ask(ask func(volume.Bytes) ledger.Answer) ledger.Answer {
 	return ask(volume.Bytes(wish.Value()))
 }
 
+// promised reports whether what the claim asks for is noted on the PersistentVolume.
+func (s scene) promised() bool {
+	wish := asked(s.claim)
+	return s.object.Annotations[pv.AnnotationGrowingTo] == strconv.FormatInt(wish.Value(), 10)
+}
+
 // promise notes on the PersistentVolume what is promised, or that nothing is.
 func (s scene) promise(answer ledger.Answer) []step {
 	if answer.Outcome != ledger.MakingRoom {
 		return s.drop()
 	}
-	wish := asked(s.claim)
-	to := strconv.FormatInt(wish.Value(), 10)
-	if s.object.Annotations[pv.AnnotationGrowingTo] == to {
+	if s.promised() {
 		return nil
 	}
+	wish := asked(s.claim)
+	to := strconv.FormatInt(wish.Value(), 10)
 	return []step{{what: "promise the growth", growing: &to}}
 }
 

@@ -26,6 +26,7 @@ type wish struct {
 	uid   types.UID
 	since time.Time // it asks
 	told  news
+	lacks time.Time // since when the volume's pool holds less than is promised in it
 	// failed is what the node could not grow the volume to, until when it is not asked to, and
 	// how long that is after it has failed.
 	failed int64

@@ -276,7 +276,12 @@ func (w *world) free() volume.Bytes {
 }
 
 // daemon is a round of the node daemon: it evicts what its plan says, and reports.
-func (w *world) daemon() {
+func (w *world) daemon() { w.rounds(true) }
+
+// daemonReports is a round that evicts nothing yet.
+func (w *world) daemonReports() { w.rounds(false) }
+
+func (w *world) rounds(evict bool) {
 	for again := true; again; {
 		pool := inventory.Pool{Name: volume.PoolOf("flexlvm", w.spec.ThinPool), UUID: groupUUID, Size: w.size, Free: w.free(), Extent: volume.DefaultExtent}
 		for i := range w.spec.Devices() {
@@ -298,6 +303,9 @@ func (w *world) daemon() {
 		policy := eviction.DefaultPolicy()
 		policy.HighPercent, policy.ThinDataPercent = 100, 100
 		result := eviction.Plan(view, policy)
+		if !evict {
+			result.Evictions = nil
+		}
 		again = len(result.Evictions) > 0
 		for _, e := range result.Evictions {
 			require.Equal(w.t, volume.Unreferenced, e.Volume.State)

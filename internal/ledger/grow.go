@@ -215,7 +215,7 @@ func (e extension) judge(p pool) Answer {
 	}
 	// A promise of its own that the node knows is among those that it reports.
 	known := e.promised >= e.to.Size && p.promised >= e.more && p.unused >= p.promised
-	if e.more <= p.unused && (known || e.more <= e.left-p.reclaimable) {
+	if e.more <= p.unused && (known || e.more <= e.left-p.reclaimable-p.removing) {
 		return e.granted()
 	}
 	return e.makingRoom(p, e.more)
@@ -243,7 +243,7 @@ func (e extension) atOnce() volume.Bytes {
 // judgeThin decides in a thin pool that can promise it: all that the volume grows by must
 // be free at one moment, or become so.
 func (e extension) judgeThin(p pool) Answer {
-	once, most := e.atOnce(), p.unused+p.reclaimable-p.replicas
+	once, most := e.atOnce(), p.unused+p.removing+p.reclaimable-p.replicas
 	switch {
 	case once <= p.unused:
 		return e.granted()

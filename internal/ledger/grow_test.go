@@ -179,11 +179,12 @@ func TestGrowOfANodeThatHasNotReported(t *testing.T) {
 func TestGrowThin(t *testing.T) {
 	const gib = volume.GiB
 	for name, tt := range map[string]struct {
-		free, reclaimable volume.Bytes
-		to                volume.Bytes
-		is                ledger.Outcome
-		why               string
+		free, reclaimable, removing volume.Bytes
+		to                          volume.Bytes
+		is                          ledger.Outcome
+		why                         string
 	}{
+		"being removed":       {free: 5 * gib, removing: 15 * gib, to: 20 * gib, is: ledger.MakingRoom},
 		"free":                {free: 30 * gib, to: 20 * gib, is: ledger.Granted},
 		"to be evicted":       {free: 5 * gib, reclaimable: 30 * gib, to: 20 * gib, is: ledger.MakingRoom},
 		"not to be evicted":   {free: 5 * gib, reclaimable: 10 * gib, to: 20 * gib, is: ledger.Waiting, why: "must be free at one moment"},
@@ -191,7 +192,7 @@ func TestGrowThin(t *testing.T) {
 		"promised, all of it": {free: 90 * gib, to: 95 * gib, is: ledger.Waiting, why: "can still promise"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := ledgertest.New(t, ledgertest.ThinReport("node-1", 40*gib, amounts(100*gib, tt.free, tt.reclaimable, 40*gib)))
+			b := ledgertest.New(t, ledgertest.ThinReport("node-1", 40*gib, amounts(100*gib, tt.free, tt.reclaimable, 40*gib), func(p *flexlvmv1.Pool) { p.Removing = ledgertest.Quantity(tt.removing) }))
 			object := bound(ledgertest.ThinWant("a", gib, 2000), 7)
 			b.Written(object)
 			got := b.Grow(object, tt.to)

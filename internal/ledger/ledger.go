@@ -99,7 +99,8 @@ type pool struct {
 	extent      volume.Bytes
 	allocatable volume.Bytes
 	reclaimable volume.Bytes   // of it
-	replicas    volume.Bytes   // of that: what replicas of datasets hold, for claims alone
+	removing    volume.Bytes   // of allocatable: held by what is being removed
+	replicas    volume.Bytes   // of reclaimable: what replicas of datasets hold, for claims alone
 	devices     []volume.Bytes // free on each physical device
 	reclaimOn   []volume.Bytes // reclaimable, or being removed, on each of devices
 	closed      string
@@ -108,7 +109,7 @@ type pool struct {
 
 // equal reports whether as much can be promised in two pools.
 func (p pool) equal(q pool) bool {
-	return p.uuid == q.uuid && p.extent == q.extent && p.allocatable == q.allocatable && p.reclaimable == q.reclaimable && p.replicas == q.replicas &&
+	return p.uuid == q.uuid && p.extent == q.extent && p.allocatable == q.allocatable && p.reclaimable == q.reclaimable && p.removing == q.removing && p.replicas == q.replicas &&
 		slices.Equal(p.devices, q.devices) && slices.Equal(p.reclaimOn, q.reclaimOn) && p.closed == q.closed && p.busy == q.busy
 }
 
@@ -196,6 +197,7 @@ func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.PoolName]pool {
 			extent:      extentOf(in, volume.Bytes(p.ExtentSize.Value())),
 			allocatable: volume.Bytes(p.Allocatable.Value()),
 			reclaimable: volume.Bytes(p.Reclaimable.Value()),
+			removing:    volume.Bytes(p.Removing.Value()),
 			replicas:    volume.Bytes(p.ReclaimableReplicas.Value()),
 		}
 		for _, free := range p.DeviceFree {

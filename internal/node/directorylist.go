@@ -16,6 +16,9 @@ import (
 // lostAndFound is where xfs_repair puts what it could not connect.
 const lostAndFound = "lost+found"
 
+// mostListings is how often a directory pool is listed where volumes go meanwhile.
+const mostListings = 3
+
 // An observedPool is a directory pool and its volumes.
 type observedPool struct {
 	pool    inventory.Pool
@@ -57,22 +60,11 @@ func (e *Engine) observeOpenPool(ctx context.Context, p *directoryPool, out *obs
 	if err != nil {
 		return err
 	}
-	all, err := quota.Projects(p.device.Path)
+	volumes, all, lost, err := e.listDirectories(p, host[p.device.Number], everywhere)
 	if err != nil {
 		return err
 	}
-	names, err := p.volumes()
-	if err != nil {
-		return err
-	}
-	lost := false
-	for _, name := range names {
-		v, k, there := e.describeDirectory(p, name, host[p.device.Number], everywhere)
-		if there {
-			out.volumes = append(out.volumes, v)
-			lost = lost || k.lacking(all)
-		}
-	}
+	out.volumes = volumes
 	if lost {
 		if all, err = e.restoreLost(ctx, p); err != nil {
 			return err
@@ -95,6 +87,32 @@ func (e *Engine) observeOpenPool(ctx context.Context, p *directoryPool, out *obs
 	}
 	out.pool.LVs = len(out.volumes)
 	return nil
+}
+
+// listDirectories returns the volumes of a directory pool and all quotas in it, and whether one
+// lacks its quota. One that is gone as it is looked at may be about to be removed, under a name
+// that was not there as the names were read: then the listing starts over.
+func (e *Engine) listDirectories(p *directoryPool, host, everywhere []mount.Point) (volumes []inventory.Volume, all map[quota.Project]quota.Usage, lost bool, err error) {
+	for range mostListings {
+		if all, err = quota.Projects(p.device.Path); err != nil {
+			return nil, nil, false, err
+		}
+		names, err := p.volumes()
+		if err != nil {
+			return nil, nil, false, err
+		}
+		volumes, lost = nil, false
+		for _, name := range names {
+			if v, k, there := e.describeDirectory(p, name, host, everywhere); there {
+				volumes = append(volumes, v)
+				lost = lost || k.lacking(all)
+			}
+		}
+		if len(volumes) == len(names) {
+			break
+		}
+	}
+	return volumes, all, lost, nil
 }
 
 // describeDirectory is describe of a volume of a directory pool, and the quota that it is to have;

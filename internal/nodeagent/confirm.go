@@ -197,9 +197,10 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 	f.unreadable = map[string]error{}
 	f.view = eviction.View{
 		Now: f.at, Cluster: d.cluster, Pools: f.inventory.Pools,
-		Volumes:        d.marked(f.at, f.inventory.Volumes),
+		Removing:       d.removing(f.at, f.inventory.Volumes),
 		OrphansEvicted: d.history.orphansSince(f.at.Add(-d.cfg.Policy.OrphanAge)),
 	}
+	f.view.Volumes = d.marked(f.at, f.inventory.Volumes, f.view.Removing)
 	f.view.Users, f.view.PodsKnown = d.watches.users()
 	for _, o := range objects {
 		c, err := persistentvolume.Parse(o)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +28,8 @@ type fakeEngine struct {
 	inventories int
 	// fault fails a call, given as "remove flexlvm/name" and the like; nil: none.
 	fault func(call string) error
+	// committing holds removals up before their commit until it is closed.
+	committing chan struct{}
 	// wiping holds removals up after their commit until it is closed.
 	wiping chan struct{}
 	// committed is how the next removal fails when it has committed.
@@ -137,6 +140,14 @@ func (e *fakeEngine) Remove(ctx context.Context, ref node.Ref) error {
 	defer e.mu.Unlock()
 	if err := e.note("remove %s", ref); err != nil {
 		return err
+	}
+	if committing := e.committing; committing != nil {
+		e.mu.Unlock()
+		select {
+		case <-committing:
+		case <-ctx.Done():
+		}
+		e.mu.Lock()
 	}
 	if ref.Name.IsDoomed() { // that one alone
 		ref.Name = ref.Name.Undoomed()
@@ -296,4 +307,19 @@ func (e *fakeEngine) called(prefix string) (out []string) {
 func (e *fakeEngine) rounds() (n int) {
 	e.with(func() { n = e.inventories })
 	return n
+}
+
+// doomed are the names that have that state.
+func (e *fakeEngine) doomed() []string {
+	return slices.DeleteFunc(e.names(), func(n string) bool { return !strings.HasSuffix(n, " doomed") })
+}
+
+// failing fails the calls that begin so.
+func failing(prefix string, err error) func(string) error {
+	return func(call string) error {
+		if strings.HasPrefix(call, prefix) {
+			return err
+		}
+		return nil
+	}
 }

@@ -85,6 +85,7 @@ func (d *Daemon) observe(ctx context.Context) (observation, error) {
 	if !synced {
 		return f, &failure{reasonAPI, errors.New("the PersistentVolumes of this node have not been read yet; see whether the daemon may list and watch them")}
 	}
+	d.holdRemovals() // what waits there was decided on an older look at the node
 	d.decide(&f, byName(objects))
 	if err := d.noteTrouble(ctx, f.at); err != nil {
 		return f, unconfirmed(err)
@@ -116,13 +117,37 @@ func unconfirmed(err error) error {
 // marked are the volumes with a note on those whose removal has failed and is not
 // tried again yet: others may go in their stead. One that is committed carries it until
 // it is gone: when its room comes, nobody knows.
-func (d *Daemon) marked(now time.Time, all []inventory.Volume) []inventory.Volume {
+func (d *Daemon) marked(now time.Time, all []inventory.Volume, removing map[string]bool) []inventory.Volume {
 	out := make([]inventory.Volume, len(all))
 	copy(out, all)
 	for i := range out {
+		if removing[out[i].UUID] {
+			out[i].Problem = "" // it went while it was looked at
+		}
 		b, failed := d.removals.failed(out[i].UUID)
 		if failed && (now.Before(b.until) || out[i].State == volume.Doomed) && out[i].Problem == "" {
 			out[i].Problem = fmt.Sprintf("removing it has failed (%s); it is tried again", b.why)
+		}
+	}
+	return out
+}
+
+// removing are the volumes that the lanes are at, or were a moment after the inventory was
+// taken, or whose removal has failed for the first time: what was in the way may be over at the
+// next try, and another that goes in the stead does not come back.
+func (d *Daemon) removing(now time.Time, all []inventory.Volume) map[string]bool {
+	out := map[string]bool{}
+	for _, j := range d.atWork() {
+		out[j.volume.UUID] = true
+	}
+	for i := range all {
+		id := all[i].UUID
+		b, failed := d.removals.failed(id)
+		switch {
+		case failed && b.times > 1:
+			delete(out, id) // nobody knows when it goes
+		case d.removed.has(id), failed && (now.Before(b.until) || all[i].State == volume.Doomed):
+			out[id] = true
 		}
 	}
 	return out

@@ -58,11 +58,16 @@ func (u *uuidSet) keep(there map[string]bool) {
 
 // hold takes back what waits to be removed: a round that failed proves nothing.
 func (d *Daemon) hold() {
-	d.quick.set(nil)
-	d.slow.set(nil)
+	d.holdRemovals()
 	d.copier.set(nil)
 	d.filler.set(nil)
 	d.trimmer.set(nil)
+}
+
+// holdRemovals takes back the removals that nobody is at yet.
+func (d *Daemon) holdRemovals() {
+	d.quick.set(nil)
+	d.slow.set(nil)
 }
 
 // enqueue hands the removals of a round to the lanes. Wiping may take hours, and
@@ -136,6 +141,11 @@ func (d *Daemon) jobs(ctx context.Context, f observation) []job {
 		}
 		out = append(out, j)
 	}
+	for _, v := range f.inventory.Volumes { // first: what is committed counts as room to come
+		if v.State == volume.Doomed && v.Cluster == d.cluster {
+			add(v, nil)
+		}
+	}
 	mayGo := d.orphanMayGo()
 	for i := range f.result.Evictions {
 		e := &f.result.Evictions[i]
@@ -144,11 +154,6 @@ func (d *Daemon) jobs(ctx context.Context, f observation) []job {
 		}
 		add(e.Volume, e)
 		mayGo = mayGo && e.Reason != eviction.ReasonOrphan
-	}
-	for _, v := range f.inventory.Volumes {
-		if v.State == volume.Doomed && v.Cluster == d.cluster {
-			add(v, nil)
-		}
 	}
 	return out
 }
@@ -223,8 +228,7 @@ func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
 	now := d.cfg.Now()
 	b := d.removals.add(id, now, brief(err))
 	// What else waits was decided when this was expected to go.
-	d.quick.set(nil)
-	d.slow.set(nil)
+	d.holdRemovals()
 	d.out.Metrics.removalFailed()
 	if !d.dedupe.fresh("removal "+id, brief(err), now) {
 		return

@@ -17,11 +17,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// One that is in use is reported and tried again; another goes in its stead.
+// One that is in use is reported and tried again. Another goes in its stead only where that
+// does not help: what held it may be over.
 func TestRemovalInUse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.full()
+	r.claimed("big", 63)
+	r.volume("old", volume.Unreferenced, 15, evictiontest.LastUsed(50))
 	r.volume("older", volume.Unreferenced, 6, evictiontest.LastUsed(60))
 	r.engine.with(func() {
 		r.engine.fault = func(call string) error {
@@ -32,19 +34,47 @@ func TestRemovalInUse(t *testing.T) {
 		}
 	})
 	r.start()
-	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "the other does not go in its stead")
-	require.Contains(t, r.engine.names(), "older unreferenced")
 	r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) == 1 }, "no event")
 	r.rounds(3)
 	require.Len(t, r.engine.called("remove flexlvm/older"), 1, "tried again too early: the clock stands")
+	require.Contains(t, r.engine.names(), "old unreferenced", "it may go at the next try")
 	require.Contains(t, r.status().Orphans[0].Problem, "its device is in use")
 	require.EqualValues(t, 1, r.metric("flexlvm_gc_failures_total"))
+
+	r.clock.pass(6 * time.Second)
+	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "the other does not go in its stead")
+	require.Contains(t, r.engine.names(), "older unreferenced")
+	r.rounds(3)
+	require.Len(t, r.engine.called("remove flexlvm/older"), 2)
+	require.EqualValues(t, 2, r.metric("flexlvm_gc_failures_total"))
 
 	r.engine.with(func() { r.engine.fault = nil })
 	r.clock.pass(10 * time.Minute)
 	r.claimed("more", 15)
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "older unreferenced") }, "it is not tried again")
 	r.eventually(func() bool { return len(r.status().Orphans) == 0 }, "still reported")
+}
+
+// While one is being removed, nothing goes in its stead. Another would go first by now, as it is
+// not in use any more, but none is needed beside this one.
+func TestOneIsEnough(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.config.Policy.LowPercent = 84
+	r.claimed("big", 76)
+	r.volume("old", volume.Unreferenced, 6, evictiontest.LastUsed(60))
+	r.volume("older", volume.Unreferenced, 6, evictiontest.LastUsed(100), func(v *inventory.Volume) { v.Open = true })
+	r.engine.committing = make(chan struct{})
+	r.start()
+	r.eventually(func() bool { return len(r.engine.called("remove flexlvm/old")) == 1 }, "not removed")
+	r.engine.with(func() { r.engine.find(node.Ref{Group: "flexlvm"}, "older").Open = false })
+	r.rounds(3)
+	require.EqualValues(t, 6<<30, r.status().Pools[0].Removing.Value())
+	close(r.engine.committing)
+	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "left: %v", r.engine.names())
+	r.rounds(3)
+	require.Equal(t, []string{"big ready", "older unreferenced", "settled ready"}, r.engine.names())
+	require.Len(t, r.engine.called("remove"), 1)
 }
 
 // What keeps removals from ending once they are committed would keep the next one, too:
@@ -63,18 +93,13 @@ func TestRemovalsThatDoNotEnd(t *testing.T) {
 		r.engine.committed = again
 		return failed
 	}
-	r.engine.with(func() {
-		r.engine.committed = again
-		r.engine.fault = func(call string) error {
-			if strings.HasPrefix(call, "remove flexlvm/doomed_") {
-				return failed
-			}
-			return nil
-		}
-	})
+	r.engine.with(func() { r.engine.committed, r.engine.fault = again, failing("remove flexlvm/doomed_", failed) })
 	r.start()
 	left := []string{"big ready", "doomed_old-0 doomed", "doomed_old-1 doomed", "old-2 unreferenced", "old-3 unreferenced", "old-4 unreferenced", "old-5 unreferenced", "settled ready"}
-	r.eventually(func() bool { return slices.Equal(r.engine.names(), left) }, "left: %v", r.engine.names())
+	r.eventually(func() bool {
+		r.clock.pass(time.Second) // the next goes when the one before has failed twice
+		return slices.Equal(r.engine.names(), left)
+	}, "left: %v", r.engine.names())
 	for range 5 { // they are tried again, and fail again
 		tries := len(r.engine.called("remove"))
 		r.clock.pass(10 * time.Minute)
@@ -90,6 +115,31 @@ func TestRemovalsThatDoNotEnd(t *testing.T) {
 	r.clock.pass(10 * time.Minute)
 	r.eventually(func() bool { return !strings.Contains(strings.Join(r.engine.names(), " "), "doomed") }, "left: %v", r.engine.names())
 	r.eventually(func() bool { return r.condition("Shortfall").Status == metav1.ConditionFalse }, "the shortfall stays: %v", r.condition("Shortfall"))
+}
+
+// The same where the room of four is needed at once: those behind the second are kept.
+func TestNoMoreThanTwoDoNotEnd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("big", 60)
+	for i := range 6 {
+		r.volume(fmt.Sprintf("old-%d", i), volume.Unreferenced, 5, evictiontest.LastUsed(float64(60-i)))
+	}
+	r.api.put(object("new", 25))
+	failed := errors.New("discard: remote I/O error")
+	var again func() error
+	again = func() error {
+		r.engine.committed = again
+		return failed
+	}
+	r.engine.with(func() { r.engine.committed, r.engine.fault = again, failing("remove flexlvm/doomed_", failed) })
+	r.start()
+	r.eventually(func() bool { return len(r.engine.doomed()) == 2 }, "doomed: %v", r.engine.names())
+	for range 4 {
+		r.clock.pass(10 * time.Minute)
+		r.rounds(3)
+	}
+	require.Equal(t, []string{"doomed_old-0 doomed", "doomed_old-1 doomed"}, r.engine.doomed())
 }
 
 // A process that died after a removal had committed: the next finishes it.

@@ -103,8 +103,11 @@ func released(r flexlvmv1.ReleasedVolume) volumeView {
 	v.FSType, v.Encrypted = volume.FSType(r.FSType), r.Encrypted
 	v.FS, v.Kind = r.FilesystemUUID, cmp.Or(volume.Kind(r.Kind), volume.Claim)
 	v.Full = max(v.Device, bytesOf(r.FullSize))
-	if r.Kept == flexlvmv1.KeptProblem {
+	switch r.Kept {
+	case flexlvmv1.KeptProblem:
 		v.Problem = "it, or its pool, has a problem"
+	case flexlvmv1.KeptRemoving:
+		v.Problem = "it is being removed" // its room counts as free already
 	}
 	return v
 }

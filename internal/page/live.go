@@ -207,6 +207,7 @@ var why = map[string]string{
 	flexlvmv1.KeptTooYoung: "stays: it was released a short time ago",
 	flexlvmv1.KeptInUse:    "stays: it is in use, or snapshots depend on it",
 	flexlvmv1.KeptWanted:   "stays: a PersistentVolume wants it",
+	flexlvmv1.KeptRemoving: "is being removed",
 	flexlvmv1.KeptProblem:  "stays: it, or its pool, has a problem",
 	flexlvmv1.KeptRetained: "stays until a person gives it up",
 }

@@ -78,7 +78,7 @@ func TestServiceAccountsAreSubjectToRBAC(t *testing.T) {
 
 func TestNothingIsLeftBehind(t *testing.T) {
 	t.Parallel() // its clusters end before their nodes are Ready
-	ctx := deadline(t, 5*time.Minute)
+	ctx := deadline(t, 15*time.Minute)
 	ctl := filepath.Join(shared.Dir(), "ctl")
 	cache, err := vm.CacheDir()
 	require.NoError(t, err)
@@ -93,7 +93,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, err := os.Stat(dir)
 			return os.IsNotExist(err) && len(processesWith(t, dir)) == 0
-		}, time.Minute, 100*time.Millisecond)
+		}, 3*time.Minute, 100*time.Millisecond)
 	})
 
 	t.Run("when the supervisor is killed", func(t *testing.T) {
@@ -110,13 +110,13 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		_ = up.Wait() // it fails, having lost its supervisor
 		require.Eventually(t, func() bool {
 			return len(processesWith(t, dir)) == 0 && len(processesIn(namespace)) == 0
-		}, time.Minute, 100*time.Millisecond)
+		}, 3*time.Minute, 100*time.Millisecond)
 		require.DirExists(t, dir, "nobody was there to remove it")
 
 		up = startHalf(ctx, t, ctl, name) // would refuse a folder in use
 		require.NoError(t, up.Process.Signal(syscall.SIGINT))
 		require.Error(t, up.Wait())
-		require.Eventually(t, func() bool { return len(processesWith(t, dir)) == 0 }, time.Minute, 100*time.Millisecond)
+		require.Eventually(t, func() bool { return len(processesWith(t, dir)) == 0 }, 3*time.Minute, 100*time.Millisecond)
 		require.NoDirExists(t, dir)
 	})
 }

@@ -96,7 +96,7 @@ func TestConformance(t *testing.T) {
 	suite, err := cluster.BuildConformance(n.ctx, os.Stderr)
 	require.NoError(t, err)
 	require.NoError(t, shared.LoadImage(n.ctx, suite.Images()))
-	await.Until(t, time.Minute, func() string {
+	await.Until(t, patience, func() string {
 		classes := n.kubectl("get", "csistoragecapacities", "-A", "-o", "jsonpath={.items[*].storageClassName}")
 		return await.Missing(slices.Contains(strings.Fields(classes), "flexlvm-csi"), "capacities of %q", classes)
 	})

@@ -68,7 +68,7 @@ func (n *tenant) sidecarsStay() {
 		}
 		for _, sidecar := range []string{"resizer", "snapshotter"} {
 			require.Contains(n.t, restarts, sidecar)
-			require.LessOrEqual(n.t, restarts[sidecar], restarts["provisioner"]+1, "%s ends again and again: %s", sidecar, pod)
+			require.LessOrEqual(n.t, restarts[sidecar], restarts["provisioner"]+3, "%s ends again and again: %s", sidecar, pod)
 		}
 	}
 }
@@ -94,7 +94,7 @@ parameters: {writeBps: fast}
 	n.kubectl("patch", "pvc", "data", "-p", `{"spec":{"volumeAttributesClassName":"flexlvm-fast"}}`)
 	n.limitsAre("main", "data", "rbps=524288000 wbps=209715200 riops=max wiops=20000")
 	t.Logf("another class was in force %.1f s after it was asked for", time.Since(asked).Seconds())
-	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.currentVolumeAttributesClassName}=flexlvm-fast", "--timeout=60s")
+	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.currentVolumeAttributesClassName}=flexlvm-fast", "--timeout=240s")
 
 	// What is wrong is said on the claim, by name, and what is in force stays.
 	n.kubectl("patch", "pvc", "data", "-p", `{"spec":{"volumeAttributesClassName":"flexlvm-wrong"}}`)

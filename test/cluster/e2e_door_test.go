@@ -260,7 +260,7 @@ func TestDoorKilledAfterEachWrite(t *testing.T) {
 		require.ErrorIs(t, err, errKilled)
 		if n.kubectl("get", "pv", volume, "--ignore-not-found") == "" && !lost {
 			lost = true
-			n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.phase}=Lost", "--timeout=60s")
+			n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.phase}=Lost", "--timeout=240s")
 			require.Contains(t, onNode(n.ctx, t, node, "lvs --noheadings -o lv_name "+movesGroup), victim, "nobody has needed its room yet")
 			n.run(claimOf("moves", "more", "64Mi"), pod{name: "more", claim: "more", node: node}.manifest())
 			require.NotContains(t, onNode(n.ctx, t, node, "lvs --noheadings -o lv_name "+movesGroup), victim)
@@ -315,15 +315,16 @@ spec:
 	for _, name := range []string{"db-1", "db-0"} {
 		node := n.kubectl("get", "pod", name, "-o", "jsonpath={.spec.nodeName}")
 		before, _ := n.bound("data-" + name)
+		t.Cleanup(func() { _, _ = shared.Kubectl(context.WithoutCancel(n.ctx), "uncordon", node) }) // it may fail before it does so itself
 		kubectl(n.ctx, t, "cordon", node)
 		n.written(name, "/data/starts", 1)
 		n.kubectl("delete", "pod", name)
 		n.kubectl("wait", "pod/"+name, "--for=create", "--timeout=240s")
-		n.kubectl("wait", "pod/"+name, "--for=jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}=Unschedulable", "--timeout=60s")
+		n.kubectl("wait", "pod/"+name, "--for=jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}=Unschedulable", "--timeout=240s")
 		out, err := p.door("csi", "data-"+name)
 		kubectl(n.ctx, t, "uncordon", node)
 		require.NoError(t, err, out)
-		n.kubectl("rollout", "status", "statefulset/db", "--timeout=240s")
+		n.made(name)
 		after, door := n.bound("data-" + name)
 		require.Equal(t, before, after)
 		require.Equal(t, "flexlvm.io", door)

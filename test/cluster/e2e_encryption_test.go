@@ -35,10 +35,15 @@ func TestEncryptedVolume(t *testing.T) {
 		})
 	}
 	main := pod{name: "main", claim: "data", node: "node1"}.manifest()
+	// mounts waits until kubelet tries again: it doubles its delay with each failure, up to two minutes.
+	mounts := func() {
+		t.Helper()
+		n.kubectl("wait", "--for=condition=Ready", "pod/main", "--timeout=600s")
+	}
 	require.NoError(t, n.apply(claimOf("flexlvm-encrypted", "data", "200Mi")+"\n---\n"+main))
 	told(`secrets "disk-key" not found`)
 	setKey(right)
-	n.run(main)
+	mounts()
 	total, used := n.df("main")
 	require.EqualValues(t, 200<<20, total)
 	require.Zero(t, used)
@@ -65,7 +70,7 @@ func TestEncryptedVolume(t *testing.T) {
 	told("the key of volume flexlvm/" + volume + " is wrong, and nothing was changed: the Secret that its PersistentVolume names must hold the key")
 	require.NotContains(t, n.kubectl("get", "events", "-o", "yaml"), wrong)
 	setKey(right)
-	n.run(main)
+	mounts()
 	require.Equal(t, sum, n.exec("main", "md5sum /data/f"))
 
 	n.encryptedBlock()

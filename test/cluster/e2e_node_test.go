@@ -167,8 +167,8 @@ spec:
 	})
 
 	kubectl(n.ctx, t, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=180s")
-	n.kubectl("wait", "--for=create", "pod/web-0", "--timeout=60s")
-	n.kubectl("wait", "--for=jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}=Unschedulable", "pod/web-0", "--timeout=60s")
+	n.kubectl("wait", "--for=create", "pod/web-0", "--timeout=240s")
+	n.kubectl("wait", "--for=jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}=Unschedulable", "pod/web-0", "--timeout=240s")
 	require.Equal(t, "Bound "+volume, n.kubectl("get", "pvc", "data-web-0", "-o", "jsonpath={.status.phase} {.spec.volumeName}"))
 	require.Contains(t, onNode(n.ctx, t, node, driver+" volumes list"), volume)
 	// The node's daemon goes on; it may only just have come back with a node that an earlier test restarted.

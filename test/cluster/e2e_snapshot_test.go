@@ -167,7 +167,7 @@ func TestSnapshotOfAThickVolume(t *testing.T) {
 }
 
 // storeFills takes a snapshot with little room and has its source overwrite that, the last two fifths
-// at half a megabyte a second: an event comes before the snapshot is lost.
+// at a quarter of a megabyte a second: an event comes before the snapshot is lost.
 func (n *tenant) storeFills(pod, claim string) {
 	n.t.Helper()
 	require.NoError(n.t, n.apply(`
@@ -181,7 +181,7 @@ parameters: {reserve: 10%}
 	n.kubectl("wait", "volumesnapshot/of-"+claim, "--for=jsonpath={.status.readyToUse}=true", "--timeout=240s")
 	_, name, _ := strings.Cut(n.snapshotHandle("of-"+claim), "/")
 	n.exec(pod, `dd if=/dev/zero of=/data/ballast bs=1M count=18 conv=fsync 2>/dev/null
-		{ for i in $(seq 72 160); do dd if=/dev/zero of=/data/ballast bs=256k count=1 seek=$i conv=notrunc,fsync; sleep 0.5; done; } >/dev/null 2>&1 &`)
+		{ for i in $(seq 72 160); do dd if=/dev/zero of=/data/ballast bs=256k count=1 seek=$i conv=notrunc,fsync; sleep 1; done; } >/dev/null 2>&1 &`)
 	await.Until(n.t, patience, func() string {
 		events := n.kubectl("get", "events", "-A", "--field-selector=reason=SnapshotAlmostFull,involvedObject.name="+name, "-o", "jsonpath={.items[*].message}")
 		return await.Missing(strings.Contains(events, "of the 32 MiB that are set aside"), "it is not told that the snapshot is almost full: %q, %s", events, onNode(n.ctx, n.t, "node1", "lvs -o lv_name,lv_size,snap_percent flexlvm"))

@@ -114,11 +114,15 @@ func (b *bed) rounds(t *testing.T) (good, failed int) {
 			return b.Dial(ctx, network, address)
 		},
 	}}
-	response, err := client.Get("http://10.88.0.11:9809/metrics")
-	require.NoError(t, err)
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
+	var body []byte
+	await.Until(t, longest, func() string { // it may be too busy to answer in the time that it allows itself
+		response, err := client.Get("http://10.88.0.11:9809/metrics")
+		if err == nil {
+			defer response.Body.Close()
+			body, err = io.ReadAll(response.Body)
+		}
+		return await.Missing(err == nil, "%v", err)
+	})
 	for lines := bufio.NewScanner(strings.NewReader(string(body))); lines.Scan(); {
 		rest, ok := strings.CutPrefix(lines.Text(), `flexlvm_gc_rounds_total{result="`)
 		if !ok {
