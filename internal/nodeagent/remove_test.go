@@ -77,6 +77,17 @@ func TestOneIsEnough(t *testing.T) {
 	require.Len(t, r.engine.called("remove"), 1)
 }
 
+// removalsDoNotEnd makes each removal fail once it is committed, and whenever it is tried again.
+func (r *rig) removalsDoNotEnd() {
+	failed := errors.New("discard: remote I/O error")
+	var again func() error
+	again = func() error {
+		r.engine.committed = again
+		return failed
+	}
+	r.engine.with(func() { r.engine.committed, r.engine.fault = again, failing("remove flexlvm/doomed_", failed) })
+}
+
 // What keeps removals from ending once they are committed would keep the next one, too:
 // two are enough, and what has not gone can be brought back.
 func TestRemovalsThatDoNotEnd(t *testing.T) {
@@ -87,13 +98,7 @@ func TestRemovalsThatDoNotEnd(t *testing.T) {
 	for i := range 6 {
 		r.volume(fmt.Sprintf("old-%d", i), volume.Unreferenced, 5, evictiontest.LastUsed(float64(60-i)))
 	}
-	failed := errors.New("discard: remote I/O error")
-	var again func() error
-	again = func() error {
-		r.engine.committed = again
-		return failed
-	}
-	r.engine.with(func() { r.engine.committed, r.engine.fault = again, failing("remove flexlvm/doomed_", failed) })
+	r.removalsDoNotEnd()
 	r.start()
 	left := []string{"big ready", "doomed_old-0 doomed", "doomed_old-1 doomed", "old-2 unreferenced", "old-3 unreferenced", "old-4 unreferenced", "old-5 unreferenced", "settled ready"}
 	r.eventually(func() bool {
@@ -126,13 +131,7 @@ func TestNoMoreThanTwoDoNotEnd(t *testing.T) {
 		r.volume(fmt.Sprintf("old-%d", i), volume.Unreferenced, 5, evictiontest.LastUsed(float64(60-i)))
 	}
 	r.api.put(object("new", 25))
-	failed := errors.New("discard: remote I/O error")
-	var again func() error
-	again = func() error {
-		r.engine.committed = again
-		return failed
-	}
-	r.engine.with(func() { r.engine.committed, r.engine.fault = again, failing("remove flexlvm/doomed_", failed) })
+	r.removalsDoNotEnd()
 	r.start()
 	r.eventually(func() bool { return len(r.engine.doomed()) == 2 }, "doomed: %v", r.engine.names())
 	for range 4 {
