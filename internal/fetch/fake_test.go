@@ -43,7 +43,6 @@ type fakeS3 struct {
 	mu      sync.Mutex
 	objects map[string]fakeObject
 	gets    map[string]int
-	bytes   int64
 	// hook answers a request itself where it returns true.
 	hook func(w http.ResponseWriter, r *http.Request, key string) bool
 }
@@ -80,12 +79,12 @@ func (f *fakeS3) delete(key string) {
 	delete(f.objects, key)
 }
 
-// got is how many GETs of a key were answered, and then forgotten.
+// got is how many GETs of a key came and were not refused, and then forgotten.
 func (f *fakeS3) got() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	gets := f.gets
-	f.gets, f.bytes = map[string]int{}, 0
+	f.gets = map[string]int{}
 	return gets
 }
 
@@ -135,13 +134,14 @@ func (f *fakeS3) serve(w http.ResponseWriter, r *http.Request, key string, o fak
 		h.Set(s3store.HeaderType, "FULL_OBJECT")
 	}
 	h.Set("Content-Length", strconv.FormatInt(last-first+1, 10))
-	w.WriteHeader(status)
-	if r.Method == http.MethodGet {
-		n, _ := w.Write(o.data[first : last+1])
+	if r.Method == http.MethodGet { // counted first: who has all of it may ask got before this goes on
 		f.mu.Lock()
 		f.gets[key]++
-		f.bytes += int64(n)
 		f.mu.Unlock()
+	}
+	w.WriteHeader(status)
+	if r.Method == http.MethodGet {
+		_, _ = w.Write(o.data[first : last+1])
 	}
 }
 
