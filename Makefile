@@ -52,7 +52,8 @@ demo: setup ## show claims, the way back, eviction and a dataset on a disposable
 	@go run ./test/demo
 
 # Never more than two virtual nodes: test-vm, test-e2e and test-soak have two each, test-daemon and
-# test-installer have one. What runs on the host takes the time that they leave.
+# test-installer have one (and TestNothingIsLeftBehind of test-e2e a third, which it ends as it boots).
+# What runs on the host takes the time that they leave.
 test: setup ## run every check and every test
 	@begun=$$SECONDS; \
 		$(MAKE) --no-print-directory -j2 test-vm kubernetes on-host && \
@@ -74,7 +75,7 @@ check: setup ## check what changed, for the inner loop: form, vet, linter, unit 
 	@begun=$$SECONDS; unformatted=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l) && \
 		{ [ -z "$$unformatted" ] || { echo "run gofmt -w on: $$unformatted" >&2; exit 1; }; }; \
 	$(MAKE) --no-print-directory lint && go vet ./... && \
-	$(SUITE) -q check-unit go test -vet=off ./... && \
+	$(SUITE) -q check-unit go test -vet=off -v ./... && \
 	FLEXLVM_ENGINE_TESTS='^(TestMountAgainKeepsData|TestExpand|TestRemove)$$' \
 		$(SUITE) -q check-node go test -tags vm -count=1 -run '^TestEngine$$' -v ./test/vm/suite && \
 	echo "Checked in $$((SECONDS - begun)) seconds."
@@ -168,8 +169,8 @@ campaign: setup kubernetes ## test more often and on other nodes: every kill and
 	@FLEXLVM_NODES=arm64 $(SUITE) campaign-arm64 go test -tags vm -count=1 -v -timeout 1h -run '^TestSmoke$$' ./test/vm/suite
 	@FLEXLVM_CAMPAIGN=1 $(SUITE) campaign-s3 go test -tags s3 -vet=off -count=1 -p 1 -v -timeout 1h ./test/s3/...
 	@FLEXLVM_CAMPAIGN=1 $(SUITE) campaign-vm go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
-	@FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-vm-tcg go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
-	@FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-cluster go test -tags cluster -count=1 -p 1 -v -timeout 4h ./test/cluster ./test/cluster/gc
+	@FLEXLVM_NODE_CPUS=2 FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-vm-tcg go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
+	@FLEXLVM_NODE_CPUS=2 FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-cluster go test -tags cluster -count=1 -p 1 -v -timeout 4h ./test/cluster ./test/cluster/gc
 	@$(MAKE) --no-print-directory test-oldest
 	@$(MAKE) --no-print-directory soak
 

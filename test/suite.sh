@@ -19,7 +19,7 @@ log=${FLEXLVM_CACHE:-.cache}/$name.log
 # by side.
 show() {
 	if [ -n "$quiet" ]; then
-		grep --line-buffered -E '^(ok|FAIL|panic:)|^ *--- FAIL'
+		grep --line-buffered -E '^(ok|FAIL|panic:|nodes run on)|^ *--- FAIL'
 	else
 		grep --line-buffered -vE '^=== (PAUSE|CONT|NAME)'
 	fi | sed -u "s/^/$name: /"

@@ -30,6 +30,10 @@ func prepareNodes(ctx context.Context, dir string, cfg Config, backend vm.Backen
 	if err := imagesDisk(ctx, images, cfg.Images); err != nil {
 		return nil, err
 	}
+	cpus, err := vm.NodeCPUs(fairCPUs(cfg.Nodes))
+	if err != nil {
+		return nil, err
+	}
 	var nodes []program
 	for i := 1; i <= cfg.Nodes; i++ {
 		files := map[string][]byte{"authorized_keys": login, "ca.crt": ca.pem, "node.env": nodeEnv(i, cfg.Nodes)}
@@ -58,7 +62,7 @@ func prepareNodes(ctx context.Context, dir string, cfg Config, backend vm.Backen
 		if err != nil {
 			return nil, err
 		}
-		machine, err := backend.Program(hardware(base, i, cfg, append(drives, blank...)))
+		machine, err := backend.Program(hardware(base, i, cpus, cfg, append(drives, blank...)))
 		if err != nil {
 			return nil, err
 		}
@@ -78,12 +82,12 @@ func blankDisks(base string, n int) (drives []vm.Drive, err error) {
 	return drives, nil
 }
 
-func hardware(base string, i int, cfg Config, drives []vm.Drive) vm.Hardware {
+func hardware(base string, i, cpus int, cfg Config, drives []vm.Drive) vm.Hardware {
 	h := vm.Hardware{
 		Initrd: base + "-initrd",
 		Append: []string{"quiet", "flexlvm.root=rw", "flexlvm.init=/seed/init"},
 		Dir:    filepath.Dir(base), Console: base + "-console.log",
-		CPUs: cpus(cfg.Nodes), Memory: cfg.MemoryMiB,
+		CPUs: cpus, Memory: cfg.MemoryMiB,
 		Drives: drives,
 		NICs:   []vm.NIC{{Tap: nodeName(i), MAC: fmt.Sprintf("52:54:00:88:00:%02x", i)}},
 	}
@@ -93,9 +97,9 @@ func hardware(base string, i int, cfg Config, drives []vm.Drive) vm.Hardware {
 	return h
 }
 
-// cpus is how many virtual processors a node gets: with more of them than real
+// fairCPUs is how many virtual processors a node gets: with more of them than real
 // ones, an emulated kernel waits for itself.
-func cpus(nodes int) int { return min(2, max(1, runtime.NumCPU()/max(1, nodes))) }
+func fairCPUs(nodes int) int { return min(2, max(1, runtime.NumCPU()/max(1, nodes))) }
 
 // nodeEnv is what the node's scripts know of it.
 func nodeEnv(i, nodes int) []byte {

@@ -10,6 +10,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// CPUsEnv says how many processors each node has, in the place of the suites' own numbers.
+const CPUsEnv = "FLEXLVM_NODE_CPUS"
+
+// NodeCPUs returns the number of processors that a node gets: usual, unless the environment
+// says otherwise.
+func NodeCPUs(usual int) (int, error) {
+	text := os.Getenv(CPUsEnv)
+	if text == "" {
+		return usual, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%s is %q, and must be a number of processors, as 2", CPUsEnv, text)
+	}
+	return n, nil
+}
+
 // onOneProcessor has a program run on one processor of this machine, the one that the fewest
 // of those programs have. The returned file holds it: it is to be inherited by the program, and
 // closed by all others.

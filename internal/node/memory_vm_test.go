@@ -1,0 +1,66 @@
+//go:build vm
+
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Volumes are made, grown and unmounted while somebody takes all of the node's memory and is
+// killed for it by the kernel.
+func TestMemoryRunsOut(t *testing.T) {
+	m := newMachine(t)
+	for round := range 2 {
+		hog := exec.Command("sh", "-c", "echo 1000 >/proc/self/oom_score_adj && exec tail /dev/zero")
+		require.NoError(t, hog.Start())
+		ended := make(chan error, 1)
+		go func() { ended <- hog.Wait() }()
+
+		turns := 0
+		for running := true; running; turns++ {
+			m.useVolume(fmt.Sprintf("v%d-%d", round, turns))
+			select {
+			case err := <-ended:
+				require.True(t, wasKilled(err), "whoever took the memory ended otherwise: %v", err)
+				running = false
+			default:
+			}
+		}
+		t.Logf("%d volumes were made before the kernel killed who took all memory", turns)
+	}
+}
+
+// useVolume makes a volume, grows it while it is mounted, and reads again what was written.
+func (m *machine) useVolume(name string) {
+	m.t.Helper()
+	s := m.volume(name, 64*volume.MiB)
+	target := m.mount(s, "a")
+	require.NoError(m.t, os.WriteFile(target+"/data", []byte(name), 0o600))
+	require.NoError(m.t, m.Expand(m.ctx(), s, 96*volume.MiB))
+	m.unmount(target)
+	s.Size = 96 * volume.MiB
+	target = m.mount(s, "a")
+	data, err := os.ReadFile(target + "/data")
+	require.NoError(m.t, err)
+	require.Equal(m.t, name, string(data))
+	m.unmount(target)
+}
+
+// wasKilled reports whether a program ended by SIGKILL.
+func wasKilled(err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+}
