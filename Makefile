@@ -164,13 +164,13 @@ test-daemon: setup kubernetes ## test the node daemon's ordinary life on a real 
 test-installer: setup kubernetes ## test the node daemon with faults, and installing, upgrading and uninstalling
 	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 60m -skip '^TestNodeDaemon$$' ./test/cluster/gc ./test/cluster/installer
 
-campaign: setup kubernetes ## test more often and on other nodes: every kill and power cut on every layout, emulated processors, SOAK_CLAIMS claims
+campaign: setup kubernetes ## test more often and on other nodes: more kills and power cuts on more layouts, emulated processors, SOAK_CLAIMS claims
 	@FLEXLVM_CAMPAIGN=1 $(SUITE) campaign-release go test -C tools/release -tags campaign -count=1 -v -timeout 1h ./...
 	@FLEXLVM_NODES=arm64 $(SUITE) campaign-arm64 go test -tags vm -count=1 -v -timeout 1h -run '^TestSmoke$$' ./test/vm/suite
 	@FLEXLVM_CAMPAIGN=1 $(SUITE) campaign-s3 go test -tags s3 -vet=off -count=1 -p 1 -v -timeout 1h ./test/s3/...
-	@FLEXLVM_CAMPAIGN=1 $(SUITE) campaign-vm go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
+	@FLEXLVM_CAMPAIGN=1 FLEXLVM_NODE_CPUS=2 $(SUITE) campaign-vm go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
 	@FLEXLVM_NODE_CPUS=2 FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-vm-tcg go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
-	@FLEXLVM_NODE_CPUS=2 FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-cluster go test -tags cluster -count=1 -p 1 -v -timeout 4h ./test/cluster ./test/cluster/gc
+	@FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-cluster go test -tags cluster -count=1 -p 1 -v -timeout 4h ./test/cluster ./test/cluster/gc
 	@$(MAKE) --no-print-directory test-oldest
 	@$(MAKE) --no-print-directory soak
 

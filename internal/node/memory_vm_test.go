@@ -22,11 +22,13 @@ func TestMemoryRunsOut(t *testing.T) {
 	for round := range 2 {
 		hog := exec.Command("sh", "-c", "echo 1000 >/proc/self/oom_score_adj && exec tail /dev/zero")
 		require.NoError(t, hog.Start())
+		t.Cleanup(func() { _ = hog.Process.Kill() }) // it has ended where the test passed
 		ended := make(chan error, 1)
 		go func() { ended <- hog.Wait() }()
 
 		turns := 0
 		for running := true; running; turns++ {
+			require.Less(t, turns, 100, "nobody has killed who took all memory")
 			m.useVolume(fmt.Sprintf("v%d-%d", round, turns))
 			select {
 			case err := <-ended:

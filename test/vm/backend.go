@@ -76,7 +76,7 @@ func FindBackendAtHand(ctx context.Context, progress io.Writer) (Backend, error)
 	return findBackend(ctx, progress, cachedUMLKernel)
 }
 
-// Announce finds the backend and says what it is and why: the first line of a suite.
+// Announce finds the backend and says what it is and why, before the first machine of a suite boots.
 func Announce(ctx context.Context, w io.Writer) error {
 	b, err := FindBackend(ctx, w)
 	if err != nil {

@@ -57,7 +57,6 @@ func TestExec(t *testing.T) {
 		{"orphans are reaped", testOrphans},
 		{"the kernel has what the project's tests need", testModules},
 		{"loop devices", testLoop},
-		{"a program's clock is the kernel's", testClock},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, m) })
 	}
@@ -85,35 +84,6 @@ func testExitCodes(t *testing.T, m *Machine) {
 			require.Empty(t, r.Stdout)
 			require.Empty(t, r.Stderr)
 		})
-	}
-}
-
-// testClock: programs do not ask the kernel of User-Mode Linux for the time. The kernel dates a
-// file; date and the shell read the clock by one call each, before the clock is set and after.
-func testClock(t *testing.T, m *Machine) {
-	const script = `set -e
-		for at in "" 2001-02-03 2031-04-05; do
-			[ -z "$at" ] || date --utc --set "$at" >/dev/null
-			a=$(date +%s%N) b=${EPOCHREALTIME/./}000
-			touch /clock
-			c=$(date +%s%N) d=${EPOCHREALTIME/./}000
-			echo $a $b $(date --reference /clock +%s%N) $c $d
-		done`
-	r, err := m.Exec(t.Context(), Command{Args: []string{"bash", "-c", script}})
-	require.NoError(t, err)
-	require.Zero(t, r.ExitCode, "%s", r.Stderr)
-	lines := strings.Split(strings.TrimSpace(string(r.Stdout)), "\n")
-	years := []int{time.Now().Year(), 2001, 2031}
-	require.Len(t, lines, len(years))
-	for i, line := range lines {
-		var before, beforeToo, file, after, afterToo int64
-		_, err := fmt.Sscan(line, &before, &beforeToo, &file, &after, &afterToo)
-		require.NoError(t, err, line)
-		// A file's date is as exact as the tick.
-		const tick = int64(20 * time.Millisecond)
-		require.IsNonDecreasing(t, []int64{before, beforeToo + 1000, file + tick, after + tick, afterToo + tick + 1000}, line)
-		require.Equal(t, years[i], time.Unix(0, file).UTC().Year(), line)
-		require.Less(t, after-before, int64(10*time.Second), line)
 	}
 }
 

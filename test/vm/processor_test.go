@@ -7,6 +7,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestNodeCPUs(t *testing.T) {
+	for text, want := range map[string]int{"": 1, "2": 2, "16": 16} {
+		t.Setenv(CPUsEnv, text)
+		got, err := NodeCPUs(1)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"0", "-1", "two", "2 "} {
+		t.Setenv(CPUsEnv, text)
+		_, err := NodeCPUs(1)
+		require.ErrorContains(t, err, CPUsEnv, text)
+	}
+}
+
 // Machines share the processors evenly, and give theirs back when they end.
 func TestHoldProcessor(t *testing.T) {
 	dir := t.TempDir()

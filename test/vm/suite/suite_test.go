@@ -52,6 +52,9 @@ func pkg(name string) string {
 	if slices.Contains([]string{"crash", "csicall", "csicontroller"}, name) {
 		return "test/vm/" + name
 	}
+	if name == "guest.test" {
+		return "test/vm/guest"
+	}
 	if tested, ok := strings.CutSuffix(name, ".test"); ok {
 		return "internal/" + tested
 	}
@@ -115,20 +118,26 @@ func disks() []vm.Disk {
 
 const diskNames = "FLEXLVM_TEST_DISKS=/dev/vda /dev/vdb /dev/vdc /dev/vdd /dev/vde"
 
-// engineParts are tests of internal/node that take about as long, by their names; the last
-// are all others.
-var engineParts = []struct{ name, tests string }{
-	{"kills", "Killed"},
-	{"removals and declared groups", "Declared|Remov|Wipe|Undelete"},
-	{"copies, layouts and races", "Clone|Snapshot|Cop(y|ies)|AtOnce|Race|Layout"},
-	{"sizes", "Grow|Expand|Size|Thin|Trim"},
-	{"all else", "."},
+type enginePart struct {
+	name, tests string
+	seconds     int // that it takes
+}
+
+// engineParts are the tests of internal/node by their names: a test belongs to the first part
+// that names it, and the last names all.
+var engineParts = []enginePart{
+	{"kills", "Killed", 196},
+	{"removals and declared groups", "Declared|Remov|Wipe|Undelete", 75},
+	{"copies, layouts and races", "Clone|Snapshot|Cop(y|ies)|AtOnce|Race|Layout", 189},
+	{"sizes", "Grow|Expand|Size|Thin|Trim", 111},
+	{"all else", ".", 160},
 }
 
 // TestEngine runs the tests of internal/node on a real disk, on two nodes side by side: each
 // does one thing at a time mostly, and a processor has nothing to do. It is no parallel test,
-// and so comes before all that are: nothing takes longer, and at the end of it short tests
-// fill both processors. FLEXLVM_ENGINE_TESTS names those to run alone, on one node.
+// and so comes before all that are. What takes longest begins first, here and in the files of
+// this package, lest it be alone at the end. FLEXLVM_ENGINE_TESTS names those to run alone, on
+// one node.
 func TestEngine(t *testing.T) {
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
 	engine := func(name string, flags ...string) {
@@ -143,10 +152,16 @@ func TestEngine(t *testing.T) {
 		engine("some", "-test.run="+some)
 		return
 	}
-	before := []string{"Udev"} // which are TestEngineBesideUdev's
+	before := "Udev" // which are TestEngineBesideUdev's
+	skip := map[string]string{}
 	for _, part := range engineParts {
-		engine(part.name, "-test.run="+part.tests, "-test.skip="+strings.Join(before, "|"))
-		before = append(before, part.tests)
+		skip[part.name] = before
+		before += "|" + part.tests
+	}
+	longestFirst := slices.Clone(engineParts)
+	slices.SortFunc(longestFirst, func(a, b enginePart) int { return b.seconds - a.seconds })
+	for _, part := range longestFirst {
+		engine(part.name, "-test.run="+part.tests, "-test.skip="+skip[part.name])
 	}
 }
 
@@ -175,21 +190,6 @@ func TestReadersWhereNothingIsTraced(t *testing.T) {
 	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.run", "^TestReadersW(hoseMountIsMadeWritable|ithoutAMappingOfOwners)$")
 }
 
-// TestCSIDriverKilled runs the tests of internal/csidoor that kill the driver after each step,
-// those of encrypted volumes, which that driver alone mounts, and those of health, for which one
-// disk is there to fail. FLEXLVM_CSIDOOR_TESTS names those to run alone.
-func TestCSIDriverKilled(t *testing.T) {
-	t.Parallel()
-	binary := build(t, "csidoor.test", "test", "-c", "-tags", "vm")
-	tests := "Killed|Encrypted|HealthOf"
-	if some := os.Getenv("FLEXLVM_CSIDOOR_TESTS"); some != "" {
-		tests = some
-	}
-	m := start(t, vm.Config{Disks: disks()[:3], Files: map[string]string{"/csidoor.test": binary}})
-	run(t, m, nil, "vgcreate", "--yes", "flexlvm-test", "/dev/vda", "/dev/vdb")
-	run(t, m, []string{"FLEXLVM_CAMPAIGN=" + os.Getenv("FLEXLVM_CAMPAIGN")}, "/csidoor.test", "-test.v", "-test.timeout", "55m", "-test.run", tests)
-}
-
 // TestDiscovery runs the tests of internal/discovery on disks that have serial numbers.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
@@ -208,6 +208,9 @@ func TestHostNamespaces(t *testing.T) { runAsRoot(t, "hostns.test") }
 // TestMountWatch runs the tests of internal/mount, which need root: of its watch, and of
 // the mapping of owners.
 func TestMountWatch(t *testing.T) { runAsRoot(t, "mount.test") }
+
+// TestClock: a program's clock is the kernel's, also where its kernel is not asked for it.
+func TestClock(t *testing.T) { runAsRoot(t, "guest.test") }
 
 // TestGroupOfHostPrograms: the host's programs are started in a control group.
 func TestGroupOfHostPrograms(t *testing.T) {

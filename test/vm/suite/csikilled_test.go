@@ -1,0 +1,25 @@
+//go:build vm
+
+package suite
+
+import (
+	"os"
+	"testing"
+
+	"github.com/flexlvm/flexlvm/test/vm"
+)
+
+// TestCSIDriverKilled runs the tests of internal/csidoor that kill the driver after each step,
+// those of encrypted volumes, which that driver alone mounts, and those of health, for which one
+// disk is there to fail. FLEXLVM_CSIDOOR_TESTS names those to run alone.
+func TestCSIDriverKilled(t *testing.T) {
+	t.Parallel()
+	binary := build(t, "csidoor.test", "test", "-c", "-tags", "vm")
+	tests := "Killed|Encrypted|HealthOf"
+	if some := os.Getenv("FLEXLVM_CSIDOOR_TESTS"); some != "" {
+		tests = some
+	}
+	m := start(t, vm.Config{Disks: disks()[:3], Files: map[string]string{"/csidoor.test": binary}})
+	run(t, m, nil, "vgcreate", "--yes", "flexlvm-test", "/dev/vda", "/dev/vdb")
+	run(t, m, []string{"FLEXLVM_CAMPAIGN=" + os.Getenv("FLEXLVM_CAMPAIGN")}, "/csidoor.test", "-test.v", "-test.timeout", "55m", "-test.run", tests)
+}
