@@ -210,7 +210,12 @@ func TestHostNamespaces(t *testing.T) { runAsRoot(t, "hostns.test") }
 func TestMountWatch(t *testing.T) { runAsRoot(t, "mount.test") }
 
 // TestClock: a program's clock is the kernel's, also where its kernel is not asked for it.
-func TestClock(t *testing.T) { runAsRoot(t, "guest.test") }
+func TestClock(t *testing.T) {
+	t.Parallel()
+	binary := build(t, "guest.test", "test", "-c", "-tags", "guest")
+	m := start(t, vm.Config{Files: map[string]string{"/guest.test": binary}})
+	run(t, m, []string{"FLEXLVM_CLOCK_MAY_BE_SET=yes"}, "/guest.test", "-test.v")
+}
 
 // TestGroupOfHostPrograms: the host's programs are started in a control group.
 func TestGroupOfHostPrograms(t *testing.T) {
