@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -87,16 +88,33 @@ func downCommand(name *string) *cobra.Command {
 func buildCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "build",
-		Short: "build Kubernetes and its tests of CSI drivers, unless they are in the cache already",
+		Short: "build Kubernetes, its tests of CSI drivers, and the sidecars that tests use, unless they are in the cache already",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := cluster.BuildKubernetes(cmd.Context(), cmd.ErrOrStderr()); err != nil {
 				return err
 			}
-			_, err := cluster.BuildConformance(cmd.Context(), cmd.ErrOrStderr())
-			return err
+			if _, err := cluster.BuildConformance(cmd.Context(), cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			return buildBeside(cmd.Context(), cmd.ErrOrStderr())
 		},
 	}
+}
+
+// buildBeside builds what tests bring to a cluster, most of which takes minutes: their nodes
+// would wait for it.
+func buildBeside(ctx context.Context, log io.Writer) error {
+	for _, name := range []string{"resizer", "snapshotter"} {
+		if _, err := cluster.BuildSidecarImage(ctx, name, log); err != nil {
+			return err
+		}
+	}
+	if _, err := cluster.BuildSnapshotController(ctx, log); err != nil {
+		return err
+	}
+	_, err := cluster.BuildEtcdImage(ctx, log)
+	return err
 }
 
 func statusCommand(name *string) *cobra.Command {
