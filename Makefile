@@ -18,7 +18,7 @@ SHELL       := /bin/bash
 SUITE        = test/suite.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster test-e2e test-daemon test-installer test-soak on-host with-own-clusters campaign test-oldest conformance soak bench fuzz changelog clean job-recipe
+.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster test-e2e test-daemon test-installer test-soak on-host campaign test-oldest conformance soak bench fuzz changelog clean job-recipe
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -51,25 +51,32 @@ helm:
 demo: setup ## show claims, the way back, eviction and a dataset on a disposable cluster; KEEP=1 leaves it up
 	@go run ./test/demo
 
+test: setup ## run every check and every test
+	@begun=$$SECONDS; $(MAKE) --no-print-directory -j3 after-test-soak after-test-control && \
+		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
+
+# What has virtual nodes, and beside it what runs on the host and takes the processors that the nodes
+# leave. A step begins when what it follows has passed: nothing more begins when one has failed.
 # Never more than two virtual nodes: test-vm, test-e2e and test-soak have two each, test-daemon and
 # test-installer have one (and TestNothingIsLeftBehind of test-e2e a third, which it ends as it boots).
-# What runs on the host takes the time that they leave.
-test: setup ## run every check and every test
-	@begun=$$SECONDS; \
-		$(MAKE) --no-print-directory -j2 test-vm kubernetes on-host && \
-		$(MAKE) --no-print-directory test-e2e && \
-		$(MAKE) --no-print-directory -j2 with-own-clusters test-control && \
-		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
+after-test-e2e: after-test-vm after-kubernetes
+after-test-daemon after-test-installer: after-test-e2e
+after-test-soak: after-test-daemon after-test-installer
+
+after-on-host: after-kubernetes
+after-test-control: after-on-host
+
+STEPS = test-vm test-e2e test-daemon test-installer test-soak kubernetes on-host test-control
+
+.PHONY: $(STEPS:%=after-%)
+$(STEPS:%=after-%): after-%:
+	@$(MAKE) --no-print-directory $*
 
 on-host: setup
 	@$(MAKE) --no-print-directory lint
 	@nice $(MAKE) --no-print-directory test-unit
 	@nice $(MAKE) --no-print-directory test-s3
 	@nice $(MAKE) --no-print-directory deadcode
-
-with-own-clusters: setup
-	@$(MAKE) --no-print-directory -j2 test-daemon test-installer
-	@$(MAKE) --no-print-directory test-soak
 
 check: setup ## check what changed, for the inner loop: form, vet, linter, unit tests of what depends on it, three tests on a virtual node
 	@begun=$$SECONDS; unformatted=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l) && \
@@ -150,7 +157,8 @@ ALONE = ./test/cluster/gc ./test/cluster/installer ./test/cluster/soak
 
 test-cluster: setup kubernetes ## test everything on a real Kubernetes with virtual nodes
 	@$(MAKE) --no-print-directory test-e2e
-	@$(MAKE) --no-print-directory with-own-clusters
+	@$(MAKE) --no-print-directory -j2 test-daemon test-installer
+	@$(MAKE) --no-print-directory test-soak
 
 test-e2e: setup kubernetes ## test all that users do, on a real Kubernetes with two virtual nodes
 	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 100m $$(go list -tags cluster ./test/cluster/... | grep -v $(CONTROL:./%=-e %) $(ALONE:./%=-e %))
