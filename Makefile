@@ -52,24 +52,24 @@ demo: setup ## show claims, the way back, eviction and a dataset on a disposable
 	@go run ./test/demo
 
 test: setup ## run every check and every test
-	@begun=$$SECONDS; $(MAKE) --no-print-directory -j3 after-test-soak after-test-control && \
+	@begun=$$SECONDS; $(MAKE) --no-print-directory -j3 step-test-soak step-test-control && \
 		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
 
 # What has virtual nodes, and beside it what runs on the host and takes the processors that the nodes
 # leave. A step begins when what it follows has passed: nothing more begins when one has failed.
 # Never more than two virtual nodes: test-vm, test-e2e and test-soak have two each, test-daemon and
 # test-installer have one (and TestNothingIsLeftBehind of test-e2e a third, which it ends as it boots).
-after-test-e2e: after-test-vm after-kubernetes
-after-test-daemon after-test-installer: after-test-e2e
-after-test-soak: after-test-daemon after-test-installer
+step-test-e2e: step-test-vm step-kubernetes
+step-test-daemon step-test-installer: step-test-e2e
+step-test-soak: step-test-daemon step-test-installer
 
-after-on-host: after-kubernetes
-after-test-control: after-on-host
+step-on-host: step-kubernetes
+step-test-control: step-on-host
 
 STEPS = test-vm test-e2e test-daemon test-installer test-soak kubernetes on-host test-control
 
-.PHONY: $(STEPS:%=after-%)
-$(STEPS:%=after-%): after-%:
+.PHONY: $(STEPS:%=step-%)
+$(STEPS:%=step-%): step-%:
 	@$(MAKE) --no-print-directory $*
 
 on-host: setup
