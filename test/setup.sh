@@ -96,6 +96,9 @@ install() {
 	# shellcheck disable=SC2086 # a list of words
 	apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $missing 2>&1
 }
+# Suites side by side may each lack something, and apt-get update waits for no other.
+exec 9>/run/lock/flexlvm-setup
+flock -w 900 9
 # An index may be missing, or so old that it names versions that are gone.
 if ! install >/dev/null; then
 	apt-get -qq update

@@ -48,7 +48,8 @@ func Open(t *testing.T) *Window {
 	out, err := exec.CommandContext(t.Context(), filepath.Join(root, "test/setup.sh"), "browser").CombinedOutput()
 	require.NoError(t, err, string(out))
 	w := &Window{t: t}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("/usr/bin/chromium"), chromedp.UserDataDir(t.TempDir()))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("/usr/bin/chromium"), chromedp.UserDataDir(t.TempDir()),
+		chromedp.WSURLReadTimeout(patience))
 	allocator, end := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
 	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithListener(w.hear))
 	t.Cleanup(func() {

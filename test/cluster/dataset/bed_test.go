@@ -48,6 +48,7 @@ func start(t *testing.T) *bed {
 	b := &bed{source: source, dir: t.TempDir()}
 	b.cluster, err = cluster.Start(ctx, cluster.Config{
 		Name: fmt.Sprintf("dataset-%d", os.Getpid()), ControlPlaneOnly: true, Log: os.Stderr,
+		ControllerManagerFlags: []string{"--node-monitor-grace-period=24h"}, // the nodes have no kubelets
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {

@@ -74,6 +74,7 @@ func start(t *testing.T) *bed {
 
 	b.cluster, err = cluster.Start(ctx, cluster.Config{
 		Name: fmt.Sprintf("provisioner-%d", os.Getpid()), ControlPlaneOnly: true, Log: os.Stderr,
+		ControllerManagerFlags: []string{"--node-monitor-grace-period=24h"}, // the nodes have no kubelets
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {

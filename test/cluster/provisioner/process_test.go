@@ -24,10 +24,11 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// lease of the provisioners under test: short, so that a fail-over is, too.
-var leaseFlags = []string{"--lease-duration=6s", "--lease-renew-deadline=4s", "--lease-retry-period=1s"}
+// lease of the provisioners under test: short, so that a fail-over is, too, but not so short that a
+// busy machine ends them: most are not started again.
+var leaseFlags = []string{"--lease-duration=10s", "--lease-renew-deadline=8s", "--lease-retry-period=1s"}
 
-const leaseDuration = 6 * time.Second
+const leaseDuration = 10 * time.Second
 
 // process is one provisioner.
 type process struct {
