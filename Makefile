@@ -18,7 +18,7 @@ SHELL       := /bin/bash
 SUITE        = test/suite.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster test-e2e test-daemon test-installer test-soak on-host campaign test-oldest conformance soak bench fuzz changelog clean job-recipe
+.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster test-e2e test-daemon test-installer test-soak checks on-host test-modules campaign test-oldest conformance soak bench fuzz changelog clean job-recipe
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -55,26 +55,31 @@ test: setup ## run every check and every test
 	@begun=$$SECONDS; $(MAKE) --no-print-directory -j3 step-test-soak step-test-control && \
 		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
 
-# What has virtual nodes, and beside it what runs on the host and takes the processors that the nodes
-# leave. A step begins when what it follows has passed: nothing more begins when one has failed.
+# A step begins when those that it follows have passed: nothing more begins when one has failed.
 # Never more than two virtual nodes: test-vm, test-e2e and test-soak have two each, test-daemon and
 # test-installer have one (and TestNothingIsLeftBehind of test-e2e a third, which it ends as it boots).
 step-test-e2e: step-test-vm step-kubernetes
 step-test-daemon step-test-installer: step-test-e2e
 step-test-soak: step-test-daemon step-test-installer
 
-step-on-host: step-kubernetes
-step-test-control: step-on-host
+# What has none runs where the nodes leave time: test-vm leaves the least, test-daemon and test-installer
+# the most. The linter and the unit tests begin nevertheless, as they find most.
+step-checks: step-kubernetes
+step-on-host: step-checks step-test-vm
+step-test-control: step-on-host step-test-e2e
 
-STEPS = test-vm test-e2e test-daemon test-installer test-soak kubernetes on-host test-control
+STEPS = test-vm test-e2e test-daemon test-installer test-soak kubernetes checks on-host test-control
 
 .PHONY: $(STEPS:%=step-%)
 $(STEPS:%=step-%): step-%:
 	@$(MAKE) --no-print-directory $*
 
-on-host: setup
-	@$(MAKE) --no-print-directory lint
+checks: setup
+	@nice $(MAKE) --no-print-directory lint
 	@nice $(MAKE) --no-print-directory test-unit
+
+on-host: setup
+	@nice $(MAKE) --no-print-directory test-modules
 	@nice $(MAKE) --no-print-directory test-s3
 	@nice $(MAKE) --no-print-directory deadcode
 
@@ -131,6 +136,8 @@ test-unit: setup ## test what needs no machine of its own, with the race detecto
 	@[ "$$(git grep -hE '^func ($(PURE))\(' -- '*_test.go' | wc -l) $$(git grep -hE '^func ($(PURE))\(' -- internal/dataset internal/eviction | wc -l)" = "6 6" ] || \
 		{ echo "test-unit: the tests of PURE are not the six of internal/dataset and internal/eviction any more" >&2; exit 1; }
 	@$(SUITE) -q test-pure go test -vet=off -run '^($(PURE))$$' -v -timeout 30m ./internal/dataset ./internal/eviction
+
+test-modules: setup ## test what makes the image, the release and the chart
 	@for module in $(MODULES); do $(SUITE) -q test-$${module##*/} go test -C $$module -count=1 -v -timeout 30m ./... || exit 1; done
 
 test-s3: setup ## test the loader against a real S3 server and its faults

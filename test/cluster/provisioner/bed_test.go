@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,6 +58,9 @@ type bed struct {
 	flags      []string // of the provisioner, beyond the usual ones
 }
 
+// beds have been started; they run side by side.
+var beds atomic.Int32
+
 // start brings the bed up; it goes down with the test.
 func start(t *testing.T) *bed {
 	t.Helper()
@@ -73,7 +77,7 @@ func start(t *testing.T) *bed {
 	require.NoError(t, err, string(out))
 
 	b.cluster, err = cluster.Start(ctx, cluster.Config{
-		Name: fmt.Sprintf("provisioner-%d", os.Getpid()), ControlPlaneOnly: true, Log: os.Stderr,
+		Name: fmt.Sprintf("provisioner-%d-%d", os.Getpid(), beds.Add(1)), ControlPlaneOnly: true, Log: os.Stderr,
 		ControllerManagerFlags: []string{"--node-monitor-grace-period=24h"}, // the nodes have no kubelets
 	})
 	require.NoError(t, err)

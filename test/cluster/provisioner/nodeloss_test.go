@@ -26,6 +26,7 @@ import (
 // TestNodeLoss deletes a Node, whose name is too long for a label, and looks at what
 // becomes of its claims.
 func TestNodeLoss(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	t.Run("rights", b.testNodeLossRights)
 	b.flags = []string{"--node-loss-grace=20s"}

@@ -20,8 +20,9 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// TestProvisioner shares one control plane between its parts.
+// TestProvisioner shares one control plane between its parts, and TestProvisionerDisturbed another.
 func TestProvisioner(t *testing.T) {
+	t.Parallel()
 	b := start(t)
 	t.Run("manifests", b.testManifests)
 	t.Run("inline use is refused", b.testInline)
@@ -51,6 +52,13 @@ func TestProvisioner(t *testing.T) {
 		t.Run("from others", b.testFromOthers)
 		t.Run("deleted at every moment", b.testDeletedAtEveryMoment)
 	})
+	b.testNothingWasForbidden(t)
+}
+
+// TestProvisionerDisturbed kills provisioners, and the API server.
+func TestProvisionerDisturbed(t *testing.T) {
+	t.Parallel()
+	b := start(t)
 	t.Run("growth", func(t *testing.T) {
 		b.reportRoomy(t)
 		t.Run("policies", b.testGrowthPolicies)
