@@ -52,7 +52,7 @@ demo: setup ## show claims, the way back, eviction and a dataset on a disposable
 	@go run ./test/demo
 
 test: setup ## run every check and every test
-	@begun=$$SECONDS; $(MAKE) --no-print-directory -j3 step-test-soak step-test-control && \
+	@begun=$$SECONDS; $(MAKE) --no-print-directory -j3 step-test-soak step-on-host step-test-control && \
 		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
 
 # A step begins when those that it follows have passed: nothing more begins when one has failed.
@@ -66,7 +66,7 @@ step-test-soak: step-test-daemon step-test-installer
 # the most. The linter and the unit tests begin nevertheless, as they find most.
 step-checks: step-kubernetes
 step-on-host: step-checks step-test-vm
-step-test-control: step-on-host step-test-e2e
+step-test-control: step-test-e2e
 
 STEPS = test-vm test-e2e test-daemon test-installer test-soak kubernetes checks on-host test-control
 
@@ -126,7 +126,6 @@ generated:
 		echo "$$path does not follow from the types in api/ or from installer/: run make generate and commit what it writes" >&2; exit 1; }; done
 
 # What go vet finds is found by lint, which is why the suites leave it out.
-# What lies outside of a module is nothing that go test's cache knows of: hence the count.
 # Decisions are pure, and those tests that make thousands of them are: nothing races there,
 # and the race detector takes four times as long for them. They run without it.
 PURE = TestPlanProperties|TestStartsPutOff|TestPlanByDevices|TestHeadroomIsReachedOnce|TestNeverInACircle|TestAllConverges
@@ -137,6 +136,7 @@ test-unit: setup ## test what needs no machine of its own, with the race detecto
 		{ echo "test-unit: the tests of PURE are not the six of internal/dataset and internal/eviction any more" >&2; exit 1; }
 	@$(SUITE) -q test-pure go test -vet=off -run '^($(PURE))$$' -v -timeout 30m ./internal/dataset ./internal/eviction
 
+# What lies outside of a module is nothing that go test's cache knows of: hence the count.
 test-modules: setup ## test what makes the image, the release and the chart
 	@for module in $(MODULES); do $(SUITE) -q test-$${module##*/} go test -C $$module -count=1 -v -timeout 30m ./... || exit 1; done
 

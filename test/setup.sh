@@ -98,7 +98,10 @@ install() {
 }
 # Suites side by side may each lack something, and apt-get update waits for no other.
 exec 9>/run/lock/flexlvm-setup
-flock -w 900 9
+flock -w 900 9 || {
+	echo "setup: another one has been installing packages for 15 minutes (/run/lock/flexlvm-setup)" >&2
+	exit 1
+}
 # An index may be missing, or so old that it names versions that are gone.
 if ! install >/dev/null; then
 	apt-get -qq update

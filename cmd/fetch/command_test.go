@@ -182,7 +182,7 @@ func TestNoSecretInArguments(t *testing.T) {
 func TestProgressIsServed(t *testing.T) {
 	from, dest := t.TempDir(), filepath.Join(t.TempDir(), "dest")
 	require.NoError(t, os.WriteFile(filepath.Join(from, "a"), make([]byte, 4<<20), 0o600))
-	cmd := program(t, "--listen=127.0.0.1:0", "--bandwidth=1Mi", "--memory=64Ki", "file://"+from+"/", dest)
+	cmd := program(t, "--listen=127.0.0.1:0", "--bandwidth=64Ki", "--memory=64Ki", "file://"+from+"/", dest)
 	stderr, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())

@@ -245,7 +245,9 @@ func (w *worker) piece(ctx context.Context, dog *store.Watchdog, body io.Reader,
 		return destination.WriteAt(a.file, direct, data, at)
 	})
 	if err == nil {
+		dog.Pause() // the disk is not the source
 		err = w.journal.write(noteOf(a.object, a.temp, part, r.crc(), store.Check{}))
+		dog.Reset()
 	}
 	if err != nil {
 		w.arrived(-r.size)

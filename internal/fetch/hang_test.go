@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
+	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
 )
 
 // frozen is a store that reacts to no context, as a mounted file system whose server is away. It
@@ -110,4 +112,27 @@ func TestSourceHangs(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A disk that is slow, or waits while a snapshot is taken, is no stalled source: what came is not
+// fetched again.
+func TestSlowDiskIsNoStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		data := storetest.RandomBytes(1, 10*store.KiB)
+		w := &worker{run: &run{progress: &Progress{}, bandwidth: &bandwidth{}}, buf: make([]byte, 4*store.KiB)}
+		ctx, dog, done := store.WatchStall(t.Context(), time.Second)
+		defer done()
+		var written []byte
+		err := w.receive(ctx, dog, bytes.NewReader(data), store.Span{Length: int64(len(data))}, newReceiver(store.Check{}), func(portion []byte, _ int64) error {
+			time.Sleep(time.Minute)
+			written = append(written, portion...)
+			return nil
+		})
+		require.NoError(t, err)
+		require.NoError(t, context.Cause(ctx))
+		require.Equal(t, data, written)
+
+		time.Sleep(2 * time.Second) // and then the source is silent
+		require.ErrorIs(t, context.Cause(ctx), store.ErrStalled)
+	})
 }

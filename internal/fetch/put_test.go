@@ -152,14 +152,15 @@ func TestPutIsAnsweredLate(t *testing.T) {
 	dir := t.TempDir()
 	data := storetest.RandomBytes(1, 100)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "f"), data, 0o600))
+	const stall = 3 * time.Second
 	sent := 0
 	b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
 		if r.Method == http.MethodPut {
 			sent++
-			time.Sleep(time.Second)
+			time.Sleep(stall + time.Second)
 		}
 		return b.takes(w, r, key, data)
 	}
-	require.NoError(t, b.upload(dir, s3store.Config{Attempts: 1, Stall: 500 * time.Millisecond}))
+	require.NoError(t, b.upload(dir, s3store.Config{Attempts: 1, Stall: stall}))
 	require.Equal(t, 1, sent)
 }

@@ -146,7 +146,9 @@ func (w *worker) whole(ctx context.Context, o store.Object) (f finished, err err
 	}
 	r := newReceiver(w.choose(stream.Sums, o.ETag))
 	temp := w.tempName()
+	dog.Pause() // the disk is not the source
 	file, direct, err := w.open(temp, o.Size, r.check)
+	dog.Reset()
 	if err != nil {
 		return finished{}, err
 	}
@@ -196,7 +198,7 @@ func (w *worker) open(temp string, size int64, c store.Check) (file, direct *os.
 
 // receive reads a span into the worker's buffer, and gives what came to the receiver
 // and to write, again and again. If the buffer holds all of the span, it does at the end.
-// The watchdog does not count the wait for bandwidth, which is no fault of the source.
+// The watchdog does not count the waits for bandwidth and for the disk, which are no fault of the source.
 func (w *worker) receive(ctx context.Context, dog *store.Watchdog, body io.Reader, part store.Span, r *receiver, write func(data []byte, at int64) error) error {
 	portion := w.bandwidth.portion(int64(len(w.buf)))
 	for r.size < part.Length {
@@ -222,6 +224,7 @@ func (w *worker) receive(ctx context.Context, dog *store.Watchdog, body io.Reade
 			}
 		}
 		at := part.Offset + r.size
+		dog.Pause()
 		r.add(data)
 		w.arrived(int64(len(data)))
 		if err := write(data, at); err != nil {

@@ -87,7 +87,7 @@ func (l *library) in(t *testing.T) *library {
 	return &part
 }
 
-// testProgress watches how a dataset is loaded, and kills a loader half-way.
+// testProgress watches how a dataset is loaded, and kills a loader that is at work.
 func (l *library) testProgress(name string) flexlvmv1.VolumeManager {
 	l.t.Helper()
 	seen := map[int32]bool{}
@@ -102,7 +102,7 @@ func (l *library) testProgress(name string) flexlvmv1.VolumeManager {
 		p := vm.Status.Volumes[0].Progress
 		seen[p.Percent] = true
 		last = max(last, p.Bytes)
-		if killed == "" && p.Percent >= 30 && p.Percent < 70 {
+		if killed == "" && p.Percent >= 10 && p.Percent < 70 {
 			// Other tests' loaders are at work, too.
 			killed = onNode(l.ctx, l.t, "node1", "pkill -9 -f '^/fetch .*"+vm.Spec.Volumes[0].SourceURL+"' && echo killed || true")
 		}

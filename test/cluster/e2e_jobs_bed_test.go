@@ -30,6 +30,7 @@ type jobsBed struct {
 	source         string
 	server, export string
 	began          time.Time
+	wasReady       string // provisionerReady before the server was away for the first time
 }
 
 func newJobsBed(t *testing.T) *jobsBed {

@@ -34,6 +34,10 @@ func TestJobs(t *testing.T) {
 			})
 		}
 	})
+	await.Until(t, patience, func() string {
+		b.wasReady = b.provisionerReady(t)
+		return await.Missing(strings.HasPrefix(b.wasReady, "true "), "the provisioner is not ready")
+	})
 	t.Run("a job whose server is away meanwhile, its files archived", b.testJobThroughOutage)
 	t.Run("server down", b.testServerDown)
 	t.Run("export read-only", b.testReadOnly)
@@ -192,6 +196,12 @@ spec:
 	require.Equal(t, "mine", b.onServer(t, "cat "+directory+"/file && rm -r "+directory+" .flexlvm/"+volume), "retained")
 }
 
+// provisionerReady says whether the provisioner is ready, and how often it has started again.
+func (b *jobsBed) provisionerReady(t *testing.T) string {
+	t.Helper()
+	return b.kubectl(t, "-n", system, "get", "pods", "-l", "app.kubernetes.io/name=flexlvm-nfs-provisioner", "-o", "jsonpath={.items[0].status.containerStatuses[0].ready} {.items[0].status.containerStatuses[0].restartCount}")
+}
+
 func (b *jobsBed) testServerDown(t *testing.T) {
 	b.claim(t, "early", "shared-delete")
 	volume, directory := b.bound(t, "early")
@@ -200,8 +210,7 @@ func (b *jobsBed) testServerDown(t *testing.T) {
 	b.deleteClaim(t, "early")
 	b.said(t, "late", "ProvisioningFailed", "the server does not answer")
 	b.said(t, volume, "VolumeFailedDelete", "the server does not answer")
-	ready := b.kubectl(t, "-n", system, "get", "pods", "-l", "app.kubernetes.io/name=flexlvm-nfs-provisioner", "-o", "jsonpath={.items[0].status.containerStatuses[0].ready} {.items[0].status.containerStatuses[0].restartCount}")
-	require.Equal(t, "true 0", ready, "a server that is down is no reason to start again")
+	require.Equal(t, b.wasReady, b.provisionerReady(t), "a server that is down is no reason to start again")
 	b.up(t)
 	b.gone(t, volume)
 	require.Empty(t, b.onServer(t, "ls -d *"+directory+"* || true"))

@@ -65,7 +65,7 @@ type Server struct {
 const Region = "us-east-1"
 
 // startDeadline is how long the server may take until it answers: a busy machine.
-const startDeadline = 30 * time.Second
+const startDeadline = 5 * time.Minute
 
 // Start builds what is missing, starts a server and returns when it answers. It
 // ends with Stop, or with this process.

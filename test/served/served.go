@@ -38,7 +38,7 @@ type Program struct {
 }
 
 // startDeadline is how long it may take until it answers: a busy machine.
-const startDeadline = 30 * time.Second
+const startDeadline = 5 * time.Minute
 
 // Start starts what argv makes for the address, and returns when it answers at the path. It
 // ends with Stop, or with this process.

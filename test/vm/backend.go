@@ -24,9 +24,12 @@ const (
 	ARM64 = "arm64"
 )
 
-// probeLimit is how long a guest may take to boot where a backend is tried. It takes
-// about a second where it works.
-const probeLimit = 10 * time.Second
+// How long a guest may take to boot where a backend is tried. It takes about a second where it works.
+// KVM that does not work hangs; User-Mode Linux has just been built, and the machine may be busy still.
+const (
+	probeLimit    = 10 * time.Second
+	umlProbeLimit = time.Minute
+)
 
 // Backend is what runs machines, with the images that they boot from there.
 type Backend struct {
@@ -186,7 +189,11 @@ func (b Backend) probe(ctx context.Context) error {
 
 // boots returns the empty string if a guest boots, else what is wrong, in a line.
 func (b Backend) boots(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	limit := probeLimit
+	if b.Name == UML {
+		limit = umlProbeLimit
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	m, err := prepare(ctx, Config{backend: b})
 	if err == nil {

@@ -28,8 +28,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// longest is for anything to come about.
-const longest = 30 * time.Second
+// longest is for anything to come about: each loader writes its disk out, and others use that, too.
+const longest = 5 * time.Minute
 
 var (
 	server *s3.Server

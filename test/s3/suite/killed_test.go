@@ -302,7 +302,7 @@ func TestVersionsKilledAtAnyMoment(t *testing.T) {
 	k.requireCurrent("at first")
 	k.readers[1] = k.open(1, k.states[0])
 
-	for began := time.Now(); goesOn(k.kills, began) || k.believed == 0; {
+	for began := time.Now(); goesOn(k.kills, began) || k.believed == 0 || k.made == 0; {
 		k.round()
 	}
 	t.Logf("%d kills; another version was current after %d loaders, and after %d the one before", k.kills, k.made, k.same)

@@ -46,11 +46,10 @@ type ociBed struct {
 
 func newOCIBed(t *testing.T) *ociBed {
 	t.Helper()
-	b := &ociBed{bed: newBed(t), front: webtest.New(t, false)}
-	b.name = b.bucket
-	var err error
-	b.registry, err = registryOfAll()
+	registry, err := registryOfAll() // before the test's time begins: it may be built
 	require.NoError(t, err)
+	b := &ociBed{bed: newBed(t), registry: registry, front: webtest.New(t, false)}
+	b.name = b.bucket
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: b.registry.Host})
 	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) } // the client is gone
 	b.front.Handle("/", proxy.ServeHTTP)
