@@ -62,8 +62,8 @@ step-test-e2e: step-test-vm step-kubernetes
 step-test-daemon step-test-installer: step-test-e2e
 step-test-soak: step-test-daemon step-test-installer
 
-# What has none runs where the nodes leave time: test-vm leaves the least, test-daemon and test-installer
-# the most. The linter and the unit tests begin nevertheless, as they find most.
+# What needs no node runs where the nodes leave the processors time: test-vm leaves the least, test-daemon
+# and test-installer the most. The linter and the unit tests begin at once nevertheless: they find most.
 step-checks: step-kubernetes
 step-on-host: step-checks step-test-vm
 step-test-control: step-test-e2e

@@ -94,17 +94,18 @@ echo "setup: installing $missing" >&2
 export DEBIAN_FRONTEND=noninteractive
 install() {
 	# shellcheck disable=SC2086 # a list of words
-	apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $missing 2>&1
+	apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $missing 2>&1 9>&-
 }
-# Suites side by side may each lack something, and apt-get update waits for no other.
-exec 9>/run/lock/flexlvm-setup
+# Suites side by side may each lack something, and apt-get update waits for no other. Programs that
+# a package starts must not keep the lock: hence 9>&-.
+exec 9</var/lib/dpkg
 flock -w 900 9 || {
-	echo "setup: another one has been installing packages for 15 minutes (/run/lock/flexlvm-setup)" >&2
+	echo "setup: another one has been installing packages for 15 minutes: see who has /var/lib/dpkg locked (lslocks)" >&2
 	exit 1
 }
 # An index may be missing, or so old that it names versions that are gone.
 if ! install >/dev/null; then
-	apt-get -qq update
+	apt-get -qq update 9>&-
 	said=$(install) || {
 		echo "$said" >&2
 		echo "setup: apt-get could not install: $missing" >&2

@@ -28,7 +28,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// longest is for anything to come about: each loader writes its disk out, and others use that, too.
+// longest is for anything to come about: a loader waits until its disk has all, and virtual nodes use the same disk.
 const longest = 5 * time.Minute
 
 var (
