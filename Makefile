@@ -179,15 +179,40 @@ test-daemon: setup kubernetes ## test the node daemon's ordinary life on a real 
 test-installer: setup kubernetes ## test the node daemon with faults, and installing, upgrading and uninstalling
 	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 60m -skip '^TestNodeDaemon$$' ./test/cluster/gc ./test/cluster/installer
 
+# One after another; what follows a failure runs nevertheless.
+CAMPAIGN = campaign-release campaign-arm64 campaign-s3 campaign-vm campaign-vm-emulated campaign-cluster campaign-daemon test-oldest soak
+
+.PHONY: $(CAMPAIGN)
+
 campaign: setup kubernetes ## test more often and on other nodes: more kills and power cuts on more layouts, emulated processors, SOAK_CLAIMS claims
-	@FLEXLVM_CAMPAIGN=1 $(SUITE) campaign-release go test -C tools/release -tags campaign -count=1 -v -timeout 1h ./...
-	@FLEXLVM_NODES=arm64 $(SUITE) campaign-arm64 go test -tags vm -count=1 -v -timeout 1h -run '^TestSmoke$$' ./test/vm/suite
-	@FLEXLVM_CAMPAIGN=1 $(SUITE) campaign-s3 go test -tags s3 -vet=off -count=1 -p 1 -v -timeout 1h ./test/s3/...
-	@FLEXLVM_CAMPAIGN=1 FLEXLVM_NODE_CPUS=2 $(SUITE) campaign-vm go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
-	@FLEXLVM_NODE_CPUS=2 FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-vm-tcg go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
-	@FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg} $(SUITE) campaign-cluster go test -tags cluster -count=1 -p 1 -v -timeout 4h ./test/cluster ./test/cluster/gc
-	@$(MAKE) --no-print-directory test-oldest
-	@$(MAKE) --no-print-directory soak
+	@begun=$$SECONDS; $(MAKE) --no-print-directory -k $(CAMPAIGN) && \
+		echo "All of the campaign passed, in $$(((SECONDS - begun) / 60)) minutes."
+
+campaign-release: setup
+	@FLEXLVM_CAMPAIGN=1 $(SUITE) $@ go test -C tools/release -tags campaign -count=1 -v -timeout 1h ./...
+
+campaign-arm64: setup
+	@test/setup.sh arm64
+	@FLEXLVM_NODES=arm64 $(SUITE) $@ go test -tags vm -count=1 -v -timeout 1h -run '^TestSmoke$$' ./test/vm/suite
+
+campaign-s3: setup
+	@FLEXLVM_CAMPAIGN=1 $(SUITE) $@ go test -tags s3 -vet=off -count=1 -p 1 -v -timeout 1h ./test/s3/...
+
+campaign-vm: setup
+	@FLEXLVM_CAMPAIGN=1 FLEXLVM_NODE_CPUS=2 $(SUITE) $@ go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
+
+EMULATED = FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg}
+
+campaign-vm-emulated: setup
+	@$(EMULATED) FLEXLVM_NODE_CPUS=2 $(SUITE) $@ go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
+
+# With fewer tests at once, and one node for one test at a time: what is emulated leaves no processor idle.
+campaign-cluster: setup kubernetes
+	@$(EMULATED) $(SUITE) $@ $(CLUSTER_TEST) -timeout 4h -parallel 3 ./test/cluster
+
+campaign-daemon: setup kubernetes
+	@$(EMULATED) $(SUITE) $@ $(CLUSTER_TEST) -timeout 2h -run '^TestNodeDaemon$$' ./test/cluster/gc
+	@$(EMULATED) $(SUITE) $@-with-faults $(CLUSTER_TEST) -timeout 2h -skip '^TestNodeDaemon$$' ./test/cluster/gc
 
 # The oldest Kubernetes that is supported: its build takes ten minutes more.
 test-oldest: setup ## install flexlvm, and use volumes and datasets, on the oldest Kubernetes

@@ -105,13 +105,16 @@ func TestBlockGrowsNotUnrecorded(t *testing.T) {
 func TestBlockZeroingOutlivesItsCalls(t *testing.T) {
 	m := newMachine(t)
 	m.dirty()
-	m.zeroRate = 4 * volume.MiB
-	s := m.rawVolume("data", 12*volume.MiB) // three seconds
+	began := time.Now()
+	m.unmount(m.mountRaw(m.rawVolume("first", 12*volume.MiB), "first"))
+	limit := time.Since(began) + time.Second
+	s := m.rawVolume("data", 12*volume.MiB)
+	m.zeroRate = volume.Bytes(float64(12*volume.MiB) / (3 * limit).Seconds()) // at least three calls
 	target, calls := m.file("a"), 0
 	for err := context.DeadlineExceeded; err != nil; calls++ {
 		require.Less(t, calls, 30)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		err = m.Mount(ctx, s, target, false)
 		cancel()
 	}

@@ -6,19 +6,20 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// flaky is frail.table with writes that fail every other second.
-func (f frail) flaky(i int) string {
-	return fmt.Sprintf("0 %d flakey %s %d 1 1 1 error_writes", frailSize<<11, f.disk, (1+i*frailSize)<<11)
+// flaky is frail.table with writes that fail for so many seconds after as many without a fault.
+func (f frail) flaky(i, seconds int) string {
+	return fmt.Sprintf("0 %d flakey %s %d %d %[4]d 1 error_writes", frailSize<<11, f.disk, (1+i*frailSize)<<11, seconds)
 }
 
-// Writes to both disks of a group fail every other second, LVM's metadata among them.
-// A call may fail. What was durable stays so, and once the disks are well the next call
+// Writes to both disks of a group fail every other second, or for longer where a mount takes
+// longer, LVM's metadata among them. A call may fail. What was durable stays so, and once the disks are well the next call
 // of each volume puts right what was left behind.
 func TestFlakyDisk(t *testing.T) {
 	m := newMachine(t)
@@ -33,12 +34,14 @@ func TestFlakyDisk(t *testing.T) {
 		return shellOut("echo kept >"+target+"/f && sync "+target+"/f && echo durable") == "durable"
 	}
 	kept := spec("kept")
+	began := time.Now()
 	target := m.mount(kept, "kept")
+	window := int(2*time.Since(began)/time.Second) + 1
 	t.Cleanup(func() { _ = m.Unmount(m.ctx(), target) })
 	require.True(t, save(target))
 
 	for i := range 2 {
-		f.set(i, f.flaky(i))
+		f.set(i, f.flaky(i, window))
 	}
 	const enough, most = 2, 12 // as many as there is room for
 	durable, failed := map[volume.Name]bool{}, 0

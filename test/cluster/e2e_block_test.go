@@ -56,7 +56,7 @@ func TestBlock(t *testing.T) {
 	require.Contains(t, onNode(n.ctx, t, node, "lvs --noheadings -o lv_device_open,lv_tags -S lv_name="+pv), "open")
 
 	n.ask("block", "64Mi")
-	n.kubectl("wait", "pvc/block", "--for=jsonpath={.status.capacity.storage}=64Mi", "--timeout=240s")
+	n.kubectl("wait", "pvc/block", "--for=jsonpath={.status.capacity.storage}=64Mi", patiently)
 	n.requireDevice("block-pod", 64<<20, 8<<20)
 	require.Equal(t, "0", n.kubectl("get", "pod", "block-pod", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"))
 
@@ -84,7 +84,7 @@ func TestSnapshotOfABlockVolume(t *testing.T) {
 	n.run(claimOf("flexlvm-snapshots", "raw", "64Mi", "volumeMode: Block"), devicePod("raw", "raw", "node1"))
 	sum := n.fillDevice("raw")
 	require.NoError(t, n.apply(snapshotOf("raw")))
-	n.kubectl("wait", "volumesnapshot/of-raw", "--for=jsonpath={.status.readyToUse}=true", "--timeout=240s")
+	n.kubectl("wait", "volumesnapshot/of-raw", "--for=jsonpath={.status.readyToUse}=true", patiently)
 	require.NotEqual(t, sum, n.fillDevice("raw"))
 	from := "dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: of-raw}"
 	n.run(claimOf("flexlvm-snapshots", "raw-restored", "72Mi", "volumeMode: Block", from), devicePod("raw-restored", "raw-restored", "node1"))

@@ -48,7 +48,7 @@ func sidecarTenant(t *testing.T, namespace string) *tenant {
 		}
 		require.NoError(t, os.WriteFile(file, content, 0o600))
 		kubectl(n.ctx, t, "apply", "-f", installer(n.ctx, t, dir))
-		kubectl(n.ctx, t, "-n", "flexlvm-system", "rollout", "status", "deployment/flexlvm-provisioner", "--timeout=240s")
+		kubectl(n.ctx, t, "-n", "flexlvm-system", "rollout", "status", "deployment/flexlvm-provisioner", patiently)
 	})
 	return n
 }
@@ -94,7 +94,7 @@ parameters: {writeBps: fast}
 	n.kubectl("patch", "pvc", "data", "-p", `{"spec":{"volumeAttributesClassName":"flexlvm-fast"}}`)
 	n.limitsAre("main", "data", "rbps=524288000 wbps=209715200 riops=max wiops=20000")
 	t.Logf("another class was in force %.1f s after it was asked for", time.Since(asked).Seconds())
-	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.currentVolumeAttributesClassName}=flexlvm-fast", "--timeout=240s")
+	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.currentVolumeAttributesClassName}=flexlvm-fast", patiently)
 
 	// What is wrong is said on the claim, by name, and what is in force stays.
 	n.kubectl("patch", "pvc", "data", "-p", `{"spec":{"volumeAttributesClassName":"flexlvm-wrong"}}`)
@@ -116,7 +116,7 @@ parameters: {writeBps: fast}
 	})
 	require.Equal(t, "200Mi", n.kubectl("get", "pv", volume, "-o", "jsonpath={.spec.capacity.storage}"))
 	n.ask("data", "300Mi")
-	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=300Mi", "--timeout=240s")
+	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=300Mi", patiently)
 	for _, node := range []string{"node1", "node2"} {
 		t.Log(node, onNode(n.ctx, t, node, `for p in $(pidof csi-resizer); do echo "csi-resizer: $(grep VmRSS /proc/$p/status)"; done`))
 	}

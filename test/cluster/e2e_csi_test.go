@@ -31,7 +31,7 @@ func (n *tenant) installCSI() {
 	t := n.t
 	installCSIOnce.Do(func() {
 		kubectl(n.ctx, t, "apply", "-k", shipped(t, "installer/csi"))
-		kubectl(n.ctx, t, "-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-csi", "--timeout=240s")
+		kubectl(n.ctx, t, "-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-csi", patiently)
 		for _, node := range []string{"node1", "node2"} {
 			await.Until(t, patience, func() string {
 				drivers := n.kubectl("get", "csinode", node, "-o", "jsonpath={.spec.drivers[*].name} {.spec.drivers[*].nodeID}")
@@ -60,7 +60,7 @@ func TestCSIVolume(t *testing.T) {
 	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=20 2>/dev/null; md5sum /data/random")
 
 	grown := func(size string) {
-		n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}="+size, "--timeout=240s")
+		n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}="+size, patiently)
 	}
 	n.ask("data", "500Mi")
 	grown("500Mi")
@@ -89,12 +89,12 @@ func TestCSIVolume(t *testing.T) {
 	require.Equal(t, sum, n.exec("main", "md5sum /data/random"))
 	total, _ = n.df("main")
 	require.EqualValues(t, 600<<20, total)
-	n.kubectl("-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-csi", "--timeout=240s")
+	n.kubectl("-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-csi", patiently)
 	require.Equal(t, sum, n.exec("main", "md5sum /data/random"), "a pod that runs does not notice")
 
 	n.kubectl("delete", "pod", "main")
 	n.kubectl("delete", "pvc", "data")
-	n.kubectl("wait", "pv/"+volume, "--for=delete", "--timeout=240s")
+	n.kubectl("wait", "pv/"+volume, "--for=delete", patiently)
 }
 
 // byHand is a PersistentVolume, and its claim, as an administrator may write them for a
@@ -212,7 +212,7 @@ spec:
     volumeMounts: [{name: registry, mountPath: /registry}]
   volumes: [{name: registry, hostPath: {path: /var/lib/kubelet/plugins_registry}}]
 `, cluster.BusyboxImage)))
-	thief.kubectl("wait", "--for=condition=Ready", "pod/socket", "--timeout=240s")
+	thief.kubectl("wait", "--for=condition=Ready", "pod/socket", patiently)
 	require.Empty(t, thief.exec("socket", "if [ -r /registry/flexlvm.io.sock ] || [ -w /registry/flexlvm.io.sock ]; then echo open; fi"))
 	socket := ""
 	await.Until(t, patience, func() string { // it is away while another test restarts the driver
@@ -240,5 +240,5 @@ func TestCSIOncePod(t *testing.T) {
 		return await.Missing(strings.Contains(message, "ReadWriteOncePod"), "the scheduler says %q", message)
 	})
 	n.kubectl("delete", "pod", "one")
-	n.kubectl("wait", "--for=condition=Ready", "pod/two", "--timeout=240s")
+	n.kubectl("wait", "--for=condition=Ready", "pod/two", patiently)
 }

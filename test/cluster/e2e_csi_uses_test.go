@@ -55,7 +55,7 @@ func TestCSIDataset(t *testing.T) {
 	}
 	require.Equal(t, 1, strings.Count(strings.Join(doors, " "), "/readers"))
 	l.kubectl("delete", "pods", "--all")
-	l.kubectl("delete", "vm", "books", "--timeout=240s")
+	l.kubectl("delete", "vm", "books", patiently)
 	require.Empty(t, l.bearing(vm))
 	await.Until(t, patience, func() string {
 		return await.Missing(len(l.onDisk(vm)) == 0, "logical volumes stay: %v", l.onDisk(vm))
@@ -110,6 +110,6 @@ spec:
 	volume := n.kubectl("get", "pvc", "main-data", "-o", "jsonpath={.spec.volumeName}")
 	require.Equal(t, "flexlvm.io", n.kubectl("get", "pv", volume, "-o", "jsonpath={.spec.csi.driver}"))
 	n.kubectl("delete", "pod", "main")
-	n.kubectl("wait", "pvc/main-data", "--for=delete", "--timeout=240s")
-	n.kubectl("wait", "pv/"+volume, "--for=delete", "--timeout=240s")
+	n.kubectl("wait", "pvc/main-data", "--for=delete", patiently)
+	n.kubectl("wait", "pv/"+volume, "--for=delete", patiently)
 }

@@ -23,7 +23,7 @@ func (n *tenant) restartCSI() {
 
 func (n *tenant) csiIsThere() {
 	n.t.Helper()
-	n.kubectl("-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-csi", "--timeout=240s")
+	n.kubectl("-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-csi", patiently)
 }
 
 // It is no parallel test: others grow volumes, which is put off where the driver stays away.
@@ -51,7 +51,7 @@ func testCSIUpgradeUnderLoad(t *testing.T) {
 		waiting = strings.Contains(n.kubectl("get", "pods", "-o", "jsonpath={.items[*].status.phase}"), "Pending")
 		require.Less(t, time.Since(begun), 2*patience)
 	}
-	n.kubectl("wait", "--for=condition=Ready", "pod", "--all", "--timeout=240s")
+	n.kubectl("wait", "--for=condition=Ready", "pod", "--all", patiently)
 	t.Logf("%d pods were ready after %s", pods, time.Since(begun).Round(time.Second))
 	for i := range pods {
 		name := fmt.Sprintf("p%d", i)
@@ -111,7 +111,7 @@ func testCSIAway(t *testing.T) {
 	})
 	back()
 	n.csiIsThere()
-	n.kubectl("wait", "--for=condition=Ready", "pod", "--all", "--timeout=240s")
+	n.kubectl("wait", "--for=condition=Ready", "pod", "--all", patiently)
 	require.Equal(t, "before\naway\n", n.exec("runs", "cat /data/file"))
 	require.Equal(t, "0 0", n.kubectl("get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses[0].restartCount}"))
 }

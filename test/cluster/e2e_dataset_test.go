@@ -59,7 +59,7 @@ func TestDataset(t *testing.T) {
 	t.Log(l.kubectl("get", "vm"))
 
 	require.NoError(t, l.apply(trainingJob(vm.Status.Volumes[0].VolumeSource.PersistentVolumeClaim.ClaimName, l.sums)))
-	l.kubectl("wait", "--for=condition=Complete", "job/training", "--timeout=240s")
+	l.kubectl("wait", "--for=condition=Complete", "job/training", patiently)
 
 	l.reader("reader", vm, "node2")
 	require.Equal(t, l.sums, l.read("reader"))
@@ -71,7 +71,7 @@ func TestDataset(t *testing.T) {
 
 	// Kubernetes keeps a claim while any pod names it, a finished one, too.
 	l.kubectl("delete", "pod/reader", "job/training")
-	l.kubectl("delete", "vm", "books", "--timeout=240s")
+	l.kubectl("delete", "vm", "books", patiently)
 	require.Empty(t, l.bearing(vm))
 	require.Empty(t, l.kubectl("get", "pvc,jobs", "-o", "name", "-l", "dataset=books"))
 	for end := time.Now().Add(patience); len(l.onDisk(vm)) > 0; time.Sleep(time.Second) {
@@ -153,12 +153,12 @@ spec:
 // testReplicaEvicted: an ordinary claim needs the room of a replica that nobody uses.
 func (l *library) testReplicaEvicted(vm flexlvmv1.VolumeManager) {
 	l.t.Helper()
-	l.kubectl("-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-gc", "--timeout=240s")
+	l.kubectl("-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-gc", patiently)
 	free := l.free("node1")
 	require.NoError(l.t, l.apply(claimOf(datasetGroup+"-claims", "large", fmt.Sprint(free)))) // its file system comes on top
 	require.NoError(l.t, l.apply(pod{name: "large", claim: "large", node: "node1"}.manifest()))
 	began := time.Now()
-	l.kubectl("wait", "--for=condition=Ready", "pod/large", "--timeout=240s")
+	l.kubectl("wait", "--for=condition=Ready", "pod/large", patiently)
 	l.t.Logf("the pod that needed the room ran after %.1f s", time.Since(began).Seconds())
 	require.Equal(l.t, []string{"node2"}, l.bearing(vm))
 	require.Equal(l.t, []string{"node2"}, l.onDisk(vm))

@@ -53,7 +53,7 @@ parameters: {layout: directory, directoryPool: small%s}
 
 	// Given up for good, it goes when another needs its room, and nothing else does.
 	n.kubectl("delete", "pod,pvc", "small")
-	kubectl(n.ctx, t, "delete", "pv", volume, "--timeout=240s")
+	kubectl(n.ctx, t, "delete", "pv", volume, patiently)
 	n.becomes(volume, "retained")
 	await.Until(t, patience, func() string { // kubelet unmounts it after its pod is gone
 		out, err := shared.Node(n.ctx, "node2", driver, "volumes", "forget", volume)
@@ -83,7 +83,7 @@ func (n *tenant) smallVolume(class string) string {
 	t := n.t
 	t.Helper()
 	require.NoError(t, n.apply(claimOf(class, class, "1Mi")+"---"+n.small(class)))
-	n.kubectl("wait", "--for=condition=Ready", "pod", class, "--timeout=240s")
+	n.kubectl("wait", "--for=condition=Ready", "pod", class, patiently)
 	total, used := n.df(class)
 	require.EqualValues(t, 1<<20, total)
 	require.Zero(t, used)
@@ -97,7 +97,7 @@ func (n *tenant) smallVolume(class string) string {
 	require.Contains(t, said, "size 1048576\n")
 	sum := n.exec(class, "md5sum /data/kept")
 	n.ask(class, "2Mi")
-	n.kubectl("wait", "pvc/"+class, "--for=jsonpath={.status.capacity.storage}=2Mi", "--timeout=240s")
+	n.kubectl("wait", "pvc/"+class, "--for=jsonpath={.status.capacity.storage}=2Mi", patiently)
 	total, _ = n.df(class)
 	require.EqualValues(t, 2<<20, total)
 	require.Equal(t, "0", n.kubectl("get", "pod", class, "-o", "jsonpath={.status.containerStatuses[0].restartCount}"))

@@ -141,7 +141,7 @@ func TestDoorOfAVolumeThatIsThere(t *testing.T) {
 	n.run(main)
 	require.Equal(t, sum, n.exec("main", "md5sum /data/random"))
 	n.ask("data", "400Mi")
-	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=400Mi", "--timeout=240s")
+	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=400Mi", patiently)
 	total, _ := n.df("main")
 	require.EqualValues(t, 400<<20, total)
 
@@ -160,7 +160,7 @@ func TestDoorOfAVolumeThatIsThere(t *testing.T) {
 	n.kubectl("delete", "pod", "main")
 	volume := n.kubectl("get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")
 	n.kubectl("delete", "pvc", "data")
-	n.kubectl("wait", "pv/"+volume, "--for=delete", "--timeout=240s")
+	n.kubectl("wait", "pv/"+volume, "--for=delete", patiently)
 }
 
 // apiClient is a client of the cluster's API server with an administrator's rights, for what is
@@ -260,7 +260,7 @@ func TestDoorKilledAfterEachWrite(t *testing.T) {
 		require.ErrorIs(t, err, errKilled)
 		if n.kubectl("get", "pv", volume, "--ignore-not-found") == "" && !lost {
 			lost = true
-			n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.phase}=Lost", "--timeout=240s")
+			n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.phase}=Lost", patiently)
 			require.Contains(t, onNode(n.ctx, t, node, "lvs --noheadings -o lv_name "+movesGroup), victim, "nobody has needed its room yet")
 			n.run(claimOf("moves", "more", "64Mi"), pod{name: "more", claim: "more", node: node}.manifest())
 			require.NotContains(t, onNode(n.ctx, t, node, "lvs --noheadings -o lv_name "+movesGroup), victim)
@@ -311,7 +311,7 @@ spec:
       accessModes: [ReadWriteOnce]
       resources: {requests: {storage: 64Mi}}
 `, cluster.BusyboxImage)))
-	n.kubectl("rollout", "status", "statefulset/db", "--timeout=240s")
+	n.kubectl("rollout", "status", "statefulset/db", patiently)
 	for _, name := range []string{"db-1", "db-0"} {
 		node := n.kubectl("get", "pod", name, "-o", "jsonpath={.spec.nodeName}")
 		before, _ := n.bound("data-" + name)
@@ -319,8 +319,8 @@ spec:
 		kubectl(n.ctx, t, "cordon", node)
 		n.written(name, "/data/starts", 1)
 		n.kubectl("delete", "pod", name)
-		n.kubectl("wait", "pod/"+name, "--for=create", "--timeout=240s")
-		n.kubectl("wait", "pod/"+name, "--for=jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}=Unschedulable", "--timeout=240s")
+		n.kubectl("wait", "pod/"+name, "--for=create", patiently)
+		n.kubectl("wait", "pod/"+name, "--for=jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}=Unschedulable", patiently)
 		out, err := p.door("csi", "data-"+name)
 		kubectl(n.ctx, t, "uncordon", node)
 		require.NoError(t, err, out)

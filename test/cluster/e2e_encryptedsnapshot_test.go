@@ -46,14 +46,14 @@ func TestSnapshotsOfEncryptedVolumes(t *testing.T) {
 		require.NoError(t, n.apply(encryptedClass(class, more)+"\n---\n"+claimOf(class, class, "64Mi")+"\n---\n"+database(pod{name: class, claim: class, node: "node1"}, writing)))
 	}
 	for class := range classes {
-		n.kubectl("wait", "--for=condition=Ready", "pod/"+class, "--timeout=240s")
+		n.kubectl("wait", "--for=condition=Ready", "pod/"+class, patiently)
 		n.untilWritten(class)
 		sources[class] = n.kubectl("get", "pvc", class, "-o", "jsonpath={.spec.volumeName}")
 		before[class] = n.acknowledged(class)
 		require.NoError(t, n.apply(snapshotOf(class)))
 	}
 	for class := range classes {
-		n.kubectl("wait", "volumesnapshot/of-"+class, "--for=jsonpath={.status.readyToUse}=true", "--timeout=240s")
+		n.kubectl("wait", "volumesnapshot/of-"+class, "--for=jsonpath={.status.readyToUse}=true", patiently)
 		after[class] = n.acknowledged(class)
 		n.kubectl("delete", "pod", class)
 		n.kubectl("delete", "pvc", class)
@@ -61,7 +61,7 @@ func TestSnapshotsOfEncryptedVolumes(t *testing.T) {
 	}
 	restored := func(class string) string { return class + "-restored" }
 	for class := range classes {
-		n.kubectl("wait", "pv/"+sources[class], "--for=delete", "--timeout=240s")
+		n.kubectl("wait", "pv/"+sources[class], "--for=delete", patiently)
 		setKey(restored(class), "another key of 32 bytes or more, of somebody")
 		require.NoError(t, n.apply(claimOf(class, restored(class), "64Mi", "dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: of-"+class+"}")+
 			"\n---\n"+database(pod{name: restored(class), claim: restored(class)}, "")))
@@ -78,7 +78,7 @@ func TestSnapshotsOfEncryptedVolumes(t *testing.T) {
 		// Kubelet gives each try two minutes, and waits up to two minutes between them.
 		n.kubectl("wait", "--for=condition=Ready", "pod/"+restored(class), "--timeout=600s")
 		held := n.requireKeys(restored(class), before[class], after[class])
-		n.kubectl("delete", "volumesnapshot", "of-"+class, "--timeout=240s")
+		n.kubectl("delete", "volumesnapshot", "of-"+class, patiently)
 		require.Equal(t, held, n.keys(restored(class)))
 		n.kubectl("delete", "pod", restored(class))
 		n.kubectl("delete", "pvc", restored(class))

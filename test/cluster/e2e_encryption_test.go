@@ -59,7 +59,7 @@ func TestEncryptedVolume(t *testing.T) {
 	n.limitsAre("main", "data", "rbps=max wbps=10485760 riops=max wiops=max")
 
 	n.ask("data", "500Mi")
-	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=500Mi", "--timeout=240s")
+	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=500Mi", patiently)
 	total, _ = n.df("main")
 	require.EqualValues(t, 500<<20, total)
 	require.Equal(t, "0", n.kubectl("get", "pod", "main", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"))
@@ -113,7 +113,7 @@ func (n *tenant) encryptedBlock() {
 	n.requireDevice("block-encrypted-pod", 20000<<10, 0)
 	sum := n.fillDevice("block-encrypted-pod")
 	n.ask("block-encrypted", "32Mi")
-	n.kubectl("wait", "pvc/block-encrypted", "--for=jsonpath={.status.capacity.storage}=32Mi", "--timeout=240s")
+	n.kubectl("wait", "pvc/block-encrypted", "--for=jsonpath={.status.capacity.storage}=32Mi", patiently)
 	n.requireDevice("block-encrypted-pod", 32<<20, 8<<20)
 	n.kubectl("delete", "pod", "block-encrypted-pod")
 	n.run(devicePod("block-again", "block-encrypted", ""))

@@ -169,7 +169,7 @@ spec:
 	}
 	require.NoError(l.t, l.apply(strings.Join(manifests, "\n---\n")))
 	for node := range claims {
-		l.kubectl("wait", "--for=condition=Ready", "pod/"+node, "--timeout=240s")
+		l.kubectl("wait", "--for=condition=Ready", "pod/"+node, patiently)
 	}
 }
 

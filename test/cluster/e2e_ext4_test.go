@@ -47,7 +47,7 @@ parameters: {door: csi, fsType: ext4}
 		sum := n.exec(class, "rm /data/fill; head -c 5000000 /dev/urandom > /data/kept; sync; md5sum /data/kept")
 
 		n.ask(class, "500Mi")
-		n.kubectl("wait", "pvc/"+class, "--for=jsonpath={.status.capacity.storage}=500Mi", "--timeout=240s")
+		n.kubectl("wait", "pvc/"+class, "--for=jsonpath={.status.capacity.storage}=500Mi", patiently)
 		total, _ = n.df(class)
 		require.EqualValues(t, 500<<20, total)
 		require.Equal(t, "0", n.kubectl("get", "pod", class, "-o", "jsonpath={.status.containerStatuses[0].restartCount}"))

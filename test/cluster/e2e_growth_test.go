@@ -69,7 +69,7 @@ allowedTopologies: [{matchLabelExpressions: [{key: kubernetes.io/hostname, value
 	g.each(func(layout, name string) {
 		g.sums[layout+name] = n.exec(layout, fmt.Sprintf("dd if=/dev/urandom of=/%[1]s/random bs=1M count=5 2>/dev/null; md5sum /%[1]s/random", name))
 	})
-	n.kubectl("wait", "pvc", "--all", "--for=jsonpath={.status.phase}=Bound", "--timeout=240s")
+	n.kubectl("wait", "pvc", "--all", "--for=jsonpath={.status.phase}=Bound", patiently)
 	for _, l := range growLayouts {
 		n.ask(l.name+"-refused", "400Ti")
 		if l.waiting != "" {
@@ -199,7 +199,7 @@ func (g *growths) madeAgain(t *testing.T) {
 			continue
 		}
 		require.EqualValues(t, 400<<20, g.size(l.name, "granted"), l.name)
-		g.kubectl("wait", "pvc/"+l.name+"-granted", "--for=jsonpath={.status.capacity.storage}=400Mi", "--timeout=240s")
+		g.kubectl("wait", "pvc/"+l.name+"-granted", "--for=jsonpath={.status.capacity.storage}=400Mi", patiently)
 	}
 }
 
@@ -225,7 +225,7 @@ func (g *growths) lowered(t *testing.T) {
 	t.Helper()
 	g.each(func(layout, name string) { g.ask(layout+"-"+name, "350Mi") })
 	g.each(func(layout, name string) {
-		g.kubectl("wait", "pvc/"+layout+"-"+name, "--for=jsonpath={.status.capacity.storage}=350Mi", "--timeout=240s")
+		g.kubectl("wait", "pvc/"+layout+"-"+name, "--for=jsonpath={.status.capacity.storage}=350Mi", patiently)
 	})
 	g.unchanged(t, 350<<20)
 	g.kubectl("delete", "pods", "--all")

@@ -79,7 +79,7 @@ func (b *jobsBed) install(t *testing.T) {
 	b.kubectl(t, "-n", system, "patch", "deployment", "flexlvm-nfs-provisioner", "--type=json", "-p", `[
 		{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--io-timeout=10s"},
 		{"op": "add", "path": "/spec/template/spec/nodeSelector/kubernetes.io~1hostname", "value": "node1"}]`)
-	b.kubectl(t, "-n", system, "rollout", "status", "deployment/flexlvm-nfs-provisioner", "--timeout=240s")
+	b.kubectl(t, "-n", system, "rollout", "status", "deployment/flexlvm-nfs-provisioner", patiently)
 	for _, onDelete := range []string{"delete", "retain"} {
 		b.apply(t, fmt.Sprintf(`
 apiVersion: storage.k8s.io/v1
@@ -156,7 +156,7 @@ spec:
 // directory.
 func (b *jobsBed) bound(t *testing.T, claim string) (volume, directory string) {
 	t.Helper()
-	b.kubectl(t, "wait", "pvc/"+claim, "--for=jsonpath={.status.phase}=Bound", "--timeout=240s")
+	b.kubectl(t, "wait", "pvc/"+claim, "--for=jsonpath={.status.phase}=Bound", patiently)
 	volume = b.kubectl(t, "get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}")
 	return volume, filepath.Base(b.kubectl(t, "get", "pv", volume, "-o", "jsonpath={.spec.nfs.path}"))
 }
@@ -168,7 +168,7 @@ func (b *jobsBed) deleteClaim(t *testing.T, claim string) {
 
 func (b *jobsBed) gone(t *testing.T, volume string) {
 	t.Helper()
-	b.kubectl(t, "wait", "pv/"+volume, "--for=delete", "--timeout=240s")
+	b.kubectl(t, "wait", "pv/"+volume, "--for=delete", patiently)
 }
 
 // said waits for an event on an object.

@@ -33,7 +33,7 @@ parameters: {server: %q, path: %q, onDelete: delete, enforceSize: "true"}
 	// Workers find out that each has its size and no more.
 	b.make(t, "NAME=held", "WORKERS=2", "IMAGE=busybox:1.36", "CLASS=shared-enforced", "SIZE=32Mi", "CMD="+strings.ReplaceAll(alone, "$", "$$"),
 		"ARGS=--volume-per-worker --namespace=default --kubeconfig="+b.AdminKubeconfig())
-	b.kubectl(t, "wait", "job/held", "--for=condition=Complete", "--timeout=240s")
+	b.kubectl(t, "wait", "job/held", "--for=condition=Complete", patiently)
 	require.Equal(t, "#1073741824 32768\n#1073741825 32768", b.projects(t))
 	b.claim(t, "kept", "shared-enforced")
 	volume, directory := b.bound(t, "kept")

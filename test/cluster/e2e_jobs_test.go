@@ -91,7 +91,7 @@ func (b *jobsBed) testJobDeleted(t *testing.T) {
 	volume, directory := b.bound(t, "job-count")
 	require.Equal(t, "64Mi ReadWriteMany", b.kubectl(t, "get", "pv", volume, "-o", "jsonpath={.spec.capacity.storage} {.spec.accessModes[0]}"))
 	require.Equal(t, `["nfsvers=4.2","hard","timeo=50","actimeo=1"]`, b.kubectl(t, "get", "pv", volume, "-o", "jsonpath={.spec.mountOptions}"))
-	b.kubectl(t, "wait", "job/count", "--for=condition=Complete", "--timeout=240s")
+	b.kubectl(t, "wait", "job/count", "--for=condition=Complete", patiently)
 	b.listed(t, "count", "Complete")
 	nodes := b.kubectl(t, "get", "pods", "-l", "app.kubernetes.io/name=count", "-o", "jsonpath={.items[*].spec.nodeName}")
 	require.Contains(t, nodes, "node1")
@@ -135,10 +135,10 @@ func (b *jobsBed) testJobThroughOutage(t *testing.T) {
 	for worker := range 2 {
 		label := fmt.Sprintf("app.kubernetes.io/name=count,batch.kubernetes.io/job-completion-index=%d", worker)
 		b.kubectl(t, "exec", b.kubectl(t, "get", "pods", "-l", label, "-o", "jsonpath={.items[0].metadata.name}"), "--", "kill", "-USR1", "1")
-		b.kubectl(t, "wait", "pod", "-l", label, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=240s")
+		b.kubectl(t, "wait", "pod", "-l", label, "--for=jsonpath={.status.phase}=Succeeded", patiently)
 		wrote += b.kubectl(t, "logs", "-l", label)
 	}
-	b.kubectl(t, "wait", "job/count", "--for=condition=Complete", "--timeout=240s")
+	b.kubectl(t, "wait", "job/count", "--for=condition=Complete", patiently)
 	require.Equal(t, strings.TrimSpace(wrote), b.onServer(t, fmt.Sprintf("for w in 0 1; do n=$(wc -l <%[1]s/worker-$w/lines); seq $n | cmp - %[1]s/worker-$w/lines && echo wrote $n; done", directory)))
 	require.Equal(t, "0 0", b.kubectl(t, "get", "pods", "-l", "app.kubernetes.io/name=count", "-o", "jsonpath={.items[*].status.containerStatuses[0].restartCount}"))
 	b.kubectl(t, "delete", "job", "count")
@@ -184,7 +184,7 @@ spec:
     volumeMounts: [{name: data, mountPath: /data}]
   volumes: [{name: data, persistentVolumeClaim: {claimName: quota}}]
 `)
-	b.kubectl(t, "wait", "pod/quota", "--for=condition=Ready", "--timeout=240s")
+	b.kubectl(t, "wait", "pod/quota", "--for=condition=Ready", patiently)
 	require.Equal(t, "1234:1234\n", b.kubectl(t, "exec", "quota", "--", "sh", "-c", "echo mine >/data/file && stat -c %u:%g /data/file"))
 	require.Equal(t, "16384\n", b.kubectl(t, "exec", "quota", "--", "sh", "-c", "df -kP /data | awk 'END { print $2 }'"))
 	out, err := b.Kubectl(t.Context(), "exec", "quota", "--", "sh", "-c", "dd if=/dev/zero of=/data/fill bs=1M count=20 conv=fsync")
@@ -290,7 +290,7 @@ spec:
 	l.exec("reader", "echo answer >/data/answer")
 	require.Equal(t, "answer", b.onServer(t, "cat archive/answer"))
 	l.kubectl("delete", "pod", "reader")
-	l.kubectl("delete", "vm", "archive", "--timeout=240s")
+	l.kubectl("delete", "vm", "archive", patiently)
 	require.Empty(t, l.kubectl("get", "pvc", "-o", "name"))
 	require.Equal(t, "precious", b.onServer(t, "cat archive/file"), "the share is untouched")
 }

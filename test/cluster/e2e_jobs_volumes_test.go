@@ -53,7 +53,7 @@ func (b *jobsBed) testVolumePerWorker(t *testing.T) {
 	b.kubectl(t, "apply", "--dry-run=server", "-n", "default", "-f", filepath.Join(b.source, "examples/jobs/volume-per-worker.yaml"))
 	b.make(t, "NAME=alone", "WORKERS=2", "IMAGE=busybox:1.36", "CLASS=flexlvm", "SIZE=32Mi", "CMD="+strings.ReplaceAll(alone, "$", "$$"),
 		"ARGS=--volume-per-worker --namespace=default --kubeconfig="+b.AdminKubeconfig())
-	b.kubectl(t, "wait", "job/alone", "--for=condition=Complete", "--timeout=240s")
+	b.kubectl(t, "wait", "job/alone", "--for=condition=Complete", patiently)
 	require.Equal(t, "1 1", b.kubectl(t, "get", "pods", "-l", "batch.kubernetes.io/job-name=alone", "-o", "jsonpath={.items[*].status.containerStatuses[0].restartCount}"))
 	listed := b.plugin(t, "job", "collect", "alone", "--list")
 	require.Regexp(t, `(?m)^0 +alone-0-\w+-persistent +node\d +Succeeded$`, listed)
@@ -64,7 +64,7 @@ func (b *jobsBed) testVolumePerWorker(t *testing.T) {
 	}
 	for _, worker := range []string{"0", "1"} {
 		pod := "alone-collect-" + worker
-		b.kubectl(t, "wait", "pod/"+pod, "--for=condition=Ready", "--timeout=240s")
+		b.kubectl(t, "wait", "pod/"+pod, "--for=condition=Ready", patiently)
 		require.Equal(t, "result of worker "+worker+"\n", b.kubectl(t, "exec", pod, "--", "cat", "/persistent/worker-"+worker+"/result"))
 		out, err := b.Kubectl(t.Context(), "exec", pod, "--", "touch", "/persistent/new")
 		require.Error(t, err, out)
@@ -98,15 +98,15 @@ func (b *jobsBed) testStaticVolume(t *testing.T) {
 	submit()
 	volume, _ := b.bound(t, "job-static")
 	require.Equal(t, "job-volume-1", volume)
-	b.kubectl(t, "wait", "job/static", "--for=condition=Complete", "--timeout=240s")
+	b.kubectl(t, "wait", "job/static", "--for=condition=Complete", patiently)
 	b.kubectl(t, "delete", "job", "static")
-	b.kubectl(t, "wait", "pv/job-volume-1", "--for=jsonpath={.status.phase}=Released", "--timeout=240s")
+	b.kubectl(t, "wait", "pv/job-volume-1", "--for=jsonpath={.status.phase}=Released", patiently)
 	require.Equal(t, "precious 2 2", b.onServer(t, "echo $(cat static/file static/worker-0/runs static/worker-1/runs)"), "what is there stays")
 
 	b.kubectl(t, "delete", "pv", "job-volume-1")
 	b.apply(t, manifest)
 	submit()
-	b.kubectl(t, "wait", "job/static", "--for=condition=Complete", "--timeout=240s")
+	b.kubectl(t, "wait", "job/static", "--for=condition=Complete", patiently)
 	require.Equal(t, "2 2", b.onServer(t, "echo $(cat static/worker-0/runs)"), "the next job finds it")
 	b.kubectl(t, "delete", "job", "static")
 	b.kubectl(t, "delete", "pv", "job-volume-1")

@@ -104,7 +104,7 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 		g.lowered(t)
 		n.run(pod{name: "again", claim: "data"}.manifest())
 		n.ask("data", "350Mi")
-		n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=350Mi", "--timeout=240s")
+		n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=350Mi", patiently)
 		total, _ := n.df("again")
 		require.EqualValues(t, 350<<20, total)
 		n.kubectl("delete", "pod", "again")
@@ -166,9 +166,11 @@ spec:
 		require.NoError(t, err, out)
 	})
 
+	// What replaces its pod comes at once, and the scheduler must have seen by then that the node takes none.
+	kubectl(n.ctx, t, "cordon", node)
 	kubectl(n.ctx, t, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=180s")
-	n.kubectl("wait", "--for=create", "pod/web-0", "--timeout=240s")
-	n.kubectl("wait", "--for=jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}=Unschedulable", "pod/web-0", "--timeout=240s")
+	n.kubectl("wait", "--for=create", "pod/web-0", patiently)
+	n.kubectl("wait", "--for=jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}=Unschedulable", "pod/web-0", patiently)
 	require.Equal(t, "Bound "+volume, n.kubectl("get", "pvc", "data-web-0", "-o", "jsonpath={.status.phase} {.spec.volumeName}"))
 	require.Contains(t, onNode(n.ctx, t, node, driver+" volumes list"), volume)
 	// The node's daemon goes on; it may only just have come back with a node that an earlier test restarted.
@@ -196,13 +198,13 @@ func TestExamples(t *testing.T) {
 	}
 
 	t.Run("pod.yaml", func(t *testing.T) {
-		n.kubectl("wait", "--for=condition=Ready", "pod/data-pod", "--timeout=240s")
+		n.kubectl("wait", "--for=condition=Ready", "pod/data-pod", patiently)
 		total, used := n.df("data-pod")
 		require.EqualValues(t, 1<<30, total)
 		require.Zero(t, used)
 	})
 	t.Run("statefulset.yaml", func(t *testing.T) {
-		n.kubectl("rollout", "status", "statefulset/shards", "--timeout=240s")
+		n.kubectl("rollout", "status", "statefulset/shards", patiently)
 		pods := strings.Fields(n.kubectl("get", "pods", "-l", "app=shards", "-o", "jsonpath={.items[*].metadata.name}"))
 		require.Equal(t, []string{"shards-0", "shards-1", "shards-2"}, pods)
 		nodes := n.kubectl("get", "pods", "-l", "app=shards", "-o", "jsonpath={.items[*].spec.nodeName}")

@@ -55,7 +55,7 @@ func TestDatasetFromAPeer(t *testing.T) {
 	require.NotContains(t, l.kubectl("logs", "job/paper-data-1"), token)
 	worn.isWhole()
 	l.kubectl("delete", "pod/on-node1", "pod/on-node2")
-	l.kubectl("delete", "vm", "paper", "--timeout=240s")
+	l.kubectl("delete", "vm", "paper", patiently)
 }
 
 // wornDataset is the example of peers, of which a replica has a file that is not what it was.
@@ -112,5 +112,5 @@ func (w *wornDataset) isWhole() {
 	require.Equal(w.t, w.sums, w.read("worn"))
 	require.Regexp(w.t, "could not be copied from other replicas, and is loaded from its source: .*part-0/object-00", w.kubectl("get", "events", "--field-selector=reason=PeersFailed"))
 	w.kubectl("delete", "pod/worn")
-	w.kubectl("delete", "vm", "s3-peers", "--timeout=240s")
+	w.kubectl("delete", "vm", "s3-peers", patiently)
 }

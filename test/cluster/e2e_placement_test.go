@@ -74,7 +74,7 @@ func TestPodsGoWhereTheirClaimsFit(t *testing.T) {
 		require.NoError(t, err, out)
 	})
 	node := func(pod string) string {
-		n.kubectl("wait", "--for=condition=Ready", "pod/"+pod, "--timeout=240s")
+		n.kubectl("wait", "--for=condition=Ready", "pod/"+pod, patiently)
 		return n.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
 	}
 	// The scheduler takes the node whose room it learns of first, whatever a pod would rather.

@@ -26,7 +26,7 @@ func TestRuncBesideCrun(t *testing.T) {
 	require.EqualValues(t, 64<<20, total)
 
 	n.kubectl("patch", "pvc", "data", "-p", `{"spec":{"resources":{"requests":{"storage":"128Mi"}}}}`)
-	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=128Mi", "--timeout=240s")
+	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=128Mi", patiently)
 	total, _ = n.df("runc")
 	require.EqualValues(t, 128<<20, total, "grown in use")
 	n.kubectl("delete", "pod", "crun")
@@ -46,7 +46,7 @@ exec tail /dev/zero`
 	// By the signal: the runtime may miss the event from which it knows the word OOMKilled.
 	const last = "jsonpath={.status.containerStatuses[0].lastState.terminated.exitCode}"
 	require.Eventually(t, func() bool { return n.kubectl("get", "pod", "main", "-o", last) == "137" }, patience, time.Second)
-	n.kubectl("wait", "--for=condition=Ready", "pod/main", "--timeout=240s")
+	n.kubectl("wait", "--for=condition=Ready", "pod/main", patiently)
 	n.exec("main", "md5sum -c /data/sum")
 	n.exec("main", "echo more >/data/more")
 }

@@ -84,6 +84,7 @@ spec: {storageClassName: "", volumeName: flexlvm-stolen, accessModes: [ReadOnlyM
 
 	offer("")
 	guests.until("borrowed", failed)
+	guests.kubectl("wait", "--for=jsonpath={.metadata.deletionTimestamp}", "pvc/borrowed-data", patiently)
 	require.Equal(t, l.sums, guests.read("reader"), "it reads on")
 	require.NoError(t, guests.apply(pod{name: "late", claim: "borrowed-data"}.manifest()))
 	await.Until(t, patience, func() string {
@@ -91,6 +92,6 @@ spec: {storageClassName: "", volumeName: flexlvm-stolen, accessModes: [ReadOnlyM
 		return await.Missing(strings.Contains(why, "is being deleted"), "the pod that is late: %q", why)
 	})
 	guests.kubectl("delete", "pod", "late", "reader")
-	guests.kubectl("delete", "vm", "borrowed", "--timeout=240s")
-	thief.kubectl("delete", "vm", "borrowed", "--timeout=240s")
+	guests.kubectl("delete", "vm", "borrowed", patiently)
+	thief.kubectl("delete", "vm", "borrowed", patiently)
 }

@@ -74,7 +74,7 @@ func TestSnapshots(t *testing.T) {
 
 	before, asked := n.acknowledged("main"), time.Now()
 	n.example("snapshot.yaml")
-	n.kubectl("wait", "volumesnapshot/database-monday", "--for=jsonpath={.status.readyToUse}=true", "--timeout=240s")
+	n.kubectl("wait", "volumesnapshot/database-monday", "--for=jsonpath={.status.readyToUse}=true", patiently)
 	t.Logf("the snapshot was ready %.1f s after it was asked for", time.Since(asked).Seconds())
 	after := n.acknowledged("main")
 	require.Equal(t, "64Mi", n.kubectl("get", "volumesnapshot", "database-monday", "-o", "jsonpath={.status.restoreSize}"))
@@ -87,7 +87,7 @@ func TestSnapshots(t *testing.T) {
 	// Its source goes, claim, volume and all.
 	n.kubectl("delete", "pod", "main")
 	n.kubectl("delete", "pvc", "database")
-	n.kubectl("wait", "pv/"+source, "--for=delete", "--timeout=240s")
+	n.kubectl("wait", "pv/"+source, "--for=delete", patiently)
 	n.stolen(handle)
 
 	asked = time.Now()
@@ -100,8 +100,8 @@ func TestSnapshots(t *testing.T) {
 	require.Equal(t, "node1", n.kubectl("get", "pod", "restored", "-o", "jsonpath={.spec.nodeName}"))
 
 	// Snapshots of a restored volume, and the end, in any order.
-	n.kubectl("delete", "volumesnapshot", "database-monday", "--timeout=240s")
-	n.kubectl("wait", "pv/"+name, "--for=delete", "--timeout=240s")
+	n.kubectl("delete", "volumesnapshot", "database-monday", patiently)
+	n.kubectl("wait", "pv/"+name, "--for=delete", patiently)
 	await.Until(t, patience, func() string {
 		left := onNode(n.ctx, t, "node1", "lvs --noheadings -o lv_name "+thinGroup)
 		return await.Missing(!strings.Contains(left, name), "the snapshot's volume stays: %s", left)
@@ -138,7 +138,7 @@ func TestSnapshotOfAThickVolume(t *testing.T) {
 	n.untilWritten("books")
 	before := n.acknowledged("books")
 	n.example("thick-snapshot.yaml")
-	n.kubectl("wait", "volumesnapshot/ledger-monday", "--for=jsonpath={.status.readyToUse}=true", "--timeout=240s")
+	n.kubectl("wait", "volumesnapshot/ledger-monday", "--for=jsonpath={.status.readyToUse}=true", patiently)
 	after := n.acknowledged("books")
 	require.Equal(t, "64Mi", n.kubectl("get", "volumesnapshot", "ledger-monday", "-o", "jsonpath={.status.restoreSize}"))
 	name := n.kubectl("get", "pv", "-l", "flexlvm.io/snapshot", "-o", `jsonpath={.items[?(@.spec.csi.volumeAttributes.cloneOf=="`+source+`")].metadata.name}`)
@@ -153,15 +153,15 @@ func TestSnapshotOfAThickVolume(t *testing.T) {
 
 	n.kubectl("delete", "pod", "books")
 	n.kubectl("delete", "pvc", "ledger")
-	n.kubectl("wait", "pv/"+source, "--for=delete", "--timeout=240s")
+	n.kubectl("wait", "pv/"+source, "--for=delete", patiently)
 	asked := time.Now()
 	n.example("thick-restore.yaml")
 	n.run(database(pod{name: "books-restored", claim: "ledger-restored"}, ""))
 	t.Logf("a pod ran on the full copy %.1f s after it was asked for", time.Since(asked).Seconds())
 	held := n.requireKeys("books-restored", before, after)
 	n.untilKept(source)
-	n.kubectl("delete", "volumesnapshot", "ledger-monday", "--timeout=240s")
-	n.kubectl("wait", "pv/"+name, "--for=delete", "--timeout=240s")
+	n.kubectl("delete", "volumesnapshot", "ledger-monday", patiently)
+	n.kubectl("wait", "pv/"+name, "--for=delete", patiently)
 	await.Until(t, patience, func() string { return await.Missing(!onDisk(name), "the snapshot's volume stays") })
 	require.Equal(t, held, n.keys("books-restored"))
 }
@@ -178,7 +178,7 @@ driver: flexlvm.io
 deletionPolicy: Delete
 parameters: {reserve: 10%}
 ---`+strings.Replace(snapshotOf(claim), "volumeSnapshotClassName: flexlvm", "volumeSnapshotClassName: flexlvm-reserve-10", 1)))
-	n.kubectl("wait", "volumesnapshot/of-"+claim, "--for=jsonpath={.status.readyToUse}=true", "--timeout=240s")
+	n.kubectl("wait", "volumesnapshot/of-"+claim, "--for=jsonpath={.status.readyToUse}=true", patiently)
 	_, name, _ := strings.Cut(n.snapshotHandle("of-"+claim), "/")
 	n.exec(pod, `dd if=/dev/zero of=/data/ballast bs=1M count=18 conv=fsync 2>/dev/null
 		{ for i in $(seq 72 160); do dd if=/dev/zero of=/data/ballast bs=256k count=1 seek=$i conv=notrunc,fsync; sleep 1; done; } >/dev/null 2>&1 &`)
@@ -186,7 +186,7 @@ parameters: {reserve: 10%}
 		events := n.kubectl("get", "events", "-A", "--field-selector=reason=SnapshotAlmostFull,involvedObject.name="+name, "-o", "jsonpath={.items[*].message}")
 		return await.Missing(strings.Contains(events, "of the 32 MiB that are set aside"), "it is not told that the snapshot is almost full: %q, %s", events, onNode(n.ctx, n.t, "node1", "lvs -o lv_name,lv_size,snap_percent flexlvm"))
 	})
-	n.kubectl("delete", "volumesnapshot", "of-"+claim, "--timeout=240s")
+	n.kubectl("delete", "volumesnapshot", "of-"+claim, patiently)
 	n.kubectl("delete", "volumesnapshotclass", "flexlvm-reserve-10")
 }
 
@@ -228,7 +228,7 @@ metadata: {name: stolen}
 spec:
   source: {volumeSnapshotContentName: stolen}
 `, handle)))
-	thief.kubectl("wait", "volumesnapshot/stolen", "--for=jsonpath={.status.readyToUse}=true", "--timeout=240s")
+	thief.kubectl("wait", "volumesnapshot/stolen", "--for=jsonpath={.status.readyToUse}=true", patiently)
 	require.NoError(n.t, thief.apply(claimOf("flexlvm-snapshots", "stolen", "64Mi", "dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: stolen}")+
 		"\n---\n"+pod{name: "stolen", claim: "stolen", node: "node1"}.manifest()))
 	await.Until(n.t, patience, func() string {
@@ -255,6 +255,6 @@ spec:
 	require.Equal(n.t, "Available", n.kubectl("get", "pv", name, "-o", "jsonpath={.status.phase}"))
 	n.kubectl("delete", "pvc", "bound")
 	thief.kubectl("delete", "pods,pvc", "--all")
-	thief.kubectl("delete", "volumesnapshot", "stolen", "--timeout=240s")
-	thief.kubectl("delete", "volumesnapshotcontent", "stolen", "--timeout=240s")
+	thief.kubectl("delete", "volumesnapshot", "stolen", patiently)
+	thief.kubectl("delete", "volumesnapshotcontent", "stolen", patiently)
 }

@@ -167,6 +167,6 @@ func TestDatasetOfNFS(t *testing.T) {
 	l.reader("reader", vm, "node1")
 	require.Equal(t, sums, l.read("reader"))
 	l.kubectl("delete", "pod", "reader")
-	l.kubectl("delete", "vm", "pvc", "--timeout=240s")
+	l.kubectl("delete", "vm", "pvc", patiently)
 	require.Equal(t, before, onNode(l.ctx, t, "node2", look))
 }

@@ -25,6 +25,9 @@ const driver = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~f
 // patience is for things that take seconds on a machine with nothing else to do.
 const patience = 9 * time.Minute
 
+// patiently has kubectl wait as long.
+const patiently = "--timeout=9m"
+
 var installOnce sync.Once
 
 // Volume groups of each node: that of the shipped class, and one for each test that
@@ -46,7 +49,7 @@ func install(t *testing.T) {
 		ctx := deadline(t, 2*patience)
 		kubectl(ctx, t, "apply", "-f", installer(ctx, t, shipped(t, "installer")))
 		for _, what := range []string{"daemonset/flexlvm-installer", "deployment/flexlvm-provisioner", "daemonset/flexlvm-gc"} {
-			kubectl(ctx, t, "-n", "flexlvm-system", "rollout", "status", what, "--timeout=240s")
+			kubectl(ctx, t, "-n", "flexlvm-system", "rollout", "status", what, patiently)
 		}
 		// Side by side: LVM and udev mostly wait for each other.
 		failed := make(chan error, 2)
@@ -153,15 +156,15 @@ func (n *tenant) applyExample(file string) {
 func (n *tenant) run(manifests ...string) {
 	n.t.Helper()
 	require.NoError(n.t, n.apply(strings.Join(manifests, "\n---\n")))
-	n.kubectl("wait", "--for=condition=Ready", "pod", "--all", "--timeout=240s")
+	n.kubectl("wait", "--for=condition=Ready", "pod", "--all", patiently)
 }
 
 // made waits until a pod that a controller makes is there and Ready. A rollout's status may still
 // count a pod that is gone.
 func (n *tenant) made(pod string) {
 	n.t.Helper()
-	n.kubectl("wait", "--for=create", "pod/"+pod, "--timeout=240s")
-	n.kubectl("wait", "--for=condition=Ready", "pod/"+pod, "--timeout=240s")
+	n.kubectl("wait", "--for=create", "pod/"+pod, patiently)
+	n.kubectl("wait", "--for=condition=Ready", "pod/"+pod, patiently)
 }
 
 // exec runs a line of shell in a pod; it must succeed.

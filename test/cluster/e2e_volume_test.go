@@ -49,7 +49,7 @@ func TestVolumeOutlivesItsPodAndGrowsInUse(t *testing.T) {
 
 	grow := func(size string) {
 		n.ask("data", size)
-		n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}="+size, "--timeout=240s")
+		n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}="+size, patiently)
 	}
 	grow("500Mi")
 	total, _ := n.df("main")
@@ -65,7 +65,7 @@ func TestVolumeOutlivesItsPodAndGrowsInUse(t *testing.T) {
 	n.kubectl("delete", "pod", "main")
 	n.ask("data", "700Mi")
 	n.run(main)
-	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=700Mi", "--timeout=240s")
+	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=700Mi", patiently)
 	total, _ = n.df("main")
 	require.EqualValues(t, 700<<20, total)
 	require.Equal(t, sum, n.exec("main", "md5sum /data/random"))

@@ -174,7 +174,7 @@ func (l *library) reader(name string, vm flexlvmv1.VolumeManager, node string) {
 	require.NotNil(l.t, source)
 	require.NotNil(l.t, source.PersistentVolumeClaim)
 	require.NoError(l.t, l.apply(pod{name: name, claim: source.PersistentVolumeClaim.ClaimName, node: node}.manifest()))
-	l.kubectl("wait", "--for=condition=Ready", "pod/"+name, "--timeout=240s")
+	l.kubectl("wait", "--for=condition=Ready", "pod/"+name, patiently)
 }
 
 // read are the sums of the files that a pod sees, by path.

@@ -22,11 +22,11 @@ import (
 var shared *cluster.Cluster
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	// Tests that run at once mostly wait for Kubernetes.
+	// Tests that run at once mostly wait for Kubernetes. -parallel says otherwise.
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
+	flag.Parse()
 	os.Exit(runTests(m))
 }
 

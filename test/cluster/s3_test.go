@@ -26,7 +26,7 @@ func TestS3(t *testing.T) {
 	// It is not to read the object, but to reach the server, which wants a signature.
 	kubectl(ctx, t, "run", "s3", "--image="+cluster.BusyboxImage, "--image-pull-policy=Never", "--restart=Never", "--quiet",
 		"--command", "--", "sh", "-c", "wget -O- "+server.Endpoint+"/data/key 2>&1 | grep Forbidden")
-	kubectl(ctx, t, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/s3", "--timeout=240s")
+	kubectl(ctx, t, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/s3", patiently)
 	require.Contains(t, kubectl(ctx, t, "logs", "s3"), "403 Forbidden")
 	kubectl(ctx, t, "delete", "pod", "s3")
 }

@@ -25,7 +25,7 @@ var qemuMachines = map[string]qemuMachine{
 func qemuArguments(kernel string, m qemuMachine, h Hardware) ([]string, error) {
 	program, err := exec.LookPath(m.program)
 	if err != nil {
-		return nil, fmt.Errorf("find qemu: %w; run test/setup.sh", err)
+		return nil, fmt.Errorf("find qemu: %w; run test/setup.sh, and test/setup.sh arm64 for that processor", err)
 	}
 	args := []string{
 		program,

@@ -28,6 +28,7 @@ func runShown(t *testing.T, page, command string, placeholders ...string) string
 	var said strings.Builder
 	cmd := exec.CommandContext(t.Context(), "bash", "-euc", strings.NewReplacer(placeholders...).Replace(command))
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "../..", &said, os.Stderr
+	cmd.Env = append(os.Environ(), "MAKELEVEL=", "MAKEFLAGS=") // a user's make has no other above it, which it would speak of
 	require.NoError(t, cmd.Run(), command)
 	return said.String()
 }

@@ -48,11 +48,20 @@ func (k *kubelets) testShared(t *testing.T) {
 	await.Until(t, longest, func() string { // Kubernetes keeps it for the pod
 		return await.Missing(team.claims()["g-b"].DeletionTimestamp != nil, "nobody has deleted the claim")
 	})
-	late := reader.DeepCopy()
-	late.Name = "late"
-	require.NoError(t, k.client.Create(t.Context(), late))
+	var late *corev1.Pod
+	makeLate := func() {
+		late = reader.DeepCopy()
+		late.Name = "late"
+		require.NoError(t, k.client.Create(t.Context(), late))
+	}
+	makeLate()
 	await.Until(t, longest, func() string {
 		require.NoError(t, k.client.Get(t.Context(), team.key("late"), late))
+		if late.Spec.NodeName != "" { // the scheduler had not seen the claim go
+			k.kubectl(t, "delete", "pod", "late", "-n", team.name, "--force", "--grace-period=0")
+			makeLate()
+			return "the scheduler placed a pod"
+		}
 		for _, c := range late.Status.Conditions {
 			if c.Type == corev1.PodScheduled && strings.Contains(c.Message, "is being deleted") {
 				return ""

@@ -121,6 +121,11 @@ func (b *bed) testScore(t *testing.T) {
 	b.rooms(t, 8, 100)
 	b.offered(t, "flexlvm", "sim-2", within(100*gib))
 	b.offered(t, "flexlvm", "sim-1", within(8*gib))
+	// The scheduler learns of it later, and what it chose it does not choose again.
+	s.sized("probe", 9*gib)
+	s.pod("probe", "sim-1")
+	s.event(s.name, "Pod", "probe", "FailedScheduling", "did not have enough free storage")
+	b.kubectl(t, "delete", "pod,pvc", "probe", "-n", s.name, "--force", "--grace-period=0")
 	for i := range 4 {
 		name := fmt.Sprintf("c-%d", i)
 		s.sized(name, 4*volume.GiB)

@@ -266,7 +266,9 @@ func (b *bed) testClaimRights(t *testing.T, config *rest.Config) {
 		}
 	})
 	claims := client.CoreV1().PersistentVolumeClaims(s.name)
-	require.ErrorContains(t, claims.Delete(t.Context(), "foreign", metav1.DeleteOptions{}), "may only delete claims that it has provisioned")
+	b.refusedSoon(t, "may only delete claims that it has provisioned", func(dryRun []string) error {
+		return claims.Delete(t.Context(), "foreign", metav1.DeleteOptions{DryRun: dryRun})
+	})
 	update := func(name string, change func(*corev1.PersistentVolumeClaim)) error {
 		claim, err := s.client.CoreV1().PersistentVolumeClaims(s.name).Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)

@@ -104,6 +104,11 @@ func unsettled(name string, list []inventory.Volume, storage flexlvmv1.NodeStora
 			return fmt.Sprintf("%s: volume %s is %s, open: %t", name, v.Name, v.State, v.Open)
 		}
 	}
+	for _, v := range storage.Status.Released {
+		if v.Kept == flexlvmv1.KeptTooYoung { // it may go as soon as it is not
+			return fmt.Sprintf("%s keeps volume %s, which is too young to go", name, v.Name)
+		}
+	}
 	if len(storage.Status.Pools) != 1 {
 		return fmt.Sprintf("%s reports %d pools", name, len(storage.Status.Pools))
 	}
