@@ -111,12 +111,14 @@ func (b *bed) testDiscovered(t *testing.T) {
 	})
 	b.say(t, "cleaned, once nobody looks at it")
 	run("second") // it requires that nothing is left
+	b.say(t, "another pod has both")
 	b.event(t, "default", "Node", node, "DiskCleaned", fs)
 
 	b.kubectl(t, "delete", "-f", filepath.Join(source, "examples/static.yaml"))
 	release("second")
 	b.discovered(t, fs, inState(v1.DiscoveredKept))
 	require.Equal(t, "secret", strings.TrimSpace(b.onNode(t, "cat "+fs+"/secret")))
+	b.say(t, "kept, since nobody asks for it any more")
 	b.kubectl(t, "delete", "pv", "-l", v1.LabelDiscoveredOn)
 	b.onNode(t, `set -e; dev=$(findmnt -no SOURCE `+fs+`); umount `+fs+`; for d in $dev $(readlink `+raw+`); do wipefs -qa $d; blkdiscard --zeroout $d; done; rm -r /mnt/disks`)
 }
