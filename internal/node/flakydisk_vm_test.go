@@ -19,8 +19,8 @@ func (f frail) flaky(i, seconds int) string {
 }
 
 // Writes to both disks of a group fail every other second, or for longer where a mount takes
-// longer, LVM's metadata among them. A call may fail. What was durable stays so, and once the disks are well the next call
-// of each volume puts right what was left behind.
+// longer, LVM's metadata among them. A call may fail. What was durable stays so, and once the
+// disks are well the next call of each volume puts right what was left behind.
 func TestFlakyDisk(t *testing.T) {
 	m := newMachine(t)
 	f := newFrail(m)
