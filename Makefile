@@ -13,6 +13,11 @@ SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh test/vm/arm64/*.sh test/
 # Those with code of our own beside the main module.
 MODULES  = tools/release tools/chart
 
+# All but the race detector compiles in the same way, as releases do: of another way, a cold run
+# compiles all that the module depends on once more.
+export CGO_ENABLED = 0
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+
 SHELL       := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 SUITE        = test/suite.sh
@@ -46,13 +51,13 @@ release: ## make a release in bin/release: images, programs, chart, bill of mate
 	@echo "bin/release holds $(VERSION) for $(ARCHES)"
 
 helm:
-	@mkdir -p $(TOOLS) && GOOS= GOARCH= CGO_ENABLED=0 go build -C tools/chart -trimpath -o "$$(realpath $(TOOLS))/helm" helm.sh/helm/v4/cmd/helm
+	@mkdir -p $(TOOLS) && GOOS= GOARCH= go build -C tools/chart -o "$$(realpath $(TOOLS))/helm" helm.sh/helm/v4/cmd/helm
 
 demo: setup ## show claims, the way back, eviction and a dataset on a disposable cluster; KEEP=1 leaves it up
 	@go run ./test/demo
 
 test: setup ## run every check and every test
-	@begun=$$SECONDS; $(MAKE) --no-print-directory -j3 step-test-soak step-on-host step-test-control && \
+	@begun=$$SECONDS; $(MAKE) --no-print-directory -j3 step-test-soak step-checks step-on-host step-test-control && \
 		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
 
 # A step begins when those that it follows have passed: nothing more begins when one has failed.
@@ -65,7 +70,7 @@ step-test-soak: step-test-daemon step-test-installer
 # What needs no node runs where the nodes leave the processors time: test-vm leaves the least, test-daemon
 # and test-installer the most. The linter and the unit tests begin at once nevertheless: they find most.
 step-checks: step-kubernetes
-step-on-host: step-checks step-test-vm
+step-on-host: step-test-vm
 step-test-control: step-test-e2e
 
 STEPS = test-vm test-e2e test-daemon test-installer test-soak kubernetes checks on-host test-control
@@ -153,7 +158,7 @@ kubernetes: setup
 	@go run ./test/cluster/ctl build
 
 test-control: setup kubernetes ## test the provisioner, the controller of datasets and the page for 1,000 nodes on a real control plane
-	@CGO_ENABLED=0 $(SUITE) -q test-placement go test -C test/cluster/kubernetes -trimpath -v ./placement
+	@$(SUITE) -q test-placement go test -C test/cluster/kubernetes -v ./placement
 	@$(SUITE) $@ go test -tags cluster -vet=off -count=1 -p 2 -v -timeout 50m $(CONTROL)
 
 test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
