@@ -13,6 +13,9 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Kubectl runs kubectl as the cluster's administrator and returns its standard
@@ -28,6 +31,19 @@ func (c *Cluster) KubectlInput(ctx context.Context, stdin io.Reader, args ...str
 		return out, fmt.Errorf("kubectl %s: %w", strings.Join(args, " "), err)
 	}
 	return out, nil
+}
+
+// Established waits until the API server serves all kinds that CustomResourceDefinitions
+// define. `kubectl wait` fails at once for one without conditions, as those made a moment
+// ago are.
+func (c *Cluster) Established(ctx context.Context) error {
+	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
+		_, err := c.Kubectl(ctx, "wait", "--for=condition=Established", "crd", "--all", "--timeout=3m")
+		if err != nil && strings.Contains(err.Error(), "conditions accessor error") {
+			return false, nil
+		}
+		return err == nil, err
+	})
 }
 
 // AccountKubeconfig writes a kubeconfig with a token of a service account, good for

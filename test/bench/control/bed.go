@@ -71,13 +71,11 @@ func start(ctx context.Context, binary, dir string, log io.Writer) (_ *bed, err 
 	if err := b.clients(); err != nil {
 		return nil, err
 	}
-	for _, args := range [][]string{
-		{"apply", "-k", filepath.Join(source, "installer")},
-		{"wait", "--for=condition=Established", "crd/nodestorages.flexlvm.io"},
-	} {
-		if _, err := b.cluster.Kubectl(ctx, args...); err != nil {
-			return nil, err
-		}
+	if _, err := b.cluster.Kubectl(ctx, "apply", "-k", filepath.Join(source, "installer")); err != nil {
+		return nil, err
+	}
+	if err := b.cluster.Established(ctx); err != nil {
+		return nil, err
 	}
 	for _, idle := range []string{"kube-controller-manager", "kube-scheduler"} {
 		if err := b.cluster.Kill(ctx, idle); err != nil {

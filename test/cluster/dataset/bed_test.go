@@ -63,7 +63,7 @@ func start(t *testing.T) *bed {
 	require.NoError(t, scheme.AddToScheme(known))
 	require.NoError(t, flexlvmv1.AddToScheme(known))
 	b.kubectl(t, "apply", "-k", filepath.Join(source, "installer"))
-	b.kubectl(t, "wait", "--for=condition=Established", "crd", "--all", "--timeout=3m")
+	require.NoError(t, b.cluster.Established(t.Context()))
 	b.client, err = client.New(b.config, client.Options{Scheme: known})
 	require.NoError(t, err)
 	return b

@@ -105,8 +105,7 @@ func start(t *testing.T) (*cluster.Cluster, *kube.Client) {
 	})
 	_, err = c.Kubectl(ctx, "apply", "-k", filepath.Join(source, "installer"))
 	require.NoError(t, err)
-	_, err = c.Kubectl(ctx, "wait", "--for=condition=Established", "crd", "--all", "--timeout=3m")
-	require.NoError(t, err)
+	require.NoError(t, c.Established(ctx))
 	config, err := clientcmd.BuildConfigFromFlags("", c.AdminKubeconfig())
 	require.NoError(t, err)
 	config.Dial, config.QPS, config.Burst = c.Dial, 500, 1000

@@ -96,7 +96,7 @@ func start(t *testing.T) *bed {
 
 	b.simulateNodes(t, "sim-1", "sim-2", longNode)
 	b.kubectl(t, "apply", "-k", filepath.Join(source, "installer"))
-	b.kubectl(t, "wait", "--for=condition=Established", "crd/nodestorages.flexlvm.io", "--timeout=3m")
+	require.NoError(t, b.cluster.Established(t.Context()))
 	b.kubeconfig = b.accountKubeconfig(t, account)
 	return b
 }

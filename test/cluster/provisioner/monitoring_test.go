@@ -23,8 +23,8 @@ func (b *bed) testMonitoring(t *testing.T) {
 	require.NoError(t, json.Unmarshal(out, &operator))
 	for _, kind := range []string{"prometheusrules", "podmonitors", "servicemonitors"} {
 		b.kubectl(t, "create", "-f", filepath.Join(operator.Dir, "example/prometheus-operator-crd/monitoring.coreos.com_"+kind+".yaml"))
-		b.kubectl(t, "wait", "--for=condition=Established", "crd/"+kind+".monitoring.coreos.com", "--timeout=3m")
 	}
+	require.NoError(t, b.cluster.Established(t.Context()))
 	for folder, kinds := range map[string][]string{
 		"monitoring":                {"prometheusrule.monitoring.coreos.com/flexlvm created", "podmonitor.monitoring.coreos.com/flexlvm created", "configmap/flexlvm-dashboard created"},
 		"monitoring/servicemonitor": {"servicemonitor.monitoring.coreos.com/flexlvm created", "service/flexlvm-metrics created"},
