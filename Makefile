@@ -13,10 +13,10 @@ SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh test/vm/arm64/*.sh test/
 # Those with code of our own beside the main module.
 MODULES  = tools/release tools/chart
 
-# All but the race detector compiles in the same way, as releases do: of another way, a cold run
-# compiles all that the module depends on once more.
+# All but the race detector compiles in the way that releases do: with two ways, a cold run would
+# compile every dependency twice.
 export CGO_ENABLED = 0
-export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -o pipefail -c
