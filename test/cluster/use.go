@@ -34,8 +34,8 @@ func (c *Cluster) KubectlInput(ctx context.Context, stdin io.Reader, args ...str
 }
 
 // Established waits until the API server serves all kinds that CustomResourceDefinitions
-// define. `kubectl wait` fails at once for one without conditions, as those made a moment
-// ago are.
+// define. It asks again where `kubectl wait` fails at once, because a definition has no
+// conditions yet.
 func (c *Cluster) Established(ctx context.Context) error {
 	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
 		_, err := c.Kubectl(ctx, "wait", "--for=condition=Established", "crd", "--all", "--timeout=3m")
