@@ -77,6 +77,11 @@ func (e *Engine) findDirectory(ctx context.Context, p *directoryPool, spec volum
 	if tags, err = ours(lv); err != nil {
 		return lv, rec, tags, err
 	}
+	if tags.State == volume.Creating { // the call that named it may have been killed before that lasted
+		if err = syncDir(p.Root, volumesDir); err != nil {
+			return lv, rec, tags, err
+		}
+	}
 	return lv, rec, tags, admit(spec, tags, p.device.GroupUUID)
 }
 
