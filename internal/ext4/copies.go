@@ -71,7 +71,7 @@ func mark(d Device, at volume.Bytes) error {
 }
 
 // FindCopy looks for a copy of the superblock of the file system uuid that was written after
-// mke2fs had finished, on a device whose primary superblock cannot be used. It returns the
+// mke2fs had finished, on a device whose primary superblock may be lost. It returns the
 // copy's offset in bytes, or ErrNoFilesystem if there is none.
 func FindCopy(r io.ReaderAt, size volume.Bytes, uuid string) (volume.Bytes, error) {
 	for _, at := range volume.Ext4Copies(size) {

@@ -18,8 +18,9 @@ import (
 // the disks of one volume are enough: its device passes the flush on. If it has none, is
 // suspended, or fails, as in a thin pool with full metadata, one disk of the group will do.
 //
-// Creating or extending a volume needs no Flush: the file system that is then made or
-// grown on it flushes the same disks before the call succeeds.
+// Creating or extending a volume flushes nothing: the file system that is then made or grown
+// on it flushes the same disks before the call succeeds. Whoever writes something elsewhere
+// before that, which depends on it, calls Flush first.
 func (c *Client) Flush(ctx context.Context, g volume.Group, n volume.Name) error {
 	if d, err := FindDevice(g, n); err == nil && d.CheckResumed() == nil && c.sync(d.Path) == nil {
 		return nil

@@ -212,7 +212,7 @@ func (e *Engine) recordedSmaller(f found) bool {
 	return f.tags.FSType == volume.Raw && err == nil && rec.VolumeUUID == f.device.VolumeUUID && rec.Size < f.tags.Size
 }
 
-// flushDevice writes back what the users of a raw block volume have written and not synced.
+// flushDevice writes back what was written to a device and not synced, and flushes its disk.
 func flushDevice(path string) error {
 	f, err := os.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {

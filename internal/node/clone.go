@@ -70,7 +70,7 @@ func (e *Engine) finishCopy(ctx context.Context, spec volume.Spec, lv lvm.Logica
 	if err != nil {
 		return found{}, err
 	}
-	f := found{device: d, tags: tags, key: key}
+	f := found{device: d, tags: tags, key: key, growing: true}
 	if f.content, err = e.openCopy(ctx, f); err == nil {
 		err = e.makeItsOwn(ctx, f)
 	}

@@ -69,6 +69,10 @@ func (e *Engine) encrypt(ctx context.Context, spec volume.Spec, d lvm.Device, ta
 	if err := luks.Format(ctx, e.host.Killable, d.Path, key); err != nil {
 		return err
 	}
+	// The UUID says that the container is finished, so it is the last to reach the disk.
+	if err := flushDevice(d.Path); err != nil {
+		return err
+	}
 	e.after("luksFormat")
 	if err := luks.SetUUID(ctx, e.host.Killable, d.Path, tags.LUKS); err != nil {
 		return err

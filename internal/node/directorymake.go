@@ -104,13 +104,16 @@ func (e *Engine) finishPool(ctx context.Context, lv lvm.LogicalVolume, d lvm.Dev
 	if err != nil {
 		return err
 	}
-	if !whole {
+	if !whole || !handed {
 		spec := volume.Spec{Group: lv.Group, Name: lv.Name, Size: t.Size, Layout: volume.Linear}
-		if err := neverServed(spec, lv, f); err != nil {
+		never, err := neverServed(spec, lv, f, whole)
+		if err != nil {
 			return err
 		}
-		if err := e.formatPool(ctx, d, t); err != nil {
-			return err
+		if never {
+			if err := e.formatPool(ctx, d, t); err != nil {
+				return err
+			}
 		}
 	}
 	if err := e.fillPool(ctx, lv, f, t.Size); err != nil {

@@ -18,6 +18,7 @@ type found struct {
 	content  content
 	tags     volume.Tags
 	recorded bool     // this node's record says the same
+	growing  bool     // its file system must grow, whatever its limit says
 	key      luks.Key // of an encrypted volume, checked
 }
 
@@ -201,19 +202,25 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec, key luks.Key) (fou
 	case unread != nil:
 		e.log.WithError(unread).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("this node's record of the volume cannot be read and is rewritten")
 	}
-	if whole {
-		if tags.State == volume.Creating && !handed {
-			return f, e.mark(f) // the call that made it may have been killed before that
-		}
+	if whole && (tags.State != volume.Creating || handed) {
 		return f, nil
 	}
-	if spec.FS != "" {
-		return f, damaged(lv, tags, f.content, "", errNoFilesystem)
+	return f, e.formatUnlessServed(ctx, spec, lv, f, whole)
+}
+
+// formatUnlessServed formats a volume in state creating of which there is no record, unless a
+// pod has had it. whole says that its superblock is valid.
+func (e *Engine) formatUnlessServed(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, f found, whole bool) error {
+	if spec.FS != "" { // it was brought back
+		if whole {
+			return nil
+		}
+		return damaged(lv, f.tags, f.content, "", errNoFilesystem)
 	}
-	if err := neverServed(spec, lv, f); err != nil {
-		return f, err
+	if never, err := neverServed(spec, lv, f, whole); err != nil || !never {
+		return err
 	}
-	return f, e.format(ctx, spec, f)
+	return e.format(ctx, spec, f)
 }
 
 // mayHoldData is handedOut, but for a raw block volume whose tags say creating, and its record, too:
@@ -252,10 +259,8 @@ func (e *Engine) lookUp(ctx context.Context, spec volume.Spec) (lvm.LogicalVolum
 }
 
 // checkFilesystem reports whether the device holds the file system of the tags. It
-// returns false without an error only for a volume that may be formatted: one in
-// state creating that was never handed out, on whose device no file system was
-// finished. A valid superblock wins over the state: mkfs completes it
-// last, and a crash may have come before the state could move on.
+// returns false without an error only for a volume in state creating that was never handed
+// out, on whose device no file system was finished: neverServed says whether it may be formatted.
 func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, handedOut bool) (bool, error) {
 	id, err := c.uuid(c.path)
 	switch {
@@ -269,18 +274,24 @@ func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, handedOu
 	return false, nil
 }
 
-// neverServed is the last look before a volume in state creating is formatted of which
-// there is no record: the records of this node may be lost, and the superblock as well.
+// neverServed reports whether no pod has had a volume in state creating of which there is no
+// record: the records of this node may be lost, and the superblock as well. whole says that
+// the superblock is valid. It is the last look before such a volume is formatted.
 //
-// Before a volume is handed out it was marked, or mounted and grown, if only by nothing
-// (setQuota), which leaves copies of its superblock that mkfs never does (usedAt): with one,
-// the volume is damaged and may hold data. Without one, no pod has had it, whatever a killed
-// mkfs has left. A crash alone never leads here: the superblock is on the disk before the
-// first of those copies is written.
-func neverServed(spec volume.Spec, lv lvm.LogicalVolume, f found) error {
+// Before a volume is handed out, it is marked, or mounted and grown, if only by nothing
+// (setQuota). Either leaves a superblock, or a copy of it, as mkfs never does (usedAt). Where
+// there is one, the volume may hold data and is never formatted; if its own superblock is
+// lost, it is damaged. Where there is none, no pod has had it, whatever mkfs has left. A valid
+// superblock does not show that mkfs has finished: mkfs.xfs does not flush the disk before it
+// completes the superblock, and a power cut may have lost what it wrote before. format flushes
+// the disk before the file system is marked or mounted.
+//
+// While the volume is mounted, the page cache may hold superblocks of the time before; mkfs
+// refuses a device that is mounted.
+func neverServed(spec volume.Spec, lv lvm.LogicalVolume, f found, whole bool) (bool, error) {
 	aligns, err := lvm.Device{Path: f.content.path, Number: f.content.number}.IOSizes()
 	if err != nil {
-		return err
+		return false, err
 	}
 	spec.Size = f.tags.Size
 	at, err := f.content.usedAt(f.content.path, use{
@@ -289,15 +300,16 @@ func neverServed(spec volume.Spec, lv lvm.LogicalVolume, f found) error {
 	})
 	switch {
 	case errors.Is(err, errNoFilesystem):
-		return nil
-	case err != nil:
-		return err
+		return true, nil
+	case err != nil || whole:
+		return false, err
 	}
-	return damaged(lv, f.tags, f.content, "", fmt.Errorf("%w, and a copy of its superblock, at byte %d, shows that it was in use", errNoFilesystem, int64(at)))
+	return false, damaged(lv, f.tags, f.content, "", fmt.Errorf("%w, and a copy of its superblock, at byte %d, shows that it was in use", errNoFilesystem, int64(at)))
 }
 
-// format makes the file system. Only create and adopt call it, and only in state
-// creating: the tags were read under this volume's lock.
+// format makes the file system, and flushes it to the disk. Only create and
+// formatUnlessServed call it, and only in state creating: the tags were read under this
+// volume's lock.
 func (e *Engine) format(ctx context.Context, spec volume.Spec, f found) error {
 	if f.tags.State != volume.Creating {
 		return fmt.Errorf("refusing to format %s/%s: its state is %s", spec.Group, spec.Name, f.tags.State)
@@ -306,6 +318,9 @@ func (e *Engine) format(ctx context.Context, spec volume.Spec, f found) error {
 		return refused("volume %s/%s is not formatted: it is to be a copy, of %s %q", spec.Group, spec.Name, volume.OptionCloneOf, spec.CloneOf)
 	}
 	if err := f.content.format(ctx, f.content.path, f.tags, spec.Inodes); err != nil {
+		return err
+	}
+	if err := flushDevice(f.content.path); err != nil {
 		return err
 	}
 	e.after("mkfs")

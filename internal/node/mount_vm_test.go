@@ -250,7 +250,7 @@ func TestDamagedVolumesAreNotFormatted(t *testing.T) {
 }
 
 // A volume left in state creating is finished, whatever lies on its device; one
-// whose file system is whole is not formatted again.
+// that a pod has had is not formatted again.
 func TestCreatingIsFinished(t *testing.T) { linearAndThin(t, testCreatingIsFinished) }
 
 func testCreatingIsFinished(t *testing.T, m *machine) {
@@ -268,7 +268,7 @@ func testCreatingIsFinished(t *testing.T, m *machine) {
 	m.unmount(target)
 	m.shell("lvchange --deltag flexlvm.state=ready --addtag flexlvm.state=creating %s/data", group)
 	require.NoError(t, m.records.remove(s.Group, s.Name))
-	require.FileExists(t, m.mount(s, "b")+"/f", "a valid superblock wins")
+	require.FileExists(t, m.mount(s, "b")+"/f", "it was in use")
 	require.Equal(t, volume.Ready, tagsOf(t, s.Name).State)
 }
 

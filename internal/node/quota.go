@@ -33,7 +33,8 @@ func (e *Engine) withQuota(ctx context.Context, f found, spec volume.Spec) (*mou
 }
 
 // setQuota is quick where nothing is to be done, which is every mount but the first
-// and one after a growth that was cut short.
+// and one after a growth that was cut short. A growth does all of it: a limit that is as
+// wanted does not prove that the file system is as large as its device.
 func (e *Engine) setQuota(ctx context.Context, root *os.File, f found, inodes int64) error {
 	device := f.content.path
 	if err := quota.CheckEnforced(device); err != nil {
@@ -51,7 +52,7 @@ func (e *Engine) setQuota(ctx context.Context, root *os.File, f found, inodes in
 		Size:   max(f.tags.Size.RoundUp(volume.Block), usage.Limit.Size),
 		Inodes: inodes,
 	}
-	if usage.Limit == want {
+	if usage.Limit == want && !f.growing {
 		return nil
 	}
 	e.after("set project")
@@ -191,7 +192,7 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 	if err != nil {
 		return err
 	}
-	f := found{device: d, tags: tags, key: key}
+	f := found{device: d, tags: tags, key: key, growing: size > tags.Size}
 	if f.content, err = e.decipher(ctx, spec, lv, f, true); err != nil {
 		return err
 	}
@@ -246,6 +247,11 @@ func (e *Engine) promise(ctx context.Context, f *found, lv lvm.LogicalVolume, si
 		return e.promiseRaw(ctx, lv, old, f.tags)
 	}
 	f.tags.Size = size
+	// A mount goes by the record, which lies on another disk: it must not name a size that the
+	// group's disks may lose in a power cut.
+	if err := e.lvm.Flush(ctx, lv.Group, lv.Name); err != nil {
+		return err
+	}
 	// The record comes before the tag: were it to keep the old size, the next mount would
 	// limit the volume to that.
 	if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, f.tags)); err != nil {

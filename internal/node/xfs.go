@@ -41,7 +41,7 @@ func (k xfsKind) setUUID(ctx context.Context, path, uuid string) error {
 	return xfs.SetUUID(ctx, k.host.Killable, path, uuid)
 }
 
-// usedAt goes by the copies of the superblock that only a mounted file system writes.
+// usedAt goes by superblocks that only a mounted file system writes.
 func (xfsKind) usedAt(path string, u use) (volume.Bytes, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -99,6 +99,9 @@ func (e *Engine) formatPool(ctx context.Context, d lvm.Device, t volume.Director
 	}
 	err := xfs.Mkfs(ctx, e.host.Killable, xfs.Format{Device: d.Path, UUID: t.FS, Size: t.Size, AnyInodes: true})
 	if err != nil {
+		return err
+	}
+	if err := flushDevice(d.Path); err != nil {
 		return err
 	}
 	e.after("mkfs")

@@ -9,7 +9,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Groups describes where the allocation groups of a file system made by Mkfs may begin.
+// Groups describes where the allocation groups of a file system made by Mkfs may begin, for
+// one whose superblock is lost.
 // mkfs.xfs is given their number and makes them of one size, rounded up to the stripe
 // unit that the device reports (align_ag_geometry in mkfs/xfs_mkfs.c).
 type Groups struct {
@@ -36,9 +37,21 @@ func (g Groups) starts() (all []volume.Bytes) {
 	return slices.Compact(all)
 }
 
-// FindCopy looks for a copy of the superblock of the file system uuid that was written
-// after mkfs, on a device of that size whose primary superblock cannot be used. It
-// returns the copy's offset in bytes, or ErrNoFilesystem if there is none.
+// starts returns the offsets of all groups of this file system but the first.
+func (sb Superblock) starts() (all []volume.Bytes) {
+	for n := 1; n < sb.groups; n++ {
+		all = append(all, sb.group*volume.Bytes(n))
+	}
+	return all
+}
+
+// FindCopy looks for a superblock of the file system uuid that was written after mkfs, on a
+// device of that size: the primary, or a copy. Where the copies lie is what the primary says,
+// or g if that cannot be used. It returns the offset in bytes, or ErrNoFilesystem if there is
+// none.
+//
+// In the primary, the kernel notes the quotas that it keeps (sb_qflags), of which mkfs knows
+// none.
 //
 // Every allocation group begins with a copy. mkfs writes all of them before it finishes
 // the primary, and marks each as in progress (sb_inprogress in libxfs,
@@ -46,7 +59,17 @@ func (g Groups) starts() (all []volume.Bytes) {
 // system, even by nothing (xfs_update_secondary_sbs rewrites the copies). So a copy
 // without the mark was written on a mounted file system, and a killed mkfs leaves none.
 func FindCopy(r io.ReaderAt, size volume.Bytes, uuid string, g Groups) (volume.Bytes, error) {
-	for _, at := range g.starts() {
+	starts := g.starts()
+	primary, err := ReadSuperblock(r)
+	switch {
+	case err == nil && primary.UUID == uuid && primary.mounted:
+		return 0, nil
+	case err == nil && primary.UUID == uuid:
+		starts = primary.starts()
+	case err != nil && !errors.Is(err, ErrNoFilesystem):
+		return 0, err
+	}
+	for _, at := range starts {
 		if at+maxSector > size {
 			continue
 		}

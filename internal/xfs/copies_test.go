@@ -65,6 +65,22 @@ func TestFindCopy(t *testing.T) {
 		require.EqualValues(t, c.at, at, name)
 	}
 
+	// A primary superblock that can be used says where the copies lie: this one is of 384 MiB.
+	third := int64(3 * 24576 << 12)
+	at, err := FindCopy(sparse{0: whole, first: begun, third: whole}, 384*volume.MiB, uuid, g)
+	require.NoError(t, err)
+	require.EqualValues(t, third, at)
+	_, err = FindCopy(sparse{first: begun, third: whole}, 384*volume.MiB, uuid, g)
+	require.ErrorIs(t, err, ErrNoFilesystem)
+	_, err = FindCopy(sparse{0: whole, third: begun}, 384*volume.MiB, uuid, g)
+	require.ErrorIs(t, err, ErrNoFilesystem, "mkfs alone had it")
+	mounted := bytes.Clone(whole)
+	mounted[offQuotas+1] = 0x48
+	mounted = seal(mounted[:512])
+	at, err = FindCopy(sparse{0: mounted, third: begun}, 384*volume.MiB, uuid, g)
+	require.NoError(t, err)
+	require.Zero(t, at, "the kernel keeps quotas")
+
 	_, err = FindCopy(sparse{last: whole}, volume.Bytes(last), uuid, g)
 	require.ErrorIs(t, err, ErrNoFilesystem, "beyond the end")
 	_, err = FindCopy(broken{}, size, uuid, g)

@@ -10,6 +10,7 @@ import (
 	"io"
 
 	"github.com/flexlvm/flexlvm/internal/ondisk"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // ErrNoFilesystem: what was read is not the superblock of a whole XFS file system. This
@@ -20,6 +21,10 @@ var ErrNoFilesystem = errors.New("no valid XFS superblock")
 // A Superblock holds what identifies a file system.
 type Superblock struct {
 	UUID string // canonical, lower case
+
+	group   volume.Bytes // of an allocation group
+	groups  int
+	mounted bool // with quotas: mkfs sets none, and the kernel notes those that it keeps
 }
 
 // Offsets in the primary superblock, all big-endian but the CRC (Linux,
@@ -29,9 +34,12 @@ const (
 	offMagic      = 0
 	offBlockSize  = 4
 	offUUID       = 32
+	offGroup      = 84 // in blocks
+	offGroups     = 88
 	offVersion    = 100
 	offSectorSize = 102
 	offInProgress = 126
+	offQuotas     = 176
 	offCRC        = 224
 
 	magic       = "XFSB"
@@ -42,8 +50,9 @@ const (
 )
 
 // ReadSuperblock reads and checks the primary superblock: magic, version 5 with its CRC,
-// and that mkfs finished (it clears sb_inprogress last). It returns ErrNoFilesystem if a
-// check fails, another error if reading does.
+// and that mkfs finished (it clears sb_inprogress last, which says nothing after a power cut:
+// the rest may not have been flushed). It returns ErrNoFilesystem if a check fails, another
+// error if reading does.
 func ReadSuperblock(r io.ReaderAt) (Superblock, error) {
 	head := make([]byte, minSector)
 	if _, err := r.ReadAt(head, 0); err != nil {
@@ -75,7 +84,14 @@ func parseSuperblock(sector []byte) (Superblock, error) {
 		return Superblock{}, fmt.Errorf("%w: mkfs did not come to its end", ErrNoFilesystem)
 	}
 	id := ondisk.FormatUUID([16]byte(sector[offUUID : offUUID+16]))
-	return Superblock{UUID: id}, nil
+	be := binary.BigEndian
+	return Superblock{
+		UUID:   id,
+		group:  volume.Bytes(be.Uint32(sector[offGroup:])) * volume.Bytes(be.Uint32(sector[offBlockSize:])),
+		groups: int(be.Uint32(sector[offGroups:])),
+
+		mounted: be.Uint16(sector[offQuotas:]) != 0,
+	}, nil
 }
 
 // checksum is CRC-32C over the sector with the CRC itself taken as zero.
