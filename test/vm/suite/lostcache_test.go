@@ -44,8 +44,8 @@ func TestPowerCutsThatLoseTheCache(t *testing.T) {
 		cut(door, points, "--door", door)
 	}
 	cut("ext4", points/2, "--fstype", "ext4")
-	// A growth writes to two disks, and only a pod's mount before it is repeated tells whether
-	// their order was right.
+	// A growth writes to two disks. A wrong order shows only where a pod mounts the volume before
+	// the growth is repeated, as kubelet does for CSI.
 	cut("growth", 4*points, "--steps", "7", "--during", "expand linear", "--door", "csi")
 }
 
