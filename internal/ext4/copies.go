@@ -70,11 +70,11 @@ func mark(d Device, at volume.Bytes) error {
 	return nil
 }
 
-// FindCopy looks for a copy of the superblock of the file system uuid that was written after
-// mke2fs had finished, on a device whose primary superblock may be lost. It returns the
-// copy's offset in bytes, or ErrNoFilesystem if there is none.
+// FindCopy looks for a superblock of the file system uuid, a copy or the primary, that was
+// written after mke2fs had finished: it is marked, or counts mounts. It returns the offset in
+// bytes, or ErrNoFilesystem if there is none.
 func FindCopy(r io.ReaderAt, size volume.Bytes, uuid string) (volume.Bytes, error) {
-	for _, at := range volume.Ext4Copies(size) {
+	for _, at := range append(volume.Ext4Copies(size), primaryAt) {
 		if at+superblockSize > size {
 			continue
 		}

@@ -74,6 +74,13 @@ func TestCopiesAreMarkedAndFound(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoFilesystem, "beyond the end")
 	_, err = FindCopy(d, size, "11111111-1111-4111-8111-111111111111")
 	require.ErrorIs(t, err, ErrNoFilesystem, "of an earlier volume")
+
+	marked := d.at[3*group]
+	_, err = FindCopy(&sparse{at: map[volume.Bytes][]byte{primaryAt: unmarked}}, size, uuid)
+	require.ErrorIs(t, err, ErrNoFilesystem, "never mounted")
+	at, err = FindCopy(&sparse{at: map[volume.Bytes][]byte{primaryAt: marked, group: unmarked}}, size, uuid)
+	require.NoError(t, err)
+	require.EqualValues(t, primaryAt, at, "it counts mounts")
 }
 
 func TestCopiesThatCannotBeMarked(t *testing.T) {

@@ -95,7 +95,7 @@ func (e *Engine) finishCopy(ctx context.Context, spec volume.Spec, lv lvm.Logica
 		return found{}, err
 	}
 	e.after("tag ready")
-	f.tags.State, f.tags.Clone, f.tags.Fill = volume.Ready, "", ""
+	f.tags.State, f.tags.Clone, f.tags.Fill, f.growing = volume.Ready, "", "", false
 	return f, nil
 }
 

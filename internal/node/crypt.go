@@ -69,7 +69,7 @@ func (e *Engine) encrypt(ctx context.Context, spec volume.Spec, d lvm.Device, ta
 	if err := luks.Format(ctx, e.host.Killable, d.Path, key); err != nil {
 		return err
 	}
-	// The UUID says that the container is finished, so it is the last to reach the disk.
+	// The UUID says that the container is finished, so it must reach the disk last.
 	if err := flushDevice(d.Path); err != nil {
 		return err
 	}

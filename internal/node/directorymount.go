@@ -77,7 +77,7 @@ func (e *Engine) findDirectory(ctx context.Context, p *directoryPool, spec volum
 	if tags, err = ours(lv); err != nil {
 		return lv, rec, tags, err
 	}
-	if tags.State == volume.Creating { // the call that named it may have been killed before that lasted
+	if tags.State == volume.Creating { // the call that named it may have been killed before the name was durable
 		if err = syncDir(p.Root, volumesDir); err != nil {
 			return lv, rec, tags, err
 		}

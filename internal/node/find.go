@@ -211,16 +211,19 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec, key luks.Key) (fou
 // formatUnlessServed formats a volume in state creating of which there is no record, unless a
 // pod has had it. whole says that its superblock is valid.
 func (e *Engine) formatUnlessServed(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, f found, whole bool) error {
-	if spec.FS != "" { // it was brought back
-		if whole {
-			return nil
-		}
+	if spec.FS != "" && !whole { // it was brought back
 		return damaged(lv, f.tags, f.content, "", errNoFilesystem)
 	}
-	if never, err := neverServed(spec, lv, f, whole); err != nil || !never {
-		return err
+	if spec.FS == "" {
+		never, err := neverServed(spec, lv, f, whole)
+		if err != nil {
+			return err
+		}
+		if never {
+			return e.format(ctx, spec, f)
+		}
 	}
-	return e.format(ctx, spec, f)
+	return e.mark(f) // the call that made it may have been killed amid that
 }
 
 // mayHoldData is handedOut, but for a raw block volume whose tags say creating, and its record, too:
@@ -260,7 +263,7 @@ func (e *Engine) lookUp(ctx context.Context, spec volume.Spec) (lvm.LogicalVolum
 
 // checkFilesystem reports whether the device holds the file system of the tags. It
 // returns false without an error only for a volume in state creating that was never handed
-// out, on whose device no file system was finished: neverServed says whether it may be formatted.
+// out, whose device has no valid superblock of it: neverServed says whether it may be formatted.
 func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, handedOut bool) (bool, error) {
 	id, err := c.uuid(c.path)
 	switch {
@@ -279,15 +282,15 @@ func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, handedOu
 // the superblock is valid. It is the last look before such a volume is formatted.
 //
 // Before a volume is handed out, it is marked, or mounted and grown, if only by nothing
-// (setQuota). Either leaves a superblock, or a copy of it, as mkfs never does (usedAt). Where
+// (setQuota). Either writes a superblock, or a copy of it, as mkfs never does (usedAt). Where
 // there is one, the volume may hold data and is never formatted; if its own superblock is
 // lost, it is damaged. Where there is none, no pod has had it, whatever mkfs has left. A valid
 // superblock does not show that mkfs has finished: mkfs.xfs does not flush the disk before it
 // completes the superblock, and a power cut may have lost what it wrote before. format flushes
 // the disk before the file system is marked or mounted.
 //
-// While the volume is mounted, the page cache may hold superblocks of the time before; mkfs
-// refuses a device that is mounted.
+// While the volume is mounted, the page cache may hold older superblocks; mkfs then refuses
+// the device.
 func neverServed(spec volume.Spec, lv lvm.LogicalVolume, f found, whole bool) (bool, error) {
 	aligns, err := lvm.Device{Path: f.content.path, Number: f.content.number}.IOSizes()
 	if err != nil {

@@ -33,8 +33,8 @@ func (e *Engine) withQuota(ctx context.Context, f found, spec volume.Spec) (*mou
 }
 
 // setQuota is quick where nothing is to be done, which is every mount but the first
-// and one after a growth that was cut short. A growth does all of it: a limit that is as
-// wanted does not prove that the file system is as large as its device.
+// and one after a growth that was cut short. A growth always does all of it: the limit may be
+// right and the file system still too small.
 func (e *Engine) setQuota(ctx context.Context, root *os.File, f found, inodes int64) error {
 	device := f.content.path
 	if err := quota.CheckEnforced(device); err != nil {
@@ -145,8 +145,8 @@ func deviceSize(path string) (volume.Bytes, error) {
 // For a reader (spec.ReadOnly) it does nothing: the replica grows through the claim of
 // whoever fills it.
 //
-// The device is extended first, then the promise is written to the tags, then file system
-// and quota follow; if a call dies in between, the next call or the next mount completes
+// The device is extended and flushed first, then the promise is written to the record and the
+// tags, then file system and quota follow; if a call dies in between, the next call or the next mount completes
 // it.
 func (e *Engine) Expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error {
 	if err := spec.Validate(); err != nil {
@@ -192,7 +192,7 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 	if err != nil {
 		return err
 	}
-	f := found{device: d, tags: tags, key: key, growing: size > tags.Size}
+	f := found{device: d, tags: tags, key: key, growing: true}
 	if f.content, err = e.decipher(ctx, spec, lv, f, true); err != nil {
 		return err
 	}

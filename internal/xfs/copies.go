@@ -46,12 +46,10 @@ func (sb Superblock) starts() (all []volume.Bytes) {
 }
 
 // FindCopy looks for a superblock of the file system uuid that was written after mkfs, on a
-// device of that size: the primary, or a copy. Where the copies lie is what the primary says,
-// or g if that cannot be used. It returns the offset in bytes, or ErrNoFilesystem if there is
-// none.
+// device of that size: the primary, or a copy. The primary says where the copies lie; if it
+// cannot be used, g does. It returns the offset in bytes, or ErrNoFilesystem if there is none.
 //
-// In the primary, the kernel notes the quotas that it keeps (sb_qflags), of which mkfs knows
-// none.
+// In the primary, sb_qflags shows it: a mount with quotas sets it, and mkfs leaves it 0.
 //
 // Every allocation group begins with a copy. mkfs writes all of them before it finishes
 // the primary, and marks each as in progress (sb_inprogress in libxfs,

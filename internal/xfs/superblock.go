@@ -22,9 +22,9 @@ var ErrNoFilesystem = errors.New("no valid XFS superblock")
 type Superblock struct {
 	UUID string // canonical, lower case
 
-	group   volume.Bytes // of an allocation group
+	group   volume.Bytes // size of an allocation group
 	groups  int
-	mounted bool // with quotas: mkfs sets none, and the kernel notes those that it keeps
+	mounted bool // with quotas, at least once
 }
 
 // Offsets in the primary superblock, all big-endian but the CRC (Linux,
@@ -50,8 +50,8 @@ const (
 )
 
 // ReadSuperblock reads and checks the primary superblock: magic, version 5 with its CRC,
-// and that mkfs finished (it clears sb_inprogress last, which says nothing after a power cut:
-// the rest may not have been flushed). It returns ErrNoFilesystem if a check fails, another
+// and that mkfs finished (it clears sb_inprogress last, which proves nothing after a power
+// cut: the rest may not have been flushed). It returns ErrNoFilesystem if a check fails, another
 // error if reading does.
 func ReadSuperblock(r io.ReaderAt) (Superblock, error) {
 	head := make([]byte, minSector)

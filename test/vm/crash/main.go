@@ -96,6 +96,9 @@ func run(ctx context.Context, o options) error {
 	if o.during != "" {
 		points = slices.DeleteFunc(points, func(p logwrites.Point) bool { return life.stepAt(log, p) != o.during })
 	}
+	if len(points) == 0 {
+		return fmt.Errorf("none of the points is in a step of the name %q", o.during)
+	}
 	fmt.Printf("recorded %d steps in %s: %d entries, %d of them durable, %d marks\n", len(life.steps), round(time.Since(begun)),
 		len(log.Entries), count(log, logwrites.Flush)+count(log, logwrites.FUA), count(log, logwrites.Mark))
 	return cut(ctx, o, life, log, points)
