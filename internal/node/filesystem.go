@@ -39,8 +39,8 @@ type filesystem interface {
 	// growing it does that. It reports whether it has changed anything.
 	mark(path string, tags volume.Tags) (bool, error)
 	// usedAt looks, on a device that may have lost its superblock, or what mkfs wrote before
-	// it, for what shows that it was in use as the volume of these tags, and returns at which byte; the error wraps
-	// errNoFilesystem if nothing shows that.
+	// it, for what shows that it was in use as the volume of these tags, and returns at which
+	// byte; the error wraps errNoFilesystem if nothing shows that.
 	usedAt(path string, u use) (volume.Bytes, error)
 }
 

@@ -223,7 +223,7 @@ func (e *Engine) formatUnlessServed(ctx context.Context, spec volume.Spec, lv lv
 			return e.format(ctx, spec, f)
 		}
 	}
-	return e.mark(f) // the call that made it may have been killed amid that
+	return e.mark(f) // the call that made it may have been killed before it had done so
 }
 
 // mayHoldData is handedOut, but for a raw block volume whose tags say creating, and its record, too:

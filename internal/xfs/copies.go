@@ -9,10 +9,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Groups describes where the allocation groups of a file system made by Mkfs may begin, for
-// one whose superblock is lost.
-// mkfs.xfs is given their number and makes them of one size, rounded up to the stripe
-// unit that the device reports (align_ag_geometry in mkfs/xfs_mkfs.c).
+// Groups describes where the allocation groups of a file system made by Mkfs may begin, if
+// its superblock is lost. mkfs.xfs is given their number and makes them of one size, rounded
+// up to the stripe unit that the device reports (align_ag_geometry in mkfs/xfs_mkfs.c).
 type Groups struct {
 	Count  int
 	Sizes  []volume.Bytes // that the device may have had at mkfs
