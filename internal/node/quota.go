@@ -146,8 +146,8 @@ func deviceSize(path string) (volume.Bytes, error) {
 // whoever fills it.
 //
 // The device is extended and flushed first, then the promise is written to the record and the
-// tags, then file system and quota follow; if a call dies in between, the next call or the next mount completes
-// it.
+// tags, then file system and quota follow; if a call dies in between, the next call or the
+// next mount completes it.
 func (e *Engine) Expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error {
 	if err := spec.Validate(); err != nil {
 		return err
