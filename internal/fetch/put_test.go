@@ -91,6 +91,29 @@ func (b *bed) takes(w http.ResponseWriter, r *http.Request, key string, data []b
 	return true
 }
 
+// S3 requires the length of what is uploaded, of nothing as well.
+func TestPutTellsTheLength(t *testing.T) {
+	for _, size := range []int64{0, 100} {
+		b := newBed(t)
+		dir := t.TempDir()
+		data := storetest.RandomBytes(1, size)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "f"), data, 0o600))
+		var puts, untold atomic.Int64
+		b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
+			if r.Method == http.MethodPut {
+				puts.Add(1)
+				if r.ContentLength < 0 || len(r.TransferEncoding) > 0 || size == 0 && r.ContentLength != 0 {
+					untold.Add(1)
+				}
+			}
+			return b.takes(w, r, key, data)
+		}
+		require.NoError(t, b.upload(dir, s3store.Config{Attempts: 1}))
+		require.EqualValues(t, 1, puts.Load())
+		require.Zero(t, untold.Load(), "an upload of %d bytes came without its length", size)
+	}
+}
+
 // A server that takes a request and never answers, or takes no more of it, holds an
 // upload up for its time and no longer.
 func TestPutStalls(t *testing.T) {
