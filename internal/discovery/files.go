@@ -239,7 +239,7 @@ func OwnerOf(f Found) (*Owner, error) {
 	return &Owner{UID: int(st.Uid), GID: int(st.Gid), Mode: st.Mode & 0o7777}, nil
 }
 
-// emptyDirectory fails unless a file system holds nothing.
+// emptyDirectory fails unless a file system holds nothing, durably.
 func emptyDirectory(f Found) error {
 	top, err := openTop(f)
 	if err != nil {
@@ -255,5 +255,5 @@ func emptyDirectory(f Found) error {
 			return fmt.Errorf("%s holds %q and perhaps more; delete what nobody wants", f.Path, e.Name())
 		}
 	}
-	return nil
+	return unix.Syncfs(int(top.Fd()))
 }

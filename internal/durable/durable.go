@@ -21,7 +21,7 @@ func ReplaceFile(file string, content []byte) error {
 	if err := os.Rename(file+".new", file); err != nil {
 		return err
 	}
-	return SyncDirs(dir, filepath.Dir(dir)) // the directory may be new as well
+	return Sync(dir, filepath.Dir(dir)) // the directory may be new as well
 }
 
 // WriteFile writes a file in place, which only its owner may read. Its name lasts once its
@@ -35,15 +35,16 @@ func WriteFile(file string, content []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// SyncDirs makes durable which names directories hold.
-func SyncDirs(dirs ...string) error {
-	for _, dir := range dirs {
-		d, err := os.Open(dir)
+// Sync makes durable what was written to files and block devices, and which names directories
+// hold. It flushes the caches of their disks, and writes nothing itself.
+func Sync(paths ...string) error {
+	for _, path := range paths {
+		f, err := os.Open(path)
 		if err == nil {
-			err = errors.Join(d.Sync(), d.Close())
+			err = errors.Join(f.Sync(), f.Close())
 		}
 		if err != nil {
-			return fmt.Errorf("flush %s: %w", dir, err)
+			return fmt.Errorf("flush %s: %w", path, err)
 		}
 	}
 	return nil

@@ -222,7 +222,7 @@ func (p Place) replace(source *os.File) error {
 	if err := os.Rename(p.temp(), p.Driver()); err != nil {
 		return fmt.Errorf("put the driver in place: %w", err)
 	}
-	return durable.SyncDirs(p.Dir(), p.pluginDir) // the directory may be new as well
+	return durable.Sync(p.Dir(), p.pluginDir) // the directory may be new as well
 }
 
 func fill(temp, source *os.File) error {

@@ -36,7 +36,7 @@ func (p Place) Uninstall(ctx context.Context) (changed bool, err error) {
 	if err := os.Remove(p.Dir()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return true, fmt.Errorf("remove the driver's directory: %w; what else is in it is not ours", err)
 	}
-	return true, durable.SyncDirs(p.pluginDir)
+	return true, durable.Sync(p.pluginDir)
 }
 
 // Foreign returns the names in the driver's directory that do not belong there: kubelet

@@ -88,7 +88,7 @@ func create(path string, size volume.Bytes) (File, error) {
 	if err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW); err != nil {
 		return File{}, &os.PathError{Op: "link", Path: path, Err: err}
 	}
-	return f, durable.SyncDirs(dir)
+	return f, durable.Sync(dir)
 }
 
 // hasRoom fails where the whole device does not fit: one that runs out of room below its file

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/utils/exec"
 
+	"github.com/flexlvm/flexlvm/internal/durable"
 	"github.com/flexlvm/flexlvm/internal/lock"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -48,7 +49,7 @@ type Client struct {
 // New returns a client that runs commands with run, one at a time on this node. run must
 // not kill them.
 func New(run exec.Interface, locks lock.Dir) *Client {
-	return &Client{run: run, locks: locks, sync: syncDevice, tenants: hostTenants()}
+	return &Client{run: run, locks: locks, sync: func(device string) error { return durable.Sync(device) }, tenants: hostTenants()}
 }
 
 func (c *Client) lvm(ctx context.Context, name string, args ...string) ([]byte, error) {

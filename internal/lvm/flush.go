@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -41,18 +40,6 @@ func (c *Client) Flush(ctx context.Context, g volume.Group, n volume.Name) error
 	}
 	if len(failures) > len(present) { // none has succeeded
 		return errors.Join(failures...)
-	}
-	return nil
-}
-
-// syncDevice makes a disk write down what is in its cache. It writes nothing itself.
-func syncDevice(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("open device: %w", err)
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("flush device: %w", err)
 	}
 	return nil
 }

@@ -98,6 +98,10 @@ func (c *Client) CreateThinPool(ctx context.Context, n NewThinPool) (ThinPool, e
 	if _, err := c.lvm(ctx, argv[0], argv[1:]...); err != nil {
 		return ThinPool{}, fmt.Errorf("create thin pool %s/%s: %w; see what is there with `lvs -a %s`, remove what is not whole, and make it by hand with `%s`", n.Group, n.Name, err, n.Group, strings.Join(argv, " "))
 	}
+	// That it was made is on record, on another disk, and it is made once.
+	if err := c.Flush(ctx, n.Group, n.Name); err != nil {
+		return ThinPool{}, err
+	}
 	pool, err := c.ThinPool(ctx, n.Group, n.Name)
 	if err != nil {
 		return ThinPool{}, err

@@ -1,6 +1,7 @@
 package lvm
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,20 +46,23 @@ func TestCreateThinPool(t *testing.T) {
 		"vgs":      {{out: golden(t, "groups.json")}, {out: golden(t, "groups.json")}},
 		"lvs":      {{out: golden(t, "no-volumes.json")}, {out: pool}},
 		"lvcreate": {{}},
+		"pvs":      {{out: golden(t, "devices.json")}},
 	})
 	p, err := c.CreateThinPool(t.Context(), NewThinPool{Group: "flexlvm", Name: "thinpool", Size: 2 * volume.GiB})
 	require.NoError(t, err)
 	require.Equal(t, "flexlvm/thinpool", p.Path())
 	require.Contains(t, s.ran, "lvcreate --yes --thin --size 2147483648b --poolmetadatasize 67108864b --poolmetadataspare y --chunksize 65536b "+
 		"--zero y --errorwhenfull y --discards passdown --addtag flexlvm --addtag flexlvm.kind=pool --thinpool thinpool -- flexlvm")
+	require.True(t, slices.ContainsFunc(s.ran, func(ran string) bool { return strings.HasPrefix(ran, "flush ") }), "%q", s.ran)
 
-	groups := []answer{{out: golden(t, "groups.json")}}
+	groups, devices := []answer{{out: golden(t, "groups.json")}}, []answer{{out: golden(t, "devices.json")}}
 	for name, answers := range map[string]map[string][]answer{
 		"the name is taken":            {"vgs": groups, "lvs": {{out: only(t, "pvc-1")}}},
 		"no room":                      {"vgs": {{out: strings.ReplaceAll(golden(t, "groups.json"), `"vg_free":"2327838720"`, `"vg_free":"0"`)}}},
 		"no group":                     {"vgs": {{out: golden(t, "no-groups.json")}}},
 		"LVM fails":                    {"vgs": {groups[0], groups[0]}, "lvs": {{out: golden(t, "no-volumes.json")}}, "lvcreate": {{err: failed}}},
-		"the kernel lets writers wait": {"vgs": {groups[0], groups[0]}, "lvs": {{out: golden(t, "no-volumes.json")}, {out: strings.ReplaceAll(pool, `"error"`, `"queue"`)}}, "lvcreate": {{}}},
+		"the kernel lets writers wait": {"vgs": {groups[0], groups[0]}, "lvs": {{out: golden(t, "no-volumes.json")}, {out: strings.ReplaceAll(pool, `"error"`, `"queue"`)}}, "lvcreate": {{}}, "pvs": devices},
+		"it may not last":              {"vgs": {groups[0], groups[0]}, "lvs": {{out: golden(t, "no-volumes.json")}}, "lvcreate": {{}}, "pvs": {{err: failed}}},
 	} {
 		c, _ := client(t, answers)
 		_, err := c.CreateThinPool(t.Context(), NewThinPool{Group: "flexlvm", Name: "thinpool", Size: 2 * volume.GiB})

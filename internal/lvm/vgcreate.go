@@ -68,6 +68,9 @@ func (c *Client) CreateGroup(ctx context.Context, n NewGroup) (VolumeGroup, erro
 	if _, err := c.lvm(ctx, argv[0], argv[1:]...); err != nil {
 		return VolumeGroup{}, fmt.Errorf("create volume group %s: %w", n.Name, err)
 	}
+	if err := c.syncAll(n.Devices); err != nil {
+		return VolumeGroup{}, err
+	}
 	g, err := c.Group(ctx, n.Name)
 	if err != nil {
 		return VolumeGroup{}, err

@@ -212,18 +212,6 @@ func (e *Engine) recordedSmaller(f found) bool {
 	return f.tags.FSType == volume.Raw && err == nil && rec.VolumeUUID == f.device.VolumeUUID && rec.Size < f.tags.Size
 }
 
-// flushDevice writes back what was written to a device and not synced, and flushes its disk.
-func flushDevice(path string) error {
-	f, err := os.OpenFile(path, os.O_RDONLY, 0)
-	if err != nil {
-		return fmt.Errorf("write back %s: %w", path, err)
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("write back %s: %w", path, err)
-	}
-	return nil
-}
-
 // checkBlockMount refuses what a mount of a raw block volume cannot be.
 func checkBlockMount(spec volume.Spec, as Mounting) error {
 	switch {

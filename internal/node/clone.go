@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/flexlvm/flexlvm/internal/durable"
 	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
@@ -306,7 +307,7 @@ func flush(lv lvm.LogicalVolume, c content) error {
 		return nil
 	}
 	if _, raw := c.filesystem.(blockKind); raw {
-		return flushDevice(c.path)
+		return durable.Sync(c.path)
 	}
 	fs, err := mount.Attach(c.words().mount, c.path, false)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/flexlvm/flexlvm/internal/dm"
+	"github.com/flexlvm/flexlvm/internal/durable"
 	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -70,7 +71,7 @@ func (e *Engine) encrypt(ctx context.Context, spec volume.Spec, d lvm.Device, ta
 		return err
 	}
 	// The UUID says that the container is finished, so it must reach the disk last.
-	if err := flushDevice(d.Path); err != nil {
+	if err := durable.Sync(d.Path); err != nil {
 		return err
 	}
 	e.after("luksFormat")
@@ -226,6 +227,10 @@ func (e *Engine) openCopy(ctx context.Context, f found) (content, error) {
 	}
 	if h.UUID != f.tags.LUKS {
 		if err := luks.SetUUID(ctx, e.host.Killable, f.device.Path, f.tags.LUKS); err != nil {
+			return content{}, err
+		}
+		// Tags that say ready must not be on the disk before it: nobody could open the volume.
+		if err := durable.Sync(f.device.Path); err != nil {
 			return content{}, err
 		}
 		e.after("set LUKS UUID")

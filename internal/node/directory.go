@@ -233,8 +233,10 @@ func (e *Engine) retag(ctx context.Context, lv lvm.LogicalVolume, del, add []str
 
 // flush makes what was last changed of a volume's tags last over a power cut.
 func (e *Engine) flush(ctx context.Context, lv lvm.LogicalVolume) error {
-	if lv.Shape.Layout == volume.Directory {
-		return nil // its record is written so
+	if lv.Shape.Layout != volume.Directory {
+		return e.lvm.Flush(ctx, lv.Group, lv.Name)
 	}
-	return e.lvm.Flush(ctx, lv.Group, lv.Name)
+	return e.withPool(ctx, lv.Group, lv.Shape.DirectoryPool, func(p *directoryPool) error {
+		return syncDir(p.Root, place(lv.Name))
+	})
 }

@@ -69,7 +69,7 @@ func (e *Engine) growDirectory(ctx context.Context, p *directoryPool, lv lvm.Log
 		e.after("set quota")
 	}
 	if size == tags.Size {
-		return nil
+		return syncDir(p.Root, place(lv.Name)) // its record may be that of a call that was killed before it synced it
 	}
 	tags.Size = size
 	rec.Tags = tags.Strings()

@@ -234,6 +234,10 @@ func (e *Engine) RemoveDirectoryPool(ctx context.Context, g volume.Group, n volu
 	if err := e.lvm.Remove(ctx, lv); err != nil {
 		return err
 	}
+	// After a power cut it would be there again, ready and empty, and volumes would be placed in it.
+	if err := e.lvm.Flush(ctx, g, n); err != nil {
+		return err
+	}
 	e.after("lvremove")
 	e.announceRoom()
 	return e.forgetPool(g, n)

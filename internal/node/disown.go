@@ -27,7 +27,7 @@ func (e *Engine) Disown(ctx context.Context, g volume.Group, n volume.Name) erro
 		return err
 	}
 	if !slices.ContainsFunc(lv.Tags, volume.Ours) {
-		return nil // a call that was killed has come to its end
+		return e.lvm.Flush(ctx, g, n) // a call that was killed may have left it in the disk's cache
 	}
 	tags, err := ours(lv)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/flexlvm/flexlvm/internal/durable"
 	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/ondisk"
@@ -323,7 +324,7 @@ func (e *Engine) format(ctx context.Context, spec volume.Spec, f found) error {
 	if err := f.content.format(ctx, f.content.path, f.tags, spec.Inodes); err != nil {
 		return err
 	}
-	if err := flushDevice(f.content.path); err != nil {
+	if err := durable.Sync(f.content.path); err != nil {
 		return err
 	}
 	e.after("mkfs")
@@ -356,7 +357,7 @@ func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.De
 			return lvm.Device{}, err
 		}
 		e.after("activate")
-		if d, err = e.usable(ctx, lv.Group, lv.Name); errors.Is(err, lvm.ErrNoDevice) {
+		if d, err = e.awaitNode(ctx, lv.Group, lv.Name); errors.Is(err, lvm.ErrNoDevice) {
 			err = fmt.Errorf("LVM has activated %s/%s and its device did not appear; run `vgmknodes %s`: %w", lv.Group, lv.Name, lv.Group, err)
 		}
 	}

@@ -202,6 +202,13 @@ func (e *Engine) moveOn(ctx context.Context, f found, fs *mount.Attached, t *mou
 func (e *Engine) handOut(ctx context.Context, f found) error {
 	g, n := f.device.Group, f.device.Name
 	if !f.recorded {
+		if f.tags.State == volume.Ready {
+			// Its tags may be those of a call that was killed before it flushed them, and the
+			// record lies on another disk.
+			if err := e.lvm.Flush(ctx, g, n); err != nil {
+				return err
+			}
+		}
 		err := e.records.write(g, n, newRecord(f.device.VolumeUUID, f.tags))
 		switch {
 		case err == nil:

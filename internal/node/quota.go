@@ -278,7 +278,7 @@ func (e *Engine) promiseRaw(ctx context.Context, lv lvm.LogicalVolume, old volum
 
 func (e *Engine) tagSize(ctx context.Context, lv lvm.LogicalVolume, old, now volume.Bytes) error {
 	if now == old {
-		return nil
+		return e.lvm.Flush(ctx, lv.Group, lv.Name) // a call that was killed may have left it in the disk's cache
 	}
 	if err := e.lvm.Retag(ctx, lv, []string{volume.SizeTag(old)}, []string{volume.SizeTag(now)}); err != nil {
 		return err

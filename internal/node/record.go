@@ -140,7 +140,7 @@ func (d records) mark(g volume.Group, n volume.Name) error {
 // syncDirs makes what happened to the names in a directory last over a power
 // cut, and the directory itself: the tags that change next are on another disk,
 // and a record that came back from the past would say what is not so any more.
-func syncDirs(dir string) error { return durable.SyncDirs(dir, filepath.Dir(dir)) }
+func syncDirs(dir string) error { return durable.Sync(dir, filepath.Dir(dir)) }
 
 // remove forgets a volume. One that has no record is no error.
 func (d records) remove(g volume.Group, n volume.Name) error {
@@ -160,6 +160,17 @@ func (d records) remove(g volume.Group, n volume.Name) error {
 // touch stamps a volume's last use. One without a record has nothing to stamp.
 func (d records) touch(g volume.Group, n volume.Name, now time.Time) error {
 	if err := os.Chtimes(d.file(g, n), now, now); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("stamp last use: %w", err)
+	}
+	return nil
+}
+
+// touchDurably is touch, and lasts over a power cut.
+func (d records) touchDurably(g volume.Group, n volume.Name, now time.Time) error {
+	if err := d.touch(g, n, now); err != nil {
+		return err
+	}
+	if err := durable.Sync(d.file(g, n)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("stamp last use: %w", err)
 	}
 	return nil

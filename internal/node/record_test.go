@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/internal/command/commandtest"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -58,7 +60,9 @@ func TestRecordsThatCannotBeWritten(t *testing.T) {
 	var logged bytes.Buffer
 	log := logrus.New()
 	log.SetOutput(&logged)
-	e, err := New(Config{StateDir: file, LockDir: t.TempDir(), Log: log, Settle: func(volume.Group, volume.Name) {}}, noPrograms(t))
+	host := noPrograms(t)
+	host.Unkillable = commandtest.Func((&fakeGroup{device: file}).run)
+	e, err := New(Config{StateDir: file, LockDir: t.TempDir(), Log: log, Settle: func(volume.Group, volume.Name) {}}, host)
 	require.NoError(t, err)
 	f := found{device: lvm.Device{Group: "flexlvm", Name: "data", VolumeUUID: "some-uuid"}, tags: sourceTags()}
 
@@ -72,4 +76,32 @@ func TestRecordsThatCannotBeWritten(t *testing.T) {
 	require.ErrorContains(t, e.handOut(t.Context(), f), "volume flexlvm/data is new and is not handed out before it is on record")
 	f.recorded = true
 	require.NoError(t, e.handOut(t.Context(), f), "a pod has had it before")
+}
+
+// The tags of a volume may be those of a call that was killed before it flushed them. The record,
+// on another disk, and whoever was told of a success must not know more than the disk keeps.
+func TestTagsAreFlushedBeforeTheyAreReliedOn(t *testing.T) {
+	disk := filepath.Join(t.TempDir(), "disk")
+	host := noPrograms(t)
+	host.Unkillable = commandtest.Func((&fakeGroup{device: disk}).run)
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, host)
+	require.NoError(t, err)
+	f := found{device: lvm.Device{Group: "flexlvm", Name: "data", VolumeUUID: "some-uuid"}, tags: sourceTags()}
+	f.tags.State = volume.Ready
+	lv := lvm.LogicalVolume{Group: "flexlvm", Name: "data", UUID: "some-uuid"}
+	recorded := func() bool {
+		_, err := e.records.read("flexlvm", "data")
+		require.True(t, err == nil || errors.Is(err, os.ErrNotExist), err)
+		return err == nil
+	}
+	for name, call := range map[string]func() error{
+		"hand out":       func() error { return e.handOut(t.Context(), f) },
+		"grow once more": func() error { return e.tagSize(t.Context(), lv, f.tags.Size, f.tags.Size) },
+	} {
+		require.ErrorContains(t, call(), "may not last over a power cut", name) // there is no disk
+	}
+	require.False(t, recorded())
+	require.NoError(t, os.WriteFile(disk, nil, 0o600))
+	require.NoError(t, e.handOut(t.Context(), f))
+	require.True(t, recorded())
 }

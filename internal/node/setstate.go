@@ -74,7 +74,8 @@ func (e *Engine) setState(ctx context.Context, g volume.Group, n volume.Name, to
 		return inventory.Volume{}, err
 	}
 	if to == volume.Ready {
-		if err := e.records.touch(g, n, e.now()); err != nil {
+		// It counts as a use, also after a power cut: else the volume might be evicted at once.
+		if err := e.records.touchDurably(g, n, e.now()); err != nil {
 			return inventory.Volume{}, err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/durable"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/mount"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -101,7 +102,7 @@ func (e *Engine) formatPool(ctx context.Context, d lvm.Device, t volume.Director
 	if err != nil {
 		return err
 	}
-	if err := flushDevice(d.Path); err != nil {
+	if err := durable.Sync(d.Path); err != nil {
 		return err
 	}
 	e.after("mkfs")

@@ -1,0 +1,64 @@
+//go:build vm
+
+package discovery
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	utilsexec "k8s.io/utils/exec"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+)
+
+// onLoop makes a loop device of a file, which holds what has reached the disk.
+func onLoop(t *testing.T, file string) (device string) {
+	t.Helper()
+	device = shell(t, "truncate -s 64M %[1]s; losetup --show -f %[1]s", file)
+	t.Cleanup(func() { shell(t, "losetup -d %s", device) })
+	return device
+}
+
+// A person has deleted the files. After a power cut the next tenant would have them, were they
+// not deleted on the disk before the file system counts as empty.
+func TestMachineEmptyFilesystemLasts(t *testing.T) {
+	base := t.TempDir()
+	file, dir := filepath.Join(base, "file"), filepath.Join(base, "fast")
+	at := filepath.Join(dir, "one")
+	shell(t, "mkdir -p %[1]s %[2]s/copy; mkfs.ext4 -qF %[3]s; mount %[3]s %[1]s; echo x >%[1]s/data; sync", at, base, onLoop(t, file))
+	t.Cleanup(func() { shell(t, "umount %s", at) })
+	f := found1(t, NewMachine(utilsexec.New(), 0, 0, lvm.CheckNoUsers), Class{Name: "fast", Directory: dir, Files: true})
+	require.Error(t, Empty(f))
+	onDisk := func() string {
+		return shell(t, "cd %s; cp file cut; mount -o loop cut copy; ls copy; umount copy", base)
+	}
+	shell(t, "rm %s/data", at)
+	require.Contains(t, onDisk(), "data", "it is not deleted on the disk")
+	require.NoError(t, Empty(f))
+	require.NotContains(t, onDisk(), "data")
+}
+
+// Reading makes the kernel write the zeros, if it has not; only a flush takes them from the cache
+// of the disk.
+func TestMachineEmptyDeviceLasts(t *testing.T) {
+	device := onLoop(t, filepath.Join(t.TempDir(), "file"))
+	f := Found{Kind: Device, Path: device}
+	write := func(b byte) {
+		dev, err := os.OpenFile(device, os.O_WRONLY, 0)
+		require.NoError(t, err)
+		_, err = dev.Write(bytes.Repeat([]byte{b}, 1<<20))
+		require.NoError(t, err)
+		require.NoError(t, dev.Close())
+	}
+	// Documentation/block/stat.rst: the 16th number counts flushes.
+	flushes := func() string { return shell(t, "awk '{print $16}' /sys/class/block/%s/stat", filepath.Base(device)) }
+	write('x')
+	require.Error(t, Empty(f))
+	write(0)
+	before := flushes()
+	require.NoError(t, Empty(f))
+	require.NotEqual(t, before, flushes())
+}
