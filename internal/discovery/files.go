@@ -255,5 +255,5 @@ func emptyDirectory(f Found) error {
 			return fmt.Errorf("%s holds %q and perhaps more; delete what nobody wants", f.Path, e.Name())
 		}
 	}
-	return unix.Syncfs(int(top.Fd()))
+	return top.Sync()
 }

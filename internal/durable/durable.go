@@ -36,7 +36,7 @@ func WriteFile(file string, content []byte) error {
 }
 
 // Sync makes durable what was written to files and block devices, and which names directories
-// hold. It flushes the caches of their disks, and writes nothing itself.
+// hold. It flushes the caches of their disks, and changes nothing itself.
 func Sync(paths ...string) error {
 	for _, path := range paths {
 		f, err := os.Open(path)

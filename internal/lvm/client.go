@@ -156,9 +156,25 @@ func (c *Client) Volumes(ctx context.Context) ([]LogicalVolume, error) {
 	return withoutPools(all), err
 }
 
-// withoutPools drops the flexlvm thin pools: they carry our tag and are no volumes.
+// Unfinished reports whether LVM was cut off, by a loss of power, while it made a mirror, so that
+// nobody can have had it. Until the mirror's own metadata is wiped, LVM shows that as volumes, with
+// the mirror's tags, and activates the mirror for nobody (_lv_extend_layered_lv in lvm2's
+// lib/metadata/lv_manip.c).
+func (c *Client) Unfinished(ctx context.Context, lv LogicalVolume) (bool, error) {
+	if lv.Shape.Layout != volume.Raid1 || !lv.Skipped || lv.Active {
+		return false, nil
+	}
+	metadata, err := c.Volume(ctx, lv.Group, lv.Name+"_rmeta_0")
+	if errors.Is(err, ErrNoVolume) {
+		return false, nil
+	}
+	return err == nil && metadata.metadata(), err
+}
+
+// withoutPools drops the flexlvm thin pools, and the metadata of an unfinished mirror: they carry
+// our tag and are no volumes.
 func withoutPools(all []LogicalVolume) []LogicalVolume {
-	return slices.DeleteFunc(all, func(lv LogicalVolume) bool { return lv.Pool && volume.OwnedPool(lv.Tags) })
+	return slices.DeleteFunc(all, func(lv LogicalVolume) bool { return lv.metadata() || lv.Pool && volume.OwnedPool(lv.Tags) })
 }
 
 // An Overview is what LVM reports as of one moment.

@@ -26,6 +26,7 @@ type LogicalVolume struct {
 	Tags      []string
 	Attr      string // lv_attr, as man 8 lvs describes it
 	Active    bool
+	Skipped   bool // LVM activates it only with --ignoreactivationskip: a person's wish, or see Unfinished
 	Open      bool // its device is mounted or otherwise in use, in any namespace
 	Origin    bool // snapshots depend on it, and LVM would remove them with it
 	// Of is the volume that it is a copy-on-write snapshot of; empty for all others. Size is
@@ -50,6 +51,9 @@ func (lv LogicalVolume) Takes() volume.Bytes {
 	}
 	return lv.Shape.Takes(lv.Size, lv.Extent)
 }
+
+// metadata reports whether it is a part of another volume, with that one's metadata.
+func (lv LogicalVolume) metadata() bool { return strings.HasPrefix(lv.Attr, "e") }
 
 func (lv LogicalVolume) path() string { return string(lv.Group) + "/" + string(lv.Name) }
 
@@ -172,6 +176,7 @@ func parseVolume(fields map[string]string) (LogicalVolume, error) {
 		Sync:      row.field("sync_percent"),
 	}
 	lv.Origin = strings.ContainsAny(lv.Attr[:1], "oO")
+	lv.Skipped = strings.HasSuffix(lv.Attr, "k") // the tenth letter (man 8 lvs)
 	lv.copyOnWrite(&row)
 	if pool := row.field("pool_lv"); pool != "" {
 		lv.Shape.ThinPool = volume.Name(pool)

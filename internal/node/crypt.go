@@ -229,11 +229,11 @@ func (e *Engine) openCopy(ctx context.Context, f found) (content, error) {
 		if err := luks.SetUUID(ctx, e.host.Killable, f.device.Path, f.tags.LUKS); err != nil {
 			return content{}, err
 		}
-		// Tags that say ready must not be on the disk before it: nobody could open the volume.
-		if err := durable.Sync(f.device.Path); err != nil {
-			return content{}, err
-		}
 		e.after("set LUKS UUID")
+	}
+	// Tags that say ready must not be on the disk before it: nobody could open the volume.
+	if err := durable.Sync(f.device.Path); err != nil {
+		return content{}, err
 	}
 	on, err := e.open(ctx, f.device, f.tags, f.key)
 	if err != nil || f.tags.FSType == volume.Raw {

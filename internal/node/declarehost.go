@@ -99,6 +99,10 @@ func (h hostTools) makePool(ctx context.Context, p lvm.NewThinPool) error {
 	_, err := h.lvm.ThinPool(ctx, p.Group, p.Name)
 	if errors.Is(err, lvm.ErrNoPool) {
 		_, err = h.lvm.CreateThinPool(ctx, p)
+		return err
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return h.lvm.Flush(ctx, p.Group, p.Name) // a call that was killed may have left it in the disk's cache
 }

@@ -216,7 +216,7 @@ func (e *Engine) RemoveDirectoryPool(ctx context.Context, g volume.Group, n volu
 	defer release()
 	lv, err := e.lvm.Volume(ctx, g, n)
 	if errors.Is(err, lvm.ErrNoVolume) {
-		return e.forgetPool(g, n)
+		return e.poolIsGone(ctx, g, n)
 	}
 	if err != nil {
 		return err
@@ -234,12 +234,17 @@ func (e *Engine) RemoveDirectoryPool(ctx context.Context, g volume.Group, n volu
 	if err := e.lvm.Remove(ctx, lv); err != nil {
 		return err
 	}
-	// After a power cut it would be there again, ready and empty, and volumes would be placed in it.
+	e.after("lvremove")
+	e.announceRoom()
+	return e.poolIsGone(ctx, g, n)
+}
+
+// poolIsGone ends the removal of a pool. It flushes it first: after a power cut the pool would be
+// there again, ready and empty, and volumes would be placed in it.
+func (e *Engine) poolIsGone(ctx context.Context, g volume.Group, n volume.Name) error {
 	if err := e.lvm.Flush(ctx, g, n); err != nil {
 		return err
 	}
-	e.after("lvremove")
-	e.announceRoom()
 	return e.forgetPool(g, n)
 }
 

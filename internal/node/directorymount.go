@@ -206,6 +206,11 @@ func (p *directoryPool) sweepOne(ctx context.Context, dir string) error {
 func (e *Engine) handOutDirectory(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags) (volume.Tags, error) {
 	rec, err := e.records.read(lv.Group, lv.Name)
 	if err != nil || rec.VolumeUUID != lv.UUID || rec.State != tags.State || rec.Size != tags.Size {
+		if tags.State != volume.Creating {
+			if err := e.flush(ctx, lv); err != nil { // they may be those of a call that was killed before it synced them
+				return tags, err
+			}
+		}
 		if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, tags)); err != nil {
 			if tags.State == volume.Creating {
 				return tags, fmt.Errorf("volume %s/%s is new and is not handed out before it is on record: %w; make room for it, or make the directory writable", lv.Group, lv.Name, err)

@@ -21,9 +21,10 @@ func TestNodeInDevThatIsLate(t *testing.T) {
 	m.unmount(m.mount(s, "a"))
 
 	programs := t.TempDir()
-	late := "#!/bin/sh\n(sleep 1; PATH=" + command.DefaultPath + " vgmknodes \"$@\") </dev/null >/dev/null 2>&1 &\n"
+	late := "#!/bin/sh\n(sleep 1; test -e " + devicePath(s) + " || touch " + programs + "/late; PATH=" + command.DefaultPath + " vgmknodes \"$@\") </dev/null >/dev/null 2>&1 &\n"
 	require.NoError(t, os.WriteFile(filepath.Join(programs, "vgmknodes"), []byte(late), 0o700))
 	slow := machineAt(t, m.dir, programs+":"+command.DefaultPath)
 	require.NoError(t, os.Remove(devicePath(s)))
 	slow.unmount(slow.mount(s, "a"))
+	require.FileExists(t, programs+"/late", "the node was there before")
 }

@@ -283,6 +283,9 @@ func (e *Engine) Settle(ctx context.Context, g volume.Group, n volume.Name) erro
 		return err
 	}
 	if tags.State == volume.Ready && rec.VolumeUUID == lv.UUID { // the call that tagged it got no further
+		if err := e.lvm.Flush(ctx, g, n); err != nil {
+			return err
+		}
 		return e.records.write(g, n, newRecord(lv.UUID, tags))
 	}
 	_, err = e.settled(ctx, lv, tags)

@@ -269,6 +269,11 @@ func (e *Engine) promiseRaw(ctx context.Context, lv lvm.LogicalVolume, old volum
 	if err := e.tagSize(ctx, lv, old, tags.Size); err != nil {
 		return err
 	}
+	if old == tags.Size { // the tag may be that of a call that was killed before it flushed it
+		if err := e.lvm.Flush(ctx, lv.Group, lv.Name); err != nil {
+			return err
+		}
+	}
 	if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, tags)); err != nil {
 		return fmt.Errorf("volume %s/%s does not grow before its new size is on record: %w; make room for it, or make the directory writable", lv.Group, lv.Name, err)
 	}
@@ -278,7 +283,7 @@ func (e *Engine) promiseRaw(ctx context.Context, lv lvm.LogicalVolume, old volum
 
 func (e *Engine) tagSize(ctx context.Context, lv lvm.LogicalVolume, old, now volume.Bytes) error {
 	if now == old {
-		return e.lvm.Flush(ctx, lv.Group, lv.Name) // a call that was killed may have left it in the disk's cache
+		return nil
 	}
 	if err := e.lvm.Retag(ctx, lv, []string{volume.SizeTag(old)}, []string{volume.SizeTag(now)}); err != nil {
 		return err

@@ -96,7 +96,7 @@ func TestTagsAreFlushedBeforeTheyAreReliedOn(t *testing.T) {
 	}
 	for name, call := range map[string]func() error{
 		"hand out":       func() error { return e.handOut(t.Context(), f) },
-		"grow once more": func() error { return e.tagSize(t.Context(), lv, f.tags.Size, f.tags.Size) },
+		"grow once more": func() error { return e.promiseRaw(t.Context(), lv, f.tags.Size, f.tags) },
 	} {
 		require.ErrorContains(t, call(), "may not last over a power cut", name) // there is no disk
 	}

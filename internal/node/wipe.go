@@ -30,6 +30,9 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 		// and the pool zeroes what it gives out anyhow. No class can ask for it.
 		w = volume.WipeDiscard
 	}
+	if unfinished, err := e.lvm.Unfinished(ctx, lv); err != nil || unfinished {
+		return err // it cannot be activated, and nobody has written to it
+	}
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil {
 		return err

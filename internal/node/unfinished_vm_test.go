@@ -1,0 +1,72 @@
+//go:build vm
+
+package node
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// unfinished leaves a mirror as a power cut leaves one that LVM has begun to make: its own metadata
+// is not wiped yet, and shown as volumes.
+func (m *machine) unfinished(name string) volume.Spec {
+	m.t.Helper()
+	s := m.volume(name, 64*volume.MiB)
+	tags := volume.Tags{State: volume.Creating, FS: copyFS, Size: s.Size, Namespace: s.Namespace, Cluster: s.Cluster, Kind: s.Kind}
+	m.half(s, tags)
+	backup := filepath.Join(m.dir, "backup")
+	m.shell("lvchange -qq --activate n %s/%s; vgcfgbackup -qq -f %s %[1]s", group, name, backup)
+	m.shell(`tags="$(sed -n '/\t%[1]s {/,/}/ { /tags = / p }' %[2]s)"
+		sed -i -e '/\t%[1]s {/,/}/ s/flags = \[\]/flags = ["ACTIVATION_SKIP"]/' \
+			-e '/\t%[1]s_rmeta_. {/,/}/ { s/"WRITE"\]/"WRITE", "VISIBLE"]/; s/flags = \[\]/flags = []\n'"$tags"'/ }' %[2]s
+		vgcfgrestore -qq --yes -f %[2]s %[3]s`, name, backup, group)
+	require.Subset(m.t, lvs(), []string{name, name + "_rmeta_0", name + "_rmeta_1"})
+	return s
+}
+
+func TestMirrorThatIsUnfinished(t *testing.T) {
+	m := newMachine(t)
+	m.shape = volume.Shape{Layout: volume.Raid1, Mirrors: 1}
+	s := m.unfinished("begun")
+	all, err := m.lvm.Volumes(m.ctx())
+	require.NoError(t, err)
+	require.Len(t, all, 1, "its metadata counts as volumes")
+	target := m.mount(s, "a")
+	size, _, _ := df(t, target)
+	require.Equal(t, s.Size, size)
+	require.Equal(t, s.Size, fill(t, target+"/data"))
+	require.NotEqual(t, copyFS, tagsOf(t, s.Name).FS)
+	require.Equal(t, []string{"begun"}, lvs())
+	m.unmount(target)
+
+	// It may go, too, and nothing of it is there to be wiped.
+	gone := m.unfinished("gone")
+	require.NoError(t, m.Release(m.ctx(), refOf(gone), volume.Unreferenced, Disposal{Wipe: volume.WipeZero}))
+	require.NoError(t, m.Remove(m.ctx(), refOf(gone)))
+	require.Equal(t, []string{"begun"}, lvs())
+
+	// Where a record says that a pod had it, something else has happened.
+	doubted := m.unfinished("doubted")
+	lv, err := m.lvm.Volume(m.ctx(), doubted.Group, doubted.Name)
+	require.NoError(t, err)
+	require.NoError(t, m.records.write(lv.Group, lv.Name, newRecord(lv.UUID, tagsOf(t, lv.Name))))
+	require.ErrorIs(t, m.Mount(m.ctx(), doubted, m.target("b"), false), ErrDamaged)
+	still, err := m.lvm.Volume(m.ctx(), doubted.Group, doubted.Name)
+	require.NoError(t, err)
+	require.Equal(t, lv.UUID, still.UUID)
+}
+
+// A person may keep LVM from activating a volume.
+func TestVolumeWhoseActivationIsSkipped(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("skipped", 64*volume.MiB)
+	m.unmount(m.mount(s, "a"))
+	m.shell("lvchange -qq --setactivationskip y --activate n %s/%s", group, s.Name)
+	require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("a"), false), "lvchange --setactivationskip n "+string(group)+"/skipped")
+	m.shell("lvchange -qq --setactivationskip n %s/%s", group, s.Name)
+	m.unmount(m.mount(s, "a"))
+}
