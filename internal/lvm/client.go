@@ -153,13 +153,13 @@ func (c *Client) Volumes(ctx context.Context) ([]LogicalVolume, error) {
 		return nil, fmt.Errorf("list logical volumes: %w", err)
 	}
 	all, err := parseVolumes(out)
-	return withoutPools(all), err
+	return volumesAlone(all), err
 }
 
-// Unfinished reports whether LVM was cut off, by a loss of power, while it made a mirror, so that
-// nobody can have had it. Until the mirror's own metadata is wiped, LVM shows that as volumes, with
-// the mirror's tags, and activates the mirror for nobody (_lv_extend_layered_lv in lvm2's
-// lib/metadata/lv_manip.c).
+// Unfinished reports whether LVM was cut off while it made a mirror, by a loss of power or because
+// it was killed, so that nobody can have had it. Until it has wiped the mirror's own metadata and
+// committed that, LVM shows this metadata as volumes, with the mirror's tags, and activates the
+// mirror for nobody (_lv_extend_layered_lv in lvm2's lib/metadata/lv_manip.c).
 func (c *Client) Unfinished(ctx context.Context, lv LogicalVolume) (bool, error) {
 	if lv.Shape.Layout != volume.Raid1 || !lv.Skipped || lv.Active {
 		return false, nil
@@ -171,9 +171,9 @@ func (c *Client) Unfinished(ctx context.Context, lv LogicalVolume) (bool, error)
 	return err == nil && metadata.metadata(), err
 }
 
-// withoutPools drops the flexlvm thin pools, and the metadata of an unfinished mirror: they carry
+// volumesAlone drops the flexlvm thin pools, and the metadata of an unfinished mirror: they carry
 // our tag and are no volumes.
-func withoutPools(all []LogicalVolume) []LogicalVolume {
+func volumesAlone(all []LogicalVolume) []LogicalVolume {
 	return slices.DeleteFunc(all, func(lv LogicalVolume) bool { return lv.metadata() || lv.Pool && volume.OwnedPool(lv.Tags) })
 }
 
@@ -200,7 +200,7 @@ func (c *Client) Everything(ctx context.Context) (o Overview, err error) {
 	if o.Volumes, err = parseVolumes(out); err != nil {
 		return Overview{}, err
 	}
-	o.Volumes = withoutPools(o.Volumes)
+	o.Volumes = volumesAlone(o.Volumes)
 	return o, nil
 }
 

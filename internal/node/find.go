@@ -179,7 +179,7 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec, key luks.Key) (fou
 	if tags.Clone != "" {
 		return e.copyAgain(ctx, spec, lv, tags, key)
 	}
-	unfinished, err := e.unfinished(ctx, lv, tags)
+	unfinished, err := e.unfinished(ctx, spec, lv, tags)
 	if err != nil {
 		return found{}, err
 	}
@@ -223,20 +223,6 @@ func (e *Engine) deliveredDevice(ctx context.Context, lv lvm.LogicalVolume, tags
 		return d, errors.Join(err, undelivered)
 	}
 	return e.activeDevice(ctx, lv)
-}
-
-// unfinished reports whether LVM has not finished making a volume, so that it is to be made anew.
-// One of which there is a record, or that is brought back, is an error: a person must look.
-func (e *Engine) unfinished(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags) (bool, error) {
-	unfinished, err := e.lvm.Unfinished(ctx, lv)
-	if err != nil || !unfinished {
-		return false, err
-	}
-	handed, err := e.handedOut(lv)
-	if err != nil || handed || tags.State != volume.Creating {
-		return false, errors.Join(err, fmt.Errorf("%w: LVM has not finished making %s/%s, and its tags or this node's record %s say that a pod had it; a person must look", ErrDamaged, lv.Group, lv.Name, e.records.file(lv.Group, lv.Name)))
-	}
-	return true, nil
 }
 
 // formatUnlessServed formats a volume in state creating of which there is no record, unless a
@@ -379,7 +365,7 @@ func (e *Engine) mark(f found) error {
 func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.Device, error) {
 	d, err := e.usable(ctx, lv.Group, lv.Name)
 	if errors.Is(err, lvm.ErrNoDevice) {
-		if lv.Skipped {
+		if lv.Skipped && !lv.Active {
 			return lvm.Device{}, fmt.Errorf("%w: LVM skips the activation of %s/%s; if a person wanted that, `lvchange --setactivationskip n %[2]s/%[3]s` ends it", err, lv.Group, lv.Name)
 		}
 		appear := e.lvm.Activate

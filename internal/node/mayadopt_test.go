@@ -35,6 +35,7 @@ func TestMayAdopt(t *testing.T) {
 		"(lv_attr mwi-a-m---)":     func(lv *lvm.LogicalVolume) { lv.Attr, lv.Shape = "mwi-a-m---", volume.Shape{} },
 		"(lv_attr rwi-a-r---)":     func(lv *lvm.LogicalVolume) { lv.Attr = "rwi-a-r---" },
 		"is read-only":             func(lv *lvm.LogicalVolume) { lv.Attr = "-ri-a-----" },
+		"LVM skips the activation": func(lv *lvm.LogicalVolume) { lv.Skipped, lv.Attr = true, "-wi-a----k" },
 		`LVM says "partial" of it`: func(lv *lvm.LogicalVolume) { lv.Health = "partial" },
 		"unless another host uses it, `lvchange --activate y data/wiki": func(lv *lvm.LogicalVolume) { lv.Active = false },
 	} {

@@ -23,7 +23,7 @@ func (m *machine) unfinished(name string) volume.Spec {
 	m.shell(`tags="$(sed -n '/\t%[1]s {/,/}/ { /tags = / p }' %[2]s)"
 		sed -i -e '/\t%[1]s {/,/}/ s/flags = \[\]/flags = ["ACTIVATION_SKIP"]/' \
 			-e '/\t%[1]s_rmeta_. {/,/}/ { s/"WRITE"\]/"WRITE", "VISIBLE"]/; s/flags = \[\]/flags = []\n'"$tags"'/ }' %[2]s
-		vgcfgrestore -qq --yes -f %[2]s %[3]s`, name, backup, group)
+		vgcfgrestore -qq --yes -f %[2]s %[3]s; vgchange -qq --activate ay %[3]s # as at boot`, name, backup, group)
 	require.Subset(m.t, lvs(), []string{name, name + "_rmeta_0", name + "_rmeta_1"})
 	return s
 }
@@ -49,8 +49,11 @@ func TestMirrorThatIsUnfinished(t *testing.T) {
 	require.NoError(t, m.Remove(m.ctx(), refOf(gone)))
 	require.Equal(t, []string{"begun"}, lvs())
 
-	// Where a record says that a pod had it, something else has happened.
+	// Where a record says that a pod had it, or it is brought back, something else has happened.
 	doubted := m.unfinished("doubted")
+	back := doubted
+	back.FS = tagsOf(t, doubted.Name).FS
+	require.ErrorIs(t, m.Mount(m.ctx(), back, m.target("b"), false), ErrDamaged)
 	lv, err := m.lvm.Volume(m.ctx(), doubted.Group, doubted.Name)
 	require.NoError(t, err)
 	require.NoError(t, m.records.write(lv.Group, lv.Name, newRecord(lv.UUID, tagsOf(t, lv.Name))))
@@ -66,6 +69,9 @@ func TestVolumeWhoseActivationIsSkipped(t *testing.T) {
 	s := m.volume("skipped", 64*volume.MiB)
 	m.unmount(m.mount(s, "a"))
 	m.shell("lvchange -qq --setactivationskip y --activate n %s/%s", group, s.Name)
+	lv, err := m.lvm.Volume(m.ctx(), s.Group, s.Name)
+	require.NoError(t, err)
+	require.Contains(t, m.describe(lv).Problem, "LVM skips its activation")
 	require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("a"), false), "lvchange --setactivationskip n "+string(group)+"/skipped")
 	m.shell("lvchange -qq --setactivationskip n %s/%s", group, s.Name)
 	m.unmount(m.mount(s, "a"))
