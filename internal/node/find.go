@@ -179,17 +179,20 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec, key luks.Key) (fou
 	if tags.Clone != "" {
 		return e.copyAgain(ctx, spec, lv, tags, key)
 	}
-	unfinished, err := e.unfinished(ctx, spec, lv, tags)
+	dropped, err := e.dropUnfinished(ctx, spec, lv, tags)
+	if dropped {
+		return e.create(ctx, spec, key)
+	}
 	if err != nil {
 		return found{}, err
 	}
-	if unfinished {
-		if err := e.dropHalf(ctx, spec, lv); err != nil {
-			return found{}, err
+	d, err := e.activeDevice(ctx, lv)
+	if err != nil && tags.State == volume.Creating && lv.Shape.Layout == volume.Thin {
+		if undelivered := e.deliver(ctx, lv, tags); undelivered != nil {
+			return found{}, errors.Join(err, undelivered)
 		}
-		return e.create(ctx, spec, key)
+		d, err = e.activeDevice(ctx, lv)
 	}
-	d, err := e.deliveredDevice(ctx, lv, tags)
 	if err != nil {
 		return found{}, err
 	}
@@ -211,18 +214,6 @@ func (e *Engine) adopt(ctx context.Context, spec volume.Spec, key luks.Key) (fou
 		return f, nil
 	}
 	return f, e.formatUnlessServed(ctx, spec, lv, f, whole)
-}
-
-// deliveredDevice returns the device of a volume, of which its thin pool may not have been told.
-func (e *Engine) deliveredDevice(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags) (lvm.Device, error) {
-	d, err := e.activeDevice(ctx, lv)
-	if err == nil || tags.State != volume.Creating || lv.Shape.Layout != volume.Thin {
-		return d, err
-	}
-	if undelivered := e.deliver(ctx, lv, tags); undelivered != nil {
-		return d, errors.Join(err, undelivered)
-	}
-	return e.activeDevice(ctx, lv)
 }
 
 // formatUnlessServed formats a volume in state creating of which there is no record, unless a
@@ -366,7 +357,7 @@ func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.De
 	d, err := e.usable(ctx, lv.Group, lv.Name)
 	if errors.Is(err, lvm.ErrNoDevice) {
 		if lv.Skipped && !lv.Active {
-			return lvm.Device{}, fmt.Errorf("%w: LVM skips the activation of %s/%s; if a person wanted that, `lvchange --setactivationskip n %[2]s/%[3]s` ends it", err, lv.Group, lv.Name)
+			return lvm.Device{}, fmt.Errorf("%w: LVM skips its activation, perhaps as a person wanted; %s", err, endsSkipping(lv))
 		}
 		appear := e.lvm.Activate
 		if lv.Active { // only its node in /dev is missing

@@ -91,7 +91,7 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 	if !lv.Active && t.State == volume.Ready {
 		v.Problem = "inactive; its next mount activates it"
 		if lv.Skipped {
-			v.Problem = fmt.Sprintf("inactive, and LVM skips its activation; `lvchange --setactivationskip n %s/%s` ends that", lv.Group, lv.Name)
+			v.Problem = "inactive, and LVM skips its activation; " + endsSkipping(lv)
 		}
 	}
 	return v

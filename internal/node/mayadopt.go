@@ -60,7 +60,7 @@ func mayAdopt(lv lvm.LogicalVolume) error {
 	case !lv.Active:
 		return refused("logical volume %s is not active, so nobody can tell what is on it; unless another host uses it, `lvchange --activate y %[1]s`", where)
 	case lv.Skipped:
-		return refused("LVM skips the activation of logical volume %s, so no pod would have it after a boot; `lvchange --setactivationskip n %[1]s` ends that", where)
+		return refused("LVM skips the activation of logical volume %s, so no pod would have it after a boot; %s", where, endsSkipping(lv))
 	case lv.Open:
 		return fmt.Errorf("adopt %s: %w: %s; unmount it and take it out of /etc/fstab, then try again", where, ErrInUse, usedBy(lv))
 	}
