@@ -28,7 +28,7 @@ func TestMachineEmptyFilesystemLasts(t *testing.T) {
 	base := t.TempDir()
 	file, dir := filepath.Join(base, "file"), filepath.Join(base, "fast")
 	at := filepath.Join(dir, "one")
-	shell(t, "mkdir -p %[1]s %[2]s/copy; mkfs.ext4 -qF %[3]s; mount %[3]s %[1]s; echo x >%[1]s/data; sync", at, base, onLoop(t, file))
+	shell(t, "mkdir -p %[1]s %[2]s/copy; mkfs.ext4 -qF %[3]s; mount -o commit=300,noatime %[3]s %[1]s; echo x >%[1]s/data; sync", at, base, onLoop(t, file))
 	t.Cleanup(func() { shell(t, "umount %s", at) })
 	f := found1(t, NewMachine(utilsexec.New(), 0, 0, lvm.CheckNoUsers), Class{Name: "fast", Directory: dir, Files: true})
 	require.Error(t, Empty(f))

@@ -367,7 +367,7 @@ func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.De
 			return lvm.Device{}, err
 		}
 		e.after("activate")
-		if d, err = e.awaitNode(ctx, lv.Group, lv.Name); errors.Is(err, lvm.ErrNoDevice) {
+		if d, err = e.usable(ctx, lv.Group, lv.Name); errors.Is(err, lvm.ErrNoDevice) {
 			err = fmt.Errorf("LVM has activated %s/%s and its device did not appear; run `vgmknodes %s`: %w", lv.Group, lv.Name, lv.Group, err)
 		}
 	}

@@ -10,12 +10,10 @@ import (
 )
 
 const (
-	// devicePoll is how often a device is looked at that is suspended, or about to appear.
-	devicePoll = 20 * time.Millisecond
+	// resumePoll is how often a device is asked for that is suspended.
+	resumePoll = 20 * time.Millisecond
 	// resumeWait is for commands of LVM's, which suspend a device for a moment.
 	resumeWait = 2 * time.Second
-	// nodeWait is for udev, which has much to do after a boot.
-	nodeWait = 10 * time.Second
 )
 
 // usable returns the device of a volume that can be opened; every device is found here
@@ -34,31 +32,12 @@ func (e *Engine) usable(ctx context.Context, g volume.Group, n volume.Name) (lvm
 func awaitResumed(ctx context.Context, d lvm.Device) error {
 	ctx, cancel := context.WithTimeout(ctx, resumeWait)
 	defer cancel()
-	return retry(ctx, lvm.ErrSuspended, d.CheckResumed)
-}
-
-// awaitNode waits for the device of a volume that is active. After a boot the host may be
-// activating it as well: LVM then waits for its own changes, and not for the node in /dev that
-// udev is about to make for another's.
-func (e *Engine) awaitNode(ctx context.Context, g volume.Group, n volume.Name) (d lvm.Device, err error) {
-	ctx, cancel := context.WithTimeout(ctx, nodeWait)
-	defer cancel()
-	err = retry(ctx, lvm.ErrNoDevice, func() error {
-		d, err = e.usable(ctx, g, n)
-		return err
-	})
-	return d, err
-}
-
-// retry calls what may fail for a moment until it fails with another error than that one, or
-// ctx ends, and returns its last error.
-func retry(ctx context.Context, while error, call func() error) error {
 	for {
-		err := call()
-		if !errors.Is(err, while) {
+		err := d.CheckResumed()
+		if !errors.Is(err, lvm.ErrSuspended) {
 			return err
 		}
-		poll := time.NewTimer(devicePoll)
+		poll := time.NewTimer(resumePoll)
 		select {
 		case <-ctx.Done():
 			poll.Stop()
