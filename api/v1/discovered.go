@@ -19,7 +19,8 @@ type Discovered struct {
 	Disk string `json:"disk,omitempty"`
 	// State is Ready, Provided, Cleaning, Cleaned, Kept, Refused or Missing.
 	State DiscoveredState `json:"state"`
-	// Offer is how often it has become Ready.
+	// Offer is the number of its last offer. It grows each time that it becomes Ready: to the time in
+	// seconds since 1970, by the node's clock, or by one where that is not more.
 	// +optional
 	Offer int64 `json:"offer,omitempty"`
 	// PersistentVolume of it, where there is one.

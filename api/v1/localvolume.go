@@ -14,6 +14,7 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,singular=localvolume,path=localvolumes,categories=flexlvm
 // +kubebuilder:metadata:labels="app.kubernetes.io/part-of=flexlvm"
+// +kubebuilder:metadata:labels="app.kubernetes.io/component=definitions"
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.nodeName`
 // +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.spec.size`
 // +kubebuilder:printcolumn:name="Class",type=string,JSONPath=`.spec.storageClassName`

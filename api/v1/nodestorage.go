@@ -13,6 +13,7 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,singular=nodestorage,path=nodestorages,shortName=nst,categories=flexlvm
 // +kubebuilder:metadata:labels="app.kubernetes.io/part-of=flexlvm"
+// +kubebuilder:metadata:labels="app.kubernetes.io/component=definitions"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Pools",type=string,JSONPath=`.status.summary.pools`
 // +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.status.summary.size`

@@ -5,6 +5,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// LastReleased is how many of those that were released last are listed as Released: of what is
+// not listed, nothing was released after them.
+const LastReleased = 40
+
 // A ReleasedVolume is one whose PersistentVolume was released. Its data is there until it is
 // evicted.
 type ReleasedVolume struct {

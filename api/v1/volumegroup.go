@@ -11,6 +11,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,singular=volumegroup,path=volumegroups,categories=flexlvm
 // +kubebuilder:metadata:labels="app.kubernetes.io/part-of=flexlvm"
+// +kubebuilder:metadata:labels="app.kubernetes.io/component=definitions"
 // +kubebuilder:printcolumn:name="Group",type=string,JSONPath=`.spec.name`
 // +kubebuilder:printcolumn:name="ThinPool",type=string,JSONPath=`.spec.thinPool.name`
 // +kubebuilder:printcolumn:name="Extend",type=boolean,JSONPath=`.spec.extend`

@@ -18,6 +18,7 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,singular=volumemanager,path=volumemanagers,shortName=vm,categories=flexlvm
 // +kubebuilder:metadata:labels="app.kubernetes.io/part-of=flexlvm"
+// +kubebuilder:metadata:labels="app.kubernetes.io/component=definitions"
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.summary.ready`
 // +kubebuilder:printcolumn:name="Progress",type=string,JSONPath=`.status.summary.progress`

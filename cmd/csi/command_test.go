@@ -85,7 +85,7 @@ func TestHealth(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- csidoor.Serve(ctx, csidoor.Config{Socket: socket, Node: "n", Log: log}, nil) }()
-	require.Eventually(t, func() bool { return ask() == http.StatusOK }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return ask() == http.StatusOK }, time.Minute, time.Millisecond)
 	cancel()
 	require.NoError(t, <-ended)
 	require.Equal(t, http.StatusServiceUnavailable, ask())

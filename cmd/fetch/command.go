@@ -103,7 +103,7 @@ func (o *options) fetching(cmd *cobra.Command) {
 	f.StringArrayVar(&o.exclude, "exclude", nil, "do not fetch paths that match this pattern; may be repeated")
 	f.StringArrayVar(&o.paths, "path", nil, "fetch only paths that match this pattern as a whole, in which * and ? stand for slashes, too; may be repeated")
 	f.StringArrayVar(&o.elsewhere, "elsewhere", nil, "pattern as of --path that another call fetches: what matches none of these is counted and told; may be repeated")
-	f.BoolVar(&o.orObject, "or-object", false, "if nothing is below SOURCE, which ends in a slash, fetch the object of that name")
+	f.BoolVar(&o.orObject, "or-object", false, "if nothing but marks of folders is below SOURCE, which ends in a slash, fetch the object of that name")
 	f.StringVar(&o.checksum, "checksum", fetch.ChecksumIfPresent, "required, ifPresent (the strongest that the source gives) or none (sizes alone)")
 	f.BoolVar(&o.sync, "sync", false, "look for changes although DEST is complete, and remove files that were fetched and are gone from SOURCE")
 	f.StringVar(&o.bandwidth, "bandwidth", "0", "bytes a second at most, such as 100Mi; 0 is no bound")

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"context"
+	"errors"
 	"fmt"
 
 	"github.com/sirupsen/logrus"
@@ -13,10 +13,11 @@ import (
 type uninstallOptions struct {
 	installOptions
 	force bool
+	proc  string // where the host's mounts and processes can be seen
 }
 
 func newUninstall() *cobra.Command {
-	var o uninstallOptions
+	o := uninstallOptions{proc: "/proc"}
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove kubelet's driver",
@@ -24,11 +25,14 @@ func newUninstall() *cobra.Command {
 data stay.
 
 It refuses while volumes are mounted, because kubelet could not unmount them any
-more: drain the node first. In a container it needs the host's PID namespace
-(hostPID: true) to see the host's mounts.
+more: drain the node first. It waits for calls of the driver that still run, and
+if one has mounted a volume meanwhile, it installs the driver again, as a copy of
+itself, and refuses. In a container it needs the host's PID namespace (hostPID:
+true) to see the host's mounts.
 
-With --wait it tries until nothing is mounted any more, and then stays until it is
-told to end (SIGTERM). That is for a DaemonSet.`,
+With --wait it tries until nothing is mounted any more, and stays until it is told
+to end (SIGTERM). If a volume is mounted then, it installs the driver again and
+goes on as before. That is for a DaemonSet.`,
 		Example: `  kubectl drain NODE --ignore-daemonsets --delete-emptydir-data
   flexlvm uninstall`,
 		Args: cobra.NoArgs,
@@ -49,29 +53,41 @@ func (o *uninstallOptions) run(cmd *cobra.Command, _ []string) error {
 	}
 	log := logrus.New()
 	log.SetOutput(cmd.ErrOrStderr())
-	done := false
+	removed := false
 	install.Every(cmd.Context(), o.interval, func() {
-		if done {
+		if removed {
+			removed = o.force || o.stillUnused(cmd, place, log)
 			return
 		}
 		if err := o.uninstall(cmd, place); err != nil {
 			log.WithError(err).Warn("not uninstalled yet; it is tried again")
 			return
 		}
-		done = true
+		removed = true
 	})
 	return nil
 }
 
-func (o *uninstallOptions) uninstall(cmd *cobra.Command, place install.Place) error {
-	if !o.force {
-		if err := refuseMounted("/proc"); err != nil {
-			return err
-		}
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), patience)
+// stillUnused reports whether nothing has needed the driver since it was removed: a call may have
+// been missed.
+func (o *uninstallOptions) stillUnused(cmd *cobra.Command, place install.Place, log logrus.FieldLogger) bool {
+	ctx, cancel := bounded(cmd)
 	defer cancel()
-	changed, err := place.Uninstall(ctx)
+	err := o.unused(place).Check(ctx)
+	if err != nil {
+		log.WithError(err).Warn("the driver was removed, and may still be needed; it is looked at again")
+	}
+	return !errors.Is(err, install.ErrMounted)
+}
+
+func (o *uninstallOptions) uninstall(cmd *cobra.Command, place install.Place) error {
+	ctx, cancel := bounded(cmd)
+	defer cancel()
+	remove := o.unused(place).Uninstall
+	if o.force {
+		remove = place.Uninstall
+	}
+	changed, err := remove(ctx)
 	if err != nil {
 		return err
 	}
@@ -83,17 +99,6 @@ func (o *uninstallOptions) uninstall(cmd *cobra.Command, place install.Place) er
 	return err
 }
 
-func refuseMounted(proc string) error {
-	file, err := install.HostMounts(proc)
-	if err != nil {
-		return fmt.Errorf("%w, or with --force", err)
-	}
-	mounted, err := install.Mounted(file)
-	if err != nil {
-		return err
-	}
-	if len(mounted) > 0 {
-		return install.Refusal(mounted)
-	}
-	return nil
+func (o *uninstallOptions) unused(place install.Place) install.Unused {
+	return install.Unused{Place: place, Proc: o.proc, Binary: self}
 }

@@ -83,12 +83,15 @@ func printVolume(w io.Writer, v inventory.Volume, f format) error {
 	return nil
 }
 
-// standing is the state of a volume, and of a copy that is being made what it is.
+// standing is the state of a volume, and what it is where it was never finished.
 func standing(v inventory.Volume) string {
-	if v.Clone == "" {
-		return string(v.State)
+	switch {
+	case v.Clone != "":
+		return string(v.State) + ", half a copy of file system " + v.Clone
+	case v.HalfZeroed:
+		return string(v.State) + ", not zeroed to its end"
 	}
-	return string(v.State) + ", half a copy of file system " + v.Clone
+	return string(v.State)
 }
 
 // layout says how the volume lies on the group's devices.

@@ -186,6 +186,7 @@ func TestUndelete(t *testing.T) {
 		"ready":               {volume: changed(func(v *inventory.Volume) { v.State = volume.Ready }), err: "Ask `kubectl get pv pvc-3`"},
 		"creating":            {volume: changed(func(v *inventory.Volume) { v.State = volume.Creating }), set: dryRun, err: "is creating"},
 		"half a copy":         {volume: changed(func(v *inventory.Volume) { v.Clone = "a" }), err: "Make a claim for the copy again"},
+		"half zeroed":         {volume: changed(func(v *inventory.Volume) { v.HalfZeroed = true }), err: "Make a claim anew"},
 		"half a copy, shown":  {volume: changed(func(v *inventory.Volume) { v.Clone = "a" }), set: dryRun, err: "was never finished"},
 		"a copy being made":   {volume: changed(func(v *inventory.Volume) { v.State, v.Clone = volume.Creating, "a" }), set: dryRun, err: "is creating"},
 		"doomed":              {volume: changed(func(v *inventory.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), err: "there is no way back"},

@@ -7,30 +7,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/test/await"
 )
-
-// output is what a program says while it runs.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
 
 // As in a DaemonSet: it installs the driver, puts it back, and ends when it is told to.
 func TestKeepsTheDriver(t *testing.T) {
@@ -40,7 +23,7 @@ func TestKeepsTheDriver(t *testing.T) {
 	installed := filepath.Join(dir, "flexlvm.io~flexlvm", "flexlvm")
 	isThere := func() bool { content, err := os.ReadFile(installed); return err == nil && string(content) == "driver" }
 	ctx, cancel := context.WithCancel(t.Context())
-	var stdout, stderr output
+	var stdout, stderr await.Output
 	ended := make(chan int)
 	go func() {
 		ended <- run(ctx, []string{"--driver=" + driver, "--plugin-dir=" + dir, "--interval=20ms"}, &stdout, &stderr)
@@ -77,7 +60,7 @@ func TestArguments(t *testing.T) {
 		"driver absent": {[]string{"--plugin-dir=" + t.TempDir(), "--driver=/nowhere/flexlvm"}, 1, "", "/nowhere/flexlvm"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var stdout, stderr output
+			var stdout, stderr await.Output
 			require.Equal(t, tt.code, run(t.Context(), tt.args, &stdout, &stderr))
 			require.Equal(t, tt.stdout, stdout.String())
 			require.Contains(t, stderr.String(), tt.stderr)

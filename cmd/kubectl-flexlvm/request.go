@@ -94,7 +94,7 @@ func (o *requestOptions) ask(ctx context.Context, c client.Client, out io.Writer
 	if err != nil {
 		return err
 	}
-	found, err := overview.FindAny(reports, o.wanted)
+	found, err := meant(ctx, c, o.wanted, func() (overview.Candidate, error) { return overview.FindAny(reports, o.wanted) })
 	if err != nil {
 		return err
 	}

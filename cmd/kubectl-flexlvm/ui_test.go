@@ -27,7 +27,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-const soon = 30 * time.Second
+const soon = 2 * time.Minute
 
 func node(name string) *flexlvmv1.NodeStorage {
 	return &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: name}}

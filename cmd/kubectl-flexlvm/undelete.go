@@ -41,7 +41,8 @@ became of it. Called again, it makes what an earlier call could not.
 
 The claim is in the namespace that the volume belongs to (-n), and has the name that it had,
 unless --as-claim says another. Nodes list the volumes that were released last; where the name of
-the claim is not known, or several had it, --volume says which is meant.
+the claim is not known, or several had it, --volume says which is meant; a PersistentVolume of
+the claim that is still there counts, too.
 
 The reclaim policy is Retain unless you say otherwise, so that deleting the new claim by
 mistake does less harm. If the volume was evicted meanwhile, the node says so, and no empty
@@ -104,13 +105,17 @@ func (o *undeleteOptions) undelete(ctx context.Context, c client.Client, out io.
 	if err != nil {
 		return err
 	}
-	found, err := overview.Find(reports, o.wanted)
+	found, err := meant(ctx, c, o.wanted, func() (overview.Candidate, error) { return overview.Find(reports, o.wanted) })
 	if err != nil {
 		// An earlier call may have brought it back, and not have made the claim.
-		if again, unfinished := o.unfinished(ctx, c); unfinished {
+		switch again, unfinished := o.unfinished(ctx, c); {
+		case !unfinished:
+			return err
+		case o.dryRun:
+			return fmt.Errorf("%w\nPersistentVolume %s is there already, of an earlier call; without --dry-run its claim is made", err, again.Name)
+		default:
 			return o.finish(ctx, c, again, out)
 		}
-		return err
 	}
 	m, err := o.manifest(ctx, c, found)
 	if err != nil {

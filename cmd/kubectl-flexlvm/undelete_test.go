@@ -120,8 +120,12 @@ func TestUndeleteGoesOn(t *testing.T) {
 			storage.Status.Released = nil
 			require.NoError(t, c.Update(t.Context(), storage))
 		}
-		require.NoError(t, asked(nil).undelete(t.Context(), c, &out))
 		claim := &corev1.PersistentVolumeClaim{}
+		if !listed {
+			require.ErrorContains(t, asked(func(o *undeleteOptions) { o.dryRun = true }).undelete(t.Context(), c, &out), "PersistentVolume pvc-3 is there already, of an earlier call; without --dry-run its claim is made")
+			require.Error(t, c.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "data"}, claim), "a dry run makes nothing")
+		}
+		require.NoError(t, asked(nil).undelete(t.Context(), c, &out))
 		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "data"}, claim))
 		require.Equal(t, "pvc-3", claim.Spec.VolumeName)
 		require.Equal(t, resource.MustParse("1Gi"), claim.Spec.Resources.Requests[corev1.ResourceStorage])

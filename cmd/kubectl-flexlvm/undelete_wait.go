@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -100,7 +101,11 @@ func (o *undeleteOptions) finish(ctx context.Context, c client.Client, object *c
 		},
 	}
 	there := &corev1.PersistentVolumeClaim{}
-	if err := c.Get(ctx, client.ObjectKeyFromObject(claim), there); err == nil && there.Spec.VolumeName == object.Name && object.Annotations[pv.AnnotationUndelete] == "" {
+	err := c.Get(ctx, client.ObjectKeyFromObject(claim), there)
+	if object.Status.Phase == corev1.VolumeBound && (apierrors.IsNotFound(err) || err == nil && there.DeletionTimestamp != nil) {
+		return fmt.Errorf("claim %s/%s is being deleted, and its PersistentVolume %s is still there: see docs/undelete.md (when the PersistentVolume is still there)", ref.Namespace, ref.Name, object.Name)
+	}
+	if err == nil && there.Spec.VolumeName == object.Name && object.Annotations[pv.AnnotationUndelete] == "" {
 		fmt.Fprintf(out, "claim %s/%s is there, and its volume %s is ready: nothing is to be brought back\n", ref.Namespace, ref.Name, object.Name)
 		return nil
 	}

@@ -158,7 +158,7 @@ func TestPackedInformer(t *testing.T) {
 			select {
 			case one := <-told:
 				got = append(got, one)
-			case <-time.After(20 * time.Second):
+			case <-time.After(time.Minute):
 				require.FailNow(t, "nothing more is told", "%v", got)
 			}
 		}

@@ -33,7 +33,7 @@ func another(t *testing.T, name string, change ...func(*corev1.PersistentVolume)
 }
 
 func (d *desk) createGroup(sources ...string) (*csi.VolumeGroupSnapshot, error) {
-	ctx, cancel := context.WithTimeout(d.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(d.t.Context(), time.Minute)
 	defer cancel()
 	r, err := d.CreateVolumeGroupSnapshot(ctx, &csi.CreateVolumeGroupSnapshotRequest{Name: askedGroup, SourceVolumeIds: sources})
 	return r.GetGroupSnapshot(), err

@@ -131,7 +131,7 @@ func (d *desk) takes() chan struct{} {
 }
 
 func (d *desk) create(name, source string) (*csi.Snapshot, error) {
-	ctx, cancel := context.WithTimeout(d.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(d.t.Context(), time.Minute)
 	defer cancel()
 	r, err := d.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: name, SourceVolumeId: source, Parameters: map[string]string{"csi.storage.k8s.io/volumesnapshot/name": "x"}})
 	return r.GetSnapshot(), err

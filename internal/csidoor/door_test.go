@@ -127,7 +127,7 @@ func openAt(t *testing.T, socket string) *door {
 		d.ended <- Serve(ctx, Config{Socket: socket, Node: "node-1", Version: "v9", Log: log, Now: d.now}, d.engine)
 	}()
 	t.Cleanup(cancel)
-	require.Eventually(t, func() bool { _, err := os.Lstat(socket); return err == nil }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { _, err := os.Lstat(socket); return err == nil }, time.Minute, time.Millisecond)
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })

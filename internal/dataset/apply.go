@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
@@ -24,10 +26,9 @@ func (e *notOursError) Error() string {
 	return fmt.Sprintf("%T %q is there already and is not of this volume; give the VolumeManager or the volume another name, or remove it", e.object, e.object.GetName())
 }
 
-// applyAll does what a plan says, in its order, up to the first error. What the API
-// server refuses to make or to let grow, for a quota above all, keeps nothing else, and
-// is the error at the end. Before the
-// first deletion it asks the API server whether all is still what the plan was made for.
+// applyAll does what a plan says, in its order, up to the first error. What the API server denies,
+// for a quota above all, keeps nothing else where keepsNothingElse says so, and is the error at the
+// end. Before the first deletion it asks the API server whether all is still what the plan was made for.
 func (r *reconciler) applyAll(ctx context.Context, observed *Observed, actions []Action) error {
 	owner, id := observed.Owner, observed.Config.ID
 	if observed.fetches() != "" && !observed.isTold() {
@@ -43,7 +44,7 @@ func (r *reconciler) applyAll(ctx context.Context, observed *Observed, actions [
 			sure = true
 		}
 		err := r.apply(ctx, owner, id, a)
-		if (a.Verb == Create || a.Verb == Grow) && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
+		if keepsNothingElse(owner, a) && controlplane.Denied(err) {
 			refused = cmp.Or(refused, err)
 			continue
 		}
@@ -55,6 +56,19 @@ func (r *reconciler) applyAll(ctx context.Context, observed *Observed, actions [
 		}
 	}
 	return refused
+}
+
+// keepsNothingElse reports whether the others go on where the API server denies an action: what is
+// made or grows, and what is taken back from another namespace, whose pods could keep the owner's
+// from getting theirs.
+func keepsNothingElse(owner *flexlvmv1.VolumeManager, a Action) bool {
+	switch a.Verb {
+	case Create, Grow:
+		return true
+	case Delete:
+		return a.Object.GetNamespace() != "" && a.Object.GetNamespace() != owner.Namespace
+	}
+	return false
 }
 
 func eventType(reason string) string {
@@ -102,7 +116,7 @@ func (r *reconciler) apply(ctx context.Context, owner *flexlvmv1.VolumeManager, 
 			Preconditions: preconditions(a.Object), PropagationPolicy: foreground(),
 		})
 		if err := client.IgnoreNotFound(err); err != nil {
-			return fmt.Errorf("delete %T %s: %w", a.Object, a.Object.GetName(), err)
+			return fmt.Errorf("delete %T %s: %w", a.Object, strings.TrimPrefix(client.ObjectKeyFromObject(a.Object).String(), "/"), err)
 		}
 		return nil
 	case Annotate:

@@ -52,6 +52,7 @@ type task struct {
 	attempt string
 	from    *copying // peers, in place of the source; may be nil
 	asked   string   // the refresh that was asked for last
+	watch   string   // see annotationWatch
 	// versions: the volume holds versions of the dataset.
 	versions bool
 }
@@ -96,7 +97,9 @@ func (t task) visit(sync bool) *batchv1.Job {
 func (t task) put() *batchv1.Job {
 	args := append([]string{"put"}, t.flags()...)
 	args = append(args, t.versionFlags()...)
-	return t.job(putName(t.owner.Name, t.config.ID), rolePut, append(args, t.target()...))
+	job := t.job(putName(t.owner.Name, t.config.ID), rolePut, append(args, t.target()...))
+	job.Annotations[annotationWatch] = t.watch
+	return job
 }
 
 // mirror uploads what changes in the volume, until it is deleted. It is started again

@@ -71,6 +71,51 @@ func TestResyncUploads(t *testing.T) {
 	require.Equal(t, []string{"--", "/data", "s3://out/"}, s.task(0, s.Replicas[0].Claim).target())
 }
 
+// A mirror never ends, so an upgrade replaces it, once; but not one that has to upload the rest of a
+// claim that is being deleted, as no other pod could mount that.
+func TestMirrorIsReplacedByThatOfAnotherRelease(t *testing.T) {
+	for name, upgrade := range map[string]func(*stage, *Replica){
+		"another image": func(s *stage, _ *Replica) { s.Image = "newer" },
+		"of a release whose Jobs did not say their image": func(s *stage, r *Replica) {
+			r.Job.Annotations[annotationAttempt] = digest(s.task(0, r.Claim).attempt, roleMirror)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, r := newMirror(t)
+			s.requirePlan()
+			upgrade(s, r)
+			s.requirePlan("delete job v-a-0")
+			require.True(t, isHeld(r.Claim))
+			r.Job.DeletionTimestamp = &metav1.Time{Time: now}
+			s.requirePlan() // its pod ends first
+			r.Job, r.Pod, r.Report = nil, nil, nil
+			r.Job = s.requirePlan("create job v-a-0").Actions[0].Object.(*batchv1.Job)
+			require.Equal(t, s.Image, r.Job.Spec.Template.Spec.Containers[0].Image)
+			s.requirePlan()
+		})
+		t.Run(name+", of a claim that is being deleted", func(t *testing.T) {
+			s, r := newMirror(t)
+			upgrade(s, r)
+			r.Claim.DeletionTimestamp, s.Labelled = &metav1.Time{Time: now}, nil
+			out := s.requirePlan("annotate claim v-a-0")
+			require.Equal(t, map[string]string{annotationFinal: "r1/7"}, out.Actions[0].Annotations)
+			r.Claim.Annotations[annotationFinal] = "r1/7"
+			s.requirePlan()
+			r.Report.Passes, r.Report.Final = 9, "r1/7"
+			s.requirePlan("let claim v-a-0", "delete job v-a-0")
+		})
+	}
+	t.Run("whose claim is deleted meanwhile", func(t *testing.T) {
+		s, r := newMirror(t)
+		s.Image, s.Labelled = "newer", nil
+		r.Job, r.Pod, r.Report = nil, nil, nil
+		r.Claim.DeletionTimestamp = &metav1.Time{Time: now}
+		out := s.requirePlan() // and it is not let go
+		require.True(t, out.Failed)
+		require.Contains(t, out.Status.Message, "what is in it may not be uploaded")
+	})
+}
+
 // Nothing goes before all of it was uploaded once more, and verified, while nobody wrote.
 func TestMirrorIsReleasedLast(t *testing.T) {
 	s, r := newMirror(t)

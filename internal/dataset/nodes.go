@@ -16,6 +16,23 @@ import (
 // then nothing is concluded from its lacking one.
 const settle = time.Minute
 
+// notReadyFor is how long a node may not be ready before nothing is expected of the loader on it:
+// Kubernetes itself sends pods away five minutes later, and those that tolerate it never.
+const notReadyFor = time.Minute
+
+// notReady are the nodes that have not been ready for that long.
+func notReady(nodes []*corev1.Node, now time.Time) map[string]bool {
+	out := map[string]bool{}
+	for _, node := range nodes {
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && now.Sub(c.LastTransitionTime.Time) >= notReadyFor {
+				out[node.Name] = true
+			}
+		}
+	}
+	return out
+}
+
 // A census says what the nodes are for a volume.
 type census struct {
 	// fitting are the nodes that may have replicas. Placing is the scheduler's.

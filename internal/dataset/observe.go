@@ -23,10 +23,11 @@ import (
 
 // snapshot is all that the caches show of a VolumeManager.
 type snapshot struct {
-	claims []corev1.PersistentVolumeClaim
-	jobs   []batchv1.Job
-	pods   []corev1.Pod
-	nodes  []*corev1.Node
+	claims  []corev1.PersistentVolumeClaim
+	volumes []corev1.PersistentVolume // for consumers
+	jobs    []batchv1.Job
+	pods    []corev1.Pod
+	nodes   []*corev1.Node
 }
 
 // list looks at everything of a VolumeManager.
@@ -38,19 +39,19 @@ func (r *reconciler) list(ctx context.Context, owner *flexlvmv1.VolumeManager) (
 			return nil, fmt.Errorf("list %T of VolumeManager %s/%s: %w", list, owner.Namespace, owner.Name, err)
 		}
 	}
-	nodes, err := r.Nodes.List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("list nodes: %w", err)
-	}
-	return &snapshot{claims: claims.Items, jobs: jobs.Items, pods: pods.Items, nodes: nodes}, nil
-}
-
-// formerIDs are volumes that are there and not in the spec any more.
-func (r *reconciler) formerIDs(ctx context.Context, owner *flexlvmv1.VolumeManager, s *snapshot) ([]string, error) {
 	volumes := &corev1.PersistentVolumeList{}
 	if err := r.cached.List(ctx, volumes, client.MatchingLabels{replica.LabelOwner: string(owner.UID)}); err != nil {
 		return nil, fmt.Errorf("list PersistentVolumes of VolumeManager %s/%s: %w", owner.Namespace, owner.Name, err)
 	}
+	nodes, err := r.Nodes.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	return &snapshot{claims: claims.Items, volumes: volumes.Items, jobs: jobs.Items, pods: pods.Items, nodes: nodes}, nil
+}
+
+// formerIDs are volumes that are there and not in the spec any more.
+func formerIDs(owner *flexlvmv1.VolumeManager, s *snapshot) []string {
 	var ids []string
 	add := func(object client.Object) { ids = append(ids, object.GetAnnotations()[replica.AnnotationVolumeID]) }
 	for i := range s.claims {
@@ -59,13 +60,13 @@ func (r *reconciler) formerIDs(ctx context.Context, owner *flexlvmv1.VolumeManag
 	for i := range s.jobs {
 		add(&s.jobs[i])
 	}
-	for i := range volumes.Items {
-		add(&volumes.Items[i])
+	for i := range s.volumes {
+		add(&s.volumes[i])
 	}
 	slices.Sort(ids)
 	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool {
 		return id == "" || slices.ContainsFunc(owner.Spec.All(), func(v flexlvmv1.VolumeConfig) bool { return v.ID == id })
-	}), nil
+	})
 }
 
 // observe of one volume, but for what is wanted.
@@ -93,6 +94,7 @@ func (r *reconciler) observe(ctx context.Context, owner *flexlvmv1.VolumeManager
 // addLoaders adds the Jobs of a volume and their pods. A pod that has not ended and
 // whose Job is gone still writes.
 func (s *Observed) addLoaders(from *snapshot) {
+	lost := notReady(from.nodes, s.Now)
 	for i := range from.jobs {
 		if job := &from.jobs[i]; belongs(job, s.Owner, s.Config.ID) {
 			pods := podsOf(job, from.pods)
@@ -101,19 +103,24 @@ func (s *Observed) addLoaders(from *snapshot) {
 				s.Put, s.PutPod = job, youngest(pods)
 			} else if rep := s.at(job); rep != nil {
 				rep.Job, rep.Lags, rep.Pod, rep.Earlier = job, lags, youngest(pods), pods
+				rep.NodeNotReady = rep.Pod != nil && !isTerminal(rep.Pod) && lost[rep.Pod.Spec.NodeName]
 			}
 		}
 	}
 	for i := range from.pods {
 		pod := &from.pods[i]
-		over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-		if over || !belongs(pod, s.Owner, s.Config.ID) {
+		if isTerminal(pod) || !belongs(pod, s.Owner, s.Config.ID) {
 			continue
 		}
 		if index, err := strconv.Atoi(pod.Labels[labelReplica]); err == nil && s.Replicas[index] != nil && s.Replicas[index].Job == nil {
 			s.Replicas[index].Busy = true
 		}
 	}
+}
+
+// isTerminal reports whether nothing of a pod runs any more.
+func isTerminal(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // at is the replica that a claim or a Job belongs to; nil where it says none.
@@ -246,14 +253,13 @@ func (r *reconciler) consumers(ctx context.Context, observed *Observed, each fun
 	}
 	slices.Sort(namespaces)
 	for _, namespace := range slices.Compact(namespaces) {
-		pods := &corev1.PodList{}
-		if err := r.live.List(ctx, pods, client.InNamespace(namespace)); err != nil {
-			return fmt.Errorf("list pods of namespace %s: %w", namespace, err)
-		}
-		for i := range pods.Items {
-			if pod := &pods.Items[i]; observed.consumes(pod) {
+		err := eachPod(ctx, r.live, namespace, func(pod *corev1.Pod) {
+			if observed.consumes(pod) {
 				each(pod)
 			}
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -294,9 +300,8 @@ func (r *reconciler) labelled(ctx context.Context, observed *Observed) ([]string
 // consumes reports whether a pod uses a claim of the volume, or has since the upload
 // began, and is not a flexlvm loader.
 func (s *Observed) consumes(pod *corev1.Pod) bool {
-	over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	since := s.Put != nil && !lastSeen(pod).Before(s.Put.CreationTimestamp.Time)
-	if over && !since || belongs(pod, s.Owner, s.Config.ID) {
+	if isTerminal(pod) && !since || belongs(pod, s.Owner, s.Config.ID) {
 		return false
 	}
 	var claims []string

@@ -83,6 +83,8 @@ type Replica struct {
 	Earlier []*corev1.Pod
 	// Lags: the Job has ended, and its pod is not seen to have: see asOfPods.
 	Lags bool
+	// NodeNotReady: Pod has not ended, and its node has not been ready for a while.
+	NodeNotReady bool
 	// Refused is why the API server takes no pod of the Job, such as a quota's words.
 	Refused string
 	Report  *protocol.Status // what its loader says now
@@ -316,6 +318,9 @@ func (s *Observed) task(index int, claim *corev1.PersistentVolumeClaim) task {
 // uploaded when the volume was to be released before is not what is in it now.
 func (s *Observed) upload(index int, claim *corev1.PersistentVolumeClaim) task {
 	out := s.task(index, claim)
-	out.attempt = digest(out.attempt, s.Owner.Generation, claim.UID)
+	out.attempt, out.watch = digest(out.attempt, s.Owner.Generation, claim.UID), s.watch()
 	return out
 }
+
+// watch is the value of annotationWatch of this process.
+func (s *Observed) watch() string { return s.Began.UTC().Format(time.RFC3339Nano) }

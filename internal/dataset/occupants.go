@@ -15,22 +15,45 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// displace asks replicas of other datasets to make way for one. That it was asked is
-// written on its own claim first: it bounds how often this is done.
-func (r *reconciler) displace(ctx context.Context, observed *Observed, index int, s *snapshot) error {
-	claim := observed.Replicas[index].Claim
-	free, err := r.freeFor(ctx, observed, claim, s.nodes)
+// displace asks replicas of other datasets to make way for the first of those that starve which
+// that helps: with replicas: All each waits for a node of its own, and there may be nothing to
+// displace on the first one's. That it was asked is written on its own claim first: it bounds
+// how often this is done.
+func (r *reconciler) displace(ctx context.Context, observed *Observed, starved []int, s *snapshot) error {
+	all, err := r.occupants(ctx, observed, nodesFitting(observed, starved, s.nodes))
+	if err != nil || len(all) == 0 {
+		return err // without an occupant nothing more is asked of the API server
+	}
+	free, err := r.freeOn(ctx, observed, s.nodes, all)
 	if err != nil {
 		return err
 	}
-	all, err := r.occupants(ctx, observed, s.nodes)
-	if err != nil {
-		return err
+	for _, index := range starved {
+		claim := observed.Replicas[index].Claim
+		chosen := victims(appeal{need: observed.Source.Capacity.Value(), free: freeFor(claim, free)}, all)
+		if len(chosen) > 0 {
+			return r.askToGo(ctx, observed, claim, chosen)
+		}
 	}
-	chosen := victims(appeal{need: observed.Source.Capacity.Value(), free: free}, all)
-	if len(chosen) == 0 {
-		return nil
+	return nil
+}
+
+// nodesFitting are the nodes that any of the replicas that starve may lie on.
+func nodesFitting(observed *Observed, starved []int, nodes []*corev1.Node) (out []*corev1.Node) {
+	named := map[string]bool{}
+	for _, index := range starved {
+		named[observed.Replicas[index].Claim.Annotations[annotationNode]] = true
 	}
+	for _, node := range nodes {
+		if _, has := node.Labels[observed.label()]; !has && observed.Fitting[node.Name] && (named[""] || named[node.Name]) {
+			out = append(out, node)
+		}
+	}
+	return out
+}
+
+// askToGo asks replicas of other datasets to make way for a claim.
+func (r *reconciler) askToGo(ctx context.Context, observed *Observed, claim *corev1.PersistentVolumeClaim, chosen []occupant) error {
 	name := fmt.Sprintf("%s/%s/%s", observed.Owner.Namespace, observed.Owner.Name, observed.Config.ID)
 	if err := r.annotate(ctx, claim, map[string]string{annotationMakesRoom: observed.Now.UTC().Format(time.RFC3339)}); err != nil {
 		return err
@@ -51,34 +74,47 @@ func (r *reconciler) annotate(ctx context.Context, object client.Object, annotat
 	}})
 }
 
-// freeFor is what can still be promised to a replica on each node that it may lie on, as
-// the scheduler sees it.
-func (r *reconciler) freeFor(ctx context.Context, observed *Observed, claim *corev1.PersistentVolumeClaim, nodes []*corev1.Node) (map[string]int64, error) {
+// freeOn is what can still be promised on each node with an occupant, as the scheduler sees it.
+func (r *reconciler) freeOn(ctx context.Context, observed *Observed, nodes []*corev1.Node, all []occupant) (map[string]int64, error) {
 	capacities := &storagev1.CSIStorageCapacityList{}
 	if err := r.live.List(ctx, capacities, client.InNamespace(r.Namespace)); err != nil {
 		return nil, fmt.Errorf("list capacities: %w", err)
 	}
+	occupied := map[string]bool{}
+	for _, o := range all {
+		occupied[o.node] = true
+	}
 	out := map[string]int64{}
-	for _, node := range nodes {
-		only := claim.Annotations[annotationNode]
-		_, has := node.Labels[observed.label()]
-		if has || !observed.Fitting[node.Name] || only != "" && only != node.Name {
+	for i := range capacities.Items {
+		c := &capacities.Items[i]
+		selector, err := metav1.LabelSelectorAsSelector(c.NodeTopology)
+		if err != nil || c.StorageClassName != observed.Source.Class || c.Capacity == nil {
 			continue
 		}
-		for i := range capacities.Items {
-			c := &capacities.Items[i]
-			selector, err := metav1.LabelSelectorAsSelector(c.NodeTopology)
-			if err != nil || c.StorageClassName != observed.Source.Class || c.Capacity == nil || !selector.Matches(labels.Set(node.Labels)) {
-				continue
+		for _, node := range nodes {
+			if occupied[node.Name] && selector.Matches(labels.Set(node.Labels)) {
+				out[node.Name] = c.Capacity.Value()
 			}
-			out[node.Name] = c.Capacity.Value()
 		}
 	}
 	return out, nil
 }
 
-// occupants are the replicas of other datasets that may be displaced. Whatever is not known
-// of one leaves it out.
+// freeFor is that of the nodes that a claim may lie on.
+func freeFor(claim *corev1.PersistentVolumeClaim, free map[string]int64) map[string]int64 {
+	only := claim.Annotations[annotationNode]
+	if only == "" {
+		return free
+	}
+	out := map[string]int64{}
+	if size, known := free[only]; known {
+		out[only] = size
+	}
+	return out
+}
+
+// occupants are the replicas of other datasets on these nodes that may be displaced. Whatever is
+// not known of one leaves it out.
 func (r *reconciler) occupants(ctx context.Context, observed *Observed, nodes []*corev1.Node) ([]occupant, error) {
 	claims, volumes := &corev1.PersistentVolumeClaimList{}, &corev1.PersistentVolumeList{}
 	if err := r.cached.List(ctx, claims); err != nil {
@@ -151,7 +187,8 @@ func mayMakeWay(claim *corev1.PersistentVolumeClaim, observed *Observed) bool {
 }
 
 // completeOf is the name of the VolumeManager of a claim, if its status names the claim as
-// that of a complete replica: what it does not name it would not remember.
+// that of a complete replica: what it does not name it would not remember. One whose spec
+// cannot be read lets none of its replicas go.
 func (r *reconciler) completeOf(ctx context.Context, claim *corev1.PersistentVolumeClaim) (name string, known bool, err error) {
 	ref := metav1.GetControllerOf(claim)
 	if ref == nil {
@@ -165,6 +202,9 @@ func (r *reconciler) completeOf(ctx context.Context, claim *corev1.PersistentVol
 		return "", false, nil
 	}
 	for _, v := range owner.Status.Volumes {
+		if !isReadable(owner, v.ID) {
+			continue
+		}
 		for _, n := range v.Nodes {
 			if n.Claim == claim.Name && n.State == flexlvmv1.ReplicaComplete {
 				return owner.Name, true, nil
@@ -174,24 +214,33 @@ func (r *reconciler) completeOf(ctx context.Context, claim *corev1.PersistentVol
 	return "", false, nil
 }
 
+// isReadable reports whether the spec of a VolumeManager has a volume that can be read.
+func isReadable(owner *flexlvmv1.VolumeManager, id string) bool {
+	for _, v := range owner.Spec.All() {
+		if v.ID == id {
+			_, err := ParseSource(v)
+			return err == nil
+		}
+	}
+	return false
+}
+
 // claimsOfPods are the claims that pods of a namespace name which have not ended, as the
 // API server has them: also pods that wait for a node.
 func (r *reconciler) claimsOfPods(ctx context.Context, namespace string) (map[string]bool, error) {
-	pods := &corev1.PodList{}
-	if err := r.live.List(ctx, pods, client.InNamespace(namespace)); err != nil {
-		return nil, fmt.Errorf("list pods of namespace %s: %w", namespace, err)
-	}
 	out := map[string]bool{}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-			continue
+	err := eachPod(ctx, r.live, namespace, func(pod *corev1.Pod) {
+		if isTerminal(pod) {
+			return
 		}
 		for _, v := range pod.Spec.Volumes {
 			if v.PersistentVolumeClaim != nil {
 				out[v.PersistentVolumeClaim.ClaimName] = true
 			}
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	return out, nil
 }

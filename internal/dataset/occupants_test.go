@@ -2,7 +2,10 @@ package dataset
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,6 +29,7 @@ type crowded struct {
 	claim    *corev1.PersistentVolumeClaim
 	volume   *corev1.PersistentVolume
 	free     string
+	asks     int // the replica that makes room, if any does
 	pods     []*corev1.Pod
 }
 
@@ -68,12 +72,17 @@ func (c *crowded) reads(claim string, phase corev1.PodPhase) {
 // displaced reports whether the idle replica was asked to go, and by whom.
 func (c *crowded) displaced() (by string, err error) {
 	c.Helper()
-	own := c.starving.Replicas[0].Claim
-	free := resource.MustParse(c.free)
-	objects := []client.Object{own, c.owner, c.claim, c.volume, &storagev1.CSIStorageCapacity{
-		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: "capacity"}, StorageClassName: DefaultClass, Capacity: &free,
-		NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: "host-0"}},
-	}}
+	free, starved := resource.MustParse(c.free), slices.Sorted(maps.Keys(c.starving.Replicas))
+	objects := []client.Object{c.owner, c.claim, c.volume}
+	for _, index := range starved {
+		objects = append(objects, c.starving.Replicas[index].Claim)
+	}
+	for _, node := range c.nodes {
+		objects = append(objects, &storagev1.CSIStorageCapacity{
+			ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: "capacity-" + node.Name}, StorageClassName: DefaultClass, Capacity: &free,
+			NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: node.Labels[corev1.LabelHostname]}},
+		})
+	}
 	for _, pod := range c.pods {
 		objects = append(objects, pod)
 	}
@@ -83,13 +92,16 @@ func (c *crowded) displaced() (by string, err error) {
 	}
 	c.owner.Status = status
 	require.NoError(c, c.client.Status().Update(c.Context(), c.owner))
-	err = c.displace(c.Context(), c.starving, 0, &snapshot{nodes: c.nodes})
+	err = c.displace(c.Context(), c.starving, starved, &snapshot{nodes: c.nodes})
 	got := &corev1.PersistentVolumeClaim{}
 	c.fail = nil
 	require.NoError(c, c.client.Get(c.Context(), client.ObjectKeyFromObject(c.claim), got))
 	by = got.Annotations[annotationDisplacedBy]
-	require.NoError(c, c.client.Get(c.Context(), client.ObjectKeyFromObject(own), got))
-	require.Equal(c, by != "" && err == nil, got.Annotations[annotationMakesRoom] != "")
+	for _, index := range starved {
+		own := &corev1.PersistentVolumeClaim{}
+		require.NoError(c, c.client.Get(c.Context(), client.ObjectKeyFromObject(c.starving.Replicas[index].Claim), own))
+		require.Equal(c, by != "" && err == nil && index == c.asks, own.Annotations[annotationMakesRoom] != "")
+	}
 	return by, err
 }
 
@@ -117,6 +129,7 @@ func TestNotAskedToGo(t *testing.T) {
 		"it is not complete":                func(c *crowded) { delete(c.claim.Annotations, replica.AnnotationComplete) },
 		"its status does not name it":       func(c *crowded) { c.owner.Status.Volumes[0].Nodes[0].Claim = "w-a-99" },
 		"its status says something else":    func(c *crowded) { c.owner.Status.Volumes[0].Nodes[0].State = flexlvmv1.ReplicaLeaving },
+		"its spec cannot be read":           func(c *crowded) { c.owner.Spec.Volumes[0].Options["sourceURI"] = "s3://x/" },
 		"the node's daemon is at it":        func(c *crowded) { c.volume.Annotations[replica.AnnotationEvict] = "2026-11-21T16:00:00Z" },
 		"nobody knows where it lies":        func(c *crowded) { delete(c.volume.Labels, pv.LabelNode) },
 		"its PersistentVolume is not known": func(c *crowded) { c.volume.Spec.ClaimRef.UID = "another" },
@@ -134,6 +147,44 @@ func TestNotAskedToGo(t *testing.T) {
 			by, err := c.displaced()
 			require.NoError(t, err)
 			require.Empty(t, by)
+		})
+	}
+}
+
+// With replicas: All each starves for its own node. One whose node has nothing that could go keeps
+// no other from its room.
+func TestIdleReplicaOfAnotherNodeIsAskedToGo(t *testing.T) {
+	c := newCrowded(t)
+	s := newAll(t, func(v *flexlvmv1.VolumeConfig) { v.Options["displaces"] = "Idle" })
+	s.pending(0, "node-0")
+	s.pending(1, "node-1")
+	c.starving, c.asks = s.Observed, 1
+	c.nodes = append(c.nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{corev1.LabelHostname: "host-1"}}})
+	c.volume.Labels[pv.LabelNode] = pv.NodeLabelValue("node-1")
+	by, err := c.displaced()
+	require.NoError(t, err)
+	require.Equal(t, "ns/v/a", by)
+}
+
+// A replica may starve for long, and is looked at every few seconds: the API server is asked for
+// pods and capacities only where something could go.
+func TestNothingIsAskedWhereNothingCouldGo(t *testing.T) {
+	for name, change := range map[string]func(*crowded){
+		"nothing is displaceable": func(c *crowded) { delete(c.claim.Annotations, annotationDisplaceable) },
+		"it lies elsewhere":       func(c *crowded) { c.starving.Replicas[0].Claim.Annotations[annotationNode] = "node-1" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCrowded(t)
+			change(c)
+			c.fail = func(verb string, object any) error {
+				switch object.(type) {
+				case *corev1.PodList, *storagev1.CSIStorageCapacityList:
+					return fmt.Errorf("%s %T", verb, object)
+				}
+				return nil
+			}
+			_, err := c.displaced()
+			require.NoError(t, err)
 		})
 	}
 }

@@ -15,8 +15,8 @@ import (
 const (
 	// mostPeers bounds from how many peers a replica is copied.
 	mostPeers = 8
-	// serverStarts is how long the server of a peer may take to begin. Then others are
-	// loaded from the source, as if it were not there.
+	// serverStarts is how long the server of a peer may take to begin, and what its replica has
+	// to end before. Then others are loaded from the source, as if it were not there.
 	serverStarts = 2 * time.Minute
 )
 
@@ -77,13 +77,34 @@ func (o *peering) countLoader(r *Replica, complete bool, named map[string]bool) 
 
 // countServer counts a replica that is to serve.
 func (o *peering) countServer(index int, r *Replica, now time.Time) {
-	serving := isServing(r) && ended(r.Job).IsZero()
-	switch {
-	case serving && ready(r.Pod) && r.Pod.Status.PodIP != "":
+	if isServing(r) && ended(r.Job).IsZero() && ready(r.Pod) && r.Pod.Status.PodIP != "" {
 		o.ready = append(o.ready, index)
-	case r.Job == nil || r.Job.Labels[labelRole] != roleServe, serving && now.Sub(r.Job.CreationTimestamp.Time) < serverStarts:
-		o.coming = true
+		return
 	}
+	o.coming = o.coming || servesSoon(r, now)
+}
+
+// servesSoon reports whether a replica that is to serve, and does not, is worth waiting for: a
+// refresh takes hours, and where the node is down a Job never ends.
+func servesSoon(r *Replica, now time.Time) bool {
+	switch {
+	case r.Job == nil:
+		return !r.Busy
+	case going(r.Job):
+		return r.Job.Labels[labelRole] != roleServe && now.Sub(r.Job.DeletionTimestamp.Time) < serverStarts
+	case ended(r.Job).IsZero():
+		return now.Sub(r.Job.CreationTimestamp.Time) < serverStarts
+	}
+	return r.Job.Labels[labelRole] != roleServe // it goes in this plan
+}
+
+// isVisited reports whether a loader is at work on a complete replica, or goes, which has to be
+// gone before the replica can serve.
+func isVisited(r *Replica) bool {
+	if r.Job == nil {
+		return r.Busy
+	}
+	return r.Job.Labels[labelRole] != roleServe && (going(r.Job) || ended(r.Job).IsZero())
 }
 
 // isServing reports whether a replica's Job serves it.
@@ -92,16 +113,16 @@ func isServing(r *Replica) bool {
 }
 
 // choose which replicas are to serve: those from which others copy, and else as many as
-// are wanted, first those that serve already.
+// are wanted, first those that serve already, and last those that are visited.
 func (o *peering) choose(p *planner, able []int, named map[string]bool, wanting int) {
 	for _, index := range able {
 		if named[p.Replicas[index].Claim.Name] {
 			o.servers[index] = true
 		}
 	}
-	for _, serving := range []bool{true, false} {
+	for _, may := range []func(*Replica) bool{isServing, func(r *Replica) bool { return !isVisited(r) }, isVisited} {
 		for _, index := range able {
-			if len(o.servers) < wanting && isServing(p.Replicas[index]) == serving {
+			if len(o.servers) < wanting && may(p.Replicas[index]) {
 				o.servers[index] = true
 			}
 		}
@@ -124,11 +145,15 @@ func (p *planner) wantsPeers(index int, r *Replica) bool {
 	return !p.isComplete(index, r) && r.Claim.Annotations[annotationPeersFailed] == "" && !stuck(r, p.Now)
 }
 
-// stuck reports whether no node takes a replica's loader: it may never begin, and does not
-// keep others from beginning.
+// stuck reports whether no node takes a replica's loader, or the one that has it does not answer:
+// it may never begin, or end, and does not keep others from beginning. This decides only how many
+// work at once. Its own replica waits: the loader may be at work nevertheless.
 func stuck(r *Replica, now time.Time) bool {
 	if r.Pod == nil || r.Job == nil {
 		return false
+	}
+	if r.NodeNotReady || going(r.Pod) && now.Sub(r.Pod.DeletionTimestamp.Time) >= beforeDisplacing {
+		return true
 	}
 	return now.Sub(r.Pod.CreationTimestamp.Time) >= beforeDisplacing && slices.ContainsFunc(r.Pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse
@@ -222,14 +247,14 @@ func (p *planner) giveUpPeers(r *Replica, status *flexlvmv1.ReplicaStatus) {
 func (p *planner) servesPeers(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
 	serving := r.Job != nil && r.Job.Labels[labelRole] == roleServe
 	wanted := p.peers.servers[index] && status.State == flexlvmv1.ReplicaComplete
-	if !serving && !wanted {
+	if !serving && (!wanted || isVisited(r)) {
 		return false
 	}
 	p.soon(whileLoading)
 	switch {
 	case isServing(r) && !wanted:
 		p.do(Action{Verb: Delete, Object: r.Job})
-	case !wanted || r.Busy && r.Job == nil:
+	case !wanted:
 	case r.Job == nil:
 		p.do(Action{Verb: Create, Object: p.task(index, r.Claim).serve()})
 	case going(r.Job) || ended(r.Job).IsZero(): // it serves, or is not done
@@ -238,7 +263,10 @@ func (p *planner) servesPeers(index int, r *Replica, status *flexlvmv1.ReplicaSt
 		status.Message = "it cannot be copied: " + failure(r.Pod, why)
 		p.again(Action{Verb: Delete, Object: r.Job}, ended(r.Job))
 	default:
+		p.visited(r, status) // what it brought is what others copy, and its Job alone says it
 		p.do(Action{Verb: Delete, Object: r.Job})
+		return true
 	}
+	p.keepStale(index, r, status)
 	return true
 }

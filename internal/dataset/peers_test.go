@@ -103,6 +103,62 @@ func TestPeersAskTheSourceInTurns(t *testing.T) {
 	r.Pod.CreationTimestamp = metav1.NewTime(now.Add(-beforeDisplacing))
 	r.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
 	s.requirePlan("create job v-a-1")
+	// Nor does one whose node does not answer. Its own replica is not begun anew.
+	for _, dead := range []func(*Replica){
+		func(r *Replica) { r.NodeNotReady = true },
+		func(r *Replica) { r.Pod.DeletionTimestamp = &metav1.Time{Time: now.Add(-beforeDisplacing)} },
+	} {
+		r = s.loading(0, corev1.PodRunning)
+		r.Pod.DeletionTimestamp = &metav1.Time{Time: now.Add(time.Second - beforeDisplacing)}
+		s.requirePlan() // it is ended, and may take a moment for that
+		dead(r)
+		s.requirePlan("create job v-a-1")
+	}
+}
+
+// One that copies and whose node does not answer keeps no other from copying.
+func TestPeersCopyWhereALoaderIsLost(t *testing.T) {
+	s := newRack(t, 3)
+	s.serving(0)
+	r := s.copying(1, 0)
+	s.claimed(2)
+	s.requirePlan()
+	r.NodeNotReady = true
+	require.True(t, copies(created(s.requirePlan("create job v-a-2"))))
+}
+
+// A loader counts as lost when its node has not been ready for a minute.
+func TestLoaderOnANodeThatDoesNotAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		status corev1.ConditionStatus
+		since  time.Duration
+		phase  corev1.PodPhase
+		want   bool
+	}{
+		"it is down":                  {corev1.ConditionFalse, notReadyFor, corev1.PodRunning, true},
+		"it is not heard of":          {corev1.ConditionUnknown, notReadyFor, corev1.PodRunning, true},
+		"it may be back in a moment":  {corev1.ConditionUnknown, notReadyFor - time.Second, corev1.PodRunning, false},
+		"it is ready":                 {corev1.ConditionTrue, time.Hour, corev1.PodRunning, false},
+		"the loader had ended before": {corev1.ConditionUnknown, time.Hour, corev1.PodFailed, false},
+	} {
+		s := newRack(t, 1)
+		job := s.unseen(0)
+		pod := corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job"))}},
+			Spec:       corev1.PodSpec{NodeName: "node-0"}, Status: corev1.PodStatus{Phase: c.phase},
+		}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-0"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: c.status, LastTransitionTime: metav1.NewTime(now.Add(-c.since))}}}}
+		s.addLoaders(&snapshot{jobs: []batchv1.Job{*job}, pods: []corev1.Pod{pod}, nodes: []*corev1.Node{node}})
+		require.Equal(t, c.want, s.Replicas[0].NodeNotReady, name)
+	}
+}
+
+// unseen is the loader's Job of a replica whose Job is not observed yet.
+func (s *stage) unseen(index int) *batchv1.Job {
+	job := s.task(index, s.claimed(index).Claim).load()
+	job.UID = "job"
+	return job
 }
 
 func argsOf(job *batchv1.Job) []string { return job.Spec.Template.Spec.Containers[0].Args }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 )
 
 // reconciler looks at one VolumeManager at a time, and remembers nothing of it.
@@ -60,7 +61,11 @@ func (r *reconciler) step(ctx context.Context, owner *flexlvmv1.VolumeManager) (
 	if !controllerutil.ContainsFinalizer(owner, Finalizer) {
 		return 0, nil
 	}
-	outcomes, acted, err := r.volumes(ctx, owner)
+	s, err := r.list(ctx, owner)
+	if err != nil {
+		return 0, err
+	}
+	outcomes, acted, err := r.volumes(ctx, owner, s)
 	if err != nil {
 		return 0, err
 	}
@@ -72,6 +77,9 @@ func (r *reconciler) step(ctx context.Context, owner *flexlvmv1.VolumeManager) (
 		again = min(again, afterAction)
 	}
 	if owner.DeletionTimestamp != nil && released {
+		if err := r.confirmSeen(ctx, owner, s); err != nil {
+			return 0, err
+		}
 		controllerutil.RemoveFinalizer(owner, Finalizer)
 		r.Metrics.Show(client.ObjectKeyFromObject(owner), nil)
 		return 0, r.writeFinalizers(ctx, owner)
@@ -84,17 +92,9 @@ func (r *reconciler) step(ctx context.Context, owner *flexlvmv1.VolumeManager) (
 
 // volumes plans and does what is next for each volume. One that cannot be dealt with
 // does not keep the others.
-func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager) (outcomes []Outcome, acted bool, err error) {
-	s, err := r.list(ctx, owner)
-	if err != nil {
-		return nil, false, err
-	}
-	former, err := r.formerIDs(ctx, owner, s)
-	if err != nil {
-		return nil, false, err
-	}
+func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager, s *snapshot) (outcomes []Outcome, acted bool, err error) {
 	configs, given := owner.Spec.All(), owner.Spec.Given()
-	for _, id := range former {
+	for _, id := range formerIDs(owner, s) {
 		configs = append(configs[:len(configs):len(configs)], flexlvmv1.VolumeConfig{ID: id})
 	}
 	for i, v := range configs {
@@ -126,11 +126,11 @@ func (r *reconciler) volume(ctx context.Context, owner *flexlvmv1.VolumeManager,
 
 // planned does what is next for a volume.
 func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapshot, inSpec bool) (Outcome, error) {
-	owner, v := observed.Owner, observed.Config
+	owner := observed.Owner
 	if inSpec && owner.DeletionTimestamp == nil && owner.Spec.State != flexlvmv1.StateCompleted {
 		if err := r.readSource(ctx, observed, s); err != nil {
 			// What there is stays as it is, but for what has been promised to others.
-			out := wrong(v, err)
+			out := wrong(observed, err)
 			out.Actions = Evict(observed)
 			return out, r.applyAll(ctx, observed, out.Actions)
 		}
@@ -141,7 +141,7 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 	} else {
 		if inSpec {
 			if err := r.readUpload(observed); err != nil {
-				return wrong(v, err), nil
+				return wrong(observed, err), nil
 			}
 		}
 		observed.Dropped = !inSpec && owner.DeletionTimestamp == nil
@@ -158,7 +158,7 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 	err = r.applyAll(ctx, observed, out.Actions)
 	switch stranger := (*notOursError)(nil); {
 	case err == nil || apierrors.IsConflict(err):
-	case errors.As(err, &stranger), apierrors.IsInvalid(err), apierrors.IsForbidden(err):
+	case errors.As(err, &stranger), controlplane.Denied(err):
 		// It will be refused again: there is no haste.
 		out.Failed, out.Status.Message, out.Actions = true, err.Error(), nil
 		out.Again = max(out.Again, whileRefused)
@@ -175,7 +175,7 @@ func (r *reconciler) plan(ctx context.Context, observed *Observed, s *snapshot) 
 	}
 	out := Plan(observed)
 	if len(out.Starved) > 0 && len(out.Actions) == 0 {
-		return out, r.displace(ctx, observed, out.Starved[0], s)
+		return out, r.displace(ctx, observed, out.Starved, s)
 	}
 	return out, nil
 }
@@ -189,14 +189,6 @@ func (r *reconciler) readUpload(observed *Observed) (err error) {
 	}
 	observed.Upload = observed.Source.OutputURL != "" && !deleted || observed.Source.Mirror
 	return nil
-}
-
-// wrong is the outcome of a volume that cannot be read.
-func wrong(v flexlvmv1.VolumeConfig, err error) Outcome {
-	return Outcome{
-		Status: flexlvmv1.VolumeStatus{ID: v.ID, Replicas: max(0, int32(v.Replicas)), Message: err.Error()},
-		Failed: true, Again: whileIdle,
-	}
 }
 
 func (r *reconciler) writeFinalizers(ctx context.Context, owner *flexlvmv1.VolumeManager) error {

@@ -38,12 +38,13 @@ import (
 type rig struct {
 	*testing.T
 	*reconciler
-	client client.WithWatch
-	nodes  cache.Indexer
-	fail   func(verb string, object any) error // of the API server; nil: it does not
-	done   []string                            // what was created and deleted
-	volume int
-	failed string // what loaders say that fail; empty: they succeed
+	client  client.WithWatch
+	nodes   cache.Indexer
+	classes cache.Indexer
+	fail    func(verb string, object any) error // of the API server; nil: it does not
+	done    []string                            // what was created and deleted
+	volume  int
+	failed  string // what loaders say that fail; empty: they succeed
 }
 
 func newRig(t *testing.T) *rig {
@@ -51,7 +52,7 @@ func newRig(t *testing.T) *rig {
 	known := runtime.NewScheme()
 	require.NoError(t, scheme.AddToScheme(known))
 	require.NoError(t, flexlvmv1.AddToScheme(known))
-	r := &rig{T: t, nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
+	r := &rig{T: t, nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), classes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
 	try := func(verb string, object client.Object) error {
 		if r.fail != nil {
 			if err := r.fail(verb, object); err != nil {
@@ -95,12 +96,11 @@ func newRig(t *testing.T) *rig {
 			return c.Patch(ctx, object, patch, o...)
 		},
 	}).Build()
-	classes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	require.NoError(t, classes.Add(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: DefaultClass}, Provisioner: pv.Provisioner}))
+	require.NoError(t, r.classes.Add(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: DefaultClass}, Provisioner: pv.Provisioner}))
 	r.reconciler = &reconciler{
 		Config: Config{
 			Image: "loader", Cluster: "cluster", Events: &record.FakeRecorder{},
-			Nodes: corelisters.NewNodeLister(r.nodes), Classes: storagelisters.NewStorageClassLister(classes),
+			Nodes: corelisters.NewNodeLister(r.nodes), Classes: storagelisters.NewStorageClassLister(r.classes),
 			Progress: func(context.Context, string, string) *protocol.Status { return nil },
 		},
 		cached: r.client, live: r.client, write: r.client, now: time.Now,
@@ -343,10 +343,20 @@ func TestReconcileUploadThatCannotBeRead(t *testing.T) {
 
 // A quota that one replica does not fit in keeps no pod from those that do.
 func TestRefusedObjectKeepsNothingElse(t *testing.T) {
+	for name, refusal := range map[string]error{
+		"a quota":                apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumeclaims"}, "v-a-0", errors.New("exceeded quota")),
+		"a webhook without code": &apierrors.StatusError{ErrStatus: metav1.Status{Code: 400, Message: "exceeded quota"}},
+		"a webhook that is away": apierrors.NewInternalError(errors.New("failed calling webhook, which says exceeded quota")),
+	} {
+		t.Run(name, func(t *testing.T) { testRefusedObject(t, refusal) })
+	}
+}
+
+func testRefusedObject(t *testing.T, refusal error) {
 	r := newRig(t)
 	r.fail = func(verb string, o any) error {
 		if c, is := o.(*corev1.PersistentVolumeClaim); is && verb == "create" && c.Name == "v-a-0" {
-			return apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumeclaims"}, c.Name, errors.New("exceeded quota"))
+			return refusal
 		}
 		return nil
 	}

@@ -205,7 +205,6 @@ func (p *planner) refresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 		p.soon(whileLoading)
 	case ended(r.Job).IsZero() || going(r.Job):
 		p.visiting(index, r, status)
-		p.keepStale(index, r, status)
 		p.soon(whileLoading)
 	default:
 		p.visited(r, status)
@@ -250,10 +249,11 @@ func (p *planner) mayVisit(looks bool) bool {
 	return true
 }
 
-// countVisits counts the replicas whose loaders look for news, or are about to.
+// countVisits counts the replicas whose loaders look for news, or are about to. A visit has no
+// deadline, so one whose node takes no pod, or is down, would keep all others from theirs.
 func (p *planner) countVisits() {
 	for _, r := range p.Replicas {
-		if r.Claim != nil && isRefreshing(r) {
+		if r.Claim != nil && isRefreshing(r) && !stuck(r, p.Now) {
 			p.visits++
 		}
 	}
@@ -271,16 +271,33 @@ func isRefresh(job *batchv1.Job) bool {
 
 // visiting tells of a visit that goes on.
 func (p *planner) visiting(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
-	if !isRefresh(r.Job) {
-		return
+	if isRefresh(r.Job) {
+		p.watchRefresh(index, r, status)
+		if report := reportOf(r.Pod); report != nil && r.Pod.Status.Phase == corev1.PodFailed {
+			status.Message = "its refresh is tried again; the last time: " + report.Message
+		}
 	}
-	p.watchRefresh(index, r, status)
-	if r.Pod == nil {
-		return
+	p.keepStale(index, r, status)
+	// A refresh that failed is remembered by its message, to which nothing may be added.
+	if why := held(r, p.Now); why != "" && !strings.HasPrefix(status.Message, refreshFailed) {
+		status.Message = strings.TrimPrefix(status.Message+"; "+why, "; ")
 	}
-	if report := reportOf(r.Pod); r.Pod.Status.Phase == corev1.PodFailed && report != nil {
-		status.Message = "its refresh is tried again; the last time: " + report.Message
+}
+
+// held says what keeps a visit's loader from its work; empty where nothing does, or it was only
+// just made.
+func held(r *Replica, now time.Time) string {
+	switch {
+	case r.Pod == nil:
+		if r.Refused != "" {
+			return refusedOr(r.Refused, nil)
+		}
+	case r.Pod.Spec.NodeName != "" && stuck(r, now):
+		return fmt.Sprintf("its loader's pod on node %s does not answer, and waits for the node", r.Pod.Spec.NodeName)
+	case r.Pod.Status.Phase == corev1.PodPending && now.Sub(r.Pod.CreationTimestamp.Time) >= beforeDisplacing:
+		return waiting(r.Pod)
 	}
+	return ""
 }
 
 // visited tells how a visit ended, and writes down what the replica holds since.

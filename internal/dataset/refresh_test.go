@@ -115,6 +115,22 @@ func TestRefreshOnDemand(t *testing.T) {
 	s.requirePlan()
 }
 
+// The loader of a refresh is not ready before its version is the current one, also where the
+// dataset streams. What is there is served all the time.
+func TestRefreshOfAStream(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["stream"] = 1, "true" })
+	r := s.holding(0, "one")
+	s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
+	r.Job = nil
+	r.goes(s.requirePlan("create job v-a-0").Actions[0], s.Now, "", "")
+	require.Nil(t, r.Job.Spec.Template.Spec.Containers[0].ReadinessProbe)
+	r.Pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}}
+	r.Report = &protocol.Status{State: protocol.StateFetching, FilesDone: 1, FilesTotal: 2}
+	out := s.requirePlan()
+	require.Equal(t, flexlvmv1.ReplicaComplete, out.Status.Nodes[0].State)
+	require.EqualValues(t, 1, out.Status.ReadyReplicas)
+}
+
 // plan2 is a plan whose first action is of interest.
 func (s *stage) plan2(t *testing.T) Outcome {
 	t.Helper()
@@ -230,6 +246,61 @@ func TestRefreshOfManyNodes(t *testing.T) {
 		s.holding(i, "one").Job = nil
 	}
 	s.requirePlan("create job v-a-0", "create job v-a-1", "create job v-a-2")
+}
+
+// A node that takes no loader, or is down, keeps no other from its refresh, and says why it waits.
+func TestRefreshPassesANodeThatTakesNoLoader(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*Replica)
+		message string
+	}{
+		"cordoned": {func(r *Replica) {
+			r.Pod.Spec.NodeName, r.Pod.Status.Phase = "", corev1.PodPending
+			r.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "1 node(s) were unschedulable."}}
+		}, "no node takes its loader: 1 node(s) were unschedulable."},
+		"down": {func(r *Replica) { r.NodeNotReady = true }, "its loader's pod on node node-0 does not answer, and waits for the node"},
+		"down for long": {func(r *Replica) { r.Pod.DeletionTimestamp = &metav1.Time{Time: now} },
+			"its loader's pod on node node-0 does not answer, and waits for the node"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = 3, "10m" })
+			for i := range 3 {
+				s.holding(i, "one").Job = nil
+			}
+			r := s.Replicas[0]
+			r.goes(s.requirePlan("create job v-a-0").Actions[0], s.Now, "", "")
+			r.Pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now)}, Spec: corev1.PodSpec{NodeName: "node-0"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+			require.Empty(t, s.requirePlan().Status.Nodes[0].Message)
+			c.change(r)
+			s.Now = now.Add(beforeDisplacing)
+			out := s.requirePlan("create job v-a-1")
+			require.Equal(t, c.message, out.Status.Nodes[0].Message)
+			require.Equal(t, flexlvmv1.ReplicaComplete, out.Status.Nodes[0].State, "pods go on to read what it has")
+			require.EqualValues(t, 3, out.Loaded)
+			s.Replicas[1].goes(out.Actions[0], s.Now, "", "")
+			s.requirePlan() // one at a time of those that can
+		})
+	}
+}
+
+// What waits is said beside what it is for, but never in place of a refresh that failed, which
+// nothing else remembers.
+func TestVisitThatWaits(t *testing.T) {
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = 1, "10m" })
+	r := s.holding(0, "one")
+	r.Job = nil
+	r.goes(s.requirePlan("create job v-a-0").Actions[0], s.Now, "", "")
+	r.Pod, r.Refused = nil, "exceeded quota"
+	require.Equal(t, "its loader's pod is refused: exceeded quota", s.requirePlan().Status.Nodes[0].Message)
+	r.Claim.Status.Capacity[corev1.ResourceStorage] = resource.MustParse("512Mi")
+	require.Equal(t, "grows from 512Mi to 1Gi; its loader's pod is refused: exceeded quota", s.requirePlan().Status.Nodes[0].Message)
+	r.Claim.Status.Capacity[corev1.ResourceStorage] = s.Source.Capacity
+	out := s.requirePlan()
+	out.Status.Nodes[0].Message = refreshFailed + "no such bucket"
+	s.recorded(out)
+	out = s.requirePlan()
+	require.Equal(t, refreshFailed+"no such bucket", out.Status.Nodes[0].Message)
+	require.Len(t, out.Stale, 1)
 }
 
 func TestVersionsInTheSummary(t *testing.T) {

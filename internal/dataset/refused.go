@@ -3,6 +3,8 @@ package dataset
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -21,21 +23,25 @@ func refusedOr(refused string, pod *corev1.Pod) string {
 	return idle(pod)
 }
 
-// addRefusals adds why Jobs have no pods. Nothing depends on it, so an error is none.
+// addRefusals adds why Jobs have no pods. Nothing depends on it, so an error is none. What refuses the
+// pods of many is the same for all, such as a quota, so only the first few are asked for.
 func (r *reconciler) addRefusals(ctx context.Context, observed *Observed) {
 	if r.Refused == nil {
 		return
 	}
+	asked := 0
 	why := func(job *batchv1.Job, pod *corev1.Pod) string {
-		if job == nil || pod != nil || going(job) || !ended(job).IsZero() || observed.Now.Sub(job.CreationTimestamp.Time) < patience {
+		if asked >= mostInFull || job == nil || pod != nil || going(job) || !ended(job).IsZero() || observed.Now.Sub(job.CreationTimestamp.Time) < patience {
 			return ""
 		}
+		asked++
 		return r.Refused(ctx, job)
 	}
-	for _, rep := range observed.Replicas {
+	observed.PutRefused = why(observed.Put, observed.PutPod)
+	for _, index := range slices.Sorted(maps.Keys(observed.Replicas)) {
+		rep := observed.Replicas[index]
 		rep.Refused = why(rep.Job, rep.Pod)
 	}
-	observed.PutRefused = why(observed.Put, observed.PutPod)
 }
 
 // asksEvents asks the events of a Job why no pod could be made for it: Kubernetes writes

@@ -35,6 +35,25 @@ func TestRefusedLoader(t *testing.T) {
 	require.Empty(t, lastRefusal(nil))
 }
 
+// A quota may refuse the loaders of all nodes: not every one of them is asked for in each look.
+func TestRefusedLoadersOfManyNodes(t *testing.T) {
+	const many = 200
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = many })
+	s.Fitting = fitting(many)
+	for i := range many {
+		r := s.loading(i, corev1.PodPending)
+		r.Pod, r.Job.CreationTimestamp = nil, metav1.NewTime(now.Add(-time.Minute))
+	}
+	asked := 0
+	rec := &reconciler{Config: Config{Refused: func(context.Context, *batchv1.Job) string { asked++; return "exceeded quota" }}}
+	rec.addRefusals(t.Context(), s.Observed)
+	require.Equal(t, mostInFull, asked)
+	out := s.requirePlan()
+	require.Equal(t, "its loader's pod is refused: exceeded quota", out.Status.Nodes[0].Message)
+	require.Contains(t, out.Status.Message, "exceeded quota")
+	require.Equal(t, "its loader's pod is not there yet", out.Status.Nodes[mostInFull].Message)
+}
+
 func TestLoaderTemplate(t *testing.T) {
 	s := newStage(t)
 	q := resource.MustParse

@@ -125,7 +125,7 @@ func (p *planner) keepsUnsent() bool {
 	switch {
 	case r == nil || p.Upload && !going(r.Claim):
 		return false
-	case going(r.Claim) && p.wasUploaded() != "":
+	case going(r.Claim) && p.wasUploaded() != "" && len(p.InUse) == 0:
 		p.do(Action{Verb: Let, Object: r.Claim})
 		return true
 	case going(r.Claim):
@@ -151,7 +151,7 @@ func (p *planner) notUploaded() string {
 		p.Owner.Status.State == flexlvmv1.StateCompleted && !strings.Contains(old.Message, nothingUploaded) {
 		return ""
 	}
-	because := "no replica was complete: what is in the source is still there"
+	because := "no complete replica holds what the volume asks for: what is in the source is still there"
 	if p.Source.Writable() {
 		because = "there was no volume"
 	}
@@ -223,6 +223,9 @@ func (p *planner) uploaded(index int, from *Replica) bool {
 		// Also where it has ended well: it was for something else.
 		p.Status.Message = "is uploaded anew to " + p.Source.Target()
 		p.deletePut()
+	case succeeded && !p.wasWatched(from):
+		p.Status.Message = "is uploaded anew to " + p.Source.Target() + ", as the controller was restarted meanwhile: a pod may have written and be gone"
+		p.deletePut()
 	case succeeded:
 		p.Status.Uploaded, p.Status.Message = p.Source.Target(), "was uploaded to "+p.Source.Target()
 		p.soon(afterAction)
@@ -237,6 +240,14 @@ func (p *planner) uploaded(index int, from *Replica) bool {
 	}
 	p.Status.Nodes = append(p.Status.Nodes, status)
 	return false
+}
+
+// wasWatched reports whether this process has looked for pods since before the upload began. A pod
+// that wrote, ended and was deleted while no controller watched has left nothing that tells of it. An
+// upload that still runs is not broken off for that, as what it sends is not sent again, and a
+// controller that is restarted again and again must not keep it from getting on.
+func (p *planner) wasWatched(from *Replica) bool {
+	return !p.isWritten(from.Claim) || p.Put.Annotations[annotationWatch] == p.watch()
 }
 
 // endLoader reports whether a loader still works on a replica, and ends it.
@@ -292,7 +303,8 @@ func (p *planner) deletePut() {
 
 // uploadFrom is the first replica whose volume consumers could have written, or at
 // least read; nil where there is none. Those they may write they could also mount
-// before it was complete.
+// before it was complete. What they only read and was made for another source is not
+// what is to be uploaded.
 func (p *planner) uploadFrom() (int, *Replica) {
 	for _, index := range p.indexes() {
 		r := p.Replicas[index]
@@ -300,7 +312,7 @@ func (p *planner) uploadFrom() (int, *Replica) {
 			continue
 		}
 		written := p.isWritten(r.Claim) && r.Claim.Status.Phase != corev1.ClaimPending
-		read := !going(r.Claim) && r.Claim.Annotations[replica.AnnotationComplete] != ""
+		read := !going(r.Claim) && p.isOfLoad(r, replica.AnnotationComplete, index)
 		if written || read {
 			return index, r
 		}

@@ -45,18 +45,19 @@ func (s *Source) readURL(v flexlvmv1.VolumeConfig, options map[string]string, fo
 	return fmt.Errorf("sourceURL %q has to be %s", s.URL, form)
 }
 
-// checkAddresses refuses URLs with a password before the host, which everybody could read. Its errors
-// do not hold the URL.
+// checkAddresses refuses URLs with a password before the host, which everybody could read, and those of
+// HTTP, such as every endpoint, with anything there: tokens are written so. Its errors do not hold the URL.
 func checkAddresses(v flexlvmv1.VolumeConfig, options map[string]string) error {
 	for _, address := range [][2]string{
 		{"sourceURL", v.SourceURL}, {"sourceURL", options["sourceURL"]}, {"endpointURL", options["endpointURL"]}, {"outputURL", options["outputURL"]},
 	} {
-		_, rest, found := strings.Cut(address[1], "://")
+		scheme, rest, found := strings.Cut(address[1], "://")
 		if !found {
-			rest = address[1]
+			scheme, rest = "", address[1]
 		}
 		host, _, _ := strings.Cut(rest, "/")
-		if user, _, found := strings.Cut(host, "@"); found && strings.Contains(user, ":") {
+		web := strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https") || address[0] == "endpointURL"
+		if user, _, found := strings.Cut(host, "@"); found && (web || strings.Contains(user, ":")) {
 			return fmt.Errorf("%s holds a password, which everybody could read; name a Secret in %s", address[0], secretOption(v.SourceType))
 		}
 	}

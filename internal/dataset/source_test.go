@@ -168,6 +168,26 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// kubelet hands a server and a path to mount as they are.
+func TestSharesThatAreNone(t *testing.T) {
+	share := func(server, path string) error {
+		_, err := ParseSource(volumeOf("NFS", 1, options{"server": flexlvmv1.OptionValue(server), "path": flexlvmv1.OptionValue(path)}))
+		return err
+	}
+	for _, server := range []string{"nas", "nas-1.example.org", "NAS_2", "10.0.0.1", "fd00::1", "[fd00::1]", "::1"} {
+		require.NoError(t, share(server, "/sets/a b"), server)
+	}
+	for _, server := range []string{"--fstab=/var/lib/d", "-o", "nas:/sets", "nas/x", "nas ", "a,b", "[nas]", "fe80::1%eth0", "nas\n", "."} {
+		require.ErrorContains(t, share(server, "/sets"), "neither the name nor the address of a host", server)
+	}
+	for _, at := range []string{"/sets/../home", "/..", "/sets/..", "/a\nb"} {
+		require.ErrorContains(t, share("nas", at), "leave out ..", at)
+	}
+	for _, at := range []string{"/", "/sets/", "/a//b", "/a..b", "/..."} {
+		require.NoError(t, share("nas", at), at)
+	}
+}
+
 func TestAllowedShares(t *testing.T) {
 	share := func(server, path string) *corev1.NFSVolumeSource {
 		return &corev1.NFSVolumeSource{Server: server, Path: path}
@@ -279,6 +299,7 @@ func TestStatusOf(t *testing.T) {
 	outcome := func(id string, ready, loaded int32, failed bool) Outcome {
 		return Outcome{Status: flexlvmv1.VolumeStatus{ID: id, Replicas: 2, ReadyReplicas: ready, Message: "m"}, Loaded: loaded, Failed: failed}
 	}
+	unknown := &Observed{Owner: &flexlvmv1.VolumeManager{}, Config: flexlvmv1.VolumeConfig{ID: "a", Replicas: 1}}
 	for name, c := range map[string]struct {
 		was   flexlvmv1.State
 		wants flexlvmv1.State
@@ -300,8 +321,8 @@ func TestStatusOf(t *testing.T) {
 		"cannot be uploaded":            {"Running", "Completed", []Outcome{outcome("a", 0, 0, true)}, false, "Failed", "failed to deploy all the sub-resources"},
 		"was released":                  {"Running", "Completed", []Outcome{outcome("a", 0, 0, false)}, true, "Completed", "released all sub-resources"},
 		"a volume goes that was asked":  {"Pending", "", []Outcome{outcome("a", 2, 2, false), {Former: true}}, false, "Running", "successfully deployed all sub-resources"},
-		"what is not known never runs":  {"Pending", "", []Outcome{wrong(flexlvmv1.VolumeConfig{ID: "a", Replicas: 1}, errChanged)}, false, "Failed", "failed to deploy all the sub-resources"},
-		"and does not run on from then": {"Running", "", []Outcome{wrong(flexlvmv1.VolumeConfig{ID: "a", Replicas: 1}, errChanged)}, false, "Failed", "failed to deploy all the sub-resources"},
+		"what is not known never runs":  {"Pending", "", []Outcome{wrong(unknown, errChanged)}, false, "Failed", "failed to deploy all the sub-resources"},
+		"and does not run on from then": {"Running", "", []Outcome{wrong(unknown, errChanged)}, false, "Failed", "failed to deploy all the sub-resources"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			owner := &flexlvmv1.VolumeManager{Spec: flexlvmv1.VolumeManagerSpec{State: c.wants}, Status: flexlvmv1.VolumeManagerStatus{State: c.was}}
@@ -351,4 +372,19 @@ func TestSourcesAreThoseOfTheCRD(t *testing.T) {
 	look(crd)
 	slices.Sort(allowed) // the status has the field, too
 	require.Equal(t, sourceTypes(), strings.Join(slices.Compact(allowed), ", "))
+}
+
+// A token stands where a password does, and everybody could read it.
+func TestTokenInAnAddress(t *testing.T) {
+	for _, v := range []flexlvmv1.VolumeConfig{
+		volumeOf("HTTP", 1, options{"sourceURL": "https://TOKEN@h/list"}),
+		volumeOf("S3", 1, options{"sourceURL": "s3://b/", "endpointURL": "HTTP://TOKEN@h"}),
+		volumeOf("S3", 1, options{"sourceURL": "s3://b/", "endpointURL": "TOKEN@h:9000"}),
+	} {
+		_, err := ParseSource(v)
+		require.ErrorContains(t, err, "holds a password")
+		require.NotContains(t, err.Error(), "TOKEN")
+	}
+	_, err := ParseSource(volumeOf("HTTP", 1, options{"sourceURL": "https://h/a@b"}))
+	require.NoError(t, err)
 }

@@ -112,6 +112,43 @@ func TestUploadOfEarlierIsNotBelieved(t *testing.T) {
 	})
 }
 
+// What a pod wrote that came and went while no controller watched is not in an upload that had begun.
+func TestUploadOfAnEarlierControllerIsNotBelieved(t *testing.T) {
+	for name, recorded := range map[string]bool{"before its end was seen": false, "that is in the status": true} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := newUpload(t)
+			if recorded {
+				s.recorded(s.requirePlan())
+			}
+			ended := s.Put.Status.Conditions
+			s.Began = now.Add(time.Second)
+			s.Put.Status.Conditions = nil
+			s.requirePlan() // it is not broken off
+			s.Put.Status.Conditions = ended
+			out := s.requirePlan("delete job v-a-put")
+			require.Empty(t, out.Status.Uploaded)
+			require.Contains(t, out.Status.Message, "the controller was restarted meanwhile")
+			s.recorded(out)
+			s.Put = nil
+			s.Put = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
+			s.Put.Status.Conditions = ended
+			out = s.requirePlan() // and no more than once
+			require.Equal(t, "s3://out/", out.Status.Uploaded)
+			s.recorded(out)
+			s.requirePlan("delete job v-a-0", "delete claim v-a-0")
+		})
+	}
+	t.Run("of what is only read", func(t *testing.T) {
+		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["outputURL"] = 1, "s3://out/" })
+		s.completed(0)
+		s.Readers, s.Labelled, s.Wanted, s.Upload = Readers{}, nil, false, true
+		s.Put = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
+		s.Put.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+		s.Began = now.Add(time.Second)
+		require.Equal(t, "s3://out/", s.requirePlan().Status.Uploaded)
+	})
+}
+
 func TestRefresh(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = 1, "10m" })
 	r := s.completed(0)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
@@ -74,6 +76,28 @@ func TestOwnerWithdrawsNothingInDoubt(t *testing.T) {
 	claim, volume := r.readersOf(guest)
 	require.Nil(t, claim.DeletionTimestamp)
 	require.NotNil(t, volume)
+}
+
+// A claim that the API server does not let go keeps nothing else of the owner's from being done.
+func TestWithdrawalThatIsDenied(t *testing.T) {
+	r := newOffer(t)
+	r.offers("team")
+	r.looks(r.guest("team"))
+	r.fail = func(verb string, o any) error {
+		if c, is := o.(*corev1.PersistentVolumeClaim); is && verb == "delete" && c.Namespace == "team" {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumeclaims"}, c.Name, errors.New("it is the guest's"))
+		}
+		return nil
+	}
+	r.offers("another")
+	vm := r.get()
+	vm.Spec.Volumes[0].Replicas = 2
+	require.NoError(t, r.client.Update(t.Context(), vm))
+	for range 8 {
+		require.NoError(t, r.look())
+	}
+	require.NoError(t, r.client.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "v-a-1"}, &corev1.PersistentVolumeClaim{}), "the second replica")
+	require.Contains(t, r.get().Status.Volumes[0].Message, "PersistentVolumeClaim team/")
 }
 
 // failingClaims cannot say what claims there are.

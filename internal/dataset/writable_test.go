@@ -266,7 +266,7 @@ func TestUploadOfReadReplicas(t *testing.T) {
 // Completed while no replica is complete: nothing is lost, and it is told that nothing
 // was uploaded.
 func TestNothingToUpload(t *testing.T) {
-	const told = "released; nothing was uploaded to s3://out/, because no replica was complete: what is in the source is still there"
+	const told = "released; nothing was uploaded to s3://out/, because no complete replica holds what the volume asks for: what is in the source is still there"
 	begin := func(t *testing.T) *stage {
 		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["outputURL"] = 1, "s3://out/" })
 		s.Owner.Generation, s.Owner.Status.State = 2, flexlvmv1.StateRunning
@@ -288,6 +288,14 @@ func TestNothingToUpload(t *testing.T) {
 	})
 	t.Run("before it heals", func(t *testing.T) {
 		s := begin(t)
+		require.Equal(t, told, s.requirePlan().Status.Message)
+	})
+	t.Run("what it holds is of another source", func(t *testing.T) {
+		s := begin(t)
+		r := s.completed(0)
+		s.Labelled, s.Source.URL = nil, "s3://another/"
+		s.recorded(s.requirePlan("delete job v-a-0", "delete claim v-a-0"))
+		r.Claim, r.Job = nil, nil
 		require.Equal(t, told, s.requirePlan().Status.Message)
 	})
 	t.Run("while its replica is evicted", func(t *testing.T) {

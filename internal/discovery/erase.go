@@ -38,6 +38,9 @@ var ErrInUse = errors.New("it is in use: it is mounted, or part of another devic
 // Erase erases a device from a byte on, and tells progress up to where it has come, before
 // anything behind that is erased. The device has to be what was found. It is opened so that
 // nobody else can mount it or use it for another device meanwhile.
+//
+// The first bytes are erased last, once the rest is durable: they hold what tells that a device
+// is not blank, so one that is erased in part does not pass for empty.
 func Erase(ctx context.Context, f Found, how Erasure, from int64, pace *Pace, watch Watch, progress func(int64) error) error {
 	if err := erase(ctx, f, how, from, pace, watch, progress); err != nil {
 		return fmt.Errorf("erase %s: %w", f.Path, err)
@@ -54,9 +57,9 @@ func erase(ctx context.Context, f Found, how Erasure, from int64, pace *Pace, wa
 	if err := watch(); err != nil {
 		return err
 	}
-	order, from := eraseOrder(how), max(0, from-from%chunk)
+	order := eraseOrder(how)
 	var man watchman
-	for at := from; at < size; at += chunk {
+	for at := max(chunk, from-from%chunk); at < size; at += chunk {
 		length := min(chunk, size-at)
 		if err := pace.Wait(ctx, length); err != nil {
 			return err
@@ -70,6 +73,9 @@ func erase(ctx context.Context, f Found, how Erasure, from int64, pace *Pace, wa
 			return err
 		}
 	}
+	if err := eraseFirst(ctx, dev, order, min(chunk, size), pace, watch); err != nil {
+		return err
+	}
 	if how == Discard {
 		edge := min(ends, size)
 		if err := errors.Join(request(dev, blkZeroOut, 0, edge), request(dev, blkZeroOut, size-edge, edge)); err != nil {
@@ -82,6 +88,17 @@ func erase(ctx context.Context, f Found, how Erasure, from int64, pace *Pace, wa
 	// The kernel is to forget partitions that were on it; what has none does not mind.
 	_, _, _ = unix.Syscall(unix.SYS_IOCTL, dev.Fd(), blkReread, 0)
 	return nil
+}
+
+// eraseFirst erases the first bytes, once what is behind them is erased on the disk.
+func eraseFirst(ctx context.Context, dev *os.File, order uintptr, length int64, pace *Pace, watch Watch) error {
+	if err := pace.Wait(ctx, length); err != nil {
+		return err
+	}
+	if err := errors.Join(watch(), dev.Sync()); err != nil {
+		return err
+	}
+	return request(dev, order, 0, length)
 }
 
 // noteProgress notes how far it has come, once that is on the disk.
@@ -132,11 +149,8 @@ func openDevice(f Found, flags int) (dev *os.File, size int64, err error) {
 		return nil, 0, errors.Join(errors.New("another device is there than was found"), dev.Close())
 	}
 	// Held open, its number is given to no other.
-	switch d, err := disk.OnHost().Device(f.Number); {
-	case err != nil:
+	if err := ofHost.sameDevice(f); err != nil {
 		return nil, 0, errors.Join(err, dev.Close())
-	case d.ID != f.Disk:
-		return nil, 0, errors.Join(fmt.Errorf("another device (%s) is there than was found (%s)", d.ID, f.Disk), dev.Close())
 	}
 	size, err = dev.Seek(0, 2)
 	if err != nil || size != f.Size {

@@ -251,9 +251,34 @@ func emptyDirectory(f Found) error {
 		return err
 	}
 	for _, e := range entries {
-		if e.Name() != lostAndFound {
-			return fmt.Errorf("%s holds %q and perhaps more; delete what nobody wants", f.Path, e.Name())
+		if e.Name() != lostAndFound || !e.IsDir() {
+			return leftIn(f, e.Name())
+		}
+		if err := emptyLostAndFound(top, f); err != nil {
+			return err
 		}
 	}
 	return top.Sync()
+}
+
+func leftIn(f Found, name string) error {
+	return fmt.Errorf("%s holds %q and perhaps more; delete what nobody wants", f.Path, name)
+}
+
+// emptyLostAndFound fails unless it holds nothing, durably: a repair of the file system puts
+// there what it finds of the files of whoever had it.
+func emptyLostAndFound(top *os.File, f Found) error {
+	fd, err := unix.Openat2(int(top.Fd()), lostAndFound, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: beneath})
+	if err != nil {
+		return refusal("open", lostAndFound, err)
+	}
+	dir := os.NewFile(uintptr(fd), lostAndFound)
+	defer func() { _ = dir.Close() }()
+	switch left, err := dir.ReadDir(1); {
+	case err != nil && !errors.Is(err, io.EOF):
+		return err
+	case len(left) > 0:
+		return leftIn(f, lostAndFound+"/"+left[0].Name())
+	}
+	return dir.Sync()
 }

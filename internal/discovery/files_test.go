@@ -76,6 +76,20 @@ func TestDeleteFiles(t *testing.T) {
 	require.NoError(t, DeleteFiles(t.Context(), f, owner, NewPace(0), nobody), "again")
 }
 
+// What a repair of the file system has found is the tenant's, and so is whatever he gives that name.
+func TestEmptyLooksIntoLostAndFound(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	f, found := foundAt(t, top), filepath.Join(top, lostAndFound)
+	require.NoError(t, os.Mkdir(found, 0o700))
+	require.NoError(t, Empty(f))
+	require.NoError(t, os.WriteFile(filepath.Join(found, "#12"), []byte("his"), 0o600))
+	require.ErrorContains(t, Empty(f), `lost+found/#12`)
+	require.NoError(t, os.RemoveAll(found))
+	require.NoError(t, os.WriteFile(found, []byte("his"), 0o600))
+	require.ErrorContains(t, Empty(f), `"lost+found"`)
+}
+
 // It ends where somebody comes to use it, goes no faster than it may, and goes on later.
 func TestDeleteFilesIsInterrupted(t *testing.T) {
 	top, _ := tree(t)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -82,12 +83,15 @@ type Host struct {
 	UUID func(ctx context.Context, device string) (string, error)
 	// Number returns the number of the block device that a path leads to.
 	Number func(path string) (uint64, error)
+	// Disks returns the whole disks; nothing that is made of others, as loop devices are.
+	Disks func() ([]disk.Disk, error)
 }
 
 // A Finder looks for volumes.
 type Finder struct {
 	Host  Host
-	uuids map[string]string // by device and mount, so that a disk is asked once
+	uuids map[string]string           // by device and mount, so that a disk is asked once
+	whole func() ([]disk.Disk, error) // Host.Disks, which is asked once in a call of Find
 }
 
 // Find returns what lies in the directories of the classes, in the order of the paths.
@@ -100,6 +104,7 @@ func (f *Finder) Find(ctx context.Context, classes []Class) (all []Found, unseen
 	}
 	asked := f.uuids
 	f.uuids, unseen = map[string]string{}, map[string]error{}
+	f.whole = sync.OnceValues(f.Host.Disks)
 	for _, c := range classes {
 		entries, err := entriesOf(c)
 		if err != nil {
@@ -238,7 +243,7 @@ func (f *Finder) lookAtDevice(one *Found) error {
 	case d.Size == 0:
 		return fmt.Errorf("%s has no size", d.Path)
 	}
-	return nil
+	return oneOfItsID(d.ID, f.whole)
 }
 
 func (f *Finder) lookAtDirectory(ctx context.Context, one *Found, c Class, mounts []*mountinfo.Info, asked map[string]string) error {

@@ -24,6 +24,7 @@ type place struct {
 	number uint64 // of the device that the directory is really on
 	mounts []*mountinfo.Info
 	uuid   string
+	whole  []disk.Disk
 	asked  int
 	finder Finder
 }
@@ -44,6 +45,7 @@ func newPlace(t *testing.T) *place {
 			return disk.Device{Path: "/dev/sdx", Number: n, ID: "naa.5000", Size: 1 << 30}, nil
 		},
 		Number: func(string) (uint64, error) { return p.number, nil },
+		Disks:  func() ([]disk.Disk, error) { return p.whole, nil },
 		UUID: func(context.Context, string) (string, error) {
 			p.asked++
 			return p.uuid, nil

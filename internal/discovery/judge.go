@@ -2,7 +2,7 @@ package discovery
 
 import (
 	"fmt"
-	"slices"
+	"time"
 )
 
 // A Volume is what a PersistentVolume of this node says.
@@ -46,10 +46,11 @@ type Verdict struct {
 // its PersistentVolume, and found is nil where there is nothing. clean is false if the class
 // keeps what is released, or there is no class any more. Only a released PersistentVolume
 // of the disk that lies there, which this node has offered, and whose last PersistentVolume
-// it is, has anything cleaned, unless it was seen bound to another claim than it names.
-func Judge(found *Found, e Entry, v *Volume, clean bool) Verdict {
+// it is, has anything cleaned, unless it was seen bound to another claim than it names. A new
+// offer is numbered by the time.
+func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict {
 	if v == nil {
-		return judgeFree(found, e)
+		return judgeFree(found, e, now)
 	}
 	noted := e
 	noted.Offered = false
@@ -101,12 +102,7 @@ func judgeOutdated(noted Entry, path string, v *Volume) (Verdict, bool) {
 
 // judgeProvided is Judge where the PersistentVolume is not released.
 func judgeProvided(noted Entry, v *Volume) Verdict {
-	if noted.Volume != v.UID {
-		noted.Claim = ""
-	}
-	noted.Volume, noted.Offset = v.UID, 0
-	// Somebody may give it to another claim before it is deleted.
-	noted.Cleaned = slices.DeleteFunc(slices.Clone(noted.Cleaned), func(uid string) bool { return uid == v.UID })
+	noted = noted.HandedOut(v.UID)
 	if v.ClaimUID != "" {
 		noted.Claim = v.ClaimUID
 	}
@@ -125,7 +121,7 @@ func judgeReleased(noted Entry, v *Volume, clean bool) Verdict {
 	case !clean:
 		return say(noted, Kept, "its claim %s is gone, and its class says Keep, or is not discovered any more: clean it by hand and delete PersistentVolume %s", v.Claim, v.Name)
 	case another:
-		return say(noted, Refused, "PersistentVolume %s was bound to another claim than %s since; nothing is cleaned", v.Name, v.Claim)
+		return say(noted, Refused, "PersistentVolume %s was bound to another claim than %s since, and nothing is cleaned: clean it by hand and delete the PersistentVolume", v.Name, v.Claim)
 	case noted.Offer == 0:
 		return say(noted, Refused, "this node has not noted that it ever offered what PersistentVolume %s was made of (is it another node, or is what it noted lost?); nothing is cleaned: clean it by hand and delete the PersistentVolume", v.Name)
 	}
@@ -134,7 +130,7 @@ func judgeReleased(noted Entry, v *Volume, clean bool) Verdict {
 }
 
 // judgeFree is Judge where there is no PersistentVolume.
-func judgeFree(found *Found, e Entry) Verdict {
+func judgeFree(found *Found, e Entry, now time.Time) Verdict {
 	out := Verdict{State: Refused, Entry: e}
 	out.Entry.Offered = false
 	switch {
@@ -147,7 +143,8 @@ func judgeFree(found *Found, e Entry) Verdict {
 	}
 	out.State, out.Entry.Path, out.Entry.Offered = Ready, found.Path, true
 	if !e.Offered {
-		out.Entry.Offer++
+		// Higher than all before, also where what was noted of those is lost.
+		out.Entry.Offer = max(e.Offer+1, now.Unix())
 		// Its PersistentVolume was deleted by hand, whoever had it.
 		out.Prove = e.Volume != "" && !e.CleanedAfter(e.Volume)
 	}
@@ -157,5 +154,9 @@ func judgeFree(found *Found, e Entry) Verdict {
 // NotProved is the verdict where the emptiness that it requires cannot be proved.
 func (v Verdict) NotProved(was Entry, why error) Verdict {
 	was.Offered = false
-	return Verdict{State: Refused, Entry: was, Message: fmt.Sprintf("its PersistentVolume was deleted before it was cleaned, and %v", why)}
+	what := "its PersistentVolume was deleted before it was cleaned"
+	if was.Volume == "" || was.CleanedAfter(was.Volume) {
+		what = "a disk that is a part of it, or of which it is a part, had a PersistentVolume that was deleted before it was cleaned"
+	}
+	return Verdict{State: Refused, Entry: was, Message: fmt.Sprintf("%s, and %v", what, why)}
 }

@@ -3,11 +3,14 @@ package discovery
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
 const aDisk = "naa.5000c500a1b2c3d4"
+
+var anytime = time.Unix(1_700_000_000, 0)
 
 func found(change ...func(*Found)) *Found {
 	f := &Found{Class: "fast", Path: "/mnt/fast/a", Kind: Device, Disk: aDisk, Size: 1 << 30}
@@ -50,7 +53,7 @@ func TestJudge(t *testing.T) {
 		"never offered, once bound":     {found: found(), entry: Entry{Volume: "pv-1", Claim: "claim-1"}, of: volume(released), want: Refused, says: "clean it by hand"},
 		"retained":                      {found: found(), entry: handedOut, of: volume(released, func(v *Volume) { v.Delete = false }), want: Kept},
 		"its class keeps":               {found: found(), entry: handedOut, of: volume(released), keep: true, want: Kept},
-		"another claim":                 {found: found(), entry: Entry{Volume: "pv-1", Claim: "claim-2"}, of: volume(released), want: Refused, says: "another claim"},
+		"another claim":                 {found: found(), entry: Entry{Volume: "pv-1", Claim: "claim-2"}, of: volume(released), want: Refused, says: "bound to another claim than db/data since, and nothing is cleaned: clean it by hand and delete the PersistentVolume"},
 		"another disk":                  {found: found(), entry: handedOut, of: volume(released, func(v *Volume) { v.Disk = "naa.other" }), want: Refused, says: "another disk"},
 		"another disk, in use":          {found: found(), of: volume(func(v *Volume) { v.Disk = "naa.other" }), want: Refused, says: "another disk"},
 		"the disk is gone":              {entry: handedOut, of: volume(released), want: Missing, says: "there is nothing at /mnt/fast/a"},
@@ -66,7 +69,7 @@ func TestJudge(t *testing.T) {
 		"the next one":                  {found: found(), entry: Entry{Volume: "pv-0", Cleaned: []string{"pv-0"}, Offer: 2}, of: volume(released), want: Cleaning},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Judge(c.found, c.entry, c.of, !c.keep)
+			got := Judge(c.found, c.entry, c.of, !c.keep, anytime)
 			require.Equal(t, c.want, got.State, got.Message)
 			require.Contains(t, got.Message, c.says)
 			require.False(t, got.Prove)
@@ -79,9 +82,9 @@ func TestJudge(t *testing.T) {
 
 // What was handed out and was not cleaned is offered again only where it is empty.
 func TestJudgeOfWhatWasDeletedByHand(t *testing.T) {
-	was := Judge(found(), Entry{}, volume(), true).Entry
+	was := Judge(found(), Entry{}, volume(), true, anytime).Entry
 	require.Equal(t, Entry{Path: "/mnt/fast/a", Volume: "pv-1", Claim: "claim-1"}, was)
-	v := Judge(found(), was, nil, true)
+	v := Judge(found(), was, nil, true, anytime)
 	require.Equal(t, Ready, v.State)
 	require.True(t, v.Prove)
 	refused := v.NotProved(was, errors.New("it holds a file"))
@@ -90,37 +93,41 @@ func TestJudgeOfWhatWasDeletedByHand(t *testing.T) {
 	require.Contains(t, refused.Message, "it holds a file")
 }
 
-// Each offer has a number of its own, and what is offered stays so.
+// Each offer has a number of its own, which is higher than all before, and what is offered stays so.
 func TestOffersAreCounted(t *testing.T) {
-	first := Judge(found(), Entry{}, nil, true)
-	require.EqualValues(t, 1, first.Entry.Offer)
-	again := Judge(found(), first.Entry, nil, true)
+	first := Judge(found(), Entry{}, nil, true, anytime)
+	require.EqualValues(t, 1_700_000_000, first.Entry.Offer)
+	again := Judge(found(), first.Entry, nil, true, anytime)
 	require.Equal(t, first, again)
-	provided := Judge(found(), first.Entry, volume(), true)
-	cleaning := Judge(found(), provided.Entry, volume(released), true)
+	provided := Judge(found(), first.Entry, volume(), true, anytime)
+	cleaning := Judge(found(), provided.Entry, volume(released), true, anytime)
 	require.Equal(t, Cleaning, cleaning.State)
-	second := Judge(found(), cleaning.Entry.Clean(), nil, true)
+	second := Judge(found(), cleaning.Entry.Clean(), nil, true, anytime)
 	require.Equal(t, Ready, second.State)
-	require.EqualValues(t, 2, second.Entry.Offer)
+	require.EqualValues(t, 1_700_000_001, second.Entry.Offer, "in the same second")
 	require.False(t, second.Prove)
+	forgotten := Judge(found(), Entry{}, nil, true, anytime.Add(time.Minute))
+	require.Greater(t, forgotten.Entry.Offer, second.Entry.Offer, "what was noted is lost")
+	back := Judge(found(), cleaning.Entry.Clean(), nil, true, anytime.Add(-time.Hour))
+	require.EqualValues(t, 1_700_000_001, back.Entry.Offer, "the clock was put back")
 }
 
 // One that was clean and was given to another claim meanwhile is cleaned after that, too.
 func TestACleanVolumeThatIsUsedAgain(t *testing.T) {
 	clean := Entry{Volume: "pv-1", Claim: "claim-1", Offer: 1}.Clean()
-	again := Judge(found(), clean, volume(func(v *Volume) { v.ClaimUID = "claim-2" }), true)
+	again := Judge(found(), clean, volume(func(v *Volume) { v.ClaimUID = "claim-2" }), true, anytime)
 	require.Equal(t, Provided, again.State)
-	require.Equal(t, Cleaning, Judge(found(), again.Entry, volume(released, func(v *Volume) { v.ClaimUID = "claim-2" }), true).State)
+	require.Equal(t, Cleaning, Judge(found(), again.Entry, volume(released, func(v *Volume) { v.ClaimUID = "claim-2" }), true, anytime).State)
 }
 
 // A PersistentVolume that comes back bound, from a backup, does not take over what a newer one
 // has, and has nothing cleaned when it is released.
 func TestARestoredVolumeTakesNothingOver(t *testing.T) {
 	newer := Entry{Path: "/mnt/fast/a", Volume: "pv-2", Claim: "claim-2", Offer: 2}
-	bound := Judge(found(), newer, volume(), true)
+	bound := Judge(found(), newer, volume(), true, anytime)
 	require.Equal(t, Refused, bound.State)
 	require.Equal(t, newer, bound.Entry)
-	then := Judge(found(), bound.Entry, volume(released), true)
+	then := Judge(found(), bound.Entry, volume(released), true, anytime)
 	require.Equal(t, Refused, then.State)
 	require.Equal(t, newer, then.Entry)
 }
@@ -129,8 +136,8 @@ func TestARestoredVolumeTakesNothingOver(t *testing.T) {
 // claim meanwhile.
 func TestUseAfterHalfAnErasure(t *testing.T) {
 	half := Entry{Path: "/mnt/fast/a", Volume: "pv-1", Claim: "claim-1", Offer: 1, Offset: 1 << 29}
-	again := Judge(found(), half, volume(func(v *Volume) { v.Claim, v.ClaimUID = "", "" }), true)
+	again := Judge(found(), half, volume(func(v *Volume) { v.Claim, v.ClaimUID = "", "" }), true, anytime)
 	require.Equal(t, Provided, again.State)
 	require.Zero(t, again.Entry.Offset)
-	require.EqualValues(t, 1<<29, Judge(found(), half, volume(released), true).Entry.Offset)
+	require.EqualValues(t, 1<<29, Judge(found(), half, volume(released), true, anytime).Entry.Offset)
 }

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/flexlvm/flexlvm/internal/diskid"
 	"github.com/flexlvm/flexlvm/internal/durable"
 )
 
@@ -23,7 +24,7 @@ type Entry struct {
 	// Offset is up to where it is erased after Volume, in the way of Erasure.
 	Offset  int64   `json:"offset,omitempty"`
 	Erasure Erasure `json:"erasure,omitempty"`
-	// Offer is how often it was offered, and Offered whether it is at present.
+	// Offer is the number of its last offer, and Offered whether that stands.
 	Offer   int64 `json:"offer,omitempty"`
 	Offered bool  `json:"offered,omitempty"`
 	// Owner is what its topmost directory was like when it was first offered.
@@ -51,19 +52,39 @@ func (e Entry) discarded() bool {
 // Equal reports whether two entries say the same.
 func (e Entry) Equal(other Entry) bool { return reflect.DeepEqual(e, other) }
 
-// Empty returns the entry of what was found to be empty after its volume. Whatever was discarded
-// before has been written to since.
-func (e Entry) Empty() Entry {
-	e = e.Clean()
+// HandedOut returns the entry of what a PersistentVolume was made of last. Nothing that was
+// cleaned before counts any more.
+func (e Entry) HandedOut(volume string) Entry {
+	if e.Volume != volume {
+		e.Claim = ""
+	}
+	e.Volume, e.Offset, e.Offered = volume, 0, false
+	// Somebody may give it to another claim before it is deleted.
+	e.Cleaned = slices.DeleteFunc(slices.Clone(e.Cleaned), func(uid string) bool { return uid == volume })
+	return e
+}
+
+// Empty returns the entry of what was found to be empty after its volume, and after others of
+// which it was a part, or which were a part of it. Whatever was discarded before has been written
+// to since.
+func (e Entry) Empty(others []string) Entry {
+	e = e.cleanAfter(others...)
+	if e.Volume != "" {
+		e = e.Clean()
+	}
 	e.Erasure = KeepDevice
 	return e
 }
 
 // Clean returns the entry of what was cleaned after its volume.
 func (e Entry) Clean() Entry {
-	e.Cleaned = append(slices.Clone(e.Cleaned), e.Volume)
-	e.Cleaned = e.Cleaned[max(0, len(e.Cleaned)-keptCleaned):]
 	e.Offset = 0
+	return e.cleanAfter(e.Volume)
+}
+
+func (e Entry) cleanAfter(volumes ...string) Entry {
+	e.Cleaned = append(slices.Clone(e.Cleaned), volumes...)
+	e.Cleaned = e.Cleaned[max(0, len(e.Cleaned)-keptCleaned):]
 	return e
 }
 
@@ -85,6 +106,29 @@ func ReadLedger(file string) (Ledger, error) {
 		return nil, fmt.Errorf("read what was handed out: %s: %w; nothing is offered or cleaned until it can be read; if it is beyond repair, delete the released PersistentVolumes of this node, clean their disks by hand, and remove it", file, err)
 	}
 	return out, nil
+}
+
+// Uncleaned returns the UIDs of the PersistentVolumes that had a part of a disk, or what it is a
+// part of, under another name, and after which neither was cleaned.
+func (l Ledger) Uncleaned(disk string) (volumes []string) {
+	for other, e := range l {
+		if other != disk && diskid.Overlap(other, disk) && e.Volume != "" && !e.CleanedAfter(e.Volume) && !l[disk].CleanedAfter(e.Volume) {
+			volumes = append(volumes, e.Volume)
+		}
+	}
+	slices.Sort(volumes)
+	return slices.Compact(volumes)
+}
+
+// Withdraw notes that nothing is offered any more but what is in seen, and what is in busy, of
+// which others write.
+func (l Ledger) Withdraw(seen, busy map[string]bool) {
+	for id, e := range l {
+		if e.Offered && !seen[id] && !busy[id] {
+			e.Offered = false
+			l[id] = e
+		}
+	}
 }
 
 // Write replaces the file so that a crash leaves the old one or the new.

@@ -252,6 +252,7 @@ func TestMachineDevice(t *testing.T) {
 	was := call{Found: f, Class: class, Bytes: 32 << 20}.killedAfter(t, 4*time.Second)
 	require.Positive(t, was.Offset)
 	require.Error(t, m.Empty(f))
+	require.Equal(t, "data", shell(t, "head -c 4 %s", disk), "what tells that it is not blank goes last")
 	require.NoError(t, m.Clean(t.Context(), f, class, was, noProgress))
 	shell(t, "cmp -n %d %s /dev/zero", f.Size, disk)
 	require.NoError(t, m.Empty(f))
@@ -268,4 +269,24 @@ func TestMachineDevice(t *testing.T) {
 		require.NoError(t, m.Offerable(t.Context(), f, files, Entry{Volume: "pv", Cleaned: []string{"pv"}, Erasure: Discard}))
 	}
 	shell(t, "blkdiscard -z %s", disk)
+}
+
+// Of several disks with one ID none is erased, however late the second one comes.
+func TestMachineDeviceWithACopy(t *testing.T) {
+	dir, disk := filepath.Join(t.TempDir(), "raw"), disks(t)[1]
+	shell(t, "wipefs -qa %[1]s; mkdir %[2]s; ln -s %[1]s %[2]s/one; echo kept | dd of=%[1]s conv=notrunc status=none", disk, dir)
+	t.Cleanup(func() { shell(t, "blkdiscard -z %s", disk) })
+	m := NewMachine(utilsexec.New(), 0, 0, lvm.CheckNoUsers)
+	class := Class{Name: "raw", Directory: dir, Block: true, Device: Zero}
+	f := found1(t, m, class)
+	require.Empty(t, f.Problem)
+	list := ofHost.Disks
+	t.Cleanup(func() { ofHost.Disks = list })
+	ofHost.Disks = func() ([]blank.Disk, error) {
+		return []blank.Disk{{Path: "/dev/one", ID: f.Disk}, {Path: "/dev/copy", ID: f.Disk}}, nil
+	}
+	require.ErrorContains(t, m.Clean(t.Context(), f, class, Entry{}, noProgress), "/dev/one and /dev/copy say that they are "+f.Disk)
+	require.Equal(t, "kept", shell(t, "head -c 4 %s", disk))
+	ofHost.Disks = list
+	require.NoError(t, m.Clean(t.Context(), f, class, Entry{}, noProgress))
 }

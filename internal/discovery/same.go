@@ -3,9 +3,46 @@ package discovery
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/disk"
+	"github.com/flexlvm/flexlvm/internal/diskid"
 )
+
+// sameDevice fails unless the device of what was found is still the one with its ID, and no
+// other disk has that: a link in /dev/disk/by-id would lead to the one or the other.
+func (h Host) sameDevice(f Found) error {
+	d, err := h.Device(f.Number)
+	if err != nil {
+		return err
+	}
+	if d.ID != f.Disk {
+		return fmt.Errorf("another device (%s) is there than was found (%s)", d.ID, f.Disk)
+	}
+	return oneOfItsID(d.ID, h.Disks)
+}
+
+// oneOfItsID fails if several disks say that they have an ID, or that of which it names a
+// partition.
+func oneOfItsID(id string, whole func() ([]disk.Disk, error)) error {
+	all, err := whole()
+	if err != nil {
+		return fmt.Errorf("nobody knows whether another disk has the same ID: %w", err)
+	}
+	var devices []string
+	shared := ""
+	for _, d := range all {
+		if d.ID != "" && (d.ID == id || diskid.PartitionOf(id, d.ID)) {
+			devices, shared = append(devices, d.Path), d.ID
+		}
+	}
+	if len(devices) < 2 {
+		return nil
+	}
+	return fmt.Errorf("%s say that they are %s: they are paths to one disk, of which multipathd makes one device, or copies with one serial number; unplug all but one, or give each its own", strings.Join(devices, " and "), shared)
+}
 
 // A spot is one directory as the kernel knows it. What is mounted there later, or is made
 // there under the same name, is another.

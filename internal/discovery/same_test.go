@@ -1,12 +1,15 @@
 package discovery
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/disk"
 )
 
 // A disk and its file system, and a disk and its partition, are refused, but for the disk
@@ -50,6 +53,65 @@ func TestSameFilesystem(t *testing.T) {
 	p.uuid = "u-2"
 	require.Equal(t, "fs-u-1", p.find()["whole"].Disk, "Find asks once in the life of a mount")
 	require.ErrorContains(t, p.finder.sameFilesystem(t.Context(), f), "another file system (fs-u-2) is there than was found (fs-u-1)")
+}
+
+// A link leads to the one or the other of several disks with one ID, so none is a volume, and
+// none is erased. What is made of disks is not among those.
+func TestDisksWithOneID(t *testing.T) {
+	for name, c := range map[string]struct {
+		id    string
+		whole []disk.Disk
+		says  string
+	}{
+		"two of its ID":          {"naa.1", []disk.Disk{{Path: "/dev/sda", ID: "naa.1"}, {Path: "/dev/sdb", ID: "naa.1"}}, "/dev/sda and /dev/sdb say that they are naa.1:"},
+		"three of its disk's":    {"naa.1-part2", []disk.Disk{{Path: "/dev/sda", ID: "naa.1"}, {Path: "/dev/sdb", ID: "naa.1"}, {Path: "/dev/sdc", ID: "naa.1"}}, "/dev/sda and /dev/sdb and /dev/sdc say that they are naa.1:"},
+		"one":                    {"naa.1", []disk.Disk{{Path: "/dev/sda", ID: "naa.1"}, {Path: "/dev/sdb", ID: "naa.12"}, {Path: "/dev/sdc"}, {Path: "/dev/sdd"}}, ""},
+		"one of its disk's":      {"naa.1-part2", []disk.Disk{{Path: "/dev/sda", ID: "naa.1"}, {Path: "/dev/sdb", ID: "naa.1-part"}}, ""},
+		"a loop device":          {"loop-/srv/a.img", []disk.Disk{{Path: "/dev/sda", ID: "naa.1"}, {Path: "/dev/sdb", ID: "naa.1"}}, ""},
+		"multipathd's, of those": {"dm-mpath-3600", []disk.Disk{{Path: "/dev/sda", ID: "naa.1"}, {Path: "/dev/sdb", ID: "naa.1"}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := Host{
+				Number: func(string) (uint64, error) { return 7, nil },
+				Device: func(n uint64) (disk.Device, error) {
+					return disk.Device{Path: "/dev/sda", Number: n, ID: c.id, Size: 1 << 30}, nil
+				},
+				Disks: func() ([]disk.Disk, error) { return c.whole, nil },
+			}
+			f := Found{Path: "/mnt/raw/a"}
+			looked := (&Finder{Host: h, whole: h.Disks}).lookAtDevice(&f)
+			require.Equal(t, c.id, f.Disk)
+			for _, err := range []error{looked, h.sameDevice(f)} {
+				if c.says == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, c.says)
+				}
+			}
+			f.Disk = "naa.2"
+			require.ErrorContains(t, h.sameDevice(f), "another device ("+c.id+") is there than was found (naa.2)")
+			h.Disks = func() ([]disk.Disk, error) { return nil, errors.New("no /sys") }
+			require.ErrorContains(t, oneOfItsID(c.id, h.Disks), "no /sys")
+		})
+	}
+}
+
+// The disks are listed once in a look, and anew in the next.
+func TestDisksAreListedOnce(t *testing.T) {
+	p := newPlace(t)
+	listed := 0
+	p.finder.Host.Disks = func() ([]disk.Disk, error) {
+		listed++
+		return p.whole, nil
+	}
+	p.find()
+	one := Found{Path: "/mnt/raw/a"}
+	require.NoError(t, p.finder.lookAtDevice(&one))
+	require.NoError(t, p.finder.lookAtDevice(&one))
+	require.Equal(t, 1, listed)
+	p.whole = []disk.Disk{{Path: "/dev/sdx", ID: "naa.5000"}, {Path: "/dev/sdy", ID: "naa.5000"}}
+	p.find()
+	require.ErrorContains(t, p.finder.lookAtDevice(&one), "/dev/sdx and /dev/sdy")
 }
 
 func TestFindOfLongRoots(t *testing.T) {

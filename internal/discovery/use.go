@@ -47,20 +47,25 @@ func Unused(f Found, mounts []*mountinfo.Info) error {
 	return nil
 }
 
+// ofHost is what the machine tells without a program.
+var ofHost = Host{
+	Mounts: func() ([]*mountinfo.Info, error) { return mountinfo.GetMounts(nil) },
+	Device: disk.OnHost().Device,
+	Number: disk.NumberOf,
+	Disks:  disk.OnHost().List,
+}
+
 // OnHost is the machine, with the host's programs.
 func OnHost(run exec.Interface) Host {
-	return Host{
-		Mounts: func() ([]*mountinfo.Info, error) { return mountinfo.GetMounts(nil) },
-		Device: disk.OnHost().Device,
-		Number: disk.NumberOf,
-		UUID: func(ctx context.Context, device string) (string, error) {
-			out, err := run.CommandContext(ctx, "blkid", "-p", "-o", "value", "-s", "UUID", "--", device).Output()
-			if err != nil {
-				return "", fmt.Errorf("ask for the UUID of the file system on %s: %w", device, err)
-			}
-			return strings.TrimSpace(string(out)), nil
-		},
+	h := ofHost
+	h.UUID = func(ctx context.Context, device string) (string, error) {
+		out, err := run.CommandContext(ctx, "blkid", "-p", "-o", "value", "-s", "UUID", "--", device).Output()
+		if err != nil {
+			return "", fmt.Errorf("ask for the UUID of the file system on %s: %w", device, err)
+		}
+		return strings.TrimSpace(string(out)), nil
 	}
+	return h
 }
 
 // taken are signatures of devices that belong to others, whoever may be asleep.

@@ -42,6 +42,7 @@ func (p *planner) addDemands() {
 		in.demands = append(in.demands, d)
 		in.result.Promised += d.need
 	}
+	p.addShared()
 	for _, in := range p.pools {
 		slices.SortFunc(in.demands, func(a, b demand) int {
 			return cmp.Or(cmp.Compare(a.need, b.need), cmp.Compare(a.claim.PV, b.claim.PV), cmp.Compare(a.claim.Volume, b.claim.Volume))
@@ -79,15 +80,16 @@ func (p *planner) need(c *persistentvolume.Volume) volume.Bytes {
 		return 0 // what is gone is not made anew
 	case !made:
 		return c.Charge().In(in.Extent)
-	case v.State != volume.Creating && v.State != volume.Ready, v.Cluster != c.Cluster, c.FS != "" && v.FS != c.FS:
+	case !isOf(v, c):
 		return 0
+	case c.Taken:
+		return 0 // a snapshot is never written, and never grows
 	case in.Thin != nil:
-		// What it was promised and has not written yet.
+		// What it was promised and has not written yet; see addShared for the rest.
 		return max(0, c.Charge().In(in.Extent)-v.Device)
-	case c.Taken, v.Size >= c.Promised():
-		// It is a snapshot, which never grows, or its tag says that it is as large as
-		// promised; that a later release would make its device larger is no reason to take
-		// anybody's data away.
+	case v.Size >= c.Promised():
+		// Its tag says that it is as large as promised; that a later release would make its
+		// device larger is no reason to take anybody's data away.
 		return 0
 	}
 	return max(0, v.Takes(device, grain)-v.Device)

@@ -73,13 +73,20 @@ func (view View) givenUp(c *persistentvolume.Volume) bool {
 }
 
 // letGo reports whether all is done about a claim that is given up: the object stays
-// only for somebody else's finalizer, perhaps for long.
+// only for somebody else's finalizer, perhaps for long. Retain may be said meanwhile, and
+// counts until the object is gone.
 func (x *index) letGo(c *persistentvolume.Volume) bool {
 	if !c.Deleting || c.HasFinalizer {
 		return false
 	}
 	v, there := x.volumes[KeyOfPersistentVolume(c)]
-	return !there || v.State != volume.Creating && v.State != volume.Ready
+	switch {
+	case !there:
+		return true
+	case v.State == volume.Unreferenced:
+		return !x.retained[KeyOfPersistentVolume(c)]
+	}
+	return v.State != volume.Creating && v.State != volume.Ready
 }
 
 // obstacle is why the volume of a claim that is given up cannot be moved on, or

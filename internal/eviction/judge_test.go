@@ -209,6 +209,23 @@ func TestJudgeLetsGoOnce(t *testing.T) {
 	}
 }
 
+// A person says Retain while the object stays for somebody else's finalizer: the volume is kept
+// also once it is gone.
+func TestJudgeHearsRetainUntilTheObjectIsGone(t *testing.T) {
+	for state, left := range map[volume.State]int{"": 0, volume.Unreferenced: 1, volume.Retained: 0, volume.Doomed: 0} {
+		s := evictiontest.New()
+		s.Claim("pvc", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Deleting, evictiontest.Retain, func(c *persistentvolume.Volume) { c.HasFinalizer = false })
+		if state != "" {
+			s.Volume("pvc", state, 10)
+		}
+		got := eviction.Judge(s.View)
+		require.Len(t, got, left, "state %q", state)
+		for _, v := range got {
+			require.Equal(t, volume.Retained, v.To)
+		}
+	}
+}
+
 // Of two PersistentVolumes of one volume that go together, the one that says
 // Retain decides.
 func TestJudgeKeepsWhatOneOfTwoRetains(t *testing.T) {

@@ -78,6 +78,9 @@ func (p *pool) whyAtOnce(once volume.Bytes) string {
 
 // promises is what the pool has to give, and to whom first.
 func (p *pool) promises() string {
+	if len(p.demands) == 0 {
+		return "volumes on this node need " + p.overwriting()
+	}
 	first := p.demands[0].claim
 	verb := "needs"
 	if len(p.demands) > 1 {
@@ -87,7 +90,11 @@ func (p *pool) promises() string {
 	if n := len(p.demands) - 1; n > 0 {
 		whom += fmt.Sprintf(" and %d more", n)
 	}
-	return fmt.Sprintf("%s promised on this node (%s) %s %s", volumes(len(p.demands)), whom, verb, p.result.Promised)
+	also := ""
+	if p.shared > 0 {
+		also = ", with " + p.overwriting()
+	}
+	return fmt.Sprintf("%s promised on this node (%s) %s %s%s", volumes(len(p.demands)), whom, verb, p.result.Promised, also)
 }
 
 // room is what a pool has to give as it stands.

@@ -106,8 +106,38 @@ func (o oracle) needs(pool inventory.Pool) (needs []volume.Bytes) {
 			needs = append(needs, grown)
 		}
 	}
+	if again := o.overwritten(pool); again > 0 {
+		needs = append(needs, again)
+	}
 	slices.Sort(needs)
 	return needs
+}
+
+// overwritten is how much claims may write anew of a thin pool although they hold it: what
+// all volumes hold together beyond what is in use, and at most what claims hold of their
+// charges.
+func (o oracle) overwritten(pool inventory.Pool) volume.Bytes {
+	if pool.Thin == nil || !pool.Thin.Known {
+		return 0
+	}
+	var claimed, all volume.Bytes
+	for _, v := range o.view.Volumes {
+		if v.Pool() != pool.Name {
+			continue
+		}
+		i := slices.IndexFunc(o.view.PersistentVolumes, func(c persistentvolume.Volume) bool {
+			usable := c.Phase == corev1.VolumePending || c.Phase == corev1.VolumeAvailable || c.Phase == corev1.VolumeBound
+			return v.Group == c.Group && v.Name == c.Volume && c.Kind != volume.Dataset && c.Pool() == pool.Name &&
+				usable && !o.gone(c) && c.Cluster == v.Cluster && c.Cluster != "another"
+		})
+		held := v.Device
+		if i >= 0 && (v.State == volume.Ready || v.State == volume.Creating) {
+			held = min(held, o.view.PersistentVolumes[i].Charged)
+			claimed += held
+		}
+		all += held
+	}
+	return max(0, min(claimed, all-(pool.Size-pool.Free)))
 }
 
 // served is how many needs room is enough for, the smallest first.

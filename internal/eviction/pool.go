@@ -32,8 +32,10 @@ type pool struct {
 	// promising: this plan evicts for promises.
 	promising bool
 	demands   []demand
-	atOnce    []volume.Bytes // for each thin volume that is to grow
-	result    PoolResult
+	// shared is what demands leave out in a thin pool; see addShared.
+	shared volume.Bytes
+	atOnce []volume.Bytes // for each thin volume that is to grow
+	result PoolResult
 }
 
 // An amount is so many volumes and what they hold.

@@ -129,6 +129,9 @@ func randomScene(r *rand.Rand) *evictiontest.Scene {
 		p := &s.View.Pools[i]
 		used, free := -p.Free, volume.Bytes(r.IntN(40))*volume.GiB
 		p.Size, p.Free = used+free+volume.Bytes(r.IntN(30))*volume.GiB, free
+		if p.Thin != nil && one(r, 3) { // volumes share blocks
+			p.Size = max(p.Free, p.Size-volume.Bytes(r.IntN(40))*volume.GiB)
+		}
 	}
 	return s
 }

@@ -100,7 +100,7 @@ func (p *planner) evictReplicas(in *pool) []ReplicaEviction {
 			wants = append(wants, d)
 		}
 	}
-	if len(wants) == 0 {
+	if len(wants) == 0 && in.shared == 0 {
 		return nil
 	}
 	now = now.with(in.queue)

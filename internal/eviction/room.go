@@ -120,9 +120,9 @@ type goal struct {
 }
 
 // goalWithin serves as many demands as reach is enough for, the smallest first. In a thin
-// pool any room serves.
+// pool any room serves, also what is to be overwritten there.
 func (p *pool) goalWithin(demands []demand, reach room) goal {
-	g, sum, left := goal{thin: p.Thin != nil}, volume.Bytes(0), reach.clone()
+	g, sum, left := goal{thin: p.Thin != nil}, p.shared, reach.clone()
 	for _, d := range demands {
 		sum += d.need
 		if left.serve(d) {

@@ -18,7 +18,8 @@ const thinSlack = 5000
 // all that it could hold is taken off, but for one that is unreferenced: that holds
 // what it holds, or nothing where it may be evicted. A claim that holds more than
 // its charge, as a ratio allows, takes the difference from everybody. Of what others
-// have made in the pool only what it holds can be told.
+// have made in the pool only what it holds can be told; what is in use beyond what
+// flexlvm's volumes hold is theirs at least, and too little of it where these share blocks.
 func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 	evictable := map[*inventory.Volume]bool{}
 	if p.result.Blocked == "" {
@@ -51,7 +52,9 @@ func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 			left -= max(v.Device, v.Full)
 		}
 	}
-	return max(0, left-max(0, in.Size-in.Free-ours))
+	used := in.Size - in.Free
+	others := min(in.Thin.Others+in.Thin.OthersUntold, used)
+	return max(0, left-max(0, others, used-ours))
 }
 
 // ThinUsedPercent returns how full a thin pool's data is.

@@ -66,8 +66,24 @@ func TestThinAllocatable(t *testing.T) {
 		"may be evicted":                        {func(s thinScene) { s.thin("a", unreferenced, 10) }, all},
 		"may not be evicted yet":                {func(s thinScene) { s.thin("a", unreferenced, 10, evictiontest.ReleasedAgo(0)) }, all - 3*volume.GiB},
 		"others":                                {func(s thinScene) { s.Group(thinPool).Free -= 5 * volume.GiB }, all - 5*volume.GiB},
-		"of the group, not of the pool":         {func(s thinScene) { s.Volume("a", volume.Ready, 10); s.Claim("b", 10) }, all},
-		"more than there is":                    {func(s thinScene) { s.thin("a", volume.Ready, 200) }, 0},
+		"others, beside a clone": {func(s thinScene) {
+			s.claimed("source", 30)
+			s.claimed("clone", 30)
+			s.Group(thinPool).Free += 30*volume.GiB - 5*volume.GiB
+			s.Group(thinPool).Thin.Others = 5 * volume.GiB
+		}, all - 5*volume.GiB},
+		"others that LVM does not tell of": {func(s thinScene) {
+			s.claimed("source", 30)
+			s.claimed("clone", 30)
+			s.Group(thinPool).Free += 30*volume.GiB - 5*volume.GiB
+			s.Group(thinPool).Thin.OthersUntold = 20 * volume.GiB
+		}, all - 20*volume.GiB},
+		"others cannot hold more than is in use": {func(s thinScene) {
+			s.Group(thinPool).Free -= 5 * volume.GiB
+			s.Group(thinPool).Thin.OthersUntold = 20 * volume.GiB
+		}, all - 5*volume.GiB},
+		"of the group, not of the pool": {func(s thinScene) { s.Volume("a", volume.Ready, 10); s.Claim("b", 10) }, all},
+		"more than there is":            {func(s thinScene) { s.thin("a", volume.Ready, 200) }, 0},
 		"blocked": {func(s thinScene) {
 			s.View.PersistentVolumes = nil
 			s.thin("a", unreferenced, 10)

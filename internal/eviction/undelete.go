@@ -73,7 +73,7 @@ func (x *index) cannotReturn(c *persistentvolume.Volume) (why string, evicted bo
 		return fmt.Sprintf("volume %s is of kind %s, and PersistentVolume %s says %s", key, v.Kind, c.PV, c.Kind), false
 	case v.Namespace != c.ClaimNamespace:
 		return fmt.Sprintf("volume %s belongs to namespace %q, and PersistentVolume %s is for %s", key, v.Namespace, c.PV, c.User()), false
-	case v.State == volume.Creating, v.Clone != "":
+	case v.State == volume.Creating, v.Clone != "", v.HalfZeroed:
 		return fmt.Sprintf("volume %s was never finished, so there is nothing to bring back", key), false
 	}
 	return "", false

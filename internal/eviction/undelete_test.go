@@ -35,6 +35,20 @@ func TestUndeletes(t *testing.T) {
 	require.Contains(t, eviction.Undeletes(s.View)[0].Why, "another PersistentVolume names volume flexlvm/data too")
 }
 
+// What no pod has ever had is nothing to bring back.
+func TestUndeleteOfWhatWasNeverFinished(t *testing.T) {
+	for name, unfinished := range map[string]func(*inventory.Volume){
+		"creating":    func(v *inventory.Volume) { v.State = volume.Creating },
+		"half a copy": func(v *inventory.Volume) { v.Clone = "another" },
+		"half zeroed": func(v *inventory.Volume) { v.HalfZeroed = true },
+	} {
+		s := evictiontest.New()
+		s.Volume("data", volume.Unreferenced, 90, func(v *inventory.Volume) { v.FS = fsUUID }, unfinished)
+		s.Claim("data", 90, wantsBack)
+		require.Contains(t, eviction.Undeletes(s.View)[0].Why, "volume flexlvm/data was never finished", name)
+	}
+}
+
 // A PersistentVolume of a volume that is gone promises no room, and releases no other of its
 // name.
 func TestNothingTakesThePlaceOfWhatIsGone(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/flexlvm/flexlvm/internal/fetch/dirstore"
+	"github.com/flexlvm/flexlvm/internal/fetch/destination"
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
@@ -54,25 +54,59 @@ func readSent(dir string) (map[string]time.Time, error) {
 	return out, nil
 }
 
-// isSent reports whether a file was sent since it was fetched.
+// lacksManifest reports whether nothing says what was fetched.
+func (u *upload) lacksManifest() bool { return u.Back && u.came == nil }
+
+// isSent reports whether a file was sent since it was fetched. Without a manifest nothing was fetched
+// since, for that would have written one.
 func (u *upload) isSent(e Entry) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	at, is := u.sent[e.Path]
-	return is && at.Equal(e.FetchedAt)
+	return is && (u.lacksManifest() || at.Equal(e.FetchedAt))
+}
+
+// comparison is how a file and its object compared, where no manifest says what was fetched.
+type comparison struct {
+	file, object string // ETags
+	same         bool
+}
+
+// compare notes how a file and an object compared: it need not be read again to tell that they
+// differ, and a file may replace the object that it was equal to.
+func (u *upload) compare(o, there store.Object, same bool) {
+	if !u.lacksManifest() {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.compared == nil {
+		u.compared = map[string]comparison{}
+	}
+	u.compared[o.Path] = comparison{o.ETag, there.ETag, same}
+}
+
+// comparedBefore is how a file and its object compared the last time.
+func (u *upload) comparedBefore(path string) comparison {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.compared[path]
 }
 
 // sends notes durably that a file is about to be sent: from then on its object is not
 // known to be what was fetched, even if nobody hears how that ended.
 func (u *upload) sends(path string) error {
 	e, known := u.came[path]
+	if u.lacksManifest() {
+		e, known = Entry{Path: path}, true
+	}
 	if !known || u.isSent(e) {
 		return nil
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if err := appendSent(u.Dir, sent{Path: path, FetchedAt: e.FetchedAt}); err != nil {
-		return fmt.Errorf("note in %s that it is sent: %w", sentFile, err)
+		return asLocal(fmt.Errorf("note in %s that it is sent, which has to be on disk first: %w", sentFile, err))
 	}
 	u.sent[path] = e.FetchedAt
 	return nil
@@ -88,6 +122,9 @@ func appendSent(dir string, one sent) error {
 		return err
 	}
 	defer func() { _ = root.Close() }()
+	if err := root.MkdirAll(store.ControlDir, 0o755); err != nil {
+		return err
+	}
 	file, err := root.OpenFile(sentFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
@@ -97,11 +134,16 @@ func appendSent(dir string, one sent) error {
 	if err != nil {
 		return err
 	}
-	above, err := root.Open(store.ControlDir)
+	return errors.Join(syncDir(root, store.ControlDir), syncDir(root, "."))
+}
+
+// syncDir makes the names in a directory durable.
+func syncDir(root *os.Root, name string) error {
+	dir, err := root.Open(name)
 	if err != nil {
 		return err
 	}
-	return errors.Join(above.Sync(), above.Close())
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // origin is what is known of a file whose target is what it was fetched from.
@@ -112,13 +154,17 @@ const (
 	changed origin = iota
 	// asItCame: it has the very content that was fetched.
 	asItCame
-	// unsure: nothing says whether it has.
+	// unsure: nothing says whether it has. Without a manifest that is so for all files but those
+	// that were sent.
 	unsure
 )
 
 // origin compares a file with what was fetched. Its times do not say: programs set
 // them, and clocks are set.
-func (u *upload) origin(ctx context.Context, o store.Object, file *dirstore.Pinned, crc, buf []byte) (origin, error) {
+func (u *upload) origin(ctx context.Context, o store.Object, file pinned, crc, buf []byte) (origin, error) {
+	if u.lacksManifest() && !u.isSent(Entry{Path: o.Path}) {
+		return unsure, nil
+	}
 	e, known := u.came[o.Path]
 	if !known || e.Bytes != o.Size || u.isSent(e) {
 		return changed, nil
@@ -164,6 +210,12 @@ func (u *upload) mayReplace(path string, there store.Object, err error) error {
 		return fmt.Errorf("look at what is there: %w", err)
 	case there.ETag != "" && there.ETag == e.ETag:
 		return nil
+	}
+	if before := u.comparedBefore(path); before.same && there.ETag != "" && there.ETag == before.object {
+		return nil
+	}
+	if u.lacksManifest() {
+		return fmt.Errorf("%w, or the file was, and %s, which tells, is not there: remove the object to have the file uploaded, or the file to keep the object", store.ErrConflict, destination.ManifestFile)
 	}
 	return fmt.Errorf("%w, and nothing says whether the file was changed here: remove the object to have the file uploaded, or the file to keep the object", store.ErrConflict)
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
@@ -26,7 +25,7 @@ func (b *bed) putBack(ctx context.Context) error {
 	require.NoError(b.t, err)
 	quiet := logrus.New()
 	quiet.SetOutput(io.Discard)
-	_, err = Put(ctx, PutConfig{Dir: b.dest, Target: target, Back: true, S3: s3store.Config{Endpoint: b.fake.URL, Attempts: 1, Stall: 5 * time.Second}, Memory: 64 * store.MiB, Log: quiet}, NewProgress(ReadyAfter{}))
+	_, err = Put(ctx, PutConfig{Dir: b.dest, Target: target, Back: true, S3: s3store.Config{Endpoint: b.fake.URL, Attempts: 1, Stall: patient}, Memory: 64 * store.MiB, Log: quiet}, NewProgress(ReadyAfter{}))
 	return err
 }
 
@@ -184,6 +183,109 @@ func TestManifestThatDoesNotSayWhatCame(t *testing.T) {
 			require.Equal(t, c.want, b.at("p/a"))
 		})
 	}
+}
+
+// Without a manifest, which a consumer may have removed, no file is known to be changed: what
+// others have written stays, and what is not there is uploaded.
+func TestManifestThatIsNotThere(t *testing.T) {
+	for name, crc := range map[string]bool{"checksums": true, "no checksums": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			put := func(key, text string) {
+				o := fakeObject{data: []byte(text), etag: "of no kind"}
+				if b.fake.set(key, o); crc {
+					b.fake.put(key, []byte(text))
+				}
+			}
+			write := func(name, text string) {
+				require.NoError(t, os.WriteFile(filepath.Join(b.dest, name), []byte(text), 0o600))
+			}
+			put("p/same", "same")
+			put("p/theirs", "what came")
+			_, _, err := b.run("s3://bucket/p/")
+			require.NoError(t, err)
+			require.NoError(t, os.RemoveAll(filepath.Join(b.dest, store.ControlDir)))
+			put("p/theirs", "by others")
+			write("new", "one")
+			b.fake.hook = b.takesAnything
+			for _, text := range []string{"one", "two"} { // what it has sent itself it may replace
+				write("new", text)
+				err = b.putBack(t.Context())
+				require.ErrorIs(t, err, store.ErrConflict)
+				require.ErrorContains(t, err, `1 of 3 files could not be uploaded, the first: upload "theirs": the object was changed since it was fetched, or the file was, and .flexlvm/manifest.jsonl`)
+				require.Equal(t, "by others", b.at("p/theirs"))
+				require.Equal(t, text, b.at("p/new"))
+			}
+			b.fake.delete("p/theirs")
+			require.NoError(t, b.putBack(t.Context()))
+			require.Equal(t, "what came", b.at("p/theirs"))
+		})
+	}
+}
+
+// A mirror goes on without the manifest: what it has sent, and what it has seen to be the same, it may
+// replace as long as nobody else has.
+func TestMirrorWithoutAManifest(t *testing.T) {
+	begin := func(t *testing.T) (*bed, func(text string)) {
+		b := newBed(t)
+		b.fake.put("p/a", []byte("one"))
+		_, _, err := b.run("s3://bucket/p/")
+		require.NoError(t, err)
+		b.fake.hook = b.takesAnything
+		return b, func(text string) {
+			require.NoError(t, os.WriteFile(filepath.Join(b.dest, "a"), []byte(text), 0o600))
+		}
+	}
+	lose := func(b *bed) { require.NoError(b.t, os.RemoveAll(filepath.Join(b.dest, store.ControlDir))) }
+	t.Run("lost while it runs", func(t *testing.T) {
+		b, write := begin(t)
+		p, end := b.mirroring(b.dest)
+		synced(t, p)
+		lose(b)
+		write("two")
+		synced(t, p)
+		require.Equal(t, "two", b.at("p/a"))
+		end()
+		p, end = b.mirroring(b.dest)
+		synced(t, p)
+		write("three")
+		synced(t, p)
+		require.Equal(t, "three", b.at("p/a"))
+		end()
+	})
+	t.Run("lost before", func(t *testing.T) {
+		b, write := begin(t)
+		lose(b)
+		p, end := b.mirroring(b.dest)
+		synced(t, p)
+		write("two")
+		synced(t, p)
+		require.Equal(t, "two", b.at("p/a"))
+		end()
+	})
+}
+
+// An object that differs from a file is not read again and again.
+func TestConflictIsReadOnce(t *testing.T) {
+	b := newBed(t)
+	b.fake.put("p/a", []byte("one"))
+	_, _, err := b.run("s3://bucket/p/")
+	require.NoError(t, err)
+	require.NoError(t, os.RemoveAll(filepath.Join(b.dest, store.ControlDir)))
+	b.fake.set("p/a", fakeObject{data: []byte("who"), etag: "of no kind"})
+	b.fake.got()
+	u := &upload{PutConfig: b.back(b.dest), progress: NewProgress(ReadyAfter{})}
+	require.NoError(t, u.connect(t.Context()))
+	for range 3 {
+		files, _, err := u.list(t.Context())
+		require.NoError(t, err)
+		require.Len(t, files, 1)
+		require.ErrorIs(t, u.once(t.Context(), files[0], make([]byte, mostBuffer)), store.ErrConflict)
+	}
+	require.Equal(t, map[string]int{"p/a": 1}, b.fake.got())
+
+	u.compare(store.Object{Path: "a"}, store.Object{}, true)
+	require.ErrorIs(t, u.mayReplace("a", store.Object{}, nil), store.ErrConflict, "nothing names the object that was equal")
 }
 
 // forgetReceived makes the manifest of one file one of an earlier version.

@@ -32,13 +32,14 @@ type base struct {
 // Lstat describes a file of the base.
 func (b *base) Lstat(name string) (fs.FileInfo, error) { return b.root.Lstat(path.Join(b.from, name)) }
 
-// isOf reports whether the base holds all of a revision, and what is selected now.
-func (b *base) isOf(revision string, selected complete) bool {
-	if b == nil || b.complete.Revision != revision || !b.complete.selects(selected) {
+// baseIsOf reports whether the base holds all of a revision, and what is selected now.
+func (r *run) baseIsOf(revision string) bool {
+	b := r.base
+	if b == nil || b.complete.Revision != revision || !b.complete.selects(r.summary()) {
 		return false
 	}
 	for _, e := range b.entries {
-		if here, err := present(b, e); err != nil || !here {
+		if here, err := present(b, e); err != nil || !here || !r.trusts(e.Check) {
 			return false
 		}
 	}
@@ -55,7 +56,7 @@ func (r *run) takeOver(p *plan, files []store.Object) (unchanged bool, err error
 	have := map[string]Entry{}
 	for _, o := range files {
 		e, known := r.base.entries[o.Path]
-		if !known || !e.object().Same(o) {
+		if !known || !e.object().Same(o) || !r.trusts(e.Check) {
 			continue
 		}
 		here, err := present(r.base, e)

@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"slices"
-	"strings"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/destination"
-	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // removeUnknown removes from a version that was begun what its manifest does not name. A run
@@ -22,50 +19,56 @@ func (v *versions) removeUnknown(number int) error {
 	if err != nil || known == nil {
 		return err
 	}
-	of := v.data(number)
+	of, err := v.root.OpenRoot(v.data(number))
+	if err != nil {
+		return fmt.Errorf("look at version %d: %w", number, err)
+	}
+	defer func() { _ = of.Close() }() // nothing is written through it
 	if len(known) == 0 {
-		err = v.root.Remove(path.Join(of, destination.CompleteFile))
+		err = of.Remove(destination.CompleteFile)
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
 	}
-	var dirs []string
 	if err == nil {
-		dirs, err = v.removeFilesBut(known, of)
+		_, err = destination.Prune(of, func(name string, dir bool) bool {
+			_, is := known[name]
+			return is && !dir
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("look for what is left in version %d: %w", number, err)
 	}
-	for _, dir := range slices.Backward(dirs) { // those below come later
-		if left, err := fs.ReadDir(v.root.FS(), dir); err != nil || len(left) > 0 {
-			continue // what is not seen to be empty stays
-		}
-		if err := v.root.Remove(dir); err != nil {
-			return fmt.Errorf("remove an empty directory of version %d: %w", number, err)
-		}
-	}
 	return nil
 }
 
-// removeFilesBut removes the files of a version that are not known, and returns its directories.
-func (v *versions) removeFilesBut(known map[string]Entry, of string) (dirs []string, err error) {
-	err = fs.WalkDir(v.root.FS(), of, func(name string, entry fs.DirEntry, err error) error {
-		below := strings.TrimPrefix(name, of+"/")
-		_, is := known[below]
-		switch {
-		case err != nil || name == of:
-			return err
-		case below == store.ControlDir && entry.IsDir():
-			return fs.SkipDir
-		case entry.IsDir():
-			dirs = append(dirs, name)
-			return nil
-		case is:
-			return nil
+// removeStray is removeUnknown for the version that is current while it is made: readers may
+// have opened what its source has, so that stays, too, and is fetched into its place. It
+// returns how many files it has removed.
+func (r *run) removeStray(listed placement) (removed int, err error) {
+	if !r.alone {
+		return 0, nil
+	}
+	files, dirs := map[string]bool{}, map[string]bool{}
+	for path := range r.manifest.entries {
+		files[path] = true
+	}
+	for _, o := range listed.files {
+		files[o.Path] = true
+	}
+	for _, dir := range listed.dirs {
+		dirs[dir] = true
+	}
+	removed, err = r.dest.Prune(func(name string, dir bool) bool {
+		if dir {
+			return dirs[name]
 		}
-		return v.root.Remove(name)
+		return files[name]
 	})
-	return dirs, err
+	if err != nil {
+		return removed, fmt.Errorf("remove what a killed run has left: %w", err)
+	}
+	return removed, nil
 }
 
 // manifestOf reads what a version that was begun is known to have; nil if none was begun.

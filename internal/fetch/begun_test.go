@@ -63,6 +63,40 @@ func TestVersionHasNothingThatItsManifestDoesNotName(t *testing.T) {
 	b.holds("1", one)
 }
 
+// The same of the first version, which readers may have while it is made: what they may have
+// opened stays if the source has it.
+func TestFirstVersionHasNothingThatItsManifestDoesNotName(t *testing.T) {
+	b := newVersionBed(t)
+	want := map[string][]byte{"a": []byte("a"), "z": []byte("z")}
+	for name, data := range want {
+		b.fake.put("set/"+name, data)
+	}
+	b.fake.put("set/folder/", nil)
+	b.breaksOffAt("z")
+	require.FileExists(t, b.version("1", "a"))
+	for name, data := range map[string]string{"z": "z", "gone": "gone", "d/e/gone": "gone", "now a file/gone": "gone"} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(b.version("1", name)), 0o755))
+		require.NoError(t, os.WriteFile(b.version("1", name), []byte(data), 0o644))
+	}
+	want["now a file"] = []byte("a file")
+	b.fake.put("set/now a file", want["now a file"])
+	folder := inode(t, b.version("1", "folder"))
+	b.fake.hook = func(_ http.ResponseWriter, _ *http.Request, key string) bool {
+		if key == "set/z" {
+			if _, err := os.Stat(b.version("1", "z")); err != nil {
+				t.Errorf("it may be read until there is another: %s", err)
+			}
+		}
+		return false
+	}
+	_, err := b.load()
+	require.NoError(t, err)
+	require.Equal(t, "1", b.current())
+	b.holds("1", want)
+	require.NoDirExists(t, b.version("1", "d"))
+	require.Equal(t, folder, inode(t, b.version("1", "folder")), "it stayed")
+}
+
 // Killed while a version that is not needed was removed, beginning with its manifest.
 func TestVersionWithoutAManifestBeginsAnew(t *testing.T) {
 	b := newVersionBed(t)
@@ -155,7 +189,7 @@ func TestVersionGetsNoRoomBackFromTheOneBefore(t *testing.T) {
 	r := &run{dest: dest, manifest: manifest{entries: entries}}
 	r.base = &base{root: v.root, from: v.data(1), to: v.data(2)}
 	files := []store.Object{{Path: "large", Size: 1}, {Path: "many/003", Size: 2}}
-	p, err := decide(files, entries, func(e Entry) (bool, error) { return present(dest, e) })
+	p, err := decide(files, entries, Config{}.trusts, func(e Entry) (bool, error) { return present(dest, e) })
 	require.NoError(t, err)
 	_, err = r.takeOver(&p, files)
 	require.NoError(t, err)

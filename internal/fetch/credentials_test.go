@@ -52,7 +52,7 @@ func sts(t *testing.T, answers ...http.HandlerFunc) *s3store.Chain {
 	require.NoError(t, os.WriteFile(token, []byte("token"), 0o600))
 	t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", token)
 	t.Setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/reader")
-	client := &http.Client{Timeout: time.Second, Transport: s3store.PlainAnswers{RoundTripper: http.DefaultTransport}}
+	client := &http.Client{Timeout: 5 * time.Second, Transport: s3store.PlainAnswers{RoundTripper: http.DefaultTransport}}
 	return s3store.NewChain(&credentials.IAM{Client: client, Endpoint: server.URL})
 }
 

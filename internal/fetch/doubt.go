@@ -38,6 +38,12 @@ func (r *run) choose(sums store.Sums, etag string) store.Check {
 	return store.ChooseCheck(sums, etag)
 }
 
+// trusts reports whether a file need not be fetched again that an earlier run has verified by
+// a check: that may not have required a checksum.
+func (c Config) trusts(check string) bool {
+	return c.Checksum != ChecksumRequired || check != "" && check != store.CheckSize
+}
+
 // judge is the check that an object has passed, by what came of it: content names that
 // content. A mismatch that repeats with the same content is no fault of the way here, and
 // is one of the source if kept says that what is on disk is what came.
@@ -57,7 +63,7 @@ func (r *run) judge(o store.Object, c store.Check, content string, err error, ke
 	r.doubted[o.Path] = content
 	r.mu.Unlock()
 	// A source one of whose ETags is a hash has no others.
-	hashes := r.progress.anyVerified(store.CheckMD5)
+	hashes := r.progress.anyVerified(store.CheckMD5) || r.progress.anyVerified(store.CheckComposite)
 	if !repeated {
 		return c, err
 	}

@@ -63,13 +63,24 @@ func TestETagThatIsNoHash(t *testing.T) {
 // Where one ETag of a source is the MD5 that it looks like, another that does not match
 // is no ETag of another kind.
 func TestETagBesideOneThatIsAHash(t *testing.T) {
-	b := newBed(t)
-	b.fake.set("a", fakeObject{data: []byte("content"), etag: md5Hex([]byte("content"))})
-	b.fake.set("b", fakeObject{data: []byte("content"), etag: md5Hex([]byte("other"))})
-	b.change = func(config *Config) { config.Parallel = 1 }
-	_, _, err := b.run("s3://bucket/")
-	require.ErrorIs(t, err, store.ErrWrongSum)
-	require.NoFileExists(t, filepath.Join(b.dest, "b"))
+	whole := md5Hex
+	parts := func(data []byte) string { return storetest.CompositeOf(data, int64(len(data))) }
+	for name, etag := range map[string]struct{ good, wrong func([]byte) string }{
+		"whole":                  {whole, whole},
+		"in parts":               {parts, parts},
+		"in parts, beside whole": {whole, parts},
+		"whole, beside in parts": {parts, whole},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.fake.set("a", fakeObject{data: []byte("content"), etag: etag.good([]byte("content"))})
+			b.fake.set("b", fakeObject{data: []byte("content"), etag: etag.wrong([]byte("another"))})
+			b.change = func(config *Config) { config.Parallel = 1 }
+			_, _, err := b.run("s3://bucket/")
+			require.ErrorIs(t, err, store.ErrWrongSum)
+			require.NoFileExists(t, filepath.Join(b.dest, "b"))
+		})
+	}
 }
 
 // A file that does not read as what came is no fault of the source, however often.

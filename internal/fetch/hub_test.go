@@ -37,7 +37,7 @@ func newHubBed(t *testing.T) *hubBed {
 
 func modelFiles() map[string][]byte {
 	return map[string][]byte{
-		"config.json": []byte(`{"a": 1}`), "model-00001.safetensors": storetest.RandomBytes(3, 40<<20), "model-00002.safetensors": storetest.RandomBytes(4, 2<<20),
+		"config.json": []byte(`{"a": 1}`), "model-00001.safetensors": storetest.RandomBytes(3, wholeLimit+1<<20), "model-00002.safetensors": storetest.RandomBytes(4, 2<<20),
 		"tokenizer/a b%20é.txt": []byte("words"), "tokenizer/empty": {}, "README.md": []byte("# read"), "onnx/deep/er/model.onnx": storetest.RandomBytes(5, 100),
 	}
 }

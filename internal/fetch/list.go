@@ -39,11 +39,6 @@ func (r *run) list(ctx context.Context) (placement, error) {
 		r.revision = of.Revision()
 		r.progress.revised(r.revision)
 	}
-	if len(objects) == 0 {
-		// An empty listing is more often a slip in the name than an empty source, and
-		// with --sync it would remove everything.
-		return placement{}, &store.Error{Err: fmt.Errorf("nothing is there: of %d objects in %s none is wanted%s; check the name, and that a prefix ends in a slash", listed, r.Source.URL, matching(r.Paths))}
-	}
 	if err := r.mayBeObject(objects); err != nil {
 		return placement{}, err
 	}
@@ -51,7 +46,26 @@ func (r *run) list(ctx context.Context) (placement, error) {
 	for _, refusal := range p.refused {
 		r.note(refusal)
 	}
+	if len(p.files) == 0 {
+		return placement{}, r.nothing(listed, len(objects), p.refused)
+	}
 	return p, nil
+}
+
+// nothing is the error of a listing without a file. That is more often a slip in the name, or
+// somebody's mistake, than an empty source, and with --sync it would remove everything. What
+// marks folders is no file: consoles leave it where all else was deleted.
+func (r *run) nothing(listed, wanted int, refused []Refusal) error {
+	var err error
+	switch {
+	case wanted == 0:
+		err = fmt.Errorf("nothing is there: of %d objects in %s none is wanted%s; check the name, and that a prefix ends in a slash", listed, r.Source.URL, matching(r.Paths))
+	case len(refused) == 0:
+		err = fmt.Errorf("nothing is there: of %d objects in %s those that are wanted%s only mark folders; check the name, and whether the files were deleted", listed, r.Source.URL, matching(r.Paths))
+	default:
+		err = fmt.Errorf("nothing can be fetched: of %d objects in %s none that is wanted%s can be a file, the first: %s; rename them in the source, or select others", listed, r.Source.URL, matching(r.Paths), refused[0])
+	}
+	return &store.Error{Err: err}
 }
 
 // eachListed calls each with all objects of the source, and whether it names them.

@@ -17,7 +17,7 @@ import (
 func TestDirectorySource(t *testing.T) {
 	b := newBed(t)
 	from := t.TempDir()
-	want := map[string][]byte{"a": []byte("a"), "d/large": storetest.RandomBytes(3, 40*store.MiB)}
+	want := map[string][]byte{"a": []byte("a"), "d/large": storetest.RandomBytes(3, wholeLimit+store.MiB)}
 	for path, data := range want {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(from, path)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(from, path), data, 0o600))

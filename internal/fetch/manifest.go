@@ -139,7 +139,15 @@ func (m manifest) append(entries ...Entry) error {
 // readManifest reads what was fetched into a directory, by path, while others may write
 // there. There may be none.
 func readManifest(dir string) (map[string]Entry, error) {
-	entries := make(map[string]Entry)
+	entries, err := manifestIn(dir)
+	if err == nil && entries == nil {
+		entries = make(map[string]Entry)
+	}
+	return entries, err
+}
+
+// manifestIn is readManifest that returns nil if there is no manifest.
+func manifestIn(dir string) (map[string]Entry, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open directory: %w", err)
@@ -147,12 +155,13 @@ func readManifest(dir string) (map[string]Entry, error) {
 	defer func() { _ = root.Close() }() // it was only read
 	file, err := root.Open(destination.ManifestFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return entries, nil
+		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
+	entries := make(map[string]Entry)
 	_, err = readLines(file, func(line []byte) error { enter(entries, line); return nil })
 	return entries, err
 }

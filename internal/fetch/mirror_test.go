@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -54,7 +55,7 @@ func (b *bed) mirroring(dir string) (*Progress, func()) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- Mirror(ctx, MirrorConfig{
-			PutConfig: PutConfig{Dir: dir, Target: target, Back: true, S3: s3store.Config{Endpoint: b.fake.URL, Attempts: 1, Stall: 5 * time.Second}, Memory: 64 * store.MiB, Log: quiet},
+			PutConfig: PutConfig{Dir: dir, Target: target, Back: true, S3: s3store.Config{Endpoint: b.fake.URL, Attempts: 1, Stall: patient}, Memory: 64 * store.MiB, Log: quiet},
 			Every:     10 * time.Millisecond, ID: "claim",
 		}, progress)
 	}()
@@ -211,25 +212,159 @@ func TestMirrorRemembersWhatHasSettled(t *testing.T) {
 	require.Equal(t, map[string]string{"a": files[0].ETag}, m.known)
 }
 
-// The last upload before the data goes trusts nothing but the data.
-func TestMirrorComparesAllAtTheEnd(t *testing.T) {
+// remembers makes a directory one whose file a was uploaded by a mirror in a boot.
+func (b *bed) remembers(dir, boot string) {
+	b.t.Helper()
+	local, err := dirstore.New(store.Source{Kind: store.KindFile, Key: dir + "/", Prefix: dir + "/"})
+	require.NoError(b.t, err)
+	o, _, err := local.Stat(b.t.Context(), dir+"/a", "")
+	require.NoError(b.t, err)
+	require.NoError(b.t, os.MkdirAll(filepath.Join(dir, store.ControlDir), 0o700))
+	known := fmt.Sprintf(`{"etag":"%s %s bucket/p/"}`+"\n"+`{"path":"a","etag":%q}`+"\n", boot, b.fake.URL, o.ETag)
+	require.NoError(b.t, os.WriteFile(filepath.Join(dir, mirroredFile), []byte(known), 0o600))
+}
+
+// After a power cut a file may look as it did when it was uploaded, and hold something else.
+func TestMirrorComparesAllAfterABoot(t *testing.T) {
 	b := newBed(t)
 	b.fake.hook = b.takesAnything
+	dir := b.dest
+	b.fake.put("p/a", []byte("old"))
+	_, _, err := b.run("s3://bucket/p/")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a"), []byte("new"), 0o600))
+	b.remembers(dir, "another-boot")
+	p, end := b.mirroring(dir)
+	synced(t, p)
+	end()
+	require.Equal(t, "new", b.at("p/a"))
+
+	recalled := func(boot string) map[string]string {
+		m := &mirror{upload: &upload{PutConfig: PutConfig{Dir: dir, Target: store.Source{Bucket: "bucket"}, S3: s3store.Config{Endpoint: b.fake.URL}}, prefix: "p/"}, known: map[string]string{}}
+		err := m.recall(boot)
+		m.forget()
+		require.Equal(t, boot == "", err != nil)
+		return m.known
+	}
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, store.ControlDir)))
+	b.remembers(dir, "this")
+	require.Empty(t, recalled(""), "nobody knows which boot it is")
+	require.Len(t, recalled("this"), 1)
+	require.Empty(t, recalled("next"))
+	require.Empty(t, recalled("this"), "what was noted before is of two boots ago")
+}
+
+// What a mirror remembers is in the volume of those who write there, and does not fill it.
+func TestMirrorForgetsWhatIsGone(t *testing.T) {
+	b := newBed(t)
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a"), []byte("one"), 0o600))
-	local, err := dirstore.New(store.Source{Kind: store.KindFile, Key: dir + "/", Prefix: dir + "/"})
+	b.remembers(dir, "this")
+	name := filepath.Join(dir, mirroredFile)
+	short, err := os.ReadFile(name)
 	require.NoError(t, err)
-	o, _, err := local.Stat(t.Context(), dir+"/a", "")
-	require.NoError(t, err)
-	require.NoError(t, os.Mkdir(filepath.Join(dir, store.ControlDir), 0o700))
-	known := fmt.Sprintf(`{"etag":"%s bucket/p/"}`+"\n"+`{"path":"a","etag":%q}`+"\n", b.fake.URL, o.ETag)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, mirroredFile), []byte(known), 0o600))
+	m := &mirror{upload: &upload{PutConfig: b.back(dir), progress: NewProgress(ReadyAfter{})}, known: map[string]string{}}
+	require.NoError(t, m.connect(t.Context()))
+	for _, c := range []struct {
+		more int
+		long bool
+	}{{fewLines - 1, true}, {fewLines, false}} {
+		long := bytes.Clone(short)
+		for i := range c.more {
+			long = fmt.Appendf(long, `{"path":"gone/%d","etag":"e"}`+"\n", i)
+		}
+		require.NoError(t, os.WriteFile(name, long, 0o600))
+		m.known, m.lines = map[string]string{}, 0
+		require.NoError(t, m.recall("this"))
+		m.pass(t.Context())
+		require.EqualValues(t, 1, m.progress.Status(time.Now()).FilesDone)
+		require.Empty(t, b.at("p/a"), "it is known to be there")
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		if c.long {
+			require.Equal(t, long, text)
+		} else {
+			require.Equal(t, string(short), string(text))
+			m.write(mirrored{Path: "b", ETag: "e"})
+		}
+		m.forget()
+		require.NoFileExists(t, name+".new")
+	}
+	m.known = map[string]string{}
+	require.NoError(t, m.recall("this"))
+	m.forget()
+	require.Len(t, m.known, 2, "it goes on in the new file")
+}
+
+// The last upload before the data goes trusts nothing but the data. Each request for it is for
+// one pass: whoever reaches the port can ask, and has not all files read again for ever.
+func TestMirrorComparesAllAtTheEnd(t *testing.T) {
+	b := newBed(t)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a"), []byte("one"), 0o600))
+	b.remembers(dir, bootID())
+	var looked atomic.Int64 // at the object
+	b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
+		if key == "p/a" {
+			looked.Add(1)
+		}
+		return b.takesAnything(w, r, key)
+	}
 	p, end := b.mirroring(dir)
 	defer end()
-	require.Empty(t, synced(t, p).Final)
-	require.Empty(t, b.at("p/a"), "it is known")
-	r := httptest.NewRequest(http.MethodGet, protocol.ProgressPath+"?final=r1%2F7", nil)
-	Handler(p).ServeHTTP(httptest.NewRecorder(), r)
-	require.Eventually(t, func() bool { return p.Status(time.Now()).Final == "r1/7" }, time.Minute, 5*time.Millisecond)
+	ask := func(final string) {
+		r := httptest.NewRequest(http.MethodGet, protocol.ProgressPath+"?"+url.Values{protocol.FinalQuery: {final}}.Encode(), nil)
+		Handler(p).ServeHTTP(httptest.NewRecorder(), r)
+	}
+	run := synced(t, p).Run
+	for _, final := range []string{"x", "another/7", run, run + "/", run + "/x", run + "/007", run + "/" + strings.Repeat("7", 1000), "/7"} {
+		ask(final) // by somebody who knows nothing of it, or means another process
+		require.Empty(t, synced(t, p).Final, final)
+	}
+	require.Zero(t, looked.Load(), "it is known")
+
+	last := int64(0)
+	for _, final := range []string{run + "/7", run + "/8", run + "/8"} {
+		ask(final)
+		require.Eventually(t, func() bool { return looked.Load() > last && p.Status(time.Now()).Final == final }, time.Minute, 5*time.Millisecond)
+		require.Equal(t, "one", b.at("p/a"))
+		synced(t, p)
+		last = looked.Load()
+		require.Equal(t, final, synced(t, p).Final, "it stays answered")
+		require.Equal(t, last, looked.Load(), "a request is for one pass")
+	}
+}
+
+// A request stays until a pass has answered it, however many fail.
+func TestMirrorComparesAllAfterFailures(t *testing.T) {
+	b := newBed(t)
+	denied := true
+	b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
+		if denied {
+			w.WriteHeader(http.StatusForbidden)
+			return true
+		}
+		return b.takesAnything(w, r, key)
+	}
+	target, err := ParseSource("s3://bucket/p/")
+	require.NoError(t, err)
+	quiet := logrus.New()
+	quiet.SetOutput(io.Discard)
+	config := PutConfig{Dir: t.TempDir(), Target: target, Back: true, S3: s3store.Config{Endpoint: b.fake.URL, Attempts: 1, Stall: patient}, Memory: 64 * store.MiB, Log: quiet}
+	require.NoError(t, os.WriteFile(filepath.Join(config.Dir, "a"), []byte("one"), 0o600))
+	m := &mirror{upload: &upload{PutConfig: config, progress: NewProgress(ReadyAfter{})}, known: map[string]string{}}
+	m.verified = m.remember
+	require.NoError(t, m.connect(t.Context()))
+	m.progress.Identify("claim", "r1")
+	m.progress.AskFinal("r1/0")
+	for range 2 {
+		m.pass(t.Context())
+		require.Empty(t, m.progress.Status(time.Now()).Final)
+		require.Equal(t, "r1/0", m.final)
+	}
+	denied = false
+	m.pass(t.Context())
+	require.Equal(t, "r1/0", m.progress.Status(time.Now()).Final)
 	require.Equal(t, "one", b.at("p/a"))
+	require.Empty(t, m.final)
 }

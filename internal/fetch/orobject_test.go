@@ -4,23 +4,27 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/s3store"
 )
 
+// orObject makes the source what --or-object makes of it.
+func (b *bed) orObject() {
+	b.change = func(c *Config) {
+		c.Sync, c.Source.OrObject = true, true
+		from, err := s3store.New(c.Source, s3store.Config{Endpoint: b.fake.URL, Attempts: 3, Stall: patient})
+		require.NoError(b.t, err)
+		c.Store = from
+	}
+}
+
 // An object beside a prefix of its name, which is often but the mark of a folder, takes the
 // place of nothing that was fetched from below the prefix.
 func TestObjectAndPrefixOfOneName(t *testing.T) {
 	b := newBed(t)
-	b.change = func(c *Config) {
-		c.Sync, c.Source.OrObject = true, true
-		from, err := s3store.New(c.Source, s3store.Config{Endpoint: b.fake.URL, Attempts: 3, Stall: 5 * time.Second})
-		require.NoError(t, err)
-		c.Store = from
-	}
+	b.orObject()
 	fetch := func() error {
 		_, _, err := b.run("s3://bucket/p/")
 		return err
@@ -47,4 +51,62 @@ func TestObjectAndPrefixOfOneName(t *testing.T) {
 	b.fake.put("p/b", below)
 	require.NoError(t, fetch())
 	b.mustHave(map[string][]byte{"b": below})
+}
+
+// The same of versions, the next of which begins with nothing.
+func TestVersionOfObjectAndPrefixOfOneName(t *testing.T) {
+	b := newVersionBed(t)
+	b.orObject()
+	object, below := []byte("object"), []byte("below")
+	b.fake.put("set", object)
+	_, err := b.load()
+	require.NoError(t, err)
+	b.holds("1", map[string][]byte{"set": object})
+
+	b.fake.put("set/a", below)
+	_, err = b.load()
+	require.NoError(t, err)
+	b.holds("2", map[string][]byte{"a": below})
+
+	b.fake.delete("set/a")
+	for range 2 {
+		_, err = b.load()
+		require.ErrorContains(t, err, "nothing is there any more")
+		require.Equal(t, "2", b.current())
+		b.holds("2", map[string][]byte{"a": below})
+	}
+
+	b.fake.put("set/b", below)
+	_, err = b.load()
+	require.NoError(t, err)
+	require.Equal(t, "3", b.current())
+	b.holds("3", map[string][]byte{"b": below})
+}
+
+// What marks folders is not below the prefix for that: the object is looked for, and takes
+// the place of nothing that was fetched.
+func TestObjectBesideAnEmptyFolder(t *testing.T) {
+	b := newBed(t)
+	b.orObject()
+	object, below := []byte("object"), []byte("below")
+	for _, key := range []string{"p/", "p/d/", "p/p/"} {
+		b.fake.put(key, nil)
+	}
+	_, _, err := b.run("s3://bucket/p/")
+	require.ErrorContains(t, err, "only mark folders", "there is no object of that name")
+
+	b.fake.put("p", object)
+	refused, _, err := b.run("s3://bucket/p/")
+	require.NoError(t, err)
+	require.Empty(t, refused)
+	b.mustHave(map[string][]byte{"p": object})
+
+	b.fake.put("p/a", below)
+	_, _, err = b.run("s3://bucket/p/")
+	require.NoError(t, err)
+	b.mustHave(map[string][]byte{"a": below})
+	b.fake.delete("p/a")
+	_, _, err = b.run("s3://bucket/p/")
+	require.ErrorContains(t, err, "nothing is there any more")
+	b.mustHave(map[string][]byte{"a": below})
 }

@@ -26,7 +26,7 @@ func (r *run) unpack(ctx context.Context) (done bool, err error) {
 	if c, was := r.wasComplete(); was && c.Revision == packed.Revision() && r.completeAlready() {
 		return true, nil
 	}
-	if r.base.isOf(packed.Revision(), r.summary()) {
+	if r.baseIsOf(packed.Revision()) {
 		r.progress.revised(packed.Revision())
 		r.keepBase()
 		return true, nil
@@ -66,7 +66,7 @@ func (r *run) fetchArchives(ctx context.Context, packed store.Packed) error {
 	config.Source = store.Source{URL: r.Source.URL + " (layers)", Kind: r.Source.Kind}
 	config.Dest, config.Store, config.Sync = r.Dest+string(os.PathSeparator)+layersDir, archives, true
 	config.Include, config.Exclude, config.Paths, config.Elsewhere, config.Order, config.OrderPaths = nil, nil, nil, nil, "", nil
-	config.Version = packed.Revision()
+	config.Version, config.alone = packed.Revision(), false // what is unpacked is beside the archives
 	refused, err := Run(ctx, config, inner)
 	if err == nil && len(refused) > 0 {
 		err = &store.Error{Err: fmt.Errorf("layer %s could not be fetched: %s", refused[0].Key, refused[0].Reason)}

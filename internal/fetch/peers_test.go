@@ -28,6 +28,7 @@ type rack struct {
 	index    string
 	identity *peer.Identity
 	origin   string
+	stall    time.Duration // how long a copy waits for a silent peer
 }
 
 func identityOf(t *testing.T, token, dataset string) *peer.Identity {
@@ -41,7 +42,7 @@ var goodToken = strings.Repeat("0123456789abcdef", 4)
 
 func newRack(t *testing.T) *rack {
 	t.Helper()
-	r := &rack{bed: newBed(t), identity: identityOf(t, goodToken, "set")}
+	r := &rack{bed: newBed(t), identity: identityOf(t, goodToken, "set"), stall: patient}
 	r.want = r.dataset()
 	r.change = func(c *Config) { c.Index = true }
 	_, progress, err := r.run("s3://bucket/set/")
@@ -82,7 +83,7 @@ func background(t *testing.T, serve func(context.Context) error) context.CancelF
 func (r *rack) honest(dir string) string {
 	l := listen(r.t)
 	background(r.t, func(ctx context.Context) error {
-		return Share(ctx, ShareConfig{Dir: dir, Listener: l, Identity: r.identity, Stall: 5 * time.Second, Log: quiet()}, NewProgress(ReadyAfter{}))
+		return Share(ctx, ShareConfig{Dir: dir, Listener: l, Identity: r.identity, Stall: patient, Log: quiet()}, NewProgress(ReadyAfter{}))
 	})
 	return l.Addr().String()
 }
@@ -121,7 +122,7 @@ func (r *rack) copyFrom(peers ...string) (*Progress, error) {
 func (r *rack) copyMore(identity *peer.Identity, index string, peers ...string) (*Progress, error) {
 	r.t.Helper()
 	r.change = func(c *Config) {
-		c.Stall = time.Second
+		c.Stall = r.stall
 		from, err := peer.New(peer.Config{Peers: peers, Index: index, Identity: identity, Stall: c.Stall})
 		require.NoError(r.t, err)
 		*c = FromPeers(*c, from)
@@ -264,6 +265,9 @@ func TestPeersThatStallOrDie(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRack(t)
+			if name == "stalls" {
+				r.stall = time.Second
+			}
 			_, err := r.copyFrom(r.faulty(fault), r.honest(r.origin))
 			require.NoError(t, err)
 			r.mustHave(r.want)

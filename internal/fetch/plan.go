@@ -30,9 +30,9 @@ type plan struct {
 	shared int64
 }
 
-// decide compares what is wanted with what the manifest says; present tells
-// whether the file of an entry is still as it was left.
-func decide(files []store.Object, entries map[string]Entry, present func(Entry) (bool, error)) (plan, error) {
+// decide compares what is wanted with what the manifest says; trusts reports whether a check
+// is enough, and present whether the file of an entry is still as it was left.
+func decide(files []store.Object, entries map[string]Entry, trusts func(check string) bool, present func(Entry) (bool, error)) (plan, error) {
 	var p plan
 	wanted := make(map[string]bool, len(files))
 	for _, o := range files {
@@ -47,7 +47,7 @@ func decide(files []store.Object, entries map[string]Entry, present func(Entry) 
 			return plan{}, err
 		}
 		switch {
-		case here && e.object().Same(o):
+		case here && e.object().Same(o) && trusts(e.Check):
 			p.keep = append(p.keep, e)
 		case here:
 			p.replaced.bytes += e.Bytes

@@ -33,14 +33,14 @@ func TestDecide(t *testing.T) {
 		"gone":    {Path: "gone", ETag: "1", Bytes: 10},
 	}
 	here := func(e Entry) (bool, error) { return e.Path != "lost", nil }
-	p, err := decide([]store.Object{o("same", "1", 10), o("changed", "2", 10), o("lost", "1", 10), o("new", "1", 5)}, entries, here)
+	p, err := decide([]store.Object{o("same", "1", 10), o("changed", "2", 10), o("lost", "1", 10), o("new", "1", 5)}, entries, Config{}.trusts, here)
 	require.NoError(t, err)
 	require.Equal(t, []store.Object{o("changed", "2", 10), o("lost", "1", 10), o("new", "1", 5)}, p.fetch)
 	require.Equal(t, []Entry{entries["same"]}, p.keep)
 	require.Equal(t, []Entry{entries["gone"]}, p.gone)
 	require.Equal(t, need{bytes: 10, inodes: 1}, p.replaced)
 
-	_, err = decide([]store.Object{o("same", "1", 10)}, entries, func(Entry) (bool, error) { return false, errors.New("no look") })
+	_, err = decide([]store.Object{o("same", "1", 10)}, entries, Config{}.trusts, func(Entry) (bool, error) { return false, errors.New("no look") })
 	require.EqualError(t, err, "no look")
 }
 
@@ -176,6 +176,7 @@ func TestClassify(t *testing.T) {
 		{fmt.Errorf("write: %w", syscall.ENOSPC), store.Fatal},
 		{fmt.Errorf("write: %w", syscall.EDQUOT), store.Fatal},
 		{syscall.EROFS, store.Fatal},
+		{syscall.EUCLEAN, store.Fatal},
 		{fmt.Errorf("a %w", store.ErrInTheWay), store.Denied},
 		{dirstore.Readable(&os.PathError{Op: "open", Path: "a", Err: syscall.EACCES}), store.Denied},
 		{fmt.Errorf("%w: x", store.ErrNoCredentials), store.Fatal},

@@ -32,7 +32,9 @@ type Progress struct {
 	arrived                                    atomic.Int64 // bytes received, or there before
 	durable                                    atomic.Int64 // bytes of files that are in the manifest
 	ready                                      atomic.Bool
-	oldVersions                                atomic.Int64
+	// held: what is fetched is not yet what readers get, see versions.next.
+	held        atomic.Bool
+	oldVersions atomic.Int64
 
 	mu        sync.Mutex
 	state     string
@@ -46,7 +48,8 @@ type Progress struct {
 	index     string
 	contents  string
 	passes    atomic.Int64
-	// asked is the last upload that somebody asked for, and final the one that is done.
+	// asked is the last upload that somebody asked for and no pass has begun with, and final
+	// the last one that is done.
 	asked, final string
 	// inner is of a run that this one waits for.
 	inner *Progress
@@ -82,25 +85,37 @@ func (p *Progress) Identify(id, run string) {
 	p.id, p.run = id, run
 }
 
-// AskFinal asks a mirror to compare all files, from the next pass on, and to say final in
-// its status after one that did.
+// AskFinal asks a mirror to compare all files in a pass that is yet to begin, and to say final
+// in its status after it. Whoever reaches the port can ask, and the status repeats what was
+// asked, so anything but what protocol.FinalQuery describes is ignored.
 func (p *Progress) AskFinal(final string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	run, text, _ := strings.Cut(final, "/")
+	passes, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || run == "" || run != p.run || strconv.FormatInt(passes, 10) != text {
+		return
+	}
 	p.asked = final
 }
 
-func (p *Progress) askedFinal() string {
+// takeFinal returns what was asked for since the last call: each request is for one pass.
+func (p *Progress) takeFinal() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.asked
+	final := p.asked
+	p.asked = ""
+	return final
 }
 
-// passed counts a pass of a mirror; final is what had been asked for when it began.
+// passed counts a pass of a mirror; final is what had been asked for when it began, and empty
+// if it did not compare all files.
 func (p *Progress) passed(final string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.final = final
+	if final != "" {
+		p.final = final
+	}
 	p.passes.Add(1)
 }
 
@@ -198,8 +213,13 @@ func (p *Progress) delegate(inner *Progress) {
 	p.inner = inner
 }
 
+// hold has it not be ready until release, whatever is there.
+func (p *Progress) hold() { p.held.Store(true) }
+
+func (p *Progress) release() { p.held.Store(false) }
+
 // Ready reports whether the destination is usable.
-func (p *Progress) Ready() bool { return p.ready.Load() }
+func (p *Progress) Ready() bool { return p.ready.Load() && !p.held.Load() }
 
 // Refused returns how many keys were refused.
 func (p *Progress) Refused() int64 { return p.refused.Load() }
@@ -215,7 +235,7 @@ func (p *Progress) Status(now time.Time) protocol.Status {
 		return s
 	}
 	s := protocol.Status{
-		State: p.state, Message: p.message, Retryable: p.retryable, Ready: p.ready.Load(), Refused: p.refused.Load(),
+		State: p.state, Message: p.message, Retryable: p.retryable, Ready: p.Ready(), Refused: p.refused.Load(),
 		FilesDone: p.filesDone.Load(), FilesTotal: p.filesTotal.Load(),
 		BytesDone: p.arrived.Load(), BytesTotal: p.bytesTotal.Load(),
 		Notes: slices.Clone(p.notes), Checks: p.checksLocked(), Revision: p.revision, Index: p.index, Contents: p.contents, OldVersions: p.oldVersions.Load(),

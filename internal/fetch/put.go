@@ -47,9 +47,11 @@ type upload struct {
 	remote   *s3store.Bucket
 	prefix   string
 	progress *Progress
-	// came are the files that were fetched, with Back, and sent those that were sent since.
-	came map[string]Entry
-	sent map[string]time.Time
+	// came are the files that were fetched, with Back; nil without a manifest. sent are those
+	// that were sent since.
+	came     map[string]Entry
+	sent     map[string]time.Time
+	compared map[string]comparison // by path
 	// verified is told what the target is known to have; may be nil.
 	verified func(store.Object)
 
@@ -60,8 +62,8 @@ type upload struct {
 
 // Put uploads a directory and verifies what the server then has: by its CRC64NVME if the
 // server gives one, else by the ETag. Files that the server already has with the same
-// content are not sent again, so an interrupted upload is resumed. Its error is a
-// *store.Error.
+// content are not sent again, so an interrupted upload is resumed. Files that change
+// meanwhile are an error that is retryable. Its error is a *store.Error.
 func Put(ctx context.Context, config PutConfig, progress *Progress) ([]Refusal, error) {
 	u := &upload{PutConfig: config, progress: progress}
 	err := u.put(ctx)
@@ -81,8 +83,19 @@ func (u *upload) put(ctx context.Context) error {
 	u.progress.filesTotal.Store(int64(len(files)))
 	u.progress.bytesTotal.Store(total)
 	u.progress.set(protocol.StateFetching, "")
+	uploaded := make(map[string]string, len(files))
+	u.verified = func(o store.Object) {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		uploaded[o.Path] = o.ETag
+	}
 	if err := u.sendAll(ctx, files); err != nil {
 		return err
+	}
+	if len(u.failures) == 0 {
+		if err := u.requireUploaded(ctx, uploaded); err != nil {
+			return err
+		}
 	}
 	return u.end(len(files))
 }
@@ -99,7 +112,7 @@ func (u *upload) sendAll(ctx context.Context, files []store.Object) error {
 		wg.Go(func() {
 			buf := make([]byte, mostBuffer)
 			for o := range queue {
-				if err := u.file(ctx, o, buf); store.Classify(err) == store.Fatal && err != nil {
+				if err := u.file(ctx, o, buf); store.Classify(err) == store.Fatal && !isLocal(err) {
 					cancel(err)
 				}
 			}
@@ -138,7 +151,7 @@ func (u *upload) connect(ctx context.Context) error {
 	u.prefix = u.Target.Key
 	if u.Back {
 		u.prefix = u.Target.Prefix
-		if u.came, err = readManifest(u.Dir); err != nil {
+		if u.came, err = manifestIn(u.Dir); err != nil {
 			return err
 		}
 		if u.sent, err = readSent(u.Dir); err != nil {
@@ -173,7 +186,7 @@ func (u *upload) connectLocal(ctx context.Context) error {
 
 // list lists the files.
 func (u *upload) list(ctx context.Context) (files []store.Object, total int64, err error) {
-	err = u.local.List(ctx, func(o store.Object) error {
+	err = u.local.ListRest(ctx, func(o store.Object) error {
 		o.Path = u.local.Name(o.Key)
 		if o.Flaw != "" {
 			u.refused = append(u.refused, Refusal{o.Path, o.Flaw})
@@ -192,7 +205,7 @@ func (u *upload) end(files int) error {
 		retry := true
 		for _, err := range u.failures {
 			var one *store.Error
-			retry = retry && errors.As(failed(err), &one) && one.Retryable
+			retry = retry && (errors.As(failed(err), &one) && one.Retryable || isLocal(err) && errors.Is(err, store.ErrGone))
 		}
 		return &store.Error{Retryable: retry, Err: fmt.Errorf("%d of %s could not be uploaded, the first: %w", len(u.failures), countOf(files), u.failures[0])}
 	}
@@ -242,10 +255,10 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 	key := u.prefix + o.Path
 	stream, err := u.local.Open(ctx, o, store.Span{Offset: 0, Length: o.Size})
 	if err != nil {
-		return err
+		return asLocal(err)
 	}
 	defer func() { _ = stream.Body.Close() }()
-	file := stream.Body.(*dirstore.Pinned)
+	file := pinned{stream.Body.(*dirstore.Pinned)}
 	crc := store.NewCRC64()
 	if err := store.HashInto(ctx, crc, io.NewSectionReader(file, 0, o.Size), buf); err != nil {
 		return err
@@ -254,17 +267,13 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 	if from == asItCame || err != nil {
 		return errors.Join(err, file.Check())
 	}
-	there, sums, err := u.remote.Verify(ctx, key, 0)
-	if err == nil && there.Size == o.Size && sums.CRC64NVME == store.Encode(crc.Sum(nil)) {
+	there, err := u.look(ctx, o, key, file, from, crc.Sum(nil), buf)
+	if there.same {
+		u.compare(o, there.object, true)
 		return file.Check()
 	}
-	if c := store.Classify(err); err != nil && (c == store.Fatal || c == store.Transient) {
-		return fmt.Errorf("look at what is there: %w", err)
-	}
-	if from == unsure {
-		if err := u.mayReplace(o.Path, there, err); err != nil {
-			return err
-		}
+	if err := u.maySend(ctx, o, file, from, there, err, buf); err != nil {
+		return err
 	}
 	if err := u.sends(o.Path); err != nil {
 		return err
@@ -280,7 +289,7 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 
 // verify asks the server what it has now. An ETag that does not match proves nothing, as
 // it need not be a hash: then the content itself is read.
-func (u *upload) verify(ctx context.Context, o store.Object, key string, file *dirstore.Pinned, crc []byte, buf []byte) error {
+func (u *upload) verify(ctx context.Context, o store.Object, key string, file pinned, crc []byte, buf []byte) error {
 	there, sums, err := u.remote.Verify(ctx, key, o.Size)
 	if err != nil {
 		return fmt.Errorf("look at what was uploaded: %w", err)

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -47,12 +48,57 @@ func TestPutReadsBackWhatHasNoChecksum(t *testing.T) {
 				w.Header().Set("ETag", `"`+c.etag+`"`)
 				return true
 			}
-			err := b.upload(dir, s3store.Config{Attempts: 2, Stall: 5 * time.Second})
+			err := b.upload(dir, s3store.Config{Attempts: 2, Stall: patient})
 			if c.whole {
 				require.NoError(t, err)
 			} else {
 				require.ErrorIs(t, err, store.ErrChecksum)
 			}
+		})
+	}
+}
+
+// A file that is being written has no beginning that is worth an object. Where there is none
+// yet, its beginning may be sent.
+func TestPutReplacesNothingByTheBeginningOfAFile(t *testing.T) {
+	for name, c := range map[string]struct {
+		there  string
+		denied bool
+		want   string
+	}{
+		"an object is there":   {"whole and good", false, "whole and good"},
+		"a shorter one":        {"old", false, "old"},
+		"a beginning is there": {"beg", false, "begun"},
+		"one may be there":     {"beg", true, "beg"},
+		"none is there":        {"", false, "begun"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			dir := t.TempDir()
+			file := filepath.Join(dir, "f")
+			require.NoError(t, os.WriteFile(file, []byte("begun"), 0o600))
+			if c.there != "" {
+				b.fake.put("out/f", []byte(c.there))
+			}
+			b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
+				if r.Method == http.MethodHead {
+					f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
+					if err == nil {
+						_, err = f.WriteString(", and more")
+						err = errors.Join(err, f.Close())
+					}
+					if err != nil {
+						t.Error(err)
+					}
+					if c.denied {
+						w.WriteHeader(http.StatusForbidden)
+						return true
+					}
+				}
+				return b.takesAnything(w, r, key)
+			}
+			require.ErrorIs(t, b.upload(dir, s3store.Config{Attempts: 1, Stall: patient}), store.ErrChanged)
+			require.Equal(t, c.want, b.at("out/f"))
 		})
 	}
 }

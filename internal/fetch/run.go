@@ -53,6 +53,8 @@ type Config struct {
 	Log   logrus.FieldLogger
 	// base is the version before, see RunVersions; nil if there is none.
 	base *base
+	// alone: nobody but runs of fetch writes to Dest, see RunVersions.
+	alone bool
 }
 
 // maxFailures is how many objects in a row may fail before the rest is not tried
@@ -139,7 +141,7 @@ func (r *run) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := decide(placed.files, r.manifest.entries, func(e Entry) (bool, error) { return present(r.dest, e) })
+	p, err := decide(placed.files, r.manifest.entries, r.trusts, func(e Entry) (bool, error) { return present(r.dest, e) })
 	if err != nil {
 		return err
 	}
@@ -206,7 +208,7 @@ func (r *run) carryOut(ctx context.Context, p plan, listed placement) error {
 		total += o.Size
 	}
 	r.count(int64(len(p.keep)+len(p.link)+len(p.fetch)), total)
-	if err := r.prepare(ctx, p, listed.dirs); err != nil {
+	if err := r.prepare(ctx, p, listed); err != nil {
 		return err
 	}
 	r.progress.set(protocol.StateFetching, "")
@@ -227,7 +229,7 @@ func (r *run) carryOut(ctx context.Context, p plan, listed placement) error {
 
 // prepare makes the destination ready for what was planned: it is not complete
 // any more, what nobody wants goes, and there is room.
-func (r *run) prepare(ctx context.Context, p plan, dirs []string) error {
+func (r *run) prepare(ctx context.Context, p plan, listed placement) error {
 	keep := make(map[string]bool)
 	for _, o := range p.fetch {
 		if left := r.remains[o.Path].of(o); left != nil {
@@ -240,8 +242,12 @@ func (r *run) prepare(ctx context.Context, p plan, dirs []string) error {
 	if err != nil {
 		return err
 	}
+	stray, err := r.removeStray(listed)
+	if err != nil {
+		return err
+	}
 	if !r.IgnoreRoom {
-		if err := r.requireRoom(ctx, p, swept > 0); err != nil {
+		if err := r.requireRoom(ctx, p, swept+stray > 0); err != nil {
 			return err
 		}
 	}
@@ -256,7 +262,7 @@ func (r *run) prepare(ctx context.Context, p plan, dirs []string) error {
 			return err
 		}
 	}
-	for _, dir := range dirs {
+	for _, dir := range listed.dirs {
 		if err := r.dest.Mkdir(dir); err != nil {
 			r.note(Refusal{dir + "/", err.Error()})
 		}

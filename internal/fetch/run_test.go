@@ -20,7 +20,7 @@ import (
 // middle, of one direct write, and one of several ranges.
 func (b *bed) dataset() map[string][]byte {
 	want := map[string][]byte{
-		"empty": {}, "d/$(touch x);&'\"|*?[]é": []byte("odd"), "d/e/middle": storetest.RandomBytes(7, 3*store.MiB+5), "large": storetest.RandomBytes(8, 40*store.MiB+3),
+		"empty": {}, "d/$(touch x);&'\"|*?[]é": []byte("odd"), "d/e/middle": storetest.RandomBytes(7, 3*store.MiB+5), "large": storetest.RandomBytes(8, wholeLimit+store.MiB+3),
 		"one write": storetest.RandomBytes(9, mostBuffer),
 	}
 	for i := range 120 { // three pages of the listing

@@ -163,6 +163,7 @@ func (v *versions) run(ctx context.Context, config Config, progress *Progress) (
 		return nil, err
 	}
 	if done == nil {
+		config.alone = true
 		return Run(ctx, config, progress)
 	}
 	if already, err := isComplete(config); err != nil {
@@ -192,8 +193,11 @@ func isComplete(config Config) (is bool, err error) {
 	return r.completeAlready(), nil
 }
 
-// next makes the version after the current one, which it leaves as it is.
+// next makes the version after the current one, which it leaves as it is. Readers get that
+// until the end, and a pod keeps the one that it was given: so however much of the next one is
+// there, it is not ready before it is the current one, or before there is nothing to make.
 func (v *versions) next(ctx context.Context, config Config, done complete, progress *Progress) ([]Refusal, error) {
+	progress.hold()
 	entries, err := readManifest(config.Dest)
 	if err != nil {
 		return nil, err
@@ -218,6 +222,7 @@ func (v *versions) next(ctx context.Context, config Config, done complete, progr
 		}
 	}
 	v.count(progress)
+	progress.release()
 	return refused, nil
 }
 

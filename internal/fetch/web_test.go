@@ -22,8 +22,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/web/webtest"
 )
 
-// briefly is how long a server may be silent that is to stall; others get longer, for a busy
-// machine is silent too.
+// briefly is how long a server may be silent that is to stall.
 const briefly = 2 * time.Second
 
 // webBed is a run of a source that speaks HTTP.
@@ -37,7 +36,7 @@ func newWebBed(t *testing.T) *webBed {
 	t.Helper()
 	return &webBed{
 		bed:    &bed{t: t, dest: filepath.Join(t.TempDir(), "dest"), change: func(*Config) {}},
-		access: s3store.Config{Attempts: 3, Stall: 20 * time.Second},
+		access: s3store.Config{Attempts: 3, Stall: patient},
 	}
 }
 
@@ -90,7 +89,7 @@ func listed(s *webtest.Server, files map[string][]byte) {
 }
 
 func someFiles() map[string][]byte {
-	return map[string][]byte{"a": []byte("one"), "dir/b": storetest.RandomBytes(1, 3<<20), "empty": {}, "large": storetest.RandomBytes(2, 40<<20)}
+	return map[string][]byte{"a": []byte("one"), "dir/b": storetest.RandomBytes(1, 3<<20), "empty": {}, "large": storetest.RandomBytes(2, wholeLimit+store.MiB)}
 }
 
 func TestList(t *testing.T) {
@@ -194,7 +193,7 @@ func TestListFaultsThatPass(t *testing.T) {
 			_, _, err := b.run(s.URL + "/set/list")
 			require.NoError(t, err)
 			b.mustHave(files)
-			require.Less(t, s.Sent(""), int64(90<<20))
+			require.Less(t, s.Sent(""), 2*wholeLimit+16*store.MiB)
 		})
 	}
 }
@@ -230,7 +229,7 @@ func TestListFaultsThatStay(t *testing.T) {
 	// One that changes while its ranges come is begun anew, and fails with the list's sum.
 	b, s, files := newWebBed(t), webtest.New(t, false), someFiles()
 	listed(s, files)
-	changed := storetest.RandomBytes(9, 40<<20)
+	changed := storetest.RandomBytes(9, wholeLimit+store.MiB)
 	n := 0
 	s.Inject(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.URL.Path == "/set/large" {

@@ -331,7 +331,7 @@ func finishedFile(o store.Object, c store.Check, crc64 []byte, temp string) fini
 // already. Its bytes must have the CRC that they had when they came.
 func (w *worker) adopt(o store.Object) (finished, bool) {
 	r := w.remains[o.Path].of(o)
-	if r == nil || r.notes[0].Span != (store.Span{Offset: 0, Length: o.Size}) || r.notes[0].Check == "" {
+	if r == nil || r.notes[0].Span != (store.Span{Offset: 0, Length: o.Size}) || r.notes[0].Check == "" || !w.trusts(r.notes[0].Check) {
 		return finished{}, false
 	}
 	n := r.notes[0]

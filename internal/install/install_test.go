@@ -250,7 +250,7 @@ func TestGuardLeavesWhatComesMeanwhile(t *testing.T) {
 		_, err := g.Check(ctx)
 		checked <- err
 	}()
-	require.Eventually(t, func() bool { return waitsForLock(t, p) }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return waitsForLock(t, p) }, time.Minute, time.Millisecond)
 	foreign := filepath.Join(p.Dir(), ".foreign")
 	write(t, foreign, "newer")
 	require.NoError(t, os.Rename(foreign, p.Driver()))

@@ -68,6 +68,10 @@ type ThinPool struct {
 	// Metadata is the size of its own metadata, of which MetadataUsed is in use.
 	Metadata     volume.Bytes
 	MetadataUsed volume.Bytes
+	// Others is what volumes without flexlvm's tag hold, which may be blocks that they share with
+	// flexlvm's; without those for which LVM reports no usage, whose size is OthersUntold.
+	Others       volume.Bytes
+	OthersUntold volume.Bytes
 	// Unfit says why no volume may be made in it, however much room it has; empty if one
 	// may.
 	Unfit string
@@ -97,6 +101,8 @@ type Volume struct {
 	Clone string `json:"cloneOfFilesystemUUID,omitempty"`
 	// Fill is how far such a copy is, where it is made byte by byte.
 	Fill volume.Fill `json:"fill,omitempty"`
+	// HalfZeroed: not all of a raw block volume was zeroed, so no pod has had it.
+	HalfZeroed bool `json:"halfZeroed,omitempty"`
 	// Of is the volume that it is a copy-on-write snapshot of.
 	Of volume.Name `json:"copyOnWriteOf,omitempty"`
 	// Stored is how much of such a snapshot's store is in use.

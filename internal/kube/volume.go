@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -82,6 +83,9 @@ func ofNode(node string) string { return pv.LabelNode + "=" + pv.NodeLabelValue(
 // saw, and then removes our finalizer. It succeeds if the object is gone or another has
 // its name.
 //
+// A person may still say Retain of an object that is being deleted: where the reclaim policy is
+// not the one that the caller saw, the error is a conflict, and our finalizer stays.
+//
 // Killed in between, it leaves an object that is being deleted and has our finalizer; the
 // next call goes on from there.
 func (c *Client) LetGo(ctx context.Context, seen *corev1.PersistentVolume) error {
@@ -96,7 +100,7 @@ func (c *Client) LetGo(ctx context.Context, seen *corev1.PersistentVolume) error
 	// PersistentVolumes takes its own finalizer off.
 	var err error
 	for range 3 {
-		if err = c.dropFinalizer(ctx, seen.Name, seen.UID); !apierrors.IsConflict(err) {
+		if err = c.dropFinalizer(ctx, seen); !apierrors.IsConflict(err) {
 			return err
 		}
 	}
@@ -109,8 +113,8 @@ func (c *Client) deleteVolume(ctx context.Context, seen *corev1.PersistentVolume
 	return c.do(ctx, "delete PersistentVolume "+seen.Name, request, nil)
 }
 
-func (c *Client) dropFinalizer(ctx context.Context, name string, uid types.UID) error {
-	now := &corev1.PersistentVolume{}
+func (c *Client) dropFinalizer(ctx context.Context, seen *corev1.PersistentVolume) error {
+	name, uid, now := seen.Name, seen.UID, &corev1.PersistentVolume{}
 	err := c.do(ctx, "get PersistentVolume "+name, c.core.Get().Resource("persistentvolumes").Name(name), now)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -121,6 +125,8 @@ func (c *Client) dropFinalizer(ctx context.Context, name string, uid types.UID) 
 		return nil
 	case now.DeletionTimestamp == nil:
 		return fmt.Errorf("take the finalizer off PersistentVolume %s: the object is not being deleted although it was to be; it is looked at again", name)
+	case now.Spec.PersistentVolumeReclaimPolicy != seen.Spec.PersistentVolumeReclaimPolicy:
+		return apierrors.NewConflict(corev1.Resource("persistentvolumes"), name, errors.New("its reclaim policy has changed since it was judged"))
 	}
 	left := slices.DeleteFunc(slices.Clone(now.Finalizers), func(f string) bool { return f == pv.Finalizer })
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{

@@ -22,8 +22,10 @@ import (
 
 const (
 	// ReservationTime is how long room is kept for a PersistentVolume that may have
-	// been written, by this process or by its predecessor, and has not been seen.
-	ReservationTime = 5 * time.Minute
+	// been written, by this process or by its predecessor, and has not been seen. The
+	// provisioner tries to write it up to five times, and the API server may take a minute
+	// for each of them.
+	ReservationTime = 10 * time.Minute
 	// CompanionTime is the same for one that only waits for its turn: the scheduler
 	// assigns the node to all claims of a pod within seconds.
 	CompanionTime = time.Minute

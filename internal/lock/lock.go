@@ -30,6 +30,22 @@ const (
 	mostPoll  = 50 * time.Millisecond
 )
 
+// yieldTime is longer than any poll, so that a caller that waits takes the lock.
+const yieldTime = 2 * mostPoll
+
+// Yield lets others take a lock that the caller has released and is about to acquire again. There
+// is no queue: without a pause the caller would nearly always be first.
+func Yield(ctx context.Context) error {
+	pause := time.NewTimer(yieldTime)
+	defer pause.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-pause.C:
+		return nil
+	}
+}
+
 // Acquire waits until it holds the lock on key in the named file, or ctx ends.
 // The caller must call release; death does it too.
 func (d Dir) Acquire(ctx context.Context, file, key string) (release func(), err error) {

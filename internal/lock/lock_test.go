@@ -78,6 +78,47 @@ func TestHolderInAnotherProcess(t *testing.T) {
 	release()
 }
 
+// A caller that holds a lock nearly all the time, and yields, lets others take it.
+func TestYield(t *testing.T) {
+	d := Dir(t.TempDir())
+	done, ended := make(chan struct{}), make(chan error, 1)
+	first, err := d.Acquire(t.Context(), "f", "key")
+	require.NoError(t, err)
+	go func() {
+		release, err := first, error(nil)
+		for err == nil {
+			<-time.After(300 * time.Millisecond) // until others poll as seldom as they do
+			release()
+			select {
+			case <-done:
+				ended <- nil
+				return
+			default:
+			}
+			if err = Yield(t.Context()); err == nil {
+				release, err = d.Acquire(t.Context(), "f", "key")
+			}
+		}
+		ended <- err
+	}()
+	for range 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		began := time.Now()
+		release, err := d.Acquire(ctx, "f", "key")
+		cancel()
+		require.NoError(t, err)
+		t.Logf("it took %s", time.Since(began))
+		release()
+		<-time.After(2 * yieldTime) // the other has it again
+	}
+	close(done)
+	require.NoError(t, <-ended)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, Yield(ctx), context.Canceled)
+}
+
 func TestHeldIsSeenWithoutTakingIt(t *testing.T) {
 	d := Dir(t.TempDir())
 	held := func(key string) bool {

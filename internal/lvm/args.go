@@ -48,6 +48,9 @@ func fullReportArgs(volumes string) []string {
 // oursSelection selects the volumes that carry our tag.
 const oursSelection = `lv_tags={"` + volume.TagOwned + `"}`
 
+// seenSelection adds the thin volumes of others, which may be in flexlvm's pools (man 8 lvs on lv_attr).
+const seenSelection = `(` + oursSelection + ` || lv_attr=~"^V")`
+
 // noOriginSelection selects volumes without snapshots, such as a person may make at any
 // moment: lvremove --yes removes those of a volume together with it, also where they do not
 // carry our tag. The first letter of lv_attr is that of an origin (man 8 lvs).

@@ -55,17 +55,28 @@ func New(run exec.Interface, locks lock.Dir) *Client {
 func (c *Client) lvm(ctx context.Context, name string, args ...string) ([]byte, error) {
 	var out []byte
 	err := c.Alone(ctx, func() (err error) {
-		if devices := c.tenants.devices(); len(devices) > 0 && name != "dmsetup" {
-			filter, err := c.freeFilter(ctx)
-			if err != nil {
+		if name != "dmsetup" { // which scans no devices
+			if args, err = c.withoutTenants(ctx, args); err != nil {
 				return err
 			}
-			args = hidden(args, devices, filter)
 		}
 		out, err = c.run.CommandContext(ctx, name, args...).Output()
 		return err
 	})
 	return out, err
+}
+
+// withoutTenants are the arguments of an LVM command that hide the tenants' devices from it.
+func (c *Client) withoutTenants(ctx context.Context, args []string) ([]string, error) {
+	patterns, err := c.tenants.patterns()
+	if err != nil || len(patterns) == 0 {
+		return args, err
+	}
+	filter, err := c.freeFilter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return hidden(args, patterns, filter), nil
 }
 
 // Alone runs f, which must not call the client, while none of flexlvm's LVM commands runs.
@@ -187,7 +198,7 @@ type Overview struct {
 // Everything returns all volume groups of the host and all thin pools and logical
 // volumes that carry our tags, in one report.
 func (c *Client) Everything(ctx context.Context) (o Overview, err error) {
-	out, err := c.lvm(ctx, "lvm", fullReportArgs(oursSelection)...)
+	out, err := c.lvm(ctx, "lvm", fullReportArgs(seenSelection)...)
 	if err != nil {
 		return Overview{}, fmt.Errorf("list volume groups and logical volumes: %w", err)
 	}
@@ -197,10 +208,11 @@ func (c *Client) Everything(ctx context.Context) (o Overview, err error) {
 	if o.ThinPools, err = parseThinPools(out); err != nil {
 		return Overview{}, err
 	}
-	if o.Volumes, err = parseVolumes(out); err != nil {
+	all, err := parseVolumes(out)
+	if err != nil {
 		return Overview{}, err
 	}
-	o.Volumes = volumesAlone(o.Volumes)
+	o.Volumes = volumesAlone(countOthers(o.ThinPools, all))
 	return o, nil
 }
 

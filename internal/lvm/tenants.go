@@ -2,7 +2,9 @@ package lvm
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,40 +29,51 @@ type tenants struct {
 
 func hostTenants() tenants { return tenants{dev: "/dev", sys: "/sys", backing: loopBacking} }
 
-// devices returns their paths. It is called before every command, and costs next to nothing where
-// there are none.
-func (t tenants) devices() []string {
-	entries, err := os.ReadDir(filepath.Join(t.dev, "mapper"))
+// patterns are what LVM's filter gets; none where no pod has such a device. The kubelet makes loop
+// devices at any moment, also between this and LVM's own look, so LVM sees those alone that are there
+// already and made of something else. It is called before every command, and costs next to nothing
+// where there are none.
+//
+// A device has many names. LVM takes it if any of them is accepted, and else not if any is rejected: the
+// kernel's own names are enough, of which tenants have none to give. The patterns are as plain as they
+// are because LVM's regular expressions go wrong on those with "(…)?" beside others.
+func (t tenants) patterns() (out []string, err error) {
+	mapper := filepath.Join(t.dev, "mapper")
+	entries, err := os.ReadDir(mapper)
 	if err != nil {
-		return nil // then there are no mappings
+		return nil, nil //nolint:nilerr // then there are no mappings
 	}
-	var paths []string
+	there := false
 	var numbers []uint64
 	for _, e := range entries {
 		if !dm.IsBlockName(e.Name()) {
 			continue
 		}
-		path := filepath.Join(t.dev, "mapper", e.Name())
-		paths = append(paths, path)
+		there = true
 		var st unix.Stat_t
-		if unix.Stat(path, &st) == nil {
+		if unix.Stat(filepath.Join(mapper, e.Name()), &st) == nil {
 			numbers = append(numbers, st.Rdev)
 		}
 	}
-	if len(paths) == 0 {
-		return nil
+	if !there {
+		return nil, nil
 	}
-	loops, err := filepath.Glob(filepath.Join(t.sys, "block/loop*/loop"))
+	blocks, err := os.ReadDir(filepath.Join(t.sys, "block"))
 	if err != nil {
-		return paths
+		return nil, fmt.Errorf("look for loop devices: %w", err) // a group may be on one, and would be missing
 	}
-	for _, dir := range loops {
-		loop := filepath.Join(t.dev, filepath.Base(filepath.Dir(dir)))
-		if number, err := t.backing(loop); err == nil && slices.Contains(numbers, number) {
-			paths = append(paths, loop)
+	for _, b := range blocks {
+		if _, err := os.Lstat(filepath.Join(t.sys, "block", b.Name(), "loop")); errors.Is(err, fs.ErrNotExist) {
+			continue // no loop device, or made of nothing
 		}
+		loop := filepath.Join(t.dev, b.Name())
+		number, err := t.backing(loop)
+		if errors.Is(err, unix.ENXIO) || err == nil && slices.Contains(numbers, number) {
+			continue // it is made of nothing any more, or of a pod's device
+		}
+		out = append(out, "a|^"+loop+"$|", "a|^"+loop+"p|") // also where nobody can tell: a group may be on it
 	}
-	return paths
+	return append(out, "r|^"+filepath.Join(t.dev, "loop")+"[0-9]|", "r|^"+filepath.Join(mapper, dm.BlockName(""))+"|"), nil
 }
 
 func loopBacking(loop string) (uint64, error) {
@@ -95,15 +108,11 @@ func (c *Client) freeFilter(ctx context.Context) (string, error) {
 }
 
 // hidden returns the arguments of a command that looks at no such device.
-func hidden(args, devices []string, filter string) []string {
+func hidden(args, patterns []string, filter string) []string {
 	if filter == "" {
 		return args
 	}
-	var patterns []string
-	for _, d := range devices {
-		patterns = append(patterns, `"r|^`+d+`$|"`)
-	}
-	config := "devices{" + filter + "=[" + strings.Join(patterns, ",") + "]}"
+	config := "devices{" + filter + `=["` + strings.Join(patterns, `","`) + `"]}`
 	out := slices.Clone(args)
 	// LVM takes the option once, and before the operands.
 	if i := slices.Index(out, "--config"); i >= 0 && i+1 < len(out) {

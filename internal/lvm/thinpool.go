@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -122,11 +123,38 @@ type ThinPool struct {
 	// MetadataUsed is the used part of Metadata; all of it if LVM does not say.
 	MetadataUsed  volume.Bytes
 	Chunk         volume.Bytes
-	Volumes       int  // in it, whoever owns them
+	Volumes       int // in it, whoever owns them
+	Others        Others
 	Active        bool // else LVM does not tell how full it is
 	ErrorWhenFull bool
 	Zero          bool   // chunks are zeroed before anybody reads them
 	Health        string // what LVM says is wrong with it; empty for nothing
+}
+
+// Others are the volumes in a thin pool that do not carry flexlvm's tag.
+type Others struct {
+	Data   volume.Bytes // what they hold, as far as LVM tells
+	Untold volume.Bytes // the size of those of which it does not tell
+}
+
+// countOthers drops the volumes that do not carry flexlvm's tag, and counts in flexlvm's pools what
+// they hold there.
+func countOthers(pools []ThinPool, all []LogicalVolume) []LogicalVolume {
+	return slices.DeleteFunc(all, func(lv LogicalVolume) bool {
+		if slices.Contains(lv.Tags, volume.TagOwned) {
+			return false
+		}
+		for i := range pools {
+			switch p := &pools[i]; {
+			case p.GroupUUID != lv.GroupUUID || p.Name != lv.Shape.ThinPool:
+			case lv.Active:
+				p.Others.Data += lv.Data
+			default:
+				p.Others.Untold += lv.Size
+			}
+		}
+		return true
+	})
 }
 
 // Path returns the pool's name for LVM's programs, and for people.

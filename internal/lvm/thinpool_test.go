@@ -116,6 +116,31 @@ func TestThinPools(t *testing.T) {
 	require.Equal(t, all.ThinPools, listed)
 }
 
+// What others have made in a pool of flexlvm's counts there, and is none of flexlvm's volumes.
+func TestOthersInThinPools(t *testing.T) {
+	const tags = `"lv_tags":"flexlvm,flexlvm.state=ready"`
+	for name, tt := range map[string]struct {
+		report string
+		ours   int
+		want   Others
+	}{
+		"none":            {golden(t, "thin.json"), 2, Others{}},
+		"one":             {strings.Replace(golden(t, "thin.json"), tags, `"lv_tags":"mine"`, 1), 1, Others{Data: 104847115}},
+		"inactive":        {strings.ReplaceAll(golden(t, "thin.json"), tags, `"lv_tags":""`), 0, Others{Data: 104847115, Untold: 300 * volume.MiB}},
+		"of another pool": {strings.NewReplacer(tags, `"lv_tags":""`, `"pool_lv":"thinpool"`, `"pool_lv":"another"`).Replace(golden(t, "thin.json")), 0, Others{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, s := client(t, map[string][]answer{"lvm": {{out: tt.report}}})
+			all, err := c.Everything(t.Context())
+			require.NoError(t, err)
+			require.Len(t, all.Volumes, tt.ours)
+			require.Equal(t, tt.want, all.ThinPools[0].Others)
+			require.Contains(t, s.ran[0], ` --select (lv_tags={"flexlvm"} || lv_attr=~"^V") `)
+			require.Contains(t, s.ran[0], ` --select segtype!=linear && (lv_tags={"flexlvm"} || lv_attr=~"^V")`)
+		})
+	}
+}
+
 // A pool that nobody has tagged is not ours to fill.
 func TestThinPoolOfOthers(t *testing.T) {
 	for name, out := range map[string]string{

@@ -70,7 +70,7 @@ func parseServer(field, s string) (string, error) {
 	if _, err := netip.ParseAddr(bare); err == nil {
 		return bare, nil
 	}
-	good := s != "" && len(s) <= 253 && s[0] != '-'
+	good := s != "" && len(s) <= 253 && s[0] != '-' && s[0] != '.'
 	for _, c := range s {
 		good = good && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.')
 	}

@@ -1,6 +1,7 @@
 package nfs
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -222,6 +223,15 @@ func TestPersistentVolume(t *testing.T) {
 	r, err = all.read(pvName, claimOf(corev1.ReadOnlyMany, corev1.ReadWriteOnce), classOf(all[0]))
 	require.NoError(t, err)
 	require.False(t, r.persistentVolume().Spec.NFS.ReadOnly)
+
+	for option, mounts := range map[string]string{"bind": "nfsvers=4.2,bind", "X-mount.subdir=/": "X-mount.subdir=/", "helper=x": "helper=x"} {
+		class.MountOptions = []string{"hard", mounts}
+		_, err = all.read(pvName, claimOf(corev1.ReadWriteMany), class)
+		require.ErrorContains(t, err, fmt.Sprintf("mountOptions of StorageClass \"shared\": %q is no plain option of NFS", option))
+	}
+	class.MountOptions = []string{"sec=krb5p,proto=tcp", "rsize=1048576", "clientaddr=fd00::1%eth0", "context=system_u:object_r:container_file_t:s0", "_netdev", "noatime"}
+	_, err = all.read(pvName, claimOf(corev1.ReadWriteMany), class)
+	require.NoError(t, err)
 }
 
 func TestRefusedClaims(t *testing.T) {

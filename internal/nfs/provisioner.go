@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +23,9 @@ const (
 	eventRetained = "DirectoryRetained"
 	eventMissing  = "DirectoryMissing"
 )
+
+// finalizer is how the library marks PersistentVolumes whose directory has not been disposed of.
+const finalizer = "external-provisioner.volume.kubernetes.io/finalizer"
 
 // Parts are what a provisioner works with.
 type Parts struct {
@@ -110,6 +114,10 @@ func (p *Provisioner) Delete(ctx context.Context, seen *corev1.PersistentVolume)
 		return &controller.IgnoredError{Reason: "the PersistentVolume is gone"}
 	} else if err != nil {
 		return fmt.Errorf("look at the PersistentVolume once more before its directory is deleted: %w", err)
+	}
+	if v.DeletionTimestamp != nil && !slices.Contains(v.Finalizers, finalizer) {
+		// The library's cache may not have seen yet that it has done so itself.
+		return &controller.IgnoredError{Reason: "the directory was disposed of, and the PersistentVolume waits for others"}
 	}
 	if v.UID != seen.UID || v.Status.Phase != corev1.VolumeReleased || v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
 		return &controller.IgnoredError{Reason: "the PersistentVolume is not to be deleted any more"}

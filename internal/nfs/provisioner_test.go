@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
@@ -122,7 +123,7 @@ func TestProvisionRefuses(t *testing.T) {
 // A claim whose server does not answer is not released: the directory may be there.
 func TestProvisionWithASilentServer(t *testing.T) {
 	r := newRig(t)
-	g := newGate(r.Exports[1], 20*time.Millisecond, 1, time.Now)
+	g := newGate(r.Exports[1], time.Second, 1, time.Now)
 	r.gates[r.Exports[1].String()] = g
 	answers := make(chan struct{})
 	require.ErrorIs(t, g.do(t.Context(), "another", func(context.Context, *os.Root) error { <-answers; return nil }), errSilent)
@@ -153,6 +154,7 @@ func TestDeleteInDoubt(t *testing.T) {
 		"kept by now":         {func(r *rig) { r.now.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain }, ""},
 		"bound by now":        {func(r *rig) { r.now.Status.Phase = corev1.VolumeBound }, ""},
 		"another of its name": {func(r *rig) { r.now.UID = "u2" }, ""},
+		"disposed of":         {func(r *rig) { r.now.DeletionTimestamp = &metav1.Time{Time: time.Now()} }, ""},
 		"gone":                {func(r *rig) { r.failure = apierrors.NewNotFound(schema.GroupResource{}, pvName) }, ""},
 		"API server away":     {func(r *rig) { r.failure = errors.New("away") }, "away"},
 		"no policy":           {func(r *rig) { r.now.Annotations = nil }, "on-delete"},

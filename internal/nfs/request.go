@@ -3,7 +3,9 @@ package nfs
 import (
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -46,6 +48,9 @@ func (all Exports) read(volumeName string, claim *corev1.PersistentVolumeClaim, 
 	if err != nil {
 		wrong = append(wrong, fmt.Sprintf("StorageClass %q: %s; a class cannot be changed, create it again", class.Name, err))
 	}
+	if option := oddOption(class.MountOptions); option != "" {
+		wrong = append(wrong, fmt.Sprintf("mountOptions of StorageClass %q: %q is no plain option of NFS; create the class again without it", class.Name, option))
+	}
 	size := volume.Bytes(claim.Spec.Resources.Requests.Storage().Value())
 	if parameters.EnforceSize && size < volume.MinDirectory {
 		wrong = append(wrong, fmt.Sprintf("spec.resources.requests.storage is %s; with %s ask for %s or more: XFS makes no file in less", size, parameterEnforce, volume.MinDirectory))
@@ -65,6 +70,25 @@ func (all Exports) read(volumeName string, claim *corev1.PersistentVolumeClaim, 
 		r.policy = *class.ReclaimPolicy
 	}
 	return r, nil
+}
+
+var (
+	plainOption = regexp.MustCompile(`^_?[a-z][a-z0-9_]*(=[0-9A-Za-z:._%-]*)?$`)
+	// By these mount takes a path of the node for what is to be mounted, or does something else.
+	oddOptions = []string{"bind", "rbind", "move", "remount", "loop", "offset", "sizelimit", "helper", "uhelper"}
+)
+
+// oddOption returns an option that the policy nfs-provisioner.flexlvm.io refuses; empty where there is none.
+func oddOption(options []string) string {
+	for _, o := range options {
+		for word := range strings.SplitSeq(o, ",") {
+			name, _, _ := strings.Cut(word, "=")
+			if !plainOption.MatchString(word) || slices.Contains(oddOptions, name) {
+				return word
+			}
+		}
+	}
+	return ""
 }
 
 // claimProblems are what a directory on a server cannot be.

@@ -61,6 +61,9 @@ func Work(ctx context.Context, config Config) error {
 		append(controlplane.LibraryOptions(config.Workers, config.Metrics.library),
 			controller.ClaimsInformer(claims), controller.VolumesInformer(volumes), controller.ClassesInformer(classes),
 			controller.FailedDeleteThreshold(0), // never give a volume up
+			// A PersistentVolume that somebody deletes by hand stays until its directory has been
+			// disposed of: without it nothing leads there any more.
+			controller.AddFinalizer(true),
 			// A PersistentVolume that the API server does not take now is offered again and
 			// again; the directory is there, and the object alone leads to it.
 			controller.CreateProvisionedPVLimiter(controlplane.RetryLimiter()),

@@ -58,6 +58,10 @@ const (
 	lastNote = 10 * time.Second
 )
 
+// errYielded: an engine that yields has zeroed part of a volume. Others may take its lock now, and the
+// next call continues.
+var errYielded = errors.New("not all of it is zeroed yet")
+
 // zero overwrites what of a raw block volume's content, which is at path, no pod has seen yet, to
 // its end, with zeros, and notes how far it has come in the volume's tags, so that the next call
 // goes on with that of one that is killed, or whose time is over. A thin volume reads as zeros by
@@ -99,13 +103,21 @@ func (e *Engine) zero(ctx context.Context, d lvm.Device, path string, tags volum
 		if err != nil {
 			return fmt.Errorf("zero volume %s/%s, %d of %d bytes are done, and the next call goes on: %w", d.Group, d.Name, int64(from), int64(size), err)
 		}
+		if e.yields && from < size {
+			return errYielded
+		}
 	}
 	return nil
 }
 
-// zeroSome zeroes for as long as zeroNote says, and returns how far it came, also beside an error.
+// zeroSome zeroes for zeroNote, or for holdTime if the engine yields, and returns how far it came, also
+// beside an error.
 func (e *Engine) zeroSome(ctx context.Context, f *os.File, at, size volume.Bytes) (volume.Bytes, error) {
-	for begun := time.Now(); at < size && time.Since(begun) < zeroNote; {
+	long := zeroNote
+	if e.yields {
+		long = holdTime
+	}
+	for begun := time.Now(); at < size && time.Since(begun) < long; {
 		var err error
 		if at, err = wipePart(ctx, f, volume.WipeZero, at, min(stepAt(e.zeroRate), size-at), e.zeroRate); err != nil {
 			return at, err

@@ -4,15 +4,20 @@ package node
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/exec"
 
+	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/dm"
 	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
@@ -188,7 +193,7 @@ func TestBlockUnmountKilledAfterEveryStep(t *testing.T) {
 		// Udev, which has a look at what has been written to, keeps it open for a moment.
 		require.Eventually(t, func() bool {
 			return m.CloseUnused(m.ctx()) == nil && shellOut("ls /dev/mapper | grep flexlvm-block") == ""
-		}, 10*time.Second, 50*time.Millisecond)
+		}, time.Minute, 50*time.Millisecond)
 		requireContent(t, m.mountRaw(s, "a"), rawSize, data)
 	})
 	m.clearRaw(s)
@@ -206,6 +211,40 @@ func TestBlockZeroingGoesOn(t *testing.T) {
 	requireContent(t, m.mountRaw(s, "a"), rawSize, mark)
 	require.Equal(t, s.DeviceSize(), tagsOf(t, s.Name).Zeroed)
 	m.unmount(m.file("a"))
+}
+
+// A volume that is given up before all of it was zeroed shows what others have left on the disk:
+// nobody brings it back, also where its release was killed between the record and the tags.
+func TestBlockHalfZeroedIsNotBroughtBack(t *testing.T) {
+	m := newMachine(t)
+	m.dirty()
+	for zeroed, name := range map[volume.Bytes]string{0: "none", 4 * volume.MiB: "half"} {
+		s := m.rawVolume(name, rawSize)
+		tags := volume.Tags{State: volume.Creating, FS: copyFS, Size: s.Size, Namespace: s.Namespace, Cluster: s.Cluster, Kind: s.Kind, FSType: s.FSType, Zeroed: zeroed}
+		require.NoError(t, m.lvm.Create(m.ctx(), lvm.LogicalVolume{Group: s.Group, Name: s.Name, Size: s.DeviceSize(), Shape: s.Shape(), Tags: tags.Strings()}))
+		lv, err := m.lvm.Volume(m.ctx(), s.Group, s.Name)
+		require.NoError(t, err)
+		released := tags
+		released.State = volume.Unreferenced
+		require.NoError(t, m.records.write(s.Group, s.Name, newRecord(lv.UUID, released)))
+		require.NoError(t, m.Heal(m.ctx(), refOf(s)))
+		require.Equal(t, volume.Creating, tagsOf(t, s.Name).State)
+
+		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+		require.True(t, tagsOf(t, s.Name).HalfZeroed(), name)
+		for _, to := range []volume.State{volume.Ready, volume.Retained} {
+			_, err := m.SetState(m.ctx(), s.Group, s.Name, to)
+			require.ErrorContains(t, err, "given up before all of it was zeroed")
+		}
+		require.Error(t, m.Mount(m.ctx(), s, m.file("b"), false))
+		require.NoError(t, m.Remove(m.ctx(), refOf(s)))
+	}
+	s := m.rawVolume("whole", rawSize)
+	m.mountRaw(s, "a")
+	m.unmount(m.file("a"))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	_, err := m.SetState(m.ctx(), s.Group, s.Name, volume.Ready)
+	require.NoError(t, err)
 }
 
 // One pod alone: the second is refused, also where none has it open. Nothing else than a plain
@@ -236,7 +275,7 @@ func TestBlockHoldsAnotherGroup(t *testing.T) {
 	s := m.rawVolume("data", 64*volume.MiB)
 	target := m.mountRaw(s, "a")
 	loop := m.shell("losetup -f --show %s", target)
-	t.Cleanup(func() { m.shell("losetup -d %s", loop) })
+	t.Cleanup(func() { _ = shellOut("losetup -d " + loop) })
 	// LVM that sees nothing else, and no directory of the real group in /dev.
 	m.shell(`vgcreate --yes -q --config 'devices{dir="%s" scan=["/dev"] filter=["a|^%s$|","r|.*|"]}' %s %[2]s`, m.t.TempDir(), loop, group)
 	require.Equal(t, []string{string(group), string(group)}, strings.Fields(m.shell("vgs --noheadings -o vg_name 2>/dev/null")), "LVM by itself sees both")
@@ -251,7 +290,48 @@ func TestBlockHoldsAnotherGroup(t *testing.T) {
 	require.NoError(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, 72*volume.MiB, luks.Key{}))
 	require.NoError(t, m.Release(m.ctx(), refOf(others), volume.Unreferenced, Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(others)))
+
+	// The kubelet makes it after we have looked at what devices there are, and before LVM does.
+	m.shell("losetup -d %s", loop)
+	own := m.shell("truncate -s 64M %s/own; losetup -f --show %[1]s/own", m.dir)
+	t.Cleanup(func() { m.shell("losetup -d %s", own) })
+	m.shell("pvcreate -q %s", own)
+	late := ""
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	host := command.New(command.DefaultPath, log)
+	host.Unkillable = &afterLook{Interface: host.Unkillable, do: func() { late = m.shell("losetup -f --show %s", target) }}
+	t.Cleanup(func() { m.shell("losetup -d %s", late) })
+	e, err := New(Config{StateDir: m.dir + "/state", LockDir: m.dir + "/lock"}, host)
+	require.NoError(t, err)
+	in, err = e.Inventory(m.ctx())
+	require.NoError(t, err)
+	require.NotEmpty(t, late)
+	require.Len(t, in.Pools, 1)
+	pvs, err := m.lvm.PhysicalVolumes(m.ctx())
+	require.NoError(t, err)
+	require.True(t, slices.ContainsFunc(pvs, func(pv lvm.PhysicalVolume) bool { return pv.Path == own }), "one that is made of a file is hidden")
+	require.Len(t, strings.Fields(m.shell("vgs --noheadings -o vg_name 2>/dev/null")), 2, "LVM by itself sees both")
 	writeDevice(t, target, 0, make([]byte, volume.MiB)) // or the test's own commands would see it
+}
+
+// afterLook does something before the first command after the engine has asked for the host's filters,
+// and so has looked at what devices there are.
+type afterLook struct {
+	exec.Interface
+	do     func()
+	looked bool
+}
+
+func (a *afterLook) CommandContext(ctx context.Context, program string, args ...string) exec.Cmd {
+	switch {
+	case slices.Contains(args, "lvmconfig"):
+		a.looked = true
+	case a.looked && a.do != nil:
+		a.do()
+		a.do = nil
+	}
+	return a.Interface.CommandContext(ctx, program, args...)
 }
 
 // Copies and snapshots hold what was written when they were taken, to the size of the copy.

@@ -34,7 +34,7 @@ func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
 	if spec.Encrypted {
 		return noKey(spec.Group, spec.Name)
 	}
-	release, err := e.lockVolume(ctx, spec.Group, spec.Name)
+	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)
 	if err != nil {
 		return err
 	}
@@ -161,8 +161,17 @@ func (e *Engine) dropHalf(ctx context.Context, spec volume.Spec, lv lvm.LogicalV
 	return nil
 }
 
+// sourcePatience is how long a copy or a snapshot waits for a call that has its source, such as an
+// unmount that writes back slowly, and whatever is made ahead of its first mount for a call that has
+// the volume itself. The node daemon takes one after the other: all others would wait as well, for
+// as long as the disk hangs, and nothing would say so.
+const sourcePatience = 30 * time.Second
+
+// locked calls do with the lock on the source of a copy or a snapshot, whose own lock is held.
 func (e *Engine) locked(ctx context.Context, g volume.Group, n volume.Name, do func() error) error {
-	release, err := e.lockVolume(ctx, g, n)
+	waits, cancel := context.WithTimeout(ctx, e.sourcePatience)
+	defer cancel()
+	release, err := e.lockVolume(waits, g, n)
 	if err != nil {
 		return err
 	}
@@ -277,7 +286,7 @@ func mayCopy(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 		return refused("%s is of kind %q, and no %s is taken of it", what, t.Kind, copyNoun(spec))
 	case t.State == volume.Doomed || lv.Name.IsDoomed():
 		return refused("%s is being removed", what)
-	case t.State == volume.Creating || t.Clone != "":
+	case t.State == volume.Creating || t.Clone != "" || t.HalfZeroed():
 		return refused("%s is not made yet, so there is nothing to copy; it is tried again", what)
 	case t.Size > spec.Size && spec.Kind != volume.Snapshot:
 		return refused("%s holds %d bytes by now and the copy %d; delete the claim of the copy and ask for more", what, int64(t.Size), int64(spec.Size))

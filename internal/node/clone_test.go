@@ -77,11 +77,14 @@ func TestMayCopy(t *testing.T) {
 		change func(*volume.Spec, *lvm.LogicalVolume, *volume.Tags)
 		says   string // empty: it may
 	}{
-		"ready":               {nil, ""},
-		"larger":              {func(s *volume.Spec, _ *lvm.LogicalVolume, _ *volume.Tags) { s.Size *= 2 }, ""},
-		"unreferenced":        {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Unreferenced }, ""},
-		"retained":            {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Retained }, ""},
-		"creating":            {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Creating }, "is not made yet"},
+		"ready":        {nil, ""},
+		"larger":       {func(s *volume.Spec, _ *lvm.LogicalVolume, _ *volume.Tags) { s.Size *= 2 }, ""},
+		"unreferenced": {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Unreferenced }, ""},
+		"retained":     {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Retained }, ""},
+		"creating":     {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Creating }, "is not made yet"},
+		"half zeroed": {func(s *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) {
+			s.FSType, v.FSType, v.State, v.Zeroed = volume.Raw, volume.Raw, volume.Unreferenced, 1
+		}, "is not made yet"},
 		"half a copy":         {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { *v = halfTags() }, "is not made yet"},
 		"doomed":              {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.State = volume.Doomed }, "is being removed"},
 		"doomed by name":      {func(_ *volume.Spec, l *lvm.LogicalVolume, _ *volume.Tags) { l.Name = l.Name.Doomed() }, "is being removed"},

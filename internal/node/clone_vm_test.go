@@ -266,7 +266,7 @@ func TestCloneKilledAnywhere(t *testing.T) {
 		if (call{Dir: m.dir, Verb: "clone", Spec: c}).runFor(t, at) {
 			killed++
 		}
-		require.Eventually(t, func() bool { return m.MakeClone(m.ctx(), c) == nil }, 30*time.Second, 50*time.Millisecond)
+		require.Eventually(t, func() bool { return m.MakeClone(m.ctx(), c) == nil }, 2*time.Minute, 50*time.Millisecond)
 		requireClone(t, c)
 		to := m.mount(c, "b")
 		require.Equal(t, sum, sumOf(t, to+"/kept"))

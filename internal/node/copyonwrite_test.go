@@ -68,3 +68,13 @@ func TestFullCopyOfWhatIsNotWholeAtItsEnd(t *testing.T) {
 		require.ErrorIs(t, c.mayTrust(lv), ErrRefused, name)
 	}
 }
+
+// A part of a full copy, which nothing interrupts, takes no longer than the volume's lock is held at
+// once, at any rate; and others wait for longer than that.
+func TestPartOfAFullCopy(t *testing.T) {
+	require.Equal(t, copyPart, partAt(0), "as fast as the disk can")
+	require.Equal(t, copyPart, partAt(100*volume.MiB))
+	require.Equal(t, 3*volume.MiB, partAt(volume.MiB))
+	require.Equal(t, copyStep, partAt(1))
+	require.Greater(t, roundPatience, holdTime)
+}

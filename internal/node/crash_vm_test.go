@@ -172,7 +172,7 @@ func testFirstMountKilledAnywhere(t *testing.T, m *machine) {
 		}
 		// kubelet calls again until it works; a program of the killed call may
 		// still be at work for a moment.
-		require.Eventually(t, func() bool { return m.Mount(m.ctx(), s, target, false) == nil }, 30*time.Second, 50*time.Millisecond)
+		require.Eventually(t, func() bool { return m.Mount(m.ctx(), s, target, false) == nil }, 2*time.Minute, 50*time.Millisecond)
 		require.Equal(t, []string{"data"}, lvs())
 		require.Equal(t, s.Size, fill(t, target+"/data"))
 		time.Sleep(100 * time.Millisecond) // time for a straggler to do harm

@@ -70,7 +70,7 @@ func TestDirectoryInAnotherNamespace(t *testing.T) {
 		others, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", held.Process.Pid))
 		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", held.Process.Pid))
 		return err == nil && others != ours && string(comm) == "sleep\n"
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	m.unmount(dir)
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
 	_, volumes := m.pool()

@@ -105,7 +105,7 @@ func TestDirectoryEscape(t *testing.T) {
 	}
 	other := directorySpec("other", 160*volume.MiB)
 	// XFS gives the room of deleted files back in the background.
-	require.Eventually(t, func() bool { return m.Mount(m.ctx(), other, m.target("other"), false) == nil }, 30*time.Second, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return m.Mount(m.ctx(), other, m.target("other"), false) == nil }, 2*time.Minute, 100*time.Millisecond)
 	for i := range 3 {
 		write(i)
 		_, err = escapeAs(t, file(i), &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: tenant, Gid: tenant}})
@@ -119,5 +119,5 @@ func TestDirectoryEscape(t *testing.T) {
 	require.Eventually(t, func() bool {
 		pool, _ = m.pool()
 		return pool.Directories.Unfit == ""
-	}, 30*time.Second, 100*time.Millisecond, "what had escaped went with its volume")
+	}, 2*time.Minute, 100*time.Millisecond, "what had escaped went with its volume")
 }

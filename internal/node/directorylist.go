@@ -16,9 +16,6 @@ import (
 // lostAndFound is where xfs_repair puts what it could not connect.
 const lostAndFound = "lost+found"
 
-// mostListings is how often a directory pool is listed where volumes go meanwhile.
-const mostListings = 3
-
 // An observedPool is a directory pool and its volumes.
 type observedPool struct {
 	pool    inventory.Pool
@@ -60,22 +57,22 @@ func (e *Engine) observeOpenPool(ctx context.Context, p *directoryPool, out *obs
 	if err != nil {
 		return err
 	}
-	volumes, all, lost, err := e.listDirectories(p, host[p.device.Number], everywhere)
+	seen, err := e.listDirectories(p, host[p.device.Number], everywhere)
 	if err != nil {
 		return err
 	}
-	out.volumes = volumes
-	if lost {
-		if all, err = e.restoreLost(ctx, p); err != nil {
+	out.volumes = seen.volumes
+	if seen.lost {
+		if seen.after, err = e.restoreLost(ctx, p); err != nil {
 			return err
 		}
 	}
-	short, err := p.short(all)
+	short, err := p.short(seen.after)
 	if err != nil {
 		return err
 	}
 	out.pool.Size = p.info.Size
-	out.pool.Free = max(0, p.info.Size-promised(all))
+	out.pool.Free = max(0, p.info.Size-seen.taken())
 	others, err := p.others()
 	switch {
 	case err != nil:
@@ -83,36 +80,67 @@ func (e *Engine) observeOpenPool(ctx context.Context, p *directoryPool, out *obs
 	case slices.Contains(others, lostAndFound):
 		out.pool.Directories.Unfit = fmt.Sprintf("xfs_repair has moved files of directory pool %s, perhaps whole volumes, to %s: mount it, and put them back where they were", p.path(), lostAndFound)
 	case short > 0:
-		out.pool.Directories.Unfit = p.taken(short, all)
+		out.pool.Directories.Unfit = p.taken(short, seen.after)
 	}
 	out.pool.LVs = len(out.volumes)
 	return nil
 }
 
-// listDirectories returns the volumes of a directory pool and all quotas in it, and whether one
-// lacks its quota. One that is gone as it is looked at may be about to be removed, under a name
-// that was not there as the names were read: then the listing starts over.
-func (e *Engine) listDirectories(p *directoryPool, host, everywhere []mount.Point) (volumes []inventory.Volume, all map[quota.Project]quota.Usage, lost bool, err error) {
-	for range mostListings {
-		if all, err = quota.Projects(p.device.Path); err != nil {
-			return nil, nil, false, err
-		}
-		names, err := p.volumes()
-		if err != nil {
-			return nil, nil, false, err
-		}
-		volumes, lost = nil, false
-		for _, name := range names {
-			if v, k, there := e.describeDirectory(p, name, host, everywhere); there {
-				volumes = append(volumes, v)
-				lost = lost || k.lacking(all)
-			}
-		}
-		if len(volumes) == len(names) {
-			break
+// A listing is a directory pool as it was seen while volumes in it are made, grow and go: it takes no
+// lock. By quotas of another moment than its volumes, one would be counted twice, or not at all.
+type listing struct {
+	volumes       []inventory.Volume
+	known         map[quota.Project]bool // those of the volumes, and of what is not one yet
+	lost          bool                   // a volume lacks its quota, or got it meanwhile
+	before, after map[quota.Project]quota.Usage
+}
+
+// taken is what of the pool is not free: what each volume was seen to take, and what others have.
+func (l *listing) taken() (sum volume.Bytes) {
+	for i := range l.volumes {
+		sum += l.volumes[i].Device
+	}
+	for id, u := range l.after {
+		_, lasts := l.before[id]
+		switch {
+		case id == 0:
+		case l.known[id] && u.Limit.Size > 0:
+			sum += max(0, u.Used-u.Limit.Size) // ACLs are not limited
+		case !l.known[id] && lasts: // or it was made meanwhile, and its claim still counts as waiting
+			sum += takesOf(u)
 		}
 	}
-	return volumes, all, lost, nil
+	return sum
+}
+
+// listDirectories looks at the volumes of a directory pool. What is made meanwhile is in the making, or is
+// a volume, or had no quota before.
+func (e *Engine) listDirectories(p *directoryPool, host, everywhere []mount.Point) (l *listing, err error) {
+	l = &listing{}
+	if l.before, err = quota.Projects(p.device.Path); err != nil {
+		return l, err
+	}
+	l.known = p.making()
+	names, err := p.volumes()
+	if err != nil {
+		return l, err
+	}
+	for i := 0; i < len(names); i++ {
+		v, k, there := e.describeDirectory(p, names[i], host, everywhere)
+		if !there {
+			if doomed := names[i].Doomed(); !names[i].IsDoomed() && !slices.Contains(names, doomed) {
+				names = append(names, doomed) // it was doomed since they were read
+			}
+			continue
+		}
+		l.volumes = append(l.volumes, v)
+		l.lost = l.lost || k.lacking(l.before)
+		if v.State != "" { // or what it takes is not known, and its quota counts
+			l.known[k.project] = true
+		}
+	}
+	l.after, err = quota.Projects(p.device.Path)
+	return l, err
 }
 
 // describeDirectory is describe of a volume of a directory pool, and the quota that it is to have;
@@ -132,10 +160,11 @@ func (e *Engine) describeDirectory(p *directoryPool, n volume.Name, host, everyw
 	lv.Open = len(mountsOfDirectory(n, everywhere)) > 0
 	v := e.describe(lv)
 	v.Mounts = mountsOfDirectory(n, host)
-	if v.State == "" || v.State == volume.Doomed {
-		return v, kernelQuota{}, true // the quota of one that goes is cleared in time
+	k := kernelQuota{project: rec.Project}
+	if v.State != "" && v.State != volume.Doomed { // the quota of one that goes is cleared in time
+		k.limit = limitOf(rec, v.Size)
 	}
-	return v, kernelQuota{rec.Project, limitOf(rec, v.Size)}, true
+	return v, k, true
 }
 
 // told is a pool that something is wrong with among volumes, for people who list those; false if

@@ -111,10 +111,7 @@ func (e *Engine) makeDirectory(ctx context.Context, p *directoryPool, spec volum
 	if err := readJSON(p.Root, poolFile, &p.info); err != nil { // it may have changed since it was opened
 		return err
 	}
-	if err := p.sweepNew(ctx); err != nil {
-		return err
-	}
-	if err := p.fits(spec.DeviceSize(), spec.Size); err != nil {
+	if err := p.fits(ctx, spec.DeviceSize(), spec.Size); err != nil {
 		return err
 	}
 	gotRoom(ctx)
@@ -170,6 +167,31 @@ func (e *Engine) layOut(p *directoryPool, dir string, rec directoryRecord, size 
 	return syncDir(p.Root, dir)
 }
 
+// making returns the projects of what is being made and is no volume yet, or was when a call was killed.
+// It is called without the pool's lock: what has its name meanwhile is a volume. What cannot be looked at is
+// left out, so that its quota counts.
+func (p *directoryPool) making() map[quota.Project]bool {
+	all := map[quota.Project]bool{}
+	names, _ := p.names(newDir)
+	for _, name := range names {
+		if id, err := p.projectOf(path.Join(newDir, name)); err == nil {
+			all[id] = true
+		}
+	}
+	return all
+}
+
+// projectOf returns the project of a volume's data, or of what is to be one.
+func (p *directoryPool) projectOf(dir string) (quota.Project, error) {
+	data, err := p.Open(path.Join(dir, dataDir))
+	if err != nil {
+		return 0, err
+	}
+	id, err := quota.ProjectOf(data)
+	_ = data.Close()
+	return id, err
+}
+
 // sweepNew removes what calls that were killed have left of volumes that they were making. The
 // caller holds the pool's lock, so nobody makes any.
 func (p *directoryPool) sweepNew(ctx context.Context) error {
@@ -192,6 +214,9 @@ func (p *directoryPool) sweepOne(ctx context.Context, dir string) error {
 		id, err := quota.ProjectOf(data)
 		if err == nil && id != 0 {
 			err = quota.SetOf(p.device.Path, id, quota.Limit{})
+		}
+		if err == nil {
+			err = quota.Disown(data) // or XFS counts it until it has freed it, which is a moment later
 		}
 		if err := errors.Join(err, data.Close()); err != nil {
 			return err

@@ -13,27 +13,30 @@ import (
 )
 
 // promised is what the volumes of a pool may take altogether, by their quotas: those that are
-// being removed among them. It counts on every volume having one (see ensureQuotas).
-func promised(all map[quota.Project]quota.Usage) (sum volume.Bytes) {
-	for id, u := range all {
-		if id != 0 {
-			sum += volume.DirectorySize(max(u.Limit.Size, u.Used), max(u.Limit.Inodes, u.Inodes))
-		}
-	}
-	return sum
+// being removed among them. It counts on every volume having one (see ensureQuotas), and takes none
+// for listed.
+func promised(all map[quota.Project]quota.Usage) volume.Bytes {
+	return (&listing{before: all, after: all}).taken()
+}
+
+// takesOf is what of a pool cannot be promised to others than this project.
+func takesOf(u quota.Usage) volume.Bytes {
+	return volume.DirectorySize(max(u.Limit.Size, u.Used), max(u.Limit.Inodes, u.Inodes))
 }
 
 // fits fails unless the pool can promise so much more, and the data of that is there to be had:
-// where a tenant has taken files out of his quota, others have less than their quotas promise. The
-// caller holds the pool's lock.
-func (p *directoryPool) fits(more, data volume.Bytes) error {
+// where a tenant has taken files out of his quota, others have less than their quotas promise. What
+// calls that were killed have left is promised to nobody, and goes first. The caller holds the pool's lock.
+func (p *directoryPool) fits(ctx context.Context, more, data volume.Bytes) error {
+	swept := p.sweepNew(ctx) // what stays takes room still
 	all, err := p.ensureQuotas()
 	if err != nil {
 		return err
 	}
 	if free := p.info.Size - promised(all); free < more {
-		return fmt.Errorf("%w: directory pool %s can still promise %d bytes (%s) of %d and %d are needed (%s); remove volumes, or enlarge it with `flexlvm directories create --size`",
+		err := fmt.Errorf("%w: directory pool %s can still promise %d bytes (%s) of %d and %d are needed (%s); remove volumes, or enlarge it with `flexlvm directories create --size`",
 			lvm.ErrNoSpace, p.path(), int64(max(0, free)), max(0, free), int64(p.info.Size), int64(more), more)
+		return errors.Join(err, swept)
 	}
 	short, err := p.short(all)
 	if err != nil {

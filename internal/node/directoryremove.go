@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -58,11 +59,34 @@ func (e *Engine) removeVolume(ctx context.Context, lv lvm.LogicalVolume) error {
 		if err := e.clearData(ctx, p, path.Join(place(lv.Name), dataDir)); err != nil {
 			return err
 		}
+		if err := e.awaitFreed(ctx, p, rec); err != nil {
+			return err
+		}
 		if err := e.clearQuota(ctx, p, rec); err != nil {
 			return err
 		}
 		return p.dropRecord(lv.Name, e.after)
 	})
+}
+
+// mostFreeing is how long a removal waits for XFS to free what was deleted, which it does in the
+// background. Whatever takes longer is held open by somebody.
+const mostFreeing = 10 * time.Second
+
+// awaitFreed waits until XFS does not count a volume's data any more: without its volume, what is counted
+// would look like what somebody has taken of the pool, and have another volume evicted.
+func (e *Engine) awaitFreed(ctx context.Context, p *directoryPool, rec directoryRecord) error {
+	for end := time.Now().Add(mostFreeing); ; {
+		used, err := quota.ReadOf(p.device.Path, rec.Project)
+		if err != nil || used.Used == 0 || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // clearQuota gives back what a volume was promised, whose data are gone. Who restores quotas at the

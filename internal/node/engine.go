@@ -77,6 +77,9 @@ type Engine struct {
 	stateDir, lockDir   string
 	patience, roomRetry time.Duration
 	mostFrozen          time.Duration
+	sourcePatience      time.Duration
+	roundPatience       time.Duration
+	yields              bool // zero ends with errYielded after about holdTime instead of holding the lock to its end
 }
 
 // New returns an engine that runs the programs of host.
@@ -123,7 +126,7 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 		zeroRate: cfg.ZeroRate,
 		stateDir: cfg.StateDir, lockDir: cfg.LockDir,
 		patience: cfg.RoomPatience, roomRetry: roomRetry,
-		mostFrozen: mostFrozen,
+		mostFrozen: mostFrozen, sourcePatience: sourcePatience, roundPatience: roundPatience,
 	}, nil
 }
 
@@ -136,6 +139,17 @@ func OnHost(log logrus.FieldLogger) (*Engine, error) {
 func (e *Engine) lockVolume(ctx context.Context, g volume.Group, n volume.Name) (func(), error) {
 	file, key := volumeLock(g, n)
 	return e.locks.Acquire(ctx, file, key)
+}
+
+// holdTime is how long a long operation, such as a full copy, holds a volume's lock before it yields:
+// less than roundPatience, and long enough for the pause to cost little.
+const holdTime = 3 * time.Second
+
+// lockWithin is lockVolume for calls that wait no longer than patience.
+func (e *Engine) lockWithin(ctx context.Context, patience time.Duration, g volume.Group, n volume.Name) (func(), error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return e.lockVolume(ctx, g, n)
 }
 
 func volumeLock(g volume.Group, n volume.Name) (file, key string) {

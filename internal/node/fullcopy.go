@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/flexlvm/flexlvm/internal/lock"
 	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -17,8 +18,7 @@ import (
 const (
 	// copyStep is how much is read and written at once.
 	copyStep = volume.MiB
-	// copyPart is how much is copied under one hold of the volume's lock: whoever gives the
-	// volume up meanwhile need not wait for all of it.
+	// copyPart is how much is copied at most before it is on the disk.
 	copyPart = 64 * volume.MiB
 )
 
@@ -33,8 +33,8 @@ func notCopied(spec volume.Spec) error {
 // it, as fast as Config.WipeRate allows. Nobody gets it before it is whole and on the disk; then
 // it becomes a volume of its own, an encrypted one at its first mount, which brings the key.
 //
-// Killed before, it leaves part of a copy, which the next call begins anew. Between its parts
-// anybody may take the volume's lock, such as to give it up, which ends the call.
+// Killed before, it leaves part of a copy, which the next call begins anew. After every
+// holdTime it yields the volume's lock, such as to a call that releases the volume, which ends this one.
 func (e *Engine) fullCopy(ctx context.Context, spec volume.Spec) error {
 	c, err := e.openSnapshot(ctx, spec)
 	if err != nil {
@@ -47,6 +47,9 @@ func (e *Engine) fullCopy(ctx context.Context, spec volume.Spec) error {
 	defer func() { _ = c.from.Close() }()
 	for {
 		if done, err := e.copyMore(ctx, &c); done || err != nil {
+			return err
+		}
+		if err := lock.Yield(ctx); err != nil {
 			return err
 		}
 	}
@@ -116,7 +119,7 @@ func (e *Engine) finishCopied(ctx context.Context, spec volume.Spec) (there bool
 	return true, err
 }
 
-// copyMore copies a part, and reports whether the volume is whole.
+// copyMore copies for about holdTime, and reports whether the volume is whole.
 func (e *Engine) copyMore(ctx context.Context, c *fullCopy) (bool, error) {
 	release, err := e.lockVolume(ctx, c.spec.Group, c.spec.Name)
 	if err != nil {
@@ -128,7 +131,7 @@ func (e *Engine) copyMore(ctx context.Context, c *fullCopy) (bool, error) {
 		return err == nil, err
 	}
 	if tags.Fill == volume.FillCopying {
-		if whole, err := e.copyPart(ctx, c, lv); err != nil || !whole {
+		if whole, err := e.copyParts(ctx, c, lv); err != nil || !whole {
 			return false, err
 		}
 		if err := e.checkWhole(ctx, c); err != nil {
@@ -224,6 +227,23 @@ func (e *Engine) createFull(ctx context.Context, c *fullCopy) (lvm.LogicalVolume
 	return lv, tags, err
 }
 
+// copyParts copies parts for about holdTime, one at least, and reports whether that was the last.
+func (e *Engine) copyParts(ctx context.Context, c *fullCopy, lv lvm.LogicalVolume) (whole bool, err error) {
+	for begun := time.Now(); ; {
+		if whole, err = e.copyPart(ctx, c, lv); whole || err != nil || time.Since(begun) >= holdTime {
+			return whole, err
+		}
+	}
+}
+
+// partAt returns how much to copy as one part.
+func partAt(rate volume.Bytes) volume.Bytes {
+	if rate <= 0 {
+		return copyPart
+	}
+	return min(copyPart, max(rate*volume.Bytes(holdTime/time.Second), copyStep))
+}
+
 // copyPart copies the next bytes, has them on the disk when it returns, and reports whether they
 // were the last. What a raw block volume has behind them is zeroed, unless it is encrypted: a
 // tenant could read what another has left there.
@@ -243,7 +263,7 @@ func (e *Engine) copyPart(ctx context.Context, c *fullCopy, lv lvm.LogicalVolume
 	if err != nil {
 		return false, fmt.Errorf("copy snapshot %s: %w", c.spec.CloneOf, err)
 	}
-	if err = e.copyBytes(ctx, c, to, min(c.at+copyPart, end)); err == nil {
+	if err = e.copyBytes(ctx, c, to, min(c.at+partAt(e.rate), end)); err == nil {
 		err = to.Sync()
 	}
 	if err := errors.Join(err, to.Close()); err != nil {

@@ -12,10 +12,11 @@ import (
 // device is missing gets it, and one that was handed out while its tags still say
 // creating becomes ready. An unreferenced volume that is active gets its device node,
 // without which nobody can tell whether it is mounted. Heal formats nothing and removes
-// nothing; what the next mount does anyway is left to the mount.
+// nothing; what the next mount does anyway is left to the mount. It waits for nobody: a volume that
+// another call is at work on is left to that.
 func (e *Engine) Heal(ctx context.Context, ref Ref) error {
-	release, err := e.lockVolume(ctx, ref.Group, ref.Name)
-	if err != nil {
+	release, free, err := e.locks.Try(volumeLock(ref.Group, ref.Name))
+	if err != nil || !free {
 		return err
 	}
 	defer release()

@@ -302,7 +302,7 @@ func (e *Engine) settled(ctx context.Context, lv lvm.LogicalVolume, tags volume.
 	if err != nil {
 		return tags, fmt.Errorf("%w; its next mount writes it anew", err)
 	}
-	if !handed {
+	if !handed || e.givenUpUnzeroed(lv, tags) {
 		return tags, nil
 	}
 	if err := e.makeReady(ctx, lv, tags); err != nil {
@@ -310,6 +310,17 @@ func (e *Engine) settled(ctx context.Context, lv lvm.LogicalVolume, tags volume.
 	}
 	tags.State = volume.Ready
 	return tags, nil
+}
+
+// givenUpUnzeroed reports whether the record of a raw block volume in state creating is not that of
+// a mount, which is written once all is zeroed, but that of a release, which may have been killed
+// before it changed the tags. Such a volume may show what others have left on the disk.
+func (e *Engine) givenUpUnzeroed(lv lvm.LogicalVolume, tags volume.Tags) bool {
+	if tags.FSType != volume.Raw {
+		return false
+	}
+	rec, err := e.records.read(lv.Group, lv.Name)
+	return err != nil || rec.State != volume.Creating && rec.State != volume.Ready
 }
 
 // handedOut reports whether this node has ever handed out this very volume, so

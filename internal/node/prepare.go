@@ -2,14 +2,20 @@ package node
 
 import (
 	"context"
+	"errors"
 
+	"github.com/flexlvm/flexlvm/internal/lock"
 	"github.com/flexlvm/flexlvm/internal/luks"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // Prepare makes a volume ahead of its first mount, with its file system and its quota, as that
 // mount would, and makes it ready. wanted is called under the volume's lock, and its error means
-// that nothing is made. A volume that is ready is left alone.
+// that nothing more is made. A volume that is ready is left alone.
+//
+// A raw block volume is zeroed, which may take hours. After every holdTime Prepare yields the
+// volume's lock, such as to its first mount or to its release, and then asks again whether it is
+// wanted.
 //
 // An encrypted volume is made by its first mount, which brings the key, and a copy by MakeClone.
 func (e *Engine) Prepare(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error {
@@ -25,7 +31,26 @@ func (e *Engine) Prepare(ctx context.Context, spec volume.Spec, wanted func(cont
 	if spec.Encrypted {
 		return noKey(spec.Group, spec.Name)
 	}
-	release, err := e.lockVolume(ctx, spec.Group, spec.Name)
+	some := *e
+	some.yields = true
+	for begun := false; ; {
+		err := some.prepareSome(ctx, spec, wanted)
+		switch {
+		case errors.Is(err, errYielded):
+			begun = true
+		case begun && errors.Is(err, lock.ErrBusy) && ctx.Err() == nil: // its first mount goes on, and may break off
+		default:
+			return err
+		}
+		if err := lock.Yield(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// prepareSome prepares a volume, or zeroes part of it (errYielded).
+func (e *Engine) prepareSome(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error {
+	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)
 	if err != nil {
 		return err
 	}

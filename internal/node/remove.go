@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
+	"github.com/flexlvm/flexlvm/internal/lock"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -30,6 +32,14 @@ func (r Ref) String() string { return string(r.Group) + "/" + string(r.Name) }
 // ErrInUse: the volume's device is open, or its directory mounted, in this mount namespace or another.
 var ErrInUse = errors.New("in use")
 
+// ErrBusy: another call is at work on the volume for longer than this one waits.
+var ErrBusy = lock.ErrBusy
+
+// roundPatience is how long Release and SetStateOf wait for a call that has the volume, such as a
+// mount for which it is zeroed, or an unmount that hangs. The rounds of the node daemon wait for
+// them, and with the rounds all other volumes.
+const roundPatience = 5 * time.Second
+
 // ErrNoSpace: the volume's group, or its pool, has not the room that is needed.
 var ErrNoSpace = lvm.ErrNoSpace
 
@@ -37,7 +47,7 @@ var ErrNoSpace = lvm.ErrNoSpace
 // Unreferenced, so that its space may be reclaimed as d says, or to Retained. The caller
 // is responsible for the evidence. A volume already in that state is left alone. An
 // unreferenced volume may still become retained; otherwise a volume in any state but
-// creating and ready is refused.
+// creating and ready is refused. It waits for another call no longer than roundPatience (ErrBusy).
 //
 // A volume that was never made can no longer be made afterwards by a call that is under way,
 // so a mount fails whose claim is deleted meanwhile. Only the names of some kinds may be used
@@ -46,7 +56,7 @@ func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d Dispos
 	if to != volume.Unreferenced && to != volume.Retained {
 		return fmt.Errorf("release volume %s: state %s is neither unreferenced nor retained", ref, to)
 	}
-	release, err := e.lockVolume(ctx, ref.Group, ref.Name)
+	release, err := e.lockWithin(ctx, e.roundPatience, ref.Group, ref.Name)
 	if err != nil {
 		return err
 	}
@@ -81,6 +91,9 @@ func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d Dispos
 // leaves a record that sends the next mount to LVM.
 func (e *Engine) writeState(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error {
 	del, add := tagChange(lv.Tags, to, tags)
+	if neverZeroed(lv, tags) {
+		add = append(add, volume.ZeroedTag(1))
+	}
 	tags.State = to
 	rec := newRecord(lv.UUID, tags)
 	if to != volume.Ready {
@@ -97,6 +110,14 @@ func (e *Engine) writeState(ctx context.Context, lv lvm.LogicalVolume, tags volu
 		return e.record(lv, rec)
 	}
 	return nil
+}
+
+// neverZeroed reports whether a raw block volume, which is in state creating, may not even have
+// been zeroed in part. Only that state says so, and is about to be left: a person could bring the
+// volume back, and a pod would read what others have left on the disk.
+func neverZeroed(lv lvm.LogicalVolume, tags volume.Tags) bool {
+	zeroes := lv.Shape.Layout != volume.Thin && lv.Of == "" && tags.Clone == ""
+	return zeroes && tags.State == volume.Creating && tags.FSType == volume.Raw && tags.Zeroed == 0
 }
 
 // record writes rec. Where this node had none, the volume's last use is unknown,

@@ -190,7 +190,7 @@ func TestRemovalOfWhatIsStillMountedElsewhere(t *testing.T) {
 
 	require.NoError(t, holder.Process.Kill())
 	_ = holder.Wait()
-	require.Eventually(t, func() bool { return m.Remove(m.ctx(), refOf(s)) == nil }, 10*time.Second, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return m.Remove(m.ctx(), refOf(s)) == nil }, time.Minute, 100*time.Millisecond)
 	require.Empty(t, lvs())
 }
 

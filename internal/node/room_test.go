@@ -50,7 +50,7 @@ func TestNextCallTriesOnceOneHasItsRoom(t *testing.T) {
 	for i := range calls {
 		select {
 		case <-trying:
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("call %d waits for the file system of another", i)
 		}
 		select {

@@ -21,13 +21,24 @@ import (
 // A volume already in that state keeps it. One whose device is open cannot be forgotten
 // (ErrInUse); a doomed one is refused.
 func (e *Engine) SetState(ctx context.Context, g volume.Group, n volume.Name, to volume.State) (inventory.Volume, error) {
+	release, err := e.lockVolume(ctx, g, n)
+	if err != nil {
+		return inventory.Volume{}, err
+	}
+	defer release()
 	find := func() (lvm.LogicalVolume, error) { return e.lookup(ctx, g, n) }
 	return e.setState(ctx, g, n, to, find, func(lvm.LogicalVolume, volume.Tags) error { return nil })
 }
 
 // SetStateOf is SetState of the very volume that a person has named through the API: of the
 // cluster of ref, with the UUID of ref where that is given, and with this file system.
+// It waits for another call no longer than roundPatience (ErrBusy).
 func (e *Engine) SetStateOf(ctx context.Context, ref Ref, fs string, to volume.State) (inventory.Volume, error) {
+	release, err := e.lockWithin(ctx, e.roundPatience, ref.Group, ref.Name)
+	if err != nil {
+		return inventory.Volume{}, err
+	}
+	defer release()
 	find := func() (lvm.LogicalVolume, error) { return e.volumeOf(ctx, ref, ref.Name) }
 	return e.setState(ctx, ref.Group, ref.Name, to, find, func(lv lvm.LogicalVolume, tags volume.Tags) error {
 		switch {
@@ -40,14 +51,8 @@ func (e *Engine) SetStateOf(ctx context.Context, ref Ref, fs string, to volume.S
 	})
 }
 
-// setState changes the state of the volume that find returns, if check, called under its lock,
-// agrees.
+// setState changes the state of the volume that find returns, if check agrees. Its lock is held.
 func (e *Engine) setState(ctx context.Context, g volume.Group, n volume.Name, to volume.State, find func() (lvm.LogicalVolume, error), check func(lvm.LogicalVolume, volume.Tags) error) (inventory.Volume, error) {
-	release, err := e.lockVolume(ctx, g, n)
-	if err != nil {
-		return inventory.Volume{}, err
-	}
-	defer release()
 	lv, err := find()
 	if err != nil {
 		return inventory.Volume{}, err
@@ -95,8 +100,8 @@ func maySetState(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error 
 		return refused("volume %s is creating: no pod has ever mounted it, so it holds nothing; forget it if nobody needs it", ref)
 	case tags.Adopting && to != volume.Retained:
 		return refused("the adoption of volume %s is not finished: call `flexlvm volumes adopt` again, or `flexlvm volumes disown` to leave it as it was", ref)
-	case tags.Clone != "" && to != volume.Unreferenced:
-		return refused("volume %s is a copy of another that was never finished, so it holds nothing of its own; make the copy again", ref)
+	case to != volume.Unreferenced && unfinished(tags) != "":
+		return refused("volume %s %s", ref, unfinished(tags))
 	case tags.State == volume.Doomed:
 		return refused("volume %s is being removed", ref)
 	case tags.State != to && !volume.MayMove(tags.State, to, volume.ByPerson):
@@ -105,4 +110,16 @@ func maySetState(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error 
 		return fmt.Errorf("forget volume %s: %w: %s; end the pods that use it first", ref, ErrInUse, held(lv))
 	}
 	return nil
+}
+
+// unfinished says what to do about a volume that was given up before it held anything; empty for all
+// others.
+func unfinished(tags volume.Tags) string {
+	switch {
+	case tags.Clone != "":
+		return "is a copy of another that was never finished, so it holds nothing of its own; make the copy again"
+	case tags.HalfZeroed():
+		return "was given up before all of it was zeroed: no pod has ever had it, so it holds nothing; make a claim anew"
+	}
+	return ""
 }

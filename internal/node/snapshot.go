@@ -63,7 +63,7 @@ func checkSnapshot(spec volume.Spec) error {
 // given up.
 func (e *Engine) makeSnapshot(ctx context.Context, o Order, givenUp time.Time) (inventory.Volume, error) {
 	spec := o.Spec
-	release, err := e.lockVolume(ctx, spec.Group, spec.Name)
+	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)
 	if err != nil {
 		return inventory.Volume{}, err
 	}

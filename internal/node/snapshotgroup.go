@@ -117,8 +117,11 @@ func (g *snapshotGroup) run(ctx context.Context) ([]inventory.Volume, error) {
 	return g.finish(ctx)
 }
 
-// lock takes the locks of the volumes that name tells, in the order of their names.
+// lock takes the locks of the volumes that name tells, in the order of their names. While it waits for
+// one, nobody mounts those that it has, so it does not wait for long.
 func (g *snapshotGroup) lock(ctx context.Context, name func(*member) volume.Name) (release func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, g.engine.sourcePatience)
+	defer cancel()
 	var releases []func()
 	release = func() {
 		for _, one := range releases {

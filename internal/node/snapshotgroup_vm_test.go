@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flexlvm/flexlvm/internal/freeze"
+	"github.com/flexlvm/flexlvm/internal/lock"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -111,7 +112,7 @@ func TestSnapshotGroup(t *testing.T) {
 	require.Eventually(t, func() bool {
 		b, err := os.ReadFile(to + "/number")
 		return err == nil && len(b) == 8
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	began := time.Now()
 	require.NoError(t, m.takeGroup(group...))
 	t.Logf("the snapshots of two volumes at one instant took %s", time.Since(began))
@@ -119,7 +120,7 @@ func TestSnapshotGroup(t *testing.T) {
 	require.NoFileExists(t, m.frozenPath())
 	m.requireOneInstant(group[0], group[1])
 	before := numberIn(t, to)
-	require.Eventually(t, func() bool { return numberIn(t, to) > before }, 10*time.Second, 10*time.Millisecond, "nothing is frozen")
+	require.Eventually(t, func() bool { return numberIn(t, to) > before }, time.Minute, 10*time.Millisecond, "nothing is frozen")
 
 	c := call{Dir: m.dir, Verb: "snapshot-group", Spec: group[0], More: group[1:]}
 	deaths := 0
@@ -141,10 +142,11 @@ func TestSnapshotGroup(t *testing.T) {
 		c.Die = die
 		require.True(t, c.run(t))
 		now := numberIn(t, to)
-		require.Eventually(t, func() bool { return numberIn(t, to) > now }, 5*time.Second, 5*time.Millisecond, "it is frozen after death %d", die)
+		require.Eventually(t, func() bool { return numberIn(t, to) > now }, m.mostFrozen-time.Second, 5*time.Millisecond, "it is frozen after death %d", die)
 	}
 	close(stop)
 	require.NoError(t, <-ended)
+	m.testGroupOfWhatIsHeld(group)
 	m.testGroupRefusals(group)
 	m.testLeftFrozen(s, from)
 	m.unmount(from)
@@ -208,4 +210,23 @@ func testSnapshotGroupOnEarlierKernels(t *testing.T) {
 	m.testLeftFrozen(s, from)
 	m.unmount(from)
 	require.NoError(t, m.takeGroup(m.snapshotOf(s, "snap-first")), "nobody uses it")
+}
+
+// testGroupOfWhatIsHeld: while another call has one of the sources, however long, the other one is
+// mounted, and the snapshots are told to wait.
+func (m *machine) testGroupOfWhatIsHeld(group []volume.Spec) {
+	m.clear(group[0].Name)
+	m.clear(group[1].Name)
+	patience := m.sourcePatience
+	defer func() { m.sourcePatience = patience }()
+	m.sourcePatience = time.Second
+	release, err := m.lockVolume(m.ctx(), group[1].Group, group[1].CloneOf)
+	require.NoError(m.t, err)
+	defer release()
+	require.ErrorIs(m.t, m.takeGroup(group...), lock.ErrBusy)
+	free, err := m.lockVolume(m.ctx(), group[0].Group, group[0].CloneOf)
+	require.NoError(m.t, err)
+	free()
+	_, err = m.MakeSnapshot(m.ctx(), group[1])
+	require.ErrorIs(m.t, err, lock.ErrBusy)
 }

@@ -44,7 +44,7 @@ func TestSnapshotGroupOfEncryptedVolumes(t *testing.T) {
 	require.Eventually(t, func() bool {
 		b, err := os.ReadFile(to + "/number")
 		return err == nil && len(b) == 8
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	began := time.Now()
 	require.NoError(t, m.takeGroup(group...))
 	took := time.Since(began)

@@ -67,6 +67,9 @@ func thinPool(p lvm.ThinPool, g inventory.Pool) inventory.Pool {
 		Size: p.Size, Free: p.Size - p.Used, Extent: p.Extent,
 		MetadataSize: g.MetadataSize, MetadataFree: g.MetadataFree,
 		LVs: p.Volumes, Missing: g.Missing, Devices: g.Devices,
-		Thin: &inventory.ThinPool{GroupUUID: g.UUID, Known: p.Active, Metadata: p.Metadata, MetadataUsed: p.MetadataUsed, Unfit: p.Unfit()},
+		Thin: &inventory.ThinPool{
+			GroupUUID: g.UUID, Known: p.Active, Metadata: p.Metadata, MetadataUsed: p.MetadataUsed,
+			Others: p.Others.Data, OthersUntold: p.Others.Untold, Unfit: p.Unfit(),
+		},
 	}
 }

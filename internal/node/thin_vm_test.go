@@ -90,6 +90,13 @@ func TestThinReport(t *testing.T) {
 		require.Equal(t, m.shape, v.Shape)
 		require.Equal(t, i == 1, v.Takes() == v.Size, "LVM does not tell of what is inactive")
 	}
+	m.shell("lvcreate --yes --type thin --thinpool %s --virtualsize 64m --name mine %s && dd if=/dev/urandom of=/dev/%s/mine bs=1M count=8 oflag=direct", testPool, group, group)
+	m.shell("lvcreate --yes --snapshot --name copy %s/pvc-1", group)
+	o, err = m.lvm.Everything(m.ctx())
+	require.NoError(t, err)
+	require.Len(t, o.Volumes, 2, "neither a volume of others nor their snapshot is ours")
+	require.InDelta(t, float64(8*volume.MiB), float64(o.ThinPools[0].Others.Data), float64(volume.MiB))
+	require.Equal(t, o.Volumes[0].Size, o.ThinPools[0].Others.Untold, "LVM makes snapshots inactive")
 	log, err := os.ReadFile(filepath.Join(m.dir, "log"))
 	require.NoError(t, err)
 	require.Contains(t, string(log), "fullreport")

@@ -154,7 +154,7 @@ func TestTrimRate(t *testing.T) {
 	require.GreaterOrEqual(t, took.Seconds(), float64(discarded)/float64(128*volume.MiB)*0.9)
 
 	before := m.trimmedOf(s.Name)
-	ctx, cancel := context.WithTimeout(m.ctx(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(m.ctx(), 10*time.Second)
 	defer cancel()
 	discarded, err = m.Trim(ctx, refOf(s), leastTrimStep)
 	require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -223,7 +223,7 @@ func (a *fakeAPI) changed(kind string, o metav1.Object) {
 	event := map[string]any{"type": kind, "object": o.(runtime.Object).DeepCopyObject()}
 	a.history = append(a.history, change{a.version, resource, o, event})
 	for _, w := range a.watchers {
-		if w.resource == resource && !a.hung {
+		if w.resource == resource && w.selects(o) && !a.hung {
 			w.events <- event
 		}
 	}

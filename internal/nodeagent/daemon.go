@@ -97,7 +97,8 @@ type Daemon struct {
 	events  events
 	watches *watches
 
-	quick, slow *serialQueue[[]job] // jobs that go together
+	quick, slow, files *serialQueue[[]job] // jobs that go together
+
 	copier      *serialQueue[copyJob]
 	filler      *serialQueue[copyJob] // full copies, which take long
 	trimmer     *serialQueue[inventory.Volume]
@@ -189,8 +190,8 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 	if cfg.IO.Groups != nil && !cfg.DryRun {
 		d.limiter = iolimit.New(cfg.IO, cfg.Now)
 	}
-	d.quick, d.slow, d.copier = newSerialQueue(d.remove), newSerialQueue(d.remove), newSerialQueue(d.makeCopy)
-	d.filler, d.trimmer = newSerialQueue(d.makeCopy), newSerialQueue(d.trim)
+	d.quick, d.slow, d.files = newSerialQueue(d.remove), newSerialQueue(d.remove), newSerialQueue(d.remove)
+	d.copier, d.filler, d.trimmer = newSerialQueue(d.makeCopy), newSerialQueue(d.makeCopy), newSerialQueue(d.trim)
 	d.maker = newMaker(d)
 	d.roundEnded()
 	return d, nil
@@ -250,6 +251,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	all.Go(func() { d.declared.run(ctx) })
 	all.Go(func() { d.quick.run(ctx) })
 	all.Go(func() { d.slow.run(ctx) })
+	all.Go(func() { d.files.run(ctx) })
 	all.Go(func() { d.copier.run(ctx) })
 	all.Go(func() { d.filler.run(ctx) })
 	all.Go(func() { d.maker.run(ctx) })

@@ -207,7 +207,7 @@ func TestKicks(t *testing.T) {
 
 	from = quiet()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "pod", UID: "1"}}
-	pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+	pod.Spec.NodeName, pod.Spec.Volumes = "node-1", []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-data"},
 	}}}
 	r.api.with(func() { r.api.changed("ADDED", pod) })
@@ -245,6 +245,25 @@ func TestHeal(t *testing.T) {
 	require.Len(t, r.engine.called("heal flexlvm/booted"), 1)
 }
 
+// The delay begins when Heal has returned, however long that took.
+func TestHealThatTakesLong(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.volume("half", volume.Creating, 5)
+	r.api.put(object("half", 5))
+	r.engine.with(func() {
+		r.engine.fault = func(call string) error {
+			if call == "heal flexlvm/half" {
+				r.clock.pass(time.Hour)
+			}
+			return nil
+		}
+	})
+	r.start()
+	r.rounds(3)
+	require.Len(t, r.engine.called("heal flexlvm/half"), 1)
+}
+
 // Nothing that Heal does brings a disk back: the report says at once what a person
 // should look at.
 func TestDegradedIsReportedAtOnce(t *testing.T) {
@@ -259,7 +278,7 @@ func TestDegradedIsReportedAtOnce(t *testing.T) {
 		}
 	})
 	r.start()
-	r.rounds(3)
+	r.eventually(func() bool { return len(r.status().Orphans) > 0 }, "it is not reported")
 	require.Empty(t, r.engine.called("heal"))
 	require.Empty(t, r.engine.called("remove"))
 	require.Equal(t, "degraded: a copy is lacking", r.status().Orphans[0].Problem)

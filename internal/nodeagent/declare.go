@@ -28,7 +28,7 @@ type GroupMaker interface {
 	// AttachLoops attaches the loop devices that groups were made on, as after a boot.
 	AttachLoops(ctx context.Context) error
 	// MakeDeclared makes and extends the groups that are declared for this node, and calls
-	// confirm before it changes anything for one of them.
+	// confirm before it changes anything for one of them, in the caller's goroutine.
 	MakeDeclared(ctx context.Context, all []volumegroup.Declaration, confirm func(context.Context, volumegroup.Declaration) error) ([]volumegroup.Outcome, error)
 }
 
@@ -132,13 +132,7 @@ func (d *Daemon) declare(ctx context.Context) {
 	}
 	var outcomes []volumegroup.Outcome
 	if len(all) > 0 {
-		outcomes, err = d.cfg.Groups.MakeDeclared(ctx, all, func(ctx context.Context, one volumegroup.Declaration) error {
-			if !d.discoverer.disksSeen().Equal(one.Discovered) {
-				s.seen = "" // look again
-				return errors.New("the disks that are volumes as they are have changed meanwhile and are looked at again")
-			}
-			return d.confirmDeclared(ctx, seen, one.Name)
-		})
+		outcomes, err = d.makeDeclared(ctx, seen, all)
 	}
 	if err != nil {
 		d.announceDeclareFailed(ctx, err)
@@ -156,6 +150,20 @@ func (d *Daemon) declare(ctx context.Context) {
 	if err == nil {
 		d.announceDeclared(ctx, objects, outcomes)
 	}
+}
+
+// makeDeclared makes the groups. From when the first of them is confirmed until all are made, the
+// discoverer does not look: it would offer a disk that is about to become a part of a group.
+func (d *Daemon) makeDeclared(ctx context.Context, seen string, all []volumegroup.Declaration) ([]volumegroup.Outcome, error) {
+	still := &stillness{of: d.discoverer}
+	defer still.end()
+	return d.cfg.Groups.MakeDeclared(ctx, all, func(ctx context.Context, one volumegroup.Declaration) error {
+		if err := still.begin(ctx, one); err != nil {
+			d.declared.seen = "" // look again
+			return err
+		}
+		return d.confirmDeclared(ctx, seen, one.Name)
+	})
 }
 
 // declaredHere returns the VolumeGroups that select this node, in the order of their

@@ -57,22 +57,31 @@ type discoverer struct {
 
 	begun time.Time
 
+	// looking is held by each look, and while a group is made of disks that no look is to take
+	// meanwhile. It is not to be locked with mu held.
+	looking sync.Mutex
+
 	mu      sync.Mutex
 	known   bool   // shown is what this process has found
 	failure string // why it could not look the last time; empty if it could
 	shown   []flexlvmv1.Discovered
 	unseen  string          // why a class could not be looked at the last time
 	ids     map[string]bool // the disks of all that was found, also where shown is cut short
-	of      string          // the version of the VolumeDiscovery that shown follows from
+	of      string          // the version of the VolumeDiscovery that shown follows from; empty where nothing is shown
+	looked  string          // the version of the VolumeDiscovery that the last look went by
 	ledger  discovery.Ledger
-	jobs    map[string]*cleaning // by disk
-	failed  map[string]string    // why the last cleaning of a disk ended
+	jobs    map[string]*cleaning   // by disk
+	failed  map[string]string      // why the last cleaning of a disk ended
+	gone    map[string][]departure // by disk, since the last look
 	// busy are the disks that were being cleaned when the ledger was last copied: what it
 	// says of them since is theirs.
 	busy    map[string]bool
 	retries *backoff
 	// blank has the UIDs of PersistentVolumes without a claim that kubelet may format.
 	blank map[string]bool
+	// What the API server has said of all nodes, and of which offers, by disk, and when.
+	holders holders
+	free    map[string]time.Time
 }
 
 // A cleaning runs beside the rounds.
@@ -91,25 +100,10 @@ func newDiscoverer(ctx context.Context, d *Daemon) (*discoverer, error) {
 		d: d, disks: d.cfg.Disks, file: d.cfg.DiscoveredFile, kicks: make(chan struct{}, 1),
 		spec:    cache.NewSharedIndexInformer(d.api.WatchVolumeDiscoveries(), &flexlvmv1.VolumeDiscovery{}, 0, cache.Indexers{}),
 		volumes: cache.NewSharedIndexInformer(d.api.WatchDiscovered(d.cfg.Node), &corev1.PersistentVolume{}, 0, cache.Indexers{}),
-		jobs:    map[string]*cleaning{}, failed: map[string]string{}, retries: newBackoff(5*time.Second, 5*time.Minute),
-		blank: map[string]bool{}, begun: d.cfg.Now(),
+		jobs:    map[string]*cleaning{}, failed: map[string]string{}, gone: map[string][]departure{}, retries: newBackoff(5*time.Second, 5*time.Minute),
+		blank: map[string]bool{}, free: map[string]time.Time{}, begun: d.cfg.Now(),
 	}
-	log := klog.FromContext(ctx)
-	for of, informer := range map[string]cache.SharedIndexInformer{"VolumeDiscovery": s.spec, "discovered PersistentVolumes": s.volumes} {
-		err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-			log.V(1).Info("A watch was cut off and begins again", "of", of, "why", err.Error())
-		})
-		if err != nil {
-			return nil, err
-		}
-		_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { s.kick() }, UpdateFunc: func(any, any) { s.kick() }, DeleteFunc: func(any) { s.kick() },
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
+	return s, s.handleChanges(ctx)
 }
 
 func (s *discoverer) kick() { notify(s.kicks) }
@@ -209,13 +203,10 @@ func (s *discoverer) announceFailed(ctx context.Context, err error) {
 
 // look finds, decides, writes down and only then tells.
 func (s *discoverer) look(ctx context.Context, all *sync.WaitGroup) error {
+	s.looking.Lock()
+	defer s.looking.Unlock()
 	spec := s.declared()
 	volumes, twice := s.persistentVolumes()
-	if spec == nil && len(volumes) == 0 {
-		s.stopOthers(nil)
-		s.show(nil, discoveryView{})
-		return nil
-	}
 	view, err := s.view(ctx, spec)
 	if err != nil {
 		return err
@@ -224,10 +215,12 @@ func (s *discoverer) look(ctx context.Context, all *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
+	gone := s.noteGone(ledger)
 	next, cases := s.judge(ctx, ledger, view, volumes, twice)
 	if err := s.remember(next); err != nil {
 		return err
 	}
+	s.forgetNoted(gone)
 	s.announceUnseen(ctx, view)
 	s.carryOut(ctx, all, cases, view)
 	return nil
@@ -313,6 +306,7 @@ func (s *discoverer) show(all []flexlvmv1.Discovered, view discoveryView) {
 			ids[one.Disk] = true
 		}
 	}
+	looked := view.of
 	if len(all) == 0 {
 		view.of = "" // so that a node with nothing to say does not write at each change
 	}
@@ -326,7 +320,7 @@ func (s *discoverer) show(all []flexlvmv1.Discovered, view discoveryView) {
 		return sizes && a == b
 	})
 	s.known, s.shown, s.of, s.failure = true, all, view.of, ""
-	s.unseen, s.ids = view.whyUnseen(), ids
+	s.unseen, s.ids, s.looked = view.whyUnseen(), ids, looked
 	s.mu.Unlock()
 	if !same {
 		s.d.kick()

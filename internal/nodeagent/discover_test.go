@@ -32,6 +32,7 @@ type fakeDisks struct {
 	offered  []discovery.Entry // of what Offerable was asked
 	of       discovery.Class   // for which Offerable was asked last
 	cleaned  []discovery.Entry
+	finding  func() // is called by Find
 	cleaning func(ctx context.Context, progress func(int64) error) error
 }
 
@@ -41,7 +42,30 @@ func (f *fakeDisks) with(g func()) {
 	g()
 }
 
+// blockLooks has looks last until goOn is called, or the test ends, and tells of each.
+func (r *rig) blockLooks(disks *fakeDisks) (looks chan struct{}, goOn func()) {
+	looks = make(chan struct{}, 100)
+	let := make(chan struct{})
+	disks.with(func() {
+		disks.finding = func() {
+			looks <- struct{}{}
+			<-let
+		}
+	})
+	goOn = sync.OnceFunc(func() {
+		disks.with(func() { disks.finding = nil })
+		close(let)
+	})
+	r.t.Cleanup(goOn)
+	return looks, goOn
+}
+
 func (f *fakeDisks) Find(_ context.Context, classes []discovery.Class) (out []discovery.Found, unseen map[string]error, err error) {
+	var finding func()
+	f.with(func() { finding = f.finding })
+	if finding != nil {
+		finding()
+	}
 	f.with(func() {
 		err, unseen = f.failed, f.unseen
 		for _, c := range classes {
@@ -174,7 +198,7 @@ func TestDiscovered(t *testing.T) {
 	r.start()
 	ready := r.discoveredIs(flexlvmv1.DiscoveredReady)
 	require.Equal(t, "naa.5000", ready.Disk)
-	require.EqualValues(t, 1, ready.Offer)
+	require.Equal(t, r.clock.now().Unix(), ready.Offer)
 	r.api.put(static("pv-1"))
 	require.Equal(t, "pv-1", r.discoveredIs(flexlvmv1.DiscoveredProvided).PersistentVolumeUID)
 	r.api.put(static("pv-1", pvReleased))
@@ -183,7 +207,7 @@ func TestDiscovered(t *testing.T) {
 	require.Equal(t, r.api.discovery.Version(), r.status().DiscoveredFrom)
 	require.Equal(t, 1, disks.cleanings())
 	r.api.remove("static-a")
-	require.EqualValues(t, 2, r.discoveredIs(flexlvmv1.DiscoveredReady).Offer)
+	require.Equal(t, ready.Offer+1, r.discoveredIs(flexlvmv1.DiscoveredReady).Offer)
 	require.Equal(t, 1, disks.cleanings())
 	disks.with(func() {
 		require.Equal(t, discovery.Class{Name: "fast", Directory: "/mnt/fast", Files: true, Device: discovery.Discard}, disks.of)

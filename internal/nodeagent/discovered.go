@@ -32,10 +32,12 @@ type discoveredCase struct {
 func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view discoveryView, volumes map[string]*corev1.PersistentVolume, twice map[string]string) (discovery.Ledger, []discoveredCase) {
 	cases := casesOf(view.found, volumes, view.classes)
 	s.forgetGone(volumes)
+	s.holders.begin()
+	seen := map[string]bool{}
 	for i := range cases {
 		c := &cases[i]
 		id := c.id()
-		c.verdict = discovery.Judge(c.found, ledger[id], volumeOf(c.object), c.cleans())
+		c.verdict = discovery.Judge(c.found, ledger[id], volumeOf(c.object), c.cleans(), s.d.cfg.Now())
 		if c.class.Name == "" {
 			c.verdict = c.undeclared(ledger[id])
 		}
@@ -52,12 +54,15 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 			c.refuse(ledger[id], "its cleaning is ending")
 			c.verdict.State, c.ending = discovery.Cleaning, true
 		}
-		s.prove(ctx, c, ledger[id])
+		s.prove(ctx, c, ledger)
 		s.proveUnclaimed(ctx, c)
 		if id != "" && c.found != nil && c.found.Disk == id {
-			ledger[id] = c.verdict.Entry
+			ledger[id], seen[id] = c.verdict.Entry, true
 		}
 	}
+	// What was not seen may be in use elsewhere, and is looked at as at first when it comes back.
+	// So is what a class that cannot be looked at may have.
+	ledger.Withdraw(seen, s.busy)
 	return ledger, cases
 }
 
@@ -121,27 +126,6 @@ func (c *discoveredCase) cleans() bool {
 		return c.class.Device != discovery.KeepDevice
 	}
 	return c.class.Files
-}
-
-// prove looks at what is about to be offered, or has no PersistentVolume yet.
-func (s *discoverer) prove(ctx context.Context, c *discoveredCase, was discovery.Entry) {
-	if c.verdict.State != discovery.Ready {
-		return
-	}
-	if c.verdict.Prove {
-		if err := s.disks.Empty(*c.found); err != nil {
-			c.verdict = c.verdict.NotProved(was, err)
-			return
-		}
-		c.verdict.Entry = c.verdict.Entry.Empty()
-	}
-	err := s.disks.Offerable(ctx, *c.found, c.class, c.verdict.Entry)
-	if err == nil && c.verdict.Entry.Owner == nil {
-		c.verdict.Entry.Owner, err = s.disks.Owner(*c.found)
-	}
-	if err != nil {
-		c.refuse(was, err.Error())
-	}
 }
 
 // volumeOf is what a PersistentVolume says; nil where there is none.

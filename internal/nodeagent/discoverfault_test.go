@@ -33,7 +33,7 @@ func blockCleaning(disks *fakeDisks) blockedCleaning {
 	return b
 }
 
-func waitFor(t *testing.T, c chan struct{}, what string) {
+func waitFor(t testing.TB, c chan struct{}, what string) {
 	t.Helper()
 	select {
 	case <-c:
@@ -63,13 +63,13 @@ func TestDiscoveredWhileNobodyCanLook(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
 	r.start()
-	r.discoveredIs(flexlvmv1.DiscoveredReady)
+	offer := r.discoveredIs(flexlvmv1.DiscoveredReady).Offer
 	disks.with(func() { disks.failed = errors.New("the directory cannot be read") })
 	r.api.putDiscovery()
 	require.Contains(t, r.discoveredIs(flexlvmv1.DiscoveredRefused).Message, "the directory cannot be read")
 	disks.with(func() { disks.failed = nil })
 	r.api.putDiscovery()
-	require.EqualValues(t, 1, r.discoveredIs(flexlvmv1.DiscoveredReady).Offer)
+	require.Equal(t, offer, r.discoveredIs(flexlvmv1.DiscoveredReady).Offer)
 
 	blocked := blockCleaning(disks)
 	close(blocked.let)
@@ -90,6 +90,26 @@ func TestDiscoveredByAnEarlierProcess(t *testing.T) {
 	require.NoError(t, os.WriteFile(r.config.DiscoveredFile, []byte("{"), 0o600))
 	r.start()
 	r.discoveredIs(flexlvmv1.DiscoveredRefused)
+}
+
+// Who keeps what is left of a volume that is being erased does not wait for the next look.
+func TestDiscoveredIsKeptWhileItIsErased(t *testing.T) {
+	t.Parallel()
+	r, disks := newDiscoveryRig(t)
+	r.offered()
+	blocked := blockCleaning(disks)
+	close(blocked.let)
+	r.api.put(static("pv-1", pvReleased))
+	r.start()
+	waitFor(t, blocked.begun, "it does not begin to clean")
+	looks, goOn := r.blockLooks(disks)
+	r.api.putDiscovery()
+	waitFor(t, looks, "it does not look")
+	r.api.put(static("pv-1", pvReleased, pvRetain))
+	waitFor(t, blocked.stopped, "it goes on cleaning")
+	goOn()
+	require.Equal(t, "pv-1", r.discoveredIs(flexlvmv1.DiscoveredKept).PersistentVolumeUID)
+	require.Equal(t, 1, disks.cleanings())
 }
 
 // A disk that is still being cleaned is not offered, also where its PersistentVolume is gone.

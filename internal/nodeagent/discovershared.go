@@ -3,10 +3,12 @@ package nodeagent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/discovery"
@@ -60,6 +62,59 @@ func (s *discoverer) hasLooked() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.known || s.failure != "" || s.d.cfg.Now().Sub(s.begun) > firstLook
+}
+
+// A stillness keeps the discoverer from looking while groups are made.
+type stillness struct {
+	of   *discoverer // nil where nothing is discovered
+	held bool
+}
+
+// begin fails where a disk of a group may become a volume as it is, or has become one since the
+// group was decided on. It waits for nobody: the engine's lock is held, and it is tried again.
+func (q *stillness) begin(ctx context.Context, one volumegroup.Declaration) error {
+	s := q.of
+	if s == nil {
+		return nil
+	}
+	disks := one.Loop == nil // a loop device is made for its group alone
+	if disks && !q.held {
+		if !s.looking.TryLock() {
+			return errors.New("the discovery of disks is looking at them at this moment; it is tried again")
+		}
+		q.held = true
+	}
+	if !s.disksSeen().Equal(one.Discovered) {
+		return errors.New("the disks that are volumes as they are have changed meanwhile and are looked at again")
+	}
+	if !disks {
+		return nil
+	}
+	return s.followsNow(ctx)
+}
+
+func (q *stillness) end() {
+	if q.held {
+		q.of.looking.Unlock()
+	}
+}
+
+// followsNow fails if the last look went by another VolumeDiscovery than the API server has: a class
+// of the new one may take any disk.
+func (s *discoverer) followsNow(ctx context.Context) error {
+	now, err := s.d.api.VolumeDiscovery(ctx)
+	if apierrors.IsNotFound(err) || err == nil && now.DeletionTimestamp != nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.looked != now.Version() {
+		return errors.New("the VolumeDiscovery has changed, and the disks are looked at by it first; it is tried again")
+	}
+	return nil
 }
 
 // disksSeen are the disks that are volumes as they are, or were, of which no group is made.

@@ -30,7 +30,8 @@ type fakeEngine struct {
 	fault func(call string) error
 	// committing holds removals up before their commit until it is closed.
 	committing chan struct{}
-	// wiping holds removals up after their commit until it is closed.
+	// wiping holds removals of what is wiped, or deleted file by file, up after their commit until it
+	// is closed.
 	wiping chan struct{}
 	// committed is how the next removal fails when it has committed.
 	committed func() error
@@ -172,7 +173,7 @@ func (e *fakeEngine) Remove(ctx context.Context, ref node.Ref) error {
 	if v == nil {
 		return nil
 	}
-	if wiping := e.wiping; wiping != nil && v.Wipe != volume.WipeNone {
+	if wiping := e.wiping; wiping != nil && (v.Wipe != volume.WipeNone || v.Layout == volume.Directory) {
 		e.mu.Unlock()
 		select {
 		case <-wiping:

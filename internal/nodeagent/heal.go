@@ -38,6 +38,7 @@ func (d *Daemon) heal(ctx context.Context, in inventory.Inventory) {
 		// Counted also where it succeeds: a creating volume that no mount has ever
 		// finished stays as it is, and is looked at less and less often.
 		err := d.engine.Heal(ctx, refOf(v))
+		now = d.cfg.Now() // it may have taken longer than the delay
 		b := d.heals.add(v.UUID, now, "")
 		if err != nil && d.dedupe.fresh("heal "+v.UUID, err.Error(), now) {
 			log.Error(err, "A volume could not be put right; it is tried again", "volume", eviction.KeyOf(&v).String(), "in", b.delay)

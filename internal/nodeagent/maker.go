@@ -22,7 +22,7 @@ const (
 	mostOffered = 16
 	// askTime is how long the API server has to say that a volume is still wanted: a mount of it
 	// waits meanwhile, and mounts need no API server.
-	askTime = time.Second
+	askTime = 5 * time.Second
 )
 
 // A maker makes the volumes of new claims as soon as their PersistentVolumes appear, while the

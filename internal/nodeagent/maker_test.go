@@ -146,7 +146,7 @@ func TestNewVolumeThatIsNotWantedAnyMore(t *testing.T) {
 			r.api.fault = func(_ http.ResponseWriter, verb, resource string) bool {
 				if verb == "get" && resource == "persistentvolumes" {
 					r.api.mend()
-					time.Sleep(2 * time.Second)
+					time.Sleep(7 * time.Second)
 				}
 				return false
 			}

@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 )
 
 // Where something waits for pods to start, the daemon looks again when they have had their
@@ -22,6 +24,24 @@ func TestNextAfterStarts(t *testing.T) {
 	require.Equal(t, 20*time.Second, d.next(seen))
 	now = now.Add(time.Minute)
 	require.Equal(t, settle, d.next(seen))
+}
+
+// One busy volume takes what a round may spend on releases. Others have their turn before it has
+// another one.
+func TestWhatHasFailedIsReleasedLast(t *testing.T) {
+	d := &Daemon{releases: newBackoff(time.Second, time.Minute)}
+	of := func(uids ...string) (out []eviction.Verdict) {
+		for _, uid := range uids {
+			out = append(out, eviction.Verdict{PersistentVolume: persistentvolume.Volume{UID: types.UID(uid)}})
+		}
+		return out
+	}
+	verdicts := of("a", "b", "c", "d")
+	for _, uid := range []string{"a", "a", "c"} {
+		d.releases.add(uid, time.Now(), "busy")
+	}
+	require.Equal(t, of("b", "d", "c", "a"), d.failedLast(verdicts))
+	require.Equal(t, of("a", "b", "c", "d"), verdicts)
 }
 
 // After a long round the daemon gives the machine as much time, but not where somebody waits.

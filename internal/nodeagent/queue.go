@@ -8,6 +8,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // A job is a volume that is to be removed.
@@ -21,6 +22,9 @@ type job struct {
 
 // orphan reports whether the job gives an orphan up.
 func (j job) orphan() bool { return j.eviction != nil && j.eviction.Reason == eviction.ReasonOrphan }
+
+// directory reports whether the volume is a directory of a pool, which LVM does not see.
+func (j job) directory() bool { return j.volume.Layout == volume.Directory }
 
 // A serialQueue does jobs that take long, one after the other, beside the rounds. What waits in
 // it is what the last round has decided: every round puts its own list in the

@@ -2,6 +2,7 @@ package nodeagent_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -220,6 +222,35 @@ func TestReleaseThatFails(t *testing.T) {
 	r.eventually(func() bool { return r.api.volume("bad") == nil }, "it is not tried again")
 }
 
+// A call is at work on the volume: the others are released, and nobody is told unless that lasts.
+func TestReleaseOfWhatIsBusy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("busy", 10, pvReleased)
+	r.claimed("good", 10, pvReleased)
+	busy := fmt.Errorf("lock volume: %w", node.ErrBusy)
+	r.engine.with(func() { r.engine.fault = failing("release flexlvm/busy", busy) })
+	r.start()
+	tried := func(times int) {
+		r.eventually(func() bool {
+			r.clock.pass(time.Second) // until it is tried again
+			return len(r.engine.called("release flexlvm/busy")) >= times
+		}, "it is not tried again")
+	}
+	r.eventually(func() bool { return r.api.volume("good") == nil }, "the other is not released")
+	tried(4)
+	r.rounds(1)
+	require.Empty(t, r.api.told("VolumeNotReleased"))
+	tried(8)
+	r.eventually(func() bool { return len(r.api.told("VolumeNotReleased")) == 1 }, "a call that hangs is not told of")
+	require.Contains(t, r.api.told("VolumeNotReleased")[0], busy.Error())
+	r.engine.with(func() { r.engine.fault = nil })
+	r.eventually(func() bool {
+		r.clock.pass(time.Second)
+		return r.api.volume("busy") == nil
+	}, "the PersistentVolume stays")
+}
+
 // The object changes between the look and the act: what was seen is not there
 // any more, so nothing is deleted on its strength.
 func TestReleaseOfWhatHasChanged(t *testing.T) {
@@ -246,6 +277,30 @@ func TestReleaseOfWhatHasChanged(t *testing.T) {
 		r.clock.pass(time.Second) // until it is tried again, whenever the refusal was noted
 		return r.api.volume("data") == nil
 	}, "the PersistentVolume stays")
+}
+
+// Retain is said of an object that is being deleted, in the moment in which its volume is
+// released: the finalizer stays until the volume is retained.
+func TestRetainSaidWhileTheObjectGoes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("data", 10, pvReleased, pvDeleting)
+	r.engine.with(func() {
+		r.engine.fault = func(call string) error {
+			if strings.HasPrefix(call, "release flexlvm/data unreferenced") {
+				r.api.put(object("data", 10, pvReleased, pvRetain, pvDeleting))
+			}
+			return nil
+		}
+	})
+	r.start()
+	r.eventually(func() bool {
+		r.clock.pass(time.Second) // until it is tried again
+		return r.api.volume("data") == nil
+	}, "the PersistentVolume stays")
+	calls := r.engine.called("release flexlvm/data")
+	require.Contains(t, calls[0], "unreferenced")
+	require.Contains(t, calls[len(calls)-1], "retained")
 }
 
 // The room of a volume that is released is in the report of the node no more when

@@ -15,7 +15,7 @@ import (
 // Bounds of what the NodeStorage lists of the volumes that were released: what a person may
 // want back is among the last, and what goes next is among the first of each pool.
 const (
-	lastReleased = 40
+	lastReleased = flexlvmv1.LastReleased
 	firstToGo    = 10
 	mostReleased = 100
 	// mostReleasedBytes bounds all of them together, whatever their names are.

@@ -66,24 +66,33 @@ func (d *Daemon) hold() {
 
 // holdRemovals takes back the removals that nobody is at yet.
 func (d *Daemon) holdRemovals() {
-	d.quick.set(nil)
-	d.slow.set(nil)
+	for _, l := range d.lanes() {
+		l.set(nil)
+	}
 }
 
-// enqueue hands the removals of a round to the lanes. Wiping may take hours, and
-// what needs none does not wait for it.
+func (d *Daemon) lanes() []*serialQueue[[]job] {
+	return []*serialQueue[[]job]{d.quick, d.slow, d.files}
+}
+
+// enqueue hands the removals of a round to the lanes. Wiping may take hours, and so may millions of
+// files of a directory volume: what needs neither does not wait for it.
 func (d *Daemon) enqueue(ctx context.Context, f observation) {
 	var quick []job
-	var slow [][]job
+	var slow, files [][]job
 	for _, j := range d.jobs(ctx, f) {
-		if j.volume.Wipe == volume.WipeNone || j.volume.Wipe == "" {
+		switch {
+		case j.directory():
+			files = append(files, []job{j})
+		case j.volume.Wipe == volume.WipeNone || j.volume.Wipe == "":
 			quick = append(quick, j)
-		} else {
+		default:
 			slow = append(slow, []job{j})
 		}
 	}
 	d.quick.set(batches(quick, d.proven.has))
 	d.slow.set(slow)
+	d.files.set(files)
 }
 
 // mostTogether bounds how many volumes are removed together: while LVM is at it, nobody
@@ -113,7 +122,7 @@ func batches(jobs []job, proven func(groupUUID string) bool) (out [][]job) {
 
 // atWork gives what the lanes are at.
 func (d *Daemon) atWork() (out []job) {
-	for _, l := range []*serialQueue[[]job]{d.quick, d.slow} {
+	for _, l := range d.lanes() {
 		now, _ := l.at()
 		out = append(out, now...)
 	}
@@ -207,7 +216,9 @@ func (d *Daemon) remove(ctx context.Context, jobs []job) {
 func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
 	id := j.volume.UUID
 	if err == nil {
-		d.proven.add(j.volume.GroupUUID)
+		if !j.directory() { // LVM has no part in it
+			d.proven.add(j.volume.GroupUUID)
+		}
 		d.removals.clear(id)
 		d.removed.add(id)
 		d.inFlight.drop(id)
@@ -221,7 +232,7 @@ func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
 		})
 		return
 	}
-	if !errors.Is(err, node.ErrInUse) {
+	if !j.directory() && !errors.Is(err, node.ErrInUse) {
 		d.proven.drop(j.volume.GroupUUID)
 	}
 	d.inFlight.note(j)

@@ -251,6 +251,56 @@ func TestWipingHoldsNothingUp(t *testing.T) {
 	require.Len(t, r.api.told("VolumeEvicted"), 2)
 }
 
+// Deleting the files of a directory volume may take hours as well.
+func TestDeletingFilesHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	deleting := make(chan struct{})
+	r.engine.with(func() { r.engine.wiping = deleting })
+	r.directory("files", 10)
+	r.start()
+	r.eventually(func() bool { return len(r.engine.called("remove flexlvm/files")) == 1 }, "not begun")
+	r.volume("plain", volume.Unreferenced, 10, evictiontest.Immediate)
+	r.eventually(func() bool { return slices.Equal(r.engine.names(), []string{"doomed_files doomed", "settled ready"}) }, "left: %v", r.engine.names())
+	r.rounds(2)
+	require.Len(t, r.engine.called("remove flexlvm/files"), 1)
+	close(deleting)
+	r.eventually(func() bool { return slices.Equal(r.engine.names(), []string{"settled ready"}) }, "left: %v", r.engine.names())
+}
+
+// That a directory could be removed does not say that LVM can remove anything in its group: the first
+// logical volume goes alone.
+func TestDirectoriesProveNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.directory("files", 10)
+	r.start()
+	r.eventually(func() bool { return len(r.api.told("VolumeEvicted")) == 1 }, "not removed")
+	s := evictiontest.Scene{}
+	s.Pool("flexlvm", 100)
+	for _, name := range []string{"a", "b", "c"} {
+		s.Volume(name, volume.Unreferenced, 10, evictiontest.Immediate)
+	}
+	r.engine.with(func() { r.engine.volumes = append(r.engine.volumes, s.View.Volumes...) })
+	r.eventually(func() bool { return slices.Equal(r.engine.names(), []string{"settled ready"}) }, "left: %v", r.engine.names())
+	require.Equal(t, []string{"together 2"}, r.engine.called("together"))
+}
+
+// directory adds a volume that goes at once, in a directory pool of its own.
+func (r *rig) directory(name string, size int) {
+	r.volume(name, volume.Unreferenced, size, evictiontest.Immediate)
+	r.engine.with(func() {
+		v := r.engine.find(node.Ref{Group: "flexlvm"}, volume.Name(name))
+		v.Shape = volume.Shape{Layout: volume.Directory, DirectoryPool: "small"}
+		r.engine.pools[0].Free += v.Device
+		r.engine.pools[0].LVs--
+		r.engine.pools = append(r.engine.pools, inventory.Pool{
+			Name: v.Pool(), UUID: "uuid-small", Size: 2 * v.Device, Free: v.Device, Extent: volume.Block, LVs: 1,
+			Directories: &inventory.DirectoryPool{GroupUUID: evictiontest.GroupUUID, Known: true},
+		})
+	})
+}
+
 // Where a removal fails, the next was decided while that one was expected to go: it waits
 // for another round.
 func TestFailedRemovalHoldsTheNext(t *testing.T) {

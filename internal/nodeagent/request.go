@@ -2,6 +2,7 @@ package nodeagent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -106,7 +107,11 @@ func (d *Daemon) grantOne(ctx context.Context, f observation, r flexlvmv1.Volume
 		return "", err
 	}
 	ref := node.Ref{Group: v.Group, DirectoryPool: v.DirectoryPool, Name: v.Name, Cluster: v.Cluster, Kind: v.Kind, UUID: v.UUID}
-	if _, err := d.engine.SetStateOf(ctx, ref, v.FS, to); err != nil {
+	_, err = d.engine.SetStateOf(ctx, ref, v.FS, to)
+	if errors.Is(err, node.ErrBusy) {
+		err = fmt.Errorf("%w; ask again when that call has ended", err)
+	}
+	if err != nil {
 		return "", err
 	}
 	message := fmt.Sprintf("%s is %s now (it was %s): %s", key, to, v.State, consequence(to, v))

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -69,6 +70,19 @@ func TestRequests(t *testing.T) {
 	require.Len(t, r.status().Answers, 1, "those to requests that are gone are dropped")
 	r.ask()
 	r.eventually(func() bool { return len(r.status().Answers) == 0 }, "the last answer stays")
+}
+
+// A person is told that a call is at work on the volume, and asks again.
+func TestRequestAboutWhatIsBusy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.volume("data", volume.Unreferenced, 10, withFS)
+	r.engine.with(func() {
+		r.engine.fault = failing("set flexlvm/data", fmt.Errorf("lock volume: %w", node.ErrBusy))
+	})
+	r.start()
+	r.ask(r.request("1", "data", volume.Retained))
+	require.Equal(t, flexlvmv1.VolumeAnswer{ID: "1", Message: "lock volume: another call holds the lock; ask again when that call has ended"}, r.answer("1"))
 }
 
 func TestRequestsThatAreRefused(t *testing.T) {

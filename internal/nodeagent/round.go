@@ -1,9 +1,11 @@
 package nodeagent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -115,11 +118,11 @@ func (d *Daemon) announcePlan(ctx context.Context, f observation) {
 }
 
 // release carries out what the API has positively given up. One that fails does
-// not keep the others.
+// not keep the others, so those that have failed are tried last.
 func (d *Daemon) release(ctx context.Context, f observation) {
 	log := klog.FromContext(ctx)
 	deadline := time.Now().Add(releaseBudget)
-	for _, v := range f.verdicts {
+	for _, v := range d.failedLast(f.verdicts) {
 		id := string(v.PersistentVolume.UID)
 		if v.Action != eviction.ActionRelease || !f.confirmed {
 			continue
@@ -136,8 +139,9 @@ func (d *Daemon) release(ctx context.Context, f observation) {
 		}
 		if err := d.releaseOne(ctx, f, v); err != nil {
 			b := d.releases.add(id, d.cfg.Now(), err.Error())
-			if apierrors.IsConflict(err) { // somebody else has written to it
-				log.V(1).Info("A PersistentVolume has changed meanwhile and is looked at again", "persistentvolume", v.PersistentVolume.PV)
+			// Another writer has changed it, or another call holds its volume; only a call that holds it for long has an event.
+			if apierrors.IsConflict(err) || errors.Is(err, node.ErrBusy) && b.delay < d.releases.most {
+				log.V(1).Info("A volume is not released yet and is looked at again", "persistentvolume", v.PersistentVolume.PV, "why", err.Error())
 				continue
 			}
 			d.out.Metrics.releaseFailed()
@@ -150,6 +154,15 @@ func (d *Daemon) release(ctx context.Context, f observation) {
 		d.releases.clear(id)
 		d.dedupe.over("release " + id)
 	}
+}
+
+// failedLast are the verdicts in the order in which they are carried out.
+func (d *Daemon) failedLast(verdicts []eviction.Verdict) []eviction.Verdict {
+	out := slices.Clone(verdicts)
+	slices.SortStableFunc(out, func(a, b eviction.Verdict) int {
+		return cmp.Compare(d.releases.times(string(a.PersistentVolume.UID)), d.releases.times(string(b.PersistentVolume.UID)))
+	})
+	return out
 }
 
 // stays reports whether the PersistentVolume of a replica that is given up is still

@@ -155,6 +155,7 @@ func TestSnapshotThatOverflows(t *testing.T) {
 	r.rounds(2)
 	require.Empty(t, r.api.told("SnapshotAlmostFull"))
 	holds(81, false)
+	r.eventually(func() bool { return len(r.api.told("SnapshotAlmostFull")) > 0 }, "it is not said")
 	r.rounds(2)
 	told := r.api.told("SnapshotAlmostFull")
 	require.Len(t, told, 1)
@@ -164,6 +165,7 @@ func TestSnapshotThatOverflows(t *testing.T) {
 	require.Contains(t, r.api.volume("snap").Annotations[pv.AnnotationSnapshotProblem], "overwritten more than the 300 MiB")
 	require.NotEmpty(t, r.api.volume("snap").Annotations[pv.AnnotationSnapshotTaken])
 	require.NotContains(t, r.api.volume("full").Annotations, pv.AnnotationSnapshotProblem)
+	r.eventually(func() bool { return len(r.api.told("SnapshotOverflowed")) > 0 }, "it is not said")
 	r.rounds(2)
 	require.Len(t, r.api.told("SnapshotOverflowed"), 1)
 }

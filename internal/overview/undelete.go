@@ -39,16 +39,18 @@ func (c Candidate) String() string {
 }
 
 // Find returns the one released volume that is meant. Where there are several, or none, the
-// error names what there is in the namespace, the newest first.
+// error names what there is in the namespace, the newest first. By the name of its claim it
+// finds none if a newer one may be there that no node lists.
 func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 	var found, others []Candidate
-	unlisted := int32(0)
+	older := int32(0)
 	for i := range storages {
 		s := &storages[i]
 		if w.Node != "" && s.Name != w.Node {
 			continue
 		}
-		unlisted += max(0, s.Status.ReleasedCount-int32(len(s.Status.Released)))
+		more, _ := unlisted(s)
+		older += more
 		for _, r := range s.Status.Released {
 			c := Candidate{Node: s.Name, GroupUUID: groupUUID(s, r.Pool), Released: r}
 			switch {
@@ -61,7 +63,7 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 		}
 	}
 	if len(found) == 1 {
-		return found[0], nil
+		return found[0], unlistedSince(storages, w, found[0])
 	}
 	what := fmt.Sprintf("of claim %s/%s", w.Namespace, w.Claim)
 	if w.Volume != "" {
@@ -74,8 +76,8 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 	if len(others) > 0 {
 		err = fmt.Errorf("%w. In this namespace there are:%s", err, listed(others))
 	}
-	if unlisted > 0 {
-		err = fmt.Errorf("%w\n%d older ones are not listed; flexlvm volumes list on the node shows them", err, unlisted)
+	if older > 0 {
+		err = fmt.Errorf("%w\n%d older ones are not listed; flexlvm volumes list on the node shows them", err, older)
 	}
 	return Candidate{}, err
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
@@ -52,7 +53,6 @@ func newLocalVolumes(config Config, p *Provisioner, w *watches) (*localVolumes, 
 		provisioner: p, client: config.Client, api: config.Storage, reports: w.storage.GetStore(), wake: make(chan struct{}, 1),
 		watch: cache.NewSharedIndexInformer(config.Storage.WatchLocalVolumes(), &flexlvmv1.LocalVolume{}, 0, cache.Indexers{}),
 	}
-	changed := func(*flexlvmv1.LocalVolume) { l.kick() }
 	declared := func(v *corev1.PersistentVolume) {
 		if v.Annotations[pv.AnnotationDeclared] != "" {
 			l.kick()
@@ -63,10 +63,25 @@ func newLocalVolumes(config Config, p *Provisioner, w *watches) (*localVolumes, 
 			l.kick()
 		}
 	}
-	_, err1 := l.watch.AddEventHandler(on(changed, changed))
+	_, err1 := l.watch.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { l.kick() },
+		UpdateFunc: func(was, now any) {
+			if changedBeyondStatus(was.(*flexlvmv1.LocalVolume), now.(*flexlvmv1.LocalVolume)) {
+				l.kick()
+			}
+		},
+		DeleteFunc: func(any) { l.kick() },
+	})
 	_, err2 := w.volumes.AddEventHandler(on(declared, declared))
 	_, err3 := w.storage.AddEventHandler(on(reported, reported))
 	return l, errors.Join(err1, err2, err3)
+}
+
+// changedBeyondStatus reports whether somebody else may have changed it. What this loop writes itself does not
+// wake it: a webhook whose error is a new one each time would keep it going.
+func changedBeyondStatus(was, now *flexlvmv1.LocalVolume) bool {
+	return was.UID != now.UID || was.Generation != now.Generation || !slices.Equal(was.Finalizers, now.Finalizers) ||
+		was.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero()
 }
 
 func (l *localVolumes) kick() {
@@ -205,7 +220,7 @@ func (l *localVolumes) make(ctx context.Context, o *flexlvmv1.LocalVolume) (sayi
 		}
 	}
 	made, err := l.client.CoreV1().PersistentVolumes().Create(ctx, object, metav1.CreateOptions{})
-	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+	if controlplane.Denied(err) {
 		return saying{reason: flexlvmv1.LocalVolumeRefused, message: fmt.Sprintf("the API server refuses its PersistentVolume: %v; make another LocalVolume, or change what forbids it", err)}, nil
 	}
 	if err != nil {

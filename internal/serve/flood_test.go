@@ -49,10 +49,10 @@ func (l *large) Collect(to chan<- prometheus.Metric) {
 
 var well = serve.Health{Check: func(*http.Request) error { return nil }}
 
-// healthy asks as a kubelet does: on a connection of its own, and not for long.
+// healthy asks as a kubelet does, on a connection of its own, but as patiently as a busy machine needs.
 func healthy(t *testing.T, address string) {
 	t.Helper()
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get("http://" + address + "/healthz")
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
@@ -63,10 +63,9 @@ func healthy(t *testing.T, address string) {
 func open(connections []net.Conn, within time.Duration) int {
 	var left atomic.Int32
 	var all sync.WaitGroup
-	deadline := time.Now().Add(within)
 	for _, c := range connections {
 		all.Go(func() {
-			_ = c.SetReadDeadline(deadline)
+			_ = c.SetReadDeadline(time.Now().Add(within))
 			if _, err := io.Copy(io.Discard, c); err != nil && strings.Contains(err.Error(), "timeout") {
 				left.Add(1)
 			}
@@ -182,7 +181,7 @@ func TestConnectionsThatAreHeld(t *testing.T) {
 			}
 		}
 	}()
-	require.Zero(t, open([]net.Conn{slow}, 10*time.Second), "a request that never ends is cut off")
+	require.Zero(t, open([]net.Conn{slow}, time.Minute), "a request that never ends is cut off")
 	<-ended
-	require.Less(t, time.Since(begun), 10*time.Second)
+	require.Less(t, time.Since(begun), time.Minute)
 }

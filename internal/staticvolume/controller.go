@@ -32,6 +32,8 @@ const (
 	tellAgain = time.Hour
 	// silent is how old a report may be. The node daemon confirms it every five minutes.
 	silent = 15 * time.Minute
+	// skippedLong is how long a node may go on reporting an offer that was taken.
+	skippedLong = 2 * time.Minute
 	// page is how many PersistentVolumes one answer holds.
 	page = 500
 )
@@ -54,8 +56,11 @@ type Controller struct {
 	volumes     cache.SharedIndexInformer
 	kicks       chan struct{}
 	used        map[string]int64 // the offer of a disk that the last PersistentVolume of a name took
-	told        map[string]time.Time
-	locals      []corev1.PersistentVolume // of the kind local, whoever made them, as of this round; nil: nobody has asked
+	// Since when an offer is not taken, as used has it or a later one, by the key of used: in this
+	// round, and in the one before.
+	skipped, wasSkipped map[string]time.Time
+	told                map[string]time.Time
+	locals              []corev1.PersistentVolume // of the kind local, whoever made them, as of this round; nil: nobody has asked
 }
 
 // New returns a controller, which does nothing before Run.
@@ -116,6 +121,7 @@ func wait(ctx context.Context, d time.Duration, kicks <-chan struct{}) bool {
 func (c *Controller) round(ctx context.Context) error {
 	declared := c.discovery()
 	c.locals = nil
+	c.wasSkipped, c.skipped = c.skipped, map[string]time.Time{}
 	var failed []error
 	for _, o := range c.Nodes.GetStore().List() {
 		report := o.(*flexlvmv1.NodeStorage)
@@ -190,7 +196,7 @@ func usedBy(name, disk string) string { return name + "\x00" + disk }
 // it: its report may be older than the end of the last one.
 func (c *Controller) offer(ctx context.Context, declared *flexlvmv1.VolumeDiscovery, node string, found *flexlvmv1.Discovered) error {
 	name := Name(node, found.Path)
-	if declared == nil || c.known(name) != nil || c.used[usedBy(name, found.Disk)] >= found.Offer {
+	if declared == nil || c.known(name) != nil || c.skips(declared, node, found) {
 		return nil
 	}
 	class := classOf(declared, found.StorageClassName, found.Path)
@@ -233,6 +239,25 @@ func (c *Controller) offer(ctx context.Context, declared *flexlvmv1.VolumeDiscov
 	klog.FromContext(ctx).Info("A PersistentVolume is made of what a node has discovered", "volume", name, "node", node, "path", found.Path, "disk", found.Disk)
 	c.Events.Event(made, corev1.EventTypeNormal, "Discovered", fmt.Sprintf("made of %s (%s) on node %s", found.Path, found.Disk, node))
 	return nil
+}
+
+// skips reports whether a PersistentVolume took this offer, or a later one, before. It tells if the
+// node goes on offering: nothing is made of that until a person does something.
+func (c *Controller) skips(declared *flexlvmv1.VolumeDiscovery, node string, found *flexlvmv1.Discovered) bool {
+	key := usedBy(Name(node, found.Path), found.Disk)
+	if c.used[key] < found.Offer {
+		return false
+	}
+	now := c.Now()
+	since, there := c.wasSkipped[key]
+	if !there {
+		since = now
+	}
+	c.skipped[key] = since
+	if now.Sub(since) > skippedLong {
+		c.tell(declared, "OfferTaken", fmt.Sprintf("%s of node %s gets no PersistentVolume: one was made of this offer of %s, or of a later one, and is gone, and the node has made no new offer. See that its pod of DaemonSet flexlvm-gc runs; if it does, it has not seen that PersistentVolume, or what it had noted was lost: see that nobody wants what the disk holds, empty it, and restart the provisioner (kubectl -n flexlvm-system rollout restart deployment/flexlvm-provisioner)", found.Path, node, found.Disk))
+	}
+	return true
 }
 
 // selected returns the node, as the API server itself knows it, if the class is for it; else nil.

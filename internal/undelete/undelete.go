@@ -86,6 +86,8 @@ func MayReturn(v inventory.Volume) error {
 	switch {
 	case v.Clone != "" && v.State != volume.Creating:
 		return fmt.Errorf("volume %s was to be a copy of another and was never finished, so there is nothing of its own to bring back. Make a claim for the copy again", Where(v))
+	case v.HalfZeroed && v.State != volume.Creating:
+		return fmt.Errorf("volume %s was given up before all of it was zeroed: no pod has ever had it, so there is nothing to bring back. Make a claim anew", Where(v))
 	case v.Kind == volume.Dataset:
 		return fmt.Errorf("volume %s is a replica of a dataset: no claim of its own brings it back, its VolumeManager does. Create the VolumeManager again (`kubectl get volumemanagers -n %s`)", Where(v), v.Namespace)
 	case v.Kind == volume.Snapshot:

@@ -92,6 +92,7 @@ func TestMayReturn(t *testing.T) {
 	require.NoError(t, undelete.MayReturn(released()))
 	for says, change := range map[string]func(*inventory.Volume){
 		"was never finished":      func(v *inventory.Volume) { v.Clone = "x" },
+		"all of it was zeroed":    func(v *inventory.Volume) { v.HalfZeroed = true },
 		"is a replica":            func(v *inventory.Volume) { v.Kind = volume.Dataset },
 		"first mount was cut":     func(v *inventory.Volume) { v.State = volume.Creating },
 		"flexlvm/pvc-3 is creati": func(v *inventory.Volume) { v.State, v.Clone = volume.Creating, "x" },

@@ -177,6 +177,10 @@ func (s State) Tag() string { return tagState + string(s) }
 // SizeTag returns the tag for the size.
 func SizeTag(b Bytes) string { return tagSize + strconv.FormatInt(int64(b), 10) }
 
+// HalfZeroed reports whether a Raw volume is known not to have been zeroed to its end: it would
+// show what others have left on the disk. No pod has had it.
+func (t Tags) HalfZeroed() bool { return t.Zeroed > 0 && t.Zeroed < t.Size.RoundUp(Block) }
+
 // ZeroedTag returns the tag for how much was zeroed.
 func ZeroedTag(b Bytes) string { return tagZeroed + strconv.FormatInt(int64(b), 10) }
 

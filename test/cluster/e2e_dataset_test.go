@@ -197,7 +197,7 @@ func TestDatasetIsStreamed(t *testing.T) {
 	t.Parallel()
 	l := newLibrary(t, "stream")
 	l.bucket("film", slices.Repeat([]int{1 * mib}, 24)...)
-	require.NoError(t, l.apply(l.dataset("film", "S3", "film", 1, "bandwidth: 320Ki", `stream: "true"`, `streamAfter: "2"`)))
+	require.NoError(t, l.apply(l.dataset("film", "S3", "film", 1, "bandwidth: 160Ki", `stream: "true"`, `streamAfter: "2"`)))
 	vm := l.until("film", func(vm flexlvmv1.VolumeManager) string {
 		// A loader may be slow to say how far it is.
 		if vm.Status.State != flexlvmv1.StateRunning || vm.Status.Volumes[0].Progress == nil {

@@ -21,7 +21,9 @@ func TestBuildOnceBuildsOnce(t *testing.T) {
 		callers.Go(func() {
 			err := buildOnce(t.Context(), path, func() { waits.Add(1) }, func(dir string) error {
 				builds.Add(1)
-				time.Sleep(200 * time.Millisecond)
+				for begun := time.Now(); waits.Load() == 0 && time.Since(begun) < time.Minute; {
+					time.Sleep(time.Millisecond)
+				}
 				_, err := os.Stat(path)
 				require.ErrorIs(t, err, os.ErrNotExist, "visible before it is complete")
 				return os.WriteFile(filepath.Join(dir, "file"), nil, 0o644)

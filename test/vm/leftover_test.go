@@ -54,7 +54,7 @@ func runs(pid int) bool {
 // requireGone waits a little for a killed process's end.
 func requireGone(t *testing.T, pid int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return !runs(pid) }, 20*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return !runs(pid) }, time.Minute, 20*time.Millisecond)
 }
 
 func TestNothingOutlivesAKilledParent(t *testing.T) {

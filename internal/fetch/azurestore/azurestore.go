@@ -37,6 +37,7 @@ type Container struct {
 	source store.Source
 	base   *url.URL
 	keys   keys
+	stall  time.Duration
 }
 
 var (
@@ -62,7 +63,7 @@ func New(source store.Source, config Config) (store.Store, error) {
 	if err != nil || base.Host == "" || base.User != nil || base.RawQuery != "" || base.Scheme != "http" && base.Scheme != "https" {
 		return nil, store.Usage(errors.New("--endpoint is not of the form http[s]://host[:port][/account]"))
 	}
-	c := &Container{source: source, base: base.JoinPath(container), keys: keys{account: account, dir: config.CredentialsDir, anonymous: config.Anonymous}}
+	c := &Container{source: source, base: base.JoinPath(container), stall: config.Stall, keys: keys{account: account, dir: config.CredentialsDir, anonymous: config.Anonymous}}
 	if c.keys.tokens, err = identity(config.Config); err != nil {
 		return nil, store.Usage(err)
 	}
@@ -170,9 +171,11 @@ func escape(key string) string {
 // Stat implements store.Store.
 func (c *Container) Stat(ctx context.Context, key, _ string) (o store.Object, sums store.Sums, err error) {
 	err = store.Again(ctx, c.client.Attempts(), func(ctx context.Context) error {
+		ctx, _, stop := store.WatchStall(ctx, c.stall)
+		defer stop()
 		response, err := c.client.Request(ctx, http.MethodHead, c.address(key), header())
 		if err != nil {
-			return err
+			return store.Cause(ctx, err)
 		}
 		defer func() { _ = response.Body.Close() }()
 		modified, _ := http.ParseTime(response.Header.Get("Last-Modified")) // it only tells

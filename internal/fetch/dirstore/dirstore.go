@@ -132,7 +132,8 @@ func (d *Directory) Sync() error {
 // lostAndFound is where ext4 puts what its repair finds; only root may read it.
 const lostAndFound = "lost+found"
 
-// List implements store.Store.
+// List implements store.Store. What cannot be listed is an error: who has all but that would
+// take the rest for gone.
 func (d *Directory) List(ctx context.Context, each func(store.Object) error) error {
 	if d.source.Single() {
 		o, _, err := d.Stat(ctx, d.source.Key, "")
@@ -141,12 +142,35 @@ func (d *Directory) List(ctx context.Context, each func(store.Object) error) err
 		}
 		return each(o)
 	}
+	return d.walk(ctx, each, func(_ string, err error) error { return err })
+}
+
+// ListRest lists all files below a directory that can be listed, while others may write
+// there. A directory below it that cannot be is listed as an object with a flaw. What is gone
+// before it was looked at is not there.
+func (d *Directory) ListRest(ctx context.Context, each func(store.Object) error) error {
+	return d.walk(ctx, each, func(name string, err error) error {
+		switch {
+		case name == ".":
+			return err
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case store.Classify(err) == store.Transient:
+			return err // another look may have all
+		}
+		return each(store.Object{Key: d.source.Prefix + name, Flaw: "it cannot be listed: " + err.Error()})
+	})
+}
+
+// walk calls each with all files below a directory, and failed with what could not be looked
+// at. What was listed of that before is gone through if failed returns nil.
+func (d *Directory) walk(ctx context.Context, each func(store.Object) error, failed func(name string, err error) error) error {
 	return fs.WalkDir(walked{d.root.FS(), ctx, d}, ".", func(name string, entry fs.DirEntry, err error) error {
 		if entry != nil && entry.IsDir() && (name == store.ControlDir || name == lostAndFound) {
 			return fs.SkipDir // of a destination of fetch, or of the file system
 		}
 		if err != nil {
-			return Readable(err)
+			return failed(name, Readable(err))
 		}
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -158,7 +182,7 @@ func (d *Directory) List(ctx context.Context, each func(store.Object) error) err
 		info, err := entry.Info()
 		returned()
 		if err != nil {
-			return err
+			return failed(name, err)
 		}
 		return each(d.objectOf(name, info))
 	})

@@ -1,11 +1,14 @@
 package dirstore
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // Who can write to a claim does not have a loader copy its credentials.
@@ -31,4 +34,36 @@ func TestNoLinkLeadsOutOfAClaim(t *testing.T) {
 	root, err := openIn(secret, claim+"/up/")
 	require.NoError(t, err)
 	require.NoError(t, root.Close())
+}
+
+// A directory that goes while the one above is listed is not there for an upload. For a load
+// that is an error: what it does not see it takes for gone.
+func TestWhatGoesWhileItIsListed(t *testing.T) {
+	list := func(how func(d *Directory, each func(store.Object) error) error) (keys []string, err error) {
+		dir := t.TempDir()
+		for _, name := range []string{"a", "d/x", "z"} {
+			require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+		}
+		d, err := New(store.Source{Key: dir + "/", Prefix: dir + "/"})
+		require.NoError(t, err)
+		err = how(d.(*Directory), func(o store.Object) error {
+			if keys = append(keys, o.Key[len(dir):]); len(keys) == 1 {
+				require.NoError(t, os.RemoveAll(filepath.Join(dir, "d")))
+			}
+			require.Empty(t, o.Flaw)
+			return nil
+		})
+		return keys, err
+	}
+	keys, err := list(func(d *Directory, each func(store.Object) error) error { return d.ListRest(t.Context(), each) })
+	require.NoError(t, err)
+	require.Equal(t, []string{"/a", "/z"}, keys)
+	_, err = list(func(d *Directory, each func(store.Object) error) error { return d.List(t.Context(), each) })
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	_, err = list(func(d *Directory, each func(store.Object) error) error {
+		require.NoError(t, os.RemoveAll(d.source.Key))
+		return d.ListRest(t.Context(), each)
+	})
+	require.Error(t, err, "the directory itself")
 }

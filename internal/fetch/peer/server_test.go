@@ -33,7 +33,7 @@ func served(t *testing.T, change func(*Server)) (address string, identity *Ident
 	require.NoError(t, os.WriteFile(name, []byte("0123456789"), 0o600))
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	s := &Server{Index: []byte("index"), Log: log, Stall: time.Second, Open: func(path string) (*os.File, error) {
+	s := &Server{Index: []byte("index"), Log: log, Stall: time.Minute, Open: func(path string) (*os.File, error) {
 		if path != "a" {
 			return nil, fs.ErrNotExist
 		}

@@ -27,7 +27,9 @@ const (
 	// ProgressPath answers with the Status.
 	ProgressPath = "/progress"
 	// FinalQuery is the parameter of ProgressPath that asks a mirror to compare all files
-	// again, whatever it knows of them; its value is that of Status.Final after that.
+	// once more, whatever it knows of them; its value is that of Status.Final after that. It
+	// is RUN/N with the Status.Run of the mirror and a number, by which the caller tells its
+	// requests apart; anything else is ignored.
 	FinalQuery = "final"
 	// ReadyPath answers 200 once the destination is usable, and 503 before.
 	ReadyPath = "/ready"
@@ -80,7 +82,8 @@ type Status struct {
 	// Passes is how often a mirror has seen that all there is was uploaded and verified. A
 	// pass that adds to it may have begun long before.
 	Passes int64 `json:"passes,omitempty"`
-	// Final is the FinalQuery that had been asked for when the last of these passes began.
+	// Final is the last FinalQuery that was answered: one of these passes has compared all
+	// files, and began after it had been asked for.
 	Final string `json:"final,omitempty"`
 }
 

@@ -39,8 +39,8 @@ func (b *Bucket) listAll(ctx context.Context, each func(store.Object) error) err
 	if err == nil && more {
 		found, err = b.listByFolder(ctx, prefix)
 	}
-	if err == nil && len(found) == 0 && b.source.OrObject && b.source.Object() != "" {
-		found, err = b.orObject(ctx)
+	if err == nil && b.source.OrObject && b.source.Object() != "" && !slices.ContainsFunc(found, isFile) {
+		found, err = b.orObject(ctx, found)
 	}
 	if err != nil {
 		return err
@@ -53,11 +53,15 @@ func (b *Bucket) listAll(ctx context.Context, each func(store.Object) error) err
 	return nil
 }
 
-// orObject is the object that a source names of which nothing is below it, if there is one.
-func (b *Bucket) orObject(ctx context.Context) ([]store.Object, error) {
+// isFile reports whether an object is not only the mark of a folder, as consoles make it.
+func isFile(o store.Object) bool { return o.Size > 0 || !strings.HasSuffix(o.Key, "/") }
+
+// orObject is the object that a source names below which no file is. If there is none, it
+// is what marks folders there.
+func (b *Bucket) orObject(ctx context.Context, marks []store.Object) ([]store.Object, error) {
 	o, err := b.one(ctx, b.source.Object())
 	if err != nil && store.Classify(err) == store.Gone {
-		return nil, nil
+		return marks, nil
 	}
 	return []store.Object{o}, err
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 	"github.com/flexlvm/flexlvm/internal/fetch/web"
 )
 
@@ -33,12 +34,14 @@ func (c *Config) Settle(ctx context.Context) (note string) {
 }
 
 // knock asks a server for anything, and returns the status of its answer, and where that
-// leads to, if anywhere.
+// leads to, if anywhere. One that takes the connection and says nothing is given up as any.
 func (c *Config) knock(ctx context.Context, address string) (status int, location string, err error) {
 	transport, err := web.NewTransport(strings.HasPrefix(address, "https://"), c.CAFile, 0)
 	if err != nil {
 		return 0, "", err
 	}
+	ctx, _, stop := store.WatchStall(ctx, c.Stall)
+	defer stop()
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer client.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, http.MethodHead, address, nil)
@@ -47,7 +50,7 @@ func (c *Config) knock(ctx context.Context, address string) (status int, locatio
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return 0, "", err
+		return 0, "", store.Cause(ctx, err)
 	}
 	return response.StatusCode, response.Header.Get("Location"), response.Body.Close()
 }

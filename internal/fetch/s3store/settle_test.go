@@ -2,6 +2,7 @@ package s3store
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"encoding/pem"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -86,4 +88,19 @@ func hangsUpOnTLS(t *testing.T, answer string) string {
 		}
 	}()
 	return listener.Addr().String()
+}
+
+// One that takes the connection and says nothing is away, as far as anybody can tell.
+func TestEndpointThatNeverAnswers(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // the kernel takes what nobody accepts
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	address := listener.Addr().String()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	config := Config{Endpoint: address, Stall: 50 * time.Millisecond}
+	require.Contains(t, config.Settle(ctx), "was taken for https://"+address)
+	require.NoError(t, ctx.Err(), "it was the watchdog that ended it")
+	_, _, err = config.knock(ctx, "http://"+address)
+	require.ErrorIs(t, err, store.ErrStalled)
 }

@@ -102,9 +102,11 @@ var Codes = map[string]Class{
 	"InternalError":                Transient,
 }
 
-// local are the errors of the destination that no trying again mends.
+// local are the errors of local file systems that no trying again mends.
 var local = []unix.Errno{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EACCES, unix.EPERM, unix.EIO, unix.EFBIG, unix.EMFILE, unix.ENFILE,
-	unix.ENOTDIR, unix.EEXIST, unix.EINVAL, unix.ELOOP, unix.ENAMETOOLONG}
+	unix.ENOTDIR, unix.EEXIST, unix.EINVAL, unix.ELOOP, unix.ENAMETOOLONG,
+	// A file system or its disk is damaged.
+	unix.EUCLEAN, unix.EBADMSG, unix.ENODATA, unix.EREMOTEIO, unix.ENXIO}
 
 // Classify returns the class of err.
 func Classify(err error) Class {

@@ -67,7 +67,7 @@ func (b *bed) testPlugin(t *testing.T) {
 
 	// Whoever may not create PersistentVolumes cannot.
 	b.kubectl(t, "create", "serviceaccount", "reader", "-n", s.name)
-	b.kubectl(t, "create", "clusterrole", "plugin-reader", "--verb=get,list", "--resource=nodestorages.flexlvm.io,nodes,namespaces,persistentvolumeclaims")
+	b.kubectl(t, "create", "clusterrole", "plugin-reader", "--verb=get,list", "--resource=nodestorages.flexlvm.io,nodes,namespaces,persistentvolumeclaims,persistentvolumes")
 	b.kubectl(t, "create", "clusterrolebinding", "plugin-reader", "--clusterrole=plugin-reader", "--serviceaccount="+s.name+":reader")
 	said, err := flexlvm("undelete", "data", "--as=system:serviceaccount:"+s.name+":reader")
 	require.Error(t, err)

@@ -33,6 +33,7 @@ func (b *bed) testHelm(t *testing.T) {
 		"--high-threshold-percent=90")
 	require.Contains(t, b.install.run(t, "helm test flexlvm --namespace kube-system"), "Succeeded")
 
+	b.testDriverOfHelmIsRemoved(t)
 	b.install.shown(t, "helm uninstall")
 	out, err := b.Command(t.Context(), filepath.Join(b.tools, "helm"), "--kubeconfig="+b.AdminKubeconfig(), "uninstall", "flexlvm", "--namespace=kube-system", "--wait").CombinedOutput()
 	require.NoError(t, err, string(out))
@@ -43,6 +44,13 @@ func (b *bed) testHelm(t *testing.T) {
 		"with the definitions all that they define would go")
 	b.install.run(t, "helm install flexlvm charts/flexlvm --namespace kube-system") // also where the definitions are still there
 	b.rolledOut(t)
+}
+
+// testDriverOfHelmIsRemoved: nothing uses it any more.
+func (b *bed) testDriverOfHelmIsRemoved(t *testing.T) {
+	b.install.run(t, "kubectl apply -k installer/uninstall/")
+	b.install.run(t, "kubectl rollout status -n flexlvm-system daemonset/flexlvm-installer")
+	b.driverIsGone(t)
 }
 
 // testByHand is what a person does on a node whose daemon will never run again, and where

@@ -141,7 +141,7 @@ func called(t *testing.T) map[string][]string {
 	t.Helper()
 	pages := map[string]string{"readme": readme, "install": guide}
 	calls := map[string][]string{}
-	for _, file := range []string{"installer_test.go", "helm_test.go"} {
+	for _, file := range []string{"installer_test.go", "uninstall_test.go", "helm_test.go"} {
 		set := token.NewFileSet()
 		parsed, err := parser.ParseFile(set, file, nil, parser.SkipObjectResolution)
 		require.NoError(t, err)

@@ -86,6 +86,7 @@ func (b *bed) testManifests(t *testing.T) {
 	t.Run("stolen token and the finalizer", b.testStolenFinalizer)
 	t.Run("stolen token and shares", b.testStolenShare)
 	t.Run("stolen token and claims", b.testStolenClaims)
+	t.Run("stolen token and others' claims", b.testStolenDeletion)
 	t.Run("attributes that kubelet writes", b.testForgedAttributes)
 }
 

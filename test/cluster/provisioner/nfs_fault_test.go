@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flexlvm/flexlvm/test/await"
@@ -27,6 +29,36 @@ func (s *share) testRemovedByHand(t *testing.T) {
 	require.NoError(t, os.RemoveAll(dir))
 	s.deleted(t, sp, "data", v)
 	s.said(t, "default", v.Name, "DirectoryMissing", "was not there any more")
+}
+
+// testDeletedByHand: somebody deletes a PersistentVolume before its claim.
+func (s *share) testDeletedByHand(t *testing.T) {
+	sp := s.namespace(t, "nfs-deleted-by-hand")
+	s.claimOf(sp, "data", "flexlvm-nfs")
+	v, dir := s.directory(t, sp, "data")
+	require.Contains(t, v.Finalizers, nfsFinalizer)
+	require.NoError(t, s.client.CoreV1().PersistentVolumes().Delete(t.Context(), v.Name, metav1.DeleteOptions{}))
+	s.deleted(t, sp, "data", v)
+	require.FileExists(t, filepath.Join(s.export, "archived-"+filepath.Base(dir), "file"))
+
+	// It is disposed of once, also where Kubernetes' own finalizer is removed later than ours.
+	events, err := s.client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + v.Name})
+	require.NoError(t, err)
+	for _, e := range events.Items {
+		require.NotEqual(t, "DirectoryMissing", e.Reason, e.Message)
+	}
+
+	s.nfsClass(sp, "nfs-kept", func(c *storagev1.StorageClass) { c.ReclaimPolicy = ptr(corev1.PersistentVolumeReclaimRetain) })
+	s.claimOf(sp, "kept", "nfs-kept")
+	v, dir = s.directory(t, sp, "kept")
+	await.Until(t, longest, func() string {
+		now, err := s.client.CoreV1().PersistentVolumes().Get(t.Context(), v.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		return await.Missing(!slices.Contains(now.Finalizers, nfsFinalizer), "nobody is to dispose of its directory, and it has the finalizer")
+	})
+	require.NoError(t, s.client.CoreV1().PersistentVolumes().Delete(t.Context(), v.Name, metav1.DeleteOptions{}))
+	s.deleted(t, sp, "kept", v)
+	require.FileExists(t, filepath.Join(dir, "file"))
 }
 
 func (s *share) testReadOnly(t *testing.T) {

@@ -37,10 +37,10 @@ func (b *bed) testStolenSecrets(t *testing.T, stolen *kubernetes.Clientset) {
 	mode := corev1.PersistentVolumeFilesystem
 	try := func(of string, publish, expand *corev1.SecretReference, encrypted string) func([]string) error {
 		object := volumeOfHand("evil", corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-			Driver: pv.Provisioner, VolumeHandle: "flexlvm/x", VolumeAttributes: map[string]string{"encrypted": encrypted},
+			Driver: pv.Provisioner, VolumeHandle: "flexlvm/evil", VolumeAttributes: map[string]string{"encrypted": encrypted},
 			NodePublishSecretRef: publish, NodeExpandSecretRef: expand,
 		}})
-		object.Spec.StorageClassName, object.Spec.VolumeMode = of, &mode
+		object.Annotations, object.Spec.StorageClassName, object.Spec.VolumeMode = nil, of, &mode
 		object.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "data"}
 		return func(dryRun []string) error {
 			_, err := stolen.CoreV1().PersistentVolumes().Create(t.Context(), object, metav1.CreateOptions{DryRun: dryRun})

@@ -123,7 +123,8 @@ func (b *bed) testStolenShare(t *testing.T) {
 	require.NoError(t, err)
 	share := func(change func(*corev1.PersistentVolume)) error {
 		v := volumeOfHand("flexlvm-ds-0123456789abcdef", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs.example.org", Path: "/x"}})
-		v.Labels = map[string]string{replica.LabelDataset: "0123456789abcdef"}
+		v.Labels, v.Annotations = map[string]string{replica.LabelDataset: "0123456789abcdef"}, map[string]string{}
+		v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 		v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "v-a"}
 		change(v)
 		_, err := stolen.CoreV1().PersistentVolumes().Create(t.Context(), v, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -135,9 +136,62 @@ func (b *bed) testStolenShare(t *testing.T) {
 		"for the system":   func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.Namespace = metav1.NamespaceSystem },
 		"of a class":       func(v *corev1.PersistentVolume) { v.Spec.StorageClassName = "another" },
 		"with options":     func(v *corev1.PersistentVolume) { v.Spec.MountOptions = []string{"vers=3"} },
-		"of another name":  func(v *corev1.PersistentVolume) { v.Name = "flexlvm-ds-other" },
+		"with an option":   func(v *corev1.PersistentVolume) { v.Spec.NFS.Server = "--fstab=/var/lib/x" },
+		"with a path":      func(v *corev1.PersistentVolume) { v.Spec.NFS.Server = "nas:/sets" },
+		"above the share":  func(v *corev1.PersistentVolume) { v.Spec.NFS.Path = "/sets/../home" },
+		"to be emptied": func(v *corev1.PersistentVolume) {
+			v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRecycle
+		},
+		"of another name": func(v *corev1.PersistentVolume) { v.Name = "flexlvm-ds-other" },
 	} {
 		require.ErrorContains(t, share(change), "those of datasets on NFS", name)
+	}
+	for annotation, value := range map[string]string{
+		"volume.beta.kubernetes.io/mount-options":                    "vers=3",
+		"volume.beta.kubernetes.io/storage-class":                    "another",
+		"pv.kubernetes.io/provisioned-by":                            "example.org/other",
+		"pv.kubernetes.io/migrated-to":                               "example.org/other",
+		"volume.kubernetes.io/provisioner-deletion-secret-name":      "credentials",
+		"volume.kubernetes.io/provisioner-deletion-secret-namespace": "shop",
+	} {
+		err := share(func(v *corev1.PersistentVolume) { v.Annotations[annotation] = value })
+		require.ErrorContains(t, err, "with annotations of flexlvm", annotation)
+	}
+	s := b.namespace(t, "readers")
+	s.claim("pending", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr("another") })
+	s.claim("reader", func(c *corev1.PersistentVolumeClaim) {
+		c.Spec.StorageClassName, c.Spec.VolumeName = ptr(""), "flexlvm-ds-0123456789abcdef"
+	})
+	bind := func(claim, change string) func(dryRun []string) error {
+		return func(dryRun []string) error {
+			_, err := b.client.CoreV1().PersistentVolumeClaims(s.name).Patch(t.Context(), claim, types.MergePatchType, []byte(change), metav1.PatchOptions{DryRun: dryRun})
+			return err
+		}
+	}
+	b.refusedSoon(t, "only if it has named the dataset's PersistentVolume", bind("pending", `{"spec":{"volumeName":"flexlvm-ds-0123456789abcdef"}}`))
+	require.NoError(t, bind("pending", `{"spec":{"volumeName":"another"}}`)([]string{metav1.DryRunAll}))
+	require.NoError(t, bind("reader", `{"metadata":{"annotations":{"pv.kubernetes.io/bind-completed":"yes"}}}`)(nil))
+	b.testStolenSecond(t, stolen)
+}
+
+// testStolenSecond: nobody else gets a claim's volume by a second PersistentVolume of it.
+func (b *bed) testStolenSecond(t *testing.T, stolen kubernetes.Interface) {
+	for volume, says := range map[string]string{
+		"mine": "", "theirs": "that are named after their volume", "ds-0123456789abcdef": "", "ds-0123456789abcdef-1": "that are named after their volume",
+	} {
+		for name, source := range map[string]corev1.PersistentVolumeSource{
+			"FlexVolume": {FlexVolume: &corev1.FlexPersistentVolumeSource{Driver: pv.Driver, Options: map[string]string{"volume": volume}}},
+			"CSI":        {CSI: &corev1.CSIPersistentVolumeSource{Driver: pv.Provisioner, VolumeHandle: "flexlvm/" + volume + "/readers"}},
+		} {
+			v := volumeOfHand("mine", source)
+			v.Annotations = nil
+			_, err := stolen.CoreV1().PersistentVolumes().Create(t.Context(), v, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			if says == "" {
+				require.NoError(t, err, name+volume)
+			} else {
+				require.ErrorContains(t, err, says, name+volume)
+			}
+		}
 	}
 }
 
@@ -184,6 +238,27 @@ func (b *bed) testStolenClaims(t *testing.T) {
 	} {
 		require.ErrorContains(t, claim(change), "may only create claims of a dataset", name)
 	}
+}
+
+// testStolenDeletion: of claims that no VolumeManager owns, the provisioner's token deletes those by
+// which a dataset is read, also where a guest has taken the owner off, and no other.
+func (b *bed) testStolenDeletion(t *testing.T) {
+	stolen, err := kubernetes.NewForConfig(b.as(account))
+	require.NoError(t, err)
+	s := b.namespace(t, "deletion")
+	remove := func(volume string) error {
+		c := &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, GenerateName: "claim-"},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				StorageClassName: ptr(""), VolumeName: volume, Resources: requests("1Gi"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany},
+			},
+		}
+		c, err := s.client.CoreV1().PersistentVolumeClaims(s.name).Create(t.Context(), c, metav1.CreateOptions{})
+		require.NoError(t, err)
+		return stolen.CoreV1().PersistentVolumeClaims(s.name).Delete(t.Context(), c.Name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+	}
+	require.NoError(t, remove(replica.ReadersPV("0123456789abcdef")))
+	require.ErrorContains(t, remove("theirs"), "may only delete claims")
 }
 
 // testForgedAttributes: where kubelet does not say whose pod it is (podInfoOnMount: false), a

@@ -135,7 +135,7 @@ func settle(b *bed) {
 		last = now
 		select {
 		case <-b.ctx.Done():
-		case <-time.After(300 * time.Millisecond):
+		case <-time.After(time.Second):
 		}
 	}
 }

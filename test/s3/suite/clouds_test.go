@@ -89,7 +89,7 @@ func (c *cloud) get(path string, flags ...string) outcome {
 }
 
 func (c *cloud) args(path string, flags ...string) []string {
-	return append(append([]string{"--log-level", "trace", "--stall", "1s", "--attempts", "3"}, append(c.flags, flags...)...), c.url+path, c.dest)
+	return append(append([]string{"--log-level", "trace", "--stall", "3s", "--attempts", "3"}, append(c.flags, flags...)...), c.url+path, c.dest)
 }
 
 var clouds = map[string]func(*testing.T) *cloud{"GCS": newGCS, "Azure": newAzure}

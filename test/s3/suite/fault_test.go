@@ -24,7 +24,7 @@ func some() tree {
 // What passes does no harm, and costs little.
 func TestFaultsThatPass(t *testing.T) {
 	const key = "/a/second"
-	stalled := []string{"--stall", "500ms"}
+	stalled := []string{"--stall", "5s"}
 	for name, c := range map[string]struct {
 		fault s3.Fault
 		flags []string
@@ -82,7 +82,11 @@ func TestFaultsThatStay(t *testing.T) {
 			b := newBed(t)
 			b.put(some())
 			b.proxy.Inject(c.fault)
-			o := b.fetch(b.url(""), "--attempts", "2", "--stall", "300ms")
+			stall := "1m"
+			if c.fault.Drip > 0 || c.fault.Delay > 0 {
+				stall = "2s"
+			}
+			o := b.fetch(b.url(""), "--attempts", "2", "--stall", stall)
 			require.Equal(t, c.code, o.code, o.stderr)
 			require.Equal(t, "failed", o.result.State)
 			require.Equal(t, c.code == 75, o.result.Retryable)

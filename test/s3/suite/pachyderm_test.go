@@ -95,11 +95,11 @@ func TestPachydermListsPages(t *testing.T) {
 // Requests that are cut off in their middle are taken up again.
 func TestPachydermCutsRequests(t *testing.T) {
 	b, p, flags := gateway(t)
-	p.Patience = 1500 * time.Millisecond
+	p.Patience = 5 * time.Second
 	want := tree{"big": noise(81, 12<<20)}
 	_, err := p.Commit(b.ctx, "default", "images", "master", bytesOf(want))
 	require.NoError(t, err)
-	o := b.launch(append(flags, "--bandwidth", "4Mi", "--attempts", "20", "pachyderm://images@master/", b.dest)...).wait()
+	o := b.launch(append(flags, "--bandwidth", "1Mi", "--attempts", "20", "pachyderm://images@master/", b.dest)...).wait()
 	require.Zero(t, o.code, o.stderr)
 	require.Len(t, b.whole(want), 1)
 }

@@ -21,7 +21,7 @@ const (
 		split -b 32768 -a 3 -d /mnt/all /mnt/many/f- && rm /mnt/all && head -c $((36<<20)) /dev/urandom >/mnt/the-large-one && umount /mnt`
 	dataset = target + "/set"
 	// fetchSlowly takes some seconds, in which the power can fail.
-	fetchSlowly = "/fetch --progress none --bandwidth 8Mi file:///mnt/ " + dataset
+	fetchSlowly = "/fetch --progress none --bandwidth 2Mi file:///mnt/ " + dataset
 	// listed are the files that the manifest tells of.
 	listed = "sed -n 's/.*\"path\":\"\\([^\"]*\\)\".*}$/\\1/p' " + dataset + "/.flexlvm/manifest.jsonl 2>/dev/null || true"
 	// named are those that have their names.

@@ -6,14 +6,26 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 )
 
-// RandomBytes are the same for the same seed.
+// large are those of at least a MiB: with the race detector, to make them anew for each test takes as long as to fetch them.
+var large sync.Map
+
+// RandomBytes are the same for the same seed. Nobody may change them.
 func RandomBytes(seed uint64, n int64) []byte {
+	const least = 1 << 20
+	of := [2]int64{int64(seed), n}
+	if made, there := large.Load(of); there {
+		return made.([]byte)
+	}
 	b := make([]byte, n)
 	var key [32]byte
 	key[0], key[1] = byte(seed), byte(seed>>8)
 	_, _ = rand.NewChaCha8(key).Read(b)
+	if n >= least {
+		large.Store(of, b)
+	}
 	return b
 }
 

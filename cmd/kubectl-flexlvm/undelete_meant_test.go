@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/overview"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// left is the PersistentVolume of a claim shop/data that came after the one whose volume the
+// node of cluster reports.
+func left(door pv.Door, phase corev1.PersistentVolumePhase) *corev1.PersistentVolume {
+	object := persistentvolume.New(pv.Description{
+		Name: "pvc-9", Node: "node-1", Hostname: "host-1", Door: door, Disposal: volume.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone},
+		Spec: volume.Spec{Group: "flexlvm", Name: "pvc-9", Size: volume.GiB, Namespace: "shop", Kind: volume.Claim},
+	}, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, corev1.PersistentVolumeReclaimDelete)
+	object.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "shop", Name: "data", UID: "data-of-today"}
+	object.Status.Phase = phase
+	return object
+}
+
+// The claim that was deleted today has its PersistentVolume still: that of last month, of the
+// same name, is not what undelete, retain and forget take in its place.
+func TestTheVolumeThatWasMeantIsNotReleasedYet(t *testing.T) {
+	none := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "other"}}
+	leaving := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "data-of-today", Finalizers: []string{"kubernetes.io/pvc-protection"}, DeletionTimestamp: &metav1.Time{Time: time.Now()}},
+		Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pvc-9"},
+	}
+	for name, tt := range map[string]struct {
+		object *corev1.PersistentVolume
+		claim  *corev1.PersistentVolumeClaim
+	}{
+		"released, of the FlexVolume driver": {left(pv.Flex, corev1.VolumeReleased), none},
+		"released, of the CSI driver":        {left(pv.CSI, corev1.VolumeReleased), none},
+		"its claim has gone just now":        {left(pv.CSI, corev1.VolumeBound), none},
+		"its claim is being deleted":         {left(pv.Flex, corev1.VolumeBound), leaving},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := cluster(t, brings(t), tt.object.DeepCopy(), tt.claim.DeepCopy())
+			says := func(err error) {
+				t.Helper()
+				require.ErrorContains(t, err, "claim shop/data had several volumes; say which is meant")
+				require.ErrorContains(t, err, "--volume pvc-3 (node node-1, ")
+				require.ErrorContains(t, err, "PersistentVolume pvc-9 ("+string(tt.object.Status.Phase))
+				require.ErrorContains(t, err, "kubectl patch pv NAME -p")
+			}
+			says(asked(nil).undelete(t.Context(), c, &bytes.Buffer{}))
+			says(asked(func(o *undeleteOptions) { o.dryRun = true }).undelete(t.Context(), c, &bytes.Buffer{}))
+			require.Error(t, c.Get(t.Context(), client.ObjectKey{Name: "pvc-3"}, &corev1.PersistentVolume{}), "nothing is made")
+			for _, to := range []volume.State{volume.Retained, volume.Unreferenced} {
+				o := &requestOptions{wanted: overview.Wanted{Namespace: "shop", Claim: "data"}, to: to, wait: time.Second}
+				says(o.ask(t.Context(), c, &bytes.Buffer{}))
+			}
+			storage := &flexlvmv1.NodeStorage{}
+			require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node-1"}, storage))
+			require.Empty(t, storage.Spec.Requests, "nothing is asked of the node")
+		})
+	}
+	// Who names the volume gets it.
+	c := cluster(t, brings(t), left(pv.Flex, corev1.VolumeReleased))
+	require.NoError(t, asked(func(o *undeleteOptions) { o.wanted.Volume = "pvc-3" }).undelete(t.Context(), c, &bytes.Buffer{}))
+
+	// Where no volume is released under the name, or several are, the PersistentVolume is named, too.
+	c = cluster(t, brings(t), left(pv.Flex, corev1.VolumeReleased))
+	storage := &flexlvmv1.NodeStorage{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node-1"}, storage))
+	for _, released := range [][]flexlvmv1.ReleasedVolume{nil, {storage.Status.Released[0], storage.Status.Released[0]}} {
+		storage.Status.Released = released
+		require.NoError(t, c.Update(t.Context(), storage))
+		require.ErrorContains(t, asked(nil).undelete(t.Context(), c, &bytes.Buffer{}), "PersistentVolume pvc-9 (Released")
+	}
+}
+
+// The claim is there anew, with a volume of its own: the old one is retained by the name, as
+// docs/undelete.md says. It is not where nobody can tell whether there is another.
+func TestRetainWhileTheClaimIsThereAnew(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "data-of-today"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pvc-9"}}
+	c := cluster(t, brings(t), left(pv.Flex, corev1.VolumeBound), claim)
+	w := overview.Wanted{Namespace: "shop", Claim: "data"}
+	find := func() (overview.Candidate, error) {
+		reports, err := storages(t.Context(), c)
+		require.NoError(t, err)
+		return overview.FindAny(reports, w)
+	}
+	found, err := meant(t.Context(), c, w, find)
+	require.NoError(t, err)
+	require.Equal(t, "pvc-3", found.Released.Name)
+
+	for kind, failing := range map[string]interceptor.Funcs{
+		"PersistentVolumes": {List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, options ...client.ListOption) error {
+			if _, is := l.(*corev1.PersistentVolumeList); is {
+				return errors.New("forbidden")
+			}
+			return c.List(ctx, l, options...)
+		}},
+		"claim": {Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			if _, is := o.(*corev1.PersistentVolumeClaim); is {
+				return errors.New("forbidden")
+			}
+			return c.Get(ctx, key, o, options...)
+		}},
+	} {
+		_, err = meant(t.Context(), interceptor.NewClient(c.(client.WithWatch), failing), w, find)
+		require.ErrorContains(t, err, kind)
+		require.ErrorContains(t, err, "forbidden; --volume pvc-3 takes this one without looking")
+	}
+}
+
+// The claim of a volume that was brought back is deleted once more: its PersistentVolume, which
+// is bound to it for a moment still, is no undelete that was begun.
+func TestUndeleteOfAClaimThatIsBeingDeleted(t *testing.T) {
+	c := cluster(t, brings(t))
+	require.NoError(t, asked(nil).undelete(t.Context(), c, &bytes.Buffer{}))
+	object := &corev1.PersistentVolume{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "pvc-3"}, object))
+	object.Status.Phase = corev1.VolumeBound
+	require.NoError(t, c.Status().Update(t.Context(), object))
+	storage := &flexlvmv1.NodeStorage{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node-1"}, storage))
+	storage.Status.Released = nil
+	require.NoError(t, c.Update(t.Context(), storage))
+	claim := &corev1.PersistentVolumeClaim{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "data"}, claim))
+	claim.Finalizers = []string{"kubernetes.io/pvc-protection"}
+	require.NoError(t, c.Update(t.Context(), claim))
+	require.NoError(t, c.Delete(t.Context(), claim))
+	require.ErrorContains(t, asked(nil).undelete(t.Context(), c, &bytes.Buffer{}), "claim shop/data is being deleted, and its PersistentVolume pvc-3 is still there")
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(claim), claim))
+	claim.Finalizers = nil
+	require.NoError(t, c.Update(t.Context(), claim))
+	require.ErrorContains(t, asked(nil).undelete(t.Context(), c, &bytes.Buffer{}), "claim shop/data is being deleted, and its PersistentVolume pvc-3 is still there")
+	require.Error(t, c.Get(t.Context(), client.ObjectKeyFromObject(claim), claim), "no claim is made for it")
+}

@@ -1,0 +1,76 @@
+package dataset
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+// A replica whose loader is at work, for hours or on a node that is down, is neither taken where
+// others are idle nor waited for.
+func TestPeersThatAreVisited(t *testing.T) {
+	for name, busy := range map[string]func(*stage, *Replica){
+		"refreshed": func(s *stage, r *Replica) { r.goes(Action{Object: s.task(0, r.Claim).visit(true)}, now, "", "") },
+		"grows":     func(s *stage, r *Replica) { r.goes(Action{Object: s.task(0, r.Claim).visit(false)}, now, "", "") },
+		"orphan":    func(_ *stage, r *Replica) { r.Job, r.Busy = nil, true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newRack(t, 4, "sourceLoaders", "2")
+			for i := range 3 {
+				s.indexed(i).Job = nil
+			}
+			s.claimed(3)
+			busy(s, s.Replicas[0])
+			out := s.requirePlan("create job v-a-1")
+			require.Equal(t, roleServe, created(out).Labels[labelRole])
+			require.Contains(t, out.Status.Nodes[3].Message, "waits for a replica that it can be copied from")
+
+			s = newRack(t, 2, "sourceLoaders", "2")
+			s.indexed(0).Job = nil
+			s.claimed(1)
+			busy(s, s.Replicas[0])
+			if job := s.Replicas[0].Job; job != nil {
+				job.CreationTimestamp = metav1.NewTime(now.Add(time.Second - serverStarts))
+				s.requirePlan() // it may end in a moment
+				job.CreationTimestamp = metav1.NewTime(now.Add(-serverStarts))
+			}
+			require.False(t, copies(created(s.requirePlan("create job v-a-1"))))
+		})
+	}
+	// A loader that has loaded for hours, and goes with its Job, is waited for.
+	s := newRack(t, 2)
+	r := s.indexed(0)
+	s.claimed(1)
+	r.Job.CreationTimestamp, r.Job.DeletionTimestamp = metav1.NewTime(now.Add(-time.Hour)), &metav1.Time{Time: now.Add(-time.Second)}
+	s.requirePlan()
+	r.Job.DeletionTimestamp.Time = now.Add(-serverStarts)
+	s.requirePlan("create job v-a-1")
+}
+
+// What a refresh brought is written down before a server takes the place of its Job.
+func TestPeersThatWereVisited(t *testing.T) {
+	s := newRack(t, 2)
+	s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
+	r := s.indexed(0)
+	s.claimed(1)
+	visit := s.task(0, r.Claim).visit(true)
+	r.goes(Action{Object: visit}, now, batchv1.JobComplete, strings.Replace(indexed, "sha256:a", "sha256:b", 1))
+	out := s.requirePlan("annotate claim v-a-0", "delete job v-a-0")
+	require.Contains(t, out.Actions[0].Annotations[annotationLoaded], "sha256:b")
+	require.NotEmpty(t, out.Actions[0].Annotations[annotationRefreshedAt])
+	require.Equal(t, s.asked(), out.Actions[0].Annotations[annotationRefreshed])
+
+	// One that failed is told while the replica serves.
+	r.goes(Action{Object: visit}, now, batchv1.JobFailed, `{"state":"failed","message":"no such bucket"}`)
+	s.recorded(s.requirePlan("delete job v-a-0"))
+	r.Job, r.Pod = nil, nil
+	out = s.requirePlan("create job v-a-0")
+	require.Equal(t, refreshFailed+"no such bucket", out.Status.Nodes[0].Message)
+	require.Len(t, out.Stale, 1)
+}

@@ -1,0 +1,45 @@
+package discovery
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What a part of a disk, or what it is a part of, held under another name may be on it still.
+func TestUncleaned(t *testing.T) {
+	for name, c := range map[string]struct {
+		ledger Ledger
+		disk   string
+		want   []string
+	}{
+		"its partition":          {Ledger{"naa.1-part1": {Volume: "pv-1"}}, "naa.1", []string{"pv-1"}},
+		"its disk":               {Ledger{"naa.1": {Volume: "pv-1"}}, "naa.1-part1", []string{"pv-1"}},
+		"its file system":        {Ledger{"fs-u": {Volume: "pv-1"}}, "fs-u:/a", []string{"pv-1"}},
+		"two of its directories": {Ledger{"fs-u:/b": {Volume: "pv-2"}, "fs-u:/a": {Volume: "pv-1"}}, "fs-u", []string{"pv-1", "pv-2"}},
+		"itself":                 {Ledger{"naa.1": {Volume: "pv-1"}}, "naa.1", nil},
+		"another":                {Ledger{"naa.1-part2": {Volume: "pv-1"}}, "naa.1-part1", nil},
+		"cleaned":                {Ledger{"naa.1": {Volume: "pv-1", Cleaned: []string{"pv-1"}}}, "naa.1-part1", nil},
+		"cleaned before":         {Ledger{"naa.1": {Volume: "pv-1", Cleaned: []string{"pv-0"}}}, "naa.1-part1", []string{"pv-1"}},
+		"this one was cleaned":   {Ledger{"naa.1": {Volume: "pv-1"}, "naa.1-part1": {Cleaned: []string{"pv-1"}}}, "naa.1-part1", nil},
+		"never handed out":       {Ledger{"naa.1": {Offer: 1}}, "naa.1-part1", nil},
+	} {
+		require.Equal(t, c.want, c.ledger.Uncleaned(c.disk), name)
+	}
+	e := Entry{Volume: "pv-2", Offset: 7, Erasure: Discard}.Empty([]string{"pv-1"})
+	require.Equal(t, Entry{Volume: "pv-2", Cleaned: []string{"pv-1", "pv-2"}}, e)
+	require.Equal(t, []string{"pv-1"}, Entry{}.Empty([]string{"pv-1"}).Cleaned, "it had none of its own")
+}
+
+// What nobody sees is not offered; of what is being cleaned others write.
+func TestWithdraw(t *testing.T) {
+	l := Ledger{"seen": {Offered: true}, "busy": {Offered: true}, "away": {Offered: true, Offer: 3, Volume: "pv-1"}}
+	l.Withdraw(map[string]bool{"seen": true}, map[string]bool{"busy": true})
+	require.Equal(t, Ledger{"seen": {Offered: true}, "busy": {Offered: true}, "away": {Offer: 3, Volume: "pv-1"}}, l)
+}
+
+func TestHandedOut(t *testing.T) {
+	was := Entry{Path: "/a", Volume: "pv-1", Claim: "claim-1", Cleaned: []string{"pv-1", "pv-2"}, Offset: 7, Offer: 3, Offered: true}
+	require.Equal(t, Entry{Path: "/a", Volume: "pv-2", Cleaned: []string{"pv-1"}, Offer: 3}, was.HandedOut("pv-2"))
+	require.Equal(t, Entry{Path: "/a", Volume: "pv-1", Claim: "claim-1", Cleaned: []string{"pv-2"}, Offer: 3}, was.HandedOut("pv-1"))
+}

@@ -1,0 +1,76 @@
+package eviction
+
+import (
+	"fmt"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// addShared counts what claims of thin pools are promised, seem to have written, and do not
+// have for themselves. A volume's Device counts the blocks that it shares with its copies and
+// snapshots, and overwriting such a block takes a new one from the pool.
+//
+// Which volumes share is not known, only that all together hold more than the pool has in
+// use. What other volumes hold is taken for theirs alone, and claims have at least the rest of
+// what is in use. What a volume holds beyond its charge was not promised. Replicas count as
+// other volumes, for a replica that makes room for itself would be made anew without end.
+//
+// A snapshot is never written, so no more counts than all others have written.
+//
+// A volume that shares blocks frees less than its Device when it is evicted, and this sum
+// falls by the difference, so a plan may count on all of Device.
+func (p *planner) addShared() {
+	promised := p.writtenOfCharges()
+	for _, in := range p.pools {
+		if in.Thin == nil || !in.Thin.Known {
+			continue
+		}
+		written, others, overwritten := volume.Bytes(0), in.Thin.Others, volume.Bytes(0)
+		for i := range p.view.Volumes {
+			v := &p.view.Volumes[i]
+			if v.Pool() != in.Name || v.GroupUUID != in.GroupUUID() {
+				continue
+			}
+			if charged, is := promised[v]; is {
+				written += charged
+				if v.Kind != volume.Snapshot {
+					overwritten += charged
+				}
+			} else if v.Active { // else LVM does not tell what it holds
+				others += v.Device
+			}
+		}
+		shared := min(written-max(0, in.Size-in.Free-others), overwritten)
+		if shared > in.Size/thinSlack { // else it may be what LVM has rounded
+			in.shared = shared
+			in.result.Promised += shared
+		}
+	}
+}
+
+// writtenOfCharges is how much of its charge each thin volume of a claim holds.
+func (p *planner) writtenOfCharges() map[*inventory.Volume]volume.Bytes {
+	out := map[*inventory.Volume]volume.Bytes{}
+	for i := range p.view.PersistentVolumes {
+		c := &p.view.PersistentVolumes[i]
+		v, made := p.index.volumes[KeyOfPersistentVolume(c)]
+		if !made || c.Kind == volume.Dataset || !p.usable(c) || !isOf(v, c) || v.Pool() != c.Pool() {
+			continue
+		}
+		out[v] = max(out[v], min(v.Device, c.Charge().In(p.byName[c.Pool()].Extent)))
+	}
+	return out
+}
+
+// isOf reports whether a volume is the one that a claim asks for, and not what another one has
+// left there.
+func isOf(v *inventory.Volume, c *persistentvolume.Volume) bool {
+	return (v.State == volume.Creating || v.State == volume.Ready) && v.Cluster == c.Cluster && (c.FS == "" || v.FS == c.FS)
+}
+
+// overwriting says what claims need for what they share.
+func (p *pool) overwriting() string {
+	return fmt.Sprintf("%s to overwrite what copies and snapshots share", p.shared)
+}

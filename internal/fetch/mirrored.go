@@ -1,0 +1,188 @@
+package fetch
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/dirstore"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
+
+// mirroredFile remembers, beside the manifest, what was uploaded: lines of mirrored.
+const mirroredFile = store.ControlDir + "/mirrored.jsonl"
+
+// mirrored is a file as it was when it was seen at the target. The ETag of a local file
+// changes with anything that is done to it, whatever times a program gives it. A line
+// without a path says for which target and in which boot of the node those that follow were
+// written.
+type mirrored struct {
+	Path string `json:"path,omitempty"`
+	ETag string `json:"etag"`
+}
+
+// bootID names the boot of the node; empty if nothing does.
+func bootID() string {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "" // nothing is trusted then
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// recall reads what an earlier mirror of the same target has uploaded in the same boot. After
+// a power cut a file may have the times and the size of before, and other content: a program
+// that syncs content alone (fdatasync) does not sync the times.
+func (m *mirror) recall(boot string) error {
+	if boot == "" {
+		return errors.New("nothing says whether the node was started anew since")
+	}
+	root, err := os.OpenRoot(m.Dir)
+	if err != nil {
+		return fmt.Errorf("open directory: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	if err := root.MkdirAll(store.ControlDir, 0o755); err != nil {
+		return fmt.Errorf("make %s: %w", store.ControlDir, err)
+	}
+	file, err := root.OpenFile(mirroredFile, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", mirroredFile, err)
+	}
+	target := ""
+	good, err := readLines(file, func(line []byte) error {
+		m.lines++
+		var one mirrored
+		switch {
+		case json.Unmarshal(line, &one) != nil: // its file is compared again
+		case one.Path == "":
+			target, m.known = one.ETag, map[string]string{}
+		default:
+			m.known[one.Path] = one.ETag
+		}
+		return nil
+	})
+	if err == nil {
+		err = file.Truncate(good)
+	}
+	if err != nil {
+		_ = file.Close()
+		m.known = map[string]string{}
+		return fmt.Errorf("read %s: %w", mirroredFile, err)
+	}
+	m.log = file
+	m.own = boot + " " + m.S3.Endpoint + " " + m.Target.Bucket + "/" + m.prefix
+	if target != m.own {
+		m.known = map[string]string{}
+		m.write(mirrored{ETag: m.own})
+	}
+	return nil
+}
+
+// remember notes that a file is at the target as it is. One that may have been written to
+// since, without a trace, is compared again by the next pass.
+func (m *mirror) remember(o store.Object) {
+	if dirstore.ChangeTime(o.ETag).After(m.begun.Add(-settled)) {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.known[o.Path] = o.ETag
+	m.write(mirrored{Path: o.Path, ETag: o.ETag})
+}
+
+// write appends a line. What cannot be written is compared again by the next process.
+func (m *mirror) write(line mirrored) {
+	if m.log == nil {
+		return
+	}
+	m.lines++
+	data, err := json.Marshal(line)
+	if err == nil {
+		_, err = m.log.Write(append(data, '\n'))
+	}
+	if err != nil {
+		m.Log.WithError(err).Warn("What was uploaded is not remembered")
+		m.forget()
+	}
+}
+
+func (m *mirror) forget() {
+	if m.log != nil {
+		_ = m.log.Close() // what is missing there is compared again
+		m.log = nil
+	}
+}
+
+// fewLines is how many lines are no matter, however few files there are.
+const fewLines = 10_000
+
+// shorten forgets what is not in the directory any more, and writes anew what remembers it if
+// that has far more lines than there are files: it is in the volume of those who write there.
+func (m *mirror) shorten(files []store.Object) {
+	if m.log == nil || m.lines < 2*len(files)+fewLines {
+		return
+	}
+	m.lines = 0 // if this fails, it is tried again after as many lines
+	known := map[string]string{}
+	for _, o := range files {
+		if m.known[o.Path] == o.ETag {
+			known[o.Path] = o.ETag
+		}
+	}
+	file, err := m.writeAnew(known)
+	if err != nil {
+		m.Log.WithError(err).Warn("What was uploaded is remembered at greater length than need be")
+		return
+	}
+	m.forget()
+	m.log, m.known, m.lines = file, known, len(known)+1
+}
+
+// writeAnew replaces mirroredFile durably, and returns the new one.
+func (m *mirror) writeAnew(known map[string]string) (*os.File, error) {
+	const next = mirroredFile + ".new"
+	root, err := os.OpenRoot(m.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	if err := root.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	file, err := root.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err = m.fill(file, known); err == nil {
+		err = root.Rename(next, mirroredFile)
+	}
+	if err == nil {
+		err = syncDir(root, store.ControlDir)
+	}
+	if err != nil {
+		_ = file.Close()
+		_ = root.Remove(next) // it takes room; what is left of it, the next try removes
+		return nil, err
+	}
+	return file, nil
+}
+
+// fill writes what is known into a file, durably.
+func (m *mirror) fill(file *os.File, known map[string]string) error {
+	out := bufio.NewWriter(file)
+	lines := json.NewEncoder(out)
+	if err := lines.Encode(mirrored{ETag: m.own}); err != nil {
+		return err
+	}
+	for path, etag := range known {
+		if err := lines.Encode(mirrored{Path: path, ETag: etag}); err != nil {
+			return err
+		}
+	}
+	return errors.Join(out.Flush(), file.Sync())
+}

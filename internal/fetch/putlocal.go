@@ -1,0 +1,70 @@
+package fetch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/dirstore"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
+
+// localError is an error of the directory that is uploaded. It says nothing of other files:
+// what can be read of them has to be uploaded all the more, as the disk may be failing.
+type localError struct{ error }
+
+func (e localError) Unwrap() error { return e.error }
+
+// asLocal makes an error one of the directory.
+func asLocal(err error) error {
+	if err == nil {
+		return nil
+	}
+	return localError{err}
+}
+
+// isLocal reports whether an error is none of the target.
+func isLocal(err error) bool {
+	var e localError
+	return errors.As(err, &e)
+}
+
+// requireUploaded fails if there are files that were not uploaded as they are now: they would be
+// deleted with a directory that counts as uploaded. uploaded are
+// the ETags of the files that were.
+func (u *upload) requireUploaded(ctx context.Context, uploaded map[string]string) error {
+	u.refused = nil
+	u.progress.refused.Store(0)
+	files, _, err := u.list(ctx)
+	if err != nil {
+		return err
+	}
+	changed, first := 0, ""
+	for _, o := range files {
+		if uploaded[o.Path] != o.ETag {
+			changed++
+			first = cmp.Or(first, o.Path)
+		}
+	}
+	if changed > 0 {
+		return store.Failure(fmt.Errorf("%s changed while %s was uploaded, such as %q; upload it again when nothing writes there", countOf(changed), u.Dir, first), true)
+	}
+	return nil
+}
+
+// pinned is a file that is uploaded. It tells its errors from those of the target.
+type pinned struct{ *dirstore.Pinned }
+
+// ReadAt implements io.ReaderAt, whose callers compare the error with io.EOF.
+func (p pinned) ReadAt(b []byte, at int64) (int, error) {
+	n, err := p.Pinned.ReadAt(b, at)
+	if errors.Is(err, io.EOF) {
+		return n, err
+	}
+	return n, asLocal(err)
+}
+
+// Check fails as dirstore.Pinned's does.
+func (p pinned) Check() error { return asLocal(p.Pinned.Check()) }

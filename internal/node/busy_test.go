@@ -1,0 +1,44 @@
+package node
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// While another call is at work on a volume, what rounds and queues of the node daemon ask for comes
+// back soon, and changes nothing. A person's own command waits.
+func TestCallsOfTheDaemonDoNotWaitForABusyVolume(t *testing.T) {
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
+	require.NoError(t, err)
+	e.roundPatience, e.sourcePatience = 10*time.Millisecond, 10*time.Millisecond
+	spec := cloneSpec()
+	release, err := e.lockVolume(t.Context(), spec.Group, spec.Name)
+	require.NoError(t, err)
+	defer release()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ref := Ref{Group: spec.Group, Name: spec.Name, Cluster: spec.Cluster}
+	require.NoError(t, e.Heal(ctx, ref), "the call that holds it heals it")
+	require.ErrorIs(t, e.Release(ctx, ref, volume.Unreferenced, Disposal{}), ErrBusy)
+	_, err = e.SetStateOf(ctx, ref, "", volume.Ready)
+	require.ErrorIs(t, err, ErrBusy)
+	require.ErrorIs(t, e.MakeClone(ctx, spec), ErrBusy)
+	empty, snapshot := spec, spec
+	empty.CloneOf = ""
+	require.ErrorIs(t, e.Prepare(ctx, empty, nil), ErrBusy)
+	snapshot.Kind = volume.Snapshot
+	_, err = e.MakeSnapshot(ctx, snapshot)
+	require.ErrorIs(t, err, ErrBusy)
+	require.NoError(t, ctx.Err())
+
+	waits, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = e.SetState(waits, spec.Group, spec.Name, volume.Ready)
+	require.ErrorIs(t, err, ErrBusy)
+	require.Error(t, waits.Err(), "it has waited for as long as it was told to")
+}

@@ -1,0 +1,130 @@
+package nodeagent_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/volumegroup"
+)
+
+// newSharedRig has a disk that is discovered, and a VolumeGroup of others.
+func newSharedRig(t *testing.T) (*rig, *fakeDisks, *fakeMaker) {
+	r, disks := newDiscoveryRig(t)
+	maker := &fakeMaker{}
+	r.config.Groups = maker
+	r.api.nodeLabels = map[string]string{"disks": "local"}
+	return r, disks, maker
+}
+
+// confirmed reports whether a group was let be made since the last call.
+func (m *fakeMaker) confirmed() (yes bool) {
+	m.with(func() {
+		yes = slices.Contains(m.confirm, nil)
+		m.confirm = nil
+	})
+	return yes
+}
+
+// refusedFor reports whether a group was not let be made, and this was said.
+func (m *fakeMaker) refusedFor(says string) (yes bool) {
+	m.with(func() {
+		yes = slices.ContainsFunc(m.confirm, func(err error) bool { return err != nil && strings.Contains(err.Error(), says) })
+	})
+	return yes
+}
+
+// A look may take the disks of a group, so a group is not made during one, and waits no longer.
+func TestDeclaredGroupDuringALook(t *testing.T) {
+	t.Parallel()
+	r, disks, maker := newSharedRig(t)
+	r.start()
+	r.discoveredIs(flexlvmv1.DiscoveredReady)
+	looks, goOn := r.blockLooks(disks)
+	r.api.putDiscovery()
+	waitFor(t, looks, "it does not look")
+	r.api.putGroup(volumeGroup("a"))
+	r.eventually(func() bool { return maker.refusedFor("the discovery of disks is looking at them at this moment") }, "it is made during a look")
+	goOn()
+	r.eventually(maker.confirmed, "it is never made")
+}
+
+// While a group is made nobody looks: what is not yet a part of it would be offered.
+func TestNobodyLooksWhileAGroupIsMade(t *testing.T) {
+	t.Parallel()
+	r, disks, maker := newSharedRig(t)
+	r.start()
+	r.discoveredIs(flexlvmv1.DiscoveredReady)
+	looks := make(chan struct{}, 100)
+	made := make(chan bool, 100)
+	maker.with(func() {
+		maker.answer = func(d volumegroup.Declaration) volumegroup.Outcome {
+			out := volumegroup.Outcome{Name: d.Name, Group: d.Group, State: volumegroup.Made, Message: "made"}
+			if maker.confirm[len(maker.confirm)-1] != nil {
+				return out
+			}
+			disks.with(func() { disks.finding = func() { looks <- struct{}{} } })
+			r.api.putDiscovery()
+			select {
+			case <-looks:
+				made <- false
+			case <-time.After(3 * time.Second): // longer than from one look to the next
+				made <- true
+			}
+			return out
+		}
+	})
+	r.api.putGroup(volumeGroup("a"))
+	select {
+	case alone := <-made:
+		if !alone {
+			t.Fatal("it looks while a group is made")
+		}
+	case <-time.After(soon):
+		t.Fatal("no group is made")
+	}
+	waitFor(t, looks, "it never looks again")
+}
+
+// A group is made only if the disks were looked at by the VolumeDiscovery as it is now.
+func TestDeclaredGroupAfterAChangeOfTheDiscovery(t *testing.T) {
+	t.Parallel()
+	r, _, maker := newSharedRig(t)
+	r.start()
+	r.discoveredIs(flexlvmv1.DiscoveredReady)
+	r.api.with(func() { r.api.discovery.Generation++ }) // no watch shows it
+	r.api.putGroup(volumeGroup("a"))
+	r.eventually(func() bool {
+		return maker.refusedFor("the VolumeDiscovery has changed, and the disks are looked at by it first")
+	}, "it is made by an older one")
+	r.eventually(func() bool { return strings.Contains(r.declaredStates(), "a ") }, "it is not reported")
+	maker.with(func() { maker.confirm = nil })
+	r.api.putDiscovery()
+	r.eventually(maker.confirmed, "it is never made")
+	r.api.with(func() { r.api.discovery.Generation++ })
+	r.api.fail(500, "get volumediscoveries")
+	maker.with(func() { maker.confirm = nil })
+	r.api.putGroup(volumeGroup("a"))
+	r.eventually(func() bool { return maker.refusedFor("get VolumeDiscovery flexlvm") }, "it is made though nobody knows")
+}
+
+// Where nothing is discovered, groups are made: of no VolumeDiscovery, and of one that names
+// nothing that is there.
+func TestDeclaredGroupWhereNothingIsDiscovered(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(r *rig, disks *fakeDisks){
+		"no VolumeDiscovery": func(r *rig, _ *fakeDisks) { r.api.discovery = nil },
+		"no disk":            func(_ *rig, disks *fakeDisks) { disks.found = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, disks, maker := newSharedRig(t)
+			change(r, disks)
+			r.start()
+			r.api.putGroup(volumeGroup("a"))
+			r.eventually(maker.confirmed, "it is never made")
+		})
+	}
+}

@@ -1,0 +1,126 @@
+package nodeagent
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/discovery"
+)
+
+// handleChanges has every change that the watches show looked at.
+func (s *discoverer) handleChanges(ctx context.Context) error {
+	log := klog.FromContext(ctx)
+	for of, informer := range map[string]cache.SharedIndexInformer{"VolumeDiscovery": s.spec, "discovered PersistentVolumes": s.volumes} {
+		err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+			log.V(1).Info("A watch was cut off and begins again", "of", of, "why", err.Error())
+		})
+		if err != nil {
+			return err
+		}
+	}
+	_, err := s.spec.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { s.kick() }, UpdateFunc: func(any, any) { s.kick() }, DeleteFunc: func(any) { s.kick() },
+	})
+	if err != nil {
+		return err
+	}
+	_, err = s.volumes.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { s.kick() }, UpdateFunc: s.volumeChanged, DeleteFunc: s.volumeGone})
+	return err
+}
+
+// A departure is of a PersistentVolume that is gone.
+type departure struct{ uid, claim string } // UIDs; claim is empty where it was bound to none
+
+// volumeChanged stops the cleaning after a PersistentVolume that says something else by now. A
+// person who changes its policy or its claim wants to keep what is left, and the next look may
+// be minutes away.
+func (s *discoverer) volumeChanged(before, after any) {
+	was, now := before.(*corev1.PersistentVolume), after.(*corev1.PersistentVolume)
+	if was.UID != now.UID { // the watch was cut off while it was made anew
+		s.volumeGone(was)
+		return
+	}
+	if was.Spec.Local == nil || now.Spec.Local == nil || *volumeOf(was) != *volumeOf(now) {
+		s.stopAfter(was)
+	}
+	s.kick()
+}
+
+// volumeGone stops the cleaning after a PersistentVolume that is gone, and keeps its UID for the next
+// look: no look may have seen it.
+func (s *discoverer) volumeGone(o any) {
+	if unknown, is := o.(cache.DeletedFinalStateUnknown); is {
+		o = unknown.Obj
+	}
+	if v, is := o.(*corev1.PersistentVolume); is {
+		s.stopAfter(v)
+		out := departure{uid: string(v.UID)}
+		if ref := v.Spec.ClaimRef; ref != nil {
+			out.claim = string(ref.UID)
+		}
+		s.mu.Lock()
+		disk := v.Annotations[flexlvmv1.AnnotationDisk]
+		s.gone[disk] = append(s.gone[disk], out)
+		s.mu.Unlock()
+	}
+	s.kick()
+}
+
+// noteGone notes in the ledger the PersistentVolumes that came and went between two looks. Their
+// disks were handed out, and have to be empty before they are offered again. It returns how many
+// it has dealt with, by disk.
+func (s *discoverer) noteGone(ledger discovery.Ledger) map[string]int {
+	there := map[string]bool{}
+	for _, o := range s.volumes.GetStore().List() {
+		there[o.(*corev1.PersistentVolume).Annotations[flexlvmv1.AnnotationDisk]] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	done := map[string]int{}
+	for disk, all := range s.gone {
+		if s.busy[disk] {
+			continue // whoever cleans it writes what is noted of it
+		}
+		done[disk] = len(all)
+		for _, one := range all {
+			if e, known := ledger[disk]; known && !there[disk] && !one.followedBy(e) {
+				ledger[disk] = e.HandedOut(one.uid)
+			}
+		}
+	}
+	return done
+}
+
+// followedBy reports whether it is noted of a disk that it was handed out by the PersistentVolume,
+// or that it was cleaned after that and the claim that had it last.
+func (d departure) followedBy(e discovery.Entry) bool {
+	if e.CleanedAfter(d.uid) {
+		return e.Volume != d.uid || d.claim == "" || e.Claim == "" || d.claim == e.Claim
+	}
+	return e.Volume == d.uid
+}
+
+// forgetNoted drops what noteGone has dealt with, once that is written down.
+func (s *discoverer) forgetNoted(done map[string]int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for disk, n := range done {
+		if s.gone[disk] = s.gone[disk][n:]; len(s.gone[disk]) == 0 {
+			delete(s.gone, disk)
+		}
+	}
+}
+
+// stopAfter stops the cleaning after a PersistentVolume. If it is wanted still, it goes on from
+// where it was.
+func (s *discoverer) stopAfter(v *corev1.PersistentVolume) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if job := s.jobs[v.Annotations[flexlvmv1.AnnotationDisk]]; job != nil && job.volume == string(v.UID) {
+		job.stop()
+	}
+}

@@ -1,0 +1,115 @@
+package overview
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// StillThere returns the PersistentVolumes of the claim that is meant, of whichever driver,
+// that the claim does not use: no node reports their volumes as released, but one of them may
+// be what the claim had last. A claim that is nil is not there.
+func StillThere(objects []corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, w Wanted) (out []corev1.PersistentVolume) {
+	for i := range objects {
+		object := &objects[i]
+		if OfClaim(object, w) && !uses(claim, object) {
+			out = append(out, *object)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b corev1.PersistentVolume) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
+	return out
+}
+
+// OfClaim reports whether a PersistentVolume names the claim that is meant.
+func OfClaim(object *corev1.PersistentVolume, w Wanted) bool {
+	ref := object.Spec.ClaimRef
+	on := object.Labels[pv.LabelNode]
+	return ref != nil && ref.Namespace == w.Namespace && ref.Name == w.Claim && (w.Node == "" || on == "" || on == pv.NodeLabelValue(w.Node))
+}
+
+// uses reports whether a claim that nobody has deleted has the volume of a PersistentVolume.
+func uses(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) bool {
+	if claim == nil || claim.DeletionTimestamp != nil {
+		return false
+	}
+	return claim.Spec.VolumeName == object.Name || claim.UID == object.Spec.ClaimRef.UID || object.Annotations[pv.AnnotationReplaces] != ""
+}
+
+// Sure fails if a PersistentVolume that is still there has another volume than the one that
+// was found by the name of its claim: which one is meant is not guessed.
+func Sure(found Candidate, w Wanted, still []corev1.PersistentVolume) error {
+	if w.Volume != "" {
+		return nil
+	}
+	others := slices.DeleteFunc(slices.Clone(still), func(object corev1.PersistentVolume) bool {
+		parsed, err := persistentvolume.Parse(&object)
+		return err == nil && string(parsed.Volume) == found.Released.Name && parsed.Group == volume.PoolName(found.Released.Pool).Group()
+	})
+	if len(others) == 0 {
+		return nil
+	}
+	return fmt.Errorf("claim %s/%s had several volumes; say which is meant. The one that was released:\n  %s%s", w.Namespace, w.Claim, found, Kept(others))
+}
+
+// Kept says which PersistentVolumes of a claim are still there, and what to do if one of their
+// volumes is meant; nothing if there are none.
+func Kept(still []corev1.PersistentVolume) string {
+	if len(still) == 0 {
+		return ""
+	}
+	var out strings.Builder
+	out.WriteString("\nThese PersistentVolumes of the claim are still there, and no claim uses them:")
+	retain := false
+	for i := range still[:min(len(still), 20)] {
+		object := &still[i]
+		policy := object.Spec.PersistentVolumeReclaimPolicy
+		retain = retain || policy != corev1.PersistentVolumeReclaimRetain
+		state := string(object.Status.Phase)
+		if object.DeletionTimestamp != nil {
+			state += ", being deleted"
+		}
+		fmt.Fprintf(&out, "\n  PersistentVolume %s (%s, reclaim policy %s, made %s)", object.Name, state, policy, object.CreationTimestamp.UTC().Format("2006-01-02 15:04:05Z"))
+	}
+	out.WriteString("\nIf the volume of such a PersistentVolume is meant, ")
+	if retain {
+		out.WriteString(`keep it at once with kubectl patch pv NAME -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}', and then `)
+	}
+	out.WriteString("go on as docs/undelete.md says (when the PersistentVolume is still there)")
+	return out.String()
+}
+
+// unlistedSince fails if a node may have a volume of the claim that was released after the one
+// that was found by the name of its claim, and that its report has no room for.
+func unlistedSince(storages []flexlvmv1.NodeStorage, w Wanted, found Candidate) error {
+	if w.Volume != "" {
+		return nil
+	}
+	for i := range storages {
+		s := &storages[i]
+		n, until := unlisted(s)
+		if w.Node != "" && s.Name != w.Node || n == 0 || !until.IsZero() && !until.After(found.Released.Released.Time) {
+			continue
+		}
+		return fmt.Errorf("node %s has %d released volumes that it does not list, and one of claim %s/%s among them may have been released after this one:\n  %s\nflexlvm volumes list on the node shows them. If this one is meant, say so with --volume; one that is not listed is brought back, kept or given up on its node (docs/undelete.md: bring it back)",
+			s.Name, n, w.Namespace, w.Claim, found)
+	}
+	return nil
+}
+
+// unlisted returns how many released volumes the report of a node does not list, and until when
+// these were released, at the latest; zero if that is not known.
+func unlisted(s *flexlvmv1.NodeStorage) (n int32, until time.Time) {
+	listed := len(s.Status.Released)
+	if n = max(0, s.Status.ReleasedCount-int32(listed)); n > 0 && listed > 0 {
+		until = s.Status.Released[min(listed, flexlvmv1.LastReleased)-1].Released.Time
+	}
+	return n, until
+}

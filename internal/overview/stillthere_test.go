@@ -1,0 +1,138 @@
+package overview_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
+	"github.com/flexlvm/flexlvm/internal/overview"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// leftBy is the PersistentVolume that a claim shop/data with the UID "old" has left.
+func leftBy(name string, change ...func(*corev1.PersistentVolume)) corev1.PersistentVolume {
+	object := ledgertest.PersistentVolume("a", ledgertest.Want(name, volume.GiB), boundTo("data"))
+	object.Spec.ClaimRef.UID, object.Status.Phase, object.CreationTimestamp = "old", corev1.VolumeReleased, metav1.NewTime(now)
+	for _, f := range change {
+		f(object)
+	}
+	return *object
+}
+
+// What a claim has is not up for being brought back; what it has left is, of whichever driver.
+func TestStillThere(t *testing.T) {
+	phase := func(p corev1.PersistentVolumePhase) func(*corev1.PersistentVolume) {
+		return func(object *corev1.PersistentVolume) { object.Status.Phase = p }
+	}
+	claim := func(has string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "new"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: has}}
+	}
+	mine := claim("")
+	mine.UID = "old"
+	terminating := claim("pvc-9")
+	terminating.DeletionTimestamp = &metav1.Time{Time: now}
+	for name, tt := range map[string]struct {
+		object corev1.PersistentVolume
+		claim  *corev1.PersistentVolumeClaim
+		node   string
+		there  bool
+	}{
+		"released":                                  {object: leftBy("pvc-9"), there: true},
+		"released, and the claim is there anew":     {object: leftBy("pvc-9"), claim: claim("pvc-10"), there: true},
+		"failed":                                    {object: leftBy("pvc-9", phase(corev1.VolumeFailed)), there: true},
+		"its claim has gone just now":               {object: leftBy("pvc-9", phase(corev1.VolumeBound)), there: true},
+		"its claim is being deleted":                {object: leftBy("pvc-9", phase(corev1.VolumeBound)), claim: terminating, there: true},
+		"waits for the claim":                       {object: leftBy("pvc-9", phase(corev1.VolumeAvailable)), there: true},
+		"of the other driver":                       {object: leftBy("pvc-9", func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Driver = "example.org/other"; o.Labels = nil }), there: true},
+		"that cannot be read":                       {object: leftBy("pvc-9", func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options["size"] = "?" }), there: true},
+		"in use":                                    {object: leftBy("pvc-9", phase(corev1.VolumeBound)), claim: mine},
+		"about to be used":                          {object: leftBy("pvc-9", phase(corev1.VolumeAvailable)), claim: claim("pvc-9")},
+		"stands for one in use that is made anew":   {object: leftBy("pvc-9-door", func(o *corev1.PersistentVolume) { o.Annotations[pv.AnnotationReplaces] = "{}" }), claim: mine},
+		"of another claim":                          {object: leftBy("pvc-9", func(o *corev1.PersistentVolume) { o.Spec.ClaimRef.Name = "logs" })},
+		"of another namespace":                      {object: leftBy("pvc-9", func(o *corev1.PersistentVolume) { o.Spec.ClaimRef.Namespace = "thief" })},
+		"of no claim":                               {object: leftBy("pvc-9", func(o *corev1.PersistentVolume) { o.Spec.ClaimRef = nil })},
+		"on another node than the one that is said": {object: leftBy("pvc-9"), node: "b"},
+		"on the node that is said":                  {object: leftBy("pvc-9"), node: "a", there: true},
+	} {
+		got := overview.StillThere([]corev1.PersistentVolume{tt.object}, tt.claim, overview.Wanted{Namespace: "shop", Claim: "data", Node: tt.node})
+		require.Equal(t, tt.there, len(got) == 1, name)
+	}
+	older := leftBy("pvc-8", func(o *corev1.PersistentVolume) { o.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour)) })
+	got := overview.StillThere([]corev1.PersistentVolume{older, leftBy("pvc-9")}, nil, overview.Wanted{Namespace: "shop", Claim: "data"})
+	require.Equal(t, "pvc-9", got[0].Name, "the newest first")
+}
+
+// A volume is found by the name of its claim alone if that claim has left no other.
+func TestSure(t *testing.T) {
+	w := overview.Wanted{Namespace: "shop", Claim: "data"}
+	found, err := overview.Find([]flexlvmv1.NodeStorage{node("a", deleted("data"))}, w)
+	require.NoError(t, err)
+	require.NoError(t, overview.Sure(found, w, nil))
+	require.NoError(t, overview.Sure(found, w, []corev1.PersistentVolume{leftBy("released-0")}), "it is the PersistentVolume of the volume that was found")
+	w.Volume = "released-0"
+	require.NoError(t, overview.Sure(found, w, []corev1.PersistentVolume{leftBy("pvc-9")}), "it was named")
+	w.Volume = ""
+	err = overview.Sure(found, w, []corev1.PersistentVolume{leftBy("released-0"), leftBy("pvc-9")})
+	require.EqualError(t, err, `claim shop/data had several volumes; say which is meant. The one that was released:
+  --volume released-0 (node a, claim data, 8 GiB, unreferenced since 2026-11-19 22:00:00Z)
+These PersistentVolumes of the claim are still there, and no claim uses them:
+  PersistentVolume pvc-9 (Released, reclaim policy Delete, made 2026-11-20 03:00:00Z)
+If the volume of such a PersistentVolume is meant, keep it at once with kubectl patch pv NAME -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}', and then go on as docs/undelete.md says (when the PersistentVolume is still there)`)
+	kept := leftBy("pvc-9", func(o *corev1.PersistentVolume) {
+		o.Spec.PersistentVolumeReclaimPolicy, o.DeletionTimestamp = corev1.PersistentVolumeReclaimRetain, &metav1.Time{Time: now}
+	})
+	err = overview.Sure(found, w, []corev1.PersistentVolume{kept})
+	require.ErrorContains(t, err, "pvc-9 (Released, being deleted, reclaim policy Retain, ")
+	require.NotContains(t, err.Error(), "kubectl patch")
+	other := leftBy("released-0", func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options["volumeGroup"] = "fast" })
+	require.Error(t, overview.Sure(found, w, []corev1.PersistentVolume{other}), "it is of another group")
+	require.Empty(t, overview.Kept(nil))
+}
+
+// The report of a node has room for so many: one that it does not list may be newer than one
+// that it lists because it goes next, or than one of another node.
+func TestFindAmongTheUnlisted(t *testing.T) {
+	long := func(more int32) func(*flexlvmv1.NodeStorageStatus) {
+		return func(s *flexlvmv1.NodeStorageStatus) {
+			s.Released = nil
+			for i := range flexlvmv1.LastReleased + 1 {
+				s.Released = append(s.Released, flexlvmv1.ReleasedVolume{
+					Pool: "flexlvm", Name: fmt.Sprintf("v-%d", i), Namespace: "shop", FilesystemUUID: "fs",
+					Origin: &flexlvmv1.ReleasedOrigin{Claim: fmt.Sprintf("claim-%d", i)}, Released: metav1.NewTime(now.Add(-time.Duration(i) * time.Minute)),
+				})
+			}
+			s.ReleasedCount = int32(len(s.Released)) + more
+		}
+	}
+	last, next := fmt.Sprintf("claim-%d", flexlvmv1.LastReleased-1), fmt.Sprintf("claim-%d", flexlvmv1.LastReleased)
+	for _, tt := range []struct {
+		name string
+		w    overview.Wanted
+		all  []flexlvmv1.NodeStorage
+		says string
+	}{
+		{"all are listed", overview.Wanted{Claim: next}, []flexlvmv1.NodeStorage{node("a", long(0))}, ""},
+		{"it is among the last", overview.Wanted{Claim: last}, []flexlvmv1.NodeStorage{node("a", long(7))}, ""},
+		{"it is listed because it goes next", overview.Wanted{Claim: next}, []flexlvmv1.NodeStorage{node("a", long(7))}, "node a has 7 released volumes that it does not list, and one of claim shop/" + next},
+		{"it is named", overview.Wanted{Volume: fmt.Sprintf("v-%d", flexlvmv1.LastReleased)}, []flexlvmv1.NodeStorage{node("a", long(7))}, ""},
+		{"another node has newer ones", overview.Wanted{Claim: "data"}, []flexlvmv1.NodeStorage{node("a", deleted("data")), node("b", long(7))}, "node b has 7 released volumes that it does not list"},
+		{"its node is said", overview.Wanted{Claim: "data", Node: "a"}, []flexlvmv1.NodeStorage{node("a", deleted("data")), node("b", long(7))}, ""},
+		{"nothing is known of what another does not list", overview.Wanted{Claim: "data"}, []flexlvmv1.NodeStorage{node("a", deleted("data")), node("b", long(0), func(s *flexlvmv1.NodeStorageStatus) { s.Released = nil })}, "node b has 41 released volumes"},
+	} {
+		tt.w.Namespace = "shop"
+		_, err := overview.Find(tt.all, tt.w)
+		if tt.says == "" {
+			require.NoError(t, err, tt.name)
+			continue
+		}
+		require.ErrorContains(t, err, tt.says, tt.name)
+		require.ErrorContains(t, err, "--volume", tt.name)
+	}
+}
