@@ -2,15 +2,18 @@ package nodeagent_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -147,6 +150,89 @@ func TestUndeleteOfWhatHasChanged(t *testing.T) {
 		return r.api.volume("data").Annotations[pv.AnnotationUndelete] == ""
 	}, "it is not tried again")
 	require.Contains(t, r.engine.names(), "data ready")
+}
+
+// kube-controller-manager binds a PersistentVolume that was made a moment ago, and adds its
+// finalizer: neither is what the round has judged, and needs no other round.
+func TestUndeleteOfWhatIsBound(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.volume("data", volume.Retained, 10, withFS)
+	r.api.put(marked("data"))
+	writes := map[string]int{"get": 2, "patch": 1} // by others, right before a request of this verb
+	r.api.with(func() {
+		r.api.fault = func(_ http.ResponseWriter, verb, resource string) bool {
+			if resource != "persistentvolumes" {
+				return false
+			}
+			r.api.with(func() {
+				if writes[verb]--; writes[verb] < 0 {
+					return
+				}
+				o := r.api.volumes["data"]
+				o.Status.Phase = corev1.VolumeBound
+				o.Finalizers = append(o.Finalizers, "kubernetes.io/pv-protection")
+				r.api.changed("MODIFIED", o)
+			})
+			return false
+		}
+	})
+	r.start()
+	r.eventually(func() bool { return r.api.volume("data").Annotations[pv.AnnotationUndelete] == "" }, "the mark stays") // the clock stands: nothing is tried again
+	require.Contains(t, r.engine.names(), "data ready")
+	require.Len(t, r.engine.called("set flexlvm/data ready"), 1, "in one round")
+	require.Empty(t, r.api.told("VolumeNotUndeleted"))
+}
+
+// What is said of the volume is something else by now: that is for the next round to judge.
+func TestUndeleteOfWhatSaysSomethingElse(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.volume("data", volume.Retained, 10, withFS)
+	r.api.put(marked("data"))
+	r.api.with(func() {
+		r.api.fault = func(_ http.ResponseWriter, verb, resource string) bool {
+			if verb == "get" && resource == "persistentvolumes" {
+				r.api.with(func() {
+					r.api.volumes["data"].Annotations = map[string]string{}
+					r.api.changed("MODIFIED", r.api.volumes["data"])
+				})
+			}
+			return false
+		}
+	})
+	r.start()
+	r.eventually(func() bool { return r.api.requests("get persistentvolumes") > 0 }, "nobody asks")
+	r.rounds(2)
+	require.Contains(t, r.engine.names(), "data retained")
+	require.Empty(t, r.api.told("VolumeNotUndeleted"))
+}
+
+// A call is at work on the volume: nobody is told unless that lasts, for kubectl flexlvm undelete
+// fails at what is told.
+func TestUndeleteOfWhatIsBusy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.volume("data", volume.Retained, 10, withFS)
+	r.engine.with(func() { r.engine.fault = failing("set flexlvm/data", fmt.Errorf("lock volume: %w", node.ErrBusy)) })
+	r.api.put(marked("data"))
+	r.start()
+	tried := func(times int) {
+		r.eventually(func() bool {
+			r.clock.pass(time.Second) // until it is tried again
+			return len(r.engine.called("set flexlvm/data")) >= times
+		}, "it is not tried again")
+	}
+	tried(4)
+	r.rounds(1)
+	require.Empty(t, r.api.told("VolumeNotUndeleted"))
+	tried(8)
+	r.eventually(func() bool { return len(r.api.told("VolumeNotUndeleted")) == 1 }, "a call that hangs is not told of")
+	r.engine.with(func() { r.engine.fault = nil })
+	r.eventually(func() bool {
+		r.clock.pass(time.Second)
+		return r.api.volume("data").Annotations[pv.AnnotationUndelete] == ""
+	}, "it is not brought back")
 }
 
 func TestUndeleteThatFails(t *testing.T) {

@@ -29,7 +29,7 @@ import (
 )
 
 // patience is for what takes a moment on a machine with nothing else to do.
-const patience = 5 * time.Minute
+const patience = 9 * time.Minute
 
 // A Window is one of a Chromium that runs as long as the test.
 type Window struct {

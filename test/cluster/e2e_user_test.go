@@ -148,8 +148,9 @@ func TestUsersWay(t *testing.T) {
 		return await.Missing(len(released) == len(names) && reclaimable == int64(len(names)*300*mib), "not all of the claims' volumes are released and reported as reclaimable: %v, %d bytes", released, reclaimable)
 	})
 
+	u.kubectl("wait", "--for=delete", "pv/"+volume, patiently)
 	u.looksAtStatus(len(names))
-	require.Equal(t, "volume "+volume+" is ready again, for claim page/data\n", u.shell("kubectl flexlvm undelete data -n page"))
+	require.Equal(t, "volume "+volume+" is ready again, for claim page/data\n", u.shell("kubectl flexlvm undelete data -n page --wait 9m"))
 	require.NoError(t, u.apply(pod{name: "data", claim: "data"}.manifest()))
 	var waiting []string
 	await.Until(t, patience, func() string {
@@ -162,7 +163,7 @@ func TestUsersWay(t *testing.T) {
 	first := u.plans("800Mi")
 	require.NoError(t, u.apply(claimOf(userGroup, "first", "800Mi")+"\n---\n"+pod{name: "first", claim: "first"}.manifest()))
 	w, url := u.looksAtThePage()
-	u.kubectl("wait", "--for=condition=Ready", "pod/data", "pod/first", "--timeout=300s")
+	u.kubectl("wait", "--for=condition=Ready", "pod/data", "pod/first", patiently)
 	require.Equal(t, sum, u.exec("data", "md5sum /data/proof"), "the pod finds its file")
 	u.wentAsPlanned("first", first, waiting)
 
@@ -170,7 +171,7 @@ func TestUsersWay(t *testing.T) {
 	prometheus.is("FlexlvmPoolAlmostFull", "")
 	second := u.plans("600Mi")
 	require.NoError(t, u.apply(claimOf(userGroup, "second", "600Mi")+"\n---\n"+pod{name: "second", claim: "second"}.manifest()))
-	u.kubectl("wait", "--for=condition=Ready", "pod/second", "--timeout=300s")
+	u.kubectl("wait", "--for=condition=Ready", "pod/second", patiently)
 	u.wentAsPlanned("second", second, slices.DeleteFunc(slices.Clone(waiting), func(v string) bool { return slices.Contains(first, v) }))
 	prometheus.is("FlexlvmPoolAlmostFull", "firing")
 	u.followsRunbook("FlexlvmPoolAlmostFull", "NODE", "node1", "POOL", userGroup, "DEVICE", spareDevice)
@@ -304,9 +305,8 @@ func (u *user) looksAtThePage() (w *browser.Window, url string) {
 	browser.Eval[int](w, "window.loads = 1") // gone if the page is loaded again
 	u.kubectl("delete", "pod/old", "pvc/archive")
 	w.Until(archive)
-	require.NoError(u.t, u.apply(u.dataset("books", "S3", "page", 2, "bandwidth: 256Ki")))
-	w.Until(`page/books/data filling`)
-	w.Until(`node[12]: Loading [1-9]\d* %`)
+	require.NoError(u.t, u.apply(u.dataset("books", "S3", "page", 2, "bandwidth: 128Ki")))
+	w.Until(`page/books/data filling[^/]*node[12]: Loading [1-9]\d* %`)
 	require.Equal(u.t, 1, browser.Eval[int](w, "window.loads"))
 	w.CheckScreens()
 	roles := w.CheckAccessible()
