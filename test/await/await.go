@@ -12,23 +12,31 @@ import (
 // How often a check is made: less and less, since what a virtual node does for the
 // check keeps it from what the test waits for.
 const (
-	atFirst = 100 * time.Millisecond
-	atLast  = time.Second
+	firstPause = 100 * time.Millisecond
+	lastPause  = time.Second
+	// A pause is this many times as long as the check before it, up to longestPause: on a slow
+	// machine, six tests that ask kubectl once a second would take a whole processor.
+	pauseFactor  = 3
+	longestPause = 5 * time.Second
 )
 
 // Until waits at most that long for what must come about. check tells what is still
 // missing, or "" when it has come about.
 func Until(t *testing.T, limit time.Duration, check func() string) {
 	t.Helper()
-	missing := ""
-	pause := atFirst
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(pause) {
-		if missing = check(); missing == "" {
+	pause := firstPause
+	for end := time.Now().Add(limit); ; {
+		begun := time.Now()
+		missing := check()
+		if missing == "" {
 			return
 		}
-		pause = min(pause*5/4, atLast)
+		if time.Now().After(end) {
+			require.Fail(t, "it did not come about", "after %s: %s", limit, missing)
+		}
+		pause = min(pause*5/4, lastPause)
+		time.Sleep(max(pause, min(pauseFactor*time.Since(begun), longestPause)))
 	}
-	require.Fail(t, "it did not come about", "after %s: %s", limit, missing)
 }
 
 // Missing is what a check tells where something is not so.
