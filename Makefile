@@ -84,7 +84,8 @@ checks: setup
 	@nice $(MAKE) --no-print-directory lint
 	@nice -n 5 $(MAKE) --no-print-directory test-unit
 
-on-host: setup
+# Helm is compiled as fast as all else: niced, beside the nodes, a slow machine took over half an hour.
+on-host: setup helm
 	@nice $(MAKE) --no-print-directory test-modules
 	@nice $(MAKE) --no-print-directory test-s3
 	@nice $(MAKE) --no-print-directory deadcode
@@ -143,7 +144,7 @@ test-unit: setup ## test what needs no machine of its own, with the race detecto
 	@$(SUITE) -q test-pure go test -vet=off -run '^($(PURE))$$' -v -timeout 30m ./internal/dataset ./internal/eviction
 
 # What lies outside of a module is nothing that go test's cache knows of: hence the count.
-test-modules: setup ## test what makes the image, the release and the chart
+test-modules: setup helm ## test what makes the image, the release and the chart
 	@for module in $(MODULES); do $(SUITE) -q test-$${module##*/} go test -C $$module -count=1 -v -timeout 30m ./... || exit 1; done
 
 test-s3: setup ## test the loader against a real S3 server and its faults

@@ -294,6 +294,11 @@ func TestMirrorForgetsWhatIsGone(t *testing.T) {
 	require.NoError(t, m.recall("this"))
 	m.forget()
 	require.Len(t, m.known, 2, "it goes on in the new file")
+	for i := range fewLines {
+		m.known[fmt.Sprintf("gone/%d", i)] = "e"
+	}
+	m.shorten([]store.Object{{Path: "b", ETag: "e"}})
+	require.Equal(t, map[string]string{"b": "e"}, m.known, "also where its file cannot be written")
 }
 
 // The last upload before the data goes trusts nothing but the data. Each request for it is for

@@ -121,10 +121,12 @@ func (m *mirror) forget() {
 // fewLines is how many lines are no matter, however few files there are.
 const fewLines = 10_000
 
-// shorten forgets what is not in the directory any more, and writes anew what remembers it if
-// that has far more lines than there are files: it is in the volume of those who write there.
+// shorten forgets what is not in the directory any more, once that is most of what is known, and
+// writes anew what remembers it if that has far more lines than there are files: it is in the
+// volume of those who write there.
 func (m *mirror) shorten(files []store.Object) {
-	if m.log == nil || m.lines < 2*len(files)+fewLines {
+	most := 2*len(files) + fewLines
+	if m.lines < most && len(m.known) < most {
 		return
 	}
 	m.lines = 0 // if this fails, it is tried again after as many lines
@@ -134,13 +136,17 @@ func (m *mirror) shorten(files []store.Object) {
 			known[o.Path] = o.ETag
 		}
 	}
+	m.known = known
+	if m.log == nil {
+		return
+	}
 	file, err := m.writeAnew(known)
 	if err != nil {
 		m.Log.WithError(err).Warn("What was uploaded is remembered at greater length than need be")
 		return
 	}
 	m.forget()
-	m.log, m.known, m.lines = file, known, len(known)+1
+	m.log, m.lines = file, len(known)+1
 }
 
 // writeAnew replaces mirroredFile durably, and returns the new one.

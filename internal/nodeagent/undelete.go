@@ -125,7 +125,7 @@ func saysTheSame(seen, now *corev1.PersistentVolume) bool {
 	if was.Usable() && is.Usable() {
 		is.Phase = was.Phase
 	}
-	return is == was
+	return is == was && now.Labels[pv.LabelNode] == seen.Labels[pv.LabelNode]
 }
 
 // whyEvicted is what the history of evictions has on a volume.
