@@ -138,17 +138,17 @@ generated:
 PURE = TestPlanProperties|TestStartsPutOff|TestPlanByDevices|TestHeadroomIsReachedOnce|TestNeverInACircle|TestAllConverges
 
 test-unit: setup ## test what needs no machine of its own, with the race detector
-	@CGO_ENABLED=1 GOGC=400 $(SUITE) -q $@ go test -race -vet=off -skip '^($(PURE))$$' -v -timeout 30m ./...
+	@CGO_ENABLED=1 GOGC=400 $(SUITE) -q $@ go test -race -vet=off -skip '^($(PURE))$$' -v -timeout 90m ./...
 	@[ "$$(git grep -hE '^func ($(PURE))\(' -- '*_test.go' | wc -l) $$(git grep -hE '^func ($(PURE))\(' -- internal/dataset internal/eviction | wc -l)" = "6 6" ] || \
 		{ echo "test-unit: the tests of PURE are not the six of internal/dataset and internal/eviction any more" >&2; exit 1; }
 	@$(SUITE) -q test-pure go test -vet=off -run '^($(PURE))$$' -v -timeout 30m ./internal/dataset ./internal/eviction
 
 # What lies outside of a module is nothing that go test's cache knows of: hence the count.
 test-modules: setup helm ## test what makes the image, the release and the chart
-	@for module in $(MODULES); do $(SUITE) -q test-$${module##*/} go test -C $$module -count=1 -v -timeout 30m ./... || exit 1; done
+	@for module in $(MODULES); do $(SUITE) -q test-$${module##*/} go test -C $$module -count=1 -v -timeout 90m ./... || exit 1; done
 
 test-s3: setup ## test the loader against a real S3 server and its faults
-	@$(SUITE) $@ go test -tags s3 -vet=off -count=1 -p 1 -v -timeout 20m ./test/s3/...
+	@$(SUITE) $@ go test -tags s3 -vet=off -count=1 -p 1 -v -timeout 90m ./test/s3/...
 
 CLUSTER_TEST = go test -tags cluster -vet=off -count=1 -p 1 -v
 
@@ -161,7 +161,7 @@ kubernetes: setup
 
 test-control: setup kubernetes ## test the provisioner, the controller of datasets and the page for 1,000 nodes on a real control plane
 	@$(SUITE) -q test-placement go test -C test/cluster/kubernetes -v ./placement
-	@$(SUITE) $@ go test -tags cluster -vet=off -count=1 -p 2 -v -timeout 50m $(CONTROL)
+	@$(SUITE) $@ go test -tags cluster -vet=off -count=1 -p 2 -v -timeout 100m $(CONTROL)
 
 test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
 	@$(SUITE) $@ go test -tags vm -vet=off -count=1 -p 1 -v -timeout 100m ./test/vm/...

@@ -190,11 +190,11 @@ func TestLowBandwidthIsNoStall(t *testing.T) {
 		want[path], once["set/"+path] = storetest.RandomBytes(uint64(i), 8*store.KiB), 1
 		b.fake.put("set/"+path, want[path])
 	}
-	b.change = func(c *Config) { c.Bandwidth, c.Parallel, c.Stall = 80*store.KiB, 32, 2*time.Second } // it takes 4 s
+	b.change = func(c *Config) { c.Bandwidth, c.Parallel, c.Stall = 32*store.KiB, 32, 5*time.Second } // it takes 10 s
 	began := time.Now()
 	_, _, err := b.run("s3://bucket/set/")
 	require.NoError(t, err)
-	require.Greater(t, time.Since(began), 3*time.Second)
+	require.Greater(t, time.Since(began), 8*time.Second)
 	require.Equal(t, once, b.fake.got())
 	b.mustHave(want)
 }

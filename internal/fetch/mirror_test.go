@@ -69,7 +69,7 @@ func (b *bed) mirroring(dir string) (*Progress, func()) {
 func synced(t *testing.T, p *Progress) protocol.Status {
 	t.Helper()
 	passes := p.Status(time.Now()).Passes
-	require.Eventually(t, func() bool { return p.Status(time.Now()).Passes >= passes+2 }, time.Minute, 5*time.Millisecond, "%+v", p.Status(time.Now()))
+	require.Eventually(t, func() bool { return p.Status(time.Now()).Passes >= passes+2 }, 10*time.Minute, 5*time.Millisecond, "%+v", p.Status(time.Now()))
 	return p.Status(time.Now())
 }
 
@@ -99,7 +99,7 @@ func TestMirror(t *testing.T) {
 	p, end := b.mirroring(dir)
 	status := synced(t, p)
 	require.Equal(t, protocol.StateMirroring, status.State)
-	require.Eventually(t, func() bool { return p.Status(time.Now()).FilesDone == 2 }, time.Minute, 5*time.Millisecond) // a pass begins at none
+	require.Eventually(t, func() bool { return p.Status(time.Now()).FilesDone == 2 }, 10*time.Minute, 5*time.Millisecond) // a pass begins at none
 	require.Equal(t, "claim", status.ID)
 	b.fake.mu.Lock()
 	require.ElementsMatch(t, []string{"p/a", "p/b"}, puts)
@@ -108,12 +108,12 @@ func TestMirror(t *testing.T) {
 	denied.Store(true)
 	// What cannot be uploaded is behind, says why, and is tried again for ever.
 	write("b", "changed")
-	require.Eventually(t, func() bool { s := p.Status(time.Now()); return s.FilesTotal-s.FilesDone == 1 && s.Message != "" }, time.Minute, 5*time.Millisecond)
+	require.Eventually(t, func() bool { s := p.Status(time.Now()); return s.FilesTotal-s.FilesDone == 1 && s.Message != "" }, 10*time.Minute, 5*time.Millisecond)
 	passes := p.Status(time.Now()).Passes
 	// One that was written just now counts as changed once more.
 	require.Regexp(t, "1 of [12] changed files are not uploaded, which is tried again", p.Status(time.Now()).Message)
 	denied.Store(false)
-	require.Eventually(t, func() bool { return p.Status(time.Now()).Passes > passes }, time.Minute, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return p.Status(time.Now()).Passes > passes }, 10*time.Minute, 5*time.Millisecond)
 	end()
 	require.Equal(t, "changed", string(b.fake.objects["p/b"].data))
 	// The next process sends nothing again, and finds what was changed while there was none,
@@ -169,9 +169,9 @@ func TestMirrorOfMappedFile(t *testing.T) {
 		text, err := os.ReadFile(filepath.Join(dir, mirroredFile))
 		return err == nil && strings.Contains(string(text), `"path":"a"`)
 	}
-	require.Eventually(t, func() bool { return isThere() && remembered() }, time.Minute, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return isThere() && remembered() }, 10*time.Minute, 5*time.Millisecond)
 	data[0] = 'B'
-	require.Eventually(t, isThere, 5*time.Minute, 5*time.Millisecond)
+	require.Eventually(t, isThere, 10*time.Minute, 5*time.Millisecond)
 }
 
 // dirOnDisk returns a directory that ends with the test. It is not on tmpfs, which keeps no
@@ -331,7 +331,7 @@ func TestMirrorComparesAllAtTheEnd(t *testing.T) {
 	last := int64(0)
 	for _, final := range []string{run + "/7", run + "/8", run + "/8"} {
 		ask(final)
-		require.Eventually(t, func() bool { return looked.Load() > last && p.Status(time.Now()).Final == final }, time.Minute, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return looked.Load() > last && p.Status(time.Now()).Final == final }, 10*time.Minute, 5*time.Millisecond)
 		require.Equal(t, "one", b.at("p/a"))
 		synced(t, p)
 		last = looked.Load()

@@ -208,7 +208,7 @@ func TestPutStalls(t *testing.T) {
 
 			met.Store(0)
 			most.Store(1)
-			s3.Attempts = 20 // a busy machine stalls, too
+			s3.Attempts, s3.Stall, s3.Patience = 20, 5*time.Second, 5*time.Second // a busy machine stalls, too
 			require.NoError(t, b.upload(dir, s3))
 			require.Equal(t, md5Hex(test.data), b.fake.objects["out/f"].etag)
 		})
@@ -221,7 +221,7 @@ func TestPutIsAnsweredLate(t *testing.T) {
 	dir := t.TempDir()
 	data := storetest.RandomBytes(1, 100)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "f"), data, 0o600))
-	const stall = 3 * time.Second
+	const stall = 8 * time.Second
 	sent := 0
 	b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
 		if r.Method == http.MethodPut {

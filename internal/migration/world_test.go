@@ -253,5 +253,5 @@ func (w *world) put(objects ...client.Object) {
 }
 
 func (w *world) move(door pv.Door) error {
-	return (&Mover{Client: w.Client, Patience: 5 * time.Second}).Move(w.t.Context(), key, door)
+	return (&Mover{Client: w.Client, Patience: time.Minute}).Move(w.t.Context(), key, door)
 }

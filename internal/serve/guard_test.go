@@ -56,7 +56,7 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-var anyCertificate = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+var anyCertificate = &http.Client{Timeout: time.Minute, Transport: &http.Transport{
 	DisableKeepAlives: true,
 	TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // it is made by the server itself
 }}

@@ -54,7 +54,7 @@ func TestPodsRunOnEveryNodeAndReachEachOther(t *testing.T) {
 	}
 	var addresses []string
 	for _, node := range nodes {
-		kubectl(ctx, t, "wait", "--for=condition=Ready", "pod/on-"+node, "--timeout=120s")
+		kubectl(ctx, t, "wait", "--for=condition=Ready", "pod/on-"+node, patiently)
 		await.Until(t, time.Minute, func() string { // it is Ready before its shell has run
 			said := kubectl(ctx, t, "logs", "on-"+node)
 			return await.Missing(said == "this is "+node+"\n", "the pod on %s says %q", node, said)

@@ -100,7 +100,7 @@ func (b *jobsBed) say(t *testing.T, format string, args ...any) {
 
 func (b *jobsBed) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience+time.Minute)
 	defer cancel()
 	out, err := b.Kubectl(ctx, args...)
 	require.NoError(t, err, out)

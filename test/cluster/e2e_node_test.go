@@ -168,13 +168,13 @@ spec:
 
 	// What replaces its pod comes at once, and the scheduler must have seen by then that the node takes none.
 	kubectl(n.ctx, t, "cordon", node)
-	kubectl(n.ctx, t, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=180s")
+	kubectl(n.ctx, t, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", patiently)
 	n.kubectl("wait", "--for=create", "pod/web-0", patiently)
 	n.kubectl("wait", "--for=jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}=Unschedulable", "pod/web-0", patiently)
 	require.Equal(t, "Bound "+volume, n.kubectl("get", "pvc", "data-web-0", "-o", "jsonpath={.status.phase} {.spec.volumeName}"))
 	require.Contains(t, onNode(n.ctx, t, node, driver+" volumes list"), volume)
 	// The node's daemon goes on; it may only just have come back with a node that an earlier test restarted.
-	kubectl(n.ctx, t, "-n", "flexlvm-system", "wait", "--for=jsonpath={.status.numberReady}=2", "daemonset/flexlvm-gc", "--timeout=120s")
+	kubectl(n.ctx, t, "-n", "flexlvm-system", "wait", "--for=jsonpath={.status.numberReady}=2", "daemonset/flexlvm-gc", patiently)
 	kubectl(n.ctx, t, "uncordon", node)
 	require.Equal(t, node, ready(), "it comes back to its volume")
 	require.Equal(t, "precious\n", n.exec("web-0", "cat /data/file"))

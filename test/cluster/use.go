@@ -106,7 +106,7 @@ func (c *Cluster) NodeCommand(ctx context.Context, node string, line ...string) 
 		return nil, fmt.Errorf("find node: no node %q; they are called %s, %s …", node, nodeName(1), nodeName(2))
 	}
 	args := []string{"ssh", "-i", filepath.Join(c.dir, sshKey), "-o", "BatchMode=yes", "-o", "LogLevel=ERROR",
-		"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=20",
+		"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=60",
 		"-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=6", // nodes lose their power
 		"-o", "HostKeyAlgorithms=ssh-ed25519", "-F", "none"}
 	if len(line) == 0 {

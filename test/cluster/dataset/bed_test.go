@@ -26,7 +26,7 @@ import (
 const (
 	system  = "flexlvm-system"
 	account = "flexlvm-provisioner"
-	longest = 4 * time.Minute // for anything to come about; seconds, on a quiet machine
+	longest = 9 * time.Minute // for anything to come about; seconds, on a quiet machine
 )
 
 // bed is a control plane with the shipped manifests applied.

@@ -147,7 +147,7 @@ func (k *kubelets) testSources(t *testing.T) {
 		status := s.get("v").Status
 		return await.Missing(len(status.Volumes) == 3 && strings.Contains(status.Volumes[1].Message, "is not in the spec any more"), "%+v", status.Volumes)
 	})
-	k.kubectl(t, "delete", "pvc", "v-cache-0", "v-d-0", "-n", s.name, "--timeout=3m")
+	k.kubectl(t, "delete", "pvc", "v-cache-0", "v-d-0", "-n", s.name, "--timeout=8m")
 	left("v-share")
 	s.remove(s.get("w"))
 	s.remove(s.get("v"))

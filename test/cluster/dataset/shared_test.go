@@ -82,7 +82,7 @@ func (k *kubelets) testShared(t *testing.T) {
 	owners.status("v", flexlvmv1.StateCompleted, "")
 	require.Empty(t, team.claims())
 	for _, s := range []*space{owners, team, thief} {
-		k.kubectl(t, "delete", "vm", "--all", "-n", s.name, "--timeout=3m")
+		k.kubectl(t, "delete", "vm", "--all", "-n", s.name, "--timeout=8m")
 		s.nothingLeft()
 	}
 }

@@ -35,7 +35,7 @@ func (k *kubelets) testExamples(t *testing.T) {
 	}
 	k.space(t, "library").status("models", flexlvmv1.StateRunning, "success")
 	k.space(t, "team").status("models", flexlvmv1.StateRunning, "success")
-	k.kubectl(t, "delete", "-f", filepath.Join(k.source, "examples/datasets/shared.yaml"), "--timeout=3m")
+	k.kubectl(t, "delete", "-f", filepath.Join(k.source, "examples/datasets/shared.yaml"), "--timeout=8m")
 	for _, name := range []string{"s3-one", "s3-replicas", "s3-two", "nfs", "pachyderm", "mixed", "http", "huggingface", "oci", "pvc", "gcs", "azure", "s3-every-node", "s3-peers", "s3-refresh", "s3-displaceable", "s3-displacing"} {
 		s.status(name, flexlvmv1.StateRunning, "success")
 	}
@@ -49,7 +49,7 @@ func (k *kubelets) testExamples(t *testing.T) {
 	// What VCK had is taken with another apiVersion: the kinds that it published.
 	require.Len(t, s.get("s3-two").Spec.VolumeConfigs, 2)
 	k.kubectl(t, "delete", "job", "training", "-n", s.name)
-	k.kubectl(t, "delete", "vm", "--all", "-n", s.name, "--timeout=3m")
+	k.kubectl(t, "delete", "vm", "--all", "-n", s.name, "--timeout=8m")
 	s.nothingLeft()
 }
 
@@ -93,5 +93,5 @@ func (k *kubelets) testPolicies(t *testing.T) {
 	} {
 		require.ErrorContains(t, merge(vm.DeepCopy(), patch), "may only change the finalizer flexlvm.io/dataset", patch)
 	}
-	k.kubectl(t, "delete", "vm", "v", "-n", s.name, "--timeout=3m")
+	k.kubectl(t, "delete", "vm", "v", "-n", s.name, "--timeout=8m")
 }

@@ -117,7 +117,7 @@ func (k *kubelets) testVCK(t *testing.T) {
 	k.testPodsOfVCK(t, s)
 	k.testMirror(t, s)
 	k.testRefusedOfVCK(t, s)
-	k.kubectl(t, "delete", "vm", "--all", "-n", s.name, "--timeout=3m")
+	k.kubectl(t, "delete", "vm", "--all", "-n", s.name, "--timeout=8m")
 	s.nothingLeft()
 }
 
@@ -173,7 +173,7 @@ func (k *kubelets) testPodsOfVCK(t *testing.T, s *space) {
 	for _, pod := range pods.Items {
 		s.nodeOf(pod.Name)
 	}
-	k.kubectl(t, "delete", "deployment,pod", "vck-example-deployment", "vck-claim-pod", "-n", s.name, "--ignore-not-found", "--timeout=3m")
+	k.kubectl(t, "delete", "deployment,pod", "vck-example-deployment", "vck-claim-pod", "-n", s.name, "--ignore-not-found", "--timeout=8m")
 }
 
 // testRefusedOfVCK: what VCK called Failed is refused, or fails, with VCK's words.

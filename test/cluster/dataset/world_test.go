@@ -107,7 +107,7 @@ func (b *bed) provisioner(t *testing.T, binary string) (kill func()) {
 	shipped := &appsv1.Deployment{}
 	require.NoError(t, b.client.Get(t.Context(), client.ObjectKey{Namespace: system, Name: account}, shipped))
 	cmd := b.cluster.Command(context.WithoutCancel(t.Context()), binary, "--kubeconfig="+kubeconfig, "--namespace="+system,
-		"--address=127.0.0.1:8095", "--loader-image="+shipped.Spec.Template.Spec.Containers[0].Image, "--node-loss-grace=3s", "--lease-duration=10s", "--lease-renew-deadline=8s", "--lease-retry-period=1s")
+		"--address=127.0.0.1:8095", "--loader-image="+shipped.Spec.Template.Spec.Containers[0].Image, "--node-loss-grace=3s", "--lease-duration=20s", "--lease-renew-deadline=16s", "--lease-retry-period=1s")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(t, cmd.Start())

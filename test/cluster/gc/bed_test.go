@@ -147,7 +147,7 @@ func (b *bed) patchDaemon(t *testing.T, spec map[string]any) {
 
 func (b *bed) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Minute)
 	defer cancel()
 	out, err := b.Kubectl(ctx, args...)
 	require.NoError(t, err, out)

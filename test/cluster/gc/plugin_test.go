@@ -43,6 +43,9 @@ func (b *bed) plugin(t *testing.T, namespace string) func(args ...string) (strin
 	}
 }
 
+// patiently has the plugin wait for the daemon as long as tests do.
+const patiently = "--wait=8m"
+
 // testPlugin: a deleted claim is brought back by the plugin alone, without a shell on the
 // node.
 func (b *bed) testPlugin(t *testing.T) {
@@ -76,13 +79,13 @@ func (b *bed) testPlugin(t *testing.T) {
 
 	require.Contains(t, ask("undelete", "data", "--dry-run"), "flexlvm.io/undelete: ")
 	require.Equal(t, volume.Unreferenced, b.stateOf(t, name), "--dry-run changes nothing")
-	require.Equal(t, "volume "+name+" is ready again, for claim plugin/data\n", ask("undelete", "data"))
+	require.Equal(t, "volume "+name+" is ready again, for claim plugin/data\n", ask("undelete", "data", patiently))
 	require.Equal(t, volume.Ready, b.stateOf(t, name))
 	s.pod("main", "data")
 	s.running("main")
 	require.Equal(t, sum, s.sums("main"), "the pod finds its file")
 	b.event(t, "default", "PersistentVolume", name, "VolumeUndeleted", name)
-	require.Contains(t, ask("undelete", "data"), "is ready", "once more changes nothing")
+	require.Contains(t, ask("undelete", "data", patiently), "is ready", "once more changes nothing")
 	s.end("main")
 	b.say(t, "the plugin has brought the claim back")
 
@@ -108,12 +111,12 @@ func (s *space) testRetainAndForget(flexlvm func(...string) (string, error), nam
 		{"forget", "is unreferenced now (it was retained)", volume.Unreferenced},
 		{"retain", "is retained now (it was unreferenced)", volume.Retained},
 	} {
-		said, err := flexlvm(step.verb, "data")
+		said, err := flexlvm(step.verb, "data", patiently)
 		require.NoError(t, err, said)
 		require.Contains(t, said, step.says)
 		require.Equal(t, step.state, s.stateOf(t, name))
 	}
-	said, err = flexlvm("undelete", "data")
+	said, err = flexlvm("undelete", "data", patiently)
 	require.NoError(t, err, said)
 	require.Equal(t, volume.Ready, s.stateOf(t, name))
 	require.Empty(t, s.kubectl(t, "get", "nodestorage", node, "-o", "jsonpath={.spec.requests}"), "requests are taken out again")
@@ -195,7 +198,7 @@ func (s *space) testEvictedMeanwhile(flexlvm func(...string) (string, error)) {
 	require.NoError(t, err, manifests)
 	s.onNode(t, "lvremove -qq -y "+wide+"/"+name+"; rm -f /var/lib/flexlvm/volumes/"+wide+"/"+name)
 	s.apply(t, manifests)
-	said, err := flexlvm("undelete", "late")
+	said, err := flexlvm("undelete", "late", patiently)
 	require.Error(t, err)
 	require.Contains(t, said, "was evicted before it could be brought back: its data is gone for good, and no empty volume takes its place")
 

@@ -99,7 +99,7 @@ func (b *bed) testNewUser(t *testing.T) {
 	b.install.shown(t, "kubectl label node NODE flexlvm.io/disks=local")
 	b.install.shown(t, "kubectl apply -f examples/volumegroup.yaml")
 	b.install.shown(t, "kubectl describe nodestorage NODE")
-	await.Until(t, 3*time.Minute, func() string {
+	await.Until(t, 9*time.Minute, func() string {
 		says := b.readme.run(t, "kubectl describe nodestorage NODE", "NODE", node)
 		return await.Missing(strings.Contains(says, "serial-"+disk) && strings.Contains(says, "Made"), "no volume group is made: %s", says)
 	})
@@ -145,7 +145,7 @@ func start(t *testing.T) *bed {
 
 func (b *bed) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	out, err := b.Kubectl(ctx, args...)
 	if err != nil {

@@ -46,7 +46,7 @@ func (m *manual) shown(t *testing.T, command string) {
 func (m *manual) run(t *testing.T, command string, placeholders ...string) string {
 	t.Helper()
 	m.shown(t, command)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	cmd := m.Command(ctx, "bash", "-euc", strings.NewReplacer(placeholders...).Replace(command))
 	cmd.Dir = m.dir

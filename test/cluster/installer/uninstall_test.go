@@ -25,13 +25,13 @@ func (b *bed) testUninstall(t *testing.T) {
 {"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--min-age=0s"},
 {"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--max-age=1s"}]'`)
 	b.rolledOut(t)
-	await.Until(t, 3*time.Minute, func() string {
+	await.Until(t, 9*time.Minute, func() string {
 		left := strings.Fields(b.onNode(t, "lvs", "--noheadings", "-o", "lv_name", "flexlvm"))
 		return await.Missing(len(left) == 1, "of the claims that were deleted volumes are left: %v", left)
 	})
 	b.install.run(t, "kubectl apply -k installer/uninstall/")
 	b.install.shown(t, "kubectl logs -n flexlvm-system -l app.kubernetes.io/name=flexlvm-installer -c uninstall")
-	await.Until(t, 3*time.Minute, func() string {
+	await.Until(t, 9*time.Minute, func() string {
 		// That container ends and is started again as long as a volume is mounted, and one
 		// that was just started has no log yet.
 		log, err := b.Kubectl(t.Context(), "logs", "-n", "flexlvm-system", "-l", "app.kubernetes.io/name=flexlvm-installer", "-c", "uninstall")

@@ -35,7 +35,7 @@ import (
 const (
 	system  = "flexlvm-system"
 	account = "flexlvm-provisioner"
-	longest = 4 * time.Minute // for anything to come about; seconds, on a quiet machine
+	longest = 9 * time.Minute // for anything to come about; seconds, on a quiet machine
 
 	groupUUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S" // of every simulated volume group
 )

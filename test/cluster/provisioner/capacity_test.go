@@ -275,9 +275,9 @@ func (b *bed) testCapacities(t *testing.T) {
 	before := writes()
 	await.Until(t, longest, func() string { // what the other tests have left is written
 		last := before
-		time.Sleep(time.Second)
+		time.Sleep(5 * time.Second)
 		before = writes()
-		return await.Missing(before == last, "%d are written, and %d were a second ago", before, last)
+		return await.Missing(before == last, "%d are written, and %d were five seconds ago", before, last)
 	})
 	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": 3 * gib})
 

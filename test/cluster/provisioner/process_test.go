@@ -26,9 +26,9 @@ import (
 
 // lease of the provisioners under test: short, so that a fail-over is, too, but not so short that a
 // busy machine ends them: most are not started again.
-var leaseFlags = []string{"--lease-duration=10s", "--lease-renew-deadline=8s", "--lease-retry-period=1s"}
+var leaseFlags = []string{"--lease-duration=20s", "--lease-renew-deadline=16s", "--lease-retry-period=1s"}
 
-const leaseDuration = 10 * time.Second
+const leaseDuration = 20 * time.Second
 
 // process is one provisioner.
 type process struct {

@@ -29,7 +29,7 @@ import (
 )
 
 // longest is for anything to come about: a loader waits until its disk has all, and virtual nodes use the same disk.
-const longest = 5 * time.Minute
+const longest = 15 * time.Minute
 
 var (
 	server *s3.Server

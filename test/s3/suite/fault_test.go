@@ -24,7 +24,7 @@ func some() tree {
 // What passes does no harm, and costs little.
 func TestFaultsThatPass(t *testing.T) {
 	const key = "/a/second"
-	stalled := []string{"--stall", "5s"}
+	stalled := []string{"--stall", "12s"}
 	for name, c := range map[string]struct {
 		fault s3.Fault
 		flags []string
@@ -84,7 +84,7 @@ func TestFaultsThatStay(t *testing.T) {
 			b.proxy.Inject(c.fault)
 			stall := "1m"
 			if c.fault.Drip > 0 || c.fault.Delay > 0 {
-				stall = "2s"
+				stall = "10s"
 			}
 			o := b.fetch(b.url(""), "--attempts", "2", "--stall", stall)
 			require.Equal(t, c.code, o.code, o.stderr)

@@ -73,7 +73,7 @@ func TestMountedFileSystemHangs(t *testing.T) {
 			lines := strings.Split(strings.TrimSpace(o.stdout), "\n")
 			require.Contains(t, lines[len(lines)-1], message, "the last line of progress says it, too")
 			require.GreaterOrEqual(t, took, test.limit+grace)
-			const busy = 10 * time.Second
+			const busy = 2 * time.Minute // a hang lasts until it is thawed
 			require.Less(t, took, test.limit+grace+busy)
 
 			thaw()

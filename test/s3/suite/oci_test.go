@@ -317,11 +317,11 @@ func TestArtifactFaults(t *testing.T) {
 			b := newOCIBed(t)
 			b.push("v1", oci.Layer{MediaType: imageTar, Content: packed})
 			b.front.Inject(c.fault(blob(b)))
-			stall := "1m" // on a busy machine a server that is none of the fault's takes seconds
+			stall, attempts := "1m", "3" // on a busy machine a server that is none of the fault's takes seconds
 			if name == "stalls" {
-				stall = "2s"
+				stall, attempts = "2s", "20"
 			}
-			o := b.pull(":v1", "--stall", stall, "--attempts", "3")
+			o := b.pull(":v1", "--stall", stall, "--attempts", attempts)
 			if c.fails != "" {
 				require.Equal(t, 1, o.code, o.stderr)
 				require.Contains(t, o.result.Message, c.fails)
