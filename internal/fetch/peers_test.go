@@ -266,7 +266,7 @@ func TestPeersThatStallOrDie(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRack(t)
 			if name == "stalls" {
-				r.stall = 5 * time.Second
+				r.stall = 2 * time.Second
 			}
 			_, err := r.copyFrom(r.faulty(fault), r.honest(r.origin))
 			require.NoError(t, err)

@@ -208,7 +208,7 @@ func TestPutStalls(t *testing.T) {
 
 			met.Store(0)
 			most.Store(1)
-			s3.Attempts, s3.Stall, s3.Patience = 20, 5*time.Second, 5*time.Second // a busy machine stalls, too
+			s3.Attempts, s3.Stall, s3.Patience = 20, 2*time.Second, 2*time.Second // a busy machine stalls, too
 			require.NoError(t, b.upload(dir, s3))
 			require.Equal(t, md5Hex(test.data), b.fake.objects["out/f"].etag)
 		})
