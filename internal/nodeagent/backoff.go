@@ -1,10 +1,14 @@
 package nodeagent
 
 import (
+	"errors"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/flexlvm/flexlvm/internal/node"
 )
 
 // A retry is something that failed and is tried again later.
@@ -40,6 +44,12 @@ func (b *backoff) add(id string, now time.Time, why string) retry {
 	r.why = why
 	b.byID[id] = r
 	return r
+}
+
+// passes reports whether a failure is expected to pass, so that nobody need be told: another
+// writer has changed the object, or another call holds the volume, and not for long.
+func (b *backoff) passes(err error, r retry) bool {
+	return apierrors.IsConflict(err) || errors.Is(err, node.ErrBusy) && r.delay < b.most
 }
 
 func (b *backoff) clear(id string) {

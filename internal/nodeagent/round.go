@@ -13,7 +13,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
-	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -139,8 +138,7 @@ func (d *Daemon) release(ctx context.Context, f observation) {
 		}
 		if err := d.releaseOne(ctx, f, v); err != nil {
 			b := d.releases.add(id, d.cfg.Now(), err.Error())
-			// Another writer has changed it, or another call holds its volume; only a call that holds it for long has an event.
-			if apierrors.IsConflict(err) || errors.Is(err, node.ErrBusy) && b.delay < d.releases.most {
+			if d.releases.passes(err, b) {
 				log.V(1).Info("A volume is not released yet and is looked at again", "persistentvolume", v.PersistentVolume.PV, "why", err.Error())
 				continue
 			}
@@ -182,18 +180,23 @@ func stays(f observation, c persistentvolume.Volume) (was volume.State, yes bool
 	return "", false
 }
 
-// unchanged makes sure, right before its volume moves on, that a PersistentVolume is
-// what the round has judged: a person may have said Retain since. The error is a
+// asJudged makes sure, right before its volume moves on, that a PersistentVolume is still
+// the same as the round has judged: a person may have said Retain since. The error is a
 // conflict where it is not. It returns the whole object, which the watch does not keep.
-func (d *Daemon) unchanged(ctx context.Context, seen *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
+func (d *Daemon) asJudged(ctx context.Context, seen *corev1.PersistentVolume, same func(seen, now *corev1.PersistentVolume) bool) (*corev1.PersistentVolume, error) {
 	now, err := d.api.Volume(ctx, seen.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
 	}
-	if err != nil || now.UID != seen.UID || now.ResourceVersion != seen.ResourceVersion {
+	if err != nil || !same(seen, now) {
 		return nil, apierrors.NewConflict(corev1.Resource("persistentvolumes"), seen.Name, errors.New("it has changed since it was judged"))
 	}
 	return now, nil
+}
+
+// unchanged reports whether nobody has written to a PersistentVolume.
+func unchanged(seen, now *corev1.PersistentVolume) bool {
+	return now.UID == seen.UID && now.ResourceVersion == seen.ResourceVersion
 }
 
 // releaseOne moves the volume on and then lets the PersistentVolume go. The
@@ -204,7 +207,7 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 	if object == nil || object.UID != c.UID {
 		return fmt.Errorf("release volume %s: its PersistentVolume %s is not in this round's list", eviction.KeyOfPersistentVolume(&c), c.PV)
 	}
-	whole, err := d.unchanged(ctx, object)
+	whole, err := d.asJudged(ctx, object, unchanged)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package nodeagent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
-	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -35,8 +33,7 @@ func (d *Daemon) undelete(ctx context.Context, f observation) {
 		}
 		if err := d.undeleteOne(ctx, f, u); err != nil {
 			b := d.undeletes.add(id, d.cfg.Now(), err.Error())
-			// As in release: kubectl flexlvm undelete fails at an event of this.
-			if !apierrors.IsConflict(err) && (!errors.Is(err, node.ErrBusy) || b.delay >= d.undeletes.most) {
+			if !d.undeletes.passes(err, b) { // kubectl flexlvm undelete fails at an event
 				d.announceNotUndeleted(ctx, f, u, err)
 			}
 			continue
@@ -61,7 +58,8 @@ func (d *Daemon) undeleteOne(ctx context.Context, f observation, u eviction.Unde
 	if err := d.sameCluster(ctx); err != nil {
 		return err
 	}
-	if _, err := d.asJudged(ctx, object); err != nil {
+	now, err := d.asJudged(ctx, object, saysTheSame)
+	if err != nil {
 		return err
 	}
 	ref := refOfClaim(c)
@@ -77,42 +75,26 @@ func (d *Daemon) undeleteOne(ctx context.Context, f observation, u eviction.Unde
 		d.events.onClaim(ctx, claimOfObject(object), normal, "VolumeUndeleted", message)
 		d.kick() // the report is to say so
 	}
-	return d.removeMark(ctx, object)
+	return d.removeMark(ctx, now)
 }
 
 // removeMark takes the mark off a PersistentVolume whose volume is ready. Others may write to
 // the object in the same moment.
-func (d *Daemon) removeMark(ctx context.Context, seen *corev1.PersistentVolume) error {
-	var err error
-	for range 3 {
-		now, changed := d.asJudged(ctx, seen)
-		if changed != nil {
-			return changed
+func (d *Daemon) removeMark(ctx context.Context, object *corev1.PersistentVolume) error {
+	for tries := 1; ; tries++ {
+		err := d.api.Annotate(ctx, object, map[string]*string{pv.AnnotationUndelete: nil})
+		if !apierrors.IsConflict(err) || tries == 3 {
+			return err
 		}
-		if err = d.api.Annotate(ctx, now, map[string]*string{pv.AnnotationUndelete: nil}); !apierrors.IsConflict(err) {
+		if object, err = d.asJudged(ctx, object, saysTheSame); err != nil {
 			return err
 		}
 	}
-	return err
-}
-
-// asJudged returns a PersistentVolume as it is now, where it says what the round has judged.
-// Others write to one that was made a moment ago (kube-controller-manager binds it, and adds its
-// finalizer), so another resourceVersion alone is no reason for another round. The error is a
-// conflict where it says something else.
-func (d *Daemon) asJudged(ctx context.Context, seen *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
-	now, err := d.api.Volume(ctx, seen.Name)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, err
-	}
-	if err != nil || !saysTheSame(seen, now) {
-		return nil, apierrors.NewConflict(corev1.Resource("persistentvolumes"), seen.Name, errors.New("it has changed since it was judged"))
-	}
-	return now, nil
 }
 
 // saysTheSame reports whether two states of a PersistentVolume say the same of its volume. A
-// usable one may have been bound in between.
+// usable one may have been bound in between: kube-controller-manager writes to one that was made
+// a moment ago, so another resourceVersion alone is no reason for another round.
 func saysTheSame(seen, now *corev1.PersistentVolume) bool {
 	was, err := persistentvolume.Parse(seen)
 	if err != nil {
