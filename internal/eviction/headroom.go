@@ -155,7 +155,7 @@ func madeLately(view View, in inventory.Pool) []*inventory.Volume {
 	var out []*inventory.Volume
 	for i := range view.Volumes {
 		v := &view.Volumes[i]
-		ours := v.Pool() == in.Name && v.GroupUUID == in.GroupUUID() && v.Cluster == view.Cluster && v.State != "" && v.State != volume.Doomed
+		ours := in.Holds(v) && v.Cluster == view.Cluster && v.State != "" && v.State != volume.Doomed
 		if ours && !view.Removing[v.UUID] && v.Kind != volume.Dataset && view.Now.Sub(v.Created) < recent {
 			out = append(out, v)
 		}

@@ -30,7 +30,7 @@ func (p *planner) addShared() {
 		written, others, overwritten := volume.Bytes(0), in.Thin.Others, volume.Bytes(0)
 		for i := range p.view.Volumes {
 			v := &p.view.Volumes[i]
-			if v.Pool() != in.Name || v.GroupUUID != in.GroupUUID() {
+			if !in.Holds(v) {
 				continue
 			}
 			if charged, is := promised[v]; is {

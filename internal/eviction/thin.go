@@ -35,7 +35,7 @@ func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 	left := in.Size - in.Size/thinSlack
 	for i := range p.view.Volumes {
 		v := &p.view.Volumes[i]
-		if v.Pool() != in.Name || v.GroupUUID != in.GroupUUID() {
+		if !in.Holds(v) {
 			continue
 		}
 		ours += v.Device

@@ -47,6 +47,9 @@ func (p Pool) GroupUUID() string {
 	return p.UUID
 }
 
+// Holds reports whether a volume lies in the pool, and not in another of its name.
+func (p Pool) Holds(v *Volume) bool { return v.Pool() == p.Name && v.GroupUUID == p.GroupUUID() }
+
 // Unseen reports whether nobody can tell which volumes are in the pool.
 func (p Pool) Unseen() bool { return p.Directories != nil && !p.Directories.Known }
 

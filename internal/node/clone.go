@@ -169,9 +169,7 @@ const sourcePatience = 30 * time.Second
 
 // locked calls do with the lock on the source of a copy or a snapshot, whose own lock is held.
 func (e *Engine) locked(ctx context.Context, g volume.Group, n volume.Name, do func() error) error {
-	waits, cancel := context.WithTimeout(ctx, e.sourcePatience)
-	defer cancel()
-	release, err := e.lockVolume(waits, g, n)
+	release, err := e.lockWithin(ctx, e.sourcePatience, g, n)
 	if err != nil {
 		return err
 	}

@@ -83,7 +83,7 @@ func (d *Daemon) undeleteOne(ctx context.Context, f observation, u eviction.Unde
 func (d *Daemon) removeMark(ctx context.Context, object *corev1.PersistentVolume) error {
 	for tries := 1; ; tries++ {
 		err := d.api.Annotate(ctx, object, map[string]*string{pv.AnnotationUndelete: nil})
-		if !apierrors.IsConflict(err) || tries == 3 {
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) || tries == 3 {
 			return err
 		}
 		if object, err = d.asJudged(ctx, object, saysTheSame); err != nil {
