@@ -66,8 +66,9 @@ func unmounted(view View) (out []types.UID) {
 	}
 	for i := range view.PersistentVolumes {
 		c := &view.PersistentVolumes[i]
-		// What had a file system and is gone is not made anew, nor is a snapshot that was taken.
-		if c.Usable() && !view.givenUp(c) && c.FS == "" && !c.Taken && !settled[KeyOfPersistentVolume(c)] {
+		// What is gone is not made anew: what was brought back, a snapshot that was taken, and
+		// what the node has had.
+		if c.Usable() && !view.givenUp(c) && c.FS == "" && !c.Taken && !view.Lost[KeyOfPersistentVolume(c)] && !settled[KeyOfPersistentVolume(c)] {
 			out = append(out, c.UID)
 		}
 	}

@@ -211,3 +211,14 @@ func TestStartsPutOff(t *testing.T) {
 	}
 	require.Greater(t, put, 200, "the views are too tame")
 }
+
+// Nor does what the node has had, and has no more.
+func TestWhatIsLostDoesNotStart(t *testing.T) {
+	s := evictiontest.New()
+	s.Claim("a", 1)
+	var starts eviction.Starts
+	require.NotZero(t, starts.Until(s.View, nil))
+	s.View.Lost = map[eviction.Key]bool{eviction.KeyOfPersistentVolume(&s.View.PersistentVolumes[1]): true}
+	starts = eviction.Starts{}
+	require.Zero(t, starts.Until(s.View, nil))
+}

@@ -37,6 +37,9 @@ type View struct {
 	Removing map[string]bool
 	// StartsUntil is until when evictions that nobody waits for are put off; see Starts.
 	StartsUntil time.Time
+	// Lost holds the volumes of PersistentVolumes that the node has had and has no more. They
+	// are never made anew, so no room is made for them.
+	Lost map[Key]bool
 }
 
 // removes reports whether a volume is being removed that was not doomed yet when it was seen.

@@ -56,6 +56,13 @@ func (d records) served(g volume.Group, n volume.Name) (bool, error) {
 	return err != nil || !r.leavesName(), nil
 }
 
+// Served reports whether this node has, or has had, a volume of that name, or cannot tell: then
+// none is made anew where it is gone.
+func (e *Engine) Served(g volume.Group, n volume.Name) bool {
+	known, err := e.records.served(g, n)
+	return known || err != nil
+}
+
 // buried reports whether a tombstone stands for the volume that keeps every call out, and
 // since when. The clock may have been set back since.
 func (d records) buried(g volume.Group, n volume.Name, now time.Time) (since time.Time, ok bool) {

@@ -211,11 +211,29 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 		}
 		f.view.PersistentVolumes = append(f.view.PersistentVolumes, c)
 	}
+	f.view.Lost = d.lost(f.view)
 	d.aheadGoing.ReplaceEvictable(f.at, f.view.PersistentVolumes)
 	f.view.StartsUntil = d.starts.Until(f.view, d.watches.starting())
 	f.verdicts = eviction.Judge(f.view)
 	f.result = eviction.Plan(f.view, d.cfg.Policy)
 	f.moves = eviction.Steps(f.view, f.result)
+}
+
+// lost are the volumes of PersistentVolumes that pods can use which the node has had and has
+// no more, such as those on a disk that was given up.
+func (d *Daemon) lost(view eviction.View) map[eviction.Key]bool {
+	there := make(map[eviction.Key]bool, len(view.Volumes))
+	for i := range view.Volumes {
+		there[eviction.KeyOf(&view.Volumes[i])] = true
+	}
+	out := map[eviction.Key]bool{}
+	for i := range view.PersistentVolumes {
+		c := &view.PersistentVolumes[i]
+		if key := eviction.KeyOfPersistentVolume(c); c.Usable() && !there[key] && d.engine.Served(c.Group, c.Volume) {
+			out[key] = true
+		}
+	}
+	return out
 }
 
 func byName(objects []*corev1.PersistentVolume) map[string]*corev1.PersistentVolume {

@@ -14,6 +14,9 @@ import (
 type Engine interface {
 	// Inventory returns everything that LVM shows, as of one moment.
 	Inventory(ctx context.Context) (inventory.Inventory, error)
+	// Served reports whether this node has, or has had, a volume of that name, or cannot
+	// tell: then none is made anew where it is gone.
+	Served(g volume.Group, n volume.Name) bool
 	// Heal repairs a volume that is wanted after a boot or a crash.
 	Heal(ctx context.Context, ref node.Ref) error
 	// Release changes the state of a volume whose PersistentVolume is gone for good. Once

@@ -24,6 +24,7 @@ type fakeEngine struct {
 	pools       []inventory.Pool
 	volumes     []inventory.Volume
 	tombs       []string // volumes that were released without ever being made
+	served      []string // volumes that it has had
 	calls       []string
 	inventories int
 	// fault fails a call, given as "remove flexlvm/name" and the like; nil: none.
@@ -272,6 +273,11 @@ func (e *fakeEngine) MakeSnapshotGroupIf(ctx context.Context, orders []node.Orde
 		made = append(made, one)
 	}
 	return made, nil
+}
+
+func (e *fakeEngine) Served(g volume.Group, n volume.Name) (is bool) {
+	e.with(func() { is = slices.Contains(e.served, string(g)+"/"+string(n)) })
+	return is
 }
 
 func (e *fakeEngine) ThawLeft(context.Context) error { return e.noted("thaw") }

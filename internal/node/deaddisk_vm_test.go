@@ -1,0 +1,60 @@
+//go:build vm
+
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A disk of a group is dead and replaced as docs/node-loss.md says: what lay on it alone is lost
+// and not made anew, what has another copy is whole again, and nothing else is touched.
+func TestDeadDiskIsReplaced(t *testing.T) {
+	m := newMachine(t)
+	f := newFrail(m)
+	make := func(name string, layout volume.Layout) (volume.Spec, string) {
+		s := specOf(name, 64*volume.MiB)
+		s.Group, s.Layout = f.group, layout
+		target := m.mount(s, name)
+		t.Cleanup(func() { _ = m.Unmount(m.ctx(), target) })
+		require.NoError(t, os.WriteFile(target+"/f", []byte(name), 0o600))
+		return s, target
+	}
+	m.shell("pvchange --allocatable n /dev/mapper/frail0")
+	lost, gone := make("lost", volume.Linear)
+	m.shell("pvchange --allocatable y /dev/mapper/frail0 && pvchange --allocatable n /dev/mapper/frail1")
+	kept, there := make("kept", volume.Linear)
+	m.shell("pvchange --allocatable y /dev/mapper/frail1")
+	_, mirrored := make("mirrored", volume.Raid1)
+	copied := func() string {
+		return m.shell("lvs --noheadings -o sync_percent,lv_health_status %s/mirrored", f.group)
+	}
+	require.Eventually(t, func() bool { return copied() == "100.00" }, time.Minute, time.Second, "%s", copied())
+
+	f.fail(1)
+	m.unmount(gone)
+	require.Equal(t, "lost     linear\n  mirrored raid1", m.shell("lvs --noheadings -o lv_name,segtype -S 'vg_name=%s && lv_health_status=partial'", f.group))
+	m.shell("vgreduce --removemissing --force %s", f.group)
+	require.Equal(t, "kept    \n  mirrored", m.shell("lvs --noheadings -o lv_name %s", f.group))
+	require.ErrorIs(t, m.Mount(m.ctx(), lost, gone, false), ErrLost)
+
+	f.set(1, f.table(1))
+	m.shell("wipefs --all /dev/mapper/frail1") // another disk, and a blank one
+	m.shell("vgextend --metadatasize 16m %s /dev/mapper/frail1", f.group)
+	m.shell("lvconvert --repair --yes %s/mirrored", f.group)
+	require.Eventually(t, func() bool { return copied() == "100.00" }, time.Minute, time.Second, "%s", copied())
+
+	for _, target := range []string{there, mirrored} {
+		b, err := os.ReadFile(target + "/f")
+		require.NoError(t, err)
+		require.Equal(t, filepath.Base(target), string(b))
+	}
+	require.NoError(t, m.Expand(m.ctx(), kept, grown))
+	require.ErrorIs(t, m.Mount(m.ctx(), lost, gone, false), ErrLost, "no empty volume takes its place")
+}
