@@ -329,7 +329,7 @@ func (m *machine) testRemovalKilled(s, snap volume.Spec) {
 		}
 		require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, Disposal{Wipe: volume.WipeZero}))
 		if !(call{Dir: m.dir, Verb: "remove", Spec: snap, Die: die}).run(t) {
-			require.Equal(t, 7, die, "remove record, lvrename, tag doomed, split, wipe, lvremove")
+			require.Equal(t, 7, die, "remove record, tag doomed, lvrename, split, wipe, lvremove")
 			break
 		}
 		require.Contains(t, lvs(), "source", "after death %d", die)

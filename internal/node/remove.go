@@ -181,9 +181,12 @@ func (r Ref) meant(lv lvm.LogicalVolume) error {
 // volume is gone already: LVM sees the group without it. A volume whose device is open is
 // refused with ErrInUse and untouched; one in any state but unreferenced is refused.
 //
-// Killed before the rename, it has changed nothing but the node's record of the volume,
-// which the tags in LVM override; killed after it, the next call goes on from there. Only
-// the caller waits for the wiping: the name is free as soon as the volume is doomed. A
+// Killed before its tags say that it is doomed (the name, of a directory), it has changed
+// nothing but the node's record of the volume, which the tags in LVM override; killed later,
+// the next call goes on from there. LVM changes the tags only while they still say
+// unreferenced. The rename comes second: by name alone, and late, as of a call that was
+// killed, it would meet a volume that was brought back meanwhile. Only
+// the caller waits for the wiping: the name is free as soon as the volume is renamed. A
 // ref with a doomed name means that volume alone, because a new replica of the dataset
 // may have its former name by now.
 func (e *Engine) Remove(ctx context.Context, ref Ref) error {
@@ -225,6 +228,9 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 		return false, err
 	}
 	e.after("remove record")
+	if err := e.markDoomed(ctx, ref, lv, tags); err != nil {
+		return false, err
+	}
 	if err := e.renameVolume(ctx, lv, ref.Name.Doomed()); err != nil {
 		return false, err
 	}
@@ -280,8 +286,8 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 	return e.records.remove(lv.Group, lv.Name)
 }
 
-// markDoomed tags a volume that carries the name of one that is being removed. The name of a directory
-// says as much.
+// markDoomed tags a volume that is being removed, or carries the name of one. The name of a
+// directory says as much.
 func (e *Engine) markDoomed(ctx context.Context, ref Ref, lv lvm.LogicalVolume, tags volume.Tags) error {
 	directory := lv.Shape.Layout == volume.Directory
 	switch {

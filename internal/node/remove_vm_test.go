@@ -78,6 +78,32 @@ func TestFinishingTouchesNothingElse(t *testing.T) {
 	require.Contains(t, lvs(), "doomed_copy")
 }
 
+// A removal is committed by its tag. Killed before it, the volume can still be brought back;
+// killed after it, it cannot, and so what LVM does late renames no volume that is in use again.
+func TestRemovalIsCommittedByItsTag(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 16*volume.MiB)
+	for die, step := range []string{"remove record", "tag doomed", "lvrename"} {
+		m.unmount(m.mount(s, "a"))
+		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+		require.True(t, call{Dir: m.dir, Verb: "remove", Spec: s, Die: die + 1}.run(t), step)
+		_, err := m.SetState(m.ctx(), s.Group, s.Name, volume.Ready)
+		switch step {
+		case "remove record":
+			require.NoError(t, err)
+			require.Equal(t, volume.Ready, tagsOf(t, s.Name).State)
+			continue
+		case "tag doomed":
+			require.ErrorIs(t, err, ErrRefused)
+		case "lvrename":
+			require.Error(t, err)
+		}
+		require.NoError(t, m.Remove(m.ctx(), refOf(s)), step)
+		require.Empty(t, lvs())
+		require.NoError(t, m.records.remove(s.Group, s.Name))
+	}
+}
+
 func TestWipeZeroLeavesNothing(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
