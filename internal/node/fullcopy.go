@@ -100,7 +100,7 @@ func (e *Engine) openSnapshot(ctx context.Context, spec volume.Spec) (c fullCopy
 // finishCopied finishes a full copy whose source cannot be copied any more, and reports whether
 // the volume is there and needs none.
 func (e *Engine) finishCopied(ctx context.Context, spec volume.Spec) (there bool, err error) {
-	release, err := e.lockVolume(ctx, spec.Group, spec.Name)
+	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)
 	if err != nil {
 		return false, err
 	}
@@ -121,7 +121,7 @@ func (e *Engine) finishCopied(ctx context.Context, spec volume.Spec) (there bool
 
 // copyMore copies for about holdTime, and reports whether the volume is whole.
 func (e *Engine) copyMore(ctx context.Context, c *fullCopy) (bool, error) {
-	release, err := e.lockVolume(ctx, c.spec.Group, c.spec.Name)
+	release, err := e.lockWithin(ctx, e.sourcePatience, c.spec.Group, c.spec.Name)
 	if err != nil {
 		return false, err
 	}
