@@ -5,6 +5,8 @@ package node
 import (
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -127,6 +129,9 @@ func testReadersGetTheCurrentVersion(t *testing.T, m *machine) {
 	require.DirExists(t, versions+"1", "a pod reads part of it")
 	m.shell("umount %s", part)
 	switchTo("3")
+	for i := range 3 * versionsAtOnce { // whatever else a pod has put there
+		require.NoError(t, os.WriteFile(versions+strings.Repeat("x", 200)+strconv.Itoa(i), nil, 0o600))
+	}
 	m.unmount(loader)
 	again()
 	require.NoDirExists(t, versions+"1")
@@ -147,6 +152,12 @@ func testReadersGetTheCurrentVersion(t *testing.T, m *machine) {
 	require.Error(t, m.Mount(m.ctx(), reads, m.target("link"), false))
 	require.NoError(t, os.WriteFile(loader+"/.flexlvm/current", []byte("../.."), 0o644))
 	require.ErrorIs(t, m.Mount(m.ctx(), reads, m.target("link"), false), ErrRefused)
+	require.NoError(t, os.Remove(loader+"/.flexlvm/current"))
+	require.NoError(t, syscall.Mkfifo(loader+"/.flexlvm/current", 0o644))
+	writer, err := os.OpenFile(loader+"/.flexlvm/current", os.O_RDWR, 0)
+	require.NoError(t, err)
+	require.ErrorIs(t, m.Mount(m.ctx(), reads, m.target("pipe"), false), ErrRefused)
+	require.NoError(t, writer.Close())
 	require.NoError(t, os.Remove(loader+"/.flexlvm/current"))
 	require.NoError(t, os.Symlink("/etc/hostname", loader+"/.flexlvm/current"))
 	require.Error(t, m.Mount(m.ctx(), reads, m.target("link"), false))
