@@ -3,7 +3,6 @@ package csidoor
 import (
 	"context"
 	"errors"
-	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -93,14 +92,7 @@ func statusOf(err error) error {
 	if s, is := status.FromError(err); is {
 		message = s.Message()
 	}
-	if len(message) > maxMessage {
-		cut := maxMessage
-		for cut > 0 && !utf8.RuneStart(message[cut]) {
-			cut--
-		}
-		message = message[:cut] + " … (cut; all of it is in the log of the CSI driver)"
-	}
-	return status.Error(codeOf(err), message)
+	return status.Error(codeOf(err), volume.Clip(message, maxMessage, " … (cut; all of it is in the log of the CSI driver)"))
 }
 
 // missing is the error about a field of a request that must be there.

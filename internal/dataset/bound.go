@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // The status of a volume has this many replicas by name, and the first few with all that
@@ -72,12 +73,7 @@ func listed(nodes []flexlvmv1.ReplicaStatus) []bool {
 
 func isDisplaced(r flexlvmv1.ReplicaStatus) bool { return r.State == flexlvmv1.ReplicaDisplaced }
 
-func short(message string) string {
-	if len(message) <= shortMessage {
-		return message
-	}
-	return strings.ToValidUTF8(message[:shortMessage], "") + " …"
-}
+func short(message string) string { return volume.Clip(message, shortMessage, " …") }
 
 // ranges writes numbers, which ascend, as 1-3,7.
 func ranges(numbers []int) string {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -47,10 +48,14 @@ const (
 	drain   = 10 * time.Second
 	// A VolumeManager that could not be dealt with is looked at again after firstRetry,
 	// doubled up to lastRetry.
-	firstRetry   = 500 * time.Millisecond
-	lastRetry    = time.Minute
-	askTimeout   = time.Second // for a loader to say how far it is
-	reportLength = 1 << 20     // no loader says more
+	firstRetry = 500 * time.Millisecond
+	lastRetry  = time.Minute
+	// A loader says how far it is within askTimeout, in reportLength bytes; asksAtOnce are
+	// asked at the same time. What answers may be anything of a user's: this bounds what it
+	// takes of the provisioner's memory.
+	askTimeout   = time.Second
+	reportLength = 64 << 10
+	asksAtOnce   = 16
 )
 
 // Config configures the controller.
@@ -206,8 +211,19 @@ func askLoader(ctx context.Context, podIP, final string) *protocol.Status {
 	if response.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(response.Body, reportLength)).Decode(out) != nil {
 		return nil
 	}
-	out.Message = clip(out.Message)
+	bound(out)
 	return out
+}
+
+// bound takes from a report what is longer than any loader's.
+func bound(report *protocol.Status) {
+	for _, text := range []*string{&report.State, &report.Message, &report.Checks, &report.Revision, &report.Index, &report.Contents, &report.ID, &report.Run, &report.Final} {
+		*text = clip(*text)
+	}
+	report.Notes = slices.Clone(report.Notes[:min(len(report.Notes), 16)])
+	for i := range report.Notes {
+		report.Notes[i] = clip(report.Notes[i])
+	}
 }
 
 // loaders are asked directly, whatever proxy the environment names, and are not

@@ -2,7 +2,6 @@ package dataset
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"sync"
 
@@ -36,17 +35,18 @@ var (
 	labelsOfVolume = []string{"dataset_namespace", "dataset", "dataset_volume"}
 	labelsOfNode   = append(slices.Clone(labelsOfVolume), "dataset_node")
 
-	descReplicas   = prometheus.NewDesc("flexlvm_dataset_replicas", "Replicas of a dataset that are asked for.", labelsOfVolume, nil)
-	descReady      = prometheus.NewDesc("flexlvm_dataset_ready_replicas", "Replicas of a dataset that can be used.", labelsOfVolume, nil)
-	descFailed     = prometheus.NewDesc("flexlvm_dataset_failed", "1 where a person has to do something for a dataset: a load or an upload failed for good, or what is asked for cannot be.", labelsOfVolume, nil)
-	descUnlisted   = prometheus.NewDesc("flexlvm_dataset_unlisted_replicas", "Replicas of all datasets that have no series of their own, as there are too many.", nil, nil)
-	descFiles      = prometheus.NewDesc("flexlvm_dataset_files", "Files (objects of the source) that are loaded on a node.", labelsOfNode, nil)
-	descAllFiles   = prometheus.NewDesc("flexlvm_dataset_expected_files", "Files that a node is to have, as far as the source was listed.", labelsOfNode, nil)
-	descBytes      = prometheus.NewDesc("flexlvm_dataset_loaded_bytes", "Bytes that are loaded on a node.", labelsOfNode, nil)
-	descAllBytes   = prometheus.NewDesc("flexlvm_dataset_expected_bytes", "Bytes that a node is to have, as far as the source was listed.", labelsOfNode, nil)
-	descThroughput = prometheus.NewDesc("flexlvm_dataset_throughput_bytes_per_second", "What arrives on a node; only while a loader runs there.", labelsOfNode, nil)
-	descStalled    = prometheus.NewDesc("flexlvm_dataset_load_stalled", "1 where nothing has arrived for 5 minutes although a loader runs; only while it runs.", labelsOfNode, nil)
-	descTook       = prometheus.NewDesc("flexlvm_dataset_time_to_ready_seconds", "How long it took from the creation of a replica's claim until all was loaded.", labelsOfNode, nil)
+	descReplicas        = prometheus.NewDesc("flexlvm_dataset_replicas", "Replicas of a dataset that are asked for.", labelsOfVolume, nil)
+	descReady           = prometheus.NewDesc("flexlvm_dataset_ready_replicas", "Replicas of a dataset that can be used.", labelsOfVolume, nil)
+	descFailed          = prometheus.NewDesc("flexlvm_dataset_failed", "1 where a person has to do something for a dataset: a load or an upload failed for good, or what is asked for cannot be.", labelsOfVolume, nil)
+	descUnlisted        = prometheus.NewDesc("flexlvm_dataset_unlisted_replicas", "Replicas of all datasets that have no series of their own, as there are too many.", nil, nil)
+	descUnlistedVolumes = prometheus.NewDesc("flexlvm_dataset_unlisted_volumes", "Volumes of all datasets that have no series of their own, as there are too many.", nil, nil)
+	descFiles           = prometheus.NewDesc("flexlvm_dataset_files", "Files (objects of the source) that are loaded on a node.", labelsOfNode, nil)
+	descAllFiles        = prometheus.NewDesc("flexlvm_dataset_expected_files", "Files that a node is to have, as far as the source was listed.", labelsOfNode, nil)
+	descBytes           = prometheus.NewDesc("flexlvm_dataset_loaded_bytes", "Bytes that are loaded on a node.", labelsOfNode, nil)
+	descAllBytes        = prometheus.NewDesc("flexlvm_dataset_expected_bytes", "Bytes that a node is to have, as far as the source was listed.", labelsOfNode, nil)
+	descThroughput      = prometheus.NewDesc("flexlvm_dataset_throughput_bytes_per_second", "What arrives on a node; only while a loader runs there.", labelsOfNode, nil)
+	descStalled         = prometheus.NewDesc("flexlvm_dataset_load_stalled", "1 where nothing has arrived for 5 minutes although a loader runs; only while it runs.", labelsOfNode, nil)
+	descTook            = prometheus.NewDesc("flexlvm_dataset_time_to_ready_seconds", "How long it took from the creation of a replica's claim until all was loaded.", labelsOfNode, nil)
 )
 
 // NewMetrics returns metrics of no dataset.
@@ -81,7 +81,7 @@ func (m *Metrics) clear() {
 
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descReplicas, descReady, descFailed, descUnlisted, descFiles, descAllFiles, descBytes, descAllBytes, descThroughput, descStalled, descTook} {
+	for _, d := range []*prometheus.Desc{descReplicas, descReady, descFailed, descUnlisted, descUnlistedVolumes, descFiles, descAllFiles, descBytes, descAllBytes, descThroughput, descStalled, descTook} {
 		to <- d
 	}
 }
@@ -93,29 +93,57 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	// In order, so that the same ones are left out each time.
-	names := slices.SortedFunc(maps.Keys(m.known), func(a, b types.NamespacedName) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	listed, volumes, unlisted := 0, 0, int64(0)
-	for _, name := range names {
-		for _, v := range m.known[name].volumes {
-			of := []string{name.Namespace, name.Name, v.ID}
-			if volumes++; volumes <= mostSeries {
-				gauge(descReplicas, float64(v.Replicas), of...)
-				gauge(descReady, float64(v.ReadyReplicas), of...)
-				gauge(descFailed, oneIf(slices.Contains(m.known[name].failed, v.ID)), of...)
-			}
-			nodes := nodesOf(v)
-			nodes = nodes[:min(len(nodes), mostSeries-listed)]
-			listed += len(nodes)
-			unlisted += max(0, int64(v.Replicas)-int64(len(nodes)))
-			for _, r := range nodes {
-				ofReplica(r, func(d *prometheus.Desc, value float64) { gauge(d, value, append(slices.Clone(of), r.Node)...) })
-			}
+	ranked := m.ranked()
+	listed, unlisted := 0, int64(0)
+	for i, v := range ranked {
+		of := []string{v.of.Namespace, v.of.Name, v.ID}
+		if i < mostSeries {
+			gauge(descReplicas, float64(v.Replicas), of...)
+			gauge(descReady, float64(v.ReadyReplicas), of...)
+			gauge(descFailed, oneIf(v.failed), of...)
+		}
+		nodes := nodesOf(v.VolumeStatus)
+		nodes = nodes[:min(len(nodes), mostSeries-listed)]
+		listed += len(nodes)
+		unlisted += max(0, int64(v.Replicas)-int64(len(nodes)))
+		for _, r := range nodes {
+			ofReplica(r, func(d *prometheus.Desc, value float64) { gauge(d, value, append(slices.Clone(of), r.Node)...) })
 		}
 	}
 	gauge(descUnlisted, float64(unlisted))
+	gauge(descUnlistedVolumes, float64(max(0, len(ranked)-mostSeries)))
+}
+
+// ranked is a volume and its place among those that may have series.
+type ranked struct {
+	flexlvmv1.VolumeStatus
+	of     types.NamespacedName
+	failed bool
+	place  int // in its namespace, where those that have failed come first
+}
+
+// ranked returns all volumes in the order in which they get series: the first of each
+// namespace, then the second, and so on. No namespace takes the series of another, and the
+// same volumes are left out each time.
+func (m *Metrics) ranked() []ranked {
+	var out []ranked
+	for name, of := range m.known {
+		for _, v := range of.volumes {
+			out = append(out, ranked{VolumeStatus: v, of: name, failed: slices.Contains(of.failed, v.ID)})
+		}
+	}
+	slices.SortFunc(out, func(a, b ranked) int {
+		return cmp.Or(cmp.Compare(oneIf(b.failed), oneIf(a.failed)), cmp.Compare(a.of.Name, b.of.Name), cmp.Compare(a.ID, b.ID))
+	})
+	placed := map[string]int{}
+	for i := range out {
+		out[i].place = placed[out[i].of.Namespace]
+		placed[out[i].of.Namespace]++
+	}
+	slices.SortStableFunc(out, func(a, b ranked) int {
+		return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.of.Namespace, b.of.Namespace))
+	})
+	return out
 }
 
 // nodesOf are the replicas of a volume that lie on a node, one for each node.

@@ -33,7 +33,7 @@ func TestMetricsOfADataset(t *testing.T) {
 		"replicas ns v a": 3, "ready_replicas ns v a": 1, "ready_replicas ns v b": 0,
 		"failed ns v a": 0, "failed ns v b": 1,
 		"throughput_bytes_per_second ns v a node-1": 5, "time_to_ready_seconds ns v a node-0": 90,
-		"unlisted_replicas": 1,
+		"unlisted_replicas": 1, "unlisted_volumes": 0,
 	} {
 		require.Contains(t, got, series)
 		require.InDelta(t, value, got[series], 0, series)
@@ -42,11 +42,11 @@ func TestMetricsOfADataset(t *testing.T) {
 	require.NotContains(t, got, "throughput_bytes_per_second ns v a node-0")
 	require.NotContains(t, got, "load_stalled ns v a node-0")
 	require.NotContains(t, got, "time_to_ready_seconds ns v a node-1")
-	require.Len(t, got, 24)
+	require.Len(t, got, 25)
 
 	// They go with the dataset.
 	m.Show(name, nil)
-	require.Equal(t, map[string]float64{"unlisted_replicas": 0}, gathered(t, m))
+	require.Equal(t, map[string]float64{"unlisted_replicas": 0, "unlisted_volumes": 0}, gathered(t, m))
 }
 
 // gathered are the series by what follows flexlvm_dataset_ in their names, and the values of
@@ -95,6 +95,15 @@ func TestMetricsAreBounded(t *testing.T) {
 	require.Equal(t, 300, count["replicas"])
 	require.InDelta(t, 300*50-mostSeries, got["unlisted_replicas"], 0)
 	require.Equal(t, got, gathered(t, m))
+
+	// However many datasets a namespace has, those of others that have failed are seen.
+	for i := range 2 * mostSeries {
+		m.Show(types.NamespacedName{Namespace: "first", Name: fmt.Sprintf("v-%d", i)}, []flexlvmv1.VolumeStatus{{ID: "a"}}, "a")
+	}
+	m.Show(types.NamespacedName{Namespace: "last", Name: "v"}, []flexlvmv1.VolumeStatus{{ID: "a"}, {ID: "b"}}, "b")
+	got = gathered(t, m)
+	require.InDelta(t, 1, got["failed last v b"], 0)
+	require.InDelta(t, 300+2*mostSeries+2-mostSeries, got["unlisted_volumes"], 0)
 	m.clear()
-	require.Equal(t, map[string]float64{"unlisted_replicas": 0}, gathered(t, m))
+	require.Equal(t, map[string]float64{"unlisted_replicas": 0, "unlisted_volumes": 0}, gathered(t, m))
 }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,6 +28,9 @@ type snapshot struct {
 	jobs    []batchv1.Job
 	pods    []corev1.Pod
 	nodes   []*corev1.Node
+
+	asked    int                 // how often release has asked which nodes carry a label
+	labelled map[string][]string // which nodes carry which label of a dataset; nil: not asked
 }
 
 // list looks at everything of a VolumeManager.
@@ -65,9 +68,14 @@ func formerIDs(owner *flexlvmv1.VolumeManager, s *snapshot) []string {
 	}
 	slices.Sort(ids)
 	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool {
-		return id == "" || slices.ContainsFunc(owner.Spec.All(), func(v flexlvmv1.VolumeConfig) bool { return v.ID == id })
+		return !isID(id) || slices.ContainsFunc(owner.Spec.All(), func(v flexlvmv1.VolumeConfig) bool { return v.ID == id })
 	})
 }
+
+// isID reports whether a volume may have this id: an annotation is whatever somebody wrote.
+// Those that the API server lets into a spec, and the number of another of the same id, are
+// shorter by far.
+func isID(id string) bool { return id != "" && len(id) <= 128 }
 
 // observe of one volume, but for what is wanted.
 func (r *reconciler) observe(ctx context.Context, owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s *snapshot) (*Observed, error) {
@@ -234,9 +242,9 @@ func (r *reconciler) readSource(ctx context.Context, observed *Observed, s *snap
 
 // release adds what is asked of the API server itself before anything is released:
 // which nodes carry the label, and which pods use the claim.
-func (r *reconciler) release(ctx context.Context, observed *Observed) error {
+func (r *reconciler) release(ctx context.Context, observed *Observed, s *snapshot) error {
 	var err error
-	if observed.Labelled, err = r.labelled(ctx, observed); err != nil {
+	if observed.Labelled, err = r.labelledOnce(ctx, observed, s); err != nil {
 		return err
 	}
 	if !observed.Upload && !observed.holds() {
@@ -280,21 +288,6 @@ func (r *reconciler) addConsumers(ctx context.Context, observed *Observed) error
 		observed.InUse = append(observed.InUse, pod.Name)
 		observed.ReadOn[pod.Spec.NodeName] = append(observed.ReadOn[pod.Spec.NodeName], pod.Name)
 	})
-}
-
-// labelled are the nodes that carry the dataset's label, as the API server has them.
-func (r *reconciler) labelled(ctx context.Context, observed *Observed) ([]string, error) {
-	nodes := &metav1.PartialObjectMetadataList{}
-	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
-	if err := r.live.List(ctx, nodes, client.HasLabels{observed.label()}); err != nil {
-		return nil, fmt.Errorf("list nodes with label %s: %w", observed.label(), err)
-	}
-	var out []string
-	for _, node := range nodes.Items {
-		out = append(out, node.Name)
-	}
-	slices.Sort(out)
-	return out, nil
 }
 
 // consumes reports whether a pod uses a claim of the volume, or has since the upload
@@ -341,20 +334,24 @@ func lastSeen(pod *corev1.Pod) time.Time {
 	return out
 }
 
-// askLoaders asks the loaders that run how far they are, all at once; one that does not
-// answer is left out.
+// askLoaders asks the loaders that run how far they are, asksAtOnce at a time; one that does
+// not answer is left out.
 func (r *reconciler) askLoaders(ctx context.Context, observed *Observed) {
-	var busy sync.WaitGroup
+	var busy errgroup.Group
+	busy.SetLimit(asksAtOnce)
 	for _, rep := range observed.Replicas {
 		if rep.Pod != nil && rep.Pod.Status.Phase == corev1.PodRunning && rep.Pod.Status.PodIP != "" {
 			final := ""
 			if isGoingUnsent(rep) {
 				final = rep.Claim.Annotations[annotationFinal]
 			}
-			busy.Go(func() { rep.Report = r.Progress(ctx, rep.Pod.Status.PodIP, final) })
+			busy.Go(func() error {
+				rep.Report = r.Progress(ctx, rep.Pod.Status.PodIP, final)
+				return nil
+			})
 		}
 	}
-	busy.Wait()
+	_ = busy.Wait() // one that does not answer is no error
 	r.addRefusals(ctx, observed)
 }
 

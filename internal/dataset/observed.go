@@ -15,6 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // Observed is all that is known about one volume of a VolumeManager: what is wanted, and
@@ -153,10 +154,7 @@ func reportOf(pod *corev1.Pod) *protocol.Status {
 const mostMessage = 1024
 
 func clip(message string) string {
-	if len(message) <= mostMessage {
-		return message
-	}
-	return strings.ToValidUTF8(message[:mostMessage], "") + " …"
+	return volume.Clip(message, mostMessage, " …")
 }
 
 // lastWords are the end of the log of a loader that left no result, which kubelet gives

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -93,9 +94,9 @@ func (r *reconciler) step(ctx context.Context, owner *flexlvmv1.VolumeManager) (
 // volumes plans and does what is next for each volume. One that cannot be dealt with
 // does not keep the others.
 func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager, s *snapshot) (outcomes []Outcome, acted bool, err error) {
-	configs, given := owner.Spec.All(), owner.Spec.Given()
+	configs, given := slices.Clone(owner.Spec.All()), owner.Spec.Given()
 	for _, id := range formerIDs(owner, s) {
-		configs = append(configs[:len(configs):len(configs)], flexlvmv1.VolumeConfig{ID: id})
+		configs = append(configs, flexlvmv1.VolumeConfig{ID: id})
 	}
 	for i, v := range configs {
 		o, err := r.volume(ctx, owner, v, s, i < len(owner.Spec.All()))
@@ -145,7 +146,7 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 			}
 		}
 		observed.Dropped = !inSpec && owner.DeletionTimestamp == nil
-		if err := r.release(ctx, observed); err != nil {
+		if err := r.release(ctx, observed, s); err != nil {
 			return Outcome{}, err
 		}
 		// What a mirror says counts only if no pod had the volume before it said so.

@@ -86,11 +86,7 @@ func refreshed(out *flexlvmv1.VolumeManagerStatus, volumes []Outcome, generation
 
 // bounded makes the message of a condition of lines.
 func bounded(lines []string) string {
-	text := strings.Join(lines, "\n")
-	if len(text) > mostAdvice {
-		text = strings.ToValidUTF8(text[:mostAdvice], "") + " …"
-	}
-	return text
+	return volume.Clip(strings.Join(lines, "\n"), mostAdvice, " …")
 }
 
 // mostAdvice bounds the message of the condition, in bytes.

@@ -3,7 +3,8 @@ package flexvolume
 import (
 	"bytes"
 	"encoding/json"
-	"unicode/utf8"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // Statuses that kubelet knows.
@@ -45,15 +46,7 @@ const maxMessage = 4096
 
 // failure turns an error into a reply.
 func failure(err error) Reply {
-	msg := err.Error()
-	if len(msg) > maxMessage {
-		cut := maxMessage
-		for cut > 0 && !utf8.RuneStart(msg[cut]) {
-			cut--
-		}
-		msg = msg[:cut] + " … (cut; all of it is in the driver's log)"
-	}
-	return Reply{Status: statusFailure, Message: msg}
+	return Reply{Status: statusFailure, Message: volume.Clip(err.Error(), maxMessage, " … (cut; all of it is in the driver's log)")}
 }
 
 // Line returns the reply as one line of JSON, with its line feed.

@@ -189,7 +189,7 @@ func (s scene) takeBack(own resource.Quantity) plan {
 	said, none, zero := capacity(s.object), "", resource.Quantity{}
 	why := fmt.Sprintf("its PersistentVolume said %s, and its pool does not hold that beside what is promised to others", said.String())
 	if c := condition(s.claim, corev1.PersistentVolumeClaimNodeResizeError); c != nil {
-		why = fmt.Sprintf("the node could not grow it: %s", clip(c.Message))
+		why = fmt.Sprintf("the node could not grow it: %s", volume.Clip(c.Message, 400, "…"))
 	}
 	answer := ledger.Answer{Outcome: ledger.Waiting, Why: why}
 	next := blocked(s.claim, s.tell(answer))
@@ -280,13 +280,4 @@ func (s scene) grant(answer ledger.Answer) plan {
 		step{what: "raise the capacity", capacity: &wish, growing: &none, before: &own},
 		step{what: "leave the growth to the node", status: &next})
 	return out
-}
-
-// clip shortens what others say.
-func clip(text string) string {
-	const most = 400
-	if len(text) <= most {
-		return text
-	}
-	return text[:most] + "…"
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
@@ -325,15 +324,7 @@ func brief(err error) string {
 }
 
 // clip bounds what somebody else's text takes of a message.
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	for !utf8.RuneStart(s[most]) {
-		most--
-	}
-	return s[:most] + "…"
-}
+func clip(s string, most int) string { return volume.Clip(s, most, "…") }
 
 func (d *Daemon) announceEvicted(ctx context.Context, j job) {
 	e := *j.eviction

@@ -107,6 +107,9 @@ func IsVolumeName(name string) bool {
 	return is && IsHash(hash)
 }
 
+// IsNodeLabel reports whether a label of a node is a NodeLabel.
+func IsNodeLabel(label string) bool { return strings.HasPrefix(label, nodePrefix) }
+
 // NodeLabel returns the label of the nodes that have the dataset.
 func NodeLabel(hash string) string { return nodePrefix + hash }
 

@@ -19,13 +19,7 @@ func (e *FieldError) Error() string {
 }
 
 // clip keeps a hostile value from filling logs and events.
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
-}
+func clip(s string) string { return Clip(s, 80, "…") }
 
 func invalid(field, value, reason string, args ...any) *FieldError {
 	return &FieldError{Field: field, Value: value, Reason: fmt.Sprintf(reason, args...)}

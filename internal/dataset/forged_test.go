@@ -1,0 +1,100 @@
+package dataset
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+	"github.com/flexlvm/flexlvm/internal/replica"
+)
+
+// Whoever may create claims can label them as those of volumes that a VolumeManager had once, a
+// thousand if they like: that costs the API server no thousand lists of nodes.
+func TestForgedVolumes(t *testing.T) {
+	r := newRig(t)
+	vm := r.manager(1)
+	r.runs()
+	const forged = 50
+	for i := range forged {
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: fmt.Sprintf("forged-%d", i), Finalizers: []string{"example.org/stay"},
+			Labels: map[string]string{replica.LabelOwner: string(vm.UID)}, Annotations: map[string]string{replica.AnnotationVolumeID: fmt.Sprintf("f%d", i)},
+		}}
+		if i == 0 {
+			claim.Annotations[replica.AnnotationVolumeID] = strings.Repeat("f", 200)
+		}
+		require.NoError(t, r.client.Create(t.Context(), claim))
+		require.NoError(t, r.client.Delete(t.Context(), claim)) // it stays, and so nothing more is done about it
+	}
+	lists := 0
+	r.live = interceptor.NewClient(r.client, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+		if _, nodes := list.(*metav1.PartialObjectMetadataList); nodes {
+			lists++
+		}
+		return c.List(ctx, list, o...)
+	}})
+	_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "v"}})
+	require.NoError(t, err)
+	require.Positive(t, lists)
+	require.Less(t, lists, 10)
+	s, err := r.list(t.Context(), r.get())
+	require.NoError(t, err)
+	require.Len(t, formerIDs(vm, s), forged-1, "no volume has an id as long as that of one of them")
+}
+
+// What several volumes that are released are told of the nodes is what each would be told alone.
+func TestLabelledOnce(t *testing.T) {
+	r := newRig(t)
+	label := func(i int) string { return (&Observed{Owner: managerOf(i)}).label() }
+	for i := range 8 {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("bearer-%d", i), Labels: map[string]string{label(i): "true", label(i / 2): "true", "theirs": "true"}}}
+		require.NoError(t, r.client.Create(t.Context(), node))
+	}
+	s := &snapshot{}
+	for i := range 8 {
+		observed := &Observed{Owner: managerOf(i)}
+		alone, err := r.labelled(t.Context(), observed)
+		require.NoError(t, err)
+		require.NotEmpty(t, alone)
+		together, err := r.labelledOnce(t.Context(), observed, s)
+		require.NoError(t, err)
+		require.Equal(t, alone, together)
+	}
+	require.NotNil(t, s.labelled)
+	require.NotContains(t, s.labelled, "theirs")
+}
+
+func managerOf(i int) *flexlvmv1.VolumeManager {
+	return &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", UID: types.UID(fmt.Sprintf("uid-%d", i))}}
+}
+
+// A report may come from anything that a user runs at the address of a loader.
+func TestReportIsBounded(t *testing.T) {
+	long := strings.Repeat("ü", 30<<10)
+	report := &protocol.Status{Message: long, Contents: long, Revision: long, Checks: long, Index: long, ID: long, Run: long, Final: long, State: long}
+	for range 20_000 {
+		report.Notes = append(report.Notes, long)
+	}
+	bound(report)
+	require.Len(t, report.Notes, 16)
+	require.Equal(t, 16, cap(report.Notes), "nothing more stays in memory")
+	for _, text := range append(report.Notes, report.Message, report.Contents, report.Revision, report.Checks, report.Index, report.ID, report.Run, report.Final, report.State) {
+		require.LessOrEqual(t, len(text), 1100)
+		require.True(t, strings.HasSuffix(text, "ü …"), "%q", text)
+	}
+
+	small := &protocol.Status{Message: "m", Contents: "sha256:1", Notes: []string{"n"}, FilesDone: 3}
+	bound(small)
+	require.Equal(t, &protocol.Status{Message: "m", Contents: "sha256:1", Notes: []string{"n"}, FilesDone: 3}, small)
+}
