@@ -210,12 +210,9 @@ func (p *Provisioner) provisionCopy(ctx context.Context, request Request, spec v
 		return fmt.Errorf("dataSource %q is on node %q, and a copy lies where its source does: %w", sourceOf(request.Claim.Spec).name, from.node, err)
 	}
 	spec.CloneOf = from.volume
-	node, _, err := p.node(from.node)
+	node, _, err := p.node(request.Class, from.node)
 	if err != nil {
 		return spec, Node{}, finished, on(err)
-	}
-	if object, err := p.Listers.Nodes.Get(from.node); err != nil || !allowed(request.Class, object) {
-		return spec, Node{}, finished, on(fmt.Errorf("StorageClass %q does not allow that node", request.Class.Name))
 	}
 	sets, failed := []set{{wants: []ledger.Want{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}}}}, finished
 	if waited {

@@ -152,7 +152,7 @@ func TestProvisionACopyThatCannotBe(t *testing.T) {
 		"its group another": {func(c *cast, _ *controller.ProvisionOptions) {
 			c.volumes[0].Spec.FlexVolume.Options[volume.OptionGroupUUID] = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3T"
 		}, "is another one than it was made in, so it is lost", false, controller.ProvisioningFinished},
-		"where the class is not": {func(_ *cast, o *controller.ProvisionOptions) { onlyZone(o.StorageClass, "b") }, `dataSource "source" is on node "node-1", and a copy lies where its source does: StorageClass "flexlvm" does not allow that node`, false, controller.ProvisioningFinished},
+		"where the class is not": {func(_ *cast, o *controller.ProvisionOptions) { onlyZone(o.StorageClass, "b") }, `dataSource "source" is on node "node-1", and a copy lies where its source does: StorageClass "flexlvm" does not allow node "node-1" (allowedTopologies)`, false, controller.ProvisioningFinished},
 		"its node full":          {func(_ *cast, o *controller.ProvisionOptions) { sized("20Gi")(o.PVC) }, `dataSource "source" is on node "node-1", and a copy lies where its source does: node "node-1" has no room for it`, false, controller.ProvisioningReschedule},
 		"its node full, at once": {func(_ *cast, o *controller.ProvisionOptions) { sized("20Gi")(o.PVC); o.SelectedNodeName = "" }, `no room for it`, false, controller.ProvisioningFinished},
 		"its pool closed":        {func(c *cast, _ *controller.ProvisionOptions) { closePool(t, c) }, `takes no new volumes in thin pool "flexlvm/thinpool": it is full`, false, controller.ProvisioningReschedule},

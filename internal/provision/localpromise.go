@@ -69,7 +69,7 @@ func (l *localVolumes) promised(o *flexlvmv1.LocalVolume) (*corev1.PersistentVol
 	case !allowed(request.Class, node):
 		return nil, fmt.Errorf("spec.nodeName: allowedTopologies of StorageClass %q do not allow node %q; name another", request.Class.Name, node.Name)
 	}
-	on, _, err := p.node(node.Name)
+	on, _, err := p.node(request.Class, node.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -137,7 +137,7 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 	if o.SelectedNodeName == "" {
 		return p.provisionAnywhere(request, spec, parameters)
 	}
-	node, state, err := p.node(o.SelectedNodeName)
+	node, state, err := p.node(request.Class, o.SelectedNodeName)
 	if err != nil {
 		return nil, state, err
 	}
@@ -163,7 +163,7 @@ func (p *Provisioner) provisionAnywhere(request Request, spec volume.Spec, param
 	if err != nil {
 		return nil, controller.ProvisioningFinished, err
 	}
-	node, _, err := p.node(name)
+	node, _, err := p.node(request.Class, name)
 	if err != nil {
 		return nil, controller.ProvisioningFinished, err
 	}
@@ -303,13 +303,16 @@ func waits(class *storagev1.StorageClass) bool {
 	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-func (p *Provisioner) node(name string) (Node, controller.ProvisioningState, error) {
+// node is the node with this name, if the class allows it.
+func (p *Provisioner) node(class *storagev1.StorageClass, name string) (Node, controller.ProvisioningState, error) {
 	node, err := p.Listers.Nodes.Get(name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return Node{}, controller.ProvisioningReschedule, fmt.Errorf("node %q is gone from the cluster; the scheduler is asked for another", name)
 	case err != nil:
 		return Node{}, controller.ProvisioningNoChange, fmt.Errorf("get node %q: %w", name, err)
+	case !allowed(class, node): // the claim's author, too, can name a node
+		return Node{}, controller.ProvisioningReschedule, fmt.Errorf("StorageClass %q does not allow node %q (allowedTopologies)", class.Name, name)
 	}
 	hostname := hostnameLabel(node)
 	if hostname == "" {

@@ -174,6 +174,12 @@ func TestProvision(t *testing.T) {
 			code:    codes.Unknown,
 			err:     `node "node-9" is gone from the cluster`,
 		},
+		"the class does not allow the node": { // whoever makes a claim can write there which was selected
+			options: func(o *controller.ProvisionOptions) { onlyZone(o.StorageClass, "nowhere") },
+			state:   controller.ProvisioningReschedule,
+			code:    codes.Unknown,
+			err:     `StorageClass "flexlvm" does not allow node "node-1" (allowedTopologies)`,
+		},
 		"the node has no hostname": {
 			options: func(o *controller.ProvisionOptions) { o.SelectedNodeName = "node-2" },
 			state:   controller.ProvisioningFinished,
