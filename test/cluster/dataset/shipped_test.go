@@ -53,6 +53,10 @@ func (k *kubelets) testExamples(t *testing.T) {
 	s.nothingLeft()
 }
 
+func scaleDown(value, ours string) string {
+	return fmt.Sprintf(`{"metadata":{"annotations":{%q:%s,%q:%s}}}`, pv.AnnotationScaleDown, value, pv.AnnotationScaleDownOurs, ours)
+}
+
 // testPolicies: the provisioner's token is good for datasets and for nothing else.
 func (k *kubelets) testPolicies(t *testing.T) {
 	stolen := k.stolen(t)
@@ -70,8 +74,24 @@ func (k *kubelets) testPolicies(t *testing.T) {
 	require.NoError(t, merge(node.DeepCopy(), `{"metadata":{"labels":{"flexlvm.io/ds-x":"true"}}}`))
 	require.NoError(t, merge(node.DeepCopy(), `{"metadata":{"labels":{"flexlvm.io/ds-x":null}}}`))
 	for _, value := range []string{`"true"`, "null"} { // what the cluster autoscaler goes by
-		require.NoError(t, merge(node.DeepCopy(), fmt.Sprintf(`{"metadata":{"annotations":{%q:%s,%q:%s}}}`, pv.AnnotationScaleDown, value, pv.AnnotationScaleDownOurs, value)))
+		require.NoError(t, merge(node.DeepCopy(), scaleDown(value, value)))
 	}
+	// What a person has said is a person's.
+	const denied = "of a node that has none"
+	require.ErrorContains(t, merge(node.DeepCopy(), scaleDown(`"false"`, `"true"`)), denied)
+	require.ErrorContains(t, merge(node.DeepCopy(), scaleDown(`"true"`, "null")), denied)
+	theirs := func(patch string) {
+		t.Helper()
+		require.NoError(t, k.client.Patch(ctx, node.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(patch))))
+	}
+	theirs(scaleDown(`"true"`, "null"))
+	for _, patch := range []string{scaleDown("null", "null"), scaleDown(`"false"`, "null"), scaleDown(`"true"`, `"true"`), scaleDown("null", `"true"`)} {
+		require.ErrorContains(t, merge(node.DeepCopy(), patch), denied, patch)
+	}
+	theirs(scaleDown(`"false"`, `"true"`)) // said since
+	require.ErrorContains(t, merge(node.DeepCopy(), scaleDown("null", "null")), denied)
+	require.NoError(t, merge(node.DeepCopy(), scaleDown(`"false"`, "null")))
+	theirs(scaleDown("null", "null"))
 
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "c"},
