@@ -179,10 +179,11 @@ func parseSize(field, s string) (volume.Bytes, error) {
 		"K": volume.KiB, "KI": volume.KiB, "KIB": volume.KiB,
 		"M": volume.MiB, "MI": volume.MiB, "MIB": volume.MiB,
 		"G": volume.GiB, "GI": volume.GiB, "GIB": volume.GiB,
+		"T": volume.TiB, "TI": volume.TiB, "TIB": volume.TiB,
 	}[unit]
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || n < 0 || !known {
-		return 0, &volume.FieldError{Field: field, Value: s, Reason: "is not a size; give it as 64MiB"}
+		return 0, &volume.FieldError{Field: field, Value: s, Reason: "is not a size; give a whole number with KiB, MiB, GiB or TiB, such as 64MiB"}
 	}
 	if n > int64(volume.MaxSize/factor) {
 		return 0, &volume.FieldError{Field: field, Value: s, Reason: "is too large"}

@@ -66,7 +66,7 @@ It finds the file systems and disks that are there and that the VolumeDiscovery 
 cleans them once their claims are gone (docs/static.md).
 
 It makes the volume groups that VolumeGroups declare for its node, of blank disks alone
-(kubectl get volumegroups), and removes none.
+(kubectl describe nodestorage NODE), and removes none.
 
 Once a week it trims the volumes in thin pools that are mounted: their pools have back
 what was deleted in them.
@@ -107,8 +107,8 @@ func command() *cobra.Command {
 	f.StringVar(&o.node, "node-name", os.Getenv(nodeVariable), "name of the Node that this runs on (default: the environment variable "+nodeVariable+")")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says how to reach the API server; empty inside a cluster: the pod's service account")
 	o.http.Flags(f, ":9809")
-	f.DurationVar(&o.interval, "interval", time.Minute, "how often to look at everything where nothing calls for it")
-	f.IntVar(&o.listUpTo, "list-volumes-up-to", 5000, "confirm a decision by listing the node's PersistentVolumes while the cluster has so many at most; beyond, by a watch and GETs. 0 never lists because they are few")
+	f.DurationVar(&o.interval, "interval", time.Minute, "how often to check everything when nothing has changed")
+	f.IntVar(&o.listUpTo, "list-volumes-up-to", 5000, "confirm a decision by listing the node's PersistentVolumes while the cluster has so many at most; beyond, by a watch and GETs. 0: always by a watch and GETs")
 	f.IntVar(&o.policy.HighPercent, "high-threshold-percent", o.policy.HighPercent, "a pool that is this full starts evicting; 100 never does")
 	f.IntVar(&o.policy.LowPercent, "low-threshold-percent", o.policy.LowPercent, "how full a pool may stay once it evicts")
 	f.DurationVar(&o.policy.MinAge, "min-age", o.policy.MinAge, "how long a volume is unreferenced at least before it may go, unless its class says reclaim: immediate")

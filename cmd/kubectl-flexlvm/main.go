@@ -19,8 +19,8 @@ import (
 const long = `kubectl flexlvm answers what people ask of a whole cluster: how its nodes are, what
 volumes there are, and what would happen if a claim came.
 
-It uses the API as the user that your kubeconfig names. Only undelete,
-retain, forget, door and job submit change anything.
+It uses the API as the user that your kubeconfig names. Only undelete, retain, forget,
+door, dataset refresh, job submit and job collect change anything.
 
 Beside the flags that are shown it takes all of kubectl's that say how to reach the API
 server, such as --cluster, --server, --token and --request-timeout.`

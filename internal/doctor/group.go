@@ -55,7 +55,7 @@ func judgeGroup(check string, g lvm.VolumeGroup, pools []lvm.ThinPool) []Finding
 	if g.Missing > 0 {
 		all = fail(check, fmt.Sprintf("%d of %s missing", g.Missing, volume.Counted(g.Devices, "device is", "devices are")), "bring the disks back; `pvs` and `vgs -o +devices` show which. No volume can be made or grown until then")
 	} else if percent(own, g.Size) >= lowSpace && percent(g.Free, own) < lowSpace {
-		all = warn(check, fmt.Sprintf("%s free of %s", g.Free, g.Size), "make room, or add a device with `vgextend`")
+		all = warn(check, fmt.Sprintf("%s free of %s", g.Free, g.Size), fmt.Sprintf("make room, or add a device with `vgextend --metadatasize 16m %s DEVICE`", g.Name))
 	}
 	if g.Extent > volume.DefaultExtent {
 		all = append(all, warn(check+" extents", fmt.Sprintf("extents of %s make every volume take up to that much more than is counted", g.Extent), fmt.Sprintf("use a group with extents of %s", volume.DefaultExtent))...)

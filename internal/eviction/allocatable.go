@@ -6,9 +6,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// fullMetadata is from which percentage on LVM's metadata area takes no new
+// closedMetadata is from which percentage on LVM's metadata area takes no new
 // volume: what is left is for the growth and the removal of those that are there.
-const fullMetadata = 95
+const closedMetadata = 95
 
 // allocatable is what PersistentVolumes may take of a pool altogether, those that
 // have their volumes already included: what is free or about to be, what may be
@@ -61,7 +61,7 @@ func (p *planner) closed(in *pool) string {
 	if in.Directories != nil {
 		return in.Directories.Unfit // what is made in it needs none of LVM's metadata
 	}
-	if used := MetadataUsedPercent(in.Pool); used >= fullMetadata {
+	if used := MetadataUsedPercent(in.Pool); used >= closedMetadata {
 		return fmt.Sprintf("LVM's metadata area of volume group %s is %d%% full, and volumes can only be removed; make a group with a larger one (`flexlvm vg create`)", in.Name.Group(), used)
 	}
 	if in.Thin != nil {

@@ -223,5 +223,5 @@ func (p *planner) outlook(in *pool) (out []string) {
 	if in.Directories != nil {
 		return append(out, fmt.Sprintf("enlarge directory pool %s (`flexlvm directories create`), or delete claims that nobody needs", in.Name))
 	}
-	return append(out, fmt.Sprintf("extend volume group %s (vgextend), or delete claims that nobody needs", in.Name))
+	return append(out, fmt.Sprintf("extend volume group %s (`vgextend --metadatasize 16m %s DEVICE`), or delete claims that nobody needs", in.Name, in.Name))
 }

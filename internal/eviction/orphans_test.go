@@ -247,7 +247,7 @@ func TestPlanShortfallNamesTheWaysOut(t *testing.T) {
 		"3 GiB in 1 unreferenced volume cannot go while a PersistentVolume names it",
 		"2 GiB in 1 unreferenced volume cannot go because of a problem that a person must look at",
 		"4 GiB in 1 volume that no PersistentVolume explains: look at them with `flexlvm volumes list`",
-		"extend volume group flexlvm (vgextend)",
+		"extend volume group flexlvm (`vgextend --metadatasize 16m flexlvm DEVICE`)",
 	} {
 		require.Contains(t, message, part)
 	}

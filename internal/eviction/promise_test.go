@@ -242,5 +242,5 @@ func TestPlanMessages(t *testing.T) {
 	require.Equal(t, 97*volume.GiB, pool.Shortfall)
 	require.Equal(t, promised+", and pool flexlvm can give 14 GiB: 97 GiB is missing; "+
 		"3 GiB in 1 unreferenced volume may go once unreferenced for 2m; 3 GiB in 1 unreferenced volume cannot go while in use; "+
-		"extend volume group flexlvm (vgextend), or delete claims that nobody needs", pool.ShortfallMessage)
+		"extend volume group flexlvm (`vgextend --metadatasize 16m flexlvm DEVICE`), or delete claims that nobody needs", pool.ShortfallMessage)
 }

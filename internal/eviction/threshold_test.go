@@ -34,7 +34,7 @@ func TestPlanOfAPoolFullOfVolumesInUse(t *testing.T) {
 	require.Zero(t, r.Pools[0].Shortfall)
 	require.True(t, r.Pools[0].Pressure)
 	require.Equal(t, "pool flexlvm is 91% full (91 GiB of 100 GiB), the high threshold is 85%, and volumes in use fill it beyond the low one; "+
-		"3 GiB in 1 unreferenced volume cannot go while in use; extend volume group flexlvm (vgextend), or delete claims that nobody needs", r.Pools[0].InUseMessage)
+		"3 GiB in 1 unreferenced volume cannot go while in use; extend volume group flexlvm (`vgextend --metadatasize 16m flexlvm DEVICE`), or delete claims that nobody needs", r.Pools[0].InUseMessage)
 
 	s.Volume("young", unreferenced, 4, evictiontest.ReleasedAgo(time.Minute))
 	require.Empty(t, evictiontest.Evicted(s.Plan()), "what is too young is no reason for others to go")

@@ -221,9 +221,10 @@ func noSpace(g VolumeGroup, need volume.Bytes) error {
 
 // tooFewDevices is for a group that has the room, and not where it is needed.
 func tooFewDevices(g VolumeGroup, h volume.Shape, devices []device, share volume.Bytes, on []string) error {
-	what, remedy := fmt.Sprintf("a volume striped over %d devices", h.Stripes), "add devices with `vgextend`, or use a class with fewer stripes"
+	extend := fmt.Sprintf("add devices with `vgextend --metadatasize 16m %s DEVICE`", g.Name)
+	what, remedy := fmt.Sprintf("a volume striped over %d devices", h.Stripes), extend+", or use a class with fewer stripes"
 	if h.Layout == volume.Raid1 {
-		what, remedy = fmt.Sprintf("a volume in %d copies", h.Mirrors+1), "add devices with `vgextend`, or use a class with fewer mirrors"
+		what, remedy = fmt.Sprintf("a volume in %d copies", h.Mirrors+1), extend+", or use a class with fewer mirrors"
 	}
 	if len(on) > 0 {
 		remedy = "its copies grow only where they lie: make room there, with `pvmove` for one"

@@ -73,7 +73,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		foreign:   gauge("flexlvm_foreign_volumes", "Volumes of flexlvm that belong to another cluster."),
 		problems:  gauge("flexlvm_problem_volumes", "Volumes of flexlvm with a problem that a person should look at."),
 		attention: gauge("flexlvm_attention_persistentvolumes", "PersistentVolumes of this node that only a person can put right."),
-		blocked:   gauge("flexlvm_gc_blocked", "1 while nothing is evicted because the API server seems to have lost its memory."),
+		blocked:   gauge("flexlvm_gc_blocked", "1 while nothing is evicted because the API server seems to have lost PersistentVolumes."),
 		standby:   gauge("flexlvm_gc_standby", "1 while another node daemon works on this node and this one waits for it to end."),
 		limited:   gauge("flexlvm_io_limits_in_force", "Volumes of pods whose IO is limited as their PersistentVolume says."),
 		unlimited: gauge("flexlvm_io_limits_not_applied", "PersistentVolumes whose limits on IO are not in force for a pod that uses them."),

@@ -148,11 +148,11 @@ func nodeProblems(s *flexlvmv1.NodeStorage, now time.Time) []Problem {
 	for _, c := range s.Status.Conditions {
 		switch {
 		case c.Type == flexlvmv1.ConditionReady && c.Status == metav1.ConditionFalse:
-			add(Critical, c.Message, "run flexlvm doctor on the node")
+			add(Critical, c.Message, "run kubectl flexlvm doctor --node "+s.Name)
 		case c.Type == flexlvmv1.ConditionShortfall && c.Status == metav1.ConditionTrue:
-			add(Critical, c.Message, "add a disk with vgextend, or delete claims that nobody needs")
+			add(Critical, c.Message, "enlarge the pool, or delete claims that nobody needs")
 		case c.Type == flexlvmv1.ConditionShortfall && c.Reason == flexlvmv1.ReasonFullOfVolumesInUse:
-			add(Warning, c.Message, "add a disk with vgextend before the rest is gone")
+			add(Warning, c.Message, "enlarge the pool before the rest is gone")
 		}
 	}
 	if s.Status.OrphanCount > 0 {
@@ -163,8 +163,8 @@ func nodeProblems(s *flexlvmv1.NodeStorage, now time.Time) []Problem {
 
 // Shares of metadata from which on it is a problem, as in the alerts.
 const (
-	fullMetadata     = 90
-	fullThinMetadata = 80
+	warnMetadata     = 90
+	warnThinMetadata = 80
 )
 
 func poolProblems(s *flexlvmv1.NodeStorage) (out []Problem) {
@@ -176,12 +176,12 @@ func poolProblems(s *flexlvmv1.NodeStorage) (out []Problem) {
 			add(Critical, fmt.Sprintf("LVM does not find %d of its devices", p.MissingDevices), "look at pvs on the node, and bring the disk back")
 		}
 		if p.Closed != "" {
-			add(Warning, "takes no new volumes: "+p.Closed, "run flexlvm doctor on the node")
+			add(Warning, "takes no new volumes: "+p.Closed, "run kubectl flexlvm doctor --node "+s.Name)
 		}
-		if p.MetadataUsedPercent >= fullMetadata {
+		if p.MetadataUsedPercent >= warnMetadata {
 			add(Warning, fmt.Sprintf("LVM's metadata area is %d %% full", p.MetadataUsedPercent), "delete claims on the node: the area cannot be enlarged")
 		}
-		if p.ThinMetadataPercent != nil && *p.ThinMetadataPercent >= fullThinMetadata {
+		if p.ThinMetadataPercent != nil && *p.ThinMetadataPercent >= warnThinMetadata {
 			add(Critical, fmt.Sprintf("the metadata of the thin pool is %d %% full", *p.ThinMetadataPercent), "run lvextend --poolmetadatasize +64M "+p.Name+" on the node")
 		}
 	}
