@@ -229,7 +229,7 @@ func TestExt4WithErrorsIsRefused(t *testing.T) {
 	require.NoError(t, os.WriteFile(target+"/keep", []byte("kept"), 0o600))
 	m.unmount(target)
 	m.shell("tune2fs -E force_fsck %s", devicePath(s))
-	before := m.shell("md5sum < %s", devicePath(s))
+	before := m.written(devicePath(s))
 	c := m.ext4CloneOf(s, "copy", s.Size)
 	for range 2 {
 		for _, err := range []error{
@@ -240,7 +240,7 @@ func TestExt4WithErrorsIsRefused(t *testing.T) {
 		}
 		require.NoError(t, m.records.remove(s.Group, s.Name))
 	}
-	require.Equal(t, before, m.shell("md5sum < %s", devicePath(s)))
+	require.Equal(t, before, m.written(devicePath(s)))
 	require.Equal(t, []string{"damaged"}, lvs())
 
 	m.shell("e2fsck -fy %s || test $? = 1", devicePath(s))
@@ -289,11 +289,11 @@ func TestExt4CopiesOfTheSuperblock(t *testing.T) {
 	} {
 		served := m.creatingExt4("served-"+name, true)
 		m.shell(damage, devicePath(served))
-		sum := m.shell("md5sum < %s", devicePath(served))
+		before := m.written(devicePath(served))
 		err := m.Mount(m.ctx(), served, m.target("b"), false)
 		require.ErrorIs(t, err, ErrDamaged, name)
 		require.ErrorContains(t, err, "shows that it was in use", name)
-		require.Equal(t, sum, m.shell("md5sum < %s", devicePath(served)), name)
+		require.Equal(t, before, m.written(devicePath(served)), name)
 
 		// What a killed mkfs has left is no reason to keep a pod waiting for ever.
 		half := m.creatingExt4("half-"+name, false)
