@@ -37,8 +37,8 @@ func ordersOf(specs []volume.Spec) (out []Order) {
 }
 
 // lockstep writes number after number to a file in each of two directories, and syncs each: never
-// is the second ahead of the first, nor more than one behind. It rests between, as a node may have one
-// processor alone; between two commands of LVM it still goes some numbers on.
+// is the second ahead of the first, nor more than one behind. It rests after each number, as a
+// node may have one processor alone; during a command of LVM it still goes on by several.
 func lockstep(stop chan struct{}, first, second string) (ended chan error) {
 	ended = make(chan error, 1)
 	put := func(dir string, n int) error {
