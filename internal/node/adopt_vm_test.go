@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/quota"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -193,11 +192,11 @@ func TestAdoptionRefused(t *testing.T) {
 	xfs := foreign[volume.XFS]
 	refusedFor := func(a Adoption, says string) {
 		t.Helper()
-		before, written := rawTags(a), m.written(a)
+		before, written := rawTags(a), m.written(pathOf(a))
 		_, err := m.Adopt(m.ctx(), a)
 		require.ErrorContains(t, err, says)
 		require.Equal(t, before, rawTags(a))
-		require.Equal(t, written, m.written(a))
+		require.Equal(t, written, m.written(pathOf(a)))
 		require.False(t, m.stillOpen(a))
 	}
 	a := m.byHand("wiki", "")
@@ -233,11 +232,11 @@ func TestAdoptionRefused(t *testing.T) {
 	refusedFor(shot, "is a snapshot of another")
 	m.shell("lvremove --yes %s", shot)
 
-	before := m.written(a)
+	before := m.written(pathOf(a))
 	v, err := m.PlanAdoption(m.ctx(), a)
 	require.NoError(t, err)
 	require.Equal(t, "theirs", rawTags(a))
-	require.Equal(t, before, m.written(a), "a dry run writes nothing")
+	require.Equal(t, before, m.written(pathOf(a)), "a dry run writes nothing")
 	made, err := m.Adopt(m.ctx(), a)
 	require.NoError(t, err)
 	require.Equal(t, v.Size, made.Size)
@@ -246,14 +245,6 @@ func TestAdoptionRefused(t *testing.T) {
 	copied := m.byHand("copied", "")
 	m.shell("dd if=%s of=%s bs=4M conv=fsync status=none", pathOf(a), pathOf(copied))
 	refusedFor(copied, "as that of volume flexlvm-test/wiki: it is a copy")
-}
-
-// written is how many sectors were ever written to the device, by the kernel's count.
-func (m *machine) written(a Adoption) string {
-	m.t.Helper()
-	d, err := lvm.FindDevice(a.Group, a.Name)
-	require.NoError(m.t, err)
-	return m.shell("sync; awk '{print $7}' /sys/dev/block/%d:%d/stat", unix.Major(d.Number), unix.Minor(d.Number))
 }
 
 // stillOpen reports whether a refused call has left the device mounted.

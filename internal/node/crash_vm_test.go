@@ -255,7 +255,11 @@ func TestRaceOfEverything(t *testing.T) { campaign(t, testRaceOfEverything) }
 func testRaceOfEverything(t *testing.T, m *machine) {
 	s := m.volume("data", 16*volume.MiB)
 	s.Kind = volume.Dataset // whose name may be used again
-	stop := time.Now().Add(10 * time.Second)
+	lasts := 4 * time.Second
+	if inFull() {
+		lasts = 10 * time.Second
+	}
+	stop := time.Now().Add(lasts)
 	var wg sync.WaitGroup
 	unexpected := make(chan error, 1000)
 	note := func(err error, expected ...error) {

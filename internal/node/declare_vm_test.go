@@ -50,13 +50,16 @@ func (m *machine) clearDisks(paths []string) {
 	m.blank(paths...)
 }
 
-// blank makes disks blank that are in no group.
+// blank makes disks blank that are in no group. The kernel has a disk zero ranges by itself, and writes
+// zeros where it cannot. It is told so by force, as udev may look at a disk whose signatures just went.
 func (m *machine) blank(paths ...string) {
 	m.t.Helper()
-	for _, p := range paths {
-		m.shell("wipefs --quiet --all %[1]s; dd if=/dev/zero of=%[1]s bs=1M count=24 conv=fsync status=none; dd if=/dev/zero of=%[1]s bs=1M seek=1000 count=24 conv=fsync status=none", p)
-		m.shell("blockdev --rereadpt %s 2>/dev/null || :", p)
-	}
+	m.shell(`for disk in %s; do
+		wipefs --quiet --all $disk
+		blkdiscard --force --zeroout --length 24MiB $disk
+		blkdiscard --force --zeroout --offset 1000MiB --length 24MiB $disk
+		blockdev --rereadpt $disk 2>/dev/null || :
+	done`, strings.Join(paths, " "))
 }
 
 // declare makes what is declared of the disks with serial numbers.

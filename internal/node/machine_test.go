@@ -299,7 +299,7 @@ func df(t *testing.T, dir string) (size, used, free volume.Bytes) {
 // fill writes one file until the volume is full and returns how much went in.
 func fill(t *testing.T, file string) volume.Bytes {
 	t.Helper()
-	return writeFull(t, file, 0)
+	return writeFull(t, file, 0, syscall.ENOSPC)
 }
 
 // allocate is fill with all but the last MiBs had by fallocate, which is quick;
@@ -307,10 +307,11 @@ func fill(t *testing.T, file string) volume.Bytes {
 func allocate(t *testing.T, file string) volume.Bytes {
 	t.Helper()
 	_, _, free := df(t, filepath.Dir(file))
-	return writeFull(t, file, max(free-4*volume.MiB, 0))
+	return writeFull(t, file, max(free-4*volume.MiB, 0), syscall.ENOSPC)
 }
 
-func writeFull(t *testing.T, file string, first volume.Bytes) volume.Bytes {
+// writeFull has what comes first by fallocate, and writes until that fails, which must be since it is full.
+func writeFull(t *testing.T, file string, first volume.Bytes, full error) volume.Bytes {
 	t.Helper()
 	f, err := os.Create(file)
 	require.NoError(t, err)
@@ -326,7 +327,7 @@ func writeFull(t *testing.T, file string, first volume.Bytes) volume.Bytes {
 		n, err := f.Write(make([]byte, piece))
 		total += volume.Bytes(n)
 		if err != nil {
-			require.ErrorIs(t, err, syscall.ENOSPC)
+			require.ErrorIs(t, err, full)
 			piece /= 4
 		}
 	}

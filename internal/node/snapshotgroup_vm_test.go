@@ -37,7 +37,8 @@ func ordersOf(specs []volume.Spec) (out []Order) {
 }
 
 // lockstep writes number after number to a file in each of two directories, and syncs each: never
-// is the second ahead of the first, nor more than one behind.
+// is the second ahead of the first, nor more than one behind. It rests after each number, as a
+// node may have one processor alone; during a command of LVM it still goes on by several.
 func lockstep(stop chan struct{}, first, second string) (ended chan error) {
 	ended = make(chan error, 1)
 	put := func(dir string, n int) error {
@@ -54,7 +55,7 @@ func lockstep(stop chan struct{}, first, second string) (ended chan error) {
 			case <-stop:
 				ended <- nil
 				return
-			default:
+			case <-time.After(5 * time.Millisecond):
 			}
 			if err := errors.Join(put(first, n), put(second, n)); err != nil {
 				ended <- err

@@ -48,18 +48,17 @@ func testCopiesOfTheSuperblock(t *testing.T, m *machine) {
 		if name != "lost" && m.shape.Layout != volume.Linear {
 			continue // what differs between layouts is where the copies lie
 		}
-		device := func(s volume.Spec) string { return "/dev/mapper/" + volume.DeviceName(s.Group, s.Name) }
 		served := creating(m, "served-"+name, true)
-		m.shell(damage, device(served))
-		sum := m.shell("md5sum < %s", device(served))
+		m.shell(damage, devicePath(served))
+		before := m.written(devicePath(served))
 		err := m.Mount(m.ctx(), served, m.target("b"), false)
 		require.ErrorIs(t, err, ErrDamaged, name)
 		require.ErrorContains(t, err, "shows that it was in use", name)
-		require.Equal(t, sum, m.shell("md5sum < %s", device(served)), name)
+		require.Equal(t, before, m.written(devicePath(served)), name)
 
 		// What a killed mkfs has left is no reason to keep a pod waiting for ever.
 		half := creating(m, "half-"+name, false)
-		m.shell(damage, device(half))
+		m.shell(damage, devicePath(half))
 		target := m.mount(half, "c")
 		size, _, _ := df(t, target)
 		require.Equal(t, half.Size, size, name)

@@ -35,7 +35,7 @@ func TestPowerCutDuringFetch(t *testing.T) {
 	t.Parallel()
 	m := &powered{Machine: start(t, vm.Config{
 		Disks: []vm.Disk{{Size: 2 << 30}, {Size: 2 << 30}, {Size: 1 << 30}},
-		Files: map[string]string{"/flexlvm": build(t, "flexlvm", "build"), "/csicall": build(t, "csicall", "build"), "/fetch": build(t, "fetch", "build", "-ldflags", "-s -w")},
+		Files: map[string]string{"/flexlvm": build(t, "flexlvm", "build"), "/csicall": build(t, "csicall", "build"), "/fetch": build(t, "fetch", "build")},
 	}), t: t, layout: "linear", volume: "pvc-1"}
 	m.sh("/flexlvm vg create /dev/vda /dev/vdb && " + makeSource)
 	up := func() {

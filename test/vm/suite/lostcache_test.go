@@ -19,7 +19,7 @@ func crashNode(t *testing.T) *vm.Machine {
 	return start(t, vm.Config{
 		// Recorded, log, replayed, and what checks change there.
 		Disks: []vm.Disk{{Size: 3 << 30, Unsafe: true}, {Size: 16 << 30, Unsafe: true}, {Size: 3 << 30, Unsafe: true}, {Size: 4 << 30, Unsafe: true}},
-		Files: map[string]string{"/crash": build(t, "crash", "build"), "/fetch": build(t, "fetch", "build", "-ldflags", "-s -w")},
+		Files: map[string]string{"/crash": build(t, "crash", "build"), "/fetch": build(t, "fetch", "build")},
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,30 +23,59 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
+// programs is the folder of what was linked for the tests.
+var programs string
+
 func TestMain(m *testing.M) {
-	if err := vm.Announce(context.Background(), os.Stderr); err != nil {
+	err := vm.Announce(context.Background(), os.Stderr)
+	if err == nil {
+		programs, err = os.MkdirTemp("", "flexlvm-suite-")
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	_ = os.RemoveAll(programs)
+	os.Exit(code)
 }
+
+// linked holds functions that return the path of a program, by what it is linked of. Each program
+// is linked once, by whoever wants it first: go keeps what it has compiled, and links anew.
+var linked sync.Map
 
 // build makes a static program with the go command and returns its path.
 func build(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	root, err := vm.SourceDir()
+	once, _ := linked.LoadOrStore(fmt.Sprintf("%s %q", name, args), sync.OnceValues(func() (string, error) { return link(name, args) }))
+	file, err := once.(func() (string, error))()
 	require.NoError(t, err)
-	file := filepath.Join(t.TempDir(), name)
-	cmd := exec.Command("go", append(args, "-o", file)...)
-	cmd.Args = append(cmd.Args, "./"+pkg(name))
+	return file
+}
+
+func link(name string, args []string) (file string, err error) {
+	root, err := vm.SourceDir()
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp(programs, "")
+	if err != nil {
+		return "", err
+	}
+	if !slices.Contains(args, "-ldflags") { // stack traces need no symbols, and each boot copies them into its node
+		args = append(args, "-ldflags", "-s -w")
+	}
+	file = filepath.Join(dir, name)
+	cmd := exec.Command("go", append(args, "-o", file, "./"+pkg(name))...)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if os.Getenv(vm.NodesEnv) == vm.ARM64 {
 		cmd.Env = append(cmd.Env, "GOARCH=arm64")
 	}
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return file
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("link %s: %w: %s", name, err, out)
+	}
+	return file, nil
 }
 
 func pkg(name string) string {
