@@ -117,8 +117,8 @@ func (m *machine) checkGone(a Adoption, s volume.Spec) {
 	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), ErrLost)
 }
 
-// checkSmaller adopts once more, for less than the quota had been before, once another attempt
-// was cut short, and the file system was given another UUID meanwhile.
+// checkSmaller adopts once more, for another cluster and for less than the quota had been before,
+// once another attempt was cut short, and the file system was given another UUID meanwhile.
 func (m *machine) checkSmaller(a Adoption) {
 	t := m.t
 	t.Helper()
@@ -131,9 +131,10 @@ func (m *machine) checkSmaller(a Adoption) {
 	} else {
 		m.shell("xfs_admin -U generate %s >/dev/null", pathOf(a))
 	}
-	a.Size = 64 * volume.MiB
+	a.Size, a.Cluster = 64*volume.MiB, "0c4bb8a9-5b0a-4c0e-8d1e-2f6f1f0d9a11" // another cluster
 	_, err := m.Adopt(m.ctx(), a)
 	require.NoError(t, err)
+	require.Equal(t, a.Cluster, tagsOf(t, a.Name).Cluster)
 	s := a.spec(t)
 	require.NotEqual(t, was.FS, s.FS)
 	_, err = m.SetStateOf(m.ctx(), refOf(s), s.FS, volume.Ready)
