@@ -68,7 +68,7 @@ var buildPlugin = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	program := filepath.Join(dir, "kubectl-flexlvm")
-	return program, built.Go(context.Background(), "", program, "github.com/flexlvm/flexlvm/cmd/kubectl-flexlvm")
+	return program, built.Program(context.Background(), program, "./cmd/kubectl-flexlvm")
 })
 
 func newPlugin(n *tenant) plugin {

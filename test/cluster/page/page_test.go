@@ -50,7 +50,7 @@ func TestPageOf1000Nodes(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, c.OutsideKubeconfig(t.Context(), kubeconfig))
 	plugin := filepath.Join(t.TempDir(), "kubectl-flexlvm")
-	require.NoError(t, built.Go(t.Context(), "", plugin, "github.com/flexlvm/flexlvm/cmd/kubectl-flexlvm"))
+	require.NoError(t, built.Program(t.Context(), plugin, "./cmd/kubectl-flexlvm"))
 	url := browser.Serve(t, plugin, kubeconfig)
 	w := browser.Open(t)
 	w.Visit(url)
