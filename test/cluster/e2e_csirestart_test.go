@@ -101,7 +101,7 @@ func testCSIAway(t *testing.T) {
 		there := n.kubectl("-n", "flexlvm-system", "get", "daemonset", "flexlvm-csi", "-o", "jsonpath={.status.currentNumberScheduled} {.status.numberMisscheduled}")
 		return await.Missing(there == "0 0", "the driver is still there: %s", there)
 	})
-	n.exec("runs", "echo away >>/data/file; sync")
+	n.exec("runs", "echo away >>/data/file; sync -f /data")
 	require.Contains(t, n.execFails("runs", "dd if=/dev/zero of=/data/fill bs=64k"), "No space left on device")
 	n.exec("runs", "rm /data/fill")
 	require.NoError(t, n.apply(claimOf("flexlvm-csi", "starts", "32Mi")+"\n---\n"+pod{name: "starts", claim: "starts", node: "node1"}.manifest()))

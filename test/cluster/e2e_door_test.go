@@ -117,7 +117,7 @@ func TestDoorOfAVolumeThatIsThere(t *testing.T) {
 	p := newPlugin(n)
 	main := pod{name: "main", claim: "data"}.manifest()
 	n.run(claim("data", "320Mi"), main)
-	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=20 2>/dev/null; sync; md5sum /data/random")
+	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=20 2>/dev/null; sync -f /data; md5sum /data/random")
 	before, door := n.bound("data")
 	require.Equal(t, "flexlvm.io/flexlvm", door)
 
@@ -237,7 +237,7 @@ func TestDoorKilledAfterEachWrite(t *testing.T) {
 	n.kubectl("delete", "pod/victim", "pvc/victim")
 	main := pod{name: "main", claim: "data", node: node}.manifest()
 	n.run(claimOf("moves", "data", "320Mi"), main)
-	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=20 2>/dev/null; sync; md5sum /data/random")
+	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=20 2>/dev/null; sync -f /data; md5sum /data/random")
 	n.kubectl("delete", "pod", "main")
 	identity, _ := n.bound("data")
 	volume := n.kubectl("get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")

@@ -47,7 +47,7 @@ func TestEncryptedVolume(t *testing.T) {
 	total, used := n.df("main")
 	require.EqualValues(t, 200<<20, total)
 	require.Zero(t, used)
-	sum := n.exec("main", "for i in $(seq 2000); do echo a-pattern-in-an-encrypted-volume; done > /data/f; sync; md5sum /data/f")
+	sum := n.exec("main", "for i in $(seq 2000); do echo a-pattern-in-an-encrypted-volume; done > /data/f; sync -f /data; md5sum /data/f")
 	volume := n.kubectl("get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")
 	require.Equal(t, "flexlvm-keys/disk-key flexlvm-keys/disk-key", n.kubectl("get", "pv", volume, "-o",
 		"jsonpath={.spec.csi.nodePublishSecretRef.namespace}/{.spec.csi.nodePublishSecretRef.name} {.spec.csi.nodeExpandSecretRef.namespace}/{.spec.csi.nodeExpandSecretRef.name}"))

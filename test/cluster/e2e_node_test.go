@@ -21,7 +21,7 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 	const node = growthNode
 	g, n := newGrowths(t), newTenant(t, "survive")
 	n.run(claim("data", "300Mi"), pod{name: "main", claim: "data", node: node, command: "date >>/data/starts"}.manifest())
-	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=10 2>/dev/null; sync; md5sum /data/random")
+	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=10 2>/dev/null; sync -f /data; md5sum /data/random")
 	// Beside it a raw block volume, through the CSI driver.
 	n.installCSI()
 	n.run(claimOf("flexlvm-csi", "raw", "32Mi", "volumeMode: Block"), devicePod("raw", "raw", node))
@@ -154,7 +154,7 @@ spec:
 		return n.kubectl("get", "pod", "web-0", "-o", "jsonpath={.spec.nodeName}")
 	}
 	node := ready()
-	n.exec("web-0", "echo precious >/data/file; sync")
+	n.exec("web-0", "echo precious >/data/file; sync -f /data")
 	volume := n.kubectl("get", "pvc", "data-web-0", "-o", "jsonpath={.spec.volumeName}")
 	n.ask("data-web-0", "400Ti") // it is refused, and the pod is to come back all the same
 	await.Until(t, patience, func() string {

@@ -39,7 +39,7 @@ func TestVolumeOutlivesAContainerOutOfMemory(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t, "oom")
 	const hungry = `if [ -e /data/sum ]; then exec sleep 86400; fi
-dd if=/dev/urandom of=/data/random bs=1M count=20 2>/dev/null; md5sum /data/random >/data/sum; sync
+dd if=/dev/urandom of=/data/random bs=1M count=20 2>/dev/null; md5sum /data/random >/data/sum; sync -f /data
 exec tail /dev/zero`
 	require.NoError(t, n.apply(claim("data", "64Mi")+"\n---\n"+
 		pod{name: "main", claim: "data", command: hungry, limits: "{memory: 32Mi}"}.manifest()))
