@@ -40,7 +40,7 @@ func testCSIUpgradeUnderLoad(t *testing.T) {
 	for i := range pods {
 		name := fmt.Sprintf("p%d", i)
 		manifests = append(manifests, claimOf("flexlvm-csi", name, "32Mi"),
-			pod{name: name, claim: name, node: fmt.Sprintf("node%d", 1+i%2), command: "hostname >>/data/starts"}.manifest())
+			pod{name: name, claim: name, node: fmt.Sprintf("node%d", 1+i%2), command: "echo " + name + " >>/data/starts"}.manifest())
 	}
 	begun := time.Now()
 	require.NoError(t, n.apply(strings.Join(manifests, "\n---\n")))
