@@ -105,10 +105,7 @@ func testCSIAway(t *testing.T) {
 	require.Contains(t, n.execFails("runs", "dd if=/dev/zero of=/data/fill bs=64k"), "No space left on device")
 	n.exec("runs", "rm /data/fill")
 	require.NoError(t, n.apply(claimOf("flexlvm-csi", "starts", "32Mi")+"\n---\n"+pod{name: "starts", claim: "starts", node: "node1"}.manifest()))
-	await.Until(t, patience, func() string {
-		events := n.kubectl("get", "events", "--field-selector=involvedObject.name=starts,reason=FailedMount", "-o", "jsonpath={.items[*].message}")
-		return await.Missing(strings.Contains(events, "flexlvm.io"), "kubelet says %q", events)
-	})
+	n.told("starts", "FailedMount", "flexlvm.io")
 	back()
 	n.csiIsThere()
 	n.kubectl("wait", "--for=condition=Ready", "pod", "--all", patiently)

@@ -3,6 +3,7 @@
 package cluster_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -54,11 +55,11 @@ func (n *tenant) acknowledged(pod string) int64 {
 
 func (n *tenant) untilWritten(pod string) {
 	n.t.Helper()
+	n.ifFailed(func(ctx context.Context) (string, error) {
+		return shared.Kubectl(ctx, "-n", n.namespace, "logs", pod, "--tail=20")
+	})
 	await.Until(n.t, patience, func() string {
 		written := n.acknowledged(pod)
-		if written == 0 {
-			return "nothing is written: " + n.kubectl("logs", pod, "--tail=20")
-		}
 		return await.Missing(written > 5, "next to nothing is written: %d keys", written)
 	})
 }

@@ -28,9 +28,10 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 	raw := n.fillDevice("raw")
 	// All of it with growths that are not done, which keep no pod from starting.
 	n.ask("data", "400Ti")
-	require.Eventually(t, func() bool { // Kubernetes tries again, and takes the condition off meanwhile
-		return strings.Contains(n.kubectl("get", "pvc", "data", "-o", "jsonpath={.status.conditions}"), "cannot grow from 300Mi to 400Ti")
-	}, patience, time.Second)
+	await.Until(t, patience, func() string { // Kubernetes tries again, and takes the condition off meanwhile
+		says := n.growth("data")
+		return await.Missing(strings.Contains(says, "cannot grow from 300Mi to 400Ti"), "the claim says %q", says)
+	})
 	starts := 1 // of its container
 	check := func() {
 		t.Helper()
@@ -158,8 +159,8 @@ spec:
 	volume := n.kubectl("get", "pvc", "data-web-0", "-o", "jsonpath={.spec.volumeName}")
 	n.ask("data-web-0", "400Ti") // it is refused, and the pod is to come back all the same
 	await.Until(t, patience, func() string {
-		says := n.kubectl("get", "pvc", "data-web-0", "-o", "jsonpath={.status.conditions}")
-		return await.Missing(strings.Contains(says, "cannot grow from 64Mi to 400Ti"), "the claim says %s", says)
+		says := n.growth("data-web-0")
+		return await.Missing(strings.Contains(says, "cannot grow from 64Mi to 400Ti"), "the claim says %q", says)
 	})
 	t.Cleanup(func() {
 		out, err := shared.Kubectl(context.WithoutCancel(n.ctx), "uncordon", node)

@@ -111,16 +111,14 @@ func newTenant(t *testing.T, namespace string) *tenant {
 		return await.Missing(err == nil, "namespace %s has no service account: %v", namespace, err)
 	})
 	t.Cleanup(func() {
-		if t.Failed() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-			defer cancel()
-			out, err := shared.Kubectl(ctx, "-n", namespace, "get", "events,pods,pvc", "-o", "wide")
-			t.Log(out, err)
-		}
 		out, err := shared.Kubectl(context.WithoutCancel(ctx), "delete", "namespace", namespace, "--wait=false")
 		require.NoError(t, err, out)
 	})
-	return &tenant{ctx: ctx, t: t, namespace: namespace}
+	n := &tenant{ctx: ctx, t: t, namespace: namespace}
+	n.ifFailed(func(ctx context.Context) (string, error) {
+		return shared.Kubectl(ctx, "-n", namespace, "get", "events,pods,pvc", "-o", "wide")
+	})
+	return n
 }
 
 func (n *tenant) kubectl(args ...string) string {
