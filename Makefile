@@ -217,11 +217,12 @@ campaign-vm-emulated: setup
 # What emulation changes is the nodes' kernel: tests of what is above volumes, or beside them, are left out.
 ABOVE = Dataset|Examples|UsersWay|Conformance$$|S3$$|CSI(Driver|Theft|Once|Dataset)|Door|Drained|PodsGo|Refused|Inline
 campaign-cluster: setup kubernetes
-	@$(EMULATED) $(SUITE) $@ $(CLUSTER_TEST) -timeout 4h -parallel 3 -skip '^Test($(ABOVE))' ./test/cluster
+	@$(EMULATED) FLEXLVM_CAMPAIGN=1 $(SUITE) $@ $(CLUSTER_TEST) -timeout 4h -parallel 3 -skip '^Test($(ABOVE))' ./test/cluster
+	@FLEXLVM_CAMPAIGN=1 $(SUITE) $@-driver $(CLUSTER_TEST) -timeout 1h -run '^TestCSIDriverComesAndGoes$$' ./test/cluster
 
 campaign-daemon: setup kubernetes
-	@$(EMULATED) $(SUITE) $@ $(CLUSTER_TEST) -timeout 2h -run '^TestNodeDaemon$$' ./test/cluster/gc
-	@$(EMULATED) $(SUITE) $@-with-faults $(CLUSTER_TEST) -timeout 2h -skip '^TestNodeDaemon$$' ./test/cluster/gc
+	@$(EMULATED) FLEXLVM_CAMPAIGN=1 $(SUITE) $@ $(CLUSTER_TEST) -timeout 2h -run '^TestNodeDaemon$$' ./test/cluster/gc
+	@$(EMULATED) FLEXLVM_CAMPAIGN=1 $(SUITE) $@-with-faults $(CLUSTER_TEST) -timeout 2h -skip '^TestNodeDaemon$$' ./test/cluster/gc
 
 # The oldest Kubernetes that is supported: its build takes ten minutes more.
 test-oldest: setup ## install flexlvm, and use volumes and datasets, on the oldest Kubernetes
