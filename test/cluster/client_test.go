@@ -63,7 +63,7 @@ func (n *tenant) growth(claim string) string {
 	n.look(claim, &is)
 	said := fmt.Sprintf("%s %s ", is.Status.AllocatedResourceStatuses[corev1.ResourceStorage], is.Status.Capacity.Storage())
 	for _, condition := range is.Status.Conditions {
-		said += condition.Message
+		said += condition.Message + " "
 	}
 	return said
 }
