@@ -67,12 +67,13 @@ step-test-e2e: step-test-vm step-kubernetes
 step-test-daemon step-test-installer: step-test-e2e
 step-test-soak: step-test-daemon step-test-installer
 
-# What needs no node runs where the nodes leave the processors time: test-vm leaves the least, test-daemon
-# and test-installer the most. The linter and the unit tests begin at once nevertheless: they find most.
+# What needs no node runs where the nodes leave the processors time: test-vm leaves the least, and test-e2e some,
+# whose first third runs one test at a time. The linter and the unit tests begin at once nevertheless: they find most.
 # The unit tests give way to the nodes, but less than the others do: at nice 10 they wait so long that some time out.
+# So does test-control.
 step-checks: step-kubernetes
 step-on-host: step-test-vm
-step-test-control: step-test-e2e
+step-test-control: step-test-vm step-kubernetes
 
 STEPS = test-vm test-e2e test-daemon test-installer test-soak kubernetes checks on-host test-control
 
@@ -153,15 +154,18 @@ test-s3: setup ## test the loader against a real S3 server and its faults
 CLUSTER_TEST = go test -tags cluster -vet=off -count=1 -p 1 -v
 
 # Their nodes are simulated.
-CONTROL = ./test/cluster/provisioner ./test/cluster/dataset ./test/cluster/page
+PAGE    = ./test/cluster/page
+CONTROL = ./test/cluster/provisioner ./test/cluster/dataset
 
 # Before the suites, whose output go test may hold back until their end.
 kubernetes: setup
 	@go run ./test/cluster/ctl build
 
+# How soon the page is painted is measured, so that is not niced.
 test-control: setup kubernetes ## test the provisioner, the controller of datasets and the page for 1,000 nodes on a real control plane
-	@$(SUITE) -q test-placement go test -C test/cluster/kubernetes -v ./placement
-	@$(SUITE) $@ go test -tags cluster -vet=off -count=1 -p 2 -v -timeout 100m $(CONTROL)
+	@$(SUITE) test-page $(CLUSTER_TEST) -timeout 60m $(PAGE)
+	@nice -n 5 $(SUITE) -q test-placement go test -C test/cluster/kubernetes -v ./placement
+	@nice -n 5 $(SUITE) $@ go test -tags cluster -vet=off -count=1 -p 2 -v -timeout 100m $(CONTROL)
 
 test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
 	@$(SUITE) $@ go test -tags vm -vet=off -count=1 -p 1 -v -timeout 100m ./test/vm/...
@@ -175,7 +179,7 @@ test-cluster: setup kubernetes ## test everything on a real Kubernetes with virt
 	@$(MAKE) --no-print-directory test-soak
 
 test-e2e: setup kubernetes ## test all that users do, on a real Kubernetes with two virtual nodes
-	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 100m $$(go list -tags cluster ./test/cluster/... | grep -v $(CONTROL:./%=-e %) $(ALONE:./%=-e %))
+	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 100m $$(go list -tags cluster ./test/cluster/... | grep -v $(CONTROL:./%=-e %) $(PAGE:./%=-e %) $(ALONE:./%=-e %))
 
 test-soak: setup kubernetes ## let ten claims live and die; soak is the same with 300
 	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 30m ./test/cluster/soak
@@ -217,11 +221,12 @@ campaign-vm-emulated: setup
 # What emulation changes is the nodes' kernel: tests of what is above volumes, or beside them, are left out.
 ABOVE = Dataset|Examples|UsersWay|Conformance$$|S3$$|CSI(Driver|Theft|Once|Dataset)|Door|Drained|PodsGo|Refused|Inline
 campaign-cluster: setup kubernetes
-	@$(EMULATED) $(SUITE) $@ $(CLUSTER_TEST) -timeout 4h -parallel 3 -skip '^Test($(ABOVE))' ./test/cluster
+	@$(EMULATED) FLEXLVM_CAMPAIGN=1 $(SUITE) $@ $(CLUSTER_TEST) -timeout 4h -parallel 3 -skip '^Test($(ABOVE))' ./test/cluster
+	@FLEXLVM_CAMPAIGN=1 $(SUITE) $@-driver $(CLUSTER_TEST) -timeout 1h -run '^TestCSIDriverComesAndGoes$$' ./test/cluster
 
 campaign-daemon: setup kubernetes
-	@$(EMULATED) $(SUITE) $@ $(CLUSTER_TEST) -timeout 2h -run '^TestNodeDaemon$$' ./test/cluster/gc
-	@$(EMULATED) $(SUITE) $@-with-faults $(CLUSTER_TEST) -timeout 2h -skip '^TestNodeDaemon$$' ./test/cluster/gc
+	@$(EMULATED) FLEXLVM_CAMPAIGN=1 $(SUITE) $@ $(CLUSTER_TEST) -timeout 2h -run '^TestNodeDaemon$$' ./test/cluster/gc
+	@$(EMULATED) FLEXLVM_CAMPAIGN=1 $(SUITE) $@-with-faults $(CLUSTER_TEST) -timeout 2h -skip '^TestNodeDaemon$$' ./test/cluster/gc
 
 # The oldest Kubernetes that is supported: its build takes ten minutes more.
 test-oldest: setup ## install flexlvm, and use volumes and datasets, on the oldest Kubernetes

@@ -102,6 +102,48 @@ func Go(ctx context.Context, dir, to, pkg string, flags ...string) error {
 	return nil
 }
 
+// Program builds a program of this checkout, the package pkg, into the file to. What was built
+// last stays in the cache, and Go looks whether that is still what the source makes: linking it
+// again would take seconds, for each test that wants it.
+func Program(ctx context.Context, to, pkg string) error {
+	root, err := vm.SourceDir()
+	if err != nil {
+		return err
+	}
+	cache, err := vm.CacheDir()
+	if err != nil {
+		return err
+	}
+	kept := filepath.Join(cache, "program-"+filepath.Base(pkg))
+	unlock, err := vm.Lock(ctx, kept+".lock", nil)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, err := os.Stat(kept); err == nil {
+		if err := copyProgram(ctx, kept, to); err != nil {
+			return err
+		}
+	}
+	if err := Go(ctx, root, to, pkg); err != nil {
+		return err
+	}
+	// As a whole: Go would take half of a program for the program.
+	if err := copyProgram(ctx, to, kept+".tmp"); err != nil {
+		return err
+	}
+	return os.Rename(kept+".tmp", kept)
+}
+
+// copyProgram leaves the writing to another process: what this one had open for writing, its
+// children would have, too, and a program that somebody has open for writing cannot be started.
+func copyProgram(ctx context.Context, from, to string) error {
+	if out, err := exec.CommandContext(ctx, "cp", from, to).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy %s: %w: %s", from, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
 // Module builds a program that a nested module requires, once: the package pkg,
 // as the module in folder dir sees it, with further flags of go build. The program in the
 // cache is called name.

@@ -96,10 +96,6 @@ func BuildKubernetes(ctx context.Context, log io.Writer) (string, error) {
 // buildCtl puts the program that becomes the supervisor into dir. A test
 // binary cannot be the supervisor itself, so all take this way.
 func buildCtl(ctx context.Context, dir string) (string, error) {
-	root, err := vm.SourceDir()
-	if err != nil {
-		return "", err
-	}
 	binary := filepath.Join(dir, "ctl")
-	return binary, built.Go(ctx, root, binary, "./test/cluster/ctl")
+	return binary, built.Program(ctx, binary, "./test/cluster/ctl")
 }

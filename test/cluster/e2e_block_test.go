@@ -71,10 +71,7 @@ func TestBlock(t *testing.T) {
 
 	// What cannot be says so in an event.
 	require.NoError(t, n.apply(claimOf("flexlvm", "flex", "64Mi", "volumeMode: Block")+"\n---\n"+devicePod("flex", "flex", "node1")))
-	await.Until(t, patience, func() string {
-		events := n.kubectl("get", "events", "--field-selector", "involvedObject.name=flex", "-o", "jsonpath={.items[*].message}")
-		return await.Missing(strings.Contains(events, "use volumeMode Filesystem, or a class with door: csi"), "no refusal: %s", events)
-	})
+	n.told("flex", "ProvisioningFailed", "use volumeMode Filesystem, or a class with door: csi")
 }
 
 // A raw block volume is snapshotted and restored; as a file system it is refused.
@@ -92,8 +89,5 @@ func TestSnapshotOfABlockVolume(t *testing.T) {
 	n.requireDevice("raw-restored", 72<<20, 8<<20)
 
 	require.NoError(t, n.apply(claimOf("flexlvm-snapshots", "raw-files", "64Mi", from)+"\n---\n"+pod{name: "raw-files", claim: "raw-files", node: "node1"}.manifest()))
-	await.Until(t, patience, func() string {
-		events := n.kubectl("get", "events", "--field-selector", "involvedObject.name=raw-files", "-o", "jsonpath={.items[*].message}")
-		return await.Missing(strings.Contains(events, "its volume has volumeMode Block, and the claim Filesystem"), "no refusal: %s", events)
-	})
+	n.told("raw-files", "ProvisioningFailed", "its volume has volumeMode Block, and the claim Filesystem")
 }

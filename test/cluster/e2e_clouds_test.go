@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/web/webtest"
 	"github.com/flexlvm/flexlvm/test/await"
@@ -129,8 +130,7 @@ func (l *library) repository(large string) (manifest string, want map[string]str
 func (l *library) warned(name, says string) {
 	l.t.Helper()
 	await.Until(l.t, patience, func() string {
-		warnings := l.kubectl("get", "events", "--field-selector=involvedObject.kind=VolumeManager,involvedObject.name="+name+",type=Warning",
-			"-o", "jsonpath={range .items[*]}{.reason}: {.message}{\"\\n\"}{end}")
+		warnings := l.heard(client.MatchingFields{"involvedObject.kind": "VolumeManager", "involvedObject.name": name, "type": "Warning"})
 		return await.Missing(strings.Contains(warnings, says), "no event of %s warns that %s: %s", name, says, warnings)
 	})
 }

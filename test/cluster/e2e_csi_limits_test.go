@@ -98,10 +98,7 @@ parameters: {writeBps: fast}
 
 	// What is wrong is said on the claim, by name, and what is in force stays.
 	n.kubectl("patch", "pvc", "data", "-p", `{"spec":{"volumeAttributesClassName":"flexlvm-wrong"}}`)
-	await.Until(t, patience, func() string {
-		events := n.kubectl("get", "events", "--field-selector=involvedObject.name=data,reason=VolumeModifyFailed", "-o", "jsonpath={.items[*].message}")
-		return await.Missing(strings.Contains(events, `writeBps "fast": is not a rate; give bytes per second`), "the claim is told %q", events)
-	})
+	n.told("data", "VolumeModifyFailed", `writeBps "fast": is not a rate; give bytes per second`)
 	n.limitsAre("main", "data", "rbps=524288000 wbps=209715200 riops=max wiops=20000")
 	n.kubectl("patch", "pvc", "data", "-p", `{"spec":{"volumeAttributesClassName":"flexlvm-unlimited"}}`)
 	n.limitsAre("main", "data", "")
@@ -111,8 +108,8 @@ parameters: {writeBps: fast}
 	volume := n.kubectl("get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")
 	n.ask("data", "900Gi")
 	await.Until(t, patience, func() string {
-		states := n.kubectl("get", "pvc", "data", "-o", "jsonpath={.status.allocatedResourceStatuses.storage}")
-		return await.Missing(strings.Contains(states, "ControllerResizeInfeasible"), "the claim says %q", states)
+		says := n.growth("data")
+		return await.Missing(strings.HasPrefix(says, "ControllerResizeInfeasible "), "the claim says %q", says)
 	})
 	require.Equal(t, "200Mi", n.kubectl("get", "pv", volume, "-o", "jsonpath={.spec.capacity.storage}"))
 	n.ask("data", "300Mi")

@@ -76,8 +76,8 @@ func TestCSIVolume(t *testing.T) {
 	// What nobody can have is refused, and said.
 	n.ask("data", "900Gi")
 	await.Until(t, patience, func() string {
-		states := n.kubectl("get", "pvc", "data", "-o", "jsonpath={.status.allocatedResourceStatuses.storage} {.status.conditions[*].message}")
-		return await.Missing(strings.Contains(states, "ControllerResizeInfeasible"), "the claim says %q", states)
+		says := n.growth("data")
+		return await.Missing(strings.HasPrefix(says, "ControllerResizeInfeasible "), "the claim says %q", says)
 	})
 	n.ask("data", "600Mi")
 	grown("600Mi")
@@ -176,10 +176,7 @@ func TestCSITheft(t *testing.T) {
 	forged := byHand("csi-thief", "forged", "node2", source("as-theirs", "namespace: csi-victim, csi.storage.k8s.io/pod.namespace: csi-victim"))
 	require.ErrorContains(t, thief.apply(forged), "may hold no key that begins with csi.storage.k8s.io/")
 	for name, tt := range attempts {
-		await.Until(t, patience, func() string {
-			events := thief.kubectl("get", "events", "--field-selector=involvedObject.name="+name+",reason=FailedMount", "-o", "jsonpath={.items[*].message}")
-			return await.Missing(strings.Contains(events, tt.says), "%s: kubelet says %q", name, events)
-		})
+		thief.told(name, "FailedMount", tt.says)
 		require.Equal(t, "Pending", thief.kubectl("get", "pod", name, "-o", "jsonpath={.status.phase}"))
 	}
 	thief.kubectl("delete", "pods", "--all")

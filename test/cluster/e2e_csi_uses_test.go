@@ -67,7 +67,7 @@ func TestCSIDataset(t *testing.T) {
 	vm = l.until("work", loaded)
 	l.reader("worker", vm, "")
 	require.Equal(t, l.sums, l.read("worker"))
-	l.exec("worker", "echo 42 >/data/answer && sync")
+	l.exec("worker", "echo 42 >/data/answer && sync -f /data")
 	l.kubectl("delete", "pod", "worker")
 	l.kubectl("patch", "vm", "work", "--type=merge", "-p", `{"spec":{"state":"Completed"}}`)
 	l.until("work", func(vm flexlvmv1.VolumeManager) string {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/test/await"
@@ -74,9 +76,10 @@ func TestDataset(t *testing.T) {
 	l.kubectl("delete", "vm", "books", patiently)
 	require.Empty(t, l.bearing(vm))
 	require.Empty(t, l.kubectl("get", "pvc,jobs", "-o", "name", "-l", "dataset=books"))
-	for end := time.Now().Add(patience); len(l.onDisk(vm)) > 0; time.Sleep(time.Second) {
-		require.True(t, time.Now().Before(end), "logical volumes stay: %v", l.onDisk(vm))
-	}
+	await.Until(t, patience, func() string {
+		left := l.onDisk(vm)
+		return await.Missing(len(left) == 0, "logical volumes stay on %v", left)
+	})
 }
 
 // in is the library for a part of the test.
@@ -118,11 +121,15 @@ func (l *library) testProgress(name string) flexlvmv1.VolumeManager {
 // early tells of nodes that carry the label although no loader has succeeded there.
 func (l *library) early(vm flexlvmv1.VolumeManager) string {
 	bearing := l.bearing(vm) // before the Jobs, which come first
-	succeeded := strings.Fields(l.kubectl("get", "jobs", "-l", "dataset="+vm.Name, "-o", "jsonpath={.items[*].status.succeeded}"))
-	if len(bearing) > len(succeeded) {
-		return fmt.Sprintf("%v carry the label, and %d loaders have succeeded", bearing, len(succeeded))
+	var loaders batchv1.JobList
+	require.NoError(l.t, apiClient(l.t).List(l.ctx, &loaders, client.InNamespace(l.namespace), client.MatchingLabels{"dataset": vm.Name}))
+	succeeded := 0
+	for _, loader := range loaders.Items {
+		if loader.Status.Succeeded > 0 {
+			succeeded++
+		}
 	}
-	return ""
+	return await.Missing(len(bearing) <= succeeded, "%v carry the label, and %d loaders have succeeded", bearing, succeeded)
 }
 
 // trainingJob is a job that may run wherever the data are; it reads all of them.
@@ -169,10 +176,7 @@ func (l *library) testReplicaEvicted(vm flexlvmv1.VolumeManager) {
 		return ""
 	})
 	require.Equal(l.t, flexlvmv1.StateRunning, short.Status.State, "one replica serves")
-	await.Until(l.t, patience, func() string { // events come behind what they tell of
-		events := l.kubectl("get", "events", "--field-selector=reason=ReplicaEvicted,involvedObject.name="+vm.Name, "-o", "jsonpath={.items[*].message}")
-		return await.Missing(strings.Contains(events, "was evicted"), "no event says so: %q", events)
-	})
+	l.told(vm.Name, "ReplicaEvicted", "was evicted")
 	require.Equal(l.t, l.sums, l.read("reader"), "the other replica is not disturbed")
 
 	l.kubectl("delete", "pod", "large")
@@ -211,17 +215,16 @@ func TestDatasetIsStreamed(t *testing.T) {
 	require.NotEmpty(t, early)
 	require.Less(t, len(early), len(l.sums), "the viewer began while the rest arrived")
 	t.Logf("the viewer began with %d of %d files", len(early), len(l.sums))
-	for {
-		now := l.read("viewer")
+	await.Until(t, patience, func() string {
+		// Seldom, and in one go: it is work for the node that loads. What is read comes after the answer.
+		files, complete := strings.CutPrefix(l.exec("viewer", "ls /data/.flexlvm | grep -x complete; "+sumFiles), "complete\n")
+		now := l.sumsIn(files)
 		for path, sum := range now {
 			require.Equal(t, l.sums[path], sum, "%s is whole", path)
 		}
-		if l.exec("viewer", "ls /data/.flexlvm | grep -x complete || true") != "" {
-			break
-		}
-		time.Sleep(time.Second) // reading is work for the node that loads
-	}
-	require.Equal(t, l.sums, l.read("viewer"))
+		require.True(t, !complete || len(now) == len(l.sums), "of %d files %d are there, and it is said to be complete", len(l.sums), len(now))
+		return await.Missing(complete, "%d of %d files are there", len(now), len(l.sums))
+	})
 	lines := strings.Count(l.exec("viewer", "cat /data/.flexlvm/manifest.jsonl"), "\n")
 	require.Equal(t, len(l.sums), lines, "the manifest says what is there")
 	l.until("film", loaded)
@@ -237,7 +240,7 @@ func TestDatasetGivesBackResults(t *testing.T) {
 	vm := l.until("work", loaded)
 	l.reader("worker", vm, "")
 	require.Equal(t, l.sums, l.read("worker"))
-	l.exec("worker", "echo 42 >/data/answer && sync")
+	l.exec("worker", "echo 42 >/data/answer && sync -f /data")
 	l.kubectl("delete", "pod", "worker")
 	l.kubectl("patch", "vm", "work", "--type=merge", "-p", `{"spec":{"state":"Completed"}}`)
 	l.until("work", func(vm flexlvmv1.VolumeManager) string {
@@ -294,14 +297,14 @@ func TestDatasetIsMirrored(t *testing.T) {
 // uploaded waits until a bucket has these objects.
 func (l *library) uploaded(bucket string, want map[string]string) {
 	l.t.Helper()
+	l.ifFailed(func(ctx context.Context) (string, error) {
+		return shared.Kubectl(ctx, "-n", l.namespace, "get", "vm", "-o", "yaml")
+	})
 	for key, content := range want {
-		for end := time.Now().Add(patience); ; time.Sleep(time.Second) {
+		await.Until(l.t, patience, func() string {
 			got, err := l.server.Get(l.ctx, bucket, key)
-			if err == nil && string(got) == content {
-				break
-			}
-			require.True(l.t, time.Now().Before(end), "object %s is %q (%v) and not %q\n%s", key, got, err, content, l.kubectl("get", "vm", "-o", "yaml"))
-		}
+			return await.Missing(err == nil && string(got) == content, "object %s is %q (%v) and not %q", key, got, err, content)
+		})
 	}
 }
 

@@ -90,8 +90,8 @@ func (n *tenant) smallVolume(class string) string {
 	// XFS counts removed files out in the background, up to a tick later.
 	said := n.exec(class, `i=0; while touch /data/f$i 2>/tmp/why; do i=$((i+1)); done; echo $i; cat /tmp/why; rm /data/f*
 		i=0; until touch /data/fill 2>/dev/null || [ $i = 100 ]; do i=$((i+1)); sleep 0.1; done
-		dd if=/dev/zero of=/data/fill bs=4k 2>&1 || true; sync; stat -c 'size %s' /data/fill; rm /data/fill
-		echo kept >/data/word; head -c 50000 /dev/urandom >/data/kept; sync`)
+		dd if=/dev/zero of=/data/fill bs=4k 2>&1 || true; sync -f /data; stat -c 'size %s' /data/fill; rm /data/fill
+		echo kept >/data/word; head -c 50000 /dev/urandom >/data/kept; sync -f /data`)
 	require.True(t, strings.HasPrefix(said, "63\n"), said) // and the root directory
 	require.Equal(t, 2, strings.Count(said, "No space left on device"), said)
 	require.Contains(t, said, "size 1048576\n")

@@ -16,17 +16,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/migration"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/test/await"
@@ -68,7 +62,7 @@ var buildPlugin = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	program := filepath.Join(dir, "kubectl-flexlvm")
-	return program, built.Go(context.Background(), "", program, "github.com/flexlvm/flexlvm/cmd/kubectl-flexlvm")
+	return program, built.Program(context.Background(), program, "./cmd/kubectl-flexlvm")
 })
 
 func newPlugin(n *tenant) plugin {
@@ -117,7 +111,7 @@ func TestDoorOfAVolumeThatIsThere(t *testing.T) {
 	p := newPlugin(n)
 	main := pod{name: "main", claim: "data"}.manifest()
 	n.run(claim("data", "320Mi"), main)
-	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=20 2>/dev/null; sync; md5sum /data/random")
+	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=20 2>/dev/null; sync -f /data; md5sum /data/random")
 	before, door := n.bound("data")
 	require.Equal(t, "flexlvm.io/flexlvm", door)
 
@@ -162,29 +156,6 @@ func TestDoorOfAVolumeThatIsThere(t *testing.T) {
 	n.kubectl("delete", "pvc", "data")
 	n.kubectl("wait", "pv/"+volume, "--for=delete", patiently)
 }
-
-// apiClient is a client of the cluster's API server with an administrator's rights, for what is
-// asked again and again: each kubectl takes a tenth of a second of processor time.
-func apiClient(t *testing.T) client.WithWatch {
-	t.Helper()
-	c, err := sharedClient()
-	require.NoError(t, err)
-	return c
-}
-
-var sharedClient = sync.OnceValues(func() (client.WithWatch, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", shared.AdminKubeconfig())
-	if err != nil {
-		return nil, err
-	}
-	config.Dial, config.QPS, config.Burst = shared.Dial, 50, 100
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), flexlvmv1.AddToScheme(scheme)); err != nil {
-		return nil, err
-	}
-	log.SetLogger(logr.Discard()) // without one it prints a stack
-	return client.NewWithWatch(config, client.Options{Scheme: scheme})
-})
 
 var errKilled = errors.New("killed")
 
@@ -237,7 +208,7 @@ func TestDoorKilledAfterEachWrite(t *testing.T) {
 	n.kubectl("delete", "pod/victim", "pvc/victim")
 	main := pod{name: "main", claim: "data", node: node}.manifest()
 	n.run(claimOf("moves", "data", "320Mi"), main)
-	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=20 2>/dev/null; sync; md5sum /data/random")
+	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=20 2>/dev/null; sync -f /data; md5sum /data/random")
 	n.kubectl("delete", "pod", "main")
 	identity, _ := n.bound("data")
 	volume := n.kubectl("get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")

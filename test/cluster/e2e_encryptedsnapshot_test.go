@@ -67,10 +67,7 @@ func TestSnapshotsOfEncryptedVolumes(t *testing.T) {
 			"\n---\n"+database(pod{name: restored(class), claim: restored(class)}, "")))
 	}
 	for class := range classes {
-		await.Until(t, patience, func() string {
-			events := n.kubectl("get", "events", "--field-selector=reason=FailedMount,involvedObject.name="+restored(class), "-o", "jsonpath={.items[*].message}")
-			return await.Missing(strings.Contains(events, "is wrong, and nothing was changed"), "the pod is told %q", events)
-		})
+		n.told(restored(class), "FailedMount", "is wrong, and nothing was changed")
 		setKey(restored(class), key(class))
 	}
 	n.untilKept(sources["sealed-thick"])

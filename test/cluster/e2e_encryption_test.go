@@ -26,14 +26,6 @@ func TestEncryptedVolume(t *testing.T) {
 		kubectl(n.ctx, t, "-n", "flexlvm-keys", "delete", "secret", "disk-key", "--ignore-not-found")
 		kubectl(n.ctx, t, "-n", "flexlvm-keys", "create", "secret", "generic", "disk-key", "--from-literal=key="+key)
 	}
-	// told waits for an event FailedMount of the pod that says so.
-	told := func(says string) {
-		t.Helper()
-		await.Until(t, patience, func() string {
-			events := n.kubectl("get", "events", "--field-selector=involvedObject.name=main,reason=FailedMount", "-o", "jsonpath={.items[*].message}")
-			return await.Missing(strings.Contains(events, says), "the pod is told %q", events)
-		})
-	}
 	main := pod{name: "main", claim: "data", node: "node1"}.manifest()
 	// mounts waits until kubelet tries again: it doubles its delay with each failure, up to two minutes.
 	mounts := func() {
@@ -41,13 +33,13 @@ func TestEncryptedVolume(t *testing.T) {
 		n.kubectl("wait", "--for=condition=Ready", "pod/main", "--timeout=600s")
 	}
 	require.NoError(t, n.apply(claimOf("flexlvm-encrypted", "data", "200Mi")+"\n---\n"+main))
-	told(`secrets "disk-key" not found`)
+	n.told("main", "FailedMount", `secrets "disk-key" not found`)
 	setKey(right)
 	mounts()
 	total, used := n.df("main")
 	require.EqualValues(t, 200<<20, total)
 	require.Zero(t, used)
-	sum := n.exec("main", "for i in $(seq 2000); do echo a-pattern-in-an-encrypted-volume; done > /data/f; sync; md5sum /data/f")
+	sum := n.exec("main", "for i in $(seq 2000); do echo a-pattern-in-an-encrypted-volume; done > /data/f; sync -f /data; md5sum /data/f")
 	volume := n.kubectl("get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")
 	require.Equal(t, "flexlvm-keys/disk-key flexlvm-keys/disk-key", n.kubectl("get", "pv", volume, "-o",
 		"jsonpath={.spec.csi.nodePublishSecretRef.namespace}/{.spec.csi.nodePublishSecretRef.name} {.spec.csi.nodeExpandSecretRef.namespace}/{.spec.csi.nodeExpandSecretRef.name}"))
@@ -67,7 +59,7 @@ func TestEncryptedVolume(t *testing.T) {
 	n.kubectl("delete", "pod", "main")
 	setKey(wrong)
 	require.NoError(t, n.apply(main))
-	told("the key of volume flexlvm/" + volume + " is wrong, and nothing was changed: the Secret that its PersistentVolume names must hold the key")
+	n.told("main", "FailedMount", "the key of volume flexlvm/"+volume+" is wrong, and nothing was changed: the Secret that its PersistentVolume names must hold the key")
 	require.NotContains(t, n.kubectl("get", "events", "-o", "yaml"), wrong)
 	setKey(right)
 	mounts()

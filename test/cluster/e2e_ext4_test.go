@@ -38,13 +38,13 @@ parameters: {door: csi, fsType: ext4}
 		require.EqualValues(t, 200<<20, total)
 		require.EqualValues(t, 4<<10, used, "its root directory")
 
-		full := n.exec(class, "dd if=/dev/zero of=/data/fill bs=64k 2>&1 || true; sync; stat -c %s /data/fill")
+		full := n.exec(class, "dd if=/dev/zero of=/data/fill bs=64k 2>&1 || true; sync -f /data; stat -c %s /data/fill")
 		require.Contains(t, full, "Disk quota exceeded")
 		var size int64
 		_, err := fmt.Sscan(full[strings.LastIndex(strings.TrimSpace(full), "\n")+1:], &size)
 		require.NoError(t, err, full)
 		require.InDelta(t, 200<<20, size, 16<<10)
-		sum := n.exec(class, "rm /data/fill; head -c 5000000 /dev/urandom > /data/kept; sync; md5sum /data/kept")
+		sum := n.exec(class, "rm /data/fill; head -c 5000000 /dev/urandom > /data/kept; sync -f /data; md5sum /data/kept")
 
 		n.ask(class, "500Mi")
 		n.kubectl("wait", "pvc/"+class, "--for=jsonpath={.status.capacity.storage}=500Mi", patiently)

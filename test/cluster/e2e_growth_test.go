@@ -134,7 +134,7 @@ func (g *growths) asAsked(t *testing.T) {
 	t.Helper()
 	says := func(claim, state, words string) {
 		await.Until(t, patience, func() string {
-			is := g.kubectl("get", "pvc", claim, "-o", "jsonpath={.status.allocatedResourceStatuses.storage} {.status.capacity.storage} {.status.conditions[*].message}")
+			is := g.growth(claim)
 			return await.Missing(strings.HasPrefix(is, state+" 64Mi ") && strings.Contains(is, words), "claim %s says %q", claim, is)
 		})
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flexlvm/flexlvm/test/await"
 	"github.com/flexlvm/flexlvm/test/cluster"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
@@ -174,13 +173,5 @@ func (b *jobsBed) gone(t *testing.T, volume string) {
 // said waits for an event on an object.
 func (b *jobsBed) said(t *testing.T, object, reason, want string) {
 	t.Helper()
-	await.Until(t, patience, func() string {
-		heard := b.kubectl(t, "get", "events", "--field-selector", "involvedObject.name="+object, "-o", `jsonpath={range .items[*]}{.reason}: {.message}{"\n"}{end}`)
-		for line := range strings.Lines(heard) {
-			if strings.HasPrefix(line, reason+": ") && strings.Contains(line, want) {
-				return ""
-			}
-		}
-		return fmt.Sprintf("nobody said %s %q of %s: %s", reason, want, object, heard)
-	})
+	(&tenant{ctx: t.Context(), t: t, namespace: "default"}).told(object, reason, want)
 }

@@ -21,16 +21,17 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 	const node = growthNode
 	g, n := newGrowths(t), newTenant(t, "survive")
 	n.run(claim("data", "300Mi"), pod{name: "main", claim: "data", node: node, command: "date >>/data/starts"}.manifest())
-	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=10 2>/dev/null; sync; md5sum /data/random")
+	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=10 2>/dev/null; sync -f /data; md5sum /data/random")
 	// Beside it a raw block volume, through the CSI driver.
 	n.installCSI()
 	n.run(claimOf("flexlvm-csi", "raw", "32Mi", "volumeMode: Block"), devicePod("raw", "raw", node))
 	raw := n.fillDevice("raw")
 	// All of it with growths that are not done, which keep no pod from starting.
 	n.ask("data", "400Ti")
-	require.Eventually(t, func() bool { // Kubernetes tries again, and takes the condition off meanwhile
-		return strings.Contains(n.kubectl("get", "pvc", "data", "-o", "jsonpath={.status.conditions}"), "cannot grow from 300Mi to 400Ti")
-	}, patience, time.Second)
+	await.Until(t, patience, func() string { // Kubernetes tries again, and takes the condition off meanwhile
+		says := n.growth("data")
+		return await.Missing(strings.Contains(says, "cannot grow from 300Mi to 400Ti"), "the claim says %q", says)
+	})
 	starts := 1 // of its container
 	check := func() {
 		t.Helper()
@@ -154,12 +155,12 @@ spec:
 		return n.kubectl("get", "pod", "web-0", "-o", "jsonpath={.spec.nodeName}")
 	}
 	node := ready()
-	n.exec("web-0", "echo precious >/data/file; sync")
+	n.exec("web-0", "echo precious >/data/file; sync -f /data")
 	volume := n.kubectl("get", "pvc", "data-web-0", "-o", "jsonpath={.spec.volumeName}")
 	n.ask("data-web-0", "400Ti") // it is refused, and the pod is to come back all the same
 	await.Until(t, patience, func() string {
-		says := n.kubectl("get", "pvc", "data-web-0", "-o", "jsonpath={.status.conditions}")
-		return await.Missing(strings.Contains(says, "cannot grow from 64Mi to 400Ti"), "the claim says %s", says)
+		says := n.growth("data-web-0")
+		return await.Missing(strings.Contains(says, "cannot grow from 64Mi to 400Ti"), "the claim says %q", says)
 	})
 	t.Cleanup(func() {
 		out, err := shared.Kubectl(context.WithoutCancel(n.ctx), "uncordon", node)

@@ -3,10 +3,13 @@
 package cluster_test
 
 import (
+	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // Volumes do not depend on the container runtime: one claim in pods of two of them,
@@ -39,13 +42,19 @@ func TestVolumeOutlivesAContainerOutOfMemory(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t, "oom")
 	const hungry = `if [ -e /data/sum ]; then exec sleep 86400; fi
-dd if=/dev/urandom of=/data/random bs=1M count=20 2>/dev/null; md5sum /data/random >/data/sum; sync
+dd if=/dev/urandom of=/data/random bs=1M count=20 2>/dev/null; md5sum /data/random >/data/sum; sync -f /data
 exec tail /dev/zero`
 	require.NoError(t, n.apply(claim("data", "64Mi")+"\n---\n"+
 		pod{name: "main", claim: "data", command: hungry, limits: "{memory: 32Mi}"}.manifest()))
 	// By the signal: the runtime may miss the event from which it knows the word OOMKilled.
-	const last = "jsonpath={.status.containerStatuses[0].lastState.terminated.exitCode}"
-	require.Eventually(t, func() bool { return n.kubectl("get", "pod", "main", "-o", last) == "137" }, patience, time.Second)
+	await.Until(t, patience, func() string {
+		var main corev1.Pod
+		n.look("main", &main)
+		killed := slices.ContainsFunc(main.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+			return c.LastTerminationState.Terminated != nil && c.LastTerminationState.Terminated.ExitCode == 137
+		})
+		return await.Missing(killed, "its containers are %+v", main.Status.ContainerStatuses)
+	})
 	n.kubectl("wait", "--for=condition=Ready", "pod/main", patiently)
 	n.exec("main", "md5sum -c /data/sum")
 	n.exec("main", "echo more >/data/more")

@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/test/await"
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
@@ -146,7 +148,7 @@ func TestSnapshotOfAThickVolume(t *testing.T) {
 	require.True(t, onDisk(name))
 	n.kubectl("patch", "pvc", "ledger", "--patch", `{"spec":{"resources":{"requests":{"storage":"512Mi"}}}}`)
 	await.Until(t, patience, func() string {
-		says := n.kubectl("get", "pvc", "ledger", "-o", "jsonpath={.status.conditions[*].message}")
+		says := n.growth("ledger")
 		return await.Missing(strings.Contains(says, "it has 1 snapshot with a store of its own"), "the claim says %q", says)
 	})
 	n.storeFills("books", "ledger")
@@ -182,10 +184,10 @@ parameters: {reserve: 10%}
 	_, name, _ := strings.Cut(n.snapshotHandle("of-"+claim), "/")
 	n.exec(pod, `dd if=/dev/zero of=/data/ballast bs=1M count=18 conv=fsync 2>/dev/null
 		{ for i in $(seq 72 160); do dd if=/dev/zero of=/data/ballast bs=256k count=1 seek=$i conv=notrunc,fsync; sleep 1; done; } >/dev/null 2>&1 &`)
-	await.Until(n.t, patience, func() string {
-		events := n.kubectl("get", "events", "-A", "--field-selector=reason=SnapshotAlmostFull,involvedObject.name="+name, "-o", "jsonpath={.items[*].message}")
-		return await.Missing(strings.Contains(events, "of the 32 MiB that are set aside"), "it is not told that the snapshot is almost full: %q, %s", events, onNode(n.ctx, n.t, "node1", "lvs -o lv_name,lv_size,snap_percent flexlvm"))
+	n.ifFailed(func(ctx context.Context) (string, error) {
+		return shared.Node(ctx, "node1", "lvs", "-o", "lv_name,lv_size,snap_percent", "flexlvm")
 	})
+	(&tenant{ctx: n.ctx, t: n.t, namespace: "default"}).told(name, "SnapshotAlmostFull", "of the 32 MiB that are set aside") // it is of a PersistentVolume
 	n.kubectl("delete", "volumesnapshot", "of-"+claim, patiently)
 	n.kubectl("delete", "volumesnapshotclass", "flexlvm-reserve-10")
 }
@@ -201,8 +203,10 @@ func (n *tenant) thickVolumes() string {
 func (n *tenant) untilKept(volume string) {
 	n.t.Helper()
 	await.Until(n.t, patience, func() string {
-		says := n.kubectl("get", "nodestorage", "node1", "-o", `jsonpath={range .status.released[?(@.name=="`+volume+`")]}{.name} {.kept}{end}`)
-		return await.Missing(says == volume+" InUse", "node1 says %q of the volume, and not that it is kept", says)
+		var node1 flexlvmv1.NodeStorage
+		n.look("node1", &node1)
+		kept := slices.ContainsFunc(node1.Status.Released, func(v flexlvmv1.ReleasedVolume) bool { return v.Name == volume && v.Kept == "InUse" })
+		return await.Missing(kept, "node1 does not say that %s is kept: %+v", volume, node1.Status.Released)
 	})
 }
 
@@ -231,10 +235,7 @@ spec:
 	thief.kubectl("wait", "volumesnapshot/stolen", "--for=jsonpath={.status.readyToUse}=true", patiently)
 	require.NoError(n.t, thief.apply(claimOf("flexlvm-snapshots", "stolen", "64Mi", "dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: stolen}")+
 		"\n---\n"+pod{name: "stolen", claim: "stolen", node: "node1"}.manifest()))
-	await.Until(n.t, patience, func() string {
-		events := thief.kubectl("get", "events", "--field-selector=involvedObject.name=stolen,reason=ProvisioningFailed", "-o", "jsonpath={.items[*].message}")
-		return await.Missing(strings.Contains(events, "its snapshot is of a volume of another namespace"), "the claim is told %q", events)
-	})
+	thief.told("stolen", "ProvisioningFailed", "its snapshot is of a volume of another namespace")
 	for _, who := range []*tenant{n, thief} {
 		require.NoError(n.t, who.apply(fmt.Sprintf(`
 apiVersion: v1
@@ -248,10 +249,7 @@ spec:
 `, name)))
 	}
 	require.Error(n.t, n.apply(`{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"(snapshot)"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Mi"}}}}`))
-	await.Until(n.t, patience, func() string {
-		events := n.kubectl("get", "events", "--field-selector=involvedObject.name=bound", "-o", "jsonpath={.items[*].message}")
-		return await.Missing(strings.Contains(events, "already bound to a different claim"), "the claim is told %q", events)
-	})
+	n.told("bound", "FailedBinding", "already bound to a different claim")
 	require.Equal(n.t, "Available", n.kubectl("get", "pv", name, "-o", "jsonpath={.status.phase}"))
 	n.kubectl("delete", "pvc", "bound")
 	thief.kubectl("delete", "pods,pvc", "--all")

@@ -111,16 +111,14 @@ func newTenant(t *testing.T, namespace string) *tenant {
 		return await.Missing(err == nil, "namespace %s has no service account: %v", namespace, err)
 	})
 	t.Cleanup(func() {
-		if t.Failed() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-			defer cancel()
-			out, err := shared.Kubectl(ctx, "-n", namespace, "get", "events,pods,pvc", "-o", "wide")
-			t.Log(out, err)
-		}
 		out, err := shared.Kubectl(context.WithoutCancel(ctx), "delete", "namespace", namespace, "--wait=false")
 		require.NoError(t, err, out)
 	})
-	return &tenant{ctx: ctx, t: t, namespace: namespace}
+	n := &tenant{ctx: ctx, t: t, namespace: namespace}
+	n.ifFailed(func(ctx context.Context) (string, error) {
+		return shared.Kubectl(ctx, "-n", namespace, "get", "events,pods,pvc", "-o", "wide")
+	})
+	return n
 }
 
 func (n *tenant) kubectl(args ...string) string {
@@ -222,7 +220,8 @@ spec:
 `, name, class, size, strings.Join(more, "\n  "))
 }
 
-// pod is a pod with a claim at /data that sleeps.
+// pod is a pod with a claim at /data that sleeps. Without an image or a runtime of its own it has the
+// network, and the hostname, of its node.
 type pod struct {
 	name, claim string
 	node        string // where it must run; any, if empty
@@ -258,6 +257,9 @@ func (p pod) manifest() string {
 	if p.image != "" {
 		image = p.image
 	}
+	// A virtual node takes seconds to make and to remove a pod's network, which no test of volumes
+	// needs. Programs of another image may listen at ports, and runtimes are to do all that they do.
+	hostNetwork := p.image == "" && p.runtime == ""
 	return fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
@@ -267,6 +269,7 @@ spec:
   %s
   nodeSelector: {%s}
   securityContext: %s
+  hostNetwork: %t
   terminationGracePeriodSeconds: 0
   containers:
   - name: main
@@ -278,5 +281,5 @@ spec:
   volumes:
   - name: data
     persistentVolumeClaim: {claimName: %s, readOnly: %t}
-`, p.name, runtime, node, security, image, command+"; exec sleep 86400", limits, p.claim, p.readOnly)
+`, p.name, runtime, node, security, hostNetwork, image, command+"; exec sleep 86400", limits, p.claim, p.readOnly)
 }

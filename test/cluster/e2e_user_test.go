@@ -138,7 +138,7 @@ func TestUsersWay(t *testing.T) {
 		pods = append(pods, claimOf(userGroup, name, "64Mi"), pod{name: name, claim: name}.manifest())
 	}
 	u.run(pods...)
-	sum := u.exec("data", "dd if=/dev/urandom of=/data/proof bs=1M count=2 2>/dev/null; sync; md5sum /data/proof")
+	sum := u.exec("data", "dd if=/dev/urandom of=/data/proof bs=1M count=2 2>/dev/null; sync -f /data; md5sum /data/proof")
 	volume := u.kubectl("get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")
 	for _, name := range names { // one after the other, in which they are used last, and released
 		u.kubectl("delete", "pod/"+name, "pvc/"+name)

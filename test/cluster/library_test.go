@@ -13,8 +13,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/replica"
@@ -96,7 +97,7 @@ spec:
 
 func (l *library) get(name string) (vm flexlvmv1.VolumeManager) {
 	l.t.Helper()
-	require.NoError(l.t, apiClient(l.t).Get(l.ctx, types.NamespacedName{Namespace: l.namespace, Name: name}, &vm))
+	l.look(name, &vm)
 	return vm
 }
 
@@ -151,7 +152,13 @@ func (l *library) bearing(vm flexlvmv1.VolumeManager) []string {
 func (l *library) bearingOf(vm flexlvmv1.VolumeManager, id string) []string {
 	l.t.Helper()
 	label := replica.NodeLabel(replica.Hash(vm.Namespace, string(vm.UID), id))
-	return strings.Fields(l.kubectl("get", "nodes", "-l", label, "-o", "jsonpath={.items[*].metadata.name}"))
+	var bearing corev1.NodeList
+	require.NoError(l.t, apiClient(l.t).List(l.ctx, &bearing, client.HasLabels{label}))
+	var names []string
+	for _, node := range bearing.Items {
+		names = append(names, node.Name)
+	}
+	return names
 }
 
 // onDisk tells on which nodes a dataset has a logical volume.
@@ -177,11 +184,20 @@ func (l *library) reader(name string, vm flexlvmv1.VolumeManager, node string) {
 	l.kubectl("wait", "--for=condition=Ready", "pod/"+name, patiently)
 }
 
+// sumFiles reads all files of a dataset.
+const sumFiles = "cd /data && find . -type f ! -path './.flexlvm/*' -exec sha256sum {} +"
+
 // read are the sums of the files that a pod sees, by path.
 func (l *library) read(pod string) map[string]string {
 	l.t.Helper()
+	return l.sumsIn(l.exec(pod, sumFiles))
+}
+
+// sumsIn is what sumFiles says.
+func (l *library) sumsIn(said string) map[string]string {
+	l.t.Helper()
 	sums := map[string]string{}
-	for line := range strings.Lines(l.exec(pod, "cd /data && find . -type f ! -path './.flexlvm/*' -exec sha256sum {} +")) {
+	for line := range strings.Lines(said) {
 		sum, path, found := strings.Cut(strings.TrimSpace(line), "  ./")
 		require.True(l.t, found, line)
 		sums[path] = sum

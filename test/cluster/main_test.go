@@ -61,6 +61,19 @@ func runTests(m *testing.M) int {
 	return code
 }
 
+// inFull reports whether time does not matter.
+func inFull() bool { return os.Getenv("FLEXLVM_CAMPAIGN") != "" }
+
+// unhurried is the pause of what writes in a pod meanwhile. It is long, so that a node of one processor
+// has time for the tests beside it, and short where time does not matter: a snapshot then rather falls
+// into a write.
+func unhurried(pause, inCampaign string) string {
+	if inFull() {
+		return inCampaign
+	}
+	return pause
+}
+
 // startShared starts the cluster; flexlvm's image is on its nodes.
 func startShared(ctx context.Context) (*cluster.Cluster, error) {
 	return cluster.StartShipped(ctx, cluster.Config{Nodes: 2, DiskSize: 54 << 30, Log: os.Stderr})

@@ -10,7 +10,6 @@ import (
 	"github.com/flexlvm/flexlvm/test/built"
 	"github.com/flexlvm/flexlvm/test/oci"
 	"github.com/flexlvm/flexlvm/test/served"
-	"github.com/flexlvm/flexlvm/test/vm"
 )
 
 // StartRegistry starts a real registry beside the control plane, where pods reach it at its
@@ -27,12 +26,8 @@ func (c *Cluster) StartRegistry(ctx context.Context, port int) (*oci.Registry, e
 // files/, beside the control plane. It has its large files at the next port. The returned
 // function ends it, as does the end of this process.
 func (c *Cluster) StartHub(ctx context.Context, port int, dir, token string) (endpoint string, stop func() error, err error) {
-	root, err := vm.SourceDir()
-	if err != nil {
-		return "", nil, err
-	}
 	binary := filepath.Join(dir, "serve")
-	if err := built.Go(ctx, root, binary, "./test/hub/serve"); err != nil {
+	if err := built.Program(ctx, binary, "./test/hub/serve"); err != nil {
 		return "", nil, err
 	}
 	blobs := net.JoinHostPort(controlAddress, strconv.Itoa(port+1))

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
@@ -115,27 +116,29 @@ func (c *Cluster) NodeCommand(ctx context.Context, node string, line ...string) 
 	return c.inside(ctx, append(append(args, "root@"+address), line...)...), nil
 }
 
-// LoadImage imports an image archive on every node.
+// LoadImage imports an image archive on every node, on all at once.
 func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
 	all, err := c.Status(ctx)
 	if err != nil {
 		return err
 	}
+	nodes, ctx := errgroup.WithContext(ctx)
 	for _, s := range all {
-		if !s.Node {
-			continue
-		}
-		f, err := os.Open(archive)
-		if err != nil {
-			return fmt.Errorf("load image: %w", err)
-		}
-		_, err = c.NodeInput(ctx, f, s.Name, "sh", "-c", "ctr -n k8s.io images import - && sync")
-		f.Close()
-		if err != nil {
-			return err
+		if s.Node {
+			nodes.Go(func() error { return c.loadImageOn(ctx, s.Name, archive) })
 		}
 	}
-	return nil
+	return nodes.Wait()
+}
+
+func (c *Cluster) loadImageOn(ctx context.Context, node, archive string) error {
+	f, err := os.Open(archive)
+	if err != nil {
+		return fmt.Errorf("load image: %w", err)
+	}
+	defer f.Close()
+	_, err = c.NodeInput(ctx, f, node, "sh", "-c", "ctr -n k8s.io images import - && sync")
+	return err
 }
 
 // PowerCut ends the node as a lost power supply does: what the guest did not

@@ -101,9 +101,11 @@ func (k *kubelets) testVCK(t *testing.T) {
 	s := k.namespace(t, "vck")
 	runs := examplesOfVCK()
 	maps.Copy(runs, testsOfVCK())
+	var manifests []string
 	for name, run := range runs {
-		require.NoError(t, s.apply(t, s.moved(run.api, name, run.volumes...)), "%s: %s", name, run.expect)
+		manifests = append(manifests, s.moved(run.api, name, run.volumes...))
 	}
+	require.NoError(t, s.apply(t, strings.Join(manifests, "---\n")))
 	for name, run := range runs {
 		got := s.status(name, flexlvmv1.StateRunning, "success")
 		require.Equal(t, "successfully deployed all sub-resources", got.Message, "%s: %s", name, run.expect)

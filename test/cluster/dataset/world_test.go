@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -28,6 +27,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/test/await"
+	"github.com/flexlvm/flexlvm/test/built"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -121,11 +121,7 @@ func (b *bed) provisioner(t *testing.T, binary string) (kill func()) {
 func (b *bed) buildProvisioner(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(b.dir, "provisioner")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/provisioner")
-	build.Dir = b.source
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, string(out))
+	require.NoError(t, built.Program(t.Context(), binary, "./cmd/provisioner"))
 	return binary
 }
 

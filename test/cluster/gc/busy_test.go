@@ -78,7 +78,7 @@ func (b *bed) testDeletedByForce(t *testing.T) {
 	b.moreRounds(t, 3, 0)
 	require.Equal(t, volume.Unreferenced, b.stateOf(t, name), "a container is still in it")
 	root := "/proc/" + strings.TrimSpace(b.onNode(t, containerOf(s.name, "main"))) + "/root"
-	b.onNode(t, "cd "+root+"/data; md5sum -c data/sum; echo more >data/more; sync")
+	b.onNode(t, "cd "+root+"/data; md5sum -c data/sum; echo more >data/more; sync -f data")
 
 	b.onNode(t, fmt.Sprintf(kubelet, "CONT"))
 	resumed := time.Now()

@@ -17,6 +17,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// inFull reports whether time does not matter.
+func inFull() bool { return os.Getenv("FLEXLVM_CAMPAIGN") != "" }
+
 // What the daemon is told beside its defaults, in the order in which the tests
 // need it. Nothing waits for its age; what goes goes because of room alone.
 var (

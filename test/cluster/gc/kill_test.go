@@ -23,7 +23,10 @@ import (
 // testKilledAgainAndAgain: two daemons in turns release, evict, wipe and remove, and are
 // killed while they do it.
 func (b *bed) testKilledAgainAndAgain(t *testing.T, strangers map[string]string) {
-	const rounds = 10
+	rounds := 6 // for each of three classes and each of two ways of killing
+	if inFull() {
+		rounds = 10
+	}
 	s := b.space(t, "killed")
 	b.secondDaemon(t)
 	var claims []string
@@ -92,7 +95,10 @@ func (b *bed) secondDaemon(t *testing.T) {
 // testDeletedAtEveryMoment: claims and pods are deleted while they are made, bound
 // and mounted for the first time. Nothing is left of them.
 func (b *bed) testDeletedAtEveryMoment(t *testing.T, strangers map[string]string) {
-	const n, lanes = 12, 4
+	n, lanes := 8, 4
+	if inFull() {
+		n = 12
+	}
 	s := b.space(t, "moments")
 	// The moments are spread over what it takes here from a claim to a pod that runs.
 	began := time.Now()
@@ -107,7 +113,7 @@ func (b *bed) testDeletedAtEveryMoment(t *testing.T, strangers map[string]string
 	for lane := range lanes {
 		all.Go(func() {
 			for i := lane; i < n; i += lanes {
-				assert.NoError(t, s.comeAndGo(t.Context(), fmt.Sprintf("c%d", i), whole*time.Duration(i)/(n-1), i%2 == 0))
+				assert.NoError(t, s.comeAndGo(t.Context(), fmt.Sprintf("c%d", i), whole*time.Duration(i)/time.Duration(n-1), i%2 == 0))
 			}
 		})
 	}

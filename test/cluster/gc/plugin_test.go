@@ -5,7 +5,6 @@ package gc_test
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,19 +15,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/overview"
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/test/await"
-	"github.com/flexlvm/flexlvm/test/vm"
+	"github.com/flexlvm/flexlvm/test/built"
 )
 
 // pluginBinary builds kubectl-flexlvm.
 func pluginBinary(t *testing.T) string {
 	t.Helper()
-	source, err := vm.SourceDir()
-	require.NoError(t, err)
 	binary := filepath.Join(t.TempDir(), "kubectl-flexlvm")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/kubectl-flexlvm")
-	build.Dir = source
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, string(out))
+	require.NoError(t, built.Program(t.Context(), binary, "./cmd/kubectl-flexlvm"))
 	return binary
 }
 

@@ -116,7 +116,7 @@ func (b *bed) testNewUser(t *testing.T) {
 	b.install.run(t, "kubectl describe pv NAME", "NAME", b.volume(t))
 	b.install.run(t, "kubectl logs -n flexlvm-system -l app.kubernetes.io/name=flexlvm-provisioner --prefix --tail=-1")
 	b.install.run(t, "kubectl logs -n flexlvm-system -l app.kubernetes.io/name=flexlvm-gc --prefix --tail=-1")
-	b.inPod(t, "echo kept >/data/kept && sync")
+	b.inPod(t, "echo kept >/data/kept && sync -f /data")
 }
 
 // volume is the PersistentVolume of the example's claim.
@@ -227,6 +227,7 @@ func (b *bed) testUpgrade(t *testing.T) {
 			"`+driver+`" version >/run/version.out 2>&1 || { bad=$((bad+1)); cat /run/version.out >>/run/bad; }
 			ls -A "`+pluginDir+`" | grep -v -e '^flexlvm$' -e '^\.flexlvm\.tmp$' >>/run/bad
 			n=$((n+1))
+			sleep 0.1 # the upgrade has this processor, too
 		done; echo "$n $bad" >/run/count ) >/dev/null 2>&1 &`)
 	b.next(t)
 	b.startPod(t, "before")
@@ -278,7 +279,7 @@ spec:
   containers:
     - name: writer
       image: busybox:1.36
-      command: [sh, -ec, "echo NAME >/data/name && sync && exec sleep 3600"]
+      command: [sh, -ec, "echo NAME >/data/name && sync -f /data && exec sleep 3600"]
       volumeMounts: [{name: data, mountPath: /data}]
   volumes: [{name: data, persistentVolumeClaim: {claimName: NAME}}]
 `)

@@ -50,7 +50,7 @@ func TestPageOf1000Nodes(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, c.OutsideKubeconfig(t.Context(), kubeconfig))
 	plugin := filepath.Join(t.TempDir(), "kubectl-flexlvm")
-	require.NoError(t, built.Go(t.Context(), "", plugin, "github.com/flexlvm/flexlvm/cmd/kubectl-flexlvm"))
+	require.NoError(t, built.Program(t.Context(), plugin, "./cmd/kubectl-flexlvm"))
 	url := browser.Serve(t, plugin, kubeconfig)
 	w := browser.Open(t)
 	w.Visit(url)
@@ -115,14 +115,13 @@ func start(t *testing.T) (*cluster.Cluster, *kube.Client) {
 	makers.SetLimit(8)
 	for i := range nodes {
 		makers.Go(func() error {
-			_, err := storage.CreateNodeStorage(ctx, &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%04d", i)}})
+			made, err := storage.CreateNodeStorage(ctx, &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%04d", i)}})
+			if err != nil {
+				return err
+			}
+			fill(&made.Status, i)
+			_, err = storage.UpdateNodeStorageStatus(ctx, made)
 			return err
-		})
-	}
-	require.NoError(t, makers.Wait())
-	for i := range nodes {
-		makers.Go(func() error {
-			return update(ctx, storage, fmt.Sprintf("node-%04d", i), func(s *flexlvmv1.NodeStorageStatus) { fill(s, i) })
 		})
 	}
 	require.NoError(t, makers.Wait())
@@ -154,15 +153,9 @@ func fill(s *flexlvmv1.NodeStorageStatus, i int) {
 
 func report(ctx context.Context, t *testing.T, storage *kube.Client, node string, change func(*flexlvmv1.NodeStorageStatus)) {
 	t.Helper()
-	require.NoError(t, update(ctx, storage, node, change))
-}
-
-func update(ctx context.Context, storage *kube.Client, node string, change func(*flexlvmv1.NodeStorageStatus)) error {
 	s, err := storage.NodeStorage(ctx, node)
-	if err != nil {
-		return err
-	}
+	require.NoError(t, err)
 	change(&s.Status)
 	_, err = storage.UpdateNodeStorageStatus(ctx, s)
-	return err
+	require.NoError(t, err)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,6 +27,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/kube"
 	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/test/built"
 	"github.com/flexlvm/flexlvm/test/cluster"
 	"github.com/flexlvm/flexlvm/test/vm"
 )
@@ -70,11 +70,7 @@ func start(t *testing.T) *bed {
 	require.NoError(t, err)
 	b := &bed{source: source, dir: t.TempDir()}
 	b.binary = filepath.Join(b.dir, "provisioner")
-	build := exec.CommandContext(ctx, "go", "build", "-o", b.binary, "./cmd/provisioner")
-	build.Dir = source
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, string(out))
+	require.NoError(t, built.Program(ctx, b.binary, "./cmd/provisioner"))
 
 	b.cluster, err = cluster.Start(ctx, cluster.Config{
 		Name: fmt.Sprintf("provisioner-%d-%d", os.Getpid(), beds.Add(1)), ControlPlaneOnly: true, Log: os.Stderr,

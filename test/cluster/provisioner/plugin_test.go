@@ -4,7 +4,6 @@ package provisioner_test
 
 import (
 	"encoding/json"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -17,16 +16,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/overview"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
+	"github.com/flexlvm/flexlvm/test/built"
 )
 
 // testPlugin asks as a user does, and holds the answers against what the provisioner then
 // does.
 func (b *bed) testPlugin(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "kubectl-flexlvm")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/kubectl-flexlvm")
-	build.Dir = b.source
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, string(out))
+	require.NoError(t, built.Program(t.Context(), binary, "./cmd/kubectl-flexlvm"))
 	run := func(kubeconfig string, args ...string) (string, error) {
 		cmd := b.cluster.Command(t.Context(), append([]string{binary, "--kubeconfig=" + kubeconfig}, args...)...)
 		said, err := cmd.CombinedOutput()

@@ -55,7 +55,7 @@ func TestProvisioner(t *testing.T) {
 	b.testNothingWasForbidden(t)
 }
 
-// TestProvisionerDisturbed kills provisioners, and the API server.
+// TestProvisionerDisturbed kills provisioners and the API server, and takes a node away.
 func TestProvisionerDisturbed(t *testing.T) {
 	t.Parallel()
 	b := start(t)
@@ -76,6 +76,7 @@ func TestProvisionerDisturbed(t *testing.T) {
 		t.Run("API server away", b.testServerAway)
 	})
 	t.Run("NFS", b.testNFS)
+	t.Run("node loss", b.testNodeLoss)
 	b.testNothingWasForbidden(t)
 }
 

@@ -25,7 +25,6 @@ import (
 	"github.com/flexlvm/flexlvm/test/bench/figure"
 	"github.com/flexlvm/flexlvm/test/built"
 	"github.com/flexlvm/flexlvm/test/s3"
-	"github.com/flexlvm/flexlvm/test/vm"
 )
 
 // longest is for anything to come about: a loader waits until its disk has all, and virtual nodes use the same disk.
@@ -47,17 +46,13 @@ func TestMain(m *testing.M) {
 
 func runTests(m *testing.M) (code int, err error) {
 	ctx := context.Background()
-	root, err := vm.SourceDir()
-	if err != nil {
-		return 0, err
-	}
 	dir, err := os.MkdirTemp("", "flexlvm-suite-")
 	if err != nil {
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
 	loader = filepath.Join(dir, "fetch")
-	if err := built.Go(ctx, root, loader, "./cmd/fetch"); err != nil {
+	if err := built.Program(ctx, loader, "./cmd/fetch"); err != nil {
 		return 0, err
 	}
 	if server, err = s3.Start(ctx, s3.Config{Domain: domain, Log: os.Stderr}); err != nil {

@@ -1,0 +1,103 @@
+//go:build cluster
+
+package cluster_test
+
+// What tests ask again and again they ask the API server themselves.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/test/await"
+)
+
+// apiClient is a client of the cluster's API server with an administrator's rights, for what is
+// asked again and again: each kubectl takes a tenth of a second of processor time.
+func apiClient(t *testing.T) client.WithWatch {
+	t.Helper()
+	c, err := sharedClient()
+	require.NoError(t, err)
+	return c
+}
+
+var sharedClient = sync.OnceValues(func() (client.WithWatch, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", shared.AdminKubeconfig())
+	if err != nil {
+		return nil, err
+	}
+	config.Dial, config.QPS, config.Burst = shared.Dial, 50, 100
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), flexlvmv1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	log.SetLogger(logr.Discard()) // without one it prints a stack
+	return client.NewWithWatch(config, client.Options{Scheme: scheme})
+})
+
+// look reads an object of the tenant's namespace, or one of none, as it is now.
+func (n *tenant) look(name string, into client.Object) {
+	n.t.Helper()
+	require.NoError(n.t, apiClient(n.t).Get(n.ctx, types.NamespacedName{Namespace: n.namespace, Name: name}, into))
+}
+
+// growth is what a claim says of its growth: its state, the size that it has, and words.
+func (n *tenant) growth(claim string) string {
+	n.t.Helper()
+	var is corev1.PersistentVolumeClaim
+	n.look(claim, &is)
+	said := fmt.Sprintf("%s %s ", is.Status.AllocatedResourceStatuses[corev1.ResourceStorage], is.Status.Capacity.Storage())
+	for _, condition := range is.Status.Conditions {
+		said += condition.Message + " "
+	}
+	return said
+}
+
+// heard are the tenant's events that have these fields, one after the other.
+func (n *tenant) heard(having client.MatchingFields) string {
+	n.t.Helper()
+	var events corev1.EventList
+	require.NoError(n.t, apiClient(n.t).List(n.ctx, &events, client.InNamespace(n.namespace), having))
+	var all strings.Builder
+	for _, event := range events.Items {
+		fmt.Fprintf(&all, "%s: %s\n", event.Reason, event.Message)
+	}
+	return all.String()
+}
+
+// told waits until an event tells of an object that this has happened, and says so.
+func (n *tenant) told(object, reason, says string) {
+	n.t.Helper()
+	await.Until(n.t, patience, func() string {
+		events := n.heard(client.MatchingFields{"involvedObject.name": object, "reason": reason})
+		return await.Missing(strings.Contains(events, says), "no event %s of %s says %q: %s", reason, object, says, events)
+	})
+}
+
+// ifFailed has more said at the end of a test that has failed.
+func (n *tenant) ifFailed(say func(context.Context) (string, error)) {
+	n.t.Helper()
+	n.t.Cleanup(func() {
+		if n.t.Failed() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), time.Minute)
+			defer cancel()
+			out, err := say(ctx)
+			n.t.Log(out, err)
+		}
+	})
+}
