@@ -88,9 +88,6 @@ func (s *supervisor) start(ctx context.Context, progress io.Writer) error {
 	if err := isolate(); err != nil {
 		return err
 	}
-	if err := niceSession(); err != nil {
-		s.say(progress, err.Error())
-	}
 	if err := makeNetwork(ctx, plan.Network); err != nil {
 		return err
 	}
@@ -145,26 +142,6 @@ func isolate() error {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
 	return nil
-}
-
-// niceSession makes the session as nice as this process, which is its first. Where the kernel shares
-// the processors among sessions (sched_autogroup), how nice a process is counts within its own alone,
-// and the clusters of a suite that is to give way to others would not.
-func niceSession() error {
-	priority, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
-	if err != nil {
-		return fmt.Errorf("find out how nice this process is: %w", err)
-	}
-	nice := 20 - priority // what the kernel answers is never negative
-	group, err := os.OpenFile("/proc/self/autogroup", os.O_WRONLY, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // this kernel knows no such groups
-	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprint(group, nice)
-	return errors.Join(err, group.Close())
 }
 
 func makeNetwork(ctx context.Context, lines []string) error {
