@@ -62,7 +62,7 @@ type observation struct {
 func (d *Daemon) observe(ctx context.Context) (observation, error) {
 	f := observation{at: d.cfg.Now()}
 	var err error
-	changes := d.heldUp.changes.Load()
+	changes := d.blockedUnmounts.changes.Load()
 	if f.inventory, err = d.engine.Inventory(ctx); err != nil {
 		return f, &failure{reasonLVM, fmt.Errorf("look at the node's volumes: %w", err)}
 	}
@@ -76,7 +76,7 @@ func (d *Daemon) observe(ctx context.Context) (observation, error) {
 			return f, &failure{reasonAPI, err}
 		}
 	}
-	d.noteHeldUp(f.inventory.Volumes, changes)
+	d.noteBlockedUnmounts(f.inventory.Volumes, changes)
 	d.heal(ctx, f.inventory)
 	if err := d.remember(ctx); err != nil {
 		return f, &failure{reasonAPI, err}
@@ -132,9 +132,9 @@ func (d *Daemon) marked(now time.Time, all []inventory.Volume, removing map[stri
 	return out
 }
 
-// removing are the volumes that the lanes are at, or were a moment after the inventory was
-// taken, or whose removal has failed for the first time: what was in the way may be over at the
-// next try, and another that goes in the stead does not come back.
+// removing returns the UUIDs of the volumes that are being removed: a removal queue is working on
+// them, or has removed them since the inventory was taken. It includes volumes whose removal failed
+// once: the next try may succeed, and a volume that is evicted in its place is lost for good.
 func (d *Daemon) removing(now time.Time, all []inventory.Volume) map[string]bool {
 	out := map[string]bool{}
 	for _, j := range d.atWork() {
