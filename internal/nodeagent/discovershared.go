@@ -32,8 +32,8 @@ func (c *discoveredCase) takenElsewhere(was discovery.Entry, volumes map[string]
 	return out, false
 }
 
-// onlyOne fails if another PersistentVolume has the disk on any node, or on this one the path
-// or one above or below it, whoever made it.
+// onlyOne fails if another PersistentVolume, flexlvm's or not, has the disk on any node, or has the path
+// or one above or below it on this node.
 func (s *discoverer) onlyOne(ctx context.Context, v *corev1.PersistentVolume) error {
 	all, err := s.d.api.VolumesOfNoNode(ctx)
 	if err != nil {
