@@ -40,7 +40,7 @@ func reasonOf(err error) string {
 	return reasonAPI
 }
 
-// observation are what one round has seen and decided.
+// observation is what one round has seen and decided.
 type observation struct {
 	at         time.Time
 	inventory  inventory.Inventory
@@ -54,11 +54,11 @@ type observation struct {
 	confirmed  bool                    // objects come from the API server itself, in this round
 }
 
-// observe finds out how things stand and what is to be done. Any error means that
-// nothing is to be done.
+// observe takes the inventory of the node, reads the PersistentVolumes and decides what to do. After
+// an error, the round must do nothing.
 //
-// The inventory comes first: whatever is removed on the strength of what the API
-// says is removed on its latest word.
+// The inventory is taken before the PersistentVolumes are read: a volume is removed only because of what
+// the API says after the volume was seen.
 func (d *Daemon) observe(ctx context.Context) (observation, error) {
 	f := observation{at: d.cfg.Now()}
 	var err error
