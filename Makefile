@@ -70,7 +70,6 @@ step-test-soak: step-test-daemon step-test-installer
 # What needs no node runs where the nodes leave the processors time: test-vm leaves the least, and test-e2e some,
 # whose first third runs one test at a time. The linter and the unit tests begin at once nevertheless: they find most.
 # The unit tests give way to the nodes, but less than the others do: at nice 10 they wait so long that some time out.
-# So does test-control.
 step-checks: step-kubernetes
 step-on-host: step-test-vm
 step-test-control: step-test-vm step-kubernetes
@@ -161,11 +160,11 @@ CONTROL = ./test/cluster/provisioner ./test/cluster/dataset
 kubernetes: setup
 	@go run ./test/cluster/ctl build
 
-# How soon the page is painted is measured, so that is not niced.
+# How soon the page is painted is measured: nothing else of these runs beside it.
 test-control: setup kubernetes ## test the provisioner, the controller of datasets and the page for 1,000 nodes on a real control plane
 	@$(SUITE) test-page $(CLUSTER_TEST) -timeout 60m $(PAGE)
-	@nice -n 5 $(SUITE) -q test-placement go test -C test/cluster/kubernetes -v ./placement
-	@nice -n 5 $(SUITE) $@ go test -tags cluster -vet=off -count=1 -p 2 -v -timeout 100m $(CONTROL)
+	@$(SUITE) -q test-placement go test -C test/cluster/kubernetes -v ./placement
+	@$(SUITE) $@ go test -tags cluster -vet=off -count=1 -p 2 -v -timeout 100m $(CONTROL)
 
 test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
 	@$(SUITE) $@ go test -tags vm -vet=off -count=1 -p 1 -v -timeout 100m ./test/vm/...

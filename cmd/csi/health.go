@@ -47,8 +47,8 @@ func serveHealth(ctx context.Context, address, socket string) (end func() error,
 	return listener.Close, nil
 }
 
-// answerHealth answers one request and closes the connection. Whoever does not wait for the
-// answer has none.
+// answerHealth answers one request and closes the connection. A client that does not wait for the answer
+// gets none.
 func answerHealth(ctx context.Context, conn net.Conn, socket string) {
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(2 * probePatience))

@@ -11,11 +11,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// settleDeadline is far above what it takes, and lets twenty first mounts queue for LVM.
+// settleDeadline is far above what settling takes, and leaves time for twenty first mounts that queue
+// for LVM.
 const settleDeadline = 3 * time.Minute
 
-// A settler does behind the reply what a first mount leaves to be done: kubelet waits for
-// one command of LVM's less. If the process dies before, the next call makes up for it.
+// A settler completes first mounts after the reply was sent (node.Engine.Settle), so that kubelet waits
+// for one LVM command less. If the process dies before that, the next call for the volume does it.
 type settler struct {
 	engine *node.Engine
 	log    logrus.FieldLogger
@@ -32,5 +33,5 @@ func (s *settler) settle(g volume.Group, n volume.Name) {
 	})
 }
 
-// wait returns once nothing is left to be done.
+// wait returns once all settling is done.
 func (s *settler) wait() { s.work.Wait() }

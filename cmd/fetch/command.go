@@ -186,7 +186,7 @@ func (o *options) do(cmd *cobra.Command, verb func(context.Context, *session) er
 func (o *options) tell(progress *fetch.Progress, err error) error {
 	status := progress.Status(time.Now())
 	if errors.Is(err, errTimeout) {
-		progress.Fail(err.Error(), false) // whoever gave the time has to give more
+		progress.Fail(err.Error(), false) // a retry needs a longer timeout
 		status = progress.Status(time.Now())
 	}
 	if err != nil && !errors.Is(err, errRefused) && status.State != protocol.StateFailed {

@@ -122,8 +122,8 @@ func answer(there bool, err error) (string, error) {
 	return "", err
 }
 
-// install copies this program into dir. Whoever runs it there finds it whole: it gets
-// its name last.
+// install copies this program into dir. The copy gets its name last, so that an incomplete one is never
+// run.
 func install(dir string) (err error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -43,9 +43,9 @@ func forPeople(args []string) bool {
 	return false
 }
 
-// onHost is the engine of this host. What a first mount leaves to be done is done
-// behind the reply, by another run of this program: kubelet waits for one command
-// of LVM's less. If that run dies, the next call makes up for it.
+// onHost returns the engine of this host. Another run of this program settles a volume after the reply
+// to its first mount, so that kubelet waits for one LVM command less. If that run dies, the next call
+// for the volume does it.
 func onHost(log logrus.FieldLogger) (flexvolume.Engine, error) {
 	return node.New(node.Config{Log: log, RoomPatience: node.DefaultRoomPatience, Settle: func(g volume.Group, n volume.Name) {
 		if err := command.Detach(flexvolume.VerbSettle, string(g), string(n)); err != nil {

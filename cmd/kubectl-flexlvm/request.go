@@ -165,7 +165,7 @@ func add(s *flexlvmv1.NodeStorage, request flexlvmv1.VolumeRequest) error {
 	return nil
 }
 
-// change changes the spec of a NodeStorage, whoever else does so in the same moment.
+// change updates the spec of a NodeStorage, and tries again if somebody else changed it meanwhile.
 func change(ctx context.Context, c client.Client, node string, how func(*flexlvmv1.NodeStorage) error) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		s := &flexlvmv1.NodeStorage{}

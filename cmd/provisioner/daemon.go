@@ -62,7 +62,7 @@ type service struct {
 	// that is nothing.
 	await   func(context.Context, clients) error
 	leading func(bool) // told of the lease
-	// always, unless nil, is done besides, whoever holds the lease. If it fails, so does serve.
+	// always, unless nil, runs with and without the lease. If it fails, so does serve.
 	always func(context.Context, clients) error
 	// work is done while the lease is held.
 	work func(context.Context, clients) error

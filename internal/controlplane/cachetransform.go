@@ -1,5 +1,3 @@
-// Package controlplane is what both provisioners share: the leader lease, the options of
-// the provisioning library, refusals, and which parts of objects the caches keep.
 package controlplane
 
 import (

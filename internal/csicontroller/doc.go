@@ -8,7 +8,7 @@
 // CSI's resizer that the nodes do not let volumes grow either, or the resizer would raise
 // PersistentVolumes by itself.
 //
-// Nothing here is remembered. Every process may change limits, whoever holds the lease: what is
-// written is a function of the call alone. Snapshots take room, and so only who holds the lease
-// serves them, on a socket of their own.
+// The service keeps no state. Every process may change limits, with or without the lease: what is
+// written is a function of the call alone. Snapshots take room, so only the holder of the lease serves
+// them, on a separate socket.
 package csicontroller

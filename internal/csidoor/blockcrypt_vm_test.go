@@ -133,7 +133,7 @@ func TestEncryptedBlockUnpublishKilledAfterEveryStep(t *testing.T) {
 	require.False(t, b.verb("mount").run(t))
 	ref := node.Ref{Group: "flexlvm-test", Name: "data", Cluster: b.Spec.Cluster}
 	e := b.engine()
-	require.NoError(t, e.Release(t.Context(), ref, volume.Unreferenced, node.Disposal{}))
+	require.NoError(t, e.Release(t.Context(), ref, volume.Unreferenced, volume.Disposal{}))
 	require.ErrorIs(t, e.Remove(t.Context(), ref), node.ErrInUse)
 	require.False(t, b.verb("unmount").run(t))
 	require.NoError(t, e.Remove(t.Context(), ref))

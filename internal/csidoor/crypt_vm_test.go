@@ -340,7 +340,7 @@ func TestEncryptedRemovalAfterUnmountKilled(t *testing.T) {
 	require.True(t, c.run(t))
 	ref := node.Ref{Group: "flexlvm-test", Name: "data", Cluster: b.Spec.Cluster}
 	e := b.engine()
-	require.NoError(t, e.Release(t.Context(), ref, volume.Unreferenced, node.Disposal{Wipe: volume.WipeZero}))
+	require.NoError(t, e.Release(t.Context(), ref, volume.Unreferenced, volume.Disposal{Wipe: volume.WipeZero}))
 	require.ErrorIs(t, e.Remove(t.Context(), ref), node.ErrInUse)
 	require.NoError(t, e.CloseUnused(t.Context()))
 	require.NoError(t, e.Remove(t.Context(), ref))

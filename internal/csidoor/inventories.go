@@ -16,7 +16,7 @@ type inventories struct {
 	engine Engine
 	now    func() time.Time
 
-	turn  chan struct{} // whoever has put one in it, alone, may use what is below
+	turn  chan struct{} // a semaphore: its holder alone may use the fields below
 	last  inventory.Inventory
 	begun time.Time // zero: there is none
 }

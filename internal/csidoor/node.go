@@ -149,7 +149,7 @@ func (s *service) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeR
 	if err != nil {
 		return nil, err
 	}
-	if !h.readers { // theirs grows through the claim of whoever fills it
+	if !h.readers { // a replica grows through the claim of its loader
 		key, err := keyIn(r.GetSecrets())
 		if err != nil {
 			return nil, err

@@ -15,8 +15,8 @@ import (
 // and for hours when somebody broke them.
 const defaultGrace = 24 * time.Hour
 
-// sightings is how long a controller has watched before it believes what the one before it
-// wrote of a node: the node may have matched while nobody looked.
+// sightings is how long a controller has to watch a node before it trusts what the controller before it
+// recorded: the node may have matched while no controller was running.
 const sightings = 10 * time.Minute
 
 func (s *Source) readGrace(text string) error {

@@ -26,9 +26,10 @@ func (e *notOursError) Error() string {
 	return fmt.Sprintf("%T %q is there already and is not of this volume; give the VolumeManager or the volume another name, or remove it", e.object, e.object.GetName())
 }
 
-// applyAll does what a plan says, in its order, up to the first error. What the API server denies,
-// for a quota above all, keeps nothing else where keepsNothingElse says so, and is the error at the
-// end. Before the first deletion it asks the API server whether all is still what the plan was made for.
+// applyAll carries out the actions of a plan in their order, up to the first error. If the API server
+// denies an action, usually for a quota, and mayFailAlone says so, applyAll continues and returns that
+// error at the end. Before the first deletion it asks the API server whether the plan still applies
+// (confirm).
 func (r *reconciler) applyAll(ctx context.Context, observed *Observed, actions []Action) error {
 	owner, id := observed.Owner, observed.Config.ID
 	if observed.fetches() != "" && !observed.isTold() {
@@ -44,7 +45,7 @@ func (r *reconciler) applyAll(ctx context.Context, observed *Observed, actions [
 			sure = true
 		}
 		err := r.apply(ctx, owner, id, a)
-		if keepsNothingElse(owner, a) && controlplane.Denied(err) {
+		if mayFailAlone(owner, a) && controlplane.Denied(err) {
 			refused = cmp.Or(refused, err)
 			continue
 		}
@@ -58,10 +59,10 @@ func (r *reconciler) applyAll(ctx context.Context, observed *Observed, actions [
 	return refused
 }
 
-// keepsNothingElse reports whether the others go on where the API server denies an action: what is
-// made or grows, and what is taken back from another namespace, whose pods could keep the owner's
-// from getting theirs.
-func keepsNothingElse(owner *flexlvmv1.VolumeManager, a Action) bool {
+// mayFailAlone reports whether the plan continues when the API server denies this action: true for
+// Create and Grow, and for deleting a claim in another namespace, which must not be able to keep the
+// owner's pods from their data.
+func mayFailAlone(owner *flexlvmv1.VolumeManager, a Action) bool {
 	switch a.Verb {
 	case Create, Grow:
 		return true
@@ -78,16 +79,17 @@ func eventType(reason string) string {
 	return corev1.EventTypeNormal
 }
 
-// event in an event. Objects that come from a cache do not say what kind they are, and
-// the recorder knows those of Kubernetes alone.
+// event records an event about owner. It sets the kind, because objects from a cache have none, and
+// the recorder can look up only the kinds of Kubernetes itself.
 func (r *reconciler) event(owner *flexlvmv1.VolumeManager, kind, reason, message string) {
 	object := owner.DeepCopy()
 	object.SetGroupVersionKind(flexlvmv1.GroupVersion.WithKind(replica.OwnerKind))
 	r.Events.Event(object, kind, reason, message)
 }
 
-// confirm that a VolumeManager is what it was, and that no node carries the dataset's
-// label of which the cache does not know yet: pods would come for what is deleted.
+// confirm returns errChanged if the VolumeManager has changed since it was observed, or if other nodes
+// than were observed carry the dataset's label: the scheduler sends pods to such a node for the data
+// that is about to be deleted.
 func (r *reconciler) confirm(ctx context.Context, observed *Observed) error {
 	labelled, err := r.labelled(ctx, observed)
 	if err != nil {

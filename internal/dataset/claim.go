@@ -74,7 +74,8 @@ func readersVolume(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, off
 	mode := corev1.PersistentVolumeFilesystem
 	m := metaOf(owner, v, replica.ReadersPV(hash(owner, v.ID)))
 	m.Namespace, m.OwnerReferences = "", nil // an owner in a namespace would have it collected
-	// Who may label what is in his namespace may not label what is in none.
+	// Without v.Labels: users may choose the labels of objects in their namespace, not of
+	// cluster-scoped ones.
 	m.Labels = map[string]string{replica.LabelOwner: string(owner.UID), replica.LabelDataset: hash(owner, v.ID)}
 	m.Annotations[replica.AnnotationOwner] = owner.Name
 	if offer.Hash != hash(owner, v.ID) { // also of another dataset of this namespace

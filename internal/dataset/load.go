@@ -4,15 +4,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// isOfLoad reports whether an annotation of a claim names the load that is wanted. One that
-// was made by a flexlvm to which all servers were one is taken to be of the server that
-// the spec names now.
+// isOfLoad reports whether an annotation of a claim names the load that is wanted. Older releases did
+// not include the server in the digest: their claims, which have no annotationEndpoint, are taken to be
+// of the server that the spec names now.
 func (p *planner) isOfLoad(r *Replica, key string, index int) bool {
 	value := r.Claim.Annotations[key]
 	return value == p.Source.Load(index) || r.Claim.Annotations[annotationEndpoint] == "" && value == p.Source.loadBefore(index)
 }
 
-// adopt writes down the server that such a claim's data is from.
+// adopt records, on a claim of an older release, which server its data is from.
 func (p *planner) adopt(index int, r *Replica) {
 	if r.Claim == nil || going(r.Claim) || r.Claim.Annotations[annotationEndpoint] != "" || !p.isOfLoad(r, annotationLoad, index) {
 		return

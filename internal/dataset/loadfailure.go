@@ -4,9 +4,9 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// loadFailed deals with a load that failed for good. What was loaded is not the dataset,
-// so it goes, unless consumers may have written beside it, and its Job with it: while a pod that names a claim is there, Kubernetes
-// keeps the claim. What happened is written into the status first, which remembers it.
+// loadFailed handles a load that failed for good. What was loaded is not the dataset, so its claim is
+// deleted, unless consumers may have written to it, and so is its Job: Kubernetes keeps a claim while
+// there is a pod that names it. The failure is written to the status first, which outlives both.
 func (p *planner) loadFailed(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
 	if p.isComplete(index, r) && !going(r.Claim) {
 		return false

@@ -29,7 +29,7 @@ func isHeld(claim *corev1.PersistentVolumeClaim) bool {
 // uploaded yet.
 func isGoingUnsent(r *Replica) bool { return r != nil && isHeld(r.Claim) && going(r.Claim) }
 
-// holds reports whether any claim of the volume does.
+// holds reports whether any claim of the volume waits for an upload (isHeld).
 func (s *Observed) holds() bool {
 	for _, r := range s.Replicas {
 		if isHeld(r.Claim) {
@@ -131,8 +131,8 @@ func (p *planner) giveUp(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	}
 }
 
-// passedSince reports whether the mirror that wrote final has seen since that all there is
-// was uploaded, and compared all of it.
+// passedSince reports whether the mirror that final names is still the same, and has compared all files
+// and found everything uploaded since final was recorded.
 func passedSince(report *protocol.Status, final string) bool {
 	run, text, _ := strings.Cut(final, "/")
 	passes, err := strconv.ParseInt(text, 10, 64)

@@ -77,7 +77,7 @@ func formerIDs(owner *flexlvmv1.VolumeManager, s *snapshot) []string {
 // shorter by far.
 func isID(id string) bool { return id != "" && len(id) <= 128 }
 
-// observe of one volume, but for what is wanted.
+// observe returns the state of one volume, without what is wanted of it.
 func (r *reconciler) observe(ctx context.Context, owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s *snapshot) (*Observed, error) {
 	out := &Observed{
 		Owner: owner, Config: v, Image: r.Image, Cluster: r.Cluster, Now: r.now(), Began: r.began,

@@ -13,10 +13,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// confirmSeen that the API server has no claim and no PersistentVolume of a VolumeManager that the
-// watches had not shown when its volumes were planned: what was made just before it was deleted may not
-// be, and would stay for ever. What was seen and is left, such as a copy that somebody made of a
-// claim, is of no volume and does not keep the VolumeManager.
+// confirmSeen returns errChanged if the API server has a claim or a PersistentVolume of a VolumeManager
+// that s does not have. s is from the watches, which may not yet show an object that was made just before
+// the VolumeManager was deleted; such an object would stay for ever. Objects that s has and that are
+// left, such as a copy that somebody made of a claim, are of no volume and do not keep the VolumeManager.
 func (r *reconciler) confirmSeen(ctx context.Context, owner *flexlvmv1.VolumeManager, s *snapshot) error {
 	seen := map[types.UID]bool{}
 	for i := range s.claims {

@@ -53,7 +53,7 @@ type Source struct {
 	Refresh        schedule // when news are fetched; nil: never
 	OutputURL      string
 	Mirror         bool          // what changes is uploaded, to OutputURL or to where it came from
-	Advice         []string      // what whoever wrote the volume should know
+	Advice         []string      // warnings for the author of the spec
 	Displaceable   bool          // another dataset may displace it while no pod reads it
 	Displaces      bool          // it may displace such others
 	Peers          string        // Secret with the token by which replicas are copied from each other; empty: never
@@ -92,7 +92,7 @@ func (s Source) Load(index int) string {
 // server names the server for an annotation.
 func (s Source) server() string { return cmp.Or(s.Endpoint, "default") }
 
-// loadBefore is what Load was to a flexlvm to which all servers were one.
+// loadBefore is what Load returned in older releases, which did not include the server in the digest.
 func (s Source) loadBefore(index int) string {
 	return digest(s.URL, s.Flags, s.Dir, s.include(index))
 }
@@ -117,7 +117,7 @@ func (s Source) include(index int) []string {
 	return nil
 }
 
-// digest is a short name of parts that is another for other parts.
+// digest returns a short hash of parts, to tell whether they have changed.
 func digest(parts ...any) string {
 	text, err := json.Marshal(parts)
 	if err != nil {

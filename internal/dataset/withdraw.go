@@ -17,8 +17,7 @@ func (s *Observed) offersTo(namespace string) bool {
 
 // addWithdrawn adds the claims by which namespaces read the volume that it is not offered to
 // any more, as the API server has them, and the PersistentVolumes of those that are gone. Each
-// namespace's own VolumeManager takes them back, too, but whoever writes that can keep it from
-// doing so.
+// namespace's own VolumeManager takes them back as well, but its author can keep it from doing so.
 func (r *reconciler) addWithdrawn(ctx context.Context, observed *Observed) error {
 	for _, v := range observed.shares {
 		key := client.ObjectKey{Namespace: v.Spec.ClaimRef.Namespace, Name: v.Spec.ClaimRef.Name}

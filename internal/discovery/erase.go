@@ -25,7 +25,7 @@ const (
 
 const (
 	chunk = 16 << 20 // bytes that are erased at once, and may be erased again after a crash
-	ends  = 1 << 20  // of a device that is discarded, which are zeroed: labels lie there
+	ends  = 1 << 20  // bytes zeroed at each end of a discarded device, because labels are there
 
 	blkDiscard = 0x1277 // BLKDISCARD
 	blkZeroOut = 0x127f // BLKZEROOUT

@@ -178,8 +178,8 @@ func refusal(op, name string, err error) error {
 	return err
 }
 
-// restore makes the topmost directory what it was before the tenant had it: access lists and
-// other attributes of his would be read by the next one.
+// restore makes the topmost directory what it was before the tenant had it: the next tenant could read
+// the access lists and other attributes that the last one has set.
 func restore(top *os.File, owner *Owner) error {
 	if owner == nil {
 		return nil
@@ -265,8 +265,8 @@ func leftIn(f Found, name string) error {
 	return fmt.Errorf("%s holds %q and perhaps more; delete what nobody wants", f.Path, name)
 }
 
-// emptyLostAndFound fails unless it holds nothing, durably: a repair of the file system puts
-// there what it finds of the files of whoever had it.
+// emptyLostAndFound fails unless lost+found is empty, durably: a repair of the file system puts files of
+// the last tenant there.
 func emptyLostAndFound(top *os.File, f Found) error {
 	fd, err := unix.Openat2(int(top.Fd()), lostAndFound, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: beneath})
 	if err != nil {

@@ -195,7 +195,7 @@ func patternsOf(list string) (out []string) {
 
 // look finds out what lies at a path; its error says why that is no volume.
 func (f *Finder) look(ctx context.Context, one *Found, c Class, mounts []*mountinfo.Info, asked map[string]string) error {
-	// A server that is away would keep whoever touches the path waiting.
+	// A path on a server that does not answer would block every call that touches it.
 	if at, _ := mountAt(mounts, one.Path); at != nil && remote(at.FSType) {
 		return fmt.Errorf("a file system of kind %s lies on no disk of this node", at.FSType)
 	}

@@ -42,12 +42,16 @@ type Verdict struct {
 	Entry Entry
 }
 
-// Judge decides what becomes of what was found at one path, of which e is remembered. v is
-// its PersistentVolume, and found is nil where there is nothing. clean is false if the class
-// keeps what is released, or there is no class any more. Only a released PersistentVolume
-// of the disk that lies there, which this node has offered, and whose last PersistentVolume
-// it is, has anything cleaned, unless it was seen bound to another claim than it names. A new
-// offer is numbered by the time.
+// Judge decides what becomes of what was found at one path. found is nil if nothing is there, e is the
+// ledger's entry for it, and v its PersistentVolume, if it has one. clean is false if the class keeps
+// what is released, or no class discovers the path any more. A new offer gets its number from now.
+//
+// A disk is cleaned only if clean is true, e records that this node has offered the disk, and its
+// PersistentVolume
+//   - is released, with the reclaim policy Delete, and is not being deleted,
+//   - was made of this very disk, and not of another one that was at its path before,
+//   - is the last one that e records, unless there is none or the disk was cleaned after that one,
+//   - is not recorded in e as bound to another claim than it names.
 func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict {
 	if v == nil {
 		return judgeFree(found, e, now)
@@ -145,7 +149,7 @@ func judgeFree(found *Found, e Entry, now time.Time) Verdict {
 	if !e.Offered {
 		// Higher than all before, also where what was noted of those is lost.
 		out.Entry.Offer = max(e.Offer+1, now.Unix())
-		// Its PersistentVolume was deleted by hand, whoever had it.
+		// Its PersistentVolume was deleted by hand, so the data of any claim may still be on it.
 		out.Prove = e.Volume != "" && !e.CleanedAfter(e.Volume)
 	}
 	return out

@@ -68,7 +68,8 @@ func OnHost(run exec.Interface) Host {
 	return h
 }
 
-// taken are signatures of devices that belong to others, whoever may be asleep.
+// taken lists the signatures of devices that are part of something else, such as a volume group or a
+// RAID, even if that is not active now.
 var taken = []string{"LVM2_member", "linux_raid_member", "isw_raid_member", "ddf_raid_member", "swap", "zfs_member", "bcache", "mpath_member", "drbd"}
 
 // notOurs fails if a device is one of flexlvm's volumes, or cannot be asked.

@@ -18,9 +18,9 @@ var ErrBusy = errors.New("in use")
 // sector is the unit of device-mapper's tables.
 const sector = 512
 
-// Make makes the mapping of a raw block volume: the first size bytes of device, the number of
-// its logical volume or of the container on that. The error is ErrBusy if there is a mapping of that name, unless a call that was killed
-// has left it without a table, which is no mapping yet.
+// Make makes the mapping of a raw block volume: the first size bytes of device, which is the number of
+// its logical volume or of the container on that. The error is ErrBusy if there is a mapping of that
+// name. One without a table, which a call that was killed has left, is replaced.
 func Make(ctx context.Context, run exec.Interface, name string, device uint64, size volume.Bytes) error {
 	create := func() error {
 		return dmsetup(ctx, run, "create", name, "--uuid", blockUUID+name, "--table", table(device, size))

@@ -66,7 +66,8 @@ func ByNumber(sys string, number uint64) (Mapping, error) {
 	return read(blockDir(sys, number), number)
 }
 
-// On returns the mapping on a device. The error is ErrNoMapping if there is none. Whatever else stands on the device is no concern.
+// On returns flexlvm's mapping on a device. The error is ErrNoMapping if there is none. Other holders of
+// the device are ignored.
 func On(sys string, device uint64) (Mapping, error) {
 	dir := filepath.Join(blockDir(sys, device), "holders")
 	above, err := os.ReadDir(dir)

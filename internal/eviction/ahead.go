@@ -7,12 +7,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 )
 
-// Ahead remembers the times of volumes that lie ahead of the clock, and when each was
-// first seen to: a clock that was set back leaves such times, and by themselves they would
-// keep a volume young until their day comes. Its zero value remembers nothing.
+// Ahead remembers timestamps of volumes that are in the future, because the clock was set back, and
+// when each was first seen. That time replaces the timestamp, with which the volume would count as young
+// until that date. The zero value is ready to use.
 //
-// A process that begins with nothing takes such a volume for new once more. So it may go
-// later than it should, and never earlier.
+// A new process remembers nothing and takes such a volume for new again. So the volume may be evicted
+// later than it should be, but never earlier.
 type Ahead struct {
 	seen map[stamp]time.Time
 }
@@ -23,8 +23,8 @@ type stamp struct {
 	at  int64 // in nanoseconds
 }
 
-// Replace puts in the place of every time that lies ahead of now when it was first seen.
-// What it remembers of volumes that it is not given is forgotten.
+// Replace replaces each timestamp after now by the time at which it was first seen, and forgets the
+// timestamps of all other volumes.
 func (a *Ahead) Replace(now time.Time, volumes []inventory.Volume) {
 	seen := map[stamp]time.Time{}
 	for i := range volumes {
@@ -34,7 +34,7 @@ func (a *Ahead) Replace(now time.Time, volumes []inventory.Volume) {
 	a.seen = seen
 }
 
-// ReplaceEvictable is Replace for since when the replicas of PersistentVolumes are past recall.
+// ReplaceEvictable does the same for Replica.Evictable of PersistentVolumes.
 func (a *Ahead) ReplaceEvictable(now time.Time, claims []persistentvolume.Volume) {
 	seen := map[stamp]time.Time{}
 	for i := range claims {

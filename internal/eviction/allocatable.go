@@ -10,11 +10,10 @@ import (
 // volume: what is left is for the growth and the removal of those that are there.
 const closedMetadata = 95
 
-// allocatable is what PersistentVolumes may take of a pool altogether, those that
-// have their volumes already included: what is free or about to be, what may be
-// evicted, and what the volumes of claims hold. Whoever takes the charges of all
-// PersistentVolumes off it has what is left to promise, and it does not change
-// when a promised volume is made.
+// allocatable is what PersistentVolumes may take of a pool altogether, including those whose volumes are
+// made already: what is free or about to be, what may be evicted, and what the volumes of claims hold.
+// allocatable minus the charges of all PersistentVolumes is what can still be promised; making a
+// promised volume does not change it.
 //
 // A volume that holds more than its charge, for its extents are large, takes the
 // difference from everybody; one that is to grow has its charge, and not more than

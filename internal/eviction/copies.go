@@ -8,10 +8,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// unmadeCopy reports whether a claim is one of a volume that is to begin as a copy of
-// another and is not ready yet; that of a snapshot, of which that is not on record. Until it is, what it is a copy of has to stay: half a
-// copy is taken anew. One that can never be made, because nobody wants it any more or
-// it is not of this cluster or group, keeps nothing.
+// unmadeCopy reports whether c is a copy that is not finished: its volume is not ready, or, for a
+// snapshot, not recorded as taken. Until it is finished, its source must stay, because an interrupted
+// copy starts over. A copy that can never be made, because nobody wants it any more or it is not of
+// this cluster or volume group, does not count.
 func (x *index) unmadeCopy(view View, c *persistentvolume.Volume) bool {
 	if c.CloneOf == "" || c.Taken || !c.Usable() && !c.Placeholder || view.givenUp(c) || c.Cluster != view.Cluster {
 		return false

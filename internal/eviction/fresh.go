@@ -11,9 +11,9 @@ import (
 // before its first mount does, by what the last round has seen and decided, which may not have
 // the claim yet.
 //
-// It may not where anything but an empty file system is to be made, where the node has a volume
-// of that name in whatever state, and where not all that is promised in the pool fits in what is
-// free of it: there volumes have to go first, and whoever waits for that is not overtaken.
+// It may not if anything but an empty file system is to be made, if the node has a volume of that name
+// in any state, or if the volumes promised in the pool do not all fit in its free room: then other
+// volumes have to be evicted first, and claims that wait for that must not be overtaken.
 func MayMakeAhead(view View, r Result, c *persistentvolume.Volume) bool {
 	if !plain(c) || view.Cluster == "" || c.Cluster != view.Cluster || c.Deleting || !c.Usable() {
 		return false

@@ -149,8 +149,8 @@ func RecentInUse(view View, in inventory.Pool) (out []inventory.Volume) {
 	return out
 }
 
-// madeLately are the volumes of a pool that were made of late, the last first, whoever
-// wants them still.
+// madeLately returns the volumes of a pool that were made recently, the newest first, whether or not they
+// are still wanted.
 func madeLately(view View, in inventory.Pool) []*inventory.Volume {
 	var out []*inventory.Volume
 	for i := range view.Volumes {

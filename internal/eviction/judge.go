@@ -140,10 +140,10 @@ func (x *index) unseen(name volume.PoolName) string {
 	return ""
 }
 
-// release says where the volume of a claim goes that is given up. One that has
-// been moved on already, perhaps by a person, stays where it is. But Retain counts
-// also where the volume was unreferenced before the policy said so: that this was a
-// person's doing cannot be told, and he can say it once more.
+// release returns the state that the volume of a released claim gets, and why. A volume that is in such
+// a state already, perhaps because of a person, stays in it. But Retain applies even if the volume became
+// unreferenced before the policy was Retain: whether a person wanted that is not known, and a person can
+// give the volume up again.
 func (x *index) release(c *persistentvolume.Volume) (volume.State, string) {
 	retain := x.retained[KeyOfPersistentVolume(c)]
 	v, there := x.volumes[KeyOfPersistentVolume(c)]

@@ -72,7 +72,7 @@ type PoolResult struct {
 	Allocatable volume.Bytes
 	// Closed says why no new volume may be promised here; empty if one may.
 	Closed string
-	// UsedPercent of the pool, whoever uses it, rounded down.
+	// UsedPercent is how much of the pool is used, by volumes of flexlvm or others, rounded down.
 	UsedPercent int
 	// ByState counts the volumes of this cluster.
 	ByState map[volume.State]int

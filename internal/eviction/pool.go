@@ -109,7 +109,7 @@ func (p *pool) reclaimableOn() (out []volume.Bytes) {
 	return out
 }
 
-// used is what will still be in use, whoever uses it.
+// used is how much of the pool will still be in use, by volumes of flexlvm or others.
 func (p *pool) used() volume.Bytes { return max(0, p.Size-p.coming()) }
 
 // reclaimable is what the queue holds.

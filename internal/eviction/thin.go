@@ -11,15 +11,14 @@ import (
 // a pool and a volume are in hundredths of a per cent.
 const thinSlack = 5000
 
-// thinAllocatable is allocatable in a thin pool, where a volume holds what was
-// written to it and a claim is charged with what may be, over its class's ratio.
+// thinAllocatable is allocatable for a thin pool, where a volume holds what was written to it and a claim
+// is charged with what may be written, divided by its class's ratio.
 //
-// A volume that no claim explains may be written to by whoever brings it back, so
-// all that it could hold is taken off, but for one that is unreferenced: that holds
-// what it holds, or nothing where it may be evicted. A claim that holds more than
-// its charge, as a ratio allows, takes the difference from everybody. Of what others
-// have made in the pool only what it holds can be told; what is in use beyond what
-// flexlvm's volumes hold is theirs at least, and too little of it where these share blocks.
+// A volume without a claim may be brought back and written to, so all that it could hold is subtracted.
+// For an unreferenced volume, only what it holds now is subtracted, or nothing if it may be evicted. A
+// claim whose volume holds more than its charge, as a ratio allows, takes the difference from everybody.
+// Of volumes that are not flexlvm's, only what they hold is known: at least what is in use beyond what
+// flexlvm's volumes hold, which is too little if those share blocks.
 func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 	evictable := map[*inventory.Volume]bool{}
 	if p.result.Blocked == "" {

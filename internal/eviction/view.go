@@ -144,7 +144,7 @@ func (x *index) group(c *persistentvolume.Volume) (inventory.Pool, bool) {
 	return p, there
 }
 
-// keepLeast makes the order of the lists all one.
+// keepLeast keeps the least string for k, so that the order of the lists does not matter.
 func keepLeast[K comparable](m map[K]string, k K, s string) {
 	if other, there := m[k]; !there || s < other {
 		m[k] = s

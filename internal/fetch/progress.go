@@ -85,9 +85,9 @@ func (p *Progress) Identify(id, run string) {
 	p.id, p.run = id, run
 }
 
-// AskFinal asks a mirror to compare all files in a pass that is yet to begin, and to say final
-// in its status after it. Whoever reaches the port can ask, and the status repeats what was
-// asked, so anything but what protocol.FinalQuery describes is ignored.
+// AskFinal asks a mirror to compare all files in a pass that is yet to begin, and to report final in its
+// status after it. Any client that reaches the port can ask, and the status repeats the value, so
+// anything but what protocol.FinalQuery describes is ignored.
 func (p *Progress) AskFinal(final string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

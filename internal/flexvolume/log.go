@@ -57,10 +57,9 @@ func openAppend(file string) (*os.File, error) {
 	return os.OpenFile(file, flags, 0o640)
 }
 
-// rotate renames the log f, and removes the oldest of those renamed before. A
-// lock on the file itself makes sure that it is renamed once: whoever comes
-// second finds that the name leads elsewhere by then. Killed in between it leaves
-// a log too many, which the next rotation removes.
+// rotate renames the log f, and removes the oldest of those renamed before. A lock on the file itself
+// makes sure that it is renamed once: the next process to get the lock finds another file under the
+// name. If rotate is killed in between, it leaves one log too many, which the next rotation removes.
 func rotate(f *os.File, file string) error {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil // somebody else is at it

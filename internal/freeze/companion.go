@@ -48,7 +48,7 @@ func accompany(asked string) error {
 	for i := range n {
 		roots = append(roots, os.NewFile(uintptr(3+i), fmt.Sprint("descriptor ", 3+i)))
 	}
-	// Whoever ends the services of a node must not end this before its time.
+	// Signals that stop the services of a node must not end the companion before it has thawed.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	done := make(chan bool, 1)
 	go func() {

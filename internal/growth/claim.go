@@ -1,10 +1,3 @@
-// Package growth lets claims grow: it serves what they ask for in the order of asking,
-// node by node, once the ledger has promised the room, and tells those that wait or are
-// refused why. Kubernetes would enlarge the PersistentVolume of a FlexVolume to any size;
-// the policy growth.flexlvm.io keeps everybody but us from that.
-//
-// What is decided is pure (claim.go, decide.go); controller.go carries it out. All that
-// matters is in the API, so a process may be killed at any step, and its successor goes on.
 package growth
 
 import (

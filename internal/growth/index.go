@@ -27,11 +27,12 @@ type wish struct {
 	since time.Time // it asks
 	told  news
 	lacks time.Time // since when the volume's pool holds less than is promised in it
-	// failed is what the node could not grow the volume to, until when it is not asked to, and
-	// how long that is after it has failed.
+	// failed is the size in bytes that the node could not reach; 0 if it has not failed.
 	failed int64
-	until  time.Time
-	pause  time.Duration
+	// until is when the node may be asked for that size, or a larger one, again.
+	until time.Time
+	// pause is the current backoff.
+	pause time.Duration
 }
 
 // fail notes that the node could not grow the volume to a size. It is asked again soon, because
@@ -44,7 +45,7 @@ func (w *wish) fail(size int64, now time.Time) {
 	w.failed, w.until = size, now.Add(w.pause)
 }
 
-// News is what a claim was told last, and when.
+// news is the last answer that a claim was given, and when.
 type news struct {
 	outcome ledger.Outcome
 	to      int64 // bytes

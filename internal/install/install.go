@@ -177,7 +177,7 @@ func sameContent(path string, source *os.File) (bool, error) {
 		return false, fmt.Errorf("look at the driver: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	const chunk = 32 << 10 // whoever looks after the driver stays small
+	const chunk = 32 << 10 // keeps the memory of the process that checks the driver small
 	a, b := make([]byte, chunk), make([]byte, chunk)
 	for at := int64(0); ; at += chunk {
 		n, err := readChunk(f, a, at)

@@ -24,7 +24,7 @@ type Pool struct {
 	Extent       volume.Bytes
 	MetadataSize volume.Bytes // of the group, LVM's own
 	MetadataFree volume.Bytes
-	LVs          int // logical volumes, whoever owns them
+	LVs          int // logical volumes, flexlvm's or not
 	Missing      int // devices that LVM cannot find
 	// DeviceFree is what is free on each physical device that LVM may allocate from, the
 	// most first.

@@ -1,6 +1,3 @@
-// Package iolimit keeps the IO limits of pods' control groups as their volumes'
-// annotations say. What to write is a pure function of what is desired and what is
-// observed (plan.go).
 package iolimit
 
 import (

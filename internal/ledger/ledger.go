@@ -135,10 +135,9 @@ type reservation struct {
 	until time.Time
 }
 
-// A hold makes a pool offer no volume larger than size for a while, or until it
-// may have more room. The scheduler
-// looks at the claims of a pod one by one; where they do not fit together it would
-// choose the same node again, were the largest of them not held off.
+// A hold keeps a pool from offering a volume larger than size until a point in time, or until the pool
+// may have more room. The scheduler checks the claims of a pod one by one: if they do not fit together,
+// it would choose the same node again unless the largest of them is kept away.
 type hold struct {
 	size  volume.Bytes
 	until time.Time

@@ -206,12 +206,13 @@ func (l *Ledger) need(wants []Want, in volume.PoolName, extent volume.Bytes) (su
 	return sum, largest
 }
 
-// free is what may be taken of each physical device of a pool of which so much
-// can still be promised: what is free there, and what may be evicted from it.
+// free returns how much may be taken from each physical device of a pool: what is free there, and what
+// may be evicted from it. room is how much of the pool can still be promised, and stays how much of the
+// reclaimable room is not evicted.
 //
-// What is promised and not made yet may come to lie on any of them, so it is taken off
-// each. So much of what may be evicted stays: on which devices that lies is not known
-// either.
+// Volumes that are promised but not made yet may be placed on any device, so their size is subtracted
+// from each. On which devices the room that stays is, is not known either, so it is subtracted from the
+// reclaimable room of each.
 func (p pool) free(room, stays volume.Bytes) []volume.Bytes {
 	var free, reclaimable volume.Bytes
 	for i, f := range p.devices {

@@ -119,7 +119,7 @@ func CheckKey(ctx context.Context, run exec.Interface, device string, key Key) e
 // Open opens the container on device, as /dev/mapper/NAME. The volume key goes into the
 // kernel alone (its keyring), so that device-mapper shows it to nobody.
 //
-// Discards are not passed on: they would show whoever reads the disk which blocks are free.
+// Discards are not passed on: they would reveal to a reader of the disk which blocks are free.
 func Open(ctx context.Context, run exec.Interface, device, name string, key Key) error {
 	if err := cryptsetup(ctx, run, key, "open", "--batch-mode", "--type=luks2", oneAtATime, "--key-file=-", "--", device, name); err != nil {
 		return fmt.Errorf("open the encrypted volume on %s: %w", device, err)

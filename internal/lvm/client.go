@@ -121,7 +121,7 @@ func (c *Client) groups(ctx context.Context, args []string) ([]VolumeGroup, erro
 	return parseGroups(out)
 }
 
-// Volume returns one logical volume of a group, whoever owns it. ErrNoVolume means that
+// Volume returns one logical volume of a group, flexlvm's or not. ErrNoVolume means that
 // LVM sees the group with all its devices and no such volume, ErrPartial that devices are
 // missing, ErrNoGroup that the group is missing.
 func (c *Client) Volume(ctx context.Context, g volume.Group, n volume.Name) (LogicalVolume, error) {

@@ -18,8 +18,8 @@ import (
 // suspended, or fails, as in a thin pool with full metadata, one disk of the group will do.
 //
 // Creating or extending a volume flushes nothing: the file system that is then made or grown
-// on it flushes the same disks before the call succeeds. Whoever records the change on another
-// disk before that calls Flush first.
+// on it flushes the same disks before the call succeeds. A caller that records the change on another
+// disk before that must call Flush first.
 func (c *Client) Flush(ctx context.Context, g volume.Group, n volume.Name) error {
 	if d, err := FindDevice(g, n); err == nil && d.CheckResumed() == nil && c.sync(d.Path) == nil {
 		return nil

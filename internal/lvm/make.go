@@ -27,9 +27,9 @@ func (c *Client) Create(ctx context.Context, lv LogicalVolume) error {
 	return twice(create)
 }
 
-// twice makes a try again that has failed although there is room for it, as one look after it
-// shows: a volume may have been removed in between, and that it was for want of room cannot
-// be told any more, which those who wait for room go by. LVM's failures change nothing.
+// twice retries once if try failed but the group now has room: another volume may have been removed in
+// between. Without the retry, the lack of room would not be reported as ErrNoSpace, on which callers
+// that wait for room rely. A command of LVM that fails changes nothing, so the retry is safe.
 func twice(try func() (roomy bool, err error)) error {
 	roomy, err := try()
 	if roomy {

@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A LogicalVolume is what LVM reports about a logical volume, whoever owns it.
+// A LogicalVolume is what LVM reports about a logical volume, flexlvm's or not.
 type LogicalVolume struct {
 	Group     volume.Group
 	GroupUUID string

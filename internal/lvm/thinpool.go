@@ -123,7 +123,7 @@ type ThinPool struct {
 	// MetadataUsed is the used part of Metadata; all of it if LVM does not say.
 	MetadataUsed  volume.Bytes
 	Chunk         volume.Bytes
-	Volumes       int // in it, whoever owns them
+	Volumes       int // in it, flexlvm's or not
 	Others        Others
 	Active        bool // else LVM does not tell how full it is
 	ErrorWhenFull bool

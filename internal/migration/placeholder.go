@@ -44,9 +44,9 @@ func recordOf(object *corev1.PersistentVolume, claim *corev1.PersistentVolumeCla
 	return r
 }
 
-// policyOf is the reclaim policy that the volume of a placeholder is to have: what its
-// PersistentVolume says, until that says Retain for the sake of the move. Whoever says
-// Retain before means it.
+// policyOf returns the reclaim policy that the new PersistentVolume of a placeholder's volume gets: that
+// of the old one, unless the migration has set it to Retain (AnnotationRetainedFor), and then the one on
+// record. Retain without that annotation was set by a user and stays.
 func policyOf(object, placeholder *corev1.PersistentVolume, r record) corev1.PersistentVolumeReclaimPolicy {
 	if object.Annotations[pv.AnnotationRetainedFor] == string(placeholder.UID) {
 		return r.Policy

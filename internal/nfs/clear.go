@@ -18,15 +18,14 @@ import (
 // atOnce is how many entries one call of clearSome removes at most.
 const atOnce = 1000
 
-// clearSome removes up to atOnce entries of a directory, and the directory itself
-// once it is empty; empty tells that. It ends halfway to its deadline, so that a
-// server that is slow is not taken for one that does not answer. It never leaves the directory: every name is
-// looked up in an open directory and no link is followed out of it (os.Root), and a
-// file system that is mounted in it is an error.
+// clearSome removes up to atOnce entries of a directory, and the directory itself once it is empty,
+// which empty reports. It ends halfway to its deadline, so that a slow server is not taken for one that
+// does not answer. It never leaves the directory: every name is looked up in an open directory, no link
+// is followed out of it (os.Root), and a file system that is mounted in it is an error.
 //
-// What a tenant left may be as deep as he likes, so nothing here recurses: what is
-// in a directory within is moved up, under a name that he cannot have guessed, and
-// has its turn later. A tenant's pod that still runs can make work, but no harm.
+// Tenants can nest directories as deep as they like, so nothing here recurses: the entries of a
+// subdirectory are moved up, under names that a tenant cannot have guessed, and removed later. A pod of
+// the tenant that still runs can cause more work, but no harm.
 func clearSome(ctx context.Context, root *os.Root, name string) (empty bool, err error) {
 	if err := nfsmark.CheckOwn(root, name); err != nil {
 		return false, err

@@ -172,7 +172,7 @@ func remove(ctx context.Context, root *os.Root, p place) (found finding, more bo
 		if err := root.Rename(p.name, doomedPrefix+p.name); err != nil {
 			return "", false, err
 		}
-		// Whoever still has it mounted makes nothing new in it, but for root.
+		// A pod that still has it mounted can make nothing new in it, unless it runs as root.
 		if err := setMode(root, doomedPrefix+p.name, 0o700); err != nil {
 			return "", false, err
 		}

@@ -1,7 +1,3 @@
-// Package nfs is the control side for volumes that pods of several nodes share: it makes
-// one directory for each PersistentVolume in an export of an NFS server, and removes or
-// keeps it when the claim is gone. Pods mount the directory through their kubelets; this
-// process has the export mounted itself.
 package nfs
 
 import (

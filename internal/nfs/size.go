@@ -36,11 +36,11 @@ func roomOf(dir *os.File) (room, error) {
 	return room{volume.Bytes(st.Blocks) * volume.Bytes(grain), volume.Bytes(grain)}, nil
 }
 
-// awaitSize returns nil once the server holds a new directory to its size, where that is asked
-// for, whoever sees to it: flexlvm's node daemon on the server, or its administrator. So no pod
-// has a volume whose size is not enforced yet. It waits only where the server was asked just now,
-// and otherwise looks once: claims that nobody sees to are tried again for ever, and would keep
-// the workers from the claims of other servers.
+// awaitSize returns nil once the server enforces the size of a new directory, if that is requested, so
+// that no pod gets a volume whose size is not enforced yet. flexlvm's node daemon on the server, or the
+// server's administrator, sets the limit. awaitSize waits only if the server was asked just now, and
+// otherwise checks once: claims for which nobody sets a limit are retried for ever, and would keep the
+// workers from the claims of other servers.
 func (p *Provisioner) awaitSize(ctx context.Context, at place, justAsked bool) error {
 	if at.size == 0 {
 		return nil

@@ -1,6 +1,3 @@
-// Package nfsquota holds the directories of NFS volumes to their sizes, on the node that is the
-// server: each for which that is asked has an XFS project of its own, with a limit. Nothing but
-// the export says what to do, so it needs no API server.
 package nfsquota
 
 import (

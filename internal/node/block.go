@@ -13,13 +13,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A raw block volume is handed out as a mapping of the beginning of its logical volume, or of the
-// container on that: as large as was asked for, to the byte, and growing only once that was zeroed
-// which comes to light. The mapping keeps the logical volume open for as long as the volume is
-// published, whether or not a process has the device open.
+// A raw block volume is handed out as a device-mapper device that maps the beginning of its logical
+// volume, or of the LUKS container on that. The mapping has exactly the size that was asked for, to the
+// byte, and grows only once the added part was zeroed. It keeps the logical volume open for as long as
+// the volume is published, whether or not a process has the device open.
 
-// blockKind is no file system but the device itself, which nothing on it tells from another. Its
-// tags do, once it is zeroed: in state creating no pod has ever had it (handOut).
+// blockKind is the content of a raw block volume: no file system, but the device itself. Nothing on the
+// device identifies it; the tags do. While they say creating, it is not known to be zeroed, and no pod
+// has ever had it (handOut).
 type blockKind struct {
 	engine *Engine
 	device lvm.Device
@@ -62,14 +63,14 @@ const (
 // next call continues.
 var errYielded = errors.New("not all of it is zeroed yet")
 
-// zero overwrites what of a raw block volume's content, which is at path, no pod has seen yet, to
-// its end, with zeros, and notes how far it has come in the volume's tags, so that the next call
-// goes on with that of one that is killed, or whose time is over. A thin volume reads as zeros by
-// itself, or as noise where it is encrypted. Either way LVM's metadata lasts over a power cut then,
-// before this node's record says that the volume is there, or is so large.
+// zero overwrites with zeros the part of a raw block volume, whose content is at path, that no pod has
+// seen yet. It notes its progress in the volume's tags, so that the next call continues where a call
+// was killed or ran out of time. A thin volume is not zeroed: it reads as zeros, or as noise if it is
+// encrypted. In both cases LVM's metadata is durable afterwards, before this node's record says that
+// the volume exists, or is so large.
 //
-// An encrypted volume is no exception: a copy has the volume key of its source, and could read what
-// that has left on the disk.
+// An encrypted volume is zeroed as well: a copy has the volume key of its source, so its pod could read
+// what the source has left on the disk.
 func (e *Engine) zero(ctx context.Context, d lvm.Device, path string, tags volume.Tags) (err error) {
 	thin, err := lvm.Thin(d.Number)
 	if err != nil {

@@ -100,7 +100,7 @@ func (m *machine) leaveSecrets() {
 	target := m.mountRaw(s, "secret")
 	writeDevice(m.t, target, 0, pattern(secret, s.Size))
 	m.unmount(target)
-	require.NoError(m.t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.NoError(m.t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	require.NoError(m.t, m.Remove(m.ctx(), refOf(s)))
 	require.NoError(m.t, m.records.remove(s.Group, s.Name))
 }
@@ -162,7 +162,7 @@ func testBlock(t *testing.T, m *machine) {
 
 // What is handed out, or open, is not removed. The volume is mounted at target.
 func testBlockInUse(t *testing.T, m *machine, s volume.Spec, target string) {
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Wipe: volume.WipeDiscard}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeDiscard}))
 	require.NoError(t, m.CloseUnused(m.ctx()))
 	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s)), ErrInUse, "it is handed out")
 	open, err := os.Open("/dev/mapper/" + dm.BlockName(m.uuidOf(s)))
@@ -230,7 +230,7 @@ func TestBlockHalfZeroedIsNotBroughtBack(t *testing.T) {
 		require.NoError(t, m.Heal(m.ctx(), refOf(s)))
 		require.Equal(t, volume.Creating, tagsOf(t, s.Name).State)
 
-		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 		require.True(t, tagsOf(t, s.Name).HalfZeroed(), name)
 		for _, to := range []volume.State{volume.Ready, volume.Retained} {
 			_, err := m.SetState(m.ctx(), s.Group, s.Name, to)
@@ -242,7 +242,7 @@ func TestBlockHalfZeroedIsNotBroughtBack(t *testing.T) {
 	s := m.rawVolume("whole", rawSize)
 	m.mountRaw(s, "a")
 	m.unmount(m.file("a"))
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	_, err := m.SetState(m.ctx(), s.Group, s.Name, volume.Ready)
 	require.NoError(t, err)
 }
@@ -288,7 +288,7 @@ func TestBlockHoldsAnotherGroup(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, in.Pools, 1)
 	require.NoError(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, 72*volume.MiB, luks.Key{}))
-	require.NoError(t, m.Release(m.ctx(), refOf(others), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(others), volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(others)))
 
 	// The kubelet makes it after we have looked at what devices there are, and before LVM does.

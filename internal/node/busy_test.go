@@ -24,7 +24,7 @@ func TestCallsOfTheDaemonDoNotWaitForABusyVolume(t *testing.T) {
 	defer cancel()
 	ref := Ref{Group: spec.Group, Name: spec.Name, Cluster: spec.Cluster}
 	require.NoError(t, e.Heal(ctx, ref), "the call that holds it heals it")
-	require.ErrorIs(t, e.Release(ctx, ref, volume.Unreferenced, Disposal{}), ErrBusy)
+	require.ErrorIs(t, e.Release(ctx, ref, volume.Unreferenced, volume.Disposal{}), ErrBusy)
 	_, err = e.SetStateOf(ctx, ref, "", volume.Ready)
 	require.ErrorIs(t, err, ErrBusy)
 	require.ErrorIs(t, e.MakeClone(ctx, spec), ErrBusy)

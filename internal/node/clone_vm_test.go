@@ -286,14 +286,14 @@ func TestCloneAndSourceGoApart(t *testing.T) {
 	sum := randomFile(t, from+"/kept", 10*volume.MiB)
 	first, second := m.cloneOf(s, "first", s.Size), m.cloneOf(s, "second", s.Size)
 	require.NoError(t, m.MakeClone(m.ctx(), first))
-	require.NoError(t, m.Release(m.ctx(), refOf(first), volume.Unreferenced, Disposal{Wipe: volume.WipeDiscard}))
+	require.NoError(t, m.Release(m.ctx(), refOf(first), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeDiscard}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(first)))
 	require.Equal(t, sum, sumOf(t, from+"/kept"))
 	m.unmount(from)
 	requireWhole(t, m, s)
 
 	// One that nobody wants any more, and whose data is there still, can be copied.
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Wipe: volume.WipeDiscard}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeDiscard}))
 	m.shell("lvchange -an %s/%s", group, s.Name)
 	require.NoError(t, m.MakeClone(m.ctx(), second))
 	requireClone(t, second)
@@ -381,7 +381,7 @@ func TestHalfACloneWithoutItsSource(t *testing.T) {
 	require.Equal(t, sum, sumOf(t, m.dir+"/look/kept"), "a person can save it")
 	m.shell("umount %s/look", m.dir)
 
-	require.NoError(t, m.Release(m.ctx(), refOf(c), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(c), volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(c)), "its claim was deleted")
 	require.Empty(t, lvs())
 }

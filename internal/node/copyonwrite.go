@@ -8,8 +8,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// checkRoom makes sure that there is room for a copy of lv: each try freezes that, and takes
-// half a copy away. The call that makes a full copy finds out by itself.
+// checkRoom fails early if a copy of lv does not fit: every attempt freezes lv and discards an
+// unfinished copy. A full copy is not checked here but by the call that makes it.
 func (e *Engine) checkRoom(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume) error {
 	switch {
 	case spec.CopyOnWrite():

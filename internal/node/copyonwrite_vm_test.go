@@ -38,7 +38,7 @@ func (m *machine) snapshotNow(s volume.Spec) inventory.Volume {
 // drop releases and removes a volume.
 func (m *machine) drop(s volume.Spec, w volume.Wipe) {
 	m.t.Helper()
-	require.NoError(m.t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Wipe: w}))
+	require.NoError(m.t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{Wipe: w}))
 	require.NoError(m.t, m.Remove(m.ctx(), refOf(s)))
 }
 
@@ -108,7 +108,7 @@ func testCopyOnWriteSnapshot(t *testing.T, m *machine) {
 	// The device goes as at a shutdown, and comes back as at a boot.
 	m.unmount(from)
 	m.shell("lvchange --yes -an %s/%s", group, s.Name)
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Wipe: volume.WipeZero}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeZero}))
 	m.requireHeld(s)
 
 	same := m.copyOf(snap, "same", m.shape, s.Size)
@@ -211,7 +211,7 @@ func TestCopyOnWriteSnapshotOverflows(t *testing.T) {
 	m.unmount(from)
 	m.shell("dd if=/dev/zero of=/dev/mapper/%s bs=1M oflag=direct 2>&1 || true; sync", volume.DeviceName(group, s.Name))
 	require.False(t, m.see(full.Name).Overflowed)
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	m.drop(small, volume.WipeDiscard)
 	c := m.copyOf(full, "copy", shapes[0], grown)
 	require.NoError(t, m.MakeClone(m.ctx(), c))
@@ -309,7 +309,7 @@ func (m *machine) testFullCopyKilled(snap volume.Spec, sum string) {
 	m.clear(c.Name)
 	require.NoError(t, m.records.remove(c.Group, c.Name))
 	require.True(t, call{Dir: m.dir, Verb: "clone", Spec: c, Die: 2}.run(t))
-	require.NoError(t, m.Release(m.ctx(), refOf(c), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(c), volume.Unreferenced, volume.Disposal{}))
 	require.ErrorIs(t, m.MakeClone(m.ctx(), c), ErrRefused)
 	require.NoError(t, m.Remove(m.ctx(), refOf(c)))
 }
@@ -317,7 +317,7 @@ func (m *machine) testFullCopyKilled(snap volume.Spec, sum string) {
 // testRemovalKilled kills the removal of a snapshot that is wiped, and of its source after it.
 func (m *machine) testRemovalKilled(s, snap volume.Spec) {
 	t := m.t
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	for die := 1; ; die++ {
 		require.Less(t, die, 12)
 		if shellOut(fmt.Sprintf("lvs %s/%s", group, snap.Name)) == "" {
@@ -325,9 +325,9 @@ func (m *machine) testRemovalKilled(s, snap volume.Spec) {
 			require.NoError(t, err)
 			require.NoError(t, m.records.remove(snap.Group, snap.Name))
 			m.snapshotNow(snap)
-			require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+			require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 		}
-		require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, Disposal{Wipe: volume.WipeZero}))
+		require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeZero}))
 		if !(call{Dir: m.dir, Verb: "remove", Spec: snap, Die: die}).run(t) {
 			require.Equal(t, 7, die, "remove record, tag doomed, lvrename, split, wipe, lvremove")
 			break

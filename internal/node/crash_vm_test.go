@@ -119,7 +119,7 @@ func testRemovalKilledAfterEveryStep(t *testing.T, m *machine) {
 	untilAlive(t, call{Dir: m.dir, Verb: "remove", Spec: s}, func() {
 		require.NoError(t, m.records.remove(s.Group, s.Name))
 		m.unmount(m.mount(s, "a"))
-		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Wipe: volume.WipeZero}))
+		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeZero}))
 	}, func(int) { require.Empty(t, lvs()) })
 }
 
@@ -136,7 +136,7 @@ func testMountAfterRemovalKilledAfterEveryStep(t *testing.T, m *machine) {
 		m.mount(s, "a")
 		require.NoError(t, os.WriteFile(target+"/old", nil, 0o600))
 		m.unmount(target)
-		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Wipe: volume.WipeZero}))
+		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeZero}))
 		died := call{Dir: m.dir, Verb: "remove", Spec: s, Die: die}.run(t)
 		if err := m.Mount(m.ctx(), s, target, false); err == nil {
 			require.NoFileExists(t, target+"/old")
@@ -281,7 +281,7 @@ func testRaceOfEverything(t *testing.T, m *machine) {
 	}
 	wg.Go(func() {
 		for time.Now().Before(stop) {
-			note(m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Wipe: volume.WipeZero}), lvm.ErrNoVolume, ErrRefused)
+			note(m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeZero}), lvm.ErrNoVolume, ErrRefused)
 			note(m.Remove(m.ctx(), refOf(s)), ErrInUse, ErrRefused)
 			time.Sleep(200 * time.Millisecond)
 		}

@@ -157,9 +157,9 @@ func shown(point mount.Point) (lvm.Device, error) {
 	return d, nil
 }
 
-// volumeOf is lvm.Volume of what a Ref means, under this name. A directory volume is looked for in
-// its pool alone: the error is lvm.ErrNoVolume only if that was looked into, or LVM shows that there
-// is no such pool.
+// volumeOf looks up the volume that ref refers to under the name n, as lvm.Volume does. A directory
+// volume is looked up in its pool alone; the error is lvm.ErrNoVolume only if that pool was read and
+// does not have it, or LVM shows that there is no such pool.
 func (e *Engine) volumeOf(ctx context.Context, ref Ref, n volume.Name) (lv lvm.LogicalVolume, err error) {
 	if ref.DirectoryPool == "" {
 		return e.lvm.Volume(ctx, ref.Group, n)

@@ -149,8 +149,8 @@ func TestDirectoryLife(t *testing.T) {
 	require.ErrorIs(t, m.Mount(m.ctx(), other, m.target("another"), false), ErrRefused)
 
 	ref := refOf(s)
-	require.ErrorIs(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{Wipe: volume.WipeZero}), ErrRefused)
-	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{}))
+	require.ErrorIs(t, m.Release(m.ctx(), ref, volume.Unreferenced, volume.Disposal{Wipe: volume.WipeZero}), ErrRefused)
+	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, volume.Disposal{}))
 	require.ErrorIs(t, m.Remove(m.ctx(), ref), ErrInUse)
 	m.unmount(reader)
 	m.unmount(dir)
@@ -163,7 +163,7 @@ func TestDirectoryLife(t *testing.T) {
 	require.Equal(t, 5*volume.MiB, total)
 	m.unmount(dir)
 
-	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, volume.Disposal{}))
 	_, volumes := m.pool()
 	require.Equal(t, volume.Unreferenced, volumes[s.Name].State)
 	require.ErrorIs(t, m.RemoveDirectoryPool(m.ctx(), group, testDirectories), ErrRefused)
@@ -178,12 +178,12 @@ func TestDirectoryLife(t *testing.T) {
 	}
 	fill(t, fullDir+"/file")
 	m.unmount(fullDir)
-	require.NoError(t, m.Release(m.ctx(), refOf(full), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(full), volume.Unreferenced, volume.Disposal{}))
 
 	// While the pool's tags make no sense nobody can tell what is in it, and nothing is forgotten.
 	m.shell("lvchange --addtag flexlvm.odd=1 %s/%s; rm %s/state/volumes/%[1]s/%[2]s", group, testDirectories, m.dir)
 	require.ErrorIs(t, m.Remove(m.ctx(), refOf(full)), ErrRefused)
-	require.ErrorIs(t, m.Release(m.ctx(), refOf(full), volume.Retained, Disposal{}), ErrRefused)
+	require.ErrorIs(t, m.Release(m.ctx(), refOf(full), volume.Retained, volume.Disposal{}), ErrRefused)
 	m.shell("lvchange --deltag flexlvm.odd=1 %s/%s", group, testDirectories)
 	require.NoError(t, m.Remove(m.ctx(), refOf(full)))
 	pool, volumes := m.pool()

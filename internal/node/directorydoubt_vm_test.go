@@ -72,7 +72,7 @@ func TestDirectoryInAnotherNamespace(t *testing.T) {
 		return err == nil && others != ours && string(comm) == "sleep\n"
 	}, time.Minute, 10*time.Millisecond)
 	m.unmount(dir)
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	_, volumes := m.pool()
 	require.True(t, volumes[s.Name].Open)
 	require.Empty(t, volumes[s.Name].Mounts)
@@ -125,7 +125,7 @@ func TestDirectoryQuotasThatAreLost(t *testing.T) {
 	m.unmount(dir)
 	first, second := m.projectOf(a.Name), m.projectOf(b.Name)
 	require.Greater(t, second, first)
-	require.NoError(t, m.Release(m.ctx(), refOf(a), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(a), volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(a)))
 	d := directorySpec("d", volume.MiB)
 	m.unmount(m.mount(d, "d"))
@@ -143,7 +143,7 @@ func TestDirectoryPoolThatIsNotRead(t *testing.T) {
 	m.unmount(dir)
 	ordinary := m.volume("ordinary", 64*volume.MiB)
 	m.unmount(m.mount(ordinary, "ordinary"))
-	require.NoError(t, m.Release(m.ctx(), refOf(ordinary), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(ordinary), volume.Unreferenced, volume.Disposal{}))
 
 	elsewhere := m.target("elsewhere")
 	m.shell("mount -o noquota /dev/mapper/%s %s", volume.DeviceName(group, testDirectories), elsewhere)
@@ -154,8 +154,8 @@ func TestDirectoryPoolThatIsNotRead(t *testing.T) {
 	require.Contains(t, pool.Directories.Unfit, "project quota is not enforced")
 	for _, err := range []error{
 		m.Mount(m.ctx(), s, dir, false),
-		m.Release(m.ctx(), refOf(s), volume.Retained, Disposal{}),
-		m.Release(m.ctx(), refOf(directorySpec("never", volume.MiB)), volume.Unreferenced, Disposal{}),
+		m.Release(m.ctx(), refOf(s), volume.Retained, volume.Disposal{}),
+		m.Release(m.ctx(), refOf(directorySpec("never", volume.MiB)), volume.Unreferenced, volume.Disposal{}),
 		m.Remove(m.ctx(), refOf(s)),
 		m.RemoveDirectoryPool(m.ctx(), group, testDirectories),
 	} {
@@ -226,7 +226,7 @@ func TestDirectoryWithAnythingInIt(t *testing.T) {
 	fill(t, dir+"/file")
 	m.shell("chattr +i %[1]s/fixed/file %[1]s/fixed/in %[1]s/fixed %[1]s/many/5; chattr +a %[1]s/append %[1]s/file; chattr +i %[1]s", dir)
 	m.unmount(dir)
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(s)))
 	require.FileExists(t, kept)
 	require.FileExists(t, outside)
@@ -258,10 +258,10 @@ func TestDirectoryPoolThatIsFull(t *testing.T) {
 			}
 		}
 	})
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	_, err := m.SetState(m.ctx(), group, s.Name, volume.Ready)
 	require.NoError(t, err)
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	pool, _ := m.pool()
 	require.Contains(t, pool.Directories.Unfit, "less free than its quotas promise")
 	require.NoError(t, m.Remove(m.ctx(), refOf(s)))

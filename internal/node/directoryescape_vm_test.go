@@ -114,7 +114,7 @@ func TestDirectoryEscape(t *testing.T) {
 	pool, _ = m.pool()
 	require.Contains(t, pool.Directories.Unfit, "taken files out of its quota")
 	m.unmount(dir)
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(s)))
 	require.Eventually(t, func() bool {
 		pool, _ = m.pool()

@@ -52,7 +52,7 @@ func TestDirectoryPoolAddsUp(t *testing.T) {
 	m.shell("mkdir -p %[1]s/a/b/c && seq 100 | sed 's,^,%[1]s/a/,' | xargs touch", dir)
 	fill(t, dir+"/file")
 	m.unmount(dir)
-	require.NoError(t, watched.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.NoError(t, watched.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, watched.Remove(m.ctx(), refOf(s)))
 	for _, step := range []string{"set project", "set quota", "write directory record", "name directory", "clear directory", "clear quota"} {
 		require.Positive(t, steps[step], step)

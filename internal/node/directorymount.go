@@ -167,9 +167,9 @@ func (e *Engine) layOut(p *directoryPool, dir string, rec directoryRecord, size 
 	return syncDir(p.Root, dir)
 }
 
-// making returns the projects of what is being made and is no volume yet, or was when a call was killed.
-// It is called without the pool's lock: what has its name meanwhile is a volume. What cannot be looked at is
-// left out, so that its quota counts.
+// making returns the projects of volumes that are still being made, or were when a call was killed. It
+// is called without the pool's lock; one that gets its name meanwhile is a volume. A project that cannot
+// be read is left out, so that its quota counts.
 func (p *directoryPool) making() map[quota.Project]bool {
 	all := map[quota.Project]bool{}
 	names, _ := p.names(newDir)
@@ -216,7 +216,8 @@ func (p *directoryPool) sweepOne(ctx context.Context, dir string) error {
 			err = quota.SetOf(p.device.Path, id, quota.Limit{})
 		}
 		if err == nil {
-			err = quota.Disown(data) // or XFS counts it until it has freed it, which is a moment later
+			// Otherwise XFS counts it for the project until it has freed it, some time after its removal.
+			err = quota.Disown(data)
 		}
 		if err := errors.Join(err, data.Close()); err != nil {
 			return err

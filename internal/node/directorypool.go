@@ -135,8 +135,8 @@ func attachPool(d lvm.Device, n volume.Name) (*directoryPool, error) {
 	return p, nil
 }
 
-// lockPool serialises what changes how much of a pool is promised. Whoever holds a volume's lock
-// may take it, and not the other way round.
+// lockPool serialises changes of how much of a pool is promised. Lock order: a caller that holds a
+// volume's lock may take the pool's lock, not the other way round.
 func (e *Engine) lockPool(ctx context.Context, g volume.Group, n volume.Name) (func(), error) {
 	return e.lockVolume(ctx, g, n)
 }

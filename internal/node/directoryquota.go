@@ -24,9 +24,10 @@ func takesOf(u quota.Usage) volume.Bytes {
 	return volume.DirectorySize(max(u.Limit.Size, u.Used), max(u.Limit.Inodes, u.Inodes))
 }
 
-// fits fails unless the pool can promise so much more, and the data of that is there to be had:
-// where a tenant has taken files out of his quota, others have less than their quotas promise. What
-// calls that were killed have left is promised to nobody, and goes first. The caller holds the pool's lock.
+// fits fails unless the pool can promise so many more bytes, and has data bytes free beside what its
+// volumes may still write: if a tenant has taken files out of the quota, others have less space than
+// their quotas promise. What killed calls have left of volumes that they were making is removed first.
+// The caller holds the pool's lock.
 func (p *directoryPool) fits(ctx context.Context, more, data volume.Bytes) error {
 	swept := p.sweepNew(ctx) // what stays takes room still
 	all, err := p.ensureQuotas()

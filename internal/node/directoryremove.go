@@ -137,9 +137,9 @@ func (p *directoryPool) dropRecord(n volume.Name, after func(step string)) error
 	return syncDir(p.Root, dirOf(dir))
 }
 
-// clearTree removes all that is in a directory, whatever a tenant has left there, and the
-// directory. It may be called again where it was killed. Nothing is recursive, for what is in it
-// may be as deep as he likes: what is in a directory within is moved up, and has its turn later.
+// clearTree removes a directory and everything in it, whatever a tenant has left there. After it was
+// killed, it may be called again. It does not recurse, because tenants can nest directories as deep as
+// they like: the entries of a subdirectory are moved up and removed later.
 func clearTree(ctx context.Context, root *os.Root, name string, after func(step string)) error {
 	top, err := root.OpenRoot(name)
 	if errors.Is(err, fs.ErrNotExist) {

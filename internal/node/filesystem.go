@@ -35,8 +35,9 @@ type filesystem interface {
 	setUUID(ctx context.Context, path, uuid string) error
 	// mounted is what can be done to it while it is mounted.
 	mounted(path string) mountedFilesystem
-	// mark makes sure that usedAt finds one that nobody has mounted yet from now on, unless
-	// growing it does that. It reports whether it has changed anything.
+	// mark writes a superblock, or a copy of one, that mkfs never writes, so that usedAt
+	// recognises the file system even if nobody has mounted it yet. It reports whether it wrote
+	// anything. XFS needs no mark: its first grow writes one.
 	mark(path string, tags volume.Tags) (bool, error)
 	// usedAt looks, on a device that may have lost its superblock, or what mkfs wrote before
 	// it, for what shows that it was in use as the volume of these tags, and returns at which

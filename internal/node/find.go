@@ -234,9 +234,9 @@ func (e *Engine) formatUnlessServed(ctx context.Context, spec volume.Spec, lv lv
 	return e.mark(f) // the call that made it may have been killed before it had done so
 }
 
-// mayHoldData is handedOut, but for a raw block volume whose tags say creating, and its record, too:
-// it becomes ready before it is handed out (handOut). A record that says more, or cannot be read,
-// counts: the tags may have come back from the past.
+// mayHoldData is like handedOut, but false for a raw block volume that is creating in both its tags and
+// its record: such a volume becomes ready before any pod gets it (handOut). If its record has another
+// state, or cannot be read, the result is true, because the tags may be older than the record.
 func (e *Engine) mayHoldData(lv lvm.LogicalVolume, tags volume.Tags) (bool, error) {
 	handed, err := e.handedOut(lv)
 	if err != nil || !handed || tags.FSType != volume.Raw || tags.State != volume.Creating {

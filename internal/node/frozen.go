@@ -18,8 +18,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// frozenFile holds, in the lock directory, which volumes are about to be frozen. That directory is
-// gone after a boot, as is all that was frozen.
+// frozenFile, in the lock directory, lists the volumes that are about to be frozen. That directory does
+// not outlive a boot, and neither does a freeze.
 const frozenFile = "frozen.json"
 
 // frozen is a volume whose file system may be frozen.
@@ -31,8 +31,8 @@ type frozen struct {
 	LUKS   string `json:",omitempty"`
 }
 
-// writeFrozen writes down what is about to be frozen, and thaws what a call has left so that was
-// killed. One call at a time has volumes frozen, until release.
+// writeFrozen records which volumes are about to be frozen, after it has thawed those that an
+// interrupted call left frozen. Until release, no other call can freeze volumes.
 func (e *Engine) writeFrozen(ctx context.Context, volumes []frozen) (release func(), err error) {
 	file, key := frozenLock()
 	release, err = e.locks.Acquire(ctx, file, key)
@@ -72,9 +72,9 @@ func (e *Engine) removeFrozen() error {
 	return nil
 }
 
-// ThawLeft thaws the volumes that a call has left frozen whose process was killed, and the process
-// that should have thawed them, too. Nothing left is no error, and while a call has volumes frozen
-// it does nothing.
+// ThawLeft thaws volumes that were left frozen because a call's process was killed, and so was its
+// companion, which should have thawed them. It is no error if there are none. While a call has volumes
+// frozen, ThawLeft does nothing.
 func (e *Engine) ThawLeft(ctx context.Context) error {
 	if _, err := os.Stat(e.frozenPath()); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -112,8 +112,8 @@ func (e *Engine) thawLeft(ctx context.Context) error {
 	return e.removeFrozen()
 }
 
-// thaw thaws the file system of one volume, if it is the same still and in use: a frozen one stays
-// in use even if nobody has it mounted any more.
+// thaw thaws the file system of one volume, if that is still the same volume and in use: a frozen file
+// system stays in use even when it is no longer mounted anywhere.
 func (e *Engine) thaw(ctx context.Context, v frozen) error {
 	d, err := e.usable(ctx, v.Group, v.Name)
 	if errors.Is(err, lvm.ErrNoDevice) || err == nil && d.VolumeUUID != v.UUID {

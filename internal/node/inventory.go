@@ -34,6 +34,3 @@ func (e *Engine) Inventory(ctx context.Context) (inventory.Inventory, error) {
 	}
 	return in, nil
 }
-
-// Disposal says what happens to a volume that is no longer wanted.
-type Disposal = volume.Disposal

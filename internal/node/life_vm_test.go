@@ -90,7 +90,7 @@ func TestSettle(t *testing.T) {
 	// One that was released meanwhile stays released.
 	other := m.volume("other", 64*volume.MiB)
 	m.unmount(m.mount(other, "b"))
-	require.NoError(t, m.Release(m.ctx(), refOf(other), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(other), volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Settle(m.ctx(), other.Group, other.Name))
 	require.Equal(t, volume.Unreferenced, tagsOf(t, other.Name).State)
 }
@@ -110,7 +110,7 @@ func TestGrowthSettlesFirst(t *testing.T) {
 func TestLateMountMakesNothing(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}), "never made")
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}), "never made")
 	for range 2 {
 		err := m.Mount(m.ctx(), s, m.target("a"), false)
 		require.ErrorIs(t, err, ErrRefused)
@@ -120,7 +120,7 @@ func TestLateMountMakesNothing(t *testing.T) {
 	// Nor one that comes after its volume was removed.
 	other := m.volume("other", 64*volume.MiB)
 	m.unmount(m.mount(other, "b"))
-	require.NoError(t, m.Release(m.ctx(), refOf(other), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(other), volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(other)))
 	require.ErrorIs(t, m.Mount(m.ctx(), other, m.target("b"), false), ErrRefused)
 	require.Empty(t, lvs())
@@ -137,7 +137,7 @@ func TestLastUseOutlivesRelease(t *testing.T) {
 	m.unmount(m.mount(s, "a"))
 	released := then.Add(30 * time.Minute)
 	m.now = func() time.Time { return released }
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard}))
 	all, err := machineAt(t, m.dir, "").List(m.ctx()) // another process
 	require.NoError(t, err)
 	require.Len(t, all, 1)
@@ -156,7 +156,7 @@ func testSetState(t *testing.T, m *machine) {
 	_, err := m.SetState(m.ctx(), s.Group, s.Name, volume.Unreferenced)
 	require.ErrorIs(t, err, ErrInUse)
 	m.unmount(target)
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Wipe: volume.WipeZero}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeZero}))
 	for _, to := range []volume.State{volume.Retained, volume.Unreferenced, volume.Ready, volume.Retained, volume.Ready, volume.Ready} {
 		v, err := m.SetState(m.ctx(), s.Group, s.Name, to)
 		require.NoError(t, err)
@@ -168,7 +168,7 @@ func testSetState(t *testing.T, m *machine) {
 	m.unmount(target)
 
 	// Another disposal takes the place of the first.
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Wipe: volume.WipeDiscard}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeDiscard}))
 	require.Equal(t, volume.WipeDiscard, tagsOf(t, s.Name).Wipe)
 
 	_, err = m.SetState(m.ctx(), s.Group, s.Name, volume.Doomed)
@@ -231,7 +231,7 @@ func testHeal(t *testing.T, m *machine) {
 	stranger.Cluster = "another"
 	require.ErrorIs(t, m.Heal(m.ctx(), stranger), ErrRefused)
 
-	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, os.Remove(node))
 	require.NoError(t, m.Heal(m.ctx(), ref))
 	require.FileExists(t, node, "without it nobody can tell whether the volume is mounted")
@@ -268,7 +268,7 @@ func TestUnreadableRecord(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
 	m.unmount(m.mount(s, "a"))
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, os.WriteFile(m.records.file(s.Group, s.Name), []byte("{"), 0o600))
 	all, err := m.List(m.ctx())
 	require.NoError(t, err)

@@ -60,11 +60,12 @@ func (e *Engine) MakeLoop(ctx context.Context, want volumegroup.Loop) (loop.Devi
 	return e.attachLoop(f)
 }
 
-// Udev opens a device that has just come, and whoever has it open counts as its user.
+// MakeLoopGroup tries several times, because udev opens a new device for a moment, and a device that is
+// open counts as in use.
 const loopTries, loopPause = 5, time.Second
 
-// MakeLoopGroup makes the volume group of a declaration with a loop device, on the word of a
-// person on the node: he may have it again after he has removed it.
+// MakeLoopGroup makes the volume group of a declaration with a loop device, at the request of a person
+// on the node. A group that was removed may be made again on the same device (Declaration.Again).
 func (e *Engine) MakeLoopGroup(ctx context.Context, d volumegroup.Declaration) (volumegroup.Outcome, loop.Device, error) {
 	if err := d.Validate(); err != nil {
 		return volumegroup.Outcome{}, loop.Device{}, err

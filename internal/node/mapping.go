@@ -16,9 +16,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// On a logical volume lies the container of an encrypted volume, and the device of a raw block
-// volume that is handed out; of one that is both, that device lies on the container.
+// Mappings of device-mapper on a logical volume: the LUKS container of an encrypted volume, and the
+// device of a raw block volume that is handed out. If a volume is both, the device is on the container.
 
+// cryptName returns the name of the mapping of an encrypted volume's container.
 func cryptName(d lvm.Device, tags volume.Tags) string {
 	if tags.FSType == volume.Raw {
 		return dm.BlockCryptName(d.VolumeUUID)
@@ -26,7 +27,7 @@ func cryptName(d lvm.Device, tags volume.Tags) string {
 	return dm.CryptName(d.VolumeUUID)
 }
 
-// containerOf returns the mapping of the container of the tags, whoever has opened it.
+// containerOf returns the mapping of the LUKS container that the tags name, no matter who opened it.
 func containerOf(d lvm.Device, tags volume.Tags) (dm.Mapping, error) {
 	m, err := dm.On(dm.Sys, d.Number)
 	if err != nil {
@@ -38,7 +39,7 @@ func containerOf(d lvm.Device, tags volume.Tags) (dm.Mapping, error) {
 	return m, nil
 }
 
-// exposedOf returns the device that pods have of a raw block volume, whoever has made it.
+// exposedOf returns the mapping of a raw block volume that pods get, no matter who made it.
 func exposedOf(d lvm.Device, tags volume.Tags) (dm.Mapping, error) {
 	below := d.Number
 	if tags.LUKS != "" {
@@ -179,7 +180,7 @@ func (e *Engine) CloseUnused(ctx context.Context) error {
 		file, key := volumeLock(d.Group, d.Name)
 		release, free, err := e.locks.Try(file, key)
 		if err != nil || !free {
-			failed = errors.Join(failed, err) // whoever works on it closes it
+			failed = errors.Join(failed, err) // if it is locked, the call that holds the lock closes it
 			continue
 		}
 		failed = errors.Join(failed, e.closeUnused(ctx, d))

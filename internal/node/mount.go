@@ -62,7 +62,8 @@ func (e *Engine) MountAs(ctx context.Context, spec volume.Spec, as Mounting) err
 	return e.withRoom(ctx, spec.Group, func(ctx context.Context) error { return e.mount(ctx, spec, as, givenUp) })
 }
 
-// mount is a try of a call at whose beginning that was when the replica was last given up.
+// mount makes one attempt. givenUp is when the replica had last been given up as the call began; if
+// it has been given up since, the call is stale and is refused.
 func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting, givenUp time.Time) error {
 	open := mount.OpenTarget
 	if spec.FSType == volume.Raw {
@@ -190,15 +191,16 @@ func (e *Engine) moveOn(ctx context.Context, f found, fs *mount.Attached, t *mou
 	return nil
 }
 
-// handOut writes the volume down, and settles it unless that is done behind us.
+// handOut records that this node hands the volume out, and makes it ready unless that is done after
+// the reply (Config.Settle).
 //
-// Only while the tags say creating does anything hang on the record: it alone keeps
-// the volume from being formatted once more. One that is ready is handed out all the
-// same where the directory of the records is full, or read-only.
+// A volume in state creating is handed out only once the record is written, because the record alone
+// keeps it from being formatted again. A ready volume is handed out even if the directory of the
+// records is full or read-only, unless that would make its next mount smaller (recordedSmaller).
 //
-// One that is encrypted is always settled first: were its record and its header lost, nothing
-// on its device would show that a pod has had it, as neverServed finds for others. So is a raw
-// block volume, on which nothing ever does.
+// An encrypted volume is always made ready first: if its record and its header were lost, nothing on
+// its device would show that a pod has had it, as neverServed finds for other volumes. A raw block
+// volume is, too, because nothing on its device ever shows that.
 func (e *Engine) handOut(ctx context.Context, f found) error {
 	g, n := f.device.Group, f.device.Name
 	if !f.recorded {
@@ -236,7 +238,7 @@ func (e *Engine) touch(g volume.Group, n volume.Name) {
 	}
 }
 
-// unrecorded logs that the record of a volume could not be written which nothing hangs on.
+// unrecorded logs a failed write of a volume's record that is not needed for safety.
 func (e *Engine) unrecorded(g volume.Group, n volume.Name, err error) {
 	e.log.WithError(err).WithField("volume", string(g)+"/"+string(n)).
 		Warn("this node's record of the volume could not be written; make room in its directory, or make that writable")

@@ -277,7 +277,7 @@ func TestReleasedVolumesAreNotMounted(t *testing.T) {
 	for _, state := range []volume.State{volume.Unreferenced, volume.Retained} {
 		s := m.volume("data-"+string(state), 64*volume.MiB)
 		m.unmount(m.mount(s, "a"))
-		require.NoError(t, m.Release(m.ctx(), refOf(s), state, Disposal{}))
+		require.NoError(t, m.Release(m.ctx(), refOf(s), state, volume.Disposal{}))
 		require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), ErrRefused)
 	}
 }

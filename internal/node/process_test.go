@@ -129,7 +129,7 @@ func (c call) serve(ctx context.Context, e *Engine) error {
 	case "expand":
 		return e.Expand(ctx, c.Spec, c.Size)
 	case "release":
-		return e.Release(ctx, ref, volume.Unreferenced, Disposal{})
+		return e.Release(ctx, ref, volume.Unreferenced, volume.Disposal{})
 	case "set-state ready", "set-state unreferenced":
 		_, err := e.SetState(ctx, ref.Group, ref.Name, volume.State(strings.TrimPrefix(c.Verb, "set-state ")))
 		return err

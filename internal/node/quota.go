@@ -92,9 +92,8 @@ func (e *Engine) grow(ctx context.Context, root *os.File, f found) error {
 // extends its device by what is missing. The arithmetic of volume.DeviceSize
 // errs on the large side, and this is where it would be found out if it did not.
 //
-// It is for new file systems only. Later, what is free says nothing of what was
-// promised: a tenant may take his files out of the quota, and would be given
-// space of the group that nobody charged.
+// It is for new file systems only. Later, the free space says nothing about what was promised: a tenant
+// who takes files out of the quota would be given space of the group that nobody is charged for.
 func (e *Engine) makeRoom(ctx context.Context, root *os.File, f found, size volume.Bytes) error {
 	for range 3 {
 		free, err := f.content.mounted(f.content.path).free(root)
@@ -142,8 +141,7 @@ func deviceSize(path string) (volume.Bytes, error) {
 // until it succeeds. If the group is full, Expand waits for room as Config.RoomPatience
 // says; then the error wraps lvm.ErrNoSpace and nothing has changed.
 //
-// For a reader (spec.ReadOnly) it does nothing: the replica grows through the claim of
-// whoever fills it.
+// For a reader (spec.ReadOnly) it does nothing: the replica grows through the claim of its loader.
 //
 // The device is extended and flushed first, then the promise is written to the record and the
 // tags, then file system and quota follow; if a call dies in between, the next call or the

@@ -21,7 +21,7 @@ func noReplica(spec volume.Spec, why string) error {
 
 // mountReader mounts a replica on t for readers, or the current one of its versions. It changes
 // nothing of the volume but its record: it is not made, formatted, grown or limited here, and may be
-// mounted beside for whoever fills it.
+// mounted for its loader at the same time.
 func (e *Engine) mountReader(ctx context.Context, spec volume.Spec, t *mount.Target) error {
 	f, err := e.findReplica(ctx, spec)
 	if err != nil {

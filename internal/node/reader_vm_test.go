@@ -287,7 +287,7 @@ func TestReadersFindNoReplica(t *testing.T) {
 	thief.Namespace = "thief"
 	require.ErrorIs(t, m.Mount(m.ctx(), thief, target, false), ErrRefused)
 
-	require.NoError(t, m.Release(m.ctx(), refOf(fills), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(fills), volume.Unreferenced, volume.Disposal{}))
 	none("being taken back")
 	require.NoError(t, m.Remove(m.ctx(), refOf(fills)))
 	none("not found")

@@ -52,7 +52,7 @@ var ErrNoSpace = lvm.ErrNoSpace
 // A volume that was never made can no longer be made afterwards by a call that is under way,
 // so a mount fails whose claim is deleted meanwhile. Only the names of some kinds may be used
 // again by later calls (see Ref.Kind).
-func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d Disposal) error {
+func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d volume.Disposal) error {
 	if to != volume.Unreferenced && to != volume.Retained {
 		return fmt.Errorf("release volume %s: state %s is neither unreferenced nor retained", ref, to)
 	}

@@ -36,8 +36,8 @@ func testRemove(t *testing.T, m *machine) {
 			m.unmount(target)
 			ref := refOf(s)
 			require.ErrorIs(t, m.Remove(m.ctx(), ref), ErrRefused, "ready volumes are never removed")
-			require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{Wipe: w}))
-			require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{Wipe: w}), "again is success")
+			require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, volume.Disposal{Wipe: w}))
+			require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, volume.Disposal{Wipe: w}), "again is success")
 			require.NoError(t, m.Remove(m.ctx(), ref))
 			require.Empty(t, lvs())
 			require.NoError(t, m.Remove(m.ctx(), ref), "gone is success")
@@ -56,7 +56,7 @@ func TestFinishingTouchesNothingElse(t *testing.T) {
 	s.Kind = volume.Dataset
 	giveUp := func() {
 		m.unmount(m.mount(s, "a"))
-		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	}
 	giveUp()
 	_, err := m.doom(m.ctx(), refOf(s))
@@ -85,7 +85,7 @@ func TestRemovalIsCommittedByItsTag(t *testing.T) {
 	s := m.volume("data", 16*volume.MiB)
 	for die, step := range []string{"remove record", "tag doomed", "lvrename"} {
 		m.unmount(m.mount(s, "a"))
-		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 		require.True(t, call{Dir: m.dir, Verb: "remove", Spec: s, Die: die + 1}.run(t), step)
 		_, err := m.SetState(m.ctx(), s.Group, s.Name, volume.Ready)
 		switch step {
@@ -119,9 +119,9 @@ func TestRetainedIsNeverRemoved(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
 	m.unmount(m.mount(s, "a"))
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Retained, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Retained, volume.Disposal{}))
 	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s)), ErrRefused)
-	require.ErrorIs(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}), ErrRefused, "only a person gives it up")
+	require.ErrorIs(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}), ErrRefused, "only a person gives it up")
 	require.Contains(t, lvs(), "data")
 }
 
@@ -130,8 +130,8 @@ func TestUnreferencedMayBeRetained(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
 	m.unmount(m.mount(s, "a"))
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{Reclaim: volume.ReclaimImmediate}))
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Retained, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{Reclaim: volume.ReclaimImmediate}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Retained, volume.Disposal{}))
 	require.Equal(t, volume.Retained, tagsOf(t, s.Name).State)
 	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s)), ErrRefused)
 	require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("b"), false), "retained")
@@ -147,9 +147,9 @@ func TestAnotherOfTheNameIsLeftAlone(t *testing.T) {
 	require.NoError(t, err)
 	this, another := refOf(s), refOf(s)
 	this.UUID, another.UUID = lv.UUID, "Fd4uCt-7lvd-Lkxg-5VKu-rGYm-Zhkc-0NpEMk"
-	require.ErrorIs(t, m.Release(m.ctx(), another, volume.Unreferenced, Disposal{}), ErrRefused)
+	require.ErrorIs(t, m.Release(m.ctx(), another, volume.Unreferenced, volume.Disposal{}), ErrRefused)
 	require.Equal(t, volume.Ready, tagsOf(t, s.Name).State)
-	require.NoError(t, m.Release(m.ctx(), this, volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), this, volume.Unreferenced, volume.Disposal{}))
 	require.ErrorIs(t, m.Remove(m.ctx(), another), ErrRefused)
 	require.Contains(t, lvs(), "copy")
 	require.NoError(t, m.Remove(m.ctx(), this))
@@ -161,14 +161,14 @@ func TestRemovalTouchesNobodyElses(t *testing.T) {
 	s := m.volume("data", 0)
 	m.shell("lvcreate --yes -L 4m -n data %s", group)
 	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s)), ErrRefused)
-	require.ErrorIs(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}), ErrRefused)
+	require.ErrorIs(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}), ErrRefused)
 
 	other := m.volume("theirs", 64*volume.MiB)
 	m.unmount(m.mount(other, "a"))
 	stranger := refOf(other)
 	stranger.Cluster = "another"
-	require.ErrorIs(t, m.Release(m.ctx(), stranger, volume.Unreferenced, Disposal{}), ErrRefused)
-	require.NoError(t, m.Release(m.ctx(), refOf(other), volume.Unreferenced, Disposal{}))
+	require.ErrorIs(t, m.Release(m.ctx(), stranger, volume.Unreferenced, volume.Disposal{}), ErrRefused)
+	require.NoError(t, m.Release(m.ctx(), refOf(other), volume.Unreferenced, volume.Disposal{}))
 	require.ErrorIs(t, m.Remove(m.ctx(), stranger), ErrRefused)
 	require.ElementsMatch(t, []string{"data", "theirs"}, lvs())
 
@@ -210,7 +210,7 @@ func TestRemovalOfWhatIsStillMountedElsewhere(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 	m.unmount(target)
 	require.False(t, isMounted(target))
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	require.ErrorIs(t, m.Remove(m.ctx(), refOf(s)), ErrInUse)
 	require.Contains(t, lvs(), "data", "untouched, under its own name")
 
@@ -226,7 +226,7 @@ func TestVolumeWithSnapshotsIsNotRemoved(t *testing.T) {
 	s := m.volume("data", 64*volume.MiB)
 	m.unmount(m.mount(s, "a"))
 	m.shell("lvcreate --yes -s -L 16m -n backup %s/data", group)
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	err := m.Remove(m.ctx(), refOf(s))
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorContains(t, err, "has snapshots")

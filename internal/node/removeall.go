@@ -58,7 +58,7 @@ func (e *Engine) removeBatch(ctx context.Context, g volume.Group, refs []Ref, th
 		file, key := volumeLock(g, refs[i].Name)
 		release, free, err := e.locks.Try(file, key)
 		if err != nil || !free {
-			alone = append(alone, i) // Remove waits for whoever is at it
+			alone = append(alone, i) // locked by another call, for which Remove waits
 			continue
 		}
 		defer release()

@@ -24,7 +24,7 @@ func (m *machine) refOfThis(s volume.Spec) Ref {
 }
 
 // givenUp makes volumes that nobody wants any more, with something in them.
-func (m *machine) givenUp(n int, d Disposal) (specs []volume.Spec, refs []Ref) {
+func (m *machine) givenUp(n int, d volume.Disposal) (specs []volume.Spec, refs []Ref) {
 	m.t.Helper()
 	for i := range n {
 		s := m.volume(fmt.Sprintf("data-%d", i), 16*volume.MiB)
@@ -52,7 +52,7 @@ func testRemoveAll(t *testing.T, m *machine) {
 	if m.shape.Layout != volume.Linear { // making them takes long, and three are a batch
 		n = 3
 	}
-	specs, refs := m.givenUp(n, Disposal{})
+	specs, refs := m.givenUp(n, volume.Disposal{})
 	before, written := m.commands(), m.shell("vgs --noheadings -o vg_seqno %s", group)
 	for i, err := range m.RemoveAll(m.ctx(), refs) {
 		require.NoError(t, err, specs[i].Name)
@@ -72,22 +72,22 @@ func testRemoveAll(t *testing.T, m *machine) {
 // One volume that may not go, or not now, does not keep the others, and stays as it is.
 func TestRemoveAllButWhatMayNotGo(t *testing.T) {
 	m := newMachine(t)
-	specs, refs := m.givenUp(3, Disposal{})
+	specs, refs := m.givenUp(3, volume.Disposal{})
 	wiped := m.volume("wiped", 16*volume.MiB)
 	m.unmount(m.mount(wiped, "a"))
-	require.NoError(t, m.Release(m.ctx(), refOf(wiped), volume.Unreferenced, Disposal{Wipe: volume.WipeZero}))
+	require.NoError(t, m.Release(m.ctx(), refOf(wiped), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeZero}))
 	ready := m.volume("ready", 16*volume.MiB)
 	target := m.mount(ready, "ready")
 	require.NoError(t, os.WriteFile(target+"/kept", nil, 0o600))
 	open := m.volume("open", 16*volume.MiB)
 	m.unmount(m.mount(open, "a"))
-	require.NoError(t, m.Release(m.ctx(), refOf(open), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(open), volume.Unreferenced, volume.Disposal{}))
 	holder, err := os.Open("/dev/mapper/" + volume.DeviceName(open.Group, open.Name))
 	require.NoError(t, err)
 	defer func() { _ = holder.Close() }()
 	snapped := m.volume("snapped", 16*volume.MiB)
 	m.unmount(m.mount(snapped, "a"))
-	require.NoError(t, m.Release(m.ctx(), refOf(snapped), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(snapped), volume.Unreferenced, volume.Disposal{}))
 	m.shell("lvcreate --yes -s -L 16m -n backup %s/snapped", group)
 	m.t.Cleanup(func() { m.clear("backup") })
 	stranger, another := m.refOfThis(specs[0]), m.refOfThis(specs[1])
@@ -121,7 +121,7 @@ func TestRemoveAllButWhatMayNotGo(t *testing.T) {
 // and the one in use goes when it is closed.
 func TestRemoveAllWhileOneIsOpened(t *testing.T) {
 	m := newMachine(t)
-	specs, refs := m.givenUp(4, Disposal{})
+	specs, refs := m.givenUp(4, volume.Disposal{})
 	late := specs[1]
 	var holder *os.File
 	m.after = func(step string) {
@@ -168,7 +168,7 @@ func TestRemoveAllKilledAfterEveryStep(t *testing.T) {
 			for i := range n {
 				require.NoError(t, m.records.remove(group, volume.Name(fmt.Sprintf("data-%d", i))))
 			}
-			specs, refs := m.givenUp(n, Disposal{})
+			specs, refs := m.givenUp(n, volume.Disposal{})
 			died := call{Dir: m.dir, Verb: "remove-all", Spec: specs[0], More: specs[1:], Die: die}.run(t)
 			if !died {
 				require.Empty(t, lvs())
@@ -200,7 +200,7 @@ func TestRemoveAllKilledAfterEveryStep(t *testing.T) {
 // be brought back.
 func TestUndeleteAfterABatchThatWasKilled(t *testing.T) {
 	m := newMachine(t)
-	specs, _ := m.givenUp(2, Disposal{})
+	specs, _ := m.givenUp(2, volume.Disposal{})
 	require.True(t, call{Dir: m.dir, Verb: "remove-all", Spec: specs[0], More: specs[1:], Die: 2}.run(t), "the records are gone")
 	for _, s := range specs {
 		_, err := m.SetState(m.ctx(), s.Group, s.Name, volume.Ready)
@@ -213,7 +213,7 @@ func TestUndeleteAfterABatchThatWasKilled(t *testing.T) {
 // perhaps its state still.
 func TestRemoveAllFinishesWhatWasRenamed(t *testing.T) {
 	m := newMachine(t)
-	_, refs := m.givenUp(3, Disposal{})
+	_, refs := m.givenUp(3, volume.Disposal{})
 	for i := range 2 {
 		_, err := m.doom(m.ctx(), refs[i])
 		require.NoError(t, err)

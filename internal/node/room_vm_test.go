@@ -17,7 +17,7 @@ func (m *machine) unreferenced(name string, size volume.Bytes) volume.Spec {
 	m.t.Helper()
 	s := m.volume(name, size)
 	m.unmount(m.mount(s, name))
-	require.NoError(m.t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.NoError(m.t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	return s
 }
 
@@ -97,7 +97,7 @@ func TestReplicaReleasedWhileItWaitsForRoom(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- m.Mount(m.ctx(), s, m.target("a"), false) }()
 	require.Eventually(t, func() bool { return !WokenAt(m.stateDir).IsZero() }, time.Minute, time.Millisecond)
-	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(old)))
 	require.ErrorIs(t, <-done, ErrRefused)
 	require.NotContains(t, lvs(), string(s.Name))

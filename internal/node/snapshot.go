@@ -59,8 +59,8 @@ func checkSnapshot(spec volume.Spec) error {
 	return nil
 }
 
-// makeSnapshot is the rest of a call at whose beginning that was when the snapshot was last
-// given up.
+// makeSnapshot takes the snapshot if it has not been taken. givenUp is when the snapshot had last been
+// given up as the call began; if it has been given up since, the call is stale and is refused.
 func (e *Engine) makeSnapshot(ctx context.Context, o Order, givenUp time.Time) (inventory.Volume, error) {
 	spec := o.Spec
 	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)

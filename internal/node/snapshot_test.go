@@ -60,13 +60,13 @@ func TestASnapshotThatWasGivenUpIsTakenAgain(t *testing.T) {
 		require.ErrorContains(t, err, "there is nothing to copy")
 		began := e.givenUp(spec)
 		now = now.Add(time.Second)
-		require.NoError(t, e.Release(t.Context(), ref, volume.Unreferenced, Disposal{}))
+		require.NoError(t, e.Release(t.Context(), ref, volume.Unreferenced, volume.Disposal{}))
 		_, err = e.makeSnapshot(t.Context(), Order{Spec: spec}, began)
 		require.ErrorIs(t, err, ErrRefused)
 		require.ErrorContains(t, err, "was given up while this call waited")
 	}
 	ref.Kind = volume.Claim
-	require.NoError(t, e.Release(t.Context(), ref, volume.Unreferenced, Disposal{}))
+	require.NoError(t, e.Release(t.Context(), ref, volume.Unreferenced, volume.Disposal{}))
 	_, err = e.MakeSnapshot(t.Context(), spec)
 	require.ErrorContains(t, err, "is not made again", "a claim's volume had that name")
 }

@@ -72,7 +72,7 @@ func TestSnapshot(t *testing.T) {
 	require.NoError(t, err)
 	m.unmount(from)
 	for _, gone := range []volume.Spec{s, second} {
-		require.NoError(t, m.Release(m.ctx(), refOf(gone), volume.Unreferenced, Disposal{Wipe: volume.WipeDiscard}))
+		require.NoError(t, m.Release(m.ctx(), refOf(gone), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeDiscard}))
 		require.NoError(t, m.Remove(m.ctx(), refOf(gone)))
 	}
 	_, err = m.MakeSnapshot(m.ctx(), second)
@@ -95,7 +95,7 @@ func TestSnapshot(t *testing.T) {
 	thief := m.cloneOf(snap, "stolen", s.Size)
 	thief.Namespace = "thief"
 	require.ErrorContains(t, m.MakeClone(m.ctx(), thief), `belongs to namespace "default", not to "thief"`)
-	require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(snap)))
 	require.Len(t, lvs(), 2)
 }
@@ -132,7 +132,7 @@ func TestSnapshotKilledAfterEveryStep(t *testing.T) {
 	}
 	m.clear(snap.Name)
 	require.True(t, call{Dir: m.dir, Verb: "snapshot", Spec: snap, Die: 1}.run(t))
-	require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, Disposal{}), "it was deleted meanwhile")
+	require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, volume.Disposal{}), "it was deleted meanwhile")
 	require.NoError(t, m.Remove(m.ctx(), refOf(snap)))
 	require.Equal(t, []string{"source"}, lvs())
 }
@@ -146,7 +146,7 @@ func TestSnapshotIsTakenUnderANameThatWasGivenUp(t *testing.T) {
 	for range 2 {
 		_, err := m.MakeSnapshot(m.ctx(), snap)
 		require.ErrorContains(t, err, "there is nothing to copy")
-		require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, Disposal{}))
+		require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, volume.Disposal{}))
 	}
 	m.unmount(m.mount(s, "a"))
 	var taken []string
@@ -157,7 +157,7 @@ func TestSnapshotIsTakenUnderANameThatWasGivenUp(t *testing.T) {
 		m.requireSnapshot(snap)
 		require.NotContains(t, taken, made.UUID)
 		taken = append(taken, made.UUID)
-		require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, Disposal{}))
+		require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, volume.Disposal{}))
 		require.NoError(t, m.Remove(m.ctx(), refOf(snap)))
 		_, err = m.makeSnapshot(m.ctx(), Order{Spec: snap}, began)
 		require.ErrorContains(t, err, "was given up while this call waited")

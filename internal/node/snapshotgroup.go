@@ -19,15 +19,15 @@ import (
 // mostFrozen is how long the volumes of a group are frozen at most.
 const mostFrozen = 10 * time.Second
 
-// MakeSnapshotGroupIf takes snapshots of several volumes, of one instant: those that are in use are
-// frozen until the last is taken, for some seconds at most. All or none become ready; in all else
-// each is as MakeSnapshotIf takes it. They are of one namespace and lie on this node. A volume that is a
-// device, without a file system that could be frozen, is refused.
+// MakeSnapshotGroupIf takes snapshots of several volumes at one instant: volumes in use are frozen
+// until the last snapshot is taken, for some seconds at most. All of the snapshots become ready or
+// none; otherwise each is like one of MakeSnapshotIf. They are of one namespace and on this node. A raw
+// block volume is refused, because it has no file system that could be frozen.
 //
-// Each becomes ready by a write of its own, and the first of them only once all are taken and
-// durable. So where one is ready, those are whole that are not; otherwise, what a call has left that
-// was killed is taken anew. Nothing stays frozen if this process is killed (package freeze), and
-// what does if its companion is, too, ThawLeft thaws.
+// Each snapshot becomes ready by its own write, the first of them only once all are taken and durable.
+// So if any snapshot is ready, those that are not are complete as well; if none is ready, whatever an
+// interrupted call has left is taken anew. If this process is killed, its companion thaws the volumes
+// (package freeze); if that is killed, too, ThawLeft does.
 func (e *Engine) MakeSnapshotGroupIf(ctx context.Context, orders []Order, wanted func(context.Context) error) ([]inventory.Volume, error) {
 	orders = slices.SortedFunc(slices.Values(orders), func(a, b Order) int {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Name, b.Name))

@@ -68,7 +68,7 @@ func TestThinPoolAsItIsMade(t *testing.T) {
 	require.ErrorIs(t, err, lvm.ErrNoSpace)
 	// Nobody makes a volume of it, and nobody removes it as one.
 	ref := Ref{Group: group, Name: testPool, Cluster: cluster}
-	require.ErrorIs(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{}), ErrRefused)
+	require.ErrorIs(t, m.Release(m.ctx(), ref, volume.Unreferenced, volume.Disposal{}), ErrRefused)
 	require.ErrorIs(t, m.Remove(m.ctx(), ref), ErrRefused)
 	_, err = m.SetState(m.ctx(), group, testPool, volume.Unreferenced)
 	require.ErrorIs(t, err, ErrRefused)
@@ -191,7 +191,7 @@ func TestThinPoolFilledByWriters(t *testing.T) {
 	// Room is made by removing a.
 	m.unmount(targetA)
 	ref := Ref{Group: group, Name: a.Name, Cluster: cluster}
-	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), ref))
 	targetB = m.mount(b, "b")
 	requireWritten(t, targetB+"/data", inB)
@@ -281,7 +281,7 @@ func TestCopyThatItsPoolHasNotCounted(t *testing.T) {
 			m.unmount(m.target("c"))
 		},
 		"removed": func(t *testing.T, m *machine, c volume.Spec) {
-			require.NoError(t, m.Release(m.ctx(), refOf(c), volume.Unreferenced, Disposal{}))
+			require.NoError(t, m.Release(m.ctx(), refOf(c), volume.Unreferenced, volume.Disposal{}))
 			require.NoError(t, m.Remove(m.ctx(), refOf(c)))
 			require.Equal(t, []string{"data"}, lvs())
 		},

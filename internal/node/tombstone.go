@@ -26,9 +26,9 @@ func (d records) bury(g volume.Group, n volume.Name, kind volume.Kind, now time.
 	return d.write(g, n, record{State: volume.Doomed, Since: now, Kind: kind})
 }
 
-// givenUp is when the replica of a dataset, or a snapshot, was last given up, as far as this
-// node still knows; zero for any other volume. A call that finds another time than when it
-// began is of a volume that nobody wants any more, and would make one for nobody.
+// givenUp returns when the replica of a dataset, or a snapshot, was last given up, as far as this node
+// still knows; zero for any other volume. If it returns another time than when a call began, the call
+// is for a volume that nobody wants any more, and must not make it.
 func (e *Engine) givenUp(spec volume.Spec) time.Time {
 	if !reusesName(spec.Kind) || spec.ReadOnly {
 		return time.Time{}
@@ -73,10 +73,10 @@ func (d records) buried(g volume.Group, n volume.Name, now time.Time) (since tim
 	return r.Since, true
 }
 
-// sweep removes tombstones of a group whose time is over. One that lies ahead of the
-// clock would stand until its day comes: it begins anew. The caller holds the lock of the
-// volume held; a tombstone that somebody else works on, or that cannot be removed, stays
-// for now.
+// sweep removes tombstones of a group that are older than tombstoneLife. A tombstone dated in the
+// future (the clock was set back) restarts its lifetime now, or it would stay until that date. The
+// caller holds the lock of the volume held; a tombstone whose volume another call has locked, or that
+// cannot be removed, stays for now.
 func (e *Engine) sweep(g volume.Group, held volume.Name) {
 	entries, err := os.ReadDir(filepath.Join(string(e.records), string(g)))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -99,7 +99,7 @@ func (e *Engine) sweep(g volume.Group, held volume.Name) {
 	}
 }
 
-// outlived reports whether a tombstone stands that is too old, or ahead of the clock.
+// outlived reports whether a tombstone exists that is too old, or dated in the future.
 func (d records) outlived(g volume.Group, n volume.Name, now time.Time) bool {
 	r, err := d.read(g, n)
 	if err != nil || r.State != volume.Doomed {
@@ -120,7 +120,8 @@ func (e *Engine) sweepOne(g volume.Group, n volume.Name) error {
 	return e.records.renew(g, n, e.now())
 }
 
-// renew removes a tombstone that is too old, and lets one that is ahead begin anew.
+// renew removes a tombstone that is too old, and dates one from the future now. One whose name may be
+// used again (leavesName) is removed in both cases.
 func (d records) renew(g volume.Group, n volume.Name, now time.Time) error {
 	if !d.outlived(g, n, now) {
 		return nil

@@ -77,7 +77,7 @@ func TestTrimGivesBackWhatWasDeleted(t *testing.T) {
 	m.unmount(target)
 	_, err = m.Trim(m.ctx(), refOf(s), 0)
 	require.ErrorIs(t, err, ErrNotMounted)
-	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	_, err = m.Trim(m.ctx(), refOf(s), 0)
 	require.ErrorIs(t, err, ErrRefused)
 	require.NoError(t, m.Remove(m.ctx(), refOf(s)))
@@ -110,7 +110,7 @@ func TestTrimBesideUnmount(t *testing.T) {
 	ref.UUID = lv.UUID
 	require.NoError(t, m.whileMounted(m.ctx(), ref, tagsOf(t, s.Name), func(_ content, fs *mount.Attached) error {
 		m.unmount(target)
-		require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{}))
+		require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, volume.Disposal{}))
 		require.ErrorIs(t, m.Remove(m.ctx(), ref), ErrInUse)
 		_, err := fs.Trim(0, s.Size)
 		return err

@@ -22,7 +22,7 @@ func testUndelete(t *testing.T, m *machine) {
 	require.NoError(t, os.WriteFile(target+"/f", []byte("x"), 0o600))
 	m.unmount(target)
 	ref, fs := refOf(s), tagsOf(t, s.Name).FS
-	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, volume.Disposal{}))
 
 	const another = "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
 	stranger, replaced := ref, ref
@@ -48,7 +48,7 @@ func testUndelete(t *testing.T, m *machine) {
 	require.FileExists(t, m.mount(back, "a")+"/f")
 	m.unmount(target)
 
-	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, Disposal{}))
+	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), ref))
 	require.NoError(t, m.records.remove(s.Group, s.Name), "as if the tombstone's time were over")
 	err := m.Mount(m.ctx(), back, m.target("a"), false)

@@ -45,7 +45,7 @@ func TestMirrorThatIsUnfinished(t *testing.T) {
 
 	// It may go, too, and nothing of it is there to be wiped.
 	gone := m.unfinished("gone")
-	require.NoError(t, m.Release(m.ctx(), refOf(gone), volume.Unreferenced, Disposal{Wipe: volume.WipeZero}))
+	require.NoError(t, m.Release(m.ctx(), refOf(gone), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeZero}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(gone)))
 	require.Equal(t, []string{"begun"}, lvs())
 

@@ -58,7 +58,7 @@ func readCurrent(of *mount.Attached) (int, error) {
 }
 
 // retireVersions renames the versions before the current one that are not mounted, for the loader
-// to remove: whoever comes gets the current one, or a later one. The caller holds the volume's
+// to remove: a new reader gets the current one, or a later one. The caller holds the volume's
 // lock, as all who mount do. In any doubt a version stays.
 func (e *Engine) retireVersions(f found, whole *mount.Attached) error {
 	current, err := readCurrent(whole)

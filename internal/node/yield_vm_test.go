@@ -22,7 +22,7 @@ func (m *machine) requireGivenUp(s volume.Spec, working <-chan error) {
 	m.t.Helper()
 	require.NoError(m.t, m.Heal(m.ctx(), refOf(s)))
 	m.roundPatience = time.Minute // LVM's commands are slow here
-	require.NoError(m.t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, Disposal{}))
+	require.NoError(m.t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
 	require.ErrorIs(m.t, <-working, ErrRefused)
 	require.NoError(m.t, m.Remove(m.ctx(), refOf(s)))
 }

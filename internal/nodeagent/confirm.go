@@ -146,8 +146,8 @@ func (d *Daemon) small(ctx context.Context, now time.Time) bool {
 // again, and then asks for the very volumes that are to go. Where they are not what was
 // followed, it fails.
 func (d *Daemon) confirmCheaply(ctx context.Context, f *observation) error {
-	// From an earlier moment than that of the objects nothing is left out; and the
-	// resourceVersion that is read is of a later one, so what they have is not missed.
+	// CatchUp replays events from a resourceVersion at or before the objects' own, so it skips none, and
+	// ends at a resourceVersion read now, so the result is current.
 	from, known, synced := d.watches.volumesAt()
 	if !synced {
 		return errors.New("the watch has read nothing yet")

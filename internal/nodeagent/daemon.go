@@ -113,7 +113,8 @@ type Daemon struct {
 	ended       atomic.Pointer[time.Time] // when a round last ended
 	examined    atomic.Pointer[examination]
 	mayOverflow atomic.Bool // a snapshot may, as of the last round
-	heldUp      heldUp
+
+	blockedUnmounts blockedUnmounts
 
 	// What follows belongs to the goroutine of the rounds.
 	cluster     string

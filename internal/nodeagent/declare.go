@@ -155,10 +155,10 @@ func (d *Daemon) declare(ctx context.Context) {
 // makeDeclared makes the groups. From when the first of them is confirmed until all are made, the
 // discoverer does not look: it would offer a disk that is about to become a part of a group.
 func (d *Daemon) makeDeclared(ctx context.Context, seen string, all []volumegroup.Declaration) ([]volumegroup.Outcome, error) {
-	still := &stillness{of: d.discoverer}
-	defer still.end()
+	pause := &discoveryPause{of: d.discoverer}
+	defer pause.end()
 	return d.cfg.Groups.MakeDeclared(ctx, all, func(ctx context.Context, one volumegroup.Declaration) error {
-		if err := still.begin(ctx, one); err != nil {
+		if err := pause.begin(ctx, one); err != nil {
 			d.declared.seen = "" // look again
 			return err
 		}

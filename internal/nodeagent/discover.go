@@ -274,7 +274,8 @@ func (s *discoverer) open() (discovery.Ledger, error) {
 	return maps.Clone(s.ledger), nil
 }
 
-// remember writes down what has changed, but for what cleanings write themselves.
+// remember saves next as the ledger. The entries of disks that were being cleaned when the ledger was
+// read stay as saved, because the cleanings write those themselves.
 func (s *discoverer) remember(next discovery.Ledger) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

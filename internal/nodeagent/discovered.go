@@ -266,7 +266,7 @@ func (s *discoverer) clean(ctx context.Context, c discoveredCase, job *cleaning)
 	})
 	if err != nil {
 		if ctx.Err() == nil {
-			// Whoever used it may have written to what is erased.
+			// If another program used the disk, it may have written to the part that is already erased.
 			err = errors.Join(err, s.update(c.found.Disk, func(e *discovery.Entry) { e.Offset = 0 }))
 		}
 		return err

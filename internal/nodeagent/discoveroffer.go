@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// holderKept is how long what the API server has said of all PersistentVolumes is reason enough
-	// not to offer a disk that another node's has. To offer one, it is asked in that look.
+	// holderKept is how old the list of all PersistentVolumes may be to refuse the offer of a disk
+	// because of another node's PersistentVolume. To offer a disk, the list must be of the same look.
 	holderKept = time.Minute
-	// offerKept is how long an offer of which no PersistentVolume is made stands before it is
-	// looked at again whether another node's has the disk: both may see it. It is also how long
-	// what the API server has said will do to tell why a disk is refused anyway.
+	// offerKept is how long an offer stands of which no PersistentVolume is made, before it is checked
+	// again whether another node has one of the disk, as both nodes may see it. It is also how old the
+	// list may be to explain the refusal of a disk that is not to be offered anyway.
 	offerKept = 10 * time.Minute
 )
 

@@ -32,8 +32,8 @@ func (c *discoveredCase) takenElsewhere(was discovery.Entry, volumes map[string]
 	return out, false
 }
 
-// onlyOne fails if another PersistentVolume has the disk on any node, or on this one the path
-// or one above or below it, whoever made it.
+// onlyOne fails if another PersistentVolume, flexlvm's or not, has the disk on any node, or has the path
+// or one above or below it on this node.
 func (s *discoverer) onlyOne(ctx context.Context, v *corev1.PersistentVolume) error {
 	all, err := s.d.api.VolumesOfNoNode(ctx)
 	if err != nil {
@@ -64,25 +64,26 @@ func (s *discoverer) hasLooked() bool {
 	return s.known || s.failure != "" || s.d.cfg.Now().Sub(s.begun) > firstLook
 }
 
-// A stillness keeps the discoverer from looking while groups are made.
-type stillness struct {
+// A discoveryPause keeps the discoverer from looking at disks while volume groups are made on them.
+type discoveryPause struct {
 	of   *discoverer // nil where nothing is discovered
-	held bool
+	held bool        // it holds of.looking
 }
 
 // begin fails where a disk of a group may become a volume as it is, or has become one since the
-// group was decided on. It waits for nobody: the engine's lock is held, and it is tried again.
-func (q *stillness) begin(ctx context.Context, one volumegroup.Declaration) error {
-	s := q.of
+// group was decided on. The first begin for a group on disks takes the lock of the looks, until end.
+// It fails rather than wait for that lock, because the caller holds the engine's lock and tries again.
+func (p *discoveryPause) begin(ctx context.Context, one volumegroup.Declaration) error {
+	s := p.of
 	if s == nil {
 		return nil
 	}
 	disks := one.Loop == nil // a loop device is made for its group alone
-	if disks && !q.held {
+	if disks && !p.held {
 		if !s.looking.TryLock() {
 			return errors.New("the discovery of disks is looking at them at this moment; it is tried again")
 		}
-		q.held = true
+		p.held = true
 	}
 	if !s.disksSeen().Equal(one.Discovered) {
 		return errors.New("the disks that are volumes as they are have changed meanwhile and are looked at again")
@@ -93,9 +94,9 @@ func (q *stillness) begin(ctx context.Context, one volumegroup.Declaration) erro
 	return s.followsNow(ctx)
 }
 
-func (q *stillness) end() {
-	if q.held {
-		q.of.looking.Unlock()
+func (p *discoveryPause) end() {
+	if p.held {
+		p.of.looking.Unlock()
 	}
 }
 

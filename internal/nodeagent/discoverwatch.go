@@ -83,7 +83,7 @@ func (s *discoverer) noteGone(ledger discovery.Ledger) map[string]int {
 	done := map[string]int{}
 	for disk, all := range s.gone {
 		if s.busy[disk] {
-			continue // whoever cleans it writes what is noted of it
+			continue // the cleaning writes the disk's entry itself
 		}
 		done[disk] = len(all)
 		for _, one := range all {

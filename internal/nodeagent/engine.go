@@ -42,7 +42,7 @@ type Engine interface {
 	// MakeSnapshotGroupIf takes snapshots of several volumes at one instant, all or none, and
 	// returns them in the order of their groups and names.
 	MakeSnapshotGroupIf(ctx context.Context, orders []node.Order, wanted func(context.Context) error) ([]inventory.Volume, error)
-	// ThawLeft thaws the volumes that an earlier process has left frozen which was killed.
+	// ThawLeft thaws the volumes that were left frozen when an earlier process was killed.
 	ThawLeft(ctx context.Context) error
 }
 

@@ -24,13 +24,15 @@ type history struct {
 	mu    sync.Mutex
 	begun bool
 	list  []flexlvmv1.Eviction
-	// orphans is when those went that count, and given those of this process, by LVM's
-	// UUID.
+	// orphans holds when the orphans that still count were evicted.
 	orphans []time.Time
-	given   map[string]bool
-	// uncounted: up to then more orphans have gone than an earlier process could tell.
+	// given holds the LVM UUIDs of the orphans that this process has given up.
+	given map[string]bool
+	// uncounted is the time of the oldest eviction that an earlier process has listed if it listed
+	// orphans alone: it may have evicted more of them before. Else it is zero.
 	uncounted time.Time
-	// changes counts those of the list; told are those that the NodeStorage has.
+	// changes counts the changes of list, and told is that count as of the list that the
+	// NodeStorage has.
 	changes, told int
 }
 

@@ -40,7 +40,7 @@ func reasonOf(err error) string {
 	return reasonAPI
 }
 
-// observation are what one round has seen and decided.
+// observation is what one round has seen and decided.
 type observation struct {
 	at         time.Time
 	inventory  inventory.Inventory
@@ -54,15 +54,15 @@ type observation struct {
 	confirmed  bool                    // objects come from the API server itself, in this round
 }
 
-// observe finds out how things stand and what is to be done. Any error means that
-// nothing is to be done.
+// observe takes the inventory of the node, reads the PersistentVolumes and decides what to do. After
+// an error, the round must do nothing.
 //
-// The inventory comes first: whatever is removed on the strength of what the API
-// says is removed on its latest word.
+// The inventory is taken before the PersistentVolumes are read: a volume is removed only because of what
+// the API says after the volume was seen.
 func (d *Daemon) observe(ctx context.Context) (observation, error) {
 	f := observation{at: d.cfg.Now()}
 	var err error
-	changes := d.heldUp.changes.Load()
+	changes := d.blockedUnmounts.changes.Load()
 	if f.inventory, err = d.engine.Inventory(ctx); err != nil {
 		return f, &failure{reasonLVM, fmt.Errorf("look at the node's volumes: %w", err)}
 	}
@@ -76,7 +76,7 @@ func (d *Daemon) observe(ctx context.Context) (observation, error) {
 			return f, &failure{reasonAPI, err}
 		}
 	}
-	d.noteHeldUp(f.inventory.Volumes, changes)
+	d.noteBlockedUnmounts(f.inventory.Volumes, changes)
 	d.heal(ctx, f.inventory)
 	if err := d.remember(ctx); err != nil {
 		return f, &failure{reasonAPI, err}
@@ -132,9 +132,9 @@ func (d *Daemon) marked(now time.Time, all []inventory.Volume, removing map[stri
 	return out
 }
 
-// removing are the volumes that the lanes are at, or were a moment after the inventory was
-// taken, or whose removal has failed for the first time: what was in the way may be over at the
-// next try, and another that goes in the stead does not come back.
+// removing returns the UUIDs of the volumes that are being removed: a removal queue is working on
+// them, or has removed them since the inventory was taken. It includes volumes whose removal failed
+// once: the next try may succeed, and a volume that is evicted in its place is lost for good.
 func (d *Daemon) removing(now time.Time, all []inventory.Volume) map[string]bool {
 	out := map[string]bool{}
 	for _, j := range d.atWork() {

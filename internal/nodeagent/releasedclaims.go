@@ -13,9 +13,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// releasedClaims remember what the PersistentVolume of a volume said that this process has
-// released. The volume's tags do not say it: the claim should hear what became of its volume
-// if it is still there, and who brings the volume back wants it as it was.
+// releasedClaims remembers, of each volume that this process has released, what its PersistentVolume
+// said and the tags of the volume do not: the claim, if it still exists, should be told what becomes of
+// the volume, and a volume that is brought back should be as it was.
 type releasedClaims struct {
 	mu     sync.Mutex
 	byUUID map[string]releasedClaim

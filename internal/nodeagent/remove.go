@@ -65,17 +65,19 @@ func (d *Daemon) hold() {
 
 // holdRemovals takes back the removals that nobody is at yet.
 func (d *Daemon) holdRemovals() {
-	for _, l := range d.lanes() {
-		l.set(nil)
+	for _, q := range d.removalQueues() {
+		q.set(nil)
 	}
 }
 
-func (d *Daemon) lanes() []*serialQueue[[]job] {
+// removalQueues returns the queues of removals; enqueue says what each is for.
+func (d *Daemon) removalQueues() []*serialQueue[[]job] {
 	return []*serialQueue[[]job]{d.quick, d.slow, d.files}
 }
 
-// enqueue hands the removals of a round to the lanes. Wiping may take hours, and so may millions of
-// files of a directory volume: what needs neither does not wait for it.
+// enqueue puts the removals of a round into three queues: slow for volumes that are wiped, files for
+// directory volumes, and quick for the rest, which must not wait for the others. Wiping may take
+// hours, and so may the millions of files of a directory volume.
 func (d *Daemon) enqueue(ctx context.Context, f observation) {
 	var quick []job
 	var slow, files [][]job
@@ -119,10 +121,10 @@ func batches(jobs []job, proven func(groupUUID string) bool) (out [][]job) {
 	return out
 }
 
-// atWork gives what the lanes are at.
+// atWork returns the jobs that the removal queues are working on.
 func (d *Daemon) atWork() (out []job) {
-	for _, l := range d.lanes() {
-		now, _ := l.at()
+	for _, q := range d.removalQueues() {
+		now, _ := q.at()
 		out = append(out, now...)
 	}
 	return out
@@ -176,8 +178,8 @@ func (d *Daemon) orphanMayGo() bool {
 	return d.history.published()
 }
 
-// announceCommitted gives what the lanes are at, and tells of evictions that have
-// committed and are being wiped: that may take hours more.
+// announceCommitted returns the UUIDs of the volumes that the removal queues are working on. It also
+// announces evictions that are committed while the volume is still being wiped, which may take hours.
 func (d *Daemon) announceCommitted(ctx context.Context, f observation) map[string]bool {
 	busy := map[string]bool{}
 	for _, j := range d.atWork() {
@@ -199,7 +201,7 @@ func (d *Daemon) announceGone(ctx context.Context, in inventory.Inventory) {
 	}
 }
 
-// remove does jobs of one group together. It is the work of the lanes.
+// remove removes the volumes of several jobs of one group together. The removal queues call it.
 func (d *Daemon) remove(ctx context.Context, jobs []job) {
 	errs := d.removeVolumes(ctx, jobs)
 	if ctx.Err() != nil {

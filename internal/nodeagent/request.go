@@ -40,9 +40,9 @@ func answered(answers []flexlvmv1.VolumeAnswer, id string) bool {
 	return slices.ContainsFunc(answers, func(a flexlvmv1.VolumeAnswer) bool { return a.ID == id })
 }
 
-// grant carries out what people have asked of the node. The round's PersistentVolumes are the
-// API server's own word (mustConfirm), and so is each request (stillAsked). Killed before the answer is written, it does the same
-// once more.
+// grant carries out what people have requested of the node. The round's PersistentVolumes were confirmed
+// with the API server (mustConfirm), and so is each request (stillAsked). If it is killed before the
+// answer is written, the request is carried out again.
 func (d *Daemon) grant(ctx context.Context, f observation) {
 	if !f.confirmed {
 		return
@@ -78,9 +78,9 @@ func (d *Daemon) grant(ctx context.Context, f observation) {
 	}
 }
 
-// stillAsked reports whether the API server has a request, without an answer. Whoever was told
-// that it is withdrawn goes by that, however late the watch is; and a daemon that has just
-// started does not know what the one before has answered.
+// stillAsked reports whether the API server has a request, without an answer. The watch is not enough: a
+// user who was told that the request is withdrawn relies on that, even if the watch is late, and a
+// daemon that has just started does not know what the one before has answered.
 func (d *Daemon) stillAsked(ctx context.Context, r flexlvmv1.VolumeRequest) (bool, error) {
 	own, err := d.api.NodeStorage(ctx, d.cfg.Node)
 	if apierrors.IsNotFound(err) {

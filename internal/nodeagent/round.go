@@ -48,9 +48,9 @@ func (d *Daemon) round(ctx context.Context) (observation, error) {
 		d.enqueueCopies(f)
 		d.enqueueTrims(ctx, f)
 	}
-	// The report goes out before any PersistentVolume does: by then it does not count
-	// the room of what is released as a claim's any more, or that room would be
-	// promised again while the volume still holds it.
+	// The report is published before any PersistentVolume is deleted: it no longer counts the room of
+	// a volume that is to be released as a claim's. Otherwise that room would be promised again as
+	// soon as the PersistentVolume is gone, while the volume still holds it.
 	published := d.publish(ctx, f, err)
 	if err == nil && published == nil && !d.cfg.DryRun {
 		d.release(ctx, f)

@@ -25,8 +25,8 @@ type localVolume struct {
 	hostnames []string                      // the nodes that its affinity names
 }
 
-// A observed is all that decides about lost nodes. Nodes are known by the value
-// of pv.LabelNode: from a hash there is no way back to the name.
+// observed is the input of judge. It identifies nodes by the value of pv.LabelNode, because the name
+// of a node cannot be recovered from a value that was cut and hashed.
 type observed struct {
 	nodes   []nodeIdentity // all that the API has
 	volumes []localVolume
@@ -36,7 +36,8 @@ type observed struct {
 	grace   time.Duration
 }
 
-// A finding is what a lossScene means.
+// finding is the result of judging an observed: which nodes are lost, and what to do with their
+// volumes.
 type finding struct {
 	missed   map[string]time.Time // for the next round
 	doubted  time.Time            // likewise
@@ -45,7 +46,7 @@ type finding struct {
 	verdicts []verdict            // in order of the PersistentVolumes' names
 }
 
-// A action is what is to be done about a volume of a lost node.
+// action is what to do about a volume of a lost node.
 type action string
 
 const (

@@ -1,5 +1,3 @@
-// Package overview is what people ask of a whole cluster, answered from its objects alone:
-// how its nodes are, what volumes there are, and what would happen if. No I/O.
 package overview
 
 import (

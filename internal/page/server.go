@@ -21,7 +21,7 @@ type Config struct {
 	Now    func() time.Time // nil: the clock
 }
 
-// A Server shows the page to whoever knows its token.
+// A Server shows the page to clients that know its token.
 type Server struct {
 	source   Source
 	title    string

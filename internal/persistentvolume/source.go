@@ -150,8 +150,8 @@ func foreign(object *corev1.PersistentVolume) error {
 	return &volume.FieldError{Field: "spec.flexVolume", Reason: "is missing, and so is spec.csi: this is no volume of flexlvm" + advice}
 }
 
-// NamesOf returns the names of the volumes that a PersistentVolume that Parse could not
-// read may mean. Whoever it belongs to, an additional name protects more.
+// NamesOf returns the names of the volumes that a PersistentVolume may mean that Parse could not read.
+// The PersistentVolume need not be flexlvm's: a name too many only protects one more volume.
 func NamesOf(object *corev1.PersistentVolume) []string {
 	names := []string{object.Name}
 	add := func(name string) {

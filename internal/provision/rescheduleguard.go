@@ -48,8 +48,8 @@ func (g *rescheduleGuard) forget(claim *corev1.PersistentVolumeClaim) {
 	delete(g.states, claim.UID)
 }
 
-// claims is an informer of claims for the library, which writes to it only what this
-// takes note of.
+// claims wraps the informer of claims for the provisioning library: a write of the library goes to g
+// and not into the cache.
 func (g *rescheduleGuard) claims(informer cache.SharedIndexInformer) (cache.SharedIndexInformer, error) {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
 		if last, unseen := obj.(cache.DeletedFinalStateUnknown); unseen {
@@ -77,7 +77,8 @@ type guardedStore struct {
 	given *rescheduleGuard
 }
 
-// Update takes a claim without its node, in the state in which it still had it.
+// Update notes a claim that the library gave back, with the resource version of the state in which the
+// claim still had its node.
 func (s guardedStore) Update(obj any) error {
 	s.given.note(obj.(*corev1.PersistentVolumeClaim))
 	return nil

@@ -15,8 +15,8 @@ import (
 
 type getCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-// certificates gives the certificate of the files, or one that is made here. That one
-// keeps a token from being overheard; who wants to know to whom he sends it gives files.
+// certificates returns the certificate from the files, or, without files, a self-signed one. That
+// protects tokens from eavesdropping; to let clients verify the server, give files.
 func certificates(certFile, keyFile string) (getCertificate, error) {
 	if certFile == "" {
 		own, err := selfSigned(time.Now())

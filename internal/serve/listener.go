@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// A bounded listener keeps so many connections open, and no more: where none ends within
-// the pace, one more ends the oldest. Who opens connections and holds them takes them
-// from himself so, and not from a kubelet, whose request is answered long before its
-// connection is the oldest: most times the pace is how long each has at least, and the
-// kernel's queue times the pace how long it waits for its turn at most. Waiting for a
-// place instead would let whoever holds them all have the process killed.
+// bounded is a listener that keeps a limited number of connections open. If none of them ends within
+// pace, the next connection closes the oldest one. A client that holds many connections open thus loses
+// its own, not the kubelet's, whose request is answered long before its connection is the oldest: a
+// connection lasts at least most times pace, and waits to be accepted at most the length of the kernel's
+// queue times pace. If Accept waited for a free place instead, a client that holds them all could make
+// the kubelet's probes fail and so have the process killed.
 type bounded struct {
 	net.Listener
 	pace   time.Duration
@@ -22,7 +22,7 @@ type bounded struct {
 	open *list.List // of *counted, the oldest first
 }
 
-// counted is a connection that has a place.
+// counted is a connection that occupies one of the places.
 type counted struct {
 	net.Conn
 	leave func()

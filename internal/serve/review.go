@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/kube"
 )
 
-// byAPIServer lets the API server that config leads to judge.
+// byAPIServer returns a review that asks the API server of config whether a token may read metrics.
 func byAPIServer(config *rest.Config) (review, error) {
 	reviewer, err := kube.NewReviewer(config)
 	if err != nil {
@@ -35,8 +35,8 @@ func byAPIServer(config *rest.Config) (review, error) {
 	}, nil
 }
 
-// atMost is for what is to be said once in a while: strangers decide how often there
-// would be something to say.
+// atMost limits how often a message is logged, because clients without access decide how often there is
+// a reason for it.
 type atMost struct {
 	mu   sync.Mutex
 	last time.Time

@@ -1,6 +1,3 @@
-// Package staticvolume makes PersistentVolumes of the file systems and disks that nodes
-// discover, and deletes those that a node has cleaned, for which others are made then. Only
-// nodes look at disks and clean them; this goes by what their NodeStorages say.
 package staticvolume
 
 import (

@@ -60,7 +60,7 @@ type Controller struct {
 	// round, and in the one before.
 	skipped, wasSkipped map[string]time.Time
 	told                map[string]time.Time
-	locals              []corev1.PersistentVolume // of the kind local, whoever made them, as of this round; nil: nobody has asked
+	locals              []corev1.PersistentVolume // all local ones, flexlvm's or not, in this round; nil: not read yet
 }
 
 // New returns a controller, which does nothing before Run.

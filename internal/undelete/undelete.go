@@ -81,7 +81,8 @@ func checkSecret(v inventory.Volume, w Wish) error {
 	return nil
 }
 
-// MayReturn says what to do about a volume that is nothing to bring back.
+// MayReturn returns an error that says why a volume cannot be brought back, and what to do instead; nil
+// if it can.
 func MayReturn(v inventory.Volume) error {
 	switch {
 	case v.Clone != "" && v.State != volume.Creating:

@@ -71,7 +71,8 @@ func parseVolumeMode(s *Spec, field, text string) error {
 	return nil
 }
 
-// onlyFSType writes out neither XFS nor Raw.
+// onlyFSType prints the file system; empty for XFS, the default, and for Raw, which OptionVolumeMode
+// states.
 func onlyFSType(f FSType) string {
 	if f == Raw {
 		return ""

@@ -50,9 +50,8 @@ type Option struct {
 	print func(s *Spec) string
 }
 
-// options is all that there is to know of each option. Whoever reads, writes or
-// checks options goes by it, so a new one is a row here. The order is the one in
-// which people are told of them.
+// options describes every option. All code that reads, writes or checks options uses this table, so a
+// new option is a new row here. The order is that in which users are told of them.
 var options = [...]Option{
 	{Name: OptionGroup, Required: true, Class: true,
 		parse: into(func(s *Spec) *Group { return &s.Group }, ParseGroup),
@@ -141,7 +140,7 @@ func into[T any](of func(*Spec) *T, parse func(field, s string) (T, error)) func
 	}
 }
 
-// onlyTrue writes out what is false where it is not set.
+// onlyTrue prints an option whose default is false: empty for false.
 func onlyTrue(b bool) string {
 	if !b {
 		return ""

@@ -186,7 +186,7 @@ func (c *Container) Stat(ctx context.Context, key, _ string) (o store.Object, su
 	return o, sums, hint(err)
 }
 
-// sumsOf are the checksums of a blob: the MD5 that whoever uploaded it gave, if any.
+// sumsOf returns the checksums of a blob: the MD5 that the uploader has set, if any.
 func sumsOf(md5 string) store.Sums {
 	s := store.Sums{Opaque: true}
 	if sum, err := base64.StdEncoding.DecodeString(md5); err == nil && len(sum) == 16 {

@@ -55,7 +55,8 @@ func (a *Artifact) Archives(dir *os.Root) (store.Store, error) {
 			missing[l.Key] = l
 		}
 	}
-	// Of what another revision had, only what was fetched is known to whoever fetches.
+	// The caller removes what it has fetched of another revision, but does not know of the tars that were
+	// unpacked from that.
 	names, err := fs.Glob(dir.FS(), "*.tar")
 	for _, name := range names {
 		if !wanted[name] {

@@ -1,9 +1,9 @@
 // Package peer copies a dataset from directories that have it already, over a port of
 // their own.
 //
-// The digest of an Index is what is trusted: whoever loaded the dataset from its source
-// says it, and a copy comes with it. The index has the SHA-256 of each file. What a peer
-// sends counts only if it matches, so a damaged or lying peer costs another request.
+// The digest of an Index is what is trusted: the loader that loaded the dataset from its source reports
+// it, and every loader that copies is given it. The index has the SHA-256 of each file. Data from a peer
+// counts only if it matches, so a damaged or lying peer costs no more than another request.
 //
 // Peers know each other by a shared token. It is never sent: both sides derive a key from
 // it, with which they authenticate to each other in TLS.

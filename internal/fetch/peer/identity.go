@@ -20,8 +20,8 @@ import (
 // TokenFile is the file of a directory that holds the token.
 const TokenFile = "token"
 
-// leastToken is how long a token has to be, in bytes. Whoever connects to a peer sees its
-// public key, and could find a token that is easy to guess.
+// leastToken is how long a token has to be, in bytes. Any client that connects to a peer sees the peer's
+// public key, and could find out a token that is easy to guess.
 const leastToken = 32
 
 // errStranger: the other side does not have the token of the dataset.

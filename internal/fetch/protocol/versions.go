@@ -2,9 +2,8 @@ package protocol
 
 import "strconv"
 
-// A volume of a dataset may hold several versions of it, each in a directory of its own. Whoever
-// mounts the volume for readers gives them the current one, which never changes once it
-// is complete and another may follow.
+// A volume of a dataset may hold several versions of it, each in its own directory. Readers get the
+// current one, which never changes once it is complete; a newer one may follow.
 const (
 	// VersionsDir has one directory for each version, named by its number. A loader makes
 	// them and removes those whose names end in UnreadSuffix; the node's driver renames

@@ -80,7 +80,7 @@ func (c *connection) get(ctx context.Context, key, version string, header http.H
 	}
 	request := at.request(ctx, key, version, header)
 	c.sign(request, value, at.region, time.Now())
-	response, err := c.transport.RoundTrip(request) //nolint:bodyclose // whoever reads the answer closes it
+	response, err := c.transport.RoundTrip(request) //nolint:bodyclose // the reader of the answer closes it
 	if err != nil {
 		return answer{}, &url.Error{Op: "Get", URL: request.URL.String(), Err: err}
 	}

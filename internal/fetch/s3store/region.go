@@ -11,8 +11,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// client sends requests that are signed for the bucket's region. Which one that is, a
-// server tells whoever has taken another one.
+// client sends requests that are signed for the bucket's region. If a request was signed for another
+// region, the server's error names the right one.
 type client struct {
 	config Config
 	source store.Source

@@ -19,7 +19,7 @@ import (
 func (c *Config) Settle(ctx context.Context) (note string) {
 	raw := c.Endpoint
 	if raw == "" || strings.Contains(raw, "://") || strings.Contains(raw, "@") {
-		return "" // whoever connects says what is wrong with it
+		return "" // connecting reports what is wrong with it
 	}
 	plain, secure := "http://"+raw, "https://"+raw
 	c.Endpoint = secure

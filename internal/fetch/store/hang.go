@@ -54,11 +54,11 @@ func UnlessHung(ctx context.Context, stall time.Duration, f func(context.Context
 	}
 }
 
-// Calling announces a call that no context ends, such as one about a file of a mounted file
-// system: it waits in the kernel for the file server. doing and name say what it does, such as
-// "reading" and a path. Whoever makes it calls the function when it has returned. It hangs if it
-// was given up, because it took as long as a call may or because ctx has ended, and neither it
-// nor any other has returned within a grace period.
+// Calling announces a call that no context can end, such as one about a file of a mounted file system,
+// which waits in the kernel for the file server. doing and name say what the call does, such as
+// "reading" and a path. The caller must call returned when the call has returned. The call counts as
+// hanging if it was given up, because it took as long as a call may or because ctx has ended, and
+// neither it nor any other call has returned within a grace period.
 func Calling(ctx context.Context, doing, name string) (returned func()) {
 	c, is := ctx.Value(callsKey{}).(*calls)
 	if !is {

@@ -76,8 +76,8 @@ func (w *Watchdog) Await(more time.Duration) {
 	}
 }
 
-// Cause returns why a request on ctx failed with err: the reason of the watchdog, or of
-// whoever ended the run, comes before the connection's own error.
+// Cause returns why a request on ctx failed with err: the cause with which the watchdog or the caller has
+// cancelled ctx comes before the connection's own error.
 func Cause(ctx context.Context, err error) error {
 	if why := context.Cause(ctx); err != nil && why != nil && !errors.Is(err, why) {
 		return fmt.Errorf("%w (%w)", why, err)

@@ -266,7 +266,7 @@ func (c *check) removeAll(w *world, want promises) error {
 		return strings.Compare(string(b.spec.Kind), string(a.spec.Kind))
 	})
 	for _, p := range all {
-		if err := w.release(p.spec, node.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeNone}); err != nil {
+		if err := w.release(p.spec, volume.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeNone}); err != nil {
 			return fmt.Errorf("release volume %s: %w", p.spec.Name, err)
 		}
 		if err := w.remove(p.spec); err != nil {

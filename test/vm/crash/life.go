@@ -14,7 +14,6 @@ import (
 	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/lock"
 	"github.com/flexlvm/flexlvm/internal/lvm"
-	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 	"github.com/flexlvm/flexlvm/test/vm/logwrites"
 )
@@ -226,8 +225,8 @@ func steps(fsType volume.FSType) []step {
 	for _, s := range []*volume.Spec{&linear, &thin, &clone, &shot, &thinShot, &restored} {
 		s.FSType = fsType
 	}
-	lazily := node.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone}
-	wiped := node.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard}
+	lazily := volume.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone}
+	wiped := volume.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard}
 	var restore []step
 	if fsType == volume.Ext4 { // a copy of what XFS needs takes longer than all the rest
 		restore = []step{fullCopyStep(restored), removeAtOnceStep(restored)}

@@ -5,7 +5,6 @@ package main
 import (
 	"fmt"
 
-	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -95,7 +94,7 @@ func cloneStep(s volume.Spec) step {
 	}
 }
 
-func releaseStep(s volume.Spec, d node.Disposal) step {
+func releaseStep(s volume.Spec, d volume.Disposal) step {
 	return step{
 		name: fmt.Sprintf("release %s", s.Name),
 		do:   func(w *world) error { return w.release(s, d) },
@@ -154,7 +153,7 @@ func removeAtOnceStep(s volume.Spec) step {
 	return step{
 		name: fmt.Sprintf("remove %s at once", s.Name),
 		do: func(w *world) error {
-			if err := w.release(s, node.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeNone}); err != nil {
+			if err := w.release(s, volume.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeNone}); err != nil {
 				return err
 			}
 			return w.remove(s)

@@ -178,7 +178,7 @@ func (w *world) expand(s volume.Spec, size volume.Bytes) error {
 }
 
 // release ends the pods of a volume and says that nobody wants it any more.
-func (w *world) release(s volume.Spec, d node.Disposal) error {
+func (w *world) release(s volume.Spec, d volume.Disposal) error {
 	if err := w.unmount(s); err != nil {
 		return err
 	}

@@ -127,7 +127,7 @@ func (c *controller) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeReques
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	ref := node.Ref{Group: g, Name: n, Cluster: cluster, Kind: volume.Claim}
-	if err := c.engine.Release(ctx, ref, volume.Unreferenced, node.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeNone}); err != nil {
+	if err := c.engine.Release(ctx, ref, volume.Unreferenced, volume.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeNone}); err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	return &csi.DeleteVolumeResponse{}, c.removeUnreferenced(ctx)

@@ -125,7 +125,7 @@ func (c *controller) DeleteSnapshot(ctx context.Context, r *csi.DeleteSnapshotRe
 		return out, nil //nolint:nilerr // it names none
 	}
 	ref := node.Ref{Group: g, Name: n, Cluster: cluster, Kind: volume.Snapshot}
-	if err := c.engine.Release(ctx, ref, volume.Unreferenced, node.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeNone}); err != nil {
+	if err := c.engine.Release(ctx, ref, volume.Unreferenced, volume.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeNone}); err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	return out, c.removeUnreferenced(ctx)

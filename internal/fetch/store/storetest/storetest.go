@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// large are those of at least a MiB: with the race detector, to make them anew for each test takes as long as to fetch them.
+// large caches results of at least a MiB: with the race detector, making them anew for each test takes as
+// long as fetching them.
 var large sync.Map
 
 // RandomBytes are the same for the same seed. Nobody may change them.

@@ -11,10 +11,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// heldUp is what awaits changes of the host's mounts.
-type heldUp struct {
-	inUse   atomic.Bool   // a volume that was given up, as the last round has seen it
-	changes atomic.Uint64 // of mounts, so far
+// blockedUnmounts says whether the removal of a volume waits for an unmount.
+type blockedUnmounts struct {
+	inUse   atomic.Bool   // the last round saw a volume that was given up and is still in use
+	changes atomic.Uint64 // number of changes of the host's mounts so far
 }
 
 // awaitUnmounts makes a round soon after a change of the host's mounts, where the last one
@@ -25,8 +25,8 @@ func (d *Daemon) awaitUnmounts(ctx context.Context) {
 		return
 	}
 	changed := func() {
-		d.heldUp.changes.Add(1)
-		if d.heldUp.inUse.Load() {
+		d.blockedUnmounts.changes.Add(1)
+		if d.blockedUnmounts.inUse.Load() {
 			d.kick()
 		}
 	}
@@ -35,16 +35,16 @@ func (d *Daemon) awaitUnmounts(ctx context.Context) {
 	}
 }
 
-// noteHeldUp notes whether volumes of this cluster were given up and are in use still. since
-// is the count of changes before the node was looked at: what was unmounted meanwhile may
-// have been seen mounted.
-func (d *Daemon) noteHeldUp(all []inventory.Volume, since uint64) {
+// noteBlockedUnmounts notes whether volumes of this cluster were given up and are still in use.
+// since is the number of changes before the inventory was taken: a volume that was unmounted
+// meanwhile may have been seen mounted.
+func (d *Daemon) noteBlockedUnmounts(all []inventory.Volume, since uint64) {
 	inUse := slices.ContainsFunc(all, func(v inventory.Volume) bool {
 		givenUp := v.State == volume.Unreferenced || v.State == volume.Doomed
 		return givenUp && v.Cluster == d.cluster && (v.Open || len(v.Mounts) > 0)
 	})
-	d.heldUp.inUse.Store(inUse)
-	if inUse && d.heldUp.changes.Load() != since {
+	d.blockedUnmounts.inUse.Store(inUse)
+	if inUse && d.blockedUnmounts.changes.Load() != since {
 		d.kick()
 	}
 }
