@@ -221,11 +221,11 @@ func noSpace(g VolumeGroup, need volume.Bytes) error {
 
 // tooFewDevices is for a group that has the room, and not where it is needed.
 func tooFewDevices(g VolumeGroup, h volume.Shape, devices []device, share volume.Bytes, on []string) error {
-	extend := fmt.Sprintf("add devices with `vgextend --metadatasize 16m %s DEVICE`", g.Name)
-	what, remedy := fmt.Sprintf("a volume striped over %d devices", h.Stripes), extend+", or use a class with fewer stripes"
+	what, fewer := fmt.Sprintf("a volume striped over %d devices", h.Stripes), "stripes"
 	if h.Layout == volume.Raid1 {
-		what, remedy = fmt.Sprintf("a volume in %d copies", h.Mirrors+1), extend+", or use a class with fewer mirrors"
+		what, fewer = fmt.Sprintf("a volume in %d copies", h.Mirrors+1), "mirrors"
 	}
+	remedy := "add devices with `vgextend --metadatasize 16m`, or use a class with fewer " + fewer
 	if len(on) > 0 {
 		remedy = "its copies grow only where they lie: make room there, with `pvmove` for one"
 	}

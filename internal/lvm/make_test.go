@@ -39,10 +39,10 @@ func TestCreateWithoutEnoughDevices(t *testing.T) {
 		text string
 	}{
 		"striped": {made(striped, 384*volume.MiB), "a volume striped over 3 devices needs 134217728 bytes (128 MiB) on each of 3 devices of flexlvm, and 2 of 3 have that" +
-			" (free: /dev/mapper/b 300 MiB, /dev/mapper/c 300 MiB, /dev/mapper/a 44 MiB); add devices with `vgextend --metadatasize 16m flexlvm DEVICE`, or use a class with fewer stripes"},
+			" (free: /dev/mapper/b 300 MiB, /dev/mapper/c 300 MiB, /dev/mapper/a 44 MiB); add devices with `vgextend --metadatasize 16m`, or use a class with fewer stripes"},
 		"raid1": {made(raid1, 300*volume.MiB), "a volume in 2 copies needs 318767104 bytes (304 MiB) on each of 2 devices of flexlvm, and 0 of 3 have that"},
 		"raid1 of four": {made(volume.Shape{Layout: volume.Raid1, Mirrors: 3}, 4*volume.MiB), "a volume in 4 copies needs 8388608 bytes (8 MiB) on each of 4 devices of flexlvm, and 3 of 3 have that" +
-			" (free: /dev/mapper/b 300 MiB, /dev/mapper/c 300 MiB, /dev/mapper/a 44 MiB); add devices with `vgextend --metadatasize 16m flexlvm DEVICE`, or use a class with fewer mirrors"},
+			" (free: /dev/mapper/b 300 MiB, /dev/mapper/c 300 MiB, /dev/mapper/a 44 MiB); add devices with `vgextend --metadatasize 16m`, or use a class with fewer mirrors"},
 	} {
 		answers := map[string][]answer{"pvs": {devices, devices}, "lvcreate": {{err: failed}}, "vgs": {group, group}, "lvs": {none}}
 		c, _ := client(t, answers)

@@ -70,26 +70,28 @@ func neverMounted(spec volume.Spec) error {
 	return refused("volume %s/%s is a snapshot, which is never mounted; make a claim that begins as a copy of it (dataSource)", spec.Group, spec.Name)
 }
 
+const notMeant = "so this is not the volume that the PersistentVolume was made for"
+
 // checkOwner compares what a call says of a volume with what the volume says.
 func checkOwner(spec volume.Spec, t volume.Tags) error {
 	switch {
 	case spec.Namespace != "" && spec.Namespace != t.Namespace:
-		return refused("volume %s/%s belongs to namespace %q, not to %q; delete this PersistentVolume, and use the volume in namespace %q", spec.Group, spec.Name, t.Namespace, spec.Namespace, t.Namespace)
+		return refused("volume %s/%s belongs to namespace %q, not to %q; delete this PersistentVolume", spec.Group, spec.Name, t.Namespace, spec.Namespace)
 	case spec.Cluster != t.Cluster:
-		return refused("%s %q: volume %s/%s was made for cluster %q (the UID of its namespace kube-system); no other cluster uses it, so delete this PersistentVolume", volume.OptionCluster, spec.Cluster, spec.Group, spec.Name, t.Cluster)
+		return refused("%s %q: volume %s/%s was made for cluster %q; delete this PersistentVolume", volume.OptionCluster, spec.Cluster, spec.Group, spec.Name, t.Cluster)
 	case spec.FS != "" && spec.FS != t.FS:
 		return refused("%s %q: volume %s/%s holds the file system %s, so this is not the volume that was brought back", volume.OptionFS, spec.FS, spec.Group, spec.Name, t.FS)
 	case spec.Encrypted && t.LUKS == "":
-		return refused("%s %q: volume %s/%s is not encrypted, so this is not the volume that the PersistentVolume was made for", volume.OptionEncrypted, "true", spec.Group, spec.Name)
+		return refused("%s %q: volume %s/%s is not encrypted, %s", volume.OptionEncrypted, "true", spec.Group, spec.Name, notMeant)
 	case !spec.Encrypted && t.LUKS != "":
 		return refused("volume %s/%s is encrypted, and its PersistentVolume does not say so (%s); only the CSI driver mounts it", spec.Group, spec.Name, volume.OptionEncrypted)
 	case spec.FSType != t.FSType:
-		return refused("%s %q: volume %s/%s was made with %s, so this is not the volume that the PersistentVolume was made for", volume.OptionFSType, spec.FSType, spec.Group, spec.Name, t.FSType)
+		return refused("%s %q: volume %s/%s was made with %s, %s", volume.OptionFSType, spec.FSType, spec.Group, spec.Name, t.FSType, notMeant)
 	case spec.Kind != t.Kind:
 		return refused("%s %q: volume %s/%s is of kind %q", volume.OptionKind, spec.Kind, spec.Group, spec.Name, t.Kind)
 	// Half a copy is taken anew, in the size that is asked for; who only reads is promised none.
 	case spec.Size > t.Size && t.Clone == "" && !spec.ReadOnly:
-		return refused("%s %d: volume %s/%s holds only %d bytes; the option never changes and the volume never shrinks, so this is not the volume that the PersistentVolume was made for", volume.OptionSize, int64(spec.Size), spec.Group, spec.Name, int64(t.Size))
+		return refused("%s %d: volume %s/%s holds only %d bytes; the option never changes and the volume never shrinks, %s", volume.OptionSize, int64(spec.Size), spec.Group, spec.Name, int64(t.Size), notMeant)
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func rawTags(a Adoption) string {
 func (a Adoption) spec(t *testing.T) volume.Spec {
 	tags := tagsOf(t, a.Name)
 	s := specOf(string(a.Name), tags.Size)
-	s.FS, s.FSType = tags.FS, tags.FSType
+	s.FS, s.FSType, s.Cluster = tags.FS, tags.FSType, tags.Cluster
 	return s
 }
 
@@ -104,6 +104,7 @@ func testAdoptAndDisown(t *testing.T, mkfs string, kill bool) {
 	m.onceMounted(a, func(dir string) { m.shell("cd %s; sha256sum --quiet --check sum", dir) })
 	m.checkGone(a, s)
 	m.checkSmaller(a)
+	m.checkAnotherCluster(a)
 }
 
 // checkGone: no call makes an empty volume of one that was disowned, whatever a person calls it.
@@ -117,8 +118,26 @@ func (m *machine) checkGone(a Adoption, s volume.Spec) {
 	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), ErrLost)
 }
 
-// checkSmaller adopts once more, for another cluster and for less than the quota had been before,
-// once another attempt was cut short, and the file system was given another UUID meanwhile.
+// checkAnotherCluster brings the volume into another cluster, as docs/undelete.md says.
+func (m *machine) checkAnotherCluster(a Adoption) {
+	t := m.t
+	t.Helper()
+	_, err := m.SetState(m.ctx(), group, a.Name, volume.Retained)
+	require.NoError(t, err)
+	require.NoError(t, m.Disown(m.ctx(), group, a.Name))
+	a.Cluster = "0c4bb8a9-5b0a-4c0e-8d1e-2f6f1f0d9a11"
+	_, err = m.Adopt(m.ctx(), a)
+	require.NoError(t, err)
+	s := a.spec(t)
+	_, err = m.SetStateOf(m.ctx(), refOf(s), s.FS, volume.Ready)
+	require.NoError(t, err)
+	require.Equal(t, a.Cluster, tagsOf(t, a.Name).Cluster)
+	m.shell("cd %s; sha256sum --quiet --check sum", m.mount(s, "a"))
+	m.unmount(m.target("a"))
+}
+
+// checkSmaller adopts once more, for less than the quota had been before, once another attempt
+// was cut short, and the file system was given another UUID meanwhile.
 func (m *machine) checkSmaller(a Adoption) {
 	t := m.t
 	t.Helper()
@@ -131,10 +150,9 @@ func (m *machine) checkSmaller(a Adoption) {
 	} else {
 		m.shell("xfs_admin -U generate %s >/dev/null", pathOf(a))
 	}
-	a.Size, a.Cluster = 64*volume.MiB, "0c4bb8a9-5b0a-4c0e-8d1e-2f6f1f0d9a11" // another cluster
+	a.Size = 64 * volume.MiB
 	_, err := m.Adopt(m.ctx(), a)
 	require.NoError(t, err)
-	require.Equal(t, a.Cluster, tagsOf(t, a.Name).Cluster)
 	s := a.spec(t)
 	require.NotEqual(t, was.FS, s.FS)
 	_, err = m.SetStateOf(m.ctx(), refOf(s), s.FS, volume.Ready)

@@ -19,7 +19,7 @@ import (
 func TestDeadDiskIsReplaced(t *testing.T) {
 	m := newMachine(t)
 	f := newFrail(m)
-	make := func(name string, layout volume.Layout) (volume.Spec, string) {
+	mounted := func(name string, layout volume.Layout) (volume.Spec, string) {
 		s := specOf(name, 64*volume.MiB)
 		s.Group, s.Layout = f.group, layout
 		target := m.mount(s, name)
@@ -28,11 +28,11 @@ func TestDeadDiskIsReplaced(t *testing.T) {
 		return s, target
 	}
 	m.shell("pvchange --allocatable n /dev/mapper/frail0")
-	lost, gone := make("lost", volume.Linear)
+	lost, gone := mounted("lost", volume.Linear)
 	m.shell("pvchange --allocatable y /dev/mapper/frail0 && pvchange --allocatable n /dev/mapper/frail1")
-	kept, there := make("kept", volume.Linear)
+	kept, there := mounted("kept", volume.Linear)
 	m.shell("pvchange --allocatable y /dev/mapper/frail1")
-	_, mirrored := make("mirrored", volume.Raid1)
+	_, mirrored := mounted("mirrored", volume.Raid1)
 	copied := func() string {
 		return shellOut("lvs --noheadings -o sync_percent,lv_health_status frail/mirrored")
 	}

@@ -129,7 +129,7 @@ func testReadersGetTheCurrentVersion(t *testing.T, m *machine) {
 	require.DirExists(t, versions+"1", "a pod reads part of it")
 	m.shell("umount %s", part)
 	switchTo("3")
-	for i := range 3 * versionsAtOnce { // whatever else a pod has put there
+	for i := range 500 { // whatever else a pod has put there
 		require.NoError(t, os.WriteFile(versions+strings.Repeat("x", 200)+strconv.Itoa(i), nil, 0o600))
 	}
 	m.unmount(loader)
@@ -156,7 +156,7 @@ func testReadersGetTheCurrentVersion(t *testing.T, m *machine) {
 	require.NoError(t, syscall.Mkfifo(loader+"/.flexlvm/current", 0o644))
 	writer, err := os.OpenFile(loader+"/.flexlvm/current", os.O_RDWR, 0)
 	require.NoError(t, err)
-	require.ErrorIs(t, m.Mount(m.ctx(), reads, m.target("pipe"), false), ErrRefused)
+	require.ErrorContains(t, m.Mount(m.ctx(), reads, m.target("pipe"), false), "look at the versions of the dataset")
 	require.NoError(t, writer.Close())
 	require.NoError(t, os.Remove(loader+"/.flexlvm/current"))
 	require.NoError(t, os.Symlink("/etc/hostname", loader+"/.flexlvm/current"))

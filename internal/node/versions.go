@@ -34,23 +34,15 @@ func readCurrent(of *mount.Attached) (int, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
-	if err != nil {
-		return 0, fmt.Errorf("look which version of the dataset is current: %w", err)
+	data, n := make([]byte, 32), 0
+	if err == nil {
+		n, err = file.ReadAt(data, 0) // not Read, which waits for the writer of a pipe
+		_ = file.Close()              // it was only read
 	}
-	defer func() { _ = file.Close() }() // it was only read
-	info, err := file.Stat()
-	if err != nil {
-		return 0, fmt.Errorf("look which version of the dataset is current: %w", err)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, fmt.Errorf("look at the versions of the dataset: %w", err)
 	}
-	if !info.Mode().IsRegular() { // a pod's pipe is read for as long as the pod wants
-		return 0, refused("%s of the dataset is no regular file; delete the replica's claim, so that it is loaded anew", protocol.CurrentFile)
-	}
-	const most = 32
-	data, err := io.ReadAll(io.LimitReader(file, most))
-	if err != nil {
-		return 0, fmt.Errorf("look which version of the dataset is current: %w", err)
-	}
-	number, is := protocol.ParseVersion(strings.TrimSuffix(string(data), "\n"))
+	number, is := protocol.ParseVersion(strings.TrimSuffix(string(data[:n]), "\n"))
 	if !is {
 		return 0, refused("%s of the dataset holds no number of a version; delete the replica's claim, so that it is loaded anew", protocol.CurrentFile)
 	}
@@ -74,44 +66,28 @@ func (e *Engine) retireVersions(f found, whole *mount.Attached) error {
 		return fmt.Errorf("look at the versions of the dataset: %w", err)
 	}
 	defer func() { _ = dir.Close() }()
-	for seen := 0; seen < versionsListed; {
-		names, err := dir.Readdirnames(versionsAtOnce)
-		if errors.Is(err, io.EOF) {
-			return nil
+	names, err := dir.Readdirnames(versionsListed)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("look at the versions of the dataset: %w", err)
+	}
+	for _, name := range names {
+		number, is := protocol.ParseVersion(name)
+		if !is || number >= current || isRead(number, mounted[f.content.number]) {
+			continue
 		}
-		if err != nil {
-			return fmt.Errorf("list the versions of the dataset: %w", err)
+		if err := unix.Renameat2(int(dir.Fd()), name, int(dir.Fd()), name+protocol.UnreadSuffix, unix.RENAME_NOREPLACE); err != nil {
+			return fmt.Errorf("retire version %d of the dataset: %w", number, err)
 		}
-		seen += len(names)
-		for _, name := range names {
-			number, is := protocol.ParseVersion(name)
-			if !is || number >= current || isRead(number, mounted[f.content.number]) {
-				continue
-			}
-			if err := e.retireVersion(f, dir, name); err != nil {
-				return err
-			}
-		}
+		e.after("retire version")
+		e.log.WithField("volume", string(f.device.Group)+"/"+string(f.device.Name)).WithField("version", number).
+			Info("no pod reads this version of the dataset any more, so its loader removes it")
 	}
 	return nil
 }
 
-// Pods may write to the volume, and make any number of names there. Those beyond
-// versionsListed are not looked at, and no more than versionsAtOnce are in memory.
-const (
-	versionsListed = 1 << 14
-	versionsAtOnce = 256
-)
-
-func (e *Engine) retireVersion(f found, dir *os.File, name string) error {
-	if err := unix.Renameat2(int(dir.Fd()), name, int(dir.Fd()), name+protocol.UnreadSuffix, unix.RENAME_NOREPLACE); err != nil {
-		return fmt.Errorf("retire version %s of the dataset: %w", name, err)
-	}
-	e.after("retire version")
-	e.log.WithField("volume", string(f.device.Group)+"/"+string(f.device.Name)).WithField("version", name).
-		Info("no pod reads this version of the dataset any more, so its loader removes it")
-	return nil
-}
+// versionsListed is how many names in the directory of the versions are looked at: pods may
+// write to the volume, and make as many there as they like.
+const versionsListed = 4096
 
 // isRead reports whether one of these mounts of a volume shows a version, or part of it. A
 // mount for reading of more than a version shows them all.

@@ -27,7 +27,7 @@ func (b *bed) testHelm(t *testing.T) {
 	}
 	b.rolledOut(t)
 	b.testByHand(t)
-	b.install.run(t, "helm upgrade flexlvm charts/flexlvm --namespace kube-system --set gc.flags.high-threshold-percent=90")
+	b.install.run(t, "helm upgrade flexlvm charts/flexlvm --namespace kube-system --reset-then-reuse-values --set gc.flags.high-threshold-percent=90")
 	b.rolledOut(t)
 	require.Contains(t, b.kubectl(t, "get", "-n", "flexlvm-system", "daemonset/flexlvm-gc", "-o", "jsonpath={.spec.template.spec.containers[0].args}"),
 		"--high-threshold-percent=90")
