@@ -108,7 +108,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says how to reach the API server; empty inside a cluster: the pod's service account")
 	o.http.Flags(f, ":9809")
 	f.DurationVar(&o.interval, "interval", time.Minute, "how often to check everything when nothing has changed")
-	f.IntVar(&o.listUpTo, "list-volumes-up-to", 5000, "confirm a decision by listing the node's PersistentVolumes while the cluster has so many at most; beyond, by a watch and GETs. 0: always by a watch and GETs")
+	f.IntVar(&o.listUpTo, "list-volumes-up-to", 5000, "confirm a decision by listing the node's PersistentVolumes while the cluster has so many at most; beyond, by a watch and GETs. 0: never list only because they are few")
 	f.IntVar(&o.policy.HighPercent, "high-threshold-percent", o.policy.HighPercent, "a pool that is this full starts evicting; 100 never does")
 	f.IntVar(&o.policy.LowPercent, "low-threshold-percent", o.policy.LowPercent, "how full a pool may stay once it evicts")
 	f.DurationVar(&o.policy.MinAge, "min-age", o.policy.MinAge, "how long a volume is unreferenced at least before it may go, unless its class says reclaim: immediate")

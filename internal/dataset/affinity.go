@@ -15,8 +15,9 @@ import (
 // and for hours when somebody broke them.
 const defaultGrace = 24 * time.Hour
 
-// sightings is how long a controller has to watch a node before it trusts what the controller before it
-// recorded: the node may have matched while no controller was running.
+// sightings is how long a controller has to have been running before it trusts how long, by its
+// predecessor's record, a node has not matched: the node may have matched while no controller was
+// running.
 const sightings = 10 * time.Minute
 
 func (s *Source) readGrace(text string) error {

@@ -50,9 +50,9 @@ const (
 	// doubled up to lastRetry.
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = time.Minute
-	// A loader says how far it is within askTimeout, in reportLength bytes; asksAtOnce are
-	// asked at the same time. What answers may be anything of a user's: this bounds what it
-	// takes of the provisioner's memory.
+	// A loader has askTimeout to report its progress; a report longer than reportLength is
+	// ignored; at most asksAtOnce loaders of a volume are asked at once. A user's pod may
+	// answer anything, so these limits bound the memory that answers take.
 	askTimeout   = time.Second
 	reportLength = 64 << 10
 	asksAtOnce   = 16
@@ -215,7 +215,8 @@ func askLoader(ctx context.Context, podIP, final string) *protocol.Status {
 	return out
 }
 
-// bound takes from a report what is longer than any loader's.
+// bound cuts the texts of a report to mostMessage bytes, and its notes to 16; no loader sends
+// more.
 func bound(report *protocol.Status) {
 	for _, text := range []*string{&report.State, &report.Message, &report.Checks, &report.Revision, &report.Index, &report.Contents, &report.ID, &report.Run, &report.Final} {
 		*text = clip(*text)

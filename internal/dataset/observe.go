@@ -72,9 +72,8 @@ func formerIDs(owner *flexlvmv1.VolumeManager, s *snapshot) []string {
 	})
 }
 
-// isID reports whether a volume may have this id: an annotation is whatever somebody wrote.
-// Those that the API server lets into a spec, and the number of another of the same id, are
-// shorter by far.
+// isID reports whether id can be that of a volume. It is read from an annotation, which may hold
+// anything. Real ids, even with a number appended, are far shorter than 128 bytes.
 func isID(id string) bool { return id != "" && len(id) <= 128 }
 
 // observe returns the state of one volume, without what is wanted of it.
@@ -334,9 +333,11 @@ func lastSeen(pod *corev1.Pod) time.Time {
 	return out
 }
 
-// askLoaders asks the loaders that run how far they are, asksAtOnce at a time; one that does
-// not answer is left out.
+// askLoaders asks the loaders that run how far they are, asksAtOnce at a time and for some seconds
+// altogether; one that does not answer is left out.
 func (r *reconciler) askLoaders(ctx context.Context, observed *Observed) {
+	asking, cancel := context.WithTimeout(ctx, 4*askTimeout)
+	defer cancel()
 	var busy errgroup.Group
 	busy.SetLimit(asksAtOnce)
 	for _, rep := range observed.Replicas {
@@ -346,7 +347,7 @@ func (r *reconciler) askLoaders(ctx context.Context, observed *Observed) {
 				final = rep.Claim.Annotations[annotationFinal]
 			}
 			busy.Go(func() error {
-				rep.Report = r.Progress(ctx, rep.Pod.Status.PodIP, final)
+				rep.Report = r.Progress(asking, rep.Pod.Status.PodIP, final)
 				return nil
 			})
 		}

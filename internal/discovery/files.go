@@ -178,8 +178,8 @@ func refusal(op, name string, err error) error {
 	return err
 }
 
-// restore makes the topmost directory what it was before the tenant had it: the next tenant could read
-// the access lists and other attributes that the last one has set.
+// restore makes the topmost directory what it was before the tenant had it: otherwise the next tenant
+// could read the access lists and other attributes that the last one has set.
 func restore(top *os.File, owner *Owner) error {
 	if owner == nil {
 		return nil

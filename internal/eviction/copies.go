@@ -8,8 +8,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// unmadeCopy reports whether c is a copy that is not finished: its volume is not ready, or, for a
-// snapshot, not recorded as taken. Until it is finished, its source must stay, because an interrupted
+// unmadeCopy reports whether c is a copy that is not finished: its volume is not there, is still
+// creating, or has unreadable tags; or, for a snapshot, it is not recorded as taken. Until it is finished, its source must stay, because an interrupted
 // copy starts over. A copy that can never be made, because nobody wants it any more or it is not of
 // this cluster or volume group, does not count.
 func (x *index) unmadeCopy(view View, c *persistentvolume.Volume) bool {

@@ -76,9 +76,9 @@ const notMeant = "so this is not the volume that the PersistentVolume was made f
 func checkOwner(spec volume.Spec, t volume.Tags) error {
 	switch {
 	case spec.Namespace != "" && spec.Namespace != t.Namespace:
-		return refused("volume %s/%s belongs to namespace %q, not to %q; delete this PersistentVolume", spec.Group, spec.Name, t.Namespace, spec.Namespace)
+		return refused("volume %s/%s belongs to namespace %q, not to %q", spec.Group, spec.Name, t.Namespace, spec.Namespace)
 	case spec.Cluster != t.Cluster:
-		return refused("%s %q: volume %s/%s was made for cluster %q; delete this PersistentVolume", volume.OptionCluster, spec.Cluster, spec.Group, spec.Name, t.Cluster)
+		return refused("%s %q: volume %s/%s was made for cluster %q", volume.OptionCluster, spec.Cluster, spec.Group, spec.Name, t.Cluster)
 	case spec.FS != "" && spec.FS != t.FS:
 		return refused("%s %q: volume %s/%s holds the file system %s, so this is not the volume that was brought back", volume.OptionFS, spec.FS, spec.Group, spec.Name, t.FS)
 	case spec.Encrypted && t.LUKS == "":

@@ -39,14 +39,16 @@ func (e *Engine) fullCopy(ctx context.Context, spec volume.Spec) error {
 	c, err := e.openSnapshot(ctx, spec)
 	if err != nil {
 		// One that was copied to its end needs its source no more.
-		if there, ferr := e.finishCopied(ctx, spec); there {
+		if there, ferr := e.finishCopied(ctx, spec); there || errors.Is(ferr, ErrBusy) {
 			return ferr
 		}
 		return err
 	}
 	defer func() { _ = c.from.Close() }()
 	for {
-		if done, err := e.copyMore(ctx, &c); done || err != nil {
+		done, err := e.copyMore(ctx, &c)
+		begunAndBusy := c.uuid != "" && errors.Is(err, ErrBusy) && ctx.Err() == nil // a new call would begin anew
+		if done || err != nil && !begunAndBusy {
 			return err
 		}
 		if err := lock.Yield(ctx); err != nil {

@@ -62,8 +62,8 @@ func (e *Engine) MountAs(ctx context.Context, spec volume.Spec, as Mounting) err
 	return e.withRoom(ctx, spec.Group, func(ctx context.Context) error { return e.mount(ctx, spec, as, givenUp) })
 }
 
-// mount makes one attempt. givenUp is when the replica had last been given up as the call began; if
-// it has been given up since, the call is stale and is refused.
+// mount makes one attempt. givenUp is the time, read when the call began, at which the replica had
+// last been given up. If it has been given up again since then, the call is stale and is refused.
 func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting, givenUp time.Time) error {
 	open := mount.OpenTarget
 	if spec.FSType == volume.Raw {

@@ -176,16 +176,17 @@ func (r Ref) meant(lv lvm.LogicalVolume) error {
 	return nil
 }
 
-// Remove removes an unreferenced volume: it renames it, which commits the removal and
-// hides it from every mount, wipes it as its tags say, and removes it. It succeeds if the
+// Remove removes an unreferenced volume: it tags it as doomed, which commits the removal and
+// keeps every mount out, renames it, which frees its name, wipes it as its tags say, and
+// removes it. The rename is the commit of a directory volume. It succeeds if the
 // volume is gone already: LVM sees the group without it. A volume whose device is open is
 // refused with ErrInUse and untouched; one in any state but unreferenced is refused.
 //
-// Killed before its tags say that it is doomed (the name, of a directory), it has changed
-// nothing but the node's record of the volume, which the tags in LVM override; killed later,
-// the next call goes on from there. LVM changes the tags only while they still say
-// unreferenced. The rename comes second: by name alone, and late, as of a call that was
-// killed, it would meet a volume that was brought back meanwhile. Only
+// Killed before the commit, it has changed nothing but the node's record of the volume, which
+// the tags in LVM override; killed later, the next call goes on from there. LVM changes the
+// tags only while they still say unreferenced. The rename follows the tag because LVM selects
+// by name alone there: a rename that LVM finishes late, for a call that was killed, could
+// otherwise hit a volume that has been brought back meanwhile. Only
 // the caller waits for the wiping: the name is free as soon as the volume is renamed. A
 // ref with a doomed name means that volume alone, because a new replica of the dataset
 // may have its former name by now.
@@ -286,8 +287,8 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 	return e.records.remove(lv.Group, lv.Name)
 }
 
-// markDoomed tags a volume that is being removed, or carries the name of one. The name of a
-// directory says as much.
+// markDoomed tags a volume that is being removed, or carries the name of one. A directory
+// volume needs no tag: its doomed name is enough.
 func (e *Engine) markDoomed(ctx context.Context, ref Ref, lv lvm.LogicalVolume, tags volume.Tags) error {
 	directory := lv.Shape.Layout == volume.Directory
 	switch {

@@ -59,8 +59,9 @@ func checkSnapshot(spec volume.Spec) error {
 	return nil
 }
 
-// makeSnapshot takes the snapshot if it has not been taken. givenUp is when the snapshot had last been
-// given up as the call began; if it has been given up since, the call is stale and is refused.
+// makeSnapshot takes the snapshot if it has not been taken. givenUp is the time, read when the call
+// began, at which it had last been given up. If it has been given up again since then, the call is
+// stale and is refused.
 func (e *Engine) makeSnapshot(ctx context.Context, o Order, givenUp time.Time) (inventory.Volume, error) {
 	spec := o.Spec
 	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)

@@ -56,11 +56,13 @@ func (d records) served(g volume.Group, n volume.Name) (bool, error) {
 	return err != nil || !r.leavesName(), nil
 }
 
-// Served reports whether this node has, or has had, a volume of that name, or cannot tell: then
-// none is made anew where it is gone.
-func (e *Engine) Served(g volume.Group, n volume.Name) bool {
+// Served reports whether this node had a volume of that name before a moment, or cannot tell: if
+// it is gone, none is made anew. It is false once a replica or a snapshot was given up, because
+// its name may be used again. A volume that was used since then counts as one that it did not
+// have before.
+func (e *Engine) Served(g volume.Group, n volume.Name, before time.Time) bool {
 	known, err := e.records.served(g, n)
-	return known || err != nil
+	return err != nil || known && e.records.lastUsed(g, n).Before(before)
 }
 
 // buried reports whether a tombstone stands for the volume that keeps every call out, and

@@ -102,3 +102,25 @@ func TestTombstoneOfAReplica(t *testing.T) {
 	_, ok = e.records.buried(claim.Group, claim.Name, now)
 	require.True(t, ok)
 }
+
+// What a node has had is not made anew, unless its name may be used again, or it came only since.
+func TestServed(t *testing.T) {
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
+	require.NoError(t, err)
+	const g = volume.Group("flexlvm")
+	now := time.Now()
+	write := func(n volume.Name, r record) {
+		require.NoError(t, e.records.write(g, n, r))
+		require.NoError(t, os.Chtimes(e.records.file(g, n), now, now))
+	}
+	write("data", newRecord("some-uuid", sourceTags()))
+	write("removed", record{State: volume.Doomed, Since: now, Kind: volume.Claim})
+	write("ds-1", record{State: volume.Doomed, Since: now, Kind: volume.Dataset})
+	write("snap-1", record{State: volume.Doomed, Since: now, Kind: volume.Snapshot})
+	require.NoError(t, os.WriteFile(e.records.file(g, "unreadable"), []byte("{"), 0o600))
+	require.NoError(t, os.Chtimes(e.records.file(g, "unreadable"), now, now))
+	for name, had := range map[volume.Name]bool{"data": true, "removed": true, "unreadable": true, "ds-1": false, "snap-1": false, "none": false} {
+		require.Equal(t, had, e.Served(g, name, now.Add(time.Second)), name)
+		require.False(t, e.Served(g, name, now), name)
+	}
+}

@@ -39,7 +39,7 @@ func readCurrent(of *mount.Attached) (int, error) {
 		n, err = file.ReadAt(data, 0) // not Read, which waits for the writer of a pipe
 		_ = file.Close()              // it was only read
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ESPIPE) {
 		return 0, fmt.Errorf("look at the versions of the dataset: %w", err)
 	}
 	number, is := protocol.ParseVersion(strings.TrimSuffix(string(data[:n]), "\n"))

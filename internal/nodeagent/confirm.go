@@ -219,8 +219,9 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 	f.moves = eviction.Steps(f.view, f.result)
 }
 
-// lost are the volumes of PersistentVolumes that pods can use which the node has had and has
-// no more, such as those on a disk that was given up.
+// lost are the volumes of PersistentVolumes that pods can use which the node had before it was
+// looked at, and has no more, such as those on a disk that was given up. A volume that was made
+// since then is not lost.
 func (d *Daemon) lost(view eviction.View) map[eviction.Key]bool {
 	there := make(map[eviction.Key]bool, len(view.Volumes))
 	for i := range view.Volumes {
@@ -229,7 +230,10 @@ func (d *Daemon) lost(view eviction.View) map[eviction.Key]bool {
 	out := map[eviction.Key]bool{}
 	for i := range view.PersistentVolumes {
 		c := &view.PersistentVolumes[i]
-		if key := eviction.KeyOfPersistentVolume(c); c.Usable() && !there[key] && d.engine.Served(c.Group, c.Volume) {
+		if c.Kind == volume.Snapshot || !c.Usable() { // a snapshot may be taken again by the same name
+			continue
+		}
+		if key := eviction.KeyOfPersistentVolume(c); !there[key] && d.engine.Served(c.Group, c.Volume, view.Now) {
 			out[key] = true
 		}
 	}

@@ -2,6 +2,7 @@ package nodeagent
 
 import (
 	"context"
+	"time"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/node"
@@ -14,9 +15,10 @@ import (
 type Engine interface {
 	// Inventory returns everything that LVM shows, as of one moment.
 	Inventory(ctx context.Context) (inventory.Inventory, error)
-	// Served reports whether this node has, or has had, a volume of that name, or cannot
-	// tell: then none is made anew where it is gone.
-	Served(g volume.Group, n volume.Name) bool
+	// Served reports whether this node had a volume of that name before a moment, or cannot
+	// tell: if it is gone, none is made anew. It is false once a replica or a snapshot was
+	// given up.
+	Served(g volume.Group, n volume.Name, before time.Time) bool
 	// Heal repairs a volume that is wanted after a boot or a crash.
 	Heal(ctx context.Context, ref node.Ref) error
 	// Release changes the state of a volume whose PersistentVolume is gone for good. Once

@@ -275,7 +275,7 @@ func (e *fakeEngine) MakeSnapshotGroupIf(ctx context.Context, orders []node.Orde
 	return made, nil
 }
 
-func (e *fakeEngine) Served(g volume.Group, n volume.Name) (is bool) {
+func (e *fakeEngine) Served(g volume.Group, n volume.Name, _ time.Time) (is bool) {
 	e.with(func() { is = slices.Contains(e.served, string(g)+"/"+string(n)) })
 	return is
 }

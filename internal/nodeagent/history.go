@@ -28,8 +28,9 @@ type history struct {
 	orphans []time.Time
 	// given holds the LVM UUIDs of the orphans that this process has given up.
 	given map[string]bool
-	// uncounted is the time of the oldest eviction that an earlier process has listed if it listed
-	// orphans alone: it may have evicted more of them before. Else it is zero.
+	// uncounted is the time of the oldest orphan's eviction that an earlier process has listed, if
+	// it listed as many as a NodeStorage shows (keptEvictions): it may have evicted more before.
+	// Otherwise it is zero.
 	uncounted time.Time
 	// changes counts the changes of list, and told is that count as of the list that the
 	// NodeStorage has.

@@ -146,7 +146,7 @@ func nodeProblems(s *flexlvmv1.NodeStorage, now time.Time) []Problem {
 	for _, c := range s.Status.Conditions {
 		switch {
 		case c.Type == flexlvmv1.ConditionReady && c.Status == metav1.ConditionFalse:
-			add(Critical, c.Message, "run kubectl flexlvm doctor --node "+s.Name)
+			add(Critical, c.Message, "run flexlvm doctor on the node")
 		case c.Type == flexlvmv1.ConditionShortfall && c.Status == metav1.ConditionTrue:
 			add(Critical, c.Message, "enlarge the pool, or delete claims that nobody needs")
 		case c.Type == flexlvmv1.ConditionShortfall && c.Reason == flexlvmv1.ReasonFullOfVolumesInUse:
@@ -174,7 +174,7 @@ func poolProblems(s *flexlvmv1.NodeStorage) (out []Problem) {
 			add(Critical, fmt.Sprintf("LVM does not find %d of its devices", p.MissingDevices), "look at pvs on the node, and bring the disk back")
 		}
 		if p.Closed != "" {
-			add(Warning, "takes no new volumes: "+p.Closed, "run kubectl flexlvm doctor --node "+s.Name)
+			add(Warning, "takes no new volumes: "+p.Closed, "run flexlvm doctor on the node")
 		}
 		if p.MetadataUsedPercent >= warnMetadata {
 			add(Warning, fmt.Sprintf("LVM's metadata area is %d %% full", p.MetadataUsedPercent), "delete claims on the node: the area cannot be enlarged")

@@ -226,7 +226,7 @@ func (c *chart) values() []value {
 		{key: "namespace", comment: "The namespace flexlvm-system, whose name policies and programs rely on.", group: []value{
 			{key: "create", comment: "false: it is there already, and lets privileged pods in.", preset: true, schema: ofBoolean()},
 		}},
-		{key: "crds", comment: "The definitions of NodeStorage, VolumeGroup and VolumeManager. They are upgraded with the release, and stay when it is uninstalled.", group: []value{
+		{key: "crds", comment: "The definitions of LocalVolume, NodeStorage, VolumeDiscovery, VolumeGroup and VolumeManager. They are upgraded with the release, and stay when it is uninstalled.", group: []value{
 			{key: "install", comment: "false: somebody else looks after them.", preset: true, schema: ofBoolean()},
 		}},
 		{key: "storageClasses", comment: "The classes flexlvm and flexlvm-dataset, and flexlvm-csi with the CSI driver.", group: []value{
