@@ -102,7 +102,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 			gauge(descReady, float64(v.ReadyReplicas), of...)
 			gauge(descFailed, oneIf(v.failed), of...)
 		}
-		nodes := nodesOf(v.VolumeStatus)
+		nodes := nodesOf(*v.VolumeStatus)
 		nodes = nodes[:min(len(nodes), mostSeries-listed)]
 		listed += len(nodes)
 		unlisted += max(0, int64(v.Replicas)-int64(len(nodes)))
@@ -116,7 +116,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 
 // ranked is a volume and its place among those that may have series.
 type ranked struct {
-	flexlvmv1.VolumeStatus
+	*flexlvmv1.VolumeStatus
 	of     types.NamespacedName
 	failed bool
 	place  int // in its namespace, where those that have failed come first
@@ -128,7 +128,8 @@ type ranked struct {
 func (m *Metrics) ranked() []ranked {
 	var out []ranked
 	for name, of := range m.known {
-		for _, v := range of.volumes {
+		for i := range of.volumes {
+			v := &of.volumes[i]
 			out = append(out, ranked{VolumeStatus: v, of: name, failed: slices.Contains(of.failed, v.ID)})
 		}
 	}

@@ -76,8 +76,8 @@ func (p *planner) need(c *persistentvolume.Volume) volume.Bytes {
 	grain, device := max(in.Extent, 1), c.DeviceSize(c.Promised())
 	v, made := p.index.volumes[KeyOfPersistentVolume(c)]
 	switch {
-	case !made && (c.FS != "" || c.Taken || p.view.Lost[KeyOfPersistentVolume(c)]):
-		return 0 // what is gone is not made anew
+	case !made && p.view.staysGone(c):
+		return 0
 	case !made:
 		return c.Charge().In(in.Extent)
 	case !isOf(v, c):

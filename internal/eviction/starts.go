@@ -66,9 +66,7 @@ func unmounted(view View) (out []types.UID) {
 	}
 	for i := range view.PersistentVolumes {
 		c := &view.PersistentVolumes[i]
-		// A volume that is gone is not made again if it had been brought back (FS), is a
-		// snapshot that was taken, or was on this node before (Lost).
-		if c.Usable() && !view.givenUp(c) && c.FS == "" && !c.Taken && !view.Lost[KeyOfPersistentVolume(c)] && !settled[KeyOfPersistentVolume(c)] {
+		if c.Usable() && !view.givenUp(c) && !view.staysGone(c) && !settled[KeyOfPersistentVolume(c)] {
 			out = append(out, c.UID)
 		}
 	}

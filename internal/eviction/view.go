@@ -42,6 +42,12 @@ type View struct {
 	Lost map[Key]bool
 }
 
+// staysGone reports whether the volume of a PersistentVolume is not made again once it is gone: it
+// had been brought back (FS), is a snapshot that was taken, or was on this node before.
+func (view View) staysGone(c *persistentvolume.Volume) bool {
+	return c.FS != "" || c.Taken || view.Lost[KeyOfPersistentVolume(c)]
+}
+
 // removes reports whether a volume is being removed that was not doomed yet when it was seen.
 func (view View) removes(v *inventory.Volume) bool {
 	return v.State == volume.Unreferenced && view.Removing[v.UUID]
