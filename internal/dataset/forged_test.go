@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -73,6 +76,28 @@ func TestLabelledOnce(t *testing.T) {
 	}
 	require.NotNil(t, s.labelled)
 	require.NotContains(t, s.labelled, "theirs")
+}
+
+// However many loaders do not answer, the others of the cluster are not kept waiting for minutes.
+func TestLoadersThatDoNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var asked atomic.Int32
+		r.Progress = func(ctx context.Context, _, _ string) *protocol.Status {
+			asked.Add(1)
+			<-ctx.Done()
+			return nil
+		}
+		observed := &Observed{Owner: managerOf(1), Replicas: map[int]*Replica{}}
+		for i := range 10 * asksAtOnce {
+			pod := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1"}}
+			observed.Replicas[i] = &Replica{Claim: &corev1.PersistentVolumeClaim{}, Pod: pod}
+		}
+		begun := time.Now()
+		r.askLoaders(t.Context(), observed)
+		require.Equal(t, 4*askTimeout, time.Since(begun))
+		require.EqualValues(t, 10*asksAtOnce, asked.Load())
+	})
 }
 
 func managerOf(i int) *flexlvmv1.VolumeManager {
