@@ -16,6 +16,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
@@ -172,7 +173,7 @@ func (r *reconciler) create(ctx context.Context, owner *flexlvmv1.VolumeManager,
 	return nil
 }
 
-func (r *reconciler) patch(ctx context.Context, object client.Object, change map[string]any) error {
+func (r *reconciler) patch(ctx context.Context, object client.Object, change any) error {
 	text, err := json.Marshal(change)
 	if err != nil {
 		return fmt.Errorf("change %T %s: %w", object, object.GetName(), err)
@@ -191,9 +192,7 @@ func (r *reconciler) hold(ctx context.Context, claim client.Object, held bool) e
 	if held {
 		finalizers = append(finalizers, finalizerMirror)
 	}
-	return r.patch(ctx, claim, map[string]any{"metadata": map[string]any{
-		"uid": claim.GetUID(), "resourceVersion": claim.GetResourceVersion(), "finalizers": finalizers,
-	}})
+	return r.patch(ctx, claim, json.RawMessage(kubeobject.FinalizersPatch(claim, finalizers)))
 }
 
 // label sets a label of a node, or takes it off where value is nil.

@@ -179,17 +179,6 @@ func ownerNamed(o client.Object, namespace string) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
 }
 
-// finalizersPatch writes the finalizers of exactly the object that was seen.
-func finalizersPatch(owner *flexlvmv1.VolumeManager) []byte {
-	text, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": owner.UID, "resourceVersion": owner.ResourceVersion, "finalizers": owner.Finalizers,
-	}})
-	if err != nil {
-		panic(err) // strings only
-	}
-	return text
-}
-
 // askLoader asks a loader how far it is.
 func askLoader(ctx context.Context, podIP, final string) *protocol.Status {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)

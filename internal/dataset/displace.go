@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -105,12 +106,8 @@ func (p *planner) starves(r *Replica) bool {
 	if r.Claim.Annotations[annotationWasDisplaced] != "" && len(p.InUse) == 0 {
 		return false
 	}
-	for _, c := range r.Pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			return p.Now.Sub(r.Pod.CreationTimestamp.Time) >= beforeDisplacing && p.Now.Sub(timeOf(r.Claim, annotationMakesRoom)) >= betweenDisplacings
-		}
-	}
-	return false
+	return kubeobject.PodNotScheduledFor(r.Pod, corev1.PodReasonUnschedulable) &&
+		p.Now.Sub(r.Pod.CreationTimestamp.Time) >= beforeDisplacing && p.Now.Sub(timeOf(r.Claim, annotationMakesRoom)) >= betweenDisplacings
 }
 
 // timeOf is a time of an annotation; the zero time if there is none.

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
@@ -110,24 +111,19 @@ func (s *Observed) addLoaders(from *snapshot) {
 				s.Put, s.PutPod = job, youngest(pods)
 			} else if rep := s.at(job); rep != nil {
 				rep.Job, rep.Lags, rep.Pod, rep.Earlier = job, lags, youngest(pods), pods
-				rep.NodeNotReady = rep.Pod != nil && !isTerminal(rep.Pod) && lost[rep.Pod.Spec.NodeName]
+				rep.NodeNotReady = rep.Pod != nil && !kubeobject.PodEnded(rep.Pod) && lost[rep.Pod.Spec.NodeName]
 			}
 		}
 	}
 	for i := range from.pods {
 		pod := &from.pods[i]
-		if isTerminal(pod) || !belongs(pod, s.Owner, s.Config.ID) {
+		if kubeobject.PodEnded(pod) || !belongs(pod, s.Owner, s.Config.ID) {
 			continue
 		}
 		if index, err := strconv.Atoi(pod.Labels[labelReplica]); err == nil && s.Replicas[index] != nil && s.Replicas[index].Job == nil {
 			s.Replicas[index].Busy = true
 		}
 	}
-}
-
-// isTerminal reports whether nothing of a pod runs any more.
-func isTerminal(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // at is the replica that a claim or a Job belongs to; nil where it says none.
@@ -293,7 +289,7 @@ func (r *reconciler) addConsumers(ctx context.Context, observed *Observed) error
 // began, and is not a flexlvm loader.
 func (s *Observed) consumes(pod *corev1.Pod) bool {
 	since := s.Put != nil && !lastSeen(pod).Before(s.Put.CreationTimestamp.Time)
-	if isTerminal(pod) && !since || belongs(pod, s.Owner, s.Config.ID) {
+	if kubeobject.PodEnded(pod) && !since || belongs(pod, s.Owner, s.Config.ID) {
 		return false
 	}
 	var claims []string

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
@@ -230,7 +231,7 @@ func isReadable(owner *flexlvmv1.VolumeManager, id string) bool {
 func (r *reconciler) claimsOfPods(ctx context.Context, namespace string) (map[string]bool, error) {
 	out := map[string]bool{}
 	err := eachPod(ctx, r.live, namespace, func(pod *corev1.Pod) {
-		if isTerminal(pod) {
+		if kubeobject.PodEnded(pod) {
 			return
 		}
 		for _, v := range pod.Spec.Volumes {

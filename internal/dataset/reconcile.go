@@ -17,6 +17,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 )
 
 // reconciler looks at one VolumeManager at a time, and remembers nothing of it.
@@ -193,7 +194,7 @@ func (r *reconciler) readUpload(observed *Observed) (err error) {
 }
 
 func (r *reconciler) writeFinalizers(ctx context.Context, owner *flexlvmv1.VolumeManager) error {
-	if err := r.write.Patch(ctx, owner, client.RawPatch(types.MergePatchType, finalizersPatch(owner))); err != nil {
+	if err := r.write.Patch(ctx, owner, client.RawPatch(types.MergePatchType, kubeobject.FinalizersPatch(owner, owner.Finalizers))); err != nil {
 		return fmt.Errorf("write the finalizers of VolumeManager %s/%s: %w", owner.Namespace, owner.Name, err)
 	}
 	return nil

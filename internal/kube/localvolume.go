@@ -2,12 +2,12 @@ package kube
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 )
 
 // LocalVolume returns a LocalVolume as it is now.
@@ -21,14 +21,8 @@ func (c *Client) LocalVolume(ctx context.Context, namespace, name string) (*flex
 // saw.
 func (c *Client) SetLocalVolumeFinalizers(ctx context.Context, o *flexlvmv1.LocalVolume, finalizers []string) (*flexlvmv1.LocalVolume, error) {
 	what := fmt.Sprintf("write the finalizers of LocalVolume %s/%s", o.Namespace, o.Name)
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": o.UID, "resourceVersion": o.ResourceVersion, "finalizers": finalizers,
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
 	out := &flexlvmv1.LocalVolume{}
-	request := c.ours.Patch(types.MergePatchType).Namespace(o.Namespace).Resource("localvolumes").Name(o.Name).Body(patch)
+	request := c.ours.Patch(types.MergePatchType).Namespace(o.Namespace).Resource("localvolumes").Name(o.Name).Body(kubeobject.FinalizersPatch(o, finalizers))
 	return out, c.do(ctx, what, request, out)
 }
 

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
@@ -129,13 +130,7 @@ func (c *Client) dropFinalizer(ctx context.Context, seen *corev1.PersistentVolum
 		return apierrors.NewConflict(corev1.Resource("persistentvolumes"), name, errors.New("its reclaim policy has changed since it was judged"))
 	}
 	left := slices.DeleteFunc(slices.Clone(now.Finalizers), func(f string) bool { return f == pv.Finalizer })
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": uid, "resourceVersion": now.ResourceVersion, "finalizers": left,
-	}})
-	if err != nil {
-		return fmt.Errorf("take the finalizer off PersistentVolume %s: %w", name, err)
-	}
-	request := c.core.Patch(types.MergePatchType).Resource("persistentvolumes").Name(name).Body(patch)
+	request := c.core.Patch(types.MergePatchType).Resource("persistentvolumes").Name(name).Body(kubeobject.FinalizersPatch(now, left))
 	err = c.do(ctx, "take the finalizer off PersistentVolume "+name, request, nil)
 	if apierrors.IsNotFound(err) {
 		return nil

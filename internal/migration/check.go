@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -108,16 +108,11 @@ func (m *Mover) unused(ctx context.Context, claim *corev1.PersistentVolumeClaim)
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if slices.Contains(kube.ClaimsOf(pod), claim.Namespace+"/"+claim.Name) && !ended(pod) && !waits(pod) {
+		if slices.Contains(kubeobject.ClaimsOf(pod), claim.Namespace+"/"+claim.Name) && !kubeobject.PodEnded(pod) && !waits(pod) {
 			return fmt.Errorf("%w: pod %s uses claim %s/%s; end it, or keep it from starting, and say this again", ErrInUse, pod.Name, claim.Namespace, claim.Name)
 		}
 	}
 	return nil
-}
-
-// ended reports whether no container of a pod will run any more.
-func ended(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // waits reports whether a pod has no node, and the scheduler has found that it may have none
@@ -126,8 +121,5 @@ func waits(pod *corev1.Pod) bool {
 	if pod.Spec.NodeName != "" || pod.DeletionTimestamp != nil {
 		return false
 	}
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse &&
-			(c.Reason == corev1.PodReasonUnschedulable || c.Reason == corev1.PodReasonSchedulingGated)
-	})
+	return kubeobject.PodNotScheduledFor(pod, corev1.PodReasonUnschedulable, corev1.PodReasonSchedulingGated)
 }

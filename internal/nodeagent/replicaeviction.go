@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
@@ -220,26 +221,15 @@ func (d *Daemon) chosenFor(ctx context.Context, pod *corev1.Pod, names map[evict
 // addUser notes the claims of a pod that has not ended. One that is being deleted
 // still runs.
 func addUser(users map[eviction.ClaimKey]string, pod *corev1.Pod) {
-	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if kubeobject.PodEnded(pod) {
 		return
 	}
 	for _, v := range pod.Spec.Volumes {
-		if name := claimName(pod, v); name != "" {
+		if name := kubeobject.ClaimName(pod, v); name != "" {
 			claim, user := eviction.ClaimKey{Namespace: pod.Namespace, Name: name}, pod.Namespace+"/"+pod.Name
 			if other, there := users[claim]; !there || user < other {
 				users[claim] = user
 			}
 		}
 	}
-}
-
-// claimName is the claim that a volume of a pod is, or nothing.
-func claimName(pod *corev1.Pod, v corev1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.Ephemeral != nil:
-		return pod.Name + "-" + v.Name // as Kubernetes names such a claim
-	}
-	return ""
 }

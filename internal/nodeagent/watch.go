@@ -18,6 +18,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
@@ -248,7 +249,7 @@ func leanPod(o any) (any, error) {
 	}}
 	lean.Status.Phase = pod.Status.Phase
 	for _, v := range pod.Spec.Volumes {
-		name := claimName(pod, v)
+		name := kubeobject.ClaimName(pod, v)
 		if name == "" {
 			continue
 		}

@@ -2,7 +2,6 @@ package nodeloss
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -21,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
-	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
@@ -312,13 +311,7 @@ func (l *Controller) giveUp(ctx context.Context, v verdict) error {
 	object, volumes := v.volume.object, l.Client.CoreV1().PersistentVolumes()
 	if slices.Contains(object.Finalizers, pv.Finalizer) {
 		left := slices.DeleteFunc(slices.Clone(object.Finalizers), func(f string) bool { return f == pv.Finalizer })
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"uid": object.UID, "resourceVersion": object.ResourceVersion, "finalizers": left,
-		}})
-		if err != nil {
-			return fmt.Errorf("take the finalizer off PersistentVolume %s: %w", object.Name, err)
-		}
-		now, err := volumes.Patch(ctx, object.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		now, err := volumes.Patch(ctx, object.Name, types.MergePatchType, kubeobject.FinalizersPatch(object, left), metav1.PatchOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -374,5 +367,5 @@ func (l *Controller) announceToPods(ctx context.Context, v verdict, told audienc
 }
 
 func usesClaim(pod *corev1.Pod, claim string) bool {
-	return slices.Contains(kube.ClaimsOf(pod), pod.Namespace+"/"+claim)
+	return slices.Contains(kubeobject.ClaimsOf(pod), pod.Namespace+"/"+claim)
 }

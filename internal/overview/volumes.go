@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -128,21 +129,14 @@ func podsOf(pods []corev1.Pod) map[claimKey][]string {
 	out := map[claimKey][]string{}
 	for i := range pods {
 		p := &pods[i]
-		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		if kubeobject.PodEnded(p) {
 			continue
 		}
 		for _, v := range p.Spec.Volumes {
-			name := ""
-			switch {
-			case v.PersistentVolumeClaim != nil:
-				name = v.PersistentVolumeClaim.ClaimName
-			case v.Ephemeral != nil:
-				name = p.Name + "-" + v.Name
-			default:
-				continue
+			if name := kubeobject.ClaimName(p, v); name != "" {
+				key := claimKey{p.Namespace, name}
+				out[key] = append(out[key], p.Name)
 			}
-			key := claimKey{p.Namespace, name}
-			out[key] = append(out[key], p.Name)
 		}
 	}
 	return out

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/flexlvm/flexlvm/internal/controlplane"
-	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -72,10 +72,10 @@ func newPendingClaims(ledger *ledger.Ledger, listers Listers, events record.Even
 // see looks at a pod without a node. It is called for all of them every lookAgain;
 // a claim whose pod is seen before it is told the next time.
 func (w *pendingClaims) see(pod *corev1.Pod) {
-	if !unschedulable(pod) {
+	if !kubeobject.PodNotScheduledFor(pod, corev1.PodReasonUnschedulable) {
 		return
 	}
-	for _, key := range kube.ClaimsOf(pod) {
+	for _, key := range kubeobject.ClaimsOf(pod) {
 		claim, err := w.listers.Claims.PersistentVolumeClaims(pod.Namespace).Get(strings.TrimPrefix(key, pod.Namespace+"/"))
 		if err == nil && claim.Spec.VolumeName == "" && claim.Spec.StorageClassName != nil && !w.toldLately(claim.UID) {
 			w.tell(claim)
@@ -108,15 +108,6 @@ func (w *pendingClaims) tell(claim *corev1.PersistentVolumeClaim) {
 	default:
 		w.events.Event(claim, corev1.EventTypeWarning, eventNoRoom, message)
 	}
-}
-
-func unschedulable(pod *corev1.Pod) bool {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			return true
-		}
-	}
-	return false
 }
 
 // why says in numbers that a volume fits on no node, or on which it does.

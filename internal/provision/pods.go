@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/flexlvm/flexlvm/internal/kube"
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 )
 
 // unscheduled selects the pods that have no node yet: a claim is provisioned while
@@ -41,7 +41,7 @@ func newWaitingPods(client kubernetes.Interface, again time.Duration) (*waitingP
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = unscheduled }))
 	informer := factory.Core().V1().Pods().Informer()
 	err := informer.AddIndexers(cache.Indexers{byClaim: func(obj any) ([]string, error) {
-		return kube.ClaimsOf(obj.(*corev1.Pod)), nil
+		return kubeobject.ClaimsOf(obj.(*corev1.Pod)), nil
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("index pods by claim: %w", err)
@@ -69,7 +69,7 @@ func (w *waitingPods) using(ctx context.Context, namespace, claim string) ([]*co
 		return nil, fmt.Errorf("list the pods of namespace %s that wait for a node: %w", namespace, err)
 	}
 	for i := range list.Items {
-		if slices.Contains(kube.ClaimsOf(&list.Items[i]), namespace+"/"+claim) {
+		if slices.Contains(kubeobject.ClaimsOf(&list.Items[i]), namespace+"/"+claim) {
 			out = append(out, &list.Items[i])
 		}
 	}
@@ -80,7 +80,7 @@ func (w *waitingPods) using(ctx context.Context, namespace, claim string) ([]*co
 // once.
 func companions(pod *corev1.Pod, claim string) []string {
 	var out []string
-	for _, key := range kube.ClaimsOf(pod) {
+	for _, key := range kubeobject.ClaimsOf(pod) {
 		if name := strings.TrimPrefix(key, pod.Namespace+"/"); name != claim {
 			out = append(out, name)
 		}

@@ -1,0 +1,2 @@
+// Package kubeobject reads and changes objects of Kubernetes that are in memory. It does no I/O.
+package kubeobject
