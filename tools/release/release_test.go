@@ -151,7 +151,8 @@ func testProgramsOfRelease(t *testing.T, dir, version string) {
 		require.NoError(t, err, name)
 		require.Contains(t, strings.Fields(string(out)), version, name)
 	}
-	for program, most := range map[string]int{"csi": 9 << 20, "installer": 9 << 18} {
+	// They have 9.0 and 2.2 MiB (2026-11-28). The linker fills pages, so that a line can cost 4 KiB.
+	for program, most := range map[string]int{"csi": 19 << 19, "installer": 9 << 18} {
 		require.Less(t, len(files[folder+"/"+program]), most, "nearly all of %s is resident on every node", program)
 	}
 	tagged := regexp.MustCompile(`"org\.opencontainers\.image\.ref\.name": *"` + regexp.QuoteMeta(version) + `"`)
