@@ -67,11 +67,12 @@ step-test-e2e: step-test-vm step-kubernetes
 step-test-daemon step-test-installer: step-test-e2e
 step-test-soak: step-test-daemon step-test-installer
 
-# What needs no node runs where the nodes leave the processors time: test-vm leaves the least, and test-e2e some,
-# whose first third runs one test at a time. The linter and the unit tests begin at once nevertheless: they find most.
+# What needs no node runs where the nodes leave the processors time: test-vm leaves the least, test-e2e some, whose first
+# third runs one test at a time, and test-daemon and test-installer half. The linter and the unit tests begin at once
+# nevertheless: they find most.
 # The unit tests give way to the nodes, but less than the others do: at nice 10 they wait so long that some time out.
 step-checks: step-kubernetes
-step-on-host: step-test-vm
+step-on-host: step-test-e2e
 step-test-control: step-test-vm step-kubernetes
 
 STEPS = test-vm test-e2e test-daemon test-installer test-soak kubernetes checks on-host test-control
