@@ -184,8 +184,18 @@ func (x *index) amiss(view View, c *persistentvolume.Volume) string {
 	if c.Undelete {
 		return "" // the daemon does, or says why it cannot
 	}
-	if v, there := x.volumes[KeyOfPersistentVolume(c)]; there && (v.State == volume.Unreferenced || v.State == volume.Retained) {
-		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s >/dev/null` (the PersistentVolume is there already)", c.PV, c.Phase, KeyOfPersistentVolume(c), v.State, c.Volume)
+	return x.unmountable(view, c)
+}
+
+// unmountable is why no pod can mount the volume of a claim whose pool is there, or empty.
+func (x *index) unmountable(view View, c *persistentvolume.Volume) string {
+	key := KeyOfPersistentVolume(c)
+	v, there := x.volumes[key]
+	switch {
+	case there && (v.State == volume.Unreferenced || v.State == volume.Retained):
+		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s >/dev/null` (the PersistentVolume is there already)", c.PV, c.Phase, key, v.State, c.Volume)
+	case !there && view.Lost[key] && x.ailing[c.Group] == "" && x.unseen(c.Pool()) == "":
+		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s, which was here as far as this node's records show, is gone, so no pod can mount it; see what has removed it (`ls -t /etc/lvm/archive`), and restore it, or delete %s and restore the data from a backup", c.PV, c.Phase, key, c.User())
 	}
 	return ""
 }

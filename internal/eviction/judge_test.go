@@ -177,6 +177,13 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 			func(s *evictiontest.Scene) { s.Claim("pvc", 10); s.Volume("pvc", volume.Unreferenced, 10) },
 			eviction.ActionReport, "", "PersistentVolume pvc is Bound and its volume flexlvm/pvc is unreferenced, so no pod can mount it; bring it back with `flexlvm volumes undelete pvc >/dev/null` (the PersistentVolume is there already)",
 		},
+		"wanted and gone, though the node has had it": {
+			func(s *evictiontest.Scene) {
+				s.Claim("pvc", 10)
+				lose(s)
+			},
+			eviction.ActionReport, "", "PersistentVolume pvc is Bound and its volume flexlvm/pvc, which was here as far as this node's records show, is gone, so no pod can mount it",
+		},
 		"wanted and retained": {
 			func(s *evictiontest.Scene) { s.Claim("pvc", 10); s.Volume("pvc", volume.Retained, 10) },
 			eviction.ActionReport, "", "is retained, so no pod can mount it",
@@ -190,6 +197,30 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 			require.Equal(t, tt.action, got[0].Action)
 			require.Equal(t, tt.to, got[0].To)
 			require.Contains(t, got[0].Why, tt.why)
+		})
+	}
+}
+
+// lose has the volume of the claim that was made last gone, which the node had before.
+func lose(s *evictiontest.Scene) {
+	last := &s.View.PersistentVolumes[len(s.View.PersistentVolumes)-1]
+	s.View.Lost = map[eviction.Key]bool{eviction.KeyOfPersistentVolume(last): true}
+}
+
+// Where LVM cannot show all that there is, nothing counts as gone.
+func TestJudgeDoesNotCallGoneWhatItCannotSee(t *testing.T) {
+	for name, hide := range map[string]func(*inventory.Pool){
+		"missing devices": func(p *inventory.Pool) { p.Missing = 1 },
+		"another group":   func(p *inventory.Pool) { p.UUID = "another" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New()
+			s.Claim("pvc", 10, func(c *persistentvolume.Volume) { c.GroupUUID = s.Group("flexlvm").UUID })
+			lose(s)
+			hide(s.Group("flexlvm"))
+			for _, v := range eviction.Judge(s.View) {
+				require.NotContains(t, v.Why, "is gone")
+			}
 		})
 	}
 }

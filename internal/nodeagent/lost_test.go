@@ -10,7 +10,7 @@ import (
 )
 
 // What was lost, with a disk that was given up for one, is never made anew: no volume that its
-// owner may still bring back is evicted for it.
+// owner may still bring back is evicted for it. Its owner is told.
 func TestNoRoomIsMadeForWhatIsLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -28,6 +28,9 @@ func TestNoRoomIsMadeForWhatIsLost(t *testing.T) {
 	r.untilQuiet()
 	require.Contains(t, r.engine.names(), "given-up unreferenced")
 	require.Equal(t, metav1.ConditionFalse, r.condition("Shortfall").Status)
+	r.eventually(func() bool { return len(r.api.told("VolumeNeedsAttention")) == 1 }, "told: %v", r.api.told("VolumeNeedsAttention"))
+	require.Contains(t, r.api.told("VolumeNeedsAttention")[0], "its volume flexlvm/lost, which was here as far as this node's records show, is gone")
+	r.metricIs("flexlvm_attention_persistentvolumes", 1)
 
 	// Another claim of that size is served.
 	r.api.put(object("new", 40))

@@ -86,6 +86,25 @@ func (b *bed) testDeletedByForce(t *testing.T) {
 	b.say(t, "the volume was gone %.1f s after the kubelet was back", time.Since(resumed).Seconds())
 }
 
+// testRemovedByHand: somebody removes the volume of a claim. That is said before a pod wants it, and no
+// empty one takes its place.
+func (b *bed) testRemovedByHand(t *testing.T) {
+	s := b.space(t, "by-hand")
+	s.claim(goneSmall, "data")
+	s.pod("main", "data")
+	s.running("main")
+	name := s.volumeOf("data")
+	s.end("main")
+	b.onNode(t, "lvremove -qq -y "+small+"/"+name)
+	b.say(t, "%s", b.event(t, "default", "PersistentVolume", name, "VolumeNeedsAttention", "is gone, so no pod can mount it", "delete claim by-hand/data"))
+
+	s.pod("again", "data")
+	b.event(t, s.name, "Pod", "again", "FailedMount", "has served the volume before")
+	s.end("again")
+	s.deleteClaims("data")
+	b.persistentVolumeGone(t, name)
+}
+
 // containerOf is a line of shell that prints the process of a pod's container.
 func containerOf(namespace, pod string) string {
 	return fmt.Sprintf(`for p in /proc/[0-9]*; do

@@ -117,6 +117,7 @@ func TestNodeDaemonWithFaults(t *testing.T) {
 	d.then("API server away", watchful, d.testServerAway)
 	d.then("in use elsewhere", watchful, d.testInUseElsewhere)
 	d.then("pod deleted by force", watchful, d.testDeletedByForce)
+	d.then("removed by hand", watchful, d.testRemovedByHand)
 	d.then("API server without memory", greedy, func(t *testing.T) { d.testEmptyList(t, d.strangers) })
 	d.end()
 }
