@@ -69,13 +69,15 @@ step-test-soak: step-test-daemon step-test-installer
 
 # What needs no node runs where the nodes leave the processors time: test-vm leaves the least, test-e2e some, whose first
 # third runs one test at a time, and test-daemon and test-installer half. The linter and the unit tests begin at once
-# nevertheless: they find most.
+# nevertheless: they find most. Helm is built before both that need it, which would do so at once.
 # The unit tests give way to the nodes, but less than the others do: at nice 10 they wait so long that some time out.
 step-checks: step-kubernetes
-step-on-host: step-test-e2e
+step-on-host: step-test-e2e step-helm
+step-test-installer: step-helm
+step-helm: step-test-vm
 step-test-control: step-test-vm step-kubernetes
 
-STEPS = test-vm test-e2e test-daemon test-installer test-soak kubernetes checks on-host test-control
+STEPS = test-vm test-e2e test-daemon test-installer test-soak kubernetes checks on-host test-control helm
 
 .PHONY: $(STEPS:%=step-%)
 $(STEPS:%=step-%): step-%:

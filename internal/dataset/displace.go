@@ -6,9 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/flexlvm/flexlvm/internal/kubeobject"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 )
 
 const (

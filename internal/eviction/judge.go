@@ -194,8 +194,25 @@ func (x *index) unmountable(view View, c *persistentvolume.Volume) string {
 	switch {
 	case there && (v.State == volume.Unreferenced || v.State == volume.Retained):
 		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s >/dev/null` (the PersistentVolume is there already)", c.PV, c.Phase, key, v.State, c.Volume)
-	case !there && view.Lost[key] && x.ailing[c.Group] == "" && x.unseen(c.Pool()) == "":
-		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s, which was here as far as this node's records show, is gone, so no pod can mount it; see what has removed it (`ls -t /etc/lvm/archive`), and restore it, or delete %s and restore the data from a backup", c.PV, c.Phase, key, c.User())
+	case !there && view.Lost[key] && x.showsAll(c):
+		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s, which was here as far as this node's records show, is gone, so no pod can mount it; %s", c.PV, c.Phase, key, afterLoss(c))
 	}
 	return ""
+}
+
+// showsAll reports whether the pool of a claim has no volume that the inventory may lack.
+func (x *index) showsAll(c *persistentvolume.Volume) bool {
+	pool := x.pools[c.Pool()]
+	return x.ailing[c.Group] == "" && (pool.Directories == nil || pool.Directories.Known && pool.Directories.Unfit == "")
+}
+
+// afterLoss is what to do about a claim whose volume is gone.
+func afterLoss(c *persistentvolume.Volume) string {
+	switch {
+	case c.Kind == volume.Dataset:
+		return fmt.Sprintf("delete %s, and the replica is loaded again", c.User())
+	case c.Pool().Directory():
+		return fmt.Sprintf("delete %s and restore the data from a backup", c.User())
+	}
+	return fmt.Sprintf("delete %s and restore the data from a backup; `grep description /etc/lvm/archive/%s_*` on the node may show what has removed it, but restore none of these, because volumes that were made since would be lost", c.User(), c.Group)
 }

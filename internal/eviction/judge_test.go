@@ -182,7 +182,14 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 				s.Claim("pvc", 10)
 				lose(s)
 			},
-			eviction.ActionReport, "", "PersistentVolume pvc is Bound and its volume flexlvm/pvc, which was here as far as this node's records show, is gone, so no pod can mount it",
+			eviction.ActionReport, "", "PersistentVolume pvc is Bound and its volume flexlvm/pvc, which was here as far as this node's records show, is gone, so no pod can mount it; delete claim db/data-pvc and restore the data from a backup; `grep description /etc/lvm/archive/flexlvm_*`",
+		},
+		"a replica that is gone": {
+			func(s *evictiontest.Scene) {
+				s.Claim("pvc", 10, func(c *persistentvolume.Volume) { c.Kind = volume.Dataset })
+				lose(s)
+			},
+			eviction.ActionReport, "", "delete claim db/data-pvc, and the replica is loaded again",
 		},
 		"wanted and retained": {
 			func(s *evictiontest.Scene) { s.Claim("pvc", 10); s.Volume("pvc", volume.Retained, 10) },
@@ -212,12 +219,19 @@ func TestJudgeDoesNotCallGoneWhatItCannotSee(t *testing.T) {
 	for name, hide := range map[string]func(*inventory.Pool){
 		"missing devices": func(p *inventory.Pool) { p.Missing = 1 },
 		"another group":   func(p *inventory.Pool) { p.UUID = "another" },
+		"records unread":  nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := evictiontest.New()
 			s.Claim("pvc", 10, func(c *persistentvolume.Volume) { c.GroupUUID = s.Group("flexlvm").UUID })
 			lose(s)
-			hide(s.Group("flexlvm"))
+			if hide == nil {
+				for key := range s.View.Lost {
+					s.View.Lost[key] = false
+				}
+			} else {
+				hide(s.Group("flexlvm"))
+			}
 			for _, v := range eviction.Judge(s.View) {
 				require.NotContains(t, v.Why, "is gone")
 			}

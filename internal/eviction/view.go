@@ -37,15 +37,17 @@ type View struct {
 	Removing map[string]bool
 	// StartsUntil is until when evictions that nobody waits for are put off; see Starts.
 	StartsUntil time.Time
-	// Lost holds the volumes of PersistentVolumes that the node has had and has no more. They
-	// are never made anew, so no room is made for them.
+	// Lost holds the volumes of PersistentVolumes that the node has had and has no more, as its
+	// records show (true), or may have had, because its records cannot be read (false). No room is
+	// made for them: what a node has had is never made anew.
 	Lost map[Key]bool
 }
 
 // staysGone reports whether the volume of a PersistentVolume is not made again once it is gone: it
 // had been brought back (FS), is a snapshot that was taken, or was on this node before.
 func (view View) staysGone(c *persistentvolume.Volume) bool {
-	return c.FS != "" || c.Taken || view.Lost[KeyOfPersistentVolume(c)]
+	_, lost := view.Lost[KeyOfPersistentVolume(c)]
+	return c.FS != "" || c.Taken || lost
 }
 
 // removes reports whether a volume is being removed that was not doomed yet when it was seen.

@@ -86,9 +86,14 @@ func (d records) exists(g volume.Group, n volume.Name) (bool, error) {
 }
 
 // write replaces a volume's record so that a crash leaves the old one or the new.
-// The last use stays what it was; that of a new record is now.
+// The last use stays what it was. That of a new record is now, also of one that replaces the tombstone
+// of another volume of that name.
 func (d records) write(g volume.Group, n volume.Name, r record) error {
-	return d.writeUsed(g, n, r, d.lastUsed(g, n))
+	used := d.lastUsed(g, n)
+	if old, err := d.read(g, n); err == nil && old.leavesName() {
+		used = time.Time{}
+	}
+	return d.writeUsed(g, n, r, used)
 }
 
 // writeUsed is write with the last use given; zero is now.

@@ -56,13 +56,27 @@ func (d records) served(g volume.Group, n volume.Name) (bool, error) {
 	return err != nil || !r.leavesName(), nil
 }
 
-// Served reports whether this node had a volume of that name before a moment, or cannot tell: if
-// it is gone, none is made anew. It is false once a replica or a snapshot was given up, because
-// its name may be used again. A volume that was used since then counts as one that it did not
-// have before.
-func (e *Engine) Served(g volume.Group, n volume.Name, before time.Time) bool {
+// Served reports whether this node had a volume of that name before a moment, so that none is made
+// anew if it is gone. It is false once a replica or a snapshot was given up, because its name may be
+// used again, and once the tombstone of any other volume has expired. A volume that was used since
+// that moment counts as one that the node did not have before. The error is that of a record that
+// cannot be looked up.
+func (e *Engine) Served(g volume.Group, n volume.Name, before time.Time) (bool, error) {
 	known, err := e.records.served(g, n)
-	return err != nil || known && e.records.lastUsed(g, n).Before(before)
+	if err != nil || !known || e.records.expired(g, n, e.now()) {
+		return false, err
+	}
+	return e.records.lastUsed(g, n).Before(before), nil
+}
+
+// expired reports whether a record is a tombstone that keeps no call out any more, and was not swept yet.
+func (d records) expired(g volume.Group, n volume.Name, now time.Time) bool {
+	r, err := d.read(g, n)
+	if err != nil || r.State != volume.Doomed {
+		return false
+	}
+	_, stands := d.buried(g, n, now)
+	return !stands
 }
 
 // buried reports whether a tombstone stands for the volume that keeps every call out, and

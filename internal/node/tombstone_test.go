@@ -2,6 +2,7 @@ package node
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -115,12 +116,34 @@ func TestServed(t *testing.T) {
 	}
 	write("data", newRecord("some-uuid", sourceTags()))
 	write("removed", record{State: volume.Doomed, Since: now, Kind: volume.Claim})
+	write("removed-before", record{State: volume.Doomed, Since: now.Add(-2 * tombstoneLife), Kind: volume.Claim})
 	write("ds-1", record{State: volume.Doomed, Since: now, Kind: volume.Dataset})
 	write("snap-1", record{State: volume.Doomed, Since: now, Kind: volume.Snapshot})
 	require.NoError(t, os.WriteFile(e.records.file(g, "unreadable"), []byte("{"), 0o600))
 	require.NoError(t, os.Chtimes(e.records.file(g, "unreadable"), now, now))
-	for name, had := range map[volume.Name]bool{"data": true, "removed": true, "unreadable": true, "ds-1": false, "snap-1": false, "none": false} {
-		require.Equal(t, had, e.Served(g, name, now.Add(time.Second)), name)
-		require.False(t, e.Served(g, name, now), name)
+	for name, had := range map[volume.Name]bool{"data": true, "removed": true, "removed-before": false, "unreadable": true, "ds-1": false, "snap-1": false, "none": false} {
+		served, err := e.Served(g, name, now.Add(time.Second))
+		require.NoError(t, err)
+		require.Equal(t, had, served, name)
+		served, err = e.Served(g, name, now)
+		require.NoError(t, err)
+		require.False(t, served, name)
 	}
+	file := e.records.file("file", "data")
+	require.NoError(t, os.WriteFile(filepath.Dir(file), nil, 0o600)) // where the folder of a group should be
+	_, err = e.Served("file", "data", now)
+	require.Error(t, err)
+}
+
+// A replica that is made again under its name was used when it was made, not when the one before was.
+func TestRecordOfAReplicaMadeAgainBeginsNow(t *testing.T) {
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
+	require.NoError(t, err)
+	const g, n = volume.Group("flexlvm"), volume.Name("ds-1")
+	long := time.Now().Add(-time.Hour)
+	require.NoError(t, e.records.bury(g, n, volume.Dataset, long))
+	require.NoError(t, os.Chtimes(e.records.file(g, n), long, long))
+	began := time.Now()
+	require.NoError(t, e.records.write(g, n, newRecord("some-uuid", sourceTags())))
+	require.WithinDuration(t, began, e.records.lastUsed(g, n), time.Minute)
 }

@@ -221,7 +221,7 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 
 // lost are the volumes of PersistentVolumes that pods can use which the node had before it was
 // looked at, and has no more, such as those on a disk that was given up. A volume that was made
-// since then is not lost.
+// since then is not lost. See eviction.View.
 func (d *Daemon) lost(view eviction.View) map[eviction.Key]bool {
 	there := make(map[eviction.Key]bool, len(view.Volumes))
 	for i := range view.Volumes {
@@ -233,8 +233,12 @@ func (d *Daemon) lost(view eviction.View) map[eviction.Key]bool {
 		if c.Kind == volume.Snapshot || !c.Usable() { // a snapshot may be taken again by the same name
 			continue
 		}
-		if key := eviction.KeyOfPersistentVolume(c); !there[key] && d.engine.Served(c.Group, c.Volume, view.Now) {
-			out[key] = true
+		key := eviction.KeyOfPersistentVolume(c)
+		if there[key] {
+			continue
+		}
+		if had, err := d.engine.Served(c.Group, c.Volume, view.Now); had || err != nil {
+			out[key] = err == nil
 		}
 	}
 	return out

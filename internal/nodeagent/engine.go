@@ -18,7 +18,7 @@ type Engine interface {
 	// Served reports whether this node had a volume of that name before a moment, or cannot
 	// tell: if it is gone, none is made anew. It is false once a replica or a snapshot was
 	// given up.
-	Served(g volume.Group, n volume.Name, before time.Time) bool
+	Served(g volume.Group, n volume.Name, before time.Time) (bool, error)
 	// Heal repairs a volume that is wanted after a boot or a crash.
 	Heal(ctx context.Context, ref node.Ref) error
 	// Release changes the state of a volume whose PersistentVolume is gone for good. Once

@@ -275,9 +275,9 @@ func (e *fakeEngine) MakeSnapshotGroupIf(ctx context.Context, orders []node.Orde
 	return made, nil
 }
 
-func (e *fakeEngine) Served(g volume.Group, n volume.Name, _ time.Time) (is bool) {
+func (e *fakeEngine) Served(g volume.Group, n volume.Name, _ time.Time) (is bool, err error) {
 	e.with(func() { is = slices.Contains(e.served, string(g)+"/"+string(n)) })
-	return is
+	return is, nil
 }
 
 func (e *fakeEngine) ThawLeft(context.Context) error { return e.noted("thaw") }
