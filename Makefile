@@ -69,7 +69,7 @@ step-test-soak: step-test-daemon step-test-installer
 
 # What needs no node runs where the nodes leave the processors time: test-vm leaves the least, test-e2e some, whose first
 # third runs one test at a time, and test-daemon and test-installer half. The linter and the unit tests begin at once
-# nevertheless: they find most. Helm is built before both that need it, which would do so at once.
+# nevertheless: they find most. Helm is built first, or test-installer and test-modules would both build it at the same time.
 # The unit tests give way to the nodes, but less than the others do: at nice 10 they wait so long that some time out.
 step-checks: step-kubernetes
 step-on-host: step-test-e2e step-helm

@@ -218,7 +218,7 @@ func TestWhatIsLostDoesNotStart(t *testing.T) {
 	s.Claim("a", 1)
 	var starts eviction.Starts
 	require.NotZero(t, starts.Until(s.View, nil))
-	s.View.Lost = map[eviction.Key]bool{eviction.KeyOfPersistentVolume(&s.View.PersistentVolumes[1]): true}
+	lose(s)
 	starts = eviction.Starts{}
 	require.Zero(t, starts.Until(s.View, nil))
 }

@@ -63,27 +63,25 @@ func (d records) served(g volume.Group, n volume.Name) (bool, error) {
 // cannot be looked up.
 func (e *Engine) Served(g volume.Group, n volume.Name, before time.Time) (bool, error) {
 	known, err := e.records.served(g, n)
-	if err != nil || !known || e.records.expired(g, n, e.now()) {
+	if err != nil || !known {
 		return false, err
+	}
+	if r, err := e.records.read(g, n); err == nil && r.expired(e.now()) {
+		return false, nil
 	}
 	return e.records.lastUsed(g, n).Before(before), nil
 }
 
-// expired reports whether a record is a tombstone that keeps no call out any more, and was not swept yet.
-func (d records) expired(g volume.Group, n volume.Name, now time.Time) bool {
-	r, err := d.read(g, n)
-	if err != nil || r.State != volume.Doomed {
-		return false
-	}
-	_, stands := d.buried(g, n, now)
-	return !stands
+// expired reports whether a record is a tombstone that is too old to keep a call out.
+func (r record) expired(now time.Time) bool {
+	return r.State == volume.Doomed && now.Sub(r.Since) > tombstoneLife
 }
 
 // buried reports whether a tombstone stands for the volume that keeps every call out, and
 // since when. The clock may have been set back since.
 func (d records) buried(g volume.Group, n volume.Name, now time.Time) (since time.Time, ok bool) {
 	r, err := d.read(g, n)
-	if err != nil || r.State != volume.Doomed || r.leavesName() || now.Sub(r.Since) > tombstoneLife {
+	if err != nil || r.State != volume.Doomed || r.leavesName() || r.expired(now) {
 		return time.Time{}, false
 	}
 	return r.Since, true
@@ -118,11 +116,7 @@ func (e *Engine) sweep(g volume.Group, held volume.Name) {
 // outlived reports whether a tombstone exists that is too old, or dated in the future.
 func (d records) outlived(g volume.Group, n volume.Name, now time.Time) bool {
 	r, err := d.read(g, n)
-	if err != nil || r.State != volume.Doomed {
-		return false
-	}
-	age := now.Sub(r.Since)
-	return age < 0 || age > tombstoneLife
+	return err == nil && r.State == volume.Doomed && (r.expired(now) || r.Since.After(now))
 }
 
 // sweepOne takes the volume's lock, if that is free, and looks again: a volume of the

@@ -15,9 +15,8 @@ import (
 type Engine interface {
 	// Inventory returns everything that LVM shows, as of one moment.
 	Inventory(ctx context.Context) (inventory.Inventory, error)
-	// Served reports whether this node had a volume of that name before a moment, or cannot
-	// tell: if it is gone, none is made anew. It is false once a replica or a snapshot was
-	// given up.
+	// Served reports whether this node had a volume of that name before a moment, so that none
+	// is made anew if it is gone. The error says that its records cannot tell.
 	Served(g volume.Group, n volume.Name, before time.Time) (bool, error)
 	// Heal repairs a volume that is wanted after a boot or a crash.
 	Heal(ctx context.Context, ref node.Ref) error

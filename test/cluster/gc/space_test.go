@@ -105,7 +105,7 @@ func (s *space) tidy() {
 		}
 		return ""
 	})
-	_, err := s.Node(ctx, node, "sh", "-c", `n=0; until lvremove -qq -y --select 'lv_tags={"flexlvm.ns=`+s.name+`"}'; do n=$((n+1)); [ $n -lt 20 ] || exit 1; sleep 0.5; done`)
+	_, err := s.Node(ctx, node, "sh", "-c", lvremove(`--select 'lv_tags={"flexlvm.ns=`+s.name+`"}'`))
 	require.NoError(t, err)
 }
 

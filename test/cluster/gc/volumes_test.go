@@ -86,6 +86,11 @@ func (b *bed) becomes(t *testing.T, name string, want volume.State) {
 	})
 }
 
+// lvremove is a line of shell that removes logical volumes, which may still be open for a moment.
+func lvremove(which string) string {
+	return "n=0; until lvremove -qq -y " + which + "; do n=$((n+1)); [ $n -lt 20 ] || exit 1; sleep 0.5; done"
+}
+
 // free gives what is free of a group.
 func (b *bed) free(t *testing.T, group string) int64 {
 	t.Helper()
