@@ -69,3 +69,24 @@ func TestDirectoryPoolThatIsNotSeen(t *testing.T) {
 		require.Empty(t, evictiontest.Evicted(s.Plan()))
 	}
 }
+
+// A directory that is not where it was is gone only if the pool is as it should be.
+func TestDirectoryThatIsGone(t *testing.T) {
+	const name = volume.PoolName("flexlvm:small")
+	for unfit, told := range map[string]int{"": 1, "xfs_repair has moved files": 0} {
+		s := evictiontest.New()
+		s.Pool(string(name), 10)
+		s.Group(name).UUID, s.Group(name).Extent = "of-the-pool", volume.Block
+		s.Group(name).Directories = &inventory.DirectoryPool{GroupUUID: evictiontest.GroupUUID, Known: true, Unfit: unfit}
+		s.Claim("pvc", 1, func(c *persistentvolume.Volume) {
+			c.Shape = volume.Shape{Layout: volume.Directory, DirectoryPool: "small"}
+		})
+		lose(s)
+		verdicts := eviction.Judge(s.View)
+		require.Len(t, verdicts, told, "%v", verdicts)
+		for _, v := range verdicts {
+			require.Contains(t, v.Why, "is gone, so no pod can mount it; delete claim db/data-pvc and restore the data from a backup")
+			require.NotContains(t, v.Why, "/etc/lvm", "LVM does not know directories")
+		}
+	}
+}

@@ -201,10 +201,10 @@ func (x *index) unmountable(view View, c *persistentvolume.Volume) string {
 }
 
 // showsAll reports whether the inventory has all volumes of a claim's pool. In a directory pool that is
-// unfit it may not: the pool cannot be looked into, or volumes are in its lost+found.
+// unfit it may not: volumes may be in its lost+found.
 func (x *index) showsAll(c *persistentvolume.Volume) bool {
 	pool := x.pools[c.Pool()]
-	return x.ailing[c.Group] == "" && (pool.Directories == nil || pool.Directories.Unfit == "")
+	return x.ailing[c.Group] == "" && !pool.Unseen() && (pool.Directories == nil || pool.Directories.Unfit == "")
 }
 
 // afterLoss is what to do about a claim whose volume is gone.
