@@ -194,19 +194,35 @@ func (r *rig) rounds(n int) {
 }
 
 // untilQuiet waits until no rounds are made any more, and gives how many were. It counts looks,
-// a second's worth of them: on a busy machine they come later, as the daemon does.
+// a second's worth of them: on a busy machine they come later, as the daemon does. After a round
+// the daemon rests for as long as it took, and only then makes the next that is called for; so it
+// looks for that long besides, and not before each round has ended.
 func (r *rig) untilQuiet() (n int) {
 	r.t.Helper()
-	const enough = 50
+	const every, enough = 20 * time.Millisecond, time.Second
 	last, looks := -1, 0
 	r.eventually(func() bool {
 		looks++
-		if n = r.engine.rounds(); n != last {
+		ended, took := r.endedRounds()
+		if n = r.engine.rounds(); n != last || n != ended {
 			last, looks = n, 0
 		}
-		return looks > enough
+		return time.Duration(looks)*every > enough+took
 	}, "it is never quiet")
 	return n
+}
+
+// endedRounds gives how many rounds have ended, and how long all of them took.
+func (r *rig) endedRounds() (n int, took time.Duration) {
+	families, err := r.registry.Gather()
+	require.NoError(r.t, err)
+	for _, f := range families {
+		if f.GetName() == "flexlvm_gc_round_duration_seconds" {
+			h := f.GetMetric()[0].GetHistogram()
+			n, took = int(h.GetSampleCount()), time.Duration(h.GetSampleSum()*float64(time.Second))
+		}
+	}
+	return n, took
 }
 
 // moreRounds waits until there are more rounds than there were.
