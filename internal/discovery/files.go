@@ -144,11 +144,13 @@ func (d *deleter) remove(dir *os.File, e fs.DirEntry, depth int) (keep bool, err
 		}
 		return false, nil
 	}
-	if err := d.emptyBelow(at, e.Name(), depth); err != nil {
-		return false, err
+	stays := depth == 0 && e.Name() == lostAndFound
+	var owner *Owner // what stays is the last tenant's, perhaps
+	if stays {
+		owner = &Owner{UID: os.Geteuid(), GID: os.Getegid(), Mode: 0o700} // root's, as mkfs makes it
 	}
-	if depth == 0 && e.Name() == lostAndFound {
-		return true, nil
+	if err := d.emptyBelow(at, e.Name(), depth, owner); err != nil || stays {
+		return stays, err
 	}
 	if err := unix.Unlinkat(at, e.Name(), unix.AT_REMOVEDIR); err != nil && !errors.Is(err, unix.ENOENT) {
 		return false, refusal("delete", e.Name(), err)
@@ -156,14 +158,18 @@ func (d *deleter) remove(dir *os.File, e fs.DirEntry, depth int) (keep bool, err
 	return false, nil
 }
 
-func (d *deleter) emptyBelow(at int, name string, depth int) error {
+// emptyBelow deletes what is in a directory, and gives it back to owner unless that is nil.
+func (d *deleter) emptyBelow(at int, name string, depth int, owner *Owner) error {
 	fd, err := unix.Openat2(at, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: beneath})
 	if err != nil {
 		return refusal("open", name, err)
 	}
 	below := os.NewFile(uintptr(fd), name)
 	defer func() { _ = below.Close() }()
-	return d.empty(below, depth+1)
+	if err := d.empty(below, depth+1); err != nil {
+		return err
+	}
+	return restore(below, owner)
 }
 
 // refusal says what the kernel means.
@@ -178,13 +184,13 @@ func refusal(op, name string, err error) error {
 	return err
 }
 
-// restore makes the topmost directory what it was before the tenant had it: otherwise the next tenant
-// could read the access lists and other attributes that the last one has set.
-func restore(top *os.File, owner *Owner) error {
+// restore makes a directory that stays what it was before the tenant had it, unless owner is nil:
+// otherwise the next tenant could read the access lists and other attributes that the last one has set.
+func restore(dir *os.File, owner *Owner) error {
 	if owner == nil {
 		return nil
 	}
-	fd := int(top.Fd())
+	fd := int(dir.Fd())
 	names, err := attributes(fd)
 	if err != nil {
 		return fmt.Errorf("list its attributes: %w", err)

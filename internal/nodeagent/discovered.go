@@ -95,7 +95,7 @@ func casesOf(found []discovery.Found, volumes map[string]*corev1.PersistentVolum
 func (c *discoveredCase) undeclared(e discovery.Entry) discovery.Verdict {
 	out := discovery.Verdict{State: discovery.Provided, Entry: e, Message: "no class of the VolumeDiscovery has this path on this node any more; nothing is cleaned"}
 	if c.object.Status.Phase == corev1.VolumeReleased {
-		out.State = discovery.Kept
+		out.State, out.Entry.Offset = discovery.Kept, 0 // as in discovery.Judge
 	}
 	return out
 }

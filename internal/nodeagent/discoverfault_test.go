@@ -92,13 +92,18 @@ func TestDiscoveredByAnEarlierProcess(t *testing.T) {
 	r.discoveredIs(flexlvmv1.DiscoveredRefused)
 }
 
-// Who keeps what is left of a volume that is being erased does not wait for the next look.
+// Who keeps what is left of a volume that is being erased does not wait for the next look. Once it may
+// be erased after all, that begins anew: what was kept may have been written to.
 func TestDiscoveredIsKeptWhileItIsErased(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
 	r.offered()
 	blocked := blockCleaning(disks)
 	close(blocked.let)
+	cleaning := disks.cleaning
+	disks.cleaning = func(ctx context.Context, progress func(int64) error) error {
+		return errors.Join(progress(64<<20), cleaning(ctx, progress))
+	}
 	r.api.put(static("pv-1", pvReleased))
 	r.start()
 	waitFor(t, blocked.begun, "it does not begin to clean")
@@ -110,6 +115,17 @@ func TestDiscoveredIsKeptWhileItIsErased(t *testing.T) {
 	goOn()
 	require.Equal(t, "pv-1", r.discoveredIs(flexlvmv1.DiscoveredKept).PersistentVolumeUID)
 	require.Equal(t, 1, disks.cleanings())
+
+	r.eventually(func() bool {
+		noted, err := discovery.ReadLedger(r.config.DiscoveredFile)
+		return err == nil && noted["naa.5000"].Offset == 0
+	}, "it is to go on where it was")
+	disks.with(func() { disks.cleaning = nil })
+	r.api.put(static("pv-1", pvReleased))
+	r.clock.pass(time.Hour) // the cleaning that the change has stopped may have to wait
+	r.discoveredIs(flexlvmv1.DiscoveredCleaned)
+	require.Equal(t, 2, disks.cleanings())
+	disks.with(func() { require.Zero(t, disks.cleaned[1].Offset) })
 }
 
 // A disk that is still being cleaned is not offered, also where its PersistentVolume is gone.

@@ -41,7 +41,7 @@ func classOf(d *flexlvmv1.VolumeDiscovery, storageClass, at string) *flexlvmv1.D
 func checkClass(class *storagev1.StorageClass) error {
 	switch {
 	case class.Provisioner != noProvisioner:
-		return fmt.Errorf("StorageClass %s has the provisioner %q, and volumes that are there already need %q; make another class", class.Name, class.Provisioner, noProvisioner)
+		return fmt.Errorf("StorageClass %s has the provisioner %q, and existing file systems and disks need %q; make another class", class.Name, class.Provisioner, noProvisioner)
 	case class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer:
 		return fmt.Errorf("StorageClass %s has no volumeBindingMode: %s, without which claims are bound to disks of nodes where their pods cannot run; make another class", class.Name, storagev1.VolumeBindingWaitForFirstConsumer)
 	}
