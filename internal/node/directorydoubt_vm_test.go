@@ -289,6 +289,10 @@ func TestDirectoryPoolAfterRepair(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, listed, 1)
 	require.Contains(t, listed[0].Problem, "takes no new volumes: xfs_repair")
+	require.NoError(t, m.records.remove(s.Group, s.Name)) // as on a node that was installed anew
+	for _, s := range []volume.Spec{s, directorySpec("new", volume.MiB)} {
+		require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("pod"), false), "perhaps whole volumes, to lost+found")
+	}
 	m.opened(func(p *directoryPool) error {
 		return errors.Join(p.Rename(lostAndFound+"/131", "somebodys"), p.Remove(lostAndFound))
 	})

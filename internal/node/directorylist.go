@@ -73,12 +73,12 @@ func (e *Engine) observeOpenPool(ctx context.Context, p *directoryPool, out *obs
 	}
 	out.pool.Size = p.info.Size
 	out.pool.Free = max(0, p.info.Size-seen.taken())
-	others, err := p.others()
+	repaired, err := p.repaired()
 	switch {
 	case err != nil:
 		return err
-	case slices.Contains(others, lostAndFound):
-		out.pool.Directories.Unfit = fmt.Sprintf("xfs_repair has moved files of directory pool %s, perhaps whole volumes, to %s: mount it, and put them back where they were", p.path(), lostAndFound)
+	case repaired != "":
+		out.pool.Directories.Unfit = repaired
 	case short > 0:
 		out.pool.Directories.Unfit = p.taken(short, seen.after)
 	}

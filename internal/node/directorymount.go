@@ -111,6 +111,12 @@ func (e *Engine) makeDirectory(ctx context.Context, p *directoryPool, spec volum
 	if err := readJSON(p.Root, poolFile, &p.info); err != nil { // it may have changed since it was opened
 		return err
 	}
+	switch why, err := p.repaired(); {
+	case err != nil:
+		return err
+	case why != "": // the volume may be there, under another name
+		return fmt.Errorf("volume %s is not made: %s", spec.Name, why)
+	}
 	if err := p.fits(ctx, spec.DeviceSize(), spec.Size); err != nil {
 		return err
 	}
@@ -241,7 +247,7 @@ func (e *Engine) handOutDirectory(ctx context.Context, lv lvm.LogicalVolume, tag
 			if tags.State == volume.Creating {
 				return tags, fmt.Errorf("volume %s/%s is new and is not handed out before it is on record: %w; make room for it, or make the directory writable", lv.Group, lv.Name, err)
 			}
-			e.unrecorded(lv.Group, lv.Name, err)
+			e.unrecorded(lv.Group, lv.Name, errors.Join(err, e.records.mark(lv.Group, lv.Name)))
 		}
 		e.after("write record")
 	}

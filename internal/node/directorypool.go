@@ -149,6 +149,16 @@ func (p *directoryPool) others() ([]string, error) {
 	return slices.DeleteFunc(names, func(n string) bool { return slices.Contains(own, n) }), err
 }
 
+// repaired says that xfs_repair has moved files of the pool aside, which may be whole volumes; empty if
+// it has not.
+func (p *directoryPool) repaired() (why string, err error) {
+	others, err := p.others()
+	if err != nil || !slices.Contains(others, lostAndFound) {
+		return "", err
+	}
+	return fmt.Sprintf("xfs_repair has moved files of directory pool %s, perhaps whole volumes, to %s: mount it, and put them back where they were", p.path(), lostAndFound), nil
+}
+
 func (p *directoryPool) writeInfo() error { return writeJSON(p.Root, poolFile, p.info) }
 
 // splitPools returns the directory pools among logical volumes, and the others.
