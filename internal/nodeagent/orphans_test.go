@@ -28,7 +28,7 @@ func TestOrphans(t *testing.T) {
 			r.config.Policy.EvictOrphans = evict
 			r.start()
 			r.eventually(func() bool { return len(r.api.told("OrphansFound")) == 1 }, "no event")
-			require.Contains(t, r.api.told("OrphansFound")[0], "1 volume on this node that no PersistentVolume explains (the oldest: flexlvm/orphan)")
+			require.Contains(t, r.api.told("OrphansFound")[0], "1 volume on this node without a PersistentVolume (the oldest: flexlvm/orphan)")
 			if !evict {
 				r.rounds(2)
 				r.untouched("big ready", "settled ready", "orphan ready")
@@ -63,7 +63,7 @@ func TestOrphanThatIsNone(t *testing.T) {
 			r.config.Policy.EvictOrphans = true
 			r.start()
 			r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) > 0 }, "no event")
-			require.Contains(t, r.api.told("VolumeNotEvicted")[0], "PersistentVolume "+wants.Name+" names it; if its label flexlvm.io/node is not node-1")
+			require.Contains(t, r.api.told("VolumeNotEvicted")[0], "PersistentVolume "+wants.Name+" names volume flexlvm/wanted; if its label flexlvm.io/node, which is ")
 			r.rounds(2)
 			r.untouched("big ready", "settled ready", "wanted ready")
 			r.api.fail(http.StatusServiceUnavailable, "get persistentvolumes", "list unlabelled persistentvolumes")

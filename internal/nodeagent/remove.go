@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
@@ -272,8 +273,8 @@ func (d *Daemon) removeVolumes(ctx context.Context, jobs []job) []error {
 // here it is --evict-orphans that says so. From then on it counts as evicted, whatever
 // becomes of its removal.
 func (d *Daemon) giveUp(ctx context.Context, ref node.Ref, j job) error {
-	if err := d.unexplained(ctx, j.volume); err != nil {
-		return err
+	if err := d.unnamed(ctx, j.volume); err != nil {
+		return fmt.Errorf("evict orphan: %w", err)
 	}
 	disposal := volume.Disposal{Reclaim: j.volume.Reclaim, Wipe: j.volume.Wipe}
 	if err := d.engine.Release(ctx, ref, volume.Unreferenced, disposal); err != nil {
@@ -283,37 +284,37 @@ func (d *Daemon) giveUp(ctx context.Context, ref node.Ref, j job) error {
 	return nil
 }
 
-// unexplained makes sure of an orphan: a PersistentVolume that says of no node, or of
-// another, that it is there is in no round's list. Only one of the volume's own name
-// can be known where it says that it is another node's: replicas of a dataset have one
-// name on all of their nodes.
-func (d *Daemon) unexplained(ctx context.Context, v inventory.Volume) error {
-	_, err := d.api.Volume(ctx, string(v.Name))
+// unnamed fails if a PersistentVolume names a volume, also one that is in no round's list because
+// it says of no node, or of another, that it is there: it may have lost its label, or the node its
+// name. Of those of other nodes only one of the volume's own name is found: replicas of a dataset
+// have one name on all of their nodes.
+func (d *Daemon) unnamed(ctx context.Context, v inventory.Volume) error {
+	object, err := d.api.Volume(ctx, string(v.Name))
 	switch {
 	case err == nil:
-		return d.explained(v, string(v.Name))
+		return d.named(v, object)
 	case !apierrors.IsNotFound(err):
-		return fmt.Errorf("evict orphan %s: %w", eviction.KeyOf(&v), err)
+		return err
 	}
 	here, _, err := d.api.Volumes(ctx, d.cfg.Node)
 	if err != nil {
-		return fmt.Errorf("evict orphan %s: %w", eviction.KeyOf(&v), err)
+		return err
 	}
 	nowhere, err := d.api.VolumesOfNoNode(ctx)
 	if err != nil {
-		return fmt.Errorf("evict orphan %s: %w", eviction.KeyOf(&v), err)
+		return err
 	}
 	for _, object := range slices.Concat(here, nowhere) {
 		if slices.Contains(persistentvolume.NamesOf(&object), string(v.Name)) {
-			return d.explained(v, object.Name)
+			return d.named(v, &object)
 		}
 	}
 	return nil
 }
 
-func (d *Daemon) explained(v inventory.Volume, by string) error {
-	return fmt.Errorf("evict orphan %s: PersistentVolume %s names it; if its label %s is not %s, put that right, or delete it if nobody needs it",
-		eviction.KeyOf(&v), by, pv.LabelNode, pv.NodeLabelValue(d.cfg.Node))
+func (d *Daemon) named(v inventory.Volume, by *corev1.PersistentVolume) error {
+	return fmt.Errorf("PersistentVolume %s names volume %s; if its label %s, which is %q, is not %s, put that right, or delete it if nobody needs it",
+		by.Name, eviction.KeyOf(&v), pv.LabelNode, by.Labels[pv.LabelNode], pv.NodeLabelValue(d.cfg.Node))
 }
 
 // brief is an error in the words of a status: what is known to pass needs no

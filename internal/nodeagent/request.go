@@ -14,7 +14,6 @@ import (
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/node"
-	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -103,8 +102,10 @@ func (d *Daemon) grantOne(ctx context.Context, f observation, r flexlvmv1.Volume
 	if v.State == to {
 		return fmt.Sprintf("%s is %s already", key, to), nil
 	}
-	if err := d.unnamed(ctx, v, to); err != nil {
-		return "", err
+	if to == volume.Unreferenced {
+		if err := d.unnamed(ctx, v); err != nil {
+			return "", err
+		}
 	}
 	ref := node.Ref{Group: v.Group, DirectoryPool: v.DirectoryPool, Name: v.Name, Cluster: v.Cluster, Kind: v.Kind, UUID: v.UUID}
 	_, err = d.engine.SetStateOf(ctx, ref, v.FS, to)
@@ -117,23 +118,6 @@ func (d *Daemon) grantOne(ctx context.Context, f observation, r flexlvmv1.Volume
 	message := fmt.Sprintf("%s is %s now (it was %s): %s", key, to, v.State, consequence(to, v))
 	d.events.onNode(normal, either(to == volume.Retained, "VolumeRetained", "VolumeForgotten"), message)
 	return message, nil
-}
-
-// unnamed fails if a volume is to be given up that a PersistentVolume is named after, be it one
-// that is not among this node's: it may have lost its label, or the node its name.
-func (d *Daemon) unnamed(ctx context.Context, v inventory.Volume, to volume.State) error {
-	if to != volume.Unreferenced {
-		return nil
-	}
-	object, err := d.api.Volume(ctx, string(v.Name))
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return err
-	}
-	return fmt.Errorf("PersistentVolume %s is named after volume %s, and its label %s says %q, not %s: put the label right, or delete the PersistentVolume if nobody needs it",
-		object.Name, eviction.KeyOf(&v), pv.LabelNode, object.Labels[pv.LabelNode], d.cfg.Node)
 }
 
 func consequence(to volume.State, v inventory.Volume) string {

@@ -3,6 +3,7 @@ package nodeagent_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -93,8 +95,12 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	r.api.put(object("wanted", 10))
 	r.volume("strayed", volume.Ready, 10, withFS)
 	r.api.put(object("strayed", 10, func(o *corev1.PersistentVolume) { delete(o.Labels, pv.LabelNode) }))
-	r.volume("busy", volume.Ready, 10, withFS)
-	r.engine.with(func() { r.engine.volumes[4].Open = true })
+	r.volume("of-another-name", volume.Ready, 10, withFS)
+	r.api.put(object("by-hand", 10, func(o *corev1.PersistentVolume) {
+		delete(o.Labels, pv.LabelNode)
+		o.Spec.FlexVolume.Options[volume.OptionVolume] = "of-another-name"
+	}))
+	r.volume("busy", volume.Ready, 10, withFS, func(v *inventory.Volume) { v.Open = true })
 	r.volume("locked", volume.Retained, 10, withFS)
 	r.engine.with(func() {
 		r.engine.fault = func(call string) error {
@@ -119,7 +125,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		all, says = append(all, request), append(says, answer)
 	}
 	add(forget("wanted", nil), "PersistentVolume wanted names volume flexlvm/wanted, so it has an owner")
-	add(forget("strayed", nil), `PersistentVolume strayed is named after volume flexlvm/strayed, and its label flexlvm.io/node says ""`)
+	add(forget("strayed", nil), `PersistentVolume strayed names volume flexlvm/strayed; if its label flexlvm.io/node, which is "", is not node-1`)
+	add(forget("of-another-name", nil), "PersistentVolume by-hand names volume flexlvm/of-another-name")
 	add(forget("gone", nil), "volume flexlvm/gone is gone: it was evicted")
 	add(forget("busy", nil), "is in use on the node")
 	add(forget("locked", nil), "LVM is locked")
@@ -132,7 +139,19 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		require.False(t, answer.Done)
 		require.Contains(t, answer.Message, text)
 	}
-	require.Subset(t, r.engine.names(), []string{"data retained", "wanted ready", "strayed ready", "busy ready", "locked retained"})
+	require.Subset(t, r.engine.names(), []string{"data retained", "wanted ready", "strayed ready", "of-another-name ready", "busy ready", "locked retained"})
+}
+
+// Nothing is given up while it is not known whether a PersistentVolume of no node names it.
+func TestForgetWithoutAllPersistentVolumes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.volume("data", volume.Ready, 10, withFS)
+	r.api.fail(http.StatusServiceUnavailable, "list unlabelled persistentvolumes")
+	r.start()
+	r.ask(r.request("1", "data", volume.Unreferenced))
+	require.Contains(t, r.answer("1").Message, "list the PersistentVolumes of no node")
+	require.Contains(t, r.engine.names(), "data ready")
 }
 
 // A request that was withdrawn while the watch hung is none any more, nor is one that another
