@@ -46,6 +46,7 @@ func (d *Daemon) announceClaims(ctx context.Context, f observation) {
 			log.Info("A PersistentVolume needs a person", "persistentvolume", name, "why", why)
 			d.events.onVolume(f.objects[name], warning, "VolumeNeedsAttention", why)
 		}
+		d.warnClaim(ctx, f.objects[name], "VolumeNeedsAttention", why, why)
 	}
 	for name, err := range f.unreadable {
 		tell(name, err.Error())
@@ -75,7 +76,7 @@ func (d *Daemon) announceOrphans(ctx context.Context, f observation) {
 	for i := range f.result.Orphans[:min(n, 3)] {
 		names = append(names, eviction.KeyOf(&f.result.Orphans[i].Volume).String())
 	}
-	text := fmt.Sprintf("%d %s on this node that no PersistentVolume explains (the oldest: %s); see `kubectl describe nodestorage %s`",
+	text := fmt.Sprintf("%d %s on this node without a PersistentVolume (the oldest: %s); see `kubectl describe nodestorage %s`",
 		n, either(n == 1, "volume", "volumes"), strings.Join(names, ", "), d.cfg.Node)
 	if d.dedupe.fresh("orphans", text, f.at) {
 		d.events.onNode(warning, "OrphansFound", text)
@@ -102,11 +103,21 @@ func (d *Daemon) announceShortfall(ctx context.Context, f observation) {
 			waiting = eviction.Waiting(f.view, f.result)
 		}
 		for _, c := range waiting[p.Pool.Name] {
-			if d.dedupe.fresh("waits "+string(c.UID), "", f.at) {
-				ref := claimOfObject(f.objects[c.PV])
-				d.events.onClaim(ctx, ref, warning, "Shortfall", fmt.Sprintf("volume %s waits for room: %s", eviction.KeyOfPersistentVolume(c), p.ShortfallMessage))
-			}
+			text := fmt.Sprintf("volume %s waits for room: %s", eviction.KeyOfPersistentVolume(c), p.ShortfallMessage)
+			d.warnClaim(ctx, f.objects[c.PV], "Shortfall", "", text)
 		}
+	}
+}
+
+// warnClaim warns the claim of a PersistentVolume of what lasts: once, when state changes, and again
+// while it lasts. A claim that cannot be told now is told later.
+func (d *Daemon) warnClaim(ctx context.Context, of *corev1.PersistentVolume, reason, state, text string) {
+	if of == nil {
+		return
+	}
+	topic := "claim of " + string(of.UID) + " " + reason
+	if d.dedupe.fresh(topic, state, d.cfg.Now()) && !d.events.onClaim(ctx, claimOfObject(of), warning, reason, text) {
+		d.dedupe.over(topic)
 	}
 }
 
@@ -119,19 +130,19 @@ func claimOfObject(pv *corev1.PersistentVolume) *corev1.ObjectReference {
 
 // limit hands what this round has observed to the limiter of IO.
 func (d *Daemon) limit(f observation) {
-	claims, objects := f.view.PersistentVolumes, f.objects
+	volumes, objects := f.view.PersistentVolumes, f.objects
 	d.limiter.Update(iolimit.Desired{
-		PersistentVolumes: claims, Partial: len(f.unreadable) > 0,
-		Report: func(ctx context.Context, o iolimit.Outcome) { d.announceLimits(ctx, claims, objects, o) },
+		PersistentVolumes: volumes, Partial: len(f.unreadable) > 0,
+		Report: func(ctx context.Context, o iolimit.Outcome) { d.announceLimits(ctx, volumes, objects, o) },
 	})
 }
 
 // announceLimits says which limits are not in force: once, and again while it lasts.
-func (d *Daemon) announceLimits(ctx context.Context, claims []persistentvolume.Volume, objects map[string]*corev1.PersistentVolume, o iolimit.Outcome) {
+func (d *Daemon) announceLimits(ctx context.Context, volumes []persistentvolume.Volume, objects map[string]*corev1.PersistentVolume, o iolimit.Outcome) {
 	log := klog.FromContext(ctx)
 	d.out.Metrics.ioLimited(o.Applied, len(o.Failed))
-	for i := range claims {
-		c := &claims[i]
+	for i := range volumes {
+		c := &volumes[i]
 		topic := "io limit " + string(c.UID)
 		err := o.Failed[c.PV]
 		if err == nil {
@@ -144,7 +155,7 @@ func (d *Daemon) announceLimits(ctx context.Context, claims []persistentvolume.V
 		if d.dedupe.fresh(topic, text, d.cfg.Now()) {
 			log.Info("Limits on IO are not in force", "persistentvolume", c.PV, "why", err.Error())
 			d.events.onVolume(objects[c.PV], warning, "IOLimitNotApplied", text)
-			d.events.onClaim(ctx, claimOfObject(objects[c.PV]), warning, "IOLimitNotApplied", text)
 		}
+		d.warnClaim(ctx, objects[c.PV], "IOLimitNotApplied", text, text)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -67,16 +68,18 @@ func (e events) onManager(of eviction.Eviction, kind, reason, message string) {
 	e.recorder.Event(ref, kind, reason, clip(message, mostMessage))
 }
 
-// onClaim tells a claim, if it is still there and is not another of its name.
-func (e events) onClaim(ctx context.Context, ref *corev1.ObjectReference, kind, reason, message string) {
+// onClaim tells a claim, if it is still there and is not another of its name. It returns false if
+// the claim cannot be read, or is not bound yet, so that it may be told later.
+func (e events) onClaim(ctx context.Context, ref *corev1.ObjectReference, kind, reason, message string) (settled bool) {
 	if ref == nil || ref.UID == "" {
-		return
+		return false
 	}
 	claim, err := e.api.PersistentVolumeClaim(ctx, ref.Namespace, ref.Name)
 	if err != nil || claim.UID != ref.UID {
 		klog.FromContext(ctx).V(1).Info("A claim is not told of its volume: it is gone, or cannot be read", "claim", ref.Namespace+"/"+ref.Name, "err", err)
-		return
+		return err == nil || apierrors.IsNotFound(err)
 	}
 	to := &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}
 	e.recorder.Event(to, kind, reason, clip(message, mostMessage))
+	return true
 }

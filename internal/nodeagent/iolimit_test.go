@@ -174,7 +174,7 @@ func TestIOLimitsFollow(t *testing.T) {
 	r.metricIs("flexlvm_io_limits_not_applied", 1)
 	r.api.put(object("slow", 5, annotated(pv.AnnotationCharged, "much")))
 	r.eventually(func() bool {
-		return len(r.api.told("VolumeNeedsAttention")) == 1 && r.metric("flexlvm_io_limits_not_applied") == 0
+		return len(r.api.told("VolumeNeedsAttention")) == 2 && r.metric("flexlvm_io_limits_not_applied") == 0
 	}, "not told")
 	require.Equal(t, volume.IOLimits{ReadBps: 4096, WriteIOPS: 3}, p.limits("pod", 1), "it stays")
 
