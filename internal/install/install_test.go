@@ -110,7 +110,7 @@ func TestInstallIsAtomic(t *testing.T) {
 	versions := []string{strings.Repeat("a", 1<<20), strings.Repeat("b", 1<<20)}
 	files := []string{binary(t, versions[0]), binary(t, versions[1])}
 	install(t, p, versions[0])
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	var writers sync.WaitGroup
 	for i := range 4 {

@@ -42,6 +42,7 @@ func TestGateToASilentServer(t *testing.T) {
 	close(answers)
 	require.Eventually(t, func() bool { return g.waiting() == 0 }, time.Minute, time.Millisecond)
 	require.Zero(t, late.Load(), "calls that nobody waits for see that by their context")
+	g.patience = time.Minute
 	require.NoError(t, g.do(t.Context(), "a", func(context.Context, *os.Root) error { return nil }))
 }
 

@@ -5,9 +5,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,12 +107,27 @@ func newAPI(t testing.TB) *fakeAPI {
 		volumes: map[string]*corev1.PersistentVolume{}, claims: map[string]*corev1.PersistentVolumeClaim{},
 		pods: map[string]*corev1.Pod{}, groups: map[string]*flexlvmv1.VolumeGroup{}, asked: map[string]int{},
 	}
-	a.server = httptest.NewServer(a)
+	a.server = httptest.NewUnstartedServer(a)
+	require.NoError(t, a.server.Listener.Close())
+	a.server.Listener = listenAlone(t)
+	a.server.Start()
 	t.Cleanup(func() {
 		a.server.CloseClientConnections()
 		a.server.Close()
 	})
 	return a
+}
+
+// servers counts the addresses of listenAlone.
+var servers atomic.Uint32
+
+// listenAlone listens on an address that no other server of the machine has, so that it can be
+// listened on again: any other one's port may be somebody else's by then.
+func listenAlone(t testing.TB) net.Listener {
+	n := servers.Add(1)
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+os.Getpid()%250, 1+n/250%250, 1+n%250))
+	require.NoError(t, err)
+	return listener
 }
 
 func (a *fakeAPI) client() *kube.Client {

@@ -202,7 +202,7 @@ func TestKicks(t *testing.T) {
 		r.api.put(object("data", 5))
 		r.api.put(object("data", 6))
 	}
-	r.moreRounds(from)
+	r.delivered()
 	require.Less(t, quiet()-from, 10, "a round for every change")
 
 	from = quiet()
@@ -290,16 +290,17 @@ func TestHealthy(t *testing.T) {
 	r.start()
 	r.eventually(r.readyIs("Ready"), "not ready")
 	require.NoError(t, r.daemon.Healthy(nil))
-	release := make(chan struct{})
+	release, hangs := make(chan struct{}), make(chan struct{}, 100)
 	r.engine.with(func() {
 		r.engine.fault = func(call string) error {
 			if call == "inventory" {
+				hangs <- struct{}{}
 				<-release
 			}
 			return nil
 		}
 	})
-	r.rounds(0)
+	<-hangs
 	r.clock.pass(6 * time.Minute)
 	require.ErrorContains(t, r.daemon.Healthy(nil), "no round has ended for 6m")
 	close(release)

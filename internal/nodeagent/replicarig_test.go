@@ -97,6 +97,7 @@ func (r *rig) untilUnlabelled() {
 	r.t.Helper()
 	r.eventually(r.asked, "the replica is not asked to go")
 	r.unlabel()
+	r.delivered()
 	r.rounds(2)
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -74,6 +75,7 @@ type rig struct {
 	daemon   *nodeagent.Daemon
 	ready    atomic.Int32
 	back     func() // brings an API server back that has left
+	markers  int    // that were put
 	log      logr.Logger
 }
 
@@ -223,6 +225,18 @@ func (r *rig) endedRounds() (n int, took time.Duration) {
 		}
 	}
 	return n, took
+}
+
+// delivered waits until a round has seen all that was put before: the watch shows it in order, and
+// the last is a PersistentVolume that a person is told of.
+func (r *rig) delivered() {
+	r.t.Helper()
+	r.markers++
+	name := fmt.Sprintf("marker-%d", r.markers)
+	r.api.put(object(name, 1, func(pv *corev1.PersistentVolume) { pv.Spec.FlexVolume.Options[volume.OptionGroup] = "elsewhere" }))
+	r.eventually(func() bool {
+		return slices.ContainsFunc(r.api.told("VolumeNeedsAttention"), func(text string) bool { return strings.Contains(text, name) })
+	}, "%s is not seen", name)
 }
 
 // moreRounds waits until there are more rounds than there were.

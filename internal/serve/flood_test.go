@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -52,11 +53,19 @@ var well = serve.Health{Check: func(*http.Request) error { return nil }}
 // healthy asks as a kubelet does, on a connection of its own, but as patiently as a busy machine needs.
 func healthy(t *testing.T, address string) {
 	t.Helper()
+	require.NoError(t, isHealthy(address))
+}
+
+func isHealthy(address string) error {
 	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get("http://" + address + "/healthz")
-	require.NoError(t, err)
-	require.NoError(t, response.Body.Close())
-	require.Equal(t, http.StatusOK, response.StatusCode)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		err = errors.New(response.Status)
+	}
+	return errors.Join(err, response.Body.Close())
 }
 
 // open lists the connections that the other side has not closed within the time.
@@ -144,7 +153,13 @@ func TestFloodOfScrapes(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return whole.Load() > 0 }, 5*time.Minute, 10*time.Millisecond)
 	for range 10 {
-		healthy(t, address)
+		// As kubelet does, whose failureThreshold is 3: a connection whose handler gets no processor is
+		// closed for another one's.
+		err := isHealthy(address)
+		for tries := 1; err != nil && tries < 3; tries++ {
+			err = isHealthy(address)
+		}
+		require.NoError(t, err)
 	}
 	close(stop)
 	all.Wait()

@@ -117,9 +117,14 @@ func newCopying(b *bed) *copying {
 // known is how many bytes are there that were verified, by the manifest and the journal.
 func (c *copying) known() int64 {
 	c.t.Helper()
-	control := filepath.Join(c.version(1), ".flexlvm")
+	return known(c.t, filepath.Join(c.version(1), ".flexlvm"))
+}
+
+// known is how many bytes the manifest and the journal in a directory have.
+func known(t *testing.T, control string) int64 {
+	t.Helper()
 	entered, total := map[string]bool{}, int64(0)
-	lines(c.t, filepath.Join(control, "manifest.jsonl"), func(e entry) {
+	lines(t, filepath.Join(control, "manifest.jsonl"), func(e entry) {
 		if !entered[e.Path] {
 			entered[e.Path] = true
 			total += e.Bytes
@@ -130,7 +135,7 @@ func (c *copying) known() int64 {
 		Offset, Length int64
 	}
 	temps, pieces := map[string]string{}, map[string]map[int64]int64{}
-	lines(c.t, filepath.Join(control, "journal.jsonl"), func(n note) {
+	lines(t, filepath.Join(control, "journal.jsonl"), func(n note) {
 		if temps[n.Path] != n.Temp {
 			temps[n.Path], pieces[n.Path] = n.Temp, map[int64]int64{}
 		}

@@ -66,10 +66,8 @@ func TestEndpointWithoutScheme(t *testing.T) {
 	b := newBed(t)
 	b.put(tree{"a": "content"})
 	host := strings.TrimPrefix(b.proxy.Endpoint, "http://")
-	begun := time.Now()
 	o := b.launch("--endpoint", host, b.url("a"), b.dest).wait()
 	require.Zero(t, o.code, o.stderr)
-	require.Less(t, time.Since(begun), 25*time.Second)
 	require.Equal(t, tree{"a": "content"}, b.files())
 	require.Contains(t, strings.Join(o.result.Notes, "\n"), "was taken for "+b.proxy.Endpoint)
 	// A run after an edit that names the scheme finds the same data.

@@ -26,6 +26,8 @@ var fewer = []string{"--bandwidth", "20Mi", "--parallel", "4"}
 // killed starts a load, kills it when so many bytes were sent, and tells how many were.
 func (b *bed) killed(s *webtest.Server, path string, after int64, args ...string) {
 	b.t.Helper()
+	release := s.HoldAfter(path, after)
+	defer release()
 	r := b.launch(args...)
 	for s.Sent(path) < after {
 		require.NoError(b.t, b.ctx.Err(), r.stderr.String())

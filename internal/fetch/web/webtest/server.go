@@ -33,6 +33,7 @@ type Server struct {
 	files    map[string][]byte
 	handlers map[string]http.HandlerFunc
 	fault    Fault
+	hold     func(r *http.Request)
 	seen     []*Request
 }
 
@@ -74,6 +75,24 @@ func (s *Server) Inject(f Fault) {
 	s.fault = f
 }
 
+// HoldAfter has all bodies wait once so many bytes were given of a path, or of all if it is empty,
+// until release, or until whoever asks is gone.
+func (s *Server) HoldAfter(path string, bytes int64) (release func()) {
+	released := make(chan struct{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hold = func(r *http.Request) {
+		if s.Sent(path) < bytes {
+			return
+		}
+		select {
+		case <-released:
+		case <-r.Context().Done():
+		}
+	}
+	return sync.OnceFunc(func() { close(released) })
+}
+
 // Requests are those of a path so far, or all.
 func (s *Server) Requests(path string) []Request {
 	s.mu.Lock()
@@ -100,12 +119,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	record := &Request{Path: r.URL.Path, Range: r.Header.Get("Range"), Authorization: r.Header.Get("Authorization"), Header: r.Header.Clone()}
 	s.mu.Lock()
 	s.seen = append(s.seen, record)
-	fault := s.fault
+	fault, hold := s.fault, s.hold
 	s.mu.Unlock()
 	counted := &counter{ResponseWriter: w, add: func(n int) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		record.Sent += int64(n)
+	}, hold: func() {
+		if hold != nil {
+			hold(r)
+		}
 	}}
 	if fault == nil {
 		s.answer(counted, r)
@@ -145,12 +168,14 @@ func Serve(w http.ResponseWriter, r *http.Request, content []byte) {
 
 type counter struct {
 	http.ResponseWriter
-	add func(int)
+	add  func(int)
+	hold func()
 }
 
 func (c *counter) Write(b []byte) (int, error) {
 	n, err := c.ResponseWriter.Write(b)
 	c.add(n)
+	c.hold()
 	return n, err
 }
 
