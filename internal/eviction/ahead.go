@@ -35,10 +35,10 @@ func (a *Ahead) Replace(now time.Time, volumes []inventory.Volume) {
 }
 
 // ReplaceEvictable does the same for Replica.Evictable of PersistentVolumes.
-func (a *Ahead) ReplaceEvictable(now time.Time, claims []persistentvolume.Volume) {
+func (a *Ahead) ReplaceEvictable(now time.Time, pvs []persistentvolume.Volume) {
 	seen := map[stamp]time.Time{}
-	for i := range claims {
-		c := &claims[i]
+	for i := range pvs {
+		c := &pvs[i]
 		a.replace(now, seen, string(c.UID), &c.Replica.Evictable)
 	}
 	a.seen = seen

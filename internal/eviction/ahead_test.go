@@ -71,7 +71,7 @@ func TestEvictableAhead(t *testing.T) {
 		s := evictiontest.New()
 		s.View.Now = s.View.Now.Add(later)
 		s.Replica("first", 60)
-		s.Claim("promised", 65) // 39 GiB are free
+		s.PersistentVolume("promised", 65) // 39 GiB are free
 		first := &s.View.PersistentVolumes[1].Replica
 		first.Asked, first.Unlabelled, first.Evictable = future, future, future
 		ahead.ReplaceEvictable(s.View.Now, s.View.PersistentVolumes)

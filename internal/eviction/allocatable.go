@@ -11,14 +11,14 @@ import (
 const closedMetadata = 95
 
 // allocatable is what PersistentVolumes may take of a pool altogether, including those whose volumes are
-// made already: what is free or about to be, what may be evicted, and what the volumes of claims hold.
+// made already: what is free or about to be, what may be evicted, and what their volumes hold.
 // allocatable minus the charges of all PersistentVolumes is what can still be promised; making a
 // promised volume does not change it.
 //
 // A volume that holds more than its charge, for its extents are large, takes the
 // difference from everybody; one that is to grow has its charge, and not more than
-// it holds, counted. The volume of a claim that is given up counts as nobody's
-// until it may be evicted, so that its room is never counted twice while its
+// it holds, counted. The volume of a PersistentVolume that is given up counts as nobody's
+// until it may be evicted, so that its room is never counted twice while that
 // PersistentVolume goes.
 func (p *planner) allocatable(in *pool) volume.Bytes {
 	if in.Thin != nil {
@@ -38,7 +38,7 @@ func (p *planner) allocatable(in *pool) volume.Bytes {
 	return sum
 }
 
-// charges are what claims that are not given up take of a pool, each volume once.
+// charges are what PersistentVolumes that are not given up take of a pool, each volume once.
 func (p *planner) charges(in *pool) map[Key]volume.Bytes {
 	out := map[Key]volume.Bytes{}
 	for i := range p.view.PersistentVolumes {

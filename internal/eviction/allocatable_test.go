@@ -26,18 +26,18 @@ func TestPlanAllocatable(t *testing.T) {
 		want  volume.Bytes
 	}{
 		"all of it":          {func(*evictiontest.Scene) {}, all},
-		"promised, not made": {func(s *evictiontest.Scene) { s.Claim("a", 10) }, all},
-		"promised and made":  {func(s *evictiontest.Scene) { s.Claim("a", 10); s.Volume("a", volume.Ready, 10) }, all},
-		"being made":         {func(s *evictiontest.Scene) { s.Claim("a", 10); s.Volume("a", volume.Creating, 10) }, all},
+		"promised, not made": {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10) }, all},
+		"promised and made":  {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10); s.Volume("a", volume.Ready, 10) }, all},
+		"being made":         {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10); s.Volume("a", volume.Creating, 10) }, all},
 		"others":             {func(s *evictiontest.Scene) { s.Others(2, 30) }, all - 30*volume.GiB},
 		"another cluster's": {func(s *evictiontest.Scene) {
 			s.Volume("a", volume.Ready, 10, func(v *inventory.Volume) { v.Cluster = "another" })
 		}, all - 10*volume.GiB},
 		"an orphan":                  {func(s *evictiontest.Scene) { s.Volume("a", volume.Ready, 10) }, all - 10*volume.GiB},
 		"retained":                   {func(s *evictiontest.Scene) { s.Volume("a", volume.Retained, 10) }, all - 10*volume.GiB},
-		"retained, but wanted again": {func(s *evictiontest.Scene) { s.Claim("a", 10); s.Volume("a", volume.Retained, 10) }, all},
+		"retained, but wanted again": {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10); s.Volume("a", volume.Retained, 10) }, all},
 		"released, kept": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Retain)
+			s.PersistentVolume("a", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Retain)
 			s.Volume("a", volume.Ready, 10)
 		}, all},
 		"about to be free":             {func(s *evictiontest.Scene) { s.Volume("doomed_a", volume.Doomed, 10) }, all},
@@ -50,23 +50,23 @@ func TestPlanAllocatable(t *testing.T) {
 			s.Volume("a", unreferenced, 10, evictiontest.ReleasedAgo(0), evictiontest.Immediate)
 		}, all},
 		"given up, its PV is still there": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10, evictiontest.Phase(corev1.VolumeReleased))
+			s.PersistentVolume("a", 10, evictiontest.Phase(corev1.VolumeReleased))
 			s.Volume("a", volume.Ready, 10)
 		}, all - 10*volume.GiB},
 		"its PV cannot be read": {func(s *evictiontest.Scene) { s.View.Unreadable = []string{"a"}; s.Volume("a", volume.Ready, 10) }, all - 10*volume.GiB},
 		"of a group replaced": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10, evictiontest.OtherGroup)
+			s.PersistentVolume("a", 10, evictiontest.OtherGroup)
 			s.Volume("a", volume.Ready, 10)
 		}, all - 10*volume.GiB},
-		"holds more than its charge": {func(s *evictiontest.Scene) { s.Claim("a", 10); s.Volume("a", volume.Ready, 12) }, all - 2*volume.GiB},
-		"is to grow":                 {func(s *evictiontest.Scene) { s.Claim("a", 12); s.Volume("a", volume.Ready, 10) }, all},
+		"holds more than its charge": {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10); s.Volume("a", volume.Ready, 12) }, all - 2*volume.GiB},
+		"is to grow":                 {func(s *evictiontest.Scene) { s.PersistentVolume("a", 12); s.Volume("a", volume.Ready, 10) }, all},
 		"named by two": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10)
-			s.Claim("b", 10, func(c *persistentvolume.Volume) { c.Volume = "a" })
+			s.PersistentVolume("a", 10)
+			s.PersistentVolume("b", 10, func(c *persistentvolume.Volume) { c.Volume = "a" })
 			s.Volume("a", volume.Ready, 10)
 		}, all},
 		"large extents": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10)
+			s.PersistentVolume("a", 10)
 			s.Volume("a", volume.Ready, 12)
 			extents(3 * volume.GiB)(s)
 		}, all},
@@ -111,7 +111,7 @@ func TestPlanRemoving(t *testing.T) {
 	s.Volume("doomed_b", volume.Doomed, 20, func(v *inventory.Volume) { v.Problem = "removing it has failed" })
 	s.Volume("a", unreferenced, 30, evictiontest.LastUsed(100))
 	s.Volume("b", unreferenced, 30)
-	s.Claim("wanted", 35)
+	s.PersistentVolume("wanted", 35)
 	plan := s.Plan()
 	require.Equal(t, 10*volume.GiB, plan.Pools[0].Removing)
 	require.Equal(t, 60*volume.GiB, plan.Pools[0].Reclaimable)
@@ -129,6 +129,6 @@ func TestPlanRemoving(t *testing.T) {
 	require.Equal(t, eviction.KeptRemoving, plan.Released[0].Kept, "what is known of it is kept: its removal may fail")
 	require.Empty(t, eviction.Waiting(s.View, plan)["flexlvm"])
 
-	s.Claim("a", 30) // somebody wants it back
+	s.PersistentVolume("a", 30) // somebody wants it back
 	require.Equal(t, allocatable, s.Plan().Pools[0].Allocatable, "its room is counted once")
 }

@@ -27,11 +27,11 @@ func crowd(n int, promised volume.Bytes) *evictiontest.Scene {
 		// Times in an order that has nothing to do with the names'.
 		s.Volume(name, state, 10, evictiontest.InGroup("crowd"), evictiontest.LastUsed(float64(i*7919%n)/60))
 		if state == volume.Ready {
-			s.Claim(name, 10, func(c *persistentvolume.Volume) { c.Group = "crowd" })
+			s.PersistentVolume(name, 10, func(c *persistentvolume.Volume) { c.Group = "crowd" })
 		}
 	}
 	for i := range 100 {
-		s.Claim(fmt.Sprintf("promised-%d", i), 0, func(c *persistentvolume.Volume) { c.Group, c.Charged = "crowd", promised })
+		s.PersistentVolume(fmt.Sprintf("promised-%d", i), 0, func(c *persistentvolume.Volume) { c.Group, c.Charged = "crowd", promised })
 	}
 	s.Policy.HighPercent = 100
 	p := s.Group("crowd")

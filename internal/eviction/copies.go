@@ -24,8 +24,8 @@ func (x *index) unmadeCopy(view View, c *persistentvolume.Volume) bool {
 	return !there || v.State == volume.Creating || v.State == "" || c.Kind == volume.Snapshot
 }
 
-// beingCopied gives the PersistentVolume that is to begin as a copy of the volume of
-// a claim, or nothing. A volume that is not there cannot be saved for it, and one that
+// beingCopied returns the name of the PersistentVolume that is to begin as a copy of this
+// one's volume, or nothing. A volume that is not there cannot be saved for it, and one that
 // has been moved on already can be copied in its new state.
 func (x *index) beingCopied(c *persistentvolume.Volume) string {
 	v, there := x.volumes[KeyOfPersistentVolume(c)]
@@ -35,8 +35,8 @@ func (x *index) beingCopied(c *persistentvolume.Volume) string {
 	return x.copied[KeyOfPersistentVolume(c)]
 }
 
-// Copies returns the claims of the volumes to make now as copies of others, in order of
-// their PersistentVolumes' names. An encrypted one its first mount makes, which brings the key,
+// Copies returns the PersistentVolumes whose volumes to make now as copies of others, in order of
+// their names. An encrypted one its first mount makes, which brings the key,
 // unless it is a snapshot, or a full copy that is not whole yet, which need none.
 func Copies(view View) []persistentvolume.Volume {
 	x := newIndex(view)

@@ -45,8 +45,8 @@ func TestJudgeKeepsWhatIsToBeCopied(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := evictiontest.New()
-			s.Claim("source", 10, gone)
-			s.Claim("copy", 10, append([]func(*persistentvolume.Volume){evictiontest.CopyOf("source")}, tt.claim...)...)
+			s.PersistentVolume("source", 10, gone)
+			s.PersistentVolume("copy", 10, append([]func(*persistentvolume.Volume){evictiontest.CopyOf("source")}, tt.claim...)...)
 			if tt.source != "" {
 				s.Volume("source", tt.source, 10)
 			}
@@ -89,7 +89,7 @@ func TestCopiesOfEncryptedVolumes(t *testing.T) {
 		"full, half its own": {volume.Shape{Layout: volume.Linear}, "", true},
 	} {
 		s := evictiontest.New()
-		s.Claim("copy", 10, evictiontest.CopyOf("source"), func(c *persistentvolume.Volume) { c.Encrypted, c.Shape = true, tt.shape })
+		s.PersistentVolume("copy", 10, evictiontest.CopyOf("source"), func(c *persistentvolume.Volume) { c.Encrypted, c.Shape = true, tt.shape })
 		s.Volume("copy", volume.Creating, 10, func(v *inventory.Volume) { v.Fill = tt.fill })
 		require.Equal(t, tt.made, len(eviction.Copies(s.View)) == 1, name)
 	}
@@ -98,9 +98,9 @@ func TestCopiesOfEncryptedVolumes(t *testing.T) {
 // What cannot be told is kept, and nothing is made where a disk is missing.
 func TestCopiesInDoubt(t *testing.T) {
 	s := evictiontest.New()
-	s.Claim("source", 10, evictiontest.Phase(corev1.VolumeReleased))
+	s.PersistentVolume("source", 10, evictiontest.Phase(corev1.VolumeReleased))
 	s.Volume("source", volume.Ready, 10)
-	s.Claim("copy", 10, evictiontest.CopyOf("source"))
+	s.PersistentVolume("copy", 10, evictiontest.CopyOf("source"))
 	s.Volume("copy", "", 10, func(v *inventory.Volume) { v.Cluster, v.Problem = "", "two states" })
 	require.Empty(t, eviction.Copies(s.View))
 	for _, v := range eviction.Judge(s.View) {
@@ -120,7 +120,7 @@ func TestPlanKeepsWhatIsToBeCopied(t *testing.T) {
 		s := evictiontest.New()
 		s.Policy.EvictOrphans, s.Policy.OrphanAge = true, 0
 		s.Volume("source", state, 95, evictiontest.Immediate)
-		s.Claim("copy", 10, evictiontest.CopyOf("source"))
+		s.PersistentVolume("copy", 10, evictiontest.CopyOf("source"))
 		require.Empty(t, s.Plan().Evictions, state)
 		s.Volume("copy", volume.Ready, 0)
 		require.Len(t, s.Plan().Evictions, 1, "made: %s", state)

@@ -10,14 +10,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Unclaimed reports whether a LocalVolume asks for the volume, and no claim has it yet.
+// Unclaimed reports whether a LocalVolume asks for the volume, and the PersistentVolume is not bound yet.
 func Unclaimed(c *persistentvolume.Volume) bool {
 	return c.Declared && !c.Placeholder && (c.Phase == corev1.VolumeAvailable || c.Phase == corev1.VolumePending)
 }
 
-// Declared returns the volumes that LocalVolumes ask for, in order of their PersistentVolumes'
-// names: those to be made now are not in the inventory, or half made. Once a claim is bound,
-// mounts make them, as all others; an encrypted one its first mount makes in any case.
+// Declared returns the PersistentVolumes whose volumes LocalVolumes ask for, in order of their
+// names: those to be made now are not in the inventory, or half made. Once a PersistentVolume is
+// bound, mounts make its volume, as all others; an encrypted one its first mount makes in any case.
 func Declared(view View) []persistentvolume.Volume {
 	x := newIndex(view)
 	var out []persistentvolume.Volume

@@ -42,7 +42,7 @@ func TestDeclared(t *testing.T) {
 			if tt.state != "" {
 				s.Volume("data", tt.state, 10)
 			}
-			s.Claim("data", 10, tt.claim...)
+			s.PersistentVolume("data", 10, tt.claim...)
 			require.Equal(t, tt.made, len(eviction.Declared(s.View)) == 1)
 		})
 	}

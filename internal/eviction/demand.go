@@ -9,11 +9,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A demand is what one claim still needs of its pool: a volume that no pod has
+// A demand is what one PersistentVolume still needs of its pool: a volume that no pod has
 // mounted yet, or a growth that has not come to the node yet.
 type demand struct {
-	claim *persistentvolume.Volume
-	need  volume.Bytes
+	pv   *persistentvolume.Volume
+	need volume.Bytes
 	// devices is how many physical devices it needs share of, each; only names those that
 	// it may lie on, nil for any.
 	devices int
@@ -30,7 +30,7 @@ func (p *planner) addDemands() {
 	for i := range p.view.PersistentVolumes {
 		c := &p.view.PersistentVolumes[i]
 		need := p.need(c)
-		if other, there := by[KeyOfPersistentVolume(c)]; need > other.need || there && need == other.need && c.PV < other.claim.PV {
+		if other, there := by[KeyOfPersistentVolume(c)]; need > other.need || there && need == other.need && c.PV < other.pv.PV {
 			by[KeyOfPersistentVolume(c)] = p.demand(c, need)
 		}
 		if once := p.atOnce(c); once > 0 {
@@ -38,22 +38,22 @@ func (p *planner) addDemands() {
 		}
 	}
 	for _, d := range by {
-		in := p.byName[d.claim.Pool()]
+		in := p.byName[d.pv.Pool()]
 		in.demands = append(in.demands, d)
 		in.result.Promised += d.need
 	}
 	p.addShared()
 	for _, in := range p.pools {
 		slices.SortFunc(in.demands, func(a, b demand) int {
-			return cmp.Or(cmp.Compare(a.need, b.need), cmp.Compare(a.claim.PV, b.claim.PV), cmp.Compare(a.claim.Volume, b.claim.Volume))
+			return cmp.Or(cmp.Compare(a.need, b.need), cmp.Compare(a.pv.PV, b.pv.PV), cmp.Compare(a.pv.Volume, b.pv.Volume))
 		})
 	}
 }
 
-// demand is what a claim needs, by device. The copies of a volume grow only on the devices
+// demand is what a PersistentVolume needs, by device. The copies of a volume grow only on the devices
 // that they lie on.
 func (p *planner) demand(c *persistentvolume.Volume, need volume.Bytes) demand {
-	d := demand{claim: c, need: need, devices: c.Shape.Devices()}
+	d := demand{pv: c, need: need, devices: c.Shape.Devices()}
 	v, made := p.index.volumes[KeyOfPersistentVolume(c)]
 	if made {
 		d.devices = v.Devices()
@@ -67,7 +67,7 @@ func (p *planner) demand(c *persistentvolume.Volume, need volume.Bytes) demand {
 	return d
 }
 
-// need is what a claim still needs, 0 for nothing.
+// need is what a PersistentVolume still needs, 0 for nothing.
 func (p *planner) need(c *persistentvolume.Volume) volume.Bytes {
 	if !p.usable(c) {
 		return 0
@@ -95,7 +95,7 @@ func (p *planner) need(c *persistentvolume.Volume) volume.Bytes {
 	return max(0, v.Takes(device, grain)-v.Device)
 }
 
-// usable reports whether a pod can use the volume of a claim here. One that is released,
+// usable reports whether a pod can use the volume of a PersistentVolume here. One that is released,
 // or made for another cluster or group, needs nothing.
 func (p *planner) usable(c *persistentvolume.Volume) bool {
 	in, there := p.byName[c.Pool()]
@@ -119,7 +119,7 @@ func (p *planner) atOnce(c *persistentvolume.Volume) volume.Bytes {
 	return max(0, c.DeviceSize(c.Promised())-v.Full)
 }
 
-// Waiting returns the claims of each pool that do not fit even with all evictable room.
+// Waiting returns the PersistentVolumes of each pool whose volumes do not fit even with all evictable room.
 // The smallest are served first.
 func Waiting(view View, r Result) map[volume.PoolName][]*persistentvolume.Volume {
 	p := planner{view: view, index: newIndex(view)}
@@ -140,7 +140,7 @@ func Waiting(view View, r Result) map[volume.PoolName][]*persistentvolume.Volume
 		}
 		for _, want := range in.demands {
 			if !left.serve(want) {
-				out[result.Pool.Name] = append(out[result.Pool.Name], want.claim)
+				out[result.Pool.Name] = append(out[result.Pool.Name], want.pv)
 			}
 		}
 	}

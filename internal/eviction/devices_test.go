@@ -60,38 +60,38 @@ func TestPlanMakesRoomOnTheDevicesThatNeedIt(t *testing.T) {
 		short volume.Bytes
 	}{
 		"both halves": {func(s *evictiontest.Scene) {
-			s.Claim("a", 0, wide(volume.Raid1, 30))
+			s.PersistentVolume("a", 0, wide(volume.Raid1, 30))
 		}, []string{"Promised old-a", "Promised new-b"}, 0},
 		"free altogether, and not where it is needed": {func(s *evictiontest.Scene) {
-			s.Claim("a", 0, wide(volume.Raid1, 15))
+			s.PersistentVolume("a", 0, wide(volume.Raid1, 15))
 		}, []string{"Promised new-b"}, 0},
 		"striped": {func(s *evictiontest.Scene) {
-			s.Claim("a", 0, wide(volume.Striped, 15))
+			s.PersistentVolume("a", 0, wide(volume.Striped, 15))
 		}, []string{"Promised new-b"}, 0},
 		"fits as it is": {func(s *evictiontest.Scene) {
-			s.Claim("a", 0, wide(volume.Raid1, 5))
+			s.PersistentVolume("a", 0, wide(volume.Raid1, 5))
 		}, nil, 0},
 		"more than a device has": {func(s *evictiontest.Scene) {
-			s.Claim("a", 0, wide(volume.Raid1, 45))
+			s.PersistentVolume("a", 0, wide(volume.Raid1, 45))
 		}, nil, 10 * volume.GiB},
 		"where it lies is not known": {func(s *evictiontest.Scene) {
 			for i := range s.View.Volumes {
 				s.View.Volumes[i].On = nil
 			}
-			s.Claim("a", 0, wide(volume.Raid1, 15))
+			s.PersistentVolume("a", 0, wide(volume.Raid1, 15))
 		}, nil, 10 * volume.GiB},
 		"copies grow where they lie": {func(s *evictiontest.Scene) {
 			s.Volume("c", volume.Ready, 0, lies(s, 5, 5), func(v *inventory.Volume) {
 				v.Shape = volume.Spec{Layout: volume.Raid1}.Shape()
 				v.Size = volume.GiB
 			})
-			s.Claim("c", 0, wide(volume.Raid1, 15))
+			s.PersistentVolume("c", 0, wide(volume.Raid1, 15))
 		}, []string{"Promised new-b"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := onDevices(2) // of which 20 and 5 GiB are free
 			s.Volume("stays", volume.Ready, 0, lies(s, 10, 10))
-			s.Claim("stays", 20)
+			s.PersistentVolume("stays", 20)
 			s.Volume("old-a", unreferenced, 0, lies(s, 20, 0), evictiontest.LastUsed(9))
 			s.Volume("new-b", unreferenced, 0, lies(s, 0, 35), evictiontest.LastUsed(8))
 			tt.scene(s)
@@ -163,10 +163,10 @@ func randomDevices(r *rand.Rand) *evictiontest.Scene {
 		wides += r.IntN(3)
 	}
 	for i := range wides {
-		s.Claim(fmt.Sprintf("w%d", i), 0, wide(pick(r, volume.Raid1, volume.Striped), 1+r.IntN(60/wides)))
+		s.PersistentVolume(fmt.Sprintf("w%d", i), 0, wide(pick(r, volume.Raid1, volume.Striped), 1+r.IntN(60/wides)))
 	}
 	if one(r, 3) {
-		s.Claim("linear", 1+r.IntN(30))
+		s.PersistentVolume("linear", 1+r.IntN(30))
 	}
 	return s
 }

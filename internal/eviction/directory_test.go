@@ -28,8 +28,8 @@ func TestDirectoryPool(t *testing.T) {
 	s.Volume("young", volume.Unreferenced, 3, in)
 	s.Volume("elsewhere", volume.Unreferenced, 3, evictiontest.LastUsed(20))
 	s.Volume("used", volume.Ready, 2, in)
-	s.Claim("used", 2, of)
-	s.Claim("new", 4, of, evictiontest.Phase(corev1.VolumeBound))
+	s.PersistentVolume("used", 2, of)
+	s.PersistentVolume("new", 4, of, evictiontest.Phase(corev1.VolumeBound))
 	s.Policy.HighPercent = 100
 	result := s.Plan()
 	require.Equal(t, []string{"Promised old"}, evictiontest.Evicted(result))
@@ -55,7 +55,7 @@ func TestDirectoryPoolThatIsNotSeen(t *testing.T) {
 		s.Pool(string(name), 10)
 		s.Group(name).UUID, s.Group(name).Extent = "of-the-pool", volume.Block
 		s.Group(name).Directories = &inventory.DirectoryPool{GroupUUID: evictiontest.GroupUUID, Known: true}
-		s.Claim("gone", 2, evictiontest.Deleting, evictiontest.Phase(corev1.VolumeReleased), func(c *persistentvolume.Volume) {
+		s.PersistentVolume("gone", 2, evictiontest.Deleting, evictiontest.Phase(corev1.VolumeReleased), func(c *persistentvolume.Volume) {
 			c.Shape = volume.Shape{Layout: volume.Directory, DirectoryPool: "small"}
 		})
 		verdicts := eviction.Judge(s.View)
@@ -78,7 +78,7 @@ func TestDirectoryThatIsGone(t *testing.T) {
 		s.Pool(string(name), 10)
 		s.Group(name).UUID, s.Group(name).Extent = "of-the-pool", volume.Block
 		s.Group(name).Directories = &inventory.DirectoryPool{GroupUUID: evictiontest.GroupUUID, Known: true, Unfit: unfit}
-		s.Claim("pvc", 1, func(c *persistentvolume.Volume) {
+		s.PersistentVolume("pvc", 1, func(c *persistentvolume.Volume) {
 			c.Shape = volume.Shape{Layout: volume.Directory, DirectoryPool: "small"}
 		})
 		lose(s)

@@ -7,13 +7,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// MayMakeAhead reports whether the node may make the volume of a claim that has just appeared
-// before its first mount does, by what the last round has seen and decided, which may not have
-// the claim yet.
+// MayMakeAhead reports whether the node may make the volume of a PersistentVolume that has just
+// appeared before its first mount does, by what the last round has seen and decided, which may not
+// have that PersistentVolume yet.
 //
 // It may not if anything but an empty file system is to be made, if the node has a volume of that name
 // in any state, or if the volumes promised in the pool do not all fit in its free room: then other
-// volumes have to be evicted first, and claims that wait for that must not be overtaken.
+// volumes have to be evicted first, and the PersistentVolumes that wait for that must not be overtaken.
 func MayMakeAhead(view View, r Result, c *persistentvolume.Volume) bool {
 	if !plain(c) || view.Cluster == "" || c.Cluster != view.Cluster || c.Deleting || !c.Usable() {
 		return false

@@ -27,7 +27,7 @@ func TestMayMakeAhead(t *testing.T) {
 			s.Pool("flexlvm/thin", free)
 			s.Group("flexlvm/thin").Thin = &inventory.ThinPool{GroupUUID: evictiontest.GroupUUID, Known: true}
 			c.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thin"}
-			s.Claim("other", 30, func(other *persistentvolume.Volume) { other.Shape = c.Shape })
+			s.PersistentVolume("other", 30, func(other *persistentvolume.Volume) { other.Shape = c.Shape })
 		}
 	}
 	for name, tt := range map[string]struct {
@@ -62,8 +62,8 @@ func TestMayMakeAhead(t *testing.T) {
 		"just room":                {scene(func(s *evictiontest.Scene) { s.Others(1, 89) }), true},
 		"others need not go":       {scene(func(s *evictiontest.Scene) { s.Others(1, 69); s.Volume("old", volume.Unreferenced, 20) }), true},
 		"others have to go first":  {scene(func(s *evictiontest.Scene) { s.Others(1, 70); s.Volume("old", volume.Unreferenced, 20) }), false},
-		"another waits for room":   {scene(func(s *evictiontest.Scene) { s.Others(1, 60); s.Claim("other", 30) }), false},
-		"another has room as well": {scene(func(s *evictiontest.Scene) { s.Others(1, 59); s.Claim("other", 30) }), true},
+		"another waits for room":   {scene(func(s *evictiontest.Scene) { s.Others(1, 60); s.PersistentVolume("other", 30) }), false},
+		"another has room as well": {scene(func(s *evictiontest.Scene) { s.Others(1, 59); s.PersistentVolume("other", 30) }), true},
 
 		"thin":                             {thin(20), true},
 		"thin, in a pool that is too full": {thin(9), false},
@@ -75,7 +75,7 @@ func TestMayMakeAhead(t *testing.T) {
 		for _, seen := range []string{"", ", seen"} {
 			t.Run(name+seen, func(t *testing.T) {
 				s := evictiontest.New()
-				s.Claim("data", 10, evictiontest.Phase(corev1.VolumePending))
+				s.PersistentVolume("data", 10, evictiontest.Phase(corev1.VolumePending))
 				last := len(s.View.PersistentVolumes) - 1
 				c := s.View.PersistentVolumes[last]
 				s.View.PersistentVolumes = s.View.PersistentVolumes[:last]

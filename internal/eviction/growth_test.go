@@ -16,7 +16,7 @@ import (
 func TestPlanEvictsForPromisedGrowth(t *testing.T) {
 	plan := func(change func(*persistentvolume.Volume)) eviction.PoolResult {
 		s := evictiontest.New()
-		s.Claim("a", 10, func(c *persistentvolume.Volume) {
+		s.PersistentVolume("a", 10, func(c *persistentvolume.Volume) {
 			c.Size, c.Charged = 10*volume.GiB, volume.DeviceSize(10*volume.GiB, 0)
 			change(c)
 		})

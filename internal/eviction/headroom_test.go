@@ -51,11 +51,11 @@ func TestPlanForHeadroom(t *testing.T) {
 		"more bytes":       {"6Gi", nil, []string{"Headroom oldest", "Headroom older"}},
 		"a share":          {"5%", nil, []string{"Headroom oldest"}},
 		"more than can go": {"40Gi", nil, []string{"Headroom oldest", "Headroom older", "Headroom old"}},
-		"beside what is promised": {"4Gi", func(s *evictiontest.Scene) { s.Claim("a", 3) },
+		"beside what is promised": {"4Gi", func(s *evictiontest.Scene) { s.PersistentVolume("a", 3) },
 			[]string{"Headroom oldest", "Headroom older"}},
-		"after what is promised": {"4Gi", func(s *evictiontest.Scene) { s.Claim("a", 5) },
+		"after what is promised": {"4Gi", func(s *evictiontest.Scene) { s.PersistentVolume("a", 5) },
 			[]string{"Promised oldest", "Headroom older"}},
-		"what is promised and has no room needs none": {"4Gi", func(s *evictiontest.Scene) { s.Claim("a", 50) }, []string{"Headroom oldest"}},
+		"what is promised and has no room needs none": {"4Gi", func(s *evictiontest.Scene) { s.PersistentVolume("a", 50) }, []string{"Headroom oldest"}},
 		"what is coming free counts":                  {"4Gi", func(s *evictiontest.Scene) { s.Volume("doomed_x", volume.Doomed, 1) }, []string{"Headroom oldest"}},
 		"not the young":                               {"40Gi", func(s *evictiontest.Scene) { s.View.Volumes[2].Released = evictiontest.Now }, []string{"Headroom older", "Headroom old"}},
 		"no orphans": {"40Gi", func(s *evictiontest.Scene) {
@@ -66,9 +66,9 @@ func TestPlanForHeadroom(t *testing.T) {
 		"auto, nothing of late": {"auto", nil, []string{}},
 		"auto": {"auto", func(s *evictiontest.Scene) {
 			s.Volume("new", volume.Ready, 2, madeHoursAgo(1))
-			s.Claim("new", 2)
+			s.PersistentVolume("new", 2)
 			s.Volume("newer", volume.Ready, 1, madeHoursAgo(0))
-			s.Claim("newer", 1)
+			s.PersistentVolume("newer", 1)
 		}, []string{"Headroom oldest", "Headroom older"}},
 		"auto, a tenth at most": {"auto", func(s *evictiontest.Scene) {
 			for i := range s.View.Volumes {
@@ -82,7 +82,7 @@ func TestPlanForHeadroom(t *testing.T) {
 			s := evictiontest.New()
 			s.Others(1, 83)
 			s.Volume("used", volume.Ready, 3)
-			s.Claim("used", 3)
+			s.PersistentVolume("used", 3)
 			s.Volume("oldest", unreferenced, 2, evictiontest.LastUsed(9))
 			s.Volume("older", unreferenced, 4, evictiontest.LastUsed(8))
 			s.Volume("old", unreferenced, 4, evictiontest.LastUsed(7))

@@ -32,8 +32,8 @@ type Verdict struct {
 	Why              string       // in words, for events and logs
 }
 
-// Judge returns what to do about each claim, in order of their PersistentVolumes' names.
-// Claims that are as they should be have no Verdict.
+// Judge returns what to do about each PersistentVolume, in order of their names.
+// Those that are as they should be have no Verdict.
 func Judge(view View) []Verdict {
 	if view.Cluster == "" {
 		return nil // whose volumes these are cannot be told; Plan says so
@@ -67,12 +67,12 @@ func Judge(view View) []Verdict {
 }
 
 // givenUp reports whether the API says positively that nobody wants the volume of
-// a claim any more. All else protects it.
+// a PersistentVolume any more. All else protects it.
 func (view View) givenUp(c *persistentvolume.Volume) bool {
 	return view.Cluster != "" && c.Cluster == view.Cluster && c.Leaving()
 }
 
-// letGo reports whether all is done about a claim that is given up: the object stays
+// letGo reports whether all is done about a PersistentVolume that is given up: the object stays
 // only for somebody else's finalizer, perhaps for long. Retain may be said meanwhile, and
 // counts until the object is gone.
 func (x *index) letGo(c *persistentvolume.Volume) bool {
@@ -89,7 +89,7 @@ func (x *index) letGo(c *persistentvolume.Volume) bool {
 	return v.State != volume.Creating && v.State != volume.Ready
 }
 
-// obstacle is why the volume of a claim that is given up cannot be moved on, or
+// obstacle is why the volume of a PersistentVolume that is given up cannot be moved on, or
 // empty. A volume that does not exist is none: it only must not be made any more.
 func (x *index) obstacle(c *persistentvolume.Volume) string {
 	if by, wanted := x.wanted[KeyOfPersistentVolume(c)]; wanted {
@@ -140,7 +140,7 @@ func (x *index) unseen(name volume.PoolName) string {
 	return ""
 }
 
-// release returns the state that the volume of a released claim gets, and why. A volume that is in such
+// release returns the state that the volume of a released PersistentVolume gets, and why. A volume that is in such
 // a state already, perhaps because of a person, stays in it. But Retain applies even if the volume became
 // unreferenced before the policy was Retain: whether a person wanted that is not known, and a person can
 // give the volume up again.
@@ -159,7 +159,7 @@ func (x *index) release(c *persistentvolume.Volume) (volume.State, string) {
 	return volume.Unreferenced, fmt.Sprintf("%s; its reclaim policy is Delete, so volume %s may be taken back", c.Evidence(), KeyOfPersistentVolume(c))
 }
 
-// amiss is what a person should know of a claim that is not given up, or empty.
+// amiss is what a person should know of a PersistentVolume that is not given up, or empty.
 func (x *index) amiss(view View, c *persistentvolume.Volume) string {
 	switch {
 	case c.Cluster == view.Cluster:
@@ -187,7 +187,7 @@ func (x *index) amiss(view View, c *persistentvolume.Volume) string {
 	return x.unmountable(view, c)
 }
 
-// unmountable is why no pod can mount the volume of a claim whose pool is there, or empty.
+// unmountable is why no pod can mount the volume of a PersistentVolume whose pool is there, or empty.
 func (x *index) unmountable(view View, c *persistentvolume.Volume) string {
 	key := KeyOfPersistentVolume(c)
 	v, there := x.volumes[key]
@@ -200,14 +200,14 @@ func (x *index) unmountable(view View, c *persistentvolume.Volume) string {
 	return ""
 }
 
-// showsAll reports whether the inventory has all volumes of a claim's pool. In a directory pool that is
-// unfit it may not: volumes may be in its lost+found.
+// showsAll reports whether the inventory has all volumes of a PersistentVolume's pool. In a directory pool
+// that is unfit it may not: volumes may be in its lost+found.
 func (x *index) showsAll(c *persistentvolume.Volume) bool {
 	pool := x.pools[c.Pool()]
 	return x.ailing[c.Group] == "" && !pool.Unseen() && (pool.Directories == nil || pool.Directories.Unfit == "")
 }
 
-// afterLoss is what to do about a claim whose volume is gone.
+// afterLoss is what to do about a PersistentVolume whose volume is gone.
 func afterLoss(c *persistentvolume.Volume) string {
 	switch {
 	case c.Kind == volume.Dataset:

@@ -62,7 +62,7 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := evictiontest.New()
-			s.Claim("pvc", 10, tt.claim...)
+			s.PersistentVolume("pvc", 10, tt.claim...)
 			if tt.made {
 				s.Volume("pvc", ready, 10)
 			}
@@ -90,32 +90,38 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 		why    string
 	}{
 		"unreferenced already": {
-			func(s *evictiontest.Scene) { s.Claim("pvc", 10, gone); s.Volume("pvc", volume.Unreferenced, 10) },
+			func(s *evictiontest.Scene) {
+				s.PersistentVolume("pvc", 10, gone)
+				s.Volume("pvc", volume.Unreferenced, 10)
+			},
 			eviction.ActionRelease, volume.Unreferenced, "volume flexlvm/pvc is unreferenced already",
 		},
 		"retained by a person": {
-			func(s *evictiontest.Scene) { s.Claim("pvc", 10, gone); s.Volume("pvc", volume.Retained, 10) },
+			func(s *evictiontest.Scene) { s.PersistentVolume("pvc", 10, gone); s.Volume("pvc", volume.Retained, 10) },
 			eviction.ActionRelease, volume.Retained, "volume flexlvm/pvc is retained already",
 		},
 		"unreferenced before somebody said Retain": {
 			func(s *evictiontest.Scene) {
-				s.Claim("pvc", 10, gone, evictiontest.Retain, evictiontest.Deleting)
+				s.PersistentVolume("pvc", 10, gone, evictiontest.Retain, evictiontest.Deleting)
 				s.Volume("pvc", volume.Unreferenced, 10)
 			},
 			eviction.ActionRelease, volume.Retained, "is kept until a person gives it up",
 		},
 		"doomed already": {
-			func(s *evictiontest.Scene) { s.Claim("pvc", 10, gone); s.Volume("doomed_pvc", volume.Doomed, 10) },
+			func(s *evictiontest.Scene) {
+				s.PersistentVolume("pvc", 10, gone)
+				s.Volume("doomed_pvc", volume.Doomed, 10)
+			},
 			eviction.ActionRelease, volume.Unreferenced, "is gone",
 		},
 		"creating": {
-			func(s *evictiontest.Scene) { s.Claim("pvc", 10, gone); s.Volume("pvc", volume.Creating, 10) },
+			func(s *evictiontest.Scene) { s.PersistentVolume("pvc", 10, gone); s.Volume("pvc", volume.Creating, 10) },
 			eviction.ActionRelease, volume.Unreferenced, "is gone",
 		},
 		"another PersistentVolume names it": {
 			func(s *evictiontest.Scene) {
-				s.Claim("pvc", 10, gone)
-				s.Claim("copy", 10, func(c *persistentvolume.Volume) { c.Volume = "pvc" })
+				s.PersistentVolume("pvc", 10, gone)
+				s.PersistentVolume("copy", 10, func(c *persistentvolume.Volume) { c.Volume = "pvc" })
 				s.Volume("pvc", volume.Ready, 10)
 			},
 			eviction.ActionReport, "", "stays as it is: PersistentVolume copy still names it",
@@ -123,15 +129,15 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 		"another one of that name in another group": {
 			func(s *evictiontest.Scene) {
 				s.Pool("second", 10)
-				s.Claim("pvc", 10, gone)
-				s.Claim("copy", 10, func(c *persistentvolume.Volume) { c.Volume, c.Group = "pvc", "second" })
+				s.PersistentVolume("pvc", 10, gone)
+				s.PersistentVolume("copy", 10, func(c *persistentvolume.Volume) { c.Volume, c.Group = "pvc", "second" })
 				s.Volume("pvc", volume.Ready, 10)
 			},
 			eviction.ActionRelease, volume.Unreferenced, "is gone",
 		},
 		"one that cannot be read may mean it": {
 			func(s *evictiontest.Scene) {
-				s.Claim("pvc", 10, gone)
+				s.PersistentVolume("pvc", 10, gone)
 				s.View.Unreadable = []string{"odd", "pvc"}
 				s.Volume("pvc", volume.Ready, 10)
 			},
@@ -139,60 +145,62 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 		},
 		"nonsense in its tags": {
 			func(s *evictiontest.Scene) {
-				s.Claim("pvc", 10, gone)
+				s.PersistentVolume("pvc", 10, gone)
 				s.Volume("pvc", "", 10, func(v *inventory.Volume) { v.Cluster, v.Problem = "", "two states" })
 			},
 			eviction.ActionReport, "", "the tags of flexlvm/pvc make no sense (two states)",
 		},
 		"another cluster's volume": {
 			func(s *evictiontest.Scene) {
-				s.Claim("pvc", 10, gone)
+				s.PersistentVolume("pvc", 10, gone)
 				s.Volume("pvc", volume.Ready, 10, func(v *inventory.Volume) { v.Cluster = "another" })
 			},
 			eviction.ActionReport, "", `flexlvm/pvc belongs to cluster "another"`,
 		},
 		"no group": {
 			func(s *evictiontest.Scene) {
-				s.Claim("pvc", 10, gone, func(c *persistentvolume.Volume) { c.Group = "away" })
+				s.PersistentVolume("pvc", 10, gone, func(c *persistentvolume.Volume) { c.Group = "away" })
 			},
 			eviction.ActionReport, "", "volume group away is not on this node",
 		},
 		"no group for one in use": {
-			func(s *evictiontest.Scene) { s.Claim("pvc", 10, func(c *persistentvolume.Volume) { c.Group = "away" }) },
+			func(s *evictiontest.Scene) {
+				s.PersistentVolume("pvc", 10, func(c *persistentvolume.Volume) { c.Group = "away" })
+			},
 			eviction.ActionReport, "", "needs volume group away, which is not on this node",
 		},
 		"half a group": {
 			func(s *evictiontest.Scene) {
 				s.Group("flexlvm").Missing = 2
-				s.Claim("pvc", 10, gone)
+				s.PersistentVolume("pvc", 10, gone)
 				s.Volume("pvc", volume.Ready, 10)
 			},
 			eviction.ActionReport, "", "LVM cannot find 2 devices of volume group flexlvm",
 		},
 		"two groups of one name": {
-			func(s *evictiontest.Scene) { s.Pool("flexlvm", 10); s.Claim("pvc", 10, gone) },
+			func(s *evictiontest.Scene) { s.Pool("flexlvm", 10); s.PersistentVolume("pvc", 10, gone) },
 			eviction.ActionReport, "", "the node has two volume groups flexlvm",
 		},
 		"wanted and unreferenced": {
-			func(s *evictiontest.Scene) { s.Claim("pvc", 10); s.Volume("pvc", volume.Unreferenced, 10) },
+			func(s *evictiontest.Scene) { s.PersistentVolume("pvc", 10); s.Volume("pvc", volume.Unreferenced, 10) },
 			eviction.ActionReport, "", "PersistentVolume pvc is Bound and its volume flexlvm/pvc is unreferenced, so no pod can mount it; bring it back with `flexlvm volumes undelete pvc >/dev/null` (the PersistentVolume is there already)",
 		},
 		"wanted and gone, though the node has had it": {
 			func(s *evictiontest.Scene) {
-				s.Claim("pvc", 10)
+				s.PersistentVolume("pvc", 10)
 				lose(s)
 			},
 			eviction.ActionReport, "", "PersistentVolume pvc is Bound and its volume flexlvm/pvc, which was here as far as this node's records show, is gone, so no pod can mount it; delete claim db/data-pvc and restore the data from a backup; `grep description /etc/lvm/archive/flexlvm_*`",
 		},
 		"a replica that is gone": {
 			func(s *evictiontest.Scene) {
-				s.Claim("pvc", 10, func(c *persistentvolume.Volume) { c.Kind = volume.Dataset })
+				s.PersistentVolume("pvc", 10, func(c *persistentvolume.Volume) { c.Kind = volume.Dataset })
 				lose(s)
 			},
 			eviction.ActionReport, "", "delete claim db/data-pvc, and the replica is loaded again",
 		},
 		"wanted and retained": {
-			func(s *evictiontest.Scene) { s.Claim("pvc", 10); s.Volume("pvc", volume.Retained, 10) },
+			func(s *evictiontest.Scene) { s.PersistentVolume("pvc", 10); s.Volume("pvc", volume.Retained, 10) },
 			eviction.ActionReport, "", "is retained, so no pod can mount it",
 		},
 	} {
@@ -223,7 +231,7 @@ func TestJudgeDoesNotCallGoneWhatItCannotSee(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := evictiontest.New()
-			s.Claim("pvc", 10, func(c *persistentvolume.Volume) { c.GroupUUID = s.Group("flexlvm").UUID })
+			s.PersistentVolume("pvc", 10, func(c *persistentvolume.Volume) { c.GroupUUID = s.Group("flexlvm").UUID })
 			lose(s)
 			if hide == nil {
 				for key := range s.View.Lost {
@@ -246,7 +254,7 @@ func TestJudgeLetsGoOnce(t *testing.T) {
 		volume.Ready: 1, volume.Creating: 1, // somebody has taken our finalizer off
 	} {
 		s := evictiontest.New()
-		s.Claim("pvc", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Deleting, func(c *persistentvolume.Volume) { c.HasFinalizer = false })
+		s.PersistentVolume("pvc", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Deleting, func(c *persistentvolume.Volume) { c.HasFinalizer = false })
 		if state != "" {
 			s.Volume("pvc", state, 10)
 		}
@@ -259,7 +267,7 @@ func TestJudgeLetsGoOnce(t *testing.T) {
 func TestJudgeHearsRetainUntilTheObjectIsGone(t *testing.T) {
 	for state, left := range map[volume.State]int{"": 0, volume.Unreferenced: 1, volume.Retained: 0, volume.Doomed: 0} {
 		s := evictiontest.New()
-		s.Claim("pvc", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Deleting, evictiontest.Retain, func(c *persistentvolume.Volume) { c.HasFinalizer = false })
+		s.PersistentVolume("pvc", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Deleting, evictiontest.Retain, func(c *persistentvolume.Volume) { c.HasFinalizer = false })
 		if state != "" {
 			s.Volume("pvc", state, 10)
 		}
@@ -276,8 +284,8 @@ func TestJudgeHearsRetainUntilTheObjectIsGone(t *testing.T) {
 func TestJudgeKeepsWhatOneOfTwoRetains(t *testing.T) {
 	s := evictiontest.New()
 	s.Volume("pvc", volume.Ready, 10)
-	s.Claim("pvc", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Deleting)
-	s.Claim("copy", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Deleting, evictiontest.Retain, func(c *persistentvolume.Volume) { c.Volume = "pvc" })
+	s.PersistentVolume("pvc", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Deleting)
+	s.PersistentVolume("copy", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Deleting, evictiontest.Retain, func(c *persistentvolume.Volume) { c.Volume = "pvc" })
 	got := eviction.Judge(s.View)
 	require.Len(t, got, 2)
 	require.Equal(t, "copy", got[0].PersistentVolume.PV, "in order of their names")
@@ -289,6 +297,6 @@ func TestJudgeKeepsWhatOneOfTwoRetains(t *testing.T) {
 func TestJudgeWithoutACluster(t *testing.T) {
 	s := evictiontest.New()
 	s.View.Cluster = ""
-	s.Claim("pvc", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.NoCluster)
+	s.PersistentVolume("pvc", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.NoCluster)
 	require.Empty(t, eviction.Judge(s.View))
 }

@@ -65,7 +65,7 @@ func (p *pool) narrow(r room) string {
 	r = r.clone()
 	for _, d := range p.demands {
 		if d.need <= r.total && !r.serve(d) {
-			return fmt.Sprintf(", but %s needs %s on each of %d devices", d.claim.PV, d.share, d.devices)
+			return fmt.Sprintf(", but %s needs %s on each of %d devices", d.pv.PV, d.share, d.devices)
 		}
 	}
 	return ""
@@ -81,7 +81,7 @@ func (p *pool) promises() string {
 	if len(p.demands) == 0 {
 		return "volumes on this node need " + p.overwriting()
 	}
-	first := p.demands[0].claim
+	first := p.demands[0].pv
 	verb := "needs"
 	if len(p.demands) > 1 {
 		verb = "need"
@@ -106,9 +106,9 @@ func (p *pool) room() string {
 	return out
 }
 
-// unexplained says of an orphan what is known of it.
-func (p *planner) unexplained(v *inventory.Volume) string {
-	return fmt.Sprintf("no PersistentVolume explains %s, state %s, %s; it was made %s and last used %s",
+// describe returns what is known of an orphan.
+func (p *planner) describe(v *inventory.Volume) string {
+	return fmt.Sprintf("no PersistentVolume names %s, state %s, %s; it was made %s and last used %s",
 		of(v), v.State, v.Size, ago(p.view.Now, v.Created), ago(p.view.Now, v.LastUsed))
 }
 
@@ -215,7 +215,7 @@ func (p *planner) outlook(in *pool) (out []string) {
 		out = append(out, fmt.Sprintf("%s in %s were given up long ago, and their claims are still there: see their VolumeManager", in.stuck.bytes, volume.Counted(in.stuck.volumes, "replica of a dataset", "replicas of datasets")))
 	}
 	if in.orphaned.volumes > 0 {
-		out = append(out, fmt.Sprintf("%s in %s that no PersistentVolume explains: look at them with `flexlvm volumes list`", in.orphaned.bytes, volumes(in.orphaned.volumes)))
+		out = append(out, fmt.Sprintf("%s in %s without a PersistentVolume: look at them with `flexlvm volumes list`", in.orphaned.bytes, volumes(in.orphaned.volumes)))
 	}
 	if in.Thin != nil {
 		return append(out, fmt.Sprintf("extend thin pool %s (lvextend), or delete claims that nobody needs", in.Name))

@@ -14,14 +14,14 @@ import (
 // however few volumes there are.
 const fewOrphans = 5
 
-// findOrphans lists the volumes that no PersistentVolume explains.
+// findOrphans lists the volumes without a PersistentVolume.
 func (p *planner) findOrphans() {
 	for i := range p.view.Volumes {
 		v := &p.view.Volumes[i]
 		if !p.orphan(v) {
 			continue
 		}
-		o := Orphan{Volume: *v, Age: max(0, p.view.Now.Sub(lastSeen(v))), Message: p.unexplained(v) + p.whatToDo(v)}
+		o := Orphan{Volume: *v, Age: max(0, p.view.Now.Sub(lastSeen(v))), Message: p.describe(v) + p.whatToDo(v)}
 		p.result.Orphans = append(p.result.Orphans, o)
 		in, there := p.byName[v.Pool()]
 		if !there {
@@ -81,13 +81,13 @@ func (p *planner) blocked() string {
 	if p.view.Cluster == "" {
 		return "nothing is evicted: the UID of this cluster is not known, so no volume can be told to be this cluster's; look at the daemon's access to namespace kube-system"
 	}
-	claims := 0
+	ours := 0
 	for i := range p.view.PersistentVolumes {
 		if p.view.PersistentVolumes[i].Cluster == p.view.Cluster {
-			claims++
+			ours++
 		}
 	}
-	if claims == 0 && p.ready > 0 {
+	if ours == 0 && p.ready > 0 {
 		return fmt.Sprintf("nothing is evicted: the API server shows no PersistentVolume of this cluster for this node, which has %s in state ready, as if it had come back empty; %s", volumes(p.ready), wayOut)
 	}
 	orphans := 0
@@ -97,7 +97,7 @@ func (p *planner) blocked() string {
 		}
 	}
 	if orphans >= fewOrphans && 2*orphans > p.ready {
-		return fmt.Sprintf("nothing is evicted: no PersistentVolume explains %d of the %s in state ready, as if the API server had been restored from an old backup; %s", orphans, volumes(p.ready), wayOut)
+		return fmt.Sprintf("nothing is evicted: no PersistentVolume names %d of the %s in state ready, as if the API server had been restored from an old backup; %s", orphans, volumes(p.ready), wayOut)
 	}
 	return ""
 }

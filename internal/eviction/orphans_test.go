@@ -39,19 +39,19 @@ func TestPlanFindsOrphans(t *testing.T) {
 		"of no cluster": {func(s *evictiontest.Scene) {
 			s.Volume("v", volume.Ready, 1, func(v *inventory.Volume) { v.Cluster = "" })
 		}, false},
-		"explained": {func(s *evictiontest.Scene) { s.Volume("v", volume.Ready, 1); s.Claim("v", 1) }, false},
+		"explained": {func(s *evictiontest.Scene) { s.Volume("v", volume.Ready, 1); s.PersistentVolume("v", 1) }, false},
 		"explained, being released": {func(s *evictiontest.Scene) {
 			s.Volume("v", volume.Ready, 1)
-			s.Claim("v", 1, evictiontest.Phase(corev1.VolumeReleased))
+			s.PersistentVolume("v", 1, evictiontest.Phase(corev1.VolumeReleased))
 		}, false},
 		"explained, other cluster": {func(s *evictiontest.Scene) {
 			s.Volume("v", volume.Ready, 1)
-			s.Claim("v", 1, evictiontest.OtherCluster)
+			s.PersistentVolume("v", 1, evictiontest.OtherCluster)
 		}, false},
 		"perhaps explained": {func(s *evictiontest.Scene) { s.Volume("v", volume.Ready, 1); s.View.Unreadable = []string{"v"} }, false},
 		"explained elsewhere": {func(s *evictiontest.Scene) {
 			s.Volume("v", volume.Ready, 1)
-			s.Claim("v", 1, func(c *persistentvolume.Volume) { c.Group = "away" })
+			s.PersistentVolume("v", 1, func(c *persistentvolume.Volume) { c.Group = "away" })
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, tt.want, orphaned(tt.scene)) })
@@ -64,7 +64,7 @@ func TestPlanReportsOrphans(t *testing.T) {
 	s.Volume("a", volume.Ready, 10, evictiontest.LastUsed(50))
 	s.Volume("never-used", volume.Creating, 10, evictiontest.LastUsed(240), func(v *inventory.Volume) { v.Namespace = "" })
 	s.Volume("moved", volume.Ready, 10)
-	s.Claim("moved", 10, func(c *persistentvolume.Volume) { c.Group = "away" })
+	s.PersistentVolume("moved", 10, func(c *persistentvolume.Volume) { c.Group = "away" })
 	r := s.Plan()
 	var names []string
 	for _, o := range r.Orphans {
@@ -73,7 +73,7 @@ func TestPlanReportsOrphans(t *testing.T) {
 	require.Equal(t, []string{"never-used", "a", "b", "moved"}, names, "the oldest first")
 	require.Equal(t, 240*time.Hour, r.Orphans[0].Age)
 	require.Equal(t, 50*time.Hour, r.Orphans[1].Age)
-	require.Equal(t, "no PersistentVolume explains volume flexlvm/a of namespace db, state ready, 9 GiB; it was made 10d ago and last used 2d2h ago; "+
+	require.Equal(t, "no PersistentVolume names volume flexlvm/a of namespace db, state ready, 9 GiB; it was made 10d ago and last used 2d2h ago; "+
 		"`flexlvm volumes undelete a --dry-run` prints a PersistentVolume for it, `flexlvm volumes forget a` gives it up", r.Orphans[1].Message)
 	require.Contains(t, r.Orphans[3].Message, "; PersistentVolume moved names a volume of the same name in another volume group")
 	require.Empty(t, r.Evictions)
@@ -86,7 +86,7 @@ func orphans(s *evictiontest.Scene) {
 	for i := range 17 {
 		name := fmt.Sprintf("live%d", i)
 		s.Volume(name, volume.Ready, 3)
-		s.Claim(name, 3)
+		s.PersistentVolume(name, 3)
 	}
 	s.Volume("o1", volume.Ready, 10, evictiontest.LastUsed(90))
 	s.Volume("o2", volume.Creating, 10, evictiontest.LastUsed(80))
@@ -117,15 +117,17 @@ func TestPlanEvictsOrphans(t *testing.T) {
 		"not allowed":            {19, func(s *evictiontest.Scene) { s.Policy.EvictOrphans = false }, nil},
 		"threshold": {0, func(s *evictiontest.Scene) { s.Policy.HighPercent, s.Policy.LowPercent = 90, 75 },
 			[]string{"HighThreshold un", "Orphan o1"}},
-		"open":                     {28, one(func(v *inventory.Volume) { v.Open = true }), []string{"Promised un", "Orphan o2"}},
-		"mounted":                  {28, one(func(v *inventory.Volume) { v.Mounts = []string{"/mnt"} }), []string{"Promised un", "Orphan o2"}},
-		"has snapshots":            {28, one(func(v *inventory.Volume) { v.Origin = true }), []string{"Promised un", "Orphan o2"}},
-		"with a problem":           {28, one(func(v *inventory.Volume) { v.Problem = "odd" }), []string{"Promised un", "Orphan o2"}},
-		"of today":                 {28, one(func(v *inventory.Volume) { v.Created = evictiontest.HoursAgo(24) }), []string{"Promised un", "Orphan o2"}},
-		"used today":               {28, one(func(v *inventory.Volume) { v.LastUsed = evictiontest.HoursAgo(23) }), []string{"Promised un", "Orphan o2"}},
-		"of unknown age":           {28, one(func(v *inventory.Volume) { v.Created = time.Time{} }), []string{"Promised un", "Orphan o2"}},
-		"of unknown use":           {28, one(func(v *inventory.Volume) { v.LastUsed = time.Time{} }), []string{"Promised un", "Orphan o2"}},
-		"wanted elsewhere":         {28, func(s *evictiontest.Scene) { s.Claim("o1", 10, func(c *persistentvolume.Volume) { c.Group = "away" }) }, []string{"Promised un", "Orphan o2"}},
+		"open":           {28, one(func(v *inventory.Volume) { v.Open = true }), []string{"Promised un", "Orphan o2"}},
+		"mounted":        {28, one(func(v *inventory.Volume) { v.Mounts = []string{"/mnt"} }), []string{"Promised un", "Orphan o2"}},
+		"has snapshots":  {28, one(func(v *inventory.Volume) { v.Origin = true }), []string{"Promised un", "Orphan o2"}},
+		"with a problem": {28, one(func(v *inventory.Volume) { v.Problem = "odd" }), []string{"Promised un", "Orphan o2"}},
+		"of today":       {28, one(func(v *inventory.Volume) { v.Created = evictiontest.HoursAgo(24) }), []string{"Promised un", "Orphan o2"}},
+		"used today":     {28, one(func(v *inventory.Volume) { v.LastUsed = evictiontest.HoursAgo(23) }), []string{"Promised un", "Orphan o2"}},
+		"of unknown age": {28, one(func(v *inventory.Volume) { v.Created = time.Time{} }), []string{"Promised un", "Orphan o2"}},
+		"of unknown use": {28, one(func(v *inventory.Volume) { v.LastUsed = time.Time{} }), []string{"Promised un", "Orphan o2"}},
+		"wanted elsewhere": {28, func(s *evictiontest.Scene) {
+			s.PersistentVolume("o1", 10, func(c *persistentvolume.Volume) { c.Group = "away" })
+		}, []string{"Promised un", "Orphan o2"}},
 		"half a group":             {28, func(s *evictiontest.Scene) { s.Group("flexlvm").Missing = 1 }, nil},
 		"share of two":             {38, func(s *evictiontest.Scene) { s.Policy.OrphanShare = 10 }, []string{"Promised un", "Orphan o1", "Orphan o2"}},
 		"share of two, not enough": {39, func(s *evictiontest.Scene) { s.Policy.OrphanShare = 10 }, nil},
@@ -139,7 +141,7 @@ func TestPlanEvictsOrphans(t *testing.T) {
 			s := evictiontest.New()
 			orphans(s)
 			if tt.promised > 0 {
-				s.Claim("promised", tt.promised)
+				s.PersistentVolume("promised", tt.promised)
 			}
 			if tt.scene != nil {
 				tt.scene(s)
@@ -160,12 +162,12 @@ func TestPlanShareOfOrphansIsTheNodes(t *testing.T) {
 	for _, name := range []string{"a1", "a2"} {
 		s.Volume(name, volume.Ready, 10, evictiontest.LastUsed(99), evictiontest.InGroup("another"))
 	}
-	s.Claim("here", 28)
-	s.Claim("there", 10, func(c *persistentvolume.Volume) { c.Group = "another" })
+	s.PersistentVolume("here", 28)
+	s.PersistentVolume("there", 10, func(c *persistentvolume.Volume) { c.Group = "another" })
 	r := s.Plan()
 	require.Equal(t, []string{"Orphan a1", "Promised un", "Orphan o1"}, evictiontest.Evicted(r))
 	require.Equal(t, "1 volume promised on this node (here for claim db/data-here) needs 28 GiB, and pool flexlvm has 8 GiB free, "+
-		"and nothing unreferenced is left; this orphan gives back 10 GiB: no PersistentVolume explains volume flexlvm/o1 of namespace db, state ready, 9 GiB; "+
+		"and nothing unreferenced is left; this orphan gives back 10 GiB: no PersistentVolume names volume flexlvm/o1 of namespace db, state ready, 9 GiB; "+
 		"it was made 10d ago and last used 3d18h ago", r.Evictions[2].Message)
 }
 
@@ -190,7 +192,7 @@ func TestPlanIsBlocked(t *testing.T) {
 			for i := range 5 {
 				s.Volume(fmt.Sprintf("o%d", i), volume.Ready, 1)
 			}
-		}, "nothing is evicted: no PersistentVolume explains 5 of the 6 volumes in state ready, as if the API server had been restored from an old backup; bring"},
+		}, "nothing is evicted: no PersistentVolume names 5 of the 6 volumes in state ready, as if the API server had been restored from an old backup; bring"},
 		"just half": {func(s *evictiontest.Scene) {
 			for i := range 5 {
 				s.Volume(fmt.Sprintf("o%d", i), volume.Ready, 1)
@@ -198,7 +200,7 @@ func TestPlanIsBlocked(t *testing.T) {
 			for i := range 4 {
 				name := fmt.Sprintf("live%d", i)
 				s.Volume(name, volume.Ready, 1)
-				s.Claim(name, 1)
+				s.PersistentVolume(name, 1)
 			}
 		}, ""},
 		"half made ones are not ready": {func(s *evictiontest.Scene) {
@@ -234,19 +236,19 @@ func TestPlanIsBlocked(t *testing.T) {
 // A shortfall tells where room could be found.
 func TestPlanShortfallNamesTheWaysOut(t *testing.T) {
 	s := evictiontest.New()
-	s.Claim("promised", 90)
+	s.PersistentVolume("promised", 90)
 	s.Volume("orphan", volume.Ready, 4)
 	s.Volume("wanted", unreferenced, 3)
-	s.Claim("wanted", 3)
+	s.PersistentVolume("wanted", 3)
 	s.Volume("ill", unreferenced, 2, func(v *inventory.Volume) { v.Problem = "odd" })
 	require.Empty(t, s.Plan().Pools[0].ShortfallMessage, "90 GiB are free")
-	s.Claim("more", 5)
+	s.PersistentVolume("more", 5)
 	message := s.Plan().Pools[0].ShortfallMessage
 	for _, part := range []string{
 		"2 volumes promised on this node (more for claim db/data-more and 1 more) need 95 GiB, and pool flexlvm can give 90 GiB: 5 GiB is missing",
 		"3 GiB in 1 unreferenced volume cannot go while a PersistentVolume names it",
 		"2 GiB in 1 unreferenced volume cannot go because of a problem that a person must look at",
-		"4 GiB in 1 volume that no PersistentVolume explains: look at them with `flexlvm volumes list`",
+		"4 GiB in 1 volume without a PersistentVolume: look at them with `flexlvm volumes list`",
 		"extend volume group flexlvm (`vgextend --metadatasize 16m flexlvm DEVICE`)",
 	} {
 		require.Contains(t, message, part)

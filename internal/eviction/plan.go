@@ -45,7 +45,7 @@ type Eviction struct {
 }
 
 // An Orphan is a flexlvm volume of this cluster, in state creating or ready, that no
-// PersistentVolume explains.
+// PersistentVolume names.
 type Orphan struct {
 	Volume  inventory.Volume
 	Age     time.Duration // since it was made or last used, whichever is later

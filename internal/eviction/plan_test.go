@@ -30,7 +30,7 @@ func TestPlanCandidates(t *testing.T) {
 		"unreferenced":          {state: unreferenced, goes: goes},
 		"inactive":              {state: unreferenced, change: func(v *inventory.Volume) { v.Active = false }, goes: goes},
 		"dataset":               {state: unreferenced, change: func(v *inventory.Volume) { v.Kind = volume.Dataset }, goes: goes},
-		"ready":                 {state: volume.Ready, scene: func(s *evictiontest.Scene) { s.Claim("victim", 20) }},
+		"ready":                 {state: volume.Ready, scene: func(s *evictiontest.Scene) { s.PersistentVolume("victim", 20) }},
 		"ready, unexplained":    {state: volume.Ready},
 		"creating, unexplained": {state: volume.Creating},
 		"retained":              {state: volume.Retained},
@@ -45,25 +45,27 @@ func TestPlanCandidates(t *testing.T) {
 		"in half a group":       {state: unreferenced, scene: func(s *evictiontest.Scene) { s.Group("flexlvm").Missing = 1 }},
 		"in one of two groups":  {state: unreferenced, scene: func(s *evictiontest.Scene) { s.Pool("flexlvm", 50) }},
 		"in a group not seen":   {state: unreferenced, scene: func(s *evictiontest.Scene) { s.View.Volumes[1].Group = "away" }},
-		"wanted":                {state: unreferenced, scene: func(s *evictiontest.Scene) { s.Claim("victim", 20) }},
+		"wanted":                {state: unreferenced, scene: func(s *evictiontest.Scene) { s.PersistentVolume("victim", 20) }},
 		"wanted under another name": {state: unreferenced, scene: func(s *evictiontest.Scene) {
-			s.Claim("x", 20, func(c *persistentvolume.Volume) { c.Volume = "victim" })
+			s.PersistentVolume("x", 20, func(c *persistentvolume.Volume) { c.Volume = "victim" })
 		}},
 		"of a PV that cannot be read": {state: unreferenced, scene: func(s *evictiontest.Scene) { s.View.Unreadable = []string{"victim"} }},
-		"of a PV deleted but bound":   {state: unreferenced, scene: func(s *evictiontest.Scene) { s.Claim("victim", 20, evictiontest.Deleting) }},
+		"of a PV deleted but bound":   {state: unreferenced, scene: func(s *evictiontest.Scene) { s.PersistentVolume("victim", 20, evictiontest.Deleting) }},
 		"of a PV released, kept": {state: unreferenced, scene: func(s *evictiontest.Scene) {
-			s.Claim("victim", 20, evictiontest.Retain, evictiontest.Phase(corev1.VolumeReleased))
+			s.PersistentVolume("victim", 20, evictiontest.Retain, evictiontest.Phase(corev1.VolumeReleased))
 		}},
 		"of another cluster's PV": {state: unreferenced, scene: func(s *evictiontest.Scene) {
-			s.Claim("victim", 20, evictiontest.OtherCluster, evictiontest.Phase(corev1.VolumeReleased))
+			s.PersistentVolume("victim", 20, evictiontest.OtherCluster, evictiontest.Phase(corev1.VolumeReleased))
 		}},
 		"of a PV without cluster": {state: unreferenced, scene: func(s *evictiontest.Scene) {
-			s.Claim("victim", 20, evictiontest.NoCluster, evictiontest.Phase(corev1.VolumeReleased))
+			s.PersistentVolume("victim", 20, evictiontest.NoCluster, evictiontest.Phase(corev1.VolumeReleased))
 		}},
-		"of a PV being released": {state: unreferenced, scene: func(s *evictiontest.Scene) { s.Claim("victim", 20, evictiontest.Phase(corev1.VolumeReleased)) }, goes: goes},
+		"of a PV being released": {state: unreferenced, scene: func(s *evictiontest.Scene) {
+			s.PersistentVolume("victim", 20, evictiontest.Phase(corev1.VolumeReleased))
+		}, goes: goes},
 		"of a PV in another group": {state: unreferenced, scene: func(s *evictiontest.Scene) {
 			s.Pool("z", 1)
-			s.Claim("victim", 0, func(c *persistentvolume.Volume) { c.Group = "z" })
+			s.PersistentVolume("victim", 0, func(c *persistentvolume.Volume) { c.Group = "z" })
 		}, goes: goes},
 		"of exactly the least age":      {state: unreferenced, change: evictiontest.ReleasedAgo(2 * time.Minute), goes: goes},
 		"one second too young":          {state: unreferenced, change: evictiontest.ReleasedAgo(2*time.Minute - time.Second)},
@@ -71,7 +73,7 @@ func TestPlanCandidates(t *testing.T) {
 		"given up nobody knows when":    {state: unreferenced, change: func(v *inventory.Volume) { v.Released = time.Time{} }},
 		"young, immediate":              {state: unreferenced, change: func(v *inventory.Volume) { evictiontest.Immediate(v); v.Released = evictiontest.Now }, goes: goes},
 		"open, immediate":               {state: unreferenced, change: func(v *inventory.Volume) { evictiontest.Immediate(v); v.Open = true }},
-		"wanted, immediate":             {state: unreferenced, change: evictiontest.Immediate, scene: func(s *evictiontest.Scene) { s.Claim("victim", 20) }},
+		"wanted, immediate":             {state: unreferenced, change: evictiontest.Immediate, scene: func(s *evictiontest.Scene) { s.PersistentVolume("victim", 20) }},
 		"ready, immediate":              {state: volume.Ready, change: evictiontest.Immediate},
 		"another cluster's, immediate":  {state: unreferenced, change: func(v *inventory.Volume) { evictiontest.Immediate(v); v.Cluster = "another" }},
 		"in half a group, immediate":    {state: unreferenced, change: evictiontest.Immediate, scene: func(s *evictiontest.Scene) { s.Group("flexlvm").Missing = 1 }},
@@ -86,7 +88,7 @@ func TestPlanCandidates(t *testing.T) {
 				change = func(*inventory.Volume) {}
 			}
 			s.Volume("victim", tt.state, 20, change)
-			s.Claim("promised", 99)
+			s.PersistentVolume("promised", 99)
 			if tt.scene != nil {
 				tt.scene(s)
 			}
@@ -122,7 +124,7 @@ func TestPlanOrder(t *testing.T) {
 		99: {"Promised e-large", "Promised a-older", "Promised b-older", "Promised d-small", "Promised c-newer"},
 	} {
 		again := *s
-		again.Claim("promised", need)
+		again.PersistentVolume("promised", need)
 		require.Equal(t, want, evictiontest.Evicted(again.Plan()), "%d GiB are promised", need)
 	}
 }
@@ -164,7 +166,7 @@ func TestPlanThreshold(t *testing.T) {
 			74, func(s *evictiontest.Scene) { s.Volume("now", unreferenced, 3, evictiontest.Immediate) },
 			[]string{"Immediate now"},
 		},
-		"what is promised does not count": {50, func(s *evictiontest.Scene) { s.Claim("promised", 40) }, nil},
+		"what is promised does not count": {50, func(s *evictiontest.Scene) { s.PersistentVolume("promised", 40) }, nil},
 		"a byte under":                    {75, func(s *evictiontest.Scene) { s.Group("flexlvm").Free++ }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -202,7 +204,7 @@ func TestPlanGoesByWholeSeconds(t *testing.T) {
 		at := s.View.Now.Add(-time.Minute + time.Duration(i)*300*time.Millisecond + 100*time.Millisecond)
 		s.Volume(name, unreferenced, 1, func(v *inventory.Volume) { v.LastUsed, v.Released = at, at })
 	}
-	s.Claim("promised", 98)
+	s.PersistentVolume("promised", 98)
 	s.View.Now = s.View.Now.Add(time.Second - 1)
 	require.Empty(t, evictiontest.Evicted(s.Plan()), "the seconds of their release are not over")
 	due := eviction.NextOfAge(s.View, s.Policy.MinAge)
@@ -221,7 +223,7 @@ func TestPlanReasonsInTurn(t *testing.T) {
 	s.Volume("second", unreferenced, 5, evictiontest.LastUsed(5))
 	s.Volume("third", unreferenced, 5, evictiontest.LastUsed(4))
 	s.Others(1, 73) // 1 GiB is free
-	s.Claim("promised", 12)
+	s.PersistentVolume("promised", 12)
 	s.Policy.HighPercent, s.Policy.LowPercent = 84, 79
 	require.Equal(t, []string{"Immediate now", "MaxAge old", "Promised first", "HighThreshold second"}, evictiontest.Evicted(s.Plan()))
 }
@@ -234,7 +236,7 @@ func TestPlanSeveralPools(t *testing.T) {
 	s.Volume("there", unreferenced, 40, evictiontest.LastUsed(9), evictiontest.InGroup("another"))
 	s.Volume("same", unreferenced, 30, evictiontest.InGroup("another"))
 	s.Volume("same", unreferenced, 10)
-	s.Claim("promised", 60)
+	s.PersistentVolume("promised", 60)
 	r := s.Plan()
 	require.Equal(t, []string{"Promised same", "Promised here"}, evictiontest.Evicted(r))
 	for _, e := range r.Evictions {
@@ -261,7 +263,7 @@ func TestPlanCounts(t *testing.T) {
 	s.Volume("a-theirs", unreferenced, 10, func(v *inventory.Volume) { v.Cluster = "another" })
 	s.Volume("nonsense", "", 10, func(v *inventory.Volume) { v.Cluster, v.Problem = "", "two states" })
 	s.Volume("ill", volume.Ready, 3, func(v *inventory.Volume) { v.Problem = "odd" })
-	s.Claim("ill", 3)
+	s.PersistentVolume("ill", 3)
 	r := s.Plan()
 	require.Equal(t, map[volume.State]int{
 		volume.Ready: 2, unreferenced: 1, volume.Retained: 1, volume.Doomed: 1, volume.Creating: 1,

@@ -21,7 +21,7 @@ type Policy struct {
 	// Headroom is kept free in each volume group ahead of need, by evicting volumes that are
 	// unreferenced and of age.
 	Headroom Headroom
-	// EvictOrphans allows evicting volumes that no PersistentVolume explains, under
+	// EvictOrphans allows evicting volumes without a PersistentVolume, under
 	// pressure and once nothing unreferenced is left.
 	EvictOrphans bool
 	// OrphanAge is the least time since an orphan was made or last used.

@@ -226,7 +226,7 @@ func (p *planner) evict(in *pool, these []*inventory.Volume, reason Reason, caus
 			e.Message = fmt.Sprintf("%s; this volume gives back %s: %s", cause, v.Device, p.idle(v))
 		} else {
 			e.Reason = ReasonOrphan
-			e.Message = fmt.Sprintf("%s, and nothing unreferenced is left; this orphan gives back %s: %s", cause, v.Device, p.unexplained(v))
+			e.Message = fmt.Sprintf("%s, and nothing unreferenced is left; this orphan gives back %s: %s", cause, v.Device, p.describe(v))
 		}
 		out = append(out, e)
 	}

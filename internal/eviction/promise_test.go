@@ -28,98 +28,100 @@ func TestPlanPromised(t *testing.T) {
 		want  volume.Bytes
 	}{
 		"nothing":              {func(*evictiontest.Scene) {}, 0},
-		"one that is not made": {func(s *evictiontest.Scene) { s.Claim("a", 10) }, 10 * volume.GiB},
-		"two":                  {func(s *evictiontest.Scene) { s.Claim("a", 10); s.Claim("b", 5) }, 15 * volume.GiB},
-		"pending":              {func(s *evictiontest.Scene) { s.Claim("a", 10, evictiontest.Phase(corev1.VolumePending)) }, 10 * volume.GiB},
-		"available":            {func(s *evictiontest.Scene) { s.Claim("a", 10, evictiontest.Phase(corev1.VolumeAvailable)) }, 10 * volume.GiB},
-		"bound, being deleted": {func(s *evictiontest.Scene) { s.Claim("a", 10, evictiontest.Deleting) }, 10 * volume.GiB},
-		"of no cluster":        {func(s *evictiontest.Scene) { s.Claim("a", 10, evictiontest.NoCluster) }, 10 * volume.GiB},
-		"given up":             {func(s *evictiontest.Scene) { s.Claim("a", 10, evictiontest.Phase(corev1.VolumeReleased)) }, 0},
+		"one that is not made": {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10) }, 10 * volume.GiB},
+		"two":                  {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10); s.PersistentVolume("b", 5) }, 15 * volume.GiB},
+		"pending":              {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10, evictiontest.Phase(corev1.VolumePending)) }, 10 * volume.GiB},
+		"available":            {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10, evictiontest.Phase(corev1.VolumeAvailable)) }, 10 * volume.GiB},
+		"bound, being deleted": {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10, evictiontest.Deleting) }, 10 * volume.GiB},
+		"of no cluster":        {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10, evictiontest.NoCluster) }, 10 * volume.GiB},
+		"given up":             {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10, evictiontest.Phase(corev1.VolumeReleased)) }, 0},
 		"released, kept": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Retain)
+			s.PersistentVolume("a", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Retain)
 		}, 0},
-		"failed": {func(s *evictiontest.Scene) { s.Claim("a", 10, evictiontest.Phase(corev1.VolumeFailed)) }, 0},
+		"failed": {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10, evictiontest.Phase(corev1.VolumeFailed)) }, 0},
 		"deleted, not bound": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10, evictiontest.Phase(corev1.VolumeAvailable), evictiontest.Deleting)
+			s.PersistentVolume("a", 10, evictiontest.Phase(corev1.VolumeAvailable), evictiontest.Deleting)
 		}, 0},
-		"of another cluster":  {func(s *evictiontest.Scene) { s.Claim("a", 10, evictiontest.OtherCluster) }, 0},
-		"of a group replaced": {func(s *evictiontest.Scene) { s.Claim("a", 10, evictiontest.OtherGroup) }, 0},
+		"of another cluster":  {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10, evictiontest.OtherCluster) }, 0},
+		"of a group replaced": {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10, evictiontest.OtherGroup) }, 0},
 		"of this very group": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10, func(c *persistentvolume.Volume) { c.GroupUUID = evictiontest.GroupUUID })
+			s.PersistentVolume("a", 10, func(c *persistentvolume.Volume) { c.GroupUUID = evictiontest.GroupUUID })
 		}, 10 * volume.GiB},
-		"of a group not there":   {func(s *evictiontest.Scene) { s.Claim("a", 10, func(c *persistentvolume.Volume) { c.Group = "away" }) }, 0},
-		"one of the name doomed": {func(s *evictiontest.Scene) { s.Claim("a", 10); s.Volume("doomed_a", volume.Doomed, 10) }, 10 * volume.GiB},
-		"being made":             {func(s *evictiontest.Scene) { s.Claim("a", 10); s.Volume("a", volume.Creating, 10) }, 0},
-		"made":                   {func(s *evictiontest.Scene) { s.Claim("a", 10); s.Volume("a", volume.Ready, 10) }, 0},
+		"of a group not there": {func(s *evictiontest.Scene) {
+			s.PersistentVolume("a", 10, func(c *persistentvolume.Volume) { c.Group = "away" })
+		}, 0},
+		"one of the name doomed": {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10); s.Volume("doomed_a", volume.Doomed, 10) }, 10 * volume.GiB},
+		"being made":             {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10); s.Volume("a", volume.Creating, 10) }, 0},
+		"made":                   {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10); s.Volume("a", volume.Ready, 10) }, 0},
 		"twice promised": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10)
-			s.Claim("b", 12, func(c *persistentvolume.Volume) { c.Volume = "a" })
+			s.PersistentVolume("a", 10)
+			s.PersistentVolume("b", 12, func(c *persistentvolume.Volume) { c.Volume = "a" })
 		}, 12 * volume.GiB},
 		"growing": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10, size(20*volume.GiB))
+			s.PersistentVolume("a", 10, size(20*volume.GiB))
 			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB))
 		}, growth},
 		"raid1, in larger extents": {func(s *evictiontest.Scene) {
 			s.View.Pools[0].Extent = 64 * volume.MiB
-			s.Claim("a", 10, size(10*volume.GiB), func(c *persistentvolume.Volume) {
+			s.PersistentVolume("a", 10, size(10*volume.GiB), func(c *persistentvolume.Volume) {
 				c.Shape = volume.Shape{Layout: volume.Raid1, Mirrors: 1}
 				c.Charged = raid1.Charge()
 			})
 		}, raid1.ChargeIn(64 * volume.MiB)},
 		"raid1, growing": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10, size(20*volume.GiB))
+			s.PersistentVolume("a", 10, size(20*volume.GiB))
 			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) {
 				v.Shape = volume.Shape{Layout: volume.Raid1, Mirrors: 1}
 				v.Device = raid1.Charge()
 			})
 		}, 2 * growth},
 		"growing, its device has grown": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10, size(20*volume.GiB))
+			s.PersistentVolume("a", 10, size(20*volume.GiB))
 			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) { v.Device += growth })
 		}, 0},
 		"growing, half way": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10, size(20*volume.GiB))
+			s.PersistentVolume("a", 10, size(20*volume.GiB))
 			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) { v.Device += volume.GiB })
 		}, growth - volume.GiB},
 		"asked for less again": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10, size(10*volume.GiB))
+			s.PersistentVolume("a", 10, size(10*volume.GiB))
 			s.Volume("a", volume.Ready, 0, exact(20*volume.GiB))
 		}, 0},
 		"as large as asked, on a smaller device than today's": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10, size(10*volume.GiB))
+			s.PersistentVolume("a", 10, size(10*volume.GiB))
 			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) { v.Device -= volume.GiB })
 		}, 0},
 		"growing, with inodes": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10, size(20*volume.GiB), func(c *persistentvolume.Volume) { c.Inodes = 100 << 20 })
+			s.PersistentVolume("a", 10, size(20*volume.GiB), func(c *persistentvolume.Volume) { c.Inodes = 100 << 20 })
 			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB))
 		}, volume.DeviceSize(20*volume.GiB, 100<<20) - volume.DeviceSize(10*volume.GiB, 0)},
 		"growing, unreferenced": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10, size(20*volume.GiB))
+			s.PersistentVolume("a", 10, size(20*volume.GiB))
 			s.Volume("a", unreferenced, 0, exact(10*volume.GiB))
 		}, 0},
 		"growing, another cluster's": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10, size(20*volume.GiB))
+			s.PersistentVolume("a", 10, size(20*volume.GiB))
 			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) { v.Cluster = "another" })
 		}, 0},
 		"large extents": {func(s *evictiontest.Scene) {
 			s.Group("flexlvm").Extent = 256 * volume.MiB
-			s.Claim("a", 1, func(c *persistentvolume.Volume) { c.Charged = volume.GiB + volume.MiB })
+			s.PersistentVolume("a", 1, func(c *persistentvolume.Volume) { c.Charged = volume.GiB + volume.MiB })
 		}, volume.GiB + 256*volume.MiB},
 		"growing, large extents": {func(s *evictiontest.Scene) {
 			s.Group("flexlvm").Extent = volume.GiB
-			s.Claim("a", 10, size(20*volume.GiB))
+			s.PersistentVolume("a", 10, size(20*volume.GiB))
 			s.Volume("a", volume.Ready, 11, func(v *inventory.Volume) { v.Size = 10 * volume.GiB })
 		}, 10 * volume.GiB},
 		"a snapshot whose volume is gone": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10, func(c *persistentvolume.Volume) { c.Kind, c.Taken = volume.Snapshot, true })
+			s.PersistentVolume("a", 10, func(c *persistentvolume.Volume) { c.Kind, c.Taken = volume.Snapshot, true })
 		}, 0},
 		"a snapshot that was taken": {func(s *evictiontest.Scene) {
-			s.Claim("a", 10, size(100*volume.GiB), func(c *persistentvolume.Volume) { c.Kind, c.Taken = volume.Snapshot, true })
+			s.PersistentVolume("a", 10, size(100*volume.GiB), func(c *persistentvolume.Volume) { c.Kind, c.Taken = volume.Snapshot, true })
 			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) { v.Kind = volume.Snapshot })
 		}, 0},
 		"no extent known": {func(s *evictiontest.Scene) {
 			s.Group("flexlvm").Extent = 0
-			s.Claim("a", 1, func(c *persistentvolume.Volume) { c.Charged = volume.GiB + 1 })
+			s.PersistentVolume("a", 1, func(c *persistentvolume.Volume) { c.Charged = volume.GiB + 1 })
 		}, volume.GiB + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,59 +140,63 @@ func TestPlanForPromises(t *testing.T) {
 		want      []string
 		shortfall volume.Bytes
 	}{
-		"fits as it is": {func(s *evictiontest.Scene) { s.Claim("a", 20) }, nil, 0},
-		"a little":      {func(s *evictiontest.Scene) { s.Claim("a", 24) }, []string{"Promised v4"}, 0},
-		"all":           {func(s *evictiontest.Scene) { s.Claim("a", 29) }, []string{"Promised v4", "Promised v5"}, 0},
-		"cannot be met": {func(s *evictiontest.Scene) { s.Claim("a", 30) }, nil, volume.GiB},
+		"fits as it is": {func(s *evictiontest.Scene) { s.PersistentVolume("a", 20) }, nil, 0},
+		"a little":      {func(s *evictiontest.Scene) { s.PersistentVolume("a", 24) }, []string{"Promised v4"}, 0},
+		"all":           {func(s *evictiontest.Scene) { s.PersistentVolume("a", 29) }, []string{"Promised v4", "Promised v5"}, 0},
+		"cannot be met": {func(s *evictiontest.Scene) { s.PersistentVolume("a", 30) }, nil, volume.GiB},
 		"one of two fits as it is, the other never": {
-			func(s *evictiontest.Scene) { s.Claim("small", 10); s.Claim("large", 50) }, nil, 31 * volume.GiB,
+			func(s *evictiontest.Scene) { s.PersistentVolume("small", 10); s.PersistentVolume("large", 50) }, nil, 31 * volume.GiB,
 		},
 		"one of two can be helped": {
-			func(s *evictiontest.Scene) { s.Claim("small", 22); s.Claim("large", 50) }, []string{"Promised v4"}, 43 * volume.GiB,
+			func(s *evictiontest.Scene) { s.PersistentVolume("small", 22); s.PersistentVolume("large", 50) }, []string{"Promised v4"}, 43 * volume.GiB,
 		},
 		"two of three can be helped": {
-			func(s *evictiontest.Scene) { s.Claim("c", 50); s.Claim("a", 12); s.Claim("b", 13) },
+			func(s *evictiontest.Scene) {
+				s.PersistentVolume("c", 50)
+				s.PersistentVolume("a", 12)
+				s.PersistentVolume("b", 13)
+			},
 			[]string{"Promised v4", "Promised v5"}, 46 * volume.GiB,
 		},
 		"what is coming free is enough": {
-			func(s *evictiontest.Scene) { s.Volume("doomed_x", volume.Doomed, 6); s.Claim("a", 20) }, nil, 0,
+			func(s *evictiontest.Scene) { s.Volume("doomed_x", volume.Doomed, 6); s.PersistentVolume("a", 20) }, nil, 0,
 		},
 		"what is coming free counts": {
-			func(s *evictiontest.Scene) { s.Volume("doomed_x", volume.Doomed, 6); s.Claim("a", 23) }, []string{"Promised v4"}, 0,
+			func(s *evictiontest.Scene) { s.Volume("doomed_x", volume.Doomed, 6); s.PersistentVolume("a", 23) }, []string{"Promised v4"}, 0,
 		},
 		"what cannot be finished does not count": {
 			func(s *evictiontest.Scene) {
 				s.Volume("doomed_x", volume.Doomed, 6, evictiontest.Odd)
-				s.Claim("a", 18)
+				s.PersistentVolume("a", 18)
 			}, []string{"Promised v4"}, 0,
 		},
 		"what cannot be finished is missed": {
 			func(s *evictiontest.Scene) {
 				s.Volume("doomed_x", volume.Doomed, 6, evictiontest.Odd)
-				s.Claim("a", 30)
+				s.PersistentVolume("a", 30)
 			}, nil, 7 * volume.GiB,
 		},
 		"what goes anyway is enough": {
 			func(s *evictiontest.Scene) {
 				s.Volume("now", unreferenced, 6, evictiontest.Immediate)
-				s.Claim("a", 20)
+				s.PersistentVolume("a", 20)
 			}, []string{"Immediate now"}, 0,
 		},
 		"young ones do not help": {
 			func(s *evictiontest.Scene) {
 				s.Volume("new", unreferenced, 10, evictiontest.ReleasedAgo(0))
-				s.Claim("a", 20)
+				s.PersistentVolume("a", 20)
 			}, nil, volume.GiB,
 		},
 		"growth": {
 			func(s *evictiontest.Scene) {
 				s.Volume("a", volume.Ready, 10)
-				s.Claim("a", 10, func(c *persistentvolume.Volume) { c.Size = 20 * volume.GiB })
+				s.PersistentVolume("a", 10, func(c *persistentvolume.Volume) { c.Size = 20 * volume.GiB })
 			},
 			[]string{"Promised v4"}, 0,
 		},
 		"half a group": {
-			func(s *evictiontest.Scene) { s.Group("flexlvm").Missing = 1; s.Claim("a", 24) }, nil, 4 * volume.GiB,
+			func(s *evictiontest.Scene) { s.Group("flexlvm").Missing = 1; s.PersistentVolume("a", 24) }, nil, 4 * volume.GiB,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -223,9 +229,9 @@ func TestPlanMessages(t *testing.T) {
 	s.Volume("pvc-open", unreferenced, 3, func(v *inventory.Volume) { v.Open = true })
 	s.Volume("doomed_x", volume.Doomed, 1)
 	s.Others(1, 79) // 4 GiB are free
-	s.Claim("pvc-8", 5)
-	s.Claim("pvc-9", 6)
-	s.Claim("pvc-10", 100)
+	s.PersistentVolume("pvc-8", 5)
+	s.PersistentVolume("pvc-9", 6)
+	s.PersistentVolume("pvc-10", 100)
 	r := s.Plan()
 	var messages []string
 	for _, e := range r.Evictions {

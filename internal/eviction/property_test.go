@@ -114,11 +114,11 @@ func randomScene(r *rand.Rand) *evictiontest.Scene {
 		s.Volume(name, volume.Ready, size, evictiontest.InGroup(in), func(v *inventory.Volume) {
 			v.Shape, v.LastUsed = shape, evictiontest.HoursAgo(float64(r.IntN(8)))
 		})
-		s.Claim(name, size, func(c *persistentvolume.Volume) { c.Group, c.Shape = in, shape })
+		s.PersistentVolume(name, size, func(c *persistentvolume.Volume) { c.Group, c.Shape = in, shape })
 		randomReplica(s, r, &s.View.Volumes[len(s.View.Volumes)-1], &s.View.PersistentVolumes[len(s.View.PersistentVolumes)-1])
 	}
 	for i := range r.IntN(5) {
-		s.Claim(fmt.Sprintf("p%d", i), 1+r.IntN(40), randomClaim(r), func(c *persistentvolume.Volume) {
+		s.PersistentVolume(fmt.Sprintf("p%d", i), 1+r.IntN(40), randomClaim(r), func(c *persistentvolume.Volume) {
 			c.Group, c.Shape = volume.Group(pick(r, groups...)), randomShape(r)
 			if one(r, 4) {
 				c.Kind = volume.Dataset
@@ -169,7 +169,7 @@ func randomVolume(s *evictiontest.Scene, r *rand.Rand, name, group string) {
 		claimed = 2 + r.IntN(9)
 	}
 	if has := one(r, 8); has && claimed == 8 || claimed < 8 && !has {
-		s.Claim(name, size, randomClaim(r), func(c *persistentvolume.Volume) {
+		s.PersistentVolume(name, size, randomClaim(r), func(c *persistentvolume.Volume) {
 			c.Group, c.Shape = volume.Group(group), shape
 			if one(r, 10) {
 				c.Size += 5 * volume.GiB

@@ -20,10 +20,10 @@ func TestReleased(t *testing.T) {
 	s.Volume("newer", volume.Unreferenced, 10, evictiontest.LastUsed(50))
 	s.Volume("at-once", volume.Unreferenced, 10, evictiontest.Immediate)
 	s.Volume("named", volume.Unreferenced, 10)
-	s.Claim("named", 10)
+	s.PersistentVolume("named", 10)
 	s.Volume("kept", volume.Retained, 10)
 	s.Volume("foreign", volume.Unreferenced, 10, func(v *inventory.Volume) { v.Cluster = "another" })
-	s.Claim("large", 80, func(c *persistentvolume.Volume) { c.Size = 40 * volume.GiB; c.Charged = 60 * volume.GiB })
+	s.PersistentVolume("large", 80, func(c *persistentvolume.Volume) { c.Size = 40 * volume.GiB; c.Charged = 60 * volume.GiB })
 	result := s.Plan()
 	got := map[string]string{}
 	for _, r := range result.Released {

@@ -29,7 +29,7 @@ const goingTime = 5 * time.Minute
 // A candidate is a replica that may go.
 type candidate struct {
 	volume *inventory.Volume
-	claim  *persistentvolume.Volume
+	pv     *persistentvolume.Volume
 }
 
 // sortReplica notes what a volume that is a replica may give.
@@ -90,11 +90,11 @@ func (p *planner) user(c *persistentvolume.Volume) string {
 // without end.
 func (p *planner) evictReplicas(in *pool) []ReplicaEviction {
 	slices.SortFunc(in.replicas, func(a, b candidate) int {
-		return cmp.Or(firstAsked(a.claim, b.claim), evictionOrder(a.volume, b.volume))
+		return cmp.Or(firstAsked(a.pv, b.pv), evictionOrder(a.volume, b.volume))
 	})
 	now, wants := in.comingRoom(), []demand{}
 	for _, d := range in.demands {
-		if d.claim.Kind == volume.Dataset {
+		if d.pv.Kind == volume.Dataset {
 			now.keep(d) // that much is theirs, and they get no more
 		} else {
 			wants = append(wants, d)
@@ -115,8 +115,8 @@ func (p *planner) evictReplicas(in *pool) []ReplicaEviction {
 		at := slices.IndexFunc(in.replicas, func(c candidate) bool { return c.volume == v })
 		c := in.replicas[at]
 		in.replicas = slices.Delete(in.replicas, at, at+1)
-		out = append(out, ReplicaEviction{Volume: *c.volume, PersistentVolume: *c.claim, Message: fmt.Sprintf("%s; replica %s of dataset %s/%s gives back %s: it was last used %s",
-			cause, c.volume.Name, c.claim.ClaimNamespace, c.claim.Replica.Owner, c.volume.Device, ago(p.view.Now, c.volume.LastUsed))})
+		out = append(out, ReplicaEviction{Volume: *c.volume, PersistentVolume: *c.pv, Message: fmt.Sprintf("%s; replica %s of dataset %s/%s gives back %s: it was last used %s",
+			cause, c.volume.Name, c.pv.ClaimNamespace, c.pv.Replica.Owner, c.volume.Device, ago(p.view.Now, c.volume.LastUsed))})
 		in.frees(v)
 	}
 	return out

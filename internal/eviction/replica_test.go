@@ -84,12 +84,12 @@ func TestPlanKeepsReplicas(t *testing.T) {
 		"in half a group":          {scene: func(s *evictiontest.Scene) { s.Group("flexlvm").Missing = 1 }},
 		"unreadable's name":        {scene: func(s *evictiontest.Scene) { s.View.Unreadable = []string{"data"} }},
 		"the cluster is not known": {scene: func(s *evictiontest.Scene) { s.View.Cluster = "" }},
-		"another claim names it":   {scene: func(s *evictiontest.Scene) { s.Claim("data", 1) }},
+		"another claim names it":   {scene: func(s *evictiontest.Scene) { s.PersistentVolume("data", 1) }},
 		"another claim, given up": {scene: func(s *evictiontest.Scene) {
-			s.Claim("data", 1, func(c *persistentvolume.Volume) { c.Phase = corev1.VolumeReleased })
+			s.PersistentVolume("data", 1, func(c *persistentvolume.Volume) { c.Phase = corev1.VolumeReleased })
 		}},
 		"in another group, of its name": {scene: func(s *evictiontest.Scene) {
-			s.Claim("data", 1, func(c *persistentvolume.Volume) { c.Group = "other" })
+			s.PersistentVolume("data", 1, func(c *persistentvolume.Volume) { c.Group = "other" })
 		}, goes: goes},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestPlanKeepsReplicas(t *testing.T) {
 				}
 			}
 			s.Replica("data", 40, change)
-			s.Claim("promised", 90)
+			s.PersistentVolume("promised", 90)
 			if tt.scene != nil {
 				tt.scene(s)
 			}
@@ -140,13 +140,13 @@ func TestPlanOrderOfReplicas(t *testing.T) {
 		99: {[]string{}, []string{"c-asked", "b-older", "a-newer"}},
 	} {
 		again := *s
-		again.Claim("promised", need)
+		again.PersistentVolume("promised", need)
 		r := again.Plan()
 		require.Equal(t, want.evicted, evictiontest.Evicted(r), "%d GiB are promised", need)
 		require.Equal(t, want.asked, replicaEvictions(r), "%d GiB are promised", need)
 		require.Zero(t, r.Pools[0].Shortfall)
 	}
-	s.Claim("too-much", 100)
+	s.PersistentVolume("too-much", 100)
 	r := s.Plan()
 	require.Empty(t, replicaEvictions(r), "data is not given up for nothing")
 	require.Positive(t, r.Pools[0].Shortfall)
@@ -161,7 +161,7 @@ func TestPlanCountsWhatWasAskedFor(t *testing.T) {
 	})
 	s.Replica("second", 30, func(v *inventory.Volume, _ *persistentvolume.Volume) { v.LastUsed = evictiontest.HoursAgo(100) })
 	s.Volume("unwanted", unreferenced, 10)
-	s.Claim("promised", 65) // 29 GiB are free
+	s.PersistentVolume("promised", 65) // 29 GiB are free
 	require.Equal(t, []string{"first"}, replicaEvictions(s.Plan()))
 	require.Empty(t, evictiontest.Evicted(s.Plan()))
 
@@ -186,7 +186,7 @@ func TestPlanCountsWhatWasAskedFor(t *testing.T) {
 func TestPlanDoesNotCountOnWhatNeverComes(t *testing.T) {
 	s := evictiontest.New()
 	s.Replica("first", 60)
-	s.Claim("promised", 65) // 39 GiB are free
+	s.PersistentVolume("promised", 65) // 39 GiB are free
 	first := &s.View.PersistentVolumes[1].Replica
 	first.Asked, first.Unlabelled, first.Evictable = evictiontest.Now, evictiontest.Now, evictiontest.Now.Add(-5*time.Minute)
 	was := s.Plan().Pools[0]
@@ -215,21 +215,21 @@ func TestPlanKeepsReplicasFromReplicas(t *testing.T) {
 	require.Empty(t, replicaEvictions(r))
 
 	asks := func(c *persistentvolume.Volume) { c.Kind = volume.Dataset }
-	s.Claim("another", 20, asks)
+	s.PersistentVolume("another", 20, asks)
 	r = s.Plan()
 	require.Empty(t, replicaEvictions(r))
 	require.Positive(t, r.Pools[0].Shortfall)
 	require.Contains(t, r.Pools[0].ShortfallMessage, "another for claim db/data-another")
 
-	s.Claim("of-a-pod", 5) // 9 GiB are free, and are the replica's that is to be made
+	s.PersistentVolume("of-a-pod", 5) // 9 GiB are free, and are the replica's that is to be made
 	r = s.Plan()
 	require.Equal(t, []string{"data"}, replicaEvictions(r), "a claim gets its room")
 	require.Contains(t, r.ReplicaEvictions[0].Message, "replica data of dataset db/vm-data gives back 90 GiB")
 
 	s = evictiontest.New()
 	s.Replica("data", 40)
-	s.Claim("another", 20, asks)
-	s.Claim("of-a-pod", 30)
+	s.PersistentVolume("another", 20, asks)
+	s.PersistentVolume("of-a-pod", 30)
 	require.Empty(t, replicaEvictions(s.Plan()), "59 GiB are free and 50 promised")
 }
 
@@ -309,7 +309,7 @@ func TestSteps(t *testing.T) {
 			s := evictiontest.New()
 			s.Replica("data", 40)
 			if !tt.spare {
-				s.Claim("promised", 90)
+				s.PersistentVolume("promised", 90)
 			}
 			if tt.change != nil {
 				tt.change(s, &s.View.PersistentVolumes[1])

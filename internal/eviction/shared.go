@@ -8,12 +8,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// addShared counts what claims of thin pools are promised, seem to have written, and do not
+// addShared counts what PersistentVolumes of thin pools are promised, seem to have written, and do not
 // have for themselves. A volume's Device counts the blocks that it shares with its copies and
 // snapshots, and overwriting such a block takes a new one from the pool.
 //
 // Which volumes share is not known, only that all together hold more than the pool has in
-// use. What other volumes hold is taken for theirs alone, and claims have at least the rest of
+// use. What other volumes hold is taken for theirs alone, and PersistentVolumes have at least the rest of
 // what is in use. What a volume holds beyond its charge was not promised. Replicas count as
 // other volumes, for a replica that makes room for itself would be made anew without end.
 //
@@ -50,7 +50,7 @@ func (p *planner) addShared() {
 	}
 }
 
-// writtenOfCharges is how much of its charge each thin volume of a claim holds.
+// writtenOfCharges is how much of its charge each thin volume of a PersistentVolume holds.
 func (p *planner) writtenOfCharges() map[*inventory.Volume]volume.Bytes {
 	out := map[*inventory.Volume]volume.Bytes{}
 	for i := range p.view.PersistentVolumes {
@@ -64,13 +64,13 @@ func (p *planner) writtenOfCharges() map[*inventory.Volume]volume.Bytes {
 	return out
 }
 
-// isOf reports whether a volume is the one that a claim asks for, and not what another one has
+// isOf reports whether a volume is the one that a PersistentVolume stands for, and not what another one has
 // left there.
 func isOf(v *inventory.Volume, c *persistentvolume.Volume) bool {
 	return (v.State == volume.Creating || v.State == volume.Ready) && v.Cluster == c.Cluster && (c.FS == "" || v.FS == c.FS)
 }
 
-// overwriting says what claims need for what they share.
+// overwriting says what PersistentVolumes need for what they share.
 func (p *pool) overwriting() string {
 	return fmt.Sprintf("%s to overwrite what copies and snapshots share", p.shared)
 }

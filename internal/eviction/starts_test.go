@@ -62,7 +62,7 @@ func TestStarts(t *testing.T) {
 				scene := evictiontest.New()
 				scene.View.Now = evictiontest.Now.Add(time.Duration(l.at) * time.Second)
 				for _, name := range l.unmade {
-					scene.Claim(name, 1)
+					scene.PersistentVolume(name, 1)
 				}
 				for range 2 { // a round decides twice
 					got := s.Until(scene.View, l.pods)
@@ -87,7 +87,7 @@ func TestWhatDoesNotStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := evictiontest.New()
-			s.Claim("a", 1, change)
+			s.PersistentVolume("a", 1, change)
 			var starts eviction.Starts
 			require.Zero(t, starts.Until(s.View, nil))
 		})
@@ -113,7 +113,7 @@ func TestVolumeThatWasJustMade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := evictiontest.New()
 			s.Volume("a", tt.state, 1, func(v *inventory.Volume) { v.Created, v.Open = evictiontest.Now.Add(-tt.ago), tt.open })
-			s.Claim("a", 1)
+			s.PersistentVolume("a", 1)
 			var starts eviction.Starts
 			require.Equal(t, tt.waits, starts.Until(s.View, nil).After(s.View.Now))
 		})
@@ -142,9 +142,9 @@ func TestStartsComeFirst(t *testing.T) {
 		"headroom":    {func(s *evictiontest.Scene) { s.Policy.HighPercent = 100 }, []string{"Immediate now"}, true},
 		"it is over": {func(s *evictiontest.Scene) { s.View.StartsUntil = evictiontest.Now },
 			[]string{"Immediate now", "HighThreshold oldest", "HighThreshold older", "HighThreshold old"}, false},
-		"a promise does not wait": {func(s *evictiontest.Scene) { s.Claim("a", 6); s.Policy.Headroom = headroom(t, "4Gi") },
+		"a promise does not wait": {func(s *evictiontest.Scene) { s.PersistentVolume("a", 6); s.Policy.Headroom = headroom(t, "4Gi") },
 			[]string{"Immediate now", "Promised oldest"}, true},
-		"headroom goes with a promise": {func(s *evictiontest.Scene) { s.Claim("a", 6); s.Policy.HighPercent = 100 },
+		"headroom goes with a promise": {func(s *evictiontest.Scene) { s.PersistentVolume("a", 6); s.Policy.HighPercent = 100 },
 			[]string{"Immediate now", "Promised oldest", "Headroom older"}, false},
 		"there is enough": {func(s *evictiontest.Scene) { s.Policy.Headroom, s.Policy.HighPercent = headroom(t, "4Gi"), 100 }, []string{"Immediate now"}, false},
 	} {
@@ -215,7 +215,7 @@ func TestStartsPutOff(t *testing.T) {
 // Nor does what the node has had, and has no more.
 func TestWhatIsLostDoesNotStart(t *testing.T) {
 	s := evictiontest.New()
-	s.Claim("a", 1)
+	s.PersistentVolume("a", 1)
 	var starts eviction.Starts
 	require.NotZero(t, starts.Until(s.View, nil))
 	lose(s)

@@ -11,12 +11,12 @@ import (
 // a pool and a volume are in hundredths of a per cent.
 const thinSlack = 5000
 
-// thinAllocatable is allocatable for a thin pool, where a volume holds what was written to it and a claim
-// is charged with what may be written, divided by its class's ratio.
+// thinAllocatable is allocatable for a thin pool, where a volume holds what was written to it and a
+// PersistentVolume is charged with what may be written to its volume, divided by its class's ratio.
 //
-// A volume without a claim may be brought back and written to, so all that it could hold is subtracted.
+// A volume without a PersistentVolume may be brought back and written to, so all that it could hold is subtracted.
 // For an unreferenced volume, only what it holds now is subtracted, or nothing if it may be evicted. A
-// claim whose volume holds more than its charge, as a ratio allows, takes the difference from everybody.
+// PersistentVolume whose volume holds more than its charge, as a ratio allows, takes the difference from everybody.
 // Of volumes that are not flexlvm's, only what they hold is known: at least what is in use beyond what
 // flexlvm's volumes hold, which is too little if those share blocks.
 func (p *planner) thinAllocatable(in *pool) volume.Bytes {
@@ -38,11 +38,11 @@ func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 			continue
 		}
 		ours += v.Device
-		charge, claimed := charges[KeyOf(v)]
+		charge, named := charges[KeyOf(v)]
 		switch {
-		case claimed && leaving[v]:
+		case named && leaving[v]:
 			left += charge // which comes off again with its PersistentVolume
-		case claimed:
+		case named:
 			left -= max(0, v.Device-charge)
 		case v.State == volume.Doomed, evictable[v], p.view.removes(v):
 		case v.State == volume.Unreferenced:

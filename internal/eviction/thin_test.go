@@ -36,7 +36,7 @@ func (s thinScene) thin(name string, state volume.State, full int, change ...fun
 }
 
 func (s thinScene) thinClaim(name string, charge int, change ...func(*persistentvolume.Volume)) {
-	s.Claim(name, charge, append([]func(*persistentvolume.Volume){func(c *persistentvolume.Volume) {
+	s.PersistentVolume(name, charge, append([]func(*persistentvolume.Volume){func(c *persistentvolume.Volume) {
 		c.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}
 	}}, change...)...)
 }
@@ -82,7 +82,7 @@ func TestThinAllocatable(t *testing.T) {
 			s.Group(thinPool).Free -= 5 * volume.GiB
 			s.Group(thinPool).Thin.OthersUntold = 20 * volume.GiB
 		}, all - 5*volume.GiB},
-		"of the group, not of the pool": {func(s thinScene) { s.Volume("a", volume.Ready, 10); s.Claim("b", 10) }, all},
+		"of the group, not of the pool": {func(s thinScene) { s.Volume("a", volume.Ready, 10); s.PersistentVolume("b", 10) }, all},
 		"more than there is":            {func(s thinScene) { s.thin("a", volume.Ready, 200) }, 0},
 		"blocked": {func(s thinScene) {
 			s.View.PersistentVolumes = nil

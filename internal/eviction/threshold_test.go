@@ -43,7 +43,7 @@ func TestPlanOfAPoolFullOfVolumesInUse(t *testing.T) {
 	require.Equal(t, []string{"HighThreshold given-up", "HighThreshold young"}, evictiontest.Evicted(r))
 	require.Contains(t, r.Evictions[0].Message, "pool flexlvm is 95% full (95 GiB of 100 GiB), the high threshold is 85%; 6 GiB must go to reach the 89% that volumes in use take")
 
-	s.Claim("promised", 12)
+	s.PersistentVolume("promised", 12)
 	require.Equal(t, 1*volume.GiB, s.Plan().Pools[0].Shortfall, "what is promised is missed all the same")
 	require.NotContains(t, s.Plan().Pools[0].ShortfallMessage, "threshold")
 }

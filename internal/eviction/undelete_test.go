@@ -24,14 +24,14 @@ func TestUndeletes(t *testing.T) {
 	s := evictiontest.New()
 	s.Volume("data", volume.Unreferenced, 90, func(v *inventory.Volume) { v.FS = fsUUID })
 	require.Len(t, s.Plan().Evictions, 1)
-	s.Claim("data", 90, wantsBack)
+	s.PersistentVolume("data", 90, wantsBack)
 	require.Empty(t, s.Plan().Evictions)
 	got := eviction.Undeletes(s.View)
 	require.Len(t, got, 1)
 	require.Equal(t, eviction.Undelete{PersistentVolume: s.View.PersistentVolumes[1], Was: volume.Unreferenced, UUID: "uuid-data"}, got[0])
 	require.Empty(t, eviction.Judge(s.View), "nobody need do anything")
 
-	s.Claim("twice", 90, wantsBack, func(c *persistentvolume.Volume) { c.Volume = "data" })
+	s.PersistentVolume("twice", 90, wantsBack, func(c *persistentvolume.Volume) { c.Volume = "data" })
 	require.Contains(t, eviction.Undeletes(s.View)[0].Why, "another PersistentVolume names volume flexlvm/data too")
 }
 
@@ -44,7 +44,7 @@ func TestUndeleteOfWhatWasNeverFinished(t *testing.T) {
 	} {
 		s := evictiontest.New()
 		s.Volume("data", volume.Unreferenced, 90, func(v *inventory.Volume) { v.FS = fsUUID }, unfinished)
-		s.Claim("data", 90, wantsBack)
+		s.PersistentVolume("data", 90, wantsBack)
 		require.Contains(t, eviction.Undeletes(s.View)[0].Why, "volume flexlvm/data was never finished", name)
 	}
 }
@@ -54,7 +54,7 @@ func TestUndeleteOfWhatWasNeverFinished(t *testing.T) {
 func TestNothingTakesThePlaceOfWhatIsGone(t *testing.T) {
 	s := evictiontest.New()
 	s.Volume("other", volume.Unreferenced, 60)
-	s.Claim("data", 90, wantsBack)
+	s.PersistentVolume("data", 90, wantsBack)
 	plan := s.Plan()
 	require.Zero(t, plan.Pools[0].Promised)
 	require.Empty(t, plan.Evictions)
@@ -62,7 +62,7 @@ func TestNothingTakesThePlaceOfWhatIsGone(t *testing.T) {
 
 	s = evictiontest.New()
 	s.Volume("data", volume.Ready, 10, func(v *inventory.Volume) { v.FS = "another" })
-	s.Claim("data", 10, wantsBack, func(c *persistentvolume.Volume) { c.Phase = corev1.VolumeReleased })
+	s.PersistentVolume("data", 10, wantsBack, func(c *persistentvolume.Volume) { c.Phase = corev1.VolumeReleased })
 	verdicts := eviction.Judge(s.View)
 	require.Len(t, verdicts, 1)
 	require.Equal(t, eviction.ActionReport, verdicts[0].Action)

@@ -69,7 +69,7 @@ func (k Key) String() string { return string(k.group) + "/" + string(k.name) }
 // KeyOf returns the key of an existing volume.
 func KeyOf(v *inventory.Volume) Key { return Key{v.Group, v.Name} }
 
-// KeyOfPersistentVolume returns the key of the volume that a claim asks for.
+// KeyOfPersistentVolume returns the key of the volume that a PersistentVolume names.
 func KeyOfPersistentVolume(c *persistentvolume.Volume) Key { return Key{c.Group, c.Volume} }
 
 // An index is a View by name.
@@ -77,8 +77,8 @@ type index struct {
 	pools   map[volume.PoolName]inventory.Pool
 	ailing  map[volume.Group]string // why nothing in the group may be changed
 	volumes map[Key]*inventory.Volume
-	named   map[Key]bool   // by any claim, also one that is given up
-	wanted  map[Key]string // by a claim that is not; the PersistentVolume
+	named   map[Key]bool   // by any PersistentVolume, also one that is given up
+	wanted  map[Key]string // by a PersistentVolume that is not given up; its name
 	// retained are those whose PersistentVolume says Retain, given up or not: while it is
 	// there, its volume does not go.
 	retained map[Key]bool
@@ -88,7 +88,7 @@ type index struct {
 	// copied holds the volumes that a copy is still to be taken of; the copy's
 	// PersistentVolume.
 	copied map[Key]string
-	// sole holds the claims of volumes that no other claim names; nil where several do.
+	// sole holds the PersistentVolumes of volumes that no other one names; nil where several do.
 	sole   map[Key]*persistentvolume.Volume
 	unread map[volume.Name]bool // perhaps meant by a PersistentVolume that cannot be read
 }
@@ -146,7 +146,7 @@ func newIndex(view View) index {
 	return x
 }
 
-// group gives the volume group of a claim, whichever of its pools it is for.
+// group returns the volume group of a PersistentVolume, whichever of its pools it is for.
 func (x *index) group(c *persistentvolume.Volume) (inventory.Pool, bool) {
 	p, there := x.pools[volume.PoolOf(c.Group, "")]
 	return p, there

@@ -26,23 +26,23 @@ type limitChange struct {
 	limits volume.IOLimits // all of them; 0 lifts one
 }
 
-// readLimits reads what the claims ask for, by PersistentVolume: limits, zero
+// readLimits reads what PersistentVolumes ask for, by name: limits, zero
 // where there are none, or why they cannot be read.
-func readLimits(claims []persistentvolume.Volume) (limits map[string]volume.IOLimits, unreadable map[string]error) {
-	limits, unreadable = make(map[string]volume.IOLimits, len(claims)), map[string]error{}
-	for i := range claims {
-		l, err := volume.ParseIOLimits(pv.AnnotationIOLimits, claims[i].IOLimits)
-		if err == nil && claims[i].Shape.DirectoryPool != "" {
+func readLimits(volumes []persistentvolume.Volume) (limits map[string]volume.IOLimits, unreadable map[string]error) {
+	limits, unreadable = make(map[string]volume.IOLimits, len(volumes)), map[string]error{}
+	for i := range volumes {
+		l, err := volume.ParseIOLimits(pv.AnnotationIOLimits, volumes[i].IOLimits)
+		if err == nil && volumes[i].Shape.DirectoryPool != "" {
 			if !l.IsZero() {
-				unreadable[claims[i].PV] = fmt.Errorf("%s: layout %q has no limits on IO, as its volumes share one device; remove it", pv.AnnotationIOLimits, volume.Directory)
+				unreadable[volumes[i].PV] = fmt.Errorf("%s: layout %q has no limits on IO, as its volumes share one device; remove it", pv.AnnotationIOLimits, volume.Directory)
 			}
 			continue
 		}
 		if err != nil {
-			unreadable[claims[i].PV] = fmt.Errorf("%w; until it is mended, what is in force stays", err)
+			unreadable[volumes[i].PV] = fmt.Errorf("%w; until it is mended, what is in force stays", err)
 			continue
 		}
-		limits[claims[i].PV] = l
+		limits[volumes[i].PV] = l
 	}
 	return limits, unreadable
 }

@@ -134,7 +134,7 @@ func (n *simulated) promise(b *ledgertest.Books, w ledger.Want) bool {
 	if b.Take("node-1", w) != nil {
 		return false
 	}
-	n.Claim(w.PV, 0, func(c *persistentvolume.Volume) {
+	n.PersistentVolume(w.PV, 0, func(c *persistentvolume.Volume) {
 		c.Size, c.Shape, c.Charged = w.Spec.Size, w.Spec.Shape(), w.Spec.Charge()
 		n.unmade = append(n.unmade, *c)
 	})

@@ -67,7 +67,7 @@ type account struct {
 	node   string    // its name; empty without a report
 	report types.UID // of the NodeStorage
 	pools  map[volume.PoolName]pool
-	// strays are volumes with names of replicas that no PersistentVolume explains.
+	// strays are volumes with names of replicas without a PersistentVolume.
 	strays   map[stray]bool
 	written  map[string]entry
 	reserved map[string]reservation

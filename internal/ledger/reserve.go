@@ -111,7 +111,7 @@ func (a *account) unfit(wants []Want) string {
 		return fmt.Sprintf("has a replica of this dataset already, or is about to (PersistentVolume %q)", twin)
 	}
 	if left := a.leftOver(wants); left != "" {
-		return fmt.Sprintf("has a volume %s that no PersistentVolume explains, and a replica must not begin with what it holds; look at it there with `flexlvm volumes show %s`, and give it up with `forget`", left, left)
+		return fmt.Sprintf("has a volume %s without a PersistentVolume, and a replica must not begin with what it holds; look at it there with `flexlvm volumes show %s`, and give it up with `forget`", left, left)
 	}
 	return ""
 }

@@ -191,7 +191,7 @@ func (w *world) kept() {
 		}
 	}
 	require.GreaterOrEqual(w.t, charged, 2*volume.GiB)
-	s.Claim("big", 500)
+	s.PersistentVolume("big", 500)
 	for _, v := range eviction.Judge(s.View) {
 		require.NotEqual(w.t, eviction.ActionRelease, v.Action, v.Why)
 		require.True(w.t, w.deleted, "a person is told: %s", v.Why)

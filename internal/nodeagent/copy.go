@@ -13,7 +13,7 @@ import (
 
 // A copyJob is a copy that is to be made, or a volume that is declared.
 type copyJob struct {
-	claim  persistentvolume.Volume
+	pv     persistentvolume.Volume
 	object *corev1.PersistentVolume
 	// group are, for a snapshot that is taken with others at one instant, all of them; else nil.
 	group []copyJob
@@ -26,10 +26,10 @@ func (d *Daemon) enqueueCopies(f observation) {
 	made, busy := d.copier.at()
 	filled, filling := d.filler.at()
 	for _, c := range append(eviction.Copies(f.view), eviction.Declared(f.view)...) {
-		if d.copies.waits(string(c.UID), f.at) || busy && made.claim.UID == c.UID || filling && filled.claim.UID == c.UID {
+		if d.copies.waits(string(c.UID), f.at) || busy && made.pv.UID == c.UID || filling && filled.pv.UID == c.UID {
 			continue
 		}
-		j := copyJob{claim: c, object: f.objects[c.PV]}
+		j := copyJob{pv: c, object: f.objects[c.PV]}
 		if c.SnapshotGroup != "" {
 			if j.group = groupOf(f, &c); j.group == nil {
 				continue
@@ -48,7 +48,7 @@ func (d *Daemon) enqueueCopies(f observation) {
 
 // makeCopy does one job. It is the work of the queue.
 func (d *Daemon) makeCopy(ctx context.Context, j copyJob) {
-	c, log := j.claim, klog.FromContext(ctx)
+	c, log := j.pv, klog.FromContext(ctx)
 	if c.Kind == volume.Snapshot {
 		d.makeSnapshots(ctx, j)
 		return
@@ -90,7 +90,7 @@ func specOf(c *persistentvolume.Volume) volume.Spec {
 
 // notCopied has a job tried again, and reports whether that is news.
 func (d *Daemon) notCopied(ctx context.Context, j copyJob, err error) bool {
-	c, now := j.claim, d.cfg.Now()
+	c, now := j.pv, d.cfg.Now()
 	b := d.copies.add(string(c.UID), now, err.Error())
 	if !d.dedupe.fresh("copy "+string(c.UID), err.Error(), now) {
 		return false

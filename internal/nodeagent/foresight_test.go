@@ -36,7 +36,7 @@ func pressed(headroom string) *evictiontest.Scene {
 	s.Volume("busy", volume.Unreferenced, 2, func(v *inventory.Volume) { v.Open = true })
 	s.Volume("kept", volume.Retained, 2)
 	s.Volume("odd", volume.Unreferenced, 2, evictiontest.Odd)
-	s.Claim("waiting", 5)
+	s.PersistentVolume("waiting", 5)
 	return s
 }
 
@@ -58,7 +58,7 @@ func unhurried(headroom string) *evictiontest.Scene {
 	for i, size := range []int{1, 2, 1, 1, 1} {
 		name := fmt.Sprintf("used-%d", i)
 		s.Volume(name, volume.Ready, size, func(v *inventory.Volume) { v.Created = evictiontest.HoursAgo(float64(11 + 2*i)) })
-		s.Claim(name, size)
+		s.PersistentVolume(name, size)
 	}
 	return s
 }
@@ -112,7 +112,7 @@ func checkForesight(t *testing.T, s *evictiontest.Scene, size volume.Bytes) over
 	if !fit.Fits {
 		return fit
 	}
-	s.Claim("new", 1, func(c *persistentvolume.Volume) { c.Size, c.Charged, c.Shape = spec.Size, spec.Charge(), spec.Shape() })
+	s.PersistentVolume("new", 1, func(c *persistentvolume.Volume) { c.Size, c.Charged, c.Shape = spec.Size, spec.Charge(), spec.Shape() })
 	s.View.StartsUntil = s.View.Now.Add(time.Minute)
 	if !fit.After.IsZero() {
 		s.View.Now = fit.After.Time

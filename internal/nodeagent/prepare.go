@@ -19,7 +19,7 @@ const mostDeclaredVolumes = 256
 // prepare makes a declared volume before any claim is there, if its PersistentVolume still is:
 // a round's list may be older than the deletion.
 func (d *Daemon) prepare(ctx context.Context, j copyJob, spec volume.Spec) {
-	c := j.claim
+	c := j.pv
 	err := d.engine.Prepare(ctx, spec, func(ctx context.Context) error { return d.stillWanted(ctx, j) })
 	if ctx.Err() != nil {
 		return // told to end; the next process makes it, or its first mount

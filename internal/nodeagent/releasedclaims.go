@@ -30,12 +30,12 @@ func newReleasedClaims() *releasedClaims {
 	return &releasedClaims{byUUID: map[string]releasedClaim{}}
 }
 
-func (c *releasedClaims) note(in inventory.Inventory, claim persistentvolume.Volume, object *corev1.PersistentVolume) {
+func (c *releasedClaims) note(in inventory.Inventory, v persistentvolume.Volume, object *corev1.PersistentVolume) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range in.Volumes {
-		if eviction.KeyOf(&in.Volumes[i]) == eviction.KeyOfPersistentVolume(&claim) {
-			c.byUUID[in.Volumes[i].UUID] = releasedClaim{object.Spec.ClaimRef, originOf(claim, object)}
+		if eviction.KeyOf(&in.Volumes[i]) == eviction.KeyOfPersistentVolume(&v) {
+			c.byUUID[in.Volumes[i].UUID] = releasedClaim{object.Spec.ClaimRef, originOf(v, object)}
 		}
 	}
 }

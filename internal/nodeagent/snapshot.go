@@ -40,9 +40,9 @@ func groupOf(f observation, c *persistentvolume.Volume) (group []copyJob) {
 		case m.Deleting || !m.Taken && m.PV < c.PV:
 			return nil
 		}
-		group = append(group, copyJob{claim: *m, object: f.objects[m.PV]})
+		group = append(group, copyJob{pv: *m, object: f.objects[m.PV]})
 	}
-	names := func(j copyJob) string { return j.claim.PV }
+	names := func(j copyJob) string { return j.pv.PV }
 	slices.SortFunc(group, func(a, b copyJob) int { return cmp.Compare(names(a), names(b)) })
 	var there []string
 	for _, j := range group {
@@ -79,9 +79,9 @@ func (d *Daemon) thaw(ctx context.Context) {
 // stillWanted asks the API server itself: a round's list may be older than the deletion.
 func (d *Daemon) stillWanted(ctx context.Context, j copyJob) error {
 	for _, m := range j.members() {
-		now, err := d.api.Volume(ctx, m.claim.PV)
+		now, err := d.api.Volume(ctx, m.pv.PV)
 		switch {
-		case apierrors.IsNotFound(err), err == nil && (now.UID != m.claim.UID || now.DeletionTimestamp != nil):
+		case apierrors.IsNotFound(err), err == nil && (now.UID != m.pv.UID || now.DeletionTimestamp != nil):
 			return errNotWanted
 		case err != nil:
 			return err
@@ -95,7 +95,7 @@ func (d *Daemon) take(ctx context.Context, j copyJob) ([]inventory.Volume, error
 	wanted := func(ctx context.Context) error { return d.stillWanted(ctx, j) }
 	var orders []node.Order
 	for _, m := range j.members() {
-		orders = append(orders, node.Order{Spec: specOf(&m.claim), Charged: m.claim.Charge().Noted})
+		orders = append(orders, node.Order{Spec: specOf(&m.pv), Charged: m.pv.Charge().Noted})
 	}
 	if j.group != nil {
 		return d.engine.MakeSnapshotGroupIf(ctx, orders, wanted)
@@ -123,12 +123,12 @@ func (d *Daemon) makeSnapshots(ctx context.Context, j copyJob) {
 	}
 	var wrote []error
 	for _, m := range j.members() {
-		if !m.claim.Taken {
-			wrote = append(wrote, d.api.Annotate(ctx, m.object, whatBecame(&m.claim, made, err)))
+		if !m.pv.Taken {
+			wrote = append(wrote, d.api.Annotate(ctx, m.object, whatBecame(&m.pv, made, err)))
 		}
 	}
 	if i := slices.IndexFunc(wrote, apierrors.IsConflict); i >= 0 {
-		d.copies.add(string(j.claim.UID), now, wrote[i].Error())
+		d.copies.add(string(j.pv.UID), now, wrote[i].Error())
 		return // somebody else has written to it
 	}
 	if err := errors.Join(append(wrote, err)...); err != nil {
@@ -139,11 +139,11 @@ func (d *Daemon) makeSnapshots(ctx context.Context, j copyJob) {
 		}
 		return
 	}
-	d.copies.clear(string(j.claim.UID))
-	d.dedupe.over("copy " + string(j.claim.UID))
+	d.copies.clear(string(j.pv.UID))
+	d.dedupe.over("copy " + string(j.pv.UID))
 	for _, m := range j.members() {
-		klog.FromContext(ctx).Info("Snapshot taken", "volume", eviction.KeyOfPersistentVolume(&m.claim).String(), "of", m.claim.CloneOf, "group", m.claim.SnapshotGroup)
-		d.events.onVolume(m.object, normal, "SnapshotTaken", "the snapshot of volume "+string(m.claim.CloneOf)+" is taken")
+		klog.FromContext(ctx).Info("Snapshot taken", "volume", eviction.KeyOfPersistentVolume(&m.pv).String(), "of", m.pv.CloneOf, "group", m.pv.SnapshotGroup)
+		d.events.onVolume(m.object, normal, "SnapshotTaken", "the snapshot of volume "+string(m.pv.CloneOf)+" is taken")
 	}
 }
 

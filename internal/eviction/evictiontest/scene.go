@@ -31,13 +31,13 @@ type Scene struct {
 	Policy eviction.Policy
 }
 
-// New returns a scene with one claim and its volume.
+// New returns a scene with one PersistentVolume and its volume.
 func New() *Scene {
 	s := &Scene{View: eviction.View{Now: Now, Cluster: Cluster}, Policy: eviction.DefaultPolicy()}
 	s.Pool("flexlvm", 100)
-	// A claim and its volume that are as they should be: the API server is not empty.
+	// A PersistentVolume and its volume that are as they should be: the API server is not empty.
 	s.Volume("settled", volume.Ready, 1)
-	s.Claim("settled", 1)
+	s.PersistentVolume("settled", 1)
 	return s
 }
 
@@ -81,8 +81,8 @@ func (s *Scene) Volume(name string, state volume.State, size int, change ...func
 	g.LVs++
 }
 
-// Claim adds a claim that is bound and takes size of the pool once it is made.
-func (s *Scene) Claim(name string, size int, change ...func(*persistentvolume.Volume)) {
+// PersistentVolume adds one that is bound and takes size of the pool once its volume is made.
+func (s *Scene) PersistentVolume(name string, size int, change ...func(*persistentvolume.Volume)) {
 	c := persistentvolume.Volume{
 		PV: name, UID: types.UID("uid-" + name), Group: "flexlvm", Volume: volume.Name(name),
 		Cluster: Cluster, Kind: volume.Claim,
@@ -97,11 +97,11 @@ func (s *Scene) Claim(name string, size int, change ...func(*persistentvolume.Vo
 	s.View.PersistentVolumes = append(s.View.PersistentVolumes, c)
 }
 
-// Replica adds a replica that may go, last used five hours ago, and its claim.
+// Replica adds a replica that may go, last used five hours ago, and its PersistentVolume.
 func (s *Scene) Replica(name string, size int, change ...func(*inventory.Volume, *persistentvolume.Volume)) {
 	s.View.PodsKnown = true
 	s.Volume(name, volume.Ready, size)
-	s.Claim(name, size)
+	s.PersistentVolume(name, size)
 	v, c := &s.View.Volumes[len(s.View.Volumes)-1], &s.View.PersistentVolumes[len(s.View.PersistentVolumes)-1]
 	v.Kind, c.Kind = volume.Dataset, volume.Dataset
 	c.PV = "pvc-" + name
@@ -164,16 +164,16 @@ func Retain(c *persistentvolume.Volume) { c.ReclaimPolicy = corev1.PersistentVol
 // Deleting marks the PersistentVolume as deleted, but kept by its finalizer.
 func Deleting(c *persistentvolume.Volume) { c.Deleting = true }
 
-// NoCluster removes the cluster from a claim.
+// NoCluster removes the cluster from a PersistentVolume.
 func NoCluster(c *persistentvolume.Volume) { c.Cluster = "" }
 
-// OtherCluster gives a claim another cluster.
+// OtherCluster gives a PersistentVolume another cluster.
 func OtherCluster(c *persistentvolume.Volume) { c.Cluster = "another" }
 
-// OtherGroup gives a claim another group of the same name.
+// OtherGroup gives a PersistentVolume another group of the same name.
 func OtherGroup(c *persistentvolume.Volume) { c.GroupUUID = "another" }
 
-// CopyOf makes a claim's volume a copy of another.
+// CopyOf makes the volume of a PersistentVolume a copy of another.
 func CopyOf(source volume.Name) func(*persistentvolume.Volume) {
 	return func(c *persistentvolume.Volume) { c.CloneOf = source }
 }

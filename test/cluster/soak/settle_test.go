@@ -206,7 +206,7 @@ func (h *history) explain(node string, list []inventory.Volume, pvs []corev1.Per
 		case want[name] && (v.State != volume.Ready || v.Size != c.now || !c.alive()):
 			h.amissLocked("%s: volume %s of claim %s is %s and has %d bytes, and not %d; deleted: %t", node, name, c.name, v.State, v.Size, c.now, !c.alive())
 		case !want[name] && (v.State != volume.Unreferenced || c.alive()):
-			h.amissLocked("%s: volume %s of claim %s is %s, and no PersistentVolume explains it; deleted: %t", node, name, c.name, v.State, !c.alive())
+			h.amissLocked("%s: volume %s of claim %s is %s, and no PersistentVolume names it; deleted: %t", node, name, c.name, v.State, !c.alive())
 		case v.Problem != "":
 			h.amissLocked("%s: volume %s: %s", node, name, v.Problem)
 		}
