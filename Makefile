@@ -23,7 +23,7 @@ SHELL       := /bin/bash
 SUITE        = test/suite.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated kubernetes test-unit test-s3 test-control test-vm test-cluster test-e2e test-daemon test-installer test-soak checks on-host test-modules campaign test-oldest conformance soak bench fuzz changelog clean job-recipe
+.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated reference kubernetes test-unit test-s3 test-control test-vm test-cluster test-e2e test-daemon test-installer test-soak checks on-host test-modules campaign test-oldest conformance soak bench fuzz changelog clean job-recipe
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -128,6 +128,10 @@ generate: ## write the code and the CRDs that follow from the types in api/, and
 	@go build -o $(TOOLS)/controller-gen -modfile=tools/go.mod sigs.k8s.io/controller-tools/cmd/controller-gen
 	@$(TOOLS)/controller-gen paths=./api/... object output:object:dir=$(GENERATED)/api/v1 crd output:crd:dir=$(GENERATED)/installer/base/crd
 	@go run -C tools/chart . --installer "$(CURDIR)/installer" --to "$(abspath $(GENERATED))/charts/flexlvm"
+
+REFERENCE = ./cmd/csi ./cmd/fetch ./cmd/flexlvm ./cmd/gc ./cmd/kubectl-flexlvm ./cmd/provisioner ./monitoring
+reference: ## write docs/reference, which follows from the programs and from monitoring/exported
+	@go test -vet=off -count=1 -run '^TestReference$$' $(REFERENCE) -args -update
 
 generated:
 	@echo "== generated files"

@@ -5,11 +5,13 @@ package monitoring_test
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -151,19 +153,63 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 	require.Empty(t, sections, "these are about no alert")
 }
 
-// Whoever adds a metric says what it means.
-func TestMetricsAreDocumented(t *testing.T) {
-	var docs strings.Builder
-	for _, file := range []string{"eviction.md", "node-loss.md", "io-limits.md", "jobs.md", "alerts.md"} {
-		content, err := os.ReadFile("../docs/" + file)
-		require.NoError(t, err)
-		docs.Write(content)
+var update = flag.Bool("update", false, "write docs/reference/metrics.md")
+
+// The reference has each metric with its type, labels and help, as the daemons export them.
+func TestReference(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# Metrics\n\n<!-- Written by `make reference` from monitoring/exported: change the help in the code. -->\n\n" +
+		"Served under `/metrics`, for [whoever asks](../security.md#who-reads-metrics) by default. [alerts.md](../alerts.md) has alerts on them, with what\n" +
+		"each means and what to run, and a dashboard. Those of Go and of the process (`go_…`, `process_…`) are not listed here.\n")
+	for _, daemon := range []struct{ name, where string }{
+		{"flexlvm-gc", "The node daemon, on port 9809 of each node."},
+		{"flexlvm-provisioner", "The provisioner, on port 8080 of its pods. Series of datasets have the labels `dataset_…` ([datasets.md](../datasets.md#how-far-it-is))."},
+		{"flexlvm-nfs-provisioner", "The provisioner of volumes on NFS ([jobs.md](../jobs.md)), on port 8080 of its pods."},
+	} {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n", daemon.name, daemon.where)
+		b.WriteString(metricRows(exported(t)[daemon.name]))
 	}
-	for _, l := range exported(t)["flexlvm-gc"] {
-		if words := strings.Fields(l); words[1] == "TYPE" {
-			require.Contains(t, docs.String(), "`"+words[2]+"`")
+	const file = "../docs/reference/metrics.md"
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o600))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), b.String(), "`make reference` writes %s", file)
+}
+
+var labelName = regexp.MustCompile(`(\w+)="`)
+
+// metricRows are the rows of a table of what a daemon exports. The lines come as Prometheus has them:
+// of each metric its help, its type, then its series.
+func metricRows(lines []string) string {
+	var b strings.Builder
+	var name, help, kind string
+	var labels []string
+	flush := func() {
+		if name != "" {
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, kind, strings.Join(labels, ", "), help)
+		}
+		labels = nil
+	}
+	for _, l := range lines {
+		if rest, is := strings.CutPrefix(l, "# HELP "); is {
+			flush()
+			name, help, _ = strings.Cut(rest, " ")
+			continue
+		}
+		if rest, is := strings.CutPrefix(l, "# TYPE "); is {
+			_, kind, _ = strings.Cut(rest, " ")
+			continue
+		}
+		for _, m := range labelName.FindAllStringSubmatch(l, -1) {
+			if quoted := "`" + m[1] + "`"; m[1] != "le" && !slices.Contains(labels, quoted) {
+				labels = append(labels, quoted)
+			}
 		}
 	}
+	flush()
+	return b.String()
 }
 
 // promtool runs Prometheus' own tool, which a nested module requires. None of what it

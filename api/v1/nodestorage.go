@@ -70,7 +70,7 @@ type NodeStorageStatus struct {
 	// +listMapKey=name
 	// +optional
 	Pools []Pool `json:"pools,omitempty"`
-	// Orphans are volumes of this cluster that no PersistentVolume explains, and
+	// Orphans are volumes of this cluster without a PersistentVolume, and
 	// volumes that a person must look at; the oldest first, at most 50.
 	// +listType=atomic
 	// +optional
@@ -275,7 +275,7 @@ type Check struct {
 	Do string `json:"do,omitempty"`
 }
 
-// Orphan is a volume that no PersistentVolume explains, or whose tags make no
+// Orphan is a volume without a PersistentVolume, or whose tags make no
 // sense. It is left alone unless the daemon was told otherwise.
 type Orphan struct {
 	// Pool that it lies in.

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// VolumeDiscovery says which file systems and disks that are there already become
+// VolumeDiscovery says which existing file systems and disks become
 // PersistentVolumes, of which StorageClass, and how they are cleaned after a release. There
 // is one in a cluster. What each node has found is in its NodeStorage. Deleting it cleans
 // nothing and deletes no PersistentVolume.

@@ -26,8 +26,9 @@ func newRoot() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "flexlvm",
 		Short: "Local volumes of exactly the size that was asked for",
-		Long: `flexlvm gives the pods of a node local volumes: one LVM logical volume with one
-XFS file system each, of exactly the size that was asked for.
+		Long: `flexlvm gives the pods of a node local volumes of exactly the size that was asked
+for: logical volumes of LVM with a file system (XFS or ext4) or as raw block
+devices, and directories with a quota.
 
 This program is the FlexVolume driver that kubelet executes (init, mount,
 unmount, expandfs), and with the commands below an operator's tool on a node.`,

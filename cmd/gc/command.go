@@ -59,10 +59,13 @@ const long = `gc looks after the volumes of the node that it runs on. A volume w
 PersistentVolume was released or deleted becomes "unreferenced" and waits, with
 its data, until its room is needed: until volumes that are promised on this node
 do not fit, or a pool is fuller than --high-threshold-percent. Then the least
-recently used go first. Nothing else goes, unless --evict-orphans says so, and
-nothing at all while the API server does not answer.
+recently used go first. Room is also made for --headroom, and volumes go that are
+older than --max-age, or whose class says reclaim: immediate. Of what still has a
+claim, only replicas of datasets go whose dataset allows it. Volumes without a
+PersistentVolume go only with --evict-orphans. Nothing goes while the API server
+does not answer.
 
-It finds the file systems and disks that are there and that the VolumeDiscovery names, and
+It finds the existing file systems and disks that the VolumeDiscovery names, and
 cleans them once their claims are gone (docs/static.md).
 
 It makes the volume groups that VolumeGroups declare for its node, of blank disks alone
@@ -114,7 +117,7 @@ func command() *cobra.Command {
 	f.DurationVar(&o.policy.MinAge, "min-age", o.policy.MinAge, "how long a volume is unreferenced at least before it may go, unless its class says reclaim: immediate")
 	f.Var(&o.policy.Headroom, "headroom", "how much of each volume group is kept free for claims to come, as far as unreferenced volumes can give it: bytes such as 10Gi, a share such as 5%, or auto: what the volumes take that were made last, and a tenth of the group at most")
 	f.DurationVar(&o.policy.MaxAge, "max-age", o.policy.MaxAge, "how long a volume may be unreferenced at most; 0 keeps it until its room is needed")
-	f.BoolVar(&o.policy.EvictOrphans, "evict-orphans", o.policy.EvictOrphans, "under pressure, evict volumes that no PersistentVolume explains, once nothing unreferenced is left")
+	f.BoolVar(&o.policy.EvictOrphans, "evict-orphans", o.policy.EvictOrphans, "under pressure, evict volumes without a PersistentVolume, once nothing unreferenced is left")
 	f.DurationVar(&o.policy.OrphanAge, "orphan-age", o.policy.OrphanAge, "how long an orphan has neither been made nor used before it may go")
 	f.IntVar(&o.policy.ThinDataPercent, "thin-data-watermark-percent", o.policy.ThinDataPercent, "how full a thin pool may be, less what may be evicted, before no more volumes are promised in it")
 	f.IntVar(&o.policy.ThinMetadataPercent, "thin-metadata-watermark-percent", o.policy.ThinMetadataPercent, "how full the metadata of a thin pool may be before volumes are evicted from it and no more are promised in it")

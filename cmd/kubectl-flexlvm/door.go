@@ -28,7 +28,7 @@ func doorCommand(s *session) *cobra.Command {
 	var o doorOptions
 	cmd := &cobra.Command{
 		Use:   "door csi|flex {CLAIM... | --all-of-class CLASS}",
-		Short: "Let volumes that are there go through the other driver, CSI or FlexVolume",
+		Short: "Let existing volumes go through the other driver, CSI or FlexVolume",
 		Long: `door makes the PersistentVolumes of these claims anew, so that kubelet mounts their volumes
 with the CSI driver (csi) or the FlexVolume driver (flex). Nothing is copied; claim, volume and
 data stay as they are. No pod may use the claim meanwhile: what is in use is left as it is.

@@ -208,7 +208,7 @@ func mayTake(of *corev1.PersistentVolume, id string) error {
 	case c.Kind != volume.Claim:
 		return status.Errorf(codes.FailedPrecondition, "the volume %s is of kind %q, and snapshots are only taken of claims' volumes", id, c.Kind)
 	case c.Deleting || !c.Usable():
-		return status.Errorf(codes.FailedPrecondition, "PersistentVolume %q is %s, or being deleted", of.Name, c.Phase)
+		return status.Errorf(codes.FailedPrecondition, "PersistentVolume %q is %s, or being deleted; take a snapshot of a claim that is Bound", of.Name, c.Phase)
 	}
 	return nil
 }

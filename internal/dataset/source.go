@@ -165,11 +165,11 @@ var sources = map[flexlvmv1.SourceType]sourceKind{
 func (k sourceKind) check(v flexlvmv1.VolumeConfig, options map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(options)) {
 		if !slices.Contains(k.options, key) && key != "resync" {
-			return fmt.Errorf("option %q does not belong to sourceType %s; remove it", key, v.SourceType)
+			return fmt.Errorf("option %q does not belong to sourceType %s; remove it, or write one of %s", key, v.SourceType, strings.Join(k.options, ", "))
 		}
 	}
 	if len(v.Labels) == 0 {
-		return fmt.Errorf("labels cannot be empty")
+		return fmt.Errorf("labels cannot be empty; give the volume at least one, as dataset: NAME")
 	}
 	return checkAddresses(v, options)
 }

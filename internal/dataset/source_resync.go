@@ -39,7 +39,7 @@ func (s *Source) readResync(replicas flexlvmv1.ReplicaCount, options map[string]
 	case s.Type != flexlvmv1.SourceS3 && s.Type != flexlvmv1.SourceS3Dev:
 		return fmt.Errorf("resync %q with sourceType %s: only what came from S3 can be uploaded; to fetch what changes in the source write refresh", text, s.Type)
 	case replicas > 1:
-		return fmt.Errorf("replicas cannot be > 1 when resync is set")
+		return fmt.Errorf("replicas cannot be > 1 when resync is set (%d), because only one replica can be uploaded; set replicas to 1", replicas)
 	case options["anonymous"] != "" && options["anonymous"] != "false":
 		return fmt.Errorf("resync %q with anonymous %q: an upload needs credentials; name awsCredentialsSecretName or serviceAccountName", text, options["anonymous"])
 	case options["versionID"] != "":

@@ -27,7 +27,7 @@ func (s *Source) readS3(v flexlvmv1.VolumeConfig, options map[string]string) err
 		s.Access = append(s.Access, "--anonymous")
 		s.Secret = ""
 	case s.Secret == "" && s.ServiceAccount == "":
-		return fmt.Errorf("awsCredentialsSecretName key has to be set in options")
+		return fmt.Errorf("awsCredentialsSecretName key has to be set in options, or serviceAccountName, or anonymous: \"true\"")
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func (r Request) checkCloning(p Parameters, wrong *controlplane.Problems) {
 	case p.Layout == volume.Directory:
 		wrong.Add(fmt.Sprintf("dataSource %q: StorageClass %q has layout %q, whose volumes begin empty; leave it out, and copy the files", s.name, r.Class.Name, volume.Directory))
 	case p.Layout != volume.Thin && !s.isSnapshot():
-		wrong.Add(fmt.Sprintf("dataSource %q: cloning a claim needs layout %q, and StorageClass %q has %q; take a VolumeSnapshot of that claim, which takes the CSI driver, and name it", s.name, volume.Thin, r.Class.Name, p.Layout))
+		wrong.Add(fmt.Sprintf("dataSource %q: cloning a claim needs layout %q, and StorageClass %q has %q; take a VolumeSnapshot of that claim, which needs the CSI driver, and name it", s.name, volume.Thin, r.Class.Name, p.Layout))
 	}
 }
 
@@ -166,7 +166,7 @@ func (p *Provisioner) mayCopy(request Request, spec volume.Spec, name string, c 
 			wrong.Add(why)
 		}
 	case c.Shape.Layout != volume.Thin:
-		wrong.Add(fmt.Sprintf("dataSource %q: its volume has layout %q, and only those of layout %q can be copied; take a VolumeSnapshot of that claim, which takes the CSI driver, and name it in a claim of a class like that of the source", name, c.Shape.Layout, volume.Thin))
+		wrong.Add(fmt.Sprintf("dataSource %q: its volume has layout %q, and only those of layout %q can be copied; take a VolumeSnapshot of that claim, which needs the CSI driver, and name it in a claim of a class like that of the source", name, c.Shape.Layout, volume.Thin))
 	case c.Pool() != spec.Pool():
 		wrong.Add(fmt.Sprintf("dataSource %q: its volume lies in thin pool %q, and StorageClass %q is of %q; a copy lies where its source does, so use a class of that pool", name, c.Pool(), request.Class.Name, spec.Pool()))
 	}

@@ -127,7 +127,7 @@ func TestProvisionACopyThatCannotBe(t *testing.T) {
 		"its volume unreadable": {func(c *cast, _ *controller.ProvisionOptions) { c.volumes[0].Spec.FlexVolume.Options["colour"] = "red" }, `option "colour": is not known`, false, controller.ProvisioningFinished},
 		"not one of flexlvm":    {func(c *cast, _ *controller.ProvisionOptions) { c.volumes[0].Spec.FlexVolume.Driver = "x/y" }, "is not one of flexlvm", true, controller.ProvisioningFinished},
 		"not of flexVolume":     {func(c *cast, _ *controller.ProvisionOptions) { c.volumes[0].Spec.FlexVolume = nil }, "is not one of flexlvm", true, controller.ProvisioningFinished},
-		"linear":                {func(c *cast, _ *controller.ProvisionOptions) { makeLinear(c.volumes[0]) }, `has layout "linear", and only those of layout "thin" can be copied; take a VolumeSnapshot of that claim, which takes the CSI driver, and name it in a claim of a class like that of the source`, true, controller.ProvisioningFinished},
+		"linear":                {func(c *cast, _ *controller.ProvisionOptions) { makeLinear(c.volumes[0]) }, `has layout "linear", and only those of layout "thin" can be copied; take a VolumeSnapshot of that claim, which needs the CSI driver, and name it in a claim of a class like that of the source`, true, controller.ProvisioningFinished},
 		"in another pool": {func(c *cast, _ *controller.ProvisionOptions) {
 			c.volumes[0].Spec.FlexVolume.Options[volume.OptionThinPool] = "other"
 		}, `lies in thin pool "flexlvm/other", and StorageClass "flexlvm" is of "flexlvm/thinpool"`, true, controller.ProvisioningFinished},

@@ -335,7 +335,7 @@ func (p *Provisioner) Delete(_ context.Context, volume *corev1.PersistentVolume)
 	}
 	node := hostnameOf(volume)
 	p.Events.Eventf(volume, corev1.EventTypeNormal, eventReleased,
-		"the claim is gone; logical volume %q stays on node %q until flexlvm there has taken it back and removed the finalizer", volume.Name, node)
+		"the claim is gone; the node daemon of node %q releases volume %q and then removes the finalizer %s; if this lasts, see whether its pod of DaemonSet flexlvm-gc runs", node, volume.Name, pv.Finalizer)
 	return &controller.IgnoredError{Reason: fmt.Sprintf("only node %q can take its logical volume back", node)}
 }
 

@@ -392,6 +392,6 @@ func TestDeleteLeavesTheVolumeToItsNode(t *testing.T) {
 	err = p.Delete(context.Background(), pv)
 	// The library looks at the very type.
 	require.IsType(t, &controller.IgnoredError{}, err)
-	require.Equal(t, `Normal WaitingForNode the claim is gone; logical volume "`+pvName+
-		`" stays on node "host-1" until flexlvm there has taken it back and removed the finalizer`, <-events.Events)
+	require.Equal(t, `Normal WaitingForNode the claim is gone; the node daemon of node "host-1" releases volume "`+pvName+
+		`" and then removes the finalizer flexlvm.io/volume; if this lasts, see whether its pod of DaemonSet flexlvm-gc runs`, <-events.Events)
 }

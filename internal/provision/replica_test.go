@@ -189,7 +189,7 @@ func TestNeverTwoReplicasOnANode(t *testing.T) {
 	}
 	t.Run("left over, without a PersistentVolume", func(t *testing.T) {
 		for orphan, want := range map[string]string{
-			"flexlvm/ds-" + imagesHash:    `node "node-1" has a volume ds-` + imagesHash + ` that no PersistentVolume explains`,
+			"flexlvm/ds-" + imagesHash:    `node "node-1" has a volume ds-` + imagesHash + ` without a PersistentVolume`,
 			"another/ds-" + imagesHash:    "",
 			"flexlvm/ds-0123456789abcdef": "",
 		} {

@@ -98,7 +98,7 @@ func TestCheckRefuses(t *testing.T) {
 			claim: func(c *corev1.PersistentVolumeClaim) {
 				c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "other"}
 			},
-			err: `dataSource "other": cloning a claim needs layout "thin", and StorageClass "flexlvm" has "linear"; take a VolumeSnapshot of that claim, which takes the CSI driver, and name it`,
+			err: `dataSource "other": cloning a claim needs layout "thin", and StorageClass "flexlvm" has "linear"; take a VolumeSnapshot of that claim, which needs the CSI driver, and name it`,
 		},
 		"data source of a group": {
 			claim: func(c *corev1.PersistentVolumeClaim) {

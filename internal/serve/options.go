@@ -27,7 +27,7 @@ type flags interface {
 // Flags adds the options to f; address is the default of --address.
 func (o *Options) Flags(f flags, address string) {
 	f.StringVar(&o.Address, "address", address, "address for /healthz, /readyz and /metrics; with --metrics-auth for /metrics alone")
-	f.StringVar(&o.HealthAddress, "health-address", os.Getenv(healthVariable), "one more address for /healthz and /readyz, for a kubelet that is to be answered whoever asks for metrics (default: the environment variable "+healthVariable+")")
+	f.StringVar(&o.HealthAddress, "health-address", os.Getenv(healthVariable), "one more address for /healthz and /readyz, for the probes of kubelet, which has no token (default: the environment variable "+healthVariable+")")
 	f.BoolVar(&o.Auth, "metrics-auth", false, "serve /metrics over TLS, and only to those whose token the API server knows and lets get /metrics; needs --health-address")
 	f.StringVar(&o.CertFile, "metrics-tls-cert-file", "", "certificate for --metrics-auth, read again when it changes; empty: one that this process makes and signs itself")
 	f.StringVar(&o.KeyFile, "metrics-tls-key-file", "", "key of --metrics-tls-cert-file")

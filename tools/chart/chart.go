@@ -36,7 +36,7 @@ func (c *chart) add(o object) error {
 	if pod := o.pod(); pod != nil {
 		c.addWorkload(o, pod, &m)
 	}
-	addEndpoint(o, &m)
+	addMonitoring(o, &m)
 	if o.kind == "CustomResourceDefinition" {
 		metadata := o.fields["metadata"].(map[string]any)
 		annotations, _ := metadata["annotations"].(map[string]any)
@@ -187,15 +187,17 @@ func addEnvironment(main map[string]any, m *marks, note func(string, string, any
 	}
 }
 
-// addEndpoint lets fields be added to the endpoint of a monitor: what Prometheus needs
-// where /metrics asks for a token.
-func addEndpoint(o object, m *marks) {
+// addMonitoring lets labels be added to the objects of the Prometheus operator, by which a Prometheus
+// selects them, and fields to the endpoint of a monitor, which it needs where /metrics asks for a
+// token.
+func addMonitoring(o object, m *marks) {
+	if version, _ := o.fields["apiVersion"].(string); strings.HasPrefix(version, "monitoring.coreos.com/") {
+		lookup(o.fields, "metadata", "labels").(map[string]any)["zz"] = m.merged("$.Values.monitoring.labels")
+	}
 	for _, field := range []string{"podMetricsEndpoints", "endpoints"} {
 		endpoints, _ := lookup(o.fields, "spec", field).([]any)
 		for _, e := range endpoints {
-			e.(map[string]any)["zz"] = m.whole(func(indent, _ string) string {
-				return fmt.Sprintf("%[1]s{{- with $.Values.monitoring.endpoint }}\n%[1]s{{- toYaml . | nindent %[2]d }}\n%[1]s{{- end }}", indent, len(indent))
-			})
+			e.(map[string]any)["zz"] = m.merged("$.Values.monitoring.endpoint")
 		}
 	}
 }
@@ -207,6 +209,7 @@ func monitoringValues() value {
 		{key: "podMonitor", comment: "Has Prometheus scrape the daemons.", preset: false, schema: ofBoolean()},
 		{key: "serviceMonitor", comment: "The same for a Prometheus that looks for ServiceMonitors alone.", preset: false, schema: ofBoolean()},
 		{key: "dashboard", comment: "The dashboard, as a ConfigMap that Grafana's sidecar finds.", preset: false, schema: ofBoolean()},
+		{key: "labels", comment: "Further labels of the PrometheusRule and the monitors, by which your Prometheus selects them: {release: NAME} for kube-prometheus-stack.", preset: map[string]any{}, schema: ofStrings()},
 		{key: "endpoint", comment: "Further fields of the monitors' endpoint, such as scheme, tlsConfig and authorization.", preset: map[string]any{}, schema: ofMap()},
 	}}
 }
@@ -258,7 +261,7 @@ func (c *chart) files() (map[string]string, error) {
 		"values.schema.json": schema,
 		"Chart.yaml": notice + fmt.Sprintf(`apiVersion: v2
 name: flexlvm
-description: Local LVM and XFS volumes of exactly the size that was asked for
+description: Local volumes of exactly the size that was asked for, made by LVM on the node where the pod runs
 type: application
 version: %s
 appVersion: %s

@@ -194,6 +194,11 @@ func TestMonitoring(t *testing.T) {
 	require.Equal(t, true, lookup(endpoint, "tlsConfig", "insecureSkipVerify"))
 	require.Equal(t, "http", endpoint["port"])
 	require.NotContains(t, got, "PrometheusRule flexlvm")
+
+	got = rendered(t, "--set", "monitoring.alerts=true,monitoring.podMonitor=true,monitoring.serviceMonitor=true,monitoring.labels.release=stack")
+	for _, key := range []string{"PrometheusRule flexlvm", "PodMonitor flexlvm", "ServiceMonitor flexlvm"} {
+		require.Equal(t, map[string]any{"app.kubernetes.io/part-of": "flexlvm", "release": "stack"}, lookup(got[key], "metadata", "labels"), key)
+	}
 }
 
 // The CSI driver, and CSI's resizer beside the provisioner, are installed where they are asked

@@ -46,6 +46,14 @@ func (m *marks) optional(value string) string {
 	})
 }
 
+// merged returns a mark for the fields of a map, to be put into another map under a key that
+// sorts last.
+func (m *marks) merged(value string) string {
+	return m.whole(func(indent, _ string) string {
+		return fmt.Sprintf("%[1]s{{- with %[2]s }}\n%[1]s{{- toYaml . | nindent %[3]d }}\n%[1]s{{- end }}", indent, value, len(indent))
+	})
+}
+
 // write writes an object as a template.
 func (m *marks) write(fields any) (string, error) {
 	text, err := marked(fields)

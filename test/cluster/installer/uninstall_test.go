@@ -18,7 +18,7 @@ func (b *bed) testUninstall(t *testing.T) {
 	b.next(t)
 	declared := b.declare(t)
 	require.Contains(t, b.install.run(t, "kubectl get pv -o custom-columns=VOLUME:.metadata.name,FLEXVOLUME:.spec.flexVolume.driver,CSI:.spec.csi.driver,NFS:.spec.nfs.path,NAMESPACE:.spec.claimRef.namespace,CLAIM:.spec.claimRef.name,STATUS:.status.phase"), b.volume(t))
-	listed := b.install.run(t, "kubectl get volumemanagers,localvolumes -A")
+	listed := b.install.run(t, "kubectl get volumemanagers.flexlvm.io,localvolumes.flexlvm.io -A")
 	require.Contains(t, listed, "volumemanager.flexlvm.io/kept")
 	require.Contains(t, listed, "localvolume.flexlvm.io/kept")
 	b.install.run(t, `kubectl patch -n flexlvm-system daemonset/flexlvm-gc --type=json -p '[
@@ -73,7 +73,7 @@ func (b *bed) testRemoval(t *testing.T, declared string) {
 	// No provisioner is there to remove the finalizer.
 	b.kubectl(t, "patch", "volumemanager", "kept", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 	b.kubectl(t, "delete", "volumemanager/kept", "localvolume/kept", "--timeout=1m")
-	require.Contains(t, b.install.run(t, "kubectl get volumemanagers,localvolumes -A"), "No resources found")
+	require.Contains(t, b.install.run(t, "kubectl get volumemanagers.flexlvm.io,localvolumes.flexlvm.io -A"), "No resources found")
 	b.install.run(t, "kubectl delete customresourcedefinitions -l app.kubernetes.io/part-of=flexlvm")
 	require.Empty(t, b.kubectl(t, "get", "-o", "name", "-l", "app.kubernetes.io/part-of=flexlvm", "customresourcedefinitions"))
 }
@@ -108,6 +108,6 @@ spec: {nodeName: nowhere, storageClassName: flexlvm, size: 64Mi}
 // declared returns which VolumeManagers and LocalVolumes there are, and whether one is deleted.
 func (b *bed) declared(t *testing.T) string {
 	t.Helper()
-	return b.kubectl(t, "get", "volumemanagers,localvolumes", "-A", "-o",
+	return b.kubectl(t, "get", "volumemanagers.flexlvm.io,localvolumes.flexlvm.io", "-A", "-o",
 		`jsonpath={range .items[*]}{.kind} {.metadata.uid} {.metadata.generation} {.metadata.finalizers} deleted:{.metadata.deletionTimestamp}{"\n"}{end}`)
 }

@@ -155,7 +155,7 @@ func (b *bed) testReleased(t *testing.T) {
 	name, later := s.volumeOf("data").Name, s.volumeOf("later").Name
 	s.deletePods(t.Context())
 	require.NoError(t, b.client.CoreV1().PersistentVolumeClaims(s.name).Delete(t.Context(), "data", metav1.DeleteOptions{}))
-	s.event("default", "PersistentVolume", name, "WaitingForNode", `"`+name+`" stays on node "host-of-sim-1"`)
+	s.event("default", "PersistentVolume", name, "WaitingForNode", `of node "host-of-sim-1" releases volume "`+name+`"`)
 
 	volumes := b.client.CoreV1().PersistentVolumes()
 	released, err := volumes.Get(t.Context(), name, metav1.GetOptions{})

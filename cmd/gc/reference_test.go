@@ -1,0 +1,13 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/flexlvm/flexlvm/internal/commandtest"
+)
+
+func TestReference(t *testing.T) {
+	t.Setenv(nodeVariable, "")
+	t.Setenv("HEALTH_ADDRESS", "")
+	commandtest.RequireReference(t, command())
+}
