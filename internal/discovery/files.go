@@ -145,9 +145,9 @@ func (d *deleter) remove(dir *os.File, e fs.DirEntry, depth int) (keep bool, err
 		return false, nil
 	}
 	stays := depth == 0 && e.Name() == lostAndFound
-	var owner *Owner // what stays is the last tenant's, perhaps
-	if stays {
-		owner = &Owner{UID: os.Geteuid(), GID: os.Getegid(), Mode: 0o700} // root's, as mkfs makes it
+	var owner *Owner
+	if stays { // the last tenant may have changed its owner, so it gets back what mkfs gave it: root
+		owner = &Owner{UID: os.Geteuid(), GID: os.Getegid(), Mode: 0o700}
 	}
 	if err := d.emptyBelow(at, e.Name(), depth, owner); err != nil || stays {
 		return stays, err
@@ -203,10 +203,10 @@ func restore(dir *os.File, owner *Owner) error {
 			return fmt.Errorf("remove attribute %s: %w", name, err)
 		}
 	}
-	if err := unix.Fchown(fd, owner.UID, owner.GID); err != nil {
-		return err
+	if err := errors.Join(unix.Fchown(fd, owner.UID, owner.GID), unix.Fchmod(fd, owner.Mode)); err != nil {
+		return refusal("restore", dir.Name(), err)
 	}
-	return unix.Fchmod(fd, owner.Mode)
+	return nil
 }
 
 func attributes(fd int) (out []string, err error) {

@@ -52,18 +52,7 @@ type Verdict struct {
 //   - was made of this very disk, and not of another one that was at its path before,
 //   - is the last one that e records, unless there is none or the disk was cleaned after that one,
 //   - is not recorded in e as bound to another claim than it names.
-//
-// An erasure that is not wanted now begins anew when it is wanted again: meanwhile somebody may have
-// used the disk, and written to the part that was erased.
 func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict {
-	out := judge(found, e, v, clean, now)
-	if out.State != Cleaning {
-		out.Entry.Offset = 0
-	}
-	return out
-}
-
-func judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict {
 	if v == nil {
 		return judgeFree(found, e, now)
 	}

@@ -120,12 +120,12 @@ func (l Ledger) Uncleaned(disk string) (volumes []string) {
 	return slices.Compact(volumes)
 }
 
-// Withdraw notes that nothing is offered any more but what is in seen, and what is in busy, of
-// which others write.
+// Withdraw notes that only what is in seen is offered any more, and that the erasure of all else begins
+// anew. What is in busy stays as it is, because others write that.
 func (l Ledger) Withdraw(seen, busy map[string]bool) {
 	for id, e := range l {
-		if e.Offered && !seen[id] && !busy[id] {
-			e.Offered = false
+		if !seen[id] && !busy[id] {
+			e.Offered, e.Offset = false, 0
 			l[id] = e
 		}
 	}

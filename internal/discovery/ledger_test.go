@@ -31,9 +31,9 @@ func TestUncleaned(t *testing.T) {
 	require.Equal(t, []string{"pv-1"}, Entry{}.Empty([]string{"pv-1"}).Cleaned, "it had none of its own")
 }
 
-// What nobody sees is not offered; of what is being cleaned others write.
+// What nobody sees is not offered, and its erasure begins anew; of what is being cleaned others write.
 func TestWithdraw(t *testing.T) {
-	l := Ledger{"seen": {Offered: true}, "busy": {Offered: true}, "away": {Offered: true, Offer: 3, Volume: "pv-1"}}
+	l := Ledger{"seen": {Offered: true}, "busy": {Offered: true}, "away": {Offered: true, Offer: 3, Volume: "pv-1", Offset: 5}}
 	l.Withdraw(map[string]bool{"seen": true}, map[string]bool{"busy": true})
 	require.Equal(t, Ledger{"seen": {Offered: true}, "busy": {Offered: true}, "away": {Offer: 3, Volume: "pv-1"}}, l)
 }

@@ -56,6 +56,11 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 		}
 		s.prove(ctx, c, ledger)
 		s.proveUnclaimed(ctx, c)
+		if c.verdict.State != discovery.Cleaning {
+			// Somebody may use the disk now, and write to the part that was erased. So an erasure that is
+			// wanted again later begins anew.
+			c.verdict.Entry.Offset = 0
+		}
 		if id != "" && c.found != nil && c.found.Disk == id {
 			ledger[id], seen[id] = c.verdict.Entry, true
 		}
@@ -95,7 +100,7 @@ func casesOf(found []discovery.Found, volumes map[string]*corev1.PersistentVolum
 func (c *discoveredCase) undeclared(e discovery.Entry) discovery.Verdict {
 	out := discovery.Verdict{State: discovery.Provided, Entry: e, Message: "no class of the VolumeDiscovery has this path on this node any more; nothing is cleaned"}
 	if c.object.Status.Phase == corev1.VolumeReleased {
-		out.State, out.Entry.Offset = discovery.Kept, 0 // as in discovery.Judge
+		out.State = discovery.Kept
 	}
 	return out
 }

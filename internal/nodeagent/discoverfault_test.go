@@ -128,6 +128,36 @@ func TestDiscoveredIsKeptWhileItIsErased(t *testing.T) {
 	disks.with(func() { require.Zero(t, disks.cleaned[1].Offset) })
 }
 
+// A disk that was away, or whose path had two PersistentVolumes, may have been written to where it
+// was erased.
+func TestErasureBeginsAnewAfterOthersMayHaveUsedTheDisk(t *testing.T) {
+	t.Parallel()
+	for name, used := range map[string]func(*rig, *fakeDisks){
+		"away": func(_ *rig, disks *fakeDisks) { disks.found = nil },
+		"unnamed": func(_ *rig, disks *fakeDisks) {
+			disks.found[0].Disk, disks.found[0].Problem = "", "nothing is mounted here"
+		},
+		"another": func(_ *rig, disks *fakeDisks) { disks.found[0].Disk = "naa.6000" },
+		"shared": func(r *rig, _ *fakeDisks) {
+			r.api.put(static("pv-2", func(v *corev1.PersistentVolume) { v.Name = "static-b" }))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, disks := newDiscoveryRig(t)
+			require.NoError(t, discovery.Ledger{"naa.5000": {Path: "/mnt/fast/a", Offer: 1, Volume: "pv-1", Offset: 64 << 20}}.Write(r.config.DiscoveredFile))
+			r.api.put(static("pv-1", pvReleased))
+			used(r, disks)
+			r.start()
+			r.eventually(func() bool {
+				noted, err := discovery.ReadLedger(r.config.DiscoveredFile)
+				return err == nil && noted["naa.5000"].Offset == 0
+			}, "it is to go on where it was")
+			require.Zero(t, disks.cleanings())
+		})
+	}
+}
+
 // A disk that is still being cleaned is not offered, also where its PersistentVolume is gone.
 func TestDiscoveredWhileItsCleaningEnds(t *testing.T) {
 	t.Parallel()
