@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
@@ -14,8 +16,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
+// announceBudget is how long one round may spend on asking for the claims that it warns: with an API
+// server that does not answer, each takes long. What is not told in time is told by the next round.
+const announceBudget = 5 * time.Second
+
 // announceObservation says what a person should know: once, and again while it lasts.
 func (d *Daemon) announceObservation(ctx context.Context, f observation) {
+	ctx, cancel := context.WithTimeout(ctx, announceBudget)
+	defer cancel()
 	d.announceBlocked(ctx, f)
 	d.announceClaims(ctx, f)
 	d.announceOrphans(ctx, f)
@@ -115,11 +123,13 @@ func (d *Daemon) warnClaim(ctx context.Context, of *corev1.PersistentVolume, rea
 	if of == nil {
 		return
 	}
-	topic := "claim of " + string(of.UID) + " " + reason
+	topic := claimTopic(of.UID, reason)
 	if d.dedupe.fresh(topic, state, d.cfg.Now()) && !d.events.onClaim(ctx, claimOfObject(of), warning, reason, text) {
 		d.dedupe.over(topic)
 	}
 }
+
+func claimTopic(of types.UID, reason string) string { return "claim of " + string(of) + " " + reason }
 
 func claimOfObject(pv *corev1.PersistentVolume) *corev1.ObjectReference {
 	if pv == nil {
@@ -140,12 +150,15 @@ func (d *Daemon) limit(f observation) {
 // announceLimits says which limits are not in force: once, and again while it lasts.
 func (d *Daemon) announceLimits(ctx context.Context, volumes []persistentvolume.Volume, objects map[string]*corev1.PersistentVolume, o iolimit.Outcome) {
 	log := klog.FromContext(ctx)
+	ctx, cancel := context.WithTimeout(ctx, announceBudget)
+	defer cancel()
 	d.out.Metrics.ioLimited(o.Applied, len(o.Failed))
 	for i := range volumes {
 		c := &volumes[i]
 		topic := "io limit " + string(c.UID)
 		err := o.Failed[c.PV]
 		if err == nil {
+			d.dedupe.over(claimTopic(c.UID, "IOLimitNotApplied"))
 			if d.dedupe.over(topic) {
 				log.Info("Limits on IO are in force again, or not wanted any more", "persistentvolume", c.PV)
 			}

@@ -183,6 +183,9 @@ func TestIOLimitsFollow(t *testing.T) {
 	r.eventually(func() bool {
 		return r.metric("flexlvm_io_limits_not_applied")+r.metric("flexlvm_io_limits_in_force") == 0
 	}, "the metrics")
+	r.api.put(object("slow", 5, slowTo("rbps=4k")))
+	// The same events again: they are counted in those that are there.
+	r.eventually(func() bool { return r.api.requests("patch events") == 2 }, "that it fails again is not told to both")
 	require.Equal(t, []string{
 		"/pod 1 rbps=max wbps=8192 riops=max wiops=max", "/pod 1 rbps=4096 wbps=max riops=max wiops=3", "/pod 1 rbps=max wbps=max riops=max wiops=max",
 	}, p.written(), "and nothing else")
