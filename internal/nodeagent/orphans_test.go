@@ -63,7 +63,7 @@ func TestOrphanThatIsNone(t *testing.T) {
 			r.config.Policy.EvictOrphans = true
 			r.start()
 			r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) > 0 }, "no event")
-			require.Contains(t, r.api.told("VolumeNotEvicted")[0], "PersistentVolume "+wants.Name+" names volume flexlvm/wanted; if its label flexlvm.io/node, which is ")
+			require.Contains(t, r.api.told("VolumeNotEvicted")[0], "PersistentVolume "+wants.Name+" names volume wanted, and its label flexlvm.io/node is ")
 			r.rounds(2)
 			r.untouched("big ready", "settled ready", "wanted ready")
 			r.api.fail(http.StatusServiceUnavailable, "get persistentvolumes", "list unlabelled persistentvolumes")

@@ -313,8 +313,12 @@ func (d *Daemon) unnamed(ctx context.Context, v inventory.Volume) error {
 }
 
 func (d *Daemon) named(v inventory.Volume, by *corev1.PersistentVolume) error {
-	return fmt.Errorf("PersistentVolume %s names volume %s; if its label %s, which is %q, is not %s, put that right, or delete it if nobody needs it",
-		by.Name, eviction.KeyOf(&v), pv.LabelNode, by.Labels[pv.LabelNode], pv.NodeLabelValue(d.cfg.Node))
+	label, here := by.Labels[pv.LabelNode], pv.NodeLabelValue(d.cfg.Node)
+	if label == here {
+		return fmt.Errorf("PersistentVolume %s names volume %s: delete its claim, and the volume is released by itself", by.Name, v.Name)
+	}
+	return fmt.Errorf("PersistentVolume %s names volume %s, and its label %s is %q and not %q: put the label right, or delete the PersistentVolume if nobody needs it",
+		by.Name, v.Name, pv.LabelNode, label, here)
 }
 
 // brief is an error in the words of a status: what is known to pass needs no

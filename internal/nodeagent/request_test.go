@@ -125,8 +125,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		all, says = append(all, request), append(says, answer)
 	}
 	add(forget("wanted", nil), "PersistentVolume wanted names volume flexlvm/wanted, so it has an owner")
-	add(forget("strayed", nil), `PersistentVolume strayed names volume flexlvm/strayed; if its label flexlvm.io/node, which is "", is not node-1`)
-	add(forget("of-another-name", nil), "PersistentVolume by-hand names volume flexlvm/of-another-name")
+	add(forget("strayed", nil), `PersistentVolume strayed names volume strayed, and its label flexlvm.io/node is "" and not "node-1"`)
+	add(forget("of-another-name", nil), "PersistentVolume by-hand names volume of-another-name")
 	add(forget("gone", nil), "volume flexlvm/gone is gone: it was evicted")
 	add(forget("busy", nil), "is in use on the node")
 	add(forget("locked", nil), "LVM is locked")
