@@ -247,7 +247,7 @@ func (e *Engine) handOutDirectory(ctx context.Context, lv lvm.LogicalVolume, tag
 			if tags.State == volume.Creating {
 				return tags, fmt.Errorf("volume %s/%s is new and is not handed out before it is on record: %w; make room for it, or make the directory writable", lv.Group, lv.Name, err)
 			}
-			e.unrecorded(lv.Group, lv.Name, errors.Join(err, e.records.mark(lv.Group, lv.Name)))
+			e.markUnrecorded(lv.Group, lv.Name, err)
 		}
 		e.after("write record")
 	}

@@ -156,7 +156,7 @@ func (p *directoryPool) repaired() (why string, err error) {
 	if err != nil || !slices.Contains(others, lostAndFound) {
 		return "", err
 	}
-	return fmt.Sprintf("xfs_repair has moved files of directory pool %s, perhaps whole volumes, to %s: mount it, and put them back where they were", p.path(), lostAndFound), nil
+	return fmt.Sprintf("xfs_repair has moved files of directory pool %[1]s, perhaps whole volumes, to %[2]s: mount it, put them back where they were, and remove the empty %[2]s", p.path(), lostAndFound), nil
 }
 
 func (p *directoryPool) writeInfo() error { return writeJSON(p.Root, poolFile, p.info) }

@@ -220,8 +220,7 @@ func (e *Engine) handOut(ctx context.Context, f found) error {
 		case e.recordedSmaller(f):
 			return fmt.Errorf("volume %s/%s is not handed out before its size is on record, or its next mount would be smaller: %w; make room for it, or make the directory writable", g, n, err)
 		default:
-			// An empty record says that the volume was there; it fits on most full disks.
-			e.unrecorded(g, n, errors.Join(err, e.records.mark(g, n)))
+			e.markUnrecorded(g, n, err)
 		}
 	}
 	if f.tags.State == volume.Creating && (e.settle == nil || f.tags.LUKS != "" || f.tags.FSType == volume.Raw) {
@@ -236,6 +235,12 @@ func (e *Engine) touch(g volume.Group, n volume.Name) {
 	if err := e.records.touch(g, n, e.now()); err != nil {
 		e.unrecorded(g, n, err)
 	}
+}
+
+// markUnrecorded leaves an empty record where one could not be written that is not needed for safety,
+// and logs that. An empty record says that the volume was there; it fits on most full disks.
+func (e *Engine) markUnrecorded(g volume.Group, n volume.Name, err error) {
+	e.unrecorded(g, n, errors.Join(err, e.records.mark(g, n)))
 }
 
 // unrecorded logs a failed write of a volume's record that is not needed for safety.
