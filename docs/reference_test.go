@@ -65,6 +65,12 @@ func TestNamesAreInTheReference(t *testing.T) {
 func TestReferenceIsListed(t *testing.T) {
 	list, err := os.ReadFile("reference/README.md")
 	require.NoError(t, err)
+	programs, err := os.ReadDir("../cmd")
+	require.NoError(t, err)
+	require.Greater(t, len(programs), 5)
+	for _, p := range programs {
+		require.Regexp(t, "\\["+p.Name()+`\.md\]|`+"`"+p.Name()+"`", string(list), "no page of %s", p.Name())
+	}
 	files, err := os.ReadDir("reference")
 	require.NoError(t, err)
 	require.Greater(t, len(files), 5)

@@ -59,9 +59,9 @@ const long = `gc looks after the volumes of the node that it runs on. A volume w
 PersistentVolume was released or deleted becomes "unreferenced" and waits, with
 its data, until its room is needed: until volumes that are promised on this node
 do not fit, or a pool is fuller than --high-threshold-percent. Then the least
-recently used go first. Room is also made for --headroom, and volumes go that are
-older than --max-age, or whose class says reclaim: immediate. Of what still has a
-claim, only replicas of datasets go whose dataset allows it. Volumes without a
+recently used go first. Unreferenced volumes also go to make room for --headroom, once
+they have been unreferenced for longer than --max-age, or at once if their class says
+reclaim: immediate. Of what still has a claim, only replicas of datasets go whose dataset allows it. Volumes without a
 PersistentVolume go only with --evict-orphans. Nothing goes while the API server
 does not answer.
 
