@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -122,6 +123,18 @@ func (u *user) released() (names []string) {
 	return names
 }
 
+// explains asks the API server for the fields of flexlvm's objects, as the reference says.
+func (u *user) explains() {
+	u.t.Helper()
+	reference, err := os.ReadFile(shipped(u.t, "docs/reference/README.md"))
+	require.NoError(u.t, err)
+	commands := regexp.MustCompile(`(?m)^kubectl explain .*(flexlvm\.io).*$`).FindAllString(string(reference), -1)
+	require.Len(u.t, commands, 5)
+	for _, command := range commands {
+		require.Contains(u.t, u.shell(command), "GROUP:      flexlvm.io", command)
+	}
+}
+
 // TestUsersWay goes the way of a user: looks at the cluster, brings a deleted claim back, asks
 // what would happen, watches it on the page, is alerted, and does what the alert's runbook
 // says. The pictures in docs/ are of it.
@@ -150,6 +163,7 @@ func TestUsersWay(t *testing.T) {
 
 	u.kubectl("wait", "--for=delete", "pv/"+volume, patiently)
 	u.looksAtStatus(len(names))
+	u.explains()
 	require.Equal(t, "volume "+volume+" is ready again, for claim page/data\n", u.shell("kubectl flexlvm undelete data -n page --wait 9m"))
 	require.NoError(t, u.apply(pod{name: "data", claim: "data"}.manifest()))
 	var waiting []string
