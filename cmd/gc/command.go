@@ -59,11 +59,11 @@ const long = `gc looks after the volumes of the node that it runs on. A volume w
 PersistentVolume was released or deleted becomes "unreferenced" and waits, with
 its data, until its room is needed: until volumes that are promised on this node
 do not fit, or a pool is fuller than --high-threshold-percent. Then the least
-recently used go first. Unreferenced volumes also go to make room for --headroom, once
-they have been unreferenced for longer than --max-age, or at once if their class says
-reclaim: immediate. Of what still has a claim, only replicas of datasets go whose dataset allows it. Volumes without a
-PersistentVolume go only with --evict-orphans. Nothing goes while the API server
-does not answer.
+recently used go first. Unreferenced volumes also go to make room for --headroom,
+once they have been unreferenced for longer than --max-age, or at once if their
+class says reclaim: immediate. Of what still has a claim, only replicas of
+datasets go whose dataset allows it. Volumes without a PersistentVolume go only
+with --evict-orphans. Nothing goes while the API server does not answer.
 
 It finds the existing file systems and disks that the VolumeDiscovery names, and
 cleans them once their claims are gone (docs/static.md).
