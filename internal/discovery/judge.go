@@ -116,9 +116,7 @@ func judgeProvided(noted Entry, v *Volume) Verdict {
 // judgeReleased is Judge where the PersistentVolume is released.
 func judgeReleased(noted Entry, v *Volume, clean bool) Verdict {
 	another := noted.Volume == v.UID && noted.Claim != "" && v.ClaimUID != noted.Claim
-	if noted.Volume != v.UID {
-		noted.Volume, noted.Offset = v.UID, 0
-	}
+	noted.Volume = v.UID
 	switch {
 	case !v.Delete:
 		return say(noted, Kept, "its claim %s is gone, and the reclaim policy is Retain: clean it by hand and delete PersistentVolume %s", v.Claim, v.Name)
