@@ -1,5 +1,5 @@
-// Package commandtest holds docs/reference against the commands of the programs: what a person
-// reads there is what the program has.
+// Package commandtest checks that docs/reference describes the commands and flags that the programs
+// have.
 package commandtest
 
 import (
@@ -22,8 +22,8 @@ type Testing interface {
 	Helper()
 }
 
-// RequireReference requires that docs/reference/NAME.md, where NAME is that of the program, has
-// its commands and flags as it has them. It is called by tests of the packages in cmd/.
+// RequireReference requires that docs/reference/NAME.md, where NAME is the name of the program, describes
+// the program's commands and flags. Tests of the packages in cmd/ call it.
 func RequireReference(t Testing, root *cobra.Command) {
 	t.Helper()
 	file := filepath.Join("../../docs/reference", root.Name()+".md")

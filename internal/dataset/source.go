@@ -169,7 +169,7 @@ func (k sourceKind) check(v flexlvmv1.VolumeConfig, options map[string]string) e
 		}
 	}
 	if len(v.Labels) == 0 {
-		return fmt.Errorf("labels cannot be empty; give the volume at least one, as dataset: NAME")
+		return fmt.Errorf("labels cannot be empty; give the volume at least one, such as dataset: NAME")
 	}
 	return checkAddresses(v, options)
 }

@@ -107,7 +107,7 @@ func TestSourceErrors(t *testing.T) {
 	v := volumeOf("S3", 1, s3Options(nil))
 	v.Labels = nil
 	_, err := ParseSource(v)
-	require.EqualError(t, err, "labels cannot be empty; give the volume at least one, as dataset: NAME")
+	require.EqualError(t, err, "labels cannot be empty; give the volume at least one, such as dataset: NAME")
 }
 
 func TestSources(t *testing.T) {

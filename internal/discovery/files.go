@@ -158,7 +158,7 @@ func (d *deleter) remove(dir *os.File, e fs.DirEntry, depth int) (keep bool, err
 	return false, nil
 }
 
-// emptyBelow deletes what is in a directory, and gives it back to owner unless that is nil.
+// emptyBelow deletes what is in a directory, and then restores the directory to owner unless that is nil.
 func (d *deleter) emptyBelow(at int, name string, depth int, owner *Owner) error {
 	fd, err := unix.Openat2(at, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: beneath})
 	if err != nil {
@@ -184,8 +184,9 @@ func refusal(op, name string, err error) error {
 	return err
 }
 
-// restore makes a directory that stays what it was before the tenant had it, unless owner is nil:
-// otherwise the next tenant could read the access lists and other attributes that the last one has set.
+// restore gives a directory that stays the owner and mode that it had before the tenant, and removes its
+// attributes: the next tenant could read the access lists and other attributes that the last one has set.
+// It does nothing if owner is nil.
 func restore(dir *os.File, owner *Owner) error {
 	if owner == nil {
 		return nil

@@ -35,8 +35,8 @@ func (x *index) beingCopied(c *persistentvolume.Volume) string {
 	return x.copied[KeyOfPersistentVolume(c)]
 }
 
-// Copies returns the PersistentVolumes whose volumes to make now as copies of others, in order of
-// their names. An encrypted one its first mount makes, which brings the key,
+// Copies returns the PersistentVolumes whose volumes are to be made now as copies of others, in order of
+// their names. An encrypted one is made by its first mount, which brings the key,
 // unless it is a snapshot, or a full copy that is not whole yet, which need none.
 func Copies(view View) []persistentvolume.Volume {
 	x := newIndex(view)

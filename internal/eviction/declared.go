@@ -17,7 +17,7 @@ func Unclaimed(c *persistentvolume.Volume) bool {
 
 // Declared returns the PersistentVolumes whose volumes LocalVolumes ask for, in order of their
 // names: those to be made now are not in the inventory, or half made. Once a PersistentVolume is
-// bound, mounts make its volume, as all others; an encrypted one its first mount makes in any case.
+// bound, mounts make its volume, as they make all others; an encrypted one is always made by its first mount.
 func Declared(view View) []persistentvolume.Volume {
 	x := newIndex(view)
 	var out []persistentvolume.Volume

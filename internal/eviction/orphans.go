@@ -81,13 +81,13 @@ func (p *planner) blocked() string {
 	if p.view.Cluster == "" {
 		return "nothing is evicted: the UID of this cluster is not known, so no volume can be told to be this cluster's; look at the daemon's access to namespace kube-system"
 	}
-	ours := 0
+	persistentVolumes := 0
 	for i := range p.view.PersistentVolumes {
 		if p.view.PersistentVolumes[i].Cluster == p.view.Cluster {
-			ours++
+			persistentVolumes++
 		}
 	}
-	if ours == 0 && p.ready > 0 {
+	if persistentVolumes == 0 && p.ready > 0 {
 		return fmt.Sprintf("nothing is evicted: the API server shows no PersistentVolume of this cluster for this node, which has %s in state ready, as if it had come back empty; %s", volumes(p.ready), wayOut)
 	}
 	orphans := 0

@@ -114,7 +114,7 @@ func (e *Engine) makeDirectory(ctx context.Context, p *directoryPool, spec volum
 	switch why, err := p.repaired(); {
 	case err != nil:
 		return err
-	case why != "": // the volume may be there, under another name
+	case why != "": // the volume may exist under another name
 		return fmt.Errorf("volume %s is not made: %s", spec.Name, why)
 	}
 	if err := p.fits(ctx, spec.DeviceSize(), spec.Size); err != nil {

@@ -149,8 +149,8 @@ func (p *directoryPool) others() ([]string, error) {
 	return slices.DeleteFunc(names, func(n string) bool { return slices.Contains(own, n) }), err
 }
 
-// repaired says that xfs_repair has moved files of the pool aside, which may be whole volumes; empty if
-// it has not.
+// repaired returns what to do if xfs_repair has moved files of the pool, perhaps whole volumes, to
+// lost+found, and an empty string if it has not.
 func (p *directoryPool) repaired() (why string, err error) {
 	others, err := p.others()
 	if err != nil || !slices.Contains(others, lostAndFound) {

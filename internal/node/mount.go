@@ -237,8 +237,9 @@ func (e *Engine) touch(g volume.Group, n volume.Name) {
 	}
 }
 
-// markUnrecorded leaves an empty record where one could not be written that is not needed for safety,
-// and logs that. An empty record says that the volume was there; it fits on most full disks.
+// markUnrecorded writes an empty record in place of one that could not be written and is not needed for
+// safety, and logs the error. An empty record still shows that the volume existed, and fits on most full
+// disks.
 func (e *Engine) markUnrecorded(g volume.Group, n volume.Name, err error) {
 	e.unrecorded(g, n, errors.Join(err, e.records.mark(g, n)))
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// announceBudget is how long one round may spend on asking for the claims that it warns: with an API
-// server that does not answer, each takes long. What is not told in time is told by the next round.
+// announceBudget bounds the time that one round spends on reading the claims that it warns, because each
+// read takes long while the API server does not answer. The next round warns the rest.
 const announceBudget = 5 * time.Second
 
 // announceObservation says what a person should know: once, and again while it lasts.
@@ -117,8 +117,8 @@ func (d *Daemon) announceShortfall(ctx context.Context, f observation) {
 	}
 }
 
-// warnClaim warns the claim of a PersistentVolume of what lasts: once, when state changes, and again
-// while it lasts. A claim that cannot be told now is told later.
+// warnClaim records a warning on the claim of a PersistentVolume: at first, when state changes, and again
+// after repeatAfter. If the claim cannot be read or is not bound yet, the next round tries again.
 func (d *Daemon) warnClaim(ctx context.Context, of *corev1.PersistentVolume, reason, state, text string) {
 	if of == nil {
 		return

@@ -68,8 +68,8 @@ func (e events) onManager(of eviction.Eviction, kind, reason, message string) {
 	e.recorder.Event(ref, kind, reason, clip(message, mostMessage))
 }
 
-// onClaim tells a claim, if it is still there and is not another of its name. It returns false if
-// the claim cannot be read, or is not bound yet, so that it may be told later.
+// onClaim records an event on a claim, unless the claim is gone or another one has its name. It reports
+// whether that is settled: it is not while the claim cannot be read, or is not bound yet.
 func (e events) onClaim(ctx context.Context, ref *corev1.ObjectReference, kind, reason, message string) (settled bool) {
 	if ref == nil || ref.UID == "" {
 		return false

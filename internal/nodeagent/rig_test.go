@@ -195,10 +195,10 @@ func (r *rig) rounds(n int) {
 	r.eventually(func() bool { return r.engine.rounds() >= until }, "no more rounds")
 }
 
-// untilQuiet waits until no rounds are made any more, and gives how many were. It counts looks,
-// a second's worth of them: on a busy machine they come later, as the daemon does. After a round
-// the daemon rests for as long as it took, and only then makes the next that is called for; so it
-// looks for that long besides, and not before each round has ended.
+// untilQuiet waits until the daemon makes no more rounds, and returns how many it has made. It counts
+// polls, one second's worth of them, because on a busy machine they are as late as the daemon is. After a
+// round the daemon rests for as long as the round took before it starts a requested one. So the wait is
+// longer by the duration of all rounds, and begins when each has ended.
 func (r *rig) untilQuiet() (n int) {
 	r.t.Helper()
 	const every, enough = 20 * time.Millisecond, time.Second
@@ -214,7 +214,7 @@ func (r *rig) untilQuiet() (n int) {
 	return n
 }
 
-// endedRounds gives how many rounds have ended, and how long all of them took.
+// endedRounds returns how many rounds have ended, and how long they took together.
 func (r *rig) endedRounds() (n int, took time.Duration) {
 	families, err := r.registry.Gather()
 	require.NoError(r.t, err)
@@ -227,8 +227,8 @@ func (r *rig) endedRounds() (n int, took time.Duration) {
 	return n, took
 }
 
-// delivered waits until a round has seen all that was put before: the watch shows it in order, and
-// the last is a PersistentVolume that a person is told of.
+// delivered waits until a round has observed everything that was put before. The watch delivers objects
+// in order, and the last one is a PersistentVolume of a missing volume group, which gets an event.
 func (r *rig) delivered() {
 	r.t.Helper()
 	r.markers++

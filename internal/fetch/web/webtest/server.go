@@ -75,8 +75,8 @@ func (s *Server) Inject(f Fault) {
 	s.fault = f
 }
 
-// HoldAfter has all bodies wait once so many bytes were given of a path, or of all if it is empty,
-// until release, or until whoever asks is gone.
+// HoldAfter blocks the bodies of all answers once so many bytes of a path were sent, or of all paths if it
+// is empty, until release is called or the client is gone.
 func (s *Server) HoldAfter(path string, bytes int64) (release func()) {
 	released := make(chan struct{})
 	s.mu.Lock()
