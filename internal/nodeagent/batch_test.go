@@ -39,7 +39,19 @@ func TestEvictionsOfAPlanGoTogether(t *testing.T) {
 		r.clock.pass(time.Second) // another goes in the stead of one that has failed twice
 		return slices.Equal(r.engine.names(), []string{"big ready", "old-3 unreferenced", "settled ready"})
 	}, "left: %v", r.engine.names())
-	require.Equal(t, "together 4", r.engine.called("together")[0])
+	r.requireBatchAfterOne()
 	r.eventually(func() bool { return len(r.api.told("VolumeEvicted")) == 6 }, "told: %v", r.api.told("VolumeEvicted"))
 	r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) == 1 }, "told: %v", r.api.told("VolumeNotEvicted"))
+}
+
+// requireBatchAfterOne fails unless one of the volumes old-… was removed alone first, and several together
+// later. How many is not asked: a round that comes while the first one goes puts another one alone.
+func (r *rig) requireBatchAfterOne() {
+	r.t.Helper()
+	calls := slices.DeleteFunc(r.engine.called(""), func(call string) bool {
+		return !strings.HasPrefix(call, "together") && !strings.HasPrefix(call, "remove flexlvm/old-")
+	})
+	require.NotEmpty(r.t, calls)
+	require.NotContains(r.t, calls[0], "together")
+	require.NotEmpty(r.t, r.engine.called("together"))
 }
