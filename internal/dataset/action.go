@@ -10,14 +10,14 @@ type Verb string
 
 // The verbs.
 const (
-	Create   Verb = "create"   // Object
-	Delete   Verb = "delete"   // Object, if it is the very one that was seen
-	Annotate Verb = "annotate" // Object, with Annotations
-	Grow     Verb = "grow"     // Object, a claim, to Size
-	Hold     Verb = "hold"     // Object, a claim, until what is in it was uploaded
-	Let      Verb = "let"      // Object, a claim, go
-	Label    Verb = "label"    // Node, with the dataset's label
-	Unlabel  Verb = "unlabel"  // Node
+	Create          Verb = "create"           // Object
+	Delete          Verb = "delete"           // Object, if it is the very one that was seen
+	Annotate        Verb = "annotate"         // Object, with Annotations
+	Grow            Verb = "grow"             // Object, a claim, to Size
+	AddFinalizer    Verb = "add finalizer"    // to Object, a claim, until what is in it was uploaded
+	RemoveFinalizer Verb = "remove finalizer" // from Object, a claim
+	Label           Verb = "label"            // Node, with the dataset's label
+	Unlabel         Verb = "unlabel"          // Node
 )
 
 // Action is one change to the cluster. Each may be the last before the controller is

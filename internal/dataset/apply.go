@@ -39,7 +39,7 @@ func (r *reconciler) applyAll(ctx context.Context, observed *Observed, actions [
 	sure := false
 	var refused error
 	for _, a := range actions {
-		if (a.Verb == Delete || a.Verb == Unlabel || a.Verb == Let) && !sure {
+		if (a.Verb == Delete || a.Verb == Unlabel || a.Verb == RemoveFinalizer) && !sure {
 			if err := r.confirm(ctx, observed); err != nil {
 				return err
 			}
@@ -131,8 +131,8 @@ func (r *reconciler) apply(ctx context.Context, owner *flexlvmv1.VolumeManager, 
 			"metadata": map[string]any{"uid": a.Object.GetUID()},
 			"spec":     map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": a.Size.String()}}},
 		})
-	case Hold, Let:
-		return r.hold(ctx, a.Object, a.Verb == Hold)
+	case AddFinalizer, RemoveFinalizer:
+		return r.setFinalizer(ctx, a.Object, a.Verb == AddFinalizer)
 	case Label:
 		return r.label(ctx, a.Node, a.Key, replica.NodeLabelValue)
 	case Unlabel:
@@ -186,11 +186,11 @@ func (r *reconciler) patch(ctx context.Context, object client.Object, change any
 	return nil
 }
 
-// hold adds our finalizer to the very claim that was seen, or takes it off.
-func (r *reconciler) hold(ctx context.Context, claim client.Object, held bool) error {
-	finalizers := slices.DeleteFunc(slices.Clone(claim.GetFinalizers()), func(f string) bool { return f == finalizerMirror })
+// setFinalizer adds our finalizer to the very claim that was seen, or removes it.
+func (r *reconciler) setFinalizer(ctx context.Context, claim client.Object, held bool) error {
+	finalizers := kubeobject.WithoutFinalizer(claim, finalizerMirror)
 	if held {
-		finalizers = append(finalizers, finalizerMirror)
+		finalizers = kubeobject.WithFinalizer(claim, finalizerMirror)
 	}
 	return r.patch(ctx, claim, json.RawMessage(kubeobject.FinalizersPatch(claim, finalizers)))
 }

@@ -42,7 +42,7 @@ func (s *Observed) holds() bool {
 // mirror keeps a loader at work that uploads what changes in a complete replica.
 func (p *planner) mirror(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if !isHeld(r.Claim) {
-		p.do(Action{Verb: Hold, Object: r.Claim})
+		p.do(Action{Verb: AddFinalizer, Object: r.Claim})
 	}
 	if status.State != flexlvmv1.ReplicaComplete {
 		return
@@ -108,7 +108,7 @@ func (p *planner) giveUp(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	switch {
 	case r.Claim.Status.Phase == corev1.ClaimPending || r.Volume == nil && r.Claim.Status.Phase == corev1.ClaimLost:
 		status.Message = "its claim goes; it has no volume"
-		p.do(Action{Verb: Let, Object: r.Claim})
+		p.do(Action{Verb: RemoveFinalizer, Object: r.Claim})
 	case r.Job == nil || r.Job.Labels[labelRole] != roleMirror || r.Pod == nil || r.Pod.Status.Phase != corev1.PodRunning:
 		p.Failed, status.State = true, flexlvmv1.ReplicaFailed
 		status.Message = fmt.Sprintf("claim %s is being deleted and what is in it may not be uploaded: no pod can mount it any more; save it from the node, or give it up by taking the finalizer %s off the claim", r.Claim.Name, finalizerMirror)
@@ -124,7 +124,7 @@ func (p *planner) giveUp(r *Replica, status *flexlvmv1.ReplicaStatus) {
 		}
 	default:
 		status.Message = "its claim goes; what was in it was uploaded to " + p.Source.Target()
-		p.do(Action{Verb: Let, Object: r.Claim}, Action{Verb: Delete, Object: r.Job})
+		p.do(Action{Verb: RemoveFinalizer, Object: r.Claim}, Action{Verb: Delete, Object: r.Job})
 	}
 	if p.Status.Message == "" {
 		p.Status.Message = status.Claim + ": " + status.Message

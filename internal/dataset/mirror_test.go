@@ -102,7 +102,7 @@ func TestMirrorIsReplacedByThatOfAnotherRelease(t *testing.T) {
 			r.Claim.Annotations[annotationFinal] = "r1/7"
 			s.requirePlan()
 			r.Report.Passes, r.Report.Final = 9, "r1/7"
-			s.requirePlan("let claim v-a-0", "delete job v-a-0")
+			s.requirePlan("remove finalizer claim v-a-0", "delete job v-a-0")
 		})
 	}
 	t.Run("whose claim is deleted meanwhile", func(t *testing.T) {
@@ -132,14 +132,14 @@ func TestMirrorIsReleasedLast(t *testing.T) {
 	out := s.requirePlan()
 	require.Equal(t, "s3://b/p/", out.Status.Uploaded)
 	s.recorded(out)
-	s.requirePlan("let claim v-a-0", "delete claim v-a-0")
+	s.requirePlan("remove finalizer claim v-a-0", "delete claim v-a-0")
 	t.Run("killed in between", func(*testing.T) {
 		r.Claim.Finalizers = nil
 		s.requirePlan("delete claim v-a-0")
 	})
 	t.Run("deleted by somebody meanwhile", func(*testing.T) {
 		r.Claim.Finalizers, r.Claim.DeletionTimestamp = []string{finalizerMirror}, &metav1.Time{Time: now}
-		s.requirePlan("let claim v-a-0")
+		s.requirePlan("remove finalizer claim v-a-0")
 	})
 	t.Run("it holds other data than the spec says", func(t *testing.T) {
 		s, r := newMirror(t)
@@ -175,7 +175,7 @@ func TestMirroredClaimIsDeleted(t *testing.T) {
 	r.Report.Passes = 9
 	s.requirePlan() // it has trusted what it knew
 	r.Report.Final = "r1/7"
-	s.requirePlan("let claim v-a-0", "delete job v-a-0")
+	s.requirePlan("remove finalizer claim v-a-0", "delete job v-a-0")
 	for name, change := range map[string]func(*protocol.Status){
 		"another process":     func(p *protocol.Status) { p.Run = "r2" },
 		"another pod":         func(p *protocol.Status) { p.ID = "claim-1" },
@@ -187,7 +187,7 @@ func TestMirroredClaimIsDeleted(t *testing.T) {
 			defer func() { *r.Report = report }()
 			change(r.Report)
 			words, _ := s.plan()
-			require.NotContains(t, words, "let claim v-a-0")
+			require.NotContains(t, words, "remove finalizer claim v-a-0")
 		})
 	}
 	// A pod that comes after all begins it anew.

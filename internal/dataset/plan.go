@@ -222,7 +222,7 @@ func (p *planner) delete(r *Replica, reason, why string) {
 	}
 	if r.Claim != nil && !going(r.Claim) {
 		if isHeld(r.Claim) {
-			p.do(Action{Verb: Let, Object: r.Claim})
+			p.do(Action{Verb: RemoveFinalizer, Object: r.Claim})
 		}
 		on := ""
 		if r.Node != "" {

@@ -126,7 +126,7 @@ func (p *planner) keepsUnsent() bool {
 	case r == nil || p.Upload && !going(r.Claim):
 		return false
 	case going(r.Claim) && p.wasUploaded() != "" && len(p.InUse) == 0:
-		p.do(Action{Verb: Let, Object: r.Claim})
+		p.do(Action{Verb: RemoveFinalizer, Object: r.Claim})
 		return true
 	case going(r.Claim):
 		status := flexlvmv1.ReplicaStatus{Claim: r.Claim.Name, Node: r.Node}

@@ -129,8 +129,8 @@ func (c *Client) dropFinalizer(ctx context.Context, seen *corev1.PersistentVolum
 	case now.Spec.PersistentVolumeReclaimPolicy != seen.Spec.PersistentVolumeReclaimPolicy:
 		return apierrors.NewConflict(corev1.Resource("persistentvolumes"), name, errors.New("its reclaim policy has changed since it was judged"))
 	}
-	left := slices.DeleteFunc(slices.Clone(now.Finalizers), func(f string) bool { return f == pv.Finalizer })
-	request := c.core.Patch(types.MergePatchType).Resource("persistentvolumes").Name(name).Body(kubeobject.FinalizersPatch(now, left))
+	patch := kubeobject.FinalizersPatch(now, kubeobject.WithoutFinalizer(now, pv.Finalizer))
+	request := c.core.Patch(types.MergePatchType).Resource("persistentvolumes").Name(name).Body(patch)
 	err = c.do(ctx, "take the finalizer off PersistentVolume "+name, request, nil)
 	if apierrors.IsNotFound(err) {
 		return nil

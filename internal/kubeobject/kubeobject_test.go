@@ -49,3 +49,12 @@ func TestFinalizersPatchIsOfWhatWasSeen(t *testing.T) {
 	require.JSONEq(t, `{"metadata":{"uid":"1234","resourceVersion":"56","finalizers":["a/b"]}}`, string(kubeobject.FinalizersPatch(seen, []string{"a/b"})))
 	require.JSONEq(t, `{"metadata":{"uid":"1234","resourceVersion":"56","finalizers":[]}}`, string(kubeobject.FinalizersPatch(seen, []string{})))
 }
+
+func TestFinalizers(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"a", "ours", "b"}}}
+	require.Equal(t, []string{"a", "b"}, kubeobject.WithoutFinalizer(pod, "ours"))
+	require.Equal(t, []string{"a", "b", "ours"}, kubeobject.WithFinalizer(pod, "ours"), "once")
+	require.Equal(t, []string{"a", "ours", "b", "new"}, kubeobject.WithFinalizer(pod, "new"))
+	require.Equal(t, []string{"a", "ours", "b"}, pod.Finalizers, "the object is as it was")
+	require.Equal(t, []string{"new"}, kubeobject.WithFinalizer(&corev1.Pod{}, "new"))
+}

@@ -2,9 +2,20 @@ package kubeobject
 
 import (
 	"encoding/json"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
+
+// WithFinalizer returns an object's finalizers and this one, once.
+func WithFinalizer(o metav1.Object, finalizer string) []string {
+	return append(WithoutFinalizer(o, finalizer), finalizer)
+}
+
+// WithoutFinalizer returns an object's other finalizers, in a slice of their own.
+func WithoutFinalizer(o metav1.Object, finalizer string) []string {
+	return slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == finalizer })
+}
 
 // FinalizersPatch returns the merge patch that writes these finalizers, if the object is still
 // exactly what was seen.

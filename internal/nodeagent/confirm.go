@@ -32,9 +32,39 @@ const (
 	spread = 0.2
 )
 
-// confirm takes the API server's own word on what f would do, and makes sure that it is the
-// server of the cluster that it was. See docs/decisions/011-confirming-without-lists.md for
-// what each way proves. It decides again.
+// confirmIfNeeded confirms what was decided on the strength of the watches, where mustConfirm says so.
+func (d *Daemon) confirmIfNeeded(ctx context.Context, f *observation) error {
+	if err := d.noteTrouble(ctx, f.at); err != nil {
+		return err
+	}
+	if !d.mustConfirm(*f) {
+		return nil
+	}
+	if err := d.confirm(ctx, f); err != nil {
+		d.confirmAt = time.Time{} // nothing counts before it has answered
+		return err
+	}
+	f.confirmed = true
+	d.confirmAt = f.at.Add(wait.Jitter(confirmEvery, spread))
+	d.orphans = orphanNames(f.result)
+	d.forgetDeleted(f.view)
+	return nil
+}
+
+// forgetDeleted drops the backoffs of PersistentVolumes that the API server has no more.
+func (d *Daemon) forgetDeleted(view eviction.View) {
+	there := make(map[string]bool, len(view.PersistentVolumes))
+	for i := range view.PersistentVolumes {
+		there[string(view.PersistentVolumes[i].UID)] = true
+	}
+	d.releases.keep(there)
+	d.copies.keep(there)
+	d.moves.keep(there)
+}
+
+// confirm reads again from the API server what f is based on, and decides again. It fails if
+// the server is that of another cluster. See docs/decisions/011-confirming-without-lists.md for
+// what each way proves.
 func (d *Daemon) confirm(ctx context.Context, f *observation) error {
 	if err := d.sameCluster(ctx); err != nil {
 		return err
@@ -219,7 +249,7 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 	f.moves = eviction.Steps(f.view, f.result)
 }
 
-// lost are the volumes of PersistentVolumes that pods can use which the node had before it was
+// lost returns the volumes of PersistentVolumes that pods can use which the node had before it was
 // looked at, and has no more, such as those on a disk that was given up. A volume that was made
 // since then is not lost. See eviction.View.
 func (d *Daemon) lost(view eviction.View) map[eviction.Key]bool {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/eviction"
@@ -60,21 +59,14 @@ type observation struct {
 // The inventory is taken before the PersistentVolumes are read: a volume is removed only because of what
 // the API says after the volume was seen.
 func (d *Daemon) observe(ctx context.Context) (observation, error) {
-	f := observation{at: d.cfg.Now()}
-	var err error
 	changes := d.blockedUnmounts.changes.Load()
-	if f.inventory, err = d.engine.Inventory(ctx); err != nil {
+	f, err := d.observeNode(ctx)
+	if err != nil {
 		return f, &failure{reasonLVM, fmt.Errorf("look at the node's volumes: %w", err)}
 	}
-	d.noteGroups(f.inventory)
-	d.ahead.Replace(f.at, f.inventory.Volumes)
-	f.busy = d.meter.measure(f.at, f.inventory.Pools)
-	d.forgetGone(f.inventory)
 	d.announceGone(ctx, f.inventory)
-	if d.cluster == "" {
-		if d.cluster, err = d.api.Cluster(ctx); err != nil {
-			return f, &failure{reasonAPI, err}
-		}
+	if err := d.identifyCluster(ctx); err != nil {
+		return f, &failure{reasonAPI, err}
 	}
 	d.noteBlockedUnmounts(f.inventory.Volumes, changes)
 	d.heal(ctx, f.inventory)
@@ -87,36 +79,41 @@ func (d *Daemon) observe(ctx context.Context) (observation, error) {
 	}
 	d.holdRemovals() // what waits there was decided on an older look at the node
 	d.decide(&f, byName(objects))
-	if err := d.noteTrouble(ctx, f.at); err != nil {
-		return f, unconfirmed(err)
+	if err := d.confirmIfNeeded(ctx, &f); err != nil {
+		return f, &failure{reasonAPI, fmt.Errorf("%w; nothing is released and nothing evicted until the API server answers", err)}
 	}
-	if !d.mustConfirm(f) {
-		return f, nil
-	}
-	if err := d.confirm(ctx, &f); err != nil {
-		d.confirmAt = time.Time{} // nothing counts before it has answered
-		return f, unconfirmed(err)
-	}
-	f.confirmed = true
-	d.confirmAt = f.at.Add(wait.Jitter(confirmEvery, spread))
-	d.orphans = orphanNames(f.result)
-	there := make(map[string]bool, len(f.view.PersistentVolumes))
-	for i := range f.view.PersistentVolumes {
-		there[string(f.view.PersistentVolumes[i].UID)] = true
-	}
-	d.releases.keep(there)
-	d.copies.keep(there)
-	d.moves.keep(there)
 	return f, nil
 }
 
-func unconfirmed(err error) error {
-	return &failure{reasonAPI, fmt.Errorf("%w; nothing is released and nothing evicted until the API server answers", err)}
+// observeNode takes the inventory, and drops what is remembered of volumes that are not in it.
+func (d *Daemon) observeNode(ctx context.Context) (observation, error) {
+	f := observation{at: d.cfg.Now()}
+	var err error
+	if f.inventory, err = d.engine.Inventory(ctx); err != nil {
+		return f, err
+	}
+	d.noteGroups(f.inventory)
+	d.ahead.Replace(f.at, f.inventory.Volumes)
+	f.busy = d.meter.measure(f.at, f.inventory.Pools)
+	d.forgetGone(f.inventory)
+	return f, nil
 }
 
-// marked are the volumes with a note on those whose removal has failed and is not
-// tried again yet: others may go in their stead. One that is committed carries it until
-// it is gone: when its room comes, nobody knows.
+// identifyCluster reads once which cluster the daemon belongs to; sameCluster compares later answers with it.
+func (d *Daemon) identifyCluster(ctx context.Context) error {
+	if d.cluster != "" {
+		return nil
+	}
+	cluster, err := d.api.Cluster(ctx)
+	if err == nil {
+		d.cluster = cluster
+	}
+	return err
+}
+
+// marked returns the volumes with Problem set on those whose removal failed and is not tried again
+// yet, so that others are evicted instead. A doomed volume keeps it until it is gone, because nobody
+// knows when its room comes.
 func (d *Daemon) marked(now time.Time, all []inventory.Volume, removing map[string]bool) []inventory.Volume {
 	out := make([]inventory.Volume, len(all))
 	copy(out, all)

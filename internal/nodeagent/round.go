@@ -96,7 +96,7 @@ func (d *Daemon) announcePublished(ctx context.Context, err error) {
 	}
 }
 
-// announcePlan is all that a dry run does.
+// announcePlan logs what would be released and evicted without --dry-run.
 func (d *Daemon) announcePlan(ctx context.Context, f observation) {
 	log := klog.FromContext(ctx)
 	for _, v := range f.verdicts {

@@ -310,8 +310,8 @@ func (l *Controller) releaseClaim(ctx context.Context, v verdict, told audience)
 func (l *Controller) giveUp(ctx context.Context, v verdict) error {
 	object, volumes := v.volume.object, l.Client.CoreV1().PersistentVolumes()
 	if slices.Contains(object.Finalizers, pv.Finalizer) {
-		left := slices.DeleteFunc(slices.Clone(object.Finalizers), func(f string) bool { return f == pv.Finalizer })
-		now, err := volumes.Patch(ctx, object.Name, types.MergePatchType, kubeobject.FinalizersPatch(object, left), metav1.PatchOptions{})
+		patch := kubeobject.FinalizersPatch(object, kubeobject.WithoutFinalizer(object, pv.Finalizer))
+		now, err := volumes.Patch(ctx, object.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}

@@ -17,6 +17,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
@@ -171,7 +172,7 @@ func (l *localVolumes) reconcile(ctx context.Context, o *flexlvmv1.LocalVolume) 
 	say := l.state(o, object)
 	if say.ready && !slices.Contains(o.Finalizers, pv.FinalizerLocalVolume) {
 		// Somebody has replaced the LocalVolume: without it, nothing would give the volume up.
-		now, err := l.api.SetLocalVolumeFinalizers(ctx, o, append(slices.Clone(o.Finalizers), pv.FinalizerLocalVolume))
+		now, err := l.api.SetLocalVolumeFinalizers(ctx, o, kubeobject.WithFinalizer(o, pv.FinalizerLocalVolume))
 		if err != nil {
 			return saying{}, err
 		}
@@ -215,7 +216,7 @@ func (l *localVolumes) make(ctx context.Context, o *flexlvmv1.LocalVolume) (sayi
 		return say, nil
 	}
 	if !slices.Contains(now.Finalizers, pv.FinalizerLocalVolume) {
-		if now, err = l.api.SetLocalVolumeFinalizers(ctx, now, append(now.Finalizers, pv.FinalizerLocalVolume)); err != nil {
+		if now, err = l.api.SetLocalVolumeFinalizers(ctx, now, kubeobject.WithFinalizer(now, pv.FinalizerLocalVolume)); err != nil {
 			return saying{}, err
 		}
 	}
@@ -291,25 +292,25 @@ func (l *localVolumes) giveUp(ctx context.Context, o *flexlvmv1.LocalVolume) (sa
 	object, err := l.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return saying{}, l.letGo(ctx, o)
+		return saying{}, l.removeFinalizer(ctx, o)
 	case err != nil:
 		return saying{}, err
 	case object.Annotations[pv.AnnotationDeclared] != o.Namespace+"/"+o.Name:
-		return saying{}, l.letGo(ctx, o) // somebody else's
+		return saying{}, l.removeFinalizer(ctx, o) // somebody else's
 	}
 	switch ref := object.Spec.ClaimRef; {
 	case object.Status.Phase == corev1.VolumeReleased || object.Status.Phase == corev1.VolumeFailed:
 		// What was a claim's goes, or stays, as the reclaim policy says.
-		return saying{}, l.letGo(ctx, o)
+		return saying{}, l.removeFinalizer(ctx, o)
 	case object.Status.Phase == corev1.VolumeBound || ref != nil && ref.UID != "":
 		return saying{volume: name, reason: flexlvmv1.LocalVolumeInUse, message: fmt.Sprintf("claim %s/%s is bound to the volume; delete the claim first if nobody needs it", o.Namespace, claimOf(o))}, nil
 	case claimed(o) || ref == nil || ref.Namespace != o.Namespace || ref.Name != claimOf(o):
-		return saying{}, l.letGo(ctx, o) // it may hold a claim's data, or a person keeps it for another
+		return saying{}, l.removeFinalizer(ctx, o) // it may hold a claim's data, or a person keeps it for another
 	}
 	if err := l.withdraw(ctx, object); err != nil {
 		return saying{}, err
 	}
-	return saying{}, l.letGo(ctx, o)
+	return saying{}, l.removeFinalizer(ctx, o)
 }
 
 // withdraw deletes a PersistentVolume, if it is still exactly what was seen.
@@ -325,8 +326,7 @@ func (l *localVolumes) withdraw(ctx context.Context, object *corev1.PersistentVo
 	return nil
 }
 
-func (l *localVolumes) letGo(ctx context.Context, o *flexlvmv1.LocalVolume) error {
-	left := slices.DeleteFunc(slices.Clone(o.Finalizers), func(f string) bool { return f == pv.FinalizerLocalVolume })
-	_, err := l.api.SetLocalVolumeFinalizers(ctx, o, left)
+func (l *localVolumes) removeFinalizer(ctx context.Context, o *flexlvmv1.LocalVolume) error {
+	_, err := l.api.SetLocalVolumeFinalizers(ctx, o, kubeobject.WithoutFinalizer(o, pv.FinalizerLocalVolume))
 	return err
 }
