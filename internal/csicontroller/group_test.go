@@ -142,7 +142,7 @@ func TestGroupIsAllOrNothing(t *testing.T) {
 		"a device":          {second: func(o *corev1.PersistentVolume) { o.Spec.CSI.VolumeAttributes["volumeMode"] = "Block" }, code: codes.FailedPrecondition, says: "is a device without a file system"},
 		"released":          {second: func(o *corev1.PersistentVolume) { o.Status.Phase = corev1.VolumeReleased }, code: codes.FailedPrecondition, says: "is Released"},
 		"gone":              {second: func(o *corev1.PersistentVolume) { o.Spec.CSI.VolumeHandle = "flexlvm/other" }, code: codes.NotFound, says: "flexlvm/pvc-b"},
-		"no room":           {before: func(d *desk) { d.clerk.full = "has no room for 2 snapshots together" }, code: codes.ResourceExhausted, says: "has no room for 2 snapshots together"},
+		"no room":           {before: func(d *desk) { d.clerk.full = "has no room for 2 snapshots together" }, code: codes.FailedPrecondition, says: "has no room for 2 snapshots together"},
 		"the node cannot": {before: func(d *desk) {
 			d.nodeOfGroup(2, func(o *corev1.PersistentVolume) { d.write(o, persistentvolume.NotTaken("LVM is slow")) })
 		}, code: codes.FailedPrecondition, says: "the node could not take the snapshots: LVM is slow"},

@@ -170,12 +170,14 @@ func (s *Service) draft(ctx context.Context, id string, name volume.Name, reserv
 	return d, nil
 }
 
-// reserve reserves room for snapshots on their node, for all or for none.
+// reserve reserves room for snapshots on their node, for all or for none. Its codes are final: after
+// ResourceExhausted or Unavailable, CSI's snapshotter takes the snapshot for begun, and keeps a
+// VolumeSnapshot that is deleted until it could be taken (isCSIFinalError, external-snapshotter 8.7.0).
 func (s *Service) reserve(drafts []draft) error {
 	of := drafts[0].of
 	node, _, reported := s.snapshots.Room.NodeOf(of.Labels[pv.LabelNode])
 	if !reported {
-		return status.Errorf(codes.Unavailable, "the node of PersistentVolume %q has not reported; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there", of.Name)
+		return status.Errorf(codes.FailedPrecondition, "the node of PersistentVolume %q has not reported; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there", of.Name)
 	}
 	var wants []ledger.Want
 	for _, d := range drafts {
@@ -183,7 +185,7 @@ func (s *Service) reserve(drafts []draft) error {
 	}
 	_, err := s.snapshots.Room.Reserve(node, wants)
 	if full := (*ledger.NoRoom)(nil); errors.As(err, &full) {
-		return status.Errorf(codes.ResourceExhausted, "a snapshot may come to hold all that its volume does, or as much as %s of its VolumeSnapshotClass says, and node %q %s", volume.OptionReserve, full.Node, full.Why)
+		return status.Errorf(codes.FailedPrecondition, "a snapshot may come to hold all that its volume does, or as much as %s of its VolumeSnapshotClass says, and node %q %s", volume.OptionReserve, full.Node, full.Why)
 	}
 	return err
 }

@@ -253,8 +253,8 @@ func TestCreateSnapshotRefuses(t *testing.T) {
 		"reserve":       {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-2", Parameters: map[string]string{"reserve": "much"}}, nil, codes.InvalidArgument, `reserve "much": is not a percentage`},
 		"released":      {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-5"}, nil, codes.FailedPrecondition, "is Released"},
 		"a replica":     {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-6"}, nil, codes.FailedPrecondition, `is of kind "dataset"`},
-		"no room":       {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-1"}, &clerk{full: "has no room for it"}, codes.ResourceExhausted, `node "node-1" has no room for it`},
-		"a silent node": {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-1"}, &clerk{silent: true}, codes.Unavailable, "has not reported"},
+		"no room":       {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-1"}, &clerk{full: "has no room for it"}, codes.FailedPrecondition, `node "node-1" has no room for it`},
+		"a silent node": {&csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-1"}, &clerk{silent: true}, codes.FailedPrecondition, "has not reported"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDesk(t, thin(made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{})), linear(made("pvc-2", "pvc-2", pv.CSI, volume.IOLimits{})), released.DeepCopy(), nested.DeepCopy())

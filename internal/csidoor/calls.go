@@ -30,7 +30,7 @@ type calls struct {
 	log logrus.FieldLogger
 
 	mu   sync.Mutex
-	busy map[string]bool // by what a call changes
+	busy map[string]bool // by what only one call may be about
 }
 
 // intercept is a grpc.UnaryServerInterceptor.
@@ -63,7 +63,7 @@ func (c *calls) intercept(ctx context.Context, request any, info *grpc.UnaryServ
 // what it has no answer to, and a call that hangs in the kernel would be joined by more and
 // more.
 func (c *calls) alone(ctx context.Context, request any, call grpc.UnaryHandler) (answer any, err error) {
-	if key := changes(request); key != "" {
+	if key := exclusive(request); key != "" {
 		if !c.begin(key) {
 			return nil, status.Errorf(codes.Aborted, "an earlier call about %s is still at work", key)
 		}
@@ -94,8 +94,10 @@ func (c *calls) end(key string) {
 	delete(c.busy, key)
 }
 
-// changes returns the directory whose volume a call changes; empty where it changes nothing.
-func changes(request any) string {
+// exclusive returns what only one call at a time may be about: the directory whose volume a call
+// changes, or whose file system is asked for its usage, which does not keep it from being unmounted.
+// Empty for all others.
+func exclusive(request any) string {
 	switch r := request.(type) {
 	case *csi.NodePublishVolumeRequest:
 		return r.GetTargetPath()
@@ -103,6 +105,8 @@ func changes(request any) string {
 		return r.GetTargetPath()
 	case *csi.NodeExpandVolumeRequest:
 		return r.GetVolumePath()
+	case *csi.NodeGetVolumeStatsRequest:
+		return "the usage of " + r.GetVolumePath()
 	}
 	return ""
 }

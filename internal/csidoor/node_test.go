@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/stretchr/testify/require"
@@ -334,50 +333,4 @@ func TestCodesOfCalls(t *testing.T) {
 		_, err = d.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: "flexlvm/pvc-1", VolumePath: "/pods/1/mount", CapacityRange: &csi.CapacityRange{RequiredBytes: 2 << 30}})
 		require.Equal(t, want, status.Code(err), c.err)
 	}
-}
-
-// A call about a directory that another call is at work on is told so; others go on.
-func TestOneCallADirectory(t *testing.T) {
-	d := open(t)
-	begun, goOn := make(chan struct{}, 2), make(chan struct{})
-	d.engine.do = func(context.Context) error { begun <- struct{}{}; <-goOn; return nil }
-	r := publish(t)
-	first := make(chan error, 1)
-	go func() { _, err := d.NodePublishVolume(context.Background(), r); first <- err }()
-	<-begun
-	_, err := d.NodePublishVolume(t.Context(), r)
-	require.Equal(t, codes.Aborted, status.Code(err))
-	_, err = d.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: r.GetVolumeId(), TargetPath: r.GetTargetPath()})
-	require.Equal(t, codes.Aborted, status.Code(err))
-	other := make(chan error, 1)
-	go func() { _, err := d.NodePublishVolume(context.Background(), publish(t)); other <- err }()
-	<-begun
-	close(goOn)
-	require.NoError(t, <-first)
-	require.NoError(t, <-other)
-	_, err = d.NodePublishVolume(t.Context(), r)
-	require.NoError(t, err)
-}
-
-// A panic is one call's failure, and is not told abroad.
-func TestPanicFailsOneCall(t *testing.T) {
-	d := open(t)
-	d.engine.do = func(context.Context) error { panic("hush") }
-	r := publish(t)
-	_, err := d.NodePublishVolume(t.Context(), r)
-	require.Equal(t, codes.Internal, status.Code(err))
-	require.NotContains(t, err.Error(), "hush")
-	d.engine.do = nil
-	_, err = d.NodePublishVolume(t.Context(), r)
-	require.NoError(t, err)
-}
-
-// The caller's deadline is the engine's.
-func TestDeadline(t *testing.T) {
-	d := open(t)
-	d.engine.do = func(ctx context.Context) error { <-ctx.Done(); return fmt.Errorf("lvcreate: %w", ctx.Err()) }
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err := d.NodePublishVolume(ctx, publish(t))
-	require.Equal(t, codes.DeadlineExceeded, status.Code(err))
 }
