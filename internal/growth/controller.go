@@ -230,6 +230,9 @@ func (c *Controller) isNews(w *wish, claim *corev1.PersistentVolumeClaim, answer
 func (c *Controller) note(w *wish, claim *corev1.PersistentVolumeClaim, done plan) {
 	if e := condition(claim, corev1.PersistentVolumeClaimNodeResizeError); done.takenBack && e != nil {
 		ask := asked(claim)
+		if ranOutOfTime(e) {
+			w.pause = 0
+		}
 		w.fail(ask.Value(), c.Now())
 	}
 	if done.answer == nil {

@@ -3,8 +3,10 @@ package growth
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -169,6 +171,12 @@ func (s scene) broken() (bool, time.Time) {
 		again = until
 	}
 	return !s.now.Before(until), again
+}
+
+// ranOutOfTime reports whether kubelet's call has ended before the node was done. The next one continues
+// where it ended, as where the room of a raw block volume is zeroed, so it is not put off any further.
+func ranOutOfTime(c *corev1.PersistentVolumeClaimCondition) bool {
+	return strings.Contains(c.Message, codes.DeadlineExceeded.String())
 }
 
 // lacking reports whether the pool holds less than is promised in it, and until when that may

@@ -313,6 +313,7 @@ func (w *world) rounds(evict bool) {
 			w.evicted++
 		}
 		w.report(result.Pools[0])
+		w.charge(view)
 	}
 }
 

@@ -206,6 +206,8 @@ func (e extension) judge(p pool) Answer {
 	switch {
 	case p.closed != "":
 		return Answer{Waiting, fmt.Sprintf("nothing more is promised in %s %q: %s", e.in.Noun(), e.in, p.closed)}
+	case e.more <= 0: // its volume holds the room already
+		return e.granted()
 	case e.more > e.left:
 		return Answer{Waiting, fmt.Sprintf("%s more are needed and %s %q can still promise %s", AmountOf(e.more), e.in.Noun(), e.in, AmountOf(max(0, e.left)))}
 	case e.v.Shape.Layout == volume.Thin:

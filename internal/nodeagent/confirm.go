@@ -60,6 +60,7 @@ func (d *Daemon) forgetDeleted(view eviction.View) {
 	d.releases.keep(there)
 	d.copies.keep(there)
 	d.moves.keep(there)
+	d.charges.keep(there)
 }
 
 // confirm reads again from the API server what f is based on, and decides again. It fails if

@@ -141,6 +141,7 @@ type Daemon struct {
 	copies         *backoff
 	undeletes      *backoff
 	moves          *backoff
+	charges        *backoff
 	trims          *backoff
 	publishEvery   time.Duration
 	// unlabelled is since when this process has seen that a replica's label is gone.
@@ -182,6 +183,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		heals:    newBackoff(time.Minute, time.Hour),
 		copies:   newBackoff(5*time.Second, time.Minute),
 		moves:    newBackoff(time.Second, time.Minute),
+		charges:  newBackoff(time.Second, time.Minute),
 		trims:    newBackoff(time.Minute, time.Hour),
 
 		undeletes: newBackoff(time.Second, time.Minute),
@@ -379,7 +381,7 @@ func (d *Daemon) awaitWatches(ctx context.Context) {
 func (d *Daemon) next(f observation) time.Duration {
 	now := d.cfg.Now()
 	next := wait.Jitter(d.cfg.Interval, spread)
-	for _, s := range []*backoff{d.removals, d.releases, d.copies, d.undeletes, d.moves} {
+	for _, s := range []*backoff{d.removals, d.releases, d.copies, d.undeletes, d.moves, d.charges} {
 		if at := s.next(now); !at.IsZero() {
 			next = min(next, at.Sub(now))
 		}

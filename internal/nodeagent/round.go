@@ -55,6 +55,7 @@ func (d *Daemon) round(ctx context.Context) (observation, error) {
 	if err == nil && published == nil && !d.cfg.DryRun {
 		d.release(ctx, f)
 		d.undelete(ctx, f)
+		d.charge(ctx, f)
 		d.grant(ctx, f)
 		d.evictReplicas(ctx, f)
 	}

@@ -219,6 +219,12 @@ func (b *bed) testDaemonReplicas(t *testing.T) {
 		require.ErrorContains(t, daemon.patch(ctx, "snap-1", says(key, value)), "may only change the finalizer", "it is taken once")
 	}
 	require.NoError(t, daemon.patch(ctx, "snap-1", says("snapshot-problem", `"it has overflowed"`)))
+	create("charged", func(o *corev1.PersistentVolume) { o.Annotations[pv.AnnotationCharged] = "1000" })
+	require.NoError(t, daemon.patch(ctx, "charged", says("charged-bytes", `"20000"`)), "its volume takes more")
+	for _, other := range []string{`"3000"`, `"much"`, `"-1"`, `"99999999999999999999"`, `""`, "null"} {
+		require.ErrorContains(t, daemon.patch(ctx, "charged", says("charged-bytes", other)), "may only change the finalizer", other)
+	}
+	require.ErrorContains(t, daemon.patch(ctx, "replica", says("charged-bytes", `"1"`)), "may only change the finalizer", "it is charged by its size")
 	const marked, brought = `{"metadata":{"annotations":{"flexlvm.io/undelete":"x"}}}`, `{"metadata":{"annotations":{"flexlvm.io/undelete":null}}}`
 	for _, name := range []string{"replica", "brought-back"} {
 		if name != "replica" {

@@ -1,0 +1,46 @@
+package eviction
+
+import (
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// An Undercharge is a PersistentVolume that is charged less than its volume takes: the node has
+// grown the volume, and its answer was lost, or the growth was taken back meanwhile. A volume never
+// shrinks, so its room must not be promised to others, and is not needed again when the growth is
+// tried again.
+type Undercharge struct {
+	PV      string       // name of the PersistentVolume
+	Charged volume.Bytes // what its annotation has to say
+}
+
+// Undercharged returns the PersistentVolumes in use that are charged less than their volumes take.
+func Undercharged(view View) []Undercharge {
+	x := newIndex(view)
+	var out []Undercharge
+	for i := range view.PersistentVolumes {
+		c := &view.PersistentVolumes[i]
+		v, made := x.volumes[KeyOfPersistentVolume(c)]
+		in, there := x.pools[c.Pool()]
+		if !made || !there || v.State != volume.Ready || !isOf(v, c) || !c.Usable() || c.Deleting || c.Kind == volume.Snapshot {
+			continue
+		}
+		charge := c.Charge()
+		if more := takes(v, c, in) - charge.In(in.Extent); more > 0 {
+			out = append(out, Undercharge{PV: c.PV, Charged: charge.Noted + more})
+		}
+	}
+	return out
+}
+
+// takes returns what a volume takes of its pool: the charge of the size that its tags say, or, where
+// it is cut from a volume group, what LVM shows if that is more, as while the room of a growth is zeroed.
+func takes(v *inventory.Volume, c *persistentvolume.Volume, in inventory.Pool) volume.Bytes {
+	grown := c.Grown(max(c.Promised(), v.Size))
+	charge := grown.Charge().In(in.Extent)
+	if in.Thin != nil || in.Directories != nil {
+		return charge
+	}
+	return max(charge, v.Device)
+}

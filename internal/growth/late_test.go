@@ -1,0 +1,90 @@
+package growth
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// charge is what the node daemon writes after its report.
+func (w *world) charge(view eviction.View) {
+	for _, u := range eviction.Undercharged(view) {
+		object := w.api["/"+u.PV].DeepCopyObject().(*corev1.PersistentVolume)
+		object.Annotations[pv.AnnotationCharged] = strconv.FormatInt(int64(u.Charged), 10)
+		w.store(object)
+		w.writes++
+	}
+}
+
+// late has the node grow the volume of a claim, in full where whole is set and else the device alone,
+// and kubelet hear nothing of it.
+func (w *world) late(name string, whole bool) {
+	object, claim := w.object(name), w.claim(name)
+	require.Equal(w.t, pending, state(claim), "granted")
+	to := capacity(object)
+	v, size := w.made[object.Name], volume.Bytes(to.Value())
+	v.Full = volume.DeviceSize(size, 0)
+	if w.spec.Layout != volume.Thin {
+		v.Device = w.spec.Shape().Takes(v.Full, volume.DefaultExtent)
+	}
+	if whole {
+		v.Size = size
+	}
+	claim.Status.AllocatedResourceStatuses[storage] = underway
+	claim.Status.Conditions = append(claim.Status.Conditions, corev1.PersistentVolumeClaimCondition{
+		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now),
+		Message: "rpc error: code = DeadlineExceeded desc = context deadline exceeded",
+	})
+	w.store(claim)
+}
+
+// The room of a growth is zeroed for longer than kubelet waits: however often it is taken back for
+// that, it needs its room once, and waits half a minute each time.
+func TestGrowthThatRunsOutOfTime(t *testing.T) {
+	w := newWorld(t, 100*gib)
+	w.bind("data", 10*gib)
+	w.ask("data", 70*gib)
+	w.settle()
+	for range 4 {
+		w.late("data", false)
+		w.now = w.now.Add(nodeErrorGrace)
+		w.settle()
+		require.Equal(t, refused, state(w.claim("data")), "taken back")
+		require.True(t, w.kubelet("data"), "a pod starts meanwhile")
+		w.now = w.now.Add(regrowFirst + time.Second)
+		w.settle()
+	}
+	require.True(t, w.kubelet("data"))
+	w.settle()
+	w.requireSize("data", 70*gib)
+}
+
+// A growth in a thin pool is carried out, and its answer is lost: nobody else is promised what
+// may be written to the volume by now, also where the claim asks for less again.
+func TestGrowthWhoseAnswerIsLost(t *testing.T) {
+	w := newWorld(t, 100*gib, thin(1000))
+	w.bind("data", gib)
+	w.bind("other", gib)
+	w.settle()
+	w.made["pvc-data"].Device, w.made["pvc-other"].Device = gib, gib
+	w.ask("data", 60*gib)
+	w.settle()
+	w.late("data", true)
+	w.now = w.now.Add(nodeErrorGrace)
+	w.settle()
+	require.Equal(t, refused, state(w.claim("data")), "taken back")
+	w.ask("data", 2*gib)
+	w.ask("other", 50*gib)
+	w.now = w.now.Add(nodeErrorGrace)
+	w.settle()
+	require.Contains(t, w.words("other"), string(ledger.Waiting))
+}

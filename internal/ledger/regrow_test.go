@@ -1,0 +1,34 @@
+package ledger_test
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A growth that was carried out and taken back needs no room once more, as the volume's node has
+// charged what the volume takes.
+func TestGrowthThatIsThereAlready(t *testing.T) {
+	const gib = volume.GiB
+	for name, w := range map[string]ledger.Want{"linear": ledgertest.Want("a", gib), "mirrored": mirroredWant("a", gib)} {
+		t.Run(name, func(t *testing.T) {
+			takes := w.Spec.Shape().Takes(device(10), volume.DefaultExtent)
+			object := bound(w, 1, func(o *corev1.PersistentVolume) {
+				o.Annotations[pv.AnnotationCharged] = strconv.FormatInt(int64(takes), 10)
+			})
+			report := ledgertest.Report("node-1", 100*gib)
+			amounts(100*gib, 0, 0, takes)(&report.Status.Pools[0])
+			l := ledgertest.New(t, report)
+			l.Written(object)
+			require.Equal(t, ledger.Granted, l.Grow(object, 10*gib).Outcome)
+			require.Equal(t, ledger.Waiting, l.Grow(object, 20*gib).Outcome, "that is not there")
+		})
+	}
+}

@@ -1,0 +1,38 @@
+package nodeagent
+
+import (
+	"context"
+	"strconv"
+
+	"k8s.io/klog/v2"
+
+	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/pv"
+)
+
+// charge writes on PersistentVolumes what their volumes take, where that is more than they are
+// charged. One without the annotation is charged by its size alone.
+func (d *Daemon) charge(ctx context.Context, f observation) {
+	for _, u := range eviction.Undercharged(f.view) {
+		object := f.objects[u.PV]
+		if object == nil || object.Annotations[pv.AnnotationCharged] == "" {
+			continue
+		}
+		id := string(object.UID)
+		if d.charges.waits(id, f.at) {
+			continue
+		}
+		bytes := strconv.FormatInt(int64(u.Charged), 10)
+		log := klog.FromContext(ctx).WithValues("persistentvolume", u.PV, "bytes", bytes)
+		if err := d.api.Annotate(ctx, object, map[string]*string{pv.AnnotationCharged: &bytes}); err != nil {
+			b := d.charges.add(id, d.cfg.Now(), err.Error())
+			if !d.charges.passes(err, b) && d.dedupe.fresh("charge "+id, err.Error(), f.at) {
+				log.Error(err, "A PersistentVolume could not be charged what its volume takes; it is tried again")
+			}
+			continue
+		}
+		d.charges.clear(id)
+		d.dedupe.over("charge " + id)
+		log.Info("PersistentVolume charged what its volume takes")
+	}
+}
