@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/node"
 )
 
@@ -100,4 +101,29 @@ func (b *backoff) next(now time.Time) (first time.Time) {
 		}
 	}
 	return first
+}
+
+// next is when to look again where nothing changes: after the interval, or when
+// something that failed is due, or when a volume becomes old enough to make room, or when
+// pods have had their time to start.
+func (d *Daemon) next(f observation) time.Duration {
+	now := d.cfg.Now()
+	next := wait.Jitter(d.cfg.Interval, spread)
+	for _, s := range []*backoff{d.removals, d.releases, d.copies, d.undeletes, d.moves, d.charges} {
+		if at := s.next(now); !at.IsZero() {
+			next = min(next, at.Sub(now))
+		}
+	}
+	if at := eviction.NextOfAge(f.view, d.cfg.Policy.MinAge); !at.IsZero() {
+		next = min(next, at.Sub(now))
+	}
+	if f.result.Waits {
+		next = min(next, f.view.StartsUntil.Sub(now))
+	}
+	for _, since := range d.unlabelled {
+		if at := since.Add(grace); at.After(now) {
+			next = min(next, at.Sub(now))
+		}
+	}
+	return max(next, settle)
 }

@@ -374,28 +374,3 @@ func (d *Daemon) awaitWatches(ctx context.Context) {
 		}
 	}
 }
-
-// next is when to look again where nothing changes: after the interval, or when
-// something that failed is due, or when a volume becomes old enough to make room, or when
-// pods have had their time to start.
-func (d *Daemon) next(f observation) time.Duration {
-	now := d.cfg.Now()
-	next := wait.Jitter(d.cfg.Interval, spread)
-	for _, s := range []*backoff{d.removals, d.releases, d.copies, d.undeletes, d.moves, d.charges} {
-		if at := s.next(now); !at.IsZero() {
-			next = min(next, at.Sub(now))
-		}
-	}
-	if at := eviction.NextOfAge(f.view, d.cfg.Policy.MinAge); !at.IsZero() {
-		next = min(next, at.Sub(now))
-	}
-	if f.result.Waits {
-		next = min(next, f.view.StartsUntil.Sub(now))
-	}
-	for _, since := range d.unlabelled {
-		if at := since.Add(grace); at.After(now) {
-			next = min(next, at.Sub(now))
-		}
-	}
-	return max(next, settle)
-}
