@@ -60,7 +60,7 @@ type task struct {
 // attempt names a load as it was asked for: one that failed is not tried again until
 // a person changes something that it depends on, or says so by AnnotationRetry.
 func attempt(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s Source, index int) string {
-	return digest(s.Load(index), s.Access, s.Secret, s.CAConfigMap, s.ServiceAccount, s.Timeout, s.Bandwidth, s.Stream, s.StreamAfter, s.OutputURL,
+	return digest(s.Load(index), slices.Concat(s.Access, s.checksumFlags()), s.Secret, s.CAConfigMap, s.ServiceAccount, s.Timeout, s.Bandwidth, s.Stream, s.StreamAfter, s.OutputURL,
 		s.Capacity.Value(), v.NodeAffinity, v.Tolerations, owner.Annotations[AnnotationRetry], owner.Spec.Loader)
 }
 
@@ -127,7 +127,7 @@ func (t task) loadArgs(sync bool) []string {
 	if t.source.URL == "" {
 		return t.prepareArgs()
 	}
-	args := append(t.flags(), t.source.Flags...)
+	args := append(append(t.flags(), t.source.checksumFlags()...), t.source.Flags...)
 	args = append(args, t.versionFlags()...)
 	args = append(args, t.source.include(t.index)...)
 	for _, glob := range slices.Compact(slices.Clone(t.source.Include)) {

@@ -50,7 +50,10 @@ func (p *planner) mirror(index int, r *Replica, status *flexlvmv1.ReplicaStatus)
 	p.soon(whileMirroring)
 	task := p.task(index, r.Claim)
 	// Its Job never ends by itself: after an upgrade its image would be gone some day, and nothing uploaded.
-	task.attempt = digest(task.attempt, roleMirror, task.image)
+	// What loads verify does not concern it.
+	source := p.Source
+	source.Checksum = ""
+	task.attempt = digest(attempt(p.Owner, p.Config, source, index), roleMirror, task.image)
 	switch {
 	case r.Job == nil && r.Busy:
 		status.Message = "its last loader has not ended yet"

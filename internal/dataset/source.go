@@ -46,6 +46,7 @@ type Source struct {
 	Secret         string // credentials; mounted by the loader, read by nobody here
 	CAConfigMap    string // its key ca.crt holds who signed the endpoint's certificate
 	ServiceAccount string
+	Checksum       string        // what loads verify; empty for the loader's default. Uploads have no such flag
 	Timeout        time.Duration // 0: none
 	Bandwidth      string        // bytes a second; empty: no bound
 	Stream         bool
@@ -260,7 +261,7 @@ func sourceTypes() string {
 // Flags of the loader by the options that give them.
 var (
 	contentFlags = [][2]string{{"versionID", "--version-id"}, {"include", "--include"}, {"exclude", "--exclude"}}
-	accessFlags  = [][2]string{{"endpointURL", "--endpoint"}, {"region", "--region"}, {"addressStyle", "--address-style"}, {"parallel", "--parallel"}, {"checksum", "--checksum"}}
+	accessFlags  = [][2]string{{"endpointURL", "--endpoint"}, {"region", "--region"}, {"addressStyle", "--address-style"}, {"parallel", "--parallel"}}
 )
 
 func flagsOf(options map[string]string, table [][2]string) []string {
@@ -271,6 +272,14 @@ func flagsOf(options map[string]string, table [][2]string) []string {
 		}
 	}
 	return out
+}
+
+// checksumFlags say what loads verify.
+func (s Source) checksumFlags() []string {
+	if s.Checksum == "" {
+		return nil
+	}
+	return []string{"--checksum=" + s.Checksum}
 }
 
 // readLoading reads how loading goes.
@@ -295,7 +304,7 @@ func (s *Source) readLoading(replicas flexlvmv1.ReplicaCount, options map[string
 			s.StreamAfter = after
 		}
 	}
-	s.Bandwidth = options["bandwidth"]
+	s.Bandwidth, s.Checksum = options["bandwidth"], options["checksum"]
 	if err := checkBounds(options); err != nil {
 		return err
 	}

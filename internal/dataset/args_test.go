@@ -1,0 +1,124 @@
+package dataset
+
+import (
+	"encoding/json"
+	"flag"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+)
+
+var update = flag.Bool("update", false, "write testdata/args.jsonl")
+
+// everyOption has a value for each option of sources that are loaded, and for resync.
+var everyOption = options{
+	"evictionPolicy": "Never", "storageClass": "fast", "dataPath": "/x", "nodeAffinityGrace": "1h", "outputURL": "s3://out/",
+	"timeoutForDataDownload": "5m", "include": "*.a", "exclude": "*.b", "parallel": "4", "bandwidth": "1Mi", "caConfigMap": "ca", "stream": "true", "streamAfter": "10Mi",
+	"distributionStrategy": `{"a*":1,"b*":1}`, "refresh": "30 3 * * *", "refreshTimeZone": "UTC", "checksum": "required", "displaceable": "true", "displaces": "Idle",
+	"peersSecretName": "peers", "sourceLoaders": "1", "resync": "true",
+	"awsCredentialsSecretName": "s", "credentialsSecretName": "s", "serviceAccountName": "account", "anonymous": "true",
+	"endpointURL": "https://e", "EndpointURL": "", "region": "r", "addressStyle": "path", "versionID": "7",
+	"repo": "r", "branch": "b", "project": "p", "inputPath": "in", "outputPath": "out", "filePath": "in", "recursive": "true", "pachydermServiceAddress": "p:30600", "pachydermSecretName": "s",
+	"claimName": "c", "path": "p",
+}
+
+// mostOf are all options of a type, without those that it cannot have together with others.
+func mostOf(kind flexlvmv1.SourceType, url string, without ...string) options {
+	out := options{}
+	for _, key := range append(slices.Clone(sources[kind].options), "resync") {
+		if !slices.Contains(without, key) {
+			out[key] = everyOption[key]
+		}
+	}
+	if url != "" {
+		out["sourceURL"] = flexlvmv1.OptionValue(url)
+	}
+	return out
+}
+
+// jobsOf are all Jobs that the controller may make for a volume.
+func (s *stage) jobsOf() map[string]*batchv1.Job {
+	claim := s.claimed(0).Claim
+	task := s.task(0, claim)
+	out := map[string]*batchv1.Job{"load": task.load(), "visit": task.visit(false), "refresh": task.visit(true)}
+	if s.Source.Target() != "" {
+		out["put"] = s.upload(0, claim).put()
+	}
+	if s.Source.Mirror {
+		out["mirror"] = task.mirror()
+	}
+	if s.Source.Peers != "" {
+		out["serve"] = task.serve()
+		out["copy"] = task.copy(copying{claims: []string{"v-a-1"}, addresses: []string{"10.0.0.1"}, digest: "sha256:a"})
+	}
+	return out
+}
+
+// The tests of cmd/fetch parse what is written here as the loader does.
+func TestArgsOfJobs(t *testing.T) {
+	many, one := []string{"distributionStrategy"}, []string{"distributionStrategy", "peersSecretName", "sourceLoaders"}
+	written := slices.Concat(one, []string{"anonymous", "refresh", "refreshTimeZone", "displaceable"})
+	reads := slices.Concat(one, []string{"resync"})
+	var b strings.Builder
+	for _, c := range []struct {
+		name     string
+		kind     flexlvmv1.SourceType
+		replicas flexlvmv1.ReplicaCount
+		options  options
+	}{
+		{"S3", "S3", 2, mostOf("S3", "s3://b/p/", append(reads, "anonymous")...)},
+		{"S3 anonymous", "S3", 2, mostOf("S3", "s3://b/p/", append(reads, "outputURL")...)},
+		{"S3 distributed", "S3", 2, mostOf("S3", "s3://b/p", "resync", "outputURL", "include", "peersSecretName", "sourceLoaders")},
+		{"S3 from peers", "S3", 2, mostOf("S3", "s3://b/p/", append(many, "resync", "outputURL", "refresh", "refreshTimeZone")...)},
+		{"S3 mirrored", "S3", 1, mostOf("S3", "s3://b/p/", append(written, "outputURL", "versionID")...)},
+		{"S3 mirrored elsewhere", "S3", 1, mostOf("S3", "s3://b/p/", append(written, "versionID")...)},
+		{"S3-Dev", "S3-Dev", 1, mostOf("S3-Dev", "s3://b/p/", append(written, "resync")...)},
+		{"Aeon", "Aeon", 1, mostOf("Aeon", "", "resync")},
+		{"Pachyderm", "Pachyderm", 2, mostOf("Pachyderm", "", append(reads, "outputURL")...)},
+		{"HTTP", "HTTP", 2, mostOf("HTTP", "https://h/list", reads...)},
+		{"HuggingFace", "HuggingFace", 2, mostOf("HuggingFace", "hf://org/name", reads...)},
+		{"OCI", "OCI", 2, mostOf("OCI", "oci://r/m:v1", reads...)},
+		{"PVC", "PVC", 2, mostOf("PVC", "", reads...)},
+		{"GCS", "GCS", 2, mostOf("GCS", "gs://bucket/p/", reads...)},
+		{"AzureBlob", "AzureBlob", 2, mostOf("AzureBlob", "azblob://account/c/p/", reads...)},
+	} {
+		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.SourceType, v.Replicas, v.Options = c.kind, c.replicas, c.options })
+		jobs := s.jobsOf()
+		for _, job := range slices.Sorted(maps.Keys(jobs)) {
+			line, err := json.Marshal(struct {
+				Job  string   `json:"job"`
+				Args []string `json:"args"`
+			}{c.name + ": " + job, argsOf(jobs[job])})
+			require.NoError(t, err)
+			b.Write(append(line, '\n'))
+		}
+	}
+	const file = "testdata/args.jsonl"
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), b.String(), "go test -run TestArgsOfJobs ./internal/dataset -args -update writes %s; then test cmd/fetch", file)
+}
+
+func TestChecksumIsOfLoadsAlone(t *testing.T) {
+	s, r := newMirror(t)
+	before, working := s.task(0, r.Claim), r.Job
+	s.Source.Checksum = "required"
+	after := s.task(0, r.Claim)
+	require.NotEqual(t, before.attempt, after.attempt, "a load that failed is tried again")
+	s.Source.Access = append(s.Source.Access, "--checksum=required")
+	s.Source.Checksum = ""
+	require.Equal(t, s.task(0, r.Claim).attempt, after.attempt, "an upgrade has no load begun anew")
+	s.Source.Access, s.Source.Checksum = nil, "required"
+	s.requirePlan()
+	require.Equal(t, working, r.Job, "the mirror goes on")
+}
