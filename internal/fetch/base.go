@@ -206,7 +206,7 @@ func (r *run) linkOne(e Entry) error {
 
 // requireUnchanged fails if the source of a later version is not what was listed any more:
 // what was fetched may be of two states that never were at once. A source that has
-// revisions was asked for one of them.
+// revisions was asked for one of them. What marks folders is no file, so versions do not differ by it.
 func (r *run) requireUnchanged(ctx context.Context, files []store.Object) error {
 	if r.base == nil || r.revision != "" {
 		return nil
@@ -226,7 +226,7 @@ func (r *run) requireUnchanged(ctx context.Context, files []store.Object) error 
 		refused[refusal.Key] = true
 	}
 	err := r.eachListed(ctx, func(o store.Object, wanted bool) {
-		if !wanted || !r.selection.Wants(o.Path) {
+		if !wanted || !r.selection.Wants(o.Path) || isMarker(o) {
 			return
 		}
 		if before, known := was[o.Path]; known && !before.Same(o) || !known && !refused[o.Key] {

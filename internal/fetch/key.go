@@ -72,6 +72,11 @@ type Refusal struct {
 
 func (r Refusal) String() string { return fmt.Sprintf("%q: %s", r.Key, r.Reason) }
 
+// isMarker reports whether an object only marks a folder, the one that is fetched or one below it.
+func isMarker(o store.Object) bool {
+	return o.Size == 0 && (o.Path == "" || strings.HasSuffix(o.Path, "/"))
+}
+
 // placement is what becomes of a listing.
 type placement struct {
 	files   []store.Object
@@ -93,15 +98,14 @@ func place(objects []store.Object, folds bool) placement {
 	}
 	var candidates []store.Object
 	for _, o := range objects {
-		marker := strings.HasSuffix(o.Path, "/") && o.Size == 0
 		err := checkPath(strings.TrimSuffix(o.Path, "/"))
 		switch {
-		case o.Path == "" && o.Size == 0: // the marker of the prefix itself
+		case o.Path == "" && isMarker(o): // of the prefix itself
 		case o.Flaw != "":
 			p.refused = append(p.refused, Refusal{o.Key, o.Flaw})
 		case err != nil:
 			p.refused = append(p.refused, Refusal{o.Key, err.Error()})
-		case marker:
+		case isMarker(o):
 			p.dirs = append(p.dirs, strings.TrimSuffix(o.Path, "/"))
 		case strings.HasSuffix(o.Path, "/"):
 			p.refused = append(p.refused, Refusal{o.Key, "the name ends in a slash and the object is not empty"})

@@ -112,6 +112,28 @@ func TestVersionIsMadeBesideTheOneBefore(t *testing.T) {
 	require.Equal(t, b.version("2", ""), dir)
 }
 
+// Consoles mark folders with empty objects, at any time. They are no files of a version.
+func TestVersionOfASourceWithMarkersOfFolders(t *testing.T) {
+	b := newVersionBed(t)
+	one := b.dataset()
+	b.fake.put("set/", nil)
+	b.fake.put("set/many/", nil)
+	_, err := b.load()
+	require.NoError(t, err)
+	two := b.changeSource(one)
+	b.fake.hook = func(_ http.ResponseWriter, _ *http.Request, key string) bool {
+		if key == "set/new/file" {
+			b.fake.put("set/new/", nil)
+			b.fake.delete("set/many/")
+		}
+		return false
+	}
+	_, err = b.load()
+	require.NoError(t, err)
+	require.Equal(t, "2", b.current())
+	b.holds("2", two)
+}
+
 // The node's driver alone says which versions nobody reads.
 func TestVersionThatNobodyReadsIsRemoved(t *testing.T) {
 	b := newVersionBed(t)
