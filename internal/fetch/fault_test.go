@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -143,10 +144,44 @@ func TestGoneWhileFetching(t *testing.T) {
 		return false
 	}
 	refused, _, err := b.run("s3://bucket/set/")
-	require.NoError(t, err)
-	require.Len(t, refused, 1)
-	require.Equal(t, "set/many/119", refused[0].Key)
+	require.ErrorContains(t, err, `1 of 125 files could not be fetched, the first: it disappeared while it was loaded: fetch "set/many/119"`)
+	require.Empty(t, refused)
+	var e *store.Error
+	require.ErrorAs(t, err, &e)
+	require.True(t, e.Retryable, "the next run lists what is there then")
 	delete(want, "many/119")
+	b.fake.got()
+	refused, _, err = b.run("s3://bucket/set/")
+	require.NoError(t, err)
+	require.Empty(t, refused)
+	require.Empty(t, b.fake.got(), "the others are there")
+	b.mustHave(want)
+}
+
+// However many go at once, what is still there arrives.
+func TestManyGoneWhileFetching(t *testing.T) {
+	b := newBed(t)
+	want := b.dataset()
+	b.fake.hook = func(_ http.ResponseWriter, r *http.Request, _ string) bool {
+		if r.URL.Query().Get("list-type") == "" {
+			for i := range 100 {
+				b.fake.delete(fmt.Sprintf("set/many/%03d", i))
+			}
+		}
+		return false
+	}
+	b.change = func(c *Config) { c.Sync = true }
+	_, _, err := b.run("s3://bucket/set/")
+	require.ErrorContains(t, err, " could not be fetched")
+	b.fake.got()
+	_, _, err = b.run("s3://bucket/set/")
+	require.NoError(t, err)
+	require.Empty(t, b.fake.got())
+	for path := range want {
+		if strings.HasPrefix(path, "many/0") {
+			delete(want, path)
+		}
+	}
 	b.mustHave(want)
 }
 

@@ -17,19 +17,31 @@ func (r *run) fail(o store.Object, err error) {
 	switch c := store.Classify(err); {
 	case c == store.Fatal:
 		r.stop(err)
+	case c == store.Gone && !r.isPinned():
+		r.failedOne(o, store.Failure(fmt.Errorf("it disappeared while it was loaded: %w", err), true))
 	case c == store.Gone, errors.Is(err, store.ErrInTheWay):
 		r.refuse(o, err)
 	default:
+		r.failedOne(o, err)
 		r.mu.Lock()
-		r.failures = append(r.failures, err)
 		r.inARow++
 		tooMany := r.inARow >= maxFailures
 		r.mu.Unlock()
-		r.Log.WithError(err).WithField("key", o.Key).Error("An object could not be fetched")
 		if tooMany {
 			r.stop(fmt.Errorf("%d objects failed in a row, the last: %w", maxFailures, err))
 		}
 	}
+}
+
+// isPinned reports whether one state of the source was asked for, so that the next run lists the same.
+func (r *run) isPinned() bool { return r.revision != "" || r.Version != "" }
+
+// failedOne notes an object whose failure is one of the run.
+func (r *run) failedOne(o store.Object, err error) {
+	r.mu.Lock()
+	r.failures = append(r.failures, err)
+	r.mu.Unlock()
+	r.Log.WithError(err).WithField("key", o.Key).Error("An object could not be fetched")
 }
 
 // received hands a file to the committer.
