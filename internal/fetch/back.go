@@ -1,70 +1,17 @@
 package fetch
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"time"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/destination"
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// sentFile names, beside the manifest, the fetched files that were sent over their
-// objects: lines of sent.
-const sentFile = store.ControlDir + "/sent.jsonl"
-
-// sent is a file whose object may not be what was fetched any more. FetchedAt is that of
-// its Entry: a file that is fetched anew was not sent since.
-type sent struct {
-	Path      string    `json:"path"`
-	FetchedAt time.Time `json:"fetchedAt"`
-}
-
-// readSent reads which files were sent, by path. There may be none.
-func readSent(dir string) (map[string]time.Time, error) {
-	out := map[string]time.Time{}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, fmt.Errorf("open directory: %w", err)
-	}
-	defer func() { _ = root.Close() }() // it was only read
-	file, err := root.Open(sentFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return out, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", sentFile, err)
-	}
-	defer func() { _ = file.Close() }()
-	if _, err := readLines(bufio.NewReader(file), func(line []byte) error {
-		var one sent
-		if json.Unmarshal(line, &one) == nil { // a torn line is of a file that was not sent
-			out[one.Path] = one.FetchedAt
-		}
-		return nil
-	}); err != nil {
-		return nil, fmt.Errorf("read %s: %w", sentFile, err)
-	}
-	return out, nil
-}
-
 // lacksManifest reports whether nothing says what was fetched.
 func (u *upload) lacksManifest() bool { return u.Back && u.came == nil }
-
-// isSent reports whether a file was sent since it was fetched. Without a manifest nothing was fetched
-// since, for that would have written one.
-func (u *upload) isSent(e Entry) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	at, is := u.sent[e.Path]
-	return is && (u.lacksManifest() || at.Equal(e.FetchedAt))
-}
 
 // comparison is how a file and its object compared, where no manifest says what was fetched.
 type comparison struct {
@@ -93,59 +40,6 @@ func (u *upload) comparedBefore(path string) comparison {
 	return u.compared[path]
 }
 
-// sends notes durably that a file is about to be sent: from then on its object is not
-// known to be what was fetched, even if nobody hears how that ended.
-func (u *upload) sends(path string) error {
-	e, known := u.came[path]
-	if u.lacksManifest() {
-		e, known = Entry{Path: path}, true
-	}
-	if !known || u.isSent(e) {
-		return nil
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if err := appendSent(u.Dir, sent{Path: path, FetchedAt: e.FetchedAt}); err != nil {
-		return asLocal(fmt.Errorf("note in %s that it is sent, which has to be on disk first: %w", sentFile, err))
-	}
-	u.sent[path] = e.FetchedAt
-	return nil
-}
-
-func appendSent(dir string, one sent) error {
-	data, err := json.Marshal(one)
-	if err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }()
-	if err := root.MkdirAll(store.ControlDir, 0o755); err != nil {
-		return err
-	}
-	file, err := root.OpenFile(sentFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(append(append([]byte{'\n'}, data...), '\n')) // the line before may be torn
-	err = errors.Join(err, file.Sync(), file.Close())
-	if err != nil {
-		return err
-	}
-	return errors.Join(syncDir(root, store.ControlDir), syncDir(root, "."))
-}
-
-// syncDir makes the names in a directory durable.
-func syncDir(root *os.Root, name string) error {
-	dir, err := root.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}
-
 // origin is what is known of a file whose target is what it was fetched from.
 type origin int
 
@@ -154,6 +48,8 @@ const (
 	changed origin = iota
 	// asItCame: it has the very content that was fetched.
 	asItCame
+	// asSent: it has the very content that its object had when it was sent last.
+	asSent
 	// unsure: nothing says whether it has. Without a manifest that is so for all files but those
 	// that were sent.
 	unsure
@@ -162,11 +58,16 @@ const (
 // origin compares a file with what was fetched. Its times do not say: programs set
 // them, and clocks are set.
 func (u *upload) origin(ctx context.Context, o store.Object, file pinned, crc, buf []byte) (origin, error) {
-	if u.lacksManifest() && !u.isSent(Entry{Path: o.Path}) {
-		return unsure, nil
-	}
 	e, known := u.came[o.Path]
-	if !known || e.Bytes != o.Size || u.isSent(e) {
+	last, isSent := u.lastSent(o.Path)
+	switch {
+	case isSent && last.CRC64 == store.Encode(crc) && last.To == u.to():
+		return asSent, nil
+	case isSent:
+		return changed, nil
+	case u.lacksManifest():
+		return unsure, nil
+	case !known || e.Bytes != o.Size:
 		return changed, nil
 	}
 	is := func(err error) origin {

@@ -92,6 +92,7 @@ func (m *mirror) pass(ctx context.Context) {
 		return
 	}
 	m.shorten(files)
+	m.shortenSent(files)
 	var changed []store.Object
 	left := int64(0)
 	for _, o := range files {

@@ -1,11 +1,9 @@
 package fetch
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strings"
 
@@ -151,44 +149,12 @@ func (m *mirror) shorten(files []store.Object) {
 
 // writeAnew replaces mirroredFile durably, and returns the new one.
 func (m *mirror) writeAnew(known map[string]string) (*os.File, error) {
-	const next = mirroredFile + ".new"
-	root, err := os.OpenRoot(m.Dir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = root.Close() }()
-	if err := root.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	file, err := root.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	if err = m.fill(file, known); err == nil {
-		err = root.Rename(next, mirroredFile)
-	}
-	if err == nil {
-		err = syncDir(root, store.ControlDir)
-	}
-	if err != nil {
-		_ = file.Close()
-		_ = root.Remove(next) // it takes room; what is left of it, the next try removes
-		return nil, err
-	}
-	return file, nil
-}
-
-// fill writes what is known into a file, durably.
-func (m *mirror) fill(file *os.File, known map[string]string) error {
-	out := bufio.NewWriter(file)
-	lines := json.NewEncoder(out)
-	if err := lines.Encode(mirrored{ETag: m.own}); err != nil {
-		return err
-	}
-	for path, etag := range known {
-		if err := lines.Encode(mirrored{Path: path, ETag: etag}); err != nil {
-			return err
+	return writeLinesAnew(m.Dir, mirroredFile, func(yield func(any) bool) {
+		more := yield(mirrored{ETag: m.own})
+		for path, etag := range known {
+			if more = more && yield(mirrored{Path: path, ETag: etag}); !more {
+				return
+			}
 		}
-	}
-	return errors.Join(out.Flush(), file.Sync())
+	})
 }

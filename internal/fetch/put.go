@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -30,7 +29,7 @@ type PutConfig struct {
 	// overwritten, and nothing is removed.
 	Target store.Source
 	// Back: Target is what the directory was filled from. Files go back to where they came
-	// from, and those that are as they came, and were not sent since, stay there as they are.
+	// from. The objects of those that are as they came, or as they were sent last, stay as they are.
 	Back bool
 	S3   s3store.Config
 	// Parallel is how many files are uploaded at once; 0 chooses. Memory bounds the bytes
@@ -48,10 +47,11 @@ type upload struct {
 	prefix   string
 	progress *Progress
 	// came are the files that were fetched, with Back; nil without a manifest. sent are those
-	// that were sent since.
-	came     map[string]Entry
-	sent     map[string]time.Time
-	compared map[string]comparison // by path
+	// that were sent since, and sentLines is how long sentFile is.
+	came      map[string]Entry
+	sent      map[string]sent
+	sentLines int
+	compared  map[string]comparison // by path
 	// verified is told what the target is known to have; may be nil.
 	verified func(store.Object)
 
@@ -154,7 +154,7 @@ func (u *upload) connect(ctx context.Context) error {
 		if u.came, err = manifestIn(u.Dir); err != nil {
 			return err
 		}
-		if u.sent, err = readSent(u.Dir); err != nil {
+		if u.sent, u.sentLines, err = readSent(u.Dir); err != nil {
 			return err
 		}
 	}
@@ -270,7 +270,11 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 	there, err := u.look(ctx, o, key, file, from, crc.Sum(nil), buf)
 	if there.same {
 		u.compare(o, there.object, true)
+		u.isSame(o.Path, crc.Sum(nil))
 		return file.Check()
+	}
+	if from == asSent && err == nil {
+		return file.Check() // somebody else has written what is there now
 	}
 	if err := u.maySend(ctx, o, file, from, there, err, buf); err != nil {
 		return err
@@ -284,7 +288,11 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 	if err := file.Check(); err != nil {
 		return err
 	}
-	return u.verify(ctx, o, key, file, crc.Sum(nil), buf)
+	if err := u.verify(ctx, o, key, file, crc.Sum(nil), buf); err != nil {
+		return err
+	}
+	u.hasSent(o.Path, crc.Sum(nil))
+	return nil
 }
 
 // verify asks the server what it has now. An ETag that does not match proves nothing, as

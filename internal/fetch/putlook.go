@@ -43,7 +43,7 @@ func (u *upload) look(ctx context.Context, o store.Object, key string, file pinn
 // maySend returns an error where a file must not be sent. there and err are what the target
 // said.
 func (u *upload) maySend(ctx context.Context, o store.Object, file pinned, from origin, there found, err error, buf []byte) error {
-	if c := store.Classify(err); err != nil && (c == store.Fatal || c == store.Transient) {
+	if c := store.Classify(err); err != nil && (c == store.Fatal || c == store.Transient || from == asSent && c != store.Gone) {
 		return fmt.Errorf("look at what is there: %w", err)
 	}
 	if from == unsure {
