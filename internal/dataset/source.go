@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -96,19 +97,6 @@ func (s Source) server() string { return cmp.Or(s.Endpoint, "default") }
 // loadBefore is what Load returned in older releases, which did not include the server in the digest.
 func (s Source) loadBefore(index int) string {
 	return digest(s.URL, s.Flags, s.Dir, s.include(index))
-}
-
-// endpointOf is the server of a URL, with or without its scheme; empty for Amazon's own.
-func endpointOf(raw string) string {
-	if _, rest, found := strings.Cut(raw, "://"); found {
-		raw = rest
-	}
-	raw = strings.ToLower(strings.TrimRight(raw, "/"))
-	raw = strings.TrimSuffix(strings.TrimSuffix(raw, ":443"), ":80")
-	if raw == "s3.amazonaws.com" {
-		return ""
-	}
-	return raw
 }
 
 func (s Source) include(index int) []string {
@@ -230,7 +218,7 @@ func parseSource(v flexlvmv1.VolumeConfig, pulled bool) (Source, error) {
 		return s, nil
 	}
 	if s.Endpoint == "" {
-		s.Endpoint = endpointOf(options["endpointURL"])
+		s.Endpoint = protocol.EndpointOf(options["endpointURL"])
 	}
 	s.Flags = append(s.Flags, flagsOf(options, contentFlags)...)
 	s.Access = append(s.Access, flagsOf(options, accessFlags)...)

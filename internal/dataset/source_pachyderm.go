@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
 var optionsOfPachyderm = []string{"endpointURL", "repo", "branch", "project", "inputPath", "outputPath", "pachydermServiceAddress", "pachydermSecretName", "filePath", "recursive"}
@@ -45,7 +46,7 @@ func (s *Source) readPachyderm(_ flexlvmv1.VolumeConfig, options map[string]stri
 			return err
 		}
 		s.Access = append(s.Access, "--endpoint="+endpoint)
-		if s.Endpoint = endpointOf(endpoint); s.Endpoint == "pachd.default.svc:30600" {
+		if s.Endpoint = protocol.EndpointOf(endpoint); s.Endpoint == "pachd.default.svc:30600" {
 			s.Endpoint = "" // the default
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
 var optionsOfS3 = []string{"endpointURL", "awsCredentialsSecretName", "sourceURL", "region", "addressStyle", "anonymous", "serviceAccountName", "versionID", "EndpointURL"}
@@ -15,7 +16,7 @@ func (s *Source) readS3(v flexlvmv1.VolumeConfig, options map[string]string) err
 		s.URL = options["sourceURL"]
 	}
 	// VCK's controller noted its default here, and read it nowhere.
-	if noted := options["EndpointURL"]; noted != "" && endpointOf(noted) != "" {
+	if noted := options["EndpointURL"]; noted != "" && protocol.EndpointOf(noted) != "" {
 		return fmt.Errorf("EndpointURL %q was a note of VCK's controller and never used; write endpointURL", noted)
 	}
 	switch {

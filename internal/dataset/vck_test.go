@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
@@ -155,9 +156,9 @@ func TestServerIsPartOfTheData(t *testing.T) {
 	}
 	s.requirePlan()
 	for _, same := range []string{"https://minio:9000", "minio:9000", "http://MINIO:9000"} {
-		require.Equal(t, s.Source.Endpoint, endpointOf(same))
+		require.Equal(t, s.Source.Endpoint, protocol.EndpointOf(same))
 	}
-	require.Empty(t, endpointOf("https://s3.amazonaws.com"))
+	require.Empty(t, protocol.EndpointOf("https://s3.amazonaws.com"))
 	s.Source.Endpoint = "other:9000"
 	require.Zero(t, s.requirePlan("unlabel node-0").Status.ReadyReplicas)
 	// From the default to another one.

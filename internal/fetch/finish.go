@@ -12,6 +12,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/fetch/destination"
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // complete is the JSON of the file .flexlvm/complete.
@@ -31,9 +32,20 @@ type complete struct {
 	CompletedAt time.Time `json:"completedAt"`
 }
 
+// selects reports whether the same was asked for.
 func (c complete) selects(b complete) bool {
-	return c.Source == b.Source && c.Endpoint == b.Endpoint && c.Version == b.Version && c.Name == b.Name && strings.Join(c.Include, "\x00") == strings.Join(b.Include, "\x00") &&
+	return c.Source == b.Source && c.endpoint() == b.endpoint() && c.Version == b.Version && c.Name == b.Name && strings.Join(c.Include, "\x00") == strings.Join(b.Include, "\x00") &&
 		slices.Equal(c.Paths, b.Paths) && strings.Join(c.Exclude, "\x00") == strings.Join(b.Exclude, "\x00")
+}
+
+// endpoint is the server whose data they are. Hubs and registries name what they have by hashes, so
+// any that is asked in place of another has the same.
+func (c complete) endpoint() string {
+	switch kind, _, _ := strings.Cut(c.Source, "://"); kind {
+	case store.KindHub, store.KindOCI:
+		return ""
+	}
+	return protocol.EndpointOf(c.Endpoint)
 }
 
 // removeGone removes files that were fetched once and are wanted no longer, unless

@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
@@ -58,7 +59,9 @@ func readSent(dir string) (out map[string]sent, lines int, err error) {
 }
 
 // to names the target in what is noted: what another one has says nothing of it.
-func (u *upload) to() string { return u.S3.Endpoint + " " + u.Target.Bucket + "/" + u.prefix }
+func (u *upload) to() string {
+	return protocol.EndpointOf(u.S3.Endpoint) + " " + u.Target.Bucket + "/" + u.prefix
+}
 
 // lastSent returns what is noted of a file if it was sent since it was fetched. Without a manifest
 // nothing was fetched since, for that would have written one.
