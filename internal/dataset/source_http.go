@@ -50,13 +50,18 @@ func (s *Source) readURL(v flexlvmv1.VolumeConfig, options map[string]string, fo
 func checkAddresses(v flexlvmv1.VolumeConfig, options map[string]string) error {
 	for _, address := range [][2]string{
 		{"sourceURL", v.SourceURL}, {"sourceURL", options["sourceURL"]}, {"endpointURL", options["endpointURL"]}, {"outputURL", options["outputURL"]},
+		{"pachydermServiceAddress", options["pachydermServiceAddress"]},
 	} {
 		scheme, rest, found := strings.Cut(address[1], "://")
 		if !found {
 			scheme, rest = "", address[1]
 		}
 		host, _, _ := strings.Cut(rest, "/")
-		web := strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https") || address[0] == "endpointURL"
+		endpoint := address[0] == "endpointURL" || address[0] == "pachydermServiceAddress"
+		if endpoint { // it has no path, and a password may have a slash
+			host = rest
+		}
+		web := strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https") || endpoint
 		if user, _, found := strings.Cut(host, "@"); found && (web || strings.Contains(user, ":")) {
 			return fmt.Errorf("%s holds a password, which everybody could read; name a Secret in %s", address[0], secretOption(v.SourceType))
 		}

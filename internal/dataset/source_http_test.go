@@ -63,3 +63,14 @@ func TestMirrorsHaveTheSame(t *testing.T) {
 		require.Empty(t, s.Secret)
 	}
 }
+
+func TestPasswordOfPachyderm(t *testing.T) {
+	for _, address := range []string{"https://user:hunter2@h", "https://hunter2@h", "user:hunter2@h:30600", "user:hunter2@h", "hunter2@h", "https://user:hunter2/x@h"} {
+		s, err := ParseSource(volumeOf("Pachyderm", 1, options{
+			"repo": "r", "branch": "b", "inputPath": "/", "outputPath": "/", "pachydermServiceAddress": flexlvmv1.OptionValue(address),
+		}))
+		require.ErrorContains(t, err, "pachydermServiceAddress holds a password", address)
+		require.NotContains(t, err.Error(), "hunter2")
+		require.Empty(t, s.Access)
+	}
+}

@@ -92,6 +92,7 @@ func TestSourceErrors(t *testing.T) {
 		"endpointURL holds a password, which everybody could read; name a Secret in awsCredentialsSecretName":                       volumeOf("S3", 1, options{"sourceURL": "s3://b/", "endpointURL": "https://u:p@h"}),
 		"endpointURL holds a password, which everybody could read; name a Secret in credentialsSecretName":                          volumeOf("OCI", 1, options{"sourceURL": "oci://r/m", "endpointURL": "u:p@h"}),
 		"endpointURL holds a password, which everybody could read; name a Secret in pachydermSecretName":                            volumeOf("Pachyderm", 1, options{"endpointURL": "u:p@h"}),
+		"pachydermServiceAddress holds a password, which everybody could read; name a Secret in pachydermSecretName":                volumeOf("Pachyderm", 1, options{"pachydermServiceAddress": "http://u:p@h:30600"}),
 		"outputURL holds a password, which everybody could read; name a Secret in awsCredentialsSecretName":                         volumeOf("S3", 1, options{"sourceURL": "s3://b/", "outputURL": "s3://u:p@b/"}),
 		"sourceURL has the parameter \"X-Amz-Signature\", which everybody could read; name a Secret in credentialsSecretName":       volumeOf("HTTP", 1, options{"sourceURL": "https://h/list?X-Amz-Signature=abc"}),
 		"sourceURL is not a URL; write the characters % / ? # @ in names as %25, %2F, %3F, %23 and %40":                             volumeOf("HTTP", 1, options{"sourceURL": "https://u:p/w@h/list"}),
