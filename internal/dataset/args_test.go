@@ -5,6 +5,7 @@ import (
 	"flag"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -107,6 +108,35 @@ func TestArgsOfJobs(t *testing.T) {
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, string(want), b.String(), "go test -run TestArgsOfJobs ./internal/dataset -args -update writes %s; then test cmd/fetch", file)
+}
+
+// Kubernetes expands $(NAME) in arguments, and $$ is a dollar sign.
+func TestDollarSignsInArgs(t *testing.T) {
+	expanded := func(text string) string {
+		return regexp.MustCompile(`\$\$|\$\([^)]*\)`).ReplaceAllStringFunc(text, func(found string) string {
+			return map[bool]string{true: "$", false: "/root"}[found == "$$"]
+		})
+	}
+	require.Equal(t, "$(HOME) /root $x $", expanded("$$(HOME) $(HOME) $x $$"))
+	for _, key := range []string{"a$$b", "$(HOME)/x", "$", "$$(HOME)", "a$b", "$$$"} {
+		s := newStage(t, func(v *flexlvmv1.VolumeConfig) {
+			v.Replicas, v.Options["resync"] = 1, "true"
+			v.Options["sourceURL"], v.Options["exclude"] = flexlvmv1.OptionValue("s3://b/"+key), flexlvmv1.OptionValue(key)
+		})
+		for name, job := range s.jobsOf() {
+			args := argsOf(job)
+			for i := range args {
+				args[i] = expanded(args[i])
+			}
+			switch name {
+			case "load":
+				require.Contains(t, args, "s3://b/"+key)
+				require.Contains(t, args, "--exclude="+key)
+			case "put", "mirror":
+				require.Contains(t, args, "s3://b/"+key)
+			}
+		}
+	}
 }
 
 func TestChecksumIsOfLoadsAlone(t *testing.T) {

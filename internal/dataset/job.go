@@ -237,7 +237,7 @@ func (t task) pod(role string, args []string) corev1.PodSpec {
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: t.claim.Name},
 		}}},
 		Containers: []corev1.Container{{
-			Name: loader, Image: t.image, ImagePullPolicy: corev1.PullIfNotPresent, Command: []string{"/fetch"}, Args: args,
+			Name: loader, Image: t.image, ImagePullPolicy: corev1.PullIfNotPresent, Command: []string{"/fetch"}, Args: unexpanded(args...),
 			// What ends before it can leave a result would say nothing else.
 			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 			Ports:                    []corev1.ContainerPort{{Name: "progress", ContainerPort: progressPort}},
@@ -255,6 +255,15 @@ func (t task) pod(role string, args []string) corev1.PodSpec {
 	t.mountFiles(&spec)
 	t.template(&spec)
 	return spec
+}
+
+// unexpanded escapes what Kubernetes would expand in arguments and environments: $(NAME) and $$.
+func unexpanded(texts ...string) []string {
+	out := make([]string, len(texts))
+	for i, text := range texts {
+		out[i] = strings.ReplaceAll(text, "$", "$$")
+	}
+	return out
 }
 
 // probe asks a loader that is of use before its end whether it is: one that streams, or that serves
@@ -278,7 +287,7 @@ func (t task) template(spec *corev1.PodSpec) {
 	spec.PriorityClassName, spec.ImagePullSecrets = with.PriorityClassName, with.ImagePullSecrets
 	c := &spec.Containers[0]
 	for _, e := range with.Env {
-		c.Env = append(c.Env, corev1.EnvVar{Name: e.Name, Value: strings.ReplaceAll(e.Value, "$", "$$")})
+		c.Env = append(c.Env, corev1.EnvVar{Name: e.Name, Value: unexpanded(e.Value)[0]})
 	}
 	maps.Copy(c.Resources.Requests, with.Resources.Requests)
 	c.Resources.Limits = with.Resources.Limits

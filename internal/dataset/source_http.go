@@ -58,7 +58,7 @@ func checkAddresses(v flexlvmv1.VolumeConfig, options map[string]string) error {
 		}
 		host, _, _ := strings.Cut(rest, "/")
 		endpoint := address[0] == "endpointURL" || address[0] == "pachydermServiceAddress"
-		if endpoint { // it has no path, and a password may have a slash
+		if endpoint { // a password may have a slash, and no endpoint's path has an @
 			host = rest
 		}
 		web := strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https") || endpoint
