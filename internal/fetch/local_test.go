@@ -1,13 +1,18 @@
 package fetch
 
 import (
+	"context"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/dirstore"
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
@@ -39,6 +44,43 @@ func TestDirectorySource(t *testing.T) {
 	for _, e := range b.mustHave(want) {
 		require.Equal(t, store.CheckSize, e.Check)
 	}
+}
+
+// badSector is a directory one of whose files cannot be read.
+type badSector struct {
+	*dirstore.Directory
+	key string
+}
+
+func (b badSector) Open(ctx context.Context, o store.Object, part store.Span) (store.Stream, error) {
+	stream, err := b.Directory.Open(ctx, o, part)
+	if o.Key == b.key && err == nil {
+		stream.Body = io.NopCloser(iotest.ErrReader(store.FromSource(&fs.PathError{Op: "read", Path: o.Key, Err: unix.EIO})))
+	}
+	return stream, err
+}
+
+func TestFileThatTheSourceCannotRead(t *testing.T) {
+	b := newBed(t)
+	from := t.TempDir()
+	want := map[string][]byte{}
+	for i := range 2 * maxFailures {
+		want[strconv.Itoa(i)] = []byte("x")
+		require.NoError(t, os.WriteFile(filepath.Join(from, strconv.Itoa(i)), []byte("x"), 0o600))
+	}
+	b.change = func(c *Config) {
+		dir, err := dirstore.New(c.Source)
+		require.NoError(t, err)
+		c.Store, c.Attempts = badSector{dir.(*dirstore.Directory), from + "/0"}, 1
+	}
+	_, _, err := b.run("file://" + from + "/")
+	require.ErrorContains(t, err, "1 of 40 files could not be fetched")
+	require.ErrorIs(t, err, unix.EIO)
+	var e *store.Error
+	require.ErrorAs(t, err, &e)
+	require.True(t, e.Retryable)
+	delete(want, "0")
+	b.mustHave(want)
 }
 
 // Two directories may have files of the same names, sizes and times, with other content.

@@ -48,7 +48,7 @@ func NewIn(bound string, source store.Source) (store.Store, error) {
 	}
 	root, err := openIn(bound, dir)
 	if err != nil {
-		return nil, &store.Error{Err: fmt.Errorf("open source: %w", err)}
+		return nil, &store.Error{Retryable: errors.Is(err, unix.EIO) || errors.Is(err, unix.ESTALE), Err: fmt.Errorf("open source: %w", err)}
 	}
 	return &Directory{source: source, root: root}, nil
 }
@@ -142,7 +142,7 @@ func (d *Directory) List(ctx context.Context, each func(store.Object) error) err
 		}
 		return each(o)
 	}
-	return d.walk(ctx, each, func(_ string, err error) error { return err })
+	return d.walk(ctx, each, func(_ string, err error) error { return store.FromSource(err) })
 }
 
 // ListRest lists all files below a directory that can be listed, while others may write
@@ -248,7 +248,7 @@ func (d *Directory) Stat(ctx context.Context, key, _ string) (store.Object, stor
 		return store.Object{}, store.Sums{}, fmt.Errorf("%w: %w", store.ErrGone, err)
 	}
 	if err != nil {
-		return store.Object{}, store.Sums{}, Readable(err)
+		return store.Object{}, store.Sums{}, store.FromSource(Readable(err))
 	}
 	return d.objectOf(d.Name(key), info), store.Sums{Opaque: true}, nil
 }
@@ -266,7 +266,7 @@ func (d *Directory) Open(ctx context.Context, object store.Object, part store.Sp
 	file, err := d.root.Open(d.Name(object.Key))
 	returned()
 	if err != nil {
-		return store.Stream{}, Readable(err)
+		return store.Stream{}, store.FromSource(Readable(err))
 	}
 	body := &Pinned{ctx: ctx, dir: d, object: object, file: file, left: part.Length, at: part.Offset}
 	return store.Stream{Body: body, Size: now.Size, Sums: sums}, nil
@@ -303,10 +303,11 @@ func (p *Pinned) ReadAt(b []byte, at int64) (int, error) {
 	return p.file.ReadAt(b, at)
 }
 
+// Read implements io.Reader for the span.
 func (p *Pinned) Read(b []byte) (int, error) {
 	if p.left == 0 {
 		if err := p.Check(); err != nil {
-			return 0, err
+			return 0, store.FromSource(err)
 		}
 		return 0, io.EOF
 	}
@@ -319,7 +320,7 @@ func (p *Pinned) Read(b []byte) (int, error) {
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	return n, err
+	return n, store.FromSource(err)
 }
 
 // Close implements io.Closer. NFS may have to tell its server.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
@@ -34,6 +35,24 @@ func TestNoLinkLeadsOutOfAClaim(t *testing.T) {
 	root, err := openIn(secret, claim+"/up/")
 	require.NoError(t, err)
 	require.NoError(t, root.Close())
+}
+
+// A file server that is away, or a bad sector, says nothing of the destination.
+func TestErrorsOfTheSource(t *testing.T) {
+	file, err := os.Open("/proc/self/mem") // nothing is mapped at its beginning
+	require.NoError(t, err)
+	defer func() { require.NoError(t, file.Close()) }()
+	p := &Pinned{ctx: t.Context(), dir: &Directory{}, file: file, left: 10}
+	_, err = p.ReadAt(make([]byte, 10), 0)
+	require.ErrorIs(t, err, unix.EIO)
+	_, err = p.Read(make([]byte, 10))
+	require.ErrorIs(t, err, unix.EIO)
+	require.Equal(t, store.Transient, store.Classify(err))
+
+	require.Equal(t, store.Denied, store.Classify(store.FromSource(Readable(fs.ErrPermission))))
+	require.Equal(t, store.Gone, store.Classify(store.FromSource(store.ErrGone)))
+	require.Equal(t, store.Changed, store.Classify(store.FromSource(store.ErrChanged)))
+	require.NoError(t, store.FromSource(nil))
 }
 
 // A directory that goes while the one above is listed is not there for an upload. For a load

@@ -102,11 +102,25 @@ var Codes = map[string]Class{
 	"InternalError":                Transient,
 }
 
-// local are the errors of local file systems that no trying again mends.
+// local are the errors of the destination's file system that no trying again mends.
 var local = []unix.Errno{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EACCES, unix.EPERM, unix.EIO, unix.EFBIG, unix.EMFILE, unix.ENFILE,
 	unix.ENOTDIR, unix.EEXIST, unix.EINVAL, unix.ELOOP, unix.ENAMETOOLONG,
 	// A file system or its disk is damaged.
 	unix.EUCLEAN, unix.EBADMSG, unix.ENODATA, unix.EREMOTEIO, unix.ENXIO}
+
+// sourceError is an error of a file system that is the source.
+type sourceError struct{ error }
+
+func (e sourceError) Unwrap() error { return e.error }
+
+// FromSource makes an error one of a file system that is the source: it says nothing of the destination,
+// and little of other files. A file server may be away for a while.
+func FromSource(err error) error {
+	if err == nil {
+		return nil
+	}
+	return sourceError{err}
+}
 
 // Classify returns the class of err.
 func Classify(err error) Class {
@@ -114,6 +128,7 @@ func Classify(err error) Class {
 	var answer *HTTPError
 	var final *Error
 	var certificate *tls.CertificateVerificationError
+	var source sourceError
 	switch {
 	case errors.Is(err, ErrChanged):
 		return Changed
@@ -123,6 +138,8 @@ func Classify(err error) Class {
 		return Fatal
 	case errors.Is(err, ErrInTheWay), errors.Is(err, ErrUnreadable), errors.Is(err, ErrWrongSum), errors.Is(err, ErrConflict), errors.Is(err, ErrDowngrade):
 		return Denied
+	case errors.As(err, &source):
+		return Transient
 	case errors.As(err, &response):
 		return classifyResponse(response)
 	case errors.As(err, &answer):
