@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -17,7 +19,7 @@ func (r *run) fail(o store.Object, err error) {
 	switch c := store.Classify(err); {
 	case c == store.Fatal:
 		r.stop(err)
-	case c == store.Gone && !r.isPinned():
+	case c == store.Gone && r.disappears(o):
 		r.failedOne(o, store.Failure(fmt.Errorf("it disappeared while it was loaded: %w", err), true))
 	case c == store.Gone, errors.Is(err, store.ErrInTheWay):
 		r.refuse(o, err)
@@ -33,8 +35,12 @@ func (r *run) fail(o store.Object, err error) {
 	}
 }
 
-// isPinned reports whether one state of the source was asked for, so that the next run lists the same.
-func (r *run) isPinned() bool { return r.revision != "" || r.Version != "" }
+// disappears reports whether an object that is not there will not be listed by the next run. Where one
+// state of the source was asked for, that lists the same; and so it does with a key that is not UTF-8,
+// which a listing cannot name.
+func (r *run) disappears(o store.Object) bool {
+	return r.revision == "" && r.Version == "" && !strings.ContainsRune(o.Key, utf8.RuneError)
+}
 
 // failedOne notes an object whose failure is one of the run.
 func (r *run) failedOne(o store.Object, err error) {
