@@ -116,6 +116,7 @@ func TestWaitsInOrder(t *testing.T) {
 	delete(w.api, "/pvc-full")
 	delete(w.made, "pvc-full")
 	w.ledger.Gone("pvc-full")
+	w.daemonReports()
 	w.settle()
 	require.Equal(t, pending, state(w.claim("second")), "who asked first has it")
 	require.Contains(t, w.words("first"), "Waiting")

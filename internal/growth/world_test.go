@@ -329,7 +329,11 @@ func (w *world) report(p eviction.PoolResult) {
 	if p.Pool.Thin != nil {
 		pools = append(pools, flexlvmv1.Pool{Name: "flexlvm", UUID: groupUUID})
 	}
-	w.ledger.Report(&flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: flexlvmv1.NodeStorageStatus{Pools: pools}})
+	report := &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: flexlvmv1.NodeStorageStatus{Pools: pools}}
+	w.ledger.Report(report)
+	if _, at, ask := w.ledger.Unconfirmed("n1"); ask { // as the publisher asks for it
+		w.ledger.Confirm(report, at)
+	}
 }
 
 // watch shows the caches what is in the API, as they keep it.

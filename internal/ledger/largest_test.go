@@ -53,6 +53,9 @@ func TestLargestFollowsEveryChange(t *testing.T) {
 			b.Written(ledgertest.PersistentVolume(node(), want))
 		case 3:
 			b.Gone(want.PV)
+			if one, at, ask := b.Unconfirmed(node()); ask && random.IntN(2) == 0 {
+				b.Confirm(ledgertest.Report(one, ledgertest.OneGiB*volume.Bytes(random.IntN(20))), at)
+			}
 		case 4, 5:
 			_, _ = b.Reserve(node(), []ledger.Want{want, ledgertest.Want(fmt.Sprint("also-", i%5), volume.GiB)})
 		case 6:

@@ -3,7 +3,6 @@
 package ledger
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -11,6 +10,7 @@ import (
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
@@ -44,9 +44,10 @@ type Ledger struct {
 	now     func() time.Time
 	changed func(node string)
 
-	mu       sync.Mutex
-	accounts map[string]*account
-	where    map[string]string // label of the account that carries a PersistentVolume, by its name
+	mu         sync.Mutex
+	accounts   map[string]*account
+	where      map[string]string // label of the account that carries a PersistentVolume, by its name
+	departures uint64            // how many there have been
 	// standings are what all nodes offer to a class, by its Spec.
 	standings map[volume.Spec]*standing
 }
@@ -66,11 +67,16 @@ func New(now func() time.Time, changed func(node string)) *Ledger {
 type account struct {
 	node   string    // its name; empty without a report
 	report types.UID // of the NodeStorage
-	pools  map[volume.PoolName]pool
+	// version is that of the report; confirmed is that of the last one that the API server itself gave, and
+	// behind: the watch has shown an older one since.
+	version, confirmed uint64
+	behind             bool
+	pools              map[volume.PoolName]pool
 	// strays are volumes with names of replicas without a PersistentVolume.
 	strays   map[stray]bool
 	written  map[string]entry
 	reserved map[string]reservation
+	departed []departure       // in the order of departing
 	growths  map[string]growth // by PersistentVolume, on top of what is written
 	holds    map[volume.PoolName]hold
 }
@@ -150,33 +156,6 @@ func (l *Ledger) account(label string) *account {
 		l.accounts[label] = a
 	}
 	return a
-}
-
-// Report records what a node reports about itself.
-func (l *Ledger) Report(storage *flexlvmv1.NodeStorage) {
-	label := pv.NodeLabelValue(storage.Name)
-	l.mu.Lock()
-	a := l.account(label)
-	pools := poolsOf(storage)
-	same := a.node == storage.Name && a.report == storage.UID && maps.EqualFunc(a.pools, pools, pool.equal)
-	a.node, a.report, a.pools, a.strays = storage.Name, storage.UID, pools, straysOf(storage)
-	if !same {
-		clear(a.holds) // there may be room now
-	}
-	l.mu.Unlock()
-	if !same {
-		l.changed(label)
-	}
-}
-
-// Forget removes the report of a node that is gone.
-func (l *Ledger) Forget(node string) {
-	label := pv.NodeLabelValue(node)
-	l.mu.Lock()
-	a := l.account(label)
-	a.node, a.report, a.pools, a.strays = "", "", nil, nil
-	l.mu.Unlock()
-	l.changed(label)
 }
 
 func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.PoolName]pool {
@@ -281,31 +260,12 @@ func (l *Ledger) writtenLocked(object *corev1.PersistentVolume) (touched []strin
 
 // versionOf is the version of an object, which Kubernetes counts up in each kind; 0 where
 // it has none.
-func versionOf(object *corev1.PersistentVolume) uint64 {
-	n, err := strconv.ParseUint(object.ResourceVersion, 10, 64)
+func versionOf(object metav1.Object) uint64 {
+	n, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
 	if err != nil {
 		return 0
 	}
 	return n
-}
-
-// Gone removes a PersistentVolume.
-func (l *Ledger) Gone(name string) {
-	l.mu.Lock()
-	touched := l.goneLocked(name)
-	l.mu.Unlock()
-	for _, label := range touched {
-		l.changed(label)
-	}
-}
-
-func (l *Ledger) goneLocked(name string) (touched []string) {
-	before := l.drop(name)
-	if before.label == "" {
-		return nil
-	}
-	clear(l.accounts[before.label].holds) // there is room now
-	return []string{before.label}
 }
 
 // Inherited reserves room for a PersistentVolume that was in the API when this process

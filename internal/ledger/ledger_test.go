@@ -35,7 +35,7 @@ func TestLedgerPromisesNothingTwice(t *testing.T) {
 	require.Equal(t, 9*ledgertest.OneGiB, b.Room("node-1"), "what is written does not lapse")
 
 	b.Changes()
-	b.Gone("a")
+	b.Left(ledgertest.Report("node-1", 10*ledgertest.OneGiB), "a")
 	require.Equal(t, []string{"node-1"}, b.Changes())
 	require.Equal(t, 10*ledgertest.OneGiB, b.Room("node-1"))
 }

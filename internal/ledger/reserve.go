@@ -116,8 +116,8 @@ func (a *account) unfit(wants []Want) string {
 	return ""
 }
 
-// twin is a PersistentVolume of a node, written or about to be, that has the name of
-// a replica among the wants for its volume; or nothing.
+// twin is a PersistentVolume of a node, written, about to be or just gone, that has the
+// name of a replica among the wants for its volume; or nothing.
 func (a *account) twin(wants []Want) string {
 	for _, w := range wants {
 		name := w.charge().replica
@@ -132,6 +132,11 @@ func (a *account) twin(wants []Want) string {
 		for other, r := range a.reserved {
 			if r.replica == name && other != w.PV {
 				return other
+			}
+		}
+		for _, d := range a.departed {
+			if d.replica == name {
+				return d.name
 			}
 		}
 	}
@@ -383,15 +388,4 @@ func (l *Ledger) Lapses(label string) (next time.Time) {
 		}
 	}
 	return next
-}
-
-// NodeOf returns the name of the node with this label value that has reported, and the
-// UID of its report; false if there is none.
-func (l *Ledger) NodeOf(label string) (name string, report string, reported bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if a, there := l.accounts[label]; there && a.node != "" {
-		return a.node, string(a.report), true
-	}
-	return "", "", false
 }

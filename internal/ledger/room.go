@@ -14,7 +14,7 @@ func (l *Ledger) room(a *account, in volume.PoolName) volume.Bytes {
 // left is what is left of a pool once everybody has what is promised; less than 0 where
 // that is more than there is.
 func (l *Ledger) left(a *account, in volume.PoolName, p pool) volume.Bytes {
-	left := p.allocatable
+	left := p.allocatable - a.leaving(in, p)
 	for name, e := range a.written {
 		left -= a.taken(name, e.charge(), in, p)
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/growth"
 	"github.com/flexlvm/flexlvm/internal/kube"
@@ -108,7 +109,7 @@ func Work(ctx context.Context, config Config) error {
 	c := w.library(ctx, config, provisioner, claims)
 	c.ControllerWaitGroup(&busy)
 	w.start(ctx)
-	if !w.sync(ctx) || !inherit(ctx, config.Client, publish.ledger) {
+	if !w.sync(ctx) || !inherit(ctx, config, publish.ledger) {
 		return nil // told to end
 	}
 	loss := config.nodeLoss(events, w.seen())
@@ -161,6 +162,7 @@ func (c Config) newPublisher(w *watches) *publisher {
 		client: c.Capacities, namespace: c.Namespace, listers: w.listers(), capacities: w.capacities(c.Namespace),
 		queue:   workqueue.NewTypedRateLimitingQueue(controlplane.RetryLimiter()),
 		metrics: c.Metrics, avoidBusy: c.AvoidBusy, groups: c.NodeGroups, door: c.Door,
+		report: c.Storage.NodeStorage,
 	}
 }
 
@@ -195,10 +197,14 @@ func (c Config) nodeLoss(events record.EventRecorder, seen nodeloss.Seen) *nodel
 
 // inherit reserves for every PersistentVolume that is in the API by now. The
 // watches may have begun with an older state than what the last leader has
-// written, and no promise of its may be made again.
-func inherit(ctx context.Context, client kubernetes.Interface, ledger *ledger.Ledger) bool {
+// written, and no promise of its may be made again. So may the watch of the reports,
+// and then they count room of PersistentVolumes that none of the others show any more.
+func inherit(ctx context.Context, config Config, books *ledger.Ledger) bool {
 	err := wait.PollUntilContextCancel(ctx, 2*time.Second, true, func(ctx context.Context) (bool, error) {
-		err := eachVolume(ctx, client, ledger.Inherited)
+		err := eachVolume(ctx, config.Client, books.Inherited)
+		if err == nil {
+			err = eachReport(ctx, config.Storage, func(s *flexlvmv1.NodeStorage) { books.Confirm(s, 0) })
+		}
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot read what is promised already; nothing is provisioned before that")
 		}

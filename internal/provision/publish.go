@@ -2,6 +2,7 @@ package provision
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
@@ -43,6 +45,8 @@ type publisher struct {
 	avoidBusy  bool // offer less where disks are busy
 	groups     []NodeGroup
 	door       pv.Door // of classes that name none
+	// report asks the API server itself for the report of a node.
+	report func(ctx context.Context, node string) (*flexlvmv1.NodeStorage, error)
 }
 
 // dirty is told of a node whose capacities may be wrong.
@@ -88,7 +92,7 @@ func (p *publisher) next(ctx context.Context) bool {
 		return false
 	}
 	defer p.queue.Done(label)
-	if err := p.publish(ctx, label); err != nil {
+	if err := errors.Join(p.confirm(ctx, label), p.publish(ctx, label)); err != nil {
 		if ctx.Err() == nil && !apierrors.IsConflict(err) && p.queue.NumRequeues(label) == 0 {
 			klog.FromContext(ctx).Error(err, "The capacity of a node could not be published; it is tried again", "node", label)
 		}
@@ -100,6 +104,24 @@ func (p *publisher) next(ctx context.Context) bool {
 		p.queue.AddAfter(label, max(time.Until(at), 0)+publishDelay)
 	}
 	return true
+}
+
+// confirm asks for the report of a node, if the ledger has to know that its own is new enough. One
+// answer serves everything that has departed from the node until then.
+func (p *publisher) confirm(ctx context.Context, label string) error {
+	node, at, ask := p.ledger.Unconfirmed(label)
+	if !ask {
+		return nil
+	}
+	report, err := p.report(ctx, node)
+	switch {
+	case apierrors.IsNotFound(err) && p.ledger.Absent(label, at):
+		return nil
+	case err != nil:
+		return fmt.Errorf("what has gone from node %s stays charged: %w", node, err)
+	}
+	p.ledger.Confirm(report, at)
+	return nil
 }
 
 // publish writes what has changed of one node's capacities. It may be killed at

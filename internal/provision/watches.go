@@ -19,6 +19,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/growth"
+	"github.com/flexlvm/flexlvm/internal/kube"
 	"github.com/flexlvm/flexlvm/internal/nodeloss"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
@@ -216,6 +217,18 @@ func eachVolume(ctx context.Context, client kubernetes.Interface, do func(*corev
 	})
 	return list.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
 		do(obj.(*corev1.PersistentVolume))
+		return nil
+	})
+}
+
+// eachReport gives every NodeStorage by the API server's own word.
+func eachReport(ctx context.Context, client *kube.Client, do func(*flexlvmv1.NodeStorage)) error {
+	list := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		o.ResourceVersion = ""
+		return client.WatchNodeStorages().ListWithContextFunc(ctx, o)
+	})
+	return list.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		do(obj.(*flexlvmv1.NodeStorage))
 		return nil
 	})
 }

@@ -77,6 +77,16 @@ func New(t *testing.T, reports ...*flexlvmv1.NodeStorage) *Books {
 	return b
 }
 
+// Left ends PersistentVolumes as their node does, which has published this report before.
+func (b *Books) Left(report *flexlvmv1.NodeStorage, names ...string) {
+	for _, name := range names {
+		b.Gone(name)
+	}
+	_, at, ask := b.Unconfirmed(pv.NodeLabelValue(report.Name))
+	require.True(b.t, ask)
+	b.Confirm(report, at)
+}
+
 // Changes gives what has changed since it was last asked.
 func (b *Books) Changes() []string {
 	b.mu.Lock()

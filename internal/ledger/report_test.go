@@ -1,0 +1,104 @@
+package ledger_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// reportAt is that of node-1 at a resourceVersion.
+func reportAt(version string, allocatable volume.Bytes) *flexlvmv1.NodeStorage {
+	out := ledgertest.Report("node-1", allocatable)
+	out.ResourceVersion = version
+	return out
+}
+
+// The watch of the reports may be behind that of the PersistentVolumes: then the report counts the
+// room of a PersistentVolume that is gone, and its volume holds that still.
+func TestDepartedStaysChargedUntilTheReportIsNewer(t *testing.T) {
+	gib := ledgertest.OneGiB
+	b := ledgertest.New(t, reportAt("5", 3*gib))
+	for _, name := range []string{"a", "b", "c"} {
+		b.Written(ledgertest.PersistentVolume("node-1", ledgertest.Want(name, volume.GiB)))
+	}
+	require.Zero(t, b.Room("node-1"))
+	_, _, ask := b.Unconfirmed("node-1")
+	require.False(t, ask, "nothing has departed")
+
+	b.Gone("a")
+	b.Gone("a")
+	b.Gone("b")
+	require.Zero(t, b.Room("node-1"))
+	require.Error(t, b.Take("node-1", ledgertest.Want("d", volume.GiB)))
+	b.Report(reportAt("5", 3*gib)) // once more
+	require.Zero(t, b.Room("node-1"), "the watch alone does not tell how new it is")
+
+	node, at, ask := b.Unconfirmed("node-1")
+	require.True(t, ask)
+	require.Equal(t, "node-1", node)
+	b.Gone("c") // while the API server answers
+	b.Confirm(reportAt("8", gib), at)
+	require.Zero(t, b.Room("node-1"), "the answer may be older than the end of c")
+	b.Report(reportAt("6", 3*gib))
+	require.Zero(t, b.Room("node-1"), "the watch is behind the answer")
+
+	_, at, ask = b.Unconfirmed("node-1")
+	require.True(t, ask)
+	b.Confirm(reportAt("9", gib), at)
+	require.Equal(t, gib, b.Room("node-1"))
+	require.NoError(t, b.Take("node-1", ledgertest.Want("d", volume.GiB)))
+	_, _, ask = b.Unconfirmed("node-1")
+	require.False(t, ask)
+
+	b.Report(reportAt("10", 2*gib))
+	require.Equal(t, gib, b.Room("node-1"), "the watch has caught up")
+}
+
+// A replica's volume is there until its node says otherwise, and another must not begin with it.
+func TestADepartedReplicaHasATwin(t *testing.T) {
+	b := ledgertest.New(t, reportAt("5", 3*ledgertest.OneGiB))
+	first, second := ledgertest.Want("pvc-1", volume.GiB), ledgertest.Want("pvc-2", volume.GiB)
+	first.Spec.Kind, first.Spec.Name = volume.Dataset, "ds-1"
+	second.Spec.Kind, second.Spec.Name = volume.Dataset, "ds-1"
+	require.NoError(t, b.Take("node-1", first))
+	b.Gone("pvc-1")
+	require.ErrorContains(t, b.Take("node-1", second), "has a replica of this dataset already")
+	b.Left(reportAt("6", 3*ledgertest.OneGiB))
+	require.NoError(t, b.Take("node-1", second))
+}
+
+// An API server that was restored from a backup counts from an earlier version on.
+func TestReportsGoOnAfterARestore(t *testing.T) {
+	gib := ledgertest.OneGiB
+	b := ledgertest.New(t)
+	b.Confirm(reportAt("100", 3*gib), 0)
+	b.Report(reportAt("50", 2*gib))
+	require.Equal(t, 3*gib, b.Room("node-1"))
+	_, at, ask := b.Unconfirmed("node-1")
+	require.True(t, ask, "the API server itself knows which of them counts")
+	b.Confirm(reportAt("51", 2*gib), at)
+	require.Equal(t, 2*gib, b.Room("node-1"))
+	b.Report(reportAt("52", gib))
+	require.Equal(t, gib, b.Room("node-1"))
+}
+
+// Where no report is, nothing is offered, and nothing has to stay charged.
+func TestDepartedOfANodeThatIsGone(t *testing.T) {
+	b := ledgertest.New(t, reportAt("5", 3*ledgertest.OneGiB), ledgertest.Report(ledgertest.LongName, ledgertest.OneGiB))
+	b.Written(ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB)))
+	b.Gone("a")
+	_, at, _ := b.Unconfirmed("node-1")
+	require.False(t, b.Absent("node-1", at), "the watch shows one that may be older")
+	require.Equal(t, 2*ledgertest.OneGiB, b.Room("node-1"))
+	b.Forget("node-1")
+	node, at, ask := b.Unconfirmed("node-1")
+	require.True(t, ask)
+	require.Equal(t, "node-1", node)
+	require.True(t, b.Absent("node-1", at))
+	_, _, ask = b.Unconfirmed("node-1")
+	require.False(t, ask)
+}
