@@ -1,15 +1,18 @@
 package ledger
 
 import (
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // A charge is what a PersistentVolume takes of a pool.
 type charge struct {
-	in   volume.PoolName
-	uuid string // of the group; empty: any of that name
+	in   volume.PoolName // empty: it cannot be read
+	uuid string          // of the group; empty: any of that name
 	// replica is the name of a volume that no other PersistentVolume of the node may
 	// have: that of a replica. Empty for others.
 	replica volume.Name
@@ -31,6 +34,58 @@ func chargeOf(c persistentvolume.Volume) charge {
 		out.of = volume.Name(controlplane.Shared(string(c.CloneOf)))
 	}
 	return out
+}
+
+// chargedWith returns where a PersistentVolume is charged, and with what; false where it is charged nothing.
+//
+// One that cannot be parsed may be that of a later release, whose node counts its room as a claim's. It is charged
+// what can be read of it, and not less than before. Where its node cannot parse it either, that takes the
+// volume off what can be promised, too: rather twice than not at all.
+func (l *Ledger) chargedWith(object *corev1.PersistentVolume) (label string, c charge, charged bool) {
+	label = object.Labels[pv.LabelNode]
+	if label == "" || !persistentvolume.IsOurs(object) {
+		return "", charge{}, false
+	}
+	v, err := persistentvolume.Parse(object)
+	if err == nil {
+		return label, chargeOf(v), true
+	}
+	if persistentvolume.TakesNone(object) {
+		return "", charge{}, false
+	}
+	var before charge
+	if l.where[object.Name] == label {
+		before = l.accounts[label].charged(object.Name)
+	}
+	v, known := persistentvolume.Estimate(object)
+	switch {
+	case known:
+		c = chargeOf(v)
+		c.Noted = max(c.Noted, before.Noted)
+	case before.in != "":
+		c = before // its source cannot have changed
+	}
+	return label, c, true
+}
+
+// unread is a PersistentVolume of which not even the pool can be read; or nothing.
+func (a *account) unread() string {
+	for name, e := range a.written {
+		if e.charge().in == "" {
+			return name
+		}
+	}
+	for name, r := range a.reserved {
+		if r.in == "" {
+			return name
+		}
+	}
+	for _, d := range a.departed {
+		if d.in == "" {
+			return d.name
+		}
+	}
+	return ""
 }
 
 func (w Want) charge() charge {

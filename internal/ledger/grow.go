@@ -160,7 +160,10 @@ func (l *Ledger) judgeGrowth(object *corev1.PersistentVolume, size volume.Bytes)
 		return Answer{Waiting, fmt.Sprintf("node %q has not reported its volume groups; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there", label)}, charge{}
 	}
 	p, there := a.pools[in]
+	unread := a.unread()
 	switch {
+	case unread != "":
+		return Answer{Waiting, fmt.Sprintf("node %q %s", a.node, unreadable(unread))}, charge{}
 	case !there:
 		return Answer{Waiting, fmt.Sprintf("node %q has no %s %q; it has %s", a.node, in.Noun(), in, named(a.pools))}, charge{}
 	case v.GroupUUID != "" && v.GroupUUID != p.uuid:

@@ -15,7 +15,6 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
-	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -215,8 +214,7 @@ func ailingNode(storage *flexlvmv1.NodeStorage) string {
 }
 
 // Written records a PersistentVolume that is in the API. Its charge replaces what was
-// reserved for it. One that cannot be parsed is charged nothing here: its node takes its
-// volume off what can be promised. An object that is older than the one before says
+// reserved for it. An object that is older than the one before says
 // nothing: who wrote a PersistentVolume records it at once, and the watch comes after.
 func (l *Ledger) Written(object *corev1.PersistentVolume) {
 	if !persistentvolume.IsOurs(object) {
@@ -235,12 +233,10 @@ func (l *Ledger) writtenLocked(object *corev1.PersistentVolume) (touched []strin
 	if known := l.entry(object.Name); version != 0 && version < known.version {
 		return nil
 	}
-	label := object.Labels[pv.LabelNode]
-	c, err := persistentvolume.Parse(object)
-	if err != nil || label == "" {
+	label, now, charged := l.chargedWith(object)
+	if !charged {
 		return l.goneLocked(object.Name)
 	}
-	now := chargeOf(c)
 	grows, growing := l.growth(object.Name)
 	before := l.drop(object.Name)
 	a := l.account(label)
@@ -271,19 +267,18 @@ func versionOf(object metav1.Object) uint64 {
 // Inherited reserves room for a PersistentVolume that was in the API when this process
 // began to work, until the watch shows it: a watch may begin with an older state.
 func (l *Ledger) Inherited(object *corev1.PersistentVolume) {
-	c, err := persistentvolume.Parse(object)
-	label := object.Labels[pv.LabelNode]
-	if err != nil || label == "" {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	label, c, charged := l.chargedWith(object)
+	if !charged {
+		return
+	}
 	if l.written(object.Name) {
 		l.writtenLocked(object) // it may have grown since what the watch shows
 		return
 	}
 	l.drop(object.Name)
-	l.reserveFor(label, object.Name, chargeOf(c), ReservationTime)
+	l.reserveFor(label, object.Name, c, ReservationTime)
 }
 
 // A place is where a PersistentVolume is charged, and with what.

@@ -150,7 +150,7 @@ func TestLedgerCharges(t *testing.T) {
 		"of another group":          {change: options(volume.OptionGroup, "other")},
 		"of a group replaced":       {change: options(volume.OptionGroupUUID, "AAAAAA-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S")},
 		"of any group of that name": {change: func(v *corev1.PersistentVolume) { delete(v.Spec.FlexVolume.Options, volume.OptionGroupUUID) }, taken: ledgertest.OneGiB},
-		"nonsense":                  {change: options(volume.OptionSize, "much")},
+		"nonsense":                  {change: options(volume.OptionSize, "much"), taken: ledgertest.OneGiB},
 		"without a node":            {change: func(v *corev1.PersistentVolume) { v.Labels = nil }},
 		"of another driver":         {change: func(v *corev1.PersistentVolume) { v.Spec.FlexVolume.Driver = "example.com/other" }},
 		"grown": {change: func(v *corev1.PersistentVolume) {

@@ -107,6 +107,9 @@ func (a *account) unfit(wants []Want) string {
 	if a.node == "" {
 		return "has not reported its volume groups; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there"
 	}
+	if unread := a.unread(); unread != "" {
+		return unreadable(unread)
+	}
 	if twin := a.twin(wants); twin != "" {
 		return fmt.Sprintf("has a replica of this dataset already, or is about to (PersistentVolume %q)", twin)
 	}
@@ -114,6 +117,11 @@ func (a *account) unfit(wants []Want) string {
 		return fmt.Sprintf("has a volume %s without a PersistentVolume, and a replica must not begin with what it holds; look at it there with `flexlvm volumes show %s`, and give it up with `forget`", left, left)
 	}
 	return ""
+}
+
+// unreadable says why nothing more is promised on a node with such a PersistentVolume.
+func unreadable(name string) string {
+	return fmt.Sprintf("is promised nothing more, as not even the pool of PersistentVolume %q can be read: upgrade the provisioner if a later release has written it, or else mend it", name)
 }
 
 // twin is a PersistentVolume of a node, written, about to be or just gone, that has the

@@ -5,7 +5,7 @@ import "github.com/flexlvm/flexlvm/internal/volume"
 // room is what a pool can still promise.
 func (l *Ledger) room(a *account, in volume.PoolName) volume.Bytes {
 	p, there := a.pools[in]
-	if !there || p.closed != "" {
+	if !there || p.closed != "" || a.unread() != "" {
 		return 0
 	}
 	return max(0, l.left(a, in, p))

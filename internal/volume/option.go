@@ -206,6 +206,17 @@ func ParseOptions(given map[string]string) (Spec, error) {
 	return s, nil
 }
 
+// ReadOptions reads what it can of a PersistentVolume's options, and names those that it cannot.
+func ReadOptions(given map[string]string) (s Spec, unread []string) {
+	s = Spec{Layout: Linear, Kind: Claim}
+	for _, o := range options {
+		if text, there := given[o.Name]; there && o.Parse(&s, text) != nil {
+			unread = append(unread, o.Name)
+		}
+	}
+	return s, unread
+}
+
 // Options returns s as a PersistentVolume's flexVolume.options, which ParseOptions reads
 // back as s. It includes the layout's default numbers, but not what else is unset, nor
 // the name (the PersistentVolume's) and the namespace, because kubelet passes both.

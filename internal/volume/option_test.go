@@ -74,3 +74,9 @@ func TestParseOptions(t *testing.T) {
 		require.ErrorAs(t, err, &field)
 	}
 }
+
+func TestReadOptions(t *testing.T) {
+	s, unread := ReadOptions(map[string]string{OptionGroup: "flexlvm", OptionSize: "much", OptionLayout: "spiral", "colour": "blue", OptionKind: "dataset"})
+	require.Equal(t, Spec{Group: "flexlvm", Layout: Linear, Kind: Dataset}, s)
+	require.ElementsMatch(t, []string{OptionSize, OptionLayout}, unread)
+}

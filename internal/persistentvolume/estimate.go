@@ -1,0 +1,41 @@
+package persistentvolume
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Estimate returns what can be told of a PersistentVolume that Parse cannot read, such as that of a later
+// release: what it is charged and in which pool. It reports false where even the pool cannot be read.
+func Estimate(object *corev1.PersistentVolume) (v Volume, known bool) {
+	spec, unread := volume.ReadOptions(Options(object))
+	capacity := object.Spec.Capacity[corev1.ResourceStorage]
+	spec.Size = min(max(spec.Size, volume.Bytes(capacity.Value()), 0), volume.MaxSize)
+	v = Volume{
+		PV: object.Name, Group: spec.Group, GroupUUID: spec.GroupUUID, Kind: spec.Kind, Size: spec.Size, Inodes: spec.Inodes,
+		Shape: spec.Shape(), FSType: spec.FSType, Encrypted: spec.Encrypted, CloneOf: spec.CloneOf, Reserve: spec.Reserve,
+		Replica: replicaOf(object, spec),
+	}
+	if _, name, err := named(object); err == nil {
+		v.Volume = name
+	}
+	noted, _ := parseCharged(object.Annotations[pv.AnnotationCharged])
+	v.Charged = max(noted, spec.Charge(), spec.Size) // a ratio that cannot be read is taken for 1
+	for _, option := range []string{volume.OptionGroup, volume.OptionLayout, volume.OptionThinPool, volume.OptionDirectoryPool} {
+		if slices.Contains(unread, option) {
+			return v, false
+		}
+	}
+	thin, directory := spec.ThinPool != "", spec.DirectoryPool != ""
+	return v, spec.Group != "" && thin == (spec.Layout == volume.Thin) && directory == (spec.Layout == volume.Directory)
+}
+
+// TakesNone reports whether a PersistentVolume is for the readers of a dataset: it has no volume of its own.
+func TakesNone(object *corev1.PersistentVolume) bool {
+	spec, _ := volume.ReadOptions(Options(object))
+	return spec.ReadOnly
+}
