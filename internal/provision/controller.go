@@ -184,7 +184,7 @@ func (c Config) openLedger(publish *publisher, seen Listers, events record.Event
 // discovered makes PersistentVolumes of what nodes discover.
 func (c Config) discovered(w *watches, events record.EventRecorder) (*staticvolume.Controller, error) {
 	return staticvolume.New(staticvolume.Config{
-		Client: c.Client, API: c.Storage, Events: events, Classes: w.listers().Classes, Nodes: w.storage, Now: time.Now,
+		Client: c.Client, API: c.Storage, Events: events, Classes: w.listers().Classes, Known: w.listers().Nodes, Nodes: w.storage, Now: time.Now,
 	})
 }
 

@@ -8,18 +8,19 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
-	"github.com/flexlvm/flexlvm/internal/diskid"
 	"github.com/flexlvm/flexlvm/internal/kube"
-	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 )
 
 const (
@@ -34,8 +35,9 @@ const (
 	silent = 15 * time.Minute
 	// skippedLong is how long a node may go on reporting an offer that was taken.
 	skippedLong = 2 * time.Minute
-	// page is how many PersistentVolumes one answer holds.
-	page = 500
+	// What got no PersistentVolume is tried again after retryFirst, doubled up to retryMost, by the next round: within
+	// five minutes of what a person has put right.
+	retryFirst, retryMost = 10 * time.Second, 5*time.Minute - lookEvery
 )
 
 // Config configures a Controller.
@@ -44,6 +46,8 @@ type Config struct {
 	API     *kube.Client // for its watches
 	Events  record.EventRecorder
 	Classes storagelisters.StorageClassLister
+	// Known is the cache of nodes.
+	Known corelisters.NodeLister
 	// Nodes is the watch of all NodeStorages.
 	Nodes cache.SharedIndexInformer
 	Now   func() time.Time
@@ -61,6 +65,7 @@ type Controller struct {
 	skipped, wasSkipped map[string]time.Time
 	told                map[string]time.Time
 	locals              []corev1.PersistentVolume // all local ones, flexlvm's or not, in this round; nil: not read yet
+	retries             retries
 }
 
 // New returns a controller, which does nothing before Run.
@@ -70,22 +75,34 @@ func New(config Config) (*Controller, error) {
 		discoveries: cache.NewSharedIndexInformer(config.API.WatchVolumeDiscoveries(), &flexlvmv1.VolumeDiscovery{}, 0, cache.Indexers{}),
 		volumes:     cache.NewSharedIndexInformer(config.API.WatchDiscovered(""), &corev1.PersistentVolume{}, 0, cache.Indexers{}),
 		kicks:       make(chan struct{}, 1), used: map[string]int64{}, told: map[string]time.Time{},
+		retries: newRetries(),
 	}
-	kick := func() {
+	always := func(any, any) bool { return true }
+	_, err1 := c.discoveries.AddEventHandler(c.kicked(always))
+	_, err2 := c.volumes.AddEventHandler(c.kicked(always))
+	_, err3 := config.Nodes.AddEventHandler(c.kicked(discoversOther))
+	return c, errors.Join(err1, err2, err3)
+}
+
+// kicked has a round made when something comes, goes, or changes in what matters.
+func (c *Controller) kicked(matters func(was, now any) bool) cache.ResourceEventHandler {
+	kick := func(any) {
 		select {
 		case c.kicks <- struct{}{}:
 		default:
 		}
 	}
-	for _, one := range []cache.SharedIndexInformer{c.discoveries, c.volumes, config.Nodes} {
-		_, err := one.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { kick() }, UpdateFunc: func(any, any) { kick() }, DeleteFunc: func(any) { kick() },
-		})
-		if err != nil {
-			return nil, err
+	return cache.ResourceEventHandlerFuncs{AddFunc: kick, DeleteFunc: kick, UpdateFunc: func(was, now any) {
+		if matters(was, now) {
+			kick(now)
 		}
-	}
-	return c, nil
+	}}
+}
+
+// discoversOther reports whether a NodeStorage says something else of what its node has discovered.
+func discoversOther(was, now any) bool {
+	a, b := &was.(*flexlvmv1.NodeStorage).Status, &now.(*flexlvmv1.NodeStorage).Status
+	return a.DiscoveredFrom != b.DiscoveredFrom || !equality.Semantic.DeepEqual(a.Discovered, b.Discovered)
 }
 
 // Run works until ctx ends.
@@ -120,7 +137,8 @@ func wait(ctx context.Context, d time.Duration, kicks <-chan struct{}) bool {
 // round looks at all that nodes have discovered. What fails keeps nothing else from being done.
 func (c *Controller) round(ctx context.Context) error {
 	declared := c.discovery()
-	c.locals = nil
+	defer func() { c.locals = nil }()
+	c.retries.prune(c.Now())
 	c.wasSkipped, c.skipped = c.skipped, map[string]time.Time{}
 	var failed []error
 	for _, o := range c.Nodes.GetStore().List() {
@@ -211,34 +229,72 @@ func (c *Controller) offer(ctx context.Context, declared *flexlvmv1.VolumeDiscov
 		c.tell(declared, "StorageClassRefused", err.Error())
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	of, err := c.selected(ctx, declared, class, node)
-	if of == nil {
-		return err
-	}
-	made, err := build(of, class, storage, found)
-	if err != nil {
-		return err
-	}
-	if err := c.listLocals(ctx); err != nil {
-		return err
-	}
-	if reason, why := c.takenBy(made); reason != "" {
-		c.tell(declared, reason, fmt.Sprintf("%s of node %s gets no PersistentVolume: %s", found.Path, node, why))
+	known, err := c.Known.Get(node)
+	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	switch made, err = c.Client.CoreV1().PersistentVolumes().Create(ctx, made, metav1.CreateOptions{}); {
-	case apierrors.IsAlreadyExists(err):
-		return nil // the watch is late, or it is another's, of which the next round tells nothing
-	case err != nil:
+	if err != nil || !c.selects(declared, class, known) {
 		return err
 	}
+	this := attempt{declared: declared.Version(), found: *found}
+	if c.retries.waits(name, this, c.Now()) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	made, err := c.make(ctx, declared, class, storage, known, found)
+	if made == nil {
+		c.retries.later(name, this, c.Now())
+		return err
+	}
+	c.retries.forget(name)
 	c.used[usedBy(name, found.Disk)] = found.Offer
-	c.locals = append(c.locals, *made)
+	c.locals = append(c.locals, leanLocal(made))
 	klog.FromContext(ctx).Info("A PersistentVolume is made of what a node has discovered", "volume", name, "node", node, "path", found.Path, "disk", found.Disk)
 	c.Events.Event(made, corev1.EventTypeNormal, "Discovered", fmt.Sprintf("made of %s (%s) on node %s", found.Path, found.Disk, node))
 	return nil
+}
+
+// make makes a PersistentVolume; nil where there is to be none. Only if nothing that is known of the node stands
+// against that, the API server itself is asked for the node.
+func (c *Controller) make(ctx context.Context, declared *flexlvmv1.VolumeDiscovery, class *flexlvmv1.DiscoveryClass, storage *storagev1.StorageClass, node *corev1.Node, found *flexlvmv1.Discovered) (*corev1.PersistentVolume, error) {
+	made, err := c.build(ctx, declared, class, storage, node, found)
+	if made == nil {
+		return nil, err
+	}
+	if node, err = c.Client.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{}); err != nil {
+		return nil, err
+	}
+	if made, err = c.build(ctx, declared, class, storage, node, found); made == nil {
+		return nil, err
+	}
+	made, err = c.Client.CoreV1().PersistentVolumes().Create(ctx, made, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return nil, nil // the watch is late, or it is another's, of which the next round tells nothing
+	case err != nil:
+		return nil, err
+	}
+	return made, nil
+}
+
+// build builds the PersistentVolume that may be made; nil where there is to be none.
+func (c *Controller) build(ctx context.Context, declared *flexlvmv1.VolumeDiscovery, class *flexlvmv1.DiscoveryClass, storage *storagev1.StorageClass, node *corev1.Node, found *flexlvmv1.Discovered) (*corev1.PersistentVolume, error) {
+	if !c.selects(declared, class, node) {
+		return nil, nil
+	}
+	out, err := build(node, class, storage, found)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.listLocals(ctx); err != nil {
+		return nil, err
+	}
+	if reason, why := c.takenBy(out); reason != "" {
+		c.tell(declared, reason, fmt.Sprintf("%s of node %s gets no PersistentVolume: %s", found.Path, node.Name, why))
+		return nil, nil
+	}
+	return out, nil
 }
 
 // skips reports whether a PersistentVolume took this offer, or a later one, before. It tells if the
@@ -260,62 +316,13 @@ func (c *Controller) skips(declared *flexlvmv1.VolumeDiscovery, node string, fou
 	return true
 }
 
-// selected returns the node, as the API server itself knows it, if the class is for it; else nil.
-func (c *Controller) selected(ctx context.Context, declared *flexlvmv1.VolumeDiscovery, class *flexlvmv1.DiscoveryClass, name string) (*corev1.Node, error) {
-	node, err := c.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
+// selects reports whether a class is for a node; if not, the node will say so, too.
+func (c *Controller) selects(declared *flexlvmv1.VolumeDiscovery, class *flexlvmv1.DiscoveryClass, node *corev1.Node) bool {
 	selects, err := class.Selects(node.Labels)
 	if err != nil {
 		c.tell(declared, "ClassRefused", fmt.Sprintf("class %s: nodeSelector: %v", class.StorageClassName, err))
 	}
-	if err != nil || !selects {
-		return nil, nil // the node will say so, too
-	}
-	return node, nil
-}
-
-// takenBy says which other PersistentVolume has the disk, on whatever node, or the path.
-func (c *Controller) takenBy(made *corev1.PersistentVolume) (reason, why string) {
-	for i := range c.locals {
-		v := &c.locals[i]
-		if v.Name == made.Name {
-			continue
-		}
-		disk := v.Annotations[flexlvmv1.AnnotationDisk]
-		if diskid.Overlap(disk, made.Annotations[flexlvmv1.AnnotationDisk]) {
-			return "DiskTaken", fmt.Sprintf("the disk has PersistentVolume %s (%s, %s on node %s); leave it to one path of one node, and delete that only once nobody wants its data", v.Name, disk, v.Spec.Local.Path, v.Labels[flexlvmv1.LabelDiscoveredOn])
-		}
-		if persistentvolume.SharePath(v, made) {
-			return "PathTaken", fmt.Sprintf("%s has PersistentVolume %s, which something else has made; once that is released, clean the disk and delete it", v.Spec.Local.Path, v.Name)
-		}
-	}
-	return "", ""
-}
-
-// listLocals asks once in a round, and only if a PersistentVolume is to be made: the caches
-// of the provisioner hold little of what others make.
-func (c *Controller) listLocals(ctx context.Context) error {
-	if c.locals != nil {
-		return nil
-	}
-	found := []corev1.PersistentVolume{}
-	for options := (metav1.ListOptions{Limit: page}); ; {
-		list, err := c.Client.CoreV1().PersistentVolumes().List(ctx, options)
-		if err != nil {
-			return fmt.Errorf("list PersistentVolumes: %w", err)
-		}
-		for i := range list.Items {
-			if list.Items[i].Spec.Local != nil {
-				found = append(found, list.Items[i])
-			}
-		}
-		if options.Continue = list.Continue; options.Continue == "" {
-			c.locals = found
-			return nil
-		}
-	}
+	return err == nil && selects
 }
 
 // deleteCleaned deletes a PersistentVolume after which its node has cleaned, if it is still

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -31,17 +32,19 @@ type world struct {
 	c       *Controller
 	report  *flexlvmv1.NodeStorage
 	classes cache.Indexer
+	nodes   cache.Indexer
 	events  *record.FakeRecorder
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, classes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), events: record.NewFakeRecorder(100)}
-	w.client = fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelHostname: "host-1", "zone": "a"}}})
+	w := &world{t: t, classes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), events: record.NewFakeRecorder(100)}
+	w.client = fake.NewClientset()
+	w.node("n1", map[string]string{corev1.LabelHostname: "host-1", "zone": "a"})
 	api, err := kube.NewClient(&rest.Config{Host: "http://127.0.0.1:1"}) // its watches are filled by hand
 	require.NoError(t, err)
 	w.c, err = New(Config{
-		Client: w.client, API: api, Events: w.events, Classes: storagelisters.NewStorageClassLister(w.classes), Now: time.Now,
+		Client: w.client, API: api, Events: w.events, Classes: storagelisters.NewStorageClassLister(w.classes), Known: corelisters.NewNodeLister(w.nodes), Now: time.Now,
 		Nodes: cache.NewSharedIndexInformer(&cache.ListWatch{}, &flexlvmv1.NodeStorage{}, 0, cache.Indexers{}),
 	})
 	require.NoError(t, err)
@@ -64,6 +67,13 @@ func (w *world) class(change func(*storagev1.StorageClass)) {
 	c := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: noProvisioner, VolumeBindingMode: ptr(storagev1.VolumeBindingWaitForFirstConsumer)}
 	change(c)
 	require.NoError(w.t, w.classes.Add(c))
+}
+
+// node is known to the API server, and to the cache.
+func (w *world) node(name string, labels map[string]string) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+	require.NoError(w.t, w.client.Tracker().Add(node))
+	require.NoError(w.t, w.nodes.Add(node))
 }
 
 func (w *world) selector(s *metav1.LabelSelector) { w.c.discovery().Spec.Classes[0].NodeSelector = s }
@@ -132,8 +142,7 @@ func TestADiskIsTakenOnce(t *testing.T) {
 	for name, second := range map[string]string{"the same": "fs-1", "a part": "fs-1:/a"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			_, err := w.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2", Labels: map[string]string{corev1.LabelHostname: "host-2"}}}, metav1.CreateOptions{})
-			require.NoError(t, err)
+			w.node("n2", map[string]string{corev1.LabelHostname: "host-2"})
 			there := w.report.DeepCopy()
 			there.Name, there.Status.Discovered[0].Disk = "n2", second
 			require.NoError(t, w.c.Nodes.GetStore().Add(there))

@@ -1,0 +1,72 @@
+package staticvolume
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/diskid"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+)
+
+// page is how many PersistentVolumes one answer holds.
+const page = 500
+
+// takenBy says which other PersistentVolume has the disk, on whatever node, or the path.
+func (c *Controller) takenBy(made *corev1.PersistentVolume) (reason, why string) {
+	for i := range c.locals {
+		v := &c.locals[i]
+		if v.Name == made.Name {
+			continue
+		}
+		disk := v.Annotations[flexlvmv1.AnnotationDisk]
+		if diskid.Overlap(disk, made.Annotations[flexlvmv1.AnnotationDisk]) {
+			return "DiskTaken", fmt.Sprintf("the disk has PersistentVolume %s (%s, %s on node %s); leave it to one path of one node, and delete that only once nobody wants its data", v.Name, disk, v.Spec.Local.Path, v.Labels[flexlvmv1.LabelDiscoveredOn])
+		}
+		if persistentvolume.SharePath(v, made) {
+			return "PathTaken", fmt.Sprintf("%s has PersistentVolume %s, which something else has made; once that is released, clean the disk and delete it", v.Spec.Local.Path, v.Name)
+		}
+	}
+	return "", ""
+}
+
+// listLocals asks once in a round, and only if a PersistentVolume is to be made: the caches
+// of the provisioner hold little of what others make.
+func (c *Controller) listLocals(ctx context.Context) error {
+	if c.locals != nil {
+		return nil
+	}
+	found := []corev1.PersistentVolume{}
+	for options := (metav1.ListOptions{Limit: page}); ; {
+		list, err := c.Client.CoreV1().PersistentVolumes().List(ctx, options)
+		if err != nil {
+			return fmt.Errorf("list PersistentVolumes: %w", err)
+		}
+		for i := range list.Items {
+			if list.Items[i].Spec.Local != nil {
+				found = append(found, leanLocal(&list.Items[i]))
+			}
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			c.locals = found
+			return nil
+		}
+	}
+}
+
+// leanLocal leaves of a local PersistentVolume what takenBy reads.
+func leanLocal(v *corev1.PersistentVolume) corev1.PersistentVolume {
+	return corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        v.Name,
+			Annotations: map[string]string{flexlvmv1.AnnotationDisk: v.Annotations[flexlvmv1.AnnotationDisk]},
+			Labels:      map[string]string{flexlvmv1.LabelDiscoveredOn: v.Labels[flexlvmv1.LabelDiscoveredOn]},
+		},
+		Spec: corev1.PersistentVolumeSpec{
+			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: v.Spec.Local}, NodeAffinity: v.Spec.NodeAffinity,
+		},
+	}
+}
