@@ -122,6 +122,22 @@ func TestLedgerReservationsMoveAndLapse(t *testing.T) {
 	require.Equal(t, ledgertest.OneGiB, b.Room("node-1"), "or came late")
 }
 
+func TestFitsReservesNothing(t *testing.T) {
+	b := ledgertest.New(t, ledgertest.Report("node-1", 2*ledgertest.OneGiB), ledgertest.Report("node-2", 2*ledgertest.OneGiB))
+	a, large := ledgertest.Want("a", volume.GiB), ledgertest.Want("a", 3*volume.GiB)
+	for range 3 {
+		require.NoError(t, b.Fits("node-1", a))
+		require.EqualError(t, b.Fits("node-1", large), b.Take("node-1", large).Error())
+	}
+	require.Equal(t, 2*ledgertest.OneGiB, b.Room("node-1"))
+	require.NoError(t, b.Take("node-2", a))
+	require.NoError(t, b.Fits("node-1", a))
+	require.Error(t, b.Fits("node-1", large))
+	require.Equal(t, ledgertest.OneGiB, b.Room("node-2"), "its reservation stays")
+	b.Written(ledgertest.PersistentVolume("node-2", a))
+	require.NoError(t, b.Fits("node-1", large), "it has its room")
+}
+
 // A new leader whose watch begins with an older state than the last leader left.
 func TestLedgerInheritsWhatItsWatchDoesNotShowYet(t *testing.T) {
 	b := ledgertest.New(t, ledgertest.Report("node-1", 2*ledgertest.OneGiB))

@@ -1,6 +1,9 @@
 package ledger
 
-import "github.com/flexlvm/flexlvm/internal/volume"
+import (
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
 
 // room is what a pool can still promise.
 func (l *Ledger) room(a *account, in volume.PoolName) volume.Bytes {
@@ -46,4 +49,24 @@ func (c charge) from(in volume.PoolName, p pool) volume.Bytes {
 		return 0
 	}
 	return c.In(p.extent)
+}
+
+// Fits returns the error that Reserve would return for one volume, and reserves nothing.
+func (l *Ledger) Fits(node string, w Want) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.written(w.PV) {
+		return nil
+	}
+	label, reserved := l.where[w.PV]
+	var before reservation
+	if reserved {
+		before = l.accounts[label].reserved[w.PV]
+	}
+	_, _, err := l.reserveLocked(pv.NodeLabelValue(node), node, []Want{w}, nil)
+	l.drop(w.PV)
+	if reserved {
+		l.accounts[label].reserved[w.PV], l.where[w.PV] = before, label
+	}
+	return err
 }

@@ -11,6 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/kube"
 )
 
@@ -65,7 +67,20 @@ type Controller struct {
 	skipped, wasSkipped map[string]time.Time
 	told                map[string]time.Time
 	locals              []corev1.PersistentVolume // all local ones, flexlvm's or not, in this round; nil: not read yet
-	retries             retries
+	retries             controlplane.Retries[attempt]
+}
+
+// An attempt is what a PersistentVolume was to be made of.
+type attempt struct {
+	declared string               // version of the VolumeDiscovery
+	found    flexlvmv1.Discovered // without its size, which is
+	size     int64
+}
+
+func attemptOf(declared *flexlvmv1.VolumeDiscovery, found *flexlvmv1.Discovered) attempt {
+	out := attempt{declared: declared.Version(), found: *found, size: found.Size.Value()}
+	out.found.Size = resource.Quantity{} // equal ones may not be the same
+	return out
 }
 
 // New returns a controller, which does nothing before Run.
@@ -75,7 +90,7 @@ func New(config Config) (*Controller, error) {
 		discoveries: cache.NewSharedIndexInformer(config.API.WatchVolumeDiscoveries(), &flexlvmv1.VolumeDiscovery{}, 0, cache.Indexers{}),
 		volumes:     cache.NewSharedIndexInformer(config.API.WatchDiscovered(""), &corev1.PersistentVolume{}, 0, cache.Indexers{}),
 		kicks:       make(chan struct{}, 1), used: map[string]int64{}, told: map[string]time.Time{},
-		retries: newRetries(),
+		retries: controlplane.NewRetries[attempt](retryFirst, retryMost),
 	}
 	always := func(any, any) bool { return true }
 	_, err1 := c.discoveries.AddEventHandler(c.kicked(always))
@@ -138,7 +153,7 @@ func wait(ctx context.Context, d time.Duration, kicks <-chan struct{}) bool {
 func (c *Controller) round(ctx context.Context) error {
 	declared := c.discovery()
 	defer func() { c.locals = nil }()
-	c.retries.prune(c.Now())
+	c.retries.Prune(c.Now())
 	c.wasSkipped, c.skipped = c.skipped, map[string]time.Time{}
 	var failed []error
 	for _, o := range c.Nodes.GetStore().List() {
@@ -236,18 +251,18 @@ func (c *Controller) offer(ctx context.Context, declared *flexlvmv1.VolumeDiscov
 	if err != nil || !c.selects(declared, class, known) {
 		return err
 	}
-	this := attempt{declared: declared.Version(), found: *found}
-	if c.retries.waits(name, this, c.Now()) {
+	this := attemptOf(declared, found)
+	if c.retries.Wait(name, this, c.Now()) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	made, err := c.make(ctx, declared, class, storage, known, found)
 	if made == nil {
-		c.retries.later(name, this, c.Now())
+		c.retries.Failed(name, this, c.Now())
 		return err
 	}
-	c.retries.forget(name)
+	c.retries.Forget(name)
 	c.used[usedBy(name, found.Disk)] = found.Offer
 	c.locals = append(c.locals, leanLocal(made))
 	klog.FromContext(ctx).Info("A PersistentVolume is made of what a node has discovered", "volume", name, "node", node, "path", found.Path, "disk", found.Disk)

@@ -69,9 +69,6 @@ func TestWhatCannotBeMadeBacksOff(t *testing.T) {
 	require.NoError(t, w.client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("persistentvolumes"), "", "other"))
 	w.found().Offer++
 	require.Zero(t, until("/mnt/fast/a", time.Second), "its node reports something else")
-	now = now.Add(time.Hour)
-	_ = w.c.round(t.Context())
-	require.Empty(t, w.c.retries.next)
 }
 
 // A node writes its report for much that concerns nobody here.

@@ -1,0 +1,55 @@
+package controlplane
+
+import (
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+)
+
+// Retries are when loops without a queue try again what came to nothing. A is what it was tried with: where that changes, it is
+// tried at once.
+type Retries[A comparable] struct {
+	backoff workqueue.TypedRateLimiter[string]
+	last    time.Duration
+	next    map[string]retry[A]
+}
+
+type retry[A comparable] struct {
+	with A
+	at   time.Time
+}
+
+// NewRetries returns retries after first, doubled up to last.
+func NewRetries[A comparable](first, last time.Duration) Retries[A] {
+	return Retries[A]{workqueue.NewTypedItemExponentialFailureRateLimiter[string](first, last), last, map[string]retry[A]{}}
+}
+
+// Wait reports whether it is too early to try the same again.
+func (r Retries[A]) Wait(key string, with A, now time.Time) bool {
+	one, there := r.next[key]
+	if there && one.with != with {
+		r.Forget(key)
+		return false
+	}
+	return there && now.Before(one.at)
+}
+
+// Failed records that an attempt came to nothing.
+func (r Retries[A]) Failed(key string, with A, now time.Time) {
+	r.next[key] = retry[A]{with, now.Add(r.backoff.When(key))}
+}
+
+// Forget has the next attempt made at once.
+func (r Retries[A]) Forget(key string) {
+	r.backoff.Forget(key)
+	delete(r.next, key)
+}
+
+// Prune forgets what nobody has tried again for long.
+func (r Retries[A]) Prune(now time.Time) {
+	for key, one := range r.next {
+		if now.Sub(one.at) > r.last {
+			r.Forget(key)
+		}
+	}
+}
