@@ -36,54 +36,81 @@ func claimOf(o *flexlvmv1.LocalVolume) string {
 // promise reserves room for a LocalVolume, as for a claim that its node was chosen for, and
 // returns its PersistentVolume, or why there is none.
 func (l *localVolumes) promise(o *flexlvmv1.LocalVolume) (*corev1.PersistentVolume, saying) {
-	object, err := l.promised(o)
-	var full *ledger.NoRoom
-	switch {
-	case errors.As(err, &full):
-		return nil, saying{reason: flexlvmv1.LocalVolumeNoRoom, message: fmt.Sprintf("node %s %s; it is tried again", full.Node, full.Why)}
-	case err != nil:
-		return nil, saying{reason: flexlvmv1.LocalVolumeRefused, message: err.Error()}
+	asked, err := l.check(o)
+	if err != nil {
+		return nil, refused(err)
 	}
+	uuids, err := l.provisioner.Ledger.Reserve(asked.on.Name, []ledger.Want{asked.want()})
+	if err != nil {
+		return nil, refused(withoutFigures(err, asked.spec))
+	}
+	asked.spec.GroupUUID = uuids[asked.spec.Pool()]
+	object := asked.PersistentVolume(asked.spec, asked.parameters, asked.on)
+	object.Annotations[pv.AnnotationProvisionedBy] = pv.Provisioner
+	object.Annotations[pv.AnnotationDeclared] = o.Namespace + "/" + o.Name
+	object.Spec.StorageClassName = asked.Class.Name
+	object.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: o.Namespace, Name: asked.Claim.Name}
 	return object, saying{}
 }
 
-func (l *localVolumes) promised(o *flexlvmv1.LocalVolume) (*corev1.PersistentVolume, error) {
+// refusal is why promise would promise nothing, as far as memory tells; nothing is reserved.
+func (l *localVolumes) refusal(o *flexlvmv1.LocalVolume) saying {
+	asked, err := l.check(o)
+	if err == nil {
+		err = withoutFigures(l.provisioner.Ledger.Fits(asked.on.Name, asked.want()), asked.spec)
+	}
+	return refused(err)
+}
+
+// refused says why nothing is promised; nothing without an error.
+func refused(err error) saying {
+	var full *ledger.NoRoom
+	switch {
+	case err == nil:
+		return saying{}
+	case errors.As(err, &full):
+		return saying{reason: flexlvmv1.LocalVolumeNoRoom, message: fmt.Sprintf("node %s %s; it is tried again", full.Node, full.Why)}
+	}
+	return saying{reason: flexlvmv1.LocalVolumeRefused, message: err.Error()}
+}
+
+// A localRequest is a Request that may be served where there is room.
+type localRequest struct {
+	Request
+	spec       volume.Spec
+	parameters Parameters
+	on         Node
+}
+
+func (r localRequest) want() ledger.Want {
+	return ledger.Want{PV: r.PVName, Claim: r.Claim.Name, Spec: r.spec}
+}
+
+// check reads what a LocalVolume asks for. The error says what is wrong with it.
+func (l *localVolumes) check(o *flexlvmv1.LocalVolume) (localRequest, error) {
 	p := l.provisioner
 	request, err := l.request(o)
 	if err != nil {
-		return nil, err
+		return localRequest{}, err
 	}
 	spec, parameters, err := request.Check()
 	if err != nil {
-		return nil, p.told(err)
+		return localRequest{}, p.told(err)
 	}
 	if spec.Layout == volume.Directory {
-		return nil, fmt.Errorf("spec.storageClassName: StorageClass %q has layout %q, whose volumes are made by their first mount; let a claim ask for one", request.Class.Name, volume.Directory)
+		return localRequest{}, fmt.Errorf("spec.storageClassName: StorageClass %q has layout %q, whose volumes are made by their first mount; let a claim ask for one", request.Class.Name, volume.Directory)
 	}
 	node, err := p.Listers.Nodes.Get(o.Spec.NodeName)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("spec.nodeName: the cluster has no node %q; it is tried again", o.Spec.NodeName)
+		return localRequest{}, fmt.Errorf("spec.nodeName: the cluster has no node %q; it is tried again", o.Spec.NodeName)
 	case err != nil:
-		return nil, err
+		return localRequest{}, err
 	case !allowed(request.Class, node):
-		return nil, fmt.Errorf("spec.nodeName: allowedTopologies of StorageClass %q do not allow node %q; name another", request.Class.Name, node.Name)
+		return localRequest{}, fmt.Errorf("spec.nodeName: allowedTopologies of StorageClass %q do not allow node %q; name another", request.Class.Name, node.Name)
 	}
 	on, _, err := p.node(request.Class, node.Name)
-	if err != nil {
-		return nil, err
-	}
-	uuids, err := p.Ledger.Reserve(on.Name, []ledger.Want{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}})
-	if err != nil {
-		return nil, withoutFigures(err, spec)
-	}
-	spec.GroupUUID = uuids[spec.Pool()]
-	object := request.PersistentVolume(spec, parameters, on)
-	object.Annotations[pv.AnnotationProvisionedBy] = pv.Provisioner
-	object.Annotations[pv.AnnotationDeclared] = o.Namespace + "/" + o.Name
-	object.Spec.StorageClassName = request.Class.Name
-	object.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: o.Namespace, Name: request.Claim.Name}
-	return object, nil
+	return localRequest{request, spec, parameters, on}, err
 }
 
 // withoutFigures says the same each time for as long as a node is short of room, however much

@@ -25,6 +25,8 @@ const (
 	// localEvery is how often to look at all LocalVolumes where nothing calls for it, and
 	// localRest how long to rest after each look: changes come in swarms.
 	localEvery, localRest = 15 * time.Second, time.Second
+	// What the API server refuses, or keeps waiting, is tried again after localEvery, doubled up to localRetry.
+	localRetry = 5*time.Minute - localEvery
 	// localPrefix begins the names of their PersistentVolumes, before the UID.
 	localPrefix = "local-"
 )
@@ -37,7 +39,7 @@ type LocalVolumeAPI interface {
 }
 
 // localVolumes makes the PersistentVolumes of LocalVolumes and gives them up: a simple loop,
-// which remembers nothing. It may be killed at any instant: a PersistentVolume's name follows
+// which remembers only what to leave alone for a while. It may be killed at any instant: a PersistentVolume's name follows
 // from the UID of its LocalVolume, so it is made once.
 type localVolumes struct {
 	provisioner *Provisioner
@@ -46,12 +48,33 @@ type localVolumes struct {
 	watch       cache.SharedIndexInformer
 	reports     cache.Store // NodeStorages
 	wake        chan struct{}
+	retries     controlplane.Retries[localAttempt]
+	now         func() time.Time
+}
+
+// A localAttempt is what may change what comes of the next attempt, as far as the caches show it.
+type localAttempt struct {
+	generation    int64
+	deleted       bool
+	class, volume string // resourceVersions
+}
+
+func (l *localVolumes) attempt(o *flexlvmv1.LocalVolume) localAttempt {
+	out := localAttempt{generation: o.Generation, deleted: o.DeletionTimestamp != nil}
+	if class, err := l.provisioner.Listers.Classes.Get(o.Spec.StorageClassName); err == nil {
+		out.class = class.ResourceVersion
+	}
+	if object, err := l.provisioner.Listers.Volumes.Get(localPrefix + string(o.UID)); err == nil {
+		out.volume = object.ResourceVersion
+	}
+	return out
 }
 
 // newLocalVolumes returns the loop, which looks again when one of these shows something new.
 func newLocalVolumes(config Config, p *Provisioner, w *watches) (*localVolumes, error) {
 	l := &localVolumes{
 		provisioner: p, client: config.Client, api: config.Storage, reports: w.storage.GetStore(), wake: make(chan struct{}, 1),
+		retries: controlplane.NewRetries[localAttempt](localEvery, localRetry), now: time.Now,
 		watch: cache.NewSharedIndexInformer(config.Storage.WatchLocalVolumes(), &flexlvmv1.LocalVolume{}, 0, cache.Indexers{}),
 	}
 	declared := func(v *corev1.PersistentVolume) {
@@ -97,6 +120,7 @@ func (l *localVolumes) run(ctx context.Context) {
 	go l.watch.RunWithContext(ctx)
 	for {
 		if l.watch.HasSynced() {
+			l.retries.Prune(l.now())
 			for _, o := range l.watch.GetStore().List() {
 				l.settle(ctx, o.(*flexlvmv1.LocalVolume).DeepCopy())
 			}
@@ -118,17 +142,24 @@ func (l *localVolumes) run(ctx context.Context) {
 
 // settle does what is to be done about one LocalVolume and says in its status what became of it.
 func (l *localVolumes) settle(ctx context.Context, o *flexlvmv1.LocalVolume) {
-	log := klog.FromContext(ctx).WithValues("localvolume", klog.KObj(o))
+	log, key, this := klog.FromContext(ctx).WithValues("localvolume", klog.KObj(o)), string(o.UID), l.attempt(o)
+	if l.retries.Wait(key, this, l.now()) {
+		return
+	}
 	say, err := l.reconcile(ctx, o)
 	if err == nil && l.changed(o, say) {
 		err = l.api.UpdateLocalVolumeStatus(ctx, o)
 	}
 	switch {
-	case err == nil || ctx.Err() != nil || apierrors.IsNotFound(err):
+	case err == nil && !say.later || ctx.Err() != nil || apierrors.IsNotFound(err):
+		l.retries.Forget(key)
 	case apierrors.IsConflict(err):
 		log.V(1).Info("A LocalVolume has changed meanwhile and is looked at again")
 	default:
-		log.Error(err, "A LocalVolume cannot be looked after; it is tried again")
+		l.retries.Failed(key, this, l.now())
+		if err != nil {
+			log.Error(err, "A LocalVolume cannot be looked after; it is tried again")
+		}
 	}
 }
 
@@ -137,6 +168,7 @@ type saying struct {
 	volume          string // name of the PersistentVolume
 	ready           bool
 	reason, message string
+	later           bool // what it waits for is looked at again after a while
 }
 
 // changed writes a saying into the status of o, and reports whether that is news.
@@ -161,6 +193,14 @@ func (l *localVolumes) reconcile(ctx context.Context, o *flexlvmv1.LocalVolume) 
 	name := localPrefix + string(o.UID)
 	object, err := l.provisioner.Listers.Volumes.Get(name)
 	if apierrors.IsNotFound(err) {
+		if says(o, flexlvmv1.LocalVolumeGone) {
+			return saying{}, nil // for good
+		}
+		if o.Status.PersistentVolumeName == "" {
+			if say := l.refusal(o); say.reason != "" {
+				return say, nil
+			}
+		}
 		// A cache may be behind.
 		if object, err = l.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 			return l.make(ctx, o)
@@ -181,19 +221,22 @@ func (l *localVolumes) reconcile(ctx context.Context, o *flexlvmv1.LocalVolume) 
 	if say.reason != flexlvmv1.LocalVolumeMaking && say.reason != flexlvmv1.LocalVolumeMade {
 		return say, nil
 	}
-	gone, err := l.nodeGone(ctx, o.Spec.NodeName)
+	gone, err := l.nodeGone(ctx, o)
 	if gone {
 		say = saying{volume: object.Name, reason: flexlvmv1.LocalVolumeNodeGone, message: fmt.Sprintf("node %s is gone from the cluster, and the volume with it; if it will not come back with its disks, delete this LocalVolume, and make another on a node that is there", o.Spec.NodeName)}
 	}
 	return say, err
 }
 
-// nodeGone reports whether the API has no such node. A cache may be behind.
-func (l *localVolumes) nodeGone(ctx context.Context, name string) (bool, error) {
-	if _, err := l.provisioner.Listers.Nodes.Get(name); !apierrors.IsNotFound(err) {
+// nodeGone reports whether the API has no such node. A cache may be behind, but not once this was said.
+func (l *localVolumes) nodeGone(ctx context.Context, o *flexlvmv1.LocalVolume) (bool, error) {
+	if _, err := l.provisioner.Listers.Nodes.Get(o.Spec.NodeName); !apierrors.IsNotFound(err) {
 		return false, err
 	}
-	_, err := l.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if says(o, flexlvmv1.LocalVolumeNodeGone) {
+		return true, nil
+	}
+	_, err := l.client.CoreV1().Nodes().Get(ctx, o.Spec.NodeName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}
@@ -222,7 +265,7 @@ func (l *localVolumes) make(ctx context.Context, o *flexlvmv1.LocalVolume) (sayi
 	}
 	made, err := l.client.CoreV1().PersistentVolumes().Create(ctx, object, metav1.CreateOptions{})
 	if controlplane.Denied(err) {
-		return saying{reason: flexlvmv1.LocalVolumeRefused, message: fmt.Sprintf("the API server refuses its PersistentVolume: %v; make another LocalVolume, or change what forbids it", err)}, nil
+		return saying{later: true, reason: flexlvmv1.LocalVolumeRefused, message: fmt.Sprintf("the API server refuses its PersistentVolume: %v; make another LocalVolume, or change what forbids it", err)}, nil
 	}
 	if err != nil {
 		return saying{}, fmt.Errorf("write PersistentVolume %q: %w", object.Name, err)
@@ -262,8 +305,13 @@ func (l *localVolumes) state(o *flexlvmv1.LocalVolume, object *corev1.Persistent
 // claimed reports whether a claim was ever seen bound to the volume: from then on it may hold
 // data, whatever a person makes of its PersistentVolume.
 func claimed(o *flexlvmv1.LocalVolume) bool {
+	return says(o, flexlvmv1.LocalVolumeBound, flexlvmv1.LocalVolumeInUse, flexlvmv1.LocalVolumeReleased)
+}
+
+// says reports whether a LocalVolume says one of these reasons.
+func says(o *flexlvmv1.LocalVolume, reasons ...string) bool {
 	ready := meta.FindStatusCondition(o.Status.Conditions, flexlvmv1.ConditionReady)
-	return ready != nil && slices.Contains([]string{flexlvmv1.LocalVolumeBound, flexlvmv1.LocalVolumeInUse, flexlvmv1.LocalVolumeReleased}, ready.Reason)
+	return ready != nil && slices.Contains(reasons, ready.Reason)
 }
 
 // made reports whether a node says that it has made a volume, or why it has not.
@@ -303,7 +351,7 @@ func (l *localVolumes) giveUp(ctx context.Context, o *flexlvmv1.LocalVolume) (sa
 		// What was a claim's goes, or stays, as the reclaim policy says.
 		return saying{}, l.removeFinalizer(ctx, o)
 	case object.Status.Phase == corev1.VolumeBound || ref != nil && ref.UID != "":
-		return saying{volume: name, reason: flexlvmv1.LocalVolumeInUse, message: fmt.Sprintf("claim %s/%s is bound to the volume; delete the claim first if nobody needs it", o.Namespace, claimOf(o))}, nil
+		return saying{later: true, volume: name, reason: flexlvmv1.LocalVolumeInUse, message: fmt.Sprintf("claim %s/%s is bound to the volume; delete the claim first if nobody needs it", o.Namespace, claimOf(o))}, nil
 	case claimed(o) || ref == nil || ref.Namespace != o.Namespace || ref.Name != claimOf(o):
 		return saying{}, l.removeFinalizer(ctx, o) // it may hold a claim's data, or a person keeps it for another
 	}
