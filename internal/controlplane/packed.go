@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"iter"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -122,6 +123,19 @@ func NodeIndex() cache.Indexers {
 		}
 		return []string{node}, nil
 	}}
+}
+
+// OnNode returns the PersistentVolumes of a node by its label, if there is the index ByNode. Only those that the caller looks
+// at are unpacked.
+func (i Packed) OnNode(label string) (iter.Seq[*corev1.PersistentVolume], error) {
+	found, err := i.SharedIndexInformer.GetIndexer().ByIndex(ByNode, label)
+	return func(yield func(*corev1.PersistentVolume) bool) {
+		for _, obj := range found {
+			if !yield(unpack(obj).(*corev1.PersistentVolume)) {
+				return
+			}
+		}
+	}, err
 }
 
 // ForLibrary returns the informer as the library should have it: it is told only of claims

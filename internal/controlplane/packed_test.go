@@ -134,6 +134,28 @@ func deepCopy(object metav1.Object) any {
 }
 
 // Everybody sees objects, and the library only those that it may do something about.
+// Whoever looks at one PersistentVolume of each node does not pay for all of them.
+func TestPackedVolumesOfANodeAreUnpackedOneByOne(t *testing.T) {
+	look := func(each int) float64 {
+		volumes := Packed{cache.NewSharedIndexInformer(&cache.ListWatch{}, &corev1.PersistentVolume{}, 0, NodeIndex())}
+		for i := range each {
+			packed, err := Pack(boundVolume(fmt.Sprint("pvc-", i), "node-1"))
+			require.NoError(t, err)
+			require.NoError(t, volumes.SharedIndexInformer.GetIndexer().Add(packed))
+		}
+		return testing.AllocsPerRun(10, func() {
+			found, err := volumes.OnNode("node-1")
+			require.NoError(t, err)
+			for object := range found {
+				require.Equal(t, "node-1", object.Labels[pv.LabelNode])
+				break
+			}
+		})
+	}
+	few, many := look(1), look(200)
+	require.InDelta(t, few, many, 5)
+}
+
 func TestPackedInformer(t *testing.T) {
 	client := fake.NewClientset(boundVolume("pvc-1", "node-1"), boundVolume("pvc-2", "node-2"), claimFor("data", "pvc-1"), claimFor("waits", ""))
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(Pack))

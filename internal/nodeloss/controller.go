@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -76,9 +77,10 @@ type Seen struct {
 	Nodes  corelisters.NodeLister
 	Claims corelisters.PersistentVolumeClaimLister
 	// Bearing returns the labels (pv.LabelNode) of the nodes that PersistentVolumes name, and
-	// Volumes those of one of them.
+	// Volumes those of one of them. What is not looked at should cost little: in a round that is
+	// all of a node that is there, but one.
 	Bearing func() []string
-	Volumes func(label string) ([]*corev1.PersistentVolume, error)
+	Volumes func(label string) (iter.Seq[*corev1.PersistentVolume], error)
 	Synced  []cache.InformerSynced
 }
 
@@ -156,7 +158,7 @@ func (l *Controller) localVolumes(nodes []nodeIdentity) ([]localVolume, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list the PersistentVolumes of node %q that were seen: %w", node, err)
 		}
-		for _, object := range objects {
+		for object := range objects {
 			v, ours := localVolumeOf(object, l.Cluster)
 			if !ours {
 				continue

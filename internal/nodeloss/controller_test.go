@@ -225,6 +225,21 @@ func TestRequestsForALostNode(t *testing.T) {
 	require.Equal(t, hereIsLeft, r.left())
 }
 
+// Of a node that is there, one volume is looked at, however many it carries: the caches unpack each.
+func TestRoundsLookAtFewVolumes(t *testing.T) {
+	const nodes, each = 20, 50
+	r := lossWorld(t)
+	for i := range nodes * each {
+		node := fmt.Sprint("many-", i/each)
+		if i%each == 0 {
+			require.NoError(t, r.client.Tracker().Add(lossNode(node)))
+		}
+		require.NoError(t, r.client.Tracker().Add(lossVolume(fmt.Sprintf("%s-%02d", node, i%each), node)))
+	}
+	require.NoError(t, r.round(0))
+	require.Equal(t, nodes+2, r.looked)
+}
+
 // What a list of the nodes says is not relied upon for long.
 func TestNodeLossAsksAnew(t *testing.T) {
 	r := lossWorld(t)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"testing"
 	"time"
@@ -40,6 +41,7 @@ type rig struct {
 	metrics *prometheus.Registry
 	said    []string // "reason kind name"
 	calls   []string // "verb resource"
+	looked  int      // at volumes in the cache
 	// fault is asked before each call what goes wrong: an error, and whether the API
 	// does the thing all the same.
 	fault func(call int) (err error, done bool)
@@ -76,13 +78,16 @@ func (r *rig) seen() Seen {
 			}
 			return out
 		},
-		Volumes: func(label string) (out []*corev1.PersistentVolume, err error) {
-			for _, v := range volumes.List() {
-				if v := v.(*corev1.PersistentVolume); v.Labels[pv.LabelNode] == label {
-					out = append(out, v)
+		Volumes: func(label string) (iter.Seq[*corev1.PersistentVolume], error) {
+			return func(yield func(*corev1.PersistentVolume) bool) {
+				for _, v := range volumes.List() {
+					if v := v.(*corev1.PersistentVolume); v.Labels[pv.LabelNode] == label {
+						if r.looked++; !yield(v) {
+							return
+						}
+					}
 				}
-			}
-			return out, nil
+			}, nil
 		},
 	}
 }

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,7 +65,7 @@ func (w *watches) listers() Listers {
 		Claims:  corelisters.NewPersistentVolumeClaimLister(w.claims.GetIndexer()),
 		Classes: w.factory.Storage().V1().StorageClasses().Lister(),
 		Volumes: corelisters.NewPersistentVolumeLister(w.volumes.GetIndexer()),
-		OnNode:  onNode(w.volumes.GetIndexer()),
+		OnNode:  w.onNode,
 		Claim:   claimNow(w.pods.client),
 		Owner:   w.owner,
 		Pods:    w.pods.using,
@@ -75,18 +76,12 @@ func (w *watches) listers() Listers {
 }
 
 // onNode gives the PersistentVolumes of a node by its label.
-func onNode(volumes cache.Indexer) func(string) ([]*corev1.PersistentVolume, error) {
-	return func(node string) ([]*corev1.PersistentVolume, error) {
-		found, err := volumes.ByIndex(controlplane.ByNode, node)
-		if err != nil {
-			return nil, err
-		}
-		out := make([]*corev1.PersistentVolume, 0, len(found))
-		for _, obj := range found {
-			out = append(out, obj.(*corev1.PersistentVolume))
-		}
-		return out, nil
+func (w *watches) onNode(label string) ([]*corev1.PersistentVolume, error) {
+	found, err := w.volumes.OnNode(label)
+	if err != nil {
+		return nil, err
 	}
+	return slices.Collect(found), nil
 }
 
 // seen is what the watch for lost nodes goes by.
@@ -94,7 +89,7 @@ func (w *watches) seen() nodeloss.Seen {
 	return nodeloss.Seen{
 		Nodes: w.listers().Nodes, Claims: w.listers().Claims,
 		Bearing: func() []string { return w.volumes.GetIndexer().ListIndexFuncValues(controlplane.ByNode) },
-		Volumes: w.listers().OnNode,
+		Volumes: w.volumes.OnNode,
 		Synced: []cache.InformerSynced{
 			w.factory.Core().V1().Nodes().Informer().HasSynced, w.volumes.HasSynced, w.claims.HasSynced,
 		},
