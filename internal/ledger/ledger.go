@@ -65,6 +65,7 @@ func New(now func() time.Time, changed func(node string)) *Ledger {
 // An account is one node.
 type account struct {
 	node   string    // its name; empty without a report
+	called string    // its name, once there was a report
 	report types.UID // of the NodeStorage
 	// version is that of the report; confirmed is that of the last one that the API server itself gave, and
 	// behind: the watch has shown an older one since.

@@ -37,6 +37,7 @@ func (l *Ledger) Report(storage *flexlvmv1.NodeStorage) {
 func (a *account) take(storage *flexlvmv1.NodeStorage) (changed bool) {
 	pools := poolsOf(storage)
 	changed = a.node != storage.Name || a.report != storage.UID || !maps.EqualFunc(a.pools, pools, pool.equal)
+	a.called = storage.Name
 	a.node, a.report, a.version, a.pools, a.strays = storage.Name, storage.UID, versionOf(storage), pools, straysOf(storage)
 	if changed {
 		clear(a.holds) // there may be room now
@@ -100,7 +101,7 @@ func (l *Ledger) Unconfirmed(label string) (node string, at uint64, ask bool) {
 	if !there || len(a.departed) == 0 && !a.behind {
 		return "", 0, false
 	}
-	node = a.node
+	node = a.called
 	if node == "" && pv.IsNodeName(label) {
 		node = label
 	}

@@ -7,6 +7,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -88,17 +89,35 @@ func TestReportsGoOnAfterARestore(t *testing.T) {
 
 // Where no report is, nothing is offered, and nothing has to stay charged.
 func TestDepartedOfANodeThatIsGone(t *testing.T) {
-	b := ledgertest.New(t, reportAt("5", 3*ledgertest.OneGiB), ledgertest.Report(ledgertest.LongName, ledgertest.OneGiB))
-	b.Written(ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB)))
+	for _, name := range []string{"node-1", ledgertest.LongName} {
+		label := pv.NodeLabelValue(name)
+		b := ledgertest.New(t, ledgertest.Report(name, 3*ledgertest.OneGiB))
+		b.Written(ledgertest.PersistentVolume(name, ledgertest.Want("a", volume.GiB)))
+		b.Gone("a")
+		_, at, _ := b.Unconfirmed(label)
+		require.False(t, b.Absent(label, at), "the watch shows one that may be older")
+		require.Equal(t, 2*ledgertest.OneGiB, b.Room(name))
+		b.Forget(name)
+		node, at, ask := b.Unconfirmed(label)
+		require.True(t, ask)
+		require.Equal(t, name, node)
+		require.True(t, b.Absent(label, at))
+		_, _, ask = b.Unconfirmed(label)
+		require.False(t, ask)
+	}
+}
+
+// Of a node that never reported, and whose name a label cannot hold, the name is not known.
+func TestDepartedOfANodeWithoutAName(t *testing.T) {
+	b := ledgertest.New(t)
+	b.Written(ledgertest.PersistentVolume(ledgertest.LongName, ledgertest.Want("a", volume.GiB)))
 	b.Gone("a")
-	_, at, _ := b.Unconfirmed("node-1")
-	require.False(t, b.Absent("node-1", at), "the watch shows one that may be older")
-	require.Equal(t, 2*ledgertest.OneGiB, b.Room("node-1"))
-	b.Forget("node-1")
-	node, at, ask := b.Unconfirmed("node-1")
-	require.True(t, ask)
-	require.Equal(t, "node-1", node)
-	require.True(t, b.Absent("node-1", at))
-	_, _, ask = b.Unconfirmed("node-1")
+	label := pv.NodeLabelValue(ledgertest.LongName)
+	_, _, ask := b.Unconfirmed(label)
 	require.False(t, ask)
+	b.Report(ledgertest.Report(ledgertest.LongName, ledgertest.OneGiB))
+	require.Zero(t, b.Room(ledgertest.LongName))
+	require.Equal(t, []string{label}, b.Changes()[:1])
+	_, _, ask = b.Unconfirmed(label)
+	require.True(t, ask)
 }

@@ -227,7 +227,7 @@ func TestRequestsForALostNode(t *testing.T) {
 
 // Of a node that is there, one volume is looked at, however many it carries: the caches unpack each.
 func TestRoundsLookAtFewVolumes(t *testing.T) {
-	const nodes, each = 20, 50
+	const nodes, each = 5, 20
 	r := lossWorld(t)
 	for i := range nodes * each {
 		node := fmt.Sprint("many-", i/each)
