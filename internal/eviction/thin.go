@@ -8,7 +8,7 @@ import (
 )
 
 // thinSlack is the share of a thin pool that nobody is promised: LVM tells how full
-// a pool and a volume are in hundredths of a per cent.
+// a pool is in hundredths of a per cent of it, and a volume in hundredths of a per cent of the volume.
 const thinSlack = 5000
 
 // thinAllocatable is allocatable for a thin pool, where a volume holds what was written to it and a
@@ -18,7 +18,8 @@ const thinSlack = 5000
 // For an unreferenced volume, only what it holds now is subtracted, or nothing if it may be evicted. A
 // PersistentVolume whose volume holds more than its charge, as a ratio allows, takes the difference from everybody.
 // Of volumes that are not flexlvm's, only what they hold is known: at least what is in use beyond what
-// flexlvm's volumes hold, which is too little if those share blocks.
+// flexlvm's volumes hold, which is too little if those share blocks. A difference within the slack may be
+// what LVM has rounded, and changes with every write.
 func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 	evictable := map[*inventory.Volume]bool{}
 	if p.result.Blocked == "" {
@@ -31,7 +32,8 @@ func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 		leaving[c.volume] = p.result.Blocked == ""
 	}
 	charges, ours := p.charges(in), volume.Bytes(0)
-	left := in.Size - in.Size/thinSlack
+	slack := in.Size / thinSlack
+	left := in.Size - slack
 	for i := range p.view.Volumes {
 		v := &p.view.Volumes[i]
 		if !in.Holds(v) {
@@ -53,7 +55,7 @@ func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 	}
 	used := in.Size - in.Free
 	others := min(in.Thin.Others+in.Thin.OthersUntold, used)
-	return max(0, left-max(0, others, used-ours))
+	return max(0, left-max(0, others, used-ours-slack))
 }
 
 // ThinUsedPercent returns how full a thin pool's data is.

@@ -72,7 +72,9 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.Pools = nil
 	var pressed, short, inUse []string
 	for _, p := range f.result.Pools {
-		is.Pools = append(is.Pools, observedPool(p, f, r.policy))
+		one := observedPool(p, f, r.policy)
+		coarsen(&one, was.Pools)
+		is.Pools = append(is.Pools, one)
 		if p.Pressure {
 			pressed = append(pressed, p.PressureMessage)
 		}

@@ -1,0 +1,44 @@
+package nodeagent
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// thinSteps is how many steps the report knows of a thin pool's room.
+const thinSteps = 1000
+
+// coarsen rounds the room of a thin pool, which changes with every write to one of its volumes: a report is
+// a write to the API server, and has the capacity published anew. It rounds so that never more is offered
+// than there is. was are the pools of the last report.
+func coarsen(p *flexlvmv1.Pool, was []flexlvmv1.Pool) {
+	if p.Layout != string(volume.Thin) {
+		return
+	}
+	before := flexlvmv1.Pool{Free: p.Size, Allocatable: p.Size}
+	if i := slices.IndexFunc(was, func(one flexlvmv1.Pool) bool { return one.UUID == p.UUID && one.Size.Cmp(p.Size) == 0 }); i >= 0 {
+		before = was[i]
+	}
+	size := bytesOf(p.Size)
+	step := (size/thinSteps/volume.MiB + 1) * volume.MiB
+	less := func(exact, before resource.Quantity) resource.Quantity {
+		return quantity(max(0, size-roundUp(size-bytesOf(exact), size-bytesOf(before), step)))
+	}
+	p.Free, p.Allocatable = less(p.Free, before.Free), less(p.Allocatable, before.Allocatable)
+	p.Promised = quantity(roundUp(bytesOf(p.Promised), bytesOf(before.Promised), step))
+}
+
+// roundUp rounds up to a step. What was reported before stays while it is not too little and less than two
+// steps away, so that what goes up and down around a step is not reported anew each time.
+func roundUp(exact, before, step volume.Bytes) volume.Bytes {
+	if exact > 0 && before >= exact && before-exact < 2*step {
+		return before
+	}
+	return (exact + step - 1) / step * step
+}
+
+func bytesOf(q resource.Quantity) volume.Bytes { return volume.Bytes(q.Value()) }
