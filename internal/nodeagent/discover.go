@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -176,7 +177,7 @@ func (s *discoverer) run(ctx context.Context) {
 
 // await waits until it is time to look again.
 func (s *discoverer) await(ctx context.Context) {
-	next := discoverEvery
+	next := wait.Jitter(discoverEvery, spread)
 	if at := s.retries.next(s.d.cfg.Now()); !at.IsZero() {
 		next = min(next, max(at.Sub(s.d.cfg.Now()), 0))
 	}

@@ -6,21 +6,19 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/discovery"
 	"github.com/flexlvm/flexlvm/internal/diskid"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-const (
-	// holderKept is how old the list of all PersistentVolumes may be to refuse the offer of a disk
-	// because of another node's PersistentVolume. To offer a disk, the list must be of the same look.
-	holderKept = time.Minute
-	// offerKept is how long an offer stands of which no PersistentVolume is made, before it is checked
-	// again whether another node has one of the disk, as both nodes may see it. It is also how old the
-	// list may be to explain the refusal of a disk that is not to be offered anyway.
-	offerKept = 10 * time.Minute
-)
+// offerKept is how long an offer stands of which no PersistentVolume is made, before it is checked
+// again whether another node has one of the disk, as both nodes may see it. It is also how old the
+// list of all PersistentVolumes may be to refuse a disk because of another node's. To offer a disk, the
+// list must be of the same look.
+const offerKept = 10 * time.Minute
 
 // A holder is a PersistentVolume that was made of a disk, on whatever node.
 type holder struct{ name, uid, node, disk string }
@@ -49,11 +47,8 @@ func (h *holders) of(disk string) *holder {
 // holderOf returns the PersistentVolume of any node that has a disk; nil where none has. What was
 // seen lately will do, but not to offer it.
 func (s *discoverer) holderOf(ctx context.Context, disk string, offer bool) (*holder, error) {
-	h, now, kept := &s.holders, s.d.cfg.Now(), offerKept
-	if offer {
-		kept = holderKept
-	}
-	if lately := !h.at.IsZero() && now.Sub(h.at) < kept && !now.Before(h.at); lately {
+	h, now := &s.holders, s.d.cfg.Now()
+	if lately := !h.at.IsZero() && now.Sub(h.at) < offerKept && !now.Before(h.at); lately {
 		by := h.of(disk)
 		// This node's own are watched: one that the watch does not show any more is gone.
 		own := by != nil && by.node == pv.NodeLabelValue(s.d.cfg.Node)
@@ -72,16 +67,14 @@ func (s *discoverer) holderOf(ctx context.Context, disk string, offer bool) (*ho
 }
 
 func (s *discoverer) askHolders(ctx context.Context) error {
-	all, err := s.d.api.VolumesOfNoNode(ctx)
+	all, err := s.d.api.VolumesOfNoNode(ctx, func(v *corev1.PersistentVolume) bool { return v.Annotations[flexlvmv1.AnnotationDisk] != "" })
 	if err != nil {
 		return err
 	}
 	s.holders.all, s.holders.at = nil, s.d.cfg.Now()
 	for i := range all {
 		v := &all[i]
-		if disk := v.Annotations[flexlvmv1.AnnotationDisk]; disk != "" {
-			s.holders.all = append(s.holders.all, holder{v.Name, string(v.UID), v.Labels[flexlvmv1.LabelDiscoveredOn], disk})
-		}
+		s.holders.all = append(s.holders.all, holder{v.Name, string(v.UID), v.Labels[flexlvmv1.LabelDiscoveredOn], v.Annotations[flexlvmv1.AnnotationDisk]})
 	}
 	return nil
 }

@@ -35,18 +35,17 @@ func (c *discoveredCase) takenElsewhere(was discovery.Entry, volumes map[string]
 // onlyOne fails if another PersistentVolume, flexlvm's or not, has the disk on any node, or has the path
 // or one above or below it on this node.
 func (s *discoverer) onlyOne(ctx context.Context, v *corev1.PersistentVolume) error {
-	all, err := s.d.api.VolumesOfNoNode(ctx)
+	others, err := s.d.api.VolumesOfNoNode(ctx, func(other *corev1.PersistentVolume) bool {
+		if other.Name == v.Name || other.Spec.Local == nil {
+			return false
+		}
+		return diskid.Overlap(other.Annotations[flexlvmv1.AnnotationDisk], v.Annotations[flexlvmv1.AnnotationDisk]) || persistentvolume.SharePath(other, v)
+	})
 	if err != nil {
 		return err
 	}
-	for i := range all {
-		other := &all[i]
-		if other.Name == v.Name || other.Spec.Local == nil {
-			continue
-		}
-		if diskid.Overlap(other.Annotations[flexlvmv1.AnnotationDisk], v.Annotations[flexlvmv1.AnnotationDisk]) || persistentvolume.SharePath(other, v) {
-			return fmt.Errorf("PersistentVolume %s has it as well (%s); nothing is cleaned before one of them is deleted", other.Name, other.Spec.Local.Path)
-		}
+	if len(others) > 0 {
+		return fmt.Errorf("PersistentVolume %s has it as well (%s); nothing is cleaned before one of them is deleted", others[0].Name, others[0].Spec.Local.Path)
 	}
 	return nil
 }

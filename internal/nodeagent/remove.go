@@ -300,14 +300,20 @@ func (d *Daemon) unnamed(ctx context.Context, v inventory.Volume) error {
 	if err != nil {
 		return err
 	}
-	nowhere, err := d.api.VolumesOfNoNode(ctx)
+	names := func(object *corev1.PersistentVolume) bool {
+		return slices.Contains(persistentvolume.NamesOf(object), string(v.Name))
+	}
+	for i := range here {
+		if names(&here[i]) {
+			return d.named(v, &here[i])
+		}
+	}
+	nowhere, err := d.api.VolumesOfNoNode(ctx, names)
 	if err != nil {
 		return err
 	}
-	for _, object := range slices.Concat(here, nowhere) {
-		if slices.Contains(persistentvolume.NamesOf(&object), string(v.Name)) {
-			return d.named(v, &object)
-		}
+	if len(nowhere) > 0 {
+		return d.named(v, &nowhere[0])
 	}
 	return nil
 }

@@ -177,17 +177,15 @@ const annotationSelected = "volume.kubernetes.io/selected-node"
 // the scheduler has chosen this node: it was placed by what was known then, and is
 // bound only when all of its volumes are made. That may take minutes.
 func (d *Daemon) onItsWay(ctx context.Context, claims []eviction.ClaimKey) (pod string, err error) {
-	pods, err := d.api.Pods(ctx, "")
+	pods, err := d.api.PodsOfNoNode(ctx, func(pod *corev1.Pod) bool {
+		names := claimsOf(pod)
+		return slices.ContainsFunc(claims, func(key eviction.ClaimKey) bool { return names[key] != "" })
+	})
 	if err != nil {
 		return "", err
 	}
 	for i := range pods {
-		names := map[eviction.ClaimKey]string{}
-		addUser(names, &pods[i])
-		if !slices.ContainsFunc(claims, func(key eviction.ClaimKey) bool { return names[key] != "" }) {
-			continue
-		}
-		here, err := d.chosenFor(ctx, &pods[i], names)
+		here, err := d.chosenFor(ctx, &pods[i])
 		if err != nil {
 			return "", err
 		}
@@ -198,14 +196,13 @@ func (d *Daemon) onItsWay(ctx context.Context, claims []eviction.ClaimKey) (pod 
 	return "", nil
 }
 
-// chosenFor reports whether the scheduler has chosen this node for a pod with claims of
-// these names: it says so on the pod, or on a claim that has no volume yet. One that
-// has its volume says nothing of now.
-func (d *Daemon) chosenFor(ctx context.Context, pod *corev1.Pod, names map[eviction.ClaimKey]string) (bool, error) {
+// chosenFor reports whether the scheduler has chosen this node for a pod: it says so on the pod, or on
+// a claim of it that has no volume yet. One that has its volume says nothing of now.
+func (d *Daemon) chosenFor(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	if pod.Status.NominatedNodeName == d.cfg.Node {
 		return true, nil
 	}
-	for key := range names {
+	for key := range claimsOf(pod) {
 		claim, err := d.api.PersistentVolumeClaim(ctx, key.Namespace, key.Name)
 		switch {
 		case apierrors.IsNotFound(err): // no node is chosen for it
@@ -216,6 +213,13 @@ func (d *Daemon) chosenFor(ctx context.Context, pod *corev1.Pod, names map[evict
 		}
 	}
 	return false, nil
+}
+
+// claimsOf are the claims of a pod that has not ended.
+func claimsOf(pod *corev1.Pod) map[eviction.ClaimKey]string {
+	names := map[eviction.ClaimKey]string{}
+	addUser(names, pod)
+	return names
 }
 
 // addUser notes the claims of a pod that has not ended. One that is being deleted
