@@ -173,6 +173,10 @@ const (
 // have lost its memory, and nothing is evicted.
 const ReasonEvictionBlocked = "EvictionBlocked"
 
+// ReasonOrphanEvictionBlocked is the reason of the condition Ready where the API server has gone back in
+// time, and orphans, which would be evicted otherwise, are not.
+const ReasonOrphanEvictionBlocked = "OrphanEvictionBlocked"
+
 // Pool is where volumes are cut from. Quantities are bytes of the devices: the
 // charge of a volume is its size and its file system's overhead.
 type Pool struct {

@@ -64,8 +64,20 @@ func (p *planner) mayGo(v *inventory.Volume, in *pool) bool {
 		p.view.Now.Sub(lastSeen(v)) > p.policy.OrphanAge
 }
 
+// orphansBlocked says why no orphan goes though orphans may be evicted, or nothing. Only the backup's age
+// bounds how many PersistentVolumes an API server has lost that was restored from it: they may be few.
+func (p *planner) orphansBlocked() string {
+	if !p.policy.EvictOrphans || p.view.WentBack == "" {
+		return ""
+	}
+	return fmt.Sprintf("no orphan is evicted: the API server has gone back in time (%s), as if it had been restored from a backup, and may lack PersistentVolumes that were made since; %s, then restart the node daemon (delete its pod)", p.view.WentBack, wayOut)
+}
+
 // orphansAllowed is how many orphans may go in this plan.
 func (p *planner) orphansAllowed() int {
+	if p.result.OrphansBlocked != "" {
+		return 0
+	}
 	return max(0, max(1, p.ours*p.policy.OrphanShare/100)-p.view.OrphansEvicted)
 }
 

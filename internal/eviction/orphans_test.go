@@ -256,3 +256,20 @@ func TestPlanShortfallNamesTheWaysOut(t *testing.T) {
 	s.Group("flexlvm").Missing = 1
 	require.Contains(t, s.Plan().Pools[0].ShortfallMessage, "nothing is evicted from it: LVM cannot find 1 device of volume group flexlvm; look at `pvs`")
 }
+
+// An API server that has gone back in time may lack the PersistentVolumes of a few volumes.
+func TestOrphansStayWhereTheAPIServerHasGoneBack(t *testing.T) {
+	s := evictiontest.New()
+	s.Policy.EvictOrphans = true
+	s.Volume("orphan", volume.Ready, 90, evictiontest.LastUsed(100))
+	require.Equal(t, []string{"Orphan orphan"}, evictiontest.Evicted(s.Plan()))
+	s.View.WentBack = "resourceVersion 500 after 1000"
+	result := s.Plan()
+	require.Empty(t, result.Evictions)
+	require.Contains(t, result.OrphansBlocked, "no orphan is evicted: the API server has gone back in time (resourceVersion 500 after 1000)")
+
+	s.Volume("old", unreferenced, 5)
+	require.Equal(t, []string{"HighThreshold old"}, evictiontest.Evicted(s.Plan()), "what was given up goes")
+	s.Policy.EvictOrphans = false
+	require.Empty(t, s.Plan().OrphansBlocked, "nothing is blocked")
+}

@@ -102,6 +102,8 @@ type Result struct {
 	Released         []Released         // unreferenced and retained volumes, by pool, in the order of eviction
 	// Blocked says why nothing at all is evicted; empty if evictions are possible.
 	Blocked string
+	// OrphansBlocked says why no orphan is evicted though the policy allows it; empty if they are.
+	OrphansBlocked string
 	// Waits: something would go for headroom or a threshold, were View.StartsUntil past.
 	Waits bool
 }
@@ -122,6 +124,7 @@ func Plan(view View, policy Policy) Result {
 	p.findOrphans()
 	p.result.Blocked = p.blocked()
 	p.result.Released = p.released()
+	p.result.OrphansBlocked = p.orphansBlocked()
 	p.orphanBudget = p.orphansAllowed()
 	for _, pool := range p.pools {
 		p.result.Evictions = append(p.result.Evictions, p.decide(pool)...)

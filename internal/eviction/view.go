@@ -37,6 +37,9 @@ type View struct {
 	Removing map[string]bool
 	// StartsUntil is until when evictions that nobody waits for are put off; see Starts.
 	StartsUntil time.Time
+	// WentBack says by which resourceVersions the API server has gone back in time, as if it had been restored
+	// from a backup; empty if it has not. It may lack PersistentVolumes that were made since that backup.
+	WentBack string
 	// Lost holds the volumes of PersistentVolumes that the node has had and has no more, as its
 	// records show (true), or may have had, because its records cannot be read (false). No room is
 	// made for them: what a node has had is never made anew.

@@ -1,6 +1,7 @@
 package nodeagent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -34,15 +35,16 @@ func (d *Daemon) announceObservation(ctx context.Context, f observation) {
 
 func (d *Daemon) announceBlocked(ctx context.Context, f observation) {
 	log := klog.FromContext(ctx)
-	if f.result.Blocked == "" {
+	why := cmp.Or(f.result.Blocked, f.result.OrphansBlocked)
+	if why == "" {
 		if d.dedupe.over("blocked") {
 			log.Info("Eviction is possible again")
 		}
 		return
 	}
 	if d.dedupe.fresh("blocked", "", f.at) {
-		log.Error(nil, "Eviction is blocked", "why", f.result.Blocked)
-		d.events.onNode(warning, "EvictionBlocked", f.result.Blocked)
+		log.Error(nil, "Eviction is blocked", "why", why)
+		d.events.onNode(warning, "EvictionBlocked", why)
 	}
 }
 

@@ -78,7 +78,7 @@ func (d *Daemon) confirm(ctx context.Context, f *observation) error {
 	}
 	klog.FromContext(ctx).V(1).Info("The PersistentVolumes of this node are listed", "because", why.Error())
 	from, known, _ := d.watches.volumesAt()
-	items, to, err := d.api.Volumes(ctx, d.cfg.Node)
+	items, to, err := d.listVolumes(ctx)
 	if err != nil {
 		return err
 	}
@@ -229,6 +229,7 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 	f.view = eviction.View{
 		Now: f.at, Cluster: d.cluster, Pools: f.inventory.Pools,
 		Removing:       d.removing(f.at, f.inventory.Volumes),
+		WentBack:       d.watches.revisions.wentBack(),
 		OrphansEvicted: d.history.orphansSince(f.at.Add(-d.cfg.Policy.OrphanAge)),
 	}
 	f.view.Volumes = d.marked(f.at, f.inventory.Volumes, f.view.Removing)

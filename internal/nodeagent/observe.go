@@ -20,6 +20,7 @@ const (
 	reasonLVM     = flexlvmv1.ReasonLVMFailed
 	reasonTools   = flexlvmv1.ReasonToolsMissing
 	reasonBlocked = flexlvmv1.ReasonEvictionBlocked
+	reasonOrphans = flexlvmv1.ReasonOrphanEvictionBlocked
 )
 
 // A failure is a round that could not be made, and why in one word.
@@ -73,7 +74,7 @@ func (d *Daemon) observe(ctx context.Context) (observation, error) {
 	if err := d.remember(ctx); err != nil {
 		return f, &failure{reasonAPI, err}
 	}
-	objects, synced := d.watches.persistentVolumes()
+	_, objects, synced := d.watches.volumesAt()
 	if !synced {
 		return f, &failure{reasonAPI, errors.New("the PersistentVolumes of this node have not been read yet; see whether the daemon may list and watch them")}
 	}

@@ -296,9 +296,12 @@ func (d *Daemon) unnamed(ctx context.Context, v inventory.Volume) error {
 	case !apierrors.IsNotFound(err):
 		return err
 	}
-	here, _, err := d.api.Volumes(ctx, d.cfg.Node)
+	here, _, err := d.listVolumes(ctx)
 	if err != nil {
 		return err
+	}
+	if why := d.watches.revisions.wentBack(); why != "" {
+		return fmt.Errorf("the API server has gone back in time (%s), and may lack its PersistentVolume", why)
 	}
 	names := func(object *corev1.PersistentVolume) bool {
 		return slices.Contains(persistentvolume.NamesOf(object), string(v.Name))

@@ -136,6 +136,8 @@ func readiness(f observation, r report) (bool, string, string) {
 		return false, reasonOf(r.err), r.err.Error()
 	case f.result.Blocked != "":
 		return false, reasonBlocked, f.result.Blocked
+	case f.result.OrphansBlocked != "":
+		return false, reasonOrphans, f.result.OrphansBlocked
 	case len(f.inventory.Pools) == 0:
 		return true, "NoPools", "the node has no volume group; make one with `flexlvm vg create`"
 	case r.dryRun:

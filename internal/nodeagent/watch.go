@@ -33,6 +33,8 @@ type watches struct {
 	storage cache.SharedIndexInformer
 	// trouble: the PersistentVolumes could not be followed since the last look.
 	trouble atomic.Bool
+	// revisions are those of the PersistentVolumes that were seen, also in lists.
+	revisions revisions
 }
 
 // newWatches makes the watches; kick is called for every change that matters, and appeared for
@@ -120,6 +122,7 @@ func (w *watches) persistentVolumes() ([]*corev1.PersistentVolume, bool) {
 func (w *watches) volumesAt() (revision string, known []*corev1.PersistentVolume, synced bool) {
 	revision = w.volumes.GetStore().LastStoreSyncResourceVersion()
 	known, synced = w.persistentVolumes()
+	w.revisions.note(revision)
 	return revision, known, synced
 }
 

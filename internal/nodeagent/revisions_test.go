@@ -1,0 +1,48 @@
+package nodeagent_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+)
+
+// An API server that is restored from a backup lacks what was made since. These volumes look like orphans,
+// and are few.
+func TestOrphansOfARestoredAPIServerStay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.config.Policy.EvictOrphans = true
+	r.api.version = 1000
+	r.claimed("big", 70)
+	r.claimed("more", 5)
+	r.claimed("made-since", 15)
+	r.engine.with(func() {
+		for i := range r.engine.volumes {
+			old(&r.engine.volumes[i])
+		}
+	})
+	r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	r.calm(r.lists)
+	r.api.with(func() {
+		r.api.hung, r.api.version = true, 500
+		delete(r.api.volumes, "made-since")
+	})
+	for range 2 {
+		r.clock.pass(6 * time.Minute)
+		r.eventually(r.readyIs("OrphanEvictionBlocked"), "it is not told: %v", r.condition("Ready"))
+		r.rounds(3)
+		r.untouched("big ready", "made-since ready", "more ready", "settled ready")
+		require.Contains(t, r.condition("Ready").Message, "after 1")
+		require.Contains(t, r.condition("Ready").Message, "flexlvm volumes undelete")
+		r.api.with(func() { r.api.version = 2000 }) // it goes on, without what it has lost
+	}
+	require.NotEmpty(t, r.api.told("EvictionBlocked"))
+}
+
+// old has a volume last used long enough ago for an orphan.
+func old(v *inventory.Volume) { evictiontest.LastUsed(100)(v) }
