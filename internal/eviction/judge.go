@@ -195,7 +195,7 @@ func (x *index) unmountable(view View, c *persistentvolume.Volume) string {
 	case there && (v.State == volume.Unreferenced || v.State == volume.Retained):
 		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s >/dev/null` (the PersistentVolume is there already)", c.PV, c.Phase, key, v.State, c.Volume)
 	case !there && view.Lost[key] && x.showsAll(c):
-		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s, which was here as far as this node's records show, is gone, so no pod can mount it; %s", c.PV, c.Phase, key, afterLoss(c))
+		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s, %s, is gone, so no pod can mount it; %s", c.PV, c.Phase, key, shownBy(c), afterLoss(c))
 	}
 	return ""
 }
@@ -205,6 +205,14 @@ func (x *index) unmountable(view View, c *persistentvolume.Volume) string {
 func (x *index) showsAll(c *persistentvolume.Volume) bool {
 	pool := x.pools[c.Pool()]
 	return x.ailing[c.Group] == "" && !pool.Unseen() && (pool.Directories == nil || pool.Directories.Unfit == "")
+}
+
+// shownBy says what shows that the volume of a PersistentVolume was there.
+func shownBy(c *persistentvolume.Volume) string {
+	if c.Kind == volume.Dataset && c.Replica.Complete {
+		return "which the PersistentVolume calls complete"
+	}
+	return "which was here as far as this node's records show"
 }
 
 // afterLoss is what to do about a PersistentVolume whose volume is gone.

@@ -41,7 +41,7 @@ type View struct {
 	// from a backup; empty if it has not. It may lack PersistentVolumes that were made since that backup.
 	WentBack string
 	// Lost holds the volumes of PersistentVolumes that the node has had and has no more, as its
-	// records show (true), or may have had, because its records cannot be read (false). No room is
+	// records or the completeness of a replica show (true), or may have had, because its records cannot be read (false). No room is
 	// made for them: what a node has had is never made anew.
 	Lost map[Key]bool
 }

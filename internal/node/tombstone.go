@@ -56,20 +56,19 @@ func (d records) served(g volume.Group, n volume.Name) (bool, error) {
 	return err != nil || !r.leavesName(), nil
 }
 
-// Served reports whether this node had a volume of that name before a moment, so that none is made
-// anew if it is gone. It is false once a replica or a snapshot was given up, because its name may be
-// used again, and once the tombstone of any other volume has expired. A volume that was used since
-// that moment counts as one that the node did not have before. The error is that of a record that
-// cannot be looked up.
-func (e *Engine) Served(g volume.Group, n volume.Name, before time.Time) (bool, error) {
+// Served reports whether this node has or had a volume of that name, so that none is made anew if it is
+// gone, and when it was last used. It is false once a replica or a snapshot was given up, because its
+// name may be used again, and once the tombstone of any other volume has expired. The error is that of a
+// record that cannot be looked up.
+func (e *Engine) Served(g volume.Group, n volume.Name) (lastUsed time.Time, is bool, err error) {
 	known, err := e.records.served(g, n)
 	if err != nil || !known {
-		return false, err
+		return time.Time{}, false, err
 	}
 	if r, err := e.records.read(g, n); err == nil && r.expired(e.now()) {
-		return false, nil
+		return time.Time{}, false, nil
 	}
-	return e.records.lastUsed(g, n).Before(before), nil
+	return e.records.lastUsed(g, n), true, nil
 }
 
 // expired reports whether a record is a tombstone that is too old to keep a call out.

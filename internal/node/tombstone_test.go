@@ -104,7 +104,7 @@ func TestTombstoneOfAReplica(t *testing.T) {
 	require.True(t, ok)
 }
 
-// What a node has had is not made anew, unless its name may be used again, or it came only since.
+// What a node has had is not made anew, unless its name may be used again.
 func TestServed(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
@@ -122,16 +122,14 @@ func TestServed(t *testing.T) {
 	require.NoError(t, os.WriteFile(e.records.file(g, "unreadable"), []byte("{"), 0o600))
 	require.NoError(t, os.Chtimes(e.records.file(g, "unreadable"), now, now))
 	for name, had := range map[volume.Name]bool{"data": true, "removed": true, "removed-before": false, "unreadable": true, "ds-1": false, "snap-1": false, "none": false} {
-		served, err := e.Served(g, name, now.Add(time.Second))
+		lastUsed, served, err := e.Served(g, name)
 		require.NoError(t, err)
 		require.Equal(t, had, served, name)
-		served, err = e.Served(g, name, now)
-		require.NoError(t, err)
-		require.False(t, served, name)
+		require.Equal(t, had, lastUsed.Equal(now), name)
 	}
 	file := e.records.file("file", "data")
 	require.NoError(t, os.WriteFile(filepath.Dir(file), nil, 0o600)) // where the folder of a group should be
-	_, err = e.Served("file", "data", now)
+	_, _, err = e.Served("file", "data")
 	require.Error(t, err)
 }
 

@@ -254,6 +254,9 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 // lost returns the volumes of PersistentVolumes that pods can use which the node had before it was
 // looked at, and has no more, such as those on a disk that was given up. A volume that was made
 // since then is not lost. See eviction.View.
+//
+// A replica of which nothing is on record was there if its PersistentVolume says that it is complete, as
+// that of an API server does that was restored from a backup which is older than its eviction.
 func (d *Daemon) lost(view eviction.View) map[eviction.Key]bool {
 	there := make(map[eviction.Key]bool, len(view.Volumes))
 	for i := range view.Volumes {
@@ -269,8 +272,12 @@ func (d *Daemon) lost(view eviction.View) map[eviction.Key]bool {
 		if there[key] {
 			continue
 		}
-		if had, err := d.engine.Served(c.Group, c.Volume, view.Now); had || err != nil {
-			out[key] = err == nil
+		lastUsed, had, err := d.engine.Served(c.Group, c.Volume)
+		switch {
+		case err != nil:
+			out[key] = false
+		case had && lastUsed.Before(view.Now), !had && c.Kind == volume.Dataset && c.Replica.Complete:
+			out[key] = true
 		}
 	}
 	return out

@@ -15,9 +15,9 @@ import (
 type Engine interface {
 	// Inventory returns everything that LVM shows, as of one moment.
 	Inventory(ctx context.Context) (inventory.Inventory, error)
-	// Served reports whether this node had a volume of that name before a moment, so that none
-	// is made anew if it is gone. The error says that its records cannot tell.
-	Served(g volume.Group, n volume.Name, before time.Time) (bool, error)
+	// Served reports whether this node has or had a volume of that name, so that none is made
+	// anew if it is gone, and when it was last used. The error says that its records cannot tell.
+	Served(g volume.Group, n volume.Name) (lastUsed time.Time, is bool, err error)
 	// Heal repairs a volume that is wanted after a boot or a crash.
 	Heal(ctx context.Context, ref node.Ref) error
 	// Release changes the state of a volume whose PersistentVolume is gone for good. Once

@@ -23,8 +23,9 @@ type fakeEngine struct {
 	mu          sync.Mutex
 	pools       []inventory.Pool
 	volumes     []inventory.Volume
-	tombs       []string // volumes that were released without ever being made
-	served      []string // volumes that it has had
+	tombs       []string  // volumes that were released without ever being made
+	served      []string  // volumes that it has had
+	servedAt    time.Time // when these were last used
 	calls       []string
 	inventories int
 	// fault fails a call, given as "remove flexlvm/name" and the like; nil: none.
@@ -275,9 +276,9 @@ func (e *fakeEngine) MakeSnapshotGroupIf(ctx context.Context, orders []node.Orde
 	return made, nil
 }
 
-func (e *fakeEngine) Served(g volume.Group, n volume.Name, _ time.Time) (is bool, err error) {
-	e.with(func() { is = slices.Contains(e.served, string(g)+"/"+string(n)) })
-	return is, nil
+func (e *fakeEngine) Served(g volume.Group, n volume.Name) (lastUsed time.Time, is bool, err error) {
+	e.with(func() { lastUsed, is = e.servedAt, slices.Contains(e.served, string(g)+"/"+string(n)) })
+	return lastUsed, is, nil
 }
 
 func (e *fakeEngine) ThawLeft(context.Context) error { return e.noted("thaw") }
