@@ -87,9 +87,11 @@ type discoverer struct {
 
 // A cleaning runs beside the rounds.
 type cleaning struct {
-	volume string // UID of its PersistentVolume
-	stop   context.CancelFunc
-	offset int64
+	volume    string                   // UID of its PersistentVolume
+	object    *corev1.PersistentVolume // as it was judged
+	confirmed time.Time                // when the API server was asked for it last
+	stop      context.CancelFunc
+	offset    int64
 }
 
 // newDiscoverer returns nil where nothing is to be discovered.
@@ -206,6 +208,7 @@ func (s *discoverer) announceFailed(ctx context.Context, err error) {
 func (s *discoverer) look(ctx context.Context, all *sync.WaitGroup) error {
 	s.looking.Lock()
 	defer s.looking.Unlock()
+	s.confirmCleanings(ctx)
 	spec := s.declared()
 	volumes, twice := s.persistentVolumes()
 	view, err := s.view(ctx, spec)

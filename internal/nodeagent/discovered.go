@@ -235,7 +235,7 @@ func (s *discoverer) begin(ctx context.Context, all *sync.WaitGroup, c discovere
 		return fmt.Sprintf("waits: %d others are being cleaned", len(s.jobs))
 	}
 	ctx, stop := context.WithCancel(ctx)
-	job := &cleaning{volume: string(c.object.UID), stop: stop, offset: s.ledger[id].Offset}
+	job := &cleaning{volume: string(c.object.UID), object: c.object, confirmed: s.d.cfg.Now(), stop: stop, offset: s.ledger[id].Offset}
 	s.jobs[id] = job
 	all.Go(func() {
 		defer stop()
@@ -297,11 +297,7 @@ func (s *discoverer) confirm(ctx context.Context, c discoveredCase) error {
 	if err != nil {
 		return err
 	}
-	was, is := *volumeOf(c.object), discovery.Volume{}
-	if now.Spec.Local != nil {
-		is = *volumeOf(now)
-	}
-	if is != was || now.Labels[flexlvmv1.LabelDiscoveredOn] != c.object.Labels[flexlvmv1.LabelDiscoveredOn] {
+	if !sameDiscovered(now, c.object) {
 		return errors.New("its PersistentVolume has changed meanwhile, and is looked at again")
 	}
 	if err := s.onlyOne(ctx, now); err != nil {
@@ -312,7 +308,7 @@ func (s *discoverer) confirm(ctx context.Context, c discoveredCase) error {
 		return err
 	}
 	if !gone {
-		return fmt.Errorf("its claim %s is still there", was.Claim)
+		return fmt.Errorf("its claim %s is still there", volumeOf(now).Claim)
 	}
 	spec, err := s.d.api.VolumeDiscovery(ctx)
 	if err != nil {

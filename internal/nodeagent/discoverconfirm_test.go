@@ -1,0 +1,72 @@
+package nodeagent_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A cleaning that lasts is confirmed each minute, whatever the watches show.
+func TestCleaningIsConfirmedWhileItLasts(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*rig){
+		"Retain": func(r *rig) { r.api.put(static("pv-1", pvReleased, pvRetain)) },
+		"gone":   func(r *rig) { r.api.remove("static-a") },
+		"error":  func(r *rig) { r.api.fail(500, "get persistentvolumes") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, disks := newDiscoveryRig(t)
+			r.offered()
+			blocked := blockCleaning(disks)
+			close(blocked.let)
+			r.api.put(static("pv-1", pvReleased))
+			look := r.mounts()
+			r.start()
+			waitFor(t, blocked.begun, "it does not begin to clean")
+
+			gets := r.api.requests("get persistentvolumes")
+			r.clock.pass(time.Minute)
+			r.eventually(func() bool { look(); return r.api.requests("get persistentvolumes") > gets }, "it is not confirmed")
+			require.False(t, isClosed(blocked.stopped), "it is as it was")
+
+			r.api.with(func() { r.api.hung = true })
+			change(r)
+			r.clock.pass(time.Minute)
+			r.eventually(func() bool { look(); return isClosed(blocked.stopped) }, "it goes on cleaning")
+			require.Equal(t, 1, disks.cleanings())
+		})
+	}
+}
+
+// mounts lets the test change the mounts of the node, by what it returns.
+func (r *rig) mounts() (change func()) {
+	var mu sync.Mutex
+	var all []func()
+	r.config.Mounts = func(ctx context.Context, changed func()) error {
+		mu.Lock()
+		all = append(all, changed)
+		mu.Unlock()
+		<-ctx.Done()
+		return nil
+	}
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, changed := range all {
+			changed()
+		}
+	}
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
