@@ -57,6 +57,7 @@ type discoverer struct {
 	kicks   chan struct{}
 
 	begun time.Time
+	seen  seenNode // belongs to the goroutine of the looks
 
 	// looking is held by each look, and while a group is made of disks that no look is to take
 	// meanwhile. It is not to be locked with mu held.
@@ -211,7 +212,7 @@ func (s *discoverer) look(ctx context.Context, all *sync.WaitGroup) error {
 	s.confirmCleanings(ctx)
 	spec := s.declared()
 	volumes, twice := s.persistentVolumes()
-	view, err := s.view(ctx, spec)
+	view, err := s.view(ctx, spec, volumes)
 	if err != nil {
 		return err
 	}

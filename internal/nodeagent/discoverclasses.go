@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -28,13 +29,13 @@ type discoveryView struct {
 }
 
 // view looks at the classes that select this node.
-func (s *discoverer) view(ctx context.Context, spec *flexlvmv1.VolumeDiscovery) (discoveryView, error) {
+func (s *discoverer) view(ctx context.Context, spec *flexlvmv1.VolumeDiscovery, volumes map[string]*corev1.PersistentVolume) (discoveryView, error) {
 	out := discoveryView{unseen: map[string]error{}, directories: map[string]string{}}
 	if spec == nil {
 		return out, nil
 	}
 	out.of = spec.Version()
-	self, err := s.d.api.Node(ctx, s.d.cfg.Node)
+	self, err := s.self(ctx, out.of, volumes)
 	if err != nil {
 		return out, err
 	}
@@ -52,6 +53,41 @@ func (s *discoverer) view(ctx context.Context, spec *flexlvmv1.VolumeDiscovery) 
 	}
 	out.found, out.classes = found, slices.DeleteFunc(classes, out.isUnseen)
 	return out, nil
+}
+
+// A seenNode is the node's own object as it was read for a version of the VolumeDiscovery.
+type seenNode struct {
+	node *corev1.Node
+	of   string
+	at   time.Time
+}
+
+// self returns the node's own object. There may be a look every two seconds, as pods mount, so it is read
+// anew at most once a minute, unless the VolumeDiscovery is another one or something may be to be cleaned.
+// The provisioner itself sees whether a class selects the node that offers a disk.
+func (s *discoverer) self(ctx context.Context, of string, volumes map[string]*corev1.PersistentVolume) (*corev1.Node, error) {
+	now := s.d.cfg.Now()
+	since := now.Sub(s.seen.at)
+	if s.seen.of == of && since >= 0 && since < discoverEvery && !anyToClean(volumes) {
+		return s.seen.node, nil
+	}
+	node, err := s.d.api.Node(ctx, s.d.cfg.Node)
+	if err != nil {
+		s.seen = seenNode{}
+		return nil, err
+	}
+	s.seen = seenNode{node, of, now}
+	return node, nil
+}
+
+// anyToClean reports whether a PersistentVolume is in a phase in which what it was made of may be cleaned.
+func anyToClean(volumes map[string]*corev1.PersistentVolume) bool {
+	for _, v := range volumes {
+		if v.Status.Phase != corev1.VolumeBound && v.Status.Phase != corev1.VolumeAvailable {
+			return true
+		}
+	}
+	return false
 }
 
 func (v *discoveryView) isUnseen(c discovery.Class) bool { return v.unseen[c.Name] != nil }

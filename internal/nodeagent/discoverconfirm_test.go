@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
 // A cleaning that lasts is confirmed each minute, whatever the watches show.
@@ -69,4 +71,25 @@ func isClosed(c chan struct{}) bool {
 	default:
 		return false
 	}
+}
+
+// Pods mount all the time, and not each look asks for the Node; but each that may clean does.
+func TestNodeIsReadForLooksThatMayClean(t *testing.T) {
+	t.Parallel()
+	r, disks := newDiscoveryRig(t)
+	r.start()
+	r.discoveredIs(flexlvmv1.DiscoveredReady)
+	gets := func() int { return r.api.requests("get nodes") }
+	before := gets()
+	r.looks(disks, 3)
+	require.Equal(t, before, gets())
+	r.clock.pass(time.Minute)
+	r.looks(disks, 1)
+	require.Equal(t, before+1, gets())
+
+	r.api.put(static("pv-1", pvReleased, pvRetain))
+	r.discoveredIs(flexlvmv1.DiscoveredKept)
+	before = gets()
+	r.looks(disks, 2)
+	require.GreaterOrEqual(t, gets(), before+2)
 }
