@@ -34,6 +34,8 @@ func (b *bed) testHelm(t *testing.T) {
 	require.Contains(t, b.install.run(t, "helm test flexlvm --namespace kube-system"), "Succeeded")
 
 	b.testDriverOfHelmIsRemoved(t)
+	b.testBackWithHelm(t)
+	b.testDriverOfHelmIsRemoved(t)
 	b.install.shown(t, "helm uninstall")
 	out, err := b.Command(t.Context(), filepath.Join(b.tools, "helm"), "--kubeconfig="+b.AdminKubeconfig(), "uninstall", "flexlvm", "--namespace=kube-system", "--wait").CombinedOutput()
 	require.NoError(t, err, string(out))
@@ -51,6 +53,19 @@ func (b *bed) testDriverOfHelmIsRemoved(t *testing.T) {
 	b.install.run(t, "kubectl apply -k installer/uninstall/")
 	b.install.run(t, "kubectl rollout status -n flexlvm-system daemonset/flexlvm-installer")
 	b.driverIsGone(t)
+}
+
+// testBackWithHelm takes back what uninstalling has changed in the DaemonSets.
+func (b *bed) testBackWithHelm(t *testing.T) {
+	b.kubectl(t, "patch", "-n", "flexlvm-system", "daemonset/flexlvm-gc", "--type=json", "-p",
+		`[{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--max-age=1s"}]`) // as the guide's step 2 does
+	b.install.run(t, "kubectl delete -n flexlvm-system daemonset/flexlvm-installer daemonset/flexlvm-gc")
+	b.install.run(t, "helm upgrade flexlvm charts/flexlvm --namespace kube-system --reset-then-reuse-values")
+	b.rolledOut(t) // the installer is Ready when its driver is in place
+	require.Empty(t, b.kubectl(t, "get", "-n", "flexlvm-system", "daemonset/flexlvm-installer", "-o", "jsonpath={.spec.template.spec.initContainers}"))
+	args := b.kubectl(t, "get", "-n", "flexlvm-system", "daemonset/flexlvm-gc", "-o", "jsonpath={.spec.template.spec.containers[0].args}")
+	require.NotContains(t, args, "--max-age=1s")
+	require.Contains(t, args, "--high-threshold-percent=90", "the values are kept")
 }
 
 // testByHand is what a person does on a node whose daemon will never run again, and where

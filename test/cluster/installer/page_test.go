@@ -46,6 +46,7 @@ var elsewhere = map[string]map[string]string{
 		"make image && minikube image load bin/image.tar":     "nothing but this cluster is here",
 		"k3s ctr images import image.tar":                     "nothing but this cluster is here",
 		"flexlvm volumes undelete":                            "test/cluster/gc does",
+		"kubectl flexlvm undelete":                            "test/cluster/gc does",
 		"flexlvm volumes forget NAME":                         "test/cluster/gc does",
 		"kubectl delete node NODE":                            "test/cluster/provisioner does, and this is the only node",
 	},

@@ -17,10 +17,11 @@ import (
 func (b *bed) testUninstall(t *testing.T) {
 	b.next(t)
 	declared := b.declare(t)
-	require.Contains(t, b.install.run(t, "kubectl get pv -o custom-columns=VOLUME:.metadata.name,FLEXVOLUME:.spec.flexVolume.driver,CSI:.spec.csi.driver,NFS:.spec.nfs.path,NAMESPACE:.spec.claimRef.namespace,CLAIM:.spec.claimRef.name,STATUS:.status.phase"), b.volume(t))
+	require.Contains(t, b.install.run(t, "kubectl get pv -o custom-columns=VOLUME:.metadata.name,FLEXVOLUME:.spec.flexVolume.driver,CSI:.spec.csi.driver,NFS:.spec.nfs.path,LOCAL:.spec.local.path,NAMESPACE:.spec.claimRef.namespace,CLAIM:.spec.claimRef.name,STATUS:.status.phase"), b.volume(t))
 	listed := b.install.run(t, "kubectl get volumemanagers.flexlvm.io,localvolumes.flexlvm.io -A")
 	require.Contains(t, listed, "volumemanager.flexlvm.io/kept")
 	require.Contains(t, listed, "localvolume.flexlvm.io/kept")
+	b.testNoSnapshots(t)
 	b.install.run(t, `kubectl patch -n flexlvm-system daemonset/flexlvm-gc --type=json -p '[
 {"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--min-age=0s"},
 {"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--max-age=1s"}]'`)
@@ -51,6 +52,17 @@ func (b *bed) testUninstall(t *testing.T) {
 	b.testRemoval(t, declared)
 }
 
+// testNoSnapshots: where the cluster has no definitions of snapshots, kubectl says so in the words of the guide.
+func (b *bed) testNoSnapshots(t *testing.T) {
+	b.install.shown(t, "kubectl get volumesnapshots -A")
+	b.install.shown(t, "kubectl get volumegroupsnapshots -A")
+	for _, kind := range []string{"volumesnapshots", "volumegroupsnapshots"} {
+		out, err := b.KubectlCommand(t.Context(), "get", kind, "-A").CombinedOutput()
+		require.Error(t, err)
+		require.Contains(t, string(out), "the server doesn't have a resource type")
+	}
+}
+
 func (b *bed) driverIsGone(t *testing.T) {
 	t.Helper()
 	require.Equal(t, "gone\n", b.onNode(t, "sh", "-c", "[ -e "+pluginDir+" ] || echo gone"))
@@ -69,6 +81,7 @@ func (b *bed) testRemoval(t *testing.T, declared string) {
 	require.Equal(t, declared, b.declared(t))
 	require.Contains(t, b.kubectl(t, "get", "pv", "-o", "jsonpath={.items[*].status.phase}"), "Bound")
 	require.Contains(t, b.onNode(t, "lvs", "--noheadings", "-o", "lv_name", "flexlvm"), "pvc-")
+	b.testScaleDown(t)
 
 	// No provisioner is there to remove the finalizer.
 	b.kubectl(t, "patch", "volumemanager", "kept", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
@@ -76,6 +89,14 @@ func (b *bed) testRemoval(t *testing.T, declared string) {
 	require.Contains(t, b.install.run(t, "kubectl get volumemanagers.flexlvm.io,localvolumes.flexlvm.io -A"), "No resources found")
 	b.install.run(t, "kubectl delete customresourcedefinitions -l app.kubernetes.io/part-of=flexlvm")
 	require.Empty(t, b.kubectl(t, "get", "-o", "name", "-l", "app.kubernetes.io/part-of=flexlvm", "customresourcedefinitions"))
+}
+
+// testScaleDown: the node with the Bound volume is the one that is listed, and the cluster autoscaler may remove it
+// afterwards.
+func (b *bed) testScaleDown(t *testing.T) {
+	require.Equal(t, node, b.install.run(t, `kubectl get nodes -o jsonpath='{.items[?(@.metadata.annotations.flexlvm\.io/scale-down-disabled=="true")].metadata.name}'`))
+	b.install.run(t, "kubectl annotate node NODE cluster-autoscaler.kubernetes.io/scale-down-disabled- flexlvm.io/scale-down-disabled-", "NODE", node)
+	require.NotContains(t, b.kubectl(t, "get", "nodes", "-o", "jsonpath={.items[*].metadata.annotations}"), "scale-down-disabled")
 }
 
 // declare makes a VolumeManager and a LocalVolume for which no volume is made, and returns what
