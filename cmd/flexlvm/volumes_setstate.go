@@ -109,5 +109,6 @@ func alive(v inventory.Volume) error {
 	case volume.Doomed:
 		return fmt.Errorf("volume %s is doomed: its removal has begun, its content may be overwritten already, and there is no way back. Restore its data from a backup into a new claim", where(v))
 	}
-	return errors.New("the tags of volume " + where(v) + " make no sense (" + v.Problem + "); put them right with lvchange --addtag and --deltag, then try again")
+	return errors.New("the tags of volume " + where(v) + " make no sense (" + v.Problem + "); " +
+		volume.Remedy(v.Unknown, "put them right with lvchange --addtag and --deltag, then try again"))
 }

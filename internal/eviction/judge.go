@@ -112,9 +112,9 @@ func (x *index) obstacle(c *persistentvolume.Volume) string {
 	case !there:
 		return ""
 	case v.State == "" && v.Layout == volume.Directory:
-		return fmt.Sprintf("the record of %s in directory pool %s makes no sense (%s); put it right", KeyOfPersistentVolume(c), c.Pool(), v.Problem)
+		return fmt.Sprintf("the record of %s in directory pool %s makes no sense (%s); %s", KeyOfPersistentVolume(c), c.Pool(), v.Problem, volume.Remedy(v.Unknown, "put it right"))
 	case v.State == "":
-		return fmt.Sprintf("the tags of %s make no sense (%s); put them right with lvchange", KeyOfPersistentVolume(c), v.Problem)
+		return fmt.Sprintf("the tags of %s make no sense (%s); %s", KeyOfPersistentVolume(c), v.Problem, volume.Remedy(v.Unknown, "put them right with lvchange"))
 	case v.Cluster != c.Cluster:
 		return fmt.Sprintf("%s belongs to cluster %q, not to %q; remove the finalizer %s once nobody needs the PersistentVolume", KeyOfPersistentVolume(c), v.Cluster, c.Cluster, pv.Finalizer)
 	case c.FS != "" && v.FS != c.FS:

@@ -56,7 +56,7 @@ func (x *index) meant(view View, r Request) (*inventory.Volume, error) {
 	case !there || v.State == volume.Doomed:
 		return nil, fmt.Errorf("volume %s is gone: it was evicted", key)
 	case v.State == "":
-		return nil, fmt.Errorf("the tags of volume %s make no sense (%s); put them right with lvchange", key, v.Problem)
+		return nil, fmt.Errorf("the tags of volume %s make no sense (%s); %s", key, v.Problem, volume.Remedy(v.Unknown, "put them right with lvchange"))
 	case v.Cluster != view.Cluster:
 		return nil, fmt.Errorf("volume %s belongs to cluster %q", key, v.Cluster)
 	case v.FS != r.FS:

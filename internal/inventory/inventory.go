@@ -128,6 +128,8 @@ type Volume struct {
 	Open     bool           `json:"open"` // in any mount namespace
 	Mounts   []string       `json:"mounts,omitempty"`
 	Problem  string         `json:"problem,omitempty"` // what a person should look at
+	// Unknown: the problem is a tag that this release does not know.
+	Unknown bool `json:"-"`
 	// Degraded: copies of the volume are missing or out of date, as Problem says. It can
 	// still be used.
 	Degraded bool `json:"degraded,omitempty"`

@@ -30,12 +30,20 @@ func ours(lv lvm.LogicalVolume) (volume.Tags, error) {
 	}
 	t, err := volume.ParseTags(lv.Tags)
 	if err != nil && lv.Shape.Layout == volume.Directory {
-		return volume.Tags{}, refused("the tags of volume %s/%s make no sense (%s); a person must put its record right (%s)", lv.Group, lv.Name, err, recordOf(lv))
+		return volume.Tags{}, refused("the tags of volume %s/%s make no sense (%s); %s", lv.Group, lv.Name, err, remedy(err, "a person must put its record right ("+recordOf(lv)+")"))
 	}
 	if err != nil {
-		return volume.Tags{}, refused("the tags of logical volume %s/%s make no sense (%s); a person must put them right with lvchange", lv.Group, lv.Name, err)
+		return volume.Tags{}, refused("the tags of logical volume %s/%s make no sense (%s); %s", lv.Group, lv.Name, err, remedy(err, byLvchange))
 	}
 	return t, nil
+}
+
+// byLvchange is what to do about tags that make no sense.
+const byLvchange = "a person must put them right with lvchange"
+
+// remedy is what to do about tags that cannot be read.
+func remedy(err error, otherwise string) string {
+	return volume.Remedy(errors.Is(err, volume.ErrUnknown), otherwise)
 }
 
 // admit decides whether a caller may mount a volume with these tags. It is pure.

@@ -107,7 +107,7 @@ func poolTags(lv lvm.LogicalVolume) (volume.DirectoryPool, error) {
 	}
 	t, err := volume.ParseDirectoryPoolTags(lv.Tags)
 	if err != nil {
-		return t, refused("the tags of directory pool %s/%s make no sense (%s); a person must put them right with lvchange", lv.Group, lv.Name, err)
+		return t, refused("the tags of directory pool %s/%s make no sense (%s); %s", lv.Group, lv.Name, err, remedy(err, byLvchange))
 	}
 	return t, nil
 }

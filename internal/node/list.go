@@ -72,7 +72,7 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 	}
 	t, err := volume.ParseTags(lv.Tags)
 	if err != nil {
-		v.Problem = err.Error()
+		v.Problem, v.Unknown = err.Error(), errors.Is(err, volume.ErrUnknown)
 		return v
 	}
 	v.State, v.Size, v.Namespace, v.Cluster, v.Kind, v.FS = t.State, t.Size, t.Namespace, t.Cluster, t.Kind, t.FS

@@ -1,6 +1,7 @@
 package persistentvolume
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -75,7 +76,11 @@ func (v *Volume) Pool() volume.PoolName { return v.Shape.Pool(v.Group) }
 func Parse(object *corev1.PersistentVolume) (Volume, error) {
 	v, err := parse(object)
 	if err != nil {
-		return Volume{}, fmt.Errorf("read PersistentVolume %q: %w; its volume is left alone until a person mends the object, or removes its finalizer %s", object.Name, err, pv.Finalizer)
+		how := " until a person mends the object, or removes its finalizer " + pv.Finalizer
+		if errors.Is(err, volume.ErrUnknown) {
+			how = ": " + volume.Upgrade
+		}
+		return Volume{}, fmt.Errorf("read PersistentVolume %q: %w; its volume is left alone%s", object.Name, err, how)
 	}
 	return v, nil
 }

@@ -278,3 +278,20 @@ func FuzzParse(f *testing.F) {
 		require.Equal(t, c, again)
 	})
 }
+
+// Only what makes no sense is for a person to mend: what a newer release has written is right as it is.
+func TestParseOfANewerRelease(t *testing.T) {
+	object := persistentVolume()
+	object.Spec.FlexVolume.Options["later"] = "1"
+	_, err := persistentvolume.Parse(object)
+	require.ErrorIs(t, err, volume.ErrUnknown)
+	require.ErrorContains(t, err, `option "later": is not known to this release`)
+	require.ErrorContains(t, err, "change nothing, and upgrade")
+	require.NotRegexp(t, "finalizer|mends", err.Error())
+
+	object = persistentVolume()
+	object.Spec.FlexVolume.Options[volume.OptionSize] = "large"
+	_, err = persistentvolume.Parse(object)
+	require.ErrorContains(t, err, "its volume is left alone until a person mends the object, or removes its finalizer "+pv.Finalizer)
+	require.NotContains(t, err.Error(), "upgrade")
+}

@@ -91,7 +91,7 @@ func ParseDirectoryPoolTags(tags []string) (p DirectoryPool, err error) {
 		delete(found, key)
 	}
 	for key := range found {
-		err = errors.Join(err, invalid("tag", key, "is not known to this release"))
+		err = errors.Join(err, unknown("tag", key, ""))
 	}
 	return p, errors.Join(err, sizeErr)
 }

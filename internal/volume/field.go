@@ -1,6 +1,12 @@
 package volume
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrUnknown: a tag or an option that this release does not know, and a newer one may have written.
+var ErrUnknown = errors.New("is not known to this release")
 
 // A FieldError says which field of a request is wrong, what it held, and what to do about
 // it. Field is the name that the caller knows: an option of the PersistentVolume, a
@@ -9,7 +15,12 @@ type FieldError struct {
 	Field  string
 	Value  string
 	Reason string
+
+	unknown bool
 }
+
+// Is reports whether target is ErrUnknown, and the field is one that this release does not know.
+func (e *FieldError) Is(target error) bool { return target == ErrUnknown && e.unknown }
 
 func (e *FieldError) Error() string {
 	if e.Value == "" {
@@ -23,4 +34,21 @@ func clip(s string) string { return Clip(s, 80, "…") }
 
 func invalid(field, value, reason string, args ...any) *FieldError {
 	return &FieldError{Field: field, Value: value, Reason: fmt.Sprintf(reason, args...)}
+}
+
+// unknown is the error about a field that this release does not know.
+func unknown(field, value, more string) *FieldError {
+	return &FieldError{Field: field, Value: value, Reason: ErrUnknown.Error() + more, unknown: true}
+}
+
+// Upgrade is what to do about what is unknown.
+const Upgrade = "a newer release of flexlvm has probably written this: change nothing, and upgrade the provisioner, the node daemon and the driver"
+
+// Remedy returns what to do about tags or options that cannot be read. Those that are unknown are
+// right as they are, and only flexlvm is too old.
+func Remedy(unknown bool, otherwise string) string {
+	if unknown {
+		return Upgrade
+	}
+	return otherwise
 }

@@ -184,8 +184,7 @@ func (o Option) Parse(s *Spec, text string) error { return o.parse(s, o.Name, te
 func ParseOptions(given map[string]string) (Spec, error) {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !IsOption(name) {
-			return Spec{}, &FieldError{Field: "option", Value: name, Reason: "is not known to this release; the options are " +
-				strings.Join(OptionNames(func(Option) bool { return true }), ", ")}
+			return Spec{}, unknown("option", name, "; the options are "+strings.Join(OptionNames(func(Option) bool { return true }), ", "))
 		}
 	}
 	s := Spec{Layout: Linear, Kind: Claim}

@@ -257,7 +257,7 @@ func tagsFrom(found map[string]string) (t Tags, err error) {
 		return Tags{}, err
 	}
 	for key := range found {
-		return Tags{}, invalid("tag", key, "is not known to this release")
+		return Tags{}, unknown("tag", key, "")
 	}
 	return t, nil
 }
