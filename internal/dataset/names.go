@@ -35,8 +35,8 @@ const (
 	annotationLoaded = "flexlvm.io/loaded"
 	// annotationTook holds how long after it was made a claim was complete.
 	annotationTook = "flexlvm.io/time-to-ready"
-	// annotationAffinity holds Source.Affinity, on a claim: the nodeAffinity that its node
-	// is known to have matched.
+	// annotationAffinity holds affinityDigest of the volume's nodeAffinity, on a claim: the one
+	// that its node is known to have matched.
 	annotationAffinity = "flexlvm.io/node-affinity"
 	// annotationUnmatched is since when the node of a claim does not match nodeAffinity, in
 	// RFC 3339; empty or missing if it does.

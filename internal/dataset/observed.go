@@ -54,14 +54,15 @@ type Observed struct {
 	Readers    Readers
 	// Labelled are the nodes that carry the dataset's label.
 	Labelled []string
-	// Fitting are the nodes that may have replicas. Matching are the nodes that the
-	// user's affinity asks for, Barred are those that it does not. A node is neither if it
-	// is gone from the API, as the watch for lost nodes waits a while, or has just come.
+	// Fitting are the nodes that may have replicas. Matching are those that match the
+	// nodeAffinity, Barred those that do not. A node that does not match is not in Barred
+	// while it is new, nor after it is gone from the API.
 	Fitting, Matching, Barred map[string]bool
-	// ReadOn are the pods that use the consumers' claim, by their nodes; only looked up if
-	// a replica is to leave a node that does not match.
+	// ReadOn are the pods that use the volume, by their nodes; nil if they were not looked up.
+	// They are if a replica is to leave its node, is deleted before it was uploaded, or may
+	// be displaced.
 	ReadOn map[string][]string
-	// InUse are the pods that use a consumers' claim; only looked up before an upload.
+	// InUse are the same pods; also looked up before a release that uploads.
 	InUse []string
 	// Began is since when this controller has watched.
 	Began, Now time.Time

@@ -30,8 +30,8 @@ type reconciler struct {
 	began  time.Time
 }
 
-// afterAction is when a volume is looked at again for which something was done: what
-// follows may not come with an event.
+// afterAction is how long after an action a VolumeManager is looked at again, because the result of the
+// action may cause no event.
 const afterAction = time.Second
 
 // whileRefused is when what the API server refused is tried again.

@@ -46,8 +46,8 @@ func (s *Observed) asked() string {
 	return digest(value)
 }
 
-// refreshes reports whether replicas can be refreshed: without versions, consumers see
-// files come and go, as they did in the one replica that could be refreshed then.
+// refreshes reports whether replicas can be refreshed. Without versions, consumers see files change
+// while they read, so only that of a volume with replicas: 1 is refreshed then.
 func (p *planner) refreshes() bool {
 	return p.versioned() && p.allHoldVersions() || p.places == nil && p.count == 1
 }

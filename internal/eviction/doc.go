@@ -1,6 +1,6 @@
-// Package eviction decides what the node daemon does with volumes that are no longer
-// wanted, and which it may make, since new ones need the room. It is pure: functions of one View, without I/O, clock or state, which can be
-// tested without a machine:
+// Package eviction decides what the node daemon does with volumes that are no longer wanted, and
+// which volumes it may make. Its decisions are pure functions of a View, without I/O or a clock. Ahead
+// and Starts, which the caller keeps between rounds, are the only state. The decisions are:
 //
 //   - Judge: which volumes the API has positively given up.
 //   - Plan: which volumes are evicted, in which order, and why.

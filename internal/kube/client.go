@@ -22,7 +22,7 @@ import (
 // server that does not answer is one that is away. Watches are not bound.
 const defaultTimeout = 15 * time.Second
 
-// A Client reads and writes the objects that the node daemon needs. Every read goes to
+// A Client reads and writes the objects that the node daemon and the provisioner need. Every read goes to
 // the API server itself, none to a cache. Errors are client-go's, to be examined with
 // apierrors.
 type Client struct {

@@ -79,7 +79,7 @@ func (d *Daemon) makeCopy(ctx context.Context, j copyJob) {
 	}
 }
 
-// specOf is what the node makes of a PersistentVolume of a copy.
+// specOf returns the spec of the volume that a PersistentVolume describes.
 func specOf(c *persistentvolume.Volume) volume.Spec {
 	return volume.Spec{
 		Group: c.Group, GroupUUID: c.GroupUUID, Name: c.Volume, Size: c.Size, Layout: c.Shape.Layout, ThinPool: c.Shape.ThinPool,

@@ -43,8 +43,8 @@ type Config struct {
 	Node     string // name of the Node that it runs on
 	Policy   eviction.Policy
 	Interval time.Duration // between rounds that nothing has called for; somewhat longer at random
-	// ListUpTo is up to how many PersistentVolumes of the cluster, also other drivers', a
-	// decision is confirmed by listing those of the node. 0: never because they are few.
+	// ListUpTo: while the cluster has at most this many PersistentVolumes, of any driver,
+	// decisions are confirmed by listing the node's. 0 disables this.
 	ListUpTo int
 	DryRun   bool // say what would be done and do nothing
 	Now      func() time.Time
@@ -229,7 +229,8 @@ func (d *Daemon) Healthy(*http.Request) error {
 	return nil
 }
 
-// Run works until ctx ends, and returns when all that it had begun has ended.
+// Run works until ctx ends, and returns when all that it had begun has ended, but for a look at the
+// sizes of directories on NFS, which may hang.
 // It begins when it is this daemon's turn.
 func (d *Daemon) Run(ctx context.Context) error {
 	release, ours, err := d.awaitTurn(ctx)

@@ -164,11 +164,9 @@ func (d *Daemon) failedLast(verdicts []eviction.Verdict) []eviction.Verdict {
 	return out
 }
 
-// stays reports whether the PersistentVolume of a replica that is given up is still
-// needed: the name of its volume is used again, so nobody may be promised one of this
-// name here before this one is gone. It gives the state in which the round has found
-// that volume.
-func stays(f observation, c persistentvolume.Volume) (was volume.State, yes bool) {
+// keepsPV reports whether the PersistentVolume of a replica must outlive its release, because the
+// volume's name is used again. was is the state in the inventory.
+func keepsPV(f observation, c persistentvolume.Volume) (was volume.State, yes bool) {
 	if c.Kind != volume.Dataset {
 		return "", false
 	}
@@ -216,7 +214,7 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 	if err := d.engine.Release(ctx, refOfClaim(c), v.To, c.Disposal); err != nil {
 		return err
 	}
-	if was, yes := stays(f, c); yes {
+	if was, yes := keepsPV(f, c); yes {
 		if was != v.To {
 			d.kick() // it may go now, and nothing in the API changes that would say so
 		}

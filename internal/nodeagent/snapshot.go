@@ -21,8 +21,8 @@ import (
 // mostProblem bounds what a snapshot's PersistentVolume says of why it was not taken.
 const mostProblem = 1000
 
-// errNotWanted: the PersistentVolume of a snapshot is gone, or being deleted.
-var errNotWanted = errors.New("nobody wants the snapshot any more")
+// errNotWanted: the PersistentVolume of the volume to be made is gone, is being deleted, or is not usable.
+var errNotWanted = errors.New("nobody wants the volume any more")
 
 // roomPatience is how long a snapshot for which there is no room yet is only tried again: what is
 // evicted for it may take a while, and once it is told why it was not taken, the snapshot is

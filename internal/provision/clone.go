@@ -245,8 +245,8 @@ func (e *Elsewhere) Error() string {
 	return fmt.Sprintf("claim %q %s on node %q and this one was to be on node %q; the scheduler is asked again, and follows once that claim is bound", e.Claim, e.Why, e.Node, e.Meant)
 }
 
-// settledElsewhere reports whether a claim of a pod that has its volume has it on
-// another node than is meant for the rest.
+// settledElsewhere fails if the volume of a pod's other claim is on another node than is meant for
+// the rest. The error is an *Elsewhere.
 func (p *Provisioner) settledElsewhere(other *corev1.PersistentVolumeClaim, node string) error {
 	object, err := p.Listers.Volumes.Get(other.Spec.VolumeName)
 	if err != nil || object.Labels[pv.LabelNode] == "" || object.Labels[pv.LabelNode] == pv.NodeLabelValue(node) {
@@ -255,8 +255,8 @@ func (p *Provisioner) settledElsewhere(other *corev1.PersistentVolumeClaim, node
 	return &Elsewhere{Claim: other.Name, Why: "has its volume", Node: hostnameOf(object), Meant: node}
 }
 
-// copyElsewhere fills in what a claim of a pod is to be a copy of, and reports whether
-// that has to be on another node than is meant for the rest.
+// copyElsewhere fills in what a claim of a pod is to be a copy of. It fails with an *Elsewhere if
+// that is on another node than is meant for the rest.
 func (p *Provisioner) copyElsewhere(ctx context.Context, request Request, spec *volume.Spec, node string) error {
 	from, err := p.origin(ctx, request, *spec)
 	if err != nil {

@@ -105,8 +105,8 @@ func (p *Provisioner) mayBeReplica(ctx context.Context, r Request) error {
 	return nil
 }
 
-// beside reports whether a node has a replica of the dataset already, or is not rid
-// of it yet: both would have one name. What is about to be written, the ledger knows.
+// beside fails if the node has a replica of the dataset, or is not rid of one yet: both would have
+// the same name. Of replicas whose PersistentVolumes are not written yet, the ledger knows.
 func (p *Provisioner) beside(r Request, node string) error {
 	hash, is := r.dataset()
 	if !is {
