@@ -276,7 +276,7 @@ func (o options) agent(engine *node.Engine, host commands.Programs, log logrus.F
 func programsOfHost(log logr.Logger, host commands.Programs) (in commands.Programs, release func()) {
 	group, err := cgroup.New(cgroup.Root).Own(cgroup.HostPrograms)
 	if err != nil {
-		log.Info("LVM runs in the control group of this daemon, with its share of the processor and its limit of memory", "why", err.Error())
+		log.Info("LVM runs in the control group of this daemon, with its share of the processor and its limit of memory", "err", err.Error())
 		return host, func() {}
 	}
 	host.Unkillable = commands.In(host.Unkillable, group)

@@ -28,7 +28,7 @@ func listen(ctx context.Context, node turn, take func() (serve.Addresses, error)
 			return at, err
 		}
 		if !told {
-			klog.FromContext(ctx).Info("Another node daemon works on this node and has the addresses of this one, which waits until it has ended", "why", err.Error())
+			klog.FromContext(ctx).Info("Another node daemon works on this node and has the addresses of this one, which waits until it has ended", "err", err.Error())
 		}
 		poll := time.NewTimer(listenPoll)
 		select {

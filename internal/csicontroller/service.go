@@ -99,7 +99,7 @@ func (s *Service) ControllerModifyVolume(ctx context.Context, r *csi.ControllerM
 	if err := s.write(ctx, object, text); err != nil {
 		return nil, fmt.Errorf("write the limits of PersistentVolume %q: %w", object.Name, err)
 	}
-	klog.FromContext(ctx).Info("The limits on IO of a volume were changed", "volume", object.Name, "limits", text)
+	klog.FromContext(ctx).Info("The limits on IO of a volume were changed", "persistentvolume", object.Name, "limits", text)
 	return &csi.ControllerModifyVolumeResponse{}, nil
 }
 

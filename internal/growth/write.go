@@ -30,7 +30,7 @@ func (c *Controller) carryOut(ctx context.Context, claim *corev1.PersistentVolum
 			c.Ledger.NotWritten(object)
 			return object, fmt.Errorf("%s: %w", s.what, err)
 		}
-		klog.FromContext(ctx).V(1).Info("A step of a growth was taken", "claim", klog.KObj(claim), "volume", object.Name, "step", s.what)
+		klog.FromContext(ctx).V(1).Info("A step of a growth was taken", "claim", klog.KObj(claim), "persistentvolume", object.Name, "step", s.what)
 	}
 	return object, nil
 }

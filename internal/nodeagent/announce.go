@@ -53,7 +53,7 @@ func (d *Daemon) announceClaims(ctx context.Context, f observation) {
 	log := klog.FromContext(ctx)
 	tell := func(name, why string) {
 		if d.dedupe.fresh("claim "+name, why, f.at) {
-			log.Info("A PersistentVolume needs a person", "persistentvolume", name, "why", why)
+			log.Info("A PersistentVolume needs manual action", "persistentvolume", name, "why", why)
 			d.events.onVolume(f.objects[name], warning, "VolumeNeedsAttention", why)
 		}
 		d.warnClaim(ctx, f.objects[name], "VolumeNeedsAttention", why, why)
@@ -168,7 +168,7 @@ func (d *Daemon) announceLimits(ctx context.Context, volumes []persistentvolume.
 		}
 		text := fmt.Sprintf("the limits on the IO of volume %s are not in force: %v", eviction.KeyOfPersistentVolume(c), err)
 		if d.dedupe.fresh(topic, text, d.cfg.Now()) {
-			log.Info("Limits on IO are not in force", "persistentvolume", c.PV, "why", err.Error())
+			log.Info("Limits on IO are not in force", "persistentvolume", c.PV, "err", err.Error())
 			d.events.onVolume(objects[c.PV], warning, "IOLimitNotApplied", text)
 		}
 		d.warnClaim(ctx, objects[c.PV], "IOLimitNotApplied", text, text)

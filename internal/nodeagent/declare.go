@@ -51,7 +51,7 @@ func newDeclarations(ctx context.Context, d *Daemon) (*declarations, error) {
 	log := klog.FromContext(ctx)
 	out := &declarations{watch: cache.NewSharedIndexInformer(d.api.WatchVolumeGroups(), &flexlvmv1.VolumeGroup{}, 0, cache.Indexers{})}
 	err := out.watch.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		log.V(1).Info("A watch was cut off and begins again", "of", "VolumeGroups", "why", err.Error())
+		log.V(1).Info("A watch was cut off and begins again", "of", "VolumeGroups", "err", err.Error())
 	})
 	if err != nil {
 		return nil, err

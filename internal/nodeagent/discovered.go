@@ -265,7 +265,7 @@ func (s *discoverer) clean(ctx context.Context, c discoveredCase, job *cleaning)
 			return err
 		}
 	}
-	klog.FromContext(ctx).Info("A released disk is being cleaned", "path", c.path, "volume", c.object.Name, "from", entry.Offset)
+	klog.FromContext(ctx).Info("A released disk is being cleaned", "path", c.path, "persistentvolume", c.object.Name, "from", entry.Offset)
 	err := s.disks.Clean(ctx, *c.found, c.class, entry, func(offset int64) error {
 		return s.update(c.found.Disk, func(e *discovery.Entry) { e.Offset, job.offset = offset, offset })
 	})
@@ -339,13 +339,13 @@ func (s *discoverer) ended(ctx context.Context, c discoveredCase, err error) {
 	log := klog.FromContext(ctx)
 	switch {
 	case err == nil:
-		log.Info("A released disk is clean", "path", c.path, "volume", c.object.Name)
+		log.Info("A released disk is clean", "path", c.path, "persistentvolume", c.object.Name)
 		s.d.dedupe.over("clean " + id)
 		s.d.events.onNode(normal, "DiskCleaned", fmt.Sprintf("%s is clean after PersistentVolume %s", c.path, c.object.Name))
 	case errors.Is(err, context.Canceled):
 		log.Info("The cleaning of a disk is interrupted, and goes on later", "path", c.path)
 	case s.d.dedupe.fresh("clean "+id, err.Error(), now):
-		log.Error(err, "A released disk is not cleaned; it is tried again", "path", c.path, "volume", c.object.Name)
+		log.Error(err, "A released disk is not cleaned; it is tried again", "path", c.path, "persistentvolume", c.object.Name)
 		s.d.events.onVolume(c.object, warning, "CleaningFailed", err.Error()+"; it is tried again")
 	}
 	s.kick()

@@ -117,7 +117,7 @@ func (s *discoverer) proveFree(ctx context.Context, c *discoveredCase, was disco
 	}
 	switch by, err := s.holderOf(ctx, id, true); {
 	case err != nil:
-		c.refuseForNow(was, fmt.Sprintf("nobody knows whether another node's PersistentVolume has it: %v; it is tried again", err))
+		c.refuseForNow(was, fmt.Sprintf("cannot check whether another node's PersistentVolume uses it: %v; it is tried again", err))
 	case by != nil:
 		c.heldBy(was, by)
 	default:

@@ -36,7 +36,7 @@ func (s *discoverer) proveUnclaimed(ctx context.Context, c *discoveredCase) {
 		c.verdict.State, c.withdrawn = discovery.Refused, true
 		c.verdict.Message = fmt.Sprintf("PersistentVolume %s has no claim yet, and is deleted before one gets it: %v", c.object.Name, err)
 	default:
-		klog.FromContext(ctx).V(1).Info("Nobody knows whether a PersistentVolume without a claim is blank; it is looked at again", "volume", c.object.Name, "path", c.path, "why", err.Error())
+		klog.FromContext(ctx).V(1).Info("Nobody knows whether a PersistentVolume without a claim is blank; it is looked at again", "persistentvolume", c.object.Name, "path", c.path, "err", err.Error())
 	}
 }
 

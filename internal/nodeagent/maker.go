@@ -98,7 +98,7 @@ func (m *maker) make(ctx context.Context, object *corev1.PersistentVolume) {
 		log.Info("Volume made ahead of its first mount")
 	case ctx.Err() != nil, errors.Is(err, errNotWanted):
 	default:
-		log.Info("A volume could not be made ahead; its first mount makes it, or says what is wrong", "why", err.Error())
+		log.Info("A volume could not be made ahead; its first mount makes it, or says what is wrong", "err", err.Error())
 	}
 }
 

@@ -53,7 +53,7 @@ func (d *Daemon) grant(ctx context.Context, f observation) {
 		}
 		asked, err := d.stillAsked(ctx, r)
 		if err != nil {
-			klog.FromContext(ctx).V(1).Info("It is not known whether a request still stands, and it waits", "volume", r.Group+"/"+r.Name, "why", err.Error())
+			klog.FromContext(ctx).V(1).Info("It is not known whether a request still stands, and it waits", "volume", r.Group+"/"+r.Name, "err", err.Error())
 			return
 		}
 		if !asked {

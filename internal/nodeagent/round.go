@@ -82,7 +82,7 @@ func (d *Daemon) announceOutcome(ctx context.Context, err error) {
 	case err != nil && d.dedupe.fresh("round", reasonOf(err), d.cfg.Now()):
 		log.Error(err, "A round has failed and is tried again; nothing is released, evicted or removed meanwhile", "reason", reasonOf(err))
 	case err != nil:
-		log.V(1).Info("A round has failed again", "reason", reasonOf(err), "why", err.Error())
+		log.V(1).Info("A round has failed again", "reason", reasonOf(err), "err", err.Error())
 	}
 }
 
@@ -140,7 +140,7 @@ func (d *Daemon) release(ctx context.Context, f observation) {
 		if err := d.releaseOne(ctx, f, v); err != nil {
 			b := d.releases.add(id, d.cfg.Now(), err.Error())
 			if d.releases.passes(err, b) {
-				log.V(1).Info("A volume is not released yet and is looked at again", "persistentvolume", v.PersistentVolume.PV, "why", err.Error())
+				log.V(1).Info("A volume is not released yet and is looked at again", "persistentvolume", v.PersistentVolume.PV, "err", err.Error())
 				continue
 			}
 			d.out.Metrics.releaseFailed()

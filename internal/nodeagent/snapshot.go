@@ -72,7 +72,7 @@ func (d *Daemon) thaw(ctx context.Context) {
 	case err == nil:
 		d.dedupe.over("thaw")
 	case d.dedupe.fresh("thaw", err.Error(), d.cfg.Now()):
-		klog.FromContext(ctx).Error(err, "Volumes were left frozen, and it is tried again to thaw them; who writes to them waits")
+		klog.FromContext(ctx).Error(err, "Volumes are still frozen by a killed process, and their writers block; thawing them is tried again")
 	}
 }
 

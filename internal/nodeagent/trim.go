@@ -129,7 +129,7 @@ func (d *Daemon) enqueueTrims(ctx context.Context, f observation) {
 	since, err := t.Trimmer.TrimmedSince(ctx)
 	if err != nil {
 		if d.dedupe.fresh("trims", err.Error(), f.at) {
-			klog.FromContext(ctx).Error(err, "Nothing is trimmed: it cannot be written down when that was done")
+			klog.FromContext(ctx).Error(err, "Trimming is off: the times of trims cannot be recorded")
 		}
 		return
 	}
@@ -141,7 +141,7 @@ func (d *Daemon) enqueueTrims(ctx context.Context, f observation) {
 		}
 		classes[eviction.KeyOfPersistentVolume(c)] = c.Trim
 		if err := notTrimmed(c); err != nil && d.dedupe.fresh("trim of "+c.PV, c.Trim, f.at) {
-			klog.FromContext(ctx).Error(err, "A volume is not trimmed", "persistentVolume", c.PV)
+			klog.FromContext(ctx).Error(err, "A volume is not trimmed", "persistentvolume", c.PV)
 		}
 	}
 	now, busy := d.trimmer.at()
@@ -177,7 +177,7 @@ func (d *Daemon) trim(ctx context.Context, v inventory.Volume) {
 		log.V(1).Info("A volume is not mounted any more and is trimmed when it is again", "volume", name)
 	case !d.dedupe.fresh(topic, err.Error(), now):
 	case errors.Is(err, mount.ErrCannotTrim):
-		log.Info("A volume cannot be trimmed", "volume", name, "why", err.Error())
+		log.Info("A volume cannot be trimmed", "volume", name, "err", err.Error())
 	default:
 		log.Error(err, "A volume could not be trimmed; it is tried again", "volume", name, "in", b.delay)
 	}

@@ -300,7 +300,7 @@ func (l *Controller) releaseClaim(ctx context.Context, v verdict, told audience)
 		return fmt.Errorf("delete claim %s/%s of lost node %q: %w", claim.Namespace, claim.Name, v.volume.node, err)
 	}
 	l.Metrics.claimReleased()
-	klog.FromContext(ctx).Info("The claim of a lost node is released", "claim", klog.KObj(claim), "volume", v.volume.object.Name, "node", v.volume.node)
+	klog.FromContext(ctx).Info("The claim of a lost node is released", "claim", klog.KObj(claim), "persistentvolume", v.volume.object.Name, "node", v.volume.node)
 	l.tell(v, corev1.EventTypeWarning)
 	l.announceToPods(ctx, v, told)
 	return nil
@@ -330,7 +330,7 @@ func (l *Controller) giveUp(ctx context.Context, v verdict) error {
 			return fmt.Errorf("delete PersistentVolume %s of lost node %q: %w", object.Name, v.volume.node, err)
 		}
 	}
-	klog.FromContext(ctx).Info("The PersistentVolume of a lost node is given up", "volume", object.Name, "node", v.volume.node)
+	klog.FromContext(ctx).Info("The PersistentVolume of a lost node is given up", "persistentvolume", object.Name, "node", v.volume.node)
 	l.tell(v, corev1.EventTypeNormal)
 	return nil
 }

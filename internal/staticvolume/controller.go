@@ -264,8 +264,8 @@ func (c *Controller) offer(ctx context.Context, declared *flexlvmv1.VolumeDiscov
 	}
 	c.retries.Forget(name)
 	c.used[usedBy(name, found.Disk)] = found.Offer
-	c.locals = append(c.locals, leanLocal(made))
-	klog.FromContext(ctx).Info("A PersistentVolume is made of what a node has discovered", "volume", name, "node", node, "path", found.Path, "disk", found.Disk)
+c.locals = append(c.locals, leanLocal(made))
+	klog.FromContext(ctx).Info("A PersistentVolume is made of what a node has discovered", "persistentvolume", name, "node", node, "path", found.Path, "disk", found.Disk)
 	c.Events.Event(made, corev1.EventTypeNormal, "Discovered", fmt.Sprintf("made of %s (%s) on node %s", found.Path, found.Disk, node))
 	return nil
 }
@@ -376,7 +376,7 @@ func (c *Controller) delete(ctx context.Context, v *corev1.PersistentVolume, bec
 		return nil
 	}
 	if err == nil {
-		klog.FromContext(ctx).Info("A PersistentVolume of what a node discovered is deleted", "volume", v.Name, "because", because, "node", v.Labels[flexlvmv1.LabelDiscoveredOn], "path", v.Spec.Local.Path)
+		klog.FromContext(ctx).Info("A PersistentVolume of what a node discovered is deleted", "persistentvolume", v.Name, "because", because, "node", v.Labels[flexlvmv1.LabelDiscoveredOn], "path", v.Spec.Local.Path)
 	}
 	return err
 }
