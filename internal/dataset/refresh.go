@@ -199,7 +199,7 @@ func (p *planner) refresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 		p.soon(v.next.Next(v.last).Sub(p.Now))
 	case r.Job == nil:
 		p.keepStale(index, r, status)
-		if looks := v.refreshNow(p.Now); !p.growsFirst(r, v, looks) && p.mayVisit(looks) {
+		if looks := v.refreshNow(p.Now); !p.growsFirst(r, v, looks) && p.reserveVisit(looks) {
 			p.do(Action{Verb: Create, Object: p.task(index, r.Claim).visit(looks)})
 		}
 		p.soon(whileLoading)
@@ -226,17 +226,17 @@ func (p *planner) visitAgain(r *Replica, v visit) {
 	case p.Now.Before(due):
 		p.soon(due.Sub(p.Now))
 	default:
-		if p.mayVisit(v.refresh()) {
+		if p.reserveVisit(v.refresh()) {
 			p.do(Action{Verb: Delete, Object: r.Job})
 		}
 		p.soon(whileLoading)
 	}
 }
 
-// mayVisit reports whether one more visit may begin: a tenth of the replicas, or one, look
+// reserveVisit reports whether one more visit may begin, and counts it if so: a tenth of the replicas, or one, look
 // for news at the same time, so that what is wrong with a version or a source does not
 // come to all nodes at once. They ask the source, so with peers sourceLoaders bounds them, too.
-func (p *planner) mayVisit(looks bool) bool {
+func (p *planner) reserveVisit(looks bool) bool {
 	if !looks {
 		return true
 	}
@@ -305,7 +305,7 @@ func (p *planner) visited(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	succeeded, failed, why := end(r.Job)
 	switch {
 	case failed && isRefresh(r.Job):
-		p.isStale(r, status, refreshFailed+failure(r.Pod, why))
+		p.markStale(r, status, refreshFailed+failure(r.Pod, why))
 	case failed:
 		status.Message = "its last visit failed: " + failure(r.Pod, why)
 	case succeeded && r.Job.Labels[labelRole] == roleVisit && r.Claim.Annotations[annotationVisit] != string(r.Job.UID):
@@ -313,8 +313,8 @@ func (p *planner) visited(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	}
 }
 
-// isStale says that a replica does not hold what its source has.
-func (p *planner) isStale(r *Replica, status *flexlvmv1.ReplicaStatus, message string) {
+// markStale says that a replica does not hold what its source has.
+func (p *planner) markStale(r *Replica, status *flexlvmv1.ReplicaStatus, message string) {
 	status.Message = message
 	p.Stale = append(p.Stale, fmt.Sprintf("claim %s on node %s: %s", r.Claim.Name, r.Node, strings.TrimPrefix(message, refreshFailed)))
 }
@@ -322,7 +322,7 @@ func (p *planner) isStale(r *Replica, status *flexlvmv1.ReplicaStatus, message s
 // keepStale keeps that said until a later visit has ended.
 func (p *planner) keepStale(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if old := p.remembered(index, status.Claim); status.Message == "" && strings.HasPrefix(old.Message, refreshFailed) {
-		p.isStale(r, status, old.Message)
+		p.markStale(r, status, old.Message)
 	}
 }
 

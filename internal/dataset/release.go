@@ -23,10 +23,10 @@ func (p *planner) readers() {
 	switch {
 	case volume != nil && (p.spent(volume) || going(volume)):
 		p.Status.Message = "its claim for consumers is made anew"
-		p.releaseReaders()
+		p.deleteReaders()
 	case claim != nil && (going(claim) || claim.Status.Phase == corev1.ClaimLost):
 		p.Status.Message = "its claim for consumers is made anew"
-		p.releaseReaders()
+		p.deleteReaders()
 	default:
 		if claim == nil {
 			p.do(Action{Verb: Create, Object: readersClaim(p.Owner, p.Config, offer.Source)})
@@ -46,9 +46,10 @@ func (p *planner) spent(volume *corev1.PersistentVolume) bool {
 	return other || volume.Status.Phase == corev1.VolumeReleased || volume.Status.Phase == corev1.VolumeFailed
 }
 
-// releaseReaders reports whether nothing is left of them. While a pod uses the claim,
-// Kubernetes keeps it, and then the PersistentVolume stays, and all replicas.
-func (p *planner) releaseReaders() bool {
+// deleteReaders deletes the readers' claim, and once that is gone their PersistentVolume. It reports
+// whether neither is left. While a pod uses the claim, Kubernetes keeps it, and then the
+// PersistentVolume stays, and all replicas.
+func (p *planner) deleteReaders() bool {
 	claim, volume := p.Readers.Claim, p.Readers.Volume
 	switch {
 	case claim != nil:
@@ -88,7 +89,7 @@ func (p *planner) release() {
 	if _, from := p.uploadFrom(); !p.Upload || from == nil || !p.isWritable(from.Claim) {
 		p.deletePut()
 	}
-	if !p.releaseReaders() {
+	if !p.deleteReaders() {
 		p.Status.Message = "is released as soon as no pod uses claim " + replica.ReadersClaim(p.Owner.Name, p.Config.ID) +
 			"; pods that have ended count, too: delete them, or their Jobs"
 		return
@@ -214,7 +215,7 @@ func (p *planner) uploaded(index int, from *Replica) bool {
 		p.Status.Message = "is uploaded as soon as no pod uses it; now there are " + strings.Join(p.InUse, ", ")
 		p.deletePut()
 		return false
-	case p.Put == nil && p.endLoader(from):
+	case p.Put == nil && p.deleteLoader(from):
 		p.Status.Message = "is uploaded as soon as its loader has ended"
 	case p.Put == nil:
 		p.Status.Message = "is uploaded to " + p.Source.Target()
@@ -250,8 +251,8 @@ func (p *planner) wasWatched(from *Replica) bool {
 	return !p.isWritten(from.Claim) || p.Put.Annotations[annotationWatch] == p.watch()
 }
 
-// endLoader reports whether a loader still works on a replica, and ends it.
-func (p *planner) endLoader(from *Replica) bool {
+// deleteLoader deletes the Job of a loader that still works on a replica, and reports whether one does.
+func (p *planner) deleteLoader(from *Replica) bool {
 	if from.Job == nil || !ended(from.Job).IsZero() {
 		return from.Busy
 	}

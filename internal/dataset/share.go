@@ -86,7 +86,7 @@ func (p *planner) borrow() {
 	p.soon(whileBorrowing)
 	if why := p.Offer.Refused; why != "" {
 		p.Failed, p.Status.Message = true, why
-		if !p.releaseReaders() {
+		if !p.deleteReaders() {
 			p.Status.Message += "; pods that run keep it, and none can start"
 		}
 		return

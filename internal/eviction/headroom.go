@@ -105,7 +105,7 @@ func (p *planner) evictForHeadroom(in *pool) []Eviction {
 		made = slices.DeleteFunc(made, func(other *inventory.Volume) bool { return other == v })
 	}
 	// With what goes for promises it takes hardly longer, and those that start next find room.
-	if n == 0 || !in.promising && p.putOff(in) {
+	if n == 0 || !in.promising && p.postpone(in) {
 		return nil
 	}
 	cause := fmt.Sprintf("pool %s has %s, and %s is kept free for claims to come (%s %s)",

@@ -46,7 +46,7 @@ func Judge(view View) []Verdict {
 		switch {
 		case !view.givenUp(c):
 			v.Why = x.amiss(view, c)
-		case x.letGo(c):
+		case x.allDone(c):
 		case x.obstacle(c) != "":
 			v.Why = fmt.Sprintf("%s, but its volume stays as it is: %s", c.Evidence(), x.obstacle(c))
 		case x.beingCopied(c) != "":
@@ -72,10 +72,10 @@ func (view View) givenUp(c *persistentvolume.Volume) bool {
 	return view.Cluster != "" && c.Cluster == view.Cluster && c.Leaving()
 }
 
-// letGo reports whether all is done about a PersistentVolume that is given up: the object stays
+// allDone reports whether all is done about a PersistentVolume that is given up: the object stays
 // only for somebody else's finalizer, perhaps for long. Retain may be said meanwhile, and
 // counts until the object is gone.
-func (x *index) letGo(c *persistentvolume.Volume) bool {
+func (x *index) allDone(c *persistentvolume.Volume) bool {
 	if !c.Deleting || c.HasFinalizer {
 		return false
 	}

@@ -73,9 +73,9 @@ func unmounted(view View) (out []types.UID) {
 	return out
 }
 
-// putOff reports whether what would go for headroom or a threshold stays for now, because
-// pods are about to start, and notes it. Thin pools do not wait: they fail when they are full.
-func (p *planner) putOff(in *pool) bool {
+// postpone has what would go for headroom or a threshold stay for now if pods are about to start,
+// and reports whether it does. Thin pools do not wait: they fail when they are full.
+func (p *planner) postpone(in *pool) bool {
 	if in.Thin != nil || !p.view.StartsUntil.After(p.view.Now) {
 		return false
 	}

@@ -32,7 +32,7 @@ func (p *planner) thresholds(in *pool) thresholds {
 // evictForThreshold brings a pool that is too full down to the low threshold.
 func (p *planner) evictForThreshold(in *pool) []Eviction {
 	t := p.thresholds(in)
-	if !p.over(in, t) || len(in.queue) > 0 && p.putOff(in) {
+	if !p.over(in, t) || len(in.queue) > 0 && p.postpone(in) {
 		return nil
 	}
 	return p.take(in, in.used()-t.low, ReasonHighThreshold, p.whyThreshold(in, t))

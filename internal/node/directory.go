@@ -167,10 +167,10 @@ func (e *Engine) volumeOf(ctx context.Context, ref Ref, n volume.Name) (lv lvm.L
 	return e.inPool(ctx, ref.Group, ref.DirectoryPool, n)
 }
 
-// lookup is lvm.Volume, for directory volumes as well, for people who give no more than a name. The
+// lookUpByName is lvm.Volume, for directory volumes as well, for people who give no more than a name. The
 // error is lvm.ErrNoVolume only if LVM shows no such volume, and none of the group's directory
 // pools holds one.
-func (e *Engine) lookup(ctx context.Context, g volume.Group, n volume.Name) (lvm.LogicalVolume, error) {
+func (e *Engine) lookUpByName(ctx context.Context, g volume.Group, n volume.Name) (lvm.LogicalVolume, error) {
 	lv, err := e.lvm.Volume(ctx, g, n)
 	if !errors.Is(err, lvm.ErrNoVolume) {
 		return lv, err

@@ -57,7 +57,7 @@ func (e *Engine) find(ctx context.Context, spec volume.Spec, key luks.Key) (foun
 			return f, err
 		}
 	}
-	return e.adopt(ctx, spec, key)
+	return e.openExisting(ctx, spec, key)
 }
 
 // there reports whether LVM has the volume.
@@ -169,10 +169,10 @@ func newTags(spec volume.Spec) (t volume.Tags, err error) {
 	return t, err
 }
 
-// adopt takes up a volume that exists: after a reboot, after a crash, or where
+// openExisting opens a volume that exists: after a reboot, after a crash, or where
 // this node has no record of it.
-func (e *Engine) adopt(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
-	lv, tags, err := e.lookUp(ctx, spec)
+func (e *Engine) openExisting(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
+	lv, tags, err := e.lookUpAdmitted(ctx, spec)
 	if err != nil {
 		return found{}, err
 	}
@@ -246,8 +246,8 @@ func (e *Engine) mayHoldData(lv lvm.LogicalVolume, tags volume.Tags) (bool, erro
 	return err != nil || rec.State != volume.Creating, err
 }
 
-// lookUp asks LVM for a volume that must exist and that the caller may have.
-func (e *Engine) lookUp(ctx context.Context, spec volume.Spec) (lvm.LogicalVolume, volume.Tags, error) {
+// lookUpAdmitted asks LVM for a volume that must exist and that the caller may have.
+func (e *Engine) lookUpAdmitted(ctx context.Context, spec volume.Spec) (lvm.LogicalVolume, volume.Tags, error) {
 	lv, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
 		if since, ok := e.records.buried(spec.Group, spec.Name, e.now()); ok {

@@ -107,7 +107,7 @@ func (e *Engine) finishCopied(ctx context.Context, spec volume.Spec) (there bool
 		return false, err
 	}
 	defer release()
-	lv, tags, err := e.lookUp(ctx, spec)
+	lv, tags, err := e.lookUpAdmitted(ctx, spec)
 	switch {
 	case err != nil || tags.Clone != "" && tags.Fill != volume.FillCopied:
 		return false, err
@@ -178,7 +178,7 @@ func (c *fullCopy) mayTrust(lv lvm.LogicalVolume) error {
 // beginFull returns the volume of a full copy, made if it is not there. No part of a copy that
 // an earlier call has left is trusted.
 func (e *Engine) beginFull(ctx context.Context, c *fullCopy) (lvm.LogicalVolume, volume.Tags, error) {
-	lv, tags, err := e.lookUp(ctx, c.spec)
+	lv, tags, err := e.lookUpAdmitted(ctx, c.spec)
 	if c.uuid != "" { // it goes on
 		if err == nil && (lv.UUID != c.uuid || tags.Fill != volume.FillCopying) {
 			err = refused("volume %s/%s is another by now, or %s; this call copies no more into it", lv.Group, lv.Name, tags.State)

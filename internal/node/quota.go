@@ -176,7 +176,7 @@ func (e *Engine) expand(ctx context.Context, spec volume.Spec, size volume.Bytes
 // expandLocked is expand for callers that hold the volume's lock and know that its device
 // is not suspended.
 func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume.Bytes, key luks.Key) error {
-	lv, tags, err := e.lookUp(ctx, spec)
+	lv, tags, err := e.lookUpAdmitted(ctx, spec)
 	if err != nil {
 		return err
 	}

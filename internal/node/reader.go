@@ -61,7 +61,7 @@ func (e *Engine) findReplica(ctx context.Context, spec volume.Spec) (found, erro
 	if !errors.Is(err, errAskLVM) {
 		return f, err
 	}
-	lv, tags, err := e.lookUp(ctx, spec)
+	lv, tags, err := e.lookUpAdmitted(ctx, spec)
 	for _, none := range []error{lvm.ErrNoVolume, lvm.ErrNoGroup} {
 		if errors.Is(err, none) {
 			return found{}, noReplica(spec, none.Error())

@@ -26,7 +26,7 @@ func (e *Engine) SetState(ctx context.Context, g volume.Group, n volume.Name, to
 		return inventory.Volume{}, err
 	}
 	defer release()
-	find := func() (lvm.LogicalVolume, error) { return e.lookup(ctx, g, n) }
+	find := func() (lvm.LogicalVolume, error) { return e.lookUpByName(ctx, g, n) }
 	return e.setState(ctx, g, n, to, find, func(lvm.LogicalVolume, volume.Tags) error { return nil })
 }
 

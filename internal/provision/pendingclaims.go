@@ -94,7 +94,7 @@ func (w *pendingClaims) tell(claim *corev1.PersistentVolumeClaim) {
 		if claim.Annotations[annotationSelectedNode] != "" {
 			return // it has been asked for, and told then
 		}
-		if w.isNews(claim.UID, refusal.Error()) {
+		if w.recordCause(claim.UID, refusal.Error()) {
 			w.refused(refusal)
 			w.events.Event(claim, corev1.EventTypeWarning, eventFailed, refusal.Error())
 		}
@@ -102,7 +102,7 @@ func (w *pendingClaims) tell(claim *corev1.PersistentVolumeClaim) {
 	}
 	cause, message := w.why(class.Name, spec, parameters)
 	switch {
-	case !w.isNews(claim.UID, cause):
+	case !w.recordCause(claim.UID, cause):
 	case cause == causeRoom:
 		w.events.Event(claim, corev1.EventTypeNormal, eventRoom, message)
 	default:
@@ -131,10 +131,10 @@ func (w *pendingClaims) toldLately(claim types.UID) bool {
 	return told && w.now().Sub(last.checked) < recheckAfter
 }
 
-// isNews reports whether a claim has to be told of a cause: where it was told another
-// last, or this one long ago; that there is room, only where it was told otherwise. It
-// notes that the claim is told now.
-func (w *pendingClaims) isNews(claim types.UID, cause string) bool {
+// recordCause records that a claim is told of a cause now, and reports whether it has to be: where
+// it was told another last, or this one long ago; that there is room, only where it was told
+// otherwise.
+func (w *pendingClaims) recordCause(claim types.UID, cause string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now()
