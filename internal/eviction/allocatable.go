@@ -43,7 +43,7 @@ func (p *planner) charges(in *pool) map[Key]volume.Bytes {
 	out := map[Key]volume.Bytes{}
 	for i := range p.view.PersistentVolumes {
 		c := &p.view.PersistentVolumes[i]
-		if c.Pool() != in.Name || c.GroupUUID != "" && c.GroupUUID != in.GroupUUID() || p.view.givenUp(c) {
+		if c.Pool() != in.Name || !c.InGroup(in.GroupUUID()) || p.view.givenUp(c) {
 			continue
 		}
 		k := KeyOfPersistentVolume(c)

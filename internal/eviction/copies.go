@@ -17,7 +17,7 @@ func (x *index) unmadeCopy(view View, c *persistentvolume.Volume) bool {
 		return false
 	}
 	group, there := x.group(c)
-	if !there || c.GroupUUID != "" && c.GroupUUID != group.UUID {
+	if !there || !c.InGroup(group.UUID) {
 		return false
 	}
 	v, there := x.volumes[KeyOfPersistentVolume(c)]

@@ -27,7 +27,7 @@ func Declared(view View) []persistentvolume.Volume {
 			continue
 		}
 		group, there := x.group(c)
-		if !there || x.ailing[c.Group] != "" || c.GroupUUID != "" && c.GroupUUID != group.UUID {
+		if !there || x.ailing[c.Group] != "" || !c.InGroup(group.UUID) {
 			continue
 		}
 		if v, there := x.volumes[KeyOfPersistentVolume(c)]; !there || v.State == volume.Creating {

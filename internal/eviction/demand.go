@@ -105,7 +105,7 @@ func (p *planner) usable(c *persistentvolume.Volume) bool {
 	case c.Cluster != "" && c.Cluster != p.view.Cluster:
 		return false
 	}
-	return c.GroupUUID == "" || c.GroupUUID == in.GroupUUID()
+	return c.InGroup(in.GroupUUID())
 }
 
 // atOnce is what must be free in a thin pool at one moment, so that a volume there can be

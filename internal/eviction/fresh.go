@@ -20,7 +20,7 @@ func MayMakeAhead(view View, r Result, c *persistentvolume.Volume) bool {
 	}
 	x := newIndex(view)
 	group, there := x.group(c)
-	if !there || x.ailing[c.Group] != "" || c.GroupUUID != "" && c.GroupUUID != group.UUID {
+	if !there || x.ailing[c.Group] != "" || !c.InGroup(group.UUID) {
 		return false
 	}
 	if _, made := x.volumes[KeyOfPersistentVolume(c)]; made || x.unread[c.Volume] {

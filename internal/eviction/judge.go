@@ -119,7 +119,7 @@ func (x *index) obstacle(c *persistentvolume.Volume) string {
 		return fmt.Sprintf("%s belongs to cluster %q, not to %q; remove the finalizer %s once nobody needs the PersistentVolume", KeyOfPersistentVolume(c), v.Cluster, c.Cluster, pv.Finalizer)
 	case c.FS != "" && v.FS != c.FS:
 		return fmt.Sprintf("it was made for the file system %s, and %s holds another (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.FS, KeyOfPersistentVolume(c), v.FS, pv.Finalizer)
-	case c.GroupUUID != "" && v.GroupUUID != c.GroupUUID:
+	case !c.InGroup(v.GroupUUID):
 		return fmt.Sprintf("it was made in volume group %s with UUID %s, and %s is in another of that name (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.Group, c.GroupUUID, KeyOfPersistentVolume(c), v.GroupUUID, pv.Finalizer)
 	}
 	return ""
@@ -176,7 +176,7 @@ func (x *index) amiss(view View, c *persistentvolume.Volume) string {
 	switch {
 	case !there:
 		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which is not on this node; make it (`flexlvm vg create`), or delete %s", c.PV, c.Group, c.User())
-	case c.GroupUUID != "" && c.GroupUUID != pool.UUID && x.ailing[c.Group] == "":
+	case !c.InGroup(pool.UUID) && x.ailing[c.Group] == "":
 		return fmt.Sprintf("PersistentVolume %s was made for volume group %s with UUID %s, and the one on this node is %s; if the node or its disks were replaced, the volume is lost and %s must be deleted", c.PV, c.Group, c.GroupUUID, pool.UUID, c.User())
 	case !cut:
 		return fmt.Sprintf("PersistentVolume %s needs %s %s, which is not on this node or does not carry the tags of one of flexlvm's; see `lvs -o +lv_tags %s`, and tag it or delete %s", c.PV, c.Pool().Noun(), c.Pool(), c.Group, c.User())

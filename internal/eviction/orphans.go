@@ -58,7 +58,7 @@ func lastSeen(v *inventory.Volume) time.Time {
 func (p *planner) mayGo(v *inventory.Volume, in *pool) bool {
 	_, wanted := p.index.anywhere[v.Name]
 	_, copied := p.index.copied[KeyOf(v)]
-	busy := v.Open || len(v.Mounts) > 0 || v.Origin
+	busy := v.InUse() || v.Origin
 	known := !v.Created.IsZero() && !v.LastUsed.IsZero()
 	return p.policy.EvictOrphans && !wanted && !copied && !busy && known && v.Problem == "" && in.ailing == "" &&
 		p.view.Now.Sub(lastSeen(v)) > p.policy.OrphanAge

@@ -246,7 +246,7 @@ func (p *planner) standing(v *inventory.Volume, in *pool) standing {
 		return standingWanted
 	case v.Problem != "" || in.ailing != "":
 		return standingIll
-	case v.Open || len(v.Mounts) > 0 || v.Origin:
+	case v.InUse() || v.Origin:
 		return standingBusy
 	case v.Reclaim == volume.ReclaimImmediate:
 		return standingFree

@@ -54,9 +54,8 @@ func (p *planner) sortReplica(v *inventory.Volume, in *pool) {
 // should be, its dataset allows it and can bring it back, and nobody uses it here.
 // Any doubt keeps it.
 func (p *planner) mayLeave(v *inventory.Volume, c *persistentvolume.Volume, in *pool) bool {
-	sound := v.State == volume.Ready && v.Problem == "" && in.ailing == "" && !v.Origin && !p.index.unread[v.Name] &&
-		(c.GroupUUID == "" || c.GroupUUID == v.GroupUUID)
-	idle := !v.Open && len(v.Mounts) == 0 && p.user(c) == ""
+	sound := v.State == volume.Ready && v.Problem == "" && in.ailing == "" && !v.Origin && !p.index.unread[v.Name] && c.InGroup(v.GroupUUID)
+	idle := !v.InUse() && p.user(c) == ""
 	return sound && idle && removable(c) && c.Replica.Allowed() && p.view.ofAge(v, p.policy)
 }
 

@@ -52,7 +52,7 @@ func (x *index) cannotReturn(c *persistentvolume.Volume) (why string, evicted bo
 	switch {
 	case !there:
 		return fmt.Sprintf("volume group %s is not on this node", c.Group), false
-	case c.GroupUUID != "" && c.GroupUUID != pool.UUID:
+	case !c.InGroup(pool.UUID):
 		return fmt.Sprintf("volume group %s on this node has the UUID %s, and the volume was in the one with UUID %s", c.Group, pool.UUID, c.GroupUUID), false
 	case x.ailing[c.Group] != "":
 		return x.ailing[c.Group], false

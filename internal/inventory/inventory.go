@@ -137,5 +137,8 @@ type Volume struct {
 	SyncPercent string `json:"syncPercent,omitempty"`
 }
 
+// InUse reports whether the volume is open, in any mount namespace, or mounted.
+func (v *Volume) InUse() bool { return v.Open || len(v.Mounts) > 0 }
+
 // Pool returns the pool that the volume is cut from.
 func (v *Volume) Pool() volume.PoolName { return v.Shape.Pool(v.Group) }

@@ -41,7 +41,7 @@ func (d *Daemon) awaitUnmounts(ctx context.Context) {
 func (d *Daemon) noteBlockedUnmounts(all []inventory.Volume, since uint64) {
 	inUse := slices.ContainsFunc(all, func(v inventory.Volume) bool {
 		givenUp := v.State == volume.Unreferenced || v.State == volume.Doomed
-		return givenUp && v.Cluster == d.cluster && (v.Open || len(v.Mounts) > 0)
+		return givenUp && v.Cluster == d.cluster && v.InUse()
 	})
 	d.blockedUnmounts.inUse.Store(inUse)
 	if inUse && d.blockedUnmounts.changes.Load() != since {

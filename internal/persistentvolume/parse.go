@@ -67,6 +67,10 @@ type Volume struct {
 	Replica Replica
 }
 
+// InGroup reports whether the volume belongs in the volume group with a UUID. Another of the same name
+// is not the one that it was made for.
+func (v *Volume) InGroup(uuid string) bool { return v.GroupUUID == "" || v.GroupUUID == uuid }
+
 // Pool returns the pool that the volume is cut from.
 func (v *Volume) Pool() volume.PoolName { return v.Shape.Pool(v.Group) }
 
