@@ -264,7 +264,7 @@ func (c *Controller) offer(ctx context.Context, declared *flexlvmv1.VolumeDiscov
 	}
 	c.retries.Forget(name)
 	c.used[usedBy(name, found.Disk)] = found.Offer
-c.locals = append(c.locals, leanLocal(made))
+	c.locals = append(c.locals, leanLocal(made))
 	klog.FromContext(ctx).Info("A PersistentVolume is made of what a node has discovered", "persistentvolume", name, "node", node, "path", found.Path, "disk", found.Disk)
 	c.Events.Event(made, corev1.EventTypeNormal, "Discovered", fmt.Sprintf("made of %s (%s) on node %s", found.Path, found.Disk, node))
 	return nil
