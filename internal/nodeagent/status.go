@@ -72,9 +72,7 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	is.Pools = nil
 	var pressed, short, inUse []string
 	for _, p := range f.result.Pools {
-		one := observedPool(p, f, r.policy)
-		coarsen(&one, was.Pools)
-		is.Pools = append(is.Pools, one)
+		is.Pools = append(is.Pools, observedPool(p, f, r.policy, was.Pools))
 		if p.Pressure {
 			pressed = append(pressed, p.PressureMessage)
 		}
@@ -108,9 +106,11 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 }
 
 // observedPool adds to a pool's status what the round has observed of its devices and,
-// where the headroom is chosen automatically, the recent volumes by which it is chosen.
-func observedPool(p eviction.PoolResult, f observation, policy eviction.Policy) flexlvmv1.Pool {
+// where the headroom is chosen automatically, the recent volumes by which it is chosen. was are the
+// pools of the last report.
+func observedPool(p eviction.PoolResult, f observation, policy eviction.Policy, was []flexlvmv1.Pool) flexlvmv1.Pool {
 	one := poolStatus(p)
+	coarsen(&one, was)
 	one.BusyPercent = int32(f.busy[p.Pool.Name])
 	if policy.Headroom == eviction.HeadroomAuto && p.Pool.Thin == nil {
 		for _, v := range eviction.RecentInUse(f.view, p.Pool) {
