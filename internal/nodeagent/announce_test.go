@@ -20,6 +20,13 @@ func (r *rig) claimWarnings(reason string) (out []string) {
 	return out
 }
 
+// toldNoMore lets some more rounds look, and fails if any of them has told an event of a reason again.
+func (r *rig) toldNoMore(reason string) {
+	r.t.Helper()
+	r.rounds(2)
+	r.api.with(func() { require.Zero(r.t, r.api.repeated[reason], "%s is told again and again", reason) })
+}
+
 // A claim is told that its volume waits for room once it can be: it may not be bound yet when that
 // is seen first, or the API server may not answer.
 func TestClaimIsToldLater(t *testing.T) {
@@ -40,7 +47,7 @@ func TestClaimIsToldLater(t *testing.T) {
 	require.Empty(t, r.claimWarnings("Shortfall"))
 	r.api.mend()
 	r.eventually(func() bool { return len(r.claimWarnings("Shortfall")) == 1 }, "the claim is not told")
-	r.rounds(2)
+	r.toldNoMore("Shortfall")
 	require.Len(t, r.claimWarnings("Shortfall"), 1, "told in every round")
 	require.Len(t, r.api.told("Shortfall"), 2)
 }

@@ -109,7 +109,7 @@ func (a *fakeAPI) serve(w http.ResponseWriter, verb, resource, name string, sele
 		}
 		refuse(w, apierrors.NewNotFound(corev1.Resource(resource), name))
 	case "events":
-		a.serveEvents(w, verb, body)
+		a.serveEvents(w, verb, name, body)
 	case "persistentvolumes", "unlabelled persistentvolumes":
 		if verb == "list" {
 			a.listVolumes(w, selects)
@@ -137,9 +137,16 @@ func (a *fakeAPI) decode(body []byte) runtime.Object {
 	return o
 }
 
-func (a *fakeAPI) serveEvents(w http.ResponseWriter, verb string, body []byte) {
-	if verb != "post" {
-		reply(w, http.StatusOK, corev1.Event{})
+func (a *fakeAPI) serveEvents(w http.ResponseWriter, verb, name string, body []byte) {
+	if verb == "patch" { // the recorder counts in an event that it comes again
+		for _, e := range a.events {
+			if e.Name == name {
+				a.repeated[e.Reason]++
+				reply(w, http.StatusOK, e)
+				return
+			}
+		}
+		refuse(w, apierrors.NewNotFound(corev1.Resource("events"), name))
 		return
 	}
 	e := a.decode(body).(*corev1.Event)

@@ -53,6 +53,7 @@ type fakeAPI struct {
 	nodeLabels map[string]string
 	storage    *flexlvmv1.NodeStorage
 	events     []corev1.Event
+	repeated   map[string]int // events that came again, by reason; told does not give them
 	watchers   []*watcher
 	history    []change
 	// hung: watches that are to last show nothing any more.
@@ -105,7 +106,7 @@ func newAPI(t testing.TB) *fakeAPI {
 	a := &fakeAPI{
 		t: t, codecs: serializer.NewCodecFactory(scheme), patience: soon / 2, version: 10, cluster: evictiontest.Cluster,
 		volumes: map[string]*corev1.PersistentVolume{}, claims: map[string]*corev1.PersistentVolumeClaim{},
-		pods: map[string]*corev1.Pod{}, groups: map[string]*flexlvmv1.VolumeGroup{}, asked: map[string]int{},
+		pods: map[string]*corev1.Pod{}, groups: map[string]*flexlvmv1.VolumeGroup{}, asked: map[string]int{}, repeated: map[string]int{},
 	}
 	a.server = httptest.NewUnstartedServer(a)
 	require.NoError(t, a.server.Listener.Close())

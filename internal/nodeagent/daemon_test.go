@@ -72,7 +72,7 @@ func TestShortfall(t *testing.T) {
 	require.Contains(t, r.api.told("Shortfall")[0], "Node/node-1: ")
 	require.Contains(t, r.api.told("Shortfall")[1], "PersistentVolumeClaim/data-large: volume flexlvm/large waits for room: ")
 	r.metricIs("flexlvm_pool_shortfall_bytes", float64(31*volume.GiB))
-	r.rounds(2)
+	r.toldNoMore("Shortfall")
 	require.Len(t, r.api.told("Shortfall"), 2, "told in every round")
 
 	r.api.with(func() {

@@ -243,7 +243,7 @@ func TestIOLimitsThatFail(t *testing.T) {
 			r.eventually(func() bool { return len(r.api.told("IOLimitNotApplied")) == 1 }, "not told")
 			require.Contains(t, r.api.told("IOLimitNotApplied")[0], tt.told)
 			r.eventually(r.readyIs("Ready"), "a round fails because of it")
-			r.rounds(3)
+			r.toldNoMore("IOLimitNotApplied")
 			require.Len(t, r.api.told("IOLimitNotApplied"), 1, "once is enough")
 			r.metricIs("flexlvm_io_limits_not_applied", 1)
 			require.Zero(t, r.metric("flexlvm_io_limits_in_force"))

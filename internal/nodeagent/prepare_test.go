@@ -43,7 +43,7 @@ func TestDeclaredVolumeIsMadeAhead(t *testing.T) {
 	r.engine.with(func() { r.engine.fault = nil })
 	r.clock.pass(soon)
 	r.eventually(says(flexlvmv1.DeclaredVolume{Name: "data", State: flexlvmv1.DeclaredMade}), "%v", r.status().DeclaredVolumes)
-	r.rounds(2)
+	r.toldNoMore("VolumeMade")
 	require.Len(t, r.engine.called("prepare flexlvm/data"), 2, "one has failed")
 	require.Len(t, r.api.told("VolumeMade"), 1)
 }

@@ -70,6 +70,7 @@ func TestReplicaGoes(t *testing.T) {
 			}
 		}
 	})
+	r.toldNoMore("VolumeEvicted")
 	require.Len(t, r.api.told("VolumeEvicted"), 1, "on the node")
 	r.eventually(func() bool { return len(r.status().Evictions) == 1 }, "not in the report")
 	require.Equal(t, "Replica", r.status().Evictions[0].Reason)

@@ -156,7 +156,7 @@ func TestSnapshotThatOverflows(t *testing.T) {
 	require.Empty(t, r.api.told("SnapshotAlmostFull"))
 	holds(81, false)
 	r.eventually(func() bool { return len(r.api.told("SnapshotAlmostFull")) > 0 }, "it is not said")
-	r.rounds(2)
+	r.toldNoMore("SnapshotAlmostFull")
 	told := r.api.told("SnapshotAlmostFull")
 	require.Len(t, told, 1)
 	require.Contains(t, told[0], "has used 81% (243 MiB) of the 300 MiB")
@@ -166,7 +166,7 @@ func TestSnapshotThatOverflows(t *testing.T) {
 	require.NotEmpty(t, r.api.volume("snap").Annotations[pv.AnnotationSnapshotTaken])
 	require.NotContains(t, r.api.volume("full").Annotations, pv.AnnotationSnapshotProblem)
 	r.eventually(func() bool { return len(r.api.told("SnapshotOverflowed")) > 0 }, "it is not said")
-	r.rounds(2)
+	r.toldNoMore("SnapshotOverflowed")
 	require.Len(t, r.api.told("SnapshotOverflowed"), 1)
 }
 
