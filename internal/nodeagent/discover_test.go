@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -222,20 +223,58 @@ func TestDiscovered(t *testing.T) {
 }
 
 // Nothing is cleaned whose claim is there still, whatever the phase says, nor while the API
-// server does not confirm it.
+// server does not confirm what was judged: the watches do not show what it says by then.
 func TestDiscoveredIsNotCleaned(t *testing.T) {
 	t.Parallel()
-	r, disks := newDiscoveryRig(t)
-	r.offered()
-	r.api.claims["data"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "data", UID: "uid-of-claim"}}
-	r.api.put(static("pv-1", pvReleased))
-	r.start()
-	r.eventually(func() bool {
-		all := r.status().Discovered
-		return len(all) == 1 && all[0].State == flexlvmv1.DiscoveredCleaning && all[0].Message != "" && all[0].Message != "its claim db/data is gone"
-	}, "it does not say why")
-	require.Contains(t, r.status().Discovered[0].Message, "its claim db/data is still there")
-	require.Zero(t, disks.cleanings())
+	// The API server is asked by changing what it holds, or by answering in its stead.
+	tests := map[string]struct {
+		before func(*fakeAPI)
+		asked  func(*fakeAPI, http.ResponseWriter) bool
+		says   string
+	}{
+		"its claim is there": {before: func(a *fakeAPI) {
+			a.claims["data"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "data", UID: "uid-of-claim"}}
+		}, says: "its claim db/data is still there"},
+		"Retain was said":          {asked: quietly(func(a *fakeAPI) { pvRetain(a.volumes["static-a"]) }), says: "its PersistentVolume has changed meanwhile"},
+		"another path":             {asked: quietly(func(a *fakeAPI) { a.volumes["static-a"].Spec.Local.Path = "/mnt/fast/b" }), says: "its PersistentVolume has changed meanwhile"},
+		"another class":            {asked: quietly(func(a *fakeAPI) { a.discovery.Spec.Classes[0].CleanDevice = flexlvmv1.CleanKeep }), says: "its class has changed meanwhile"},
+		"the VolumeDiscovery goes": {asked: quietly(func(a *fakeAPI) { a.discovery.DeletionTimestamp = &metav1.Time{Time: time.Now()} }), says: "its class has changed meanwhile"},
+		"no answer": {asked: func(_ *fakeAPI, w http.ResponseWriter) bool {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		}, says: "it is not cleaned, and it is tried again: get PersistentVolume static-a"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, disks := newDiscoveryRig(t)
+			r.offered()
+			r.api.discovery.Spec.Classes[0].CleanDevice = flexlvmv1.CleanDiscard
+			r.api.put(static("pv-1", pvReleased))
+			r.api.with(func() {
+				if tt.before != nil {
+					tt.before(r.api)
+				}
+				r.api.fault = func(w http.ResponseWriter, verb, resource string) bool {
+					return tt.asked != nil && verb == "get" && resource == "persistentvolumes" && tt.asked(r.api, w)
+				}
+			})
+			r.start()
+			r.eventually(func() bool {
+				all := r.status().Discovered
+				return len(all) == 1 && all[0].State == flexlvmv1.DiscoveredCleaning && strings.Contains(all[0].Message, tt.says)
+			}, "it does not say why")
+			require.Zero(t, disks.cleanings())
+		})
+	}
+}
+
+// quietly changes what the API server holds, without its watches showing it.
+func quietly(change func(*fakeAPI)) func(*fakeAPI, http.ResponseWriter) bool {
+	return func(a *fakeAPI, _ http.ResponseWriter) bool {
+		a.with(func() { change(a) })
+		return false
+	}
 }
 
 // A cleaning that was killed goes on from where it had come, in another process.
