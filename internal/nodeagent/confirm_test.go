@@ -128,7 +128,6 @@ func TestListAfterTrouble(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.calmed()
-	lists := r.lists()
 	comeBack := r.api.leave()
 	r.eventually(func() bool { return r.failedRounds() > 0 }, "the trouble is not seen")
 	comeBack()
@@ -139,7 +138,6 @@ func TestListAfterTrouble(t *testing.T) {
 	require.Equal(t, relists, r.lists(), "all nodes at once")
 	r.clock.pass(5 * time.Minute)
 	r.eventually(func() bool { return r.lists() > relists }, "never listed")
-	require.GreaterOrEqual(t, relists, lists)
 }
 
 // A small cluster is asked for a list, which answers at once.
