@@ -187,9 +187,17 @@ func TestCreateSnapshotThatTheNodeCannotTake(t *testing.T) {
 	defer cancel()
 	_, err = d.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-1"})
 	require.Equal(t, codes.DeadlineExceeded, status.Code(err), "the node says nothing: it may still take it")
+	waiting := d.snapshots()
+	require.Len(t, waiting, 1, "so it stays")
+	waiting[0].Annotations["somebody"] = "was here" // the fake server gives no UIDs
+	d.write(&waiting[0], nil)
 	d.takes()
-	_, err = d.create(asked, "flexlvm/pvc-1")
+	got, err := d.create(asked, "flexlvm/pvc-1")
 	require.NoError(t, err)
+	require.Equal(t, "flexlvm/"+waiting[0].Name, got.GetSnapshotId())
+	taken := d.snapshots()
+	require.Len(t, taken, 1)
+	require.Contains(t, taken[0].Annotations, "somebody", "it is the same")
 }
 
 // A node tries again what it could not take: one that it has taken by the time of the
