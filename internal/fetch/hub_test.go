@@ -199,24 +199,26 @@ func TestHubThatCannotBeRead(t *testing.T) {
 		b.mustHave(files)
 	}
 	const revision, tree = "/api/models/org/name/revision/main", "/api/models/org/name/tree/"
-	for name, h := range map[string]map[string]http.HandlerFunc{
-		"no commit":  {revision: words(`{"sha": 1}`)},
-		"no JSON":    {tree: words(`<html>`)},
-		"no hash":    {tree: words(`[{"type":"file","path":"a.txt","size":1,"oid":"x"}]`)},
-		"no SHA-256": {tree: words(`[{"type":"file","path":"a.txt","size":1,"oid":"x","lfs":{"oid":"00","size":1}}]`)},
-		"page that repeats": {tree: func(w http.ResponseWriter, _ *http.Request) {
+	for name, tt := range map[string]struct {
+		path    string
+		answers http.HandlerFunc
+		want    string
+	}{
+		"no commit":  {revision, words(`{"sha": 1}`), "the answer names no commit"},
+		"no JSON":    {tree, words(`<html>`), "the answer is no list of entries"},
+		"no hash":    {tree, words(`[{"type":"file","path":"a.txt","size":1,"oid":"x"}]`), `"a.txt" has no hash`},
+		"no SHA-256": {tree, words(`[{"type":"file","path":"a.txt","size":1,"oid":"x","lfs":{"oid":"00","size":1}}]`), `"a.txt" has no SHA-256`},
+		"page that repeats": {tree, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Link", `<https://h/x?recursive=true>; rel="next"`)
 			words(`[]`)(w, nil)
-		}},
+		}, "a page names itself as the next one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newHubBed(t)
 			b.hub.Commit("models/org/name", "main", commitOf(files))
-			for path, f := range h {
-				b.api.Handle(path, f)
-			}
+			b.api.Handle(tt.path, tt.answers)
 			_, _, err := b.run("hf://org/name")
-			require.Error(t, err)
+			require.ErrorContains(t, err, tt.want)
 			b.mustHave(nil)
 		})
 	}

@@ -100,6 +100,7 @@ func TestMoveKilledAfterEachWrite(t *testing.T) {
 func TestMoveWhileOthersWrite(t *testing.T) {
 	whole := newWorld(t, pv.Flex)
 	require.NoError(t, whole.move(pv.CSI))
+	times := 0
 	for at := 1; at <= whole.writes; at++ {
 		w := newWorld(t, pv.Flex)
 		written := false
@@ -115,10 +116,12 @@ func TestMoveWhileOthersWrite(t *testing.T) {
 		require.NoError(t, w.move(pv.CSI))
 		after := w.volume("pvc-1")
 		if written {
+			times++
 			require.Equal(t, "riops=7", after.Annotations[pv.AnnotationIOLimits], "before write %d", at)
 			require.Equal(t, "3Gi", after.Spec.Capacity.Storage().String())
 		}
 	}
+	require.GreaterOrEqual(t, times, whole.writes-1, "it is gone before one of them")
 }
 
 // Somebody says Retain while a move is interrupted, or right before any of its writes: that is
