@@ -265,9 +265,9 @@ bench: setup ## measure, side by side with the plain commands
 FUZZTIME ?= 1m
 
 fuzz: ## search for inputs that break the parsers, FUZZTIME=1m for each
-	@set -e; for target in volume:FuzzParseTags volume:FuzzParseIOLimits lvm:FuzzReport xfs:FuzzSuperblock flexvolume:FuzzParseRequest flexvolume:FuzzParseCall csidoor:FuzzParsePublish persistentvolume:FuzzParse fetch:FuzzCheckPath nfs:FuzzLocate; do \
-		echo "== $$target"; \
-		go test -run '^$$' -fuzz "^$${target#*:}$$" -fuzztime $(FUZZTIME) "./internal/$${target%:*}"; \
+	@git grep --untracked '^func Fuzz' -- '*_test.go' | sed -E 's|/[^/]*:func (\w+).*| \1|' | while read -r package target; do \
+		echo "== $$package $$target"; \
+		go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) "./$$package" </dev/null || exit 1; \
 	done
 
 changelog: ## print what is not released yet as a section of CHANGELOG.md
