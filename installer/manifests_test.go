@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,28 +66,47 @@ func TestObjectsAreWellFormedAndLabelled(t *testing.T) {
 	}
 }
 
-// A policy that names an account nobody has bounds nobody.
+// A policy that names an account nobody has bounds nobody. Whoever a policy is about is told in one form,
+// which is what is looked for here.
 func TestPoliciesBoundAccountsThatExist(t *testing.T) {
-	all := objects(t)
+	all, bounded := objects(t), map[string]bool{}
 	for where, object := range all {
 		policy, ok := object.(*admissionv1.ValidatingAdmissionPolicy)
 		if !ok {
 			continue
 		}
 		require.Equal(t, admissionv1.Fail, *policy.Spec.FailurePolicy, where)
-		for _, condition := range policy.Spec.MatchConditions {
-			_, rest, ok := strings.Cut(condition.Expression, "'system:serviceaccount:flexlvm-system:")
-			if !ok {
+		for _, expression := range expressions(policy) {
+			if !strings.Contains(expression, "serviceaccount") {
 				continue
 			}
-			account := strings.TrimSuffix(rest, "'")
+			_, rest, ok := strings.Cut(expression, "request.userInfo.username == 'system:serviceaccount:flexlvm-system:")
+			require.True(t, ok, "%s: nobody looks whether there is an account as in %q", where, expression)
+			account, rest, _ := strings.Cut(rest, "'")
+			require.Empty(t, rest, where)
 			found := false
 			for other := range all {
 				found = found || strings.HasSuffix(other, "*v1.ServiceAccount "+account)
 			}
 			require.True(t, found, "%s: no account %q", where, account)
+			bounded[account] = true
 		}
 	}
+	require.Subset(t, slices.Collect(maps.Keys(bounded)), []string{"flexlvm-provisioner", "flexlvm-nfs-provisioner", "flexlvm-gc"})
+}
+
+// expressions are all of a policy that may name an account.
+func expressions(policy *admissionv1.ValidatingAdmissionPolicy) (out []string) {
+	for _, c := range policy.Spec.MatchConditions {
+		out = append(out, c.Expression)
+	}
+	for _, v := range policy.Spec.Variables {
+		out = append(out, v.Expression)
+	}
+	for _, v := range policy.Spec.Validations {
+		out = append(out, v.Expression)
+	}
+	return out
 }
 
 func TestEveryFileIsApplied(t *testing.T) {
