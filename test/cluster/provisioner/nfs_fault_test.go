@@ -122,29 +122,19 @@ func (s *share) testMadeByHand(t *testing.T) {
 func (s *share) testKilled(t *testing.T) {
 	sp := s.namespace(t, "nfs-killed")
 	s.nfsClass(sp, "nfs-killed", nil, "onDelete", "delete")
-	names := func(dir string) []string {
-		entries, err := os.ReadDir(filepath.Join(s.export, dir))
-		if !errors.Is(err, os.ErrNotExist) { // nothing was marked yet
-			require.NoError(t, err)
-		}
-		out := make([]string, len(entries))
-		for i, e := range entries {
-			out[i] = e.Name()
-		}
-		return out
-	}
-	directories, marks := names(""), names(".flexlvm")
-	seen := func() string { return fmt.Sprint(names(""), names(".flexlvm")) }
-	var kills atomic.Int32
-	kills.Store(1) // still to come: each costs the time of a lease
+	before, err := s.exported()
+	require.NoError(t, err)
+	var due, done atomic.Int32 // kills
+	due.Store(1)
 	killed := func(p *process) {
-		began := seen()
+		began, _ := s.exported()
 		go func() {
-			for kills.Load() > 0 && seen() == began {
+			for now := began; due.Load() > 0 && now == began; now, _ = s.exported() {
 				time.Sleep(time.Millisecond)
 			}
-			if kills.Add(-1) >= 0 {
+			if due.Add(-1) >= 0 {
 				p.kill() // in the midst of its first piece of work
+				done.Add(1)
 			}
 		}()
 	}
@@ -159,13 +149,13 @@ func (s *share) testKilled(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(file)), nil, 0o600))
 		}
 	}
-	require.LessOrEqual(t, kills.Load(), int32(0))
+	await.Until(t, longest, func() string { return await.Missing(done.Load() == 1, "nothing was killed") })
 	stop()
-	kills.Store(1)
+	due.Store(1)
 	release := undeletable(t, filepath.Join(dir, "0")) // so that the kill cannot come when all is done
 	stop = s.keep(t, nfsPort, killed)
 	require.NoError(t, s.client.CoreV1().PersistentVolumeClaims(sp.name).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
-	await.Until(t, longest, func() string { return await.Missing(kills.Load() <= 0, "nothing was killed") })
+	await.Until(t, longest, func() string { return await.Missing(done.Load() == 2, "nothing was killed") })
 	require.NotEmpty(t, sp.volumes(t.Context()))
 	release()
 	await.Until(t, longest, func() string {
@@ -173,8 +163,24 @@ func (s *share) testKilled(t *testing.T) {
 		return await.Missing(len(left) == 0, "%d volumes are left", len(left))
 	})
 	stop()
-	require.Equal(t, directories, names(""))
-	require.Equal(t, marks, names(".flexlvm"))
+	after, err := s.exported()
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+}
+
+// exported lists the directories of the export, and their marks.
+func (s *share) exported() (string, error) {
+	out := ""
+	for _, dir := range []string{"", ".flexlvm"} {
+		entries, err := os.ReadDir(filepath.Join(s.export, dir))
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // nothing was marked yet
+			return "", err
+		}
+		for _, e := range entries {
+			out += filepath.Join(dir, e.Name()) + "\n"
+		}
+	}
+	return out, nil
 }
 
 // undeletable keeps a file from being deleted, whatever its name is by then, until release is called.
