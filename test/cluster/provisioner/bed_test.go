@@ -53,9 +53,10 @@ type bed struct {
 	source     string // root of the checkout
 	dir        string // for files of this test
 	binary     string
-	kubeconfig string   // of the provisioner's service account
-	command    []string // of the provisioner's program, where it is not the main one
-	flags      []string // of the provisioner, beyond the usual ones
+	kubeconfig string        // of the provisioner's service account
+	command    []string      // of the provisioner's program, where it is not the main one
+	flags      []string      // of the provisioner, beyond the usual ones
+	running    *atomic.Int32 // provisioners
 }
 
 // beds have been started; they run side by side.
@@ -68,7 +69,7 @@ func start(t *testing.T) *bed {
 	defer cancel()
 	source, err := vm.SourceDir()
 	require.NoError(t, err)
-	b := &bed{source: source, dir: t.TempDir()}
+	b := &bed{source: source, dir: t.TempDir(), running: &atomic.Int32{}}
 	b.binary = filepath.Join(b.dir, "provisioner")
 	require.NoError(t, built.Program(ctx, b.binary, "./cmd/provisioner"))
 

@@ -323,7 +323,6 @@ func (b *bed) testFirstChoiceFilled(t *testing.T) {
 	b.offered(t, "flexlvm", "sim-1", within(5*gib))
 	b.offered(t, "flexlvm", "sim-2", within(5*gib))
 	p.kill()
-	b.kubectl(t, "delete", "lease", "-n", system, "flexlvm.io")
 	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": gib})
 	s.sized("data", 2*volume.GiB)
 	s.podWith("data", "sim-1", "data")
@@ -360,7 +359,6 @@ func (b *bed) testNoRoomAndKilled(t *testing.T) {
 		case <-time.After(time.Duration(100+i*150) * time.Millisecond):
 		}
 		(<-processes).kill()
-		b.kubectl(t, "delete", "lease", "-n", system, "flexlvm.io", "--ignore-not-found")
 		leads(t, b, 8088)
 	}
 	s.promised(15)

@@ -5,7 +5,6 @@ package provisioner_test
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +20,7 @@ import (
 // testLeaderKilled: the other provisioner takes over when the lease has run out.
 func (b *bed) testLeaderKilled(t *testing.T) {
 	s := b.namespace(t, "killed")
+	b.withShortLease(t)
 	first := b.run(t, 8081)
 	b.ready(t, 8081)
 	await.Until(t, longest, func() string {
@@ -47,23 +47,15 @@ func (b *bed) testLeaderKilled(t *testing.T) {
 }
 
 // testLeaderEnds: told to end, the leader gives its lease back and the other need
-// not wait for it.
+// not wait for it: it would wait for ten minutes.
 func (b *bed) testLeaderEnds(t *testing.T) {
 	s := b.namespace(t, "ends")
-	usual := b.flags
-	b.flags = append(slices.Clone(usual), "--lease-duration=10m", "--lease-renew-deadline=9m") // it is not waited for
-	defer func() { b.flags = usual }()
 	first := b.run(t, 8083)
 	b.ready(t, 8083)
 	await.Until(t, longest, func() string {
 		return await.Missing(b.metric(t, 8083, "flexlvm_provisioner_leader") == "1", "the first does not lead")
 	})
-	second := b.run(t, 8084)
-	defer func() { // the next need not wait for it, either
-		first.kill()
-		second.kill()
-		b.kubectl(t, "delete", "lease", "-n", system, "flexlvm.io", "--ignore-not-found")
-	}()
+	b.run(t, 8084)
 	b.ready(t, 8084)
 	s.many("c", 10)
 	require.NoError(t, first.cmd.Process.Signal(syscall.SIGTERM))
@@ -104,8 +96,6 @@ func (b *bed) testKilledAgainAndAgain(t *testing.T) {
 		mu.Unlock()
 		p.kill()
 		kills++
-		// The dead leader's lease need not be waited for: that is another test.
-		b.kubectl(t, "delete", "lease", "-n", system, "flexlvm.io")
 	}
 	await.Until(t, longest, func() string { return s.unbound(t.Context()) })
 	s.oneEach(64)
@@ -123,6 +113,7 @@ func leads(t *testing.T, b *bed, port int) {
 // testServerAway: the API server ends and comes back while claims wait.
 func (b *bed) testServerAway(t *testing.T) {
 	s := b.namespace(t, "away")
+	b.withShortLease(t)
 	var starts atomic.Int32
 	stop := b.keep(t, 8086, func(*process) { starts.Add(1) })
 	b.ready(t, 8086)

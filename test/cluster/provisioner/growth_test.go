@@ -167,7 +167,6 @@ func (b *bed) testGrowth(t *testing.T) {
 	require.Equal(t, "1Gi", ptr(promised.Spec.Capacity[corev1.ResourceStorage]).String())
 
 	p.kill()
-	b.kubectl(t, "delete", "lease", "-n", system, "flexlvm.io")
 	b.run(t, 8088)
 	b.ready(t, 8088)
 	leads(t, b, 8088)
@@ -198,7 +197,6 @@ func (b *bed) testGrowthTooLarge(t *testing.T) {
 	b.ready(t, 8087)
 	s.growers("old")
 	p.kill()
-	b.kubectl(t, "delete", "lease", "-n", system, "flexlvm.io")
 	b.kubectl(t, "delete", "validatingadmissionpolicybinding", "growth.flexlvm.io")
 	s.grow("old", "600Ti")
 	await.Until(t, longest, func() string {

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,11 +25,21 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// lease of the provisioners under test: short, so that a fail-over is, too, but not so short that a
-// busy machine ends them: most are not started again.
-var leaseFlags = []string{"--lease-duration=20s", "--lease-renew-deadline=16s", "--lease-retry-period=1s"}
+// The lease of the provisioners under test is long, because a busy machine stalls them and most are not
+// started again. Where one has to run out it is short.
+var (
+	leaseFlags = []string{"--lease-duration=10m", "--lease-renew-deadline=9m", "--lease-retry-period=1s"}
+	shortLease = []string{"--lease-duration=" + leaseDuration.String(), "--lease-renew-deadline=16s"}
+)
 
 const leaseDuration = 20 * time.Second
+
+// withShortLease starts provisioners with a short lease until the test ends.
+func (b *bed) withShortLease(t *testing.T) {
+	usual := b.flags
+	b.flags = append(slices.Clone(usual), shortLease...)
+	t.Cleanup(func() { b.flags = usual })
+}
 
 // process is one provisioner.
 type process struct {
@@ -55,6 +66,7 @@ func (b *bed) run(t *testing.T, port int) *process {
 
 func (b *bed) launch(ctx context.Context, port int) (*process, error) {
 	p := &process{log: filepath.Join(b.dir, fmt.Sprintf("provisioner-%d.log", port)), done: make(chan struct{})}
+	b.dropLease(ctx)
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
@@ -73,13 +85,28 @@ func (b *bed) launch(ctx context.Context, port int) (*process, error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()
+		if err == nil {
+			b.running.Add(1)
+		}
 		started <- err
 		if err == nil {
 			p.err = p.cmd.Wait()
+			b.running.Add(-1)
 			close(p.done)
 		}
 	}()
 	return p, <-started
+}
+
+// dropLease deletes the lease of provisioners that were killed, unless another one runs that may take it
+// over: that it runs out is what testLeaderKilled is for.
+func (b *bed) dropLease(ctx context.Context) {
+	if b.running.Load() > 0 {
+		return
+	}
+	for _, name := range []string{"flexlvm.io", "nfs.flexlvm.io"} {
+		_ = b.client.CoordinationV1().Leases(system).Delete(ctx, name, metav1.DeleteOptions{}) // there may be none, or no API server
+	}
 }
 
 func (p *process) kill() {
