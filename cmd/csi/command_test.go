@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -56,7 +57,8 @@ func TestDefaults(t *testing.T) {
 
 // /healthz says whether the driver answers on its socket.
 func TestHealth(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	// Nobody else has this address, or its port might be somebody else's by then.
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.251:0", 1+os.Getpid()%250, 1+os.Getpid()/250%250))
 	require.NoError(t, err)
 	address := listener.Addr().String()
 	require.NoError(t, listener.Close())

@@ -31,15 +31,26 @@ type relay struct {
 	full  func()
 }
 
-// newRelay relays to a port of this machine that is free, for the peer.
+// addresses counts those of ownAddress.
+var addresses atomic.Int32
+
+// ownAddress is one that nobody else on this machine has, for a process that is started later: a port of
+// 127.0.0.1 might be somebody else's by then.
+func ownAddress(t *testing.T) string {
+	t.Helper()
+	n := int(addresses.Add(1))
+	free, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+os.Getpid()%250, 1+os.Getpid()/250%250, 1+n%250))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, free.Close()) }()
+	return free.Addr().String()
+}
+
+// newRelay relays to an address for the peer.
 func newRelay(t *testing.T) *relay {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	r := &relay{address: listener.Addr().String(), to: free.Addr().String()}
-	require.NoError(t, free.Close())
+	r := &relay{address: listener.Addr().String(), to: ownAddress(t)}
 	t.Cleanup(func() { require.NoError(t, listener.Close()) })
 	go func() {
 		for {

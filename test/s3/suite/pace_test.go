@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -134,10 +133,7 @@ func TestReady(t *testing.T) {
 			b.put(some())
 			held, release := b.hold()
 			b.proxy.Inject(s3.Fault{Method: "GET", Path: "/a/second", Before: held})
-			free, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			address := free.Addr().String()
-			require.NoError(t, free.Close())
+			address := ownAddress(t)
 			flags := []string{"--listen", address, "--stall", "1m"}
 			if c.after != "" {
 				flags = append(flags, "--ready-after", c.after)
@@ -145,6 +141,7 @@ func TestReady(t *testing.T) {
 			r := b.start(b.url(""), flags...)
 			var p progress
 			var ready bool
+			var err error
 			require.Eventually(t, func() bool {
 				p, ready, err = look(address)
 				return err == nil && p.FilesDone == len(some())-1
