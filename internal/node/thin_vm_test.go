@@ -186,7 +186,7 @@ func TestThinPoolFilledByWriters(t *testing.T) {
 	requireWritten(t, targetB+"/data", inB)
 	began = time.Now()
 	m.unmount(targetB)
-	require.Less(t, time.Since(began), time.Minute)
+	require.Less(t, time.Since(began), 5*time.Minute)
 
 	// Room is made by removing a.
 	m.unmount(targetA)
