@@ -142,6 +142,9 @@ func campaign(t *testing.T, test func(t *testing.T, m *machine)) {
 
 func newMachine(t *testing.T) *machine { return machineAt(t, t.TempDir(), command.DefaultPath) }
 
+// frozenInTests is how long groups of volumes may be frozen: what is done meanwhile may take long on a busy machine.
+const frozenInTests = 5 * time.Minute
+
 func machineAt(t *testing.T, dir, path string) *machine {
 	t.Helper()
 	log := logrus.New()
@@ -151,6 +154,7 @@ func machineAt(t *testing.T, dir, path string) *machine {
 	log.SetOutput(f)
 	e, err := New(Config{StateDir: dir + "/state", LockDir: dir + "/lock", Log: log}, command.New(path, log))
 	require.NoError(t, err)
+	e.mostFrozen = frozenInTests
 	m := &machine{Engine: e, t: t, dir: dir, shape: shapes[0]}
 	t.Cleanup(func() {
 		_ = f.Close()
