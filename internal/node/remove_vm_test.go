@@ -115,6 +115,20 @@ func TestWipeZeroLeavesNothing(t *testing.T) {
 	m.shell("cmp -n $(blockdev --getsize64 %s) %s /dev/zero", device, device)
 }
 
+// A pool has back at once what a volume held, and not only when the volume is removed.
+func TestWipeDiscardGivesBack(t *testing.T) {
+	m, _ := thinMachine(t, 4*volume.GiB)
+	s := m.volume("data", 512*volume.MiB)
+	target := m.mount(s, "a")
+	m.shell("dd if=/dev/urandom of=%s/f bs=1M count=100 conv=fsync status=none", target)
+	m.unmount(target)
+	before := m.usedOf(testPool)
+	lv, err := m.lvm.Volume(m.ctx(), s.Group, s.Name)
+	require.NoError(t, err)
+	require.NoError(t, m.wipe(m.ctx(), lv, volume.WipeDiscard))
+	require.Less(t, m.usedOf(testPool), before-90*volume.MiB)
+}
+
 func TestRetainedIsNeverRemoved(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
