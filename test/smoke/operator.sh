@@ -103,6 +103,7 @@ check "the installed driver is this one" cmp "$driver" "$plugins/flexlvm.io~flex
 equal "nothing else is in its directory" "$(ls -A "$plugins/flexlvm.io~flexlvm")" flexlvm
 "$driver" doctor --group "$group" --plugin-dir "$plugins" >"$work/doctor" 2>&1
 sed 's/^/# /' "$work/doctor"
+check "doctor looks at something" grep -q '^OK ' "$work/doctor"
 # A kubelet that runs here looks elsewhere, which is a finding of its own.
 refute "doctor finds nothing that keeps this node from working" sh -c "grep '^FAIL' '$work/doctor' | grep -v 'plugin directory'"
 refute "doctor finds fault with a group that is not there" "$driver" doctor --group "$group-2" --plugin-dir "$plugins"
