@@ -3,7 +3,9 @@
 package vm
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -82,17 +84,21 @@ func TestPowerCut(t *testing.T) {
 	sum := shell(t, m, "sha256sum </mnt/kept")
 
 	cut := make(chan error, 1)
+	said, says := io.Pipe()
 	go func() {
-		_, err := m.Exec(t.Context(), Command{Args: []string{"sleep", "60"}})
+		_, err := m.Exec(t.Context(), Command{Args: []string{"sh", "-c", "echo begun; exec sleep 600"}, Stdout: says})
+		_ = says.Close()
 		cut <- err
 	}()
 	pid := m.PID()
-	time.Sleep(200 * time.Millisecond)
+	line, err := bufio.NewReader(said).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "begun\n", line)
 	m.PowerCut()
 	require.ErrorIs(t, <-cut, errGuestGone)
 	require.Zero(t, m.PID())
 	require.False(t, runs(pid))
-	_, err := m.Exec(t.Context(), Command{Args: []string{"true"}})
+	_, err = m.Exec(t.Context(), Command{Args: []string{"true"}})
 	require.Error(t, err)
 
 	require.NoError(t, m.Boot(t.Context()))
@@ -137,10 +143,11 @@ func TestFailuresOfTheMachine(t *testing.T) {
 		require.ErrorContains(t, err, "no such file or directory")
 	})
 	t.Run("time runs out", func(t *testing.T) {
+		limit := (start(t, Config{}).BootTime()*3 + 5*time.Second).Round(time.Second) // its boot is part of it
 		begun := time.Now()
-		_, err := Run(t.Context(), Config{Timeout: 8 * time.Second}, Command{Args: []string{"sleep", "60"}})
-		require.ErrorContains(t, err, "used up its 8s")
-		require.Less(t, time.Since(begun), 45*time.Second, "it did not wait for the command's end")
+		_, err := Run(t.Context(), Config{Timeout: limit}, Command{Args: []string{"sleep", "600"}})
+		require.ErrorContains(t, err, "used up its "+limit.String())
+		require.Less(t, time.Since(begun), 9*time.Minute, "it did not wait for the command's end")
 	})
 	t.Run("a disk without a size", func(t *testing.T) {
 		_, err := Start(t.Context(), Config{Disks: []Disk{{}}})
