@@ -55,7 +55,7 @@ const (
 	unsure
 )
 
-// origin compares a file with what was fetched. Its times do not say: programs set
+// origin compares a file with what was fetched, or sent since. Its times do not say: programs set
 // them, and clocks are set.
 func (u *upload) origin(ctx context.Context, o store.Object, file pinned, crc, buf []byte) (origin, error) {
 	e, known := u.came[o.Path]
@@ -70,6 +70,11 @@ func (u *upload) origin(ctx context.Context, o store.Object, file pinned, crc, b
 	case !known || e.Bytes != o.Size:
 		return changed, nil
 	}
+	return u.compareFetched(ctx, o, e, file, crc, buf)
+}
+
+// compareFetched compares a file with what was fetched, e, by the checksum that the server gave of it.
+func (u *upload) compareFetched(ctx context.Context, o store.Object, e Entry, file pinned, crc, buf []byte) (origin, error) {
 	is := func(err error) origin {
 		if err == nil {
 			return asItCame

@@ -81,7 +81,7 @@ func open(t *testing.T, connections []net.Conn) (left int) {
 			for n > 0 && err == nil { // an answer may come before the end
 				n, _, err = unix.Recvfrom(int(fd), said[:], unix.MSG_DONTWAIT)
 			}
-			if err == unix.EAGAIN {
+			if errors.Is(err, unix.EAGAIN) {
 				left++
 			}
 		}))
