@@ -265,10 +265,11 @@ bench: setup ## measure, side by side with the plain commands
 FUZZTIME ?= 1m
 
 fuzz: ## search for inputs that break the parsers, FUZZTIME=1m for each
-	@git grep --untracked '^func Fuzz' -- '*_test.go' | sed -E 's|/[^/]*:func (\w+).*| \1|' | while read -r package target; do \
+	@targets=$$(git grep --untracked '^func Fuzz' -- '*_test.go' | sed -E 's|/[^/]*:func (\w+).*| \1|') && \
+	while read -r package target; do \
 		echo "== $$package $$target"; \
 		go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) "./$$package" </dev/null || exit 1; \
-	done
+	done <<<"$$targets"
 
 changelog: ## print what is not released yet as a section of CHANGELOG.md
 	@printf '## %s\n\n' "$(VERSION)" && for change in changelog/unreleased/*.md; do sed '1s/^/- /; 1!s/^/  /' "$$change"; done

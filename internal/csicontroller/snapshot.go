@@ -170,8 +170,8 @@ func (s *Service) draft(ctx context.Context, id string, name volume.Name, reserv
 	return d, nil
 }
 
-// reserve reserves room for snapshots on their node, for all or for none. Its codes are final: after
-// ResourceExhausted or Unavailable, CSI's snapshotter takes the snapshot for begun, and keeps a
+// reserve reserves room for snapshots on their node, for all or for none. Its errors must be final to CSI's
+// snapshotter. ResourceExhausted and Unavailable are not: it would take the snapshot for begun, and keep a
 // VolumeSnapshot that is deleted until it could be taken (isCSIFinalError, external-snapshotter 8.7.0).
 func (s *Service) reserve(drafts []draft) error {
 	of := drafts[0].of

@@ -58,8 +58,8 @@ func checkAddresses(v flexlvmv1.VolumeConfig, options map[string]string) error {
 		}
 		host, _, _ := strings.Cut(rest, "/")
 		endpoint := address[0] == "endpointURL" || address[0] == "pachydermServiceAddress"
-		if endpoint { // a password may have a slash, and no endpoint's path has an @
-			host = rest
+		if _, port, found := strings.Cut(host, ":"); endpoint && found && strings.Trim(port, "0123456789") != "" {
+			host = rest // that is no port, and a password may have a slash
 		}
 		web := strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https") || endpoint
 		if user, _, found := strings.Cut(host, "@"); found && (web || strings.Contains(user, ":")) {

@@ -35,12 +35,13 @@ func Undercharged(view View) []Undercharge {
 }
 
 // takes returns what a volume takes of its pool: the charge of the size that its tags say, or, where
-// it is cut from a volume group, what LVM shows if that is more, as while the room of a growth is zeroed.
+// it is cut from a volume group, of what LVM shows if that is more, as while the room of a growth is zeroed.
+// A volume that a person has converted counts as if it still had the layout of its PersistentVolume.
 func takes(v *inventory.Volume, c *persistentvolume.Volume, in inventory.Pool) volume.Bytes {
 	grown := c.Grown(max(c.Promised(), v.Size))
 	charge := grown.Charge().In(in.Extent)
 	if in.Thin != nil || in.Directories != nil {
 		return charge
 	}
-	return max(charge, v.Device)
+	return max(charge, c.Shape.Takes(v.Shape.DeviceOf(v.Device), in.Extent))
 }

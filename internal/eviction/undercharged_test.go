@@ -19,9 +19,16 @@ func TestUndercharged(t *testing.T) {
 		scene func(thinScene)
 		want  volume.Bytes // more than is charged
 	}{
-		"as it should be":  {scene: func(s thinScene) { s.PersistentVolume("a", 10); s.Volume("a", volume.Ready, 10) }},
-		"not made yet":     {scene: func(s thinScene) { s.PersistentVolume("a", 10) }},
-		"extended":         {scene: func(s thinScene) { s.PersistentVolume("a", 10); s.Volume("a", volume.Ready, 10, grown) }, want: 60 * volume.GiB},
+		"as it should be": {scene: func(s thinScene) { s.PersistentVolume("a", 10); s.Volume("a", volume.Ready, 10) }},
+		"not made yet":    {scene: func(s thinScene) { s.PersistentVolume("a", 10) }},
+		"extended":        {scene: func(s thinScene) { s.PersistentVolume("a", 10); s.Volume("a", volume.Ready, 10, grown) }, want: 60 * volume.GiB},
+		"converted": {scene: func(s thinScene) {
+			s.PersistentVolume("a", 10)
+			s.Volume("a", volume.Ready, 10, func(v *inventory.Volume) {
+				v.Shape = volume.Shape{Layout: volume.Raid1, Mirrors: 1}
+				v.Device = v.Shape.Takes(10*volume.GiB, volume.DefaultExtent)
+			})
+		}},
 		"never handed out": {scene: func(s thinScene) { s.PersistentVolume("a", 10); s.Volume("a", volume.Creating, 10, grown) }},
 		"another's": {scene: func(s thinScene) {
 			s.PersistentVolume("a", 10)

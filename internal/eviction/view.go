@@ -40,9 +40,9 @@ type View struct {
 	// WentBack says by which resourceVersions the API server has gone back in time, as if it had been restored
 	// from a backup; empty if it has not. It may lack PersistentVolumes that were made since that backup.
 	WentBack string
-	// Lost holds the volumes of PersistentVolumes that the node has had and has no more, as its
-	// records or the completeness of a replica show (true), or may have had, because its records cannot be read (false). No room is
-	// made for them: what a node has had is never made anew.
+	// Lost holds the volumes of PersistentVolumes that the node has had and has no more. True: its records show
+	// that, or that the replica is complete. False: its records cannot be read, so it may have had them. No room
+	// is made for either: what a node has had is never made anew.
 	Lost map[Key]bool
 }
 

@@ -61,7 +61,7 @@ func (u *upload) origin(ctx context.Context, o store.Object, file pinned, crc, b
 	e, known := u.came[o.Path]
 	last, isSent := u.lastSent(o.Path)
 	switch {
-	case isSent && last.CRC64 == store.Encode(crc) && last.To == u.to():
+	case isSent && last.CRC64 == store.Encode(crc) && last.To == u.to && !last.Unsure:
 		return asSent, nil
 	case isSent:
 		return changed, nil

@@ -20,7 +20,7 @@ func (r *run) fail(o store.Object, err error) {
 	case c == store.Fatal:
 		r.stop(err)
 	case c == store.Gone && r.disappears(o):
-		r.failedOne(o, store.Failure(fmt.Errorf("it disappeared while it was loaded: %w", err), true))
+		r.failedOne(o, store.Failure(fmt.Errorf("it is listed and not there: it was deleted meanwhile, or else the listing is wrong, and `exclude` leaves it out: %w", err), true))
 	case c == store.Gone, errors.Is(err, store.ErrInTheWay):
 		r.refuse(o, err)
 	default:
@@ -35,8 +35,8 @@ func (r *run) fail(o store.Object, err error) {
 	}
 }
 
-// disappears reports whether an object that is not there will not be listed by the next run. Where one
-// state of the source was asked for, that lists the same; and so it does with a key that is not UTF-8,
+// disappears reports whether the next run will list the source anew, and so no longer list an object that
+// is not there. It will not where one state of the source was asked for, nor for a key that is not UTF-8,
 // which a listing cannot name.
 func (r *run) disappears(o store.Object) bool {
 	return r.revision == "" && r.Version == "" && !strings.ContainsRune(o.Key, utf8.RuneError)

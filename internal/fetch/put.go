@@ -46,18 +46,21 @@ type upload struct {
 	remote   *s3store.Bucket
 	prefix   string
 	progress *Progress
-	// came are the files that were fetched, with Back; nil without a manifest. sent are those
-	// that were sent since, and sentLines is how long sentFile is.
-	came      map[string]Entry
-	sent      map[string]sent
-	sentLines int
-	compared  map[string]comparison // by path
+	// came are the files that were fetched, with Back; nil without a manifest.
+	came map[string]Entry
 	// verified is told what the target is known to have; may be nil.
 	verified func(store.Object)
+	to       string // names the target in sentFile
 
 	mu       sync.Mutex
 	refused  []Refusal
 	failures []error
+	sent     map[string]sent       // the files that were sent since they were fetched, by path
+	compared map[string]comparison // by path
+
+	noting      sync.Mutex // to be locked before mu
+	sentLines   int        // in sentFile
+	sentIsThere bool       // sentFile is, also after a crash
 }
 
 // Put uploads a directory and verifies what the server then has: by its CRC64NVME if the
@@ -154,12 +157,14 @@ func (u *upload) connect(ctx context.Context) error {
 		if u.came, err = manifestIn(u.Dir); err != nil {
 			return err
 		}
-		if u.sent, u.sentLines, err = readSent(u.Dir); err != nil {
-			return err
-		}
 	}
 	if u.prefix != "" && !strings.HasSuffix(u.prefix, "/") {
 		u.prefix += "/"
+	}
+	if u.Back {
+		if err := u.openSent(); err != nil {
+			return err
+		}
 	}
 	remote, err := s3store.New(u.Target, u.S3)
 	if err != nil {
@@ -176,12 +181,8 @@ func (u *upload) connectLocal(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	local, err := dirstore.New(store.Source{Kind: store.KindFile, Key: dir + "/", Prefix: dir + "/"})
-	if err != nil {
-		return err
-	}
-	u.local = local.(*dirstore.Directory)
-	return nil
+	u.local, err = dirstore.Open(dir)
+	return err
 }
 
 // list lists the files.

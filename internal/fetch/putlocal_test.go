@@ -34,11 +34,17 @@ func (b *bed) back(dir string) PutConfig {
 // pass has a mirror look at a directory once.
 func (b *bed) pass(dir string) *Progress {
 	b.t.Helper()
+	m := b.mirror(dir)
+	m.pass(b.t.Context())
+	return m.progress
+}
+
+func (b *bed) mirror(dir string) *mirror {
+	b.t.Helper()
 	m := &mirror{upload: &upload{PutConfig: b.back(dir), progress: NewProgress(ReadyAfter{})}, known: map[string]string{}}
 	m.verified = m.remember
 	require.NoError(b.t, m.connect(b.t.Context()))
-	m.pass(b.t.Context())
-	return m.progress
+	return m
 }
 
 // A volume that is full has no room for the note that a fetched file is sent. What needs none
@@ -63,6 +69,27 @@ func TestFullVolumeIsUploadedAsFarAsItCan(t *testing.T) {
 	require.Contains(t, status.Message, `1 of 2 changed files are not uploaded, which is tried again; the first: upload "a": note in .flexlvm/sent.jsonl that it is sent`)
 	require.Equal(t, "one", b.at("p/a"))
 	require.Equal(t, "new", b.at("p/b"))
+}
+
+// So is a file that was sent before, whose note cannot be withdrawn.
+func TestFullVolumeIsUploadedAgain(t *testing.T) {
+	b := newBed(t)
+	b.fake.put("p/a", []byte("one"))
+	_, _, err := b.run("s3://bucket/p/")
+	require.NoError(t, err)
+	b.fake.hook = b.takesAnything
+	write := func(text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(b.dest, "b"), []byte(text), 0o600))
+	}
+	write("new")
+	m := b.mirror(b.dest)
+	m.pass(t.Context())
+	require.Equal(t, "new", b.at("p/b"))
+	require.NoError(t, os.Remove(filepath.Join(b.dest, sentFile)))
+	require.NoError(t, os.Symlink("sent.jsonl", filepath.Join(b.dest, sentFile))) // no file can be opened under that name any more
+	write("newer")
+	m.pass(t.Context())
+	require.Equal(t, "newer", b.at("p/b"))
 }
 
 // One file that cannot be looked at any more does not keep the others back.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"maps"
 	"os"
 	"time"
 
@@ -24,9 +25,11 @@ type sent struct {
 	Path      string    `json:"path"`
 	FetchedAt time.Time `json:"fetchedAt"`
 	// CRC64 is what the object at To was verified to have; empty from when the file is about to be
-	// sent until that is known.
+	// sent until that is known. Earlier releases wrote neither.
 	CRC64 string `json:"crc64,omitempty"`
 	To    string `json:"to,omitempty"`
+	// Unsure: an upload before that one had no known end, so its content may replace that still.
+	Unsure bool `json:"unsure,omitempty"`
 }
 
 // readSent reads which files were sent, by path, and how many lines say so. There may be none.
@@ -47,7 +50,8 @@ func readSent(dir string) (out map[string]sent, lines int, err error) {
 	defer func() { _ = file.Close() }()
 	if _, err := readLines(bufio.NewReader(file), func(line []byte) error {
 		var one sent
-		if json.Unmarshal(line, &one) == nil { // a torn line is of a file that was not sent
+		// A torn line says nothing: its upload was not begun, or is not known to have been verified.
+		if json.Unmarshal(line, &one) == nil {
 			out[one.Path] = one
 			lines++
 		}
@@ -58,9 +62,20 @@ func readSent(dir string) (out map[string]sent, lines int, err error) {
 	return out, lines, nil
 }
 
-// to names the target in what is noted: what another one has says nothing of it.
-func (u *upload) to() string {
-	return protocol.EndpointOf(u.S3.Endpoint) + " " + u.Target.Bucket + "/" + u.prefix
+// openSent reads which files were sent. to names the target in what is noted, as what another one has
+// says nothing of it.
+func (u *upload) openSent() (err error) {
+	u.to = protocol.EndpointOf(u.S3.Endpoint) + " " + u.Target.Bucket + "/" + u.prefix
+	if u.sent, u.sentLines, err = readSent(u.Dir); err != nil {
+		return err
+	}
+	for path, one := range u.sent {
+		if one.To == u.to {
+			one.To = u.to // kept once, not once for each file
+			u.sent[path] = one
+		}
+	}
+	return nil
 }
 
 // lastSent returns what is noted of a file if it was sent since it was fetched. Without a manifest
@@ -74,14 +89,29 @@ func (u *upload) lastSent(path string) (last sent, is bool) {
 
 // sends notes durably that a file is about to be sent: from then on its object is not
 // known to be what was fetched, or sent before, even if nobody hears how that ended.
+//
+// A file that was not fetched is sent even if the note that it was sent before cannot be withdrawn, as on a full
+// volume, which perhaps nobody can free any more. That matters only if this process is killed and the file
+// then has the content again that was noted.
 func (u *upload) sends(path string) error {
+	if !u.Back {
+		return nil
+	}
 	_, fetched := u.came[path]
 	last, is := u.lastSent(path)
+	now := sent{Path: path, FetchedAt: u.came[path].FetchedAt, To: u.to, Unsure: is && (last.Unsure || last.CRC64 == "" && last.To != "")}
 	switch {
-	case !u.Back, is && last.CRC64 == "", !is && !fetched && !u.lacksManifest():
-		return nil // nothing says that its object is as the file was
+	case is && last.CRC64 == "", !is && !fetched && !u.lacksManifest(): // no note has to be withdrawn
+		u.keepSent(now)
+		return nil
 	}
-	if err := u.noteSent(sent{Path: path, FetchedAt: u.came[path].FetchedAt}, true); err != nil {
+	err := u.noteSent(now, true)
+	if err != nil && !fetched && !u.lacksManifest() {
+		u.Log.WithError(err).WithField("path", path).Warn("That a file is sent again cannot be noted")
+		u.keepSent(now)
+		return nil
+	}
+	if err != nil {
 		return asLocal(fmt.Errorf("note in %s that it is sent, which has to be on disk first: %w", sentFile, err))
 	}
 	return nil
@@ -94,8 +124,9 @@ func (u *upload) hasSent(path string, crc []byte) {
 	if !u.Back {
 		return
 	}
-	now := sent{Path: path, FetchedAt: u.came[path].FetchedAt, CRC64: store.Encode(crc), To: u.to()}
-	if last, is := u.lastSent(path); is && last.CRC64 == now.CRC64 && last.To == now.To {
+	last, is := u.lastSent(path)
+	now := sent{Path: path, FetchedAt: u.came[path].FetchedAt, CRC64: store.Encode(crc), To: u.to, Unsure: is && last.Unsure}
+	if is && last == now {
 		return
 	}
 	if err := u.noteSent(now, false); err != nil {
@@ -112,23 +143,31 @@ func (u *upload) isSame(path string, crc []byte) {
 	}
 }
 
+// noteSent appends a line to sentFile. Others may look at what is noted meanwhile, for that may take a while.
 func (u *upload) noteSent(one sent, durably bool) error {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if err := appendSent(u.Dir, one, durably); err != nil {
+	u.noting.Lock()
+	defer u.noting.Unlock()
+	if err := u.appendSent(one, durably); err != nil {
 		return err
 	}
-	u.sent[one.Path] = one
 	u.sentLines++
+	u.keepSent(one)
 	return nil
 }
 
-func appendSent(dir string, one sent, durably bool) error {
+// keepSent keeps in memory what is noted of a file, or what will be.
+func (u *upload) keepSent(one sent) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.sent[one.Path] = one
+}
+
+func (u *upload) appendSent(one sent, durably bool) error {
 	data, err := json.Marshal(one)
 	if err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(dir)
+	root, err := os.OpenRoot(u.Dir)
 	if err != nil {
 		return err
 	}
@@ -145,32 +184,24 @@ func appendSent(dir string, one sent, durably bool) error {
 		return errors.Join(err, file.Close())
 	}
 	err = errors.Join(err, file.Sync(), file.Close())
-	if err != nil {
+	if err != nil || u.sentIsThere {
 		return err
 	}
-	return errors.Join(syncDir(root, store.ControlDir), syncDir(root, "."))
+	err = errors.Join(syncDir(root, store.ControlDir), syncDir(root, "."))
+	u.sentIsThere = err == nil
+	return err
 }
 
 // shortenSent writes sentFile anew once it has far more lines than there are files, without those that
 // were never fetched and are gone. files are those of the directory.
 func (u *upload) shortenSent(files []store.Object) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.sentLines < 2*(len(files)+len(u.came))+fewLines || u.lacksManifest() {
+	u.noting.Lock()
+	defer u.noting.Unlock()
+	if u.sentLines < 2*(len(files)+len(u.came))+fewLines {
 		return
 	}
 	u.sentLines = 0 // if this fails, it is tried again after as many lines
-	known := map[string]sent{}
-	for path := range u.came {
-		if one, is := u.sent[path]; is {
-			known[path] = one
-		}
-	}
-	for _, o := range files {
-		if one, is := u.sent[o.Path]; is {
-			known[o.Path] = one
-		}
-	}
+	known := u.sentOf(files)
 	file, err := writeLinesAnew(u.Dir, sentFile, func(yield func(any) bool) {
 		for _, one := range known {
 			if !yield(one) {
@@ -183,7 +214,31 @@ func (u *upload) shortenSent(files []store.Object) {
 		return
 	}
 	_ = file.Close() // it is on disk
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	u.sent, u.sentLines = known, len(known)
+}
+
+// sentOf returns what is noted of the files that were fetched and of these. Without a manifest nobody knows
+// which were fetched, and it is all of it.
+func (u *upload) sentOf(files []store.Object) map[string]sent {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.lacksManifest() {
+		return maps.Clone(u.sent)
+	}
+	known := map[string]sent{}
+	for path := range u.came {
+		if one, is := u.sent[path]; is {
+			known[path] = one
+		}
+	}
+	for _, o := range files {
+		if one, is := u.sent[o.Path]; is {
+			known[o.Path] = one
+		}
+	}
+	return known
 }
 
 // writeLinesAnew replaces a file of JSON lines durably, and returns the new one.

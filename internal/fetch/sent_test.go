@@ -106,6 +106,32 @@ func TestNextUploadOfUnknownEnd(t *testing.T) {
 	require.Equal(t, "mine", b.at("p/new"))
 }
 
+// An upload of which nobody hears how it ended may replace the next one's content still: whatever is there is
+// replaced by the file.
+func TestUploadThatEndsAfterTheNext(t *testing.T) {
+	for _, name := range []string{"a", "new"} {
+		t.Run(name, func(t *testing.T) {
+			b, write := newSent(t)
+			lost := false
+			b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
+				if r.Method == http.MethodPut && !lost {
+					lost = true
+					panic(http.ErrAbortHandler)
+				}
+				return b.takesAnything(w, r, key)
+			}
+			write(name, "first")
+			require.Error(t, b.putBack(t.Context()))
+			write(name, "second")
+			require.NoError(t, b.putBack(t.Context()))
+			require.Equal(t, "second", b.at("p/"+name))
+			b.fake.put("p/"+name, []byte("first"))
+			require.NoError(t, b.putBack(t.Context()))
+			require.Equal(t, "second", b.at("p/"+name))
+		})
+	}
+}
+
 // Lines of earlier versions do not say what was sent, and lines of another target nothing of this one: such
 // a file is sent, as it was then, unless it is there.
 func TestUploadsThatWereNotedOtherwise(t *testing.T) {

@@ -189,6 +189,9 @@ func (c *Controller) one(ctx context.Context, w *wish) (again time.Time, err err
 	}
 	c.Ledger.Written(object)
 	todo := decide(c.scene(w, claim, object), func(to volume.Bytes) ledger.Answer { return c.Ledger.Grow(object, to) })
+	if todo.takenBack && condition(claim, corev1.PersistentVolumeClaimNodeResizeError) != nil {
+		c.Ledger.Keep(object, has(claim))
+	}
 	object, err = c.carryOut(ctx, claim, object, todo.steps)
 	// What is granted is told also where somebody else has written the claim before its last
 	// step: the next look finds it granted, and has nothing to tell.
@@ -230,7 +233,7 @@ func (c *Controller) isNews(w *wish, claim *corev1.PersistentVolumeClaim, answer
 func (c *Controller) note(w *wish, claim *corev1.PersistentVolumeClaim, done plan) {
 	if e := condition(claim, corev1.PersistentVolumeClaimNodeResizeError); done.takenBack && e != nil {
 		ask := asked(claim)
-		if ranOutOfTime(e) {
+		if isBlock(claim) && ranOutOfTime(e) {
 			w.pause = 0
 		}
 		w.fail(ask.Value(), c.Now())

@@ -173,8 +173,13 @@ func (s scene) broken() (bool, time.Time) {
 	return !s.now.Before(until), again
 }
 
-// ranOutOfTime reports whether kubelet's call has ended before the node was done. The next one continues
-// where it ended, as where the room of a raw block volume is zeroed, so it is not put off any further.
+// isBlock reports whether a claim is for a raw block volume.
+func isBlock(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
+}
+
+// ranOutOfTime reports whether kubelet's call has ended before the node was done. The room of a raw block
+// volume is zeroed, and the next call continues where that one ended, so it is not put off any further.
 func ranOutOfTime(c *corev1.PersistentVolumeClaimCondition) bool {
 	return strings.Contains(c.Message, codes.DeadlineExceeded.String())
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/ledger"
@@ -52,6 +53,9 @@ func (w *world) late(name string, whole bool) {
 func TestGrowthThatRunsOutOfTime(t *testing.T) {
 	w := newWorld(t, 100*gib)
 	w.bind("data", 10*gib)
+	block := w.claim("data")
+	block.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock)
+	w.store(block)
 	w.ask("data", 70*gib)
 	w.settle()
 	for range 4 {
@@ -85,6 +89,29 @@ func TestGrowthWhoseAnswerIsLost(t *testing.T) {
 	w.ask("data", 2*gib)
 	w.ask("other", 50*gib)
 	w.now = w.now.Add(nodeErrorGrace)
+	w.settle()
+	require.Contains(t, w.words("other"), string(ledger.Waiting))
+}
+
+// From when such a growth is taken back until its node charges it, nobody is promised its room either.
+func TestRoomOfAGrowthThatIsTakenBackIsKept(t *testing.T) {
+	w := newWorld(t, 100*gib, thin(1000))
+	w.bind("data", gib)
+	w.bind("other", gib)
+	w.made["pvc-data"].Device, w.made["pvc-other"].Device = gib, gib
+	w.ask("data", 60*gib)
+	w.settle()
+	w.late("data", true)
+	w.ask("other", 50*gib)
+	w.settle()
+	require.Contains(t, w.words("other"), string(ledger.Waiting))
+	w.now = w.now.Add(nodeErrorGrace)
+	w.serve()
+	require.Equal(t, refused, state(w.claim("data")), "taken back")
+	w.serve()
+	require.Contains(t, w.words("other"), string(ledger.Waiting), "its node has not charged it yet")
+	w.settle()
+	w.now = w.now.Add(2 * time.Minute)
 	w.settle()
 	require.Contains(t, w.words("other"), string(ledger.Waiting))
 }

@@ -68,24 +68,23 @@ func (l *Ledger) chargedWith(object *corev1.PersistentVolume) (label string, c c
 	return label, c, true
 }
 
-// unread is a PersistentVolume of which not even the pool can be read; or nothing.
-func (a *account) unread() string {
-	for name, e := range a.written {
-		if e.charge().in == "" {
-			return name
+// unread returns the first PersistentVolume by name of which not even the pool can be read; or nothing.
+func (a *account) unread() (first string) {
+	unless := func(name string, c charge) {
+		if c.in == "" && (first == "" || name < first) {
+			first = name
 		}
+	}
+	for name, e := range a.written {
+		unless(name, e.charge())
 	}
 	for name, r := range a.reserved {
-		if r.in == "" {
-			return name
-		}
+		unless(name, r.charge)
 	}
 	for _, d := range a.departed {
-		if d.in == "" {
-			return d.name
-		}
+		unless(d.name, d.charge)
 	}
-	return ""
+	return first
 }
 
 func (w Want) charge() charge {

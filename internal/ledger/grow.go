@@ -2,8 +2,10 @@ package ledger
 
 import (
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
@@ -110,6 +112,31 @@ func (l *Ledger) Unsure(object *corev1.PersistentVolume) {
 	}
 }
 
+// keptTime is how long the room of a growth that is taken back is kept: its node has grown the volume perhaps,
+// and charges the PersistentVolume in its next round.
+const keptTime = time.Minute
+
+// keptFor names, among the reservations, the room that is kept for a PersistentVolume.
+func keptFor(name string) string { return name + " (its growth)" }
+
+// Keep reserves, for keptTime, the room of a growth that is about to be taken back from a PersistentVolume,
+// of which this size is left, unless it is charged more before.
+func (l *Ledger) Keep(object *corev1.PersistentVolume, left resource.Quantity) {
+	back := object.DeepCopy()
+	back.Spec.Capacity[corev1.ResourceStorage] = left
+	delete(back.Annotations, pv.AnnotationGrowingTo)
+	whole, errWhole := persistentvolume.Parse(object)
+	part, errPart := persistentvolume.Parse(back)
+	if errWhole != nil || errPart != nil {
+		return // it is charged what can be read of it
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c, rest := chargeOf(whole), part.Charge()
+	more := c.In(volume.DefaultExtent) - rest.In(volume.DefaultExtent)
+	l.reserveFor(object.Labels[pv.LabelNode], keptFor(object.Name), charge{in: c.in, uuid: c.uuid, Charge: persistentvolume.Charge{Noted: more}}, keptTime)
+}
+
 // MayGrow says what Grow would, and promises nothing.
 func (l *Ledger) MayGrow(object *corev1.PersistentVolume, to volume.Bytes) Answer {
 	l.mu.Lock()
@@ -135,7 +162,11 @@ func (l *Ledger) Holds(object *corev1.PersistentVolume) bool {
 	if !there || chargeOf(v).from(v.Pool(), p) == 0 {
 		return true
 	}
-	return l.left(a, v.Pool(), p) >= 0
+	left := l.left(a, v.Pool(), p)
+	if v.Shape.Layout == volume.Thin {
+		left += 2 * volume.ThinStep(p.size) // by which a node reports less than there is
+	}
+	return left >= 0
 }
 
 // An extension is a growth in the numbers of its pool.
@@ -175,6 +206,7 @@ func (l *Ledger) judgeGrowth(object *corev1.PersistentVolume, size volume.Bytes)
 	e := extension{v: v.Grown(v.Size), to: v.Grown(size), in: in, promised: v.Growing}
 	e.more = e.to.Charge().In(p.extent) - e.v.Charge().In(p.extent)
 	e.left = l.left(a, in, p) + a.taken(v.PV, l.entry(v.PV).charge(), in, p) - e.v.Charge().In(p.extent)
+	e.left += a.reserved[keptFor(v.PV)].from(in, p)
 	if v.Kind == volume.Dataset {
 		e.left -= p.replicas // replicas do not drive each other out
 	}
@@ -209,8 +241,8 @@ func (e extension) judge(p pool) Answer {
 	switch {
 	case p.closed != "":
 		return Answer{Waiting, fmt.Sprintf("nothing more is promised in %s %q: %s", e.in.Noun(), e.in, p.closed)}
-	case e.more <= 0: // its volume holds the room already
-		return e.granted()
+	case e.more <= 0:
+		return Answer{Granted, "the volume is charged that much already"}
 	case e.more > e.left:
 		return Answer{Waiting, fmt.Sprintf("%s more are needed and %s %q can still promise %s", AmountOf(e.more), e.in.Noun(), e.in, AmountOf(max(0, e.left)))}
 	case e.v.Shape.Layout == volume.Thin:

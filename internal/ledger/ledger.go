@@ -67,6 +67,7 @@ type account struct {
 	node   string    // its name; empty without a report
 	called string    // its name, once there was a report
 	report types.UID // of the NodeStorage
+	gone   types.UID // of the last one that was deleted
 	// version is that of the report; confirmed is that of the last one that the API server itself gave, and
 	// behind: the watch has shown an older one since.
 	version, confirmed uint64
@@ -242,6 +243,9 @@ func (l *Ledger) writtenLocked(object *corev1.PersistentVolume) (touched []strin
 	before := l.drop(object.Name)
 	a := l.account(label)
 	a.written[object.Name] = entry{unique.Make(now), version}
+	if now.In(volume.DefaultExtent) > before.In(volume.DefaultExtent) {
+		l.drop(keptFor(object.Name))
+	}
 	if growing && version != 0 && version <= grows.base {
 		a.growths[object.Name] = grows // it may be written yet
 	}

@@ -22,7 +22,9 @@ func (l *Ledger) Report(storage *flexlvmv1.NodeStorage) {
 	label := pv.NodeLabelValue(storage.Name)
 	l.mu.Lock()
 	a, changed := l.account(label), true
-	if v := versionOf(storage); v != 0 && v < a.confirmed {
+	if v := versionOf(storage); storage.UID != "" && storage.UID == a.gone {
+		changed = false
+	} else if v != 0 && v < a.confirmed {
 		a.behind = true
 	} else {
 		changed = a.take(storage)
@@ -50,6 +52,7 @@ func (l *Ledger) Forget(node string) {
 	label := pv.NodeLabelValue(node)
 	l.mu.Lock()
 	a := l.account(label)
+	a.gone = a.report
 	a.node, a.report, a.pools, a.strays = "", "", nil, nil
 	l.mu.Unlock()
 	l.changed(label)
@@ -116,7 +119,7 @@ func (l *Ledger) Confirm(storage *flexlvmv1.NodeStorage, at uint64) {
 	a, v := l.account(label), versionOf(storage)
 	// The watch may have shown a later one meanwhile. An answer that is older than the last one is that of
 	// an API server that was restored from a backup.
-	if v >= a.version || v < a.confirmed {
+	if deleted := storage.UID != "" && storage.UID == a.gone; !deleted && (v >= a.version || v < a.confirmed) {
 		a.take(storage)
 	}
 	a.confirmed, a.behind = v, false

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
@@ -120,4 +121,23 @@ func TestDepartedOfANodeWithoutAName(t *testing.T) {
 	require.Equal(t, []string{label}, b.Changes()[:1])
 	_, _, ask = b.Unconfirmed(label)
 	require.True(t, ask)
+}
+
+// An answer that comes when the report is deleted does not bring it back; that of another one does.
+func TestReportThatIsDeletedStaysSo(t *testing.T) {
+	gib := ledgertest.OneGiB
+	b := ledgertest.New(t)
+	report := func(uid types.UID) *flexlvmv1.NodeStorage {
+		out := reportAt("5", 3*gib)
+		out.UID = uid
+		return out
+	}
+	b.Report(report("first"))
+	b.Forget("node-1")
+	b.Confirm(report("first"), 0)
+	b.Report(report("first"))
+	_, _, reported := b.NodeOf("node-1")
+	require.False(t, reported)
+	b.Report(report("second"))
+	require.Equal(t, 3*gib, b.Room("node-1"))
 }

@@ -111,7 +111,7 @@ func (a *account) unfit(wants []Want) string {
 		return unreadable(unread)
 	}
 	if twin := a.twin(wants); twin != "" {
-		return fmt.Sprintf("has a replica of this dataset already, or is about to (PersistentVolume %q)", twin)
+		return fmt.Sprintf("has a replica of this dataset already, is about to, or was only just rid of one (PersistentVolume %q)", twin)
 	}
 	if left := a.leftOver(wants); left != "" {
 		return fmt.Sprintf("has a volume %s without a PersistentVolume, and a replica must not begin with what it holds; look at it there with `flexlvm volumes show %s`, and give it up with `forget`", left, left)
@@ -121,7 +121,7 @@ func (a *account) unfit(wants []Want) string {
 
 // unreadable says why nothing more is promised on a node with such a PersistentVolume.
 func unreadable(name string) string {
-	return fmt.Sprintf("is promised nothing more, as not even the pool of PersistentVolume %q can be read: upgrade the provisioner if a later release has written it, or else mend it", name)
+	return fmt.Sprintf("is promised nothing more, as not even the pool of PersistentVolume %q can be read: upgrade the provisioner if a later release has written it, or else delete it and make it anew", name)
 }
 
 // twin is a PersistentVolume of a node, written, about to be or just gone, that has the

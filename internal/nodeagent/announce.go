@@ -1,7 +1,6 @@
 package nodeagent
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -35,15 +34,15 @@ func (d *Daemon) announceObservation(ctx context.Context, f observation) {
 
 func (d *Daemon) announceBlocked(ctx context.Context, f observation) {
 	log := klog.FromContext(ctx)
-	why := cmp.Or(f.result.Blocked, f.result.OrphansBlocked)
-	if why == "" {
-		if d.dedupe.over("blocked") {
-			log.Info("Eviction is possible again")
-		}
-		return
+	if f.result.Blocked == "" && d.dedupe.over("blocked") {
+		log.Info("Eviction is possible again")
 	}
-	if d.dedupe.fresh("blocked", "", f.at) {
-		log.Error(nil, "Eviction is blocked", "why", why)
+	if f.result.Blocked != "" && d.dedupe.fresh("blocked", "", f.at) {
+		log.Error(nil, "Eviction is blocked", "why", f.result.Blocked)
+		d.events.onNode(warning, "EvictionBlocked", f.result.Blocked)
+	}
+	if why := f.result.OrphansBlocked; why != "" && d.dedupe.fresh("orphans blocked", "", f.at) {
+		log.Error(nil, "Eviction of orphans is blocked", "why", why)
 		d.events.onNode(warning, "EvictionBlocked", why)
 	}
 }

@@ -9,9 +9,6 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// thinSteps is how many steps the report knows of a thin pool's room.
-const thinSteps = 1000
-
 // coarsen rounds the room of a thin pool, which changes with every write to one of its volumes: a report is
 // a write to the API server, and has the capacity published anew. It rounds so that never more is offered
 // than there is. was are the pools of the last report.
@@ -24,7 +21,7 @@ func coarsen(p *flexlvmv1.Pool, was []flexlvmv1.Pool) {
 		before = was[i]
 	}
 	size := bytesOf(p.Size)
-	step := (size/thinSteps/volume.MiB + 1) * volume.MiB
+	step := volume.ThinStep(size)
 	less := func(exact, before resource.Quantity) resource.Quantity {
 		return quantity(max(0, size-roundUp(size-bytesOf(exact), size-bytesOf(before), step)))
 	}

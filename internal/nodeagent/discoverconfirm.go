@@ -29,7 +29,7 @@ func (s *discoverer) confirmCleanings(ctx context.Context) {
 			continue
 		}
 		job.stop()
-		log := klog.FromContext(ctx).WithValues("volume", job.object.Name)
+		log := klog.FromContext(ctx).WithValues("persistentvolume", job.object.Name)
 		if err != nil {
 			log.Error(err, "A cleaning is stopped, as its PersistentVolume is not confirmed")
 		} else {

@@ -276,6 +276,9 @@ func (d *Daemon) giveUp(ctx context.Context, ref node.Ref, j job) error {
 	if err := d.unnamed(ctx, j.volume); err != nil {
 		return fmt.Errorf("evict orphan: %w", err)
 	}
+	if why := d.watches.revisions.wentBack(); why != "" {
+		return fmt.Errorf("evict orphan: the API server has gone back in time (%s), and may lack its PersistentVolume", why)
+	}
 	disposal := volume.Disposal{Reclaim: j.volume.Reclaim, Wipe: j.volume.Wipe}
 	if err := d.engine.Release(ctx, ref, volume.Unreferenced, disposal); err != nil {
 		return err
@@ -299,9 +302,6 @@ func (d *Daemon) unnamed(ctx context.Context, v inventory.Volume) error {
 	here, _, err := d.listVolumes(ctx)
 	if err != nil {
 		return err
-	}
-	if why := d.watches.revisions.wentBack(); why != "" {
-		return fmt.Errorf("the API server has gone back in time (%s), and may lack its PersistentVolume", why)
 	}
 	names := func(object *corev1.PersistentVolume) bool {
 		return slices.Contains(persistentvolume.NamesOf(object), string(v.Name))

@@ -15,6 +15,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -110,7 +111,9 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 // pools of the last report.
 func observedPool(p eviction.PoolResult, f observation, policy eviction.Policy, was []flexlvmv1.Pool) flexlvmv1.Pool {
 	one := poolStatus(p)
-	coarsen(&one, was)
+	if !growsIn(f.view, p.Pool.Name) {
+		coarsen(&one, was)
+	}
 	one.BusyPercent = int32(f.busy[p.Pool.Name])
 	if policy.Headroom == eviction.HeadroomAuto && p.Pool.Thin == nil {
 		for _, v := range eviction.RecentInUse(f.view, p.Pool) {
@@ -118,6 +121,12 @@ func observedPool(p eviction.PoolResult, f observation, policy eviction.Policy, 
 		}
 	}
 	return one
+}
+
+// growsIn reports whether a volume of a pool waits for room to grow. The provisioner goes by the report, and the
+// room that is made for a growth in a thin pool is no more than that.
+func growsIn(view eviction.View, pool volume.PoolName) bool {
+	return slices.ContainsFunc(view.PersistentVolumes, func(c persistentvolume.Volume) bool { return c.Growing > c.Size && c.Pool() == pool })
 }
 
 func either(yes bool, a, b string) string {

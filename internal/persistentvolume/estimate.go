@@ -23,8 +23,12 @@ func Estimate(object *corev1.PersistentVolume) (v Volume, known bool) {
 	if _, name, err := named(object); err == nil {
 		v.Volume = name
 	}
+	if ratio, err := volume.ParseRatio(pv.AnnotationRatio, object.Annotations[pv.AnnotationRatio]); err == nil {
+		spec.Ratio = ratio
+	}
+	v.Shape = spec.Shape()
 	noted, _ := parseCharged(object.Annotations[pv.AnnotationCharged])
-	v.Charged = max(noted, spec.Charge(), spec.Size) // a ratio that cannot be read is taken for 1
+	v.Charged = max(noted, spec.Charge())
 	for _, option := range []string{volume.OptionGroup, volume.OptionLayout, volume.OptionThinPool, volume.OptionDirectoryPool} {
 		if slices.Contains(unread, option) {
 			return v, false

@@ -155,11 +155,10 @@ func (l *localVolumes) settle(ctx context.Context, o *flexlvmv1.LocalVolume) {
 		l.retries.Forget(key)
 	case apierrors.IsConflict(err):
 		log.V(1).Info("A LocalVolume has changed meanwhile and is looked at again")
-	default:
+	case err == nil:
 		l.retries.Failed(key, this, l.now())
-		if err != nil {
-			log.Error(err, "A LocalVolume cannot be looked after; it is tried again")
-		}
+	default:
+		log.Error(err, "A LocalVolume cannot be looked after; it is tried again")
 	}
 }
 

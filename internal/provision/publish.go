@@ -2,7 +2,6 @@ package provision
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -92,9 +91,15 @@ func (p *publisher) next(ctx context.Context) bool {
 		return false
 	}
 	defer p.queue.Done(label)
-	if err := errors.Join(p.confirm(ctx, label), p.publish(ctx, label)); err != nil {
-		if ctx.Err() == nil && !apierrors.IsConflict(err) && p.queue.NumRequeues(label) == 0 {
-			klog.FromContext(ctx).Error(err, "The capacity of a node could not be published; it is tried again", "node", label)
+	unconfirmed, err := p.confirm(ctx, label), p.publish(ctx, label)
+	if err != nil || unconfirmed != nil {
+		log := klog.FromContext(ctx).WithValues("node", label)
+		first := ctx.Err() == nil && p.queue.NumRequeues(label) == 0
+		if first && unconfirmed != nil {
+			log.Error(unconfirmed, "The report of a node could not be read; it is tried again, and less is offered there meanwhile")
+		}
+		if first && err != nil && !apierrors.IsConflict(err) {
+			log.Error(err, "The capacity of a node could not be published; it is tried again")
 		}
 		p.queue.AddRateLimited(label)
 		return true

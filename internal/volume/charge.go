@@ -79,3 +79,6 @@ func Largest(free []Bytes, spec Spec, extent Bytes) Bytes {
 	})
 	return Bytes(tooMany) * Block
 }
+
+// ThinStep returns the steps in which a node reports the room of a thin pool of this size.
+func ThinStep(pool Bytes) Bytes { return (pool/1000/MiB + 1) * MiB }

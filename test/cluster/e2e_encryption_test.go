@@ -77,7 +77,7 @@ func TestEncryptedVolume(t *testing.T) {
 }
 
 // keptNowhere fails if anything that node1 keeps, or the drivers' logs, hold one of the keys. That would be
-// found: the volume, which was unmounted a moment ago, is found in the same way.
+// found: the volume is found in the same way, and the logs are there.
 func (n *tenant) keptNowhere(volume string, keys ...string) {
 	n.t.Helper()
 	files := func(text string) string {
@@ -92,7 +92,7 @@ func (n *tenant) keptNowhere(volume string, keys ...string) {
 		for _, key := range keys {
 			require.NotContains(n.t, said, key)
 		}
-		return await.Missing(err == nil && strings.Contains(said, volume), "the logs do not name volume %s: %v", volume, err)
+		return await.Missing(err == nil && said != "", "there are no logs: %v", err)
 	})
 }
 

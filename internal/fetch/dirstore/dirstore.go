@@ -24,6 +24,8 @@ import (
 // follows no symbolic link.
 type Directory struct {
 	source store.Source
+	// local: it is no source, and its errors are those of a local file system.
+	local bool
 	// open keeps files that are read in ranges from being opened once for each.
 	root *os.Root
 }
@@ -48,9 +50,32 @@ func NewIn(bound string, source store.Source) (store.Store, error) {
 	}
 	root, err := openIn(bound, dir)
 	if err != nil {
-		return nil, &store.Error{Retryable: errors.Is(err, unix.EIO) || errors.Is(err, unix.ESTALE), Err: fmt.Errorf("open source: %w", err)}
+		return nil, &store.Error{Retryable: !isFinal(err), Err: fmt.Errorf("open source: %w", err)}
 	}
 	return &Directory{source: source, root: root}, nil
+}
+
+// isFinal reports whether a source cannot be opened for a reason that a person has to look after. All others
+// may pass, as a file server may be away for a while.
+func isFinal(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
+}
+
+// Open returns the Store of a directory that is no source, such as one that is uploaded.
+func Open(dir string) (*Directory, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, &store.Error{Err: fmt.Errorf("open directory: %w", err)}
+	}
+	return &Directory{source: store.Source{Kind: store.KindFile, Key: dir + "/", Prefix: dir + "/"}, local: true, root: root}, nil
+}
+
+// failed tells an error of a source's file system from those of a destination's.
+func (d *Directory) failed(err error) error {
+	if d.local {
+		return err
+	}
+	return store.FromSource(err)
 }
 
 // openIn opens a directory. If it is below bound, no link below bound leads out of it.
@@ -142,7 +167,7 @@ func (d *Directory) List(ctx context.Context, each func(store.Object) error) err
 		}
 		return each(o)
 	}
-	return d.walk(ctx, each, func(_ string, err error) error { return store.FromSource(err) })
+	return d.walk(ctx, each, func(_ string, err error) error { return d.failed(err) })
 }
 
 // ListRest lists all files below a directory that can be listed, while others may write
@@ -182,7 +207,7 @@ func (d *Directory) walk(ctx context.Context, each func(store.Object) error, fai
 		info, err := entry.Info()
 		returned()
 		if err != nil {
-			return failed(name, err)
+			return failed(name, Readable(err))
 		}
 		return each(d.objectOf(name, info))
 	})
@@ -248,7 +273,7 @@ func (d *Directory) Stat(ctx context.Context, key, _ string) (store.Object, stor
 		return store.Object{}, store.Sums{}, fmt.Errorf("%w: %w", store.ErrGone, err)
 	}
 	if err != nil {
-		return store.Object{}, store.Sums{}, store.FromSource(Readable(err))
+		return store.Object{}, store.Sums{}, d.failed(Readable(err))
 	}
 	return d.objectOf(d.Name(key), info), store.Sums{Opaque: true}, nil
 }
@@ -266,7 +291,7 @@ func (d *Directory) Open(ctx context.Context, object store.Object, part store.Sp
 	file, err := d.root.Open(d.Name(object.Key))
 	returned()
 	if err != nil {
-		return store.Stream{}, store.FromSource(Readable(err))
+		return store.Stream{}, d.failed(Readable(err))
 	}
 	body := &Pinned{ctx: ctx, dir: d, object: object, file: file, left: part.Length, at: part.Offset}
 	return store.Stream{Body: body, Size: now.Size, Sums: sums}, nil
@@ -307,7 +332,7 @@ func (p *Pinned) ReadAt(b []byte, at int64) (int, error) {
 func (p *Pinned) Read(b []byte) (int, error) {
 	if p.left == 0 {
 		if err := p.Check(); err != nil {
-			return 0, store.FromSource(err)
+			return 0, p.dir.failed(err)
 		}
 		return 0, io.EOF
 	}
@@ -320,7 +345,7 @@ func (p *Pinned) Read(b []byte) (int, error) {
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	return n, store.FromSource(err)
+	return n, p.dir.failed(err)
 }
 
 // Close implements io.Closer. NFS may have to tell its server.

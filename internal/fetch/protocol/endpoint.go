@@ -2,8 +2,8 @@ package protocol
 
 import "strings"
 
-// EndpointOf is the server of a URL, with or without its scheme; empty for Amazon's own. What was loaded
-// from the same one is not outdated, however its URL is written.
+// EndpointOf returns the server of a URL, with or without its scheme; empty for Amazon's own. Two URLs of one
+// server give the same, however they are written: http and https with their default ports count as one.
 func EndpointOf(raw string) string {
 	if _, rest, found := strings.Cut(raw, "://"); found {
 		raw = rest

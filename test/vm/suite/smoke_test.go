@@ -52,7 +52,8 @@ func TestSmokeOnAFile(t *testing.T) {
 		for test in mount refuse operator; do
 			sh /smoke/$test.sh --file /mnt/disk
 		done
-		for seconds in `+interrupted+`; do
+		for seconds in `+interrupted+` 12 30; do
+			if [ $seconds -gt 6 ] && grep -q '^ok ' /run/all; then break; fi # only where the machine is too slow for the others
 			code=0
 			timeout -s INT $seconds sh /smoke/mount.sh --device /dev/vda >/run/interrupted || code=$?
 			cat /run/interrupted | tee -a /run/all
