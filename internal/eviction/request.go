@@ -75,7 +75,7 @@ func (x *index) wantedBySomebody(view View, v *inventory.Volume) error {
 	case wanted || x.named[key]:
 		return fmt.Errorf("PersistentVolume %s names volume %s, so it has an owner: delete its claim, and the volume is released by itself", x.namer(view, key), key)
 	case x.unread[key.name]:
-		return fmt.Errorf("a PersistentVolume that cannot be read may mean volume %s; put that one right", key)
+		return fmt.Errorf("a PersistentVolume that cannot be read may mean volume %s; its event VolumeNeedsAttention says what to do", key)
 	case v.State != volume.Unreferenced && v.State != volume.Retained && v.InUse():
 		return fmt.Errorf("volume %s is in use on the node, so somebody wants it", key)
 	case x.copied[key] != "":

@@ -111,7 +111,7 @@ func (a *account) unfit(wants []Want) string {
 		return unreadable(unread)
 	}
 	if twin := a.twin(wants); twin != "" {
-		return fmt.Sprintf("has a replica of this dataset already, is about to, or was only just rid of one (PersistentVolume %q)", twin)
+		return fmt.Sprintf("has a replica of this dataset already, or is about to (PersistentVolume %q)", twin)
 	}
 	if left := a.leftOver(wants); left != "" {
 		return fmt.Sprintf("has a volume %s without a PersistentVolume, and a replica must not begin with what it holds; look at it there with `flexlvm volumes show %s`, and give it up with `forget`", left, left)

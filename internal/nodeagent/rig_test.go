@@ -198,19 +198,19 @@ func (r *rig) rounds(n int) {
 // untilQuiet waits until the daemon makes no more rounds, and returns how many it has made. It counts
 // polls, one second's worth of them, because on a busy machine they are as late as the daemon is. After a
 // round the daemon rests for as long as the round took before it starts a requested one. So the wait is
-// longer by the duration of all rounds, and begins when each has ended.
+// longer by the duration of all rounds, and begins when each has ended: on such a machine it takes minutes.
 func (r *rig) untilQuiet() (n int) {
 	r.t.Helper()
 	const every, enough = 20 * time.Millisecond, time.Second
 	last, looks := -1, 0
-	r.eventually(func() bool {
+	require.Eventually(r.t, func() bool {
 		looks++
 		ended, took := r.endedRounds()
 		if n = r.engine.rounds(); n != last || n != ended {
 			last, looks = n, 0
 		}
 		return time.Duration(looks)*every > enough+took
-	}, "it is never quiet")
+	}, 10*soon, every, "it is never quiet")
 	return n
 }
 
