@@ -177,12 +177,15 @@ func TestObjectChanges(t *testing.T) {
 func TestObjectGoes(t *testing.T) {
 	b := newBed(t)
 	b.put(some())
-	b.proxy.Inject(s3.Fault{Method: "GET", Query: "list-type", Edit: s3.Entries("a/ghost")})
+	b.proxy.Inject(s3.Fault{Method: "GET", Query: "list-type", Edit: s3.Entries("a/ghost"), Times: 1})
 	o := b.fetch(b.url(""))
-	require.Equal(t, 3, o.code, o.stderr)
-	require.Equal(t, 1, o.result.Refused)
+	require.Equal(t, 75, o.code, o.stderr)
+	require.True(t, o.result.Retryable)
 	require.Contains(t, o.result.Message, "a/ghost")
 	require.Len(t, b.whole(some()), len(some()))
+	require.False(t, b.complete())
+	o = b.fetch(b.url(""))
+	require.Zero(t, o.code, o.stderr)
 	require.True(t, b.complete())
 }
 
