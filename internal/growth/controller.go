@@ -189,7 +189,7 @@ func (c *Controller) one(ctx context.Context, w *wish) (again time.Time, err err
 	}
 	c.Ledger.Written(object)
 	todo := decide(c.scene(w, claim, object), func(to volume.Bytes) ledger.Answer { return c.Ledger.Grow(object, to) })
-	if todo.takenBack && condition(claim, corev1.PersistentVolumeClaimNodeResizeError) != nil {
+	if todo.takenBack && w.lacks.IsZero() && condition(claim, corev1.PersistentVolumeClaimNodeResizeError) != nil {
 		c.Ledger.Keep(object, has(claim))
 	}
 	object, err = c.carryOut(ctx, claim, object, todo.steps)
