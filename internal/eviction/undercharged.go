@@ -43,5 +43,5 @@ func takes(v *inventory.Volume, c *persistentvolume.Volume, in inventory.Pool) v
 	if in.Thin != nil || in.Directories != nil {
 		return charge
 	}
-	return max(charge, c.Shape.Takes(v.Shape.DeviceOf(v.Device), in.Extent))
+	return max(charge, c.Shape.Takes(v.DeviceOf(v.Device), in.Extent))
 }

@@ -26,7 +26,7 @@ func TestUndercharged(t *testing.T) {
 			s.PersistentVolume("a", 10)
 			s.Volume("a", volume.Ready, 10, func(v *inventory.Volume) {
 				v.Shape = volume.Shape{Layout: volume.Raid1, Mirrors: 1}
-				v.Device = v.Shape.Takes(10*volume.GiB, volume.DefaultExtent)
+				v.Device = v.Takes(10*volume.GiB, volume.DefaultExtent)
 			})
 		}},
 		"never handed out": {scene: func(s thinScene) { s.PersistentVolume("a", 10); s.Volume("a", volume.Creating, 10, grown) }},
