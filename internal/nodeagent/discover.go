@@ -91,7 +91,7 @@ type cleaning struct {
 	volume    string                   // UID of its PersistentVolume
 	object    *corev1.PersistentVolume // as it was judged
 	confirmed time.Time                // when the API server was asked for it last
-	stop      context.CancelFunc
+	stop      context.CancelCauseFunc
 	offset    int64
 }
 

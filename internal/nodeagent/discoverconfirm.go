@@ -21,20 +21,19 @@ func sameDiscovered(now, was *corev1.PersistentVolume) bool {
 
 // confirmCleanings asks the API server for the PersistentVolumes of the cleanings that last longer than
 // discoverEvery, and stops those that it does not confirm: cleaning takes hours, and a watch that hangs looks
-// like one where nobody has changed anything. If it is wanted still, it goes on from where it was.
+// like one where nobody has changed anything. Where the API server has not answered, a cleaning that is still
+// wanted goes on from where it was; where the PersistentVolume has changed, it begins anew.
 func (s *discoverer) confirmCleanings(ctx context.Context) {
 	for _, job := range s.cleaningsToConfirm() {
 		now, err := s.d.api.Volume(ctx, job.object.Name)
 		if err == nil && sameDiscovered(now, job.object) {
 			continue
 		}
-		job.stop()
-		log := klog.FromContext(ctx).WithValues("persistentvolume", job.object.Name)
-		if err != nil {
-			log.Error(err, "A cleaning is stopped, as its PersistentVolume is not confirmed")
-		} else {
-			log.Info("A cleaning is stopped, as its PersistentVolume has changed")
+		if err == nil {
+			err = errVolumeChanged
 		}
+		job.stop(err)
+		klog.FromContext(ctx).Error(err, "A cleaning is stopped, as its PersistentVolume is not confirmed", "persistentvolume", job.object.Name)
 	}
 }
 

@@ -2,6 +2,7 @@ package nodeagent_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -42,6 +43,36 @@ func TestCleaningIsConfirmedWhileItLasts(t *testing.T) {
 			require.Equal(t, 1, disks.cleanings())
 		})
 	}
+}
+
+// A PersistentVolume is kept and released again while the watch hangs: the disk may have been used, so all of it
+// is erased anew.
+func TestCleaningBeginsAnewAfterAChangeThatTheWatchDidNotShow(t *testing.T) {
+	t.Parallel()
+	r, disks := newDiscoveryRig(t)
+	r.offered()
+	begun, stopped := make(chan struct{}), make(chan struct{})
+	disks.with(func() {
+		disks.cleaning = func(ctx context.Context, progress func(int64) error) error {
+			disks.with(func() { disks.cleaning = nil })
+			err := progress(4096)
+			close(begun)
+			<-ctx.Done()
+			close(stopped)
+			return errors.Join(err, ctx.Err())
+		}
+	})
+	r.api.put(static("pv-1", pvReleased))
+	look := r.mounts()
+	r.start()
+	waitFor(t, begun, "it does not begin to clean")
+	r.api.with(func() { r.api.hung = true })
+	r.api.put(static("pv-1", pvReleased, pvRetain))
+	r.clock.pass(time.Minute)
+	r.eventually(func() bool { look(); return isClosed(stopped) }, "it goes on cleaning")
+	r.api.put(static("pv-1", pvReleased))
+	r.eventually(func() bool { r.clock.pass(time.Minute); look(); return disks.cleanings() == 2 }, "it is not cleaned")
+	disks.with(func() { require.Zero(t, disks.cleaned[1].Offset) })
 }
 
 // mounts lets the test change the mounts of the node, by what it returns.

@@ -234,20 +234,28 @@ func (s *discoverer) begin(ctx context.Context, all *sync.WaitGroup, c discovere
 	if len(s.jobs) >= mostCleanings {
 		return fmt.Sprintf("waits: %d others are being cleaned", len(s.jobs))
 	}
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancelCause(ctx)
 	job := &cleaning{volume: string(c.object.UID), object: c.object, confirmed: s.d.cfg.Now(), stop: stop, offset: s.ledger[id].Offset}
 	s.jobs[id] = job
 	all.Go(func() {
-		defer stop()
+		defer stop(nil)
 		err := s.clean(ctx, c, job)
 		s.ended(ctx, c, err)
 	})
 	return ""
 }
 
+// errVolumeChanged: a PersistentVolume is not what the watch has shown. The watch may never show what it was in between.
+var errVolumeChanged = errors.New("its PersistentVolume has changed meanwhile, and is looked at again")
+
 // clean cleans, if the API server itself says that it may, and writes down that it has.
 func (s *discoverer) clean(ctx context.Context, c discoveredCase, job *cleaning) error {
-	if err := s.confirm(ctx, c); err != nil {
+	anew := func(err error) error {
+		return errors.Join(err, s.update(c.found.Disk, func(e *discovery.Entry) { e.Offset = 0 }))
+	}
+	if err := s.confirm(ctx, c); errors.Is(err, errVolumeChanged) {
+		return anew(err)
+	} else if err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -270,9 +278,10 @@ func (s *discoverer) clean(ctx context.Context, c discoveredCase, job *cleaning)
 		return s.update(c.found.Disk, func(e *discovery.Entry) { e.Offset, job.offset = offset, offset })
 	})
 	if err != nil {
-		if ctx.Err() == nil {
-			// If another program used the disk, it may have written to the part that is already erased.
-			err = errors.Join(err, s.update(c.found.Disk, func(e *discovery.Entry) { e.Offset = 0 }))
+		// If another program used the disk, or the PersistentVolume was kept meanwhile, the part that is already
+		// erased may have been written to.
+		if ctx.Err() == nil || errors.Is(context.Cause(ctx), errVolumeChanged) {
+			return anew(err)
 		}
 		return err
 	}
@@ -298,7 +307,7 @@ func (s *discoverer) confirm(ctx context.Context, c discoveredCase) error {
 		return err
 	}
 	if !sameDiscovered(now, c.object) {
-		return errors.New("its PersistentVolume has changed meanwhile, and is looked at again")
+		return errVolumeChanged
 	}
 	if err := s.onlyOne(ctx, now); err != nil {
 		return err
@@ -357,7 +366,7 @@ func (s *discoverer) stopOthers(wanted map[string]string) {
 	defer s.mu.Unlock()
 	for id, job := range s.jobs {
 		if wanted[id] != job.volume {
-			job.stop()
+			job.stop(nil)
 		}
 	}
 }

@@ -115,12 +115,12 @@ func (s *discoverer) forgetNoted(done map[string]int) {
 	}
 }
 
-// stopAfter stops the cleaning after a PersistentVolume. If it is wanted still, it goes on from
-// where it was.
+// stopAfter stops the cleaning after a PersistentVolume that has changed. If it is still wanted, it begins
+// anew: the change may be over before a look sees it.
 func (s *discoverer) stopAfter(v *corev1.PersistentVolume) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if job := s.jobs[v.Annotations[flexlvmv1.AnnotationDisk]]; job != nil && job.volume == string(v.UID) {
-		job.stop()
+		job.stop(errVolumeChanged)
 	}
 }

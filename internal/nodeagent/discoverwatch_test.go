@@ -47,7 +47,7 @@ func TestCleaningIsStoppedByItsVolume(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			stopped := false
-			s := &discoverer{gone: map[string][]departure{}, jobs: map[string]*cleaning{"naa.5000": {volume: "pv-1", stop: func() { stopped = true }}}}
+			s := &discoverer{gone: map[string][]departure{}, jobs: map[string]*cleaning{"naa.5000": {volume: "pv-1", stop: func(error) { stopped = true }}}}
 			after := cleanedAfter()
 			c.change(after)
 			s.volumeChanged(cleanedAfter(), after)
@@ -56,7 +56,7 @@ func TestCleaningIsStoppedByItsVolume(t *testing.T) {
 	}
 	for name, gone := range map[string]any{"gone": cleanedAfter(), "gone while nobody watched": cache.DeletedFinalStateUnknown{Key: "static-a", Obj: cleanedAfter()}} {
 		stopped := false
-		s := &discoverer{gone: map[string][]departure{}, jobs: map[string]*cleaning{"naa.5000": {volume: "pv-1", stop: func() { stopped = true }}}}
+		s := &discoverer{gone: map[string][]departure{}, jobs: map[string]*cleaning{"naa.5000": {volume: "pv-1", stop: func(error) { stopped = true }}}}
 		other := cleanedAfter()
 		other.UID = "pv-2"
 		s.volumeGone(other)
