@@ -6,8 +6,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Retries are when loops without a queue try again what came to nothing. A is what it was tried with: where that changes, it is
-// tried at once.
+// Retries is the backoff of a loop that has no work queue. A is what an attempt was made with: when that changes,
+// the next attempt is made at once.
 type Retries[A comparable] struct {
 	backoff workqueue.TypedRateLimiter[string]
 	last    time.Duration
@@ -19,12 +19,12 @@ type retry[A comparable] struct {
 	at   time.Time
 }
 
-// NewRetries returns retries after first, doubled up to last.
+// NewRetries returns a backoff that begins with first and doubles up to last.
 func NewRetries[A comparable](first, last time.Duration) Retries[A] {
 	return Retries[A]{workqueue.NewTypedItemExponentialFailureRateLimiter[string](first, last), last, map[string]retry[A]{}}
 }
 
-// Wait reports whether it is too early to try the same again.
+// Wait reports whether it is too early for another attempt with the same.
 func (r Retries[A]) Wait(key string, with A, now time.Time) bool {
 	one, there := r.next[key]
 	if there && one.with != with {
@@ -34,7 +34,7 @@ func (r Retries[A]) Wait(key string, with A, now time.Time) bool {
 	return there && now.Before(one.at)
 }
 
-// Failed records that an attempt came to nothing.
+// Failed records an attempt that has failed, or has changed nothing.
 func (r Retries[A]) Failed(key string, with A, now time.Time) {
 	r.next[key] = retry[A]{with, now.Add(r.backoff.When(key))}
 }
@@ -45,7 +45,7 @@ func (r Retries[A]) Forget(key string) {
 	delete(r.next, key)
 }
 
-// Prune forgets what nobody has tried again for long.
+// Prune forgets keys that have not been tried again for longer than the longest backoff.
 func (r Retries[A]) Prune(now time.Time) {
 	for key, one := range r.next {
 		if now.Sub(one.at) > r.last {

@@ -36,11 +36,12 @@ func chargeOf(c persistentvolume.Volume) charge {
 	return out
 }
 
-// chargedWith returns where a PersistentVolume is charged, and with what; false where it is charged nothing.
+// chargedWith returns the charge of a PersistentVolume and the label of its node. It returns false if nothing is
+// charged.
 //
-// One that cannot be parsed may be that of a later release, whose node counts its room as a claim's. It is charged
-// what can be read of it, and not less than before. Where its node cannot parse it either, that takes the
-// volume off what can be promised, too: rather twice than not at all.
+// A PersistentVolume that cannot be parsed may be that of a later release, whose node counts its room as a claim's.
+// It is charged what can be read of it, and not less than before. If its node cannot parse it either, its
+// volume is subtracted there, too: charging it twice is safe, and not charging it is not.
 func (l *Ledger) chargedWith(object *corev1.PersistentVolume) (label string, c charge, charged bool) {
 	label = object.Labels[pv.LabelNode]
 	if label == "" || !persistentvolume.IsOurs(object) {
@@ -63,7 +64,7 @@ func (l *Ledger) chargedWith(object *corev1.PersistentVolume) (label string, c c
 		c = chargeOf(v)
 		c.Noted = max(c.Noted, before.Noted)
 	case before.in != "":
-		c = before // its source cannot have changed
+		c = before // the source of a PersistentVolume is immutable
 	}
 	return label, c, true
 }

@@ -112,15 +112,15 @@ func (l *Ledger) Unsure(object *corev1.PersistentVolume) {
 	}
 }
 
-// keptTime is how long the room of a growth that is taken back is kept: its node has grown the volume perhaps,
-// and charges the PersistentVolume in its next round.
+// keptTime is how long the room of a growth that is taken back is kept: the node may have grown the volume, and
+// charges the PersistentVolume in its next round.
 const keptTime = time.Minute
 
 // keptFor names, among the reservations, the room that is kept for a PersistentVolume.
 func keptFor(name string) string { return name + " (its growth)" }
 
-// Keep reserves, for keptTime, the room of a growth that is about to be taken back from a PersistentVolume,
-// of which this size is left, unless it is charged more before.
+// Keep reserves the room of a growth that is about to be taken back, so that the PersistentVolume has the size
+// left again: for keptTime, or until the PersistentVolume is charged more.
 func (l *Ledger) Keep(object *corev1.PersistentVolume, left resource.Quantity) {
 	back := object.DeepCopy()
 	back.Spec.Capacity[corev1.ResourceStorage] = left
@@ -128,12 +128,15 @@ func (l *Ledger) Keep(object *corev1.PersistentVolume, left resource.Quantity) {
 	whole, errWhole := persistentvolume.Parse(object)
 	part, errPart := persistentvolume.Parse(back)
 	if errWhole != nil || errPart != nil {
-		return // it is charged what can be read of it
+		return // Written charges what can be read of it
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c, rest := chargeOf(whole), part.Charge()
 	more := c.In(volume.DefaultExtent) - rest.In(volume.DefaultExtent)
+	if more <= 0 {
+		return // its node has charged it already
+	}
 	l.reserveFor(object.Labels[pv.LabelNode], keptFor(object.Name), charge{in: c.in, uuid: c.uuid, Charge: persistentvolume.Charge{Noted: more}}, keptTime)
 }
 

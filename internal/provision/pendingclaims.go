@@ -131,9 +131,8 @@ func (w *pendingClaims) toldLately(claim types.UID) bool {
 	return told && w.now().Sub(last.checked) < recheckAfter
 }
 
-// recordCause records that a claim is told of a cause now, and reports whether it has to be: where
-// it was told another last, or this one long ago; that there is room, only where it was told
-// otherwise.
+// recordCause records the cause for which a claim waits, and reports whether an event is due: the cause has
+// changed, or its last event is old. That there is room is an event only after another cause.
 func (w *pendingClaims) recordCause(claim types.UID, cause string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
