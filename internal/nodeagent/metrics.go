@@ -14,29 +14,30 @@ import (
 
 // Metrics holds the daemon's Prometheus metrics.
 type Metrics struct {
-	pools        map[string]*prometheus.GaugeVec
-	known        []volume.PoolName // the pools that they are of; only the rounds look at it
-	volumes      *prometheus.GaugeVec
-	orphans      prometheus.Gauge
-	foreign      prometheus.Gauge
-	problems     prometheus.Gauge
-	attention    prometheus.Gauge
-	blocked      prometheus.Gauge
-	standby      prometheus.Gauge
-	limited      prometheus.Gauge
-	unlimited    prometheus.Gauge
-	lastRound    prometheus.Gauge
-	rounds       *prometheus.CounterVec
-	roundTime    prometheus.Histogram
-	evictions    *prometheus.CounterVec
-	failed       *prometheus.CounterVec
-	releases     *prometheus.CounterVec
-	replicaSteps *prometheus.CounterVec
-	commands     *prometheus.HistogramVec
-	trims        *prometheus.CounterVec
-	trimBytes    *prometheus.CounterVec
-	found        *prometheus.GaugeVec
-	sizes        *prometheus.GaugeVec
+	pools          map[string]*prometheus.GaugeVec
+	known          []volume.PoolName // the pools that they are of; only the rounds look at it
+	volumes        *prometheus.GaugeVec
+	orphans        prometheus.Gauge
+	foreign        prometheus.Gauge
+	problems       prometheus.Gauge
+	attention      prometheus.Gauge
+	blocked        prometheus.Gauge
+	orphansBlocked prometheus.Gauge
+	standby        prometheus.Gauge
+	limited        prometheus.Gauge
+	unlimited      prometheus.Gauge
+	lastRound      prometheus.Gauge
+	rounds         *prometheus.CounterVec
+	roundTime      prometheus.Histogram
+	evictions      *prometheus.CounterVec
+	failed         *prometheus.CounterVec
+	releases       *prometheus.CounterVec
+	replicaSteps   *prometheus.CounterVec
+	commands       *prometheus.HistogramVec
+	trims          *prometheus.CounterVec
+	trimBytes      *prometheus.CounterVec
+	found          *prometheus.GaugeVec
+	sizes          *prometheus.GaugeVec
 }
 
 // Gauges of each pool, and what they mean.
@@ -67,18 +68,19 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	m := &Metrics{
-		pools:     map[string]*prometheus.GaugeVec{},
-		volumes:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "flexlvm_volumes", Help: "Volumes of this cluster, by pool and state."}, []string{"pool", "state"}),
-		orphans:   gauge("flexlvm_orphans", "Volumes of this cluster without a PersistentVolume."),
-		foreign:   gauge("flexlvm_foreign_volumes", "Volumes of flexlvm that belong to another cluster."),
-		problems:  gauge("flexlvm_problem_volumes", "Volumes of flexlvm that a person should look at, for example because their tags make no sense."),
-		attention: gauge("flexlvm_attention_persistentvolumes", "PersistentVolumes of this node that only a person can put right."),
-		blocked:   gauge("flexlvm_gc_blocked", "1 while nothing is evicted because the API server seems to have lost PersistentVolumes."),
-		standby:   gauge("flexlvm_gc_standby", "1 while another node daemon works on this node and this one waits for it to end."),
-		limited:   gauge("flexlvm_io_limits_in_force", "Volumes of pods whose IO is limited as their PersistentVolume says."),
-		unlimited: gauge("flexlvm_io_limits_not_applied", "PersistentVolumes whose limits on IO are not in force for a pod that uses them."),
-		lastRound: gauge("flexlvm_gc_last_successful_round_timestamp_seconds", "When a round last succeeded."),
-		rounds:    counters("flexlvm_gc_rounds_total", "Rounds, by result: success, or the reason of the condition Ready.", "result"),
+		pools:          map[string]*prometheus.GaugeVec{},
+		volumes:        prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "flexlvm_volumes", Help: "Volumes of this cluster, by pool and state."}, []string{"pool", "state"}),
+		orphans:        gauge("flexlvm_orphans", "Volumes of this cluster without a PersistentVolume."),
+		foreign:        gauge("flexlvm_foreign_volumes", "Volumes of flexlvm that belong to another cluster."),
+		problems:       gauge("flexlvm_problem_volumes", "Volumes of flexlvm that a person should look at, for example because their tags make no sense."),
+		attention:      gauge("flexlvm_attention_persistentvolumes", "PersistentVolumes of this node that only a person can put right."),
+		blocked:        gauge("flexlvm_gc_blocked", "1 while nothing is evicted because the API server seems to have lost PersistentVolumes."),
+		orphansBlocked: gauge("flexlvm_gc_orphan_eviction_blocked", "1 while no orphan is evicted, though --evict-orphans is set, because the API server has gone back in time."),
+		standby:        gauge("flexlvm_gc_standby", "1 while another node daemon works on this node and this one waits for it to end."),
+		limited:        gauge("flexlvm_io_limits_in_force", "Volumes of pods whose IO is limited as their PersistentVolume says."),
+		unlimited:      gauge("flexlvm_io_limits_not_applied", "PersistentVolumes whose limits on IO are not in force for a pod that uses them."),
+		lastRound:      gauge("flexlvm_gc_last_successful_round_timestamp_seconds", "When a round last succeeded."),
+		rounds:         counters("flexlvm_gc_rounds_total", "Rounds, by result: success, or the reason of the condition Ready.", "result"),
 		roundTime: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "flexlvm_gc_round_duration_seconds", Help: "Duration of a round in seconds.",
 			Buckets: []float64{.05, .1, .2, .5, 1, 2, 5, 10, 30, 60},
@@ -100,7 +102,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		m.pools[name] = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"pool"})
 		registerer.MustRegister(m.pools[name])
 	}
-	registerer.MustRegister(m.volumes, m.orphans, m.foreign, m.problems, m.attention, m.blocked, m.standby, m.limited, m.unlimited,
+	registerer.MustRegister(m.volumes, m.orphans, m.foreign, m.problems, m.attention, m.blocked, m.orphansBlocked, m.standby, m.limited, m.unlimited,
 		m.lastRound, m.rounds, m.roundTime, m.evictions, m.failed, m.releases, m.replicaSteps, m.commands, m.trims, m.trimBytes, m.found, m.sizes)
 	m.zero()
 	m.discovered(nil)
@@ -181,6 +183,7 @@ func (m *Metrics) round(f observation, err error, took time.Duration) {
 	m.problems.Set(float64(len(f.result.Problems)))
 	m.attention.Set(float64(attention(f)))
 	m.blocked.Set(serve.Bool(f.result.Blocked != ""))
+	m.orphansBlocked.Set(serve.Bool(f.result.OrphansBlocked != ""))
 	m.lastRound.Set(float64(f.at.UnixNano()) / 1e9)
 	m.rounds.WithLabelValues("success").Inc()
 }

@@ -28,6 +28,7 @@ func TestOrphansOfARestoredAPIServerStay(t *testing.T) {
 	r.start()
 	r.eventually(r.readyIs("Ready"), "not ready")
 	r.calm(r.lists)
+	require.Zero(t, r.metric("flexlvm_gc_orphan_eviction_blocked"))
 	r.api.with(func() {
 		r.api.hung, r.api.version = true, 500
 		delete(r.api.volumes, "made-since")
@@ -37,6 +38,7 @@ func TestOrphansOfARestoredAPIServerStay(t *testing.T) {
 		r.eventually(r.readyIs("OrphanEvictionBlocked"), "it is not told: %v", r.condition("Ready"))
 		r.rounds(3)
 		r.untouched("big ready", "made-since ready", "more ready", "settled ready")
+		require.EqualValues(t, 1, r.metric("flexlvm_gc_orphan_eviction_blocked"))
 		require.Contains(t, r.condition("Ready").Message, "after 1")
 		require.Contains(t, r.condition("Ready").Message, "flexlvm volumes undelete")
 		r.api.with(func() { r.api.version = 2000 }) // it goes on, without what it has lost
