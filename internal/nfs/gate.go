@@ -110,7 +110,7 @@ func (g *gate) explain(err error) error {
 	case errors.Is(err, syscall.ESTALE):
 		advice = "the server exports another directory than it did; restart the provisioner's pod so that it is mounted anew"
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		advice = "the server has no room; make some"
+		advice = "there is no room left on the server, or within the directory's own limit there; make some, or raise that limit"
 	case errors.Is(err, syscall.EXDEV):
 		advice = "the exported directory itself has a project (xfs_quota), so XFS renames nothing of another into it; export one that has none"
 	default:

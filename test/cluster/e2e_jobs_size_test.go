@@ -55,6 +55,8 @@ parameters: {server: %q, path: %q, onDelete: delete, enforceSize: "true"}
 		return await.Missing(!strings.Contains(left, "#") && !strings.Contains(left, ".projects"), "the daemon has not lifted the limits: %s", left)
 	})
 
+	b.removesFullDirectory(t)
+
 	// What cannot be held is not offered, and the claim is told why.
 	b.apply(t, `
 apiVersion: v1
@@ -67,4 +69,20 @@ spec: {storageClassName: shared-enforced, accessModes: [ReadWriteMany], resource
 	require.Empty(t, b.onServer(t, "ls -d default-too-large-* || true"))
 	b.kubectl(t, "delete", "storageclass", "shared-enforced")
 	b.say(t, "volumes are held to their sizes")
+}
+
+// removesFullDirectory: one that is full, and has subdirectories that cannot be moved up for want of
+// room, is removed nevertheless.
+func (b *jobsBed) removesFullDirectory(t *testing.T) {
+	t.Helper()
+	b.claim(t, "full", "shared-enforced")
+	volume, directory := b.bound(t, "full")
+	b.onServer(t, "cd "+directory+`
+for i in $(seq 200); do mkdir -p data/$i/x/y; done
+for i in $(seq 200); do dd if=/dev/zero of=data/$i/x/y/file bs=400k count=1 2>/dev/null || true; done
+if dd if=/dev/zero of=data/1/x/y/rest bs=4k count=20000 2>/dev/null; then echo "its size is not enforced"; exit 1; fi`)
+	b.deleteClaim(t, "full")
+	b.gone(t, volume)
+	require.Empty(t, b.onServer(t, "ls -d *default-full-* .deleting-* || true"))
+	b.say(t, "a full directory is removed")
 }

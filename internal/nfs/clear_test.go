@@ -1,0 +1,99 @@
+package nfs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// clearing opens the directory of the volume as clearSome does.
+func (b *bait) clearing() *clearing {
+	b.t.Helper()
+	top, err := enter(b.root, here.name)
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { require.NoError(b.t, top.Close()) })
+	return &clearing{top: top, moveUp: top.Rename, left: atOnce}
+}
+
+// clearAll calls run as often as it takes.
+func (b *bait) clearAll(c *clearing) {
+	b.t.Helper()
+	for calls := 1; ; calls++ {
+		c.left, c.full = atOnce, nil
+		empty, err := c.run(b.t.Context())
+		require.NoError(b.t, err)
+		if empty {
+			return
+		}
+		require.Less(b.t, calls, 1000)
+	}
+}
+
+// XFS lets nobody move a directory into a full one whose inode has no room for the name, and the full one
+// cannot be emptied by moving alone.
+func TestClearWithoutRoomToMove(t *testing.T) {
+	for name, errno := range map[string]error{"no room": syscall.ENOSPC, "limit": syscall.EDQUOT} {
+		for after := range 2 { // that many can be moved nevertheless
+			t.Run(fmt.Sprint(name, after), func(t *testing.T) {
+				b := newBait(t)
+				b.make()
+				b.fill(here.name)
+				for i := range 50 {
+					leaf := b.path(here.name, "data", fmt.Sprint(i), "x", "y")
+					require.NoError(t, os.MkdirAll(leaf, 0o755))
+					require.NoError(t, os.WriteFile(filepath.Join(leaf, "file"), nil, 0o644))
+					require.NoError(t, os.MkdirAll(b.path(here.name, "data", fmt.Sprint(i), "empty"), 0o755))
+				}
+				require.NoError(t, os.MkdirAll(b.path(here.name, strings.Repeat("d/", 50)), 0o755))
+				c := b.clearing()
+				moved := 0
+				c.moveUp = func(from, to string) error {
+					if moved++; moved <= after {
+						return c.top.Rename(from, to)
+					}
+					return &os.LinkError{Op: "renameat", Old: from, New: to, Err: errno}
+				}
+				b.clearAll(c)
+				require.Greater(t, moved, after)
+				b.removeAll()
+				require.Empty(t, b.names())
+			})
+		}
+	}
+}
+
+// Want of room is an error where it keeps everything from being removed, and that does not take for ever.
+func TestClearWhereNothingGoes(t *testing.T) {
+	b := newBait(t)
+	b.make()
+	require.NoError(t, os.MkdirAll(b.path(here.name, "data", "sub", "sub"), 0o755))
+	c := b.clearing()
+	c.moveUp = func(string, string) error {
+		c.until = time.Now().Add(-time.Second) // the time is over with the first attempt
+		return syscall.ENOSPC
+	}
+	_, err := c.run(t.Context())
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.DirExists(t, b.path(here.name, "data", "sub", "sub"))
+
+	c.until, c.full = time.Time{}, nil
+	c.moveUp = func(string, string) error { return syscall.EIO }
+	_, err = c.run(t.Context())
+	require.ErrorIs(t, err, syscall.EIO, "any other error ends it at once")
+
+	ended, cancel := context.WithCancel(t.Context())
+	c.moveUp = func(string, string) error {
+		cancel()
+		return syscall.ENOSPC
+	}
+	_, err = c.run(ended)
+	require.ErrorIs(t, err, context.Canceled)
+	require.DirExists(t, b.path(here.name, "data", "sub", "sub"))
+}
