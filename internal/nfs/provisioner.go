@@ -67,9 +67,9 @@ func NewProvisioner(parts Parts) *Provisioner {
 func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 
 // Provision makes the directory for a claim and returns its PersistentVolume. A
-// *controlplane.Refusal is final; all other errors are retried. If the server does not
-// answer, or does not hold the directory to its size yet, the directory may exist already,
-// so the library keeps trying even if the claim is deleted: in the end the PersistentVolume
+// *controlplane.Refusal is final, also for the library: if the claim is deleted then, what an earlier
+// attempt made for it stays. All other errors are retried. If the directory or its mark may exist
+// already, the library keeps trying even if the claim is deleted: in the end the PersistentVolume
 // exists, and its deletion disposes of the directory.
 func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
 	r, err := p.Exports.read(o.PVName, o.PVC, o.StorageClass)
@@ -79,24 +79,38 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 		}
 		return nil, controller.ProvisioningFinished, err
 	}
-	asked := false
+	asked, state := false, controller.ProvisioningNoChange
 	err = p.gate(r.place).do(ctx, r.place.volume, func(ctx context.Context, root *os.Root) (err error) {
-		if _, err := p.wholeFor(root, r.place); err != nil {
-			return err
+		if _, err = p.wholeFor(root, r.place); err == nil {
+			asked, err = makeDirectory(ctx, root, r.place, r.Access, o.PVC.Namespace+"/"+o.PVC.Name)
 		}
-		asked, err = makeDirectory(ctx, root, r.place, r.Access, o.PVC.Namespace+"/"+o.PVC.Name)
+		if err != nil {
+			state = begun(root, r.place)
+		}
 		return err
 	})
 	switch {
-	case errors.Is(err, errSilent):
+	case errors.Is(err, errSilent), ctx.Err() != nil: // the call may go on
 		return nil, controller.ProvisioningInBackground, fmt.Errorf("make directory %s: %w", r.place.name, err)
 	case err != nil:
-		return nil, controller.ProvisioningFinished, fmt.Errorf("make directory %s: %w", r.place.name, err)
+		return nil, state, fmt.Errorf("make directory %s: %w", r.place.name, err)
 	}
 	if err := p.awaitSize(ctx, r.place, asked); err != nil {
 		return nil, controller.ProvisioningInBackground, err
 	}
 	return r.persistentVolume(), controller.ProvisioningFinished, nil
+}
+
+// begun is the state of a claim whose directory could not be made: whether its mark leads to something, or
+// as it was before if that is not known.
+func begun(root *os.Root, at place) controller.ProvisioningState {
+	switch _, marked, err := readMark(root, at); {
+	case err != nil:
+		return controller.ProvisioningNoChange
+	case marked:
+		return controller.ProvisioningInBackground
+	}
+	return controller.ProvisioningFinished
 }
 
 func (p *Provisioner) gate(at place) *gate { return p.gates[at.export.String()] }

@@ -142,7 +142,26 @@ func TestProvisionWithASilentServer(t *testing.T) {
 	o.StorageClass = classOf(r.Exports[1])
 	_, state, err = r.Provision(t.Context(), o)
 	require.ErrorContains(t, err, `".flexlvm" is not a directory`)
-	require.Equal(t, controller.ProvisioningFinished, state)
+	require.Equal(t, controller.ProvisioningNoChange, state, "whether there is a mark is not known")
+	r.gates[r.Exports[1].String()] = newGate(Export{Dir: filepath.Join(r.Exports[1].Dir, "nothing")}, time.Minute, 1, time.Now)
+	_, state, err = r.Provision(t.Context(), o)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.Equal(t, controller.ProvisioningNoChange, state)
+}
+
+// A claim whose directory is marked is not released because of an error: nothing else leads to either.
+func TestProvisionFailsOnceThereIsAMark(t *testing.T) {
+	r := newRig(t)
+	_, dir := r.provisioned()
+	require.NoError(t, errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o644)))
+	o := controller.ProvisionOptions{PVName: pvName, PVC: claimOf(corev1.ReadWriteMany), StorageClass: classOf(r.Exports[1])}
+	_, state, err := r.Provision(t.Context(), o)
+	require.ErrorContains(t, err, "is not a directory")
+	require.Equal(t, controller.ProvisioningInBackground, state)
+	require.NoError(t, os.Remove(filepath.Join(r.Exports[1].Dir, nfsmark.Dir, pvName)))
+	_, state, err = r.Provision(t.Context(), o)
+	require.ErrorContains(t, err, "was not made for this claim")
+	require.Equal(t, controller.ProvisioningFinished, state, "what is there is not the claim's")
 }
 
 // Whatever is in doubt keeps the directory.

@@ -158,9 +158,12 @@ func TestSizeThatIsNotEnforced(t *testing.T) {
 	_, state, err := r.enforced("3Gi")
 	require.ErrorContains(t, err, "is not held to its size yet: the server offers 10 GiB in it, and the claim is for 3 GiB")
 	require.Equal(t, controller.ProvisioningInBackground, state, "the directory is there")
+	_, state, err = r.enforced("10Gi") // as if the export had less by now
+	require.ErrorContains(t, err, "is not less than the 10 GiB")
+	require.Equal(t, controller.ProvisioningInBackground, state, "and it is there still")
 	require.NoError(t, errors.Join(os.Remove(filepath.Join(r.Exports[1].Dir, "team-data-"+pvName)), os.RemoveAll(filepath.Join(r.Exports[1].Dir, nfsmark.Dir))))
 	_, state, err = r.enforced("10Gi")
-	require.Equal(t, controller.ProvisioningFinished, state)
+	require.Equal(t, controller.ProvisioningNoChange, state)
 	require.NoDirExists(t, filepath.Join(r.Exports[1].Dir, nfsmark.Dir), "nothing is made")
 	require.ErrorContains(t, err, "size 10 GiB is not less than the 10 GiB that the export has in all")
 	has = 4 * volume.MiB // the client counts in units of its own
