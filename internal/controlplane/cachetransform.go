@@ -62,12 +62,12 @@ func grows(claim *corev1.PersistentVolumeClaim) bool {
 }
 
 // leanVolume leaves of a PersistentVolume what persistentvolume.Parse and nodeloss read, and
-// what the library goes by when it deletes one. It writes only finalizers.
+// what the library goes by, and counts by, when it deletes one. It writes only finalizers.
 func leanVolume(volume *corev1.PersistentVolume) *corev1.PersistentVolume {
 	spec := volume.Spec
 	out := &corev1.PersistentVolume{
 		ObjectMeta: leanMeta(volume, only(volume.Annotations, pv.AnnotationProvisionedBy, annotationMigratedTo)),
-		Spec:       corev1.PersistentVolumeSpec{PersistentVolumeReclaimPolicy: spec.PersistentVolumeReclaimPolicy},
+		Spec:       corev1.PersistentVolumeSpec{PersistentVolumeReclaimPolicy: spec.PersistentVolumeReclaimPolicy, StorageClassName: spec.StorageClassName},
 		Status:     corev1.PersistentVolumeStatus{Phase: volume.Status.Phase},
 	}
 	out.Finalizers = volume.Finalizers

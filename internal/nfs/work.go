@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -53,13 +52,13 @@ func Work(ctx context.Context, config Config) error {
 	})
 	config.Metrics.watch(p)
 
-	factory := informers.NewSharedInformerFactoryWithOptions(config.Client, controlplane.Resync, informers.WithTransform(lean))
-	claims, volumes := factory.Core().V1().PersistentVolumeClaims().Informer(), factory.Core().V1().PersistentVolumes().Informer()
-	classes := factory.Storage().V1().StorageClasses().Informer()
+	seen := newCaches(config.Client)
 	var busy sync.WaitGroup
 	c := controller.NewProvisionController(ctx, config.Client, Name, p,
 		append(controlplane.LibraryOptions(config.Workers, config.Metrics.library),
-			controller.ClaimsInformer(claims), controller.VolumesInformer(volumes), controller.ClassesInformer(classes),
+			controller.ClaimsInformer(seen.claims.ForLibrary()), controller.ClassesInformer(seen.classes),
+			// Bound ones as well: those from before there was a finalizer get it.
+			controller.VolumesInformer(seen.volumes),
 			controller.FailedDeleteThreshold(0), // never give a volume up
 			// A PersistentVolume that somebody deletes by hand stays until its directory has been
 			// disposed of: without it nothing leads there any more.
@@ -69,8 +68,8 @@ func Work(ctx context.Context, config Config) error {
 			controller.CreateProvisionedPVLimiter(controlplane.RetryLimiter()),
 		)...)
 	c.ControllerWaitGroup(&busy)
-	factory.Start(ctx.Done())
-	if !cache.WaitForCacheSync(ctx.Done(), claims.HasSynced, volumes.HasSynced, classes.HasSynced) {
+	seen.factory.Start(ctx.Done())
+	if !cache.WaitForCacheSync(ctx.Done(), seen.claims.HasSynced, seen.volumes.HasSynced, seen.classes.HasSynced) {
 		return nil // told to end
 	}
 	c.Run(ctx)
@@ -78,10 +77,20 @@ func Work(ctx context.Context, config Config) error {
 	return nil
 }
 
-// lean leaves out of the caches what nobody here looks at.
-func lean(obj any) (any, error) {
-	if accessor, err := meta.Accessor(obj); err == nil {
-		accessor.SetManagedFields(nil)
+// caches show what the library goes by. They have the PersistentVolumes and claims of the whole cluster, so
+// they are packed.
+type caches struct {
+	factory         informers.SharedInformerFactory
+	claims, volumes controlplane.Packed
+	classes         cache.SharedIndexInformer
+}
+
+func newCaches(client kubernetes.Interface) caches {
+	factory := informers.NewSharedInformerFactoryWithOptions(client, controlplane.Resync, informers.WithTransform(controlplane.Pack))
+	return caches{
+		factory: factory,
+		claims:  controlplane.Packed{SharedIndexInformer: factory.Core().V1().PersistentVolumeClaims().Informer()},
+		volumes: controlplane.Packed{SharedIndexInformer: factory.Core().V1().PersistentVolumes().Informer()},
+		classes: factory.Storage().V1().StorageClasses().Informer(),
 	}
-	return obj, nil
 }

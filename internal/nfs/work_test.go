@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 )
 
 // A PersistentVolume that was deleted by hand while its claim was there, as Kubernetes shows it once
@@ -62,4 +64,42 @@ func TestFinalizerOfEarlierVolumes(t *testing.T) {
 		now, err := client.CoreV1().PersistentVolumes().Get(ctx, pvName, metav1.GetOptions{})
 		return err == nil && len(now.Finalizers) == 1 && now.Finalizers[0] == finalizer
 	}, time.Minute, 10*time.Millisecond)
+}
+
+// The caches keep of others' volumes and claims only what the library goes by, and of a volume of this
+// provisioner also its class, by which deletions are counted.
+func TestCachesKeepNothingOfOthers(t *testing.T) {
+	ctx := t.Context()
+	own, other := volumeAt("a", "/srv/team-data-"+pvName), volumeAt("b", "/precious")
+	own.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": Name, AnnotationOnDelete: string(Archive)}
+	own.Spec.StorageClassName, own.Finalizers = "shared", []string{finalizer}
+	own.Spec.PersistentVolumeReclaimPolicy, own.Status.Phase = corev1.PersistentVolumeReclaimDelete, corev1.VolumeReleased
+	other.Name, other.Annotations, other.Labels = "precious", map[string]string{"other": "precious"}, map[string]string{"other": "precious"}
+	claim, waits := claimOf(corev1.ReadWriteMany), claimOf(corev1.ReadWriteMany)
+	claim.Name, claim.UID, claim.Spec.VolumeName, claim.Labels = "bound", "u1", "precious", map[string]string{"other": "precious"}
+	claim.Status.Capacity = claim.Spec.Resources.Requests
+	seen := newCaches(fake.NewClientset(own, other, claim, waits))
+	seen.factory.Start(ctx.Done())
+	seen.factory.WaitForCacheSync(ctx.Done())
+
+	get := func(of controlplane.Packed, key string) any {
+		obj, there, err := of.GetStore().GetByKey(key)
+		require.True(t, err == nil && there, "%s: %v", key, err)
+		return obj
+	}
+	require.Equal(t, &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: pvName, Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": Name}, Finalizers: []string{finalizer}},
+		Spec:       corev1.PersistentVolumeSpec{PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete, StorageClassName: "shared"},
+		Status:     corev1.PersistentVolumeStatus{Phase: corev1.VolumeReleased},
+	}, get(seen.volumes, pvName))
+	require.Equal(t, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "precious"}}, get(seen.volumes, "precious"))
+	require.Equal(t, &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "bound", UID: "u1"},
+		Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "precious"},
+	}, get(seen.claims, "team/bound"))
+	require.Equal(t, waits, get(seen.claims, "team/data"), "the library writes to what waits")
+	for _, stored := range append(seen.volumes.SharedIndexInformer.GetStore().List(), seen.claims.SharedIndexInformer.GetStore().List()...) {
+		_, whole := stored.(*corev1.PersistentVolume)
+		require.False(t, whole, "it is packed")
+	}
 }
