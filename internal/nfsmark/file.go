@@ -80,7 +80,8 @@ func rootOf(f *os.File) (*os.Root, error) {
 	return root, errors.Join(err, f.Close())
 }
 
-// WriteJSON writes or replaces a file beside the marks. A kill leaves no half of one.
+// WriteJSON writes or replaces a file beside the marks. A kill leaves no half of one. An error leaves
+// nothing that takes room: the file system may be full.
 func WriteJSON(root *os.Root, name string, what any) error {
 	content, err := json.Marshal(what)
 	if err != nil {
@@ -96,11 +97,11 @@ func WriteJSON(root *os.Root, name string, what any) error {
 		return err
 	}
 	_, err = f.Write(append(content, '\n'))
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = root.Rename(unfinished, fileOf(name))
 	}
-	if err := root.Rename(unfinished, fileOf(name)); err != nil {
-		return err
+	if err != nil {
+		return errors.Join(err, root.Remove(unfinished))
 	}
 	dir, err := OpenDirectory(root, Dir)
 	if err != nil {

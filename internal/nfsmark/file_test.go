@@ -73,6 +73,14 @@ func TestUnfinishedOfAnother(t *testing.T) {
 	require.Equal(t, "precious", string(content))
 }
 
+// What cannot be written leaves nothing behind.
+func TestUnfinishedIsRemoved(t *testing.T) {
+	root, marks := newExport(t)
+	require.NoError(t, os.MkdirAll(filepath.Join(marks, name, "in the way"), 0o700))
+	require.Error(t, WriteJSON(root, name, 1))
+	require.NoFileExists(t, filepath.Join(marks, "."+name))
+}
+
 func TestMarksThatSayNothing(t *testing.T) {
 	root, marks := newExport(t)
 	for _, content := range []string{"null", "{}", ` {"more": 1}`} {

@@ -348,6 +348,25 @@ func TestWhatHoldsNone(t *testing.T) {
 	}
 }
 
+// Where no project can be written down, those that have one are held, and follow their marks.
+func TestRecordsThatCannotBeWritten(t *testing.T) {
+	b := newBed(t)
+	b.make(1, volume.MiB)
+	require.Equal(t, Report{Asked: 1, Held: 1}, b.look())
+	inTheWay := b.path(nfsmark.Dir, "."+recordFile)
+	require.NoError(t, os.MkdirAll(filepath.Join(inTheWay, "x"), 0o700))
+	b.make(2, volume.MiB)
+	b.mark(1, 2*volume.MiB)
+	r := b.look()
+	require.Equal(t, []int{2, 1, 1}, []int{r.Asked, r.Held, len(r.Problems)})
+	require.Contains(t, r.Problems[0], directory(2)+" has no project: write "+recordPath)
+	require.Equal(t, limitOf(2*volume.MiB), b.fake.limits[firstProject])
+	require.Zero(t, b.project(2))
+	require.NoError(t, os.RemoveAll(inTheWay))
+	require.Equal(t, Report{Asked: 2, Held: 2}, b.look())
+	require.Equal(t, firstProject+1, b.project(2))
+}
+
 func TestAwait(t *testing.T) {
 	b := newBed(t)
 	b.make(1, volume.MiB)

@@ -136,9 +136,7 @@ func (l *look) work(ctx context.Context) (err error) {
 	if l.all, err = l.quotas.projects(); err != nil {
 		return err
 	}
-	if err := l.assign(); err != nil {
-		return err
-	}
+	l.assign()
 	for _, m := range l.asked {
 		if err := ctx.Err(); err != nil {
 			return err

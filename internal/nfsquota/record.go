@@ -74,15 +74,23 @@ func readRecords(root *os.Root) (records, error) {
 	return all, nil
 }
 
-func (l *look) writeRecords() error {
-	if len(l.records) == 0 {
-		return nfsmark.Remove(l.root, recordFile)
+// writeRecords writes down what projects are whose from now on. If that fails, they are whose they were.
+func (l *look) writeRecords(all records) (err error) {
+	if len(all) == 0 {
+		err = nfsmark.Remove(l.root, recordFile)
+	} else {
+		err = nfsmark.WriteJSON(l.root, recordFile, all)
 	}
-	return nfsmark.WriteJSON(l.root, recordFile, l.records)
+	if err != nil {
+		return fmt.Errorf("write %s: %w; it is tried again", recordPath, err)
+	}
+	l.records = all
+	return nil
 }
 
-// assign chooses a project for each directory that has none yet, and writes it down.
-func (l *look) assign() error {
+// assign chooses a project for each directory that has none yet, and writes it down. Where it cannot,
+// those that have one keep it.
+func (l *look) assign() {
 	taken := map[quota.Project]bool{}
 	for p := range l.all {
 		taken[p] = true
@@ -93,13 +101,13 @@ func (l *look) assign() error {
 	for _, r := range l.records {
 		taken[r.Project] = true
 	}
-	changed, next := false, firstProject
+	all, next := maps.Clone(l.records), firstProject
 	for _, m := range l.asked {
-		if _, has := l.records[m.PersistentVolume]; has {
+		if _, has := all[m.PersistentVolume]; has {
 			continue
 		}
-		if l.noProject == nil && len(l.records) >= mostRecords {
-			l.noProject = fmt.Errorf("%s says of %d volumes what theirs is, and can of no more", recordPath, len(l.records))
+		if l.noProject == nil && len(all) >= mostRecords {
+			l.noProject = fmt.Errorf("%s says of %d volumes what theirs is, and can of no more", recordPath, len(all))
 		}
 		if l.noProject == nil {
 			next, l.noProject = lowestFree(next, math.MaxUint32, taken)
@@ -107,17 +115,17 @@ func (l *look) assign() error {
 		if l.noProject != nil {
 			break
 		}
-		l.records[m.PersistentVolume] = record{Directory: m.Directory, Project: next}
-		taken[next], changed = true, true
+		all[m.PersistentVolume] = record{Directory: m.Directory, Project: next}
+		taken[next] = true
 	}
-	if !changed {
-		return nil
+	if len(all) == len(l.records) {
+		return
 	}
-	if err := l.writeRecords(); err != nil {
-		return err
+	if err := l.writeRecords(all); err != nil {
+		l.noProject = err
+		return
 	}
 	l.after("write records")
-	return nil
 }
 
 // lowestFree returns the first project from one to another that is not taken.
@@ -136,7 +144,7 @@ func lowestFree(from, to quota.Project, taken map[quota.Project]bool) (quota.Pro
 // in their place, and have nothing in their project. What is archived is limited as it was, and its
 // project is in use until it is removed.
 func (l *look) release() error {
-	changed := false
+	all := maps.Clone(l.records)
 	for v, r := range l.records {
 		if l.marked[v] || l.all[r.Project].Inodes > 0 {
 			continue
@@ -152,13 +160,12 @@ func (l *look) release() error {
 			}
 			l.after("lift limit")
 		}
-		delete(l.records, v)
-		changed = true
+		delete(all, v)
 	}
-	if !changed {
+	if len(all) == len(l.records) {
 		return nil
 	}
-	if err := l.writeRecords(); err != nil {
+	if err := l.writeRecords(all); err != nil {
 		return err
 	}
 	l.after("remove record")
