@@ -17,7 +17,7 @@ import (
 const usage = `usage: flexlvm-job COMMAND
 
 The volume that the workers of a job share, or that each has to itself. It is mounted at $FLEXLVM_JOB_DIR, or
-/persistent; the worker's number is $JOB_COMPLETION_INDEX.
+/persistent, where it counts only if it is mounted; the worker's number is $JOB_COMPLETION_INDEX.
 
   job-dir             print the job's directory; fail where there is none
   worker-dir          make this worker's directory where need be, and print it

@@ -4,7 +4,8 @@
 // alone.
 //
 // The volume is mounted in every worker, at /persistent unless the environment variable
-// FLEXLVM_JOB_DIR names another directory. In it:
+// FLEXLVM_JOB_DIR names another directory. What it names only has to exist, but /persistent is a
+// volume only where one is mounted. In it:
 //
 //	/persistent              the job's directory, which all workers share
 //	/persistent/worker-3     the directory of worker 3
@@ -22,6 +23,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 )
 
 const (
@@ -44,8 +46,9 @@ var ErrNoVolume = errors.New("there is no volume")
 // A Volume is the shared volume of a job as one worker sees it. The zero value is not
 // usable; call New or FromEnvironment.
 type Volume struct {
-	dir    string
-	worker int
+	dir     string
+	worker  int
+	mounted bool // dir counts only while a file system is mounted there
 }
 
 // New returns the volume that is mounted at dir, an absolute path, for the worker of that
@@ -61,18 +64,21 @@ func New(dir string, worker int) (Volume, error) {
 }
 
 // FromEnvironment returns the volume of this pod: at $FLEXLVM_JOB_DIR, or /persistent if
-// that is not set, for worker $JOB_COMPLETION_INDEX.
+// that is not set, for worker $JOB_COMPLETION_INDEX. At /persistent a volume has to be mounted:
+// an image may have such a directory of its own.
 func FromEnvironment() (Volume, error) {
-	dir := os.Getenv(EnvDir)
-	if dir == "" {
-		dir = DefaultDir
-	}
 	index := os.Getenv(EnvWorker)
 	worker, err := strconv.Atoi(index)
 	if err != nil {
 		return Volume{}, fmt.Errorf("job volume: %s is %q; it holds the worker's number, which Kubernetes sets in the pods of an Indexed Job", EnvWorker, index)
 	}
-	return New(dir, worker)
+	dir := os.Getenv(EnvDir)
+	if dir != "" {
+		return New(dir, worker)
+	}
+	v, err := New(DefaultDir, worker)
+	v.mounted = err == nil
+	return v, err
 }
 
 // Worker returns the number of this worker.
@@ -91,7 +97,13 @@ func (v Volume) name() string { return "worker-" + strconv.Itoa(v.worker) }
 
 // JobDirExists reports whether the job's directory exists. The error says why that is
 // unknown, such as an error of the volume's server.
-func (v Volume) JobDirExists() (bool, error) { return isDir(v.dir) }
+func (v Volume) JobDirExists() (bool, error) {
+	there, err := isDir(v.dir)
+	if err != nil || !there || !v.mounted {
+		return there, err
+	}
+	return isMounted(v.dir)
+}
 
 // WorkerDirExists reports whether this worker's directory has been made, by this
 // process or by an earlier one.
@@ -105,7 +117,7 @@ func (v Volume) JobDir() (string, error) {
 		return "", err
 	}
 	if !there {
-		return "", fmt.Errorf("job volume: %w at %s: see whether the job was given one, and what %s says", ErrNoVolume, v.dir, EnvDir)
+		return "", fmt.Errorf("job volume: %w at %s: see whether the job was given one and has it mounted there, and what %s says", ErrNoVolume, v.dir, EnvDir)
 	}
 	return v.dir, nil
 }
@@ -154,6 +166,19 @@ func (v Volume) within(name string) (string, error) {
 		err = fmt.Errorf("job volume: %s was removed in this moment", path)
 	}
 	return path, err
+}
+
+// isMounted reports whether a directory is on another file system than its parent.
+func isMounted(dir string) (bool, error) {
+	var own, parent syscall.Stat_t
+	err := syscall.Stat(dir, &own)
+	if err == nil {
+		err = syscall.Stat(filepath.Dir(dir), &parent)
+	}
+	if err != nil {
+		return false, fmt.Errorf("job volume: see whether a volume is mounted at %s: %w", dir, err)
+	}
+	return own.Dev != parent.Dev, nil
 }
 
 func isDir(path string) (bool, error) {

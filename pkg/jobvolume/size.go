@@ -32,9 +32,7 @@ func Size() (int64, error) {
 // file with several names once. What is removed meanwhile does not count. 0 where the directory
 // was not made yet.
 func (v Volume) Used() (int64, error) {
-	type inode struct{ device, number uint64 }
-	seen := map[inode]bool{}
-	sum := int64(0)
+	var sum usage
 	err := filepath.WalkDir(v.WorkerDirPath(), func(path string, entry fs.DirEntry, err error) error {
 		var info fs.FileInfo
 		if err == nil {
@@ -50,16 +48,35 @@ func (v Volume) Used() (int64, error) {
 		if !is {
 			return fmt.Errorf("look at %s: the system does not say how much it takes", path)
 		}
-		if one := (inode{uint64(st.Dev), st.Ino}); !seen[one] { //nolint:unconvert // int32 on some platforms
-			seen[one] = true
-			sum += st.Blocks * 512
-		}
+		sum.add(st, entry.IsDir())
 		return nil
 	})
 	if err != nil {
 		return 0, fmt.Errorf("job volume: %w", err)
 	}
-	return sum, nil
+	return sum.bytes, nil
+}
+
+// usage is what files take.
+type usage struct {
+	bytes int64
+	seen  map[inode]bool // of files with several names alone: a worker may have millions with one
+}
+
+type inode struct{ device, number uint64 }
+
+func (u *usage) add(st *syscall.Stat_t, directory bool) {
+	if st.Nlink > 1 && !directory {
+		one := inode{uint64(st.Dev), st.Ino} //nolint:unconvert // int32 on some platforms
+		if u.seen[one] {
+			return
+		}
+		if u.seen == nil {
+			u.seen = map[inode]bool{}
+		}
+		u.seen[one] = true
+	}
+	u.bytes += st.Blocks * 512
 }
 
 // CheckSize fails with an error that wraps ErrTooLarge if this worker's directory takes more than
