@@ -109,6 +109,19 @@ func TestMayCopy(t *testing.T) {
 		"linear": {func(_ *volume.Spec, l *lvm.LogicalVolume, _ *volume.Tags) {
 			l.Shape = volume.Shape{Layout: volume.Linear}
 		}, "is no thin volume in pool flexlvm/pool"},
+		"larger than its claim says": {func(s *volume.Spec, l *lvm.LogicalVolume, _ *volume.Tags) {
+			l.Size = s.DeviceSize() + l.Extent
+		}, `cloneOf "source": a copy of it takes 318767104 bytes and its claim is charged for 314572800; delete the claim of the copy and ask for 204914688 or more`},
+		"as large as LVM makes it": {func(s *volume.Spec, l *lvm.LogicalVolume, _ *volume.Tags) {
+			l.Extent = 64 * volume.MiB
+			l.Size = s.DeviceSize().RoundUp(l.Extent)
+		}, ""},
+		"larger than its claim says, and its copy as large": {func(s *volume.Spec, l *lvm.LogicalVolume, _ *volume.Tags) {
+			l.Size, s.Size = 20*volume.GiB, 20*volume.GiB
+		}, ""},
+		"a snapshot of one that is larger than its claim says": {func(s *volume.Spec, l *lvm.LogicalVolume, _ *volume.Tags) {
+			l.Size, s.Kind = 20*volume.GiB, volume.Snapshot
+		}, ""},
 		"another pool": {func(_ *volume.Spec, l *lvm.LogicalVolume, _ *volume.Tags) { l.Shape.ThinPool = "other" }, "is no thin volume in pool flexlvm/pool"},
 		"a full copy of a copy-on-write snapshot": {func(s *volume.Spec, l *lvm.LogicalVolume, v *volume.Tags) {
 			thick(s, l, v)
@@ -140,7 +153,7 @@ func TestMayCopy(t *testing.T) {
 		"grown": {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Size++ }, "holds 67108865 bytes by now and the copy 67108864"},
 	} {
 		s, tags := cloneSpec(), sourceTags()
-		lv := lvm.LogicalVolume{Group: "flexlvm", Name: "source", Shape: volume.Shape{Layout: volume.Thin, ThinPool: "pool"}}
+		lv := lvm.LogicalVolume{Group: "flexlvm", Name: "source", Extent: volume.DefaultExtent, Shape: volume.Shape{Layout: volume.Thin, ThinPool: "pool"}}
 		if c.change != nil {
 			c.change(&s, &lv, &tags)
 		}

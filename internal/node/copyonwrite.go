@@ -39,16 +39,25 @@ func mayStore(o Order, origin lvm.LogicalVolume) error {
 	return nil
 }
 
-// mayTakeInFull refuses a full copy that takes more of its group than its claim is charged, by more
-// than LVM rounds up: the snapshot's source was adopted, or a growth that was killed has extended
-// it. One that is fixed has nothing else to be restored to. It is pure.
+// mayTakeInFull is mayTake for a full copy. One of a volume that is fixed has nothing else to be
+// restored to. It is pure.
 func mayTakeInFull(c *fullCopy, origin lvm.LogicalVolume) error {
-	charged := c.spec.DeviceSize()
-	if c.of.Fixed || c.size <= origin.Shape.Extents(charged, origin.Extent) {
+	if c.of.Fixed {
+		return nil
+	}
+	return mayTake(c.spec, origin, c.size)
+}
+
+// mayTake refuses a copy, of a volume that is laid out as of, that takes more of its pool than its claim
+// is charged, by more than LVM rounds up: the source was adopted, or made by another class, or a growth
+// that was killed has extended it. It is pure.
+func mayTake(spec volume.Spec, of lvm.LogicalVolume, takes volume.Bytes) error {
+	charged := spec.DeviceSize()
+	if takes <= of.Shape.Extents(charged, of.Extent) {
 		return nil
 	}
 	return refused("%s %q: a copy of it takes %d bytes and its claim is charged for %d; delete the claim of the copy and ask for %d or more",
-		volume.OptionCloneOf, c.spec.CloneOf, int64(c.size), int64(charged), int64(c.spec.HeldBy(c.size)+volume.Block))
+		volume.OptionCloneOf, spec.CloneOf, int64(takes), int64(charged), int64(spec.HeldBy(takes)+volume.Block))
 }
 
 // mayLie decides whether a copy may lie where its spec says, by how the volume that it is to be a
@@ -60,6 +69,9 @@ func mayLie(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 	case spec.Layout == volume.Thin:
 		if !thin || lv.Shape.ThinPool != spec.ThinPool {
 			return refused("%s is no thin volume in pool %s, so it cannot be copied there", what, spec.Pool())
+		}
+		if !snapshot {
+			return mayTake(spec, lv, lv.Size)
 		}
 	case snapshot && (thin || lv.Shape.Layout == ""):
 		return refused("%s is thin, or laid out in a way that is none of flexlvm, and no snapshot with a store of its own is taken of it", what)

@@ -179,6 +179,8 @@ func (p *Provisioner) mayCopy(request Request, spec volume.Spec, name string, c 
 		wrong.Add(fmt.Sprintf("dataSource %q: its volume was made with %s, and StorageClass %q makes %s; a copy holds what its source does, so use a class with that %s", name, c.FSType, request.Class.Name, spec.FSType, volume.OptionFSType))
 	case c.Size > spec.Size:
 		wrong.Add(fmt.Sprintf("spec.resources.requests.storage: %s are asked for and dataSource %q has %s; a copy is as large as its source or larger", ledger.AmountOf(spec.Size), name, ledger.AmountOf(c.Size)))
+	case c.ContentSize() > spec.DeviceSize(): // a copy has the device of its source, and is charged for its own
+		wrong.Add(fmt.Sprintf("dataSource %q: its volume takes %s, more than one of StorageClass %q and this size does; use a class with the %s of the source, or ask for more", name, ledger.AmountOf(c.ContentSize()), request.Class.Name, volume.OptionInodes))
 	}
 	return wrong.Refusal()
 }
@@ -186,13 +188,11 @@ func (p *Provisioner) mayCopy(request Request, spec volume.Spec, name string, c 
 // copyInFull says why no claim of the class can begin as a full copy of a copy-on-write
 // snapshot, or nothing.
 func copyInFull(request Request, spec volume.Spec, name string, c *persistentvolume.Volume) string {
-	switch from := c.ContentSize(); {
+	switch {
 	case spec.Layout == volume.Thin:
 		return fmt.Sprintf("dataSource %q: its snapshot is of a volume that is not thin, and StorageClass %q has layout %q; use a class with another layout", name, request.Class.Name, volume.Thin)
 	case c.Group != spec.Group:
 		return fmt.Sprintf("dataSource %q: its snapshot lies in volume group %q, and StorageClass %q is of %q; use a class of that group", name, c.Group, request.Class.Name, spec.Group)
-	case spec.DeviceSize() < from:
-		return fmt.Sprintf("dataSource %q: its volume takes %s, more than one of StorageClass %q and this size does; use a class with the %s of the source, or ask for more", name, ledger.AmountOf(from), request.Class.Name, volume.OptionInodes)
 	}
 	return ""
 }

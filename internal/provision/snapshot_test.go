@@ -97,7 +97,10 @@ func TestRestoreWhatCannotBe(t *testing.T) {
 		"not taken": {func(_ *cast, v *corev1.PersistentVolume, _ *controller.ProvisionOptions) {
 			delete(v.Annotations, pv.AnnotationSnapshotTaken)
 		}, "its snapshot is not taken yet", false},
-		"smaller":        {func(_ *cast, _ *corev1.PersistentVolume, o *controller.ProvisionOptions) { sized("512Mi")(o.PVC) }, "a copy is as large as its source or larger", true},
+		"smaller": {func(_ *cast, _ *corev1.PersistentVolume, o *controller.ProvisionOptions) { sized("512Mi")(o.PVC) }, "a copy is as large as its source or larger", true},
+		"more inodes than the class has": {func(_ *cast, v *corev1.PersistentVolume, _ *controller.ProvisionOptions) {
+			v.Spec.CSI.VolumeAttributes["inodes"] = "50000000"
+		}, "use a class with the inodes of the source", true},
 		"a linear class": {func(_ *cast, _ *corev1.PersistentVolume, o *controller.ProvisionOptions) { o.StorageClass = class(nil) }, `its volume lies in thin pool`, true},
 		"its node full":  {func(_ *cast, _ *corev1.PersistentVolume, o *controller.ProvisionOptions) { sized("20Gi")(o.PVC) }, `dataSource "monday" is on node "node-1"`, false},
 	} {
