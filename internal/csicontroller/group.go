@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
@@ -120,15 +121,19 @@ func (g group) members() string {
 	return strings.Join(names, ",")
 }
 
-// members returns the PersistentVolumes of a group, in the order of their names.
+// members returns the PersistentVolumes of a group, in the order of their names. An ID that no label can
+// hold is that of none.
 func (s *Service) members(ctx context.Context, id string) ([]*corev1.PersistentVolume, error) {
-	list, err := s.volumes.List(ctx, metav1.ListOptions{LabelSelector: pv.LabelSnapshot})
+	if len(validation.IsValidLabelValue(id)) > 0 {
+		return nil, nil
+	}
+	list, err := s.volumes.List(ctx, metav1.ListOptions{LabelSelector: pv.LabelSnapshotGroup + "=" + id})
 	if err != nil {
-		return nil, fmt.Errorf("list the PersistentVolumes of snapshots: %w", err)
+		return nil, fmt.Errorf("list the PersistentVolumes of the group of snapshots %q: %w", id, err)
 	}
 	var out []*corev1.PersistentVolume
 	for i := range list.Items {
-		if o := &list.Items[i]; persistentvolume.IsSnapshot(o) && o.Labels[pv.LabelSnapshotGroup] == id {
+		if o := &list.Items[i]; persistentvolume.IsSnapshot(o) {
 			out = append(out, o)
 		}
 	}

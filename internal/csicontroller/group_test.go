@@ -128,6 +128,25 @@ func TestGroup(t *testing.T) {
 	require.Equal(t, codes.NotFound, status.Code(err))
 }
 
+// The API server gives the members of one group alone, and is not asked for those of a group that
+// there cannot be.
+func TestOnlyOneGroupIsListed(t *testing.T) {
+	d := newDesk(t, another(t, "pvc-a"))
+	for _, id := range []string{askedGroup, "a b", "x,y", strings.Repeat("x", 64)} {
+		_, err := d.DeleteVolumeGroupSnapshot(t.Context(), &csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: id})
+		require.NoError(t, err, id)
+		_, err = d.GetVolumeGroupSnapshot(t.Context(), &csi.GetVolumeGroupSnapshotRequest{GroupSnapshotId: id})
+		require.Equal(t, codes.NotFound, status.Code(err), id)
+	}
+	var listed []string
+	for _, a := range d.server.Actions() {
+		if list, ok := a.(clienttesting.ListAction); ok {
+			listed = append(listed, list.GetListRestrictions().Labels.String())
+		}
+	}
+	require.Equal(t, []string{"flexlvm.io/snapshot-group=" + askedGroup, "flexlvm.io/snapshot-group=" + askedGroup}, listed)
+}
+
 // A group is taken whole or not at all: whatever fails, nothing of it is left.
 func TestGroupIsAllOrNothing(t *testing.T) {
 	both := []string{"flexlvm/pvc-a", "flexlvm/pvc-b"}
