@@ -73,7 +73,7 @@ func (e *Engine) finishCopy(ctx context.Context, spec volume.Spec, lv lvm.Logica
 	}
 	f := found{device: d, tags: tags, key: key, growing: true}
 	if f.content, err = e.openCopy(ctx, f); err == nil {
-		err = e.makeItsOwn(ctx, f)
+		err = e.makeItsOwn(ctx, lv, &f)
 	}
 	if err != nil {
 		return found{}, fmt.Errorf("make volume %s/%s of the copy of %s: %w", spec.Group, spec.Name, spec.CloneOf, err)
@@ -89,8 +89,8 @@ func (e *Engine) finishCopy(ctx context.Context, spec volume.Spec, lv lvm.Logica
 		return found{}, err
 	}
 	del := []string{volume.Creating.Tag(), volume.CloneTag(tags.Clone)}
-	if tags.Fill != "" {
-		del = append(del, tags.Fill.Tag())
+	if f.tags.Fill != "" {
+		del = append(del, f.tags.Fill.Tag())
 	}
 	if err := e.lvm.Retag(ctx, lv, del, []string{volume.Ready.Tag()}); err != nil {
 		return found{}, err
@@ -330,7 +330,7 @@ func syncAll(fs *mount.Attached) error { return unix.Syncfs(int(fs.Root().Fd()))
 
 // makeItsOwn gives a copy the UUID of its tags. Its log is replayed first, by a mount
 // in no tree; the kernel takes no two file systems of one UUID without being told.
-func (e *Engine) makeItsOwn(ctx context.Context, f found) error {
+func (e *Engine) makeItsOwn(ctx context.Context, lv lvm.LogicalVolume, f *found) error {
 	if f.tags.FSType == volume.Raw {
 		return nil // its tags alone say which it is
 	}
@@ -338,13 +338,16 @@ func (e *Engine) makeItsOwn(ctx context.Context, f found) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(e.boundRetries(f), fs.Close()); err != nil {
+	if err := errors.Join(e.boundRetries(*f), fs.Close()); err != nil {
 		return err
 	}
 	if err := awaitClosed(ctx, f.content.path); err != nil {
 		return err
 	}
 	e.after("replay log")
+	if err := e.untagCopied(ctx, lv, f); err != nil {
+		return err
+	}
 	if err := f.content.setUUID(ctx, f.content.path, f.tags.FS); err != nil {
 		return err
 	}

@@ -1,10 +1,14 @@
 package node
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/internal/command/commandtest"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -77,4 +81,40 @@ func TestPartOfAFullCopy(t *testing.T) {
 	require.Equal(t, 3*volume.MiB, partAt(volume.MiB))
 	require.Equal(t, copyStep, partAt(1))
 	require.Greater(t, roundPatience, holdTime)
+}
+
+// identified is XFS of a UUID.
+type identified struct {
+	xfsKind
+	id string
+}
+
+func (i identified) uuid(string) (string, error) { return i.id, nil }
+
+// A full copy counts as whole until it is about to get a UUID of its own, and not once it may have one.
+func TestFullCopyIsWholeUntilItGetsItsUUID(t *testing.T) {
+	disk := filepath.Join(t.TempDir(), "disk")
+	require.NoError(t, os.WriteFile(disk, nil, 0o600))
+	group, changed := &fakeGroup{device: disk}, []string(nil)
+	host := noPrograms(t)
+	host.Unkillable = commandtest.Func(func(argv ...string) (string, error) {
+		if argv[0] == "lvchange" {
+			changed = append(changed, strings.Join(argv, " "))
+		}
+		return group.run(argv...)
+	})
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), Settle: func(volume.Group, volume.Name) {}}, host)
+	require.NoError(t, err)
+	lv := lvm.LogicalVolume{Group: "flexlvm", Name: "copy", UUID: "uuid"}
+	f := found{tags: halfTags(), content: content{filesystem: identified{id: copyFS}}}
+	require.NoError(t, e.untagCopied(t.Context(), lv, &f), "a thin copy has no such tag")
+	f.tags.Fill = volume.FillCopied
+	require.ErrorContains(t, e.untagCopied(t.Context(), lv, &f), "it should hold the file system "+sourceFS)
+	require.Equal(t, volume.FillCopied, f.tags.Fill)
+	require.Empty(t, changed)
+	f.content.filesystem = identified{id: sourceFS}
+	require.NoError(t, e.untagCopied(t.Context(), lv, &f))
+	require.Empty(t, f.tags.Fill)
+	require.Len(t, changed, 1)
+	require.Contains(t, changed[0], "--deltag flexlvm.fill=copied")
 }

@@ -239,8 +239,6 @@ func (e *Engine) openCopy(ctx context.Context, f found) (content, error) {
 	if err != nil || f.tags.FSType == volume.Raw {
 		return on, err
 	}
-	if id, err := on.uuid(on.path); err != nil || id != f.tags.Clone {
-		return content{}, errors.Join(err, fmt.Errorf("it should hold the file system %s, and holds %q", f.tags.Clone, id))
-	}
-	return on, nil
+	f.content = on
+	return on, holdsClone(f)
 }

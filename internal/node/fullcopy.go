@@ -301,9 +301,9 @@ func (e *Engine) copyBytes(ctx context.Context, c *fullCopy, to *os.File, end vo
 	return nil
 }
 
-// finishFull makes a full copy that is whole a volume of its own. Killed meanwhile, it leaves
-// one that is copied anew: the program that gives it its UUID cannot go on where it was killed. Only
-// with a raw block volume, which has no file system to give one, the next call goes on.
+// finishFull makes a full copy that is whole a volume of its own. Killed before untagCopied,
+// it is repeated; later, the copy is made anew. A raw block volume has no file system to give a UUID, so
+// there the next call always goes on.
 func (e *Engine) finishFull(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
 	if tags.Fill != volume.FillCopied {
 		return found{}, notCopied(spec)
@@ -320,12 +320,33 @@ func (e *Engine) finishFull(ctx context.Context, spec volume.Spec, lv lvm.Logica
 	if tags.FSType == volume.Raw {
 		return e.finishRaw(ctx, spec, lv, tags, key)
 	}
-	if err := e.lvm.Retag(ctx, lv, []string{volume.FillCopied.Tag()}, nil); err != nil {
-		return found{}, err
+	return e.finishCopy(ctx, spec, lv, tags, key)
+}
+
+// untagCopied has a full copy count as whole no longer, durably: the program that is about to change its UUID
+// cannot go on where it was killed. All that was done to the copy before can be repeated.
+func (e *Engine) untagCopied(ctx context.Context, lv lvm.LogicalVolume, f *found) error {
+	if f.tags.Fill == "" {
+		return nil // a thin one is taken anew in any case
+	}
+	if err := holdsClone(*f); err != nil {
+		return err
+	}
+	if err := e.lvm.Retag(ctx, lv, []string{f.tags.Fill.Tag()}, nil); err != nil {
+		return err
 	}
 	e.after("untag copied")
-	tags.Fill = ""
-	return e.finishCopy(ctx, spec, lv, tags, key)
+	f.tags.Fill = ""
+	return nil
+}
+
+// holdsClone fails unless the file system of a copy has the UUID still that its source had.
+func holdsClone(f found) error {
+	id, err := f.content.uuid(f.content.path)
+	if err == nil && id == f.tags.Clone {
+		return nil
+	}
+	return errors.Join(err, fmt.Errorf("it should hold the file system %s, and holds %q", f.tags.Clone, id))
 }
 
 // finishRaw zeroes what the copy of an encrypted raw block volume has behind its source's content,
