@@ -209,7 +209,7 @@ func (e *Engine) takeIn(ctx context.Context, c candidate, lower bool) (fixed boo
 		return false, err
 	}
 	e.after("lift quota")
-	if err := e.grow(ctx, fs.Root(), f); err != nil {
+	if err := e.grow(ctx, fs.Root(), f, 0); err != nil {
 		return false, err
 	}
 	room, err := e.room(fs, f)

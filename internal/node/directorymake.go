@@ -139,7 +139,7 @@ func (e *Engine) fillPool(ctx context.Context, lv lvm.LogicalVolume, f found, si
 	if err := quota.CheckEnforced(f.content.path); err != nil {
 		return err
 	}
-	if err := e.grow(ctx, fs.Root(), f); err != nil {
+	if err := e.grow(ctx, fs.Root(), f, 0); err != nil {
 		return err
 	}
 	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fs.Root().Fd()))

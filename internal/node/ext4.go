@@ -107,7 +107,8 @@ func (ext4Kind) mounted(path string) mountedFilesystem { return mountedExt4{path
 // mountedExt4 is ext4 that is mounted, and the path of its device.
 type mountedExt4 struct{ path string }
 
-func (m mountedExt4) grow(root *os.File, device volume.Bytes) error {
+// grow goes by no percentage: each block group that is added brings its inodes.
+func (m mountedExt4) grow(root *os.File, device volume.Bytes, _ int) error {
 	sb, err := readExt4(m.path)
 	if err != nil {
 		return err

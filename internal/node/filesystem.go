@@ -47,9 +47,10 @@ type filesystem interface {
 
 // A mountedFilesystem does what takes a mount. root is any directory of that.
 type mountedFilesystem interface {
-	// grow makes it as large as its device, which has that size. It may be called again,
+	// grow makes it as large as its device, which has that size, and lets inodes take that
+	// percentage of it, where its kind limits them. It may be called again,
 	// and never shrinks. Afterwards usedAt finds that it was in use, if mark has come before.
-	grow(root *os.File, device volume.Bytes) error
+	grow(root *os.File, device volume.Bytes, inodePercent int) error
 	// free is how much it has for data, whatever quotas say.
 	free(root *os.File) (volume.Bytes, error)
 	// boundRetries makes it give up on a device that takes no more writes, instead of trying

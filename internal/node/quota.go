@@ -56,7 +56,7 @@ func (e *Engine) setQuota(ctx context.Context, root *os.File, f found, inodes in
 		return nil
 	}
 	e.after("set project")
-	if err := e.grow(ctx, root, f); err != nil {
+	if err := e.grow(ctx, root, f, inodes); err != nil {
 		return err
 	}
 	if f.tags.State == volume.Creating && f.tags.Clone == "" {
@@ -72,13 +72,14 @@ func (e *Engine) setQuota(ctx context.Context, root *os.File, f found, inodes in
 }
 
 // grow makes the file system as large as its device, with its copies of the superblock
-// durable before the quota is: the next mount takes a volume with that quota as it is.
-func (e *Engine) grow(ctx context.Context, root *os.File, f found) error {
+// durable before the quota is: the next mount takes a volume with that quota as it is. inodes is the
+// limit on them, 0 for none: a copy may have a larger one than its source.
+func (e *Engine) grow(ctx context.Context, root *os.File, f found, inodes int64) error {
 	device, err := deviceSize(f.content.path)
 	if err != nil {
 		return err
 	}
-	if err := f.content.mounted(f.content.path).grow(root, device); err != nil {
+	if err := f.content.mounted(f.content.path).grow(root, device, volume.InodePercent(f.tags.Size, inodes)); err != nil {
 		return err
 	}
 	if err := e.lvm.Flush(ctx, f.device.Group, f.device.Name); err != nil {
@@ -115,7 +116,7 @@ func (e *Engine) makeRoom(ctx context.Context, root *os.File, f found, size volu
 		if err := e.stretch(ctx, f.device, f.content, f.key); err != nil {
 			return err
 		}
-		if err := e.grow(ctx, root, f); err != nil {
+		if err := e.grow(ctx, root, f, 0); err != nil {
 			return err
 		}
 	}

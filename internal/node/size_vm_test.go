@@ -221,3 +221,17 @@ func TestOldRecordDoesNotShrinkTheQuota(t *testing.T) {
 	size, _, _ := df(t, m.mount(s, "b"))
 	require.Equal(t, 100*volume.MiB, size)
 }
+
+// A copy has the inodes that it asks for, although its source was made for fewer.
+func TestCloneWithMoreInodes(t *testing.T) {
+	m, _ := thinMachine(t, 4*volume.GiB)
+	s := m.volume("source", 64*volume.MiB)
+	m.unmount(m.mount(s, "a"))
+	c := m.cloneOf(s, "copy", s.Size)
+	c.Inodes = 2_000_000
+	require.NoError(t, m.MakeClone(m.ctx(), c))
+	for percent, v := range map[int]volume.Spec{25: s, volume.InodePercent(c.Size, c.Inodes): c} {
+		require.Equal(t, fmt.Sprintf("imax_pct = %d", percent), m.shell("xfs_db -r -c 'sb 0' -c 'print imax_pct' %s", devicePath(v)), v.Name)
+	}
+	requireWhole(t, m, c)
+}

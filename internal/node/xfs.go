@@ -73,7 +73,9 @@ func (xfsKind) mark(string, volume.Tags) (bool, error) { return false, nil }
 type mountedXFS struct{}
 
 // grow writes the copies of the superblock, also where nothing grows.
-func (mountedXFS) grow(root *os.File, device volume.Bytes) error { return xfs.Grow(root, device) }
+func (mountedXFS) grow(root *os.File, device volume.Bytes, inodePercent int) error {
+	return xfs.Grow(root, device, inodePercent)
+}
 
 func (mountedXFS) free(root *os.File) (volume.Bytes, error) {
 	space, err := xfs.ReadSpace(root)

@@ -67,24 +67,33 @@ func ReadSpace(root *os.File) (Space, error) {
 	return Space{Size: volume.Bytes(g.dataBlocks) * block, Free: volume.Bytes(c.freeData) * block}, nil
 }
 
-// Grow makes the mounted file system fill a device of the given size; it may be called
+// Grow makes the mounted file system fill a device of the given size, and lets inodes take that
+// percentage of it at least (volume.InodePercent); it may be called
 // again, and never shrinks. If it fills the device already, its copies of the superblock
 // are written again: XFS does not log them, so a power cut may have left the old ones,
 // which xfs_repair would use.
-func Grow(root *os.File, device volume.Bytes) error {
+func Grow(root *os.File, device volume.Bytes, inodePercent int) error {
 	g, err := readGeometry(root)
 	if err != nil {
 		return err
 	}
-	blocks := uint64(device) / uint64(g.blockSize)
-	if blocks < g.dataBlocks {
+	d := g.grown(device, inodePercent)
+	if d.blocks < g.dataBlocks {
 		return nil
 	}
-	d := growData{blocks: blocks, maxPercent: g.maxPercent}
 	if err := ioctl(root, ioctlGrow, unsafe.Pointer(&d)); err != nil {
 		return fmt.Errorf("grow file system of %s to %d bytes: %w", root.Name(), int64(device), err)
 	}
 	return nil
+}
+
+// grown is what the kernel is asked for. With a percentage of 0, inodes may take all of the file system.
+func (g geometry) grown(device volume.Bytes, inodePercent int) growData {
+	d := growData{blocks: uint64(device) / uint64(g.blockSize), maxPercent: g.maxPercent}
+	if g.maxPercent > 0 {
+		d.maxPercent = max(g.maxPercent, uint32(inodePercent))
+	}
+	return d
 }
 
 func readGeometry(root *os.File) (g geometry, err error) {

@@ -1,0 +1,21 @@
+package xfs
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// The limit on inodes that mkfs has set is raised where a copy is to have more of them, and never lowered.
+func TestGrown(t *testing.T) {
+	for _, tt := range []struct {
+		has  uint32
+		asks int
+		gets uint32
+	}{{25, 0, 25}, {25, 60, 60}, {60, 30, 60}, {0, 60, 0}} {
+		g := geometry{blockSize: 4096, maxPercent: tt.has}
+		require.Equal(t, growData{blocks: 256 << 10, maxPercent: tt.gets}, g.grown(volume.GiB, tt.asks))
+	}
+}
