@@ -38,7 +38,8 @@ const (
 	pbkdfIterations = 4        // the least that argon2id has
 
 	// Of the containers that are opened at the same time, as after a boot, one has its key
-	// derived at a time.
+	// derived at a time. cryptsetup does that for no other command, and a lock around these would
+	// be held while a disk hangs.
 	oneAtATime = "--serialize-memory-hard-pbkdf"
 )
 
