@@ -137,7 +137,9 @@ func (l *Ledger) Keep(object *corev1.PersistentVolume, left resource.Quantity) {
 	if more <= 0 {
 		return // its node has charged it already
 	}
-	l.reserveFor(object.Labels[pv.LabelNode], keptFor(object.Name), charge{in: c.in, uuid: c.uuid, Charge: persistentvolume.Charge{Noted: more}}, keptTime)
+	l.reserveFor(object.Labels[pv.LabelNode], keptFor(object.Name), reservation{
+		charge: charge{in: c.in, uuid: c.uuid, Charge: persistentvolume.Charge{Noted: more}}, until: l.now().Add(keptTime),
+	})
 }
 
 // MayGrow says what Grow would, and promises nothing.

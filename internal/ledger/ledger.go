@@ -140,6 +140,9 @@ func (e entry) charge() charge {
 type reservation struct {
 	charge
 	until time.Time
+	// writing: the PersistentVolume may be written at any moment. If not, this is room for a
+	// companion that waits for its turn.
+	writing bool
 }
 
 // A hold keeps a pool from offering a volume larger than size until a point in time, or until the pool
@@ -283,7 +286,7 @@ func (l *Ledger) Inherited(object *corev1.PersistentVolume) {
 		return
 	}
 	l.drop(object.Name)
-	l.reserveFor(label, object.Name, c, ReservationTime)
+	l.reserveFor(label, object.Name, reservation{charge: c, until: l.now().Add(ReservationTime), writing: true})
 }
 
 // A place is where a PersistentVolume is charged, and with what.
@@ -318,6 +321,17 @@ func (l *Ledger) written(name string) bool {
 	return written
 }
 
+// settled reports whether a PersistentVolume has its room and its node: it is written, or may be at any
+// moment.
+func (l *Ledger) settled(name string) bool {
+	label, there := l.where[name]
+	if !there {
+		return false
+	}
+	r := l.accounts[label].reserved[name]
+	return l.written(name) || r.writing && l.now().Before(r.until)
+}
+
 // entry is what is known of a PersistentVolume that is written; zero for others.
 func (l *Ledger) entry(name string) entry {
 	if label, there := l.where[name]; there {
@@ -326,8 +340,8 @@ func (l *Ledger) entry(name string) entry {
 	return entry{}
 }
 
-func (l *Ledger) reserveFor(label, name string, c charge, lasts time.Duration) {
-	l.account(label).reserved[name] = reservation{charge: c, until: l.now().Add(lasts)}
+func (l *Ledger) reserveFor(label, name string, r reservation) {
+	l.account(label).reserved[name] = r
 	l.where[name] = label
 }
 

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,12 +35,13 @@ func (e *NoRoom) Error() string {
 }
 
 // Reserve reserves room on a node for all wants or for none, and returns the UUIDs of the
-// pools' volume groups. The first want is about to be written; the others are its
-// companions, which will be reserved again when their turn comes. A reservation that a
-// want already has, on any node, is replaced; a want whose PersistentVolume is written
-// needs none. reads are the volumes of the datasets that the pod of these wants reads:
-// the pod keeps their replicas in use, so they cannot make room for it. The error is a
-// *NoRoom, and then no want has a reservation.
+// pools' volume groups. The first want is about to be written, or all are if they are
+// snapshots; the others are its companions, which will be reserved again when their turn
+// comes. A reservation that a want already has, on any node, is replaced. But a companion
+// whose PersistentVolume is written, or may be at this moment, is settled: it keeps what it
+// has, and must have it on this node. reads are the volumes of the datasets that the pod of
+// these wants reads: the pod keeps their replicas in use, so they cannot make room for it.
+// The error is a *NoRoom, and then only companions that are settled have a reservation.
 func (l *Ledger) Reserve(node string, wants []Want, reads ...volume.Name) (map[volume.PoolName]string, error) {
 	label := pv.NodeLabelValue(node)
 	l.mu.Lock()
@@ -52,15 +54,9 @@ func (l *Ledger) Reserve(node string, wants []Want, reads ...volume.Name) (map[v
 }
 
 func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.Name) (uuids map[volume.PoolName]string, touched []string, err error) {
-	for _, w := range wants { // what they had is not in their way
-		if !l.written(w.PV) {
-			if was := l.drop(w.PV); was.label != "" {
-				touched = append(touched, was.label)
-			}
-		}
-	}
+	open, settled, touched := l.divide(wants)
 	a := l.account(label)
-	if why := a.unfit(wants); why != "" {
+	if why := cmp.Or(l.apart(label, settled), a.unfit(wants)); why != "" {
 		return nil, touched, &NoRoom{Node: node, Why: why}
 	}
 	uuids = map[volume.PoolName]string{}
@@ -72,15 +68,9 @@ func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.
 		if p.closed != "" {
 			return nil, touched, &NoRoom{Node: node, Why: fmt.Sprintf("takes no new volumes in %s %q: %s", in.Noun(), in, p.closed)}
 		}
-		_, largest := l.need(wants, in, p.extent)
+		_, largest := need(open, in, p.extent)
 		room, kept := l.room(a, in), a.kept(p, in, reads)
-		why := l.short(p, wants, in, room)
-		if why == "" {
-			why = l.readsShort(wants, in, p, max(0, room-kept), reads)
-		}
-		if why == "" {
-			why = l.lacksDevices(p, wants, in, room, kept)
-		}
+		why := cmp.Or(p.short(open, in, room), p.readsShort(open, in, max(0, room-kept), reads), p.lacksDevices(open, in, room, kept))
 		if why != "" {
 			if (len(wants) > 1 || kept > 0) && largest.charge().In(p.extent) <= room {
 				a.holds[in] = hold{largest.Spec.Size - volume.Block, l.now().Add(holdTime)}
@@ -90,16 +80,49 @@ func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.
 		}
 		uuids[in] = p.uuid
 	}
-	lasts := ReservationTime
-	for _, w := range wants {
-		if !l.written(w.PV) {
-			c := w.charge()
-			c.uuid = uuids[c.in]
-			l.reserveFor(label, w.PV, c, lasts)
+	for _, w := range open {
+		one := reservation{charge: w.charge(), writing: w.hasTurn(wants), until: l.now().Add(CompanionTime)}
+		if one.writing {
+			one.until = l.now().Add(ReservationTime)
 		}
-		lasts = CompanionTime
+		one.uuid = uuids[one.in]
+		l.reserveFor(label, w.PV, one)
 	}
 	return uuids, append(touched, label), nil
+}
+
+// hasTurn reports whether a want is about to be written, and is no companion of such a one.
+// Snapshots are reserved in one call and written one after the other.
+func (w Want) hasTurn(among []Want) bool {
+	return w.PV == among[0].PV || w.Spec.Kind == volume.Snapshot
+}
+
+// divide returns the wants that need room, without what was reserved for them before, and the companions
+// that are settled.
+func (l *Ledger) divide(wants []Want) (open, settled []Want, touched []string) {
+	for _, w := range wants {
+		switch {
+		case !w.hasTurn(wants) && l.settled(w.PV):
+			settled = append(settled, w)
+		case !l.written(w.PV):
+			open = append(open, w)
+			if was := l.drop(w.PV); was.label != "" {
+				touched = append(touched, was.label)
+			}
+		}
+	}
+	return open, settled, touched
+}
+
+// apart says why a node takes none of the wants whose companions are settled, or nothing: one of
+// them is on another node.
+func (l *Ledger) apart(label string, settled []Want) string {
+	for _, w := range settled {
+		if at := l.where[w.PV]; at != label {
+			return fmt.Sprintf("cannot have it: claim %q, which its pod uses too, gets its volume on node %q", w.Claim, cmp.Or(l.accounts[at].called, at))
+		}
+	}
+	return ""
 }
 
 // unfit says why a node takes none of the wants, whatever its room, or nothing.
@@ -177,8 +200,8 @@ func (a *account) kept(in pool, name volume.PoolName, reads []volume.Name) (sum 
 
 // short says that a pool has too little room for wants, or nothing. What replicas
 // hold counts for claims alone: they would drive each other out in turn.
-func (l *Ledger) short(p pool, wants []Want, in volume.PoolName, room volume.Bytes) string {
-	if need, _ := l.need(wants, in, p.extent); need > room {
+func (p pool) short(wants []Want, in volume.PoolName, room volume.Bytes) string {
+	if need, _ := need(wants, in, p.extent); need > room {
 		return shortOf(wants, in, room, need)
 	}
 	var replicas []Want
@@ -188,7 +211,7 @@ func (l *Ledger) short(p pool, wants []Want, in volume.PoolName, room volume.Byt
 		}
 	}
 	room = max(0, room-p.replicas)
-	if need, _ := l.need(replicas, in, p.extent); need > room {
+	if need, _ := need(replicas, in, p.extent); need > room {
 		return shortOf(replicas, in, room, need)
 	}
 	return ""
@@ -196,19 +219,18 @@ func (l *Ledger) short(p pool, wants []Want, in volume.PoolName, room volume.Byt
 
 // readsShort says that a pool has too little room for wants without the replicas that
 // their pod reads, or nothing.
-func (l *Ledger) readsShort(wants []Want, in volume.PoolName, p pool, room volume.Bytes, reads []volume.Name) string {
-	need, _ := l.need(wants, in, p.extent)
+func (p pool) readsShort(wants []Want, in volume.PoolName, room volume.Bytes, reads []volume.Name) string {
+	need, _ := need(wants, in, p.extent)
 	if need <= room {
 		return ""
 	}
 	return fmt.Sprintf("%s, and what this pod reads (%s) does not count, for it stays", shortOf(wants, in, room, need), joined(reads))
 }
 
-// need is what those of the wants need that have no PersistentVolume yet, and the
-// largest of them.
-func (l *Ledger) need(wants []Want, in volume.PoolName, extent volume.Bytes) (sum volume.Bytes, largest Want) {
+// need is what wants need of a pool, and the largest of them.
+func need(wants []Want, in volume.PoolName, extent volume.Bytes) (sum volume.Bytes, largest Want) {
 	for _, w := range wants {
-		if l.written(w.PV) || w.Spec.Pool() != in {
+		if w.Spec.Pool() != in {
 			continue
 		}
 		sum += w.charge().In(extent)
@@ -242,13 +264,13 @@ func (p pool) free(room, stays volume.Bytes) []volume.Bytes {
 
 // lacksDevices says why wants that need several physical devices cannot have them,
 // or nothing. So much of what replicas hold stays.
-func (l *Ledger) lacksDevices(p pool, wants []Want, in volume.PoolName, room, stays volume.Bytes) string {
+func (p pool) lacksDevices(wants []Want, in volume.PoolName, room, stays volume.Bytes) string {
 	if slices.ContainsFunc(wants, func(w Want) bool { return w.Spec.Pool() == in && w.Spec.Kind == volume.Dataset }) {
 		stays = p.replicas
 	}
 	free := p.free(room, stays)
 	for _, w := range wants {
-		if w.Spec.Pool() != in || l.written(w.PV) {
+		if w.Spec.Pool() != in {
 			continue
 		}
 		shape, device := w.Spec.Shape(), w.Spec.DeviceSize()

@@ -1,0 +1,95 @@
+package ledger_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A claim that two pods share is being written for one of them when the other does not fit.
+func TestCompanionThatIsBeingWrittenKeepsItsRoom(t *testing.T) {
+	three, five := volume.DeviceSize(3*volume.GiB, 0), volume.DeviceSize(5*volume.GiB, 0)
+	b := ledgertest.New(t, ledgertest.Report("node-1", three+five+2*volume.GiB), ledgertest.Report("node-2", 3*five))
+	shared, first, second := ledgertest.Want("shared", 3*volume.GiB), ledgertest.Want("first", 5*volume.GiB), ledgertest.Want("second", 5*volume.GiB)
+	require.NoError(t, b.Take("node-1", shared, first))
+	require.NoError(t, b.Take("node-1", first, shared))
+	b.Written(ledgertest.PersistentVolume("node-1", first))
+	require.Equal(t, 2*volume.GiB, b.Room("node-1"), "it is charged once")
+
+	require.ErrorContains(t, b.Take("node-1", second, shared), "has no room for it: ", "what is settled needs none")
+	require.Equal(t, 2*volume.GiB, b.Room("node-1"))
+	b.Changes()
+	require.EqualError(t, b.Take("node-2", second, shared),
+		`node "node-2" cannot have it: claim "claim-shared", which its pod uses too, gets its volume on node "node-1"; the scheduler is asked for another node`)
+	require.Empty(t, b.Changes())
+	require.NoError(t, b.Take("node-2", shared, second), "in its own turn it may move")
+	require.Equal(t, 2*volume.GiB+three, b.Room("node-1"))
+	require.Equal(t, 2*five-three, b.Room("node-2"))
+
+	b.Written(ledgertest.PersistentVolume("node-2", shared))
+	require.ErrorContains(t, b.Take("node-1", second, shared), `gets its volume on node "node-2"`, "nor once it is written")
+}
+
+// Two claims whose writes have failed for one node are not in each other's way on another.
+func TestCompanionsMoveTogether(t *testing.T) {
+	b := ledgertest.New(t, ledgertest.Report("node-1", 2*ledgertest.OneGiB), ledgertest.Report("node-2", 2*ledgertest.OneGiB))
+	one, two := ledgertest.Want("one", volume.GiB), ledgertest.Want("two", volume.GiB)
+	require.NoError(t, b.Take("node-1", one, two))
+	require.NoError(t, b.Take("node-1", two, one))
+	require.Error(t, b.Take("node-2", one, two))
+	require.NoError(t, b.Take("node-2", two, one))
+	require.NoError(t, b.Take("node-2", one, two))
+	require.Equal(t, 2*ledgertest.OneGiB, b.Room("node-1"))
+	require.Zero(t, b.Room("node-2"))
+}
+
+func TestReservationForAWriteLastsThroughACompanionsTurn(t *testing.T) {
+	b := ledgertest.New(t, ledgertest.Report("node-1", 4*ledgertest.OneGiB))
+	one, two := ledgertest.Want("one", volume.GiB), ledgertest.Want("two", volume.GiB)
+	require.NoError(t, b.Take("node-1", one, two))
+	b.Now = b.Now.Add(2 * time.Minute)
+	require.NoError(t, b.Take("node-1", two, one))
+	b.Now = b.Now.Add(2 * time.Minute)
+	require.Equal(t, 2*ledgertest.OneGiB, b.Room("node-1"))
+	b.Now = b.Now.Add(ledger.ReservationTime - 4*time.Minute)
+	require.Equal(t, 3*ledgertest.OneGiB, b.Room("node-1"), "nor longer than its own turn said")
+	require.NoError(t, b.Take("node-1", two, one))
+	require.Equal(t, 2*ledgertest.OneGiB, b.Room("node-1"), "what has lapsed is reserved as any companion")
+	b.Now = b.Now.Add(2 * time.Minute)
+	require.Equal(t, 3*ledgertest.OneGiB, b.Room("node-1"))
+}
+
+// What the watch does not show yet is written, and no companion's turn takes its room.
+func TestCompanionThatIsInheritedKeepsItsRoom(t *testing.T) {
+	b := ledgertest.New(t, ledgertest.Report("node-1", ledgertest.OneGiB))
+	one, two := ledgertest.Want("one", volume.GiB), ledgertest.Want("two", volume.GiB)
+	b.Inherited(ledgertest.PersistentVolume("node-1", one))
+	require.Error(t, b.Take("node-1", two, one))
+	require.Zero(t, b.Room("node-1"))
+}
+
+// Snapshots of one instant are all about to be written.
+func TestSnapshotsOfAGroupKeepTheirRoom(t *testing.T) {
+	b := ledgertest.New(t, ledgertest.Report("node-1", 4*ledgertest.OneGiB))
+	wants := []ledger.Want{snapshot("one"), snapshot("two"), snapshot("three")}
+	require.NoError(t, b.Take("node-1", wants...))
+	left := b.Room("node-1")
+	require.Less(t, left, 2*ledgertest.OneGiB)
+	b.Now = b.Now.Add(2 * time.Minute)
+	require.Equal(t, left, b.Room("node-1"))
+	b.Now = b.Now.Add(7 * time.Minute)
+	require.NoError(t, b.Take("node-1", wants...), "the call is repeated")
+	b.Now = b.Now.Add(7 * time.Minute)
+	require.Equal(t, left, b.Room("node-1"))
+}
+
+func snapshot(name string) ledger.Want {
+	w := ledgertest.Want(name, volume.GiB)
+	w.Spec.Kind = volume.Snapshot
+	return w
+}
