@@ -88,6 +88,16 @@ func TestSnapshotsOfAGroupKeepTheirRoom(t *testing.T) {
 	require.Equal(t, left, b.Room("node-1"))
 }
 
+// Snapshots that do not fit keep no claims away.
+func TestSnapshotsThatDoNotFitHoldNothing(t *testing.T) {
+	b := ledgertest.New(t, ledgertest.Report("node-1", 2*ledgertest.OneGiB))
+	before, _ := b.Offer("node-1", volume.Spec{Group: "flexlvm"})
+	require.ErrorContains(t, b.Take("node-1", snapshot("one"), snapshot("two"), snapshot("three")), "has no room for 3 snapshots together")
+	after, _ := b.Offer("node-1", volume.Spec{Group: "flexlvm"})
+	require.Equal(t, before, after)
+	require.Empty(t, b.Changes())
+}
+
 func snapshot(name string) ledger.Want {
 	w := ledgertest.Want(name, volume.GiB)
 	w.Spec.Kind = volume.Snapshot

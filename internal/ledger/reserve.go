@@ -72,7 +72,7 @@ func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.
 		room, kept := l.room(a, in), a.kept(p, in, reads)
 		why := cmp.Or(p.short(open, in, room), p.readsShort(open, in, max(0, room-kept), reads), p.lacksDevices(open, in, room, kept))
 		if why != "" {
-			if (len(wants) > 1 || kept > 0) && largest.charge().In(p.extent) <= room {
+			if mayHold(wants, kept) && largest.charge().In(p.extent) <= room {
 				a.holds[in] = hold{largest.Spec.Size - volume.Block, l.now().Add(holdTime)}
 				touched = append(touched, label)
 			}
@@ -89,6 +89,12 @@ func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.
 		l.reserveFor(label, w.PV, one)
 	}
 	return uuids, append(touched, label), nil
+}
+
+// mayHold reports whether wants that do not fit may have been sent by a scheduler that sees them fit, one by
+// one and with what their pod keeps. No scheduler sends snapshots, and other claims need not wait for them.
+func mayHold(wants []Want, kept volume.Bytes) bool {
+	return wants[0].Spec.Kind != volume.Snapshot && (len(wants) > 1 || kept > 0)
 }
 
 // hasTurn reports whether a want is about to be written, and is no companion of such a one.
