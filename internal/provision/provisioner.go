@@ -229,6 +229,9 @@ func (p *Provisioner) needs(ctx context.Context, pod *corev1.Pod, asked ledger.W
 	for _, name := range companions(pod, asked.Claim) {
 		want, needed, err := p.companion(ctx, pod.Namespace, name, node)
 		if err != nil {
+			if refusal := (*controlplane.Refusal)(nil); errors.As(err, &refusal) {
+				err = errors.New(err.Error()) // of the other claim, and the library must not take it for this one's
+			}
 			return set{}, fmt.Errorf("pod %q, which uses this claim, also needs claim %q: %w", pod.Name, name, err)
 		}
 		if needed {

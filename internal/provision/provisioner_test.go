@@ -275,6 +275,7 @@ func TestProvisionLooksAtThePod(t *testing.T) {
 			if tt.err != "" {
 				require.ErrorContains(t, err, tt.err)
 				require.Equal(t, tt.state, state)
+				require.Equal(t, codes.Unknown, status.Code(err), "it is not put off for minutes")
 				return
 			}
 			require.NoError(t, err)
