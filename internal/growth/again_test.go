@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // A growth that was granted by a report from before the pool filled up, and that the node could
@@ -45,4 +46,42 @@ func TestNodeErrorAhead(t *testing.T) {
 	w.now = now
 	w.serve()
 	require.True(t, w.kubelet("data"), "the pod starts")
+}
+
+// A request that is lowered after its growth was granted is too late: kubelet may be growing the volume at this
+// moment. Where the node cannot, the growth is taken back, and the lower request served.
+func TestLoweredAfterItWasGranted(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fails bool
+		size  int64
+	}{
+		"the node grows it": {size: int64(60 * gib)},
+		"the node cannot":   {fails: true, size: int64(10 * gib)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 100*gib)
+			w.bind("data", gib)
+			w.ask("data", 60*gib)
+			w.settle()
+			if tt.fails {
+				w.make("foreign", "", 50*gib)
+				require.False(t, w.kubelet("data"))
+			}
+			w.ask("data", 10*gib)
+			w.settle()
+			larger := capacity(w.object("data"))
+			require.Equal(t, int64(60*gib), larger.Value())
+			require.NotNil(t, condition(w.claim("data"), corev1.PersistentVolumeClaimFileSystemResizePending))
+			if tt.fails {
+				w.now = w.now.Add(nodeErrorGrace)
+				w.settle()
+				w.now = w.now.Add(regrowFirst)
+				w.settle()
+			}
+			require.True(t, w.kubelet("data"))
+			w.settle()
+			size := has(w.claim("data"))
+			require.Equal(t, tt.size, size.Value())
+		})
+	}
 }
