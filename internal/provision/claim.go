@@ -22,7 +22,11 @@ func (r Request) checkBlock(p Parameters, wrong *controlplane.Problems) {
 		return
 	}
 	for _, name := range []string{volume.OptionFSType, parameterCSIFSType} {
-		if text, given := r.Class.Parameters[name]; given {
+		text, given := r.Class.Parameters[name]
+		switch {
+		case r.isLocal(name):
+			wrong.Add(fmt.Sprintf("spec.parameters: %s %q does not belong to volumeMode Block, which has no file system; make another LocalVolume without it", name, text))
+		case given:
 			wrong.Add(fmt.Sprintf("%s %q of StorageClass %q does not belong to volumeMode Block, which has no file system; use a class without it", name, text, r.Class.Name))
 		}
 	}
@@ -77,9 +81,8 @@ func mountOptions(class *storagev1.StorageClass, door pv.Door) ([]volume.MountOp
 	return volume.ParseMountOptions(fmt.Sprintf("mountOptions of StorageClass %q", class.Name), class.MountOptions)
 }
 
-// claimSize is what the user may write, in whole blocks of the file system.
-func claimSize(claim *corev1.PersistentVolumeClaim) (volume.Bytes, error) {
-	const field = "spec.resources.requests.storage"
+// claimSize is what the user may write, in whole blocks of the file system. field is where it is said.
+func claimSize(claim *corev1.PersistentVolumeClaim, field string) (volume.Bytes, error) {
 	asked, ok := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	if !ok || asked.Sign() <= 0 {
 		return 0, &volume.FieldError{Field: field, Reason: "must be greater than 0"}

@@ -134,10 +134,14 @@ func (l *localVolumes) request(o *flexlvmv1.LocalVolume) (Request, error) {
 	case class.Provisioner != pv.Provisioner:
 		return Request{}, fmt.Errorf("spec.storageClassName: the provisioner of StorageClass %q is %q, and not %q; name a class of flexlvm's", class.Name, class.Provisioner, pv.Provisioner)
 	}
+	plain := class
 	class = class.DeepCopy()
 	for _, key := range slices.Sorted(maps.Keys(o.Spec.Parameters)) {
 		if !slices.Contains(localParameters, key) {
 			return Request{}, fmt.Errorf("spec.parameters: %q is for the class to say; a LocalVolume may say %v", key, localParameters)
+		}
+		if key == volume.OptionLayout && o.Spec.Parameters[key] == string(volume.Directory) {
+			return Request{}, fmt.Errorf("spec.parameters: volumes of layout %q are made by their first mount; let a claim ask for one", volume.Directory)
 		}
 		if class.Parameters == nil {
 			class.Parameters = map[string]string{}
@@ -158,7 +162,32 @@ func (l *localVolumes) request(o *flexlvmv1.LocalVolume) (Request, error) {
 	if mode := o.Spec.VolumeMode; mode != "" {
 		claim.Spec.VolumeMode = &mode
 	}
-	return Request{PVName: localPrefix + string(o.UID), Claim: claim, Class: class, Cluster: l.provisioner.Cluster, Door: l.provisioner.Door}, nil
+	return Request{PVName: localPrefix + string(o.UID), Claim: claim, Class: class, Cluster: l.provisioner.Cluster, Door: l.provisioner.Door, plain: plain}, nil
+}
+
+// sizeField is the field that says the size.
+func (r Request) sizeField() string {
+	if r.plain != nil {
+		return "spec.size"
+	}
+	return "spec.resources.requests.storage"
+}
+
+// isLocal reports whether a LocalVolume says a parameter, in place of its class.
+func (r Request) isLocal(parameter string) bool {
+	return r.plain != nil && r.Class.Parameters[parameter] != r.plain.Parameters[parameter]
+}
+
+// wrongParameters says what is to be made again for the parameters to be right.
+func (r Request) wrongParameters(err error) string {
+	if r.plain != nil {
+		_, alone := ParseParameters(r.plain.Parameters)
+		if alone == nil {
+			return fmt.Sprintf("spec.parameters: %s; make another LocalVolume", err)
+		}
+		err = alone
+	}
+	return fmt.Sprintf("StorageClass %q: %s; a class cannot be changed, create it again", r.Class.Name, err)
 }
 
 // setReady writes a condition and the name of the PersistentVolume, and reports whether that

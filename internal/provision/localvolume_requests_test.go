@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -158,4 +159,36 @@ func TestLocalVolumesThatAreDeniedBackOff(t *testing.T) {
 	c.cast.classes[0].ResourceVersion = "2"
 	c.pass()
 	require.Equal(t, flexlvmv1.LocalVolumeMaking, c.reason("other"))
+}
+
+// What a LocalVolume says is not blamed on its class, nor on a field that only claims have.
+func TestLocalVolumeSaysWhatToMakeAgain(t *testing.T) {
+	tooLarge := func(o *flexlvmv1.LocalVolume) { o.Spec.Size = "600Ti" }
+	own := func(key, value string) func(*flexlvmv1.LocalVolume) {
+		return func(o *flexlvmv1.LocalVolume) { o.Spec.Parameters = map[string]string{key: value} }
+	}
+	block := func(o *flexlvmv1.LocalVolume) {
+		own("fsType", "ext4")(o)
+		o.Spec.VolumeMode = corev1.PersistentVolumeBlock
+	}
+	for name, tt := range map[string]struct {
+		class  map[string]string
+		change func(*flexlvmv1.LocalVolume)
+		says   string
+	}{
+		"a parameter":                {change: own("stripes", "2"), says: `spec.parameters: stripes: belongs to layout "striped", and the layout is "linear"; leave it out; make another LocalVolume`},
+		"a file system":              {change: own("fsType", "btrfs"), says: `spec.parameters: fsType "btrfs": is not a file system that flexlvm makes; it is xfs or ext4; make another LocalVolume`},
+		"a layout":                   {change: own("layout", "directory"), says: `spec.parameters: volumes of layout "directory" are made by their first mount; let a claim ask for one`},
+		"a size":                     {change: tooLarge, says: `spec.size "600Ti": is more than 500 TiB, the most that is supported`},
+		"a device":                   {class: map[string]string{"door": "csi"}, change: block, says: `spec.parameters: fsType "ext4" does not belong to volumeMode Block, which has no file system; make another LocalVolume without it`},
+		"a class that is wrong, too": {class: map[string]string{"wipe": "twice"}, change: own("stripes", "2"), says: `StorageClass "flexlvm": wipe "twice": is not known; it is one of none, discard, zero; a class cannot be changed, create it again`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newLocalBed(t, tt.change)
+			b.cast.classes = []*storagev1.StorageClass{class(func(c *storagev1.StorageClass) { c.Parameters = tt.class })}
+			reason, message := b.settle()
+			require.Equal(t, flexlvmv1.LocalVolumeRefused, reason)
+			require.Equal(t, tt.says, message)
+		})
+	}
 }

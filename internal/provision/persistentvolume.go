@@ -1,7 +1,6 @@
 package provision
 
 import (
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +21,8 @@ type Request struct {
 	Cluster string // UID of the kube-system namespace
 	// Door is that of classes that name none; empty: Flex.
 	Door pv.Door
+	// plain is Class without the parameters of the LocalVolume that asks; nil where a claim asks.
+	plain *storagev1.StorageClass
 }
 
 // door returns the door of the volume.
@@ -40,11 +41,11 @@ func (r Request) Check() (volume.Spec, Parameters, error) {
 	checkClaim(r.Claim, r.door(), &wrong)
 	_, err := mountOptions(r.Class, r.door())
 	wrong.Check(err)
-	size, err := claimSize(r.Claim)
+	size, err := claimSize(r.Claim, r.sizeField())
 	wrong.Check(err)
 	parameters, err := ParseParameters(r.Class.Parameters)
 	if err != nil {
-		wrong.Add(fmt.Sprintf("StorageClass %q: %s; a class cannot be changed, create it again", r.Class.Name, err))
+		wrong.Add(r.wrongParameters(err))
 	} else {
 		r.checkCloning(parameters, &wrong)
 		r.checkReplica(parameters, &wrong)
