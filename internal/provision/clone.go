@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/flexlvm/flexlvm/internal/controlplane"
@@ -51,6 +53,8 @@ func checkSource(claim *corev1.PersistentVolumeClaim, wrong *controlplane.Proble
 	s := sourceOf(claim.Spec)
 	switch {
 	case s == dataSource{}:
+	case len(validation.IsDNS1123Subdomain(s.name)) > 0: // the API server takes any
+		wrong.Add(fmt.Sprintf("dataSource %q: is no name that an object can have; name a claim or a VolumeSnapshot of this namespace", s.name))
 	case s.isSnapshot():
 		if s.namespace != "" && s.namespace != claim.Namespace {
 			wrong.Add(fmt.Sprintf("dataSourceRef.namespace %q: is not the claim's own; only a snapshot of namespace %q can be restored", s.namespace, claim.Namespace))
@@ -281,7 +285,7 @@ func again(err error) state {
 // ago must not be copied, for its volume may go.
 func claimNow(client kubernetes.Interface) func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	return func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
-		list, err := client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+		list, err := client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()})
 		if err != nil {
 			return nil, fmt.Errorf("look up claim %s/%s: %w", namespace, name, err)
 		}

@@ -84,9 +84,11 @@ type volumeSnapshot struct {
 // snapshotNow gives the handle of a VolumeSnapshot by the API server's own word. The snapshot
 // and its content name each other, or the content is another's.
 func snapshotNow(client kubernetes.Interface) func(ctx context.Context, namespace, name string) (string, error) {
-	get := func(ctx context.Context, out *volumeSnapshot, path ...string) error {
-		path = append([]string{"/apis", snapshotGroup, "v1"}, path...)
-		data, err := client.Discovery().RESTClient().Get().AbsPath(path...).SetHeader("Accept", "application/json").Do(ctx).Raw()
+	get := func(ctx context.Context, out *volumeSnapshot, namespace, resource, name string) error {
+		// Users write these names, and only Name refuses one that leads to another path.
+		request := client.Discovery().RESTClient().Get().AbsPath("/apis", snapshotGroup, "v1").
+			NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name)
+		data, err := request.SetHeader("Accept", "application/json").Do(ctx).Raw()
 		if err != nil {
 			return err
 		}
@@ -94,7 +96,7 @@ func snapshotNow(client kubernetes.Interface) func(ctx context.Context, namespac
 	}
 	return func(ctx context.Context, namespace, name string) (string, error) {
 		var snapshot, content volumeSnapshot
-		err := get(ctx, &snapshot, "namespaces", namespace, "volumesnapshots", name)
+		err := get(ctx, &snapshot, namespace, "volumesnapshots", name)
 		switch {
 		case apierrors.IsNotFound(err):
 			return "", fmt.Errorf("namespace %q has no such VolumeSnapshot; create it", namespace)
@@ -105,7 +107,7 @@ func snapshotNow(client kubernetes.Interface) func(ctx context.Context, namespac
 		case snapshot.Status.Content == "" || !snapshot.Status.Ready:
 			return "", errors.New("that VolumeSnapshot is not ready yet")
 		}
-		if err := get(ctx, &content, "volumesnapshotcontents", snapshot.Status.Content); err != nil {
+		if err := get(ctx, &content, "", "volumesnapshotcontents", snapshot.Status.Content); err != nil {
 			return "", fmt.Errorf("look up VolumeSnapshotContent %q: %w", snapshot.Status.Content, err)
 		}
 		return content.handleFor(snapshot.Metadata)

@@ -80,6 +80,9 @@ func TestRestoreWhatCannotBe(t *testing.T) {
 			group := "snapshot.storage.k8s.io"
 			o.PVC.Spec.DataSource, o.PVC.Spec.DataSourceRef = nil, &corev1.TypedObjectReference{APIGroup: &group, Kind: "VolumeSnapshot", Name: "monday", Namespace: ptr("team-b")}
 		}, "only a snapshot of namespace \"team-a\" can be restored", true},
+		"of a name that leads elsewhere": {func(_ *cast, _ *corev1.PersistentVolume, o *controller.ProvisionOptions) {
+			o.PVC.Spec.DataSource.Name = "../../../../../../api/v1/pods"
+		}, `dataSource "../../../../../../api/v1/pods": is no name that an object can have`, true},
 		"gone": {func(c *cast, _ *corev1.PersistentVolume, _ *controller.ProvisionOptions) { c.volumes = nil }, "cannot be looked up", false},
 		"nonsense": {func(c *cast, _ *corev1.PersistentVolume, _ *controller.ProvisionOptions) {
 			c.snapshots["team-a/monday"] = "snap-1"
