@@ -73,6 +73,7 @@ func leanVolume(volume *corev1.PersistentVolume) *corev1.PersistentVolume {
 	out.Finalizers = volume.Finalizers
 	out.Spec.PersistentVolumeSource = persistentvolume.LeanSource(volume)
 	if !persistentvolume.IsOurs(volume) {
+		out.Labels = only(volume.Labels, flexlvmv1.LabelDiscoveredOn)
 		return out
 	}
 	out.Labels = only(volume.Labels, pv.LabelNode, replica.LabelDataset, replica.LabelShared)

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
@@ -105,7 +106,23 @@ func unpackAll(objects []any) []any {
 	return out
 }
 
-// ByNode is the index of PersistentVolumes by their label pv.LabelNode.
+// NodeLabel returns the node of a PersistentVolume that flexlvm has made, also of what a node
+// discovered, as pv.NodeLabelValue; empty for others.
+func NodeLabel(volume *corev1.PersistentVolume) string {
+	_, node := nodeLabel(volume)
+	return node
+}
+
+func nodeLabel(volume *corev1.PersistentVolume) (label, node string) {
+	for _, label := range []string{pv.LabelNode, flexlvmv1.LabelDiscoveredOn} {
+		if node := volume.Labels[label]; node != "" {
+			return label, node
+		}
+	}
+	return "", ""
+}
+
+// ByNode is the index of PersistentVolumes by their NodeLabel.
 const ByNode = "node"
 
 // NodeIndex returns the index ByNode.
@@ -116,7 +133,7 @@ func NodeIndex() cache.Indexers {
 		case *packedVolume:
 			node = o.common.Value().node
 		case *corev1.PersistentVolume:
-			node = o.Labels[pv.LabelNode]
+			node = NodeLabel(o)
 		}
 		if node == "" {
 			return nil, nil

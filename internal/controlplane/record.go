@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
-	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
 // A packed object is a PersistentVolume, or a claim that has its volume, as a cache stores it:
@@ -115,7 +114,8 @@ type packedVolume struct {
 
 // common is what PersistentVolumes of a node have in common.
 type common struct {
-	node      string // their label; empty for others
+	node      string // as NodeLabel says; empty for others
+	label     string // that says it
 	hostname  string // the only one that they may be on; empty where rest tells
 	namespace string // of the claims that they are bound to
 	ending    bool   // they are released, or have failed to be reclaimed
@@ -124,9 +124,9 @@ type common struct {
 func packVolume(volume *corev1.PersistentVolume) (*packedVolume, error) {
 	out := &packedVolume{name: volume.Name}
 	all := common{ending: ending(volume)}
-	if node := volume.Labels[pv.LabelNode]; node != "" {
-		all.node = Shared(node)
-		delete(volume.Labels, pv.LabelNode) // Transform has made the map
+	if label, node := nodeLabel(volume); node != "" {
+		all.label, all.node = label, Shared(node)
+		delete(volume.Labels, label) // Transform has made the map
 	}
 	if names := persistentvolume.Hostnames(volume); len(names) == 1 && equality.Semantic.DeepEqual(volume.Spec.NodeAffinity, persistentvolume.OnlyOn(names[0])) {
 		all.hostname, volume.Spec.NodeAffinity = Shared(names[0]), nil
@@ -155,7 +155,7 @@ func (p *packedVolume) unpack() any {
 		if out.Labels == nil {
 			out.Labels = map[string]string{}
 		}
-		out.Labels[pv.LabelNode] = all.node // who keeps it, keeps one for all
+		out.Labels[all.label] = all.node // who keeps it, keeps one for all
 	}
 	if all.hostname != "" {
 		out.Spec.NodeAffinity = persistentvolume.OnlyOn(all.hostname)

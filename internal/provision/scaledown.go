@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
@@ -45,7 +46,7 @@ func newScaleDownGuard(client kubernetes.Interface, listers Listers, nameOf func
 func (g *scaleDownGuard) seeNode(node *corev1.Node) { g.see(pv.NodeLabelValue(node.Name)) }
 
 func (g *scaleDownGuard) seeVolume(volume *corev1.PersistentVolume) {
-	if label := volume.Labels[pv.LabelNode]; label != "" {
+	if label := controlplane.NodeLabel(volume); label != "" {
 		g.see(label)
 	}
 }
@@ -137,10 +138,20 @@ func (g *scaleDownGuard) bears(label string) (bool, error) {
 	return false, nil
 }
 
-// keepsNode reports whether a PersistentVolume is a bound one of ours. What a replica holds
-// can be fetched again, unless consumers write to it.
+// keepsNode reports whether a PersistentVolume is bound and flexlvm has made it, also of what a
+// node discovered, or stands for a snapshot that is taken, to which no claim is ever bound. What a
+// replica holds can be fetched again, unless consumers write to it.
 func keepsNode(volume *corev1.PersistentVolume) bool {
-	if !persistentvolume.IsOurs(volume) || volume.Status.Phase != corev1.VolumeBound {
+	bound := volume.Status.Phase == corev1.VolumeBound
+	switch {
+	case volume.Annotations[pv.AnnotationProvisionedBy] == flexlvmv1.Discoverer:
+		return bound
+	case !persistentvolume.IsOurs(volume):
+		return false
+	case persistentvolume.IsSnapshot(volume):
+		_, taken := persistentvolume.TakenAt(volume)
+		return taken
+	case !bound:
 		return false
 	}
 	_, replicated := volume.Labels[replica.LabelDataset]

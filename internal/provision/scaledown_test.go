@@ -2,6 +2,7 @@ package provision
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -10,14 +11,69 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 const autoscaler = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+
+// discoveredOn is the PersistentVolume of a directory that a node discovered.
+func discoveredOn(node string, phase corev1.PersistentVolumePhase) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "discovered-1", Labels: map[string]string{flexlvmv1.LabelDiscoveredOn: node},
+			Annotations: map[string]string{pv.AnnotationProvisionedBy: flexlvmv1.Discoverer},
+		},
+		Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+			Local: &corev1.LocalVolumeSource{Path: "/mnt/disks/a"},
+		}},
+		Status: corev1.PersistentVolumeStatus{Phase: phase},
+	}
+}
+
+// snapshotOn is the PersistentVolume of a snapshot, which is Available also where its source is gone.
+func snapshotOn(t *testing.T, node string, taken bool) *corev1.PersistentVolume {
+	t.Helper()
+	spec := ledgertest.ThinWant("pvc-1", volume.GiB, 0).Spec
+	spec.Namespace, spec.GroupUUID = "team-a", ledgertest.GroupUUID
+	source := persistentvolume.New(pv.Description{Name: "pvc-1", Node: node, Hostname: node, Door: pv.CSI, Spec: spec, Charged: spec.Charge()}, nil, corev1.PersistentVolumeReclaimDelete)
+	object, _, err := persistentvolume.Snapshot(source, "snap-1", 0)
+	require.NoError(t, err)
+	object.Status.Phase = corev1.VolumeAvailable
+	if taken {
+		object.Annotations[pv.AnnotationSnapshotTaken] = "2026-11-28T12:00:00Z"
+	}
+	return object
+}
+
+// The guard sees what the caches keep of the PersistentVolumes.
+func TestScaleDownSeesWhatIsCached(t *testing.T) {
+	for _, whole := range []*corev1.PersistentVolume{discoveredOn("node-1", corev1.VolumeBound), snapshotOn(t, "node-1", true)} {
+		t.Run(whole.Name, func(t *testing.T) {
+			t.Parallel()
+			volumes := controlplane.Packed{SharedIndexInformer: cache.NewSharedIndexInformer(&cache.ListWatch{}, &corev1.PersistentVolume{}, 0, controlplane.NodeIndex())}
+			packed, err := controlplane.Pack(whole)
+			require.NoError(t, err)
+			require.NoError(t, volumes.SharedIndexInformer.GetIndexer().Add(packed))
+			g := newScaleDownGuard(nil, Listers{OnNode: (&watches{volumes: volumes}).onNode}, nil)
+			bears, err := g.bears("node-1")
+			require.NoError(t, err)
+			require.True(t, bears)
+
+			cached, _, err := volumes.GetIndexer().GetByKey(whole.Name)
+			require.NoError(t, err)
+			g.seeVolume(cached.(*corev1.PersistentVolume))
+			require.Eventually(t, func() bool { return g.queue.Len() == 1 }, time.Minute, 10*time.Millisecond)
+			label, _ := g.queue.Get()
+			require.Equal(t, "node-1", label)
+		})
+	}
+}
 
 // The cluster autoscaler does not remove a node that carries volumes, and may when they are
 // gone, unless a person has said something else.
@@ -36,6 +92,9 @@ func TestScaleDownIsDisabledWhileVolumesLive(t *testing.T) {
 	writable := bound(func(v *corev1.PersistentVolume) { v.Labels[replica.LabelDataset] = "hash" })
 	ours := map[string]string{autoscaler: "true", pv.AnnotationScaleDownOurs: "true"}
 	theirs := map[string]string{autoscaler: "true"}
+	discovered := func(phase corev1.PersistentVolumePhase) *corev1.PersistentVolume {
+		return discoveredOn("node-1", phase)
+	}
 	tests := map[string]struct {
 		has     map[string]string
 		volumes []*corev1.PersistentVolume
@@ -46,6 +105,10 @@ func TestScaleDownIsDisabledWhileVolumesLive(t *testing.T) {
 		"a released volume":             {nil, []*corev1.PersistentVolume{released}, nil},
 		"what can be fetched again":     {nil, []*corev1.PersistentVolume{readable}, nil},
 		"what consumers write":          {nil, []*corev1.PersistentVolume{writable}, ours},
+		"a discovered volume":           {nil, []*corev1.PersistentVolume{discovered(corev1.VolumeBound)}, ours},
+		"a discovered one that is free": {nil, []*corev1.PersistentVolume{discovered(corev1.VolumeAvailable)}, nil},
+		"a snapshot":                    {nil, []*corev1.PersistentVolume{snapshotOn(t, "node-1", true)}, ours},
+		"a snapshot that is not taken":  {nil, []*corev1.PersistentVolume{snapshotOn(t, "node-1", false)}, nil},
 		"the last is gone":              {ours, []*corev1.PersistentVolume{released}, nil},
 		"a person's own, and a volume":  {theirs, []*corev1.PersistentVolume{bound()}, theirs},
 		"a person's own, and no volume": {theirs, nil, theirs},
