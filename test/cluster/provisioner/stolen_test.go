@@ -4,6 +4,7 @@ package provisioner_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -226,7 +227,10 @@ func (b *bed) testStolenClaims(t *testing.T) {
 		"of two owners": func(c *corev1.PersistentVolumeClaim) {
 			c.OwnerReferences = append(c.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "ServiceAccount", Name: "default", UID: "uid"})
 		},
-		"of an unknown version":   func(c *corev1.PersistentVolumeClaim) { c.OwnerReferences[0].APIVersion = "flexlvm.io/v9" },
+		"of an unknown version": func(c *corev1.PersistentVolumeClaim) { c.OwnerReferences[0].APIVersion = "flexlvm.io/v9" },
+		"of a node": func(c *corev1.PersistentVolumeClaim) { // by whose UID Kubernetes would take the owner for there
+			c.OwnerReferences[0].Name, c.Name = "x"+strings.Repeat("-", 36)+"/../../../../../../../api/v1/nodes/sim-1", "x-01234567-0"
+		},
 		"of another label":        func(c *corev1.PersistentVolumeClaim) { c.Labels[replica.LabelOwner] = "other" },
 		"of no dataset":           func(c *corev1.PersistentVolumeClaim) { delete(c.Labels, replica.LabelDataset) },
 		"of a StatefulSet's name": func(c *corev1.PersistentVolumeClaim) { c.Name = "data-web-0" },
