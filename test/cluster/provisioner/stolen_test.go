@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -75,6 +76,12 @@ func (b *bed) testStolenOwners(t *testing.T) {
 	owned.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "sim-2", UID: "none"}})
 	_, err = reports.Resource(flexlvmv1.GroupVersion.WithResource("nodestorages")).Create(ctx, owned, metav1.CreateOptions{})
 	require.ErrorContains(t, err, "may only make a NodeStorage that its node owns")
+	asking := report(t, "sim-1", "")
+	require.NoError(t, unstructured.SetNestedSlice(asking.Object, []any{map[string]any{
+		"id": "1", "time": "2026-11-28T12:00:00Z", "group": "flexlvm", "name": "pvc-1", "filesystemUUID": "uuid", "state": "unreferenced",
+	}}, "spec", "requests"))
+	_, err = reports.Resource(flexlvmv1.GroupVersion.WithResource("nodestorages")).Create(ctx, asking, metav1.CreateOptions{})
+	require.ErrorContains(t, err, "may not make requests of its own node")
 	made, err := reports.Resource(flexlvmv1.GroupVersion.WithResource("nodestorages")).Create(ctx, report(t, "sim-1", ""), metav1.CreateOptions{})
 	require.NoError(t, err)
 	made.SetOwnerReferences(owned.GetOwnerReferences())
