@@ -4,6 +4,7 @@ package provisioner_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/test/await"
 )
 
 // testStolenSecrets: a stolen token points no kubelet at a Secret that the class does not say.
@@ -58,5 +60,31 @@ func (b *bed) testStolenSecrets(t *testing.T, stolen *kubernetes.Clientset) {
 		b.refusedSoon(t, only, try(none, right, nil, "true"))
 		b.refusedSoon(t, only, try(none, right, right, "false"))
 		require.NoError(t, try(class.Name, right, right, "true")([]string{metav1.DryRunAll}), "as the class says")
+	}
+	b.deleteClasses(t)
+	await.Until(t, longest, func() string {
+		err := try(class.Name, secret("keys", "other.data"), right, "true")([]string{metav1.DryRunAll})
+		return await.Missing(err == nil || !strings.Contains(err.Error(), says), "the policy still knows the class: %v", err)
+	})
+	object := volumeOfHand("by-hand", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv"}})
+	_, err = b.client.CoreV1().PersistentVolumes().Create(t.Context(), object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	require.NoError(t, err, "others need no class")
+}
+
+// deleteClasses deletes all StorageClasses until the end of the test.
+func (b *bed) deleteClasses(t *testing.T) {
+	t.Helper()
+	classes := b.client.StorageV1().StorageClasses()
+	all, err := classes.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		for i := range all.Items {
+			all.Items[i].UID, all.Items[i].ResourceVersion = "", ""
+			_, err := classes.Create(context.Background(), &all.Items[i], metav1.CreateOptions{})
+			require.NoError(t, err)
+		}
+	})
+	for _, c := range all.Items {
+		require.NoError(t, classes.Delete(t.Context(), c.Name, metav1.DeleteOptions{}))
 	}
 }
