@@ -161,7 +161,7 @@ func (c *chart) addFlags(o object, main map[string]any, m *marks, note func(stri
 			fixedList = fmt.Sprintf("(concat %s (ternary (list%s) list %s))", fixedList, quoted(s.flags()), installed(s.key))
 		}
 	}
-	where := note("flags", "Its flags, without the dashes. Further ones may be added; null takes one away.", flags, ofFlags())
+	where := note("flags", "Its flags, without the dashes. Further ones may be added; a list gives a flag once for each value, and null takes one away.", flags, ofFlags())
 	main[field] = m.whole(func(indent, key string) string {
 		return fmt.Sprintf(`%s%s: {{- include "flexlvm.flags" (dict "fixed" %s "order" (list%s) "flags" %s) | nindent %d }}`,
 			indent, key, fixedList, quoted(order), where, len(indent))

@@ -114,7 +114,7 @@ crds: {install: false}
 storageClasses: {install: false}
 provisioner:
   replicas: 3
-  flags: {node-loss-grace: 1h}
+  flags: {node-loss-grace: 1h, node-group: ["a=flexlvm:1Ti", "b=flexlvm:2Ti"]}
   goMemoryLimit: 400MiB
   resources: {limits: {memory: 512Mi}}
 gc:
@@ -150,7 +150,7 @@ installer:
 	require.NotContains(t, string(everything), "localhost/flexlvm")
 
 	provisioner := container(pod("Deployment flexlvm-provisioner"))
-	require.Equal(t, []any{"--loader-image=$(IMAGE)", "--node-loss-grace=1h"}, provisioner["args"])
+	require.Equal(t, []any{"--loader-image=$(IMAGE)", "--node-group=a=flexlvm:1Ti", "--node-group=b=flexlvm:2Ti", "--node-loss-grace=1h"}, provisioner["args"])
 	require.Contains(t, provisioner["env"], map[string]any{"name": "IMAGE", "value": image})
 	require.Contains(t, provisioner["env"], map[string]any{"name": "GOMEMLIMIT", "value": "400MiB"})
 	require.Equal(t, "512Mi", lookup(provisioner, "resources", "limits", "memory"))
@@ -305,6 +305,7 @@ func TestValuesThatAreRefused(t *testing.T) {
 		"pluginDir=relative":            "pluginDir",
 		"provisioner.replicas=many":     "replicas",
 		"gc.flags.Interval=1m":          "flags",
+		"gc.flags.interval[0].a=1m":     "flags",
 	} {
 		out, err := helm(t, "template", "flexlvm", shipped, "--set", set)
 		require.Error(t, err, set)

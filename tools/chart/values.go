@@ -29,10 +29,14 @@ func ofPattern(pattern string) map[string]any {
 	return map[string]any{"type": "string", "pattern": pattern}
 }
 
-// ofFlags allows any flag, for programs get new ones; null takes one away.
+// ofFlags allows any flag, for programs get new ones; a list gives one for each of its values, and
+// null takes one away.
 func ofFlags() map[string]any {
+	each := []string{"string", "integer", "boolean"}
 	return map[string]any{"type": "object",
-		"patternProperties":    map[string]any{"^[a-z][a-z0-9-]*$": map[string]any{"type": []string{"string", "integer", "boolean", "null"}}},
+		"patternProperties": map[string]any{"^[a-z][a-z0-9-]*$": map[string]any{
+			"type": append([]string{"array", "null"}, each...), "items": map[string]any{"type": each},
+		}},
 		"additionalProperties": false}
 }
 

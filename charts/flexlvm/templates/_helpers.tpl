@@ -3,6 +3,14 @@
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
+{{/* A flag; a list gives it once for each of its values. */}}
+{{- define "flexlvm.flag" -}}
+{{- $name := .name -}}
+{{- range (kindIs "slice" .value | ternary .value (list .value)) }}
+- {{ printf "--%s=%v" $name . | quote }}
+{{- end }}
+{{- end }}
+
 {{/* Arguments: those that are fixed, then flags in the order of the manifests, then those that were added. */}}
 {{- define "flexlvm.flags" -}}
 {{- $flags := .flags -}}
@@ -12,12 +20,12 @@
 {{- end }}
 {{- range $order }}
 {{- if hasKey $flags . }}
-- {{ printf "--%s=%v" . (get $flags .) | quote }}
+{{- include "flexlvm.flag" (dict "name" . "value" (get $flags .)) }}
 {{- end }}
 {{- end }}
 {{- range $name, $value := $flags }}
 {{- if not (has $name $order) }}
-- {{ printf "--%s=%v" $name $value | quote }}
+{{- include "flexlvm.flag" (dict "name" $name "value" $value) }}
 {{- end }}
 {{- end }}
 {{- end }}
