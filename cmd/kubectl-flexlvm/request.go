@@ -90,11 +90,11 @@ func (o *requestOptions) build(cmd *cobra.Command, s *session) *cobra.Command {
 // ask puts the request into the NodeStorage of the node, waits for the answer, and takes the
 // request out again, also where there is no answer.
 func (o *requestOptions) ask(ctx context.Context, c client.Client, out io.Writer) error {
-	reports, err := storages(ctx, c)
+	there, err := lookFor(ctx, c, o.wanted)
 	if err != nil {
 		return err
 	}
-	found, err := meant(ctx, c, o.wanted, func() (overview.Candidate, error) { return overview.FindAny(reports, o.wanted) })
+	found, err := there.meant(overview.FindAny)
 	if err != nil {
 		return err
 	}

@@ -101,11 +101,11 @@ func (o *undeleteOptions) run(cmd *cobra.Command, s *session) error {
 }
 
 func (o *undeleteOptions) undelete(ctx context.Context, c client.Client, out io.Writer) error {
-	reports, err := storages(ctx, c)
+	there, err := lookFor(ctx, c, o.wanted)
 	if err != nil {
 		return err
 	}
-	found, err := meant(ctx, c, o.wanted, func() (overview.Candidate, error) { return overview.Find(reports, o.wanted) })
+	found, err := there.meant(overview.Find)
 	if err != nil {
 		// An earlier call may have brought it back, and not have made the claim.
 		switch again, unfinished := o.unfinished(ctx, c); {

@@ -9,27 +9,43 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/overview"
 )
+
+// A finding is what the API says of the volumes that may be meant.
+type finding struct {
+	wanted  overview.Wanted
+	still   []corev1.PersistentVolume
+	unknown error // why still is not known
+	reports []flexlvmv1.NodeStorage
+}
+
+// lookFor reads the PersistentVolumes first and the reports second: a node reports a volume as released before
+// its PersistentVolume goes, so each volume is in one of them, whatever happens meanwhile.
+func lookFor(ctx context.Context, c client.Client, w overview.Wanted) (f finding, err error) {
+	f.wanted = w
+	if w.Volume == "" {
+		f.still, f.unknown = stillThere(ctx, c, w)
+	}
+	f.reports, err = storages(ctx, c)
+	return f, err
+}
 
 // meant returns the released volume that find finds. By the name of its claim none is taken if
 // the claim has a PersistentVolume that is still there: its volume is no released one yet, or
 // never will be, but it may be the one that the claim had last.
-func meant(ctx context.Context, c client.Client, w overview.Wanted, find func() (overview.Candidate, error)) (overview.Candidate, error) {
-	found, err := find()
-	if w.Volume != "" {
-		return found, err
-	}
-	still, unknown := stillThere(ctx, c, w)
+func (f finding) meant(find func([]flexlvmv1.NodeStorage, overview.Wanted) (overview.Candidate, error)) (overview.Candidate, error) {
+	found, err := find(f.reports, f.wanted)
 	switch {
-	case err != nil && unknown != nil:
+	case err != nil && f.unknown != nil:
 		return overview.Candidate{}, err
 	case err != nil:
-		return overview.Candidate{}, fmt.Errorf("%w%s", err, overview.Kept(still))
-	case unknown != nil:
-		return overview.Candidate{}, fmt.Errorf("see whether claim %s/%s has another volume: %w; --volume %s takes this one without looking", w.Namespace, w.Claim, unknown, found.Released.Name)
+		return overview.Candidate{}, fmt.Errorf("%w%s", err, overview.Kept(f.still))
+	case f.unknown != nil:
+		return overview.Candidate{}, fmt.Errorf("see whether claim %s/%s has another volume: %w; --volume %s takes this one without looking", f.wanted.Namespace, f.wanted.Claim, f.unknown, found.Released.Name)
 	}
-	return found, overview.Sure(found, w, still)
+	return found, overview.Sure(found, f.wanted, f.still)
 }
 
 // stillThere reads the PersistentVolumes of the claim that is meant, which the claim does not

@@ -85,18 +85,40 @@ func TestTheVolumeThatWasMeantIsNotReleasedYet(t *testing.T) {
 	}
 }
 
+// The node reports the later volume and lets its PersistentVolume go while the plugin looks: it is in what is read
+// first or in what is read second.
+func TestTheVolumeThatWasMeantIsReleasedMeanwhile(t *testing.T) {
+	later := left(pv.CSI, corev1.VolumeReleased)
+	later.Finalizers = nil
+	c := cluster(t, brings(t), later.DeepCopy())
+	lists := 0
+	meanwhile := interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{List: func(ctx context.Context, to client.WithWatch, l client.ObjectList, options ...client.ListOption) error {
+		if lists++; lists == 2 {
+			storage := &flexlvmv1.NodeStorage{}
+			require.NoError(t, to.Get(ctx, client.ObjectKey{Name: "node-1"}, storage))
+			released := storage.Status.Released[0]
+			released.Name, released.FilesystemUUID = later.Name, "1f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
+			storage.Status.Released = append(storage.Status.Released, released)
+			require.NoError(t, to.Update(ctx, storage))
+			require.NoError(t, to.Delete(ctx, later.DeepCopy()))
+		}
+		return to.List(ctx, l, options...)
+	}})
+	require.ErrorContains(t, asked(nil).undelete(t.Context(), meanwhile, &bytes.Buffer{}), "2 released volumes of claim shop/data are there")
+}
+
 // The claim is there anew, with a volume of its own: the old one is retained by the name, as
 // docs/undelete.md says. It is not where nobody can tell whether there is another.
 func TestRetainWhileTheClaimIsThereAnew(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "data-of-today"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pvc-9"}}
 	c := cluster(t, brings(t), left(pv.Flex, corev1.VolumeBound), claim)
 	w := overview.Wanted{Namespace: "shop", Claim: "data"}
-	find := func() (overview.Candidate, error) {
-		reports, err := storages(t.Context(), c)
+	meant := func(c client.Client) (overview.Candidate, error) {
+		there, err := lookFor(t.Context(), c, w)
 		require.NoError(t, err)
-		return overview.FindAny(reports, w)
+		return there.meant(overview.FindAny)
 	}
-	found, err := meant(t.Context(), c, w, find)
+	found, err := meant(c)
 	require.NoError(t, err)
 	require.Equal(t, "pvc-3", found.Released.Name)
 
@@ -114,7 +136,7 @@ func TestRetainWhileTheClaimIsThereAnew(t *testing.T) {
 			return c.Get(ctx, key, o, options...)
 		}},
 	} {
-		_, err = meant(t.Context(), interceptor.NewClient(c.(client.WithWatch), failing), w, find)
+		_, err = meant(interceptor.NewClient(c.(client.WithWatch), failing))
 		require.ErrorContains(t, err, kind)
 		require.ErrorContains(t, err, "forbidden; --volume pvc-3 takes this one without looking")
 	}

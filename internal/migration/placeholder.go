@@ -81,6 +81,12 @@ func readRecord(placeholder *corev1.PersistentVolume, claim *corev1.PersistentVo
 	return r, nil
 }
 
+// StandsIn reports whether a PersistentVolume is the placeholder of the one that this claim has.
+func StandsIn(object *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
+	_, err := readRecord(object, claim)
+	return err == nil
+}
+
 // newPlaceholder returns the placeholder of a PersistentVolume. No claim can be bound to it:
 // it says that it was bound to one with the UID of the old PersistentVolume, which is nobody's.
 // So Kubernetes calls it Released, and it keeps its volume by its policy without asking for

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -137,20 +138,20 @@ func TestReleaseGoesOnWhereItStopped(t *testing.T) {
 			r := newRig(t)
 			r.claimed("data", 10, pvReleased)
 			r.api.fail(http.StatusInternalServerError, step+" persistentvolumes")
-			if step == "get" { // the one before the volume moves on is another step
+			if step == "get" { // those by which it is judged are other steps
 				all := r.api.fault
 				r.api.with(func() {
 					r.api.fault = func(w http.ResponseWriter, verb, resource string) bool {
-						return slices.Contains(r.engine.names(), "data unreferenced") && all(w, verb, resource)
+						return r.api.volume("data").DeletionTimestamp != nil && all(w, verb, resource)
 					}
 				})
 			}
 			stop := r.start()
 			r.eventually(func() bool { return slices.Contains(r.engine.names(), "data unreferenced") }, "not released")
-			r.eventually(func() bool { return r.api.requests(step+" persistentvolumes") > 0 }, "the step is not tried")
 			if step == "get" {
 				r.eventually(func() bool { return r.api.volume("data").DeletionTimestamp != nil }, "the step before it is not made")
 			}
+			r.eventually(func() bool { return r.api.requests(step+" persistentvolumes") > 0 }, "the step is not tried")
 			stop()
 			require.Contains(t, r.api.volume("data").Finalizers, pv.Finalizer)
 			require.Equal(t, state == "deleting", r.api.volume("data").DeletionTimestamp != nil)
@@ -257,22 +258,22 @@ func TestReleaseOfWhatHasChanged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.claimed("data", 10, pvReleased)
-	r.engine.with(func() {
-		r.engine.fault = func(call string) error {
-			if strings.HasPrefix(call, "release ") {
+	r.api.with(func() {
+		r.api.fault = func(_ http.ResponseWriter, verb, resource string) bool {
+			if verb == "delete" && resource == "persistentvolumes" {
 				r.api.put(object("data", 10, pvReleased, annotated("somebody", "was here"))) // of a version of its own
 			}
-			return nil
+			return false
 		}
 	})
 	r.start()
-	r.eventually(func() bool { return len(r.engine.called("release")) > 0 }, "not released")
 	r.eventually(func() bool { return r.api.requests("delete persistentvolumes") > 0 }, "not tried")
+	require.Len(t, r.engine.called("release"), 1)
 	r.rounds(2)
 	require.NotNil(t, r.api.volume("data"))
 	require.Nil(t, r.api.volume("data").DeletionTimestamp)
 	require.Zero(t, r.api.requests("patch persistentvolumes"), "its finalizer")
-	r.engine.with(func() { r.engine.fault = nil })
+	r.api.with(func() { r.api.fault = nil })
 	r.eventually(func() bool {
 		r.clock.pass(time.Second) // until it is tried again, whenever the refusal was noted
 		return r.api.volume("data") == nil
@@ -280,27 +281,38 @@ func TestReleaseOfWhatHasChanged(t *testing.T) {
 }
 
 // Retain is said of an object that is being deleted, in the moment in which its volume is
-// released: the finalizer stays until the volume is retained.
+// released, or in which its finalizer goes: that stays until the volume is retained.
 func TestRetainSaidWhileTheObjectGoes(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.claimed("data", 10, pvReleased, pvDeleting)
-	r.engine.with(func() {
-		r.engine.fault = func(call string) error {
-			if strings.HasPrefix(call, "release flexlvm/data unreferenced") {
-				r.api.put(object("data", 10, pvReleased, pvRetain, pvDeleting))
-			}
-			return nil
-		}
-	})
-	r.start()
-	r.eventually(func() bool {
-		r.clock.pass(time.Second) // until it is tried again
-		return r.api.volume("data") == nil
-	}, "the PersistentVolume stays")
-	calls := r.engine.called("release flexlvm/data")
-	require.Contains(t, calls[0], "unreferenced")
-	require.Contains(t, calls[len(calls)-1], "retained")
+	for _, at := range []string{"release", "patch"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.claimed("data", 10, pvReleased, pvDeleting)
+			said := sync.OnceFunc(func() { r.api.put(object("data", 10, pvReleased, pvRetain, pvDeleting)) })
+			r.engine.with(func() {
+				r.engine.fault = func(call string) error {
+					if strings.HasPrefix(call, "release flexlvm/data unreferenced") && at == "release" {
+						said()
+					}
+					return nil
+				}
+			})
+			r.api.with(func() {
+				r.api.fault = func(_ http.ResponseWriter, verb, resource string) bool {
+					if resource == "persistentvolumes" && verb == at {
+						said()
+					}
+					return false
+				}
+			})
+			r.start()
+			r.eventually(func() bool {
+				r.clock.pass(time.Second) // until it is tried again
+				return r.api.volume("data") == nil
+			}, "the PersistentVolume stays")
+			require.Equal(t, []string{"release flexlvm/data unreferenced", "release flexlvm/data retained"}, r.engine.called("release flexlvm/data"))
+		})
+	}
 }
 
 // The room of a volume that is released is in the report of the node no more when

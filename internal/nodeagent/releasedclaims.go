@@ -1,13 +1,12 @@
 package nodeagent
 
 import (
+	"reflect"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
-	"github.com/flexlvm/flexlvm/internal/eviction"
-	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -30,14 +29,19 @@ func newReleasedClaims() *releasedClaims {
 	return &releasedClaims{byUUID: map[string]releasedClaim{}}
 }
 
-func (c *releasedClaims) note(in inventory.Inventory, v persistentvolume.Volume, object *corev1.PersistentVolume) {
+func (c *releasedClaims) note(uuid string, said releasedClaim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := range in.Volumes {
-		if eviction.KeyOf(&in.Volumes[i]) == eviction.KeyOfPersistentVolume(&v) {
-			c.byUUID[in.Volumes[i].UUID] = releasedClaim{object.Spec.ClaimRef, originOf(v, object)}
-		}
-	}
+	c.byUUID[uuid] = said
+}
+
+// has reports whether this process has released a volume and noted this very thing of it, so that a report
+// which was published since has it.
+func (c *releasedClaims) has(uuid string, said releasedClaim) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known, there := c.byUUID[uuid]
+	return there && reflect.DeepEqual(known, said)
 }
 
 func (c *releasedClaims) of(uuid string) (corev1.ObjectReference, bool) {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -200,6 +201,10 @@ func unchanged(seen, now *corev1.PersistentVolume) bool {
 
 // releaseOne moves the volume on and then lets the PersistentVolume go. The
 // finalizer goes last, when what the node knows lasts without the API.
+//
+// A volume that the round has seen is released in one round, and its PersistentVolume let go in a later one,
+// when the report has the volume with what that PersistentVolume said: whoever looks for the volume of a
+// claim finds it in one of the two at any time, and what was said outlives this process.
 func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdict) error {
 	c := v.PersistentVolume
 	object := f.objects[c.PV]
@@ -210,9 +215,15 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 	if err != nil {
 		return err
 	}
-	d.releasedClaims.note(f.inventory, c, whole)
-	if err := d.engine.Release(ctx, refOfClaim(c), v.To, c.Disposal); err != nil {
-		return err
+	seen, said := inventoried(f.inventory, c), releasedClaim{whole.Spec.ClaimRef, originOf(c, whole)}
+	reported := seen != nil && seen.State == v.To && d.releasedClaims.has(seen.UUID, said)
+	if !reported {
+		if err := d.engine.Release(ctx, refOfClaim(c), v.To, c.Disposal); err != nil {
+			return err
+		}
+		if seen != nil {
+			d.releasedClaims.note(seen.UUID, said)
+		}
 	}
 	if was, yes := keepsPV(f, c); yes {
 		if was != v.To {
@@ -220,11 +231,26 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 		}
 		return nil
 	}
-	if err := d.api.LetGo(ctx, object); err != nil {
-		return err
+	if seen == nil || reported {
+		if err := d.api.LetGo(ctx, object); err != nil || reported {
+			return err
+		}
+	} else {
+		d.kick() // the next report has it
 	}
 	klog.FromContext(ctx).Info("Volume released", "volume", eviction.KeyOfPersistentVolume(&c).String(), "to", v.To, "persistentvolume", c.PV, "why", v.Why)
 	d.out.Metrics.released(v.To)
 	d.events.onVolume(object, normal, "VolumeReleased", v.Why)
+	return nil
+}
+
+// inventoried returns the volume of a PersistentVolume as a round has seen it; nil if it was not there, or was
+// going already.
+func inventoried(in inventory.Inventory, c persistentvolume.Volume) *inventory.Volume {
+	for i := range in.Volumes {
+		if v := &in.Volumes[i]; v.State != volume.Doomed && eviction.KeyOf(v) == eviction.KeyOfPersistentVolume(&c) {
+			return v
+		}
+	}
 	return nil
 }

@@ -283,3 +283,55 @@ func TestReportOfOrigins(t *testing.T) {
 		}
 	}
 }
+
+// When a PersistentVolume goes, the report has its volume with what the PersistentVolume said, also where
+// another process has released it, or reports could not be written: nobody takes an older volume of the claim for it,
+// and what was said outlives this process.
+func TestReportHasTheOriginBeforeThePersistentVolumeGoes(t *testing.T) {
+	for name, state := range map[string]volume.State{"released now": volume.Ready, "released by an earlier process": volume.Unreferenced} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.volume("data", state, 10, withFS)
+			r.api.put(object("data", 10, pvReleased))
+			gone := make(chan []flexlvmv1.ReleasedVolume, 1)
+			writes := 0
+			r.api.with(func() {
+				r.api.fault = func(w http.ResponseWriter, verb, resource string) bool {
+					switch {
+					case verb == "put" && resource == "nodestorages":
+						if len(r.engine.called("release")) > 0 {
+							writes++ // the first report of it is not written
+						}
+						if writes == 1 {
+							w.WriteHeader(http.StatusInternalServerError)
+							return true
+						}
+					case verb == "delete" && resource == "persistentvolumes":
+						select {
+						case gone <- r.status().Released:
+						default:
+						}
+						w.WriteHeader(http.StatusInternalServerError)
+						return true
+					}
+					return false
+				}
+			})
+			stop := r.start()
+			var released []flexlvmv1.ReleasedVolume
+			r.eventually(func() bool {
+				select {
+				case released = <-gone:
+					return true
+				default:
+					return false
+				}
+			}, "it is not let go")
+			stop()
+			require.Len(t, released, 1)
+			require.Equal(t, "data-data", released[0].Origin.Claim)
+			require.Len(t, r.engine.called("release flexlvm/data"), 1, "nothing is released twice")
+		})
+	}
+}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/migration"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -40,7 +41,7 @@ func uses(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) 
 	if claim == nil || claim.DeletionTimestamp != nil {
 		return false
 	}
-	return claim.Spec.VolumeName == object.Name || claim.UID == object.Spec.ClaimRef.UID || object.Annotations[pv.AnnotationReplaces] != ""
+	return claim.Spec.VolumeName == object.Name || claim.UID == object.Spec.ClaimRef.UID || migration.StandsIn(object, claim)
 }
 
 // Sure fails if a PersistentVolume that is still there has another volume than the one that
@@ -84,6 +85,22 @@ func Kept(still []corev1.PersistentVolume) string {
 	}
 	out.WriteString("go on as docs/undelete.md says (when the PersistentVolume is still there)")
 	return out.String()
+}
+
+// unknownSince fails if one of others, whose claim is not known, may have been released after the one that was
+// found by the name of its claim.
+func unknownSince(others []Candidate, w Wanted, found Candidate) error {
+	if w.Volume != "" {
+		return nil
+	}
+	unknown := slices.DeleteFunc(slices.Clone(others), func(c Candidate) bool {
+		return c.Claim() != "" || c.Released.Kind != "" || c.Released.Released.Before(&found.Released.Released)
+	})
+	if len(unknown) == 0 {
+		return nil
+	}
+	return fmt.Errorf("of these released volumes the node does not know the claim, and one of them may be the later one of claim %s/%s; say with --volume which is meant. The one that was found:\n  %s\nThose of which it is not known:%s",
+		w.Namespace, w.Claim, found, listed(unknown))
 }
 
 // unlistedSince fails if a node may have a volume of the claim that was released after the one

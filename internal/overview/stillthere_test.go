@@ -34,6 +34,12 @@ func TestStillThere(t *testing.T) {
 	claim := func(has string) *corev1.PersistentVolumeClaim {
 		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "new"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: has}}
 	}
+	replaces := func(claimUID string) func(*corev1.PersistentVolume) {
+		return func(o *corev1.PersistentVolume) {
+			o.Annotations[pv.AnnotationReplaces] = fmt.Sprintf(`{"name":"pvc-9","claimUID":%q,"reclaimPolicy":"Delete"}`, claimUID)
+			o.Spec.ClaimRef.UID = "uid-of-pvc-9"
+		}
+	}
 	mine := claim("")
 	mine.UID = "old"
 	terminating := claim("pvc-9")
@@ -54,7 +60,9 @@ func TestStillThere(t *testing.T) {
 		"that cannot be read":                       {object: leftBy("pvc-9", func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options["size"] = "?" }), there: true},
 		"in use":                                    {object: leftBy("pvc-9", phase(corev1.VolumeBound)), claim: mine},
 		"about to be used":                          {object: leftBy("pvc-9", phase(corev1.VolumeAvailable)), claim: claim("pvc-9")},
-		"stands for one in use that is made anew":   {object: leftBy("pvc-9-door", func(o *corev1.PersistentVolume) { o.Annotations[pv.AnnotationReplaces] = "{}" }), claim: mine},
+		"stands for one in use that is made anew":   {object: leftBy("pvc-9-door", replaces("new")), claim: claim("pvc-9")},
+		"stands for one of a claim that is gone":    {object: leftBy("pvc-9-door", replaces("old")), claim: claim("pvc-10"), there: true},
+		"stands for one, and nobody can tell whose": {object: leftBy("pvc-9-door", func(o *corev1.PersistentVolume) { o.Annotations[pv.AnnotationReplaces] = "{}" }), claim: claim("pvc-9"), there: true},
 		"of another claim":                          {object: leftBy("pvc-9", func(o *corev1.PersistentVolume) { o.Spec.ClaimRef.Name = "logs" })},
 		"of another namespace":                      {object: leftBy("pvc-9", func(o *corev1.PersistentVolume) { o.Spec.ClaimRef.Namespace = "thief" })},
 		"of no claim":                               {object: leftBy("pvc-9", func(o *corev1.PersistentVolume) { o.Spec.ClaimRef = nil })},

@@ -40,7 +40,7 @@ func (c Candidate) String() string {
 
 // Find returns the one released volume that is meant. Where there are several, or none, the
 // error names what there is in the namespace, the newest first. By the name of its claim it
-// finds none if a newer one may be there that no node lists.
+// finds none if a newer one may be there that no node lists, or lists without its claim.
 func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 	var found, others []Candidate
 	older := int32(0)
@@ -63,6 +63,9 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 		}
 	}
 	if len(found) == 1 {
+		if err := unknownSince(others, w, found[0]); err != nil {
+			return Candidate{}, err
+		}
 		return found[0], unlistedSince(storages, w, found[0])
 	}
 	what := fmt.Sprintf("of claim %s/%s", w.Namespace, w.Claim)

@@ -2,9 +2,11 @@ package overview_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
@@ -13,11 +15,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// deleted makes the first released volume of a node that of a claim.
+// deleted makes the first released volume of a node that of a claim, released after the other one.
 func deleted(claim string) func(*flexlvmv1.NodeStorageStatus) {
 	return func(s *flexlvmv1.NodeStorageStatus) {
 		s.Released[0].FilesystemUUID = "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
 		s.Released[0].Origin = &flexlvmv1.ReleasedOrigin{Claim: claim}
+		s.Released[1].Released = metav1.NewTime(s.Released[0].Released.Add(-time.Second))
 	}
 }
 
@@ -51,6 +54,44 @@ func TestFind(t *testing.T) {
 	require.ErrorContains(t, err, "7 older ones are not listed")
 	_, err = find(overview.Wanted{Namespace: "shop", Volume: "released-1"}, a)
 	require.ErrorContains(t, err, "no node reports", "its file system is not known")
+}
+
+// A node that has lost what PersistentVolumes said lists volumes without their claims: a later one may be the one
+// that is meant.
+func TestFindBesideVolumesOfUnknownClaims(t *testing.T) {
+	w := overview.Wanted{Namespace: "shop", Claim: "data"}
+	for name, tt := range map[string]struct {
+		change func(*flexlvmv1.ReleasedVolume)
+		w      overview.Wanted
+		sure   bool
+	}{
+		"later":                    {change: func(*flexlvmv1.ReleasedVolume) {}, w: w},
+		"in the same second":       {change: func(r *flexlvmv1.ReleasedVolume) { r.Released = metav1.NewTime(now.Add(-5 * time.Hour)) }, w: w},
+		"earlier":                  {change: func(r *flexlvmv1.ReleasedVolume) { r.Released = metav1.NewTime(now.Add(-6 * time.Hour)) }, w: w, sure: true},
+		"of another claim":         {change: func(r *flexlvmv1.ReleasedVolume) { r.Origin = &flexlvmv1.ReleasedOrigin{Claim: "logs"} }, w: w, sure: true},
+		"of another namespace":     {change: func(r *flexlvmv1.ReleasedVolume) { r.Namespace = "team" }, w: w, sure: true},
+		"a replica of a dataset":   {change: func(r *flexlvmv1.ReleasedVolume) { r.Kind = "dataset" }, w: w, sure: true},
+		"later, on another node":   {change: func(*flexlvmv1.ReleasedVolume) {}, w: overview.Wanted{Namespace: "shop", Claim: "data", Node: "b"}, sure: true},
+		"the volume is named":      {change: func(*flexlvmv1.ReleasedVolume) {}, w: overview.Wanted{Namespace: "shop", Volume: "released-0", Node: "a"}, sure: true},
+		"later, and none is known": {change: func(*flexlvmv1.ReleasedVolume) {}, w: overview.Wanted{Namespace: "shop", Claim: "gone"}},
+	} {
+		a := node("a", deleted("data"), func(s *flexlvmv1.NodeStorageStatus) {
+			s.Released[1].Released = metav1.NewTime(now)
+			tt.change(&s.Released[1])
+		})
+		all := []flexlvmv1.NodeStorage{a}
+		if tt.w.Node == "b" {
+			all = append(all, node("b", deleted("data")))
+		}
+		found, err := overview.Find(all, tt.w)
+		if tt.sure {
+			require.NoError(t, err, name)
+			require.Equal(t, "released-0", found.Released.Name, name)
+			continue
+		}
+		require.ErrorContains(t, err, "--volume released-0 (node a, claim data", name)
+		require.ErrorContains(t, err, "--volume released-1 (node a, claim unknown", name)
+	}
 }
 
 // Nodes may have orphans of one name, and one may have been released on another: which is meant
