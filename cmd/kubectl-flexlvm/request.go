@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
@@ -102,21 +105,33 @@ func (o *requestOptions) ask(ctx context.Context, c client.Client, out io.Writer
 		ID: uuid.NewString(), Time: metav1.Now(), Group: string(volume.PoolName(found.Released.Pool).Group()), Name: found.Released.Name,
 		FilesystemUUID: found.Released.FilesystemUUID, State: string(o.to),
 	}
-	if err := change(ctx, c, found.Node, func(s *flexlvmv1.NodeStorage) error { return add(s, request) }); err != nil {
+	sent := false
+	err = change(ctx, c, found.Node, func(s *flexlvmv1.NodeStorage) error {
+		err := add(s, request)
+		sent = sent || err == nil
+		return err
+	})
+	if err != nil && (!sent || refused(err)) {
 		return err
 	}
-	answer, err := o.await(ctx, c, found.Node, request.ID)
+	var answer *flexlvmv1.VolumeAnswer
+	if err == nil {
+		answer, err = o.await(ctx, c, found.Node, request.ID)
+	}
 	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWithin)
 	defer cancel()
+	arrived := false
 	withdrawn := change(cleanup, c, found.Node, func(s *flexlvmv1.NodeStorage) error {
+		was := len(s.Spec.Requests)
 		s.Spec.Requests = slices.DeleteFunc(s.Spec.Requests, func(r flexlvmv1.VolumeRequest) bool { return r.ID == request.ID })
+		arrived = arrived || len(s.Spec.Requests) < was
 		if late := answerTo(s, request.ID); late != nil {
 			answer, err = late, nil
 		}
 		return nil
 	})
 	if answer == nil {
-		return unanswered(found, request.ID, err, withdrawn)
+		return unanswered(found, request.ID, err, arrived, withdrawn)
 	}
 	if withdrawn != nil {
 		fmt.Fprintf(out, "The request stays in NodeStorage %s, with its answer, and does nothing more: %v\n", found.Node, withdrawn)
@@ -128,16 +143,31 @@ func (o *requestOptions) ask(ctx context.Context, c client.Client, out io.Writer
 	return nil
 }
 
+// refused reports whether an error of a write says that the API server has not carried it out. All others may be
+// of a write whose answer was lost.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout
+}
+
 // withdrawWithin is how long taking a request out again may last.
 const withdrawWithin = 10 * time.Second
 
-// unanswered says what is known of a request without an answer, which was withdrawn or could
-// not be: a daemon that had begun with it goes on either way.
-func unanswered(found overview.Candidate, id string, why, withdrawn error) error {
+// unanswered says what is known of a request without an answer, which was withdrawn, could not be, or was not
+// there: a daemon that had begun with it goes on either way, and a write that is late may still arrive.
+func unanswered(found overview.Candidate, id string, why error, arrived bool, withdrawn error) error {
 	node, name := found.Node, found.Released.Pool+"/"+found.Released.Name
 	look := fmt.Sprintf("look at its state with kubectl flexlvm volumes --node %s, and at whether the node daemon runs there", node)
-	if withdrawn != nil {
-		return fmt.Errorf("%w. The request about volume %s could not be taken out of NodeStorage %s (%w), so the node may still carry it out: %s; kubectl edit nodestorage %s takes it out (spec.requests, id %s)", why, name, node, withdrawn, look, node, id)
+	edit := fmt.Sprintf("kubectl edit nodestorage %s takes it out (spec.requests, id %s)", node, id)
+	switch {
+	case withdrawn != nil:
+		return fmt.Errorf("%w. The request about volume %s could not be taken out of NodeStorage %s (%w), so the node may still carry it out: %s; %s", why, name, node, withdrawn, look, edit)
+	case !arrived:
+		return fmt.Errorf("%w. The request about volume %s is not in NodeStorage %s; should it arrive there late, %s: %s", why, name, node, edit, look)
 	}
 	return fmt.Errorf("%w. The request about volume %s is taken back, but if the node had begun with it, it is carried out all the same: %s", why, name, look)
 }

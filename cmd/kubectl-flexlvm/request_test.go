@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -104,6 +105,56 @@ func TestRequests(t *testing.T) {
 
 	o.wanted.Volume = "pvc-8"
 	require.ErrorContains(t, o.ask(t.Context(), c, &out), "no node reports")
+}
+
+// The API server has the request, and whoever asks does not know: it is taken back all the same.
+func TestRequestsWhoseWriteIsInDoubt(t *testing.T) {
+	nobody := func(client.Client, *corev1.PersistentVolume) {}
+	for name, tt := range map[string]struct {
+		write bool
+		fails func(cancel func()) error
+		says  string
+		alone bool // it is the only write
+	}{
+		"the answer is lost":      {true, func(func()) error { return errors.New("connection reset") }, "connection reset. The request about volume flexlvm/pvc-3 is taken back, but if the node had begun with it", false},
+		"a gateway has no answer": {true, func(func()) error { return apierrors.NewTimeoutError("slow", 1) }, "is taken back, but if", false},
+		"Ctrl-C":                  {true, func(cancel func()) error { cancel(); return context.Canceled }, "context canceled. The request about volume flexlvm/pvc-3 is taken back, but if", false},
+		"it may arrive late":      {false, func(func()) error { return errors.New("connection reset") }, "is not in NodeStorage node-1; should it arrive there late, kubectl edit nodestorage node-1 takes it out (spec.requests, id ", false},
+		"it is refused": {false, func(func()) error {
+			return apierrors.NewForbidden(flexlvmv1.GroupVersion.WithResource("nodestorages").GroupResource(), "node-1", errors.New("no"))
+		}, "is forbidden: no", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := cluster(t, nobody)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			writes := 0
+			lost := interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+				Get: func(ctx context.Context, to client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+					if ctx.Err() != nil {
+						return ctx.Err()
+					}
+					return to.Get(ctx, key, object, options...)
+				},
+				Update: func(ctx context.Context, to client.WithWatch, object client.Object, options ...client.UpdateOption) error {
+					if writes++; writes > 1 {
+						return to.Update(ctx, object, options...)
+					}
+					if tt.write {
+						require.NoError(t, to.Update(ctx, object, options...))
+					}
+					return tt.fails(cancel)
+				},
+			})
+			o := &requestOptions{wanted: overview.Wanted{Namespace: "shop", Claim: "data"}, to: volume.Unreferenced, wait: time.Minute}
+			err := o.ask(ctx, lost, &bytes.Buffer{})
+			require.ErrorContains(t, err, tt.says)
+			require.Equal(t, tt.alone, writes == 1, "nothing is taken back where nothing was written")
+			storage := &flexlvmv1.NodeStorage{}
+			require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node-1"}, storage))
+			require.Empty(t, storage.Spec.Requests)
+		})
+	}
 }
 
 func TestRequestsAreBounded(t *testing.T) {
