@@ -65,6 +65,8 @@ func (s Settings) Check() error {
 		return fmt.Errorf("--workers is %d; give 1 to %d", s.Workers, mostWorkers)
 	case s.Image == "":
 		return fmt.Errorf("--image is empty; give the image that the workers run")
+	case s.KeepSeconds > math.MaxInt32:
+		return fmt.Errorf("--keep-seconds is %d; give up to %d, or less than 0 to keep the job until it is deleted", s.KeepSeconds, math.MaxInt32)
 	case s.SizePerWorker.Sign() < 0:
 		return fmt.Errorf("--size-per-worker %s is less than 0; 0 is a job without persistent storage", s.SizePerWorker.String())
 	}

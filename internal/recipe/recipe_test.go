@@ -89,6 +89,7 @@ func TestCheck(t *testing.T) {
 		"is more than can":  func(s *recipe.Settings) { s.SizePerWorker = resource.MustParse("4Ei") },
 		"--access-mode":     func(s *recipe.Settings) { s.AccessMode = "ReadWriteOncePod" },
 		"--mount-path":      func(s *recipe.Settings) { s.MountPath = "persistent" },
+		"--keep-seconds is": func(s *recipe.Settings) { s.KeepSeconds = 1 << 31 },
 	} {
 		s := settings()
 		change(&s)
