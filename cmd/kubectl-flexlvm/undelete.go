@@ -23,6 +23,9 @@ type undeleteOptions struct {
 	as     string
 	class  string
 	policy string
+	// policyGiven: one that a PersistentVolume has already must be this very one.
+	policyGiven bool
+
 	door   string
 	secret string
 	dryRun bool
@@ -87,7 +90,11 @@ func (o *undeleteOptions) run(cmd *cobra.Command, s *session) error {
 	if o.wait < 0 {
 		return fmt.Errorf("--wait %s: give 0 or more, as in 1m", o.wait)
 	}
-	if err := o.apply(&undelete.Wish{}); err != nil { // before the cluster is asked
+	o.policyGiven = cmd.Flags().Changed("reclaim-policy")
+	if err := o.checkNames(); err != nil { // before the cluster is asked, as all that is refused
+		return err
+	}
+	if err := o.apply(&undelete.Wish{}); err != nil {
 		return err
 	}
 	c, err := s.client()
@@ -98,6 +105,19 @@ func (o *undeleteOptions) run(cmd *cobra.Command, s *session) error {
 		return err
 	}
 	return o.undelete(cmd.Context(), c, plain{cmd.OutOrStdout()})
+}
+
+// checkNames refuses what the API server would refuse of the claim, for the PersistentVolume would be there by then.
+func (o *undeleteOptions) checkNames() error {
+	for _, given := range []struct{ field, name string }{{"claim", o.wanted.Claim}, {"--as-claim", o.as}, {"--storage-class", o.class}} {
+		if given.name == "" {
+			continue
+		}
+		if _, err := pv.ParseObjectName(given.field, given.name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (o *undeleteOptions) undelete(ctx context.Context, c client.Client, out io.Writer) error {
@@ -129,7 +149,7 @@ func (o *undeleteOptions) undelete(ctx context.Context, c client.Client, out io.
 	if err := free(ctx, c, claim); err != nil {
 		return err
 	}
-	made, err := createVolume(ctx, c, object)
+	made, err := o.createVolume(ctx, c, object)
 	if err != nil {
 		return err
 	}
@@ -219,7 +239,7 @@ func free(ctx context.Context, c client.Client, claim *corev1.PersistentVolumeCl
 
 // createVolume makes the PersistentVolume, or takes one that an earlier call has made for
 // the same claim.
-func createVolume(ctx context.Context, c client.Client, object *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
+func (o *undeleteOptions) createVolume(ctx context.Context, c client.Client, object *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 	err := c.Create(ctx, object)
 	if err == nil {
 		return object, nil
@@ -234,7 +254,7 @@ func createVolume(ctx context.Context, c client.Client, object *corev1.Persisten
 	if err := sameUndelete(there, object); err != nil {
 		return nil, err
 	}
-	return there, nil
+	return there, o.agrees(there)
 }
 
 // sameUndelete fails unless a PersistentVolume was made to bring the same volume back for

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -185,4 +186,39 @@ func TestUndeleteMakesNothingWhere(t *testing.T) {
 	require.Contains(t, out.String(), "  name: again\n")
 	require.Contains(t, out.String(), "flexlvm.io/undelete: "+fsUUID+"\n")
 	require.Error(t, c.Get(t.Context(), client.ObjectKey{Name: "pvc-3"}, &corev1.PersistentVolume{}))
+}
+
+// Called again with another word, it does not report what was not done, whether or not the node has brought the
+// volume back meanwhile. What was not given is as it is.
+func TestUndeleteAgainWithOtherFlags(t *testing.T) {
+	csi := func(o *undeleteOptions) { o.door, o.class, o.policy, o.policyGiven = "csi", "fast", "Delete", true }
+	for says, change := range map[string]func(*undeleteOptions){
+		"": csi,
+		"--reclaim-policy is Delete there and Retain here": func(o *undeleteOptions) { o.policyGiven = true },
+		"--storage-class is fast there and slow here":      func(o *undeleteOptions) { o.class = "slow" },
+		"--door is csi there and flex here":                func(o *undeleteOptions) { o.door = "flex" },
+		"--secret is none there and shop/key here":         func(o *undeleteOptions) { o.secret = "shop/key" },
+	} {
+		for _, listed := range []bool{true, false} {
+			if listed && strings.HasPrefix(says, "--secret") {
+				continue // it is refused before: the volume is not encrypted
+			}
+			c := cluster(t, brings(t))
+			require.NoError(t, asked(csi).undelete(t.Context(), c, &bytes.Buffer{}))
+			if !listed {
+				storage := &flexlvmv1.NodeStorage{}
+				require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node-1"}, storage))
+				storage.Status.Released = nil
+				require.NoError(t, c.Update(t.Context(), storage))
+			}
+			require.NoError(t, asked(nil).undelete(t.Context(), c, &bytes.Buffer{}), "no flag is given")
+			err := asked(change).undelete(t.Context(), c, &bytes.Buffer{})
+			if says == "" {
+				require.NoError(t, err)
+				continue
+			}
+			require.ErrorContains(t, err, says)
+			require.ErrorContains(t, err, "leave the flag out")
+		}
+	}
 }

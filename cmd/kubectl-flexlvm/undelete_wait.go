@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -90,8 +91,34 @@ func (o *undeleteOptions) unfinished(ctx context.Context, c client.Client) (*cor
 	return nil, false
 }
 
+// agrees fails if a flag was given that a PersistentVolume which an earlier call has made does not follow.
+func (o *undeleteOptions) agrees(there *corev1.PersistentVolume) error {
+	policy, secret := "", "none"
+	if o.policyGiven {
+		policy = o.policy
+	}
+	if csi := there.Spec.CSI; csi != nil && csi.NodePublishSecretRef != nil {
+		secret = csi.NodePublishSecretRef.Namespace + "/" + csi.NodePublishSecretRef.Name
+	}
+	for _, flag := range []struct{ name, there, here string }{
+		{"--reclaim-policy", string(there.Spec.PersistentVolumeReclaimPolicy), policy},
+		{"--storage-class", cmp.Or(there.Spec.StorageClassName, "none"), o.class},
+		{"--door", string(persistentvolume.DoorOf(there)), o.door},
+		{"--secret", secret, o.secret},
+	} {
+		if flag.here != "" && flag.here != flag.there {
+			return fmt.Errorf("PersistentVolume %[1]s is there already, of an earlier call, and %[2]s is %[3]s there and %[4]s here; leave the flag out, or, once the policy of PersistentVolume %[1]s is Retain, delete it and its claim, and call undelete again when it is gone",
+				there.Name, flag.name, flag.there, flag.here)
+		}
+	}
+	return nil
+}
+
 // finish makes the claim of a PersistentVolume that is there.
 func (o *undeleteOptions) finish(ctx context.Context, c client.Client, object *corev1.PersistentVolume, out io.Writer) error {
+	if err := o.agrees(object); err != nil {
+		return err
+	}
 	ref := object.Spec.ClaimRef
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name},

@@ -46,7 +46,7 @@ func Manifest(v inventory.Volume, w Wish) (pv.Manifest, error) {
 		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors, ThinPool: v.ThinPool, DirectoryPool: v.DirectoryPool,
 		Ratio: w.Ratio, Inodes: w.Inodes, FSType: v.FSType, Encrypted: v.Encrypted,
 	}
-	if err := checkSecret(v, w); err != nil {
+	if err := mountable(v, w); err != nil {
 		return pv.Manifest{}, err
 	}
 	if err := spec.Validate(); err != nil {
@@ -65,8 +65,8 @@ func Manifest(v inventory.Volume, w Wish) (pv.Manifest, error) {
 	}, nil
 }
 
-// checkSecret refuses to bring a volume back that nobody could mount.
-func checkSecret(v inventory.Volume, w Wish) error {
+// mountable refuses to bring a volume back that nobody could mount.
+func mountable(v inventory.Volume, w Wish) error {
 	none := w.Secret == pv.SecretRef{}
 	switch {
 	case !v.Encrypted && !none:
@@ -77,6 +77,8 @@ func checkSecret(v inventory.Volume, w Wish) error {
 		return fmt.Errorf("volume %s has volumeMode Block, and only the CSI driver hands it out; say --door csi", Where(v))
 	case v.Encrypted && w.Door != pv.CSI:
 		return fmt.Errorf("volume %s is encrypted, and only the CSI driver mounts it; say --door csi", Where(v))
+	case len(w.MountOptions) > 0 && w.Door != pv.CSI:
+		return fmt.Errorf("volume %s had the mount options %v, which FlexVolumes cannot have; say --door csi", Where(v), w.MountOptions)
 	}
 	return nil
 }

@@ -88,6 +88,19 @@ func TestManifestOfARawBlockVolume(t *testing.T) {
 	require.NotContains(t, m.YAML(), "fsType")
 }
 
+// kubelet hands no FlexVolume driver mount options, and does not mount a volume that has some.
+func TestManifestOfAVolumeWithMountOptions(t *testing.T) {
+	w := undelete.Wish{MountOptions: []volume.MountOption{volume.NoAtime}}
+	for _, door := range []pv.Door{"", pv.Flex} {
+		w.Door = door
+		_, err := undelete.Manifest(released(), w)
+		require.ErrorContains(t, err, "volume flexlvm/pvc-3 had the mount options [noatime], which FlexVolumes cannot have; say --door csi")
+	}
+	w.Door = pv.CSI
+	_, err := undelete.Manifest(released(), w)
+	require.NoError(t, err)
+}
+
 func TestMayReturn(t *testing.T) {
 	require.NoError(t, undelete.MayReturn(released()))
 	for says, change := range map[string]func(*inventory.Volume){
