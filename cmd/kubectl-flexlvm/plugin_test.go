@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -9,9 +10,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/overview"
@@ -111,6 +115,39 @@ func TestOutputs(t *testing.T) {
 		require.Contains(t, out.String(), want, form)
 	}
 	require.ErrorContains(t, output("xml").check(), "give one of table, wide, json, yaml")
+}
+
+// Messages repeat what others have said, and JSON, too, is printed to terminals. It says the same.
+func TestJSONWithoutControlCharacters(t *testing.T) {
+	answer := []string{"\x1b[2J \u007f \u009b2J ä \u2028", "\\u009b"}
+	var out bytes.Buffer
+	require.NoError(t, output("json").print(&out, answer, nil))
+	require.Equal(t, out.String(), inert(out.String()))
+	require.Contains(t, out.String(), `\u007f \u009b2J ä`)
+	var back []string
+	require.NoError(t, json.Unmarshal(out.Bytes(), &back))
+	require.Equal(t, answer, back)
+}
+
+// Of the pods of a cluster those with claims are kept.
+func TestPodsWithClaims(t *testing.T) {
+	pod := func(name string, volumes ...corev1.VolumeSource) client.Object {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+		for _, v := range volumes {
+			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: v})
+		}
+		return p
+	}
+	c := fake.NewClientBuilder().WithObjects(
+		pod("bare"), pod("scratch", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
+		pod("db", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}),
+		pod("worker", corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}),
+	).Build()
+	all, err := pods(t.Context(), c, "")
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	require.Equal(t, "db", all[0].Name)
+	require.Equal(t, "worker", all[1].Name)
 }
 
 // By another name it is what kubectl asks for completions.

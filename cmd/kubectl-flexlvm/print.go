@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
 
+	"github.com/flexlvm/flexlvm/internal/overview"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -52,7 +53,7 @@ func (o output) print(to io.Writer, answer any, table func(io.Writer)) error {
 		if err != nil {
 			return fmt.Errorf("print: %w", err)
 		}
-		fmt.Fprintln(to, string(content))
+		fmt.Fprintln(to, escaped(content))
 	case "yaml":
 		content, err := yaml.Marshal(answer)
 		if err != nil {
@@ -63,6 +64,20 @@ func (o output) print(to io.Writer, answer any, table func(io.Writer)) error {
 		table(plain{to})
 	}
 	return nil
+}
+
+// escaped returns JSON with the control characters escaped that encoding/json leaves as they are, which terminals would
+// take for commands: DEL, and those from U+0080 on. They are in strings alone.
+func escaped(content []byte) string {
+	var out strings.Builder
+	for _, r := range string(content) {
+		if unicode.IsControl(r) && r >= 0x7f {
+			fmt.Fprintf(&out, `\u%04x`, r)
+			continue
+		}
+		out.WriteRune(r)
+	}
+	return out.String()
 }
 
 // plain writes text for people, without what terminals would take for commands: messages
@@ -123,7 +138,7 @@ func share(part, whole volume.Bytes) string {
 	if whole <= 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%d%%", part*100/whole)
+	return fmt.Sprintf("%d%%", overview.Percent(part, whole))
 }
 
 // ago is how long ago something was, as kubectl says it.

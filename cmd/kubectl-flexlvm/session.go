@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"reflect"
+	"slices"
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/kubeobject"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -185,7 +187,12 @@ func persistentVolumes(ctx context.Context, c client.Client) (all []corev1.Persi
 	return all, err
 }
 
+// pods reads the pods that use claims: a large cluster has many others.
 func pods(ctx context.Context, c client.Client, namespace string) (all []corev1.Pod, err error) {
-	err = list(ctx, c, func(l *corev1.PodList) { all = append(all, l.Items...) }, client.InNamespace(namespace))
+	err = list(ctx, c, func(l *corev1.PodList) {
+		all = append(all, slices.DeleteFunc(l.Items, func(p corev1.Pod) bool {
+			return !slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return kubeobject.ClaimName(&p, v) != "" })
+		})...)
+	}, client.InNamespace(namespace))
 	return all, err
 }

@@ -19,8 +19,9 @@ func volumesCommand(s *session) *cobra.Command {
 		Short: "List volumes with claim, pod, state, last use and place in the order of eviction",
 		Long: `volumes lists the volumes of all namespaces, or of that which --namespace names. Of those
 that were released it knows what the nodes report: the last that were released, and those
-that go next. CLAIM is the claim that a volume has, or had before it was released. A volume
-without EVICTION is not to go.`,
+that go next; of orphans, which have no PersistentVolume and were never released, the first 50 of
+each node. CLAIM is the claim that a volume has, or had before it was released. A volume without
+EVICTION is not to go.`,
 		Example: `  kubectl flexlvm volumes --node node-1
   kubectl flexlvm volumes -n shop --pvc data -o wide`,
 		Args: noArguments,

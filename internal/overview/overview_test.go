@@ -131,7 +131,25 @@ func TestVolumes(t *testing.T) {
 	require.Equal(t, []string{"node-2 pvc-2 logs Bound 0 []"}, line(overview.Filter{Namespace: "shop", Node: "node-2"}))
 	require.Len(t, line(overview.Filter{Claim: "data"}), 1)
 	require.Len(t, line(overview.Filter{Claim: "lost"}), 1, "one that was deleted")
+	// Those that are known already are listed once.
+	status := &objects.Storages[0].Status
+	status.Orphans = []flexlvmv1.Orphan{
+		{Pool: "flexlvm", Name: "left", State: "ready", Namespace: "shop"}, {Name: "pvc-1", State: "ready"},
+		{Name: "released-0", State: "unreferenced", FilesystemUUID: status.Released[0].FilesystemUUID},
+	}
+	listed := overview.VolumesOf(objects, overview.Filter{Node: "node-1"})
+	require.Len(t, listed, 4)
+	require.Equal(t, overview.Volume{Node: "node-1", Pool: "flexlvm", Name: "left", Namespace: "shop", State: "ready", Kept: "Orphan"}, listed[1], "before what goes")
 	require.Empty(t, overview.VolumesOf(overview.Objects{}, overview.Filter{}))
+}
+
+func TestPercent(t *testing.T) {
+	const whole = 400 << 50 // 400 PiB
+	for part, want := range map[volume.Bytes]int{0: 0, whole / 2: 50, whole / 100 * 29: 29, whole - 1<<40: 99, whole: 100} {
+		require.Equal(t, want, overview.Percent(part, whole), part)
+	}
+	require.Equal(t, 29, overview.Percent(29, 100))
+	require.Zero(t, overview.Percent(1, 0))
 }
 
 // A claim waits for volumes that were released just now, and they go for it then.

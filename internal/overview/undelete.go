@@ -95,11 +95,7 @@ func FindAny(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 	for i := range all {
 		status := &all[i].Status
 		released := slices.Clone(status.Released)
-		for _, o := range status.Orphans {
-			listed := func(r flexlvmv1.ReleasedVolume) bool { return r.Name == o.Name && r.FilesystemUUID == o.FilesystemUUID }
-			if slices.ContainsFunc(status.Released, listed) {
-				continue // it was released, and has a problem
-			}
+		for _, o := range orphansOf(&all[i]) {
 			status.ReleasedCount++
 			released = append(released, flexlvmv1.ReleasedVolume{
 				Pool: o.Pool, Name: o.Name, Kind: o.Kind, State: o.State, Namespace: o.Namespace, Size: o.Size, FilesystemUUID: o.FilesystemUUID, FSType: o.FSType, Encrypted: o.Encrypted,

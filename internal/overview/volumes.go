@@ -24,13 +24,16 @@ type Volume struct {
 	Claim     string       `json:"claim,omitempty"`
 	Pods      []string     `json:"pods,omitempty"`
 	Size      volume.Bytes `json:"size"`
-	// State is the phase of the PersistentVolume, or unreferenced or retained.
+	// State is the phase of the PersistentVolume, or that of a volume without one.
 	State         string      `json:"state"`
 	LastUsed      metav1.Time `json:"lastUsed,omitzero"`
 	Released      metav1.Time `json:"released,omitzero"`
 	EvictionOrder int32       `json:"evictionOrder,omitempty"`
 	Kept          string      `json:"kept,omitempty"`
 }
+
+// KeptOrphan is Kept of a volume without a PersistentVolume that nobody has released.
+const KeptOrphan = "Orphan"
 
 // Unreadable is the state of a PersistentVolume that cannot be read.
 const Unreadable = "Unreadable"
@@ -50,13 +53,12 @@ func (f Filter) takes(v Volume) bool {
 }
 
 // VolumesOf lists the volumes of a cluster by node, those in use first, and behind them what
-// was released in the order of eviction. Of what was released it knows what the nodes list.
+// was released in the order of eviction. Of what was released, and of orphans, it knows what the nodes list.
 func VolumesOf(o Objects, f Filter) []Volume {
 	nodes := map[string]string{} // by the value of their label
 	for i := range o.Storages {
 		nodes[pv.NodeLabelValue(o.Storages[i].Name)] = o.Storages[i].Name
 	}
-	type place struct{ node, name string }
 	known := map[place]*Volume{}
 	users := podsOf(o.Pods)
 	var all []*Volume
@@ -71,17 +73,7 @@ func VolumesOf(o Objects, f Filter) []Volume {
 		known[place{one.Node, one.Name}] = &one
 	}
 	for i := range o.Storages {
-		for _, r := range o.Storages[i].Status.Released {
-			one, there := known[place{o.Storages[i].Name, r.Name}]
-			if !there {
-				one = &Volume{Node: o.Storages[i].Name, Name: r.Name, Namespace: r.Namespace, Size: bytesOf(r.Size)}
-				if r.Origin != nil {
-					one.Claim = r.Origin.Claim
-				}
-				all = append(all, one)
-			}
-			one.Pool, one.State, one.LastUsed, one.Released, one.EvictionOrder, one.Kept = r.Pool, r.State, r.LastUsed, r.Released, r.EvictionOrder, r.Kept
-		}
+		all = append(all, reportedBy(&o.Storages[i], known)...)
 	}
 	out := []Volume{}
 	for _, v := range all {
@@ -94,6 +86,31 @@ func VolumesOf(o Objects, f Filter) []Volume {
 			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Claim, b.Claim), cmp.Compare(a.Name, b.Name))
 	})
 	return out
+}
+
+// A place names a volume: those of a dataset have one name on all of their nodes.
+type place struct{ node, name string }
+
+// reportedBy adds to what is known of volumes what the report of a node says of them, and returns the other volumes of
+// the report.
+func reportedBy(s *flexlvmv1.NodeStorage, known map[place]*Volume) (others []*Volume) {
+	for _, r := range s.Status.Released {
+		one, there := known[place{s.Name, r.Name}]
+		if !there {
+			one = &Volume{Node: s.Name, Name: r.Name, Namespace: r.Namespace, Size: bytesOf(r.Size)}
+			if r.Origin != nil {
+				one.Claim = r.Origin.Claim
+			}
+			others = append(others, one)
+		}
+		one.Pool, one.State, one.LastUsed, one.Released, one.EvictionOrder, one.Kept = r.Pool, r.State, r.LastUsed, r.Released, r.EvictionOrder, r.Kept
+	}
+	for _, o := range orphansOf(s) {
+		if _, there := known[place{s.Name, o.Name}]; !there {
+			others = append(others, &Volume{Node: s.Name, Pool: o.Pool, Name: o.Name, Namespace: o.Namespace, Size: bytesOf(o.Size), State: o.State, LastUsed: o.LastUsed, Kept: KeptOrphan})
+		}
+	}
+	return others
 }
 
 // rank puts what is in use before what was released, and that before what goes next.
@@ -140,6 +157,25 @@ func podsOf(pods []corev1.Pod) map[claimKey][]string {
 		}
 	}
 	return out
+}
+
+// orphansOf returns the orphans of a node but for those that were released and have a problem.
+func orphansOf(s *flexlvmv1.NodeStorage) (out []flexlvmv1.Orphan) {
+	for _, o := range s.Status.Orphans {
+		if !slices.ContainsFunc(s.Status.Released, func(r flexlvmv1.ReleasedVolume) bool { return r.Name == o.Name && r.FilesystemUUID == o.FilesystemUUID }) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// Percent is what share of whole a part is, rounded down; 0 if whole is nothing. A hundred times the size of a large cluster
+// is more than 64 bits hold.
+func Percent(part, whole volume.Bytes) int {
+	if whole <= 0 {
+		return 0
+	}
+	return int(float64(part) * 100 / float64(whole))
 }
 
 func bytesOf(q resource.Quantity) volume.Bytes { return volume.Bytes(q.Value()) }
