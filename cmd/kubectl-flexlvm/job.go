@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -150,7 +151,8 @@ func jobLogsCommand(s *session) *cobra.Command {
 		Use:   "logs NAME",
 		Short: "Show what the workers of a job print",
 		Long: `logs shows what the workers of a job print, each line with the number of its worker; of a
-worker that was replaced, what the last of its pods prints.`,
+worker that was replaced, what the last of its pods prints. With --follow it waits for workers
+that have not started, and goes on with those that take the place of others, until the job ends.`,
 		Example: `  kubectl flexlvm job logs count --worker 3 --follow`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -181,43 +183,49 @@ worker that was replaced, what the last of its pods prints.`,
 		},
 	}
 	cmd.Flags().IntVar(&o.worker, "worker", -1, "this worker alone")
-	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on until the workers end")
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on until the job has ended, or with --worker until that has")
 	cmd.Flags().Int64Var(&o.tail, "tail", -1, "so many last lines of each; less than 0: all")
 	return cmd
 }
 
 // show prints the logs of the workers: one after the other, or as they come.
 func (o *logOptions) show(ctx context.Context, kube kubernetes.Interface, namespace, name string, out io.Writer) error {
+	p := printer{out: out}
+	if o.follow {
+		return o.goOn(ctx, kube, namespace, name, &p)
+	}
+	last, err := o.pods(ctx, kube, namespace, name)
+	if err != nil {
+		return err
+	}
+	if len(last) == 0 {
+		return noPods(namespace, name)
+	}
+	var first error
+	for _, worker := range slices.Sorted(maps.Keys(last)) {
+		if err := o.stream(ctx, kube, last[worker], worker, &p); first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func noPods(namespace, name string) error {
+	return fmt.Errorf("job %s/%s has no such pods: kubectl flexlvm job ls -n %[1]s", namespace, name)
+}
+
+// pods returns the newest pods of the workers that are asked for, by their numbers.
+func (o *logOptions) pods(ctx context.Context, kube kubernetes.Interface, namespace, name string) (map[int]*corev1.Pod, error) {
 	selector := labels.SelectorFromSet(labels.Set{batchv1.JobNameLabel: name}).String()
 	list, err := kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
-		return advised(fmt.Errorf("list the pods of job %s/%s: %w", namespace, name, err))
+		return nil, advised(fmt.Errorf("list the pods of job %s/%s: %w", namespace, name, err))
 	}
 	last := lastPods(list.Items)
 	if o.worker >= 0 {
 		maps.DeleteFunc(last, func(worker int, _ *corev1.Pod) bool { return worker != o.worker })
 	}
-	if len(last) == 0 {
-		return fmt.Errorf("job %s/%s has no such pods: kubectl flexlvm job ls -n %s", namespace, name, namespace)
-	}
-	var lines sync.Mutex
-	var together sync.WaitGroup
-	failed := make(chan error, len(last))
-	for _, worker := range slices.Sorted(maps.Keys(last)) {
-		one := func() {
-			if err := o.stream(ctx, kube, last[worker], worker, out, &lines); err != nil {
-				failed <- err
-			}
-		}
-		if o.follow {
-			together.Go(one)
-		} else {
-			one()
-		}
-	}
-	together.Wait()
-	close(failed)
-	return <-failed
+	return last, nil
 }
 
 // lastPods are the newest pods of the workers, by their numbers.
@@ -226,7 +234,7 @@ func lastPods(pods []corev1.Pod) map[int]*corev1.Pod {
 	for i := range pods {
 		p := &pods[i]
 		worker, err := strconv.Atoi(p.Annotations[batchv1.JobCompletionIndexAnnotation])
-		if err != nil {
+		if err != nil || worker < 0 {
 			continue
 		}
 		if other, there := out[worker]; !there || other.CreationTimestamp.Before(&p.CreationTimestamp) {
@@ -236,25 +244,42 @@ func lastPods(pods []corev1.Pod) map[int]*corev1.Pod {
 	return out
 }
 
-func (o *logOptions) stream(ctx context.Context, kube kubernetes.Interface, pod *corev1.Pod, worker int, out io.Writer, lines *sync.Mutex) error {
+func (o *logOptions) stream(ctx context.Context, kube kubernetes.Interface, pod *corev1.Pod, worker int, p *printer) error {
 	options := &corev1.PodLogOptions{Follow: o.follow, Container: pod.Spec.Containers[0].Name}
 	if o.tail >= 0 {
 		options.TailLines = &o.tail
 	}
 	log, err := kube.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
+	if err == nil {
+		defer func() { _ = log.Close() }()
+		err = p.lines(log, worker)
+	}
 	if err != nil {
 		return fmt.Errorf("read the log of worker %d (pod %s): %w", worker, pod.Name, err)
 	}
-	defer func() { _ = log.Close() }()
-	scanner := bufio.NewScanner(log)
-	scanner.Buffer(nil, 1<<20)
-	for scanner.Scan() {
-		lines.Lock()
-		fmt.Fprintf(out, "[%d] %s\n", worker, scanner.Text())
-		lines.Unlock()
-	}
-	if err := scanner.Err(); err != nil {
-		return fmt.Errorf("read the log of worker %d (pod %s): %w", worker, pod.Name, err)
-	}
 	return nil
+}
+
+// A printer prints the lines of several workers, each whole.
+type printer struct {
+	mu  sync.Mutex
+	out io.Writer
+}
+
+// longestPiece is how much of a line is printed at once. A bar that is drawn over and over is one line without end.
+const longestPiece = 64 << 10
+
+func (p *printer) lines(log io.Reader, worker int) error {
+	for r := bufio.NewReaderSize(log, longestPiece); ; {
+		line, _, err := r.ReadLine()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		p.mu.Lock()
+		fmt.Fprintf(p.out, "[%d] %s\n", worker, line)
+		p.mu.Unlock()
+	}
 }
