@@ -286,9 +286,26 @@ func (l *Controller) carryOut(ctx context.Context, v verdict, volumes []localVol
 	return l.giveUp(ctx, v)
 }
 
-// releaseClaim deletes the claim, if it is exactly what was judged. What becomes of
-// the PersistentVolume is for kube-controller-manager to say: it calls it Released.
+// asJudged reports whether a PersistentVolume is still the one that was judged, by asking the API
+// server: it says what becomes of its claim, and a person may have written keep on it since.
+func (l *Controller) asJudged(ctx context.Context, v verdict) (bool, error) {
+	seen := v.volume.object
+	now, err := l.Client.CoreV1().PersistentVolumes().Get(ctx, seen.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("get PersistentVolume %s of lost node %q: %w", seen.Name, v.volume.node, err)
+	}
+	return now.UID == seen.UID && now.ResourceVersion == seen.ResourceVersion, nil
+}
+
+// releaseClaim deletes the claim, if it and its PersistentVolume are exactly what was judged. What
+// becomes of the PersistentVolume is for kube-controller-manager to say: it calls it Released.
 func (l *Controller) releaseClaim(ctx context.Context, v verdict, told audience) error {
+	if same, err := l.asJudged(ctx, v); err != nil || !same {
+		return err // the next round judges what it is by then
+	}
 	claim := v.volume.claim
 	err := l.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &claim.UID, ResourceVersion: &claim.ResourceVersion},

@@ -24,7 +24,7 @@ func TestNodeLossReleases(t *testing.T) {
 	require.Zero(t, r.metric("flexlvm_provisioner_lost_nodes"))
 
 	require.NoError(t, r.round(time.Second))
-	require.Equal(t, []string{"list nodes", "get nodes", "delete persistentvolumeclaims", "list pods"}, r.calls)
+	require.Equal(t, []string{"list nodes", "get nodes", "get persistentvolumes", "delete persistentvolumeclaims", "list pods"}, r.calls)
 	require.Equal(t, []string{"a Bound", "here Bound", "claim-here"}, r.left())
 	require.Equal(t, []string{"ClaimReleased volume a", "ClaimReleased claim claim-a", "ClaimReleased pod uses-claim-a"}, r.said)
 	require.Equal(t, 1.0, r.metric("flexlvm_provisioner_lost_nodes"))
@@ -116,6 +116,28 @@ func TestNodeLossGoesByTheAPIServerNotByTheCache(t *testing.T) {
 	}
 }
 
+// A person may say keep while a round carries out what it has judged before.
+func TestNodeLossKeepsWhatIsKeptMeanwhile(t *testing.T) {
+	r := lossWorld(t)
+	require.NoError(t, r.round(0))
+	r.fault = func(call int) (error, bool) {
+		if call == 1 { // is the node still gone?
+			kept := lossVolume("a", "node-1", keep)
+			kept.ResourceVersion += "1"
+			require.NoError(t, r.client.Tracker().Update(volumesResource, kept, ""))
+		}
+		return nil, false
+	}
+	require.NoError(t, r.round(lossGrace))
+	require.Equal(t, []string{"list nodes", "get nodes", "get persistentvolumes"}, r.calls)
+	require.Equal(t, []string{"a Bound", "here Bound", "claim-a", "claim-here"}, r.left())
+	require.Empty(t, r.said)
+	r.fault = nil
+	require.NoError(t, r.round(time.Second))
+	require.Equal(t, []string{"NodeLost volume a", "NodeLost claim claim-a"}, r.said, "the next round goes by it")
+	require.Len(t, r.left(), 4)
+}
+
 func TestNodeLossStartsAgainAfterARestart(t *testing.T) {
 	r := lossWorld(t)
 	require.NoError(t, r.round(0))
@@ -172,7 +194,7 @@ func TestNodeLossConvergesFromEveryFault(t *testing.T) {
 		name             string
 		done, restarting bool
 	}{{"refused", false, false}, {"done and not answered", true, false}, {"killed before", false, true}, {"killed after", true, true}} {
-		for at := range 8 { // the calls of TestNodeLossReleases
+		for at := range 9 { // the calls of TestNodeLossReleases
 			t.Run(fmt.Sprintf("%s at call %d", kind.name, at), func(t *testing.T) {
 				r := lossWorld(t)
 				broken := false
@@ -199,8 +221,8 @@ func TestNodeLossConvergesFromEveryFault(t *testing.T) {
 	}
 }
 
-// A node with many volumes costs one list of nodes a round, a GET for each volume, and what
-// is done about it.
+// A node with many volumes costs one list of nodes a round, a GET of the node for each volume, one of
+// each PersistentVolume whose claim is deleted, and what is done about it.
 func TestRequestsForALostNode(t *testing.T) {
 	const volumes = 100
 	r := lossWorld(t)
@@ -219,7 +241,7 @@ func TestRequestsForALostNode(t *testing.T) {
 		r.calls = nil
 		return out
 	}
-	require.Equal(t, map[string]int{"list nodes": 1, "get nodes": volumes, "delete persistentvolumeclaims": volumes, "list pods": 1}, count())
+	require.Equal(t, map[string]int{"list nodes": 1, "get nodes": volumes, "get persistentvolumes": volumes, "delete persistentvolumeclaims": volumes, "list pods": 1}, count())
 	require.NoError(t, r.round(time.Second))
 	require.Equal(t, map[string]int{"list nodes": 1, "get nodes": volumes, "patch persistentvolumes": volumes, "delete persistentvolumes": volumes}, count())
 	require.Equal(t, hereIsLeft, r.left())
@@ -256,10 +278,10 @@ func TestNodeLossAsksAnew(t *testing.T) {
 	more, err := r.loop.round(t.Context())
 	require.NoError(t, err)
 	require.True(t, more)
-	require.Equal(t, []string{"list nodes", "get nodes", "delete persistentvolumeclaims", "list pods"}, r.calls)
+	require.Equal(t, []string{"list nodes", "get nodes", "get persistentvolumes", "delete persistentvolumeclaims", "list pods"}, r.calls)
 	r.fault = nil
 	require.NoError(t, r.round(0))
-	require.Equal(t, "list nodes", r.calls[4])
+	require.Equal(t, "list nodes", r.calls[5])
 }
 
 // Where only a hash of the node's name is known, all nodes are asked for.
@@ -268,7 +290,7 @@ func TestLostNodeWithALongName(t *testing.T) {
 	r := lossWorld(t, func(v *corev1.PersistentVolume) { v.Labels[pv.LabelNode] = pv.NodeLabelValue(long) })
 	require.NoError(t, r.round(0))
 	require.NoError(t, r.round(lossGrace))
-	require.Equal(t, []string{"list nodes", "list nodes", "delete persistentvolumeclaims", "list pods"}, r.calls)
+	require.Equal(t, []string{"list nodes", "list nodes", "get persistentvolumes", "delete persistentvolumeclaims", "list pods"}, r.calls)
 }
 
 func TestUsesClaim(t *testing.T) {
