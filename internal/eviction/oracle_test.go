@@ -35,7 +35,8 @@ func (o oracle) gone(c persistentvolume.Volume) bool {
 // untouchable: no reason whatever lets this volume go.
 func (o oracle) untouchable(v inventory.Volume) bool {
 	for _, c := range o.view.PersistentVolumes {
-		if c.Group == v.Group && c.Volume == v.Name && (!o.gone(c) || c.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain) {
+		same := c.Group == v.Group || c.GroupUUID != "" && c.GroupUUID == v.GroupUUID
+		if same && c.Volume == v.Name && (!o.gone(c) || c.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain) {
 			return true
 		}
 	}

@@ -60,7 +60,7 @@ func (p *planner) mayGo(v *inventory.Volume, in *pool) bool {
 	_, copied := p.index.copied[KeyOf(v)]
 	busy := v.InUse() || v.Origin
 	known := !v.Created.IsZero() && !v.LastUsed.IsZero()
-	return p.policy.EvictOrphans && !wanted && !copied && !busy && known && v.Problem == "" && in.ailing == "" &&
+	return p.policy.EvictOrphans && !wanted && !p.index.kept(v) && !copied && !busy && known && v.Problem == "" && in.ailing == "" &&
 		p.view.Now.Sub(lastSeen(v)) > p.policy.OrphanAge
 }
 

@@ -233,16 +233,15 @@ const (
 	standingFree   standing = iota // nothing
 	standingYoung                  // it is not old enough
 	standingBusy                   // its device is open, it is mounted, snapshots hang on it
-	standingWanted                 // a PersistentVolume names it, or is to begin as a copy of it
+	standingWanted                 // a PersistentVolume names it, if only by a former name of its group, or is to begin as a copy of it
 	standingIll                    // it, or its pool, has a problem
 	standings
 )
 
 func (p *planner) standing(v *inventory.Volume, in *pool) standing {
-	_, wanted := p.index.wanted[KeyOf(v)]
 	_, copied := p.index.copied[KeyOf(v)]
 	switch {
-	case wanted || copied || p.index.unread[v.Name] || p.index.retained[KeyOf(v)]:
+	case p.index.kept(v) || copied || p.index.unread[v.Name]:
 		return standingWanted
 	case v.Problem != "" || in.ailing != "":
 		return standingIll

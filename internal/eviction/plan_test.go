@@ -67,6 +67,21 @@ func TestPlanCandidates(t *testing.T) {
 			s.Pool("z", 1)
 			s.PersistentVolume("victim", 0, func(c *persistentvolume.Volume) { c.Group = "z" })
 		}, goes: goes},
+		"of a PV released, kept, in a group renamed since": {state: unreferenced, scene: func(s *evictiontest.Scene) {
+			s.PersistentVolume("victim", 0, evictiontest.GroupWas("away"), evictiontest.Retain, evictiontest.Phase(corev1.VolumeReleased))
+		}},
+		"of a PV deleted, kept, in a group renamed since": {state: unreferenced, scene: func(s *evictiontest.Scene) {
+			s.PersistentVolume("victim", 0, evictiontest.GroupWas("away"), evictiontest.Retain, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Deleting)
+		}},
+		"wanted in a group renamed since": {state: unreferenced, scene: func(s *evictiontest.Scene) {
+			s.PersistentVolume("victim", 0, evictiontest.GroupWas("away"))
+		}},
+		"immediate, wanted in a group renamed since": {state: unreferenced, change: evictiontest.Immediate, scene: func(s *evictiontest.Scene) {
+			s.PersistentVolume("victim", 0, evictiontest.GroupWas("away"))
+		}},
+		"of a PV being released in a group renamed since": {state: unreferenced, scene: func(s *evictiontest.Scene) {
+			s.PersistentVolume("victim", 0, evictiontest.GroupWas("away"), evictiontest.Phase(corev1.VolumeReleased))
+		}, goes: goes},
 		"of exactly the least age":      {state: unreferenced, change: evictiontest.ReleasedAgo(2 * time.Minute), goes: goes},
 		"one second too young":          {state: unreferenced, change: evictiontest.ReleasedAgo(2*time.Minute - time.Second)},
 		"given up in the future":        {state: unreferenced, change: evictiontest.ReleasedAgo(-time.Hour)},

@@ -133,6 +133,11 @@ func randomScene(r *rand.Rand) *evictiontest.Scene {
 			p.Size = max(p.Free, p.Size-volume.Bytes(r.IntN(40))*volume.GiB)
 		}
 	}
+	for i := range s.View.PersistentVolumes {
+		if one(r, 20) {
+			evictiontest.GroupWas("renamed")(&s.View.PersistentVolumes[i])
+		}
+	}
 	return s
 }
 

@@ -75,6 +75,12 @@ func KeyOf(v *inventory.Volume) Key { return Key{v.Group, v.Name} }
 // KeyOfPersistentVolume returns the key of the volume that a PersistentVolume names.
 func KeyOfPersistentVolume(c *persistentvolume.Volume) Key { return Key{c.Group, c.Volume} }
 
+// A lastingKey names a volume by the UUID of its group, which a rename of the group leaves as it is.
+type lastingKey struct {
+	groupUUID string
+	name      volume.Name
+}
+
 // An index is a View by name.
 type index struct {
 	pools   map[volume.PoolName]inventory.Pool
@@ -85,6 +91,9 @@ type index struct {
 	// retained are those whose PersistentVolume says Retain, given up or not: while it is
 	// there, its volume does not go.
 	retained map[Key]bool
+	// renamed are those of wanted and of retained by the UUID of their group, where it is known: a
+	// PersistentVolume goes on calling the group by the name that it had.
+	renamed map[lastingKey]bool
 	// anywhere holds the PersistentVolumes of wanted whatever their group: groups
 	// can be renamed under the API's feet.
 	anywhere map[volume.Name]string
@@ -105,6 +114,7 @@ func newIndex(view View) index {
 		wanted:   make(map[Key]string, len(view.PersistentVolumes)),
 		anywhere: make(map[volume.Name]string, len(view.PersistentVolumes)),
 		retained: map[Key]bool{},
+		renamed:  map[lastingKey]bool{},
 		copied:   map[Key]string{},
 		sole:     make(map[Key]*persistentvolume.Volume, len(view.PersistentVolumes)),
 		unread:   make(map[volume.Name]bool, len(view.Unreadable)),
@@ -129,24 +139,41 @@ func newIndex(view View) index {
 		x.unread[volume.Name(name)] = true
 	}
 	for i := range view.PersistentVolumes {
-		c := &view.PersistentVolumes[i]
-		if x.sole[KeyOfPersistentVolume(c)] = c; x.named[KeyOfPersistentVolume(c)] {
-			x.sole[KeyOfPersistentVolume(c)] = nil
-		}
-		x.named[KeyOfPersistentVolume(c)] = true
-		// A snapshot's says Retain so that nothing but its deletion gives it up.
-		if c.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain && c.Kind != volume.Snapshot {
-			x.retained[KeyOfPersistentVolume(c)] = true
-		}
-		if !view.givenUp(c) {
-			keepLeast(x.wanted, KeyOfPersistentVolume(c), c.PV)
-			keepLeast(x.anywhere, c.Volume, c.PV)
-		}
-		if x.unmadeCopy(view, c) {
-			keepLeast(x.copied, Key{c.Group, c.CloneOf}, c.PV)
-		}
+		x.add(view, &view.PersistentVolumes[i])
 	}
 	return x
+}
+
+// add notes a PersistentVolume.
+func (x *index) add(view View, c *persistentvolume.Volume) {
+	key := KeyOfPersistentVolume(c)
+	if x.sole[key] = c; x.named[key] {
+		x.sole[key] = nil
+	}
+	x.named[key] = true
+	// A snapshot's says Retain so that nothing but its deletion gives it up.
+	retained := c.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain && c.Kind != volume.Snapshot
+	if retained {
+		x.retained[key] = true
+	}
+	wanted := !view.givenUp(c)
+	if wanted {
+		keepLeast(x.wanted, key, c.PV)
+		keepLeast(x.anywhere, c.Volume, c.PV)
+	}
+	if (retained || wanted) && c.GroupUUID != "" {
+		x.renamed[lastingKey{c.GroupUUID, c.Volume}] = true
+	}
+	if x.unmadeCopy(view, c) {
+		keepLeast(x.copied, Key{c.Group, c.CloneOf}, c.PV)
+	}
+}
+
+// kept reports whether a PersistentVolume wants a volume or says Retain of it, by the name of its
+// group or by the UUID.
+func (x *index) kept(v *inventory.Volume) bool {
+	_, wanted := x.wanted[KeyOf(v)]
+	return wanted || x.retained[KeyOf(v)] || x.renamed[lastingKey{v.GroupUUID, v.Name}]
 }
 
 // group returns the volume group of a PersistentVolume, whichever of its pools it is for.

@@ -173,6 +173,11 @@ func OtherCluster(c *persistentvolume.Volume) { c.Cluster = "another" }
 // OtherGroup gives a PersistentVolume another group of the same name.
 func OtherGroup(c *persistentvolume.Volume) { c.GroupUUID = "another" }
 
+// GroupWas makes a PersistentVolume name the scene's groups by a name that they have no more.
+func GroupWas(name volume.Group) func(*persistentvolume.Volume) {
+	return func(c *persistentvolume.Volume) { c.Group, c.GroupUUID = name, GroupUUID }
+}
+
 // CopyOf makes the volume of a PersistentVolume a copy of another.
 func CopyOf(source volume.Name) func(*persistentvolume.Volume) {
 	return func(c *persistentvolume.Volume) { c.CloneOf = source }
