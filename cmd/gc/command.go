@@ -87,9 +87,10 @@ What it sees and does:
   kubectl describe node NODE
 
 It runs the host's own LVM, and so moves into the host's namespaces first: its
-pod must be privileged and have hostPID: true. By hand on a node:
+pod must be privileged and have hostPID: true. By hand on a node, beside its
+daemon, which goes on reporting and has the usual address:
 
-  gc --node-name=NODE --kubeconfig=FILE --dry-run
+  gc --node-name=NODE --kubeconfig=FILE --dry-run --address=:0
 
 /healthz, /readyz and /metrics are served on --address.`
 
@@ -231,7 +232,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	}
 	o.trim.Trimmer, o.trim.Rate = engine, rates.trim
 	agent := o.agent(engine, host, log, rates)
-	agent.Turn, agent.Sizes = ours, sizes
+	agent.Turn, agent.Taken, agent.Sizes = ours, node.DaemonWorks, sizes
 	daemon, err := nodeagent.New(agent, engine, api, nodeagent.Outlets{Events: kube.NewRecorder(ctx, api, nodeagent.Component, o.node), Metrics: metrics, Ready: func() { server.Ready() }})
 	if err != nil {
 		return err

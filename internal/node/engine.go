@@ -162,4 +162,7 @@ func DaemonTurn() (release func(), taken bool, err error) {
 	return lock.Dir(DefaultLockDir).Try(daemonLock())
 }
 
+// DaemonWorks reports whether a node daemon has this node.
+func DaemonWorks() (bool, error) { return lock.Dir(DefaultLockDir).Held(daemonLock()) }
+
 func daemonLock() (file, key string) { return "daemon.lock", "node daemon" }

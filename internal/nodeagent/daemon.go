@@ -51,6 +51,9 @@ type Config struct {
 	// Turn takes the node for this daemon until release; taken is false while another
 	// daemon has it. nil: there is no other.
 	Turn func() (release func(), taken bool, err error)
+	// Taken reports whether another daemon has the node: a dry run beside it leaves the NodeStorage
+	// alone. nil: there is no other.
+	Taken func() (bool, error)
 	// Called returns when somebody on the node last asked for a round; nil: nobody can.
 	Called func() time.Time
 	// Mounts calls changed after each change of the host's mounts, until ctx ends; nil: they

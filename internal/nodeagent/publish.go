@@ -34,8 +34,24 @@ func (d *Daemon) remember(ctx context.Context) error {
 	return nil
 }
 
+// othersReport reports whether the NodeStorage is that of another daemon, beside which this one only
+// says what it would do. What it would report goes by other flags, and room is promised by the report.
+func (d *Daemon) othersReport() (bool, error) {
+	if !d.cfg.DryRun || d.cfg.Taken == nil {
+		return false, nil
+	}
+	taken, err := d.cfg.Taken()
+	if err != nil {
+		return false, fmt.Errorf("find out whether another daemon works on this node, and reports: %w", err)
+	}
+	return taken, nil
+}
+
 // publish writes what a round has found, or why it failed, where that is news.
 func (d *Daemon) publish(ctx context.Context, f observation, failed error) error {
+	if others, err := d.othersReport(); others || err != nil {
+		return err
+	}
 	own, err := d.own(ctx)
 	if err != nil {
 		return err
@@ -45,7 +61,7 @@ func (d *Daemon) publish(ctx context.Context, f observation, failed error) error
 		now: d.cfg.Now(), version: version.String, err: failed, missing: d.cfg.Missing(),
 		dryRun: d.cfg.DryRun, evictions: evictions, healing: d.healing(f), policy: d.cfg.Policy, origin: d.releasedClaims.origin, examined: d.examined.Load(), notMade: d.whyNotMade,
 	}
-	if !d.history.hasBegun() {
+	if !d.history.hasBegun() || d.cfg.DryRun { // which evicts nothing, but another daemon may have
 		r.evictions = own.Status.Evictions
 	}
 	// Another daemon may write in the same moment, while it takes over from this one.

@@ -3,6 +3,7 @@ package nodeagent_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,4 +75,40 @@ func TestTurnThatCannotBeTaken(t *testing.T) {
 	defer cancel()
 	require.ErrorContains(t, daemon.Run(ctx), "only user 0 may write to it")
 	require.Zero(t, r.engine.rounds())
+}
+
+// A dry run with other flags beside the daemon writes nothing: room is promised by the daemon's report. Where
+// no daemon has the node, its report is the node's.
+func TestDryRunBesideTheDaemon(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.full()
+	var taken atomic.Int32 // 0: yes, 1: cannot be told, 2: no
+	dry := newRig(t)
+	dry.api, dry.engine, dry.clock, dry.config.Now = r.api, r.engine, r.clock, r.config.Now
+	dry.config.DryRun, dry.config.Policy.HighPercent, dry.config.Policy.LowPercent = true, 50, 10
+	dry.config.Taken = func() (bool, error) {
+		if taken.Load() == 1 {
+			return false, errors.New("only user 0 may look")
+		}
+		return taken.Load() == 0, nil
+	}
+	stop := r.start()
+	r.eventually(func() bool { return r.ready.Load() > 0 && len(r.api.told("VolumeEvicted")) > 0 }, "the daemon does not work")
+	r.rounds(2)
+	stop()
+	report, written := r.api.report(), r.api.requests("put nodestorages")
+	require.NotEmpty(t, report.Status.Evictions)
+
+	dry.start()
+	dry.rounds(3)
+	dry.eventually(func() bool { return dry.ready.Load() > 0 }, "its rounds fail")
+	require.Equal(t, report, dry.api.report())
+	require.Equal(t, written, dry.api.requests("put nodestorages"))
+	taken.Store(1)
+	dry.rounds(3)
+	require.Equal(t, written, dry.api.requests("put nodestorages"), "on any doubt nothing is written")
+	taken.Store(2)
+	dry.eventually(dry.readyIs("DryRun"), "no report")
+	require.Equal(t, report.Status.Evictions, dry.api.report().Status.Evictions)
 }
