@@ -64,6 +64,8 @@ type discoverer struct {
 	looking sync.Mutex
 
 	mu      sync.Mutex
+	current currentLook
+	closed  bool   // the daemon ends: a look that still runs writes and begins nothing any more
 	known   bool   // shown is what this process has found
 	failure string // why it could not look the last time; empty if it could
 	shown   []flexlvmv1.Discovered
@@ -168,8 +170,17 @@ func (s *discoverer) run(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), s.spec.HasSynced, s.volumes.HasSynced) {
 		return
 	}
+	go s.lookAgain(ctx, &all) // not awaited: a look at a disk that hangs does not end
+	s.attend(ctx)
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+}
+
+// lookAgain looks again and again, until ctx ends.
+func (s *discoverer) lookAgain(ctx context.Context, all *sync.WaitGroup) {
 	for ctx.Err() == nil {
-		if err := s.look(ctx, &all); err != nil && ctx.Err() == nil {
+		if err := s.look(ctx, all); err != nil && ctx.Err() == nil {
 			s.fail(ctx, err)
 		} else {
 			s.d.dedupe.over("discover")
@@ -209,7 +220,8 @@ func (s *discoverer) announceFailed(ctx context.Context, err error) {
 func (s *discoverer) look(ctx context.Context, all *sync.WaitGroup) error {
 	s.looking.Lock()
 	defer s.looking.Unlock()
-	s.confirmCleanings(ctx)
+	s.isAt(currentLook{began: s.d.cfg.Now()})
+	defer s.isAt(currentLook{})
 	spec := s.declared()
 	volumes, twice := s.persistentVolumes()
 	view, err := s.view(ctx, spec, volumes)
@@ -222,6 +234,9 @@ func (s *discoverer) look(ctx context.Context, all *sync.WaitGroup) error {
 	}
 	gone := s.noteGone(ledger)
 	next, cases := s.judge(ctx, ledger, view, volumes, twice)
+	if err := s.hung(); err != nil {
+		return err // what it has found may not be so any more
+	}
 	if err := s.remember(next); err != nil {
 		return err
 	}
@@ -284,6 +299,9 @@ func (s *discoverer) open() (discovery.Ledger, error) {
 func (s *discoverer) remember(next discovery.Ledger) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return errEnding
+	}
 	merged := maps.Clone(next)
 	for id := range s.busy {
 		merged[id] = s.ledger[id]

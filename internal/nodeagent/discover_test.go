@@ -34,6 +34,7 @@ type fakeDisks struct {
 	of       discovery.Class   // for which Offerable was asked last
 	cleaned  []discovery.Entry
 	finding  func() // is called by Find
+	emptying func() // is called by Empty
 	cleaning func(ctx context.Context, progress func(int64) error) error
 }
 
@@ -89,6 +90,11 @@ func (f *fakeDisks) Offerable(_ context.Context, _ discovery.Found, of discovery
 }
 
 func (f *fakeDisks) Empty(discovery.Found) (err error) {
+	var emptying func()
+	f.with(func() { emptying = f.emptying })
+	if emptying != nil {
+		emptying()
+	}
 	f.with(func() { err = f.full })
 	return err
 }

@@ -54,6 +54,7 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 			c.refuse(ledger[id], "its cleaning is ending")
 			c.verdict.State, c.ending = discovery.Cleaning, true
 		}
+		s.isLookingAt(c.path)
 		s.prove(ctx, c, ledger)
 		s.proveUnclaimed(ctx, c)
 		if c.verdict.State != discovery.Cleaning {
@@ -65,6 +66,7 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 			ledger[id], seen[id] = c.verdict.Entry, true
 		}
 	}
+	s.isLookingAt("")
 	// What was not seen may be in use elsewhere, and is looked at as at first when it comes back.
 	// So is what a class that cannot be looked at may have.
 	ledger.Withdraw(seen, s.busy)
@@ -222,6 +224,9 @@ func (s *discoverer) begin(ctx context.Context, all *sync.WaitGroup, c discovere
 	id := c.found.Disk
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return errEnding.Error()
+	}
 	if job := s.jobs[id]; job != nil {
 		if c.found.Kind == discovery.Device {
 			return fmt.Sprintf("erased up to byte %d of %d", job.offset, c.found.Size)

@@ -80,7 +80,7 @@ func (p *discoveryPause) begin(ctx context.Context, one volumegroup.Declaration)
 	disks := one.Loop == nil // a loop device is made for its group alone
 	if disks && !p.held {
 		if !s.looking.TryLock() {
-			return errors.New("the discovery of disks is looking at them at this moment; it is tried again")
+			return cmp.Or(s.hung(), errors.New("the discovery of disks is looking at them at this moment; it is tried again"))
 		}
 		p.held = true
 	}

@@ -1,0 +1,18 @@
+package nodeagent
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/discovery"
+)
+
+// A look that still runs when the daemon has ended notes and begins nothing: the next daemon may be at work.
+func TestClosedDiscovererNotesNothing(t *testing.T) {
+	s := &discoverer{file: filepath.Join(t.TempDir(), "discovered.json"), closed: true}
+	require.ErrorIs(t, s.remember(discovery.Ledger{"naa.5000": {Path: "/mnt/fast/a"}}), errEnding)
+	require.NoFileExists(t, s.file)
+	require.Equal(t, errEnding.Error(), s.begin(t.Context(), nil, discoveredCase{found: &discovery.Found{Disk: "naa.5000"}}))
+}
