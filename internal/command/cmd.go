@@ -107,6 +107,9 @@ func (c *cmd) start() error {
 	if err := c.ctx.Err(); err != nil {
 		return err
 	}
+	if err := c.left.refuse(c.String()); err != nil {
+		return err
+	}
 	if err := c.prepare(); err != nil {
 		c.close()
 		return err
@@ -217,6 +220,7 @@ func (c *cmd) await(ctx context.Context, p *osexec.Cmd, ended <-chan error) erro
 		}
 		return fmt.Errorf("gave up: %w (%s)", context.Cause(ctx), err.Error())
 	case <-time.After(c.patience):
+		c.leave(p.Process.Pid, ended)
 		return fmt.Errorf("gave up, process %d still runs and is left to finish: %w", p.Process.Pid, context.Cause(ctx))
 	}
 }

@@ -54,7 +54,7 @@ func New(path string, log logrus.FieldLogger, observers ...Observer) Programs {
 	if path == "" {
 		path = DefaultPath
 	}
-	r := runner{path: path, log: log, observers: observers, patience: patience, maxOutput: maxOutput}
+	r := runner{path: path, log: log, observers: observers, patience: patience, maxOutput: maxOutput, left: &left{of: map[string][]leftProcess{}}}
 	killable := r
 	killable.killable = true
 	return Programs{Unkillable: &r, Killable: &killable}
@@ -77,7 +77,8 @@ type runner struct {
 	observers []Observer
 	killable  bool
 	patience  time.Duration
-	maxOutput int64  // bytes of each stream
+	maxOutput int64 // bytes of each stream
+	left      *left
 	group     *group // nil: that of this process
 }
 

@@ -1,0 +1,61 @@
+package command
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// mostLeft is how many processes of one command line may hang. While a disk hangs, so does LVM, and
+// each retry would add a process to the node, of which none can be killed.
+const mostLeft = 3
+
+// left holds the processes that did not end when they were asked to, by their command lines. Only what
+// hangs itself is not started again: other commands may be about disks that work.
+type left struct {
+	mu sync.Mutex
+	of map[string][]leftProcess
+}
+
+type leftProcess struct {
+	pid   int
+	begun time.Time
+}
+
+// refuse fails if too many processes of a command line hang.
+func (l *left) refuse(command string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.of[command]
+	if len(all) < mostLeft {
+		return nil
+	}
+	return fmt.Errorf("%d processes of it still run that were to end (process %d since %s), and no more are started: see the kernel's log (dmesg) for a disk that hangs; if the same command works on the node by now, restart this program",
+		len(all), all[0].pid, all[0].begun.UTC().Format(time.RFC3339))
+}
+
+// add notes a process, until ended is called.
+func (l *left) add(command string, p leftProcess) (ended func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of[command] = append(l.of[command], p)
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.of[command] = slices.DeleteFunc(l.of[command], func(other leftProcess) bool { return other == p })
+		if len(l.of[command]) == 0 {
+			delete(l.of, command)
+		}
+	}
+}
+
+// leave leaves the program to finish.
+func (c *cmd) leave(pid int, ended <-chan error) {
+	noteEnd := c.left.add(c.String(), leftProcess{pid, c.begun})
+	go func() {
+		err := <-ended
+		noteEnd()
+		c.log.WithField("pid", pid).WithError(err).Info(c.String() + " has ended, which had been left to finish")
+	}()
+}
