@@ -40,7 +40,7 @@ func (r *reconciler) applyAll(ctx context.Context, observed *Observed, actions [
 	var refused error
 	for _, a := range actions {
 		if (a.Verb == Delete || a.Verb == Unlabel || a.Verb == RemoveFinalizer) && !sure {
-			if err := r.confirm(ctx, observed); err != nil {
+			if err := r.confirm(ctx, observed, actions); err != nil {
 				return err
 			}
 			sure = true
@@ -90,8 +90,8 @@ func (r *reconciler) event(owner *flexlvmv1.VolumeManager, kind, reason, message
 
 // confirm returns errChanged if the VolumeManager has changed since it was observed, or if other nodes
 // than were observed carry the dataset's label: the scheduler sends pods to such a node for the data
-// that is about to be deleted.
-func (r *reconciler) confirm(ctx context.Context, observed *Observed) error {
+// that is about to be deleted. So it does where confirmUnused does.
+func (r *reconciler) confirm(ctx context.Context, observed *Observed, actions []Action) error {
 	labelled, err := r.labelled(ctx, observed)
 	if err != nil {
 		return err
@@ -107,7 +107,29 @@ func (r *reconciler) confirm(ctx context.Context, observed *Observed) error {
 	if now.UID != owner.UID || now.Generation != owner.Generation || (now.DeletionTimestamp == nil) != (owner.DeletionTimestamp == nil) {
 		return errChanged
 	}
+	return r.confirmUnused(ctx, observed, actions)
+}
+
+// confirmUnused returns errChanged if an action gives up what was uploaded, and by now a pod uses it of
+// which the plan did not know.
+func (r *reconciler) confirmUnused(ctx context.Context, observed *Observed, actions []Action) error {
+	if len(observed.InUse) > 0 || !slices.ContainsFunc(actions, observed.givesUp) {
+		return nil
+	}
+	used := false
+	if err := r.consumers(ctx, observed, func(*corev1.Pod) { used = true }); err != nil {
+		return err
+	}
+	if used {
+		return errChanged
+	}
 	return nil
+}
+
+// givesUp reports whether an action lets a claim go that consumers wrote to and that was uploaded.
+func (s *Observed) givesUp(a Action) bool {
+	claim, is := a.Object.(*corev1.PersistentVolumeClaim)
+	return is && s.Upload && (a.Verb == Delete || a.Verb == RemoveFinalizer) && s.isWritten(claim)
 }
 
 func (r *reconciler) apply(ctx context.Context, owner *flexlvmv1.VolumeManager, id string, a Action) error {

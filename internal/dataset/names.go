@@ -86,8 +86,8 @@ const (
 	annotationAttempt = "flexlvm.io/attempt"
 	// annotationClaimUID on a Job holds the UID of the claim that it fills.
 	annotationClaimUID = "flexlvm.io/claim-uid"
-	// annotationWatch on a Job that uploads is since when the controller that made it has watched,
-	// which tells its process apart from others.
+	// annotationWatch on a Job that uploads is since when the controller that made it has looked for
+	// pods without a pause, which also tells its process apart from others.
 	annotationWatch = "flexlvm.io/watched-since"
 )
 

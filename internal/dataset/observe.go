@@ -245,7 +245,11 @@ func (r *reconciler) release(ctx context.Context, observed *Observed, s *snapsho
 	if !observed.Upload && !observed.holds() {
 		return nil
 	}
-	return r.consumers(ctx, observed, func(pod *corev1.Pod) { observed.InUse = append(observed.InUse, pod.Name) })
+	if err := r.consumers(ctx, observed, func(pod *corev1.Pod) { observed.InUse = append(observed.InUse, pod.Name) }); err != nil {
+		return err
+	}
+	observed.Watched = r.looks.note(observed.hash(), observed.Now)
+	return nil
 }
 
 // consumers gives each the pods that use the volume, as the API server has them.

@@ -66,6 +66,9 @@ type Observed struct {
 	InUse []string
 	// Began is since when this controller has watched.
 	Began, Now time.Time
+	// Watched is since when this controller has looked for the pods that use the volume, without a
+	// pause; before a release that uploads.
+	Watched time.Time
 }
 
 // Readers are the claim of all consumers and its PersistentVolume; nil if there is none.
@@ -321,5 +324,5 @@ func (s *Observed) upload(index int, claim *corev1.PersistentVolumeClaim) task {
 	return out
 }
 
-// watch is the value of annotationWatch of this process.
-func (s *Observed) watch() string { return s.Began.UTC().Format(time.RFC3339Nano) }
+// watch is the value of annotationWatch of an upload that begins now.
+func (s *Observed) watch() string { return s.Watched.UTC().Format(time.RFC3339Nano) }

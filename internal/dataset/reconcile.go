@@ -20,7 +20,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/kubeobject"
 )
 
-// reconciler looks at one VolumeManager at a time, and remembers nothing of it.
+// reconciler looks at one VolumeManager at a time, and remembers nothing of it but when it looked for pods.
 type reconciler struct {
 	Config
 	cached client.Reader // what the watches show
@@ -28,6 +28,7 @@ type reconciler struct {
 	write  client.Client
 	now    func() time.Time
 	began  time.Time
+	looks  looks
 }
 
 // afterAction is how long after an action a VolumeManager is looked at again, because the result of the

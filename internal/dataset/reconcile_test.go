@@ -284,9 +284,7 @@ func TestReconcileUpload(t *testing.T) {
 	vm := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}, Spec: flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{v}}}
 	require.NoError(t, r.client.Create(t.Context(), vm))
 	r.runs()
-	writer := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "writer"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
-		Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "v-a-0"}},
-	}}}}
+	writer := podOf("v-a-0")
 	require.NoError(t, r.client.Create(t.Context(), writer))
 	vm = r.get()
 	vm.Spec.State = flexlvmv1.StateCompleted

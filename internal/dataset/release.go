@@ -225,7 +225,7 @@ func (p *planner) uploaded(index int, from *Replica) bool {
 		p.Status.Message = "is uploaded anew to " + p.Source.Target()
 		p.deletePut()
 	case succeeded && !p.wasWatched(from):
-		p.Status.Message = "is uploaded anew to " + p.Source.Target() + ", as the controller was restarted meanwhile: a pod may have written and be gone"
+		p.Status.Message = "is uploaded anew to " + p.Source.Target() + ", as there was a time without a look for pods since: one may have written and be gone"
 		p.deletePut()
 	case succeeded:
 		p.Status.Uploaded, p.Status.Message = p.Source.Target(), "was uploaded to "+p.Source.Target()
@@ -243,8 +243,8 @@ func (p *planner) uploaded(index int, from *Replica) bool {
 	return false
 }
 
-// wasWatched reports whether this process has looked for pods since before the upload began. A pod
-// that wrote, ended and was deleted while no controller watched has left nothing that tells of it. An
+// wasWatched reports whether this process has looked for pods, without a pause, since before the upload
+// began. A pod that wrote, ended and was deleted while none looked has left nothing that tells of it. An
 // upload that still runs is not broken off for that, as what it sends is not sent again, and a
 // controller that is restarted again and again must not keep it from getting on.
 func (p *planner) wasWatched(from *Replica) bool {

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -121,13 +122,13 @@ func TestUploadOfAnEarlierControllerIsNotBelieved(t *testing.T) {
 				s.recorded(s.requirePlan())
 			}
 			ended := s.Put.Status.Conditions
-			s.Began = now.Add(time.Second)
+			s.Watched = now.Add(time.Second)
 			s.Put.Status.Conditions = nil
 			s.requirePlan() // it is not broken off
 			s.Put.Status.Conditions = ended
 			out := s.requirePlan("delete job v-a-put")
 			require.Empty(t, out.Status.Uploaded)
-			require.Contains(t, out.Status.Message, "the controller was restarted meanwhile")
+			require.Contains(t, out.Status.Message, "a time without a look for pods")
 			s.recorded(out)
 			s.Put = nil
 			s.Put = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
@@ -144,7 +145,7 @@ func TestUploadOfAnEarlierControllerIsNotBelieved(t *testing.T) {
 		s.Readers, s.Labelled, s.Wanted, s.Upload = Readers{}, nil, false, true
 		s.Put = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
 		s.Put.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
-		s.Began = now.Add(time.Second)
+		s.Watched = now.Add(time.Second)
 		require.Equal(t, "s3://out/", s.requirePlan().Status.Uploaded)
 	})
 }
@@ -166,4 +167,84 @@ func TestRefresh(t *testing.T) {
 	require.False(t, out.Failed)
 	require.EqualValues(t, 1, out.Loaded)
 	require.Contains(t, out.Status.Nodes[0].Message, "its last refresh failed")
+}
+
+// uploadedRig has a volume that is released, and whose upload is in the status. Nothing of it is
+// deleted yet.
+func uploadedRig(t *testing.T) *rig {
+	t.Helper()
+	r := newRig(t)
+	v := volumeOf(flexlvmv1.SourceS3Dev, 1, s3Options(options{"outputURL": "s3://out/"}))
+	vm := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}, Spec: flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{v}}}
+	require.NoError(t, r.client.Create(t.Context(), vm))
+	r.runs()
+	vm = r.get()
+	vm.Spec.State = flexlvmv1.StateCompleted
+	require.NoError(t, r.client.Update(t.Context(), vm))
+	for tries := 0; len(r.get().Status.Volumes) == 0 || r.get().Status.Volumes[0].Uploaded == ""; tries++ {
+		require.Less(t, tries, 8, "%+v", r.get().Status)
+		require.NoError(t, r.look())
+	}
+	require.Equal(t, []string{"create v-a-put"}, r.done)
+	r.done = nil
+	return r
+}
+
+// What a pod wrote that came and went while the API server could not be asked for pods is not in an
+// upload that had begun.
+func TestUploadBeforeAPauseIsNotBelieved(t *testing.T) {
+	for name, c := range map[string]struct {
+		pause time.Duration
+		want  string
+	}{
+		"a short one": {mostBetweenLooks / 2, "v-a-0"},
+		"a long one":  {2 * mostBetweenLooks, "v-a-put"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := uploadedRig(t)
+			r.fail = func(verb string, object any) error {
+				if _, is := object.(*corev1.PodList); is && verb == "list" {
+					return errors.New("the API server is away")
+				}
+				return nil
+			}
+			require.Error(t, r.look())
+			r.fail, r.now = nil, func() time.Time { return time.Now().Add(c.pause) }
+			require.NoError(t, r.look())
+			require.NotEmpty(t, r.deleted())
+			require.Equal(t, c.want, r.deleted()[0])
+			for range 12 { // and it gets on
+				require.NoError(t, r.look())
+			}
+			require.Equal(t, flexlvmv1.StateCompleted, r.get().Status.State)
+		})
+	}
+}
+
+// A pod that comes after the plan was made keeps what it may write to.
+func TestPodThatComesBeforeTheClaimGoes(t *testing.T) {
+	r := uploadedRig(t)
+	lists := 0 // of the loaders' pods, of the consumers', and of these once more
+	r.fail = func(verb string, object any) error {
+		if _, is := object.(*corev1.PodList); !is || verb != "list" {
+			return nil
+		}
+		if lists++; lists == 3 {
+			r.fail = nil
+			require.NoError(t, r.client.Create(t.Context(), podOf("v-a-0")))
+		}
+		return nil
+	}
+	require.NoError(t, r.look())
+	require.Equal(t, 3, lists)
+	require.Empty(t, r.deleted())
+	require.NoError(t, r.look())
+	require.Equal(t, []string{"v-a-put"}, r.deleted())
+}
+
+// podOf is a pod that uses a claim.
+func podOf(claim string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "writer"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
+		Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}},
+	}}}}
 }

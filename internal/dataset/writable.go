@@ -27,8 +27,8 @@ func (p *planner) shown(claim *corev1.PersistentVolumeClaim) bool {
 }
 
 // isWritten reports whether consumers write to a claim, or did while the spec still said so.
-func (p *planner) isWritten(claim *corev1.PersistentVolumeClaim) bool {
-	return p.Source.Writable() || claim.Annotations[replica.AnnotationWritable] != ""
+func (s *Observed) isWritten(claim *corev1.PersistentVolumeClaim) bool {
+	return s.Source.Writable() || claim.Annotations[replica.AnnotationWritable] != ""
 }
 
 // keep plans a replica whose claim is kept. Where it is not as asked for, it stays
