@@ -8,10 +8,16 @@ import (
 )
 
 // Evict returns what to do next for evictions that have begun, and nothing else. It is
-// for a volume whose spec cannot be parsed: room was promised in reliance on these
-// evictions.
+// for a volume whose spec cannot be parsed.
 func Evict(observed *Observed) []Action {
 	p := &planner{Observed: observed}
+	p.evict()
+	return p.Actions
+}
+
+// evict does what is next for evictions that have begun, whatever else becomes of the volume: room
+// was promised in reliance on them.
+func (p *planner) evict() {
 	for _, index := range p.indexes() {
 		r := p.Replicas[index]
 		if r == nil || r.Volume == nil || r.Node == "" || r.Volume.Annotations[replica.AnnotationEvict] == "" ||
@@ -30,7 +36,6 @@ func Evict(observed *Observed) []Action {
 			p.unlabelled(r)
 		}
 	}
-	return p.Actions
 }
 
 const evicted = "it was evicted, as its node needs the room"

@@ -132,10 +132,7 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 	owner := observed.Owner
 	if inSpec && owner.DeletionTimestamp == nil && owner.Spec.State != flexlvmv1.StateCompleted {
 		if err := r.readSource(ctx, observed, s); err != nil {
-			// What there is stays as it is, but for what has been promised to others.
-			out := wrong(observed, err)
-			out.Actions = Evict(observed)
-			return out, r.applyAll(ctx, observed, out.Actions)
+			return r.evictOnly(ctx, observed, err)
 		}
 		if err := r.addConsumers(ctx, observed); err != nil {
 			return Outcome{}, err
@@ -144,7 +141,7 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 	} else {
 		if inSpec {
 			if err := r.readUpload(observed); err != nil {
-				return wrong(observed, err), nil
+				return r.evictOnly(ctx, observed, err)
 			}
 		}
 		observed.Dropped = !inSpec && owner.DeletionTimestamp == nil
@@ -169,6 +166,14 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 		return Outcome{}, err
 	}
 	return out, nil
+}
+
+// evictOnly leaves what there is of a volume that cannot be read as it is, but for what has been
+// promised to others.
+func (r *reconciler) evictOnly(ctx context.Context, observed *Observed, why error) (Outcome, error) {
+	out := wrong(observed, why)
+	out.Actions = Evict(observed)
+	return out, r.applyAll(ctx, observed, out.Actions)
 }
 
 // plan says what is next for a volume, and has others make way for it.

@@ -69,21 +69,32 @@ func (p *planner) deleteReaders() bool {
 // release takes everything back: no pod may come any more, then what consumers leave
 // is uploaded, then the consumers' claim goes, then the replicas, and the Job that
 // uploaded what consumers wrote last. That they were uploaded is in the status before
-// the first of them goes.
+// the first of them goes. Replicas that are to be evicted do not wait for any of that.
 func (p *planner) release() {
 	p.soon(whileLoading)
 	p.Status.Message = "is released"
-	if p.keepsDropped() || p.keepsUnsent() {
-		return
-	}
-	if len(p.Labelled) > 0 {
+	switch {
+	case p.keepsDropped(), p.keepsUnsent():
+		p.evict()
+	case len(p.Labelled) > 0:
 		for _, node := range p.Labelled {
 			p.do(Action{Verb: Unlabel, Node: node, Key: p.label()})
 		}
-		return
+	case !p.endUse():
+		p.evict() // pods that keep the rest, or an upload that fails, may do so for ever
+	default:
+		p.releaseReplicas()
+		if len(p.Status.Nodes) == 0 && p.Put == nil {
+			p.Gone, p.Status.Message, p.Again = true, "released"+p.notUploaded(), whileIdle
+		}
 	}
+}
+
+// endUse uploads what consumers leave, and takes back the claims by which they reach it. It reports
+// whether both are done.
+func (p *planner) endUse() bool {
 	if p.Upload && !p.isUploaded() {
-		return
+		return false
 	}
 	// What tells since when pods may have written more goes when none can any more.
 	if _, from := p.uploadFrom(); !p.Upload || from == nil || !p.isWritable(from.Claim) {
@@ -92,17 +103,13 @@ func (p *planner) release() {
 	if !p.deleteReaders() {
 		p.Status.Message = "is released as soon as no pod uses claim " + replica.ReadersClaim(p.Owner.Name, p.Config.ID) +
 			"; pods that have ended count, too: delete them, or their Jobs"
-		return
+		return false
 	}
 	if len(p.SharedBy) > 0 {
 		p.Status.Message = "is released as soon as no pod of another namespace uses it any more, by claim " + strings.Join(p.sharedClaims(), ", ")
-		return
+		return false
 	}
-	p.releaseReplicas()
-	if len(p.Status.Nodes) > 0 || p.Put != nil {
-		return
-	}
-	p.Gone, p.Status.Message, p.Again = true, "released"+p.notUploaded(), whileIdle
+	return true
 }
 
 // releaseReplicas lets all of them go.
