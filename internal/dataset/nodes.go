@@ -63,9 +63,27 @@ func nodesFor(nodes []*corev1.Node, affinity *corev1.NodeAffinity, tolerations [
 // tolerated passes over taints that Kubernetes itself puts on a node for a while.
 func tolerated(taints []corev1.Taint, tolerations []corev1.Toleration) bool {
 	return !slices.ContainsFunc(taints, func(taint corev1.Taint) bool {
-		passing := taint.Effect == corev1.TaintEffectPreferNoSchedule || strings.HasPrefix(taint.Key, "node.kubernetes.io/")
-		return !passing && !slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool { return tolerates(t, taint) })
+		return !strings.HasPrefix(taint.Key, "node.kubernetes.io/") && repels(taint, tolerations)
 	})
+}
+
+// repels reports whether a taint keeps a pod with these tolerations from its node.
+func repels(taint corev1.Taint, tolerations []corev1.Toleration) bool {
+	return taint.Effect != corev1.TaintEffectPreferNoSchedule &&
+		!slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool { return tolerates(t, taint) })
+}
+
+// takesPods reports whether a node takes new pods with these tolerations now. One that does not may
+// have replicas nevertheless: see tolerated.
+func takesPods(node *corev1.Node, tolerations []corev1.Toleration) bool {
+	taints := slices.Clone(node.Spec.Taints)
+	if node.Spec.Unschedulable {
+		taints = append(taints, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
+	}
+	return !slices.ContainsFunc(taints, func(taint corev1.Taint) bool { return repels(taint, tolerations) }) &&
+		!slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+		})
 }
 
 func tolerates(t corev1.Toleration, taint corev1.Taint) bool {

@@ -39,14 +39,16 @@ func (r *reconciler) displace(ctx context.Context, observed *Observed, starved [
 	return nil
 }
 
-// nodesFitting are the nodes that any of the replicas that starve may lie on.
+// nodesFitting are the nodes that any of the replicas that starve may lie on, and that take their
+// loaders now: what goes from another makes no room for them.
 func nodesFitting(observed *Observed, starved []int, nodes []*corev1.Node) (out []*corev1.Node) {
 	named := map[string]bool{}
 	for _, index := range starved {
 		named[observed.Replicas[index].Claim.Annotations[annotationNode]] = true
 	}
 	for _, node := range nodes {
-		if _, has := node.Labels[observed.label()]; !has && observed.Fitting[node.Name] && (named[""] || named[node.Name]) {
+		_, has := node.Labels[observed.label()]
+		if !has && observed.Fitting[node.Name] && (named[""] || named[node.Name]) && takesPods(node, observed.Config.Tolerations) {
 			out = append(out, node)
 		}
 	}

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -29,6 +30,8 @@ type crowded struct {
 	claim    *corev1.PersistentVolumeClaim
 	volume   *corev1.PersistentVolume
 	free     string
+	freeOn   map[string]string // where it is another
+	others   []client.Object
 	asks     int // the replica that makes room, if any does
 	pods     []*corev1.Pod
 }
@@ -72,12 +75,13 @@ func (c *crowded) reads(claim string, phase corev1.PodPhase) {
 // displaced reports whether the idle replica was asked to go, and by whom.
 func (c *crowded) displaced() (by string, err error) {
 	c.Helper()
-	free, starved := resource.MustParse(c.free), slices.Sorted(maps.Keys(c.starving.Replicas))
-	objects := []client.Object{c.owner, c.claim, c.volume}
+	starved := slices.Sorted(maps.Keys(c.starving.Replicas))
+	objects := append([]client.Object{c.owner, c.claim, c.volume}, c.others...)
 	for _, index := range starved {
 		objects = append(objects, c.starving.Replicas[index].Claim)
 	}
 	for _, node := range c.nodes {
+		free := resource.MustParse(cmp.Or(c.freeOn[node.Name], c.free))
 		objects = append(objects, &storagev1.CSIStorageCapacity{
 			ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: "capacity-" + node.Name}, StorageClassName: DefaultClass, Capacity: &free,
 			NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: node.Labels[corev1.LabelHostname]}},
@@ -139,7 +143,14 @@ func TestNotAskedToGo(t *testing.T) {
 		"the node has the dataset already":  func(c *crowded) { c.nodes[0].Labels[c.starving.label()] = "true" },
 		"it would not help":                 func(c *crowded) { c.starving.Source.Capacity = resource.MustParse("2Gi") },
 		"there is room by now":              func(c *crowded) { c.free = "1Gi" },
-		"the replica is for another node":   func(c *crowded) { c.starving.Replicas[0].Claim.Annotations[annotationNode] = "node-1" },
+		"its node is cordoned":              func(c *crowded) { c.nodes[0].Spec.Unschedulable = true },
+		"its node is not ready": func(c *crowded) {
+			c.nodes[0].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+		},
+		"its node's disk is under pressure": func(c *crowded) {
+			c.nodes[0].Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeDiskPressure, Effect: corev1.TaintEffectNoSchedule}}
+		},
+		"the replica is for another node": func(c *crowded) { c.starving.Replicas[0].Claim.Annotations[annotationNode] = "node-1" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCrowded(t)
@@ -161,6 +172,34 @@ func TestIdleReplicaOfAnotherNodeIsAskedToGo(t *testing.T) {
 	c.starving, c.asks = s.Observed, 1
 	c.nodes = append(c.nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{corev1.LabelHostname: "host-1"}}})
 	c.volume.Labels[pv.LabelNode] = pv.NodeLabelValue("node-1")
+	by, err := c.displaced()
+	require.NoError(t, err)
+	require.Equal(t, "ns/v/a", by)
+}
+
+// A node that takes no pod now may have room and something to displace: it keeps no other node's from
+// going.
+func TestIdleReplicaBesideACordonedNodeIsAskedToGo(t *testing.T) {
+	c := newCrowded(t)
+	cordoned := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{corev1.LabelHostname: "host-1"}}}
+	cordoned.Spec.Unschedulable = true
+	c.nodes, c.freeOn = append(c.nodes, cordoned), map[string]string{"node-1": "2Gi"}
+	claim, volume := c.claim.DeepCopy(), c.volume.DeepCopy()
+	claim.Name, volume.Name = "w-a-1", "pvc-w-1"
+	volume.Labels[pv.LabelNode], volume.Spec.ClaimRef.Name, volume.Spec.ClaimRef.UID = pv.NodeLabelValue("node-1"), claim.Name, "w-a-1-uid"
+	c.others = []client.Object{claim, volume}
+	c.owner.Status.Volumes[0].Nodes = append(c.owner.Status.Volumes[0].Nodes, flexlvmv1.ReplicaStatus{Claim: claim.Name, State: flexlvmv1.ReplicaComplete})
+	by, err := c.displaced()
+	require.NoError(t, err)
+	require.Equal(t, "ns/v/a", by)
+}
+
+// A volume that tolerates it can be loaded on a node that is cordoned.
+func TestIdleReplicaOfAToleratedNodeIsAskedToGo(t *testing.T) {
+	c := newCrowded(t)
+	c.nodes[0].Spec.Unschedulable = true
+	c.nodes[0].Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}, {Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule}}
+	c.starving.Config.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists}}
 	by, err := c.displaced()
 	require.NoError(t, err)
 	require.Equal(t, "ns/v/a", by)
