@@ -149,8 +149,8 @@ type VolumeStatus struct {
 	// +listType=atomic
 	// +optional
 	Failures []ReplicaFailure `json:"failures,omitempty"`
-	// Nodes tells of each replica. Of more than 50 it tells of those that were displaced, and then of
-	// the first.
+	// Nodes tells of each replica. Of more than 50 it tells of those that were displaced, then of those
+	// that failed, and then of the first.
 	// +listType=atomic
 	// +optional
 	Nodes []ReplicaStatus `json:"nodes,omitempty"`

@@ -17,9 +17,8 @@ const (
 	shortMessage = 200 // bytes
 )
 
-// bound counts the replicas by their states and leaves some of them in the status: those that were
-// displaced, which nothing else remembers, and then the first; indexes are theirs, in order. What
-// has to be remembered of the others goes into groups.
+// bound counts the replicas by their states and leaves some of them in the status, see listed; indexes
+// are theirs, in order. What has to be remembered of the others goes into groups.
 func (p *planner) bound(indexes []int) {
 	counts := map[flexlvmv1.ReplicaState]int32{}
 	for _, r := range p.Status.Nodes {
@@ -56,7 +55,8 @@ func (p *planner) bound(indexes []int) {
 	}
 }
 
-// listed chooses mostReplicas of more: those that were displaced, then the first.
+// listed chooses mostReplicas of more: those that were displaced, which nothing else remembers, then
+// those that failed, as their groups do not name their nodes, then the first.
 func listed(nodes []flexlvmv1.ReplicaStatus) []bool {
 	out, room := make([]bool, len(nodes)), mostReplicas
 	choose := func(which func(flexlvmv1.ReplicaStatus) bool) {
@@ -67,6 +67,7 @@ func listed(nodes []flexlvmv1.ReplicaStatus) []bool {
 		}
 	}
 	choose(isDisplaced)
+	choose(func(r flexlvmv1.ReplicaStatus) bool { return r.State == flexlvmv1.ReplicaFailed })
 	choose(func(flexlvmv1.ReplicaStatus) bool { return true })
 	return out
 }

@@ -66,17 +66,22 @@ func TestStatusIsBounded(t *testing.T) {
 	require.Equal(t, flexlvmv1.ConditionTruncated, condition.Type)
 	require.Equal(t, "50 of the replicas of a are listed by name; states counts all of them", condition.Message)
 
-	for _, index := range []int{49, 50, 51, 53, 4999} {
+	failed := []int{4949, 4950, 4951, 4953, 4999}
+	for index := range mostReplicas {
+		failed = append(failed, 100+index) // which are listed by name
+	}
+	for _, index := range failed {
 		s.ended(index, batchv1.JobFailed, `{"state":"failed","message":"access denied"}`)
 	}
 	out = Plan(s.Observed)
-	require.Equal(t, "50-51,53,4999", out.Status.Failures[0].Replicas)
-	require.EqualValues(t, 5, out.Status.States[flexlvmv1.ReplicaFailed])
+	require.Equal(t, "4949-4951,4953,4999", out.Status.Failures[0].Replicas)
+	require.Equal(t, "v-a-100", out.Status.Nodes[0].Claim)
+	require.EqualValues(t, len(failed), out.Status.States[flexlvmv1.ReplicaFailed])
 	require.Contains(t, out.Status.Message, "access denied")
 	s.recorded(out)
 	s.Replicas = map[int]*Replica{}
 	again := Plan(s.Observed)
-	require.Len(t, again.Actions, many-5, "what failed is not loaded again")
+	require.Len(t, again.Actions, many-len(failed), "what failed is not loaded again")
 	require.Equal(t, out.Status.Failures, again.Status.Failures)
 	for _, a := range again.Actions {
 		require.NotEqual(t, fmt.Sprintf("v-a-%d", 4999), a.Object.GetName())

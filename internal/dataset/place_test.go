@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -158,6 +159,28 @@ func TestAllRemembersFailures(t *testing.T) {
 	require.Equal(t, flexlvmv1.ReplicaFailed, out.Status.Nodes[1].State)
 	require.Equal(t, "node-1", out.Status.Nodes[1].Node)
 	require.Equal(t, "1 of 4 nodes Failed; v-a-1 on node node-1: the disk is broken", out.Status.Message)
+}
+
+// That of a node which is not among the first is remembered, too, as that of this node.
+func TestAllRemembersFailuresOfMany(t *testing.T) {
+	const many, broken = 60, 55
+	s := newAll(t)
+	s.Fitting = fitting(many)
+	for i := range many {
+		s.completed(i)
+	}
+	s.Labelled = slices.DeleteFunc(s.Labelled, func(node string) bool { return node == "node-55" })
+	s.ended(broken, batchv1.JobFailed, `{"message":"the disk is broken"}`)
+	s.remember()
+	s.requirePlan("delete job v-a-55", "delete claim v-a-55")
+	s.remember()
+	delete(s.Replicas, broken)
+	s.Fitting["node-00"] = true // sorts before
+	out := s.requirePlan("create claim v-a-60")
+	require.Equal(t, "node-00", out.Actions[0].Object.GetAnnotations()[annotationNode])
+	require.EqualValues(t, 1, out.Status.States[flexlvmv1.ReplicaFailed])
+	at := slices.IndexFunc(out.Status.Nodes, func(r flexlvmv1.ReplicaStatus) bool { return r.State == flexlvmv1.ReplicaFailed })
+	require.Equal(t, "node-55", out.Status.Nodes[at].Node)
 }
 
 func TestAllAndNumbers(t *testing.T) {
