@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -91,12 +92,13 @@ func (r *reconciler) freeOn(ctx context.Context, observed *Observed, nodes []*co
 	for i := range capacities.Items {
 		c := &capacities.Items[i]
 		selector, err := metav1.LabelSelectorAsSelector(c.NodeTopology)
-		if err != nil || c.StorageClassName != observed.Source.Class || c.Capacity == nil {
+		size := cmp.Or(c.MaximumVolumeSize, c.Capacity) // as the scheduler does
+		if err != nil || c.StorageClassName != observed.Source.Class || size == nil {
 			continue
 		}
 		for _, node := range nodes {
 			if occupied[node.Name] && selector.Matches(labels.Set(node.Labels)) {
-				out[node.Name] = c.Capacity.Value()
+				out[node.Name] = size.Value()
 			}
 		}
 	}

@@ -31,6 +31,7 @@ type crowded struct {
 	volume   *corev1.PersistentVolume
 	free     string
 	freeOn   map[string]string // where it is another
+	most     string            // the maximumVolumeSize, if it is published
 	others   []client.Object
 	asks     int // the replica that makes room, if any does
 	pods     []*corev1.Pod
@@ -82,10 +83,15 @@ func (c *crowded) displaced() (by string, err error) {
 	}
 	for _, node := range c.nodes {
 		free := resource.MustParse(cmp.Or(c.freeOn[node.Name], c.free))
-		objects = append(objects, &storagev1.CSIStorageCapacity{
+		capacity := &storagev1.CSIStorageCapacity{
 			ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: "capacity-" + node.Name}, StorageClassName: DefaultClass, Capacity: &free,
 			NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: node.Labels[corev1.LabelHostname]}},
-		})
+		}
+		if c.most != "" {
+			most := resource.MustParse(c.most)
+			capacity.MaximumVolumeSize = &most
+		}
+		objects = append(objects, capacity)
 	}
 	for _, pod := range c.pods {
 		objects = append(objects, pod)
@@ -143,7 +149,8 @@ func TestNotAskedToGo(t *testing.T) {
 		"the node has the dataset already":  func(c *crowded) { c.nodes[0].Labels[c.starving.label()] = "true" },
 		"it would not help":                 func(c *crowded) { c.starving.Source.Capacity = resource.MustParse("2Gi") },
 		"there is room by now":              func(c *crowded) { c.free = "1Gi" },
-		"its node is cordoned":              func(c *crowded) { c.nodes[0].Spec.Unschedulable = true },
+		"there is room by now, on a busy disk, whose capacity counts for less": func(c *crowded) { c.most = "1Gi" },
+		"its node is cordoned": func(c *crowded) { c.nodes[0].Spec.Unschedulable = true },
 		"its node is not ready": func(c *crowded) {
 			c.nodes[0].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
 		},
