@@ -334,7 +334,7 @@ func (p *planner) refreshed(r *Replica) Action {
 		report = nil // its pod is gone; the next visit says more
 	}
 	was := loadedReport(r.Claim)
-	if report != nil {
+	if report != nil && !p.Source.Writable() { // whose visits load nothing
 		report.Message = ""
 		text, err := json.Marshal(report)
 		if err != nil {

@@ -166,7 +166,18 @@ func TestVisitOfWritableLoadsNothing(t *testing.T) {
 	s.Source.Capacity = resource.MustParse("2Gi")
 	r.Claim.Spec.Resources, r.Job = room(s.Source.Capacity), nil
 	out := s.requirePlan("create job v-a-0")
-	require.Equal(t, "prepare", out.Actions[0].Object.(*batchv1.Job).Spec.Template.Spec.Containers[0].Args[0])
+	visit := out.Actions[0].Object.(*batchv1.Job)
+	require.Equal(t, "prepare", visit.Spec.Template.Spec.Containers[0].Args[0])
+
+	// What was loaded stays in the status.
+	visit.UID = "visit"
+	visit.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)}}
+	r.Job, r.Pod.Status.ContainerStatuses[0].State.Terminated.Message = visit, `{"state":"complete","filesDone":0}`
+	r.Claim.Status.Capacity = r.Claim.Spec.Resources.Requests
+	out = s.requirePlan("annotate claim v-a-0")
+	require.Equal(t, map[string]string{annotationVisit: "visit"}, out.Actions[0].Annotations)
+	r.Claim.Annotations[annotationVisit] = "visit"
+	require.EqualValues(t, 3, s.requirePlan().Status.Nodes[0].Progress.Files)
 }
 
 // Volumes that were not complete may hold what consumers wrote as well.
