@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -94,11 +95,11 @@ func (r *Replica) loadFailedFor(attempt string) (failed bool, why string) {
 }
 
 // again makes a Job anew whose loader never ran, some time after it ended.
-func (p *planner) again(job Action, endedAt time.Time) {
-	due := endedAt.Add(betweenVisits)
+func (p *planner) again(job *batchv1.Job) {
+	due := endedBy(job, p.Now).Add(betweenVisits)
 	if p.Now.Before(due) {
 		p.soon(due.Sub(p.Now))
 		return
 	}
-	p.do(job)
+	p.do(Action{Verb: Delete, Object: job})
 }

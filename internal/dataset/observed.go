@@ -240,6 +240,24 @@ func ended(job *batchv1.Job) time.Time {
 	return time.Time{}
 }
 
+// endedBy is when a Job ended that has ended. An end that lies in the future, because a clock was
+// ahead, counts as the Job's beginning.
+func endedBy(job *batchv1.Job, now time.Time) time.Time {
+	return past(ended(job), job.CreationTimestamp.Time, now)
+}
+
+// past is a time that cannot lie in the future: now if it does, or otherwise if it does by more than
+// clocks differ.
+func past(at, otherwise, now time.Time) time.Time {
+	if at.Sub(now) > mostLag {
+		at = otherwise
+	}
+	if at.After(now) {
+		return now
+	}
+	return at
+}
+
 // failure is why a Job failed, in its loader's own words where there are any.
 func failure(pod *corev1.Pod, why string) string {
 	if report := reportOf(pod); report != nil && report.Message != "" {

@@ -261,7 +261,7 @@ func (p *planner) servesPeers(index int, r *Replica, status *flexlvmv1.ReplicaSt
 	case serving:
 		_, _, why := end(r.Job)
 		status.Message = "it cannot be copied: " + failure(r.Pod, why)
-		p.again(Action{Verb: Delete, Object: r.Job}, ended(r.Job))
+		p.again(r.Job)
 	default:
 		p.visited(r, status) // what it brought is what others copy, and its Job alone says it
 		p.do(Action{Verb: Delete, Object: r.Job})

@@ -287,7 +287,7 @@ func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 		p.do(p.completed(index, r))
 	case failed: // it never ran: see loadFailedFor
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, couldNotRun(r.Pod)+"; it is tried again"
-		p.again(Action{Verb: Delete, Object: r.Job}, ended(r.Job))
+		p.again(r.Job)
 	default:
 		p.running(index, r, status)
 	}

@@ -123,7 +123,7 @@ func (p *planner) visitOf(r *Replica) visit {
 	v := visit{grows: has.Cmp(asked) < 0, sweeps: loadedReport(r.Claim).OldVersions > 0}
 	if p.refreshes() {
 		if v.next = p.Source.Refresh; v.next != nil {
-			v.last = lookedAt(r.Claim)
+			v.last = lookedAt(r.Claim, p.Now)
 		}
 		v.onDemand = p.asked() != "" && p.asked() != r.Claim.Annotations[annotationRefreshed]
 	}
@@ -131,12 +131,14 @@ func (p *planner) visitOf(r *Replica) visit {
 }
 
 // lookedAt is when a complete replica was last seen to hold what its source has.
-func lookedAt(claim *corev1.PersistentVolumeClaim) time.Time {
-	if at := timeOf(claim, annotationRefreshedAt); !at.IsZero() {
-		return at
-	}
+func lookedAt(claim *corev1.PersistentVolumeClaim, now time.Time) time.Time {
 	took, _ := time.ParseDuration(claim.Annotations[annotationTook]) // what cannot be read is none
-	return claim.CreationTimestamp.Add(took)
+	complete := claim.CreationTimestamp.Add(took)
+	at := timeOf(claim, annotationRefreshedAt)
+	if at.IsZero() {
+		at = complete
+	}
+	return past(at, complete, now)
 }
 
 // refresh reports whether visits look at the source.
@@ -152,8 +154,8 @@ func (v visit) refreshNow(now time.Time) bool {
 }
 
 // due is when it is time, after a Job that has ended; the zero time is never.
-func (v visit) due(after *batchv1.Job, asked string) time.Time {
-	at, load := ended(after), after.Labels[labelRole] == roleLoad
+func (v visit) due(after *batchv1.Job, asked string, now time.Time) time.Time {
+	at, load := endedBy(after, now), after.Labels[labelRole] == roleLoad
 	var out time.Time
 	soonest := func(t time.Time) {
 		if out.IsZero() || t.Before(out) {
@@ -220,7 +222,7 @@ func (p *planner) growsFirst(r *Replica, v visit, looks bool) bool {
 
 // visitAgain makes room for the next visit when it is time.
 func (p *planner) visitAgain(r *Replica, v visit) {
-	due := v.due(r.Job, p.asked())
+	due := v.due(r.Job, p.asked(), p.Now)
 	switch {
 	case due.IsZero():
 	case p.Now.Before(due):
@@ -346,7 +348,7 @@ func (p *planner) refreshed(r *Replica) Action {
 		return out
 	}
 	asked := r.Job.Annotations[annotationRefreshed]
-	out.Annotations[annotationRefreshedAt] = ended(r.Job).UTC().Format(time.RFC3339)
+	out.Annotations[annotationRefreshedAt] = endedBy(r.Job, p.Now).UTC().Format(time.RFC3339)
 	out.Annotations[annotationRefreshed] = asked
 	switch {
 	case report != nil && report.Contents != was.Contents:

@@ -274,7 +274,7 @@ func (p *planner) uploadFailed(from *Replica, status *flexlvmv1.ReplicaStatus, w
 	if !hasRun(p.PutPod) {
 		status.Message = couldNotRun(p.PutPod) + "; it is tried again"
 		p.Status.Message = "is uploaded to " + p.Source.Target() + "; " + status.Message + wayOut(from)
-		p.again(Action{Verb: Delete, Object: p.Put}, ended(p.Put))
+		p.again(p.Put)
 		return
 	}
 	p.Failed, status.State = true, flexlvmv1.ReplicaFailed

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
 func TestSchedule(t *testing.T) {
@@ -92,4 +93,45 @@ func TestRefreshByTheClock(t *testing.T) {
 	s.requirePlan()
 	s.Now = night.Add(24 * time.Hour)
 	s.requirePlan("delete job v-a-0")
+}
+
+// A clock that was ahead, such as that of the controller of Jobs, keeps no refresh until that day.
+func TestRefreshAfterAClockThatWasAhead(t *testing.T) {
+	const ahead = 24 * time.Hour
+	begin := func(t *testing.T, refresh string, ended time.Time) (*stage, *Replica) {
+		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = 1, flexlvmv1.OptionValue(refresh) })
+		r := s.holding(0, "one")
+		r.goes(Action{Object: s.task(0, r.Claim).visit(true)}, ended, batchv1.JobComplete, "{}")
+		r.Job.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute))
+		accept(t, s.requirePlan("annotate claim v-a-0"))
+		return s, r
+	}
+	t.Run("on demand", func(t *testing.T) {
+		s, _ := begin(t, "720h", now.Add(ahead))
+		s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
+		s.requirePlan("delete job v-a-0")
+	})
+	t.Run("in intervals", func(t *testing.T) {
+		s, r := begin(t, "10m", now.Add(ahead))
+		require.Equal(t, now.Add(-time.Minute), s.requirePlan().Status.Nodes[0].RefreshedAt.Time, "from when its Job was made")
+		s.Now = now.Add(9 * time.Minute)
+		s.requirePlan("delete job v-a-0")
+		r.Job = nil
+		s.requirePlan("create job v-a-0")
+	})
+	t.Run("by the clock, and it is written down", func(t *testing.T) {
+		s, r := begin(t, "0 3 * * *", now)
+		r.Job = nil
+		r.Claim.CreationTimestamp = metav1.NewTime(now.Add(-ahead))
+		r.Claim.Annotations[annotationRefreshedAt] = now.Add(ahead).Format(time.RFC3339)
+		s.requirePlan("create job v-a-0")
+	})
+	t.Run("by less than clocks differ", func(t *testing.T) {
+		s, r := begin(t, "10m", now.Add(mostLag))
+		r.Job.CreationTimestamp = metav1.NewTime(now.Add(-ahead))
+		s.requirePlan()
+	})
+	t.Run("all of them", func(t *testing.T) {
+		require.Equal(t, now, past(now.Add(ahead), now.Add(ahead), now))
+	})
 }
