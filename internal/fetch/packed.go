@@ -23,7 +23,7 @@ func (r *run) unpack(ctx context.Context) (done bool, err error) {
 	if err := packed.Resolve(ctx); err != nil {
 		return false, fmt.Errorf("look at %s: %w", r.Source.URL, err)
 	}
-	if c, was := r.wasComplete(); was && c.Revision == packed.Revision() && r.completeAlready() {
+	if c, was := r.wasComplete(); was && c.Revision == packed.Revision() && r.trustsAll() && r.completeAlready() {
 		return true, nil
 	}
 	if r.baseIsOf(packed.Revision()) {
@@ -43,6 +43,16 @@ func (r *run) unpack(ctx context.Context) (done bool, err error) {
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
 	return false, packed.Unpack(ctx, dir)
+}
+
+// trustsAll reports whether no file that is here has to be fetched again for how it was verified.
+func (r *run) trustsAll() bool {
+	for _, e := range r.manifest.entries {
+		if !r.trusts(e.Check) {
+			return false
+		}
+	}
+	return true
 }
 
 // fetchArchives is a run of its own, with the same bounds, whose progress is shown as this

@@ -26,6 +26,7 @@ func TestChecksumIsRequiredOfWhatIsThere(t *testing.T) {
 		}},
 		"only received": {false, leaveOnlyNotes},
 		"version":       {true, nil},
+		"archives":      {true, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newVersionBed(t)
@@ -34,6 +35,9 @@ func TestChecksumIsRequiredOfWhatIsThere(t *testing.T) {
 				b.fake.set("set/a", fakeObject{data: content, etag: etag})
 				config := b.config("s3://bucket/set/")
 				config.Checksum, config.Sync = mode, c.sync
+				if name == "archives" {
+					config.Store = packedStore{config.Store, func() {}}
+				}
 				var err error
 				if name == "version" {
 					_, err = RunVersions(t.Context(), b.root, config, NewProgress(ReadyAfter{}))
