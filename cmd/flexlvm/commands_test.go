@@ -21,7 +21,9 @@ func TestForPeople(t *testing.T) {
 		require.True(t, forPeople([]string{c.Name()}), c.Name())
 		require.NotEmpty(t, c.Short, c.Name())
 	}
-	require.True(t, forPeople(nil))
+	for _, args := range [][]string{nil, {"-h"}, {"--version"}, {"-v", "doctor"}, {"--verbose", "volumes", "list"}} {
+		require.True(t, forPeople(args), args)
+	}
 	for _, verb := range []string{"init", "mount", "unmount", "expandfs", "getvolumename", "attach", "", "Volumes", "volumes "} {
 		require.False(t, forPeople([]string{verb}), verb)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/sirupsen/logrus"
@@ -27,15 +28,15 @@ func main() {
 	os.Exit(people())
 }
 
-// forPeople reports whether a person calls. All that is not listed here is taken
-// for a call of kubelet's, so that a verb it may learn one day gets the answer
-// that it understands.
+// forPeople reports whether a person calls. All that is not listed here, and is no
+// option, is taken for a call of kubelet's, so that a verb it may learn one day gets
+// the answer that it understands.
 func forPeople(args []string) bool {
-	if len(args) == 0 {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return true
 	}
 	switch args[0] {
-	case "-h", "--help", "help", "--version", "version",
+	case "help", "version",
 		"volumes", "doctor", "vg", "directories", "install", "uninstall",
 		"completion", "__complete", "__completeNoDesc": // the last two are called by the shell's completion
 		return true
