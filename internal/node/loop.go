@@ -77,7 +77,11 @@ func (e *Engine) MakeLoopGroup(ctx context.Context, d volumegroup.Declaration) (
 	if err != nil {
 		return volumegroup.Outcome{}, device, err
 	}
-	d.Again = []string{device.ID}
+	ledger, err := e.readLedger()
+	if err != nil {
+		return volumegroup.Outcome{}, device, err
+	}
+	d.Again = again(ledger, device.ID, e.now())
 	confirmed := func(context.Context, volumegroup.Declaration) error { return nil }
 	for try := 1; ; try++ {
 		all, err := e.MakeDeclared(ctx, []volumegroup.Declaration{d}, confirmed)
@@ -93,6 +97,15 @@ func (e *Engine) MakeLoopGroup(ctx context.Context, d volumegroup.Declaration) (
 		case <-time.After(loopPause):
 		}
 	}
+}
+
+// again asks for a loop device once more, by an entry that no call before has used up. What a call that
+// was killed has begun is finished instead: a device that is asked for anew has to be blank.
+func again(l volumegroup.Ledger, id string, now time.Time) []string {
+	if taken, known := l.Disks[id]; known && taken.Stage != volumegroup.DiskMember {
+		return nil
+	}
+	return []string{id + "@" + now.UTC().Format(time.RFC3339Nano)}
 }
 
 // mayMakeGroup fails where a group of that name is there that the declaration has not made:

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -36,4 +37,39 @@ func TestOneUnreadableLoopRecord(t *testing.T) {
 	_, err = e.loopFile(volumegroup.Loop{File: filepath.Join(dir, "b.img"), Size: 64 * volume.MiB})
 	require.ErrorContains(t, err, "mend it, or remove it")
 	require.NoFileExists(t, filepath.Join(dir, "b.img"))
+}
+
+// A group that a person has removed is made again on the same file, as often as it is asked for, wherever
+// the process dies.
+func TestLoopGroupIsMadeAgain(t *testing.T) {
+	for die := 1; ; die++ {
+		h := newHost(t, 0)
+		now := time.Date(2026, 11, 28, 3, 0, 0, 0, time.UTC)
+		asked := func(die int) (volumegroup.Outcome, bool) {
+			l, err := h.readLedger()
+			require.NoError(t, err)
+			d := declaredLoop()
+			now = now.Add(time.Minute)
+			d.Again = again(l, "loop-a.img", now)
+			out, died := h.run(die, d)
+			if died {
+				return volumegroup.Outcome{}, true
+			}
+			return out[0], false
+		}
+		_, died := asked(0)
+		require.False(t, died)
+		for range 2 {
+			h.clear("/dev/loop0")
+			h.disk("/dev/loop0").was = false
+			_, died = asked(die)
+			out, _ := asked(0)
+			require.Equal(t, volumegroup.Made, out.State, "death %d: %s", die, out.Message)
+			require.Len(t, out.Members, 1)
+		}
+		if !died {
+			require.Greater(t, die, 7, "there were so many changes to die at")
+			return
+		}
+	}
 }

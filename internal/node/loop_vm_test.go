@@ -127,9 +127,16 @@ func TestLoopGroupThatIsRefused(t *testing.T) {
 	refused("it is not made again")
 	require.NoFileExists(t, d.Loop.File)
 	require.NoError(t, os.Remove(m.loopRecord(device.File)))
-	out, _, err := m.MakeLoopGroup(m.ctx(), d)
+	out, device, err := m.MakeLoopGroup(m.ctx(), d)
 	require.NoError(t, err)
 	require.Equal(t, volumegroup.Made, out.State, "a person may begin again: %s", out.Message)
+
+	for range 2 {
+		m.shell("vgremove -qq --yes %s && pvremove -qq %s && blkdiscard --zeroout %[2]s", declaredGroup, device.Device)
+		out, _, err = m.MakeLoopGroup(m.ctx(), d)
+		require.NoError(t, err)
+		require.Equal(t, volumegroup.Made, out.State, "on the same file: %s", out.Message)
+	}
 
 	other := d
 	other.Name = "another"
