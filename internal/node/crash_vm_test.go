@@ -120,7 +120,10 @@ func testRemovalKilledAfterEveryStep(t *testing.T, m *machine) {
 		require.NoError(t, m.records.remove(s.Group, s.Name))
 		m.unmount(m.mount(s, "a"))
 		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeZero}))
-	}, func(int) { require.Empty(t, lvs()) })
+	}, func(int) {
+		require.Empty(t, lvs())
+		require.Equal(t, []volume.Name{s.Name}, m.recorded(s.Group), "its tombstone")
+	})
 }
 
 // Between the death of a removal and its repetition, a mount is refused or finds

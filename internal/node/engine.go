@@ -73,7 +73,7 @@ type Engine struct {
 	log     logrus.FieldLogger
 	rate    volume.Bytes
 
-	zeroRate            volume.Bytes
+	zeroRate, wipeNote  volume.Bytes
 	stateDir, lockDir   string
 	patience, roomRetry time.Duration
 	mostFrozen          time.Duration
@@ -123,7 +123,7 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 		log:     cfg.Log,
 		rate:    cfg.WipeRate,
 
-		zeroRate: cfg.ZeroRate,
+		zeroRate: cfg.ZeroRate, wipeNote: wipeNote,
 		stateDir: cfg.StateDir, lockDir: cfg.LockDir,
 		patience: cfg.RoomPatience, roomRetry: roomRetry,
 		mostFrozen: mostFrozen, sourcePatience: sourcePatience, roundPatience: roundPatience,

@@ -142,7 +142,7 @@ func (e *Engine) commit(ctx context.Context, g volume.Group, refs []Ref, batch [
 		if one.tags.State == volume.Doomed || one.lv.Name.IsDoomed() {
 			return false // it is off the record, and its name may be another's by now
 		}
-		if err := e.forget(refs[one.at], one.tags.Kind); err != nil {
+		if err := e.forget(ctx, refs[one.at], one.tags.Kind); err != nil {
 			errs[one.at] = err
 			return true
 		}

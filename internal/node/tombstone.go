@@ -1,12 +1,14 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -91,25 +93,64 @@ func (d records) buried(g volume.Group, n volume.Name, now time.Time) (since tim
 // caller holds the lock of the volume held; a tombstone whose volume another call has locked, or that
 // cannot be removed, stays for now.
 func (e *Engine) sweep(g volume.Group, held volume.Name) {
-	entries, err := os.ReadDir(filepath.Join(string(e.records), string(g)))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		e.log.WithError(err).Warn("old records of this node stay for now")
-	}
-	for _, entry := range entries {
-		n := volume.Name(entry.Name())
-		// A hyphen begins the name of a record that is being written.
-		if strings.HasPrefix(entry.Name(), "-") || n.IsDoomed() || !e.records.outlived(g, n, e.now()) {
+	for _, n := range e.recorded(g) {
+		if n.IsDoomed() || !e.records.outlived(g, n, e.now()) {
 			continue
 		}
+		var err error
 		if n == held {
 			err = e.records.renew(g, n, e.now())
 		} else {
 			err = e.sweepOne(g, n)
 		}
 		if err != nil {
-			e.log.WithError(err).Warn("an old record of this node stays for now")
+			e.log.WithError(err).Warn(recordStays)
 		}
 	}
+}
+
+const recordStays = "an old record of this node stays for now"
+
+// recorded returns the names of the volumes of a group that have a record.
+func (e *Engine) recorded(g volume.Group) (all []volume.Name) {
+	entries, err := os.ReadDir(filepath.Join(string(e.records), string(g)))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		e.log.WithError(err).Warn("old records of this node stay for now")
+	}
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), "-") { // that of a record that is being written
+			all = append(all, volume.Name(entry.Name()))
+		}
+	}
+	return all
+}
+
+// sweepDoomed removes the records of doomed volumes that are gone: the call that removed one was
+// killed before it could, and nobody asks for that volume again. Mounts leave it to removals, as it
+// may run LVM.
+func (e *Engine) sweepDoomed(ctx context.Context, g volume.Group) {
+	for _, n := range e.recorded(g) {
+		if !n.IsDoomed() {
+			continue
+		}
+		if err := e.sweepGone(ctx, g, n); err != nil {
+			e.log.WithError(err).Warn(recordStays)
+		}
+	}
+}
+
+// sweepGone removes a record if LVM sees the group without its volume. That of a volume that is
+// being wiped says how far that has come.
+func (e *Engine) sweepGone(ctx context.Context, g volume.Group, n volume.Name) error {
+	release, free, err := e.locks.Try(volumeLock(g, n))
+	if err != nil || !free {
+		return err
+	}
+	defer release()
+	if _, err := e.lvm.Volume(ctx, g, n); !errors.Is(err, lvm.ErrNoVolume) {
+		return err
+	}
+	return e.records.remove(g, n)
 }
 
 // outlived reports whether a tombstone exists that is too old, or dated in the future.

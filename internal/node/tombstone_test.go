@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/internal/command/commandtest"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -75,13 +77,13 @@ func TestTombstoneOfAReplica(t *testing.T) {
 	require.False(t, served())
 	require.Zero(t, e.givenUp(spec))
 	ref := Ref{Group: spec.Group, Name: spec.Name, Kind: volume.Dataset}
-	require.NoError(t, e.forget(ref, ref.Kind))
+	require.NoError(t, e.forget(t.Context(), ref, ref.Kind))
 	require.False(t, served())
 	require.Equal(t, now, e.givenUp(spec))
 	_, ok := e.records.buried(spec.Group, spec.Name, now)
 	require.False(t, ok)
 	now = now.Add(time.Minute)
-	require.NoError(t, e.forget(ref, ref.Kind))
+	require.NoError(t, e.forget(t.Context(), ref, ref.Kind))
 	require.Equal(t, now, e.givenUp(spec))
 	require.Zero(t, e.givenUp(readerSpec()), "a reader makes nothing")
 
@@ -91,7 +93,7 @@ func TestTombstoneOfAReplica(t *testing.T) {
 	require.NoError(t, os.WriteFile(e.records.file(spec.Group, spec.Name), []byte("{"), 0o600))
 	require.True(t, served(), "a record that is torn")
 
-	require.NoError(t, e.forget(ref, ref.Kind))
+	require.NoError(t, e.forget(t.Context(), ref, ref.Kind))
 	now = now.Add(tombstoneLife + time.Second)
 	e.sweep(spec.Group, "none")
 	there, err := e.records.exists(spec.Group, spec.Name)
@@ -99,7 +101,7 @@ func TestTombstoneOfAReplica(t *testing.T) {
 	require.False(t, there)
 
 	claim := Ref{Group: spec.Group, Name: "pvc-1", Kind: volume.Claim}
-	require.NoError(t, e.forget(claim, claim.Kind))
+	require.NoError(t, e.forget(t.Context(), claim, claim.Kind))
 	_, ok = e.records.buried(claim.Group, claim.Name, now)
 	require.True(t, ok)
 }
@@ -144,4 +146,35 @@ func TestRecordOfAReplicaMadeAgainBeginsNow(t *testing.T) {
 	began := time.Now()
 	require.NoError(t, e.records.write(g, n, newRecord("some-uuid", sourceTags())))
 	require.WithinDuration(t, began, e.records.lastUsed(g, n), time.Minute)
+}
+
+// The record of a doomed volume goes with it, also if the call that removed it was killed in between:
+// where that is removed again, or else another, once LVM shows that it is gone.
+func TestRecordsOfDoomedVolumesThatAreGone(t *testing.T) {
+	const g = volume.Group("flexlvm")
+	group := &fakeGroup{lvs: []fakeLV{{name: string(volume.Name("there").Doomed()), uuid: "uuid", attr: "-wi-a-----", size: "67108864"}}}
+	host := noPrograms(t)
+	host.Unkillable = commandtest.Func(group.run)
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, host)
+	require.NoError(t, err)
+	for _, n := range []volume.Name{"again", "gone", "locked", "there"} {
+		require.NoError(t, e.records.write(g, n.Doomed(), record{State: volume.Doomed, VolumeUUID: "uuid", Wiped: volume.GiB}))
+	}
+	unlock, err := e.lockVolume(t.Context(), g, volume.Name("locked").Doomed())
+	require.NoError(t, err)
+	require.NoError(t, e.Remove(t.Context(), Ref{Group: g, Name: "again"}))
+	require.Equal(t, []volume.Name{"doomed_gone", "doomed_locked", "doomed_there"}, e.recorded(g))
+
+	release := func() {
+		require.NoError(t, e.forget(t.Context(), Ref{Group: g, Name: "other"}, volume.Claim))
+	}
+	group.report = errors.New("no answer")
+	release()
+	require.Equal(t, []volume.Name{"doomed_gone", "doomed_locked", "doomed_there", "other"}, e.recorded(g))
+	group.report = nil
+	release()
+	require.Equal(t, []volume.Name{"doomed_locked", "doomed_there", "other"}, e.recorded(g))
+	unlock()
+	release()
+	require.Equal(t, []volume.Name{"doomed_there", "other"}, e.recorded(g))
 }

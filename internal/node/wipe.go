@@ -18,8 +18,8 @@ const (
 	blkZeroOut = 0x127f // BLKZEROOUT
 	// wipeStep bounds one request, so that a deadline is noticed.
 	wipeStep = 256 * volume.MiB
-	// wipeMark is how much is wiped between two notes of how far it has come.
-	wipeMark = 4 * volume.GiB
+	// wipeNote is how much is wiped between two notes of how far it has come.
+	wipeNote = 4 * volume.GiB
 )
 
 // wipe overwrites or discards the content of a doomed volume. Repeating it is
@@ -52,7 +52,7 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 	}
 	defer func() { _ = f.Close() }()
 	for rec.Wiped < size {
-		part := min(wipeMark, size-rec.Wiped)
+		part := min(e.wipeNote, size-rec.Wiped)
 		if _, err := wipePart(ctx, f, w, rec.Wiped, part, e.rate); err != nil {
 			return err
 		}
