@@ -117,7 +117,7 @@ func (e *Engine) open(ctx context.Context, d lvm.Device, tags volume.Tags, key l
 	if key.IsZero() {
 		return content{}, noKey(d.Group, d.Name)
 	}
-	m, err := containerOf(d, tags)
+	m, err := e.openContainerOf(ctx, d, tags)
 	switch {
 	case errors.Is(err, dm.ErrNoMapping):
 		if err := e.openContainer(ctx, d, tags, key); err != nil {

@@ -39,6 +39,31 @@ func containerOf(d lvm.Device, tags volume.Tags) (dm.Mapping, error) {
 	return m, nil
 }
 
+// openContainerOf is containerOf where the container is to be opened unless it is: what a cryptsetup
+// that was killed has begun is taken away.
+func (e *Engine) openContainerOf(ctx context.Context, d lvm.Device, tags volume.Tags) (dm.Mapping, error) {
+	m, err := containerOf(d, tags)
+	if err != nil {
+		return m, err
+	}
+	begun, err := onlyBegun(m)
+	if err != nil || !begun {
+		return m, err
+	}
+	gone, err := e.takeBack(ctx, m)
+	if err == nil && gone {
+		err = dm.ErrNoMapping
+	}
+	return m, err
+}
+
+// onlyBegun reports whether the program that makes a mapping was killed before the mapping got its
+// table: it has no node in /dev then, and nobody can have it open.
+func onlyBegun(m dm.Mapping) (bool, error) {
+	size, err := dm.Size(dm.Sys, m.Number)
+	return err == nil && size == 0, err
+}
+
 // exposedOf returns the mapping of a raw block volume that pods get, no matter who made it.
 func exposedOf(d lvm.Device, tags volume.Tags) (dm.Mapping, error) {
 	below := d.Number
@@ -215,8 +240,8 @@ func (e *Engine) closeUnused(ctx context.Context, d lvm.Device) error {
 	return nil
 }
 
-// takeBack removes the mapping of a raw block volume, unless its node is mounted here, or
-// somebody has it open, and reports whether it is gone.
+// takeBack removes the mapping of a raw block volume, or one of a container that was never opened,
+// unless its node is mounted here, or somebody has it open, and reports whether it is gone.
 func (e *Engine) takeBack(ctx context.Context, m dm.Mapping) (gone bool, err error) {
 	mounted, err := mount.ByDevice()
 	if err != nil || len(mounted[m.Number]) > 0 {
@@ -234,6 +259,13 @@ func (e *Engine) takeBack(ctx context.Context, m dm.Mapping) (gone bool, err err
 
 // closeContainer closes a container that nobody has open, and reports whether it is gone.
 func (e *Engine) closeContainer(ctx context.Context, m dm.Mapping) (gone bool, err error) {
+	begun, err := onlyBegun(m)
+	if err != nil {
+		return false, err
+	}
+	if begun {
+		return e.takeBack(ctx, m)
+	}
 	if err := checkNode(m); err != nil {
 		return false, err
 	}
