@@ -43,7 +43,7 @@ type DeclaredState string
 const (
 	// DeclaredMade: the group is there, and this declaration made it.
 	DeclaredMade DeclaredState = "Made"
-	// DeclaredWaiting: no disk of the node matches yet.
+	// DeclaredWaiting: no disk of the node matches yet, or one that does is busy.
 	DeclaredWaiting DeclaredState = "Waiting"
 	// DeclaredRefused: the group is not made, and the message says why.
 	DeclaredRefused DeclaredState = "Refused"

@@ -12,6 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// ErrOpen: a process has the device open, maybe for a moment only, as those of udev and LVM that look at
+// disks have.
+var ErrOpen = errors.New("it is in use")
+
 // CheckNoUsers fails if a process of this machine has a device open, or a loop device is made
 // of it, and if that cannot be found out.
 func CheckNoUsers(device string) error {
@@ -125,7 +129,7 @@ func (p prober) checkProcesses(d candidate, numbers []uint64) error {
 		}
 		if uses {
 			name, _ := readLine(filepath.Join(dir, "comm")) // for people to read
-			return notBlank(d.path, "it is in use: process %s (%s) has it open", e.Name(), name)
+			return fmt.Errorf("device %s: %w: %w: process %s (%s) has it open", d.path, ErrNotBlank, ErrOpen, e.Name(), name)
 		}
 	}
 	if processes == 0 {

@@ -2,6 +2,7 @@ package lvm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -101,6 +102,7 @@ func TestCheckUsers(t *testing.T) {
 				return
 			}
 			require.ErrorContains(t, err, c.says)
+			require.Equal(t, strings.Contains(c.says, "process"), errors.Is(err, ErrOpen), "only that may pass")
 		})
 	}
 }

@@ -61,9 +61,10 @@ func parsePhysicalVolumes(out []byte) ([]PhysicalVolume, error) {
 }
 
 // CheckBlankForGroup fails unless a group, or a part of one, can be made of the device
-// without losing anything, and nobody has it open.
+// without losing anything, and nobody has it open: also none of flexlvm's own LVM commands, which look at
+// all devices.
 func (c *Client) CheckBlankForGroup(ctx context.Context, device string) error {
-	return checkUnused(ctx, c.run, device, MinMetadataSize+minPool)
+	return c.Alone(ctx, func() error { return checkUnused(ctx, c.run, device, MinMetadataSize+minPool) })
 }
 
 // CreatePhysicalVolume makes a physical volume with that UUID (NewPhysicalVolumeUUID) of a

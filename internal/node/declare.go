@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -25,7 +27,7 @@ func (e *Engine) MakeDeclared(ctx context.Context, all []volumegroup.Declaration
 		return nil, err
 	}
 	defer release()
-	m := maker{tools: hostTools{e}, confirm: confirm, after: e.after}
+	m := maker{tools: hostTools{e}, confirm: confirm, after: e.after, now: e.now}
 	return m.run(ctx, all)
 }
 
@@ -52,6 +54,7 @@ type maker struct {
 	tools   groupTools
 	confirm func(context.Context, volumegroup.Declaration) error
 	after   func(step string)
+	now     func() time.Time
 	ledger  volumegroup.Ledger
 }
 
@@ -128,7 +131,8 @@ func (m *maker) makeLoops(ctx context.Context, decisions []volumegroup.Decision)
 }
 
 func sameLedger(a, b volumegroup.Ledger) bool {
-	return len(a.Groups)+len(b.Groups)+len(a.Disks)+len(b.Disks) == 0 || reflect.DeepEqual(a, b)
+	sameDisk := func(a, b volumegroup.TakenDisk) bool { return reflect.DeepEqual(a, b) }
+	return maps.Equal(a.Groups, b.Groups) && maps.EqualFunc(a.Disks, b.Disks, sameDisk) && maps.EqualFunc(a.Waits, b.Waits, time.Time.Equal)
 }
 
 func (m *maker) record(step string) error {
@@ -143,7 +147,11 @@ func (m *maker) record(step string) error {
 // being carried out.
 func (m *maker) carryOut(ctx context.Context, d volumegroup.Decision) volumegroup.Outcome {
 	m.refuseFull(ctx, &d)
-	d.HoldBack()
+	if d.HoldBack(); d.Problem == "" {
+		if err := m.await(&d); err != nil {
+			d.Problem = err.Error()
+		}
+	}
 	if d.Problem != "" || len(d.Take) == 0 && !d.MakePool {
 		return volumegroup.NewOutcome(d)
 	}
@@ -157,7 +165,7 @@ func (m *maker) carryOut(ctx context.Context, d volumegroup.Decision) volumegrou
 		err = m.pool(ctx, d)
 	}
 	out := volumegroup.NewOutcome(d)
-	out.Changed = true
+	out.Changed = out.State != volumegroup.Waiting // physical volumes alone are no event
 	if err != nil {
 		out.State, out.Message = volumegroup.Refused, err.Error()
 	}
@@ -170,7 +178,7 @@ func (m *maker) refuseFull(ctx context.Context, d *volumegroup.Decision) {
 	for _, c := range d.Take {
 		if !c.Begun {
 			if err := m.tools.checkBlank(ctx, c.Path); err != nil {
-				d.Refused = append(d.Refused, volumegroup.Refusal{Disk: c.Disk, Reason: err.Error()})
+				d.Refused = append(d.Refused, volumegroup.Refusal{Disk: c.Disk, Reason: err.Error(), Passing: errors.Is(err, lvm.ErrOpen)})
 				continue
 			}
 		}
@@ -187,7 +195,10 @@ func (m *maker) take(ctx context.Context, d *volumegroup.Decision) error {
 	if err := m.reserve(d); err != nil {
 		return err
 	}
-	if err := m.label(ctx, d); err != nil || len(d.Take) == 0 {
+	if err := m.label(ctx, d); err != nil {
+		return err
+	}
+	if err := m.await(d); err != nil || len(d.Take) == 0 {
 		return err
 	}
 	if d.HoldBack(); d.Problem != "" {
@@ -210,6 +221,7 @@ func (m *maker) take(ctx context.Context, d *volumegroup.Decision) error {
 	made := m.ledger.Groups[d.Declaration.Name]
 	made.UUID, made.Lost = d.GroupUUID, ""
 	m.ledger.Groups[d.Declaration.Name] = made
+	delete(m.ledger.Waits, d.Declaration.Name)
 	for _, c := range d.Take {
 		m.stage(c.ID, volumegroup.DiskMember)
 		d.Members = append(d.Members, c.Disk)
@@ -250,8 +262,8 @@ func (m *maker) label(ctx context.Context, d *volumegroup.Decision) error {
 	var labelled []volumegroup.Candidate
 	for _, c := range d.Take {
 		if !c.Begun {
-			if err := m.labelOne(ctx, c); err != nil {
-				d.Refused = append(d.Refused, volumegroup.Refusal{Disk: c.Disk, Reason: err.Error()})
+			if passing, err := m.labelOne(ctx, c); err != nil {
+				d.Refused = append(d.Refused, volumegroup.Refusal{Disk: c.Disk, Reason: err.Error(), Passing: passing})
 				continue
 			}
 		}
@@ -291,21 +303,23 @@ func (m *maker) made(ctx context.Context, d *volumegroup.Decision) (devices []st
 	return devices, nil
 }
 
-func (m *maker) labelOne(ctx context.Context, c volumegroup.Candidate) error {
+// labelOne also reports whether an error may pass.
+func (m *maker) labelOne(ctx context.Context, c volumegroup.Candidate) (passing bool, err error) {
 	if err := m.same(c.Disk); err != nil {
-		return err
+		return false, err
 	}
 	if err := m.tools.checkBlank(ctx, c.Path); err != nil { // somebody may have written to it since
-		return err
+		return errors.Is(err, lvm.ErrOpen), err
 	}
 	if err := m.same(c.Disk); err != nil { // what was read was this disk's
-		return err
+		return false, err
 	}
 	if err := m.tools.createPhysicalVolume(ctx, c.Path, c.PV); err != nil {
-		return err
+		// LVM itself fails while another has the disk open.
+		return errors.Is(err, lvm.ErrOpen) || !errors.Is(err, lvm.ErrNotBlank), err
 	}
 	m.after("make a physical volume")
-	return nil
+	return false, nil
 }
 
 // same fails unless the device of a disk is still that disk's, and no other is: names in

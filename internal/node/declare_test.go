@@ -7,6 +7,7 @@ import (
 	"math/rand"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -119,7 +120,7 @@ func TestDeclaredGroupNeedsItsLedger(t *testing.T) {
 // What the API server does not confirm is not done.
 func TestDeclaredGroupIsConfirmed(t *testing.T) {
 	h := newHost(t, 1)
-	m := maker{tools: h, after: h.step, confirm: func(context.Context, volumegroup.Declaration) error { return errors.New("withdrawn") }}
+	m := maker{tools: h, after: h.step, now: func() time.Time { return h.now }, confirm: func(context.Context, volumegroup.Declaration) error { return errors.New("withdrawn") }}
 	out, err := m.run(context.Background(), []volumegroup.Declaration{declared("/dev/sdb")})
 	require.NoError(t, err)
 	require.Contains(t, out[0].Message, "withdrawn")

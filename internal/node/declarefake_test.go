@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -42,6 +43,7 @@ type fakeHost struct {
 	touched []string
 	// fails makes a program fail.
 	fails func(program, device string) error
+	now   time.Time
 	// meanwhile is what happens on the host right after a step.
 	meanwhile func(step string)
 }
@@ -125,6 +127,11 @@ func (h *fakeHost) physicalVolumes(context.Context) (out []volumegroup.PV, err e
 }
 
 func (h *fakeHost) checkBlank(_ context.Context, device string) error {
+	if h.fails != nil {
+		if err := h.fails("check", device); err != nil {
+			return err
+		}
+	}
 	if h.disk(device).raw {
 		return fmt.Errorf("device %s: %w", device, disk.ErrNotZero)
 	}
@@ -204,7 +211,7 @@ func (h *fakeHost) makePool(_ context.Context, p lvm.NewThinPool) error {
 
 // newHost has blank disks /dev/sdb and following.
 func newHost(t testing.TB, disks int) *fakeHost {
-	h := &fakeHost{t: t, groups: map[string]volumegroup.PV{}, pools: map[string]bool{}}
+	h := &fakeHost{t: t, now: time.Date(2026, 11, 28, 3, 0, 0, 0, time.UTC), groups: map[string]volumegroup.PV{}, pools: map[string]bool{}}
 	for i := range disks {
 		h.plug(fmt.Sprintf("/dev/sd%c", 'b'+i))
 	}
@@ -229,7 +236,7 @@ func (h *fakeHost) run(die int, all ...volumegroup.Declaration) (out []volumegro
 			panic(cause)
 		}
 	}()
-	m := maker{tools: h, confirm: func(context.Context, volumegroup.Declaration) error { return nil }, after: h.step}
+	m := maker{tools: h, confirm: func(context.Context, volumegroup.Declaration) error { return nil }, after: h.step, now: func() time.Time { return h.now }}
 	out, err := m.run(context.Background(), all)
 	require.NoError(h.t, err)
 	return out, false

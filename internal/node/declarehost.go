@@ -71,10 +71,14 @@ func (h hostTools) physicalVolumes(ctx context.Context) ([]volumegroup.PV, error
 // checkBlank is stricter than the check of `flexlvm vg create`, where a person has named the
 // device: it must not be open anywhere, and must read as zeros.
 func (h hostTools) checkBlank(ctx context.Context, device string) error {
-	if err := h.lvm.CheckBlankForGroup(ctx, device); err != nil {
+	err := h.lvm.CheckBlankForGroup(ctx, device)
+	if err != nil && !errors.Is(err, lvm.ErrOpen) {
 		return err
 	}
-	return disk.ReadsZero(device)
+	if full := disk.ReadsZero(device); full != nil {
+		return full // which does not pass
+	}
+	return err
 }
 
 func (h hostTools) makeLoop(ctx context.Context, want volumegroup.Loop) error {

@@ -1,18 +1,23 @@
 package volumegroup
 
 import (
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // A Ledger is what the node remembers of the disks that it has taken. It is written before
-// a disk is touched, and nothing is ever taken out of it.
+// a disk is touched, and nothing is ever taken out of it but Waits.
 type Ledger struct {
 	// Groups by the name of the declaration that made them.
 	Groups map[string]MadeGroup `json:"groups,omitempty"`
 	// Disks by their IDs.
 	Disks map[string]TakenDisk `json:"disks,omitempty"`
+	// Waits says by the names of declarations since when their groups, which are yet to be made,
+	// wait for a disk that cannot be taken at the moment.
+	Waits map[string]time.Time `json:"waits,omitempty"`
 }
 
 // A MadeGroup is a volume group that a declaration made here.
@@ -78,7 +83,7 @@ func (l Ledger) WithReported(all []Declaration) Ledger {
 
 // clone copies the ledger, so that a plan changes nothing of what it was made from.
 func (l Ledger) clone() Ledger {
-	out := Ledger{Groups: make(map[string]MadeGroup, len(l.Groups)), Disks: make(map[string]TakenDisk, len(l.Disks))}
+	out := Ledger{Groups: make(map[string]MadeGroup, len(l.Groups)), Disks: make(map[string]TakenDisk, len(l.Disks)), Waits: make(map[string]time.Time, len(l.Waits))}
 	for k, v := range l.Groups {
 		out.Groups[k] = v
 	}
@@ -86,5 +91,6 @@ func (l Ledger) clone() Ledger {
 		v.Asked = slices.Clone(v.Asked)
 		out.Disks[k] = v
 	}
+	maps.Copy(out.Waits, l.Waits)
 	return out
 }

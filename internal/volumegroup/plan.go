@@ -42,6 +42,8 @@ type Decision struct {
 	Take     []Candidate
 	Refused  []Refusal
 	MakePool bool // the group is there, and its thin pool was not made yet
+	// Waits says why the group, which is yet to be made, is not made this time; empty if it may be.
+	Waits string
 	// Lost is the UUID of a group of this name that was made here and is gone; empty: there
 	// was none, or it is there.
 	Lost string
@@ -81,6 +83,8 @@ type Candidate struct {
 type Refusal struct {
 	Disk
 	Reason string
+	// Passing: the reason may be gone in a moment, such as a process that has the disk open.
+	Passing bool
 }
 
 // Plan decides. The ledger that it returns holds what it has recognised as ours, and is to
@@ -131,10 +135,10 @@ func (p *planner) decide(d Declaration) Decision {
 		}
 		c, reason := p.candidate(d, disk)
 		if reason == "" && out.GroupUUID != "" {
-			reason = p.lateReason(d, out.GroupUUID)
+			reason = p.lateReason(d, c, out.GroupUUID)
 		}
 		if reason != "" {
-			out.Refused = append(out.Refused, Refusal{disk, reason})
+			out.Refused = append(out.Refused, Refusal{Disk: disk, Reason: reason})
 			continue
 		}
 		out.Take = append(out.Take, c)
@@ -272,9 +276,10 @@ func holdsPV(pv PV) string {
 // annotation is that of the API; this package knows nothing of Kubernetes.
 const annotation = "flexlvm.io/take-again"
 
-// lateReason says why no disk is added to a group that is there; empty if one may be.
-func (p *planner) lateReason(d Declaration, uuid string) string {
-	if !d.Extend {
+// lateReason says why a disk is not added to a group that is there; empty if it may be. One that was
+// taken for the group joins it in any case: what was begun is finished.
+func (p *planner) lateReason(d Declaration, c Candidate, uuid string) string {
+	if !d.Extend && c.PV == "" {
 		return fmt.Sprintf("volume group %s was made without it; set spec.extend to add it", d.Group)
 	}
 	if slices.ContainsFunc(p.PVs, func(pv PV) bool { return pv.GroupUUID == uuid && pv.Missing }) {
@@ -295,7 +300,7 @@ func (p *planner) settleConflicts(decisions []Decision) {
 			if c.PV != "" || at < 0 {
 				return false
 			}
-			d.Refused = append(d.Refused, Refusal{c.Disk, fmt.Sprintf("VolumeGroup %s matches it as well; neither takes it", p.Declarations[at].Name)})
+			d.Refused = append(d.Refused, Refusal{Disk: c.Disk, Reason: fmt.Sprintf("VolumeGroup %s matches it as well; neither takes it", p.Declarations[at].Name)})
 			return true
 		})
 	}

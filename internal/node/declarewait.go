@@ -1,0 +1,39 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/flexlvm/flexlvm/internal/volumegroup"
+)
+
+// busyPatience is how long a group is not made while one of its disks cannot be taken for a reason that
+// may pass: without spec.extend a disk that comes later stays out, and a thin pool does not grow.
+const busyPatience = 10 * time.Minute
+
+// await has nothing taken this time if the group is yet to be made, and would be made without a disk that
+// may be free in a moment. It does so for busyPatience, which lasts over a restart.
+func (m *maker) await(d *volumegroup.Decision) error {
+	name := d.Declaration.Name
+	at := slices.IndexFunc(d.Refused, func(r volumegroup.Refusal) bool { return r.Passing })
+	if d.GroupUUID != "" || at < 0 || len(d.Take) == 0 {
+		return nil
+	}
+	since, waits := m.ledger.Waits[name]
+	if now := m.now(); !waits || since.After(now) { // the clock may have been set back
+		since = now
+		m.ledger.Waits[name] = since
+		if err := m.record("record the wait"); err != nil {
+			return err
+		}
+	}
+	until := since.Add(busyPatience)
+	if !m.now().Before(until) {
+		return nil
+	}
+	d.Waits = fmt.Sprintf("the group is not made yet, because of disk %s: %s; free it, or leave it out of spec.disks: at %s the group is made without it",
+		d.Refused[at].ID, d.Refused[at].Reason, until.UTC().Format(time.RFC3339))
+	d.Take = nil
+	return nil
+}

@@ -1,0 +1,126 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volumegroup"
+)
+
+// busy makes a program find a disk in use, n times.
+func (h *fakeHost) busy(program, disk string, n int) {
+	h.fails = func(p, device string) error {
+		if p != program || device != disk || n == 0 {
+			return nil
+		}
+		n--
+		if p == "pvcreate" {
+			return errors.New("cannot open exclusively")
+		}
+		return fmt.Errorf("device %s: %w: %w: process 7 (lvs) has it open", device, lvm.ErrNotBlank, lvm.ErrOpen)
+	}
+}
+
+// A disk that is busy for a moment, at any of the looks at it or when LVM writes to it, becomes a member
+// without spec.extend, wherever the process dies meanwhile.
+func TestDiskThatIsBusyForAMoment(t *testing.T) {
+	for _, at := range []struct {
+		program string
+		before  int // looks at it that find it free
+	}{{"check", 0}, {"check", 1}, {"pvcreate", 0}} {
+		for die := 1; ; die++ {
+			h := newHost(t, 2)
+			h.busy(at.program, "/dev/sdc", 1)
+			if at.before > 0 {
+				later, looks := h.fails, 0
+				h.fails = func(p, device string) error {
+					if p == "check" && device == "/dev/sdc" {
+						if looks++; looks <= at.before {
+							return nil
+						}
+					}
+					return later(p, device)
+				}
+			}
+			d := declared("/dev/sd*")
+			d.ThinPool = "thinpool"
+			out, died := h.run(die, d)
+			if !died {
+				require.Equal(t, volumegroup.Waiting, out[0].State, out[0].Message)
+				require.False(t, out[0].Changed)
+				require.Contains(t, out[0].Message, "because of disk serial-sdc: ")
+				require.Contains(t, out[0].Message, "at 2026-11-28T03:10:00Z the group is made without it")
+				require.Empty(t, h.groups)
+			}
+			for range 2 {
+				out, _ = h.run(0, d)
+			}
+			require.Equal(t, volumegroup.Made, out[0].State, "%v, death %d: %s", at, die, out[0].Message)
+			require.Len(t, out[0].Members, 2, "%v, death %d: %v", at, die, out[0].Refused)
+			require.Len(t, h.touched, 2)
+			require.True(t, h.pools["fast/thinpool"])
+			l, err := h.readLedger()
+			require.NoError(t, err)
+			require.Empty(t, l.Waits)
+			if !died {
+				break
+			}
+		}
+	}
+}
+
+// A disk that stays in use keeps the group from being made for busyPatience. Without another that can be
+// taken nothing is waited for, and a group that is there is extended by the others at once.
+func TestDiskThatStaysBusy(t *testing.T) {
+	h := newHost(t, 2)
+	h.busy("check", "/dev/sdc", -1)
+	d := declared("/dev/sd*")
+	for range 10 {
+		out, _ := h.run(0, d)
+		require.Equal(t, volumegroup.Waiting, out[0].State)
+		require.Contains(t, out[0].Message, "process 7 (lvs) has it open; free it, or leave it out of spec.disks")
+		require.Contains(t, out[0].Message, "at 2026-11-28T03:10:00Z")
+		h.now = h.now.Add(time.Minute)
+	}
+	require.Empty(t, h.touched)
+	out, _ := h.run(0, d)
+	require.Equal(t, volumegroup.Made, out[0].State, out[0].Message)
+	require.Len(t, out[0].Members, 1)
+	h.plug("/dev/sdd")
+	d.Extend = true
+	out, _ = h.run(0, d)
+	require.Len(t, out[0].Members, 2)
+	require.Equal(t, []string{"/dev/sdb", "/dev/sdd"}, h.touched)
+
+	// One that was reserved for the group joins it later all the same.
+	h, d.Extend = newHost(t, 2), false
+	h.busy("pvcreate", "/dev/sdc", -1)
+	_, _ = h.run(0, d)
+	h.now = h.now.Add(busyPatience)
+	out, _ = h.run(0, d)
+	require.Len(t, out[0].Members, 1)
+	h.fails = nil
+	h.plug("/dev/sdd")
+	out, _ = h.run(0, d)
+	require.Len(t, out[0].Members, 2)
+	require.Equal(t, []string{"/dev/sdb", "/dev/sdc"}, h.touched)
+	require.Contains(t, out[0].Refused[0].Reason, "was made without it; set spec.extend")
+
+	h = newHost(t, 2)
+	h.busy("check", "/dev/sdc", -1)
+	_, _ = h.run(0, d)
+	h.now = h.now.Add(-time.Hour) // the clock is set back
+	out, _ = h.run(0, d)
+	require.Contains(t, out[0].Message, "at 2026-11-28T02:10:00Z")
+
+	h = newHost(t, 1)
+	h.busy("check", "/dev/sdb", -1)
+	out, _ = h.run(0, d)
+	require.Equal(t, volumegroup.Refused, out[0].State)
+	require.Contains(t, out[0].Refused[0].Reason, "process 7")
+}
