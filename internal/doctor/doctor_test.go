@@ -81,6 +81,7 @@ func goodTools() script {
 		"mkfs.xfs -V": "mkfs.xfs version 6.1.0\n", "xfs_db -V": "xfs_db version 6.1.0\n", "wipefs --version": "wipefs from util-linux 2.38.1\n",
 		"blkid --version": "blkid from util-linux 2.38.1  (libblkid 2.38.1, 04-Aug-2022)\n",
 		"lvmconfig --type full activation/snapshot_autoextend_threshold": "snapshot_autoextend_threshold=100\n",
+		"lvmconfig --type full devices/scan_lvs":                         "scan_lvs=0\n",
 	}
 }
 
@@ -338,6 +339,25 @@ func TestSnapshots(t *testing.T) {
 			require.Len(t, got, 1)
 			require.Equal(t, want.Level, got[0].Level)
 			require.Contains(t, got[0].Detail, want.Detail)
+		})
+	}
+}
+
+func TestScan(t *testing.T) {
+	for said, want := range map[string]Finding{
+		"scan_lvs=0\n": {Level: OK, Detail: "does not look"},
+		"scan_lvs=1\n": {Level: Warn, Detail: "also on raw block volumes", Do: "set scan_lvs = 0 in lvm.conf"},
+		"":             {Level: Warn, Detail: `reads ""`},
+		"fails":        {Level: Warn, Detail: "went wrong"},
+	} {
+		t.Run(said, func(t *testing.T) {
+			p := healthy(t)
+			p.host.Tools = script{"lvmconfig": said}
+			got := New(p.cfg, p.host).checkScan(context.Background())
+			require.Len(t, got, 1)
+			require.Equal(t, want.Level, got[0].Level)
+			require.Contains(t, got[0].Detail, want.Detail)
+			require.Contains(t, got[0].Do, want.Do)
 		})
 	}
 }

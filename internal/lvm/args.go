@@ -74,6 +74,11 @@ func volumesArgs() []string {
 	return append(reportArgs(volumeFields+","+shapeFields), "--select", oursSelection)
 }
 
+// rawVolumesArgs ask for the names of raw block volumes.
+func rawVolumesArgs() []string {
+	return append(reportArgs("vg_name,lv_name"), "--select", `lv_tags={"`+volume.TagRaw+`"}`)
+}
+
 func devicesArgs(g volume.Group) []string {
 	return append(reportArgs(deviceFields), "--select", fmt.Sprintf(`vg_name="%s"`, g))
 }

@@ -66,19 +66,6 @@ func (c *Client) lvm(ctx context.Context, name string, args ...string) ([]byte, 
 	return out, err
 }
 
-// withoutTenants are the arguments of an LVM command that hide the tenants' devices from it.
-func (c *Client) withoutTenants(ctx context.Context, args []string) ([]string, error) {
-	patterns, err := c.tenants.patterns()
-	if err != nil || len(patterns) == 0 {
-		return args, err
-	}
-	filter, err := c.freeFilter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return hidden(args, patterns, filter), nil
-}
-
 // Alone runs f, which must not call the client, while none of flexlvm's LVM commands runs.
 func (c *Client) Alone(ctx context.Context, f func() error) error {
 	release, err := c.locks.Acquire(ctx, lockFile, "lvm")

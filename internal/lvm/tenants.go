@@ -13,21 +13,45 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/dm"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // Where a pod has a raw block volume, it may write there what LVM takes for a physical volume: of
 // a group with the name of one of flexlvm's, and volumes with its tags. LVM does not look at
-// logical volumes (devices/scan_lvs), but at their mappings, and at the loop devices that kubelet
-// makes of these. So flexlvm's own commands do not see them.
+// logical volumes, unless it is told to (devices/scan_lvs), but at their mappings, and at the loop devices
+// that kubelet makes of these. So flexlvm's own commands do not see them.
 
 // tenants finds the devices whose content is a pod's.
 type tenants struct {
-	dev, sys string
+	dev, sys, conf string
 	// backing returns the number of the block device that a loop device is made of.
 	backing func(loop string) (uint64, error)
 }
 
-func hostTenants() tenants { return tenants{dev: "/dev", sys: "/sys", backing: loopBacking} }
+func hostTenants() tenants {
+	return tenants{dev: "/dev", sys: "/sys", conf: "/etc/lvm", backing: loopBacking}
+}
+
+// withoutTenants are the arguments of an LVM command that hide the tenants' devices from it.
+func (c *Client) withoutTenants(ctx context.Context, args []string) ([]string, error) {
+	patterns, err := c.tenants.patterns()
+	set := c.tenants.setsScan()
+	if err != nil || len(patterns) == 0 && !set {
+		return args, err
+	}
+	filter, scans, err := c.hostDevices(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	if scans {
+		volumes, err := c.rawVolumes(ctx, patterns, filter)
+		if err != nil {
+			return nil, err
+		}
+		patterns = append(volumes, patterns...)
+	}
+	return hidden(args, patterns, filter), nil
+}
 
 // patterns are what LVM's filter gets; none where no pod has such a device. The kubelet makes loop
 // devices at any moment, also between this and LVM's own look, so LVM sees those alone that are there
@@ -89,30 +113,94 @@ func loopBacking(loop string) (uint64, error) {
 	return info.Rdevice, nil
 }
 
-// freeFilter returns which of LVM's two filters of devices the host has not set: what it hides,
-// such as one of two paths to a disk, has to stay hidden. Patterns cannot be added to a filter
-// that lets others pass, as a device has several names. It is empty if the host has set both; then
-// the host's are to hide them (docs/block.md).
-func (c *Client) freeFilter(ctx context.Context) (string, error) {
-	out, err := c.run.CommandContext(ctx, "lvm", "lvmconfig", "--typeconfig", "full", "devices/filter", "devices/global_filter").Output()
-	if err != nil {
-		return "", fmt.Errorf("read the host's LVM filters: %w", err)
-	}
-	lines := strings.Fields(string(out))
-	for _, filter := range []string{"filter", "global_filter"} {
-		if slices.Contains(lines, filter+`=["a|.*|"]`) { // LVM's default
-			return filter, nil
+// setsScan reports whether the host's configuration says anything of scan_lvs, which LVM's default turns
+// off. Only then is LVM asked for it: that is another process before every command.
+func (t tenants) setsScan() bool {
+	files, _ := filepath.Glob(filepath.Join(t.conf, "*.conf")) // of the host, and of its tags (man 5 lvm.conf)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return true // LVM is asked
+		}
+		for line := range strings.Lines(string(text)) {
+			if code, _, _ := strings.Cut(line, "#"); strings.Contains(code, scanSetting) {
+				return true
+			}
 		}
 	}
-	return "", nil
+	return false
+}
+
+const scanSetting = "scan_lvs"
+
+// hostDevices returns which of LVM's two filters of devices the host has not set, and, if asked, whether
+// LVM looks at logical volumes. What the host's filters hide, such as one of two paths to a disk, has to
+// stay hidden. Patterns cannot be added to a filter that lets others pass, as a device has several names.
+// No filter is returned if the host has set both; then the host's are to hide them (docs/block.md).
+func (c *Client) hostDevices(ctx context.Context, askScan bool) (filter string, scans bool, err error) {
+	args := []string{"lvmconfig", "--typeconfig", "full", "devices/filter", "devices/global_filter"}
+	if askScan {
+		args = append(args, "devices/"+scanSetting)
+	}
+	out, err := c.run.CommandContext(ctx, "lvm", args...).Output()
+	if err != nil {
+		return "", false, fmt.Errorf("read the host's LVM filters: %w", err)
+	}
+	lines := strings.Fields(string(out))
+	for _, name := range []string{"filter", "global_filter"} {
+		if slices.Contains(lines, name+`=["a|.*|"]`) { // LVM's default
+			filter = name
+			break
+		}
+	}
+	return filter, slices.Contains(lines, scanSetting+"=1"), nil
+}
+
+// rawVolumes are the patterns that hide the logical volumes which are raw block volumes, in groups that are
+// not on logical volumes themselves. A group that is stays in sight: its devices have no tag of flexlvm's.
+// What pods have written is not asked: LVM gets the patterns that hide their other devices, and does not
+// look at logical volumes.
+func (c *Client) rawVolumes(ctx context.Context, patterns []string, filter string) ([]string, error) {
+	args := configured(rawVolumesArgs(), scanSetting+"=0", filterSetting(patterns, filter))
+	out, err := c.run.CommandContext(ctx, "lvs", args...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("list raw block volumes, at which LVM must not look: %w", err)
+	}
+	r, err := parseReport(out)
+	if err != nil {
+		return nil, fmt.Errorf("list raw block volumes, at which LVM must not look: %w", err)
+	}
+	var all []string
+	for _, rep := range r.Report {
+		for _, f := range rep.LV {
+			name := volume.DeviceName(volume.Group(f["vg_name"]), volume.Name(f["lv_name"]))
+			// Of what names are made of, a plus is more than itself in a regular expression; so is a dot.
+			all = append(all, "r|^"+filepath.Join(c.tenants.dev, "mapper", strings.ReplaceAll(name, "+", "."))+"$|")
+		}
+	}
+	return all, nil
 }
 
 // hidden returns the arguments of a command that looks at no such device.
 func hidden(args, patterns []string, filter string) []string {
-	if filter == "" {
+	return configured(args, filterSetting(patterns, filter))
+}
+
+func filterSetting(patterns []string, filter string) string {
+	if filter == "" || len(patterns) == 0 {
+		return ""
+	}
+	return filter + `=["` + strings.Join(patterns, `","`) + `"]`
+}
+
+// configured returns the arguments of a command with settings of LVM's section of devices; empty ones
+// count for nothing.
+func configured(args []string, settings ...string) []string {
+	settings = slices.DeleteFunc(settings, func(s string) bool { return s == "" })
+	if len(settings) == 0 {
 		return args
 	}
-	config := "devices{" + filter + `=["` + strings.Join(patterns, `","`) + `"]}`
+	config := "devices{" + strings.Join(settings, " ") + "}"
 	out := slices.Clone(args)
 	// LVM takes the option once, and before the operands.
 	if i := slices.Index(out, "--config"); i >= 0 && i+1 < len(out) {

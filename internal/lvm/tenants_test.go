@@ -122,3 +122,51 @@ func TestHostFilterStays(t *testing.T) {
 	require.ErrorContains(t, err, "read the host's LVM filter")
 	require.Len(t, s.ran, 9)
 }
+
+// On a host whose LVM looks at logical volumes, those that pods have written to are hidden by their names,
+// and no others: a group may be on one.
+func TestHostThatScansVolumes(t *testing.T) {
+	const filters = "filter=[\"a|.*|\"]\nglobal_filter=[\"r|^/dev/sdb$|\"]\n"
+	const raw = `{"report":[{"lv":[{"vg_name":"flexlvm","lv_name":"pvc-1"},{"vg_name":"a+b","lv_name":"doomed_pvc-2"}]}]}`
+	c, s := client(t, map[string][]answer{
+		"lvm": {{out: filters + "scan_lvs=0\n"}, {out: filters + "scan_lvs=1\n"}, {out: filters + "scan_lvs=1\n"}, {out: filters + "scan_lvs=1\n"}, {out: filters + "scan_lvs=1\n"}},
+		"lvs": {{out: raw}, {out: raw}, {out: `{"report":[{"lv":[]}]}`}, {err: failed}},
+		"vgs": make([]answer, 6),
+	})
+	c.tenants = tenants{dev: t.TempDir(), sys: t.TempDir(), conf: t.TempDir()}
+	run := func(want ...string) {
+		t.Helper()
+		s.ran = nil
+		_, err := c.lvm(t.Context(), "vgs")
+		require.NoError(t, err)
+		require.Equal(t, want, s.ran)
+	}
+	run("vgs")
+	conf := filepath.Join(c.tenants.conf, "lvmlocal.conf")
+	require.NoError(t, os.WriteFile(conf, []byte("devices {\n\t# scan_lvs = 1\n}\n"), 0o600))
+	run("vgs")
+	require.NoError(t, os.WriteFile(conf, []byte("devices { scan_lvs = 1 }\n"), 0o600))
+	const ask = "lvm lvmconfig --typeconfig full devices/filter devices/global_filter devices/scan_lvs"
+	run(ask, "vgs") // another file has the last word
+
+	mapper := filepath.Join(c.tenants.dev, "mapper")
+	list := func(and string) string {
+		return "lvs --reportformat json --units b --nosuffix --config " + reportConfig + " devices{scan_lvs=0" + and + `} --options vg_name,lv_name --select lv_tags={"flexlvm.fstype=block"}`
+	}
+	hide := []string{"r|^" + mapper + "/flexlvm-pvc--1$|", "r|^" + mapper + "/a.b-doomed_pvc--2$|"}
+	run(ask, list(""), `vgs --config devices{filter=["`+strings.Join(hide, `","`)+`"]}`)
+	for device, seen := range map[string]bool{"flexlvm-pvc--1": false, "flexlvm-pvc--10": true, "a+b-doomed_pvc--2": false, "vg0-nested": true} {
+		require.Equal(t, seen, accepts(hide, filepath.Join(mapper, device)), device)
+	}
+
+	require.NoError(t, os.Mkdir(mapper, 0o750))
+	require.NoError(t, os.Mkdir(filepath.Join(c.tenants.sys, "block"), 0o750))
+	require.NoError(t, os.WriteFile(filepath.Join(mapper, "flexlvm-block-a"), nil, 0o600))
+	mapped, err := c.tenants.patterns()
+	require.NoError(t, err)
+	filter := func(patterns []string) string { return `filter=["` + strings.Join(patterns, `","`) + `"]` }
+	run(ask, list(" "+filter(mapped)), "vgs --config devices{"+filter(append(hide, mapped...))+"}")
+	run(ask, list(" "+filter(mapped)), "vgs --config devices{"+filter(mapped)+"}")
+	_, err = c.lvm(t.Context(), "vgs")
+	require.ErrorContains(t, err, "list raw block volumes, at which LVM must not look")
+}

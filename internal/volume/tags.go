@@ -26,6 +26,9 @@ const (
 	tagFixed     = "flexlvm.fixed="
 )
 
+// TagRaw is the tag of a volume without a file system.
+const TagRaw = tagFSType + string(Raw)
+
 // Tags describes a volume in LVM's metadata. The tags are short because the metadata area
 // is finite.
 type Tags struct {
