@@ -116,7 +116,7 @@ func (p prober) check(ctx context.Context, d candidate, least volume.Bytes) erro
 	if !p.users {
 		return nil
 	}
-	return p.checkUsers(d) // last: it looks at every process
+	return p.checkUsers(d) // last: it looks at every process, and CheckBlankForGroup may look again
 }
 
 // checkKernel reads from sysfs whether the device is writable, has partitions,

@@ -2,6 +2,7 @@ package lvm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -61,10 +62,15 @@ func parsePhysicalVolumes(out []byte) ([]PhysicalVolume, error) {
 }
 
 // CheckBlankForGroup fails unless a group, or a part of one, can be made of the device
-// without losing anything, and nobody has it open: also none of flexlvm's own LVM commands, which look at
-// all devices.
+// without losing anything, and nobody has it open. It reads the device, which may hang, so it holds
+// no lock meanwhile. One of flexlvm's own LVM commands, which look at all devices, may have it open then, so
+// the look for users, which asks the kernel and does not read the device, is repeated while none of them runs.
 func (c *Client) CheckBlankForGroup(ctx context.Context, device string) error {
-	return c.Alone(ctx, func() error { return checkUnused(ctx, c.run, device, MinMetadataSize+minPool) })
+	err := checkUnused(ctx, c.run, device, MinMetadataSize+minPool)
+	if errors.Is(err, ErrOpen) { // all else was found to be as it should be
+		return c.Alone(ctx, func() error { return CheckNoUsers(device) })
+	}
+	return err
 }
 
 // CreatePhysicalVolume makes a physical volume with that UUID (NewPhysicalVolumeUUID) of a

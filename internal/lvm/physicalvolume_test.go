@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	testingexec "k8s.io/utils/exec/testing"
@@ -56,6 +57,17 @@ func TestExtendGroupThatIsAnother(t *testing.T) {
 	require.NoError(t, err)
 	err = c.ExtendGroup(context.Background(), groups[0].Name, "another", []string{"/dev/vdb"})
 	require.ErrorContains(t, err, "it is not touched")
+}
+
+// A disk is read without LVM's lock: one that hangs would keep all others from LVM.
+func TestCheckBlankForGroupHoldsNoLock(t *testing.T) {
+	c, _ := client(t, nil)
+	require.NoError(t, c.Alone(t.Context(), func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		require.ErrorContains(t, c.CheckBlankForGroup(ctx, "/dev/null"), "is not a block device")
+		return nil
+	}))
 }
 
 func TestNewPhysicalVolumeUUID(t *testing.T) {
