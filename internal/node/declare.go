@@ -95,7 +95,7 @@ func (m *maker) run(ctx context.Context, all []volumegroup.Declaration) ([]volum
 	for _, d := range decisions {
 		outcomes = append(outcomes, m.carryOut(ctx, d))
 	}
-	return outcomes, nil
+	return outcomes, m.endWaits(outcomes)
 }
 
 // plan looks at the host, and decides.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -36,4 +37,19 @@ func (m *maker) await(d *volumegroup.Decision) error {
 		d.Refused[at].ID, d.Refused[at].Reason, until.UTC().Format(time.RFC3339))
 	d.Take = nil
 	return nil
+}
+
+// endWaits forgets since when declarations waited that are not there any more, or none of whose disks is
+// busy any more: one that is later gets as much time.
+func (m *maker) endWaits(outcomes []volumegroup.Outcome) error {
+	before := len(m.ledger.Waits)
+	maps.DeleteFunc(m.ledger.Waits, func(name string, _ time.Time) bool {
+		return !slices.ContainsFunc(outcomes, func(o volumegroup.Outcome) bool {
+			return o.Name == name && slices.ContainsFunc(o.Refused, func(r volumegroup.Refusal) bool { return r.Passing })
+		})
+	})
+	if len(m.ledger.Waits) == before {
+		return nil
+	}
+	return m.record("forget waits")
 }

@@ -97,21 +97,7 @@ func TestDiskThatStaysBusy(t *testing.T) {
 	require.Len(t, out[0].Members, 2)
 	require.Equal(t, []string{"/dev/sdb", "/dev/sdd"}, h.touched)
 
-	// One that was reserved for the group joins it later all the same.
 	h, d.Extend = newHost(t, 2), false
-	h.busy("pvcreate", "/dev/sdc", -1)
-	_, _ = h.run(0, d)
-	h.now = h.now.Add(busyPatience)
-	out, _ = h.run(0, d)
-	require.Len(t, out[0].Members, 1)
-	h.fails = nil
-	h.plug("/dev/sdd")
-	out, _ = h.run(0, d)
-	require.Len(t, out[0].Members, 2)
-	require.Equal(t, []string{"/dev/sdb", "/dev/sdc"}, h.touched)
-	require.Contains(t, out[0].Refused[0].Reason, "was made without it; set spec.extend")
-
-	h = newHost(t, 2)
 	h.busy("check", "/dev/sdc", -1)
 	_, _ = h.run(0, d)
 	h.now = h.now.Add(-time.Hour) // the clock is set back
@@ -123,4 +109,74 @@ func TestDiskThatStaysBusy(t *testing.T) {
 	out, _ = h.run(0, d)
 	require.Equal(t, volumegroup.Refused, out[0].State)
 	require.Contains(t, out[0].Refused[0].Reason, "process 7")
+}
+
+// Without spec.extend a disk that was only written down when the group was made stays out, as somebody else may
+// have had it since. One of which LVM has made a physical volume all the same joins.
+func TestDiskThatTheGroupWasMadeWithout(t *testing.T) {
+	for name, labels := range map[string]bool{"written down": false, "a physical volume": true} {
+		t.Run(name, func(t *testing.T) {
+			h, d := newHost(t, 2), declared("/dev/sd*")
+			h.busy("pvcreate", "/dev/sdc", -1)
+			_, _ = h.run(0, d)
+			h.now = h.now.Add(busyPatience)
+			h.fails = func(program, device string) error {
+				if program != "pvcreate" || device != "/dev/sdc" {
+					return nil
+				}
+				if labels {
+					l, err := h.readLedger()
+					require.NoError(t, err)
+					h.disk(device).pv = l.Disks["serial-sdc"].PV
+				}
+				return errors.New("no luck")
+			}
+			out, _ := h.run(0, d)
+			require.Equal(t, volumegroup.Made, out[0].State, out[0].Message)
+			require.Len(t, out[0].Members, 1)
+			h.fails = nil
+			h.plug("/dev/sdd")
+			out, _ = h.run(0, d)
+			require.Equal(t, labels, len(out[0].Members) == 2)
+			require.Equal(t, []string{"/dev/sdb"}, h.touched)
+			for _, r := range out[0].Refused {
+				require.Contains(t, r.Reason, "was made without it; set spec.extend")
+			}
+			d.Extend = true
+			out, _ = h.run(0, d)
+			require.Len(t, out[0].Members, 3)
+		})
+	}
+}
+
+// The time of a wait that has ended counts for no later one, nor does that of a declaration that is gone.
+func TestWaitThatHasEnded(t *testing.T) {
+	h, d := newHost(t, 2), declared("/dev/sd*")
+	waits := func() int {
+		l, err := h.readLedger()
+		require.NoError(t, err)
+		return len(l.Waits)
+	}
+	h.busy("check", "/dev/sdc", -1)
+	_, _ = h.run(0, d)
+	require.Equal(t, 1, waits())
+	h.fails = func(program, _ string) error {
+		if program == "vgcreate" {
+			return errors.New("no luck")
+		}
+		return nil
+	}
+	out, _ := h.run(0, d)
+	require.Contains(t, out[0].Message, "no luck")
+	require.Zero(t, waits())
+	h.now = h.now.Add(time.Hour)
+	h.plug("/dev/sdd")
+	h.busy("check", "/dev/sdd", -1)
+	out, _ = h.run(0, d)
+	require.Equal(t, volumegroup.Waiting, out[0].State, out[0].Message)
+	require.Contains(t, out[0].Message, "at 2026-11-28T04:10:00Z")
+	other := declared("/dev/vd*")
+	other.Name, other.Group = "slow", "slow"
+	_, _ = h.run(0, other)
+	require.Zero(t, waits())
 }

@@ -276,10 +276,11 @@ func holdsPV(pv PV) string {
 // annotation is that of the API; this package knows nothing of Kubernetes.
 const annotation = "flexlvm.io/take-again"
 
-// lateReason says why a disk is not added to a group that is there; empty if it may be. One that was
-// taken for the group joins it in any case: what was begun is finished.
+// lateReason says why a disk is not added to a group that is there; empty if it may be. One of which
+// a physical volume was made for the group joins it without spec.extend, too: what was begun is finished. One that
+// was only written down is blank or refused, and may have been another's since.
 func (p *planner) lateReason(d Declaration, c Candidate, uuid string) string {
-	if !d.Extend && c.PV == "" {
+	if !d.Extend && !c.Begun {
 		return fmt.Sprintf("volume group %s was made without it; set spec.extend to add it", d.Group)
 	}
 	if slices.ContainsFunc(p.PVs, func(pv PV) bool { return pv.GroupUUID == uuid && pv.Missing }) {

@@ -152,6 +152,8 @@ func TestPlan(t *testing.T) {
 		"a person's pvcreate":     {view: View{Disks: []Disk{sdb}, PVs: []PV{{UUID: "x", Path: "/dev/sdb", Disk: "serial-1"}}}, refused: map[string]string{"/dev/sdb": "physical volume, x"}},
 		"made":                    {view: View{Disks: []Disk{sdb}, PVs: []PV{pvOf(a, sdb, "pv-1", "vg-1")}}, group: "vg-1"},
 		"made, and a late disk":   {view: View{Disks: []Disk{sdb, sdc}, PVs: []PV{pvOf(a, sdb, "pv-1", "vg-1")}}, group: "vg-1", refused: map[string]string{"/dev/sdc": "set spec.extend"}},
+		"made, one written down":  {view: View{Disks: []Disk{sdb, sdc}, PVs: []PV{pvOf(a, sdc, "pv-2", "vg-1")}, Ledger: madeAnd(took(DiskTaken))}, group: "vg-1", refused: map[string]string{"/dev/sdb": "set spec.extend"}},
+		"made, and one begun":     {view: View{Disks: []Disk{sdb, sdc}, PVs: []PV{pvOf(a, sdc, "pv-2", "vg-1"), pvOf(a, sdb, "pv-1", "")}, Ledger: madeAnd(took(DiskTaken))}, group: "vg-1", take: []string{"/dev/sdb"}},
 		"to be extended":          {view: View{Declarations: []Declaration{extending}, Disks: []Disk{sdb, sdc}, PVs: []PV{pvOf(a, sdb, "pv-1", "vg-1")}}, group: "vg-1", take: []string{"/dev/sdc"}},
 		"extended, lacking disks": {view: View{Declarations: []Declaration{extending}, Disks: []Disk{sdb, sdc}, PVs: []PV{pvOf(a, sdb, "pv-1", "vg-1"), {UUID: "m", Group: a.Group, GroupUUID: "vg-1", Tags: []string{Tag("a")}, Missing: true}}}, group: "vg-1", refused: map[string]string{"/dev/sdc": "lacks devices"}},
 		"its thin pool":           {view: View{Declarations: []Declaration{pooled}, Disks: []Disk{sdb}, PVs: []PV{pvOf(a, sdb, "pv-1", "vg-1")}, Ledger: madeAnd(took(DiskMember))}, group: "vg-1"},
