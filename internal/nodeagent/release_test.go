@@ -75,6 +75,18 @@ func TestReleaseOfAVolumeThatWasNeverMade(t *testing.T) {
 	r.engine.with(func() { require.Equal(t, []string{"flexlvm/never"}, r.engine.tombs) })
 }
 
+// Two PersistentVolumes of one volume go both, although the report has what only one of them said.
+func TestReleaseOfTwoPersistentVolumesOfAVolume(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("data", 10, pvReleased)
+	r.api.put(object("again", 10, pvReleased, named("data")))
+	r.start()
+	r.eventually(func() bool { return r.api.volume("again") == nil && r.api.volume("data") == nil }, "one stays")
+	require.Len(t, r.engine.called("release flexlvm/data"), 2)
+	require.Contains(t, r.engine.names(), "data unreferenced")
+}
+
 func TestReleaseKeepsDisposal(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -2,9 +2,11 @@ package nodeagent
 
 import (
 	"reflect"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
@@ -14,41 +16,52 @@ import (
 
 // releasedClaims remembers, of each volume that this process has released, what its PersistentVolume
 // said and the tags of the volume do not: the claim, if it still exists, should be told what becomes of
-// the volume, and a volume that is brought back should be as it was.
+// the volume, and a volume that is brought back should be as it was. A volume may have several
+// PersistentVolumes, the last of which is told and reported.
 type releasedClaims struct {
 	mu     sync.Mutex
-	byUUID map[string]releasedClaim
+	byUUID map[string][]releasedClaim // of the volume
 }
 
 type releasedClaim struct {
+	uid    types.UID               // of the PersistentVolume
 	ref    *corev1.ObjectReference // nil: none was bound
 	origin flexlvmv1.ReleasedOrigin
 }
 
 func newReleasedClaims() *releasedClaims {
-	return &releasedClaims{byUUID: map[string]releasedClaim{}}
+	return &releasedClaims{byUUID: map[string][]releasedClaim{}}
 }
 
 func (c *releasedClaims) note(uuid string, said releasedClaim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.byUUID[uuid] = said
+	others := slices.DeleteFunc(c.byUUID[uuid], func(known releasedClaim) bool { return known.uid == said.uid })
+	c.byUUID[uuid] = append(others, said)
 }
 
 // has reports whether this process has released a volume and noted this very thing of it, so that a report
-// which was published since has it.
+// which was published since has it, or has what another of its PersistentVolumes said later.
 func (c *releasedClaims) has(uuid string, said releasedClaim) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known, there := c.byUUID[uuid]
-	return there && reflect.DeepEqual(known, said)
+	return slices.ContainsFunc(c.byUUID[uuid], func(known releasedClaim) bool { return reflect.DeepEqual(known, said) })
+}
+
+// last returns what was noted last of a volume. The lock is held.
+func (c *releasedClaims) last(uuid string) (known releasedClaim, there bool) {
+	all := c.byUUID[uuid]
+	if len(all) == 0 {
+		return known, false
+	}
+	return all[len(all)-1], true
 }
 
 func (c *releasedClaims) of(uuid string) (corev1.ObjectReference, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if ref := c.byUUID[uuid].ref; ref != nil {
-		return *ref, true
+	if known, _ := c.last(uuid); known.ref != nil {
+		return *known.ref, true
 	}
 	return corev1.ObjectReference{}, false
 }
@@ -57,7 +70,7 @@ func (c *releasedClaims) of(uuid string) (corev1.ObjectReference, bool) {
 func (c *releasedClaims) origin(uuid string) *flexlvmv1.ReleasedOrigin {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if known, there := c.byUUID[uuid]; there {
+	if known, there := c.last(uuid); there {
 		return &known.origin
 	}
 	return nil

@@ -215,7 +215,7 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 	if err != nil {
 		return err
 	}
-	seen, said := inventoried(f.inventory, c), releasedClaim{whole.Spec.ClaimRef, originOf(c, whole)}
+	seen, said := inventoried(f.inventory, c), releasedClaim{whole.UID, whole.Spec.ClaimRef, originOf(c, whole)}
 	reported := seen != nil && seen.State == v.To && d.releasedClaims.has(seen.UUID, said)
 	if !reported {
 		if err := d.engine.Release(ctx, refOfClaim(c), v.To, c.Disposal); err != nil {
