@@ -170,9 +170,8 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 	}
 	d := &Daemon{
 		cfg: cfg, engine: engine, api: api, out: out,
-		events: newEvents(out.Events, api, cfg.Node),
-		kicks:  make(chan struct{}, 1),
-		calls:  make(chan struct{}, 1),
+		kicks: make(chan struct{}, 1),
+		calls: make(chan struct{}, 1),
 
 		regrouped: make(chan struct{}, 1),
 
@@ -193,6 +192,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 
 		publishEvery: wait.Jitter(publishEvery, spread), releasedClaims: newReleasedClaims(), meter: newMeter(cfg.IOTime),
 	}
+	d.events = newEvents(quietRecorder{out.Events, d.othersReport}, api, cfg.Node)
 	if cfg.IO.Groups != nil && !cfg.DryRun {
 		d.limiter = iolimit.New(cfg.IO, cfg.Now)
 	}

@@ -29,6 +29,19 @@ type Recorder interface {
 	Event(about *corev1.ObjectReference, eventType, reason, message string)
 }
 
+// A quietRecorder takes no events of a dry run beside another daemon, which tells people how the node
+// is: what a dry run would say goes by other flags.
+type quietRecorder struct {
+	Recorder
+	others func() (bool, error)
+}
+
+func (r quietRecorder) Event(about *corev1.ObjectReference, eventType, reason, message string) {
+	if others, err := r.others(); !others && err == nil {
+		r.Recorder.Event(about, eventType, reason, message)
+	}
+}
+
 // events tells people what was done, where they look: on the node, on the claim,
 // on the PersistentVolume.
 type events struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
@@ -77,8 +78,8 @@ func TestTurnThatCannotBeTaken(t *testing.T) {
 	require.Zero(t, r.engine.rounds())
 }
 
-// A dry run with other flags beside the daemon writes nothing: room is promised by the daemon's report. Where
-// no daemon has the node, its report is the node's.
+// A dry run with other flags beside the daemon writes nothing, and makes no events: room is promised by the
+// daemon's report. Where no daemon has the node, its report is the node's.
 func TestDryRunBesideTheDaemon(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -100,6 +101,7 @@ func TestDryRunBesideTheDaemon(t *testing.T) {
 	report, written := r.api.report(), r.api.requests("put nodestorages")
 	require.NotEmpty(t, report.Status.Evictions)
 
+	r.api.put(object("astray", 1, func(pv *corev1.PersistentVolume) { pv.Spec.FlexVolume.Options[volume.OptionGroup] = "elsewhere" }))
 	dry.start()
 	dry.rounds(3)
 	dry.eventually(func() bool { return dry.ready.Load() > 0 }, "its rounds fail")
@@ -111,4 +113,6 @@ func TestDryRunBesideTheDaemon(t *testing.T) {
 	taken.Store(2)
 	dry.eventually(dry.readyIs("DryRun"), "no report")
 	require.Equal(t, report.Status.Evictions, dry.api.report().Status.Evictions)
+	dry.delivered()
+	require.Len(t, dry.api.told("VolumeNeedsAttention"), 1, "that of before was told beside the daemon")
 }
