@@ -63,7 +63,8 @@ func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d volume
 	defer release()
 	lv, tags, err := e.refer(ctx, ref, ref.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
-		return e.forget(ctx, ref, ref.Kind)
+		e.sweepDoomed(ctx, ref.Group)
+		return e.forget(ref, ref.Kind)
 	}
 	if err != nil {
 		return err
@@ -225,7 +226,8 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 	if err := mayDoom(ref, lv, tags); err != nil {
 		return false, err
 	}
-	if err := e.forget(ctx, ref, tags.Kind); err != nil {
+	e.sweepDoomed(ctx, ref.Group)
+	if err := e.forget(ref, tags.Kind); err != nil {
 		return false, err
 	}
 	e.after("remove record")
@@ -242,9 +244,8 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 // forget takes a volume off the record before it goes, and keeps calls out that are late:
 // all of them where it is a claim's, whose name is never used again; those under way where
 // it is the replica of a dataset or a snapshot, which may come back under its name.
-func (e *Engine) forget(ctx context.Context, ref Ref, kind volume.Kind) error {
+func (e *Engine) forget(ref Ref, kind volume.Kind) error {
 	e.sweep(ref.Group, ref.Name)
-	e.sweepDoomed(ctx, ref.Group)
 	return e.records.bury(ref.Group, ref.Name, kind, e.now())
 }
 

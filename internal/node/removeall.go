@@ -14,7 +14,8 @@ import (
 // does to every one what Remove does, and what is refused keeps no other from being removed.
 // One that comes into use after it was examined may keep those that go with it until they
 // are removed alone. Those of a group that need no wiping are tagged together and removed
-// together: five LVM commands for six volumes, where Remove takes eleven for each.
+// together: five LVM commands for six volumes, where Remove takes eleven for each. Those of sweepDoomed
+// come on top, once for a group.
 //
 // Killed at any instant, it leaves each volume unreferenced, doomed or gone; the next call of
 // either goes on from there.
@@ -138,11 +139,12 @@ func held(lv lvm.LogicalVolume) string {
 
 // commit dooms a batch, removes it, and looks what has become of it.
 func (e *Engine) commit(ctx context.Context, g volume.Group, refs []Ref, batch []goner, errs []error) {
+	e.sweepDoomed(ctx, g)
 	batch = slices.DeleteFunc(batch, func(one goner) bool {
 		if one.tags.State == volume.Doomed || one.lv.Name.IsDoomed() {
 			return false // it is off the record, and its name may be another's by now
 		}
-		if err := e.forget(ctx, refs[one.at], one.tags.Kind); err != nil {
+		if err := e.forget(refs[one.at], one.tags.Kind); err != nil {
 			errs[one.at] = err
 			return true
 		}

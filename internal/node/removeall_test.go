@@ -22,6 +22,7 @@ type fakeGroup struct {
 	missing int   // devices
 	report  error // of the next reports
 	device  string
+	ran     []string
 }
 
 type fakeLV struct{ name, uuid, attr, size, tags string }
@@ -30,6 +31,7 @@ const lvmFailed = "some words of lvremove"
 
 func (g *fakeGroup) run(argv ...string) (string, error) {
 	line := strings.Join(argv, " ")
+	g.ran = append(g.ran, line)
 	switch argv[0] {
 	case "lvchange":
 		return "changed", nil
@@ -85,8 +87,28 @@ func TestABatchIsGoneOnlyOnProof(t *testing.T) {
 	}
 }
 
+// What is left of others on record is looked up once for a batch.
+func TestABatchSweepsOnce(t *testing.T) {
+	e, g, refs := batchOfTwo(t, func(g *fakeGroup) { g.removes = true })
+	other := volume.Name("other").Doomed()
+	require.NoError(t, e.records.write("flexlvm", other, record{State: volume.Doomed, VolumeUUID: "uuid", Wiped: volume.GiB}))
+	g.lvs = append(g.lvs, fakeLV{string(other), "uuid", "-wi-a-----", "67108864", ""})
+	for _, err := range e.RemoveAll(t.Context(), refs) {
+		require.NoError(t, err)
+	}
+	asked := slices.DeleteFunc(g.ran, func(line string) bool { return !strings.Contains(line, string(other)) })
+	require.Len(t, asked, 1)
+}
+
 // removeTwo removes two unreferenced volumes together. Right before lvremove, after happens.
 func removeTwo(t *testing.T, after func(*fakeGroup)) []error {
+	t.Helper()
+	e, _, refs := batchOfTwo(t, after)
+	return e.RemoveAll(t.Context(), refs)
+}
+
+// batchOfTwo is what removeTwo removes.
+func batchOfTwo(t *testing.T, after func(*fakeGroup)) (*Engine, *fakeGroup, []Ref) {
 	t.Helper()
 	tags := sourceTags()
 	tags.State = volume.Unreferenced
@@ -105,5 +127,5 @@ func removeTwo(t *testing.T, after func(*fakeGroup)) []error {
 		}
 	}}, host)
 	require.NoError(t, err)
-	return e.RemoveAll(t.Context(), refs)
+	return e, g, refs
 }
