@@ -43,7 +43,7 @@ func (c *Client) withoutTenants(ctx context.Context, args []string) ([]string, e
 	if err != nil {
 		return nil, err
 	}
-	if scans {
+	if scans && filter != "" { // else nothing could hide them
 		volumes, err := c.rawVolumes(ctx, patterns, filter)
 		if err != nil {
 			return nil, err

@@ -124,14 +124,15 @@ func TestHostFilterStays(t *testing.T) {
 }
 
 // On a host whose LVM looks at logical volumes, those that pods have written to are hidden by their names,
-// and no others: a group may be on one.
+// and no others: a group may be on one. Where the host has set both filters they are not even listed.
 func TestHostThatScansVolumes(t *testing.T) {
 	const filters = "filter=[\"a|.*|\"]\nglobal_filter=[\"r|^/dev/sdb$|\"]\n"
+	const bothSet = "filter=[\"r|^/dev/sdb$|\"]\nglobal_filter=[\"r|^/dev/sdb$|\"]\n"
 	const raw = `{"report":[{"lv":[{"vg_name":"flexlvm","lv_name":"pvc-1"},{"vg_name":"a+b","lv_name":"doomed_pvc-2"}]}]}`
 	c, s := client(t, map[string][]answer{
-		"lvm": {{out: filters + "scan_lvs=0\n"}, {out: filters + "scan_lvs=1\n"}, {out: filters + "scan_lvs=1\n"}, {out: filters + "scan_lvs=1\n"}, {out: filters + "scan_lvs=1\n"}},
+		"lvm": {{out: filters + "scan_lvs=0\n"}, {out: filters + "scan_lvs=1\n"}, {out: filters + "scan_lvs=1\n"}, {out: filters + "scan_lvs=1\n"}, {out: filters + "scan_lvs=1\n"}, {out: bothSet + "scan_lvs=1\n"}},
 		"lvs": {{out: raw}, {out: raw}, {out: `{"report":[{"lv":[]}]}`}, {err: failed}},
-		"vgs": make([]answer, 6),
+		"vgs": make([]answer, 7),
 	})
 	c.tenants = tenants{dev: t.TempDir(), sys: t.TempDir(), conf: t.TempDir()}
 	run := func(want ...string) {
@@ -169,4 +170,5 @@ func TestHostThatScansVolumes(t *testing.T) {
 	run(ask, list(" "+filter(mapped)), "vgs --config devices{"+filter(mapped)+"}")
 	_, err = c.lvm(t.Context(), "vgs")
 	require.ErrorContains(t, err, "list raw block volumes, at which LVM must not look")
+	run(ask, "vgs")
 }
