@@ -107,26 +107,48 @@ func (p *prometheus) query(expr string) []any {
 	return answer.Data.Result
 }
 
-// is waits until an alert about the user's group has a state; "": there is none. It is
-// asked of what was scraped from now on.
-func (p *prometheus) is(alert, state string) {
-	p.t.Helper()
-	type one struct {
+// alerting is a rule that alerts, as Prometheus lists it.
+type alerting struct {
+	Name           string
+	LastEvaluation time.Time
+	Alerts         []struct {
 		Labels, Annotations map[string]string
 		State               string
 	}
+}
+
+// rule gives a rule as it was evaluated last, if the server knows it.
+func (p *prometheus) rule(name string) (alerting, bool) {
+	p.t.Helper()
+	var answer struct {
+		Data struct{ Groups []struct{ Rules []alerting } }
+	}
+	if !p.get("/api/v1/rules", &answer) {
+		return alerting{}, false
+	}
+	for _, group := range answer.Data.Groups {
+		for _, rule := range group.Rules {
+			if rule.Name == name {
+				return rule, true
+			}
+		}
+	}
+	return alerting{}, false
+}
+
+// is waits until an alert about the user's group has a state; "": there is none. It is
+// asked of what Prometheus evaluates from now on: before the first time there is no alert at all.
+func (p *prometheus) is(alert, state string) {
+	p.t.Helper()
 	began := time.Now()
 	await.Until(p.t, patience, func() string {
-		var answer struct {
-			Status string
-			Data   struct{ Alerts []one }
-		}
-		if !p.get("/api/v1/alerts", &answer) || answer.Status != "success" {
-			return "Prometheus does not answer"
+		rule, found := p.rule(alert)
+		if !found || !rule.LastEvaluation.After(began) {
+			return fmt.Sprintf("Prometheus has not evaluated rule %s since %s: %+v", alert, began.Format(time.TimeOnly), rule)
 		}
 		now := ""
-		for _, a := range answer.Data.Alerts {
-			if a.Labels["alertname"] == alert && a.Labels["pool"] == userGroup {
+		for _, a := range rule.Alerts {
+			if a.Labels["pool"] == userGroup {
 				require.Equal(p.t, "node1", a.Labels["node"])
 				require.Equal(p.t, "docs/alerts.md#"+strings.ToLower(alert), a.Annotations["runbook"])
 				now = a.State

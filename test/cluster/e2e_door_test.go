@@ -248,10 +248,11 @@ func TestDoorKilledAfterEachWrite(t *testing.T) {
 	require.True(t, lost, "the PersistentVolume was never away")
 	n.run(main)
 	require.Equal(t, sum, n.exec("main", "md5sum /data/random"))
-	events := n.kubectl("get", "events", "-A", "-o", "jsonpath={range .items[*]}{.reason} {.involvedObject.name}{'\\n'}{end}")
-	for _, reason := range []string{"VolumeReleased", "VolumeEvicted", "VolumeNeedsAttention"} {
+	events := n.kubectl("get", "events", "-A", "-o", "jsonpath={range .items[*]}{.reason} {.involvedObject.name} {.message}{'\\n'}{end}")
+	for _, reason := range []string{"VolumeReleased", "VolumeNeedsAttention"} {
 		require.NotContains(t, events, reason+" "+volume)
 	}
+	require.NotContains(t, events, movesGroup+"/"+volume+" was evicted", "of which the node is told")
 }
 
 // A StatefulSet moves pod by pod, as docs/doors.md says.

@@ -111,10 +111,13 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 		n.kubectl("delete", "pod", "again")
 	})
 	t.Run("the pod's end", func(t *testing.T) {
+		volume := n.kubectl("get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")
+		mounted := func() bool {
+			return strings.Contains(onNode(n.ctx, t, node, "cat /proc/self/mountinfo"), "/volumes/flexlvm.io~flexlvm/"+volume+" ")
+		}
+		require.True(t, mounted())
 		n.kubectl("delete", "pod", "main", "raw")
-		require.Eventually(t, func() bool {
-			return onNode(n.ctx, t, node, "grep -c kubernetes.io~flexvolume.*main /proc/self/mountinfo || true") == "0\n"
-		}, patience, time.Second)
+		await.Until(t, patience, func() string { return await.Missing(!mounted(), "%s is still mounted", volume) })
 		await.Until(t, patience, func() string {
 			left := onNode(n.ctx, t, node, "ls /dev/mapper")
 			return await.Missing(!strings.Contains(left, "flexlvm-block-"), "still handed out: %s", left)

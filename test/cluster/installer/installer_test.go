@@ -218,13 +218,15 @@ func (b *bed) testRights(t *testing.T) {
 // testUpgrade replaces everything under a pod that uses its volume, while others start. At no
 // moment is the driver anything but one of the two releases, and no pod has to be made again.
 func (b *bed) testUpgrade(t *testing.T) {
+	shipped, err := cluster.ShippedRelease()
+	require.NoError(t, err)
 	image, err := cluster.BuildImage(t.Context(), next)
 	require.NoError(t, err)
 	require.NoError(t, b.LoadImage(t.Context(), image))
 	b.onNode(t, "sh", "-c", `rm -f /run/stop; (
 		n=0; bad=0
 		until [ -e /run/stop ]; do
-			"`+driver+`" version >/run/version.out 2>&1 || { bad=$((bad+1)); cat /run/version.out >>/run/bad; }
+			"`+driver+`" version >/run/version.out 2>&1 && grep -qF -e "flexlvm `+shipped+` " -e "flexlvm `+next+` " /run/version.out || { bad=$((bad+1)); cat /run/version.out >>/run/bad; }
 			ls -A "`+pluginDir+`" | grep -v -e '^flexlvm$' -e '^\.flexlvm\.tmp$' >>/run/bad
 			n=$((n+1))
 			sleep 0.1 # the upgrade has this processor, too
