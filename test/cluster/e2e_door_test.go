@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -57,11 +56,7 @@ type plugin struct {
 }
 
 var buildPlugin = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "plugin")
-	if err != nil {
-		return "", err
-	}
-	program := filepath.Join(dir, "kubectl-flexlvm")
+	program := filepath.Join(shared.Dir(), "kubectl-flexlvm") // goes with the cluster
 	return program, built.Program(context.Background(), program, "./cmd/kubectl-flexlvm")
 })
 
