@@ -31,9 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 func runTests(m *testing.M) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	c, err := startShared(ctx)
+	c, err := startShared()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -51,7 +49,6 @@ func runTests(m *testing.M) int {
 		kept, err := c.KeepLogs()
 		fmt.Fprintln(os.Stderr, "all logs are kept in", kept, err)
 	}
-	// Also after an interrupt.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := c.Stop(ctx); err != nil {
@@ -74,8 +71,11 @@ func unhurried(pause, inCampaign string) string {
 	return pause
 }
 
-// startShared starts the cluster; flexlvm's image is on its nodes.
-func startShared(ctx context.Context) (*cluster.Cluster, error) {
+// startShared starts the cluster; flexlvm's image is on its nodes. An interrupt meanwhile also ends what is
+// being built; a later one ends this process, with which the cluster ends.
+func startShared() (*cluster.Cluster, error) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
 	return cluster.StartShipped(ctx, cluster.Config{Nodes: 2, DiskSize: 54 << 30, Log: os.Stderr})
 }
 
