@@ -85,10 +85,13 @@ func buildRoot(ctx context.Context, progress io.Writer, source, script, dir, deb
 	if err := runTool(ctx, progress, source, nil, filepath.Join(source, "test/setup.sh")); err != nil {
 		return err
 	}
-	// In a PID namespace, whose first process takes all others with it.
-	return runTool(ctx, progress, source, nil,
-		"unshare", "--fork", "--pid", "--mount-proc", "--kill-child=KILL",
-		filepath.Join(source, script), dir, debs)
+	return runScript(ctx, progress, source, script, dir, debs)
+}
+
+// runScript runs a script of the checkout in a PID namespace, whose first process takes all others with it.
+func runScript(ctx context.Context, output io.Writer, source, script string, args ...string) error {
+	unshared := []string{"unshare", "--fork", "--pid", "--mount-proc", "--kill-child=KILL", filepath.Join(source, script)}
+	return runTool(ctx, output, source, nil, append(unshared, args...)...)
 }
 
 // umlImages are the images for guests on User-Mode Linux: the same root disk, and

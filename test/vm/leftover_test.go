@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,7 +25,17 @@ import (
 // be killed.
 const childEnv = "FLEXLVM_VM_TEST_CHILD"
 
+// builderEnv makes the test binary run that script as one that builds something.
+const builderEnv = "FLEXLVM_VM_TEST_BUILDER"
+
 func TestMain(m *testing.M) {
+	if script := os.Getenv(builderEnv); script != "" {
+		if err := runScript(context.Background(), os.Stdout, filepath.Dir(script), filepath.Base(script)); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		return
+	}
 	if os.Getenv(childEnv) == "" {
 		if err := Announce(context.Background(), os.Stderr); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -87,6 +98,48 @@ func TestNothingOutlivesAKilledParent(t *testing.T) {
 	require.NoError(t, err)
 	require.NoDirExists(t, dir)
 	require.NoError(t, next.Remove())
+}
+
+// What a script has started, as make starts compilers, ends with the process that runs the script.
+func TestNoBuildOutlivesAKilledParent(t *testing.T) {
+	pause := fmt.Sprintf("600.%d", os.Getpid()) // by which its process is found
+	script := filepath.Join(t.TempDir(), "build.sh")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nsleep "+pause+" &\necho building\nwait\n"), 0o755))
+	builder := exec.Command("/proc/self/exe")
+	builder.Env = append(os.Environ(), builderEnv+"="+script)
+	builder.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := builder.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, builder.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "building\n", line)
+	var started int
+	require.Eventually(t, func() bool { // the shell may have forked and not yet executed it
+		started = processOf(t, "sleep", pause)
+		return started != 0
+	}, time.Minute, 20*time.Millisecond)
+
+	require.NoError(t, builder.Process.Kill())
+	_ = builder.Wait() // it was killed
+	requireGone(t, started)
+}
+
+// processOf finds the process with these arguments, 0 if there is none.
+func processOf(t *testing.T, args ...string) int {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil || !slices.Equal(strings.Split(strings.TrimSuffix(string(content), "\x00"), "\x00"), args) {
+			continue // gone meanwhile, or another one
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		require.NoError(t, err)
+		return pid
+	}
+	return 0
 }
 
 // command builds the program that Makefile and people use.

@@ -68,8 +68,12 @@ func buildUMLKernel(ctx context.Context, progress io.Writer) (umlKernel, error) 
 	onWait := func() { fmt.Fprintln(progress, "User-Mode Linux: waiting for another process that builds it") }
 	err = buildOnce(ctx, dir, onWait, func(out string) error {
 		var said bytes.Buffer
-		err := runTool(ctx, io.MultiWriter(progress, &said), source, nil,
-			filepath.Join(source, "test/vm/uml/build.sh"), out, filepath.Join(filepath.Dir(dir), "debs"))
+		output := io.MultiWriter(progress, &said)
+		// First, as packages are better installed where the machine's services are seen.
+		err := runTool(ctx, output, source, nil, filepath.Join(source, "test/setup.sh"), "kernel")
+		if err == nil {
+			err = runScript(ctx, output, source, "test/vm/uml/build.sh", out, filepath.Join(filepath.Dir(dir), "debs"))
+		}
 		if err != nil && ctx.Err() == nil {
 			err = errors.Join(lastLine(said.String(), err), os.WriteFile(failed, said.Bytes(), 0o644))
 		}
