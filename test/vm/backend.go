@@ -152,9 +152,10 @@ func tryBackend(ctx context.Context, progress io.Writer, name string, images Ima
 	return b, b.probe(ctx)
 }
 
-// probe boots a guest. That /dev/kvm exists says little: in some virtual machines it
-// is there and a stock kernel dies in it. The answer is kept until this machine is
-// booted again.
+// probe reports what keeps guests from booting. That /dev/kvm exists says little: in some virtual
+// machines it is there and a stock kernel dies in it. The answer is kept until this machine is booted
+// again. That none boots on User-Mode Linux is kept for a shorter time: the machine may have been busy, and
+// nodes on an emulated processor are slow.
 func (b Backend) probe(ctx context.Context) error {
 	cache, err := CacheDir()
 	if err != nil {
@@ -164,31 +165,48 @@ func (b Backend) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	const answer = "answer"
+	retry := unusedFor
+	switch {
+	case os.Getenv(NodesEnv) == b.Name:
+		retry = 0
+	case b.Name == UML:
+		retry = retryFailed
+	}
 	images := filepath.Base(filepath.Dir(b.Kernel)) + "-" + filepath.Base(filepath.Dir(b.Initrd))
-	dir := filepath.Join(cache, "boots-"+b.Name+"-"+strings.TrimSpace(string(boot))+"-"+images)
-	err = buildOnce(ctx, dir, nil, func(dir string) error {
-		failure := b.boots(ctx)
-		if ctx.Err() != nil {
-			return ctx.Err() // the probe was cut short and says nothing
-		}
-		return os.WriteFile(filepath.Join(dir, answer), []byte(failure), 0o644)
-	})
-	if err != nil {
-		return fmt.Errorf("boot a guest: %w", err)
+	dir := filepath.Join(cache, "booted-"+b.Name+"-"+strings.TrimSpace(string(boot))+"-"+images)
+	if err := probeOnce(ctx, dir, retry, b.boots); err != nil {
+		return err
 	}
-	failure, err := os.ReadFile(filepath.Join(dir, answer))
-	if err != nil {
-		return fmt.Errorf("boot a guest: %w", err)
-	}
-	if len(failure) > 0 {
-		return errors.New(string(failure))
-	}
-	return prune(filepath.Join(cache, "boots-*"), time.Now().Add(-unusedFor))
+	return prune(filepath.Join(cache, "boot*-*"), time.Now().Add(-unusedFor))
 }
 
-// boots returns the empty string if a guest boots, else what is wrong, in a line.
-func (b Backend) boots(ctx context.Context) string {
+// errNoBoot says that no guest boots: the backend's fault, as far as can be seen.
+var errNoBoot = errors.New("no guest boots")
+
+// probeOnce reports what boots does, which it calls only where the cache has no answer: the folder
+// dir says that a guest booted, and a file beside it, for as long as retry, that none did.
+func probeOnce(ctx context.Context, dir string, retry time.Duration, boots func(context.Context) error) error {
+	failed := dir + ".failed"
+	return buildOnce(ctx, dir, nil, func(string) error {
+		if info, err := os.Stat(failed); err == nil && time.Since(info.ModTime()) < retry {
+			why, err := os.ReadFile(failed)
+			return errors.Join(err, fmt.Errorf("%s, at %s; remove %s to try again", why, info.ModTime().Format(time.DateTime), failed))
+		}
+		err := boots(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err() // the probe was cut short and says nothing
+		case errors.Is(err, errNoBoot):
+			return errors.Join(err, os.WriteFile(failed, []byte(err.Error()), 0o644))
+		case err != nil:
+			return err
+		}
+		return os.RemoveAll(failed)
+	})
+}
+
+// boots boots a guest. The error is a line.
+func (b Backend) boots(ctx context.Context) error {
 	limit := probeLimit
 	if b.Name == UML {
 		limit = umlProbeLimit
@@ -196,12 +214,12 @@ func (b Backend) boots(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	m, err := prepare(ctx, Config{backend: b})
-	if err == nil {
-		err = errors.Join(m.Boot(ctx), m.Close())
+	if err != nil {
+		return fmt.Errorf("prepare a guest: %w", err)
 	}
-	if err == nil {
-		return ""
+	if err := errors.Join(m.Boot(ctx), m.Close()); err != nil {
+		line, _, _ := strings.Cut(err.Error(), "\n")
+		return fmt.Errorf("%w: %s", errNoBoot, line)
 	}
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return "no guest boots: " + line
+	return nil
 }

@@ -23,8 +23,8 @@ type umlKernel struct {
 // errNoKernel says that the cache has no kernel of User-Mode Linux.
 var errNoKernel = errors.New("its kernel is not in the cache; make test builds it")
 
-// retryKernel is how long a failed build is not tried again: each suite would.
-const retryKernel = 30 * time.Minute
+// retryFailed is how long what failed is not tried again: each suite would.
+const retryFailed = 30 * time.Minute
 
 func locateUMLKernel() (source, dir, key string, err error) {
 	if source, err = SourceDir(); err != nil {
@@ -62,7 +62,7 @@ func buildUMLKernel(ctx context.Context, progress io.Writer) (umlKernel, error) 
 		return umlKernel{}, err
 	}
 	failed := dir + ".failed"
-	if info, err := os.Stat(failed); err == nil && time.Since(info.ModTime()) < retryKernel && os.Getenv(NodesEnv) != UML {
+	if info, err := os.Stat(failed); err == nil && time.Since(info.ModTime()) < retryFailed && os.Getenv(NodesEnv) != UML {
 		return umlKernel{}, fmt.Errorf("its kernel could not be built at %s, see %s", info.ModTime().Format(time.TimeOnly), failed)
 	}
 	onWait := func() { fmt.Fprintln(progress, "User-Mode Linux: waiting for another process that builds it") }
