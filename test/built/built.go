@@ -149,8 +149,16 @@ func copyProgram(ctx context.Context, from, to string) error {
 // cache is called name.
 func Module(ctx context.Context, dir, name, pkg string, log io.Writer, flags ...string) (string, error) {
 	inputs := [][]byte{[]byte(runtime.Version() + runtime.GOARCH + pkg + strings.Join(flags, " "))}
-	for _, file := range []string{"go.mod", "go.sum"} {
-		content, err := os.ReadFile(filepath.Join(dir, file))
+	files := []string{filepath.Join(dir, "go.mod"), filepath.Join(dir, "go.sum")}
+	if strings.HasPrefix(pkg, "./") { // of the module itself, whose source go.sum does not cover
+		sources, err := filepath.Glob(filepath.Join(dir, pkg, "*.go"))
+		if err != nil {
+			return "", fmt.Errorf("build %s: %w", name, err)
+		}
+		files = append(files, sources...)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
 		if err != nil {
 			return "", fmt.Errorf("build %s: %w", name, err)
 		}

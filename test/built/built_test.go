@@ -39,6 +39,23 @@ func TestOnce(t *testing.T) {
 	require.Equal(t, 2, builds)
 }
 
+func TestModule(t *testing.T) {
+	t.Setenv(vm.CacheEnv, t.TempDir())
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module example.org/thing\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.sum"), nil, 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "say"), 0o755))
+	for _, word := range []string{"one", "another"} {
+		source := "package main\n\nfunc main() { print(\"" + word + "\") }\n"
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "say/main.go"), []byte(source), 0o600))
+		program, err := Module(t.Context(), dir, "say", "./say", t.Output())
+		require.NoError(t, err)
+		said, err := exec.Command(program).CombinedOutput()
+		require.NoError(t, err)
+		require.Equal(t, word, string(said))
+	}
+}
+
 func TestLibraries(t *testing.T) {
 	shell, err := exec.LookPath("sh")
 	require.NoError(t, err)
