@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"debug/elf"
+	_ "embed"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,11 @@ const BusyboxImage = "docker.io/library/busybox:1.36"
 
 // pauseImage holds a pod's namespaces. containerd is told to use it.
 const pauseImage = "flexlvm.test/pause:1"
+
+// packing is this file, which decides what is in an image as much as what is packed does.
+//
+//go:embed busybox.go
+var packing []byte
 
 // busybox is this machine's static busybox, and what it can be called.
 func busybox(ctx context.Context) (binary []byte, applets []string, err error) {
@@ -56,7 +62,7 @@ func testImages(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir, err := built.Once(ctx, "images", built.Key(binary, []byte(strings.Join(applets, " ")), []byte(BusyboxImage+pauseImage)), func(dir string) error {
+	dir, err := built.Once(ctx, "images", built.Key(packing, binary, []byte(strings.Join(applets, " ")), []byte(BusyboxImage+pauseImage)), func(dir string) error {
 		layer, err := busyboxLayer(binary, applets)
 		if err != nil {
 			return err
@@ -83,7 +89,7 @@ func ProgramImage(ctx context.Context, name, program string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir, err := built.Once(ctx, "program-image-"+filepath.Base(program), built.Key(content, binary, []byte(name)), func(dir string) error {
+	dir, err := built.Once(ctx, "program-image-"+filepath.Base(program), built.Key(packing, content, binary, []byte(name)), func(dir string) error {
 		layer, err := busyboxLayer(binary, applets, tarFile{
 			header: tar.Header{Name: "program", Typeflag: tar.TypeReg, Mode: 0o755}, content: content})
 		if err != nil {

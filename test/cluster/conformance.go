@@ -89,7 +89,7 @@ func (c *Conformance) testImages(ctx context.Context) (string, error) {
 		return "", err
 	}
 	applets = slices.DeleteFunc(applets, func(applet string) bool { return slices.Contains(programs, applet) })
-	key := [][]byte{wanted, agnhost, binary, []byte(strings.Join(applets, " "))}
+	key := [][]byte{packing, wanted, agnhost, binary, []byte(strings.Join(applets, " "))}
 	for _, file := range files {
 		key = append(key, []byte(file.header.Name), file.content)
 	}

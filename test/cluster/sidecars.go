@@ -87,7 +87,7 @@ func BuildSidecarImage(ctx context.Context, name string, log io.Writer) (string,
 		return "", fmt.Errorf("pack csi-%s: %w", name, err)
 	}
 	file := "csi-" + name
-	dir, err := built.Once(ctx, file+"-image", built.Key(content, reference[1]), func(dir string) error {
+	dir, err := built.Once(ctx, file+"-image", built.Key(packing, content, reference[1]), func(dir string) error {
 		layer, err := tarOf([]tarFile{{header: tar.Header{Name: file, Typeflag: tar.TypeReg, Mode: 0o755}, content: content}})
 		if err != nil {
 			return err

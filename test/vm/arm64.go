@@ -41,7 +41,7 @@ func arm64Images(ctx context.Context, progress io.Writer) (Images, error) {
 	if err != nil {
 		return Images{}, fmt.Errorf("build root file system: %w", err)
 	}
-	if key, err = hashFiles(source, []string{"test/vm/guest", "test/vm/wire", "go.mod"}, key, runtime.Version()); err != nil {
+	if key, err = hashFiles(source, initrdSources, key, runtime.Version()); err != nil {
 		return Images{}, err
 	}
 	initrd := filepath.Join(cache, "initrd-arm64-"+key)

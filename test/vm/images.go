@@ -28,6 +28,9 @@ type Images struct {
 // unusedFor is how long an image that no key leads to any more is kept.
 const unusedFor = 14 * 24 * time.Hour
 
+// initrdSources are what an initrd is made from, beside its kernel.
+var initrdSources = []string{"test/vm/guest", "test/vm/wire", "test/vm/archive.go", "test/vm/images.go", "go.mod"}
+
 // BuildImages returns the images, and makes them first where the cache has none
 // for this source: that takes a minute or two, root, and Debian's packages.
 // What it does is told to progress.
@@ -54,7 +57,7 @@ func BuildImages(ctx context.Context, progress io.Writer) (Images, error) {
 		return Images{}, fmt.Errorf("build root file system: %w", err)
 	}
 
-	key, err = hashFiles(source, []string{"test/vm/guest", "test/vm/wire", "go.mod"}, key, runtime.Version())
+	key, err = hashFiles(source, initrdSources, key, runtime.Version())
 	if err != nil {
 		return Images{}, err
 	}
