@@ -65,6 +65,7 @@ ca-certificates    /usr/sbin/update-ca-certificates
 debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg
 e2fsprogs          /sbin/mke2fs
 gcc                /usr/bin/gcc
+git                /usr/bin/git
 iproute2           /sbin/ip
 iptables           /usr/sbin/iptables
 libc6-dev          /usr/include/stdlib.h
@@ -96,6 +97,15 @@ install() {
 	# shellcheck disable=SC2086 # a list of words
 	apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $missing 2>&1 9>&-
 }
+# A timer of the system may have the lists locked.
+update() {
+	for pause in 5 10 20 40; do
+		if apt-get -qq update 9>&-; then return; fi
+		echo "setup: apt-get update failed; it is tried again in $pause seconds" >&2
+		sleep "$pause"
+	done
+	apt-get -qq update 9>&-
+}
 # Suites side by side may each lack something, and apt-get update waits for no other. Programs that
 # a package starts must not keep the lock: hence 9>&-.
 exec 9</var/lib/dpkg
@@ -105,7 +115,7 @@ flock -w 900 9 || {
 }
 # An index may be missing, or so old that it names versions that are gone.
 if ! install >/dev/null; then
-	apt-get -qq update 9>&-
+	update
 	said=$(install) || {
 		echo "$said" >&2
 		echo "setup: apt-get could not install: $missing" >&2
