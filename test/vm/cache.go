@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,7 +17,8 @@ import (
 )
 
 // CacheEnv is the environment variable that moves the cache folder, which is
-// .cache in the checkout otherwise.
+// .cache in the checkout otherwise. A relative path begins at the checkout's root, as for make:
+// each package's tests run in a folder of their own.
 const CacheEnv = "FLEXLVM_CACHE"
 
 const moduleLine = "module github.com/flexlvm/flexlvm\n"
@@ -40,17 +42,13 @@ func SourceDir() (string, error) {
 
 // CacheDir returns the folder that keeps what is costly to make. It exists.
 func CacheDir() (string, error) {
-	dir := os.Getenv(CacheEnv)
-	if dir == "" {
+	dir := cmp.Or(os.Getenv(CacheEnv), ".cache")
+	if !filepath.IsAbs(dir) {
 		source, err := SourceDir()
 		if err != nil {
 			return "", err
 		}
-		dir = filepath.Join(source, ".cache")
-	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return "", err
+		dir = filepath.Join(source, dir)
 	}
 	return dir, os.MkdirAll(dir, 0o755)
 }

@@ -13,6 +13,27 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestRelativeCacheIsInTheCheckout(t *testing.T) {
+	root := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(root, "go.mod"), []byte(moduleLine), 0o644))
+	inside := filepath.Join(root, "some/package")
+	require.NoError(t, os.MkdirAll(inside, 0o755))
+	t.Chdir(inside)
+	elsewhere := t.TempDir()
+	for env, want := range map[string]string{
+		"":           filepath.Join(root, ".cache"),
+		"../shared":  filepath.Join(filepath.Dir(root), "shared"),
+		"kept/cache": filepath.Join(root, "kept/cache"),
+		elsewhere:    elsewhere,
+	} {
+		t.Setenv(CacheEnv, env)
+		dir, err := CacheDir()
+		require.NoError(t, err)
+		require.Equal(t, want, dir)
+		require.DirExists(t, dir)
+	}
+}
+
 func TestBuildOnceBuildsOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "thing")
 	var builds, waits atomic.Int32
