@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strings"
 
 	"github.com/flexlvm/flexlvm/test/built"
 	"github.com/flexlvm/flexlvm/test/vm"
@@ -79,15 +80,28 @@ func BuildImage(ctx context.Context, release string) (string, error) {
 		}
 		return run(ctx, tool, "image", "--source", root, "--version", release, "--to", filepath.Join(dir, "flexlvm.tar"))
 	})
-	return filepath.Join(dir, "flexlvm.tar"), err
+	if err != nil {
+		return "", err
+	}
+	// Also those of releases that are not built any more.
+	return filepath.Join(dir, "flexlvm.tar"), built.RemoveUnused(filepath.Join(filepath.Dir(dir), "image-v*-????????????????"))
 }
 
-// readAll gives the names and the contents of all files in folders, or of files.
+// readAll gives the names and the contents of all files in folders, or of files, but for those of tests.
 func readAll(root string, names []string) (all [][]byte, err error) {
 	for _, name := range names {
 		err := filepath.WalkDir(filepath.Join(root, name), func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() {
+			if err != nil {
 				return err
+			}
+			if entry.IsDir() {
+				if entry.Name() == "testdata" {
+					return fs.SkipDir
+				}
+				return nil
+			}
+			if strings.HasSuffix(path, "_test.go") {
+				return nil
 			}
 			inside, err := filepath.Rel(root, path)
 			if err != nil {

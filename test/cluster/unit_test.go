@@ -163,4 +163,7 @@ func TestImageIsMadeFromTheSourcesOfItsKey(t *testing.T) {
 	inputs, err := readAll(root, imageSources)
 	require.NoError(t, err)
 	require.Contains(t, inputs, []byte("tools/release/image.go"))
+	for i := 0; i < len(inputs); i += 2 { // a name, and a content
+		require.NotRegexp(t, `_test\.go$|/testdata/`, string(inputs[i]))
+	}
 }
