@@ -240,19 +240,29 @@ func ended(job *batchv1.Job) time.Time {
 	return time.Time{}
 }
 
+// longAhead is how far in the future a time may lie and be waited for: clocks of nodes differ. What lies
+// further there is of a clock that was wrong, and may be of any day.
+const longAhead = 10 * time.Minute
+
+// longAgo stands for a time that is not known: what is due some time after it is due now.
+var longAgo = time.Unix(0, 0)
+
 // endedBy is when a Job ended that has ended. An end that lies in the future, because a clock was
-// ahead, counts as the Job's beginning.
+// ahead, counts as the Job's beginning, and is longAgo if that does, too.
 func endedBy(job *batchv1.Job, now time.Time) time.Time {
 	return past(ended(job), job.CreationTimestamp.Time, now)
 }
 
 // past is a time that cannot lie in the future: now if it does, or otherwise if it does by more than
-// clocks differ.
+// mostLag; longAgo if that is of a clock that was wrong, too.
 func past(at, otherwise, now time.Time) time.Time {
 	if at.Sub(now) > mostLag {
 		at = otherwise
 	}
-	if at.After(now) {
+	switch {
+	case at.Sub(now) > longAhead:
+		return longAgo
+	case at.After(now):
 		return now
 	}
 	return at

@@ -169,7 +169,7 @@ func (v visit) due(after *batchv1.Job, asked string, now time.Time) time.Time {
 	}
 	if v.next != nil {
 		since := at
-		if !load && !isRefresh(after) {
+		if at.Equal(longAgo) || !load && !isRefresh(after) {
 			since = v.last // its time may have come meanwhile
 		}
 		soonest(v.next.Next(since))
@@ -347,8 +347,11 @@ func (p *planner) refreshed(r *Replica) Action {
 	if !isRefresh(r.Job) {
 		return out
 	}
-	asked := r.Job.Annotations[annotationRefreshed]
-	out.Annotations[annotationRefreshedAt] = endedBy(r.Job, p.Now).UTC().Format(time.RFC3339)
+	asked, looked := r.Job.Annotations[annotationRefreshed], endedBy(r.Job, p.Now)
+	if looked.Equal(longAgo) {
+		looked = p.Now // it has just been seen; the next refresh goes by that
+	}
+	out.Annotations[annotationRefreshedAt] = looked.UTC().Format(time.RFC3339)
 	out.Annotations[annotationRefreshed] = asked
 	switch {
 	case report != nil && report.Contents != was.Contents:

@@ -131,7 +131,35 @@ func TestRefreshAfterAClockThatWasAhead(t *testing.T) {
 		r.Job.CreationTimestamp = metav1.NewTime(now.Add(-ahead))
 		s.requirePlan()
 	})
-	t.Run("all of them", func(t *testing.T) {
-		require.Equal(t, now, past(now.Add(ahead), now.Add(ahead), now))
+	// The Job was made while the clock was ahead.
+	t.Run("its beginning, too", func(t *testing.T) {
+		s, r := begin(t, "10m", now.Add(ahead))
+		delete(r.Claim.Annotations, annotationVisit) // as if that were seen only now
+		r.Job.CreationTimestamp = metav1.NewTime(now.Add(ahead - time.Minute))
+		accept(t, s.requirePlan("annotate claim v-a-0"))
+		require.Equal(t, now, s.requirePlan().Status.Nodes[0].RefreshedAt.Time, "from when its end was seen")
+		s.Now = now.Add(10*time.Minute - time.Second)
+		s.requirePlan()
+		s.Now = now.Add(10 * time.Minute)
+		s.requirePlan("delete job v-a-0")
+		r.Job = nil
+		s.requirePlan("create job v-a-0")
+	})
+	t.Run("all that is known", func(t *testing.T) {
+		s, r := begin(t, "720h", now.Add(ahead))
+		r.Job.CreationTimestamp, r.Claim.CreationTimestamp = metav1.NewTime(now.Add(ahead)), metav1.NewTime(now.Add(ahead))
+		r.Claim.Annotations[annotationRefreshedAt] = now.Add(ahead).Format(time.RFC3339)
+		s.requirePlan("delete job v-a-0")
+		r.Job = nil
+		s.requirePlan("create job v-a-0")
+	})
+	t.Run("a loader that never ran", func(t *testing.T) {
+		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
+		r := s.ended(0, batchv1.JobFailed, "")
+		r.Pod, r.Job.CreationTimestamp = nil, metav1.NewTime(now.Add(ahead))
+		r.Job.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(ahead))
+		s.requirePlan("delete job v-a-0")
+		r.Job.CreationTimestamp = metav1.NewTime(now.Add(longAhead))
+		s.requirePlan()
 	})
 }
