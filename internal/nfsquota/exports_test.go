@@ -73,6 +73,27 @@ func TestExportsOnOneFileSystem(t *testing.T) {
 	require.Contains(t, reports[0].Problems[0], "no project is chosen for it while those of NFS export "+two.dir)
 }
 
+// What an export was to be given is no other's, although its write has failed: it may be on disk.
+func TestWriteInDoubtBesideAnotherExport(t *testing.T) {
+	one := newBed(t)
+	two := one.beside(t.TempDir())
+	one.make(1, volume.MiB)
+	two.make(2, volume.MiB)
+	one.write = func(root *os.Root, name string, what any) error {
+		return errors.Join(nfsmark.WriteJSON(root, name, what), errors.New("no answer"))
+	}
+	reports := one.keeper.Look(t.Context())
+	require.Len(t, reports[0].Problems, 1)
+	require.Contains(t, reports[0].Problems[0], "has no project: write "+recordPath+": no answer")
+	require.Equal(t, 1, reports[1].Held)
+	require.Equal(t, firstProject+1, two.project(2))
+	for _, r := range one.keeper.Look(t.Context()) {
+		require.NoError(t, r.Err)
+		require.Equal(t, 1, r.Held, r.Problems)
+	}
+	require.Equal(t, firstProject, one.project(1))
+}
+
 func TestOneDirectoryByTwoPaths(t *testing.T) {
 	b := newBed(t)
 	b.make(1, volume.MiB)

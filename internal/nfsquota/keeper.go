@@ -24,6 +24,7 @@ type Keeper struct {
 type export struct {
 	dir   string
 	open  func(root *os.Root) (quotas, error)
+	write func(root *os.Root, name string, what any) error
 	after func(step string) // tests kill the process here
 	local bool              // it does not lie on another server
 	seen  stamp
@@ -41,7 +42,7 @@ func New(dirs []string) (*Keeper, error) {
 		if slices.Contains(dirs[:i], dir) {
 			return nil, &volume.FieldError{Field: flag, Value: dir, Reason: "is given twice"}
 		}
-		k.exports = append(k.exports, &export{dir: dir, open: openXFS, after: func(string) {}})
+		k.exports = append(k.exports, &export{dir: dir, open: openXFS, write: nfsmark.WriteJSON, after: func(string) {}})
 	}
 	return k, nil
 }

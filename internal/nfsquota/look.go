@@ -39,6 +39,8 @@ type look struct {
 	all     map[quota.Project]quota.Usage
 	// others says whose the projects are that other exports on this file system have written down.
 	others map[quota.Project]string
+	// inDoubt are records whose write has failed, and of which nobody knows whether it was done.
+	inDoubt records
 	// noProject says why no project may be chosen, or was, for those that have none.
 	noProject error
 }
@@ -116,8 +118,10 @@ func (l *look) compare(looks []*look) {
 		if o.records == nil && o.Err != nil {
 			l.noProject = fmt.Errorf("no project is chosen for it while those of NFS export %s on the same file system are not known", o.dir)
 		}
-		for v, r := range o.records {
-			l.others[r.Project] = fmt.Sprintf("%s in NFS export %s", v, o.dir)
+		for _, all := range []records{o.inDoubt, o.records} {
+			for v, r := range all {
+				l.others[r.Project] = fmt.Sprintf("%s in NFS export %s", v, o.dir)
+			}
 		}
 	}
 }

@@ -74,12 +74,13 @@ func readRecords(root *os.Root) (records, error) {
 	return all, nil
 }
 
-// writeRecords writes down what projects are whose from now on. If that fails, they are whose they were.
+// writeRecords writes down what projects are whose from now on. If that fails, they are whose they were,
+// or what was to be written is there nevertheless.
 func (l *look) writeRecords(all records) (err error) {
 	if len(all) == 0 {
 		err = nfsmark.Remove(l.root, recordFile)
 	} else {
-		err = nfsmark.WriteJSON(l.root, recordFile, all)
+		err = l.write(l.root, recordFile, all)
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w; it is tried again", recordPath, err)
@@ -122,7 +123,7 @@ func (l *look) assign() {
 		return
 	}
 	if err := l.writeRecords(all); err != nil {
-		l.noProject = err
+		l.noProject, l.inDoubt = err, all
 		return
 	}
 	l.after("write records")
