@@ -90,7 +90,7 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 		return err
 	})
 	switch {
-	case errors.Is(err, errSilent), ctx.Err() != nil: // the call may go on
+	case err != nil && (errors.Is(err, errSilent) || ctx.Err() != nil): // the call may go on
 		return nil, controller.ProvisioningInBackground, fmt.Errorf("make directory %s: %w", r.place.name, err)
 	case err != nil:
 		return nil, state, fmt.Errorf("make directory %s: %w", r.place.name, err)

@@ -149,6 +149,22 @@ func TestProvisionWithASilentServer(t *testing.T) {
 	require.Equal(t, controller.ProvisioningNoChange, state)
 }
 
+// A lateEnd is a context that ends when the directory has just been made.
+type lateEnd struct{ context.Context }
+
+func (lateEnd) Err() error { return context.Canceled }
+
+// What succeeded just before the process was told to end has succeeded.
+func TestProvisionAsTheProcessEnds(t *testing.T) {
+	r := newRig(t)
+	v, state, err := r.Provision(lateEnd{context.Background()}, controller.ProvisionOptions{
+		PVName: pvName, PVC: claimOf(corev1.ReadWriteMany), StorageClass: classOf(r.Exports[1]),
+	})
+	require.NoError(t, err)
+	require.Equal(t, controller.ProvisioningFinished, state)
+	require.DirExists(t, filepath.Join(r.Exports[1].Dir, filepath.Base(v.Spec.NFS.Path)))
+}
+
 // A claim whose directory is marked is not released because of an error: nothing else leads to either.
 func TestProvisionFailsOnceThereIsAMark(t *testing.T) {
 	r := newRig(t)
