@@ -20,8 +20,9 @@ const atOnce = 1000
 
 // clearSome removes up to atOnce entries of a directory, and the directory itself once it is empty,
 // which empty reports. It ends halfway to its deadline, so that a slow server is not taken for one that
-// does not answer. It never leaves the directory: every name is looked up in an open directory, no link
-// is followed out of it (os.Root), and a file system that is mounted in it is an error.
+// does not answer, but not before something is gone: the next call begins at the top again. It never
+// leaves the directory: every name is looked up in an open directory, no link is followed out of it
+// (os.Root), and a file system that is mounted in it is an error.
 //
 // Tenants can nest directories as deep as they like, so nothing here recurses: the entries of a
 // subdirectory are moved up, under names that a tenant cannot have guessed, and removed later. That may
@@ -51,9 +52,9 @@ type clearing struct {
 	full   error     // what has failed for want of room
 }
 
-// spent reports whether it is time to give way.
+// spent reports whether it is time to give way: as many are gone as may be, or some and the time is over.
 func (c *clearing) spent() bool {
-	return c.left <= 0 || !c.until.IsZero() && time.Now().After(c.until)
+	return c.left <= 0 || c.left < atOnce && !c.until.IsZero() && time.Now().After(c.until)
 }
 
 // done counts what has been removed or moved. For want of room others may still go, and give some.
@@ -149,8 +150,8 @@ func (c *clearing) takeOut(ctx context.Context, dir *os.Root, name string, e fs.
 }
 
 // descend removes a directory if it is empty. Otherwise it follows one path down to its end, and removes
-// the files and the empty directories on the way, and with them something at least. That moves nothing,
-// so it needs no room.
+// the files and the empty directories on the way, and with them something at least, unless ctx ends before
+// the end of the path. That moves nothing, so it needs no room.
 func (c *clearing) descend(ctx context.Context, parent *os.Root, name string) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -2,6 +2,7 @@ package nfs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -69,21 +70,38 @@ func TestClearWithoutRoomToMove(t *testing.T) {
 	}
 }
 
+// A path is followed to its end although the time is over: the next call would begin at its top again.
+func TestClearOfADeepPath(t *testing.T) {
+	b := newBait(t)
+	b.make()
+	deep := b.path(here.name, strings.Repeat("d/", 50))
+	require.NoError(t, os.MkdirAll(deep, 0o755))
+	c := b.clearing()
+	c.until = time.Now().Add(-time.Second)
+	c.moveUp = func(string, string) error { return syscall.ENOSPC }
+	empty, err := c.run(t.Context())
+	require.NoError(t, err)
+	require.False(t, empty)
+	require.Equal(t, atOnce-1, c.left, "then it gives way")
+	require.NoDirExists(t, deep)
+	require.DirExists(t, filepath.Dir(deep))
+	b.clearAll(c)
+}
+
 // Want of room is an error where it keeps everything from being removed, and that does not take for ever.
 func TestClearWhereNothingGoes(t *testing.T) {
 	b := newBait(t)
 	b.make()
-	require.NoError(t, os.MkdirAll(b.path(here.name, "data", "sub", "sub"), 0o755))
+	require.NoError(t, os.MkdirAll(b.path(here.name, "data", "sub"), 0o755))
 	c := b.clearing()
 	c.moveUp = func(string, string) error {
-		c.until = time.Now().Add(-time.Second) // the time is over with the first attempt
-		return syscall.ENOSPC
+		return errors.Join(syscall.ENOSPC, os.Remove(b.path(here.name, "data", "sub"))) // a pod that still runs
 	}
 	_, err := c.run(t.Context())
 	require.ErrorIs(t, err, syscall.ENOSPC)
-	require.DirExists(t, b.path(here.name, "data", "sub", "sub"))
 
-	c.until, c.full = time.Time{}, nil
+	require.NoError(t, os.MkdirAll(b.path(here.name, "data", "sub", "sub"), 0o755))
+	c.full = nil
 	c.moveUp = func(string, string) error { return syscall.EIO }
 	_, err = c.run(t.Context())
 	require.ErrorIs(t, err, syscall.EIO, "any other error ends it at once")

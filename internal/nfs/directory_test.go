@@ -282,6 +282,8 @@ func TestRemoveOnASlowServer(t *testing.T) {
 	b.make()
 	b.fill(here.name)
 	c := &clearing{left: atOnce, until: time.Now().Add(-time.Second)}
+	require.False(t, c.spent(), "nothing is gone yet")
+	c.left--
 	require.True(t, c.spent())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
