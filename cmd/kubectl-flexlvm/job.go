@@ -1,15 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -179,7 +176,7 @@ that have not started, and goes on with those that take the place of others, unt
 			if err != nil {
 				return err
 			}
-			return o.show(cmd.Context(), kube, namespace, args[0], cmd.OutOrStdout())
+			return o.show(cmd.Context(), kube, namespace, args[0], &printer{out: cmd.OutOrStdout(), notes: plain{cmd.ErrOrStderr()}})
 		},
 	}
 	cmd.Flags().IntVar(&o.worker, "worker", -1, "this worker alone")
@@ -189,10 +186,9 @@ that have not started, and goes on with those that take the place of others, unt
 }
 
 // show prints the logs of the workers: one after the other, or as they come.
-func (o *logOptions) show(ctx context.Context, kube kubernetes.Interface, namespace, name string, out io.Writer) error {
-	p := printer{out: out}
+func (o *logOptions) show(ctx context.Context, kube kubernetes.Interface, namespace, name string, p *printer) error {
 	if o.follow {
-		return o.goOn(ctx, kube, namespace, name, &p)
+		return o.goOn(ctx, kube, namespace, name, p)
 	}
 	last, err := o.pods(ctx, kube, namespace, name)
 	if err != nil {
@@ -203,7 +199,7 @@ func (o *logOptions) show(ctx context.Context, kube kubernetes.Interface, namesp
 	}
 	var first error
 	for _, worker := range slices.Sorted(maps.Keys(last)) {
-		if err := o.stream(ctx, kube, last[worker], worker, &p); first == nil {
+		if err := p.stream(ctx, kube, last[worker], worker, o.options(), nil); first == nil {
 			first = err
 		}
 	}
@@ -242,44 +238,4 @@ func lastPods(pods []corev1.Pod) map[int]*corev1.Pod {
 		}
 	}
 	return out
-}
-
-func (o *logOptions) stream(ctx context.Context, kube kubernetes.Interface, pod *corev1.Pod, worker int, p *printer) error {
-	options := &corev1.PodLogOptions{Follow: o.follow, Container: pod.Spec.Containers[0].Name}
-	if o.tail >= 0 {
-		options.TailLines = &o.tail
-	}
-	log, err := kube.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
-	if err == nil {
-		defer func() { _ = log.Close() }()
-		err = p.lines(log, worker)
-	}
-	if err != nil {
-		return fmt.Errorf("read the log of worker %d (pod %s): %w", worker, pod.Name, err)
-	}
-	return nil
-}
-
-// A printer prints the lines of several workers, each whole.
-type printer struct {
-	mu  sync.Mutex
-	out io.Writer
-}
-
-// longestPiece is how much of a line is printed at once. A bar that is drawn over and over is one line without end.
-const longestPiece = 64 << 10
-
-func (p *printer) lines(log io.Reader, worker int) error {
-	for r := bufio.NewReaderSize(log, longestPiece); ; {
-		line, _, err := r.ReadLine()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		}
-		p.mu.Lock()
-		fmt.Fprintf(p.out, "[%d] %s\n", worker, line)
-		p.mu.Unlock()
-	}
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -18,8 +20,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/recipe"
 )
 
-// followEvery is how often to look for workers that have started.
-const followEvery = time.Second
+const (
+	// followEvery is how often to look for workers that have started.
+	followEvery = time.Second
+	// resumeAfter is how long after the end of a stream to see whether its container goes on: that it has ended, its
+	// pod says some seconds later.
+	resumeAfter = 5 * time.Second
+)
 
 // A follower prints the logs of workers as they come, of each container once.
 type follower struct {
@@ -31,13 +38,15 @@ type follower struct {
 	began   bool            // the job was there
 	seen    map[string]bool // containers
 	streams sync.WaitGroup
-	failed  chan error // of a stream; the first is enough
+	failed  chan error    // of a log that could not be read to its end; the first is enough
+	over    chan struct{} // closed when no more containers come
 }
 
 // goOn prints the logs of the workers until the job has ended, or the one worker that is asked for.
 func (o *logOptions) goOn(ctx context.Context, kube kubernetes.Interface, namespace, name string, p *printer) error {
-	f := follower{logOptions: o, kube: kube, namespace: namespace, name: name, printer: p, seen: map[string]bool{}, failed: make(chan error, 1)}
+	f := follower{logOptions: o, kube: kube, namespace: namespace, name: name, printer: p, seen: map[string]bool{}, failed: make(chan error, 1), over: make(chan struct{})}
 	err := wait.PollUntilContextCancel(ctx, followEvery, true, f.look)
+	close(f.over)
 	f.streams.Wait()
 	close(f.failed)
 	switch {
@@ -85,18 +94,14 @@ func hasEnded(job *batchv1.Job) bool {
 
 // begin prints the log of a worker's container if that has started, and is not printed already.
 func (f *follower) begin(ctx context.Context, pod *corev1.Pod, worker int) {
-	i := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == pod.Spec.Containers[0].Name })
-	if i < 0 {
-		return
-	}
-	container := &pod.Status.ContainerStatuses[i]
+	container := containerOf(pod)
 	id := fmt.Sprint(pod.UID, "/", container.RestartCount)
 	if container.State.Waiting != nil || container.State.Running == nil && container.State.Terminated == nil || f.seen[id] {
 		return
 	}
 	f.seen[id] = true
 	f.streams.Go(func() {
-		err := f.stream(ctx, f.kube, pod, worker, f.printer)
+		err := f.read(ctx, pod, worker)
 		if err == nil || apierrors.IsNotFound(err) { // the pod is gone, and another takes its place
 			return
 		}
@@ -105,4 +110,84 @@ func (f *follower) begin(ctx context.Context, pod *corev1.Pod, worker int) {
 		default:
 		}
 	})
+}
+
+// containerOf is the state of the worker's container, of which nothing is known at first.
+func containerOf(pod *corev1.Pod) corev1.ContainerStatus {
+	for _, s := range pod.Status.ContainerStatuses {
+		if s.Name == pod.Spec.Containers[0].Name {
+			return s
+		}
+	}
+	return corev1.ContainerStatus{}
+}
+
+// read prints the log of a container to its end. A stream ends with its container, but also when the API server is
+// restarted, or where something between cuts what is idle. So it is read on while the container runs, and once more
+// after that.
+func (f *follower) read(ctx context.Context, pod *corev1.Pod, worker int) error {
+	var at place
+	said := ""
+	for ended, there := containerOf(pod).State.Running == nil, true; there; ended, there = f.await(ctx, pod) {
+		options := f.options()
+		if options.Follow, options.Timestamps = !ended, true; !at.time.IsZero() {
+			options.TailLines, options.SinceTime = nil, &metav1.Time{Time: at.time}
+		}
+		at.resume()
+		err := f.printer.stream(ctx, f.kube, pod, worker, options, &at)
+		if err == nil && ended || isRefused(err) || f.isOver() || ctx.Err() != nil {
+			return err
+		}
+		if err != nil && err.Error() != said {
+			said = err.Error()
+			f.printer.note(said + "; it is tried again")
+		}
+	}
+	return nil
+}
+
+// isRefused reports whether the API server will not give a log.
+func isRefused(err error) bool {
+	status := apierrors.APIStatus(nil)
+	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError
+}
+
+// isOver reports whether the job has ended, or all that was asked for.
+func (f *follower) isOver() bool {
+	select {
+	case <-f.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// await waits until the log of a container can be read on. It reports whether the container has ended, or counts as that as
+// its job has, and whether it is still there: no other has taken its place.
+func (f *follower) await(ctx context.Context, pod *corev1.Pod) (ended, there bool) {
+	for {
+		timer := time.NewTimer(resumeAfter)
+		select {
+		case <-ctx.Done():
+		case <-f.over:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return false, false
+		}
+		now, err := f.kube.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err), err == nil && !sameContainer(now, pod):
+			return false, false
+		case err == nil:
+			return f.isOver() || containerOf(now).State.Running == nil, true
+		case f.isOver():
+			return true, true // the log will say what is wrong
+		}
+	}
+}
+
+func sameContainer(a, b *corev1.Pod) bool {
+	return a.UID == b.UID && containerOf(a).RestartCount == containerOf(b).RestartCount
 }

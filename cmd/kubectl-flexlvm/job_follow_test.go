@@ -2,18 +2,54 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
+
+func putWorker(t *testing.T, kube *fake.Clientset, name, worker string, phase corev1.PodPhase, restarts int32, state corev1.ContainerState) {
+	_ = kube.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "team", name)
+	require.NoError(t, kube.Tracker().Add(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "team", Name: name, UID: types.UID(name), Labels: map[string]string{batchv1.JobNameLabel: "count"},
+			Annotations: map[string]string{batchv1.JobCompletionIndexAnnotation: worker}, CreationTimestamp: metav1.Now(),
+		},
+		Spec:   corev1.PodSpec{Containers: []corev1.Container{{Name: "worker"}}},
+		Status: corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{Name: "worker", RestartCount: restarts, State: state}}},
+	}))
+}
+
+func complete(t *testing.T, kube *fake.Clientset, job *batchv1.Job) {
+	job = job.DeepCopy()
+	job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	_, err := kube.BatchV1().Jobs("team").Update(t.Context(), job, metav1.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+// logOf is a log of lines, each after the second of its time.
+func logOf(lines ...string) *runtime.Unknown {
+	var out bytes.Buffer
+	for _, line := range lines {
+		second, text, _ := strings.Cut(line, " ")
+		fmt.Fprintf(&out, "2026-11-28T12:00:0%sZ %s\n", second, text)
+	}
+	return &runtime.Unknown{Raw: out.Bytes()}
+}
 
 // Workers that have not started are waited for, those that take the place of others are gone on with, and each container
 // is printed once, until the job has ended, or the worker that is asked for has.
@@ -33,17 +69,9 @@ func TestFollow(t *testing.T) {
 			kube, job := fake.NewClientset(), settings("count").Job()
 			_, err := kube.BatchV1().Jobs("team").Create(t.Context(), job, metav1.CreateOptions{})
 			require.NoError(t, err)
+			kube.PrependReactor("get", "pods/log", func(clienttesting.Action) (bool, runtime.Object, error) { return true, logOf("1 fake logs"), nil })
 			pod := func(name, worker string, phase corev1.PodPhase, restarts int32, state corev1.ContainerState) {
-				p := &corev1.Pod{
-					ObjectMeta: metav1.ObjectMeta{
-						Namespace: "team", Name: name, UID: types.UID(name), Labels: map[string]string{batchv1.JobNameLabel: "count"},
-						Annotations: map[string]string{batchv1.JobCompletionIndexAnnotation: worker}, CreationTimestamp: metav1.Now(),
-					},
-					Spec:   corev1.PodSpec{Containers: []corev1.Container{{Name: "worker"}}},
-					Status: corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{Name: "worker", RestartCount: restarts, State: state}}},
-				}
-				_ = kube.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "team", name)
-				require.NoError(t, kube.Tracker().Add(p))
+				putWorker(t, kube, name, worker, phase, restarts, state)
 			}
 			go func() {
 				time.Sleep(time.Second + time.Second/2)
@@ -58,14 +86,11 @@ func TestFollow(t *testing.T) {
 				time.Sleep(time.Second)
 				pod("b", "1", corev1.PodSucceeded, 0, done)
 				time.Sleep(time.Second)
-				ended := job.DeepCopy()
-				ended.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
-				_, err := kube.BatchV1().Jobs("team").Update(t.Context(), ended, metav1.UpdateOptions{})
-				require.NoError(t, err)
+				complete(t, kube, job)
 			}()
 			var out bytes.Buffer
 			began := time.Now()
-			require.NoError(t, (&logOptions{worker: tt.worker, follow: true, tail: -1}).show(t.Context(), kube, "team", "count", &out))
+			require.NoError(t, (&logOptions{worker: tt.worker, follow: true, tail: -1}).show(t.Context(), kube, "team", "count", &printer{out: &out}))
 			require.Equal(t, tt.takes, time.Since(began))
 			lines := 0
 			for line, n := range tt.prints {
@@ -78,10 +103,85 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// A stream that ends while its container runs is taken up where it was, and what came before the container ended is read.
+func TestFollowOfALogThatIsCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube, job := fake.NewClientset(), settings("count").Job()
+		_, err := kube.BatchV1().Jobs("team").Create(t.Context(), job, metav1.CreateOptions{})
+		require.NoError(t, err)
+		putWorker(t, kube, "a", "0", corev1.PodRunning, 0, corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})
+		var asked []*corev1.PodLogOptions
+		kube.PrependReactor("get", "pods/log", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			asked = append(asked, action.(clienttesting.GenericAction).GetValue().(*corev1.PodLogOptions))
+			switch len(asked) {
+			case 1: // it was idle, and a proxy ended it
+				return true, logOf("1 one", "2.1 two", "2.1 three"), nil
+			case 2, 3: // the API server is restarted
+				return true, nil, errors.New("connection reset")
+			case 4:
+				putWorker(t, kube, "a", "0", corev1.PodSucceeded, 0, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}})
+				return true, logOf("2.05 before", "2.1 two", "2.1 three", "2.1 four", "3 five", "2.9 six", "4 seven"), nil
+			}
+			return true, logOf("4 seven", "5 last"), nil
+		})
+		go func() {
+			time.Sleep(time.Minute)
+			complete(t, kube, job)
+		}()
+		var out, notes bytes.Buffer
+		o := logOptions{worker: -1, follow: true, tail: 3}
+		require.NoError(t, o.show(t.Context(), kube, "team", "count", &printer{out: &out, notes: &notes}))
+		require.Equal(t, "[0] one\n[0] two\n[0] three\n[0] four\n[0] five\n[0] six\n[0] seven\n[0] last\n", out.String())
+		require.Contains(t, notes.String(), "read the log of worker 0 (pod a): ")
+		require.Contains(t, notes.String(), "connection reset; it is tried again\n")
+		require.Equal(t, 1, strings.Count(notes.String(), "\n"), notes.String())
+		require.Len(t, asked, 5)
+		require.EqualValues(t, 3, *asked[0].TailLines)
+		require.Nil(t, asked[0].SinceTime)
+		require.Nil(t, asked[1].TailLines, "what came meanwhile may be more")
+		require.Equal(t, "2026-11-28T12:00:02.1Z", asked[1].SinceTime.Format(time.RFC3339Nano))
+		require.True(t, asked[3].Follow)
+		require.False(t, asked[4].Follow)
+	})
+}
+
+// Of a log that the API server refuses, nothing more is asked.
+func TestFollowOfALogThatIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube, job := fake.NewClientset(), settings("count").Job()
+		_, err := kube.BatchV1().Jobs("team").Create(t.Context(), job, metav1.CreateOptions{})
+		require.NoError(t, err)
+		putWorker(t, kube, "a", "0", corev1.PodRunning, 0, corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})
+		asked := 0
+		kube.PrependReactor("get", "pods/log", func(clienttesting.Action) (bool, runtime.Object, error) {
+			asked++
+			return true, nil, apierrors.NewForbidden(corev1.Resource("pods/log"), "a", errors.New("no right"))
+		})
+		go func() {
+			time.Sleep(time.Minute)
+			complete(t, kube, job)
+		}()
+		o := logOptions{worker: -1, follow: true, tail: -1}
+		require.ErrorContains(t, o.show(t.Context(), kube, "team", "count", &printer{out: &bytes.Buffer{}}), "no right")
+		require.Equal(t, 1, asked)
+	})
+}
+
+// A line that may not be whole is printed again.
+func TestLineThatIsCut(t *testing.T) {
+	var out bytes.Buffer
+	p, at := printer{out: &out}, place{}
+	cut := io.MultiReader(bytes.NewReader(logOf("1 one").Raw), strings.NewReader("2026-11-28T12:00:02Z tw"), iotest.ErrReader(io.ErrUnexpectedEOF))
+	require.Error(t, p.lines(cut, 0, &at))
+	at.resume()
+	require.NoError(t, p.lines(bytes.NewReader(logOf("1 one", "2 two").Raw), 0, &at))
+	require.Equal(t, "[0] one\n[0] tw\n[0] two\n", out.String())
+}
+
 func TestFollowOfNothing(t *testing.T) {
 	kube, job := fake.NewClientset(), settings("count").Job()
 	show := func(worker int) error {
-		return (&logOptions{worker: worker, follow: true, tail: -1}).show(t.Context(), kube, "team", "count", &bytes.Buffer{})
+		return (&logOptions{worker: worker, follow: true, tail: -1}).show(t.Context(), kube, "team", "count", &printer{out: &bytes.Buffer{}})
 	}
 	require.ErrorContains(t, show(-1), "look at job team/count")
 	job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue}}
@@ -96,7 +196,7 @@ func TestLongLines(t *testing.T) {
 	var out bytes.Buffer
 	p := printer{out: &out}
 	long := strings.Repeat("50 %\r", 1<<20)
-	require.NoError(t, p.lines(strings.NewReader("begin\r\n"+long+"\nend"), 3))
+	require.NoError(t, p.lines(strings.NewReader("begin\r\n"+long+"\nend"), 3, nil))
 	text := out.String()
 	require.True(t, strings.HasPrefix(text, "[3] begin\n[3] 50 %\r"))
 	require.True(t, strings.HasSuffix(text, "\n[3] end\n"))

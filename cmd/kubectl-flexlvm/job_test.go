@@ -73,12 +73,12 @@ func TestLogsOfWorkers(t *testing.T) {
 	require.Equal(t, "c", last[1].Name, "the pod that took the place of the other")
 
 	var out bytes.Buffer
-	require.NoError(t, (&logOptions{worker: -1, tail: 10}).show(t.Context(), kube, "team", "count", &out))
+	require.NoError(t, (&logOptions{worker: -1, tail: 10}).show(t.Context(), kube, "team", "count", &printer{out: &out}))
 	require.Equal(t, "[0] fake logs\n[1] fake logs\n", out.String())
 	out.Reset()
-	require.NoError(t, (&logOptions{worker: 1, tail: -1}).show(t.Context(), kube, "team", "count", &out))
+	require.NoError(t, (&logOptions{worker: 1, tail: -1}).show(t.Context(), kube, "team", "count", &printer{out: &out}))
 	require.Equal(t, "[1] fake logs\n", out.String())
-	require.ErrorContains(t, (&logOptions{worker: 7}).show(t.Context(), kube, "team", "count", &bytes.Buffer{}), "has no such pods")
+	require.ErrorContains(t, (&logOptions{worker: 7}).show(t.Context(), kube, "team", "count", &printer{out: &bytes.Buffer{}}), "has no such pods")
 }
 
 func TestSubmitPrints(t *testing.T) {
