@@ -8,9 +8,9 @@ import (
 // come and go, and nobody tells the ledger of it.
 const mostStandings = 200
 
-// A Largest is the largest offer of all nodes to volumes of a class.
+// A Largest is the largest offer of some nodes to volumes of a class.
 type Largest struct {
-	Node  string       // that makes it; empty where none has the pool
+	Node  string       // that makes it; empty where none of them has the pool
 	Most  volume.Bytes // the largest that a volume may be, to its user
 	Nodes int          // that have the pool
 }
@@ -23,11 +23,42 @@ type standing struct {
 	first  string                  // label of the node with the largest; empty: not known
 }
 
-// Largest returns the largest offer to volumes of a class. It costs little while few nodes
-// have changed since the last call for that class.
-func (l *Ledger) Largest(class volume.Spec) Largest {
+// Largest returns the largest offer to volumes of a class, of the nodes that allows says; nil: of all.
+// It costs little while few nodes have changed since the last call for that class. allows must not call
+// the ledger.
+func (l *Ledger) Largest(class volume.Spec, allows func(node string) bool) Largest {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	s := l.standing(class)
+	if allows != nil {
+		return l.among(s, allows)
+	}
+	if s.first == "" {
+		s.find()
+	}
+	if s.first == "" {
+		return Largest{}
+	}
+	return Largest{Node: l.accounts[s.first].node, Most: s.offers[s.first], Nodes: len(s.offers)}
+}
+
+// among is the largest offer of the nodes that are allowed.
+func (l *Ledger) among(s *standing, allows func(node string) bool) (out Largest) {
+	first := ""
+	for label := range s.offers {
+		if !allows(l.accounts[label].node) {
+			continue
+		}
+		if out.Nodes++; first == "" || s.before(label, first) {
+			first = label
+			out.Node, out.Most = l.accounts[label].node, s.offers[label]
+		}
+	}
+	return out
+}
+
+// standing is what all nodes offer to a class now.
+func (l *Ledger) standing(class volume.Spec) *standing {
 	s, known := l.standings[class]
 	if !known {
 		if len(l.standings) >= mostStandings {
@@ -42,13 +73,7 @@ func (l *Ledger) Largest(class volume.Spec) Largest {
 	for label := range s.stale {
 		l.reckon(s, label, class)
 	}
-	if s.first == "" {
-		s.find()
-	}
-	if s.first == "" {
-		return Largest{}
-	}
-	return Largest{Node: l.accounts[s.first].node, Most: s.offers[s.first], Nodes: len(s.offers)}
+	return s
 }
 
 // reckon takes in what a node offers now.

@@ -14,10 +14,10 @@ import (
 )
 
 // scanned is the largest offer by asking every node.
-func scanned(l *ledger.Ledger, class volume.Spec) (out ledger.Largest) {
+func scanned(l *ledger.Ledger, class volume.Spec, allows func(node string) bool) (out ledger.Largest) {
 	for _, node := range l.Nodes() {
 		offer, has := l.Offer(node, class)
-		if !has {
+		if !has || allows != nil && !allows(node) {
 			continue
 		}
 		if out.Nodes++; out.Node == "" || offer.Most > out.Most {
@@ -65,7 +65,9 @@ func TestLargestFollowsEveryChange(t *testing.T) {
 			}
 		}
 		for _, class := range classes() {
-			require.Equal(t, scanned(b.Ledger, class), b.Largest(class), "after %d changes", i)
+			for _, allows := range []func(string) bool{nil, func(node string) bool { return node == "node-1" || node == "node-4" }, func(string) bool { return false }} {
+				require.Equal(t, scanned(b.Ledger, class, allows), b.Largest(class, allows), "after %d changes", i)
+			}
 		}
 	}
 }
@@ -87,10 +89,10 @@ func crowd(nodes, volumes int) *ledger.Ledger {
 // It is to be set beside BenchmarkScan: the ratio is what counts.
 func BenchmarkLargest(b *testing.B) {
 	l, class := crowd(1000, 100), classes()[0]
-	l.Largest(class)
+	l.Largest(class, nil)
 	for i := 0; b.Loop(); i++ {
 		l.Report(ledgertest.Report(fmt.Sprintf("node-%05d", i%1000), volume.Bytes(900+i%50)*ledgertest.OneGiB))
-		l.Largest(class)
+		l.Largest(class, nil)
 	}
 }
 
@@ -99,6 +101,6 @@ func BenchmarkScan(b *testing.B) {
 	l, class := crowd(1000, 100), classes()[0]
 	for i := 0; b.Loop(); i++ {
 		l.Report(ledgertest.Report(fmt.Sprintf("node-%05d", i%1000), volume.Bytes(900+i%50)*ledgertest.OneGiB))
-		scanned(l, class)
+		scanned(l, class, nil)
 	}
 }

@@ -113,12 +113,16 @@ func (w *pendingClaims) tell(claim *corev1.PersistentVolumeClaim) {
 
 // why says in numbers that a volume fits on no node, or on which it does.
 func (w *pendingClaims) why(class *storagev1.StorageClass, spec volume.Spec, parameters Parameters) (cause, message string) {
-	largest, none := ledger.Largest{}, "no node"
-	if len(class.AllowedTopologies) == 0 {
-		largest = w.ledger.Largest(parameters.Spec)
-	} else {
-		largest, none = w.largestAllowed(class, parameters.Spec), fmt.Sprintf("no node that StorageClass %q allows (allowedTopologies)", class.Name)
+	var allows func(string) bool
+	none := "no node"
+	if len(class.AllowedTopologies) > 0 {
+		none = fmt.Sprintf("no node that StorageClass %q allows (allowedTopologies)", class.Name)
+		allows = func(name string) bool {
+			node, err := w.listers.Nodes.Get(name)
+			return err == nil && allowed(class, node)
+		}
 	}
+	largest := w.ledger.Largest(parameters.Spec, allows)
 	if largest.Nodes == 0 {
 		return causeNoPool, fmt.Sprintf("%s has %s %q, which StorageClass %q asks for; make it with `flexlvm vg create`", none, parameters.Pool().Noun(), parameters.Pool(), class.Name)
 	}
@@ -127,24 +131,6 @@ func (w *pendingClaims) why(class *storagev1.StorageClass, spec volume.Spec, par
 	}
 	return causeNoRoom, fmt.Sprintf("%s has room for it: %s are asked for, and the most that any of %d with %s %q can give is %s, on node %q; it is placed as soon as there is room",
 		none, ledger.AmountOf(spec.Size), largest.Nodes, parameters.Pool().Noun(), parameters.Pool(), ledger.AmountOf(largest.Most), largest.Node)
-}
-
-// largestAllowed is the largest offer of the nodes that a class allows.
-func (w *pendingClaims) largestAllowed(class *storagev1.StorageClass, spec volume.Spec) (out ledger.Largest) {
-	for _, name := range w.ledger.Nodes() {
-		node, err := w.listers.Nodes.Get(name)
-		if err != nil || !allowed(class, node) {
-			continue
-		}
-		offer, has := w.ledger.Offer(name, spec)
-		if !has {
-			continue
-		}
-		if out.Nodes++; out.Node == "" || offer.Most > out.Most {
-			out.Node, out.Most = name, offer.Most
-		}
-	}
-	return out
 }
 
 // toldLately reports whether a claim knows what keeps it.
