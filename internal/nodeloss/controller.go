@@ -76,9 +76,10 @@ type announcement struct {
 type Seen struct {
 	Nodes  corelisters.NodeLister
 	Claims corelisters.PersistentVolumeClaimLister
-	// Bearing returns the labels (pv.LabelNode) of the nodes that PersistentVolumes name, and
-	// Volumes those of one of them. What is not looked at should cost little: in a round that is
-	// all of a node that is there, but one.
+	// Bearing returns the nodes that PersistentVolumes name, as the value of pv.LabelNode or, for what a
+	// node discovered, LabelDiscoveredOn, and Volumes those of one of them. What is not looked at should
+	// cost little: in a round that is all that follows the first that counts of a node that is there.
+	// What was discovered does not count: a person decides about it.
 	Bearing func() []string
 	Volumes func(label string) (iter.Seq[*corev1.PersistentVolume], error)
 	Synced  []cache.InformerSynced
