@@ -2,9 +2,13 @@ package v1
 
 import (
 	"fmt"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // VolumeDiscovery says which existing file systems and disks become
@@ -152,11 +156,30 @@ func (c *DiscoveryClass) Selects(node map[string]string) (bool, error) {
 	return selector.Matches(labels.Set(node)), nil
 }
 
+// Check returns an error where the class has a word that this version does not know: what it asks for is not guessed.
+func (c *DiscoveryClass) Check() error {
+	for _, f := range []struct {
+		name, value string
+		known       []string
+	}{
+		{"volumeMode", c.VolumeMode, []string{"", string(corev1.PersistentVolumeFilesystem), string(corev1.PersistentVolumeBlock)}},
+		{"directories", c.Directories, []string{"", DirectoriesNone, DirectoriesBindMounts, DirectoriesAll}},
+		{"cleanFilesystem", c.CleanFilesystem, []string{"", CleanDeleteFiles, CleanKeep}},
+		{"cleanDevice", c.CleanDevice, []string{"", CleanZero, CleanDiscard, CleanKeep}},
+	} {
+		if !slices.Contains(f.known, f.value) {
+			return fmt.Errorf("%s is %q, which this version does not know: %s", f.name, f.value, volume.Upgrade)
+		}
+	}
+	return nil
+}
+
 // Version differs between what a VolumeDiscovery says, what it said before, and another of its name.
 func (d *VolumeDiscovery) Version() string { return fmt.Sprintf("%s/%d", d.UID, d.Generation) }
 
 // Values of a DiscoveryClass.
 const (
+	DirectoriesNone       = "None"
 	DirectoriesBindMounts = "BindMounts"
 	DirectoriesAll        = "All"
 	CleanDeleteFiles      = "DeleteFiles"

@@ -102,7 +102,12 @@ func (v *discoveryView) selected(spec *flexlvmv1.VolumeDiscovery, self *corev1.N
 		c := &spec.Spec.Classes[i]
 		selects, err := c.Selects(self.Labels)
 		if err != nil {
-			v.hide(classOf(c), fmt.Errorf("VolumeDiscovery: class %s: nodeSelector: %w", c.StorageClassName, err))
+			err = fmt.Errorf("nodeSelector: %w", err)
+		} else if selects {
+			err = c.Check()
+		}
+		if err != nil {
+			v.hide(classOf(c), fmt.Errorf("VolumeDiscovery: class %s: %w", c.StorageClassName, err))
 			continue
 		}
 		if selects {
@@ -172,10 +177,12 @@ func (c *discoveredCase) storageClass() string {
 	return c.object.Spec.StorageClassName
 }
 
+// classOf is what is looked for and how it is cleaned. A word that is not known cleans nothing.
 func classOf(c *flexlvmv1.DiscoveryClass) discovery.Class {
 	out := discovery.Class{
 		Name: c.StorageClassName, Directory: path.Clean(c.Directory), Pattern: c.NamePattern,
-		Block: c.VolumeMode == string(corev1.PersistentVolumeBlock), Files: c.CleanFilesystem != flexlvmv1.CleanKeep, Device: discovery.Zero,
+		Block: c.VolumeMode == string(corev1.PersistentVolumeBlock),
+		Files: c.CleanFilesystem == "" || c.CleanFilesystem == flexlvmv1.CleanDeleteFiles,
 	}
 	switch c.Directories {
 	case flexlvmv1.DirectoriesBindMounts:
@@ -184,9 +191,11 @@ func classOf(c *flexlvmv1.DiscoveryClass) discovery.Class {
 		out.Sharing = discovery.AllDirectories
 	}
 	switch c.CleanDevice {
+	case "", flexlvmv1.CleanZero:
+		out.Device = discovery.Zero
 	case flexlvmv1.CleanDiscard:
 		out.Device = discovery.Discard
-	case flexlvmv1.CleanKeep:
+	default:
 		out.Device = discovery.KeepDevice
 	}
 	return out

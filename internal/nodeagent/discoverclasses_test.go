@@ -50,6 +50,12 @@ func TestOneClassThatCannotBeLookedAt(t *testing.T) {
 		"of which one is in the other": func(r *rig, _ *fakeDisks) {
 			r.api.discovery.Spec.Classes = append(r.api.discovery.Spec.Classes, flexlvmv1.DiscoveryClass{StorageClassName: "nested", Directory: "/mnt/slow/b"})
 		},
+		`cleanDevice is "Shred", which this version does not know`: func(r *rig, _ *fakeDisks) {
+			r.api.discovery.Spec.Classes[1].CleanDevice = "Shred"
+		},
+		`cleanFilesystem is "Archive", which this version does not know`: func(r *rig, _ *fakeDisks) {
+			r.api.discovery.Spec.Classes[1].CleanFilesystem = "Archive"
+		},
 		"nodeSelector": func(r *rig, _ *fakeDisks) {
 			r.api.discovery.Spec.Classes[1].NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
 		},

@@ -117,13 +117,13 @@ func build(node *corev1.Node, class *flexlvmv1.DiscoveryClass, storage *storagev
 	return out, nil
 }
 
-// policyOf is that of the StorageClass, unless the class keeps what is released.
+// policyOf is that of the StorageClass, unless the class keeps what is released, or has a word that is not known.
 func policyOf(class *flexlvmv1.DiscoveryClass, storage *storagev1.StorageClass, kind string) corev1.PersistentVolumeReclaimPolicy {
 	keep := class.CleanFilesystem == flexlvmv1.CleanKeep
 	if kind == "Device" {
 		keep = class.CleanDevice == flexlvmv1.CleanKeep
 	}
-	if keep || storage.ReclaimPolicy != nil && *storage.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
+	if keep || class.Check() != nil || storage.ReclaimPolicy != nil && *storage.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
 		return corev1.PersistentVolumeReclaimRetain
 	}
 	return corev1.PersistentVolumeReclaimDelete

@@ -166,6 +166,21 @@ func TestKeepIsRetain(t *testing.T) {
 	w := newWorld(t)
 	w.found().Kind = "Device"
 	require.Equal(t, corev1.PersistentVolumeReclaimRetain, w.round()[0].Spec.PersistentVolumeReclaimPolicy)
+	// A word that a later version knows.
+	for _, change := range []func(c *flexlvmv1.DiscoveryClass){
+		func(c *flexlvmv1.DiscoveryClass) { c.CleanFilesystem = "Archive" },
+		func(c *flexlvmv1.DiscoveryClass) { c.CleanDevice = "Shred" },
+	} {
+		w = newWorld(t)
+		w.found().Kind = "Device"
+		w.c.discovery().Spec.Classes[0].CleanDevice = ""
+		require.Equal(t, corev1.PersistentVolumeReclaimDelete, w.round()[0].Spec.PersistentVolumeReclaimPolicy)
+		w = newWorld(t)
+		w.found().Kind = "Device"
+		w.c.discovery().Spec.Classes[0].CleanDevice = ""
+		change(&w.c.discovery().Spec.Classes[0])
+		require.Equal(t, corev1.PersistentVolumeReclaimRetain, w.round()[0].Spec.PersistentVolumeReclaimPolicy)
+	}
 	w = newWorld(t)
 	w.class(func(c *storagev1.StorageClass) { c.ReclaimPolicy = ptr(corev1.PersistentVolumeReclaimRetain) })
 	require.Equal(t, corev1.PersistentVolumeReclaimRetain, w.round()[0].Spec.PersistentVolumeReclaimPolicy)
