@@ -127,6 +127,7 @@ GENERATED = .
 generate: ## write the code and the CRDs that follow from the types in api/, and the chart that follows from installer/
 	@go build -o $(TOOLS)/controller-gen -modfile=tools/go.mod sigs.k8s.io/controller-tools/cmd/controller-gen
 	@$(TOOLS)/controller-gen paths=./api/... object output:object:dir=$(GENERATED)/api/v1 crd output:crd:dir=$(GENERATED)/installer/base/crd
+	@sed -i -f api/narrow.sed $(GENERATED)/installer/base/crd/*.yaml
 	@go run -C tools/chart . --installer "$(CURDIR)/installer" --to "$(abspath $(GENERATED))/charts/flexlvm"
 
 REFERENCE = ./cmd/csi ./cmd/fetch ./cmd/flexlvm ./cmd/gc ./cmd/kubectl-flexlvm ./cmd/provisioner ./monitoring

@@ -143,8 +143,10 @@ type EvictionPolicy struct {
 	// LowThresholdPercent is the use at which evicting ends.
 	LowThresholdPercent int32 `json:"lowThresholdPercent"`
 	// MinAge is how long a volume is unreferenced before it may be evicted.
+	// +kubebuilder:validation:Format=duration
 	MinAge metav1.Duration `json:"minAge"`
 	// MaxAge is how long a volume may be unreferenced; 0 means no limit.
+	// +kubebuilder:validation:Format=duration
 	MaxAge metav1.Duration `json:"maxAge"`
 	// Headroom is how much of each volume group is kept free for claims to come, as
 	// --headroom says it.

@@ -20,7 +20,6 @@ import (
 // +kubebuilder:resource:scope=Cluster,singular=volumediscovery,path=volumediscoveries,categories=flexlvm
 // +kubebuilder:metadata:labels="app.kubernetes.io/part-of=flexlvm"
 // +kubebuilder:metadata:labels="app.kubernetes.io/component=definitions"
-// +kubebuilder:printcolumn:name="Classes",type=string,JSONPath=`.spec.classes[*].storageClassName`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == 'flexlvm'",message="the one VolumeDiscovery of a cluster is called flexlvm; put the classes of all nodes into it"
 type VolumeDiscovery struct {

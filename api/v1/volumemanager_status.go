@@ -263,6 +263,7 @@ type ReplicaStatus struct {
 	StalledSince *metav1.Time `json:"stalledSince,omitempty"`
 	// TimeToReady is how long it took from its claim's creation until all was loaded.
 	// +optional
+	// +kubebuilder:validation:Format=duration
 	TimeToReady *metav1.Duration `json:"timeToReady,omitempty"`
 	// Attempt that failed, by a hash of all that it depended on: it is not made again
 	// before something of that changes, or the annotation flexlvm.io/retry.
