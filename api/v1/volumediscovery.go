@@ -134,8 +134,7 @@ type DiscoveryClass struct {
 	CleanDevice string `json:"cleanDevice,omitempty"`
 	// Labels that the PersistentVolumes get.
 	// +optional
-	// +kubebuilder:validation:MaxProperties=32
-	Labels map[string]string `json:"labels,omitempty"`
+	Labels VolumeLabels `json:"labels,omitempty"`
 	// NodeLabels are labels of the node that the PersistentVolumes get.
 	// +optional
 	// +listType=atomic

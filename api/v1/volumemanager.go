@@ -276,10 +276,7 @@ type VolumeConfig struct {
 	// +kubebuilder:validation:MaxLength=32
 	Capacity string `json:"capacity"`
 	// Labels for all that is made for this volume.
-	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) - k.lastIndexOf('/') <= 64 && k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="labels has to have keys that Kubernetes takes for labels"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('flexlvm.io/'))",message="labels cannot begin with flexlvm.io/"
-	Labels map[string]LabelValue `json:"labels"`
+	Labels VolumeLabels `json:"labels"`
 	// Options of the source; docs/datasets.md lists them.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
@@ -301,6 +298,13 @@ type VolumeConfig struct {
 	// +kubebuilder:validation:MaxItems=32
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 }
+
+// VolumeLabels are labels that a user chooses for what is made for a volume.
+//
+// +kubebuilder:validation:MaxProperties=32
+// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) - k.lastIndexOf('/') <= 64 && k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="labels has to have keys that Kubernetes takes for labels"
+// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('flexlvm.io/'))",message="labels cannot begin with flexlvm.io/"
+type VolumeLabels map[string]LabelValue
 
 // LabelValue is what Kubernetes takes for the value of a label.
 //

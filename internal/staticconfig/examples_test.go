@@ -31,7 +31,7 @@ func devices(name, directory string) flexlvmv1.DiscoveryClass {
 func TestReadOfTheExamples(t *testing.T) {
 	every := files("fast-disks", "/mnt/fast-disks")
 	every.NamePattern, every.FSType = "*", "ext4"
-	every.NodeLabels, every.Labels = []string{"kubernetes.io/hostname"}, map[string]string{"foo": "bar"}
+	every.NodeLabels, every.Labels = []string{"kubernetes.io/hostname"}, flexlvmv1.VolumeLabels{"foo": "bar"}
 	bare := []flexlvmv1.DiscoveryClass{devices("local-storage", "/mnt/disks")}
 	const cleaner, ofBare = "blockCleanerCommand", "storageClassMap.local-storage.blockCleanerCommand"
 	want := map[string]struct {

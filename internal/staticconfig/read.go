@@ -19,17 +19,17 @@ import (
 
 // config has the keys of the ConfigMap. Names and meanings are the static provisioner's.
 type config struct {
-	Classes        map[string]class    `json:"storageClassMap"`
-	NodeLabels     []string            `json:"nodeLabelsForPV"`
-	Labels         map[string]string   `json:"labelsForPV"`
-	AlphaAPI       any                 `json:"useAlphaAPI"`
-	Jobs           any                 `json:"useJobForCleaning"`
-	JobTolerations []corev1.Toleration `json:"jobTolerations"`
-	Resync         string              `json:"minResyncPeriod"`
-	NodeNameOnly   any                 `json:"useNodeNameOnly"`
-	OwnerRef       any                 `json:"setPVOwnerRef"`
-	RemoveTaint    any                 `json:"removeNodeNotReadyTaint"`
-	NotReadyTaint  string              `json:"provisionerNotReadyNodeTaintKey"`
+	Classes        map[string]class       `json:"storageClassMap"`
+	NodeLabels     []string               `json:"nodeLabelsForPV"`
+	Labels         flexlvmv1.VolumeLabels `json:"labelsForPV"`
+	AlphaAPI       any                    `json:"useAlphaAPI"`
+	Jobs           any                    `json:"useJobForCleaning"`
+	JobTolerations []corev1.Toleration    `json:"jobTolerations"`
+	Resync         string                 `json:"minResyncPeriod"`
+	NodeNameOnly   any                    `json:"useNodeNameOnly"`
+	OwnerRef       any                    `json:"setPVOwnerRef"`
+	RemoveTaint    any                    `json:"removeNodeNotReadyTaint"`
+	NotReadyTaint  string                 `json:"provisionerNotReadyNodeTaintKey"`
 }
 
 // class has the fields of one class.

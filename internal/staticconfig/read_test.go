@@ -23,7 +23,7 @@ func TestRead(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []flexlvmv1.DiscoveryClass{{
 		StorageClassName: "fast-disks", Directory: "/mnt/fast-disks", NamePattern: "nvme*", VolumeMode: "Filesystem", AccessMode: "ReadWriteOnce", FSType: "ext4",
-		Directories: "BindMounts", CleanFilesystem: "DeleteFiles", CleanDevice: "Zero", Labels: map[string]string{"tier": "fast"}, NodeLabels: []string{"topology.kubernetes.io/zone"},
+		Directories: "BindMounts", CleanFilesystem: "DeleteFiles", CleanDevice: "Zero", Labels: flexlvmv1.VolumeLabels{"tier": "fast"}, NodeLabels: []string{"topology.kubernetes.io/zone"},
 	}}, got.Discovery.Spec.Classes)
 	require.Equal(t, "flexlvm", got.Discovery.Name)
 	require.Len(t, got.Notes, 4, got.Notes)

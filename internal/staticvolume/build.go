@@ -2,6 +2,7 @@ package staticvolume
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"path"
 	"strconv"
@@ -61,11 +62,13 @@ func mountOptionsOf(class *storagev1.StorageClass) (out []string, err error) {
 	return out, nil
 }
 
+var errNoHostname = errors.New("has no label " + corev1.LabelHostname + ", by which pods are sent to it")
+
 // build makes the PersistentVolume of what a node has discovered.
 func build(node *corev1.Node, class *flexlvmv1.DiscoveryClass, storage *storagev1.StorageClass, found *flexlvmv1.Discovered) (*corev1.PersistentVolume, error) {
 	hostname := node.Labels[corev1.LabelHostname]
 	if hostname == "" {
-		return nil, fmt.Errorf("node %s has no label %s, by which pods are sent to it", node.Name, corev1.LabelHostname)
+		return nil, fmt.Errorf("node %s %w; give it that label, with the name of the node", node.Name, errNoHostname)
 	}
 	options, err := mountOptionsOf(storage)
 	if err != nil {
@@ -82,7 +85,7 @@ func build(node *corev1.Node, class *flexlvmv1.DiscoveryClass, storage *storagev
 	labels := map[string]string{}
 	for name, value := range class.Labels {
 		if !strings.HasPrefix(name, "flexlvm.io/") {
-			labels[name] = value
+			labels[name] = string(value)
 		}
 	}
 	for _, name := range class.NodeLabels {

@@ -260,7 +260,7 @@ func (c *Controller) offer(ctx context.Context, declared *flexlvmv1.VolumeDiscov
 	made, err := c.make(ctx, declared, class, storage, known, found)
 	if made == nil {
 		c.retries.Failed(name, this, c.Now())
-		return err
+		return c.refused(declared, known, found, err)
 	}
 	c.retries.Forget(name)
 	c.used[usedBy(name, found.Disk)] = found.Offer

@@ -9,13 +9,18 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/fake"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/rest"
+	clientgotesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
@@ -52,7 +57,7 @@ func newWorld(t *testing.T) *world {
 		ObjectMeta: metav1.ObjectMeta{Name: flexlvmv1.VolumeDiscoveryName, UID: "d-1", Generation: 3},
 		Spec: flexlvmv1.VolumeDiscoverySpec{Classes: []flexlvmv1.DiscoveryClass{{
 			StorageClassName: "fast", Directory: "/mnt/fast", FSType: "xfs", CleanDevice: flexlvmv1.CleanKeep,
-			Labels: map[string]string{"tier": "fast", "flexlvm.io/node": "another"}, NodeLabels: []string{"zone", "none"},
+			Labels: flexlvmv1.VolumeLabels{"tier": "fast", "flexlvm.io/node": "another"}, NodeLabels: []string{"zone", "none"},
 		}}},
 	}))
 	w.class(func(*storagev1.StorageClass) {})
@@ -231,6 +236,15 @@ func TestNothingIsMade(t *testing.T) {
 		"with mount options of a file system": {func(w *world) {
 			w.class(func(c *storagev1.StorageClass) { c.MountOptions = []string{"noatime", "discard"} })
 		}, `StorageClassRefused StorageClass fast: mountOptions "discard": is not a mount option that a volume may have`, 0},
+		"of a node without a hostname": {func(w *world) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+			require.NoError(w.t, w.nodes.Update(node))
+		}, "PersistentVolumeRefused /mnt/fast/a of node n1 gets no PersistentVolume: node n1 has no label kubernetes.io/hostname", 0},
+		"that the API server refuses": {func(w *world) {
+			w.client.PrependReactor("create", "persistentvolumes", func(clientgotesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "PersistentVolume"}, "static-1", field.ErrorList{field.Invalid(field.NewPath("metadata", "labels"), "a b", "is no label")})
+			})
+		}, `PersistentVolumeRefused /mnt/fast/a of node n1 gets no PersistentVolume: PersistentVolume "static-1" is invalid: metadata.labels: Invalid value: "a b": is no label`, 0},
 		"another system's":         {other("host-1", "/mnt/fast/a"), "PathTaken /mnt/fast/a of node n1 gets no PersistentVolume: /mnt/fast/a has PersistentVolume local-pv-1", 0},
 		"another system's, here":   {other("host-1", "/mnt/fast/a/"), "PathTaken", 0},
 		"another system's, above":  {other("host-1", "/mnt/fast"), "PathTaken", 0},

@@ -1,0 +1,20 @@
+package staticvolume
+
+import (
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/controlplane"
+)
+
+// refused says why a PersistentVolume cannot be made until a person changes something. Any other error is returned.
+func (c *Controller) refused(declared *flexlvmv1.VolumeDiscovery, node *corev1.Node, found *flexlvmv1.Discovered, err error) error {
+	if !controlplane.Denied(err) && !errors.Is(err, errNoHostname) {
+		return err
+	}
+	c.tell(declared, "PersistentVolumeRefused", fmt.Sprintf("%s of node %s gets no PersistentVolume: %v; it is tried again within five minutes", found.Path, node.Name, err))
+	return nil
+}
