@@ -172,12 +172,12 @@ func TestReleasedAreBounded(t *testing.T) {
 			all = append(all, eviction.Released{Volume: v, Order: i + 1})
 		}
 	}
-	require.Len(t, releasedStatus(all, unknown, nil), mostReleased)
-	few := releasedStatus(all[:100], unknown, nil)
+	require.Len(t, releasedStatus(all, unknown, nil, nil), mostReleased)
+	few := releasedStatus(all[:100], unknown, nil, nil)
 	require.Len(t, few, lastReleased+firstToGo)
 	require.Equal(t, "v-99", few[0].Name)
 	require.Equal(t, "v-0", few[len(few)-1].Name)
-	require.Empty(t, releasedStatus(nil, unknown, nil))
+	require.Empty(t, releasedStatus(nil, unknown, nil, nil))
 }
 
 func unknown(string) *flexlvmv1.ReleasedOrigin { return nil }
@@ -194,16 +194,16 @@ func TestReleasedAreSmall(t *testing.T) {
 	known := func(uuid string) *flexlvmv1.ReleasedOrigin {
 		return &flexlvmv1.ReleasedOrigin{Claim: long[:250] + uuid, StorageClassName: long}
 	}
-	first := releasedStatus(all, known, nil)
+	first := releasedStatus(all, known, nil, nil)
 	written, err := json.Marshal(first)
 	require.NoError(t, err)
 	require.Less(t, len(written), 48<<10)
 	require.Greater(t, len(first), 30)
 
-	again := releasedStatus(all, unknown, first)
+	again := releasedStatus(all, unknown, first, nil)
 	require.Equal(t, first[0].Origin, again[0].Origin)
 	all[0].Volume.FS = "another"
-	again = releasedStatus(all, unknown, first)
+	again = releasedStatus(all, unknown, first, nil)
 	require.Equal(t, "another", again[0].FilesystemUUID)
 	require.Nil(t, again[0].Origin)
 }
@@ -212,5 +212,34 @@ func TestReleasedAreSmall(t *testing.T) {
 func TestReleasedOfAPoolThatIsNotSeen(t *testing.T) {
 	pools := []inventory.Pool{{Name: "g"}, {Name: "g:seen", Directories: &inventory.DirectoryPool{Known: true}}, {Name: "g:not", Directories: &inventory.DirectoryPool{}}}
 	was := []flexlvmv1.ReleasedVolume{{Pool: "g", Name: "a"}, {Pool: "g:seen", Name: "b"}, {Pool: "g:not", Name: "c"}}
-	require.Equal(t, was[2:], releasedUnseen(inventory.Inventory{Pools: pools}, was))
+	require.Equal(t, was[2:], releasedUnseen(observation{inventory: inventory.Inventory{Pools: pools}}, was))
+}
+
+// However much is released beside a pool that cannot be looked into, and however many pools of its name there are, the
+// list stays within what the API server takes, and forgets nothing of that pool.
+func TestReleasedAreBoundedBesideAPoolThatIsNotSeen(t *testing.T) {
+	f := observation{inventory: inventory.Inventory{Pools: []inventory.Pool{{Name: "g"}, {Name: "g:not", Directories: &inventory.DirectoryPool{}}, {Name: "g:not", Directories: &inventory.DirectoryPool{}}}}}
+	for i := range 200 {
+		v := inventory.Volume{Group: "g", Name: volume.Name(fmt.Sprintf("v-%d", i)), FS: fmt.Sprintf("fs-%d", i), Released: evictiontest.HoursAgo(float64(i))}
+		f.result.Released = append(f.result.Released, eviction.Released{Volume: v, Order: i%firstToGo + 1})
+	}
+	was := flexlvmv1.NodeStorageStatus{}
+	for i := range 60 {
+		was.Released = append(was.Released, flexlvmv1.ReleasedVolume{Pool: "g:not", Name: fmt.Sprintf("d-%d", i), FilesystemUUID: fmt.Sprintf("d-%d", i)})
+	}
+	unseen := was.Released
+	for range 5 {
+		was = statusOf(was, f, report{origin: unknown, notMade: func(string) string { return "" }})
+		require.Len(t, was.Released, mostReleased)
+		require.Equal(t, unseen, was.Released[40:])
+	}
+
+	// One of two of a name is seen.
+	f.inventory.Pools = f.inventory.Pools[:2]
+	f.inventory.Pools[1].Name, f.result.Released = "g", f.result.Released[:3]
+	was = flexlvmv1.NodeStorageStatus{}
+	for range 5 {
+		was = statusOf(was, f, report{origin: unknown, notMade: func(string) string { return "" }})
+		require.Len(t, was.Released, 3)
+	}
 }

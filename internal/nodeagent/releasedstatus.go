@@ -24,8 +24,8 @@ const (
 
 // releasedStatus is what the NodeStorage lists, the newest first. What is known of the
 // PersistentVolumes comes from origin, by LVM's UUID, or from the list before: an earlier
-// process has seen them.
-func releasedStatus(all []eviction.Released, origin func(uuid string) *flexlvmv1.ReleasedOrigin, was []flexlvmv1.ReleasedVolume) []flexlvmv1.ReleasedVolume {
+// process has seen them. The bounds hold for these and the unseen together, which nothing else remembers.
+func releasedStatus(all []eviction.Released, origin func(uuid string) *flexlvmv1.ReleasedOrigin, was, unseen []flexlvmv1.ReleasedVolume) []flexlvmv1.ReleasedVolume {
 	known := map[string]*flexlvmv1.ReleasedOrigin{}
 	for i := range was {
 		known[was[i].FilesystemUUID] = was[i].Origin
@@ -33,10 +33,10 @@ func releasedStatus(all []eviction.Released, origin func(uuid string) *flexlvmv1
 	newest := slices.Clone(all)
 	slices.SortStableFunc(newest, func(a, b eviction.Released) int { return b.Volume.Released.Compare(a.Volume.Released) })
 	var out []flexlvmv1.ReleasedVolume
-	left := mostReleasedBytes
+	left := mostReleasedBytes - written(unseen)
 	for i, r := range newest {
 		goes := r.Order > 0 && r.Order <= firstToGo
-		if (i >= lastReleased && !goes) || len(out) == mostReleased {
+		if (i >= lastReleased && !goes) || len(out)+len(unseen) >= mostReleased {
 			continue
 		}
 		one := releasedVolume(r)
@@ -45,8 +45,7 @@ func releasedStatus(all []eviction.Released, origin func(uuid string) *flexlvmv1
 				one.Origin = known[one.FilesystemUUID].DeepCopy()
 			}
 		}
-		written, err := json.Marshal(one)
-		if left -= len(written); err != nil || left < 0 {
+		if left -= written(one); left < 0 {
 			break
 		}
 		out = append(out, one)
@@ -54,14 +53,25 @@ func releasedStatus(all []eviction.Released, origin func(uuid string) *flexlvmv1
 	return out
 }
 
+// written is how many bytes something takes in the NodeStorage.
+func written(what any) int {
+	text, err := json.Marshal(what)
+	if err != nil {
+		return mostReleasedBytes
+	}
+	return len(text)
+}
+
 // releasedUnseen returns what the list before has of pools that cannot be looked into now: nobody
-// can tell that it is gone.
-func releasedUnseen(in inventory.Inventory, was []flexlvmv1.ReleasedVolume) (out []flexlvmv1.ReleasedVolume) {
-	for _, p := range in.Pools {
-		for _, v := range was {
-			if p.Unseen() && v.Pool == string(p.Name) {
-				out = append(out, v)
-			}
+// can tell that it is gone. LVM allows two groups of one name, of which one may be seen.
+func releasedUnseen(f observation, was []flexlvmv1.ReleasedVolume) (out []flexlvmv1.ReleasedVolume) {
+	for _, v := range was {
+		unseen := slices.ContainsFunc(f.inventory.Pools, func(p inventory.Pool) bool { return p.Unseen() && v.Pool == string(p.Name) })
+		seen := slices.ContainsFunc(f.result.Released, func(r eviction.Released) bool {
+			return v.Pool == string(r.Volume.Pool()) && v.Name == string(r.Volume.Name) && v.FilesystemUUID == r.Volume.FS
+		})
+		if unseen && !seen {
+			out = append(out, v)
 		}
 	}
 	return out
