@@ -18,7 +18,7 @@ func TestExported(t *testing.T) {
 		inventory.Pool{Name: "flexlvm/thinpool", Size: volume.GiB, Thin: &inventory.ThinPool{Known: true, Metadata: 100}},
 	)
 	f.inventory.Volumes = []inventory.Volume{{Group: "flexlvm", Shape: volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}, LastTrimmed: time.Unix(1, 0)}}
-	m.round(f, nil, time.Second)
+	m.round(f, nil, nil, time.Second)
 	m.sizesHeld("/srv/flexlvm", 2, 1)
 	m.CommandDone("lvm", time.Second, nil)
 	servetest.RequireExported(t, "gc", registry)

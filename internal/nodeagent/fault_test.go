@@ -144,6 +144,25 @@ func TestAwayWhileIdle(t *testing.T) {
 	r.eventually(func() bool { return r.metric(last) > was }, "it is not found again")
 }
 
+// A round whose report is refused has failed, and what it has seen is in the metrics all the same.
+func TestReportThatIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	r.api.fail(http.StatusUnprocessableEntity, "put nodestorages")
+	r.volume("more", volume.Ready, 1) // so that there is something to report
+	r.eventually(func() bool { return r.metric("flexlvm_gc_rounds_total", "APIUnavailable") > 0 }, "no round is counted as failed")
+	r.eventually(func() bool { return r.metric("flexlvm_orphans") == 1 }, "what was seen is not told")
+	const last = "flexlvm_gc_last_successful_round_timestamp_seconds"
+	was := r.metric(last)
+	r.clock.pass(time.Second)
+	r.rounds(2)
+	require.Equal(t, was, r.metric(last))
+	r.api.mend()
+	r.eventually(func() bool { return r.metric(last) > was }, "it does not go on")
+}
+
 // The watch shows what the API server does not say any more: what counts is the
 // server's own word, in the same round.
 func TestStaleWatch(t *testing.T) {

@@ -1,6 +1,7 @@
 package nodeagent
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -159,12 +160,23 @@ func (m *Metrics) ioLimited(applied, failed int) {
 // round tells of a round that has ended. What a failed one did not see stays as
 // it was. Prometheus may ask meanwhile, so nothing is taken away that comes back; and
 // a round counts when all else of it is told.
-func (m *Metrics) round(f observation, err error, took time.Duration) {
+//
+// One whose report could not be written has failed, too: nobody knows what it has seen.
+func (m *Metrics) round(f observation, err, published error, took time.Duration) {
 	m.roundTime.Observe(took.Seconds())
-	if err != nil {
+	if err == nil {
+		m.observed(f)
+	}
+	if err = cmp.Or(err, published); err != nil {
 		m.rounds.WithLabelValues(reasonOf(err)).Inc()
 		return
 	}
+	m.lastRound.Set(float64(f.at.UnixNano()) / 1e9)
+	m.rounds.WithLabelValues("success").Inc()
+}
+
+// observed tells what a round has seen.
+func (m *Metrics) observed(f observation) {
 	was := m.known
 	m.known = nil
 	for _, p := range f.result.Pools {
@@ -184,8 +196,6 @@ func (m *Metrics) round(f observation, err error, took time.Duration) {
 	m.attention.Set(float64(attention(f)))
 	m.blocked.Set(serve.Bool(f.result.Blocked != ""))
 	m.orphansBlocked.Set(serve.Bool(f.result.OrphansBlocked != ""))
-	m.lastRound.Set(float64(f.at.UnixNano()) / 1e9)
-	m.rounds.WithLabelValues("success").Inc()
 }
 
 // forget takes the metrics of a pool away.

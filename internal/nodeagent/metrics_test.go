@@ -47,7 +47,7 @@ func TestMetricsAreThereAtAnyMoment(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := NewMetrics(registry)
 	f := foundPools(inventory.Pool{Name: "one", Size: volume.GiB}, inventory.Pool{Name: "two", Size: volume.GiB})
-	m.round(f, nil, time.Second)
+	m.round(f, nil, nil, time.Second)
 	end := make(chan struct{})
 	var rounds sync.WaitGroup
 	rounds.Go(func() {
@@ -56,7 +56,7 @@ func TestMetricsAreThereAtAnyMoment(t *testing.T) {
 			case <-end:
 				return
 			default:
-				m.round(f, nil, time.Second)
+				m.round(f, nil, nil, time.Second)
 			}
 		}
 	})
@@ -78,13 +78,13 @@ func TestMetricsOfPoolsThatGo(t *testing.T) {
 	}
 	one := inventory.Pool{Name: "one", Size: volume.GiB}
 	const size, metadata = "flexlvm_pool_size_bytes", "flexlvm_pool_thin_metadata_size_bytes"
-	m.round(foundPools(one, thin(true)), nil, time.Second)
+	m.round(foundPools(one, thin(true)), nil, nil, time.Second)
 	require.Len(t, series(t, registry, size), 2)
 	require.Equal(t, map[string]float64{"one/thin": 100}, series(t, registry, metadata))
-	m.round(foundPools(one, thin(false)), nil, time.Second)
+	m.round(foundPools(one, thin(false)), nil, nil, time.Second)
 	require.Len(t, series(t, registry, size), 2)
 	require.Empty(t, series(t, registry, metadata))
-	m.round(foundPools(one), nil, time.Second)
+	m.round(foundPools(one), nil, nil, time.Second)
 	for _, name := range []string{size, "flexlvm_volumes"} {
 		left := series(t, registry, name)
 		require.Len(t, left, 1, name)
@@ -108,15 +108,15 @@ func TestMetricsOfSnapshotsThatFill(t *testing.T) {
 	snapshot("one", "b", 30, 85)
 	snapshot("one", "c", 0, 99)
 	const name = "flexlvm_pool_fullest_snapshot_ratio"
-	m.round(f, nil, time.Second)
+	m.round(f, nil, nil, time.Second)
 	require.Equal(t, map[string]float64{"one": 0.85, "two": 0}, series(t, registry, name))
 	f.inventory.Volumes[0].Overflowed = true
-	m.round(f, nil, time.Second)
+	m.round(f, nil, nil, time.Second)
 	require.Equal(t, map[string]float64{"one": 1, "two": 0}, series(t, registry, name))
 	f.view.PersistentVolumes[0].Lost = "it has overflowed"
-	m.round(f, nil, time.Second)
+	m.round(f, nil, nil, time.Second)
 	require.Equal(t, map[string]float64{"one": 1, "two": 0}, series(t, registry, name), "until it is deleted")
 	f.view.PersistentVolumes = nil
-	m.round(f, nil, time.Second)
+	m.round(f, nil, nil, time.Second)
 	require.Equal(t, map[string]float64{"one": 0, "two": 0}, series(t, registry, name))
 }

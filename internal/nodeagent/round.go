@@ -64,7 +64,7 @@ func (d *Daemon) round(ctx context.Context) (observation, error) {
 		d.limit(f)
 		d.announceObservation(ctx, f)
 	}
-	d.out.Metrics.round(f, err, time.Since(start))
+	d.out.Metrics.round(f, err, published, time.Since(start))
 	d.announceOutcome(ctx, err)
 	d.announcePublished(ctx, published)
 	if err == nil {
