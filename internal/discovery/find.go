@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -155,9 +156,13 @@ func entriesOf(c Class) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("discover volumes of StorageClass %s: namePattern %q: %w", c.Name, c.Pattern, err)
 		}
-		if fits {
-			out = append(out, e.Name())
+		if !fits {
+			continue
 		}
+		if !utf8.ValidString(e.Name()) { // the API server would take two such paths for the same
+			return nil, fmt.Errorf("discover volumes of StorageClass %s: directory %s has the entry %q, whose name is not UTF-8; rename it", c.Name, c.Directory, e.Name())
+		}
+		out = append(out, e.Name())
 	}
 	return out, nil
 }

@@ -181,6 +181,10 @@ func TestFindOfClassesThatCannotBeLookedAt(t *testing.T) {
 		require.ErrorContains(t, problem(Class{Directory: of}), "directory "+of+" is, holds or lies in /", of)
 	}
 	require.NoError(t, problem(Class{Directory: "/there/is/none"}))
+	other := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(other, "disk-\xff"), 0o700))
+	require.ErrorContains(t, problem(Class{Directory: other}), `directory `+other+` has the entry "disk-\xff", whose name is not UTF-8; rename it`)
+	require.NoError(t, problem(Class{Directory: other, Pattern: "data-*"}))
 	p.finder.Host.Mounts = func() ([]*mountinfo.Info, error) { return nil, errors.New("no mounts") }
 	_, _, err := p.finder.Find(t.Context(), []Class{good})
 	require.ErrorContains(t, err, "no mounts")
