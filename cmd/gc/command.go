@@ -122,7 +122,7 @@ func command() *cobra.Command {
 	f.DurationVar(&o.policy.OrphanAge, "orphan-age", o.policy.OrphanAge, "how long an orphan has neither been made nor used before it may go")
 	f.IntVar(&o.policy.ThinDataPercent, "thin-data-watermark-percent", o.policy.ThinDataPercent, "how full a thin pool may be, less what may be evicted, before no more volumes are promised in it")
 	f.IntVar(&o.policy.ThinMetadataPercent, "thin-metadata-watermark-percent", o.policy.ThinMetadataPercent, "how full the metadata of a thin pool may be before volumes are evicted from it and no more are promised in it")
-	f.IntVar(&o.policy.OrphanShare, "orphan-share-percent", o.policy.OrphanShare, "how many of the node's volumes may go as orphans within --orphan-age")
+	f.IntVar(&o.policy.OrphanShare, "orphan-share-percent", o.policy.OrphanShare, "how many of the node's volumes may go as orphans within --orphan-age, or within an hour where that is less")
 	f.BoolVar(&o.dryRun, "dry-run", false, "say in the log what would be released and evicted, and change no volume")
 	f.StringVar(&o.wipeRate, "wipe-rate", "100Mi", "how many bytes to wipe, or to copy of a snapshot, in a second; 0 is no bound")
 	f.Int64Var(&o.deleteRate, "delete-rate", 2000, "how many files to delete in a second in file systems that the VolumeDiscovery finds and whose claims are gone; 0 is no bound")
@@ -159,6 +159,10 @@ func (o options) start(ctx context.Context) error {
 	return o.run(ctx, log, account, rates)
 }
 
+// longestInterval keeps a report younger than the provisioner takes for that of a daemon which is gone: 15 minutes,
+// of which the interval may take a fifth more than it says.
+const longestInterval = 10 * time.Minute
+
 // rates are what may be wiped and trimmed in a second; 0: no bound.
 type rates struct{ wipe, trim volume.Bytes }
 
@@ -170,8 +174,8 @@ func (o options) check() (r rates, err error) {
 	if err := o.policy.Validate(); err != nil {
 		return r, err
 	}
-	if o.interval < time.Second {
-		return r, fmt.Errorf("--interval is %s; give 1s or more", o.interval)
+	if o.interval < time.Second || o.interval > longestInterval {
+		return r, fmt.Errorf("--interval is %s; give 1s to %s", o.interval, longestInterval)
 	}
 	if o.trim.Interval != 0 && o.trim.Interval < time.Minute {
 		return r, fmt.Errorf("--trim-interval is %s; give 1m or more, or 0 for never", o.trim.Interval)

@@ -15,7 +15,8 @@ func TestFlagsThatAreWrong(t *testing.T) {
 		err  string
 	}{
 		"no node":         {nil, "--node-name is empty"},
-		"interval":        {[]string{"--node-name=n", "--interval=1ms"}, "--interval is 1ms"},
+		"interval":        {[]string{"--node-name=n", "--interval=1ms"}, "--interval is 1ms; give 1s to 10m0s"},
+		"long interval":   {[]string{"--node-name=n", "--interval=11m"}, "--interval is 11m0s"},
 		"thresholds":      {[]string{"--node-name=n", "--low-threshold-percent=90"}, "--low-threshold-percent 90"},
 		"ages":            {[]string{"--node-name=n", "--max-age=1m"}, "--max-age 1m0s"},
 		"thin data":       {[]string{"--node-name=n", "--thin-data-watermark-percent=0"}, "--thin-data-watermark-percent 0"},

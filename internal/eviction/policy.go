@@ -27,7 +27,7 @@ type Policy struct {
 	// OrphanAge is the least time since an orphan was made or last used.
 	OrphanAge time.Duration
 	// OrphanShare is the percentage of the cluster's volumes on the node that may be
-	// evicted as orphans within OrphanAge; it always allows one.
+	// evicted as orphans within OrphanWindow; it always allows one.
 	OrphanShare int
 	// ThinDataPercent and ThinMetadataPercent are the use of a thin pool that closes it
 	// to new volumes; 100 closes it when it is full.
@@ -49,6 +49,12 @@ func DefaultPolicy() Policy {
 		ThinMetadataPercent: 80,
 	}
 }
+
+// leastOrphanWindow bounds the evictions of orphans also where the age says little.
+const leastOrphanWindow = time.Hour
+
+// OrphanWindow is the time within which no more than OrphanShare of the volumes may go as orphans.
+func (p Policy) OrphanWindow() time.Duration { return max(p.OrphanAge, leastOrphanWindow) }
 
 // Flags of the daemon that a Policy is made from.
 const (

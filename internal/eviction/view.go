@@ -23,7 +23,7 @@ type View struct {
 	// that persistentvolume.Parse could not read. Volumes of these names count as wanted,
 	// in any group.
 	Unreadable []string
-	// OrphansEvicted is how many orphans were evicted within the last OrphanAge, as
+	// OrphansEvicted is how many orphans were evicted within the last OrphanWindow, as
 	// far as the caller knows. They count against OrphanShare: a limit on one plan
 	// alone would only spread the loss over some rounds.
 	OrphansEvicted int

@@ -230,7 +230,7 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 		Now: f.at, Cluster: d.cluster, Pools: f.inventory.Pools,
 		Removing:       d.removing(f.at, f.inventory.Volumes),
 		WentBack:       d.watches.revisions.wentBack(),
-		OrphansEvicted: d.history.orphansSince(f.at.Add(-d.cfg.Policy.OrphanAge)),
+		OrphansEvicted: d.history.orphansSince(f.at.Add(-d.cfg.Policy.OrphanWindow())),
 	}
 	f.view.Volumes = d.marked(f.at, f.inventory.Volumes, f.view.Removing)
 	f.view.Users, f.view.PodsKnown = d.watches.users()

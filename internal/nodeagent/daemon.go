@@ -176,7 +176,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		regrouped: make(chan struct{}, 1),
 
 		dedupe:   newDedupe(),
-		history:  newHistory(cfg.Policy.OrphanAge),
+		history:  newHistory(cfg.Policy.OrphanWindow()),
 		proven:   &uuidSet{},
 		removed:  &uuidSet{},
 		inFlight: newInFlight(),

@@ -19,7 +19,7 @@ const keptEvictions = 20
 // history is the last evictions, the newest first. It may be used from several
 // goroutines.
 type history struct {
-	orphanAge time.Duration // for so long an orphan's eviction is not forgotten
+	orphanWindow time.Duration // for so long an orphan's eviction is not forgotten
 
 	mu    sync.Mutex
 	begun bool
@@ -37,8 +37,8 @@ type history struct {
 	changes, told int
 }
 
-func newHistory(orphanAge time.Duration) *history {
-	return &history{orphanAge: orphanAge, given: map[string]bool{}}
+func newHistory(orphanWindow time.Duration) *history {
+	return &history{orphanWindow: orphanWindow, given: map[string]bool{}}
 }
 
 // begin takes over what an earlier process has left in the NodeStorage. It counts
@@ -100,7 +100,7 @@ func (h *history) add(now time.Time, e eviction.Eviction) {
 // leastWanted is the oldest but for orphans that still count.
 func (h *history) leastWanted(now time.Time) int {
 	for i := len(h.list) - 1; i >= 0; i-- {
-		if h.list[i].Reason != string(eviction.ReasonOrphan) || now.Sub(h.list[i].Time.Time) > h.orphanAge {
+		if h.list[i].Reason != string(eviction.ReasonOrphan) || now.Sub(h.list[i].Time.Time) > h.orphanWindow {
 			return i
 		}
 	}

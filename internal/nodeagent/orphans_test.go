@@ -138,6 +138,21 @@ func TestOrphanShareCountsWhatIsGivenUp(t *testing.T) {
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "orphan-2 ready") }, "the share comes back: %v", r.engine.names())
 }
 
+// An age that says little does not have all orphans go at once.
+func TestOrphanShareHoldsForAnHour(t *testing.T) {
+	t.Parallel()
+	r := newOrphanRig(t)
+	r.config.Policy.OrphanAge = 0
+	r.start()
+	r.eventually(func() bool { return len(r.status().Evictions) == 1 }, "none goes")
+	r.volume("foreign", volume.Ready, 7, func(v *inventory.Volume) { v.Cluster = "another" }) // as much room is missing again
+	r.clock.pass(10 * time.Minute)
+	r.rounds(4)
+	require.Contains(t, r.engine.names(), "orphan-2 ready")
+	r.clock.pass(time.Hour)
+	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "orphan-2 ready") }, "the share does not come back: %v", r.engine.names())
+}
+
 // Orphans go one at a time, each when the API has the one before on record.
 func TestOrphansGoOnRecord(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,7 @@ var (
 	// calm: no threshold is ever reached, and nothing is kept free.
 	calm = []string{"--min-age=0s", "--high-threshold-percent=100", "--headroom=0"}
 	// idle: no round comes by itself either, so what happens follows from what is seen.
-	idle = append([]string{"--interval=1h"}, calm...)
+	idle = append([]string{"--interval=10m"}, calm...)
 	// watchful: the shipped thresholds, and looks when nobody calls.
 	watchful = []string{"--min-age=0s", "--interval=2s", "--headroom=0"}
 	// cleaning: likewise, and does not take half a minute to clean a disk.
