@@ -50,6 +50,9 @@ type NodeStorageList struct {
 	Items []NodeStorage `json:"items"`
 }
 
+// MostDeclaredVolumes is how many NodeStorageStatus.DeclaredVolumes there may be.
+const MostDeclaredVolumes = 256
+
 // NodeStorageStatus is what the daemon saw in its last round.
 type NodeStorageStatus struct {
 	// ObservedTime is when the status last changed or was last confirmed.

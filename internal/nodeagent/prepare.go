@@ -13,9 +13,6 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// mostDeclaredVolumes is how many the NodeStorage shows; api/v1 has the same bound.
-const mostDeclaredVolumes = 256
-
 // prepare makes a declared volume before any claim is there, if its PersistentVolume still is:
 // a round's list may be older than the deletion.
 func (d *Daemon) prepare(ctx context.Context, j copyJob, spec volume.Spec) {
@@ -65,7 +62,7 @@ func declaredVolumes(f observation, failed func(id string) (why string)) (out []
 		out = append(out, one)
 	}
 	slices.SortFunc(out, func(a, b flexlvmv1.DeclaredVolume) int { return cmp.Compare(a.Name, b.Name) })
-	return out[:min(len(out), mostDeclaredVolumes)]
+	return out[:min(len(out), flexlvmv1.MostDeclaredVolumes)]
 }
 
 // whyNotMade is why a declared volume could not be made the last time; empty if it was not tried.

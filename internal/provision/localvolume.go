@@ -319,10 +319,14 @@ func (l *localVolumes) made(node, volume string) (bool, string) {
 	if err != nil || !there {
 		return false, "the node does not report; look at the pod of DaemonSet flexlvm-gc there"
 	}
-	for _, v := range report.(*flexlvmv1.NodeStorage).Status.DeclaredVolumes {
+	listed := report.(*flexlvmv1.NodeStorage).Status.DeclaredVolumes
+	for _, v := range listed {
 		if v.Name == volume {
 			return v.State == flexlvmv1.DeclaredMade, v.Message
 		}
+	}
+	if len(listed) >= flexlvmv1.MostDeclaredVolumes {
+		return false, fmt.Sprintf("it may have: more than %d volumes wait for their claims there, and the node lists no more; this is known once fewer do", flexlvmv1.MostDeclaredVolumes)
 	}
 	return false, ""
 }

@@ -3,6 +3,7 @@ package provision_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -336,6 +337,23 @@ func TestLocalVolumeWhoseNodeIsGone(t *testing.T) {
 		require.Nil(t, b.object)
 		require.Nil(t, b.volume())
 	}
+}
+
+// A node lists so many and no more: of the others it is said why nothing is known.
+func TestLocalVolumeThatItsNodeDoesNotList(t *testing.T) {
+	b := newLocalBed(t)
+	b.settle()
+	r := ledgertest.Report("node-1", 10*ledgertest.OneGiB)
+	for i := range flexlvmv1.MostDeclaredVolumes {
+		r.Status.DeclaredVolumes = append(r.Status.DeclaredVolumes, flexlvmv1.DeclaredVolume{Name: fmt.Sprintf("local-%d", i), State: flexlvmv1.DeclaredMade})
+	}
+	require.NoError(t, b.reports.Add(r))
+	reason, message := b.settle()
+	require.Equal(t, flexlvmv1.LocalVolumeMaking, reason)
+	require.Contains(t, message, "more than 256 volumes wait for their claims there")
+	b.report(flexlvmv1.DeclaredMade, "")
+	reason, _ = b.settle()
+	require.Equal(t, flexlvmv1.LocalVolumeMade, reason)
 }
 
 // What the API server refuses for good is said where the user looks.
