@@ -285,7 +285,7 @@ type Check struct {
 // Orphan is a volume without a PersistentVolume, or whose tags make no
 // sense. It is left alone unless the daemon was told otherwise.
 type Orphan struct {
-	// Pool that it lies in.
+	// Pool is the volume group that it lies in, also of a volume in a thin or directory pool.
 	Pool string `json:"pool"`
 	// Name of the logical volume.
 	Name string `json:"name"`
@@ -324,7 +324,7 @@ type Orphan struct {
 type Eviction struct {
 	// Time of its removal.
 	Time metav1.Time `json:"time"`
-	// Pool that it lay in.
+	// Pool is the volume group that it lay in, also of a volume in a thin or directory pool.
 	Pool string `json:"pool"`
 	// Name of the logical volume.
 	Name string `json:"name"`
