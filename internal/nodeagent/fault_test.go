@@ -152,7 +152,7 @@ func TestReportThatIsRefused(t *testing.T) {
 	r.eventually(r.readyIs("Ready"), "not ready")
 	r.api.fail(http.StatusUnprocessableEntity, "put nodestorages")
 	r.volume("more", volume.Ready, 1) // so that there is something to report
-	r.eventually(func() bool { return r.metric("flexlvm_gc_rounds_total", "APIUnavailable") > 0 }, "no round is counted as failed")
+	r.eventually(func() bool { return r.metric("flexlvm_gc_rounds_total", "NotPublished") > 0 }, "no round is counted as failed")
 	r.eventually(func() bool { return r.metric("flexlvm_orphans") == 1 }, "what was seen is not told")
 	const last = "flexlvm_gc_last_successful_round_timestamp_seconds"
 	was := r.metric(last)

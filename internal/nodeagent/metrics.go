@@ -1,7 +1,6 @@
 package nodeagent
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -81,7 +80,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		limited:        gauge("flexlvm_io_limits_in_force", "Volumes of pods whose IO is limited as their PersistentVolume says."),
 		unlimited:      gauge("flexlvm_io_limits_not_applied", "PersistentVolumes whose limits on IO are not in force for a pod that uses them."),
 		lastRound:      gauge("flexlvm_gc_last_successful_round_timestamp_seconds", "When a round last succeeded."),
-		rounds:         counters("flexlvm_gc_rounds_total", "Rounds, by result: success, or the reason of the condition Ready.", "result"),
+		rounds:         counters("flexlvm_gc_rounds_total", "Rounds, by result: success, NotPublished where the report could not be written, or the reason of the condition Ready.", "result"),
 		roundTime: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "flexlvm_gc_round_duration_seconds", Help: "Duration of a round in seconds.",
 			Buckets: []float64{.05, .1, .2, .5, 1, 2, 5, 10, 30, 60},
@@ -110,6 +109,9 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	return m
 }
 
+// notPublished is the result of a round whose report could not be written.
+const notPublished = "NotPublished"
+
 // zero makes counters appear before they count: a rate needs a value to begin
 // from.
 func (m *Metrics) zero() {
@@ -125,7 +127,7 @@ func (m *Metrics) zero() {
 	for _, step := range []string{"release", "removal", "trim"} {
 		m.failed.WithLabelValues(step)
 	}
-	for _, result := range []string{"success", reasonAPI, reasonLVM} {
+	for _, result := range []string{"success", notPublished, reasonAPI, reasonLVM} {
 		m.rounds.WithLabelValues(result)
 	}
 }
@@ -164,11 +166,13 @@ func (m *Metrics) ioLimited(applied, failed int) {
 // One whose report could not be written has failed, too: nobody knows what it has seen.
 func (m *Metrics) round(f observation, err, published error, took time.Duration) {
 	m.roundTime.Observe(took.Seconds())
-	if err == nil {
-		m.observed(f)
-	}
-	if err = cmp.Or(err, published); err != nil {
+	if err != nil {
 		m.rounds.WithLabelValues(reasonOf(err)).Inc()
+		return
+	}
+	m.observed(f)
+	if published != nil {
+		m.rounds.WithLabelValues(notPublished).Inc()
 		return
 	}
 	m.lastRound.Set(float64(f.at.UnixNano()) / 1e9)
