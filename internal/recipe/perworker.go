@@ -75,8 +75,8 @@ func ownVolume(job *batchv1.Job) *corev1.VolumeMount {
 	return &pod.Containers[0].VolumeMounts[i]
 }
 
-// OwnDir returns where workers that have a volume to themselves find it, and so do the pods of Collect. Whoever may
-// make jobs has chosen it.
+// OwnDir returns where workers that have a volume to themselves find it, and so do the pods of Collect. The author of
+// the job has chosen it, who may be anybody.
 func OwnDir(job *batchv1.Job) string { return ownVolume(job).MountPath }
 
 // CollectorName is the pod in which the volume of a worker can be read once the worker has ended.
