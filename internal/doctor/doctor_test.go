@@ -325,39 +325,32 @@ func TestDevicesFile(t *testing.T) {
 	}
 }
 
-func TestSnapshots(t *testing.T) {
-	for said, want := range map[string]Finding{
-		"snapshot_autoextend_threshold=100\n": {Level: OK, Detail: "keep the size"},
-		"snapshot_autoextend_threshold=70\n":  {Level: Warn, Detail: "from 70 % on"},
-		"":                                    {Level: Warn, Detail: `reads ""`},
-		"fails":                               {Level: Warn, Detail: "went wrong"},
+func TestSettings(t *testing.T) {
+	snapshots := func(d *Doctor) []Finding { return d.checkSnapshots(t.Context()) }
+	scan := func(d *Doctor) []Finding { return d.checkScan(t.Context()) }
+	for name, tt := range map[string]struct {
+		check func(*Doctor) []Finding
+		said  string
+		want  Finding
+	}{
+		"snapshots stay":      {snapshots, "snapshot_autoextend_threshold=100\n", Finding{Level: OK, Detail: "keep the size"}},
+		"snapshots grow":      {snapshots, "snapshot_autoextend_threshold=70\n", Finding{Level: Warn, Detail: "from 70 % on"}},
+		"snapshots, no value": {snapshots, "", Finding{Level: Warn, Detail: `reads ""`}},
+		"snapshots, a word":   {snapshots, "snapshot_autoextend_threshold=none\n", Finding{Level: Warn, Detail: `is "none"`}},
+		"snapshots, an error": {snapshots, "fails", Finding{Level: Warn, Detail: "went wrong"}},
+		"scans nothing":       {scan, "scan_lvs=0\n", Finding{Level: OK, Detail: "does not look"}},
+		"scans":               {scan, "scan_lvs=1\n", Finding{Level: Warn, Detail: "also on raw block volumes", Do: "set scan_lvs = 0 in lvm.conf"}},
+		"scan, no value":      {scan, "", Finding{Level: Warn, Detail: `reads ""`}},
+		"scan, an error":      {scan, "fails", Finding{Level: Warn, Detail: "went wrong"}},
 	} {
-		t.Run(said, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			p := healthy(t)
-			p.host.Tools = script{"lvmconfig": said}
-			got := New(p.cfg, p.host).checkSnapshots(context.Background())
+			p.host.Tools = script{"lvmconfig": tt.said}
+			got := tt.check(New(p.cfg, p.host))
 			require.Len(t, got, 1)
-			require.Equal(t, want.Level, got[0].Level)
-			require.Contains(t, got[0].Detail, want.Detail)
-		})
-	}
-}
-
-func TestScan(t *testing.T) {
-	for said, want := range map[string]Finding{
-		"scan_lvs=0\n": {Level: OK, Detail: "does not look"},
-		"scan_lvs=1\n": {Level: Warn, Detail: "also on raw block volumes", Do: "set scan_lvs = 0 in lvm.conf"},
-		"":             {Level: Warn, Detail: `reads ""`},
-		"fails":        {Level: Warn, Detail: "went wrong"},
-	} {
-		t.Run(said, func(t *testing.T) {
-			p := healthy(t)
-			p.host.Tools = script{"lvmconfig": said}
-			got := New(p.cfg, p.host).checkScan(context.Background())
-			require.Len(t, got, 1)
-			require.Equal(t, want.Level, got[0].Level)
-			require.Contains(t, got[0].Detail, want.Detail)
-			require.Contains(t, got[0].Do, want.Do)
+			require.Equal(t, tt.want.Level, got[0].Level)
+			require.Contains(t, got[0].Detail, tt.want.Detail)
+			require.Contains(t, got[0].Do, tt.want.Do)
 		})
 	}
 }

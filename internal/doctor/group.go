@@ -100,8 +100,7 @@ func (d *Doctor) checkDevicesFile(ctx context.Context) []Finding {
 	if err != nil {
 		return warn(check, err.Error(), "run it as root")
 	}
-	out, err := d.host.Tools.CommandContext(ctx, "lvmconfig", "--type", "full", "devices/use_devicesfile").Output()
-	if err != nil || !strings.Contains(string(out), "use_devicesfile=1") {
+	if uses, err := d.setting(ctx, "devices/use_devicesfile"); err != nil || uses != "1" {
 		return ok(check, "there is one, and LVM does not use it")
 	}
 	seen, err := d.groupNames(ctx)

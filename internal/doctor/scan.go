@@ -3,23 +3,19 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"strings"
 )
 
 // checkScan looks at whether LVM takes what pods write to raw block volumes for the host's own.
 func (d *Doctor) checkScan(ctx context.Context) []Finding {
 	const check, setting = "logical volumes", "scan_lvs"
-	out, err := d.host.Tools.CommandContext(ctx, "lvmconfig", "--type", "full", "devices/"+setting).Output()
-	if err != nil { // LVM before 2.02.182 does not know it, and looks
+	value, err := d.setting(ctx, "devices/"+setting)
+	switch {
+	case err != nil: // LVM before 2.02.182 does not know it, and looks
 		return warn(check, err.Error(), "look at what `lvmconfig` says, or use LVM 2.02.182 or later")
-	}
-	switch text := strings.TrimSpace(string(out)); text {
-	case setting + "=0":
+	case value == "0":
 		return ok(check, "LVM does not look for physical volumes on them")
-	case setting + "=1":
+	default:
 		return warn(check, "LVM looks for physical volumes on them, also on raw block volumes, to which pods may write one",
 			fmt.Sprintf("set %s = 0 in lvm.conf; if a group of yours is on a logical volume, use LVM's devices file (docs/block.md)", setting))
-	default:
-		return warn(check, fmt.Sprintf("LVM's %s reads %q", setting, text), "look at what `lvmconfig` says")
 	}
 }
