@@ -145,12 +145,12 @@ type VolumeStatus struct {
 	// States counts the replicas by state, where there are more than nodes tells of.
 	// +optional
 	States map[ReplicaState]int32 `json:"states,omitempty"`
-	// Failures are loads that failed of replicas that nodes does not tell of.
+	// Failures are loads that failed of replicas that nodes does not list.
 	// +listType=atomic
 	// +optional
 	Failures []ReplicaFailure `json:"failures,omitempty"`
-	// Nodes tells of each replica. Of more than 50 it tells of those that were displaced, then of those
-	// that failed, and then of the first.
+	// Nodes lists the replicas, 50 at most: those that were displaced, then those that failed, then the
+	// first.
 	// +listType=atomic
 	// +optional
 	Nodes []ReplicaStatus `json:"nodes,omitempty"`

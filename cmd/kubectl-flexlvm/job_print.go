@@ -36,7 +36,7 @@ func (p *printer) note(text string) {
 	fmt.Fprintln(p.notes, text)
 }
 
-// stream prints what the API server gives of a worker's log. Lines that have their times are counted in at.
+// stream prints what the API server returns of a worker's log. at, if there is one, counts the lines, which have their times then.
 func (p *printer) stream(ctx context.Context, kube kubernetes.Interface, pod *corev1.Pod, worker int, options *corev1.PodLogOptions, at *place) error {
 	options.Container = pod.Spec.Containers[0].Name
 	log, err := kube.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)

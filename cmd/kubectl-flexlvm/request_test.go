@@ -107,7 +107,7 @@ func TestRequests(t *testing.T) {
 	require.ErrorContains(t, o.ask(t.Context(), c, &out), "no node reports")
 }
 
-// The API server has the request, and whoever asks does not know: it is taken back all the same.
+// The API server has the request, and its client does not know: it is taken back all the same.
 func TestRequestsWhoseWriteIsInDoubt(t *testing.T) {
 	nobody := func(client.Client, *corev1.PersistentVolume) {}
 	for name, tt := range map[string]struct {

@@ -29,7 +29,7 @@ type Recorder interface {
 	Event(about *corev1.ObjectReference, eventType, reason, message string)
 }
 
-// A quietRecorder takes no events of a dry run beside another daemon, which tells people how the node
+// A quietRecorder drops the events of a dry run beside another daemon, which reports how the node
 // is: what a dry run would say goes by other flags.
 type quietRecorder struct {
 	Recorder

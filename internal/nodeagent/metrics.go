@@ -179,7 +179,7 @@ func (m *Metrics) round(f observation, err, published error, took time.Duration)
 	m.rounds.WithLabelValues("success").Inc()
 }
 
-// observed tells what a round has seen.
+// observed sets the gauges of what a round has seen.
 func (m *Metrics) observed(f observation) {
 	was := m.known
 	m.known = nil

@@ -17,7 +17,7 @@ import (
 // releasedClaims remembers, of each volume that this process has released, what its PersistentVolume
 // said and the tags of the volume do not: the claim, if it still exists, should be told what becomes of
 // the volume, and a volume that is brought back should be as it was. A volume may have several
-// PersistentVolumes, the last of which is told and reported.
+// PersistentVolumes, of which the last one is reported, and its claim gets the events.
 type releasedClaims struct {
 	mu     sync.Mutex
 	byUUID map[string][]releasedClaim // of the volume

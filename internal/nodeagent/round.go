@@ -203,8 +203,8 @@ func unchanged(seen, now *corev1.PersistentVolume) bool {
 // finalizer goes last, when what the node knows lasts without the API.
 //
 // A volume that the round has seen is released in one round, and its PersistentVolume let go in a later one,
-// when the report has the volume with what that PersistentVolume said: whoever looks for the volume of a
-// claim finds it in one of the two at any time, and what was said outlives this process.
+// when the report has the volume with what that PersistentVolume said: the volume of a claim is always in
+// one of the two, and what was said outlives this process.
 func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdict) error {
 	c := v.PersistentVolume
 	object := f.objects[c.PV]
@@ -231,12 +231,15 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 		}
 		return nil
 	}
-	if seen == nil || reported {
-		if err := d.api.LetGo(ctx, object); err != nil || reported {
+	switch {
+	case reported:
+		return d.api.LetGo(ctx, object)
+	case seen != nil:
+		d.kick() // the next report has it
+	default:
+		if err := d.api.LetGo(ctx, object); err != nil {
 			return err
 		}
-	} else {
-		d.kick() // the next report has it
 	}
 	klog.FromContext(ctx).Info("Volume released", "volume", eviction.KeyOfPersistentVolume(&c).String(), "to", v.To, "persistentvolume", c.PV, "why", v.Why)
 	d.out.Metrics.released(v.To)
