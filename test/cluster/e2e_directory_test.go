@@ -45,6 +45,7 @@ parameters: {layout: directory, directoryPool: small%s}
 	volume := n.kubectl("get", "pvc", "small", "-o", "jsonpath={.spec.volumeName}")
 	n.kubectl("delete", "pod,pvc", "small")
 	n.becomes(volume, "unreferenced")
+	n.kubectl("wait", "--for=delete", "pv/"+volume, patiently) // it goes once the node has reported the volume
 	require.NoError(t, n.apply(n.onNode2("volumes undelete "+volume+" --claim small --storage-class small")))
 	n.run(n.small("small"))
 	require.Equal(t, sum, n.exec("small", "md5sum /data/kept"))

@@ -44,9 +44,17 @@ func giveUp(ctx context.Context, s *stage) error {
 	if _, err := s.kubectl(ctx, append([]string{"delete", "pvc"}, colors...)...); err != nil {
 		return err
 	}
-	return s.await(ctx, "the node daemon reports three volumes that wait", func() (bool, error) {
+	err := s.await(ctx, "the node daemon reports three volumes that wait", func() (bool, error) {
 		out, err := s.quiet(ctx, "get", "nodestorage", "node1", "-o", "jsonpath={.status.pools[0].volumesByState.unreferenced}")
 		return out == "3", err
+	})
+	if err != nil {
+		return err
+	}
+	// A PersistentVolume goes once its node has reported the volume.
+	return s.await(ctx, "the PersistentVolume of the one to bring back is gone", func() (bool, error) {
+		out, err := s.quiet(ctx, "get", "pv", s.volumes["green"], "--ignore-not-found", "-o", "name")
+		return strings.TrimSpace(out) == "", err
 	})
 }
 
