@@ -42,6 +42,8 @@ type Client struct {
 	run   exec.Interface
 	locks lock.Dir
 	sync  func(device string) error // flushes its disk
+	// unused is checkUnused for a device that is to be a physical volume, but in tests.
+	unused func(ctx context.Context, device string) error
 	// tenants are the devices that LVM is kept from.
 	tenants tenants
 }
@@ -49,7 +51,10 @@ type Client struct {
 // New returns a client that runs commands with run, one at a time on this node. run must
 // not kill them.
 func New(run exec.Interface, locks lock.Dir) *Client {
-	return &Client{run: run, locks: locks, sync: func(device string) error { return durable.Sync(device) }, tenants: hostTenants()}
+	unused := func(ctx context.Context, device string) error {
+		return checkUnused(ctx, run, device, MinMetadataSize+minPool)
+	}
+	return &Client{run: run, locks: locks, sync: func(device string) error { return durable.Sync(device) }, unused: unused, tenants: hostTenants()}
 }
 
 func (c *Client) lvm(ctx context.Context, name string, args ...string) ([]byte, error) {

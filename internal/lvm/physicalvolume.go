@@ -65,8 +65,9 @@ func parsePhysicalVolumes(out []byte) ([]PhysicalVolume, error) {
 // without losing anything, and nobody has it open. It reads the device, which may hang, so it holds
 // no lock meanwhile. One of flexlvm's own LVM commands, which look at all devices, may have it open then, so
 // the look for users, which asks the kernel and does not read the device, is repeated while none of them runs.
+// A process that had the device open at first may have written to it since: read it after this.
 func (c *Client) CheckBlankForGroup(ctx context.Context, device string) error {
-	err := checkUnused(ctx, c.run, device, MinMetadataSize+minPool)
+	err := c.unused(ctx, device)
 	if errors.Is(err, ErrOpen) { // all else was found to be as it should be
 		return c.Alone(ctx, func() error { return CheckNoUsers(device) })
 	}
@@ -74,10 +75,12 @@ func (c *Client) CheckBlankForGroup(ctx context.Context, device string) error {
 }
 
 // CreatePhysicalVolume makes a physical volume with that UUID (NewPhysicalVolumeUUID) of a
-// device that passes CheckBlankForGroup, which it checks again itself. Like vgcreate it
-// runs without --yes: if LVM finds anything on the device after all, it gives up.
+// device that has passed CheckBlankForGroup and was read since. It checks the device again itself, and gives
+// up on one that is open (ErrOpen), also in one of flexlvm's own commands: nothing would read it again
+// after they have ended. Like vgcreate it runs without --yes: if LVM finds anything on the device after
+// all, it gives up.
 func (c *Client) CreatePhysicalVolume(ctx context.Context, device, uuid string) error {
-	if err := c.CheckBlankForGroup(ctx, device); err != nil {
+	if err := c.unused(ctx, device); err != nil {
 		return err
 	}
 	args := []string{"--uuid", uuid, "--norestorefile", "--metadatasize", bytesArg(MinMetadataSize), "--", device}

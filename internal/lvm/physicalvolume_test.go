@@ -2,6 +2,7 @@ package lvm
 
 import (
 	"context"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -68,6 +69,22 @@ func TestCheckBlankForGroupHoldsNoLock(t *testing.T) {
 		require.ErrorContains(t, c.CheckBlankForGroup(ctx, "/dev/null"), "is not a block device")
 		return nil
 	}))
+}
+
+// A process that had the device open when it was checked last may have written to it until LVM would.
+func TestCreatePhysicalVolumeOfADeviceThatIsOpen(t *testing.T) {
+	c, s := client(t, map[string][]answer{"pvcreate": {{}}})
+	looks := 0
+	c.unused = func(_ context.Context, device string) error {
+		if looks++; looks == 1 {
+			return fmt.Errorf("device %s: %w: %w", device, ErrNotBlank, ErrOpen)
+		}
+		return nil
+	}
+	require.ErrorIs(t, c.CreatePhysicalVolume(t.Context(), "/dev/vdb", "a"), ErrOpen)
+	require.Empty(t, s.ran)
+	require.NoError(t, c.CreatePhysicalVolume(t.Context(), "/dev/vdb", "a"))
+	require.Equal(t, []string{"pvcreate --uuid a --norestorefile --metadatasize 16777216b -- /dev/vdb", "flush /dev/vdb"}, s.ran)
 }
 
 func TestNewPhysicalVolumeUUID(t *testing.T) {
