@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -113,8 +114,8 @@ func loopBacking(loop string) (uint64, error) {
 	return info.Rdevice, nil
 }
 
-// setsScan reports whether the host's configuration says anything of scan_lvs, which LVM's default turns
-// off. Only then is LVM asked for it: that is another process before every command.
+// setsScan reports whether the host's configuration may turn scan_lvs on, which is off by default and in
+// the lvm.conf of many distributions. Only then is LVM asked for it: that is another process before every command.
 func (t tenants) setsScan() bool {
 	files, _ := filepath.Glob(filepath.Join(t.conf, "*.conf")) // of the host, and of its tags (man 5 lvm.conf)
 	for _, file := range files {
@@ -123,7 +124,8 @@ func (t tenants) setsScan() bool {
 			return true // LVM is asked
 		}
 		for line := range strings.Lines(string(text)) {
-			if code, _, _ := strings.Cut(line, "#"); strings.Contains(code, scanSetting) {
+			code, _, _ := strings.Cut(line, "#")
+			if strings.Contains(scanOff.ReplaceAllString(code, ""), scanSetting) {
 				return true
 			}
 		}
@@ -132,6 +134,9 @@ func (t tenants) setsScan() bool {
 }
 
 const scanSetting = "scan_lvs"
+
+// scanOff matches an assignment that turns scan_lvs off.
+var scanOff = regexp.MustCompile(scanSetting + `\s*=\s*0(\s|}|$)`)
 
 // hostDevices returns which of LVM's two filters of devices the host has not set, and, if asked, whether
 // LVM looks at logical volumes. What the host's filters hide, such as one of two paths to a disk, has to

@@ -132,7 +132,7 @@ func TestHostThatScansVolumes(t *testing.T) {
 	c, s := client(t, map[string][]answer{
 		"lvm": {{out: filters + "scan_lvs=0\n"}, {out: filters + "scan_lvs=1\n"}, {out: filters + "scan_lvs=1\n"}, {out: filters + "scan_lvs=1\n"}, {out: filters + "scan_lvs=1\n"}, {out: bothSet + "scan_lvs=1\n"}},
 		"lvs": {{out: raw}, {out: raw}, {out: `{"report":[{"lv":[]}]}`}, {err: failed}},
-		"vgs": make([]answer, 7),
+		"vgs": make([]answer, 10),
 	})
 	c.tenants = tenants{dev: t.TempDir(), sys: t.TempDir(), conf: t.TempDir()}
 	run := func(want ...string) {
@@ -146,6 +146,11 @@ func TestHostThatScansVolumes(t *testing.T) {
 	conf := filepath.Join(c.tenants.conf, "lvmlocal.conf")
 	require.NoError(t, os.WriteFile(conf, []byte("devices {\n\t# scan_lvs = 1\n}\n"), 0o600))
 	run("vgs")
+	stock := filepath.Join(c.tenants.conf, "lvm.conf")
+	for _, off := range []string{"devices { scan_lvs = 0 }", "devices {\n\tscan_lvs = 0\n}", "devices/scan_lvs=0 # the default"} {
+		require.NoError(t, os.WriteFile(stock, []byte(off+"\n"), 0o600))
+		run("vgs")
+	}
 	require.NoError(t, os.WriteFile(conf, []byte("devices { scan_lvs = 1 }\n"), 0o600))
 	const ask = "lvm lvmconfig --typeconfig full devices/filter devices/global_filter devices/scan_lvs"
 	run(ask, "vgs") // another file has the last word
