@@ -22,13 +22,18 @@ import (
 // going to have, so a later call knows what an earlier one had begun, whenever that was
 // killed, and does not take for its own what a person has made.
 func (e *Engine) MakeDeclared(ctx context.Context, all []volumegroup.Declaration, confirm func(context.Context, volumegroup.Declaration) error) ([]volumegroup.Outcome, error) {
-	release, err := e.locks.Acquire(ctx, "declared.lock", "declared volume groups") // `flexlvm vg create --loop` calls it as well
+	release, err := e.lockDeclared(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	m := maker{tools: hostTools{e}, confirm: confirm, after: e.after, now: e.now}
 	return m.run(ctx, all)
+}
+
+// lockDeclared keeps the daemon and `flexlvm vg create --loop` from taking disks at the same time.
+func (e *Engine) lockDeclared(ctx context.Context) (func(), error) {
+	return e.locks.Acquire(ctx, "declared.lock", "declared volume groups")
 }
 
 // groupTools is what a maker needs of the host.
@@ -58,7 +63,16 @@ type maker struct {
 	ledger  volumegroup.Ledger
 }
 
+// run is given all declarations of the node: waits of others end.
 func (m *maker) run(ctx context.Context, all []volumegroup.Declaration) ([]volumegroup.Outcome, error) {
+	outcomes, err := m.carryOutAll(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	return outcomes, m.endWaits(outcomes)
+}
+
+func (m *maker) carryOutAll(ctx context.Context, all []volumegroup.Declaration) ([]volumegroup.Outcome, error) {
 	view := volumegroup.View{Declarations: all}
 	var err error
 	if view.Ledger, err = m.tools.readLedger(); err != nil {
@@ -95,7 +109,7 @@ func (m *maker) run(ctx context.Context, all []volumegroup.Declaration) ([]volum
 	for _, d := range decisions {
 		outcomes = append(outcomes, m.carryOut(ctx, d))
 	}
-	return outcomes, m.endWaits(outcomes)
+	return outcomes, nil
 }
 
 // plan looks at the host, and decides.

@@ -225,6 +225,16 @@ func (h *fakeHost) plug(path string) {
 // run lets a process make what is declared; died reports whether it was killed.
 func (h *fakeHost) run(die int, all ...volumegroup.Declaration) (out []volumegroup.Outcome, died bool) {
 	h.t.Helper()
+	died = h.live(die, func(m *maker) (err error) {
+		out, err = m.run(context.Background(), all)
+		return err
+	})
+	return out, died
+}
+
+// live runs a process, and reports whether it was killed.
+func (h *fakeHost) live(die int, does func(*maker) error) (died bool) {
+	h.t.Helper()
 	h.die, h.count = die, 0
 	defer func() {
 		h.die = 0
@@ -237,7 +247,6 @@ func (h *fakeHost) run(die int, all ...volumegroup.Declaration) (out []volumegro
 		}
 	}()
 	m := maker{tools: h, confirm: func(context.Context, volumegroup.Declaration) error { return nil }, after: h.step, now: func() time.Time { return h.now }}
-	out, err := m.run(context.Background(), all)
-	require.NoError(h.t, err)
-	return out, false
+	require.NoError(h.t, does(&m))
+	return false
 }

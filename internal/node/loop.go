@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,7 +66,7 @@ func (e *Engine) MakeLoop(ctx context.Context, want volumegroup.Loop) (loop.Devi
 const loopTries, loopPause = 5, time.Second
 
 // MakeLoopGroup makes the volume group of a declaration with a loop device, at the request of a person
-// on the node. A group that was removed may be made again on the same device (Declaration.Again).
+// on the node. A group that was removed is made again on the same device, once that is cleared.
 func (e *Engine) MakeLoopGroup(ctx context.Context, d volumegroup.Declaration) (volumegroup.Outcome, loop.Device, error) {
 	if err := d.Validate(); err != nil {
 		return volumegroup.Outcome{}, loop.Device{}, err
@@ -77,18 +78,12 @@ func (e *Engine) MakeLoopGroup(ctx context.Context, d volumegroup.Declaration) (
 	if err != nil {
 		return volumegroup.Outcome{}, device, err
 	}
-	ledger, err := e.readLedger()
-	if err != nil {
-		return volumegroup.Outcome{}, device, err
-	}
-	d.Again = again(ledger, device.ID, e.now())
-	confirmed := func(context.Context, volumegroup.Declaration) error { return nil }
 	for try := 1; ; try++ {
-		all, err := e.MakeDeclared(ctx, []volumegroup.Declaration{d}, confirmed)
+		out, err := e.makeRequested(ctx, d, device.ID)
 		if err != nil {
 			return volumegroup.Outcome{}, device, err
 		}
-		if out := all[0]; out.State == volumegroup.Made || len(out.Refused) == 0 || try == loopTries {
+		if out.State == volumegroup.Made || len(out.Refused) == 0 || try == loopTries {
 			return out, device, nil
 		}
 		select {
@@ -99,13 +94,48 @@ func (e *Engine) MakeLoopGroup(ctx context.Context, d volumegroup.Declaration) (
 	}
 }
 
-// again asks for a loop device once more, by an entry that no call before has used up. What a call that
-// was killed has begun is finished instead: a device that is asked for anew has to be blank.
-func again(l volumegroup.Ledger, id string, now time.Time) []string {
-	if taken, known := l.Disks[id]; known && taken.Stage != volumegroup.DiskMember {
-		return nil
+func (e *Engine) makeRequested(ctx context.Context, d volumegroup.Declaration, id string) (volumegroup.Outcome, error) {
+	release, err := e.lockDeclared(ctx)
+	if err != nil {
+		return volumegroup.Outcome{}, err
 	}
-	return []string{id + "@" + now.UTC().Format(time.RFC3339Nano)}
+	defer release()
+	confirmed := func(context.Context, volumegroup.Declaration) error { return nil }
+	m := maker{tools: hostTools{e}, confirm: confirmed, after: e.after, now: e.now}
+	return m.runRequested(ctx, d, id)
+}
+
+// runRequested makes the group of one declaration, on the loop device of that ID, at the request of a
+// person. It leaves the waits of the node's other declarations alone.
+func (m *maker) runRequested(ctx context.Context, d volumegroup.Declaration, id string) (volumegroup.Outcome, error) {
+	ledger, err := m.tools.readLedger()
+	if err != nil {
+		return volumegroup.Outcome{}, err
+	}
+	pvs, err := m.tools.physicalVolumes(ctx)
+	if err != nil {
+		return volumegroup.Outcome{}, err
+	}
+	if !loopBegun(ledger, pvs, d, id) {
+		// An entry that no call before has used up.
+		d.Again = []string{id + "@" + m.now().UTC().Format(time.RFC3339Nano)}
+	}
+	all, err := m.carryOutAll(ctx, []volumegroup.Declaration{d})
+	if err != nil {
+		return volumegroup.Outcome{}, err
+	}
+	return all[0], nil
+}
+
+// loopBegun reports whether a call that was killed has begun with the loop device, which is finished then: one
+// that is asked for again has to be blank. If the physical volume that was made of it is gone, a person has
+// cleared it since. If it is only written down, an LVM command of that call may still be making one.
+func loopBegun(l volumegroup.Ledger, pvs []volumegroup.PV, d volumegroup.Declaration, id string) bool {
+	taken := l.Disks[id]
+	if taken.Declaration == d.Name && taken.Stage == volumegroup.DiskTaken {
+		return true
+	}
+	return slices.ContainsFunc(pvs, func(pv volumegroup.PV) bool { return pv.Disk == id && pv.UUID == taken.PV })
 }
 
 // mayMakeGroup fails where a group of that name is there that the declaration has not made:

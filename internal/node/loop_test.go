@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -39,37 +40,70 @@ func TestOneUnreadableLoopRecord(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, "b.img"))
 }
 
+// askForLoop lets a process make the declared loop group at the request of a person; died reports whether it was
+// killed.
+func (h *fakeHost) askForLoop(die int) (out volumegroup.Outcome, died bool) {
+	h.t.Helper()
+	h.now = h.now.Add(time.Minute)
+	died = h.live(die, func(m *maker) (err error) {
+		out, err = m.runRequested(context.Background(), declaredLoop(), "loop-a.img")
+		return err
+	})
+	return out, died
+}
+
 // A group that a person has removed is made again on the same file, as often as it is asked for, wherever
-// the process dies.
+// the process dies, and whether the person removes what that has left.
 func TestLoopGroupIsMadeAgain(t *testing.T) {
-	for die := 1; ; die++ {
-		h := newHost(t, 0)
-		now := time.Date(2026, 11, 28, 3, 0, 0, 0, time.UTC)
-		asked := func(die int) (volumegroup.Outcome, bool) {
-			l, err := h.readLedger()
-			require.NoError(t, err)
-			d := declaredLoop()
-			now = now.Add(time.Minute)
-			d.Again = again(l, "loop-a.img", now)
-			out, died := h.run(die, d)
-			if died {
-				return volumegroup.Outcome{}, true
+	for _, clears := range []bool{false, true} {
+		for die := 1; ; die++ {
+			h := newHost(t, 0)
+			_, died := h.askForLoop(0)
+			require.False(t, died)
+			for range 2 {
+				h.clear("/dev/loop0")
+				h.disk("/dev/loop0").was = false
+				if _, died = h.askForLoop(die); clears {
+					h.clear("/dev/loop0")
+					h.disk("/dev/loop0").was = false
+				}
+				out, _ := h.askForLoop(0)
+				require.Equal(t, volumegroup.Made, out.State, "death %d, cleared: %v: %s", die, clears, out.Message)
+				require.Len(t, out.Members, 1)
 			}
-			return out[0], false
-		}
-		_, died := asked(0)
-		require.False(t, died)
-		for range 2 {
-			h.clear("/dev/loop0")
-			h.disk("/dev/loop0").was = false
-			_, died = asked(die)
-			out, _ := asked(0)
-			require.Equal(t, volumegroup.Made, out.State, "death %d: %s", die, out.Message)
-			require.Len(t, out.Members, 1)
-		}
-		if !died {
-			require.Greater(t, die, 7, "there were so many changes to die at")
-			return
+			if !died {
+				require.Greater(t, die, 7, "there were so many changes to die at")
+				break
+			}
 		}
 	}
+}
+
+// A file that was written down for a group of another name, of which nothing was made, is taken for one of this.
+func TestLoopGroupOfAnotherNameIsMade(t *testing.T) {
+	h := newHost(t, 0)
+	h.once("record the disks", func() { panic(killed{}) })
+	other := declaredLoop()
+	other.Name, other.Group = "slow", "slow"
+	_, died := h.run(0, other)
+	require.True(t, died)
+	out, _ := h.askForLoop(0)
+	require.Equal(t, volumegroup.Made, out.State, out.Message)
+}
+
+// A person's request does not end the waits of groups that the daemon makes.
+func TestLoopGroupLeavesWaits(t *testing.T) {
+	h := newHost(t, 2)
+	h.busy("check", "/dev/sdc", -1)
+	d := declared("/dev/sd*")
+	d.Name, d.Group = "slow", "slow"
+	_, _ = h.run(0, d)
+	l, err := h.readLedger()
+	require.NoError(t, err)
+	require.Contains(t, l.Waits, "slow")
+	out, _ := h.askForLoop(0)
+	require.Equal(t, volumegroup.Made, out.State, out.Message)
+	after, err := h.readLedger()
+	require.NoError(t, err)
+	require.Equal(t, l.Waits, after.Waits)
 }
