@@ -341,7 +341,7 @@ func TestSettings(t *testing.T) {
 		"scans nothing":       {scan, "scan_lvs=0\n", Finding{Level: OK, Detail: "does not look"}},
 		"scans":               {scan, "scan_lvs=1\n", Finding{Level: Warn, Detail: "also on raw block volumes", Do: "set scan_lvs = 0 in lvm.conf"}},
 		"scan, no value":      {scan, "", Finding{Level: Warn, Detail: `reads ""`}},
-		"scan, an error":      {scan, "fails", Finding{Level: Warn, Detail: "went wrong"}},
+		"scan, an error":      {scan, "fails", Finding{Level: Warn, Detail: "went wrong", Do: "use LVM 2.02.184 or later"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := healthy(t)

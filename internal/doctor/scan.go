@@ -10,8 +10,8 @@ func (d *Doctor) checkScan(ctx context.Context) []Finding {
 	const check, setting = "logical volumes", "scan_lvs"
 	value, err := d.setting(ctx, "devices/"+setting)
 	switch {
-	case err != nil: // LVM before 2.02.182 does not know it, and looks
-		return warn(check, err.Error(), "look at what `lvmconfig` says, or use LVM 2.02.182 or later")
+	case err != nil: // LVM before 2.02.184 does not know it, and looks
+		return warn(check, err.Error(), "look at what `lvmconfig` says, or use LVM 2.02.184 or later")
 	case value == "0":
 		return ok(check, "LVM does not look for physical volumes on them")
 	default:

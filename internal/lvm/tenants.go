@@ -20,7 +20,8 @@ import (
 // Where a pod has a raw block volume, it may write there what LVM takes for a physical volume: of
 // a group with the name of one of flexlvm's, and volumes with its tags. LVM does not look at
 // logical volumes, unless it is told to (devices/scan_lvs), but at their mappings, and at the loop devices
-// that kubelet makes of these. So flexlvm's own commands do not see them.
+// that kubelet makes of these. So flexlvm's own commands do not see them. LVM before 2.02.184 always looks, and
+// 2.03.00 to 2.03.02 do by default; the former fails if it is asked for the setting (docs/block.md).
 
 // tenants finds the devices whose content is a pod's.
 type tenants struct {
@@ -114,8 +115,9 @@ func loopBacking(loop string) (uint64, error) {
 	return info.Rdevice, nil
 }
 
-// setsScan reports whether the host's configuration may turn scan_lvs on, which is off by default and in
-// the lvm.conf of many distributions. Only then is LVM asked for it: that is another process before every command.
+// setsScan reports whether the host's configuration may turn scan_lvs on; that of many distributions says
+// that it is off, which is the default. Only then is LVM asked for it: that is another process before every
+// command.
 func (t tenants) setsScan() bool {
 	files, _ := filepath.Glob(filepath.Join(t.conf, "*.conf")) // of the host, and of its tags (man 5 lvm.conf)
 	for _, file := range files {
