@@ -71,13 +71,13 @@ func (d Dir) Acquire(ctx context.Context, file, key string) (release func(), err
 	}
 }
 
-// Try is Acquire without a wait: taken is false where somebody else holds the lock.
-func (d Dir) Try(file, key string) (release func(), taken bool, err error) {
+// Try is Acquire without a wait: acquired is false where somebody else holds the lock.
+func (d Dir) Try(file, key string) (release func(), acquired bool, err error) {
 	f, err := d.checked(file, key)
 	if err != nil {
 		return nil, false, err
 	}
-	if taken, err = try(f, key); !taken {
+	if acquired, err = try(f, key); !acquired {
 		_ = f.Close()
 		return nil, false, err
 	}

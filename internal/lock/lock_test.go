@@ -63,15 +63,15 @@ func TestHolderInAnotherProcess(t *testing.T) {
 	defer cancel()
 	_, err = Dir(dir).Acquire(ctx, "f", "key")
 	require.ErrorIs(t, err, ErrBusy)
-	_, taken, err := Dir(dir).Try("f", "key")
+	_, acquired, err := Dir(dir).Try("f", "key")
 	require.NoError(t, err)
-	require.False(t, taken)
+	require.False(t, acquired)
 	require.NoError(t, holder.Kill())
 	_, err = holder.Wait()
 	require.NoError(t, err)
-	release, taken, err := Dir(dir).Try("f", "key")
+	release, acquired, err := Dir(dir).Try("f", "key")
 	require.NoError(t, err)
-	require.True(t, taken)
+	require.True(t, acquired)
 	release()
 	release, err = Dir(dir).Acquire(t.Context(), "f", "key")
 	require.NoError(t, err)
@@ -127,9 +127,9 @@ func TestHeldIsSeenWithoutTakingIt(t *testing.T) {
 		return held
 	}
 	require.False(t, held("x"))
-	release, taken, err := d.Try("a", "x")
+	release, acquired, err := d.Try("a", "x")
 	require.NoError(t, err)
-	require.True(t, taken, "looking takes nothing")
+	require.True(t, acquired, "looking takes nothing")
 	require.True(t, held("x"))
 	require.False(t, held("y"))
 	release()
@@ -141,9 +141,9 @@ func TestDirectoryOfOthersIsRefused(t *testing.T) {
 	require.NoError(t, os.Chmod(dir, 0o777))
 	_, err := Dir(dir).Acquire(t.Context(), "f", "key")
 	require.ErrorContains(t, err, "only user")
-	_, taken, err := Dir(dir).Try("f", "key")
+	_, acquired, err := Dir(dir).Try("f", "key")
 	require.ErrorContains(t, err, "only user")
-	require.False(t, taken)
+	require.False(t, acquired)
 }
 
 func TestDeadlineNamesTheLock(t *testing.T) {

@@ -39,7 +39,7 @@ func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
 		return err
 	}
 	defer release()
-	_, err = e.find(ctx, spec, luks.Key{})
+	_, err = e.findOrCreate(ctx, spec, luks.Key{})
 	return err
 }
 
@@ -62,11 +62,11 @@ func (e *Engine) copyOf(ctx context.Context, spec volume.Spec, key luks.Key) (fo
 	if err != nil {
 		return found{}, err
 	}
-	return e.finishCopy(ctx, spec, lv, tags, key)
+	return e.makeIndependent(ctx, spec, lv, tags, key)
 }
 
-// finishCopy makes a volume that holds what another held a volume of its own.
-func (e *Engine) finishCopy(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
+// makeIndependent makes a copy a volume of its own: with UUIDs, a size and limits that are not its source's.
+func (e *Engine) makeIndependent(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil {
 		return found{}, err
@@ -120,7 +120,7 @@ func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.Logical
 		return found{}, err
 	}
 	if spec.Layout != volume.Thin {
-		return e.finishFull(ctx, spec, lv, tags, key)
+		return e.finishFullCopy(ctx, spec, lv, tags, key)
 	}
 	if err := e.removeHalf(ctx, spec, lv, key); err != nil {
 		return found{}, err
@@ -238,7 +238,7 @@ func (e *Engine) source(ctx context.Context, spec volume.Spec, key luks.Key) (lv
 	if err != nil {
 		return fail(err)
 	}
-	if tags, err = e.settled(ctx, lv, tags); err != nil {
+	if tags, err = e.ensureSettled(ctx, lv, tags); err != nil {
 		return fail(err)
 	}
 	if err := mayCopy(spec, lv, tags); err != nil {

@@ -82,7 +82,7 @@ func (h hostTools) checkBlank(ctx context.Context, device string) error {
 }
 
 func (h hostTools) makeLoop(ctx context.Context, want volumegroup.Loop) error {
-	_, err := h.MakeLoop(ctx, want)
+	_, err := h.ensureLoop(ctx, want)
 	return err
 }
 

@@ -71,9 +71,9 @@ type Engine struct {
 	after   func(string)
 	settle  func(volume.Group, volume.Name) // nil: Mount does it itself
 	log     logrus.FieldLogger
-	rate    volume.Bytes
 
-	zeroRate, wipeNote  volume.Bytes
+	wipeRate, zeroRate  volume.Bytes
+	wipeNote            volume.Bytes
 	stateDir, lockDir   string
 	patience, roomRetry time.Duration
 	mostFrozen          time.Duration
@@ -121,9 +121,8 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 		after:   cfg.After,
 		settle:  cfg.Settle,
 		log:     cfg.Log,
-		rate:    cfg.WipeRate,
 
-		zeroRate: cfg.ZeroRate, wipeNote: wipeNote,
+		wipeRate: cfg.WipeRate, zeroRate: cfg.ZeroRate, wipeNote: wipeNote,
 		stateDir: cfg.StateDir, lockDir: cfg.LockDir,
 		patience: cfg.RoomPatience, roomRetry: roomRetry,
 		mostFrozen: mostFrozen, sourcePatience: sourcePatience, roundPatience: roundPatience,
@@ -157,8 +156,8 @@ func volumeLock(g volume.Group, n volume.Name) (file, key string) {
 }
 
 // DaemonTurn takes this node for its one node daemon, until release or the end of the
-// process; taken is false while another daemon has it.
-func DaemonTurn() (release func(), taken bool, err error) {
+// process; acquired is false while another daemon has it.
+func DaemonTurn() (release func(), acquired bool, err error) {
 	return lock.Dir(DefaultLockDir).Try(daemonLock())
 }
 

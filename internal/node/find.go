@@ -26,8 +26,8 @@ type found struct {
 // errAskLVM: this node's record and the kernel do not settle the matter alone.
 var errAskLVM = errors.New("ask LVM")
 
-// find returns the volume of a spec, and makes it where it does not exist.
-func (e *Engine) find(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
+// findOrCreate returns the volume of a spec, and makes it where it does not exist.
+func (e *Engine) findOrCreate(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
 	f, err := e.remembered(ctx, spec, key)
 	if !errors.Is(err, errAskLVM) {
 		return f, err
@@ -45,7 +45,7 @@ func (e *Engine) find(ctx context.Context, spec volume.Spec, key luks.Key) (foun
 	}
 	if !known && spec.CloneOf != "" {
 		// To make a copy takes what it is a copy of; one that is there needs that no more.
-		if known, err = e.there(ctx, spec); err != nil {
+		if known, err = e.exists(ctx, spec); err != nil {
 			return found{}, err
 		}
 	}
@@ -60,8 +60,8 @@ func (e *Engine) find(ctx context.Context, spec volume.Spec, key luks.Key) (foun
 	return e.openExisting(ctx, spec, key)
 }
 
-// there reports whether LVM has the volume.
-func (e *Engine) there(ctx context.Context, spec volume.Spec) (bool, error) {
+// exists reports whether LVM has the volume.
+func (e *Engine) exists(ctx context.Context, spec volume.Spec) (bool, error) {
 	_, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
 		return false, nil
@@ -169,8 +169,10 @@ func newTags(spec volume.Spec) (t volume.Tags, err error) {
 	return t, err
 }
 
-// openExisting opens a volume that exists: after a reboot, after a crash, or where
-// this node has no record of it.
+// openExisting opens a volume that LVM shows: after a reboot, after a crash, or where this node has no
+// record of it. One that LVM never finished is removed and made anew (dropUnfinished), an unfinished copy
+// is taken anew or finished (copyAgain), and one in state creating that no pod has had is formatted
+// (formatUnlessServed).
 func (e *Engine) openExisting(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
 	lv, tags, err := e.lookUpAdmitted(ctx, spec)
 	if err != nil {

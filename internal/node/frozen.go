@@ -79,8 +79,8 @@ func (e *Engine) ThawLeft(ctx context.Context) error {
 	if _, err := os.Stat(e.frozenPath()); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	release, taken, err := e.locks.Try(frozenLock())
-	if err != nil || !taken {
+	release, acquired, err := e.locks.Try(frozenLock())
+	if err != nil || !acquired {
 		return err
 	}
 	defer release()

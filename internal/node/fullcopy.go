@@ -117,7 +117,7 @@ func (e *Engine) finishCopied(ctx context.Context, spec volume.Spec) (there bool
 	if err := e.neverHandedOut(lv); err != nil {
 		return true, err
 	}
-	_, err = e.finishFull(ctx, spec, lv, tags, luks.Key{})
+	_, err = e.finishFullCopy(ctx, spec, lv, tags, luks.Key{})
 	return true, err
 }
 
@@ -148,7 +148,7 @@ func (e *Engine) copyMore(ctx context.Context, c *fullCopy) (bool, error) {
 	if tags.LUKS != "" {
 		return true, nil
 	}
-	_, err = e.finishFull(ctx, c.spec, lv, tags, luks.Key{})
+	_, err = e.finishFullCopy(ctx, c.spec, lv, tags, luks.Key{})
 	return err == nil, err
 }
 
@@ -265,7 +265,7 @@ func (e *Engine) copyPart(ctx context.Context, c *fullCopy, lv lvm.LogicalVolume
 	if err != nil {
 		return false, fmt.Errorf("copy snapshot %s: %w", c.spec.CloneOf, err)
 	}
-	if err = e.copyBytes(ctx, c, to, min(c.at+partAt(e.rate), end)); err == nil {
+	if err = e.copyBytes(ctx, c, to, min(c.at+partAt(e.wipeRate), end)); err == nil {
 		err = to.Sync()
 	}
 	if err := errors.Join(err, to.Close()); err != nil {
@@ -287,24 +287,24 @@ func (e *Engine) copyBytes(ctx context.Context, c *fullCopy, to *os.File, end vo
 			return err
 		}
 		c.at += volume.Bytes(len(piece))
-		if err := pace(ctx, start, volume.Bytes(len(piece)), e.rate); err != nil {
+		if err := pace(ctx, start, volume.Bytes(len(piece)), e.wipeRate); err != nil {
 			return err
 		}
 	}
 	if c.at >= end {
 		return nil
 	}
-	if _, err := wipePart(ctx, to, volume.WipeZero, c.at, end-c.at, e.rate); err != nil {
+	if _, err := wipePart(ctx, to, volume.WipeZero, c.at, end-c.at, e.wipeRate); err != nil {
 		return err
 	}
 	c.at = end
 	return nil
 }
 
-// finishFull makes a full copy that is whole a volume of its own. Killed before untagCopied,
+// finishFullCopy makes a full copy that is whole a volume of its own. Killed before untagCopied,
 // it is repeated; later, the copy is made anew. A raw block volume has no file system to give a UUID, so
 // there the next call always goes on.
-func (e *Engine) finishFull(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
+func (e *Engine) finishFullCopy(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
 	if tags.Fill != volume.FillCopied {
 		return found{}, notCopied(spec)
 	}
@@ -320,7 +320,7 @@ func (e *Engine) finishFull(ctx context.Context, spec volume.Spec, lv lvm.Logica
 	if tags.FSType == volume.Raw {
 		return e.finishRaw(ctx, spec, lv, tags, key)
 	}
-	return e.finishCopy(ctx, spec, lv, tags, key)
+	return e.makeIndependent(ctx, spec, lv, tags, key)
 }
 
 // untagCopied has a full copy count as whole no longer, durably: the program that is about to change its UUID
@@ -368,5 +368,5 @@ func (e *Engine) finishRaw(ctx context.Context, spec volume.Spec, lv lvm.Logical
 			return found{}, err
 		}
 	}
-	return e.finishCopy(ctx, spec, lv, tags, key)
+	return e.makeIndependent(ctx, spec, lv, tags, key)
 }

@@ -15,19 +15,19 @@ import (
 // nothing; what the next mount does anyway is left to the mount. It waits for nobody: a volume that
 // another call is at work on is left to that.
 func (e *Engine) Heal(ctx context.Context, ref Ref) error {
-	release, free, err := e.locks.Try(volumeLock(ref.Group, ref.Name))
-	if err != nil || !free {
+	release, acquired, err := e.locks.Try(volumeLock(ref.Group, ref.Name))
+	if err != nil || !acquired {
 		return err
 	}
 	defer release()
-	lv, tags, err := e.refer(ctx, ref, ref.Name)
+	lv, tags, err := e.lookUpOwned(ctx, ref, ref.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if tags, err = e.settled(ctx, lv, tags); err != nil {
+	if tags, err = e.ensureSettled(ctx, lv, tags); err != nil {
 		return err
 	}
 	wanted := tags.State == volume.Ready || tags.State == volume.Unreferenced && lv.Active

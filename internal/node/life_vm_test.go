@@ -326,7 +326,7 @@ func TestWipeGoesOn(t *testing.T) {
 	m.shell("dd if=/dev/urandom of=%s bs=1M count=64 conv=fsync status=none", device)
 	first := m.shell("head -c 32M %s | md5sum", device)
 	require.NoError(t, m.records.write(s.Group, s.Name, rec))
-	m.rate = lv.Size // a second for all, half of it for the rest
+	m.wipeRate = lv.Size // a second for all, half of it for the rest
 	start := time.Now()
 	require.NoError(t, m.wipe(m.ctx(), lv, volume.WipeZero))
 	require.Greater(t, time.Since(start), 300*time.Millisecond)
@@ -336,7 +336,7 @@ func TestWipeGoesOn(t *testing.T) {
 	// A note about another volume counts for nothing.
 	rec.VolumeUUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S"
 	require.NoError(t, m.records.write(s.Group, s.Name, rec))
-	m.rate = 0
+	m.wipeRate = 0
 	require.NoError(t, m.wipe(m.ctx(), lv, volume.WipeZero))
 	m.shell("cmp -n $(blockdev --getsize64 %s) %s /dev/zero", device, device)
 }

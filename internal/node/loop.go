@@ -43,9 +43,9 @@ func (e *Engine) AttachLoops(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// MakeLoop makes the file that a group is to be made on, unless it is there, and attaches it.
+// ensureLoop makes the file that a group is to be made on, unless it is there, and attaches it.
 // What exists at its path and was not made here is not touched.
-func (e *Engine) MakeLoop(ctx context.Context, want volumegroup.Loop) (loop.Device, error) {
+func (e *Engine) ensureLoop(ctx context.Context, want volumegroup.Loop) (loop.Device, error) {
 	release, err := e.lockLoops(ctx)
 	if err != nil {
 		return loop.Device{}, err
@@ -74,7 +74,7 @@ func (e *Engine) MakeLoopGroup(ctx context.Context, d volumegroup.Declaration) (
 	if err := e.mayMakeGroup(ctx, d); err != nil {
 		return volumegroup.Outcome{}, loop.Device{}, err
 	}
-	device, err := e.MakeLoop(ctx, *d.Loop)
+	device, err := e.ensureLoop(ctx, *d.Loop)
 	if err != nil {
 		return volumegroup.Outcome{}, device, err
 	}

@@ -203,8 +203,8 @@ func (e *Engine) CloseUnused(ctx context.Context) error {
 			continue
 		}
 		file, key := volumeLock(d.Group, d.Name)
-		release, free, err := e.locks.Try(file, key)
-		if err != nil || !free {
+		release, acquired, err := e.locks.Try(file, key)
+		if err != nil || !acquired {
 			failed = errors.Join(failed, err) // if it is locked, the call that holds the lock closes it
 			continue
 		}

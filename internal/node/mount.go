@@ -105,7 +105,7 @@ func (e *Engine) mount(ctx context.Context, spec volume.Spec, as Mounting, given
 }
 
 func (e *Engine) findAndPut(ctx context.Context, spec volume.Spec, t *mount.Target, as Mounting) error {
-	f, err := e.find(ctx, spec, as.Key)
+	f, err := e.findOrCreate(ctx, spec, as.Key)
 	if err != nil {
 		return err
 	}
@@ -296,13 +296,13 @@ func (e *Engine) Settle(ctx context.Context, g volume.Group, n volume.Name) erro
 		}
 		return e.records.write(g, n, newRecord(lv.UUID, tags))
 	}
-	_, err = e.settled(ctx, lv, tags)
+	_, err = e.ensureSettled(ctx, lv, tags)
 	return err
 }
 
-// settled returns the tags that a volume has once it is settled: a volume in
-// state creating that is on record is ready in all but its tags.
-func (e *Engine) settled(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags) (volume.Tags, error) {
+// ensureSettled makes a volume that was handed out ready in its tags, and returns them: one in
+// state creating that is on record is ready in all but these.
+func (e *Engine) ensureSettled(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags) (volume.Tags, error) {
 	if tags.State != volume.Creating {
 		return tags, nil
 	}

@@ -58,7 +58,7 @@ func (e *Engine) prepareSome(ctx context.Context, spec volume.Spec, wanted func(
 	if err := wanted(ctx); err != nil {
 		return err
 	}
-	f, err := e.find(ctx, spec, luks.Key{})
+	f, err := e.findOrCreate(ctx, spec, luks.Key{})
 	if err != nil || f.tags.State == volume.Ready {
 		return err
 	}

@@ -181,7 +181,7 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 	if err != nil {
 		return err
 	}
-	if tags, err = e.settled(ctx, lv, tags); err != nil {
+	if tags, err = e.ensureSettled(ctx, lv, tags); err != nil {
 		return err
 	}
 	if tags.State != volume.Ready {

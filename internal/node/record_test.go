@@ -43,10 +43,10 @@ func TestRecordsThatAreTorn(t *testing.T) {
 		// Whether a volume in state creating was handed out is not known then.
 		tags := sourceTags()
 		tags.State = volume.Creating
-		_, err = e.settled(t.Context(), lv, tags)
+		_, err = e.ensureSettled(t.Context(), lv, tags)
 		require.ErrorContains(t, err, "its next mount writes it anew", name)
 		tags.State = volume.Ready
-		got, err := e.settled(t.Context(), lv, tags)
+		got, err := e.ensureSettled(t.Context(), lv, tags)
 		require.NoError(t, err, "a volume that is ready is settled, whatever its record is")
 		require.Equal(t, tags, got)
 	}

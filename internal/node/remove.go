@@ -61,10 +61,10 @@ func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d volume
 		return err
 	}
 	defer release()
-	lv, tags, err := e.refer(ctx, ref, ref.Name)
+	lv, tags, err := e.lookUpOwned(ctx, ref, ref.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
 		e.sweepDoomed(ctx, ref.Group)
-		return e.forget(ref, ref.Kind)
+		return e.buryRecord(ref, ref.Kind)
 	}
 	if err != nil {
 		return err
@@ -152,9 +152,9 @@ func tagChange(have []string, to volume.State, t volume.Tags) (del, add []string
 	return del, add
 }
 
-// refer looks a volume up under the name it has now and checks that it is ours
-// and of the cluster that answers for it.
-func (e *Engine) refer(ctx context.Context, ref Ref, now volume.Name) (lvm.LogicalVolume, volume.Tags, error) {
+// lookUpOwned looks a volume up under the name it has now and checks that it is flexlvm's and of the
+// cluster that answers for it.
+func (e *Engine) lookUpOwned(ctx context.Context, ref Ref, now volume.Name) (lvm.LogicalVolume, volume.Tags, error) {
 	lv, err := e.volumeOf(ctx, ref, now)
 	if err != nil {
 		return lv, volume.Tags{}, err
@@ -214,7 +214,7 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 		return false, err
 	}
 	defer release()
-	lv, tags, err := e.refer(ctx, ref, ref.Name)
+	lv, tags, err := e.lookUpOwned(ctx, ref, ref.Name)
 	switch {
 	case errors.Is(err, lvm.ErrNoVolume):
 		return false, nil
@@ -227,7 +227,7 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 		return false, err
 	}
 	e.sweepDoomed(ctx, ref.Group)
-	if err := e.forget(ref, tags.Kind); err != nil {
+	if err := e.buryRecord(ref, tags.Kind); err != nil {
 		return false, err
 	}
 	e.after("remove record")
@@ -241,10 +241,10 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 	return true, nil
 }
 
-// forget takes a volume off the record before it goes, and keeps calls out that are late:
+// buryRecord takes a volume off the record before it goes, and keeps calls out that are late:
 // all of them where it is a claim's, whose name is never used again; those under way where
 // it is the replica of a dataset or a snapshot, which may come back under its name.
-func (e *Engine) forget(ref Ref, kind volume.Kind) error {
+func (e *Engine) buryRecord(ref Ref, kind volume.Kind) error {
 	e.sweep(ref.Group, ref.Name)
 	return e.records.bury(ref.Group, ref.Name, kind, e.now())
 }
@@ -256,7 +256,7 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 		return err
 	}
 	defer release()
-	lv, tags, err := e.refer(ctx, ref, ref.Name.Doomed())
+	lv, tags, err := e.lookUpOwned(ctx, ref, ref.Name.Doomed())
 	if errors.Is(err, lvm.ErrNoVolume) {
 		return e.records.remove(ref.Group, ref.Name.Doomed()) // a call was killed before it did
 	}

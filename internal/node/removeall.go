@@ -44,8 +44,8 @@ func (e *Engine) RemoveAll(ctx context.Context, refs []Ref) []error {
 	return errs
 }
 
-// A goner is a volume of a batch.
-type goner struct {
+// A batchItem is a volume that is removed together with others.
+type batchItem struct {
 	at   int // in the refs
 	lv   lvm.LogicalVolume
 	tags volume.Tags
@@ -57,8 +57,8 @@ func (e *Engine) removeBatch(ctx context.Context, g volume.Group, refs []Ref, th
 	var locked []int
 	for _, i := range these {
 		file, key := volumeLock(g, refs[i].Name)
-		release, free, err := e.locks.Try(file, key)
-		if err != nil || !free {
+		release, acquired, err := e.locks.Try(file, key)
+		if err != nil || !acquired {
 			alone = append(alone, i) // locked by another call, for which Remove waits
 			continue
 		}
@@ -69,7 +69,7 @@ func (e *Engine) removeBatch(ctx context.Context, g volume.Group, refs []Ref, th
 	if err != nil {
 		return append(alone, locked...)
 	}
-	var batch []goner
+	var batch []batchItem
 	for _, i := range locked {
 		one, joins, err := examine(refs[i], seen)
 		switch {
@@ -91,7 +91,7 @@ func (e *Engine) removeBatch(ctx context.Context, g volume.Group, refs []Ref, th
 
 // examine decides of a volume whether it may go, by the rules of doom, and whether it joins
 // a batch: one joins that LVM shows, that needs no wiping, and that is not in a thin pool.
-func examine(ref Ref, seen lvm.Overview) (one goner, joins bool, err error) {
+func examine(ref Ref, seen lvm.Overview) (one batchItem, joins bool, err error) {
 	at := slices.IndexFunc(seen.Volumes, func(lv lvm.LogicalVolume) bool {
 		return lv.Group == ref.Group && lv.UUID == ref.UUID && lv.Name == ref.Name
 	})
@@ -138,13 +138,13 @@ func held(lv lvm.LogicalVolume) string {
 }
 
 // commit dooms a batch, removes it, and looks what has become of it.
-func (e *Engine) commit(ctx context.Context, g volume.Group, refs []Ref, batch []goner, errs []error) {
+func (e *Engine) commit(ctx context.Context, g volume.Group, refs []Ref, batch []batchItem, errs []error) {
 	e.sweepDoomed(ctx, g)
-	batch = slices.DeleteFunc(batch, func(one goner) bool {
+	batch = slices.DeleteFunc(batch, func(one batchItem) bool {
 		if one.tags.State == volume.Doomed || one.lv.Name.IsDoomed() {
 			return false // it is off the record, and its name may be another's by now
 		}
-		if err := e.forget(refs[one.at], one.tags.Kind); err != nil {
+		if err := e.buryRecord(refs[one.at], one.tags.Kind); err != nil {
 			errs[one.at] = err
 			return true
 		}
@@ -176,7 +176,7 @@ func (e *Engine) commit(ctx context.Context, g volume.Group, refs []Ref, batch [
 
 // outcome is nil if a volume of a batch is proved to be gone: LVM was asked what is left,
 // and has shown all but it. Whether the removal failed counts for nothing then.
-func outcome(ref Ref, one goner, left []lvm.LogicalVolume, lookErr, failed error) error {
+func outcome(ref Ref, one batchItem, left []lvm.LogicalVolume, lookErr, failed error) error {
 	if lookErr != nil {
 		return errors.Join(fmt.Errorf("remove volume %s: LVM does not show that it is gone: %w", ref, lookErr), failed)
 	}

@@ -42,11 +42,11 @@ func (e *Engine) withRoom(ctx context.Context, g volume.Group, call func(context
 		e.log.WithError(err).Warn("the node daemon makes room in its next round")
 	}
 	for deadline := time.Now().Add(e.patience); e.awaitRoom(ctx, seen, deadline); {
-		release, free, busy := e.locks.Try("room.lock", string(g))
-		if busy != nil {
-			return errors.Join(err, busy)
+		release, acquired, failed := e.locks.Try("room.lock", string(g))
+		if failed != nil {
+			return errors.Join(err, failed)
 		}
-		if !free {
+		if !acquired {
 			continue
 		}
 		seen = e.roomMade()

@@ -17,9 +17,9 @@ import (
 func TestNextCallTriesOnceOneHasItsRoom(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), RoomPatience: time.Minute}, noPrograms(t))
 	require.NoError(t, err)
-	release, taken, err := e.locks.Try(daemonLock())
+	release, acquired, err := e.locks.Try(daemonLock())
 	require.NoError(t, err)
-	require.True(t, taken)
+	require.True(t, acquired)
 	defer release()
 
 	const calls = 3

@@ -24,9 +24,9 @@ func (m *machine) unreferenced(name string, size volume.Bytes) volume.Spec {
 // daemonWorks is a node daemon at work, for as long as the test runs.
 func (m *machine) daemonWorks() {
 	m.t.Helper()
-	release, taken, err := m.locks.Try(daemonLock())
+	release, acquired, err := m.locks.Try(daemonLock())
 	require.NoError(m.t, err)
-	require.True(m.t, taken)
+	require.True(m.t, acquired)
 	m.t.Cleanup(release)
 }
 

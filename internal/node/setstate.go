@@ -64,7 +64,7 @@ func (e *Engine) setState(ctx context.Context, g volume.Group, n volume.Name, to
 	if err := check(lv, tags); err != nil {
 		return inventory.Volume{}, err
 	}
-	if tags, err = e.settled(ctx, lv, tags); err != nil {
+	if tags, err = e.ensureSettled(ctx, lv, tags); err != nil {
 		return inventory.Volume{}, err
 	}
 	if err := maySetState(lv, tags, to); err != nil {

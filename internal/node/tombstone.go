@@ -142,8 +142,8 @@ func (e *Engine) sweepDoomed(ctx context.Context, g volume.Group) {
 // sweepGone removes a record if LVM sees the group without its volume. That of a volume that is
 // being wiped says how far that has come.
 func (e *Engine) sweepGone(ctx context.Context, g volume.Group, n volume.Name) error {
-	release, free, err := e.locks.Try(volumeLock(g, n))
-	if err != nil || !free {
+	release, acquired, err := e.locks.Try(volumeLock(g, n))
+	if err != nil || !acquired {
 		return err
 	}
 	defer release()
@@ -162,8 +162,8 @@ func (d records) outlived(g volume.Group, n volume.Name, now time.Time) bool {
 // sweepOne takes the volume's lock, if that is free, and looks again: a volume of the
 // same name may have been made meanwhile.
 func (e *Engine) sweepOne(g volume.Group, n volume.Name) error {
-	release, free, err := e.locks.Try(volumeLock(g, n))
-	if err != nil || !free {
+	release, acquired, err := e.locks.Try(volumeLock(g, n))
+	if err != nil || !acquired {
 		return err
 	}
 	defer release()

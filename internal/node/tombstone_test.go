@@ -77,13 +77,13 @@ func TestTombstoneOfAReplica(t *testing.T) {
 	require.False(t, served())
 	require.Zero(t, e.givenUp(spec))
 	ref := Ref{Group: spec.Group, Name: spec.Name, Kind: volume.Dataset}
-	require.NoError(t, e.forget(ref, ref.Kind))
+	require.NoError(t, e.buryRecord(ref, ref.Kind))
 	require.False(t, served())
 	require.Equal(t, now, e.givenUp(spec))
 	_, ok := e.records.buried(spec.Group, spec.Name, now)
 	require.False(t, ok)
 	now = now.Add(time.Minute)
-	require.NoError(t, e.forget(ref, ref.Kind))
+	require.NoError(t, e.buryRecord(ref, ref.Kind))
 	require.Equal(t, now, e.givenUp(spec))
 	require.Zero(t, e.givenUp(readerSpec()), "a reader makes nothing")
 
@@ -93,7 +93,7 @@ func TestTombstoneOfAReplica(t *testing.T) {
 	require.NoError(t, os.WriteFile(e.records.file(spec.Group, spec.Name), []byte("{"), 0o600))
 	require.True(t, served(), "a record that is torn")
 
-	require.NoError(t, e.forget(ref, ref.Kind))
+	require.NoError(t, e.buryRecord(ref, ref.Kind))
 	now = now.Add(tombstoneLife + time.Second)
 	e.sweep(spec.Group, "none")
 	there, err := e.records.exists(spec.Group, spec.Name)
@@ -101,7 +101,7 @@ func TestTombstoneOfAReplica(t *testing.T) {
 	require.False(t, there)
 
 	claim := Ref{Group: spec.Group, Name: "pvc-1", Kind: volume.Claim}
-	require.NoError(t, e.forget(claim, claim.Kind))
+	require.NoError(t, e.buryRecord(claim, claim.Kind))
 	_, ok = e.records.buried(claim.Group, claim.Name, now)
 	require.True(t, ok)
 }

@@ -32,7 +32,7 @@ const (
 // device which is not open, and this one is mounted, by Trim itself until its step is
 // done. A removal that is refused for that is tried again.
 func (e *Engine) Trim(ctx context.Context, ref Ref, rate volume.Bytes) (volume.Bytes, error) {
-	lv, tags, err := e.refer(ctx, ref, ref.Name)
+	lv, tags, err := e.lookUpOwned(ctx, ref, ref.Name)
 	if err != nil {
 		return 0, err
 	}

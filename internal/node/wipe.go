@@ -53,7 +53,7 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 	defer func() { _ = f.Close() }()
 	for rec.Wiped < size {
 		part := min(e.wipeNote, size-rec.Wiped)
-		if _, err := wipePart(ctx, f, w, rec.Wiped, part, e.rate); err != nil {
+		if _, err := wipePart(ctx, f, w, rec.Wiped, part, e.wipeRate); err != nil {
 			return err
 		}
 		if err := f.Sync(); err != nil {

@@ -70,7 +70,7 @@ func TestFullCopyYields(t *testing.T) {
 	snap := m.storeOf(s, "snap", 10)
 	m.snapshotNow(snap)
 	c := m.copyOf(snap, "copy", shapes[0], s.Size)
-	m.rate = slowRate
+	m.wipeRate = slowRate
 	ended := make(chan error, 1)
 	go func() { ended <- m.MakeClone(t.Context(), c) }()
 	require.Eventually(t, func() bool { return slices.Contains(lvs(), string(c.Name)) }, time.Minute, 100*time.Millisecond)
