@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/flexlvm/flexlvm/internal/kube"
 	"github.com/flexlvm/flexlvm/internal/nfs"
 )
 
@@ -59,11 +60,15 @@ func (o nfsOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	metrics := nfs.NewMetrics()
+	metrics, cluster := nfs.NewMetrics(), ""
 	return o.serve(ctx, service{
 		name: "flexlvm provisioner of NFS", registry: metrics.Registry, leading: metrics.Leading,
+		await: func(ctx context.Context, c clients) (err error) {
+			cluster, err = kube.AwaitClusterUID(ctx, c.work.CoreV1().RESTClient())
+			return err
+		},
 		work: func(ctx context.Context, c clients) error {
-			return nfs.Work(ctx, nfs.Config{Client: c.work, Exports: exports, Patience: o.patience, Workers: o.workers, Metrics: metrics})
+			return nfs.Work(ctx, nfs.Config{Client: c.work, Exports: exports, Cluster: cluster, Patience: o.patience, Workers: o.workers, Metrics: metrics})
 		},
 	})
 }

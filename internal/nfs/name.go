@@ -46,10 +46,11 @@ func DirectoryName(namespace, claim, volumeName string) (string, error) {
 
 // A place is where the directory of a volume lies.
 type place struct {
-	export Export
-	name   string       // of the directory; one component
-	volume string       // name of the PersistentVolume
-	size   volume.Bytes // that the server is to hold it to, where that is asked for
+	export  Export
+	name    string       // of the directory; one component
+	volume  string       // name of the PersistentVolume
+	cluster string       // UID of this cluster's namespace kube-system
+	size    volume.Bytes // that the server is to hold it to, where that is asked for
 }
 
 // locate reads from a PersistentVolume where its directory lies. It is believed

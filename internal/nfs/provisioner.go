@@ -30,6 +30,7 @@ const finalizer = "external-provisioner.volume.kubernetes.io/finalizer"
 // Parts are what a provisioner works with.
 type Parts struct {
 	Exports Exports
+	Cluster string // UID of the kube-system namespace
 	// Patience is the time limit of a server for one step.
 	Patience time.Duration
 	// MostWaiting is the maximum number of steps that wait for one server.
@@ -79,6 +80,7 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 		}
 		return nil, controller.ProvisioningFinished, err
 	}
+	r.place.cluster = p.Cluster
 	asked, state := false, controller.ProvisioningNoChange
 	err = p.gate(r.place).do(ctx, r.place.volume, func(ctx context.Context, root *os.Root) (err error) {
 		if _, err = p.wholeFor(root, r.place); err == nil {
@@ -144,6 +146,7 @@ func (p *Provisioner) Delete(ctx context.Context, seen *corev1.PersistentVolume)
 	if err != nil {
 		return fmt.Errorf("delete the directory: %w", err)
 	}
+	at.cluster = p.Cluster
 	switch onDelete {
 	case Archive:
 		return p.archive(ctx, v, at)

@@ -40,6 +40,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{t: t, events: record.NewFakeRecorder(10)}
 	r.Provisioner = NewProvisioner(Parts{
 		Exports:  exportsOf(t, "a:/srv="+filepath.Join(base, "1"), "b:/srv="+filepath.Join(base, "2")),
+		Cluster:  "here",
 		Patience: time.Minute, MostWaiting: 2, Events: r.events, Now: time.Now,
 		Volume: func(context.Context, string) (*corev1.PersistentVolume, error) {
 			if r.failure != nil {
@@ -108,6 +109,34 @@ func TestProvisionAndDelete(t *testing.T) {
 		require.NoError(t, r.Delete(t.Context(), v))
 		require.Contains(t, r.event(), "Warning DirectoryMissing the claim is gone, and its directory b:/srv/team-data")
 	}
+}
+
+// A PersistentVolume that was copied to another cluster is released there, as its claim is not there.
+func TestDeleteOfADirectoryOfAnotherCluster(t *testing.T) {
+	for _, onDelete := range []string{"archive", "delete"} {
+		r := newRig(t)
+		v, dir := r.provisioned("onDelete", onDelete)
+		r.Cluster = "elsewhere"
+		require.ErrorContains(t, r.Delete(t.Context(), v), `is of another cluster, whose namespace kube-system has the UID "here"`)
+		require.FileExists(t, filepath.Join(dir, "file"))
+
+		r.mark(func(m *nfsmark.Mark) { m.Cluster = "" }) // as releases before wrote it
+		require.NoError(t, r.Delete(t.Context(), v))
+		require.NoDirExists(t, dir)
+	}
+}
+
+// mark changes the mark of the volume of the second export.
+func (r *rig) mark(change func(*nfsmark.Mark)) {
+	r.t.Helper()
+	root, err := os.OpenRoot(r.Exports[1].Dir)
+	require.NoError(r.t, err)
+	defer root.Close()
+	m, marked, err := nfsmark.Read(root, pvName)
+	require.NoError(r.t, err)
+	require.True(r.t, marked)
+	change(&m)
+	require.NoError(r.t, m.Write(root))
 }
 
 func TestProvisionRefuses(t *testing.T) {

@@ -60,7 +60,7 @@ func TestEnforcedSize(t *testing.T) {
 	m, marked, err := nfsmark.Read(root, pvName)
 	require.NoError(t, err)
 	require.True(t, marked)
-	require.Equal(t, nfsmark.Mark{Directory: "team-data-" + pvName, PersistentVolume: pvName, Claim: "team/data", Size: 3 * volume.GiB}, m)
+	require.Equal(t, nfsmark.Mark{Directory: "team-data-" + pvName, PersistentVolume: pvName, Claim: "team/data", Cluster: "here", Size: 3 * volume.GiB}, m)
 
 	v, _ = r.provisioned()
 	require.NotContains(t, v.Annotations, AnnotationEnforceSize)
@@ -85,7 +85,7 @@ func TestMarkFollowsTheClass(t *testing.T) {
 	_, state, err := r.enforced("3Gi")
 	require.NoError(t, err)
 	require.Equal(t, controller.ProvisioningFinished, state)
-	require.Equal(t, nfsmark.Mark{Directory: "team-data-" + pvName, PersistentVolume: pvName, Claim: "team/data", Size: 3 * volume.GiB}, marked())
+	require.Equal(t, nfsmark.Mark{Directory: "team-data-" + pvName, PersistentVolume: pvName, Claim: "team/data", Cluster: "here", Size: 3 * volume.GiB}, marked())
 	r.provisioned()
 	require.Zero(t, marked().Size, "and it is not held any more")
 }

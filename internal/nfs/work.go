@@ -29,6 +29,7 @@ const (
 type Config struct {
 	Client   kubernetes.Interface
 	Exports  Exports
+	Cluster  string        // UID of the kube-system namespace
 	Patience time.Duration // how long a server may take for one step
 	Workers  int           // claims worked on at the same time, and as many volumes
 	Metrics  *Metrics
@@ -42,7 +43,7 @@ func Work(ctx context.Context, config Config) error {
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: config.Client.CoreV1().Events(corev1.NamespaceAll)})
 
 	p := NewProvisioner(Parts{
-		Exports: config.Exports, Patience: config.Patience,
+		Exports: config.Exports, Cluster: config.Cluster, Patience: config.Patience,
 		MostWaiting: 2 * config.Workers, // no healthy server ever turns a worker away
 		Events:      broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component}),
 		Volume: func(ctx context.Context, name string) (*corev1.PersistentVolume, error) {

@@ -27,6 +27,9 @@ type Mark struct {
 	Directory        string `json:"directory"`
 	PersistentVolume string `json:"persistentVolume"`
 	Claim            string `json:"claim"` // namespace/name; for people
+	// Cluster is the UID of namespace kube-system of the cluster whose volume it is. Marks of releases
+	// before this field have none.
+	Cluster string `json:"cluster,omitempty"`
 	// Size is what the server is to hold the directory to, in bytes; 0: nobody has asked for it.
 	Size volume.Bytes `json:"size,omitempty"`
 }
