@@ -15,9 +15,9 @@ import (
 )
 
 // onLoop makes a loop device of a file, which holds what has reached the disk.
-func onLoop(t *testing.T, file string) (device string) {
+func onLoop(t *testing.T, file, size string) (device string) {
 	t.Helper()
-	device = shell(t, "truncate -s 64M %[1]s; losetup --show -f %[1]s", file)
+	device = shell(t, "truncate -s %[2]s %[1]s; losetup --show -f %[1]s", file, size)
 	t.Cleanup(func() { shell(t, "losetup -d %s", device) })
 	return device
 }
@@ -28,23 +28,23 @@ func TestMachineEmptyFilesystemLasts(t *testing.T) {
 	base := t.TempDir()
 	file, dir := filepath.Join(base, "file"), filepath.Join(base, "fast")
 	at := filepath.Join(dir, "one")
-	shell(t, "mkdir -p %[1]s %[2]s/copy; mkfs.ext4 -qF %[3]s; mount -o commit=300,noatime %[3]s %[1]s; echo x >%[1]s/data; sync", at, base, onLoop(t, file))
+	shell(t, "mkdir -p %[1]s %[2]s/copy; mkfs.ext4 -qF %[3]s; mount -o commit=300,noatime %[3]s %[1]s; echo x >%[1]s/data; sync", at, base, onLoop(t, file, "64M"))
 	t.Cleanup(func() { shell(t, "umount %s", at) })
 	f := found1(t, NewMachine(utilsexec.New(), 0, 0, lvm.CheckNoUsers), Class{Name: "fast", Directory: dir, Files: true})
-	require.Error(t, Empty(f))
+	require.Error(t, Empty(f, nil))
 	onDisk := func() string {
 		return shell(t, "cd %s; cp file cut; mount -o loop cut copy; ls copy; umount copy", base)
 	}
 	shell(t, "rm %s/data", at)
 	require.Contains(t, onDisk(), "data", "it is not deleted on the disk")
-	require.NoError(t, Empty(f))
+	require.NoError(t, Empty(f, nil))
 	require.NotContains(t, onDisk(), "data")
 }
 
 // Reading makes the kernel write the zeros, if it has not; only a flush takes them from the cache
 // of the disk.
 func TestMachineEmptyDeviceLasts(t *testing.T) {
-	device := onLoop(t, filepath.Join(t.TempDir(), "file"))
+	device := onLoop(t, filepath.Join(t.TempDir(), "file"), "64M")
 	f := Found{Kind: Device, Path: device}
 	write := func(b byte) {
 		dev, err := os.OpenFile(device, os.O_WRONLY, 0)
@@ -56,9 +56,9 @@ func TestMachineEmptyDeviceLasts(t *testing.T) {
 	// Documentation/block/stat.rst: the 16th number counts flushes.
 	flushes := func() string { return shell(t, "awk '{print $16}' /sys/class/block/%s/stat", filepath.Base(device)) }
 	write('x')
-	require.Error(t, Empty(f))
+	require.Error(t, Empty(f, nil))
 	write(0)
 	before := flushes()
-	require.NoError(t, Empty(f))
+	require.NoError(t, Empty(f, nil))
 	require.NotEqual(t, before, flushes())
 }

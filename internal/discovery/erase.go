@@ -161,10 +161,10 @@ func openDevice(f Found, flags int) (dev *os.File, size int64, err error) {
 
 // Empty fails unless nothing is left in a file system, or a device reads as zeros where it
 // is looked at. What has emptied it is on the disk when it returns: after a power cut, the next
-// tenant would have what the last one left.
-func Empty(f Found) error {
+// tenant would have what the last one left. owner says what files made in it are to inherit; nil: anything.
+func Empty(f Found, owner *Owner) error {
 	if f.Kind != Device {
-		return emptyDirectory(f)
+		return emptyDirectory(f, owner)
 	}
 	if err := disk.ReadsZero(f.Path); err != nil {
 		return err

@@ -10,6 +10,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/quota"
 )
 
 const (
@@ -41,6 +43,10 @@ func DeleteFiles(ctx context.Context, f Found, owner *Owner, pace *Pace, watch W
 		return fmt.Errorf("delete the files in %s: %w", f.Path, err)
 	}
 	defer func() { _ = top.Close() }()
+	// Directories of other projects cannot be moved into one whose project is inherited.
+	if err := quota.LeaveProject(top); err != nil {
+		return fmt.Errorf("delete the files in %s: %w", f.Path, protected(err))
+	}
 	d := deleter{ctx: ctx, top: top, pace: pace, watch: watch}
 	if err := d.empty(top, 0); err != nil {
 		return fmt.Errorf("delete the files in %s: %w", f.Path, err)
@@ -176,17 +182,25 @@ func (d *deleter) emptyBelow(at int, name string, depth int, owner *Owner) error
 func refusal(op, name string, err error) error {
 	err = &os.PathError{Op: op, Path: name, Err: err}
 	switch {
+	case op == "move" && errors.Is(err, unix.EXDEV):
+		return fmt.Errorf("%w: it has another project, or another encryption policy, than the topmost directory; delete it by hand", err)
 	case errors.Is(err, unix.EXDEV), errors.Is(err, unix.EBUSY):
 		return fmt.Errorf("%w: something is mounted there; unmount it", err)
-	case errors.Is(err, unix.EPERM):
+	}
+	return protected(err)
+}
+
+// protected adds what a flag of the tenant's, or a person's, may have to do with an error.
+func protected(err error) error {
+	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("%w: it may be immutable; see `lsattr`, and clear that with `chattr -i -a`", err)
 	}
 	return err
 }
 
-// restore gives a directory that stays the owner and mode that it had before the tenant, and removes its
-// attributes: the next tenant could read the access lists and other attributes that the last one has set.
-// It does nothing if owner is nil.
+// restore gives a directory that stays the owner, the mode and the attributes of its inode that it had before the
+// tenant, and removes its extended attributes: the next tenant could read the access lists and all else that the last
+// one has set, and files would inherit flags, a project and the size of extents. It does nothing if owner is nil.
 func restore(dir *os.File, owner *Owner) error {
 	if owner == nil {
 		return nil
@@ -207,7 +221,7 @@ func restore(dir *os.File, owner *Owner) error {
 	if err := errors.Join(unix.Fchown(fd, owner.UID, owner.GID), unix.Fchmod(fd, owner.Mode)); err != nil {
 		return refusal("restore", dir.Name(), err)
 	}
-	return nil
+	return protected(quota.SetAttributes(dir, owner.Attributes))
 }
 
 func attributes(fd int) (out []string, err error) {
@@ -243,11 +257,16 @@ func OwnerOf(f Found) (*Owner, error) {
 	if err := unix.Fstat(int(top.Fd()), &st); err != nil {
 		return nil, err
 	}
-	return &Owner{UID: int(st.Uid), GID: int(st.Gid), Mode: st.Mode & 0o7777}, nil
+	a, err := quota.AttributesOf(top)
+	if err != nil {
+		return nil, err
+	}
+	return &Owner{UID: int(st.Uid), GID: int(st.Gid), Mode: st.Mode & 0o7777, Attributes: a}, nil
 }
 
-// emptyDirectory fails unless a file system holds nothing, durably.
-func emptyDirectory(f Found) error {
+// emptyDirectory fails unless a file system holds nothing, durably, and its topmost directory has the attributes of
+// owner, if that is not nil: what the last tenant has set there would be inherited by the files of the next.
+func emptyDirectory(f Found, owner *Owner) error {
 	top, err := openTop(f)
 	if err != nil {
 		return err
@@ -265,7 +284,21 @@ func emptyDirectory(f Found) error {
 			return err
 		}
 	}
+	if owner != nil {
+		if err := has(top, owner.Attributes); err != nil {
+			return err
+		}
+	}
 	return top.Sync()
+}
+
+// has fails unless the files in a directory inherit what they are to inherit.
+func has(top *os.File, want quota.Attributes) error {
+	is, err := quota.AttributesOf(top)
+	if err == nil && is != want {
+		err = fmt.Errorf("%s has %s, and had %s when it was first offered; set that with `chattr` and `xfs_io` (`lsattr -dp` and `xfs_io -r -c stat` show it)", top.Name(), is, want)
+	}
+	return err
 }
 
 func leftIn(f Found, name string) error {

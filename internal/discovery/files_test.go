@@ -59,9 +59,9 @@ func TestDeleteFiles(t *testing.T) {
 	top, outside := tree(t)
 	f := foundAt(t, top)
 	require.NoError(t, unix.Setxattr(filepath.Join(top, lostAndFound), "user.tenant", []byte("secret"), 0))
-	require.ErrorContains(t, Empty(f), "perhaps more")
+	require.ErrorContains(t, Empty(f, nil), "perhaps more")
 	require.NoError(t, DeleteFiles(t.Context(), f, &Owner{UID: os.Getuid(), GID: os.Getgid(), Mode: 0o2775}, NewPace(0), nobody))
-	require.NoError(t, Empty(f))
+	require.NoError(t, Empty(f, nil))
 	left, err := os.ReadDir(top)
 	require.NoError(t, err)
 	require.Len(t, left, 1)
@@ -83,18 +83,64 @@ func TestDeleteFiles(t *testing.T) {
 	require.NoError(t, DeleteFiles(t.Context(), f, owner, NewPace(0), nobody), "again")
 }
 
+// flagged sets flags of a directory, as its owner may (FS_NODUMP_FL, FS_NOATIME_FL of linux/fs.h).
+func flagged(t *testing.T, dir string, flags int) {
+	t.Helper()
+	f, err := os.Open(dir)
+	require.NoError(t, err)
+	defer func() { _ = f.Close() }()
+	now, err := unix.IoctlGetInt(int(f.Fd()), unix.FS_IOC_GETFLAGS)
+	require.NoError(t, err)
+	require.NoError(t, unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, now&^(noDump|noAtime)|flags))
+}
+
+const noDump, noAtime = 0x40, 0x80
+
+// The files of the next tenant inherit nothing that the last one has set, and a person's own settings stay.
+func TestDeleteFilesRestoresFlags(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	lost := filepath.Join(top, lostAndFound)
+	require.NoError(t, os.Mkdir(lost, 0o700))
+	flagged(t, top, noAtime)
+	f := foundAt(t, top)
+	first, err := OwnerOf(f)
+	require.NoError(t, err)
+	require.EqualValues(t, noAtime, first.Attributes.Flags)
+	flagged(t, top, noDump)
+	flagged(t, lost, noDump)
+	require.NoError(t, Empty(f, nil))
+	require.ErrorContains(t, Empty(f, first), top+" has flags 0x40")
+	require.NoError(t, DeleteFiles(t.Context(), f, first, NewPace(0), nobody))
+	require.NoError(t, Empty(f, first))
+	again, err := OwnerOf(f)
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+	below, err := OwnerOf(foundAt(t, lost))
+	require.NoError(t, err)
+	require.Zero(t, below.Attributes)
+}
+
+// The kernel has one error for what is mounted somewhere and for what may not be moved.
+func TestRefusal(t *testing.T) {
+	require.ErrorContains(t, refusal("open", "x", unix.EXDEV), "unmount it")
+	require.ErrorContains(t, refusal("move", "x", unix.EBUSY), "unmount it")
+	require.ErrorContains(t, refusal("move", "x", unix.EXDEV), "another project")
+	require.ErrorContains(t, refusal("delete", "x", unix.EPERM), "chattr -i -a")
+}
+
 // What a repair of the file system has found is the tenant's, and so is whatever he gives that name.
 func TestEmptyLooksIntoLostAndFound(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	f, found := foundAt(t, top), filepath.Join(top, lostAndFound)
 	require.NoError(t, os.Mkdir(found, 0o700))
-	require.NoError(t, Empty(f))
+	require.NoError(t, Empty(f, nil))
 	require.NoError(t, os.WriteFile(filepath.Join(found, "#12"), []byte("his"), 0o600))
-	require.ErrorContains(t, Empty(f), `lost+found/#12`)
+	require.ErrorContains(t, Empty(f, nil), `lost+found/#12`)
 	require.NoError(t, os.RemoveAll(found))
 	require.NoError(t, os.WriteFile(found, []byte("his"), 0o600))
-	require.ErrorContains(t, Empty(f), `"lost+found"`)
+	require.ErrorContains(t, Empty(f, nil), `"lost+found"`)
 }
 
 // It ends where somebody comes to use it, goes no faster than it may, and goes on later.
@@ -103,7 +149,7 @@ func TestDeleteFilesIsInterrupted(t *testing.T) {
 	f := foundAt(t, top)
 	used := errors.New("a person looks at it")
 	require.ErrorIs(t, DeleteFiles(t.Context(), f, nil, NewPace(0), func() error { return used }), used)
-	require.ErrorContains(t, Empty(f), "perhaps more")
+	require.ErrorContains(t, Empty(f, nil), "perhaps more")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, DeleteFiles(ctx, f, nil, NewPace(100), nobody), context.DeadlineExceeded)
@@ -111,7 +157,7 @@ func TestDeleteFilesIsInterrupted(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, left)
 	require.NoError(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody))
-	require.NoError(t, Empty(f))
+	require.NoError(t, Empty(f, nil))
 }
 
 // Where a link or another file system has come in its place, nothing is touched.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/disk"
+	"github.com/flexlvm/flexlvm/internal/quota"
 )
 
 // A place is a directory of a class with what is pretended of it.
@@ -237,7 +238,7 @@ func TestLedger(t *testing.T) {
 	l, err := ReadLedger(file)
 	require.NoError(t, err)
 	require.Empty(t, l)
-	l["naa.5000"] = Entry{Path: "/mnt/a", Volume: "pv-1", Offset: 7, Owner: &Owner{Mode: 0o755}}
+	l["naa.5000"] = Entry{Path: "/mnt/a", Volume: "pv-1", Offset: 7, Owner: &Owner{Mode: 0o755, Attributes: quota.Attributes{Flags: 8, ExtentSize: 4096, Project: 7}}}
 	require.NoError(t, l.Write(file))
 	again, err := ReadLedger(file)
 	require.NoError(t, err)

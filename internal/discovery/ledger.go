@@ -10,6 +10,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/diskid"
 	"github.com/flexlvm/flexlvm/internal/durable"
+	"github.com/flexlvm/flexlvm/internal/quota"
 )
 
 // An Entry is what a node remembers of a disk or a file system.
@@ -31,11 +32,12 @@ type Entry struct {
 	Owner *Owner `json:"owner,omitempty"`
 }
 
-// An Owner is of whom a directory is, and what they may do with it.
+// An Owner is of whom a directory is, what they may do with it, and what its files inherit.
 type Owner struct {
-	UID  int    `json:"uid"`
-	GID  int    `json:"gid"`
-	Mode uint32 `json:"mode"`
+	UID        int              `json:"uid"`
+	GID        int              `json:"gid"`
+	Mode       uint32           `json:"mode"`
+	Attributes quota.Attributes `json:"attributes,omitzero"`
 }
 
 // keptCleaned bounds what an entry remembers.

@@ -40,10 +40,10 @@ func (m *Machine) Offerable(ctx context.Context, f Found, c Class, e Entry) erro
 	return Offerable(ctx, m.run, f, c, e)
 }
 
-// Empty fails unless nothing is left in it.
-func (m *Machine) Empty(f Found) error { return Empty(f) }
+// Empty fails unless nothing is left in it, and files made in it inherit what owner says.
+func (m *Machine) Empty(f Found, owner *Owner) error { return Empty(f, owner) }
 
-// Owner tells whose its topmost directory is; nil of a device.
+// Owner tells whose its topmost directory is, and what it is like; nil of a device.
 func (m *Machine) Owner(f Found) (*Owner, error) {
 	if f.Kind == Device {
 		return nil, nil

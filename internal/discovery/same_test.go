@@ -125,9 +125,9 @@ func TestFindOfLongRoots(t *testing.T) {
 func TestEmptyOfManyFiles(t *testing.T) {
 	top := t.TempDir()
 	f := foundAt(t, top)
-	require.NoError(t, Empty(f))
+	require.NoError(t, Empty(f, nil))
 	require.NoError(t, os.Mkdir(filepath.Join(top, lostAndFound), 0o755))
-	require.NoError(t, Empty(f))
+	require.NoError(t, Empty(f, nil))
 	require.NoError(t, os.WriteFile(filepath.Join(top, "file"), nil, 0o600))
-	require.ErrorContains(t, Empty(f), "perhaps more")
+	require.ErrorContains(t, Empty(f, nil), "perhaps more")
 }

@@ -38,9 +38,9 @@ type Disks interface {
 	// Offerable fails if something belongs to somebody, or holds data that kubelet would
 	// format as a volume of the class.
 	Offerable(ctx context.Context, f discovery.Found, of discovery.Class, e discovery.Entry) error
-	// Empty fails unless nothing is left in it.
-	Empty(f discovery.Found) error
-	// Owner tells whose its topmost directory is; nil of a device.
+	// Empty fails unless nothing is left in it, and files made in it inherit what owner says; nil: anything.
+	Empty(f discovery.Found, owner *discovery.Owner) error
+	// Owner tells whose its topmost directory is, and what it is like; nil of a device.
 	Owner(f discovery.Found) (*discovery.Owner, error)
 	// Clean cleans as the class says, from a byte on, and tells progress.
 	Clean(ctx context.Context, f discovery.Found, how discovery.Class, e discovery.Entry, progress func(int64) error) error

@@ -29,6 +29,7 @@ type fakeDisks struct {
 	failed   error             // what Find says
 	unseen   map[string]error  // what Find says of a class
 	full     error             // what Empty says
+	owner    *discovery.Owner  // of which Empty was asked last
 	owned    error             // what Offerable says
 	offered  []discovery.Entry // of what Offerable was asked
 	of       discovery.Class   // for which Offerable was asked last
@@ -89,13 +90,13 @@ func (f *fakeDisks) Offerable(_ context.Context, _ discovery.Found, of discovery
 	return err
 }
 
-func (f *fakeDisks) Empty(discovery.Found) (err error) {
+func (f *fakeDisks) Empty(_ discovery.Found, owner *discovery.Owner) (err error) {
 	var emptying func()
 	f.with(func() { emptying = f.emptying })
 	if emptying != nil {
 		emptying()
 	}
-	f.with(func() { err = f.full })
+	f.with(func() { err, f.owner = f.full, owner })
 	return err
 }
 
@@ -320,7 +321,7 @@ func TestDiscoveredIsCleanedFromWhereItHadCome(t *testing.T) {
 func TestDiscoveredThatIsNotEmpty(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
-	require.NoError(t, discovery.Ledger{"naa.5000": {Path: "/mnt/fast/a", Offer: 1, Volume: "pv-0", Cleaned: []string{"pv-0"}, Erasure: discovery.Discard}}.Write(r.config.DiscoveredFile))
+	require.NoError(t, discovery.Ledger{"naa.5000": {Path: "/mnt/fast/a", Offer: 1, Volume: "pv-0", Cleaned: []string{"pv-0"}, Erasure: discovery.Discard, Owner: &discovery.Owner{UID: 7}}}.Write(r.config.DiscoveredFile))
 	r.api.put(static("pv-1"))
 	r.start()
 	r.discoveredIs(flexlvmv1.DiscoveredProvided)
@@ -338,6 +339,7 @@ func TestDiscoveredThatIsNotEmpty(t *testing.T) {
 	disks.with(func() {
 		last := disks.offered[len(disks.offered)-1]
 		require.Equal(t, []string{"pv-0", "pv-1"}, last.Cleaned)
+		require.Equal(t, &discovery.Owner{UID: 7}, disks.owner)
 		require.Equal(t, discovery.KeepDevice, last.Erasure, "it was discarded before pv-1, which may have written to all of it")
 	})
 }

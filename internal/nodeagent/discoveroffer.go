@@ -87,7 +87,7 @@ func (s *discoverer) prove(ctx context.Context, c *discoveredCase, ledger discov
 	id := c.id()
 	was, others := ledger[id], ledger.Uncleaned(id)
 	if c.verdict.Prove || len(others) > 0 {
-		if err := s.disks.Empty(*c.found); err != nil {
+		if err := s.disks.Empty(*c.found, was.Owner); err != nil {
 			c.verdict = c.verdict.NotProved(was, err)
 			if by, _ := s.holderOf(ctx, id, false); by != nil { // which says more
 				c.heldBy(was, by)
