@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -57,7 +58,7 @@ type Class struct {
 // A Found is what lies at one path.
 type Found struct {
 	Class string
-	Path  string
+	Path  string // in quotes, and with a Problem, where it is not UTF-8
 	Kind  Kind
 	Size  int64  // bytes
 	Disk  string // tells it from all others
@@ -114,7 +115,9 @@ func (f *Finder) Find(ctx context.Context, classes []Class) (all []Found, unseen
 		}
 		for _, name := range entries {
 			one := Found{Class: c.Name, Path: filepath.Join(c.Directory, name)}
-			if err := f.look(ctx, &one, c, mounts, asked); err != nil {
+			if !utf8.ValidString(name) {
+				one = unnameable(one)
+			} else if err := f.look(ctx, &one, c, mounts, asked); err != nil {
 				one.Problem = err.Error()
 			}
 			all = append(all, one)
@@ -156,15 +159,17 @@ func entriesOf(c Class) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("discover volumes of StorageClass %s: namePattern %q: %w", c.Name, c.Pattern, err)
 		}
-		if !fits {
-			continue
+		if fits {
+			out = append(out, e.Name())
 		}
-		if !utf8.ValidString(e.Name()) { // the API server would take two such paths for the same
-			return nil, fmt.Errorf("discover volumes of StorageClass %s: directory %s has the entry %q, whose name is not UTF-8; rename it", c.Name, c.Directory, e.Name())
-		}
-		out = append(out, e.Name())
 	}
 	return out, nil
+}
+
+// unnameable refuses what has a path that is not UTF-8: the API server would take two such paths for the same. It is
+// shown by its path in quotes, which no other entry can have: their paths begin with a slash.
+func unnameable(one Found) Found {
+	return Found{Class: one.Class, Path: strconv.Quote(one.Path), Problem: "its name is not UTF-8; rename it"}
 }
 
 // fits reports whether a name is like one of the patterns of the class.

@@ -182,13 +182,28 @@ func TestFindOfClassesThatCannotBeLookedAt(t *testing.T) {
 		require.ErrorContains(t, problem(Class{Directory: of}), "directory "+of+" is, holds or lies in /", of)
 	}
 	require.NoError(t, problem(Class{Directory: "/there/is/none"}))
-	other := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(other, "disk-\xff"), 0o700))
-	require.ErrorContains(t, problem(Class{Directory: other}), `directory `+other+` has the entry "disk-\xff", whose name is not UTF-8; rename it`)
-	require.NoError(t, problem(Class{Directory: other, Pattern: "data-*"}))
 	p.finder.Host.Mounts = func() ([]*mountinfo.Info, error) { return nil, errors.New("no mounts") }
 	_, _, err := p.finder.Find(t.Context(), []Class{good})
 	require.ErrorContains(t, err, "no mounts")
+}
+
+// An entry whose name the API server cannot tell from others is refused alone, and never looked at.
+func TestFindOfNamesThatAreNotUTF8(t *testing.T) {
+	p := newPlace(t)
+	p.mount(p.make("good"), "/")
+	p.mount(p.make("disk-\xff"), "/")
+	p.mount(p.make("disk-\xfe"), "/")
+	p.make(`"disk-\xff"`)
+	all := p.find()
+	require.Len(t, all, 4)
+	require.Empty(t, all["good"].Problem)
+	require.Equal(t, 1, p.asked)
+	for _, name := range []string{`disk-\xff"`, `disk-\xfe"`} {
+		require.Equal(t, Found{Class: "fast", Path: `"` + p.dir + "/" + name, Problem: "its name is not UTF-8; rename it"}, all[name])
+		require.False(t, filepath.IsAbs(all[name].Path), "no entry, and no PersistentVolume of one, has such a path")
+	}
+	require.Contains(t, all[`"disk-\xff"`].Problem, "it is a plain directory")
+	require.Len(t, p.find(func(c *Class) { c.Pattern = "g*" }), 1)
 }
 
 func TestUnused(t *testing.T) {
