@@ -252,12 +252,9 @@ func (e *Engine) promise(ctx context.Context, f *found, lv lvm.LogicalVolume, si
 		return err
 	}
 	// The record comes before the tag: were it to keep the old size, the next mount would
-	// limit the volume to that.
-	if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, f.tags)); err != nil {
-		// The volume grows all the same, and stays as large: no quota is ever lowered.
-		e.unrecorded(lv.Group, lv.Name, err)
-	} else {
-		e.after("write record")
+	// limit the volume to that, once a power cut has taken the quota back.
+	if err := e.recordSize(lv, f.tags); err != nil {
+		return err
 	}
 	return e.tagSize(ctx, lv, old, size)
 }
@@ -273,6 +270,11 @@ func (e *Engine) promiseRaw(ctx context.Context, lv lvm.LogicalVolume, old volum
 			return err
 		}
 	}
+	return e.recordSize(lv, tags)
+}
+
+// recordSize writes the new size on record. Without that the volume does not grow.
+func (e *Engine) recordSize(lv lvm.LogicalVolume, tags volume.Tags) error {
 	if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, tags)); err != nil {
 		return fmt.Errorf("volume %s/%s does not grow before its new size is on record: %w; make room for it, or make the directory writable", lv.Group, lv.Name, err)
 	}

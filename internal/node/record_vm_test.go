@@ -45,7 +45,8 @@ func TestTornRecord(t *testing.T) {
 	}
 }
 
-// Volumes that exist work on while nothing can be written beside them. New ones wait.
+// Volumes that exist work on while nothing can be written beside them. New ones wait, and so do growths: their next
+// mount goes by the record, and a power cut may take the quota back.
 func TestStateDirectoryIsOfNoUse(t *testing.T) {
 	for name, spoil := range map[string]string{
 		"read-only": "mount -o remount,ro %s",
@@ -74,6 +75,18 @@ func TestStateDirectoryIsOfNoUse(t *testing.T) {
 			err := m.Mount(m.ctx(), m.volume("new", 64*volume.MiB), m.target("new"), false)
 			require.ErrorContains(t, err, "is not handed out before it is on record")
 			require.False(t, isMounted(m.target("new")))
+
+			target := m.mount(known, "a")
+			const larger = 128 * volume.MiB
+			require.ErrorContains(t, m.Expand(m.ctx(), known, larger), "does not grow before its new size is on record")
+			size, _, _ := df(t, target)
+			require.Equal(t, known.Size, size)
+			require.Equal(t, known.Size, tagsOf(t, known.Name).Size)
+			m.shell("mount -o remount,rw %[1]s; rm -rf %[1]s/rest %[1]s/[0-9]*", dir)
+			require.NoError(t, m.Expand(m.ctx(), known, larger))
+			size, _, _ = df(t, target)
+			require.Equal(t, larger, size)
+			m.unmount(target)
 		})
 	}
 }
