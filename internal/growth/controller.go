@@ -190,7 +190,7 @@ func (c *Controller) one(ctx context.Context, w *wish) (again time.Time, err err
 	c.Ledger.Written(object)
 	todo := decide(c.scene(w, claim, object), func(to volume.Bytes) ledger.Answer { return c.Ledger.Grow(object, to) })
 	if todo.takenBack && w.lacks.IsZero() && condition(claim, corev1.PersistentVolumeClaimNodeResizeError) != nil {
-		c.Ledger.Keep(object, has(claim))
+		c.Ledger.Keep(object)
 	}
 	object, err = c.carryOut(ctx, claim, object, todo.steps)
 	// What is granted is told also where somebody else has written the claim before its last

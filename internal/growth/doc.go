@@ -4,5 +4,6 @@
 // growth.flexlvm.io lets only flexlvm do that.
 //
 // The decisions are pure functions (claim.go, decide.go); controller.go carries them out. All state
-// that matters is in the API, so a process may be killed at any step, and its successor continues.
+// that matters is in the API, so a process may be killed at any step, and its successor continues. It does not know
+// of room that is kept after a growth was taken back (ledger.Keep).
 package growth

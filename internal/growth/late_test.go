@@ -29,10 +29,26 @@ func (w *world) charge(view eviction.View) {
 // late has the node grow the volume of a claim, in full where whole is set and else the device alone,
 // and kubelet hear nothing of it.
 func (w *world) late(name string, whole bool) {
-	object, claim := w.object(name), w.claim(name)
+	to := capacity(w.object(name))
+	w.runsOut(name)
+	w.done(name, volume.Bytes(to.Value()), whole)
+}
+
+// runsOut has kubelet's call for a growth that was granted end before the node is done.
+func (w *world) runsOut(name string) {
+	claim := w.claim(name)
 	require.Equal(w.t, pending, state(claim), "granted")
-	to := capacity(object)
-	v, size := w.made[object.Name], volume.Bytes(to.Value())
+	claim.Status.AllocatedResourceStatuses[storage] = underway
+	claim.Status.Conditions = append(claim.Status.Conditions, corev1.PersistentVolumeClaimCondition{
+		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now),
+		Message: "rpc error: code = DeadlineExceeded desc = context deadline exceeded",
+	})
+	w.store(claim)
+}
+
+// done has the node grow the volume of a claim.
+func (w *world) done(name string, size volume.Bytes, whole bool) {
+	v := w.made["pvc-"+name]
 	v.Full = volume.DeviceSize(size, 0)
 	if w.spec.Layout != volume.Thin {
 		v.Device = w.spec.Shape().Takes(v.Full, volume.DefaultExtent)
@@ -40,12 +56,6 @@ func (w *world) late(name string, whole bool) {
 	if whole {
 		v.Size = size
 	}
-	claim.Status.AllocatedResourceStatuses[storage] = underway
-	claim.Status.Conditions = append(claim.Status.Conditions, corev1.PersistentVolumeClaimCondition{
-		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now),
-		Message: "rpc error: code = DeadlineExceeded desc = context deadline exceeded",
-	})
-	w.store(claim)
 }
 
 // The room of a growth is zeroed for longer than kubelet waits: however often it is taken back for
@@ -114,4 +124,44 @@ func TestRoomOfAGrowthThatIsTakenBackIsKept(t *testing.T) {
 	w.now = w.now.Add(2 * time.Minute)
 	w.settle()
 	require.Contains(t, w.words("other"), string(ledger.Waiting))
+}
+
+// A call that began before a growth was taken back may carry it out minutes later. Until then nobody else is promised
+// its room, also where the claim asks for less meanwhile, and has that.
+func TestRoomOfAGrowthThatIsCarriedOutLater(t *testing.T) {
+	for name, layout := range map[string]func(*volume.Spec){"linear": func(*volume.Spec) {}, "thin": thin(1000)} {
+		for lowered, less := range map[string]volume.Bytes{"as much is asked for": 60 * gib, "less is asked for": 2 * gib} {
+			for ends, done := range map[string]bool{"the call ends": true, "the call never ends": false} {
+				t.Run(name+", "+lowered+", "+ends, func(t *testing.T) {
+					w := newWorld(t, 100*gib, layout)
+					w.bind("data", gib)
+					w.bind("other", gib)
+					w.settle()
+					w.ask("data", 60*gib)
+					for range 3 { // each time it waits for longer
+						w.now = w.now.Add(2 * time.Minute)
+						w.settle()
+						w.runsOut("data")
+						w.now = w.now.Add(nodeErrorGrace)
+						w.serve()
+						require.Equal(t, refused, state(w.claim("data")), "taken back")
+					}
+					w.ask("other", 50*gib)
+					w.ask("data", less)
+					w.now = w.now.Add(90 * time.Second)
+					w.settle()
+					require.Contains(t, w.words("other"), string(ledger.Waiting))
+					if done {
+						w.done("data", 60*gib, true)
+					} else {
+						w.ask("data", 2*gib)
+					}
+					w.settle()
+					w.now = w.now.Add(10 * time.Minute)
+					w.settle()
+					require.Equal(t, !done, state(w.claim("other")) == pending, w.words("other"))
+				})
+			}
+		}
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
@@ -112,34 +111,37 @@ func (l *Ledger) Unsure(object *corev1.PersistentVolume) {
 	}
 }
 
-// keptTime is how long the room of a growth that is taken back is kept: the node may have grown the volume, and
-// charges the PersistentVolume in its next round.
-const keptTime = time.Minute
+// keptTime is how long the room of a growth that is taken back is kept: a call that began before may carry it out
+// yet. The longest, of the FlexVolume driver, ends after 3:10 minutes, and the node charges the PersistentVolume in
+// its next round, which comes within 1:12 minutes where it is not called for and --interval is as shipped.
+const keptTime = 5 * time.Minute
 
 // keptFor names, among the reservations, the room that is kept for a PersistentVolume.
 func keptFor(name string) string { return name + " (its growth)" }
 
-// Keep reserves the room of a growth that is about to be taken back, so that the PersistentVolume has the size
-// left again: for keptTime, or until the PersistentVolume is charged more.
-func (l *Ledger) Keep(object *corev1.PersistentVolume, left resource.Quantity) {
-	back := object.DeepCopy()
-	back.Spec.Capacity[corev1.ResourceStorage] = left
-	delete(back.Annotations, pv.AnnotationGrowingTo)
-	whole, errWhole := persistentvolume.Parse(object)
-	part, errPart := persistentvolume.Parse(back)
-	if errWhole != nil || errPart != nil {
+// Keep reserves the room of a growth that is about to be taken back: by what the PersistentVolume is charged less
+// within keptTime, and until it is charged as much again (keepRest).
+func (l *Ledger) Keep(object *corev1.PersistentVolume) {
+	v, err := persistentvolume.Parse(object)
+	if err != nil {
 		return // Written charges what can be read of it
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c, rest := chargeOf(whole), part.Charge()
-	more := c.In(volume.DefaultExtent) - rest.In(volume.DefaultExtent)
-	if more <= 0 {
-		return // its node has charged it already
+	c, label, name := chargeOf(v), object.Labels[pv.LabelNode], keptFor(object.Name)
+	kept := reservation{charge: charge{in: c.in, uuid: c.uuid}, until: l.now().Add(keptTime)}
+	if before, there := l.account(label).reserved[name]; there && l.now().Before(before.until) {
+		kept.charge = before.charge
 	}
-	l.reserveFor(object.Labels[pv.LabelNode], keptFor(object.Name), reservation{
-		charge: charge{in: c.in, uuid: c.uuid, Charge: persistentvolume.Charge{Noted: more}}, until: l.now().Add(keptTime),
-	})
+	l.reserveFor(label, name, kept)
+}
+
+// keepRest has what a PersistentVolume is charged and what is kept for it stay the same in sum.
+func (a *account) keepRest(name string, before, now charge) {
+	if r, there := a.reserved[keptFor(name)]; there {
+		r.Noted = max(0, r.Noted+before.In(volume.DefaultExtent)-now.In(volume.DefaultExtent))
+		a.reserved[keptFor(name)] = r
+	}
 }
 
 // MayGrow says what Grow would, and promises nothing.

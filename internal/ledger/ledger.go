@@ -246,9 +246,7 @@ func (l *Ledger) writtenLocked(object *corev1.PersistentVolume) (touched []strin
 	before := l.drop(object.Name)
 	a := l.account(label)
 	a.written[object.Name] = entry{unique.Make(now), version}
-	if now.In(volume.DefaultExtent) > before.In(volume.DefaultExtent) {
-		l.drop(keptFor(object.Name))
-	}
+	a.keepRest(object.Name, before.charge, now)
 	if growing && version != 0 && version <= grows.base {
 		a.growths[object.Name] = grows // it may be written yet
 	}

@@ -136,7 +136,9 @@ func TestDirectoryLife(t *testing.T) {
 	require.ErrorIs(t, os.WriteFile(reader+"/x", nil, 0o600), unix.EROFS)
 	require.NoFileExists(t, dir+"/../record") // the pod's root is its own
 
+	require.Zero(t, WokenAt(m.stateDir))
 	require.NoError(t, m.Expand(m.ctx(), s, 3*volume.MiB))
+	require.NotZero(t, WokenAt(m.stateDir), "the node daemon charges it soon")
 	require.NoError(t, m.ExpandMounted(m.ctx(), group, s.Name, dir, 5*volume.MiB, luks.Key{}))
 	total, _, _ := df(t, dir)
 	require.Equal(t, 5*volume.MiB, total)

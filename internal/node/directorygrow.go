@@ -81,5 +81,6 @@ func (e *Engine) growDirectory(ctx context.Context, p *directoryPool, lv lvm.Log
 		e.unrecorded(lv.Group, lv.Name, err) // the next mount does it
 	}
 	e.after("write record")
+	e.wakeDaemon() // as in expandLocked
 	return nil
 }

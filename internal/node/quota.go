@@ -205,6 +205,9 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 	if err := e.promise(ctx, &f, lv, size, spec); err != nil {
 		return err
 	}
+	if size > tags.Size {
+		e.wakeDaemon() // where the growth was taken back meanwhile, it charges the PersistentVolume all the same
+	}
 	if tags.FSType == volume.Raw {
 		return e.enlargeExposed(ctx, f)
 	}

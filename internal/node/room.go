@@ -38,9 +38,7 @@ func (e *Engine) withRoom(ctx context.Context, g volume.Group, call func(context
 		return err
 	}
 	e.log.WithError(err).WithField("for", e.patience).Info("waiting for room")
-	if err := WakeDaemon(e.stateDir); err != nil {
-		e.log.WithError(err).Warn("the node daemon makes room in its next round")
-	}
+	e.wakeDaemon()
 	for deadline := time.Now().Add(e.patience); e.awaitRoom(ctx, seen, deadline); {
 		release, acquired, failed := e.locks.Try("room.lock", string(g))
 		if failed != nil {

@@ -133,7 +133,9 @@ func testExpand(t *testing.T, m *machine) {
 	require.NoError(t, os.WriteFile(target+"/keep", []byte("kept"), 0o600))
 
 	// Mounted, past what the first device holds.
+	require.Zero(t, WokenAt(m.stateDir))
 	require.NoError(t, m.Expand(m.ctx(), s, volume.GiB))
+	require.NotZero(t, WokenAt(m.stateDir), "the node daemon charges it soon")
 	got, _, _ := df(t, target)
 	require.Equal(t, volume.GiB, got)
 	require.Equal(t, volume.GiB, tagsOf(t, s.Name).Size)

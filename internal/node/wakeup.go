@@ -11,8 +11,8 @@ import (
 const callFile = "called"
 
 // WakeDaemon asks the node daemon to look at the node soon, for a reason that the API
-// does not show: a person has made a volume group or changed the state of a volume, or a
-// call waits for room. If no daemon runs, it has no lasting effect.
+// does not show: a person has made a volume group or changed the state of a volume, a call
+// waits for room, or a volume has grown. If no daemon runs, it has no lasting effect.
 func WakeDaemon(stateDir string) error {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
 		return fmt.Errorf("call the node daemon: %w", err)
@@ -26,4 +26,11 @@ func WakeDaemon(stateDir string) error {
 // WokenAt returns when WakeDaemon was last called; zero if never, or if that is unknown.
 func WokenAt(stateDir string) time.Time {
 	return touchedAt(filepath.Join(stateDir, callFile))
+}
+
+// wakeDaemon is WakeDaemon for what the node daemon otherwise does in its next round.
+func (e *Engine) wakeDaemon() {
+	if err := WakeDaemon(e.stateDir); err != nil {
+		e.log.WithError(err).Warn("the node daemon comes to it in its next round")
+	}
 }
