@@ -62,6 +62,9 @@ func askedAt(claim *corev1.PersistentVolumeClaim, otherwise time.Time) time.Time
 	return otherwise
 }
 
+// whenGrown is when kubelet grows a volume. It does not for pods that use their claim with readOnly.
+const whenGrown = "while a pod with write access uses it, or when the next such pod starts"
+
 // A status is what is written of a claim's status.
 type status struct {
 	allocated  *resource.Quantity // nil: leave it out
@@ -128,7 +131,7 @@ func forNode(claim *corev1.PersistentVolumeClaim, to resource.Quantity, now time
 	}
 	wait := corev1.PersistentVolumeClaimCondition{
 		Type: corev1.PersistentVolumeClaimFileSystemResizePending, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now),
-		Message: "The room is reserved. The node grows the volume while a pod uses it, or when the next one starts.",
+		Message: "The room is reserved. The node grows the volume " + whenGrown + ".",
 	}
 	if c := condition(claim, wait.Type); c != nil {
 		wait = *c
@@ -163,7 +166,7 @@ func tellOf(claim *corev1.PersistentVolumeClaim, answer ledger.Answer, since tim
 	case ledger.Refused:
 		out.Message = fmt.Sprintf("cannot grow from %s to %s: %s; ask for less, which may be anything above %s", own.String(), ask.String(), answer.Why, own.String())
 	case ledger.Granted:
-		out.Message = fmt.Sprintf("grows from %s to %s: %s; the node does it while a pod uses the volume, or when the next one starts", own.String(), ask.String(), answer.Why)
+		out.Message = fmt.Sprintf("grows from %s to %s: %s; the node does it %s", own.String(), ask.String(), answer.Why, whenGrown)
 	case ledger.MakingRoom:
 		out.Message = fmt.Sprintf("grows from %s to %s as soon as its room is free: %s", own.String(), ask.String(), answer.Why)
 	default:

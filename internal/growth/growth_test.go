@@ -26,9 +26,13 @@ func TestGranted(t *testing.T) {
 	require.Equal(t, int64(10*gib), larger.Value())
 	require.Equal(t, "1Gi", object.Annotations[pv.AnnotationPreResizeCapacity])
 	require.Equal(t, pending, state(claim))
-	require.NotNil(t, condition(claim, corev1.PersistentVolumeClaimFileSystemResizePending))
+	waits := condition(claim, corev1.PersistentVolumeClaimFileSystemResizePending)
+	require.NotNil(t, waits)
+	const when = "while a pod with write access uses it, or when the next such pod starts"
+	require.Equal(t, "The room is reserved. The node grows the volume "+when+".", waits.Message)
 	require.Len(t, w.told, 1)
 	require.Contains(t, w.told[0], "Normal GrowthGranted grows from 1Gi to 10Gi: 9890168832 bytes (9.21 GiB) more are reserved")
+	require.Contains(t, w.told[0], "the node does it "+when)
 
 	require.True(t, w.kubelet("data"))
 	w.manager("data")
