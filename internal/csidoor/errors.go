@@ -3,6 +3,7 @@ package csidoor
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -68,16 +69,17 @@ func codeOf(err error) codes.Code {
 	return codes.Internal
 }
 
-// growthError is what kubelet may know of an error of a growth. It reads three codes as more
+// growthError is what kubelet may know of an error of a growth. It reads four codes as more
 // than they say: after FailedPrecondition it does not ask again while any pod uses the
-// volume, NotFound ends the growth for good, and after ResourceExhausted it may not tell the
-// claim, by which the provisioner takes the growth back (kubelet 1.37, pkg/volume/csi). That
-// the volume is not mounted there is for kubelet to know.
+// volume, NotFound ends the growth for good, and after ResourceExhausted and Unavailable it may
+// not report it on the claim, by which the provisioner takes the growth back (kubelet 1.37,
+// pkg/volume/csi). That comes after half a minute, by which what is busy for a moment has been
+// tried again. That the volume is not mounted there is for kubelet to know.
 func growthError(err error) error {
 	switch code := codeOf(err); {
 	case errors.Is(err, node.ErrNotMounted):
 		return err
-	case code == codes.FailedPrecondition, code == codes.NotFound, code == codes.ResourceExhausted:
+	case slices.Contains([]codes.Code{codes.FailedPrecondition, codes.NotFound, codes.ResourceExhausted, codes.Unavailable}, code):
 		return status.Error(codes.Internal, err.Error())
 	}
 	return err

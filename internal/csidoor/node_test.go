@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -327,7 +328,7 @@ func TestCodesOfCalls(t *testing.T) {
 		want := c.code
 		switch {
 		case errors.Is(c.err, node.ErrNotMounted): // there is nothing to grow
-		case want == codes.FailedPrecondition, want == codes.NotFound, want == codes.ResourceExhausted:
+		case slices.Contains([]codes.Code{codes.FailedPrecondition, codes.NotFound, codes.ResourceExhausted, codes.Unavailable}, want):
 			want = codes.Internal
 		}
 		_, err = d.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: "flexlvm/pvc-1", VolumePath: "/pods/1/mount", CapacityRange: &csi.CapacityRange{RequiredBytes: 2 << 30}})
