@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -12,27 +11,35 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 )
 
 const (
 	// catchUpSeconds is how long the watch of CatchUp asks to last. The API server sends a
 	// bookmark two seconds before a watch ends, and none where that is already past.
 	catchUpSeconds = 3
-	// noVolume names no PersistentVolume: a list of the objects of one name costs what a
-	// GET does, and tells the resourceVersion at which it was answered.
-	noVolume = "flexlvm.io-revision"
+	// noObject names no object: a list of the objects of one name costs what a GET does, and
+	// tells the resourceVersion at which it was answered.
+	noObject = "flexlvm.io-revision"
 )
 
 // Revision returns the resourceVersion of a moment after the call, for PersistentVolumes.
 func (c *Client) Revision(ctx context.Context) (string, error) {
-	out := &corev1.PersistentVolumeList{}
-	options := &metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, noVolume).String()}
-	request := c.core.Get().Resource("persistentvolumes").VersionedParams(options, metav1.ParameterCodec)
-	if err := c.do(ctx, "read the resourceVersion of the PersistentVolumes", request, out); err != nil {
+	return c.revision(ctx, c.core, "persistentvolumes", metav1.NamespaceAll)
+}
+
+// revision is Revision for a resource. namespace is any one where its objects have one: a list of
+// one name in all namespaces looks at every object.
+func (c *Client) revision(ctx context.Context, client rest.Interface, resource, namespace string) (string, error) {
+	what := "read the resourceVersion of the " + resource
+	out := metav1.PartialObjectMetadataList{}
+	options := &metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, noObject).String()}
+	request := client.Get().Namespace(namespace).Resource(resource).VersionedParams(options, metav1.ParameterCodec)
+	if err := c.metadata(ctx, what, request, "PartialObjectMetadataList", &out); err != nil {
 		return "", err
 	}
 	if out.ResourceVersion == "" {
-		return "", errors.New("read the resourceVersion of the PersistentVolumes: the API server gave none")
+		return "", fmt.Errorf("%s: the API server gave none", what)
 	}
 	return out.ResourceVersion, nil
 }

@@ -1,8 +1,15 @@
 package kube
 
 import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
@@ -11,14 +18,14 @@ import (
 
 // WatchVolumes watches the PersistentVolumes of a node.
 func (c *Client) WatchVolumes(node string) *cache.ListWatch {
-	return cache.NewFilteredListWatchFromClient(c.core, "persistentvolumes", metav1.NamespaceAll, func(o *metav1.ListOptions) {
+	return c.listWatch(c.core, "persistentvolumes", metav1.NamespaceAll, func(o *metav1.ListOptions) {
 		o.LabelSelector = ofNode(node)
 	})
 }
 
 // WatchPods watches the pods that run on a node.
 func (c *Client) WatchPods(node string) *cache.ListWatch {
-	return cache.NewFilteredListWatchFromClient(c.core, "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
+	return c.listWatch(c.core, "pods", metav1.NamespaceSystem, func(o *metav1.ListOptions) {
 		o.FieldSelector = onNode(node)
 	})
 }
@@ -27,29 +34,29 @@ func onNode(node string) string { return fields.OneTermEqualSelector("spec.nodeN
 
 // WatchNodeStorages watches the NodeStorages of all nodes.
 func (c *Client) WatchNodeStorages() *cache.ListWatch {
-	return cache.NewFilteredListWatchFromClient(c.ours, "nodestorages", metav1.NamespaceAll, func(*metav1.ListOptions) {})
+	return c.listWatch(c.ours, "nodestorages", metav1.NamespaceAll, func(*metav1.ListOptions) {})
 }
 
 // WatchNodeStorage watches one NodeStorage.
 func (c *Client) WatchNodeStorage(name string) *cache.ListWatch {
-	return cache.NewFilteredListWatchFromClient(c.ours, "nodestorages", metav1.NamespaceAll, func(o *metav1.ListOptions) {
+	return c.listWatch(c.ours, "nodestorages", metav1.NamespaceAll, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	})
 }
 
 // WatchLocalVolumes watches all LocalVolumes.
 func (c *Client) WatchLocalVolumes() *cache.ListWatch {
-	return cache.NewFilteredListWatchFromClient(c.ours, "localvolumes", metav1.NamespaceAll, func(*metav1.ListOptions) {})
+	return c.listWatch(c.ours, "localvolumes", metav1.NamespaceSystem, func(*metav1.ListOptions) {})
 }
 
 // WatchVolumeGroups watches all VolumeGroups.
 func (c *Client) WatchVolumeGroups() *cache.ListWatch {
-	return cache.NewFilteredListWatchFromClient(c.ours, "volumegroups", metav1.NamespaceAll, func(*metav1.ListOptions) {})
+	return c.listWatch(c.ours, "volumegroups", metav1.NamespaceAll, func(*metav1.ListOptions) {})
 }
 
 // WatchVolumeDiscoveries watches the one VolumeDiscovery.
 func (c *Client) WatchVolumeDiscoveries() *cache.ListWatch {
-	return cache.NewFilteredListWatchFromClient(c.ours, "volumediscoveries", metav1.NamespaceAll, func(*metav1.ListOptions) {})
+	return c.listWatch(c.ours, "volumediscoveries", metav1.NamespaceAll, func(*metav1.ListOptions) {})
 }
 
 // WatchDiscovered watches the PersistentVolumes of what a node has discovered, or with an
@@ -59,7 +66,31 @@ func (c *Client) WatchDiscovered(node string) *cache.ListWatch {
 	if node != "" {
 		label += "=" + pv.NodeLabelValue(node)
 	}
-	return cache.NewFilteredListWatchFromClient(c.core, "persistentvolumes", metav1.NamespaceAll, func(o *metav1.ListOptions) {
+	return c.listWatch(c.core, "persistentvolumes", metav1.NamespaceAll, func(o *metav1.ListOptions) {
 		o.LabelSelector = label
 	})
+}
+
+// listWatch lists and watches a resource in all namespaces. namespace is as for revision.
+//
+// An API server that was restored from a backup accepts a watch from a resourceVersion that it has yet to
+// reach again, and shows nothing of what happens until then (kubernetes/kubernetes#107457). Such a
+// watch does not begin: it fails as one does whose resourceVersion is too old, and the reflector lists anew.
+func (c *Client) listWatch(client rest.Interface, resource, namespace string, options func(*metav1.ListOptions)) *cache.ListWatch {
+	of := cache.NewFilteredListWatchFromClient(client, resource, metav1.NamespaceAll, options)
+	return &cache.ListWatch{
+		ListWithContextFunc: of.ListWithContextFunc,
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if from := o.ResourceVersion; from != "" && from != "0" {
+				now, err := c.revision(ctx, client, resource, namespace)
+				if err != nil {
+					return nil, err
+				}
+				if order, err := resourceversion.CompareResourceVersion(from, now); err == nil && order > 0 {
+					return nil, apierrors.NewResourceExpired(fmt.Sprintf("watch %s from resourceVersion %s: the API server is at %s, as if it had been restored from a backup; they are listed anew", resource, from, now))
+				}
+			}
+			return of.WatchWithContext(ctx, o)
+		},
+	}
 }

@@ -9,6 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // restored is a PersistentVolume of a restored API server: no watch ever shows it.
@@ -91,7 +94,7 @@ func TestListAfterTroubleMeanwhile(t *testing.T) {
 			switch {
 			case resource != "persistentvolumes":
 			case verb == "list" && revisions.Add(1) == 1:
-				r.api.cutWatches()
+				r.api.cutWatches("persistentvolumes")
 				select {
 				case <-again:
 				case <-t.Context().Done():
@@ -111,11 +114,34 @@ func TestListAfterTroubleMeanwhile(t *testing.T) {
 	require.Greater(t, r.lists(), lists)
 }
 
-// cutWatches ends the watches of PersistentVolumes.
-func (a *fakeAPI) cutWatches() {
+// An API server that was restored from a backup accepts a watch from a resourceVersion that it has yet to
+// reach again, and shows nothing until then. What was asked of the node since is answered nevertheless, and
+// its report is written anew.
+func TestRestoredStorageIsSeen(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.api.version = 1000
+	r.volume("data", volume.Unreferenced, 10, withFS)
+	r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	r.calm(func() int { return r.api.requests("put nodestorages") })
+	r.api.with(func() {
+		r.api.hung, r.api.version = true, 500
+		r.api.storage.Status = flexlvmv1.NodeStorageStatus{}
+		r.api.storage.Spec.Requests = []flexlvmv1.VolumeRequest{r.request("1", "data", volume.Retained)}
+		r.api.changed("MODIFIED", r.api.storage)
+	})
+	r.api.cutWatches("nodestorages")
+	require.True(t, r.answer("1").Done)
+	require.Contains(t, r.engine.names(), "data retained")
+	r.eventually(func() bool { return len(r.status().Pools) == 1 }, "the report of the backup stays")
+}
+
+// cutWatches ends the watches of some resources.
+func (a *fakeAPI) cutWatches(resources ...string) {
 	a.with(func() {
 		for _, w := range a.watchers {
-			if w.resource == "persistentvolumes" {
+			if slices.Contains(resources, w.resource) {
 				w.events <- func() {} // which cannot be sent
 			}
 		}

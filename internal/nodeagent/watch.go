@@ -160,11 +160,13 @@ func volumeHandler(kick func(), appeared func(*corev1.PersistentVolume)) cache.R
 	}
 }
 
-// storageHandler kicks when somebody asks the node for something, or its report is gone.
+// storageHandler kicks when somebody asks the node for something, or its report is gone, or is an
+// earlier one, as after a restore from a backup: others go by that until it is written again.
 func storageHandler(kick func()) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(was, is any) {
-			if !equality.Semantic.DeepEqual(was.(*flexlvmv1.NodeStorage).Spec, is.(*flexlvmv1.NodeStorage).Spec) {
+			before, after := was.(*flexlvmv1.NodeStorage), is.(*flexlvmv1.NodeStorage)
+			if !equality.Semantic.DeepEqual(before.Spec, after.Spec) || after.Status.ObservedTime.Before(&before.Status.ObservedTime) {
 				kick()
 			}
 		},

@@ -2,12 +2,14 @@ package nodeagent
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -61,5 +63,22 @@ func TestVolumesThatWereThereHaveNotAppeared(t *testing.T) {
 	h.OnAdd(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "old"}}, true)
 	h.OnAdd(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, false)
 	require.Equal(t, []string{"new"}, appeared)
+	require.Equal(t, 2, kicks)
+}
+
+// A report that is older than the one before was restored from a backup, and is written again.
+func TestRestoredReportIsNews(t *testing.T) {
+	kicks := 0
+	h := storageHandler(func() { kicks++ })
+	at := func(minute int) *flexlvmv1.NodeStorage {
+		return &flexlvmv1.NodeStorage{Status: flexlvmv1.NodeStorageStatus{ObservedTime: metav1.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC)}}
+	}
+	h.OnUpdate(at(1), at(2))
+	require.Zero(t, kicks, "the daemon's own")
+	h.OnUpdate(at(2), at(1))
+	require.Equal(t, 1, kicks)
+	asked := at(2)
+	asked.Spec.Requests = []flexlvmv1.VolumeRequest{{ID: "1"}}
+	h.OnUpdate(at(1), asked)
 	require.Equal(t, 2, kicks)
 }
