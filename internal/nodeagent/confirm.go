@@ -253,7 +253,8 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 
 // lost returns the volumes of PersistentVolumes that pods can use which the node had before it was
 // looked at, and has no more, such as those on a disk that was given up. A volume that was made
-// since then is not lost. See eviction.View.
+// since then is not lost: it was last used between the look and now. A last use in the future is of a clock
+// that was ahead, and proves nothing but that the volume was there. See eviction.View.
 //
 // A replica of which nothing is on record was there if its PersistentVolume says that it is complete, as
 // that of an API server does that was restored from a backup which is older than its eviction.
@@ -276,7 +277,7 @@ func (d *Daemon) lost(view eviction.View) map[eviction.Key]bool {
 		switch {
 		case err != nil:
 			out[key] = false
-		case had && lastUsed.Before(view.Now), !had && c.Kind == volume.Dataset && c.Replica.Complete:
+		case had && (lastUsed.Before(view.Now) || lastUsed.After(d.cfg.Now())), !had && c.Kind == volume.Dataset && c.Replica.Complete:
 			out[key] = true
 		}
 	}

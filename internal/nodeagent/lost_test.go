@@ -41,6 +41,20 @@ func TestNoRoomIsMadeForWhatIsLost(t *testing.T) {
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "given-up unreferenced") }, "the interval is an hour; left: %v", r.engine.names())
 }
 
+// A last use that is yet to come is of a clock that was ahead: the volume was there all the same.
+func TestNoRoomIsMadeForWhatAClockAheadHasUsed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("big", 50)
+	r.volume("given-up", volume.Unreferenced, 30)
+	r.engine.served, r.engine.servedAt = []string{"flexlvm/lost"}, r.clock.now().AddDate(1, 0, 0)
+	r.api.put(object("lost", 40))
+	r.start()
+	r.eventually(func() bool { return len(r.api.told("VolumeNeedsAttention")) == 1 }, "told: %v", r.api.told("VolumeNeedsAttention"))
+	r.rounds(3)
+	r.untouched("big ready", "given-up unreferenced", "settled ready")
+}
+
 // A replica that says that it is complete was there, also where the node knows nothing of it any more: the
 // API server was restored from a backup that is older than its eviction.
 func TestNoRoomIsMadeForACompleteReplicaThatIsGone(t *testing.T) {

@@ -117,7 +117,7 @@ func (d *Daemon) makeSnapshots(ctx context.Context, j copyJob) {
 		return
 	}
 	now := d.cfg.Now()
-	if errors.Is(err, node.ErrNoSpace) && now.Sub(j.object.CreationTimestamp.Time) < roomPatience {
+	if errors.Is(err, node.ErrNoSpace) && now.Sub(j.object.CreationTimestamp.Time).Abs() < roomPatience {
 		d.notCopied(ctx, j, err)
 		return
 	}

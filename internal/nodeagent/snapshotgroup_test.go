@@ -20,7 +20,7 @@ import (
 )
 
 // groupObjects are the PersistentVolumes of a group of snapshots of these volumes.
-func groupObjects(t *testing.T, sources ...volume.Name) (out []*corev1.PersistentVolume) {
+func groupObjects(t testing.TB, sources ...volume.Name) (out []*corev1.PersistentVolume) {
 	t.Helper()
 	for _, name := range sources {
 		spec := volume.Spec{Group: "flexlvm", Name: name, Size: volume.GiB, Layout: volume.Linear, Kind: volume.Claim, Cluster: evictiontest.Cluster, Namespace: "db"}
@@ -94,6 +94,30 @@ func TestSnapshotGroupIsTakenAtOnce(t *testing.T) {
 func TestSnapshotAwaitsRoom(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	object := r.snapshotWithoutRoom()
+	object.CreationTimestamp = metav1.NewTime(r.clock.now())
+	r.start()
+	r.api.put(object)
+	r.eventually(func() bool { return len(r.engine.called("clone")) > 0 }, "it is not tried")
+	r.rounds(2)
+	require.Empty(t, r.api.volume("snap-a").Annotations[pv.AnnotationSnapshotProblem])
+	r.clock.pass(time.Minute)
+	r.eventually(r.saysWithoutRoom, "it is never said")
+}
+
+// A node whose clock is behind the API server's does not wait until that has caught up.
+func TestSnapshotWithoutRoomOfAClockBehind(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	object := r.snapshotWithoutRoom()
+	object.CreationTimestamp = metav1.NewTime(r.clock.now().Add(time.Hour))
+	r.start()
+	r.api.put(object)
+	r.eventually(r.saysWithoutRoom, "it is not said")
+}
+
+// snapshotWithoutRoom is the PersistentVolume snap-a of a snapshot that cannot be taken.
+func (r *rig) snapshotWithoutRoom() *corev1.PersistentVolume {
 	r.claimed("a", 10)
 	r.engine.with(func() {
 		r.engine.fault = func(call string) error {
@@ -103,15 +127,9 @@ func TestSnapshotAwaitsRoom(t *testing.T) {
 			return nil
 		}
 	})
-	object := groupObjects(t, "a")[0]
-	object.CreationTimestamp = metav1.NewTime(r.clock.now())
-	r.start()
-	r.api.put(object)
-	r.eventually(func() bool { return len(r.engine.called("clone")) > 0 }, "it is not tried")
-	r.rounds(2)
-	require.Empty(t, r.api.volume("snap-a").Annotations[pv.AnnotationSnapshotProblem])
-	r.clock.pass(time.Minute)
-	r.eventually(func() bool {
-		return strings.Contains(r.api.volume("snap-a").Annotations[pv.AnnotationSnapshotProblem], "3 are missing")
-	}, "it is never said")
+	return groupObjects(r.t, "a")[0]
+}
+
+func (r *rig) saysWithoutRoom() bool {
+	return strings.Contains(r.api.volume("snap-a").Annotations[pv.AnnotationSnapshotProblem], "3 are missing")
 }

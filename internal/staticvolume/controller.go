@@ -183,16 +183,17 @@ func (c *Controller) round(ctx context.Context) error {
 // counts reports whether a report is up to date: not if its node is silent, or if it follows from
 // an earlier VolumeDiscovery.
 func (c *Controller) counts(declared *flexlvmv1.VolumeDiscovery, report *flexlvmv1.NodeStorage) bool {
+	age := c.Now().Sub(report.Status.ObservedTime.Time).Abs() // a report of the future would count long after its daemon is gone
 	if declared == nil {
-		return len(report.Status.Discovered) > 0 && c.Now().Sub(report.Status.ObservedTime.Time) <= silent
+		return len(report.Status.Discovered) > 0 && age <= silent
 	}
 	if report.Status.DiscoveredFrom != declared.Version() || len(report.Status.Discovered) == 0 {
 		return false // the node looks again, and reports
 	}
-	if c.Now().Sub(report.Status.ObservedTime.Time) <= silent {
+	if age <= silent {
 		return true
 	}
-	c.tell(declared, "NodeSilent", fmt.Sprintf("node %s has not reported since %s, by its clock: no PersistentVolume is made of what it found then, and none that it cleaned is deleted; look at the pod of DaemonSet flexlvm-gc there", report.Name, report.Status.ObservedTime.UTC().Format(time.RFC3339)))
+	c.tell(declared, "NodeSilent", fmt.Sprintf("node %s last reported at %s, by its clock: no PersistentVolume is made of what it found then, and none that it cleaned is deleted; look at the pod of DaemonSet flexlvm-gc and at the clock there", report.Name, report.Status.ObservedTime.UTC().Format(time.RFC3339)))
 	return false
 }
 

@@ -213,7 +213,10 @@ func TestNothingIsMade(t *testing.T) {
 		"of an earlier VolumeDiscovery": {func(w *world) { w.report.Status.DiscoveredFrom = "d-1/2" }, "", 0},
 		"of a silent node": {func(w *world) {
 			w.report.Status.ObservedTime = metav1.NewTime(time.Now().Add(-time.Hour))
-		}, "NodeSilent node n1 has not reported since", 0},
+		}, "NodeSilent node n1 last reported at", 0},
+		"of a node whose clock is ahead": {func(w *world) {
+			w.report.Status.ObservedTime = metav1.NewTime(time.Now().Add(time.Hour))
+		}, "NodeSilent node n1 last reported at", 0},
 		"of a node that the class does not select": {func(w *world) {
 			w.selector(&metav1.LabelSelector{MatchLabels: map[string]string{"zone": "b"}})
 		}, "", 0},
