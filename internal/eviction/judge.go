@@ -49,6 +49,8 @@ func Judge(view View) []Verdict {
 		case x.allDone(c):
 		case x.obstacle(c) != "":
 			v.Why = fmt.Sprintf("%s, but its volume stays as it is: %s", c.Evidence(), x.obstacle(c))
+		case x.mayBeBack(view, c) != "":
+			v.Why = fmt.Sprintf("%s, but its volume stays as it is: %s", c.Evidence(), x.mayBeBack(view, c))
 		case x.beingCopied(c) != "":
 			v.Action = ActionWait
 			v.Why = fmt.Sprintf("%s, but its volume stays as it is: PersistentVolume %s is to begin as a copy of it, which is not made yet; it goes when that is done, or when that one is deleted", c.Evidence(), x.beingCopied(c))
@@ -123,6 +125,17 @@ func (x *index) obstacle(c *persistentvolume.Volume) string {
 		return fmt.Sprintf("it was made in volume group %s with UUID %s, and %s is in another of that name (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.Group, c.GroupUUID, KeyOfPersistentVolume(c), v.GroupUUID, pv.Finalizer)
 	}
 	return ""
+}
+
+// mayBeBack is why the volume of a claim that an API server calls released is kept, or empty: one that was
+// restored from a backup knows nothing of a claim to which the volume was given back since. Replicas are loaded
+// again, and the deletion of a snapshot is never taken back.
+func (x *index) mayBeBack(view View, c *persistentvolume.Volume) string {
+	v, there := x.volumes[KeyOfPersistentVolume(c)]
+	if view.WentBack == "" || c.Kind != volume.Claim || !there || v.State != volume.Ready && v.State != volume.Creating {
+		return ""
+	}
+	return fmt.Sprintf("%s, and may not know who uses the volume since; set the reclaim policy to Retain if it is needed (`kubectl patch pv %s -p '{\"spec\":{\"persistentVolumeReclaimPolicy\":\"Retain\"}}'`), and restart the node daemon (delete its pod) once that is done for all of this node", view.restored(), c.PV)
 }
 
 // unseen is why nobody can tell which volumes are in a pool, or empty. LVM shows those of groups

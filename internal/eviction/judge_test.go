@@ -96,6 +96,30 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 			},
 			eviction.ActionRelease, volume.Unreferenced, "volume flexlvm/pvc is unreferenced already",
 		},
+		"in use, of a restored API server": {
+			func(s *evictiontest.Scene) {
+				s.PersistentVolume("pvc", 10, gone)
+				s.Volume("pvc", volume.Ready, 10)
+				s.View.WentBack = "resourceVersion 500 after 1000"
+			},
+			eviction.ActionReport, "", "the API server has gone back in time (resourceVersion 500 after 1000), as if it had been restored from a backup, and may not know who uses the volume since; set the reclaim policy to Retain",
+		},
+		"released before, of a restored API server": {
+			func(s *evictiontest.Scene) {
+				s.PersistentVolume("pvc", 10, gone)
+				s.Volume("pvc", volume.Unreferenced, 10)
+				s.View.WentBack = "resourceVersion 500 after 1000"
+			},
+			eviction.ActionRelease, volume.Unreferenced, "volume flexlvm/pvc is unreferenced already",
+		},
+		"a snapshot, of a restored API server": {
+			func(s *evictiontest.Scene) {
+				s.PersistentVolume("pvc", 10, gone, func(c *persistentvolume.Volume) { c.Kind = volume.Snapshot })
+				s.Volume("pvc", volume.Ready, 10, func(v *inventory.Volume) { v.Kind = volume.Snapshot })
+				s.View.WentBack = "resourceVersion 500 after 1000"
+			},
+			eviction.ActionRelease, volume.Unreferenced, "it stands for a snapshot",
+		},
 		"retained by a person": {
 			func(s *evictiontest.Scene) { s.PersistentVolume("pvc", 10, gone); s.Volume("pvc", volume.Retained, 10) },
 			eviction.ActionRelease, volume.Retained, "volume flexlvm/pvc is retained already",

@@ -70,7 +70,7 @@ func (p *planner) orphansBlocked() string {
 	if !p.policy.EvictOrphans || p.view.WentBack == "" {
 		return ""
 	}
-	return fmt.Sprintf("no orphan is evicted: the API server has gone back in time (%s), as if it had been restored from a backup, and may lack PersistentVolumes that were made since; %s, then restart the node daemon (delete its pod)", p.view.WentBack, wayOut)
+	return fmt.Sprintf("no orphan is evicted: %s, and may lack PersistentVolumes that were made since; %s, then restart the node daemon (delete its pod)", p.view.restored(), wayOut)
 }
 
 // orphansAllowed is how many orphans may go in this plan.

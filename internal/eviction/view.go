@@ -38,7 +38,8 @@ type View struct {
 	// StartsUntil is until when evictions that nobody waits for are put off; see Starts.
 	StartsUntil time.Time
 	// WentBack says by which resourceVersions the API server has gone back in time, as if it had been restored
-	// from a backup; empty if it has not. It may lack PersistentVolumes that were made since that backup.
+	// from a backup; empty if it has not. It may lack PersistentVolumes that were made since that backup, and
+	// claims that others were given to.
 	WentBack string
 	// Lost holds the volumes of PersistentVolumes that the node has had and has no more. True: its records show
 	// that, or that the replica is complete. False: its records cannot be read, so it may have had them. No room
@@ -56,6 +57,11 @@ func (view View) staysGone(c *persistentvolume.Volume) bool {
 // removes reports whether a volume is being removed that was not doomed yet when it was seen.
 func (view View) removes(v *inventory.Volume) bool {
 	return v.State == volume.Unreferenced && view.Removing[v.UUID]
+}
+
+// restored says that WentBack is not empty.
+func (view View) restored() string {
+	return fmt.Sprintf("the API server has gone back in time (%s), as if it had been restored from a backup", view.WentBack)
 }
 
 // A ClaimKey names a PersistentVolumeClaim.

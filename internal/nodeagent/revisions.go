@@ -70,7 +70,7 @@ func (d *Daemon) listVolumes(ctx context.Context) (items []corev1.PersistentVolu
 		return nil, "", err
 	}
 	if d.watches.revisions.compare(before, revision) {
-		klog.FromContext(ctx).Error(nil, "The API server has gone back in time, as if it had been restored from a backup; no orphan is evicted by this daemon any more", "how", d.watches.revisions.wentBack())
+		klog.FromContext(ctx).Error(nil, "The API server has gone back in time, as if it had been restored from a backup; this daemon evicts no orphan any more, and releases no volume of a claim that is ready", "how", d.watches.revisions.wentBack())
 	}
 	d.watches.revisions.note(revision)
 	return items, revision, nil

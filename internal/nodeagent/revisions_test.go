@@ -8,6 +8,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
 // An API server that is restored from a backup lacks what was made since. These volumes look like orphans,
@@ -44,6 +45,32 @@ func TestOrphansOfARestoredAPIServerStay(t *testing.T) {
 		r.api.with(func() { r.api.version = 2000 }) // it goes on, without what it has lost
 	}
 	require.NotEmpty(t, r.api.told("EvictionBlocked"))
+}
+
+// A PersistentVolume that is released in the backup may have got another claim since, which uses its volume.
+func TestReleasedVolumesOfARestoredAPIServerStay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.api.version = 1000
+	r.claimed("back", 10)
+	stop := r.start()
+	r.eventually(r.readyIs("Ready"), "not ready")
+	r.calm(r.lists)
+	r.api.with(func() { r.api.hung, r.api.version = true, 500 })
+	r.restored(object("back", 10, pvReleased, annotated(pv.AnnotationReclaim, "immediate")))
+	r.api.cutWatches("persistentvolumes")
+	for range 2 {
+		r.eventually(func() bool { return len(r.api.told("VolumeNeedsAttention")) > 0 }, "it is not told")
+		r.clock.pass(6 * time.Minute)
+		r.rounds(3)
+		r.untouched("back ready", "settled ready")
+		require.Contains(t, r.api.told("VolumeNeedsAttention")[0], "the API server has gone back in time (resourceVersion 500 after 1")
+		r.metricIs("flexlvm_attention_persistentvolumes", 1)
+		r.api.with(func() { r.api.version = 2000 }) // it goes on, without what it has lost
+	}
+	stop()
+	r.start()
+	r.eventually(func() bool { return r.api.volume("back") == nil }, "not released by the next one: %v", r.engine.names())
 }
 
 // old has a volume last used long enough ago for an orphan.
