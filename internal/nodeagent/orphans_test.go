@@ -74,6 +74,56 @@ func TestOrphanThatIsNone(t *testing.T) {
 	}
 }
 
+// What was given up stays, too, while its PersistentVolume says Retain or wants it: a machine that was installed
+// anew under another name has the disks of the old one.
+func TestVolumeOfAnotherNodesPersistentVolumeStays(t *testing.T) {
+	elsewhere := func(o *corev1.PersistentVolume) { o.Labels[pv.LabelNode] = "node-2" }
+	for name, tt := range map[string]struct {
+		object *corev1.PersistentVolume
+		listed int // see Config.ListUpTo
+		stays  bool
+	}{
+		"Retain":                     {object("old", 15, elsewhere, pvReleased, pvRetain), 0, true},
+		"Retain, in a small cluster": {object("old", 15, elsewhere, pvReleased, pvRetain), 10, true},
+		"bound":                      {object("old", 15, elsewhere), 0, true},
+		"of no node":                 {object("old", 15, unlabelled), 10, true},
+		"given up":                   {object("old", 15, elsewhere, pvReleased), 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.config.ListUpTo = tt.listed
+			r.claimed("big", 70)
+			r.api.put(tt.object)
+			r.old("old")
+			r.start()
+			if !tt.stays {
+				r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "not evicted")
+				return
+			}
+			r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) > 0 }, "no event")
+			require.Contains(t, r.api.told("VolumeNotEvicted")[0], "PersistentVolume old names volume old, and its label flexlvm.io/node is ")
+			r.clock.pass(time.Hour) // it is tried again
+			r.rounds(3)
+			r.untouched("big ready", "old unreferenced", "settled ready")
+		})
+	}
+}
+
+// It keeps no other volume that would be removed together with it.
+func TestVolumeThatStaysKeepsNoOther(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.api.put(object("old-3", 5, unlabelled, pvRetain))
+	for i := range 5 {
+		r.volume(fmt.Sprintf("old-%d", i), volume.Unreferenced, 5, evictiontest.Immediate)
+	}
+	r.start()
+	r.eventually(func() bool { return slices.Equal(r.engine.names(), []string{"old-3 unreferenced", "settled ready"}) }, "left: %v", r.engine.names())
+	r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) > 0 }, "no event")
+	r.eventually(func() bool { return len(r.api.told("VolumeEvicted")) == 4 }, "not told of all")
+}
+
 func unlabelled(o *corev1.PersistentVolume) { delete(o.Labels, pv.LabelNode) }
 
 // newOrphanRig has two orphans that the pool needs the room of, and only one may go.

@@ -250,23 +250,60 @@ func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
 	d.events.onNode(warning, "VolumeNotEvicted", fmt.Sprintf("%v; it is tried again", err))
 }
 
+// removeVolumes removes the volumes of jobs, and returns what went wrong with each.
 func (d *Daemon) removeVolumes(ctx context.Context, jobs []job) []error {
-	refs := make([]node.Ref, len(jobs))
+	errs := make([]error, len(jobs))
+	var refs []node.Ref
+	var of []int // their jobs
 	for i, j := range jobs {
-		refs[i] = refOf(j.volume)
+		ref := refOf(j.volume)
 		if j.volume.State == volume.Doomed {
-			refs[i].Name = j.volume.Name // by now another volume may have the name that it bore
+			ref.Name = j.volume.Name // by now another volume may have the name that it bore
+		} else if errs[i] = d.mayRemove(ctx, ref, j); errs[i] != nil {
+			continue
 		}
+		refs, of = append(refs, ref), append(of, i)
 	}
-	if len(jobs) > 1 {
-		return d.engine.RemoveAll(ctx, refs)
+	if len(refs) == 1 {
+		errs[of[0]] = d.engine.Remove(ctx, refs[0])
+		return errs
 	}
-	if jobs[0].orphan() && jobs[0].volume.State != volume.Doomed {
-		if err := d.giveUp(ctx, refs[0], jobs[0]); err != nil {
-			return []error{err}
-		}
+	for i, err := range d.engine.RemoveAll(ctx, refs) {
+		errs[of[i]] = err
 	}
-	return []error{d.engine.Remove(ctx, refs[0])}
+	return errs
+}
+
+// mayRemove fails if a volume must stay by what is in no list of PersistentVolumes of this node.
+func (d *Daemon) mayRemove(ctx context.Context, ref node.Ref, j job) error {
+	switch {
+	case j.orphan():
+		return d.giveUp(ctx, ref, j)
+	case j.volume.Kind == volume.Dataset: // whose PersistentVolumes have other names
+		return nil
+	}
+	return d.keptElsewhere(ctx, j.volume)
+}
+
+// keptElsewhere fails if the PersistentVolume of a volume's name wants it or says Retain, and its label
+// says that the volume is on another node, or on none: the node may have got another name, or the
+// volume another node.
+func (d *Daemon) keptElsewhere(ctx context.Context, v inventory.Volume) error {
+	object, err := d.api.Volume(ctx, string(v.Name))
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("evict volume: %w", err)
+	}
+	if object.Labels[pv.LabelNode] == pv.NodeLabelValue(d.cfg.Node) {
+		return nil // it was judged
+	}
+	c, err := persistentvolume.Parse(object)
+	if err == nil && c.Leaving() && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
+		return nil
+	}
+	return fmt.Errorf("evict volume: %w", d.named(v, object))
 }
 
 // giveUp makes an orphan unreferenced: the engine removes only what positively is, and
