@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,6 +30,9 @@ type Client struct {
 	core    rest.Interface
 	ours    rest.Interface
 	timeout time.Duration
+	// decoder reads pages of lists, of which pages lets one into memory at a time.
+	decoder runtime.Decoder
+	pages   *semaphore.Weighted
 }
 
 // NewClient returns a client. It does not change config.
@@ -51,7 +55,8 @@ func NewClient(config *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the API client: %w", err)
 	}
-	codecs := serializer.NewCodecFactory(scheme).WithoutConversion()
+	factory := serializer.NewCodecFactory(scheme)
+	codecs := factory.WithoutConversion()
 	core, err := groupClient(config, transport, codecs, "/api", corev1.SchemeGroupVersion, runtime.ContentTypeProtobuf)
 	if err != nil {
 		return nil, err
@@ -60,7 +65,7 @@ func NewClient(config *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{core: core, ours: ours, timeout: bound}, nil
+	return &Client{core: core, ours: ours, timeout: bound, decoder: factory.UniversalDeserializer(), pages: semaphore.NewWeighted(1)}, nil
 }
 
 // groupClient makes the client of one group of the API.

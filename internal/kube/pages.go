@@ -2,40 +2,88 @@ package kube
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// pageSize is how many objects a page has: a large cluster's objects of a kind would not fit into the node
-// daemon's memory, nor into the time of one request.
-const pageSize = 500
+const (
+	// mostObjects is how many objects a page has: a large cluster's objects of a kind would not fit into the
+	// node daemon's memory, nor into the time of one request.
+	mostObjects = 500
+	// mostBytes bounds the answer to one request, of which decoding takes a multiple: anybody may make objects
+	// of 1.5 MiB each, of which a page has as many as fit.
+	mostBytes = 16 << 20
+)
 
-// inPages calls read with each page of a list of a core kind. All pages are of the moment of the first one;
-// if the API server has forgotten that moment meanwhile, the list fails. After an error, what was read is
-// not the whole list.
+// errLargePage means that a page has more than mostBytes.
+var errLargePage = errors.New("the answer is too large")
+
+// A query is a list of a core kind, in one namespace or in all.
+type query struct {
+	what, namespace, resource string
+	metav1.ListOptions
+}
+
+// inPages calls read with each page of a list, of mostObjects or as many as fit into mostBytes. All pages are
+// of the moment of the first one; if the API server has forgotten that moment meanwhile, the list fails.
+// After an error, what was read is not the whole list.
+//
+// Of all lists of a client, one page at a time is in memory, unless read keeps it; read must not list.
 func inPages[T any, P interface {
 	*T
 	runtime.Object
 	metav1.ListInterface
-}](ctx context.Context, c *Client, what, resource string, options metav1.ListOptions, read func(P)) error {
-	for options.Limit = pageSize; ; {
+}](ctx context.Context, c *Client, q query, read func(P)) error {
+	for q.Limit = mostObjects; ; {
 		page := P(new(T))
-		if err := c.do(ctx, what, c.core.Get().Resource(resource).VersionedParams(&options, metav1.ParameterCodec), page); err != nil {
-			return err
+		err := c.page(ctx, q, page, func() { read(page) })
+		switch {
+		case errors.Is(err, errLargePage) && q.Limit > 1:
+			q.Limit = max(1, q.Limit/4)
+			continue
+		case err != nil:
+			return fmt.Errorf("%s: %w", q.what, err)
 		}
-		read(page)
-		if options.Continue = page.GetContinue(); options.Continue == "" {
+		if q.Continue = page.GetContinue(); q.Continue == "" {
 			return nil
 		}
+		q.Limit = min(2*q.Limit, mostObjects)
 	}
 }
 
-func appendKept[T any](kept, items []T, keep func(*T) bool) []T {
-	for i := range items {
-		if keep(&items[i]) {
-			kept = append(kept, items[i])
-		}
+// page reads one page into out and calls read, as the only page of the client.
+func (c *Client) page(ctx context.Context, q query, out runtime.Object, read func()) error {
+	if err := c.pages.Acquire(ctx, 1); err != nil {
+		return err
 	}
-	return kept
+	defer c.pages.Release(1)
+	data, err := c.answer(ctx, q)
+	if err != nil {
+		return err
+	}
+	if _, _, err := c.decoder.Decode(data, nil, out); err != nil {
+		return err
+	}
+	read()
+	return nil
+}
+
+// answer asks for a page.
+func (c *Client) answer(ctx context.Context, q query) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	body, err := c.core.Get().Namespace(q.namespace).Resource(q.resource).VersionedParams(&q.ListOptions, metav1.ParameterCodec).MaxRetries(0).Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = body.Close() }() // it was only read
+	data, err := io.ReadAll(io.LimitReader(body, mostBytes+1))
+	if err == nil && len(data) > mostBytes {
+		err = errLargePage
+	}
+	return data, err
 }

@@ -7,12 +7,20 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"github.com/flexlvm/flexlvm/internal/kube"
@@ -44,7 +52,7 @@ func (a *pagedAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		meta.Continue = fmt.Sprintf("page-%d", page+1)
 	}
 	names := func(i int) metav1.ObjectMeta { return metav1.ObjectMeta{Name: fmt.Sprintf("%d-%d", page, i)} }
-	if r.URL.Path == "/api/v1/pods" {
+	if strings.HasSuffix(r.URL.Path, "/pods") {
 		_ = json.NewEncoder(w).Encode(corev1.PodList{
 			TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: meta, Items: []corev1.Pod{{ObjectMeta: names(0)}, {ObjectMeta: names(1)}},
 		})
@@ -53,6 +61,15 @@ func (a *pagedAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(corev1.PersistentVolumeList{
 		TypeMeta: metav1.TypeMeta{Kind: "PersistentVolumeList", APIVersion: "v1"}, ListMeta: meta, Items: []corev1.PersistentVolume{{ObjectMeta: names(0)}, {ObjectMeta: names(1)}},
 	})
+}
+
+// but notes the names of pods, but for one.
+func but(names *[]string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		if p.Name != "1-0" {
+			*names = append(*names, p.Name)
+		}
+	}
 }
 
 // Lists of whole kinds are read in pages, of which only what is wanted is kept; and a list of which a page
@@ -66,11 +83,16 @@ func TestListsInPages(t *testing.T) {
 			}
 			return names, err
 		},
-		"pods": func(ctx context.Context, c *kube.Client) (names []string, err error) {
-			all, err := c.PodsOfNoNode(ctx, func(p *corev1.Pod) bool { return p.Name != "1-0" })
-			for i := range all {
-				names = append(names, all[i].Name)
-			}
+		"pods of no node": func(ctx context.Context, c *kube.Client) (names []string, err error) {
+			err = c.PodsOfNoNode(ctx, "", but(&names))
+			return names, err
+		},
+		"pods of a node": func(ctx context.Context, c *kube.Client) (names []string, err error) {
+			err = c.Pods(ctx, "node-1", but(&names))
+			return names, err
+		},
+		"pods of a namespace": func(ctx context.Context, c *kube.Client) (names []string, err error) {
+			err = c.PodsOfNamespace(ctx, "team", but(&names))
 			return names, err
 		},
 	} {
@@ -90,10 +112,100 @@ func TestListsInPages(t *testing.T) {
 			for _, failure := range []*apierrors.StatusError{apierrors.NewResourceExpired("the token has expired"), apierrors.NewTooManyRequests("later", 0)} {
 				failure.ErrStatus.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 				api.failure, api.failFrom = failure, 1
-				names, err = list(t.Context(), client)
+				_, err = list(t.Context(), client)
 				require.Equal(t, failure.ErrStatus.Reason, apierrors.ReasonForError(err))
-				require.Empty(t, names)
 			}
 		})
 	}
+}
+
+// largePods is an API server with small pods, then large ones, then small ones.
+type largePods struct {
+	sizes  []int
+	limits []int
+	asked  url.Values // last
+}
+
+func (a *largePods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.asked = r.URL.Query()
+	from, _ := strconv.Atoi(a.asked.Get("continue"))
+	limit, _ := strconv.Atoi(a.asked.Get("limit"))
+	a.limits = append(a.limits, limit)
+	to := min(from+limit, len(a.sizes))
+	out := &corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}}
+	if to < len(a.sizes) {
+		out.Continue = strconv.Itoa(to)
+	}
+	for i := from; i < to; i++ {
+		out.Items = append(out.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: strconv.Itoa(i), Annotations: map[string]string{"env": strings.Repeat("x", a.sizes[i])},
+		}})
+	}
+	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+	_ = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(out, w) // as a real one answers; what was read may be enough
+}
+
+// However large pods are, and in whatever order, no answer that would not fit into memory is read.
+func TestLargePodsAreReadInSmallPages(t *testing.T) {
+	api := &largePods{}
+	for i := range 1500 {
+		size := 100
+		if i >= 500 && i < 530 {
+			size = 1 << 20
+		}
+		api.sizes = append(api.sizes, size)
+	}
+	server := httptest.NewServer(api)
+	t.Cleanup(server.Close)
+	client, err := kube.NewClient(&rest.Config{Host: server.URL, QPS: -1})
+	require.NoError(t, err)
+	next, most := 0, 0
+	requests, page := 0, 0 // the size of those that were read since the last request
+	require.NoError(t, client.Pods(t.Context(), "node-1", func(pod *corev1.Pod) {
+		require.Equal(t, strconv.Itoa(next), pod.Name)
+		if requests != len(api.limits) {
+			requests, page = len(api.limits), 0
+		}
+		page += len(pod.Annotations["env"])
+		most = max(most, page)
+		next++
+	}))
+	require.Equal(t, len(api.sizes), next)
+	require.LessOrEqual(t, most, 16<<20)
+	require.Less(t, len(api.limits), 40, "pages grow again: %v", api.limits)
+	require.Equal(t, 500, api.limits[0])
+	require.Equal(t, "spec.nodeName=node-1,status.phase!=Succeeded,status.phase!=Failed", api.asked.Get("fieldSelector"))
+
+	api.sizes = []int{17 << 20}
+	require.ErrorContains(t, client.PodsOfNamespace(t.Context(), "team", func(*corev1.Pod) {}), "list the pods of namespace team: the answer is too large")
+}
+
+// Of lists that are read at the same time, one page is in memory.
+func TestOnePageAtATime(t *testing.T) {
+	api := &largePods{sizes: make([]int, 2)}
+	server := httptest.NewServer(api)
+	t.Cleanup(server.Close)
+	client, err := kube.NewClient(&rest.Config{Host: server.URL, QPS: -1})
+	require.NoError(t, err)
+	var reading, together atomic.Int32
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			_ = client.PodsOfNamespace(t.Context(), "team", func(*corev1.Pod) {
+				if reading.Add(1) > 1 {
+					together.Add(1)
+				}
+				time.Sleep(time.Millisecond)
+				reading.Add(-1)
+			})
+		})
+	}
+	all.Wait()
+	require.Zero(t, together.Load())
+
+	require.NoError(t, client.PodsOfNamespace(t.Context(), "team", func(*corev1.Pod) {
+		given, stop := context.WithCancel(t.Context())
+		stop()
+		require.ErrorIs(t, client.PodsOfNamespace(given, "team", func(*corev1.Pod) {}), context.Canceled, "and the other may give up")
+	}))
 }

@@ -25,9 +25,13 @@ func (c *Client) Volumes(ctx context.Context, node string) (items []corev1.Persi
 // VolumesOfNoNode lists the PersistentVolumes without our node label that keep says are wanted, including
 // other drivers', as of a moment after the call.
 func (c *Client) VolumesOfNoNode(ctx context.Context, keep func(*corev1.PersistentVolume) bool) (kept []corev1.PersistentVolume, err error) {
-	options := metav1.ListOptions{LabelSelector: "!" + pv.LabelNode}
-	err = inPages(ctx, c, "list the PersistentVolumes of no node", "persistentvolumes", options, func(page *corev1.PersistentVolumeList) {
-		kept = appendKept(kept, page.Items, keep)
+	q := query{what: "list the PersistentVolumes of no node", resource: "persistentvolumes", ListOptions: metav1.ListOptions{LabelSelector: "!" + pv.LabelNode}}
+	err = inPages(ctx, c, q, func(page *corev1.PersistentVolumeList) {
+		for i := range page.Items {
+			if keep(&page.Items[i]) {
+				kept = append(kept, page.Items[i])
+			}
+		}
 	})
 	if err != nil {
 		return nil, err
@@ -69,30 +73,6 @@ func (c *Client) Annotate(ctx context.Context, seen *corev1.PersistentVolume, an
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return c.do(ctx, what, c.core.Patch(types.MergePatchType).Resource("persistentvolumes").Name(seen.Name).Body(patch), nil)
-}
-
-// Pods lists the pods of a node, as of a moment after the call.
-func (c *Client) Pods(ctx context.Context, node string) ([]corev1.Pod, error) {
-	out := &corev1.PodList{}
-	options := &metav1.ListOptions{FieldSelector: onNode(node)}
-	request := c.core.Get().Resource("pods").VersionedParams(options, metav1.ParameterCodec)
-	if err := c.do(ctx, "list the pods of node "+node, request, out); err != nil {
-		return nil, err
-	}
-	return out.Items, nil
-}
-
-// PodsOfNoNode lists the pods that have no node yet and that keep says are wanted, as of a moment after
-// the call.
-func (c *Client) PodsOfNoNode(ctx context.Context, keep func(*corev1.Pod) bool) (kept []corev1.Pod, err error) {
-	options := metav1.ListOptions{FieldSelector: onNode("")}
-	err = inPages(ctx, c, "list the pods of no node", "pods", options, func(page *corev1.PodList) {
-		kept = appendKept(kept, page.Items, keep)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return kept, nil
 }
 
 func ofNode(node string) string { return pv.LabelNode + "=" + pv.NodeLabelValue(node) }

@@ -93,7 +93,7 @@ func (a *fakeAPI) selectorOf(r *http.Request) selector {
 	return func(o metav1.Object) bool {
 		set := fields.Set{"metadata.name": o.GetName()}
 		if pod, is := o.(*corev1.Pod); is {
-			set["spec.nodeName"] = pod.Spec.NodeName
+			set["spec.nodeName"], set["status.phase"] = pod.Spec.NodeName, string(pod.Status.Phase)
 		}
 		return byLabel.Matches(labels.Set(o.GetLabels())) && byField.Matches(set)
 	}

@@ -1,6 +1,7 @@
 package nodeagent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/kubeobject"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
@@ -153,47 +155,32 @@ func (d *Daemon) userNow(ctx context.Context, c persistentvolume.Volume) (pod st
 	if pod, err := d.onItsWay(ctx, claims); err != nil || pod != "" {
 		return pod, err
 	}
-	pods, err := d.api.Pods(ctx, d.cfg.Node)
-	if err != nil {
-		return "", err
-	}
-	users := map[eviction.ClaimKey]string{}
-	for i := range pods {
-		addUser(users, &pods[i])
-	}
-	for _, key := range claims {
-		if users[key] != "" {
-			return users[key], nil
+	err = d.api.Pods(ctx, d.cfg.Node, func(one *corev1.Pod) {
+		if pod == "" && usesAny(one, claims) {
+			pod = one.Namespace + "/" + one.Name
 		}
-	}
-	return "", nil
+	})
+	return pod, err
 }
-
-// annotationSelected is Kubernetes' own: the node that the scheduler has chosen for a
-// claim, and so for its pod.
-const annotationSelected = "volume.kubernetes.io/selected-node"
 
 // onItsWay asks the API server for a pod that names one of these claims and for which
 // the scheduler has chosen this node: it was placed by what was known then, and is
 // bound only when all of its volumes are made. That may take minutes.
 func (d *Daemon) onItsWay(ctx context.Context, claims []eviction.ClaimKey) (pod string, err error) {
-	pods, err := d.api.PodsOfNoNode(ctx, func(pod *corev1.Pod) bool {
-		names := claimsOf(pod)
-		return slices.ContainsFunc(claims, func(key eviction.ClaimKey) bool { return names[key] != "" })
+	var failed error
+	err = d.api.PodsOfNoNode(ctx, corev1.NamespaceAll, func(one *corev1.Pod) {
+		if pod != "" || failed != nil {
+			return
+		}
+		if !usesAny(one, claims) {
+			return
+		}
+		here, err := d.chosenFor(ctx, one)
+		if failed = err; here {
+			pod = one.Namespace + "/" + one.Name
+		}
 	})
-	if err != nil {
-		return "", err
-	}
-	for i := range pods {
-		here, err := d.chosenFor(ctx, &pods[i])
-		if err != nil {
-			return "", err
-		}
-		if here {
-			return pods[i].Namespace + "/" + pods[i].Name, nil
-		}
-	}
-	return "", nil
+	return pod, cmp.Or(failed, err)
 }
 
 // chosenFor reports whether the scheduler has chosen this node for a pod: it says so on the pod, or on
@@ -208,11 +195,17 @@ func (d *Daemon) chosenFor(ctx context.Context, pod *corev1.Pod) (bool, error) {
 		case apierrors.IsNotFound(err): // no node is chosen for it
 		case err != nil:
 			return false, err
-		case claim.Spec.VolumeName == "" && claim.Annotations[annotationSelected] == d.cfg.Node:
+		case claim.Spec.VolumeName == "" && claim.Annotations[pv.AnnotationSelectedNode] == d.cfg.Node:
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// usesAny reports whether a pod that has not ended names one of these claims.
+func usesAny(pod *corev1.Pod, claims []eviction.ClaimKey) bool {
+	names := claimsOf(pod)
+	return slices.ContainsFunc(claims, func(key eviction.ClaimKey) bool { return names[key] != "" })
 }
 
 // claimsOf are the claims of a pod that has not ended.

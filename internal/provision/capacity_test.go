@@ -26,6 +26,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -348,7 +349,7 @@ func TestWaitingRoomTellsAClaimThatIsSeenAfterItsPod(t *testing.T) {
 	s.ledger.Report(storageOf("node-1", 10*volume.GiB))
 	events := record.NewFakeRecorder(10)
 	room := newPendingClaims(s.ledger, s.listers, events, func(*controlplane.Refusal) {})
-	pods, err := newWaitingPods(s.client, 10*time.Millisecond)
+	pods, err := newWaitingPods(s.client, nil, 10*time.Millisecond)
 	require.NoError(t, err)
 	_, err = pods.informer.AddEventHandler(on(room.see, func(*corev1.Pod) {}))
 	require.NoError(t, err)
@@ -382,5 +383,5 @@ func selected(nodes []string) map[string]string {
 	if len(nodes) == 0 {
 		return nil
 	}
-	return map[string]string{annotationSelectedNode: nodes[0]}
+	return map[string]string{pv.AnnotationSelectedNode: nodes[0]}
 }

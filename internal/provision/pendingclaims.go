@@ -24,9 +24,6 @@ const (
 	eventNoRoom = "NoRoom"
 	// eventFailed is the library's reason for a claim that cannot be served.
 	eventFailed = "ProvisioningFailed"
-	// annotationSelectedNode is where the scheduler names the node of a claim; only
-	// then is its volume asked for.
-	annotationSelectedNode = "volume.kubernetes.io/selected-node"
 	// eventRoom is the reason of the event that takes back a NoRoom.
 	eventRoom = "Room"
 	// repeatAfter is how often the same thing is told while it lasts.
@@ -92,7 +89,7 @@ func (w *pendingClaims) tell(claim *corev1.PersistentVolumeClaim) {
 	request := Request{PVName: "pvc-" + string(claim.UID), Claim: claim, Class: class, Door: w.door}
 	spec, parameters, err := request.Check()
 	if refusal := (*controlplane.Refusal)(nil); errors.As(err, &refusal) {
-		if claim.Annotations[annotationSelectedNode] != "" {
+		if claim.Annotations[pv.AnnotationSelectedNode] != "" {
 			return // it has been asked for, and told then
 		}
 		if w.recordCause(claim.UID, refusal.Error()) {

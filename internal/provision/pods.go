@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/flexlvm/flexlvm/internal/kube"
 	"github.com/flexlvm/flexlvm/internal/kubeobject"
 )
 
@@ -31,11 +32,11 @@ const byClaim = "claim"
 
 // waitingPods knows the pods that wait for a node.
 type waitingPods struct {
-	client   kubernetes.Interface
+	api      *kube.Client
 	informer cache.SharedIndexInformer
 }
 
-func newWaitingPods(client kubernetes.Interface, again time.Duration) (*waitingPods, error) {
+func newWaitingPods(client kubernetes.Interface, api *kube.Client, again time.Duration) (*waitingPods, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, again,
 		informers.WithTransform(leanPod),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = unscheduled }))
@@ -46,7 +47,7 @@ func newWaitingPods(client kubernetes.Interface, again time.Duration) (*waitingP
 	if err != nil {
 		return nil, fmt.Errorf("index pods by claim: %w", err)
 	}
-	return &waitingPods{client: client, informer: informer}, nil
+	return &waitingPods{api: api, informer: informer}, nil
 }
 
 // using gives the pods without a node that use a claim. Where the watch shows
@@ -64,16 +65,12 @@ func (w *waitingPods) using(ctx context.Context, namespace, claim string) ([]*co
 	if len(out) > 0 {
 		return out, nil
 	}
-	list, err := w.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: unscheduled})
-	if err != nil {
-		return nil, fmt.Errorf("list the pods of namespace %s that wait for a node: %w", namespace, err)
-	}
-	for i := range list.Items {
-		if slices.Contains(kubeobject.ClaimsOf(&list.Items[i]), namespace+"/"+claim) {
-			out = append(out, &list.Items[i])
+	err = w.api.PodsOfNoNode(ctx, namespace, func(pod *corev1.Pod) {
+		if slices.Contains(kubeobject.ClaimsOf(pod), namespace+"/"+claim) {
+			out = append(out, lean(pod))
 		}
-	}
-	return out, nil
+	})
+	return out, err
 }
 
 // companions are the names of the other claims of a pod that uses a claim, each
@@ -89,28 +86,32 @@ func companions(pod *corev1.Pod, claim string) []string {
 	return slices.Compact(out)
 }
 
-// leanPod leaves of a pod what is looked at here.
+// leanPod is lean for a cache.
 func leanPod(obj any) (any, error) {
-	pod, ok := obj.(*corev1.Pod)
-	if !ok {
-		return obj, nil
+	if pod, is := obj.(*corev1.Pod); is {
+		return lean(pod), nil
 	}
-	lean := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+	return obj, nil
+}
+
+// lean leaves of a pod what is looked at here.
+func lean(pod *corev1.Pod) *corev1.Pod {
+	out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
 		ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp,
 	}}
 	for _, v := range pod.Spec.Volumes {
 		if v.PersistentVolumeClaim != nil {
-			lean.Spec.Volumes = append(lean.Spec.Volumes, v)
+			out.Spec.Volumes = append(out.Spec.Volumes, v)
 		}
 		if v.Ephemeral != nil {
-			lean.Spec.Volumes = append(lean.Spec.Volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
+			out.Spec.Volumes = append(out.Spec.Volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
 		}
 	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled {
-			lean.Status.Conditions = append(lean.Status.Conditions, c)
+			out.Status.Conditions = append(out.Status.Conditions, c)
 		}
 	}
-	return lean, nil
+	return out
 }

@@ -46,7 +46,7 @@ func TestNodeNamedBeforeTheAnswer(t *testing.T) {
 	data := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "data", Namespace: "n", UID: types.UID("uid"), ResourceVersion: "1",
-			Annotations: map[string]string{annotationSelectedNode: "node-1", "volume.kubernetes.io/storage-provisioner": pv.Provisioner},
+			Annotations: map[string]string{pv.AnnotationSelectedNode: "node-1", "volume.kubernetes.io/storage-provisioner": pv.Provisioner},
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class.Name},
 	}
@@ -60,7 +60,7 @@ func TestNodeNamedBeforeTheAnswer(t *testing.T) {
 		stored.ResourceVersion = "2"
 		require.NoError(t, client.Tracker().Update(action.GetResource(), stored, sent.Namespace))
 		named := stored.DeepCopy()
-		named.ResourceVersion, named.Annotations[annotationSelectedNode] = "3", "node-2"
+		named.ResourceVersion, named.Annotations[pv.AnnotationSelectedNode] = "3", "node-2"
 		require.NoError(t, client.Tracker().Update(action.GetResource(), named, sent.Namespace))
 		require.Eventually(t, func() bool {
 			seen, err := lister.PersistentVolumeClaims("n").Get("data")

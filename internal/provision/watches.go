@@ -28,6 +28,7 @@ import (
 // watches follow what the API says of the whole cluster, as far as it matters for
 // where volumes can be.
 type watches struct {
+	client  kubernetes.Interface
 	factory informers.SharedInformerFactory // classes, nodes, and what the next two show
 	volumes controlplane.Packed
 	claims  controlplane.Packed
@@ -40,6 +41,7 @@ type watches struct {
 
 func newWatches(config Config) (*watches, error) {
 	w := &watches{
+		client:  config.Client,
 		factory: informers.NewSharedInformerFactoryWithOptions(config.Client, controlplane.Resync, informers.WithTransform(controlplane.Pack)),
 		own: informers.NewSharedInformerFactoryWithOptions(config.Client, 0, informers.WithTransform(controlplane.Transform),
 			informers.WithNamespace(config.Namespace),
@@ -53,7 +55,7 @@ func newWatches(config Config) (*watches, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.pods, err = newWaitingPods(config.Client, lookAgain); err != nil {
+	if w.pods, err = newWaitingPods(config.Client, config.Storage, lookAgain); err != nil {
 		return nil, err
 	}
 	return w, w.storage.SetTransform(controlplane.Transform)
@@ -66,12 +68,12 @@ func (w *watches) listers() Listers {
 		Classes: w.factory.Storage().V1().StorageClasses().Lister(),
 		Volumes: corelisters.NewPersistentVolumeLister(w.volumes.GetIndexer()),
 		OnNode:  w.onNode,
-		Claim:   claimNow(w.pods.client),
+		Claim:   claimNow(w.client),
 		Owner:   w.owner,
 		Pods:    w.pods.using,
 
-		Attributes: attributesNow(w.pods.client),
-		Snapshot:   snapshotNow(w.pods.client),
+		Attributes: attributesNow(w.client),
+		Snapshot:   snapshotNow(w.client),
 	}
 }
 

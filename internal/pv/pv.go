@@ -94,4 +94,7 @@ const (
 	AnnotationStorageProvisioner = "volume.kubernetes.io/storage-provisioner"
 	// AnnotationStorageProvisionerBeta is its former name.
 	AnnotationStorageProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
+	// AnnotationSelectedNode is where the scheduler names the node of a claim; only then is its
+	// volume asked for.
+	AnnotationSelectedNode = "volume.kubernetes.io/selected-node"
 )
