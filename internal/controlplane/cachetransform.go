@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -38,11 +39,15 @@ func Transform(obj any) (any, error) {
 	return obj, nil
 }
 
-// leanClaim leaves a claim that waits for its volume as it is: the library writes
-// it back as a whole. Of others it matters whose they are and what volume they have.
+// leanClaim leaves a claim that one of our provisioners is asked for as it is: the library writes it back as a
+// whole. Of others that wait it matters what they would ask us for, and of the rest whose they are and what
+// volume they have.
 func leanClaim(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	if claim.Spec.VolumeName == "" {
-		return claim
+		if asksUs(claim) {
+			return claim
+		}
+		return leanPending(claim)
 	}
 	out := &corev1.PersistentVolumeClaim{
 		ObjectMeta: leanMeta(claim, only(claim.Annotations, pv.AnnotationStorageProvisioner, pv.AnnotationStorageProvisionerBeta)),
@@ -50,6 +55,33 @@ func leanClaim(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClai
 	}
 	if grows(claim) {
 		out.Spec.Resources, out.Status = claim.Spec.Resources, claim.Status
+	}
+	return out
+}
+
+// asksUs reports whether kube-controller-manager asks one of our provisioners for a claim's volume.
+func asksUs(claim *corev1.PersistentVolumeClaim) bool {
+	for _, key := range []string{pv.AnnotationStorageProvisioner, pv.AnnotationStorageProvisionerBeta} {
+		if name := claim.Annotations[key]; name == pv.Provisioner || strings.HasSuffix(name, "."+pv.Provisioner) {
+			return true
+		}
+	}
+	return false
+}
+
+// leanPending leaves of a claim what is checked before it has a node: it may be of a class of ours. All
+// tenants' claims of every class are here, with annotations of up to 256 KiB.
+func leanPending(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	out := &corev1.PersistentVolumeClaim{
+		ObjectMeta: leanMeta(claim, only(claim.Annotations, pv.AnnotationSelectedNode, replica.AnnotationVolumeID, replica.AnnotationEviction)),
+		Spec:       claim.Spec,
+	}
+	out.Labels = only(claim.Labels, replica.LabelDataset)
+	if owner := metav1.GetControllerOf(claim); owner != nil {
+		out.OwnerReferences = []metav1.OwnerReference{*owner}
+	}
+	if out.Spec.Selector != nil {
+		out.Spec.Selector = &metav1.LabelSelector{} // that there is one is enough to refuse it
 	}
 	return out
 }

@@ -13,6 +13,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/replica"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -53,6 +54,29 @@ func TestLeanClaims(t *testing.T) {
 	got, err := Transform(wholeClaim(""))
 	require.NoError(t, err)
 	require.Equal(t, want, got, "the library writes a claim that waits back as a whole")
+
+	of := func(provisioner string) *corev1.PersistentVolumeClaim {
+		out := wholeClaim("")
+		out.Annotations = map[string]string{pv.AnnotationStorageProvisionerBeta: provisioner, pv.AnnotationSelectedNode: "node-1", "other": "x"}
+		out.Labels[replica.LabelDataset] = "0123456789abcdef"
+		out.OwnerReferences = []metav1.OwnerReference{{Name: "a"}, {Name: "b", Controller: new(true)}}
+		out.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+		return out
+	}
+	got, err = Transform(of("nfs." + pv.Provisioner))
+	require.NoError(t, err)
+	require.Contains(t, got.(*corev1.PersistentVolumeClaim).Annotations, "other")
+	for _, provisioner := range []string{"", "ebs.csi.example.org", "not" + pv.Provisioner} {
+		got, err = Transform(of(provisioner))
+		require.NoError(t, err)
+		whole, pending := of(provisioner), got.(*corev1.PersistentVolumeClaim)
+		require.Equal(t, map[string]string{pv.AnnotationSelectedNode: "node-1"}, pending.Annotations)
+		require.Equal(t, map[string]string{replica.LabelDataset: "0123456789abcdef"}, pending.Labels)
+		require.Equal(t, whole.OwnerReferences[1:], pending.OwnerReferences)
+		require.Equal(t, &metav1.LabelSelector{}, pending.Spec.Selector)
+		require.Equal(t, whole.Spec.Resources, pending.Spec.Resources)
+		require.Equal(t, whole.UID, pending.UID)
+	}
 
 	got, err = Transform(wholeClaim("pvc-1"))
 	require.NoError(t, err)

@@ -3,9 +3,11 @@ package provision
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -53,6 +55,23 @@ func BenchmarkMemory(b *testing.B) {
 		b.ReportMetric(float64(heap()-before)/(nodes*each), "B/volume")
 		runtime.KeepAlive([]any{volumes, claims, books})
 	}
+}
+
+// Claims of other classes that wait for their volumes take little, however much their tenants write on them.
+func TestForeignPendingClaimsAreSmall(t *testing.T) {
+	claims := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	before := heap()
+	for i := range 1000 {
+		claim := &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("data-%d", i), Annotations: map[string]string{"much": strings.Repeat("x", 256<<10)}},
+			Spec:       corev1.PersistentVolumeClaimSpec{StorageClassName: ptrTo("another")},
+		}
+		packed, err := controlplane.Pack(claim)
+		require.NoError(t, err)
+		require.NoError(t, claims.Add(packed))
+	}
+	require.Less(t, heap(), before+16<<20)
+	runtime.KeepAlive(claims)
 }
 
 func heap() uint64 {
