@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/flexlvm/flexlvm/internal/dataset"
@@ -101,20 +100,20 @@ func (o options) run(ctx context.Context) error {
 		work: func(ctx context.Context, c clients) error {
 			return provision.Work(ctx, provision.Config{
 				Client: c.work, Capacities: c.capacities, Loss: c.loss, ListNodes: c.nodes.NodeMetadata, Storage: c.storage, Cluster: cluster, Namespace: o.lease.Namespace, Metrics: metrics, Workers: o.workers,
-				NodeLossGrace: o.lossGrace, AvoidBusy: o.avoidBusy, NodeGroups: groups, Door: door, Beside: o.datasets(c.config, cluster, door, shown), Snapshots: beside.lead,
+				NodeLossGrace: o.lossGrace, AvoidBusy: o.avoidBusy, NodeGroups: groups, Door: door, Beside: o.datasets(c, cluster, door, shown), Snapshots: beside.lead,
 			})
 		},
 	})
 }
 
 // datasets carries out VolumeManagers, where there is a loader to do it with.
-func (o options) datasets(config *rest.Config, cluster string, door pv.Door, metrics *dataset.Metrics) func(context.Context, provision.Listers, record.EventRecorder) error {
+func (o options) datasets(c clients, cluster string, door pv.Door, metrics *dataset.Metrics) func(context.Context, provision.Listers, record.EventRecorder) error {
 	if o.loader == "" {
 		return nil
 	}
 	return func(ctx context.Context, seen provision.Listers, events record.EventRecorder) error {
 		return dataset.Work(ctx, dataset.Config{
-			REST: config, Image: o.loader, Cluster: cluster, Namespace: o.lease.Namespace, Door: door, Nodes: seen.Nodes, Classes: seen.Classes, Events: events, Shares: o.shares, Metrics: metrics,
+			REST: c.config, Pods: c.storage.PodsOfNamespace, Image: o.loader, Cluster: cluster, Namespace: o.lease.Namespace, Door: door, Nodes: seen.Nodes, Classes: seen.Classes, Events: events, Shares: o.shares, Metrics: metrics,
 		})
 	}
 }

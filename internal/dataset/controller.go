@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -79,6 +80,9 @@ type Config struct {
 	// A final that is not empty asks a mirror for a last upload, see protocol.FinalQuery. The
 	// default asks over HTTP.
 	Progress func(ctx context.Context, podIP, final string) *protocol.Status
+	// Pods calls each with the pods of a namespace, as the API server has them, of which any may be large. After
+	// an error, some may be missing.
+	Pods func(ctx context.Context, namespace string, each func(*corev1.Pod)) error
 	// Refused says why there is no pod of a Job; empty if that is not known. The default
 	// asks for the Job's events.
 	Refused func(ctx context.Context, job *batchv1.Job) string
@@ -129,10 +133,22 @@ func cacheOptions() cache.Options {
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.PersistentVolumeClaim{}: {Label: with(replica.LabelOwner)},
 			&batchv1.Job{}:                  {Label: with(replica.LabelOwner)},
-			&corev1.Pod{}:                   {Label: with(replica.LabelOwner)},
+			&corev1.Pod{}:                   {Label: with(replica.LabelOwner), Transform: leanPod},
 			&corev1.PersistentVolume{}:      {Label: with(replica.LabelDataset)},
 		},
 	}
+}
+
+// leanPod leaves of a loader's pod what is looked at here. Anybody may give a pod the label of one.
+func leanPod(obj any) (any, error) {
+	pod, is := obj.(*corev1.Pod)
+	if !is {
+		return obj, nil
+	}
+	pod.ManagedFields = nil
+	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
+	maps.DeleteFunc(pod.Annotations, func(key, _ string) bool { return key != replica.AnnotationOwner && key != replica.AnnotationVolumeID })
+	return pod, nil
 }
 
 func with(label string) labels.Selector {

@@ -32,6 +32,9 @@ type snapshot struct {
 
 	asked    int                 // how often release has asked which nodes carry a label
 	labelled map[string][]string // which nodes carry which label of a dataset; nil: not asked
+
+	observed []*Observed      // all volumes
+	users    map[string]users // their pods by namespace, where consumersOnce has asked
 }
 
 // list looks at everything of a VolumeManager.
@@ -245,36 +248,20 @@ func (r *reconciler) release(ctx context.Context, observed *Observed, s *snapsho
 	if !observed.Upload && !observed.holds() {
 		return nil
 	}
-	if err := r.consumers(ctx, observed, func(pod *corev1.Pod) { observed.InUse = append(observed.InUse, pod.Name) }); err != nil {
+	found, at, err := r.consumersOnce(ctx, observed, s)
+	if err != nil {
 		return err
 	}
-	observed.Watched = r.looks.note(observed.hash(), observed.Now)
-	return nil
-}
-
-// consumers gives each the pods that use the volume, as the API server has them.
-func (r *reconciler) consumers(ctx context.Context, observed *Observed, each func(*corev1.Pod)) error {
-	namespaces := []string{observed.Owner.Namespace}
-	for _, key := range observed.SharedBy {
-		namespaces = append(namespaces, key.Namespace)
+	for _, one := range found {
+		observed.InUse = append(observed.InUse, one.pod)
 	}
-	slices.Sort(namespaces)
-	for _, namespace := range slices.Compact(namespaces) {
-		err := eachPod(ctx, r.live, namespace, func(pod *corev1.Pod) {
-			if observed.consumes(pod) {
-				each(pod)
-			}
-		})
-		if err != nil {
-			return err
-		}
-	}
+	observed.Watched = r.looks.note(observed.hash(), at)
 	return nil
 }
 
 // addConsumers adds which pods use replicas that are to leave their nodes, or to go, or that
 // may be displaced.
-func (r *reconciler) addConsumers(ctx context.Context, observed *Observed) error {
+func (r *reconciler) addConsumers(ctx context.Context, observed *Observed, s *snapshot) error {
 	leaves := observed.mayDisplace()
 	for _, rep := range observed.Replicas {
 		leaves = leaves || observed.astray(rep) != "" || isGoingUnsent(rep)
@@ -282,11 +269,16 @@ func (r *reconciler) addConsumers(ctx context.Context, observed *Observed) error
 	if !leaves {
 		return nil
 	}
+	found, _, err := r.consumersOnce(ctx, observed, s)
+	if err != nil {
+		return err
+	}
 	observed.ReadOn = map[string][]string{}
-	return r.consumers(ctx, observed, func(pod *corev1.Pod) {
-		observed.InUse = append(observed.InUse, pod.Name)
-		observed.ReadOn[pod.Spec.NodeName] = append(observed.ReadOn[pod.Spec.NodeName], pod.Name)
-	})
+	for _, one := range found {
+		observed.InUse = append(observed.InUse, one.pod)
+		observed.ReadOn[one.node] = append(observed.ReadOn[one.node], one.pod)
+	}
+	return nil
 }
 
 // consumes reports whether a pod uses a claim of the volume, or has since the upload
@@ -296,18 +288,7 @@ func (s *Observed) consumes(pod *corev1.Pod) bool {
 	if kubeobject.PodEnded(pod) && !since || belongs(pod, s.Owner, s.Config.ID) {
 		return false
 	}
-	var claims []string
-	if pod.Namespace == s.Owner.Namespace {
-		claims = append(claims, replica.ReadersClaim(s.Owner.Name, s.Config.ID))
-		for index := range s.Replicas {
-			claims = append(claims, replicaName(s.Owner.Name, s.Config.ID, index))
-		}
-	}
-	for _, key := range s.SharedBy {
-		if key.Namespace == pod.Namespace {
-			claims = append(claims, key.Name)
-		}
-	}
+	claims := s.claimsIn(pod.Namespace)
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.PersistentVolumeClaim != nil && slices.Contains(claims, v.PersistentVolumeClaim.ClaimName)
 	})

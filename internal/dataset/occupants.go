@@ -234,7 +234,7 @@ func isReadable(owner *flexlvmv1.VolumeManager, id string) bool {
 // API server has them: also pods that wait for a node.
 func (r *reconciler) claimsOfPods(ctx context.Context, namespace string) (map[string]bool, error) {
 	out := map[string]bool{}
-	err := eachPod(ctx, r.live, namespace, func(pod *corev1.Pod) {
+	err := r.Pods(ctx, namespace, func(pod *corev1.Pod) {
 		if kubeobject.PodEnded(pod) {
 			return
 		}

@@ -2,28 +2,115 @@ package dataset
 
 import (
 	"context"
-	"fmt"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// podPage is how many pods are asked for at once: a namespace may have thousands.
-const podPage = 500
+// podsFresh is how long a round goes by a list of pods, so that no decision is much older than the list that
+// it is made by, however slow the rest of the round is.
+const podsFresh = 10 * time.Second
 
-// eachPod gives each pod of a namespace, as the API server has them. All pages are of one moment;
-// where they cannot be, that is an error, and some pods may have been given.
-func eachPod(ctx context.Context, live client.Reader, namespace string, each func(*corev1.Pod)) error {
-	for next := ""; ; {
-		page := &corev1.PodList{}
-		if err := live.List(ctx, page, client.InNamespace(namespace), client.Limit(podPage), client.Continue(next)); err != nil {
-			return fmt.Errorf("list pods of namespace %s: %w", namespace, err)
-		}
-		for i := range page.Items {
-			each(&page.Items[i])
-		}
-		if next = page.Continue; next == "" {
-			return nil
+// users are the pods of a namespace that use volumes of a VolumeManager, by the hashes of the volumes.
+type users struct {
+	of map[string][]user
+	// at is when the API server was asked, and done when it had answered.
+	at, done time.Time
+}
+
+// A user is a pod that uses a volume.
+type user struct{ pod, node string }
+
+// namespaces are those whose pods may use the volume.
+func (s *Observed) namespaces() []string {
+	out := []string{s.Owner.Namespace}
+	for _, key := range s.SharedBy {
+		out = append(out, key.Namespace)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// claimsIn are the claims by which pods of a namespace use the volume.
+func (s *Observed) claimsIn(namespace string) (claims []string) {
+	if namespace == s.Owner.Namespace {
+		claims = append(claims, replica.ReadersClaim(s.Owner.Name, s.Config.ID))
+		for index := range s.Replicas {
+			claims = append(claims, replicaName(s.Owner.Name, s.Config.ID, index))
 		}
 	}
+	for _, key := range s.SharedBy {
+		if key.Namespace == namespace {
+			claims = append(claims, key.Name)
+		}
+	}
+	return claims
+}
+
+// consumers calls each with the pods that use the volume, as the API server has them now.
+func (r *reconciler) consumers(ctx context.Context, observed *Observed, each func(*corev1.Pod)) error {
+	for _, namespace := range observed.namespaces() {
+		err := r.Pods(ctx, namespace, func(pod *corev1.Pod) {
+			if observed.consumes(pod) {
+				each(pod)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// consumersOnce are the pods that use one of the volumes of a round, and when the API server was asked. A
+// namespace is listed once for all of them: a list for each would take longer than there may be between two
+// looks. Before anything is given up, confirmUnused asks again.
+func (r *reconciler) consumersOnce(ctx context.Context, observed *Observed, s *snapshot) (out []user, at time.Time, err error) {
+	at = r.now()
+	for _, namespace := range observed.namespaces() {
+		found, known := s.users[namespace]
+		if !known || r.now().Sub(found.done) > podsFresh {
+			if found, err = r.usersIn(ctx, namespace, s.observed); err != nil {
+				return nil, at, err
+			}
+			if s.users == nil {
+				s.users = map[string]users{}
+			}
+			s.users[namespace] = found
+		}
+		if found.at.Before(at) {
+			at = found.at
+		}
+		out = append(out, found.of[observed.hash()]...)
+	}
+	return out, at, nil
+}
+
+// usersIn lists the pods of a namespace, and keeps which of them use which volumes.
+func (r *reconciler) usersIn(ctx context.Context, namespace string, volumes []*Observed) (users, error) {
+	byClaim := map[string][]*Observed{}
+	for _, observed := range volumes {
+		for _, claim := range observed.claimsIn(namespace) {
+			byClaim[claim] = append(byClaim[claim], observed)
+		}
+	}
+	out := users{of: map[string][]user{}, at: r.now()}
+	err := r.Pods(ctx, namespace, func(pod *corev1.Pod) {
+		one, used := user{pod.Name, pod.Spec.NodeName}, map[string]bool{}
+		for _, v := range pod.Spec.Volumes {
+			if v.PersistentVolumeClaim == nil {
+				continue
+			}
+			for _, observed := range byClaim[v.PersistentVolumeClaim.ClaimName] {
+				if hash := observed.hash(); !used[hash] && observed.consumes(pod) {
+					used[hash], out.of[hash] = true, append(out.of[hash], one)
+				}
+			}
+		}
+	})
+	out.done = r.now()
+	return out, err
 }

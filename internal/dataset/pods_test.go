@@ -3,57 +3,120 @@ package dataset
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// manyPods gives pods page by page, and all at once to whoever names no limit.
-type manyPods struct {
-	client.Reader
-	pods    []corev1.Pod
-	largest int // page
-	breaks  int // the page that cannot be had
+// What a round is told of the pods of a volume is what the volume alone would be told.
+func TestConsumersOnce(t *testing.T) {
+	r := newRig(t)
+	s := &snapshot{}
+	for _, id := range []string{"a", "b", "c"} {
+		s.observed = append(s.observed, &Observed{Owner: managerOf(1), Config: flexlvmv1.VolumeConfig{ID: id}, Replicas: map[int]*Replica{0: {}, 1: {}}})
+	}
+	s.observed[2].SharedBy = []client.ObjectKey{{Namespace: "team", Name: "theirs"}}
+	for i, uses := range [][]string{{"v-a-0", "v-a"}, {"v-a-1", "v-b-0"}, {"else"}, {}} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("p-%d", i)}, Spec: corev1.PodSpec{NodeName: "node-1"}}
+		for _, claim := range uses {
+			pod.Spec.Volumes = append(pod.Spec.Volumes, podOf(claim).Spec.Volumes...)
+		}
+		require.NoError(t, r.client.Create(t.Context(), pod))
+	}
+	theirs := podOf("theirs")
+	theirs.Namespace = "team"
+	require.NoError(t, r.client.Create(t.Context(), theirs))
+	alone := make([][]user, len(s.observed))
+	for i, observed := range s.observed {
+		require.NoError(t, r.consumers(t.Context(), observed, func(pod *corev1.Pod) {
+			alone[i] = append(alone[i], user{pod.Name, pod.Spec.NodeName})
+		}))
+		require.NotEmpty(t, alone[i])
+	}
+
+	lists, begun := 0, time.Now()
+	now := begun
+	r.now = func() time.Time { return now }
+	r.Pods = func(ctx context.Context, namespace string, each func(*corev1.Pod)) error {
+		lists++
+		now = now.Add(2 * podsFresh) // it is slow
+		return r.pods(ctx, namespace, each)
+	}
+	for i, observed := range s.observed {
+		together, at, err := r.consumersOnce(t.Context(), observed, s)
+		require.NoError(t, err)
+		require.Equal(t, alone[i], together)
+		require.Equal(t, begun, at, "it is as old as the list")
+	}
+	require.Equal(t, 2, lists, "one for each namespace")
+	now = now.Add(podsFresh + time.Second)
+	_, at, err := r.consumersOnce(t.Context(), s.observed[0], s)
+	require.NoError(t, err)
+	require.Equal(t, 3, lists, "an old list is no answer")
+	require.True(t, at.After(begun))
+	r.Pods = func(context.Context, string, func(*corev1.Pod)) error { return errChanged }
+	_, _, err = r.consumersOnce(t.Context(), s.observed[0], &snapshot{observed: s.observed})
+	require.ErrorIs(t, err, errChanged, "what is not known is no answer")
 }
 
-func (m *manyPods) List(_ context.Context, list client.ObjectList, o ...client.ListOption) error {
-	options := (&client.ListOptions{}).ApplyOptions(o)
-	from, page := 0, list.(*corev1.PodList)
-	if options.Continue != "" {
-		from, _ = strconv.Atoi(options.Continue)
+// However many volumes pods may have written to, and however long a list of pods takes, all of them are
+// uploaded, and no upload is repeated for the time that the lists take.
+func TestManyUploads(t *testing.T) {
+	r := newRig(t)
+	vm := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}}
+	for i := range 8 {
+		v := volumeOf(flexlvmv1.SourceS3Dev, 1, s3Options(options{"outputURL": flexlvmv1.OptionValue(fmt.Sprintf("s3://out/%d/", i))}))
+		v.ID = fmt.Sprintf("a%d", i)
+		vm.Spec.Volumes = append(vm.Spec.Volumes, v)
 	}
-	to := len(m.pods)
-	if options.Limit > 0 && from+int(options.Limit) < to {
-		to = from + int(options.Limit)
-		page.Continue = strconv.Itoa(to)
+	require.NoError(t, r.client.Create(t.Context(), vm))
+	for rounds := 0; r.get().Status.State != flexlvmv1.StateRunning; rounds++ {
+		require.Less(t, rounds, 24, "%+v", r.get().Status)
+		require.NoError(t, r.look())
 	}
-	if m.breaks > 0 && to/podPage >= m.breaks {
-		return errChanged
+	r.done, vm = nil, r.get()
+	vm.Spec.State = flexlvmv1.StateCompleted
+	require.NoError(t, r.client.Update(t.Context(), vm))
+	lists, passed := 0, time.Duration(0)
+	r.now = func() time.Time { return time.Now().Add(passed) }
+	r.Pods = func(ctx context.Context, namespace string, each func(*corev1.Pod)) error {
+		lists, passed = lists+1, passed+5*time.Second
+		return r.pods(ctx, namespace, each)
 	}
-	page.Items = m.pods[from:to]
-	m.largest = max(m.largest, to-from)
-	return nil
+	for rounds := 0; r.get().Status.State != flexlvmv1.StateCompleted; rounds++ {
+		require.Less(t, rounds, 24, "%+v", r.get().Status)
+		before := lists
+		require.NoError(t, r.look())
+		passed += 3 * time.Second
+		if len(r.deleted()) == 0 {
+			require.LessOrEqual(t, lists-before, 1)
+			require.LessOrEqual(t, len(r.done), len(vm.Spec.Volumes), "uploads that have begun")
+		}
+	}
 }
 
-// A namespace with many pods is read by pages, and none of its pods is missed.
-func TestConsumersAreListedByPages(t *testing.T) {
-	s := newWritable(t)
-	s.completed(0)
-	many := &manyPods{}
-	for i := range 2*podPage + 1 {
-		many.pods = append(many.pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("p-%d", i)}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
-			VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "v-a-0"}},
-		}}}})
+// Of a pod with the label of loaders, whatever its author wrote in it, the cache keeps what loaders are known by.
+func TestCachedPodsAreLean(t *testing.T) {
+	pod := podOf("much")
+	pod.Spec.NodeName, pod.Status.PodIP = "node-1", "10.0.0.1"
+	pod.Labels = map[string]string{replica.LabelOwner: "uid", labelReplica: "0"}
+	pod.Annotations = map[string]string{replica.AnnotationOwner: "v", replica.AnnotationVolumeID: "a", "much": "text"}
+	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+	want := pod.DeepCopy()
+	want.Spec, want.ManagedFields = corev1.PodSpec{NodeName: "node-1"}, nil
+	delete(want.Annotations, "much")
+	got, err := leanPod(pod)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	for kind, of := range cacheOptions().ByObject {
+		_, pods := kind.(*corev1.Pod)
+		require.Equal(t, pods, of.Transform != nil)
 	}
-	r := &reconciler{live: many}
-	seen := 0
-	require.NoError(t, r.consumers(t.Context(), s.Observed, func(*corev1.Pod) { seen++ }))
-	require.Len(t, many.pods, seen)
-	require.Equal(t, podPage, many.largest)
-	many.breaks = 2
-	require.ErrorIs(t, r.consumers(t.Context(), s.Observed, func(*corev1.Pod) {}), errChanged, "what is not known is no answer")
 }

@@ -100,8 +100,15 @@ func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager
 	for _, id := range formerIDs(owner, s) {
 		configs = append(configs, flexlvmv1.VolumeConfig{ID: id})
 	}
+	for _, v := range configs {
+		observed, err := r.observe(ctx, owner, v, s)
+		if err != nil {
+			return nil, false, err
+		}
+		s.observed = append(s.observed, observed)
+	}
 	for i, v := range configs {
-		o, err := r.volume(ctx, owner, v, s, i < len(owner.Spec.All()))
+		o, err := r.volume(ctx, s.observed[i], s, i < len(owner.Spec.All()))
 		if err != nil {
 			return nil, false, err
 		}
@@ -115,11 +122,7 @@ func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager
 	return outcomes, acted, nil
 }
 
-func (r *reconciler) volume(ctx context.Context, owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s *snapshot, inSpec bool) (Outcome, error) {
-	observed, err := r.observe(ctx, owner, v, s)
-	if err != nil {
-		return Outcome{}, err
-	}
+func (r *reconciler) volume(ctx context.Context, observed *Observed, s *snapshot, inSpec bool) (Outcome, error) {
 	out, err := r.planned(ctx, observed, s, inSpec)
 	if out.Status.ResyncFetches = observed.fetches(); !observed.isTold() {
 		out.Again = min(out.Again, afterAction)
@@ -134,7 +137,7 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 		if err := r.readSource(ctx, observed, s); err != nil {
 			return r.evictOnly(ctx, observed, err)
 		}
-		if err := r.addConsumers(ctx, observed); err != nil {
+		if err := r.addConsumers(ctx, observed, s); err != nil {
 			return Outcome{}, err
 		}
 		r.askLoaders(ctx, observed)

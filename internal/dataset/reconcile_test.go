@@ -102,6 +102,7 @@ func newRig(t *testing.T) *rig {
 			Image: "loader", Cluster: "cluster", Events: &record.FakeRecorder{},
 			Nodes: corelisters.NewNodeLister(r.nodes), Classes: storagelisters.NewStorageClassLister(r.classes),
 			Progress: func(context.Context, string, string) *protocol.Status { return nil },
+			Pods:     r.pods,
 		},
 		cached: r.client, live: r.client, write: r.client, now: time.Now,
 	}
@@ -110,6 +111,18 @@ func newRig(t *testing.T) *rig {
 	}
 	r.done = nil
 	return r
+}
+
+// pods are those of a namespace, as the API server itself has them.
+func (r *rig) pods(ctx context.Context, namespace string, each func(*corev1.Pod)) error {
+	list := &corev1.PodList{}
+	if err := r.live.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		each(&list.Items[i])
+	}
+	return nil
 }
 
 // manager makes a VolumeManager of one dataset.
