@@ -5,6 +5,7 @@ package node
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -111,6 +112,23 @@ func TestWipeZeroLeavesNothing(t *testing.T) {
 	device := "/dev/mapper/" + volume.DeviceName(s.Group, s.Name)
 	lv, err := m.lvm.Volume(m.ctx(), s.Group, s.Name)
 	require.NoError(t, err)
+	require.NoError(t, m.wipe(m.ctx(), lv, volume.WipeZero))
+	m.shell("cmp -n $(blockdev --getsize64 %s) %s /dev/zero", device, device)
+}
+
+// A note of progress that cannot be written, on a full disk for one, does not end a wipe: the next
+// try would begin where this one did, and never get further.
+func TestWipeGoesOnWithoutNotes(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 64*volume.MiB)
+	m.unmount(m.mount(s, "a"))
+	device := "/dev/mapper/" + volume.DeviceName(s.Group, s.Name)
+	lv, err := m.lvm.Volume(m.ctx(), s.Group, s.Name)
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	m.records, m.wipeNote = records(file), 16*volume.MiB
+	require.Error(t, m.records.write(s.Group, s.Name, newRecord(lv.UUID, tagsOf(t, s.Name))))
 	require.NoError(t, m.wipe(m.ctx(), lv, volume.WipeZero))
 	m.shell("cmp -n $(blockdev --getsize64 %s) %s /dev/zero", device, device)
 }

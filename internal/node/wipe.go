@@ -51,7 +51,7 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 		return fmt.Errorf("wipe %s: %w", d.Path, err)
 	}
 	defer func() { _ = f.Close() }()
-	for rec.Wiped < size {
+	for logged := false; rec.Wiped < size; {
 		part := min(e.wipeNote, size-rec.Wiped)
 		if _, err := wipePart(ctx, f, w, rec.Wiped, part, e.wipeRate); err != nil {
 			return err
@@ -60,10 +60,14 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 			return fmt.Errorf("wipe %s: %w", d.Path, err)
 		}
 		if rec.Wiped += part; rec.Wiped < size {
-			if err := e.records.write(lv.Group, lv.Name, rec); err != nil {
-				return err
+			err := e.records.write(lv.Group, lv.Name, rec)
+			switch {
+			case err == nil:
+				e.after("wipe part")
+			case !logged:
+				e.unrecorded(lv.Group, lv.Name, err) // a call that goes on after a kill wipes more again
+				logged = true
 			}
-			e.after("wipe part")
 		}
 	}
 	return nil
