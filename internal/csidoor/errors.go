@@ -45,6 +45,7 @@ var codesOf = []struct {
 	{lvm.ErrPartial, codes.Unavailable},
 	{lvm.ErrNoVolume, codes.NotFound},
 	{lvm.ErrNoGroup, codes.FailedPrecondition},
+	{lvm.ErrExported, codes.FailedPrecondition},
 	{lvm.ErrNoPool, codes.FailedPrecondition},
 }
 

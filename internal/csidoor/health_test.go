@@ -78,6 +78,9 @@ func TestHealth(t *testing.T) {
 	require.Equal(t, "DeviceMissing", storage.GetBackendHealth()[0].GetReason())
 	require.Contains(t, storage.GetBackendHealth()[0].GetMessage(), "lacks 1 device that")
 	require.Equal(t, "PoolFull", storage.GetBackendHealth()[1].GetReason())
+	exported := poolsHealth([]inventory.Pool{{Name: volume.PoolOf("flexlvm", ""), Exported: true}})
+	require.Equal(t, "PoolUnfit", exported[0].GetReason())
+	require.Contains(t, exported[0].GetMessage(), "`vgimport flexlvm`")
 
 	// What is in a directory pool that cannot be looked into may be there.
 	d.engine.inventory.Pools = append(d.engine.inventory.Pools, inventory.Pool{

@@ -52,9 +52,12 @@ func judgeGroup(check string, g lvm.VolumeGroup, pools []lvm.ThinPool) []Finding
 		}
 	}
 	all := ok(check, fmt.Sprintf("%s, %s free, %s on %s, UUID %s", g.Size, g.Free, volume.Counted(g.Volumes, "volume", "volumes"), volume.Counted(g.Devices, "device", "devices"), g.UUID))
-	if g.Missing > 0 {
+	switch {
+	case g.Exported:
+		all = fail(check, "it is exported, so LVM activates and changes nothing in it", fmt.Sprintf("run `vgimport %s`, unless its disks are to leave this node", g.Name))
+	case g.Missing > 0:
 		all = fail(check, fmt.Sprintf("%d of %s missing", g.Missing, volume.Counted(g.Devices, "device is", "devices are")), "bring the disks back; `pvs` and `vgs -o +devices` show which. No volume can be made or grown until then")
-	} else if percent(own, g.Size) >= lowSpace && percent(g.Free, own) < lowSpace {
+	case percent(own, g.Size) >= lowSpace && percent(g.Free, own) < lowSpace:
 		all = warn(check, fmt.Sprintf("%s free of %s", g.Free, g.Size), fmt.Sprintf("make room, or add a device with `vgextend --metadatasize 16m %s DEVICE`", g.Name))
 	}
 	if g.Extent > volume.DefaultExtent {

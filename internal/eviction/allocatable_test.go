@@ -90,6 +90,7 @@ func TestPlanClosed(t *testing.T) {
 	}{
 		"open":              {func(*inventory.Pool) {}, ""},
 		"a device is gone":  {func(p *inventory.Pool) { p.Missing = 1 }, "LVM cannot find 1 device of volume group flexlvm"},
+		"exported":          {func(p *inventory.Pool) { p.Exported = true }, "volume group flexlvm is exported"},
 		"metadata is full":  {func(p *inventory.Pool) { p.MetadataSize, p.MetadataFree = 100, 5 }, "95% full"},
 		"metadata has room": {func(p *inventory.Pool) { p.MetadataSize, p.MetadataFree = 100, 6 }, ""},
 	} {

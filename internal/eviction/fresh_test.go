@@ -57,6 +57,7 @@ func TestMayMakeAhead(t *testing.T) {
 		"half made":                {scene(func(s *evictiontest.Scene) { s.Volume("data", volume.Creating, 10) }), false},
 		"given up":                 {scene(func(s *evictiontest.Scene) { s.Volume("data", volume.Unreferenced, 10) }), false},
 		"devices are missing":      {scene(func(s *evictiontest.Scene) { s.Group("flexlvm").Missing = 1 }), false},
+		"its group is exported":    {scene(func(s *evictiontest.Scene) { s.Group("flexlvm").Exported = true }), false},
 		"perhaps meant by another": {scene(func(s *evictiontest.Scene) { s.View.Unreadable = []string{"data"} }), false},
 		"no room":                  {scene(func(s *evictiontest.Scene) { s.Others(1, 90) }), false},
 		"just room":                {scene(func(s *evictiontest.Scene) { s.Others(1, 89) }), true},

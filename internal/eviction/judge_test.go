@@ -201,6 +201,14 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 			},
 			eviction.ActionReport, "", "LVM cannot find 2 devices of volume group flexlvm",
 		},
+		"an exported group": {
+			func(s *evictiontest.Scene) {
+				s.Group("flexlvm").Exported = true
+				s.PersistentVolume("pvc", 10, gone)
+				s.Volume("pvc", volume.Ready, 10)
+			},
+			eviction.ActionReport, "", "volume group flexlvm is exported, and LVM changes nothing in it until `vgimport flexlvm`",
+		},
 		"two groups of one name": {
 			func(s *evictiontest.Scene) { s.Pool("flexlvm", 10); s.PersistentVolume("pvc", 10, gone) },
 			eviction.ActionReport, "", "the node has two volume groups flexlvm",

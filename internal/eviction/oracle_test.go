@@ -40,14 +40,14 @@ func (o oracle) untouchable(v inventory.Volume) bool {
 			return true
 		}
 	}
-	for _, p := range o.view.Pools {
-		if p.Name == v.Pool() && p.Missing > 0 {
-			return true
-		}
-	}
-	return slices.Contains(o.view.Unreadable, string(v.Name)) || v.Cluster != o.view.Cluster ||
+	return o.closed(v.Group) || slices.Contains(o.view.Unreadable, string(v.Name)) || v.Cluster != o.view.Cluster ||
 		v.Open || len(v.Mounts) > 0 || v.Origin || v.Problem != "" ||
 		v.State == volume.Retained || v.State == volume.Doomed
+}
+
+// closed: nothing may be changed in the group.
+func (o oracle) closed(g volume.Group) bool {
+	return slices.ContainsFunc(o.view.Pools, func(p inventory.Pool) bool { return p.Name.Group() == g && (p.Missing > 0 || p.Exported) })
 }
 
 // doomed: the room of the volume is about to be free.
@@ -304,7 +304,7 @@ func (o oracle) inUse(p inventory.Pool, room volume.Bytes) bool {
 	failed := slices.ContainsFunc(o.view.Volumes, func(v inventory.Volume) bool {
 		return v.Pool() == p.Name && v.State == volume.Doomed && v.Cluster == o.view.Cluster && v.Problem != ""
 	})
-	return p.Thin == nil && p.Missing == 0 && !failed && (p.Size-room)*100 > p.Size*volume.Bytes(o.policy.LowPercent)
+	return p.Thin == nil && !o.closed(p.Name.Group()) && !failed && (p.Size-room)*100 > p.Size*volume.Bytes(o.policy.LowPercent)
 }
 
 func (o oracle) full(p inventory.Pool, coming volume.Bytes, percent int) bool {

@@ -138,6 +138,10 @@ func randomScene(r *rand.Rand) *evictiontest.Scene {
 			evictiontest.GroupWas("renamed")(&s.View.PersistentVolumes[i])
 		}
 	}
+	for _, g := range groups {
+		exported := one(r, 12)
+		s.Group(volume.PoolName(g)).Exported, s.Group(volume.PoolName(g+"/thin")).Exported = exported, exported
+	}
 	return s
 }
 

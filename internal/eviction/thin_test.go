@@ -143,6 +143,7 @@ func TestThinClosed(t *testing.T) {
 		}, "82% full"},
 		"metadata":           {func(s thinScene) { s.Group(thinPool).Thin.MetadataUsed = 80 }, "the metadata of thin pool flexlvm/thinpool is 80% full"},
 		"metadata has room":  {func(s thinScene) { s.Group(thinPool).Thin.MetadataUsed = 79 }, ""},
+		"exported":           {func(s thinScene) { s.Group("flexlvm").Exported = true }, "volume group flexlvm is exported"},
 		"a disk is gone":     {func(s thinScene) { s.Group(thinPool).Missing = 1 }, "cannot find 1 device of volume group flexlvm"},
 		"LVM's own metadata": {func(s thinScene) { p := s.Group(thinPool); p.MetadataSize, p.MetadataFree = 100, 1 }, "of volume group flexlvm is 99% full"},
 	} {

@@ -127,9 +127,13 @@ func newIndex(view View) index {
 	}
 	for _, p := range view.Pools {
 		group := p.Name.Group()
-		if _, twice := x.pools[p.Name]; twice && p.Thin == nil && p.Directories == nil {
+		_, twice := x.pools[p.Name]
+		switch {
+		case twice && p.Thin == nil && p.Directories == nil:
 			x.ailing[group] = fmt.Sprintf("the node has two volume groups %s; rename one of them with vgrename UUID NAME", group)
-		} else if p.Missing > 0 {
+		case p.Exported:
+			x.ailing[group] = fmt.Sprintf("volume group %s is exported, and LVM changes nothing in it until `vgimport %s`", group, group)
+		case p.Missing > 0:
 			x.ailing[group] = fmt.Sprintf("LVM cannot find %s of volume group %s; look at `pvs`", volume.Counted(p.Missing, "device", "devices"), group)
 		}
 		x.pools[p.Name] = p

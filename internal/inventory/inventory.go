@@ -3,6 +3,7 @@
 package inventory
 
 import (
+	"slices"
 	"time"
 
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -12,6 +13,11 @@ import (
 type Inventory struct {
 	Pools   []Pool
 	Volumes []Volume
+}
+
+// Exported reports whether the volume group of a volume is exported.
+func (in Inventory) Exported(v *Volume) bool {
+	return slices.ContainsFunc(in.Pools, func(p Pool) bool { return p.Exported && p.GroupUUID() == v.GroupUUID })
 }
 
 // A Pool is what volumes are cut from: a volume group, without the flexlvm thin and directory
@@ -26,6 +32,8 @@ type Pool struct {
 	MetadataFree volume.Bytes
 	LVs          int // logical volumes, flexlvm's or not
 	Missing      int // devices that LVM cannot find
+	// Exported: LVM neither changes nor activates anything in the volume group.
+	Exported bool
 	// DeviceFree is what is free on each physical device that LVM may allocate from, the
 	// most first.
 	DeviceFree []volume.Bytes

@@ -19,7 +19,7 @@ const (
 	deviceFields = "pv_name,pv_free,pv_missing,pv_allocatable"
 	// placeFields are of the pieces of the devices, each held by one volume or by none.
 	placeFields = "pv_name,pvseg_size,lv_name,lv_parent"
-	groupFields = "vg_name,vg_uuid,vg_size,vg_free,vg_extent_size,vg_mda_size,vg_mda_free,lv_count,pv_count,vg_missing_pv_count"
+	groupFields = "vg_name,vg_uuid,vg_size,vg_free,vg_extent_size,vg_mda_size,vg_mda_free,lv_count,pv_count,vg_missing_pv_count,vg_exported"
 )
 
 // reportConfig takes back whatever the host's lvm.conf says of how reports look,

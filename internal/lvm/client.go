@@ -24,6 +24,8 @@ var (
 	// ErrPartial: devices of the volume group are missing, so what LVM does not
 	// show may still exist.
 	ErrPartial = errors.New("volume group is not whole")
+	// ErrExported: the volume group is exported (VolumeGroup.Exported).
+	ErrExported = errors.New("volume group is exported")
 	// ErrNoVolume: LVM sees the group, whole, and the volume is not in it.
 	ErrNoVolume = errors.New("logical volume not found")
 	// ErrExists: the group holds a volume of that name already.
@@ -115,7 +117,7 @@ func (c *Client) groups(ctx context.Context, args []string) ([]VolumeGroup, erro
 
 // Volume returns one logical volume of a group, flexlvm's or not. ErrNoVolume means that
 // LVM sees the group with all its devices and no such volume, ErrPartial that devices are
-// missing, ErrNoGroup that the group is missing.
+// missing, ErrNoGroup that the group is missing, and ErrExported that it is exported.
 func (c *Client) Volume(ctx context.Context, g volume.Group, n volume.Name) (LogicalVolume, error) {
 	out, err := c.lvm(ctx, "lvs", volumeArgs(g, n)...)
 	if err != nil {
@@ -141,11 +143,19 @@ func (c *Client) Volume(ctx context.Context, g volume.Group, n volume.Name) (Log
 func (c *Client) explainLookup(ctx context.Context, g volume.Group, err error) error {
 	var exit exec.ExitError
 	if errors.As(err, &exit) {
-		if _, gerr := c.Group(ctx, g); errors.Is(gerr, ErrNoGroup) {
+		group, gerr := c.Group(ctx, g)
+		switch {
+		case errors.Is(gerr, ErrNoGroup):
 			return gerr
+		case group.Exported:
+			return exported(g)
 		}
 	}
 	return fmt.Errorf("look up logical volumes of %s: %w", g, err)
+}
+
+func exported(g volume.Group) error {
+	return fmt.Errorf("%w: %s; LVM activates and changes nothing in it until `vgimport %s`", ErrExported, g, g)
 }
 
 // Volumes returns all logical volumes that carry our tag, in every group of the

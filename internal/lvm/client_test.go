@@ -132,17 +132,18 @@ func TestAbsenceIsPositive(t *testing.T) {
 	partial := strings.ReplaceAll(golden(t, "groups.json"), `"vg_missing_pv_count":"0"`, `"vg_missing_pv_count":"1"`)
 
 	for name, answers := range map[string]map[string][]answer{
-		"group gone":          {"lvs": {{err: failed}}, "vgs": {{out: golden(t, "no-groups.json")}}},
-		"lvs failed":          {"lvs": {{err: failed}}, "vgs": {{out: golden(t, "groups.json")}}},
-		"both failed":         {"lvs": {{err: failed}}, "vgs": {{err: failed}}},
-		"no answer in time":   {"lvs": {{err: context.DeadlineExceeded}}},
-		"not JSON":            {"lvs": {{out: "WARNING: device is gone"}}},
-		"JSON of another day": {"lvs": {{out: `{"raport":[]}`}}},
-		"no group to be seen": {"lvs": {{out: golden(t, "no-volumes.json")}}, "vgs": {{out: golden(t, "no-groups.json")}}},
-		"a device is missing": {"lvs": {{out: golden(t, "no-volumes.json")}}, "vgs": {{out: partial}}},
-		"the group fails":     {"lvs": {{out: golden(t, "no-volumes.json")}}, "vgs": {{err: failed}}},
-		"open is numeric":     {"lvs": {{out: strings.ReplaceAll(only(t, "pvc-1"), `"lv_device_open":"open"`, `"lv_device_open":"1"`)}}},
-		"half a row":          {"lvs": {{out: `{"report":[{"lv":[{"lv_name":"x"}]}]}`}}},
+		"group gone":            {"lvs": {{err: failed}}, "vgs": {{out: golden(t, "no-groups.json")}}},
+		"lvs failed":            {"lvs": {{err: failed}}, "vgs": {{out: golden(t, "groups.json")}}},
+		"both failed":           {"lvs": {{err: failed}}, "vgs": {{err: failed}}},
+		"no answer in time":     {"lvs": {{err: context.DeadlineExceeded}}},
+		"not JSON":              {"lvs": {{out: "WARNING: device is gone"}}},
+		"JSON of another day":   {"lvs": {{out: `{"raport":[]}`}}},
+		"no group to be seen":   {"lvs": {{out: golden(t, "no-volumes.json")}}, "vgs": {{out: golden(t, "no-groups.json")}}},
+		"a device is missing":   {"lvs": {{out: golden(t, "no-volumes.json")}}, "vgs": {{out: partial}}},
+		"the group is exported": {"lvs": {{err: failed}}, "vgs": {{out: exportedGroup(t)}}},
+		"the group fails":       {"lvs": {{out: golden(t, "no-volumes.json")}}, "vgs": {{err: failed}}},
+		"open is numeric":       {"lvs": {{out: strings.ReplaceAll(only(t, "pvc-1"), `"lv_device_open":"open"`, `"lv_device_open":"1"`)}}},
+		"half a row":            {"lvs": {{out: `{"report":[{"lv":[{"lv_name":"x"}]}]}`}}},
 	} {
 		c, _ := client(t, answers)
 		_, err := c.Volume(t.Context(), "flexlvm", "x")
@@ -210,7 +211,7 @@ func TestRemoveBelievesOnlyLVM(t *testing.T) {
 
 func TestTwoGroupsOfOneName(t *testing.T) {
 	row := `{"vg_name":"flexlvm", "vg_uuid":"`
-	twice := strings.Replace(golden(t, "groups.json"), row, row+`other", "vg_size":"1", "vg_free":"1", "vg_extent_size":"1", "vg_mda_size":"1", "vg_mda_free":"1", "lv_count":"1", "pv_count":"1", "vg_missing_pv_count":"0"}, `+row, 1)
+	twice := strings.Replace(golden(t, "groups.json"), row, row+`other", "vg_size":"1", "vg_free":"1", "vg_extent_size":"1", "vg_mda_size":"1", "vg_mda_free":"1", "lv_count":"1", "pv_count":"1", "vg_missing_pv_count":"0", "vg_exported":""}, `+row, 1)
 	c, _ := client(t, map[string][]answer{"vgs": {{out: twice}}})
 	_, err := c.Group(t.Context(), "flexlvm")
 	require.ErrorContains(t, err, "2 groups of that name (other, djh9yK-kdRJ-WGvL-Slde-Imz1-NhIY-fipqqe)")
@@ -318,6 +319,24 @@ func TestEverythingOfAGroupThatIsNotWhole(t *testing.T) {
 		health[v.Name] = v.Health
 	}
 	require.Equal(t, map[volume.Name]string{"pvc-1": "", "pvc-2": "", "pvc-3": "partial", "pvc-4": "partial"}, health)
+}
+
+// An exported group is in the full report, with what is in it; lvs refuses it.
+func TestExported(t *testing.T) {
+	full := strings.ReplaceAll(golden(t, "everything.json"), `"vg_exported":""`, `"vg_exported":"exported"`)
+	c, _ := client(t, map[string][]answer{"lvm": {{out: full}}, "lvs": {{err: failed}}, "vgs": {{out: exportedGroup(t)}}})
+	all, err := c.Everything(t.Context())
+	require.NoError(t, err)
+	require.True(t, all.Groups[0].Exported && all.Groups[1].Exported)
+	require.NotEmpty(t, all.Volumes)
+	_, err = c.Volume(t.Context(), "flexlvm", "x")
+	require.ErrorIs(t, err, ErrExported)
+	require.ErrorContains(t, err, "`vgimport flexlvm`")
+}
+
+func exportedGroup(t *testing.T) string {
+	t.Helper()
+	return strings.ReplaceAll(golden(t, "groups.json"), `"vg_exported":""`, `"vg_exported":"exported"`)
 }
 
 func TestAlone(t *testing.T) {

@@ -185,10 +185,13 @@ func (c *Client) home(ctx context.Context, lv LogicalVolume) ([]string, error) {
 	return on, err
 }
 
-// shortOf explains a failure of LVM's: it returns an ErrPartial where devices of
-// the group are missing, an ErrNoSpace where its devices, or those of them that it
+// shortOf explains a failure of LVM's: it returns an ErrExported where the group is
+// exported, an ErrPartial where devices of it are missing, an ErrNoSpace where its devices, or those of them that it
 // was to be on, cannot give such a share each, and nil where that is not why.
 func (c *Client) shortOf(ctx context.Context, g VolumeGroup, h volume.Shape, share volume.Bytes, on []string) error {
+	if g.Exported {
+		return exported(g.Name)
+	}
 	if g.Missing > 0 {
 		return fmt.Errorf("%w: %s lacks %d of its %s, and LVM makes and grows nothing in it until they are back; bring them back, or give them up with `lvconvert --repair` and `vgreduce --removemissing`", ErrPartial, g.Name, g.Missing, volume.Counted(g.Devices, "device", "devices"))
 	}

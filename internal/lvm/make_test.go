@@ -62,6 +62,12 @@ func TestCreateWithoutEnoughDevices(t *testing.T) {
 	require.ErrorContains(t, err, "lacks 1 of its 1 device,")
 	require.NotErrorIs(t, err, ErrNoSpace)
 
+	away := answer{out: exportedGroup(t)}
+	c, _ = client(t, map[string][]answer{"lvcreate": {{err: failed}}, "vgs": {away, away}, "lvs": {{err: failed}}})
+	err = c.Create(t.Context(), made(volume.Shape{Layout: volume.Linear}, 384*volume.MiB))
+	require.ErrorIs(t, err, ErrExported)
+	require.ErrorContains(t, err, "`vgimport flexlvm`")
+
 	// Room enough: LVM had another reason.
 	c, _ = client(t, map[string][]answer{"pvs": {devices, devices, devices, devices}, "lvcreate": {{err: failed}, {err: failed}}, "vgs": {group, group, group, group}, "lvs": {none, none}})
 	require.ErrorIs(t, c.Create(t.Context(), made(raid1, 100*volume.MiB)), failed)

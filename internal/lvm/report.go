@@ -69,6 +69,8 @@ type VolumeGroup struct {
 	Volumes      int
 	Devices      int
 	Missing      int // devices LVM cannot find
+	// Exported (man 8 vgexport): LVM shows it, and neither changes nor activates anything in it.
+	Exported bool
 	// DeviceFree is what is free on each device that LVM may allocate from, the most
 	// first. Only Client.Everything sets it.
 	DeviceFree []volume.Bytes
@@ -262,6 +264,7 @@ func parseGroup(fields map[string]string) (VolumeGroup, error) {
 		Volumes:      int(row.number("lv_count")),
 		Devices:      int(row.number("pv_count")),
 		Missing:      int(row.number("vg_missing_pv_count")),
+		Exported:     row.field("vg_exported") != "",
 	}
 	return g, row.err
 }

@@ -191,7 +191,8 @@ func addDirectoryPool(pools []inventory.Pool, lv lvm.LogicalVolume, pool invento
 		}
 		g.Size = max(g.Free, g.Size-lv.Takes())
 		g.LVs = max(0, g.LVs-1)
-		pool.MetadataSize, pool.MetadataFree, pool.Missing, pool.Devices = g.MetadataSize, g.MetadataFree, g.Missing, nil
+		pool.MetadataSize, pool.MetadataFree, pool.Devices = g.MetadataSize, g.MetadataFree, nil
+		pool.Missing, pool.Exported = g.Missing, g.Exported
 		return append(pools, pool)
 	}
 	return pools

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -22,9 +23,14 @@ func (e *Engine) Inventory(ctx context.Context) (inventory.Inventory, error) {
 	for _, g := range all.Groups {
 		in.Pools = append(in.Pools, inventory.Pool{
 			Name: volume.PoolOf(g.Name, ""), UUID: g.UUID, Size: g.Size, Free: g.Free, Extent: g.Extent,
-			MetadataSize: g.MetadataSize, MetadataFree: g.MetadataFree, LVs: g.Volumes, Missing: g.Missing,
+			MetadataSize: g.MetadataSize, MetadataFree: g.MetadataFree, LVs: g.Volumes, Missing: g.Missing, Exported: g.Exported,
 			DeviceFree: g.DeviceFree, Devices: g.DeviceNames,
 		})
+	}
+	for i := range in.Volumes {
+		if v := &in.Volumes[i]; v.State == volume.Ready && in.Exported(v) {
+			v.Problem, v.Degraded = fmt.Sprintf("its volume group is exported, so no pod can mount it until `vgimport %s`", v.Group), false
+		}
 	}
 	in.Pools = addThinPools(in.Pools, all.ThinPools)
 	for _, p := range pools {

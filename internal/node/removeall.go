@@ -95,7 +95,9 @@ func examine(ref Ref, seen lvm.Overview) (one batchItem, joins bool, err error) 
 	at := slices.IndexFunc(seen.Volumes, func(lv lvm.LogicalVolume) bool {
 		return lv.Group == ref.Group && lv.UUID == ref.UUID && lv.Name == ref.Name
 	})
-	whole := slices.ContainsFunc(seen.Groups, func(g lvm.VolumeGroup) bool { return g.Name == ref.Group && g.Missing == 0 })
+	whole := slices.ContainsFunc(seen.Groups, func(g lvm.VolumeGroup) bool {
+		return g.Name == ref.Group && g.Missing == 0 && !g.Exported
+	})
 	if at < 0 || !whole {
 		return one, false, nil
 	}

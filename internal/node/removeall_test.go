@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/exec"
 
 	"github.com/flexlvm/flexlvm/internal/command/commandtest"
+	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -21,8 +22,10 @@ type fakeGroup struct {
 	removes bool  // lvremove does
 	missing int   // devices
 	report  error // of the next reports
-	device  string
-	ran     []string
+	// exported is vg_exported: no command but the reports of groups takes the group then.
+	exported string
+	device   string
+	ran      []string
 }
 
 type fakeLV struct{ name, uuid, attr, size, tags string }
@@ -32,6 +35,9 @@ const lvmFailed = "some words of lvremove"
 func (g *fakeGroup) run(argv ...string) (string, error) {
 	line := strings.Join(argv, " ")
 	g.ran = append(g.ran, line)
+	if g.exported != "" && strings.HasPrefix(argv[0], "lv") && argv[0] != "lvm" {
+		return "", exec.CodeExitError{Code: 5, Err: errors.New("Volume group flexlvm is exported")}
+	}
 	switch argv[0] {
 	case "lvchange":
 		return "changed", nil
@@ -55,8 +61,8 @@ func (g *fakeGroup) run(argv ...string) (string, error) {
 				lv.name, lv.uuid, lv.size, lv.tags, lv.attr))
 		}
 	}
-	return fmt.Sprintf(`{"report":[{"vg":[{"vg_name":"flexlvm","vg_uuid":"group-uuid","vg_size":"1258291200","vg_free":"0","vg_extent_size":"4194304","vg_mda_size":"1","vg_mda_free":"1","lv_count":"2","pv_count":"2","vg_missing_pv_count":"%d"}],"pv":[],"lv":[%s],"pvseg":[],"seg":[]}]}`,
-		g.missing, strings.Join(rows, ",")), nil
+	return fmt.Sprintf(`{"report":[{"vg":[{"vg_name":"flexlvm","vg_uuid":"group-uuid","vg_size":"1258291200","vg_free":"0","vg_extent_size":"4194304","vg_mda_size":"1","vg_mda_free":"1","lv_count":"2","pv_count":"2","vg_missing_pv_count":"%d","vg_exported":%q}],"pv":[],"lv":[%s],"pvseg":[],"seg":[]}]}`,
+		g.missing, g.exported, strings.Join(rows, ",")), nil
 }
 
 // Only what LVM shows to be gone counts as gone, whatever happens between the removal and
@@ -84,6 +90,40 @@ func TestABatchIsGoneOnlyOnProof(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Nothing goes in an exported group, not even the records of its volumes.
+func TestABatchInAnExportedGroupIsLeftAlone(t *testing.T) {
+	e, g, refs := batchOfTwo(t, func(*fakeGroup) {})
+	for _, ref := range refs {
+		require.NoError(t, e.records.write(ref.Group, ref.Name, newRecord(ref.UUID, sourceTags())))
+	}
+	g.exported = "exported"
+	for i, err := range e.RemoveAll(t.Context(), refs) {
+		require.ErrorContains(t, err, "`vgimport flexlvm`")
+		rec, err := e.records.read(refs[i].Group, refs[i].Name)
+		require.NoError(t, err)
+		require.Equal(t, volume.Ready, rec.State)
+	}
+}
+
+// A mount in an exported group says so, whether or not the node has had the volume, and makes nothing.
+func TestMountInAnExportedGroup(t *testing.T) {
+	e, g, refs := batchOfTwo(t, func(*fakeGroup) {})
+	g.exported = "exported"
+	tags := sourceTags()
+	s := volume.Spec{Group: refs[0].Group, Name: refs[0].Name, Size: tags.Size, Layout: volume.Linear, Cluster: tags.Cluster, Namespace: tags.Namespace}
+	for _, recorded := range []bool{false, true} {
+		if recorded {
+			require.NoError(t, e.records.write(s.Group, s.Name, newRecord(refs[0].UUID, tags)))
+		}
+		err := e.Mount(t.Context(), s, t.TempDir(), false)
+		require.ErrorIs(t, err, lvm.ErrExported)
+		require.ErrorContains(t, err, "`vgimport flexlvm`")
+		known, err := e.records.served(s.Group, s.Name)
+		require.NoError(t, err)
+		require.Equal(t, recorded, known, "nothing is written down of a volume that was not made")
 	}
 }
 

@@ -66,7 +66,7 @@ func thinPool(p lvm.ThinPool, g inventory.Pool) inventory.Pool {
 		Name: volume.PoolOf(p.Group, p.Name), UUID: p.UUID,
 		Size: p.Size, Free: p.Size - p.Used, Extent: p.Extent,
 		MetadataSize: g.MetadataSize, MetadataFree: g.MetadataFree,
-		LVs: p.Volumes, Missing: g.Missing, Devices: g.Devices,
+		LVs: p.Volumes, Missing: g.Missing, Exported: g.Exported, Devices: g.Devices,
 		Thin: &inventory.ThinPool{
 			GroupUUID: g.UUID, Known: p.Active, Metadata: p.Metadata, MetadataUsed: p.MetadataUsed,
 			Others: p.Others.Data, OthersUntold: p.Others.Untold, Unfit: p.Unfit(),

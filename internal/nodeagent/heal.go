@@ -25,7 +25,7 @@ func (d *Daemon) heal(ctx context.Context, in inventory.Inventory) {
 	deadline := time.Now().Add(healBudget)
 	for _, v := range in.Volumes {
 		now := d.cfg.Now()
-		if v.Cluster != d.cluster || !ailing(v, now) {
+		if v.Cluster != d.cluster || !ailing(v, now) || in.Exported(&v) {
 			continue
 		}
 		if d.heals.waits(v.UUID, now) {

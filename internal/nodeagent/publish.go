@@ -129,7 +129,7 @@ func (d *Daemon) own(ctx context.Context) (*flexlvmv1.NodeStorage, error) {
 func (d *Daemon) healing(f observation) map[string]bool {
 	out := map[string]bool{}
 	for _, v := range f.inventory.Volumes {
-		if ailing(v, f.at) && d.heals.times(v.UUID) < 3 {
+		if ailing(v, f.at) && d.heals.times(v.UUID) < 3 && !f.inventory.Exported(&v) {
 			out[v.UUID] = true
 		}
 	}
