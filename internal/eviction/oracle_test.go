@@ -253,7 +253,10 @@ func (o oracle) checkPool(t *testing.T, seed uint64, got eviction.Result, p evic
 			coming += f.Volume.Device
 		}
 	}
-	if o.full(p.Pool, coming, o.policy.HighPercent) && o.policy.HighPercent < 100 {
+	if !o.uses(p.Pool) && len(needs) == 0 {
+		require.Zero(t, p.Shortfall, "seed %d: flexlvm has nothing in the pool", seed)
+		require.False(t, p.Pressure && p.Pool.Thin == nil, "seed %d: flexlvm has nothing in the pool", seed)
+	} else if o.full(p.Pool, coming, o.policy.HighPercent) && o.policy.HighPercent < 100 {
 		inUse := o.inUse(p.Pool, coming+room)
 		if !inUse {
 			require.Zero(t, room, "seed %d: the pool is too full and candidates are left", seed)
@@ -305,6 +308,13 @@ func (o oracle) inUse(p inventory.Pool, room volume.Bytes) bool {
 		return v.Pool() == p.Name && v.State == volume.Doomed && v.Cluster == o.view.Cluster && v.Problem != ""
 	})
 	return p.Thin == nil && !o.closed(p.Name.Group()) && !failed && (p.Size-room)*100 > p.Size*volume.Bytes(o.policy.LowPercent)
+}
+
+// uses: a volume of this cluster is in the pool.
+func (o oracle) uses(p inventory.Pool) bool {
+	return slices.ContainsFunc(o.view.Volumes, func(v inventory.Volume) bool {
+		return v.Pool() == p.Name && v.State != "" && v.Cluster == o.view.Cluster
+	})
 }
 
 func (o oracle) full(p inventory.Pool, coming volume.Bytes, percent int) bool {

@@ -226,6 +226,9 @@ func TestPlanIsBlocked(t *testing.T) {
 			require.Contains(t, r.Blocked, tt.want)
 			require.Empty(t, r.Evictions)
 			require.Len(t, r.Pools, 1, "what is known is reported all the same")
+			if s.View.Cluster == "" {
+				return // nobody can tell whether flexlvm has anything in the pool
+			}
 			require.True(t, r.Pools[0].Pressure)
 			require.Positive(t, r.Pools[0].Shortfall)
 			require.Contains(t, r.Pools[0].ShortfallMessage, r.Blocked)

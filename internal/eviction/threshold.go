@@ -40,12 +40,18 @@ func (p *planner) evictForThreshold(in *pool) []Eviction {
 
 // over reports whether a pool will still be at or over the high threshold.
 func (p *planner) over(in *pool, t thresholds) bool {
-	return p.policy.HighPercent < 100 && in.Size > 0 && in.used() >= t.high
+	return p.watches(in) && in.used() >= t.high
 }
 
 // full reports whether so much of a pool is at or over the high threshold of the policy.
 func (p *planner) full(in *pool, used volume.Bytes) bool {
-	return p.policy.HighPercent < 100 && in.Size > 0 && percent(used, in.Size) >= p.policy.HighPercent
+	return p.watches(in) && percent(used, in.Size) >= p.policy.HighPercent
+}
+
+// watches reports whether the thresholds count for a pool. Every volume group of the host is a pool, and one that
+// flexlvm has nothing in, such as the operating system's, is usually full.
+func (p *planner) watches(in *pool) bool {
+	return p.policy.HighPercent < 100 && in.Size > 0 && (len(in.result.ByState) > 0 || in.result.Promised > 0)
 }
 
 func (p *planner) whyThreshold(in *pool, t thresholds) string {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/eviction/evictiontest"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -46,4 +47,39 @@ func TestPlanOfAPoolFullOfVolumesInUse(t *testing.T) {
 	s.PersistentVolume("promised", 12)
 	require.Equal(t, 1*volume.GiB, s.Plan().Pools[0].Shortfall, "what is promised is missed all the same")
 	require.NotContains(t, s.Plan().Pools[0].ShortfallMessage, "threshold")
+}
+
+// Every volume group of the host is a pool: the operating system's, which is full from the beginning, is
+// nobody's concern until flexlvm has something in it.
+func TestThresholdsAreForPoolsThatFlexlvmUses(t *testing.T) {
+	s := evictiontest.New()
+	s.Pool("rl", 50)
+	rl := s.Group("rl")
+	rl.Free, rl.LVs = 0, 3
+	quiet := func() {
+		t.Helper()
+		of := s.Plan().Pools[1]
+		require.Equal(t, volume.PoolName("rl"), of.Pool.Name)
+		require.Equal(t, 100, of.UsedPercent)
+		require.False(t, of.Pressure, of.PressureMessage)
+		require.Zero(t, of.Shortfall, of.ShortfallMessage)
+		require.Empty(t, of.InUseMessage)
+	}
+	quiet()
+	settled := s.View.PersistentVolumes
+	s.View.PersistentVolumes = nil
+	require.NotEmpty(t, s.Plan().Blocked)
+	quiet()
+
+	s.View.PersistentVolumes = settled
+	s.PersistentVolume("promised", 2, func(c *persistentvolume.Volume) { c.Group = "rl" })
+	of := s.Plan().Pools[1]
+	require.True(t, of.Pressure)
+	require.Equal(t, 2*volume.GiB, of.Shortfall, "what is promised in it counts, whoever fills it")
+
+	s.View.PersistentVolumes = settled
+	s.Volume("orphan", volume.Ready, 0, evictiontest.InGroup("rl"))
+	of = s.Plan().Pools[1]
+	require.True(t, of.Pressure, "a volume of flexlvm counts, also an orphan")
+	require.NotEmpty(t, of.InUseMessage)
 }
