@@ -85,7 +85,8 @@ type NodeStorageStatus struct {
 	// +kubebuilder:validation:MaxItems=20
 	Evictions []Eviction `json:"evictions,omitempty"`
 	// Released are volumes whose PersistentVolume was released, the newest first: the 40 that
-	// were released last, and of each pool the first 10 in the order of eviction, at most 100.
+	// were released last, and of each pool the first 10 in the order of eviction, at most 100. Those of
+	// directory pools that cannot be looked into come after the others, which may then be fewer.
 	// +listType=atomic
 	// +optional
 	// +kubebuilder:validation:MaxItems=100

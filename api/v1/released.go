@@ -6,7 +6,8 @@ import (
 )
 
 // LastReleased is how many of those that were released last are listed as Released: of what is
-// not listed, nothing was released after them.
+// not listed, nothing was released after them. They are fewer where their names are long, and beside directory
+// pools that cannot be looked into: what was released there comes after all others, and takes places of the list.
 const LastReleased = 40
 
 // A ReleasedVolume is one whose PersistentVolume was released. Its data is there until it is

@@ -24,7 +24,8 @@ const (
 
 // releasedStatus is what the NodeStorage lists, the newest first. What is known of the
 // PersistentVolumes comes from origin, by LVM's UUID, or from the list before: an earlier
-// process has seen them. The bounds hold for these and the unseen together, which nothing else remembers.
+// process has seen them. The bounds hold for these and the unseen together, which nothing else remembers; so
+// these may be fewer than lastReleased, or none.
 func releasedStatus(all []eviction.Released, origin func(uuid string) *flexlvmv1.ReleasedOrigin, was, unseen []flexlvmv1.ReleasedVolume) []flexlvmv1.ReleasedVolume {
 	known := map[string]*flexlvmv1.ReleasedOrigin{}
 	for i := range was {

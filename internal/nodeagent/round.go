@@ -204,7 +204,8 @@ func unchanged(seen, now *corev1.PersistentVolume) bool {
 //
 // A volume that the round has seen is released in one round, and its PersistentVolume let go in a later one,
 // when the report has the volume with what that PersistentVolume said: the volume of a claim is always in
-// one of the two, and what was said outlives this process.
+// one of the two, and what was said outlives this process. Where the bounds of the report leave no room for it,
+// the report counts it all the same, so that no other volume of the claim is taken for its last.
 func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdict) error {
 	c := v.PersistentVolume
 	object := f.objects[c.PV]

@@ -124,9 +124,23 @@ func unlistedSince(storages []flexlvmv1.NodeStorage, w Wanted, found Candidate) 
 // unlisted returns how many released volumes the report of a node does not list, and until when
 // these were released, at the latest; zero if that is not known.
 func unlisted(s *flexlvmv1.NodeStorage) (n int32, until time.Time) {
-	listed := len(s.Status.Released)
-	if n = max(0, s.Status.ReleasedCount-int32(listed)); n > 0 && listed > 0 {
-		until = s.Status.Released[min(listed, flexlvmv1.LastReleased)-1].Released.Time
+	listed := s.Status.Released
+	if n = max(0, s.Status.ReleasedCount-int32(len(listed))); n == 0 {
+		return 0, until
+	}
+	for _, r := range listed[:min(len(listed), flexlvmv1.LastReleased)] {
+		if perhapsUnseen(s, r.Pool) {
+			break
+		}
+		until = r.Released.Time
 	}
 	return n, until
+}
+
+// perhapsUnseen reports whether a pool may be one that the node cannot look into. What was released in such a pool
+// is listed after all others, so its times say nothing of what is not listed.
+func perhapsUnseen(s *flexlvmv1.NodeStorage, pool string) bool {
+	return slices.ContainsFunc(s.Status.Pools, func(p flexlvmv1.Pool) bool {
+		return p.Name == pool && p.Layout == string(volume.Directory) && p.Closed != ""
+	})
 }

@@ -119,6 +119,21 @@ func TestFindAmongTheUnlisted(t *testing.T) {
 			s.ReleasedCount = int32(len(s.Released)) + more
 		}
 	}
+	// A directory pool that cannot be looked into takes places of the list.
+	beside := func(seen int) func(*flexlvmv1.NodeStorageStatus) {
+		return func(s *flexlvmv1.NodeStorageStatus) {
+			long(0)(s)
+			s.Released = s.Released[:seen]
+			s.Pools = append(s.Pools, flexlvmv1.Pool{Name: "flexlvm:dirs", Layout: string(volume.Directory), Closed: "its device is not there"})
+			for i := range 50 {
+				s.Released = append(s.Released, flexlvmv1.ReleasedVolume{
+					Pool: "flexlvm:dirs", Name: fmt.Sprintf("d-%d", i), Namespace: "shop", FilesystemUUID: "fs",
+					Origin: &flexlvmv1.ReleasedOrigin{Claim: fmt.Sprintf("unseen-%d", i)}, Released: metav1.NewTime(now.Add(-time.Duration(i) * time.Hour)),
+				})
+			}
+			s.ReleasedCount = 110
+		}
+	}
 	last, next := fmt.Sprintf("claim-%d", flexlvmv1.LastReleased-1), fmt.Sprintf("claim-%d", flexlvmv1.LastReleased)
 	for _, tt := range []struct {
 		name string
@@ -133,6 +148,9 @@ func TestFindAmongTheUnlisted(t *testing.T) {
 		{"another node has newer ones", overview.Wanted{Claim: "data"}, []flexlvmv1.NodeStorage{node("a", deleted("data")), node("b", long(7))}, "node b has 7 released volumes that it does not list"},
 		{"its node is said", overview.Wanted{Claim: "data", Node: "a"}, []flexlvmv1.NodeStorage{node("a", deleted("data")), node("b", long(7))}, ""},
 		{"nothing is known of what another does not list", overview.Wanted{Claim: "data"}, []flexlvmv1.NodeStorage{node("a", deleted("data")), node("b", long(0), func(s *flexlvmv1.NodeStorageStatus) { s.Released = nil })}, "node b has 41 released volumes"},
+		{"it is in a pool that is not seen", overview.Wanted{Claim: "unseen-9"}, []flexlvmv1.NodeStorage{node("a", beside(28))}, "node a has 32 released volumes that it does not list"},
+		{"it is later than all that are not listed beside such a pool", overview.Wanted{Claim: "claim-27"}, []flexlvmv1.NodeStorage{node("a", beside(28))}, ""},
+		{"such a pool takes all places", overview.Wanted{Claim: "unseen-0"}, []flexlvmv1.NodeStorage{node("a", beside(0))}, "node a has 60 released volumes that it does not list"},
 	} {
 		tt.w.Namespace = "shop"
 		_, err := overview.Find(tt.all, tt.w)

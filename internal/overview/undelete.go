@@ -43,14 +43,14 @@ func (c Candidate) String() string {
 // finds none if a newer one may be there that no node lists, or lists without its claim.
 func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 	var found, others []Candidate
-	older := int32(0)
+	notListed := int32(0)
 	for i := range storages {
 		s := &storages[i]
 		if w.Node != "" && s.Name != w.Node {
 			continue
 		}
 		more, _ := unlisted(s)
-		older += more
+		notListed += more
 		for _, r := range s.Status.Released {
 			c := Candidate{Node: s.Name, GroupUUID: groupUUID(s, r.Pool), Released: r}
 			switch {
@@ -79,8 +79,8 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 	if len(others) > 0 {
 		err = fmt.Errorf("%w. In this namespace there are:%s", err, listed(others))
 	}
-	if older > 0 {
-		err = fmt.Errorf("%w\n%d older ones are not listed; flexlvm volumes list on the node shows them", err, older)
+	if notListed > 0 {
+		err = fmt.Errorf("%w\n%d more are not listed; flexlvm volumes list on the node shows them", err, notListed)
 	}
 	return Candidate{}, err
 }

@@ -51,7 +51,7 @@ func TestFind(t *testing.T) {
 	a.Status.ReleasedCount = 9
 	_, err = find(overview.Wanted{Namespace: "shop", Claim: "gone"}, a)
 	require.ErrorContains(t, err, "In this namespace there are:\n  --volume released-")
-	require.ErrorContains(t, err, "7 older ones are not listed")
+	require.ErrorContains(t, err, "7 more are not listed")
 	_, err = find(overview.Wanted{Namespace: "shop", Volume: "released-1"}, a)
 	require.ErrorContains(t, err, "no node reports", "its file system is not known")
 }
