@@ -207,17 +207,22 @@ func (x *index) unmountable(view View, c *persistentvolume.Volume) string {
 	switch {
 	case there && (v.State == volume.Unreferenced || v.State == volume.Retained):
 		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s >/dev/null` (the PersistentVolume is there already)", c.PV, c.Phase, key, v.State, c.Volume)
-	case !there && view.Lost[key] && x.showsAll(c):
+	case !there && view.Lost[key] && x.ailing[c.Group] == "" && x.incomplete(c.Pool()) == "":
 		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s, %s, is gone, so no pod can mount it; %s", c.PV, c.Phase, key, shownBy(c), afterLoss(c))
 	}
 	return ""
 }
 
-// showsAll reports whether the inventory has all volumes of a PersistentVolume's pool. In a directory pool
-// that is unfit it may not: volumes may be in its lost+found.
-func (x *index) showsAll(c *persistentvolume.Volume) bool {
-	pool := x.pools[c.Pool()]
-	return x.ailing[c.Group] == "" && !pool.Unseen() && (pool.Directories == nil || pool.Directories.Unfit == "")
+// incomplete is why the inventory may not have all volumes of a pool, or empty. Those of a directory pool that is
+// unfit may be in its lost+found.
+func (x *index) incomplete(name volume.PoolName) string {
+	if why := x.unseen(name); why != "" {
+		return why
+	}
+	if d := x.pools[name].Directories; d != nil && d.Unfit != "" {
+		return fmt.Sprintf("directory pool %s may have volumes that are not seen: %s", name, d.Unfit)
+	}
+	return ""
 }
 
 // shownBy says what shows that the volume of a PersistentVolume was there.

@@ -3,6 +3,8 @@ package eviction
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
@@ -53,8 +55,10 @@ func (x *index) meant(view View, r Request) (*inventory.Volume, error) {
 	switch {
 	case view.Cluster == "":
 		return nil, errors.New("it is not known whose volumes these are")
-	case !there || v.State == volume.Doomed:
-		return nil, fmt.Errorf("volume %s is gone: it was evicted", key)
+	case !there:
+		return nil, x.whyAbsent(key)
+	case v.State == volume.Doomed:
+		return nil, errEvicted(key)
 	case v.State == "":
 		return nil, fmt.Errorf("the tags of volume %s make no sense (%s); %s", key, v.Problem, volume.Remedy(v.Unknown, "put them right with lvchange"))
 	case v.Cluster != view.Cluster:
@@ -66,6 +70,21 @@ func (x *index) meant(view View, r Request) (*inventory.Volume, error) {
 	}
 	return v, nil
 }
+
+// whyAbsent says why the inventory has no volume of a key: it was evicted, or nobody can tell.
+func (x *index) whyAbsent(key Key) error {
+	if _, there := x.pools[volume.PoolOf(key.group, "")]; !there {
+		return fmt.Errorf("volume %s is not seen: volume group %s is not on this node", key, key.group)
+	}
+	for _, pool := range slices.Sorted(maps.Keys(x.pools)) {
+		if why := x.incomplete(pool); pool.Group() == key.group && why != "" {
+			return fmt.Errorf("volume %s is not seen: %s", key, why)
+		}
+	}
+	return errEvicted(key)
+}
+
+func errEvicted(key Key) error { return fmt.Errorf("volume %s is gone: it was evicted", key) }
 
 // wantedBySomebody says who wants a volume; nil if nobody is known to.
 func (x *index) wantedBySomebody(view View, v *inventory.Volume) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -58,23 +59,35 @@ func (x *index) cannotReturn(c *persistentvolume.Volume) (why string, evicted bo
 		return x.ailing[c.Group], false
 	case x.sole[key] == nil:
 		return fmt.Sprintf("another PersistentVolume names volume %s too", key), false
+	case x.unseen(c.Pool()) != "":
+		return x.unseen(c.Pool()), false
 	}
 	v, there := x.volumes[key]
 	switch {
+	case !there && x.incomplete(c.Pool()) != "":
+		return x.incomplete(c.Pool()), false
 	case !there || v.State == volume.Doomed:
 		return fmt.Sprintf("volume %s was evicted before it could be brought back: its data is gone for good, and no empty volume takes its place", key), true
-	case v.State == "":
-		return fmt.Sprintf("the tags of volume %s make no sense (%s)", key, v.Problem), false
-	case v.FS != c.FS:
-		return fmt.Sprintf("volume %s holds the file system %s, and %s is to be brought back", key, v.FS, c.FS), false
-	case v.Cluster != c.Cluster:
-		return fmt.Sprintf("volume %s belongs to cluster %q", key, v.Cluster), false
-	case v.Kind != c.Kind:
-		return fmt.Sprintf("volume %s is of kind %s, and PersistentVolume %s says %s", key, v.Kind, c.PV, c.Kind), false
-	case v.Namespace != c.ClaimNamespace:
-		return fmt.Sprintf("volume %s belongs to namespace %q, and PersistentVolume %s is for %s", key, v.Namespace, c.PV, c.User()), false
-	case v.State == volume.Creating, v.Clone != "", v.HalfZeroed:
-		return fmt.Sprintf("volume %s was never finished, so there is nothing to bring back", key), false
 	}
-	return "", false
+	return notTheOne(v, c), false
+}
+
+// notTheOne says why an existing volume is not the one that a PersistentVolume asks to bring back; empty if it is.
+func notTheOne(v *inventory.Volume, c *persistentvolume.Volume) string {
+	key := KeyOf(v)
+	switch {
+	case v.State == "":
+		return fmt.Sprintf("the tags of volume %s make no sense (%s)", key, v.Problem)
+	case v.FS != c.FS:
+		return fmt.Sprintf("volume %s holds the file system %s, and %s is to be brought back", key, v.FS, c.FS)
+	case v.Cluster != c.Cluster:
+		return fmt.Sprintf("volume %s belongs to cluster %q", key, v.Cluster)
+	case v.Kind != c.Kind:
+		return fmt.Sprintf("volume %s is of kind %s, and PersistentVolume %s says %s", key, v.Kind, c.PV, c.Kind)
+	case v.Namespace != c.ClaimNamespace:
+		return fmt.Sprintf("volume %s belongs to namespace %q, and PersistentVolume %s is for %s", key, v.Namespace, c.PV, c.User())
+	case v.State == volume.Creating, v.Clone != "", v.HalfZeroed:
+		return fmt.Sprintf("volume %s was never finished, so there is nothing to bring back", key)
+	}
+	return ""
 }

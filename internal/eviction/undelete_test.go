@@ -1,6 +1,7 @@
 package eviction_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,6 +47,38 @@ func TestUndeleteOfWhatWasNeverFinished(t *testing.T) {
 		s.Volume("data", volume.Unreferenced, 90, func(v *inventory.Volume) { v.FS = fsUUID }, unfinished)
 		s.PersistentVolume("data", 90, wantsBack)
 		require.Contains(t, eviction.Undeletes(s.View)[0].Why, "volume flexlvm/data was never finished", name)
+	}
+}
+
+// What is not seen is not called evicted: it may be in a directory pool that cannot be looked into, in the lost+found
+// of one, or in a group that is not there.
+func TestWhatIsNotSeenIsNotCalledEvicted(t *testing.T) {
+	const name = volume.PoolName("flexlvm:small")
+	for what, tt := range map[string]struct {
+		spoil   func(*evictiontest.Scene)
+		evicted bool
+	}{
+		"cannot be looked into":           {spoil: func(s *evictiontest.Scene) { s.Group(name).Directories.Known = false }},
+		"is not on this node":             {spoil: func(s *evictiontest.Scene) { s.View.Pools = s.View.Pools[1:] }},
+		"xfs_repair has moved files":      {spoil: func(s *evictiontest.Scene) { s.Group(name).Directories.Unfit = "xfs_repair has moved files" }},
+		"its data is gone for good":       {spoil: func(*evictiontest.Scene) {}, evicted: true},
+		"no empty volume takes its place": {spoil: func(s *evictiontest.Scene) { s.Volume("data", volume.Doomed, 1) }, evicted: true},
+	} {
+		s := evictiontest.New()
+		s.Pool(string(name), 10)
+		s.Group(name).Directories = &inventory.DirectoryPool{GroupUUID: evictiontest.GroupUUID, Known: true}
+		s.PersistentVolume("data", 2, wantsBack, func(c *persistentvolume.Volume) {
+			c.Shape = volume.Shape{Layout: volume.Directory, DirectoryPool: "small"}
+		})
+		tt.spoil(s)
+		got := eviction.Undeletes(s.View)[0]
+		require.Equal(t, tt.evicted, got.Evicted, got.Why)
+		require.Contains(t, got.Why, what)
+		require.Equal(t, tt.evicted, strings.Contains(got.Why, "evicted"), got.Why)
+
+		_, err := eviction.Grant(s.View, eviction.Request{Time: s.View.Now, Group: "flexlvm", Name: "data", FS: fsUUID, To: volume.Retained})
+		require.ErrorContains(t, err, "flexlvm/data")
+		require.Equal(t, tt.evicted, strings.Contains(err.Error(), "evicted"), err)
 	}
 }
 
