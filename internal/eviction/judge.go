@@ -123,6 +123,9 @@ func (x *index) obstacle(c *persistentvolume.Volume) string {
 		return fmt.Sprintf("it was made for the file system %s, and %s holds another (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.FS, KeyOfPersistentVolume(c), v.FS, pv.Finalizer)
 	case !c.InGroup(v.GroupUUID):
 		return fmt.Sprintf("it was made in volume group %s with UUID %s, and %s is in another of that name (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.Group, c.GroupUUID, KeyOfPersistentVolume(c), v.GroupUUID, pv.Finalizer)
+	case v.DirectoryPool != c.Shape.DirectoryPool: // the engine looks in that pool alone
+		return fmt.Sprintf("it was made in %s %s, and %s is in %s %s; rename the pool back (lvrename), or remove the finalizer %s once nobody needs the PersistentVolume",
+			c.Pool().Noun(), c.Pool(), KeyOfPersistentVolume(c), v.Pool().Noun(), v.Pool(), pv.Finalizer)
 	}
 	return ""
 }

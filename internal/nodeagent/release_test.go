@@ -75,6 +75,31 @@ func TestReleaseOfAVolumeThatWasNeverMade(t *testing.T) {
 	r.engine.with(func() { require.Equal(t, []string{"flexlvm/never"}, r.engine.tombs) })
 }
 
+// A directory pool was renamed, and another has its name: the engine would look for the volume in that one, round
+// after round. A person has to say which pool is meant.
+func TestReleaseOfAVolumeWhosePoolWasRenamed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.directory("data", 2)
+	r.engine.with(func() {
+		v := r.engine.find(node.Ref{Group: "flexlvm"}, "data")
+		v.State, v.Reclaim = volume.Ready, volume.ReclaimLazy
+		another := r.engine.pools[1]
+		another.Name, another.UUID, another.LVs = "flexlvm:another", "uuid-another", 0
+		r.engine.pools = append(r.engine.pools, another)
+	})
+	r.api.put(object("data", 2, pvReleased, func(pv *corev1.PersistentVolume) {
+		options := pv.Spec.FlexVolume.Options
+		options[volume.OptionLayout], options[volume.OptionDirectoryPool] = string(volume.Directory), "another"
+	}))
+	r.start()
+	r.eventually(func() bool { return len(r.api.told("VolumeNeedsAttention")) == 1 }, "nobody is told")
+	require.Contains(t, r.api.told("VolumeNeedsAttention")[0], "it was made in directory pool flexlvm:another, and flexlvm/data is in directory pool flexlvm:small; rename the pool back")
+	r.rounds(2)
+	require.Empty(t, r.engine.called("release flexlvm/data"))
+	require.NotNil(t, r.api.volume("data"))
+}
+
 // Two PersistentVolumes of one volume go both, although the report has what only one of them said.
 func TestReleaseOfTwoPersistentVolumesOfAVolume(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // Each PersistentVolume of a volume has a note, the last of which counts, until the volume is gone.
@@ -28,4 +31,12 @@ func TestReleasedClaims(t *testing.T) {
 	c.keep(map[string]bool{"settled": true})
 	require.Empty(t, c.byUUID)
 	require.Nil(t, c.origin("data"))
+}
+
+// Of two volumes of one name, the engine releases that of the PersistentVolume's pool.
+func TestInventoriedIsWhereTheEngineLooks(t *testing.T) {
+	in := func(pool volume.Name) volume.Shape { return volume.Shape{Layout: volume.Directory, DirectoryPool: pool} }
+	all := inventory.Inventory{Volumes: []inventory.Volume{{Group: "g", Name: "data", UUID: "moved", Shape: in("moved")}, {Group: "g", Name: "data", UUID: "small", Shape: in("small")}}}
+	require.Equal(t, "small", inventoried(all, persistentvolume.Volume{Group: "g", Volume: "data", Shape: in("small")}).UUID)
+	require.Nil(t, inventoried(all, persistentvolume.Volume{Group: "g", Volume: "data", Shape: in("another")}))
 }

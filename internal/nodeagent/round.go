@@ -248,11 +248,12 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 	return nil
 }
 
-// inventoried returns the volume of a PersistentVolume as a round has seen it; nil if it was not there, or was
-// going already.
+// inventoried returns the volume of a PersistentVolume, where the engine looks for it, as a round has seen it; nil
+// if it was not there, or was going already.
 func inventoried(in inventory.Inventory, c persistentvolume.Volume) *inventory.Volume {
 	for i := range in.Volumes {
-		if v := &in.Volumes[i]; v.State != volume.Doomed && eviction.KeyOf(v) == eviction.KeyOfPersistentVolume(&c) {
+		v := &in.Volumes[i]
+		if v.State != volume.Doomed && eviction.KeyOf(v) == eviction.KeyOfPersistentVolume(&c) && v.DirectoryPool == c.Shape.DirectoryPool {
 			return v
 		}
 	}
