@@ -92,11 +92,11 @@ func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
 	defer func() { d.mayOverflow.Store(mayOverflow) }()
 	for _, s := range f.stores() {
 		c, v, percent := s.of, s.volume, s.percent()
-		if c.Lost != "" {
-			continue // it is told
-		}
 		if v.Overflowed {
 			d.overflowed(ctx, f, c, v)
+			continue
+		}
+		if c.Lost != "" {
 			continue
 		}
 		mayOverflow = true
@@ -112,17 +112,24 @@ func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
 	}
 }
 
+// overflowed says on the PersistentVolume of a snapshot that it has overflowed, once, and repeats the event for as
+// long as the snapshot is there, as the alert lasts.
 func (d *Daemon) overflowed(ctx context.Context, f observation, c *persistentvolume.Volume, v *inventory.Volume) {
 	object := f.objects[c.PV]
 	if object == nil || d.cfg.DryRun {
 		return
 	}
 	why := fmt.Sprintf("the snapshot of volume %s has overflowed: its source has overwritten more than the %s that were set aside for that, so it cannot be restored any more; delete it", c.CloneOf, v.Device)
-	err := d.api.Annotate(ctx, object, persistentvolume.NotTaken(why))
-	if err != nil && !apierrors.IsConflict(err) && d.dedupe.fresh("snapshot "+v.UUID, err.Error(), f.at) {
-		klog.FromContext(ctx).Error(err, "A snapshot has overflowed, and its PersistentVolume could not be told; it is tried again", "volume", eviction.KeyOf(v).String())
+	if c.Lost == "" {
+		err := d.api.Annotate(ctx, object, persistentvolume.NotTaken(why))
+		if err != nil && !apierrors.IsConflict(err) && d.dedupe.fresh("snapshot "+v.UUID, err.Error(), f.at) {
+			klog.FromContext(ctx).Error(err, "A snapshot has overflowed, and its PersistentVolume could not be told; it is tried again", "volume", eviction.KeyOf(v).String())
+		}
+		if err != nil {
+			return
+		}
 	}
-	if err == nil {
+	if d.dedupe.fresh("overflowed "+v.UUID, "", f.at) {
 		klog.FromContext(ctx).Info("A snapshot has overflowed", "volume", eviction.KeyOf(v).String(), "of", c.CloneOf)
 		d.events.onVolume(object, warning, "SnapshotOverflowed", why)
 	}

@@ -168,6 +168,12 @@ func TestSnapshotThatOverflows(t *testing.T) {
 	r.eventually(func() bool { return len(r.api.told("SnapshotOverflowed")) > 0 }, "it is not said")
 	r.toldNoMore("SnapshotOverflowed")
 	require.Len(t, r.api.told("SnapshotOverflowed"), 1)
+	r.clock.pass(31 * time.Minute)
+	r.eventually(func() bool {
+		var again int
+		r.api.with(func() { again = r.api.repeated["SnapshotOverflowed"] })
+		return again+len(r.api.told("SnapshotOverflowed")) == 2
+	}, "the event is forgotten, and the snapshot is still there")
 }
 
 // Each step at which a store fills up between two rounds has its event.
