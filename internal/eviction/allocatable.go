@@ -31,7 +31,7 @@ func (p *planner) allocatable(in *pool) volume.Bytes {
 	}
 	for k, charge := range p.charges(in) {
 		// One that is being removed is in pending already.
-		if v, made := p.index.volumes[k]; made && !p.view.removes(v) {
+		if v, made := p.index.volumes[k]; made && !p.view.isBeingRemoved(v) {
 			sum += min(v.Device, charge)
 		}
 	}

@@ -134,7 +134,7 @@ func Waiting(view View, r Result) map[volume.PoolName][]*persistentvolume.Volume
 		}
 		for i := range view.Volumes {
 			v := &view.Volumes[i]
-			if (v.State == volume.Doomed || view.removes(v)) && v.Pool() == result.Pool.Name && v.Cluster == view.Cluster {
+			if (v.State == volume.Doomed || view.isBeingRemoved(v)) && v.Pool() == result.Pool.Name && v.Cluster == view.Cluster {
 				left.total += v.Device
 			}
 		}

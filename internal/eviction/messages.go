@@ -119,8 +119,8 @@ func (p *planner) whatToDo(v *inventory.Volume) string {
 	return fmt.Sprintf("; `flexlvm volumes undelete %s --dry-run` prints a PersistentVolume for it, `flexlvm volumes forget %s` gives it up", v.Name, v.Name)
 }
 
-// press says whether a pool is under pressure as it stands.
-func (p *planner) press(in *pool) {
+// notePressure notes whether a pool is under pressure as it stands.
+func (p *planner) notePressure(in *pool) {
 	used := max(0, in.Size-in.Free)
 	in.result.UsedPercent = percent(used, in.Size)
 	var why []string

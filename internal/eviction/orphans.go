@@ -28,7 +28,7 @@ func (p *planner) findOrphans() {
 			continue
 		}
 		in.orphaned.add(v)
-		if p.mayGo(v, in) {
+		if p.orphanEvictable(v, in) {
 			in.orphans = append(in.orphans, v)
 		}
 	}
@@ -52,16 +52,6 @@ func lastSeen(v *inventory.Volume) time.Time {
 		return v.LastUsed
 	}
 	return v.Created
-}
-
-// mayGo reports whether an orphan may be evicted at all.
-func (p *planner) mayGo(v *inventory.Volume, in *pool) bool {
-	_, wanted := p.index.anywhere[v.Name]
-	_, copied := p.index.copied[KeyOf(v)]
-	busy := v.InUse() || v.Origin
-	known := !v.Created.IsZero() && !v.LastUsed.IsZero()
-	return p.policy.EvictOrphans && !wanted && !p.index.kept(v) && !copied && !busy && known && v.Problem == "" && in.ailing == "" &&
-		p.view.Now.Sub(lastSeen(v)) > p.policy.OrphanAge
 }
 
 // orphansBlocked says why no orphan goes though orphans may be evicted, or nothing. Only the backup's age

@@ -109,7 +109,7 @@ type Result struct {
 }
 
 // Plan decides which volumes are evicted. Candidates are unreferenced volumes whose
-// eviction nothing prevents (see standing), the least recently used first. They go at
+// eviction nothing prevents (see unreferencedStanding), the least recently used first. They go at
 // once if their class says so or they are too old, and as many as needed when promised
 // volumes need room, a pool reaches its high threshold, or less is free than is kept for
 // claims to come; for the last two nothing goes while pods are about to start. Orphans follow
@@ -118,7 +118,7 @@ func Plan(view View, policy Policy) Result {
 	p := planner{view: view, policy: policy, index: newIndex(view)}
 	p.openPools()
 	for i := range view.Volumes {
-		p.sort(&view.Volumes[i])
+		p.classify(&view.Volumes[i])
 	}
 	p.addDemands()
 	p.findOrphans()
@@ -166,9 +166,9 @@ func (p *planner) openPools() {
 	}
 }
 
-// sort puts a volume where it belongs. A volume whose group is not in the view
+// classify puts a volume where it belongs. A volume whose group is not in the view
 // is only reported.
-func (p *planner) sort(v *inventory.Volume) {
+func (p *planner) classify(v *inventory.Volume) {
 	if v.State != "" && v.Cluster != p.view.Cluster {
 		p.result.Foreign = append(p.result.Foreign, *v)
 		return
@@ -193,30 +193,30 @@ func (p *planner) sort(v *inventory.Volume) {
 	one.result.ByState[v.State]++
 	switch v.State {
 	case volume.Doomed:
-		one.sortDoomed(v, p.view.Removing[v.UUID])
+		one.classifyDoomed(v, p.view.Removing[v.UUID])
 	case volume.Ready, volume.Creating:
-		p.sortReplica(v, one)
+		p.classifyReplica(v, one)
 	case volume.Unreferenced:
-		p.sortUnreferenced(v, one)
+		p.classifyUnreferenced(v, one)
 	}
 }
 
-func (p *planner) sortUnreferenced(v *inventory.Volume, in *pool) {
-	if p.view.removes(v) {
+func (p *planner) classifyUnreferenced(v *inventory.Volume, in *pool) {
+	if p.view.isBeingRemoved(v) {
 		in.removing = true
 		in.awaits(v)
 		return
 	}
-	s := p.standing(v, in)
+	s := p.unreferencedStanding(v, in)
 	in.held[s].add(v)
 	if s == standingFree {
 		in.queue = append(in.queue, v)
 	}
 }
 
-// sortDoomed notes what a doomed volume gives; nobody knows when, if its removal has failed and
+// classifyDoomed notes what a doomed volume gives; nobody knows when, if its removal has failed and
 // is not under way again.
-func (p *pool) sortDoomed(v *inventory.Volume, removing bool) {
+func (p *pool) classifyDoomed(v *inventory.Volume, removing bool) {
 	p.removing = p.removing || removing
 	if v.Problem != "" {
 		p.unfinished = append(p.unfinished, v)
@@ -224,35 +224,6 @@ func (p *pool) sortDoomed(v *inventory.Volume, removing bool) {
 	if v.Problem == "" || removing {
 		p.awaits(v)
 	}
-}
-
-// A standing is what stands between an unreferenced volume and its eviction.
-type standing int
-
-const (
-	standingFree   standing = iota // nothing
-	standingYoung                  // it is not old enough
-	standingBusy                   // its device is open, it is mounted, snapshots hang on it
-	standingWanted                 // a PersistentVolume names it, if only by a former name of its group, or is to begin as a copy of it
-	standingIll                    // it, or its pool, has a problem
-	standings
-)
-
-func (p *planner) standing(v *inventory.Volume, in *pool) standing {
-	_, copied := p.index.copied[KeyOf(v)]
-	switch {
-	case p.index.kept(v) || copied || p.index.unread[v.Name]:
-		return standingWanted
-	case v.Problem != "" || in.ailing != "":
-		return standingIll
-	case v.InUse() || v.Origin:
-		return standingBusy
-	case v.Reclaim == volume.ReclaimImmediate:
-		return standingFree
-	case v.Released.IsZero() || p.view.Now.Sub(ReleasedAt(v)) < p.policy.MinAge:
-		return standingYoung
-	}
-	return standingFree
 }
 
 // evictionOrder is least recently used first, by the second, as the NodeStorage says it, then

@@ -131,7 +131,7 @@ func (p *planner) decide(in *pool) []Eviction {
 	in.result.Reclaimable = in.reclaimable() + in.result.Replicas
 	in.result.Allocatable, in.result.Closed = p.allocatable(in), p.closed(in)
 	in.result.DeviceReclaimable = in.reclaimableOn()
-	p.press(in)
+	p.notePressure(in)
 	if p.result.Blocked != "" {
 		in.withhold()
 		p.reportShortfall(in)

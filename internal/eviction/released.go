@@ -43,10 +43,10 @@ func (p *planner) released() []Released {
 		case v.Cluster != p.view.Cluster || !there:
 		case v.State == volume.Retained:
 			out = append(out, Released{Volume: *v, Kept: KeptRetained})
-		case p.view.removes(v): // which may fail
+		case p.view.isBeingRemoved(v): // which may fail
 			out = append(out, Released{Volume: *v, Kept: KeptRemoving})
 		case v.State == volume.Unreferenced:
-			out = append(out, Released{Volume: *v, Kept: keptFor[p.standing(v, in)]})
+			out = append(out, Released{Volume: *v, Kept: keptFor[p.unreferencedStanding(v, in)]})
 		}
 	}
 	slices.SortFunc(out, func(a, b Released) int {

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -32,8 +30,8 @@ type candidate struct {
 	pv     *persistentvolume.Volume
 }
 
-// sortReplica notes what a volume that is a replica may give.
-func (p *planner) sortReplica(v *inventory.Volume, in *pool) {
+// classifyReplica notes what a volume that is a replica may give.
+func (p *planner) classifyReplica(v *inventory.Volume, in *pool) {
 	c := p.index.sole[KeyOf(v)]
 	if c == nil || v.Kind != volume.Dataset || c.Replica.Dataset == "" || c.Cluster != p.view.Cluster {
 		return
@@ -43,32 +41,11 @@ func (p *planner) sortReplica(v *inventory.Volume, in *pool) {
 		in.stuck.add(v)
 	case c.Replica.Going():
 		in.awaits(v) // its claim is deleted, or about to be
-	case p.mayLeave(v, c, in):
+	case p.replicaEvictable(v, c, in):
 		in.replicas = append(in.replicas, candidate{v, c})
 	default:
 		in.kept.add(v)
 	}
-}
-
-// mayLeave reports whether a replica may be evicted: everything about it is as it
-// should be, its dataset allows it and can bring it back, and nobody uses it here.
-// Any doubt keeps it.
-func (p *planner) mayLeave(v *inventory.Volume, c *persistentvolume.Volume, in *pool) bool {
-	sound := v.State == volume.Ready && v.Problem == "" && in.ailing == "" && !v.Origin && !p.index.unread[v.Name] && c.InGroup(v.GroupUUID)
-	idle := !v.InUse() && p.user(c) == ""
-	return sound && idle && removable(c) && c.Replica.Allowed() && p.view.ofAge(v, p.policy)
-}
-
-// removable reports whether deleting the claim of a replica leads to its removal, by
-// this daemon, and who might use it is known.
-func removable(c *persistentvolume.Volume) bool {
-	return c.Phase == corev1.VolumeBound && !c.Deleting && c.HasFinalizer && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete &&
-		c.ClaimName != "" && c.Replica.Readers != ""
-}
-
-// ofAge reports whether a replica was neither made nor used for the least age.
-func (view View) ofAge(v *inventory.Volume, policy Policy) bool {
-	return !v.Created.IsZero() && !v.LastUsed.IsZero() && view.Now.Sub(lastSeen(v)) >= policy.MinAge
 }
 
 // user is a pod of this node that uses a replica, or something that stands for one

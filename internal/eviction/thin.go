@@ -46,7 +46,7 @@ func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 			left += charge // which comes off again with its PersistentVolume
 		case named:
 			left -= max(0, v.Device-charge)
-		case v.State == volume.Doomed, evictable[v], p.view.removes(v):
+		case v.State == volume.Doomed, evictable[v], p.view.isBeingRemoved(v):
 		case v.State == volume.Unreferenced:
 			left -= v.Device
 		default:

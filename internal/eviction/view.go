@@ -54,8 +54,8 @@ func (view View) staysGone(c *persistentvolume.Volume) bool {
 	return c.FS != "" || c.Taken || lost
 }
 
-// removes reports whether a volume is being removed that was not doomed yet when it was seen.
-func (view View) removes(v *inventory.Volume) bool {
+// isBeingRemoved reports whether a volume is being removed that was not doomed yet when it was seen.
+func (view View) isBeingRemoved(v *inventory.Volume) bool {
 	return v.State == volume.Unreferenced && view.Removing[v.UUID]
 }
 
