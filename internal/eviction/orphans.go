@@ -77,8 +77,8 @@ func (p *planner) orphansFor(in *pool) []*inventory.Volume {
 	return in.orphans[:min(len(in.orphans), p.orphanBudget)]
 }
 
-// blocked says why nothing may be evicted at all, or nothing. An API server that
-// has lost its memory looks just like one that nobody wants anything of.
+// blocked says why nothing may be evicted at all, or nothing. An API server that has lost its data
+// shows no PersistentVolume, as if nobody wanted any volume.
 func (p *planner) blocked() string {
 	if p.view.Cluster == "" {
 		return "nothing is evicted: the UID of this cluster is not known, so no volume can be told to be this cluster's; look at the daemon's access to namespace kube-system"

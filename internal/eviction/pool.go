@@ -9,7 +9,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A pool is where one plan keeps its accounts.
+// A pool is what one plan has counted and decided of a pool.
 type pool struct {
 	inventory.Pool
 	ailing   string              // why nothing may be changed in it

@@ -7,7 +7,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// thinSlack is the share of a thin pool that nobody is promised: LVM tells how full
+// One part in thinSlack of a thin pool is promised to nobody: LVM reports how full
 // a pool is in hundredths of a per cent of it, and a volume in hundredths of a per cent of the volume.
 const thinSlack = 5000
 

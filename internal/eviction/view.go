@@ -100,8 +100,8 @@ type index struct {
 	// renamed are those of wanted and of retained by the UUID of their group, where it is known: a
 	// PersistentVolume goes on calling the group by the name that it had.
 	renamed map[lastingKey]bool
-	// anywhere holds the PersistentVolumes of wanted whatever their group: groups
-	// can be renamed under the API's feet.
+	// anywhere holds the PersistentVolumes of wanted whatever their group: a group may
+	// have been renamed on the node.
 	anywhere map[volume.Name]string
 	// copied holds the volumes that a copy is still to be taken of; the copy's
 	// PersistentVolume.

@@ -97,7 +97,8 @@ func (h *history) add(now time.Time, e eviction.Eviction) {
 	}
 }
 
-// leastWanted is the oldest but for orphans that still count.
+// leastWanted is the index of the oldest eviction that is not an orphan's which still counts; of the oldest
+// where all are.
 func (h *history) leastWanted(now time.Time) int {
 	for i := len(h.list) - 1; i >= 0; i-- {
 		if h.list[i].Reason != string(eviction.ReasonOrphan) || now.Sub(h.list[i].Time.Time) > h.orphanWindow {
