@@ -1,5 +1,5 @@
 // Package eviction decides what the node daemon does with volumes that are no longer wanted, and
-// which volumes it may make. Its decisions are pure functions of a View, without I/O or a clock. Ahead
+// which volumes it may make. Its decisions are pure functions of a View, without I/O or a clock. FutureTimes
 // and Starts, which the caller keeps between rounds, are the only state. The decisions are:
 //
 //   - Judge: which volumes the API has positively given up.

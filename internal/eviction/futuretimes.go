@@ -7,13 +7,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 )
 
-// Ahead remembers timestamps of volumes that are in the future, because the clock was set back, and
+// FutureTimes remembers timestamps of volumes that are in the future, because the clock was set back, and
 // when each was first seen. That time replaces the timestamp, with which the volume would count as young
 // until that date. The zero value is ready to use.
 //
 // A new process remembers nothing and takes such a volume for new again. So the volume may be evicted
 // later than it should be, but never earlier.
-type Ahead struct {
+type FutureTimes struct {
 	seen map[stamp]time.Time
 }
 
@@ -25,32 +25,32 @@ type stamp struct {
 
 // Replace replaces each timestamp after now by the time at which it was first seen, and forgets the
 // timestamps of all other volumes.
-func (a *Ahead) Replace(now time.Time, volumes []inventory.Volume) {
+func (f *FutureTimes) Replace(now time.Time, volumes []inventory.Volume) {
 	seen := map[stamp]time.Time{}
 	for i := range volumes {
 		v := &volumes[i]
-		a.replace(now, seen, v.UUID, &v.Created, &v.LastUsed, &v.Released)
+		f.replace(now, seen, v.UUID, &v.Created, &v.LastUsed, &v.Released)
 	}
-	a.seen = seen
+	f.seen = seen
 }
 
 // ReplaceEvictable does the same for Replica.Evictable of PersistentVolumes.
-func (a *Ahead) ReplaceEvictable(now time.Time, pvs []persistentvolume.Volume) {
+func (f *FutureTimes) ReplaceEvictable(now time.Time, pvs []persistentvolume.Volume) {
 	seen := map[stamp]time.Time{}
 	for i := range pvs {
 		c := &pvs[i]
-		a.replace(now, seen, string(c.UID), &c.Replica.Evictable)
+		f.replace(now, seen, string(c.UID), &c.Replica.Evictable)
 	}
-	a.seen = seen
+	f.seen = seen
 }
 
-func (a *Ahead) replace(now time.Time, seen map[stamp]time.Time, uid string, times ...*time.Time) {
+func (f *FutureTimes) replace(now time.Time, seen map[stamp]time.Time, uid string, times ...*time.Time) {
 	for _, t := range times {
 		if !t.After(now) {
 			continue
 		}
 		its := stamp{uid, t.UnixNano()}
-		first, known := a.seen[its]
+		first, known := f.seen[its]
 		if !known || first.After(now) { // the clock may have been set back once more
 			first = now
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // A clock that was ahead when a volume was released must not keep it until that day.
-func TestTimesAhead(t *testing.T) {
+func TestFutureTimes(t *testing.T) {
 	now := evictiontest.Now
 	future := now.AddDate(73, 0, 0)
 	hour := now.Add(-time.Hour)
@@ -25,7 +25,7 @@ func TestTimesAhead(t *testing.T) {
 			{UUID: "d"},
 		}
 	}
-	var ahead eviction.Ahead
+	var times eviction.FutureTimes
 	want := []inventory.Volume{
 		{UUID: "a", Created: hour, LastUsed: now, Released: now},
 		{UUID: "b", Created: now, LastUsed: now, Released: now},
@@ -34,39 +34,39 @@ func TestTimesAhead(t *testing.T) {
 	}
 	for _, later := range []time.Duration{0, time.Minute, time.Hour} {
 		got := listed()
-		ahead.Replace(now.Add(later), got)
+		times.Replace(now.Add(later), got)
 		require.Equal(t, want, got, "first seen, %s later", later)
 	}
 
 	// What was seen before counts from when it was: it has been used again since.
 	again := listed()
 	again[0].LastUsed = future.Add(time.Hour)
-	ahead.Replace(now.Add(2*time.Hour), again)
+	times.Replace(now.Add(2*time.Hour), again)
 	require.Equal(t, now.Add(2*time.Hour), again[0].LastUsed)
 	require.Equal(t, now, again[0].Released)
 
 	// One that went is forgotten, and so is all when the process ends.
-	ahead.Replace(now.Add(3*time.Hour), nil)
+	times.Replace(now.Add(3*time.Hour), nil)
 	got := listed()
-	ahead.Replace(now.Add(3*time.Hour), got)
+	times.Replace(now.Add(3*time.Hour), got)
 	require.Equal(t, now.Add(3*time.Hour), got[1].Released)
 
 	// Set back once more, nothing is older than this moment, nor ahead of it.
 	got = listed()
-	ahead.Replace(now, got)
+	times.Replace(now, got)
 	require.Equal(t, want, got)
 
 	// When the day has come, the time is what it says.
 	got = listed()
-	ahead.Replace(future.Add(time.Hour), got)
+	times.Replace(future.Add(time.Hour), got)
 	require.Equal(t, listed(), got)
 }
 
-// Nor must one that was ahead when a replica was past recall let its room count as coming until
+// Nor must one that was ahead when the eviction of a replica was confirmed let its room count as coming until
 // that day, where its claim stays.
-func TestEvictableAhead(t *testing.T) {
+func TestFutureEvictable(t *testing.T) {
 	future := evictiontest.Now.AddDate(73, 0, 0)
-	var ahead eviction.Ahead
+	var times eviction.FutureTimes
 	shortfall := func(later time.Duration) volume.Bytes {
 		s := evictiontest.New()
 		s.View.Now = s.View.Now.Add(later)
@@ -74,7 +74,7 @@ func TestEvictableAhead(t *testing.T) {
 		s.PersistentVolume("promised", 65) // 39 GiB are free
 		first := &s.View.PersistentVolumes[1].Replica
 		first.Asked, first.Unlabelled, first.Evictable = future, future, future
-		ahead.ReplaceEvictable(s.View.Now, s.View.PersistentVolumes)
+		times.ReplaceEvictable(s.View.Now, s.View.PersistentVolumes)
 		require.Equal(t, evictiontest.Now, first.Evictable)
 		require.Equal(t, future, first.Asked, "nothing goes by it")
 		return s.Plan().Pools[0].Shortfall

@@ -19,7 +19,7 @@ type ReplicaEviction struct {
 	Message          string // why, in words with numbers
 }
 
-// goingTime is how long the room of a replica that is past recall counts as coming. Its
+// goingTime is how long the room of a replica whose eviction is confirmed counts as coming. Its
 // claim goes within seconds, unless something is wrong with its VolumeManager or its
 // controller; then nobody must wait for that room without a word.
 const goingTime = 5 * time.Minute

@@ -153,7 +153,7 @@ func TestPlanOrderOfReplicas(t *testing.T) {
 }
 
 // Room that was asked for counts as coming: no other is asked in its stead, and
-// once it is past recall the rest goes too.
+// once its eviction is confirmed the rest goes too.
 func TestPlanCountsWhatWasAskedFor(t *testing.T) {
 	s := evictiontest.New()
 	s.Replica("first", 30, func(_ *inventory.Volume, c *persistentvolume.Volume) {
@@ -181,7 +181,7 @@ func TestPlanCountsWhatWasAskedFor(t *testing.T) {
 	require.Equal(t, "uid-of-vm-first", r.Evictions[0].Replica.OwnerUID)
 }
 
-// What is past recall counts as coming for some minutes; a claim that nobody deletes
+// What is confirmed counts as coming for some minutes; a claim that nobody deletes
 // then gives no room, and people are told.
 func TestPlanDoesNotCountOnWhatNeverComes(t *testing.T) {
 	s := evictiontest.New()
@@ -270,10 +270,10 @@ func TestSteps(t *testing.T) {
 		"a clock that is behind": {change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) {
 			c.Replica.Asked, c.Replica.Unlabelled = at, at.Add(-time.Hour)
 		}, want: []eviction.Step{eviction.StepConfirm}},
-		"past recall": {change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) {
+		"confirmed": {change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) {
 			c.Replica.Asked, c.Replica.Unlabelled, c.Replica.Evictable = at, at, at
 		}},
-		"past recall, not needed":    {spare: true, change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) { c.Replica.Asked, c.Replica.Evictable = at, at }},
+		"confirmed, not needed":      {spare: true, change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) { c.Replica.Asked, c.Replica.Evictable = at, at }},
 		"unlabelled, never asked":    {change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) { c.Replica.Unlabelled = at }, want: []eviction.Step{eviction.StepAsk}},
 		"asked, not needed any more": {spare: true, change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) { c.Replica.Asked = at }, want: []eviction.Step{eviction.StepWithdraw}},
 		"unlabelled, not needed": {spare: true, change: func(_ *evictiontest.Scene, c *persistentvolume.Volume) {

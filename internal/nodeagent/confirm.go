@@ -244,7 +244,7 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 		f.view.PersistentVolumes = append(f.view.PersistentVolumes, c)
 	}
 	f.view.Lost = d.lost(f.view)
-	d.aheadGoing.ReplaceEvictable(f.at, f.view.PersistentVolumes)
+	d.futureGoing.ReplaceEvictable(f.at, f.view.PersistentVolumes)
 	f.view.StartsUntil = d.starts.Until(f.view, d.watches.starting())
 	f.verdicts = eviction.Judge(f.view)
 	f.result = eviction.Plan(f.view, d.cfg.Policy)

@@ -126,8 +126,8 @@ type Daemon struct {
 	countAt     time.Time             // when to count the PersistentVolumes again
 	volumeCount int64                 // of the cluster
 	orphans     map[eviction.Key]bool // of the last confirmed round
-	ahead       eviction.Ahead        // of volumes
-	aheadGoing  eviction.Ahead        // of PersistentVolumes
+	futureTimes eviction.FutureTimes  // of volumes
+	futureGoing eviction.FutureTimes  // of PersistentVolumes
 	starts      eviction.Starts
 	answers     []flexlvmv1.VolumeAnswer // of this process, the newest last
 	meter       *meter

@@ -94,7 +94,7 @@ func (d *Daemon) observeNode(ctx context.Context) (observation, error) {
 		return f, err
 	}
 	d.noteGroups(f.inventory)
-	d.ahead.Replace(f.at, f.inventory.Volumes)
+	d.futureTimes.Replace(f.at, f.inventory.Volumes)
 	f.busy = d.meter.measure(f.at, f.inventory.Pools)
 	d.forgetGone(f.inventory)
 	return f, nil

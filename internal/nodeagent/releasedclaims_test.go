@@ -35,7 +35,9 @@ func TestReleasedClaims(t *testing.T) {
 
 // Of two volumes of one name, the engine releases that of the PersistentVolume's pool.
 func TestInventoriedIsWhereTheEngineLooks(t *testing.T) {
-	in := func(pool volume.Name) volume.Shape { return volume.Shape{Layout: volume.Directory, DirectoryPool: pool} }
+	in := func(pool volume.Name) volume.Shape {
+		return volume.Shape{Layout: volume.Directory, DirectoryPool: pool}
+	}
 	all := inventory.Inventory{Volumes: []inventory.Volume{{Group: "g", Name: "data", UUID: "moved", Shape: in("moved")}, {Group: "g", Name: "data", UUID: "small", Shape: in("small")}}}
 	require.Equal(t, "small", inventoried(all, persistentvolume.Volume{Group: "g", Volume: "data", Shape: in("small")}).UUID)
 	require.Nil(t, inventoried(all, persistentvolume.Volume{Group: "g", Volume: "data", Shape: in("another")}))
