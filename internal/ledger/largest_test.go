@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -20,9 +21,12 @@ func scanned(l *ledger.Ledger, class volume.Spec, allows func(node string) bool)
 		if !has || allows != nil && !allows(node) {
 			continue
 		}
-		if out.Nodes++; out.Node == "" || offer.Most > out.Most {
-			out.Node, out.Most = node, offer.Most
+		if out.Nodes++; out.Node == "" || offer.Most > out.Most || offer.Most == out.Most && offer.Closed != "" && out.Closed == "" {
+			out.Node, out.Most, out.Closed = node, offer.Most, offer.Closed
 		}
+	}
+	if out.Nodes == 0 {
+		out.Reported = len(l.Nodes())
 	}
 	return out
 }
@@ -46,7 +50,9 @@ func TestLargestFollowsEveryChange(t *testing.T) {
 		want := ledgertest.Want(fmt.Sprint("pvc-", random.IntN(30)), volume.GiB*volume.Bytes(1+random.IntN(4)))
 		switch random.IntN(7) {
 		case 0:
-			b.Report(ledgertest.Report(node(), ledgertest.OneGiB*volume.Bytes(random.IntN(20))))
+			b.Report(ledgertest.Report(node(), ledgertest.OneGiB*volume.Bytes(random.IntN(20)), func(p *flexlvmv1.Pool) {
+				p.Closed = []string{"", "", "a device is missing"}[random.IntN(3)]
+			}))
 		case 1:
 			b.Forget(node())
 		case 2:
@@ -70,6 +76,28 @@ func TestLargestFollowsEveryChange(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Where no node can give any, the first that takes no new volumes says why.
+func TestLargestSaysWhyNodesTakeNone(t *testing.T) {
+	class := classes()[0]
+	missing := func(p *flexlvmv1.Pool) { p.Closed = "a device is missing" }
+	b := ledgertest.New(t)
+	require.Equal(t, ledger.Largest{}, b.Largest(class, nil))
+	b.Report(ledgertest.Report("node-1", 0))
+	require.Equal(t, ledger.Largest{Node: "node-1", Nodes: 1}, b.Largest(class, nil), "it is full")
+	require.Equal(t, ledger.Largest{Reported: 1}, b.Largest(classes()[2], nil))
+	b.Report(ledgertest.Report("node-3", ledgertest.OneGiB, missing))
+	b.Report(ledgertest.Report("node-2", ledgertest.OneGiB))
+	b.Written(ledgertest.PersistentVolume("node-2", ledgertest.Want("a", volume.GiB), option(volume.OptionLayout, "spiral")))
+	got := b.Largest(class, nil)
+	require.Equal(t, "node-2", got.Node)
+	require.Contains(t, got.Closed, `is promised nothing more, as not even the pool of PersistentVolume "a" can be read`)
+	closed := `takes no new volumes in volume group "flexlvm": a device is missing`
+	not := func(node string) bool { return node != "node-2" }
+	require.Equal(t, ledger.Largest{Node: "node-3", Nodes: 2, Closed: closed}, b.Largest(class, not))
+	b.Report(ledgertest.Report("node-1", ledgertest.OneGiB))
+	require.Equal(t, ledger.Largest{Node: "node-1", Nodes: 2, Most: volume.GiB}, b.Largest(class, not))
 }
 
 // crowd is a ledger of many nodes with many volumes.

@@ -10,6 +10,8 @@ type Offer struct {
 	Most volume.Bytes // the largest that a volume may be, to its user
 	Room volume.Bytes // what the pool can still promise, overhead included
 	Busy int          // percent of time in which the pool's disks have something to do
+	// Closed says why the node takes no new volumes in the pool, behind the node's name; empty: it does.
+	Closed string
 }
 
 // Offer returns what a node can offer to volumes of a class; false if it lacks the pool
@@ -34,7 +36,11 @@ func (l *Ledger) offer(label string, class volume.Spec) (Offer, bool) {
 	if !there {
 		return Offer{}, false
 	}
-	o := Offer{Room: l.room(a, class.Pool()), Busy: p.busy}
+	o := Offer{Busy: p.busy, Closed: a.closed(class.Pool(), p)}
+	if o.Closed != "" {
+		return o, true
+	}
+	o.Room = max(0, l.left(a, class.Pool(), p))
 	// A linear volume can have all, wherever that is. What replicas hold does not count
 	// for other replicas.
 	room, stays := o.Room, volume.Bytes(0)

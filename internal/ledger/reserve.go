@@ -65,11 +65,11 @@ func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.
 		if !there {
 			return nil, touched, &NoRoom{Node: node, Why: fmt.Sprintf("has no %s %q; it has %s", in.Noun(), in, named(a.pools))}
 		}
-		if p.closed != "" {
-			return nil, touched, &NoRoom{Node: node, Why: fmt.Sprintf("takes no new volumes in %s %q: %s", in.Noun(), in, p.closed)}
+		if why := a.closed(in, p); why != "" {
+			return nil, touched, &NoRoom{Node: node, Why: why}
 		}
 		_, largest := need(open, in, p.extent)
-		room, kept := l.room(a, in), a.kept(p, in, reads)
+		room, kept := max(0, l.left(a, in, p)), a.kept(p, in, reads)
 		why := cmp.Or(p.short(open, in, room), p.readsShort(open, in, max(0, room-kept), reads), p.lacksDevices(open, in, room, kept))
 		if why != "" {
 			if mayHold(wants, kept) && largest.charge().In(p.extent) <= room {

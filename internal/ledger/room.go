@@ -1,17 +1,21 @@
 package ledger
 
 import (
+	"fmt"
+
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// room is what a pool can still promise.
-func (l *Ledger) room(a *account, in volume.PoolName) volume.Bytes {
-	p, there := a.pools[in]
-	if !there || p.closed != "" || a.unread() != "" {
-		return 0
+// closed says why a node takes no new volumes in a pool, however much is free there, or nothing.
+func (a *account) closed(in volume.PoolName, p pool) string {
+	if p.closed != "" {
+		return fmt.Sprintf("takes no new volumes in %s %q: %s", in.Noun(), in, p.closed)
 	}
-	return max(0, l.left(a, in, p))
+	if unread := a.unread(); unread != "" {
+		return unreadable(unread)
+	}
+	return ""
 }
 
 // left is what is left of a pool once everybody has what is promised; less than 0 where

@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
-	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -248,8 +248,8 @@ func TestPublishGoesOnWhereItStopped(t *testing.T) {
 func TestWaitingRoomTellsNumbers(t *testing.T) {
 	s := newStage(t)
 	events := record.NewFakeRecorder(10)
-	refused := 0
-	room := newPendingClaims(s.ledger, s.listers, events, func(*controlplane.Refusal) { refused++ })
+	metrics := NewMetrics()
+	room := newPendingClaims(s.ledger, s.listers, events, metrics)
 	room.now = func() time.Time { return s.now }
 	claim := func(name, class, size string, nodes ...string) {
 		_, err := s.client.CoreV1().PersistentVolumeClaims("team").Create(t.Context(), &corev1.PersistentVolumeClaim{
@@ -283,22 +283,23 @@ func TestWaitingRoomTellsNumbers(t *testing.T) {
 	room.see(pod)
 	room.see(pod)
 	require.Len(t, events.Events, 3, "once each")
-	require.Equal(t, 1, refused)
+	require.Equal(t, "claim_warnings_total fast NoRoom 1, claim_warnings_total slow NoRoom 1, claim_warnings_total wrong Refused 1, refusals_total 1", warnings(t, metrics))
 	most := ledger.AmountOf(within(10 * volume.GiB))
-	require.Equal(t, `Warning NoRoom no node has room for it: 21474836480 bytes (20 GiB) are asked for, and the most that any of 1 with volume group "flexlvm" can give is `+
+	require.Equal(t, `Warning NoRoom no node has room for it: 21474836480 bytes (20 GiB) are asked for, and the most that any of 1 node with volume group "flexlvm" can give is `+
 		most+`, on node "node-1"; it is placed as soon as there is room`, <-events.Events)
-	require.Equal(t, "Warning NoRoom no node has volume group \"disks\", which StorageClass \"slow\" asks for; make it with `flexlvm vg create`", <-events.Events)
+	require.Equal(t, "Warning NoRoom no node has volume group \"disks\", which StorageClass \"slow\" asks for (1 node has reported); make it there with `flexlvm vg create --name disks DEVICE`", <-events.Events)
 	require.Contains(t, <-events.Events, `Warning ProvisioningFailed StorageClass "wrong": unknown parameter "colour"`)
 	s.now = s.now.Add(repeatAfter)
 	room.see(pod)
 	require.Len(t, events.Events, 3, "and again while it lasts")
+	require.Equal(t, "claim_warnings_total fast NoRoom 2, claim_warnings_total slow NoRoom 2, claim_warnings_total wrong Refused 2, refusals_total 2", warnings(t, metrics))
 }
 
 // Events cannot be taken back, so a claim is told when what it was told is no longer true.
 func TestWaitingRoomTellsWhatIsTrueNow(t *testing.T) {
 	s := newStage(t)
 	events := record.NewFakeRecorder(10)
-	room := newPendingClaims(s.ledger, s.listers, events, func(*controlplane.Refusal) {})
+	room := newPendingClaims(s.ledger, s.listers, events, NewMetrics())
 	room.now = func() time.Time { return s.now }
 	_, err := s.client.CoreV1().PersistentVolumeClaims("team").Create(t.Context(), &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "data", UID: "data"},
@@ -329,8 +330,12 @@ func TestWaitingRoomTellsWhatIsTrueNow(t *testing.T) {
 			return ""
 		}
 	}
-	require.Contains(t, look(), `Warning NoRoom no node has volume group "flexlvm"`)
+	require.Contains(t, look(), `Warning NoRoom no node has reported its volume groups`)
 	require.Empty(t, look(), "nothing is new")
+	s.ledger.Report(ledgertest.Report("node-1", 10*volume.GiB, closed("device /dev/sdb is missing")))
+	require.Contains(t, look(), `Warning NoRoom no node has room for it: of 1 node with volume group "flexlvm" none can give any, and node "node-1" takes no new volumes in volume group "flexlvm": device /dev/sdb is missing`)
+	s.ledger.Report(ledgertest.Report("node-1", 10*volume.GiB, closed("devices /dev/sdb, /dev/sdc are missing")))
+	require.Empty(t, look(), "another reason of the same node is told with the next event")
 	s.ledger.Report(storageOf("node-1", 10*volume.GiB))
 	require.Contains(t, look(), `Warning NoRoom no node has room for it: 21474836480 bytes (20 GiB) are asked for`)
 	s.ledger.Report(storageOf("node-1", 11*volume.GiB))
@@ -348,7 +353,7 @@ func TestWaitingRoomTellsAClaimThatIsSeenAfterItsPod(t *testing.T) {
 	s := newStage(t)
 	s.ledger.Report(storageOf("node-1", 10*volume.GiB))
 	events := record.NewFakeRecorder(10)
-	room := newPendingClaims(s.ledger, s.listers, events, func(*controlplane.Refusal) {})
+	room := newPendingClaims(s.ledger, s.listers, events, NewMetrics())
 	pods, err := newWaitingPods(s.client, nil, 10*time.Millisecond)
 	require.NoError(t, err)
 	_, err = pods.informer.AddEventHandler(on(room.see, func(*corev1.Pod) {}))

@@ -87,7 +87,7 @@ func Work(ctx context.Context, config Config) error {
 	if err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
-	room := newPendingClaims(publish.ledger, w.listers(), events, config.Metrics.Refused)
+	room := newPendingClaims(publish.ledger, w.listers(), events, config.Metrics)
 	room.door = config.Door
 	if err := w.feed(publish, room, grow, guard); err != nil {
 		return fmt.Errorf("watch the API server: %w", err)

@@ -15,6 +15,7 @@ type Metrics struct {
 
 	library  librarymetrics.Metrics
 	refused  prometheus.Counter
+	waiting  *prometheus.CounterVec
 	leader   prometheus.Gauge
 	written  prometheus.Counter
 	nodeLoss *nodeloss.Metrics
@@ -29,6 +30,10 @@ func NewMetrics() *Metrics {
 			Name: "flexlvm_provisioner_refusals_total",
 			Help: "Attempts to provision a claim that were refused because of what the claim or its class says.",
 		}),
+		waiting: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "flexlvm_provisioner_claim_warnings_total",
+			Help: "Warnings to claims of pods that get no node, every five minutes to each for as long as it waits, by class and reason: Refused for what the claim or its class says, NoRoom where no node can take it.",
+		}, []string{"class", "reason"}),
 		leader: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "flexlvm_provisioner_leader",
 			Help: "1 in the process that holds the leader lease, 0 in the others.",
@@ -39,7 +44,7 @@ func NewMetrics() *Metrics {
 		}),
 	}
 	m.Registry.MustRegister(
-		m.refused, m.leader, m.written,
+		m.refused, m.waiting, m.leader, m.written,
 		// The library's metrics on deletion are left out: it counts volumes that were
 		// left to their nodes as deleted.
 		m.library.PersistentVolumeClaimProvisionTotal,
@@ -52,6 +57,15 @@ func NewMetrics() *Metrics {
 
 // Refused counts a refusal.
 func (m *Metrics) Refused(*controlplane.Refusal) { m.refused.Inc() }
+
+// Reasons for which a claim waits.
+const (
+	waitsRefused = "Refused"
+	waitsNoRoom  = eventNoRoom
+)
+
+// warned counts a warning to a claim that waits.
+func (m *Metrics) warned(class, reason string) { m.waiting.WithLabelValues(class, reason).Inc() }
 
 // published counts a write of a capacity.
 func (m *Metrics) published() { m.written.Inc() }

@@ -41,7 +41,7 @@ type pendingClaims struct {
 	ledger  *ledger.Ledger
 	listers Listers
 	events  record.EventRecorder
-	refused func(*controlplane.Refusal)
+	metrics *Metrics
 	now     func() time.Time
 	door    pv.Door // of classes that name none
 
@@ -56,15 +56,8 @@ type telling struct {
 	checked time.Time // when it was looked up last
 }
 
-// Causes of a NoRoom, which stay the same while the numbers of its message change.
-const (
-	causeNoPool = "no pool"
-	causeNoRoom = "no room"
-	causeRoom   = "" // nothing of ours keeps the claim
-)
-
-func newPendingClaims(ledger *ledger.Ledger, listers Listers, events record.EventRecorder, refused func(*controlplane.Refusal)) *pendingClaims {
-	return &pendingClaims{ledger: ledger, listers: listers, events: events, refused: refused, now: time.Now, told: map[types.UID]telling{}}
+func newPendingClaims(ledger *ledger.Ledger, listers Listers, events record.EventRecorder, metrics *Metrics) *pendingClaims {
+	return &pendingClaims{ledger: ledger, listers: listers, events: events, metrics: metrics, now: time.Now, told: map[types.UID]telling{}}
 }
 
 // see looks at a pod without a node. It is called for all of them every lookAgain;
@@ -93,7 +86,8 @@ func (w *pendingClaims) tell(claim *corev1.PersistentVolumeClaim) {
 			return // it has been asked for, and told then
 		}
 		if w.recordCause(claim.UID, refusal.Error()) {
-			w.refused(refusal)
+			w.metrics.Refused(refusal)
+			w.metrics.warned(class.Name, waitsRefused)
 			w.events.Event(claim, corev1.EventTypeWarning, eventFailed, refusal.Error())
 		}
 		return
@@ -104,11 +98,12 @@ func (w *pendingClaims) tell(claim *corev1.PersistentVolumeClaim) {
 	case cause == causeRoom:
 		w.events.Event(claim, corev1.EventTypeNormal, eventRoom, message)
 	default:
+		w.metrics.warned(class.Name, waitsNoRoom)
 		w.events.Event(claim, corev1.EventTypeWarning, eventNoRoom, message)
 	}
 }
 
-// why says in numbers that a volume fits on no node, or on which it does.
+// why says why a volume fits on no node, or on which it does.
 func (w *pendingClaims) why(class *storagev1.StorageClass, spec volume.Spec, parameters Parameters) (cause, message string) {
 	var allows func(string) bool
 	none := "no node"
@@ -119,15 +114,14 @@ func (w *pendingClaims) why(class *storagev1.StorageClass, spec volume.Spec, par
 			return err == nil && allowed(class, node)
 		}
 	}
-	largest := w.ledger.Largest(parameters.Spec, allows)
-	if largest.Nodes == 0 {
-		return causeNoPool, fmt.Sprintf("%s has %s %q, which StorageClass %q asks for; make it with `flexlvm vg create`", none, parameters.Pool().Noun(), parameters.Pool(), class.Name)
+	cause, message = shortage(none, class.Name, parameters.Pool(), spec.Size, w.ledger.Largest(parameters.Spec, allows))
+	switch cause {
+	case causeRoom:
+		message += "; if its pod is not placed, the pod's events say why"
+	case causeNoRoom:
+		message += "; it is placed as soon as there is room"
 	}
-	if largest.Most >= spec.Size {
-		return causeRoom, fmt.Sprintf("there is room for it now, on node %q; if its pod is not placed, the pod's events say why", largest.Node)
-	}
-	return causeNoRoom, fmt.Sprintf("%s has room for it: %s are asked for, and the most that any of %d with %s %q can give is %s, on node %q; it is placed as soon as there is room",
-		none, ledger.AmountOf(spec.Size), largest.Nodes, parameters.Pool().Noun(), parameters.Pool(), ledger.AmountOf(largest.Most), largest.Node)
+	return cause, message
 }
 
 // toldLately reports whether a claim knows what keeps it.

@@ -15,36 +15,28 @@ import (
 // has chosen: of those that may run pods and where the volume fits, the one with
 // the most room left.
 func (p *Provisioner) choose(class *storagev1.StorageClass, parameters Parameters, size volume.Bytes) (string, error) {
+	may := func(name string) bool {
+		node, err := p.Listers.Nodes.Get(name)
+		return err == nil && open(node) && allowed(class, node)
+	}
 	var (
-		best  string
-		most  ledger.Offer
-		seen  int
-		given ledger.Offer
+		best string
+		most ledger.Offer
 	)
 	for _, name := range p.Ledger.Nodes() {
-		node, err := p.Listers.Nodes.Get(name)
-		if err != nil || !open(node) || !allowed(class, node) {
+		if !may(name) {
 			continue
 		}
-		offer, has := p.Ledger.Offer(name, parameters.Spec)
-		if !has {
-			continue
-		}
-		seen++
-		if offer.Most > given.Most || seen == 1 {
-			given = offer
-		}
-		if offer.Most >= size && (best == "" || offer.Room > most.Room) {
+		if offer, has := p.Ledger.Offer(name, parameters.Spec); has && offer.Most >= size && (best == "" || offer.Room > most.Room) {
 			best, most = name, offer
 		}
 	}
-	switch {
-	case best != "":
+	if best != "" {
 		return best, nil
-	case seen == 0:
-		return "", fmt.Errorf("no node that may run pods and that StorageClass %q allows has %s %q; make one with `flexlvm vg create`", class.Name, parameters.Pool().Noun(), parameters.Pool())
 	}
-	return "", fmt.Errorf("no node has room for it: %s are asked for, and the most that any of %s with %s %q can give is %s; it is tried again", ledger.AmountOf(size), volume.Counted(seen, "node", "nodes"), parameters.Pool().Noun(), parameters.Pool(), ledger.AmountOf(given.Most))
+	none := fmt.Sprintf("no node that may run pods and that StorageClass %q allows", class.Name)
+	_, why := shortage(none, class.Name, parameters.Pool(), size, p.Ledger.Largest(parameters.Spec, may))
+	return "", fmt.Errorf("%s; it is tried again", why)
 }
 
 // open reports whether pods that ask for nothing special may come to a node.

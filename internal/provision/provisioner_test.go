@@ -342,7 +342,7 @@ func TestProvisionChoosesTheNode(t *testing.T) {
 		"nowhere, there is no group": {options: func(o *controller.ProvisionOptions) {
 			o.StorageClass.Parameters = map[string]string{"volumeGroup": "data"}
 		}, err: `has volume group "data"`},
-		"nowhere, there is no room": {options: func(o *controller.ProvisionOptions) { sized("30Gi")(o.PVC) }, err: "no node has room for it: 32212254720 bytes (30 GiB) are asked for, and the most that any of 3 nodes"},
+		"nowhere, there is no room": {options: func(o *controller.ProvisionOptions) { sized("30Gi")(o.PVC) }, err: `no node that may run pods and that StorageClass "flexlvm" allows has room for it: 32212254720 bytes (30 GiB) are asked for, and the most that any of 3 nodes`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCast(t)

@@ -129,7 +129,11 @@ func (w *watches) feed(p *publisher, room *pendingClaims, grow *growth.Controlle
 			Handler:    on(func(*storagev1.StorageClass) { p.allDirty() }, func(*storagev1.StorageClass) { p.allDirty() }),
 		}},
 		{w.own.Storage().V1().CSIStorageCapacities().Informer(), on(p.seeCapacity, p.seeCapacity)},
-		{w.pods.informer, on(room.see, func(*corev1.Pod) {})},
+		{w.pods.informer, on(func(p *corev1.Pod) {
+			if w.shown() { // before, a claim would be told that there is nothing; its pod is seen again after lookAgain
+				room.see(p)
+			}
+		}, func(*corev1.Pod) {})},
 		{w.claims, on(grow.SeeClaim, grow.ClaimGone)},
 	} {
 		registration, err := one.of.AddEventHandler(one.handler)
@@ -181,6 +185,11 @@ func (w *watches) start(ctx context.Context) {
 	w.own.Start(ctx.Done())
 	go w.pods.informer.RunWithContext(ctx)
 	go w.storage.RunWithContext(ctx)
+}
+
+// shown reports whether everything has been seen.
+func (w *watches) shown() bool {
+	return !slices.ContainsFunc(w.synced, func(synced cache.InformerSynced) bool { return !synced() })
 }
 
 // sync waits until everything has been seen; false when ctx has ended.

@@ -1,6 +1,9 @@
 package volume
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // A PoolName names where volumes are cut from: a volume group, GROUP/POOL for a thin pool
 // in one, or GROUP:POOL for a directory pool. Only PoolOf, DirectoryPoolOf and ParsePool make
@@ -79,6 +82,17 @@ func (p PoolName) Noun() string {
 		return "directory pool"
 	}
 	return "volume group"
+}
+
+// CreateCommand returns the command that makes such a pool on a node.
+func (p PoolName) CreateCommand() string {
+	if group, pool, thin := strings.Cut(string(p), thinMark); thin {
+		return fmt.Sprintf("flexlvm vg create --name %s --thin --thin-pool %s DEVICE", group, pool)
+	}
+	if group, pool, directory := strings.Cut(string(p), directoryMark); directory {
+		return fmt.Sprintf("flexlvm directories create --group %s --pool %s --size SIZE", group, pool)
+	}
+	return fmt.Sprintf("flexlvm vg create --name %s DEVICE", p)
 }
 
 // ParseThinPool checks the name of a thin pool within its group. The error is a

@@ -8,17 +8,20 @@ import (
 
 func TestParsePool(t *testing.T) {
 	for text, want := range map[string]struct {
-		group Group
-		thin  bool
+		group  Group
+		thin   bool
+		create string
 	}{
-		"flexlvm":          {"flexlvm", false},
-		"flexlvm/thinpool": {"flexlvm", true},
+		"flexlvm":          {"flexlvm", false, "flexlvm vg create --name flexlvm DEVICE"},
+		"flexlvm/thinpool": {"flexlvm", true, "flexlvm vg create --name flexlvm --thin --thin-pool thinpool DEVICE"},
+		"fast:small":       {"fast", false, "flexlvm directories create --group fast --pool small --size SIZE"},
 	} {
 		p, err := ParsePool("name", text)
 		require.NoError(t, err)
 		require.EqualValues(t, text, p)
 		require.Equal(t, want.group, p.Group())
 		require.Equal(t, want.thin, p.Thin())
+		require.Equal(t, want.create, p.CreateCommand())
 	}
 	for _, bad := range []string{"", "/", "flexlvm/", "/thinpool", "a/b/c", "../x", "-x/y", "x/-y", "flexlvm/pool_tdata", "flexlvm/doomed_x"} {
 		_, err := ParsePool("name", bad)

@@ -252,7 +252,7 @@ func (b *bed) testBoundAtOnce(t *testing.T) {
 	claim("third")
 	s.volumeOf("third")
 	claim("fourth")
-	s.event(s.name, "PersistentVolumeClaim", "fourth", "no node has room for it: 2147483648 bytes (2 GiB) are asked for", "any of 2 nodes")
+	s.event(s.name, "PersistentVolumeClaim", "fourth", "has room for it: 2147483648 bytes (2 GiB) are asked for", "any of 2 nodes")
 	b.report(t, "sim-2", map[string]volume.Bytes{"flexlvm": 4 * gib})
 	s.volumeOf("fourth")
 }

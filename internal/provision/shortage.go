@@ -1,0 +1,37 @@
+package provision
+
+import (
+	"fmt"
+
+	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// Causes for which no node can take a volume, which stay the same while the numbers and the names in their messages change.
+const (
+	causeNoReport = "no report"
+	causeNoPool   = "no pool"
+	causeClosed   = "closed"
+	causeNoRoom   = "no room"
+	causeRoom     = "" // nothing of ours keeps the claim
+)
+
+// shortage says why no node can take a volume of a class, from the largest offer of those that may; or which can. none
+// are the words for no such node.
+func shortage(none, class string, pool volume.PoolName, size volume.Bytes, largest ledger.Largest) (cause, message string) {
+	named := fmt.Sprintf("%s %q", pool.Noun(), pool)
+	with := fmt.Sprintf("%s with %s", volume.Counted(largest.Nodes, "node", "nodes"), named)
+	switch {
+	case largest.Nodes == 0 && largest.Reported == 0:
+		return causeNoReport, "no node has reported its volume groups; look at `kubectl get nodestorages` and at the pods of DaemonSet flexlvm-gc (`kubectl get pods -A -l app.kubernetes.io/name=flexlvm-gc`)"
+	case largest.Nodes == 0:
+		return causeNoPool, fmt.Sprintf("%s has %s, which StorageClass %q asks for (%s reported); make it there with `%s`",
+			none, named, class, volume.Counted(largest.Reported, "node has", "nodes have"), pool.CreateCommand())
+	case largest.Most >= size:
+		return causeRoom, fmt.Sprintf("there is room for it now, on node %q", largest.Node)
+	case largest.Closed != "":
+		return causeClosed, fmt.Sprintf("%s has room for it: of %s none can give any, and node %q %s", none, with, largest.Node, largest.Closed)
+	}
+	return causeNoRoom, fmt.Sprintf("%s has room for it: %s are asked for, and the most that any of %s can give is %s, on node %q",
+		none, ledger.AmountOf(size), with, ledger.AmountOf(largest.Most), largest.Node)
+}
