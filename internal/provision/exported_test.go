@@ -16,6 +16,7 @@ func TestExported(t *testing.T) {
 	m.library.PersistentVolumeClaimProvisionTotal.WithLabelValues("flexlvm", "").Inc()
 	m.library.PersistentVolumeClaimProvisionFailedTotal.WithLabelValues("flexlvm", "").Inc()
 	m.library.PersistentVolumeClaimProvisionDurationSeconds.WithLabelValues("flexlvm", "").Observe(1)
+	m.warned("flexlvm", waitsRefused)
 	// What the controller of datasets adds to them in the same process.
 	shown := dataset.NewMetrics()
 	shown.Show(types.NamespacedName{Namespace: "team", Name: "images"}, []flexlvmv1.VolumeStatus{{ID: "train", Nodes: []flexlvmv1.ReplicaStatus{{
