@@ -65,7 +65,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.door, "door", string(pv.Flex), "how kubelet is to reach the volumes of classes that do not say it (parameter "+pv.ParameterDoor+"): flex, or csi where the CSI driver runs on the nodes")
 	f.StringVar(&o.socket, "controller-socket", "", "serve CSI's controller service on this socket, for csi-resizer, which applies VolumeAttributesClasses; empty: do not")
 	f.StringVar(&o.snapshots, "snapshot-socket", "", "serve CSI's controller service on this socket, for csi-snapshotter, which takes VolumeSnapshots and waits while this process does not hold the lease; empty: do not")
-	f.StringArrayVar(&o.groups, "node-group", nil, "NAME=POOL:SIZE[+SIZE][,POOL:SIZE]: what a new node with the label "+pv.LabelNodeGroup+" NAME will offer, for the cluster autoscaler; may be repeated")
+	f.StringArrayVar(&o.groups, "node-group", nil, "NAME=POOL:SIZE[+SIZE][,POOL:SIZE]: what a new node with the label "+pv.LabelNodeGroup+" NAME will offer, for the cluster autoscaler; may be repeated, for other groups")
 	cmd.AddCommand(newNFS())
 	return cmd
 }
@@ -78,13 +78,9 @@ func (o options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var groups []provision.NodeGroup
-	for _, text := range o.groups {
-		group, err := provision.ParseNodeGroup(text)
-		if err != nil {
-			return err
-		}
-		groups = append(groups, group)
+	groups, err := provision.ParseNodeGroups(o.groups)
+	if err != nil {
+		return err
 	}
 	metrics, shown := provision.NewMetrics(), dataset.NewMetrics()
 	metrics.Registry.MustRegister(shown)

@@ -178,7 +178,7 @@ func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.PoolName]pool {
 		one := pool{
 			uuid: uuids[in.Group()], closed: p.Closed, busy: int(p.BusyPercent),
 			size: volume.Bytes(p.Size.Value()), unused: volume.Bytes(p.Free.Value()), promised: volume.Bytes(p.Promised.Value()),
-			extent:      extentOf(in, volume.Bytes(p.ExtentSize.Value())),
+			extent:      ExtentOf(in, volume.Bytes(p.ExtentSize.Value())),
 			allocatable: volume.Bytes(p.Allocatable.Value()),
 			reclaimable: volume.Bytes(p.Reclaimable.Value()),
 			removing:    volume.Bytes(p.Removing.Value()),
@@ -199,8 +199,8 @@ func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.PoolName]pool {
 	return out
 }
 
-// extentOf is the grain in which a pool gives room.
-func extentOf(in volume.PoolName, reported volume.Bytes) volume.Bytes {
+// ExtentOf returns the grain in which a pool gives room, as its node has reported it; 0: not yet.
+func ExtentOf(in volume.PoolName, reported volume.Bytes) volume.Bytes {
 	if in.Directory() {
 		return max(reported, volume.Block)
 	}

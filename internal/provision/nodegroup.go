@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -25,6 +26,22 @@ type NodeGroup struct {
 	Pools map[volume.PoolName][]volume.Bytes
 }
 
+// ParseNodeGroups reads the values of --node-group, each for another group.
+func ParseNodeGroups(texts []string) ([]NodeGroup, error) {
+	var out []NodeGroup
+	for _, text := range texts {
+		group, err := ParseNodeGroup(text)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(out, func(g NodeGroup) bool { return g.Name == group.Name }) {
+			return nil, fmt.Errorf("--node-group is %q: %q is given twice; put its pools into one, with commas, such as workers=flexlvm:900Gi,fast:1Ti", text, group.Name)
+		}
+		out = append(out, group)
+	}
+	return out, nil
+}
+
 // ParseNodeGroup reads NAME=POOL:SIZE[+SIZE...][,POOL:SIZE...]: what each pool of a new node
 // can promise, on one device or several.
 func ParseNodeGroup(text string) (NodeGroup, error) {
@@ -37,10 +54,16 @@ func ParseNodeGroup(text string) (NodeGroup, error) {
 	}
 	out := NodeGroup{Name: name, Pools: map[volume.PoolName][]volume.Bytes{}}
 	for one := range strings.SplitSeq(pools, ",") {
-		of, sizes, _ := strings.Cut(one, ":")
+		of, sizes := one, ""
+		if at := strings.LastIndex(one, ":"); at >= 0 { // that of a directory pool has a colon in its name
+			of, sizes = one[:at], one[at+1:]
+		}
 		in, err := volume.ParsePool("POOL", of)
 		if err != nil {
 			return NodeGroup{}, wrong(err.Error())
+		}
+		if _, twice := out.Pools[in]; twice {
+			return NodeGroup{}, wrong(fmt.Sprintf("pool %q is given twice; give its devices as SIZE+SIZE", in))
 		}
 		for size := range strings.SplitSeq(sizes, "+") {
 			q, err := resource.ParseQuantity(size)
@@ -67,7 +90,7 @@ func (g NodeGroup) most(class volume.Spec) (volume.Bytes, bool) {
 		}
 		devices = []volume.Bytes{sum}
 	}
-	return volume.Largest(devices, class, volume.DefaultExtent), true
+	return volume.Largest(devices, class, ledger.ExtentOf(class.Pool(), 0)), true
 }
 
 // templateCapacity is the object by which the scheduler learns what a node of a group will

@@ -21,10 +21,38 @@ func TestParseNodeGroup(t *testing.T) {
 	require.Equal(t, NodeGroup{Name: "workers", Pools: map[volume.PoolName][]volume.Bytes{
 		"flexlvm": {450 * volume.GiB, 450 * volume.GiB}, "flexlvm/thin": {100 * volume.GiB},
 	}}, got)
-	for _, wrong := range []string{"", "workers", "=flexlvm:1Gi", "workers=flexlvm", "workers=flexlvm:", "workers=flexlvm:-1Gi", "workers=flexlvm:1Gi+", "workers=:1Gi", "a/b=flexlvm:1Gi"} {
+	got, err = ParseNodeGroup("workers=flexlvm:directories:20Gi,flexlvm:1Ti")
+	require.NoError(t, err)
+	require.Equal(t, NodeGroup{Name: "workers", Pools: map[volume.PoolName][]volume.Bytes{
+		"flexlvm:directories": {20 * volume.GiB}, "flexlvm": {1024 * volume.GiB},
+	}}, got)
+	for _, wrong := range []string{"workers=flexlvm:directories", "workers=flexlvm:1Gi,flexlvm:2Gi", "workers=a:b:c:1Gi", "", "workers", "=flexlvm:1Gi", "workers=flexlvm", "workers=flexlvm:", "workers=flexlvm:-1Gi", "workers=flexlvm:1Gi+", "workers=:1Gi", "a/b=flexlvm:1Gi"} {
 		_, err := ParseNodeGroup(wrong)
 		require.ErrorContains(t, err, "--node-group", wrong)
 	}
+}
+
+// A group that is given twice would be that of one of the two.
+func TestParseNodeGroups(t *testing.T) {
+	got, err := ParseNodeGroups([]string{"workers=flexlvm:1Gi", "others=flexlvm:2Gi"})
+	require.NoError(t, err)
+	require.Len(t, got, 2)
+	_, err = ParseNodeGroups([]string{"workers=flexlvm:900Gi", "workers=fast:1Ti"})
+	require.EqualError(t, err, `--node-group is "workers=fast:1Ti": "workers" is given twice; put its pools into one, with commas, such as workers=flexlvm:900Gi,fast:1Ti`)
+}
+
+// Directory volumes are given in blocks, not in extents.
+func TestNodeGroupWithADirectoryPool(t *testing.T) {
+	group, err := ParseNodeGroup("workers=flexlvm:small:20482Mi")
+	require.NoError(t, err)
+	parameters, err := ParseParameters(map[string]string{"layout": "directory", "directoryPool": "small", "trustPods": "true"})
+	require.NoError(t, err)
+	most, has := group.most(parameters.Spec)
+	require.True(t, has)
+	require.Equal(t, volume.Largest([]volume.Bytes{20482 * volume.MiB}, parameters.Spec, volume.Block), most)
+	require.NotEqual(t, volume.Largest([]volume.Bytes{20482 * volume.MiB}, parameters.Spec, volume.DefaultExtent), most)
+	_, has = group.most(volume.Spec{Group: "flexlvm"})
+	require.False(t, has)
 }
 
 // A group of nodes has a capacity for those that are not there yet, which follows its nodes
