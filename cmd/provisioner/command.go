@@ -84,7 +84,7 @@ func (o options) run(ctx context.Context) error {
 	}
 	metrics, shown := provision.NewMetrics(), dataset.NewMetrics()
 	metrics.Registry.MustRegister(shown)
-	cluster, beside := "", &sidecars{options: o}
+	cluster, sidecars := "", &sidecars{options: o}
 	return o.serve(ctx, service{
 		name: "flexlvm provisioner", registry: metrics.Registry,
 		await: func(ctx context.Context, c clients) (err error) {
@@ -92,11 +92,11 @@ func (o options) run(ctx context.Context) error {
 			return err
 		},
 		leading: metrics.Leading,
-		always:  beside.serve,
+		always:  sidecars.serve,
 		work: func(ctx context.Context, c clients) error {
 			return provision.Work(ctx, provision.Config{
 				Client: c.work, Capacities: c.capacities, Loss: c.loss, ListNodes: c.nodes.NodeMetadata, Storage: c.storage, Cluster: cluster, Namespace: o.lease.Namespace, Metrics: metrics, Workers: o.workers,
-				NodeLossGrace: o.lossGrace, AvoidBusy: o.avoidBusy, NodeGroups: groups, Door: door, Beside: o.datasets(c, cluster, door, shown), Snapshots: beside.lead,
+				NodeLossGrace: o.lossGrace, AvoidBusy: o.avoidBusy, NodeGroups: groups, Door: door, Datasets: o.datasets(c, cluster, door, shown), Snapshots: sidecars.lead,
 			})
 		},
 	})

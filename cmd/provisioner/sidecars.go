@@ -40,8 +40,8 @@ func (s *sidecars) serve(ctx context.Context, c clients) error {
 
 // lead lets snapshots be taken by this process, which has the ledger, until ctx ends. It returns
 // when the last call has ended, so that nothing is promised after the lease is released.
-func (s *sidecars) lead(ctx context.Context, seen provision.Listers, room *ledger.Ledger) error {
-	s.taken = csicontroller.Snapshots{Room: room, Seen: seen.Volumes.Get}
+func (s *sidecars) lead(ctx context.Context, seen provision.Listers, books *ledger.Ledger) error {
+	s.taken = csicontroller.Snapshots{Room: books, Seen: seen.Volumes.Get}
 	s.turn.Hold(ctx)
 	return nil
 }

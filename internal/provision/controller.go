@@ -61,11 +61,11 @@ type Config struct {
 	NodeGroups []NodeGroup
 	// NodeLossGrace is how long a lost node must have been missing from the API.
 	NodeLossGrace time.Duration
-	// Beside, unless nil, runs beside the rest, with the same watches, until ctx ends. If
+	// Datasets, unless nil, runs beside the rest, with the same watches, until ctx ends. If
 	// it fails, so does Work.
-	Beside func(ctx context.Context, seen Listers, events record.EventRecorder) error
+	Datasets func(ctx context.Context, seen Listers, events record.EventRecorder) error
 	// Snapshots is another such, which reserves room.
-	Snapshots func(ctx context.Context, seen Listers, room *ledger.Ledger) error
+	Snapshots func(ctx context.Context, seen Listers, books *ledger.Ledger) error
 }
 
 // Work provisions until ctx ends, and then waits for the workers, at most drain. Only one
@@ -80,16 +80,15 @@ func Work(ctx context.Context, config Config) error {
 	if err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
-	publish := config.newPublisher(w)
-	grow := config.openLedger(publish, w.listers(), events)
+	books, publish, grow := config.newLedger(w, events)
 	guard := newScaleDownGuard(config.Capacities, w.listers(), publish.nodeName)
 	discovered, err := config.discovered(w, events)
 	if err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
-	room := newPendingClaims(publish.ledger, w.listers(), events, config.Metrics)
-	room.door = config.Door
-	if err := w.feed(publish, room, grow, guard); err != nil {
+	pending := newPendingClaims(books, w.listers(), events, config.Metrics)
+	pending.door = config.Door
+	if err := w.feed(publish, pending, grow, guard); err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
 
@@ -99,7 +98,7 @@ func Work(ctx context.Context, config Config) error {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
 	provisioner := NewProvisioner(Parts{
-		Events: events, Cluster: config.Cluster, Door: config.Door, Ledger: publish.ledger, Listers: w.listers(), Refused: config.Metrics.Refused, given: given,
+		Events: events, Cluster: config.Cluster, Door: config.Door, Ledger: books, Listers: w.listers(), Refused: config.Metrics.Refused, given: given,
 	})
 	local, err := newLocalVolumes(config, provisioner, w)
 	if err != nil {
@@ -109,7 +108,7 @@ func Work(ctx context.Context, config Config) error {
 	c := w.library(ctx, config, provisioner, claims)
 	c.ControllerWaitGroup(&busy)
 	w.start(ctx)
-	if !w.sync(ctx) || !inherit(ctx, config, publish.ledger) {
+	if !w.sync(ctx) || !inherit(ctx, config, books) {
 		return nil // told to end
 	}
 	loss := config.nodeLoss(events, w.seen())
@@ -118,7 +117,7 @@ func Work(ctx context.Context, config Config) error {
 	}
 	working, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	for _, beside := range config.besides(w.listers(), events, publish.ledger) {
+	for _, beside := range config.besides(w.listers(), events, books) {
 		busy.Go(func() {
 			if err := beside(working); err != nil {
 				fail(err)
@@ -146,39 +145,41 @@ func (w *watches) library(ctx context.Context, config Config, provisioner contro
 }
 
 // besides are what runs beside the rest.
-func (c Config) besides(seen Listers, events record.EventRecorder, room *ledger.Ledger) (out []func(context.Context) error) {
-	if c.Beside != nil {
-		out = append(out, func(ctx context.Context) error { return c.Beside(ctx, seen, events) })
+func (c Config) besides(seen Listers, events record.EventRecorder, books *ledger.Ledger) (out []func(context.Context) error) {
+	if c.Datasets != nil {
+		out = append(out, func(ctx context.Context) error { return c.Datasets(ctx, seen, events) })
 	}
 	if c.Snapshots != nil {
-		out = append(out, func(ctx context.Context) error { return c.Snapshots(ctx, seen, room) })
+		out = append(out, func(ctx context.Context) error { return c.Snapshots(ctx, seen, books) })
 	}
 	return out
 }
 
-// newPublisher returns the publisher of capacities, which has no ledger yet.
-func (c Config) newPublisher(w *watches) *publisher {
+// newLedger returns an empty ledger, with the two that it calls when there may be room on a node.
+func (c Config) newLedger(w *watches, events record.EventRecorder) (books *ledger.Ledger, publish *publisher, grow *growth.Controller) {
+	books = ledger.New(time.Now, func(node string) {
+		publish.dirty(node)
+		grow.Room(node)
+	})
+	return books, c.newPublisher(w, books), c.newGrowth(books, w.listers(), events)
+}
+
+// newPublisher returns the publisher of capacities.
+func (c Config) newPublisher(w *watches, books *ledger.Ledger) *publisher {
 	return &publisher{
-		client: c.Capacities, namespace: c.Namespace, listers: w.listers(), capacities: w.capacities(c.Namespace),
+		client: c.Capacities, namespace: c.Namespace, ledger: books, listers: w.listers(), capacities: w.capacities(c.Namespace),
 		queue:   workqueue.NewTypedRateLimitingQueue(controlplane.RetryLimiter()),
 		metrics: c.Metrics, avoidBusy: c.AvoidBusy, groups: c.NodeGroups, door: c.Door,
 		report: c.Storage.NodeStorage,
 	}
 }
 
-// openLedger gives the publisher its ledger, and returns the controller of growth on it:
-// both are told when there may be room.
-func (c Config) openLedger(publish *publisher, seen Listers, events record.EventRecorder) *growth.Controller {
-	var grow *growth.Controller
-	publish.ledger = ledger.New(time.Now, func(node string) {
-		publish.dirty(node)
-		grow.Room(node)
-	})
-	grow = growth.New(growth.Config{
-		Client: c.Client, Events: events, Ledger: publish.ledger, Now: time.Now,
+// newGrowth returns the controller of claims that ask for more.
+func (c Config) newGrowth(books *ledger.Ledger, seen Listers, events record.EventRecorder) *growth.Controller {
+	return growth.New(growth.Config{
+		Client: c.Client, Events: events, Ledger: books, Now: time.Now,
 		Claims: seen.Claims, Volumes: seen.Volumes, Claim: seen.Claim,
 	})
-	return grow
 }
 
 // discovered makes PersistentVolumes of what nodes discover.

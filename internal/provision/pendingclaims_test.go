@@ -153,9 +153,9 @@ func TestClaimsAreToldNothingBeforeAllIsSeen(t *testing.T) {
 	config := Config{Client: client, Capacities: client, Storage: storage, Namespace: "flexlvm-system", Metrics: NewMetrics()}
 	w, err := newWatches(config)
 	require.NoError(t, err)
-	publish, events := config.newPublisher(w), record.NewFakeRecorder(10)
-	grow := config.openLedger(publish, w.listers(), events)
-	pending := newPendingClaims(publish.ledger, w.listers(), events, config.Metrics)
+	events := record.NewFakeRecorder(10)
+	books, publish, grow := config.newLedger(w, events)
+	pending := newPendingClaims(books, w.listers(), events, config.Metrics)
 	require.NoError(t, w.feed(publish, pending, grow, newScaleDownGuard(client, w.listers(), publish.nodeName)))
 	w.factory.Start(t.Context().Done())
 	w.factory.WaitForCacheSync(t.Context().Done())

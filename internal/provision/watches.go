@@ -103,7 +103,7 @@ func (w *watches) capacities(namespace string) storagelisters.CSIStorageCapacity
 }
 
 // feed leads what the watches see to who needs it.
-func (w *watches) feed(p *publisher, room *pendingClaims, grow *growth.Controller, guard *scaleDownGuard) error {
+func (w *watches) feed(p *publisher, pending *pendingClaims, grow *growth.Controller, guard *scaleDownGuard) error {
 	for _, one := range []struct {
 		of      cache.SharedIndexInformer
 		handler cache.ResourceEventHandler
@@ -131,7 +131,7 @@ func (w *watches) feed(p *publisher, room *pendingClaims, grow *growth.Controlle
 		{w.own.Storage().V1().CSIStorageCapacities().Informer(), on(p.seeCapacity, p.seeCapacity)},
 		{w.pods.informer, on(func(p *corev1.Pod) {
 			if w.shown() { // before, a claim would be told that there is nothing; its pod is seen again after lookAgain
-				room.see(p)
+				pending.see(p)
 			}
 		}, func(*corev1.Pod) {})},
 		{w.claims, on(grow.SeeClaim, grow.ClaimGone)},
