@@ -205,7 +205,7 @@ func copyInFull(request Request, spec volume.Spec, name string, c *persistentvol
 // where that lies. Where a scheduler has chosen another, it sees the volume then and
 // moves the pod; claims of that pod that have no volume yet are given back until it
 // has (see Elsewhere).
-func (p *Provisioner) provisionCopy(ctx context.Context, request Request, spec volume.Spec, waited bool) (volume.Spec, Node, state, error) {
+func (p *Provisioner) provisionCopy(ctx context.Context, request Request, spec volume.Spec, nodeSelected bool) (volume.Spec, Node, state, error) {
 	from, err := p.origin(ctx, request, spec)
 	if err != nil {
 		return spec, Node{}, finished, err
@@ -219,9 +219,9 @@ func (p *Provisioner) provisionCopy(ctx context.Context, request Request, spec v
 		return spec, Node{}, finished, on(err)
 	}
 	sets, failed := []set{{wants: []ledger.Want{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}}}}, finished
-	if waited {
+	if nodeSelected {
 		if sets, err = p.together(ctx, request, spec, from.node); err != nil {
-			return spec, Node{}, again(err), err
+			return spec, Node{}, stateFor(err), err
 		}
 		failed = reschedule
 	}
@@ -273,8 +273,8 @@ func (p *Provisioner) copyElsewhere(ctx context.Context, request Request, spec *
 	return nil
 }
 
-// again is what becomes of a claim whose pod has others that are in its way.
-func again(err error) state {
+// stateFor is what becomes of a claim whose pod has others that are in its way.
+func stateFor(err error) state {
 	if elsewhere := (*Elsewhere)(nil); errors.As(err, &elsewhere) {
 		return reschedule
 	}

@@ -95,7 +95,7 @@ func (l *localVolumes) check(o *flexlvmv1.LocalVolume) (localRequest, error) {
 	}
 	spec, parameters, err := request.Check()
 	if err != nil {
-		return localRequest{}, p.told(err)
+		return localRequest{}, p.countRefusal(err)
 	}
 	if spec.Layout == volume.Directory {
 		return localRequest{}, fmt.Errorf("spec.storageClassName: StorageClass %q has layout %q, whose volumes are made by their first mount; let a claim ask for one", request.Class.Name, volume.Directory)

@@ -147,7 +147,7 @@ func (l *localVolumes) settle(ctx context.Context, o *flexlvmv1.LocalVolume) {
 		return
 	}
 	say, err := l.reconcile(ctx, o)
-	if err == nil && l.changed(o, say) {
+	if err == nil && l.applyStatus(o, say) {
 		err = l.api.UpdateLocalVolumeStatus(ctx, o)
 	}
 	switch {
@@ -170,8 +170,8 @@ type saying struct {
 	later           bool // what it waits for is looked at again after a while
 }
 
-// changed writes a saying into the status of o, and reports whether that is news.
-func (l *localVolumes) changed(o *flexlvmv1.LocalVolume, say saying) bool {
+// applyStatus writes a saying into the status of o, and reports whether that is news.
+func (l *localVolumes) applyStatus(o *flexlvmv1.LocalVolume, say saying) bool {
 	if say.reason == "" {
 		return false
 	}

@@ -116,23 +116,23 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 	request := Request{PVName: o.PVName, Claim: o.PVC, Class: o.StorageClass, Cluster: p.Cluster, Door: p.Door}
 	spec, parameters, err := request.Check()
 	if err != nil {
-		return nil, finished, p.told(err)
+		return nil, finished, p.countRefusal(err)
 	}
 	if parameters.IOLimits, err = p.limits(ctx, o.PVC, parameters.IOLimits); err != nil {
-		return nil, finished, p.told(err)
+		return nil, finished, p.countRefusal(err)
 	}
 	if err := limitable(spec, parameters.IOLimits); err != nil {
-		return nil, finished, p.told(err)
+		return nil, finished, p.countRefusal(err)
 	}
 	if request.clones() {
 		spec, node, state, err := p.provisionCopy(ctx, request, spec, o.SelectedNodeName != "")
 		if err != nil {
-			return nil, state, p.told(err)
+			return nil, state, p.countRefusal(err)
 		}
 		return request.PersistentVolume(spec, parameters, node), finished, nil
 	}
-	if err := p.mayBeReplica(ctx, request); err != nil {
-		return nil, finished, p.told(err)
+	if err := p.checkOwnerOfReplica(ctx, request); err != nil {
+		return nil, finished, p.countRefusal(err)
 	}
 	if o.SelectedNodeName == "" {
 		return p.provisionAnywhere(request, spec, parameters)
@@ -141,42 +141,42 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 	if err != nil {
 		return nil, state, err
 	}
-	if err := p.beside(request, node.Name); err != nil {
+	if err := p.checkNoOtherReplica(request, node.Name); err != nil {
 		return nil, reschedule, err
 	}
 	sets, err := p.together(ctx, request, spec, node.Name)
 	if err != nil {
-		return nil, again(err), err
+		return nil, stateFor(err), err
 	}
 	uuids, err := p.reserveOne(node.Name, sets)
 	if err != nil {
-		return nil, controller.ProvisioningReschedule, err
+		return nil, reschedule, err
 	}
 	spec.GroupUUID = uuids[spec.Pool()]
-	return request.PersistentVolume(spec, parameters, node), controller.ProvisioningFinished, nil
+	return request.PersistentVolume(spec, parameters, node), finished, nil
 }
 
 // provisionAnywhere serves a class that binds at once. A node that filled up in
 // this moment is no matter: the claim is tried again.
-func (p *Provisioner) provisionAnywhere(request Request, spec volume.Spec, parameters Parameters) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
+func (p *Provisioner) provisionAnywhere(request Request, spec volume.Spec, parameters Parameters) (*corev1.PersistentVolume, state, error) {
 	name, err := p.choose(request.Class, parameters, spec.Size)
 	if err != nil {
-		return nil, controller.ProvisioningFinished, err
+		return nil, finished, err
 	}
 	node, _, err := p.node(request.Class, name)
 	if err != nil {
-		return nil, controller.ProvisioningFinished, err
+		return nil, finished, err
 	}
 	uuids, err := p.Ledger.Reserve(name, []ledger.Want{{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}})
 	if err != nil {
-		return nil, controller.ProvisioningFinished, err
+		return nil, finished, err
 	}
 	spec.GroupUUID = uuids[spec.Pool()]
-	return request.PersistentVolume(spec, parameters, node), controller.ProvisioningFinished, nil
+	return request.PersistentVolume(spec, parameters, node), finished, nil
 }
 
-// told counts a Refusal, and gives every error back.
-func (p *Provisioner) told(err error) error {
+// countRefusal counts a Refusal, and gives every error back.
+func (p *Provisioner) countRefusal(err error) error {
 	if refusal := (*controlplane.Refusal)(nil); errors.As(err, &refusal) {
 		p.Refused(refusal)
 	}
@@ -307,22 +307,22 @@ func waits(class *storagev1.StorageClass) bool {
 }
 
 // node is the node with this name, if the class allows it.
-func (p *Provisioner) node(class *storagev1.StorageClass, name string) (Node, controller.ProvisioningState, error) {
+func (p *Provisioner) node(class *storagev1.StorageClass, name string) (Node, state, error) {
 	node, err := p.Listers.Nodes.Get(name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return Node{}, controller.ProvisioningReschedule, fmt.Errorf("node %q is gone from the cluster; the scheduler is asked for another", name)
+		return Node{}, reschedule, fmt.Errorf("node %q is gone from the cluster; the scheduler is asked for another", name)
 	case err != nil:
-		return Node{}, controller.ProvisioningNoChange, fmt.Errorf("get node %q: %w", name, err)
+		return Node{}, unchanged, fmt.Errorf("get node %q: %w", name, err)
 	case !allowed(class, node): // the claim's author, too, can name a node
-		return Node{}, controller.ProvisioningReschedule, fmt.Errorf("StorageClass %q does not allow node %q (allowedTopologies)", class.Name, name)
+		return Node{}, reschedule, fmt.Errorf("StorageClass %q does not allow node %q (allowedTopologies)", class.Name, name)
 	}
 	hostname := hostnameLabel(node)
 	if hostname == "" {
-		return Node{}, controller.ProvisioningFinished, fmt.Errorf(
+		return Node{}, finished, fmt.Errorf(
 			"node %q has no label %s, by which a volume is tied to its node; label the node, the claim is tried again by itself", name, corev1.LabelHostname)
 	}
-	return Node{Name: name, Hostname: hostname}, controller.ProvisioningFinished, nil
+	return Node{Name: name, Hostname: hostname}, finished, nil
 }
 
 // Delete never removes anything: the logical volume is on a node, whose daemon releases

@@ -83,10 +83,10 @@ func (r Request) asReplica(object *corev1.PersistentVolume) {
 	}
 }
 
-// mayBeReplica asks the API server itself for the owner of a replica: who can make
+// checkOwnerOfReplica asks the API server itself for the owner of a replica: who can make
 // claims can write any label and any owner. A *Refusal says that there is no such
 // owner; any other error is for the time being.
-func (p *Provisioner) mayBeReplica(ctx context.Context, r Request) error {
+func (p *Provisioner) checkOwnerOfReplica(ctx context.Context, r Request) error {
 	if _, is := r.dataset(); !is {
 		return nil
 	}
@@ -105,9 +105,9 @@ func (p *Provisioner) mayBeReplica(ctx context.Context, r Request) error {
 	return nil
 }
 
-// beside fails if the node has a replica of the dataset, or is not rid of one yet: both would have
+// checkNoOtherReplica fails if the node has a replica of the dataset, or is not rid of one yet: both would have
 // the same name. Of replicas whose PersistentVolumes are not written yet, the ledger knows.
-func (p *Provisioner) beside(r Request, node string) error {
+func (p *Provisioner) checkNoOtherReplica(r Request, node string) error {
 	hash, is := r.dataset()
 	if !is {
 		return nil
