@@ -111,8 +111,8 @@ func (l *Ledger) Unconfirmed(label string) (node string, at uint64, ask bool) {
 	return node, l.departures, node != "" // its first report has it asked for, otherwise
 }
 
-// Confirm records the report of a node as the API server itself has it: what departed until at was asked for
-// before that, so the report does not count it.
+// Confirm records a report that the API server itself gave. It was read after the departures up to number at, so it
+// does not count them.
 func (l *Ledger) Confirm(storage *flexlvmv1.NodeStorage, at uint64) {
 	label := pv.NodeLabelValue(storage.Name)
 	l.mu.Lock()

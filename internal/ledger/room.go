@@ -55,7 +55,8 @@ func (c charge) from(in volume.PoolName, p pool) volume.Bytes {
 	return c.In(p.extent)
 }
 
-// Fits returns the error that Reserve would return for one volume, and reserves nothing.
+// Fits returns the error that Reserve would return for one volume, and reserves nothing. Under the lock it drops the
+// reservation of that name, tries, and puts back what was there.
 func (l *Ledger) Fits(node string, w Want) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
