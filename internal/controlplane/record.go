@@ -60,9 +60,6 @@ func (i identity) meta(namespace, name string) (out *metav1.ObjectMeta, all bool
 	return out, i.uid != uuid.Nil && i.version != 0
 }
 
-// volumeNameOf is what a PersistentVolume is called that was made for a claim.
-func volumeNameOf(claim types.UID) string { return "pvc-" + string(claim) }
-
 // A packedClaim is a claim that has its volume.
 type packedClaim struct {
 	identity
@@ -72,7 +69,7 @@ type packedClaim struct {
 }
 
 func packClaim(claim *corev1.PersistentVolumeClaim) (*packedClaim, error) {
-	if claim.Spec.VolumeName == volumeNameOf(claim.UID) {
+	if claim.Spec.VolumeName == persistentvolume.NameFor(claim.UID) {
 		claim.Spec.VolumeName = ""
 	}
 	out := &packedClaim{identity: take(&claim.ObjectMeta), namespace: unique.Make(claim.Namespace), name: claim.Name}
@@ -91,7 +88,7 @@ func (p *packedClaim) unpack() any {
 	out.Namespace, out.Name = p.namespace.Value(), p.name
 	p.give(&out.ObjectMeta)
 	if out.Spec.VolumeName == "" {
-		out.Spec.VolumeName = volumeNameOf(out.UID)
+		out.Spec.VolumeName = persistentvolume.NameFor(out.UID)
 	}
 	return out
 }
@@ -131,7 +128,7 @@ func packVolume(volume *corev1.PersistentVolume) (*packedVolume, error) {
 	if names := persistentvolume.Hostnames(volume); len(names) == 1 && equality.Semantic.DeepEqual(volume.Spec.NodeAffinity, persistentvolume.OnlyOn(names[0])) {
 		all.hostname, volume.Spec.NodeAffinity = Shared(names[0]), nil
 	}
-	if ref := volume.Spec.ClaimRef; ref != nil && ref.Name != "" && volume.Name == volumeNameOf(ref.UID) && *ref == (corev1.ObjectReference{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}) {
+	if ref := volume.Spec.ClaimRef; ref != nil && ref.Name != "" && volume.Name == persistentvolume.NameFor(ref.UID) && *ref == (corev1.ObjectReference{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}) {
 		all.namespace, out.claim = Shared(ref.Namespace), ref.Name
 		volume.Spec.ClaimRef = nil
 	}
@@ -161,7 +158,7 @@ func (p *packedVolume) unpack() any {
 		out.Spec.NodeAffinity = persistentvolume.OnlyOn(all.hostname)
 	}
 	if p.claim != "" {
-		out.Spec.ClaimRef = &corev1.ObjectReference{Namespace: all.namespace, Name: p.claim, UID: types.UID(p.name[len(volumeNameOf("")):])}
+		out.Spec.ClaimRef = &corev1.ObjectReference{Namespace: all.namespace, Name: p.claim, UID: types.UID(p.name[len(persistentvolume.NameFor("")):])}
 	}
 	return out
 }

@@ -4,9 +4,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
+
+// NameFor returns what a PersistentVolume is called that is made for a claim.
+func NameFor(claim types.UID) string { return "pvc-" + string(claim) }
 
 // New returns the PersistentVolume that d describes, not bound to a claim yet.
 func New(d pv.Description, modes []corev1.PersistentVolumeAccessMode, policy corev1.PersistentVolumeReclaimPolicy) *corev1.PersistentVolume {

@@ -15,6 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/kubeobject"
 	"github.com/flexlvm/flexlvm/internal/ledger"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -79,7 +80,7 @@ func (w *pendingClaims) tell(claim *corev1.PersistentVolumeClaim) {
 	if err != nil || class.Provisioner != pv.Provisioner || !waits(class) {
 		return
 	}
-	request := Request{PVName: "pvc-" + string(claim.UID), Claim: claim, Class: class, Door: w.door}
+	request := Request{PVName: persistentvolume.NameFor(claim.UID), Claim: claim, Class: class, Door: w.door}
 	spec, parameters, err := request.Check()
 	if refusal := (*controlplane.Refusal)(nil); errors.As(err, &refusal) {
 		if claim.Annotations[pv.AnnotationSelectedNode] != "" {

@@ -293,7 +293,7 @@ func (p *Provisioner) companion(ctx context.Context, namespace, name, node strin
 	if class.Provisioner != pv.Provisioner || !waits(class) {
 		return ledger.Want{}, false, nil
 	}
-	request := Request{PVName: "pvc-" + string(other.UID), Claim: other, Class: class, Cluster: p.Cluster, Door: p.Door}
+	request := Request{PVName: persistentvolume.NameFor(other.UID), Claim: other, Class: class, Cluster: p.Cluster, Door: p.Door}
 	spec, _, err := request.Check()
 	if err == nil && request.clones() {
 		err = p.copyElsewhere(ctx, request, &spec, node)
