@@ -32,7 +32,7 @@ func (p *Provisioner) limits(ctx context.Context, claim *corev1.PersistentVolume
 	if name == "" {
 		return ofClass, nil
 	}
-	class, err := p.Listers.Attributes(ctx, name)
+	class, err := p.Listers.Live.Attributes(ctx, name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return volume.IOLimits{}, fmt.Errorf("the VolumeAttributesClass %q does not exist; create it, the claim is tried again by itself", name)

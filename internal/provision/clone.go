@@ -102,7 +102,7 @@ func (p *Provisioner) origin(ctx context.Context, request Request, spec volume.S
 	wait := func(format string, args ...any) (origin, error) {
 		return origin{}, waiting(name, format, args...)
 	}
-	from, err := p.Listers.Claim(ctx, request.Claim.Namespace, name)
+	from, err := p.Listers.Live.Claim(ctx, request.Claim.Namespace, name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return wait("namespace %q has no such claim; create it", request.Claim.Namespace)

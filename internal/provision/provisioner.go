@@ -60,7 +60,7 @@ type Parts struct {
 	given   *rescheduleGuard            // nil: the library's cache is not guarded
 }
 
-// Listers read the API.
+// Listers read the API, from caches but for Live.
 type Listers struct {
 	Nodes   corelisters.NodeLister
 	Claims  corelisters.PersistentVolumeClaimLister
@@ -68,16 +68,21 @@ type Listers struct {
 	Volumes corelisters.PersistentVolumeLister
 	// OnNode returns the PersistentVolumes of a node, by the value of its label.
 	OnNode func(label string) ([]*corev1.PersistentVolume, error)
-	// Claim returns a claim as it is now; Claims may be behind.
-	Claim func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
-	// Snapshot returns the handle of a VolumeSnapshot's snapshot, as it is now.
-	Snapshot func(ctx context.Context, namespace, name string) (handle string, err error)
-	// Attributes returns a VolumeAttributesClass as it is now.
-	Attributes func(ctx context.Context, name string) (*storagev1.VolumeAttributesClass, error)
-	// Owner returns the metadata of a VolumeManager as it is now.
-	Owner func(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error)
-	// Pods returns the pods without a node that use a claim.
+	// Pods returns the pods without a node that use a claim. Where the cache has none, it asks the API server.
 	Pods func(ctx context.Context, namespace, claim string) ([]*corev1.Pod, error)
+	Live Live
+}
+
+// Live asks the API server, never a cache.
+type Live struct {
+	// Claim returns a claim.
+	Claim func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
+	// Snapshot returns the handle of a VolumeSnapshot's snapshot.
+	Snapshot func(ctx context.Context, namespace, name string) (handle string, err error)
+	// Attributes returns a VolumeAttributesClass.
+	Attributes func(ctx context.Context, name string) (*storagev1.VolumeAttributesClass, error)
+	// Owner returns the metadata of a VolumeManager.
+	Owner func(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error)
 }
 
 // Interfaces of the library, some of them optional.

@@ -91,43 +91,45 @@ func (c *cast) provisioner(t *testing.T) *provision.Provisioner {
 				}
 				return out, nil
 			},
-			Claim: func(_ context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
-				for _, one := range c.claims {
-					if one.Namespace == namespace && one.Name == name {
-						return one, nil
-					}
-				}
-				return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), name)
-			},
-			Snapshot: func(_ context.Context, namespace, name string) (string, error) {
-				if handle := c.snapshots[namespace+"/"+name]; handle != "" {
-					return handle, nil
-				}
-				return "", errors.New("that VolumeSnapshot is not ready yet")
-			},
-			Owner: func(_ context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error) {
-				for _, one := range c.owners {
-					if one.Namespace == namespace && one.Name == name && c.lost == nil {
-						return one, nil
-					}
-				}
-				if c.lost != nil {
-					return nil, c.lost
-				}
-				return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "volumemanagers"}, name)
-			},
-			Attributes: func(_ context.Context, name string) (*storagev1.VolumeAttributesClass, error) {
-				for _, one := range c.attributes {
-					if one.Name == name {
-						return one, nil
-					}
-				}
-				if c.unread != nil {
-					return nil, c.unread
-				}
-				return nil, apierrors.NewNotFound(storagev1.Resource("volumeattributesclasses"), name)
-			},
 			Pods: func(context.Context, string, string) ([]*corev1.Pod, error) { return c.pods, c.away },
+			Live: provision.Live{
+				Claim: func(_ context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+					for _, one := range c.claims {
+						if one.Namespace == namespace && one.Name == name {
+							return one, nil
+						}
+					}
+					return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), name)
+				},
+				Snapshot: func(_ context.Context, namespace, name string) (string, error) {
+					if handle := c.snapshots[namespace+"/"+name]; handle != "" {
+						return handle, nil
+					}
+					return "", errors.New("that VolumeSnapshot is not ready yet")
+				},
+				Owner: func(_ context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error) {
+					for _, one := range c.owners {
+						if one.Namespace == namespace && one.Name == name && c.lost == nil {
+							return one, nil
+						}
+					}
+					if c.lost != nil {
+						return nil, c.lost
+					}
+					return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "volumemanagers"}, name)
+				},
+				Attributes: func(_ context.Context, name string) (*storagev1.VolumeAttributesClass, error) {
+					for _, one := range c.attributes {
+						if one.Name == name {
+							return one, nil
+						}
+					}
+					if c.unread != nil {
+						return nil, c.unread
+					}
+					return nil, apierrors.NewNotFound(storagev1.Resource("volumeattributesclasses"), name)
+				},
+			},
 		},
 		Refused: func(*controlplane.Refusal) { c.refused++ },
 	})

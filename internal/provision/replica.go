@@ -91,7 +91,7 @@ func (p *Provisioner) checkOwnerOfReplica(ctx context.Context, r Request) error 
 		return nil
 	}
 	owner := metav1.GetControllerOf(r.Claim)
-	found, err := p.Listers.Owner(ctx, r.Claim.Namespace, owner.Name)
+	found, err := p.Listers.Live.Owner(ctx, r.Claim.Namespace, owner.Name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return &controlplane.Refusal{Problems: []string{fmt.Sprintf("%s %q, which this claim is to be a replica for, is not in namespace %q", replica.OwnerKind, owner.Name, r.Claim.Namespace)}}

@@ -25,7 +25,7 @@ func (s dataSource) isSnapshot() bool { return s.group == snapshotGroup && s.kin
 // origin. Whatever a VolumeSnapshot of the claim's namespace leads to, the snapshot is of a
 // volume of that namespace, or refused.
 func (p *Provisioner) snapshotOrigin(ctx context.Context, request Request, spec volume.Spec, name string) (origin, error) {
-	handle, err := p.Listers.Snapshot(ctx, request.Claim.Namespace, name)
+	handle, err := p.Listers.Live.Snapshot(ctx, request.Claim.Namespace, name)
 	if err != nil {
 		return origin{}, waiting(name, "%s", err)
 	}

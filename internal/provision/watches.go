@@ -68,12 +68,13 @@ func (w *watches) listers() Listers {
 		Classes: w.factory.Storage().V1().StorageClasses().Lister(),
 		Volumes: corelisters.NewPersistentVolumeLister(w.volumes.GetIndexer()),
 		OnNode:  w.onNode,
-		Claim:   claimNow(w.client),
-		Owner:   w.owner,
 		Pods:    w.pods.using,
-
-		Attributes: attributesNow(w.client),
-		Snapshot:   snapshotNow(w.client),
+		Live: Live{
+			Claim:      claimNow(w.client),
+			Snapshot:   snapshotNow(w.client),
+			Attributes: attributesNow(w.client),
+			Owner:      w.owner,
+		},
 	}
 }
 
