@@ -29,10 +29,7 @@ func TestAdvice(t *testing.T) {
 	serving := func(answer http.HandlerFunc) (kubeconfig string) {
 		server := httptest.NewServer(answer)
 		t.Cleanup(server.Close)
-		kubeconfig = filepath.Join(t.TempDir(), "config")
-		require.NoError(t, os.WriteFile(kubeconfig, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: c,
-			clusters: [{name: c, cluster: {server: %q}}], contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}]}`, server.URL), 0o600))
-		return kubeconfig
+		return kubeconfigOf(t, server.URL)
 	}
 	empty := serving(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -8,13 +9,28 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
 )
+
+// kubeconfigOf names a server, and a user without credentials.
+func kubeconfigOf(t *testing.T, server string) string {
+	path := filepath.Join(t.TempDir(), "config")
+	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: c,
+		clusters: [{name: c, cluster: {server: %q}}], contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}]}`, server), 0o600))
+	return path
+}
+
+// Both clients may send more than the default of 5 requests in a second.
+func TestRequestsPerSecond(t *testing.T) {
+	config, err := (&session{rules: &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfigOf(t, "https://127.0.0.1:1")}}).restConfig()
+	require.NoError(t, err)
+	require.InDelta(t, 50, config.QPS, 0)
+	require.Equal(t, 100, config.Burst)
+}
 
 // What cannot be is refused before the cluster is asked: the field, its value, what to give.
 func TestRefusals(t *testing.T) {
-	kubeconfig := filepath.Join(t.TempDir(), "config")
-	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: c,
-		clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}], contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}]}`), 0o600))
+	kubeconfig := kubeconfigOf(t, "https://127.0.0.1:1")
 	for _, tt := range []struct {
 		says string
 		args []string

@@ -56,6 +56,7 @@ func (s *session) restConfig() (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
+	config.QPS, config.Burst = 50, 100 // the defaults are less than the logs of some workers need
 	return config, nil
 }
 
@@ -64,7 +65,6 @@ func (s *session) client() (client.WithWatch, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.QPS, config.Burst = 50, 100
 	kinds, err := scheme()
 	if err != nil {
 		return nil, err
