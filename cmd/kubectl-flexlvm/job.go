@@ -190,10 +190,11 @@ func (o *logOptions) show(ctx context.Context, kube kubernetes.Interface, namesp
 	if o.follow {
 		return o.goOn(ctx, kube, namespace, name, p)
 	}
-	last, err := o.pods(ctx, kube, namespace, name)
+	pods, err := podsOf(ctx, kube, namespace, name)
 	if err != nil {
 		return err
 	}
+	last := o.last(pods)
 	if len(last) == 0 {
 		return noPods(namespace, name)
 	}
@@ -210,18 +211,23 @@ func noPods(namespace, name string) error {
 	return fmt.Errorf("job %s/%s has no such pods: kubectl flexlvm job ls -n %[1]s", namespace, name)
 }
 
-// pods returns the newest pods of the workers that are asked for, by their numbers.
-func (o *logOptions) pods(ctx context.Context, kube kubernetes.Interface, namespace, name string) (map[int]*corev1.Pod, error) {
+// podsOf lists the pods of a job.
+func podsOf(ctx context.Context, kube kubernetes.Interface, namespace, name string) ([]corev1.Pod, error) {
 	selector := labels.SelectorFromSet(labels.Set{batchv1.JobNameLabel: name}).String()
 	list, err := kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return nil, advised(fmt.Errorf("list the pods of job %s/%s: %w", namespace, name, err))
 	}
-	last := lastPods(list.Items)
+	return list.Items, nil
+}
+
+// last returns the newest pods of the workers that are asked for, by their numbers.
+func (o *logOptions) last(pods []corev1.Pod) map[int]*corev1.Pod {
+	last := lastPods(pods)
 	if o.worker >= 0 {
 		maps.DeleteFunc(last, func(worker int, _ *corev1.Pod) bool { return worker != o.worker })
 	}
-	return last, nil
+	return last
 }
 
 // lastPods are the newest pods of the workers, by their numbers.

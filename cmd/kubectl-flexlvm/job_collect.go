@@ -9,9 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/flexlvm/flexlvm/internal/recipe"
@@ -56,12 +54,11 @@ func (o *collectOptions) run(ctx context.Context, kube kubernetes.Interface, nam
 	if err != nil {
 		return advised(fmt.Errorf("look at job %s/%s: %w", namespace, name, err))
 	}
-	selector := labels.SelectorFromSet(labels.Set{batchv1.JobNameLabel: name}).String()
-	pods, err := kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	pods, err := podsOf(ctx, kube, namespace, name)
 	if err != nil {
-		return advised(fmt.Errorf("list the pods of job %s/%s: %w", namespace, name, err))
+		return err
 	}
-	volumes, err := recipe.WorkerVolumes(job, pods.Items)
+	volumes, err := recipe.WorkerVolumes(job, pods)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
@@ -36,10 +37,14 @@ type follower struct {
 	printer         *printer
 
 	began   bool            // the job was there
+	fails   bool            // the last look has failed
 	seen    map[string]bool // containers
 	streams sync.WaitGroup
 	failed  chan error    // of a log that could not be read to its end; the first is enough
 	over    chan struct{} // closed when no more containers come
+
+	mu   sync.Mutex
+	pods map[types.UID]*corev1.Pod // as of the last look that did not fail
 }
 
 // goOn prints the logs of the workers until the job has ended, or the one worker that is asked for.
@@ -47,6 +52,9 @@ func (o *logOptions) goOn(ctx context.Context, kube kubernetes.Interface, namesp
 	f := follower{logOptions: o, kube: kube, namespace: namespace, name: name, printer: p, seen: map[string]bool{}, failed: make(chan error, 1), over: make(chan struct{})}
 	err := wait.PollUntilContextCancel(ctx, followEvery, true, f.look)
 	close(f.over)
+	if err != nil && f.began && ctx.Err() == nil {
+		p.note(err.Error() + "; no more workers are looked for, and the logs that are open go on to their end")
+	}
 	f.streams.Wait()
 	close(f.failed)
 	switch {
@@ -65,26 +73,59 @@ func (f *follower) look(ctx context.Context) (ended bool, err error) {
 	switch {
 	case f.began && apierrors.IsNotFound(err):
 		return true, nil
-	case f.began && err != nil:
-		return false, nil // the API server may be away for a moment
 	case err != nil:
-		return false, advised(fmt.Errorf("look at job %s/%s: %w", f.namespace, f.name, err))
-	case job.Spec.Completions != nil && f.worker >= int(*job.Spec.Completions):
-		return false, fmt.Errorf("--worker %d: job %s/%s has %d, the first of which is 0", f.worker, f.namespace, f.name, *job.Spec.Completions)
+		return false, f.goesOn(ctx, advised(fmt.Errorf("look at job %s/%s: %w", f.namespace, f.name, err)))
 	}
-	last, err := f.pods(ctx, f.kube, f.namespace, f.name)
-	if err != nil {
-		if f.began {
-			return false, nil // likewise
-		}
+	if err := f.follows(job); err != nil {
 		return false, err
 	}
-	f.began = true
+	pods, err := podsOf(ctx, f.kube, f.namespace, f.name)
+	if err != nil {
+		return false, f.goesOn(ctx, err)
+	}
+	f.began, f.fails = true, false
+	f.remember(pods)
+	last := f.last(pods)
 	for _, worker := range slices.Sorted(maps.Keys(last)) {
 		f.begin(ctx, last[worker], worker)
 	}
 	one := last[f.worker]
 	return hasEnded(job) || one != nil && one.Status.Phase == corev1.PodSucceeded, nil
+}
+
+// goesOn returns an error of a look where no later one would go better. Otherwise the API server may be away for a moment,
+// which is said once.
+func (f *follower) goesOn(ctx context.Context, err error) error {
+	if !f.began || isRefused(err) || ctx.Err() != nil {
+		return err
+	}
+	if !f.fails {
+		f.printer.note(err.Error() + "; it is tried again")
+	}
+	f.fails = true
+	return nil
+}
+
+// follows returns an error where a job has no such workers.
+func (f *follower) follows(job *batchv1.Job) error {
+	if mode := job.Spec.CompletionMode; mode == nil || *mode != batchv1.IndexedCompletion {
+		return fmt.Errorf("job %[1]s/%[2]s is not Indexed (spec.completionMode), so its pods are no workers with numbers: kubectl logs -n %[1]s -f job/%[2]s", f.namespace, f.name)
+	}
+	if job.Spec.Completions != nil && f.worker >= int(*job.Spec.Completions) {
+		return fmt.Errorf("--worker %d: job %s/%s has %d, the first of which is 0", f.worker, f.namespace, f.name, *job.Spec.Completions)
+	}
+	return nil
+}
+
+// remember keeps what a look has found, for the streams that end.
+func (f *follower) remember(pods []corev1.Pod) {
+	found := make(map[types.UID]*corev1.Pod, len(pods))
+	for i := range pods {
+		found[pods[i].UID] = &pods[i]
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pods = found
 }
 
 func hasEnded(job *batchv1.Job) bool {
@@ -122,9 +163,9 @@ func containerOf(pod *corev1.Pod) corev1.ContainerStatus {
 	return corev1.ContainerStatus{}
 }
 
-// read prints the log of a container to its end. A stream ends with its container, but also when the API server is
-// restarted, or where something between cuts what is idle. So it is read on while the container runs, and once more
-// after that.
+// read prints the log of a container to its end. A stream ends with its container, but also when the API server or
+// kubelet is restarted, or where something between cuts what is idle. So it is read on while the container runs, and
+// once more after that.
 func (f *follower) read(ctx context.Context, pod *corev1.Pod, worker int) error {
 	var at place
 	said := ""
@@ -146,10 +187,19 @@ func (f *follower) read(ctx context.Context, pod *corev1.Pod, worker int) error 
 	return nil
 }
 
-// isRefused reports whether the API server will not give a log.
+// isRefused reports whether the API server will not give what is asked for, later neither. NotFound is none: kubelet says
+// so of the pods that it runs while it starts.
 func isRefused(err error) bool {
 	status := apierrors.APIStatus(nil)
-	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusNotFound, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return false
+	default:
+		return code < http.StatusInternalServerError
+	}
 }
 
 // isOver reports whether the job has ended, or all that was asked for.
@@ -165,27 +215,21 @@ func (f *follower) isOver() bool {
 // await waits until the log of a container can be read on. It reports whether the container has ended, or counts as that as
 // its job has, and whether it is still there: no other has taken its place.
 func (f *follower) await(ctx context.Context, pod *corev1.Pod) (ended, there bool) {
-	for {
-		timer := time.NewTimer(resumeAfter)
-		select {
-		case <-ctx.Done():
-		case <-f.over:
-		case <-timer.C:
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return false, false
-		}
-		now, err := f.kube.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err), err == nil && !sameContainer(now, pod):
-			return false, false
-		case err == nil:
-			return f.isOver() || containerOf(now).State.Running == nil, true
-		case f.isOver():
-			return true, true // the log will say what is wrong
-		}
+	timer := time.NewTimer(resumeAfter)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false, false
+	case <-f.over:
+	case <-timer.C:
 	}
+	f.mu.Lock()
+	now := f.pods[pod.UID]
+	f.mu.Unlock()
+	if now == nil || !sameContainer(now, pod) {
+		return false, false
+	}
+	return f.isOver() || containerOf(now).State.Running == nil, true
 }
 
 func sameContainer(a, b *corev1.Pod) bool {

@@ -41,6 +41,16 @@ func complete(t *testing.T, kube *fake.Clientset, job *batchv1.Job) {
 	require.NoError(t, err)
 }
 
+// requests are those that were made, of a verb and a resource alone.
+func requests(kube *fake.Clientset, verb, resource string) (out []clienttesting.Action) {
+	for _, a := range kube.Actions() {
+		if a.Matches(verb, resource) && a.GetSubresource() == "" {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
 // logOf is a log of lines, each after the second of its time.
 func logOf(lines ...string) *runtime.Unknown {
 	var out bytes.Buffer
@@ -98,6 +108,8 @@ func TestFollow(t *testing.T) {
 				lines += n
 			}
 			require.Equal(t, lines, strings.Count(out.String(), "\n"))
+			require.Empty(t, requests(kube, "get", "pods"), "what each second lists says how they are")
+			require.Len(t, requests(kube, "list", "pods"), int(tt.takes/time.Second)+1)
 			time.Sleep(10 * time.Second)
 		})
 	}
@@ -116,7 +128,9 @@ func TestFollowOfALogThatIsCut(t *testing.T) {
 			switch len(asked) {
 			case 1: // it was idle, and a proxy ended it
 				return true, logOf("1 one", "2.1 two", "2.1 three"), nil
-			case 2, 3: // the API server is restarted
+			case 2: // kubelet is restarted
+				return true, nil, apierrors.NewNotFound(corev1.Resource("pods/log"), "a")
+			case 3: // the API server is restarted
 				return true, nil, errors.New("connection reset")
 			case 4:
 				putWorker(t, kube, "a", "0", corev1.PodSucceeded, 0, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}})
@@ -133,8 +147,9 @@ func TestFollowOfALogThatIsCut(t *testing.T) {
 		require.NoError(t, o.show(t.Context(), kube, "team", "count", &printer{out: &out, notes: &notes}))
 		require.Equal(t, "[0] one\n[0] two\n[0] three\n[0] four\n[0] five\n[0] six\n[0] seven\n[0] last\n", out.String())
 		require.Contains(t, notes.String(), "read the log of worker 0 (pod a): ")
+		require.Contains(t, notes.String(), `pods/log "a" not found; it is tried again`)
 		require.Contains(t, notes.String(), "connection reset; it is tried again\n")
-		require.Equal(t, 1, strings.Count(notes.String(), "\n"), notes.String())
+		require.Equal(t, 2, strings.Count(notes.String(), "\n"), notes.String())
 		require.Len(t, asked, 5)
 		require.EqualValues(t, 3, *asked[0].TailLines)
 		require.Nil(t, asked[0].SinceTime)
@@ -167,6 +182,83 @@ func TestFollowOfALogThatIsRefused(t *testing.T) {
 	})
 }
 
+// The first look finds the job, and later ones fail: for good, or for a while, which is said once each time.
+func TestFollowWhereTheJobCannotBeRead(t *testing.T) {
+	refused := apierrors.NewUnauthorized("Unauthorized")
+	gone := errors.New("connection refused")
+	for name, tt := range map[string]struct {
+		verb, resource string
+		fails          func(at int) error
+		ends           string // the error
+		notes          []string
+		takes          time.Duration
+	}{
+		"the user's token has expired": {
+			"get", "jobs", func(at int) error { return map[bool]error{true: refused}[at > 1] }, "look at job team/count: Unauthorized; log in again",
+			[]string{"look at job team/count: Unauthorized; log in again: the API server does not know the kubeconfig's user, or its token has expired; no more workers are looked for, and the logs that are open go on to their end"},
+			time.Second,
+		},
+		"pods may not be listed any more": {
+			"list", "pods", func(at int) error {
+				return map[bool]error{true: apierrors.NewForbidden(corev1.Resource("pods"), "", gone)}[at > 1]
+			}, "docs/kubectl-plugin.md has the rights",
+			[]string{"docs/kubectl-plugin.md has the rights that each command needs; no more workers are looked for"},
+			time.Second,
+		},
+		"the API server is away twice": {
+			"get", "jobs", func(at int) error { return map[bool]error{true: gone}[at > 1 && at < 9 || at == 11] }, "",
+			[]string{"look at job team/count: connection refused; it is tried again", "look at job team/count: connection refused; it is tried again"},
+			time.Minute,
+		},
+		"the API server has much to do": {
+			"list", "pods", func(at int) error {
+				return map[bool]error{true: apierrors.NewTooManyRequests("slow down", 1)}[at > 1 && at < 9]
+			}, "",
+			[]string{"list the pods of job team/count: slow down; it is tried again"},
+			time.Minute,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				kube, job := fake.NewClientset(), settings("count").Job()
+				_, err := kube.BatchV1().Jobs("team").Create(t.Context(), job, metav1.CreateOptions{})
+				require.NoError(t, err)
+				putWorker(t, kube, "a", "0", corev1.PodRunning, 0, corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})
+				kube.PrependReactor("get", "pods/log", func(clienttesting.Action) (bool, runtime.Object, error) { return true, logOf("1 one"), nil })
+				looks := 0
+				kube.PrependReactor(tt.verb, tt.resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
+					if a.GetSubresource() != "" {
+						return false, nil, nil
+					}
+					looks++
+					err := tt.fails(looks)
+					return err != nil, nil, err
+				})
+				go func() {
+					time.Sleep(time.Minute - time.Second/2)
+					complete(t, kube, job)
+				}()
+				var out, notes bytes.Buffer
+				began := time.Now()
+				err = (&logOptions{worker: -1, follow: true, tail: -1}).show(t.Context(), kube, "team", "count", &printer{out: &out, notes: &notes})
+				if tt.ends == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, tt.ends)
+				}
+				require.Equal(t, tt.takes, time.Since(began))
+				require.Equal(t, "[0] one\n", out.String())
+				said := strings.Split(strings.TrimSuffix(notes.String(), "\n"), "\n")
+				require.Len(t, said, len(tt.notes))
+				for i, note := range tt.notes {
+					require.Contains(t, said[i], note)
+				}
+				time.Sleep(time.Hour)
+			})
+		})
+	}
+}
+
 // A line that may not be whole is printed again.
 func TestLineThatIsCut(t *testing.T) {
 	var out bytes.Buffer
@@ -189,6 +281,13 @@ func TestFollowOfNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, show(2), "--worker 2: job team/count has 2, the first of which is 0")
 	require.ErrorContains(t, show(-1), "job team/count has no such pods")
+
+	// Pods of such a job have no numbers.
+	plain := batchv1.NonIndexedCompletion
+	job.Spec.CompletionMode = &plain
+	_, err = kube.BatchV1().Jobs("team").Update(t.Context(), job, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.ErrorContains(t, show(-1), "job team/count is not Indexed (spec.completionMode), so its pods are no workers with numbers: kubectl logs -n team -f job/count")
 }
 
 // A bar that is drawn over and over is one line, of any length.

@@ -135,6 +135,8 @@ func advised(err error) error {
 	switch {
 	case meta.IsNoMatchError(err):
 		return fmt.Errorf("%w; flexlvm is not installed in this cluster: see whether --kubeconfig and --context name the right one", err)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%w; log in again: the API server does not know the kubeconfig's user, or its token has expired", err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w; docs/kubectl-plugin.md has the rights that each command needs", err)
 	case errors.As(err, &failed):
