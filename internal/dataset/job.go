@@ -50,9 +50,10 @@ type task struct {
 	index   int
 	claim   *corev1.PersistentVolumeClaim
 	attempt string
-	from    *copying // peers, in place of the source; may be nil
-	asked   string   // the refresh that was asked for last
-	watch   string   // see annotationWatch
+	made    time.Time // see annotationMade
+	from    *copying  // peers, in place of the source; may be nil
+	asked   string    // the refresh that was asked for last
+	watch   string    // see annotationWatch
 	// versions: the volume holds versions of the dataset.
 	versions bool
 }
@@ -184,6 +185,7 @@ func (t task) job(name, role string, args []string) *batchv1.Job {
 	m := metaOf(t.owner, t.config, name)
 	m.Labels[labelRole], m.Labels[labelReplica] = role, strconv.Itoa(t.index)
 	m.Annotations[annotationAttempt] = t.attempt
+	m.Annotations[annotationMade] = t.made.UTC().Format(time.RFC3339)
 	m.Annotations[annotationClaimUID] = string(t.claim.UID)
 	if t.asked != "" {
 		m.Annotations[annotationRefreshed] = t.asked

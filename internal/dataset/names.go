@@ -84,6 +84,8 @@ const (
 	annotationVisit = "flexlvm.io/visit"
 	// annotationAttempt on a Job tells apart the loads that a person asked for.
 	annotationAttempt = "flexlvm.io/attempt"
+	// annotationMade on a Job is when it was made by the clock of the controller, in RFC 3339.
+	annotationMade = "flexlvm.io/made-at"
 	// annotationClaimUID on a Job holds the UID of the claim that it fills.
 	annotationClaimUID = "flexlvm.io/claim-uid"
 	// annotationWatch on a Job that uploads is since when the controller that made it has looked for

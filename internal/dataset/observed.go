@@ -247,10 +247,19 @@ const longAhead = 10 * time.Minute
 // longAgo stands for a time that is not known: what is due some time after it is due now.
 var longAgo = time.Unix(0, 0)
 
-// endedBy is when a Job ended that has ended. An end that lies in the future, because a clock was
-// ahead, counts as the Job's beginning, and is longAgo if that does, too.
+// endedBy is when a Job ended that has ended, by the clock of this controller. Its end and its creation go by the
+// clocks of others, and one that differs for good must not make it look as if it had ended long ago, at each look. So an
+// end before this controller made the Job, or in the future, counts as the moment in which it did, or in which the Job of an
+// earlier release was created; it is longAgo if that lies in the future, too.
 func endedBy(job *batchv1.Job, now time.Time) time.Time {
-	return past(ended(job), job.CreationTimestamp.Time, now)
+	at, made := ended(job), timeOf(job, annotationMade)
+	switch {
+	case made.IsZero():
+		made = job.CreationTimestamp.Time
+	case made.After(at) && !made.After(now):
+		return made
+	}
+	return past(at, made, now)
 }
 
 // past is a time that cannot lie in the future: now if it does, or otherwise if it does by more than
@@ -340,7 +349,7 @@ func (s *Observed) label() string { return replica.NodeLabel(s.hash()) }
 func (s *Observed) task(index int, claim *corev1.PersistentVolumeClaim) task {
 	return task{
 		owner: s.Owner, config: s.Config, source: s.Source, image: s.Image, index: index, claim: claim,
-		attempt: attempt(s.Owner, s.Config, s.Source, index), asked: s.asked(), versions: s.versioned(),
+		attempt: attempt(s.Owner, s.Config, s.Source, index), made: s.Now, asked: s.asked(), versions: s.versioned(),
 	}
 }
 

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -95,7 +96,8 @@ func TestRefreshByTheClock(t *testing.T) {
 	s.requirePlan("delete job v-a-0")
 }
 
-// A clock that was ahead, such as that of the controller of Jobs, keeps no refresh until that day.
+// A clock that was ahead, such as that of the controller of Jobs, keeps no refresh until that day, also where the Job is
+// of an earlier release, which did not write down when it made it.
 func TestRefreshAfterAClockThatWasAhead(t *testing.T) {
 	const ahead = 24 * time.Hour
 	begin := func(t *testing.T, refresh string, ended time.Time) (*stage, *Replica) {
@@ -103,6 +105,7 @@ func TestRefreshAfterAClockThatWasAhead(t *testing.T) {
 		r := s.holding(0, "one")
 		r.goes(Action{Object: s.task(0, r.Claim).visit(true)}, ended, batchv1.JobComplete, "{}")
 		r.Job.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute))
+		delete(r.Job.Annotations, annotationMade)
 		accept(t, s.requirePlan("annotate claim v-a-0"))
 		return s, r
 	}
@@ -157,9 +160,53 @@ func TestRefreshAfterAClockThatWasAhead(t *testing.T) {
 		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
 		r := s.ended(0, batchv1.JobFailed, "")
 		r.Pod, r.Job.CreationTimestamp = nil, metav1.NewTime(now.Add(ahead))
+		delete(r.Job.Annotations, annotationMade)
 		r.Job.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(ahead))
 		s.requirePlan("delete job v-a-0")
 		r.Job.CreationTimestamp = metav1.NewTime(now.Add(longAhead))
 		s.requirePlan()
 	})
+}
+
+// Where the clock of this controller and that of the control plane differ for good, what is due some time after a Job has
+// ended is due that long after it was made here, and not at each look.
+func TestJobsWhileClocksDiffer(t *testing.T) {
+	for _, ahead := range []time.Duration{-24 * time.Hour, -15 * time.Minute, 15 * time.Minute, 24 * time.Hour} {
+		end := func(r *Replica, a Action, how batchv1.JobConditionType, result string) {
+			theirs := now.Add(ahead)
+			r.goes(a, theirs, how, result)
+			r.Job.CreationTimestamp = metav1.NewTime(theirs)
+		}
+		dueAfter := func(s *stage, pause time.Duration) {
+			s.requirePlan()
+			s.Now = now.Add(pause - time.Second)
+			s.requirePlan()
+			s.Now = now.Add(pause)
+			s.requirePlan("delete job v-a-0")
+		}
+		t.Run(fmt.Sprintf("sweep, %s ahead", ahead), func(t *testing.T) {
+			s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
+			r := s.holding(0, "two")
+			const holds = `{"state":"complete","contents":"two","oldVersions":1}`
+			r.Claim.Annotations[annotationLoaded], r.Job = holds, nil
+			end(r, s.requirePlan("create job v-a-0").Actions[0], batchv1.JobComplete, holds)
+			accept(t, s.requirePlan("annotate claim v-a-0"))
+			dueAfter(s, betweenSweeps)
+		})
+		t.Run(fmt.Sprintf("refresh, %s ahead", ahead), func(t *testing.T) {
+			s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = 1, "10m" })
+			r := s.holding(0, "one")
+			r.Job = nil
+			end(r, s.requirePlan("create job v-a-0").Actions[0], batchv1.JobComplete, `{"state":"complete","contents":"one"}`)
+			accept(t, s.requirePlan("annotate claim v-a-0"))
+			dueAfter(s, 10*time.Minute)
+		})
+		t.Run(fmt.Sprintf("loader that never ran, %s ahead", ahead), func(t *testing.T) {
+			s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
+			r := s.claimed(0)
+			end(r, s.requirePlan("create job v-a-0").Actions[0], batchv1.JobFailed, "")
+			r.Pod = nil
+			dueAfter(s, betweenVisits)
+		})
+	}
 }
