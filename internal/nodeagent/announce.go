@@ -13,6 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/iolimit"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -49,8 +50,9 @@ func (d *Daemon) announceBlocked(ctx context.Context, f observation) {
 
 // announceClaims speaks of PersistentVolumes that only a person can put right.
 func (d *Daemon) announceClaims(ctx context.Context, f observation) {
-	log := klog.FromContext(ctx)
+	log, told := klog.FromContext(ctx), map[string]bool{}
 	tell := func(name, why string) {
+		told[name] = true
 		if d.dedupe.fresh("claim "+name, why, f.at) {
 			log.Info("A PersistentVolume needs manual action", "persistentvolume", name, "why", why)
 			d.events.onVolume(f.objects[name], warning, "VolumeNeedsAttention", why)
@@ -65,6 +67,28 @@ func (d *Daemon) announceClaims(ctx context.Context, f observation) {
 			tell(v.PersistentVolume.PV, v.Why)
 		}
 	}
+	for i := range f.view.PersistentVolumes {
+		v := &f.view.PersistentVolumes[i]
+		if why := ineffective(v); why != "" && !told[v.PV] {
+			tell(v.PV, why)
+		}
+	}
+}
+
+// ineffective says which annotations of a PersistentVolume that can be used do not have the effect that somebody wants
+// of them. The volume is used all the same.
+func ineffective(v *persistentvolume.Volume) string {
+	if v.Placeholder || !v.Usable() {
+		return ""
+	}
+	var wrong []string
+	if err := notTrimmed(v); err != nil {
+		wrong = append(wrong, fmt.Sprintf("PersistentVolume %s is not trimmed: %v", v.PV, err))
+	}
+	if _, err := volume.ParseOnNodeLoss(pv.AnnotationOnNodeLoss, v.OnNodeLoss); err != nil {
+		wrong = append(wrong, fmt.Sprintf("%s is kept if the node of PersistentVolume %s is lost: %v", v.User(), v.PV, err))
+	}
+	return strings.Join(wrong, "; ")
 }
 
 // announceOrphans counts them and names a few; the NodeStorage lists them.

@@ -140,9 +140,6 @@ func (d *Daemon) enqueueTrims(ctx context.Context, f observation) {
 			continue // the volume's own says it
 		}
 		classes[eviction.KeyOfPersistentVolume(c)] = c.Trim
-		if err := notTrimmed(c); err != nil && d.dedupe.fresh("trim of "+c.PV, c.Trim, f.at) {
-			klog.FromContext(ctx).Error(err, "A volume is not trimmed", "persistentvolume", c.PV)
-		}
 	}
 	now, busy := d.trimmer.at()
 	var due []inventory.Volume

@@ -134,6 +134,28 @@ func TestTrimsAsTheClassSays(t *testing.T) {
 	r.eventually(func() bool { return len(r.engine.called("trim")) == 3 }, "it may be changed")
 }
 
+// What a person has written on a PersistentVolume without effect is said there and on its claim. It is used all the same.
+func TestAnnotationsWithoutEffect(t *testing.T) {
+	t.Parallel()
+	r, _ := trimmingRig(t)
+	wrong := object("thin-0", 1, annotated(pv.AnnotationTrim, "weekyl"), annotated(pv.AnnotationOnNodeLoss, "Release"))
+	r.claimOf(wrong)
+	r.api.put(wrong)
+	r.api.put(object("thin-1", 1, annotated(pv.AnnotationOnNodeLoss, "release")))
+	r.start()
+	r.eventually(func() bool { return len(r.api.told("VolumeNeedsAttention")) == 2 }, "not both are told: %v", r.api.told("VolumeNeedsAttention"))
+	const why = `PersistentVolume thin-0 is not trimmed: flexlvm.io/trim "weekyl": is not known; it is one of auto, daily, weekly, never; ` +
+		`claim db/data-thin-0 is kept if the node of PersistentVolume thin-0 is lost: flexlvm.io/on-node-loss "Release": is not known; it is one of keep, release`
+	for _, text := range r.api.told("VolumeNeedsAttention") {
+		require.Contains(t, text, why)
+	}
+	require.Len(t, r.claimWarnings("VolumeNeedsAttention"), 1)
+	r.toldNoMore("VolumeNeedsAttention")
+	r.clock.pass(week)
+	r.eventually(func() bool { return len(r.engine.called("trim")) == 1 }, "the other is not trimmed")
+	require.Contains(t, r.engine.called("trim")[0], "thin-1")
+}
+
 func TestNoTrims(t *testing.T) {
 	for name, change := range map[string]func(*rig){
 		"never":   func(r *rig) { r.config.Trim.Interval = 0 },

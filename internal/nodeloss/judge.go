@@ -206,7 +206,7 @@ func (v localVolume) judge(doubt string) verdict {
 			return verdict
 		}
 		verdict.action, verdict.reason, verdict.why = lossTell, eventNodeLost, v.adviceToKeep()
-		if v.onLoss() == volume.OnNodeLossRelease && provisionedByUs(v.claim) {
+		if on, err := v.onLoss(); err == nil && on == volume.OnNodeLossRelease && provisionedByUs(v.claim) {
 			verdict.action, verdict.reason = lossReleaseClaim, eventClaimReleased
 			verdict.why = v.evidence() + "; its class says onNodeLoss: release, so the claim is deleted and its data given up. A StatefulSet makes the claim anew, empty, and its pod starts on another node"
 		}
@@ -228,13 +228,9 @@ func (v localVolume) judge(doubt string) verdict {
 	return verdict
 }
 
-// onLoss is what the class said. A word that is not known keeps.
-func (v localVolume) onLoss() volume.OnNodeLoss {
-	on, err := volume.ParseOnNodeLoss(pv.AnnotationOnNodeLoss, v.object.Annotations[pv.AnnotationOnNodeLoss])
-	if err != nil {
-		return volume.OnNodeLossKeep
-	}
-	return on
+// onLoss is what the class said, or a person since.
+func (v localVolume) onLoss() (volume.OnNodeLoss, error) {
+	return volume.ParseOnNodeLoss(pv.AnnotationOnNodeLoss, v.object.Annotations[pv.AnnotationOnNodeLoss])
 }
 
 func (v localVolume) evidence() string {
@@ -248,7 +244,10 @@ func (v localVolume) evidence() string {
 func (v localVolume) adviceToKeep() string {
 	c := v.claim
 	because := "as its class says (onNodeLoss: keep)"
-	if v.onLoss() != volume.OnNodeLossKeep {
+	switch on, err := v.onLoss(); {
+	case err != nil:
+		because = fmt.Sprintf("as the annotation of PersistentVolume %s, %v", v.object.Name, err)
+	case on != volume.OnNodeLossKeep:
 		because = "as flexlvm has not provisioned it"
 	}
 	advice := fmt.Sprintf("%s, and the data with it. The claim stays, %s: if the node comes back under its name with its disks, nothing is to be done. If it will not, give the data up: kubectl delete pvc -n %s %s --wait=false; then delete the pod that waits for it, and a StatefulSet makes both anew on another node",

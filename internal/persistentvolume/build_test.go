@@ -40,7 +40,7 @@ func TestNewIsReadBack(t *testing.T) {
 	require.Equal(t, Volume{
 		PV: "pvc-1", Group: "flexlvm", Volume: "pvc-1", Cluster: d.Spec.Cluster, Kind: volume.Claim, Size: volume.GiB, Inodes: 1000,
 		Shape: d.Spec.Shape(), Charged: volume.GiB, Phase: corev1.VolumeBound, ReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
-		HasFinalizer: true, Disposal: d.Disposal,
+		HasFinalizer: true, Disposal: d.Disposal, OnNodeLoss: string(d.OnNodeLoss),
 	}, got)
 
 	d.Spec.FS = "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"

@@ -57,8 +57,8 @@ type Volume struct {
 	// IOLimits is the annotation, not parsed: a malformed one must not affect anything
 	// but the limits.
 	IOLimits string
-	// Trim is the annotation, not parsed either.
-	Trim string
+	// Trim and OnNodeLoss are the annotations, not parsed either.
+	Trim, OnNodeLoss string
 	// Declared: a LocalVolume asks for it, and its node makes it before any claim is there.
 	Declared bool
 	// Placeholder: it names a volume while the volume's own PersistentVolume is made anew.
@@ -93,7 +93,7 @@ func Parse(object *corev1.PersistentVolume) (Volume, error) {
 // the others.
 func Reads(annotation string) bool {
 	switch annotation {
-	case pv.AnnotationCharged, pv.AnnotationRatio, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits, pv.AnnotationTrim, pv.AnnotationGrowingTo, pv.AnnotationUndelete, pv.AnnotationReplaces, pv.AnnotationDeclared,
+	case pv.AnnotationCharged, pv.AnnotationRatio, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits, pv.AnnotationTrim, pv.AnnotationOnNodeLoss, pv.AnnotationGrowingTo, pv.AnnotationUndelete, pv.AnnotationReplaces, pv.AnnotationDeclared,
 		pv.AnnotationSnapshotMembers, pv.AnnotationSnapshotTaken, pv.AnnotationSnapshotSize, pv.AnnotationSnapshotProblem:
 		return true
 	}
@@ -111,6 +111,7 @@ func parse(object *corev1.PersistentVolume) (Volume, error) {
 		Cluster: spec.Cluster, Kind: spec.Kind, Inodes: spec.Inodes, Shape: spec.Shape(), CloneOf: spec.CloneOf, Reserve: spec.Reserve, FS: spec.FS, FSType: spec.FSType, Encrypted: spec.Encrypted,
 		Deleting: object.DeletionTimestamp != nil, HasFinalizer: slices.Contains(object.Finalizers, pv.Finalizer), IOLimits: object.Annotations[pv.AnnotationIOLimits],
 		Trim:        object.Annotations[pv.AnnotationTrim],
+		OnNodeLoss:  object.Annotations[pv.AnnotationOnNodeLoss],
 		Replica:     replicaOf(object, spec),
 		Undelete:    spec.FS != "" && object.Annotations[pv.AnnotationUndelete] == spec.FS,
 		Placeholder: object.Annotations[pv.AnnotationReplaces] != "",
