@@ -50,7 +50,7 @@ func (s *stage) jobsOf() map[string]*batchv1.Job {
 	task := s.task(0, claim)
 	out := map[string]*batchv1.Job{"load": task.load(), "visit": task.visit(false), "refresh": task.visit(true)}
 	if s.Source.Target() != "" {
-		out["put"] = s.upload(0, claim).put()
+		out["put"] = s.uploadTask(0, claim).upload()
 	}
 	if s.Source.Mirror {
 		out["mirror"] = task.mirror()

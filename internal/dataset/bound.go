@@ -21,18 +21,18 @@ const (
 // are theirs, in order. What has to be remembered of the others goes into groups.
 func (p *planner) bound(indexes []int) {
 	counts := map[flexlvmv1.ReplicaState]int32{}
-	for _, r := range p.Status.Nodes {
+	for _, r := range p.out.Status.Nodes {
 		counts[r.State]++
 	}
-	if len(p.Status.Nodes) <= mostReplicas {
+	if len(p.out.Status.Nodes) <= mostReplicas {
 		return
 	}
-	p.Status.States = counts
+	p.out.Status.States = counts
 	var failures []flexlvmv1.ReplicaFailure
 	var nodes []flexlvmv1.ReplicaStatus
 	numbers := map[string][]int{} // of replicas, by what failed
-	for i, chosen := range listed(p.Status.Nodes) {
-		r := p.Status.Nodes[i]
+	for i, chosen := range listed(p.out.Status.Nodes) {
+		r := p.out.Status.Nodes[i]
 		if chosen {
 			nodes = append(nodes, r)
 			continue
@@ -48,10 +48,10 @@ func (p *planner) bound(indexes []int) {
 	for i := range failures {
 		failures[i].Replicas = ranges(numbers[failures[i].Attempt])
 	}
-	p.Status.Failures = failures
-	p.Status.Nodes = nodes
+	p.out.Status.Failures = failures
+	p.out.Status.Nodes = nodes
 	for i := mostInFull; i < mostReplicas; i++ {
-		p.Status.Nodes[i].Message = short(p.Status.Nodes[i].Message)
+		p.out.Status.Nodes[i].Message = short(p.out.Status.Nodes[i].Message)
 	}
 }
 

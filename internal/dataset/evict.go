@@ -12,7 +12,7 @@ import (
 func Evict(observed *Observed) []Action {
 	p := &planner{Observed: observed}
 	p.evict()
-	return p.Actions
+	return p.out.Actions
 }
 
 // evict does what is next for evictions that have begun, whatever else becomes of the volume: room

@@ -94,11 +94,11 @@ func (t task) visit(sync bool) *batchv1.Job {
 	return t.job(replicaName(t.owner.Name, t.config.ID, t.index), roleVisit, args)
 }
 
-// put uploads what is in the volume.
-func (t task) put() *batchv1.Job {
+// upload sends what is in the volume to its target.
+func (t task) upload() *batchv1.Job {
 	args := append([]string{"put"}, t.flags()...)
 	args = append(args, t.versionFlags()...)
-	job := t.job(putName(t.owner.Name, t.config.ID), rolePut, append(args, t.target()...))
+	job := t.job(uploadName(t.owner.Name, t.config.ID), roleUpload, append(args, t.target()...))
 	job.Annotations[annotationWatch] = t.watch
 	return job
 }

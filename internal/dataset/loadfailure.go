@@ -19,7 +19,7 @@ func (p *planner) loadFailed(index int, r *Replica, status *flexlvmv1.ReplicaSta
 	if !known && !failed && overdue == "" {
 		return false
 	}
-	p.Failed = true
+	p.out.Failed = true
 	status.State, status.Attempt, status.Message = flexlvmv1.ReplicaFailed, attempt, old.Message
 	if !known {
 		status.Message = overdue

@@ -121,8 +121,8 @@ func TestLoaderThatNeverRan(t *testing.T) {
 	}
 	t.Run("to upload", func(t *testing.T) {
 		s, _ := newUpload(t)
-		s.Put.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)}}
-		s.PutPod = rejected
+		s.UploadJob.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)}}
+		s.UploadPod = rejected
 		out := s.requirePlan()
 		require.False(t, out.Failed)
 		require.Contains(t, out.Status.Message, "OutOfcpu")

@@ -67,7 +67,7 @@ func (p *planner) mirror(index int, r *Replica, status *flexlvmv1.ReplicaStatus)
 		p.do(Action{Verb: Delete, Object: r.Job})
 		p.soon(whileLoading)
 	}
-	p.Status.Upload = p.lag(r)
+	p.out.Status.Upload = p.lag(r)
 }
 
 // mirrorReport is what the mirror of this very claim says; nil if nobody does. An address
@@ -113,7 +113,7 @@ func (p *planner) giveUp(r *Replica, status *flexlvmv1.ReplicaStatus) {
 		status.Message = "its claim goes; it has no volume"
 		p.do(Action{Verb: RemoveFinalizer, Object: r.Claim})
 	case r.Job == nil || r.Job.Labels[labelRole] != roleMirror || r.Pod == nil || r.Pod.Status.Phase != corev1.PodRunning:
-		p.Failed, status.State = true, flexlvmv1.ReplicaFailed
+		p.out.Failed, status.State = true, flexlvmv1.ReplicaFailed
 		status.Message = fmt.Sprintf("claim %s is being deleted and what is in it may not be uploaded: no pod can mount it any more; save it from the node, or give it up by taking the finalizer %s off the claim", r.Claim.Name, finalizerMirror)
 	case len(p.InUse) > 0:
 		status.Message = "its claim goes as soon as no pod uses it and what is in it was uploaded; now there are " + strings.Join(p.InUse, ", ")
@@ -129,8 +129,8 @@ func (p *planner) giveUp(r *Replica, status *flexlvmv1.ReplicaStatus) {
 		status.Message = "its claim goes; what was in it was uploaded to " + p.Source.Target()
 		p.do(Action{Verb: RemoveFinalizer, Object: r.Claim}, Action{Verb: Delete, Object: r.Job})
 	}
-	if p.Status.Message == "" {
-		p.Status.Message = status.Claim + ": " + status.Message
+	if p.out.Status.Message == "" {
+		p.out.Status.Message = status.Claim + ": " + status.Message
 	}
 }
 

@@ -125,10 +125,10 @@ func TestMirrorIsReleasedLast(t *testing.T) {
 	s.InUse = nil
 	s.requirePlan("delete job v-a-0")
 	r.Job, r.Pod, r.Report = nil, nil, nil
-	s.Put = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
-	args := s.Put.Spec.Template.Spec.Containers[0].Args
+	s.UploadJob = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
+	args := s.UploadJob.Spec.Template.Spec.Containers[0].Args
 	require.Equal(t, []string{"--back", "--", "/data", "s3://b/p/"}, args[len(args)-4:])
-	s.Put.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	s.UploadJob.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
 	out := s.requirePlan()
 	require.Equal(t, "s3://b/p/", out.Status.Uploaded)
 	s.recorded(out)
@@ -261,13 +261,13 @@ func TestMirrorThatNeverLoadedIsReleased(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["resync"] = 1, "true" })
 	s.claimed(0)
 	s.Wanted, s.Upload = false, true
-	s.Put = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
-	s.PutRefused = "secret s is not there"
+	s.UploadJob = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
+	s.UploadRefused = "secret s is not there"
 	const wayOut = "to give up what is in it, delete claim v-a-0 and take the finalizer flexlvm.io/mirror off it"
 	require.Contains(t, s.requirePlan().Status.Message, wayOut)
-	s.PutRefused = ""
-	s.PutPod = &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: loader, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "denied"}}}}}}
-	s.Put.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "Because"}}
+	s.UploadRefused = ""
+	s.UploadPod = &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: loader, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "denied"}}}}}}
+	s.UploadJob.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "Because"}}
 	require.Contains(t, s.requirePlan().Status.Message, wayOut)
 }
 

@@ -95,9 +95,9 @@ const (
 
 // Roles of Jobs.
 const (
-	roleLoad  = "load"  // fills a replica
-	roleVisit = "visit" // mounts a complete replica, to let it grow or to look for news
-	rolePut   = "put"   // uploads
+	roleLoad   = "load"  // fills a replica
+	roleVisit  = "visit" // mounts a complete replica, to let it grow or to look for news
+	roleUpload = "put"   // uploads
 	// roleServe serves a complete replica to the loaders of others.
 	roleServe = "serve"
 	// roleMirror uploads what changes, for ever.
@@ -115,8 +115,8 @@ func replicaName(owner, id string, index int) string {
 	return base(owner, id) + "-" + strconv.Itoa(index)
 }
 
-// putName is the name of the Job that uploads.
-func putName(owner, id string) string { return base(owner, id) + "-put" }
+// uploadName is the name of the Job that uploads.
+func uploadName(owner, id string) string { return base(owner, id) + "-put" }
 
 // metaOf is what all objects of a volume carry.
 func metaOf(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, name string) metav1.ObjectMeta {

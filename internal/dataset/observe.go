@@ -110,8 +110,8 @@ func (s *Observed) addLoaders(from *snapshot) {
 		if job := &from.jobs[i]; belongs(job, s.Owner, s.Config.ID) {
 			pods := podsOf(job, from.pods)
 			job, lags := asOfPods(job, pods, s.Now)
-			if job.Labels[labelRole] == rolePut {
-				s.Put, s.PutPod = job, youngest(pods)
+			if job.Labels[labelRole] == roleUpload {
+				s.UploadJob, s.UploadPod = job, youngest(pods)
 			} else if rep := s.at(job); rep != nil {
 				rep.Job, rep.Lags, rep.Pod, rep.Earlier = job, lags, youngest(pods), pods
 				rep.NodeNotReady = rep.Pod != nil && !kubeobject.PodEnded(rep.Pod) && lost[rep.Pod.Spec.NodeName]
@@ -284,7 +284,7 @@ func (r *reconciler) addConsumers(ctx context.Context, observed *Observed, s *sn
 // consumes reports whether a pod uses a claim of the volume, or has since the upload
 // began, and is not a flexlvm loader.
 func (s *Observed) consumes(pod *corev1.Pod) bool {
-	since := s.Put != nil && !lastSeen(pod).Before(s.Put.CreationTimestamp.Time)
+	since := s.UploadJob != nil && !lastSeen(pod).Before(s.UploadJob.CreationTimestamp.Time)
 	if kubeobject.PodEnded(pod) && !since || belongs(pod, s.Owner, s.Config.ID) {
 		return false
 	}

@@ -46,12 +46,12 @@ type Observed struct {
 	shares    []*corev1.PersistentVolume
 	Withdrawn []client.Object
 
-	Replicas map[int]*Replica
-	Put      *batchv1.Job // that uploads
-	PutPod   *corev1.Pod
-	// PutRefused is as Replica.Refused.
-	PutRefused string
-	Readers    Readers
+	Replicas  map[int]*Replica
+	UploadJob *batchv1.Job // that uploads
+	UploadPod *corev1.Pod
+	// UploadRefused is as Replica.Refused.
+	UploadRefused string
+	Readers       Readers
 	// Labelled are the nodes that carry the dataset's label.
 	Labelled []string
 	// Fitting are the nodes that may have replicas. Matching are those that match the
@@ -353,9 +353,9 @@ func (s *Observed) task(index int, claim *corev1.PersistentVolumeClaim) task {
 	}
 }
 
-// upload is the task of uploading a claim. It is another for each spec: what was
+// uploadTask is the task of uploading a claim. It is another for each spec: what was
 // uploaded when the volume was to be released before is not what is in it now.
-func (s *Observed) upload(index int, claim *corev1.PersistentVolumeClaim) task {
+func (s *Observed) uploadTask(index int, claim *corev1.PersistentVolumeClaim) task {
 	out := s.task(index, claim)
 	out.attempt, out.watch = digest(out.attempt, s.Owner.Generation, claim.UID), s.watch()
 	return out

@@ -52,8 +52,8 @@ func Plan(observed *Observed) Outcome {
 	} else {
 		p.count = max(0, int32(observed.Config.Replicas))
 	}
-	p.Status = flexlvmv1.VolumeStatus{ID: observed.Config.ID, Replicas: p.count, SharedClaims: observed.sharedClaims()}
-	p.Again = whileIdle
+	p.out.Status = flexlvmv1.VolumeStatus{ID: observed.Config.ID, Replicas: p.count, SharedClaims: observed.sharedClaims()}
+	p.out.Again = whileIdle
 	p.withdraw()
 	switch {
 	case !observed.Wanted:
@@ -65,14 +65,14 @@ func Plan(observed *Observed) Outcome {
 	default:
 		p.copies()
 	}
-	p.Advice = append(p.Advice, observed.Source.Advice...)
-	return p.Outcome
+	p.out.Advice = append(p.out.Advice, observed.Source.Advice...)
+	return p.out
 }
 
 // planner is one call of Plan.
 type planner struct {
 	*Observed
-	Outcome
+	out    Outcome
 	labels map[string]bool // nodes that are to carry the label
 	nodes  int             // that there are for replicas
 	visits int             // that look for news
@@ -83,19 +83,19 @@ type planner struct {
 	displaced int // replicas that make way as of this plan
 }
 
-func (p *planner) do(actions ...Action) { p.Actions = append(p.Actions, actions...) }
+func (p *planner) do(actions ...Action) { p.out.Actions = append(p.out.Actions, actions...) }
 
-func (p *planner) soon(after time.Duration) { p.Again = min(p.Again, max(after, time.Second)) }
+func (p *planner) soon(after time.Duration) { p.out.Again = min(p.out.Again, max(after, time.Second)) }
 
 // share serves what kubelet mounts by itself.
 func (p *planner) share() {
 	p.readers()
-	p.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, p.Source.NFS.ReadOnly)
+	p.out.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, p.Source.NFS.ReadOnly)
 	if c := p.Readers.Claim; c != nil && !going(c) && c.Status.Phase == corev1.ClaimBound {
-		p.Status.ReadyReplicas, p.Loaded = p.count, p.count
-		p.Status.Message = flexlvmv1.MessageSuccess
-	} else if p.Status.Message == "" {
-		p.Status.Message = "waiting for its claim to be bound"
+		p.out.Status.ReadyReplicas, p.out.Loaded = p.count, p.count
+		p.out.Status.Message = flexlvmv1.MessageSuccess
+	} else if p.out.Status.Message == "" {
+		p.out.Status.Message = "waiting for its claim to be bound"
 	}
 }
 
@@ -110,16 +110,16 @@ func (p *planner) copies() {
 	p.nodes = p.countNodes()
 	p.countVisits()
 	p.adviseRefresh()
-	p.deletePut() // it was for a release that nobody wants any more
+	p.deleteUploadJob() // it was for a release that nobody wants any more
 	if p.Source.Writable() {
-		p.Status.VolumeSource = &flexlvmv1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
+		p.out.Status.VolumeSource = &flexlvmv1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
 			ClaimName: replicaName(p.Owner.Name, p.Config.ID, 0),
 		}}
 	} else {
 		p.readers()
-		p.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, true)
+		p.out.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, true)
 	}
-	p.Status.NodeAffinity = withData(has(p.label()))
+	p.out.Status.NodeAffinity = withData(has(p.label()))
 	p.peers = p.peering()
 	var told []int
 	for _, index := range p.indexes() {
@@ -130,7 +130,7 @@ func (p *planner) copies() {
 		status := p.replica(index, r)
 		if status.State != "" {
 			told = append(told, index)
-			p.Status.Nodes = append(p.Status.Nodes, status)
+			p.out.Status.Nodes = append(p.out.Status.Nodes, status)
 		}
 	}
 	// A label goes first: what it promised is not there any more.
@@ -146,7 +146,7 @@ func (p *planner) copies() {
 		}
 	}
 	// What is there already serves, whatever becomes of the rest.
-	p.Actions = slices.Concat(unlabel, label, p.Actions)
+	p.out.Actions = slices.Concat(unlabel, label, p.out.Actions)
 	p.summarize()
 	p.bound(told)
 }
@@ -282,7 +282,7 @@ func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 	case succeeded:
 		status.State, status.Progress = flexlvmv1.ReplicaLoading, progressOf(reportOf(r.Pod))
 		if p.serve(r, p.Source.Stream && p.wasServing(r)) {
-			p.Status.ReadyReplicas++
+			p.out.Status.ReadyReplicas++
 		}
 		p.do(p.completed(index, r))
 	case failed: // it never ran: see loadFailedFor
@@ -311,11 +311,11 @@ func (p *planner) running(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 	if p.Source.Stream && ready(r.Pod) {
 		if p.serve(r, true) {
 			status.State = flexlvmv1.ReplicaStreaming
-			p.Status.ReadyReplicas++
+			p.out.Status.ReadyReplicas++
 		}
 	}
 	if p.starves(r) {
-		p.Starved = append(p.Starved, index)
+		p.out.Starved = append(p.out.Starved, index)
 	}
 	p.watchProgress(index, status)
 }
@@ -371,8 +371,8 @@ func (p *planner) complete(r *Replica, status *flexlvmv1.ReplicaStatus) {
 		}
 	}
 	if p.serve(r, true) {
-		p.Status.ReadyReplicas++
-		p.Loaded++
+		p.out.Status.ReadyReplicas++
+		p.out.Loaded++
 	} else {
 		status.State, status.Message = flexlvmv1.ReplicaLeaving, "its node needs the room"
 		p.soon(whileLoading)
@@ -384,13 +384,13 @@ func (p *planner) complete(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	report := loadedReport(r.Claim)
 	status.Checked, status.Revision, status.TimeToReady = report.Checks, report.Revision, timeToReady(r.Claim)
 	for _, note := range report.Notes {
-		if !slices.Contains(p.Advice, note) {
-			p.Advice = append(p.Advice, note)
+		if !slices.Contains(p.out.Advice, note) {
+			p.out.Advice = append(p.out.Advice, note)
 		}
 	}
-	if p.Status.Capacity == nil {
+	if p.out.Status.Capacity == nil {
 		if size, known := r.Claim.Status.Capacity[corev1.ResourceStorage]; known {
-			p.Status.Capacity = &size
+			p.out.Status.Capacity = &size
 		}
 	}
 	p.grow(r)

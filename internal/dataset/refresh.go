@@ -46,9 +46,9 @@ func (s *Observed) asked() string {
 	return digest(value)
 }
 
-// refreshes reports whether replicas can be refreshed. Without versions, consumers see files change
+// canRefresh reports whether replicas can be refreshed. Without versions, consumers see files change
 // while they read, so only that of a volume with replicas: 1 is refreshed then.
-func (p *planner) refreshes() bool {
+func (p *planner) canRefresh() bool {
 	return p.versioned() && p.allHoldVersions() || p.places == nil && p.count == 1
 }
 
@@ -121,7 +121,7 @@ type visit struct {
 func (p *planner) visitOf(r *Replica) visit {
 	asked, has := r.Claim.Spec.Resources.Requests[corev1.ResourceStorage], r.Claim.Status.Capacity[corev1.ResourceStorage]
 	v := visit{grows: has.Cmp(asked) < 0, sweeps: loadedReport(r.Claim).OldVersions > 0}
-	if p.refreshes() {
+	if p.canRefresh() {
 		if v.next = p.Source.Refresh; v.next != nil {
 			v.last = lookedAt(r.Claim, p.Now)
 		}
@@ -318,7 +318,7 @@ func (p *planner) visited(r *Replica, status *flexlvmv1.ReplicaStatus) {
 // markStale says that a replica does not hold what its source has.
 func (p *planner) markStale(r *Replica, status *flexlvmv1.ReplicaStatus, message string) {
 	status.Message = message
-	p.Stale = append(p.Stale, fmt.Sprintf("claim %s on node %s: %s", r.Claim.Name, r.Node, strings.TrimPrefix(message, refreshFailed)))
+	p.out.Stale = append(p.out.Stale, fmt.Sprintf("claim %s on node %s: %s", r.Claim.Name, r.Node, strings.TrimPrefix(message, refreshFailed)))
 }
 
 // keepStale keeps that said until a later visit has ended.
@@ -381,16 +381,16 @@ func (p *planner) tellVersion(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if report.Contents == "" {
 		return
 	}
-	if p.Status.Versions == nil {
-		p.Status.Versions = map[string]int32{}
+	if p.out.Status.Versions == nil {
+		p.out.Status.Versions = map[string]int32{}
 	}
-	p.Status.Versions[report.Contents]++
+	p.out.Status.Versions[report.Contents]++
 }
 
 // adviseRefresh says why nothing is refreshed.
 func (p *planner) adviseRefresh() {
-	if (p.Source.Refresh != nil || p.asked() != "") && !p.refreshes() {
-		p.Advice = append(p.Advice, "nothing is refreshed, because this volume was made by a flexlvm that knew no versions, and consumers of several replicas would see files come and go: make another volume")
+	if (p.Source.Refresh != nil || p.asked() != "") && !p.canRefresh() {
+		p.out.Advice = append(p.out.Advice, "nothing is refreshed, because this volume was made by a flexlvm that knew no versions, and consumers of several replicas would see files come and go: make another volume")
 	}
-	p.Refreshes = p.Source.Refresh != nil || p.asked() != ""
+	p.out.Refreshes = p.Source.Refresh != nil || p.asked() != ""
 }

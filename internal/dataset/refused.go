@@ -37,7 +37,7 @@ func (r *reconciler) addRefusals(ctx context.Context, observed *Observed) {
 		asked++
 		return r.Refused(ctx, job)
 	}
-	observed.PutRefused = why(observed.Put, observed.PutPod)
+	observed.UploadRefused = why(observed.UploadJob, observed.UploadPod)
 	for _, index := range slices.Sorted(maps.Keys(observed.Replicas)) {
 		rep := observed.Replicas[index]
 		rep.Refused = why(rep.Job, rep.Pod)

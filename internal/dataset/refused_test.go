@@ -65,7 +65,7 @@ func TestLoaderTemplate(t *testing.T) {
 	}
 	task := s.task(0, s.claimed(0).Claim)
 	require.NotEqual(t, before, task.attempt, "what failed is tried again with it")
-	for _, job := range []*batchv1.Job{task.load(), task.visit(false), task.put(), task.mirror()} {
+	for _, job := range []*batchv1.Job{task.load(), task.visit(false), task.upload(), task.mirror()} {
 		pod := job.Spec.Template.Spec
 		require.Equal(t, "batch", pod.PriorityClassName)
 		require.Equal(t, "registry", pod.ImagePullSecrets[0].Name)

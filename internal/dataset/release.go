@@ -22,10 +22,10 @@ func (p *planner) readers() {
 	}
 	switch {
 	case volume != nil && (p.spent(volume) || going(volume)):
-		p.Status.Message = "its claim for consumers is made anew"
+		p.out.Status.Message = "its claim for consumers is made anew"
 		p.deleteReaders()
 	case claim != nil && (going(claim) || claim.Status.Phase == corev1.ClaimLost):
-		p.Status.Message = "its claim for consumers is made anew"
+		p.out.Status.Message = "its claim for consumers is made anew"
 		p.deleteReaders()
 	default:
 		if claim == nil {
@@ -72,9 +72,9 @@ func (p *planner) deleteReaders() bool {
 // the first of them goes. Replicas that are to be evicted do not wait for any of that.
 func (p *planner) release() {
 	p.soon(whileLoading)
-	p.Status.Message = "is released"
+	p.out.Status.Message = "is released"
 	switch {
-	case p.keepsDropped(), p.keepsUnsent():
+	case p.keepsDropped(), p.holdUnsent():
 		p.evict()
 	case len(p.Labelled) > 0:
 		for _, node := range p.Labelled {
@@ -84,8 +84,8 @@ func (p *planner) release() {
 		p.evict() // pods that keep the rest, or an upload that fails, may do so for ever
 	default:
 		p.releaseReplicas()
-		if len(p.Status.Nodes) == 0 && p.Put == nil {
-			p.Gone, p.Status.Message, p.Again = true, "released"+p.notUploaded(), whileIdle
+		if len(p.out.Status.Nodes) == 0 && p.UploadJob == nil {
+			p.out.Gone, p.out.Status.Message, p.out.Again = true, "released"+p.notUploaded(), whileIdle
 		}
 	}
 }
@@ -93,20 +93,20 @@ func (p *planner) release() {
 // endUse uploads what consumers leave, and takes back the claims by which they reach it. It reports
 // whether both are done.
 func (p *planner) endUse() bool {
-	if p.Upload && !p.isUploaded() {
+	if p.Upload && !p.ensureUploaded() {
 		return false
 	}
 	// What tells since when pods may have written more goes when none can any more.
 	if _, from := p.uploadFrom(); !p.Upload || from == nil || !p.isWritable(from.Claim) {
-		p.deletePut()
+		p.deleteUploadJob()
 	}
 	if !p.deleteReaders() {
-		p.Status.Message = "is released as soon as no pod uses claim " + replica.ReadersClaim(p.Owner.Name, p.Config.ID) +
+		p.out.Status.Message = "is released as soon as no pod uses claim " + replica.ReadersClaim(p.Owner.Name, p.Config.ID) +
 			"; pods that have ended count, too: delete them, or their Jobs"
 		return false
 	}
 	if len(p.SharedBy) > 0 {
-		p.Status.Message = "is released as soon as no pod of another namespace uses it any more, by claim " + strings.Join(p.sharedClaims(), ", ")
+		p.out.Status.Message = "is released as soon as no pod of another namespace uses it any more, by claim " + strings.Join(p.sharedClaims(), ", ")
 		return false
 	}
 	return true
@@ -119,16 +119,16 @@ func (p *planner) releaseReplicas() {
 		if r == nil || (r.Claim == nil && r.Job == nil) {
 			continue
 		}
-		p.Status.Nodes = append(p.Status.Nodes, flexlvmv1.ReplicaStatus{
+		p.out.Status.Nodes = append(p.out.Status.Nodes, flexlvmv1.ReplicaStatus{
 			Claim: replicaName(p.Owner.Name, p.Config.ID, index), Node: r.Node, State: flexlvmv1.ReplicaLeaving,
 		})
 		p.delete(r, "", "")
 	}
 }
 
-// keepsUnsent keeps what a mirror may not have uploaded, if nobody can say where to: the
+// holdUnsent keeps what a mirror may not have uploaded, if nobody can say where to: the
 // spec does not name its volume any more.
-func (p *planner) keepsUnsent() bool {
+func (p *planner) holdUnsent() bool {
 	r := p.unsent()
 	switch {
 	case r == nil || p.Upload && !going(r.Claim):
@@ -138,13 +138,13 @@ func (p *planner) keepsUnsent() bool {
 		return true
 	case going(r.Claim):
 		status := flexlvmv1.ReplicaStatus{Claim: r.Claim.Name, Node: r.Node}
-		p.Status.Message = ""
+		p.out.Status.Message = ""
 		p.giveUp(r, &status)
-		p.Status.Nodes = append(p.Status.Nodes, status)
+		p.out.Status.Nodes = append(p.out.Status.Nodes, status)
 		return true
 	}
-	p.Failed, p.Again = true, whileIdle
-	p.Status.Message = fmt.Sprintf("the spec does not say any more where to upload what is in claim %s, so it is kept: name the volume again as it was, or take the finalizer %s off the claim to give it up", r.Claim.Name, finalizerMirror)
+	p.out.Failed, p.out.Again = true, whileIdle
+	p.out.Status.Message = fmt.Sprintf("the spec does not say any more where to upload what is in claim %s, so it is kept: name the volume again as it was, or take the finalizer %s off the claim to give it up", r.Claim.Name, finalizerMirror)
 	return true
 }
 
@@ -155,7 +155,7 @@ const nothingUploaded = "nothing was uploaded"
 // not. One that was released for an earlier spec keeps what was told of it.
 func (p *planner) notUploaded() string {
 	old := p.before()
-	if !p.Upload || p.Status.Uploaded != "" ||
+	if !p.Upload || p.out.Status.Uploaded != "" ||
 		p.Owner.Status.State == flexlvmv1.StateCompleted && !strings.Contains(old.Message, nothingUploaded) {
 		return ""
 	}
@@ -166,21 +166,21 @@ func (p *planner) notUploaded() string {
 	return fmt.Sprintf("; %s to %s, because %s", nothingUploaded, p.Source.Target(), because)
 }
 
-// isUploaded reports whether what is in the volume is at outputURL. As long as pods may
+// ensureUploaded reports whether what is in the volume is at outputURL, and has it uploaded otherwise. As long as pods may
 // write to it, the status is not believed without the Job that uploaded: what they wrote
 // since is known by that alone.
-func (p *planner) isUploaded() bool {
+func (p *planner) ensureUploaded() bool {
 	index, from := p.uploadFrom()
 	was := p.wasUploaded()
 	if from == nil {
-		p.Status.Uploaded = p.before().Uploaded // nothing was written since, for whatever spec
+		p.out.Status.Uploaded = p.before().Uploaded // nothing was written since, for whatever spec
 		return true
 	}
 	if was != "" && !p.isWritable(from.Claim) && (going(from.Claim) || len(p.InUse) == 0) {
-		p.Status.Uploaded = was
+		p.out.Status.Uploaded = was
 		return true
 	}
-	return p.uploaded(index, from)
+	return p.planUpload(index, from)
 }
 
 // wasUploaded is what the status says of the spec as it is now. What was uploaded for
@@ -202,51 +202,51 @@ func (s *Observed) before() flexlvmv1.VolumeStatus {
 	return flexlvmv1.VolumeStatus{}
 }
 
-// uploaded reports whether what is in a replica is at outputURL by now. Nothing goes
+// planUpload plans the Job that uploads what is in a replica, and reports whether that is at outputURL by now. Nothing goes
 // before that, and nothing that failed is given up but by a person.
-func (p *planner) uploaded(index int, from *Replica) bool {
+func (p *planner) planUpload(index int, from *Replica) bool {
 	if going(from.Claim) || from.Claim.Status.Phase == corev1.ClaimLost {
-		p.Failed = true
-		p.Status.Message = fmt.Sprintf("cannot be uploaded to %s: claim %s is being deleted or has lost its PersistentVolume%s", p.Source.Target(), from.Claim.Name, wayOut(from))
+		p.out.Failed = true
+		p.out.Status.Message = fmt.Sprintf("cannot be uploaded to %s: claim %s is being deleted or has lost its PersistentVolume%s", p.Source.Target(), from.Claim.Name, wayOut(from))
 		return false
 	}
 	if !p.isOfSpec(index, from) {
 		return false
 	}
-	task := p.upload(index, from.Claim)
-	succeeded, failed, why := end(p.Put)
+	task := p.uploadTask(index, from.Claim)
+	succeeded, failed, why := end(p.UploadJob)
 	status := flexlvmv1.ReplicaStatus{State: flexlvmv1.ReplicaUploading, Claim: from.Claim.Name, Node: from.Node}
 	switch {
 	case len(p.InUse) > 0:
 		// What they write may not be in an upload that has begun.
-		p.Status.Message = "is uploaded as soon as no pod uses it; now there are " + strings.Join(p.InUse, ", ")
-		p.deletePut()
+		p.out.Status.Message = "is uploaded as soon as no pod uses it; now there are " + strings.Join(p.InUse, ", ")
+		p.deleteUploadJob()
 		return false
-	case p.Put == nil && p.deleteLoader(from):
-		p.Status.Message = "is uploaded as soon as its loader has ended"
-	case p.Put == nil:
-		p.Status.Message = "is uploaded to " + p.Source.Target()
-		p.do(Action{Verb: Create, Object: task.put()})
-	case going(p.Put) || p.Put.Annotations[annotationAttempt] != task.attempt:
+	case p.UploadJob == nil && p.deleteLoader(from):
+		p.out.Status.Message = "is uploaded as soon as its loader has ended"
+	case p.UploadJob == nil:
+		p.out.Status.Message = "is uploaded to " + p.Source.Target()
+		p.do(Action{Verb: Create, Object: task.upload()})
+	case going(p.UploadJob) || p.UploadJob.Annotations[annotationAttempt] != task.attempt:
 		// Also where it has ended well: it was for something else.
-		p.Status.Message = "is uploaded anew to " + p.Source.Target()
-		p.deletePut()
+		p.out.Status.Message = "is uploaded anew to " + p.Source.Target()
+		p.deleteUploadJob()
 	case succeeded && !p.wasWatched(from):
-		p.Status.Message = "is uploaded anew to " + p.Source.Target() + ", as there was a time without a look for pods since: one may have written and be gone"
-		p.deletePut()
+		p.out.Status.Message = "is uploaded anew to " + p.Source.Target() + ", as there was a time without a look for pods since: one may have written and be gone"
+		p.deleteUploadJob()
 	case succeeded:
-		p.Status.Uploaded, p.Status.Message = p.Source.Target(), "was uploaded to "+p.Source.Target()
+		p.out.Status.Uploaded, p.out.Status.Message = p.Source.Target(), "was uploaded to "+p.Source.Target()
 		p.soon(afterAction)
 		return p.wasUploaded() != "" // nothing goes before that is written
 	case failed:
 		p.uploadFailed(from, &status, why)
 	default:
-		p.Status.Message = "is uploaded to " + p.Source.Target()
-		if status.Message = refusedOr(p.PutRefused, p.PutPod); status.Message != "" {
-			p.Status.Message += "; " + status.Message + wayOut(from)
+		p.out.Status.Message = "is uploaded to " + p.Source.Target()
+		if status.Message = refusedOr(p.UploadRefused, p.UploadPod); status.Message != "" {
+			p.out.Status.Message += "; " + status.Message + wayOut(from)
 		}
 	}
-	p.Status.Nodes = append(p.Status.Nodes, status)
+	p.out.Status.Nodes = append(p.out.Status.Nodes, status)
 	return false
 }
 
@@ -255,7 +255,7 @@ func (p *planner) uploaded(index int, from *Replica) bool {
 // upload that still runs is not broken off for that, as what it sends is not sent again, and a
 // controller that is restarted again and again must not keep it from getting on.
 func (p *planner) wasWatched(from *Replica) bool {
-	return !p.isWritten(from.Claim) || p.Put.Annotations[annotationWatch] == p.watch()
+	return !p.isWritten(from.Claim) || p.UploadJob.Annotations[annotationWatch] == p.watch()
 }
 
 // deleteLoader deletes the Job of a loader that still works on a replica, and reports whether one does.
@@ -271,15 +271,15 @@ func (p *planner) deleteLoader(from *Replica) bool {
 
 // uploadFailed tells of a Job that has failed. One whose loader never ran is made anew.
 func (p *planner) uploadFailed(from *Replica, status *flexlvmv1.ReplicaStatus, why string) {
-	if !hasRun(p.PutPod) {
-		status.Message = couldNotRun(p.PutPod) + "; it is tried again"
-		p.Status.Message = "is uploaded to " + p.Source.Target() + "; " + status.Message + wayOut(from)
-		p.again(p.Put)
+	if !hasRun(p.UploadPod) {
+		status.Message = couldNotRun(p.UploadPod) + "; it is tried again"
+		p.out.Status.Message = "is uploaded to " + p.Source.Target() + "; " + status.Message + wayOut(from)
+		p.again(p.UploadJob)
 		return
 	}
-	p.Failed, status.State = true, flexlvmv1.ReplicaFailed
-	status.Message = failure(p.PutPod, why)
-	p.Status.Message = "cannot be uploaded to " + p.Source.Target() + ", so it is kept: " + status.Message + wayOut(from)
+	p.out.Failed, status.State = true, flexlvmv1.ReplicaFailed
+	status.Message = failure(p.UploadPod, why)
+	p.out.Status.Message = "cannot be uploaded to " + p.Source.Target() + ", so it is kept: " + status.Message + wayOut(from)
 }
 
 // wayOut is how to give up what is in a claim that waits for its upload; empty where it
@@ -297,15 +297,15 @@ func (p *planner) isOfSpec(index int, from *Replica) bool {
 	if !p.Source.Mirror || p.isOfLoad(from, annotationLoad, index) {
 		return true
 	}
-	p.Failed = true
-	p.Status.Message = fmt.Sprintf("cannot be uploaded to %s, so it is kept: claim %s holds what the volume asked for earlier; undo that change%s", p.Source.Target(), from.Claim.Name, wayOut(from))
+	p.out.Failed = true
+	p.out.Status.Message = fmt.Sprintf("cannot be uploaded to %s, so it is kept: claim %s holds what the volume asked for earlier; undo that change%s", p.Source.Target(), from.Claim.Name, wayOut(from))
 	return false
 }
 
-// deletePut removes the Job that uploads, where there is one.
-func (p *planner) deletePut() {
-	if p.Put != nil && !going(p.Put) {
-		p.do(Action{Verb: Delete, Object: p.Put})
+// deleteUploadJob removes the Job that uploads, where there is one.
+func (p *planner) deleteUploadJob() {
+	if p.UploadJob != nil && !going(p.UploadJob) {
+		p.do(Action{Verb: Delete, Object: p.UploadJob})
 	}
 }
 

@@ -85,25 +85,25 @@ func (r *reconciler) offerOf(ctx context.Context, from client.Reader, observed *
 func (p *planner) borrow() {
 	p.soon(whileBorrowing)
 	if why := p.Offer.Refused; why != "" {
-		p.Failed, p.Status.Message = true, why
+		p.out.Failed, p.out.Status.Message = true, why
 		if !p.deleteReaders() {
-			p.Status.Message += "; pods that run keep it, and none can start"
+			p.out.Status.Message += "; pods that run keep it, and none can start"
 		}
 		return
 	}
 	p.readers()
-	p.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, true)
-	p.Status.NodeAffinity = withData(has(replica.NodeLabel(p.Offer.Hash)))
+	p.out.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, true)
+	p.out.Status.NodeAffinity = withData(has(replica.NodeLabel(p.Offer.Hash)))
 	c := p.Readers.Claim
 	switch {
-	case p.Status.Message != "":
+	case p.out.Status.Message != "":
 	case c == nil || going(c) || c.Status.Phase != corev1.ClaimBound:
-		p.Status.Message = "waiting for its claim to be bound"
+		p.out.Status.Message = "waiting for its claim to be bound"
 	case p.Serving == 0:
-		p.Status.Message = fmt.Sprintf("no node has the data of VolumeManager %s/%s yet", p.Offer.Namespace, p.Source.Shared.name)
+		p.out.Status.Message = fmt.Sprintf("no node has the data of VolumeManager %s/%s yet", p.Offer.Namespace, p.Source.Shared.name)
 	default:
-		p.Status.ReadyReplicas, p.Loaded = p.count, p.count
-		p.Status.Message = flexlvmv1.MessageSuccess
+		p.out.Status.ReadyReplicas, p.out.Loaded = p.count, p.count
+		p.out.Status.Message = flexlvmv1.MessageSuccess
 	}
 }
 

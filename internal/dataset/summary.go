@@ -13,7 +13,7 @@ import (
 func (p *planner) summarize() {
 	var total flexlvmv1.Progress
 	known := false
-	for _, r := range p.Status.Nodes {
+	for _, r := range p.out.Status.Nodes {
 		if r.Progress == nil {
 			continue
 		}
@@ -27,10 +27,10 @@ func (p *planner) summarize() {
 	if known {
 		total.Percent /= max(1, p.count) // those that have not begun count
 		total.Percent = min(total.Percent, 100)
-		p.Status.Progress = &total
+		p.out.Status.Progress = &total
 	}
-	if p.Status.Message == "" {
-		p.Status.Message = p.message()
+	if p.out.Status.Message == "" {
+		p.out.Status.Message = p.message()
 	}
 }
 
@@ -55,21 +55,21 @@ func (p *planner) message() string {
 	if p.places != nil && p.count == 0 {
 		return "no node matches nodeAffinity and tolerations; the first that does gets a replica"
 	}
-	if p.Loaded == p.count || p.Status.ReadyReplicas == p.count {
+	if p.out.Loaded == p.count || p.out.Status.ReadyReplicas == p.count {
 		return flexlvmv1.MessageSuccess
 	}
 	if p.places == nil && p.nodes < int(p.count) {
-		p.Failed = true
+		p.out.Failed = true
 		return fmt.Sprintf("replicas [%d] greater than number of nodes [%d]", p.count, p.nodes)
 	}
 	for _, state := range []flexlvmv1.ReplicaState{flexlvmv1.ReplicaFailed, flexlvmv1.ReplicaWaiting, flexlvmv1.ReplicaLeaving, flexlvmv1.ReplicaDisplaced, flexlvmv1.ReplicaLoading} {
-		for _, r := range p.Status.Nodes {
+		for _, r := range p.out.Status.Nodes {
 			if r.State == state && r.Message != "" {
 				return p.named(r) + ": " + r.Message
 			}
 		}
 	}
-	return fmt.Sprintf("%d of %d replicas are ready", p.Status.ReadyReplicas, p.count)
+	return fmt.Sprintf("%d of %d replicas are ready", p.out.Status.ReadyReplicas, p.count)
 }
 
 // named is a replica and its state, and how many there are of these if they are of all nodes.
@@ -78,7 +78,7 @@ func (p *planner) named(r flexlvmv1.ReplicaStatus) string {
 		return fmt.Sprintf("%s %s", r.Claim, r.State)
 	}
 	alike := 0
-	for _, other := range p.Status.Nodes {
+	for _, other := range p.out.Status.Nodes {
 		if other.State == r.State {
 			alike++
 		}

@@ -25,15 +25,15 @@ func TestUpload(t *testing.T) {
 	require.Contains(t, out.Status.Message, "as soon as no pod uses it; now there are trainer")
 	s.InUse = nil
 	out = s.requirePlan("create job v-a-put")
-	s.Put = out.Actions[0].Object.(*batchv1.Job)
-	args := s.Put.Spec.Template.Spec.Containers[0].Args
+	s.UploadJob = out.Actions[0].Object.(*batchv1.Job)
+	args := s.UploadJob.Spec.Template.Spec.Containers[0].Args
 	require.Equal(t, []string{"--", "/data", "s3://out/run-1/"}, args[len(args)-3:])
 	require.Equal(t, "put", args[0])
 	require.Equal(t, flexlvmv1.ReplicaUploading, s.requirePlan().Status.Nodes[0].State)
 
 	// What cannot be uploaded is kept.
-	s.Put.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "Because"}}
-	s.PutPod = r.Pod
+	s.UploadJob.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "Because"}}
+	s.UploadPod = r.Pod
 	out = s.requirePlan()
 	require.True(t, out.Failed)
 	require.Contains(t, out.Status.Message, "so it is kept")
@@ -42,7 +42,7 @@ func TestUpload(t *testing.T) {
 	s.Owner.Annotations = nil
 
 	// That it is there is written down before anything goes.
-	s.Put.Status.Conditions[0].Type = batchv1.JobComplete
+	s.UploadJob.Status.Conditions[0].Type = batchv1.JobComplete
 	out = s.requirePlan()
 	require.Equal(t, "s3://out/run-1/", out.Status.Uploaded)
 	s.recorded(out)
@@ -54,7 +54,7 @@ func TestUpload(t *testing.T) {
 	out = s.requirePlan("delete job v-a-put")
 	require.Equal(t, "s3://out/run-1/", out.Status.Uploaded)
 	s.recorded(out)
-	s.Put = nil
+	s.UploadJob = nil
 	s.recorded(s.requirePlan())
 	r.Claim = nil
 	out = s.requirePlan()
@@ -76,9 +76,9 @@ func newUpload(t *testing.T) (*stage, *Replica) {
 	s.Owner.Generation = 2
 	r := s.completed(0)
 	s.Labelled, s.Wanted, s.Upload = nil, false, true
-	s.Put = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
-	s.Put.CreationTimestamp = metav1.NewTime(now)
-	s.Put.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	s.UploadJob = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
+	s.UploadJob.CreationTimestamp = metav1.NewTime(now)
+	s.UploadJob.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
 	return s, r
 }
 
@@ -98,7 +98,7 @@ func TestUploadOfEarlierIsNotBelieved(t *testing.T) {
 	t.Run("that is in the status", func(t *testing.T) {
 		s, _ := newUpload(t)
 		s.recorded(s.requirePlan())
-		s.Owner.Generation, s.Put = 4, nil
+		s.Owner.Generation, s.UploadJob = 4, nil
 		s.requirePlan("create job v-a-put")
 	})
 	t.Run("of another claim", func(t *testing.T) {
@@ -121,18 +121,18 @@ func TestUploadOfAnEarlierControllerIsNotBelieved(t *testing.T) {
 			if recorded {
 				s.recorded(s.requirePlan())
 			}
-			ended := s.Put.Status.Conditions
+			ended := s.UploadJob.Status.Conditions
 			s.Watched = now.Add(time.Second)
-			s.Put.Status.Conditions = nil
+			s.UploadJob.Status.Conditions = nil
 			s.requirePlan() // it is not broken off
-			s.Put.Status.Conditions = ended
+			s.UploadJob.Status.Conditions = ended
 			out := s.requirePlan("delete job v-a-put")
 			require.Empty(t, out.Status.Uploaded)
 			require.Contains(t, out.Status.Message, "a time without a look for pods")
 			s.recorded(out)
-			s.Put = nil
-			s.Put = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
-			s.Put.Status.Conditions = ended
+			s.UploadJob = nil
+			s.UploadJob = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
+			s.UploadJob.Status.Conditions = ended
 			out = s.requirePlan() // and no more than once
 			require.Equal(t, "s3://out/", out.Status.Uploaded)
 			s.recorded(out)
@@ -143,8 +143,8 @@ func TestUploadOfAnEarlierControllerIsNotBelieved(t *testing.T) {
 		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["outputURL"] = 1, "s3://out/" })
 		s.completed(0)
 		s.Readers, s.Labelled, s.Wanted, s.Upload = Readers{}, nil, false, true
-		s.Put = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
-		s.Put.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+		s.UploadJob = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
+		s.UploadJob.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
 		s.Watched = now.Add(time.Second)
 		require.Equal(t, "s3://out/", s.requirePlan().Status.Uploaded)
 	})

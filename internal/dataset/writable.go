@@ -56,9 +56,9 @@ func (p *planner) keep(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 		status.State = flexlvmv1.ReplicaFailed
 	}
 	if why != "" {
-		p.Failed = true
+		p.out.Failed = true
 		status.Message = fmt.Sprintf("%s; it is kept, as consumers may have written to it: %s, or make another volume, or delete claim %s to give up what is in it", why, p.undo(r.Claim), r.Claim.Name)
-		p.Status.Message = status.Claim + ": " + status.Message
+		p.out.Status.Message = status.Claim + ": " + status.Message
 	}
 }
 
@@ -96,8 +96,8 @@ func (p *planner) keepsDropped() bool {
 	}
 	for _, index := range p.indexes() {
 		if r := p.Replicas[index]; r != nil && p.isWritable(r.Claim) {
-			p.Failed, p.Again = true, whileIdle
-			p.Status.Message = fmt.Sprintf("is not in the spec any more; claim %s is kept, as consumers may have written to it: name the volume again, or delete the claim to give up what is in it", r.Claim.Name)
+			p.out.Failed, p.out.Again = true, whileIdle
+			p.out.Status.Message = fmt.Sprintf("is not in the spec any more; claim %s is kept, as consumers may have written to it: name the volume again, or delete the claim to give up what is in it", r.Claim.Name)
 			return true
 		}
 	}

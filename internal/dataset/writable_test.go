@@ -184,7 +184,7 @@ func TestVisitOfWritableLoadsNothing(t *testing.T) {
 func TestUploadBeforeItIsComplete(t *testing.T) {
 	begin := func(t *testing.T) (*stage, *Replica) {
 		s, _ := newUpload(t)
-		s.Put = nil
+		s.UploadJob = nil
 		return s, s.loading(0, corev1.PodRunning)
 	}
 	t.Run("while it loads", func(t *testing.T) {
@@ -221,7 +221,7 @@ func TestUploadBeforeItIsComplete(t *testing.T) {
 func TestUploadIsRepeatedForPodsThatCame(t *testing.T) {
 	t.Run("while it runs", func(t *testing.T) {
 		s, _ := newUpload(t)
-		s.Put.Status.Conditions, s.InUse = nil, []string{"trainer"}
+		s.UploadJob.Status.Conditions, s.InUse = nil, []string{"trainer"}
 		out := s.requirePlan("delete job v-a-put")
 		require.Contains(t, out.Status.Message, "now there are trainer")
 	})
@@ -242,8 +242,8 @@ func TestUploadIsRepeatedForPodsThatCame(t *testing.T) {
 // knows since when, and what the status says of an upload is not enough.
 func TestUploadIsNotBelievedWithoutItsJob(t *testing.T) {
 	for name, change := range map[string]func(*stage){
-		"it is gone":  func(s *stage) { s.Put = nil },
-		"it is going": func(s *stage) { s.Put.DeletionTimestamp = &metav1.Time{Time: now} },
+		"it is gone":  func(s *stage) { s.UploadJob = nil },
+		"it is going": func(s *stage) { s.UploadJob.DeletionTimestamp = &metav1.Time{Time: now} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := newUpload(t)
@@ -252,7 +252,7 @@ func TestUploadIsNotBelievedWithoutItsJob(t *testing.T) {
 			out := Plan(s.Observed)
 			require.Empty(t, out.Status.Uploaded)
 			s.recorded(out)
-			s.Put = nil
+			s.UploadJob = nil
 			s.requirePlan("create job v-a-put")
 		})
 	}
@@ -265,11 +265,11 @@ func TestUploadOfReadReplicas(t *testing.T) {
 	r := s.completed(0)
 	s.completed(1)
 	s.Readers, s.Labelled, s.Wanted, s.Upload = Readers{}, nil, false, true
-	s.Put = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
-	s.Put.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	s.UploadJob = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
+	s.UploadJob.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
 	s.recorded(s.requirePlan())
 	s.recorded(s.requirePlan("delete job v-a-put", "delete job v-a-0", "delete claim v-a-0", "delete job v-a-1", "delete claim v-a-1"))
-	s.Put, r.Job, r.Claim.DeletionTimestamp = nil, nil, &metav1.Time{Time: now} // and then it is killed
+	s.UploadJob, r.Job, r.Claim.DeletionTimestamp = nil, nil, &metav1.Time{Time: now} // and then it is killed
 	out := s.requirePlan("delete job v-a-1", "delete claim v-a-1")
 	require.Equal(t, "s3://out/", out.Status.Uploaded)
 }
@@ -361,7 +361,7 @@ func TestUploadThatWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := newUpload(t)
-			s.Put.Status.Conditions, s.PutPod = nil, c.pod
+			s.UploadJob.Status.Conditions, s.UploadPod = nil, c.pod
 			out := s.requirePlan()
 			require.False(t, out.Failed)
 			require.Equal(t, c.want, out.Status.Message)
@@ -387,6 +387,6 @@ func TestPodsThatUsedAVolumeSince(t *testing.T) {
 	require.True(t, s.consumes(pod(corev1.PodSucceeded, now)), "since the upload began")
 	require.True(t, s.consumes(pod(corev1.PodFailed, now.Add(time.Second))))
 	require.False(t, s.consumes(pod(corev1.PodSucceeded, now.Add(-time.Second))))
-	s.Put = nil
+	s.UploadJob = nil
 	require.False(t, s.consumes(pod(corev1.PodSucceeded, now)))
 }
