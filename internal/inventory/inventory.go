@@ -25,7 +25,7 @@ func (in Inventory) Exported(v *Volume) bool {
 type Pool struct {
 	Name         volume.PoolName
 	UUID         string
-	Size         volume.Bytes // without what is free on devices that LVM may not take room from
+	Size         volume.Bytes
 	Free         volume.Bytes
 	Extent       volume.Bytes
 	MetadataSize volume.Bytes // of the group, LVM's own

@@ -21,12 +21,8 @@ func (e *Engine) Inventory(ctx context.Context) (inventory.Inventory, error) {
 		return inventory.Inventory{}, err
 	}
 	for _, g := range all.Groups {
-		idle := g.Free // on devices that are missing, or that LVM may not take room from
-		for _, free := range g.DeviceFree {
-			idle -= free
-		}
 		in.Pools = append(in.Pools, inventory.Pool{
-			Name: volume.PoolOf(g.Name, ""), UUID: g.UUID, Size: g.Size - idle, Free: g.Free - idle, Extent: g.Extent,
+			Name: volume.PoolOf(g.Name, ""), UUID: g.UUID, Size: g.Size, Free: g.Free, Extent: g.Extent,
 			MetadataSize: g.MetadataSize, MetadataFree: g.MetadataFree, LVs: g.Volumes, Missing: g.Missing, Exported: g.Exported,
 			DeviceFree: g.DeviceFree, Devices: g.DeviceNames,
 		})
