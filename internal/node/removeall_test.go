@@ -127,6 +127,21 @@ func TestMountInAnExportedGroup(t *testing.T) {
 	}
 }
 
+// The inventory names the remedy at each volume that pods are to mount.
+func TestInventoryOfAnExportedGroup(t *testing.T) {
+	e, g, _ := batchOfTwo(t, func(*fakeGroup) {})
+	g.lvs[0].tags = strings.Join(sourceTags().Strings(), ",")
+	for _, exported := range []string{"", "exported"} {
+		g.exported = exported
+		in, err := e.Inventory(t.Context())
+		require.NoError(t, err)
+		require.Len(t, in.Volumes, 2)
+		for _, v := range in.Volumes {
+			require.Equal(t, exported != "" && v.State == volume.Ready, strings.Contains(v.Problem, "`vgimport flexlvm`"), "%s: %s", v.Name, v.Problem)
+		}
+	}
+}
+
 // What is left of others on record is looked up once for a batch.
 func TestABatchSweepsOnce(t *testing.T) {
 	e, g, refs := batchOfTwo(t, func(g *fakeGroup) { g.removes = true })
