@@ -126,10 +126,11 @@ func (r *reconciler) confirmUnused(ctx context.Context, observed *Observed, acti
 	return nil
 }
 
-// givesUp reports whether an action lets a claim go that consumers wrote to and that was uploaded.
+// givesUp reports whether an action lets a claim go that consumers wrote to and that was uploaded. A claim
+// with a finalizer is mirrored (isHeld).
 func (s *Observed) givesUp(a Action) bool {
 	claim, is := a.Object.(*corev1.PersistentVolumeClaim)
-	return is && s.Upload && (a.Verb == Delete || a.Verb == RemoveFinalizer) && s.isWritten(claim)
+	return is && (a.Verb == RemoveFinalizer || a.Verb == Delete && s.Upload && s.isWritten(claim))
 }
 
 func (r *reconciler) apply(ctx context.Context, owner *flexlvmv1.VolumeManager, id string, a Action) error {

@@ -66,6 +66,21 @@ func TestConsumersOnce(t *testing.T) {
 	require.ErrorIs(t, err, errChanged, "what is not known is no answer")
 }
 
+// Before the claim of a mirror goes, the API server is asked whether a pod uses the volume by now, also while no
+// upload is due.
+func TestPodsAreLookedForBeforeAMirrorGoes(t *testing.T) {
+	r := newRig(t)
+	observed := &Observed{Owner: managerOf(1), Config: flexlvmv1.VolumeConfig{ID: "a"}, Replicas: map[int]*Replica{0: {}}}
+	gives := []Action{{Verb: RemoveFinalizer, Object: &corev1.PersistentVolumeClaim{}}}
+	require.NoError(t, r.confirmUnused(t.Context(), observed, gives))
+	pod := podOf("v-a-0")
+	pod.Namespace = "ns"
+	require.NoError(t, r.client.Create(t.Context(), pod))
+	require.ErrorIs(t, r.confirmUnused(t.Context(), observed, gives), errChanged)
+	observed.InUse = []string{pod.Name}
+	require.NoError(t, r.confirmUnused(t.Context(), observed, gives), "the plan knew of it")
+}
+
 // However many volumes pods may have written to, and however long a list of pods takes, all of them are
 // uploaded, and no upload is repeated for the time that the lists take.
 func TestManyUploads(t *testing.T) {

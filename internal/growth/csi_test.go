@@ -83,7 +83,7 @@ func TestGrowthIsTriedAgainSoonAndThenLessOften(t *testing.T) {
 	for range 6 {
 		waits = append(waits, fails())
 	}
-	require.Equal(t, []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 5 * time.Minute, 5 * time.Minute}, waits)
+	require.Equal(t, []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 10 * time.Minute}, waits)
 	require.True(t, w.kubelet("data"))
 	w.settle()
 	w.requireSize("data", 10*gib)

@@ -21,12 +21,13 @@ import (
 // pod that starts must not wait for it. lackGrace is how long its pool may seem to hold less
 // than is promised there: while another volume is being released, its room belongs to no claim
 // and cannot be evicted yet. regrowFirst is how long after that it waits the first
-// time, and regrowAfter the longest.
+// time, and regrowAfter the longest: longer than the ledger keeps the room of a growth that is
+// taken back, so that others get that room in between.
 const (
 	nodeErrorGrace = 30 * time.Second
 	lackGrace      = 30 * time.Second
 	regrowFirst    = 30 * time.Second
-	regrowAfter    = 5 * time.Minute
+	regrowAfter    = 10 * time.Minute
 )
 
 // A scene is all that one decision goes by.

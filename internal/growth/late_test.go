@@ -165,3 +165,26 @@ func TestRoomOfAGrowthThatIsCarriedOutLater(t *testing.T) {
 		}
 	}
 }
+
+// A growth that the node can never do keeps its room from others only for a while: the next try comes later.
+func TestRoomOfAGrowthThatNeverSucceedsIsGivenToOthers(t *testing.T) {
+	w := newWorld(t, 100*gib)
+	w.bind("data", gib)
+	w.bind("other", gib)
+	w.settle()
+	w.ask("data", 60*gib)
+	for range 6 {
+		w.now = w.now.Add(regrowAfter)
+		w.settle()
+		w.runsOut("data")
+		w.now = w.now.Add(nodeErrorGrace)
+		w.serve()
+		require.Equal(t, refused, state(w.claim("data")), "taken back")
+	}
+	w.ask("other", 50*gib)
+	for range 6 { // less than regrowAfter
+		w.now = w.now.Add(time.Minute)
+		w.settle()
+	}
+	require.Equal(t, pending, state(w.claim("other")), w.words("other"))
+}

@@ -139,7 +139,8 @@ func (l *Ledger) Keep(object *corev1.PersistentVolume) {
 // keepRest has what a PersistentVolume is charged and what is kept for it stay the same in sum.
 func (a *account) keepRest(name string, before, now charge) {
 	if r, there := a.reserved[keptFor(name)]; there {
-		r.Noted = max(0, r.Noted+before.In(volume.DefaultExtent)-now.In(volume.DefaultExtent))
+		extent := ExtentOf(now.in, a.pools[now.in].extent)
+		r.Noted = max(0, r.Noted+before.In(extent)-now.In(extent))
 		a.reserved[keptFor(name)] = r
 	}
 }

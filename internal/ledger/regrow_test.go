@@ -3,10 +3,12 @@ package ledger_test
 import (
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
 	"github.com/flexlvm/flexlvm/internal/pv"
@@ -31,4 +33,30 @@ func TestGrowthThatIsThereAlready(t *testing.T) {
 			require.Equal(t, ledger.Waiting, l.Grow(object, 20*gib).Outcome, "that is not there")
 		})
 	}
+}
+
+// What is kept of a growth that is taken back is all of it, also where that is less than an extent of LVM's.
+func TestAllOfASmallGrowthIsKept(t *testing.T) {
+	small := ledgertest.Want("a", volume.MiB)
+	small.Spec.Layout, small.Spec.DirectoryPool = volume.Directory, "small"
+	report := ledgertest.ThinReport("node-1", volume.GiB, func(p *flexlvmv1.Pool) {
+		p.Name, p.Layout, p.ExtentSize = "flexlvm:small", string(volume.Directory), ledgertest.Quantity(volume.Block)
+	})
+	l := ledgertest.New(t, report)
+	room := func() volume.Bytes {
+		offer, has := l.Offer("node-1", small.Spec)
+		require.True(t, has)
+		return offer.Room
+	}
+	l.Written(bound(small, 1))
+	before := room()
+	grown := bound(small, 2, grownTo(3*volume.MiB))
+	l.Written(grown)
+	with := room()
+	require.Less(t, with, before)
+	l.Keep(grown)
+	l.Written(bound(small, 3))
+	require.Equal(t, with, room(), "kept")
+	l.Now = l.Now.Add(5*time.Minute + time.Second)
+	require.Equal(t, before, room())
 }
