@@ -58,7 +58,7 @@ func TestMachineRestoresAttributes(t *testing.T) {
 			require.Empty(t, f.Problem)
 			first, err := m.Owner(f)
 			require.NoError(t, err)
-			require.Equal(t, c.persons, first.Attributes)
+			require.Equal(t, &c.persons, first.Attributes)
 			shown := shell(t, c.shown, at)
 
 			setAttributes(t, at, c.tenants)
@@ -82,7 +82,16 @@ func TestMachineRestoresAttributes(t *testing.T) {
 
 			// A person who has deleted the files may not have seen the rest.
 			setAttributes(t, at, c.tenants)
-			require.ErrorContains(t, m.Empty(f, first), "when it was first offered")
+			require.ErrorContains(t, m.Empty(f, first), "when it was first offered or last cleaned")
+
+			// Earlier releases have noted none.
+			old := Entry{Owner: &Owner{UID: first.UID, GID: first.GID, Mode: first.Mode}}
+			require.NoError(t, m.Empty(f, old.Owner))
+			require.NoError(t, m.Clean(t.Context(), f, class, old, noProgress))
+			now, err := m.Owner(f)
+			require.NoError(t, err)
+			require.Equal(t, now, old.Clean().Owner)
+			require.Zero(t, *now.Attributes)
 		})
 	}
 }

@@ -221,7 +221,7 @@ func restore(dir *os.File, owner *Owner) error {
 	if err := errors.Join(unix.Fchown(fd, owner.UID, owner.GID), unix.Fchmod(fd, owner.Mode)); err != nil {
 		return refusal("restore", dir.Name(), err)
 	}
-	return protected(quota.SetAttributes(dir, owner.Attributes))
+	return protected(quota.SetAttributes(dir, owner.restored()))
 }
 
 func attributes(fd int) (out []string, err error) {
@@ -261,11 +261,11 @@ func OwnerOf(f Found) (*Owner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Owner{UID: int(st.Uid), GID: int(st.Gid), Mode: st.Mode & 0o7777, Attributes: a}, nil
+	return &Owner{UID: int(st.Uid), GID: int(st.Gid), Mode: st.Mode & 0o7777, Attributes: &a}, nil
 }
 
 // emptyDirectory fails unless a file system holds nothing, durably, and its topmost directory has the attributes of
-// owner, if that is not nil: what the last tenant has set there would be inherited by the files of the next.
+// owner, where these are noted: what the last tenant has set there would be inherited by the files of the next.
 func emptyDirectory(f Found, owner *Owner) error {
 	top, err := openTop(f)
 	if err != nil {
@@ -284,8 +284,8 @@ func emptyDirectory(f Found, owner *Owner) error {
 			return err
 		}
 	}
-	if owner != nil {
-		if err := has(top, owner.Attributes); err != nil {
+	if owner != nil && owner.Attributes != nil {
+		if err := has(top, *owner.Attributes); err != nil {
 			return err
 		}
 	}
@@ -296,7 +296,7 @@ func emptyDirectory(f Found, owner *Owner) error {
 func has(top *os.File, want quota.Attributes) error {
 	is, err := quota.AttributesOf(top)
 	if err == nil && is != want {
-		err = fmt.Errorf("%s has %s, and had %s when it was first offered; set that with `chattr` and `xfs_io` (`lsattr -dp` and `xfs_io -r -c stat` show it)", top.Name(), is, want)
+		err = fmt.Errorf("%s has %s, and had %s when it was first offered or last cleaned; set that with `chattr` and `xfs_io` (`lsattr -dp` and `xfs_io -r -c stat` show it)", top.Name(), is, want)
 	}
 	return err
 }

@@ -118,7 +118,40 @@ func TestDeleteFilesRestoresFlags(t *testing.T) {
 	require.Equal(t, first, again)
 	below, err := OwnerOf(foundAt(t, lost))
 	require.NoError(t, err)
-	require.Zero(t, below.Attributes)
+	require.Zero(t, *below.Attributes)
+}
+
+// Earlier releases noted no attributes. What a directory has then is the administrator's or the tenant's: a person who
+// has emptied it is asked nothing about it, and a cleaning resets it, after which it is known.
+func TestAttributesThatAreNotNoted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "discovered.json")
+	require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf(`{"fs-u:/a": {"path": "/a", "volume": "pv-1", "owner": {"uid": %d, "gid": %d, "mode": 493}}}`, os.Getuid(), os.Getgid())), 0o600))
+	l, err := ReadLedger(file)
+	require.NoError(t, err)
+	e := l["fs-u:/a"]
+	require.Nil(t, e.Owner.Attributes)
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	flagged(t, top, noDump)
+	f := foundAt(t, top)
+	require.NoError(t, Empty(f, e.Owner))
+	byHand := e.Empty(nil)
+	require.Nil(t, byHand.Owner.Attributes, "a tenant may have set what it has")
+	require.False(t, byHand.OwnerUnknown())
+
+	require.NoError(t, DeleteFiles(t.Context(), f, e.Owner, NewPace(0), nobody))
+	cleaned := e.Clean()
+	now, err := OwnerOf(f)
+	require.NoError(t, err)
+	require.Equal(t, now, cleaned.Owner)
+	require.Zero(t, *now.Attributes)
+	require.Nil(t, e.Owner.Attributes, "entries share nothing")
+	require.NoError(t, (Ledger{"fs-u:/a": cleaned}).Write(file))
+	l, err = ReadLedger(file)
+	require.NoError(t, err)
+	require.Equal(t, cleaned, l["fs-u:/a"], "none is not the same as not noted")
+	flagged(t, top, noDump)
+	require.ErrorContains(t, Empty(f, cleaned.Owner), top+" has flags 0x40")
 }
 
 // The kernel has one error for what is mounted somewhere and for what may not be moved.

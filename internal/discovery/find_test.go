@@ -253,7 +253,7 @@ func TestLedger(t *testing.T) {
 	l, err := ReadLedger(file)
 	require.NoError(t, err)
 	require.Empty(t, l)
-	l["naa.5000"] = Entry{Path: "/mnt/a", Volume: "pv-1", Offset: 7, Owner: &Owner{Mode: 0o755, Attributes: quota.Attributes{Flags: 8, ExtentSize: 4096, Project: 7}}}
+	l["naa.5000"] = Entry{Path: "/mnt/a", Volume: "pv-1", Offset: 7, Owner: &Owner{Mode: 0o755, Attributes: &quota.Attributes{Flags: 8, ExtentSize: 4096, Project: 7}}}
 	require.NoError(t, l.Write(file))
 	again, err := ReadLedger(file)
 	require.NoError(t, err)

@@ -28,20 +28,36 @@ type Entry struct {
 	// Offer is the number of its last offer, and Offered whether that stands.
 	Offer   int64 `json:"offer,omitempty"`
 	Offered bool  `json:"offered,omitempty"`
-	// Owner is what its topmost directory was like when it was first offered.
+	// Owner is what its topmost directory was like when it was first offered, and is like again once it is cleaned.
 	Owner *Owner `json:"owner,omitempty"`
 }
 
 // An Owner is of whom a directory is, what they may do with it, and what its files inherit.
 type Owner struct {
-	UID        int              `json:"uid"`
-	GID        int              `json:"gid"`
-	Mode       uint32           `json:"mode"`
-	Attributes quota.Attributes `json:"attributes,omitzero"`
+	UID  int    `json:"uid"`
+	GID  int    `json:"gid"`
+	Mode uint32 `json:"mode"`
+	// Attributes is nil where they are not noted: earlier releases did not.
+	Attributes *quota.Attributes `json:"attributes,omitempty"`
+}
+
+// restored are the attributes that a directory has once it is cleaned: none where none are noted, because a tenant
+// may have set those that it has.
+func (o *Owner) restored() quota.Attributes {
+	if o.Attributes == nil {
+		return quota.Attributes{}
+	}
+	return *o.Attributes
 }
 
 // keptCleaned bounds what an entry remembers.
 const keptCleaned = 32
+
+// OwnerUnknown reports whether what its topmost directory is like is to be noted when it is offered. Where an earlier
+// release has noted no attributes, that is only so if nobody has had it: a tenant may have set those that it has.
+func (e Entry) OwnerUnknown() bool {
+	return e.Owner == nil || e.Owner.Attributes == nil && e.Volume == "" && len(e.Cleaned) == 0
+}
 
 // CleanedAfter reports whether it was cleaned after the PersistentVolume with this UID.
 func (e Entry) CleanedAfter(volume string) bool { return slices.Contains(e.Cleaned, volume) }
@@ -72,15 +88,21 @@ func (e Entry) HandedOut(volume string) Entry {
 func (e Entry) Empty(others []string) Entry {
 	e = e.cleanAfter(others...)
 	if e.Volume != "" {
-		e = e.Clean()
+		e = e.cleanAfter(e.Volume)
 	}
-	e.Erasure = KeepDevice
+	e.Offset, e.Erasure = 0, KeepDevice
 	return e
 }
 
-// Clean returns the entry of what was cleaned after its volume.
+// Clean returns the entry of what was cleaned after its volume. The attributes of its topmost directory are known
+// from then on.
 func (e Entry) Clean() Entry {
 	e.Offset = 0
+	if e.Owner != nil {
+		owner, attributes := *e.Owner, e.Owner.restored()
+		owner.Attributes = &attributes
+		e.Owner = &owner
+	}
 	return e.cleanAfter(e.Volume)
 }
 

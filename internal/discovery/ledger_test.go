@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/quota"
 )
 
 // What a part of a disk, or what it is a part of, held under another name may be on it still.
@@ -29,6 +31,25 @@ func TestUncleaned(t *testing.T) {
 	e := Entry{Volume: "pv-2", Offset: 7, Erasure: Discard}.Empty([]string{"pv-1"})
 	require.Equal(t, Entry{Volume: "pv-2", Cleaned: []string{"pv-1", "pv-2"}}, e)
 	require.Equal(t, []string{"pv-1"}, Entry{}.Empty([]string{"pv-1"}).Cleaned, "it had none of its own")
+}
+
+// What a directory has is the administrator's only if nobody has had it.
+func TestOwnerUnknown(t *testing.T) {
+	old := &Owner{Mode: 0o755}
+	for name, c := range map[string]struct {
+		entry Entry
+		want  bool
+	}{
+		"new":                       {Entry{}, true},
+		"noted":                     {Entry{Owner: &Owner{Attributes: &quota.Attributes{}}}, false},
+		"of an earlier release":     {Entry{Owner: old, Offered: true}, true},
+		"and handed out":            {Entry{Owner: old, Volume: "pv-1"}, false},
+		"and another had a part":    {Entry{Owner: old, Cleaned: []string{"pv-1"}}, false},
+		"and cleaned by an earlier": {Entry{Owner: old, Volume: "pv-1", Cleaned: []string{"pv-1"}}, false},
+		"and cleaned":               {Entry{Owner: old, Volume: "pv-1"}.Clean(), false},
+	} {
+		require.Equal(t, c.want, c.entry.OwnerUnknown(), name)
+	}
 }
 
 // What nobody sees is not offered, and its erasure begins anew; of what is being cleaned others write.

@@ -40,7 +40,7 @@ func (m *Machine) Offerable(ctx context.Context, f Found, c Class, e Entry) erro
 	return Offerable(ctx, m.run, f, c, e)
 }
 
-// Empty fails unless nothing is left in it, and files made in it inherit what owner says.
+// Empty fails unless nothing is left in it, and files made in it inherit what owner says, where that is noted.
 func (m *Machine) Empty(f Found, owner *Owner) error { return Empty(f, owner) }
 
 // Owner tells whose its topmost directory is, and what it is like; nil of a device.

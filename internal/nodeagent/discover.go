@@ -38,7 +38,7 @@ type Disks interface {
 	// Offerable fails if something belongs to somebody, or holds data that kubelet would
 	// format as a volume of the class.
 	Offerable(ctx context.Context, f discovery.Found, of discovery.Class, e discovery.Entry) error
-	// Empty fails unless nothing is left in it, and files made in it inherit what owner says; nil: anything.
+	// Empty fails unless nothing is left in it, and files made in it inherit what owner says, where that is noted.
 	Empty(f discovery.Found, owner *discovery.Owner) error
 	// Owner tells whose its topmost directory is, and what it is like; nil of a device.
 	Owner(f discovery.Found) (*discovery.Owner, error)

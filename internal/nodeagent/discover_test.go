@@ -30,6 +30,7 @@ type fakeDisks struct {
 	unseen   map[string]error  // what Find says of a class
 	full     error             // what Empty says
 	owner    *discovery.Owner  // of which Empty was asked last
+	topmost  *discovery.Owner  // what Owner says
 	owned    error             // what Offerable says
 	offered  []discovery.Entry // of what Offerable was asked
 	of       discovery.Class   // for which Offerable was asked last
@@ -100,7 +101,10 @@ func (f *fakeDisks) Empty(_ discovery.Found, owner *discovery.Owner) (err error)
 	return err
 }
 
-func (f *fakeDisks) Owner(discovery.Found) (*discovery.Owner, error) { return nil, nil }
+func (f *fakeDisks) Owner(discovery.Found) (is *discovery.Owner, err error) {
+	f.with(func() { is = f.topmost })
+	return is, nil
+}
 
 func (f *fakeDisks) Clean(ctx context.Context, _ discovery.Found, _ discovery.Class, e discovery.Entry, progress func(int64) error) error {
 	var cleaning func(context.Context, func(int64) error) error

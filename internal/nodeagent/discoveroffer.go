@@ -97,7 +97,7 @@ func (s *discoverer) prove(ctx context.Context, c *discoveredCase, ledger discov
 		c.verdict.Entry = c.verdict.Entry.Empty(others)
 	}
 	err := s.disks.Offerable(ctx, *c.found, c.class, c.verdict.Entry)
-	if err == nil && c.verdict.Entry.Owner == nil {
+	if err == nil && c.verdict.Entry.OwnerUnknown() {
 		c.verdict.Entry.Owner, err = s.disks.Owner(*c.found)
 	}
 	if err != nil {

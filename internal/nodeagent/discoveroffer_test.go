@@ -12,6 +12,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/discovery"
+	"github.com/flexlvm/flexlvm/internal/quota"
 )
 
 // listed is how often all PersistentVolumes were asked for.
@@ -284,4 +285,35 @@ func TestDiscoveredCleanWhileAnotherIsOffered(t *testing.T) {
 	r.api.remove("static-a")
 	state("/mnt/fast/a", flexlvmv1.DiscoveredReady)
 	r.noted(func(l discovery.Ledger) bool { return l["naa.5000"].CleanedAfter("pv-1") && l["naa.5000"].Offered }, "it is not known to be clean")
+}
+
+// Of a directory that an earlier release offered, and that nobody has had, the administrator's project is noted. What
+// somebody has had may have a tenant's.
+func TestDiscoveredAttributesOfAnEarlierRelease(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		was   discovery.Entry
+		noted bool
+	}{
+		"nobody has had it":   {discovery.Entry{Offer: 1, Offered: true}, true},
+		"emptied by a person": {discovery.Entry{Offer: 1, Volume: "pv-0"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, disks := newDiscoveryRig(t)
+			old := &discovery.Owner{Mode: 0o755}
+			now := &discovery.Owner{Mode: 0o755, Attributes: &quota.Attributes{Project: 7}}
+			disks.topmost, c.was.Path, c.was.Owner = now, "/mnt/fast/a", old
+			require.NoError(t, discovery.Ledger{"naa.5000": c.was}.Write(r.config.DiscoveredFile))
+			r.start()
+			r.discoveredIs(flexlvmv1.DiscoveredReady)
+			want := old
+			if c.noted {
+				want = now
+			}
+			l, err := discovery.ReadLedger(r.config.DiscoveredFile)
+			require.NoError(t, err)
+			require.Equal(t, want, l["naa.5000"].Owner)
+		})
+	}
 }
