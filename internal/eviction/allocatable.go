@@ -19,7 +19,8 @@ const closedMetadata = 95
 // difference from everybody; one that is to grow has its charge, and not more than
 // it holds, counted. The volume of a PersistentVolume that is given up counts as nobody's
 // until it may be evicted, so that its room is never counted twice while that
-// PersistentVolume goes.
+// PersistentVolume goes. One that is kept because the API server has gone back in time
+// is counted like any other: its PersistentVolume stays.
 func (p *planner) allocatable(in *pool) volume.Bytes {
 	if in.Thin != nil {
 		return p.thinAllocatable(in)
@@ -38,12 +39,13 @@ func (p *planner) allocatable(in *pool) volume.Bytes {
 	return sum
 }
 
-// charges are what PersistentVolumes that are not given up take of a pool, each volume once.
+// charges are what PersistentVolumes that stay take of a pool, each volume once.
 func (p *planner) charges(in *pool) map[Key]volume.Bytes {
 	out := map[Key]volume.Bytes{}
 	for i := range p.view.PersistentVolumes {
 		c := &p.view.PersistentVolumes[i]
-		if c.Pool() != in.Name || !c.InGroup(in.GroupUUID()) || p.view.givenUp(c) {
+		goes := p.view.givenUp(c) && p.index.mayBeBack(p.view, c) == ""
+		if c.Pool() != in.Name || !c.InGroup(in.GroupUUID()) || goes {
 			continue
 		}
 		k := KeyOfPersistentVolume(c)

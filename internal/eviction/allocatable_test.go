@@ -53,6 +53,16 @@ func TestPlanAllocatable(t *testing.T) {
 			s.PersistentVolume("a", 10, evictiontest.Phase(corev1.VolumeReleased))
 			s.Volume("a", volume.Ready, 10)
 		}, all - 10*volume.GiB},
+		"given up, kept as the API server has gone back": {func(s *evictiontest.Scene) {
+			s.PersistentVolume("a", 10, evictiontest.Phase(corev1.VolumeReleased))
+			s.Volume("a", volume.Ready, 10)
+			s.View.WentBack = "resourceVersion 500 after 1000"
+		}, all},
+		"given up, on its way when the API server went back": {func(s *evictiontest.Scene) {
+			s.PersistentVolume("a", 10, evictiontest.Phase(corev1.VolumeReleased))
+			s.Volume("a", unreferenced, 10, evictiontest.ReleasedAgo(time.Second))
+			s.View.WentBack = "resourceVersion 500 after 1000"
+		}, all - 10*volume.GiB},
 		"its PV cannot be read": {func(s *evictiontest.Scene) { s.View.Unreadable = []string{"a"}; s.Volume("a", volume.Ready, 10) }, all - 10*volume.GiB},
 		"of a group replaced": {func(s *evictiontest.Scene) {
 			s.PersistentVolume("a", 10, evictiontest.OtherGroup)
