@@ -46,6 +46,10 @@ func TestPlanAllocatable(t *testing.T) {
 		"may be evicted, but is in use": {func(s *evictiontest.Scene) {
 			s.Volume("a", unreferenced, 10, func(v *inventory.Volume) { v.Open = true })
 		}, all - 10*volume.GiB},
+		"may be evicted, but for another node's PersistentVolume": {func(s *evictiontest.Scene) {
+			s.Volume("a", unreferenced, 10)
+			s.View.KeptElsewhere = map[string]bool{s.View.Volumes[len(s.View.Volumes)-1].UUID: true}
+		}, all - 10*volume.GiB},
 		"goes at once": {func(s *evictiontest.Scene) {
 			s.Volume("a", unreferenced, 10, evictiontest.ReleasedAgo(0), evictiontest.Immediate)
 		}, all},

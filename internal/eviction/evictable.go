@@ -26,7 +26,7 @@ const (
 // unreferencedStanding is what keeps an unreferenced volume.
 func (p *planner) unreferencedStanding(v *inventory.Volume, in *pool) standing {
 	switch {
-	case p.index.referenced(v):
+	case p.index.referenced(v), p.view.KeptElsewhere[v.UUID]:
 		return standingWanted
 	case !in.healthy(v):
 		return standingIll

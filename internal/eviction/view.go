@@ -23,6 +23,9 @@ type View struct {
 	// that persistentvolume.Parse could not read. Volumes of these names count as wanted,
 	// in any group.
 	Unreadable []string
+	// KeptElsewhere holds the UUIDs of volumes that PersistentVolumes keep which are not among
+	// PersistentVolumes: their labels say that they are of another node, or of none.
+	KeptElsewhere map[string]bool
 	// OrphansEvicted is how many orphans were evicted within the last OrphanWindow, as
 	// far as the caller knows. They count against OrphanShare: a limit on one plan
 	// alone would only spread the loss over some rounds.

@@ -80,6 +80,23 @@ func (b *backoff) times(id string) int {
 	return b.byID[id].times
 }
 
+// due is when it may be tried again; zero if it has not failed.
+func (b *backoff) due(id string) time.Time {
+	r, _ := b.failed(id)
+	return r.until
+}
+
+// all returns the UIDs of what has failed.
+func (b *backoff) all() map[string]bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := make(map[string]bool, len(b.byID))
+	for id := range b.byID {
+		out[id] = true
+	}
+	return out
+}
+
 // keep forgets things that are not there any more.
 func (b *backoff) keep(there map[string]bool) {
 	b.mu.Lock()
@@ -109,7 +126,7 @@ func (b *backoff) next(now time.Time) (first time.Time) {
 func (d *Daemon) next(f observation) time.Duration {
 	now := d.cfg.Now()
 	next := wait.Jitter(d.cfg.Interval, spread)
-	for _, s := range []*backoff{d.removals, d.releases, d.copies, d.undeletes, d.moves, d.charges} {
+	for _, s := range []*backoff{d.removals, d.unanswered, d.elsewhere, d.releases, d.copies, d.undeletes, d.moves, d.charges} {
 		if at := s.next(now); !at.IsZero() {
 			next = min(next, at.Sub(now))
 		}

@@ -229,6 +229,7 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 	f.view = eviction.View{
 		Now: f.at, Cluster: d.cluster, Pools: f.inventory.Pools,
 		Removing:       d.removing(f.at, f.inventory.Volumes),
+		KeptElsewhere:  d.elsewhere.all(),
 		WentBack:       d.watches.revisions.wentBack(),
 		OrphansEvicted: d.history.orphansSince(f.at.Add(-d.cfg.Policy.OrphanWindow())),
 	}

@@ -139,6 +139,8 @@ type Daemon struct {
 	removed        *uuidSet // removed by this process, and perhaps in an older inventory
 	inFlight       *inFlight
 	removals       *backoff
+	unanswered     *backoff // volumes of which the API server has not said whether they may be removed
+	elsewhere      *backoff // volumes that PersistentVolumes keep which are in no list of this node
 	releases       *backoff
 	heals          *backoff
 	copies         *backoff
@@ -189,6 +191,9 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		trims:    newBackoff(time.Minute, time.Hour),
 
 		undeletes: newBackoff(time.Second, time.Minute),
+
+		unanswered: newBackoff(5*time.Second, 5*time.Minute),
+		elsewhere:  newBackoff(time.Minute, 10*time.Minute),
 
 		publishEvery: wait.Jitter(publishEvery, spread), releasedClaims: newReleasedClaims(), meter: newMeter(cfg.IOTime),
 	}

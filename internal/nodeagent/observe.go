@@ -79,6 +79,7 @@ func (d *Daemon) observe(ctx context.Context) (observation, error) {
 		return f, &failure{reasonAPI, errors.New("the PersistentVolumes of this node have not been read yet; see whether the daemon may list and watch them")}
 	}
 	d.holdRemovals() // what waits there was decided on an older look at the node
+	d.askAgain(ctx, f)
 	d.decide(&f, byName(objects))
 	if err := d.confirmIfNeeded(ctx, &f); err != nil {
 		return f, &failure{reasonAPI, fmt.Errorf("%w; nothing is released and nothing evicted until the API server answers", err)}
@@ -166,6 +167,8 @@ func (d *Daemon) forgetGone(in inventory.Inventory) {
 		there[v.UUID] = true
 	}
 	d.removals.keep(there)
+	d.unanswered.keep(there)
+	d.elsewhere.keep(there)
 	d.heals.keep(there)
 	d.removed.keep(there)
 	d.trims.keep(there)

@@ -103,11 +103,71 @@ func TestVolumeOfAnotherNodesPersistentVolumeStays(t *testing.T) {
 			}
 			r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) > 0 }, "no event")
 			require.Contains(t, r.api.told("VolumeNotEvicted")[0], "PersistentVolume old names volume old, and its label flexlvm.io/node is ")
-			r.clock.pass(time.Hour) // it is tried again
+			r.eventually(r.keptAsWanted("old"), "still on offer")
+			r.clock.pass(time.Hour) // it is asked for again
 			r.rounds(3)
 			r.untouched("big ready", "old unreferenced", "settled ready")
+			require.True(t, r.keptAsWanted("old")(), "on offer again")
+			require.Zero(t, r.metric("flexlvm_gc_failures_total", "removal"))
 		})
 	}
+}
+
+// keptAsWanted reports whether a volume alone is unreferenced and counts neither as evictable nor as going.
+func (r *rig) keptAsWanted(name string) func() bool {
+	return func() bool {
+		s := r.status()
+		return len(s.Pools) == 1 && s.Pools[0].Reclaimable.IsZero() && s.Pools[0].Removing.IsZero() &&
+			len(s.Released) == 1 && s.Released[0].Name == name && s.Released[0].Kept == flexlvmv1.KeptWanted
+	}
+}
+
+// Others go in its place, and itself once its PersistentVolume is gone, which no watch of this node shows.
+func TestVolumeOfAnotherNodesPersistentVolumeGoesAfterIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claimed("big", 70)
+	r.api.put(object("old", 15, unlabelled, pvRetain))
+	r.old("old")
+	r.start()
+	r.eventually(r.keptAsWanted("old"), "still on offer")
+	r.volume("other", volume.Unreferenced, 10, evictiontest.LastUsed(20))
+	r.api.put(object("new", 14))
+	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "other unreferenced") }, "no other goes: %v", r.engine.names())
+	require.Contains(t, r.engine.names(), "old unreferenced")
+
+	r.api.fail(http.StatusInternalServerError, "get persistentvolumes")
+	r.api.with(func() { delete(r.api.volumes, "old") })
+	asked := r.api.requests("get persistentvolumes")
+	r.clock.pass(time.Hour)
+	r.eventually(func() bool { return r.api.requests("get persistentvolumes") > asked }, "not asked for again")
+	r.rounds(2)
+	require.Contains(t, r.engine.names(), "old unreferenced", "it goes though the API server did not answer")
+	r.api.mend()
+	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "it is not evicted: %v", r.engine.names())
+}
+
+// An API server that does not answer is asked once for all that goes together, and holds up nothing that is doomed.
+// That LVM removes what it is told to is not in doubt for that.
+func TestRemovalsThatTheAPIServerDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.config.ListUpTo = 10
+	r.volume("doomed_a", volume.Doomed, 5)
+	for i := range 3 {
+		r.volume(fmt.Sprintf("old-%d", i), volume.Unreferenced, 5, evictiontest.Immediate)
+	}
+	r.api.fail(http.StatusInternalServerError, "get persistentvolumes")
+	r.start()
+	r.metricIs("flexlvm_gc_failures_total", 3)
+	r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) > 0 }, "no event")
+	r.rounds(3)
+	require.Equal(t, []string{"old-0 unreferenced", "old-1 unreferenced", "old-2 unreferenced", "settled ready"}, r.engine.names())
+	require.Equal(t, 1, r.api.requests("get persistentvolumes"))
+	r.api.mend()
+	r.clock.pass(time.Minute)
+	r.eventually(func() bool { return slices.Equal(r.engine.names(), []string{"settled ready"}) }, "left: %v", r.engine.names())
+	require.Equal(t, []string{"together 3"}, r.engine.called("together"))
 }
 
 // It keeps no other volume that would be removed together with it.

@@ -6,16 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/node"
-	"github.com/flexlvm/flexlvm/internal/persistentvolume"
-	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -105,14 +102,15 @@ const mostTogether = 16
 // because it is given up first. So does the first volume of a group, by its UUID, in which
 // no removal has succeeded yet, or the last one has failed: what keeps that one from ending,
 // as a disk that refuses to discard, would keep all of a batch, and what is doomed does not
-// come back.
+// come back. What is doomed already goes without the others, about which the API server is
+// asked first, and may not answer.
 func batches(jobs []job, proven func(groupUUID string) bool) (out [][]job) {
 	begun, open := map[string]bool{}, false // whether the last batch may be joined
 	for _, j := range jobs {
 		g, n := j.volume.GroupUUID, len(out)
 		alone := j.orphan() || !proven(g) && !begun[g]
 		begun[g] = true
-		if open && !alone && out[n-1][0].volume.GroupUUID == g && len(out[n-1]) < mostTogether {
+		if open && !alone && alike(out[n-1][0], j) && len(out[n-1]) < mostTogether {
 			out[n-1] = append(out[n-1], j)
 			continue
 		}
@@ -120,6 +118,11 @@ func batches(jobs []job, proven func(groupUUID string) bool) (out [][]job) {
 		open = !alone
 	}
 	return out
+}
+
+// alike reports whether jobs are of one group, and both or neither doomed.
+func alike(a, b job) bool {
+	return a.volume.GroupUUID == b.volume.GroupUUID && (a.volume.State == volume.Doomed) == (b.volume.State == volume.Doomed)
 }
 
 // atWork returns the jobs that the removal queues are working on.
@@ -137,7 +140,7 @@ func (d *Daemon) jobs(ctx context.Context, f observation) []job {
 	busy := d.announceCommitted(ctx, f)
 	var out []job
 	add := func(v inventory.Volume, e *eviction.Eviction) {
-		if d.removals.waits(v.UUID, f.at) || busy[v.UUID] || d.removed.has(v.UUID) {
+		if busy[v.UUID] || d.removed.has(v.UUID) || d.tooEarly(v.UUID, f.at) {
 			return
 		}
 		j := job{volume: v, eviction: e, told: &sync.Once{}}
@@ -167,6 +170,11 @@ func (d *Daemon) jobs(ctx context.Context, f observation) []job {
 		mayGo = mayGo && e.Reason != eviction.ReasonOrphan
 	}
 	return out
+}
+
+// tooEarly reports whether a removal has failed and is not to be tried again yet.
+func (d *Daemon) tooEarly(uuid string, now time.Time) bool {
+	return d.removals.waits(uuid, now) || d.unanswered.waits(uuid, now)
 }
 
 // orphanMayGo reports whether an orphan may be given up now: one at a time, and only
@@ -216,155 +224,75 @@ func (d *Daemon) remove(ctx context.Context, jobs []job) {
 
 // removedOrNot notes and tells how a job has ended.
 func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
-	id := j.volume.UUID
 	if err == nil {
-		if !j.directory() { // LVM has no part in it
-			d.proven.add(j.volume.GroupUUID)
-		}
-		d.removals.clear(id)
-		d.removed.add(id)
-		d.inFlight.drop(id)
-		d.dedupe.over("removal " + id)
-		j.told.Do(func() {
-			if j.eviction == nil {
-				d.announceFinished(ctx, j)
-				return
-			}
-			d.announceEvicted(ctx, j)
-		})
+		d.noteRemoved(ctx, j)
+		return
+	}
+	// What else waits was decided when this was expected to go.
+	d.holdRemovals()
+	if r := refusalOf(err); r != nil {
+		d.noteRefused(ctx, j, r)
 		return
 	}
 	if !j.directory() && !errors.Is(err, node.ErrInUse) {
 		d.proven.drop(j.volume.GroupUUID)
 	}
 	d.inFlight.note(j)
-	now := d.cfg.Now()
-	b := d.removals.add(id, now, brief(err))
-	// What else waits was decided when this was expected to go.
-	d.holdRemovals()
 	d.out.Metrics.removalFailed()
-	if !d.dedupe.fresh("removal "+id, brief(err), now) {
-		return
+	d.announceNotRemoved(ctx, j.volume, err, d.removals.add(j.volume.UUID, d.cfg.Now(), brief(err)))
+}
+
+func (d *Daemon) noteRemoved(ctx context.Context, j job) {
+	id := j.volume.UUID
+	if !j.directory() { // LVM has no part in it
+		d.proven.add(j.volume.GroupUUID)
 	}
-	klog.FromContext(ctx).Error(err, "A volume could not be removed; it is tried again", "volume", eviction.KeyOf(&j.volume).String(), "in", b.delay)
-	d.events.onNode(warning, "VolumeNotEvicted", fmt.Sprintf("%v; it is tried again", err))
+	d.removals.clear(id)
+	d.removed.add(id)
+	d.inFlight.drop(id)
+	d.dedupe.over("removal " + id)
+	j.told.Do(func() {
+		if j.eviction == nil {
+			d.announceFinished(ctx, j)
+			return
+		}
+		d.announceEvicted(ctx, j)
+	})
 }
 
 // removeVolumes removes the volumes of jobs, and returns what went wrong with each.
 func (d *Daemon) removeVolumes(ctx context.Context, jobs []job) []error {
 	errs := make([]error, len(jobs))
 	var refs []node.Ref
-	var of []int // their jobs
+	var of []int         // their jobs
+	var unanswered error // of the API server: a server that hangs takes as long for each question
 	for i, j := range jobs {
 		ref := refOf(j.volume)
-		if j.volume.State == volume.Doomed {
+		switch {
+		case j.volume.State == volume.Doomed:
 			ref.Name = j.volume.Name // by now another volume may have the name that it bore
-		} else if errs[i] = d.mayRemove(ctx, ref, j); errs[i] != nil {
-			continue
+		case unanswered != nil:
+			errs[i] = unanswered
+		default:
+			errs[i] = d.mayRemove(ctx, ref, j)
+			if r := refusalOf(errs[i]); r != nil && !r.kept {
+				unanswered = errs[i]
+			}
 		}
-		refs, of = append(refs, ref), append(of, i)
+		if errs[i] == nil {
+			refs, of = append(refs, ref), append(of, i)
+		}
 	}
-	if len(refs) == 1 {
+	switch len(refs) {
+	case 0:
+	case 1:
 		errs[of[0]] = d.engine.Remove(ctx, refs[0])
-		return errs
-	}
-	for i, err := range d.engine.RemoveAll(ctx, refs) {
-		errs[of[i]] = err
+	default:
+		for i, err := range d.engine.RemoveAll(ctx, refs) {
+			errs[of[i]] = err
+		}
 	}
 	return errs
-}
-
-// mayRemove fails if a volume must stay by what is in no list of PersistentVolumes of this node.
-func (d *Daemon) mayRemove(ctx context.Context, ref node.Ref, j job) error {
-	switch {
-	case j.orphan():
-		return d.giveUp(ctx, ref, j)
-	case j.volume.Kind == volume.Dataset: // whose PersistentVolumes have other names
-		return nil
-	}
-	return d.keptElsewhere(ctx, j.volume)
-}
-
-// keptElsewhere fails if the PersistentVolume of a volume's name wants it or says Retain, and its label
-// says that the volume is on another node, or on none: the node may have got another name, or the
-// volume another node.
-func (d *Daemon) keptElsewhere(ctx context.Context, v inventory.Volume) error {
-	object, err := d.api.Volume(ctx, string(v.Name))
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("evict volume: %w", err)
-	}
-	if object.Labels[pv.LabelNode] == pv.NodeLabelValue(d.cfg.Node) {
-		return nil // it was judged
-	}
-	c, err := persistentvolume.Parse(object)
-	if err == nil && c.Leaving() && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
-		return nil
-	}
-	return fmt.Errorf("evict volume: %w", d.named(v, object))
-}
-
-// giveUp makes an orphan unreferenced: the engine removes only what positively is, and
-// here it is --evict-orphans that says so. From then on it counts as evicted, whatever
-// becomes of its removal.
-func (d *Daemon) giveUp(ctx context.Context, ref node.Ref, j job) error {
-	if err := d.unnamed(ctx, j.volume); err != nil {
-		return fmt.Errorf("evict orphan: %w", err)
-	}
-	if why := d.watches.revisions.wentBack(); why != "" {
-		return fmt.Errorf("evict orphan: the API server has gone back in time (%s), and may lack its PersistentVolume", why)
-	}
-	disposal := volume.Disposal{Reclaim: j.volume.Reclaim, Wipe: j.volume.Wipe}
-	if err := d.engine.Release(ctx, ref, volume.Unreferenced, disposal); err != nil {
-		return err
-	}
-	d.history.add(d.cfg.Now(), *j.eviction)
-	return nil
-}
-
-// unnamed fails if a PersistentVolume names a volume, also one that is in no round's list because
-// it says of no node, or of another, that it is there: it may have lost its label, or the node its
-// name. Of those of other nodes only one of the volume's own name is found: replicas of a dataset
-// have one name on all of their nodes.
-func (d *Daemon) unnamed(ctx context.Context, v inventory.Volume) error {
-	object, err := d.api.Volume(ctx, string(v.Name))
-	switch {
-	case err == nil:
-		return d.named(v, object)
-	case !apierrors.IsNotFound(err):
-		return err
-	}
-	here, _, err := d.listVolumes(ctx)
-	if err != nil {
-		return err
-	}
-	names := func(object *corev1.PersistentVolume) bool {
-		return slices.Contains(persistentvolume.NamesOf(object), string(v.Name))
-	}
-	for i := range here {
-		if names(&here[i]) {
-			return d.named(v, &here[i])
-		}
-	}
-	nowhere, err := d.api.VolumesOfNoNode(ctx, names)
-	if err != nil {
-		return err
-	}
-	if len(nowhere) > 0 {
-		return d.named(v, &nowhere[0])
-	}
-	return nil
-}
-
-func (d *Daemon) named(v inventory.Volume, by *corev1.PersistentVolume) error {
-	label, here := by.Labels[pv.LabelNode], pv.NodeLabelValue(d.cfg.Node)
-	if label == here {
-		return fmt.Errorf("PersistentVolume %s names volume %s: delete its claim, and the volume is released by itself", by.Name, v.Name)
-	}
-	return fmt.Errorf("PersistentVolume %s names volume %s, and its label %s is %q and not %q: put the label right, or delete the PersistentVolume if nobody needs it",
-		by.Name, v.Name, pv.LabelNode, label, here)
 }
 
 // brief is an error in the words of a status: what is known to pass needs no
@@ -388,6 +316,15 @@ func (d *Daemon) announceEvicted(ctx context.Context, j job) {
 	d.events.onNode(normal, "VolumeEvicted", message)
 	d.events.onClaim(ctx, j.claimant, normal, "VolumeEvicted", message)
 	d.events.onManager(e, normal, "ReplicaEvicted", message)
+}
+
+// announceNotRemoved tells that a volume could not be removed, or must stay.
+func (d *Daemon) announceNotRemoved(ctx context.Context, v inventory.Volume, err error, again retry) {
+	if !d.dedupe.fresh("removal "+v.UUID, brief(err), d.cfg.Now()) {
+		return
+	}
+	klog.FromContext(ctx).Error(err, "A volume could not be removed; it is tried again", "volume", eviction.KeyOf(&v).String(), "in", again.delay)
+	d.events.onNode(warning, "VolumeNotEvicted", fmt.Sprintf("%v; it is tried again", err))
 }
 
 func (d *Daemon) announceFinished(ctx context.Context, j job) {

@@ -8,9 +8,10 @@ import (
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Jobs are letters for their groups, in capitals for orphans; groups p and q are proven.
+// Jobs are letters for their groups, in capitals for orphans, with ' if doomed; groups p and q are proven.
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -30,11 +31,17 @@ func TestBatches(t *testing.T) {
 		"an orphan in the middle":   {"ppPpp", []string{"pp", "P", "pp"}},
 		"an orphan first, unproven": {"Uuu", []string{"U", "uu"}},
 		"orphans":                   {"PPP", []string{"P", "P", "P"}},
+		"doomed first":              {"p'p'pp", []string{"p'p'", "pp"}},
+		"doomed first, unproven":    {"u'u'uu", []string{"u'", "u'", "uu"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var jobs []job
 			for _, group := range tt.jobs {
+				if group == '\'' {
+					jobs[len(jobs)-1].volume.State = volume.Doomed
+					continue
+				}
 				one := job{volume: inventory.Volume{GroupUUID: strings.ToLower(string(group)), UUID: string(group)}}
 				if one.volume.UUID != one.volume.GroupUUID {
 					one.eviction = &eviction.Eviction{Reason: eviction.ReasonOrphan}
@@ -46,6 +53,9 @@ func TestBatches(t *testing.T) {
 				together := ""
 				for _, one := range batch {
 					together += one.volume.UUID
+					if one.volume.State == volume.Doomed {
+						together += "'"
+					}
 				}
 				got = append(got, together)
 			}

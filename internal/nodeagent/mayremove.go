@@ -1,0 +1,167 @@
+package nodeagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/node"
+	"github.com/flexlvm/flexlvm/internal/persistentvolume"
+	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// mayRemove fails if a volume must stay by what is in no list of PersistentVolumes of this node.
+func (d *Daemon) mayRemove(ctx context.Context, ref node.Ref, j job) error {
+	switch {
+	case j.orphan():
+		return d.giveUp(ctx, ref, j)
+	case j.volume.Kind == volume.Dataset: // whose PersistentVolumes have other names
+		return nil
+	}
+	return d.keptElsewhere(ctx, j.volume)
+}
+
+// A refusal is why the engine is not asked to remove an unreferenced volume.
+type refusal struct {
+	err error
+	// kept: the API server has a PersistentVolume that keeps the volume. Otherwise it has not said whether
+	// there is one.
+	kept bool
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Unwrap() error { return r.err }
+
+// refusalOf returns the refusal that an error is; nil if it is none.
+func refusalOf(err error) *refusal {
+	if r := (*refusal)(nil); errors.As(err, &r) {
+		return r
+	}
+	return nil
+}
+
+// keptElsewhere returns a refusal if the PersistentVolume of a volume's name wants it or says Retain, and its
+// label says that the volume is on another node, or on none: the node may have got another name, or the
+// volume another node.
+func (d *Daemon) keptElsewhere(ctx context.Context, v inventory.Volume) error {
+	object, err := d.api.Volume(ctx, string(v.Name))
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return &refusal{err: fmt.Errorf("evict volume: %w", err)}
+	}
+	if object.Labels[pv.LabelNode] == pv.NodeLabelValue(d.cfg.Node) {
+		return nil // it was judged
+	}
+	c, err := persistentvolume.Parse(object)
+	if err == nil && c.Leaving() && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
+		return nil
+	}
+	return &refusal{err: fmt.Errorf("evict volume: %w", d.named(v, object)), kept: true}
+}
+
+// noteRefused notes and tells that a volume stays for now. Nothing is known against LVM. A volume that is kept
+// counts as wanted from now on; for one of which the API server said nothing, no other goes.
+func (d *Daemon) noteRefused(ctx context.Context, j job, r *refusal) {
+	id, now := j.volume.UUID, d.cfg.Now()
+	if r.kept {
+		d.removals.clear(id)
+		d.announceNotRemoved(ctx, j.volume, r, d.elsewhere.add(id, now, brief(r)))
+		return
+	}
+	d.out.Metrics.removalFailed()
+	d.announceNotRemoved(ctx, j.volume, r, d.unanswered.add(id, now, brief(r)))
+}
+
+// askAgain asks the API server again about volumes that were kept, those first that have waited longest: no
+// watch shows when their PersistentVolumes are gone.
+func (d *Daemon) askAgain(ctx context.Context, f observation) {
+	var due []inventory.Volume
+	for _, v := range f.inventory.Volumes {
+		if r, kept := d.elsewhere.failed(v.UUID); kept && v.State == volume.Unreferenced && !f.at.Before(r.until) {
+			due = append(due, v)
+		}
+	}
+	slices.SortFunc(due, func(a, b inventory.Volume) int { return d.elsewhere.due(a.UUID).Compare(d.elsewhere.due(b.UUID)) })
+	for _, v := range due[:min(len(due), mostGets)] {
+		err := d.keptElsewhere(ctx, v)
+		r := refusalOf(err)
+		switch {
+		case err == nil:
+			d.elsewhere.clear(v.UUID)
+			d.dedupe.over("removal " + v.UUID)
+		case r != nil && r.kept:
+			d.announceNotRemoved(ctx, v, r, d.elsewhere.add(v.UUID, f.at, brief(r)))
+		default:
+			return // all of them stay until it answers
+		}
+	}
+}
+
+// giveUp makes an orphan unreferenced: the engine removes only what positively is, and
+// here it is --evict-orphans that says so. From then on it counts as evicted, whatever
+// becomes of its removal.
+func (d *Daemon) giveUp(ctx context.Context, ref node.Ref, j job) error {
+	if err := d.unnamed(ctx, j.volume); err != nil {
+		return fmt.Errorf("evict orphan: %w", err)
+	}
+	if why := d.watches.revisions.wentBack(); why != "" {
+		return fmt.Errorf("evict orphan: the API server has gone back in time (%s), and may lack its PersistentVolume", why)
+	}
+	disposal := volume.Disposal{Reclaim: j.volume.Reclaim, Wipe: j.volume.Wipe}
+	if err := d.engine.Release(ctx, ref, volume.Unreferenced, disposal); err != nil {
+		return err
+	}
+	d.history.add(d.cfg.Now(), *j.eviction)
+	return nil
+}
+
+// unnamed fails if a PersistentVolume names a volume, also one that is in no round's list because
+// it says of no node, or of another, that it is there: it may have lost its label, or the node its
+// name. Of those of other nodes only one of the volume's own name is found: replicas of a dataset
+// have one name on all of their nodes.
+func (d *Daemon) unnamed(ctx context.Context, v inventory.Volume) error {
+	object, err := d.api.Volume(ctx, string(v.Name))
+	switch {
+	case err == nil:
+		return d.named(v, object)
+	case !apierrors.IsNotFound(err):
+		return err
+	}
+	here, _, err := d.listVolumes(ctx)
+	if err != nil {
+		return err
+	}
+	names := func(object *corev1.PersistentVolume) bool {
+		return slices.Contains(persistentvolume.NamesOf(object), string(v.Name))
+	}
+	for i := range here {
+		if names(&here[i]) {
+			return d.named(v, &here[i])
+		}
+	}
+	nowhere, err := d.api.VolumesOfNoNode(ctx, names)
+	if err != nil {
+		return err
+	}
+	if len(nowhere) > 0 {
+		return d.named(v, &nowhere[0])
+	}
+	return nil
+}
+
+func (d *Daemon) named(v inventory.Volume, by *corev1.PersistentVolume) error {
+	label, here := by.Labels[pv.LabelNode], pv.NodeLabelValue(d.cfg.Node)
+	if label == here {
+		return fmt.Errorf("PersistentVolume %s names volume %s: delete its claim, and the volume is released by itself", by.Name, v.Name)
+	}
+	return fmt.Errorf("PersistentVolume %s names volume %s, and its label %s is %q and not %q: put the label right, or delete the PersistentVolume if nobody needs it",
+		by.Name, v.Name, pv.LabelNode, label, here)
+}
