@@ -201,10 +201,12 @@ func (k *kubelets) testTooFewNodes(t *testing.T) {
 	only := `nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: sim, operator: In, values: [sim-1]}]}]}}`
 	s.make("v", with(s3, "replicas: 1", "replicas: 2, "+only))
 	s.status("v", flexlvmv1.StateFailed, "replicas [2] greater than number of nodes [1]")
-	// Its loader waits nevertheless, as a cluster autoscaler makes nodes for pods alone.
+	// The loader of one of them, whichever is scheduled later, waits nevertheless, as a cluster autoscaler makes nodes for
+	// pods alone.
 	await.Until(t, longest, func() string {
-		second := s.get("v").Status.Volumes[0].Nodes[1]
-		return await.Missing(strings.Contains(second.Message, "no node takes its loader: 0/"), "the second replica: %+v", second)
+		replicas := s.get("v").Status.Volumes[0].Nodes
+		waits := slices.ContainsFunc(replicas, func(r flexlvmv1.ReplicaStatus) bool { return strings.Contains(r.Message, "no node takes its loader: 0/") })
+		return await.Missing(waits, "the replicas: %+v", replicas)
 	})
 	// An edit of the affinity mends it; another moves what is there.
 	s.make("v", with(s3, "replicas: 1", "replicas: 2, "+with(only, "[sim-1]", "[sim-1, sim-2]")))
