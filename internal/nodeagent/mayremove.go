@@ -24,19 +24,31 @@ func (d *Daemon) mayRemove(ctx context.Context, ref node.Ref, j job) error {
 	case j.volume.Kind == volume.Dataset: // whose PersistentVolumes have other names
 		return nil
 	}
-	return d.keptElsewhere(ctx, j.volume)
+	return d.keptElsewhere(ctx, j.volume, j.judged)
 }
 
 // A refusal is why the engine is not asked to remove an unreferenced volume.
 type refusal struct {
-	err error
-	// kept: the API server has a PersistentVolume that keeps the volume. Otherwise it has not said whether
-	// there is one.
-	kept bool
+	err  error
+	kind refusalKind
 }
+
+type refusalKind int
+
+const (
+	refusedUnanswered refusalKind = iota // the API server has not said whether a PersistentVolume keeps the volume
+	refusedKept                          // a PersistentVolume keeps it that no list of this node has
+	refusedChanged                       // a PersistentVolume of this node that names it is not what was judged
+)
 
 func (r *refusal) Error() string { return r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
+
+// refused reports whether an error is a refusal of that kind.
+func refused(err error, kind refusalKind) bool {
+	r := refusalOf(err)
+	return r != nil && r.kind == kind
+}
 
 // refusalOf returns the refusal that an error is; nil if it is none.
 func refusalOf(err error) *refusal {
@@ -46,63 +58,95 @@ func refusalOf(err error) *refusal {
 	return nil
 }
 
-// keptElsewhere returns a refusal if the PersistentVolume of a volume's name wants it or says Retain, and its
-// label says that the volume is on another node, or on none: the node may have got another name, or the
-// volume another node.
-func (d *Daemon) keptElsewhere(ctx context.Context, v inventory.Volume) error {
+// keptElsewhere returns a refusal if the PersistentVolume of a volume's name wants it or says Retain, and
+// either its label says that the volume is on another node, or on none, as the node may have got another name, or the
+// volume another node; or it is not the one that was judged when the volume was to go.
+func (d *Daemon) keptElsewhere(ctx context.Context, v inventory.Volume, judged *corev1.PersistentVolume) error {
 	object, err := d.api.Volume(ctx, string(v.Name))
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
-		return &refusal{err: fmt.Errorf("evict volume: %w", err)}
-	}
-	if object.Labels[pv.LabelNode] == pv.NodeLabelValue(d.cfg.Node) {
-		return nil // it was judged
+		return &refusal{fmt.Errorf("evict volume: %w", err), refusedUnanswered}
 	}
 	c, err := persistentvolume.Parse(object)
 	if err == nil && c.Leaving() && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
 		return nil
 	}
-	return &refusal{err: fmt.Errorf("evict volume: %w", d.named(v, object)), kept: true}
+	switch here := object.Labels[pv.LabelNode] == pv.NodeLabelValue(d.cfg.Node); {
+	case !here:
+		return &refusal{fmt.Errorf("evict volume: %w", d.named(v, object)), refusedKept}
+	case judged == nil || !same(object, judged):
+		return &refusal{fmt.Errorf("evict volume %s: PersistentVolume %s has changed since that was decided", v.Name, object.Name), refusedChanged}
+	}
+	return nil
+}
+
+// answered forgets that the API server did not answer about a volume, unless err says that it still does not.
+func (d *Daemon) answered(uuid string, err error) {
+	if !refused(err, refusedUnanswered) {
+		d.unanswered.clear(uuid)
+	}
 }
 
 // noteRefused notes and tells that a volume stays for now. Nothing is known against LVM. A volume that is kept
 // counts as wanted from now on; for one of which the API server said nothing, no other goes.
 func (d *Daemon) noteRefused(ctx context.Context, j job, r *refusal) {
 	id, now := j.volume.UUID, d.cfg.Now()
-	if r.kept {
+	var again retry
+	switch r.kind {
+	case refusedKept:
 		d.removals.clear(id)
-		d.announceNotRemoved(ctx, j.volume, r, d.elsewhere.add(id, now, brief(r)))
-		return
+		again = d.elsewhere.add(id, now, brief(r))
+	case refusedChanged:
+		again = d.removals.add(id, now, brief(r))
+	case refusedUnanswered:
+		d.out.Metrics.removalFailed()
+		again = d.unanswered.add(id, now, brief(r))
 	}
-	d.out.Metrics.removalFailed()
-	d.announceNotRemoved(ctx, j.volume, r, d.unanswered.add(id, now, brief(r)))
+	d.announceNotRemoved(ctx, j.volume, r, again)
 }
 
 // askAgain asks the API server again about volumes that were kept, those first that have waited longest: no
-// watch shows when their PersistentVolumes are gone.
+// watch shows when their PersistentVolumes are gone. Once the API server has gone back in time, all of them stay: it
+// may lack their PersistentVolumes.
 func (d *Daemon) askAgain(ctx context.Context, f observation) {
-	var due []inventory.Volume
+	var free []string
+	for _, v := range d.dueAgain(f) {
+		err := d.keptElsewhere(ctx, v, nil)
+		switch {
+		case err == nil, refused(err, refusedChanged): // one of this node is judged like any other
+			free = append(free, v.UUID)
+		case refused(err, refusedKept):
+			d.announceNotRemoved(ctx, v, err, d.elsewhere.add(v.UUID, f.at, brief(err)))
+		default:
+			return // all of them stay until it answers
+		}
+	}
+	if len(free) == 0 {
+		return
+	}
+	if _, _, err := d.listVolumes(ctx); err != nil || d.watches.revisions.wentBack() != "" {
+		return
+	}
+	for _, id := range free {
+		d.elsewhere.clear(id)
+		d.dedupe.over("removal " + id)
+	}
+}
+
+// dueAgain returns the volumes that askAgain asks about in a round.
+func (d *Daemon) dueAgain(f observation) (due []inventory.Volume) {
+	if d.watches.revisions.wentBack() != "" {
+		return nil
+	}
 	for _, v := range f.inventory.Volumes {
 		if r, kept := d.elsewhere.failed(v.UUID); kept && v.State == volume.Unreferenced && !f.at.Before(r.until) {
 			due = append(due, v)
 		}
 	}
 	slices.SortFunc(due, func(a, b inventory.Volume) int { return d.elsewhere.due(a.UUID).Compare(d.elsewhere.due(b.UUID)) })
-	for _, v := range due[:min(len(due), mostGets)] {
-		err := d.keptElsewhere(ctx, v)
-		r := refusalOf(err)
-		switch {
-		case err == nil:
-			d.elsewhere.clear(v.UUID)
-			d.dedupe.over("removal " + v.UUID)
-		case r != nil && r.kept:
-			d.announceNotRemoved(ctx, v, r, d.elsewhere.add(v.UUID, f.at, brief(r)))
-		default:
-			return // all of them stay until it answers
-		}
-	}
+	return due[:min(len(due), mostGets)]
 }
 
 // giveUp makes an orphan unreferenced: the engine removes only what positively is, and

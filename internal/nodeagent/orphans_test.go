@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -160,14 +161,48 @@ func TestRemovalsThatTheAPIServerDoesNotAnswer(t *testing.T) {
 	r.api.fail(http.StatusInternalServerError, "get persistentvolumes")
 	r.start()
 	r.metricIs("flexlvm_gc_failures_total", 3)
-	r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) > 0 }, "no event")
+	r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) == 3 }, "not told of all")
 	r.rounds(3)
 	require.Equal(t, []string{"old-0 unreferenced", "old-1 unreferenced", "old-2 unreferenced", "settled ready"}, r.engine.names())
 	require.Equal(t, 1, r.api.requests("get persistentvolumes"))
+	for i := range 3 {
+		r.clock.pass(time.Minute)
+		r.eventually(func() bool { return r.api.requests("get persistentvolumes") > i+1 }, "not tried again")
+		r.rounds(2)
+	}
+	told := r.api.told("VolumeNotEvicted")
+	require.Len(t, told, 3, "once of each, whichever of them the API server is asked about")
+	for i := range 3 {
+		name := fmt.Sprintf("old-%d", i)
+		require.True(t, slices.ContainsFunc(told, func(text string) bool { return strings.Contains(text, name) }), "%s: %v", name, told)
+	}
 	r.api.mend()
 	r.clock.pass(time.Minute)
 	r.eventually(func() bool { return slices.Equal(r.engine.names(), []string{"settled ready"}) }, "left: %v", r.engine.names())
 	require.Equal(t, []string{"together 3"}, r.engine.called("together"))
+}
+
+// That an API server which has gone back in time has no such PersistentVolume proves nothing.
+func TestVolumeStaysKeptOnceTheAPIServerHasGoneBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.api.version = 1000
+	r.claimed("big", 70)
+	r.api.put(object("old", 15, unlabelled, pvRetain))
+	r.old("old")
+	r.start()
+	r.eventually(r.keptAsWanted("old"), "still on offer")
+	r.calm(r.lists)
+	r.api.with(func() { r.api.hung, r.api.version = true, 500 })
+	r.restored(object("big", 70))
+	r.api.with(func() { delete(r.api.volumes, "old") })
+	r.api.cutWatches("persistentvolumes")
+	for range 2 {
+		r.clock.pass(time.Hour)
+		r.rounds(3)
+	}
+	require.Contains(t, r.engine.names(), "old unreferenced")
+	require.True(t, r.keptAsWanted("old")(), "on offer again")
 }
 
 // It keeps no other volume that would be removed together with it.

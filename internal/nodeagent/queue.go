@@ -17,7 +17,10 @@ type job struct {
 	eviction *eviction.Eviction // nil where a removal that was begun earlier is finished
 	// claimant is whose it was; nil where that is not known.
 	claimant *corev1.ObjectReference
-	told     *sync.Once
+	// judged is the PersistentVolume of this node that has the volume's name, as the round that decided had it;
+	// nil where there was none.
+	judged *corev1.PersistentVolume
+	told   *sync.Once
 }
 
 // orphan reports whether the job gives an orphan up.

@@ -143,7 +143,7 @@ func (d *Daemon) jobs(ctx context.Context, f observation) []job {
 		if busy[v.UUID] || d.removed.has(v.UUID) || d.tooEarly(v.UUID, f.at) {
 			return
 		}
-		j := job{volume: v, eviction: e, told: &sync.Once{}}
+		j := job{volume: v, eviction: e, judged: f.objects[string(v.Name)], told: &sync.Once{}}
 		if ref, known := d.releasedClaims.of(v.UUID); known {
 			j.claimant = &ref
 		}
@@ -224,6 +224,7 @@ func (d *Daemon) remove(ctx context.Context, jobs []job) {
 
 // removedOrNot notes and tells how a job has ended.
 func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
+	d.answered(j.volume.UUID, err)
 	if err == nil {
 		d.noteRemoved(ctx, j)
 		return
@@ -264,20 +265,18 @@ func (d *Daemon) noteRemoved(ctx context.Context, j job) {
 func (d *Daemon) removeVolumes(ctx context.Context, jobs []job) []error {
 	errs := make([]error, len(jobs))
 	var refs []node.Ref
-	var of []int         // their jobs
-	var unanswered error // of the API server: a server that hangs takes as long for each question
+	var of []int        // their jobs
+	unanswered := false // by the API server: one that hangs takes as long for each question
 	for i, j := range jobs {
 		ref := refOf(j.volume)
 		switch {
 		case j.volume.State == volume.Doomed:
 			ref.Name = j.volume.Name // by now another volume may have the name that it bore
-		case unanswered != nil:
-			errs[i] = unanswered
+		case unanswered:
+			errs[i] = &refusal{fmt.Errorf("evict volume %s: the API server has not answered whether it may go", j.volume.Name), refusedUnanswered}
 		default:
 			errs[i] = d.mayRemove(ctx, ref, j)
-			if r := refusalOf(errs[i]); r != nil && !r.kept {
-				unanswered = errs[i]
-			}
+			unanswered = refused(errs[i], refusedUnanswered)
 		}
 		if errs[i] == nil {
 			refs, of = append(refs, ref), append(of, i)
@@ -320,7 +319,11 @@ func (d *Daemon) announceEvicted(ctx context.Context, j job) {
 
 // announceNotRemoved tells that a volume could not be removed, or must stay.
 func (d *Daemon) announceNotRemoved(ctx context.Context, v inventory.Volume, err error, again retry) {
-	if !d.dedupe.fresh("removal "+v.UUID, brief(err), d.cfg.Now()) {
+	text := brief(err)
+	if refused(err, refusedUnanswered) {
+		text = "unanswered" // whatever the API server was asked of first
+	}
+	if !d.dedupe.fresh("removal "+v.UUID, text, d.cfg.Now()) {
 		return
 	}
 	klog.FromContext(ctx).Error(err, "A volume could not be removed; it is tried again", "volume", eviction.KeyOf(&v).String(), "in", again.delay)
