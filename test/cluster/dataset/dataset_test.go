@@ -205,7 +205,9 @@ func (k *kubelets) testTooFewNodes(t *testing.T) {
 	// pods alone.
 	await.Until(t, longest, func() string {
 		replicas := s.get("v").Status.Volumes[0].Nodes
-		waits := slices.ContainsFunc(replicas, func(r flexlvmv1.ReplicaStatus) bool { return strings.Contains(r.Message, "no node takes its loader: 0/") })
+		waits := slices.ContainsFunc(replicas, func(r flexlvmv1.ReplicaStatus) bool {
+			return strings.Contains(r.Message, "no node takes its loader: 0/")
+		})
 		return await.Missing(waits, "the replicas: %+v", replicas)
 	})
 	// An edit of the affinity mends it; another moves what is there.
