@@ -39,12 +39,12 @@ func Transform(obj any) (any, error) {
 	return obj, nil
 }
 
-// leanClaim leaves a claim that one of our provisioners is asked for as it is: the library writes it back as a
-// whole. Of others that wait it matters what they would ask us for, and of the rest whose they are and what
-// volume they have.
+// leanClaim keeps a claim whole that asks one of flexlvm's provisioners for its volume: the library writes it back
+// as a whole. Of other claims without a volume it keeps what a request to flexlvm would be checked by, and of
+// claims with a volume whose they are and which volume they have.
 func leanClaim(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	if claim.Spec.VolumeName == "" {
-		if asksUs(claim) {
+		if asksFlexlvm(claim) {
 			return claim
 		}
 		return leanPending(claim)
@@ -59,8 +59,8 @@ func leanClaim(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClai
 	return out
 }
 
-// asksUs reports whether kube-controller-manager asks one of our provisioners for a claim's volume.
-func asksUs(claim *corev1.PersistentVolumeClaim) bool {
+// asksFlexlvm reports whether kube-controller-manager asks one of flexlvm's provisioners for a claim's volume.
+func asksFlexlvm(claim *corev1.PersistentVolumeClaim) bool {
 	for _, key := range []string{pv.AnnotationStorageProvisioner, pv.AnnotationStorageProvisionerBeta} {
 		if name := claim.Annotations[key]; name == pv.Provisioner || strings.HasSuffix(name, "."+pv.Provisioner) {
 			return true
@@ -69,8 +69,8 @@ func asksUs(claim *corev1.PersistentVolumeClaim) bool {
 	return false
 }
 
-// leanPending leaves of a claim what is checked before it has a node: it may be of a class of ours. All
-// tenants' claims of every class are here, with annotations of up to 256 KiB.
+// leanPending keeps of a claim what is checked before it has a node: its class may be one of flexlvm's. The claims
+// of all tenants and classes are in the cache, with annotations of up to 256 KiB each.
 func leanPending(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	out := &corev1.PersistentVolumeClaim{
 		ObjectMeta: leanMeta(claim, only(claim.Annotations, pv.AnnotationSelectedNode, replica.AnnotationVolumeID, replica.AnnotationEviction)),

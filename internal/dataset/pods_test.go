@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// What a round is told of the pods of a volume is what the volume alone would be told.
+// The list of pods that the volumes of a round share has the same pods of each volume as a list for that one.
 func TestConsumersOnce(t *testing.T) {
 	r := newRig(t)
 	s := &snapshot{}

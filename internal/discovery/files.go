@@ -285,15 +285,15 @@ func emptyDirectory(f Found, owner *Owner) error {
 		}
 	}
 	if owner != nil && owner.Attributes != nil {
-		if err := has(top, *owner.Attributes); err != nil {
+		if err := checkAttributes(top, *owner.Attributes); err != nil {
 			return err
 		}
 	}
 	return top.Sync()
 }
 
-// has fails unless the files in a directory inherit what they are to inherit.
-func has(top *os.File, want quota.Attributes) error {
+// checkAttributes fails unless a directory has these attributes.
+func checkAttributes(top *os.File, want quota.Attributes) error {
 	is, err := quota.AttributesOf(top)
 	if err == nil && is != want {
 		err = fmt.Errorf("%s has %s, and had %s when it was first offered or last cleaned; set that with `chattr` and `xfs_io` (`lsattr -dp` and `xfs_io -r -c stat` show it)", top.Name(), is, want)

@@ -43,7 +43,7 @@ func (m *Machine) Offerable(ctx context.Context, f Found, c Class, e Entry) erro
 // Empty fails unless nothing is left in it, and files made in it inherit what owner says, where that is noted.
 func (m *Machine) Empty(f Found, owner *Owner) error { return Empty(f, owner) }
 
-// Owner tells whose its topmost directory is, and what it is like; nil of a device.
+// Owner returns the owner, the mode and the attributes of its topmost directory; nil for a device.
 func (m *Machine) Owner(f Found) (*Owner, error) {
 	if f.Kind == Device {
 		return nil, nil

@@ -126,6 +126,19 @@ func TestRoomOfAGrowthThatIsTakenBackIsKept(t *testing.T) {
 	require.Contains(t, w.words("other"), string(ledger.Waiting))
 }
 
+// takenBack lets so many tries to grow a volume fail, each after a while.
+func (w *world) takenBack(name string, times int, after time.Duration) {
+	w.t.Helper()
+	for range times {
+		w.now = w.now.Add(after)
+		w.settle()
+		w.runsOut(name)
+		w.now = w.now.Add(nodeErrorGrace)
+		w.serve()
+		require.Equal(w.t, refused, state(w.claim(name)), "taken back")
+	}
+}
+
 // A call that began before a growth was taken back may carry it out minutes later. Until then nobody else is promised
 // its room, also where the claim asks for less meanwhile, and has that.
 func TestRoomOfAGrowthThatIsCarriedOutLater(t *testing.T) {
@@ -138,14 +151,7 @@ func TestRoomOfAGrowthThatIsCarriedOutLater(t *testing.T) {
 					w.bind("other", gib)
 					w.settle()
 					w.ask("data", 60*gib)
-					for range 3 { // each time it waits for longer
-						w.now = w.now.Add(2 * time.Minute)
-						w.settle()
-						w.runsOut("data")
-						w.now = w.now.Add(nodeErrorGrace)
-						w.serve()
-						require.Equal(t, refused, state(w.claim("data")), "taken back")
-					}
+					w.takenBack("data", 3, 2*time.Minute) // each time it waits for longer
 					w.ask("other", 50*gib)
 					w.ask("data", less)
 					w.now = w.now.Add(90 * time.Second)
@@ -173,14 +179,7 @@ func TestRoomOfAGrowthThatNeverSucceedsIsGivenToOthers(t *testing.T) {
 	w.bind("other", gib)
 	w.settle()
 	w.ask("data", 60*gib)
-	for range 6 {
-		w.now = w.now.Add(regrowAfter)
-		w.settle()
-		w.runsOut("data")
-		w.now = w.now.Add(nodeErrorGrace)
-		w.serve()
-		require.Equal(t, refused, state(w.claim("data")), "taken back")
-	}
+	w.takenBack("data", 6, regrowAfter)
 	w.ask("other", 50*gib)
 	for range 6 { // less than regrowAfter
 		w.now = w.now.Add(time.Minute)

@@ -19,7 +19,7 @@ const (
 	// bookmark two seconds before a watch ends, and none where that is already past.
 	catchUpSeconds = 3
 	// noObject names no object: a list of the objects of one name costs what a GET does, and
-	// tells the resourceVersion at which it was answered.
+	// returns the resourceVersion at which it was answered.
 	noObject = "flexlvm.io-revision"
 )
 

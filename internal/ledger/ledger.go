@@ -199,7 +199,7 @@ func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.PoolName]pool {
 	return out
 }
 
-// ExtentOf returns the grain in which a pool gives room, as its node has reported it; 0: not yet.
+// ExtentOf returns the unit in which a pool allocates room, which its node has reported; 0: not yet.
 func ExtentOf(in volume.PoolName, reported volume.Bytes) volume.Bytes {
 	if in.Directory() {
 		return max(reported, volume.Block)

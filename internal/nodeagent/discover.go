@@ -40,7 +40,7 @@ type Disks interface {
 	Offerable(ctx context.Context, f discovery.Found, of discovery.Class, e discovery.Entry) error
 	// Empty fails unless nothing is left in it, and files made in it inherit what owner says, where that is noted.
 	Empty(f discovery.Found, owner *discovery.Owner) error
-	// Owner tells whose its topmost directory is, and what it is like; nil of a device.
+	// Owner returns the owner, the mode and the attributes of its topmost directory; nil for a device.
 	Owner(f discovery.Found) (*discovery.Owner, error)
 	// Clean cleans as the class says, from a byte on, and tells progress.
 	Clean(ctx context.Context, f discovery.Found, how discovery.Class, e discovery.Entry, progress func(int64) error) error

@@ -24,7 +24,7 @@ func (d *Daemon) mayRemove(ctx context.Context, ref node.Ref, j job) error {
 	case j.volume.Kind == volume.Dataset: // whose PersistentVolumes have other names
 		return nil
 	}
-	return d.keptElsewhere(ctx, j.volume, j.judged)
+	return d.checkNotKept(ctx, j.volume, j.judged)
 }
 
 // A refusal is why the engine is not asked to remove an unreferenced volume.
@@ -58,10 +58,10 @@ func refusalOf(err error) *refusal {
 	return nil
 }
 
-// keptElsewhere returns a refusal if the PersistentVolume of a volume's name wants it or says Retain, and
-// either its label says that the volume is on another node, or on none, as the node may have got another name, or the
-// volume another node; or it is not the one that was judged when the volume was to go.
-func (d *Daemon) keptElsewhere(ctx context.Context, v inventory.Volume, judged *corev1.PersistentVolume) error {
+// checkNotKept asks the API server for the PersistentVolume of a volume's name. It returns a refusal if that one wants
+// the volume or says Retain, and was not judged when the removal was decided: its label names another node, or none, as
+// where the node was renamed or the disk was moved; or it is new, or has changed since.
+func (d *Daemon) checkNotKept(ctx context.Context, v inventory.Volume, judged *corev1.PersistentVolume) error {
 	object, err := d.api.Volume(ctx, string(v.Name))
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -89,8 +89,8 @@ func (d *Daemon) answered(uuid string, err error) {
 	}
 }
 
-// noteRefused notes and tells that a volume stays for now. Nothing is known against LVM. A volume that is kept
-// counts as wanted from now on; for one of which the API server said nothing, no other goes.
+// noteRefused records and reports that a volume stays for now, which says nothing of LVM. A volume that is kept
+// counts as wanted from now on. In place of one about which the API server has not answered, no other is evicted.
 func (d *Daemon) noteRefused(ctx context.Context, j job, r *refusal) {
 	id, now := j.volume.UUID, d.cfg.Now()
 	var again retry
@@ -113,7 +113,7 @@ func (d *Daemon) noteRefused(ctx context.Context, j job, r *refusal) {
 func (d *Daemon) askAgain(ctx context.Context, f observation) {
 	var free []string
 	for _, v := range d.dueAgain(f) {
-		err := d.keptElsewhere(ctx, v, nil)
+		err := d.checkNotKept(ctx, v, nil)
 		switch {
 		case err == nil, refused(err, refusedChanged): // one of this node is judged like any other
 			free = append(free, v.UUID)

@@ -36,7 +36,7 @@ func TestPersistentVolumeThatChangesBeforeTheRemoval(t *testing.T) {
 	require.NoError(t, err)
 	d := &Daemon{cfg: Config{Node: "node-1"}, api: api}
 	ask := func(judged *corev1.PersistentVolume) error {
-		return d.keptElsewhere(t.Context(), inventory.Volume{Name: "old"}, judged)
+		return d.checkNotKept(t.Context(), inventory.Volume{Name: "old"}, judged)
 	}
 	of := func(node, version string) *corev1.PersistentVolume {
 		return &corev1.PersistentVolume{

@@ -222,7 +222,7 @@ func (d *Daemon) remove(ctx context.Context, jobs []job) {
 	}
 }
 
-// removedOrNot notes and tells how a job has ended.
+// removedOrNot records and reports how a job has ended.
 func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
 	d.answered(j.volume.UUID, err)
 	if err == nil {
@@ -317,7 +317,7 @@ func (d *Daemon) announceEvicted(ctx context.Context, j job) {
 	d.events.onManager(e, normal, "ReplicaEvicted", message)
 }
 
-// announceNotRemoved tells that a volume could not be removed, or must stay.
+// announceNotRemoved reports, in the log and an event, that a volume could not be removed or must stay.
 func (d *Daemon) announceNotRemoved(ctx context.Context, v inventory.Volume, err error, again retry) {
 	text := brief(err)
 	if refused(err, refusedUnanswered) {

@@ -78,7 +78,7 @@ func warnings(t *testing.T, metrics *Metrics) string {
 	return strings.Join(out, ", ")
 }
 
-// What a claim is told is what keeps it: no room, or that no node takes new volumes, has the pool, or has reported.
+// The event of a claim has the reason: there is no room, or no node takes new volumes, has the pool, or has reported.
 func TestWhyNothingIsOffered(t *testing.T) {
 	thin := map[string]string{"layout": "thin", "thinPool": "thinpool"}
 	directory := map[string]string{"layout": "directory", "directoryPool": "small", "trustPods": "true"}
@@ -130,7 +130,7 @@ func TestWhyNothingIsOffered(t *testing.T) {
 	}
 }
 
-// A claim is told nothing before the nodes' reports were seen: there would seem to be none.
+// No event is sent before the nodes' reports were seen: there would seem to be none.
 func TestClaimsAreToldNothingBeforeAllIsSeen(t *testing.T) {
 	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	t.Cleanup(silent.Close)

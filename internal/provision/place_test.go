@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
 )
 
-// A claim whose class binds at once is told why no node can give it anything.
+// The error for a claim whose class binds at once has the reason why no node can take it.
 func TestProvisionSaysWhyNoNodeIsChosen(t *testing.T) {
 	c := newCast(t)
 	o := options("")

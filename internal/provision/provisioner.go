@@ -180,7 +180,7 @@ func (p *Provisioner) provisionAnywhere(request Request, spec volume.Spec, param
 	return request.PersistentVolume(spec, parameters, node), finished, nil
 }
 
-// countRefusal counts a Refusal, and gives every error back.
+// countRefusal counts a Refusal, and returns err.
 func (p *Provisioner) countRefusal(err error) error {
 	if refusal := (*controlplane.Refusal)(nil); errors.As(err, &refusal) {
 		p.Refused(refusal)

@@ -13,11 +13,11 @@ const (
 	causeNoPool   = "no pool"
 	causeClosed   = "closed"
 	causeNoRoom   = "no room"
-	causeRoom     = "" // nothing of ours keeps the claim
+	causeRoom     = "" // some node can take it
 )
 
-// shortage says why no node can take a volume of a class, from the largest offer of those that may; or which can. none
-// are the words for no such node.
+// shortage returns why no node can take a volume of a class, or which node can, by the largest offer of the nodes that
+// may. none is the subject of the message: "no node", with what restricts the nodes.
 func shortage(none, class string, pool volume.PoolName, size volume.Bytes, largest ledger.Largest) (cause, message string) {
 	named := fmt.Sprintf("%s %q", pool.Noun(), pool)
 	with := fmt.Sprintf("%s with %s", volume.Counted(largest.Nodes, "node", "nodes"), named)

@@ -131,7 +131,7 @@ func (w *watches) feed(p *publisher, pending *pendingClaims, grow *growth.Contro
 		}},
 		{w.own.Storage().V1().CSIStorageCapacities().Informer(), on(p.seeCapacity, p.seeCapacity)},
 		{w.pods.informer, on(func(p *corev1.Pod) {
-			if w.shown() { // before, a claim would be told that there is nothing; its pod is seen again after lookAgain
+			if w.shown() { // otherwise the event would say that no node has reported; the pod is seen again after lookAgain
 				pending.see(p)
 			}
 		}, func(*corev1.Pod) {})},

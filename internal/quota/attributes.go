@@ -58,7 +58,7 @@ func unlessUnsupported(err error) error {
 	return err
 }
 
-// SetAttributes gives a directory these attributes. It writes only what differs.
+// SetAttributes sets the attributes of a directory. It writes only what differs.
 func SetAttributes(dir *os.File, a Attributes) error {
 	was, err := AttributesOf(dir)
 	if err != nil {
