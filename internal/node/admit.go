@@ -13,7 +13,7 @@ import (
 var (
 	// ErrRefused: the volume exists, but this call may not use it.
 	ErrRefused = errors.New("refused")
-	// ErrDamaged: the volume does not hold what it should; a person must look.
+	// ErrDamaged: the volume does not hold the content that its tags name; a person must repair it.
 	ErrDamaged = errors.New("damaged")
 	// ErrLost: this node has served the volume before and its LV is gone.
 	ErrLost = errors.New("lost")
@@ -23,7 +23,7 @@ func refused(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrRefused, fmt.Sprintf(format, args...))
 }
 
-// ours reads the tags of a logical volume that must be ours.
+// ours returns the tags of a logical volume, and refuses one that flexlvm does not own.
 func ours(lv lvm.LogicalVolume) (volume.Tags, error) {
 	if !volume.Owned(lv.Tags) {
 		return volume.Tags{}, refused("logical volume %s/%s exists and does not carry the tag %q, so it is not ours; rename or remove it, or use another name", lv.Group, lv.Name, volume.TagOwned)
@@ -38,10 +38,10 @@ func ours(lv lvm.LogicalVolume) (volume.Tags, error) {
 	return t, nil
 }
 
-// byLvchange is what to do about tags that make no sense.
+// byLvchange is the remedy for a logical volume's tags that make no sense.
 const byLvchange = "a person must put them right with lvchange"
 
-// remedy is what to do about tags that cannot be read.
+// remedy returns what to do about tags that cannot be parsed.
 func remedy(err error, otherwise string) string {
 	return volume.Remedy(errors.Is(err, volume.ErrUnknown), otherwise)
 }
@@ -80,7 +80,7 @@ func neverMounted(spec volume.Spec) error {
 
 const notMeant = "so this is not the volume that the PersistentVolume was made for"
 
-// checkOwner compares what a call says of a volume with what the volume says.
+// checkOwner compares a call's spec with the volume's tags.
 func checkOwner(spec volume.Spec, t volume.Tags) error {
 	switch {
 	case spec.Namespace != "" && spec.Namespace != t.Namespace:
@@ -97,7 +97,7 @@ func checkOwner(spec volume.Spec, t volume.Tags) error {
 		return refused("%s %q: volume %s/%s was made with %s, %s", volume.OptionFSType, spec.FSType, spec.Group, spec.Name, t.FSType, notMeant)
 	case spec.Kind != t.Kind:
 		return refused("%s %q: volume %s/%s is of kind %q", volume.OptionKind, spec.Kind, spec.Group, spec.Name, t.Kind)
-	// Half a copy is taken anew, in the size that is asked for; who only reads is promised none.
+	// An unfinished copy is created again, in the requested size. A reader is promised no size.
 	case spec.Size > t.Size && t.Clone == "" && !spec.ReadOnly:
 		return refused("%s %d: volume %s/%s holds only %d bytes; the option never changes and the volume never shrinks, %s", volume.OptionSize, int64(spec.Size), spec.Group, spec.Name, int64(t.Size), notMeant)
 	}

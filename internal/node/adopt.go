@@ -13,20 +13,20 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// An Adoption says which logical volume, made by a person with a file system on it, becomes a
-// flexlvm volume, and whose.
+// An Adoption names a logical volume with a file system, created by a person, that becomes a flexlvm volume,
+// and the namespace and cluster that it is for.
 type Adoption struct {
 	Group     volume.Group
 	Name      volume.Name
 	Namespace string
 	Cluster   string
-	// Size is what the user may write, 0 for the most that the device holds.
+	// Size is how much the user may write; 0 is the most that the device holds.
 	Size volume.Bytes
 }
 
 func (a Adoption) String() string { return string(a.Group) + "/" + string(a.Name) }
 
-// PlanAdoption returns the volume that Adopt would make, or why it would not. It changes
+// PlanAdoption returns the volume that Adopt would create, or the error that it would return. It changes
 // nothing.
 func (e *Engine) PlanAdoption(ctx context.Context, a Adoption) (inventory.Volume, error) {
 	release, err := e.lockVolume(ctx, a.Group, a.Name)
@@ -42,13 +42,12 @@ func (e *Engine) PlanAdoption(ctx context.Context, a Adoption) (inventory.Volume
 	return e.describe(c.lv), nil
 }
 
-// Adopt makes a flexlvm volume of a logical volume that a person has made, with the file system
-// that is on it, and leaves it retained: no pod gets it and nothing removes it before there is a
-// PersistentVolume (SetStateOf). What is on it stays as it is, but that it counts toward the
-// volume's quota; nothing is ever formatted.
+// Adopt turns a logical volume that a person has created, and its file system, into a flexlvm volume in state
+// retained: no pod gets it and nothing removes it before it has a PersistentVolume (SetStateOf). Its files
+// stay as they are, except that they count toward the volume's quota. Nothing is ever formatted.
 //
-// Its tags come first, with volume.AdoptingTag, which goes once all files are in the quota.
-// Killed in between, the volume keeps that tag, and the next call goes on from there.
+// Adopt first writes the tags, with volume.AdoptingTag, and removes that tag once all files are in the quota.
+// Killed in between, it leaves the volume with that tag, and the next call continues from there.
 func (e *Engine) Adopt(ctx context.Context, a Adoption) (inventory.Volume, error) {
 	release, err := e.lockVolume(ctx, a.Group, a.Name)
 	if err != nil {
@@ -81,19 +80,19 @@ func (e *Engine) Adopt(ctx context.Context, a Adoption) (inventory.Volume, error
 	return e.describe(lv), nil
 }
 
-// wayOut is for those whose adoption has failed half-way.
+// wayOut returns what a person can do about an adoption that failed half-way.
 func wayOut(a Adoption) string {
 	return fmt.Sprintf("no file has other content than before; put that right and call `flexlvm volumes adopt` again, or leave the volume as it was with `flexlvm volumes disown %s --group %s`", a.Name, a.Group)
 }
 
-// A candidate is a logical volume that may be adopted, and the tags that it gets for that.
+// A candidate is a logical volume that may be adopted, and the tags that it would get.
 type candidate struct {
 	lv     lvm.LogicalVolume
 	device lvm.Device
 	tags   volume.Tags
-	// most is what a volume of flexlvm would hold on this device.
+	// most is the largest size that a volume created by flexlvm would have on this device.
 	most volume.Bytes
-	// was are the tags of an adoption that was begun before; nil if none was.
+	// was holds the tags of an earlier, unfinished adoption; nil if there is none.
 	was *volume.Tags
 }
 
@@ -131,7 +130,7 @@ func (e *Engine) candidate(ctx context.Context, a Adoption) (c candidate, err er
 	return c, err
 }
 
-// tagsOfAdopted are the tags that the volume gets, and the most that it may hold.
+// tagsOfAdopted returns the tags that the volume gets, and the largest size that it may have.
 func tagsOfAdopted(c candidate, a Adoption, fs string, kind volume.FSType) (tags volume.Tags, most volume.Bytes, err error) {
 	shape := c.lv.Shape
 	spec := volume.Spec{
@@ -162,11 +161,11 @@ func leastDevice(spec volume.Spec) volume.Bytes {
 	return spec.DeviceSize()
 }
 
-// beginAdoption writes the tags, in one write of LVM's metadata.
+// beginAdoption writes the tags in a single write of LVM's metadata.
 func (e *Engine) beginAdoption(ctx context.Context, c candidate) error {
 	del, add := adoptingTags(c.was, c.tags)
 	if len(del) == 0 && len(add) == 0 {
-		return e.lvm.Flush(ctx, c.lv.Group, c.lv.Name) // a call that was killed may have left them in the disk's cache
+		return e.lvm.Flush(ctx, c.lv.Group, c.lv.Name) // a killed call may have left the tags in the disk's cache
 	}
 	if err := e.lvm.Retag(ctx, c.lv, del, add); err != nil {
 		return err
@@ -175,8 +174,8 @@ func (e *Engine) beginAdoption(ctx context.Context, c candidate) error {
 	return nil
 }
 
-// adoptingTags returns the tags to remove and to add. Since an adoption was begun before, a person
-// may have given the file system another UUID, or made another. It is pure.
+// adoptingTags returns the tags to remove and to add. They can differ from those of an unfinished adoption,
+// because a person may have changed the file system's UUID or created another file system since. It is pure.
 func adoptingTags(was *volume.Tags, tags volume.Tags) (del, add []string) {
 	add = tags.Strings()
 	if was == nil {
@@ -189,9 +188,9 @@ func adoptingTags(was *volume.Tags, tags volume.Tags) (del, add []string) {
 	return slices.DeleteFunc(del, both), slices.DeleteFunc(add, both)
 }
 
-// takeIn puts what is on the file system into the volume's quota. With lower, a size that the
-// file system has no room for is lowered to that which it has. It reports whether the file
-// system takes more for itself than flexlvm's would (volume.Tags.Fixed).
+// takeIn puts the existing files under the volume's quota. With lower, a size that exceeds the file system's
+// room is lowered to that room. fixed reports whether the file system reserves more for itself than one of
+// flexlvm's would (volume.Tags.Fixed).
 func (e *Engine) takeIn(ctx context.Context, c candidate, lower bool) (fixed bool, err error) {
 	f := found{device: c.device, content: e.contentOf(c.device, c.tags), tags: c.tags}
 	fs, err := mount.Attach(f.content.words().mount, f.content.path, false)
@@ -203,8 +202,8 @@ func (e *Engine) takeIn(ctx context.Context, c candidate, lower bool) (fixed boo
 	if err := e.assignFiles(ctx, fs, f); err != nil {
 		return false, err
 	}
-	// A limit that it has from an adoption before would pass for its room, and outlast a
-	// smaller size.
+	// A limit left by an earlier adoption would be mistaken for the file system's room, and would stay in
+	// force if the size is smaller now.
 	if err := quota.Set(f.content.path, quota.Limit{}); err != nil {
 		return false, err
 	}
@@ -223,11 +222,11 @@ func (e *Engine) takeIn(ctx context.Context, c candidate, lower bool) (fixed boo
 		return false, err
 	}
 	fixed, err = isLavish(f, room.all < c.most)
-	// What was set must be on the disk before the tags say that it is.
+	// The quota must be on the disk before the tags say that the adoption is done.
 	return fixed, errors.Join(err, fs.Close(), awaitClosed(ctx, f.content.path))
 }
 
-// assignFiles assigns all files to the volume's project, if they may be.
+// assignFiles assigns all files to the volume's project, if none of them belongs to another project.
 func (e *Engine) assignFiles(ctx context.Context, fs *mount.Attached, f found) error {
 	if err := errors.Join(e.boundRetries(f), f.content.mounted(f.content.path).check(), quota.CheckEnforced(f.content.path)); err != nil {
 		return err
@@ -242,8 +241,8 @@ func (e *Engine) assignFiles(ctx context.Context, fs *mount.Attached, f found) e
 	return nil
 }
 
-// isLavish reports whether a file system takes more for itself than flexlvm's would: now, or of
-// what it grows by.
+// isLavish reports whether a file system reserves more for itself than one of flexlvm's would: already now,
+// or, for ext4, of the space that it grows by.
 func isLavish(f found, now bool) (bool, error) {
 	if now || f.tags.FSType != volume.Ext4 {
 		return now, nil
@@ -252,7 +251,7 @@ func isLavish(f found, now bool) (bool, error) {
 	return sb.Lavish, err
 }
 
-// onlyOurProject looks at all files before the first of them is changed.
+// onlyOurProject checks all files before the first of them is changed.
 func onlyOurProject(ctx context.Context, fs *mount.Attached) error {
 	err := quota.CheckProjects(ctx, fs.Root())
 	if errors.Is(err, quota.ErrOtherProject) {
@@ -261,10 +260,10 @@ func onlyOurProject(ctx context.Context, fs *mount.Attached) error {
 	return err
 }
 
-// An occupancy is what the files on a file system take, and all that it has room for.
+// An occupancy is how much space the files on a file system use, and how much it has for files in total.
 type occupancy struct{ used, all volume.Bytes }
 
-// room reads them while no quota has a limit.
+// room returns the file system's occupancy. No quota may have a limit at that time.
 func (e *Engine) room(fs *mount.Attached, f found) (occupancy, error) {
 	usage, err := quota.Read(f.content.path)
 	if err != nil {
@@ -275,8 +274,8 @@ func (e *Engine) room(fs *mount.Attached, f found) (occupancy, error) {
 	return occupancy{used: usage.Used, all: all - all%volume.Block}, err
 }
 
-// fit returns the size that the volume promises: the user gets all of it, and what is on the
-// file system already is included.
+// fit returns the volume's size. The user gets all of it, and the existing files count toward it. With lower,
+// it lowers a size that the file system has no room for, in the tags too.
 func (e *Engine) fit(ctx context.Context, lv lvm.LogicalVolume, f found, room occupancy, lower bool) (volume.Bytes, error) {
 	size := f.tags.Size
 	where := string(lv.Group) + "/" + string(lv.Name)

@@ -13,14 +13,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A raw block volume is handed out as a device-mapper device that maps the beginning of its logical
-// volume, or of the LUKS container on that. The mapping has exactly the size that was asked for, to the
-// byte, and grows only once the added part was zeroed. It keeps the logical volume open for as long as
-// the volume is published, whether or not a process has the device open.
+// A raw block volume is published as a device-mapper device that maps the beginning of its logical volume, or
+// of the LUKS container on that. The mapping has exactly the requested size, to the byte, and grows only
+// after the added part is zeroed. It keeps the logical volume open for as long as the volume is published,
+// whether or not a process has the device open.
 
 // blockKind is the content of a raw block volume: no file system, but the device itself. Nothing on the
-// device identifies it; the tags do. While they say creating, it is not known to be zeroed, and no pod
-// has ever had it (handOut).
+// device identifies the volume; its tags do. In state creating, the device is not known to be zeroed, and no
+// pod has ever had it (handOut).
 type blockKind struct {
 	engine *Engine
 	device lvm.Device
@@ -29,7 +29,6 @@ type blockKind struct {
 
 func (blockKind) words() words { return words{title: "raw block", check: "lvs -o +lv_tags"} }
 
-// format zeroes it.
 func (k blockKind) format(ctx context.Context, path string, tags volume.Tags, _ int64) error {
 	return k.engine.zero(ctx, k.device, path, tags)
 }
@@ -52,25 +51,25 @@ func (blockKind) usedAt(string, use) (volume.Bytes, error) {
 }
 
 const (
-	// zeroNote is how long is zeroed between two notes of how far it has come. It is less than
-	// what kubelet gives a call, whatever the disk and the rate.
+	// zeroNote is the time between two records of the progress of zeroing. It is less than kubelet's timeout
+	// for a call, whatever the speed of the disk and the rate limit.
 	zeroNote = 10 * time.Second
-	// lastNote is how long a call whose time is over may still take to note that.
+	// lastNote is how long a call may exceed its deadline to record its progress.
 	lastNote = 10 * time.Second
 )
 
-// errYielded: an engine that yields has zeroed part of a volume. Others may take its lock now, and the
+// errYielded: an engine that yields has zeroed part of a volume. Other calls may lock the volume now, and the
 // next call continues.
 var errYielded = errors.New("not all of it is zeroed yet")
 
-// zero overwrites with zeros the part of a raw block volume, whose content is at path, that no pod has
-// seen yet. It notes its progress in the volume's tags, so that the next call continues where a call
-// was killed or ran out of time. A thin volume is not zeroed: it reads as zeros, or as noise if it is
-// encrypted. In both cases LVM's metadata is durable afterwards, before this node's record says that
-// the volume exists, or is so large.
+// zero overwrites with zeros the part of a raw block volume, whose content is at path, that no pod has seen
+// yet. It records its progress in the volume's tags, so that the next call continues where this one was
+// killed or ran out of time. A thin volume is not zeroed: it reads as zeros, or as noise if it is encrypted.
+// In both cases LVM's metadata is durable when zero returns, before this node's record says that the volume
+// exists or has grown.
 //
-// An encrypted volume is zeroed as well: a copy has the volume key of its source, so its pod could read
-// what the source has left on the disk.
+// An encrypted thick volume is zeroed as well: a copy has the volume key of its source, so its pod could read
+// data of the source that is left on the disk.
 func (e *Engine) zero(ctx context.Context, d lvm.Device, path string, tags volume.Tags) (err error) {
 	thin, err := lvm.Thin(d.Number)
 	if err != nil {
@@ -85,7 +84,7 @@ func (e *Engine) zero(ctx context.Context, d lvm.Device, path string, tags volum
 	}
 	from := tags.Zeroed
 	if tags.State != volume.Creating {
-		from = max(from, tags.Size.RoundUp(volume.Block)) // a copy need have no note
+		from = max(from, tags.Size.RoundUp(volume.Block)) // a copy may have no tag of its progress
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -111,8 +110,8 @@ func (e *Engine) zero(ctx context.Context, d lvm.Device, path string, tags volum
 	return nil
 }
 
-// zeroSome zeroes for zeroNote, or for holdTime if the engine yields, and returns how far it came, also
-// beside an error.
+// zeroSome zeroes for zeroNote, or for holdTime if the engine yields, and returns the end of the zeroed part,
+// also with an error.
 func (e *Engine) zeroSome(ctx context.Context, f *os.File, at, size volume.Bytes) (volume.Bytes, error) {
 	long := zeroNote
 	if e.yields {
@@ -127,8 +126,8 @@ func (e *Engine) zeroSome(ctx context.Context, f *os.File, at, size volume.Bytes
 	return at, nil
 }
 
-// noteZeroed writes into the tags how much was zeroed, once that lasts over a power cut; also when
-// the call's time is over, or it would be zeroed again and again where the disk is slow.
+// noteZeroed records in the tags how much is zeroed, after making the zeros durable. It does so even if the
+// call's deadline has passed; otherwise every call would zero the same part of a slow disk again.
 func (e *Engine) noteZeroed(ctx context.Context, f *os.File, d lvm.Device, old, now volume.Bytes) error {
 	if err := f.Sync(); err != nil {
 		return err
@@ -151,7 +150,7 @@ func (e *Engine) noteZeroed(ctx context.Context, f *os.File, d lvm.Device, old, 
 	return nil
 }
 
-// putDevice mounts the node of a raw block volume's mapping onto t.
+// putDevice mounts the device node of a raw block volume's mapping onto t.
 func (e *Engine) putDevice(ctx context.Context, f found, t *mount.Target) error {
 	m, err := e.expose(ctx, f)
 	if err != nil {
@@ -165,11 +164,12 @@ func (e *Engine) putDevice(ctx context.Context, f found, t *mount.Target) error 
 	return e.moveOn(ctx, f, device, t)
 }
 
-// expose makes the mapping of a raw block volume, or makes it as large as the volume is by now.
+// expose creates the mapping of a raw block volume, or grows it to the volume's current size.
 func (e *Engine) expose(ctx context.Context, f found) (dm.Mapping, error) {
 	m, err := exposedOf(f.device, f.tags)
 	if errors.Is(err, dm.ErrNoMapping) {
-		// Alone: LVM's commands are kept from the mappings that were there when they began.
+		// Alone: LVM's commands ignore the tenants' mappings that exist when they start, so none may appear
+		// while one runs.
 		if err := e.lvm.Alone(ctx, func() error {
 			return dm.Make(ctx, e.host.Unkillable, dm.BlockName(f.device.VolumeUUID), f.content.number, f.tags.Size)
 		}); err != nil {
@@ -183,14 +183,15 @@ func (e *Engine) expose(ctx context.Context, f found) (dm.Mapping, error) {
 	if err != nil {
 		return m, err
 	}
-	// First: a dmsetup that was killed has made no node before the mapping has its table.
+	// Enlarge before checkNode: a killed dmsetup may have left a mapping without a table, and that has no
+	// device node yet.
 	if err := e.enlarge(ctx, f, m); err != nil {
 		return m, err
 	}
 	return m, checkNode(m)
 }
 
-// enlarge makes a mapping as large as its volume. It never shrinks.
+// enlarge grows a mapping to the size of its volume. It never shrinks the mapping.
 func (e *Engine) enlarge(ctx context.Context, f found, m dm.Mapping) error {
 	if err := awaitMapping(ctx, f.device); err != nil {
 		return err
@@ -206,11 +207,11 @@ func (e *Engine) enlarge(ctx context.Context, f found, m dm.Mapping) error {
 	return nil
 }
 
-// enlargeExposed is enlarge where the volume is handed out.
+// enlargeExposed is enlarge for a volume that may not be published.
 func (e *Engine) enlargeExposed(ctx context.Context, f found) error {
 	m, err := exposedOf(f.device, f.tags)
 	if errors.Is(err, dm.ErrNoMapping) {
-		return nil // its next mount maps all of it
+		return nil // its next mount maps the whole volume
 	}
 	if err != nil {
 		return err
@@ -218,14 +219,14 @@ func (e *Engine) enlargeExposed(ctx context.Context, f found) error {
 	return e.enlarge(ctx, f, m)
 }
 
-// recordedSmaller reports whether a raw block volume is on record with the size from before a
-// growth, which its next mount would go by.
+// recordedSmaller reports whether the record of a raw block volume has the size from before a growth. The
+// next mount would use that size.
 func (e *Engine) recordedSmaller(f found) bool {
 	rec, err := e.records.read(f.device.Group, f.device.Name)
 	return f.tags.FSType == volume.Raw && err == nil && rec.VolumeUUID == f.device.VolumeUUID && rec.Size < f.tags.Size
 }
 
-// checkBlockMount refuses what a mount of a raw block volume cannot be.
+// checkBlockMount refuses mount options that a raw block volume does not support.
 func checkBlockMount(spec volume.Spec, as Mounting) error {
 	switch {
 	case spec.FSType != volume.Raw:

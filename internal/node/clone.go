@@ -16,11 +16,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// MakeClone makes a volume that starts as a copy of another (Spec.CloneOf) ahead of its
-// first mount, so that it holds what the other holds now. A volume that exists and is
-// whole is left alone. Without this call, the first mount makes the copy; that of an
-// encrypted volume it always does, for it brings the key. A thick copy is made only by this
-// call (fullCopy), and where it is encrypted, finished by the first mount.
+// MakeClone creates a volume that starts as a copy of another (Spec.CloneOf) before its first mount, so that
+// it holds the source's content as of now. A finished volume is left alone. Without this call, the first
+// mount creates the copy. An encrypted thin copy is always created by its first mount, which brings the key.
+// A thick copy is created only by this call (fullCopy); if it is encrypted, its first mount finishes it.
 func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err
@@ -43,13 +42,12 @@ func (e *Engine) MakeClone(ctx context.Context, spec volume.Spec) error {
 	return err
 }
 
-// copyOf makes the volume of a spec as a copy of another: a thin snapshot of it,
-// whose file system gets a UUID of its own, its size and its limits.
+// copyOf creates the volume of a spec as a copy of another: a thin snapshot of it, whose file system gets its
+// own UUID, size and limits.
 //
-// It becomes ready last, in the write of LVM's metadata that takes away the tag of a
-// copy; until then nobody gets it. Killed before, it leaves half a copy, which the
-// next call takes anew: the program that gives it its UUID cannot go on where it was
-// killed. The volume that it is a copy of has to stay until then.
+// The copy becomes ready last, in the write of LVM's metadata that removes the tag of a copy; until then no
+// pod gets it. Killed before, copyOf leaves an unfinished copy, which the next call creates again: the
+// program that sets the UUID cannot resume after being killed. The source has to exist until then.
 func (e *Engine) copyOf(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
 	if spec.Layout != volume.Thin {
 		return found{}, notCopied(spec)
@@ -65,7 +63,7 @@ func (e *Engine) copyOf(ctx context.Context, spec volume.Spec, key luks.Key) (fo
 	return e.makeIndependent(ctx, spec, lv, tags, key)
 }
 
-// makeIndependent makes a copy a volume of its own: with UUIDs, a size and limits that are not its source's.
+// makeIndependent turns a copy into a volume of its own, with its own UUIDs, size and limits.
 func (e *Engine) makeIndependent(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil {
@@ -100,21 +98,21 @@ func (e *Engine) makeIndependent(ctx context.Context, spec volume.Spec, lv lvm.L
 	return f, nil
 }
 
-// limitCopy gives the file system of a copy its limits, durably.
+// limitCopy sets the limits of a copy's file system, durably.
 func (e *Engine) limitCopy(ctx context.Context, f found, spec volume.Spec) error {
 	if f.tags.FSType == volume.Raw {
-		return nil // the tags' own write flushes what was written to its device
+		return nil // writing the tags flushes the data on its device as well
 	}
 	fs, err := e.withQuota(ctx, f, spec)
 	if err != nil {
 		return err
 	}
-	// What was set must be on the disk before the tags say that it is.
+	// The limits must be on the disk before the tags say that the copy is ready.
 	return errors.Join(fs.Close(), awaitClosed(ctx, f.content.path))
 }
 
-// copyAgain takes a copy anew that an earlier call has left half-made. As long as
-// there is nothing to take it of, what there is stays, for a person.
+// copyAgain creates again a copy that an earlier call has left unfinished. While its source cannot be copied,
+// the unfinished copy stays, for a person to look at.
 func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
 	if err := e.neverHandedOut(lv); err != nil {
 		return found{}, err
@@ -128,7 +126,7 @@ func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.Logical
 	return e.copyOf(ctx, spec, key)
 }
 
-// neverHandedOut fails if half a copy is on record as one that a pod has had.
+// neverHandedOut fails if this node's record says that a pod has had an unfinished copy.
 func (e *Engine) neverHandedOut(lv lvm.LogicalVolume) error {
 	handed, err := e.handedOut(lv)
 	if err != nil || handed {
@@ -137,7 +135,7 @@ func (e *Engine) neverHandedOut(lv lvm.LogicalVolume) error {
 	return nil
 }
 
-// removeHalf removes what an earlier call has left half-made, if it can be taken anew.
+// removeHalf removes the unfinished copy of an earlier call if the source can be copied again.
 func (e *Engine) removeHalf(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, key luks.Key) error {
 	if err := e.locked(ctx, spec.Group, spec.CloneOf, func() error {
 		_, _, _, err := e.source(ctx, spec, key)
@@ -150,7 +148,7 @@ func (e *Engine) removeHalf(ctx context.Context, spec volume.Spec, lv lvm.Logica
 
 func (e *Engine) dropHalf(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume) error {
 	if d, err := lvm.FindDevice(lv.Group, lv.Name); err == nil && spec.Encrypted {
-		if err := e.closeUnused(ctx, d); err != nil { // or it could not be removed
+		if err := e.closeUnused(ctx, d); err != nil { // an open container would prevent the removal
 			return err
 		}
 	}
@@ -161,13 +159,13 @@ func (e *Engine) dropHalf(ctx context.Context, spec volume.Spec, lv lvm.LogicalV
 	return nil
 }
 
-// sourcePatience is how long a copy or a snapshot waits for a call that has its source, such as an
-// unmount that writes back slowly, and whatever is made ahead of its first mount for a call that has
-// the volume itself. The node daemon takes one after the other: all others would wait as well, for
-// as long as the disk hangs, and nothing would say so.
+// sourcePatience is how long a copy or a snapshot waits for another call's lock on its source, such as an
+// unmount that writes back slowly. It also bounds the wait for a volume's own lock where a volume is created
+// before its first mount. The node daemon works serially: without a bound, one hung disk would silently delay
+// all others.
 const sourcePatience = 30 * time.Second
 
-// locked calls do with the lock on the source of a copy or a snapshot, whose own lock is held.
+// locked calls do with the lock on the source of a copy or a snapshot. The caller holds the copy's own lock.
 func (e *Engine) locked(ctx context.Context, g volume.Group, n volume.Name, do func() error) error {
 	release, err := e.lockWithin(ctx, e.sourcePatience, g, n)
 	if err != nil {
@@ -177,8 +175,7 @@ func (e *Engine) locked(ctx context.Context, g volume.Group, n volume.Name, do f
 	return do()
 }
 
-// snapshot takes the copy, under the lock of the volume that it is taken of, and
-// gives its tags.
+// snapshot creates the copy under the lock of its source, and returns the copy's tags.
 func (e *Engine) snapshot(ctx context.Context, spec volume.Spec, key luks.Key) (tags volume.Tags, err error) {
 	err = e.locked(ctx, spec.Group, spec.CloneOf, func() error {
 		origin, of, c, err := e.source(ctx, spec, key)
@@ -197,7 +194,7 @@ func (e *Engine) snapshot(ctx context.Context, spec volume.Spec, key luks.Key) (
 	return tags, err
 }
 
-// takeCopy has LVM take the copy of a volume that was looked up, with these tags. Its lock is held.
+// takeCopy has LVM create the copy of origin, which has the tags of. The caller holds the source's lock.
 func (e *Engine) takeCopy(ctx context.Context, spec volume.Spec, origin lvm.LogicalVolume, of volume.Tags) (volume.Tags, error) {
 	tags, err := copyTags(spec, of)
 	if err != nil {
@@ -212,8 +209,8 @@ func (e *Engine) takeCopy(ctx context.Context, spec volume.Spec, origin lvm.Logi
 	return tags, e.lvm.CopyOnWrite(ctx, origin, made, chunk)
 }
 
-// copyTags returns the tags of a copy that is about to be taken. A snapshot stays what its
-// source was; any other copy becomes a volume of its own.
+// copyTags returns the tags of a copy that is about to be created. A snapshot keeps the UUIDs and the size of
+// its source; any other copy becomes a volume of its own.
 func copyTags(spec volume.Spec, of volume.Tags) (volume.Tags, error) {
 	t, err := newTags(spec)
 	if spec.Kind == volume.Snapshot {
@@ -224,8 +221,8 @@ func copyTags(spec volume.Spec, of volume.Tags) (volume.Tags, error) {
 	return t, err
 }
 
-// source looks up the volume that a copy is to be taken of. Its lock is held. The content has
-// no path where it is encrypted and not open.
+// source looks up the source of a copy. The caller holds its lock. The content has no path if the source is
+// encrypted and not open.
 func (e *Engine) source(ctx context.Context, spec volume.Spec, key luks.Key) (lvm.LogicalVolume, volume.Tags, content, error) {
 	fail := func(err error) (lvm.LogicalVolume, volume.Tags, content, error) {
 		return lvm.LogicalVolume{}, volume.Tags{}, content{}, err
@@ -258,7 +255,7 @@ func (e *Engine) source(ctx context.Context, spec volume.Spec, key luks.Key) (lv
 	return lv, tags, c, nil
 }
 
-// nothingToCopy explains why the volume of which a copy is to be taken cannot be looked up.
+// nothingToCopy explains why the source of a copy cannot be looked up.
 func nothingToCopy(spec volume.Spec, err error) error {
 	if !errors.Is(err, lvm.ErrNoVolume) {
 		return err
@@ -266,9 +263,8 @@ func nothingToCopy(spec volume.Spec, err error) error {
 	return fmt.Errorf("%s %q: there is nothing to copy, and no empty volume takes its place: %w; if no pod has used that claim yet, start one, else delete the claim of the copy", volume.OptionCloneOf, spec.CloneOf, err)
 }
 
-// mayCopy decides whether the volume of a spec may be made as a copy of one with
-// these tags: any that holds data still, of the same cluster and namespace. It is
-// pure.
+// mayCopy decides whether the volume of a spec may be created as a copy of a volume with these tags: a volume
+// of the same cluster and namespace that still holds data. It is pure.
 func mayCopy(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 	what := fmt.Sprintf("%s %q: that volume", volume.OptionCloneOf, spec.CloneOf)
 	switch {
@@ -292,7 +288,7 @@ func mayCopy(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 	return mayLie(spec, lv, t)
 }
 
-// otherContent is the error where a volume and its copy would hold different things.
+// otherContent returns the error for a copy whose file system or volume mode would differ from its source's.
 func otherContent(what string, is, asked volume.FSType) error {
 	if is.VolumeMode() != asked.VolumeMode() {
 		return refused("%s has volumeMode %s, and its copy cannot have %s; let both be the same", what, is.VolumeMode(), asked.VolumeMode())
@@ -307,8 +303,8 @@ func copyNoun(spec volume.Spec) string {
 	return "copy"
 }
 
-// flush writes back what the users of a volume have not synced, if it is in use:
-// then they wait only a moment while LVM freezes it.
+// flush writes back the unsynced data of a volume that is in use, so that its users wait only a moment while
+// LVM freezes it.
 func flush(lv lvm.LogicalVolume, c content) error {
 	if !lv.Open || c.path == "" {
 		return nil
@@ -328,11 +324,11 @@ func flush(lv lvm.LogicalVolume, c content) error {
 
 func syncAll(fs *mount.Attached) error { return unix.Syncfs(int(fs.Root().Fd())) }
 
-// makeItsOwn gives a copy the UUID of its tags. Its log is replayed first, by a mount
-// in no tree; the kernel takes no two file systems of one UUID without being told.
+// makeItsOwn gives a copy's file system the UUID of its tags. A detached mount first replays the log;
+// AttachCopy makes the kernel accept a second file system with the same UUID.
 func (e *Engine) makeItsOwn(ctx context.Context, lv lvm.LogicalVolume, f *found) error {
 	if f.tags.FSType == volume.Raw {
-		return nil // its tags alone say which it is
+		return nil // only its tags identify it
 	}
 	fs, err := mount.AttachCopy(f.content.words().mount, f.content.path)
 	if err != nil {
@@ -363,14 +359,14 @@ func (e *Engine) makeItsOwn(ctx context.Context, lv lvm.LogicalVolume, f *found)
 }
 
 const (
-	// closedPoll is how often a device is asked for that is about to be closed.
+	// closedPoll is the interval at which awaitClosed checks the device.
 	closedPoll = 5 * time.Millisecond
-	// closedWait is how long that may take.
+	// closedWait is how long awaitClosed waits.
 	closedWait = 30 * time.Second
 )
 
-// awaitClosed waits until nobody has the device mounted: a process that is just
-// being forked may keep a mount for a moment longer than we do.
+// awaitClosed waits until the device is no longer mounted: a process that is being forked may hold a mount
+// for a moment longer than this process does.
 func awaitClosed(ctx context.Context, device string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, closedWait, fmt.Errorf("it is still mounted after %s; unmount it", closedWait))
 	defer cancel()

@@ -8,8 +8,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// checkRoom fails early if a copy of lv does not fit: every attempt freezes lv and discards an
-// unfinished copy. A full copy is not checked here but by the call that makes it.
+// checkRoom fails early if a copy of lv does not fit, because every attempt freezes lv and discards an
+// unfinished copy. The call that creates a full copy checks its room itself.
 func (e *Engine) checkRoom(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume) error {
 	switch {
 	case spec.CopyOnWrite():
@@ -18,14 +18,14 @@ func (e *Engine) checkRoom(ctx context.Context, spec volume.Spec, lv lvm.Logical
 	case spec.Layout != volume.Thin:
 		return nil
 	case spec.Kind == volume.Snapshot:
-		return e.lvm.CheckRoom(ctx, lv, lv.Size) // it is as large as its source, which may be waiting to grow
+		return e.lvm.CheckRoom(ctx, lv, lv.Size) // a snapshot is as large as its source, which may be waiting to grow
 	}
 	return e.lvm.CheckRoom(ctx, lv, spec.DeviceSize())
 }
 
-// mayStore refuses a copy-on-write snapshot whose store takes more than is kept for it, by more than
-// LVM rounds up: its source is larger than its PersistentVolume says, and the room is promised to
-// others. It is pure.
+// mayStore refuses a copy-on-write snapshot whose store needs more than is reserved for it, by more than LVM
+// rounds up: its source is larger than its PersistentVolume says, and the rest of the room is promised to
+// other volumes. It is pure.
 func mayStore(o Order, origin lvm.LogicalVolume) error {
 	if !o.CopyOnWrite() || o.Charged == 0 {
 		return nil
@@ -39,8 +39,8 @@ func mayStore(o Order, origin lvm.LogicalVolume) error {
 	return nil
 }
 
-// mayTakeInFull is mayTake for a full copy. One of a volume that is fixed has nothing else to be
-// restored to. It is pure.
+// mayTakeInFull is mayTake for a full copy. A snapshot of a fixed volume may always be copied, because
+// nothing else restores it. It is pure.
 func mayTakeInFull(c *fullCopy, origin lvm.LogicalVolume) error {
 	if c.of.Fixed {
 		return nil
@@ -48,9 +48,9 @@ func mayTakeInFull(c *fullCopy, origin lvm.LogicalVolume) error {
 	return mayTake(c.spec, origin, c.size)
 }
 
-// mayTake refuses a copy, of a volume that is laid out as of, that takes more of its pool than its claim
-// is charged, by more than LVM rounds up: the source was adopted, or made by another class, or a growth
-// that was killed has extended it. It is pure.
+// mayTake refuses a copy that needs more of its pool than its claim is charged, by more than LVM rounds up.
+// of is the volume whose layout the copy has. Its source was adopted, or created by another class, or
+// extended by a growth that was killed. It is pure.
 func mayTake(spec volume.Spec, of lvm.LogicalVolume, takes volume.Bytes) error {
 	charged := spec.DeviceSize()
 	if takes <= of.Shape.Extents(charged, of.Extent) {
@@ -60,8 +60,8 @@ func mayTake(spec volume.Spec, of lvm.LogicalVolume, takes volume.Bytes) error {
 		volume.OptionCloneOf, spec.CloneOf, int64(takes), int64(charged), int64(spec.HeldBy(takes)+volume.Block))
 }
 
-// mayLie decides whether a copy may lie where its spec says, by how the volume that it is to be a
-// copy of is laid out. It is pure.
+// mayLie decides whether a copy may be created where its spec says, given the layout of its source. It is
+// pure.
 func mayLie(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 	what := fmt.Sprintf("%s %q: that volume", volume.OptionCloneOf, spec.CloneOf)
 	thin, snapshot := lv.Shape.Layout == volume.Thin, spec.Kind == volume.Snapshot

@@ -14,17 +14,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// ErrNoKey: an encrypted volume was asked for without its key.
+// ErrNoKey: the call brings no key for an encrypted volume.
 var ErrNoKey = errors.New("no key")
 
 func noKey(g volume.Group, n volume.Name) error {
 	return fmt.Errorf("%w: volume %s/%s is encrypted, and the call brings no key; kubelet passes it on where the PersistentVolume names its Secret (nodePublishSecretRef, and nodeExpandSecretRef for growth)", ErrNoKey, g, n)
 }
 
-// header reports whether the device holds the container of the tags. Like checkFilesystem it
-// returns false without an error only for a volume that may be formatted: one in state
-// creating that was never handed out, on whose device no container was finished, which gets
-// its UUID last. In that state no pod has had it, whatever became of this node's records (handOut).
+// header reports whether the device holds the LUKS container that the tags name. Like checkFilesystem, it
+// returns false without an error only for a volume that may be formatted: one in state creating that was
+// never handed out and whose container was not finished; a container gets its UUID last. No pod has ever had
+// an encrypted volume in that state, whatever became of this node's records (handOut).
 func header(lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, handedOut bool) (bool, error) {
 	h, err := readHeader(d.Path)
 	switch {
@@ -55,7 +55,7 @@ func readHeader(device string) (luks.Header, error) {
 	return luks.ReadHeader(f)
 }
 
-// encrypt makes the container of a volume. Only create and adopt call it, and only in state
+// encrypt formats the LUKS container of a volume. Only create and decipher call it, and only in state
 // creating: the tags were read under this volume's lock.
 func (e *Engine) encrypt(ctx context.Context, spec volume.Spec, d lvm.Device, tags volume.Tags, key luks.Key) error {
 	if tags.State != volume.Creating {
@@ -64,13 +64,13 @@ func (e *Engine) encrypt(ctx context.Context, spec volume.Spec, d lvm.Device, ta
 	if spec.CloneOf != "" || tags.Clone != "" {
 		return refused("volume %s/%s is not formatted: it is to be a copy, of %s %q", spec.Group, spec.Name, volume.OptionCloneOf, spec.CloneOf)
 	}
-	if tags.Zeroed > 0 { // through a container that is gone: with another key that is noise
+	if tags.Zeroed > 0 { // zeroed through a container that is gone: with another key, the zeros read as noise
 		return fmt.Errorf("%w: volume %s/%s was zeroed in part, and its container is gone since; no pod has had it: delete its claim, and look at its disk", ErrDamaged, spec.Group, spec.Name)
 	}
 	if err := luks.Format(ctx, e.host.Killable, d.Path, key); err != nil {
 		return err
 	}
-	// The UUID says that the container is finished, so it must reach the disk last.
+	// The UUID marks the container as finished, so it must reach the disk last.
 	if err := durable.Sync(d.Path); err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (e *Engine) encrypt(ctx context.Context, spec volume.Spec, d lvm.Device, ta
 	if err := luks.SetUUID(ctx, e.host.Killable, d.Path, tags.LUKS); err != nil {
 		return err
 	}
-	// Before anything lies in it: without its header nobody can read that.
+	// Flush before anything is written into the container: without its header nobody can read that data.
 	if err := e.lvm.Flush(ctx, d.Group, d.Name); err != nil {
 		return err
 	}
@@ -86,8 +86,8 @@ func (e *Engine) encrypt(ctx context.Context, spec volume.Spec, d lvm.Device, ta
 	return nil
 }
 
-// decipher returns the content of a volume that was looked up, opened, and makes its container
-// where a call was killed before that was finished. What header says decides.
+// decipher returns the opened content of a volume that was looked up. If header reports that a killed call
+// left the container unfinished, decipher formats it.
 func (e *Engine) decipher(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, f found, handedOut bool) (content, error) {
 	if f.tags.LUKS == "" {
 		return e.contentOf(f.device, f.tags), nil
@@ -106,10 +106,9 @@ func (e *Engine) decipher(ctx context.Context, spec volume.Spec, lv lvm.LogicalV
 	return e.open(ctx, f.device, f.tags, f.key)
 }
 
-// open returns the content of a volume whose device holds the container of the tags. The
-// container is opened where that has not been done, and its key checked in any case, so that
-// a wrong one is found out by its first use and not by the first after a boot. The mapping
-// follows a device that has grown.
+// open returns the content of a volume whose device holds the container that the tags name. It opens the
+// container unless that is open already, and checks the key in any case, so that a wrong key fails at its
+// first use and not at the first use after a boot. The mapping follows a device that has grown.
 func (e *Engine) open(ctx context.Context, d lvm.Device, tags volume.Tags, key luks.Key) (content, error) {
 	if tags.LUKS == "" {
 		return e.contentOf(d, tags), nil
@@ -146,13 +145,14 @@ func (e *Engine) open(ctx context.Context, d lvm.Device, tags volume.Tags, key l
 
 func (e *Engine) openContainer(ctx context.Context, d lvm.Device, tags volume.Tags, key luks.Key) error {
 	open := func() error {
-		// Unkillable, as LVM: cut short, it would leave half a device.
+		// Unkillable, like LVM's commands: a killed cryptsetup would leave a half-made device.
 		return luks.Open(ctx, e.host.Unkillable, d.Path, cryptName(d, tags), key)
 	}
 	if tags.FSType != volume.Raw || tags.State == volume.Creating && tags.Clone == "" {
 		return open()
 	}
-	// It shows what pods have written: see expose. A wrong key does not keep LVM from others.
+	// The mapping exposes data that pods have written, so LVM must not run meanwhile (see expose). The key is
+	// checked first, so that a wrong key does not block other calls' LVM commands.
 	if err := luks.CheckKey(ctx, e.host.Killable, d.Path, key); err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func wrongKey(d lvm.Device, err error) error {
 	return fmt.Errorf("the key of volume %s/%s is wrong, and nothing was changed: the Secret that its PersistentVolume names must hold the key that it was made with (a copy: that of what it was copied from): %w", d.Group, d.Name, err)
 }
 
-// stretch makes the content of an encrypted volume as large as its device.
+// stretch grows the opened container of an encrypted volume to the size of its device.
 func (e *Engine) stretch(ctx context.Context, d lvm.Device, c content, key luks.Key) error {
 	if c.number == d.Number {
 		return nil
@@ -189,10 +189,9 @@ func (e *Engine) stretch(ctx context.Context, d lvm.Device, c content, key luks.
 	return nil
 }
 
-// checkSource checks that a volume holds what is to be copied, and, where it is encrypted,
-// that the copy can be opened: with the key that its source has. A snapshot is not opened, and
-// taken without the key. The content has no path where the source is not open: there is nothing
-// to be written back.
+// checkSource checks that a volume holds the content to be copied and, if it is encrypted, that the source's
+// key opens the copy. A snapshot is not opened, so taking it needs no key. The returned content has no path
+// if the source is not open: then there is nothing to write back.
 func (e *Engine) checkSource(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, key luks.Key) (content, error) {
 	switch {
 	case tags.LUKS != "":
@@ -204,7 +203,7 @@ func (e *Engine) checkSource(ctx context.Context, spec volume.Spec, lv lvm.Logic
 		_, err := checkFilesystem(lv, tags, c, true)
 		return c, err
 	}
-	if tags.LUKS != "" && spec.Kind != volume.Snapshot && spec.Layout == volume.Thin { // a full copy is made before the key is there
+	if tags.LUKS != "" && spec.Kind != volume.Snapshot && spec.Layout == volume.Thin { // a full copy is created before its key is known
 		if err := luks.CheckKey(ctx, e.host.Killable, d.Path, key); err != nil {
 			return content{}, wrongKey(d, err)
 		}
@@ -216,7 +215,7 @@ func (e *Engine) checkSource(ctx context.Context, spec volume.Spec, lv lvm.Logic
 	return c, err
 }
 
-// openCopy opens a copy that was just taken, as a container with the UUID of its tags.
+// openCopy gives the container of a new copy the UUID of its tags, and opens it.
 func (e *Engine) openCopy(ctx context.Context, f found) (content, error) {
 	if f.tags.LUKS == "" {
 		return e.contentOf(f.device, f.tags), nil
@@ -231,7 +230,7 @@ func (e *Engine) openCopy(ctx context.Context, f found) (content, error) {
 		}
 		e.after("set LUKS UUID")
 	}
-	// Tags that say ready must not be on the disk before it: nobody could open the volume.
+	// The UUID must be on the disk before tags that say ready; otherwise nobody could open the volume.
 	if err := durable.Sync(f.device.Path); err != nil {
 		return content{}, err
 	}

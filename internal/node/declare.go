@@ -14,13 +14,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
-// MakeDeclared makes and extends the volume groups that are declared for this node, and
-// returns what became of each. confirm is called right before anything of a declaration
-// is done; its error means that nothing is done.
+// MakeDeclared creates and extends the volume groups that are declared for this node, and returns the outcome
+// of each declaration. It calls confirm right before it changes anything for a declaration; if confirm fails,
+// it changes nothing.
 //
-// A disk is written down before it is touched, with the UUID that its physical volume is
-// going to have, so a later call knows what an earlier one had begun, whenever that was
-// killed, and does not take for its own what a person has made.
+// A disk is recorded before it is touched, with the UUID that its physical volume will get. So, whenever an
+// earlier call was killed, a later call knows what that call had begun, and does not mistake a person's
+// physical volume for flexlvm's.
 func (e *Engine) MakeDeclared(ctx context.Context, all []volumegroup.Declaration, confirm func(context.Context, volumegroup.Declaration) error) ([]volumegroup.Outcome, error) {
 	release, err := e.lockDeclared(ctx)
 	if err != nil {
@@ -31,26 +31,26 @@ func (e *Engine) MakeDeclared(ctx context.Context, all []volumegroup.Declaration
 	return m.run(ctx, all)
 }
 
-// lockDeclared keeps the daemon and `flexlvm vg create --loop` from taking disks at the same time.
+// lockDeclared prevents the daemon and `flexlvm vg create --loop` from using disks at the same time.
 func (e *Engine) lockDeclared(ctx context.Context) (func(), error) {
 	return e.locks.Acquire(ctx, "declared.lock", "declared volume groups")
 }
 
-// groupTools is what a maker needs of the host.
+// groupTools is the part of the host that a maker needs.
 type groupTools interface {
 	readLedger() (volumegroup.Ledger, error)
 	writeLedger(volumegroup.Ledger) error
 	disks() ([]volumegroup.Disk, error)
-	// makeLoop makes and attaches a loop device, unless that was done.
+	// makeLoop creates and attaches a loop device unless it is attached already.
 	makeLoop(ctx context.Context, want volumegroup.Loop) error
 	physicalVolumes(ctx context.Context) ([]volumegroup.PV, error)
 	checkBlank(ctx context.Context, device string) error
 	// createPhysicalVolume checks once more that the device has no signature and no user.
 	createPhysicalVolume(ctx context.Context, device, uuid string) error
-	// createGroup and extendGroup overwrite devices that are no physical volumes.
+	// createGroup and extendGroup overwrite devices that are not physical volumes.
 	createGroup(ctx context.Context, g volume.Group, tag string, devices []string) (uuid string, err error)
 	extendGroup(ctx context.Context, g volume.Group, uuid string, devices []string) error
-	// makePool makes a thin pool, unless it is there with our tags.
+	// makePool creates a thin pool unless it exists with flexlvm's tags.
 	makePool(ctx context.Context, p lvm.NewThinPool) error
 }
 
@@ -63,7 +63,7 @@ type maker struct {
 	ledger  volumegroup.Ledger
 }
 
-// run is given all declarations of the node: waits of others end.
+// run must be passed all declarations of the node, because it ends the waits of all others.
 func (m *maker) run(ctx context.Context, all []volumegroup.Declaration) ([]volumegroup.Outcome, error) {
 	outcomes, err := m.carryOutAll(ctx, all)
 	if err != nil {
@@ -112,7 +112,7 @@ func (m *maker) carryOutAll(ctx context.Context, all []volumegroup.Declaration) 
 	return outcomes, nil
 }
 
-// plan looks at the host, and decides.
+// plan reads the state of the host, and decides.
 func (m *maker) plan(ctx context.Context, view volumegroup.View) (all []volumegroup.Decision, l volumegroup.Ledger, err error) {
 	if view.Disks, err = m.tools.disks(); err != nil {
 		return nil, l, err
@@ -124,8 +124,8 @@ func (m *maker) plan(ctx context.Context, view volumegroup.View) (all []volumegr
 	return all, l, nil
 }
 
-// makeLoops makes the loop devices that are declared and not there, and returns why one could
-// not be made, or an empty text, for each that it has tried to.
+// makeLoops creates the declared loop devices that are missing. For each declaration that it tried, it
+// returns the reason of a failure, or an empty string.
 func (m *maker) makeLoops(ctx context.Context, decisions []volumegroup.Decision) map[string]string {
 	out := map[string]string{}
 	for _, d := range decisions {
@@ -157,7 +157,7 @@ func (m *maker) record(step string) error {
 	return nil
 }
 
-// carryOut does what is decided of one declaration. An error of one keeps no other from
+// carryOut executes the decision for one declaration. Its error does not prevent other declarations from
 // being carried out.
 func (m *maker) carryOut(ctx context.Context, d volumegroup.Decision) volumegroup.Outcome {
 	m.refuseFull(ctx, &d)
@@ -179,14 +179,14 @@ func (m *maker) carryOut(ctx context.Context, d volumegroup.Decision) volumegrou
 		err = m.pool(ctx, d)
 	}
 	out := volumegroup.NewOutcome(d)
-	out.Changed = out.State != volumegroup.Waiting // physical volumes alone are no event
+	out.Changed = out.State != volumegroup.Waiting // physical volumes alone are not worth an event
 	if err != nil {
 		out.State, out.Message = volumegroup.Refused, err.Error()
 	}
 	return out
 }
 
-// refuseFull moves the disks that are not blank from those to be taken to those refused.
+// refuseFull moves the disks that are not blank from d.Take to d.Refused.
 func (m *maker) refuseFull(ctx context.Context, d *volumegroup.Decision) {
 	var blank []volumegroup.Candidate
 	for _, c := range d.Take {
@@ -201,7 +201,7 @@ func (m *maker) refuseFull(ctx context.Context, d *volumegroup.Decision) {
 	d.Take = blank
 }
 
-// take makes members of the disks that are to be taken, and the group where it is not there.
+// take adds the disks in d.Take to the group, and creates the group if it does not exist.
 func (m *maker) take(ctx context.Context, d *volumegroup.Decision) error {
 	if len(d.Take) == 0 {
 		return nil
@@ -243,7 +243,7 @@ func (m *maker) take(ctx context.Context, d *volumegroup.Decision) error {
 	return m.record("record the group")
 }
 
-// reserve writes down the disks, before any of them is touched.
+// reserve records the disks in the ledger before any of them is touched.
 func (m *maker) reserve(d *volumegroup.Decision) error {
 	name := d.Declaration.Name
 	for i := range d.Take {
@@ -270,8 +270,7 @@ func (m *maker) reserve(d *volumegroup.Decision) error {
 	return m.record("record the disks")
 }
 
-// label makes physical volumes of the disks, and writes down that they are. A disk of which
-// none could be made is refused.
+// label turns the disks into physical volumes, and records that. A disk for which this fails is refused.
 func (m *maker) label(ctx context.Context, d *volumegroup.Decision) error {
 	var labelled []volumegroup.Candidate
 	for _, c := range d.Take {
@@ -288,10 +287,9 @@ func (m *maker) label(ctx context.Context, d *volumegroup.Decision) error {
 	return m.record("record the physical volumes")
 }
 
-// made returns the paths at which the disks are by now, each of which is the physical
-// volume that was made of it here, and in no group. vgcreate and vgextend would make
-// physical volumes of other devices without asking, and take those of anybody. An error
-// means that no disk may join the group; what is to be done is decided anew next time.
+// made returns the current paths of the disks. It fails unless each disk still holds the physical volume that
+// was created for it here, in no group: vgcreate and vgextend would silently turn other devices into physical
+// volumes, and use anybody's. After an error, no disk may join the group; the next call decides again.
 func (m *maker) made(ctx context.Context, d *volumegroup.Decision) (devices []string, err error) {
 	pvs, err := m.tools.physicalVolumes(ctx)
 	if err != nil {
@@ -317,27 +315,27 @@ func (m *maker) made(ctx context.Context, d *volumegroup.Decision) (devices []st
 	return devices, nil
 }
 
-// labelOne also reports whether an error may pass.
+// labelOne turns a disk into a physical volume. It also reports whether the cause of an error may pass.
 func (m *maker) labelOne(ctx context.Context, c volumegroup.Candidate) (passing bool, err error) {
 	if err := m.same(c.Disk); err != nil {
 		return false, err
 	}
-	if err := m.tools.checkBlank(ctx, c.Path); err != nil { // somebody may have written to it since
+	if err := m.tools.checkBlank(ctx, c.Path); err != nil { // something may have been written to it since
 		return errors.Is(err, lvm.ErrOpen), err
 	}
-	if err := m.same(c.Disk); err != nil { // what was read was this disk's
+	if err := m.same(c.Disk); err != nil { // the check must have read this disk
 		return false, err
 	}
 	if err := m.tools.createPhysicalVolume(ctx, c.Path, c.PV); err != nil {
-		// LVM itself fails while another has the disk open.
+		// LVM itself fails while another process has the disk open.
 		return errors.Is(err, lvm.ErrOpen) || !errors.Is(err, lvm.ErrNotBlank), err
 	}
 	m.after("make a physical volume")
 	return false, nil
 }
 
-// same fails unless the device of a disk is still that disk's, and no other is: names in
-// /dev are given anew when disks come and go.
+// same fails unless the device is still that of the disk, and the only one: names in /dev are reused when
+// disks come and go.
 func (m *maker) same(d volumegroup.Disk) error {
 	now, err := m.tools.disks()
 	if err != nil {
@@ -366,7 +364,7 @@ func (m *maker) stage(id string, s volumegroup.DiskStage) {
 	m.ledger.Disks[id] = taken
 }
 
-// pool makes the thin pool that is declared, once.
+// pool creates the declared thin pool, once.
 func (m *maker) pool(ctx context.Context, d volumegroup.Decision) error {
 	if !d.MakePool {
 		return nil

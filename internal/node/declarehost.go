@@ -10,7 +10,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
-// hostTools are the groupTools of this host.
+// hostTools implements groupTools on this host.
 type hostTools struct{ *Engine }
 
 func (h hostTools) disks() ([]volumegroup.Disk, error) {
@@ -31,8 +31,7 @@ func (h hostTools) disks() ([]volumegroup.Disk, error) {
 	return all, nil
 }
 
-// physicalVolumes names the disks by the kernel's numbers: LVM may call a device by any of
-// its names.
+// physicalVolumes identifies the disks by their device numbers, because LVM may use any of a device's names.
 func (h hostTools) physicalVolumes(ctx context.Context) ([]volumegroup.PV, error) {
 	found, err := h.lvm.PhysicalVolumes(ctx)
 	if err != nil {
@@ -68,15 +67,15 @@ func (h hostTools) physicalVolumes(ctx context.Context) ([]volumegroup.PV, error
 	return all, nil
 }
 
-// checkBlank is stricter than the check of `flexlvm vg create`, where a person has named the
-// device: it must not be open anywhere, and must read as zeros.
+// checkBlank is stricter than the check of `flexlvm vg create`, for which a person has named the device: the
+// device must not be open anywhere, and must read as zeros.
 func (h hostTools) checkBlank(ctx context.Context, device string) error {
 	err := h.lvm.CheckBlankForGroup(ctx, device)
 	if err != nil && !errors.Is(err, lvm.ErrOpen) {
 		return err
 	}
 	if full := disk.ReadsZero(device); full != nil {
-		return full // which does not pass
+		return full // permanent, unlike lvm.ErrOpen
 	}
 	return err
 }
@@ -108,5 +107,5 @@ func (h hostTools) makePool(ctx context.Context, p lvm.NewThinPool) error {
 	if err != nil {
 		return err
 	}
-	return h.lvm.Flush(ctx, p.Group, p.Name) // a call that was killed may have left it in the disk's cache
+	return h.lvm.Flush(ctx, p.Group, p.Name) // a killed call may have left the pool's metadata in the disk's cache
 }

@@ -9,12 +9,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
-// busyPatience is how long a group is not made while one of its disks cannot be taken for a reason that
-// may pass: without spec.extend a disk that comes later stays out, and a thin pool does not grow.
+// busyPatience is how long the creation of a group is delayed while one of its disks is refused for a reason
+// that may pass: without spec.extend, a disk that becomes free later is not added, and a thin pool does not
+// grow.
 const busyPatience = 10 * time.Minute
 
-// await has nothing taken this time if the group is yet to be made, and would be made without a disk that
-// may be free in a moment. It does so for busyPatience, which lasts over a restart.
+// await clears d.Take if the group does not exist yet and would be created without a disk that may be free
+// soon. It does so for busyPatience, whose start is in the ledger and survives a restart.
 func (m *maker) await(d *volumegroup.Decision) error {
 	name := d.Declaration.Name
 	at := slices.IndexFunc(d.Refused, func(r volumegroup.Refusal) bool { return r.Passing })
@@ -39,8 +40,8 @@ func (m *maker) await(d *volumegroup.Decision) error {
 	return nil
 }
 
-// endWaits forgets since when declarations waited that are not there any more, or none of whose disks is
-// busy any more: one that is later gets as much time.
+// endWaits deletes the start of a wait once its declaration is gone or none of its disks is busy any more, so
+// that a later wait gets the full time.
 func (m *maker) endWaits(outcomes []volumegroup.Outcome) error {
 	before := len(m.ledger.Waits)
 	maps.DeleteFunc(m.ledger.Waits, func(name string, _ time.Time) bool {

@@ -16,8 +16,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A directoryRecord is what a directory volume says of itself, beside the directory that its
-// pods see. The tags are those that a logical volume would have.
+// A directoryRecord is the record of a directory volume, stored next to the directory that its pods see. Its
+// tags are those that a logical volume would have.
 type directoryRecord struct {
 	Tags    []string      `json:"tags"`
 	Project quota.Project `json:"project"`
@@ -25,7 +25,7 @@ type directoryRecord struct {
 	Created time.Time     `json:"created"`
 }
 
-// place is the directory in the pool that holds a volume of this name.
+// place returns the directory in the pool that holds a volume of this name.
 func place(n volume.Name) string {
 	if n.IsDoomed() {
 		return path.Join(goneDir, string(n))
@@ -33,14 +33,14 @@ func place(n volume.Name) string {
 	return path.Join(volumesDir, string(n))
 }
 
-// recordOf says where the record of a directory volume is, for a person.
+// recordOf returns where the record of a directory volume is, for error messages.
 func recordOf(lv lvm.LogicalVolume) string {
 	return fmt.Sprintf("%s in the file system of directory pool %s", path.Join(place(lv.Name), recordFile), volume.DirectoryPoolOf(lv.Group, lv.Shape.DirectoryPool))
 }
 
 func dirOf(name string) string { return path.Dir(name) }
 
-// names lists a directory of the pool's own.
+// names lists one of the pool's own directories.
 func (p *directoryPool) names(dir string) ([]string, error) {
 	d, err := p.Open(dir)
 	if err != nil {
@@ -53,8 +53,7 @@ func (p *directoryPool) names(dir string) ([]string, error) {
 	return names, nil
 }
 
-// volumes returns the names of all volumes of the pool, sorted, those among them that are being
-// removed.
+// volumes returns the sorted names of the pool's volumes, followed by those that are being removed.
 func (p *directoryPool) volumes() (all []volume.Name, err error) {
 	for _, dir := range []string{volumesDir, goneDir} {
 		names, err := p.names(dir)
@@ -69,13 +68,13 @@ func (p *directoryPool) volumes() (all []volume.Name, err error) {
 	return all, nil
 }
 
-// read returns a volume of the pool as a logical volume with its tags, whose size is what it
-// takes of the pool, and its record. The error is lvm.ErrNoVolume if there is none.
+// read returns a volume of the pool, with its tags and record, as a logical volume whose size is what it
+// takes of the pool. The error is lvm.ErrNoVolume if there is no such volume.
 func (p *directoryPool) read(n volume.Name) (lvm.LogicalVolume, directoryRecord, error) {
 	var rec directoryRecord
 	err := readJSON(p.Root, path.Join(place(n), recordFile), &rec)
 	if errors.Is(err, fs.ErrNotExist) {
-		if n.IsDoomed() { // its removal has come to its end but for the directory
+		if n.IsDoomed() { // its removal is complete except for the directory
 			_ = p.dropRecord(n, func(string) {})
 		}
 		if _, there := p.Lstat(place(n)); errors.Is(there, fs.ErrNotExist) {
@@ -91,14 +90,14 @@ func (p *directoryPool) read(n volume.Name) (lvm.LogicalVolume, directoryRecord,
 	}
 	t, err := volume.ParseTags(rec.Tags)
 	if err != nil {
-		return lv, rec, nil // ours says what is wrong with it
+		return lv, rec, nil // ours reports what is wrong with the tags
 	}
 	lv.UUID = t.FS
 	lv.Size, err = p.takes(rec, t)
 	return lv, rec, err
 }
 
-// takes is what a volume takes of its pool, by its quota.
+// takes returns how much a volume takes of its pool, by its quota.
 func (p *directoryPool) takes(rec directoryRecord, t volume.Tags) (volume.Bytes, error) {
 	u, err := quota.ReadOf(p.device.Path, rec.Project)
 	if err != nil {
@@ -108,13 +107,13 @@ func (p *directoryPool) takes(rec directoryRecord, t volume.Tags) (volume.Bytes,
 	return volume.DirectorySize(max(u.Limit.Size, limit.Size), max(u.Limit.Inodes, limit.Inodes)), nil
 }
 
-// limitOf is the quota of a volume of this size.
+// limitOf returns the quota of a volume of this size.
 func limitOf(rec directoryRecord, size volume.Bytes) quota.Limit {
 	return quota.Limit{Size: size.RoundUp(volume.Block), Inodes: volume.DirectoryInodes(size, rec.Inodes)}
 }
 
-// mountsOfDirectory returns where, of these mounts of the pool's device, a volume of it is mounted, and
-// parts of it (subPath).
+// mountsOfDirectory returns the paths, among these mounts of the pool's device, at which a volume of the pool
+// or a part of it (subPath) is mounted.
 func mountsOfDirectory(n volume.Name, mounted []mount.Point) (at []string) {
 	root := "/" + path.Join(place(n), dataDir)
 	for _, point := range mounted {
@@ -125,15 +124,15 @@ func mountsOfDirectory(n volume.Name, mounted []mount.Point) (at []string) {
 	return at
 }
 
-// inUse reports whether a volume of the pool is mounted in the mount namespace of any process. That
-// is what an open device is for others: a container may keep what its host has unmounted.
+// inUse reports whether a volume of the pool is mounted in the mount namespace of any process: the equivalent
+// of an open device in other layouts. A container may keep a mount that its host has unmounted.
 func (p *directoryPool) inUse(n volume.Name) (bool, error) {
 	everywhere, err := mount.Everywhere(mount.Proc, p.device.Number)
 	return len(mountsOfDirectory(n, everywhere)) > 0, err
 }
 
-// directoryAt returns the name of the directory volume that a mount shows; false if it shows
-// none. Of all that flexlvm mounts, only such a volume has this directory of its file system.
+// directoryAt returns the name of the directory volume that a mount shows; false if it shows none. Of all
+// flexlvm's mounts, only those of directory volumes have this root in their file system.
 func directoryAt(point mount.Point) (volume.Name, bool) {
 	rest, ours := strings.CutPrefix(point.Root, "/"+volumesDir+"/")
 	name, is := strings.CutSuffix(rest, "/"+dataDir)
@@ -144,8 +143,8 @@ func directoryAt(point mount.Point) (volume.Name, bool) {
 	return n, err == nil
 }
 
-// shown returns the volume that a mount shows: its device, under the name of the volume where
-// that is a directory on it.
+// shown returns the device of the volume that a mount shows. For a directory volume, it is the pool's device
+// under the volume's name.
 func shown(point mount.Point) (lvm.Device, error) {
 	d, err := volumeByNumber(point.Number)
 	if err != nil {
@@ -157,9 +156,9 @@ func shown(point mount.Point) (lvm.Device, error) {
 	return d, nil
 }
 
-// volumeOf looks up the volume that ref refers to under the name n, as lvm.Volume does. A directory
-// volume is looked up in its pool alone; the error is lvm.ErrNoVolume only if that pool was read and
-// does not have it, or LVM shows that there is no such pool.
+// volumeOf looks up the volume that ref refers to under the name n, like lvm.Volume. It looks up a directory
+// volume only in its pool; the error is lvm.ErrNoVolume only if that pool was read and does not have the
+// volume, or LVM shows that there is no such pool.
 func (e *Engine) volumeOf(ctx context.Context, ref Ref, n volume.Name) (lv lvm.LogicalVolume, err error) {
 	if ref.DirectoryPool == "" {
 		return e.lvm.Volume(ctx, ref.Group, n)
@@ -167,9 +166,8 @@ func (e *Engine) volumeOf(ctx context.Context, ref Ref, n volume.Name) (lv lvm.L
 	return e.inPool(ctx, ref.Group, ref.DirectoryPool, n)
 }
 
-// lookUpByName is lvm.Volume, for directory volumes as well, for people who give no more than a name. The
-// error is lvm.ErrNoVolume only if LVM shows no such volume, and none of the group's directory
-// pools holds one.
+// lookUpByName is lvm.Volume for directory volumes as well, for people who give only a name. The error is
+// lvm.ErrNoVolume only if LVM shows no such volume and none of the group's directory pools holds one.
 func (e *Engine) lookUpByName(ctx context.Context, g volume.Group, n volume.Name) (lvm.LogicalVolume, error) {
 	lv, err := e.lvm.Volume(ctx, g, n)
 	if !errors.Is(err, lvm.ErrNoVolume) {
@@ -188,7 +186,7 @@ func (e *Engine) lookUpByName(ctx context.Context, g volume.Group, n volume.Name
 	return lv, err
 }
 
-// inPool looks a volume up in a pool, and whether it is in use.
+// inPool looks up a volume in a pool, including whether it is in use.
 func (e *Engine) inPool(ctx context.Context, g volume.Group, pool, n volume.Name) (lv lvm.LogicalVolume, err error) {
 	err = e.withPool(ctx, g, pool, func(p *directoryPool) error {
 		if lv, _, err = p.read(n); err == nil {
@@ -199,7 +197,7 @@ func (e *Engine) inPool(ctx context.Context, g volume.Group, pool, n volume.Name
 	return lv, err
 }
 
-// withPool opens a pool for f.
+// withPool calls f with an open pool.
 func (e *Engine) withPool(ctx context.Context, g volume.Group, n volume.Name, f func(*directoryPool) error) error {
 	p, err := e.openPool(ctx, g, n)
 	if err != nil {
@@ -231,7 +229,7 @@ func (e *Engine) retag(ctx context.Context, lv lvm.LogicalVolume, del, add []str
 	})
 }
 
-// flush makes what was last changed of a volume's tags last over a power cut.
+// flush makes the last change of a volume's tags durable.
 func (e *Engine) flush(ctx context.Context, lv lvm.LogicalVolume) error {
 	if lv.Shape.Layout != volume.Directory {
 		return e.lvm.Flush(ctx, lv.Group, lv.Name)

@@ -9,8 +9,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// expandDirectory is Expand of a directory volume: it raises the quota, and then what the volume
-// says of itself.
+// expandDirectory is Expand for a directory volume: it raises the quota, and then the size in the volume's
+// record.
 func (e *Engine) expandDirectory(ctx context.Context, g volume.Group, pool, n volume.Name, size volume.Bytes, may func(t volume.Tags, groupUUID string) error) error {
 	release, err := e.lockVolume(ctx, g, n)
 	if err != nil {
@@ -62,14 +62,14 @@ func (e *Engine) growDirectory(ctx context.Context, p *directoryPool, lv lvm.Log
 		if err := p.fits(ctx, more, want.Size-u.Limit.Size); err != nil {
 			return err
 		}
-		// It comes first: what is promised of the pool goes by the quotas.
+		// The quota comes first, because the pool's promises are computed from the quotas.
 		if err := quota.SetOf(p.device.Path, rec.Project, want); err != nil {
 			return err
 		}
 		e.after("set quota")
 	}
 	if size == tags.Size {
-		return syncDir(p.Root, place(lv.Name)) // its record may be that of a call that was killed before it synced it
+		return syncDir(p.Root, place(lv.Name)) // the call that wrote its record may have been killed before it synced it
 	}
 	tags.Size = size
 	rec.Tags = tags.Strings()
@@ -78,7 +78,7 @@ func (e *Engine) growDirectory(ctx context.Context, p *directoryPool, lv lvm.Log
 	}
 	e.after("write directory record")
 	if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, tags)); err != nil {
-		e.unrecorded(lv.Group, lv.Name, err) // the next mount does it
+		e.unrecorded(lv.Group, lv.Name, err) // the next mount writes it
 	}
 	e.after("write record")
 	e.wakeDaemon() // as in expandLocked

@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// lostAndFound is where xfs_repair puts what it could not connect.
+// lostAndFound is the directory for files that xfs_repair could not connect.
 const lostAndFound = "lost+found"
 
 // An observedPool is a directory pool and its volumes.
@@ -22,9 +22,8 @@ type observedPool struct {
 	volumes []inventory.Volume
 }
 
-// observePool looks into a directory pool. One that cannot be looked into offers nothing and says
-// why, and which volumes are in it is not known then; that keeps nobody from what else the node
-// has.
+// observePool observes a directory pool. A pool that cannot be observed offers no room and records the
+// reason, and its volumes are unknown; the rest of the node is reported as usual.
 func (e *Engine) observePool(ctx context.Context, lv lvm.LogicalVolume) observedPool {
 	name := volume.DirectoryPoolOf(lv.Group, lv.Name)
 	out := observedPool{pool: inventory.Pool{
@@ -86,16 +85,17 @@ func (e *Engine) observeOpenPool(ctx context.Context, p *directoryPool, out *obs
 	return nil
 }
 
-// A listing is a directory pool as it was seen while volumes in it are made, grow and go: it takes no
-// lock. By quotas of another moment than its volumes, one would be counted twice, or not at all.
+// A listing is a directory pool as observed, without a lock, while volumes in it are created, grow and are
+// removed. It holds the quotas from before and after, because quotas of another moment than the volumes would
+// count a volume twice or not at all.
 type listing struct {
 	volumes       []inventory.Volume
-	known         map[quota.Project]bool // those of the volumes, and of what is not one yet
-	lost          bool                   // a volume lacks its quota, or got it meanwhile
+	known         map[quota.Project]bool // of the volumes, and of unfinished ones
+	lost          bool                   // a volume lacks its quota, or got it during the listing
 	before, after map[quota.Project]quota.Usage
 }
 
-// taken is what of the pool is not free: what each volume was seen to take, and what others have.
+// taken returns how much of the pool is not free: the room of the listed volumes, and that of other projects.
 func (l *listing) taken() (sum volume.Bytes) {
 	for i := range l.volumes {
 		sum += l.volumes[i].Device
@@ -106,15 +106,15 @@ func (l *listing) taken() (sum volume.Bytes) {
 		case id == 0:
 		case l.known[id] && u.Limit.Size > 0:
 			sum += max(0, u.Used-u.Limit.Size) // ACLs are not limited
-		case !l.known[id] && lasts: // or it was made meanwhile, and its claim still counts as waiting
+		case !l.known[id] && lasts: // otherwise it was created during the listing, and its claim still counts as waiting
 			sum += takesOf(u)
 		}
 	}
 	return sum
 }
 
-// listDirectories looks at the volumes of a directory pool. What is made meanwhile is in the making, or is
-// a volume, or had no quota before.
+// listDirectories observes the volumes of a directory pool. A volume created meanwhile is found unfinished,
+// or is listed as a volume, or had no quota before.
 func (e *Engine) listDirectories(p *directoryPool, host, everywhere []mount.Point) (l *listing, err error) {
 	l = &listing{}
 	if l.before, err = quota.Projects(p.device.Path); err != nil {
@@ -129,13 +129,13 @@ func (e *Engine) listDirectories(p *directoryPool, host, everywhere []mount.Poin
 		v, k, there := e.describeDirectory(p, names[i], host, everywhere)
 		if !there {
 			if doomed := names[i].Doomed(); !names[i].IsDoomed() && !slices.Contains(names, doomed) {
-				names = append(names, doomed) // it was doomed since they were read
+				names = append(names, doomed) // it was doomed after the names were read
 			}
 			continue
 		}
 		l.volumes = append(l.volumes, v)
 		l.lost = l.lost || k.lacking(l.before)
-		if v.State != "" { // or what it takes is not known, and its quota counts
+		if v.State != "" { // otherwise its size is unknown, and its quota counts
 			l.known[k.project] = true
 		}
 	}
@@ -143,8 +143,8 @@ func (e *Engine) listDirectories(p *directoryPool, host, everywhere []mount.Poin
 	return l, err
 }
 
-// describeDirectory is describe of a volume of a directory pool, and the quota that it is to have;
-// false if it is gone meanwhile. host are the mounts of the pool in this mount namespace, and
+// describeDirectory is describe for a volume of a directory pool. It also returns the quota that the volume
+// should have; false if the volume is gone. host are the mounts of the pool in this mount namespace, and
 // everywhere those in any.
 func (e *Engine) describeDirectory(p *directoryPool, n volume.Name, host, everywhere []mount.Point) (inventory.Volume, kernelQuota, bool) {
 	lv, rec, err := p.read(n)
@@ -161,14 +161,14 @@ func (e *Engine) describeDirectory(p *directoryPool, n volume.Name, host, everyw
 	v := e.describe(lv)
 	v.Mounts = mountsOfDirectory(n, host)
 	k := kernelQuota{project: rec.Project}
-	if v.State != "" && v.State != volume.Doomed { // the quota of one that goes is cleared in time
+	if v.State != "" && v.State != volume.Doomed { // the quota of a doomed volume is about to be cleared
 		k.limit = limitOf(rec, v.Size)
 	}
 	return v, k, true
 }
 
-// told is a pool that something is wrong with among volumes, for people who list those; false if
-// nothing is.
+// told returns a faulty pool as a volume with a Problem, for people who list volumes; false if nothing is
+// wrong with it.
 func (o observedPool) told(lv lvm.LogicalVolume) (inventory.Volume, bool) {
 	why, what := o.pool.Directories.Unfit, "takes no new volumes"
 	if o.pool.Unseen() {
@@ -181,8 +181,8 @@ func (o observedPool) told(lv lvm.LogicalVolume) (inventory.Volume, bool) {
 	}, why != ""
 }
 
-// addDirectoryPool puts a directory pool beside the group that it lies in, and takes off the
-// group what is its: nothing is counted twice.
+// addDirectoryPool adds a directory pool to the pools, and subtracts its size from the group that contains
+// it, so that nothing is counted twice.
 func addDirectoryPool(pools []inventory.Pool, lv lvm.LogicalVolume, pool inventory.Pool) []inventory.Pool {
 	for i := range pools {
 		g := &pools[i]

@@ -13,10 +13,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// MakeDirectoryPool makes a directory pool of which volumes may take size altogether, or makes
-// one that is there as large; a size below that it has is refused. It may be called again after
-// it was killed at any instant. The pool is a logical volume of its group with one XFS, and its
-// volumes are directories there. It returns what volumes may take of it then.
+// MakeDirectoryPool creates a directory pool whose volumes may take size altogether, or grows an existing one
+// to that size; it refuses a smaller size than the pool has. It is idempotent, killed at any instant. The
+// pool is a logical volume of its group with an XFS file system, and its volumes are directories there.
+// MakeDirectoryPool returns how much the pool's volumes may take afterwards.
 func (e *Engine) MakeDirectoryPool(ctx context.Context, g volume.Group, n volume.Name, size volume.Bytes) (volume.Bytes, error) {
 	if size = size.RoundUp(volume.Block); size < volume.MinDirectoryPool {
 		return 0, &volume.FieldError{Field: "size", Value: fmt.Sprint(int64(size)), Reason: fmt.Sprintf("is less than %s, the least that a directory pool has", volume.MinDirectoryPool)}
@@ -51,13 +51,13 @@ func (e *Engine) MakeDirectoryPool(ctx context.Context, g volume.Group, n volume
 		if err := e.finishPool(ctx, lv, d, tags); err != nil || size <= tags.Size {
 			return tags.Size, err
 		}
-		tags.State = volume.Ready // it was begun with another size
+		tags.State = volume.Ready // an earlier call began it with another size
 	}
 	return size, e.growPool(ctx, lv, d, tags, size)
 }
 
-// nameForPool refuses a name under which this node remembers a volume: what it remembers keeps
-// that from being made anew, empty.
+// nameForPool refuses a name for which this node has a volume's record: the record prevents an empty
+// replacement of that volume.
 func (e *Engine) nameForPool(g volume.Group, n volume.Name) error {
 	rec, err := e.records.read(g, n)
 	if errors.Is(err, os.ErrNotExist) || err == nil && rec.Kind == kindDirectories {
@@ -69,7 +69,7 @@ func (e *Engine) nameForPool(g volume.Group, n volume.Name) error {
 	return refused("%s/%s is no directory pool: this node's record %s is of a volume; use another name", g, n, e.records.file(g, n))
 }
 
-// newPool makes the logical volume of a pool.
+// newPool creates the logical volume of a pool.
 func (e *Engine) newPool(ctx context.Context, g volume.Group, n volume.Name, size volume.Bytes) (lvm.LogicalVolume, error) {
 	tags := volume.DirectoryPool{State: volume.Creating, Size: size}
 	var err error
@@ -87,15 +87,15 @@ func (e *Engine) newPool(ctx context.Context, g volume.Group, n volume.Name, siz
 	return e.lvm.Volume(ctx, g, n)
 }
 
-// poolContent is a pool as what formats and grows volumes knows it: one of its size that a file
-// system of its own holds.
+// poolContent returns a pool as a volume with a file system of its own, for the functions that format and
+// grow volumes.
 func (e *Engine) poolContent(d lvm.Device, t volume.DirectoryPool) found {
 	tags := volume.Tags{State: t.State, FS: t.FS, Size: t.Size}
 	return found{device: d, tags: tags, content: e.contentOf(d, tags)}
 }
 
-// finishPool formats a pool in state creating, where that is not done, and makes it ready. A
-// pool gets its first volume when it is ready, so in this state it holds nothing.
+// finishPool formats a pool in state creating, unless that is done, and makes it ready. A pool gets its first
+// volume only when it is ready, so in state creating it holds nothing.
 func (e *Engine) finishPool(ctx context.Context, lv lvm.LogicalVolume, d lvm.Device, t volume.DirectoryPool) error {
 	f := e.poolContent(d, t)
 	rec, err := e.records.read(lv.Group, lv.Name)
@@ -129,7 +129,7 @@ func (e *Engine) finishPool(ctx context.Context, lv lvm.LogicalVolume, d lvm.Dev
 	return nil
 }
 
-// fillPool makes sure that the file system of a pool holds size, and writes down that it does.
+// fillPool makes sure that the file system of a pool holds size, and records that it does.
 func (e *Engine) fillPool(ctx context.Context, lv lvm.LogicalVolume, f found, size volume.Bytes) (err error) {
 	fs, err := mount.Attach(mount.XFS, f.content.path, false)
 	if err != nil {
@@ -172,8 +172,8 @@ func (e *Engine) fillPool(ctx context.Context, lv lvm.LogicalVolume, f found, si
 	return nil
 }
 
-// makePoolRoom makes sure that volumes can take as much as the pool is to promise, where XFS needs
-// more for itself than was reckoned. What files take already, whosever they are, is not made up for.
+// makePoolRoom makes sure that volumes can take as much as the pool promises, even if XFS needs more for
+// itself than computed. It does not make up for what existing files use, whoever owns them.
 func (e *Engine) makePoolRoom(ctx context.Context, root *os.File, f found, size volume.Bytes) error {
 	all, err := quota.Projects(f.content.path)
 	if err != nil {
@@ -185,7 +185,7 @@ func (e *Engine) makePoolRoom(ctx context.Context, root *os.File, f found, size 
 	return e.makeRoom(ctx, root, f, size)
 }
 
-// growPool makes a pool that is ready as large. What it may promise is raised last.
+// growPool grows a pool that is ready. It raises what the pool may promise last.
 func (e *Engine) growPool(ctx context.Context, lv lvm.LogicalVolume, d lvm.Device, t volume.DirectoryPool, size volume.Bytes) error {
 	f := e.poolContent(d, t)
 	if _, err := checkFilesystem(lv, f.tags, f.content, true); err != nil {
@@ -207,7 +207,7 @@ func (e *Engine) growPool(ctx context.Context, lv lvm.LogicalVolume, d lvm.Devic
 	return nil
 }
 
-// RemoveDirectoryPool removes a directory pool without volumes; one with any is refused.
+// RemoveDirectoryPool removes a directory pool, and refuses one with volumes.
 func (e *Engine) RemoveDirectoryPool(ctx context.Context, g volume.Group, n volume.Name) error {
 	release, err := e.lockPool(ctx, g, n)
 	if err != nil {
@@ -239,8 +239,8 @@ func (e *Engine) RemoveDirectoryPool(ctx context.Context, g volume.Group, n volu
 	return e.poolIsGone(ctx, g, n)
 }
 
-// poolIsGone ends the removal of a pool. It flushes it first: after a power cut the pool would be
-// there again, ready and empty, and volumes would be placed in it.
+// poolIsGone completes the removal of a pool. It flushes LVM's metadata first; otherwise a power cut could
+// bring back the pool, ready and empty, and volumes would be placed in it.
 func (e *Engine) poolIsGone(ctx context.Context, g volume.Group, n volume.Name) error {
 	if err := e.lvm.Flush(ctx, g, n); err != nil {
 		return err
@@ -248,7 +248,7 @@ func (e *Engine) poolIsGone(ctx context.Context, g volume.Group, n volume.Name) 
 	return e.forgetPool(g, n)
 }
 
-// forgetPool removes this node's record of a pool, and of nothing else.
+// forgetPool removes this node's record of a pool, and refuses the record of a volume.
 func (e *Engine) forgetPool(g volume.Group, n volume.Name) error {
 	rec, err := e.records.read(g, n)
 	if errors.Is(err, os.ErrNotExist) {
@@ -263,8 +263,8 @@ func (e *Engine) forgetPool(g volume.Group, n volume.Name) error {
 	return e.records.remove(g, n)
 }
 
-// checkEmpty refuses a pool with anything but what flexlvm makes in every one: volumes, those that
-// xfs_repair could not connect and has put elsewhere, or what a person has put there.
+// checkEmpty refuses a pool that holds anything besides flexlvm's own directories: volumes, volumes that
+// xfs_repair has moved to lost+found, or files of a person.
 func (e *Engine) checkEmpty(ctx context.Context, lv lvm.LogicalVolume) (err error) {
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil {

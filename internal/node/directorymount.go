@@ -13,8 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// mountDirectory is the part of mount that is of directory volumes: it is called under the
-// volume's lock, with a target that is empty.
+// mountDirectory is the part of mount that is specific to directory volumes. The caller holds the volume's
+// lock, and the target is empty.
 func (e *Engine) mountDirectory(ctx context.Context, spec volume.Spec, t *mount.Target, as Mounting) error {
 	return e.withPool(ctx, spec.Group, spec.DirectoryPool, func(p *directoryPool) error {
 		lv, rec, tags, err := e.findDirectory(ctx, p, spec)
@@ -55,7 +55,7 @@ func (e *Engine) mountDirectory(ctx context.Context, spec volume.Spec, t *mount.
 	})
 }
 
-// findDirectory returns the volume of a spec, and makes it where this node has never had it.
+// findDirectory returns the volume of a spec, and creates it if this node has never had it.
 func (e *Engine) findDirectory(ctx context.Context, p *directoryPool, spec volume.Spec) (lv lvm.LogicalVolume, rec directoryRecord, tags volume.Tags, err error) {
 	if err = checkGroup(spec, p.device.GroupUUID); err != nil {
 		return lv, rec, tags, err
@@ -77,7 +77,7 @@ func (e *Engine) findDirectory(ctx context.Context, p *directoryPool, spec volum
 	if tags, err = ours(lv); err != nil {
 		return lv, rec, tags, err
 	}
-	if tags.State == volume.Creating { // the call that named it may have been killed before the name was durable
+	if tags.State == volume.Creating { // the call that renamed it may have been killed before the name was durable
 		if err = syncDir(p.Root, volumesDir); err != nil {
 			return lv, rec, tags, err
 		}
@@ -85,7 +85,7 @@ func (e *Engine) findDirectory(ctx context.Context, p *directoryPool, spec volum
 	return lv, rec, tags, admit(spec, tags, p.device.GroupUUID)
 }
 
-// mayMakeDirectory refuses to make a volume that is gone, or was on this node before.
+// mayMakeDirectory refuses to create a volume that was removed, or that this node has served before.
 func (e *Engine) mayMakeDirectory(spec volume.Spec, none error) error {
 	if since, ok := e.records.buried(spec.Group, spec.Name, e.now()); ok {
 		return buried(spec, since)
@@ -100,15 +100,15 @@ func (e *Engine) mayMakeDirectory(spec volume.Spec, none error) error {
 	return nil
 }
 
-// makeDirectory makes a volume in state creating, with its quota, and then gives it its name: it
-// is there as a whole, or not at all.
+// makeDirectory creates a volume in state creating, with its quota, under newDir, and then renames it to its
+// name. So the volume exists as a whole or not at all.
 func (e *Engine) makeDirectory(ctx context.Context, p *directoryPool, spec volume.Spec) error {
 	release, err := e.lockPool(ctx, spec.Group, spec.DirectoryPool)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := readJSON(p.Root, poolFile, &p.info); err != nil { // it may have changed since it was opened
+	if err := readJSON(p.Root, poolFile, &p.info); err != nil { // it may have changed since the pool was opened
 		return err
 	}
 	switch why, err := p.repaired(); {
@@ -143,7 +143,7 @@ func (e *Engine) makeDirectory(ctx context.Context, p *directoryPool, spec volum
 	return nil
 }
 
-// layOut makes the directories of a volume, with its quota and its record, durably.
+// layOut creates the directories of a volume, with its quota and its record, durably.
 func (e *Engine) layOut(p *directoryPool, dir string, rec directoryRecord, size volume.Bytes) error {
 	data := path.Join(dir, dataDir)
 	for _, d := range []string{dir, data} {
@@ -157,7 +157,7 @@ func (e *Engine) layOut(p *directoryPool, dir string, rec directoryRecord, size 
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	// As the root of a new file system, whatever the umask.
+	// The mode of the root of a new file system, whatever the umask.
 	if err := errors.Join(root.Chmod(0o755), quota.EnsureProjectOf(root, rec.Project)); err != nil {
 		return err
 	}
@@ -166,16 +166,16 @@ func (e *Engine) layOut(p *directoryPool, dir string, rec directoryRecord, size 
 		return err
 	}
 	e.after("set quota")
-	if err := errors.Join(root.Sync(), p.makeRecord(dir, rec)); err != nil { // which makes the quota last as well: XFS has one log
+	if err := errors.Join(root.Sync(), p.makeRecord(dir, rec)); err != nil { // this makes the quota durable as well: XFS has one log
 		return err
 	}
 	e.after("write directory record")
 	return syncDir(p.Root, dir)
 }
 
-// making returns the projects of volumes that are still being made, or were when a call was killed. It
-// is called without the pool's lock; one that gets its name meanwhile is a volume. A project that cannot
-// be read is left out, so that its quota counts.
+// making returns the projects of volumes that are being created, or were when a call was killed. It needs no
+// lock: one that is renamed meanwhile is listed as a volume. A project that cannot be read is left out, so
+// that its quota counts.
 func (p *directoryPool) making() map[quota.Project]bool {
 	all := map[quota.Project]bool{}
 	names, _ := p.names(newDir)
@@ -187,7 +187,7 @@ func (p *directoryPool) making() map[quota.Project]bool {
 	return all
 }
 
-// projectOf returns the project of a volume's data, or of what is to be one.
+// projectOf returns the project of the data of a volume, finished or not.
 func (p *directoryPool) projectOf(dir string) (quota.Project, error) {
 	data, err := p.Open(path.Join(dir, dataDir))
 	if err != nil {
@@ -198,8 +198,8 @@ func (p *directoryPool) projectOf(dir string) (quota.Project, error) {
 	return id, err
 }
 
-// sweepNew removes what calls that were killed have left of volumes that they were making. The
-// caller holds the pool's lock, so nobody makes any.
+// sweepNew removes the unfinished volumes that killed calls have left. The caller holds the pool's lock, so
+// no volume is being created.
 func (p *directoryPool) sweepNew(ctx context.Context) error {
 	names, err := p.names(newDir)
 	if err != nil {
@@ -213,7 +213,7 @@ func (p *directoryPool) sweepNew(ctx context.Context) error {
 	return nil
 }
 
-// sweepOne removes what was never handed out, and with it its quota.
+// sweepOne removes an unfinished volume, which was never handed out, and its quota.
 func (p *directoryPool) sweepOne(ctx context.Context, dir string) error {
 	data, err := p.Open(path.Join(dir, dataDir))
 	if err == nil {
@@ -222,7 +222,8 @@ func (p *directoryPool) sweepOne(ctx context.Context, dir string) error {
 			err = quota.SetOf(p.device.Path, id, quota.Limit{})
 		}
 		if err == nil {
-			// Otherwise XFS counts it for the project until it has freed it, some time after its removal.
+			// Otherwise XFS counts the directory for the project until it has freed it, some time after the
+			// removal.
 			err = quota.Disown(data)
 		}
 		if err := errors.Join(err, data.Close()); err != nil {
@@ -234,12 +235,12 @@ func (p *directoryPool) sweepOne(ctx context.Context, dir string) error {
 	return clearTree(ctx, p.Root, dir, func(string) {})
 }
 
-// handOutDirectory puts a volume on this node's record, and makes it ready, before a pod has it.
+// handOutDirectory records a volume on this node, and makes it ready, before a pod has it.
 func (e *Engine) handOutDirectory(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags) (volume.Tags, error) {
 	rec, err := e.records.read(lv.Group, lv.Name)
 	if err != nil || rec.VolumeUUID != lv.UUID || rec.State != tags.State || rec.Size != tags.Size {
 		if tags.State != volume.Creating {
-			if err := e.flush(ctx, lv); err != nil { // they may be those of a call that was killed before it synced them
+			if err := e.flush(ctx, lv); err != nil { // the call that wrote the tags may have been killed before it synced them
 				return tags, err
 			}
 		}

@@ -17,12 +17,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// What is at the root of a directory pool's file system. Nobody but flexlvm sees it: a pod gets
-// the directory dataDir of its volume, as a mount of its own.
+// The entries at the root of a directory pool's file system. Only flexlvm sees them: a pod gets the directory
+// dataDir of its volume, as a mount of its own.
 const (
 	volumesDir = "volumes" // volumesDir/NAME/dataDir and volumesDir/NAME/recordFile
-	newDir     = "new"     // volumes that are being made; garbage when nobody holds the pool's lock
-	goneDir    = "gone"    // volumes whose removal has committed, under their doomed names
+	newDir     = "new"     // volumes that are being created; garbage while nobody holds the pool's lock
+	goneDir    = "gone"    // volumes that are being removed, under their doomed names
 	poolFile   = "pool"
 
 	dataDir    = "data"
@@ -33,16 +33,16 @@ const (
 // kindDirectories is the kind of this node's record of a directory pool. No volume has it.
 const kindDirectories volume.Kind = "directories"
 
-// poolInfo is what poolFile holds. It is written when the pool is whole, and when it has grown.
+// poolInfo is the content of poolFile. It is written when the pool is complete, and after it has grown.
 type poolInfo struct {
-	VolumeUUID string       `json:"volumeUUID"` // of the logical volume: a copy of it is no pool
-	Size       volume.Bytes `json:"size"`       // what volumes may take altogether
-	// Project is the last that a volume was given. None is used twice, for what a process has
-	// still open of a volume that is gone belongs to its project.
+	VolumeUUID string       `json:"volumeUUID"` // of the logical volume; on a copy of that, the pool is refused
+	Size       volume.Bytes `json:"size"`       // how much the volumes may take altogether
+	// Project is the last project that was assigned to a volume. No project is used twice: files that a
+	// process still holds open after their volume is gone belong to its project.
 	Project quota.Project `json:"project"`
 }
 
-// A directoryPool is one that is open: its file system stays mounted, in no tree, until close.
+// A directoryPool is an open pool: its file system stays mounted, detached from any tree, until close.
 type directoryPool struct {
 	*os.Root
 	device lvm.Device
@@ -55,8 +55,8 @@ func (p *directoryPool) close() error { return errors.Join(p.Close(), p.fs.Close
 
 func (p *directoryPool) path() volume.PoolName { return volume.DirectoryPoolOf(p.device.Group, p.name) }
 
-// openPool opens a directory pool. LVM is asked only where this node has no record of it, or
-// there is no device. The error is lvm.ErrNoVolume if LVM shows that there is no such pool.
+// openPool opens a directory pool. It asks LVM only if this node has no record of the pool, or the pool has
+// no device. The error is lvm.ErrNoVolume if LVM shows that there is no such pool.
 func (e *Engine) openPool(ctx context.Context, g volume.Group, n volume.Name) (*directoryPool, error) {
 	d, err := e.usable(ctx, g, n)
 	if errors.Is(err, lvm.ErrSuspended) {
@@ -71,7 +71,7 @@ func (e *Engine) openPool(ctx context.Context, g volume.Group, n volume.Name) (*
 	return attachPool(d, n)
 }
 
-// askForPool asks LVM for a directory pool that is ready, and puts it on this node's record.
+// askForPool looks up a ready directory pool in LVM, and records it on this node.
 func (e *Engine) askForPool(ctx context.Context, g volume.Group, n volume.Name) (lvm.Device, error) {
 	lv, err := e.lvm.Volume(ctx, g, n)
 	if err != nil {
@@ -92,7 +92,7 @@ func (e *Engine) askForPool(ctx context.Context, g volume.Group, n volume.Name) 
 	return d, nil
 }
 
-// recordPool writes a pool down, so that the next mount need not ask LVM.
+// recordPool records a pool on this node, so that the next mount need not ask LVM.
 func (e *Engine) recordPool(lv lvm.LogicalVolume, tags volume.DirectoryPool) {
 	rec := record{State: volume.Ready, VolumeUUID: lv.UUID, FS: tags.FS, Size: tags.Size, Kind: kindDirectories}
 	if err := e.records.write(lv.Group, lv.Name, rec); err != nil {
@@ -100,7 +100,7 @@ func (e *Engine) recordPool(lv lvm.LogicalVolume, tags volume.DirectoryPool) {
 	}
 }
 
-// poolTags reads the tags of a logical volume that must be a directory pool of flexlvm's.
+// poolTags returns the tags of a logical volume, and refuses one that is not flexlvm's directory pool.
 func poolTags(lv lvm.LogicalVolume) (volume.DirectoryPool, error) {
 	if !volume.OwnedDirectoryPool(lv.Tags) {
 		return volume.DirectoryPool{}, refused("logical volume %s/%s exists and is no directory pool of flexlvm's; use another name", lv.Group, lv.Name)
@@ -112,7 +112,7 @@ func poolTags(lv lvm.LogicalVolume) (volume.DirectoryPool, error) {
 	return t, nil
 }
 
-// attachPool opens the pool on a device that is one.
+// attachPool opens the directory pool on a device.
 func attachPool(d lvm.Device, n volume.Name) (*directoryPool, error) {
 	fs, err := mount.Attach(mount.XFS, d.Path, false)
 	if err != nil {
@@ -135,14 +135,14 @@ func attachPool(d lvm.Device, n volume.Name) (*directoryPool, error) {
 	return p, nil
 }
 
-// lockPool serialises changes of how much of a pool is promised. Lock order: a caller that holds a
-// volume's lock may take the pool's lock, not the other way round.
+// lockPool serialises changes of a pool's promises. Lock order: a caller that holds a volume's lock may
+// acquire the pool's lock, not the other way round.
 func (e *Engine) lockPool(ctx context.Context, g volume.Group, n volume.Name) (func(), error) {
 	return e.lockVolume(ctx, g, n)
 }
 
-// others returns what is in the root of the pool that flexlvm does not put there, such as what
-// xfs_repair could not connect.
+// others returns the entries in the root of the pool that flexlvm does not create, such as lost+found of
+// xfs_repair.
 func (p *directoryPool) others() ([]string, error) {
 	names, err := p.names(".")
 	own := []string{volumesDir, newDir, goneDir, poolFile, poolFile + "-"}
@@ -199,7 +199,7 @@ func readJSON(root *os.Root, name string, into any) error {
 	return nil
 }
 
-// writeJSON replaces a file below root so that a crash leaves the old one or the new.
+// writeJSON replaces a file below root atomically: a crash leaves the old one or the new one.
 func writeJSON(root *os.Root, name string, of any) error {
 	b, err := json.Marshal(of)
 	if err != nil {
@@ -220,7 +220,7 @@ func writeJSON(root *os.Root, name string, of any) error {
 	return syncDir(root, dirOf(name))
 }
 
-// syncDir makes what happened to the names in a directory last over a power cut.
+// syncDir makes the entries of a directory durable.
 func syncDir(root *os.Root, name string) error {
 	d, err := root.Open(name)
 	if err != nil {

@@ -12,24 +12,23 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// promised is what the volumes of a pool may take altogether, by their quotas: those that are
-// being removed among them. It counts on every volume having one (see ensureQuotas), and takes none
-// for listed.
+// promised returns how much the volumes of a pool may take altogether, including those that are being
+// removed. It counts every project by its quota, and relies on every volume having one (see ensureQuotas).
 func promised(all map[quota.Project]quota.Usage) volume.Bytes {
 	return (&listing{before: all, after: all}).taken()
 }
 
-// takesOf is what of a pool cannot be promised to others than this project.
+// takesOf returns how much of a pool is reserved for this project.
 func takesOf(u quota.Usage) volume.Bytes {
 	return volume.DirectorySize(max(u.Limit.Size, u.Used), max(u.Limit.Inodes, u.Inodes))
 }
 
-// fits fails unless the pool can promise so many more bytes, and has data bytes free beside what its
-// volumes may still write: if a tenant has taken files out of the quota, others have less space than
-// their quotas promise. What killed calls have left of volumes that they were making is removed first.
-// The caller holds the pool's lock.
+// fits fails unless the pool can promise more bytes than now, by more, and has data bytes free beyond what
+// its volumes may still write: if a tenant has moved files out of its quota, the others have less space than
+// their quotas promise. It first removes the unfinished volumes of killed calls. The caller holds the pool's
+// lock.
 func (p *directoryPool) fits(ctx context.Context, more, data volume.Bytes) error {
-	swept := p.sweepNew(ctx) // what stays takes room still
+	swept := p.sweepNew(ctx) // a volume that cannot be removed still takes room
 	all, err := p.ensureQuotas()
 	if err != nil {
 		return err
@@ -49,8 +48,8 @@ func (p *directoryPool) fits(ctx context.Context, more, data volume.Bytes) error
 	return nil
 }
 
-// short is by how much the pool has less free than its volumes may still write; less than 0
-// where it has more.
+// short returns how much less the pool has free than its volumes may still write; it is negative if the pool
+// has more.
 func (p *directoryPool) short(all map[quota.Project]quota.Usage) (volume.Bytes, error) {
 	free, err := mountedXFS{}.free(p.fs.Root())
 	if err != nil {
@@ -62,7 +61,8 @@ func (p *directoryPool) short(all map[quota.Project]quota.Usage) (volume.Bytes, 
 	return -free, nil
 }
 
-// taken says that the pool is short, and which project has more than its quota: ACLs are not limited.
+// taken describes a pool that is short, and a project that exceeds its quota, which is possible because ACLs
+// are not limited.
 func (p *directoryPool) taken(short volume.Bytes, all map[quota.Project]quota.Usage) string {
 	over := ""
 	for id, u := range all {
@@ -73,21 +73,21 @@ func (p *directoryPool) taken(short volume.Bytes, all map[quota.Project]quota.Us
 	return fmt.Sprintf("directory pool %s has %s less free than its quotas promise: either a pod has taken files out of its quota, or exceeds it by ACLs%s, or XFS needs more for itself than was reckoned; find such files with `xfs_quota -x -c 'report -p'` and delete them, or enlarge the pool with `flexlvm directories create --size`", p.path(), short, over)
 }
 
-// A kernelQuota is what a volume promises, by its record.
+// A kernelQuota is the quota that a volume should have, by its record.
 type kernelQuota struct {
 	project quota.Project
 	limit   quota.Limit
 }
 
-// lacking reports whether the kernel limits the volume to less, or not at all: xfs_repair drops
-// quotas that it cannot read, and people change them.
+// lacking reports whether the kernel's limit for the volume is lower, or missing: xfs_repair drops quotas
+// that it cannot read, and people change them.
 func (k kernelQuota) lacking(all map[quota.Project]quota.Usage) bool {
 	has := all[k.project].Limit
 	return has.Size < k.limit.Size || has.Inodes < k.limit.Inodes
 }
 
-// recorded returns what the volume of this name promises, false if it holds nothing that would
-// need a quota: its removal has come so far.
+// recorded returns the quota that the record of a volume promises. holds is false if the volume is gone or
+// its removal has already deleted its data, so that it needs no quota.
 func (p *directoryPool) recorded(name volume.Name) (k kernelQuota, holds bool, err error) {
 	if _, err := p.Lstat(path.Join(place(name), dataDir)); errors.Is(err, fs.ErrNotExist) && name.IsDoomed() {
 		return k, false, nil
@@ -103,10 +103,10 @@ func (p *directoryPool) recorded(name volume.Name) (k kernelQuota, holds bool, e
 	return kernelQuota{rec.Project, limitOf(rec, t.Size)}, true, err
 }
 
-// ensureQuotas returns all quotas of the pool, after it has raised those of volumes to what their
-// records promise, and cleared those that no volume has and nothing is counted to. The room of a
-// volume without one would be promised once more, and that of a quota without one to nobody. The
-// caller holds the pool's lock.
+// ensureQuotas returns all quotas of the pool. Before, it raises those of volumes to what their records
+// promise, and clears the quotas of projects without a volume and without files: the room of a volume without
+// a quota would be promised twice, and the room of a quota without a volume to nobody. The caller holds the
+// pool's lock.
 func (p *directoryPool) ensureQuotas() (map[quota.Project]quota.Usage, error) {
 	all, err := quota.Projects(p.device.Path)
 	if err != nil {
@@ -143,7 +143,7 @@ func (p *directoryPool) ensureQuotas() (map[quota.Project]quota.Usage, error) {
 	return quota.Projects(p.device.Path)
 }
 
-// restoreLost is ensureQuotas for callers without the pool's lock.
+// restoreLost is ensureQuotas for callers that do not hold the pool's lock.
 func (e *Engine) restoreLost(ctx context.Context, p *directoryPool) (map[quota.Project]quota.Usage, error) {
 	release, err := e.lockPool(ctx, p.device.Group, p.name)
 	if err != nil {
@@ -153,13 +153,13 @@ func (e *Engine) restoreLost(ctx context.Context, p *directoryPool) (map[quota.P
 	return p.ensureQuotas()
 }
 
-// nextProject returns a project that no volume has had. It is written down before it is used.
+// nextProject returns a project that no volume has had, after recording it.
 func (p *directoryPool) nextProject() (quota.Project, error) {
 	all, err := quota.Projects(p.device.Path)
 	if err != nil {
 		return 0, err
 	}
-	next := max(p.info.Project, 1) + 1 // 1 is that of volumes with a file system of their own
+	next := max(p.info.Project, 1) + 1 // project 1 belongs to volumes with a file system of their own
 	for {
 		if _, used := all[next]; !used {
 			break
@@ -170,8 +170,8 @@ func (p *directoryPool) nextProject() (quota.Project, error) {
 	return next, p.writeInfo()
 }
 
-// ensureQuota makes sure that a volume has the quota that its record promises. It writes only
-// where something is missing, and lowers no limit. It is done at each mount, so it need not last.
+// ensureQuota makes sure that a volume has the quota that its record promises. It writes only if something is
+// missing, and lowers no limit. It runs at each mount, so its changes need not be durable.
 func (p *directoryPool) ensureQuota(lv lvm.LogicalVolume, rec directoryRecord, size volume.Bytes) (err error) {
 	root, err := p.Open(path.Join(place(lv.Name), dataDir))
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// recordSize is what a record takes as a file, whatever it says.
+// recordSize is the size of a record's file, whatever its content.
 const recordSize = int(volume.Block)
 
-// makeRecord writes a volume's first record, and the spare that the next is written into.
+// makeRecord writes a volume's first record, and the spare file that receives the next one.
 func (p *directoryPool) makeRecord(dir string, rec directoryRecord) error {
 	text, err := padded(rec)
 	if err != nil {
@@ -25,9 +25,9 @@ func (p *directoryPool) makeRecord(dir string, rec directoryRecord) error {
 	return errors.Join(writeInPlace(p.Root, path.Join(dir, spareFile), text), writeInPlace(p.Root, path.Join(dir, recordFile), text))
 }
 
-// write replaces a volume's record so that a crash leaves the old one or the new. It takes no room:
-// giving some back in a pool that is full begins with it. The spare is overwritten where it lies and
-// changes places with the record.
+// write replaces a volume's record atomically: a crash leaves the old one or the new one. It allocates no
+// space, because freeing some in a full pool begins with a new record. It overwrites the spare in place, and
+// exchanges it with the record.
 func (p *directoryPool) write(dir string, rec directoryRecord) error {
 	text, err := padded(rec)
 	if err != nil {
@@ -62,7 +62,7 @@ func padded(rec directoryRecord) ([]byte, error) {
 	return append(text, bytes.Repeat([]byte("\n"), recordSize-len(text))...), nil
 }
 
-// writeInPlace writes a file where it lies, durably.
+// writeInPlace overwrites a file in place, durably.
 func writeInPlace(root *os.Root, name string, text []byte) error {
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {

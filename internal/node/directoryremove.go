@@ -50,7 +50,7 @@ func (e *Engine) removeVolume(ctx context.Context, lv lvm.LogicalVolume) error {
 		if now.UUID != lv.UUID || !lv.Name.IsDoomed() {
 			return fmt.Errorf("remove volume %s/%s: it is another by now, or was not given up; try again", lv.Group, lv.Name)
 		}
-		// No mount of flexlvm's has begun since it was doomed; somebody else's may.
+		// flexlvm starts no mount of a doomed volume, but others may.
 		if now.Open, err = p.inUse(lv.Name); err != nil {
 			return err
 		} else if now.Open {
@@ -69,12 +69,12 @@ func (e *Engine) removeVolume(ctx context.Context, lv lvm.LogicalVolume) error {
 	})
 }
 
-// mostFreeing is how long a removal waits for XFS to free what was deleted, which it does in the
-// background. Whatever takes longer is held open by somebody.
+// mostFreeing is how long a removal waits for XFS to free deleted files, which XFS does in the background.
+// Files that take longer are held open by a process.
 const mostFreeing = 10 * time.Second
 
-// awaitFreed waits until XFS does not count a volume's data any more: without its volume, what is counted
-// would look like what somebody has taken of the pool, and have another volume evicted.
+// awaitFreed waits until XFS no longer counts a volume's data: once the volume is gone, that usage would look
+// like space that a tenant has used outside its quota, and would have another volume evicted.
 func (e *Engine) awaitFreed(ctx context.Context, p *directoryPool, rec directoryRecord) error {
 	for end := time.Now().Add(mostFreeing); ; {
 		used, err := quota.ReadOf(p.device.Path, rec.Project)
@@ -89,8 +89,8 @@ func (e *Engine) awaitFreed(ctx context.Context, p *directoryPool, rec directory
 	}
 }
 
-// clearQuota gives back what a volume was promised, whose data are gone. Who restores quotas at the
-// same time must not restore this one.
+// clearQuota clears the quota of a volume whose data is deleted. It holds the pool's lock, so that a
+// concurrent ensureQuotas does not restore the quota.
 func (e *Engine) clearQuota(ctx context.Context, p *directoryPool, rec directoryRecord) error {
 	release, err := e.lockPool(ctx, p.device.Group, p.name)
 	if err != nil {
@@ -104,7 +104,7 @@ func (e *Engine) clearQuota(ctx context.Context, p *directoryPool, rec directory
 	return nil
 }
 
-// clearData removes the directory that pods have seen of a volume.
+// clearData removes the directory of a volume that its pods have seen.
 func (e *Engine) clearData(ctx context.Context, p *directoryPool, data string) error {
 	root, err := p.Open(data)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,7 +113,8 @@ func (e *Engine) clearData(ctx context.Context, p *directoryPool, data string) e
 	if err != nil {
 		return err
 	}
-	// What is moved up in it may be of another project, and its own may be full.
+	// Directories that clearTree moves up may belong to another project, and the volume's own project may be
+	// full.
 	if err := errors.Join(quota.Disown(root), root.Close()); err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (e *Engine) clearData(ctx context.Context, p *directoryPool, data string) e
 	return nil
 }
 
-// dropRecord removes what is left of a volume: a directory without a record is none.
+// dropRecord removes the rest of a volume's directory; without its record it no longer is a volume.
 func (p *directoryPool) dropRecord(n volume.Name, after func(step string)) error {
 	dir := place(n)
 	for _, name := range []string{path.Join(dir, spareFile), path.Join(dir, recordFile), dir} {
@@ -137,9 +138,9 @@ func (p *directoryPool) dropRecord(n volume.Name, after func(step string)) error
 	return syncDir(p.Root, dirOf(dir))
 }
 
-// clearTree removes a directory and everything in it, whatever a tenant has left there. After it was
-// killed, it may be called again. It does not recurse, because tenants can nest directories as deep as
-// they like: the entries of a subdirectory are moved up and removed later.
+// clearTree removes a directory and everything in it, whatever a tenant has left there. It may be called
+// again after it was killed. It does not recurse, because tenants can nest directories arbitrarily deep: it
+// moves the entries of a subdirectory up and removes them later.
 func clearTree(ctx context.Context, root *os.Root, name string, after func(step string)) error {
 	top, err := root.OpenRoot(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -158,8 +159,8 @@ func clearTree(ctx context.Context, root *os.Root, name string, after func(step 
 // entriesAtOnce is how many entries of a directory are read at a time.
 const entriesAtOnce = 1000
 
-// clearIn empties top. Moving directories may need room that the file system has not: what can go without
-// goes first, and gives some.
+// clearIn empties top. Moving directories may need space that the file system does not have, so clearIn also
+// removes the entries that need none, which frees some.
 func clearIn(ctx context.Context, top *os.Root, after func(string)) error {
 	for moved := 0; ; {
 		entries, err := someOf(top)
@@ -183,7 +184,7 @@ func clearIn(ctx context.Context, top *os.Root, after func(string)) error {
 	}
 }
 
-// clearEntry removes an entry of top with all that is in it.
+// clearEntry removes an entry of top and everything in it.
 func clearEntry(ctx context.Context, top *os.Root, e fs.DirEntry, moved *int, after func(string)) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -198,8 +199,8 @@ func clearEntry(ctx context.Context, top *os.Root, e fs.DirEntry, moved *int, af
 	return top.Remove(e.Name())
 }
 
-// emptyInto removes what is in a directory of top that is no directory, and moves the others
-// into top.
+// emptyInto removes the entries of a directory of top, except for non-empty directories, which it moves into
+// top.
 func emptyInto(ctx context.Context, top *os.Root, name string, moved *int, after func(string)) error {
 	dir, err := top.OpenRoot(name)
 	if err != nil {
@@ -237,8 +238,8 @@ func emptyInto(ctx context.Context, top *os.Root, name string, moved *int, after
 	}
 }
 
-// removeEntry removes an entry of a directory unless it is a directory that is not empty. A
-// tenant may have made either immutable, which keeps root from it as well.
+// removeEntry removes an entry of a directory unless it is a non-empty directory. A tenant may have made
+// either immutable, which stops root as well.
 func removeEntry(dir *os.Root, e fs.DirEntry) error {
 	err := dir.Remove(e.Name())
 	if !errors.Is(err, unix.EPERM) {

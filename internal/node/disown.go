@@ -9,13 +9,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Disown takes flexlvm's tags off a volume that is retained and not in use (ErrInUse). Its
-// logical volume stays with all that is on it, and is from then on like any other that a person
-// has made. A volume in another state is refused: somebody may still have it.
+// Disown removes flexlvm's tags from a volume that is retained and not in use (ErrInUse). Its logical volume
+// stays with all its data, and is from then on like any other that a person has created. A volume in another
+// state is refused: a pod may still use it.
 //
-// The record comes first, and stays: should its PersistentVolume live on, no empty volume takes
-// the place of this one, not even when its logical volume has another name (ErrLost). Killed in
-// between, the volume is retained as before.
+// Disown writes the record first and keeps it: if the PersistentVolume lives on, no empty volume replaces
+// this one, not even if its logical volume is renamed (ErrLost). Killed in between, it leaves the volume
+// retained as before.
 func (e *Engine) Disown(ctx context.Context, g volume.Group, n volume.Name) error {
 	release, err := e.lockVolume(ctx, g, n)
 	if err != nil {
@@ -27,7 +27,7 @@ func (e *Engine) Disown(ctx context.Context, g volume.Group, n volume.Name) erro
 		return err
 	}
 	if !slices.ContainsFunc(lv.Tags, volume.Ours) {
-		return e.lvm.Flush(ctx, g, n) // a call that was killed may have left it in the disk's cache
+		return e.lvm.Flush(ctx, g, n) // a killed call may have left the change in the disk's cache
 	}
 	tags, err := ours(lv)
 	if err != nil {
@@ -58,16 +58,15 @@ func (e *Engine) Disown(ctx context.Context, g volume.Group, n volume.Name) erro
 	return nil
 }
 
-// recordDisowned leaves a record that is no tombstone, so it counts for good as one of a volume
-// that this node has served.
+// recordDisowned writes a record that is not a tombstone, so that the volume permanently counts as one that
+// this node has served.
 func (e *Engine) recordDisowned(lv lvm.LogicalVolume, tags volume.Tags) error {
 	rec := newRecord(lv.UUID, tags)
 	rec.Since = e.now()
 	return e.record(lv, rec)
 }
 
-// mayDisown refuses what somebody may still have, and what is of no use to anybody else. It is
-// pure.
+// mayDisown refuses a volume that a pod may still use, or that is of no use without flexlvm. It is pure.
 func mayDisown(lv lvm.LogicalVolume, tags volume.Tags) error {
 	where := string(lv.Group) + "/" + string(lv.Name)
 	switch {

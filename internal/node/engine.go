@@ -1,9 +1,9 @@
-// Package node is the engine of one node: it makes, mounts, grows and removes volumes,
-// and does not know through which door a call came.
+// Package node is the engine of one node: it creates, mounts, grows and removes volumes, independently of the
+// driver (FlexVolume or CSI) that a call comes through.
 //
-// Every method may be killed at any instant and converges when it is called again. A
-// volume's LVM tags say what it is; the records under the state directory only save
-// asking LVM (see record.go).
+// Every method may be killed at any instant and converges when it is called again. A volume's LVM tags are
+// its description. The records under the state directory save asking LVM, and keep a volume that was handed
+// out from being formatted or replaced by an empty one (see record.go).
 package node
 
 import (
@@ -28,40 +28,37 @@ const (
 	DefaultLogDir   = "/var/log/flexlvm"
 )
 
-// DefaultRoomPatience is how long the doors let a call wait for room that the node daemon
-// makes: for a volume to go that nobody waits for, and for a replica of a dataset, which
-// takes some 15 s. What takes longer, or never comes, a pod's events should say soon, with
-// numbers.
+// DefaultRoomPatience is how long the drivers let a call wait for room that the node daemon frees. It
+// suffices to evict an unreferenced volume, or a replica of a dataset, which takes about 15 s. If that takes
+// longer, or no room can be freed, the pod's events should soon say so, with numbers.
 const DefaultRoomPatience = 30 * time.Second
 
-// Config is what an engine needs to know of its node. The zero value of each
-// field is its default.
+// Config is the configuration of an engine. The zero value of each field is its default.
 type Config struct {
 	StateDir string
 	LockDir  string
 	Now      func() time.Time
-	// WipeRate bounds how many bytes a second a removal wipes, and a full copy copies; 0 is no
-	// bound.
+	// WipeRate bounds how many bytes per second a removal wipes, and a full copy copies; 0 is unbounded.
 	WipeRate volume.Bytes
-	// ZeroRate bounds how many bytes a second of a raw block volume are zeroed before pods get
-	// them; 0 is no bound.
+	// ZeroRate bounds how many bytes per second of a raw block volume are zeroed before pods get them; 0 is
+	// unbounded.
 	ZeroRate volume.Bytes
-	// Settle is called after a volume's first mount and arranges for Engine.Settle to be
-	// called soon, so that kubelet need not wait for that. If it is nil, Mount settles
-	// the volume itself before handing it out, as it always does one that is encrypted.
+	// Settle is called after a volume's first mount and arranges for Engine.Settle to be called soon, so that
+	// kubelet does not wait for it. If Settle is nil, Mount settles the volume itself before handing it out,
+	// as it always does for encrypted and raw block volumes.
 	Settle func(volume.Group, volume.Name)
-	// RoomPatience is how long Mount and Expand wait for the node daemon to evict what
-	// keeps them from the room they need, if one is at work; 0 is not at all.
+	// RoomPatience is how long Mount and Expand wait for the node daemon, if one is running, to evict volumes
+	// for the room that they need; 0 is not at all.
 	RoomPatience time.Duration
-	// Log receives what is less than an error, and what an operator can fix.
+	// Log receives problems that do not fail a call and that an operator can fix.
 	Log logrus.FieldLogger
-	// After is called with the name of every step that has changed the machine, right
-	// after it. Tests kill the process there.
+	// After is called with the name of every step that has changed the machine, right after it. Tests kill
+	// the process there.
 	After func(step string)
 }
 
-// An Engine serves one node. It holds no state of its own, so any number may run
-// side by side, in one process or in many.
+// An Engine serves one node. It holds no state of its own, so any number of engines may run at the same time,
+// in one process or in many.
 type Engine struct {
 	lvm     *lvm.Client
 	host    command.Programs
@@ -69,7 +66,7 @@ type Engine struct {
 	records records
 	now     func() time.Time
 	after   func(string)
-	settle  func(volume.Group, volume.Name) // nil: Mount does it itself
+	settle  func(volume.Group, volume.Name) // nil: Mount settles volumes itself
 	log     logrus.FieldLogger
 
 	wipeRate, zeroRate  volume.Bytes
@@ -79,7 +76,7 @@ type Engine struct {
 	mostFrozen          time.Duration
 	sourcePatience      time.Duration
 	roundPatience       time.Duration
-	yields              bool // zero ends with errYielded after about holdTime instead of holding the lock to its end
+	yields              bool // zero returns errYielded after about holdTime instead of holding the lock until it is done
 }
 
 // New returns an engine that runs the programs of host.
@@ -129,22 +126,22 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 	}, nil
 }
 
-// OnHost returns the engine of this host, with everything at its default.
+// OnHost returns the engine of this host, with the default configuration.
 func OnHost(log logrus.FieldLogger) (*Engine, error) {
 	return New(Config{Log: log}, command.New("", log))
 }
 
-// lockVolume serialises all that happens to one volume on this node.
+// lockVolume serialises all operations on one volume of this node.
 func (e *Engine) lockVolume(ctx context.Context, g volume.Group, n volume.Name) (func(), error) {
 	file, key := volumeLock(g, n)
 	return e.locks.Acquire(ctx, file, key)
 }
 
-// holdTime is how long a long operation, such as a full copy, holds a volume's lock before it yields:
-// less than roundPatience, and long enough for the pause to cost little.
+// holdTime is how long a long operation, such as a full copy, holds a volume's lock before it yields: less
+// than roundPatience, and long enough for the pauses to cost little.
 const holdTime = 3 * time.Second
 
-// lockWithin is lockVolume for calls that wait no longer than patience.
+// lockWithin is lockVolume for calls that wait for at most patience.
 func (e *Engine) lockWithin(ctx context.Context, patience time.Duration, g volume.Group, n volume.Name) (func(), error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -155,13 +152,13 @@ func volumeLock(g volume.Group, n volume.Name) (file, key string) {
 	return "volumes.lock", "volume " + string(g) + "/" + string(n)
 }
 
-// DaemonTurn takes this node for its one node daemon, until release or the end of the
-// process; acquired is false while another daemon has it.
+// DaemonTurn acquires the lock of this node's only node daemon, until release or the end of the process;
+// acquired is false while another daemon holds it.
 func DaemonTurn() (release func(), acquired bool, err error) {
 	return lock.Dir(DefaultLockDir).Try(daemonLock())
 }
 
-// DaemonWorks reports whether a node daemon has this node.
+// DaemonWorks reports whether a node daemon is running on this node.
 func DaemonWorks() (bool, error) { return lock.Dir(DefaultLockDir).Held(daemonLock()) }
 
 func daemonLock() (file, key string) { return "daemon.lock", "node daemon" }

@@ -13,14 +13,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// ext4Kind is ext4.
 type ext4Kind struct{ host command.Programs }
 
 func (ext4Kind) words() words {
 	return words{mount: mount.Ext4, title: "ext4", check: "e2fsck -fn"}
 }
 
-// format: as many inodes as ext4 makes by itself are enough for any limit (Spec.Validate).
+// format ignores the inode limit: ext4's default number of inodes suffices for any limit (Spec.Validate).
 func (k ext4Kind) format(ctx context.Context, path string, tags volume.Tags, _ int64) error {
 	return ext4.Mkfs(ctx, k.host.Killable, ext4.Format{Device: path, UUID: tags.FS, Size: tags.Size})
 }
@@ -33,8 +32,8 @@ func (ext4Kind) uuid(path string) (string, error) {
 	return sb.UUID, checkExt4(path, sb)
 }
 
-// checkExt4 refuses a file system in which damage was found. The kernel would mount it, and
-// what it writes then may destroy more; nothing is repaired by itself, for that may, too.
+// checkExt4 refuses a file system in which errors were found. The kernel would mount it, and writing to it
+// may destroy more. Nothing is repaired automatically, because a repair may, too.
 func checkExt4(path string, sb ext4.Superblock) error {
 	if !sb.Errors {
 		return nil
@@ -47,8 +46,8 @@ const (
 	checksumWait = 250 * time.Millisecond
 )
 
-// readExt4 reads the superblock of a file system that may be mounted: the kernel may just be
-// writing it, and for a moment its checksum is wrong.
+// readExt4 reads the superblock of a file system that may be mounted: while the kernel writes the superblock,
+// its checksum is wrong for a moment.
 func readExt4(path string) (ext4.Superblock, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -84,7 +83,7 @@ func (ext4Kind) mark(path string, tags volume.Tags) (written bool, err error) {
 	return ext4.MarkCopies(f, size, tags.FS)
 }
 
-// usedAt goes by the copies of the superblock that are marked.
+// usedAt searches for marked copies of the superblock.
 func (ext4Kind) usedAt(path string, u use) (volume.Bytes, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -104,10 +103,10 @@ func (ext4Kind) usedAt(path string, u use) (volume.Bytes, error) {
 
 func (ext4Kind) mounted(path string) mountedFilesystem { return mountedExt4{path} }
 
-// mountedExt4 is ext4 that is mounted, and the path of its device.
+// mountedExt4 is a mounted ext4, with the path of its device.
 type mountedExt4 struct{ path string }
 
-// grow goes by no percentage: each block group that is added brings its inodes.
+// grow ignores the inode percentage: each added block group brings its inodes.
 func (m mountedExt4) grow(root *os.File, device volume.Bytes, _ int) error {
 	sb, err := readExt4(m.path)
 	if err != nil {
@@ -118,17 +117,18 @@ func (m mountedExt4) grow(root *os.File, device volume.Bytes, _ int) error {
 
 func (mountedExt4) free(root *os.File) (volume.Bytes, error) { return ext4.Free(root) }
 
-// boundRetries has nothing to do: ext4 does not try again.
+// boundRetries does nothing: ext4 does not retry.
 func (mountedExt4) boundRetries(uint64) error { return nil }
 
-// trimmable: the parts are block groups. Linux before 6.6 takes a group for trimmed of which
-// it was asked to trim a piece, and leaves the rest.
+// trimmable returns block groups as the parts. Linux before 6.6 marks a whole group as trimmed after a
+// request to trim a piece of it, and skips the rest.
 func (m mountedExt4) trimmable(*os.File) (trimming, error) {
 	sb, err := readExt4(m.path)
 	return trimming{size: sb.Size, part: volume.Ext4Group, whole: true}, err
 }
 
-// check: the kernel mounts one whose journal says that writing to it failed, and notes it.
+// check rereads the superblock: the kernel also mounts a file system whose journal records a failed write,
+// and notes that error there.
 func (m mountedExt4) check() error {
 	sb, err := readExt4(m.path)
 	if err != nil {

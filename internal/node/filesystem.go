@@ -10,87 +10,84 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A content is what a volume holds: its file system, and the device that this lies on. Of a raw
-// block volume (blockKind) it is the device alone.
+// A content is what a volume holds: a file system, and the device that it is on. The content of a raw block
+// volume (blockKind) is only the device.
 type content struct {
 	filesystem
 	path   string
 	number uint64 // as in stat's st_rdev, and in mountinfo
 }
 
-// A filesystem is a kind of file system that volumes are made with. path is always that of
-// the device that it lies on.
+// A filesystem implements one type of file system. path is always the path of the device that it is on.
 type filesystem interface {
-	// words are what people, and the kernel, call it.
+	// words returns the names of the file system.
 	words() words
-	// format makes it, with the UUID and the size of the tags. inodes is the limit on
-	// them, 0 for none. The caller must be sure that the volume is in state creating.
+	// format creates the file system, with the UUID and the size of the tags. inodes is the inode limit, 0
+	// for none. The caller must be sure that the volume is in state creating.
 	format(ctx context.Context, path string, tags volume.Tags, inodes int64) error
-	// uuid reads the superblock. The error wraps errNoFilesystem if there is no valid one,
-	// and ErrDamaged if it says that the file system is damaged.
+	// uuid reads the superblock. The error wraps errNoFilesystem if there is no valid superblock, and
+	// ErrDamaged if the superblock reports damage.
 	uuid(path string) (string, error)
-	// setUUID changes the UUID of one that is not mounted and needs no recovery. Killed, it
-	// may leave it broken, so it is for copies that can be made again. Whether it succeeded
-	// is for the caller to read.
+	// setUUID changes the UUID of a file system that is not mounted and needs no recovery. Killed, it may
+	// leave the file system broken, so it is only for copies that can be created again. The caller must read
+	// the UUID to know whether it succeeded.
 	setUUID(ctx context.Context, path, uuid string) error
-	// mounted is what can be done to it while it is mounted.
+	// mounted returns the operations on the mounted file system.
 	mounted(path string) mountedFilesystem
-	// mark writes a superblock, or a copy of one, that mkfs never writes, so that usedAt
-	// recognises the file system even if nobody has mounted it yet. It reports whether it wrote
-	// anything. XFS needs no mark: its first grow writes one.
+	// mark writes a superblock, or a copy of one, that mkfs never writes, so that usedAt recognises the file
+	// system even if it was never mounted. It reports whether it wrote anything. XFS needs no mark: its first
+	// grow writes one.
 	mark(path string, tags volume.Tags) (bool, error)
-	// usedAt looks, on a device that may have lost its superblock, or what mkfs wrote before
-	// it, for what shows that it was in use as the volume of these tags, and returns at which
-	// byte; the error wraps errNoFilesystem if nothing shows that.
+	// usedAt searches a device that may have lost its superblock, or data that mkfs wrote before the
+	// superblock, for evidence that it was in use as the volume of these tags, and returns the byte at which
+	// it is; the error wraps errNoFilesystem if there is none.
 	usedAt(path string, u use) (volume.Bytes, error)
 }
 
-// A mountedFilesystem does what takes a mount. root is any directory of that.
+// A mountedFilesystem is a file system that is mounted. root is any directory of that mount.
 type mountedFilesystem interface {
-	// grow makes it as large as its device, which has that size, and lets inodes take that
-	// percentage of it, where its kind limits them. It may be called again,
-	// and never shrinks. Afterwards usedAt finds that it was in use, if mark has come before.
+	// grow grows the file system to the size of its device, and lets inodes use that percentage of it, if the
+	// file system limits them. It is idempotent and never shrinks. Afterwards usedAt finds that the file
+	// system was in use, if mark was called before.
 	grow(root *os.File, device volume.Bytes, inodePercent int) error
-	// free is how much it has for data, whatever quotas say.
+	// free returns how much space it has for data, regardless of quotas.
 	free(root *os.File) (volume.Bytes, error)
-	// boundRetries makes it give up on a device that takes no more writes, instead of trying
-	// for ever.
+	// boundRetries makes the file system give up on a device that accepts no more writes, instead of retrying
+	// forever.
 	boundRetries(device uint64) error
-	// trimmable returns what of it can be trimmed.
+	// trimmable returns which part of the file system can be trimmed.
 	trimmable(root *os.File) (trimming, error)
-	// check looks for damage that the kernel noted as it mounted it.
+	// check fails if the kernel noted damage while mounting the file system.
 	check() error
 }
 
-// words are what a file system is called.
+// words are the names of a file system.
 type words struct {
 	mount mount.Type
-	title string // for people
-	check string // the command by which people look at one that is damaged
+	title string // in messages
+	check string // the command with which people inspect a damaged one
 }
 
-// A use is what is known of a volume that may have been in use.
+// A use describes a volume that may have been in use.
 type use struct {
 	tags   volume.Tags
 	inodes int64 // the limit
-	// sizes are those that its device may have had when it was formatted, besides that which
-	// it has.
+	// sizes are the sizes that its device may have had when it was formatted, other than its current size.
 	sizes []volume.Bytes
-	// aligns are the sizes in which the device may have asked to be used.
+	// aligns are the I/O sizes that its device may have reported when it was formatted.
 	aligns []volume.Bytes
 }
 
-// errNoFilesystem: there is no valid superblock. That alone never means that the device is
-// blank.
+// errNoFilesystem: there is no valid superblock. This alone never means that the device is blank.
 var errNoFilesystem = errors.New("no file system")
 
-// noFilesystem is an errNoFilesystem in the words of a kind of file system.
+// noFilesystem is an errNoFilesystem with the text of a specific file system.
 type noFilesystem struct{ error }
 
 func (e noFilesystem) Unwrap() error      { return e.error }
 func (noFilesystem) Is(target error) bool { return target == errNoFilesystem }
 
-// contentOf returns what a volume with these tags holds, on its device d.
+// contentOf returns the content of a volume with these tags on its device d.
 func (e *Engine) contentOf(d lvm.Device, tags volume.Tags) content {
 	c := content{filesystem: xfsKind{host: e.host}, path: d.Path, number: d.Number}
 	switch tags.FSType {

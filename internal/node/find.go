@@ -12,21 +12,21 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// found is a volume that may be mounted: it is ours, it is the caller's, its
-// device is there and holds the file system that its tags name.
+// found is a volume that may be mounted: it is flexlvm's and the caller's, and its device exists and holds
+// the file system that its tags name.
 type found struct {
-	device   lvm.Device // the logical volume's
+	device   lvm.Device // of the logical volume
 	content  content
 	tags     volume.Tags
-	recorded bool     // this node's record says the same
-	growing  bool     // its file system must grow, whatever its limit says
-	key      luks.Key // of an encrypted volume, checked
+	recorded bool     // this node's record is up to date
+	growing  bool     // its file system must grow, whatever its quota is
+	key      luks.Key // of an encrypted volume, already checked
 }
 
-// errAskLVM: this node's record and the kernel do not settle the matter alone.
+// errAskLVM: this node's record and the kernel alone do not settle the matter.
 var errAskLVM = errors.New("ask LVM")
 
-// findOrCreate returns the volume of a spec, and makes it where it does not exist.
+// findOrCreate returns the volume of a spec, and creates it if it does not exist.
 func (e *Engine) findOrCreate(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
 	f, err := e.remembered(ctx, spec, key)
 	if !errors.Is(err, errAskLVM) {
@@ -35,23 +35,22 @@ func (e *Engine) findOrCreate(ctx context.Context, spec volume.Spec, key luks.Ke
 	e.sweep(spec.Group, spec.Name)
 	known, err := e.records.served(spec.Group, spec.Name)
 	if err != nil {
-		// As long as nobody can tell, the volume is one that this node has served: it may
-		// be there, and is not made anew.
+		// While that is unknown, the volume counts as served: it may exist, and must not be created again.
 		e.log.WithError(err).Warn("this node's records cannot be read")
 		known = true
 	}
 	if spec.FS != "" {
-		known = true // it was brought back: without it there is nothing to mount
+		known = true // the volume was brought back, so there is nothing to mount unless it exists
 	}
 	if !known && spec.CloneOf != "" {
-		// To make a copy takes what it is a copy of; one that is there needs that no more.
+		// Creating a copy needs its source. An existing copy no longer does.
 		if known, err = e.exists(ctx, spec); err != nil {
 			return found{}, err
 		}
 	}
 	if !known {
-		// Creating first and asking afterwards is as safe as open(2) with O_EXCL:
-		// LVM refuses a name that is taken and touches nothing.
+		// Creating first and looking up afterwards is as safe as open(2) with O_EXCL: LVM refuses a name that
+		// exists and touches nothing.
 		f, err := e.create(ctx, spec, key)
 		if !errors.Is(err, lvm.ErrExists) {
 			return f, err
@@ -60,7 +59,7 @@ func (e *Engine) findOrCreate(ctx context.Context, spec volume.Spec, key luks.Ke
 	return e.openExisting(ctx, spec, key)
 }
 
-// exists reports whether LVM has the volume.
+// exists reports whether LVM shows the volume.
 func (e *Engine) exists(ctx context.Context, spec volume.Spec) (bool, error) {
 	_, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
@@ -69,9 +68,8 @@ func (e *Engine) exists(ctx context.Context, spec volume.Spec) (bool, error) {
 	return err == nil, err
 }
 
-// remembered answers from the record and the kernel, or with errAskLVM. Any doubt is
-// LVM's to settle, but for a device that is suspended (lvm.ErrSuspended): LVM cannot
-// help there, and may wait for it.
+// remembered answers from the record and the kernel, or returns errAskLVM in any doubt. A suspended device is
+// the exception (lvm.ErrSuspended): LVM cannot help there, and may itself wait for the device.
 func (e *Engine) remembered(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
 	d, err := e.usable(ctx, spec.Group, spec.Name)
 	if errors.Is(err, lvm.ErrSuspended) {
@@ -86,14 +84,14 @@ func (e *Engine) remembered(ctx context.Context, spec volume.Spec, key luks.Key)
 	}
 	tags := rec.tags()
 	c := e.contentOf(d, tags)
-	// A record can be seen before it is durable, by the call after one that died in
-	// between. Until the tags say ready everything hangs on it, so it is written again.
+	// A record can be visible before it is durable, after a call that died in between. It is the only
+	// protection of the volume until the tags say ready, so it is written again.
 	f := found{device: d, content: c, tags: tags, recorded: rec.State == volume.Ready, key: key}
 	if tags.LUKS != "" {
 		if h, err := readHeader(d.Path); err != nil || h.UUID != tags.LUKS {
 			return found{}, errAskLVM
 		}
-		// Before its key is tried.
+		// Before the key is tried.
 		if err := admit(spec, tags, d.GroupUUID); err != nil {
 			return found{}, err
 		}
@@ -107,8 +105,7 @@ func (e *Engine) remembered(ctx context.Context, spec volume.Spec, key luks.Key)
 	return f, admit(spec, tags, d.GroupUUID)
 }
 
-// create makes the volume, with all its tags in state creating, and formats it, or
-// makes it as a copy.
+// create creates the volume, with all its tags in state creating, and formats it, or creates it as a copy.
 func (e *Engine) create(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
 	if err := e.rightGroup(ctx, spec); err != nil {
 		return found{}, err
@@ -145,7 +142,7 @@ func (e *Engine) create(ctx context.Context, spec volume.Spec, key luks.Key) (fo
 	return f, e.format(ctx, spec, f)
 }
 
-// rightGroup makes sure that a volume is made in the group that is meant.
+// rightGroup makes sure that the volume group has the UUID that the spec names.
 func (e *Engine) rightGroup(ctx context.Context, spec volume.Spec) error {
 	if spec.GroupUUID == "" {
 		return nil
@@ -157,7 +154,7 @@ func (e *Engine) rightGroup(ctx context.Context, spec volume.Spec) error {
 	return checkGroup(spec, g.UUID)
 }
 
-// newTags returns the tags of a volume that is to be made, with UUIDs of its own.
+// newTags returns the tags of a new volume, with new UUIDs.
 func newTags(spec volume.Spec) (t volume.Tags, err error) {
 	t = volume.Tags{
 		State: volume.Creating, Size: spec.Size,
@@ -169,9 +166,9 @@ func newTags(spec volume.Spec) (t volume.Tags, err error) {
 	return t, err
 }
 
-// openExisting opens a volume that LVM shows: after a reboot, after a crash, or where this node has no
-// record of it. One that LVM never finished is removed and made anew (dropUnfinished), an unfinished copy
-// is taken anew or finished (copyAgain), and one in state creating that no pod has had is formatted
+// openExisting opens a volume that LVM shows: after a reboot, after a crash, or if this node has no record of
+// it. A volume that LVM never finished is removed and created again (dropUnfinished), an unfinished copy is
+// created again or finished (copyAgain), and a volume in state creating that no pod has had is formatted
 // (formatUnlessServed).
 func (e *Engine) openExisting(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
 	lv, tags, err := e.lookUpAdmitted(ctx, spec)
@@ -199,8 +196,8 @@ func (e *Engine) openExisting(ctx context.Context, spec volume.Spec, key luks.Ke
 		return found{}, err
 	}
 	f := found{device: d, tags: tags, key: key}
-	// A record that cannot be read counts as one of this volume, so nothing is formatted;
-	// and it need not be read where the device holds the file system of the tags.
+	// A record that cannot be read counts as one of this volume, so that nothing is formatted; but it is not
+	// needed if the device holds the file system of the tags.
 	handed, unread := e.mayHoldData(lv, tags)
 	if f.content, err = e.decipher(ctx, spec, lv, f, handed); err != nil {
 		return f, errors.Join(err, unread)
@@ -218,10 +215,10 @@ func (e *Engine) openExisting(ctx context.Context, spec volume.Spec, key luks.Ke
 	return f, e.formatUnlessServed(ctx, spec, lv, f, whole)
 }
 
-// formatUnlessServed formats a volume in state creating of which there is no record, unless a
-// pod has had it. whole says that its superblock is valid.
+// formatUnlessServed formats a volume in state creating without a record, unless a pod has had it. whole
+// reports that its superblock is valid.
 func (e *Engine) formatUnlessServed(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, f found, whole bool) error {
-	if spec.FS != "" && !whole { // it was brought back
+	if spec.FS != "" && !whole { // the volume was brought back
 		return damaged(lv, f.tags, f.content, "", errNoFilesystem)
 	}
 	if spec.FS == "" {
@@ -233,12 +230,12 @@ func (e *Engine) formatUnlessServed(ctx context.Context, spec volume.Spec, lv lv
 			return e.format(ctx, spec, f)
 		}
 	}
-	return e.mark(f) // the call that made it may have been killed before it had done so
+	return e.mark(f) // the call that formatted it may have been killed before it marked it
 }
 
-// mayHoldData is like handedOut, but false for a raw block volume that is creating in both its tags and
-// its record: such a volume becomes ready before any pod gets it (handOut). If its record has another
-// state, or cannot be read, the result is true, because the tags may be older than the record.
+// mayHoldData is like handedOut, but false for a raw block volume whose tags and record both say creating:
+// such a volume becomes ready before any pod gets it (handOut). If its record has another state, or cannot be
+// read, the result is true, because the tags may be older than the record.
 func (e *Engine) mayHoldData(lv lvm.LogicalVolume, tags volume.Tags) (bool, error) {
 	handed, err := e.handedOut(lv)
 	if err != nil || !handed || tags.FSType != volume.Raw || tags.State != volume.Creating {
@@ -248,7 +245,7 @@ func (e *Engine) mayHoldData(lv lvm.LogicalVolume, tags volume.Tags) (bool, erro
 	return err != nil || rec.State != volume.Creating, err
 }
 
-// lookUpAdmitted asks LVM for a volume that must exist and that the caller may have.
+// lookUpAdmitted looks up in LVM a volume that must exist and that the caller may use.
 func (e *Engine) lookUpAdmitted(ctx context.Context, spec volume.Spec) (lvm.LogicalVolume, volume.Tags, error) {
 	lv, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
@@ -271,9 +268,9 @@ func (e *Engine) lookUpAdmitted(ctx context.Context, spec volume.Spec) (lvm.Logi
 	return lv, tags, admit(spec, tags, lv.GroupUUID)
 }
 
-// checkFilesystem reports whether the device holds the file system of the tags. It
-// returns false without an error only for a volume in state creating that was never handed
-// out, whose device has no valid superblock of it: neverServed says whether it may be formatted.
+// checkFilesystem reports whether the device holds the file system of the tags. It returns false without an
+// error only for a volume in state creating that was never handed out and whose device has no valid
+// superblock with that UUID; neverServed decides whether it may be formatted.
 func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, handedOut bool) (bool, error) {
 	id, err := c.uuid(c.path)
 	switch {
@@ -287,20 +284,18 @@ func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, handedOu
 	return false, nil
 }
 
-// neverServed reports whether no pod has had a volume in state creating of which there is no
-// record: the records of this node may be lost, and the superblock as well. whole says that
-// the superblock is valid. It is the last look before such a volume is formatted.
+// neverServed reports whether no pod has had a volume in state creating without a record: this node may have
+// lost its records, and the superblock as well. whole reports that the superblock is valid. neverServed is
+// the last check before such a volume is formatted.
 //
-// Before a volume is handed out, it is marked, or mounted and grown, if only by nothing
-// (setQuota). Either writes a superblock, or a copy of it, as mkfs never does (usedAt). Where
-// there is one, the volume may hold data and is never formatted; if its own superblock is
-// lost, it is damaged. Where there is none, no pod has had it, whatever mkfs has left. A valid
-// superblock does not show that mkfs has finished: mkfs.xfs does not flush the disk before it
-// completes the superblock, and a power cut may have lost what it wrote before. format flushes
-// the disk before the file system is marked or mounted.
+// Before a volume is handed out, it is marked, or mounted and grown, if only by nothing (setQuota). Either
+// writes a superblock, or a copy of it, as mkfs never does (usedAt). If there is one, the volume may hold
+// data and is never formatted; if its own superblock is lost, the volume is damaged. If there is none, no pod
+// has had the volume, whatever mkfs has left. A valid superblock does not show that mkfs has finished:
+// mkfs.xfs does not flush the disk before it completes the superblock, and a power cut may have lost what it
+// wrote before. format flushes the disk before the file system is marked or mounted.
 //
-// While the volume is mounted, the page cache may hold older superblocks; mkfs then refuses
-// the device.
+// While the volume is mounted, the page cache may hold older superblocks; mkfs then refuses the device.
 func neverServed(spec volume.Spec, lv lvm.LogicalVolume, f found, whole bool) (bool, error) {
 	aligns, err := lvm.Device{Path: f.content.path, Number: f.content.number}.IOSizes()
 	if err != nil {
@@ -320,9 +315,8 @@ func neverServed(spec volume.Spec, lv lvm.LogicalVolume, f found, whole bool) (b
 	return false, damaged(lv, f.tags, f.content, "", fmt.Errorf("%w, and a copy of its superblock, at byte %d, shows that it was in use", errNoFilesystem, int64(at)))
 }
 
-// format makes the file system, and flushes it to the disk. Only create and
-// formatUnlessServed call it, and only in state creating: the tags were read under this
-// volume's lock.
+// format creates the file system, and flushes it to the disk. Only create and formatUnlessServed call it, and
+// only in state creating: the tags were read under this volume's lock.
 func (e *Engine) format(ctx context.Context, spec volume.Spec, f found) error {
 	if f.tags.State != volume.Creating {
 		return fmt.Errorf("refusing to format %s/%s: its state is %s", spec.Group, spec.Name, f.tags.State)
@@ -340,8 +334,8 @@ func (e *Engine) format(ctx context.Context, spec volume.Spec, f found) error {
 	return e.mark(f)
 }
 
-// mark is the last step before a new file system is mounted for the first time: from here on
-// neverServed recognises it.
+// mark is the last step before a new file system is mounted for the first time: from here on neverServed
+// reports it as possibly served.
 func (e *Engine) mark(f found) error {
 	written, err := f.content.mark(f.content.path, f.tags)
 	if err != nil {
@@ -353,8 +347,7 @@ func (e *Engine) mark(f found) error {
 	return nil
 }
 
-// activeDevice returns the device of a volume; after a reboot LVM may have to be
-// told to make it.
+// activeDevice returns the device of a volume, and activates the volume if necessary, as after a reboot.
 func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.Device, error) {
 	d, err := e.usable(ctx, lv.Group, lv.Name)
 	if errors.Is(err, lvm.ErrNoDevice) {

@@ -18,8 +18,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// frozenFile, in the lock directory, lists the volumes that are about to be frozen. That directory does
-// not outlive a boot, and neither does a freeze.
+// frozenFile, in the lock directory, lists the volumes that are about to be frozen. Neither that directory
+// nor a freeze survives a reboot.
 const frozenFile = "frozen.json"
 
 // frozen is a volume whose file system may be frozen.

@@ -16,29 +16,29 @@ import (
 )
 
 const (
-	// copyStep is how much is read and written at once.
+	// copyStep is how much is read and written in one step.
 	copyStep = volume.MiB
-	// copyPart is how much is copied at most before it is on the disk.
+	// copyPart is how much is copied at most before it is synced to the disk.
 	copyPart = 64 * volume.MiB
 )
 
-// ErrNotCopied: the volume begins as a copy that takes its time and is not whole yet.
+// ErrNotCopied: the volume starts as a full copy that is not complete yet.
 var ErrNotCopied = errors.New("not copied yet")
 
 func notCopied(spec volume.Spec) error {
 	return fmt.Errorf("%w: volume %s/%s begins as a full copy of snapshot %s, which the node daemon makes; this call is retried", ErrNotCopied, spec.Group, spec.Name, spec.CloneOf)
 }
 
-// fullCopy makes the volume of a thick spec as a copy of a copy-on-write snapshot, all bytes of
-// it, as fast as Config.WipeRate allows. Nobody gets it before it is whole and on the disk; then
-// it becomes a volume of its own, an encrypted one at its first mount, which brings the key.
+// fullCopy creates the volume of a thick spec as a byte-by-byte copy of a copy-on-write snapshot, as fast as
+// Config.WipeRate allows. No pod gets the volume before the copy is complete and on the disk. It then becomes
+// a volume of its own; an encrypted one does at its first mount, which brings the key.
 //
-// Killed before, it leaves part of a copy, which the next call begins anew. After every
-// holdTime it yields the volume's lock, such as to a call that releases the volume, which ends this one.
+// Killed before, it leaves a partial copy, which the next call discards. After every holdTime it yields the
+// volume's lock, for example to a call that releases the volume, which ends this one.
 func (e *Engine) fullCopy(ctx context.Context, spec volume.Spec) error {
 	c, err := e.openSnapshot(ctx, spec)
 	if err != nil {
-		// One that was copied to its end needs its source no more.
+		// A copy whose data is complete no longer needs its source.
 		if there, ferr := e.finishCopied(ctx, spec); there || errors.Is(ferr, ErrBusy) {
 			return ferr
 		}
@@ -47,7 +47,7 @@ func (e *Engine) fullCopy(ctx context.Context, spec volume.Spec) error {
 	defer func() { _ = c.from.Close() }()
 	for {
 		done, err := e.copyMore(ctx, &c)
-		begunAndBusy := c.uuid != "" && errors.Is(err, ErrBusy) && ctx.Err() == nil // a new call would begin anew
+		begunAndBusy := c.uuid != "" && errors.Is(err, ErrBusy) && ctx.Err() == nil // a new call would start over
 		if done || err != nil && !begunAndBusy {
 			return err
 		}
@@ -57,18 +57,18 @@ func (e *Engine) fullCopy(ctx context.Context, spec volume.Spec) error {
 	}
 }
 
-// A fullCopy is one in the making.
+// A fullCopy is a full copy in progress.
 type fullCopy struct {
 	spec   volume.Spec
-	from   *os.File // the snapshot's device; LVM removes none that is open
+	from   *os.File // the snapshot's device; while it is open, LVM does not remove it
 	fromID string   // the snapshot's LVM UUID
 	of     volume.Tags
-	size   volume.Bytes // what is copied of the snapshot
-	uuid   string       // of the volume that is made; empty before the first part
+	size   volume.Bytes // how much of the snapshot is copied
+	uuid   string       // of the new volume; empty before the first part
 	at     volume.Bytes
 }
 
-// openSnapshot opens the snapshot that a full copy is to be made of.
+// openSnapshot opens the snapshot that is to be copied.
 func (e *Engine) openSnapshot(ctx context.Context, spec volume.Spec) (c fullCopy, err error) {
 	err = e.locked(ctx, spec.Group, spec.CloneOf, func() error {
 		lv, tags, _, err := e.source(ctx, spec, luks.Key{})
@@ -99,8 +99,8 @@ func (e *Engine) openSnapshot(ctx context.Context, spec volume.Spec) (c fullCopy
 	return c, err
 }
 
-// finishCopied finishes a full copy whose source cannot be copied any more, and reports whether
-// the volume is there and needs none.
+// finishCopied finishes a full copy whose source can no longer be copied. there reports whether the volume
+// exists and no longer needs its source.
 func (e *Engine) finishCopied(ctx context.Context, spec volume.Spec) (there bool, err error) {
 	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)
 	if err != nil {
@@ -121,7 +121,7 @@ func (e *Engine) finishCopied(ctx context.Context, spec volume.Spec) (there bool
 	return true, err
 }
 
-// copyMore copies for about holdTime, and reports whether the volume is whole.
+// copyMore copies for about holdTime, and reports whether the volume is complete.
 func (e *Engine) copyMore(ctx context.Context, c *fullCopy) (bool, error) {
 	release, err := e.lockWithin(ctx, e.sourcePatience, c.spec.Group, c.spec.Name)
 	if err != nil {
@@ -152,8 +152,8 @@ func (e *Engine) copyMore(ctx context.Context, c *fullCopy) (bool, error) {
 	return err == nil, err
 }
 
-// checkWhole makes sure that the snapshot holds what it did when the last of it was read. In the
-// moment in which one overflows, a read that is under way may get what its source holds by now.
+// checkWhole makes sure that the snapshot was valid until its last byte was read. While a snapshot overflows,
+// a concurrent read may return the current content of its source.
 func (e *Engine) checkWhole(ctx context.Context, c *fullCopy) error {
 	lv, err := e.lvm.Volume(ctx, c.spec.Group, c.spec.CloneOf)
 	if err != nil {
@@ -162,8 +162,8 @@ func (e *Engine) checkWhole(ctx context.Context, c *fullCopy) error {
 	return c.mayTrust(lv)
 }
 
-// mayTrust decides whether what was read is what the snapshot held, which is lv by now. Whether an
-// inactive one has overflowed, LVM cannot tell. It is pure.
+// mayTrust decides, from lv, the snapshot after the last read, whether the bytes that were read are the
+// snapshot's. LVM cannot tell whether an inactive snapshot has overflowed. It is pure.
 func (c *fullCopy) mayTrust(lv lvm.LogicalVolume) error {
 	if lv.UUID != c.fromID || !lv.Active {
 		return refused("snapshot %s/%s is another by now, or inactive, so whether it was whole to the end is not known; it is copied anew", c.spec.Group, c.spec.CloneOf)
@@ -175,11 +175,11 @@ func (c *fullCopy) mayTrust(lv lvm.LogicalVolume) error {
 	return mayCopy(c.spec, lv, tags)
 }
 
-// beginFull returns the volume of a full copy, made if it is not there. No part of a copy that
-// an earlier call has left is trusted.
+// beginFull returns the volume of a full copy, and creates it if necessary. It discards a partial copy of an
+// earlier call.
 func (e *Engine) beginFull(ctx context.Context, c *fullCopy) (lvm.LogicalVolume, volume.Tags, error) {
 	lv, tags, err := e.lookUpAdmitted(ctx, c.spec)
-	if c.uuid != "" { // it goes on
+	if c.uuid != "" { // the copy continues
 		if err == nil && (lv.UUID != c.uuid || tags.Fill != volume.FillCopying) {
 			err = refused("volume %s/%s is another by now, or %s; this call copies no more into it", lv.Group, lv.Name, tags.State)
 		}
@@ -216,7 +216,7 @@ func (e *Engine) createFull(ctx context.Context, c *fullCopy) (lvm.LogicalVolume
 	}
 	tags.Clone, tags.Fill, tags.Fixed = c.of.FS, volume.FillCopying, c.of.Fixed
 	if tags.LUKS != "" && tags.FSType == volume.Raw {
-		tags.Zeroed = c.of.Size.RoundUp(volume.Block) // the rest takes the key: finishRaw
+		tags.Zeroed = c.of.Size.RoundUp(volume.Block) // finishRaw zeroes the rest, with the key
 	}
 	if err := e.lvm.Create(ctx, lvm.LogicalVolume{
 		Group: c.spec.Group, Name: c.spec.Name, Tags: tags.Strings(), Size: max(c.spec.DeviceSize(), c.size), Shape: c.spec.Shape(),
@@ -229,7 +229,7 @@ func (e *Engine) createFull(ctx context.Context, c *fullCopy) (lvm.LogicalVolume
 	return lv, tags, err
 }
 
-// copyParts copies parts for about holdTime, one at least, and reports whether that was the last.
+// copyParts copies at least one part, for about holdTime, and reports whether the copy is complete.
 func (e *Engine) copyParts(ctx context.Context, c *fullCopy, lv lvm.LogicalVolume) (whole bool, err error) {
 	for begun := time.Now(); ; {
 		if whole, err = e.copyPart(ctx, c, lv); whole || err != nil || time.Since(begun) >= holdTime {
@@ -238,7 +238,7 @@ func (e *Engine) copyParts(ctx context.Context, c *fullCopy, lv lvm.LogicalVolum
 	}
 }
 
-// partAt returns how much to copy as one part.
+// partAt returns the size of a part.
 func partAt(rate volume.Bytes) volume.Bytes {
 	if rate <= 0 {
 		return copyPart
@@ -246,9 +246,9 @@ func partAt(rate volume.Bytes) volume.Bytes {
 	return min(copyPart, max(rate*volume.Bytes(holdTime/time.Second), copyStep))
 }
 
-// copyPart copies the next bytes, has them on the disk when it returns, and reports whether they
-// were the last. What a raw block volume has behind them is zeroed, unless it is encrypted: a
-// tenant could read what another has left there.
+// copyPart copies the next part, syncs it to the disk, and reports whether it was the last. Beyond the
+// snapshot's content, a raw block volume is zeroed unless it is encrypted: a tenant could read data that
+// another has left there.
 func (e *Engine) copyPart(ctx context.Context, c *fullCopy, lv lvm.LogicalVolume) (whole bool, err error) {
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil {
@@ -260,7 +260,7 @@ func (e *Engine) copyPart(ctx context.Context, c *fullCopy, lv lvm.LogicalVolume
 			return false, err
 		}
 	}
-	// Exclusively: the kernel refuses a device that is mounted.
+	// Exclusive: the kernel refuses a device that is mounted.
 	to, err := os.OpenFile(d.Path, os.O_WRONLY|unix.O_EXCL, 0)
 	if err != nil {
 		return false, fmt.Errorf("copy snapshot %s: %w", c.spec.CloneOf, err)
@@ -301,9 +301,9 @@ func (e *Engine) copyBytes(ctx context.Context, c *fullCopy, to *os.File, end vo
 	return nil
 }
 
-// finishFullCopy makes a full copy that is whole a volume of its own. Killed before untagCopied,
-// it is repeated; later, the copy is made anew. A raw block volume has no file system to give a UUID, so
-// there the next call always goes on.
+// finishFullCopy turns a complete full copy into a volume of its own. Killed before untagCopied, it is
+// repeated by the next call; killed later, the copy is created again. A raw block volume has no file system
+// whose UUID changes, so its next call always continues.
 func (e *Engine) finishFullCopy(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
 	if tags.Fill != volume.FillCopied {
 		return found{}, notCopied(spec)
@@ -323,11 +323,11 @@ func (e *Engine) finishFullCopy(ctx context.Context, spec volume.Spec, lv lvm.Lo
 	return e.makeIndependent(ctx, spec, lv, tags, key)
 }
 
-// untagCopied has a full copy count as whole no longer, durably: the program that is about to change its UUID
-// cannot go on where it was killed. All that was done to the copy before can be repeated.
+// untagCopied marks a full copy as incomplete, durably: the program that is about to change its UUID cannot
+// resume after being killed. Everything that was done to the copy before can be repeated.
 func (e *Engine) untagCopied(ctx context.Context, lv lvm.LogicalVolume, f *found) error {
 	if f.tags.Fill == "" {
-		return nil // a thin one is taken anew in any case
+		return nil // a thin copy is created again in any case
 	}
 	if err := holdsClone(*f); err != nil {
 		return err
@@ -340,7 +340,7 @@ func (e *Engine) untagCopied(ctx context.Context, lv lvm.LogicalVolume, f *found
 	return nil
 }
 
-// holdsClone fails unless the file system of a copy has the UUID still that its source had.
+// holdsClone fails unless the file system of a copy still has the UUID of its source.
 func holdsClone(f found) error {
 	id, err := f.content.uuid(f.content.path)
 	if err == nil && id == f.tags.Clone {
@@ -349,11 +349,11 @@ func holdsClone(f found) error {
 	return errors.Join(err, fmt.Errorf("it should hold the file system %s, and holds %q", f.tags.Clone, id))
 }
 
-// finishRaw zeroes what the copy of an encrypted raw block volume has behind its source's content,
-// which takes the key, and may take more than one call.
+// finishRaw zeroes the part of an encrypted raw block volume beyond the copied content, which needs the key
+// and may take several calls, and then makes the copy a volume of its own.
 func (e *Engine) finishRaw(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, key luks.Key) (found, error) {
 	if tags.LUKS != "" {
-		if tags.Zeroed == 0 { // what was copied would be zeroed
+		if tags.Zeroed == 0 { // zero would overwrite the copied content
 			return found{}, fmt.Errorf("%w: volume %s/%s is a whole copy, and the tag that says how much of it was copied (%s) is missing; delete its claim, and copy again", ErrDamaged, lv.Group, lv.Name, volume.ZeroedTag(0))
 		}
 		d, err := e.activeDevice(ctx, lv)

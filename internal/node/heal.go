@@ -8,12 +8,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Heal repairs a volume that is wanted after a boot or a crash: a ready volume whose
-// device is missing gets it, and one that was handed out while its tags still say
-// creating becomes ready. An unreferenced volume that is active gets its device node,
-// without which nobody can tell whether it is mounted. Heal formats nothing and removes
-// nothing; what the next mount does anyway is left to the mount. It waits for nobody: a volume that
-// another call is at work on is left to that.
+// Heal repairs a volume that is needed after a boot or a crash: it activates a ready volume whose device is
+// missing, and makes a volume ready that was handed out while its tags still say creating. An unreferenced
+// volume that is active gets its device node, because without that nobody can tell whether it is mounted.
+// Heal formats and removes nothing, and leaves to the next mount what that does anyway. It never waits: it
+// skips a volume that another call has locked.
 func (e *Engine) Heal(ctx context.Context, ref Ref) error {
 	release, acquired, err := e.locks.Try(volumeLock(ref.Group, ref.Name))
 	if err != nil || !acquired {

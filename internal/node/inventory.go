@@ -8,8 +8,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Inventory returns every volume group of the host, and all our thin pools and volumes in
-// them, as of one moment.
+// Inventory returns every volume group of the host, and all of flexlvm's pools and volumes in them, as of one
+// moment.
 func (e *Engine) Inventory(ctx context.Context) (inventory.Inventory, error) {
 	all, err := e.lvm.Everything(ctx)
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// List returns every flexlvm volume on this node. Those whose tags cannot be parsed have
-// a Problem, and so have directory pools that are not as they should be. Logical volumes without our
-// tag are ignored.
+// List returns every flexlvm volume on this node. Volumes whose tags cannot be parsed have a Problem, and
+// faulty directory pools are listed with theirs. Logical volumes without flexlvm's tag are ignored.
 func (e *Engine) List(ctx context.Context) ([]inventory.Volume, error) {
 	lvs, err := e.lvm.Volumes(ctx)
 	if err != nil {
@@ -86,7 +85,7 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 		v.Problem = "its adoption is not finished; call `flexlvm volumes adopt` again"
 	}
 	if v.Problem == "" && v.State == volume.Unreferenced && recErr != nil && !errors.Is(recErr, os.ErrNotExist) {
-		// What it may go by is not known, so it must not look old.
+		// Its release time, which eviction goes by, is unknown, so the volume must not look old.
 		v.Problem = recErr.Error() + "; remove that file, and the time that its logical volume was made counts"
 	}
 	if !lv.Active && t.State == volume.Ready {
@@ -98,9 +97,9 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 	return v
 }
 
-// ill tells what LVM says is wrong with a volume. One with copies can be used as
-// long as one of them is whole; nothing is done to it by itself, for what is right
-// depends on whether its disk comes back.
+// ill returns LVM's report of what is wrong with a volume. A volume with several copies stays usable while
+// one copy is whole. flexlvm repairs nothing by itself, because the right repair depends on whether the disk
+// comes back.
 func ill(lv lvm.LogicalVolume) (problem string, degraded bool) {
 	switch {
 	case lv.Health == "":

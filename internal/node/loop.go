@@ -17,13 +17,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
-// Files of loop devices are on record in the state directory, each in a file named after its
-// ID. A file gets its header first and its record then, so a file on record that is gone is
-// known to have been there, and is not made again.
+// The files of loop devices are recorded in the state directory, each in a record named after its ID. A file
+// gets its header before its record, so a recorded file that is missing is known to have existed, and is not
+// created again.
 const loopDir, loopSuffix = "loops", ".json"
 
-// AttachLoops attaches the files of all loop devices on record, as after a boot. The error
-// names each that could not be.
+// AttachLoops attaches the files of all recorded loop devices, as needed after a boot. The error names each
+// file for which that failed.
 func (e *Engine) AttachLoops(ctx context.Context) error {
 	all, unread := e.loopFiles()
 	if len(all) == 0 {
@@ -43,8 +43,8 @@ func (e *Engine) AttachLoops(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// ensureLoop makes the file that a group is to be made on, unless it is there, and attaches it.
-// What exists at its path and was not made here is not touched.
+// ensureLoop creates the file for a group's loop device, unless it exists, and attaches it. It does not touch
+// a file at that path that flexlvm has not created here.
 func (e *Engine) ensureLoop(ctx context.Context, want volumegroup.Loop) (loop.Device, error) {
 	release, err := e.lockLoops(ctx)
 	if err != nil {
@@ -61,12 +61,11 @@ func (e *Engine) ensureLoop(ctx context.Context, want volumegroup.Loop) (loop.De
 	return e.attachLoop(f)
 }
 
-// MakeLoopGroup tries several times, because udev opens a new device for a moment, and a device that is
-// open counts as in use.
+// MakeLoopGroup retries, because udev opens a new device for a moment, and an open device counts as in use.
 const loopTries, loopPause = 5, time.Second
 
-// MakeLoopGroup makes the volume group of a declaration with a loop device, at the request of a person
-// on the node. A group that was removed is made again on the same device, once that is cleared.
+// MakeLoopGroup creates the volume group of a declaration with a loop device, at the request of a person on
+// the node. A group that was removed is created again on the same device, once that is cleared.
 func (e *Engine) MakeLoopGroup(ctx context.Context, d volumegroup.Declaration) (volumegroup.Outcome, loop.Device, error) {
 	if err := d.Validate(); err != nil {
 		return volumegroup.Outcome{}, loop.Device{}, err
@@ -105,7 +104,7 @@ func (e *Engine) makeRequested(ctx context.Context, d volumegroup.Declaration, i
 	return m.runRequested(ctx, d, id)
 }
 
-// runRequested makes the group of one declaration, on the loop device of that ID, at the request of a
+// runRequested creates the group of one declaration, on the loop device with that ID, at the request of a
 // person. It leaves the waits of the node's other declarations alone.
 func (m *maker) runRequested(ctx context.Context, d volumegroup.Declaration, id string) (volumegroup.Outcome, error) {
 	ledger, err := m.tools.readLedger()
@@ -117,7 +116,7 @@ func (m *maker) runRequested(ctx context.Context, d volumegroup.Declaration, id 
 		return volumegroup.Outcome{}, err
 	}
 	if !loopBegun(ledger, pvs, d, id) {
-		// An entry that no call before has used up.
+		// An entry that no earlier call has used.
 		d.Again = []string{id + "@" + m.now().UTC().Format(time.RFC3339Nano)}
 	}
 	all, err := m.carryOutAll(ctx, []volumegroup.Declaration{d})
@@ -127,9 +126,10 @@ func (m *maker) runRequested(ctx context.Context, d volumegroup.Declaration, id 
 	return all[0], nil
 }
 
-// loopBegun reports whether a call that was killed has begun with the loop device, which is finished then: one
-// that is asked for again has to be blank. If the physical volume that was made of it is gone, a person has
-// cleared it since. If it is only written down, an LVM command of that call may still be making one.
+// loopBegun reports whether a killed call has begun with the loop device. This call then completes it; a
+// device that is requested again would have to be blank. If the device's physical volume is gone, a person
+// has cleared it since. If it is only reserved, an LVM command of the killed call may still be creating the
+// physical volume.
 func loopBegun(l volumegroup.Ledger, pvs []volumegroup.PV, d volumegroup.Declaration, id string) bool {
 	taken := l.Disks[id]
 	if taken.Declaration == d.Name && taken.Stage == volumegroup.DiskTaken {
@@ -138,8 +138,8 @@ func loopBegun(l volumegroup.Ledger, pvs []volumegroup.PV, d volumegroup.Declara
 	return slices.ContainsFunc(pvs, func(pv volumegroup.PV) bool { return pv.Disk == id && pv.UUID == taken.PV })
 }
 
-// mayMakeGroup fails where a group of that name is there that the declaration has not made:
-// before a file is made for nothing.
+// mayMakeGroup fails if a group of that name exists that was not created for the declaration, before a file
+// is created in vain.
 func (e *Engine) mayMakeGroup(ctx context.Context, d volumegroup.Declaration) error {
 	all, err := e.lvm.PhysicalVolumes(ctx)
 	if err != nil {
@@ -157,7 +157,7 @@ func (e *Engine) lockLoops(ctx context.Context) (func(), error) {
 	return e.locks.Acquire(ctx, "loops.lock", "loop devices")
 }
 
-// straight refuses a path that leads through a link: one file would have two names.
+// straight refuses a path through a symbolic link: one file would have two names.
 func straight(file string) error {
 	dir := filepath.Dir(file)
 	leadsTo, err := filepath.EvalSymlinks(dir)
@@ -170,7 +170,7 @@ func straight(file string) error {
 	return nil
 }
 
-// loopFile returns the file, which it makes and puts on record unless that was done.
+// loopFile returns the file, after creating and recording it unless that is done.
 func (e *Engine) loopFile(want volumegroup.Loop) (loop.File, error) {
 	known, unread := e.loopFiles()
 	for _, f := range known {
@@ -179,7 +179,7 @@ func (e *Engine) loopFile(want volumegroup.Loop) (loop.File, error) {
 		}
 	}
 	if unread != nil {
-		return loop.File{}, fmt.Errorf("no other file is made or recorded meanwhile: %w", unread) // it may be about this one
+		return loop.File{}, fmt.Errorf("no other file is made or recorded meanwhile: %w", unread) // the unreadable record may be of this file
 	}
 	f, err := loop.Read(want.File)
 	if errors.Is(err, os.ErrNotExist) {
@@ -223,7 +223,7 @@ func (e *Engine) loopRecord(f loop.File) string {
 	return filepath.Join(e.stateDir, loopDir, f.ID+loopSuffix)
 }
 
-// attachLoop attaches a file on record, if it is the one that was made.
+// attachLoop attaches a recorded file, if it is still the one that was recorded.
 func (e *Engine) attachLoop(f loop.File) (loop.Device, error) {
 	now, err := loop.Read(f.Path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -245,8 +245,8 @@ func (e *Engine) attachLoop(f loop.File) (loop.Device, error) {
 	return d, err
 }
 
-// loopFiles returns the files on record, in the order of their IDs. The error is about records that
-// cannot be read; the others are returned as well.
+// loopFiles returns the recorded files, in the order of their IDs. If some records cannot be read, it returns
+// the others and an error.
 func (e *Engine) loopFiles() ([]loop.File, error) {
 	dir := filepath.Join(e.stateDir, loopDir)
 	entries, err := os.ReadDir(dir)
@@ -260,7 +260,7 @@ func (e *Engine) loopFiles() ([]loop.File, error) {
 	var unread []error
 	for _, entry := range entries {
 		if !strings.HasSuffix(entry.Name(), loopSuffix) {
-			continue // half-written by a process that died
+			continue // the temporary file of a process that died
 		}
 		file := filepath.Join(dir, entry.Name())
 		text, err := os.ReadFile(file)
@@ -280,8 +280,8 @@ func (e *Engine) loopFiles() ([]loop.File, error) {
 	return all, errors.Join(unread...)
 }
 
-// attachedLoops returns those of the files on record that are attached. One that cannot be
-// read, or whose record cannot, is no device; AttachLoops says why.
+// attachedLoops returns the recorded files that are attached. It skips a file that cannot be read, or whose
+// record cannot be read; AttachLoops returns the error.
 func (e *Engine) attachedLoops() []loop.Device {
 	all, _ := e.loopFiles()
 	var out []loop.Device

@@ -16,8 +16,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Mappings of device-mapper on a logical volume: the LUKS container of an encrypted volume, and the
-// device of a raw block volume that is handed out. If a volume is both, the device is on the container.
+// Mappings of device-mapper on a logical volume: the LUKS container of an encrypted volume, and the published
+// device of a raw block volume. If a volume has both, the device is on the container.
 
 // cryptName returns the name of the mapping of an encrypted volume's container.
 func cryptName(d lvm.Device, tags volume.Tags) string {
@@ -39,8 +39,8 @@ func containerOf(d lvm.Device, tags volume.Tags) (dm.Mapping, error) {
 	return m, nil
 }
 
-// openContainerOf is containerOf where the container is to be opened unless it is: what a cryptsetup
-// that was killed has begun is taken away.
+// openContainerOf is containerOf for callers that open the container if necessary: it removes a half-made
+// mapping that a killed cryptsetup has left.
 func (e *Engine) openContainerOf(ctx context.Context, d lvm.Device, tags volume.Tags) (dm.Mapping, error) {
 	m, err := containerOf(d, tags)
 	if err != nil {
@@ -57,14 +57,14 @@ func (e *Engine) openContainerOf(ctx context.Context, d lvm.Device, tags volume.
 	return m, err
 }
 
-// onlyBegun reports whether the program that makes a mapping was killed before the mapping got its
-// table: it has no node in /dev then, and nobody can have it open.
+// onlyBegun reports whether the program that creates a mapping was killed before the mapping got its table:
+// the mapping then has no node in /dev, and no process can have it open.
 func onlyBegun(m dm.Mapping) (bool, error) {
 	size, err := dm.Size(dm.Sys, m.Number)
 	return err == nil && size == 0, err
 }
 
-// exposedOf returns the mapping of a raw block volume that pods get, no matter who made it.
+// exposedOf returns the mapping of a raw block volume that its pods get, no matter who created it.
 func exposedOf(d lvm.Device, tags volume.Tags) (dm.Mapping, error) {
 	below := d.Number
 	if tags.LUKS != "" {
@@ -99,8 +99,8 @@ func mappingsOn(d lvm.Device) ([]dm.Mapping, error) {
 	}
 }
 
-// opened is open for callers without a key: the error is dm.ErrNoMapping if the container
-// is not open, or a raw block volume is not handed out.
+// opened is open for callers without a key: the error is dm.ErrNoMapping if the container is not open, or if
+// a raw block volume is not published.
 func (e *Engine) opened(ctx context.Context, d lvm.Device, tags volume.Tags) (content, error) {
 	if tags.LUKS == "" && tags.FSType != volume.Raw {
 		return e.contentOf(d, tags), nil
@@ -120,15 +120,15 @@ func (e *Engine) opened(ctx context.Context, d lvm.Device, tags volume.Tags) (co
 	return c, awaitMapping(ctx, d)
 }
 
-// contentOn is contentOf on a mapping of the volume.
+// contentOn is contentOf for a mapping of the volume.
 func (e *Engine) contentOn(d lvm.Device, m dm.Mapping, tags volume.Tags) (content, error) {
 	c := e.contentOf(d, tags)
 	c.path, c.number = m.Path, m.Number
 	return c, checkNode(m)
 }
 
-// checkNode makes sure that the path of a mapping leads to it: a stale node in /dev could lead
-// to another volume's. lvm.FindDevice checks that of the logical volume.
+// checkNode makes sure that the path of a mapping leads to it: a stale node in /dev could lead to another
+// volume's. lvm.FindDevice checks the same for the logical volume.
 func checkNode(m dm.Mapping) error {
 	var st unix.Stat_t
 	if err := unix.Stat(m.Path, &st); err != nil {
@@ -141,8 +141,7 @@ func checkNode(m dm.Mapping) error {
 	return nil
 }
 
-// volumeByNumber is lvm.DeviceByNumber for what is mounted: also of the logical volume below
-// mappings.
+// volumeByNumber is lvm.DeviceByNumber for mounted devices: it also finds the logical volume below mappings.
 func volumeByNumber(number uint64) (lvm.Device, error) {
 	for {
 		m, err := dm.ByNumber(dm.Sys, number)
@@ -156,7 +155,7 @@ func volumeByNumber(number uint64) (lvm.Device, error) {
 	}
 }
 
-// contentNumbers are those that the file system on a device may be mounted by.
+// contentNumbers returns the numbers of all devices that the content of a volume may be mounted from.
 func contentNumbers(d lvm.Device) ([]uint64, error) {
 	on, err := mappingsOn(d)
 	numbers := []uint64{d.Number}
@@ -166,7 +165,7 @@ func contentNumbers(d lvm.Device) ([]uint64, error) {
 	return numbers, err
 }
 
-// mountsOn returns the mounts of the file system on a device.
+// mountsOn returns the mounts of a volume's content.
 func mountsOn(d lvm.Device, mounted map[uint64][]mount.Point) ([]mount.Point, error) {
 	numbers, err := contentNumbers(d)
 	if err != nil {
@@ -179,19 +178,18 @@ func mountsOn(d lvm.Device, mounted map[uint64][]mount.Point) ([]mount.Point, er
 	return all, nil
 }
 
-// awaitMapping is awaitResumed for the mappings on a device as well, if there are any.
+// awaitMapping is awaitResumed for a device and the mappings on it, if there are any.
 func awaitMapping(ctx context.Context, d lvm.Device) error {
 	if on, _ := mappingsOn(d); len(on) > 0 {
 		top := on[len(on)-1]
-		return awaitResumed(ctx, lvm.Device{Path: top.Path, Number: top.Number}) // and what is below
+		return awaitResumed(ctx, lvm.Device{Path: top.Path, Number: top.Number}) // and all devices below it
 	}
 	return awaitResumed(ctx, d)
 }
 
-// CloseUnused closes the encrypted volumes, and takes back the devices of raw block volumes,
-// that nobody has mounted: a call was killed between the unmount and that, or somebody had the
-// device open for a moment. What cannot be closed is left; the error is about what could not be
-// looked at.
+// CloseUnused closes the containers of encrypted volumes, and removes the devices of raw block volumes, that
+// are not mounted anywhere: a call was killed after the unmount, or another process had the device open for a
+// moment. It skips those that cannot be closed; the error is about devices that could not be checked.
 func (e *Engine) CloseUnused(ctx context.Context) error {
 	all, failed := dm.Mappings(dm.Sys)
 	for _, m := range all {
@@ -214,8 +212,8 @@ func (e *Engine) CloseUnused(ctx context.Context) error {
 	return failed
 }
 
-// closeUnused takes back the device of a raw block volume, and closes the container on a device,
-// under its volume's lock, unless somebody has it mounted or open.
+// closeUnused removes the device of a raw block volume and closes the container on a device, unless it is
+// mounted or open. The caller holds the volume's lock.
 func (e *Engine) closeUnused(ctx context.Context, d lvm.Device) error {
 	on, err := mappingsOn(d)
 	if err != nil {
@@ -240,8 +238,8 @@ func (e *Engine) closeUnused(ctx context.Context, d lvm.Device) error {
 	return nil
 }
 
-// takeBack removes the mapping of a raw block volume, or one of a container that was never opened,
-// unless its node is mounted here, or somebody has it open, and reports whether it is gone.
+// takeBack removes the mapping of a raw block volume, or one of a container that was never opened, unless its
+// node is mounted here or a process has it open. It reports whether the mapping is gone.
 func (e *Engine) takeBack(ctx context.Context, m dm.Mapping) (gone bool, err error) {
 	mounted, err := mount.ByDevice()
 	if err != nil || len(mounted[m.Number]) > 0 {
@@ -257,7 +255,7 @@ func (e *Engine) takeBack(ctx context.Context, m dm.Mapping) (gone bool, err err
 	return true, nil
 }
 
-// closeContainer closes a container that nobody has open, and reports whether it is gone.
+// closeContainer closes a container that is not in use, and reports whether it is gone.
 func (e *Engine) closeContainer(ctx context.Context, m dm.Mapping) (gone bool, err error) {
 	begun, err := onlyBegun(m)
 	if err != nil {
@@ -269,7 +267,7 @@ func (e *Engine) closeContainer(ctx context.Context, m dm.Mapping) (gone bool, e
 	if err := checkNode(m); err != nil {
 		return false, err
 	}
-	// Exclusively: the kernel refuses a device that is mounted, in whichever namespace.
+	// Exclusive: the kernel refuses a device that is mounted in any namespace.
 	f, err := os.OpenFile(m.Path, os.O_RDONLY|unix.O_EXCL, 0)
 	switch {
 	case errors.Is(err, unix.EBUSY):
@@ -290,8 +288,8 @@ func (e *Engine) closeContainer(ctx context.Context, m dm.Mapping) (gone bool, e
 	return true, nil
 }
 
-// closeAfter is closeUnused where a call has done or failed at something else: what is left
-// open is closed later, and no reason to fail.
+// closeAfter is closeUnused at the end of a call that has succeeded or failed. A mapping that stays open is
+// closed later, and does not fail the call.
 func (e *Engine) closeAfter(ctx context.Context, d lvm.Device) {
 	if err := e.closeUnused(ctx, d); err != nil {
 		e.log.WithError(err).WithField("volume", string(d.Group)+"/"+string(d.Name)).

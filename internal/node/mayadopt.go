@@ -13,8 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// begun returns the tags of an adoption that was begun and has not come to its end; nil where
-// there is no such.
+// begun returns the tags of an adoption that was begun and not finished; nil if there is none.
 func begun(lv lvm.LogicalVolume, a Adoption) (*volume.Tags, error) {
 	if !slices.ContainsFunc(lv.Tags, volume.Ours) {
 		return nil, nil
@@ -33,7 +32,7 @@ func begun(lv lvm.LogicalVolume, a Adoption) (*volume.Tags, error) {
 	return &tags, nil
 }
 
-// mayAdopt refuses a logical volume that is not plain, or that somebody uses. It is pure.
+// mayAdopt refuses a logical volume whose layout flexlvm does not support, or that is in use. It is pure.
 func mayAdopt(lv lvm.LogicalVolume) error {
 	where := string(lv.Group) + "/" + string(lv.Name)
 	layout := lv.Shape.Layout
@@ -67,7 +66,7 @@ func mayAdopt(lv lvm.LogicalVolume) error {
 	return nil
 }
 
-// usedBy says where a volume is mounted, as far as this mount namespace shows it.
+// usedBy describes how a volume is in use, as far as this mount namespace shows that.
 func usedBy(lv lvm.LogicalVolume) string {
 	if mounted, err := mount.ByDevice(); err == nil {
 		if points, err := mountsOf(lv, mounted); err == nil && len(points) > 0 {
@@ -77,8 +76,8 @@ func usedBy(lv lvm.LogicalVolume) string {
 	return "its device is open: another program, a container, or a device made of it has it"
 }
 
-// findFilesystem returns the UUID and the kind of the one file system on a device that may be
-// adopted.
+// findFilesystem returns the UUID and the type of the file system on a device, and refuses the device unless
+// it holds exactly one file system, which flexlvm can use.
 func (e *Engine) findFilesystem(ctx context.Context, a Adoption, path string) (uuid string, kind volume.FSType, err error) {
 	found, err := lvm.Signatures(ctx, e.host.Killable, path)
 	if err != nil {
@@ -106,8 +105,8 @@ func (e *Engine) findFilesystem(ctx context.Context, a Adoption, path string) (u
 	return sb.UUID, volume.Ext4, checkExt4(path, sb)
 }
 
-// only makes sure that no other volume says that this is its file system: a copy of a whole
-// device has the same UUID.
+// only refuses a file system that the tags of another volume name too: a copy of a whole device has the same
+// UUID.
 func (e *Engine) only(ctx context.Context, a Adoption, fs string) error {
 	all, err := e.lvm.Volumes(ctx)
 	if err != nil {

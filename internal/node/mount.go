@@ -13,35 +13,31 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Mount mounts the volume on target, making it first if it does not exist. With readOnly,
-// this one mount is read-only. If this very volume is mounted there already, Mount
-// succeeds and changes nothing. If there is no room for a new volume, Mount waits for it as
-// Config.RoomPatience says.
+// Mount mounts the volume on target, and creates it first if it does not exist. With readOnly, this one mount
+// is read-only. If this very volume is already mounted there, Mount succeeds and changes nothing. If there is
+// no room for a new volume, Mount waits for room (Config.RoomPatience).
 //
-// If spec.ReadOnly is set, it never makes a volume: if the node has no such replica, the
-// error is ErrNoReplica.
+// With spec.ReadOnly, Mount never creates a volume: if the node has no such replica, the error is
+// ErrNoReplica.
 //
-// The mount onto target is its last step and atomic: whenever it is killed
-// before, target is as it was.
+// The mount onto target is the last step and atomic: killed before, Mount leaves target as it was.
 func (e *Engine) Mount(ctx context.Context, spec volume.Spec, target string, readOnly bool) error {
 	return e.MountAs(ctx, spec, Mounting{Target: target, ReadOnly: readOnly})
 }
 
-// A Mounting says where and how a volume is to be mounted.
+// A Mounting describes where and how to mount a volume.
 type Mounting struct {
-	Target   string // the directory; of a raw block volume the file
+	Target   string // the directory; for a raw block volume the file
 	ReadOnly bool
-	// Options of this mount. A reader's (spec.ReadOnly) has none.
+	// Options of this mount. A mount for a reader (spec.ReadOnly) has none.
 	Options []volume.MountOption
-	// Alone refuses the mount, with ErrInUse, while the volume is mounted anywhere else on
-	// this node.
+	// Alone refuses the mount, with ErrInUse, while the volume is mounted anywhere else on this node.
 	Alone bool
-	// Key is that of an encrypted volume; a wrong one fails (luks.ErrWrongKey) and changes
-	// nothing.
+	// Key is the key of an encrypted volume; a wrong key fails (luks.ErrWrongKey) and changes nothing.
 	Key luks.Key
 }
 
-// MountAs is Mount for callers that have more to say of how.
+// MountAs is Mount with per-mount options.
 func (e *Engine) MountAs(ctx context.Context, spec volume.Spec, as Mounting) error {
 	if err := spec.Validate(); err != nil {
 		return err
@@ -120,7 +116,7 @@ func (e *Engine) findAndPut(ctx context.Context, spec volume.Spec, t *mount.Targ
 	return e.put(ctx, f, spec, t, as)
 }
 
-// notMounted fails where a volume is mounted already, in this mount namespace.
+// notMounted fails if a volume is already mounted in this mount namespace.
 func notMounted(f found) error {
 	mounted, err := mount.ByDevice()
 	if err != nil {
@@ -136,8 +132,8 @@ func notMounted(f found) error {
 	return nil
 }
 
-// mountedAlready reports whether the volume is on top at target; anything else
-// there is an error.
+// mountedAlready reports whether the volume is the topmost mount at target. Another topmost mount is an
+// error.
 func mountedAlready(spec volume.Spec, target string) (bool, error) {
 	points, err := mount.At(target)
 	if err != nil || len(points) == 0 {
@@ -154,7 +150,7 @@ func mountedAlready(spec volume.Spec, target string) (bool, error) {
 	}
 }
 
-// put mounts what was found and moves it onto t.
+// put mounts a volume that was found, and moves the mount onto t.
 func (e *Engine) put(ctx context.Context, f found, spec volume.Spec, t *mount.Target, as Mounting) error {
 	fs, err := e.withQuota(ctx, f, spec)
 	if err != nil {
@@ -172,9 +168,9 @@ func (e *Engine) put(ctx context.Context, f found, spec volume.Spec, t *mount.Ta
 	return e.moveOn(ctx, f, moved, t)
 }
 
-// moveOn moves the mount of what was found onto t. Before anybody can write, the
-// volume is on this node's record, durably, and is never formatted from then on;
-// its tags follow, before the mount is handed out or just behind it (Config.Settle).
+// moveOn moves the mount of a volume onto t. Before anything can write to the volume, this node has recorded
+// it durably, and it is never formatted from then on. Its tags become ready before it is handed out, or right
+// afterwards (Config.Settle).
 func (e *Engine) moveOn(ctx context.Context, f found, fs *mount.Attached, t *mount.Target) error {
 	if err := e.handOut(ctx, f); err != nil {
 		return err
@@ -205,8 +201,8 @@ func (e *Engine) handOut(ctx context.Context, f found) error {
 	g, n := f.device.Group, f.device.Name
 	if !f.recorded {
 		if f.tags.State == volume.Ready {
-			// Its tags may be those of a call that was killed before it flushed them, and the
-			// record lies on another disk.
+			// Its tags may be from a killed call that did not flush them, and the record lies on another
+			// disk.
 			if err := e.lvm.Flush(ctx, g, n); err != nil {
 				return err
 			}
@@ -229,8 +225,8 @@ func (e *Engine) handOut(ctx context.Context, f found) error {
 	return nil
 }
 
-// touch stamps a volume's last use. A stamp that cannot be written makes the volume
-// look idle for longer than it was; that is no reason to keep its users from it.
+// touch sets a volume's last use. If that fails, the volume looks idle for longer than it was, which is no
+// reason to refuse the mount.
 func (e *Engine) touch(g volume.Group, n volume.Name) {
 	if err := e.records.touch(g, n, e.now()); err != nil {
 		e.unrecorded(g, n, err)
@@ -250,8 +246,7 @@ func (e *Engine) unrecorded(g volume.Group, n volume.Name, err error) {
 		Warn("this node's record of the volume could not be written; make room in its directory, or make that writable")
 }
 
-// makeReady moves a volume in state creating that is on record to ready, in its
-// tags and then on record.
+// makeReady moves a recorded volume from state creating to ready, first in its tags and then in its record.
 func (e *Engine) makeReady(ctx context.Context, lv lvm.LogicalVolume, t volume.Tags) error {
 	if !volume.MayMove(t.State, volume.Ready, volume.ByEngine) {
 		return refused("volume %s/%s is %s and cannot become ready", lv.Group, lv.Name, t.State)
@@ -262,16 +257,15 @@ func (e *Engine) makeReady(ctx context.Context, lv lvm.LogicalVolume, t volume.T
 	e.after("tag ready")
 	t.State = volume.Ready
 	if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, t)); err != nil {
-		e.unrecorded(lv.Group, lv.Name, err) // it says creating, as good as ready for a mount
+		e.unrecorded(lv.Group, lv.Name, err) // for a mount, a record in state creating is as good as a ready one
 		return nil
 	}
 	e.after("record ready")
 	return nil
 }
 
-// Settle sets the state in a volume's tags to ready if this node has handed the volume
-// out. It may be called at any time, for any volume; if there is nothing to settle, it
-// does nothing.
+// Settle sets the state in a volume's tags to ready if this node has handed the volume out. It may be called
+// at any time, for any volume; if there is nothing to settle, it does nothing.
 func (e *Engine) Settle(ctx context.Context, g volume.Group, n volume.Name) error {
 	release, err := e.lockVolume(ctx, g, n)
 	if err != nil {
@@ -290,7 +284,7 @@ func (e *Engine) Settle(ctx context.Context, g volume.Group, n volume.Name) erro
 	if err != nil {
 		return err
 	}
-	if tags.State == volume.Ready && rec.VolumeUUID == lv.UUID { // the call that tagged it got no further
+	if tags.State == volume.Ready && rec.VolumeUUID == lv.UUID { // the call that tagged it was killed before it wrote the record
 		if err := e.lvm.Flush(ctx, g, n); err != nil {
 			return err
 		}
@@ -300,8 +294,8 @@ func (e *Engine) Settle(ctx context.Context, g volume.Group, n volume.Name) erro
 	return err
 }
 
-// ensureSettled makes a volume that was handed out ready in its tags, and returns them: one in
-// state creating that is on record is ready in all but these.
+// ensureSettled makes a volume that was handed out ready in its tags, and returns them: a recorded volume in
+// state creating is ready in all but its tags.
 func (e *Engine) ensureSettled(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags) (volume.Tags, error) {
 	if tags.State != volume.Creating {
 		return tags, nil
@@ -320,9 +314,9 @@ func (e *Engine) ensureSettled(ctx context.Context, lv lvm.LogicalVolume, tags v
 	return tags, nil
 }
 
-// givenUpUnzeroed reports whether the record of a raw block volume in state creating is not that of
-// a mount, which is written once all is zeroed, but that of a release, which may have been killed
-// before it changed the tags. Such a volume may show what others have left on the disk.
+// givenUpUnzeroed reports whether the record of a raw block volume in state creating is not from a mount,
+// which writes it once the volume is zeroed, but from a release that may have been killed before it changed
+// the tags. Such a volume may expose data that others have left on the disk.
 func (e *Engine) givenUpUnzeroed(lv lvm.LogicalVolume, tags volume.Tags) bool {
 	if tags.FSType != volume.Raw {
 		return false
@@ -331,9 +325,8 @@ func (e *Engine) givenUpUnzeroed(lv lvm.LogicalVolume, tags volume.Tags) bool {
 	return err != nil || rec.State != volume.Creating && rec.State != volume.Ready
 }
 
-// handedOut reports whether this node has ever handed out this very volume, so
-// that it may hold data. A record that cannot be read counts as one of this volume:
-// it is true then, beside the error.
+// handedOut reports whether this node has ever handed out this very volume, so that it may hold data. A
+// record that cannot be read counts as one of this volume: the result is then true, with the error.
 func (e *Engine) handedOut(lv lvm.LogicalVolume) (bool, error) {
 	rec, err := e.records.read(lv.Group, lv.Name)
 	switch {
@@ -345,10 +338,9 @@ func (e *Engine) handedOut(lv lvm.LogicalVolume) (bool, error) {
 	return rec.VolumeUUID == lv.UUID, nil
 }
 
-// Unmount unmounts the flexlvm volume that is mounted at target. It succeeds if nothing
-// is mounted there or the directory does not exist, because kubelet also calls for
-// directories that were never mounted. If the volume is in use, the error wraps
-// mount.ErrBusy, and kubelet calls again.
+// Unmount unmounts the flexlvm volume that is mounted at target. It succeeds if nothing is mounted there or
+// the directory does not exist, because kubelet also calls for directories that were never mounted. If the
+// volume is in use, the error wraps mount.ErrBusy, and kubelet retries.
 func (e *Engine) Unmount(ctx context.Context, target string) error {
 	for {
 		points, err := mount.At(target)
@@ -369,7 +361,7 @@ func (e *Engine) Unmount(ctx context.Context, target string) error {
 	}
 }
 
-// unmountOne removes the topmost of a number of mounts at path.
+// unmountOne removes the topmost mount at path, on which stacked mounts were seen.
 func (e *Engine) unmountOne(ctx context.Context, d lvm.Device, path string, stacked int) error {
 	release, err := e.lockVolume(ctx, d.Group, d.Name)
 	if err != nil {
@@ -380,7 +372,7 @@ func (e *Engine) unmountOne(ctx context.Context, d lvm.Device, path string, stac
 	if err != nil || len(points) < stacked {
 		return err // another call was faster
 	}
-	if err := awaitMapping(ctx, d); err != nil { // the last unmount writes to it
+	if err := awaitMapping(ctx, d); err != nil { // the last unmount writes to the device
 		return err
 	}
 	if err := mount.Unmount(path); err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// ErrNotMounted: this volume is not what is mounted there.
+// ErrNotMounted: the volume is not mounted at the path.
 var ErrNotMounted = errors.New("not mounted")
 
-// mountedAt returns the device of a volume if it is on top at path.
+// mountedAt returns the device of a volume if the volume is the topmost mount at path.
 func mountedAt(g volume.Group, n volume.Name, path string) (lvm.Device, error) {
 	points, err := mount.At(path)
 	if err != nil {
@@ -36,8 +36,8 @@ func mountedAt(g volume.Group, n volume.Name, path string) (lvm.Device, error) {
 	return lvm.Device{}, fmt.Errorf("%w: volume %s/%s at %s", ErrNotMounted, g, n, path)
 }
 
-// directoryMountedAt returns the pool of a directory volume that is on top at path; false if
-// another volume is.
+// directoryMountedAt returns the pool of a directory volume that is the topmost mount at path; false if the
+// volume is not a directory volume.
 func directoryMountedAt(g volume.Group, n volume.Name, path string) (pool volume.Name, is bool, err error) {
 	if _, err := mountedAt(g, n, path); err != nil {
 		return "", false, err
@@ -54,15 +54,15 @@ func directoryMountedAt(g volume.Group, n volume.Name, path string) (pool volume
 	return d.Name, true, err
 }
 
-// Space is what df shows of a mounted volume; of a raw block volume its size alone.
+// Space is the output of df for a mounted volume; for a raw block volume, only its size.
 type Space struct {
 	Size, Used, Free               volume.Bytes
 	Inodes, InodesUsed, InodesFree int64
 	Block                          bool
 }
 
-// Space returns what df shows of a volume at path, where it must be mounted
-// (ErrNotMounted). It runs no program.
+// Space returns the output of df for a volume that must be mounted at path (ErrNotMounted). It runs no
+// program.
 func (e *Engine) Space(g volume.Group, n volume.Name, path string) (Space, error) {
 	d, err := mountedAt(g, n, path)
 	if err != nil {
@@ -89,15 +89,14 @@ func (e *Engine) Space(g volume.Group, n volume.Name, path string) (Space, error
 	}, nil
 }
 
-// ExpandMounted is Expand for callers that know no more of a volume than its name and where
-// it is mounted (ErrNotMounted): the rest is what the volume says of itself. key is that of an
-// encrypted volume.
+// ExpandMounted is Expand for callers that know only a volume's name and where it is mounted (ErrNotMounted);
+// the rest comes from the volume's tags. key is the key of an encrypted volume.
 func (e *Engine) ExpandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes, key luks.Key) error {
 	return e.withRoom(ctx, g, func(ctx context.Context) error { return e.expandMounted(ctx, g, n, path, size, key) })
 }
 
-// expandMounted reads all it goes by under the volume's lock: a mount may just now be setting
-// the limit that the growth is to keep.
+// expandMounted reads all its input under the volume's lock: a concurrent mount may be setting the inode
+// limit that the growth has to keep.
 func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Name, path string, size volume.Bytes, key luks.Key) error {
 	if pool, is, err := directoryMountedAt(g, n, path); err != nil || is {
 		if err != nil {
@@ -141,7 +140,7 @@ func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Nam
 	return e.expandLocked(ctx, spec, size, key)
 }
 
-// inodeLimit reads the limit of a mounted volume on its inodes.
+// inodeLimit returns the inode limit of a mounted volume.
 func inodeLimit(d lvm.Device, on content, tags volume.Tags) (int64, error) {
 	if tags.FSType == volume.Raw {
 		return 0, nil

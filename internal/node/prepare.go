@@ -9,15 +9,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Prepare makes a volume ahead of its first mount, with its file system and its quota, as that
-// mount would, and makes it ready. wanted is called under the volume's lock, and its error means
-// that nothing more is made. A volume that is ready is left alone.
+// Prepare creates a volume before its first mount, with its file system and its quota, as that mount would,
+// and makes it ready. It calls wanted under the volume's lock, and stops with wanted's error. It leaves a
+// ready volume alone.
 //
-// A raw block volume is zeroed, which may take hours. After every holdTime Prepare yields the
-// volume's lock, such as to its first mount or to its release, and then asks again whether it is
-// wanted.
+// Zeroing a raw block volume may take hours. After every holdTime Prepare yields the volume's lock, for
+// example to its first mount or to its release, and then calls wanted again.
 //
-// An encrypted volume is made by its first mount, which brings the key, and a copy by MakeClone.
+// An encrypted volume is created by its first mount, which brings the key, and a copy by MakeClone.
 func (e *Engine) Prepare(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error {
 	if err := spec.Validate(); err != nil {
 		return err
@@ -38,7 +37,7 @@ func (e *Engine) Prepare(ctx context.Context, spec volume.Spec, wanted func(cont
 		switch {
 		case errors.Is(err, errYielded):
 			begun = true
-		case begun && errors.Is(err, lock.ErrBusy) && ctx.Err() == nil: // its first mount goes on, and may break off
+		case begun && errors.Is(err, lock.ErrBusy) && ctx.Err() == nil: // its first mount continues the zeroing, and may be interrupted
 		default:
 			return err
 		}

@@ -14,9 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// withQuota attaches the file system of a volume and makes its quota exactly what
-// its tags promise. It returns the mount, which the caller closes, or nil with
-// an error.
+// withQuota attaches the file system of a volume and sets its quota to what its tags promise. The caller
+// closes the returned mount.
 func (e *Engine) withQuota(ctx context.Context, f found, spec volume.Spec) (*mount.Attached, error) {
 	fs, err := mount.Attach(f.content.words().mount, f.content.path, false)
 	if err != nil {
@@ -32,9 +31,9 @@ func (e *Engine) withQuota(ctx context.Context, f found, spec volume.Spec) (*mou
 	return fs, nil
 }
 
-// setQuota is quick where nothing is to be done, which is every mount but the first
-// and one after a growth that was cut short. A growth always does all of it: the limit may be
-// right and the file system still too small.
+// setQuota does nothing if the limits are right, as at every mount except the first and the one after an
+// interrupted growth. A growth (f.growing) always does everything: the limit may be right and the file system
+// still too small.
 func (e *Engine) setQuota(ctx context.Context, root *os.File, f found, inodes int64) error {
 	device := f.content.path
 	if err := quota.CheckEnforced(device); err != nil {
@@ -48,7 +47,7 @@ func (e *Engine) setQuota(ctx context.Context, root *os.File, f found, inodes in
 		return err
 	}
 	want := quota.Limit{
-		// A limit never goes down: what was once promised and set stays.
+		// A limit is never lowered: what was once promised and set stays.
 		Size:   max(f.tags.Size.RoundUp(volume.Block), usage.Limit.Size),
 		Inodes: inodes,
 	}
@@ -71,9 +70,9 @@ func (e *Engine) setQuota(ctx context.Context, root *os.File, f found, inodes in
 	return nil
 }
 
-// grow makes the file system as large as its device, with its copies of the superblock
-// durable before the quota is: the next mount takes a volume with that quota as it is. inodes is the
-// limit on them, 0 for none: a copy may have a larger one than its source.
+// grow grows the file system to the size of its device. The copies of its superblock are durable before the
+// quota is set, because the next mount does not grow a volume that has its quota. inodes is the inode limit,
+// 0 for none; a copy may have a larger limit than its source.
 func (e *Engine) grow(ctx context.Context, root *os.File, f found, inodes int64) error {
 	device, err := deviceSize(f.content.path)
 	if err != nil {
@@ -89,12 +88,12 @@ func (e *Engine) grow(ctx context.Context, root *os.File, f found, inodes int64)
 	return nil
 }
 
-// makeRoom checks on a file system that is new and empty that size fits, and
-// extends its device by what is missing. The arithmetic of volume.DeviceSize
-// errs on the large side, and this is where it would be found out if it did not.
+// makeRoom checks that size fits on a new, empty file system, and extends its device by what is missing.
+// volume.DeviceSize errs on the large side, so this normally changes nothing; it is the safeguard if
+// DeviceSize is wrong.
 //
-// It is for new file systems only. Later, the free space says nothing about what was promised: a tenant
-// who takes files out of the quota would be given space of the group that nobody is charged for.
+// It is for new file systems only. Later, the free space does not show what was promised: a tenant that moves
+// files out of its quota would be given space of the group that no claim is charged for.
 func (e *Engine) makeRoom(ctx context.Context, root *os.File, f found, size volume.Bytes) error {
 	for range 3 {
 		free, err := f.content.mounted(f.content.path).free(root)
@@ -136,17 +135,15 @@ func deviceSize(path string) (volume.Bytes, error) {
 	return volume.Bytes(end), nil
 }
 
-// Expand makes the volume hold at least size bytes, mounted or not. One that is larger
-// already stays as it is, because volumes do not shrink: Kubernetes lets users ask for less
-// after an expansion that did not finish here, and repeats the call with the smaller size
-// until it succeeds. If the group is full, Expand waits for room as Config.RoomPatience
-// says; then the error wraps lvm.ErrNoSpace and nothing has changed.
+// Expand grows the volume to at least size bytes, mounted or not. A larger volume stays as it is, because
+// volumes do not shrink: Kubernetes lets users ask for less after an expansion that did not finish here, and
+// repeats the call with the smaller size until it succeeds. If the group is full, Expand waits for room
+// (Config.RoomPatience); if none is freed, the error wraps lvm.ErrNoSpace and nothing has changed.
 //
 // For a reader (spec.ReadOnly) it does nothing: the replica grows through the claim of its loader.
 //
-// The device is extended and flushed first, then the promise is written to the record and the
-// tags, then file system and quota follow; if a call dies in between, the next call or the
-// next mount completes it.
+// Expand extends and flushes the device first, then writes the new size to the record and the tags, and then
+// grows the file system and the quota. Killed in between, the next call or the next mount completes it.
 func (e *Engine) Expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error {
 	if err := spec.Validate(); err != nil {
 		return err
@@ -174,8 +171,7 @@ func (e *Engine) expand(ctx context.Context, spec volume.Spec, size volume.Bytes
 	return e.expandLocked(ctx, spec, size, luks.Key{})
 }
 
-// expandLocked is expand for callers that hold the volume's lock and know that its device
-// is not suspended.
+// expandLocked is expand for callers that hold the volume's lock and know that its device is not suspended.
 func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume.Bytes, key luks.Key) error {
 	lv, tags, err := e.lookUpAdmitted(ctx, spec)
 	if err != nil {
@@ -206,7 +202,7 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 		return err
 	}
 	if size > tags.Size {
-		e.wakeDaemon() // where the growth was taken back meanwhile, it charges the PersistentVolume all the same
+		e.wakeDaemon() // the daemon charges the PersistentVolume for it, even if the growth is no longer requested
 	}
 	if tags.FSType == volume.Raw {
 		return e.enlargeExposed(ctx, f)
@@ -218,9 +214,9 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 	return fs.Close()
 }
 
-// mayGrow refuses more than a volume of a fixed size holds: its device would be extended by what
-// DeviceSize says, for which the pool was charged, and its file system would have less of that
-// than is promised. It is pure.
+// mayGrow refuses to grow a volume of a fixed size: its device would be extended by DeviceSize's amount,
+// which the pool was charged for, and its file system would keep so much for itself that the promised size
+// does not fit. It is pure.
 func mayGrow(lv lvm.LogicalVolume, tags volume.Tags, size volume.Bytes) error {
 	if !tags.Fixed || size <= tags.Size {
 		return nil
@@ -229,8 +225,7 @@ func mayGrow(lv lvm.LogicalVolume, tags volume.Tags, size volume.Bytes) error {
 	return refused("volume %s stays at %d bytes: it was adopted, and its file system was made with more for itself than flexlvm would, so it would not hold the %d that are asked for. To enlarge it, disown it, extend its logical volume (`lvextend`) and adopt it again", where, int64(tags.Size), int64(size))
 }
 
-// promise extends the device and writes the new size down. What a raw block volume gains is
-// zeroed before.
+// promise extends the device and records the new size, after zeroing the added part of a raw block volume.
 func (e *Engine) promise(ctx context.Context, f *found, lv lvm.LogicalVolume, size volume.Bytes, spec volume.Spec) error {
 	spec.Size = size
 	if err := e.lvm.Extend(ctx, lv, spec.DeviceSize()); err != nil {
@@ -249,26 +244,26 @@ func (e *Engine) promise(ctx context.Context, f *found, lv lvm.LogicalVolume, si
 		return e.promiseRaw(ctx, lv, old, f.tags)
 	}
 	f.tags.Size = size
-	// A mount goes by the record, which lies on another disk: it must not name a size that the
+	// A mount trusts the record, which lies on another disk, so the record must not have a size that the
 	// group's disks may lose in a power cut.
 	if err := e.lvm.Flush(ctx, lv.Group, lv.Name); err != nil {
 		return err
 	}
-	// The record comes before the tag: were it to keep the old size, the next mount would
-	// limit the volume to that, once a power cut has taken the quota back.
+	// The record comes before the tag: with the old size on record, the next mount would limit the volume to
+	// that size after a power cut that has undone the quota.
 	if err := e.recordSize(lv, f.tags); err != nil {
 		return err
 	}
 	return e.tagSize(ctx, lv, old, size)
 }
 
-// promiseRaw writes the new size of a raw block volume down before a pod sees it: into the tags,
-// and then on record, by which its next mount goes. So that is never smaller than what a pod saw.
+// promiseRaw records the new size of a raw block volume before a pod sees it: first in the tags, and then in
+// the record, which the next mount uses. So the recorded size is never smaller than what a pod has seen.
 func (e *Engine) promiseRaw(ctx context.Context, lv lvm.LogicalVolume, old volume.Bytes, tags volume.Tags) error {
 	if err := e.tagSize(ctx, lv, old, tags.Size); err != nil {
 		return err
 	}
-	if old == tags.Size { // the tag may be that of a call that was killed before it flushed it
+	if old == tags.Size { // the tag may be from a killed call that did not flush it
 		if err := e.lvm.Flush(ctx, lv.Group, lv.Name); err != nil {
 			return err
 		}
@@ -276,7 +271,7 @@ func (e *Engine) promiseRaw(ctx context.Context, lv lvm.LogicalVolume, old volum
 	return e.recordSize(lv, tags)
 }
 
-// recordSize writes the new size on record. Without that the volume does not grow.
+// recordSize writes the new size to the record; the volume does not grow unless that succeeds.
 func (e *Engine) recordSize(lv lvm.LogicalVolume, tags volume.Tags) error {
 	if err := e.records.write(lv.Group, lv.Name, newRecord(lv.UUID, tags)); err != nil {
 		return fmt.Errorf("volume %s/%s does not grow before its new size is on record: %w; make room for it, or make the directory writable", lv.Group, lv.Name, err)

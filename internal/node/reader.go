@@ -19,9 +19,9 @@ func noReplica(spec volume.Spec, why string) error {
 		ErrNoReplica, spec.Group, spec.Name, why, spec.Name)
 }
 
-// mountReader mounts a replica on t for readers, or the current one of its versions. It changes
-// nothing of the volume but its record: it is not made, formatted, grown or limited here, and may be
-// mounted for its loader at the same time.
+// mountReader mounts a replica, or the current one of its versions, on t for readers. It changes only the
+// volume's record: it does not create, format, grow or limit the volume, which may be mounted for its loader
+// at the same time.
 func (e *Engine) mountReader(ctx context.Context, spec volume.Spec, t *mount.Target) error {
 	f, err := e.findReplica(ctx, spec)
 	if err != nil {
@@ -54,8 +54,8 @@ func (e *Engine) mountReader(ctx context.Context, spec volume.Spec, t *mount.Tar
 	return e.moveOn(ctx, f, fs, t)
 }
 
-// findReplica returns the volume of a reader's spec where this node has handed it
-// out before, or LVM says that it is ready: nothing else can hold a dataset.
+// findReplica returns the volume of a reader's spec if this node has handed it out before, or LVM shows it as
+// ready: no other volume can hold a dataset.
 func (e *Engine) findReplica(ctx context.Context, spec volume.Spec) (found, error) {
 	f, err := e.remembered(ctx, spec, luks.Key{})
 	if !errors.Is(err, errAskLVM) {
@@ -73,7 +73,7 @@ func (e *Engine) findReplica(ctx context.Context, spec volume.Spec) (found, erro
 	return e.replicaIn(ctx, spec, lv, tags)
 }
 
-// replicaIn is the replica that a logical volume with these tags is.
+// replicaIn returns the replica on a logical volume with these tags.
 func (e *Engine) replicaIn(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags) (found, error) {
 	if tags.State == volume.Creating {
 		handed, err := e.handedOut(lv)

@@ -12,18 +12,16 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A record is what this node remembers of a volume, so that mounting it again
-// asks no program. It is a cache: it counts only while the device that the kernel
-// shows carries the same UUID, and it changes before the volume's tags say that it
-// may not be mounted any more. Its modification time is the volume's last use.
+// A record is this node's copy of a volume's tags, so that mounting the volume again runs no program. It is a
+// cache: it is valid only while the kernel's device has the same UUID, and it changes before the volume's
+// tags forbid a mount. Its modification time is the volume's last use.
 //
-// It is good for two things more. A volume on record was handed out and may hold
-// data: it is never formatted, whatever its tags say. And where a record stands
-// and the volume is gone, an empty volume must not take its place: either data
-// was lost, or the volume was removed for good and a call is late (see bury).
+// A record has two more purposes. A recorded volume was handed out and may hold data: it is never formatted,
+// whatever its tags say. And if the volume of a record is gone, no empty volume may replace it: either data
+// was lost, or the volume was removed permanently and a call is late (see bury).
 type record struct {
-	// State is Creating until the tags say Ready; empty means Ready, as in records
-	// of the first release. Doomed is a volume that was removed.
+	// State is Creating until the tags say Ready; empty means Ready, as in records of the first release.
+	// Doomed marks a volume that was removed.
 	State volume.State `json:"state,omitempty"`
 	// Since is when the volume left state Ready.
 	Since      time.Time    `json:"since,omitzero"`
@@ -34,7 +32,7 @@ type record struct {
 	Cluster    string       `json:"cluster,omitempty"`
 	Kind       volume.Kind  `json:"kind"`
 	LUKS       string       `json:"luks,omitempty"`
-	// FSType is XFS in records of releases that made nothing else.
+	// FSType is XFS in records of releases that supported no other.
 	FSType volume.FSType `json:"fsType,omitempty"`
 	// Wiped is how much of a doomed volume's device has been wiped.
 	Wiped volume.Bytes `json:"wiped,omitempty"`
@@ -48,16 +46,16 @@ func (r record) tags() volume.Tags {
 	return volume.Tags{State: r.State, FS: r.FS, Size: r.Size, Namespace: r.Namespace, Cluster: r.Cluster, Kind: r.Kind, LUKS: r.LUKS, FSType: r.FSType}
 }
 
-// records is the directory that holds them: one file a volume, in one directory
-// a group. Names come from volume's strict types, so each is one component.
+// records is the directory of all records: one file per volume, in one directory per group. The strict types
+// of their names make each a single path component.
 type records string
 
 func (d records) file(g volume.Group, n volume.Name) string {
 	return filepath.Join(string(d), string(g), string(n))
 }
 
-// read returns a volume's record. The error wraps os.ErrNotExist where there is
-// none; any other means that there is one which cannot be used.
+// read returns a volume's record. The error wraps os.ErrNotExist if there is none; any other error means that
+// there is a record which cannot be used.
 func (d records) read(g volume.Group, n volume.Name) (record, error) {
 	b, err := os.ReadFile(d.file(g, n))
 	if err != nil {
@@ -76,7 +74,7 @@ func (d records) read(g volume.Group, n volume.Name) (record, error) {
 	return r, nil
 }
 
-// exists reports whether there is a record of that name, whatever it says.
+// exists reports whether there is a record of that name, whatever its content.
 func (d records) exists(g volume.Group, n volume.Name) (bool, error) {
 	_, err := os.Lstat(d.file(g, n))
 	if errors.Is(err, os.ErrNotExist) {
@@ -85,9 +83,9 @@ func (d records) exists(g volume.Group, n volume.Name) (bool, error) {
 	return err == nil, err
 }
 
-// write replaces a volume's record so that a crash leaves the old one or the new.
-// The last use stays what it was. That of a new record is now, also of one that replaces the tombstone
-// of another volume of that name.
+// write replaces a volume's record atomically: a crash leaves the old one or the new one. The last use does
+// not change. For a new record it is now, and also for one that replaces the tombstone of another volume of
+// that name.
 func (d records) write(g volume.Group, n volume.Name, r record) error {
 	used := d.lastUsed(g, n)
 	if old, err := d.read(g, n); err == nil && old.leavesName() {
@@ -96,7 +94,7 @@ func (d records) write(g volume.Group, n volume.Name, r record) error {
 	return d.writeUsed(g, n, r, used)
 }
 
-// writeUsed is write with the last use given; zero is now.
+// writeUsed is write with the given last use; zero is now.
 func (d records) writeUsed(g volume.Group, n volume.Name, r record, used time.Time) error {
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -106,7 +104,7 @@ func (d records) writeUsed(g volume.Group, n volume.Name, r record, used time.Ti
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return fmt.Errorf("write record: %w", err)
 	}
-	// A hyphen cannot begin a volume's name, so this is nobody's record.
+	// A volume's name cannot begin with a hyphen, so this is not the record of another volume.
 	tmp := filepath.Join(filepath.Dir(file), "-"+filepath.Base(file))
 	if err := durable.WriteFile(tmp, append(b, '\n')); err != nil {
 		return fmt.Errorf("write record: %w", err)
@@ -125,8 +123,8 @@ func (d records) writeUsed(g volume.Group, n volume.Name, r record, used time.Ti
 	return nil
 }
 
-// mark leaves an empty record where a volume has none. It cannot be read, so it counts as
-// one of a volume that a pod has had.
+// mark creates an empty record for a volume without one. It cannot be parsed, so it counts as the record of a
+// volume that a pod has had.
 func (d records) mark(g volume.Group, n volume.Name) error {
 	file := d.file(g, n)
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -142,12 +140,11 @@ func (d records) mark(g volume.Group, n volume.Name) error {
 	return nil
 }
 
-// syncDirs makes what happened to the names in a directory last over a power
-// cut, and the directory itself: the tags that change next are on another disk,
-// and a record that came back from the past would say what is not so any more.
+// syncDirs makes the names in a directory durable, and the directory itself: the tags that change next are on
+// another disk, and a power cut must not bring back an outdated record.
 func syncDirs(dir string) error { return durable.Sync(dir, filepath.Dir(dir)) }
 
-// remove forgets a volume. One that has no record is no error.
+// remove removes a volume's record, if there is one.
 func (d records) remove(g volume.Group, n volume.Name) error {
 	err := os.Remove(d.file(g, n))
 	if errors.Is(err, os.ErrNotExist) {
@@ -162,7 +159,7 @@ func (d records) remove(g volume.Group, n volume.Name) error {
 	return nil
 }
 
-// touch stamps a volume's last use. One without a record has nothing to stamp.
+// touch sets a volume's last use. It does nothing for a volume without a record.
 func (d records) touch(g volume.Group, n volume.Name, now time.Time) error {
 	if err := os.Chtimes(d.file(g, n), now, now); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("stamp last use: %w", err)
@@ -170,7 +167,7 @@ func (d records) touch(g volume.Group, n volume.Name, now time.Time) error {
 	return nil
 }
 
-// touchDurably is touch, and lasts over a power cut.
+// touchDurably is touch, and makes the last use durable.
 func (d records) touchDurably(g volume.Group, n volume.Name, now time.Time) error {
 	if err := d.touch(g, n, now); err != nil {
 		return err
@@ -181,8 +178,7 @@ func (d records) touchDurably(g volume.Group, n volume.Name, now time.Time) erro
 	return nil
 }
 
-// lastUsed is when the volume was last mounted or unmounted, zero where this
-// node does not know.
+// lastUsed returns when the volume was last mounted or unmounted, zero if this node does not know.
 func (d records) lastUsed(g volume.Group, n volume.Name) time.Time {
 	st, err := os.Stat(d.file(g, n))
 	if err != nil {

@@ -17,13 +17,13 @@ type Ref struct {
 	Group   volume.Group
 	Name    volume.Name
 	Cluster string
-	// DirectoryPool is where a directory volume lies; empty for all others.
+	// DirectoryPool is the pool of a directory volume; empty for all others.
 	DirectoryPool volume.Name
-	// Kind matters if the volume does not exist: the name of a dataset's replica, or of a
-	// snapshot, may be used again, that of a claim's volume (empty) never is.
+	// Kind matters if the volume does not exist: the name of a dataset's replica, or of a snapshot, may be
+	// used again; the name of a claim's volume (empty) never is.
 	Kind volume.Kind
-	// UUID, if given, is the LVM UUID of the volume that is meant: Release and Remove do
-	// not touch another one that has taken its name.
+	// UUID, if set, is the LVM UUID of the volume: Release and Remove do not touch another volume that has
+	// this name now.
 	UUID string
 }
 
@@ -32,26 +32,25 @@ func (r Ref) String() string { return string(r.Group) + "/" + string(r.Name) }
 // ErrInUse: the volume's device is open, or its directory mounted, in this mount namespace or another.
 var ErrInUse = errors.New("in use")
 
-// ErrBusy: another call is at work on the volume for longer than this one waits.
+// ErrBusy: another call holds the volume's lock for longer than this call waits.
 var ErrBusy = lock.ErrBusy
 
-// roundPatience is how long Release and SetStateOf wait for a call that has the volume, such as a
-// mount for which it is zeroed, or an unmount that hangs. The rounds of the node daemon wait for
-// them, and with the rounds all other volumes.
+// roundPatience is how long Release and SetStateOf wait for a call that holds the volume's lock, such as a
+// mount that zeroes the volume, or an unmount that hangs. The node daemon's rounds wait for them, and so do
+// all other volumes.
 const roundPatience = 5 * time.Second
 
-// ErrNoSpace: the volume's group, or its pool, has not the room that is needed.
+// ErrNoSpace: the volume's group or pool lacks the necessary room.
 var ErrNoSpace = lvm.ErrNoSpace
 
-// Release changes a volume's state when its PersistentVolume is gone for good: to
-// Unreferenced, so that its space may be reclaimed as d says, or to Retained. The caller
-// is responsible for the evidence. A volume already in that state is left alone. An
-// unreferenced volume may still become retained; otherwise a volume in any state but
-// creating and ready is refused. It waits for another call no longer than roundPatience (ErrBusy).
+// Release changes a volume's state when its PersistentVolume is permanently gone: to Unreferenced, so that
+// its space may be reclaimed as d says, or to Retained. The caller is responsible for the proof of that. A
+// volume already in that state is left alone. An unreferenced volume may still become retained; otherwise a
+// volume in any state but creating and ready is refused. Release waits for another call no longer than
+// roundPatience (ErrBusy).
 //
-// A volume that was never made can no longer be made afterwards by a call that is under way,
-// so a mount fails whose claim is deleted meanwhile. Only the names of some kinds may be used
-// again by later calls (see Ref.Kind).
+// If the volume does not exist, a call that is in progress can no longer create it, so a mount fails if its
+// claim is deleted meanwhile. Later calls may use the name again only for some kinds (see Ref.Kind).
 func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d volume.Disposal) error {
 	if to != volume.Unreferenced && to != volume.Retained {
 		return fmt.Errorf("release volume %s: state %s is neither unreferenced nor retained", ref, to)
@@ -73,7 +72,7 @@ func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d volume
 		return err
 	}
 	if tags.State == to {
-		// A call that was killed may have left that in the disk's cache.
+		// A killed call may have left the tags in the disk's cache.
 		return e.flush(ctx, lv)
 	}
 	if !volume.MayMove(tags.State, to, volume.ByRelease) {
@@ -86,10 +85,9 @@ func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d volume
 	return e.writeState(ctx, lv, tags, to)
 }
 
-// writeState writes a volume's new state, with the disposal that is in tags, on
-// record and in its tags. The record goes first where the volume may not be
-// mounted any more, and last where it may be again: a call that dies in between
-// leaves a record that sends the next mount to LVM.
+// writeState writes a volume's new state, with the disposal in tags, to its record and its tags. It writes
+// the record first if the volume may no longer be mounted, and last if it may be mounted again: a call that
+// dies in between leaves a record that makes the next mount ask LVM.
 func (e *Engine) writeState(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error {
 	del, add := tagChange(lv.Tags, to, tags)
 	if neverZeroed(lv, tags) {
@@ -113,16 +111,16 @@ func (e *Engine) writeState(ctx context.Context, lv lvm.LogicalVolume, tags volu
 	return nil
 }
 
-// neverZeroed reports whether a raw block volume, which is in state creating, may not even have
-// been zeroed in part. Only that state says so, and is about to be left: a person could bring the
-// volume back, and a pod would read what others have left on the disk.
+// neverZeroed reports whether a raw block volume in state creating may not be zeroed at all. Only that state
+// shows this, and the volume is about to leave it: if a person brought the volume back, a pod would read data
+// that others have left on the disk.
 func neverZeroed(lv lvm.LogicalVolume, tags volume.Tags) bool {
 	zeroes := lv.Shape.Layout != volume.Thin && lv.Of == "" && tags.Clone == ""
 	return zeroes && tags.State == volume.Creating && tags.FSType == volume.Raw && tags.Zeroed == 0
 }
 
-// record writes rec. Where this node had none, the volume's last use is unknown,
-// and the time of its making counts.
+// record writes rec. If this node had no record, the volume's last use is unknown, and its creation time is
+// used.
 func (e *Engine) record(lv lvm.LogicalVolume, rec record) error {
 	used := e.records.lastUsed(lv.Group, lv.Name)
 	if used.IsZero() {
@@ -135,8 +133,7 @@ func (e *Engine) record(lv lvm.LogicalVolume, rec record) error {
 	return nil
 }
 
-// tagChange tells which tags go and which come so that a volume is in state to,
-// with the disposal of t.
+// tagChange returns the tags to remove and to add for a volume to be in state to, with the disposal of t.
 func tagChange(have []string, to volume.State, t volume.Tags) (del, add []string) {
 	want := append([]string{to.Tag()}, volume.DisposalTags(t.Reclaim, t.Wipe)...)
 	for _, tag := range have {
@@ -152,8 +149,8 @@ func tagChange(have []string, to volume.State, t volume.Tags) (del, add []string
 	return del, add
 }
 
-// lookUpOwned looks a volume up under the name it has now and checks that it is flexlvm's and of the
-// cluster that answers for it.
+// lookUpOwned looks up a volume under its current name and checks that it belongs to flexlvm and to the
+// cluster of ref.
 func (e *Engine) lookUpOwned(ctx context.Context, ref Ref, now volume.Name) (lvm.LogicalVolume, volume.Tags, error) {
 	lv, err := e.volumeOf(ctx, ref, now)
 	if err != nil {
@@ -169,7 +166,7 @@ func (e *Engine) lookUpOwned(ctx context.Context, ref Ref, now volume.Name) (lvm
 	return lv, tags, nil
 }
 
-// meant makes sure that a volume is the very one that was looked at.
+// meant refuses a volume whose UUID is not the UUID of the ref, if that has one.
 func (r Ref) meant(lv lvm.LogicalVolume) error {
 	if r.UUID != "" && r.UUID != lv.UUID {
 		return refused("volume %s is another by now: its UUID is %s, and %s is meant", r, lv.UUID, r.UUID)
@@ -177,20 +174,18 @@ func (r Ref) meant(lv lvm.LogicalVolume) error {
 	return nil
 }
 
-// Remove removes an unreferenced volume: it tags it as doomed, which commits the removal and
-// keeps every mount out, renames it, which frees its name, wipes it as its tags say, and
-// removes it. The rename is the commit of a directory volume. It succeeds if the
-// volume is gone already: LVM sees the group without it. A volume whose device is open is
-// refused with ErrInUse and untouched; one in any state but unreferenced is refused.
+// Remove removes an unreferenced volume: it tags the volume as doomed, which commits the removal and prevents
+// mounts, renames it, which frees its name, wipes it as its tags say, and removes it. For a directory volume,
+// the rename is the commit. Remove succeeds if the volume is already gone, that is, LVM sees the group
+// without it. A volume whose device is open is refused with ErrInUse and untouched; so is a volume in any
+// state but unreferenced.
 //
-// Killed before the commit, it has changed nothing but the node's record of the volume, which
-// the tags in LVM override; killed later, the next call goes on from there. LVM changes the
-// tags only while they still say unreferenced. The rename follows the tag because LVM selects
-// by name alone there: a rename that LVM finishes late, for a call that was killed, could
-// otherwise hit a volume that has been brought back meanwhile. Only
-// the caller waits for the wiping: the name is free as soon as the volume is renamed. A
-// ref with a doomed name means that volume alone, because a new replica of the dataset
-// may have its former name by now.
+// Killed before the commit, Remove has changed only the node's record of the volume, which the tags in LVM
+// override; killed later, the next call continues from there. LVM changes the tags only while they still say
+// unreferenced. The rename follows the tag because LVM selects only by name there: a rename that LVM finishes
+// late, for a killed call, could otherwise hit a volume that was brought back meanwhile. Only the caller
+// waits for the wiping: the name is free as soon as the volume is renamed. A ref with a doomed name means
+// only that volume, because a new replica of the dataset may already have the former name.
 func (e *Engine) Remove(ctx context.Context, ref Ref) error {
 	if ref.Name.IsDoomed() {
 		ref.Name = ref.Name.Undoomed()
@@ -206,8 +201,8 @@ func (e *Engine) Remove(ctx context.Context, ref Ref) error {
 	return e.finish(ctx, ref)
 }
 
-// doom commits the removal of a volume, also of one that RemoveAll has committed already
-// and left. It returns false where there is none.
+// doom commits the removal of a volume, or completes the commit of one that RemoveAll has tagged and not
+// removed. It returns false if there is no such volume.
 func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 	release, err := e.lockVolume(ctx, ref.Group, ref.Name)
 	if err != nil {
@@ -241,15 +236,15 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 	return true, nil
 }
 
-// buryRecord takes a volume off the record before it goes, and keeps calls out that are late:
-// all of them where it is a claim's, whose name is never used again; those under way where
-// it is the replica of a dataset or a snapshot, which may come back under its name.
+// buryRecord replaces a volume's record with a tombstone before the volume is removed, to keep out late
+// calls: all calls for a claim's volume, whose name is never used again; calls in progress for a dataset's
+// replica or a snapshot, which may be created again under its name.
 func (e *Engine) buryRecord(ref Ref, kind volume.Kind) error {
 	e.sweep(ref.Group, ref.Name)
 	return e.records.bury(ref.Group, ref.Name, kind, e.now())
 }
 
-// finish removes what an earlier call has doomed; nothing doomed is no error.
+// finish removes a volume that an earlier call has doomed, if there is one.
 func (e *Engine) finish(ctx context.Context, ref Ref) error {
 	release, err := e.lockVolume(ctx, ref.Group, ref.Name.Doomed())
 	if err != nil {
@@ -258,7 +253,7 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 	defer release()
 	lv, tags, err := e.lookUpOwned(ctx, ref, ref.Name.Doomed())
 	if errors.Is(err, lvm.ErrNoVolume) {
-		return e.records.remove(ref.Group, ref.Name.Doomed()) // a call was killed before it did
+		return e.records.remove(ref.Group, ref.Name.Doomed()) // a call was killed before it removed the record
 	}
 	if err != nil {
 		return err
@@ -289,8 +284,8 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 	return e.records.remove(lv.Group, lv.Name)
 }
 
-// markDoomed tags a volume that is being removed, or carries the name of one. A directory
-// volume needs no tag: its doomed name is enough.
+// markDoomed tags as doomed a volume that is being removed, or whose name says so. A directory volume needs
+// no tag: its doomed name is enough.
 func (e *Engine) markDoomed(ctx context.Context, ref Ref, lv lvm.LogicalVolume, tags volume.Tags) error {
 	directory := lv.Shape.Layout == volume.Directory
 	switch {
@@ -313,8 +308,8 @@ func (e *Engine) markDoomed(ctx context.Context, ref Ref, lv lvm.LogicalVolume, 
 	return nil
 }
 
-// hasSnapshots keeps what is not ours: LVM removes the snapshots of a volume
-// together with it.
+// hasSnapshots refuses the removal of a volume with snapshots, because LVM removes these with it, and some
+// may not be flexlvm's.
 func hasSnapshots(ref Ref) error {
 	return refused("volume %s has snapshots, which would be removed with it; delete its VolumeSnapshots, and remove those that are not flexlvm's (`lvs -o lv_name,origin,lv_tags %s`)", ref, ref.Group)
 }

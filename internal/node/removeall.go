@@ -10,21 +10,20 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// RemoveAll removes several unreferenced volumes, and returns an error or nil for each. It
-// does to every one what Remove does, and what is refused keeps no other from being removed.
-// One that comes into use after it was examined may keep those that go with it until they
-// are removed alone. Those of a group that need no wiping are tagged together and removed
-// together: five LVM commands for six volumes, where Remove takes eleven for each. Those of sweepDoomed
-// come on top, once for a group.
+// RemoveAll removes several unreferenced volumes as Remove does, and returns an error or nil for each. A
+// refused volume does not prevent the removal of the others. A volume that comes into use after it was
+// examined may fail the removal of its whole batch; its other volumes must then be removed alone. The volumes
+// of a group that need no wiping are tagged together and removed together: five LVM commands for six volumes,
+// where Remove takes eleven for each. The commands of sweepDoomed come on top, once per group.
 //
-// Killed at any instant, it leaves each volume unreferenced, doomed or gone; the next call of
-// either goes on from there.
+// Killed at any instant, it leaves each volume unreferenced, doomed or gone; the next call of either
+// continues from there.
 func (e *Engine) RemoveAll(ctx context.Context, refs []Ref) []error {
 	errs := make([]error, len(refs))
 	left := make([]int, 0, len(refs))
 	groups := map[volume.Group][]int{}
 	for i, ref := range refs {
-		if ref.DirectoryPool != "" { // LVM knows nothing of it
+		if ref.DirectoryPool != "" { // LVM does not know directory volumes
 			left = append(left, i)
 			continue
 		}
@@ -51,8 +50,8 @@ type batchItem struct {
 	tags volume.Tags
 }
 
-// removeBatch removes volumes of one group together, those of refs whose places are in
-// these. It returns the places of what is to be removed alone.
+// removeBatch removes volumes of one group together: those at the indexes these of refs. It returns the
+// indexes of the volumes that must be removed alone.
 func (e *Engine) removeBatch(ctx context.Context, g volume.Group, refs []Ref, these []int, errs []error) (alone []int) {
 	var locked []int
 	for _, i := range these {
@@ -89,8 +88,8 @@ func (e *Engine) removeBatch(ctx context.Context, g volume.Group, refs []Ref, th
 	return alone
 }
 
-// examine decides of a volume whether it may go, by the rules of doom, and whether it joins
-// a batch: one joins that LVM shows, that needs no wiping, and that is not in a thin pool.
+// examine decides by the rules of doom whether a volume may be removed, and whether it joins a batch. A
+// volume joins if LVM shows it, it needs no wiping, and it is not in a thin pool.
 func examine(ref Ref, seen lvm.Overview) (one batchItem, joins bool, err error) {
 	at := slices.IndexFunc(seen.Volumes, func(lv lvm.LogicalVolume) bool {
 		return lv.Group == ref.Group && lv.UUID == ref.UUID && lv.Name == ref.Name
@@ -114,7 +113,7 @@ func examine(ref Ref, seen lvm.Overview) (one batchItem, joins bool, err error) 
 	return one, one.lv.Shape.Layout != volume.Thin && one.tags.Wipe == volume.WipeNone, nil
 }
 
-// mayDoom says why a volume may not be removed, or nothing. One that is doomed already may.
+// mayDoom refuses a volume that may not be removed. A volume that is already doomed may be.
 func mayDoom(ref Ref, lv lvm.LogicalVolume, tags volume.Tags) error {
 	switch {
 	case tags.State != volume.Doomed && !volume.MayMove(tags.State, volume.Doomed, volume.ByEngine):
@@ -131,7 +130,7 @@ func inUse(ref Ref, lv lvm.LogicalVolume) error {
 	return fmt.Errorf("remove volume %s: %w: %s; it is tried again", ref, ErrInUse, held(lv))
 }
 
-// held says how a volume is in use.
+// held describes how a volume is in use.
 func held(lv lvm.LogicalVolume) string {
 	if lv.Shape.Layout == volume.Directory {
 		return "it is mounted on this node, be it for one process alone"
@@ -139,12 +138,12 @@ func held(lv lvm.LogicalVolume) string {
 	return "its device is open on this node"
 }
 
-// commit dooms a batch, removes it, and looks what has become of it.
+// commit dooms a batch, removes it, and looks up what is left of it.
 func (e *Engine) commit(ctx context.Context, g volume.Group, refs []Ref, batch []batchItem, errs []error) {
 	e.sweepDoomed(ctx, g)
 	batch = slices.DeleteFunc(batch, func(one batchItem) bool {
 		if one.tags.State == volume.Doomed || one.lv.Name.IsDoomed() {
-			return false // it is off the record, and its name may be another's by now
+			return false // it has no record any more, and another volume may have its name
 		}
 		if err := e.buryRecord(refs[one.at], one.tags.Kind); err != nil {
 			errs[one.at] = err
@@ -161,7 +160,7 @@ func (e *Engine) commit(ctx context.Context, g volume.Group, refs []Ref, batch [
 		lvs = append(lvs, one.lv)
 	}
 	err := e.lvm.Doom(ctx, g, lvs)
-	if err == nil { // or that may not last, and the volume come back without its data
+	if err == nil { // otherwise the tags may not be durable, and a volume could come back without its data
 		e.after("tag doomed")
 		err = e.lvm.RemoveDoomed(ctx, g, lvs)
 		e.after("lvremove")
@@ -176,8 +175,8 @@ func (e *Engine) commit(ctx context.Context, g volume.Group, refs []Ref, batch [
 	e.announceRoom()
 }
 
-// outcome is nil if a volume of a batch is proved to be gone: LVM was asked what is left,
-// and has shown all but it. Whether the removal failed counts for nothing then.
+// outcome returns nil if a volume of a batch is proved to be gone: LVM has listed what is left, without this
+// volume. Then an error of the removal does not matter.
 func outcome(ref Ref, one batchItem, left []lvm.LogicalVolume, lookErr, failed error) error {
 	if lookErr != nil {
 		return errors.Join(fmt.Errorf("remove volume %s: LVM does not show that it is gone: %w", ref, lookErr), failed)

@@ -13,24 +13,22 @@ import (
 )
 
 const (
-	// roomFile is touched whenever a volume is gone.
+	// roomFile is touched whenever room may have become free.
 	roomFile = "room"
-	// roomCheck is how often a call that waits for room looks whether there may be some.
+	// roomCheck is the interval at which a waiting call checks roomFile.
 	roomCheck = 100 * time.Millisecond
-	// roomRetry is how often it tries even if no volume has gone: a person may have
-	// added a disk.
+	// roomRetry is the interval of retries even if no volume was removed: a person may have added a disk.
 	roomRetry = 10 * time.Second
 )
 
-// withRoom repeats a call that has failed for lack of room in a group whenever a volume is
-// gone, for Config.RoomPatience at most. The provisioner promises what the node daemon can
-// evict, so room is usually a second away; kubelet, whose calls fail, comes back only
-// after a backoff of up to two minutes. Where no daemon is at work nobody makes room, and
-// the call fails at once.
+// withRoom retries a call that fails for lack of room in a group whenever a volume is removed, for at most
+// Config.RoomPatience. The provisioner promises what the node daemon can evict, so room is usually a second
+// away, while kubelet retries a failed call only after a backoff of up to two minutes. If no daemon is
+// running, nothing frees room, and the call fails immediately.
 //
-// call returns without any lock, so nothing waits for this but the pod. One call of a
-// group tries at a time, until it has its room (gotRoom) or not: all at once would keep the
-// daemon from LVM, whose eviction they wait for.
+// call returns without any lock, so only the pod waits. One call per group retries at a time, until it has
+// its room (gotRoom) or fails: concurrent retries would keep the daemon, for whose eviction they wait, from
+// running LVM.
 func (e *Engine) withRoom(ctx context.Context, g volume.Group, call func(context.Context) error) error {
 	seen := e.roomMade()
 	err := call(ctx)
@@ -58,18 +56,18 @@ func (e *Engine) withRoom(ctx context.Context, g volume.Group, call func(context
 	return err
 }
 
-// turn is the key under which the context of a call that has waited holds what ends its turn.
+// turn is the context key of the function that ends the turn of a call that has waited.
 type turn struct{}
 
-// gotRoom lets the next call try: this one has its room, and what is left to do, such as mkfs,
-// takes longer than that.
+// gotRoom ends the turn of this call, which has its room, so that the next call can retry: the rest, such as
+// mkfs, takes longer.
 func gotRoom(ctx context.Context) {
 	if end, waited := ctx.Value(turn{}).(func()); waited {
 		end()
 	}
 }
 
-// daemonWorks reports whether a node daemon is at work on this node, or may be.
+// daemonWorks reports whether a node daemon is running on this node, or may be.
 func (e *Engine) daemonWorks() bool {
 	held, err := e.locks.Held(daemonLock())
 	if err != nil {
@@ -78,8 +76,8 @@ func (e *Engine) daemonWorks() bool {
 	return held || err != nil
 }
 
-// awaitRoom reports whether it is worth another try: a volume has gone since seen, or
-// some time has passed. It returns false at the deadline.
+// awaitRoom reports whether another try is worthwhile: a volume was removed since seen, or roomRetry has
+// passed. It returns false at the deadline.
 func (e *Engine) awaitRoom(ctx context.Context, seen, deadline time.Time) bool {
 	ticker := time.NewTicker(roomCheck)
 	defer ticker.Stop()
@@ -96,7 +94,7 @@ func (e *Engine) awaitRoom(ctx context.Context, seen, deadline time.Time) bool {
 	return false
 }
 
-// announceRoom tells the calls that wait for room that a volume is gone.
+// announceRoom wakes the calls that wait for room.
 func (e *Engine) announceRoom() {
 	path := filepath.Join(e.stateDir, roomFile)
 	if err := touch(path); err != nil {
@@ -104,10 +102,10 @@ func (e *Engine) announceRoom() {
 	}
 }
 
-// roomMade is when announceRoom was last called; zero if never, or if that is unknown.
+// roomMade returns when announceRoom was last called; zero if never, or if that is unknown.
 func (e *Engine) roomMade() time.Time { return touchedAt(filepath.Join(e.stateDir, roomFile)) }
 
-// touch makes an empty file, or makes it new.
+// touch creates an empty file, or sets its modification time to now.
 func touch(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -120,7 +118,7 @@ func touch(path string) error {
 	return os.Chtimes(path, now, now)
 }
 
-// touchedAt is when a file was last touched; zero if it is not there, or unreadable.
+// touchedAt returns when a file was last touched; zero if it does not exist or is unreadable.
 func touchedAt(path string) time.Time {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -9,17 +9,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// SetState moves a volume to another state without asking the API, for a person who knows
-// better.
+// SetState moves a volume to another state without asking the API server, at the request of a person.
 //
 //   - to Ready: from unreferenced or retained (undelete), so that it may be mounted.
-//     That counts as a use: until its PersistentVolume is there, it is an orphan.
+//     That counts as a use: until its PersistentVolume exists, the volume is an orphan.
 //   - to Retained: from ready or unreferenced; only a person removes it then.
-//   - to Unreferenced: from creating, ready or retained (forget); its room may be taken
-//     back.
+//   - to Unreferenced: from creating, ready or retained (forget); its room may be reclaimed.
 //
-// A volume already in that state keeps it. One whose device is open cannot be forgotten
-// (ErrInUse); a doomed one is refused.
+// A volume already in that state keeps it. A volume whose device is open cannot be forgotten (ErrInUse); a
+// doomed one is refused.
 func (e *Engine) SetState(ctx context.Context, g volume.Group, n volume.Name, to volume.State) (inventory.Volume, error) {
 	release, err := e.lockVolume(ctx, g, n)
 	if err != nil {
@@ -30,9 +28,9 @@ func (e *Engine) SetState(ctx context.Context, g volume.Group, n volume.Name, to
 	return e.setState(ctx, g, n, to, find, func(lvm.LogicalVolume, volume.Tags) error { return nil })
 }
 
-// SetStateOf is SetState of the very volume that a person has named through the API: of the
-// cluster of ref, with the UUID of ref where that is given, and with this file system.
-// It waits for another call no longer than roundPatience (ErrBusy).
+// SetStateOf is SetState for exactly the volume that a person has named through the API: of the cluster of
+// ref, with the UUID of ref if that is set, and with this file system. It waits for another call no longer
+// than roundPatience (ErrBusy).
 func (e *Engine) SetStateOf(ctx context.Context, ref Ref, fs string, to volume.State) (inventory.Volume, error) {
 	release, err := e.lockWithin(ctx, e.roundPatience, ref.Group, ref.Name)
 	if err != nil {
@@ -51,7 +49,8 @@ func (e *Engine) SetStateOf(ctx context.Context, ref Ref, fs string, to volume.S
 	})
 }
 
-// setState changes the state of the volume that find returns, if check agrees. Its lock is held.
+// setState changes the state of the volume that find returns, if check allows it. The caller holds the
+// volume's lock.
 func (e *Engine) setState(ctx context.Context, g volume.Group, n volume.Name, to volume.State, find func() (lvm.LogicalVolume, error), check func(lvm.LogicalVolume, volume.Tags) error) (inventory.Volume, error) {
 	lv, err := find()
 	if err != nil {
@@ -73,13 +72,13 @@ func (e *Engine) setState(ctx context.Context, g volume.Group, n volume.Name, to
 	if tags.State != to {
 		err = e.writeState(ctx, lv, tags, to)
 	} else {
-		err = e.flush(ctx, lv) // a call that was killed may have left it in the disk's cache
+		err = e.flush(ctx, lv) // a killed call may have left the tags in the disk's cache
 	}
 	if err != nil {
 		return inventory.Volume{}, err
 	}
 	if to == volume.Ready {
-		// It counts as a use, also after a power cut: else the volume might be evicted at once.
+		// It counts as a use, durably; otherwise the volume might be evicted immediately.
 		if err := e.records.touchDurably(g, n, e.now()); err != nil {
 			return inventory.Volume{}, err
 		}
@@ -90,7 +89,7 @@ func (e *Engine) setState(ctx context.Context, g volume.Group, n volume.Name, to
 	return e.describe(lv), nil
 }
 
-// maySetState refuses what no person may do either.
+// maySetState refuses changes that a person may not make either.
 func maySetState(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error {
 	ref := Ref{Group: lv.Group, Name: lv.Name}
 	switch {
@@ -112,7 +111,7 @@ func maySetState(lv lvm.LogicalVolume, tags volume.Tags, to volume.State) error 
 	return nil
 }
 
-// unfinished says what to do about a volume that was given up before it held anything; empty for all
+// unfinished returns what to do about a volume that was given up before it held anything; empty for all
 // others.
 func unfinished(tags volume.Tags) string {
 	switch {

@@ -12,32 +12,31 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// MakeSnapshot takes a snapshot of a volume (Spec.CloneOf), if it has not been taken, and
-// returns it: a thin one in the pool of a thin volume, of others one with a store of its own in
-// their group (Spec.CopyOnWrite). What its users have not synced is written back first; then LVM freezes its file
-// system for a moment, so it holds what a disk would hold after a power cut at the moment
-// Created. The snapshot keeps the size of its source, its file system's UUID and, if it is
-// encrypted, its header, for which no key is needed. It is never mounted: Spec.CloneOf of
-// another volume names it, and its source may go.
+// MakeSnapshot takes a snapshot of a volume (Spec.CloneOf), unless that was done, and returns it: for a thin
+// volume a thin snapshot in its pool, for others one with a store of its own in their group
+// (Spec.CopyOnWrite). It first writes back unsynced data; then LVM freezes the file system for a moment, so
+// the snapshot holds what a disk would hold after a power cut at the moment Created. The snapshot keeps the
+// size of its source, its file system's UUID and, if it is encrypted, its header, so no key is needed. A
+// snapshot is never mounted: Spec.CloneOf of another volume names it, and its source may be removed.
 //
-// It becomes ready by a write of LVM's metadata of its own. Killed before, it leaves half a
-// snapshot, which the next call takes anew: after a power cut LVM may send the command to its
+// The snapshot becomes ready by a separate write of LVM's metadata. Killed before, MakeSnapshot leaves an
+// unfinished snapshot, which the next call takes again: after a power cut LVM may send the command to its
 // pool only much later, and the snapshot would be of that time.
 //
-// One that was given up may be taken again under its name, but not by a call that began before.
+// A snapshot that was given up may be taken again under its name, but not by a call that began before that.
 func (e *Engine) MakeSnapshot(ctx context.Context, spec volume.Spec) (inventory.Volume, error) {
 	return e.MakeSnapshotIf(ctx, Order{Spec: spec}, func(context.Context) error { return nil })
 }
 
-// An Order is for a snapshot that is to be taken.
+// An Order describes a snapshot that is to be taken.
 type Order struct {
 	volume.Spec
-	// Charged is how much of its pool is kept for it; 0 where that is not known.
+	// Charged is how much of its pool is reserved for it; 0 if that is unknown.
 	Charged volume.Bytes
 }
 
-// MakeSnapshotIf is MakeSnapshot of one that is still wanted. That is asked once, when a snapshot
-// that is given up from then on is not taken any more.
+// MakeSnapshotIf is MakeSnapshot for a snapshot that is still wanted. It calls wanted once; a snapshot that
+// is given up from then on is not taken.
 func (e *Engine) MakeSnapshotIf(ctx context.Context, o Order, wanted func(context.Context) error) (inventory.Volume, error) {
 	if err := checkSnapshot(o.Spec); err != nil {
 		return inventory.Volume{}, err
@@ -74,11 +73,11 @@ func (e *Engine) makeSnapshot(ctx context.Context, o Order, givenUp time.Time) (
 	case err != nil:
 		return inventory.Volume{}, err
 	case state == volume.Ready:
-		// A call that was killed may have left it in the disk's cache.
+		// A killed call may have left the tags in the disk's cache.
 		return e.describe(lv), e.lvm.Flush(ctx, lv.Group, lv.Name)
 	case state == volume.Creating:
 		if spec.CopyOnWrite() {
-			err = e.dropHalf(ctx, spec, lv) // its store may be the room that the next needs
+			err = e.dropHalf(ctx, spec, lv) // its store may be the room that the next one needs
 		} else {
 			err = e.removeHalf(ctx, spec, lv, luks.Key{})
 		}
@@ -89,8 +88,8 @@ func (e *Engine) makeSnapshot(ctx context.Context, o Order, givenUp time.Time) (
 	return e.takeSnapshot(ctx, o)
 }
 
-// findSnapshot looks for the volume of a snapshot, and returns its state; none where it is to be
-// taken. Its lock is held.
+// findSnapshot looks up the volume of a snapshot and returns its state, which is empty if the snapshot is to
+// be taken. The caller holds its lock.
 func (e *Engine) findSnapshot(ctx context.Context, spec volume.Spec, givenUp time.Time) (lvm.LogicalVolume, volume.State, error) {
 	lv, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
@@ -134,7 +133,7 @@ func (e *Engine) takeSnapshot(ctx context.Context, o Order) (inventory.Volume, e
 	return e.finishSnapshot(ctx, o.Spec)
 }
 
-// snapshotSource is source for a snapshot, which takes no more than is kept for it.
+// snapshotSource is source for a snapshot, and refuses one that needs more room than is reserved for it.
 func (e *Engine) snapshotSource(ctx context.Context, o Order) (lvm.LogicalVolume, volume.Tags, content, error) {
 	origin, of, c, err := e.source(ctx, o.Spec, luks.Key{})
 	if err == nil {
@@ -143,7 +142,7 @@ func (e *Engine) snapshotSource(ctx context.Context, o Order) (lvm.LogicalVolume
 	return origin, of, c, err
 }
 
-// finishSnapshot makes a snapshot ready that was taken, durably.
+// finishSnapshot makes a snapshot that was taken ready, durably.
 func (e *Engine) finishSnapshot(ctx context.Context, spec volume.Spec) (inventory.Volume, error) {
 	lv, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
 	if err != nil {
@@ -162,7 +161,7 @@ func (e *Engine) finishSnapshot(ctx context.Context, spec volume.Spec) (inventor
 	return e.describe(lv), nil
 }
 
-// isTaken fails where a copy-on-write snapshot is none, or holds nothing any more. It is pure.
+// isTaken refuses a copy-on-write snapshot that LVM shows as something else, or as overflowed. It is pure.
 func isTaken(spec volume.Spec, lv lvm.LogicalVolume) error {
 	if spec.CopyOnWrite() && (lv.Of != spec.CloneOf || lv.Overflowed) {
 		return fmt.Errorf("take snapshot %s/%s: LVM shows it as %s; it is taken anew", spec.Group, spec.Name, snapshotNow(lv))
@@ -181,8 +180,8 @@ func snapshotNow(lv lvm.LogicalVolume) string {
 	return "a snapshot of " + string(lv.Of)
 }
 
-// isSnapshot decides whether a volume with these tags is the snapshot of a spec, whole or half.
-// It is pure. The size is that of the source when it was taken, whatever was asked for.
+// isSnapshot decides whether a volume with these tags is the snapshot of a spec, complete or not. The size is
+// not compared: it is that of the source when the snapshot was taken. It is pure.
 func isSnapshot(spec volume.Spec, t volume.Tags, groupUUID string) error {
 	if err := checkGroup(spec, groupUUID); err != nil {
 		return err

@@ -16,18 +16,18 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// mostFrozen is how long the volumes of a group are frozen at most.
+// mostFrozen is the longest time for which the volumes of a group are frozen.
 const mostFrozen = 10 * time.Second
 
-// MakeSnapshotGroupIf takes snapshots of several volumes at one instant: volumes in use are frozen
-// until the last snapshot is taken, for some seconds at most. All of the snapshots become ready or
-// none; otherwise each is like one of MakeSnapshotIf. They are of one namespace and on this node. A raw
+// MakeSnapshotGroupIf takes snapshots of several volumes at one instant: volumes in use are frozen until the
+// last snapshot is taken, for some seconds at most. Either all of the snapshots become ready or none;
+// otherwise each is like one of MakeSnapshotIf. All volumes are in one namespace and on this node. A raw
 // block volume is refused, because it has no file system that could be frozen.
 //
-// Each snapshot becomes ready by its own write, the first of them only once all are taken and durable.
-// So if any snapshot is ready, those that are not are complete as well; if none is ready, whatever an
-// interrupted call has left is taken anew. If this process is killed, its companion thaws the volumes
-// (package freeze); if that is killed, too, ThawLeft does.
+// Each snapshot becomes ready by its own write, the first of them only after all are taken and durable. So if
+// any snapshot is ready, the others are complete as well; if none is ready, all that an interrupted call has
+// left are taken again. If this process is killed, its companion thaws the volumes (package freeze); if that
+// is killed, too, ThawLeft does.
 func (e *Engine) MakeSnapshotGroupIf(ctx context.Context, orders []Order, wanted func(context.Context) error) ([]inventory.Volume, error) {
 	orders = slices.SortedFunc(slices.Values(orders), func(a, b Order) int {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Name, b.Name))
@@ -45,7 +45,7 @@ func (e *Engine) MakeSnapshotGroupIf(ctx context.Context, orders []Order, wanted
 	return g.run(ctx)
 }
 
-// checkGroupOrders checks what can be without looking at the volumes. It is pure.
+// checkGroupOrders checks the orders themselves, without their volumes. It is pure.
 func checkGroupOrders(orders []Order) error {
 	if len(orders) == 0 {
 		return &volume.FieldError{Field: "snapshots", Reason: "are missing: a group is of one volume at least"}
@@ -69,18 +69,18 @@ func checkGroupOrders(orders []Order) error {
 	return nil
 }
 
-// A snapshotGroup is taken by one call.
+// A snapshotGroup is a group of snapshots that one call takes.
 type snapshotGroup struct {
 	engine  *Engine
-	members []member // by name
+	members []member // sorted by group and name
 }
 
-// A member of a group.
+// A member is a snapshot of a group and its source.
 type member struct {
 	order   Order
 	givenUp time.Time
-	lv      lvm.LogicalVolume // of the snapshot, if it is there
-	state   volume.State      // of the snapshot; empty if it is not there
+	lv      lvm.LogicalVolume // of the snapshot, if it exists
+	state   volume.State      // of the snapshot; empty if it does not exist
 	origin  lvm.LogicalVolume
 	of      volume.Tags // of the origin
 	content content
@@ -117,8 +117,8 @@ func (g *snapshotGroup) run(ctx context.Context) ([]inventory.Volume, error) {
 	return g.finish(ctx)
 }
 
-// lock takes the locks of the volumes that name tells, in the order of their names. While it waits for
-// one, nobody mounts those that it has, so it does not wait for long.
+// lock locks the volumes whose names name returns, in the order of their names. While it waits for one
+// volume, those that it has locked cannot be mounted, so it waits no longer than sourcePatience.
 func (g *snapshotGroup) lock(ctx context.Context, name func(*member) volume.Name) (release func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, g.engine.sourcePatience)
 	defer cancel()
@@ -144,7 +144,7 @@ func (g *snapshotGroup) lock(ctx context.Context, name func(*member) volume.Name
 	return release, nil
 }
 
-// take takes all members, or leaves none.
+// take takes the snapshots of all members, or leaves none.
 func (g *snapshotGroup) take(ctx context.Context) error {
 	release, err := g.lock(ctx, func(m *member) volume.Name { return m.order.CloneOf })
 	if err != nil {
@@ -152,12 +152,13 @@ func (g *snapshotGroup) take(ctx context.Context) error {
 	}
 	defer release()
 	for i := range g.members {
-		// What is half there stays, for a person, where it cannot be taken anew.
+		// An unfinished snapshot whose source is gone stays, for a person to look at: it could not be taken
+		// again.
 		if _, err := g.engine.lvm.Volume(ctx, g.members[i].order.Group, g.members[i].order.CloneOf); err != nil {
 			return nothingToCopy(g.members[i].order.Spec, err)
 		}
 	}
-	for i := range g.members { // before the rest, which may need their room
+	for i := range g.members { // before the new snapshots, which may need the room
 		if err := g.drop(ctx, &g.members[i]); err != nil {
 			return err
 		}
@@ -172,7 +173,7 @@ func (g *snapshotGroup) take(ctx context.Context) error {
 	return nil
 }
 
-// look finds out what the members are of, and whether there is room for all.
+// look looks up the members' sources, checks that all snapshots fit, and attaches the sources in use.
 func (g *snapshotGroup) look(ctx context.Context) (err error) {
 	stores := map[volume.Group]volume.Bytes{}
 	for i := range g.members {
@@ -196,15 +197,15 @@ func (g *snapshotGroup) look(ctx context.Context) (err error) {
 	return g.attach()
 }
 
-// attach opens the file systems that are in use, and writes them back: then they are frozen for a
-// moment only. Nobody writes to the others, and their locks keep it so.
+// attach opens the file systems that are in use, and writes them back, so that they are frozen only for a
+// moment. The others have no writer, and their locks keep it that way.
 func (g *snapshotGroup) attach() (err error) {
 	for i := range g.members {
 		m := &g.members[i]
 		if !m.origin.Open || m.content.path == "" {
 			continue
 		}
-		if !m.order.Encrypted { // of one that is, LVM freezes nothing
+		if !m.order.Encrypted { // LVM does not freeze the file system of an encrypted volume
 			if err := freeze.CheckSnapshots(); err != nil {
 				return err
 			}
@@ -219,8 +220,7 @@ func (g *snapshotGroup) attach() (err error) {
 	return nil
 }
 
-// takeAtOnce takes the snapshots while everything that is in use is frozen. Nothing in here may
-// write to a volume.
+// takeAtOnce takes the snapshots while all volumes in use are frozen. Nothing in it may write to a volume.
 func (g *snapshotGroup) takeAtOnce(ctx context.Context) error {
 	e := g.engine
 	var roots []*os.File
@@ -242,7 +242,7 @@ func (g *snapshotGroup) takeAtOnce(ctx context.Context) error {
 	}
 	err = g.takeFrozen(ctx, hold)
 	if thawed := hold.Thaw(); thawed != nil {
-		return errors.Join(err, thawed) // what is written down stays, for ThawLeft to look again
+		return errors.Join(err, thawed) // the list of frozen volumes stays, for ThawLeft
 	}
 	e.after("thaw")
 	return errors.Join(err, e.removeFrozen())
@@ -267,7 +267,7 @@ func (g *snapshotGroup) takeFrozen(ctx context.Context, hold *freeze.Hold) error
 	return nil
 }
 
-// dropTaken removes what was taken by a call that then failed.
+// dropTaken removes the snapshots of a call that then failed.
 func (g *snapshotGroup) dropTaken(ctx context.Context) error {
 	var failures []error
 	for i := range g.members {
@@ -281,7 +281,7 @@ func (g *snapshotGroup) dropTaken(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// drop removes half a member; nothing is no error.
+// drop removes an unfinished snapshot, if there is one.
 func (g *snapshotGroup) drop(ctx context.Context, m *member) error {
 	if m.state != volume.Creating {
 		return nil
@@ -299,8 +299,8 @@ func (g *snapshotGroup) close() {
 	}
 }
 
-// finish makes all members ready, once all are whole and durable. They are of the moment in which
-// the first was taken, for all were frozen by then.
+// finish makes all members ready, once all are complete and durable. All get the creation time of the first,
+// because all sources were frozen by then.
 func (g *snapshotGroup) finish(ctx context.Context) ([]inventory.Volume, error) {
 	e := g.engine
 	out := make([]inventory.Volume, len(g.members))

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// resumePoll is how often a device is asked for that is suspended.
+	// resumePoll is the interval at which a suspended device is checked.
 	resumePoll = 20 * time.Millisecond
-	// resumeWait is for commands of LVM's, which suspend a device for a moment.
+	// resumeWait suffices for LVM's own commands, which suspend a device for a moment.
 	resumeWait = 2 * time.Second
 )
 
-// usable returns the device of a volume that can be opened; every device is found here
-// that the engine opens, or unmounts. The error is lvm.ErrNoDevice or lvm.ErrSuspended,
-// or says why it cannot be told.
+// usable returns the device of a volume, provided that opening it does not block. The engine finds every
+// device with it that it opens or unmounts. The error is lvm.ErrNoDevice, lvm.ErrSuspended, or the reason why
+// the state is unknown.
 func (e *Engine) usable(ctx context.Context, g volume.Group, n volume.Name) (lvm.Device, error) {
 	d, err := lvm.FindDevice(g, n)
 	if err != nil {
@@ -27,8 +27,8 @@ func (e *Engine) usable(ctx context.Context, g volume.Group, n volume.Name) (lvm
 	return d, awaitResumed(ctx, d)
 }
 
-// awaitResumed waits a moment for a device that is suspended, and no longer: without it
-// a call would wait in the kernel for as long as the device is, past every deadline.
+// awaitResumed waits for a suspended device, for at most resumeWait: without it, a call would block in the
+// kernel for as long as the device is suspended, past every deadline.
 func awaitResumed(ctx context.Context, d lvm.Device) error {
 	ctx, cancel := context.WithTimeout(ctx, resumeWait)
 	defer cancel()

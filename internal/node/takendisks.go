@@ -11,11 +11,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
-// ledgerFile holds the ledger of declared groups, in the state directory.
+// ledgerFile, in the state directory, is the ledger of declared groups.
 const ledgerFile = "declared-disks.json"
 
-// readLedger returns an empty ledger where none was written. One that cannot be read is an
-// error: nobody can tell then which disks were taken.
+// readLedger returns an empty ledger if none was written. An unreadable ledger is an error, because then
+// nobody knows which disks were taken.
 func (e *Engine) readLedger() (volumegroup.Ledger, error) {
 	file := filepath.Join(e.stateDir, ledgerFile)
 	text, err := os.ReadFile(file)
@@ -32,7 +32,7 @@ func (e *Engine) readLedger() (volumegroup.Ledger, error) {
 	return l, nil
 }
 
-// writeLedger replaces the ledger so that a crash leaves the old one or the new.
+// writeLedger replaces the ledger atomically: a crash leaves the old one or the new one.
 func (e *Engine) writeLedger(l volumegroup.Ledger) error {
 	text, err := json.MarshalIndent(l, "", "  ")
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// boundRetries makes the file system give a thin volume up whose pool takes no more, instead of
-// trying for ever. Any other device is left as it is: it has its room, and an error
-// of its disk may pass.
+// boundRetries makes the file system of a thin volume give up if the pool accepts no more writes, instead of
+// retrying forever. On any other device it changes nothing: the device has its room, and an error of its disk
+// may pass.
 func (e *Engine) boundRetries(f found) error {
 	thin, err := lvm.Thin(f.device.Number)
 	if err != nil || !thin {
@@ -20,12 +20,11 @@ func (e *Engine) boundRetries(f found) error {
 	return f.content.mounted(f.content.path).boundRetries(f.content.number)
 }
 
-// deliver makes LVM tell a thin pool of a volume that it has noted in its metadata
-// and has not made in the pool: the power failed in between. LVM (2.03.16) keeps such
-// notes, and sends them only when it makes another volume in the pool, not when it
-// activates one; till then the kernel knows no such device. The other volume is made
-// as one that is being removed, so that the node daemon takes it away where this is
-// killed.
+// deliver makes LVM send its thin pool the creation of a volume that is in LVM's metadata but not in the
+// pool, because the power failed in between. LVM (2.03.16) keeps such messages, and sends them only when it
+// creates another volume in the pool, not when it activates one; until then the kernel knows no such device.
+// The other volume is created as one that is being removed, so that the node daemon removes it if this call
+// is killed.
 func (e *Engine) deliver(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags) error {
 	tags.State = volume.Unreferenced
 	other := lvm.LogicalVolume{Group: lv.Group, Name: lv.Name.Doomed(), Size: volume.DefaultExtent, Shape: lv.Shape, Tags: tags.Strings()}
@@ -39,8 +38,8 @@ func (e *Engine) deliver(ctx context.Context, lv lvm.LogicalVolume, tags volume.
 	return e.lvm.Remove(ctx, other)
 }
 
-// addThinPools puts the flexlvm thin pools beside the groups that they lie in, and
-// takes off the groups what is theirs: nothing is counted twice.
+// addThinPools appends flexlvm's thin pools to the groups, and subtracts their size from the groups that
+// contain them, so that nothing is counted twice.
 func addThinPools(groups []inventory.Pool, all []lvm.ThinPool) []inventory.Pool {
 	var thin []inventory.Pool
 	reserve := map[string]volume.Bytes{} // by the group's UUID
@@ -50,7 +49,7 @@ func addThinPools(groups []inventory.Pool, all []lvm.ThinPool) []inventory.Pool 
 			if g.UUID != p.GroupUUID {
 				continue
 			}
-			// LVM keeps as much as the largest metadata in reserve, once for a group.
+			// LVM reserves as much as the largest metadata volume, once per group.
 			more := max(0, p.Metadata-reserve[g.UUID])
 			reserve[g.UUID] += more
 			g.Size = max(g.Free, g.Size-p.Takes()-more)

@@ -12,25 +12,24 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// tombstoneLife is how long a removed volume's record keeps a late call from
-// making it again: kubelet stops within minutes of the pod's end.
+// tombstoneLife is how long the record of a removed volume keeps a late call from creating the volume again:
+// kubelet stops calling within minutes of the pod's end.
 const tombstoneLife = time.Hour
 
-// bury leaves a tombstone: the volume of this name is gone for good, and nobody
-// may make it again. A pod that was deleted by force takes its claim along, and
-// kubelet, which has not heard of it yet, would make the volume once more, for
-// nobody.
+// bury leaves a tombstone: the volume of this name is permanently gone, and no call may create it again. A
+// pod that was deleted by force takes its claim along, and kubelet, before it learns of that, would create
+// the volume once more, for no pod.
 //
-// The replica of a dataset and a snapshot may be made again under their names, the latter
-// because CSI's snapshotter tries one that failed again by the same name: their tombstones keep
-// out only those calls that had begun before they were given up (see givenUp).
+// A dataset's replica and a snapshot may be created again under their names, the latter because the CSI
+// snapshotter retries a failed snapshot under the same name: their tombstones keep out only calls that began
+// before they were given up (see givenUp).
 func (d records) bury(g volume.Group, n volume.Name, kind volume.Kind, now time.Time) error {
 	return d.write(g, n, record{State: volume.Doomed, Since: now, Kind: kind})
 }
 
-// givenUp returns when the replica of a dataset, or a snapshot, was last given up, as far as this node
-// still knows; zero for any other volume. If it returns another time than when a call began, the call
-// is for a volume that nobody wants any more, and must not make it.
+// givenUp returns when a dataset's replica, or a snapshot, was last given up, as far as this node still
+// knows; zero for any other volume. If it returns another time than when a call began, the call is for a
+// volume that is no longer wanted, and must not create it.
 func (e *Engine) givenUp(spec volume.Spec) time.Time {
 	if !reusesName(spec.Kind) || spec.ReadOnly {
 		return time.Time{}
@@ -47,8 +46,8 @@ func (r record) leavesName() bool { return r.State == volume.Doomed && reusesNam
 
 func reusesName(k volume.Kind) bool { return k == volume.Dataset || k == volume.Snapshot }
 
-// served reports whether this node has, or has had, the volume of that name which is meant. A
-// record that cannot be read counts as one of it.
+// served reports whether this node has, or has had, the volume of that name, unless the name may be used
+// again. A record that cannot be read counts as one of that volume.
 func (d records) served(g volume.Group, n volume.Name) (bool, error) {
 	there, err := d.exists(g, n)
 	if err != nil || !there {
@@ -58,10 +57,10 @@ func (d records) served(g volume.Group, n volume.Name) (bool, error) {
 	return err != nil || !r.leavesName(), nil
 }
 
-// Served reports whether this node has or had a volume of that name, so that none is made anew if it is
-// gone, and when it was last used. It is false once a replica or a snapshot was given up, because its
-// name may be used again, and once the tombstone of any other volume has expired. The error is that of a
-// record that cannot be looked up.
+// Served reports whether this node has or had a volume of that name, so that no empty one replaces it if it
+// is gone, and when it was last used. It is false once a replica or a snapshot was given up, because its name
+// may be used again, and once the tombstone of any other volume has expired. The error means that the record
+// cannot be looked up.
 func (e *Engine) Served(g volume.Group, n volume.Name) (lastUsed time.Time, is bool, err error) {
 	known, err := e.records.served(g, n)
 	if err != nil || !known {
@@ -73,13 +72,13 @@ func (e *Engine) Served(g volume.Group, n volume.Name) (lastUsed time.Time, is b
 	return e.records.lastUsed(g, n), true, nil
 }
 
-// expired reports whether a record is a tombstone that is too old to keep a call out.
+// expired reports whether a record is a tombstone that is too old to keep out a call.
 func (r record) expired(now time.Time) bool {
 	return r.State == volume.Doomed && now.Sub(r.Since) > tombstoneLife
 }
 
-// buried reports whether a tombstone stands for the volume that keeps every call out, and
-// since when. The clock may have been set back since.
+// buried reports whether the volume has a tombstone that keeps out every call, and since when. If the clock
+// was set back, that time may be in the future.
 func (d records) buried(g volume.Group, n volume.Name, now time.Time) (since time.Time, ok bool) {
 	r, err := d.read(g, n)
 	if err != nil || r.State != volume.Doomed || r.leavesName() || r.expired(now) {
@@ -118,16 +117,16 @@ func (e *Engine) recorded(g volume.Group) (all []volume.Name) {
 		e.log.WithError(err).Warn("old records of this node stay for now")
 	}
 	for _, entry := range entries {
-		if !strings.HasPrefix(entry.Name(), "-") { // that of a record that is being written
+		if !strings.HasPrefix(entry.Name(), "-") { // the temporary file of a record that is being written
 			all = append(all, volume.Name(entry.Name()))
 		}
 	}
 	return all
 }
 
-// sweepDoomed removes the records of doomed volumes that are gone: the call that removed one was
-// killed before it could, and nobody asks for that volume again. Mounts leave it to removals, as it
-// may run LVM.
+// sweepDoomed removes the records of doomed volumes that are gone: the call that removed the volume was
+// killed before it removed the record, and no later call is for that volume. Only removals call it, not
+// mounts, because it may run LVM.
 func (e *Engine) sweepDoomed(ctx context.Context, g volume.Group) {
 	for _, n := range e.recorded(g) {
 		if !n.IsDoomed() {
@@ -139,8 +138,8 @@ func (e *Engine) sweepDoomed(ctx context.Context, g volume.Group) {
 	}
 }
 
-// sweepGone removes a record if LVM sees the group without its volume. That of a volume that is
-// being wiped says how far that has come.
+// sweepGone removes a record if LVM sees the group without its volume. While a volume is being wiped, its
+// record holds the progress.
 func (e *Engine) sweepGone(ctx context.Context, g volume.Group, n volume.Name) error {
 	release, acquired, err := e.locks.Try(volumeLock(g, n))
 	if err != nil || !acquired {
@@ -153,14 +152,14 @@ func (e *Engine) sweepGone(ctx context.Context, g volume.Group, n volume.Name) e
 	return e.records.remove(g, n)
 }
 
-// outlived reports whether a tombstone exists that is too old, or dated in the future.
+// outlived reports whether there is a tombstone that is too old, or dated in the future.
 func (d records) outlived(g volume.Group, n volume.Name, now time.Time) bool {
 	r, err := d.read(g, n)
 	return err == nil && r.State == volume.Doomed && (r.expired(now) || r.Since.After(now))
 }
 
-// sweepOne takes the volume's lock, if that is free, and looks again: a volume of the
-// same name may have been made meanwhile.
+// sweepOne calls renew under the volume's lock, if that is free: a volume of the same name may have been
+// created meanwhile.
 func (e *Engine) sweepOne(g volume.Group, n volume.Name) error {
 	release, acquired, err := e.locks.Try(volumeLock(g, n))
 	if err != nil || !acquired {
@@ -170,8 +169,8 @@ func (e *Engine) sweepOne(g volume.Group, n volume.Name) error {
 	return e.records.renew(g, n, e.now())
 }
 
-// renew removes a tombstone that is too old, and dates one from the future now. One whose name may be
-// used again (leavesName) is removed in both cases.
+// renew removes a tombstone that is too old, and sets the date of one from the future to now. It removes one
+// whose name may be used again (leavesName) in both cases.
 func (d records) renew(g volume.Group, n volume.Name, now time.Time) error {
 	if !d.outlived(g, n, now) {
 		return nil

@@ -13,24 +13,22 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// How much of a file system is trimmed at once: what may be in a second, between these.
+// The bounds of how much is trimmed at once; in between, it is what the rate allows in a second.
 const (
 	leastTrimStep = 16 * volume.MiB
 	mostTrimStep  = volume.GiB
 )
 
-// Trim discards what the file system of a ready, mounted volume does not use, so that its
-// thin pool, or its disk, has that back; at most rate bytes in a second on average, 0 is no
-// bound. It returns how much that was, also beside an error: ErrNotMounted when the last
-// mount has gone, lvm.ErrSuspended, mount.ErrCannotTrim, or any other. Once it has come to
-// the end, it notes when. Killed before, it has discarded free blocks and nothing else, and
-// the next call begins anew.
+// Trim discards the blocks that the file system of a ready, mounted volume does not use, to return them to
+// its thin pool or its disk, at an average of at most rate bytes per second; 0 is unbounded. It returns how
+// much it discarded, also with an error: ErrNotMounted when the last mount is gone, lvm.ErrSuspended,
+// mount.ErrCannotTrim, or any other. When it is done, it records the time. Killed before, it has discarded
+// only free blocks, and the next call starts over.
 //
-// It takes no lock: the kernel discards only what the mounted file system has free, while
-// that allocates, grows or is unmounted beside it. A volume's lock would keep pods from
-// mounting and unmounting while a disk discards. Nor can a removal meet it: that needs a
-// device which is not open, and this one is mounted, by Trim itself until its step is
-// done. A removal that is refused for that is tried again.
+// It acquires no lock: the kernel discards only blocks that the mounted file system has free, even while that
+// allocates, grows or is unmounted. With the volume's lock, pods could not mount and unmount while a disk
+// discards. Nor does it conflict with a removal: that needs a device which is not open, and Trim itself keeps
+// this one mounted until its step is done. A removal that is refused for that is retried.
 func (e *Engine) Trim(ctx context.Context, ref Ref, rate volume.Bytes) (volume.Bytes, error) {
 	lv, tags, err := e.lookUpOwned(ctx, ref, ref.Name)
 	if err != nil {
@@ -63,16 +61,16 @@ func (e *Engine) Trim(ctx context.Context, ref Ref, rate volume.Bytes) (volume.B
 	return sum, e.noteTrimmed(ctx, ref.UUID)
 }
 
-// trimming is what is trimmed, and how fast.
+// trimming describes what is trimmed, and how fast.
 type trimming struct {
 	size volume.Bytes // of the file system
-	part volume.Bytes // no free extent reaches beyond a part of this size
-	// whole: no step may end within a part.
+	part volume.Bytes // no free extent crosses the end of a part
+	// whole: each step must be a whole part.
 	whole bool
 	rate  volume.Bytes // 0 is no bound
 }
 
-// trimAll trims step after step, none across the parts of the file system.
+// trimAll trims step by step; no step crosses the end of a part.
 func (e *Engine) trimAll(ctx context.Context, ref Ref, tags volume.Tags, of trimming) (sum volume.Bytes, err error) {
 	step := mostTrimStep
 	if of.rate > 0 {
@@ -95,8 +93,8 @@ func (e *Engine) trimAll(ctx context.Context, ref Ref, tags volume.Tags, of trim
 		}
 		e.after("trim step")
 		if at += part; n > part {
-			// This kernel discards extents as a whole, those that reach beyond the step
-			// once for each that they reach into. None reaches beyond its part.
+			// This kernel discards whole extents: one that crosses the end of a step is discarded again in
+			// each step that it reaches into. No extent crosses the end of its part.
 			step = of.part
 		}
 		if err := pace(ctx, start, n, of.rate); err != nil {
@@ -106,9 +104,8 @@ func (e *Engine) trimAll(ctx context.Context, ref Ref, tags volume.Tags, of trim
 	return sum, nil
 }
 
-// whileMounted calls work with a mount of the very volume that it makes of one which is
-// there, and keeps no longer: the device is open as long as that is. The mount that a pod
-// uses can be unmounted meanwhile.
+// whileMounted calls work with a clone of one of the volume's mounts, and unmounts the clone afterwards: the
+// device stays open as long as the clone exists. Pods can unmount the original meanwhile.
 func (e *Engine) whileMounted(ctx context.Context, ref Ref, tags volume.Tags, work func(content, *mount.Attached) error) error {
 	d, err := e.usable(ctx, ref.Group, ref.Name)
 	if err != nil {

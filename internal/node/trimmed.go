@@ -12,19 +12,18 @@ import (
 	"github.com/flexlvm/flexlvm/internal/durable"
 )
 
-// trimmedFile holds when volumes were trimmed, in the state directory.
+// trimmedFile, in the state directory, records when volumes were trimmed.
 const trimmedFile = "trimmed.json"
 
-// trimmed is what that file holds. Nothing but the time of the next trim hangs on it.
+// trimmed is the content of trimmedFile. Only the time of the next trim depends on it.
 type trimmed struct {
-	// Since is when it was begun: of earlier trims nothing is known.
+	// Since is when the file was created; earlier trims are unknown.
 	Since time.Time `json:"since"`
-	// Volumes are when each was last trimmed to the end, by LVM's UUID.
+	// Volumes is the time of each volume's last complete trim, by its LVM UUID.
 	Volumes map[string]time.Time `json:"volumes"`
 }
 
-// TrimmedSince returns since when it is written down which volumes were trimmed; from the
-// first call on.
+// TrimmedSince returns since when trims are recorded. The first call starts that.
 func (e *Engine) TrimmedSince(ctx context.Context) (time.Time, error) {
 	t, err := e.readTrimmed()
 	if err == nil {
@@ -34,7 +33,7 @@ func (e *Engine) TrimmedSince(ctx context.Context) (time.Time, error) {
 	return t.Since, err
 }
 
-// noteTrimmed writes down that a volume was trimmed, and forgets those that are gone.
+// noteTrimmed records that a volume was trimmed, and deletes the entries of volumes that are gone.
 func (e *Engine) noteTrimmed(ctx context.Context, uuid string) error {
 	all, err := e.lvm.Volumes(ctx)
 	if err != nil {
@@ -55,8 +54,8 @@ func (e *Engine) noteTrimmed(ctx context.Context, uuid string) error {
 	return err
 }
 
-// changeTrimmed replaces the file so that a crash leaves the old one or the new. One that
-// cannot be read, or is torn, is begun anew.
+// changeTrimmed replaces the file atomically: a crash leaves the old one or the new one. If it cannot be
+// read, or is torn, it is created again.
 func (e *Engine) changeTrimmed(ctx context.Context, change func(*trimmed)) (trimmed, error) {
 	release, err := e.locks.Acquire(ctx, "trimmed.lock", "trimmed")
 	if err != nil {

@@ -8,10 +8,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// dropUnfinished removes a volume that LVM has not finished making, and reports whether it has.
-// It is an error, and for a person to look at, where there is any record of the volume, or where
-// it is not a new one that is asked for; and where devices of its group are missing, as the others
-// may hold older metadata.
+// dropUnfinished removes a volume whose creation LVM has not finished, and reports whether it has. It fails,
+// for a person to look, if this node has any record of the volume, if the tags or the spec are not those of a
+// new volume, or if devices of its group are missing, because the remaining ones may hold older metadata.
 func (e *Engine) dropUnfinished(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags) (bool, error) {
 	unfinished, err := e.lvm.Unfinished(ctx, lv)
 	if err != nil || !unfinished {
@@ -31,7 +30,7 @@ func (e *Engine) dropUnfinished(ctx context.Context, spec volume.Spec, lv lvm.Lo
 	return err == nil, err
 }
 
-// endsSkipping is what to do about lvm.LogicalVolume.Skipped.
+// endsSkipping returns the command that ends lvm.LogicalVolume.Skipped.
 func endsSkipping(lv lvm.LogicalVolume) string {
 	return "`lvchange --setactivationskip n " + string(lv.Group) + "/" + string(lv.Name) + "` ends that"
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// currentVersion is the version of a dataset that is current, as a mount of its own; nil if there
-// are no versions. The loader may replace it meanwhile: it is whole all the same, and stays,
-// as retireVersions sees that it is mounted.
+// currentVersion returns the current version of a dataset as a mount of its own; nil if the dataset has no
+// versions. If the loader replaces that version meanwhile, it stays complete and is kept, because
+// retireVersions finds it mounted.
 func currentVersion(whole *mount.Attached, t *mount.Target) (*mount.Attached, error) {
 	number, err := readCurrent(whole)
 	if err != nil || number == 0 {
@@ -28,7 +28,7 @@ func currentVersion(whole *mount.Attached, t *mount.Target) (*mount.Attached, er
 	return whole.Below(path.Join(protocol.VersionsDir, strconv.Itoa(number)), t)
 }
 
-// readCurrent reads the number of the current version; 0 if there are no versions.
+// readCurrent returns the number of the current version; 0 if there are no versions.
 func readCurrent(of *mount.Attached) (int, error) {
 	file, err := of.OpenBelow(protocol.CurrentFile, unix.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -49,9 +49,9 @@ func readCurrent(of *mount.Attached) (int, error) {
 	return number, nil
 }
 
-// retireVersions renames the versions before the current one that are not mounted, for the loader
-// to remove: a new reader gets the current one, or a later one. The caller holds the volume's
-// lock, as all who mount do. In any doubt a version stays.
+// retireVersions renames the versions before the current one that are not mounted, for the loader to remove:
+// a new reader gets the current version, or a later one. The caller holds the volume's lock, as every mount
+// does. In doubt, a version stays.
 func (e *Engine) retireVersions(f found, whole *mount.Attached) error {
 	current, err := readCurrent(whole)
 	if err != nil || current <= 1 {
@@ -85,12 +85,12 @@ func (e *Engine) retireVersions(f found, whole *mount.Attached) error {
 	return nil
 }
 
-// versionsListed is how many names in the directory of the versions are looked at: pods may
-// write to the volume, and make as many there as they like.
+// versionsListed bounds how many names in the directory of the versions are read: pods may write to the
+// volume, and create any number of names there.
 const versionsListed = 4096
 
-// isRead reports whether one of these mounts of a volume shows a version, or part of it. A
-// mount for reading of more than a version shows them all.
+// isRead reports whether one of these mounts of a volume shows a version, or part of it. A read-only mount
+// that is not of a single version shows all of them.
 func isRead(number int, mounts []mount.Point) bool {
 	versions := "/" + protocol.VersionsDir + "/"
 	for _, m := range mounts {
@@ -105,8 +105,7 @@ func isRead(number int, mounts []mount.Point) bool {
 	return false
 }
 
-// beforeLoader does what is due when a loader is about to get a replica. It may go on
-// without.
+// beforeLoader retires versions before a loader gets a replica. A failure does not stop the loader.
 func (e *Engine) beforeLoader(f found, spec volume.Spec, whole *mount.Attached) {
 	if spec.Kind != volume.Dataset || spec.ReadOnly {
 		return

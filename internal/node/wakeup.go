@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// callFile is touched to call the node daemon.
+// callFile is touched to wake the node daemon.
 const callFile = "called"
 
-// WakeDaemon asks the node daemon to look at the node soon, for a reason that the API
-// does not show: a person has made a volume group or changed the state of a volume, a call
-// waits for room, or a volume has grown. If no daemon runs, it has no lasting effect.
+// WakeDaemon makes the node daemon run a round soon, for a reason that the API does not show: a person has
+// created a volume group or changed the state of a volume, a call waits for room, or a volume has grown. If
+// no daemon runs, it has no lasting effect.
 func WakeDaemon(stateDir string) error {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
 		return fmt.Errorf("call the node daemon: %w", err)
@@ -28,7 +28,7 @@ func WokenAt(stateDir string) time.Time {
 	return touchedAt(filepath.Join(stateDir, callFile))
 }
 
-// wakeDaemon is WakeDaemon for what the node daemon otherwise does in its next round.
+// wakeDaemon is WakeDaemon for work that the node daemon does in its next round in any case.
 func (e *Engine) wakeDaemon() {
 	if err := WakeDaemon(e.stateDir); err != nil {
 		e.log.WithError(err).Warn("the node daemon comes to it in its next round")

@@ -16,22 +16,22 @@ import (
 const (
 	blkDiscard = 0x1277 // BLKDISCARD (linux/fs.h)
 	blkZeroOut = 0x127f // BLKZEROOUT
-	// wipeStep bounds one request, so that a deadline is noticed.
+	// wipeStep bounds one request, so that a deadline is noticed in time.
 	wipeStep = 256 * volume.MiB
-	// wipeNote is how much is wiped between two notes of how far it has come.
+	// wipeNote is how much is wiped between two records of the progress.
 	wipeNote = 4 * volume.GiB
 )
 
-// wipe overwrites or discards the content of a doomed volume. Repeating it is
-// harmless; killed, it goes on where the last note in the volume's record says.
+// wipe overwrites or discards the content of a doomed volume. Repeating it is harmless; killed, it continues
+// from the progress in the volume's record.
 func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) error {
 	if lv.Shape.Layout == volume.Thin && w == volume.WipeZero {
-		// To overwrite it would take room of its pool for all that was never written,
-		// and the pool zeroes what it gives out anyhow. No class can ask for it.
+		// Overwriting would allocate pool space for blocks that were never written, and the pool zeroes new
+		// blocks anyway. No class can request it.
 		w = volume.WipeDiscard
 	}
 	if unfinished, err := e.lvm.Unfinished(ctx, lv); err != nil || unfinished {
-		return err // it cannot be activated, and nobody has written to it
+		return err // it cannot be activated, and was never written to
 	}
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil {
@@ -65,7 +65,7 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 			case err == nil:
 				e.after("wipe part")
 			case !logged:
-				e.unrecorded(lv.Group, lv.Name, err) // a call that goes on after a kill wipes more again
+				e.unrecorded(lv.Group, lv.Name, err) // after a kill, the next call wipes more again
 				logged = true
 			}
 		}
@@ -73,8 +73,8 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 	return nil
 }
 
-// wipePart wipes length bytes of f from the byte at on, at most rate a second, and returns the
-// byte up to which that is done, also beside an error.
+// wipePart wipes length bytes of f from the byte at on, at most rate per second, and returns the end of the
+// wiped part, also with an error.
 func wipePart(ctx context.Context, f *os.File, w volume.Wipe, at, length, rate volume.Bytes) (volume.Bytes, error) {
 	step := stepAt(rate)
 	for end := at + length; at < end; {
@@ -92,7 +92,7 @@ func wipePart(ctx context.Context, f *os.File, w volume.Wipe, at, length, rate v
 	return at, nil
 }
 
-// stepAt returns how much to wipe by one request.
+// stepAt returns how much to wipe with one request.
 func stepAt(rate volume.Bytes) volume.Bytes {
 	if rate <= 0 {
 		return wipeStep
@@ -100,7 +100,7 @@ func stepAt(rate volume.Bytes) volume.Bytes {
 	return min(wipeStep, max(rate.RoundUp(volume.MiB)/4, volume.MiB))
 }
 
-// wipeSpan returns false where the disk cannot do it and need not.
+// wipeSpan wipes one span. It returns false if the disk cannot discard, which is no error.
 func wipeSpan(f *os.File, w volume.Wipe, at, length volume.Bytes) (bool, error) {
 	request := uintptr(blkDiscard)
 	if w == volume.WipeZero {
@@ -109,7 +109,7 @@ func wipeSpan(f *os.File, w volume.Wipe, at, length volume.Bytes) (bool, error) 
 	span := [2]uint64{uint64(at), uint64(length)}
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), request, uintptr(unsafe.Pointer(&span)))
 	if errno == unix.EOPNOTSUPP && w == volume.WipeDiscard {
-		return false, nil // a disk that cannot trim has nothing to be told
+		return false, nil // a disk without discard needs none
 	}
 	if errno != 0 {
 		return false, fmt.Errorf("wipe %s at byte %d: %w", f.Name(), int64(at), errno)
@@ -117,7 +117,7 @@ func wipeSpan(f *os.File, w volume.Wipe, at, length volume.Bytes) (bool, error) 
 	return true, nil
 }
 
-// pace waits until length bytes since start are no more than rate a second.
+// pace waits until length bytes since start average at most rate per second.
 func pace(ctx context.Context, start time.Time, length, rate volume.Bytes) error {
 	if rate <= 0 {
 		return ctx.Err()

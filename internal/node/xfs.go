@@ -14,7 +14,6 @@ import (
 	"github.com/flexlvm/flexlvm/internal/xfs"
 )
 
-// xfsKind is XFS.
 type xfsKind struct{ host command.Programs }
 
 func (xfsKind) words() words {
@@ -42,7 +41,7 @@ func (k xfsKind) setUUID(ctx context.Context, path, uuid string) error {
 	return xfs.SetUUID(ctx, k.host.Killable, path, uuid)
 }
 
-// usedAt goes by superblocks that only a mounted file system writes.
+// usedAt searches for superblocks that only a mounted file system writes.
 func (xfsKind) usedAt(path string, u use) (volume.Bytes, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -66,13 +65,12 @@ func (xfsKind) usedAt(path string, u use) (volume.Bytes, error) {
 
 func (xfsKind) mounted(string) mountedFilesystem { return mountedXFS{} }
 
-// mark has nothing to do: growing it, if only by nothing, does that.
+// mark does nothing: the first grow has the same effect, even if nothing grows.
 func (xfsKind) mark(string, volume.Tags) (bool, error) { return false, nil }
 
-// mountedXFS is XFS that is mounted.
 type mountedXFS struct{}
 
-// grow writes the copies of the superblock, also where nothing grows.
+// grow writes the copies of the superblock even if nothing grows.
 func (mountedXFS) grow(root *os.File, device volume.Bytes, inodePercent int) error {
 	return xfs.Grow(root, device, inodePercent)
 }
@@ -84,18 +82,17 @@ func (mountedXFS) free(root *os.File) (volume.Bytes, error) {
 
 func (mountedXFS) boundRetries(device uint64) error { return xfs.BoundRetries(device) }
 
-// trimmable: the parts are allocation groups.
+// trimmable returns allocation groups as the parts.
 func (mountedXFS) trimmable(root *os.File) (trimming, error) {
 	extent, err := xfs.ReadExtent(root)
 	return trimming{size: extent.Size, part: extent.Group}, err
 }
 
-// check has nothing to do: the kernel does not mount it where its log cannot be replayed,
-// and notes nothing.
+// check does nothing: the kernel refuses to mount an XFS whose log cannot be replayed, and notes no damage.
 func (mountedXFS) check() error { return nil }
 
-// formatPool makes the file system of a directory pool, all of which inodes may take. Only
-// finishPool calls it, and only in state creating.
+// formatPool creates the file system of a directory pool, all of which inodes may use. Only finishPool calls
+// it, and only in state creating.
 func (e *Engine) formatPool(ctx context.Context, d lvm.Device, t volume.DirectoryPool) error {
 	if t.State != volume.Creating {
 		return fmt.Errorf("refusing to format %s/%s: its state is %s", d.Group, d.Name, t.State)
