@@ -9,7 +9,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// What a newer release has tagged is not to be "put right" while a node is behind.
+// The remedy for the tags of a newer release is to update the node, not to repair the tags.
 func TestTagsOfANewerRelease(t *testing.T) {
 	const fs, later = "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11", "flexlvm.later=1"
 	tags := volume.Tags{State: volume.Ready, FS: fs, Size: volume.GiB, Namespace: "db", Kind: volume.Claim}

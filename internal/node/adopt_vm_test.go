@@ -16,15 +16,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// foreign are logical volumes of a person, by how their file systems are made: ext4 as by default before
-// e2fsprogs 1.47.1.
+// foreign are the commands that format a person's logical volumes. That of ext4 has the default features
+// before e2fsprogs 1.47.1.
 var foreign = map[volume.FSType]string{
 	volume.XFS:  "mkfs.xfs -q -f",
 	volume.Ext4: "mke2fs -q -F -t ext4 -b 4096 -O quota,project,^metadata_csum_seed -E quotatype=prjquota",
 }
 
-// byHand makes a logical volume as a person would, with a few files of every kind on it, and
-// sees to it that nothing of it is left.
+// byHand creates a logical volume as a person would, with a few files of every kind on it, and removes it
+// after the test.
 func (m *machine) byHand(name, mkfs string) Adoption {
 	m.t.Helper()
 	a := Adoption{Group: group, Name: volume.Name(name), Namespace: "default", Cluster: cluster}
@@ -57,7 +57,7 @@ func rawTags(a Adoption) string {
 	return shellOut(fmt.Sprintf("lvs --noheadings -o lv_tags %s", a))
 }
 
-// spec is what the PersistentVolume of an adopted volume holds.
+// spec returns the spec in the PersistentVolume of an adopted volume.
 func (a Adoption) spec(t *testing.T) volume.Spec {
 	tags := tagsOf(t, a.Name)
 	s := specOf(string(a.Name), tags.Size)
@@ -65,9 +65,9 @@ func (a Adoption) spec(t *testing.T) volume.Spec {
 	return s
 }
 
-// A pod finds all that was on the volume, counted, and has what it promises; and what is
-// disowned is as it was. Both are killed after each of their steps, on ext4 in `make campaign`
-// alone: they are the same there.
+// A pod finds all files of an adopted volume, counted in its quota, and gets the promised size. A disowned
+// volume is as it was before. Both operations are killed after each of their steps; for ext4, where they are
+// the same, only in `make campaign`.
 func TestAdoptAndDisown(t *testing.T) {
 	for kind, mkfs := range foreign {
 		t.Run(kind.String(), func(t *testing.T) { testAdoptAndDisown(t, mkfs, kind == volume.XFS || inFull()) })
@@ -108,7 +108,8 @@ func testAdoptAndDisown(t *testing.T, mkfs string, kill bool) {
 	m.checkAnotherCluster(a)
 }
 
-// checkGone: no call makes an empty volume of one that was disowned, whatever a person calls it.
+// checkGone checks that no call replaces a disowned volume with an empty one, even if a person has renamed
+// it.
 func (m *machine) checkGone(a Adoption, s volume.Spec) {
 	t := m.t
 	t.Helper()
@@ -119,7 +120,7 @@ func (m *machine) checkGone(a Adoption, s volume.Spec) {
 	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("a"), false), ErrLost)
 }
 
-// checkAnotherCluster brings the volume into another cluster, as docs/undelete.md says.
+// checkAnotherCluster moves the volume to another cluster, as docs/undelete.md describes.
 func (m *machine) checkAnotherCluster(a Adoption) {
 	t := m.t
 	t.Helper()
@@ -137,8 +138,8 @@ func (m *machine) checkAnotherCluster(a Adoption) {
 	m.unmount(m.target("a"))
 }
 
-// checkSmaller adopts once more, for less than the quota had been before, once another attempt
-// was cut short, and the file system was given another UUID meanwhile.
+// checkSmaller adopts the volume again, with a smaller quota than before, after an attempt that was killed
+// and after the file system got another UUID.
 func (m *machine) checkSmaller(a Adoption) {
 	t := m.t
 	t.Helper()
@@ -163,7 +164,7 @@ func (m *machine) checkSmaller(a Adoption) {
 	m.unmount(m.target("a"))
 }
 
-// adoptKilledAfterEveryStep returns what was adopted last, and how often the call was killed.
+// adoptKilledAfterEveryStep returns the last adoption, and how often the call was killed.
 func (m *machine) adoptKilledAfterEveryStep(name, mkfs string, kill bool) (Adoption, int) {
 	t := m.t
 	t.Helper()
@@ -188,7 +189,7 @@ func (m *machine) adoptKilledAfterEveryStep(name, mkfs string, kill bool) (Adopt
 	}
 }
 
-// checkAdopted looks at an adopted volume as its pod does.
+// checkAdopted checks an adopted volume from its pod's point of view.
 func checkAdopted(t *testing.T, m *machine, dir string, s volume.Spec) {
 	t.Helper()
 	m.shell("cd %s; sha256sum --quiet --check sum; mv a/b/data a/new; mv hard a/b/; ln a/new a/b/data; mkdir new; echo >new/file", dir)
@@ -206,7 +207,7 @@ func checkAdopted(t *testing.T, m *machine, dir string, s volume.Spec) {
 	require.Less(t, s.Size-usage.Used, 64*volume.KiB, "all that is promised can be had, what was there before included")
 }
 
-// Nothing is written to a logical volume that is refused, nor by a dry run.
+// Neither a refusal nor a dry run writes to the logical volume.
 func TestAdoptionRefused(t *testing.T) {
 	m := newMachine(t)
 	xfs := foreign[volume.XFS]
@@ -279,7 +280,7 @@ func (m *machine) stillOpen(a Adoption) bool {
 	return false
 }
 
-// Files of other projects are not taken out of them; the way back is open.
+// Files of other projects keep their project, and the adoption can be undone.
 func TestAdoptionOfOtherProjects(t *testing.T) {
 	m := newMachine(t)
 	a := m.byHand("wiki", foreign[volume.XFS])
@@ -305,7 +306,7 @@ func TestAdoptionOfOtherProjects(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A snapshot of an adopted volume is restored, although its file system was mounted since it was last
+// A snapshot of an adopted volume can be restored even if its file system was mounted since it was last
 // checked.
 func TestSnapshotOfAnAdoptedVolumeIsRestored(t *testing.T) {
 	for kind, mkfs := range foreign {

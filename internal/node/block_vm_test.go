@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// rawSize is no multiple of an extent, and rawGrown takes more of them in every layout.
+	// rawSize is not a multiple of an extent, and rawGrown needs more extents in every layout.
 	rawSize  = 5*volume.MiB + volume.Block
 	rawGrown = 13*volume.MiB + 3*volume.Block
 	secret   = "what another tenant has left "
@@ -38,7 +38,7 @@ func (m *machine) rawVolume(name string, size volume.Bytes) volume.Spec {
 	return s
 }
 
-// file makes the file that a device is mounted on.
+// file creates the file that a device is mounted on.
 func (m *machine) file(name string) string {
 	m.t.Helper()
 	path := filepath.Join(m.dir, "devices", name)
@@ -57,7 +57,7 @@ func (m *machine) mountRaw(s volume.Spec, name string) string {
 	return target
 }
 
-// clearRaw is clear, also of what a killed call has left mounted or mapped.
+// clearRaw is clear, and also removes mounts and mappings that a killed call has left.
 func (m *machine) clearRaw(s volume.Spec) {
 	m.t.Helper()
 	m.shell("for f in %s/devices/*; do umount $f 2>/dev/null || true; done; for d in /dev/mapper/flexlvm-block-*; do [ ! -e $d ] || dmsetup remove --retry --verifyudev $d; done", m.dir)
@@ -65,7 +65,7 @@ func (m *machine) clearRaw(s volume.Spec) {
 	require.NoError(m.t, m.records.remove(s.Group, s.Name))
 }
 
-// requireContent reads a device: it holds data first, and then zeros to its end.
+// requireContent checks that a device holds data, followed by zeros to its end.
 func requireContent(t *testing.T, path string, size volume.Bytes, data []byte) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -92,8 +92,7 @@ func pattern(text string, size volume.Bytes) []byte {
 	return bytes.Repeat([]byte(text), int(size)/len(text)+1)[:size]
 }
 
-// leaveSecrets fills a volume and deletes it without wiping it: those that come after it get its
-// extents.
+// leaveSecrets fills a volume and deletes it without wiping it, so that later volumes get its extents.
 func (m *machine) leaveSecrets() {
 	m.t.Helper()
 	s := m.rawVolume("secret", rawGrown+8*volume.MiB)
@@ -105,13 +104,13 @@ func (m *machine) leaveSecrets() {
 	require.NoError(m.t, m.records.remove(s.Group, s.Name))
 }
 
-// dirty fills the extents that the next volume gets, if it is linear.
+// dirty fills the extents that the next linear volume gets.
 func (m *machine) dirty() {
 	m.t.Helper()
 	m.shell("lvcreate --yes -q -Wn -Zn -l6 -n dirty %s; yes '%s' | head -c 24M | dd of=/dev/%[1]s/dirty bs=1M conv=fsync status=none; lvremove --yes -q %[1]s/dirty", group, secret)
 }
 
-// The life of a raw block volume on extents that are full of another's data.
+// The life of a raw block volume on extents that are full of another volume's data.
 func TestBlock(t *testing.T) { eachLayout(t, testBlock) }
 
 func testBlock(t *testing.T, m *machine) {
@@ -143,7 +142,7 @@ func testBlock(t *testing.T, m *machine) {
 	require.NoError(t, m.ExpandMounted(m.ctx(), s.Group, s.Name, target, rawSize, luks.Key{}), "it never shrinks")
 	requireContent(t, target, rawGrown, first)
 	if m.shape.Layout != volume.Linear && m.shape.Layout != volume.Thin && !inFull() {
-		return // the rest does not depend on how it lies
+		return // the rest does not depend on the layout
 	}
 	second := pattern("second ", rawGrown)
 	writeDevice(t, target, 0, second)
@@ -160,7 +159,7 @@ func testBlock(t *testing.T, m *machine) {
 	testBlockInUse(t, m, s, target)
 }
 
-// What is handed out, or open, is not removed. The volume is mounted at target.
+// A volume that is published or open is not removed. The volume is mounted at target.
 func testBlockInUse(t *testing.T, m *machine, s volume.Spec, target string) {
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeDiscard}))
 	require.NoError(t, m.CloseUnused(m.ctx()))
@@ -190,7 +189,7 @@ func TestBlockUnmountKilledAfterEveryStep(t *testing.T) {
 		m.mountRaw(s, "a")
 		writeDevice(t, target, 0, data)
 	}, func(int) {
-		// Udev, which has a look at what has been written to, keeps it open for a moment.
+		// Udev, which probes devices that were written to, keeps the device open for a moment.
 		require.Eventually(t, func() bool {
 			return m.CloseUnused(m.ctx()) == nil && shellOut("ls /dev/mapper | grep flexlvm-block") == ""
 		}, time.Minute, 50*time.Millisecond)
@@ -199,7 +198,7 @@ func TestBlockUnmountKilledAfterEveryStep(t *testing.T) {
 	m.clearRaw(s)
 }
 
-// Zeroing goes on where it was noted to be, and a volume that is half zeroed goes to nobody.
+// Zeroing continues from the recorded progress, and no pod gets a half-zeroed volume.
 func TestBlockZeroingGoesOn(t *testing.T) {
 	m := newMachine(t)
 	m.dirty()
@@ -213,8 +212,8 @@ func TestBlockZeroingGoesOn(t *testing.T) {
 	m.unmount(m.file("a"))
 }
 
-// A volume that is given up before all of it was zeroed shows what others have left on the disk:
-// nobody brings it back, also where its release was killed between the record and the tags.
+// A volume that is given up before it is fully zeroed may expose data of others, so it cannot be brought
+// back, even if its release was killed between the record and the tags.
 func TestBlockHalfZeroedIsNotBroughtBack(t *testing.T) {
 	m := newMachine(t)
 	m.dirty()
@@ -247,8 +246,8 @@ func TestBlockHalfZeroedIsNotBroughtBack(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// One pod alone: the second is refused, also where none has it open. Nothing else than a plain
-// file is mounted on.
+// With Alone, the second mount is refused, even if no process has the device open. Only a plain file is
+// accepted as a target.
 func TestBlockIsRefused(t *testing.T) {
 	m := newMachine(t)
 	s := m.rawVolume("data", rawSize)
@@ -268,15 +267,15 @@ func TestBlockIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "volumeMode Block")
 }
 
-// A pod writes to its device what LVM takes for a group with the name of flexlvm's, which holds a
-// volume that may be removed; the kubelet makes a loop device of it. We do not see it.
+// A pod writes to its device an LVM group with the same name as flexlvm's, which holds a volume that may be
+// removed, and kubelet creates a loop device for the device. flexlvm does not see that group.
 func TestBlockHoldsAnotherGroup(t *testing.T) {
 	m := newMachine(t)
 	s := m.rawVolume("data", 64*volume.MiB)
 	target := m.mountRaw(s, "a")
 	loop := m.shell("losetup -f --show %s", target)
 	t.Cleanup(func() { _ = shellOut("losetup -d " + loop) })
-	// LVM that sees nothing else, and no directory of the real group in /dev.
+	// This LVM sees no other device, and no directory of the real group in /dev.
 	m.shell(`vgcreate --yes -q --config 'devices{dir="%s" scan=["/dev"] filter=["a|^%s$|","r|.*|"]}' %s %[2]s`, m.t.TempDir(), loop, group)
 	require.Equal(t, []string{string(group), string(group)}, strings.Fields(m.shell("vgs --noheadings -o vg_name 2>/dev/null")), "LVM by itself sees both")
 	others := m.volume("other", 64*volume.MiB)
@@ -291,7 +290,7 @@ func TestBlockHoldsAnotherGroup(t *testing.T) {
 	require.NoError(t, m.Release(m.ctx(), refOf(others), volume.Unreferenced, volume.Disposal{}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(others)))
 
-	// The kubelet makes it after we have looked at what devices there are, and before LVM does.
+	// Kubelet creates the loop device after flexlvm has listed the devices, and before LVM does.
 	m.shell("losetup -d %s", loop)
 	own := m.shell("truncate -s 64M %s/own; losetup -f --show %[1]s/own", m.dir)
 	t.Cleanup(func() { m.shell("losetup -d %s", own) })
@@ -312,11 +311,11 @@ func TestBlockHoldsAnotherGroup(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, slices.ContainsFunc(pvs, func(pv lvm.PhysicalVolume) bool { return pv.Path == own }), "one that is made of a file is hidden")
 	require.Len(t, strings.Fields(m.shell("vgs --noheadings -o vg_name 2>/dev/null")), 2, "LVM by itself sees both")
-	writeDevice(t, target, 0, make([]byte, volume.MiB)) // or the test's own commands would see it
+	writeDevice(t, target, 0, make([]byte, volume.MiB)) // otherwise the test's own commands would see it
 }
 
-// afterLook does something before the first command after the engine has asked for the host's filters,
-// and so has looked at what devices there are.
+// afterLook calls do before the first command that follows the engine's request for the host's filters, that
+// is, after the engine has listed the devices.
 type afterLook struct {
 	exec.Interface
 	do     func()
@@ -334,7 +333,7 @@ func (a *afterLook) CommandContext(ctx context.Context, program string, args ...
 	return a.Interface.CommandContext(ctx, program, args...)
 }
 
-// Copies and snapshots hold what was written when they were taken, to the size of the copy.
+// Copies and snapshots hold the content as of when they were taken, up to the size of the copy.
 func TestBlockCopies(t *testing.T) {
 	m, _ := thinMachine(t, 2*volume.GiB)
 	s := m.rawVolume("source", rawSize)

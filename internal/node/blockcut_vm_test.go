@@ -16,8 +16,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Whatever a growth that was killed has left, the pod sees no other's data, and what it has
-// written to all that it saw is there after the growth was repeated, at once or by the next mount.
+// Whatever a killed growth has left, the pod sees no other volume's data, and everything that it has written,
+// as far as it saw the device, is there after the growth was repeated, immediately or by the next mount.
 func TestBlockExpandKilledAfterEveryStep(t *testing.T) {
 	campaign(t, func(t *testing.T, m *machine) {
 		s := m.rawVolume("data", rawSize)
@@ -61,7 +61,7 @@ func TestBlockExpandKilledAfterEveryStep(t *testing.T) {
 	})
 }
 
-// requireGrown checks the content of a device that is not smaller than it was, and returns its size.
+// requireGrown checks the content of a device, which must not have shrunk below was, and returns its size.
 func requireGrown(t *testing.T, path string, was volume.Bytes, data []byte) volume.Bytes {
 	t.Helper()
 	now, err := deviceSize(path)
@@ -71,7 +71,7 @@ func requireGrown(t *testing.T, path string, was volume.Bytes, data []byte) volu
 	return now
 }
 
-// While the new size cannot be recorded it does not grow: its next mount would make it smaller again.
+// A volume does not grow while its new size cannot be recorded: its next mount would shrink it again.
 func TestBlockGrowsNotUnrecorded(t *testing.T) {
 	m := newMachine(t)
 	dir := m.dir + "/state"
@@ -101,7 +101,7 @@ func TestBlockGrowsNotUnrecorded(t *testing.T) {
 	m.unmount(target)
 }
 
-// On a disk that is slower than a call has time, every call comes further.
+// If the disk is too slow for one call, every call makes progress.
 func TestBlockZeroingOutlivesItsCalls(t *testing.T) {
 	m := newMachine(t)
 	m.dirty()
@@ -124,8 +124,8 @@ func TestBlockZeroingOutlivesItsCalls(t *testing.T) {
 	m.unmount(target)
 }
 
-// Whatever a dmsetup that was killed has left, the next mount makes the mapping, and never while
-// LVM looks at devices. What is somebody else's stays.
+// Whatever a killed dmsetup has left, the next mount creates the mapping, and never while LVM scans devices.
+// Another program's mapping stays.
 func TestBlockMappingIsMade(t *testing.T) {
 	m := newMachine(t)
 	s := m.rawVolume("data", rawSize)

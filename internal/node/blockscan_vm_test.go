@@ -29,8 +29,8 @@ func scanVolumes(t *testing.T) {
 	require.Equal(t, "scan_lvs=1", shellOut("lvmconfig --type full devices/scan_lvs"))
 }
 
-// On a host whose LVM looks at logical volumes, what a pod has written to its raw block volume is not seen
-// whether or not that is handed out, and a group of the host's on a logical volume is.
+// On a host whose LVM scans logical volumes, it does not see what a pod has written to its raw block volume,
+// whether or not that is published, but does see one of the host's groups on a logical volume.
 func TestBlockOnAHostThatScansVolumes(t *testing.T) {
 	m := newMachine(t)
 	s := m.rawVolume("data", 64*volume.MiB)

@@ -12,13 +12,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// rulesOfUdev are those that documents give to nodes with raw block volumes. Tests that need a
-// udev run where it is there, and nowhere else.
+// rulesOfUdev are the udev rules in the documentation for nodes with raw block volumes. Tests that need udev
+// run only where it is installed.
 const rulesOfUdev = "/05-flexlvm.rules"
 
-// Udev takes a label that a pod writes to its raw block volume for one of the host's, but for the rules
-// that keep it from looking: at the device of the pod, at the logical volume, as it is activated
-// by a boot, and at the loop device that kubelet makes.
+// Without the rules, udev mistakes a label that a pod writes to its raw block volume for one of the host's:
+// on the pod's device, on the logical volume when a boot activates it, and on the loop device that kubelet
+// creates.
 func TestUdevProbesNoBlockVolume(t *testing.T) {
 	const rules, label = "/run/udev/rules.d/05-flexlvm.rules", "/dev/disk/by-label/of-the-host"
 	m := newMachine(t)

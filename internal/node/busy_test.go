@@ -10,8 +10,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// While another call is at work on a volume, what rounds and queues of the node daemon ask for comes
-// back soon, and changes nothing. A person's own command waits.
+// While another call has locked a volume, calls of the node daemon's rounds and queues return soon, and
+// change nothing. A person's own command waits.
 func TestCallsOfTheDaemonDoNotWaitForABusyVolume(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ const (
 	copyFS   = "22222222-2222-4222-8222-222222222222"
 )
 
-// cloneSpec is a copy of 64 MiB, and sourceTags are those of what it is a copy of.
+// cloneSpec is the spec of a 64 MiB copy, and sourceTags are the tags of its source.
 func cloneSpec() volume.Spec {
 	return volume.Spec{
 		Group: "flexlvm", Name: "copy", Size: 64 * volume.MiB, Layout: volume.Thin, ThinPool: "pool", CloneOf: "source",
@@ -35,7 +35,7 @@ func halfTags() volume.Tags {
 	return t
 }
 
-// noPrograms fails the test where a program is run.
+// noPrograms fails the test if a program is run.
 func noPrograms(t *testing.T) command.Programs {
 	ran := commandtest.Func(func(argv ...string) (string, error) {
 		t.Fatalf("ran %s", argv)
@@ -44,7 +44,7 @@ func noPrograms(t *testing.T) command.Programs {
 	return command.Programs{Unkillable: ran, Killable: ran}
 }
 
-// Whatever the state, nothing that is to be a copy is formatted.
+// A volume that is to be a copy is never formatted, whatever its state.
 func TestACopyIsNeverFormatted(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
@@ -66,7 +66,7 @@ func TestACopyIsNeverFormatted(t *testing.T) {
 	}
 }
 
-// thick makes the copy and what it is a copy of linear.
+// thick makes the copy and its source linear.
 func thick(s *volume.Spec, lv *lvm.LogicalVolume, _ *volume.Tags) {
 	s.Layout, s.ThinPool = volume.Linear, ""
 	lv.Shape = volume.Shape{Layout: volume.Linear}
@@ -75,7 +75,7 @@ func thick(s *volume.Spec, lv *lvm.LogicalVolume, _ *volume.Tags) {
 func TestMayCopy(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*volume.Spec, *lvm.LogicalVolume, *volume.Tags)
-		says   string // empty: it may
+		says   string // empty: the copy is allowed
 	}{
 		"ready":        {nil, ""},
 		"larger":       {func(s *volume.Spec, _ *lvm.LogicalVolume, _ *volume.Tags) { s.Size *= 2 }, ""},
@@ -167,7 +167,7 @@ func TestMayCopy(t *testing.T) {
 	}
 }
 
-// Half a copy is for whoever makes it, and nobody else.
+// An unfinished copy is only available to the call that finishes it.
 func TestAdmitHalfACopy(t *testing.T) {
 	half := halfTags()
 	require.NoError(t, admit(cloneSpec(), half, ""))

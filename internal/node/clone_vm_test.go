@@ -17,7 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// cloneOf is a spec of a copy of s.
+// cloneOf returns the spec of a copy of s.
 func (m *machine) cloneOf(s volume.Spec, name string, size volume.Bytes) volume.Spec {
 	m.t.Helper()
 	c := m.volume(name, size)
@@ -25,7 +25,7 @@ func (m *machine) cloneOf(s volume.Spec, name string, size volume.Bytes) volume.
 	return c
 }
 
-// randomFile writes a file that no other file is like, synced, and gives its sum.
+// randomFile writes and syncs a unique file, and returns its checksum.
 func randomFile(t *testing.T, file string, size volume.Bytes) string {
 	t.Helper()
 	b := make([]byte, size)
@@ -47,7 +47,7 @@ func sumOf(t *testing.T, file string) string {
 	return fmt.Sprintf("%x", sha256.Sum256(b))
 }
 
-// writes goes on writing to a directory until stop is closed.
+// writes keeps writing to a directory until stop is closed.
 func writes(wg *sync.WaitGroup, dir string, stop chan struct{}) {
 	wg.Go(func() {
 		for i := 0; ; i++ {
@@ -75,7 +75,7 @@ func requireClone(t *testing.T, s volume.Spec) {
 	require.NotEqual(t, tagsOf(t, s.CloneOf).FS, id)
 }
 
-// A copy that its pool has no room for is not begun: each try would freeze the source.
+// A copy that does not fit into its pool is not started: each attempt would freeze the source.
 func TestCloneWithoutRoomIsNotBegun(t *testing.T) {
 	m := newMachine(t)
 	m.shape = volume.Shape{Layout: volume.Thin, ThinPool: testPool}
@@ -90,8 +90,8 @@ func TestCloneWithoutRoomIsNotBegun(t *testing.T) {
 	require.Equal(t, []string{"source"}, lvs())
 }
 
-// What was synced is in the copy, also while others write; both are mounted at once
-// and nothing of the one is seen in the other.
+// The copy holds everything that was synced, even while other processes write. Both volumes are mounted at
+// the same time, and neither shows changes of the other.
 func TestCloneOfAVolumeInUse(t *testing.T) {
 	m, _ := thinMachine(t, 4*volume.GiB)
 	s := m.volume("source", 96*volume.MiB)
@@ -149,13 +149,12 @@ func requireWhole(t *testing.T, m *machine, s volume.Spec) {
 	m.shell("xfs_repair -n "+frugally+" /dev/mapper/%s", volume.DeviceName(group, s.Name))
 }
 
-// frugally are options of xfs_repair that change nothing of what it finds: no threads that read
-// ahead, and no caches for a large disk. By default it takes a virtual node some seconds.
+// frugally are options of xfs_repair that do not change its findings: no threads that read ahead, and no
+// caches for a large disk. With the defaults, it takes some seconds on a virtual node.
 const frugally = "-P -o bhash=64"
 
-// The first mount makes the copy where nobody has before; it is as large as it asked
-// to be, and a volume as every other: it grows, it is there after a boot, and it can
-// be copied.
+// The first mount creates the copy if no call has before. The copy has the requested size and is a volume
+// like any other: it grows, survives a boot, and can be copied.
 func TestCloneThatIsLarger(t *testing.T) {
 	m, _ := thinMachine(t, 4*volume.GiB)
 	s := m.volume("source", 64*volume.MiB)
@@ -223,7 +222,7 @@ func TestCloneKilledAfterEveryStep(t *testing.T) {
 		require.False(t, dying.run(t))
 		check(step)
 	}
-	// A first mount makes it by the same steps, and has some more.
+	// A first mount has the same steps, and some more.
 	deathsOfMount, deathsAnew := []int{11}, []int{2}
 	if inFull() {
 		deathsOfMount, deathsAnew = []int{3, 10, 11, 12}, []int{1, 2}
@@ -237,7 +236,7 @@ func TestCloneKilledAfterEveryStep(t *testing.T) {
 	for _, die := range deathsOfMount {
 		once(call{Dir: m.dir, Verb: "mount", Spec: c, Target: m.target("b"), Die: die})
 	}
-	// A copy that is taken anew dies as well.
+	// A copy that is created again is killed as well.
 	for _, die := range deathsAnew {
 		start()
 		require.True(t, call{Dir: m.dir, Verb: "clone", Spec: c, Die: 3}.run(t))
@@ -247,7 +246,7 @@ func TestCloneKilledAfterEveryStep(t *testing.T) {
 	}
 }
 
-// Killed not after steps but anywhere, also in the middle of LVM and xfs_db.
+// Killed at any time, not only after steps, including in the middle of LVM and xfs_db.
 func TestCloneKilledAnywhere(t *testing.T) {
 	m, _ := thinMachine(t, 4*volume.GiB)
 	s := m.volume("source", 64*volume.MiB)
@@ -278,7 +277,7 @@ func TestCloneKilledAnywhere(t *testing.T) {
 	require.Positive(t, killed)
 }
 
-// Once it is made, either can go and the other stays whole.
+// Once the copy is complete, either volume can be removed, and the other stays intact.
 func TestCloneAndSourceGoApart(t *testing.T) {
 	m, _ := thinMachine(t, 4*volume.GiB)
 	s := m.volume("source", 64*volume.MiB)
@@ -292,7 +291,7 @@ func TestCloneAndSourceGoApart(t *testing.T) {
 	m.unmount(from)
 	requireWhole(t, m, s)
 
-	// One that nobody wants any more, and whose data is there still, can be copied.
+	// A volume that was given up, but whose data still exists, can be copied.
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeDiscard}))
 	m.shell("lvchange -an %s/%s", group, s.Name)
 	require.NoError(t, m.MakeClone(m.ctx(), second))
@@ -345,7 +344,7 @@ func TestCloneOfWrongSources(t *testing.T) {
 	other.CloneOf = thick.Name
 	mountFails(other, ErrRefused, "is no thin volume in pool")
 
-	// What the source should hold and does not is for a person.
+	// A source without the file system that it should hold is left to a person.
 	m.shell("dd if=/dev/zero of=/dev/mapper/%s bs=64k count=1 conv=fsync 2>/dev/null", volume.DeviceName(group, s.Name))
 	mountFails(c, ErrDamaged, "restore it")
 }
@@ -354,8 +353,7 @@ func tagsFor(s volume.Spec, state volume.State) volume.Tags {
 	return volume.Tags{State: state, FS: sourceFS, Size: s.Size, Namespace: s.Namespace, Cluster: s.Cluster, Kind: s.Kind}
 }
 
-// Half a copy whose source is gone stays as it is: it is not removed, not formatted,
-// and no pod gets it.
+// An unfinished copy whose source is gone stays as it is: it is not removed or formatted, and no pod gets it.
 func TestHalfACloneWithoutItsSource(t *testing.T) {
 	m, _ := thinMachine(t, 4*volume.GiB)
 	s := m.volume("source", 64*volume.MiB)

@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// What was adopted may be much larger than its size tells, and nobody has charged that to a copy.
+// An adopted volume may be much larger than its size, and its copies are not charged for the difference.
 func TestFullCopyTakesNoMoreThanItIsCharged(t *testing.T) {
 	c := fullCopy{spec: volume.Spec{Name: "copy", CloneOf: "snap", Size: 100 * volume.GiB, Layout: volume.Linear}}
 	origin := lvm.LogicalVolume{Extent: volume.DefaultExtent, Shape: volume.Shape{Layout: volume.Striped, Stripes: 4}}
@@ -32,7 +32,7 @@ func TestFullCopyTakesNoMoreThanItIsCharged(t *testing.T) {
 	require.NoError(t, mayTakeInFull(&c, origin))
 }
 
-// The room that the store of a larger source takes is promised to others.
+// The room that the store of a larger source needs is promised to other volumes.
 func TestStoreTakesNoMoreThanIsKeptForIt(t *testing.T) {
 	spec := volume.Spec{Name: "snap", CloneOf: "source", Size: 100 * volume.GiB, Layout: volume.Linear, Kind: volume.Snapshot}
 	o := Order{Spec: spec, Charged: spec.Charge()}
@@ -50,7 +50,8 @@ func TestStoreTakesNoMoreThanIsKeptForIt(t *testing.T) {
 	require.NoError(t, mayStore(o, origin), "nobody has said what is kept")
 }
 
-// What was read of a snapshot counts only if that is the same, and whole, after the last byte.
+// A copy of a snapshot is only valid if, after the last byte was read, the snapshot is still the same and
+// valid.
 func TestFullCopyOfWhatIsNotWholeAtItsEnd(t *testing.T) {
 	spec := cloneSpec()
 	spec.Layout, spec.ThinPool = volume.Linear, ""
@@ -73,8 +74,8 @@ func TestFullCopyOfWhatIsNotWholeAtItsEnd(t *testing.T) {
 	}
 }
 
-// A part of a full copy, which nothing interrupts, takes no longer than the volume's lock is held at
-// once, at any rate; and others wait for longer than that.
+// A part of a full copy cannot be interrupted, so at any rate it takes no longer than a call holds the
+// volume's lock. Other calls wait for longer than that.
 func TestPartOfAFullCopy(t *testing.T) {
 	require.Equal(t, copyPart, partAt(0), "as fast as the disk can")
 	require.Equal(t, copyPart, partAt(100*volume.MiB))
@@ -83,7 +84,7 @@ func TestPartOfAFullCopy(t *testing.T) {
 	require.Greater(t, roundPatience, holdTime)
 }
 
-// identified is XFS of a UUID.
+// identified is XFS with a UUID.
 type identified struct {
 	xfsKind
 	id string
@@ -91,7 +92,7 @@ type identified struct {
 
 func (i identified) uuid(string) (string, error) { return i.id, nil }
 
-// A full copy counts as whole until it is about to get a UUID of its own, and not once it may have one.
+// A full copy counts as complete until it is about to get its own UUID, and no longer once it may have it.
 func TestFullCopyIsWholeUntilItGetsItsUUID(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	require.NoError(t, os.WriteFile(disk, nil, 0o600))

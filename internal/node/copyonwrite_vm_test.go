@@ -19,7 +19,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// storeOf is a spec of a copy-on-write snapshot of s.
+// storeOf returns the spec of a copy-on-write snapshot of s.
 func (m *machine) storeOf(s volume.Spec, name string, r volume.Reserve) volume.Spec {
 	m.t.Helper()
 	snap := specOf(name, s.Size)
@@ -42,7 +42,7 @@ func (m *machine) drop(s volume.Spec, w volume.Wipe) {
 	require.NoError(m.t, m.Remove(m.ctx(), refOf(s)))
 }
 
-// see returns what the inventory says of a volume.
+// see returns a volume's entry in the inventory.
 func (m *machine) see(n volume.Name) inventory.Volume {
 	m.t.Helper()
 	in, err := m.Inventory(m.ctx())
@@ -56,7 +56,7 @@ func (m *machine) see(n volume.Name) inventory.Volume {
 	return inventory.Volume{}
 }
 
-// requireHeld checks that a volume with snapshots is not removed, whoever tries, nor mounted.
+// requireHeld checks that a volume with snapshots can be neither removed nor mounted, by any call.
 func (m *machine) requireHeld(s volume.Spec) {
 	m.t.Helper()
 	ref := refOf(s)
@@ -75,9 +75,9 @@ func (m *machine) requireHeld(s volume.Spec) {
 	require.Equal(m.t, volume.Unreferenced, tagsOf(m.t, s.Name).State)
 }
 
-// A copy-on-write snapshot of a volume that is written to holds what was synced, keeps its
-// source from being removed, and is restored to any thick layout. Source, snapshots and copies
-// go in any order but that.
+// A copy-on-write snapshot of a volume that is being written to holds what was synced, prevents the removal
+// of its source, and can be restored to any thick layout. Except for that, source, snapshots and copies can
+// be removed in any order.
 func TestCopyOnWriteSnapshot(t *testing.T) { eachThickLayout(t, testCopyOnWriteSnapshot) }
 
 func testCopyOnWriteSnapshot(t *testing.T, m *machine) {
@@ -105,7 +105,7 @@ func testCopyOnWriteSnapshot(t *testing.T, m *machine) {
 	require.Positive(t, seen.Stored)
 	require.Empty(t, seen.Problem)
 
-	// The device goes as at a shutdown, and comes back as at a boot.
+	// The device disappears as in a shutdown, and comes back as in a boot.
 	m.unmount(from)
 	m.shell("lvchange --yes -an %s/%s", group, s.Name)
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeZero}))
@@ -129,7 +129,7 @@ func testCopyOnWriteSnapshot(t *testing.T, m *machine) {
 	m.unmount(to)
 }
 
-// copyOf is a spec of a full copy of a snapshot.
+// copyOf returns the spec of a full copy of a snapshot.
 func (m *machine) copyOf(snap volume.Spec, name string, h volume.Shape, size volume.Bytes) volume.Spec {
 	m.t.Helper()
 	c := m.volume(name, size)
@@ -154,7 +154,7 @@ func (m *machine) requireRestored(c volume.Spec, sum string) {
 	}
 }
 
-// overwrite writes so much into a file that is there, in place.
+// overwrite writes size bytes into an existing file, in place.
 func overwrite(t *testing.T, file string, size volume.Bytes) {
 	t.Helper()
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o600)
@@ -171,8 +171,8 @@ func overwrite(t *testing.T, file string, size volume.Bytes) {
 	require.NoError(t, f.Close())
 }
 
-// A snapshot whose store overflows is lost, and says so; its source loses nothing, and neither
-// does a snapshot beside it that can hold all of its source.
+// A snapshot whose store overflows is lost, and is reported as such. Its source loses nothing, and neither
+// does another snapshot whose store has room for all of the source.
 func TestCopyOnWriteSnapshotOverflows(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("source", 64*volume.MiB)
@@ -221,8 +221,8 @@ func TestCopyOnWriteSnapshotOverflows(t *testing.T) {
 	require.ElementsMatch(t, []string{"copied", "copy"}, lvs())
 }
 
-// LVM extends no volume that has copy-on-write snapshots: the claim is told, nothing changes,
-// and it grows once they are gone.
+// LVM does not extend a volume that has copy-on-write snapshots: the expansion fails, nothing changes, and
+// the volume grows once the snapshots are removed.
 func TestGrowthWaitsForCopyOnWriteSnapshots(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("source", 32*volume.MiB)
@@ -267,7 +267,7 @@ func TestCopyOnWriteKilledAfterEveryStep(t *testing.T) {
 	})
 	require.Equal(t, 2, deaths, "snapshot; tag ready")
 
-	// Power fails while LVM makes it: what it has made by then is an ordinary volume.
+	// The power fails while LVM creates the snapshot: what exists by then is an ordinary volume.
 	m.clear(snap.Name)
 	half := volume.Tags{State: volume.Creating, FS: tagsOf(t, s.Name).FS, Size: s.Size, Namespace: "default", Cluster: cluster, Kind: volume.Snapshot}
 	m.half(snap, half)
@@ -279,7 +279,7 @@ func TestCopyOnWriteKilledAfterEveryStep(t *testing.T) {
 	m.testRemovalKilled(s, snap)
 }
 
-// testFullCopyKilled kills a restore after its steps; in full, after each.
+// testFullCopyKilled kills a restore after some of its steps, in full mode after each.
 func (m *machine) testFullCopyKilled(snap volume.Spec, sum string) {
 	t := m.t
 	c := m.copyOf(snap, "copy", shapes[0], snap.Size)
@@ -291,7 +291,7 @@ func (m *machine) testFullCopyKilled(snap volume.Spec, sum string) {
 	steps := made()
 	for die, step := range steps {
 		if known := []string{"lvcreate", "copy part", "replay log", "untag copied", "set UUID"}; !inFull() && (!slices.Contains(known, step) || step == "copy part" && die > 1) {
-			continue // each takes a virtual node some ten seconds
+			continue // each takes a virtual node about ten seconds
 		}
 		m.clear(c.Name)
 		require.NoError(t, m.records.remove(c.Group, c.Name))
@@ -308,7 +308,7 @@ func (m *machine) testFullCopyKilled(snap volume.Spec, sum string) {
 	}
 	t.Logf("steps of a restore: %s", steps)
 
-	// It is given up while it is being copied.
+	// The copy is given up while it is being copied.
 	m.clear(c.Name)
 	require.NoError(t, m.records.remove(c.Group, c.Name))
 	require.True(t, call{Dir: m.dir, Verb: "clone", Spec: c, Die: 2}.run(t))
@@ -317,7 +317,7 @@ func (m *machine) testFullCopyKilled(snap volume.Spec, sum string) {
 	require.NoError(t, m.Remove(m.ctx(), refOf(c)))
 }
 
-// testRemovalKilled kills the removal of a snapshot that is wiped, and of its source after it.
+// testRemovalKilled kills the removal of a snapshot that is wiped, and then that of its source.
 func (m *machine) testRemovalKilled(s, snap volume.Spec) {
 	t := m.t
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
@@ -346,7 +346,7 @@ func (m *machine) testRemovalKilled(s, snap volume.Spec) {
 	require.Empty(t, lvs())
 }
 
-// What was in the store of a snapshot is gone once it is wiped: the source's old blocks lay there.
+// Wiping a snapshot erases its store, which holds old blocks of the source.
 func TestStoreOfASnapshotIsWiped(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("source", 16*volume.MiB)
@@ -358,7 +358,7 @@ func TestStoreOfASnapshotIsWiped(t *testing.T) {
 	m.snapshotNow(snap)
 	overwrite(t, from+"/secret", 2*volume.MiB)
 	device, extent, _ := strings.Cut(strings.TrimSuffix(m.shell("lvs --noheadings -o devices %s/%s", group, snap.Name), ")"), "(")
-	// Where the store lies on the disk, and what comes before the first extent.
+	// The location of the store on the disk, and the blocks before the first extent.
 	secrets := func() string {
 		return m.shell("dd if=%s bs=4M skip=%s count=16 iflag=direct status=none | grep -ac 'the secret of a tenant' || true", device, extent)
 	}
@@ -367,8 +367,8 @@ func TestStoreOfASnapshotIsWiped(t *testing.T) {
 	require.Equal(t, "0", secrets())
 }
 
-// A raw block volume is restored, and what is behind its content reads as zeros, whatever
-// another tenant has left there or on its source, whose growth was killed.
+// A raw block volume can be restored. The part of the copy beyond its content reads as zeros, whatever
+// another tenant has left there, or on the source, whose growth was killed.
 func TestCopyOnWriteSnapshotOfABlockVolume(t *testing.T) {
 	m := newMachine(t)
 	m.dirty()

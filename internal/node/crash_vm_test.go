@@ -20,13 +20,12 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// grown is more than the least device that XFS can have, so that growing to it
-// takes every step.
+// grown is more than the smallest device that XFS can have, so that growing to it takes every step.
 const grown = 512 * volume.MiB
 
-// untilAlive makes a call again and again, killed after its first step, then
-// after its second, and so on, each from a fresh start, until it has no further
-// step to die after. check sees the machine after each death and a repetition.
+// untilAlive repeats a call, killed after its first step, then after its second, and so on, each time from a
+// fresh start, until the call ends before it is killed. check runs after each kill and a repetition of the
+// call.
 func untilAlive(t *testing.T, c call, start func(), check func(step int)) {
 	t.Helper()
 	for die := 1; ; die++ {
@@ -87,8 +86,7 @@ func testExpandKilledAfterEveryStep(t *testing.T, m *machine) {
 	})
 }
 
-// A growth that was cut short is put right by the next mount as well, or has not
-// happened at all.
+// A growth that was killed is also completed by the next mount, or has changed nothing.
 func TestMountAfterExpandKilledAfterEveryStep(t *testing.T) {
 	campaign(t, testMountAfterExpandKilledAfterEveryStep)
 }
@@ -126,8 +124,8 @@ func testRemovalKilledAfterEveryStep(t *testing.T, m *machine) {
 	})
 }
 
-// Between the death of a removal and its repetition, a mount is refused or finds
-// nothing of the old volume; it never gets half of it.
+// Between a killed removal and its repetition, a mount is refused or finds nothing of the old volume; it
+// never gets a part of it.
 func TestMountAfterRemovalKilledAfterEveryStep(t *testing.T) {
 	campaign(t, testMountAfterRemovalKilledAfterEveryStep)
 }
@@ -156,7 +154,7 @@ func testMountAfterRemovalKilledAfterEveryStep(t *testing.T, m *machine) {
 	}
 }
 
-// Killed not after steps but anywhere, also in the middle of LVM and mkfs.
+// Killed at any time, not only after steps, including in the middle of LVM and mkfs.
 func TestFirstMountKilledAnywhere(t *testing.T) { campaign(t, testFirstMountKilledAnywhere) }
 
 func testFirstMountKilledAnywhere(t *testing.T, m *machine) {
@@ -173,12 +171,11 @@ func testFirstMountKilledAnywhere(t *testing.T, m *machine) {
 		if c.runFor(t, time.Duration(rand.Int63n(int64(whole)))) {
 			killed++
 		}
-		// kubelet calls again until it works; a program of the killed call may
-		// still be at work for a moment.
+		// kubelet retries until it succeeds; a program of the killed call may still run for a moment.
 		require.Eventually(t, func() bool { return m.Mount(m.ctx(), s, target, false) == nil }, 2*time.Minute, 50*time.Millisecond)
 		require.Equal(t, []string{"data"}, lvs())
 		require.Equal(t, s.Size, fill(t, target+"/data"))
-		time.Sleep(100 * time.Millisecond) // time for a straggler to do harm
+		time.Sleep(100 * time.Millisecond) // time for such a program to do harm
 		m.unmount(target)
 		m.mount(s, "a")
 		st, err := os.Stat(target + "/data")
@@ -189,8 +186,7 @@ func testFirstMountKilledAnywhere(t *testing.T, m *machine) {
 	require.Positive(t, killed)
 }
 
-// atOnce makes all calls at the same time, each in a process of its own, as
-// kubelet does.
+// atOnce makes all calls at the same time, each in its own process, as kubelet does.
 func atOnce(t *testing.T, calls []call) {
 	t.Helper()
 	failures := make(chan error, len(calls))
@@ -213,8 +209,8 @@ func atOnce(t *testing.T, calls []call) {
 func TestTwentyVolumesAtOnce(t *testing.T) { campaign(t, testTwentyVolumesAtOnce) }
 
 func testTwentyVolumesAtOnce(t *testing.T, m *machine) {
-	// A call waits for LVM's lock no longer than kubelet would for the call, and in a
-	// virtual node LVM takes seconds for a volume with copies.
+	// A call waits for LVM's lock no longer than kubelet waits for the call, and on a virtual node LVM takes
+	// seconds for a volume with copies.
 	n := 20
 	if m.shape.Layout != volume.Linear {
 		n = 8
@@ -250,14 +246,13 @@ func testOneVolumeTenTimesAtOnce(t *testing.T, m *machine) {
 	}
 }
 
-// Mounts, unmounts, growth, release and removal of one volume by several at
-// once: every call ends, with success or a refusal that says why, and in the end
-// the volume is whole or gone.
+// Several callers mount, unmount, grow, release and remove one volume at the same time: every call ends, with
+// success or a refusal that has a reason, and in the end the volume is intact or removed.
 func TestRaceOfEverything(t *testing.T) { campaign(t, testRaceOfEverything) }
 
 func testRaceOfEverything(t *testing.T, m *machine) {
 	s := m.volume("data", 16*volume.MiB)
-	s.Kind = volume.Dataset // whose name may be used again
+	s.Kind = volume.Dataset // the name of a dataset may be used again
 	lasts := 4 * time.Second
 	if inFull() {
 		lasts = 10 * time.Second

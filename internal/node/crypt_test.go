@@ -20,8 +20,7 @@ func encryptedTags(state volume.State, uuid string) volume.Tags {
 	return volume.Tags{State: state, FS: "0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11", LUKS: uuid, Size: volume.GiB, Namespace: "n", Kind: volume.Claim}
 }
 
-// A container is made only where none was finished, in state creating, of a volume that no pod
-// has had.
+// A container is only formatted if none was finished, and for a volume in state creating that no pod has had.
 func TestHeader(t *testing.T) {
 	device := func(content []byte) lvm.Device {
 		file := filepath.Join(t.TempDir(), "device")
@@ -60,7 +59,7 @@ func TestHeader(t *testing.T) {
 		require.ErrorIs(t, err, ErrDamaged, "a copy is never formatted")
 	}
 
-	// What cannot be read says nothing.
+	// An unreadable header allows no conclusion.
 	for _, unreadable := range []lvm.Device{device([]byte("short")), {Path: "/nowhere"}} {
 		whole, err := header(lvm.LogicalVolume{}, encryptedTags(volume.Creating, other), unreadable, false)
 		require.False(t, whole)
@@ -87,7 +86,8 @@ func TestNoKey(t *testing.T) {
 	require.EqualValues(t, 7, c.number)
 }
 
-// Who asks for an encrypted volume gets one, and who does not, none.
+// A spec for an encrypted volume only matches an encrypted volume, and any other spec only an unencrypted
+// one.
 func TestAdmitEncrypted(t *testing.T) {
 	spec := volume.Spec{Group: "g", Name: "a", Size: volume.GiB, Layout: volume.Linear, Kind: volume.Claim, Namespace: "n", Encrypted: true}
 	require.NoError(t, admit(spec, encryptedTags(volume.Ready, lukstest.UUID), ""))
@@ -97,7 +97,7 @@ func TestAdmitEncrypted(t *testing.T) {
 	require.ErrorContains(t, admit(spec, encryptedTags(volume.Ready, lukstest.UUID), ""), "only the CSI driver mounts it")
 }
 
-// The record keeps what finds the container without LVM.
+// The record contains what is needed to find the container without LVM.
 func TestRecordOfAnEncryptedVolume(t *testing.T) {
 	tags := encryptedTags(volume.Ready, lukstest.UUID)
 	d := records(t.TempDir())
@@ -107,8 +107,8 @@ func TestRecordOfAnEncryptedVolume(t *testing.T) {
 	require.Equal(t, tags, rec.tags())
 }
 
-// A lost record and a lost header leave nothing that would tell an encrypted volume which a pod
-// has written to from one that was never finished, so its tags say ready before it is handed out.
+// If the record and the header are lost, nothing distinguishes an encrypted volume that a pod has written to
+// from an unfinished one, so its tags say ready before it is handed out.
 func TestEncryptedIsReadyBeforeItIsHandedOut(t *testing.T) {
 	for name, uuid := range map[string]string{"encrypted": lukstest.UUID, "not encrypted": ""} {
 		t.Run(name, func(t *testing.T) {

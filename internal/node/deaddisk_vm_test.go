@@ -14,8 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A disk of a group is dead and replaced as docs/node-loss.md says: what lay on it alone is lost
-// and not made anew, what has another copy is whole again, and nothing else is touched.
+// A disk of a group is dead and is replaced as docs/node-loss.md describes: a volume on that disk alone is
+// lost and is not created again, a volume with another copy is complete again, and nothing else is touched.
 func TestDeadDiskIsReplaced(t *testing.T) {
 	m := newMachine(t)
 	f := newFrail(m)
@@ -46,7 +46,7 @@ func TestDeadDiskIsReplaced(t *testing.T) {
 	require.ErrorIs(t, m.Mount(m.ctx(), lost, gone, false), ErrLost)
 
 	f.set(1, f.table(1))
-	m.shell("wipefs --all /dev/mapper/frail1") // another disk, and a blank one
+	m.shell("wipefs --all /dev/mapper/frail1") // another disk, a blank one
 	m.shell("vgextend --metadatasize 16m %s /dev/mapper/frail1", f.group)
 	m.shell("lvconvert --repair --yes %s/mirrored", f.group)
 	require.Eventually(t, func() bool { return copied() == "100.00" }, time.Minute, time.Second, "%s", copied())

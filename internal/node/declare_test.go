@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
-// declared wants the disks of a path or a pattern.
+// declared returns a declaration for the disks that match a path or a pattern.
 func declared(pattern string) volumegroup.Declaration {
 	return volumegroup.Declaration{Name: "fast", Group: "fast", Selectors: []volumegroup.Selector{{Path: pattern}}}
 }
@@ -40,8 +40,8 @@ func TestDeclaredGroupIsMadeOfBlankDisks(t *testing.T) {
 	require.Len(t, out[0].Members, 2)
 }
 
-// Wherever the process dies, the next one makes the same, of the same disks, and touches
-// each once.
+// Wherever the process dies, the next one creates the same group, of the same disks, and touches each disk
+// once.
 func TestDeclaredGroupKilledAtEveryStep(t *testing.T) {
 	for _, extend := range []bool{false, true} {
 		for die := 1; ; die++ {
@@ -73,7 +73,7 @@ func TestDeclaredGroupKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// A program that fails changes nothing but what it has done, and is run again.
+// A failed program leaves only its own changes, and is run again.
 func TestDeclaredGroupWithFailingPrograms(t *testing.T) {
 	for _, program := range []string{"pvcreate", "vgcreate", "lvcreate"} {
 		t.Run(program, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestDeclaredGroupWithFailingPrograms(t *testing.T) {
 	}
 }
 
-// Without a ledger that can be written, no disk is touched.
+// Without a writable ledger, no disk is touched.
 func TestDeclaredGroupNeedsItsLedger(t *testing.T) {
 	h := newHost(t, 1)
 	h.fails = func(program, _ string) error {
@@ -117,7 +117,7 @@ func TestDeclaredGroupNeedsItsLedger(t *testing.T) {
 	require.Empty(t, h.touched)
 }
 
-// What the API server does not confirm is not done.
+// Nothing is done that the API server does not confirm.
 func TestDeclaredGroupIsConfirmed(t *testing.T) {
 	h := newHost(t, 1)
 	m := maker{tools: h, after: h.step, now: func() time.Time { return h.now }, confirm: func(context.Context, volumegroup.Declaration) error { return errors.New("withdrawn") }}
@@ -128,8 +128,8 @@ func TestDeclaredGroupIsConfirmed(t *testing.T) {
 	require.Empty(t, h.ledger)
 }
 
-// A disk that a person has cleared is theirs, until they ask for it to be taken again; each
-// entry of the annotation counts once.
+// A disk that a person has cleared is not used until they request that; each entry of the annotation counts
+// once.
 func TestClearedDiskIsNotTakenAgain(t *testing.T) {
 	h := newHost(t, 1)
 	d := declared("/dev/sdb")
@@ -148,7 +148,7 @@ func TestClearedDiskIsNotTakenAgain(t *testing.T) {
 	require.Len(t, h.touched, 3)
 }
 
-// clear is what a person does with vgremove or vgreduce, and wipefs.
+// clear does what a person does with vgremove or vgreduce, and wipefs.
 func (h *fakeHost) clear(path string) {
 	d := h.disk(path)
 	uuid := d.group
@@ -158,8 +158,8 @@ func (h *fakeHost) clear(path string) {
 	}
 }
 
-// Whatever people and kills do, what holds whenever a disk is touched (see fakeHost) holds,
-// and a process that is let live changes nothing when it runs again.
+// Whatever people do and whenever a process is killed, the invariants of fakeHost hold whenever a disk is
+// touched. A process that was not killed changes nothing when it runs again.
 func TestDeclaredGroupsAtRandom(t *testing.T) {
 	for seed := range int64(30) {
 		random := rand.New(rand.NewSource(seed))
@@ -213,7 +213,7 @@ func declaredLoop() volumegroup.Declaration {
 	return volumegroup.Declaration{Name: "fast", Group: "fast", Loop: &volumegroup.Loop{File: "/srv/a.img", Size: volume.GiB, ForTests: true}}
 }
 
-// The loop device is made, and the group on it, wherever the process dies.
+// The loop device and its group are created, wherever the process dies.
 func TestDeclaredLoopKilledAtEveryStep(t *testing.T) {
 	for die := 1; ; die++ {
 		h := newHost(t, 1)
@@ -228,7 +228,7 @@ func TestDeclaredLoopKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// Without consent, or where the file cannot be made, nothing is.
+// Without confirmation, or if the file cannot be created, nothing is created.
 func TestDeclaredLoopThatIsNotMade(t *testing.T) {
 	h := newHost(t, 0)
 	d := declaredLoop()

@@ -19,8 +19,8 @@ import (
 
 const declaredGroup = volume.Group("declared-test")
 
-// serialDisks returns the paths of the disks that have the serial numbers declared-1 and
-// following, which are blank, and clears them when the test ends.
+// serialDisks returns the paths of the disks with the serial numbers declared-1 and following, which are
+// blank, and clears them when the test ends.
 func serialDisks(t *testing.T, m *machine) []string {
 	t.Helper()
 	var paths []string
@@ -39,7 +39,7 @@ func serialDisks(t *testing.T, m *machine) []string {
 	return paths
 }
 
-// clearDisks makes disks blank, by force of hand.
+// clearDisks removes the groups on disks and makes the disks blank.
 func (m *machine) clearDisks(paths []string) {
 	m.t.Helper()
 	for _, group := range []string{string(declaredGroup), "by-hand"} {
@@ -50,8 +50,9 @@ func (m *machine) clearDisks(paths []string) {
 	m.blank(paths...)
 }
 
-// blank makes disks blank that are in no group. The kernel has a disk zero ranges by itself, and writes
-// zeros where it cannot. It is told so by force, as udev may look at a disk whose signatures just went.
+// blank makes disks blank that are in no group. The kernel lets a disk zero ranges by itself, and writes
+// zeros if the disk cannot. It needs --force, because udev may have a disk open whose signatures were just
+// erased.
 func (m *machine) blank(paths ...string) {
 	m.t.Helper()
 	m.shell(`for disk in %s; do
@@ -62,7 +63,7 @@ func (m *machine) blank(paths ...string) {
 	done`, strings.Join(paths, " "))
 }
 
-// declare makes what is declared of the disks with serial numbers.
+// declare creates what is declared for the disks with serial numbers.
 func (m *machine) declare(change ...func(*volumegroup.Declaration)) volumegroup.Outcome {
 	m.t.Helper()
 	d := declaredDisks(change...)
@@ -85,8 +86,8 @@ func groupDevices() []string {
 	return strings.Fields(shellOut("pvs --noheadings -o pv_name -S vg_name=" + string(declaredGroup)))
 }
 
-// Of three disks one carries a file system and one a partition table: the group is made of
-// the third, and of the others when they are clear and it is extended.
+// Of three disks, one has a file system and one a partition table: the group is created on the third, and
+// extended to the others once they are blank.
 func TestDeclaredGroup(t *testing.T) {
 	m := newMachine(t)
 	disks := serialDisks(t, m)
@@ -106,7 +107,7 @@ func TestDeclaredGroup(t *testing.T) {
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, group.MetadataSize, 16*volume.MiB)
 
-	m.clearDisks(nil) // leaves the disks alone, and takes the group away
+	m.clearDisks(nil) // removes the group, and leaves the disks alone
 	out = m.declare()
 	require.Equal(t, volumegroup.Refused, out.State)
 	require.Contains(t, out.Message, "was made here and is gone")
@@ -117,7 +118,7 @@ func TestDeclaredGroup(t *testing.T) {
 	require.Equal(t, disks, groupDevices(), "those that were refused were never taken")
 }
 
-// Disks that come later are added where that is asked for.
+// Disks that appear later are added if that is requested.
 func TestDeclaredGroupIsExtended(t *testing.T) {
 	m := newMachine(t)
 	disks := serialDisks(t, m)
@@ -134,7 +135,7 @@ func TestDeclaredGroupIsExtended(t *testing.T) {
 	require.False(t, m.declare(extended).Changed)
 }
 
-// A disk that is not blank is refused, whatever it is that it holds or who uses it.
+// A disk that is not blank is refused, whatever is on it and whoever uses it.
 func TestDeclaredGroupOfDisksThatAreNotBlank(t *testing.T) {
 	m := newMachine(t)
 	disks := serialDisks(t, m)
@@ -185,8 +186,8 @@ func TestDeclaredGroupOfDisksThatAreNotBlank(t *testing.T) {
 	}
 }
 
-// Disks without serial numbers cannot be told from each other, whatever the kernel says in
-// the place of one.
+// Disks without serial numbers cannot be distinguished, whatever the kernel reports instead of a serial
+// number.
 func TestDeclaredGroupOfDisksWithoutSerialNumbers(t *testing.T) {
 	m := newMachine(t)
 	nameless := testDisks()[3:]
@@ -203,7 +204,7 @@ func TestDeclaredGroupOfDisksWithoutSerialNumbers(t *testing.T) {
 	}
 }
 
-// The group of a name that a person has made is left alone.
+// A group of that name which a person has created is left alone.
 func TestDeclaredGroupThatExists(t *testing.T) {
 	m := newMachine(t)
 	disks := serialDisks(t, m)
@@ -214,7 +215,7 @@ func TestDeclaredGroupThatExists(t *testing.T) {
 	require.Equal(t, disks[:1], groupDevices())
 }
 
-// A node that has forgotten all knows its group by the tag.
+// A node that has lost its state recognises its group by the tag.
 func TestDeclaredGroupOfAForgetfulNode(t *testing.T) {
 	m := newMachine(t)
 	disks := serialDisks(t, m)

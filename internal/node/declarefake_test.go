@@ -21,34 +21,34 @@ import (
 // A fakeDisk is a disk in memory.
 type fakeDisk struct {
 	volumegroup.Disk
-	data  bool   // somebody has written to it, with a signature
-	raw   bool   // somebody has written to it, without a signature
+	data  bool   // written to, with a signature
+	raw   bool   // written to, without a signature
 	pv    string // UUID of the physical volume on it
 	group string // UUID of the group that it is in
-	was   bool   // it was in a group since it was last asked for
+	was   bool   // it has been in a group since it was last requested
 }
 
-// A fakeHost is a node in memory, whose process dies when it is told to. It checks what
-// must hold whenever a disk is touched.
+// A fakeHost is a node in memory, whose process can be killed at any step. It checks the invariants whenever
+// a disk is touched.
 type fakeHost struct {
 	t      testing.TB
 	all    []*fakeDisk
 	groups map[string]volumegroup.PV // name, UUID and tags, by UUID
 	pools  map[string]bool           // group/name
-	ledger string                    // as it is on disk
+	ledger string                    // as on disk
 	uuids  int
-	die    int // before or after that many changes; 0: never
+	die    int // at which change to kill the process; 0: never
 	count  int
-	// touched are the disks that physical volumes were made of, in their order.
+	// touched are the disks that became physical volumes, in that order.
 	touched []string
 	// fails makes a program fail.
 	fails func(program, device string) error
 	now   time.Time
-	// meanwhile is what happens on the host right after a step.
+	// meanwhile runs right after a step.
 	meanwhile func(step string)
 }
 
-// killed is what the process dies of.
+// killed is the panic value that ends a process.
 type killed struct{}
 
 func (h *fakeHost) step(name string) {
@@ -97,7 +97,7 @@ func (h *fakeHost) disks() (out []volumegroup.Disk, err error) {
 	return out, nil
 }
 
-// makeLoop plugs in a disk for each file, once.
+// makeLoop adds a disk for each file, once.
 func (h *fakeHost) makeLoop(_ context.Context, want volumegroup.Loop) error {
 	if err := h.fail("losetup", want.File); err != nil {
 		return err
@@ -209,7 +209,7 @@ func (h *fakeHost) makePool(_ context.Context, p lvm.NewThinPool) error {
 	return nil
 }
 
-// newHost has blank disks /dev/sdb and following.
+// newHost returns a host with blank disks /dev/sdb and following.
 func newHost(t testing.TB, disks int) *fakeHost {
 	h := &fakeHost{t: t, now: time.Date(2026, 11, 28, 3, 0, 0, 0, time.UTC), groups: map[string]volumegroup.PV{}, pools: map[string]bool{}}
 	for i := range disks {
@@ -222,7 +222,7 @@ func (h *fakeHost) plug(path string) {
 	h.all = append(h.all, &fakeDisk{Disk: volumegroup.Disk{ID: "serial-" + path[5:], Path: path, Size: volume.TiB}})
 }
 
-// run lets a process make what is declared; died reports whether it was killed.
+// run runs a process with the declarations; died reports whether it was killed.
 func (h *fakeHost) run(die int, all ...volumegroup.Declaration) (out []volumegroup.Outcome, died bool) {
 	h.t.Helper()
 	died = h.live(die, func(m *maker) (err error) {

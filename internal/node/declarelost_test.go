@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Only the disk that was asked for makes a lost group again: where it cannot be taken,
-// others are not touched, now or later.
+// Only the requested disk can recreate a lost group: if it cannot be used, other disks are not touched, now
+// or later.
 func TestLostGroupIsNotMadeOfOthersThanAsked(t *testing.T) {
 	h := newHost(t, 1)
 	d := declared("/dev/sd*")

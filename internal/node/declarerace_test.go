@@ -9,7 +9,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
-// once makes something happen right after the first step of that name.
+// once calls do right after the first step of that name.
 func (h *fakeHost) once(step string, do func()) {
 	h.meanwhile = func(name string) {
 		if name == step {
@@ -19,15 +19,14 @@ func (h *fakeHost) once(step string, do func()) {
 	}
 }
 
-// swap gives two disks each other's names.
+// swap exchanges the names of two disks.
 func (h *fakeHost) swap(a, b string) {
 	one, two := h.disk(a), h.disk(b)
 	one.Path, two.Path = b, a
 }
 
-// vgcreate and vgextend make a physical volume of whatever they are given, so they are
-// given what is seen at that moment to be a physical volume that was made here. A disk that
-// was begun by an earlier process is no exception.
+// vgcreate and vgextend turn any device into a physical volume, so they only get devices that, at that
+// moment, are physical volumes created here. A disk that an earlier process has begun with is no exception.
 func TestDiskThatChangesBeforeItJoins(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(h *fakeHost)
@@ -92,8 +91,7 @@ func failOnce(program string) func(program, device string) error {
 	}
 }
 
-// What is written to a disk after it was found to be blank is found, with or without a
-// signature.
+// Data that is written to a disk after it was found to be blank is detected, with or without a signature.
 func TestDiskThatIsWrittenToBeforeItIsTaken(t *testing.T) {
 	for name, write := range map[string]func(d *fakeDisk){
 		"signature": func(d *fakeDisk) { d.data = true },
@@ -110,8 +108,7 @@ func TestDiskThatIsWrittenToBeforeItIsTaken(t *testing.T) {
 	}
 }
 
-// A name may become that of another disk while the disk is read, whose data has no
-// signature.
+// While a disk is read, its name may pass to another disk, whose data has no signature.
 func TestDiskThatIsExchangedWhileItIsRead(t *testing.T) {
 	h := newHost(t, 1)
 	h.plug("/dev/vdx")

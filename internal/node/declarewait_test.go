@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
-// busy makes a program find a disk in use, n times.
+// busy makes a program fail n times because the disk is in use.
 func (h *fakeHost) busy(program, disk string, n int) {
 	h.fails = func(p, device string) error {
 		if p != program || device != disk || n == 0 {
@@ -26,12 +26,12 @@ func (h *fakeHost) busy(program, disk string, n int) {
 	}
 }
 
-// A disk that is busy for a moment, at any of the looks at it or when LVM writes to it, becomes a member
-// without spec.extend, wherever the process dies meanwhile.
+// A disk that is busy for a moment, at any of its checks or when LVM writes to it, becomes a member without
+// spec.extend, wherever the process dies meanwhile.
 func TestDiskThatIsBusyForAMoment(t *testing.T) {
 	for _, at := range []struct {
 		program string
-		before  int // looks at it that find it free
+		before  int // checks that find it free
 	}{{"check", 0}, {"check", 1}, {"pvcreate", 0}} {
 		for die := 1; ; die++ {
 			h := newHost(t, 2)
@@ -74,8 +74,8 @@ func TestDiskThatIsBusyForAMoment(t *testing.T) {
 	}
 }
 
-// A disk that stays in use keeps the group from being made for busyPatience. Without another that can be
-// taken nothing is waited for, and a group that is there is extended by the others at once.
+// A disk that stays in use delays the group for busyPatience. There is no wait if no other disk can be used,
+// and an existing group is extended by the other disks immediately.
 func TestDiskThatStaysBusy(t *testing.T) {
 	h := newHost(t, 2)
 	h.busy("check", "/dev/sdc", -1)
@@ -111,8 +111,8 @@ func TestDiskThatStaysBusy(t *testing.T) {
 	require.Contains(t, out[0].Refused[0].Reason, "process 7")
 }
 
-// Without spec.extend a disk that was only written down when the group was made stays out, as somebody else may
-// have had it since. One of which LVM has made a physical volume all the same joins.
+// Without spec.extend, a disk that was only recorded when the group was created stays out, because it may
+// have been used by others since. A disk that LVM has turned into a physical volume all the same joins.
 func TestDiskThatTheGroupWasMadeWithout(t *testing.T) {
 	for name, labels := range map[string]bool{"written down": false, "a physical volume": true} {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestDiskThatTheGroupWasMadeWithout(t *testing.T) {
 	}
 }
 
-// The time of a wait that has ended counts for no later one, nor does that of a declaration that is gone.
+// The start of a wait that has ended, or whose declaration is gone, does not count for a later wait.
 func TestWaitThatHasEnded(t *testing.T) {
 	h, d := newHost(t, 2), declared("/dev/sd*")
 	waits := func() int {

@@ -23,7 +23,7 @@ import (
 
 const testDirectories = volume.Name("directories")
 
-// directories makes a directory pool, which goes with all that is in it when the test ends.
+// directories creates a directory pool, and removes it with everything in it when the test ends.
 func (m *machine) directories(size volume.Bytes) {
 	m.t.Helper()
 	m.t.Cleanup(func() { m.clear(testDirectories) })
@@ -37,7 +37,7 @@ func directorySpec(name string, size volume.Bytes) volume.Spec {
 	return s
 }
 
-// pool returns what the inventory says of the directory pool, and its volumes by name.
+// pool returns the directory pool's entry in the inventory, and its volumes by name.
 func (m *machine) pool() (inventory.Pool, map[volume.Name]inventory.Volume) {
 	m.t.Helper()
 	in, err := m.Inventory(m.ctx())
@@ -58,8 +58,8 @@ func (m *machine) pool() (inventory.Pool, map[volume.Name]inventory.Volume) {
 	return pool, volumes
 }
 
-// TestDirectoryIsExact: what was asked for is what df shows and what goes in, for data and for
-// inodes, whatever else is in the pool.
+// TestDirectoryIsExact: df shows the requested size, and exactly that fits in, for data and for inodes,
+// whatever else is in the pool.
 func TestDirectoryIsExact(t *testing.T) {
 	m := newMachine(t)
 	m.directories(128 * volume.MiB)
@@ -94,13 +94,13 @@ func TestDirectoryIsExact(t *testing.T) {
 	}
 	require.Equal(t, empty.Free-sum, pool.Free)
 	require.Empty(t, pool.Directories.Unfit)
-	// No more is promised than there is.
+	// The pool promises no more than it has.
 	require.ErrorIs(t, m.Mount(m.ctx(), directorySpec("large", pool.Free), m.target("large"), false), lvm.ErrNoSpace)
 	require.ErrorIs(t, m.Mount(m.ctx(), specOf(string(testDirectories), volume.GiB), m.target("pool"), false), ErrRefused)
 }
 
-// makesFilesWhile shows that XFS makes files as long as so much is free, and logs with how much it
-// makes none: it wants room for what a file could take at worst.
+// makesFilesWhile checks that XFS creates files while that much is free, and logs with how much it does not:
+// it reserves room for the worst case of a file.
 func (m *machine) makesFilesWhile(free volume.Bytes) {
 	m.t.Helper()
 	dir := m.mount(directorySpec("room", volume.MiB), "room")
@@ -122,7 +122,7 @@ func (m *machine) makesFilesWhile(free volume.Bytes) {
 	m.unmount(dir)
 }
 
-// TestDirectoryLife: growth while it is mounted, the doors' calls, and its end.
+// TestDirectoryLife: growth while mounted, the drivers' calls, and removal.
 func TestDirectoryLife(t *testing.T) {
 	m := newMachine(t)
 	m.directories(128 * volume.MiB)
@@ -172,7 +172,7 @@ func TestDirectoryLife(t *testing.T) {
 	require.NoError(t, m.Remove(m.ctx(), ref))
 	require.NoError(t, m.Remove(m.ctx(), ref))
 
-	// One that is full, with many directories in one, goes as well.
+	// A full volume, with many directories in one, can be removed as well.
 	full := directorySpec("full", volume.MinDirectory)
 	fullDir := m.mount(full, "full")
 	for i := range 30 {
@@ -182,7 +182,7 @@ func TestDirectoryLife(t *testing.T) {
 	m.unmount(fullDir)
 	require.NoError(t, m.Release(m.ctx(), refOf(full), volume.Unreferenced, volume.Disposal{}))
 
-	// While the pool's tags make no sense nobody can tell what is in it, and nothing is forgotten.
+	// While the pool's tags make no sense, its volumes are unknown, and no record of them is removed.
 	m.shell("lvchange --addtag flexlvm.odd=1 %s/%s; rm %s/state/volumes/%[1]s/%[2]s", group, testDirectories, m.dir)
 	require.ErrorIs(t, m.Remove(m.ctx(), refOf(full)), ErrRefused)
 	require.ErrorIs(t, m.Release(m.ctx(), refOf(full), volume.Retained, volume.Disposal{}), ErrRefused)
@@ -191,9 +191,9 @@ func TestDirectoryLife(t *testing.T) {
 	pool, volumes := m.pool()
 	require.Empty(t, volumes)
 	require.Equal(t, pool.Size, pool.Free)
-	require.ErrorIs(t, m.Mount(m.ctx(), s, dir, false), ErrRefused) // a call that is late
+	require.ErrorIs(t, m.Mount(m.ctx(), s, dir, false), ErrRefused) // a late call
 
-	// Where the pool is another, what was in it is lost, and does not begin anew.
+	// If the pool is replaced, its volumes are lost, and no empty ones replace them.
 	lost := directorySpec("lost", volume.MiB)
 	m.unmount(m.mount(lost, "lost"))
 	m.clear(testDirectories)
@@ -204,8 +204,8 @@ func TestDirectoryLife(t *testing.T) {
 	require.NotContains(t, lvs(), string(testDirectories))
 }
 
-// TestDirectoryKilledAfterEveryStep kills each call after each of its steps: the next puts it
-// right, no volume is half there, and nothing that was handed out is lost.
+// TestDirectoryKilledAfterEveryStep kills each call after each of its steps: the next call completes it, no
+// volume is visible half-made, and nothing that was handed out is lost.
 func TestDirectoryKilledAfterEveryStep(t *testing.T) {
 	m := newMachine(t)
 	m.t.Cleanup(func() { m.clear(testDirectories) })
@@ -277,8 +277,8 @@ func TestDirectoryKilledAfterEveryStep(t *testing.T) {
 	require.Equal(t, pool.Free+volume.DirectorySize(volume.MiB, 0), after.Free)
 }
 
-// TestManyDirectories: a node has many volumes in little time, and each keeps its size; a thousand
-// of them where time does not matter.
+// TestManyDirectories: a node creates many volumes in little time, and each keeps its size; a thousand of
+// them in full mode.
 func TestManyDirectories(t *testing.T) {
 	m := newMachine(t)
 	m.directories(640 * volume.MiB)

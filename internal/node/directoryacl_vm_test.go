@@ -16,14 +16,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// aclsVariable names a directory, in which the process is to make as many files as it can and
-// give each the largest ACL.
+// aclsVariable names a directory, in which the process creates as many files as it can and gives each the
+// largest ACL.
 const aclsVariable = "FLEXLVM_TEST_ACLS"
 
-// aclEntries is how many entries XFS lets an ACL have, which is 64 KiB of them.
+// aclEntries is the largest number of entries that XFS allows in an ACL, 64 KiB of them.
 const aclEntries = 5461
 
-// setACLs makes all files first: beyond its quota none is made. It prints how many got an ACL.
+// setACLs creates all files first, because none can be created beyond the quota. It prints how many got an
+// ACL.
 func setACLs(dir string) int {
 	var files []string
 	for {
@@ -58,7 +59,7 @@ func setACLs(dir string) int {
 	return 0
 }
 
-// largestACL is an ACL as setxattr takes it (linux/posix_acl_xattr.h): the owner, users, the
+// largestACL returns an ACL in the format of setxattr (linux/posix_acl_xattr.h): the owner, users, the
 // owner's group, the mask and all others, all of whom may read.
 func largestACL() []byte {
 	const version, nobody = 2, 0xffffffff
@@ -78,10 +79,10 @@ func largestACL() []byte {
 	return acl
 }
 
-// TestDirectoryACLs shows why a user namespace does not make pods fit for directory volumes: ACLs are
-// counted, and exceed the limit all the same, so a volume takes many times its size from the pool that
-// it shares with others. Once the kernel refuses them, this fails: then decision 020 may be looked at again, and
-// whether classes still have to say trustPods.
+// TestDirectoryACLs shows why a user namespace does not make it safe to give pods directory volumes: ACLs are
+// counted, but not limited, so a volume can use many times its size of the pool that it shares with others.
+// If the kernel limits them some day, this test fails: then decision 020, and whether classes still have to
+// say trustPods, can be reconsidered.
 func TestDirectoryACLs(t *testing.T) {
 	m := newMachine(t)
 	m.directories(volume.MinDirectoryPool)

@@ -27,7 +27,7 @@ func (m *machine) opened(f func(p *directoryPool) error) {
 	require.NoError(m.t, m.withPool(m.ctx(), group, testDirectories, f))
 }
 
-// projectOf is the project of a volume.
+// projectOf returns the project of a volume.
 func (m *machine) projectOf(n volume.Name) (id quota.Project) {
 	m.t.Helper()
 	m.opened(func(p *directoryPool) error {
@@ -38,7 +38,7 @@ func (m *machine) projectOf(n volume.Name) (id quota.Project) {
 	return id
 }
 
-// loseQuota takes a volume's limits, as xfs_repair does where it cannot read them.
+// loseQuota removes volumes' limits, as xfs_repair does if it cannot read them.
 func (m *machine) loseQuota(names ...volume.Name) {
 	m.t.Helper()
 	for _, n := range names {
@@ -47,7 +47,7 @@ func (m *machine) loseQuota(names ...volume.Name) {
 	}
 }
 
-// A volume is in use as long as any process has it mounted, in whatever mount namespace.
+// A volume is in use as long as any process has it mounted, in any mount namespace.
 func TestDirectoryInAnotherNamespace(t *testing.T) {
 	m := newMachine(t)
 	m.directories(64 * volume.MiB)
@@ -85,7 +85,7 @@ func TestDirectoryInAnotherNamespace(t *testing.T) {
 	require.Empty(t, volumes)
 }
 
-// Where the kernel has lost quotas, what was promised counts, and the limits come back.
+// If the kernel has lost quotas, the recorded promises still count, and the limits are restored.
 func TestDirectoryQuotasThatAreLost(t *testing.T) {
 	m := newMachine(t)
 	m.directories(64 * volume.MiB)
@@ -100,7 +100,7 @@ func TestDirectoryQuotasThatAreLost(t *testing.T) {
 	require.Equal(t, 20*volume.MiB, total)
 
 	m.loseQuota(b.Name)
-	const nobody = 5000 // a limit that no volume has, as where a person has removed one
+	const nobody = 5000 // a limit without a volume, as after a person has removed one
 	m.opened(func(p *directoryPool) error {
 		return quota.SetOf(p.device.Path, nobody, quota.Limit{Size: volume.MiB, Inodes: 64})
 	})
@@ -132,8 +132,8 @@ func TestDirectoryQuotasThatAreLost(t *testing.T) {
 	require.Greater(t, m.projectOf(d.Name), second)
 }
 
-// What cannot be looked into is not empty: nothing in it is forgotten or removed, and the rest of
-// its group goes on.
+// A pool that cannot be observed does not count as empty: nothing in it is forgotten or removed, and the rest
+// of its group works as usual.
 func TestDirectoryPoolThatIsNotRead(t *testing.T) {
 	m := newMachine(t)
 	m.directories(64 * volume.MiB)
@@ -165,7 +165,7 @@ func TestDirectoryPoolThatIsNotRead(t *testing.T) {
 	require.NotContains(t, lvs(), "ordinary")
 	m.shell("umount %s", elsewhere)
 
-	// As after vgcfgrestore of a backup from the time of its making.
+	// As after vgcfgrestore of a backup from the time of its creation.
 	m.shell("lvchange --deltag %s --addtag %s %s/%s", volume.Ready.Tag(), volume.Creating.Tag(), group, testDirectories)
 	require.ErrorIs(t, m.RemoveDirectoryPool(m.ctx(), group, testDirectories), ErrRefused)
 	size, err := m.MakeDirectoryPool(m.ctx(), group, testDirectories, 64*volume.MiB)
@@ -174,7 +174,7 @@ func TestDirectoryPoolThatIsNotRead(t *testing.T) {
 	require.FileExists(t, m.mount(s, "pod")+"/kept")
 	m.unmount(dir)
 
-	// The name of a volume that this node remembers is none for a pool.
+	// A pool cannot have the name of a volume that this node has on record.
 	require.ErrorIs(t, m.RemoveDirectoryPool(m.ctx(), group, s.Name), ErrRefused)
 	_, err = m.MakeDirectoryPool(m.ctx(), group, s.Name, 64*volume.MiB)
 	require.ErrorIs(t, err, ErrRefused)
@@ -182,7 +182,7 @@ func TestDirectoryPoolThatIsNotRead(t *testing.T) {
 	m.unmount(dir)
 	require.ErrorIs(t, m.RemoveAll(m.ctx(), []Ref{refOf(s), refOf(s)})[0], ErrRefused, "it is ready")
 
-	// A pool that has grown holds what it promises.
+	// A grown pool holds what it promises.
 	_, err = m.MakeDirectoryPool(m.ctx(), group, testDirectories, 600*volume.MiB)
 	require.NoError(t, err)
 	pool, _ = m.pool()
@@ -193,7 +193,7 @@ func TestDirectoryPoolThatIsNotRead(t *testing.T) {
 	require.Empty(t, pool.Directories.Unfit)
 }
 
-// Whatever a tenant leaves is removed, and nothing that it leads to.
+// Whatever a tenant leaves in a volume is removed, but nothing that it refers to.
 func TestDirectoryWithAnythingInIt(t *testing.T) {
 	m := newMachine(t)
 	m.directories(64 * volume.MiB)
@@ -235,8 +235,8 @@ func TestDirectoryWithAnythingInIt(t *testing.T) {
 	require.Equal(t, pool.Size-other.Charge(), pool.Free)
 }
 
-// In a pool without a free block volumes are released, brought back and removed, which is what gives
-// room back.
+// In a pool without a free block, volumes can still be released, brought back and removed, which is what
+// frees space.
 func TestDirectoryPoolThatIsFull(t *testing.T) {
 	m := newMachine(t)
 	m.directories(64 * volume.MiB)
@@ -270,7 +270,7 @@ func TestDirectoryPoolThatIsFull(t *testing.T) {
 	require.FileExists(t, kept)
 }
 
-// What xfs_repair could not connect is somebody's: its pool is not removed, and gets no new volumes.
+// Files that xfs_repair could not connect may be needed: their pool is not removed, and gets no new volumes.
 func TestDirectoryPoolAfterRepair(t *testing.T) {
 	m := newMachine(t)
 	m.directories(64 * volume.MiB)
@@ -289,7 +289,7 @@ func TestDirectoryPoolAfterRepair(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, listed, 1)
 	require.Contains(t, listed[0].Problem, "takes no new volumes: xfs_repair")
-	require.NoError(t, m.records.remove(s.Group, s.Name)) // as on a node that was installed anew
+	require.NoError(t, m.records.remove(s.Group, s.Name)) // as on a node that was reinstalled
 	for _, s := range []volume.Spec{s, directorySpec("new", volume.MiB)} {
 		require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("pod"), false), "perhaps whole volumes, to lost+found")
 	}

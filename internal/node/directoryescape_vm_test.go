@@ -19,7 +19,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// escapeVariable names a file, which the process is to give another project.
+// escapeVariable names a file, whose project the process is to change.
 const escapeVariable = "FLEXLVM_TEST_ESCAPE"
 
 func escape(file string) int {
@@ -34,11 +34,11 @@ func escape(file string) int {
 	return 0
 }
 
-// tenant is the user of the node that root is in a user namespace of the tests.
+// tenant is the node's user ID of root in a user namespace of the tests.
 const tenant = 100000
 
-// runAs runs this program as a process with these attributes, and with a variable that says what it
-// is to do, and to what.
+// runAs runs this program as a process with these attributes, and with a variable that selects its task and
+// the path for it.
 func runAs(t *testing.T, variable, path string, as *syscall.SysProcAttr) (string, error) {
 	t.Helper()
 	self, err := os.Executable()
@@ -50,7 +50,7 @@ func runAs(t *testing.T, variable, path string, as *syscall.SysProcAttr) (string
 	return string(out), err
 }
 
-// inUserNamespace is root as a pod with hostUsers: false has it.
+// inUserNamespace is root in a pod with hostUsers: false.
 func inUserNamespace() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER,
@@ -60,15 +60,15 @@ func inUserNamespace() *syscall.SysProcAttr {
 	}
 }
 
-// escapeAs tries to give a file the project 0, which has no limits.
+// escapeAs tries to set a file's project to 0, which has no limits.
 func escapeAs(t *testing.T, file string, as *syscall.SysProcAttr) (string, error) {
 	t.Helper()
 	return runAs(t, escapeVariable, file, as)
 }
 
-// TestDirectoryEscape has why only pods that are trusted get directory volumes: in the node's own user
-// namespace, whoever owns a file can take it out of its quota. In another nobody can, not even root
-// there. What has escaped is noticed where others would have less than they were promised.
+// TestDirectoryEscape shows why only trusted pods get directory volumes: in the node's own user namespace,
+// the owner of a file can move it out of its quota. In another user namespace nobody can, not even its root.
+// Escaped files are noticed once other volumes would have less space than they were promised.
 func TestDirectoryEscape(t *testing.T) {
 	m := newMachine(t)
 	m.directories(256 * volume.MiB)
@@ -104,7 +104,7 @@ func TestDirectoryEscape(t *testing.T) {
 		require.NoError(t, os.Remove(file(i)))
 	}
 	other := directorySpec("other", 160*volume.MiB)
-	// XFS gives the room of deleted files back in the background.
+	// XFS frees the space of deleted files in the background.
 	require.Eventually(t, func() bool { return m.Mount(m.ctx(), other, m.target("other"), false) == nil }, 2*time.Minute, 100*time.Millisecond)
 	for i := range 3 {
 		write(i)

@@ -10,7 +10,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A pool is listed while its volumes come, grow and go: nothing in it is counted twice.
+// A pool is listed while its volumes are created, grown and removed: nothing in it is counted twice.
 func TestListingTakes(t *testing.T) {
 	has := func(limit, used volume.Bytes) quota.Usage {
 		return quota.Usage{Limit: quota.Limit{Size: limit, Inodes: 64}, Used: used, Inodes: 1}

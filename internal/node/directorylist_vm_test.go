@@ -16,13 +16,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// TestDirectoryPoolAddsUp: at any moment in the life of a volume, what is free and what the volumes
-// that are seen take is all of the pool. What calls that were killed have left is room.
+// TestDirectoryPoolAddsUp: at any moment in the life of a volume, the pool's free space and the sizes of the
+// listed volumes add up to the pool's size. What killed calls have left counts as free.
 func TestDirectoryPoolAddsUp(t *testing.T) {
 	m := newMachine(t)
 	m.directories(64 * volume.MiB)
 	steps := map[string]int{}
-	// XFS frees what was deleted a moment later, and counts it until then.
+	// XFS frees deleted files a moment later, and counts them until then.
 	await := func(done func() bool, step string) {
 		t.Helper()
 		require.Eventually(t, done, time.Minute, 50*time.Millisecond, "after %q", step)
@@ -57,7 +57,7 @@ func TestDirectoryPoolAddsUp(t *testing.T) {
 	for _, step := range []string{"set project", "set quota", "write directory record", "name directory", "clear directory", "clear quota"} {
 		require.Positive(t, steps[step], step)
 	}
-	pool, volumes := m.pool() // at once: what is still counted would have another volume evicted
+	pool, volumes := m.pool() // immediately: what is still counted would have another volume evicted
 	require.Empty(t, volumes)
 	require.Equal(t, pool.Size, pool.Free)
 

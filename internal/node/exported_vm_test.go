@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A person exports a group: it is reported as such, with its volumes, nothing in it is made, mounted or
-// removed, and all is as it was once it is imported.
+// A person exports a group: it is reported as exported, with its volumes, none of its volumes is created,
+// mounted or removed, and after an import everything is as before.
 func TestExportedGroup(t *testing.T) {
 	m := newMachine(t)
 	f := newFrail(m)

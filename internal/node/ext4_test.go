@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// The record keeps what finds the file system without LVM; those of older releases say
-// nothing, and mean XFS.
+// The record contains what is needed to find the file system without LVM. Records of older releases have no
+// type, which means XFS.
 func TestRecordOfAnExt4Volume(t *testing.T) {
 	tags := encryptedTags(volume.Ready, lukstest.UUID)
 	tags.FSType = volume.Ext4
@@ -40,8 +40,7 @@ func TestAdmitByFileSystem(t *testing.T) {
 	require.ErrorContains(t, admit(spec, tags, ""), `fsType "ext4": volume g/a was made with xfs`)
 }
 
-// What is written into the copies of a superblock is written once, and is not taken for a
-// file system where there is none.
+// The copies of a superblock are marked only once, and a marked copy does not count as a file system.
 func TestExt4DeviceThatHoldsNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "device")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))

@@ -27,8 +27,8 @@ func (m *machine) ext4Volume(name string, size volume.Bytes) volume.Spec {
 	return s
 }
 
-// asTenant does what a container does that root runs in: the quota of ext4 does not hold
-// whoever has CAP_SYS_RESOURCE, which containers do not unless somebody gives it to them.
+// asTenant calls do with the capabilities of a container that runs as root: the quota of ext4 does not limit
+// processes with CAP_SYS_RESOURCE, which containers do not have by default.
 func asTenant(t *testing.T, do func()) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -43,8 +43,8 @@ func asTenant(t *testing.T, do func()) {
 	do()
 }
 
-// fillExt4 is fill as a tenant; where time matters, the last 64 MiB alone are written, and fallocate has
-// the rest, which the quota counts all the same.
+// fillExt4 is fill as a tenant. Except in full mode, it only writes the last 64 MiB, and allocates the rest
+// with fallocate, which the quota counts as well.
 func fillExt4(t *testing.T, file string) (total volume.Bytes) {
 	t.Helper()
 	_, _, free := df(t, filepath.Dir(file))
@@ -56,8 +56,8 @@ func fillExt4(t *testing.T, file string) (total volume.Bytes) {
 	return total
 }
 
-// requireRoom fills a volume with one file, which must get that much room: for what it holds and for
-// its map, which takes the more blocks the less the kernel writes at once.
+// requireRoom fills a volume with one file, which must get that much room: for its data and for its extent
+// map, which needs the more blocks the less the kernel writes at once.
 func requireRoom(t *testing.T, file string, room volume.Bytes) (held volume.Bytes) {
 	t.Helper()
 	held = fillExt4(t, file)
@@ -75,8 +75,8 @@ func requireExt4(t *testing.T, m *machine, s volume.Spec) {
 
 func devicePath(s volume.Spec) string { return "/dev/mapper/" + volume.DeviceName(s.Group, s.Name) }
 
-// As with XFS, but that a directory takes a block from the beginning, and the map of a large
-// file some more.
+// As with XFS, except that a directory needs a block from the beginning, and the extent map of a large file
+// some more.
 func TestExt4SizeIsExact(t *testing.T) { linearAndThin(t, testExt4SizeIsExact) }
 
 func testExt4SizeIsExact(t *testing.T, m *machine) {
@@ -167,8 +167,8 @@ func testExt4Expand(t *testing.T, m *machine) {
 	requireExt4(t, m, s)
 }
 
-// The last block group may be so small that what it keeps for itself does not fit: worst is
-// one that begins with a copy of the superblock, on a large device.
+// The last block group may be too small for its own metadata. The worst case is a group that begins with a
+// copy of the superblock, on a large device.
 func TestExt4GrowsByEveryExtent(t *testing.T) {
 	m, _ := thinMachine(t, 12*volume.GiB)
 	for _, last := range []volume.Bytes{3, 81} {
@@ -192,7 +192,7 @@ func TestExt4GrowsByEveryExtent(t *testing.T) {
 	}
 }
 
-// larger is the next volume with a larger device.
+// larger returns the spec with the next size that needs a larger device.
 func larger(s volume.Spec) volume.Spec {
 	device := s.DeviceSize()
 	for s.DeviceSize() == device {
@@ -215,7 +215,7 @@ func TestExt4IsNotXFS(t *testing.T) {
 	}
 }
 
-// What the kernel has noted is for a person: nothing is repaired, mounted, copied or grown.
+// An error that the kernel has noted is left to a person: nothing is repaired, mounted, copied or grown.
 func TestExt4WithErrorsIsRefused(t *testing.T) {
 	m, _ := thinMachine(t, 4*volume.GiB)
 	s := m.ext4Volume("damaged", 64*volume.MiB)
@@ -240,7 +240,8 @@ func TestExt4WithErrorsIsRefused(t *testing.T) {
 	m.shell("e2fsck -fy %s || test $? = 1", devicePath(s))
 	require.FileExists(t, m.mount(s, "a")+"/keep")
 
-	// Found while it is mounted: the kernel lets nobody write, and no other pod gets it.
+	// The error is found while the volume is mounted: the kernel allows no writes, and no other pod gets the
+	// volume.
 	m.shell("mount -o remount,abort %s", target)
 	require.Error(t, os.WriteFile(target+"/more", nil, 0o600))
 	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("b"), false), ErrDamaged)
@@ -273,8 +274,8 @@ func TestExt4Trim(t *testing.T) {
 	requireExt4(t, m, s)
 }
 
-// Where tags, records and the superblock all say that a volume is new, the copies of its
-// superblock know better, and only then.
+// If tags, records and the superblock all say that a volume is new, only the copies of its superblock can
+// show that it was in use.
 func TestExt4CopiesOfTheSuperblock(t *testing.T) {
 	m := newMachine(t)
 	for name, damage := range map[string]string{
@@ -289,7 +290,7 @@ func TestExt4CopiesOfTheSuperblock(t *testing.T) {
 		require.ErrorContains(t, err, "shows that it was in use", name)
 		require.Equal(t, before, m.written(devicePath(served)), name)
 
-		// What a killed mkfs has left is no reason to keep a pod waiting for ever.
+		// The remains of a killed mkfs must not make a pod wait forever.
 		half := m.creatingExt4("half-"+name, false)
 		m.shell(damage, devicePath(half))
 		target := m.mount(half, "c")
@@ -301,7 +302,7 @@ func TestExt4CopiesOfTheSuperblock(t *testing.T) {
 	}
 }
 
-// creatingExt4 is creating with ext4.
+// creatingExt4 is creating for ext4.
 func (m *machine) creatingExt4(name string, handedOut bool) volume.Spec {
 	m.t.Helper()
 	behind(m)

@@ -57,7 +57,7 @@ func TestExt4ExpandKilledAfterEveryStep(t *testing.T) {
 	})
 }
 
-// Killed not after steps but anywhere, also in the middle of LVM and mke2fs.
+// Killed at any time, not only after steps, including in the middle of LVM and mke2fs.
 func TestExt4FirstMountKilledAnywhere(t *testing.T) {
 	m := newMachine(t)
 	s := m.ext4Volume("data", 16*volume.MiB)
@@ -106,7 +106,7 @@ func requireExt4Clone(t *testing.T, s volume.Spec) {
 	require.NotEqual(t, tagsOf(t, s.CloneOf).FS, id)
 }
 
-// What was synced is in the copy, and both are mounted at once.
+// The copy holds what was synced, and both volumes can be mounted at the same time.
 func TestExt4Clone(t *testing.T) {
 	m, _ := thinMachine(t, 4*volume.GiB)
 	s := m.ext4Volume("source", 64*volume.MiB)

@@ -13,14 +13,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// flaky is frail.table with writes that fail for so many seconds after as many without a fault.
+// flaky is frail.table with writes that alternate between working and failing, for that many seconds each.
 func (f frail) flaky(i, seconds int) string {
 	return fmt.Sprintf("0 %d flakey %s %d %d %[4]d 1 error_writes", frailSize<<11, f.disk, (1+i*frailSize)<<11, seconds)
 }
 
-// Writes to both disks of a group fail every other second, or for longer where a mount takes
-// longer, LVM's metadata among them. A call may fail. What was durable stays so, and once the
-// disks are well the next call of each volume puts right what was left behind.
+// Writes to both disks of a group, including LVM's metadata, fail every other second, or for longer if a
+// mount takes longer. A call may fail. What was durable stays durable, and once the disks work again, the
+// next call of each volume repairs what was left behind.
 func TestFlakyDisk(t *testing.T) {
 	m := newMachine(t)
 	f := newFrail(m)

@@ -18,8 +18,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// devicesOf tells on which devices each piece of a volume lies: the volume's own
-// segments, or those of its copies.
+// devicesOf returns the devices of each piece of a volume: of the volume's own segments, or those of its
+// copies.
 func devicesOf(m *machine, g volume.Group, n volume.Name) map[string][]string {
 	m.t.Helper()
 	out := map[string][]string{}
@@ -34,7 +34,7 @@ func devicesOf(m *machine, g volume.Group, n volume.Name) map[string][]string {
 	return out
 }
 
-// Copies that share a device are lost together.
+// requireApart checks that no copies share a device: they would be lost together.
 func requireApart(m *machine, g volume.Group, n volume.Name) {
 	m.t.Helper()
 	owner := map[string]string{}
@@ -89,15 +89,15 @@ func TestLayoutsLieAsTheyShould(t *testing.T) {
 	require.Equal(t, p.Size-p.Free, sum, "all that they take is told")
 	listed, err := m.List(m.ctx())
 	require.NoError(t, err)
-	for i := range listed { // the copies may be more alike by now
+	for i := range listed { // the copies may be in sync to a higher degree meanwhile
 		listed[i].SyncPercent, in.Volumes[i].SyncPercent = "", ""
 		in.Volumes[i].On = nil // which needs the pieces of all devices
 	}
 	require.Equal(t, in.Volumes, listed, "one report as the other")
 }
 
-// requireOn checks what is told of the devices of a volume: each that it lies on, and
-// altogether what it takes.
+// requireOn checks a volume's reported devices: they are the devices that it is on, and their sum is the size
+// that it takes.
 func requireOn(m *machine, v inventory.Volume) {
 	m.t.Helper()
 	there, sum := map[string]bool{}, volume.Bytes(0)
@@ -116,8 +116,8 @@ func requireOn(m *machine, v inventory.Volume) {
 	require.Equal(m.t, v.Device, sum)
 }
 
-// What a device gives back lies in pieces, and LVM makes a copy or a stripe of them: what is
-// free on each device is all that counts.
+// The space that a device gets back is fragmented, and LVM can still create a copy or a stripe in it: only
+// the total free space of each device matters.
 func TestPiecesOfADeviceServe(t *testing.T) {
 	for _, h := range []volume.Shape{{Layout: volume.Raid1, Mirrors: 1}, {Layout: volume.Striped, Stripes: 2, StripeKiB: 64}} {
 		m := newMachine(t)
@@ -150,7 +150,7 @@ func TestPiecesOfADeviceServe(t *testing.T) {
 	}
 }
 
-// What exists is served as it is, whatever the option says by now.
+// An existing volume is served with its layout, whatever layout the option has.
 func TestVolumeOfAnotherLayoutIsServed(t *testing.T) {
 	newMachine(t).thinPool(4 * volume.GiB)
 	for _, was := range shapes {
@@ -183,7 +183,7 @@ func TestVolumeOfAnotherLayoutIsServed(t *testing.T) {
 	}
 }
 
-// fillDevices leaves so much room on each device of the group.
+// fillDevices leaves that much free space on each device of the group.
 func (m *machine) fillDevices(left ...volume.Bytes) {
 	m.t.Helper()
 	for i, d := range testDisks()[:len(left)] {
@@ -215,8 +215,7 @@ func TestTooFewDevices(t *testing.T) {
 	m.mount(m.volume("data", 64*volume.MiB), "a")
 }
 
-// Where one of its devices is full, LVM left alone puts the end of one copy beside
-// another.
+// If one of the devices is full, LVM by itself would put the end of one copy on the device of another.
 func TestCopiesGrowWhereTheyLie(t *testing.T) {
 	m := newMachine(t)
 	m.shape = volume.Shape{Layout: volume.Raid1, Mirrors: 1}
@@ -240,7 +239,7 @@ func TestCopiesGrowWhereTheyLie(t *testing.T) {
 	require.Equal(t, volume.GiB, allocate(t, target+"/data"))
 }
 
-// A striped volume has nothing to lose by going on elsewhere.
+// A striped volume may continue on another device without any disadvantage.
 func TestStripesGrowElsewhere(t *testing.T) {
 	m := newMachine(t)
 	m.shape = volume.Shape{Layout: volume.Striped, Stripes: 2, StripeKiB: 64}
@@ -254,7 +253,7 @@ func TestStripesGrowElsewhere(t *testing.T) {
 	require.Equal(t, "striped striped", m.shell("echo $(lvs --noheadings -o segtype %s/data)", group))
 }
 
-// A frail group lies on two devices that can be made to fail.
+// A frail group is on two devices that can be made to fail.
 type frail struct {
 	*machine
 	group volume.Group
@@ -265,7 +264,7 @@ const frailSize = 2000 // MiB
 
 func newFrail(m *machine) frail {
 	f := frail{machine: m, group: "frail", disk: testDisks()[len(testDisks())-1]}
-	m.t.Setenv("DM_DISABLE_UDEV", "1") // dmsetup makes the nodes itself
+	m.t.Setenv("DM_DISABLE_UDEV", "1") // dmsetup creates the nodes itself
 	for i, name := range []string{"frail0", "frail1"} {
 		m.shell("dmsetup create %s --table '%s' && dmsetup mknodes %s && pvcreate --yes /dev/mapper/%s", name, f.table(i), name, name)
 		m.t.Cleanup(func() { m.shell("dmsetup remove %s", name) })
@@ -295,8 +294,8 @@ func (f frail) volume1(t *testing.T) inventory.Volume {
 	return in.Volumes[i]
 }
 
-// One of two disks fails: the volume is used on, mounted again also after a boot,
-// and whole again when the disk is back. Nothing grows or is made meanwhile.
+// One of two disks fails: the volume stays usable, can be mounted again, even after a boot, and is complete
+// again when the disk is back. Nothing grows or is created meanwhile.
 func TestDegraded(t *testing.T) {
 	m := newMachine(t)
 	f := newFrail(m)

@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// behind is an engine that leaves settling to somebody else, as the driver does.
+// behind makes the engine leave settling to another process, as the driver does.
 func behind(m *machine) (settled *int) {
 	count := 0
 	m.settle = func(volume.Group, volume.Name) { count++ }
@@ -49,8 +49,8 @@ func TestHandedOutIsNeverFormatted(t *testing.T) {
 	require.Equal(t, before, m.written(devicePath(s)))
 }
 
-// What is on record of a new volume may be there for all to see and not be durable, if
-// the call that wrote it died: each call writes it again, until the volume is settled.
+// The record of a new volume may be visible and not durable, if the call that wrote it died: each call writes
+// it again, until the volume is settled.
 func TestRecordOfANewVolumeIsMadeDurable(t *testing.T) {
 	m := newMachine(t)
 	behind(m)
@@ -79,7 +79,7 @@ func TestSettle(t *testing.T) {
 	require.Equal(t, volume.Ready, rec.State)
 	require.NoError(t, m.Settle(m.ctx(), s.Group, s.Name), "again changes nothing")
 
-	// One that died after the tags were written is finished.
+	// Settling is completed if it died after it wrote the tags.
 	rec.State = volume.Creating
 	require.NoError(t, m.records.write(s.Group, s.Name, rec))
 	require.NoError(t, m.Settle(m.ctx(), s.Group, s.Name))
@@ -87,7 +87,7 @@ func TestSettle(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, volume.Ready, rec.State)
 
-	// One that was released meanwhile stays released.
+	// A volume that was released meanwhile stays released.
 	other := m.volume("other", 64*volume.MiB)
 	m.unmount(m.mount(other, "b"))
 	require.NoError(t, m.Release(m.ctx(), refOf(other), volume.Unreferenced, volume.Disposal{}))
@@ -106,7 +106,7 @@ func TestGrowthSettlesFirst(t *testing.T) {
 	require.Equal(t, grown, size)
 }
 
-// A mount that comes after its claim was released makes nothing.
+// A mount that comes after its claim was released creates nothing.
 func TestLateMountMakesNothing(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
@@ -117,7 +117,7 @@ func TestLateMountMakesNothing(t *testing.T) {
 		require.ErrorContains(t, err, "is not made again")
 		require.Empty(t, lvs())
 	}
-	// Nor one that comes after its volume was removed.
+	// A mount that comes after its volume was removed creates nothing either.
 	other := m.volume("other", 64*volume.MiB)
 	m.unmount(m.mount(other, "b"))
 	require.NoError(t, m.Release(m.ctx(), refOf(other), volume.Unreferenced, volume.Disposal{}))
@@ -126,7 +126,7 @@ func TestLateMountMakesNothing(t *testing.T) {
 	require.Empty(t, lvs())
 
 	m.now = func() time.Time { return time.Now().Add(tombstoneLife + time.Minute) }
-	m.mount(s, "a") // by then nobody can be late
+	m.mount(s, "a") // by then no call can be late
 }
 
 func TestLastUseOutlivesRelease(t *testing.T) {
@@ -167,7 +167,7 @@ func testSetState(t *testing.T, m *machine) {
 	require.FileExists(t, m.mount(s, "a")+"/f")
 	m.unmount(target)
 
-	// Another disposal takes the place of the first.
+	// Another disposal replaces the first.
 	require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeDiscard}))
 	require.Equal(t, volume.WipeDiscard, tagsOf(t, s.Name).Wipe)
 
@@ -251,7 +251,7 @@ func TestHealFormatsNothing(t *testing.T) {
 	target := m.mount(s, "a")
 	m.unmount(target)
 
-	// One that nobody needs is given up by a person, and goes.
+	// A person gives up a volume that nobody needs, and it is removed.
 	other := m.volume("never", 64*volume.MiB)
 	m.half(other, tags)
 	_, err := m.SetState(m.ctx(), other.Group, other.Name, volume.Ready)
@@ -262,8 +262,7 @@ func TestHealFormatsNothing(t *testing.T) {
 	require.NotContains(t, lvs(), "never")
 }
 
-// The age of a volume whose record cannot be read is not known: it is a case for a
-// person, and none for eviction.
+// The age of a volume whose record cannot be read is unknown: it is left to a person, and not evicted.
 func TestUnreadableRecord(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
@@ -314,7 +313,7 @@ func testInventory(t *testing.T, m *machine) {
 	require.True(t, in.Volumes[0].Open)
 }
 
-// Wiping goes on where it was stopped, and at the pace that was set.
+// Wiping continues where it was stopped, and at the configured rate.
 func TestWipeGoesOn(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
@@ -333,7 +332,7 @@ func TestWipeGoesOn(t *testing.T) {
 	require.Equal(t, first, m.shell("head -c 32M %s | md5sum", device), "what was noted as wiped is not wiped again")
 	m.shell("tail -c +33554433 %s | cmp -n $(( $(blockdev --getsize64 %s) - 33554432 )) - /dev/zero", device, device)
 
-	// A note about another volume counts for nothing.
+	// The recorded progress of another volume is ignored.
 	rec.VolumeUUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S"
 	require.NoError(t, m.records.write(s.Group, s.Name, rec))
 	m.wipeRate = 0

@@ -14,10 +14,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
-// A record that cannot be read keeps neither the other loop devices nor groups on real disks from
-// being looked at; only no new file is made, for nobody knows then which there are.
+// A record that cannot be read does not affect the other loop devices, nor groups on real disks; only no new
+// file is created, because the set of existing files is unknown.
 func TestOneUnreadableLoopRecord(t *testing.T) {
-	t.Setenv("TMPDIR", "/dev/shm") // overlayfs cannot make files without a name before Linux 6.6
+	t.Setenv("TMPDIR", "/dev/shm") // overlayfs does not support unnamed files before Linux 6.6
 	dir := t.TempDir()
 	e, err := New(Config{StateDir: dir, LockDir: dir}, noPrograms(t))
 	require.NoError(t, err)
@@ -40,8 +40,8 @@ func TestOneUnreadableLoopRecord(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, "b.img"))
 }
 
-// askForLoop lets a process make the declared loop group at the request of a person; died reports whether it was
-// killed.
+// askForLoop runs a process that creates the declared loop group at the request of a person; died reports
+// whether it was killed.
 func (h *fakeHost) askForLoop(die int) (out volumegroup.Outcome, died bool) {
 	h.t.Helper()
 	h.now = h.now.Add(time.Minute)
@@ -52,8 +52,8 @@ func (h *fakeHost) askForLoop(die int) (out volumegroup.Outcome, died bool) {
 	return out, died
 }
 
-// A group that a person has removed is made again on the same file, as often as it is asked for, wherever
-// the process dies, and whether the person removes what that has left.
+// A group that a person has removed is created again on the same file, as often as requested, wherever the
+// process dies, and whether or not the person removes what the process has left.
 func TestLoopGroupIsMadeAgain(t *testing.T) {
 	for _, clears := range []bool{false, true} {
 		for die := 1; ; die++ {
@@ -79,7 +79,8 @@ func TestLoopGroupIsMadeAgain(t *testing.T) {
 	}
 }
 
-// A file that was written down for a group of another name, of which nothing was made, is taken for one of this.
+// A file that was recorded for a group of another name, and is otherwise unused, is used for the group of
+// this name.
 func TestLoopGroupOfAnotherNameIsMade(t *testing.T) {
 	h := newHost(t, 0)
 	h.once("record the disks", func() { panic(killed{}) })

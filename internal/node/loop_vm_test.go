@@ -16,7 +16,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
-// loopBed is a file system for files of loop devices.
+// loopBed returns a file system for the files of loop devices.
 func loopBed(t *testing.T, m *machine) (dir string, d volumegroup.Declaration) {
 	t.Helper()
 	disk := serialDisks(t, m)[0]
@@ -29,7 +29,7 @@ func loopBed(t *testing.T, m *machine) (dir string, d volumegroup.Declaration) {
 	return dir, d
 }
 
-// shutDown does to the group on loop devices what a boot does.
+// shutDown does to the group on loop devices what a reboot does.
 func (m *machine) shutDown() {
 	m.shell("vgchange -qq -an %s; for d in $(losetup -n -O NAME,BACK-FILE | grep %s | cut -d' ' -f1); do losetup -d $d; done", declaredGroup, m.dir)
 }
@@ -42,8 +42,8 @@ func (m *machine) dropLoops(dir string) {
 	m.shell("for d in $(losetup -n -O NAME,BACK-FILE | grep %s | cut -d' ' -f1); do losetup -d $d; done; rm -f %s/*", dir, dir)
 }
 
-// Wherever a command was killed, the same command makes the group, once. Its file is sparse,
-// takes discards and direct IO, and comes back after a boot.
+// Wherever a command was killed, repeating it creates the group, once. Its file is sparse, supports discards
+// and direct I/O, and is attached again after a boot.
 func TestLoopGroup(t *testing.T) {
 	m := newMachine(t)
 	dir, d := loopBed(t, m)
@@ -90,7 +90,7 @@ func blocksOf(t *testing.T, file string) int64 {
 	return st.Blocks * 512
 }
 
-// What exists is never touched, and what is gone never made again, until a person says so.
+// An existing file is never touched, and a deleted file is not created again until a person requests it.
 func TestLoopGroupThatIsRefused(t *testing.T) {
 	m := newMachine(t)
 	dir, d := loopBed(t, m)

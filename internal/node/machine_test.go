@@ -1,8 +1,8 @@
 //go:build vm
 
-// The tests of this package change real LVM, XFS and mounts. They run in a
-// virtual node (make test-vm) and take the disks that FLEXLVM_TEST_DISKS names:
-// all but the last make up the group, the last is for groups that come to harm.
+// The tests of this package change real LVM, XFS and mounts. They run in a virtual node (make test-vm) and
+// use the disks in FLEXLVM_TEST_DISKS: all but the last form the group, and the last is for groups that get
+// damaged.
 
 package node
 
@@ -33,8 +33,7 @@ const (
 	cluster = "6e2c0b0a-92a7-4b52-a9f5-2f7b3f1f8a01"
 )
 
-// TestMain makes the volume group, or, as the process that a test is going to
-// kill, runs one call.
+// TestMain creates the volume group, or, in a process that a test is going to kill, runs one call.
 func TestMain(m *testing.M) {
 	freeze.Serve()
 	if text := os.Getenv(callVariable); text != "" {
@@ -67,10 +66,10 @@ type machine struct {
 	*Engine
 	t     *testing.T
 	dir   string
-	shape volume.Shape // of the volumes that it asks for
+	shape volume.Shape // of the volumes in its specs
 }
 
-// shapes are the layouts that must all behave alike to whoever uses a volume.
+// shapes are the layouts that must behave alike for every user of a volume.
 var shapes = []volume.Shape{
 	{Layout: volume.Linear},
 	{Layout: volume.Striped, Stripes: 3, StripeKiB: 128},
@@ -78,7 +77,7 @@ var shapes = []volume.Shape{
 	{Layout: volume.Thin, ThinPool: testPool},
 }
 
-// testPool is there while a test of thin volumes runs.
+// testPool exists while a test of thin volumes runs.
 const testPool = volume.Name("thinpool")
 
 // eachLayout runs a test with volumes of every layout.
@@ -87,14 +86,14 @@ func eachLayout(t *testing.T, test func(t *testing.T, m *machine)) {
 	overLayouts(t, test, func(volume.Layout) bool { return true })
 }
 
-// eachThickLayout is for what takes its room when it is made.
+// eachThickLayout is for volumes that allocate their space when they are created.
 func eachThickLayout(t *testing.T, test func(t *testing.T, m *machine)) {
 	t.Helper()
 	overLayouts(t, test, func(l volume.Layout) bool { return l != volume.Thin })
 }
 
-// linearAndThin is eachLayout where time does not matter (`make campaign`), and else a
-// test of these two: striped and raid1 volumes differ from linear ones in how they lie.
+// linearAndThin is eachLayout in full mode (`make campaign`). Otherwise it runs a test with these two:
+// striped and raid1 volumes differ from linear ones only in their allocation.
 func linearAndThin(t *testing.T, test func(t *testing.T, m *machine)) {
 	t.Helper()
 	overLayouts(t, test, func(l volume.Layout) bool { return inFull() || l == volume.Linear || l == volume.Thin })
@@ -117,7 +116,7 @@ func overLayouts(t *testing.T, test func(t *testing.T, m *machine), wanted func(
 	}
 }
 
-// thinPool makes the thin pool, and takes it away when the test ends.
+// thinPool creates the thin pool, and removes it when the test ends.
 func (m *machine) thinPool(size volume.Bytes) lvm.ThinPool {
 	m.t.Helper()
 	p, err := m.lvm.CreateThinPool(m.ctx(), lvm.NewThinPool{Group: group, Name: testPool, Size: size})
@@ -126,11 +125,11 @@ func (m *machine) thinPool(size volume.Bytes) lvm.ThinPool {
 	return p
 }
 
-// inFull reports whether time does not matter.
+// inFull reports whether the tests run in full mode, in which time does not matter.
 func inFull() bool { return os.Getenv("FLEXLVM_CAMPAIGN") != "" }
 
-// campaign is eachLayout where time does not matter (`make campaign`), and else a
-// test of linear volumes alone: what it is about does not depend on the layout.
+// campaign is eachLayout in full mode (`make campaign`). Otherwise it runs a test with linear volumes only,
+// because the subject does not depend on the layout.
 func campaign(t *testing.T, test func(t *testing.T, m *machine)) {
 	t.Helper()
 	if inFull() {
@@ -142,7 +141,8 @@ func campaign(t *testing.T, test func(t *testing.T, m *machine)) {
 
 func newMachine(t *testing.T) *machine { return machineAt(t, t.TempDir(), command.DefaultPath) }
 
-// frozenInTests is how long groups of volumes may be frozen: what is done meanwhile may take long on a busy machine.
+// frozenInTests is how long groups of volumes may be frozen: the work meanwhile may take long on a busy
+// machine.
 const frozenInTests = 5 * time.Minute
 
 func machineAt(t *testing.T, dir, path string) *machine {
@@ -166,7 +166,7 @@ func machineAt(t *testing.T, dir, path string) *machine {
 	return m
 }
 
-// in is another machine for volumes of the same layout, in a test of this one's.
+// in returns another machine for volumes of the same layout, for a subtest.
 func (m *machine) in(t *testing.T) *machine {
 	t.Helper()
 	other := newMachine(t)
@@ -174,7 +174,7 @@ func (m *machine) in(t *testing.T) *machine {
 	return other
 }
 
-// half makes the logical volume of a spec, and nothing on it.
+// half creates the logical volume of a spec, with nothing on it.
 func (m *machine) half(s volume.Spec, tags volume.Tags) {
 	m.t.Helper()
 	require.NoError(m.t, m.lvm.Create(m.ctx(), lvm.LogicalVolume{
@@ -189,8 +189,7 @@ func specOf(name string, size volume.Bytes) volume.Spec {
 	}
 }
 
-// volume returns a spec and sees to it that nothing of the volume is left when
-// the test ends.
+// volume returns a spec, and removes the volume when the test ends.
 func (m *machine) volume(name string, size volume.Bytes) volume.Spec {
 	m.t.Helper()
 	s := specOf(name, size)
@@ -200,8 +199,8 @@ func (m *machine) volume(name string, size volume.Bytes) volume.Spec {
 	return s
 }
 
-// clear takes a volume away by force of hand, not with the engine under test: in one command of
-// LVM, as a virtual node takes a twentieth of a second for each.
+// clear removes a volume by force, not with the engine under test: with one LVM command, because a virtual
+// node takes a twentieth of a second for each.
 func (m *machine) clear(n volume.Name) {
 	m.t.Helper()
 	var named []string
@@ -213,12 +212,12 @@ func (m *machine) clear(n volume.Name) {
 	}
 	which := strings.Join(named, " || ")
 	out, err := exec.Command("lvremove", "--yes", "--select", which, string(group)).CombinedOutput()
-	if err != nil { // also where there is none, in a group that lacks a disk
+	if err != nil { // also if there is none, in a group that lacks a disk
 		require.Empty(m.t, shellOut(fmt.Sprintf("lvs --noheadings -o lv_name --select '%s' %s", which, group)), "%s", out)
 	}
 }
 
-// targetsOf lists where a device is mounted.
+// targetsOf returns where a device is mounted.
 func targetsOf(t *testing.T, device string) (targets []string) {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mounts")
@@ -231,7 +230,7 @@ func targetsOf(t *testing.T, device string) (targets []string) {
 	return targets
 }
 
-// target makes a directory as kubelet does before it calls.
+// target creates a directory as kubelet does before it calls.
 func (m *machine) target(name string) string {
 	m.t.Helper()
 	dir := filepath.Join(m.dir, "pods", name)
@@ -265,7 +264,7 @@ func (m *machine) shell(format string, args ...any) string {
 	return strings.TrimSpace(string(out))
 }
 
-// shellOut is for questions whose failure means no.
+// shellOut returns the output of a command, and nothing if the command fails.
 func shellOut(line string) string {
 	out, err := exec.Command("sh", "-c", line+" 2>/dev/null").Output()
 	if err != nil {
@@ -274,7 +273,7 @@ func shellOut(line string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// lvs lists what is in the group, whoever owns it, but for the thin pool.
+// lvs returns all logical volumes of the group, whoever owns them, except for the thin pool.
 func lvs() []string {
 	return strings.Fields(shellOut("lvs --noheadings -o lv_name -S 'lv_name!=" + string(testPool) + "' " + string(group)))
 }
@@ -291,7 +290,7 @@ func isMounted(target string) bool {
 	return exec.Command("mountpoint", "-q", target).Run() == nil
 }
 
-// df returns what statfs says, in bytes.
+// df returns the result of statfs, in bytes.
 func df(t *testing.T, dir string) (size, used, free volume.Bytes) {
 	t.Helper()
 	var st unix.Statfs_t
@@ -300,21 +299,22 @@ func df(t *testing.T, dir string) (size, used, free volume.Bytes) {
 	return volume.Bytes(st.Blocks) * b, volume.Bytes(st.Blocks-st.Bfree) * b, volume.Bytes(st.Bavail) * b
 }
 
-// fill writes one file until the volume is full and returns how much went in.
+// fill writes one file until the volume is full and returns its size.
 func fill(t *testing.T, file string) volume.Bytes {
 	t.Helper()
 	return writeFull(t, file, 0, syscall.ENOSPC)
 }
 
-// allocate is fill with all but the last MiBs had by fallocate, which is quick;
-// the end is written, because fallocate also reserves blocks for the extent map.
+// allocate is fill, but gets all except the last MiBs by fallocate, which is fast. It writes the end, because
+// fallocate also reserves blocks for the extent map.
 func allocate(t *testing.T, file string) volume.Bytes {
 	t.Helper()
 	_, _, free := df(t, filepath.Dir(file))
 	return writeFull(t, file, max(free-4*volume.MiB, 0), syscall.ENOSPC)
 }
 
-// writeFull has what comes first by fallocate, and writes until that fails, which must be since it is full.
+// writeFull allocates the first bytes by fallocate, and then writes until that fails, which must be with the
+// error full.
 func writeFull(t *testing.T, file string, first volume.Bytes, full error) volume.Bytes {
 	t.Helper()
 	f, err := os.Create(file)

@@ -17,8 +17,8 @@ func tagsOfRaw(state volume.State) volume.Tags {
 	return t
 }
 
-// Tags that have come back from before a raw block volume was ready do not have it formatted: its
-// record says that a pod has had it.
+// Tags from before a raw block volume was ready may come back, and do not have it formatted: its record shows
+// that a pod has had it.
 func TestRecordOfARawBlockVolumeCounts(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
@@ -36,8 +36,8 @@ func TestRecordOfARawBlockVolumeCounts(t *testing.T) {
 	require.True(t, handed, "it cannot be read")
 }
 
-// Neither is a container made again beneath what was zeroed through another, nor what was copied
-// zeroed where nothing says how much that is.
+// A container is not formatted again beneath blocks that were zeroed through another container. Copied blocks
+// are not zeroed if the tag with their number is missing.
 func TestNotesOfZeroingThatCannotBe(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// plain is a logical volume that a person has made.
+// plain returns a logical volume that a person has created.
 func plain() lvm.LogicalVolume {
 	return lvm.LogicalVolume{
 		Group: "data", Name: "wiki", Size: volume.GiB, Attr: "-wi-a-----", Active: true,
@@ -85,8 +85,8 @@ func TestAdoptionBegun(t *testing.T) {
 	require.ErrorContains(t, err, "does not carry the tag", "half of our tags are no invitation")
 }
 
-// Since an adoption was killed, a person may have given the file system another UUID, or made
-// another; the tags of both would make no sense.
+// After an adoption was killed, a person may have changed the UUID of the file system, or created another
+// file system; the tags of both together would make no sense.
 func TestAdoptionGoesOnWithTheFileSystemThatIsThere(t *testing.T) {
 	was := volume.Tags{
 		State: volume.Retained, FS: "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11", Size: volume.GiB, Namespace: "shop", Cluster: "c", Kind: volume.Claim, Adopting: true,
@@ -131,7 +131,7 @@ func TestMayGrow(t *testing.T) {
 	require.ErrorContains(t, err, "data/wiki stays at 1073741824 bytes")
 }
 
-// A snapshot, and a full copy of that, hold the file system of their source.
+// A snapshot, and a full copy of it, hold the file system of their source.
 func TestCopyOfAFixedVolumeIsFixed(t *testing.T) {
 	of := sourceTags()
 	of.Fixed = true
@@ -140,7 +140,7 @@ func TestCopyOfAFixedVolumeIsFixed(t *testing.T) {
 	require.True(t, tags.Fixed)
 }
 
-// No empty volume takes the place of one that was disowned, for good.
+// An empty volume never replaces one that was disowned.
 func TestDisownedVolumeCountsAsServed(t *testing.T) {
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), Now: func() time.Time { return now }}, noPrograms(t))

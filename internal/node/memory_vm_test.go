@@ -13,8 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Volumes are made, grown and unmounted while somebody takes all of the node's memory and is
-// killed for it by the kernel.
+// Volumes are created, grown and unmounted while a process uses all of the node's memory and is killed for
+// that by the kernel.
 func TestMemoryRunsOut(t *testing.T) {
 	m, rounds := newMachine(t), 1
 	if inFull() {
@@ -23,7 +23,7 @@ func TestMemoryRunsOut(t *testing.T) {
 	for round := range rounds {
 		hog := exec.Command("sh", "-c", "echo 1000 >/proc/self/oom_score_adj && exec tail /dev/zero")
 		require.NoError(t, hog.Start())
-		t.Cleanup(func() { _ = hog.Process.Kill() }) // it has ended where the test passed
+		t.Cleanup(func() { _ = hog.Process.Kill() }) // it has already ended if the test passed
 		ended := make(chan error, 1)
 		go func() { ended <- hog.Wait() }()
 
@@ -42,7 +42,7 @@ func TestMemoryRunsOut(t *testing.T) {
 	}
 }
 
-// useVolume makes a volume, grows it while it is mounted, and reads again what was written.
+// useVolume creates a volume, grows it while it is mounted, and reads back its file.
 func (m *machine) useVolume(name string) {
 	m.t.Helper()
 	s := m.volume(name, 64*volume.MiB)

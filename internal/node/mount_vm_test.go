@@ -36,8 +36,7 @@ func testMountAgainKeepsData(t *testing.T, m *machine) {
 	}
 }
 
-// A volume that exists is mounted without a single program: on a host without
-// any it works.
+// An existing volume is mounted without running any program: it works on a host that has none.
 func TestMountOfExistingVolumeForksNothing(t *testing.T) {
 	linearAndThin(t, testMountOfExistingVolumeForksNothing)
 }
@@ -52,8 +51,8 @@ func testMountOfExistingVolumeForksNothing(t *testing.T, m *machine) {
 	require.ErrorIs(t, err, exec.ErrExecutableNotFound, "the bare host must really have nothing")
 }
 
-// A pod that starts waits for each command of LVM's: before the reply there are two, of which
-// the first shows whether the group is the one that the volume was promised in.
+// A pod that starts waits for each LVM command. There are two before the reply, of which the first shows
+// whether the group is the one that the volume was promised in.
 func TestFirstMountRunsThreePrograms(t *testing.T) {
 	m := newMachine(t)
 	m.settle = func(volume.Group, volume.Name) {}
@@ -81,7 +80,7 @@ func testSharedAndReadOnlyMounts(t *testing.T, m *machine) {
 	require.True(t, isMounted(ro))
 	m.unmount(ro)
 
-	// Read-only first: the quota must be there all the same.
+	// Read-only first: the quota must still be set.
 	s2 := m.volume("ro-first", 64*volume.MiB)
 	require.NoError(t, m.Mount(m.ctx(), s2, m.target("first"), true))
 	size, _, _ := df(t, m.target("first"))
@@ -249,8 +248,8 @@ func TestDamagedVolumesAreNotFormatted(t *testing.T) {
 	}
 }
 
-// A volume left in state creating is finished, whatever lies on its device; one
-// that a pod has had is not formatted again.
+// An unfinished volume in state creating is finished, whatever is on its device; a volume that a pod has had
+// is not formatted again.
 func TestCreatingIsFinished(t *testing.T) { linearAndThin(t, testCreatingIsFinished) }
 
 func testCreatingIsFinished(t *testing.T, m *machine) {
@@ -294,7 +293,7 @@ func testInactiveAfterReboot(t *testing.T, m *machine) {
 	require.FileExists(t, m.mount(s, "b")+"/f")
 }
 
-// A node that lost a volume it has served must not hand out an empty one.
+// A node that has lost a volume which it has served must not replace it with an empty one.
 func TestLostVolumeIsNotReplaced(t *testing.T) { linearAndThin(t, testLostVolumeIsNotReplaced) }
 
 func testLostVolumeIsNotReplaced(t *testing.T, m *machine) {

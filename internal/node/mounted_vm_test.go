@@ -16,7 +16,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Options are those of one mount: another of the same volume is as it is.
+// Options belong to one mount: they do not affect other mounts of the same volume.
 func TestMountOptions(t *testing.T) { linearAndThin(t, testMountOptions) }
 
 func testMountOptions(t *testing.T, m *machine) {
@@ -56,8 +56,8 @@ func flagsOf(t *testing.T, path string) int64 {
 	return st.Flags
 }
 
-// Who asks for a volume alone does not get it while it is mounted elsewhere, and again
-// where he has it already.
+// A mount with Alone fails while the volume is mounted elsewhere, and succeeds again where it is already
+// mounted.
 func TestMountAlone(t *testing.T) { linearAndThin(t, testMountAlone) }
 
 func testMountAlone(t *testing.T, m *machine) {
@@ -73,8 +73,7 @@ func testMountAlone(t *testing.T, m *machine) {
 	require.NoError(t, m.MountAs(m.ctx(), s, Mounting{Target: second, Alone: true}))
 }
 
-// A volume grows for a caller that knows its name and where it is mounted, and keeps its
-// limit on inodes.
+// A volume can be grown by its name and the path where it is mounted, and keeps its inode limit.
 func TestExpandMounted(t *testing.T) { linearAndThin(t, testExpandMounted) }
 
 func testExpandMounted(t *testing.T, m *machine) {
@@ -82,7 +81,7 @@ func testExpandMounted(t *testing.T, m *machine) {
 	s.Inodes = 500
 	target := m.mount(s, "a")
 	require.NoError(t, os.WriteFile(target+"/f", []byte("here"), 0o600))
-	for range 2 { // and again, where it is done
+	for range 2 { // and again, when it is already done
 		require.NoError(t, m.ExpandMounted(m.ctx(), group, s.Name, target, 128*volume.MiB, luks.Key{}))
 	}
 	size, _, _ := df(t, target)
@@ -94,7 +93,7 @@ func testExpandMounted(t *testing.T, m *machine) {
 	space, err := m.Space(group, s.Name, target)
 	require.NoError(t, err)
 	require.EqualValues(t, 500, space.Inodes)
-	// Never less: kubelet may ask so after a user has asked for less.
+	// Never less: kubelet may request less after a user has done so.
 	require.NoError(t, m.ExpandMounted(m.ctx(), group, s.Name, target, 64*volume.MiB, luks.Key{}))
 	require.Equal(t, 128*volume.MiB, tagsOf(t, s.Name).Size)
 
@@ -109,7 +108,7 @@ func testExpandMounted(t *testing.T, m *machine) {
 	require.Equal(t, 128*volume.MiB, tagsOf(t, s.Name).Size)
 }
 
-// Space is what df shows, of this volume alone.
+// Space returns the output of df, for this volume only.
 func TestSpaceOfMounted(t *testing.T) { linearAndThin(t, testSpaceOfMounted) }
 
 func testSpaceOfMounted(t *testing.T, m *machine) {

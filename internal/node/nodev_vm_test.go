@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A tenant who is root in his container may make device nodes. On the host there are none.
+// A tenant who is root in a container may create device nodes. They do not work on the host.
 func TestDeviceNodesOfTenants(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)

@@ -14,8 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A volume that is made ahead is ready without a pod, is made once wherever a process was
-// killed, and is what its first mount would have made.
+// A volume that is prepared is ready without a pod, is created once wherever a process was killed, and is the
+// same as one that its first mount creates.
 func TestPrepareKilledAfterEveryStep(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("ahead", 16*volume.MiB)
@@ -41,8 +41,8 @@ func TestPrepareKilledAfterEveryStep(t *testing.T) {
 	require.Equal(t, 9, deaths, "lvcreate, mkfs; attach, set project, grow, set quota; write record, tag ready, record ready")
 }
 
-// A volume that this node has served and that is gone is never made anew, and a group without
-// room for one fails at once and has nothing of it.
+// A volume that this node has served and that is gone is never created again. In a group without room,
+// Prepare fails immediately, and leaves nothing.
 func TestPrepareMakesNothingAnewAndEvictsNothing(t *testing.T) {
 	m := newMachine(t)
 	wanted := func(context.Context) error { return nil }
@@ -68,7 +68,7 @@ func TestPrepareMakesNothingAnewAndEvictsNothing(t *testing.T) {
 	require.False(t, exists, "its first mount makes it")
 }
 
-// Nothing is made for one that is given up, nor a second time for one that is lost.
+// Nothing is created for a volume that is given up, nor again for a volume that is lost.
 func TestPrepareOfWhatNobodyWants(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("ahead", 16*volume.MiB)

@@ -24,8 +24,8 @@ import (
 
 const callVariable = "FLEXLVM_TEST_CALL"
 
-// A call is one use of the engine in a process of its own, which dies right
-// after its step number Die, counted from 1; 0 lets it live.
+// A call is one use of the engine in a process of its own, which is killed right after its step number Die,
+// counted from 1; 0 lets it finish.
 type call struct {
 	Dir    string
 	Verb   string
@@ -49,7 +49,7 @@ func (c call) command(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// run makes the call; died reports whether the process was killed, as ordered.
+// run makes the call; died reports whether the process was killed as requested.
 func (c call) run(t *testing.T) (died bool) {
 	t.Helper()
 	out, err := c.command(t).CombinedOutput()

@@ -22,11 +22,11 @@ func replicaTags() volume.Tags {
 	return volume.Tags{State: volume.Ready, FS: sourceFS, Size: 64 * volume.MiB, Namespace: "team", Cluster: "c", Kind: volume.Dataset}
 }
 
-// oneGroup is a row of what vgs of LVM 2.03.16 printed.
+// oneGroup is a row of the output of vgs in LVM 2.03.16.
 const oneGroup = `{"vg_name":"flexlvm", "vg_uuid":"djh9yK-kdRJ-WGvL-Slde-Imz1-NhIY-fipqqe", "vg_size":"3200253952", "vg_free":"2327838720", "vg_extent_size":"4194304", "vg_mda_size":"17821696", "vg_mda_free":"8908288", "lv_count":"3", "pv_count":"1", "vg_missing_pv_count":"0", "vg_exported":""}`
 
-// reports answers the reports of LVM about a host without volumes, and fails the test
-// where anything else is run.
+// reports answers LVM's report commands for a host without volumes, and fails the test if another program is
+// run.
 func reports(t *testing.T, groups string) command.Programs {
 	host := noPrograms(t)
 	host.Unkillable = commandtest.Func(func(argv ...string) (string, error) {
@@ -39,7 +39,7 @@ func reports(t *testing.T, groups string) command.Programs {
 	return host
 }
 
-// Where the node has no replica nothing is made, also where it once had one.
+// If the node has no replica, a reader creates none, even if the node once had one.
 func TestAReaderMakesNothing(t *testing.T) {
 	for _, groups := range []string{"", oneGroup} {
 		e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, reports(t, groups))
@@ -94,8 +94,7 @@ func TestAdmitReaders(t *testing.T) {
 	}
 }
 
-// A volume that was never handed out holds no data yet, and the next call of
-// whoever fills it may format it.
+// A volume that was never handed out holds no data yet, and the next call of its loader may format it.
 func TestAReaderDoesNotTakeWhatIsBeingMade(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)

@@ -17,8 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// replica returns the specs of whoever fills a replica, and of its readers, as two
-// PersistentVolumes say them.
+// replica returns the specs of a replica's loader and of its readers, as in their PersistentVolumes.
 func (m *machine) replica(name string, size volume.Bytes) (fills, reads volume.Spec) {
 	m.t.Helper()
 	fills = m.volume(name, size)
@@ -28,8 +27,8 @@ func (m *machine) replica(name string, size volume.Bytes) (fills, reads volume.S
 	return fills, reads
 }
 
-// TestReadersBesideTheLoader: files are read while others arrive, nobody disturbs
-// the other, and reading is no way to write.
+// TestReadersBesideTheLoader: readers read files while the loader adds others. Neither disturbs the other,
+// and readers cannot write.
 func TestReadersBesideTheLoader(t *testing.T) { linearAndThin(t, testReadersBesideTheLoader) }
 
 func testReadersBesideTheLoader(t *testing.T, m *machine) {
@@ -76,8 +75,8 @@ func testReadersBesideTheLoader(t *testing.T, m *machine) {
 	require.Equal(t, grown-2*volume.Block, allocate(t, loader+"/data"), "beside two files of a few bytes: the quota is there all the same")
 }
 
-// TestReadersGetTheCurrentVersion: each mount shows one version as it was when it was mounted;
-// what is not mounted any more is given to the loader to remove.
+// TestReadersGetTheCurrentVersion: each mount shows one version as of the time of the mount; versions that
+// are no longer mounted are left to the loader to remove.
 func TestReadersGetTheCurrentVersion(t *testing.T) { linearAndThin(t, testReadersGetTheCurrentVersion) }
 
 func testReadersGetTheCurrentVersion(t *testing.T, m *machine) {
@@ -146,7 +145,7 @@ func testReadersGetTheCurrentVersion(t *testing.T, m *machine) {
 	shows(three, "3")
 	m.unmount(three)
 
-	// A dataset is a tenant's: no link in it leads readers anywhere.
+	// A tenant controls the dataset: no link in it may lead readers to other directories.
 	require.NoError(t, os.RemoveAll(versions+"3"))
 	require.NoError(t, os.Symlink("/", versions+"3"))
 	require.Error(t, m.Mount(m.ctx(), reads, m.target("link"), false))
@@ -166,7 +165,7 @@ func testReadersGetTheCurrentVersion(t *testing.T, m *machine) {
 	m.shell("vgchange -an %s", group) // nothing holds the device
 }
 
-// Without user namespaces nothing but read-only is left, and it is said, with the cause.
+// Without user namespaces, only read-only remains as a protection, and that is logged with the cause.
 func TestReadersWithoutAMappingOfOwners(t *testing.T) {
 	m := newMachine(t)
 	fills, reads := m.replica("ds-0123456789abcdef", 64*volume.MiB)
@@ -195,8 +194,8 @@ func TestReadersWithoutAMappingOfOwners(t *testing.T) {
 	require.ErrorIs(t, os.WriteFile(reader+"/1", nil, 0o666), syscall.EROFS)
 }
 
-// What a container runtime makes of a mount for readers: it mounts it once more, and
-// takes read-only away, as "rw" says. Root cannot write there either, and reads all.
+// A container runtime bind-mounts a mount for readers, and makes that writable for "rw". Even root cannot
+// write there, and can read everything.
 func TestReadersWhoseMountIsMadeWritable(t *testing.T) {
 	m := newMachine(t)
 	fills, reads := m.replica("ds-0123456789abcdef", 64*volume.MiB)
@@ -271,7 +270,7 @@ func TestReadersFindNoReplica(t *testing.T) {
 	none("not found")
 	require.Empty(t, lvs(), "a reader makes nothing")
 
-	// Made, and never handed out: whoever fills it may still format it.
+	// Created, and never handed out: the loader may still format it.
 	tags := volume.Tags{
 		State: volume.Creating, FS: "0b2f1f3e-7a34-4c58-9d0c-51b1a2c3d4e5", Size: fills.Size,
 		Namespace: fills.Namespace, Cluster: fills.Cluster, Kind: volume.Dataset,
@@ -296,7 +295,7 @@ func TestReadersFindNoReplica(t *testing.T) {
 	require.Equal(t, volume.Ready, tagsOf(t, fills.Name).State)
 }
 
-// TestReadersStampTheLastUse: by it the least recently used replica is known.
+// TestReadersStampTheLastUse: the last use determines the least recently used replica.
 func TestReadersStampTheLastUse(t *testing.T) {
 	m := newMachine(t)
 	now := time.Now().Truncate(time.Second)
@@ -313,8 +312,7 @@ func TestReadersStampTheLastUse(t *testing.T) {
 	require.Equal(t, now.UTC(), lastUse())
 }
 
-// TestReadersMountKilledAfterEveryStep, with no record to begin with and the tags
-// still behind.
+// TestReadersMountKilledAfterEveryStep starts without a record, and with tags that still say creating.
 func TestReadersMountKilledAfterEveryStep(t *testing.T) {
 	m := newMachine(t)
 	behind(m)
@@ -334,7 +332,7 @@ func TestReadersMountKilledAfterEveryStep(t *testing.T) {
 	})
 }
 
-// A volume whose file system is not the one of its tags is not shown to readers.
+// A volume whose file system is not that of its tags is not mounted for readers.
 func TestReadersOfADamagedReplica(t *testing.T) {
 	m := newMachine(t)
 	fills, reads := m.replica("ds-0123456789abcdef", 64*volume.MiB)

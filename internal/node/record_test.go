@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Whatever is left of a record, it stands for a volume that a pod has had.
+// A torn record, whatever is left of it, counts as that of a volume which a pod has had.
 func TestRecordsThatAreTorn(t *testing.T) {
 	d := records(t.TempDir())
 	e := &Engine{records: d}
@@ -40,7 +40,7 @@ func TestRecordsThatAreTorn(t *testing.T) {
 		require.ErrorContains(t, err, "read record", name)
 		require.True(t, handed, name)
 
-		// Whether a volume in state creating was handed out is not known then.
+		// It is unknown then whether a volume in state creating was handed out.
 		tags := sourceTags()
 		tags.State = volume.Creating
 		_, err = e.ensureSettled(t.Context(), lv, tags)
@@ -52,8 +52,8 @@ func TestRecordsThatAreTorn(t *testing.T) {
 	}
 }
 
-// A record that cannot be written keeps nobody from a volume that is ready. One that is
-// new is handed out only on record: nothing else keeps it from being formatted again.
+// A record that cannot be written does not prevent a mount of a ready volume. A new volume is not handed out
+// without its record, because only the record keeps it from being formatted again.
 func TestRecordsThatCannotBeWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
@@ -78,8 +78,8 @@ func TestRecordsThatCannotBeWritten(t *testing.T) {
 	require.NoError(t, e.handOut(t.Context(), f), "a pod has had it before")
 }
 
-// The tags of a volume may be those of a call that was killed before it flushed them. The record,
-// on another disk, and whoever was told of a success must not know more than the disk keeps.
+// The tags of a volume may be from a call that was killed before it flushed them. The record, on another
+// disk, and a caller that got a success must not be ahead of what is durable.
 func TestTagsAreFlushedBeforeTheyAreReliedOn(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	host := noPrograms(t)

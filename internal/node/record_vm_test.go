@@ -11,8 +11,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A record that says nothing any more is written anew where the device holds what the
-// tags say, and keeps a volume from being formatted where it does not.
+// An unreadable record is written again if the device holds the file system of the tags; otherwise it keeps
+// the volume from being formatted.
 func TestTornRecord(t *testing.T) {
 	for name, torn := range map[string]string{"empty": "", "torn": `{"volumeUUID":"X`} {
 		for _, state := range []volume.State{volume.Ready, volume.Creating} {
@@ -45,8 +45,8 @@ func TestTornRecord(t *testing.T) {
 	}
 }
 
-// Volumes that exist work on while nothing can be written beside them. New ones wait, and so do growths: their next
-// mount goes by the record, and a power cut may take the quota back.
+// Existing volumes keep working while nothing can be written to the state directory. New volumes wait, and so
+// do growths: their next mount uses the record, and a power cut may undo the quota.
 func TestStateDirectoryIsOfNoUse(t *testing.T) {
 	for name, spoil := range map[string]string{
 		"read-only": "mount -o remount,ro %s",

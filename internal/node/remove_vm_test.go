@@ -43,14 +43,14 @@ func testRemove(t *testing.T, m *machine) {
 			require.Empty(t, lvs())
 			require.NoError(t, m.Remove(m.ctx(), ref), "gone is success")
 
-			// A dataset's name is free again, and the volume a new one.
+			// A dataset's name can be used again, for a new volume.
 			require.NoFileExists(t, m.mount(s, "a")+"/f")
 		})
 	}
 }
 
-// A dataset's replica may have the name again of one whose removal is not finished.
-// What merely carries such a name was never given up.
+// A dataset's replica may have the name of an earlier one whose removal is not finished. A volume that merely
+// has a doomed name was never given up.
 func TestFinishingTouchesNothingElse(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("copy", 64*volume.MiB)
@@ -79,8 +79,8 @@ func TestFinishingTouchesNothingElse(t *testing.T) {
 	require.Contains(t, lvs(), "doomed_copy")
 }
 
-// A removal is committed by its tag. Killed before it, the volume can still be brought back;
-// killed after it, it cannot, and so what LVM does late renames no volume that is in use again.
+// A removal is committed by its tag. Killed before that, the volume can still be brought back; killed after
+// it, it cannot, so a late LVM command cannot rename a volume that is in use again.
 func TestRemovalIsCommittedByItsTag(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 16*volume.MiB)
@@ -116,8 +116,8 @@ func TestWipeZeroLeavesNothing(t *testing.T) {
 	m.shell("cmp -n $(blockdev --getsize64 %s) %s /dev/zero", device, device)
 }
 
-// A note of progress that cannot be written, on a full disk for one, does not end a wipe: the next
-// try would begin where this one did, and never get further.
+// If the progress cannot be recorded, for example on a full disk, a wipe continues: otherwise the next
+// attempt would start where this one did, and never get further.
 func TestWipeGoesOnWithoutNotes(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
@@ -133,7 +133,7 @@ func TestWipeGoesOnWithoutNotes(t *testing.T) {
 	m.shell("cmp -n $(blockdev --getsize64 %s) %s /dev/zero", device, device)
 }
 
-// A pool has back at once what a volume held, and not only when the volume is removed.
+// A pool gets a volume's blocks back immediately, and not only when the volume is removed.
 func TestWipeDiscardGivesBack(t *testing.T) {
 	m, _ := thinMachine(t, 4*volume.GiB)
 	s := m.volume("data", 512*volume.MiB)
@@ -157,7 +157,7 @@ func TestRetainedIsNeverRemoved(t *testing.T) {
 	require.Contains(t, lvs(), "data")
 }
 
-// Somebody says Retain when the volume is unreferenced already.
+// The reclaim policy changes to Retain when the volume is already unreferenced.
 func TestUnreferencedMayBeRetained(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
@@ -169,7 +169,7 @@ func TestUnreferencedMayBeRetained(t *testing.T) {
 	require.ErrorContains(t, m.Mount(m.ctx(), s, m.target("b"), false), "retained")
 }
 
-// What was decided of one volume is not done to another that has its name by now.
+// A decision about one volume is not applied to another volume that has its name meanwhile.
 func TestAnotherOfTheNameIsLeftAlone(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("copy", 64*volume.MiB)
@@ -204,7 +204,7 @@ func TestRemovalTouchesNobodyElses(t *testing.T) {
 	require.ErrorIs(t, m.Remove(m.ctx(), stranger), ErrRefused)
 	require.ElementsMatch(t, []string{"data", "theirs"}, lvs())
 
-	// LVM itself selects by UUID, name and tag.
+	// LVM itself selects volumes by UUID, name and tag.
 	lv, err := m.lvm.Volume(m.ctx(), group, "data")
 	require.NoError(t, err)
 	require.ErrorContains(t, m.lvm.Remove(m.ctx(), lv), "still there")
@@ -222,7 +222,7 @@ func TestRemovalOfWhatCannotBeSeen(t *testing.T) {
 	require.ErrorIs(t, m.Remove(m.ctx(), ref), lvm.ErrNoGroup, "an absent group is no proof of an absent volume")
 }
 
-// A volume that is mounted in some other mount namespace only.
+// A volume that is only mounted in another mount namespace.
 func TestRemovalOfWhatIsStillMountedElsewhere(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
@@ -252,7 +252,7 @@ func TestRemovalOfWhatIsStillMountedElsewhere(t *testing.T) {
 	require.Empty(t, lvs())
 }
 
-// LVM removes a volume's snapshots with it, and those are somebody else's.
+// LVM removes a volume's snapshots with it, and these may not be flexlvm's.
 func TestVolumeWithSnapshotsIsNotRemoved(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)

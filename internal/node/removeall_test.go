@@ -15,14 +15,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A fakeGroup is a volume group in memory, with the two volumes of a batch. It answers as
-// LVM does to reports, and removes nothing unless it is told to.
+// A fakeGroup is a volume group in memory, with the two volumes of a batch. It answers LVM's report commands,
+// and removes volumes only with removes set.
 type fakeGroup struct {
 	lvs     []fakeLV
-	removes bool  // lvremove does
+	removes bool  // lvremove removes volumes
 	missing int   // devices
-	report  error // of the next reports
-	// exported is vg_exported: no command but the reports of groups takes the group then.
+	report  error // the error of the next reports
+	// exported is vg_exported: no command except reports of groups accepts the group then.
 	exported string
 	device   string
 	ran      []string
@@ -65,12 +65,12 @@ func (g *fakeGroup) run(argv ...string) (string, error) {
 		g.missing, g.exported, strings.Join(rows, ",")), nil
 }
 
-// Only what LVM shows to be gone counts as gone, whatever happens between the removal and
-// the look at what it has left.
+// A volume only counts as gone if LVM shows that, whatever happens between the removal and the listing of
+// what is left.
 func TestABatchIsGoneOnlyOnProof(t *testing.T) {
 	tests := map[string]struct {
 		after func(*fakeGroup) // between tagging and lvremove
-		says  string           // of both volumes; empty: they are gone
+		says  string           // for both volumes; empty: they are gone
 	}{
 		"removed":                     {func(g *fakeGroup) { g.removes = true }, ""},
 		"not removed":                 {func(*fakeGroup) {}, lvmFailed},
@@ -93,7 +93,7 @@ func TestABatchIsGoneOnlyOnProof(t *testing.T) {
 	}
 }
 
-// Nothing goes in an exported group, not even the records of its volumes.
+// Nothing is removed in an exported group, not even the records of its volumes.
 func TestABatchInAnExportedGroupIsLeftAlone(t *testing.T) {
 	e, g, refs := batchOfTwo(t, func(*fakeGroup) {})
 	for _, ref := range refs {
@@ -108,7 +108,7 @@ func TestABatchInAnExportedGroupIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A mount in an exported group says so, whether or not the node has had the volume, and makes nothing.
+// A mount in an exported group reports that, whether or not the node has had the volume, and creates nothing.
 func TestMountInAnExportedGroup(t *testing.T) {
 	e, g, refs := batchOfTwo(t, func(*fakeGroup) {})
 	g.exported = "exported"
@@ -127,7 +127,7 @@ func TestMountInAnExportedGroup(t *testing.T) {
 	}
 }
 
-// The inventory names the remedy at each volume that pods are to mount.
+// The inventory contains the remedy for each volume that pods should mount.
 func TestInventoryOfAnExportedGroup(t *testing.T) {
 	e, g, _ := batchOfTwo(t, func(*fakeGroup) {})
 	g.lvs[0].tags = strings.Join(sourceTags().Strings(), ",")
@@ -142,7 +142,7 @@ func TestInventoryOfAnExportedGroup(t *testing.T) {
 	}
 }
 
-// What is left of others on record is looked up once for a batch.
+// The records of other doomed volumes are swept once per batch.
 func TestABatchSweepsOnce(t *testing.T) {
 	e, g, refs := batchOfTwo(t, func(g *fakeGroup) { g.removes = true })
 	other := volume.Name("other").Doomed()
@@ -155,14 +155,14 @@ func TestABatchSweepsOnce(t *testing.T) {
 	require.Len(t, asked, 1)
 }
 
-// removeTwo removes two unreferenced volumes together. Right before lvremove, after happens.
+// removeTwo removes two unreferenced volumes together, and calls after right before lvremove.
 func removeTwo(t *testing.T, after func(*fakeGroup)) []error {
 	t.Helper()
 	e, _, refs := batchOfTwo(t, after)
 	return e.RemoveAll(t.Context(), refs)
 }
 
-// batchOfTwo is what removeTwo removes.
+// batchOfTwo returns the arguments of removeTwo's call.
 func batchOfTwo(t *testing.T, after func(*fakeGroup)) (*Engine, *fakeGroup, []Ref) {
 	t.Helper()
 	tags := sourceTags()

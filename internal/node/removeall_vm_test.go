@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// refOfThis is the ref of the very volume that is there.
+// refOfThis returns a ref with the UUID of the existing volume.
 func (m *machine) refOfThis(s volume.Spec) Ref {
 	m.t.Helper()
 	lv, err := m.lvm.Volume(m.ctx(), s.Group, s.Name)
@@ -23,7 +23,7 @@ func (m *machine) refOfThis(s volume.Spec) Ref {
 	return ref
 }
 
-// givenUp makes volumes that nobody wants any more, with something in them.
+// givenUp returns unreferenced volumes with some data.
 func (m *machine) givenUp(n int, d volume.Disposal) (specs []volume.Spec, refs []Ref) {
 	m.t.Helper()
 	for i := range n {
@@ -49,7 +49,7 @@ func TestRemoveAll(t *testing.T) { eachThickLayout(t, testRemoveAll) }
 
 func testRemoveAll(t *testing.T, m *machine) {
 	n := 6
-	if m.shape.Layout != volume.Linear { // making them takes long, and three are a batch
+	if m.shape.Layout != volume.Linear { // they take long to create, and three are a batch
 		n = 3
 	}
 	specs, refs := m.givenUp(n, volume.Disposal{})
@@ -69,7 +69,7 @@ func testRemoveAll(t *testing.T, m *machine) {
 	}
 }
 
-// One volume that may not go, or not now, does not keep the others, and stays as it is.
+// A volume that may not be removed, or not now, does not affect the others, and stays as it is.
 func TestRemoveAllButWhatMayNotGo(t *testing.T) {
 	m := newMachine(t)
 	specs, refs := m.givenUp(3, volume.Disposal{})
@@ -116,9 +116,9 @@ func TestRemoveAllButWhatMayNotGo(t *testing.T) {
 	require.Equal(t, []string{"ready"}, lvs())
 }
 
-// A device that is opened when its volume is doomed already: LVM 2.03 removes none of those
-// that go together then, and the others go alone. Nobody can mount any of them any more,
-// and the one in use goes when it is closed.
+// A device is opened after its volume was doomed: LVM 2.03 then removes none of the batch, and the other
+// volumes are removed alone. None of them can be mounted any more, and the one in use is removed once it is
+// closed.
 func TestRemoveAllWhileOneIsOpened(t *testing.T) {
 	m := newMachine(t)
 	specs, refs := m.givenUp(4, volume.Disposal{})
@@ -154,8 +154,8 @@ func TestRemoveAllWhileOneIsOpened(t *testing.T) {
 	require.Empty(t, lvs())
 }
 
-// Killed after any of its steps, a batch leaves volumes that are as they were, doomed or
-// gone: no mount gets one that is doomed, and the next call removes the rest.
+// Killed after any of its steps, a batch leaves each volume as it was, doomed or gone: no mount gets a doomed
+// volume, and the next call removes the rest.
 func TestRemoveAllKilledAfterEveryStep(t *testing.T) {
 	m, n := newMachine(t), 2
 	if inFull() {
@@ -196,8 +196,7 @@ func TestRemoveAllKilledAfterEveryStep(t *testing.T) {
 	}
 }
 
-// A batch that is cut off before its commit has given nothing away: what it had in mind can
-// be brought back.
+// A batch that is killed before its commit has changed nothing permanently: its volumes can be brought back.
 func TestUndeleteAfterABatchThatWasKilled(t *testing.T) {
 	m := newMachine(t)
 	specs, _ := m.givenUp(2, volume.Disposal{})
@@ -209,8 +208,8 @@ func TestUndeleteAfterABatchThatWasKilled(t *testing.T) {
 	}
 }
 
-// What a single removal has begun, a batch finishes: the volume has its other name, and
-// perhaps its state still.
+// A batch finishes what a single removal has begun: the volume already has its doomed name, and perhaps still
+// its state.
 func TestRemoveAllFinishesWhatWasRenamed(t *testing.T) {
 	m := newMachine(t)
 	_, refs := m.givenUp(3, volume.Disposal{})

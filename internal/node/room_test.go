@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Of the calls that wait for room one tries at a time, but the next one need not wait until
-// the one that has its room has made a file system in it.
+// One of the calls that wait for room retries at a time, but the next one need not wait until the one that
+// has its room has created a file system in it.
 func TestNextCallTriesOnceOneHasItsRoom(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), RoomPatience: time.Minute}, noPrograms(t))
 	require.NoError(t, err)

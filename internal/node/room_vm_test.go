@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// unreferenced is a volume that may be evicted.
+// unreferenced creates a volume that may be evicted.
 func (m *machine) unreferenced(name string, size volume.Bytes) volume.Spec {
 	m.t.Helper()
 	s := m.volume(name, size)
@@ -21,7 +21,7 @@ func (m *machine) unreferenced(name string, size volume.Bytes) volume.Spec {
 	return s
 }
 
-// daemonWorks is a node daemon at work, for as long as the test runs.
+// daemonWorks acts as a running node daemon until the test ends.
 func (m *machine) daemonWorks() {
 	m.t.Helper()
 	release, acquired, err := m.locks.Try(daemonLock())
@@ -30,15 +30,15 @@ func (m *machine) daemonWorks() {
 	m.t.Cleanup(release)
 }
 
-// A first mount and a growth on a full group wake the daemon, hold no lock while they
-// wait, and go on as soon as it has evicted what was in the way.
+// A first mount and a growth on a full group wake the daemon, hold no lock while they wait, and continue as
+// soon as it has evicted volumes for them.
 func TestCallsWaitForRoom(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 512*volume.MiB)
 	evicted := []volume.Spec{m.unreferenced("old-0", volume.GiB), m.unreferenced("old-1", volume.GiB)}
 	m.fillDevices(0, 0, 0, 0)
 	m.daemonWorks()
-	m.patience, m.roomRetry = time.Minute, time.Hour // only a volume that goes wakes it
+	m.patience, m.roomRetry = time.Minute, time.Hour // only the removal of a volume wakes it
 	target := m.target("a")
 	for i, call := range []func() error{
 		func() error { return m.Mount(m.ctx(), s, target, false) },
@@ -62,7 +62,7 @@ func TestCallsWaitForRoom(t *testing.T) {
 	require.Equal(t, 1536*volume.MiB, allocate(t, target+"/data"))
 }
 
-// Where nobody makes room the call fails in time, with the numbers.
+// If nothing frees room, the call fails in time, with the numbers.
 func TestCallsDoNotWaitForEver(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("huge", volume.TiB)
@@ -82,8 +82,8 @@ func TestCallsDoNotWaitForEver(t *testing.T) {
 	require.Empty(t, lvs())
 }
 
-// The replica of a dataset may come back under its name, so nothing of it stays on record when
-// it is released. A call of the released one that waits for room makes nothing all the same.
+// A dataset's replica may be created again under its name, so no record of it remains when it is released. A
+// call for the released replica that is waiting for room must still create nothing.
 func TestReplicaReleasedWhileItWaitsForRoom(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("ds-0123456789abcdef", 512*volume.MiB)

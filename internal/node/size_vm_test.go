@@ -14,8 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// The promise of flexlvm: df shows the size that was asked for with nothing
-// used, and writes stop at exactly that byte.
+// The promise of flexlvm: df shows the requested size with nothing used, and writes stop at exactly that
+// byte.
 func TestSizeIsExact(t *testing.T) {
 	linearAndThin(t, testSizeIsExact)
 }
@@ -35,12 +35,12 @@ func testSizeIsExact(t *testing.T, m *machine) {
 			require.Zero(t, used)
 			require.Equal(t, size, free)
 			filled := fill
-			if size > volume.GiB && !inFull() { // as with a GiB, and it takes long
+			if size > volume.GiB && !inFull() { // the result is the same as with a GiB, and writing takes long
 				filled = allocate
 			}
 			require.Equal(t, size, filled(t, target+"/data"))
 
-			// And after a remount: still there, still the end.
+			// After a remount, the data and the limit are still the same.
 			m.unmount(target)
 			target = m.mount(s, "b")
 			st, err := os.Stat(target + "/data")
@@ -51,7 +51,7 @@ func testSizeIsExact(t *testing.T, m *machine) {
 	}
 }
 
-// A size that is no multiple of a block is given whole blocks, never less.
+// A size that is not a multiple of a block is rounded up to whole blocks.
 func TestSizeThatIsNotWholeBlocks(t *testing.T) { linearAndThin(t, testSizeThatIsNotWholeBlocks) }
 
 func testSizeThatIsNotWholeBlocks(t *testing.T, m *machine) {
@@ -62,7 +62,7 @@ func testSizeThatIsNotWholeBlocks(t *testing.T, m *machine) {
 	require.Equal(t, s.Size, tagsOf(t, s.Name).Size)
 }
 
-// Files of 32 KiB are the smallest whose inodes the device has room for besides.
+// Files of 32 KiB are the smallest for which the device has enough room for inodes.
 func TestManySmallFiles(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("small", 256*volume.MiB)
@@ -81,8 +81,8 @@ func TestManySmallFiles(t *testing.T) {
 		}
 		files++
 	}
-	// Directories are data too, and making a file reserves some 40 blocks more
-	// than it takes in the end (XFS_CREATE_SPACE_RES): what is missing is theirs.
+	// Directories are data too, and creating a file reserves about 40 blocks more than it needs in the end
+	// (XFS_CREATE_SPACE_RES), which accounts for the difference.
 	require.Less(t, s.Size-files*each, 2*volume.MiB)
 	_, _, free := df(t, target)
 	require.Less(t, free, volume.MiB)
@@ -132,7 +132,7 @@ func testExpand(t *testing.T, m *machine) {
 	target := m.mount(s, "a")
 	require.NoError(t, os.WriteFile(target+"/keep", []byte("kept"), 0o600))
 
-	// Mounted, past what the first device holds.
+	// Mounted, beyond the capacity of the first device.
 	require.Zero(t, WokenAt(m.stateDir))
 	require.NoError(t, m.Expand(m.ctx(), s, volume.GiB))
 	require.NotZero(t, WokenAt(m.stateDir), "the node daemon charges it soon")
@@ -181,8 +181,8 @@ func TestExpandOfWhatWasNeverMounted(t *testing.T) {
 	require.Empty(t, lvs())
 }
 
-// A tenant who takes his files out of the quota is not given more of the group
-// for it when he grows his claim, and neither growth nor a mount fails for it.
+// A tenant who moves files out of the quota gets no more of the group for it when the claim grows, and
+// neither growth nor a mount fails because of it.
 func TestGrowthGivesWhatWasChargedAndNoMore(t *testing.T) {
 	linearAndThin(t, testGrowthGivesWhatWasChargedAndNoMore)
 }
@@ -209,8 +209,7 @@ func testGrowthGivesWhatWasChargedAndNoMore(t *testing.T, m *machine) {
 	m.mount(s, "b")
 }
 
-// A record that a crash brought back from before a growth does not take the
-// growth back.
+// A record from before a growth, which a crash has brought back, does not undo the growth.
 func TestOldRecordDoesNotShrinkTheQuota(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
@@ -224,7 +223,7 @@ func TestOldRecordDoesNotShrinkTheQuota(t *testing.T) {
 	require.Equal(t, 100*volume.MiB, size)
 }
 
-// A copy has the inodes that it asks for, although its source was made for fewer.
+// A copy has the inodes that it requested, although its source was created for fewer.
 func TestCloneWithMoreInodes(t *testing.T) {
 	m, _ := thinMachine(t, 4*volume.GiB)
 	s := m.volume("source", 64*volume.MiB)

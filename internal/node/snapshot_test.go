@@ -22,7 +22,7 @@ func snapshotTags() volume.Tags {
 	return t
 }
 
-// Whoever asks, and as what: a snapshot is never mounted, and never made but by MakeSnapshot.
+// A snapshot is never mounted, and only created by MakeSnapshot, whatever the call.
 func TestASnapshotIsNeverMounted(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
@@ -45,8 +45,8 @@ func TestASnapshotIsNeverMounted(t *testing.T) {
 	require.ErrorContains(t, err, "name the volume that it is taken of")
 }
 
-// One that could not be taken and was given up is taken when CSI's snapshotter asks again by
-// its name, but not for a call that began before.
+// A snapshot that could not be taken and was given up is taken when the CSI snapshotter requests it again
+// under its name, but not for a call that began before that.
 func TestASnapshotThatWasGivenUpIsTakenAgain(t *testing.T) {
 	now := time.Date(2026, 11, 25, 3, 0, 0, 0, time.UTC)
 	host := noPrograms(t)
@@ -74,7 +74,7 @@ func TestASnapshotThatWasGivenUpIsTakenAgain(t *testing.T) {
 func TestIsSnapshot(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*volume.Spec, *volume.Tags)
-		says   string // empty: it is
+		says   string // empty: it is the snapshot
 	}{
 		"whole":               {func(*volume.Spec, *volume.Tags) {}, ""},
 		"half":                {func(_ *volume.Spec, v *volume.Tags) { v.State = volume.Creating }, ""},

@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// snapshotOf is a spec of a snapshot of s.
+// snapshotOf returns the spec of a snapshot of s.
 func (m *machine) snapshotOf(s volume.Spec, name string) volume.Spec {
 	m.t.Helper()
 	c := m.cloneOf(s, name, s.Size)
@@ -36,8 +36,8 @@ func (m *machine) requireSnapshot(s volume.Spec) {
 	require.Equal(m.t, tags.FS, id, "it stays what its source was")
 }
 
-// A snapshot of a volume that is written to holds what was synced, whatever becomes of its
-// source, and is restored as often as one likes, to its own size or a larger one.
+// A snapshot of a volume that is being written to holds what was synced, whatever happens to its source, and
+// can be restored any number of times, to its own size or a larger one.
 func TestSnapshot(t *testing.T) {
 	m, _ := thinMachine(t, 4*volume.GiB)
 	s := m.volume("source", 96*volume.MiB)
@@ -65,7 +65,7 @@ func TestSnapshot(t *testing.T) {
 	claim.Kind, claim.CloneOf = volume.Claim, ""
 	require.ErrorContains(t, m.Mount(m.ctx(), claim, m.target("s"), true), "never mounted")
 
-	// The source goes, and a second snapshot, in any order.
+	// The source is removed, and a second snapshot, in any order.
 	second := m.snapshotOf(s, "second")
 	second.Size = 100 * volume.GiB // the source waits for room to grow, and the pool has none
 	_, err = m.MakeSnapshot(m.ctx(), second)
@@ -119,7 +119,7 @@ func TestSnapshotKilledAfterEveryStep(t *testing.T) {
 	})
 	require.Equal(t, 2, deaths, "snapshot; tag ready")
 
-	// One that is taken anew dies as well, and half a snapshot is nothing to restore.
+	// The repetition is killed as well, and an unfinished snapshot cannot be restored.
 	for die := 1; die <= 3; die++ {
 		m.clear(snap.Name)
 		require.True(t, call{Dir: m.dir, Verb: "snapshot", Spec: snap, Die: 1}.run(t))
@@ -137,8 +137,8 @@ func TestSnapshotKilledAfterEveryStep(t *testing.T) {
 	require.Equal(t, []string{"source"}, lvs())
 }
 
-// One that failed and was given up is taken under the same name once it can be: CSI's
-// snapshotter asks again by that. So is one that was taken, deleted and removed.
+// A snapshot that failed and was given up is taken under the same name once it can be, because the CSI
+// snapshotter retries with that name. The same holds for a snapshot that was taken, deleted and removed.
 func TestSnapshotIsTakenUnderANameThatWasGivenUp(t *testing.T) {
 	m, _ := thinMachine(t, 4*volume.GiB)
 	s := m.volume("source", 64*volume.MiB)

@@ -9,7 +9,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// fill returns how full device-mapper says that the store of a snapshot is.
+// fill returns how full the store of a snapshot is, as reported by device-mapper.
 func (m *machine) fill(n volume.Name) int {
 	m.t.Helper()
 	fills, err := dm.Fills(m.ctx(), m.host.Unkillable)

@@ -36,9 +36,9 @@ func ordersOf(specs []volume.Spec) (out []Order) {
 	return out
 }
 
-// lockstep writes number after number to a file in each of two directories, and syncs each: never
-// is the second ahead of the first, nor more than one behind. It rests after each number, as a
-// node may have one processor alone; during a command of LVM it still goes on by several.
+// lockstep writes increasing numbers to a file in each of two directories, and syncs each: the second is
+// never ahead of the first, nor more than one behind. It pauses after each number, because a node may have
+// only one processor; during an LVM command it still writes several.
 func lockstep(stop chan struct{}, first, second string) (ended chan error) {
 	ended = make(chan error, 1)
 	put := func(dir string, n int) error {
@@ -94,9 +94,9 @@ func (m *machine) requireOneInstant(first, second volume.Spec) {
 	}
 }
 
-// Two volumes, one thin and one with a store, one XFS and one ext4, are snapshotted at one instant while
-// a program writes to both in turns. Whenever the process that does it is killed, both can be written
-// to again at once, nothing half is used, and the next call puts it right.
+// Snapshots of two volumes, one thin and one with a store, one XFS and one ext4, are taken at one instant
+// while a program writes to both in turns. Whenever the process that takes them is killed, both volumes can
+// be written to again immediately, no unfinished snapshot is used, and the next call completes the group.
 func TestSnapshotGroup(t *testing.T) {
 	if err := freeze.CheckSnapshots(); err != nil {
 		t.Logf("only that no snapshot of a group is taken on this kernel is tested: %v", err)
@@ -133,7 +133,7 @@ func TestSnapshotGroup(t *testing.T) {
 		deaths++
 		m.requireSnapshot(group[0])
 		require.Equal(t, volume.Ready, tagsOf(t, group[1].Name).State)
-		if inFull() || step == 3 || step == 6 { // half of it is taken; half of it is ready
+		if inFull() || step == 3 || step == 6 { // one of two is taken; one of two is ready
 			m.requireOneInstant(group[0], group[1])
 		}
 	})
@@ -153,11 +153,11 @@ func TestSnapshotGroup(t *testing.T) {
 	m.testLeftFrozen(s, from)
 	m.unmount(from)
 	m.unmount(to)
-	m.unmount(m.mount(s, "a")) // the kernel counts neither as frozen
+	m.unmount(m.mount(s, "a")) // the kernel counts neither volume as frozen
 	m.unmount(m.mount(thick, "b"))
 }
 
-// testGroupRefusals: what fails leaves nothing, and thaws.
+// testGroupRefusals: a failed call leaves nothing, and thaws the volumes.
 func (m *machine) testGroupRefusals(group []volume.Spec) {
 	t := m.t
 	require.NoError(t, m.takeGroup(group...))
@@ -184,7 +184,7 @@ func (m *machine) testGroupRefusals(group []volume.Spec) {
 	randomFile(t, m.target("b")+"/kept", volume.MiB)
 }
 
-// testLeftFrozen: both processes were killed, so that nobody has thawed it.
+// testLeftFrozen: both processes were killed, so the volume was left frozen.
 func (m *machine) testLeftFrozen(s volume.Spec, from string) {
 	t := m.t
 	lv, err := m.lvm.Volume(m.ctx(), s.Group, s.Name)
@@ -201,7 +201,7 @@ func (m *machine) testLeftFrozen(s volume.Spec, from string) {
 	require.NoError(t, m.ThawLeft(m.ctx()))
 }
 
-// testSnapshotGroupOnEarlierKernels: nothing is frozen where LVM could take no snapshot of it.
+// testSnapshotGroupOnEarlierKernels: nothing is frozen if LVM could not take a snapshot of it.
 func testSnapshotGroupOnEarlierKernels(t *testing.T) {
 	m, _ := thinMachine(t, 4*volume.GiB)
 	s := m.volume("first", 64*volume.MiB)
@@ -214,8 +214,8 @@ func testSnapshotGroupOnEarlierKernels(t *testing.T) {
 	require.NoError(t, m.takeGroup(m.snapshotOf(s, "snap-first")), "nobody uses it")
 }
 
-// testGroupOfWhatIsHeld: while another call has one of the sources, however long, the other one is
-// mounted, and the snapshots are told to wait.
+// testGroupOfWhatIsHeld: while another call has locked one of the sources, for however long, the other source
+// can be mounted, and the snapshots fail with ErrBusy.
 func (m *machine) testGroupOfWhatIsHeld(group []volume.Spec) {
 	m.clear(group[0].Name)
 	m.clear(group[1].Name)

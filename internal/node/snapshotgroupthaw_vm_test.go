@@ -28,9 +28,9 @@ func (m *machine) mountSealed(s volume.Spec, name string) string {
 	return as.Target
 }
 
-// An encrypted volume is snapshotted at one instant with one that is not, or, where the kernel takes
-// no snapshot of what is frozen without encryption, with another that is. Whatever keeps a group
-// from being taken, nothing of it is left, nothing stays frozen, and the next is taken.
+// Snapshots are taken at one instant of an encrypted volume and an unencrypted one or, if the kernel cannot
+// take snapshots of unencrypted frozen volumes, of two encrypted ones. Whatever prevents a group, nothing of
+// it is left, nothing stays frozen, and the next group succeeds.
 func TestSnapshotGroupOfEncryptedVolumes(t *testing.T) {
 	m, _ := thinMachine(t, 4*volume.GiB)
 	s, sealed := m.volume("first", 64*volume.MiB), specOf("second", 64*volume.MiB)
@@ -70,8 +70,8 @@ func TestSnapshotGroupOfEncryptedVolumes(t *testing.T) {
 	m.unmount(to)
 }
 
-// during has something done after a step of a call that takes the group and must fail, and returns the error.
-// Nothing is left of the group then, and who writes goes on.
+// during calls do after a step of a call that takes the group and must fail, and returns the error. Nothing
+// of the group is left then, and writers continue.
 func (m *machine) during(step string, group []volume.Spec, to string, do func()) error {
 	m.t.Helper()
 	done := false
@@ -89,7 +89,7 @@ func (m *machine) during(step string, group []volume.Spec, to string, do func())
 	return err
 }
 
-// requireWritten waits until the number in a directory is another.
+// requireWritten waits until the number in a directory has changed.
 func (m *machine) requireWritten(dir string) {
 	m.t.Helper()
 	now := numberIn(m.t, dir)
@@ -101,13 +101,13 @@ func (m *machine) requireNoSnapshots() {
 	require.NotContains(m.t, strings.Join(lvs(), " "), "snap-")
 }
 
-// testFrozenTooLong: a snapshot that takes too long keeps nobody from writing any longer than that.
+// testFrozenTooLong: a snapshot that takes too long does not block writers any longer than that.
 func (m *machine) testFrozenTooLong(group []volume.Spec, to string, most time.Duration) {
 	was := m.mostFrozen
 	m.mostFrozen = most
 	err := m.during("snapshot", group, to, func() {
 		m.requireWritten(to)      // while the call has not returned
-		<-time.After(time.Second) // until no snapshot may follow
+		<-time.After(time.Second) // until no more snapshots may be taken
 	})
 	m.mostFrozen = was
 	require.ErrorContains(m.t, err, "they may be frozen for "+most.String()+", in which 1 were not taken")
@@ -115,7 +115,7 @@ func (m *machine) testFrozenTooLong(group []volume.Spec, to string, most time.Du
 	m.requireNoSnapshots()
 }
 
-// testThawedByAnother: what somebody else has thawed meanwhile may be of two instants.
+// testThawedByAnother: after another process has thawed a volume, the snapshots may be of two instants.
 func (m *machine) testThawedByAnother(group []volume.Spec, to string) {
 	err := m.during("freeze", group, to, func() { m.shell("fsfreeze --unfreeze %s", to) })
 	require.ErrorIs(m.t, err, freeze.ErrThawed)
@@ -125,7 +125,7 @@ func (m *machine) testThawedByAnother(group []volume.Spec, to string) {
 	m.requireNoSnapshots()
 }
 
-// testMemberFails: LVM takes the first and not the second, whose name somebody else has by then.
+// testMemberFails: LVM takes the first snapshot and not the second, whose name another volume has meanwhile.
 func (m *machine) testMemberFails(group []volume.Spec, to string) {
 	const other = "snap-second"
 	err := m.during("freeze", group, to, func() { m.shell("lvcreate --yes -q -Wn -Zn -l1 -n %s %s", other, group[1].Group) })

@@ -13,8 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/xfs"
 )
 
-// creating makes a volume whose tags say creating, and that this node has no record of:
-// handed out, with data in it, or half made by a mkfs that was killed.
+// creating creates a volume whose tags say creating and that this node has no record of: either handed out,
+// with data in it, or left unfinished by a killed mkfs.
 func creating(m *machine, name string, handedOut bool) volume.Spec {
 	m.t.Helper()
 	behind(m)
@@ -35,8 +35,8 @@ func creating(m *machine, name string, handedOut bool) volume.Spec {
 	return s
 }
 
-// Where tags, records and the superblock all say that a volume is new, the copies of its
-// superblock may still know better.
+// If tags, records and the superblock all say that a volume is new, the copies of its superblock may still
+// show that it was in use.
 func TestCopiesOfTheSuperblock(t *testing.T) { eachLayout(t, testCopiesOfTheSuperblock) }
 
 func testCopiesOfTheSuperblock(t *testing.T, m *machine) {
@@ -46,7 +46,7 @@ func testCopiesOfTheSuperblock(t *testing.T, m *machine) {
 		"begun":     "printf '\\001' | dd of=%s bs=1 seek=126 conv=notrunc,fsync status=none",
 	} {
 		if name != "lost" && m.shape.Layout != volume.Linear {
-			continue // what differs between layouts is where the copies lie
+			continue // layouts only differ in the location of the copies
 		}
 		served := creating(m, "served-"+name, true)
 		m.shell(damage, devicePath(served))
@@ -56,7 +56,7 @@ func testCopiesOfTheSuperblock(t *testing.T, m *machine) {
 		require.ErrorContains(t, err, "shows that it was in use", name)
 		require.Equal(t, before, m.written(devicePath(served)), name)
 
-		// What a killed mkfs has left is no reason to keep a pod waiting for ever.
+		// The remains of a killed mkfs must not make a pod wait forever.
 		half := creating(m, "half-"+name, false)
 		m.shell(damage, devicePath(half))
 		target := m.mount(half, "c")

@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A process that opens a suspended device hangs. No call opens one.
+// A process that opens a suspended device hangs, so no call opens one.
 func TestSuspendedDevice(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)
@@ -22,7 +22,7 @@ func TestSuspendedDevice(t *testing.T) {
 	name := volume.DeviceName(group, s.Name)
 	resume := func() { _ = exec.Command("dmsetup", "resume", name).Run() }
 	t.Cleanup(resume)
-	// What does hang is let go, so that this test ends.
+	// If a call hangs all the same, the device is resumed, so that this test ends.
 	refused := func(what string, call func() error) {
 		t.Helper()
 		m.shell("dmsetup suspend --nolockfs %s", name)
@@ -50,5 +50,5 @@ func TestSuspendedDevice(t *testing.T) {
 
 	m.shell("dmsetup suspend %s", name)
 	time.AfterFunc(200*time.Millisecond, resume)
-	m.unmount(m.mount(s, "a")) // a moment, as while LVM works on it, is waited for
+	m.unmount(m.mount(s, "a")) // it waits for a moment, as while LVM works on the volume
 }

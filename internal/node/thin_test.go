@@ -10,7 +10,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// What a thin pool has is not its group's.
+// The size of a thin pool does not count for its group.
 func TestAddThinPools(t *testing.T) {
 	const gib, mib = volume.GiB, volume.MiB
 	groups := []inventory.Pool{

@@ -21,7 +21,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// thinMachine is a machine for thin volumes in a pool of this size.
+// thinMachine returns a machine for thin volumes in a pool of this size.
 func thinMachine(t *testing.T, size volume.Bytes) (*machine, lvm.ThinPool) {
 	t.Helper()
 	m := newMachine(t)
@@ -29,7 +29,7 @@ func thinMachine(t *testing.T, size volume.Bytes) (*machine, lvm.ThinPool) {
 	return m, m.thinPool(size)
 }
 
-// requireThinInventory is for an inventory of one thin volume of 64 MiB.
+// requireThinInventory checks an inventory of one thin volume of 64 MiB.
 func requireThinInventory(t *testing.T, in inventory.Inventory) {
 	t.Helper()
 	p, v := in.Pools[1], in.Volumes[0]
@@ -66,7 +66,7 @@ func TestThinPoolAsItIsMade(t *testing.T) {
 
 	_, err = m.lvm.CreateThinPool(m.ctx(), lvm.NewThinPool{Group: group, Name: testPool})
 	require.ErrorIs(t, err, lvm.ErrNoSpace)
-	// Nobody makes a volume of it, and nobody removes it as one.
+	// It can be neither mounted nor removed as a volume.
 	ref := Ref{Group: group, Name: testPool, Cluster: cluster}
 	require.ErrorIs(t, m.Release(m.ctx(), ref, volume.Unreferenced, volume.Disposal{}), ErrRefused)
 	require.ErrorIs(t, m.Remove(m.ctx(), ref), ErrRefused)
@@ -75,7 +75,7 @@ func TestThinPoolAsItIsMade(t *testing.T) {
 	require.ErrorIs(t, m.Mount(m.ctx(), specOf(string(testPool), 64*volume.MiB), m.target("a"), false), ErrRefused)
 }
 
-// What LVM reports of thin volumes, for the golden files.
+// LVM's report of thin volumes, for the golden files.
 func TestThinReport(t *testing.T) {
 	m, _ := thinMachine(t, 2*volume.GiB)
 	for _, name := range []string{"pvc-1", "pvc-2"} {
@@ -106,7 +106,7 @@ func TestThinReport(t *testing.T) {
 		`--configreport seg -o lv_uuid,segtype,stripes,stripe_size,thin_count,chunk_size,zero -S 'segtype!=linear && lv_tags={"flexlvm"}' %s`, group))
 }
 
-// retries are those of the file system of a volume that is mounted.
+// retries returns the retry settings of the file system of a mounted volume.
 func retries(t *testing.T, m *machine, n volume.Name) (out []string) {
 	t.Helper()
 	d, err := lvm.FindDevice(group, n)
@@ -132,8 +132,7 @@ func TestRetriesAreBoundedAtEachMount(t *testing.T) {
 	require.Equal(t, []string{"-1", "-1", "-1"}, retries(t, m, thick.Name), "left as it is")
 }
 
-// writeUntilError writes and syncs until the kernel will not, and returns how much
-// was synced.
+// writeUntilError writes and syncs until the kernel returns an error, and returns how much was synced.
 func writeUntilError(t *testing.T, file string) (volume.Bytes, error) {
 	t.Helper()
 	f, err := os.Create(file)
@@ -150,9 +149,8 @@ func writeUntilError(t *testing.T, file string) (volume.Bytes, error) {
 	}
 }
 
-// A pool that is promised more than once over and filled: writers get an error at
-// once, nobody hangs, the volume can be unmounted, and what was synced is there when
-// there is room again, made by removing another volume.
+// An overcommitted pool is filled: writers get an error immediately, no process hangs, the volume can be
+// unmounted, and synced data is still there when the removal of another volume has freed room.
 func TestThinPoolFilledByWriters(t *testing.T) {
 	m, p := thinMachine(t, 768*volume.MiB)
 	a, b := m.volume("a", 600*volume.MiB), m.volume("b", 600*volume.MiB)
@@ -172,7 +170,7 @@ func TestThinPoolFilledByWriters(t *testing.T) {
 	t.Logf("the pool: %+v", full)
 	require.ErrorIs(t, m.Mount(m.ctx(), m.volume("c", 64*volume.MiB), m.target("c"), false), lvm.ErrNoSpace, "nothing new is made in it")
 
-	// The pool grows beside its volumes, and who was refused goes on; and once more.
+	// The pool grows while its volumes exist, and failed writers continue; then once more.
 	for _, file := range []string{"/second", "/third"} {
 		began = time.Now()
 		m.shell("lvextend -qq --size +128M %s/%s", group, testPool)
@@ -188,7 +186,7 @@ func TestThinPoolFilledByWriters(t *testing.T) {
 	m.unmount(targetB)
 	require.Less(t, time.Since(began), 5*time.Minute)
 
-	// Room is made by removing a.
+	// The removal of a frees room.
 	m.unmount(targetA)
 	ref := Ref{Group: group, Name: a.Name, Cluster: cluster}
 	require.NoError(t, m.Release(m.ctx(), ref, volume.Unreferenced, volume.Disposal{}))
@@ -212,8 +210,7 @@ func requireWritten(t *testing.T, file string, size volume.Bytes) {
 	require.Equal(t, strings.Repeat("flexlvm\n", int(size)/8), string(b[:size]))
 }
 
-// A pool that is not as it should be takes no new volumes; those that are there
-// go on.
+// A pool that is not configured correctly gets no new volumes; its existing volumes keep working.
 func TestUnfitThinPool(t *testing.T) {
 	m, _ := thinMachine(t, 2*volume.GiB)
 	old := m.volume("old", 64*volume.MiB)
@@ -238,8 +235,8 @@ func TestUnfitThinPool(t *testing.T) {
 	require.ErrorIs(t, m.Mount(m.ctx(), s, m.target("o"), false), lvm.ErrNoPool)
 }
 
-// The power fails after LVM has noted a new volume and before its pool has made it:
-// the note says so, and the pool's count of its transactions.
+// The power fails after LVM has recorded a new volume and before its pool has created it: the message in the
+// metadata shows that, and the pool's transaction ID.
 func TestThinVolumeThatItsPoolWasNotToldOf(t *testing.T) {
 	m, _ := thinMachine(t, 2*volume.GiB)
 	m.unmount(m.mount(m.volume("other", 64*volume.MiB), "other"))
@@ -271,9 +268,9 @@ func TestThinVolumeThatItsPoolWasNotToldOf(t *testing.T) {
 	m.unmount(m.mount(m.volume("other", 64*volume.MiB), "other"))
 }
 
-// The power fails when the pool has made a copy and has not counted that, while LVM has
-// noted that it is yet to be made. Without help nothing could be made in the pool any
-// more, by anybody.
+// The power fails after the pool has created a copy and before it has counted the transaction, while LVM's
+// metadata still has the message. Without help, no volume could be created in the pool any more, by any
+// program.
 func TestCopyThatItsPoolHasNotCounted(t *testing.T) {
 	for name, resolve := range map[string]func(t *testing.T, m *machine, c volume.Spec){
 		"made again": func(t *testing.T, m *machine, c volume.Spec) {

@@ -15,8 +15,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A pool has room for data and none for its metadata: nothing new is made in it, writers get an
-// error at once, what was synced can be read, and all goes on when the metadata has grown.
+// A pool has room for data and none for its metadata: no volume can be created in it, writers get an error
+// immediately, synced data can be read, and everything works again when the metadata has grown.
 func TestThinPoolOutOfMetadata(t *testing.T) {
 	m := newMachine(t)
 	m.shape = volume.Shape{Layout: volume.Thin, ThinPool: testPool}
@@ -27,7 +27,7 @@ func TestThinPoolOutOfMetadata(t *testing.T) {
 	require.NoError(t, os.WriteFile(target+"/kept", []byte("flexlvm"), 0o600))
 	m.shell("sync -f %s", target)
 
-	// Each volume takes a block of the metadata, though LVM does not know of these.
+	// Each volume needs a block of the metadata, although LVM does not know of these volumes.
 	made, pool := 0, volume.DeviceName(group, testPool)+"-tpool"
 	for ; made < 5000; made++ {
 		if out, err := exec.Command("dmsetup", "message", pool, "0", fmt.Sprintf("create_thin %d", 10_000+made)).CombinedOutput(); err != nil {

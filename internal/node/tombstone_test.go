@@ -13,8 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A tombstone keeps late calls out for an hour, also where the clock was ahead when it
-// was made: then from the moment when it is first seen to be.
+// A tombstone keeps out late calls for an hour. If the clock was ahead when it was created, the hour begins
+// when that is first noticed.
 func TestTombstones(t *testing.T) {
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), Now: func() time.Time { return now }}, noPrograms(t))
@@ -41,7 +41,7 @@ func TestTombstones(t *testing.T) {
 	}
 	sweep := func() {
 		for _, held := range []volume.Name{"held", "held-ahead"} {
-			release, err := e.lockVolume(t.Context(), g, held) // as who calls sweep does
+			release, err := e.lockVolume(t.Context(), g, held) // as callers of sweep do
 			require.NoError(t, err)
 			e.sweep(g, held)
 			release()
@@ -62,7 +62,7 @@ func TestTombstones(t *testing.T) {
 	require.True(t, there)
 }
 
-// The tombstone of a replica keeps out who began before it, and nobody else.
+// The tombstone of a replica keeps out calls that began before it, and no others.
 func TestTombstoneOfAReplica(t *testing.T) {
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), Now: func() time.Time { return now }}, noPrograms(t))
@@ -106,7 +106,7 @@ func TestTombstoneOfAReplica(t *testing.T) {
 	require.True(t, ok)
 }
 
-// What a node has had is not made anew, unless its name may be used again.
+// A volume that a node has had is not created again, unless its name may be used again.
 func TestServed(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
@@ -135,7 +135,8 @@ func TestServed(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A replica that is made again under its name was used when it was made, not when the one before was.
+// The last use of a replica that is created again under its name is its creation, not the last use of the
+// earlier one.
 func TestRecordOfAReplicaMadeAgainBeginsNow(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)
@@ -148,8 +149,9 @@ func TestRecordOfAReplicaMadeAgainBeginsNow(t *testing.T) {
 	require.WithinDuration(t, began, e.records.lastUsed(g, n), time.Minute)
 }
 
-// The record of a doomed volume goes with it, also if the call that removed it was killed in between:
-// where that is removed again, or else another, once LVM shows that it is gone.
+// The record of a doomed volume is removed with it. If the call that removed the volume was killed in
+// between, a later removal of the same or another volume removes the record once LVM shows that the volume is
+// gone.
 func TestRecordsOfDoomedVolumesThatAreGone(t *testing.T) {
 	const g = volume.Group("flexlvm")
 	group := &fakeGroup{lvs: []fakeLV{{name: string(volume.Name("there").Doomed()), uuid: "uuid", attr: "-wi-a-----", size: "67108864"}}}

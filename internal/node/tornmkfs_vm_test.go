@@ -15,8 +15,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/xfs"
 )
 
-// loseGroupHeader zeroes the header of free space of an XFS file system's last group, as if the
-// cache of the disk had been lost with it, and returns a command that shows it.
+// loseGroupHeader zeroes the header of free space of an XFS file system's last group, as if it had been lost
+// with the disk's cache, and returns a command that shows it.
 func (m *machine) loseGroupHeader(path string) string {
 	m.t.Helper()
 	sector, err := strconv.Atoi(m.shell("xfs_db -r -c 'agf 3' -c daddr %s | sed 's/.* //'", path))
@@ -25,9 +25,8 @@ func (m *machine) loseGroupHeader(path string) string {
 	return fmt.Sprintf("dd if=%s bs=512 skip=%d count=1 status=none | tr -d '\\0' | wc -c", path, sector)
 }
 
-// A power cut may leave on the disk the superblock alone of what mkfs has written. Nobody has had
-// such a volume, so it is formatted again; otherwise it would lose what pods write, or keep them
-// waiting for ever.
+// After a power cut, only the superblock of what mkfs has written may be on the disk. No pod has had such a
+// volume, so it is formatted again; otherwise it would lose what pods write, or make them wait forever.
 func TestMkfsThatAPowerCutHasTorn(t *testing.T) { linearAndThin(t, testMkfsThatAPowerCutHasTorn) }
 
 func testMkfsThatAPowerCutHasTorn(t *testing.T, m *machine) {
@@ -42,7 +41,7 @@ func testMkfsThatAPowerCutHasTorn(t *testing.T, m *machine) {
 	requireWhole(t, m, torn)
 	require.Equal(t, copyFS, tagsOf(t, torn.Name).FS)
 
-	// One that a pod has had is not, even if part of it and its record are lost.
+	// A volume that a pod has had is not formatted, even if part of it and its record are lost.
 	served := creating(m, "served", true)
 	header = m.loseGroupHeader(devicePath(served))
 	lv, err := m.lvm.Volume(m.ctx(), served.Group, served.Name)
@@ -57,7 +56,7 @@ func testMkfsThatAPowerCutHasTorn(t *testing.T, m *machine) {
 	require.Equal(t, "0", m.shell("%s", header), "it was formatted again")
 }
 
-// What a pod has had is not formatted when the records are lost.
+// A volume that a pod has had is not formatted if the records are lost.
 func TestServedVolumesWithoutRecords(t *testing.T) {
 	m := newMachine(t)
 	for _, s := range []volume.Spec{creating(m, "xfs", true), m.creatingExt4("ext4", true)} {
@@ -92,7 +91,7 @@ func TestPoolWhoseMkfsAPowerCutHasTorn(t *testing.T) {
 	require.NoError(t, err)
 	m.shell("xfs_repair -n "+frugally+" %s", path)
 
-	// It was in use; its tags say creating again, and its record is lost.
+	// The pool was in use; its tags say creating again, and its record is lost.
 	s := directorySpec("data", 16*volume.MiB)
 	target := m.mount(s, "a")
 	require.NoError(t, os.WriteFile(target+"/f", []byte("x"), 0o600))
@@ -105,8 +104,8 @@ func TestPoolWhoseMkfsAPowerCutHasTorn(t *testing.T) {
 	m.unmount(target)
 }
 
-// A record may name a size that the device has lost. The growth that is repeated takes every
-// step, although the mount before it has set the limit, and one that is killed does not end that.
+// A record may have a size that the device has lost. The repeated growth takes every step, although the mount
+// before it has set the limit, even if a growth in between was killed.
 func TestGrowthThatTheDeviceHasLost(t *testing.T) { linearAndThin(t, testGrowthThatTheDeviceHasLost) }
 
 func testGrowthThatTheDeviceHasLost(t *testing.T, m *machine) {

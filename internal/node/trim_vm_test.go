@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// usedOf is what a thin pool holds.
+// usedOf returns how much of a thin pool is used.
 func (m *machine) usedOf(pool volume.Name) volume.Bytes {
 	m.t.Helper()
 	p, err := m.lvm.ThinPool(m.ctx(), group, pool)
@@ -22,14 +22,14 @@ func (m *machine) usedOf(pool volume.Name) volume.Bytes {
 	return p.Used
 }
 
-// deleted writes that much into a volume and deletes it, all of it on the disk.
+// deleted writes that much to a volume and deletes it, both durably.
 func (m *machine) deleted(target string, size volume.Bytes) {
 	m.t.Helper()
 	m.shell("dd if=/dev/urandom of=%s/gone bs=1M count=%d conv=fsync status=none", target, size/volume.MiB)
 	m.shell("rm %s/gone; sync -f %s", target, target)
 }
 
-// trimmedOf is when a volume was last trimmed, as another process is told.
+// trimmedOf returns when a volume was last trimmed, as reported by another process.
 func (m *machine) trimmedOf(n volume.Name) time.Time {
 	m.t.Helper()
 	all, err := machineAt(m.t, m.dir, "").List(m.ctx())
@@ -43,7 +43,7 @@ func (m *machine) trimmedOf(n volume.Name) time.Time {
 	return time.Time{}
 }
 
-// A thin pool has back what was deleted in a volume, and what was not deleted stays.
+// A thin pool gets back what was deleted in a volume, and the rest stays.
 func TestTrimGivesBackWhatWasDeleted(t *testing.T) {
 	m, _ := thinMachine(t, 4*volume.GiB)
 	s := m.volume("data", volume.GiB)
@@ -85,7 +85,7 @@ func TestTrimGivesBackWhatWasDeleted(t *testing.T) {
 	require.ErrorIs(t, err, lvm.ErrNoVolume)
 }
 
-// What is not ours is not trimmed.
+// A volume that is not flexlvm's is not trimmed.
 func TestTrimTouchesNothingOfOthers(t *testing.T) {
 	m, _ := thinMachine(t, 2*volume.GiB)
 	m.shell("lvcreate -qq --yes --virtualsize 1G --thinpool %s/%s --name foreign", group, testPool)
@@ -118,7 +118,7 @@ func TestTrimBesideUnmount(t *testing.T) {
 	require.ErrorIs(t, m.whileMounted(m.ctx(), ref, volume.Tags{}, nil), ErrNotMounted)
 	require.NoError(t, m.Remove(m.ctx(), ref))
 
-	// Where something else has been mounted on top, that is left alone.
+	// If something else is mounted on top, it is left alone.
 	s = m.volume("hidden", 512*volume.MiB)
 	target = m.mount(s, "b")
 	m.shell("mount -t tmpfs none %s", target)
@@ -140,7 +140,7 @@ func TestTrimOfASuspendedDevice(t *testing.T) {
 	require.ErrorIs(t, err, lvm.ErrSuspended)
 }
 
-// The rate bounds what is discarded, and a trim ends soon when it is told to.
+// The rate bounds the discards, and a trim ends soon after it is cancelled.
 func TestTrimRate(t *testing.T) {
 	m, _ := thinMachine(t, 2*volume.GiB)
 	s := m.volume("data", 512*volume.MiB)
@@ -157,7 +157,7 @@ func TestTrimRate(t *testing.T) {
 	ctx, cancel := context.WithCancel(m.ctx())
 	defer cancel()
 	m.after = func(step string) {
-		if step == "trim step" { // which may take a second at this rate, and so it waits
+		if step == "trim step" { // which may take a second at this rate, so Trim waits
 			time.AfterFunc(100*time.Millisecond, cancel)
 		}
 	}
@@ -167,8 +167,7 @@ func TestTrimRate(t *testing.T) {
 	require.Equal(t, before, m.trimmedOf(s.Name), "it did not come to its end")
 }
 
-// A trim that is killed after any step leaves a volume that can be used, and the next one
-// comes to its end.
+// A trim that is killed after any step leaves a usable volume, and the next trim completes.
 func TestTrimKilledAfterEveryStep(t *testing.T) {
 	m, _ := thinMachine(t, 4*volume.GiB)
 	s := m.volume("data", 2*volume.GiB)

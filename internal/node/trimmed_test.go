@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/lock"
 )
 
-// What cannot be read is begun anew, as where nothing is known.
+// An unreadable file is replaced by a new one, as if there were none.
 func TestTrimmedSince(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A person has asked for a volume through the API: it is brought back if it is the very one
-// that is meant, and nothing takes its place if it is gone.
+// A person has requested a volume through the API: it is brought back if it is exactly that volume, and
+// nothing replaces it if it is gone.
 func TestUndelete(t *testing.T) { linearAndThin(t, testUndelete) }
 
 func testUndelete(t *testing.T, m *machine) {

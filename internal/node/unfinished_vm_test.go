@@ -11,8 +11,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// unfinished leaves a mirror as a power cut leaves one that LVM has begun to make: its own metadata
-// is not wiped yet, and shown as volumes.
+// unfinished leaves a mirror in the state in which a power cut leaves one that LVM has begun to create: its
+// metadata subvolumes are not wiped yet, and listed as volumes.
 func (m *machine) unfinished(name string) volume.Spec {
 	m.t.Helper()
 	s := m.volume(name, 64*volume.MiB)
@@ -43,13 +43,14 @@ func TestMirrorThatIsUnfinished(t *testing.T) {
 	require.Equal(t, []string{"begun"}, lvs())
 	m.unmount(target)
 
-	// It may go, too, and nothing of it is there to be wiped.
+	// It can also be removed, and has nothing to be wiped.
 	gone := m.unfinished("gone")
 	require.NoError(t, m.Release(m.ctx(), refOf(gone), volume.Unreferenced, volume.Disposal{Wipe: volume.WipeZero}))
 	require.NoError(t, m.Remove(m.ctx(), refOf(gone)))
 	require.Equal(t, []string{"begun"}, lvs())
 
-	// Where a record says that a pod had it, or it is brought back, something else has happened.
+	// If a record shows that a pod had the volume, or the volume is to be brought back, it must not be
+	// removed.
 	doubted := m.unfinished("doubted")
 	back := doubted
 	back.FS = tagsOf(t, doubted.Name).FS
@@ -63,7 +64,7 @@ func TestMirrorThatIsUnfinished(t *testing.T) {
 	require.Equal(t, lv.UUID, still.UUID)
 }
 
-// A person may keep LVM from activating a volume.
+// A person may configure LVM to skip the activation of a volume.
 func TestVolumeWhoseActivationIsSkipped(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("skipped", 64*volume.MiB)

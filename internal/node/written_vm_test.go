@@ -16,13 +16,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// written differs once anything was written to a device: it tells how many sectors were written to it
-// or discarded, as the kernel counts them, and what lies first, which a person would look at. A
-// virtual node takes seconds to read what a volume holds. The count begins anew when a device is
-// activated: compare the content where it was inactive in between.
+// written returns a value that changes when anything is written to a device: the kernel's counts of the
+// sectors that were written or discarded, and a checksum of the beginning, which a person would check.
+// Reading a whole volume would take a virtual node seconds. The counts restart when a device is activated:
+// compare the content if it was inactive in between.
 func (m *machine) written(device string) string {
 	m.t.Helper()
-	unix.Sync() // what is in the page cache is not counted yet
+	unix.Sync() // writes in the page cache are not counted yet
 	f, err := os.Open(device)
 	require.NoError(m.t, err)
 	defer func() { require.NoError(m.t, f.Close()) }()
@@ -37,8 +37,8 @@ func (m *machine) written(device string) string {
 	return fmt.Sprintf("%s sectors written, %s discarded; first %x", of[6], of[13], first.Sum(nil))
 }
 
-// That nothing was written is no proof unless a single sector is noticed, wherever it lies and
-// whatever it holds, and whoever reads is not.
+// That nothing was written is only proved if a single sector is noticed, at any location and with any
+// content, and reads are not.
 func TestWritesAreNoticed(t *testing.T) { linearAndThin(t, testWritesAreNoticed) }
 
 func testWritesAreNoticed(t *testing.T, m *machine) {
@@ -50,7 +50,7 @@ func testWritesAreNoticed(t *testing.T, m *machine) {
 		"dd if=/dev/zero of=%[1]s bs=512 count=1 seek=$(($(blockdev --getsz %[1]s) - 1)) conv=notrunc status=none",
 		"blkdiscard --zeroout --offset 32MiB --length 4KiB %[1]s",
 	}
-	if m.shape.Layout == volume.Thin { // which takes discards whatever the disk does
+	if m.shape.Layout == volume.Thin { // it accepts discards even if the disk does not
 		ways = append(ways, "blkdiscard --offset 32MiB --length 1MiB %[1]s")
 	}
 	for _, way := range ways {

@@ -14,10 +14,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// slowRate makes what is zeroed or copied take minutes.
+// slowRate makes zeroing or copying take minutes.
 const slowRate = volume.MiB / 4
 
-// requireGivenUp gives a volume up that a call works on, which then ends.
+// requireGivenUp gives up a volume that a call works on, which then ends.
 func (m *machine) requireGivenUp(s volume.Spec, working <-chan error) {
 	m.t.Helper()
 	require.NoError(m.t, m.Heal(m.ctx(), refOf(s)))
@@ -27,7 +27,8 @@ func (m *machine) requireGivenUp(s volume.Spec, working <-chan error) {
 	require.NoError(m.t, m.Remove(m.ctx(), refOf(s)))
 }
 
-// While a raw block volume is zeroed ahead, it is given up, or goes on in its first mount.
+// While a raw block volume is being zeroed by Prepare, it is given up, or its first mount continues the
+// zeroing.
 func TestPrepareOfARawVolumeYields(t *testing.T) {
 	m := newMachine(t)
 	m.dirty()
@@ -44,7 +45,7 @@ func TestPrepareOfARawVolumeYields(t *testing.T) {
 	m.requireGivenUp(s, begun(s))
 	require.Empty(t, lvs())
 
-	m.sourcePatience = 100 * time.Millisecond // which a mount outlasts
+	m.sourcePatience = 100 * time.Millisecond // the mount takes longer
 	s = m.rawVolume("mounted", 32*volume.MiB)
 	ended, target := begun(s), m.file("a")
 	require.NoError(t, fast.Mount(m.ctx(), s, target, false))
