@@ -41,7 +41,7 @@ func TestBlockOnAHostThatScansVolumes(t *testing.T) {
 	t.Cleanup(func() {
 		m.shell("dd if=/dev/zero of=%s bs=1M count=4 oflag=direct conv=fsync status=none", devicePath(s))
 	})
-	scanVolumes(t) // and no more by then
+	scanVolumes(t) // its cleanup runs before the one above
 	own := func(name string) bool {
 		all, err := m.lvm.Groups(m.ctx())
 		require.NoError(t, err)

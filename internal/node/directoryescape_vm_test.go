@@ -98,7 +98,7 @@ func TestDirectoryEscape(t *testing.T) {
 	write(3)
 	pool, volumes := m.pool()
 	require.Len(t, volumes, 1)
-	require.Empty(t, pool.Directories.Unfit) // nobody else has less for it yet
+	require.Empty(t, pool.Directories.Unfit) // no other volume has less space for it yet
 	require.ErrorIs(t, m.Mount(m.ctx(), directorySpec("other", 160*volume.MiB), m.target("other"), false), lvm.ErrNoSpace)
 	for i := range 4 {
 		require.NoError(t, os.Remove(file(i)))

@@ -104,9 +104,9 @@ func (p *directoryPool) recorded(name volume.Name) (k kernelQuota, holds bool, e
 }
 
 // ensureQuotas returns all quotas of the pool. Before, it raises those of volumes to what their records
-// promise, and clears the quotas of projects without a volume and without files: the room of a volume without
-// a quota would be promised twice, and the room of a quota without a volume to nobody. The caller holds the
-// pool's lock.
+// promise, and clears the quotas of projects without a volume and without files. Otherwise the room of a
+// volume without a quota would be promised twice, and the room of a quota without a volume would be lost. The
+// caller holds the pool's lock.
 func (p *directoryPool) ensureQuotas() (map[quota.Project]quota.Usage, error) {
 	all, err := quota.Projects(p.device.Path)
 	if err != nil {

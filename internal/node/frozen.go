@@ -131,7 +131,7 @@ func (e *Engine) thaw(ctx context.Context, v frozen) error {
 	}
 	probe, err := os.OpenFile(on.path, os.O_RDONLY|unix.O_EXCL, 0)
 	if err == nil {
-		return probe.Close() // nobody has it mounted
+		return probe.Close() // not mounted anywhere
 	}
 	if !errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("open device: %w", err)

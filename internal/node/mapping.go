@@ -229,7 +229,7 @@ func (e *Engine) closeUnused(ctx context.Context, d lvm.Device) error {
 			gone, err = e.takeBack(ctx, m)
 		case dm.CryptName(d.VolumeUUID), dm.BlockCryptName(d.VolumeUUID):
 			gone, err = e.closeContainer(ctx, m)
-		default: // somebody else's
+		default: // another program's mapping
 		}
 		if err != nil || !gone {
 			return err

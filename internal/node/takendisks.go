@@ -14,8 +14,8 @@ import (
 // ledgerFile, in the state directory, is the ledger of declared groups.
 const ledgerFile = "declared-disks.json"
 
-// readLedger returns an empty ledger if none was written. An unreadable ledger is an error, because then
-// nobody knows which disks were taken.
+// readLedger returns an empty ledger if none was written. An unreadable ledger is an error, because then it
+// is unknown which disks were taken.
 func (e *Engine) readLedger() (volumegroup.Ledger, error) {
 	file := filepath.Join(e.stateDir, ledgerFile)
 	text, err := os.ReadFile(file)
