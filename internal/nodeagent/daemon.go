@@ -344,7 +344,7 @@ func (d *Daemon) await(ctx context.Context, next time.Duration) bool {
 }
 
 // rest waits for more changes, or as long as the last round took, to leave time to the machine. A call cuts the
-// wait short, because the caller waits, perhaps for room.
+// wait down to settle, because the caller waits, perhaps for room.
 func (d *Daemon) rest(ctx context.Context, took time.Duration) {
 	least, most := time.NewTimer(settle), time.NewTimer(min(max(took, settle), mostSettle))
 	defer least.Stop()
