@@ -7,15 +7,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// ReleasedAt is when a volume was released, to the next second. Its age counts from then, and
-// the NodeStorage has no finer times: so what is planned from a report is what the daemon
-// does.
+// ReleasedAt returns when a volume was released, rounded up to the second. Its age counts from then. The
+// NodeStorage has no finer times, so a plan that is based on a report agrees with the daemon's.
 func ReleasedAt(v *inventory.Volume) time.Time {
 	return v.Released.Add(time.Second - 1).Truncate(time.Second)
 }
 
-// NextOfAge returns when the next volume becomes old enough to be evicted, so that its
-// room may be promised; zero if none will.
+// NextOfAge returns when the next volume becomes old enough to be evicted, so that its room can be promised;
+// zero if there is none.
 func NextOfAge(view View, minAge time.Duration) (first time.Time) {
 	for i := range view.Volumes {
 		v := &view.Volumes[i]

@@ -6,32 +6,30 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// closedMetadata is from which percentage on LVM's metadata area takes no new
-// volume: what is left is for the growth and the removal of those that are there.
+// closedMetadata is the percentage of LVM's metadata area from which on no new volume is accepted: the rest is
+// for growing and removing existing volumes.
 const closedMetadata = 95
 
-// allocatable is what PersistentVolumes may take of a pool altogether, including those whose volumes are
-// made already: what is free or about to be, what may be evicted, and what their volumes hold.
-// allocatable minus the charges of all PersistentVolumes is what can still be promised; making a
-// promised volume does not change it.
+// allocatable returns what PersistentVolumes may take of a pool in total, including those whose volumes exist:
+// what is free or about to be, what may be evicted, and what their volumes hold. allocatable minus the charges
+// of all PersistentVolumes is what can still be promised; creating a promised volume does not change it.
 //
-// A volume that holds more than its charge, for its extents are large, takes the
-// difference from everybody; one that is to grow has its charge, and not more than
-// it holds, counted. The volume of a PersistentVolume that is given up counts as nobody's
-// until it may be evicted, so that its room is never counted twice while that
-// PersistentVolume goes. One that is kept because the API server has gone back in time
-// is counted like any other: its PersistentVolume stays.
+// Of each volume, the smaller of what it holds and its charge counts: it holds more than its charge if extents
+// are large, and less until it has grown. The volume of a PersistentVolume that is given up does not count
+// until it may be evicted, so that its room is never counted twice while that PersistentVolume is deleted. A
+// volume that is kept because the API server has gone back in time counts like any other: its PersistentVolume
+// stays.
 func (p *planner) allocatable(in *pool) volume.Bytes {
 	if in.Thin != nil {
 		return p.thinAllocatable(in)
 	}
 	sum := in.Free + in.pending
 	if p.result.Blocked == "" {
-		// What a replica is charged comes off again with its PersistentVolume.
+		// The charges of these replicas, added below, are subtracted again with those of all PersistentVolumes.
 		sum += in.reclaimable() + in.leaving()
 	}
 	for k, charge := range p.charges(in) {
-		// One that is being removed is in pending already.
+		// The room of a volume that is being removed is in pending already.
 		if v, made := p.index.volumes[k]; made && !p.view.isBeingRemoved(v) {
 			sum += min(v.Device, charge)
 		}
@@ -39,7 +37,7 @@ func (p *planner) allocatable(in *pool) volume.Bytes {
 	return sum
 }
 
-// charges are what PersistentVolumes that stay take of a pool, each volume once.
+// charges returns the charges of the PersistentVolumes of a pool that stay, once per volume.
 func (p *planner) charges(in *pool) map[Key]volume.Bytes {
 	out := map[Key]volume.Bytes{}
 	for i := range p.view.PersistentVolumes {
@@ -54,13 +52,13 @@ func (p *planner) charges(in *pool) map[Key]volume.Bytes {
 	return out
 }
 
-// closed says why no new volume may be promised in a pool, or nothing.
+// closed returns why no new volume may be promised in a pool; empty if one may.
 func (p *planner) closed(in *pool) string {
 	if in.ailing != "" {
 		return in.ailing
 	}
 	if in.Directories != nil {
-		return in.Directories.Unfit // what is made in it needs none of LVM's metadata
+		return in.Directories.Unfit // directories need none of LVM's metadata
 	}
 	if used := MetadataUsedPercent(in.Pool); used >= closedMetadata {
 		return fmt.Sprintf("LVM's metadata area of volume group %s is %d%% full, and volumes can only be removed; make a group with a larger one (`flexlvm vg create`)", in.Name.Group(), used)

@@ -8,10 +8,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// unmadeCopy reports whether c is a copy that is not finished: its volume is not there, is still
-// creating, or has unreadable tags; or, for a snapshot, it is not recorded as taken. Until it is finished, its source must stay, because an interrupted
-// copy starts over. A copy that can never be made, because nobody wants it any more or it is not of
-// this cluster or volume group, does not count.
+// unmadeCopy reports whether c is an unfinished copy: its volume is missing, creating, or has unreadable tags;
+// or it is a snapshot that is not recorded as taken. Its source must stay until then, because an interrupted
+// copy starts over. A copy that can never be made, because it is given up or of another cluster or volume
+// group, does not count.
 func (x *index) unmadeCopy(view View, c *persistentvolume.Volume) bool {
 	if c.CloneOf == "" || c.Taken || !c.Usable() && !c.Placeholder || view.givenUp(c) || c.Cluster != view.Cluster {
 		return false
@@ -24,9 +24,8 @@ func (x *index) unmadeCopy(view View, c *persistentvolume.Volume) bool {
 	return !there || v.State == volume.Creating || v.State == "" || c.Kind == volume.Snapshot
 }
 
-// beingCopied returns the name of the PersistentVolume that is to begin as a copy of this
-// one's volume, or nothing. A volume that is not there cannot be saved for it, and one that
-// has been moved on already can be copied in its new state.
+// beingCopied returns the name of the PersistentVolume that is to be a copy of c's volume; empty if there is
+// none. A missing volume cannot be kept for it, and a released one can be copied in its new state.
 func (x *index) beingCopied(c *persistentvolume.Volume) string {
 	v, there := x.volumes[KeyOfPersistentVolume(c)]
 	if !there || v.State != volume.Ready && v.State != volume.Creating {
@@ -35,9 +34,9 @@ func (x *index) beingCopied(c *persistentvolume.Volume) string {
 	return x.copied[KeyOfPersistentVolume(c)]
 }
 
-// Copies returns the PersistentVolumes whose volumes are to be made now as copies of others, in order of
-// their names. An encrypted one is made by its first mount, which brings the key,
-// unless it is a snapshot, or a full copy that is not whole yet, which need none.
+// Copies returns the PersistentVolumes whose volumes are to be created now as copies, in order of their names.
+// Encrypted copies are created by their first mount, which brings the key, except snapshots and full copies that
+// are not complete yet, which need none.
 func Copies(view View) []persistentvolume.Volume {
 	x := newIndex(view)
 	var out []persistentvolume.Volume

@@ -10,14 +10,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Unclaimed reports whether a LocalVolume asks for the volume, and the PersistentVolume is not bound yet.
+// Unclaimed reports whether a PersistentVolume is of a LocalVolume, and not bound yet.
 func Unclaimed(c *persistentvolume.Volume) bool {
 	return c.Declared && !c.Placeholder && (c.Phase == corev1.VolumeAvailable || c.Phase == corev1.VolumePending)
 }
 
-// Declared returns the PersistentVolumes whose volumes LocalVolumes ask for, in order of their
-// names: those to be made now are not in the inventory, or half made. Once a PersistentVolume is
-// bound, mounts make its volume, as they make all others; an encrypted one is always made by its first mount.
+// Declared returns the PersistentVolumes of LocalVolumes whose volumes are to be created now, because they are
+// missing or unfinished, in order of their names. Once a PersistentVolume is bound, its mounts create its
+// volume, like any other; an encrypted one is always created by its first mount.
 func Declared(view View) []persistentvolume.Volume {
 	x := newIndex(view)
 	var out []persistentvolume.Volume

@@ -9,24 +9,24 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A demand is what one PersistentVolume still needs of its pool: a volume that no pod has
-// mounted yet, or a growth that has not come to the node yet.
+// A demand is what one PersistentVolume still needs of its pool: a volume that does not exist yet, the
+// unwritten part of a thin one, or a growth that has not reached the node.
 type demand struct {
 	pv   *persistentvolume.Volume
 	need volume.Bytes
-	// devices is how many physical devices it needs share of, each; only names those that
-	// it may lie on, nil for any.
+	// devices is the number of physical devices on which it needs share each; only lists the possible devices,
+	// nil means any.
 	devices int
 	share   volume.Bytes
 	only    []string
 }
 
-// wide reports whether it needs several physical devices.
+// wide reports whether the demand needs several physical devices.
 func (d demand) wide() bool { return d.devices > 1 }
 
-// addDemands gives each pool what is promised in it, the smallest first.
+// addDemands adds to each pool what is promised in it, the smallest first.
 func (p *planner) addDemands() {
-	by := map[Key]demand{} // two PersistentVolumes of one volume promise it once
+	by := map[Key]demand{} // two PersistentVolumes of one volume count once
 	for i := range p.view.PersistentVolumes {
 		c := &p.view.PersistentVolumes[i]
 		need := p.need(c)
@@ -50,8 +50,8 @@ func (p *planner) addDemands() {
 	}
 }
 
-// demand is what a PersistentVolume needs, by device. The copies of a volume grow only on the devices
-// that they lie on.
+// demand returns what a PersistentVolume needs, by device. The mirror copies of a volume grow only on their
+// devices.
 func (p *planner) demand(c *persistentvolume.Volume, need volume.Bytes) demand {
 	d := demand{pv: c, need: need, devices: c.Shape.Devices()}
 	v, made := p.index.volumes[KeyOfPersistentVolume(c)]
@@ -67,7 +67,7 @@ func (p *planner) demand(c *persistentvolume.Volume, need volume.Bytes) demand {
 	return d
 }
 
-// need is what a PersistentVolume still needs, 0 for nothing.
+// need returns what a PersistentVolume still needs, in bytes.
 func (p *planner) need(c *persistentvolume.Volume) volume.Bytes {
 	if !p.usable(c) {
 		return 0
@@ -85,18 +85,18 @@ func (p *planner) need(c *persistentvolume.Volume) volume.Bytes {
 	case c.Taken:
 		return 0 // a snapshot is never written, and never grows
 	case in.Thin != nil:
-		// What it was promised and has not written yet; see addShared for the rest.
+		// It needs what it was promised and has not written; see addShared for the rest.
 		return max(0, c.Charge().In(in.Extent)-v.Device)
 	case v.Size >= c.Promised():
-		// Its tag says that it is as large as promised; that a later release would make its
-		// device larger is no reason to take anybody's data away.
+		// The tag says that it is as large as promised. A later release that would make the device larger must
+		// not evict any data for that.
 		return 0
 	}
 	return max(0, v.Takes(device, grain)-v.Device)
 }
 
-// usable reports whether a pod can use the volume of a PersistentVolume here. One that is released,
-// or made for another cluster or group, needs nothing.
+// usable reports whether a pod can use the volume of a PersistentVolume here. It cannot if that is released, or
+// of another cluster or group.
 func (p *planner) usable(c *persistentvolume.Volume) bool {
 	in, there := p.byName[c.Pool()]
 	switch {
@@ -108,9 +108,9 @@ func (p *planner) usable(c *persistentvolume.Volume) bool {
 	return c.InGroup(in.GroupUUID())
 }
 
-// atOnce is what must be free in a thin pool at one moment, so that a volume there can be
-// made as large as promised; 0 for nothing. It may be more than is needed, for a pool may
-// be overcommitted, and growing takes nothing of it.
+// atOnce returns what must be free in a thin pool at one moment to grow a volume to its promised size; 0 for
+// nothing. That may be more than the volume needs, because a pool may be overcommitted, and growing allocates
+// nothing.
 func (p *planner) atOnce(c *persistentvolume.Volume) volume.Bytes {
 	v, made := p.index.volumes[KeyOfPersistentVolume(c)]
 	if !made || !p.usable(c) || p.byName[c.Pool()].Thin == nil || v.State != volume.Ready || v.Size >= c.Promised() {
@@ -119,8 +119,8 @@ func (p *planner) atOnce(c *persistentvolume.Volume) volume.Bytes {
 	return max(0, c.DeviceSize(c.Promised())-v.Full)
 }
 
-// Waiting returns the PersistentVolumes of each pool whose volumes do not fit even with all evictable room.
-// The smallest are served first.
+// Waiting returns, for each pool, the PersistentVolumes whose volumes do not fit even after all possible
+// evictions. The smallest are served first.
 func Waiting(view View, r Result) map[volume.PoolName][]*persistentvolume.Volume {
 	p := planner{view: view, index: newIndex(view)}
 	p.openPools()

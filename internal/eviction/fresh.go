@@ -7,13 +7,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// MayMakeAhead reports whether the node may make the volume of a PersistentVolume that has just
-// appeared before its first mount does, by what the last round has seen and decided, which may not
-// have that PersistentVolume yet.
+// MayMakeAhead reports whether the node may create the volume of a new PersistentVolume before its first mount.
+// It goes by the view and the plan of the last round, which may not include that PersistentVolume.
 //
-// It may not if anything but an empty file system is to be made, if the node has a volume of that name
-// in any state, or if the volumes promised in the pool do not all fit in its free room: then other
-// volumes have to be evicted first, and the PersistentVolumes that wait for that must not be overtaken.
+// It may not if the volume is anything but an empty file system, if the node has a volume of that name in any
+// state, or if the volumes promised in the pool do not all fit in its free room: then volumes must be evicted
+// first, and the PersistentVolumes that wait for that must not be overtaken.
 func MayMakeAhead(view View, r Result, c *persistentvolume.Volume) bool {
 	if !plain(c) || view.Cluster == "" || c.Cluster != view.Cluster || c.Deleting || !c.Usable() {
 		return false
@@ -30,21 +29,21 @@ func MayMakeAhead(view View, r Result, c *persistentvolume.Volume) bool {
 	return at >= 0 && r.Pools[at].roomFor(c, x.named[KeyOfPersistentVolume(c)])
 }
 
-// plain reports whether nothing but an empty file system is to be made, and that without a key. A
-// directory is made by its first mount.
+// plain reports whether the volume is an empty file system and needs no key. A directory is created by its
+// first mount.
 func plain(c *persistentvolume.Volume) bool {
 	return c.Kind == volume.Claim && c.Shape.Layout != volume.Directory && c.FSType != volume.Raw && !c.Encrypted && c.FS == "" && c.CloneOf == "" && !c.Declared && !c.Placeholder
 }
 
-// roomFor reports whether a volume fits in what is free of the pool beside all that is promised
-// there; promised: it is part of that.
+// roomFor reports whether a volume fits in the free room of the pool besides all that is promised there.
+// promised: that includes the volume.
 func (p *PoolResult) roomFor(c *persistentvolume.Volume, promised bool) bool {
 	charge := c.Charge().In(p.Pool.Extent)
 	switch {
 	case p.Closed != "":
 		return false
 	case p.Pool.Thin != nil:
-		return charge <= p.Pool.Free // what is promised there takes nothing before it is written
+		return charge <= p.Pool.Free // promises there take nothing before they are written
 	case promised:
 		return p.Promised <= p.Pool.Free
 	}

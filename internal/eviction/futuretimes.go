@@ -7,12 +7,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 )
 
-// FutureTimes remembers timestamps of volumes that are in the future, because the clock was set back, and
-// when each was first seen. That time replaces the timestamp, with which the volume would count as young
-// until that date. The zero value is ready to use.
+// FutureTimes remembers timestamps of volumes that are in the future, because the clock was set back, and when
+// each was first seen. That time replaces the timestamp; otherwise the volume would count as young until that
+// date. The zero value is ready to use.
 //
-// A new process remembers nothing and takes such a volume for new again. So the volume may be evicted
-// later than it should be, but never earlier.
+// A new process remembers nothing, and treats such a volume as new again. So the volume may be evicted later
+// than it should be, but never earlier.
 type FutureTimes struct {
 	seen map[stamp]time.Time
 }
@@ -34,7 +34,7 @@ func (f *FutureTimes) Replace(now time.Time, volumes []inventory.Volume) {
 	f.seen = seen
 }
 
-// ReplaceEvictable does the same for Replica.Evictable of PersistentVolumes.
+// ReplaceEvictable is Replace for Replica.Evictable of PersistentVolumes.
 func (f *FutureTimes) ReplaceEvictable(now time.Time, pvs []persistentvolume.Volume) {
 	seen := map[stamp]time.Time{}
 	for i := range pvs {
@@ -51,7 +51,7 @@ func (f *FutureTimes) replace(now time.Time, seen map[stamp]time.Time, uid strin
 		}
 		its := stamp{uid, t.UnixNano()}
 		first, known := f.seen[its]
-		if !known || first.After(now) { // the clock may have been set back once more
+		if !known || first.After(now) { // the clock may have been set back again
 			first = now
 		}
 		seen[its], *t = first, first

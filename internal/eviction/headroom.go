@@ -13,26 +13,25 @@ import (
 )
 
 const (
-	// HeadroomAuto goes by the lastMade volumes of a pool that were made last, and within
-	// recent.
+	// HeadroomAuto goes by the lastMade newest volumes of a pool, if they were created within recent.
 	lastMade = 8
 	recent   = 7 * 24 * time.Hour
 	// mostAuto is the greatest share of a pool that HeadroomAuto keeps free, in per cent.
 	mostAuto = 10
 )
 
-// A Headroom is how much of each volume group is kept free for claims that are still to
-// come, as far as unreferenced volumes can give it. It implements pflag.Value.
+// A Headroom is how much of each volume group is kept free for future claims, as far as unreferenced volumes
+// can free it. It implements pflag.Value.
 type Headroom struct {
 	auto    bool
 	percent int
 	bytes   volume.Bytes
 }
 
-// HeadroomAuto keeps as much as the volumes take that were made last.
+// HeadroomAuto keeps free what the most recently created volumes take.
 var HeadroomAuto = Headroom{auto: true}
 
-// Set parses what the flag may say: auto, bytes such as 10Gi, or a share such as 5%.
+// Set parses the flag's value: auto, bytes such as 10Gi, or a share such as 5%.
 func (h *Headroom) Set(s string) error {
 	var parsed Headroom
 	share, isShare := strings.CutSuffix(s, "%")
@@ -56,7 +55,7 @@ func (h *Headroom) Set(s string) error {
 	return nil
 }
 
-// parseBytes reads a number of bytes with a binary unit, or without one.
+// parseBytes parses a number of bytes with or without a binary unit.
 func parseBytes(s string) (volume.Bytes, error) {
 	unit := volume.Bytes(1)
 	for i, name := range []string{"Ki", "Mi", "Gi", "Ti"} {
@@ -82,15 +81,14 @@ func (h *Headroom) String() string {
 	return strconv.FormatInt(int64(h.bytes), 10)
 }
 
-// Type is the flag's type in its help.
+// Type returns the flag's type for its help.
 func (h *Headroom) Type() string { return "headroom" }
 
-// evictForHeadroom makes room before anybody needs it: a pod whose claim finds its room
-// free starts as on an empty node. It takes unreferenced volumes alone, and what is
-// promised already comes first.
+// evictForHeadroom makes room in advance: a pod whose claim finds free room starts as fast as on an empty node.
+// It evicts unreferenced volumes only, and promised volumes come first.
 func (p *planner) evictForHeadroom(in *pool) []Eviction {
 	if in.Thin != nil {
-		return nil // there a volume takes its room bit by bit
+		return nil // a thin volume takes its room block by block
 	}
 	now := in.comingRoom()
 	spare := now.total - in.goalWithin(in.demands, now).target
@@ -104,7 +102,7 @@ func (p *planner) evictForHeadroom(in *pool) []Eviction {
 		spare += v.Device
 		made = slices.DeleteFunc(made, func(other *inventory.Volume) bool { return other == v })
 	}
-	// With what goes for promises it takes hardly longer, and those that start next find room.
+	// Evicting along with the volumes for promises takes hardly longer, and the next pods find room.
 	if n == 0 || !in.promising && p.postpone(in) {
 		return nil
 	}
@@ -113,9 +111,8 @@ func (p *planner) evictForHeadroom(in *pool) []Eviction {
 	return p.evict(in, slices.Clone(in.queue[:n]), ReasonHeadroom, cause)
 }
 
-// headroom is how much of a pool is to be free, where these volumes were made lately, the
-// last first. A volume that is evicted counts no more: so it is the same when the plan
-// has been carried out.
+// headroom returns how much of a pool is to be free, given its recently created volumes, the newest first.
+// Evicted volumes do not count, so the result is the same after the plan has been carried out.
 func (p *planner) headroom(in *pool, made []*inventory.Volume) volume.Bytes {
 	h := p.policy.Headroom
 	if !h.auto {
@@ -128,12 +125,11 @@ func (p *planner) headroom(in *pool, made []*inventory.Volume) volume.Bytes {
 	return min(sum, mostKept(in.Pool))
 }
 
-// mostKept is the most that HeadroomAuto keeps free in a pool.
+// mostKept returns the most that HeadroomAuto keeps free in a pool.
 func mostKept(in inventory.Pool) volume.Bytes { return in.Size / 100 * mostAuto }
 
-// RecentInUse are the volumes of a pool by which HeadroomAuto goes, the last one made first:
-// those that Result.Released does not have, and no more than make a difference, whatever is
-// made or evicted.
+// RecentInUse returns the volumes of a pool by which HeadroomAuto goes, the newest first: those that are not in
+// Result.Released, and no more than can make a difference, whatever is created or evicted.
 func RecentInUse(view View, in inventory.Pool) (out []inventory.Volume) {
 	var sum volume.Bytes
 	for _, v := range madeLately(view, in) {
@@ -149,8 +145,8 @@ func RecentInUse(view View, in inventory.Pool) (out []inventory.Volume) {
 	return out
 }
 
-// madeLately returns the volumes of a pool that were made recently, the newest first, whether or not they
-// are still wanted.
+// madeLately returns the recently created volumes of a pool, the newest first, whether or not they are still
+// wanted.
 func madeLately(view View, in inventory.Pool) []*inventory.Volume {
 	var out []*inventory.Volume
 	for i := range view.Volumes {

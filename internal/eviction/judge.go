@@ -14,13 +14,12 @@ import (
 type Action string
 
 const (
-	// ActionRelease: move the volume to Verdict.To, then delete the PersistentVolume
-	// unless that has happened already (preconditions UID and resourceVersion), and
-	// remove our finalizer.
+	// ActionRelease: change the volume's state to Verdict.To, then delete the PersistentVolume unless it is
+	// deleted already (preconditions UID and resourceVersion), and remove flexlvm's finalizer.
 	ActionRelease Action = "release"
-	// ActionWait: do nothing yet; nobody needs to know.
+	// ActionWait: do nothing yet, and report nothing.
 	ActionWait Action = "wait"
-	// ActionReport: do nothing and report it to a person.
+	// ActionReport: do nothing, and report it to a person.
 	ActionReport Action = "report"
 )
 
@@ -32,11 +31,11 @@ type Verdict struct {
 	Why              string       // in words, for events and logs
 }
 
-// Judge returns what to do about each PersistentVolume, in order of their names.
-// Those that are as they should be have no Verdict.
+// Judge returns the verdicts on the PersistentVolumes, in order of their names. A PersistentVolume that needs
+// neither an action nor a report has none.
 func Judge(view View) []Verdict {
 	if view.Cluster == "" {
-		return nil // whose volumes these are cannot be told; Plan says so
+		return nil // it is unknown whose volumes these are; Plan reports that
 	}
 	x := newIndex(view)
 	var out []Verdict
@@ -68,15 +67,15 @@ func Judge(view View) []Verdict {
 	return out
 }
 
-// givenUp reports whether the API says positively that nobody wants the volume of
-// a PersistentVolume any more. All else protects it.
+// givenUp reports whether the API states positively that the volume of a PersistentVolume is not wanted any
+// more. Anything else protects the volume.
 func (view View) givenUp(c *persistentvolume.Volume) bool {
 	return view.Cluster != "" && c.Cluster == view.Cluster && c.Leaving()
 }
 
-// allDone reports whether all is done about a PersistentVolume that is given up: the object stays
-// only for somebody else's finalizer, perhaps for long. Retain may be said meanwhile, and
-// counts until the object is gone.
+// allDone reports whether nothing is left to do about a PersistentVolume that is given up: only another
+// controller's finalizer keeps the object, perhaps for long. A policy that becomes Retain meanwhile still
+// applies.
 func (x *index) allDone(c *persistentvolume.Volume) bool {
 	if !c.Deleting || c.HasFinalizer {
 		return false
@@ -91,8 +90,8 @@ func (x *index) allDone(c *persistentvolume.Volume) bool {
 	return v.State != volume.Creating && v.State != volume.Ready
 }
 
-// obstacle is why the volume of a PersistentVolume that is given up cannot be moved on, or
-// empty. A volume that does not exist is none: it only must not be made any more.
+// obstacle returns why the volume of a PersistentVolume that is given up cannot change its state; empty if it
+// can. A volume that does not exist is no obstacle: releasing it prevents its creation.
 func (x *index) obstacle(c *persistentvolume.Volume) string {
 	if by, wanted := x.wanted[KeyOfPersistentVolume(c)]; wanted {
 		return fmt.Sprintf("PersistentVolume %s still names it; delete that one too if nobody needs it", by)
@@ -123,16 +122,16 @@ func (x *index) obstacle(c *persistentvolume.Volume) string {
 		return fmt.Sprintf("it was made for the file system %s, and %s holds another (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.FS, KeyOfPersistentVolume(c), v.FS, pv.Finalizer)
 	case !c.InGroup(v.GroupUUID):
 		return fmt.Sprintf("it was made in volume group %s with UUID %s, and %s is in another of that name (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.Group, c.GroupUUID, KeyOfPersistentVolume(c), v.GroupUUID, pv.Finalizer)
-	case v.DirectoryPool != c.Shape.DirectoryPool: // the engine looks in that pool alone
+	case v.DirectoryPool != c.Shape.DirectoryPool: // the engine searches only that pool
 		return fmt.Sprintf("it was made in %s %s, and %s is in %s %s; rename the pool back (lvrename), or remove the finalizer %s once nobody needs the PersistentVolume",
 			c.Pool().Noun(), c.Pool(), KeyOfPersistentVolume(c), v.Pool().Noun(), v.Pool(), pv.Finalizer)
 	}
 	return ""
 }
 
-// mayBeBack is why the volume of a claim that an API server calls released is kept, or empty: one that was
-// restored from a backup knows nothing of a claim to which the volume was given back since. Replicas are loaded
-// again, and the deletion of a snapshot is never taken back.
+// mayBeBack returns why the volume of a released claim is kept after the API server went back in time; empty if
+// it is not. A restored API server does not know a claim to which the volume was given back since the backup.
+// Replicas are loaded again, and the deletion of a snapshot is never undone.
 func (x *index) mayBeBack(view View, c *persistentvolume.Volume) string {
 	v, there := x.volumes[KeyOfPersistentVolume(c)]
 	if view.WentBack == "" || c.Kind != volume.Claim || !there || v.State != volume.Ready && v.State != volume.Creating {
@@ -141,8 +140,8 @@ func (x *index) mayBeBack(view View, c *persistentvolume.Volume) string {
 	return fmt.Sprintf("%s, and may not know who uses the volume since; set the reclaim policy to Retain if it is needed (`kubectl patch pv %s -p '{\"spec\":{\"persistentVolumeReclaimPolicy\":\"Retain\"}}'`), and restart the node daemon (delete its pod) once that is done for all of this node", view.restored(), c.PV)
 }
 
-// unseen is why nobody can tell which volumes are in a pool, or empty. LVM shows those of groups
-// and of thin pools; those of a directory pool are files in it.
+// unseen returns why the volumes in a pool cannot be listed; empty if they can. LVM lists those of groups and
+// thin pools; those of a directory pool are files in it.
 func (x *index) unseen(name volume.PoolName) string {
 	pool, there := x.pools[name]
 	switch {
@@ -156,10 +155,10 @@ func (x *index) unseen(name volume.PoolName) string {
 	return ""
 }
 
-// release returns the state that the volume of a released PersistentVolume gets, and why. A volume that is in such
-// a state already, perhaps because of a person, stays in it. But Retain applies even if the volume became
-// unreferenced before the policy was Retain: whether a person wanted that is not known, and a person can
-// give the volume up again.
+// release returns the state that the volume of a released PersistentVolume gets, and why. A volume that already
+// is in such a state, perhaps by a person's request, stays in it. But Retain applies even if the volume became
+// unreferenced before the policy was Retain: it is unknown whether a person wanted that, and a person can give
+// the volume up again.
 func (x *index) release(c *persistentvolume.Volume) (volume.State, string) {
 	retain := x.retained[KeyOfPersistentVolume(c)]
 	v, there := x.volumes[KeyOfPersistentVolume(c)]
@@ -175,7 +174,7 @@ func (x *index) release(c *persistentvolume.Volume) (volume.State, string) {
 	return volume.Unreferenced, fmt.Sprintf("%s; its reclaim policy is Delete, so volume %s may be taken back", c.Evidence(), KeyOfPersistentVolume(c))
 }
 
-// amiss is what a person should know of a PersistentVolume that is not given up, or empty.
+// amiss returns a problem of a PersistentVolume that is not given up; empty if there is none.
 func (x *index) amiss(view View, c *persistentvolume.Volume) string {
 	switch {
 	case c.Cluster == view.Cluster:
@@ -198,12 +197,13 @@ func (x *index) amiss(view View, c *persistentvolume.Volume) string {
 		return fmt.Sprintf("PersistentVolume %s needs %s %s, which is not on this node or does not carry the tags of one of flexlvm's; see `lvs -o +lv_tags %s`, and tag it or delete %s", c.PV, c.Pool().Noun(), c.Pool(), c.Group, c.User())
 	}
 	if c.Undelete {
-		return "" // the daemon does, or says why it cannot
+		return "" // the daemon brings the volume back, or reports why it cannot
 	}
 	return x.unmountable(view, c)
 }
 
-// unmountable is why no pod can mount the volume of a PersistentVolume whose pool is there, or empty.
+// unmountable returns why no pod can mount the volume of a PersistentVolume whose pool exists; empty if pods
+// can.
 func (x *index) unmountable(view View, c *persistentvolume.Volume) string {
 	key := KeyOfPersistentVolume(c)
 	v, there := x.volumes[key]
@@ -216,8 +216,8 @@ func (x *index) unmountable(view View, c *persistentvolume.Volume) string {
 	return ""
 }
 
-// incomplete is why the inventory may not have all volumes of a pool, or empty. Those of a directory pool that is
-// unfit may be in its lost+found.
+// incomplete returns why the inventory may lack volumes of a pool; empty if it has all. Those of an unfit
+// directory pool may be in its lost+found.
 func (x *index) incomplete(name volume.PoolName) string {
 	if why := x.unseen(name); why != "" {
 		return why
@@ -228,7 +228,7 @@ func (x *index) incomplete(name volume.PoolName) string {
 	return ""
 }
 
-// shownBy says what shows that the volume of a PersistentVolume was there.
+// shownBy returns the evidence that the volume of a PersistentVolume existed.
 func shownBy(c *persistentvolume.Volume) string {
 	if c.Kind == volume.Dataset && c.Replica.Complete {
 		return "which the PersistentVolume calls complete"
@@ -236,7 +236,7 @@ func shownBy(c *persistentvolume.Volume) string {
 	return "which was here as far as this node's records show"
 }
 
-// afterLoss is what to do about a PersistentVolume whose volume is gone.
+// afterLoss returns what to do about a PersistentVolume whose volume is gone.
 func afterLoss(c *persistentvolume.Volume) string {
 	switch {
 	case c.Kind == volume.Dataset:

@@ -15,7 +15,7 @@ import (
 
 func volumes(n int) string { return volume.Counted(n, "volume", "volumes") }
 
-// ago is an age for people; a clock that was put back does not make it negative.
+// ago formats an age. It is not negative, even if the clock was set back.
 func ago(now, then time.Time) string {
 	if then.IsZero() {
 		return "at an unknown time"
@@ -23,7 +23,7 @@ func ago(now, then time.Time) string {
 	return duration.HumanDuration(max(0, now.Sub(then))) + " ago"
 }
 
-// of is whom a volume belonged to.
+// of describes a volume with its namespace.
 func of(v *inventory.Volume) string {
 	if v.Namespace == "" {
 		return "volume " + KeyOf(v).String()
@@ -31,7 +31,7 @@ func of(v *inventory.Volume) string {
 	return fmt.Sprintf("volume %s of namespace %s", KeyOf(v), v.Namespace)
 }
 
-// idle is how long a volume has been of no use to anybody.
+// idle describes how long a volume has been unused.
 func (p *planner) idle(v *inventory.Volume) string {
 	return fmt.Sprintf("%s was given up %s and last used %s", of(v), ago(p.view.Now, v.Released), ago(p.view.Now, v.LastUsed))
 }
@@ -50,7 +50,7 @@ func (p *planner) whyMaxAge(v *inventory.Volume) string {
 		duration.HumanDuration(p.policy.MaxAge), v.Device, p.idle(v))
 }
 
-// whyPromised says for what room is made.
+// whyPromised describes for which volumes room is made.
 func (p *pool) whyPromised(g goal, now room) string {
 	which := ""
 	if served := len(g.served); served < len(p.demands) {
@@ -59,8 +59,8 @@ func (p *pool) whyPromised(g goal, now room) string {
 	return fmt.Sprintf("%s%s, and pool %s has %s%s", p.promises(), which, p.Name, p.room(), p.narrow(now))
 }
 
-// narrow says of a pool with room enough altogether that it has too little on some
-// devices, or nothing.
+// narrow describes which devices have too little room for a demand although the pool has enough in total; empty
+// if none.
 func (p *pool) narrow(r room) string {
 	r = r.clone()
 	for _, d := range p.demands {
@@ -71,12 +71,12 @@ func (p *pool) narrow(r room) string {
 	return ""
 }
 
-// whyAtOnce says for what growth room is made.
+// whyAtOnce describes for which growth room is made.
 func (p *pool) whyAtOnce(once volume.Bytes) string {
 	return fmt.Sprintf("a volume is promised to grow by %s, which must be free at one moment, and pool %s has %s", once, p.Name, p.room())
 }
 
-// promises is what the pool has to give, and to whom first.
+// promises describes the promised volumes of the pool, the first by name.
 func (p *pool) promises() string {
 	if len(p.demands) == 0 {
 		return "volumes on this node need " + p.overwriting()
@@ -97,7 +97,7 @@ func (p *pool) promises() string {
 	return fmt.Sprintf("%s promised on this node (%s) %s %s%s", volumes(len(p.demands)), whom, verb, p.result.Promised, also)
 }
 
-// room is what a pool has to give as it stands.
+// room describes the room that is free or about to be.
 func (p *pool) room() string {
 	out := p.Free.String() + " free"
 	if p.pending > 0 {
@@ -106,7 +106,7 @@ func (p *pool) room() string {
 	return out
 }
 
-// describe returns what is known of an orphan.
+// describe describes an orphan.
 func (p *planner) describe(v *inventory.Volume) string {
 	return fmt.Sprintf("no PersistentVolume names %s, state %s, %s; it was made %s and last used %s",
 		of(v), v.State, v.Size, ago(p.view.Now, v.Created), ago(p.view.Now, v.LastUsed))
@@ -119,7 +119,7 @@ func (p *planner) whatToDo(v *inventory.Volume) string {
 	return fmt.Sprintf("; `flexlvm volumes undelete %s --dry-run` prints a PersistentVolume for it, `flexlvm volumes forget %s` gives it up", v.Name, v.Name)
 }
 
-// notePressure notes whether a pool is under pressure as it stands.
+// notePressure sets whether a pool is under pressure, before any evictions.
 func (p *planner) notePressure(in *pool) {
 	used := max(0, in.Size-in.Free)
 	in.result.UsedPercent = percent(used, in.Size)
@@ -138,8 +138,7 @@ func (p *planner) notePressure(in *pool) {
 	in.result.PressureMessage = strings.Join(why, "; ")
 }
 
-// reportShortfall says what is missing still when the plan is done, and what
-// could be done about it.
+// reportShortfall sets what is still missing after the plan, and the advice for it.
 func (p *planner) reportShortfall(in *pool) {
 	var why []string
 	reach := in.coming() + in.reclaimable()
@@ -166,8 +165,8 @@ func (p *planner) reportShortfall(in *pool) {
 	in.result.ShortfallMessage = strings.Join(why, "; ")
 }
 
-// lacking is what demands miss on their devices even with all that may go, and the first
-// of them in words.
+// lacking returns what demands lack on their devices even after all possible evictions, and describes the first
+// one.
 func (p *pool) lacking() (sum volume.Bytes, narrow string) {
 	left := p.comingRoom().with(p.queue)
 	narrow = p.narrow(left)
@@ -179,7 +178,7 @@ func (p *pool) lacking() (sum volume.Bytes, narrow string) {
 	return sum, narrow
 }
 
-// outlook says what is in the way of more room, and what a person can do.
+// outlook describes what prevents more room, and what a person can do.
 func (p *planner) outlook(in *pool) (out []string) {
 	if p.result.Blocked != "" {
 		return []string{p.result.Blocked}

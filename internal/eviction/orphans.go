@@ -10,11 +10,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// fewOrphans is how many orphans among the ready volumes are not suspicious yet,
-// however few volumes there are.
+// fewOrphans is the least number of ready orphans that can block evictions, however few volumes there are.
 const fewOrphans = 5
 
-// findOrphans lists the volumes without a PersistentVolume.
+// findOrphans collects the volumes without a PersistentVolume.
 func (p *planner) findOrphans() {
 	for i := range p.view.Volumes {
 		v := &p.view.Volumes[i]
@@ -37,8 +36,7 @@ func (p *planner) findOrphans() {
 	})
 }
 
-// orphan reports whether a volume is one. A PersistentVolume that cannot be read
-// explains every volume that it may mean.
+// orphan reports whether a volume is an orphan. A volume that an unreadable PersistentVolume may mean is none.
 func (p *planner) orphan(v *inventory.Volume) bool {
 	if v.Cluster != p.view.Cluster || v.State != volume.Ready && v.State != volume.Creating {
 		return false
@@ -46,7 +44,7 @@ func (p *planner) orphan(v *inventory.Volume) bool {
 	return !p.index.named[KeyOf(v)] && !p.index.unread[v.Name]
 }
 
-// lastSeen is when a volume was made or last used, whichever is later.
+// lastSeen returns when a volume was created or last used, whichever is later.
 func lastSeen(v *inventory.Volume) time.Time {
 	if v.LastUsed.After(v.Created) {
 		return v.LastUsed
@@ -54,8 +52,9 @@ func lastSeen(v *inventory.Volume) time.Time {
 	return v.Created
 }
 
-// orphansBlocked says why no orphan goes though orphans may be evicted, or nothing. Only the backup's age
-// bounds how many PersistentVolumes an API server has lost that was restored from it: they may be few.
+// orphansBlocked returns why no orphan is evicted though the policy allows it; empty if orphans may be. A
+// restored API server lacks the PersistentVolumes that were created since the backup. They may be too few for
+// blocked to notice.
 func (p *planner) orphansBlocked() string {
 	if !p.policy.EvictOrphans || p.view.WentBack == "" {
 		return ""
@@ -63,7 +62,7 @@ func (p *planner) orphansBlocked() string {
 	return fmt.Sprintf("no orphan is evicted: %s, and may lack PersistentVolumes that were made since; %s, then restart the node daemon (delete its pod)", p.view.restored(), wayOut)
 }
 
-// orphansAllowed is how many orphans may go in this plan.
+// orphansAllowed returns how many orphans this plan may evict.
 func (p *planner) orphansAllowed() int {
 	if p.result.OrphansBlocked != "" {
 		return 0
@@ -71,14 +70,14 @@ func (p *planner) orphansAllowed() int {
 	return max(0, max(1, p.ours*p.policy.OrphanShare/100)-p.view.OrphansEvicted)
 }
 
-// orphansFor are those of a pool that may go, in order.
+// orphansFor returns the orphans of a pool that may be evicted, in order.
 func (p *planner) orphansFor(in *pool) []*inventory.Volume {
 	slices.SortFunc(in.orphans, evictionOrder)
 	return in.orphans[:min(len(in.orphans), p.orphanBudget)]
 }
 
-// blocked says why nothing may be evicted at all, or nothing. An API server that has lost its data
-// shows no PersistentVolume, as if nobody wanted any volume.
+// blocked returns why nothing at all may be evicted; empty if evictions are possible. An API server that has
+// lost its data shows no PersistentVolumes, as if no volume were wanted.
 func (p *planner) blocked() string {
 	if p.view.Cluster == "" {
 		return "nothing is evicted: the UID of this cluster is not known, so no volume can be told to be this cluster's; look at the daemon's access to namespace kube-system"
@@ -104,5 +103,5 @@ func (p *planner) blocked() string {
 	return ""
 }
 
-// wayOut is what to do where a plan is blocked.
+// wayOut is the advice when evictions are blocked.
 const wayOut = "bring the PersistentVolumes back (`flexlvm volumes undelete NAME --dry-run` prints each), or give up the volumes that nobody needs (`flexlvm volumes forget NAME`)"

@@ -13,10 +13,10 @@ import (
 // A Reason is why a volume is evicted, in one word.
 type Reason string
 
-// The reasons, in the order in which a plan serves them: volumes that go in any case come
-// first, so that their room counts for the rest.
+// The reasons, in the order of a plan: volumes that are evicted in any case come first, so that their room
+// counts for the rest.
 const (
-	// ReasonImmediate: its class has it removed as soon as it is not wanted.
+	// ReasonImmediate: its class has it removed as soon as it is released.
 	ReasonImmediate Reason = "Immediate"
 	// ReasonMaxAge: it has been unreferenced for longer than --max-age.
 	ReasonMaxAge Reason = "MaxAge"
@@ -24,22 +24,22 @@ const (
 	ReasonPromised Reason = "Promised"
 	// ReasonHighThreshold: its pool is at or over --high-threshold-percent.
 	ReasonHighThreshold Reason = "HighThreshold"
-	// ReasonHeadroom: less is free than --headroom keeps for claims to come.
+	// ReasonHeadroom: less is free than --headroom keeps for future claims.
 	ReasonHeadroom Reason = "Headroom"
 	// ReasonOrphan: there is pressure, nothing unreferenced is left, and
 	// --evict-orphans is set.
 	ReasonOrphan Reason = "Orphan"
-	// ReasonReplica: it is an unused replica of a dataset that was asked to go because
-	// volumes promised on this node need its room.
+	// ReasonReplica: it is an unused replica of a dataset whose eviction was requested because volumes promised
+	// on this node need its room.
 	ReasonReplica Reason = "Replica"
 )
 
-// An Eviction is a volume to remove. Evictions are carried out in the order of the plan;
-// if one fails, the others go on.
+// An Eviction is a volume to remove. Evictions are carried out in the order of the plan; if one fails, the
+// others are still carried out.
 type Eviction struct {
 	Volume  inventory.Volume
 	Reason  Reason
-	Message string // why, in words with numbers
+	Message string // why, in a sentence with numbers
 	// Replica is set with ReasonReplica.
 	Replica persistentvolume.Replica
 }
@@ -48,7 +48,7 @@ type Eviction struct {
 // PersistentVolume names.
 type Orphan struct {
 	Volume  inventory.Volume
-	Age     time.Duration // since it was made or last used, whichever is later
+	Age     time.Duration // since it was created or last used, whichever is later
 	Message string
 }
 
@@ -57,63 +57,61 @@ type PoolResult struct {
 	Pool inventory.Pool
 	// Promised is what PersistentVolumes of this node still need.
 	Promised volume.Bytes
-	// Reclaimable is what the volumes hold that may be evicted now, without orphans. If
-	// Result.Blocked is set, nothing of it is evicted.
+	// Reclaimable is what the volumes hold that may be evicted now, without orphans. If Result.Blocked is set,
+	// none of it is evicted.
 	Reclaimable volume.Bytes
-	// DeviceReclaimable is how much of it, and of what is being removed, lies on each of
-	// Pool.DeviceFree; 0 if Result.Blocked is set, but for what is being removed.
+	// DeviceReclaimable is the part of Reclaimable and Removing on each device of Pool.DeviceFree. If
+	// Result.Blocked is set, only Removing counts.
 	DeviceReclaimable []volume.Bytes
-	// Removing is what volumes hold that are being removed, and replicas that are given up: it
-	// will be free, and is in neither Pool.Free nor Reclaimable.
+	// Removing is what volumes hold that are being removed, and replicas whose eviction is confirmed: it is
+	// about to be free, and is in neither Pool.Free nor Reclaimable.
 	Removing volume.Bytes
 	// Replicas is the part of Reclaimable that replicas of datasets hold.
 	Replicas volume.Bytes
-	// Allocatable is what PersistentVolumes may take altogether; see allocatable.
+	// Allocatable is what PersistentVolumes may take of the pool in total; see allocatable.
 	Allocatable volume.Bytes
-	// Closed says why no new volume may be promised here; empty if one may.
+	// Closed is why no new volume may be promised here; empty if one may.
 	Closed string
 	// UsedPercent is how much of the pool is used, by volumes of flexlvm or others, rounded down.
 	UsedPercent int
 	// ByState counts the volumes of this cluster.
 	ByState map[volume.State]int
-	// Foreign counts logical volumes that are not ours, or another cluster's.
+	// Foreign counts logical volumes that are not flexlvm's or are another cluster's.
 	Foreign int
 	// Pressure: the pool is at or over its high threshold, or has less free space
 	// than Promised.
 	Pressure        bool
 	PressureMessage string
-	// Shortfall is the room that would be missing even after all possible evictions; 0
-	// for none.
+	// Shortfall is the room that is missing even after all possible evictions; 0 for none.
 	Shortfall        volume.Bytes
 	ShortfallMessage string
-	// InUseMessage says that the pool is at or over its high threshold because of
-	// volumes in use, and what is in the way of more room; empty if it is not.
+	// InUseMessage is why the pool is at or over its high threshold because of volumes in use, and what
+	// prevents more room; empty otherwise.
 	InUseMessage string
 }
 
-// A Result is what Plan has found and decided. Every list is sorted.
+// A Result holds the findings and decisions of Plan. Every list is sorted.
 type Result struct {
 	Evictions        []Eviction
-	ReplicaEvictions []ReplicaEviction  // by pool, in order; evictions that others take part in
+	ReplicaEvictions []ReplicaEviction  // by pool, in order; other controllers take part in them
 	Pools            []PoolResult       // by name
 	Orphans          []Orphan           // the oldest first
 	Foreign          []inventory.Volume // volumes of other clusters; never touched
 	Problems         []inventory.Volume // volumes with a Problem, which a person should look at
 	Released         []Released         // unreferenced and retained volumes, by pool, in the order of eviction
-	// Blocked says why nothing at all is evicted; empty if evictions are possible.
+	// Blocked is why nothing at all is evicted; empty if evictions are possible.
 	Blocked string
-	// OrphansBlocked says why no orphan is evicted though the policy allows it; empty if they are.
+	// OrphansBlocked is why no orphan is evicted though the policy allows it; empty if orphans may be.
 	OrphansBlocked string
-	// Waits: something would go for headroom or a threshold, were View.StartsUntil past.
+	// Waits: a volume would be evicted for headroom or a threshold if View.StartsUntil had passed.
 	Waits bool
 }
 
-// Plan decides which volumes are evicted. Candidates are unreferenced volumes whose
-// eviction nothing prevents (see unreferencedStanding), the least recently used first. They go at
-// once if their class says so or they are too old, and as many as needed when promised
-// volumes need room, a pool reaches its high threshold, or less is free than is kept for
-// claims to come; for the last two nothing goes while pods are about to start. Orphans follow
-// under pressure, if that is allowed.
+// Plan decides which volumes are evicted. Candidates are unreferenced volumes whose eviction nothing prevents
+// (see unreferencedStanding), the least recently used first. They are evicted immediately if their class
+// requires it or they are too old, and as many as needed when promised volumes need room, a pool reaches its
+// high threshold, or less is free than is kept for future claims; the last two wait while pods are starting.
+// Under pressure, orphans follow, if the policy allows it.
 func Plan(view View, policy Policy) Result {
 	p := planner{view: view, policy: policy, index: newIndex(view)}
 	p.openPools()
@@ -135,7 +133,7 @@ func Plan(view View, policy Policy) Result {
 	return p.result
 }
 
-// A planner is one plan in the making.
+// A planner is the state of one Plan.
 type planner struct {
 	view         View
 	policy       Policy
@@ -153,7 +151,7 @@ func (p *planner) openPools() {
 	for _, given := range p.view.Pools {
 		one := &pool{Pool: given, ailing: p.index.ailing[given.Name.Group()], comingOn: map[string]volume.Bytes{}, evicted: map[*inventory.Volume]bool{}}
 		for device := range freeOn(given) {
-			one.comingOn[device] = 0 // addOn leaves out the others
+			one.comingOn[device] = 0 // addOn ignores other devices
 		}
 		one.result = PoolResult{Pool: given, Foreign: given.LVs, ByState: map[volume.State]int{}}
 		p.pools = append(p.pools, one)
@@ -166,8 +164,8 @@ func (p *planner) openPools() {
 	}
 }
 
-// classify puts a volume where it belongs. A volume whose group is not in the view
-// is only reported.
+// classify counts a volume in its pool and its category. A volume whose pool is not in the view is only
+// reported.
 func (p *planner) classify(v *inventory.Volume) {
 	if v.State != "" && v.Cluster != p.view.Cluster {
 		p.result.Foreign = append(p.result.Foreign, *v)
@@ -214,8 +212,8 @@ func (p *planner) classifyUnreferenced(v *inventory.Volume, in *pool) {
 	}
 }
 
-// classifyDoomed notes what a doomed volume gives; nobody knows when, if its removal has failed and
-// is not under way again.
+// classifyDoomed counts the room of a doomed volume, unless its removal has failed and is not under way again:
+// then nobody knows when it will be free.
 func (p *pool) classifyDoomed(v *inventory.Volume, removing bool) {
 	p.removing = p.removing || removing
 	if v.Problem != "" {
@@ -226,8 +224,8 @@ func (p *pool) classifyDoomed(v *inventory.Volume, removing bool) {
 	}
 }
 
-// evictionOrder is least recently used first, by the second, as the NodeStorage says it, then
-// larger first, then by name.
+// evictionOrder sorts the least recently used first, by the second, as in the NodeStorage; then the larger
+// first; then by name.
 func evictionOrder(a, b *inventory.Volume) int {
 	return cmp.Or(
 		a.LastUsed.Truncate(time.Second).Compare(b.LastUsed.Truncate(time.Second)),

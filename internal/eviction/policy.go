@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// A Policy says when volumes are evicted. The thresholds and ages mean what they
-// mean in kubelet's image garbage collection.
+// A Policy defines when volumes are evicted. The thresholds and ages have the same meaning as in kubelet's
+// image garbage collection.
 type Policy struct {
-	// HighPercent is the use of a pool that starts evicting; 100 means never.
+	// HighPercent is the use of a pool at which evictions start; 100 disables the thresholds.
 	HighPercent int
-	// LowPercent is the use at which evicting ends.
+	// LowPercent is the use at which evictions end.
 	LowPercent int
-	// MinAge is how long a volume must have been unreferenced before it may be evicted,
-	// unless its class says that it goes at once.
+	// MinAge is how long a volume must have been unreferenced before it may be evicted, unless its class has it
+	// removed immediately.
 	MinAge time.Duration
-	// MaxAge is how long a volume may be unreferenced at most; 0 means no limit.
+	// MaxAge is how long a volume may be unreferenced; 0 means no limit.
 	MaxAge time.Duration
-	// Headroom is kept free in each volume group ahead of need, by evicting volumes that are
-	// unreferenced and of age.
+	// Headroom is kept free in each volume group in advance, by evicting unreferenced volumes that are old
+	// enough.
 	Headroom Headroom
-	// EvictOrphans allows evicting volumes without a PersistentVolume, under
-	// pressure and once nothing unreferenced is left.
+	// EvictOrphans allows the eviction of volumes without a PersistentVolume, under pressure and when no
+	// unreferenced volume is left.
 	EvictOrphans bool
-	// OrphanAge is the least time since an orphan was made or last used.
+	// OrphanAge is the least time since an orphan was created or last used.
 	OrphanAge time.Duration
-	// OrphanShare is the percentage of the cluster's volumes on the node that may be
-	// evicted as orphans within OrphanWindow; it always allows one.
+	// OrphanShare is the percentage of the cluster's volumes on the node that may be evicted as orphans within
+	// OrphanWindow, but at least one.
 	OrphanShare int
 	// ThinDataPercent and ThinMetadataPercent are the use of a thin pool that closes it
 	// to new volumes; 100 closes it when it is full.
@@ -35,7 +35,7 @@ type Policy struct {
 	ThinMetadataPercent int
 }
 
-// DefaultPolicy returns the policy of the daemon without flags.
+// DefaultPolicy returns the policy of a daemon without flags.
 func DefaultPolicy() Policy {
 	return Policy{
 		HighPercent: 85,
@@ -50,13 +50,13 @@ func DefaultPolicy() Policy {
 	}
 }
 
-// leastOrphanWindow bounds the evictions of orphans also where the age says little.
+// leastOrphanWindow bounds the evictions of orphans if OrphanAge is short.
 const leastOrphanWindow = time.Hour
 
-// OrphanWindow is the time within which no more than OrphanShare of the volumes may go as orphans.
+// OrphanWindow returns the time within which at most OrphanShare of the volumes may be evicted as orphans.
 func (p Policy) OrphanWindow() time.Duration { return max(p.OrphanAge, leastOrphanWindow) }
 
-// Flags of the daemon that a Policy is made from.
+// Flags of the daemon that set a Policy.
 const (
 	flagHigh         = "--high-threshold-percent"
 	flagLow          = "--low-threshold-percent"
@@ -69,8 +69,7 @@ const (
 	flagThinMetadata = "--thin-metadata-watermark-percent"
 )
 
-// Validate checks the policy. The error names every wrong flag, its value, and what to
-// give instead.
+// Validate checks the policy. The error lists every wrong flag, its value, and valid values.
 func (p Policy) Validate() error {
 	wrong := p.wrongThresholds()
 	if p.MinAge < 0 {

@@ -9,36 +9,36 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A pool is what one plan has counted and decided of a pool.
+// A pool holds a plan's counts and decisions for one pool.
 type pool struct {
 	inventory.Pool
-	ailing   string              // why nothing may be changed in it
-	queue    []*inventory.Volume // what may be evicted, in order; orphans at the end
-	orphans  []*inventory.Volume // what may be evicted as an orphan
-	held     [standings]amount   // unreferenced volumes
+	ailing   string              // why nothing in it can be changed
+	queue    []*inventory.Volume // volumes that may be evicted, in order; orphans at the end
+	orphans  []*inventory.Volume // volumes that may be evicted as orphans
+	held     [standings]amount   // the unreferenced volumes
 	orphaned amount
-	replicas []candidate // what may go of datasets, in order
-	kept     amount      // replicas that may not
-	stuck    amount      // replicas that were to go long ago
-	// unfinished are doomed volumes that could not be removed.
+	replicas []candidate // replicas that may be evicted, in order
+	kept     amount      // replicas that may not be evicted
+	stuck    amount      // replicas whose eviction was confirmed too long ago
+	// unfinished are doomed volumes whose removal has failed.
 	unfinished []*inventory.Volume
-	removing   bool         // a removal is at work in it, or about to be tried again
-	pending    volume.Bytes // held by doomed volumes, and replicas on their way: about to be free
+	removing   bool         // a removal in the pool is running or about to be retried
+	pending    volume.Bytes // held by volumes being removed and replicas whose eviction is confirmed: about to be free
 	freed      volume.Bytes // by evictions of this plan
-	// comingOn is what of pending and freed lies on each device.
+	// comingOn is the part of pending and freed on each device.
 	comingOn map[string]volume.Bytes
 	evicted  map[*inventory.Volume]bool // by this plan
-	putOff   bool                       // this plan puts evictions off, as pods are about to start
+	putOff   bool                       // this plan postpones evictions, because pods are starting
 	// promising: this plan evicts for promises.
 	promising bool
 	demands   []demand
-	// shared is what demands leave out in a thin pool; see addShared.
+	// shared is what demands do not include in a thin pool; see addShared.
 	shared volume.Bytes
-	atOnce []volume.Bytes // for each thin volume that is to grow
+	atOnce []volume.Bytes // growth of each thin volume that must be free at one moment
 	result PoolResult
 }
 
-// An amount is so many volumes and what they hold.
+// An amount is a number of volumes and the bytes that they hold.
 type amount struct {
 	volumes int
 	bytes   volume.Bytes
@@ -49,9 +49,9 @@ func (a *amount) add(v *inventory.Volume) {
 	a.bytes += v.Device
 }
 
-// fewUnfinished is how many committed removals of a pool may fail before no more are
-// begun for the sake of its room: what keeps them all from ending would keep the next
-// one too, and its volume could not be brought back any more.
+// fewUnfinished is how many committed removals in a pool may fail before no more are begun to free its room.
+// The cause of these failures would likely block the next removal too, and its volume could not be brought
+// back.
 const fewUnfinished = 2
 
 func (p *pool) stalled() bool { return len(p.unfinished) >= fewUnfinished }
@@ -69,10 +69,10 @@ func (p *pool) frees(v *inventory.Volume) {
 	addOn(p.comingOn, v)
 }
 
-// coming is what is free or about to be.
+// coming returns the room that is free or about to be.
 func (p *pool) coming() volume.Bytes { return p.Free + p.pending + p.freed }
 
-// comingRoom is the same, by device.
+// comingRoom returns the same by device.
 func (p *pool) comingRoom() room {
 	on := freeOn(p.Pool)
 	for device, bytes := range p.comingOn {
@@ -81,7 +81,7 @@ func (p *pool) comingRoom() room {
 	return room{p.coming(), on}
 }
 
-// freeOn is what is free on each device of a pool; nil where that is not known.
+// freeOn returns the free room on each device of a pool; nil if unknown.
 func freeOn(p inventory.Pool) map[string]volume.Bytes {
 	if len(p.DeviceFree) == 0 {
 		return nil
@@ -93,8 +93,8 @@ func freeOn(p inventory.Pool) map[string]volume.Bytes {
 	return on
 }
 
-// reclaimableOn is what is about to be free on each device, in their order, and what
-// volumes hold there that may go.
+// reclaimableOn returns for each device, in their order, the room that is about to be free and that evictable
+// volumes hold.
 func (p *pool) reclaimableOn() (out []volume.Bytes) {
 	on := maps.Clone(p.comingOn)
 	for _, v := range p.queue {
@@ -109,10 +109,10 @@ func (p *pool) reclaimableOn() (out []volume.Bytes) {
 	return out
 }
 
-// used is how much of the pool will still be in use, by volumes of flexlvm or others.
+// used returns how much of the pool will still be in use, by volumes of flexlvm or others.
 func (p *pool) used() volume.Bytes { return max(0, p.Size-p.coming()) }
 
-// reclaimable is what the queue holds.
+// reclaimable returns what the volumes in the queue hold.
 func (p *pool) reclaimable() (sum volume.Bytes) {
 	for _, v := range p.queue {
 		sum += v.Device
@@ -120,11 +120,11 @@ func (p *pool) reclaimable() (sum volume.Bytes) {
 	return sum
 }
 
-// decide is the plan for one pool.
+// decide plans one pool.
 func (p *planner) decide(in *pool) []Eviction {
 	if in.Thin != nil && !in.Thin.Known || in.Unseen() {
 		in.result.Closed = p.closed(in)
-		return nil // nobody can tell what is in it, so nothing is promised and nothing goes
+		return nil // its content is unknown, so nothing is promised or evicted
 	}
 	slices.SortFunc(in.queue, evictionOrder)
 	in.result.Replicas, in.result.Removing = in.leaving(), in.pending
@@ -143,7 +143,7 @@ func (p *planner) decide(in *pool) []Eviction {
 		in.withhold()
 		in.result.Reclaimable, in.result.Replicas = 0, 0
 	}
-	// What takes no room gives none.
+	// An eviction that frees no room is no help.
 	in.queue = slices.DeleteFunc(in.queue, func(v *inventory.Volume) bool { return v.Device <= 0 })
 	promised := p.evictForPromises(in)
 	out, in.promising = append(out, promised...), len(promised) > 0
@@ -162,7 +162,7 @@ func (p *planner) decide(in *pool) []Eviction {
 	return out
 }
 
-// evictAnyway takes what goes whether or not its room is needed.
+// evictAnyway evicts volumes that go whether or not their room is needed.
 func (p *planner) evictAnyway(in *pool) []Eviction {
 	var immediate, old []Eviction
 	in.queue = slices.DeleteFunc(in.queue, func(v *inventory.Volume) bool {
@@ -180,7 +180,7 @@ func (p *planner) evictAnyway(in *pool) []Eviction {
 	return append(immediate, old...)
 }
 
-// immediately is the eviction of a volume that goes as soon as nobody wants it.
+// immediately returns the eviction of a volume whose class has it removed as soon as it is released.
 func (p *planner) immediately(v *inventory.Volume) Eviction {
 	if c := p.index.sole[KeyOf(v)]; c != nil && c.Replica.Going() {
 		return Eviction{Volume: *v, Reason: ReasonReplica, Message: p.whyReplica(v, c), Replica: c.Replica}
@@ -188,9 +188,9 @@ func (p *planner) immediately(v *inventory.Volume) Eviction {
 	return Eviction{Volume: *v, Reason: ReasonImmediate, Message: p.whyImmediate(v)}
 }
 
-// evictForPromises makes room for as many promised volumes as can be served, the
-// smallest first, and for none that cannot: data is not given up for nothing. In a
-// thin pool any room serves, for there a volume takes it bit by bit, once it has grown.
+// evictForPromises makes room for as many promised volumes as possible, the smallest first, and for none that
+// cannot be served: data is not given up in vain. In a thin pool any room helps, because a grown volume
+// allocates it block by block.
 func (p *planner) evictForPromises(in *pool) []Eviction {
 	now := in.comingRoom()
 	g := in.goalWithin(in.demands, now.with(in.queue))
@@ -206,7 +206,7 @@ func (p *planner) evictForPromises(in *pool) []Eviction {
 	return out
 }
 
-// take evicts from the front of the queue until need is met, and no more.
+// take evicts from the front of the queue until need is met.
 func (p *planner) take(in *pool, need volume.Bytes, reason Reason, cause string) []Eviction {
 	n := 0
 	for ; need > 0 && n < len(in.queue); n++ {
@@ -215,7 +215,7 @@ func (p *planner) take(in *pool, need volume.Bytes, reason Reason, cause string)
 	return p.evict(in, slices.Clone(in.queue[:n]), reason, cause)
 }
 
-// evict evicts these volumes of the queue.
+// evict evicts the given volumes of the queue.
 func (p *planner) evict(in *pool, these []*inventory.Volume, reason Reason, cause string) []Eviction {
 	var out []Eviction
 	for _, v := range these {

@@ -11,16 +11,16 @@ import (
 // A Released is a volume whose PersistentVolume was released.
 type Released struct {
 	Volume inventory.Volume
-	// Order is its place among those of its pool that may be evicted, from 1; 0 if it may
-	// not. Those whose class has them removed at once come first.
+	// Order is its position, from 1, among the volumes of its pool that may be evicted; 0 if it may not be.
+	// Volumes whose class has them removed immediately come first.
 	Order int
-	Kept  Kept // why it may not; empty if it may
+	Kept  Kept // why it may not be evicted; empty if it may be
 }
 
-// A Kept is why a volume that was released may not be evicted, in one word.
+// A Kept is why a released volume may not be evicted, in one word.
 type Kept string
 
-// The reasons, as the NodeStorage has them.
+// The reasons, as in the NodeStorage.
 const (
 	KeptTooYoung Kept = "TooYoung"
 	KeptInUse    Kept = "InUse"
@@ -32,8 +32,7 @@ const (
 
 var keptFor = [standings]Kept{standingYoung: KeptTooYoung, standingBusy: KeptInUse, standingWanted: KeptWanted, standingIll: KeptProblem}
 
-// released lists the volumes of this cluster that were released, with their places in the
-// order of eviction.
+// released returns the released volumes of this cluster, with their positions in the eviction order.
 func (p *planner) released() []Released {
 	var out []Released
 	for i := range p.view.Volumes {
@@ -43,7 +42,7 @@ func (p *planner) released() []Released {
 		case v.Cluster != p.view.Cluster || !there:
 		case v.State == volume.Retained:
 			out = append(out, Released{Volume: *v, Kept: KeptRetained})
-		case p.view.isBeingRemoved(v): // which may fail
+		case p.view.isBeingRemoved(v): // the removal may fail
 			out = append(out, Released{Volume: *v, Kept: KeptRemoving})
 		case v.State == volume.Unreferenced:
 			out = append(out, Released{Volume: *v, Kept: keptFor[p.unreferencedStanding(v, in)]})
@@ -62,7 +61,7 @@ func (p *planner) released() []Released {
 	return out
 }
 
-// later is 0 for a volume that goes whether or not its room is needed.
+// later is 0 for a volume that is evicted whether or not its room is needed, and else 1.
 func later(r Released) int {
 	if r.Volume.Reclaim == volume.ReclaimImmediate {
 		return 0

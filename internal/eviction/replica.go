@@ -11,26 +11,26 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A ReplicaEviction is a replica to evict because its room is needed. That takes several
-// steps (see Steps), and is withdrawn as soon as a plan does not name the replica.
+// A ReplicaEviction is a replica to evict because its room is needed. That takes several steps (see Steps), and
+// is withdrawn as soon as a plan does not include the replica.
 type ReplicaEviction struct {
 	Volume           inventory.Volume
 	PersistentVolume persistentvolume.Volume
-	Message          string // why, in words with numbers
+	Message          string // why, in a sentence with numbers
 }
 
-// goingTime is how long the room of a replica whose eviction is confirmed counts as coming. Its
-// claim goes within seconds, unless something is wrong with its VolumeManager or its
-// controller; then nobody must wait for that room without a word.
+// goingTime is how long the room of a replica whose eviction is confirmed counts as about to be free. Its claim
+// is deleted within seconds, unless its VolumeManager or the controller has a problem; then the wait for that
+// room must be reported.
 const goingTime = 5 * time.Minute
 
-// A candidate is a replica that may go.
+// A candidate is a replica that may be evicted.
 type candidate struct {
 	volume *inventory.Volume
 	pv     *persistentvolume.Volume
 }
 
-// classifyReplica notes what a volume that is a replica may give.
+// classifyReplica counts a replica in its pool.
 func (p *planner) classifyReplica(v *inventory.Volume, in *pool) {
 	c := p.index.sole[KeyOf(v)]
 	if c == nil || v.Kind != volume.Dataset || c.Replica.Dataset == "" || c.Cluster != p.view.Cluster {
@@ -40,7 +40,7 @@ func (p *planner) classifyReplica(v *inventory.Volume, in *pool) {
 	case c.Replica.Going() && !c.Leaving() && p.view.Now.Sub(c.Replica.Evictable) > goingTime:
 		in.stuck.add(v)
 	case c.Replica.Going():
-		in.awaits(v) // its claim is deleted, or about to be
+		in.awaits(v) // its claim is deleted or about to be
 	case p.replicaEvictable(v, c, in):
 		in.replicas = append(in.replicas, candidate{v, c})
 	default:
@@ -48,8 +48,7 @@ func (p *planner) classifyReplica(v *inventory.Volume, in *pool) {
 	}
 }
 
-// user is a pod of this node that uses a replica, or something that stands for one
-// where that is not known.
+// user returns a pod of this node that uses a replica, or a placeholder if the pods are not known.
 func (p *planner) user(c *persistentvolume.Volume) string {
 	if !p.view.PodsKnown {
 		return "perhaps a pod"
@@ -57,13 +56,12 @@ func (p *planner) user(c *persistentvolume.Volume) string {
 	return cmp.Or(p.view.Users[ClaimKey{c.ClaimNamespace, c.ClaimName}], p.view.Users[ClaimKey{c.ClaimNamespace, c.Replica.Readers}])
 }
 
-// evictReplicas chooses the replicas that go so that promised volumes of claims can be
-// made, when what nobody references is not enough: those that were asked to go
-// before, then the least recently used, and none that does not help.
+// evictReplicas chooses the replicas to evict for promised volumes of claims, if evicting unreferenced volumes
+// is not enough: those whose eviction was requested before come first, then the least recently used, and none
+// that does not help.
 //
-// Nothing else drives them out. Were a pool that is merely full, or another
-// dataset, a reason, each would be made anew at once where another went, and that
-// without end.
+// Nothing else evicts replicas. If a full pool or another dataset did, the evicted replicas would be created
+// again immediately, endlessly.
 func (p *planner) evictReplicas(in *pool) []ReplicaEviction {
 	slices.SortFunc(in.replicas, func(a, b candidate) int {
 		return cmp.Or(firstAsked(a.pv, b.pv), evictionOrder(a.volume, b.volume))
@@ -71,7 +69,7 @@ func (p *planner) evictReplicas(in *pool) []ReplicaEviction {
 	now, wants := in.comingRoom(), []demand{}
 	for _, d := range in.demands {
 		if d.pv.Kind == volume.Dataset {
-			now.keep(d) // that much is theirs, and they get no more
+			now.keep(d) // replicas use the room they need, but get no more
 		} else {
 			wants = append(wants, d)
 		}
@@ -98,8 +96,8 @@ func (p *planner) evictReplicas(in *pool) []ReplicaEviction {
 	return out
 }
 
-// firstAsked puts what was asked to go before what was not: no more is asked for
-// because a volume that goes by itself was used again.
+// firstAsked sorts replicas whose eviction was requested before the others. So no further eviction is requested
+// because a volume that would otherwise be evicted was used again.
 func firstAsked(a, b *persistentvolume.Volume) int {
 	rank := func(c *persistentvolume.Volume) int {
 		if c.Replica.Asked.IsZero() {
@@ -110,7 +108,7 @@ func firstAsked(a, b *persistentvolume.Volume) int {
 	return rank(a) - rank(b)
 }
 
-// leaving is what the replicas hold that may go.
+// leaving returns what the replicas that may be evicted hold.
 func (p *pool) leaving() (sum volume.Bytes) {
 	for _, c := range p.replicas {
 		sum += c.volume.Device

@@ -11,12 +11,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// requestLife is how long a request may wait for its node: what somebody wanted long ago may
-// be wrong by now.
+// requestLife is how long a request may wait for its node, because it may be outdated after that.
 const requestLife = time.Hour
 
-// A Request is a person's word on a volume that no PersistentVolume names, as
-// `flexlvm volumes retain` and `forget` have it on the node.
+// A Request is a person's request about a volume that no PersistentVolume names, like `flexlvm volumes retain`
+// and `forget` on the node.
 type Request struct {
 	Time  time.Time
 	Group volume.Group
@@ -25,8 +24,8 @@ type Request struct {
 	To    volume.State // Retained or Unreferenced
 }
 
-// Grant returns the volume that a request means, or why it is refused. The PersistentVolumes
-// of the View must be the API server's own word.
+// Grant returns the volume that a request means, or why it is refused. The PersistentVolumes of the View must
+// be confirmed with the API server.
 func Grant(view View, r Request) (inventory.Volume, error) {
 	if age := view.Now.Sub(r.Time); age > requestLife || age < -requestLife {
 		return inventory.Volume{}, fmt.Errorf("the request is of %s, and it is %s: ask again, or set the clocks", r.Time.UTC().Format(time.RFC3339), view.Now.UTC().Format(time.RFC3339))
@@ -48,7 +47,7 @@ func Grant(view View, r Request) (inventory.Volume, error) {
 	return *v, nil
 }
 
-// meant returns the volume that a request means, where it is what the request takes it for.
+// meant returns the volume that a request means, if it is as the request expects.
 func (x *index) meant(view View, r Request) (*inventory.Volume, error) {
 	key := Key{r.Group, r.Name}
 	v, there := x.volumes[key]
@@ -71,7 +70,8 @@ func (x *index) meant(view View, r Request) (*inventory.Volume, error) {
 	return v, nil
 }
 
-// whyAbsent says why the inventory has no volume of a key: it was evicted, or nobody can tell.
+// whyAbsent returns why the inventory has no volume of this key: it was evicted, or the inventory may be
+// incomplete.
 func (x *index) whyAbsent(key Key) error {
 	if _, there := x.pools[volume.PoolOf(key.group, "")]; !there {
 		return fmt.Errorf("volume %s is not seen: volume group %s is not on this node", key, key.group)
@@ -86,7 +86,7 @@ func (x *index) whyAbsent(key Key) error {
 
 func errEvicted(key Key) error { return fmt.Errorf("volume %s is gone: it was evicted", key) }
 
-// wantedBySomebody says who wants a volume; nil if nobody is known to.
+// wantedBySomebody returns why a volume is wanted; nil if it is not known to be.
 func (x *index) wantedBySomebody(view View, v *inventory.Volume) error {
 	key := KeyOf(v)
 	_, wanted := x.anywhere[key.name]
@@ -103,7 +103,7 @@ func (x *index) wantedBySomebody(view View, v *inventory.Volume) error {
 	return nil
 }
 
-// namer is a PersistentVolume that names a volume, whether or not it is given up.
+// namer returns a PersistentVolume that names a volume, whether or not it is given up.
 func (x *index) namer(view View, key Key) string {
 	for i := range view.PersistentVolumes {
 		if c := &view.PersistentVolumes[i]; KeyOfPersistentVolume(c) == key || c.Volume == key.name {

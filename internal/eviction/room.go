@@ -9,18 +9,16 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A room is what a pool has to give: altogether, and on each physical device, by path. A
-// volume that LVM may put anywhere goes by the one, and one whose layout needs several
-// devices by both.
+// A room is the available bytes of a pool, in total and on each physical device, by path. For a volume that LVM
+// may place anywhere, the total counts; for one whose layout needs several devices, both.
 type room struct {
 	total volume.Bytes
-	on    map[string]volume.Bytes // nil where it is not known
+	on    map[string]volume.Bytes // nil if unknown
 }
 
 func (r room) clone() room { return room{r.total, maps.Clone(r.on)} }
 
-// add adds what a volume gives back. Where that lies is not always known: then it serves
-// only what may lie anywhere.
+// add adds what the eviction of a volume frees. If the devices are unknown, only the total grows.
 func (r *room) add(v *inventory.Volume) {
 	r.total += v.Device
 	addOn(r.on, v)
@@ -28,13 +26,13 @@ func (r *room) add(v *inventory.Volume) {
 
 func addOn(on map[string]volume.Bytes, v *inventory.Volume) {
 	for device, held := range v.On {
-		if _, usable := on[device]; usable { // LVM may take none of the others
+		if _, usable := on[device]; usable { // LVM cannot allocate on other devices
 			on[device] += held
 		}
 	}
 }
 
-// with is the room and what these volumes give back.
+// with returns the room plus what these volumes free.
 func (r room) with(volumes []*inventory.Volume) room {
 	r = r.clone()
 	for _, v := range volumes {
@@ -43,7 +41,7 @@ func (r room) with(volumes []*inventory.Volume) room {
 	return r
 }
 
-// without is the room less what a volume gives back.
+// without returns the room minus what a volume frees.
 func (r room) without(v *inventory.Volume) room {
 	r = r.clone()
 	r.total -= v.Device
@@ -55,8 +53,8 @@ func (r room) without(v *inventory.Volume) room {
 	return r
 }
 
-// serve takes what a demand needs, and reports whether it is there; if not, nothing is
-// taken. Devices are chosen as the engine and LVM choose them: those with the most room.
+// serve subtracts what a demand needs if there is enough, and reports whether there is. It chooses devices like
+// the engine and LVM: those with the most room.
 func (r *room) serve(d demand) bool {
 	if d.need > r.total {
 		return false
@@ -74,7 +72,7 @@ func (r *room) serve(d demand) bool {
 	return true
 }
 
-// keep takes what a demand needs, as far as it is there.
+// keep subtracts what a demand needs, as far as available.
 func (r *room) keep(d demand) {
 	if r.serve(d) {
 		return
@@ -87,7 +85,7 @@ func (r *room) keep(d demand) {
 	}
 }
 
-// widest are the devices that a demand may lie on, the one with the most room first.
+// widest returns the devices that a demand may use, the one with the most room first.
 func (r room) widest(d demand) []string {
 	var out []string
 	for device := range r.on {
@@ -99,7 +97,7 @@ func (r room) widest(d demand) []string {
 	return out
 }
 
-// lacks is what is missing for a demand on the devices that come nearest to it.
+// lacks returns what a demand lacks on the devices with the most room.
 func (r room) lacks(d demand) (sum volume.Bytes) {
 	widest := r.widest(d)
 	for i := range d.devices {
@@ -112,15 +110,15 @@ func (r room) lacks(d demand) (sum volume.Bytes) {
 	return sum
 }
 
-// A goal is the demands that room is made for.
+// A goal is the set of demands for which room is made.
 type goal struct {
 	served []demand
 	target volume.Bytes // what they need
 	thin   bool
 }
 
-// goalWithin serves as many demands as reach is enough for, the smallest first. In a thin
-// pool any room serves, also what is to be overwritten there.
+// goalWithin chooses as many demands as reach can serve, the smallest first. In a thin pool any room helps,
+// including that for overwriting shared blocks.
 func (p *pool) goalWithin(demands []demand, reach room) goal {
 	g, sum, left := goal{thin: p.Thin != nil}, p.shared, reach.clone()
 	for _, d := range demands {
@@ -136,7 +134,7 @@ func (p *pool) goalWithin(demands []demand, reach room) goal {
 	return g
 }
 
-// met reports whether room is enough for all that the goal serves.
+// met reports whether room is enough for all demands that the goal serves.
 func (g goal) met(r room) bool {
 	if g.thin {
 		return r.total >= g.target
@@ -150,9 +148,8 @@ func (g goal) met(r room) bool {
 	return true
 }
 
-// victims are those of from, in that order, whose room the goal needs beside r. Where
-// layouts need several devices, those that turn out to give nothing where it is needed
-// stay: the most recently used ones first.
+// victims returns the volumes of from, in that order, whose room the goal needs in addition to r. If layouts
+// need several devices, volumes whose room turns out not to help are kept, the most recently used first.
 func (g goal) victims(r room, from []*inventory.Volume) []*inventory.Volume {
 	var out []*inventory.Volume
 	r = r.clone()

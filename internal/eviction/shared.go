@@ -8,19 +8,19 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// addShared counts what PersistentVolumes of thin pools are promised, seem to have written, and do not
-// have for themselves. A volume's Device counts the blocks that it shares with its copies and
-// snapshots, and overwriting such a block takes a new one from the pool.
+// addShared counts the blocks of thin volumes that PersistentVolumes are promised and seem to have written, but
+// that are shared. A volume's Device counts the blocks that it shares with its copies and snapshots, and
+// overwriting such a block allocates a new one from the pool.
 //
-// Which volumes share is not known, only that all together hold more than the pool has in
-// use. What other volumes hold is taken for theirs alone, and PersistentVolumes have at least the rest of
-// what is in use. What a volume holds beyond its charge was not promised. Replicas count as
-// other volumes, for a replica that makes room for itself would be made anew without end.
+// It is not known which volumes share blocks, only that all together hold more than the pool has in use. Other
+// volumes are assumed to share nothing, so PersistentVolumes have at least the rest of what is in use. What a
+// volume holds beyond its charge was not promised. Replicas count as other volumes, because a replica that
+// makes room for itself would be created again endlessly.
 //
-// A snapshot is never written, so no more counts than all others have written.
+// Snapshots are never written, so the sum is at most what all other volumes have written.
 //
-// A volume that shares blocks frees less than its Device when it is evicted, and this sum
-// falls by the difference, so a plan may count on all of Device.
+// Evicting a volume that shares blocks frees less than its Device, but this sum falls by the difference, so a
+// plan may count on all of Device.
 func (p *planner) addShared() {
 	promised := p.writtenOfCharges()
 	for _, in := range p.pools {
@@ -38,19 +38,19 @@ func (p *planner) addShared() {
 				if v.Kind != volume.Snapshot {
 					overwritten += charged
 				}
-			} else if v.Active { // else LVM does not tell what it holds
+			} else if v.Active { // LVM does not report what an inactive volume holds
 				others += v.Device
 			}
 		}
 		shared := min(written-max(0, in.Size-in.Free-others), overwritten)
-		if shared > in.Size/thinSlack { // else it may be what LVM has rounded
+		if shared > in.Size/thinSlack { // a smaller difference may be LVM's rounding
 			in.shared = shared
 			in.result.Promised += shared
 		}
 	}
 }
 
-// writtenOfCharges is how much of its charge each thin volume of a PersistentVolume holds.
+// writtenOfCharges returns how much of its charge each thin volume of a PersistentVolume holds.
 func (p *planner) writtenOfCharges() map[*inventory.Volume]volume.Bytes {
 	out := map[*inventory.Volume]volume.Bytes{}
 	for i := range p.view.PersistentVolumes {
@@ -64,13 +64,12 @@ func (p *planner) writtenOfCharges() map[*inventory.Volume]volume.Bytes {
 	return out
 }
 
-// isOf reports whether a volume is the one that a PersistentVolume stands for, and not what another one has
-// left there.
+// isOf reports whether a volume is that of a PersistentVolume, and not a leftover of another one.
 func isOf(v *inventory.Volume, c *persistentvolume.Volume) bool {
 	return (v.State == volume.Creating || v.State == volume.Ready) && v.Cluster == c.Cluster && (c.FS == "" || v.FS == c.FS)
 }
 
-// overwriting says what PersistentVolumes need for what they share.
+// overwriting describes what PersistentVolumes need for shared blocks.
 func (p *pool) overwriting() string {
 	return fmt.Sprintf("%s to overwrite what copies and snapshots share", p.shared)
 }

@@ -9,26 +9,23 @@ import (
 )
 
 const (
-	// startTime is how long a start counts: a pod that has not started by then waits for
-	// something else.
+	// startTime is how long a start counts: a pod that has not started by then waits for something else.
 	startTime = time.Minute
-	// MostStarts is how long starts that follow one another hold up what can wait.
+	// MostStarts is how long consecutive starts postpone evictions that can wait.
 	MostStarts = time.Minute
 )
 
-// Starts remembers what has been about to start on a node: pods with volumes, and volumes
-// that are not made yet, or just made, and that no pod has mounted. Meanwhile evictions that
-// nobody waits for would compete with the first mount and the container for LVM's locks and for
-// the disk. Its zero value remembers nothing.
+// Starts remembers the starts that are under way on a node: pods with volumes, and PersistentVolumes whose
+// volumes do not exist yet or are new and not mounted. Meanwhile, evictions that can wait would compete with
+// the first mount and the container for LVM's locks and for the disk. Its zero value is ready to use.
 type Starts struct {
-	seen  map[types.UID]time.Time // when first
-	since time.Time               // starts have followed one another; zero: nothing starts
+	seen  map[types.UID]time.Time // when each was first seen
+	since time.Time               // when consecutive starts began; zero: nothing starts
 }
 
-// Until returns until when what can wait leaves the node to starts; a time that is not after
-// view.Now is no reason to wait. It counts from when it first saw each of pods, which use
-// volumes and do not run yet, and each PersistentVolume whose volume no pod can have had. It takes
-// a view more than once.
+// Until returns until when evictions that can wait are postponed; not at all if that is not after view.Now. A
+// start counts from when Until first saw it: a pod in pods, which use volumes and do not run yet, or a
+// PersistentVolume whose volume no pod can have mounted. Until may be called several times with the same view.
 func (s *Starts) Until(view View, pods []types.UID) time.Time {
 	seen := map[types.UID]time.Time{}
 	last := time.Time{}
@@ -56,8 +53,8 @@ func (s *Starts) Until(view View, pods []types.UID) time.Time {
 	return last
 }
 
-// unmounted are the PersistentVolumes that a pod can use and that have no volume yet, or one that
-// was made within startTime and is not open: most are made before their pods come to the node.
+// unmounted returns the usable PersistentVolumes whose volumes do not exist yet, or were created within
+// startTime and are not open: most are created before their pods reach the node.
 func unmounted(view View) (out []types.UID) {
 	settled := make(map[Key]bool, len(view.Volumes))
 	for i := range view.Volumes {
@@ -73,8 +70,8 @@ func unmounted(view View) (out []types.UID) {
 	return out
 }
 
-// postpone has what would go for headroom or a threshold stay for now if pods are about to start,
-// and reports whether it does. Thin pools do not wait: they fail when they are full.
+// postpone reports whether evictions for headroom or a threshold are postponed, because pods are starting, and
+// records that. Thin pools do not wait, because they fail when they are full.
 func (p *planner) postpone(in *pool) bool {
 	if in.Thin != nil || !p.view.StartsUntil.After(p.view.Now) {
 		return false

@@ -9,16 +9,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 )
 
-// A Step is the daemon's part in the eviction of a replica. The controller of datasets
-// does the rest: it takes the label from the node after StepAsk, and deletes the
-// replica's claim after StepConfirm.
+// A Step is the daemon's part in the eviction of a replica. The dataset controller does the rest: it removes
+// the label from the node after StepAsk, and deletes the replica's claim after StepConfirm.
 type Step string
 
 const (
-	// StepAsk: ask for the replica to go.
+	// StepAsk: request the eviction.
 	StepAsk Step = "ask"
-	// StepConfirm: no pod is sent here for the dataset any more. If no pod of this node
-	// uses the replica, record that; it cannot be withdrawn afterwards.
+	// StepConfirm: no new pods are sent here for the dataset. If no pod of this node uses the replica, record
+	// that; the eviction cannot be withdrawn afterwards.
 	StepConfirm Step = "confirm"
 	// StepWithdraw: the room is no longer needed, or the replica is in use: withdraw the
 	// request.
@@ -32,9 +31,8 @@ type Move struct {
 	Why              string
 }
 
-// Steps returns the steps that are due for the replicas of a node under the plan r, in
-// order of their PersistentVolumes' names. Replicas past confirmation need none; released
-// ones are left to Judge.
+// Steps returns the steps that are due for the replicas of a node under the plan r, in order of their
+// PersistentVolumes' names. Replicas whose eviction is confirmed need no step; Judge deals with released ones.
 func Steps(view View, r Result) []Move {
 	if !view.PodsKnown || view.Cluster == "" {
 		return nil

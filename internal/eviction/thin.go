@@ -7,19 +7,19 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// One part in thinSlack of a thin pool is promised to nobody: LVM reports how full
-// a pool is in hundredths of a per cent of it, and a volume in hundredths of a per cent of the volume.
+// One part in thinSlack of a thin pool is promised to nobody: LVM reports the use of a pool in hundredths of a
+// per cent of the pool, and that of a volume in hundredths of a per cent of the volume.
 const thinSlack = 5000
 
-// thinAllocatable is allocatable for a thin pool, where a volume holds what was written to it and a
-// PersistentVolume is charged with what may be written to its volume, divided by its class's ratio.
+// thinAllocatable is allocatable for a thin pool, where a volume holds what was written to it, and a
+// PersistentVolume is charged for what may be written to its volume, divided by its class's ratio.
 //
-// A volume without a PersistentVolume may be brought back and written to, so all that it could hold is subtracted.
-// For an unreferenced volume, only what it holds now is subtracted, or nothing if it may be evicted. A
-// PersistentVolume whose volume holds more than its charge, as a ratio allows, takes the difference from everybody.
-// Of volumes that are not flexlvm's, only what they hold is known: at least what is in use beyond what
-// flexlvm's volumes hold, which is too little if those share blocks. A difference within the slack may be
-// what LVM has rounded, and changes with every write.
+// A volume without a PersistentVolume may be brought back and written to, so all that it could hold is
+// subtracted. For an unreferenced volume, only what it holds now is subtracted, or nothing if it may be
+// evicted. If a volume holds more than its PersistentVolume's charge, as a ratio allows, the difference is
+// subtracted too. Of volumes that are not flexlvm's, only what they hold is known: at least what is in use
+// beyond what flexlvm's volumes hold, which is too little if those share blocks. A difference within the slack
+// may be LVM's rounding, and changes with every write.
 func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 	evictable := map[*inventory.Volume]bool{}
 	if p.result.Blocked == "" {
@@ -43,7 +43,7 @@ func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 		charge, named := charges[KeyOf(v)]
 		switch {
 		case named && leaving[v]:
-			left += charge // which comes off again with its PersistentVolume
+			left += charge // subtracted again with those of all PersistentVolumes
 		case named:
 			left -= max(0, v.Device-charge)
 		case v.State == volume.Doomed, evictable[v], p.view.isBeingRemoved(v):
@@ -58,16 +58,16 @@ func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 	return max(0, left-max(0, others, used-ours-slack))
 }
 
-// ThinUsedPercent returns how full a thin pool's data is.
+// ThinUsedPercent returns how full a thin pool's data area is.
 func ThinUsedPercent(p inventory.Pool) int { return percent(p.Size-p.Free, p.Size) }
 
-// ThinMetadataUsedPercent returns how full its metadata is.
+// ThinMetadataUsedPercent returns how full a thin pool's metadata area is.
 func ThinMetadataUsedPercent(p inventory.Pool) int {
 	return percent(p.Thin.MetadataUsed, p.Thin.Metadata)
 }
 
-// thinClosed says why no new volume may be promised in a thin pool, or nothing. What
-// may be evicted does not count: it goes when its room is needed.
+// thinClosed returns why no new volume may be promised in a thin pool; empty if one may. What evictable volumes
+// hold does not count as used, because they are evicted when their room is needed.
 func (p *planner) thinClosed(in *pool) string {
 	if in.Thin.Unfit != "" {
 		return fmt.Sprintf("thin pool %s: %s", in.Name, in.Thin.Unfit)
@@ -85,9 +85,8 @@ func (p *planner) thinClosed(in *pool) string {
 	return p.thinMetadataFull(in)
 }
 
-// thinMetadataFull says that a thin pool has too little room left for its own
-// metadata, or nothing. Once that is full the pool cannot be written to before a
-// person has repaired it.
+// thinMetadataFull returns a message if a thin pool's metadata area is too full; empty if it is not. A pool whose
+// metadata area is full cannot be written to until a person has repaired it.
 func (p *planner) thinMetadataFull(in *pool) string {
 	if in.Thin == nil || in.Thin.Unfit != "" {
 		return ""
@@ -98,8 +97,8 @@ func (p *planner) thinMetadataFull(in *pool) string {
 	return ""
 }
 
-// evictForThinMetadata takes one volume of a pool whose metadata is too full: how
-// much of it a volume gives back is seen when it is gone.
+// evictForThinMetadata evicts one volume of a pool whose metadata area is too full. How much of it that frees
+// is known only afterwards.
 func (p *planner) evictForThinMetadata(in *pool) []Eviction {
 	full := p.thinMetadataFull(in)
 	if full == "" || in.removing {

@@ -10,19 +10,19 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// An Undelete is a PersistentVolume that asks for its volume to be ready again.
+// An Undelete is the request of a PersistentVolume to bring its volume back.
 type Undelete struct {
 	PersistentVolume persistentvolume.Volume
 	Was              volume.State // of the volume
-	UUID             string       // of the volume, as LVM has it
-	// Why it cannot be; empty if it can. Where Evicted, it never can.
+	UUID             string       // LVM's UUID of the volume
+	// Why is why it cannot be brought back; empty if it can. If Evicted, it never can.
 	Why     string
 	Evicted bool
 }
 
-// Undeletes returns what PersistentVolumes ask to bring back, in order of their names. One
-// that asks for a volume that is ready is done. Nothing is brought back for a
-// PersistentVolume that is given up, or does not say which file system it means.
+// Undeletes returns the requests of PersistentVolumes to bring their volumes back, in order of their names. A
+// request for a ready volume has been carried out. Nothing is brought back for a PersistentVolume that is given
+// up or names no file system.
 func Undeletes(view View) []Undelete {
 	if view.Cluster == "" {
 		return nil
@@ -45,8 +45,7 @@ func Undeletes(view View) []Undelete {
 	return out
 }
 
-// cannotReturn says why the volume of a PersistentVolume cannot be brought back, and whether
-// that is because it was evicted.
+// cannotReturn returns why the volume of a PersistentVolume cannot be brought back, and whether it was evicted.
 func (x *index) cannotReturn(c *persistentvolume.Volume) (why string, evicted bool) {
 	key := KeyOfPersistentVolume(c)
 	pool, there := x.group(c)
@@ -72,7 +71,8 @@ func (x *index) cannotReturn(c *persistentvolume.Volume) (why string, evicted bo
 	return notTheOne(v, c), false
 }
 
-// notTheOne says why an existing volume is not the one that a PersistentVolume asks to bring back; empty if it is.
+// notTheOne returns why an existing volume is not the one that a PersistentVolume asks to bring back; empty if
+// it is.
 func notTheOne(v *inventory.Volume, c *persistentvolume.Volume) string {
 	key := KeyOf(v)
 	switch {

@@ -6,13 +6,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// An Undercharge is a PersistentVolume that is charged less than its volume takes: the node has
-// grown the volume, and its answer was lost, or the growth was taken back meanwhile. A volume never
-// shrinks, so its room must not be promised to others, and is not needed again when the growth is
-// tried again.
+// An Undercharge is a PersistentVolume that is charged less than its volume takes: the node has grown the
+// volume, but its answer was lost, or the growth was withdrawn meanwhile. A volume never shrinks, so its room
+// must not be promised to others, and a retry of the growth does not need it again.
 type Undercharge struct {
 	PV      string       // name of the PersistentVolume
-	Charged volume.Bytes // what its annotation has to say
+	Charged volume.Bytes // the value for its annotation
 }
 
 // Undercharged returns the PersistentVolumes in use that are charged less than their volumes take.
@@ -34,9 +33,9 @@ func Undercharged(view View) []Undercharge {
 	return out
 }
 
-// takes returns what a volume takes of its pool: the charge of the size that its tags say, or, where
-// it is cut from a volume group, of what LVM shows if that is more, as while the room of a growth is zeroed.
-// A volume that a person has converted counts as if it still had the layout of its PersistentVolume.
+// takes returns what a volume takes of its pool: the charge of the size in its tags, or, in a volume group, the
+// size that LVM shows if that is larger, as while the room of a growth is zeroed. A volume that a person has
+// converted counts as if it still had the layout of its PersistentVolume.
 func takes(v *inventory.Volume, c *persistentvolume.Volume, in inventory.Pool) volume.Bytes {
 	grown := c.Grown(max(c.Promised(), v.Size))
 	charge := grown.Charge().In(in.Extent)

@@ -11,58 +11,55 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A View is everything that one round knows. The caller must make sure that it is
-// complete: if any list failed or is stale, there is no View and no round.
+// A View is all input of a round's decisions. The caller ensures that it is complete: if any list failed or is
+// stale, there is no View, and nothing is decided.
 type View struct {
 	Now               time.Time
 	Cluster           string // UID of the kube-system namespace
 	Pools             []inventory.Pool
 	Volumes           []inventory.Volume
 	PersistentVolumes []persistentvolume.Volume
-	// Unreadable holds persistentvolume.NamesOf of every PersistentVolume of this node
-	// that persistentvolume.Parse could not read. Volumes of these names count as wanted,
-	// in any group.
+	// Unreadable holds persistentvolume.NamesOf of every PersistentVolume of this node that
+	// persistentvolume.Parse cannot read. Volumes of these names count as wanted, in any group.
 	Unreadable []string
-	// KeptElsewhere holds the UUIDs of volumes that PersistentVolumes keep which are not among
-	// PersistentVolumes: their labels say that they are of another node, or of none.
+	// KeptElsewhere holds the UUIDs of volumes that are kept by PersistentVolumes outside the list above, whose
+	// labels name another node or none.
 	KeptElsewhere map[string]bool
-	// OrphansEvicted is how many orphans were evicted within the last OrphanWindow, as
-	// far as the caller knows. They count against OrphanShare: a limit on one plan
-	// alone would only spread the loss over some rounds.
+	// OrphansEvicted is how many orphans were evicted within the last OrphanWindow, as far as the caller knows.
+	// They count against OrphanShare: a limit per plan would only spread the loss over several rounds.
 	OrphansEvicted int
-	// Users holds pods of this node that have not ended, by the claims that they name.
+	// Users are the pods of this node that have not ended, by the claims that they name.
 	Users map[ClaimKey]string
-	// PodsKnown: Users comes from the API. Otherwise any volume may be in use.
+	// PodsKnown: Users is complete. Otherwise any volume may be in use.
 	PodsKnown bool
-	// Removing holds the UUIDs of volumes that are being removed, whatever their State was when
-	// the node was looked at. Their room counts as about to be free, so that none goes in their
-	// stead.
+	// Removing holds the UUIDs of volumes that are being removed, whatever their State is in the inventory.
+	// Their room counts as about to be free, so that no other volume is evicted instead.
 	Removing map[string]bool
-	// StartsUntil is until when evictions that nobody waits for are put off; see Starts.
+	// StartsUntil is until when evictions that can wait are postponed; see Starts.
 	StartsUntil time.Time
-	// WentBack says by which resourceVersions the API server has gone back in time, as if it had been restored
-	// from a backup; empty if it has not. It may lack PersistentVolumes that were made since that backup, and
-	// claims that others were given to.
+	// WentBack holds the resourceVersions by which the API server has gone back in time, as if it had been
+	// restored from a backup; empty if it has not. It may lack PersistentVolumes that were created since that
+	// backup, and claims to which volumes were given since.
 	WentBack string
-	// Lost holds the volumes of PersistentVolumes that the node has had and has no more. True: its records show
-	// that, or that the replica is complete. False: its records cannot be read, so it may have had them. No room
-	// is made for either: what a node has had is never made anew.
+	// Lost holds the volumes of PersistentVolumes that the node has had and that are gone. True: its records
+	// prove that, or the replica was complete. False: its records cannot be read, so it may have had them. No
+	// room is made for either, because a volume that the node has had is never created again.
 	Lost map[Key]bool
 }
 
-// staysGone reports whether the volume of a PersistentVolume is not made again once it is gone: it
-// had been brought back (FS), is a snapshot that was taken, or was on this node before.
+// staysGone reports whether the volume of a PersistentVolume is not created again if it is gone: it was brought
+// back before (FS), is a taken snapshot, or was on this node before.
 func (view View) staysGone(c *persistentvolume.Volume) bool {
 	_, lost := view.Lost[KeyOfPersistentVolume(c)]
 	return c.FS != "" || c.Taken || lost
 }
 
-// isBeingRemoved reports whether a volume is being removed that was not doomed yet when it was seen.
+// isBeingRemoved reports whether a volume is being removed but was not doomed yet in the inventory.
 func (view View) isBeingRemoved(v *inventory.Volume) bool {
 	return v.State == volume.Unreferenced && view.Removing[v.UUID]
 }
 
-// restored says that WentBack is not empty.
+// restored describes WentBack, which is not empty, for messages.
 func (view View) restored() string {
 	return fmt.Sprintf("the API server has gone back in time (%s), as if it had been restored from a backup", view.WentBack)
 }
@@ -84,34 +81,32 @@ func KeyOf(v *inventory.Volume) Key { return Key{v.Group, v.Name} }
 // KeyOfPersistentVolume returns the key of the volume that a PersistentVolume names.
 func KeyOfPersistentVolume(c *persistentvolume.Volume) Key { return Key{c.Group, c.Volume} }
 
-// A lastingKey names a volume by the UUID of its group, which a rename of the group leaves as it is.
+// A lastingKey names a volume by the UUID of its group, which does not change when the group is renamed.
 type lastingKey struct {
 	groupUUID string
 	name      volume.Name
 }
 
-// An index is a View by name.
+// An index holds the objects of a View by name.
 type index struct {
 	pools   map[volume.PoolName]inventory.Pool
-	ailing  map[volume.Group]string // why nothing in the group may be changed
+	ailing  map[volume.Group]string // why nothing in the group can be changed
 	volumes map[Key]*inventory.Volume
-	named   map[Key]bool   // by any PersistentVolume, also one that is given up
-	wanted  map[Key]string // by a PersistentVolume that is not given up; its name
-	// retained are those whose PersistentVolume says Retain, given up or not: while it is
-	// there, its volume does not go.
+	named   map[Key]bool   // by any PersistentVolume, including one that is given up
+	wanted  map[Key]string // the name of a PersistentVolume that wants the volume, i.e. is not given up
+	// retained are the volumes whose PersistentVolume has the policy Retain, given up or not. While that
+	// exists, its volume is not removed.
 	retained map[Key]bool
-	// renamed are those of wanted and of retained by the UUID of their group, where it is known: a
-	// PersistentVolume goes on calling the group by the name that it had.
+	// renamed are the wanted and retained volumes by the UUID of their group, if known: a PersistentVolume
+	// keeps the group's former name.
 	renamed map[lastingKey]bool
-	// anywhere holds the PersistentVolumes of wanted whatever their group: a group may
-	// have been renamed on the node.
+	// anywhere is like wanted, whatever the group, because a group may have been renamed on the node.
 	anywhere map[volume.Name]string
-	// copied holds the volumes that a copy is still to be taken of; the copy's
-	// PersistentVolume.
+	// copied holds the sources of copies that are still to be made, with the copy's PersistentVolume.
 	copied map[Key]string
-	// sole holds the PersistentVolumes of volumes that no other one names; nil where several do.
+	// sole is the only PersistentVolume that names a volume; nil if there are several.
 	sole   map[Key]*persistentvolume.Volume
-	unread map[volume.Name]bool // perhaps meant by a PersistentVolume that cannot be read
+	unread map[volume.Name]bool // names that an unreadable PersistentVolume may mean
 }
 
 func newIndex(view View) index {
@@ -143,7 +138,7 @@ func newIndex(view View) index {
 	}
 	for i := range view.Volumes {
 		v := &view.Volumes[i]
-		// Two of one key are in two groups of one name.
+		// Two volumes with one key are in two groups of the same name.
 		if other, twice := x.volumes[KeyOf(v)]; !twice || v.UUID < other.UUID {
 			x.volumes[KeyOf(v)] = v
 		}
@@ -157,14 +152,14 @@ func newIndex(view View) index {
 	return x
 }
 
-// add notes a PersistentVolume.
+// add indexes a PersistentVolume.
 func (x *index) add(view View, c *persistentvolume.Volume) {
 	key := KeyOfPersistentVolume(c)
 	if x.sole[key] = c; x.named[key] {
 		x.sole[key] = nil
 	}
 	x.named[key] = true
-	// A snapshot's says Retain so that nothing but its deletion gives it up.
+	// A snapshot's policy is Retain so that only its deletion gives it up.
 	retained := c.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain && c.Kind != volume.Snapshot
 	if retained {
 		x.retained[key] = true
@@ -182,20 +177,20 @@ func (x *index) add(view View, c *persistentvolume.Volume) {
 	}
 }
 
-// kept reports whether a PersistentVolume wants a volume or says Retain of it, by the name of its
-// group or by the UUID.
+// kept reports whether a PersistentVolume wants a volume or has the policy Retain for it, by the group's name
+// or UUID.
 func (x *index) kept(v *inventory.Volume) bool {
 	_, wanted := x.wanted[KeyOf(v)]
 	return wanted || x.retained[KeyOf(v)] || x.renamed[lastingKey{v.GroupUUID, v.Name}]
 }
 
-// group returns the volume group of a PersistentVolume, whichever of its pools it is for.
+// group returns the volume group of a PersistentVolume, whichever pool of the group it is for.
 func (x *index) group(c *persistentvolume.Volume) (inventory.Pool, bool) {
 	p, there := x.pools[volume.PoolOf(c.Group, "")]
 	return p, there
 }
 
-// keepLeast keeps the least string for k, so that the order of the lists does not matter.
+// keepLeast stores s if it is the least string for k, so that the order of the lists does not matter.
 func keepLeast[K comparable](m map[K]string, k K, s string) {
 	if other, there := m[k]; !there || s < other {
 		m[k] = s

@@ -17,11 +17,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// announceBudget bounds the time that one round spends on reading the claims that it warns, because each
-// read takes long while the API server does not answer. The next round warns the rest.
+// announceBudget bounds the time that one round spends on reading claims in order to warn them, because reads
+// are slow while the API server does not answer. The next round warns the rest.
 const announceBudget = 5 * time.Second
 
-// announceObservation says what a person should know: once, and again while it lasts.
+// announceObservation logs conditions that need a person's attention, and sends events: once, and again while
+// they last.
 func (d *Daemon) announceObservation(ctx context.Context, f observation) {
 	ctx, cancel := context.WithTimeout(ctx, announceBudget)
 	defer cancel()
@@ -48,7 +49,7 @@ func (d *Daemon) announceBlocked(ctx context.Context, f observation) {
 	}
 }
 
-// announceClaims speaks of PersistentVolumes that only a person can put right.
+// announceClaims announces PersistentVolumes that need manual action.
 func (d *Daemon) announceClaims(ctx context.Context, f observation) {
 	log, told := klog.FromContext(ctx), map[string]bool{}
 	tell := func(name, why string) {
@@ -75,8 +76,8 @@ func (d *Daemon) announceClaims(ctx context.Context, f observation) {
 	}
 }
 
-// ineffective says which annotations of a PersistentVolume that can be used do not have the effect that somebody wants
-// of them. The volume is used all the same.
+// ineffective reports which annotations of a usable PersistentVolume do not have the intended effect. The
+// volume is used all the same.
 func ineffective(v *persistentvolume.Volume) string {
 	if v.Placeholder || !v.Usable() {
 		return ""
@@ -91,7 +92,7 @@ func ineffective(v *persistentvolume.Volume) string {
 	return strings.Join(wrong, "; ")
 }
 
-// announceOrphans counts them and names a few; the NodeStorage lists them.
+// announceOrphans announces the number of orphans and the names of a few; the NodeStorage lists them.
 func (d *Daemon) announceOrphans(ctx context.Context, f observation) {
 	log := klog.FromContext(ctx)
 	for i := range f.result.Orphans {
@@ -116,7 +117,7 @@ func (d *Daemon) announceOrphans(ctx context.Context, f observation) {
 	}
 }
 
-// announceShortfall tells the node, and the claims that have to wait.
+// announceShortfall announces a lack of room on the node and on the claims that wait for it.
 func (d *Daemon) announceShortfall(ctx context.Context, f observation) {
 	log := klog.FromContext(ctx)
 	var waiting map[volume.PoolName][]*persistentvolume.Volume
@@ -142,7 +143,7 @@ func (d *Daemon) announceShortfall(ctx context.Context, f observation) {
 	}
 }
 
-// warnClaim records a warning on the claim of a PersistentVolume: at first, when state changes, and again
+// warnClaim sends a warning event to the claim of a PersistentVolume: at first, when state changes, and again
 // after repeatAfter. If the claim cannot be read or is not bound yet, the next round tries again.
 func (d *Daemon) warnClaim(ctx context.Context, of *corev1.PersistentVolume, reason, state, text string) {
 	if of == nil {
@@ -163,7 +164,7 @@ func claimOfObject(pv *corev1.PersistentVolume) *corev1.ObjectReference {
 	return pv.Spec.ClaimRef
 }
 
-// limit hands what this round has observed to the limiter of IO.
+// limit passes the PersistentVolumes of this round to the IO limiter.
 func (d *Daemon) limit(f observation) {
 	volumes, objects := f.view.PersistentVolumes, f.objects
 	d.limiter.Update(iolimit.Desired{
@@ -172,7 +173,7 @@ func (d *Daemon) limit(f observation) {
 	})
 }
 
-// announceLimits says which limits are not in force: once, and again while it lasts.
+// announceLimits announces limits that are not in force: once, and again while that lasts.
 func (d *Daemon) announceLimits(ctx context.Context, volumes []persistentvolume.Volume, objects map[string]*corev1.PersistentVolume, o iolimit.Outcome) {
 	log := klog.FromContext(ctx)
 	ctx, cancel := context.WithTimeout(ctx, announceBudget)

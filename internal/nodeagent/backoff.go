@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/node"
 )
 
-// A retry is something that failed and is tried again later.
+// A retry is a failed operation that is tried again later.
 type retry struct {
 	until time.Time
 	delay time.Duration
@@ -20,9 +20,8 @@ type retry struct {
 	why   string
 }
 
-// backoff keeps them by the UID of what failed: a volume of LVM's, or a
-// PersistentVolume. Each is tried again after first, twice as late every time, up
-// to most, and somewhat later at random. It may be used from several goroutines.
+// backoff holds the retries by the UID of a volume or a PersistentVolume. The delay starts at first, doubles
+// with each failure up to most, and has jitter. A backoff may be used from several goroutines.
 type backoff struct {
 	first, most time.Duration
 
@@ -34,7 +33,7 @@ func newBackoff(first, most time.Duration) *backoff {
 	return &backoff{first: first, most: most, byID: map[string]retry{}}
 }
 
-// add notes that a try has failed, or has changed nothing.
+// add records a failed attempt, or one that has changed nothing.
 func (b *backoff) add(id string, now time.Time, why string) retry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,8 +46,8 @@ func (b *backoff) add(id string, now time.Time, why string) retry {
 	return r
 }
 
-// passes reports whether a failure is expected to pass, so that nobody need be told: another
-// writer has changed the object, or another call holds the volume, and not for long.
+// passes reports whether a failure is transient and need not be reported: another writer has changed the
+// object, or another call holds the volume, and not for long.
 func (b *backoff) passes(err error, r retry) bool {
 	return apierrors.IsConflict(err) || errors.Is(err, node.ErrBusy) && r.delay < b.most
 }
@@ -59,13 +58,13 @@ func (b *backoff) clear(id string) {
 	delete(b.byID, id)
 }
 
-// waits reports whether it is too early to try again.
+// waits reports whether the delay of a retry has not passed yet.
 func (b *backoff) waits(id string, now time.Time) bool {
 	r, failed := b.failed(id)
 	return failed && now.Before(r.until)
 }
 
-// failed reports whether it has failed, also where it may be tried again by now.
+// failed returns the retry of id, including one whose delay has passed, and whether there is one.
 func (b *backoff) failed(id string) (retry, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,20 +72,20 @@ func (b *backoff) failed(id string) (retry, bool) {
 	return r, there
 }
 
-// times is how often it has failed.
+// times returns how often id has failed.
 func (b *backoff) times(id string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.byID[id].times
 }
 
-// due is when it may be tried again; zero if it has not failed.
+// due returns when id may be tried again; zero if it has not failed.
 func (b *backoff) due(id string) time.Time {
 	r, _ := b.failed(id)
 	return r.until
 }
 
-// all returns the UIDs of what has failed.
+// all returns the UIDs that have failed.
 func (b *backoff) all() map[string]bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,7 +96,7 @@ func (b *backoff) all() map[string]bool {
 	return out
 }
 
-// keep forgets things that are not there any more.
+// keep drops the UIDs that are not in there.
 func (b *backoff) keep(there map[string]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,7 +107,7 @@ func (b *backoff) keep(there map[string]bool) {
 	}
 }
 
-// next is when the first of those that wait may be tried again; zero for none.
+// next returns when the next waiting retry is due; zero if there is none.
 func (b *backoff) next(now time.Time) (first time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,9 +119,8 @@ func (b *backoff) next(now time.Time) (first time.Time) {
 	return first
 }
 
-// next is when to look again where nothing changes: after the interval, or when
-// something that failed is due, or when a volume becomes old enough to make room, or when
-// pods have had their time to start.
+// next returns the time until the next round if nothing changes: after the interval, or earlier when a retry is
+// due, when a volume becomes old enough to be evicted, or when pods have had their time to start.
 func (d *Daemon) next(f observation) time.Duration {
 	now := d.cfg.Now()
 	next := wait.Jitter(d.cfg.Interval, spread)

@@ -11,15 +11,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// blockedUnmounts says whether the removal of a volume waits for an unmount.
+// blockedUnmounts records whether the removal of a volume waits for an unmount.
 type blockedUnmounts struct {
 	inUse   atomic.Bool   // the last round saw a volume that was given up and is still in use
 	changes atomic.Uint64 // number of changes of the host's mounts so far
 }
 
-// awaitUnmounts makes a round soon after a change of the host's mounts, where the last one
-// has seen a volume in use that was given up. The API says nothing of that: a pod that was
-// deleted by force is gone from it before its volumes are unmounted.
+// awaitUnmounts triggers a round after a change of the host's mounts, if the last round observed a volume that
+// was given up and is still in use. The API shows no such change: a pod that was deleted by force is gone from
+// it before its volumes are unmounted.
 func (d *Daemon) awaitUnmounts(ctx context.Context) {
 	if d.cfg.Mounts == nil {
 		return
@@ -35,9 +35,9 @@ func (d *Daemon) awaitUnmounts(ctx context.Context) {
 	}
 }
 
-// noteBlockedUnmounts notes whether volumes of this cluster were given up and are still in use.
-// since is the number of changes before the inventory was taken: a volume that was unmounted
-// meanwhile may have been seen mounted.
+// noteBlockedUnmounts records whether volumes of this cluster were given up and are still in use. since is the
+// number of changes before the inventory was taken, which may show a volume as mounted that was unmounted
+// meanwhile.
 func (d *Daemon) noteBlockedUnmounts(all []inventory.Volume, since uint64) {
 	inUse := slices.ContainsFunc(all, func(v inventory.Volume) bool {
 		givenUp := v.State == volume.Unreferenced || v.State == volume.Doomed

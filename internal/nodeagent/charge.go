@@ -10,8 +10,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// charge writes on PersistentVolumes what their volumes take, where that is more than they are
-// charged. One without the annotation is charged by its size alone.
+// charge records on PersistentVolumes what their volumes take, if that is more than their charge. A
+// PersistentVolume without the annotation is charged by its size alone.
 func (d *Daemon) charge(ctx context.Context, f observation) {
 	for _, u := range eviction.Undercharged(f.view) {
 		object := f.objects[u.PV]

@@ -9,9 +9,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// coarsen rounds the room of a thin pool, which changes with every write to one of its volumes: a report is
-// a write to the API server, and has the capacity published anew. It rounds so that never more is offered
-// than there is. was are the pools of the last report.
+// coarsen rounds the room of a thin pool, which changes with every write to one of its volumes, because each
+// report is a write to the API server and updates the published capacity. Rounding never offers more than there
+// is. was are the pools of the last report.
 func coarsen(p *flexlvmv1.Pool, was []flexlvmv1.Pool) {
 	if p.Layout != string(volume.Thin) {
 		return
@@ -29,8 +29,8 @@ func coarsen(p *flexlvmv1.Pool, was []flexlvmv1.Pool) {
 	p.Promised = quantity(roundUp(bytesOf(p.Promised), bytesOf(before.Promised), step))
 }
 
-// roundUp rounds up to a step. What was reported before stays while it is not too little and less than two
-// steps away, so that what goes up and down around a step is not reported anew each time.
+// roundUp rounds up to a step. The last reported value stays while it is large enough and less than two steps
+// away, so that a value that varies around a step is not reported each time.
 func roundUp(exact, before, step volume.Bytes) volume.Bytes {
 	if exact > 0 && before >= exact && before-exact < 2*step {
 		return before

@@ -19,20 +19,18 @@ import (
 )
 
 const (
-	// confirmEvery is how long the daemon believes its watches at least while they show
-	// nothing that it would act on.
+	// confirmEvery is the least time for which the daemon trusts its watches while nothing in them requires an
+	// action.
 	confirmEvery = 5 * time.Minute
-	// countEvery is how often to see whether the cluster is still a small one.
+	// countEvery is how often the cluster's PersistentVolumes are counted, to see whether it is still small.
 	countEvery = time.Hour
-	// mostGets is up to how many volumes are asked for one by one. For more a list is
-	// cheaper.
+	// mostGets is up to how many volumes are confirmed by one GET each. For more, a list is cheaper.
 	mostGets = 30
-	// spread is by how much intervals and retries are longer at random: what begins
-	// together on all nodes must not stay together.
+	// spread is the jitter of intervals and retries, so that nodes that start together do not stay in step.
 	spread = 0.2
 )
 
-// confirmIfNeeded confirms what was decided on the strength of the watches, where mustConfirm says so.
+// confirmIfNeeded confirms decisions that are based on the watches, if mustConfirm requires it.
 func (d *Daemon) confirmIfNeeded(ctx context.Context, f *observation) error {
 	if err := d.noteTrouble(ctx, f.at); err != nil {
 		return err
@@ -41,7 +39,7 @@ func (d *Daemon) confirmIfNeeded(ctx context.Context, f *observation) error {
 		return nil
 	}
 	if err := d.confirm(ctx, f); err != nil {
-		d.confirmAt = time.Time{} // nothing counts before it has answered
+		d.confirmAt = time.Time{} // nothing counts as confirmed before the API server has answered
 		return err
 	}
 	f.confirmed = true
@@ -51,7 +49,7 @@ func (d *Daemon) confirmIfNeeded(ctx context.Context, f *observation) error {
 	return nil
 }
 
-// forgetDeleted drops the backoffs of PersistentVolumes that the API server has no more.
+// forgetDeleted drops the backoffs of PersistentVolumes that are gone from the API server.
 func (d *Daemon) forgetDeleted(view eviction.View) {
 	there := make(map[string]bool, len(view.PersistentVolumes))
 	for i := range view.PersistentVolumes {
@@ -63,9 +61,8 @@ func (d *Daemon) forgetDeleted(view eviction.View) {
 	d.charges.keep(there)
 }
 
-// confirm reads again from the API server what f is based on, and decides again. It fails if
-// the server is that of another cluster. See docs/decisions/011-confirming-without-lists.md for
-// what each way proves.
+// confirm reads again from the API server what f is based on, and decides again. It fails if the API server is
+// that of another cluster. See docs/decisions/011-confirming-without-lists.md for what each way proves.
 func (d *Daemon) confirm(ctx context.Context, f *observation) error {
 	if err := d.sameCluster(ctx); err != nil {
 		return err
@@ -88,7 +85,7 @@ func (d *Daemon) confirm(ctx context.Context, f *observation) error {
 	}
 	d.decide(f, objects)
 	if why := asListed(from, known, to, objects); why != nil {
-		// A list puts nothing right in what the watch knows: lists go on confirming.
+		// The list does not repair the watch's cache, so the daemon goes on confirming by lists.
 		klog.FromContext(ctx).V(1).Info("The watch of the PersistentVolumes has not shown what the list has", "because", why.Error())
 		d.listAt = f.at.Add(rand.N(confirmEvery))
 		return nil
@@ -97,8 +94,7 @@ func (d *Daemon) confirm(ctx context.Context, f *observation) error {
 	return nil
 }
 
-// asListed fails unless objects, a list of resourceVersion to, are just what the watch knew
-// at from.
+// asListed fails unless objects, a list of resourceVersion to, equals what the watch knew at from.
 func asListed(from string, known []*corev1.PersistentVolume, to string, objects map[string]*corev1.PersistentVolume) error {
 	order, err := resourceversion.CompareResourceVersion(from, to)
 	if err != nil {
@@ -118,7 +114,7 @@ func asListed(from string, known []*corev1.PersistentVolume, to string, objects 
 	return nil
 }
 
-// same reports whether one PersistentVolume is the other and has not been written to since.
+// same reports whether two objects are the same PersistentVolume at the same resourceVersion.
 func same(a, b *corev1.PersistentVolume) bool {
 	return a.Name == b.Name && a.UID == b.UID && a.ResourceVersion == b.ResourceVersion
 }
@@ -134,7 +130,7 @@ func (d *Daemon) sameCluster(ctx context.Context) error {
 	return nil
 }
 
-// needsList says why only a list confirms what f would do, or is nil.
+// needsList returns why only a list can confirm the actions of f; nil if none is needed.
 func (d *Daemon) needsList(ctx context.Context, f observation) error {
 	if !d.listAt.IsZero() {
 		return errors.New("a watch had trouble, or had not shown what a list had")
@@ -143,7 +139,7 @@ func (d *Daemon) needsList(ctx context.Context, f observation) error {
 		return errors.New("replicas are to go")
 	}
 	for i := range f.result.Evictions {
-		// The PersistentVolumes of replicas and of orphans cannot be told by their names.
+		// The PersistentVolume of a replica or an orphan cannot be found by the volume's name.
 		if e := &f.result.Evictions[i]; e.Volume.Kind == volume.Dataset || e.Reason == eviction.ReasonOrphan {
 			return errors.New("a replica or an orphan is to go")
 		}
@@ -157,8 +153,8 @@ func (d *Daemon) needsList(ctx context.Context, f observation) error {
 	return nil
 }
 
-// small reports whether the cluster has so few PersistentVolumes that a list costs no more
-// than a watch, and answers sooner.
+// small reports whether the cluster has so few PersistentVolumes that a list costs no more than catching up the
+// watch, and is faster.
 func (d *Daemon) small(ctx context.Context, now time.Time) bool {
 	if d.cfg.ListUpTo <= 0 {
 		return false
@@ -166,16 +162,16 @@ func (d *Daemon) small(ctx context.Context, now time.Time) bool {
 	if d.countAt.IsZero() || !now.Before(d.countAt) {
 		count, err := d.api.VolumeCount(ctx)
 		if err != nil {
-			return false // a small cluster can bear the other way, a large one not this
+			return false // a small cluster can afford the other way, a large one cannot afford lists
 		}
 		d.volumeCount, d.countAt = count, now.Add(wait.Jitter(countEvery, spread))
 	}
 	return d.volumeCount <= int64(d.cfg.ListUpTo)
 }
 
-// confirmCheaply brings what the watch knows to a resourceVersion that is read now, decides
-// again, and then asks for the very volumes that are to go. Where they are not what was
-// followed, it fails.
+// confirmCheaply catches up from what the watch knows to a resourceVersion that is read now, decides again, and
+// then gets the PersistentVolumes of the very volumes to be evicted. It fails if they differ from the result of
+// catching up.
 func (d *Daemon) confirmCheaply(ctx context.Context, f *observation) error {
 	// CatchUp replays events from a resourceVersion at or before the objects' own, so it skips none, and
 	// ends at a resourceVersion read now, so the result is current.
@@ -191,12 +187,12 @@ func (d *Daemon) confirmCheaply(ctx context.Context, f *observation) error {
 	if err := d.api.CatchUp(ctx, d.cfg.Node, from, to, objects); err != nil {
 		return err
 	}
-	if d.watches.trouble.Load() { // noteTrouble sees to the next rounds
+	if d.watches.trouble.Load() { // noteTrouble takes care of the next rounds
 		return errors.New("a watch had trouble meanwhile")
 	}
 	d.decide(f, objects)
 	if why := d.needsList(ctx, *f); why != nil {
-		return why // what was followed leads to something else
+		return why // the caught-up objects lead to other decisions
 	}
 	for i := range f.result.Evictions {
 		if err := d.asFollowed(ctx, string(f.result.Evictions[i].Volume.Name), objects); err != nil {
@@ -206,9 +202,8 @@ func (d *Daemon) confirmCheaply(ctx context.Context, f *observation) error {
 	return nil
 }
 
-// asFollowed fails unless the API server has the PersistentVolume that a volume is named
-// after just as it was followed, or has none and none was. That of a volume that is
-// released is looked at right before (releaseOne).
+// asFollowed fails unless the API server's PersistentVolume of this name is exactly the caught-up one, or both
+// have none. The PersistentVolume of a volume that is released is checked right before (releaseOne).
 func (d *Daemon) asFollowed(ctx context.Context, name string, objects map[string]*corev1.PersistentVolume) error {
 	now, err := d.api.Volume(ctx, name)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -222,7 +217,7 @@ func (d *Daemon) asFollowed(ctx context.Context, name string, objects map[string
 	return nil
 }
 
-// decide decides on the strength of objects.
+// decide makes the round's decisions from these objects.
 func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVolume) {
 	f.objects = objects
 	f.unreadable = map[string]error{}
@@ -252,13 +247,13 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 	f.moves = eviction.Steps(f.view, f.result)
 }
 
-// lost returns the volumes of PersistentVolumes that pods can use which the node had before it was
-// looked at, and has no more, such as those on a disk that was given up. A volume that was made
-// since then is not lost: it was last used between the look and now. A last use in the future is of a clock
-// that was ahead, and proves nothing but that the volume was there. See eviction.View.
+// lost returns the volumes of usable PersistentVolumes that the node had before the inventory was taken and
+// that are gone, for example with a disk that was given up. A volume that was created since the inventory is
+// not lost: its last use lies between then and now. A last use in the future comes from a clock that was ahead,
+// and proves only that the volume was there. See eviction.View.
 //
-// A replica of which nothing is on record was there if its PersistentVolume says that it is complete, as
-// that of an API server does that was restored from a backup which is older than its eviction.
+// A replica without a record on the node counts as having been there if its PersistentVolume calls it complete.
+// That is so after the API server was restored from a backup that is older than the replica's eviction.
 func (d *Daemon) lost(view eviction.View) map[eviction.Key]bool {
 	there := make(map[eviction.Key]bool, len(view.Volumes))
 	for i := range view.Volumes {
@@ -267,7 +262,7 @@ func (d *Daemon) lost(view eviction.View) map[eviction.Key]bool {
 	out := map[eviction.Key]bool{}
 	for i := range view.PersistentVolumes {
 		c := &view.PersistentVolumes[i]
-		if c.Kind == volume.Snapshot || !c.Usable() { // a snapshot may be taken again by the same name
+		if c.Kind == volume.Snapshot || !c.Usable() { // a snapshot may be taken again under the same name
 			continue
 		}
 		key := eviction.KeyOfPersistentVolume(c)
@@ -293,9 +288,8 @@ func byName(objects []*corev1.PersistentVolume) map[string]*corev1.PersistentVol
 	return out
 }
 
-// mustConfirm reports whether what the watches show has to be confirmed by the API
-// server itself: before anything is done or claimed that cannot be taken back, and now
-// and then; in any case some time after a watch had trouble.
+// mustConfirm reports whether the API server has to confirm what the watches show: before any irreversible
+// action or claim, periodically, and some time after a watch had trouble.
 func (d *Daemon) mustConfirm(f observation) bool {
 	if len(f.result.Evictions) > 0 || len(d.due(f)) > 0 || f.result.Blocked != "" || len(d.requested()) > 0 {
 		return true
@@ -310,15 +304,15 @@ func (d *Daemon) mustConfirm(f observation) bool {
 	}
 	for name := range orphanNames(f.result) {
 		if !d.orphans[name] {
-			return true // a new volume may have overtaken its PersistentVolume
+			return true // the watch may not have shown the PersistentVolume of a new volume yet
 		}
 	}
 	return false
 }
 
-// noteTrouble sees to it that the PersistentVolumes are listed after a watch had trouble:
-// before anything is done, or else at some time within confirmEvery, as all nodes have
-// trouble when an API server starts anew. Until then it is enough that it answers.
+// noteTrouble schedules a list of the PersistentVolumes after a watch had trouble: before any action, or else
+// at a random time within confirmEvery, because all nodes have trouble when an API server restarts. Until then
+// it only checks that the API server answers.
 func (d *Daemon) noteTrouble(ctx context.Context, now time.Time) error {
 	if d.watches.trouble.Swap(false) && d.listAt.IsZero() {
 		d.listAt = now.Add(rand.N(confirmEvery))

@@ -11,16 +11,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A copyJob is a copy that is to be made, or a volume that is declared.
+// A copyJob is a PersistentVolume whose volume is created before its first mount: a copy, a snapshot, or a
+// declared volume.
 type copyJob struct {
 	pv     persistentvolume.Volume
 	object *corev1.PersistentVolume
-	// group are, for a snapshot that is taken with others at one instant, all of them; else nil.
+	// group are all snapshots of the group, if this one is taken with others at one instant; else nil.
 	group []copyJob
 }
 
-// enqueueCopies hands the copies of a round to their queues: writing the log of a large
-// volume anew takes a while, and full copies may take hours.
+// enqueueCopies passes the copies of a round to their queues: writing a new log in the copy of a large volume
+// takes a while, and full copies may take hours.
 func (d *Daemon) enqueueCopies(f observation) {
 	var jobs, full []copyJob
 	made, busy := d.copier.at()
@@ -35,7 +36,7 @@ func (d *Daemon) enqueueCopies(f observation) {
 				continue
 			}
 		}
-		slow := c.CloneOf == "" && c.FSType == volume.Raw // it is zeroed
+		slow := c.CloneOf == "" && c.FSType == volume.Raw // a raw volume is zeroed
 		if slow || c.CloneOf != "" && c.Shape.Layout != volume.Thin && c.Kind != volume.Snapshot {
 			full = append(full, j)
 		} else {
@@ -46,7 +47,7 @@ func (d *Daemon) enqueueCopies(f observation) {
 	d.filler.set(full)
 }
 
-// makeCopy does one job. It is the work of the queue.
+// makeCopy does one job. It is the work of the copy queues.
 func (d *Daemon) makeCopy(ctx context.Context, j copyJob) {
 	c, log := j.pv, klog.FromContext(ctx)
 	if c.Kind == volume.Snapshot {
@@ -59,7 +60,7 @@ func (d *Daemon) makeCopy(ctx context.Context, j copyJob) {
 	}
 	err := d.engine.MakeClone(ctx, specOf(&c))
 	if ctx.Err() != nil {
-		return // told to end; the next process, or the first mount, makes it
+		return // the daemon stops; the next process or the first mount creates it
 	}
 	defer d.kick()
 	id, topic := string(c.UID), "copy "+string(c.UID)
@@ -88,7 +89,7 @@ func specOf(c *persistentvolume.Volume) volume.Spec {
 	}
 }
 
-// notCopied has a job tried again, and reports whether that is news.
+// notCopied schedules a job's retry, and reports whether its error is news.
 func (d *Daemon) notCopied(ctx context.Context, j copyJob, err error) bool {
 	c, now := j.pv, d.cfg.Now()
 	b := d.copies.add(string(c.UID), now, err.Error())

@@ -20,78 +20,74 @@ import (
 )
 
 const (
-	// settle is how long a round waits for more changes after the first: they come
-	// in swarms.
+	// settle is how long a round waits for more changes after the first, because changes come in bursts.
 	settle = 200 * time.Millisecond
-	// mostSettle bounds what a slow machine waits: as long as its rounds take.
+	// mostSettle bounds the pause on a slow machine, which otherwise lasts as long as its rounds take.
 	mostSettle = 5 * time.Second
-	// callCheck is how often to see whether somebody has called.
+	// callCheck is how often the daemon checks for a call for a round.
 	callCheck = 200 * time.Millisecond
-	// firstRetry is when a round that failed is made again; doubled up to the
+	// firstRetry is the delay before a failed round is retried. It doubles with each failure, up to the
 	// interval.
 	firstRetry = time.Second
-	// A round may take roundIntervals, and the process counts as hung when none has
-	// ended for hungIntervals; with short intervals at least so long.
+	// A round times out after roundIntervals intervals, and the process counts as hung when no round has ended
+	// for hungIntervals intervals. With short intervals, leastRound and leastHung apply instead.
 	roundIntervals, leastRound = 4, 4 * time.Minute
 	hungIntervals, leastHung   = 5, 5 * time.Minute
-	// syncTime is how long the first round waits for the watches.
+	// syncTime is how long the first round waits for the watches to sync.
 	syncTime = 5 * time.Second
 )
 
 // Config configures a Daemon.
 type Config struct {
-	Node     string // name of the Node that it runs on
+	Node     string // name of the Node that the daemon runs on
 	Policy   eviction.Policy
-	Interval time.Duration // between rounds that nothing has called for; somewhat longer at random
-	// ListUpTo: while the cluster has at most this many PersistentVolumes, of any driver,
-	// decisions are confirmed by listing the node's. 0 disables this.
+	Interval time.Duration // between rounds that nothing triggers; jitter is added
+	// ListUpTo is the number of PersistentVolumes in the cluster, of any driver, up to which decisions are
+	// confirmed by listing the node's PersistentVolumes. 0 disables this.
 	ListUpTo int
-	DryRun   bool // say what would be done and do nothing
+	DryRun   bool // log what would be done and change nothing
 	Now      func() time.Time
-	// Turn takes the node for this daemon until release; taken is false while another
-	// daemon has it. nil: there is no other.
+	// Turn acquires the node for this daemon until release is called; taken is false while another daemon holds
+	// the node. nil: there is no other daemon.
 	Turn func() (release func(), taken bool, err error)
-	// Taken reports whether another daemon has the node: a dry run beside it leaves the NodeStorage
-	// alone. nil: there is no other.
+	// Taken reports whether another daemon holds the node. If so, a dry run leaves the NodeStorage alone. nil:
+	// there is no other daemon.
 	Taken func() (bool, error)
-	// Called returns when somebody on the node last asked for a round; nil: nobody can.
+	// Called returns when a program on the node last asked for a round; nil: no program can.
 	Called func() time.Time
-	// Mounts calls changed after each change of the host's mounts, until ctx ends; nil: they
-	// are not watched.
+	// Mounts calls changed after each change of the host's mounts, until ctx ends; nil: they are not watched.
 	Mounts func(ctx context.Context, changed func()) error
 	// Missing returns the programs that the host lacks.
 	Missing func() []string
-	IO      iolimit.Host // limits on it; a dry run sets none
+	IO      iolimit.Host // limits the IO of pods; a dry run sets no limits
 	Trim    Trimming     // a dry run trims nothing
-	// Groups makes the volume groups that are declared; nil: none are. A dry run makes none.
+	// Groups creates the declared volume groups; nil: no groups are created, as in a dry run.
 	Groups GroupMaker
-	// Disks finds and cleans the file systems and disks that are volumes as they are, and
-	// DiscoveredFile is where to write down who had them; nil: none are discovered. A dry run
-	// discovers none.
+	// Disks finds and cleans the existing file systems and disks that become volumes, and DiscoveredFile
+	// records which PersistentVolumes used them; nil: there is no discovery, as in a dry run.
 	Disks          Disks
 	DiscoveredFile string
-	// Sizes holds the directories of NFS exports on this node to their sizes; nil: there are none. A
-	// dry run holds none.
+	// Sizes enforces the sizes of directories in this node's NFS exports; nil: no sizes are enforced, as in a
+	// dry run.
 	Sizes SizeKeeper
-	// Examine runs the checks of `flexlvm doctor` on the node and its groups, those that have
-	// failed first; nil: the node is not examined.
+	// Examine runs the checks of `flexlvm doctor` on the node and its groups, and returns failed checks first;
+	// nil: the node is not examined.
 	Examine func(ctx context.Context, groups []volume.Group) []flexlvmv1.Check
-	// Fills returns how full the stores of all copy-on-write snapshots of the node are, in per
-	// cent, by any names, and takes no lock; nil: it is seen in rounds only.
+	// Fills returns how full the store of each copy-on-write snapshot of the node is, in per cent, by a stable
+	// name. It takes no lock. nil: fill levels are observed in rounds only.
 	Fills func(ctx context.Context) (map[string]int, error)
-	// IOTime returns how long a disk has been busy; nil: it is not measured.
+	// IOTime returns how long a disk has been busy; nil: the load is not measured.
 	IOTime func(device string) (time.Duration, error)
 }
 
-// Outlets is where a daemon reports what it does.
+// Outlets are where a daemon reports its actions.
 type Outlets struct {
 	Events  Recorder
 	Metrics *Metrics
-	Ready   func() // called when a round has succeeded for the first time
+	Ready   func() // called after each successful round
 }
 
-// A Daemon manages the volumes of one node. It remembers nothing that it could not find
-// out again.
+// A Daemon manages the volumes of one node. All its state can be found out again after a restart.
 type Daemon struct {
 	cfg     Config
 	engine  Engine
@@ -100,47 +96,47 @@ type Daemon struct {
 	events  events
 	watches *watches
 
-	quick, slow, files *serialQueue[[]job] // jobs that go together
+	quick, slow, files *serialQueue[[]job] // of batches of removals
 
 	copier      *serialQueue[copyJob]
 	filler      *serialQueue[copyJob] // full copies, which take long
 	trimmer     *serialQueue[inventory.Volume]
 	maker       *maker           // nil in a dry run
-	limiter     *iolimit.Limiter // nil where nothing is limited
-	declared    *declarations    // nil where no group is made
-	discoverer  *discoverer      // nil where nothing is discovered
+	limiter     *iolimit.Limiter // nil if nothing is limited
+	declared    *declarations    // nil if no groups are created
+	discoverer  *discoverer      // nil if nothing is discovered
 	kicks       chan struct{}
-	calls       chan struct{}             // somebody on the node has called, and waits
-	regrouped   chan struct{}             // the node has other volume groups than those that were examined
-	waits       atomic.Bool               // for another daemon of this node to end
+	calls       chan struct{}             // a program on the node has called for a round and waits for it
+	regrouped   chan struct{}             // the node's volume groups differ from the examined ones
+	waits       atomic.Bool               // another daemon of this node is still running
 	ended       atomic.Pointer[time.Time] // when a round last ended
 	examined    atomic.Pointer[examination]
-	mayOverflow atomic.Bool // a snapshot may, as of the last round
+	mayOverflow atomic.Bool // a snapshot may overflow, according to the last round
 
 	blockedUnmounts blockedUnmounts
 
-	// What follows belongs to the goroutine of the rounds.
+	// The fields below belong to the goroutine of the rounds.
 	cluster     string
-	confirmAt   time.Time             // when the watches are to be confirmed if nothing calls for it before
-	listAt      time.Time             // when to list the PersistentVolumes at the latest; zero: a watch does
-	countAt     time.Time             // when to count the PersistentVolumes again
-	volumeCount int64                 // of the cluster
-	orphans     map[eviction.Key]bool // of the last confirmed round
+	confirmAt   time.Time             // when the watches are next confirmed if nothing requires it before
+	listAt      time.Time             // when the PersistentVolumes are listed at the latest; zero: the watch is enough
+	countAt     time.Time             // when the cluster's PersistentVolumes are next counted
+	volumeCount int64                 // PersistentVolumes of the cluster
+	orphans     map[eviction.Key]bool // as of the last confirmed round
 	futureTimes eviction.FutureTimes  // of volumes
 	futureGoing eviction.FutureTimes  // of PersistentVolumes
 	starts      eviction.Starts
-	answers     []flexlvmv1.VolumeAnswer // of this process, the newest last
+	answers     []flexlvmv1.VolumeAnswer // given by this process, the newest last
 	meter       *meter
 
 	dedupe         *dedupe
 	history        *history
 	releasedClaims *releasedClaims
-	proven         *uuidSet // groups in which the last removal has succeeded
-	removed        *uuidSet // removed by this process, and perhaps in an older inventory
+	proven         *uuidSet // groups in which the last removal succeeded
+	removed        *uuidSet // volumes that this process has removed, and an older inventory may still have
 	inFlight       *inFlight
 	removals       *backoff
-	unanswered     *backoff // volumes of which the API server has not said whether they may be removed
-	elsewhere      *backoff // volumes that PersistentVolumes keep which are in no list of this node
+	unanswered     *backoff // volumes about which the API server has not answered whether they may be removed
+	elsewhere      *backoff // volumes kept by PersistentVolumes that this node's lists lack
 	releases       *backoff
 	heals          *backoff
 	copies         *backoff
@@ -149,11 +145,11 @@ type Daemon struct {
 	charges        *backoff
 	trims          *backoff
 	publishEvery   time.Duration
-	// unlabelled is since when this process has seen that a replica's label is gone.
+	// unlabelled is since when this process has seen each replica's label gone from the node.
 	unlabelled map[unlabelling]time.Time
 }
 
-// New returns a daemon, which does nothing before Run.
+// New returns a daemon that is started by Run.
 func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, error) {
 	if err := cfg.Policy.Validate(); err != nil {
 		return nil, err
@@ -208,7 +204,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 	return d, nil
 }
 
-// kick calls for a round soon. It never blocks.
+// kick wakes the loop of rounds. It never blocks.
 func (d *Daemon) kick() { notify(d.kicks) }
 
 func notify(c chan<- struct{}) {
@@ -218,14 +214,14 @@ func notify(c chan<- struct{}) {
 	}
 }
 
-// roundEnded notes the time as it is read, so that a clock that is set changes nothing.
+// roundEnded stores the time with its monotonic reading, so that setting the clock does not affect Healthy.
 func (d *Daemon) roundEnded() {
 	now := d.cfg.Now()
 	d.ended.Store(&now)
 }
 
-// Healthy fails if no round, successful or not, has ended for too long.
-// Waiting for another daemon is healthy.
+// Healthy returns an error if no round, successful or not, has ended for too long. A daemon that waits for
+// another one is healthy.
 func (d *Daemon) Healthy(*http.Request) error {
 	if d.waits.Load() {
 		return nil
@@ -237,16 +233,15 @@ func (d *Daemon) Healthy(*http.Request) error {
 	return nil
 }
 
-// Run works until ctx ends, and returns when all that it had begun has ended, but for a look at the
-// sizes of directories on NFS, which may hang.
-// It begins when it is this daemon's turn.
+// Run waits for this daemon's turn, then works until ctx ends and all that it started has ended. It does not
+// wait for a pass over the sizes of NFS directories, which may hang.
 func (d *Daemon) Run(ctx context.Context) error {
 	release, ours, err := d.awaitTurn(ctx)
 	if err != nil || !ours {
 		return err
 	}
 	defer release()
-	d.thaw(ctx) // first: pods may wait for it, and what the API server needs
+	d.thaw(ctx) // first: pods, and the API server itself, may depend on frozen volumes
 	if d.watches, err = newWatches(ctx, d.api, d.cfg.Node, d.kick, d.maker.offer); err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
@@ -272,7 +267,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	all.Go(func() { d.answer(ctx) })
 	all.Go(func() { d.awaitUnmounts(ctx) })
 	all.Go(func() { d.examine(ctx) })
-	go d.holdSizes(ctx) // not awaited: a look at a file system that hangs does not end
+	go d.holdSizes(ctx) // not awaited: a pass over a hung file system does not end
 	all.Go(func() { d.watchStores(ctx) })
 	d.awaitWatches(ctx)
 
@@ -280,7 +275,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	for d.await(ctx, next) {
 		start := time.Now()
 		select {
-		case <-d.calls: // this round answers it
+		case <-d.calls: // this round answers the call
 		default:
 		}
 		f, err := d.boundedRound(ctx)
@@ -302,14 +297,14 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return nil
 }
 
-// boundedRound is a round that ends even if what it waits for does not.
+// boundedRound is a round with a timeout.
 func (d *Daemon) boundedRound(ctx context.Context) (observation, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(roundIntervals*d.cfg.Interval, leastRound))
 	defer cancel()
 	return d.round(ctx)
 }
 
-// answer makes a round soon after somebody on the node has called for one.
+// answer triggers a round soon after a program on the node has called for one.
 func (d *Daemon) answer(ctx context.Context) {
 	if d.cfg.Called == nil {
 		return
@@ -322,7 +317,7 @@ func (d *Daemon) answer(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if now := d.cfg.Called(); !now.Equal(last) { // clocks are set back, too
+		if now := d.cfg.Called(); !now.Equal(last) { // not After: the clock may be set back
 			last = now
 			notify(d.calls)
 			d.kick()
@@ -330,7 +325,7 @@ func (d *Daemon) answer(ctx context.Context) {
 	}
 }
 
-// await waits until a round is due, and returns false when ctx has ended.
+// await waits until a round is due. It returns false when ctx has ended.
 func (d *Daemon) await(ctx context.Context, next time.Duration) bool {
 	timer := time.NewTimer(next)
 	defer timer.Stop()
@@ -348,8 +343,8 @@ func (d *Daemon) await(ctx context.Context, next time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// rest waits for more changes, or gives the machine as much time as a round took, unless
-// somebody has called, who waits, perhaps for room.
+// rest waits for more changes, or as long as the last round took, to leave time to the machine. A call cuts the
+// wait down to settle, because the caller waits, perhaps for room.
 func (d *Daemon) rest(ctx context.Context, took time.Duration) {
 	least, most := time.NewTimer(settle), time.NewTimer(min(max(took, settle), mostSettle))
 	defer least.Stop()
@@ -365,8 +360,8 @@ func (d *Daemon) rest(ctx context.Context, took time.Duration) {
 	}
 }
 
-// awaitWatches gives the watches a moment to fill, so that the first round need
-// not fail. Without an API server it goes on.
+// awaitWatches waits for the watches to sync, for syncTime at most, so that the first round need not fail. It
+// goes on without an API server.
 func (d *Daemon) awaitWatches(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, syncTime)
 	defer cancel()

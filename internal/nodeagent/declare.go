@@ -20,30 +20,30 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
-// declareEvery is how often to look for disks while the VolumeGroups stay as they are.
+// declareEvery is how often disks are scanned for groups while the VolumeGroups do not change.
 const declareEvery = time.Minute
 
-// GroupMaker makes volume groups: *node.Engine, in production.
+// GroupMaker creates volume groups: *node.Engine, in production.
 type GroupMaker interface {
-	// AttachLoops attaches the loop devices that groups were made on, as after a boot.
+	// AttachLoops attaches the loop devices of groups, for example after a boot.
 	AttachLoops(ctx context.Context) error
-	// MakeDeclared makes and extends the groups that are declared for this node, and calls
-	// confirm before it changes anything for one of them, in the caller's goroutine.
+	// MakeDeclared creates and extends the groups that are declared for this node. Before it changes anything
+	// for a group, it calls confirm in the caller's goroutine.
 	MakeDeclared(ctx context.Context, all []volumegroup.Declaration, confirm func(context.Context, volumegroup.Declaration) error) ([]volumegroup.Outcome, error)
 }
 
-// declarations follows the VolumeGroups, and remembers what became of them here. All but
-// its watch belongs to the goroutine of the rounds.
+// declarations watches the VolumeGroups, and remembers their outcomes on this node. All but its watch belongs
+// to the goroutine of the rounds.
 type declarations struct {
 	watch cache.SharedIndexInformer
-	seen  string // what the watch showed when the groups were last looked at
+	seen  string // versionsOf the VolumeGroups at the last pass
 	at    time.Time
-	known bool // groups is what this process has found
-	// groups is what became of those that select this node.
+	known bool // groups is a result of this process
+	// groups are the outcomes of the VolumeGroups that select this node.
 	groups []flexlvmv1.DeclaredGroup
 }
 
-// newDeclarations returns nil where no groups are to be made.
+// newDeclarations returns nil if no groups are to be created.
 func newDeclarations(ctx context.Context, d *Daemon) (*declarations, error) {
 	if d.cfg.Groups == nil || d.cfg.DryRun {
 		return nil, nil
@@ -68,7 +68,7 @@ func (s *declarations) run(ctx context.Context) {
 	}
 }
 
-// report is what became of the groups, or what an earlier process has said of them.
+// report returns the outcomes of the groups, or those that an earlier process has reported.
 func (s *declarations) report(was []flexlvmv1.DeclaredGroup) []flexlvmv1.DeclaredGroup {
 	if s == nil || !s.known {
 		return was
@@ -85,7 +85,7 @@ func (s *declarations) shown() []flexlvmv1.VolumeGroup {
 	return all
 }
 
-// versionsOf tells one set of VolumeGroups from another.
+// versionsOf returns a string that identifies the versions of a set of VolumeGroups.
 func versionsOf(all []flexlvmv1.VolumeGroup) string {
 	var out []string
 	for i := range all {
@@ -95,8 +95,7 @@ func versionsOf(all []flexlvmv1.VolumeGroup) string {
 	return strings.Join(out, "\n")
 }
 
-// attachLoops needs no API server: pods start without one. One that cannot be attached keeps
-// the round from nothing.
+// attachLoops needs no API server, because pods start without one. A failure does not stop the round.
 func (d *Daemon) attachLoops(ctx context.Context) {
 	if d.cfg.Groups == nil || d.cfg.DryRun {
 		return
@@ -112,8 +111,8 @@ func (d *Daemon) attachLoops(ctx context.Context) {
 	}
 }
 
-// declare makes the groups that are declared for this node. What goes wrong is reported,
-// and keeps the round from nothing: volumes have no need of it.
+// declare creates the groups that are declared for this node. Failures are reported and do not stop the round,
+// because existing volumes do not depend on it.
 func (d *Daemon) declare(ctx context.Context) {
 	s := d.declared
 	if s == nil || !s.watch.HasSynced() || !d.discoverer.hasLooked() {
@@ -152,14 +151,14 @@ func (d *Daemon) declare(ctx context.Context) {
 	}
 }
 
-// makeDeclared makes the groups. From when the first of them is confirmed until all are made, the
-// discoverer does not look: it would offer a disk that is about to become a part of a group.
+// makeDeclared creates the groups. From the confirmation of the first one until all are created, the discoverer
+// is paused: it would offer a disk that is about to become part of a group.
 func (d *Daemon) makeDeclared(ctx context.Context, seen string, all []volumegroup.Declaration) ([]volumegroup.Outcome, error) {
 	pause := &discoveryPause{of: d.discoverer}
 	defer pause.end()
 	return d.cfg.Groups.MakeDeclared(ctx, all, func(ctx context.Context, one volumegroup.Declaration) error {
 		if err := pause.begin(ctx, one); err != nil {
-			d.declared.seen = "" // look again
+			d.declared.seen = "" // start another pass
 			return err
 		}
 		return d.confirmDeclared(ctx, seen, one.Name)
@@ -196,8 +195,8 @@ func (d *Daemon) declaredHere(ctx context.Context, shown []flexlvmv1.VolumeGroup
 	return objects, all, nil
 }
 
-// markReported marks the declarations whose groups this node has reported as made: what it
-// remembers itself may be lost with its disks.
+// markReported marks the declarations whose groups this node has reported as created. The node's own records
+// may be lost with its disks.
 func (d *Daemon) markReported(ctx context.Context, all []volumegroup.Declaration) error {
 	if len(all) == 0 {
 		return nil
@@ -214,10 +213,10 @@ func (d *Daemon) markReported(ctx context.Context, all []volumegroup.Declaration
 	return nil
 }
 
-// selects reports whether a VolumeGroup is for a node.
+// selects reports whether a VolumeGroup selects a node.
 func selects(o *flexlvmv1.VolumeGroup, node *corev1.Node) bool {
 	selector, err := metav1.LabelSelectorAsSelector(&o.Spec.NodeSelector)
-	// The API server lets no empty selector in.
+	// The API server rejects an empty selector.
 	return err == nil && !selector.Empty() && o.DeletionTimestamp == nil && selector.Matches(labels.Set(node.Labels))
 }
 
@@ -242,7 +241,7 @@ func declarationOf(o *flexlvmv1.VolumeGroup) volumegroup.Declaration {
 	return out
 }
 
-// sizeOf reads a size; 0 where none is given, and -1, which is refused, where it is none.
+// sizeOf parses a size. It returns 0 for an empty string, and -1, which is refused, for an invalid one.
 func sizeOf(s flexlvmv1.DiskSize) volume.Bytes {
 	if s == "" {
 		return 0
@@ -254,16 +253,16 @@ func sizeOf(s flexlvmv1.DiskSize) volume.Bytes {
 	return volume.Bytes(q.Value())
 }
 
-// confirmDeclared takes the API server's own word that nothing was changed or withdrawn,
-// no other VolumeGroup has come that wants the same disks, and the one of that name still
-// selects this node: to look at disks takes a while.
+// confirmDeclared confirms with the API server that no VolumeGroup has changed, gone or been added, which might
+// want the same disks, and that the one of this name still selects this node: the scan of the disks takes a
+// while.
 func (d *Daemon) confirmDeclared(ctx context.Context, seen, name string) error {
 	now, err := d.api.VolumeGroups(ctx)
 	if err != nil {
 		return err
 	}
 	if versionsOf(now) != seen {
-		d.declared.seen = "" // look again, whatever the watch shows by then
+		d.declared.seen = "" // start another pass, whatever the watch shows then
 		return errors.New("the VolumeGroups have changed meanwhile and are looked at again")
 	}
 	self, err := d.api.Node(ctx, d.cfg.Node)
@@ -276,7 +275,7 @@ func (d *Daemon) confirmDeclared(ctx context.Context, seen, name string) error {
 	return nil
 }
 
-// How much of what became of the groups the NodeStorage shows; api/v1 has the same bounds.
+// Bounds of the outcomes in the NodeStorage; api/v1 has the same bounds.
 const (
 	mostDeclared, mostMembers, mostRefused = 16, 64, 32
 	mostReason                             = 300
@@ -300,7 +299,7 @@ func (d *Daemon) announceDeclareFailed(ctx context.Context, err error) {
 	}
 }
 
-// announceDeclared says what was made, and what is refused.
+// announceDeclared announces created and refused groups.
 func (d *Daemon) announceDeclared(ctx context.Context, objects map[string]*flexlvmv1.VolumeGroup, outcomes []volumegroup.Outcome) {
 	log := klog.FromContext(ctx)
 	for _, o := range outcomes {

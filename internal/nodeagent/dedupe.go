@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// repeatAfter is how often a state that lasts is told: events are forgotten after an
-// hour.
+// repeatAfter is how often a lasting state is announced, because events expire after an hour.
 const repeatAfter = 30 * time.Minute
 
-// dedupe remembers what was told, so that a state is told when it begins and when
-// it changes, and not in every round. It may be used from several goroutines.
+// dedupe remembers announcements, so that a state is announced when it begins and when it changes, not in every
+// round. It may be used from several goroutines.
 type dedupe struct {
 	mu sync.Mutex
 	by map[string]announcement
@@ -23,7 +22,7 @@ type announcement struct {
 
 func newDedupe() *dedupe { return &dedupe{by: map[string]announcement{}} }
 
-// fresh reports whether text about a topic is worth telling now.
+// fresh reports whether a text about a topic is to be announced now, and records it.
 func (d *dedupe) fresh(topic, text string, now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -35,7 +34,7 @@ func (d *dedupe) fresh(topic, text string, now time.Time) bool {
 	return true
 }
 
-// over reports whether a topic was open, and closes it.
+// over closes a topic, and reports whether it was open.
 func (d *dedupe) over(topic string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -44,7 +43,7 @@ func (d *dedupe) over(topic string) bool {
 	return there
 }
 
-// sweep forgets what has not been told for long.
+// sweep drops announcements that have not been repeated for a long time.
 func (d *dedupe) sweep(now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

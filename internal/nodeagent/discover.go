@@ -21,33 +21,32 @@ import (
 )
 
 const (
-	// discoverEvery is how often to look without a change, and discoverPause the least time
-	// between two looks: pods mount all the time.
+	// discoverEvery is the interval of scans without a change, and discoverPause the least time between two
+	// scans, because pods mount all the time.
 	discoverEvery, discoverPause = time.Minute, 2 * time.Second
-	// mostCleanings is how many are cleaned at once; they share one pace.
+	// mostCleanings is how many disks are cleaned at the same time; they share one rate limit.
 	mostCleanings = 4
-	// mostDiscovered is how many the NodeStorage shows; api/v1 has the same bound.
+	// mostDiscovered is how many disks the NodeStorage shows; api/v1 has the same bound.
 	mostDiscovered = 256
 )
 
-// Disks is the machine, for what is discovered: discovery.Machine, in production.
+// Disks finds and cleans the disks and file systems of this machine: discovery.Machine, in production.
 type Disks interface {
-	// Find returns what lies in the directories of the classes, and why a class, by its name,
-	// cannot be looked at.
+	// Find returns the disks in the directories of the classes, and by the name of a class why it cannot be
+	// scanned.
 	Find(ctx context.Context, classes []discovery.Class) ([]discovery.Found, map[string]error, error)
-	// Offerable fails if something belongs to somebody, or holds data that kubelet would
-	// format as a volume of the class.
+	// Offerable fails if a disk is in use, or holds data that kubelet would format as a volume of the class.
 	Offerable(ctx context.Context, f discovery.Found, of discovery.Class, e discovery.Entry) error
-	// Empty fails unless nothing is left in it, and files made in it inherit what owner says, where that is noted.
+	// Empty fails unless a disk is empty, and new files on it inherit what owner records, if that is known.
 	Empty(f discovery.Found, owner *discovery.Owner) error
-	// Owner returns the owner, the mode and the attributes of its topmost directory; nil for a device.
+	// Owner returns the owner, the mode and the attributes of a disk's top directory; nil for a device.
 	Owner(f discovery.Found) (*discovery.Owner, error)
-	// Clean cleans as the class says, from a byte on, and tells progress.
+	// Clean cleans a disk as its class requires, starting at the entry's offset, and reports its progress.
 	Clean(ctx context.Context, f discovery.Found, how discovery.Class, e discovery.Entry, progress func(int64) error) error
 }
 
-// discoverer finds the file systems and disks of the node that are to be volumes, says in the
-// NodeStorage what is ready, and cleans what is released. It writes no PersistentVolume.
+// discoverer finds the file systems and disks of the node that are to become volumes, reports in the
+// NodeStorage which are ready, and cleans the released ones. It writes no PersistentVolume.
 type discoverer struct {
 	d       *Daemon
 	disks   Disks
@@ -57,47 +56,48 @@ type discoverer struct {
 	kicks   chan struct{}
 
 	begun time.Time
-	seen  seenNode // belongs to the goroutine of the looks
+	seen  seenNode // belongs to the goroutine of the scans
 
-	// looking is held by each look, and while a group is made of disks that no look is to take
-	// meanwhile. It is not to be locked with mu held.
+	// looking is held by each scan, and while a group is created on disks that no scan may offer meanwhile. It
+	// must not be locked while mu is held.
 	looking sync.Mutex
 
 	mu      sync.Mutex
 	current currentLook
-	closed  bool   // the daemon ends: a look that still runs writes and begins nothing any more
-	known   bool   // shown is what this process has found
-	failure string // why it could not look the last time; empty if it could
+	closed  bool   // the daemon stops: a scan that still runs writes and starts nothing any more
+	known   bool   // shown is a result of this process
+	failure string // why the last scan failed; empty if it succeeded
 	shown   []flexlvmv1.Discovered
-	unseen  string          // why a class could not be looked at the last time
-	ids     map[string]bool // the disks of all that was found, also where shown is cut short
-	of      string          // the version of the VolumeDiscovery that shown follows from; empty where nothing is shown
-	looked  string          // the version of the VolumeDiscovery that the last look went by
+	unseen  string          // why the last scan left out classes
+	ids     map[string]bool // all disks that were found, even if shown is truncated
+	of      string          // version of the VolumeDiscovery that shown follows; empty if nothing is shown
+	looked  string          // version of the VolumeDiscovery that the last scan followed
 	ledger  discovery.Ledger
 	jobs    map[string]*cleaning   // by disk
-	failed  map[string]string      // why the last cleaning of a disk ended
-	gone    map[string][]departure // by disk, since the last look
-	// busy are the disks that were being cleaned when the ledger was last copied: what it
-	// says of them since is theirs.
+	failed  map[string]string      // why the last cleaning of a disk failed
+	gone    map[string][]departure // by disk, since the last scan
+	// busy are the disks that were being cleaned when the ledger was last copied. Only their cleanings write
+	// their entries.
 	busy    map[string]bool
 	retries *backoff
-	// blank has the UIDs of PersistentVolumes without a claim that kubelet may format.
+	// blank has the UIDs of PersistentVolumes without a claim whose device was found to be blank.
 	blank map[string]bool
-	// What the API server has said of all nodes, and of which offers, by disk, and when.
+	// holders are the PersistentVolumes of all nodes. free is when a disk, by its ID, was last found to have
+	// none elsewhere.
 	holders holders
 	free    map[string]time.Time
 }
 
-// A cleaning runs beside the rounds.
+// A cleaning runs concurrently with the rounds.
 type cleaning struct {
 	volume    string                   // UID of its PersistentVolume
 	object    *corev1.PersistentVolume // as it was judged
-	confirmed time.Time                // when the API server was asked for it last
+	confirmed time.Time                // when it was last confirmed with the API server
 	stop      context.CancelCauseFunc
 	offset    int64
 }
 
-// newDiscoverer returns nil where nothing is to be discovered.
+// newDiscoverer returns nil if nothing is to be discovered.
 func newDiscoverer(ctx context.Context, d *Daemon) (*discoverer, error) {
 	if d.cfg.Disks == nil || d.cfg.DryRun {
 		return nil, nil
@@ -114,8 +114,8 @@ func newDiscoverer(ctx context.Context, d *Daemon) (*discoverer, error) {
 
 func (s *discoverer) kick() { notify(s.kicks) }
 
-// report is what was found, or what an earlier process has said. While nobody can look, nothing
-// in it says that a PersistentVolume may be made or deleted.
+// report returns the results of the last scan, or those that an earlier process has reported. While scans fail,
+// no result allows a PersistentVolume to be created or deleted.
 func (s *discoverer) report(was flexlvmv1.NodeStorageStatus) (all []flexlvmv1.Discovered, of string) {
 	if s == nil {
 		return was.Discovered, was.DiscoveredFrom
@@ -131,7 +131,7 @@ func (s *discoverer) report(was flexlvmv1.NodeStorageStatus) (all []flexlvmv1.Di
 	return withheld(was.Discovered, cmp.Or(s.failure, "the node daemon has just begun, and has not looked at it yet")), was.DiscoveredFrom
 }
 
-// withheld returns what was said, without what the provisioner acts on.
+// withheld returns results without those that the provisioner acts on.
 func withheld(all []flexlvmv1.Discovered, why string) []flexlvmv1.Discovered {
 	out := slices.Clone(all)
 	for i := range out {
@@ -142,7 +142,7 @@ func withheld(all []flexlvmv1.Discovered, why string) []flexlvmv1.Discovered {
 	return out
 }
 
-// fail ends all cleanings: nobody knows any more whether they are wanted.
+// fail records a failed scan, and stops all cleanings, because they may not be wanted any more.
 func (s *discoverer) fail(ctx context.Context, err error) {
 	s.stopOthers(nil)
 	s.mu.Lock()
@@ -155,7 +155,7 @@ func (s *discoverer) fail(ctx context.Context, err error) {
 	s.announceFailed(ctx, err)
 }
 
-// run looks again and again, until ctx ends and what is being cleaned has stopped.
+// run scans until ctx ends, and returns when all cleanings have stopped.
 func (s *discoverer) run(ctx context.Context) {
 	if s == nil {
 		return
@@ -165,19 +165,19 @@ func (s *discoverer) run(ctx context.Context) {
 	all.Go(func() { s.spec.RunWithContext(ctx) })
 	all.Go(func() { s.volumes.RunWithContext(ctx) })
 	if s.d.cfg.Mounts != nil {
-		all.Go(func() { _ = s.d.cfg.Mounts(ctx, s.kick) }) // without it, it looks each minute
+		all.Go(func() { _ = s.d.cfg.Mounts(ctx, s.kick) }) // if it fails, there is still a scan each minute
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), s.spec.HasSynced, s.volumes.HasSynced) {
 		return
 	}
-	go s.lookAgain(ctx, &all) // not awaited: a look at a disk that hangs does not end
+	go s.lookAgain(ctx, &all) // not awaited: a scan of a hung disk does not end
 	s.attend(ctx)
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 }
 
-// lookAgain looks again and again, until ctx ends.
+// lookAgain scans until ctx ends.
 func (s *discoverer) lookAgain(ctx context.Context, all *sync.WaitGroup) {
 	for ctx.Err() == nil {
 		if err := s.look(ctx, all); err != nil && ctx.Err() == nil {
@@ -189,7 +189,7 @@ func (s *discoverer) lookAgain(ctx context.Context, all *sync.WaitGroup) {
 	}
 }
 
-// await waits until it is time to look again.
+// await waits until the next scan is due.
 func (s *discoverer) await(ctx context.Context) {
 	next := wait.Jitter(discoverEvery, spread)
 	if at := s.retries.next(s.d.cfg.Now()); !at.IsZero() {
@@ -216,7 +216,7 @@ func (s *discoverer) announceFailed(ctx context.Context, err error) {
 	}
 }
 
-// look finds, decides, writes down and only then tells.
+// look scans, judges, saves the ledger, and only then reports.
 func (s *discoverer) look(ctx context.Context, all *sync.WaitGroup) error {
 	s.looking.Lock()
 	defer s.looking.Unlock()
@@ -235,7 +235,7 @@ func (s *discoverer) look(ctx context.Context, all *sync.WaitGroup) error {
 	gone := s.noteGone(ledger)
 	next, cases := s.judge(ctx, ledger, view, volumes, twice)
 	if err := s.hung(); err != nil {
-		return err // what it has found may not be so any more
+		return err // its results may be outdated
 	}
 	if err := s.remember(next); err != nil {
 		return err
@@ -246,7 +246,7 @@ func (s *discoverer) look(ctx context.Context, all *sync.WaitGroup) error {
 	return nil
 }
 
-// declared returns the VolumeDiscovery that the watch shows; nil where there is none.
+// declared returns the VolumeDiscovery from the watch; nil if there is none.
 func (s *discoverer) declared() *flexlvmv1.VolumeDiscovery {
 	for _, o := range s.spec.GetStore().List() {
 		if one := o.(*flexlvmv1.VolumeDiscovery); one.Name == flexlvmv1.VolumeDiscoveryName && one.DeletionTimestamp == nil {
@@ -256,7 +256,7 @@ func (s *discoverer) declared() *flexlvmv1.VolumeDiscovery {
 	return nil
 }
 
-// persistentVolumes are those of this node, by path. Where a path has two, twice names the other.
+// persistentVolumes returns this node's PersistentVolumes by path. If a path has two, twice names the other.
 func (s *discoverer) persistentVolumes() (all map[string]*corev1.PersistentVolume, twice map[string]string) {
 	all, twice = map[string]*corev1.PersistentVolume{}, map[string]string{}
 	for _, o := range s.volumes.GetStore().List() {
@@ -309,7 +309,7 @@ func (s *discoverer) remember(next discovery.Ledger) error {
 	return s.write(merged)
 }
 
-// write replaces the ledger, with the lock held.
+// write replaces the ledger. The caller holds mu.
 func (s *discoverer) write(next discovery.Ledger) error {
 	if maps.EqualFunc(next, s.ledger, discovery.Entry.Equal) {
 		return nil
@@ -321,7 +321,7 @@ func (s *discoverer) write(next discovery.Ledger) error {
 	return nil
 }
 
-// show is what the NodeStorage says from now on, and which VolumeDiscovery it follows from.
+// show sets the results that the NodeStorage reports, and the VolumeDiscovery that they follow.
 func (s *discoverer) show(all []flexlvmv1.Discovered, view discoveryView) {
 	slices.SortFunc(all, func(a, b flexlvmv1.Discovered) int { return cmp.Compare(a.Path, b.Path) })
 	ids := map[string]bool{}
@@ -332,7 +332,7 @@ func (s *discoverer) show(all []flexlvmv1.Discovered, view discoveryView) {
 	}
 	looked := view.of
 	if len(all) == 0 {
-		view.of = "" // so that a node with nothing to say does not write at each change
+		view.of = "" // so that a node without results does not write at each change
 	}
 	if len(all) > mostDiscovered {
 		all = all[:mostDiscovered]

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// longestLook is how long a look may last, which reads from disks and takes seconds. Then it counts as
-// failed: nobody knows how things are by now.
+// longestLook bounds a scan, which reads from disks and takes seconds. A longer one counts as failed, because
+// its results may be outdated.
 const longestLook = 5 * time.Minute
 
-// errEnding: the daemon ends, and the next one may be at work already.
+// errEnding: the daemon stops, and the next one may be running already.
 var errEnding = errors.New("the node daemon ends")
 
-// A currentLook is the look that runs.
+// A currentLook is the scan that is running.
 type currentLook struct {
 	began time.Time // zero: none runs
-	path  string    // what it is looking at; empty while it finds and while it ends
+	path  string    // the path being judged; empty while the scan finds disks or finishes
 }
 
 func (s *discoverer) isAt(look currentLook) {
@@ -32,7 +32,7 @@ func (s *discoverer) isLookingAt(path string) {
 	s.current.path = path
 }
 
-// hung fails while a look runs that has lasted too long.
+// hung returns an error while a scan runs for longer than longestLook.
 func (s *discoverer) hung() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,8 +47,8 @@ func (s *discoverer) hung() error {
 	return fmt.Errorf("a look that began at %s has not ended within %s%s: see the kernel's log (dmesg) for a disk that hangs", look.began.UTC().Format(time.RFC3339), longestLook, at)
 }
 
-// attend sees, until ctx ends, to what must not wait for a look: that cleanings are confirmed, and that
-// a look that does not end counts as failed.
+// attend does until ctx ends what must not wait for a scan: it confirms cleanings, and reports a hung scan as
+// failed.
 func (s *discoverer) attend(ctx context.Context) {
 	ticker := time.NewTicker(min(discoverEvery/4, s.d.cfg.Interval))
 	defer ticker.Stop()

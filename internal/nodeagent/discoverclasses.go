@@ -17,18 +17,18 @@ import (
 	"github.com/flexlvm/flexlvm/internal/diskid"
 )
 
-// A discoveryView is what one look has seen of the classes of this node.
+// A discoveryView is what one scan has observed of the classes of this node.
 type discoveryView struct {
-	of      string            // the version of the VolumeDiscovery
-	classes []discovery.Class // those that were looked at
+	of      string            // version of the VolumeDiscovery
+	classes []discovery.Class // those that were scanned
 	found   []discovery.Found
-	// unseen says why a class, by its name, was not looked at: that stops what there is of this
-	// class, and of no other.
+	// unseen is why a class, by its name, was not scanned. That holds up the disks of this class, and no
+	// others.
 	unseen      map[string]error
 	directories map[string]string // of the classes in unseen
 }
 
-// view looks at the classes that select this node.
+// view scans the directories of the classes that select this node.
 func (s *discoverer) view(ctx context.Context, spec *flexlvmv1.VolumeDiscovery, volumes map[string]*corev1.PersistentVolume) (discoveryView, error) {
 	out := discoveryView{unseen: map[string]error{}, directories: map[string]string{}}
 	if spec == nil {
@@ -55,16 +55,16 @@ func (s *discoverer) view(ctx context.Context, spec *flexlvmv1.VolumeDiscovery, 
 	return out, nil
 }
 
-// A seenNode is the node's own object as it was read for a version of the VolumeDiscovery.
+// A seenNode is this node's Node object as read for a version of the VolumeDiscovery.
 type seenNode struct {
 	node *corev1.Node
 	of   string
 	at   time.Time
 }
 
-// self returns the node's own object. There may be a look every two seconds, as pods mount, so it is read
-// anew at most once a minute, unless the VolumeDiscovery is another one or something may be to be cleaned.
-// The provisioner itself sees whether a class selects the node that offers a disk.
+// self returns this node's Node object. Scans may follow one another every two seconds, as pods mount, so it is
+// read at most once a minute, unless the VolumeDiscovery has changed or a disk may have to be cleaned. The
+// provisioner itself checks whether a class selects the node that offers a disk.
 func (s *discoverer) self(ctx context.Context, of string, volumes map[string]*corev1.PersistentVolume) (*corev1.Node, error) {
 	now := s.d.cfg.Now()
 	since := now.Sub(s.seen.at)
@@ -80,7 +80,7 @@ func (s *discoverer) self(ctx context.Context, of string, volumes map[string]*co
 	return node, nil
 }
 
-// anyToClean reports whether a PersistentVolume is in a phase in which what it was made of may be cleaned.
+// anyToClean reports whether a PersistentVolume is in a phase in which its disk may have to be cleaned.
 func anyToClean(volumes map[string]*corev1.PersistentVolume) bool {
 	for _, v := range volumes {
 		if v.Status.Phase != corev1.VolumeBound && v.Status.Phase != corev1.VolumeAvailable {
@@ -96,7 +96,7 @@ func (v *discoveryView) hide(c discovery.Class, why error) {
 	v.unseen[c.Name], v.directories[c.Name] = why, c.Directory
 }
 
-// selected are the classes that select this node.
+// selected returns the valid classes that select this node, and hides invalid ones.
 func (v *discoveryView) selected(spec *flexlvmv1.VolumeDiscovery, self *corev1.Node) (out []discovery.Class) {
 	for i := range spec.Spec.Classes {
 		c := &spec.Spec.Classes[i]
@@ -117,8 +117,8 @@ func (v *discoveryView) selected(spec *flexlvmv1.VolumeDiscovery, self *corev1.N
 	return out
 }
 
-// refuseNested hides classes whose directories lie in one another: nobody can tell then whose
-// what is.
+// refuseNested hides classes whose directories contain one another, because a disk in both belongs to neither
+// alone.
 func (v *discoveryView) refuseNested(classes []discovery.Class) {
 	for i, one := range classes {
 		for _, other := range classes[:i] {
@@ -132,7 +132,7 @@ func (v *discoveryView) refuseNested(classes []discovery.Class) {
 	}
 }
 
-// whyUnseen says why classes were not looked at; empty if all were.
+// whyUnseen returns why classes were not scanned; empty if all were.
 func (v *discoveryView) whyUnseen() string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(v.unseen)) {
@@ -141,12 +141,12 @@ func (v *discoveryView) whyUnseen() string {
 	return strings.Join(out, "; ")
 }
 
-// withUnseen adds the classes that were not looked at, by their directories.
+// withUnseen adds the classes that were not scanned, by their directories.
 func (v *discoveryView) withUnseen(shown []flexlvmv1.Discovered) []flexlvmv1.Discovered {
 	for _, name := range slices.Sorted(maps.Keys(v.unseen)) {
 		at := v.directories[name]
 		if slices.ContainsFunc(shown, func(one flexlvmv1.Discovered) bool { return one.Path == at }) {
-			continue // paths are keys
+			continue // paths are the keys of the list
 		}
 		shown = append(shown, flexlvmv1.Discovered{
 			Path: at, StorageClassName: name, State: flexlvmv1.DiscoveredRefused, Message: clip(v.unseen[name].Error(), mostReason),
@@ -155,7 +155,7 @@ func (v *discoveryView) withUnseen(shown []flexlvmv1.Discovered) []flexlvmv1.Dis
 	return shown
 }
 
-// announceUnseen logs which classes cannot be looked at, and why, and makes events of it.
+// announceUnseen announces which classes cannot be scanned, and why.
 func (s *discoverer) announceUnseen(ctx context.Context, v discoveryView) {
 	for _, c := range v.classes {
 		s.d.dedupe.over("discover class " + c.Name)
@@ -169,7 +169,7 @@ func (s *discoverer) announceUnseen(ctx context.Context, v discoveryView) {
 	}
 }
 
-// storageClass is that of what was found, or of its PersistentVolume.
+// storageClass returns the name of the found disk's class, or else of its PersistentVolume's.
 func (c *discoveredCase) storageClass() string {
 	if c.found != nil {
 		return c.found.Class
@@ -177,7 +177,8 @@ func (c *discoveredCase) storageClass() string {
 	return c.object.Spec.StorageClassName
 }
 
-// classOf is what is looked for and how it is cleaned. A word that is not known cleans nothing.
+// classOf returns which disks a class discovers and how they are cleaned. An unknown value means that nothing
+// is cleaned.
 func classOf(c *flexlvmv1.DiscoveryClass) discovery.Class {
 	out := discovery.Class{
 		Name: c.StorageClassName, Directory: path.Clean(c.Directory), Pattern: c.NamePattern,
@@ -201,7 +202,7 @@ func classOf(c *flexlvmv1.DiscoveryClass) discovery.Class {
 	return out
 }
 
-// discoveredStates are those that a disk can be in.
+// discoveredStates are the states of a discovered disk.
 var discoveredStates = []flexlvmv1.DiscoveredState{
 	flexlvmv1.DiscoveredReady, flexlvmv1.DiscoveredProvided, flexlvmv1.DiscoveredCleaning, flexlvmv1.DiscoveredCleaned,
 	flexlvmv1.DiscoveredKept, flexlvmv1.DiscoveredRefused, flexlvmv1.DiscoveredMissing,

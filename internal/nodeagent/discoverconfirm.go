@@ -10,7 +10,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/discovery"
 )
 
-// sameDiscovered reports whether a discovered PersistentVolume says now what it was judged by.
+// sameDiscovered reports whether a discovered PersistentVolume still has the fields by which it was judged.
 func sameDiscovered(now, was *corev1.PersistentVolume) bool {
 	is := discovery.Volume{}
 	if now.Spec.Local != nil {
@@ -19,10 +19,10 @@ func sameDiscovered(now, was *corev1.PersistentVolume) bool {
 	return is == *volumeOf(was) && now.Labels[flexlvmv1.LabelDiscoveredOn] == was.Labels[flexlvmv1.LabelDiscoveredOn]
 }
 
-// confirmCleanings asks the API server for the PersistentVolumes of the cleanings that last longer than
-// discoverEvery, and stops those that it does not confirm: cleaning takes hours, and a watch that hangs looks
-// like one where nobody has changed anything. Where the API server has not answered, a cleaning that is still
-// wanted goes on from where it was; where the PersistentVolume has changed, it begins anew.
+// confirmCleanings asks the API server for the PersistentVolumes of cleanings that run for longer than
+// discoverEvery, and stops cleanings that it does not confirm: cleaning takes hours, and a hung watch looks
+// like one without changes. If the API server does not answer, a cleaning that is still wanted resumes later;
+// if the PersistentVolume has changed, it starts from the beginning.
 func (s *discoverer) confirmCleanings(ctx context.Context) {
 	for _, job := range s.cleaningsToConfirm() {
 		now, err := s.d.api.Volume(ctx, job.object.Name)

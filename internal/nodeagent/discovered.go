@@ -16,19 +16,19 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A discoveredCase is what was decided of one path, and from what.
+// A discoveredCase is the verdict on one path, and what it is based on.
 type discoveredCase struct {
 	path    string
 	found   *discovery.Found
 	object  *corev1.PersistentVolume
 	class   discovery.Class
 	verdict discovery.Verdict
-	ending  bool // it was being cleaned, which is not wanted any more
-	// withdrawn: its PersistentVolume is to be deleted while no claim has it.
+	ending  bool // no cleaning is wanted, but one was still running when the ledger was copied
+	// withdrawn: its PersistentVolume is to be deleted before a claim is bound to it.
 	withdrawn bool
 }
 
-// judge decides of all paths, and returns the ledger that follows.
+// judge returns the verdicts on all paths, and the ledger that results from them.
 func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view discoveryView, volumes map[string]*corev1.PersistentVolume, twice map[string]string) (discovery.Ledger, []discoveredCase) {
 	cases := casesOf(view.found, volumes, view.classes)
 	s.forgetGone(volumes)
@@ -58,8 +58,8 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 		s.prove(ctx, c, ledger)
 		s.proveUnclaimed(ctx, c)
 		if c.verdict.State != discovery.Cleaning {
-			// Somebody may use the disk now, and write to the part that was erased. So an erasure that is
-			// wanted again later begins anew.
+			// Another program may use the disk now and write to the erased part, so a later erasure starts from
+			// the beginning.
 			c.verdict.Entry.Offset = 0
 		}
 		if id != "" && c.found != nil && c.found.Disk == id {
@@ -67,14 +67,13 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 		}
 	}
 	s.isLookingAt("")
-	// What was not seen may be in use elsewhere, and is looked at as at first when it comes back.
-	// So is what a class that cannot be looked at may have.
+	// A disk that was not found may be in use elsewhere. Its offer is withdrawn, and its erasure starts from
+	// the beginning when it is back. The same goes for the disks of a class that cannot be scanned.
 	ledger.Withdraw(seen, s.busy)
 	return ledger, cases
 }
 
-// casesOf returns a case for each path: of what was found, and of the PersistentVolumes whose
-// disks were not.
+// casesOf returns a case for each path: those of the found disks, and those of PersistentVolumes without one.
 func casesOf(found []discovery.Found, volumes map[string]*corev1.PersistentVolume, classes []discovery.Class) (cases []discoveredCase) {
 	byName := map[string]discovery.Class{}
 	for _, c := range classes {
@@ -98,7 +97,7 @@ func casesOf(found []discovery.Found, volumes map[string]*corev1.PersistentVolum
 	return cases
 }
 
-// undeclared is the verdict where no class of this node has the path.
+// undeclared returns the verdict on a PersistentVolume whose path no class of this node has.
 func (c *discoveredCase) undeclared(e discovery.Entry) discovery.Verdict {
 	out := discovery.Verdict{State: discovery.Provided, Entry: e, Message: "no class of the VolumeDiscovery has this path on this node any more; nothing is cleaned"}
 	if c.object.Status.Phase == corev1.VolumeReleased {
@@ -107,13 +106,13 @@ func (c *discoveredCase) undeclared(e discovery.Entry) discovery.Verdict {
 	return out
 }
 
-// refuse changes nothing but that it is not offered.
+// refuse sets the verdict Refused. It withdraws the offer, and changes nothing else in the ledger.
 func (c *discoveredCase) refuse(was discovery.Entry, why string) {
 	was.Offered = false
 	c.verdict = discovery.Verdict{State: discovery.Refused, Message: why, Entry: was}
 }
 
-// id is what the ledger knows the disk by.
+// id returns the disk's ID in the ledger.
 func (c *discoveredCase) id() string {
 	if c.found != nil {
 		return c.found.Disk
@@ -124,7 +123,7 @@ func (c *discoveredCase) id() string {
 	return ""
 }
 
-// cleans reports whether the class cleans what is of this kind.
+// cleans reports whether the class cleans disks of this kind.
 func (c *discoveredCase) cleans() bool {
 	if c.class.Name == "" || c.found == nil || c.object != nil && c.object.Spec.StorageClassName != c.class.Name {
 		return false
@@ -135,7 +134,7 @@ func (c *discoveredCase) cleans() bool {
 	return c.class.Files
 }
 
-// volumeOf is what a PersistentVolume says; nil where there is none.
+// volumeOf returns the relevant fields of a PersistentVolume; nil for nil.
 func volumeOf(v *corev1.PersistentVolume) *discovery.Volume {
 	if v == nil {
 		return nil
@@ -151,7 +150,7 @@ func volumeOf(v *corev1.PersistentVolume) *discovery.Volume {
 	return out
 }
 
-// carryOut begins and ends cleanings, and shows and tells what was decided.
+// carryOut starts and stops cleanings, and reports the verdicts.
 func (s *discoverer) carryOut(ctx context.Context, all *sync.WaitGroup, cases []discoveredCase, view discoveryView) {
 	var shown []flexlvmv1.Discovered
 	wanted := map[string]string{}
@@ -189,7 +188,7 @@ func (c *discoveredCase) status() flexlvmv1.Discovered {
 	return one
 }
 
-// announceCase tells what a person has to know of a PersistentVolume, or of a path.
+// announceCase announces what a person has to know about a path and its PersistentVolume.
 func (s *discoverer) announceCase(ctx context.Context, c *discoveredCase, message string) {
 	topic := "discovered " + c.path
 	reason := ""
@@ -219,7 +218,7 @@ func (s *discoverer) announceCase(ctx context.Context, c *discoveredCase, messag
 	}
 }
 
-// begin begins to clean, unless that has begun; it returns what to say of it.
+// begin starts a cleaning unless it is running, and returns a message about its progress.
 func (s *discoverer) begin(ctx context.Context, all *sync.WaitGroup, c discoveredCase) string {
 	id := c.found.Disk
 	s.mu.Lock()
@@ -250,10 +249,11 @@ func (s *discoverer) begin(ctx context.Context, all *sync.WaitGroup, c discovere
 	return ""
 }
 
-// errVolumeChanged: a PersistentVolume is not what the watch has shown. The watch may never show what it was in between.
+// errVolumeChanged: a PersistentVolume differs from what the watch has shown. The watch may never show the
+// state in between.
 var errVolumeChanged = errors.New("its PersistentVolume has changed meanwhile, and is looked at again")
 
-// clean cleans, if the API server itself says that it may, and writes down that it has.
+// clean cleans a disk, if the API server confirms that it may, and records that in the ledger.
 func (s *discoverer) clean(ctx context.Context, c discoveredCase, job *cleaning) error {
 	anew := func(err error) error {
 		return errors.Join(err, s.update(c.found.Disk, func(e *discovery.Entry) { e.Offset = 0 }))
@@ -270,7 +270,7 @@ func (s *discoverer) clean(ctx context.Context, c discoveredCase, job *cleaning)
 		return errors.New("it is not written down that it was handed out by this PersistentVolume")
 	}
 	if entry.CleanedAfter(job.volume) {
-		return nil // an earlier job ended while this one was decided on
+		return nil // an earlier job finished while this one was decided
 	}
 	if entry.Erasure != c.class.Device {
 		entry.Offset, entry.Erasure = 0, c.class.Device
@@ -283,8 +283,8 @@ func (s *discoverer) clean(ctx context.Context, c discoveredCase, job *cleaning)
 		return s.update(c.found.Disk, func(e *discovery.Entry) { e.Offset, job.offset = offset, offset })
 	})
 	if err != nil {
-		// If another program used the disk, or the PersistentVolume was kept meanwhile, the part that is already
-		// erased may have been written to.
+		// If another program used the disk, or the PersistentVolume has changed, perhaps to keep its data,
+		// the erased part may have been written to.
 		if ctx.Err() == nil || errors.Is(context.Cause(ctx), errVolumeChanged) {
 			return anew(err)
 		}
@@ -293,7 +293,7 @@ func (s *discoverer) clean(ctx context.Context, c discoveredCase, job *cleaning)
 	return s.update(c.found.Disk, func(e *discovery.Entry) { *e = e.Clean() })
 }
 
-// update changes what is remembered of a disk that is being cleaned.
+// update changes the ledger's entry of a disk that is being cleaned.
 func (s *discoverer) update(id string, change func(*discovery.Entry)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -304,8 +304,8 @@ func (s *discoverer) update(id string, change func(*discovery.Entry)) error {
 	return s.write(next)
 }
 
-// confirm takes the API server's own word that a PersistentVolume is as it was judged, and
-// that its claim is gone and its class cleans.
+// confirm confirms with the API server that a PersistentVolume is as it was judged, its claim is gone, and its
+// class still cleans.
 func (s *discoverer) confirm(ctx context.Context, c discoveredCase) error {
 	now, err := s.d.api.Volume(ctx, c.object.Name)
 	if err != nil {
@@ -336,7 +336,7 @@ func (s *discoverer) confirm(ctx context.Context, c discoveredCase) error {
 	return errors.New("its class has changed meanwhile, and is looked at again")
 }
 
-// ended says what became of a cleaning.
+// ended records and reports the outcome of a cleaning.
 func (s *discoverer) ended(ctx context.Context, c discoveredCase, err error) {
 	id, now := c.found.Disk, s.d.cfg.Now()
 	s.mu.Lock()
@@ -365,7 +365,7 @@ func (s *discoverer) ended(ctx context.Context, c discoveredCase, err error) {
 	s.kick()
 }
 
-// stopOthers ends cleanings that are not wanted any more.
+// stopOthers stops the cleanings that are not wanted any more.
 func (s *discoverer) stopOthers(wanted map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

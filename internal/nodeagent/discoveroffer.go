@@ -14,27 +14,28 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// offerKept is how long an offer stands of which no PersistentVolume is made, before it is checked
-// again whether another node has one of the disk, as both nodes may see it. It is also how old the
-// list of all PersistentVolumes may be to refuse a disk because of another node's. To offer a disk, the
-// list must be of the same look.
+// offerKept is how long an offer stands without a PersistentVolume before a new check whether another node has
+// a PersistentVolume of the disk, which both nodes may see. It is also how old the list of all
+// PersistentVolumes may be to refuse a disk because of another node's. An offer needs a list from the same
+// scan.
 const offerKept = 10 * time.Minute
 
-// A holder is a PersistentVolume that was made of a disk, on whatever node.
+// A holder is a PersistentVolume that was created from a disk, on any node.
 type holder struct{ name, uid, node, disk string }
 
-// holders are those that the API server has shown last. They belong to the goroutine of the looks.
+// holders are the holders of the last list. They belong to the goroutine of the scans.
 type holders struct {
 	all   []holder
-	at    time.Time // when it has shown them; zero: never
-	asked bool      // in this look
-	err   error     // why it has shown none in this look
+	at    time.Time // when they were listed; zero: never
+	asked bool      // listed in this scan
+	err   error     // why the list of this scan failed
 }
 
-// begin begins a look, in which the API server is asked once at most.
+// begin starts a scan, which lists at most once.
 func (h *holders) begin() { h.asked, h.err = false, nil }
 
-// of returns the PersistentVolume that has a disk, a part of it, or what it is a part of.
+// of returns the PersistentVolume of an overlapping disk: the disk itself, a part of it, or the whole that it
+// is part of.
 func (h *holders) of(disk string) *holder {
 	for i := range h.all {
 		if diskid.Overlap(h.all[i].disk, disk) {
@@ -44,13 +45,13 @@ func (h *holders) of(disk string) *holder {
 	return nil
 }
 
-// holderOf returns the PersistentVolume of any node that has a disk; nil where none has. What was
-// seen lately will do, but not to offer it.
+// holderOf returns the PersistentVolume of any node that has a disk; nil if there is none. A recent list is
+// enough to refuse a disk, but not to offer it.
 func (s *discoverer) holderOf(ctx context.Context, disk string, offer bool) (*holder, error) {
 	h, now := &s.holders, s.d.cfg.Now()
 	if lately := !h.at.IsZero() && now.Sub(h.at) < offerKept && !now.Before(h.at); lately {
 		by := h.of(disk)
-		// This node's own are watched: one that the watch does not show any more is gone.
+		// This node's own are watched: an object that the watch does not show is gone.
 		own := by != nil && by.node == pv.NodeLabelValue(s.d.cfg.Node)
 		if by == nil && !offer || by != nil && !own {
 			return by, nil
@@ -79,7 +80,7 @@ func (s *discoverer) askHolders(ctx context.Context) error {
 	return nil
 }
 
-// prove looks at what is about to be offered, or has no PersistentVolume yet.
+// prove checks a disk that has no PersistentVolume and is offered, or about to be.
 func (s *discoverer) prove(ctx context.Context, c *discoveredCase, ledger discovery.Ledger) {
 	if c.verdict.State != discovery.Ready {
 		return
@@ -89,7 +90,7 @@ func (s *discoverer) prove(ctx context.Context, c *discoveredCase, ledger discov
 	if c.verdict.Prove || len(others) > 0 {
 		if err := s.disks.Empty(*c.found, was.Owner); err != nil {
 			c.verdict = c.verdict.NotProved(was, err)
-			if by, _ := s.holderOf(ctx, id, false); by != nil { // which says more
+			if by, _ := s.holderOf(ctx, id, false); by != nil { // it explains more
 				c.heldBy(was, by)
 			}
 			return
@@ -107,9 +108,9 @@ func (s *discoverer) prove(ctx context.Context, c *discoveredCase, ledger discov
 	s.proveFree(ctx, c, was)
 }
 
-// proveFree refuses what is about to be offered if it has a PersistentVolume on another node: the
-// disk was moved, or both nodes see it. This node has nothing of it in its ledger, and would hand
-// the data to the next tenant once that PersistentVolume is deleted.
+// proveFree refuses a disk that has a PersistentVolume on another node: the disk was moved, or both nodes see
+// it. This node's ledger does not know of that use, and the data would reach the next tenant once that
+// PersistentVolume is deleted.
 func (s *discoverer) proveFree(ctx context.Context, c *discoveredCase, was discovery.Entry) {
 	id, now := c.id(), s.d.cfg.Now()
 	if was.Offered && now.Sub(s.free[id]) < offerKept {
@@ -125,15 +126,15 @@ func (s *discoverer) proveFree(ctx context.Context, c *discoveredCase, was disco
 	}
 }
 
-// refuseForNow leaves the offer that there was as it is: under another number, once this has passed, it would be
-// a new one, and a second PersistentVolume be made of a disk whose first came and went meanwhile.
+// refuseForNow refuses a disk without withdrawing its offer. Otherwise the next offer would have a new number,
+// and a second PersistentVolume could be created from a disk whose first one came and went meanwhile.
 func (c *discoveredCase) refuseForNow(was discovery.Entry, why string) {
 	c.refuse(was, why)
 	c.verdict.Entry.Offered = was.Offered
 }
 
-// heldBy refuses what has another PersistentVolume, and notes it: once that is gone, the disk has to be
-// empty before it is offered.
+// heldBy refuses a disk that has another PersistentVolume, and records that: once that is gone, the disk must
+// be empty before it is offered.
 func (c *discoveredCase) heldBy(was discovery.Entry, by *holder) {
 	c.refuse(was.HandedOut(by.uid), fmt.Sprintf("PersistentVolume %s of node %s was made of %s: give the disk back to that node; or, if nobody wants the data, delete the claim and that PersistentVolume, and empty the disk, which is offered then",
 		by.name, cmp.Or(by.node, "(none named)"), by.disk))

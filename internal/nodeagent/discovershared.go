@@ -17,8 +17,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
-// takenElsewhere is the verdict on what has no PersistentVolume, where one of another path of
-// this node was made of the same disk, or of a part of it.
+// takenElsewhere returns the verdict on a disk without a PersistentVolume, if one of another path of this node
+// was created from the same disk or an overlapping one.
 func (c *discoveredCase) takenElsewhere(was discovery.Entry, volumes map[string]*corev1.PersistentVolume) (out discovery.Verdict, taken bool) {
 	if c.object != nil || c.found == nil {
 		return out, false
@@ -32,8 +32,8 @@ func (c *discoveredCase) takenElsewhere(was discovery.Entry, volumes map[string]
 	return out, false
 }
 
-// onlyOne fails if another PersistentVolume, flexlvm's or not, has the disk on any node, or has the path
-// or one above or below it on this node.
+// onlyOne fails if another PersistentVolume, flexlvm's or not, has the disk on any node, or on this node has
+// its path or one above or below it.
 func (s *discoverer) onlyOne(ctx context.Context, v *corev1.PersistentVolume) error {
 	others, err := s.d.api.VolumesOfNoNode(ctx, func(other *corev1.PersistentVolume) bool {
 		if other.Name == v.Name || other.Spec.Local == nil {
@@ -50,10 +50,10 @@ func (s *discoverer) onlyOne(ctx context.Context, v *corev1.PersistentVolume) er
 	return nil
 }
 
-// firstLook is how long groups wait for the first look. Then they say that they do.
+// firstLook is how long groups wait for the first scan. Then they report that they wait.
 const firstLook = time.Minute
 
-// hasLooked reports whether the discoverer has looked, failed to, or had the time for it.
+// hasLooked reports whether the first scan has ended, failed, or had its time.
 func (s *discoverer) hasLooked() bool {
 	if s == nil {
 		return true
@@ -63,21 +63,21 @@ func (s *discoverer) hasLooked() bool {
 	return s.known || s.failure != "" || s.d.cfg.Now().Sub(s.begun) > firstLook
 }
 
-// A discoveryPause keeps the discoverer from looking at disks while volume groups are made on them.
+// A discoveryPause keeps the discoverer from scanning disks while volume groups are created on them.
 type discoveryPause struct {
-	of   *discoverer // nil where nothing is discovered
+	of   *discoverer // nil if nothing is discovered
 	held bool        // it holds of.looking
 }
 
-// begin fails where a disk of a group may become a volume as it is, or has become one since the
-// group was decided on. The first begin for a group on disks takes the lock of the looks, until end.
-// It fails rather than wait for that lock, because the caller holds the engine's lock and tries again.
+// begin fails if a disk of a group may become a discovered volume, or has become one since the group was
+// decided. The first begin for a group on disks locks out scans until end. It fails instead of waiting for a
+// scan, because the caller holds the engine's lock and tries again.
 func (p *discoveryPause) begin(ctx context.Context, one volumegroup.Declaration) error {
 	s := p.of
 	if s == nil {
 		return nil
 	}
-	disks := one.Loop == nil // a loop device is made for its group alone
+	disks := one.Loop == nil // a loop device is created for its group alone
 	if disks && !p.held {
 		if !s.looking.TryLock() {
 			return cmp.Or(s.hung(), errors.New("the discovery of disks is looking at them at this moment; it is tried again"))
@@ -99,8 +99,8 @@ func (p *discoveryPause) end() {
 	}
 }
 
-// followsNow fails if the last look went by another VolumeDiscovery than the API server has: a class
-// of the new one may take any disk.
+// followsNow fails if the last scan followed another VolumeDiscovery than the API server has: any disk may
+// belong to a class of the new one.
 func (s *discoverer) followsNow(ctx context.Context) error {
 	now, err := s.d.api.VolumeDiscovery(ctx)
 	if apierrors.IsNotFound(err) || err == nil && now.DeletionTimestamp != nil {
@@ -117,7 +117,7 @@ func (s *discoverer) followsNow(ctx context.Context) error {
 	return nil
 }
 
-// disksSeen are the disks that are volumes as they are, or were, of which no group is made.
+// disksSeen returns the disks that are or were discovered volumes, on which no group is created.
 func (s *discoverer) disksSeen() volumegroup.Discovered {
 	if s == nil {
 		return volumegroup.Discovered{}
@@ -127,7 +127,7 @@ func (s *discoverer) disksSeen() volumegroup.Discovered {
 	if !s.known {
 		return volumegroup.Discovered{Unknown: cmp.Or(s.failure, "the node daemon has not looked yet")}
 	}
-	if s.unseen != "" { // a disk of it may be blank, and is to be a volume
+	if s.unseen != "" { // a disk of the class may be blank and become a volume
 		return volumegroup.Discovered{Unknown: s.unseen}
 	}
 	ledger, err := s.ledger, error(nil)

@@ -13,15 +13,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/disk"
 )
 
-// unclaimed reports whether a PersistentVolume waits for its first claim, or for the next one that
-// a person lets it have.
+// unclaimed reports whether a PersistentVolume waits for its first claim, or for the next one after a person
+// has removed its claimRef.
 func unclaimed(v *corev1.PersistentVolume) bool {
 	return v != nil && v.Spec.ClaimRef == nil && v.Status.Phase == corev1.VolumeAvailable && v.DeletionTimestamp == nil
 }
 
-// proveUnclaimed refuses a PersistentVolume without a claim whose device holds data that kubelet
-// would format, and lets the provisioner delete it: earlier versions made some of such devices. One
-// that is blank is not read again by this process.
+// proveUnclaimed refuses a PersistentVolume without a claim whose device holds data that kubelet would format,
+// and lets the provisioner delete it: earlier versions created such objects. A blank device is read only once
+// by this process.
 func (s *discoverer) proveUnclaimed(ctx context.Context, c *discoveredCase) {
 	if c.verdict.State != discovery.Provided || c.class.Name == "" || !unclaimed(c.object) || s.blank[string(c.object.UID)] {
 		return
@@ -40,8 +40,8 @@ func (s *discoverer) proveUnclaimed(ctx context.Context, c *discoveredCase) {
 	}
 }
 
-// asOffered is what was remembered of a disk when its PersistentVolume was made, if no claim has
-// had that: a disk that was discarded before then still reads as it likes.
+// asOffered returns the ledger's entry as of the creation of the disk's PersistentVolume, if no claim has used
+// that: a disk that was discarded before then may still read arbitrary data.
 func asOffered(e discovery.Entry) discovery.Entry {
 	if e.Claim == "" && len(e.Cleaned) > 0 {
 		e.Volume = e.Cleaned[len(e.Cleaned)-1]
@@ -49,7 +49,7 @@ func asOffered(e discovery.Entry) discovery.Entry {
 	return e
 }
 
-// forgetGone drops what is known of PersistentVolumes that are gone.
+// forgetGone drops the state of PersistentVolumes that are gone.
 func (s *discoverer) forgetGone(volumes map[string]*corev1.PersistentVolume) {
 	there := map[string]bool{}
 	for _, v := range volumes {

@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/discovery"
 )
 
-// handleChanges has every change that the watches show looked at.
+// handleChanges triggers a scan for every change in the watches.
 func (s *discoverer) handleChanges(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	for of, informer := range map[string]cache.SharedIndexInformer{"VolumeDiscovery": s.spec, "discovered PersistentVolumes": s.volumes} {
@@ -32,15 +32,14 @@ func (s *discoverer) handleChanges(ctx context.Context) error {
 	return err
 }
 
-// A departure is of a PersistentVolume that is gone.
-type departure struct{ uid, claim string } // UIDs; claim is empty where it was bound to none
+// A departure is a PersistentVolume that is gone.
+type departure struct{ uid, claim string } // UIDs; claim is empty if none was bound
 
-// volumeChanged stops the cleaning after a PersistentVolume that says something else by now. A
-// person who changes its policy or its claim wants to keep what is left, and the next look may
-// be minutes away.
+// volumeChanged stops the cleaning for a PersistentVolume that has changed. A person who changes its policy or
+// its claim wants to keep the remaining data, and the next scan may be minutes away.
 func (s *discoverer) volumeChanged(before, after any) {
 	was, now := before.(*corev1.PersistentVolume), after.(*corev1.PersistentVolume)
-	if was.UID != now.UID { // the watch was cut off while it was made anew
+	if was.UID != now.UID { // it was deleted and created again while the watch was down
 		s.volumeGone(was)
 		return
 	}
@@ -50,8 +49,8 @@ func (s *discoverer) volumeChanged(before, after any) {
 	s.kick()
 }
 
-// volumeGone stops the cleaning after a PersistentVolume that is gone, and keeps its UID for the next
-// look: no look may have seen it.
+// volumeGone stops the cleaning for a PersistentVolume that is gone, and keeps its UID for the next scan,
+// because no scan may have seen it.
 func (s *discoverer) volumeGone(o any) {
 	if unknown, is := o.(cache.DeletedFinalStateUnknown); is {
 		o = unknown.Obj
@@ -70,9 +69,8 @@ func (s *discoverer) volumeGone(o any) {
 	s.kick()
 }
 
-// noteGone notes in the ledger the PersistentVolumes that came and went between two looks. Their
-// disks were handed out, and have to be empty before they are offered again. It returns how many
-// it has dealt with, by disk.
+// noteGone records in the ledger the PersistentVolumes that came and went between two scans. Their disks were
+// handed out, and must be empty before they are offered again. It returns how many it has recorded, by disk.
 func (s *discoverer) noteGone(ledger discovery.Ledger) map[string]int {
 	there := map[string]bool{}
 	for _, o := range s.volumes.GetStore().List() {
@@ -95,8 +93,8 @@ func (s *discoverer) noteGone(ledger discovery.Ledger) map[string]int {
 	return done
 }
 
-// followedBy reports whether it is noted of a disk that it was handed out by the PersistentVolume,
-// or that it was cleaned after that and the claim that had it last.
+// followedBy reports whether the ledger's entry of a disk accounts for the departure: the disk was handed out
+// with this PersistentVolume, or was cleaned after it and its last claim.
 func (d departure) followedBy(e discovery.Entry) bool {
 	if e.CleanedAfter(d.uid) {
 		return e.Volume != d.uid || d.claim == "" || e.Claim == "" || d.claim == e.Claim
@@ -104,7 +102,7 @@ func (d departure) followedBy(e discovery.Entry) bool {
 	return e.Volume == d.uid
 }
 
-// forgetNoted drops what noteGone has dealt with, once that is written down.
+// forgetNoted drops the departures that noteGone has recorded, once the ledger is saved.
 func (s *discoverer) forgetNoted(done map[string]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,8 +113,8 @@ func (s *discoverer) forgetNoted(done map[string]int) {
 	}
 }
 
-// stopAfter stops the cleaning after a PersistentVolume that has changed. If it is still wanted, it begins
-// anew: the change may be over before a look sees it.
+// stopAfter stops the cleaning for a PersistentVolume that has changed. If it is still wanted, it starts from
+// the beginning: the change may be undone before a scan sees it.
 func (s *discoverer) stopAfter(v *corev1.PersistentVolume) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,19 +18,19 @@ const (
 	warning = corev1.EventTypeWarning
 )
 
-// mostMessage bounds what one message may hold; events of the newer API end there.
+// mostMessage bounds a message; events.k8s.io/v1 limits notes to 1 KiB.
 const mostMessage = 1000
 
-// Component is the source of the daemon's events.
+// Component is the reporting component of the daemon's events.
 const Component = "flexlvm-gc"
 
-// A Recorder takes events; kube.Recorder sends them to the API.
+// A Recorder records events; kube.Recorder sends them to the API.
 type Recorder interface {
 	Event(about *corev1.ObjectReference, eventType, reason, message string)
 }
 
-// A quietRecorder drops the events of a dry run beside another daemon, which reports how the node
-// is: what a dry run would say goes by other flags.
+// A quietRecorder drops the events of a dry run beside another daemon, which reports on the node: the dry run's
+// events would follow other flags.
 type quietRecorder struct {
 	Recorder
 	others func() (bool, error)
@@ -42,8 +42,7 @@ func (r quietRecorder) Event(about *corev1.ObjectReference, eventType, reason, m
 	}
 }
 
-// events tells people what was done, where they look: on the node, on the claim,
-// on the PersistentVolume.
+// events reports to people where they look: on the node, on the claim, on the PersistentVolume.
 type events struct {
 	recorder Recorder
 	api      *kube.Client
@@ -51,8 +50,7 @@ type events struct {
 }
 
 func newEvents(recorder Recorder, api *kube.Client, node string) events {
-	// As the kubelet does it: `kubectl describe node` looks for events whose UID is
-	// the node's name.
+	// Like kubelet: `kubectl describe node` selects events by the node's name as UID.
 	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}
 	return events{recorder: recorder, api: api, node: ref}
 }
@@ -69,7 +67,7 @@ func (e events) onVolume(pv *corev1.PersistentVolume, kind, reason, message stri
 	e.recorder.Event(ref, kind, reason, clip(message, mostMessage))
 }
 
-// onManager tells the VolumeManager whose replica was evicted.
+// onManager records an event on the VolumeManager whose replica was evicted.
 func (e events) onManager(of eviction.Eviction, kind, reason, message string) {
 	if of.Reason != eviction.ReasonReplica || of.Replica.Owner == "" || of.Replica.OwnerUID == "" {
 		return
@@ -81,8 +79,8 @@ func (e events) onManager(of eviction.Eviction, kind, reason, message string) {
 	e.recorder.Event(ref, kind, reason, clip(message, mostMessage))
 }
 
-// onClaim records an event on a claim, unless the claim is gone or another one has its name. It reports
-// whether that is settled: it is not while the claim cannot be read, or is not bound yet.
+// onClaim records an event on a claim, unless the claim is gone or another one has its name. It reports whether
+// that is settled: it is not while the claim cannot be read or is not bound yet.
 func (e events) onClaim(ctx context.Context, ref *corev1.ObjectReference, kind, reason, message string) (settled bool) {
 	if ref == nil || ref.UID == "" {
 		return false

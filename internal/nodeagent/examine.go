@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// examineEvery is how often the node is examined, and examineSoon while something is to be
-	// mended. When there is another volume group, it is examined at once.
+	// examineEvery is how often the node is examined, and examineSoon while a check fails. A change of the
+	// volume groups triggers an examination immediately.
 	examineEvery, examineSoon = 10 * time.Minute, 2 * time.Minute
-	// mostChecks and mostCheckText bound what the NodeStorage has of it.
+	// mostChecks and mostCheckText bound the results in the NodeStorage.
 	mostChecks    = 20
 	mostCheckText = 300
-	// passed and failed are levels of a check that has found nothing, or the worst.
+	// passed and failed are the best and the worst level of a check.
 	passed, failed = "OK", "FAIL"
 )
 
-// An examination is what one has found.
+// An examination is the result of one run of the checks.
 type examination struct {
 	at     time.Time
 	groups []volume.Group
@@ -32,8 +32,8 @@ type examination struct {
 	found  []flexlvmv1.Check
 }
 
-// examine examines the node now and then until ctx ends, beside the rounds: a program of the
-// host's may hang.
+// examine examines the node periodically until ctx ends, concurrently with the rounds, because a program of the
+// host may hang.
 func (d *Daemon) examine(ctx context.Context) {
 	if d.cfg.Examine == nil {
 		return
@@ -53,7 +53,7 @@ func (d *Daemon) examine(ctx context.Context) {
 	}
 }
 
-// noteGroups has the node examined at once if it has other groups than those that were.
+// noteGroups triggers an examination if the node's volume groups differ from the examined ones.
 func (d *Daemon) noteGroups(in inventory.Inventory) {
 	if e := d.examined.Load(); e == nil || slices.Equal(e.groups, groupsOf(in)) {
 		return
@@ -74,7 +74,7 @@ func groupsOf(in inventory.Inventory) (groups []volume.Group) {
 	return groups
 }
 
-// examineOnce reports whether something has failed.
+// examineOnce runs the checks once, and reports whether one has failed.
 func (d *Daemon) examineOnce(ctx context.Context) bool {
 	in, err := d.engine.Inventory(ctx)
 	if err != nil {

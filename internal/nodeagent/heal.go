@@ -11,12 +11,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// settleTime is how long a first mount may take before its volume counts as left
-// behind by a crash.
+// settleTime is how long a first mount may take before its volume counts as left behind by a crash.
 const settleTime = time.Minute
 
-// heal puts right what can be put right without asking anybody. What is healed
-// shows in the next inventory.
+// heal repairs volumes without a person's decision. The next inventory shows the result.
 func (d *Daemon) heal(ctx context.Context, in inventory.Inventory) {
 	if d.cfg.DryRun {
 		return
@@ -35,10 +33,10 @@ func (d *Daemon) heal(ctx context.Context, in inventory.Inventory) {
 			d.kick()
 			return
 		}
-		// Counted also where it succeeds: a creating volume that no mount has ever
-		// finished stays as it is, and is looked at less and less often.
+		// A success counts too: a creating volume whose mount never finished stays as it is, and is checked
+		// with exponential backoff.
 		err := d.engine.Heal(ctx, refOf(v))
-		now = d.cfg.Now() // it may have taken longer than the delay
+		now = d.cfg.Now() // Heal may have taken longer than the delay
 		b := d.heals.add(v.UUID, now, "")
 		if err != nil && d.dedupe.fresh("heal "+v.UUID, err.Error(), now) {
 			log.Error(err, "A volume could not be put right; it is tried again", "volume", eviction.KeyOf(&v).String(), "in", b.delay)
@@ -46,7 +44,7 @@ func (d *Daemon) heal(ctx context.Context, in inventory.Inventory) {
 	}
 }
 
-// ailing reports whether Heal may have something to do. It brings no copies back.
+// ailing reports whether Heal may repair a volume. It cannot restore lost mirror copies.
 func ailing(v inventory.Volume, now time.Time) bool {
 	switch v.State {
 	case volume.Ready:

@@ -13,27 +13,24 @@ import (
 	"github.com/flexlvm/flexlvm/internal/eviction"
 )
 
-// keptEvictions is how many the NodeStorage shows.
+// keptEvictions is how many evictions the NodeStorage shows.
 const keptEvictions = 20
 
-// history is the last evictions, the newest first. It may be used from several
-// goroutines.
+// history holds the last evictions, newest first. It may be used from several goroutines.
 type history struct {
-	orphanWindow time.Duration // for so long an orphan's eviction is not forgotten
+	orphanWindow time.Duration // how long an orphan's eviction is kept at least
 
 	mu    sync.Mutex
 	begun bool
 	list  []flexlvmv1.Eviction
-	// orphans holds when the orphans that still count were evicted.
+	// orphans are the times of the orphans' evictions that still count.
 	orphans []time.Time
-	// given holds the LVM UUIDs of the orphans that this process has given up.
+	// given has the LVM UUIDs of the orphans that this process has given up.
 	given map[string]bool
-	// uncounted is the time of the oldest orphan's eviction that an earlier process has listed, if
-	// it listed as many as a NodeStorage shows (keptEvictions): it may have evicted more before.
-	// Otherwise it is zero.
+	// uncounted is the time of the oldest eviction of an orphan in an earlier process's list, if that list has
+	// as many of them as a NodeStorage shows (keptEvictions): there may have been more before. Otherwise it is zero.
 	uncounted time.Time
-	// changes counts the changes of list, and told is that count as of the list that the
-	// NodeStorage has.
+	// changes counts the changes of list, and told is that count as of the list in the NodeStorage.
 	changes, told int
 }
 
@@ -41,8 +38,8 @@ func newHistory(orphanWindow time.Duration) *history {
 	return &history{orphanWindow: orphanWindow, given: map[string]bool{}}
 }
 
-// begin takes over what an earlier process has left in the NodeStorage. It counts
-// once. What lies ahead of the clock counts as if it were now.
+// begin adds the evictions that an earlier process has recorded in the NodeStorage. Only the first call has an
+// effect. Times in the future count as now.
 func (h *history) begin(now time.Time, earlier []flexlvmv1.Eviction) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -74,8 +71,8 @@ func (h *history) hasBegun() bool {
 	return h.begun
 }
 
-// add notes an eviction. That of an orphan is noted when it is given up, and counts
-// once, however often its removal is tried.
+// add records an eviction. An orphan's eviction is recorded when the orphan is given up, and only once, however
+// often its removal is tried.
 func (h *history) add(now time.Time, e eviction.Eviction) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,8 +94,8 @@ func (h *history) add(now time.Time, e eviction.Eviction) {
 	}
 }
 
-// leastWanted is the index of the oldest eviction that is not an orphan's which still counts; of the oldest
-// where all are.
+// leastWanted returns the index of the oldest eviction that is not of an orphan that still counts, or of the
+// oldest one if all are.
 func (h *history) leastWanted(now time.Time) int {
 	for i := len(h.list) - 1; i >= 0; i-- {
 		if h.list[i].Reason != string(eviction.ReasonOrphan) || now.Sub(h.list[i].Time.Time) > h.orphanWindow {
@@ -108,15 +105,15 @@ func (h *history) leastWanted(now time.Time) int {
 	return len(h.list) - 1
 }
 
-// evictions gives the list, and how many changes it has.
+// evictions returns the list, and its count of changes.
 func (h *history) evictions() (list []flexlvmv1.Eviction, changes int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.list[:min(len(h.list), keptEvictions)]), h.changes
 }
 
-// announce notes that the NodeStorage has the list as it was after so many changes. It
-// returns true where it had not.
+// announce records that the NodeStorage has the list as of this count of changes. It reports whether that is
+// news.
 func (h *history) announce(changes int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,14 +122,14 @@ func (h *history) announce(changes int) bool {
 	return news
 }
 
-// published reports whether the NodeStorage has all.
+// published reports whether the NodeStorage has the current list.
 func (h *history) published() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.told == h.changes
 }
 
-// orphansSince counts the orphans that were evicted after then.
+// orphansSince returns how many orphans were evicted after then.
 func (h *history) orphansSince(then time.Time) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -143,8 +140,7 @@ func (h *history) orphansSince(then time.Time) int {
 	return len(h.orphans)
 }
 
-// second is a time as the API keeps it: a finer one would differ from what was
-// read back.
+// second truncates a time to the API's precision; a finer one would differ from the time read back.
 func second(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
 func quantity[T ~int64](bytes T) resource.Quantity {

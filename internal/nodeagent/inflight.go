@@ -8,9 +8,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// inFlight remembers the evictions of this process whose removal has failed: it may
-// have committed before, and then no plan names the volume any more, but people
-// are still to be told why it went. It may be used from several goroutines.
+// inFlight remembers the evictions of this process whose removal has failed. Such a removal may have been
+// committed; then no plan names the volume any more, but the reason for its eviction must still be announced.
+// inFlight may be used from several goroutines.
 type inFlight struct {
 	mu     sync.Mutex
 	byUUID map[string]job
@@ -40,8 +40,8 @@ func (b *inFlight) drop(uuid string) {
 	delete(b.byUUID, uuid)
 }
 
-// gone gives those whose volumes are not in an inventory any more though their
-// pools are, and forgets them; and forgets those that were not committed.
+// gone returns and drops the evictions whose volumes are missing from an inventory that has their pools. It
+// also drops those whose volumes are wanted again.
 func (b *inFlight) gone(in inventory.Inventory) (out []job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -53,7 +53,7 @@ func (b *inFlight) gone(in inventory.Inventory) (out []job) {
 			out = append(out, j)
 			delete(b.byUUID, uuid)
 		case at >= 0 && in.Volumes[at].State != volume.Doomed && in.Volumes[at].State != volume.Unreferenced:
-			delete(b.byUUID, uuid) // somebody wants it again
+			delete(b.byUUID, uuid)
 		}
 	}
 	return out

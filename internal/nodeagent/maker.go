@@ -15,33 +15,34 @@ import (
 )
 
 const (
-	// newFor is how young a PersistentVolume is whose volume is made ahead: its pod is still on
-	// its way to the node. A watch that was cut off shows older ones as if they had just appeared.
+	// newFor is the greatest age of a PersistentVolume whose volume is created ahead: its pod is still on its
+	// way to the node. A watch that was cut off shows older objects as if they were new.
 	newFor = time.Minute
-	// mostOffered is how many may wait to be made ahead. The others are made by their mounts.
+	// mostOffered bounds the PersistentVolumes that wait. The volumes of the others are created by their
+	// mounts.
 	mostOffered = 16
-	// askTime is how long the API server has to say that a volume is still wanted: a mount of it
-	// waits meanwhile, and mounts need no API server.
+	// askTime bounds the request whether a volume is still wanted, because a mount of the volume waits
+	// meanwhile, and mounts need no API server.
 	askTime = 5 * time.Second
 )
 
-// A maker makes the volumes of new claims as soon as their PersistentVolumes appear, while the
-// scheduler and kubelet are not ready to start their pods, so that the first mounts find them
-// made. It only saves time: it tries each once, and what it does not make, for whatever reason,
-// the first mount makes, or says why it cannot. See docs/decisions/021-volumes-ahead-of-their-pods.md.
+// A maker creates the volumes of new claims as soon as their PersistentVolumes appear, while the scheduler and
+// kubelet prepare their pods, so that the first mounts find existing volumes. It only saves time: it tries each
+// volume once, and the first mount creates the others, or reports why it cannot. See
+// docs/decisions/021-volumes-ahead-of-their-pods.md.
 type maker struct {
 	daemon *Daemon
-	seen   atomic.Pointer[sight] // of the last round; nil if that has failed
+	seen   atomic.Pointer[sight] // of the last round; nil if it failed
 	waits  chan *corev1.PersistentVolume
 }
 
-// A sight is what a round has seen and decided.
+// A sight is the view and the plan of a round.
 type sight struct {
 	view   eviction.View
 	result eviction.Result
 }
 
-// newMaker returns nil for a daemon that changes nothing. A nil maker does nothing.
+// newMaker returns nil for a dry run. A nil maker does nothing.
 func newMaker(d *Daemon) *maker {
 	if d.cfg.DryRun {
 		return nil
@@ -49,7 +50,7 @@ func newMaker(d *Daemon) *maker {
 	return &maker{daemon: d, waits: make(chan *corev1.PersistentVolume, mostOffered)}
 }
 
-// look notes what a round has seen, or that it has failed.
+// look stores the view and the plan of a round, or nil if it failed.
 func (m *maker) look(f observation, err error) {
 	switch {
 	case m == nil:
@@ -60,7 +61,7 @@ func (m *maker) look(f observation, err error) {
 	}
 }
 
-// offer takes note of a PersistentVolume that has appeared. It never blocks.
+// offer queues a PersistentVolume that has appeared, unless the queue is full. It never blocks.
 func (m *maker) offer(object *corev1.PersistentVolume) {
 	if m == nil || m.daemon.cfg.Now().Sub(object.CreationTimestamp.Time).Abs() > newFor {
 		return
@@ -71,7 +72,7 @@ func (m *maker) offer(object *corev1.PersistentVolume) {
 	}
 }
 
-// run makes volumes, one after the other, until ctx ends.
+// run creates volumes, one after the other, until ctx ends.
 func (m *maker) run(ctx context.Context) {
 	if m == nil {
 		return
@@ -102,12 +103,12 @@ func (m *maker) make(ctx context.Context, object *corev1.PersistentVolume) {
 	}
 }
 
-// may reports whether the volume of a claim may be made ahead. Only a PersistentVolume that is
-// not bound yet and refers to its claim as the provisioner does, with UID and resourceVersion,
-// is of a new claim: one written by hand, restored from a backup or moved to the other door may be
-// of a volume that is to come back.
+// may reports whether the claim's volume may be created before its first mount. Only a PersistentVolume that is
+// not bound yet and has the claimRef that the provisioner writes, with UID and resourceVersion, is of a new
+// claim. An object that was written by hand, restored from a backup or moved to the other door may be for a
+// volume that is to be restored.
 //
-// While volumes of the group are copied, pods may be held still, and LVM is left to that.
+// While volumes of the group are copied, pods may be frozen, so LVM is left to the copies.
 func (m *maker) may(object *corev1.PersistentVolume, c *persistentvolume.Volume) bool {
 	seen, ref := m.seen.Load(), object.Spec.ClaimRef
 	if seen == nil || ref == nil || ref.UID == "" || ref.ResourceVersion == "" || !c.HasFinalizer {
@@ -122,8 +123,8 @@ func (m *maker) may(object *corev1.PersistentVolume, c *persistentvolume.Volume)
 	return eviction.MayMakeAhead(seen.view, seen.result, c)
 }
 
-// wanted asks the API server itself, under the volume's lock: whatever gives the volume up from
-// then on finds it made.
+// wanted asks the API server, under the volume's lock, so that any later release of the volume finds it
+// created.
 func (m *maker) wanted(ctx context.Context, object *corev1.PersistentVolume) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()

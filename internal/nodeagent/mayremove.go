@@ -16,18 +16,19 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// mayRemove fails if a volume must stay by what is in no list of PersistentVolumes of this node.
+// mayRemove checks with the API server, right before a removal, that no PersistentVolume keeps the volume. It gives an
+// orphan up.
 func (d *Daemon) mayRemove(ctx context.Context, ref node.Ref, j job) error {
 	switch {
 	case j.orphan():
 		return d.giveUp(ctx, ref, j)
-	case j.volume.Kind == volume.Dataset: // whose PersistentVolumes have other names
+	case j.volume.Kind == volume.Dataset: // their PersistentVolumes have other names than the volumes
 		return nil
 	}
 	return d.checkNotKept(ctx, j.volume, j.judged)
 }
 
-// A refusal is why the engine is not asked to remove an unreferenced volume.
+// A refusal is the reason why the engine is not asked to remove an unreferenced volume.
 type refusal struct {
 	err  error
 	kind refusalKind
@@ -36,9 +37,9 @@ type refusal struct {
 type refusalKind int
 
 const (
-	refusedUnanswered refusalKind = iota // the API server has not said whether a PersistentVolume keeps the volume
-	refusedKept                          // a PersistentVolume keeps it that no list of this node has
-	refusedChanged                       // a PersistentVolume of this node that names it is not what was judged
+	refusedUnanswered refusalKind = iota // the API server has not answered whether a PersistentVolume keeps the volume
+	refusedKept                          // a PersistentVolume that no list of this node has keeps the volume
+	refusedChanged                       // the PersistentVolume of this node that names the volume is not the judged one
 )
 
 func (r *refusal) Error() string { return r.err.Error() }
@@ -50,7 +51,7 @@ func refused(err error, kind refusalKind) bool {
 	return r != nil && r.kind == kind
 }
 
-// refusalOf returns the refusal that an error is; nil if it is none.
+// refusalOf returns the refusal in an error's chain, or nil.
 func refusalOf(err error) *refusal {
 	if r := (*refusal)(nil); errors.As(err, &r) {
 		return r
@@ -58,9 +59,10 @@ func refusalOf(err error) *refusal {
 	return nil
 }
 
-// checkNotKept asks the API server for the PersistentVolume of a volume's name. It returns a refusal if that one wants
-// the volume or says Retain, and was not judged when the removal was decided: its label names another node, or none, as
-// where the node was renamed or the disk was moved; or it is new, or has changed since.
+// checkNotKept gets the PersistentVolume of a volume's name from the API server. It returns a refusal if that
+// object keeps the volume (it wants it or its policy is Retain) and is not the one that was judged when the
+// removal was decided: its label names no node or another one, as after a rename of the node or a move of the
+// disk; or it is new or has changed since.
 func (d *Daemon) checkNotKept(ctx context.Context, v inventory.Volume, judged *corev1.PersistentVolume) error {
 	object, err := d.api.Volume(ctx, string(v.Name))
 	if apierrors.IsNotFound(err) {
@@ -82,15 +84,16 @@ func (d *Daemon) checkNotKept(ctx context.Context, v inventory.Volume, judged *c
 	return nil
 }
 
-// answered forgets that the API server did not answer about a volume, unless err says that it still does not.
+// answered clears a volume's wait for an answer of the API server, unless err is that there was none.
 func (d *Daemon) answered(uuid string, err error) {
 	if !refused(err, refusedUnanswered) {
 		d.unanswered.clear(uuid)
 	}
 }
 
-// noteRefused records and reports that a volume stays for now, which says nothing of LVM. A volume that is kept
-// counts as wanted from now on. In place of one about which the API server has not answered, no other is evicted.
+// noteRefused records and reports that a volume stays for now, which says nothing about LVM. A kept volume
+// counts as wanted from now on. A volume about which the API server has not answered is not replaced by another
+// eviction.
 func (d *Daemon) noteRefused(ctx context.Context, j job, r *refusal) {
 	id, now := j.volume.UUID, d.cfg.Now()
 	var again retry
@@ -107,20 +110,20 @@ func (d *Daemon) noteRefused(ctx context.Context, j job, r *refusal) {
 	d.announceNotRemoved(ctx, j.volume, r, again)
 }
 
-// askAgain asks the API server again about volumes that were kept, those first that have waited longest: no
-// watch shows when their PersistentVolumes are gone. Once the API server has gone back in time, all of them stay: it
+// askAgain asks the API server again about kept volumes, those that have waited longest first, because no watch
+// shows when their PersistentVolumes are gone. Once the API server has gone back in time, all of them stay: it
 // may lack their PersistentVolumes.
 func (d *Daemon) askAgain(ctx context.Context, f observation) {
 	var free []string
 	for _, v := range d.dueAgain(f) {
 		err := d.checkNotKept(ctx, v, nil)
 		switch {
-		case err == nil, refused(err, refusedChanged): // one of this node is judged like any other
+		case err == nil, refused(err, refusedChanged): // a PersistentVolume of this node is judged by the round
 			free = append(free, v.UUID)
 		case refused(err, refusedKept):
 			d.announceNotRemoved(ctx, v, err, d.elsewhere.add(v.UUID, f.at, brief(err)))
 		default:
-			return // all of them stay until it answers
+			return // all of them stay until the API server answers
 		}
 	}
 	if len(free) == 0 {
@@ -135,7 +138,7 @@ func (d *Daemon) askAgain(ctx context.Context, f observation) {
 	}
 }
 
-// dueAgain returns the volumes that askAgain asks about in a round.
+// dueAgain returns the volumes that askAgain asks about in this round.
 func (d *Daemon) dueAgain(f observation) (due []inventory.Volume) {
 	if d.watches.revisions.wentBack() != "" {
 		return nil
@@ -149,9 +152,8 @@ func (d *Daemon) dueAgain(f observation) (due []inventory.Volume) {
 	return due[:min(len(due), mostGets)]
 }
 
-// giveUp makes an orphan unreferenced: the engine removes only what positively is, and
-// here it is --evict-orphans that says so. From then on it counts as evicted, whatever
-// becomes of its removal.
+// giveUp makes an orphan unreferenced, because the engine removes unreferenced volumes only; --evict-orphans
+// permits this. From then on the orphan counts as evicted, whatever becomes of its removal.
 func (d *Daemon) giveUp(ctx context.Context, ref node.Ref, j job) error {
 	if err := d.unnamed(ctx, j.volume); err != nil {
 		return fmt.Errorf("evict orphan: %w", err)
@@ -167,10 +169,10 @@ func (d *Daemon) giveUp(ctx context.Context, ref node.Ref, j job) error {
 	return nil
 }
 
-// unnamed fails if a PersistentVolume names a volume, also one that is in no round's list because
-// it says of no node, or of another, that it is there: it may have lost its label, or the node its
-// name. Of those of other nodes only one of the volume's own name is found: replicas of a dataset
-// have one name on all of their nodes.
+// unnamed fails if a PersistentVolume names a volume, including one that is in no round's list because its
+// label names no node or another one: it may have lost its label, or the node was renamed. Among the
+// PersistentVolumes labelled for other nodes, only one named like the volume is found, because replicas of a
+// dataset have the same volume name on all of their nodes.
 func (d *Daemon) unnamed(ctx context.Context, v inventory.Volume) error {
 	object, err := d.api.Volume(ctx, string(v.Name))
 	switch {

@@ -15,7 +15,7 @@ import (
 // Metrics holds the daemon's Prometheus metrics.
 type Metrics struct {
 	pools          map[string]*prometheus.GaugeVec
-	known          []volume.PoolName // the pools that they are of; only the rounds look at it
+	known          []volume.PoolName // the pools that have metrics; used by the goroutine of the rounds only
 	volumes        *prometheus.GaugeVec
 	orphans        prometheus.Gauge
 	foreign        prometheus.Gauge
@@ -40,7 +40,7 @@ type Metrics struct {
 	sizes          *prometheus.GaugeVec
 }
 
-// Gauges of each pool, and what they mean.
+// poolGauges are the gauges of each pool, with their help texts.
 var poolGauges = map[string]string{
 	"flexlvm_pool_size_bytes":                  "Size of the pool.",
 	"flexlvm_pool_free_bytes":                  "Free bytes of the pool, which no volume holds.",
@@ -59,7 +59,7 @@ var poolGauges = map[string]string{
 	"flexlvm_pool_pressure":                    "1 while the pool is over its high threshold or cannot give what is promised.",
 }
 
-// NewMetrics makes the metrics and registers them.
+// NewMetrics creates the metrics and registers them.
 func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
@@ -112,8 +112,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 // notPublished is the result of a round whose report could not be written.
 const notPublished = "NotPublished"
 
-// zero makes counters appear before they count: a rate needs a value to begin
-// from.
+// zero creates the counters with value 0, because a rate needs a first value.
 func (m *Metrics) zero() {
 	for _, r := range []eviction.Reason{eviction.ReasonImmediate, eviction.ReasonMaxAge, eviction.ReasonPromised, eviction.ReasonHighThreshold, eviction.ReasonHeadroom, eviction.ReasonOrphan, eviction.ReasonReplica} {
 		m.evictions.WithLabelValues(string(r))
@@ -159,11 +158,10 @@ func (m *Metrics) ioLimited(applied, failed int) {
 	m.unlimited.Set(float64(failed))
 }
 
-// round tells of a round that has ended. What a failed one did not see stays as
-// it was. Prometheus may ask meanwhile, so nothing is taken away that comes back; and
-// a round counts when all else of it is told.
+// round records a round that has ended. What a failed round has not observed keeps its last value. Prometheus
+// may scrape meanwhile, so no series is deleted that is set again, and the round is counted last.
 //
-// One whose report could not be written has failed, too: nobody knows what it has seen.
+// A round whose report could not be written counts as failed, because nobody can see its observations.
 func (m *Metrics) round(f observation, err, published error, took time.Duration) {
 	m.roundTime.Observe(took.Seconds())
 	if err != nil {
@@ -179,7 +177,7 @@ func (m *Metrics) round(f observation, err, published error, took time.Duration)
 	m.rounds.WithLabelValues("success").Inc()
 }
 
-// observed sets the gauges of what a round has seen.
+// observed sets the gauges of a round's observations.
 func (m *Metrics) observed(f observation) {
 	was := m.known
 	m.known = nil
@@ -202,7 +200,7 @@ func (m *Metrics) observed(f observation) {
 	m.orphansBlocked.Set(serve.Bool(f.result.OrphansBlocked != ""))
 }
 
-// forget takes the metrics of a pool away.
+// forget deletes the metrics of a pool.
 func (m *Metrics) forget(pool volume.PoolName) {
 	for _, g := range m.pools {
 		g.DeleteLabelValues(string(pool))
@@ -242,7 +240,7 @@ func (m *Metrics) pool(p eviction.PoolResult) {
 	}
 }
 
-// lastTrim tells of the trims of a pool. It has no time before the first.
+// lastTrim sets the trim metrics of a pool. A pool that was never trimmed has no timestamp.
 func (m *Metrics) lastTrim(pool volume.PoolName, all []inventory.Volume) {
 	var last time.Time
 	for i := range all {
@@ -260,7 +258,7 @@ func (m *Metrics) lastTrim(pool volume.PoolName, all []inventory.Volume) {
 	gauge.WithLabelValues(string(pool)).Set(float64(last.UnixNano()) / 1e9)
 }
 
-// fullest is how full the fullest store of a pool is, from 0 to 1.
+// fullest returns how full the fullest snapshot store of a pool is, from 0 to 1.
 func fullest(pool volume.PoolName, all []store) (ratio float64) {
 	for _, s := range all {
 		switch {
@@ -274,7 +272,7 @@ func fullest(pool volume.PoolName, all []store) (ratio float64) {
 	return ratio
 }
 
-// attention counts the PersistentVolumes that announceClaims announces.
+// attention counts the PersistentVolumes that cannot be read or whose verdict is ActionReport.
 func attention(f observation) int {
 	n := len(f.unreadable)
 	for _, v := range f.verdicts {

@@ -23,7 +23,7 @@ const (
 	reasonOrphans = flexlvmv1.ReasonOrphanEvictionBlocked
 )
 
-// A failure is a round that could not be made, and why in one word.
+// A failure is the error of a round, and its reason in one word.
 type failure struct {
 	reason string
 	err    error
@@ -32,7 +32,7 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// reasonOf is the word for an error of a round.
+// reasonOf returns the reason for the error of a round.
 func reasonOf(err error) string {
 	if f := (*failure)(nil); errors.As(err, &f) {
 		return f.reason
@@ -40,7 +40,7 @@ func reasonOf(err error) string {
 	return reasonAPI
 }
 
-// observation is what one round has seen and decided.
+// observation is what one round has observed and decided.
 type observation struct {
 	at         time.Time
 	inventory  inventory.Inventory
@@ -51,14 +51,14 @@ type observation struct {
 	result     eviction.Result
 	moves      []eviction.Move
 	busy       map[volume.PoolName]int // percent
-	confirmed  bool                    // objects come from the API server itself, in this round
+	confirmed  bool                    // objects were confirmed with the API server in this round
 }
 
 // observe takes the inventory of the node, reads the PersistentVolumes and decides what to do. After
 // an error, the round must do nothing.
 //
-// The inventory is taken before the PersistentVolumes are read: a volume is removed only because of what
-// the API says after the volume was seen.
+// The inventory is taken before the PersistentVolumes are read: a volume is removed only because of what the
+// API says after the volume was observed.
 func (d *Daemon) observe(ctx context.Context) (observation, error) {
 	changes := d.blockedUnmounts.changes.Load()
 	f, err := d.observeNode(ctx)
@@ -78,7 +78,7 @@ func (d *Daemon) observe(ctx context.Context) (observation, error) {
 	if !synced {
 		return f, &failure{reasonAPI, errors.New("the PersistentVolumes of this node have not been read yet; see whether the daemon may list and watch them")}
 	}
-	d.holdRemovals() // what waits there was decided on an older look at the node
+	d.holdRemovals() // they were decided on an older inventory
 	d.askAgain(ctx, f)
 	d.decide(&f, byName(objects))
 	if err := d.confirmIfNeeded(ctx, &f); err != nil {
@@ -87,7 +87,7 @@ func (d *Daemon) observe(ctx context.Context) (observation, error) {
 	return f, nil
 }
 
-// observeNode takes the inventory, and drops what is remembered of volumes that are not in it.
+// observeNode takes the inventory, and forgets volumes that are not in it.
 func (d *Daemon) observeNode(ctx context.Context) (observation, error) {
 	f := observation{at: d.cfg.Now()}
 	var err error
@@ -101,7 +101,7 @@ func (d *Daemon) observeNode(ctx context.Context) (observation, error) {
 	return f, nil
 }
 
-// identifyCluster reads once which cluster the daemon belongs to; sameCluster compares later answers with it.
+// identifyCluster reads the UID of the daemon's cluster once; sameCluster compares later answers with it.
 func (d *Daemon) identifyCluster(ctx context.Context) error {
 	if d.cluster != "" {
 		return nil
@@ -113,15 +113,15 @@ func (d *Daemon) identifyCluster(ctx context.Context) error {
 	return err
 }
 
-// marked returns the volumes with Problem set on those whose removal failed and is not tried again
-// yet, so that others are evicted instead. A doomed volume keeps it until it is gone, because nobody
-// knows when its room comes.
+// marked returns the volumes with Problem set on those whose removal has failed and is not retried yet, so that
+// others are evicted instead. A doomed volume keeps its Problem until it is gone, because nobody knows when its
+// room is free.
 func (d *Daemon) marked(now time.Time, all []inventory.Volume, removing map[string]bool) []inventory.Volume {
 	out := make([]inventory.Volume, len(all))
 	copy(out, all)
 	for i := range out {
 		if removing[out[i].UUID] {
-			out[i].Problem = "" // it went while it was looked at
+			out[i].Problem = "" // the removal changed it while the inventory was taken
 		}
 		b, failed := d.removals.failed(out[i].UUID)
 		if failed && (now.Before(b.until) || out[i].State == volume.Doomed) && out[i].Problem == "" {
@@ -131,9 +131,9 @@ func (d *Daemon) marked(now time.Time, all []inventory.Volume, removing map[stri
 	return out
 }
 
-// removing returns the UUIDs of the volumes that are being removed: a removal queue is working on
-// them, or has removed them since the inventory was taken. It includes volumes whose removal failed
-// once: the next try may succeed, and a volume that is evicted in its place is lost for good.
+// removing returns the UUIDs of the volumes that are being removed: a removal queue is working on them, or has
+// removed them since the inventory was taken. It includes volumes whose removal has failed once: the retry may
+// succeed, and a volume that is evicted instead is lost permanently.
 func (d *Daemon) removing(now time.Time, all []inventory.Volume) map[string]bool {
 	out := map[string]bool{}
 	for _, j := range d.atWork() {
@@ -144,7 +144,7 @@ func (d *Daemon) removing(now time.Time, all []inventory.Volume) map[string]bool
 		b, failed := d.removals.failed(id)
 		switch {
 		case failed && b.times > 1:
-			delete(out, id) // nobody knows when it goes
+			delete(out, id) // nobody knows when its room is free
 		case d.removed.has(id), failed && (now.Before(b.until) || all[i].State == volume.Doomed):
 			out[id] = true
 		}
@@ -160,7 +160,7 @@ func orphanNames(r eviction.Result) map[eviction.Key]bool {
 	return out
 }
 
-// forgetGone drops what is remembered of volumes that are not there any more.
+// forgetGone drops the state of volumes that are not in the inventory.
 func (d *Daemon) forgetGone(in inventory.Inventory) {
 	there := make(map[string]bool, len(in.Volumes))
 	for _, v := range in.Volumes {

@@ -15,26 +15,25 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// almostFull is from how many per cent on the store of a snapshot is spoken of, and again after
-// each step of fullStep. While there are stores that may overflow, fillCheck is how often to see
-// whether one of them has come to a step: rounds are too rare to tell of it in time.
+// A snapshot's store is announced from almostFull per cent on, and again after each fullStep. While there are
+// stores that may overflow, fillCheck is how often their fill levels are checked, because rounds are too rare
+// to announce them in time.
 const (
 	almostFull = 80
 	fullStep   = 5
 	fillCheck  = 2 * time.Second
 )
 
-// A store is a copy-on-write snapshot that may overflow, or has.
+// A store is a copy-on-write snapshot that may overflow or has overflowed.
 type store struct {
 	of     *persistentvolume.Volume
 	volume *inventory.Volume
 }
 
-// percent is how full it is.
+// percent returns how full the store is.
 func (s store) percent() int { return int(s.volume.Stored * 100 / max(s.volume.Device, 1)) }
 
-// stores returns the snapshots that were taken and have less room than all that their sources can
-// overwrite, or have overflowed.
+// stores returns the taken snapshots that have less room than their sources can overwrite, or have overflowed.
 func (f observation) stores() (out []store) {
 	volumes := map[eviction.Key]*inventory.Volume{}
 	for i := range f.inventory.Volumes {
@@ -52,7 +51,7 @@ func (f observation) stores() (out []store) {
 	return out
 }
 
-// watchStores calls for a round each time that a store has come to a step.
+// watchStores triggers a round each time that a store reaches the next fullStep.
 func (d *Daemon) watchStores(ctx context.Context) {
 	if d.cfg.Fills == nil {
 		return
@@ -85,8 +84,8 @@ func (d *Daemon) watchStores(ctx context.Context) {
 	}
 }
 
-// announceSnapshots speaks of copy-on-write snapshots whose stores are nearly full, and says on
-// the PersistentVolumes of those that have overflowed that nobody can restore them any more.
+// announceSnapshots announces copy-on-write snapshots whose stores are nearly full, and records on the
+// PersistentVolumes of overflowed ones that they cannot be restored any more.
 func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
 	mayOverflow := false
 	defer func() { d.mayOverflow.Store(mayOverflow) }()
@@ -112,8 +111,8 @@ func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
 	}
 }
 
-// overflowed says on the PersistentVolume of a snapshot that it has overflowed, once, and repeats the event for as
-// long as the snapshot is there, as the alert lasts.
+// overflowed records once on the PersistentVolume of a snapshot that it has overflowed, and repeats the event
+// while the snapshot exists, as the alert does.
 func (d *Daemon) overflowed(ctx context.Context, f observation, c *persistentvolume.Volume, v *inventory.Volume) {
 	object := f.objects[c.PV]
 	if object == nil || d.cfg.DryRun {

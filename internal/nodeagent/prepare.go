@@ -13,13 +13,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// prepare makes a declared volume before any claim is there, if its PersistentVolume still is:
-// a round's list may be older than the deletion.
+// prepare creates a declared volume before it has a claim, if its PersistentVolume still exists: a round's list
+// may be older than the deletion.
 func (d *Daemon) prepare(ctx context.Context, j copyJob, spec volume.Spec) {
 	c := j.pv
 	err := d.engine.Prepare(ctx, spec, func(ctx context.Context) error { return d.stillWanted(ctx, j) })
 	if ctx.Err() != nil {
-		return // told to end; the next process makes it, or its first mount
+		return // the daemon stops; the next process or the first mount creates it
 	}
 	defer d.kick()
 	switch id := string(c.UID); {
@@ -36,8 +36,8 @@ func (d *Daemon) prepare(ctx context.Context, j copyJob, spec volume.Spec) {
 	}
 }
 
-// declaredVolumes reports which of the declared volumes that no claim has yet are made, and why
-// one is not, in order of their PersistentVolumes' names.
+// declaredVolumes returns which declared volumes without a claim have been created, and why others have not, in
+// order of their PersistentVolumes' names.
 func declaredVolumes(f observation, failed func(id string) (why string)) (out []flexlvmv1.DeclaredVolume) {
 	made := map[string]bool{}
 	for i := range f.inventory.Volumes {
@@ -65,7 +65,7 @@ func declaredVolumes(f observation, failed func(id string) (why string)) (out []
 	return out[:min(len(out), flexlvmv1.MostDeclaredVolumes)]
 }
 
-// whyNotMade is why a declared volume could not be made the last time; empty if it was not tried.
+// whyNotMade returns the last error of creating a declared volume; empty if there was no attempt.
 func (d *Daemon) whyNotMade(id string) string {
 	r, _ := d.copies.failed(id)
 	return r.why

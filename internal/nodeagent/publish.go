@@ -12,12 +12,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/version"
 )
 
-// publishEvery is how often the report is written without a change, and up to spread
-// later, so that its readers can tell a quiet node from a dead one.
+// publishEvery, plus jitter, is how often the report is written without a change, so that its readers can tell
+// a quiet node from a dead one.
 const publishEvery = 5 * time.Minute
 
-// remember takes over from the NodeStorage what an earlier process has done. Only
-// where orphans may go does anything hang on it: how many have gone already.
+// remember takes over an earlier process's evictions from the NodeStorage. An error matters only if orphans may
+// be evicted, because their number is limited.
 func (d *Daemon) remember(ctx context.Context) error {
 	if d.history.hasBegun() {
 		return nil
@@ -34,8 +34,8 @@ func (d *Daemon) remember(ctx context.Context) error {
 	return nil
 }
 
-// othersReport reports whether the NodeStorage is that of another daemon, beside which this one only
-// says what it would do. What it would report goes by other flags, and room is promised by the report.
+// othersReport reports whether the NodeStorage belongs to another daemon, and this one is a dry run beside it.
+// The report of a dry run would follow other flags, and the provisioner promises room by the report.
 func (d *Daemon) othersReport() (bool, error) {
 	if !d.cfg.DryRun || d.cfg.Taken == nil {
 		return false, nil
@@ -47,7 +47,7 @@ func (d *Daemon) othersReport() (bool, error) {
 	return taken, nil
 }
 
-// publish writes what a round has found, or why it failed, where that is news.
+// publish writes the observation of a round, or its error, if that has changed or the report is due.
 func (d *Daemon) publish(ctx context.Context, f observation, failed error) error {
 	if others, err := d.othersReport(); others || err != nil {
 		return err
@@ -61,16 +61,16 @@ func (d *Daemon) publish(ctx context.Context, f observation, failed error) error
 		now: d.cfg.Now(), version: version.String, err: failed, missing: d.cfg.Missing(),
 		dryRun: d.cfg.DryRun, evictions: evictions, healing: d.healing(f), policy: d.cfg.Policy, origin: d.releasedClaims.origin, examined: d.examined.Load(), notMade: d.whyNotMade,
 	}
-	if !d.history.hasBegun() || d.cfg.DryRun { // which evicts nothing, but another daemon may have
+	if !d.history.hasBegun() || d.cfg.DryRun { // a dry run evicts nothing, but another daemon may have
 		r.evictions = own.Status.Evictions
 	}
-	// Another daemon may write in the same moment, while it takes over from this one.
+	// Another daemon may write at the same time, while it takes over from this one.
 	for range 3 {
 		r.discovered, r.discoveredFrom = d.discoverer.report(own.Status)
 		r.declared, r.answers = d.declared.report(own.Status.DeclaredGroups), d.answersTo(own)
 		next := own.DeepCopy()
 		next.Status = statusOf(own.Status, f, r)
-		age := r.now.Sub(own.Status.ObservedTime.Time) // negative where the clock was ahead
+		age := r.now.Sub(own.Status.ObservedTime.Time) // negative if the clock was ahead
 		if sameStatus(own.Status, next.Status) && age >= 0 && age < d.publishEvery {
 			d.onRecord(changes)
 			return nil
@@ -89,14 +89,14 @@ func (d *Daemon) publish(ctx context.Context, f observation, failed error) error
 	return err
 }
 
-// onRecord notes which evictions the NodeStorage has. An orphan may wait for that.
+// onRecord records which evictions the NodeStorage has, because the next orphan may wait for that.
 func (d *Daemon) onRecord(changes int) {
 	if d.history.announce(changes) && d.cfg.Policy.EvictOrphans {
 		d.kick()
 	}
 }
 
-// own gives the node's NodeStorage, and makes it where there is none.
+// own returns this node's NodeStorage, and creates it if it does not exist.
 func (d *Daemon) own(ctx context.Context) (*flexlvmv1.NodeStorage, error) {
 	if known, synced := d.watches.nodeStorage(d.cfg.Node); synced && known != nil {
 		return known, nil
@@ -124,8 +124,8 @@ func (d *Daemon) own(ctx context.Context) (*flexlvmv1.NodeStorage, error) {
 	return own, err
 }
 
-// healing are the volumes whose problem has not outlasted two tries to put it
-// right: nobody need look at them yet. That a removal has failed is no such problem.
+// healing returns the volumes whose problem has outlasted fewer than three repairs, so nobody need look at them
+// yet. A failed removal is not such a problem.
 func (d *Daemon) healing(f observation) map[string]bool {
 	out := map[string]bool{}
 	for _, v := range f.inventory.Volumes {

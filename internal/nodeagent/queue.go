@@ -11,27 +11,26 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A job is a volume that is to be removed.
+// A job is a volume to be removed.
 type job struct {
 	volume   inventory.Volume
-	eviction *eviction.Eviction // nil where a removal that was begun earlier is finished
-	// claimant is whose it was; nil where that is not known.
+	eviction *eviction.Eviction // nil if the job finishes an earlier removal
+	// claimant is the claim that the volume had; nil if unknown.
 	claimant *corev1.ObjectReference
-	// judged is the PersistentVolume of this node that has the volume's name, as the round that decided had it;
-	// nil where there was none.
+	// judged is the PersistentVolume of this node with the volume's name, as of the deciding round; nil if
+	// there was none.
 	judged *corev1.PersistentVolume
 	told   *sync.Once
 }
 
-// orphan reports whether the job gives an orphan up.
+// orphan reports whether the job evicts an orphan.
 func (j job) orphan() bool { return j.eviction != nil && j.eviction.Reason == eviction.ReasonOrphan }
 
-// directory reports whether the volume is a directory of a pool, which LVM does not see.
+// directory reports whether the volume is a directory of a pool, which LVM does not know.
 func (j job) directory() bool { return j.volume.Layout == volume.Directory }
 
-// A serialQueue does jobs that take long, one after the other, beside the rounds. What waits in
-// it is what the last round has decided: every round puts its own list in the
-// place of the one before, so that nothing is done on the strength of an old one.
+// A serialQueue does long jobs one after the other, concurrently with the rounds. The waiting jobs are the last
+// round's decisions: every round replaces them, so that no older decision is carried out.
 type serialQueue[J any] struct {
 	work func(context.Context, J)
 	wake chan struct{}
@@ -45,7 +44,7 @@ func newSerialQueue[J any](work func(context.Context, J)) *serialQueue[J] {
 	return &serialQueue[J]{work: work, wake: make(chan struct{}, 1)}
 }
 
-// run works until ctx ends, and returns when what it had begun has returned.
+// run works until ctx ends, and returns when the current job has returned.
 func (l *serialQueue[J]) run(ctx context.Context) {
 	for {
 		select {
@@ -82,7 +81,7 @@ func (l *serialQueue[J]) done() {
 	l.busy = nil
 }
 
-// set gives the queue a new list. What it is at now goes on.
+// set replaces the waiting jobs. The current one goes on.
 func (l *serialQueue[J]) set(jobs []J) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +95,7 @@ func (l *serialQueue[J]) set(jobs []J) {
 	}
 }
 
-// at gives what the queue is at.
+// at returns the current job, if there is one.
 func (l *serialQueue[J]) at() (now J, is bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,10 +14,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// releasedClaims remembers, of each volume that this process has released, what its PersistentVolume
-// said and the tags of the volume do not: the claim, if it still exists, should be told what becomes of
-// the volume, and a volume that is brought back should be as it was. A volume may have several
-// PersistentVolumes, of which the last one is reported, and its claim gets the events.
+// releasedClaims remembers, for each volume that this process has released, the data of its PersistentVolume
+// that the volume's tags lack: the claim, if it still exists, gets events about the volume, and a volume that
+// is brought back should be as before. A volume may have several PersistentVolumes; the last one is reported,
+// and its claim gets the events.
 type releasedClaims struct {
 	mu     sync.Mutex
 	byUUID map[string][]releasedClaim // of the volume
@@ -40,15 +40,15 @@ func (c *releasedClaims) note(uuid string, said releasedClaim) {
 	c.byUUID[uuid] = append(others, said)
 }
 
-// has reports whether this process has released a volume and noted this very thing of it, so that a report
-// which was published since has it, or has what another of its PersistentVolumes said later.
+// has reports whether this process has released a volume and noted exactly this data, so that a report
+// published since then has it, or has the later data of another PersistentVolume.
 func (c *releasedClaims) has(uuid string, said releasedClaim) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.ContainsFunc(c.byUUID[uuid], func(known releasedClaim) bool { return reflect.DeepEqual(known, said) })
 }
 
-// last returns what was noted last of a volume. The lock is held.
+// last returns the last noted data of a volume. The caller holds mu.
 func (c *releasedClaims) last(uuid string) (known releasedClaim, there bool) {
 	all := c.byUUID[uuid]
 	if len(all) == 0 {
@@ -66,7 +66,7 @@ func (c *releasedClaims) of(uuid string) (corev1.ObjectReference, bool) {
 	return corev1.ObjectReference{}, false
 }
 
-// origin returns what is remembered; nil for nothing.
+// origin returns the data of a volume's PersistentVolume; nil if none was noted.
 func (c *releasedClaims) origin(uuid string) *flexlvmv1.ReleasedOrigin {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,8 +86,7 @@ func (c *releasedClaims) keep(there map[string]bool) {
 	}
 }
 
-// originOf is what a PersistentVolume says that the tags of its volume do not. What is usual
-// is left out.
+// originOf returns the data of a PersistentVolume that the tags of its volume lack, without defaults.
 func originOf(c persistentvolume.Volume, object *corev1.PersistentVolume) flexlvmv1.ReleasedOrigin {
 	out := flexlvmv1.ReleasedOrigin{
 		Claim: c.ClaimName, StorageClassName: object.Spec.StorageClassName, Inodes: c.Inodes,

@@ -12,20 +12,20 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Bounds of what the NodeStorage lists of the volumes that were released: what a person may
-// want back is among the last, and what goes next is among the first of each pool.
+// Bounds of the released volumes in the NodeStorage: a volume to bring back is among the last released ones,
+// and the next to be evicted are the first ones of each pool.
 const (
 	lastReleased = flexlvmv1.LastReleased
 	firstToGo    = 10
 	mostReleased = 100
-	// mostReleasedBytes bounds all of them together, whatever their names are.
+	// mostReleasedBytes bounds the size of all entries together, whatever their names are.
 	mostReleasedBytes = 40 << 10
 )
 
-// releasedStatus is what the NodeStorage lists, the newest first. What is known of the
-// PersistentVolumes comes from origin, by LVM's UUID, or from the list before: an earlier
-// process has seen them. The bounds hold for these and the unseen together, which nothing else remembers; so
-// these may be fewer than lastReleased, or none.
+// releasedStatus returns the released volumes for the NodeStorage, newest first. The data of their
+// PersistentVolumes comes from origin, by LVM's UUID, or from the last list, because an earlier process has
+// seen them. The bounds apply to these and the unseen ones together. The unseen ones are recorded nowhere else,
+// so these may be fewer than lastReleased, or none.
 func releasedStatus(all []eviction.Released, origin func(uuid string) *flexlvmv1.ReleasedOrigin, was, unseen []flexlvmv1.ReleasedVolume) []flexlvmv1.ReleasedVolume {
 	known := map[string]*flexlvmv1.ReleasedOrigin{}
 	for i := range was {
@@ -54,7 +54,7 @@ func releasedStatus(all []eviction.Released, origin func(uuid string) *flexlvmv1
 	return out
 }
 
-// written is how many bytes something takes in the NodeStorage.
+// written returns how many bytes a value takes in the NodeStorage.
 func written(what any) int {
 	text, err := json.Marshal(what)
 	if err != nil {
@@ -63,8 +63,8 @@ func written(what any) int {
 	return len(text)
 }
 
-// releasedUnseen returns what the list before has of pools that cannot be looked into now: nobody
-// can tell that it is gone. LVM allows two groups of one name, of which one may be seen.
+// releasedUnseen returns the entries of the last list whose pools cannot be read now, because their volumes may
+// still be there. LVM allows two groups of one name, of which one may be readable.
 func releasedUnseen(f observation, was []flexlvmv1.ReleasedVolume) (out []flexlvmv1.ReleasedVolume) {
 	for _, v := range was {
 		unseen := slices.ContainsFunc(f.inventory.Pools, func(p inventory.Pool) bool { return p.Unseen() && v.Pool == string(p.Name) })

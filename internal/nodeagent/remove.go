@@ -16,7 +16,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// uuidSet is a set of volumes that may be used from several goroutines.
+// uuidSet is a set of UUIDs. It may be used from several goroutines.
 type uuidSet struct {
 	mu  sync.Mutex
 	set map[string]bool
@@ -53,7 +53,7 @@ func (u *uuidSet) keep(there map[string]bool) {
 	}
 }
 
-// hold takes back what waits to be removed: a round that failed proves nothing.
+// hold clears the queues of removals, copies and trims, because a failed round proves nothing.
 func (d *Daemon) hold() {
 	d.holdRemovals()
 	d.copier.set(nil)
@@ -61,14 +61,14 @@ func (d *Daemon) hold() {
 	d.trimmer.set(nil)
 }
 
-// holdRemovals takes back the removals that nobody is at yet.
+// holdRemovals clears the removals that are not being worked on yet.
 func (d *Daemon) holdRemovals() {
 	for _, q := range d.removalQueues() {
 		q.set(nil)
 	}
 }
 
-// removalQueues returns the queues of removals; enqueue says what each is for.
+// removalQueues returns the queues of removals; see enqueue.
 func (d *Daemon) removalQueues() []*serialQueue[[]job] {
 	return []*serialQueue[[]job]{d.quick, d.slow, d.files}
 }
@@ -94,18 +94,16 @@ func (d *Daemon) enqueue(ctx context.Context, f observation) {
 	d.files.set(files)
 }
 
-// mostTogether bounds how many volumes are removed together: while LVM is at it, nobody
-// else can use LVM on this node.
+// mostTogether bounds how many volumes are removed together, because LVM is locked on this node meanwhile.
 const mostTogether = 16
 
-// batches puts jobs together that follow one another in one group. An orphan goes alone,
-// because it is given up first. So does the first volume of a group, by its UUID, in which
-// no removal has succeeded yet, or the last one has failed: what keeps that one from ending,
-// as a disk that refuses to discard, would keep all of a batch, and what is doomed does not
-// come back. What is doomed already goes without the others, about which the API server is
-// asked first, and may not answer.
+// batches groups consecutive jobs of one volume group. These go alone: an orphan, because it is given up first;
+// and the first volume of a group, by its UUID, in which no removal has succeeded yet or the last one failed. A
+// cause that blocks this removal, such as a disk that rejects discards, would block a whole batch, and doomed
+// volumes cannot be restored. Volumes that are already doomed are not batched with others, about which the API
+// server is asked first and may not answer.
 func batches(jobs []job, proven func(groupUUID string) bool) (out [][]job) {
-	begun, open := map[string]bool{}, false // whether the last batch may be joined
+	begun, open := map[string]bool{}, false // whether the last batch accepts more jobs
 	for _, j := range jobs {
 		g, n := j.volume.GroupUUID, len(out)
 		alone := j.orphan() || !proven(g) && !begun[g]
@@ -120,7 +118,7 @@ func batches(jobs []job, proven func(groupUUID string) bool) (out [][]job) {
 	return out
 }
 
-// alike reports whether jobs are of one group, and both or neither doomed.
+// alike reports whether two jobs are of one group, and both or neither are doomed.
 func alike(a, b job) bool {
 	return a.volume.GroupUUID == b.volume.GroupUUID && (a.volume.State == volume.Doomed) == (b.volume.State == volume.Doomed)
 }
@@ -134,7 +132,7 @@ func (d *Daemon) atWork() (out []job) {
 	return out
 }
 
-// jobs are a round's removals that nobody is at yet: the evictions, and what an
+// jobs returns the removals of a round that are not being worked on yet: the evictions, and the volumes that an
 // earlier process has left doomed.
 func (d *Daemon) jobs(ctx context.Context, f observation) []job {
 	busy := d.announceCommitted(ctx, f)
@@ -148,14 +146,14 @@ func (d *Daemon) jobs(ctx context.Context, f observation) []job {
 			j.claimant = &ref
 		}
 		if begun, known := d.inFlight.of(v.UUID); known {
-			j.told = begun.told // one volume is told of once, however often it is tried
+			j.told = begun.told // a volume's eviction is announced once, however often its removal is tried
 			if e == nil || begun.orphan() {
 				j.eviction, j.claimant = begun.eviction, begun.claimant
 			}
 		}
 		out = append(out, j)
 	}
-	for _, v := range f.inventory.Volumes { // first: what is committed counts as room to come
+	for _, v := range f.inventory.Volumes { // first: the room of committed removals counts as about to be free
 		if v.State == volume.Doomed && v.Cluster == d.cluster {
 			add(v, nil)
 		}
@@ -172,14 +170,14 @@ func (d *Daemon) jobs(ctx context.Context, f observation) []job {
 	return out
 }
 
-// tooEarly reports whether a removal has failed and is not to be tried again yet.
+// tooEarly reports whether a volume's removal has failed and its backoff has not passed.
 func (d *Daemon) tooEarly(uuid string, now time.Time) bool {
 	return d.removals.waits(uuid, now) || d.unanswered.waits(uuid, now)
 }
 
-// orphanMayGo reports whether an orphan may be given up now: one at a time, and only
-// when the API has on record that the last one was. So a restart gives no more of them
-// than their share, and a crash at most the one that it cut short.
+// orphanMayGo reports whether an orphan may be given up now: one at a time, and only once the NodeStorage
+// records the last one. So a restart evicts no more orphans than their share, and a crash adds at most the one
+// that it interrupted.
 func (d *Daemon) orphanMayGo() bool {
 	if slices.ContainsFunc(d.atWork(), job.orphan) {
 		return false
@@ -202,19 +200,18 @@ func (d *Daemon) announceCommitted(ctx context.Context, f observation) map[strin
 	return busy
 }
 
-// announceGone tells of evictions whose removal failed, as it seemed, and whose volumes
-// are gone all the same.
+// announceGone announces evictions whose removal seemed to fail although the volume is gone.
 func (d *Daemon) announceGone(ctx context.Context, in inventory.Inventory) {
 	for _, j := range d.inFlight.gone(in) {
 		j.told.Do(func() { d.announceEvicted(ctx, j) })
 	}
 }
 
-// remove removes the volumes of several jobs of one group together. The removal queues call it.
+// remove removes the volumes of several jobs of one group together. It is the work of the removal queues.
 func (d *Daemon) remove(ctx context.Context, jobs []job) {
 	errs := d.removeVolumes(ctx, jobs)
 	if ctx.Err() != nil {
-		return // told to end; the next process finishes it
+		return // the daemon stops; the next process finishes the removal
 	}
 	defer d.kick()
 	for i, j := range jobs {
@@ -222,14 +219,14 @@ func (d *Daemon) remove(ctx context.Context, jobs []job) {
 	}
 }
 
-// removedOrNot records and reports how a job has ended.
+// removedOrNot records and reports the outcome of a job.
 func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
 	d.answered(j.volume.UUID, err)
 	if err == nil {
 		d.noteRemoved(ctx, j)
 		return
 	}
-	// What else waits was decided when this was expected to go.
+	// The other waiting removals were decided on the assumption that this one succeeds.
 	d.holdRemovals()
 	if r := refusalOf(err); r != nil {
 		d.noteRefused(ctx, j, r)
@@ -245,7 +242,7 @@ func (d *Daemon) removedOrNot(ctx context.Context, j job, err error) {
 
 func (d *Daemon) noteRemoved(ctx context.Context, j job) {
 	id := j.volume.UUID
-	if !j.directory() { // LVM has no part in it
+	if !j.directory() { // LVM has no part in a directory's removal
 		d.proven.add(j.volume.GroupUUID)
 	}
 	d.removals.clear(id)
@@ -261,17 +258,17 @@ func (d *Daemon) noteRemoved(ctx context.Context, j job) {
 	})
 }
 
-// removeVolumes removes the volumes of jobs, and returns what went wrong with each.
+// removeVolumes removes the volumes of jobs, and returns an error or nil for each.
 func (d *Daemon) removeVolumes(ctx context.Context, jobs []job) []error {
 	errs := make([]error, len(jobs))
 	var refs []node.Ref
-	var of []int        // their jobs
-	unanswered := false // by the API server: one that hangs takes as long for each question
+	var of []int        // indexes of their jobs
+	unanswered := false // by the API server: if it hangs, each request takes the full timeout
 	for i, j := range jobs {
 		ref := refOf(j.volume)
 		switch {
 		case j.volume.State == volume.Doomed:
-			ref.Name = j.volume.Name // by now another volume may have the name that it bore
+			ref.Name = j.volume.Name // another volume may have the former name by now
 		case unanswered:
 			errs[i] = &refusal{fmt.Errorf("evict volume %s: the API server has not answered whether it may go", j.volume.Name), refusedUnanswered}
 		default:
@@ -294,8 +291,7 @@ func (d *Daemon) removeVolumes(ctx context.Context, jobs []job) []error {
 	return errs
 }
 
-// brief is an error in the words of a status: what is known to pass needs no
-// detail.
+// brief returns an error's text for a status. Expected, transient errors need no detail.
 func brief(err error) string {
 	if errors.Is(err, node.ErrInUse) {
 		return "its device is in use"
@@ -303,7 +299,7 @@ func brief(err error) string {
 	return clip(err.Error(), 200)
 }
 
-// clip bounds what somebody else's text takes of a message.
+// clip bounds the length of a text from elsewhere in a message.
 func clip(s string, most int) string { return volume.Clip(s, most, "…") }
 
 func (d *Daemon) announceEvicted(ctx context.Context, j job) {
@@ -321,7 +317,7 @@ func (d *Daemon) announceEvicted(ctx context.Context, j job) {
 func (d *Daemon) announceNotRemoved(ctx context.Context, v inventory.Volume, err error, again retry) {
 	text := brief(err)
 	if refused(err, refusedUnanswered) {
-		text = "unanswered" // whatever the API server was asked of first
+		text = "unanswered" // whichever object was requested first
 	}
 	if !d.dedupe.fresh("removal "+v.UUID, text, d.cfg.Now()) {
 		return

@@ -19,19 +19,18 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// grace is how long the daemon waits when it has seen that the label of its node is
-// gone, before it looks for pods: the scheduler may have placed one in the moment
-// before, by what it knew then.
+// grace is how long the daemon waits after it has seen its node's label gone before it checks for pods: the
+// scheduler may have placed a pod just before, based on the old label.
 const grace = 10 * time.Second
 
-// An unlabelling is that a replica's label was taken from the node at some time.
+// An unlabelling is the removal of a replica's label from the node.
 type unlabelling struct {
 	volume types.UID // of the PersistentVolume
-	at     time.Time // as the controller says
+	at     time.Time // as recorded by the controller
 }
 
-// due gives the moves of a round that may be made now. It remembers since when
-// the label of each replica has been gone; another process begins to wait anew.
+// due returns the moves of a round that may be made now. It remembers since when each replica's label has been
+// gone; a new process waits again.
 func (d *Daemon) due(f observation) (out []eviction.Move) {
 	seen := map[unlabelling]time.Time{}
 	for _, m := range f.moves {
@@ -55,9 +54,9 @@ func (d *Daemon) due(f observation) (out []eviction.Move) {
 	return out
 }
 
-// evictReplicas makes the moves of a round that are due. Each is one write, and only
-// if the PersistentVolume is what this round has seen; killed before or after it,
-// the next round goes on from what is written.
+// evictReplicas makes the moves of a round that are due. Each is one write, conditional on the PersistentVolume
+// as observed by this round. Killed before or after a write, it leaves a state from which the next round goes
+// on.
 func (d *Daemon) evictReplicas(ctx context.Context, f observation) {
 	if !f.confirmed {
 		return
@@ -83,8 +82,7 @@ func (d *Daemon) evictReplicas(ctx context.Context, f observation) {
 	}
 }
 
-// move makes one move, and tells what became of it: a confirmation that finds a pod
-// becomes a withdrawal.
+// move makes one move and returns what it did: a confirmation that finds a pod becomes a withdrawal.
 func (d *Daemon) move(ctx context.Context, object *corev1.PersistentVolume, m eviction.Move) (eviction.Move, error) {
 	if object == nil || object.UID != m.PersistentVolume.UID {
 		return m, fmt.Errorf("evict the replica of PersistentVolume %s: it is not in this round's list", m.PersistentVolume.PV)
@@ -104,7 +102,7 @@ func (d *Daemon) move(ctx context.Context, object *corev1.PersistentVolume, m ev
 	now := d.cfg.Now().UTC().Format(time.RFC3339)
 	change := map[string]*string{}
 	switch m.Step {
-	case eviction.StepAsk: // what an earlier time has left says nothing of this one
+	case eviction.StepAsk: // the traces of an earlier eviction do not apply to this one
 		change[replica.AnnotationEvict], change[replica.AnnotationUnlabelled], change[replica.AnnotationEvictable] = &now, nil, nil
 	case eviction.StepConfirm:
 		change[replica.AnnotationEvictable] = &now
@@ -114,8 +112,7 @@ func (d *Daemon) move(ctx context.Context, object *corev1.PersistentVolume, m ev
 	return m, d.api.Annotate(ctx, object, change)
 }
 
-// unlabelledNow fails unless the API server itself says that no pod is sent here for
-// a dataset any more.
+// unlabelledNow fails if the API server still has the node's label for a dataset, which attracts pods.
 func (d *Daemon) unlabelledNow(ctx context.Context, c persistentvolume.Volume) error {
 	node, err := d.api.Node(ctx, d.cfg.Node)
 	if err != nil {
@@ -128,15 +125,14 @@ func (d *Daemon) unlabelledNow(ctx context.Context, c persistentvolume.Volume) e
 	return nil
 }
 
-// userNow asks the API server for a pod of this node, or on its way here, that has not
-// ended and names a claim of the dataset: that of the replica, or that of the readers, by what the
-// replica says and by what the PersistentVolume of the readers is bound to, also those of other
-// namespaces.
+// userNow asks the API server for a pod that has not ended, is on this node or on its way here, and names a
+// claim of the dataset: the replica's claim; the readers' claim, as named by the replica and by the claimRef of
+// the readers' PersistentVolume; or the readers' claim of another namespace.
 func (d *Daemon) userNow(ctx context.Context, c persistentvolume.Volume) (pod string, err error) {
 	claims := []eviction.ClaimKey{{Namespace: c.ClaimNamespace, Name: c.ClaimName}, {Namespace: c.ClaimNamespace, Name: c.Replica.Readers}}
 	readers, err := d.api.Volume(ctx, replica.ReadersPV(c.Replica.Dataset))
 	switch {
-	case apierrors.IsNotFound(err): // then nobody reads by it
+	case apierrors.IsNotFound(err): // then no claim reads through it
 	case err != nil:
 		return "", err
 	case readers.Spec.ClaimRef != nil:
@@ -151,7 +147,7 @@ func (d *Daemon) userNow(ctx context.Context, c persistentvolume.Volume) (pod st
 			claims = append(claims, eviction.ClaimKey{Namespace: ref.Namespace, Name: ref.Name})
 		}
 	}
-	// Those on their way come first: one that arrives in between is among the others.
+	// Pods on their way come first: a pod that arrives in between is found among the pods of the node.
 	if pod, err := d.onItsWay(ctx, claims); err != nil || pod != "" {
 		return pod, err
 	}
@@ -163,9 +159,9 @@ func (d *Daemon) userNow(ctx context.Context, c persistentvolume.Volume) (pod st
 	return pod, err
 }
 
-// onItsWay asks the API server for a pod that names one of these claims and for which
-// the scheduler has chosen this node: it was placed by what was known then, and is
-// bound only when all of its volumes are made. That may take minutes.
+// onItsWay asks the API server for a pod that names one of these claims and for which the scheduler has chosen
+// this node. It chose by what it knew then, and binds the pod only when all of its volumes are provisioned,
+// which may take minutes.
 func (d *Daemon) onItsWay(ctx context.Context, claims []eviction.ClaimKey) (pod string, err error) {
 	var failed error
 	err = d.api.PodsOfNoNode(ctx, corev1.NamespaceAll, func(one *corev1.Pod) {
@@ -180,8 +176,8 @@ func (d *Daemon) onItsWay(ctx context.Context, claims []eviction.ClaimKey) (pod 
 	return pod, cmp.Or(failed, err)
 }
 
-// chosenFor reports whether the scheduler has chosen this node for a pod: it says so on the pod, or on
-// a claim of it that has no volume yet. One that has its volume says nothing of now.
+// chosenFor reports whether the scheduler has chosen this node for a pod. It records that on the pod, or on a
+// claim of it that has no volume yet. The record on a claim with a volume may be old.
 func (d *Daemon) chosenFor(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	if pod.Status.NominatedNodeName == d.cfg.Node {
 		return true, nil
@@ -189,7 +185,7 @@ func (d *Daemon) chosenFor(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	for key := range claimsOf(pod) {
 		claim, err := d.api.PersistentVolumeClaim(ctx, key.Namespace, key.Name)
 		switch {
-		case apierrors.IsNotFound(err): // no node is chosen for it
+		case apierrors.IsNotFound(err): // no node is chosen for a missing claim
 		case err != nil:
 			return false, err
 		case claim.Spec.VolumeName == "" && claim.Annotations[pv.AnnotationSelectedNode] == d.cfg.Node:
@@ -205,15 +201,14 @@ func usesAny(pod *corev1.Pod, claims []eviction.ClaimKey) bool {
 	return slices.ContainsFunc(claims, func(key eviction.ClaimKey) bool { return names[key] != "" })
 }
 
-// claimsOf are the claims of a pod that has not ended.
+// claimsOf returns the claims of a pod that has not ended.
 func claimsOf(pod *corev1.Pod) map[eviction.ClaimKey]string {
 	names := map[eviction.ClaimKey]string{}
 	addUser(names, pod)
 	return names
 }
 
-// addUser notes the claims of a pod that has not ended. One that is being deleted
-// still runs.
+// addUser adds the claims of a pod that has not ended. A pod that is being deleted still runs.
 func addUser(users map[eviction.ClaimKey]string, pod *corev1.Pod) {
 	if kubeobject.PodEnded(pod) {
 		return

@@ -17,11 +17,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// keptAnswers is how many this process remembers: a watch that is late still shows requests
-// that were answered long ago.
+// keptAnswers bounds the remembered answers: a lagging watch still shows requests that were answered long ago.
 const keptAnswers = 100
 
-// requested are the requests of the node's NodeStorage that have no answer yet.
+// requested returns the requests in the node's NodeStorage that have no answer yet.
 func (d *Daemon) requested() (out []flexlvmv1.VolumeRequest) {
 	own, synced := d.watches.nodeStorage(d.cfg.Node)
 	if !synced || own == nil || d.cfg.DryRun {
@@ -39,14 +38,14 @@ func answered(answers []flexlvmv1.VolumeAnswer, id string) bool {
 	return slices.ContainsFunc(answers, func(a flexlvmv1.VolumeAnswer) bool { return a.ID == id })
 }
 
-// grant carries out what people have requested of the node. The round's PersistentVolumes were confirmed
-// with the API server (mustConfirm), and so is each request (stillAsked). If it is killed before the
-// answer is written, the request is carried out again.
+// grant carries out what people have requested of the node. The round's PersistentVolumes were confirmed with
+// the API server (mustConfirm), and so is each request (stillAsked). Killed before the answer is written, it
+// leaves the request, which is then carried out again.
 func (d *Daemon) grant(ctx context.Context, f observation) {
 	if !f.confirmed {
 		return
 	}
-	moved := map[string]bool{} // the round does not know in which state these are
+	moved := map[string]bool{} // the round's view does not have their new states
 	for _, r := range d.requested() {
 		if ctx.Err() != nil {
 			return
@@ -73,13 +72,13 @@ func (d *Daemon) grant(ctx context.Context, f observation) {
 		}
 		d.answers = append(d.answers, flexlvmv1.VolumeAnswer{ID: r.ID, Done: err == nil, Message: clip(message, mostMessage)})
 		klog.FromContext(ctx).Info("Answered a request about a volume", "volume", r.Group+"/"+r.Name, "to", r.State, "done", err == nil, "answer", message)
-		d.kick() // the answer goes out with the next report
+		d.kick() // the next report has the answer
 	}
 }
 
-// stillAsked reports whether the API server has a request, without an answer. The watch is not enough: a
-// user who was told that the request is withdrawn relies on that, even if the watch is late, and a
-// daemon that has just started does not know what the one before has answered.
+// stillAsked reports whether the API server has a request, and no answer to it. The watch is not enough: it may
+// lag, and a user relies on the withdrawal of a request; and a new daemon may not have seen its predecessor's
+// answers.
 func (d *Daemon) stillAsked(ctx context.Context, r flexlvmv1.VolumeRequest) (bool, error) {
 	own, err := d.api.NodeStorage(ctx, d.cfg.Node)
 	if apierrors.IsNotFound(err) {
@@ -130,8 +129,7 @@ func consequence(to volume.State, v inventory.Volume) string {
 	return "its room is taken back when it is needed; until then undelete brings it back"
 }
 
-// answersTo are the answers to the requests that are still there: those that were given
-// before, and those of this process.
+// answersTo returns the answers to the requests that still exist, from the NodeStorage and from this process.
 func (d *Daemon) answersTo(own *flexlvmv1.NodeStorage) []flexlvmv1.VolumeAnswer {
 	var out []flexlvmv1.VolumeAnswer
 	for _, r := range own.Spec.Requests {

@@ -11,19 +11,19 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// revisions finds out whether the API server goes back in time: whether a list has an older resourceVersion
-// than was seen before the list was asked for. It may be used from several goroutines.
+// revisions detects an API server that has gone back in time: a list has an older resourceVersion than one that
+// was seen before the list was requested. It may be used from several goroutines.
 type revisions struct {
 	mu     sync.Mutex
-	newest string // resourceVersion; empty: none was seen
-	back   string // how it went back; empty: it has not
+	newest string // resourceVersion; empty: none yet
+	back   string // how the API server went back; empty: it has not
 }
 
-// note notes a resourceVersion that was seen. Watches lag behind lists, so an older one proves nothing.
+// note records a resourceVersion. Watches lag behind lists, so an older one proves nothing.
 func (r *revisions) note(seen string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	order, err := resourceversion.CompareResourceVersion(seen, cmp.Or(r.newest, "1")) // fails before a watch has read anything
+	order, err := resourceversion.CompareResourceVersion(seen, cmp.Or(r.newest, "1")) // the comparison fails before a watch has read anything
 	if err == nil && order > 0 {
 		r.newest = seen
 	}
@@ -35,8 +35,8 @@ func (r *revisions) seen() string {
 	return r.newest
 }
 
-// compare notes whether a list of this resourceVersion is older than one that was seen before it was asked
-// for, and reports whether that is the first one. What cannot be compared counts as older.
+// compare records whether a list's resourceVersion is older than one that was seen before the request, and
+// reports whether that is the first such list. A resourceVersion that cannot be compared counts as older.
 func (r *revisions) compare(before, list string) (news bool) {
 	if before == "" {
 		return false
@@ -54,15 +54,16 @@ func (r *revisions) compare(before, list string) (news bool) {
 	return news
 }
 
-// wentBack says how the API server has gone back in time since the daemon began; empty if it has not. What
-// was made after the backup stays lost, also once the resourceVersions are as high again.
+// wentBack returns how the API server has gone back in time since the daemon started; empty if it has not.
+// Objects that were created after the backup stay lost, even when the resourceVersions are as high again.
 func (r *revisions) wentBack() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.back
 }
 
-// listVolumes lists the PersistentVolumes of the node, and notes whether the API server has gone back in time.
+// listVolumes lists the PersistentVolumes of the node, and detects whether the API server has gone back in
+// time.
 func (d *Daemon) listVolumes(ctx context.Context) (items []corev1.PersistentVolume, revision string, err error) {
 	before := d.watches.revisions.seen()
 	items, revision, err = d.api.Volumes(ctx, d.cfg.Node)

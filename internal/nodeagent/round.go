@@ -19,24 +19,23 @@ import (
 )
 
 const (
-	// releaseBudget is how long one round may spend on releases before it looks
-	// again: room may be wanted meanwhile.
+	// releaseBudget is how long one round may spend on releases before a new round observes the node, because
+	// room may be needed meanwhile.
 	releaseBudget = 5 * time.Second
-	// healBudget is the same for healing.
+	// healBudget is how long one round may spend on heal.
 	healBudget = 5 * time.Second
 )
 
-// round looks, acts, and tells. It may be killed at any instant: each step is
-// made again by the next round, and nothing is done on the strength of an
-// earlier one.
+// round observes the node, acts and reports. It may be killed at any instant: each round repeats unfinished
+// steps, and none acts on an earlier round's decisions.
 func (d *Daemon) round(ctx context.Context) (observation, error) {
 	start := time.Now()
 	d.thaw(ctx)
 	d.attachLoops(ctx)
-	d.declare(ctx) // first, so that the report has what it makes
+	d.declare(ctx) // first, so that the report includes the groups it creates
 	f, err := d.observe(ctx)
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return f, ctx.Err() // told to end
+		return f, ctx.Err() // the daemon stops
 	}
 	d.maker.look(f, err)
 	switch {
@@ -49,9 +48,9 @@ func (d *Daemon) round(ctx context.Context) (observation, error) {
 		d.enqueueCopies(f)
 		d.enqueueTrims(ctx, f)
 	}
-	// The report is published before any PersistentVolume is deleted: it no longer counts the room of
-	// a volume that is to be released as a claim's. Otherwise that room would be promised again as
-	// soon as the PersistentVolume is gone, while the volume still holds it.
+	// The report is published before any PersistentVolume is deleted: it no longer counts the room of a volume
+	// to be released as promised to its claim. Otherwise that room would be promised again as soon as the
+	// PersistentVolume is gone, while the volume still holds it.
 	published := d.publish(ctx, f, err)
 	if err == nil && published == nil && !d.cfg.DryRun {
 		d.release(ctx, f)
@@ -73,8 +72,7 @@ func (d *Daemon) round(ctx context.Context) (observation, error) {
 	return f, err
 }
 
-// announceOutcome says when rounds begin to fail, when the reason changes, and when
-// they are well again.
+// announceOutcome logs when rounds begin to fail, when the reason changes, and when they succeed again.
 func (d *Daemon) announceOutcome(ctx context.Context, err error) {
 	log := klog.FromContext(ctx)
 	switch {
@@ -87,7 +85,7 @@ func (d *Daemon) announceOutcome(ctx context.Context, err error) {
 	}
 }
 
-// announcePublished is announceOutcome for the report in the API.
+// announcePublished is announceOutcome for the writing of the report.
 func (d *Daemon) announcePublished(ctx context.Context, err error) {
 	log := klog.FromContext(ctx)
 	switch {
@@ -118,8 +116,8 @@ func (d *Daemon) announcePlan(ctx context.Context, f observation) {
 	}
 }
 
-// release carries out what the API has positively given up. One that fails does
-// not keep the others, so those that have failed are tried last.
+// release releases the volumes that the API has positively given up. A failure does not hold up the others, so
+// releases that have failed before come last.
 func (d *Daemon) release(ctx context.Context, f observation) {
 	log := klog.FromContext(ctx)
 	deadline := time.Now().Add(releaseBudget)
@@ -156,7 +154,7 @@ func (d *Daemon) release(ctx context.Context, f observation) {
 	}
 }
 
-// failedLast are the verdicts in the order in which they are carried out.
+// failedLast returns the verdicts in the order in which they are carried out.
 func (d *Daemon) failedLast(verdicts []eviction.Verdict) []eviction.Verdict {
 	out := slices.Clone(verdicts)
 	slices.SortStableFunc(out, func(a, b eviction.Verdict) int {
@@ -165,8 +163,9 @@ func (d *Daemon) failedLast(verdicts []eviction.Verdict) []eviction.Verdict {
 	return out
 }
 
-// keepsPV reports whether the PersistentVolume of a replica must outlive its release, because the
-// volume's name is used again. was is the state in the inventory.
+// keepsPV reports whether the PersistentVolume of a replica must stay until the released volume is removed,
+// because the node's next replica of the dataset reuses the volume's name. was is the volume's state in the
+// inventory.
 func keepsPV(f observation, c persistentvolume.Volume) (was volume.State, yes bool) {
 	if c.Kind != volume.Dataset {
 		return "", false
@@ -180,9 +179,9 @@ func keepsPV(f observation, c persistentvolume.Volume) (was volume.State, yes bo
 	return "", false
 }
 
-// asJudged makes sure, right before its volume moves on, that a PersistentVolume is still
-// the same as the round has judged: a person may have said Retain since. The error is a
-// conflict where it is not. It returns the whole object, which the watch does not keep.
+// asJudged checks, right before the volume's state changes, that its PersistentVolume is still what the round
+// has judged: its policy may have become Retain since. If it has changed, the error is a conflict. asJudged
+// returns the whole object, which the watch's cache does not keep.
 func (d *Daemon) asJudged(ctx context.Context, seen *corev1.PersistentVolume, same func(seen, now *corev1.PersistentVolume) bool) (*corev1.PersistentVolume, error) {
 	now, err := d.api.Volume(ctx, seen.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -194,18 +193,18 @@ func (d *Daemon) asJudged(ctx context.Context, seen *corev1.PersistentVolume, sa
 	return now, nil
 }
 
-// unchanged reports whether nobody has written to a PersistentVolume.
+// unchanged reports whether a PersistentVolume has not been written to.
 func unchanged(seen, now *corev1.PersistentVolume) bool {
 	return now.UID == seen.UID && now.ResourceVersion == seen.ResourceVersion
 }
 
-// releaseOne moves the volume on and then lets the PersistentVolume go. The
-// finalizer goes last, when what the node knows lasts without the API.
+// releaseOne changes the volume's state, and then deletes the PersistentVolume. It removes the finalizer last,
+// when the new state on the node is durable without the API.
 //
-// A volume that the round has seen is released in one round, and its PersistentVolume let go in a later one,
-// when the report has the volume with what that PersistentVolume said: the volume of a claim is always in
-// one of the two, and what was said outlives this process. Where the bounds of the report leave no room for it,
-// the report counts it all the same, so that no other volume of the claim is taken for its last.
+// If the inventory has the volume, its PersistentVolume is deleted in a later round, when the report lists the
+// volume with the PersistentVolume's data: the volume of a claim is always in one of the two, and the data
+// survives this process. A volume for which the report's bounds leave no room is still counted there, so that
+// no other volume of the claim is mistaken for its last.
 func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdict) error {
 	c := v.PersistentVolume
 	object := f.objects[c.PV]
@@ -228,7 +227,7 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 	}
 	if was, yes := keepsPV(f, c); yes {
 		if was != v.To {
-			d.kick() // it may go now, and nothing in the API changes that would say so
+			d.kick() // the volume may be removed now, and no change in the API would trigger a round
 		}
 		return nil
 	}
@@ -236,7 +235,7 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 	case reported:
 		return d.api.LetGo(ctx, object)
 	case seen != nil:
-		d.kick() // the next report has it
+		d.kick() // the next report lists the volume
 	default:
 		if err := d.api.LetGo(ctx, object); err != nil {
 			return err
@@ -248,8 +247,8 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 	return nil
 }
 
-// inventoried returns the volume of a PersistentVolume, where the engine looks for it, as a round has seen it; nil
-// if it was not there, or was going already.
+// inventoried returns the volume of a PersistentVolume from the inventory, in the pool where the engine expects
+// it; nil if there is none, or it is doomed already.
 func inventoried(in inventory.Inventory, c persistentvolume.Volume) *inventory.Volume {
 	for i := range in.Volumes {
 		v := &in.Volumes[i]

@@ -12,17 +12,16 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A SizeKeeper holds the directories of the NFS exports of this node to their sizes:
-// *nfsquota.Keeper, in production.
+// A SizeKeeper enforces the sizes of directories in this node's NFS exports: *nfsquota.Keeper, in production.
 type SizeKeeper interface {
-	// Look holds them, and reports what it has found in each export.
+	// Look makes one pass, and reports its findings for each export.
 	Look(ctx context.Context) []nfsquota.Report
-	// Await returns when directories have come or gone, after most, or when ctx ends.
+	// Await returns when directories have been created or deleted, after most, or when ctx ends.
 	Await(ctx context.Context, most time.Duration)
 }
 
-// holdSizes looks after the exports until ctx ends, beside the rounds: what it does concerns no
-// volume of LVM, and needs no API server.
+// holdSizes enforces the sizes until ctx ends, concurrently with the rounds: it concerns no LVM volume, and
+// needs no API server.
 func (d *Daemon) holdSizes(ctx context.Context) {
 	if d.cfg.DryRun || d.cfg.Sizes == nil {
 		return
@@ -39,7 +38,7 @@ func (d *Daemon) holdSizes(ctx context.Context) {
 	}
 }
 
-// announceSizes says of which directories the size is not enforced that should be.
+// announceSizes announces sizes in an export that are not enforced, or enforced again.
 func (d *Daemon) announceSizes(ctx context.Context, r nfsquota.Report) {
 	d.out.Metrics.sizesHeld(r.Export, r.Asked, r.Held)
 	why := ""
@@ -53,11 +52,11 @@ func (d *Daemon) announceSizes(ctx context.Context, r nfsquota.Report) {
 	}
 	topic, log := "sizes "+r.Export, klog.FromContext(ctx)
 	switch {
-	case why == "" && r.Held > 0 && d.dedupe.over(topic): // where there is none, none is enforced again
+	case why == "" && r.Held > 0 && d.dedupe.over(topic): // without a volume, no size is enforced again
 		log.Info("The sizes of all volumes in an NFS export are enforced again", "export", r.Export, "volumes", r.Held)
 	case why != "" && d.dedupe.fresh(topic, why, d.cfg.Now()):
 		which := "sizes are"
-		if n := r.Asked - r.Held; n > 0 { // otherwise it is not known of how many
+		if n := r.Asked - r.Held; n > 0 { // otherwise the number is unknown
 			which = fmt.Sprintf("the size of %s is", volume.Counted(n, "volume", "volumes"))
 		}
 		message := fmt.Sprintf("NFS export %s: %s not enforced: %s", r.Export, which, why)

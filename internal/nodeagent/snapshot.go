@@ -18,19 +18,19 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// mostProblem bounds what a snapshot's PersistentVolume says of why it was not taken.
+// mostProblem bounds the error on the PersistentVolume of a snapshot that was not taken.
 const mostProblem = 1000
 
-// errNotWanted: the PersistentVolume of the volume to be made is gone, is being deleted, or is not usable.
+// errNotWanted: the PersistentVolume of the volume to be created is gone, is being deleted, or is not usable.
 var errNotWanted = errors.New("nobody wants the volume any more")
 
-// roomPatience is how long a snapshot for which there is no room yet is only tried again: what is
-// evicted for it may take a while, and once it is told why it was not taken, the snapshot is
-// withdrawn, and with it what asks for that room.
+// roomPatience is how long a snapshot without room is retried before its PersistentVolume reports the error.
+// Evicting volumes for it takes a while, and once the error is reported, the snapshot is withdrawn, and with it
+// its demand for room.
 const roomPatience = 20 * time.Second
 
-// groupOf returns all snapshots of the group of one that is to be taken, in the order of their volumes;
-// nil while they are not all there, or where another of them, which comes first, stands for them.
+// groupOf returns all snapshots of c's group, in the order of their PersistentVolumes' names. It returns
+// nil if one is missing or being deleted, or if c is not the first one that is not taken yet, which has the job.
 func groupOf(f observation, c *persistentvolume.Volume) (group []copyJob) {
 	for i := range f.view.PersistentVolumes {
 		m := &f.view.PersistentVolumes[i]
@@ -54,7 +54,7 @@ func groupOf(f observation, c *persistentvolume.Volume) (group []copyJob) {
 	return group
 }
 
-// members are the snapshots that a job is for.
+// members returns the snapshots of a job.
 func (j copyJob) members() []copyJob {
 	if j.group == nil {
 		return []copyJob{j}
@@ -62,7 +62,7 @@ func (j copyJob) members() []copyJob {
 	return j.group
 }
 
-// thaw thaws what a killed process has left frozen.
+// thaw thaws the volumes that a killed process has left frozen.
 func (d *Daemon) thaw(ctx context.Context) {
 	if d.cfg.DryRun {
 		return
@@ -76,7 +76,7 @@ func (d *Daemon) thaw(ctx context.Context) {
 	}
 }
 
-// stillWanted asks the API server itself: a round's list may be older than the deletion.
+// stillWanted asks the API server, because a round's list may be older than the deletion.
 func (d *Daemon) stillWanted(ctx context.Context, j copyJob) error {
 	for _, m := range j.members() {
 		now, err := d.api.Volume(ctx, m.pv.PV)
@@ -90,7 +90,7 @@ func (d *Daemon) stillWanted(ctx context.Context, j copyJob) error {
 	return nil
 }
 
-// take takes the snapshots of a job.
+// take takes the snapshots of a job, if they are still wanted.
 func (d *Daemon) take(ctx context.Context, j copyJob) ([]inventory.Volume, error) {
 	wanted := func(ctx context.Context) error { return d.stillWanted(ctx, j) }
 	var orders []node.Order
@@ -104,13 +104,13 @@ func (d *Daemon) take(ctx context.Context, j copyJob) ([]inventory.Volume, error
 	return []inventory.Volume{made}, err
 }
 
-// makeSnapshots takes the snapshots of a job and says on their PersistentVolumes that they are
-// taken, or why not: by that the provisioner answers who has asked for them. Killed in between, it
-// has taken them, and the next round finds and says that.
+// makeSnapshots takes the snapshots of a job and records the outcome on their PersistentVolumes, by which the
+// provisioner answers the caller. Killed in between, it leaves taken snapshots, which the next round finds and
+// records.
 func (d *Daemon) makeSnapshots(ctx context.Context, j copyJob) {
 	made, err := d.take(ctx, j)
 	if ctx.Err() != nil {
-		return // told to end; the next process takes them
+		return // the daemon stops; the next process takes them
 	}
 	defer d.kick()
 	if errors.Is(err, errNotWanted) {
@@ -129,7 +129,7 @@ func (d *Daemon) makeSnapshots(ctx context.Context, j copyJob) {
 	}
 	if i := slices.IndexFunc(wrote, apierrors.IsConflict); i >= 0 {
 		d.copies.add(string(j.pv.UID), now, wrote[i].Error())
-		return // somebody else has written to it
+		return // another writer has changed the object
 	}
 	if err := errors.Join(append(wrote, err)...); err != nil {
 		if d.notCopied(ctx, j, err) {
@@ -147,8 +147,8 @@ func (d *Daemon) makeSnapshots(ctx context.Context, j copyJob) {
 	}
 }
 
-// whatBecame is what the PersistentVolume of a snapshot says of the try to take it, and others
-// with it.
+// whatBecame returns the annotations that record on a snapshot's PersistentVolume the outcome of taking it with
+// its group.
 func whatBecame(c *persistentvolume.Volume, made []inventory.Volume, err error) map[string]*string {
 	if err != nil {
 		return persistentvolume.NotTaken(clip(err.Error(), mostProblem))

@@ -19,10 +19,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// keptOrphans is how many the NodeStorage shows.
+// keptOrphans is how many orphans the NodeStorage shows.
 const keptOrphans = 50
 
-// A report is what a status is made from, beside the findings of a round.
+// A report is the input of a status beside the observation of a round.
 type report struct {
 	now       time.Time
 	version   string
@@ -30,21 +30,21 @@ type report struct {
 	missing   []string // programs that the host lacks
 	dryRun    bool
 	evictions []flexlvmv1.Eviction
-	healing   map[string]bool // volumes with a problem that is being put right
+	healing   map[string]bool // volumes whose problem is being repaired
 	declared  []flexlvmv1.DeclaredGroup
-	// discovered is what the node has found, as it is shown.
+	// discovered is the result of discovery, in the form of the NodeStorage.
 	discovered     []flexlvmv1.Discovered
 	discoveredFrom string
 	answers        []flexlvmv1.VolumeAnswer
-	notMade        func(id string) string // why a declared volume is not made
+	notMade        func(id string) string // why a declared volume has not been created
 	examined       *examination           // nil: not yet
 	policy         eviction.Policy
-	// origin returns what the PersistentVolume of a released volume said, by LVM's UUID.
+	// origin returns the data of a released volume's PersistentVolume, by the volume's LVM UUID.
 	origin func(uuid string) *flexlvmv1.ReleasedOrigin
 }
 
-// statusOf makes the status of a round from the one before. A round that failed
-// changes the condition Ready alone: what was seen last stands, with its time.
+// statusOf returns the status after a round, based on the last status. After a failed round, the observations
+// and the other conditions than Ready stay as they were.
 func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv1.NodeStorageStatus {
 	is := *was.DeepCopy()
 	is.ObservedTime = second(r.now)
@@ -106,9 +106,8 @@ func statusOf(was flexlvmv1.NodeStorageStatus, f observation, r report) flexlvmv
 	return is
 }
 
-// observedPool adds to a pool's status what the round has observed of its devices and,
-// where the headroom is chosen automatically, the recent volumes by which it is chosen. was are the
-// pools of the last report.
+// observedPool returns a pool's status with the load of its devices and, if the headroom is automatic, the
+// recent volumes that determine it. was are the pools of the last report.
 func observedPool(p eviction.PoolResult, f observation, policy eviction.Policy, was []flexlvmv1.Pool) flexlvmv1.Pool {
 	one := poolStatus(p)
 	if !growsIn(f.view, p.Pool.Name) {
@@ -123,8 +122,8 @@ func observedPool(p eviction.PoolResult, f observation, policy eviction.Policy, 
 	return one
 }
 
-// growsIn reports whether a volume of a pool waits for room to grow. The provisioner goes by the report, and the
-// room that is made for a growth in a thin pool is no more than that.
+// growsIn reports whether a volume of a pool waits for room to grow. If so, its numbers are not coarsened: the
+// provisioner goes by the report, and a thin pool frees exactly the room that a growth needs.
 func growsIn(view eviction.View, pool volume.PoolName) bool {
 	return slices.ContainsFunc(view.PersistentVolumes, func(c persistentvolume.Volume) bool { return c.Growing > c.Size && c.Pool() == pool })
 }
@@ -136,10 +135,10 @@ func either(yes bool, a, b string) string {
 	return b
 }
 
-// readiness is the condition Ready.
+// readiness returns the status, reason and message of the condition Ready.
 func readiness(f observation, r report) (bool, string, string) {
 	switch {
-	case len(r.missing) > 0: // before what follows from it
+	case len(r.missing) > 0: // first, because it causes other failures
 		return false, reasonTools, fmt.Sprintf("the host lacks %s; install the packages that hold them (`flexlvm doctor` names each)", strings.Join(r.missing, ", "))
 	case r.err != nil:
 		return false, reasonOf(r.err), r.err.Error()
@@ -183,7 +182,7 @@ func poolStatus(p eviction.PoolResult) flexlvmv1.Pool {
 	return out
 }
 
-// mostDevices is how many the NodeStorage shows; no layout needs more.
+// mostDevices is how many devices of a pool the NodeStorage shows; no layout needs more.
 const mostDevices = 128
 
 func onDevices(all []volume.Bytes) []resource.Quantity {
@@ -194,14 +193,14 @@ func onDevices(all []volume.Bytes) []resource.Quantity {
 	return out
 }
 
-// uniquePools drops the second group of a name, which LVM allows and the API does
-// not; it is reported as a problem of the group.
+// uniquePools drops the second volume group of the same name, which LVM allows and the API does not. It is
+// reported as a problem of the group.
 func uniquePools(all []flexlvmv1.Pool) []flexlvmv1.Pool {
 	return slices.CompactFunc(all, func(a, b flexlvmv1.Pool) bool { return a.Name == b.Name })
 }
 
-// orphanStatus is what a person should look at: orphans, and volumes with a
-// problem. The oldest come first.
+// orphanStatus returns the volumes that need a person's attention: orphans and volumes with a problem, oldest
+// first.
 func orphanStatus(r eviction.Result, healing map[string]bool) []flexlvmv1.Orphan {
 	var all []inventory.Volume
 	seen := map[string]bool{}
@@ -232,7 +231,7 @@ func orphanStatus(r eviction.Result, healing map[string]bool) []flexlvmv1.Orphan
 	return out
 }
 
-// sameStatus reports whether two statuses say the same, whenever they were seen.
+// sameStatus reports whether two statuses are equal except for their times.
 func sameStatus(a, b flexlvmv1.NodeStorageStatus) bool {
 	a.ObservedTime, b.ObservedTime = metav1.Time{}, metav1.Time{}
 	a.CheckedTime, b.CheckedTime = metav1.Time{}, metav1.Time{}

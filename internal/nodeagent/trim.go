@@ -19,32 +19,31 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Trimmer discards what the file systems of volumes do not use: *node.Engine, in
-// production.
+// A Trimmer discards the unused blocks of volumes' file systems: *node.Engine, in production.
 type Trimmer interface {
-	// Trim discards what is free in a volume that is mounted, at most rate bytes in a second,
-	// and returns how much that was, also beside an error.
+	// Trim discards the free blocks of a mounted volume, at most rate bytes per second, and returns how much it
+	// has discarded, even with an error.
 	Trim(ctx context.Context, ref node.Ref, rate volume.Bytes) (volume.Bytes, error)
-	// TrimmedSince returns since when it is known which volumes were trimmed.
+	// TrimmedSince returns since when trims are on record.
 	TrimmedSince(ctx context.Context) (time.Time, error)
 }
 
-// Trimming says what is trimmed, how often and how fast. A volume's class may say how often
+// Trimming configures which volumes are trimmed, how often and how fast. A volume's class may set how often
 // (volume.Trim), whatever its layout.
 type Trimming struct {
 	Trimmer  Trimmer       // nil: nothing is trimmed
 	Interval time.Duration // between two trims of a volume; 0: nothing is trimmed
-	Thick    bool          // also volumes whose room is theirs, for the sake of their disk
-	Rate     volume.Bytes  // bytes in a second; 0: no bound
+	Thick    bool          // also volumes that are not thin, for the sake of their disks
+	Rate     volume.Bytes  // bytes per second; 0: no limit
 }
 
-// intervalOf is the time between two trims of a volume of which its class says this; 0:
-// it is not trimmed. What is no volume.Trim means that, too: somebody wanted another time.
+// intervalOf returns the time between two trims of a volume whose class says this; 0: it is not trimmed. An
+// invalid volume.Trim also means 0, because the user wanted another interval than the default.
 func (t Trimming) intervalOf(v *inventory.Volume, class string) time.Duration {
 	trim, err := volume.ParseTrim(pv.AnnotationTrim, class)
 	switch {
 	case v.Layout == volume.Directory:
-		return 0 // its file system is not its own
+		return 0 // its file system is shared
 	case err != nil || trim == volume.TrimNever:
 		return 0
 	case trim == volume.TrimDaily:
@@ -57,9 +56,9 @@ func (t Trimming) intervalOf(v *inventory.Volume, class string) time.Duration {
 	return 0
 }
 
-// dueTrims are the volumes to be trimmed now, the most overdue first. They are mounted, ready and
-// this cluster's, nothing is wrong with them, and no copy-on-write snapshot would have to keep
-// what is discarded. classes has what the PersistentVolumes say.
+// dueTrims returns the volumes to be trimmed now, the most overdue first. They are mounted, ready, this
+// cluster's, neither encrypted nor raw, have no problem, and are not the origin of a copy-on-write snapshot, which
+// would have to store the discarded blocks. classes are the settings on the PersistentVolumes.
 func (t Trimming) dueTrims(in inventory.Inventory, classes map[eviction.Key]string, cluster string, since, now time.Time) []inventory.Volume {
 	if t.Interval <= 0 {
 		return nil
@@ -78,10 +77,9 @@ func (t Trimming) dueTrims(in inventory.Inventory, classes map[eviction.Key]stri
 	return due
 }
 
-// trimSlot is the last time, up to now, at which a volume is due. Each has its own times, by
-// its UUID, so that a node's volumes, and a cluster's, are spread over the interval, whenever
-// daemons start. One whose time passed while nobody could trim it is due as soon as
-// somebody can.
+// trimSlot returns the last time, up to now, at which a volume was due. The times of a volume depend on its
+// UUID, so that trims on a node, and in a cluster, are spread over the interval, whenever daemons start. A
+// volume whose time passed while no daemon ran is due as soon as one runs.
 func trimSlot(uuid string, interval time.Duration, now time.Time) time.Time {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(uuid))
@@ -89,9 +87,8 @@ func trimSlot(uuid string, interval time.Duration, now time.Time) time.Time {
 	return now.Add(-((time.Duration(now.UnixNano()) - phase) % interval))
 }
 
-// lastTrim is what a volume's next trim is reckoned from: its last one. One that has none
-// waits for its time, as long as it is new, or since its trims are on record. What lies
-// ahead of the clock says nothing.
+// lastTrim returns the time from which a volume's next trim is due: its last trim or, without one, its creation
+// or the start of the records, whichever is later. A time in the future counts as zero.
 func lastTrim(v inventory.Volume, since, now time.Time) time.Time {
 	if v.LastTrimmed.After(now) {
 		return time.Time{}
@@ -108,7 +105,7 @@ func lastTrim(v inventory.Volume, since, now time.Time) time.Time {
 	return since
 }
 
-// notTrimmed says why a volume is not trimmed although its PersistentVolume says how often.
+// notTrimmed returns why a volume is not trimmed although its PersistentVolume sets an interval.
 func notTrimmed(v *persistentvolume.Volume) error {
 	trim, err := volume.ParseTrim(pv.AnnotationTrim, v.Trim)
 	if err == nil && v.Encrypted && trim.Regular() {
@@ -120,7 +117,7 @@ func notTrimmed(v *persistentvolume.Volume) error {
 	return err
 }
 
-// enqueueTrims hands those that are due to their queue, which trims one at a time.
+// enqueueTrims passes the due volumes to their queue, which trims one at a time.
 func (d *Daemon) enqueueTrims(ctx context.Context, f observation) {
 	t := d.cfg.Trim
 	if t.Trimmer == nil || t.Interval <= 0 {
@@ -137,7 +134,7 @@ func (d *Daemon) enqueueTrims(ctx context.Context, f observation) {
 	for i := range f.view.PersistentVolumes {
 		c := &f.view.PersistentVolumes[i]
 		if c.Placeholder {
-			continue // the volume's own says it
+			continue // the PersistentVolume of the volume itself has the setting
 		}
 		classes[eviction.KeyOfPersistentVolume(c)] = c.Trim
 	}
@@ -151,7 +148,7 @@ func (d *Daemon) enqueueTrims(ctx context.Context, f observation) {
 	d.trimmer.set(due)
 }
 
-// trim does one job. It is the work of the queue.
+// trim trims one volume. It is the work of the trim queue.
 func (d *Daemon) trim(ctx context.Context, v inventory.Volume) {
 	log, name := klog.FromContext(ctx), eviction.KeyOf(&v).String()
 	start := time.Now()
@@ -163,10 +160,10 @@ func (d *Daemon) trim(ctx context.Context, v inventory.Volume) {
 		d.trims.clear(v.UUID)
 		d.dedupe.over(topic)
 		log.Info("Volume trimmed", "volume", name, "discarded", discarded.String(), "took", time.Since(start).Round(time.Millisecond).String())
-		d.kick() // its pool has more room
+		d.kick() // the pool has more room
 		return
 	case ctx.Err() != nil:
-		return // told to end; the next process begins it anew
+		return // the daemon stops; the next process starts the trim again
 	}
 	b := d.trims.add(v.UUID, now, err.Error())
 	switch {

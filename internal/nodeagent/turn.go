@@ -8,11 +8,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// turnPoll is how often a daemon that waits looks whether the other has ended.
+// turnPoll is how often a waiting daemon checks whether the other one has ended.
 const turnPoll = time.Second
 
-// awaitTurn waits until no other daemon works on this node, as there may be two for a
-// moment while a DaemonSet is updated. It returns false when ctx has ended before.
+// awaitTurn waits until no other daemon works on this node; two may run for a moment while a DaemonSet is
+// updated. It returns ours=false if ctx ends before.
 func (d *Daemon) awaitTurn(ctx context.Context) (release func(), ours bool, err error) {
 	if d.cfg.Turn == nil {
 		return func() {}, true, nil
@@ -45,7 +45,7 @@ func (d *Daemon) awaitTurn(ctx context.Context) (release func(), ours bool, err 
 	}
 }
 
-// Unready says why the daemon is not ready, before it is.
+// Unready returns why the daemon is not ready, before the first successful round.
 func (d *Daemon) Unready() string {
 	if d.waits.Load() {
 		return "another node daemon works on this node; this one does nothing until that has ended"

@@ -15,9 +15,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// undelete brings volumes back for which a person has made a PersistentVolume with the mark
-// pv.AnnotationUndelete, and says so, or why it cannot. A volume that was evicted is not made
-// anew: the PersistentVolume names its file system, and the engine goes by that.
+// undelete brings back volumes for which a person has created a PersistentVolume with pv.AnnotationUndelete,
+// and reports success or failure. An evicted volume is not created again, because the PersistentVolume names
+// its file system, and the engine checks that.
 func (d *Daemon) undelete(ctx context.Context, f observation) {
 	deadline := time.Now().Add(releaseBudget)
 	there := map[string]bool{}
@@ -33,7 +33,7 @@ func (d *Daemon) undelete(ctx context.Context, f observation) {
 		}
 		if err := d.undeleteOne(ctx, f, u); err != nil {
 			b := d.undeletes.add(id, d.cfg.Now(), err.Error())
-			if !d.undeletes.passes(err, b) { // kubectl flexlvm undelete fails at an event
+			if !d.undeletes.passes(err, b) { // because kubectl flexlvm undelete fails at such an event
 				d.announceNotUndeleted(ctx, f, u, err)
 			}
 			continue
@@ -44,8 +44,8 @@ func (d *Daemon) undelete(ctx context.Context, f observation) {
 	d.undeletes.keep(there)
 }
 
-// undeleteOne makes the volume ready and then removes the mark. Killed in between, the next
-// round finds a ready volume and goes on from there.
+// undeleteOne makes the volume ready and then removes the annotation. Killed in between, it leaves a ready
+// volume, and the next round goes on from there.
 func (d *Daemon) undeleteOne(ctx context.Context, f observation, u eviction.Undelete) error {
 	c := u.PersistentVolume
 	object := f.objects[c.PV]
@@ -73,13 +73,13 @@ func (d *Daemon) undeleteOne(ctx context.Context, f observation, u eviction.Unde
 		klog.FromContext(ctx).Info("Volume brought back", "volume", key, "was", u.Was, "persistentvolume", c.PV)
 		d.events.onVolume(object, normal, "VolumeUndeleted", message)
 		d.events.onClaim(ctx, claimOfObject(object), normal, "VolumeUndeleted", message)
-		d.kick() // the report is to say so
+		d.kick() // so that the report includes it
 	}
 	return d.removeMark(ctx, now)
 }
 
-// removeMark takes the mark off a PersistentVolume whose volume is ready. Others may write to
-// the object in the same moment.
+// removeMark removes the annotation from a PersistentVolume whose volume is ready. Others may write to the
+// object at the same time.
 func (d *Daemon) removeMark(ctx context.Context, object *corev1.PersistentVolume) error {
 	for tries := 1; ; tries++ {
 		err := d.api.Annotate(ctx, object, map[string]*string{pv.AnnotationUndelete: nil})
@@ -92,9 +92,9 @@ func (d *Daemon) removeMark(ctx context.Context, object *corev1.PersistentVolume
 	}
 }
 
-// saysTheSame reports whether two states of a PersistentVolume say the same of its volume. A
-// usable one may have been bound in between: kube-controller-manager writes to one that was made
-// a moment ago, so another resourceVersion alone is no reason for another round.
+// saysTheSame reports whether two states of a PersistentVolume agree about its volume. A usable one may have
+// been bound in between: kube-controller-manager writes to new objects, so another resourceVersion alone does
+// not require another round.
 func saysTheSame(seen, now *corev1.PersistentVolume) bool {
 	was, err := persistentvolume.Parse(seen)
 	if err != nil {
@@ -110,7 +110,7 @@ func saysTheSame(seen, now *corev1.PersistentVolume) bool {
 	return is == was && now.Labels[pv.LabelNode] == seen.Labels[pv.LabelNode]
 }
 
-// whyEvicted is what the history of evictions has on a volume.
+// whyEvicted returns the reason for a volume's eviction from the history.
 func (d *Daemon) whyEvicted(name volume.Name) string {
 	evictions, _ := d.history.evictions()
 	for _, e := range evictions {

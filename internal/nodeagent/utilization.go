@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// busySpan is over how long a pool's load is averaged, so that a moment's burst
-	// drives nobody away.
+	// busySpan is the time over which a pool's load is averaged, so that a short burst does not keep volumes
+	// away.
 	busySpan = 5 * time.Minute
-	// busyStep is the grain in which it is told, so that it is not told all the time.
+	// busyStep is the step, in per cent, in which the load is reported, so that it does not change all the
+	// time.
 	busyStep = 10
 )
 
-// A meter measures how busy the disks of pools are: the share of time in which a
-// device has something to do, averaged so that what is older counts less. It
-// belongs to the goroutine of the rounds.
+// A meter measures how busy the disks of pools are: the share of time in which a device has requests, as an
+// exponential moving average. It belongs to the goroutine of the rounds.
 type meter struct {
-	// ioTime is how long a device has had something to do since some instant.
+	// ioTime returns how long a device has been busy since some instant.
 	ioTime  func(device string) (time.Duration, error)
 	devices map[string]sample
 	told    map[volume.PoolName]int
@@ -36,8 +36,8 @@ func newMeter(ioTime func(string) (time.Duration, error)) *meter {
 	return &meter{ioTime: ioTime, devices: map[string]sample{}, told: map[volume.PoolName]int{}}
 }
 
-// measure gives the load of each pool in percent, that of its busiest device. A
-// device that cannot be read counts as idle.
+// measure returns the load of each pool in per cent, that of its busiest device. A device that cannot be read
+// counts as idle.
 func (m *meter) measure(now time.Time, pools []inventory.Pool) map[volume.PoolName]int {
 	if m.ioTime == nil {
 		return nil
@@ -69,7 +69,7 @@ func (m *meter) sample(now time.Time, device string) sample {
 	is := sample{at: now, ioTime: total, busy: was.busy}
 	span := now.Sub(was.at)
 	if !known || was.at.IsZero() || span <= 0 || total < was.ioTime {
-		return is // the first, or the counter has begun anew
+		return is // the first sample, or the counter was reset
 	}
 	share := min(1, float64(total-was.ioTime)/float64(span))
 	keep := math.Exp(-float64(span) / float64(busySpan))
@@ -77,8 +77,8 @@ func (m *meter) sample(now time.Time, device string) sample {
 	return is
 }
 
-// steady rounds to steps, and stays where it was told before unless it has moved
-// by most of a step: a load between two steps would else be told anew every round.
+// steady rounds to steps. The last value stays unless the load has moved by most of a step, because a load
+// between two steps would be reported again every round.
 func (m *meter) steady(pool volume.PoolName, percent float64) int {
 	was := m.told[pool]
 	if math.Abs(percent-float64(was)) < 0.8*busyStep {

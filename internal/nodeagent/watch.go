@@ -23,22 +23,20 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// watches follow what the API says of one node: its PersistentVolumes, the pods
-// on it and its NodeStorage. They tell when it is time for a round. Nothing is
-// removed on their word alone: a watch that hangs looks like one where nothing
-// happens.
+// watches follow the API objects of one node: its PersistentVolumes, its pods and its NodeStorage. They trigger
+// rounds. No volume is removed because of them alone: a hung watch looks like one without changes.
 type watches struct {
 	volumes cache.SharedIndexInformer
 	pods    cache.SharedIndexInformer
 	storage cache.SharedIndexInformer
-	// trouble: the PersistentVolumes could not be followed since the last look.
+	// trouble: a list or watch of the PersistentVolumes has failed since the last check.
 	trouble atomic.Bool
-	// revisions are those of the PersistentVolumes that were seen, also in lists.
+	// revisions has the resourceVersions of PersistentVolumes that were seen, including those of lists.
 	revisions revisions
 }
 
-// newWatches makes the watches; kick is called for every change that matters, and appeared for
-// every PersistentVolume that was not there when they began. Neither may block.
+// newWatches returns the watches. They call kick for every relevant change, and appeared for every
+// PersistentVolume that is added after the initial list. Neither may block.
 func newWatches(ctx context.Context, api *kube.Client, node string, kick func(), appeared func(*corev1.PersistentVolume)) (*watches, error) {
 	w := &watches{}
 	w.volumes = cache.NewSharedIndexInformer(w.noting(api.WatchVolumes(node)), &corev1.PersistentVolume{}, 0, cache.Indexers{})
@@ -58,7 +56,7 @@ func newWatches(ctx context.Context, api *kube.Client, node string, kick func(),
 		if err := informer.of.SetTransform(informer.transform); err != nil {
 			return nil, err
 		}
-		// The library would log every try of every watch while the API server is away.
+		// By default, client-go logs every attempt of every watch while the API server is away.
 		err := informer.of.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 			log.V(1).Info("A watch was cut off and begins again", "of", informer.what, "err", err.Error())
 		})
@@ -72,8 +70,8 @@ func newWatches(ctx context.Context, api *kube.Client, node string, kick func(),
 	return w, nil
 }
 
-// noting is a ListWatch that notes what fails: the library tells its error handler
-// nothing of an API server that refuses the connection, and tries for ever.
+// noting wraps a ListWatch to record failures, because client-go does not call its error handler when the API
+// server refuses the connection, and retries forever.
 func (w *watches) noting(of *cache.ListWatch) *cache.ListWatch {
 	note := func(err error) {
 		if err != nil {
@@ -95,7 +93,7 @@ func (w *watches) noting(of *cache.ListWatch) *cache.ListWatch {
 	}
 }
 
-// run follows until ctx ends.
+// run runs the informers until ctx ends.
 func (w *watches) run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, informer := range []cache.SharedIndexInformer{w.volumes, w.pods, w.storage} {
@@ -104,7 +102,7 @@ func (w *watches) run(ctx context.Context) {
 	all.Wait()
 }
 
-// persistentVolumes gives what the watch knows; false where it knows nothing yet.
+// persistentVolumes returns the cached objects; false if the cache has not synced.
 func (w *watches) persistentVolumes() ([]*corev1.PersistentVolume, bool) {
 	if !w.volumes.HasSynced() {
 		return nil, false
@@ -117,8 +115,8 @@ func (w *watches) persistentVolumes() ([]*corev1.PersistentVolume, bool) {
 	return out, true
 }
 
-// volumesAt is persistentVolumes with a resourceVersion of an earlier moment than the
-// objects: what has changed since that may be in them already, and nothing else is.
+// volumesAt is persistentVolumes with a resourceVersion that is not newer than the objects: later changes may
+// be in them already, and nothing else is.
 func (w *watches) volumesAt() (revision string, known []*corev1.PersistentVolume, synced bool) {
 	revision = w.volumes.GetStore().LastStoreSyncResourceVersion()
 	known, synced = w.persistentVolumes()
@@ -126,8 +124,7 @@ func (w *watches) volumesAt() (revision string, known []*corev1.PersistentVolume
 	return revision, known, synced
 }
 
-// nodeStorage gives the node's own object; nil where there is none, and false
-// where the watch does not know.
+// nodeStorage returns this node's NodeStorage; nil if there is none, and false if the cache has not synced.
 func (w *watches) nodeStorage(name string) (*flexlvmv1.NodeStorage, bool) {
 	if !w.storage.HasSynced() {
 		return nil, false
@@ -139,8 +136,8 @@ func (w *watches) nodeStorage(name string) (*flexlvmv1.NodeStorage, bool) {
 	return o.(*flexlvmv1.NodeStorage), true
 }
 
-// volumeHandler kicks where a PersistentVolume says something else than before.
-// That it was written to alone is no reason for a round.
+// volumeHandler calls kick if a PersistentVolume has changed in a relevant field. Other writes trigger no
+// round.
 func volumeHandler(kick func(), appeared func(*corev1.PersistentVolume)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(o any, atFirst bool) {
@@ -160,8 +157,8 @@ func volumeHandler(kick func(), appeared func(*corev1.PersistentVolume)) cache.R
 	}
 }
 
-// storageHandler kicks when somebody asks the node for something, or its report is gone, or is an
-// earlier one, as after a restore from a backup: others go by that until it is written again.
+// storageHandler calls kick when a user requests something of the node, and when the report is deleted or
+// replaced by an older one, as after a restore from a backup: readers rely on it until it is written again.
 func storageHandler(kick func()) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(was, is any) {
@@ -174,8 +171,8 @@ func storageHandler(kick func()) cache.ResourceEventHandler {
 	}
 }
 
-// podHandler kicks when a pod that uses a flexlvm volume comes to the node or
-// leaves it: a first mount wants room, and a device that was open may be closed.
+// podHandler calls kick when a pod that uses a flexlvm volume arrives on or leaves the node: a first mount
+// needs room, and an open device may have been closed.
 func (w *watches) podHandler(kick func()) cache.ResourceEventHandler {
 	look := func(o any) {
 		if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
@@ -187,13 +184,13 @@ func (w *watches) podHandler(kick func()) cache.ResourceEventHandler {
 	}
 	return cache.ResourceEventHandlerFuncs{AddFunc: look, DeleteFunc: look, UpdateFunc: func(was, is any) {
 		if was.(*corev1.Pod).Status.Phase != is.(*corev1.Pod).Status.Phase {
-			look(is) // it may have ended
+			look(is) // the pod may have ended
 		}
 	}}
 }
 
-// users are the pods of the node that have not ended, by the claims that they name;
-// false where the watch does not know.
+// users returns the pods of the node that have not ended, by the claims that they name; false if the cache has
+// not synced.
 func (w *watches) users() (map[eviction.ClaimKey]string, bool) {
 	users := map[eviction.ClaimKey]string{}
 	if !w.pods.HasSynced() {
@@ -205,7 +202,7 @@ func (w *watches) users() (map[eviction.ClaimKey]string, bool) {
 	return users, true
 }
 
-// starting are the pods of the node that use a flexlvm volume and do not run yet.
+// starting returns the pods of the node that use a flexlvm volume and do not run yet.
 func (w *watches) starting() (out []types.UID) {
 	for _, o := range w.pods.GetStore().List() {
 		if pod := o.(*corev1.Pod); pod.Status.Phase == corev1.PodPending && w.uses(pod) {
@@ -233,7 +230,7 @@ func (w *watches) uses(pod *corev1.Pod) bool {
 	return false
 }
 
-// leanVolume keeps of a PersistentVolume what persistentvolume.Parse and kube.LetGo read.
+// leanVolume strips a PersistentVolume of fields that persistentvolume.Parse and kube.LetGo do not read.
 func leanVolume(o any) (any, error) {
 	if volume, ok := o.(*corev1.PersistentVolume); ok {
 		volume.ManagedFields = nil
@@ -243,7 +240,7 @@ func leanVolume(o any) (any, error) {
 	return o, nil
 }
 
-// leanPod keeps of a pod its name, whether it has ended, and the claims that it uses.
+// leanPod strips a pod to its name, its phase, and the claims that it uses.
 func leanPod(o any) (any, error) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {

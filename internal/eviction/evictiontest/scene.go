@@ -1,4 +1,4 @@
-// Package evictiontest makes Views for tests.
+// Package evictiontest builds Views for tests.
 package evictiontest
 
 import (
@@ -24,8 +24,8 @@ const (
 // Now is the time of every scene.
 var Now = time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 
-// A Scene is a View in the making, in GiB and hours: pool "flexlvm" of 100 GiB,
-// and whatever a test adds to it. What the volumes do not hold is free.
+// A Scene builds a View, in GiB and hours: pool "flexlvm" of 100 GiB, and whatever a test adds to it. The room
+// that no volume holds is free.
 type Scene struct {
 	View   eviction.View
 	Policy eviction.Policy
@@ -35,7 +35,7 @@ type Scene struct {
 func New() *Scene {
 	s := &Scene{View: eviction.View{Now: Now, Cluster: Cluster}, Policy: eviction.DefaultPolicy()}
 	s.Pool("flexlvm", 100)
-	// A PersistentVolume and its volume that are as they should be: the API server is not empty.
+	// A PersistentVolume and its volume without problems: the API server is not empty.
 	s.Volume("settled", volume.Ready, 1)
 	s.PersistentVolume("settled", 1)
 	return s
@@ -62,8 +62,8 @@ func (s *Scene) Others(count, size int) {
 	g.Free -= volume.Bytes(size) * volume.GiB
 }
 
-// Volume adds a volume that was made ten days ago, last used five hours ago and
-// released four hours ago. Its user may write nine tenths of it.
+// Volume adds a volume that was created ten days ago, last used five hours ago and released four hours ago. Its
+// user may write nine tenths of it.
 func (s *Scene) Volume(name string, state volume.State, size int, change ...func(*inventory.Volume)) {
 	device := volume.Bytes(size) * volume.GiB
 	v := inventory.Volume{
@@ -81,7 +81,7 @@ func (s *Scene) Volume(name string, state volume.State, size int, change ...func
 	g.LVs++
 }
 
-// PersistentVolume adds one that is bound and takes size of the pool once its volume is made.
+// PersistentVolume adds a bound PersistentVolume that takes size GiB of the pool once its volume exists.
 func (s *Scene) PersistentVolume(name string, size int, change ...func(*persistentvolume.Volume)) {
 	c := persistentvolume.Volume{
 		PV: name, UID: types.UID("uid-" + name), Group: "flexlvm", Volume: volume.Name(name),
@@ -97,7 +97,7 @@ func (s *Scene) PersistentVolume(name string, size int, change ...func(*persiste
 	s.View.PersistentVolumes = append(s.View.PersistentVolumes, c)
 }
 
-// Replica adds a replica that may go, last used five hours ago, and its PersistentVolume.
+// Replica adds a replica that may be evicted, last used five hours ago, and its PersistentVolume.
 func (s *Scene) Replica(name string, size int, change ...func(*inventory.Volume, *persistentvolume.Volume)) {
 	s.View.PodsKnown = true
 	s.Volume(name, volume.Ready, size)
@@ -118,12 +118,12 @@ func (s *Scene) Replica(name string, size int, change ...func(*inventory.Volume,
 // Plan plans with the scene's policy.
 func (s *Scene) Plan() eviction.Result { return eviction.Plan(s.View, s.Policy) }
 
-// HoursAgo is h hours before Now.
+// HoursAgo returns the time h hours before Now.
 func HoursAgo(h float64) time.Time {
 	return Now.Add(-time.Duration(h * float64(time.Hour)))
 }
 
-// LastUsed makes a volume last used h hours ago.
+// LastUsed sets the last use of a volume to h hours ago.
 func LastUsed(h float64) func(*inventory.Volume) {
 	return func(v *inventory.Volume) { v.LastUsed = HoursAgo(h) }
 }
@@ -131,7 +131,7 @@ func LastUsed(h float64) func(*inventory.Volume) {
 // Odd gives a volume a problem.
 func Odd(v *inventory.Volume) { v.Problem = "odd" }
 
-// ReleasedAgo makes a volume released that long ago.
+// ReleasedAgo sets the release of a volume to d ago.
 func ReleasedAgo(d time.Duration) func(*inventory.Volume) {
 	return func(v *inventory.Volume) { v.Released = Now.Add(-d) }
 }
@@ -173,7 +173,7 @@ func OtherCluster(c *persistentvolume.Volume) { c.Cluster = "another" }
 // OtherGroup gives a PersistentVolume another group of the same name.
 func OtherGroup(c *persistentvolume.Volume) { c.GroupUUID = "another" }
 
-// GroupWas makes a PersistentVolume name the scene's groups by a name that they have no more.
+// GroupWas makes a PersistentVolume name the scene's groups by a former name.
 func GroupWas(name volume.Group) func(*persistentvolume.Volume) {
 	return func(c *persistentvolume.Volume) { c.Group, c.GroupUUID = name, GroupUUID }
 }
