@@ -77,7 +77,7 @@ type planner struct {
 	visits int             // number of loaders that check the source
 	count  int32           // number of wanted replicas
 	places map[int]place   // with replicas: All; otherwise nil
-	peers  peering         // who copies from whom
+	peers  peering         // state of copying between replicas
 
 	displaced int // number of replicas that this plan displaces
 }

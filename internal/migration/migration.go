@@ -20,7 +20,7 @@ import (
 // ErrInUse means that a pod uses the claim.
 var ErrInUse = errors.New("in use")
 
-// pause is the interval of polling for what Kubernetes has to do.
+// pause is the polling interval while Kubernetes has to act.
 const pause = 100 * time.Millisecond
 
 // A Mover moves PersistentVolumes with the rights of its client: it reads claims, pods and
