@@ -8,20 +8,19 @@ import (
 // Verb is what an Action does.
 type Verb string
 
-// The verbs.
 const (
 	Create          Verb = "create"           // Object
-	Delete          Verb = "delete"           // Object, if it is the very one that was seen
+	Delete          Verb = "delete"           // Object, if its UID and resourceVersion are those observed
 	Annotate        Verb = "annotate"         // Object, with Annotations
 	Grow            Verb = "grow"             // Object, a claim, to Size
-	AddFinalizer    Verb = "add finalizer"    // to Object, a claim, until what is in it was uploaded
+	AddFinalizer    Verb = "add finalizer"    // to Object, a claim, until its content is uploaded
 	RemoveFinalizer Verb = "remove finalizer" // from Object, a claim
 	Label           Verb = "label"            // Node, with the dataset's label
 	Unlabel         Verb = "unlabel"          // Node
 )
 
-// Action is one change to the cluster. Each may be the last before the controller is
-// killed, and each may be repeated.
+// Action is one change to the cluster. The controller may be killed after any action, and every action may be
+// repeated.
 type Action struct {
 	Verb        Verb
 	Object      client.Object
@@ -29,6 +28,6 @@ type Action struct {
 	Size        resource.Quantity
 	Node        string
 	Key         string // of the label
-	// Reason and message of the event once it is done; may be empty.
+	// Reason and message of the event that is sent after the action; may be empty.
 	Reason, Message string
 }

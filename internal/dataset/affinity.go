@@ -10,14 +10,12 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// defaultGrace is how long a replica stays on a node that does not match nodeAffinity any
-// more. Programs that label nodes take their labels away for a minute when they restart,
-// and for hours when somebody broke them.
+// defaultGrace is how long a replica stays on a node that no longer matches nodeAffinity. Programs that label
+// nodes remove their labels for a minute when they restart, and for hours when somebody broke them.
 const defaultGrace = 24 * time.Hour
 
-// sightings is how long a controller has to have been running before it trusts how long, by its
-// predecessor's record, a node has not matched: the node may have matched while no controller was
-// running.
+// sightings is how long a controller must have been running before it trusts a recorded time since which a node
+// has not matched: the node may have matched while no controller was running.
 const sightings = 10 * time.Minute
 
 func (s *Source) readGrace(text string) error {
@@ -33,7 +31,7 @@ func (s *Source) readGrace(text string) error {
 	return nil
 }
 
-// affinityDigest names what a volume requires of its nodes.
+// affinityDigest identifies the node affinity that a volume requires.
 func affinityDigest(affinity *corev1.NodeAffinity) string {
 	if affinity == nil || affinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return "any"
@@ -41,9 +39,8 @@ func affinityDigest(affinity *corev1.NodeAffinity) string {
 	return digest(affinity.RequiredDuringSchedulingIgnoredDuringExecution)
 }
 
-// astray says why a replica has to leave its node: its user has asked for other nodes
-// since, or the node has not matched for the grace period. A label that is missing for a
-// while is no reason.
+// astray returns why a replica has to leave its node, or "": its user has asked for other nodes since, or the
+// node has not matched for the grace period. A label that is missing for a shorter time is no reason.
 func (s *Observed) astray(r *Replica) string {
 	if r == nil || r.Claim == nil || going(r.Claim) || !s.Barred[r.Node] {
 		return ""
@@ -60,8 +57,8 @@ func (s *Observed) astray(r *Replica) string {
 	return ""
 }
 
-// unmatched is since when the node of a replica does not match; the zero time if that is
-// not known, or lies in the future because another clock was ahead.
+// unmatched returns since when the node of a replica has not matched; the zero time if that is not known, or
+// lies in the future because another clock was ahead.
 func (s *Observed) unmatched(r *Replica) time.Time {
 	since, err := time.Parse(time.RFC3339, r.Claim.Annotations[annotationUnmatched])
 	if err != nil || since.After(s.Now) {
@@ -70,7 +67,7 @@ func (s *Observed) unmatched(r *Replica) time.Time {
 	return since
 }
 
-// stays reports whether nothing is planned that takes a replica away.
+// stays reports whether a replica in this state is one that no plan removes.
 func stays(state flexlvmv1.ReplicaState) bool {
 	switch state {
 	case flexlvmv1.ReplicaWaiting, flexlvmv1.ReplicaLoading, flexlvmv1.ReplicaStreaming, flexlvmv1.ReplicaComplete:
@@ -79,8 +76,8 @@ func stays(state flexlvmv1.ReplicaState) bool {
 	return false
 }
 
-// match keeps the record of whether a replica's node matches nodeAffinity, and says it in
-// the status where it does not.
+// match records on a replica's claim whether its node matches nodeAffinity, and notes in the status that it
+// does not.
 func (p *planner) match(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if r.Claim == nil || going(r.Claim) || r.Node == "" || p.astray(r) != "" {
 		return
@@ -111,8 +108,8 @@ func (p *planner) match(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	}
 }
 
-// readOn lets a replica that is astray wait for the pods that read it: no more come, and
-// it goes when the last of them has ended.
+// readOn keeps an astray replica until no pod on its node reads it, and reports whether it did. The node loses
+// the dataset's label, so no new pods come.
 func (p *planner) readOn(r *Replica, status *flexlvmv1.ReplicaStatus) bool {
 	why := p.astray(r)
 	if why == "" || len(p.ReadOn[r.Node]) == 0 {

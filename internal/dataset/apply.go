@@ -20,7 +20,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// A notOursError says that a name is taken.
+// A notOursError reports that a name is already used by an object that is not of this volume.
 type notOursError struct{ object client.Object }
 
 func (e *notOursError) Error() string {
@@ -88,9 +88,9 @@ func (r *reconciler) event(owner *flexlvmv1.VolumeManager, kind, reason, message
 	r.Events.Event(object, kind, reason, message)
 }
 
-// confirm returns errChanged if the VolumeManager has changed since it was observed, or if other nodes
-// than were observed carry the dataset's label: the scheduler sends pods to such a node for the data
-// that is about to be deleted. So it does where confirmUnused does.
+// confirm returns errChanged if the VolumeManager has changed since it was observed, or if the nodes that carry
+// the dataset's label are not those that were observed: the scheduler sends pods to a labelled node for the
+// data that is about to be deleted. It ends with confirmUnused.
 func (r *reconciler) confirm(ctx context.Context, observed *Observed, actions []Action) error {
 	labelled, err := r.labelled(ctx, observed)
 	if err != nil {
@@ -110,8 +110,8 @@ func (r *reconciler) confirm(ctx context.Context, observed *Observed, actions []
 	return r.confirmUnused(ctx, observed, actions)
 }
 
-// confirmUnused returns errChanged if an action gives up what was uploaded, and by now a pod uses it of
-// which the plan did not know.
+// confirmUnused returns errChanged if an action gives up uploaded content and the API server shows a pod that
+// uses it although the plan knew of none.
 func (r *reconciler) confirmUnused(ctx context.Context, observed *Observed, actions []Action) error {
 	if len(observed.InUse) > 0 || !slices.ContainsFunc(actions, observed.givesUp) {
 		return nil
@@ -126,7 +126,7 @@ func (r *reconciler) confirmUnused(ctx context.Context, observed *Observed, acti
 	return nil
 }
 
-// givesUp reports whether an action lets a claim go that consumers wrote to and that was uploaded. A claim
+// givesUp reports whether an action releases a claim that consumers wrote to and that was uploaded. A claim
 // with a finalizer is mirrored (isHeld).
 func (s *Observed) givesUp(a Action) bool {
 	claim, is := a.Object.(*corev1.PersistentVolumeClaim)
@@ -164,15 +164,13 @@ func (r *reconciler) apply(ctx context.Context, owner *flexlvmv1.VolumeManager, 
 	return fmt.Errorf("carry out %q: there is no such action", a.Verb)
 }
 
-// foreground keeps a Job until its pods have ended: the next loader must not begin
-// while they still write.
+// foreground keeps a Job until its pods have ended: the next loader must not begin while they still write.
 func foreground() *metav1.DeletionPropagation {
 	policy := metav1.DeletePropagationForeground
 	return &policy
 }
 
-// create makes an object. One that is there already is fine where it is of this
-// volume: the cache is behind.
+// create creates an object. An existing object of this volume is no error: the cache is behind.
 func (r *reconciler) create(ctx context.Context, owner *flexlvmv1.VolumeManager, id string, object client.Object) error {
 	err := r.write.Create(ctx, object)
 	if !apierrors.IsAlreadyExists(err) {
@@ -201,7 +199,7 @@ func (r *reconciler) patch(ctx context.Context, object client.Object, change any
 	if err != nil {
 		return fmt.Errorf("change %T %s: %w", object, object.GetName(), err)
 	}
-	// A copy: the answer would be written over what the plan goes by.
+	// A copy, because Patch overwrites it with the API server's answer, and the plan still uses the original.
 	target := object.DeepCopyObject().(client.Object)
 	if err := r.write.Patch(ctx, target, client.RawPatch(types.MergePatchType, text)); err != nil {
 		return fmt.Errorf("change %T %s: %w", object, object.GetName(), err)
@@ -209,7 +207,7 @@ func (r *reconciler) patch(ctx context.Context, object client.Object, change any
 	return nil
 }
 
-// setFinalizer adds our finalizer to the very claim that was seen, or removes it.
+// setFinalizer adds flexlvm's finalizer to the observed claim, or removes it.
 func (r *reconciler) setFinalizer(ctx context.Context, claim client.Object, held bool) error {
 	finalizers := kubeobject.WithoutFinalizer(claim, finalizerMirror)
 	if held {
@@ -218,7 +216,7 @@ func (r *reconciler) setFinalizer(ctx context.Context, claim client.Object, held
 	return r.patch(ctx, claim, json.RawMessage(kubeobject.FinalizersPatch(claim, finalizers)))
 }
 
-// label sets a label of a node, or takes it off where value is nil.
+// label sets a label of a node, or removes it if value is nil.
 func (r *reconciler) label(ctx context.Context, node, key string, value any) error {
 	target := &metav1.PartialObjectMetadata{}
 	target.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))

@@ -11,11 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// neverStarted are the reasons that container runtimes give for a container whose program
-// never ran.
+// neverStarted are the reasons that container runtimes report for a container whose program never ran.
 var neverStarted = []string{"StartError", "ContainerCannotRun", "CreateContainerError"}
 
-// began reports whether the loader of a pod began to work, and when, as its kubelet tells.
+// began reports whether the loader of a pod has started, and when, according to its kubelet.
 func began(pod *corev1.Pod) (at time.Time, ran bool) {
 	if pod == nil {
 		return time.Time{}, false
@@ -39,8 +38,8 @@ func hasRun(pod *corev1.Pod) bool {
 	return ran
 }
 
-// begun reports whether a loader of the replica's Job ever began to work, and when the
-// first one did; the zero time if no kubelet told.
+// begun reports whether any loader of the replica's Job has started, and when the first one did; the zero time
+// if no kubelet reported that.
 func (r *Replica) begun() (first time.Time, ran bool) {
 	for _, pod := range append(r.Earlier[:len(r.Earlier):len(r.Earlier)], r.Pod) {
 		at, did := began(pod)
@@ -52,9 +51,9 @@ func (r *Replica) begun() (first time.Time, ran bool) {
 	return first, ran
 }
 
-// overdue says that a load took longer than timeoutForDataDownload, counted from when its
-// first loader began; empty otherwise. A loader ends itself in time; this is for a
-// sequence of them, of which each failed early.
+// overdue returns a message if a load has taken longer than timeoutForDataDownload, counted from the start of
+// its first loader, and "" otherwise. A single loader ends itself in time; this is for a sequence of loaders
+// that each failed early.
 func (p *planner) overdue(r *Replica) string {
 	if p.Source.Timeout == 0 || r.Job == nil || copies(r.Job) || r.Lags || !ended(r.Job).IsZero() || r.Job.Labels[labelRole] != roleLoad {
 		return ""
@@ -67,8 +66,7 @@ func (p *planner) overdue(r *Replica) string {
 		p.Source.Timeout, first.UTC().Format(time.RFC3339), idle(r.Pod)), "; ")
 }
 
-// couldNotRun says why the loader of a pod that has ended never began, in the words of the
-// pod's own status.
+// couldNotRun returns why the loader of a pod that has ended never started, from the pod's own status.
 func couldNotRun(pod *corev1.Pod) string {
 	if pod == nil {
 		return "its loader could not run, and its pods are gone"
@@ -85,16 +83,16 @@ func couldNotRun(pod *corev1.Pod) string {
 	return "its loader could not run: " + clip(strings.TrimSuffix(reason+": "+message, ": "))
 }
 
-// loadFailedFor reports whether a Job that has failed says something of its load. One
-// whose loader never ran is made anew, for ever: nodes come, and room. One that copied from
-// peers says nothing of the source.
+// loadFailedFor reports whether the replica's Job is a load of this attempt that has failed. A Job whose loader
+// never ran does not count and is recreated without limit: nodes and room may appear. Nor does a Job that
+// copied from peers, whose failure proves nothing about the source.
 func (r *Replica) loadFailedFor(attempt string) (failed bool, why string) {
 	_, failed, why = end(r.Job)
 	_, ran := r.begun()
 	return failed && ran && !copies(r.Job) && r.Job.Annotations[annotationAttempt] == attempt && r.Job.Labels[labelRole] == roleLoad, why
 }
 
-// again makes a Job anew whose loader never ran, some time after it ended.
+// again deletes a Job some time after it has ended, so that a later plan creates it again.
 func (p *planner) again(job *batchv1.Job) {
 	due := endedBy(job, p.Now).Add(betweenVisits)
 	if p.Now.Before(due) {

@@ -9,16 +9,16 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// The status of a volume has this many replicas by name, and the first few with all that
-// is to be said of them: all of thousands would not fit into an object of the API server.
+// The status of a volume lists this many replicas by name, and the first few with full messages: thousands of
+// replicas would not fit into one object of the API server.
 const (
 	mostReplicas = 50
 	mostInFull   = 10
 	shortMessage = 200 // bytes
 )
 
-// bound counts the replicas by their states and leaves some of them in the status, see listed; indexes
-// are theirs, in order. What has to be remembered of the others goes into groups.
+// bound counts the replicas by state and keeps only the listed ones in the status (see listed); indexes are the
+// numbers of the replicas, in the same order. Failures of the other replicas are kept in groups.
 func (p *planner) bound(indexes []int) {
 	counts := map[flexlvmv1.ReplicaState]int32{}
 	for _, r := range p.out.Status.Nodes {
@@ -30,7 +30,7 @@ func (p *planner) bound(indexes []int) {
 	p.out.Status.States = counts
 	var failures []flexlvmv1.ReplicaFailure
 	var nodes []flexlvmv1.ReplicaStatus
-	numbers := map[string][]int{} // of replicas, by what failed
+	numbers := map[string][]int{} // of replicas, by the attempt that failed
 	for i, chosen := range listed(p.out.Status.Nodes) {
 		r := p.out.Status.Nodes[i]
 		if chosen {
@@ -55,8 +55,8 @@ func (p *planner) bound(indexes []int) {
 	}
 }
 
-// listed chooses mostReplicas of more: those that were displaced, which nothing else remembers, then
-// those that failed, as their groups do not name their nodes, then the first.
+// listed chooses mostReplicas of more replicas: first the displaced ones, which are recorded nowhere else, then
+// the failed ones, as their groups do not name their nodes, then the first of the rest.
 func listed(nodes []flexlvmv1.ReplicaStatus) []bool {
 	out, room := make([]bool, len(nodes)), mostReplicas
 	choose := func(which func(flexlvmv1.ReplicaStatus) bool) {
@@ -76,7 +76,7 @@ func isDisplaced(r flexlvmv1.ReplicaStatus) bool { return r.State == flexlvmv1.R
 
 func short(message string) string { return volume.Clip(message, shortMessage, " …") }
 
-// ranges writes numbers, which ascend, as 1-3,7.
+// ranges formats ascending numbers as 1-3,7.
 func ranges(numbers []int) string {
 	var out []string
 	for i := 0; i < len(numbers); {
@@ -94,7 +94,7 @@ func ranges(numbers []int) string {
 	return strings.Join(out, ",")
 }
 
-// inRanges reports whether a number is in what ranges wrote.
+// inRanges reports whether a number is in the output of ranges.
 func inRanges(text string, number int) bool {
 	return slices.ContainsFunc(strings.Split(text, ","), func(part string) bool {
 		from, to, is := strings.Cut(part, "-")

@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// replicaClaim is the claim of a replica; node is the one that it is for, empty for any.
+// replicaClaim returns the claim of a replica. node is the node that the replica is for; empty for any node.
 func replicaClaim(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s Source, index int, node string) *corev1.PersistentVolumeClaim {
 	m := metaOf(owner, v, replicaName(owner.Name, v.ID, index))
 	m.Labels[labelReplica] = strconv.Itoa(index)
@@ -46,7 +46,7 @@ func room(q resource.Quantity) corev1.VolumeResourceRequirements {
 	return corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: q}}
 }
 
-// readersClaim is the one claim of all consumers.
+// readersClaim returns the one claim of all consumers.
 func readersClaim(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s Source) *corev1.PersistentVolumeClaim {
 	m, none := metaOf(owner, v, replica.ReadersClaim(owner.Name, v.ID)), ""
 	return &corev1.PersistentVolumeClaim{
@@ -67,18 +67,18 @@ func readersModes(v flexlvmv1.VolumeConfig, s Source) []corev1.PersistentVolumeA
 	return []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany}
 }
 
-// readersVolume is the PersistentVolume of that claim, and of no other. It is tied to
-// no node: pods go where nodes carry the dataset's label at that moment.
+// readersVolume returns the PersistentVolume of readersClaim. It is tied to no single node: pods go to the
+// nodes that carry the dataset's label at that moment.
 func readersVolume(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, offer Offer, cluster string) *corev1.PersistentVolume {
 	s := offer.Source
 	mode := corev1.PersistentVolumeFilesystem
 	m := metaOf(owner, v, replica.ReadersPV(hash(owner, v.ID)))
-	m.Namespace, m.OwnerReferences = "", nil // an owner in a namespace would have it collected
-	// Without v.Labels: users may choose the labels of objects in their namespace, not of
-	// cluster-scoped ones.
+	m.Namespace, m.OwnerReferences = "", nil // with an owner in a namespace it would be garbage-collected
+	// Without v.Labels: users may choose the labels of objects in their namespace, not those of cluster-scoped
+	// objects.
 	m.Labels = map[string]string{replica.LabelOwner: string(owner.UID), replica.LabelDataset: hash(owner, v.ID)}
 	m.Annotations[replica.AnnotationOwner] = owner.Name
-	if offer.Hash != hash(owner, v.ID) { // also of another dataset of this namespace
+	if offer.Hash != hash(owner, v.ID) { // also for another dataset of the same namespace
 		m.Labels[replica.LabelShared] = offer.Hash
 	}
 	out := &corev1.PersistentVolume{
@@ -109,8 +109,8 @@ func readersVolume(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, off
 	return out
 }
 
-// readersOptions are those of the replicas' own volumes, which their class has set. The file
-// system is the same for all.
+// readersOptions returns the options of the replicas' own volumes, as set by their StorageClass, without the
+// file system, which is the same for all datasets.
 func readersOptions(hash string, s Source, class map[string]string, cluster string) map[string]string {
 	out := map[string]string{
 		volume.OptionGroup:    string(volume.DefaultGroup),
@@ -133,19 +133,19 @@ func has(label string) corev1.NodeSelectorRequirement {
 	return corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpExists}
 }
 
-// hasNot is for those who look for another node.
+// hasNot requires that a node not have the label: a loader needs a node without the dataset.
 func hasNot(label string) corev1.NodeSelectorRequirement {
 	return corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpDoesNotExist}
 }
 
-// withData is the node affinity of pods that use the data of a volume.
+// withData returns the node affinity of pods that use the data of a volume.
 func withData(required corev1.NodeSelectorRequirement) *corev1.NodeAffinity {
 	return &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{required}}},
 	}}
 }
 
-// preconditions are that an object is still the very one that was looked at.
+// preconditions require that an object is still the one that was observed, unchanged.
 func preconditions(m metav1.Object) *metav1.Preconditions {
 	uid, version := m.GetUID(), m.GetResourceVersion()
 	return &metav1.Preconditions{UID: &uid, ResourceVersion: &version}

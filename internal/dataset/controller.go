@@ -45,15 +45,14 @@ import (
 )
 
 const (
-	workers = 4 // VolumeManagers at the same time
+	workers = 4 // VolumeManagers reconciled at the same time
 	drain   = 10 * time.Second
-	// A VolumeManager that could not be dealt with is looked at again after firstRetry,
-	// doubled up to lastRetry.
+	// After an error, a VolumeManager is retried after firstRetry, with exponential backoff up to lastRetry.
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = time.Minute
-	// A loader has askTimeout to report its progress; a report longer than reportLength is
-	// ignored; at most asksAtOnce loaders of a volume are asked at once. A user's pod may
-	// answer anything, so these limits bound the memory that answers take.
+	// A loader has askTimeout to report its progress; a report longer than reportLength is ignored; at most
+	// asksAtOnce loaders of a volume are asked at the same time. A user's pod may answer anything, so these
+	// limits bound the memory that answers take.
 	askTimeout   = time.Second
 	reportLength = 64 << 10
 	asksAtOnce   = 16
@@ -64,31 +63,29 @@ type Config struct {
 	REST    *rest.Config
 	Image   string // of the loader
 	Cluster string // UID of the kube-system namespace
-	// Namespace has the capacities that the provisioner publishes.
+	// Namespace is where the provisioner publishes its CSIStorageCapacities.
 	Namespace string
-	// Door is that of classes that name none; empty: Flex.
+	// Door is the driver for StorageClasses that name none; empty: Flex.
 	Door    pv.Door
 	Nodes   corelisters.NodeLister
 	Classes storagelisters.StorageClassLister
 	Events  record.EventRecorder
-	// Metrics show the datasets; nil if nobody looks.
+	// Metrics exposes the datasets; nil: no metrics.
 	Metrics *Metrics
-	// Shares are the NFS shares, as SERVER:/PATH, that VolumeManagers may use, with
-	// everything below them; empty: any.
+	// Shares are the NFS shares, as SERVER:/PATH, that VolumeManagers may use, including everything below them;
+	// empty: any.
 	Shares []string
-	// Progress asks the loader at an address for its progress; nil if it does not answer.
-	// A final that is not empty asks a mirror for a last upload, see protocol.FinalQuery. The
-	// default asks over HTTP.
+	// Progress asks the loader at an address for its progress and returns nil if it does not answer. A final
+	// that is not empty asks a mirror for a last upload, see protocol.FinalQuery. The default asks over HTTP.
 	Progress func(ctx context.Context, podIP, final string) *protocol.Status
-	// Pods calls each with the pods of a namespace, as the API server has them, of which any may be large. After
-	// an error, some may be missing.
+	// Pods calls each for every pod of a namespace, read from the API server. Pods may be large. After an
+	// error, some pods may be missing.
 	Pods func(ctx context.Context, namespace string, each func(*corev1.Pod)) error
-	// Refused says why there is no pod of a Job; empty if that is not known. The default
-	// asks for the Job's events.
+	// Refused returns why a Job has no pod; empty if that is not known. The default reads the Job's events.
 	Refused func(ctx context.Context, job *batchv1.Job) string
 }
 
-// Work carries out VolumeManagers until ctx ends. Only one process may do so at a time.
+// Work reconciles VolumeManagers until ctx ends. Only one process may do so at a time.
 func Work(ctx context.Context, c Config) error {
 	if c.Progress == nil {
 		c.Progress = askLoader
@@ -103,7 +100,7 @@ func Work(ctx context.Context, c Config) error {
 		return fmt.Errorf("know our own objects: %w", err)
 	}
 	rc := rest.CopyConfig(c.REST)
-	rc.ContentType, rc.AcceptContentTypes = "", "" // our own objects have no protobuf
+	rc.ContentType, rc.AcceptContentTypes = "", "" // flexlvm's own objects have no protobuf
 	again, patience := true, drain
 	mgr, err := ctrl.NewManager(rc, ctrl.Options{
 		Scheme: known, Metrics: server.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
@@ -126,7 +123,7 @@ func Work(ctx context.Context, c Config) error {
 	return nil
 }
 
-// cacheOptions keep from memory all that is of no dataset.
+// cacheOptions keep objects that belong to no dataset out of the cache.
 func cacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
@@ -139,7 +136,8 @@ func cacheOptions() cache.Options {
 	}
 }
 
-// leanPod leaves of a loader's pod what is looked at here. Anybody may give a pod the label of one.
+// leanPod drops the fields of a loader's pod that this package does not use. Anybody may label a pod as a
+// loader's.
 func leanPod(obj any) (any, error) {
 	pod, is := obj.(*corev1.Pod)
 	if !is {
@@ -154,14 +152,14 @@ func leanPod(obj any) (any, error) {
 func with(label string) labels.Selector {
 	requirement, err := labels.NewRequirement(label, selection.Exists, nil)
 	if err != nil {
-		panic(err) // it is a constant
+		panic(err) // the label is a constant
 	}
 	return labels.NewSelector().Add(*requirement)
 }
 
 func (r *reconciler) watch(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).Named("volumemanager").
-		// Not for its status, which is what we write.
+		// Changes of the status do not wake the controller: it writes the status itself.
 		For(&flexlvmv1.VolumeManager{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Owns(&corev1.PersistentVolumeClaim{}).
 		Owns(&batchv1.Job{}).
@@ -186,7 +184,7 @@ func (r *reconciler) watch(mgr ctrl.Manager) error {
 	return nil
 }
 
-// ownerNamed is the VolumeManager that an object names.
+// ownerNamed returns a request for the VolumeManager that an object names.
 func ownerNamed(o client.Object, namespace string) []reconcile.Request {
 	name := o.GetAnnotations()[replica.AnnotationOwner]
 	if name == "" {
@@ -195,7 +193,7 @@ func ownerNamed(o client.Object, namespace string) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
 }
 
-// askLoader asks a loader how far it is.
+// askLoader asks a loader for its progress over HTTP.
 func askLoader(ctx context.Context, podIP, final string) *protocol.Status {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -211,7 +209,7 @@ func askLoader(ctx context.Context, podIP, final string) *protocol.Status {
 	if err != nil {
 		return nil
 	}
-	defer func() { _ = response.Body.Close() }() // it was only read
+	defer func() { _ = response.Body.Close() }() // the body was only read
 	out := &protocol.Status{}
 	if response.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(response.Body, reportLength)).Decode(out) != nil {
 		return nil
@@ -220,8 +218,7 @@ func askLoader(ctx context.Context, podIP, final string) *protocol.Status {
 	return out
 }
 
-// bound cuts the texts of a report to mostMessage bytes, and its notes to 16; no loader sends
-// more.
+// bound cuts the texts of a report to mostMessage bytes, and its notes to 16; no loader sends more.
 func bound(report *protocol.Status) {
 	for _, text := range []*string{&report.State, &report.Message, &report.Checks, &report.Revision, &report.Index, &report.Contents, &report.ID, &report.Run, &report.Final} {
 		*text = clip(*text)
@@ -232,8 +229,8 @@ func bound(report *protocol.Status) {
 	}
 }
 
-// loaders are asked directly, whatever proxy the environment names, and are not
-// followed elsewhere: what runs at the address is a user's pod.
+// loaders is the client that asks loaders. It uses no proxy and follows no redirects: a user's pod may answer
+// at the address.
 var loaders = &http.Client{
 	Transport:     &http.Transport{DisableKeepAlives: true},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

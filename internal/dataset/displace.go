@@ -13,32 +13,32 @@ import (
 )
 
 const (
-	// beforeDisplacing is how long no node has had room before others are displaced.
+	// beforeDisplacing is how long no node must have had room before others are displaced.
 	beforeDisplacing = 30 * time.Second
-	// betweenDisplacings is how long what was displaced may take to go, and its room to be
-	// seen, before more is.
+	// betweenDisplacings is how long displaced replicas may take to go, and their room to be observed, before
+	// more are displaced.
 	betweenDisplacings = 3 * time.Minute
 )
 
-// An occupant is a replica of another dataset that may be displaced: it is complete, its
-// dataset allows it, and no pod reads or wants that.
+// An occupant is a replica of another dataset that may be displaced: it is complete, its dataset allows
+// displacing, and no pod reads the dataset or waits for it.
 type occupant struct {
 	claim    client.Object
-	of       string // its dataset, for people
+	of       string // its dataset, for messages
 	node     string
 	size     int64
 	lastRead time.Time
 }
 
-// An appeal is what a replica needs for which no node has room.
+// An appeal is the room that a replica needs and that no node has.
 type appeal struct {
 	need int64
-	free map[string]int64 // by the nodes that it may lie on
+	free map[string]int64 // by the nodes that the replica may be on
 }
 
-// victims are the replicas that make way, all on one node; none if that would not help on
-// any. On each node the least recently read go first, and none that is not needed. Of the
-// nodes the one is taken whose victims were read longest ago.
+// victims returns the replicas to displace, all on one node; none if that would help on no node. On each node
+// it chooses the least recently read replicas, and only as many as are needed. Of the nodes it chooses the one
+// whose victims were read longest ago.
 func victims(a appeal, occupants []occupant) []occupant {
 	byNode := map[string][]occupant{}
 	for _, o := range occupants {
@@ -49,7 +49,7 @@ func victims(a appeal, occupants []occupant) []occupant {
 	var best []occupant
 	for _, node := range slices.Sorted(maps.Keys(byNode)) {
 		if a.free[node] >= a.need {
-			return nil // there is room by now
+			return nil // there is room now
 		}
 		chosen := enough(a.need-a.free[node], byNode[node])
 		if len(chosen) == 0 {
@@ -62,7 +62,7 @@ func victims(a appeal, occupants []occupant) []occupant {
 	return best
 }
 
-// enough are the least recently read that together give so much; none if all do not.
+// enough returns the least recently read occupants that together have the missing size; none if all do not.
 func enough(missing int64, of []occupant) []occupant {
 	slices.SortFunc(of, func(a, b occupant) int {
 		return cmp.Or(a.lastRead.Compare(b.lastRead), cmp.Compare(b.size, a.size), cmp.Compare(a.of, b.of), cmp.Compare(a.claim.GetName(), b.claim.GetName()))
@@ -78,7 +78,7 @@ func enough(missing int64, of []occupant) []occupant {
 	if sum < missing {
 		return nil
 	}
-	// Those that turn out not to be needed stay, the most recently read first.
+	// Occupants that turn out not to be needed stay, the most recently read first.
 	for i := len(out) - 1; i >= 0; i-- {
 		if sum-out[i].size >= missing {
 			sum -= out[i].size
@@ -97,9 +97,9 @@ func newest(of []occupant) (at time.Time) {
 	return at
 }
 
-// starves reports whether a replica may displace others now: no node has had room for it
-// for a while, and it asks for that. One that was itself displaced may only while a pod
-// wants it, so that no two displace each other in turns.
+// starves reports whether a replica may displace others now: its dataset asks for that, and no node has had
+// room for the replica for a while. A replica that was itself displaced may displace others only while a pod
+// wants it, so that two datasets do not displace each other in turns.
 func (p *planner) starves(r *Replica) bool {
 	if !p.Source.Displaces || r.Claim == nil || going(r.Claim) || !isPending(r.Claim) || r.Pod == nil || r.Pod.DeletionTimestamp != nil {
 		return false
@@ -111,7 +111,7 @@ func (p *planner) starves(r *Replica) bool {
 		p.Now.Sub(r.Pod.CreationTimestamp.Time) >= beforeDisplacing && p.Now.Sub(timeOf(r.Claim, annotationMakesRoom)) >= betweenDisplacings
 }
 
-// timeOf is a time of an annotation; the zero time if there is none.
+// timeOf parses the time in an annotation; the zero time if there is none.
 func timeOf(object client.Object, key string) time.Time {
 	at, err := time.Parse(time.RFC3339, object.GetAnnotations()[key])
 	if err != nil {

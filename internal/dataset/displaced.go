@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// schedulerLags is how long a scheduler may still have a label in its cache.
+	// schedulerLags is how long the cache of a scheduler may still hold a label that was removed.
 	schedulerLags = 10 * time.Second
-	// betweenReads is how exactly it is known when a dataset was read last.
+	// betweenReads is the precision of the recorded time when a dataset was last read.
 	betweenReads = 5 * time.Minute
 )
 
-// mayDisplace reports whether it matters for displacing which pods use the volume.
+// mayDisplace reports whether planning needs to know which pods use the volume, because of displacing.
 func (s *Observed) mayDisplace() bool {
 	for _, r := range s.Replicas {
 		if r.Claim == nil {
@@ -41,10 +41,10 @@ func (p *planner) whole(index int, r *Replica, status *flexlvmv1.ReplicaStatus) 
 	}
 }
 
-// makesWay plans a complete replica that another dataset asks to go: first its node's label
-// goes, then, once no scheduler can have it any more and no pod reads or wants the dataset,
-// the status says so, and then its claim goes. Until then any pod, any edit and any doubt
-// keeps it.
+// makesWay plans a complete replica whose room another dataset asks for, and reports whether it did: first the
+// node's label is removed, then, when no scheduler can still have the label and no pod reads or wants the
+// dataset, the status records that, and then the claim is deleted. Until then any pod, any edit and any doubt
+// keeps the replica.
 func (p *planner) makesWay(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
 	by := r.Claim.Annotations[annotationDisplacedBy]
 	if by == "" {
@@ -59,7 +59,7 @@ func (p *planner) makesWay(index int, r *Replica, status *flexlvmv1.ReplicaStatu
 	p.soon(whileLoading)
 	since := timeOf(r.Claim, annotationDisplacing)
 	switch {
-	case slices.Contains(p.Labelled, r.Node): // it goes in this plan
+	case slices.Contains(p.Labelled, r.Node): // the label is removed in this plan
 		if !since.IsZero() {
 			p.do(Action{Verb: Annotate, Object: r.Claim, Annotations: map[string]string{annotationDisplacing: ""}})
 		}
@@ -77,8 +77,8 @@ func (p *planner) makesWay(index int, r *Replica, status *flexlvmv1.ReplicaStatu
 	return true
 }
 
-// cannotRemember reports whether as many replicas are displaced as the status has room for. One more
-// would be forgotten, come back unwanted, and might displace the other dataset in turn.
+// cannotRemember reports whether the status has no room to record one more displaced replica. A replica that is
+// not recorded would be loaded again unwanted, and might displace the other dataset in turn.
 func (p *planner) cannotRemember(index int, claim string) bool {
 	displaced := p.displaced
 	for _, r := range p.before().Nodes {
@@ -93,7 +93,7 @@ func (p *planner) displacedBy(by, node string) string {
 	return fmt.Sprintf("dataset %s has its room on node %s since %s; it is loaded again as soon as a pod wants it", by, node, p.Now.UTC().Format(time.RFC3339))
 }
 
-// staysAway keeps a replica that was displaced from coming back before a pod wants it.
+// staysAway keeps a displaced replica from being loaded again before a pod wants it.
 func (p *planner) staysAway(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
 	old := p.remembered(index, status.Claim)
 	if old.State != flexlvmv1.ReplicaDisplaced || !p.Source.Displaceable || len(p.InUse) > 0 || r.Claim != nil && !going(r.Claim) {
@@ -107,8 +107,8 @@ func (p *planner) staysAway(index int, r *Replica, status *flexlvmv1.ReplicaStat
 	return true
 }
 
-// noteUse keeps on the claim of a complete replica whether it may be displaced, and about
-// when its dataset was read last.
+// noteUse records on the claim of a complete replica whether it may be displaced, and about when its dataset
+// was last read.
 func (p *planner) noteUse(r *Replica) {
 	told, is := map[string]string{}, ""
 	if p.Source.Displaceable {

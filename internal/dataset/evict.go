@@ -7,16 +7,16 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// Evict returns what to do next for evictions that have begun, and nothing else. It is
-// for a volume whose spec cannot be parsed.
+// Evict returns what to do next for evictions that have begun, and nothing else. It is for a volume whose spec
+// cannot be parsed.
 func Evict(observed *Observed) []Action {
 	p := &planner{Observed: observed}
 	p.evict()
 	return p.out.Actions
 }
 
-// evict does what is next for evictions that have begun, whatever else becomes of the volume: room
-// was promised in reliance on them.
+// evict plans the next step of evictions that have begun, whatever else happens to the volume: the node has
+// already promised their room to other volumes.
 func (p *planner) evict() {
 	for _, index := range p.indexes() {
 		r := p.Replicas[index]
@@ -24,7 +24,7 @@ func (p *planner) evict() {
 			r.Claim == nil || r.Claim.Annotations[replica.AnnotationWritable] != "" {
 			continue
 		}
-		if isServing(r) { // its daemon waits for those that mount it
+		if isServing(r) { // the node daemon waits for pods that mount the replica, such as its server
 			p.do(Action{Verb: Delete, Object: r.Job})
 		}
 		switch {
@@ -40,7 +40,7 @@ func (p *planner) evict() {
 
 const evicted = "it was evicted, as its node needs the room"
 
-// unlabelled tells the daemon that no pod is sent to the node of a replica any more.
+// unlabelled records for the node daemon that no pod is sent to the node of a replica any more.
 func (p *planner) unlabelled(r *Replica) {
 	if r.Volume.Annotations[replica.AnnotationUnlabelled] == "" && !slices.Contains(p.Labelled, r.Node) {
 		p.do(Action{Verb: Annotate, Object: r.Volume, Annotations: map[string]string{replica.AnnotationUnlabelled: p.Now.UTC().Format(time.RFC3339)}})

@@ -30,18 +30,18 @@ const (
 	nobody          = int64(65532)
 	exitKilled      = 137
 	exitTerminated  = 143
-	loadRetries     = int32(6)    // after the first time
-	afterDeadline   = time.Minute // for the loader to say itself that its time is up
+	loadRetries     = int32(6)    // after the first attempt
+	afterDeadline   = time.Minute // for the loader to report itself that its time is over
 	loaderMemory    = "256Mi"
 	bytesInFlight   = "128Mi"
 	readinessPeriod = int32(2)
-	// What is ready stays ready, and a loader at work may be slow to answer: its
-	// readers must not lose their node for that.
+	// A ready loader stays ready, and a busy loader may be slow to answer: its readers must not lose their node
+	// for that.
 	readinessTimeout  = int32(5)
 	readinessFailures = int32(150)
 )
 
-// A task is what a loader's Job is made from.
+// A task holds the inputs of a loader's Job.
 type task struct {
 	owner   *flexlvmv1.VolumeManager
 	config  flexlvmv1.VolumeConfig
@@ -51,30 +51,29 @@ type task struct {
 	claim   *corev1.PersistentVolumeClaim
 	attempt string
 	made    time.Time // see annotationMade
-	from    *copying  // peers, in place of the source; may be nil
-	asked   string    // the refresh that was asked for last
+	from    *copying  // peers to copy from instead of the source; may be nil
+	asked   string    // digest of the refresh that was asked for last
 	watch   string    // see annotationWatch
 	// versions: the volume holds versions of the dataset.
 	versions bool
 }
 
-// attempt names a load as it was asked for: one that failed is not tried again until
-// a person changes something that it depends on, or says so by AnnotationRetry.
+// attempt identifies a load and everything it depends on: a failed load is not retried until a person changes
+// one of its inputs, or AnnotationRetry.
 func attempt(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s Source, index int) string {
 	return digest(s.Load(index), slices.Concat(s.Access, s.checksumFlags()), s.Secret, s.CAConfigMap, s.ServiceAccount, s.Timeout, s.Bandwidth, s.Stream, s.StreamAfter, s.OutputURL,
 		s.Capacity.Value(), v.NodeAffinity, v.Tolerations, owner.Annotations[AnnotationRetry], owner.Spec.Loader)
 }
 
-// load fills a replica. On a node that comes back there may be what an earlier claim
-// left: what is not of the dataset goes, unless consumers may have written it.
+// load returns the Job that fills a replica. A node that comes back may still hold files of an earlier claim:
+// those that are not of the dataset are removed, unless consumers may have written them.
 func (t task) load() *batchv1.Job {
 	job := t.job(replicaName(t.owner.Name, t.config.ID, t.index), roleLoad, t.loadArgs(!t.source.Writable()))
 	label := replica.NodeLabel(hash(t.owner, t.config.ID))
 	pod := &job.Spec.Template.Spec
 	pod.Affinity = &corev1.Affinity{
 		NodeAffinity: t.nodes(label),
-		// Nodes whose replica is complete carry the label; those where one is being
-		// loaded have its pod.
+		// Nodes whose replica is complete carry the label; nodes where a replica is being loaded have its pod.
 		PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
 			TopologyKey:   corev1.LabelHostname,
 			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{replica.LabelDataset: hash(t.owner, t.config.ID), labelRole: roleLoad}},
@@ -83,18 +82,18 @@ func (t task) load() *batchv1.Job {
 	return job
 }
 
-// visit mounts a replica that is complete: for kubelet to grow it, for the loader to remove
-// what nobody reads any more, and with sync to fetch what is new in the source. The claim says
-// on which node.
+// visit returns the Job that mounts a complete replica: for kubelet to grow it, for the loader to remove
+// versions that nobody reads any more, and with sync to fetch what is new in the source. The claim determines
+// the node.
 func (t task) visit(sync bool) *batchv1.Job {
 	args := t.loadArgs(sync)
 	if t.source.Writable() {
-		args = t.prepareArgs() // a load would bring back what consumers changed
+		args = t.prepareArgs() // a load would overwrite what consumers changed
 	}
 	return t.job(replicaName(t.owner.Name, t.config.ID, t.index), roleVisit, args)
 }
 
-// upload sends what is in the volume to its target.
+// upload returns the Job that uploads the content of the volume to its target.
 func (t task) upload() *batchv1.Job {
 	args := append([]string{"put"}, t.flags()...)
 	args = append(args, t.versionFlags()...)
@@ -103,8 +102,8 @@ func (t task) upload() *batchv1.Job {
 	return job
 }
 
-// mirror uploads what changes in the volume, until it is deleted. It is started again
-// for as long as that takes.
+// mirror returns the Job that uploads what changes in the volume until the Job is deleted. Its pods are
+// restarted without limit.
 func (t task) mirror() *batchv1.Job {
 	args := append([]string{"mirror", "--id=" + string(t.claim.UID)}, t.flags()...)
 	job := t.job(replicaName(t.owner.Name, t.config.ID, t.index), roleMirror, append(args, t.target()...))
@@ -113,7 +112,7 @@ func (t task) mirror() *batchv1.Job {
 	return job
 }
 
-// target are the arguments that say what is uploaded and where to.
+// target returns the arguments that name the content to upload and its destination.
 func (t task) target() []string {
 	if t.source.OutputURL == "" {
 		return []string{"--back", "--", t.dest(), t.source.URL}
@@ -121,7 +120,7 @@ func (t task) target() []string {
 	return []string{"--", t.dest(), t.source.OutputURL}
 }
 
-// dest is a directory below the root of the volume.
+// dest returns a directory below the root of the volume.
 func (t task) dest() string { return path.Join(dataDir, t.source.Dir) }
 
 func (t task) loadArgs(sync bool) []string {
@@ -156,7 +155,7 @@ func (t task) loadArgs(sync bool) []string {
 	return append(args, "--", t.source.URL, t.dest())
 }
 
-// versionFlags say where versions are.
+// versionFlags name the directory of the versions.
 func (t task) versionFlags() []string {
 	if !t.versions {
 		return nil
@@ -164,12 +163,12 @@ func (t task) versionFlags() []string {
 	return []string{"--versions=" + dataDir}
 }
 
-// prepareArgs only see to it that the volume can be written to.
+// prepareArgs only ensure that the volume can be written to.
 func (t task) prepareArgs() []string {
 	return []string{"prepare", "--result=" + resultFile, "--listen=:" + strconv.Itoa(progressPort), "--", t.dest()}
 }
 
-// flags are what loading and uploading have in common.
+// flags returns the flags that loads and uploads have in common.
 func (t task) flags() []string {
 	args := []string{"--progress=json", "--result=" + resultFile, "--listen=:" + strconv.Itoa(progressPort)}
 	if t.source.Secret != "" {
@@ -202,8 +201,8 @@ func (t task) job(name, role string, args []string) *batchv1.Job {
 	return job
 }
 
-// failurePolicy: what the loader calls hopeless ends the Job at once, what may go
-// better the next time is tried again, and a pod that was sent away does not count.
+// failurePolicy ends the Job immediately on an exit code that is not worth a retry, retries the others, and
+// does not count a pod that was disrupted.
 func failurePolicy() *batchv1.PodFailurePolicy {
 	name := loader
 	return &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
@@ -220,8 +219,8 @@ func failurePolicy() *batchv1.PodFailurePolicy {
 	}}
 }
 
-// pod is the loader's. It may write the volume, see the Secret that its VolumeManager
-// names, and nothing else.
+// pod returns the loader's pod. It may write the volume, see the files that its VolumeManager names, and
+// nothing else.
 func (t task) pod(role string, args []string) corev1.PodSpec {
 	yes, no, id, change := true, false, nobody, corev1.FSGroupChangeOnRootMismatch
 	account := t.source.ServiceAccount
@@ -240,7 +239,7 @@ func (t task) pod(role string, args []string) corev1.PodSpec {
 		}}},
 		Containers: []corev1.Container{{
 			Name: loader, Image: t.image, ImagePullPolicy: corev1.PullIfNotPresent, Command: []string{"/fetch"}, Args: unexpanded(args...),
-			// What ends before it can leave a result would say nothing else.
+			// A loader that ends before it writes a result would otherwise leave no message.
 			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 			Ports:                    []corev1.ContainerPort{{Name: "progress", ContainerPort: progressPort}},
 			ReadinessProbe:           t.probe(role),
@@ -259,7 +258,7 @@ func (t task) pod(role string, args []string) corev1.PodSpec {
 	return spec
 }
 
-// unexpanded escapes what Kubernetes would expand in arguments and environments: $(NAME) and $$.
+// unexpanded escapes what Kubernetes would expand in arguments and environment variables: $(NAME) and $$.
 func unexpanded(texts ...string) []string {
 	out := make([]string, len(texts))
 	for i, text := range texts {
@@ -268,8 +267,8 @@ func unexpanded(texts ...string) []string {
 	return out
 }
 
-// probe asks a loader that is of use before its end whether it is: one that streams, or that serves
-// its replica to others. Of the rest kubelet would warn, until they end, that they are not ready.
+// probe returns the readiness probe of a loader that is of use before its end: one that streams, or that serves
+// its replica to others. Other loaders have none, as kubelet would report them as not ready until they end.
 func (t task) probe(role string) *corev1.Probe {
 	if early := role == roleServe || role == roleLoad && t.source.Stream; !early {
 		return nil
@@ -280,7 +279,7 @@ func (t task) probe(role string) *corev1.Probe {
 	}
 }
 
-// template gives the loader what its VolumeManager says that loaders get.
+// template adds what the VolumeManager sets for its loaders.
 func (t task) template(spec *corev1.PodSpec) {
 	with := t.owner.Spec.Loader
 	if with == nil {
@@ -293,15 +292,15 @@ func (t task) template(spec *corev1.PodSpec) {
 	}
 	maps.Copy(c.Resources.Requests, with.Resources.Requests)
 	c.Resources.Limits = with.Resources.Limits
-	for name, limit := range c.Resources.Limits { // what is requested must not be more
+	for name, limit := range c.Resources.Limits { // a request must not exceed its limit
 		if asked, is := c.Resources.Requests[name]; is && asked.Cmp(limit) > 0 {
 			c.Resources.Requests[name] = limit
 		}
 	}
 }
 
-// mountFiles lets the loader see the claim that it copies, and its credentials. A Secret that does not exist is for
-// the loader to tell of: without "optional" its pod would wait for ever and say nothing.
+// mountFiles mounts the claim that the loader copies, and its credentials. The loader reports a Secret that
+// does not exist: without "optional" its pod would wait forever without a message.
 func (t task) mountFiles(spec *corev1.PodSpec) {
 	yes, mode := true, int32(0o440)
 	add := func(name, dir string, from corev1.VolumeSource) {
@@ -325,7 +324,7 @@ func (t task) mountFiles(spec *corev1.PodSpec) {
 	}
 }
 
-// nodes are those that the loader may go to.
+// nodes returns the affinity to the nodes that the loader may run on.
 func (t task) nodes(label string) *corev1.NodeAffinity {
 	out := onOtherNodes(t.config.NodeAffinity, label)
 	if node := t.claim.Annotations[annotationNode]; node != "" {
@@ -334,8 +333,8 @@ func (t task) nodes(label string) *corev1.NodeAffinity {
 	return out
 }
 
-// onOtherNodes is the user's affinity, without the nodes that have the data already.
-// Terms are alternatives, so each needs the condition.
+// onOtherNodes is the user's affinity, without the nodes that already have the data. Terms are alternatives, so
+// each needs the condition.
 func onOtherNodes(user *corev1.NodeAffinity, label string) *corev1.NodeAffinity {
 	out := withData(hasNot(label))
 	if user == nil {

@@ -14,18 +14,18 @@ const (
 	peersDir  = "/peers"
 )
 
-// copying is what a loader copies from peers.
+// copying names the peers that a loader copies from.
 type copying struct {
 	claims    []string // of the peers
 	addresses []string // of their pods
-	digest    string   // of what they have
+	digest    string   // of their content
 	asked     string   // the refresh that all of them have had; empty if there is none
 }
 
 // copies reports whether a Job copies from peers.
 func copies(job *batchv1.Job) bool { return job != nil && job.Annotations[annotationPeers] != "" }
 
-// copy fills a replica from peers. It sees nothing by which the source could be asked.
+// copy returns the Job that fills a replica from peers. Its pod gets no credentials, CA or claim of the source.
 func (t task) copy(from copying) *batchv1.Job {
 	t.from, t.asked = &from, from.asked
 	t.source.Secret, t.source.CAConfigMap, t.source.Claim = "", "", ""
@@ -34,8 +34,8 @@ func (t task) copy(from copying) *batchv1.Job {
 	return job
 }
 
-// serve serves a complete replica to loaders that copy it, until it is deleted. It cannot
-// write to the replica.
+// serve returns the Job that serves a complete replica to loaders that copy it, until the Job is deleted. It
+// cannot write to the replica.
 func (t task) serve() *batchv1.Job {
 	t.from = &copying{}
 	t.source.Secret, t.source.CAConfigMap, t.source.Claim, t.source.Access = "", "", "", nil
@@ -51,12 +51,12 @@ func (t task) serve() *batchv1.Job {
 	return job
 }
 
-// identity is by which peers know each other.
+// identity returns the flags by which peers recognize each other.
 func (t task) identity() []string {
 	return []string{"--peers-dir=" + peersDir, "--peers-dataset=" + hash(t.owner, t.config.ID)}
 }
 
-// peerArgs are the flags of a loader whose replica is copied, or can be.
+// peerArgs returns the flags of a loader whose replica is copied, or can be.
 func (t task) peerArgs() []string {
 	switch {
 	case t.source.Peers == "":

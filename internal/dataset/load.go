@@ -4,9 +4,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// isOfLoad reports whether an annotation of a claim names the load that is wanted. Older releases did
-// not include the server in the digest: their claims, which have no annotationEndpoint, are taken to be
-// of the server that the spec names now.
+// isOfLoad reports whether an annotation of a claim names the wanted load. Older releases did not include the
+// server in the digest: the data of their claims, which have no annotationEndpoint, is assumed to be from the
+// server that the spec names now.
 func (p *planner) isOfLoad(r *Replica, key string, index int) bool {
 	value := r.Claim.Annotations[key]
 	return value == p.Source.Load(index) || r.Claim.Annotations[annotationEndpoint] == "" && value == p.Source.loadBefore(index)

@@ -4,9 +4,9 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// loadFailed handles a load that failed for good. What was loaded is not the dataset, so its claim is
-// deleted, unless consumers may have written to it, and so is its Job: Kubernetes keeps a claim while
-// there is a pod that names it. The failure is written to the status first, which outlives both.
+// loadFailed handles a load that failed permanently. The claim is deleted, because its content is not the
+// dataset, unless consumers may have written to it, and so is the Job: Kubernetes keeps a claim while a pod
+// names it. The failure is first written to the status, which outlives both.
 func (p *planner) loadFailed(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
 	if p.isComplete(index, r) && !going(r.Claim) {
 		return false
@@ -39,7 +39,7 @@ func (p *planner) loadFailed(index int, r *Replica, status *flexlvmv1.ReplicaSta
 	return true
 }
 
-// remembered is what the status says of a replica.
+// remembered returns what the status records of a replica.
 func (p *planner) remembered(index int, claim string) flexlvmv1.ReplicaStatus {
 	was := p.before()
 	for _, r := range was.Nodes {

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// mostBetweenLooks is how long after one look for a volume's pods the next may come. After a longer
-// pause, a pod may have written and be gone that neither saw.
+// mostBetweenLooks is the longest pause between two lists of a volume's pods. In a longer pause, a pod that
+// neither list shows may have written and been deleted.
 const mostBetweenLooks = 30 * time.Second
 
-// looks remember, by the hashes of volumes, when their pods were listed. They are of this process
-// alone: an earlier one may have ended long before.
+// looks records, by the hashes of volumes, when their pods were listed. It holds only for this process: the
+// process before may have ended long ago.
 type looks struct {
 	mu sync.Mutex
 	of map[string]look
 }
 
-// A look is when the pods of a volume were listed last, and since when without a pause.
+// A look records when the pods of a volume were last listed, and since when without a pause.
 type look struct{ since, last time.Time }
 
-// note records that the pods of a volume were listed, and returns since when they have been without a
+// note records that the pods of a volume were listed, and returns since when they have been listed without a
 // pause.
 func (l *looks) note(hash string, at time.Time) (since time.Time) {
 	l.mu.Lock()

@@ -11,26 +11,23 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// mostSeries is how many replicas of all datasets together have series of their own, and how
-// many volumes; what is beyond is counted.
+// mostSeries bounds the number of replicas of all datasets that have series of their own, and the number of
+// volumes; the rest is only counted.
 const mostSeries = 2000
 
-// Metrics are the datasets as Prometheus sees them: what their statuses say, for as long as
-// the VolumeManagers are there.
+// Metrics exposes the statuses of the datasets to Prometheus for as long as their VolumeManagers exist.
 type Metrics struct {
 	mu    sync.Mutex
 	known map[types.NamespacedName]shown
 }
 
-// shown are the volumes of a VolumeManager; failed are the ids of those that wait for a
-// person.
+// shown are the volumes of a VolumeManager; failed holds the ids of those that need a person to act.
 type shown struct {
 	volumes []flexlvmv1.VolumeStatus
 	failed  []string
 }
 
-// The labels begin with dataset, as Prometheus has namespace and node for the provisioner's
-// own.
+// The names begin with dataset, because Prometheus sets namespace and node to those of the provisioner itself.
 var (
 	labelsOfVolume = []string{"dataset_namespace", "dataset", "dataset_volume"}
 	labelsOfNode   = append(slices.Clone(labelsOfVolume), "dataset_node")
@@ -49,13 +46,13 @@ var (
 	descTook            = prometheus.NewDesc("flexlvm_dataset_time_to_ready_seconds", "How long it took from the creation of a replica's claim until all was loaded.", labelsOfNode, nil)
 )
 
-// NewMetrics returns metrics of no dataset.
+// NewMetrics returns Metrics without datasets.
 func NewMetrics() *Metrics {
 	return &Metrics{known: map[types.NamespacedName]shown{}}
 }
 
-// Show shows the volumes of a VolumeManager, of which those with these ids have failed; no
-// volumes take their series away.
+// Show replaces the volumes of a VolumeManager; failed holds the ids of those that have failed. Without volumes
+// the series are removed.
 func (m *Metrics) Show(name types.NamespacedName, volumes []flexlvmv1.VolumeStatus, failed ...string) {
 	if m == nil {
 		return
@@ -69,7 +66,7 @@ func (m *Metrics) Show(name types.NamespacedName, volumes []flexlvmv1.VolumeStat
 	m.known[name] = shown{volumes, failed}
 }
 
-// clear takes all series away: another process shows them now.
+// clear removes all series: another process exposes them now.
 func (m *Metrics) clear() {
 	if m == nil {
 		return
@@ -114,17 +111,17 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	gauge(descUnlistedVolumes, float64(max(0, len(ranked)-mostSeries)))
 }
 
-// ranked is a volume and its place among those that may have series.
+// ranked is a volume and its position in the order of series.
 type ranked struct {
 	*flexlvmv1.VolumeStatus
 	of     types.NamespacedName
 	failed bool
-	place  int // in its namespace, where those that have failed come first
+	place  int // in its namespace, failed volumes first
 }
 
-// ranked returns all volumes in the order in which they get series: the first of each
-// namespace, then the second, and so on. No namespace takes the series of another, and the
-// same volumes are left out each time.
+// ranked returns all volumes in the order in which they get series: the first of each namespace, then the
+// second of each, and so on. So no namespace can take the series of another, and the same volumes are left out
+// each time.
 func (m *Metrics) ranked() []ranked {
 	var out []ranked
 	for name, of := range m.known {
@@ -147,7 +144,7 @@ func (m *Metrics) ranked() []ranked {
 	return out
 }
 
-// nodesOf are the replicas of a volume that lie on a node, one for each node.
+// nodesOf returns the replicas of a volume that are on a node, one for each node.
 func nodesOf(v flexlvmv1.VolumeStatus) (out []flexlvmv1.ReplicaStatus) {
 	seen := map[string]bool{}
 	for _, r := range v.Nodes {
@@ -173,8 +170,8 @@ func ofReplica(r flexlvmv1.ReplicaStatus, gauge func(*prometheus.Desc, float64))
 	}
 }
 
-// loading is how far a replica's loader is that runs, whether it fetches the first version or
-// another; nil if none does.
+// loading returns the progress of a replica's running loader, whether it fetches the first version or another;
+// nil if none runs.
 func loading(r flexlvmv1.ReplicaStatus) *flexlvmv1.Progress {
 	if isLoading(r.State) {
 		return r.Progress

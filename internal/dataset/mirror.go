@@ -16,17 +16,16 @@ import (
 // whileMirroring is how often a mirror is asked how far behind it is.
 const whileMirroring = 10 * time.Second
 
-// moreViews is how many views of the directory a mirror must have ended after no pod used
-// the volume: one may have begun before.
+// moreViews is how many passes over the directory a mirror must complete after no pod used the volume: one pass
+// may have begun before.
 const moreViews = 2
 
-// isHeld reports whether a claim waits for the upload of what is in it.
+// isHeld reports whether a claim waits for the upload of its content.
 func isHeld(claim *corev1.PersistentVolumeClaim) bool {
 	return claim != nil && slices.Contains(claim.Finalizers, finalizerMirror)
 }
 
-// isGoingUnsent reports whether a claim is being deleted whose content may not be
-// uploaded yet.
+// isGoingUnsent reports whether a claim is being deleted although its content may not be uploaded yet.
 func isGoingUnsent(r *Replica) bool { return r != nil && isHeld(r.Claim) && going(r.Claim) }
 
 // holds reports whether any claim of the volume waits for an upload (isHeld).
@@ -39,7 +38,7 @@ func (s *Observed) holds() bool {
 	return false
 }
 
-// mirror keeps a loader at work that uploads what changes in a complete replica.
+// mirror keeps a loader running that uploads what changes in a complete replica.
 func (p *planner) mirror(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if !isHeld(r.Claim) {
 		p.do(Action{Verb: AddFinalizer, Object: r.Claim})
@@ -49,8 +48,8 @@ func (p *planner) mirror(index int, r *Replica, status *flexlvmv1.ReplicaStatus)
 	}
 	p.soon(whileMirroring)
 	task := p.task(index, r.Claim)
-	// Its Job never ends by itself: after an upgrade its image would be gone some day, and nothing uploaded.
-	// What loads verify does not concern it.
+	// The attempt includes the image: the Job never ends by itself, so after an upgrade its old image could one
+	// day be gone, and nothing would be uploaded. It excludes the checksum, which only loads verify.
 	source := p.Source
 	source.Checksum = ""
 	task.attempt = digest(attempt(p.Owner, p.Config, source, index), roleMirror, task.image)
@@ -70,8 +69,8 @@ func (p *planner) mirror(index int, r *Replica, status *flexlvmv1.ReplicaStatus)
 	p.out.Status.Upload = p.lag(r)
 }
 
-// mirrorReport is what the mirror of this very claim says; nil if nobody does. An address
-// may belong to another pod by now.
+// mirrorReport returns the report of the mirror of this claim; nil if there is none. The pod's address may
+// already belong to another pod.
 func mirrorReport(r *Replica) *protocol.Status {
 	if r.Report == nil || r.Claim == nil || r.Report.ID != string(r.Claim.UID) || r.Report.State != protocol.StateMirroring {
 		return nil
@@ -79,7 +78,7 @@ func mirrorReport(r *Replica) *protocol.Status {
 	return r.Report
 }
 
-// lag is how far the upload of a replica is behind, as far as that is known.
+// lag returns how far the upload of a replica is behind, as far as that is known.
 func (p *planner) lag(r *Replica) *flexlvmv1.UploadLag {
 	out := &flexlvmv1.UploadLag{To: p.Source.Target()}
 	report := mirrorReport(r)
@@ -88,7 +87,7 @@ func (p *planner) lag(r *Replica) *flexlvmv1.UploadLag {
 	case report != nil:
 		out.Files, out.Bytes = max(0, report.FilesTotal-report.FilesDone), max(0, report.BytesTotal-report.BytesDone)
 		out.Message, out.Known = report.Message, true
-	case waits == "" && old != nil: // too busy to answer: at least as far as it was
+	case waits == "" && old != nil: // too busy to answer: no further behind than before
 		return old
 	default:
 		out.Message = waits
@@ -96,9 +95,8 @@ func (p *planner) lag(r *Replica) *flexlvmv1.UploadLag {
 	return out
 }
 
-// giveUp plans a mirrored claim that is being deleted: it goes once all that is in it is
-// uploaded and no pod can write any more. No new pod may mount it, so if its mirror has
-// ended, only a person can decide.
+// giveUp plans a mirrored claim that is being deleted: the claim is released once its content is uploaded and
+// no pod can write any more. No new pod can mount it, so if its mirror has ended, only a person can decide.
 func (p *planner) giveUp(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	p.soon(whileLoading)
 	status.State = flexlvmv1.ReplicaUploading
@@ -134,16 +132,15 @@ func (p *planner) giveUp(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	}
 }
 
-// passedSince reports whether the mirror that final names is still the same, and has compared all files
-// and found everything uploaded since final was recorded.
+// passedSince reports whether the mirror is still the one that final names, and has compared all files and
+// found everything uploaded since final was recorded.
 func passedSince(report *protocol.Status, final string) bool {
 	run, text, _ := strings.Cut(final, "/")
 	passes, err := strconv.ParseInt(text, 10, 64)
 	return err == nil && run != "" && run == report.Run && report.Final == final && report.Passes >= passes+moreViews && report.FilesDone >= report.FilesTotal
 }
 
-// unsent is the first claim that holds what was not uploaded although its volume is
-// released without an upload; nil where there is none.
+// unsent returns the first replica whose claim waits for an upload (isHeld); nil if there is none.
 func (p *planner) unsent() *Replica {
 	for _, index := range p.indexes() {
 		if r := p.Replicas[index]; r != nil && isHeld(r.Claim) {

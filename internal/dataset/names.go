@@ -18,107 +18,107 @@ const (
 )
 
 const (
-	// Finalizer keeps a VolumeManager until all that was made for it is gone: labels of
-	// nodes and PersistentVolumes cannot have an owner in a namespace.
+	// Finalizer keeps a VolumeManager until everything created for it is gone: node labels and
+	// PersistentVolumes are not garbage-collected with an owner in a namespace.
 	Finalizer = "flexlvm.io/dataset"
 	// AnnotationRetry on a VolumeManager: when its value changes, failed loads are
 	// retried.
 	AnnotationRetry = "flexlvm.io/retry"
 
-	// labelReplica holds the number of a replica, on its claim, its Job and its pods.
+	// labelReplica is the number of a replica, on its claim, its Job and its pods.
 	labelReplica = "flexlvm.io/replica"
-	// labelRole holds what a Job is for.
+	// labelRole is the role of a Job.
 	labelRole = "flexlvm.io/role"
-	// annotationLoad holds Source.Load, on a claim: what it is filled with.
+	// annotationLoad on a claim is Source.Load of what it is filled with.
 	annotationLoad = "flexlvm.io/load"
-	// annotationLoaded holds a protocol.Status, on a claim from when it is complete.
+	// annotationLoaded on a complete claim is a protocol.Status.
 	annotationLoaded = "flexlvm.io/loaded"
-	// annotationTook holds how long after it was made a claim was complete.
+	// annotationTook on a claim is how long after its creation it was complete.
 	annotationTook = "flexlvm.io/time-to-ready"
-	// annotationAffinity holds affinityDigest of the volume's nodeAffinity, on a claim: the one
-	// that its node is known to have matched.
+	// annotationAffinity on a claim is affinityDigest of the nodeAffinity that its node was chosen by, or has
+	// matched since.
 	annotationAffinity = "flexlvm.io/node-affinity"
-	// annotationUnmatched is since when the node of a claim does not match nodeAffinity, in
-	// RFC 3339; empty or missing if it does.
+	// annotationUnmatched on a claim is since when its node has not matched nodeAffinity, in RFC 3339; empty or
+	// missing if it matches.
 	annotationUnmatched = "flexlvm.io/unmatched-since"
-	// annotationEndpoint holds the server that a claim's data is from, since that is part of
-	// what it holds: annotationLoad of a claim without it knows no server.
+	// annotationEndpoint on a claim is the server that its data is from. On a claim without it, annotationLoad
+	// does not include the server.
 	annotationEndpoint = "flexlvm.io/endpoint"
-	// annotationResync on a claim says what resync was when it was made. A claim without it
-	// is of a flexlvm to which resync meant what refresh means now.
+	// annotationResync on a claim is the meaning of resync when the claim was created. A claim without it is of
+	// an older release, in which resync meant what refresh means now.
 	annotationResync = "flexlvm.io/resync"
-	// annotationFinal on a claim that is being deleted holds how far its mirror was when no
-	// pod used it any more, as RUN/PASSES.
+	// annotationFinal on a claim that is being deleted is the state of its mirror, as RUN/PASSES, when no pod
+	// used the claim any more.
 	annotationFinal = "flexlvm.io/final-upload"
-	// finalizerMirror keeps a claim until what is in it was uploaded.
+	// finalizerMirror keeps a claim until its content is uploaded.
 	finalizerMirror = "flexlvm.io/mirror"
 	// annotationNode on a claim names the node that the replica is for, with replicas: All.
 	annotationNode = "flexlvm.io/for-node"
 	// annotationDisplaceable on the claim of a complete replica: other datasets may displace it.
 	annotationDisplaceable = "flexlvm.io/displaceable"
-	// annotationLastRead on such a claim is about when a pod read it last, in RFC 3339.
+	// annotationLastRead on such a claim is about when a pod last read it, in RFC 3339.
 	annotationLastRead = "flexlvm.io/last-read"
-	// annotationDisplacedBy on such a claim names the dataset that asks for its room; empty or
-	// missing if none does.
+	// annotationDisplacedBy on such a claim names the dataset that needs its room; empty or missing if none
+	// does.
 	annotationDisplacedBy = "flexlvm.io/displaced-by"
-	// annotationDisplacing on such a claim is when its node was seen without the label.
+	// annotationDisplacing on such a claim is when its node was observed without the label.
 	annotationDisplacing = "flexlvm.io/displacing-since"
 	// annotationMakesRoom on a claim is when others were asked to make way for it.
 	annotationMakesRoom = "flexlvm.io/makes-room"
-	// annotationWasDisplaced on a claim is when it was made in place of one that was displaced.
+	// annotationWasDisplaced on a claim is when it was created to replace a displaced one.
 	annotationWasDisplaced = "flexlvm.io/was-displaced"
-	// annotationPeersFailed on a claim is when copying it from peers failed: from then on it
-	// is loaded from its source.
+	// annotationPeersFailed on a claim is when copying it from peers failed: since then it is loaded from its
+	// source.
 	annotationPeersFailed = "flexlvm.io/peers-failed"
-	// annotationPeers on a Job that copies from peers names their claims, with commas between.
+	// annotationPeers on a Job that copies from peers names the claims of the peers, separated by commas.
 	annotationPeers = "flexlvm.io/peers"
-	// annotationRefreshed names the replica.AnnotationRefresh that a claim was refreshed for last,
-	// or that there was when a Job was made.
+	// annotationRefreshed is a digest of replica.AnnotationRefresh: on a claim the one that it was last
+	// refreshed for, on a Job the one at its creation.
 	annotationRefreshed = "flexlvm.io/refreshed"
-	// annotationRefreshedAt on a claim is when that ended, in RFC 3339.
+	// annotationRefreshedAt on a claim is when its last refresh ended, in RFC 3339.
 	annotationRefreshedAt = "flexlvm.io/refreshed-at"
-	// annotationVersions on the claim of a replica: it was made to hold versions. One of an
-	// earlier flexlvm has none, whatever its readers' PersistentVolume says by now.
+	// annotationVersions on the claim of a replica: it was created to hold versions. Claims of older releases
+	// do not have it, whatever their readers' PersistentVolume says now.
 	annotationVersions = "flexlvm.io/versions"
-	// annotationVisit on a claim is the UID of the last visit whose result is written down.
+	// annotationVisit on a claim is the UID of the last visit whose result is recorded.
 	annotationVisit = "flexlvm.io/visit"
-	// annotationAttempt on a Job tells apart the loads that a person asked for.
+	// annotationAttempt on a Job identifies the load that it is for, see attempt.
 	annotationAttempt = "flexlvm.io/attempt"
-	// annotationMade on a Job is when it was made by the clock of the controller, in RFC 3339.
+	// annotationMade on a Job is its creation time by the clock of the controller, in RFC 3339.
 	annotationMade = "flexlvm.io/made-at"
-	// annotationClaimUID on a Job holds the UID of the claim that it fills.
+	// annotationClaimUID on a Job is the UID of the claim that it fills.
 	annotationClaimUID = "flexlvm.io/claim-uid"
-	// annotationWatch on a Job that uploads is since when the controller that made it has looked for
-	// pods without a pause, which also tells its process apart from others.
+	// annotationWatch on an upload's Job is since when the controller that created it had listed pods without a
+	// pause. It also tells that process apart from others.
 	annotationWatch = "flexlvm.io/watched-since"
 )
 
 // Roles of Jobs.
 const (
 	roleLoad   = "load"  // fills a replica
-	roleVisit  = "visit" // mounts a complete replica, to let it grow or to look for news
+	roleVisit  = "visit" // mounts a complete replica, to let it grow or to check its source
 	roleUpload = "put"   // uploads
 	// roleServe serves a complete replica to the loaders of others.
 	roleServe = "serve"
-	// roleMirror uploads what changes, for ever.
+	// roleMirror uploads what changes, without end.
 	roleMirror = "mirror"
 )
 
-// maxBase leaves room in 52 characters for the number of a replica: the names of
-// Jobs go into labels of their pods, and get some more characters there.
+// maxBase leaves room in 52 characters for the number of a replica: the name of a Job, with some more
+// characters, becomes a label of its pods.
 const maxBase = 46
 
 func base(owner, id string) string { return replica.Short(owner+"-"+id, maxBase) }
 
-// replicaName is the name of a replica's claim and of its Job.
+// replicaName returns the name of a replica's claim and of its Job.
 func replicaName(owner, id string, index int) string {
 	return base(owner, id) + "-" + strconv.Itoa(index)
 }
 
-// uploadName is the name of the Job that uploads.
+// uploadName returns the name of the Job that uploads.
 func uploadName(owner, id string) string { return base(owner, id) + "-put" }
 
-// metaOf is what all objects of a volume carry.
+// metaOf returns the metadata that all objects of a volume have in common.
 func metaOf(owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, name string) metav1.ObjectMeta {
 	labels := map[string]string{}
 	for key, value := range v.Labels {
@@ -139,14 +139,14 @@ func hash(owner *flexlvmv1.VolumeManager, id string) string {
 	return replica.Hash(owner.Namespace, string(owner.UID), id)
 }
 
-// isOurs reports whether a claim was made since resync means what it meant in VCK, or
-// holds what consumers wrote, which no flexlvm ever fetched over.
+// isOurs reports whether a claim was created after resync got back the meaning that it had in VCK, or holds
+// what consumers wrote, which no release ever fetched over.
 func isOurs(claim client.Object) bool {
 	a := claim.GetAnnotations()
 	return a[annotationResync] != "" || a[replica.AnnotationWritable] != ""
 }
 
-// belongs reports whether an object was made for this volume.
+// belongs reports whether an object was created for this volume.
 func belongs(object client.Object, owner *flexlvmv1.VolumeManager, id string) bool {
 	return object.GetLabels()[replica.LabelOwner] == string(owner.UID) && object.GetAnnotations()[replica.AnnotationVolumeID] == id
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// labelled are the nodes that carry the dataset's label, as the API server has them.
+// labelled returns the nodes that carry the dataset's label, read from the API server.
 func (r *reconciler) labelled(ctx context.Context, observed *Observed) ([]string, error) {
 	nodes := &metav1.PartialObjectMetadataList{}
 	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
@@ -27,9 +27,9 @@ func (r *reconciler) labelled(ctx context.Context, observed *Observed) ([]string
 	return out, nil
 }
 
-// labelledOnce does what labelled does, for one of many volumes of a VolumeManager. From the
-// fifth volume on, it reads all nodes once and answers from that, so that made-up former volumes
-// do not cost one list of nodes each. Before anything is deleted, confirm asks again.
+// labelledOnce is labelled for one of many volumes of a VolumeManager. From the fifth volume on, it answers
+// from one list of all nodes, so that made-up former volumes do not cost one list each. Before any deletion,
+// confirm lists again.
 func (r *reconciler) labelledOnce(ctx context.Context, observed *Observed, s *snapshot) ([]string, error) {
 	const few = 4
 	if s.asked++; s.asked <= few {
@@ -45,8 +45,7 @@ func (r *reconciler) labelledOnce(ctx context.Context, observed *Observed, s *sn
 	return s.labelled[observed.label()], nil
 }
 
-// allLabelled returns the names of the nodes by each label of a dataset, as the API server
-// has them.
+// allLabelled returns the names of the nodes by dataset label, read from the API server.
 func (r *reconciler) allLabelled(ctx context.Context) (map[string][]string, error) {
 	out := map[string][]string{}
 	nodes := &metav1.PartialObjectMetadataList{}

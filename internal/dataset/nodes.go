@@ -12,15 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// settle is how long a Node that was registered anew may take for its labels: until
-// then nothing is concluded from its lacking one.
+// settle is how long a newly registered Node may take to get its labels: until then a missing label means
+// nothing.
 const settle = time.Minute
 
-// notReadyFor is how long a node may not be ready before nothing is expected of the loader on it:
-// Kubernetes itself sends pods away five minutes later, and those that tolerate it never.
+// notReadyFor is how long a node must not have been ready before nothing is expected of its loader: Kubernetes
+// itself evicts pods five minutes after the node stops being ready, and never pods that tolerate that.
 const notReadyFor = time.Minute
 
-// notReady are the nodes that have not been ready for that long.
+// notReady returns the nodes that have not been ready for notReadyFor.
 func notReady(nodes []*corev1.Node, now time.Time) map[string]bool {
 	out := map[string]bool{}
 	for _, node := range nodes {
@@ -33,14 +33,14 @@ func notReady(nodes []*corev1.Node, now time.Time) map[string]bool {
 	return out
 }
 
-// A census says what the nodes are for a volume.
+// A census sorts the nodes by whether they may have replicas of a volume.
 type census struct {
-	// fitting are the nodes that may have replicas. Placing is the scheduler's.
+	// fitting are the nodes that may have replicas; the scheduler chooses among them.
 	fitting, matching, barred map[string]bool
 }
 
-// nodesFor compares the nodes with what a volume asks for. A selector that cannot be read
-// is an error and bars nothing.
+// nodesFor compares the nodes with the affinity and tolerations of a volume. A selector that cannot be parsed
+// is an error and bars no node.
 func nodesFor(nodes []*corev1.Node, affinity *corev1.NodeAffinity, tolerations []corev1.Toleration, now time.Time) (census, error) {
 	out := census{fitting: map[string]bool{}, matching: map[string]bool{}, barred: map[string]bool{}}
 	for _, node := range nodes {
@@ -60,7 +60,7 @@ func nodesFor(nodes []*corev1.Node, affinity *corev1.NodeAffinity, tolerations [
 	return out, nil
 }
 
-// tolerated passes over taints that Kubernetes itself puts on a node for a while.
+// tolerated ignores the taints that Kubernetes itself sets on a node temporarily.
 func tolerated(taints []corev1.Taint, tolerations []corev1.Toleration) bool {
 	return !slices.ContainsFunc(taints, func(taint corev1.Taint) bool {
 		return !strings.HasPrefix(taint.Key, "node.kubernetes.io/") && repels(taint, tolerations)
@@ -73,8 +73,8 @@ func repels(taint corev1.Taint, tolerations []corev1.Toleration) bool {
 		!slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool { return tolerates(t, taint) })
 }
 
-// takesPods reports whether a node takes new pods with these tolerations now. One that does not may
-// have replicas nevertheless: see tolerated.
+// takesPods reports whether a node accepts new pods with these tolerations now. A node that does not may have
+// replicas nevertheless: see tolerated.
 func takesPods(node *corev1.Node, tolerations []corev1.Toleration) bool {
 	taints := slices.Clone(node.Spec.Taints)
 	if node.Spec.Unschedulable {
@@ -106,7 +106,7 @@ func matches(node *corev1.Node, affinity *corev1.NodeAffinity) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		// A term without any condition matches no node.
+		// A term without conditions matches no node.
 		if byLabel && byField && len(term.MatchExpressions)+len(term.MatchFields) > 0 {
 			return true, nil
 		}

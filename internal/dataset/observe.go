@@ -22,7 +22,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// snapshot is all that the caches show of a VolumeManager.
+// snapshot is everything that the caches hold about a VolumeManager.
 type snapshot struct {
 	claims  []corev1.PersistentVolumeClaim
 	volumes []corev1.PersistentVolume // for consumers
@@ -30,14 +30,14 @@ type snapshot struct {
 	pods    []corev1.Pod
 	nodes   []*corev1.Node
 
-	asked    int                 // how often release has asked which nodes carry a label
-	labelled map[string][]string // which nodes carry which label of a dataset; nil: not asked
+	asked    int                 // how often labelledOnce was called
+	labelled map[string][]string // nodes by dataset label; nil: not listed
 
 	observed []*Observed      // all volumes
-	users    map[string]users // their pods by namespace, where consumersOnce has asked
+	users    map[string]users // their pods by namespace, as far as consumersOnce has listed them
 }
 
-// list looks at everything of a VolumeManager.
+// list reads everything about a VolumeManager from the caches.
 func (r *reconciler) list(ctx context.Context, owner *flexlvmv1.VolumeManager) (*snapshot, error) {
 	claims, jobs, pods := &corev1.PersistentVolumeClaimList{}, &batchv1.JobList{}, &corev1.PodList{}
 	for _, list := range []client.ObjectList{claims, jobs, pods} {
@@ -57,7 +57,7 @@ func (r *reconciler) list(ctx context.Context, owner *flexlvmv1.VolumeManager) (
 	return &snapshot{claims: claims.Items, volumes: volumes.Items, jobs: jobs.Items, pods: pods.Items, nodes: nodes}, nil
 }
 
-// formerIDs are volumes that are there and not in the spec any more.
+// formerIDs returns the ids of volumes that have objects and are no longer in the spec.
 func formerIDs(owner *flexlvmv1.VolumeManager, s *snapshot) []string {
 	var ids []string
 	add := func(object client.Object) { ids = append(ids, object.GetAnnotations()[replica.AnnotationVolumeID]) }
@@ -76,11 +76,11 @@ func formerIDs(owner *flexlvmv1.VolumeManager, s *snapshot) []string {
 	})
 }
 
-// isID reports whether id can be that of a volume. It is read from an annotation, which may hold
-// anything. Real ids, even with a number appended, are far shorter than 128 bytes.
+// isID reports whether id can be the id of a volume. It is read from an annotation, which may hold anything.
+// Real ids, even with a number appended, are far shorter than 128 bytes.
 func isID(id string) bool { return id != "" && len(id) <= 128 }
 
-// observe returns the state of one volume, without what is wanted of it.
+// observe returns the observed state of one volume, without the desired state.
 func (r *reconciler) observe(ctx context.Context, owner *flexlvmv1.VolumeManager, v flexlvmv1.VolumeConfig, s *snapshot) (*Observed, error) {
 	out := &Observed{
 		Owner: owner, Config: v, Image: r.Image, Cluster: r.Cluster, Now: r.now(), Began: r.began,
@@ -102,8 +102,8 @@ func (r *reconciler) observe(ctx context.Context, owner *flexlvmv1.VolumeManager
 	return out, nil
 }
 
-// addLoaders adds the Jobs of a volume and their pods. A pod that has not ended and
-// whose Job is gone still writes.
+// addLoaders adds the Jobs of a volume and their pods. A pod that has not ended and whose Job is gone still
+// writes.
 func (s *Observed) addLoaders(from *snapshot) {
 	lost := notReady(from.nodes, s.Now)
 	for i := range from.jobs {
@@ -129,7 +129,7 @@ func (s *Observed) addLoaders(from *snapshot) {
 	}
 }
 
-// at is the replica that a claim or a Job belongs to; nil where it says none.
+// at returns the replica that a claim or a Job belongs to; nil if it belongs to none.
 func (s *Observed) at(object client.Object) *Replica {
 	index, err := strconv.Atoi(object.GetLabels()[labelReplica])
 	if err != nil || object.GetName() != replicaName(s.Owner.Name, s.Config.ID, index) {
@@ -170,7 +170,7 @@ func (r *reconciler) addVolumes(ctx context.Context, out *Observed, s *snapshot)
 	return nil
 }
 
-// nodeOf is the node whose label a PersistentVolume carries; empty where it is not known.
+// nodeOf returns the node in the label of a PersistentVolume; empty if it is not known.
 func nodeOf(volume *corev1.PersistentVolume, nodes []*corev1.Node) string {
 	if volume == nil || volume.Labels[pv.LabelNode] == "" {
 		return ""
@@ -192,7 +192,7 @@ func podsOf(job *batchv1.Job, pods []corev1.Pod) (out []*corev1.Pod) {
 	return out
 }
 
-// youngest is nil where there is none.
+// youngest returns nil if there are no pods.
 func youngest(pods []*corev1.Pod) *corev1.Pod {
 	var out *corev1.Pod
 	for _, pod := range pods {
@@ -203,7 +203,7 @@ func youngest(pods []*corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// readSource adds what is wanted. The error is for the user: it says what to write.
+// readSource adds the desired state. The error is for the user: it says what to write.
 func (r *reconciler) readSource(ctx context.Context, observed *Observed, s *snapshot) error {
 	var err error
 	if observed.Source, err = parseSource(observed.Config, observed.fetches() != ""); err != nil {
@@ -238,8 +238,8 @@ func (r *reconciler) readSource(ctx context.Context, observed *Observed, s *snap
 	return nil
 }
 
-// release adds what is asked of the API server itself before anything is released:
-// which nodes carry the label, and which pods use the claim.
+// release adds what has to be read from the API server before a release: which nodes carry the label, and which
+// pods use the claims.
 func (r *reconciler) release(ctx context.Context, observed *Observed, s *snapshot) error {
 	var err error
 	if observed.Labelled, err = r.labelledOnce(ctx, observed, s); err != nil {
@@ -259,8 +259,8 @@ func (r *reconciler) release(ctx context.Context, observed *Observed, s *snapsho
 	return nil
 }
 
-// addConsumers adds which pods use replicas that are to leave their nodes, or to go, or that
-// may be displaced.
+// addConsumers adds the pods that use the volume if a replica is to leave its node, is being deleted before its
+// upload, or may be displaced.
 func (r *reconciler) addConsumers(ctx context.Context, observed *Observed, s *snapshot) error {
 	leaves := observed.mayDisplace()
 	for _, rep := range observed.Replicas {
@@ -281,8 +281,8 @@ func (r *reconciler) addConsumers(ctx context.Context, observed *Observed, s *sn
 	return nil
 }
 
-// consumes reports whether a pod uses a claim of the volume, or has since the upload
-// began, and is not a flexlvm loader.
+// consumes reports whether a pod that is not a loader of the volume uses a claim of the volume, or has used one
+// since the upload began.
 func (s *Observed) consumes(pod *corev1.Pod) bool {
 	since := s.UploadJob != nil && !lastSeen(pod).Before(s.UploadJob.CreationTimestamp.Time)
 	if kubeobject.PodEnded(pod) && !since || belongs(pod, s.Owner, s.Config.ID) {
@@ -294,8 +294,8 @@ func (s *Observed) consumes(pod *corev1.Pod) bool {
 	})
 }
 
-// lastSeen is the last moment that a pod which has ended tells of. Not all pods that
-// have ended say when each container did.
+// lastSeen returns the last time in the status of a pod that has ended. Not all such pods record when each
+// container ended.
 func lastSeen(pod *corev1.Pod) time.Time {
 	out := pod.CreationTimestamp.Time
 	at := func(t metav1.Time) {
@@ -314,8 +314,8 @@ func lastSeen(pod *corev1.Pod) time.Time {
 	return out
 }
 
-// askLoaders asks the loaders that run how far they are, asksAtOnce at a time and for some seconds
-// altogether; one that does not answer is left out.
+// askLoaders asks the running loaders for their progress, asksAtOnce at a time and for a few seconds in total.
+// A loader that does not answer has no report.
 func (r *reconciler) askLoaders(ctx context.Context, observed *Observed) {
 	asking, cancel := context.WithTimeout(ctx, 4*askTimeout)
 	defer cancel()
@@ -333,9 +333,9 @@ func (r *reconciler) askLoaders(ctx context.Context, observed *Observed) {
 			})
 		}
 	}
-	_ = busy.Wait() // one that does not answer is no error
+	_ = busy.Wait() // a loader that does not answer is no error
 	r.addRefusals(ctx, observed)
 }
 
-// errChanged means that what was planned for has changed meanwhile.
+// errChanged means that the observed state has changed since the plan was computed.
 var errChanged = errors.New("the VolumeManager has changed meanwhile")

@@ -18,8 +18,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Observed is all that is known about one volume of a VolumeManager: what is wanted, and
-// what there is.
+// Observed is everything known about one volume of a VolumeManager: the desired and the observed state.
 type Observed struct {
 	Owner  *flexlvmv1.VolumeManager
 	Config flexlvmv1.VolumeConfig
@@ -34,65 +33,64 @@ type Observed struct {
 	// Image of the loader, UID of the cluster, parameters of the replicas' class.
 	Image, Cluster string
 	Class          map[string]string
-	Door           pv.Door // by which consumers reach it
+	Door           pv.Door // by which consumers reach the volume
 
-	// Offer is what another namespace offers, of a volume that is shared by one; Serving is on
-	// how many nodes it is. SharedBy are the claims by which other namespaces read this one.
+	// Offer is the volume of another namespace that this one shares; Serving is the number of nodes that have
+	// it. SharedBy are the claims by which other namespaces read this volume.
 	Offer    *Offer
 	Serving  int
 	SharedBy []client.ObjectKey
-	// shares are the PersistentVolumes of those claims. Withdrawn is what goes of both, as the
-	// volume is not offered to their namespaces any more.
+	// shares are the PersistentVolumes of SharedBy. Withdrawn are the claims and PersistentVolumes to delete,
+	// because the volume is no longer offered to their namespaces.
 	shares    []*corev1.PersistentVolume
 	Withdrawn []client.Object
 
 	Replicas  map[int]*Replica
-	UploadJob *batchv1.Job // that uploads
+	UploadJob *batchv1.Job // the Job that uploads
 	UploadPod *corev1.Pod
-	// UploadRefused is as Replica.Refused.
+	// UploadRefused is Replica.Refused for UploadJob.
 	UploadRefused string
 	Readers       Readers
 	// Labelled are the nodes that carry the dataset's label.
 	Labelled []string
-	// Fitting are the nodes that may have replicas. Matching are those that match the
-	// nodeAffinity, Barred those that do not. A node that does not match is not in Barred
-	// while it is new, nor after it is gone from the API.
+	// Fitting are the nodes that may have replicas. Matching are those that match the nodeAffinity, Barred
+	// those that do not. A node that does not match is not in Barred while it is new or after it is gone from
+	// the API.
 	Fitting, Matching, Barred map[string]bool
-	// ReadOn are the pods that use the volume, by their nodes; nil if they were not looked up.
-	// They are if a replica is to leave its node, is deleted before it was uploaded, or may
-	// be displaced.
+	// ReadOn are the pods that use the volume, by node; nil if they were not listed. They are listed if a
+	// replica is to leave its node, is deleted before its upload, or may be displaced.
 	ReadOn map[string][]string
-	// InUse are the same pods; also looked up before a release that uploads.
+	// InUse are the same pods; they are also listed before a release that uploads.
 	InUse []string
-	// Began is since when this controller has watched.
+	// Began is when this controller began to watch.
 	Began, Now time.Time
-	// Watched is since when this controller has looked for the pods that use the volume, without a
-	// pause; before a release that uploads.
+	// Watched is since when this controller has listed the pods that use the volume without a pause. It is set
+	// before a release that uploads.
 	Watched time.Time
 }
 
-// Readers are the claim of all consumers and its PersistentVolume; nil if there is none.
+// Readers are the claim of all consumers and its PersistentVolume; nil if they do not exist.
 type Readers struct {
 	Claim  *corev1.PersistentVolumeClaim
 	Volume *corev1.PersistentVolume
 }
 
-// Replica is what exists of one replica; fields are nil if there is none.
+// Replica is what exists of one replica; missing objects are nil.
 type Replica struct {
 	Claim  *corev1.PersistentVolumeClaim
 	Volume *corev1.PersistentVolume
-	Node   string // that the volume lies on
+	Node   string // of the volume
 	Job    *batchv1.Job
-	Pod    *corev1.Pod // the last of the Job
-	// Earlier are all pods of the Job, as long as Kubernetes keeps them.
+	Pod    *corev1.Pod // the latest pod of the Job
+	// Earlier are all pods of the Job that Kubernetes still has.
 	Earlier []*corev1.Pod
-	// Lags: the Job has ended, and its pod is not seen to have: see asOfPods.
+	// Lags: the Job has ended, but its pod has not been observed to end, see asOfPods.
 	Lags bool
 	// NodeNotReady: Pod has not ended, and its node has not been ready for a while.
 	NodeNotReady bool
-	// Refused is why the API server takes no pod of the Job, such as a quota's words.
+	// Refused is why the API server refuses pods of the Job, such as a quota's message.
 	Refused string
-	Report  *protocol.Status // what its loader says now
+	Report  *protocol.Status // the last report of its loader
 	// Busy: a loader is still running although its Job is gone.
 	Busy bool
 }
@@ -109,8 +107,7 @@ func progressOf(r *protocol.Status) *flexlvmv1.Progress {
 	return out
 }
 
-// percent is of the bytes, or of the files where there are no bytes; never 100 before
-// the end.
+// percent is of the bytes, or of the files if there are no bytes; it is 100 only for a complete replica.
 func percent(p *flexlvmv1.Progress, complete bool) int32 {
 	done, total := p.Bytes, p.BytesTotal
 	if total == 0 {
@@ -125,7 +122,7 @@ func percent(p *flexlvmv1.Progress, complete bool) int32 {
 	return int32(max(0, min(99, float64(done)/float64(total)*100)))
 }
 
-// terminated is how a loader's container ended; nil where it has not.
+// terminated returns how a loader's container ended; nil if it has not.
 func terminated(pod *corev1.Pod) *corev1.ContainerStateTerminated {
 	if pod == nil {
 		return nil
@@ -138,8 +135,7 @@ func terminated(pod *corev1.Pod) *corev1.ContainerStateTerminated {
 	return nil
 }
 
-// reportOf is the result that a loader which has ended left behind; nil where it left
-// none.
+// reportOf returns the result that a loader left when it ended; nil if it left none.
 func reportOf(pod *corev1.Pod) *protocol.Status {
 	at := terminated(pod)
 	if at == nil {
@@ -147,23 +143,23 @@ func reportOf(pod *corev1.Pod) *protocol.Status {
 	}
 	out := &protocol.Status{}
 	if err := json.Unmarshal([]byte(at.Message), out); err != nil {
-		return nil // it is the end of a log: see lastWords
+		return nil // the message is the end of a log: see lastWords
 	}
 	out.Message = clip(out.Message)
 	return out
 }
 
-// mostMessage is how much of a loader's words goes into a status: enough for any
-// sentence of ours, and no more of what something else may say in its stead.
+// mostMessage bounds how much of a loader's message goes into a status: enough for any message of flexlvm's
+// loader; another program may send anything.
 const mostMessage = 1024
 
 func clip(message string) string {
 	return volume.Clip(message, mostMessage, " …")
 }
 
-// lastWords are the end of the log of a loader that left no result, which kubelet gives
-// then. Its progress, which is JSON, says nothing of why; the first line may lack its
-// beginning.
+// lastWords returns the last lines of a log. A loader that leaves no result has the end of its log as
+// termination message. Progress lines, which are JSON, do not explain the failure, and the first line may be
+// cut off.
 func lastWords(log string) string {
 	var lines []string
 	for line := range strings.Lines(log) {
@@ -179,17 +175,17 @@ func lastWords(log string) string {
 	return "… " + strings.ToValidUTF8(words[len(words)-mostMessage:], "")
 }
 
-// loadedReport is what was said of a replica when it became complete.
+// loadedReport returns the report that was recorded when a replica became complete.
 func loadedReport(claim *corev1.PersistentVolumeClaim) *protocol.Status {
 	out := &protocol.Status{}
 	if err := json.Unmarshal([]byte(claim.Annotations[annotationLoaded]), out); err != nil {
-		return &protocol.Status{State: protocol.StateComplete} // somebody wrote over it; how much it was is lost
+		return &protocol.Status{State: protocol.StateComplete} // somebody overwrote it; the counts are lost
 	}
 	return out
 }
 
-// end reports whether and how a Job has ended. A Job that is about to fail counts as
-// failed only when its pods have ended, and with it nothing writes the volume.
+// end reports whether and how a Job has ended. A failing Job counts as failed only when its pods have ended,
+// and so nothing writes the volume.
 func end(job *batchv1.Job) (succeeded, failed bool, why string) {
 	if job == nil {
 		return false, false, ""
@@ -208,15 +204,15 @@ func end(job *batchv1.Job) (succeeded, failed bool, why string) {
 	return false, false, ""
 }
 
-// mostLag is how much later than the end of a Job that of its pod may be seen.
+// mostLag is how much later than the end of a Job the end of its pod may be observed.
 const mostLag = 30 * time.Second
 
-// asOfPods is a Job as if it had not ended yet, where its last pod is not seen, or not seen to
-// have ended as the Job has: each kind of object is watched on its own, and the pod holds the
-// result, such as a revision, or why it failed.
+// asOfPods returns a Job as if it had not ended if its last pod has not been observed to end in the same way:
+// each kind of object is watched separately, and the pod holds the result, such as a revision or the reason of
+// a failure.
 func asOfPods(job *batchv1.Job, pods []*corev1.Pod, now time.Time) (seen *batchv1.Job, lags bool) {
 	at := ended(job)
-	if at.IsZero() || now.Sub(at).Abs() > mostLag { // also where its clock is ahead
+	if at.IsZero() || now.Sub(at).Abs() > mostLag { // also if the Job's clock is ahead
 		return job, false
 	}
 	last := youngest(pods)
@@ -230,7 +226,7 @@ func asOfPods(job *batchv1.Job, pods []*corev1.Pod, now time.Time) (seen *batchv
 	return job, true
 }
 
-// ended is when a Job ended; the zero time where it has not.
+// ended returns when a Job ended; the zero time if it has not.
 func ended(job *batchv1.Job) time.Time {
 	for _, c := range job.Status.Conditions {
 		if c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) {
@@ -240,17 +236,17 @@ func ended(job *batchv1.Job) time.Time {
 	return time.Time{}
 }
 
-// longAhead is how far in the future a time may lie and be waited for: clocks of nodes differ. What lies
-// further there is of a clock that was wrong, and may be of any day.
+// longAhead is how far in the future a time may be and still count: clocks of nodes differ. A later time is
+// from a clock that was wrong, and may be of any day.
 const longAhead = 10 * time.Minute
 
-// longAgo stands for a time that is not known: what is due some time after it is due now.
+// longAgo stands for an unknown time: anything due some time after it is due now.
 var longAgo = time.Unix(0, 0)
 
-// endedBy is when a Job ended that has ended, by the clock of this controller. Its end and its creation go by the
-// clocks of others, and one that differs for good must not make it look as if it had ended long ago, at each look. So an
-// end before this controller made the Job, or in the future, counts as the moment in which it did, or in which the Job of an
-// earlier release was created; it is longAgo if that lies in the future, too.
+// endedBy returns when a Job that has ended ended, by the clock of this controller. The Job's end and creation
+// are by other clocks, and a clock that stays wrong must not make the Job appear to have ended long ago on each
+// pass. So an end before this controller created the Job, or in the future, counts as that creation (for a Job
+// of an older release, as its creation timestamp); and if that is in the future too, as longAgo.
 func endedBy(job *batchv1.Job, now time.Time) time.Time {
 	at, made := ended(job), timeOf(job, annotationMade)
 	switch {
@@ -262,8 +258,8 @@ func endedBy(job *batchv1.Job, now time.Time) time.Time {
 	return past(at, made, now)
 }
 
-// past is a time that cannot lie in the future: now if it does, or otherwise if it does by more than
-// mostLag; longAgo if that is of a clock that was wrong, too.
+// past returns at, but no future time: now if at is ahead, or otherwise if at is ahead by more than mostLag;
+// longAgo if that is ahead by more than longAhead.
 func past(at, otherwise, now time.Time) time.Time {
 	if at.Sub(now) > mostLag {
 		at = otherwise
@@ -277,7 +273,7 @@ func past(at, otherwise, now time.Time) time.Time {
 	return at
 }
 
-// failure is why a Job failed, in its loader's own words where there are any.
+// failure returns why a Job failed, in the loader's own words if there are any.
 func failure(pod *corev1.Pod, why string) string {
 	if report := reportOf(pod); report != nil && report.Message != "" {
 		return report.Message
@@ -292,7 +288,7 @@ func failure(pod *corev1.Pod, why string) string {
 	return "the loader ended without a result (" + why + "); see the logs of its pods, which end with: " + words
 }
 
-// idle says why a loader that is wanted does not work now; empty where it does.
+// idle returns why a wanted loader does not work now; empty if it works.
 func idle(pod *corev1.Pod) string {
 	switch {
 	case pod == nil || pod.Status.Phase == corev1.PodPending:
@@ -306,7 +302,7 @@ func idle(pod *corev1.Pod) string {
 	return ""
 }
 
-// waiting is what a pod that does not run waits for.
+// waiting returns what a pod that does not run waits for.
 func waiting(pod *corev1.Pod) string {
 	if pod == nil {
 		return "its loader's pod is not there yet"
@@ -341,7 +337,6 @@ func ready(pod *corev1.Pod) bool {
 
 func going(object client.Object) bool { return object.GetDeletionTimestamp() != nil }
 
-// hash of the dataset.
 func (s *Observed) hash() string { return hash(s.Owner, s.Config.ID) }
 
 func (s *Observed) label() string { return replica.NodeLabel(s.hash()) }
@@ -353,13 +348,13 @@ func (s *Observed) task(index int, claim *corev1.PersistentVolumeClaim) task {
 	}
 }
 
-// uploadTask is the task of uploading a claim. It is another for each spec: what was
-// uploaded when the volume was to be released before is not what is in it now.
+// uploadTask returns the task of uploading a claim. Its attempt differs for each generation of the spec: an
+// upload for an earlier release does not have the current content.
 func (s *Observed) uploadTask(index int, claim *corev1.PersistentVolumeClaim) task {
 	out := s.task(index, claim)
 	out.attempt, out.watch = digest(out.attempt, s.Owner.Generation, claim.UID), s.watch()
 	return out
 }
 
-// watch is the value of annotationWatch of an upload that begins now.
+// watch returns the value of annotationWatch for an upload that begins now.
 func (s *Observed) watch() string { return s.Watched.UTC().Format(time.RFC3339Nano) }

@@ -17,14 +17,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// displace asks replicas of other datasets to make way for the first of those that starve which
-// that helps: with replicas: All each waits for a node of its own, and there may be nothing to
-// displace on the first one's. That it was asked is written on its own claim first: it bounds
-// how often this is done.
+// displace asks replicas of other datasets to make way for the first starved replica that this helps: with
+// replicas: All each waits for a node of its own, and the node of the first may have nothing to displace. The
+// request is first recorded on the replica's own claim, which bounds how often this is done.
 func (r *reconciler) displace(ctx context.Context, observed *Observed, starved []int, s *snapshot) error {
 	all, err := r.occupants(ctx, observed, nodesFitting(observed, starved, s.nodes))
 	if err != nil || len(all) == 0 {
-		return err // without an occupant nothing more is asked of the API server
+		return err // without an occupant, no more requests to the API server
 	}
 	free, err := r.freeOn(ctx, observed, s.nodes, all)
 	if err != nil {
@@ -40,8 +39,8 @@ func (r *reconciler) displace(ctx context.Context, observed *Observed, starved [
 	return nil
 }
 
-// nodesFitting are the nodes that any of the replicas that starve may lie on, and that take their
-// loaders now: what goes from another makes no room for them.
+// nodesFitting returns the nodes that a starved replica may be on and that accept its loader now: displacing a
+// replica on another node makes no room for it.
 func nodesFitting(observed *Observed, starved []int, nodes []*corev1.Node) (out []*corev1.Node) {
 	named := map[string]bool{}
 	for _, index := range starved {
@@ -71,14 +70,14 @@ func (r *reconciler) askToGo(ctx context.Context, observed *Observed, claim *cor
 	return nil
 }
 
-// annotate the very object that was seen.
+// annotate changes an object only if its UID and resourceVersion are those observed.
 func (r *reconciler) annotate(ctx context.Context, object client.Object, annotations map[string]string) error {
 	return r.patch(ctx, object, map[string]any{"metadata": map[string]any{
 		"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion(), "annotations": annotations,
 	}})
 }
 
-// freeOn is what can still be promised on each node with an occupant, as the scheduler sees it.
+// freeOn returns the capacity that the scheduler sees on each node with an occupant.
 func (r *reconciler) freeOn(ctx context.Context, observed *Observed, nodes []*corev1.Node, all []occupant) (map[string]int64, error) {
 	capacities := &storagev1.CSIStorageCapacityList{}
 	if err := r.live.List(ctx, capacities, client.InNamespace(r.Namespace)); err != nil {
@@ -105,7 +104,7 @@ func (r *reconciler) freeOn(ctx context.Context, observed *Observed, nodes []*co
 	return out, nil
 }
 
-// freeFor is that of the nodes that a claim may lie on.
+// freeFor returns the part of free for the nodes that a claim may be on.
 func freeFor(claim *corev1.PersistentVolumeClaim, free map[string]int64) map[string]int64 {
 	only := claim.Annotations[annotationNode]
 	if only == "" {
@@ -118,8 +117,8 @@ func freeFor(claim *corev1.PersistentVolumeClaim, free map[string]int64) map[str
 	return out
 }
 
-// occupants are the replicas of other datasets on these nodes that may be displaced. Whatever is
-// not known of one leaves it out.
+// occupants returns the replicas of other datasets on these nodes that may be displaced. A replica with
+// anything unknown is left out.
 func (r *reconciler) occupants(ctx context.Context, observed *Observed, nodes []*corev1.Node) ([]occupant, error) {
 	claims, volumes := &corev1.PersistentVolumeClaimList{}, &corev1.PersistentVolumeList{}
 	if err := r.cached.List(ctx, claims); err != nil {
@@ -129,7 +128,7 @@ func (r *reconciler) occupants(ctx context.Context, observed *Observed, nodes []
 		return nil, fmt.Errorf("list PersistentVolumes of datasets: %w", err)
 	}
 	byClaim, shared := sorting(volumes.Items)
-	wanted := map[string]map[string]bool{} // claims that pods of a namespace name
+	wanted := map[string]map[string]bool{} // claims that the pods of a namespace name
 	var out []occupant
 	for i := range claims.Items {
 		claim := &claims.Items[i]
@@ -167,8 +166,8 @@ func (r *reconciler) occupants(ctx context.Context, observed *Observed, nodes []
 	return out, nil
 }
 
-// sorting gives PersistentVolumes by the UIDs of their claims, and the datasets that other
-// namespaces read: their own plan would withdraw at once.
+// sorting returns PersistentVolumes by the UIDs of their claims, and the datasets that other namespaces read,
+// which are not displaced: a pod there may use them, and their own plan would refuse.
 func sorting(volumes []corev1.PersistentVolume) (byClaim map[string]*corev1.PersistentVolume, shared map[string]bool) {
 	byClaim, shared = map[string]*corev1.PersistentVolume{}, map[string]bool{}
 	for i := range volumes {
@@ -182,8 +181,8 @@ func sorting(volumes []corev1.PersistentVolume) (byClaim map[string]*corev1.Pers
 	return byClaim, shared
 }
 
-// mayMakeWay reports whether a claim is that of a complete replica of another dataset that
-// may be displaced and is not yet, in the same class and so on the same disks.
+// mayMakeWay reports whether a claim belongs to a complete replica of another dataset that may be displaced and
+// is not yet, in the same class and so on the same disks.
 func mayMakeWay(claim *corev1.PersistentVolumeClaim, observed *Observed) bool {
 	a := claim.Annotations
 	return a[annotationDisplaceable] != "" && a[annotationDisplacedBy] == "" && a[replica.AnnotationComplete] != "" && a[replica.AnnotationWritable] == "" &&
@@ -191,9 +190,9 @@ func mayMakeWay(claim *corev1.PersistentVolumeClaim, observed *Observed) bool {
 		claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName == observed.Source.Class
 }
 
-// completeOf is the name of the VolumeManager of a claim, if its status names the claim as
-// that of a complete replica: what it does not name it would not remember. One whose spec
-// cannot be read lets none of its replicas go.
+// completeOf returns the name of the VolumeManager of a claim, if its status lists the claim as that of a
+// complete replica: a replica that is not listed would not be remembered as displaced. A VolumeManager whose
+// spec cannot be parsed gives up no replica.
 func (r *reconciler) completeOf(ctx context.Context, claim *corev1.PersistentVolumeClaim) (name string, known bool, err error) {
 	ref := metav1.GetControllerOf(claim)
 	if ref == nil {
@@ -219,7 +218,7 @@ func (r *reconciler) completeOf(ctx context.Context, claim *corev1.PersistentVol
 	return "", false, nil
 }
 
-// isReadable reports whether the spec of a VolumeManager has a volume that can be read.
+// isReadable reports whether the spec of a VolumeManager has this volume and it can be parsed.
 func isReadable(owner *flexlvmv1.VolumeManager, id string) bool {
 	for _, v := range owner.Spec.All() {
 		if v.ID == id {
@@ -230,8 +229,8 @@ func isReadable(owner *flexlvmv1.VolumeManager, id string) bool {
 	return false
 }
 
-// claimsOfPods are the claims that pods of a namespace name which have not ended, as the
-// API server has them: also pods that wait for a node.
+// claimsOfPods returns the claims that the pods of a namespace name, read from the API server: pods that have
+// not ended, including pods that wait for a node.
 func (r *reconciler) claimsOfPods(ctx context.Context, namespace string) (map[string]bool, error) {
 	out := map[string]bool{}
 	err := r.Pods(ctx, namespace, func(pod *corev1.Pod) {

@@ -10,11 +10,11 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// mostParallel is the loader's own bound.
+// mostParallel is the loader's own limit.
 const mostParallel = 1024
 
-// checkOutput refuses what could not be uploaded, or not all of it. An upload is of one
-// replica, and goes to the server and with the credentials that the data came from.
+// checkOutput rejects an outputURL that could not be uploaded to, or not with all content. An upload sends one
+// replica, to the server and with the credentials of the source.
 func (s Source) checkOutput(options map[string]string) error {
 	switch {
 	case s.OutputURL == "":
@@ -31,7 +31,7 @@ func (s Source) checkOutput(options map[string]string) error {
 	return nil
 }
 
-// checkAll refuses what a replica on each node cannot be together with.
+// checkAll rejects options that exclude replicas: All, and an invalid sharedWith.
 func (s Source) checkAll(v flexlvmv1.VolumeConfig, options map[string]string) error {
 	if err := s.checkSharing(v); err != nil {
 		return err
@@ -55,7 +55,7 @@ func isFalse(text string) bool {
 	return err == nil && !on
 }
 
-// readDisplacing reads whether the dataset displaces others, and may be displaced.
+// readDisplacing reads whether the dataset may displace others, and may be displaced.
 func (s *Source) readDisplacing(options map[string]string) (err error) {
 	if s.Displaceable, err = boolean(options, "displaceable"); err != nil {
 		return err
@@ -73,8 +73,8 @@ func (s *Source) readDisplacing(options map[string]string) (err error) {
 	return nil
 }
 
-// checkBounds reads what the loader gets as it is, as the loader reads it: what it
-// cannot read it ends over without a word.
+// checkBounds checks options that are passed to the loader unchanged, by the loader's rules: on a value that it
+// cannot parse, the loader ends without a result.
 func checkBounds(options map[string]string) error {
 	if text := options["bandwidth"]; !isSize(text) {
 		return fmt.Errorf("bandwidth %q has to be bytes a second, such as 100Mi", text)
@@ -97,7 +97,7 @@ func checkBounds(options map[string]string) error {
 	return nil
 }
 
-// isSize reports whether the loader takes a text for bytes or for a count; empty is none.
+// isSize reports whether the loader accepts a text as bytes or as a count; empty is valid.
 func isSize(text string) bool {
 	if text == "" {
 		return true

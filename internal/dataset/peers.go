@@ -13,26 +13,26 @@ import (
 )
 
 const (
-	// mostPeers bounds from how many peers a replica is copied.
+	// mostPeers bounds the number of peers that a loader copies from.
 	mostPeers = 8
-	// serverStarts is how long the server of a peer may take to begin, and what its replica has
-	// to end before. Then others are loaded from the source, as if it were not there.
+	// serverStarts is how long the server of a peer may take to start, and a loader on its replica to end
+	// before. After that, other replicas are loaded from the source, as if the peer did not exist.
 	serverStarts = 2 * time.Minute
 )
 
-// peering is who copies from whom. A replica copies from all that serve, and as many copy
-// at once as serve: so their number doubles with each round.
+// peering is the state of copying between replicas. A replica copies from all that serve, and as many copy at
+// the same time as serve, so that the number of complete replicas doubles each time.
 type peering struct {
-	digest    string       // of what is copied; empty if nothing can be
+	digest    string       // of the content that is copied; empty if no replica can serve
 	ready     []int        // replicas that serve
-	coming    bool         // others are about to
+	coming    bool         // other replicas will serve soon
 	servers   map[int]bool // replicas that are to serve
-	copying   int          // loaders that copy
-	atSource  int          // loaders that may ask the source
+	copying   int          // number of loaders that copy
+	atSource  int          // number of loaders that may ask the source
 	rotations int
 }
 
-// peering looks at all replicas of a volume.
+// peering computes the state from all replicas of the volume.
 func (p *planner) peering() peering {
 	out := peering{servers: map[int]bool{}}
 	if p.Source.Peers == "" {
@@ -59,8 +59,9 @@ func (p *planner) peering() peering {
 	return out
 }
 
-// countLoader counts a loader that is at work or looks for news, or that has succeeded without
-// its replica being known to be complete, and adds the claims that it copies from to named.
+// countLoader counts a replica's loader as copying or as asking the source, if it runs, refreshes, or has
+// succeeded before the replica is recorded as complete. It adds the claims that the loader copies from to
+// named.
 func (o *peering) countLoader(r *Replica, complete bool, named map[string]bool) {
 	succeeded, _, _ := end(r.Job)
 	working := r.Job != nil && r.Job.Labels[labelRole] == roleLoad && (ended(r.Job).IsZero() || succeeded && !complete)
@@ -75,7 +76,7 @@ func (o *peering) countLoader(r *Replica, complete bool, named map[string]bool) 
 	}
 }
 
-// countServer counts a replica that is to serve.
+// countServer counts a replica that is to serve as ready or coming.
 func (o *peering) countServer(index int, r *Replica, now time.Time) {
 	if isServing(r) && ended(r.Job).IsZero() && ready(r.Pod) && r.Pod.Status.PodIP != "" {
 		o.ready = append(o.ready, index)
@@ -84,8 +85,8 @@ func (o *peering) countServer(index int, r *Replica, now time.Time) {
 	o.coming = o.coming || servesSoon(r, now)
 }
 
-// servesSoon reports whether a replica that is to serve, and does not, is worth waiting for: a
-// refresh takes hours, and where the node is down a Job never ends.
+// servesSoon reports whether it is worth waiting for a replica that is to serve and does not yet: a refresh
+// takes hours, and on a node that is down a Job never ends.
 func servesSoon(r *Replica, now time.Time) bool {
 	switch {
 	case r.Job == nil:
@@ -95,11 +96,11 @@ func servesSoon(r *Replica, now time.Time) bool {
 	case ended(r.Job).IsZero():
 		return now.Sub(r.Job.CreationTimestamp.Time) < serverStarts
 	}
-	return r.Job.Labels[labelRole] != roleServe // it goes in this plan
+	return r.Job.Labels[labelRole] != roleServe // the Job is deleted in this plan
 }
 
-// isVisited reports whether a loader is at work on a complete replica, or goes, which has to be
-// gone before the replica can serve.
+// isVisited reports whether a complete replica has a loader that runs or is being deleted. It has to be gone
+// before the replica can serve.
 func isVisited(r *Replica) bool {
 	if r.Job == nil {
 		return r.Busy
@@ -107,13 +108,13 @@ func isVisited(r *Replica) bool {
 	return r.Job.Labels[labelRole] != roleServe && (going(r.Job) || ended(r.Job).IsZero())
 }
 
-// isServing reports whether a replica's Job serves it.
+// isServing reports whether a replica has a Job that serves it.
 func isServing(r *Replica) bool {
 	return r.Job != nil && r.Job.Labels[labelRole] == roleServe && !going(r.Job)
 }
 
-// choose which replicas are to serve: those from which others copy, and else as many as
-// are wanted, first those that serve already, and last those that are visited.
+// choose selects the replicas that are to serve: those that others copy from, and then up to the number wanted,
+// first those that serve already, and last those that are visited.
 func (o *peering) choose(p *planner, able []int, named map[string]bool, wanting int) {
 	for _, index := range able {
 		if named[p.Replicas[index].Claim.Name] {
@@ -145,9 +146,9 @@ func (p *planner) wantsPeers(index int, r *Replica) bool {
 	return !p.isComplete(index, r) && r.Claim.Annotations[annotationPeersFailed] == "" && !stuck(r, p.Now)
 }
 
-// stuck reports whether no node takes a replica's loader, or the one that has it does not answer:
-// it may never begin, or end, and does not keep others from beginning. This decides only how many
-// work at once. Its own replica waits: the loader may be at work nevertheless.
+// stuck reports whether no node accepts a replica's loader, or the node that has it does not answer. Such a
+// loader may never start or end, so it does not count against the number of loaders that work at the same time.
+// Its own replica still waits for it: it may be running.
 func stuck(r *Replica, now time.Time) bool {
 	if r.Pod == nil || r.Job == nil {
 		return false
@@ -160,8 +161,8 @@ func stuck(r *Replica, now time.Time) bool {
 	})
 }
 
-// ableToServe are the complete replicas that stay and hold the same: what most of them hold,
-// if the source changed meanwhile.
+// ableToServe returns the complete replicas that stay and hold the same content: that of most of them, if the
+// source changed in between.
 func (p *planner) ableToServe() (able []int, digest string) {
 	holders := map[string][]int{}
 	for _, index := range p.indexes() {
@@ -182,8 +183,8 @@ func (p *planner) ableToServe() (able []int, digest string) {
 	return able, digest
 }
 
-// begin makes a replica's loader when it is its turn: one that copies from peers, or one
-// that asks the source.
+// begin creates a replica's loader when its turn comes: one that copies from peers, or one that asks the
+// source.
 func (p *planner) begin(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader is made"
 	task, o := p.task(index, r.Claim), &p.peers
@@ -204,7 +205,7 @@ func (p *planner) begin(index int, r *Replica, status *flexlvmv1.ReplicaStatus) 
 	}
 }
 
-// copyFrom are the peers of the next loader, another first each time.
+// copyFrom returns the peers of the next loader, each time starting with another one.
 func (p *planner) copyFrom() copying {
 	o := &p.peers
 	out := copying{digest: o.digest, asked: p.asked()}
@@ -212,15 +213,15 @@ func (p *planner) copyFrom() copying {
 		r := p.Replicas[o.ready[(i+o.rotations)%len(o.ready)]]
 		out.claims, out.addresses = append(out.claims, r.Claim.Name), append(out.addresses, r.Pod.Status.PodIP)
 		if r.Claim.Annotations[annotationRefreshed] != out.asked {
-			out.asked = "" // what is copied may be older than what was asked for
+			out.asked = "" // the copied content may be older than the refresh asked for
 		}
 	}
 	o.rotations++
 	return out
 }
 
-// peersFailed reports whether a replica's loader says that it could not copy it. One that
-// was killed says nothing, and is started again.
+// peersFailed reports whether a replica's loader reported that it could not copy the replica. A loader that was
+// killed reports nothing, and is started again.
 func (p *planner) peersFailed(r *Replica) bool {
 	if !copies(r.Job) || going(r.Job) {
 		return false
@@ -230,7 +231,7 @@ func (p *planner) peersFailed(r *Replica) bool {
 	return ran && (failed || r.Pod != nil && r.Pod.Status.Phase == corev1.PodFailed && reportOf(r.Pod) != nil)
 }
 
-// giveUpPeers has a replica loaded from the source. What has come is kept.
+// giveUpPeers has a replica loaded from the source. What was copied so far is kept.
 func (p *planner) giveUpPeers(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	_, _, why := end(r.Job)
 	message := "it could not be copied from other replicas, and is loaded from its source: " + failure(r.Pod, why)
@@ -242,8 +243,8 @@ func (p *planner) giveUpPeers(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	)
 }
 
-// servesPeers plans the server of a complete replica, and reports whether its Job is for
-// that. While it serves, kubelet also lets it grow.
+// servesPeers plans the server of a complete replica, and reports whether its Job is used for that. The
+// server's mount also lets kubelet grow the volume.
 func (p *planner) servesPeers(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
 	serving := r.Job != nil && r.Job.Labels[labelRole] == roleServe
 	wanted := p.peers.servers[index] && status.State == flexlvmv1.ReplicaComplete
@@ -257,13 +258,13 @@ func (p *planner) servesPeers(index int, r *Replica, status *flexlvmv1.ReplicaSt
 	case !wanted:
 	case r.Job == nil:
 		p.do(Action{Verb: Create, Object: p.task(index, r.Claim).serve()})
-	case going(r.Job) || ended(r.Job).IsZero(): // it serves, or is not done
+	case going(r.Job) || ended(r.Job).IsZero(): // it serves, or has not ended
 	case serving:
 		_, _, why := end(r.Job)
 		status.Message = "it cannot be copied: " + failure(r.Pod, why)
 		p.again(r.Job)
 	default:
-		p.visited(r, status) // what it brought is what others copy, and its Job alone says it
+		p.visited(r, status) // only this Job has the result, which is what others copy
 		p.do(Action{Verb: Delete, Object: r.Job})
 		return true
 	}

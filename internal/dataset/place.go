@@ -14,22 +14,21 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// A place is a replica that replicas: All wants.
+// A place is a replica that replicas: All asks for.
 type place struct {
-	node string // whose replica it is; empty if that node is not known to the API any more
-	// seen: the API has the node, so the replica counts among those that are wanted.
+	node string // that the replica is for; empty if the API no longer has the node
+	// seen: the API has the node, so the replica counts as wanted.
 	seen bool
 }
 
-// placesOf are the replicas that replicas: All wants, by their numbers: those that lie on a
-// node, which leave it by the rules of any other replica, and one more for each node that
-// may have a replica and has none. A replica keeps its number for as long as there is
-// anything of it, and that of a load that failed, or was displaced, stays with its node, so
-// that this is not forgotten.
+// placesOf returns the replicas that replicas: All asks for, by number: those that are on a node, which leave
+// it by the same rules as any replica, and one more for each node that may have a replica and has none. A
+// replica keeps its number while any object of it exists. A failed load or a displaced replica keeps its number
+// and node, so that its record is not lost.
 func placesOf(s *Observed) map[int]place {
 	out, covered := map[int]place{}, map[string]bool{}
 	unknown := s.lying(out, covered)
-	// What has no volume yet holds nothing: it goes where its node is not to have one any more.
+	// A claim without a volume holds no data: it is dropped if its node is not to have a replica any more.
 	for _, index := range slices.Sorted(maps.Keys(s.Replicas)) {
 		if r := s.Replicas[index]; r.Claim != nil && isPending(r.Claim) && !going(r.Claim) {
 			s.reserve(out, covered, index, r.Claim.Annotations[annotationNode])
@@ -56,8 +55,8 @@ func placesOf(s *Observed) map[int]place {
 	return out
 }
 
-// lying adds the replicas that lie on a node already, and the nodes that they cover; and
-// reports whether there is one of which it is not known where.
+// lying adds the replicas that are already on a node, and the nodes that they cover. It reports whether the
+// node of any replica is unknown.
 func (s *Observed) lying(out map[int]place, covered map[string]bool) (unknown bool) {
 	for index, r := range s.Replicas {
 		if r.Claim == nil || isPending(r.Claim) {
@@ -71,7 +70,7 @@ func (s *Observed) lying(out map[int]place, covered map[string]bool) (unknown bo
 	return unknown
 }
 
-// reserve gives a number to a node that may have a replica and has none.
+// reserve assigns a number to a node that may have a replica and has none.
 func (s *Observed) reserve(out map[int]place, covered map[string]bool, index int, node string) {
 	if _, taken := out[index]; taken || index < 0 || !s.Fitting[node] || covered[node] {
 		return
@@ -80,13 +79,13 @@ func (s *Observed) reserve(out map[int]place, covered map[string]bool, index int
 	covered[node] = true
 }
 
-// isFree reports whether there is nothing of a number.
+// isFree reports whether no object uses a number.
 func (s *Observed) isFree(out map[int]place, index int) bool {
 	_, taken := out[index]
 	return !taken && s.Replicas[index] == nil
 }
 
-// indexOf is the number of the replica with this claim; negative if there is none.
+// indexOf returns the number of the replica with this claim; negative if there is none.
 func (s *Observed) indexOf(claim string) int {
 	number, is := strings.CutPrefix(claim, base(s.Owner.Name, s.Config.ID)+"-")
 	if index, err := strconv.Atoi(number); is && err == nil {
@@ -100,7 +99,7 @@ func isPending(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Status.Phase == corev1.ClaimPending || claim.Status.Phase == ""
 }
 
-// place decides which replicas are wanted.
+// place determines which replicas are wanted.
 func (p *planner) place() {
 	if p.Config.Replicas != flexlvmv1.AllNodes {
 		p.count = int32(p.Config.Replicas)
@@ -114,7 +113,7 @@ func (p *planner) place() {
 	}
 }
 
-// isWanted reports whether a replica of this number is.
+// isWanted reports whether the replica with this number is wanted.
 func (p *planner) isWanted(index int) bool {
 	if p.places == nil {
 		return index < int(p.count)
@@ -123,7 +122,7 @@ func (p *planner) isWanted(index int) bool {
 	return is
 }
 
-// indexes are those that are wanted, and those that there are.
+// indexes returns the numbers of the replicas that are wanted or exist.
 func (p *planner) indexes() []int {
 	var out []int
 	if p.places == nil {
@@ -141,7 +140,7 @@ func (p *planner) indexes() []int {
 	return out
 }
 
-// surplus says why a replica is one that nobody asks for.
+// surplus returns why a replica is not wanted.
 func (p *planner) surplus(r *Replica) string {
 	if p.places == nil || r.Claim == nil {
 		return "it is one more than wanted"
@@ -152,8 +151,8 @@ func (p *planner) surplus(r *Replica) string {
 	return "it was for no node in particular, and each that matches has its own now"
 }
 
-// misplaced says why a claim that has no volume yet is made anew: it waits for the one
-// node, and any would do by now.
+// misplaced returns why a claim without a volume has to be created again: it waits for one particular node, and
+// the spec now allows any.
 func (p *planner) misplaced(r *Replica) string {
 	if node := r.Claim.Annotations[annotationNode]; p.places == nil && node != "" && isPending(r.Claim) {
 		return fmt.Sprintf("it was for node %s alone", node)
@@ -161,8 +160,7 @@ func (p *planner) misplaced(r *Replica) string {
 	return ""
 }
 
-// onlyOn is an affinity that takes one node alone, if that matches. Terms are alternatives,
-// so each needs the condition.
+// onlyOn restricts an affinity to one node. Terms are alternatives, so each needs the condition.
 func onlyOn(node string, affinity *corev1.NodeAffinity) {
 	terms := affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	for i := range terms {

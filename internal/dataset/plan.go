@@ -14,37 +14,36 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// When a volume is looked at again even without a change.
+// When a volume is reconciled again even without a change.
 const (
 	whileLoading = 3 * time.Second  // for its progress
 	whileIdle    = 30 * time.Second // nodes come and go
-	// whileBorrowing is for an offer of another namespace, whose changes also come by a watch.
+	// whileBorrowing is for a volume shared by another namespace, whose changes also come through a watch.
 	whileBorrowing = 10 * time.Second
-	// betweenVisits is how long a visit that did not bring about what it was for is
-	// not repeated.
+	// betweenVisits is the pause before a visit that did not have its intended effect is repeated.
 	betweenVisits = time.Minute
 )
 
-// Outcome is what to do for a volume, and its status.
+// Outcome is the plan for a volume, and its status.
 type Outcome struct {
 	Actions []Action
 	Status  flexlvmv1.VolumeStatus
 	Failed  bool          // a person has to do something
-	Gone    bool          // nothing is left of it
-	Former  bool          // the spec does not name it any more
+	Gone    bool          // no object of it is left
+	Former  bool          // the spec no longer names it
 	Loaded  int32         // replicas that are complete
-	Advice  []string      // what people should know
-	Again   time.Duration // when to look again
+	Advice  []string      // messages for users
+	Again   time.Duration // when to reconcile again
 	Starved []int         // replicas for which others may be displaced
-	// Refreshes: it is looked for news. Stale says which replicas could not get them, and why.
+	// Refreshes: the source is checked for changes. Stale lists the replicas that could not be refreshed, and
+	// why.
 	Refreshes bool
 	Stale     []string
 }
 
-// Plan returns what to do next. Actions are carried out in order, and none after one that
-// failed, except for objects that the API server refuses: the others do not depend on
-// those. What depends on the effect of an action comes in a later plan, which observes
-// it.
+// Plan returns what to do next. Actions are carried out in order, and none after one that failed, except one
+// that the API server denied and that no other depends on. An action that depends on the effect of another
+// comes in a later plan, which observes that effect.
 func Plan(observed *Observed) Outcome {
 	p := &planner{Observed: observed, labels: map[string]bool{}}
 	if observed.Wanted && observed.Source.Copies() {
@@ -69,25 +68,25 @@ func Plan(observed *Observed) Outcome {
 	return p.out
 }
 
-// planner is one call of Plan.
+// planner is the state of one call of Plan.
 type planner struct {
 	*Observed
 	out    Outcome
 	labels map[string]bool // nodes that are to carry the label
-	nodes  int             // that there are for replicas
-	visits int             // that look for news
-	count  int32           // of replicas that are wanted
-	places map[int]place   // of replicas: All; nil for a number of them
-	peers  peering         // who copies from whom
+	nodes  int             // number of nodes for replicas
+	visits int             // number of loaders that check the source
+	count  int32           // number of wanted replicas
+	places map[int]place   // with replicas: All; otherwise nil
+	peers  peering         // state of copying between replicas
 
-	displaced int // replicas that make way as of this plan
+	displaced int // number of replicas that this plan displaces
 }
 
 func (p *planner) do(actions ...Action) { p.out.Actions = append(p.out.Actions, actions...) }
 
 func (p *planner) soon(after time.Duration) { p.out.Again = min(p.out.Again, max(after, time.Second)) }
 
-// share serves what kubelet mounts by itself.
+// share serves an NFS share, which kubelet mounts itself.
 func (p *planner) share() {
 	p.readers()
 	p.out.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, p.Source.NFS.ReadOnly)
@@ -105,12 +104,12 @@ func readersSource(owner string, v flexlvmv1.VolumeConfig, readOnly bool) *flexl
 	}}
 }
 
-// copies serves what lies on nodes.
+// copies serves replicas on nodes.
 func (p *planner) copies() {
 	p.nodes = p.countNodes()
 	p.countVisits()
 	p.adviseRefresh()
-	p.deleteUploadJob() // it was for a release that nobody wants any more
+	p.deleteUploadJob() // it was for a release that is no longer wanted
 	if p.Source.Writable() {
 		p.out.Status.VolumeSource = &flexlvmv1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
 			ClaimName: replicaName(p.Owner.Name, p.Config.ID, 0),
@@ -133,7 +132,7 @@ func (p *planner) copies() {
 			p.out.Status.Nodes = append(p.out.Status.Nodes, status)
 		}
 	}
-	// A label goes first: what it promised is not there any more.
+	// Labels are removed first: the data that they promise is gone.
 	var unlabel, label []Action
 	for _, node := range p.Labelled {
 		if !p.labels[node] {
@@ -145,13 +144,13 @@ func (p *planner) copies() {
 			label = append(label, Action{Verb: Label, Node: node, Key: p.label()})
 		}
 	}
-	// What is there already serves, whatever becomes of the rest.
+	// Replicas that are already complete serve, whatever happens to the others.
 	p.out.Actions = slices.Concat(unlabel, label, p.out.Actions)
 	p.summarize()
 	p.bound(told)
 }
 
-// replica plans one of them.
+// replica plans one replica.
 func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 	status := flexlvmv1.ReplicaStatus{Claim: replicaName(p.Owner.Name, p.Config.ID, index), Node: cmp.Or(r.Node, p.places[index].node)}
 	switch {
@@ -188,8 +187,7 @@ func (p *planner) isComplete(index int, r *Replica) bool {
 	return r.Claim != nil && p.isOfLoad(r, replica.AnnotationComplete, index)
 }
 
-// outdated says why a replica has to go although it is wanted; empty where it has
-// not.
+// outdated returns why a wanted replica has to go; empty if it can stay.
 func (p *planner) outdated(index int, r *Replica) string {
 	switch {
 	case going(r.Claim):
@@ -206,12 +204,12 @@ func (p *planner) outdated(index int, r *Replica) string {
 	return p.astray(r)
 }
 
-// leave lets a replica go: its node's label first, then its Job, then the claim.
+// leave removes a replica: its node's label first, then its Job, then the claim.
 func (p *planner) leave(r *Replica, status *flexlvmv1.ReplicaStatus, why string) {
 	status.State, status.Message = flexlvmv1.ReplicaLeaving, why
 	p.soon(whileLoading)
 	if r.Node != "" && slices.Contains(p.Labelled, r.Node) {
-		return // the label goes in this plan, the rest when it is seen to be gone
+		return // the label is removed in this plan, the rest once it is observed to be gone
 	}
 	p.delete(r, "ReplicaReleased", why)
 }
@@ -232,7 +230,7 @@ func (p *planner) delete(r *Replica, reason, why string) {
 	}
 }
 
-// absent plans a replica without a claim, or whose claim is going.
+// absent plans a replica without a claim, or whose claim is being deleted.
 func (p *planner) absent(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	status.State = flexlvmv1.ReplicaWaiting
 	p.soon(whileLoading)
@@ -285,7 +283,7 @@ func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 			p.out.Status.ReadyReplicas++
 		}
 		p.do(p.completed(index, r))
-	case failed: // it never ran: see loadFailedFor
+	case failed: // its loader never ran: see loadFailedFor
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, couldNotRun(r.Pod)+"; it is tried again"
 		p.again(r.Job)
 	default:
@@ -293,11 +291,10 @@ func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 	}
 }
 
-// wasServing keeps a stream from being cut off between its end and its completion.
+// wasServing keeps a streaming replica in service between the end of its load and the record of its completion.
 func (p *planner) wasServing(r *Replica) bool { return slices.Contains(p.Labelled, r.Node) }
 
-// running tells how far a loader is. One that is at work and too busy to answer is at
-// least as far as it was.
+// running reports the progress of a loader. A loader that is too busy to answer is at least as far as before.
 func (p *planner) running(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	status.State, status.Progress = flexlvmv1.ReplicaWaiting, progressOf(r.Report)
 	if status.Message = refusedOr(r.Refused, r.Pod); status.Message == "" {
@@ -320,7 +317,7 @@ func (p *planner) running(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 	p.watchProgress(index, status)
 }
 
-// serve lets pods come to the node of a replica, unless it is to be evicted.
+// serve labels the node of a replica for pods, unless the replica is to be evicted, and reports whether it did.
 func (p *planner) serve(r *Replica, can bool) bool {
 	can = can && r.Node != "" && r.Volume != nil && r.Volume.Annotations[replica.AnnotationEvict] == ""
 	if can {
@@ -329,7 +326,7 @@ func (p *planner) serve(r *Replica, can bool) bool {
 	return can
 }
 
-// completed writes down that a replica is complete, for good: Jobs come and go.
+// completed permanently records that a replica is complete: its Job may be deleted.
 func (p *planner) completed(index int, r *Replica) Action {
 	report := reportOf(r.Pod)
 	if report == nil {
@@ -345,7 +342,7 @@ func (p *planner) completed(index int, r *Replica) Action {
 		replica.AnnotationComplete: p.Source.Load(index), annotationLoaded: string(text), annotationTook: took.String(),
 		annotationRefreshed: r.Job.Annotations[annotationRefreshed],
 	}
-	if !copies(r.Job) { // else it has not asked the source
+	if !copies(r.Job) { // a copy has not asked the source
 		annotations[annotationRefreshedAt] = p.Now.UTC().Format(time.RFC3339)
 	}
 	return Action{
@@ -354,8 +351,7 @@ func (p *planner) completed(index int, r *Replica) Action {
 	}
 }
 
-// complete plans a replica that is complete: it is served, grows, and is evicted when
-// its node asks for that.
+// complete plans a replica that is complete: it serves, grows, and is evicted when its node asks for that.
 func (p *planner) complete(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	status.State, status.Progress = flexlvmv1.ReplicaComplete, progressOf(loadedReport(r.Claim))
 	if r.Volume == nil || r.Node == "" {

@@ -10,21 +10,21 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// podsFresh is how long a round goes by a list of pods, so that no decision is much older than the list that
-// it is made by, however slow the rest of the round is.
+// podsFresh is how long a round uses a list of pods, so that no decision is based on a much older list, however
+// slow the rest of the round is.
 const podsFresh = 10 * time.Second
 
 // users are the pods of a namespace that use volumes of a VolumeManager, by the hashes of the volumes.
 type users struct {
 	of map[string][]user
-	// at is when the API server was asked, and done when it had answered.
+	// at is when the request to the API server began, and done when it ended.
 	at, done time.Time
 }
 
 // A user is a pod that uses a volume.
 type user struct{ pod, node string }
 
-// namespaces are those whose pods may use the volume.
+// namespaces returns the namespaces whose pods may use the volume.
 func (s *Observed) namespaces() []string {
 	out := []string{s.Owner.Namespace}
 	for _, key := range s.SharedBy {
@@ -34,7 +34,7 @@ func (s *Observed) namespaces() []string {
 	return slices.Compact(out)
 }
 
-// claimsIn are the claims by which pods of a namespace use the volume.
+// claimsIn returns the claims by which pods of a namespace use the volume.
 func (s *Observed) claimsIn(namespace string) (claims []string) {
 	if namespace == s.Owner.Namespace {
 		claims = append(claims, replica.ReadersClaim(s.Owner.Name, s.Config.ID))
@@ -50,7 +50,7 @@ func (s *Observed) claimsIn(namespace string) (claims []string) {
 	return claims
 }
 
-// consumers calls each with the pods that use the volume, as the API server has them now.
+// consumers calls each with the pods that use the volume, read from the API server.
 func (r *reconciler) consumers(ctx context.Context, observed *Observed, each func(*corev1.Pod)) error {
 	for _, namespace := range observed.namespaces() {
 		err := r.Pods(ctx, namespace, func(pod *corev1.Pod) {
@@ -65,9 +65,9 @@ func (r *reconciler) consumers(ctx context.Context, observed *Observed, each fun
 	return nil
 }
 
-// consumersOnce are the pods that use one of the volumes of a round, and when the API server was asked. A
-// namespace is listed once for all of them: a list for each would take longer than there may be between two
-// looks. Before anything is given up, confirmUnused asks again.
+// consumersOnce returns the pods that use one of the volumes of a round, and when they were listed. A namespace
+// is listed once for all volumes: one list for each could take longer than mostBetweenLooks. Before anything is
+// given up, confirmUnused lists again.
 func (r *reconciler) consumersOnce(ctx context.Context, observed *Observed, s *snapshot) (out []user, at time.Time, err error) {
 	at = r.now()
 	for _, namespace := range observed.namespaces() {
@@ -89,7 +89,7 @@ func (r *reconciler) consumersOnce(ctx context.Context, observed *Observed, s *s
 	return out, at, nil
 }
 
-// usersIn lists the pods of a namespace, and keeps which of them use which volumes.
+// usersIn lists the pods of a namespace and returns which of them use which volumes.
 func (r *reconciler) usersIn(ctx context.Context, namespace string, volumes []*Observed) (users, error) {
 	byClaim := map[string][]*Observed{}
 	for _, observed := range volumes {

@@ -13,12 +13,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
-// stalls is how long nothing may arrive before a load counts as stalled: longer than the
-// largest file takes to be read once more, for its checksum.
+// stalls is how long nothing may arrive before a load counts as stalled: longer than it takes to read the
+// largest file once more for its checksum.
 const stalls = 5 * time.Minute
 
-// watchProgress keeps in the status when more was loaded the last time, and says where that
-// is long ago. A loader that does not answer is no further than it was.
+// watchProgress records in the status when the progress last grew, and that it has stalled if that was long
+// ago. A loader that does not answer has made no progress.
 func (p *planner) watchProgress(index int, status *flexlvmv1.ReplicaStatus) {
 	if !isLoading(status.State) {
 		return
@@ -41,11 +41,11 @@ func (p *planner) watchRefresh(index int, r *Replica, status *flexlvmv1.ReplicaS
 	}
 }
 
-// watched is how far a loader is now, with when it was further than before the last time.
+// watched returns the progress of a loader, with the time when it last changed.
 func (p *planner) watched(was, is *flexlvmv1.Progress, status *flexlvmv1.ReplicaStatus) *flexlvmv1.Progress {
 	var progress flexlvmv1.Progress
 	if is != nil {
-		progress = *is // a copy: it may be that of the status before
+		progress = *is // a copy: it may be part of the previous status
 	}
 	changed := metav1.NewTime(p.Now.Truncate(time.Second))
 	if was != nil && was.Changed != nil && was.Bytes == progress.Bytes && was.Files == progress.Files && !was.Changed.After(p.Now) {
@@ -56,7 +56,7 @@ func (p *planner) watched(was, is *flexlvmv1.Progress, status *flexlvmv1.Replica
 		return &progress
 	}
 	status.StalledSince = &changed
-	progress.BytesPerSecond, progress.SecondsLeft = 0, 0 // an estimate would be of long ago
+	progress.BytesPerSecond, progress.SecondsLeft = 0, 0 // an estimate would be outdated
 	note := "nothing has arrived since " + changed.UTC().Format(time.RFC3339)
 	if !strings.HasPrefix(status.Message, note) {
 		status.Message = strings.TrimSuffix(note+"; "+status.Message, "; ")
@@ -64,12 +64,12 @@ func (p *planner) watched(was, is *flexlvmv1.Progress, status *flexlvmv1.Replica
 	return &progress
 }
 
-// isLoading reports whether a replica's loader runs.
+// isLoading reports whether a replica in this state has a running loader.
 func isLoading(state flexlvmv1.ReplicaState) bool {
 	return state == flexlvmv1.ReplicaLoading || state == flexlvmv1.ReplicaStreaming
 }
 
-// timeToReady is how long a replica took; nil if that was not written down.
+// timeToReady returns how long a replica took to become complete; nil if that was not recorded.
 func timeToReady(claim *corev1.PersistentVolumeClaim) *metav1.Duration {
 	took, err := time.ParseDuration(claim.Annotations[annotationTook])
 	if err != nil || took < 0 {
@@ -78,7 +78,7 @@ func timeToReady(claim *corev1.PersistentVolumeClaim) *metav1.Duration {
 	return &metav1.Duration{Duration: took}
 }
 
-// timeLeft is an estimate for people; empty if there is none.
+// timeLeft formats an estimate; empty if there is none.
 func timeLeft(seconds int64) string {
 	if seconds <= 0 {
 		return ""
@@ -86,14 +86,14 @@ func timeLeft(seconds int64) string {
 	return duration.HumanDuration(time.Duration(min(seconds, int64(mostTimeLeft/time.Second))) * time.Second)
 }
 
-// mostTimeLeft bounds what a loader says.
+// mostTimeLeft bounds the estimate of a loader.
 const mostTimeLeft = 10000 * time.Hour
 
-// A note is an event that a change of the status is worth.
+// A note is an event for a change of the status.
 type note struct{ kind, reason, message string }
 
-// notesOf are the events between two statuses of a volume: loaders that began, that stalled,
-// and that went on. What completes or fails a replica reports that itself.
+// notesOf returns the events between two statuses of a volume: loaders that started, stalled, or resumed. The
+// action that completes or fails a replica has its own event.
 func notesOf(before, after flexlvmv1.VolumeStatus) []note {
 	was := map[string]flexlvmv1.ReplicaStatus{}
 	for _, r := range before.Nodes {
@@ -119,8 +119,7 @@ func notesOf(before, after flexlvmv1.VolumeStatus) []note {
 	return out
 }
 
-// refreshNotes tell of the refresh of a replica; that it is complete is told when it is
-// written down.
+// refreshNotes returns the events of a replica's refresh. Its completion has its own event, see refreshed.
 func refreshNotes(old, now flexlvmv1.ReplicaStatus) (out []note) {
 	what := fmt.Sprintf("claim %s on %s", now.Claim, now.Node)
 	switch {

@@ -20,10 +20,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/kubeobject"
 )
 
-// reconciler looks at one VolumeManager at a time, and remembers nothing of it but when it looked for pods.
+// reconciler reconciles one VolumeManager at a time. It keeps no state but when it listed pods.
 type reconciler struct {
 	Config
-	cached client.Reader // what the watches show
+	cached client.Reader // the caches of the watches
 	live   client.Reader // the API server itself
 	write  client.Client
 	now    func() time.Time
@@ -31,14 +31,14 @@ type reconciler struct {
 	looks  looks
 }
 
-// afterAction is how long after an action a VolumeManager is looked at again, because the result of the
-// action may cause no event.
+// afterAction is when a VolumeManager is reconciled again after an action, because the result of the action may
+// cause no event.
 const afterAction = time.Second
 
-// whileRefused is when what the API server refused is tried again.
+// whileRefused is when an action that the API server denied is retried.
 const whileRefused = 10 * time.Second
 
-// Reconcile brings a VolumeManager one step closer to what is wanted.
+// Reconcile brings a VolumeManager one step closer to its desired state.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	owner := &flexlvmv1.VolumeManager{}
 	if err := r.cached.Get(ctx, request.NamespacedName, owner); err != nil {
@@ -49,16 +49,16 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	again, err := r.step(ctx, owner)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || errors.Is(err, errChanged) {
-		// Somebody was faster; another look will settle it.
+		// The object has changed or the cache is behind: the next pass resolves that.
 		again, err = afterAction, nil
 	}
 	return reconcile.Result{RequeueAfter: again}, err
 }
 
-// step does what is next, and says when to look again; 0 is never.
+// step carries out the next step and returns when to reconcile again; 0 is never.
 func (r *reconciler) step(ctx context.Context, owner *flexlvmv1.VolumeManager) (time.Duration, error) {
 	if owner.DeletionTimestamp == nil && controllerutil.AddFinalizer(owner, Finalizer) {
-		// Nothing is made before that is written.
+		// Nothing is created before the finalizer is written.
 		return afterAction, r.writeFinalizers(ctx, owner)
 	}
 	if !controllerutil.ContainsFinalizer(owner, Finalizer) {
@@ -88,13 +88,13 @@ func (r *reconciler) step(ctx context.Context, owner *flexlvmv1.VolumeManager) (
 		return 0, r.writeFinalizers(ctx, owner)
 	}
 	if released {
-		again = 0 // nothing is left, and if anything is made again, a watch shows it
+		again = 0 // nothing is left, and a watch shows anything that is created again
 	}
 	return again, r.writeStatus(ctx, owner, outcomes, released)
 }
 
-// volumes plans and does what is next for each volume. One that cannot be dealt with
-// does not keep the others.
+// volumes plans each volume and carries out its next step. A volume with an invalid spec, or with a denied
+// action, does not hold up the others.
 func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager, s *snapshot) (outcomes []Outcome, acted bool, err error) {
 	configs, given := slices.Clone(owner.Spec.All()), owner.Spec.Given()
 	for _, id := range formerIDs(owner, s) {
@@ -130,7 +130,7 @@ func (r *reconciler) volume(ctx context.Context, observed *Observed, s *snapshot
 	return out, err
 }
 
-// planned does what is next for a volume.
+// planned carries out the next step for a volume.
 func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapshot, inSpec bool) (Outcome, error) {
 	owner := observed.Owner
 	if inSpec && owner.DeletionTimestamp == nil && owner.Spec.State != flexlvmv1.StateCompleted {
@@ -151,7 +151,8 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 		if err := r.release(ctx, observed, s); err != nil {
 			return Outcome{}, err
 		}
-		// What a mirror says counts only if no pod had the volume before it said so.
+		// The pods were listed first: a mirror's report counts only if no pod used the volume before the
+		// report.
 		r.askLoaders(ctx, observed)
 	}
 	out, err := r.plan(ctx, observed, s)
@@ -162,7 +163,7 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 	switch stranger := (*notOursError)(nil); {
 	case err == nil || apierrors.IsConflict(err):
 	case errors.As(err, &stranger), controlplane.Denied(err):
-		// It will be refused again: there is no haste.
+		// The API server will deny it again, so there is no hurry.
 		out.Failed, out.Status.Message, out.Actions = true, err.Error(), nil
 		out.Again = max(out.Again, whileRefused)
 	default:
@@ -171,15 +172,14 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 	return out, nil
 }
 
-// evictOnly leaves what there is of a volume that cannot be read as it is, but for what has been
-// promised to others.
+// evictOnly leaves a volume whose spec cannot be parsed as it is, except for evictions that have begun.
 func (r *reconciler) evictOnly(ctx context.Context, observed *Observed, why error) (Outcome, error) {
 	out := wrong(observed, why)
 	out.Actions = Evict(observed)
 	return out, r.applyAll(ctx, observed, out.Actions)
 }
 
-// plan says what is next for a volume, and has others make way for it.
+// plan plans a volume, and asks other replicas to make way for it.
 func (r *reconciler) plan(ctx context.Context, observed *Observed, s *snapshot) (Outcome, error) {
 	if err := r.addWithdrawn(ctx, observed); err != nil {
 		return Outcome{}, err
@@ -191,8 +191,8 @@ func (r *reconciler) plan(ctx context.Context, observed *Observed, s *snapshot) 
 	return out, nil
 }
 
-// readUpload adds what has to be uploaded before a volume is released. What cannot be read
-// may ask for it. Who deletes the VolumeManager asks for none, but for what is mirrored.
+// readUpload sets what has to be uploaded before a volume is released. A spec that cannot be parsed may ask for
+// an upload, so it is an error. Deleting the VolumeManager asks for no upload, except of a mirrored volume.
 func (r *reconciler) readUpload(observed *Observed) (err error) {
 	deleted := observed.Owner.DeletionTimestamp != nil
 	if observed.Source, err = parseSource(observed.Config, observed.fetches() != ""); err != nil && (!deleted || observed.holds()) {
@@ -209,11 +209,11 @@ func (r *reconciler) writeFinalizers(ctx context.Context, owner *flexlvmv1.Volum
 	return nil
 }
 
-// writeStatus writes what has changed.
+// writeStatus writes the status if it has changed, and sends the events of the change.
 func (r *reconciler) writeStatus(ctx context.Context, owner *flexlvmv1.VolumeManager, outcomes []Outcome, released bool) error {
 	next := owner.DeepCopy()
 	next.Status = statusOf(owner, outcomes, released)
-	shown := next.DeepCopy().Status.Volumes // the API server's answer is written over next
+	shown := next.DeepCopy().Status.Volumes // Update overwrites next with the API server's answer
 	if released {
 		shown = nil
 	}
@@ -243,7 +243,7 @@ func (r *reconciler) writeStatus(ctx context.Context, owner *flexlvmv1.VolumeMan
 	return nil
 }
 
-// failed are the ids of the volumes that wait for a person.
+// failed returns the ids of the volumes that need a person to act.
 func failed(volumes []Outcome) (ids []string) {
 	for _, v := range volumes {
 		if v.Failed {

@@ -19,16 +19,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// betweenSweeps is how often a loader looks whether versions are left that nobody reads any
-// more.
+// betweenSweeps is how often a loader checks whether versions are left that nobody reads any more.
 const betweenSweeps = 10 * time.Minute
 
-// refreshFailed is how the message of a replica begins that holds an earlier version than
-// its source has.
+// refreshFailed begins the message of a replica that holds an older version than its source.
 const refreshFailed = "its last refresh failed: "
 
-// versioned reports whether the replicas hold versions, of which readers get the current one.
-// Those that an earlier flexlvm offers to consumers do not.
+// versioned reports whether the replicas hold versions, of which readers get the current one. A volume that an
+// older release offers to consumers has none.
 func (s *Observed) versioned() bool {
 	if s.Source.Writable() || !s.Source.Copies() {
 		return false
@@ -37,7 +35,7 @@ func (s *Observed) versioned() bool {
 	return v == nil || persistentvolume.Options(v)[volume.OptionVersions] == "true"
 }
 
-// asked names the refresh that a person asked for last; empty if none did.
+// asked identifies the last refresh that a person asked for; empty if there was none.
 func (s *Observed) asked() string {
 	value := s.Owner.Annotations[replica.AnnotationRefresh]
 	if value == "" || s.Source.Writable() {
@@ -46,14 +44,14 @@ func (s *Observed) asked() string {
 	return digest(value)
 }
 
-// canRefresh reports whether replicas can be refreshed. Without versions, consumers see files change
-// while they read, so only that of a volume with replicas: 1 is refreshed then.
+// canRefresh reports whether replicas can be refreshed. Without versions, consumers see files change while they
+// read, so only a volume with replicas: 1 is refreshed then.
 func (p *planner) canRefresh() bool {
 	return p.versioned() && p.allHoldVersions() || p.places == nil && p.count == 1
 }
 
-// allHoldVersions reports whether all replicas were made to hold versions. The readers'
-// PersistentVolume does not say that: it may be made anew while replicas stay.
+// allHoldVersions reports whether all replicas were created to hold versions. The readers' PersistentVolume
+// does not tell: it may be created again while replicas stay.
 func (s *Observed) allHoldVersions() bool {
 	for _, r := range s.Replicas {
 		if r.Claim != nil && r.Claim.Annotations[annotationVersions] == "" {
@@ -63,22 +61,21 @@ func (s *Observed) allHoldVersions() bool {
 	return true
 }
 
-// grow asks for more room, where more is wanted than the claim has asked for.
+// grow raises the request of a claim to the wanted capacity.
 func (p *planner) grow(r *Replica) {
 	asked := r.Claim.Spec.Resources.Requests[corev1.ResourceStorage]
-	if r.Claim.Status.Phase == corev1.ClaimBound && asked.Cmp(p.Source.Capacity) < 0 { // others cannot
+	if r.Claim.Status.Phase == corev1.ClaimBound && asked.Cmp(p.Source.Capacity) < 0 { // only a bound claim can grow
 		p.do(Action{Verb: Grow, Object: r.Claim, Size: p.Source.Capacity})
 	}
 }
 
-// growing reports whether a replica's volume has yet to get the size that is asked for before
-// a pod can start on it: kubelet grows a volume as it mounts it, once its PersistentVolume has
-// the size and its claim is left to the node. A loader that started before would find the old
-// size, and fail for want of room. Growth that is refused or waits for others' room does not
-// keep it: its data may fit.
+// growing reports whether a loader has to wait until the replica's volume can grow: kubelet grows a volume as
+// it mounts it, once its PersistentVolume has the size and its claim is left to the node. A loader that started
+// earlier would find the old size, and fail for lack of room. Growth that is refused or waits for the room of
+// other volumes does not delay the loader: its data may fit.
 func (p *planner) growing(r *Replica) bool {
 	if r.Volume == nil || r.Claim.Status.Phase != corev1.ClaimBound {
-		return false // it is made with what its claim asks for
+		return false // the volume is created with the size that its claim requests
 	}
 	asked, own := r.Claim.Spec.Resources.Requests[corev1.ResourceStorage], r.Claim.Status.Capacity[corev1.ResourceStorage]
 	if asked.Cmp(p.Source.Capacity) < 0 {
@@ -91,8 +88,8 @@ func (p *planner) growing(r *Replica) bool {
 	return own.Cmp(asked) < 0 && !leftToNode(r.Claim)
 }
 
-// cannotGrow goes by a condition and not by allocatedResourceStatuses, which also say
-// "infeasible" while room is made, and which API servers before 1.32 drop.
+// cannotGrow reads a condition and not allocatedResourceStatuses, which are also "infeasible" while room is
+// made, and which API servers before 1.32 drop.
 func cannotGrow(claim *corev1.PersistentVolumeClaim) bool {
 	return slices.ContainsFunc(claim.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
 		outcome := ledger.Outcome(c.Reason)
@@ -109,13 +106,13 @@ func leftToNode(claim *corev1.PersistentVolumeClaim) bool {
 	})
 }
 
-// A visit is a reason to have a loader mount a replica that is complete.
+// A visit is a reason to start a loader that mounts a complete replica.
 type visit struct {
-	grows    bool // kubelet grows only what a pod has mounted, and consumers mount another claim
+	grows    bool // kubelet grows only a mounted volume, and consumers mount another claim
 	onDemand bool // somebody asked for a refresh
 	next     schedule
-	last     time.Time // when its source was looked at last; only with next
-	sweeps   bool      // there are old versions
+	last     time.Time // when the source was last checked; only with next
+	sweeps   bool      // there are old versions to remove
 }
 
 func (p *planner) visitOf(r *Replica) visit {
@@ -130,9 +127,9 @@ func (p *planner) visitOf(r *Replica) visit {
 	return v
 }
 
-// lookedAt is when a complete replica was last seen to hold what its source has.
+// lookedAt returns when a complete replica was last known to hold what its source has.
 func lookedAt(claim *corev1.PersistentVolumeClaim, now time.Time) time.Time {
-	took, _ := time.ParseDuration(claim.Annotations[annotationTook]) // what cannot be read is none
+	took, _ := time.ParseDuration(claim.Annotations[annotationTook]) // an unreadable value counts as 0
 	complete := claim.CreationTimestamp.Add(took)
 	at := timeOf(claim, annotationRefreshedAt)
 	if at.IsZero() {
@@ -141,11 +138,11 @@ func lookedAt(claim *corev1.PersistentVolumeClaim, now time.Time) time.Time {
 	return past(at, complete, now)
 }
 
-// refresh reports whether visits look at the source.
+// refresh reports whether visits check the source.
 func (v visit) refresh() bool { return v.onDemand || v.next != nil }
 
-// refreshNow reports whether a visit that begins now looks at the source. By the clock that
-// waits for its time, whatever else a loader comes for; with an interval each does.
+// refreshNow reports whether a visit that begins now checks the source. A schedule by the clock waits for its
+// time, whatever else the visit is for; with an interval each visit does.
 func (v visit) refreshNow(now time.Time) bool {
 	if _, interval := v.next.(every); v.onDemand || v.next == nil || interval {
 		return v.refresh()
@@ -153,7 +150,7 @@ func (v visit) refreshNow(now time.Time) bool {
 	return !now.Before(v.next.Next(v.last))
 }
 
-// due is when it is time, after a Job that has ended; the zero time is never.
+// due returns when the next visit is due after a Job that has ended; the zero time is never.
 func (v visit) due(after *batchv1.Job, asked string, now time.Time) time.Time {
 	at, load := endedBy(after, now), after.Labels[labelRole] == roleLoad
 	var out time.Time
@@ -163,18 +160,18 @@ func (v visit) due(after *batchv1.Job, asked string, now time.Time) time.Time {
 		}
 	}
 	if v.grows && load && v.next == nil {
-		soonest(at) // the Job before was no visit
+		soonest(at) // the Job before was a load and no visit
 	} else if v.grows {
 		soonest(at.Add(betweenVisits))
 	}
 	if v.next != nil {
 		since := at
 		if at.Equal(longAgo) || !load && !isRefresh(after) {
-			since = v.last // its time may have come meanwhile
+			since = v.last // the next time may have passed in between
 		}
 		soonest(v.next.Next(since))
 	}
-	// One that failed is not tried again before somebody asks anew.
+	// A failed refresh is not retried until somebody asks for another.
 	if v.onDemand && after.Annotations[annotationRefreshed] != asked {
 		soonest(at)
 	}
@@ -184,10 +181,10 @@ func (v visit) due(after *batchv1.Job, asked string, now time.Time) time.Time {
 	return out
 }
 
-// refresh has a loader visit a complete replica, node by node where it looks at the source.
+// refresh plans visits of a complete replica; those that check the source take turns.
 func (p *planner) refresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if status.State != flexlvmv1.ReplicaComplete {
-		return // it is to be evicted, or not seen
+		return // it is to be evicted, or not observed
 	}
 	v := p.visitOf(r)
 	if v.grows {
@@ -214,13 +211,13 @@ func (p *planner) refresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 	}
 }
 
-// growsFirst reports whether a visit has to wait: one that looks for news may find too little
-// room before the volume has grown.
+// growsFirst reports whether a visit has to wait: one that fetches changes may lack room until the volume has
+// grown.
 func (p *planner) growsFirst(r *Replica, v visit, looks bool) bool {
 	return looks && v.grows && p.growing(r)
 }
 
-// visitAgain makes room for the next visit when it is time.
+// visitAgain deletes the last visit's Job when the next visit is due.
 func (p *planner) visitAgain(r *Replica, v visit) {
 	due := v.due(r.Job, p.asked(), p.Now)
 	switch {
@@ -235,9 +232,9 @@ func (p *planner) visitAgain(r *Replica, v visit) {
 	}
 }
 
-// reserveVisit reports whether one more visit may begin, and counts it if so: a tenth of the replicas, or one, look
-// for news at the same time, so that what is wrong with a version or a source does not
-// come to all nodes at once. They ask the source, so with peers sourceLoaders bounds them, too.
+// reserveVisit reports whether one more visit may begin, and counts it if so: a tenth of the replicas, at least
+// one, check the source at the same time, so that a bad version or source does not reach all nodes together.
+// They ask the source, so with peers sourceLoaders bounds them, too.
 func (p *planner) reserveVisit(looks bool) bool {
 	if !looks {
 		return true
@@ -251,8 +248,8 @@ func (p *planner) reserveVisit(looks bool) bool {
 	return true
 }
 
-// countVisits counts the replicas whose loaders look for news, or are about to. A visit has no
-// deadline, so one whose node takes no pod, or is down, would keep all others from theirs.
+// countVisits counts the replicas whose loaders check the source, or are about to. A visit has no deadline, so
+// a stuck one, whose node accepts no pod or is down, would block the visits of all others: it does not count.
 func (p *planner) countVisits() {
 	for _, r := range p.Replicas {
 		if r.Claim != nil && isRefreshing(r) && !stuck(r, p.Now) {
@@ -261,17 +258,17 @@ func (p *planner) countVisits() {
 	}
 }
 
-// isRefreshing reports whether a replica's loader looks for news, or is about to.
+// isRefreshing reports whether a replica has a refresh that has not ended or whose Job is being deleted.
 func isRefreshing(r *Replica) bool {
 	return r.Job != nil && isRefresh(r.Job) && (ended(r.Job).IsZero() || going(r.Job))
 }
 
-// isRefresh reports whether a Job looks for news in the source of a complete replica.
+// isRefresh reports whether a Job fetches changes of the source into a complete replica.
 func isRefresh(job *batchv1.Job) bool {
 	return job.Labels[labelRole] == roleVisit && slices.Contains(job.Spec.Template.Spec.Containers[0].Args, "--sync")
 }
 
-// visiting tells of a visit that goes on.
+// visiting reports on a visit that has not ended.
 func (p *planner) visiting(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if isRefresh(r.Job) {
 		p.watchRefresh(index, r, status)
@@ -280,14 +277,14 @@ func (p *planner) visiting(index int, r *Replica, status *flexlvmv1.ReplicaStatu
 		}
 	}
 	p.keepStale(index, r, status)
-	// A refresh that failed is remembered by its message, to which nothing may be added.
+	// A failed refresh is remembered by its message, to which nothing may be added.
 	if why := held(r, p.Now); why != "" && !strings.HasPrefix(status.Message, refreshFailed) {
 		status.Message = strings.TrimPrefix(status.Message+"; "+why, "; ")
 	}
 }
 
-// held says what keeps a visit's loader from its work; empty where nothing does, or it was only
-// just made.
+// held returns what keeps a visit's loader from running; empty if nothing does, or the loader was only just
+// created.
 func held(r *Replica, now time.Time) string {
 	switch {
 	case r.Pod == nil:
@@ -302,7 +299,7 @@ func held(r *Replica, now time.Time) string {
 	return ""
 }
 
-// visited tells how a visit ended, and writes down what the replica holds since.
+// visited reports how a visit ended, and records what the replica holds since.
 func (p *planner) visited(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	succeeded, failed, why := end(r.Job)
 	switch {
@@ -315,28 +312,28 @@ func (p *planner) visited(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	}
 }
 
-// markStale says that a replica does not hold what its source has.
+// markStale reports that a replica does not hold what its source has.
 func (p *planner) markStale(r *Replica, status *flexlvmv1.ReplicaStatus, message string) {
 	status.Message = message
 	p.out.Stale = append(p.out.Stale, fmt.Sprintf("claim %s on node %s: %s", r.Claim.Name, r.Node, strings.TrimPrefix(message, refreshFailed)))
 }
 
-// keepStale keeps that said until a later visit has ended.
+// keepStale keeps the report of markStale until a later visit has ended.
 func (p *planner) keepStale(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	if old := p.remembered(index, status.Claim); status.Message == "" && strings.HasPrefix(old.Message, refreshFailed) {
 		p.markStale(r, status, old.Message)
 	}
 }
 
-// refreshed writes down what a visit that succeeded says of a replica.
+// refreshed records the result of a visit that succeeded.
 func (p *planner) refreshed(r *Replica) Action {
 	out := Action{Verb: Annotate, Object: r.Claim, Annotations: map[string]string{annotationVisit: string(r.Job.UID)}}
 	report := reportOf(r.Pod)
 	if report == nil || report.State != protocol.StateComplete {
-		report = nil // its pod is gone; the next visit says more
+		report = nil // its pod is gone; the next visit reports again
 	}
 	was := loadedReport(r.Claim)
-	if report != nil && !p.Source.Writable() { // whose visits load nothing
+	if report != nil && !p.Source.Writable() { // visits of a writable volume load nothing
 		report.Message = ""
 		text, err := json.Marshal(report)
 		if err != nil {
@@ -349,7 +346,7 @@ func (p *planner) refreshed(r *Replica) Action {
 	}
 	asked, looked := r.Job.Annotations[annotationRefreshed], endedBy(r.Job, p.Now)
 	if looked.Equal(longAgo) {
-		looked = p.Now // it has just been seen; the next refresh goes by that
+		looked = p.Now // the end was only just observed; the next refresh counts from now
 	}
 	out.Annotations[annotationRefreshedAt] = looked.UTC().Format(time.RFC3339)
 	out.Annotations[annotationRefreshed] = asked
@@ -371,7 +368,7 @@ func orUnknown(version string) string {
 	return version
 }
 
-// tellVersion says which version a complete replica holds.
+// tellVersion reports which version a complete replica holds.
 func (p *planner) tellVersion(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	report := loadedReport(r.Claim)
 	status.Version, status.OldVersions = report.Contents, int32(min(report.OldVersions, 1<<20))
@@ -387,7 +384,7 @@ func (p *planner) tellVersion(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	p.out.Status.Versions[report.Contents]++
 }
 
-// adviseRefresh says why nothing is refreshed.
+// adviseRefresh explains in the status why nothing is refreshed.
 func (p *planner) adviseRefresh() {
 	if (p.Source.Refresh != nil || p.asked() != "") && !p.canRefresh() {
 		p.out.Advice = append(p.out.Advice, "nothing is refreshed, because this volume was made by a flexlvm that knew no versions, and consumers of several replicas would see files come and go: make another volume")

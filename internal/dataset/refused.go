@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// patience is how long a Job may be without a pod before it is asked why.
+// patience is how long a Job may have no pod before its events are read.
 const patience = 5 * time.Second
 
-// refusedOr is idle, or why there is no pod.
+// refusedOr returns why the API server refuses the pod, and otherwise idle.
 func refusedOr(refused string, pod *corev1.Pod) string {
 	if pod == nil && refused != "" {
 		return "its loader's pod is refused: " + refused
@@ -23,8 +23,8 @@ func refusedOr(refused string, pod *corev1.Pod) string {
 	return idle(pod)
 }
 
-// addRefusals adds why Jobs have no pods. Nothing depends on it, so an error is none. What refuses the
-// pods of many is the same for all, such as a quota, so only the first few are asked for.
+// addRefusals adds why Jobs have no pods. Nothing depends on it, so errors are ignored. The cause, such as a
+// quota, is mostly the same for all Jobs, so it is read only for the first few.
 func (r *reconciler) addRefusals(ctx context.Context, observed *Observed) {
 	if r.Refused == nil {
 		return
@@ -44,8 +44,8 @@ func (r *reconciler) addRefusals(ctx context.Context, observed *Observed) {
 	}
 }
 
-// asksEvents asks the events of a Job why no pod could be made for it: Kubernetes writes
-// it nowhere else.
+// asksEvents reads from the events of a Job why no pod could be created for it: Kubernetes records it nowhere
+// else.
 func asksEvents(live client.Reader) func(context.Context, *batchv1.Job) string {
 	return func(ctx context.Context, job *batchv1.Job) string {
 		events := &corev1.EventList{}
@@ -57,7 +57,7 @@ func asksEvents(live client.Reader) func(context.Context, *batchv1.Job) string {
 	}
 }
 
-// lastRefusal is the message of the latest event.
+// lastRefusal returns the message of the latest event.
 func lastRefusal(events []corev1.Event) string {
 	message, at := "", time.Time{}
 	for _, e := range events {

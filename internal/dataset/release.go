@@ -11,9 +11,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// readers makes the claim of all consumers and its PersistentVolume, and makes them
-// anew where they cannot serve any more. The two name each other, and the claim comes
-// first: where its name is taken there must be nothing that another claim could bind.
+// readers creates the claim of all consumers and its PersistentVolume, and recreates them if they can no longer
+// serve. The two name each other. The claim comes first: if its name is already used, no PersistentVolume may
+// exist that another claim could bind.
 func (p *planner) readers() {
 	volume, claim := p.Readers.Volume, p.Readers.Claim
 	offer := p.own()
@@ -37,8 +37,8 @@ func (p *planner) readers() {
 	}
 }
 
-// spent tells of a PersistentVolume that no claim can have any more, or that leads to
-// another share or dataset than is asked for.
+// spent reports whether a PersistentVolume can no longer be bound by any claim, or leads to another share or
+// dataset than the spec asks for.
 func (p *planner) spent(volume *corev1.PersistentVolume) bool {
 	other := p.Source.NFS == nil && volume.Spec.NFS != nil || p.Source.NFS != nil && (volume.Spec.NFS == nil || *volume.Spec.NFS != *p.Source.NFS ||
 		!slices.Contains(volume.Spec.AccessModes, p.Config.AccessMode))
@@ -46,9 +46,9 @@ func (p *planner) spent(volume *corev1.PersistentVolume) bool {
 	return other || volume.Status.Phase == corev1.VolumeReleased || volume.Status.Phase == corev1.VolumeFailed
 }
 
-// deleteReaders deletes the readers' claim, and once that is gone their PersistentVolume. It reports
-// whether neither is left. While a pod uses the claim, Kubernetes keeps it, and then the
-// PersistentVolume stays, and all replicas.
+// deleteReaders deletes the readers' claim, and once that is gone their PersistentVolume. It reports whether
+// both are gone. While a pod uses the claim, Kubernetes keeps it, and so the PersistentVolume and all replicas
+// stay.
 func (p *planner) deleteReaders() bool {
 	claim, volume := p.Readers.Claim, p.Readers.Volume
 	switch {
@@ -66,10 +66,10 @@ func (p *planner) deleteReaders() bool {
 	return true
 }
 
-// release takes everything back: no pod may come any more, then what consumers leave
-// is uploaded, then the consumers' claim goes, then the replicas, and the Job that
-// uploaded what consumers wrote last. That they were uploaded is in the status before
-// the first of them goes. Replicas that are to be evicted do not wait for any of that.
+// release releases the volume: first the nodes lose the label, so that no more pods come, then the content is
+// uploaded, then the consumers' claim is deleted, then the replicas, and with them the Job of an upload of what
+// consumers wrote. The status records the upload before the first of these is deleted. Evictions that have
+// begun do not wait for any of that.
 func (p *planner) release() {
 	p.soon(whileLoading)
 	p.out.Status.Message = "is released"
@@ -81,7 +81,7 @@ func (p *planner) release() {
 			p.do(Action{Verb: Unlabel, Node: node, Key: p.label()})
 		}
 	case !p.endUse():
-		p.evict() // pods that keep the rest, or an upload that fails, may do so for ever
+		p.evict() // pods that keep the rest, or an upload that fails, may do so forever
 	default:
 		p.releaseReplicas()
 		if len(p.out.Status.Nodes) == 0 && p.UploadJob == nil {
@@ -90,13 +90,14 @@ func (p *planner) release() {
 	}
 }
 
-// endUse uploads what consumers leave, and takes back the claims by which they reach it. It reports
+// endUse uploads the content of the volume, and deletes the claims by which consumers reach it. It reports
 // whether both are done.
 func (p *planner) endUse() bool {
 	if p.Upload && !p.ensureUploaded() {
 		return false
 	}
-	// What tells since when pods may have written more goes when none can any more.
+	// The upload's Job records since when pods may have written more. It is deleted when no pod can write any
+	// more.
 	if _, from := p.uploadFrom(); !p.Upload || from == nil || !p.isWritable(from.Claim) {
 		p.deleteUploadJob()
 	}
@@ -112,7 +113,7 @@ func (p *planner) endUse() bool {
 	return true
 }
 
-// releaseReplicas lets all of them go.
+// releaseReplicas releases all replicas.
 func (p *planner) releaseReplicas() {
 	for _, index := range p.indexes() {
 		r := p.Replicas[index]
@@ -126,8 +127,8 @@ func (p *planner) releaseReplicas() {
 	}
 }
 
-// holdUnsent keeps what a mirror may not have uploaded, if nobody can say where to: the
-// spec does not name its volume any more.
+// holdUnsent keeps content that a mirror may not have uploaded while its destination is unknown, because the
+// spec no longer names the volume. It reports whether it does.
 func (p *planner) holdUnsent() bool {
 	r := p.unsent()
 	switch {
@@ -150,9 +151,9 @@ func (p *planner) holdUnsent() bool {
 
 const nothingUploaded = "nothing was uploaded"
 
-// notUploaded is what is told of a volume whose upload was asked for, and that had
-// nothing to upload: a replica that is not complete holds nothing that its source does
-// not. One that was released for an earlier spec keeps what was told of it.
+// notUploaded returns the note on a volume whose upload was asked for and that had nothing to upload: an
+// incomplete replica holds only what its source has. A volume that was released for an earlier spec keeps its
+// earlier note.
 func (p *planner) notUploaded() string {
 	old := p.before()
 	if !p.Upload || p.out.Status.Uploaded != "" ||
@@ -166,14 +167,14 @@ func (p *planner) notUploaded() string {
 	return fmt.Sprintf("; %s to %s, because %s", nothingUploaded, p.Source.Target(), because)
 }
 
-// ensureUploaded reports whether what is in the volume is at outputURL, and has it uploaded otherwise. As long as pods may
-// write to it, the status is not believed without the Job that uploaded: what they wrote
-// since is known by that alone.
+// ensureUploaded reports whether the content of the volume is at its target, and plans the upload otherwise.
+// While pods may write to the volume, the status does not count without the upload's Job, which alone shows
+// what they may have written since.
 func (p *planner) ensureUploaded() bool {
 	index, from := p.uploadFrom()
 	was := p.wasUploaded()
 	if from == nil {
-		p.out.Status.Uploaded = p.before().Uploaded // nothing was written since, for whatever spec
+		p.out.Status.Uploaded = p.before().Uploaded // nothing was written since, whatever the spec was
 		return true
 	}
 	if was != "" && !p.isWritable(from.Claim) && (going(from.Claim) || len(p.InUse) == 0) {
@@ -183,8 +184,8 @@ func (p *planner) ensureUploaded() bool {
 	return p.planUpload(index, from)
 }
 
-// wasUploaded is what the status says of the spec as it is now. What was uploaded for
-// an earlier one says nothing: consumers may have written since.
+// wasUploaded returns the target that the status records for the current spec. An upload for an earlier spec
+// does not count: consumers may have written since.
 func (p *planner) wasUploaded() string {
 	if p.Owner.Status.ObservedGeneration != p.Owner.Generation {
 		return ""
@@ -192,7 +193,7 @@ func (p *planner) wasUploaded() string {
 	return p.before().Uploaded
 }
 
-// before is what the status says of the volume.
+// before returns the current status of the volume, which this plan replaces.
 func (s *Observed) before() flexlvmv1.VolumeStatus {
 	for _, v := range s.Owner.Status.Volumes {
 		if v.ID == s.Config.ID {
@@ -202,8 +203,8 @@ func (s *Observed) before() flexlvmv1.VolumeStatus {
 	return flexlvmv1.VolumeStatus{}
 }
 
-// planUpload plans the Job that uploads what is in a replica, and reports whether that is at outputURL by now. Nothing goes
-// before that, and nothing that failed is given up but by a person.
+// planUpload plans the Job that uploads the content of a replica, and reports whether the content is at its
+// target. Nothing is deleted before that, and after a failure only a person can give up the content.
 func (p *planner) planUpload(index int, from *Replica) bool {
 	if going(from.Claim) || from.Claim.Status.Phase == corev1.ClaimLost {
 		p.out.Failed = true
@@ -218,7 +219,7 @@ func (p *planner) planUpload(index int, from *Replica) bool {
 	status := flexlvmv1.ReplicaStatus{State: flexlvmv1.ReplicaUploading, Claim: from.Claim.Name, Node: from.Node}
 	switch {
 	case len(p.InUse) > 0:
-		// What they write may not be in an upload that has begun.
+		// An upload that has begun may miss what these pods write.
 		p.out.Status.Message = "is uploaded as soon as no pod uses it; now there are " + strings.Join(p.InUse, ", ")
 		p.deleteUploadJob()
 		return false
@@ -228,7 +229,7 @@ func (p *planner) planUpload(index int, from *Replica) bool {
 		p.out.Status.Message = "is uploaded to " + p.Source.Target()
 		p.do(Action{Verb: Create, Object: task.upload()})
 	case going(p.UploadJob) || p.UploadJob.Annotations[annotationAttempt] != task.attempt:
-		// Also where it has ended well: it was for something else.
+		// Even a successful Job is deleted: it uploaded something else.
 		p.out.Status.Message = "is uploaded anew to " + p.Source.Target()
 		p.deleteUploadJob()
 	case succeeded && !p.wasWatched(from):
@@ -237,7 +238,7 @@ func (p *planner) planUpload(index int, from *Replica) bool {
 	case succeeded:
 		p.out.Status.Uploaded, p.out.Status.Message = p.Source.Target(), "was uploaded to "+p.Source.Target()
 		p.soon(afterAction)
-		return p.wasUploaded() != "" // nothing goes before that is written
+		return p.wasUploaded() != "" // nothing is deleted before the status records the upload
 	case failed:
 		p.uploadFailed(from, &status, why)
 	default:
@@ -250,15 +251,15 @@ func (p *planner) planUpload(index int, from *Replica) bool {
 	return false
 }
 
-// wasWatched reports whether this process has looked for pods, without a pause, since before the upload
-// began. A pod that wrote, ended and was deleted while none looked has left nothing that tells of it. An
-// upload that still runs is not broken off for that, as what it sends is not sent again, and a
-// controller that is restarted again and again must not keep it from getting on.
+// wasWatched reports whether this process has listed pods, without a pause, since before the upload began. A
+// pod that wrote, ended and was deleted between two lists leaves no trace. A running upload is not aborted for
+// that: what it has sent is not sent again, and a controller that restarts again and again must not prevent
+// progress.
 func (p *planner) wasWatched(from *Replica) bool {
 	return !p.isWritten(from.Claim) || p.UploadJob.Annotations[annotationWatch] == p.watch()
 }
 
-// deleteLoader deletes the Job of a loader that still works on a replica, and reports whether one does.
+// deleteLoader deletes the Job of a loader that still works on a replica, and reports whether there is one.
 func (p *planner) deleteLoader(from *Replica) bool {
 	if from.Job == nil || !ended(from.Job).IsZero() {
 		return from.Busy
@@ -269,7 +270,7 @@ func (p *planner) deleteLoader(from *Replica) bool {
 	return true
 }
 
-// uploadFailed tells of a Job that has failed. One whose loader never ran is made anew.
+// uploadFailed handles a Job that has failed. A Job whose loader never ran is recreated.
 func (p *planner) uploadFailed(from *Replica, status *flexlvmv1.ReplicaStatus, why string) {
 	if !hasRun(p.UploadPod) {
 		status.Message = couldNotRun(p.UploadPod) + "; it is tried again"
@@ -282,8 +283,7 @@ func (p *planner) uploadFailed(from *Replica, status *flexlvmv1.ReplicaStatus, w
 	p.out.Status.Message = "cannot be uploaded to " + p.Source.Target() + ", so it is kept: " + status.Message + wayOut(from)
 }
 
-// wayOut is how to give up what is in a claim that waits for its upload; empty where it
-// does not.
+// wayOut returns how to give up the content of a claim that waits for its upload; empty if it does not wait.
 func wayOut(r *Replica) string {
 	if !isHeld(r.Claim) {
 		return ""
@@ -291,8 +291,7 @@ func wayOut(r *Replica) string {
 	return fmt.Sprintf("; to give up what is in it, delete claim %s and take the finalizer %s off it", r.Claim.Name, finalizerMirror)
 }
 
-// isOfSpec reports whether what a mirrored replica holds is what the spec names. If not,
-// where it came from is not known any more.
+// isOfSpec reports whether a mirrored replica holds what the spec names. If not, its source is no longer known.
 func (p *planner) isOfSpec(index int, from *Replica) bool {
 	if !p.Source.Mirror || p.isOfLoad(from, annotationLoad, index) {
 		return true
@@ -302,17 +301,15 @@ func (p *planner) isOfSpec(index int, from *Replica) bool {
 	return false
 }
 
-// deleteUploadJob removes the Job that uploads, where there is one.
 func (p *planner) deleteUploadJob() {
 	if p.UploadJob != nil && !going(p.UploadJob) {
 		p.do(Action{Verb: Delete, Object: p.UploadJob})
 	}
 }
 
-// uploadFrom is the first replica whose volume consumers could have written, or at
-// least read; nil where there is none. Those they may write they could also mount
-// before it was complete. What they only read and was made for another source is not
-// what is to be uploaded.
+// uploadFrom returns the first replica whose volume consumers could have written, or at least read; nil if
+// there is none. A writable volume may be mounted before it is complete. Content that consumers only read and
+// that is of another source is not uploaded.
 func (p *planner) uploadFrom() (int, *Replica) {
 	for _, index := range p.indexes() {
 		r := p.Replicas[index]

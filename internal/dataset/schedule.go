@@ -5,12 +5,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	_ "time/tzdata" // the image has none
+	_ "time/tzdata" // the image has no time zone database
 
 	"github.com/robfig/cron/v3"
 )
 
-// A schedule says when a source is looked at again.
+// A schedule determines when a source is checked again.
 type schedule interface {
 	// Next returns the first time that is later than after.
 	Next(after time.Time) time.Time
@@ -22,10 +22,10 @@ type every time.Duration
 // Next implements schedule.
 func (e every) Next(after time.Time) time.Time { return after.Add(time.Duration(e)) }
 
-// fields are those of a schedule by the clock, as CronJobs have them.
+// fields are the fields of a cron schedule, as in CronJobs.
 var fields = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-// parseSchedule reads the options refresh and refreshTimeZone; nil is never.
+// parseSchedule parses the options refresh and refreshTimeZone; nil is never.
 func parseSchedule(text, zone string) (schedule, error) {
 	on, notBool := strconv.ParseBool(text)
 	interval, notInterval := time.ParseDuration(text)
@@ -46,13 +46,13 @@ func parseSchedule(text, zone string) (schedule, error) {
 	return every(interval), nil
 }
 
-// parseClock reads a schedule by the clock of a time zone; an empty one is UTC.
+// parseClock parses a cron schedule in a time zone; an empty zone is UTC.
 func parseClock(text, zone string) (schedule, error) {
 	location, err := time.LoadLocation(zone)
 	if err != nil || zone == "Local" {
 		return nil, fmt.Errorf("refreshTimeZone %q is not known; write a name of the IANA database, such as Europe/Berlin", zone)
 	}
-	// The parser takes a zone here, too, and not every text that begins like one.
+	// The parser accepts a zone here, too, and panics on one without a space after it.
 	if strings.Contains(text, "TZ=") {
 		return nil, fmt.Errorf("refresh %q has a time zone; write that in refreshTimeZone", text)
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// confirmSeen returns errChanged if the API server has a claim or a PersistentVolume of a VolumeManager
-// that s does not have. s is from the watches, which may not yet show an object that was made just before
-// the VolumeManager was deleted; such an object would stay for ever. Objects that s has and that are
-// left, such as a copy that somebody made of a claim, are of no volume and do not keep the VolumeManager.
+// confirmSeen returns errChanged if the API server has a claim or a PersistentVolume of a VolumeManager that s
+// does not have. s is from the caches, which may not yet show an object that was created just before the
+// VolumeManager was deleted; such an object would stay forever. Remaining objects that s has, such as a copy
+// that somebody created of a claim, belong to no volume and do not keep the VolumeManager.
 func (r *reconciler) confirmSeen(ctx context.Context, owner *flexlvmv1.VolumeManager, s *snapshot) error {
 	seen := map[types.UID]bool{}
 	for i := range s.claims {
@@ -25,7 +25,7 @@ func (r *reconciler) confirmSeen(ctx context.Context, owner *flexlvmv1.VolumeMan
 	for i := range s.volumes {
 		seen[s.volumes[i].UID] = true
 	}
-	// As the watches are, or what none of them ever shows would keep the VolumeManager for ever.
+	// The selectors of the caches: an object that no cache ever shows would keep the VolumeManager forever.
 	of := []client.ListOption{client.MatchingLabels{replica.LabelOwner: string(owner.UID)}, client.HasLabels{replica.LabelDataset}}
 	for kind, in := range map[string][]client.ListOption{
 		"PersistentVolumeList":      of,

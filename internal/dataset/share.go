@@ -17,24 +17,24 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// An Offer is what the pods of a namespace read: a dataset of that namespace, or one that
-// another offers to it.
+// An Offer is the dataset that the pods of a namespace read: one of that namespace, or one that another
+// namespace offers to it.
 type Offer struct {
-	Namespace string // whose dataset it is
+	Namespace string // of the dataset
 	Hash      string
 	Source    Source
 	Class     map[string]string // parameters of the replicas' StorageClass
 	Door      pv.Door
-	Refused   string // why it is not offered; empty if it is
+	Refused   string // why the dataset is not offered; empty if it is
 }
 
-// own is the dataset of the volume itself.
+// own returns the volume's own dataset.
 func (s *Observed) own() Offer {
 	return Offer{Namespace: s.Owner.Namespace, Hash: s.hash(), Source: s.Source, Class: s.Class, Door: s.Door}
 }
 
-// readOffer adds what another namespace offers. Before anything goes because it is not
-// offered, the API server itself has to say so; what cannot be found out changes nothing.
+// readOffer adds the offer of another namespace. Before anything is deleted for a missing offer, the API server
+// itself has to confirm that; an error changes nothing.
 func (r *reconciler) readOffer(ctx context.Context, observed *Observed, s *snapshot) error {
 	offer, err := r.offerOf(ctx, r.cached, observed)
 	if err == nil && offer.Refused != "" && (observed.Readers.Claim != nil || observed.Readers.Volume != nil) {
@@ -52,7 +52,7 @@ func (r *reconciler) readOffer(ctx context.Context, observed *Observed, s *snaps
 	return nil
 }
 
-// offerOf reads the offer. Who is not named learns nothing of what there is.
+// offerOf reads the offer. A namespace that is not named in sharedWith does not learn what exists.
 func (r *reconciler) offerOf(ctx context.Context, from client.Reader, observed *Observed) (*Offer, error) {
 	what, to := observed.Source.Shared, observed.Owner.Namespace
 	refused := &Offer{Refused: fmt.Sprintf("VolumeManager %s/%s offers no volume %q to namespace %s: its owner has to name this namespace in the volume's sharedWith", what.namespace, what.name, what.id, to)}
@@ -76,12 +76,12 @@ func (r *reconciler) offerOf(ctx context.Context, from client.Reader, observed *
 	if err != nil {
 		return nil, fmt.Errorf("get StorageClass %q: %w", source.Class, err)
 	}
-	// FlexVolumes can be written into pods, so that driver takes nobody's word for whose
-	// volume it is.
+	// A pod can define a FlexVolume itself, so the Flex driver cannot trust the owner that the volume's options
+	// name.
 	return &Offer{Namespace: owner.Namespace, Hash: hash(owner, what.id), Source: source, Class: class.Parameters, Door: pv.CSI}, nil
 }
 
-// borrow serves what another namespace offers.
+// borrow serves the dataset that another namespace offers.
 func (p *planner) borrow() {
 	p.soon(whileBorrowing)
 	if why := p.Offer.Refused; why != "" {
@@ -130,10 +130,10 @@ func (r *reconciler) addShares(ctx context.Context, out *Observed) error {
 	return nil
 }
 
-// mostShares bounds how many claims of other namespaces the status names.
+// mostShares bounds the number of claims of other namespaces in the status.
 const mostShares = 50
 
-// sharedClaims names the claims of other namespaces.
+// sharedClaims returns the names of the claims of other namespaces.
 func (s *Observed) sharedClaims() []string {
 	var out []string
 	for i, key := range s.SharedBy {
@@ -145,11 +145,11 @@ func (s *Observed) sharedClaims() []string {
 	return out
 }
 
-// borrowers are the VolumeManagers that read what one offers, or want to.
+// borrowers returns requests for the VolumeManagers that read a volume of offering, or want to.
 func (r *reconciler) borrowers(ctx context.Context, offering client.Object) (out []reconcile.Request) {
 	all := &flexlvmv1.VolumeManagerList{}
 	if err := r.cached.List(ctx, all); err != nil {
-		return nil // they look by themselves, too
+		return nil // they are also reconciled regularly, see whileBorrowing
 	}
 	for i := range all.Items {
 		for _, v := range all.Items[i].Spec.Given() {

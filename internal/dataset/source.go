@@ -23,19 +23,18 @@ import (
 // DefaultClass is the StorageClass of replicas whose volume names none.
 const DefaultClass = "flexlvm-dataset"
 
-// defaultRefresh is how often a source is looked at again where refresh says only
-// "true".
+// defaultRefresh is how often a source is checked again if refresh is only "true".
 const defaultRefresh = 5 * time.Minute
 
-// Source is a VolumeConfig as its loader and its volumes see it.
+// Source is a parsed VolumeConfig.
 type Source struct {
 	Type     flexlvmv1.SourceType
-	URL      string   // operand of the loader; empty where nothing is loaded
-	Flags    []string // of the loader, which decide what is loaded
-	Access   []string // flags of the loader for the way to the source alone
-	Include  []string // one glob for each replica, as VCK's, or none at all
-	OrObject bool     // the slash at the end of URL was added: it may be one object
-	Dir      string   // below the root of the volume, where the data go; may be empty
+	URL      string   // argument of the loader; empty if nothing is loaded
+	Flags    []string // of the loader; they determine what is loaded
+	Access   []string // flags of the loader that determine only how the source is reached
+	Include  []string // one glob for each replica, as in VCK, or none at all
+	OrObject bool     // the slash at the end of URL was added: URL may also name one object
+	Dir      string   // of the data, below the root of the volume; may be empty
 	NFS      *corev1.NFSVolumeSource
 	Shared   *sharedFrom
 	Capacity resource.Quantity
@@ -43,33 +42,32 @@ type Source struct {
 	Endpoint string // the server, without its scheme; empty for the default of the type
 	Eviction volume.EvictionPolicy
 
-	Claim          string // that is copied; mounted by the loader, read-only
-	Secret         string // credentials; mounted by the loader, read by nobody here
-	CAConfigMap    string // its key ca.crt holds who signed the endpoint's certificate
+	Claim          string // that is copied; the loader mounts it read-only
+	Secret         string // credentials; mounted by the loader, never read by the controller
+	CAConfigMap    string // its key ca.crt holds the CA of the endpoint's certificate
 	ServiceAccount string
 	Checksum       string        // what loads verify; empty for the loader's default. Uploads have no such flag
 	Timeout        time.Duration // 0: none
-	Bandwidth      string        // bytes a second; empty: no bound
+	Bandwidth      string        // bytes a second; empty: no limit
 	Stream         bool
 	StreamAfter    string
-	Refresh        schedule // when news are fetched; nil: never
+	Refresh        schedule // when changes are fetched; nil: never
 	OutputURL      string
-	Mirror         bool          // what changes is uploaded, to OutputURL or to where it came from
+	Mirror         bool          // changes are uploaded, to OutputURL or to the source
 	Advice         []string      // warnings for the author of the spec
-	Displaceable   bool          // another dataset may displace it while no pod reads it
-	Displaces      bool          // it may displace such others
-	Peers          string        // Secret with the token by which replicas are copied from each other; empty: never
-	SourceLoaders  int           // how many loaders ask the source at once, with Peers; 0: any number
+	Displaceable   bool          // another dataset may displace this one while no pod reads it
+	Displaces      bool          // it may displace such datasets
+	Peers          string        // Secret with the token for copying replicas from each other; empty: never
+	SourceLoaders  int           // how many loaders may ask the source at the same time, with Peers; 0: any number
 	Grace          time.Duration // how long a replica stays on a node that does not match nodeAffinity
 }
 
-// Writable reports whether consumers write. They then use the claim of the only replica
-// itself.
+// Writable reports whether consumers write. They then use the claim of the only replica directly.
 func (s Source) Writable() bool {
 	return s.Type == flexlvmv1.SourceS3Dev || s.Type == flexlvmv1.SourceAeon || s.Mirror
 }
 
-// Target is where the content of a volume is uploaded to.
+// Target returns the URL that the content of a volume is uploaded to.
 func (s Source) Target() string {
 	if s.OutputURL == "" && s.Mirror {
 		return s.URL
@@ -82,8 +80,8 @@ func (s Source) Copies() bool {
 	return s.Type != flexlvmv1.SourceNFS && s.Type != flexlvmv1.SourceShared
 }
 
-// Load identifies what replica index holds: one with another Load is outdated. Another
-// server has other data.
+// Load identifies the content of a replica; a replica with another Load is outdated. The server is part of it,
+// because another server has other data.
 func (s Source) Load(index int) string {
 	if s.Endpoint == "" {
 		return s.loadBefore(index)
@@ -91,7 +89,7 @@ func (s Source) Load(index int) string {
 	return digest(s.URL, s.Flags, s.Dir, s.include(index), s.Endpoint)
 }
 
-// server names the server for an annotation.
+// server returns the server, as recorded in annotationEndpoint.
 func (s Source) server() string { return cmp.Or(s.Endpoint, "default") }
 
 // loadBefore is what Load returned in older releases, which did not include the server in the digest.
@@ -110,7 +108,7 @@ func (s Source) include(index int) []string {
 func digest(parts ...any) string {
 	text, err := json.Marshal(parts)
 	if err != nil {
-		panic(err) // only strings and such come here
+		panic(err) // only strings and the like are passed
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])[:16]
@@ -123,17 +121,17 @@ var (
 	optionsOfLoads = []string{"timeoutForDataDownload", "include", "exclude", "parallel", "bandwidth", "caConfigMap", "stream", "streamAfter", "distributionStrategy", "refresh", "refreshTimeZone", "checksum", "displaceable", "displaces", "peersSecretName", "sourceLoaders"}
 )
 
-// A sourceKind is what a sourceType has of its own.
+// A sourceKind is what is specific to a sourceType.
 type sourceKind struct {
 	options []string
-	// read reads them into s.
+	// read reads the options into s.
 	read func(s *Source, v flexlvmv1.VolumeConfig, options map[string]string) error
 	// loaded: the loader fills the volumes.
 	loaded bool
 }
 
-// sources are all types of sources. A row here, the constant of its type in api/v1 and
-// one of the loader's sources make a new one.
+// sources are all types of sources. A new type needs a row here, its constant in api/v1 and a source of the
+// loader.
 var sources = map[flexlvmv1.SourceType]sourceKind{
 	flexlvmv1.SourceS3:        {slices.Concat(optionsOfAll, optionsOfLoads, optionsOfS3), (*Source).readS3, true},
 	flexlvmv1.SourceS3Dev:     {slices.Concat(optionsOfAll, optionsOfLoads, optionsOfS3), (*Source).readS3, true},
@@ -149,8 +147,8 @@ var sources = map[flexlvmv1.SourceType]sourceKind{
 	flexlvmv1.SourceAeon:      {slices.Concat(optionsOfAll, optionsOfAeon), (*Source).readAeon, false},
 }
 
-// check refuses options of other sources, and passwords in addresses; readResync refuses resync in
-// words of its own.
+// check rejects options of other sources, and passwords in addresses. It leaves resync to readResync, which has
+// its own message.
 func (k sourceKind) check(v flexlvmv1.VolumeConfig, options map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(options)) {
 		if !slices.Contains(k.options, key) && key != "resync" {
@@ -163,11 +161,10 @@ func (k sourceKind) check(v flexlvmv1.VolumeConfig, options map[string]string) e
 	return checkAddresses(v, options)
 }
 
-// ParseSource parses a volume. The error says what is wrong and what to write.
+// ParseSource parses a volume. The error states what is wrong and what to write instead.
 func ParseSource(v flexlvmv1.VolumeConfig) (Source, error) { return parseSource(v, false) }
 
-// parseSource parses a volume. pulled: its replica was made when resync meant what refresh
-// means now.
+// parseSource parses a volume. pulled: its replica was created when resync had today's meaning of refresh.
 func parseSource(v flexlvmv1.VolumeConfig, pulled bool) (Source, error) {
 	options := optionsOf(v)
 	kind, known := sources[v.SourceType]
@@ -225,7 +222,7 @@ func parseSource(v flexlvmv1.VolumeConfig, pulled bool) (Source, error) {
 	return s, s.readLoading(v.Replicas, options)
 }
 
-// optionsOf are the options of a volume. KVC had one of them as a field.
+// optionsOf returns the options of a volume. KVC had endpointURL as a field.
 func optionsOf(v flexlvmv1.VolumeConfig) map[string]string {
 	out := map[string]string{}
 	for key, value := range v.Options {
@@ -237,7 +234,7 @@ func optionsOf(v flexlvmv1.VolumeConfig) map[string]string {
 	return out
 }
 
-// sourceTypes names all types.
+// sourceTypes returns the names of all types.
 func sourceTypes() string {
 	var out []string
 	for _, t := range slices.Sorted(maps.Keys(sources)) {
@@ -246,7 +243,7 @@ func sourceTypes() string {
 	return strings.Join(out, ", ")
 }
 
-// Flags of the loader by the options that give them.
+// Options and the flags of the loader that they set.
 var (
 	contentFlags = [][2]string{{"versionID", "--version-id"}, {"include", "--include"}, {"exclude", "--exclude"}}
 	accessFlags  = [][2]string{{"endpointURL", "--endpoint"}, {"region", "--region"}, {"addressStyle", "--address-style"}, {"parallel", "--parallel"}}
@@ -262,7 +259,7 @@ func flagsOf(options map[string]string, table [][2]string) []string {
 	return out
 }
 
-// checksumFlags say what loads verify.
+// checksumFlags determine what loads verify.
 func (s Source) checksumFlags() []string {
 	if s.Checksum == "" {
 		return nil
@@ -270,7 +267,7 @@ func (s Source) checksumFlags() []string {
 	return []string{"--checksum=" + s.Checksum}
 }
 
-// readLoading reads how loading goes.
+// readLoading reads the options of loading.
 func (s *Source) readLoading(replicas flexlvmv1.ReplicaCount, options map[string]string) error {
 	if text := options["timeoutForDataDownload"]; text != "" {
 		timeout, err := time.ParseDuration(text)
@@ -308,8 +305,7 @@ func (s *Source) readLoading(replicas flexlvmv1.ReplicaCount, options map[string
 	return s.readDistribution(replicas, options)
 }
 
-// readDistribution gives each replica its glob: the globs in their order, each as
-// often as it says.
+// readDistribution assigns each replica its glob: the globs in order, each as often as its count.
 func (s *Source) readDistribution(replicas flexlvmv1.ReplicaCount, options map[string]string) error {
 	text := options["distributionStrategy"]
 	if text == "" {
@@ -324,7 +320,7 @@ func (s *Source) readDistribution(replicas flexlvmv1.ReplicaCount, options map[s
 	}
 	total := 0
 	for _, glob := range slices.Sorted(maps.Keys(counts)) {
-		// Each alone, so that no sum runs over.
+		// Each count is checked alone, so that the sum cannot overflow.
 		if count := counts[glob]; count < 0 || count > int(replicas) {
 			total = count
 			break
@@ -333,7 +329,7 @@ func (s *Source) readDistribution(replicas flexlvmv1.ReplicaCount, options map[s
 		s.Include = append(s.Include, slices.Repeat([]string{glob}, counts[glob])...)
 	}
 	if key, isS3 := strings.CutPrefix(s.URL, "s3://"); isS3 && strings.Contains(key, "/") && single(key) {
-		s.URL += "/" // VCK searched below it, or took the object of that name
+		s.URL += "/" // VCK listed what is below it, or used the object with that name
 		s.OrObject = !s.Mirror
 	}
 	if total != int(replicas) {

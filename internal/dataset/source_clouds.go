@@ -14,18 +14,17 @@ var (
 	azureURL = regexp.MustCompile(`^azblob://[a-z0-9]{3,24}/[a-z0-9$-]+(/.*)?$`)
 )
 
-// readGCS reads a bucket of Google Cloud Storage.
+// readGCS reads the options of a Google Cloud Storage bucket.
 func (s *Source) readGCS(v flexlvmv1.VolumeConfig, options map[string]string) error {
 	return s.readCloud(v, options, "gs://BUCKET/KEY, or gs://BUCKET/PREFIX/ for all below it", "gs", gcsURL)
 }
 
-// readAzure reads a container of Azure Blob Storage.
+// readAzure reads the options of an Azure Blob Storage container.
 func (s *Source) readAzure(v flexlvmv1.VolumeConfig, options map[string]string) error {
 	return s.readCloud(v, options, "azblob://ACCOUNT/CONTAINER/KEY, or azblob://ACCOUNT/CONTAINER/PREFIX/ for all below it", "azblob", azureURL)
 }
 
-// readCloud reads a URL and who asks: a Secret, the cloud's identity of a service account, or
-// nobody.
+// readCloud reads a URL and its credentials: a Secret, the cloud identity of a service account, or none.
 func (s *Source) readCloud(v flexlvmv1.VolumeConfig, options map[string]string, form, scheme string, valid *regexp.Regexp) error {
 	if err := s.readURL(v, options, form, scheme); err != nil {
 		return err

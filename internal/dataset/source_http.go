@@ -12,7 +12,7 @@ import (
 
 var optionsOfHTTP = []string{"sourceURL", "credentialsSecretName", "serviceAccountName"}
 
-// readHTTP reads the address of a list of files.
+// readHTTP reads the URL of a list of files.
 func (s *Source) readHTTP(v flexlvmv1.VolumeConfig, options map[string]string) error {
 	if err := s.readURL(v, options, "https://HOST/LIST, where each line of LIST names a url, sha256 and size", "https", "http"); err != nil {
 		return err
@@ -24,8 +24,7 @@ func (s *Source) readHTTP(v flexlvmv1.VolumeConfig, options map[string]string) e
 	return nil
 }
 
-// readURL reads sourceURL, which is of one of these schemes, and the Secret for it. form says
-// how it is written.
+// readURL reads sourceURL, which has one of these schemes, and its Secret. form describes a valid URL.
 func (s *Source) readURL(v flexlvmv1.VolumeConfig, options map[string]string, form string, schemes ...string) error {
 	s.URL, s.Secret = v.SourceURL, options["credentialsSecretName"]
 	if s.URL == "" {
@@ -45,8 +44,9 @@ func (s *Source) readURL(v flexlvmv1.VolumeConfig, options map[string]string, fo
 	return fmt.Errorf("sourceURL %q has to be %s", s.URL, form)
 }
 
-// checkAddresses refuses URLs with a password before the host, which everybody could read, and those of
-// HTTP, such as every endpoint, with anything there: tokens are written so. Its errors do not hold the URL.
+// checkAddresses rejects addresses with a password before the host, which everybody could read: in URLs of HTTP
+// and in endpoints anything before an @, as tokens stand there, and elsewhere USER:PASSWORD. Its errors do not
+// contain the address.
 func checkAddresses(v flexlvmv1.VolumeConfig, options map[string]string) error {
 	for _, address := range [][2]string{
 		{"sourceURL", v.SourceURL}, {"sourceURL", options["sourceURL"]}, {"endpointURL", options["endpointURL"]}, {"outputURL", options["outputURL"]},
@@ -59,7 +59,7 @@ func checkAddresses(v flexlvmv1.VolumeConfig, options map[string]string) error {
 		host, _, _ := strings.Cut(rest, "/")
 		endpoint := address[0] == "endpointURL" || address[0] == "pachydermServiceAddress"
 		if _, port, found := strings.Cut(host, ":"); endpoint && found && strings.Trim(port, "0123456789") != "" {
-			host = rest // that is no port, and a password may have a slash
+			host = rest // this is no port, and a password may contain a slash
 		}
 		web := strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https") || endpoint
 		if user, _, found := strings.Cut(host, "@"); found && (web || strings.Contains(user, ":")) {
@@ -69,7 +69,7 @@ func checkAddresses(v flexlvmv1.VolumeConfig, options map[string]string) error {
 	return nil
 }
 
-// secretOption is the option that names the Secret of a type of source.
+// secretOption returns the option that names the Secret of a source type.
 func secretOption(t flexlvmv1.SourceType) string {
 	for _, option := range []string{"credentialsSecretName", "pachydermSecretName"} {
 		if slices.Contains(sources[t].options, option) {
@@ -79,12 +79,12 @@ func secretOption(t flexlvmv1.SourceType) string {
 	return "awsCredentialsSecretName"
 }
 
-// secretWords are parts of the names of URL parameters that open a door, such as
-// X-Amz-Signature, sig and access_token.
+// secretWords are parts of the names of URL parameters that grant access, such as X-Amz-Signature, sig and
+// access_token.
 var secretWords = []string{"sig", "token", "key", "secret", "passw", "credential"}
 
-// checkSecrets refuses a sourceURL with a signature, which everybody could read. Its errors do not
-// hold the URL.
+// checkSecrets rejects a sourceURL with a signature, which everybody could read. Its errors do not contain the
+// URL.
 func checkSecrets(text string) error {
 	u, err := url.Parse(text)
 	if err != nil {

@@ -12,8 +12,8 @@ var optionsOfHub = []string{"sourceURL", "credentialsSecretName", "serviceAccoun
 
 var repository = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(@[^/@]+)?(/.*)?$`)
 
-// readHub reads the address of a repository. A mirror has the same data, so which one is
-// asked is no part of what a replica holds.
+// readHub reads the URL of a repository. A mirror has the same data, so Load does not include which mirror is
+// used.
 func (s *Source) readHub(v flexlvmv1.VolumeConfig, options map[string]string) error {
 	const form = "hf://ORG/NAME[@REVISION][/PATH] for a model, or hf://datasets/ORG/NAME[@REVISION][/PATH]"
 	if err := s.readURL(v, options, form, "hf"); err != nil {
@@ -36,7 +36,7 @@ func (s *Source) readHub(v flexlvmv1.VolumeConfig, options map[string]string) er
 	return nil
 }
 
-// readMirror reads an endpointURL that says only where the data comes from.
+// readMirror reads an endpointURL that does not change the content.
 func (s *Source) readMirror(options map[string]string) {
 	if options["endpointURL"] != "" {
 		s.Access = append(s.Access, "--endpoint="+options["endpointURL"])

@@ -14,8 +14,8 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// host is an address, or a name as servers have. kubelet hands SERVER:PATH to mount as it is: what
-// begins with a hyphen would be an option, by which a tenant mounts any directory of the node.
+// host matches a host name. kubelet passes SERVER:PATH to mount unchanged: a server that begins with a hyphen
+// would be an option, by which a tenant could mount any directory of the node.
 var host = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._-]*$`)
 
 func isHost(server string) bool {
@@ -26,7 +26,8 @@ func isHost(server string) bool {
 	return err == nil && address.Is6() && address.Zone() == ""
 }
 
-// isPlain reports whether a path is what it says, wherever links lead: none of its parts is "..".
+// isPlain reports whether a path is absolute and has no ".." and no control characters. After a symbolic link,
+// ".." leads elsewhere than path.Clean assumes.
 func isPlain(at string) bool {
 	return path.IsAbs(at) && !slices.Contains(strings.Split(at, "/"), "..") && !strings.ContainsFunc(at, unicode.IsControl)
 }

@@ -11,7 +11,7 @@ var optionsOfOCI = []string{"sourceURL", "credentialsSecretName", "serviceAccoun
 
 var artifact = regexp.MustCompile(`^oci://[A-Za-z0-9.-]+(:[0-9]+)?/[a-z0-9._/-]+(:[A-Za-z0-9_][A-Za-z0-9._-]*)?(@sha256:[0-9a-f]{64})?$`)
 
-// readOCI reads the reference of an artifact or an image. A mirror has the same, by its digest.
+// readOCI reads the reference of an artifact or an image. A mirror has the same content, by its digest.
 func (s *Source) readOCI(v flexlvmv1.VolumeConfig, options map[string]string) error {
 	const form = "oci://REGISTRY/REPOSITORY[:TAG|@DIGEST]"
 	if err := s.readURL(v, options, form, "oci"); err != nil {

@@ -13,10 +13,9 @@ import (
 
 var optionsOfPachyderm = []string{"endpointURL", "repo", "branch", "project", "inputPath", "outputPath", "pachydermServiceAddress", "pachydermSecretName", "filePath", "recursive"}
 
-// readPachyderm goes by Pachyderm's S3 gateway; VCK spoke gRPC, whose port is not
-// the gateway's.
+// readPachyderm uses Pachyderm's S3 gateway; VCK used gRPC, whose port is not the gateway's.
 func (s *Source) readPachyderm(_ flexlvmv1.VolumeConfig, options map[string]string) error {
-	// VCK's published manifest has an older word, of a file that goes into the root.
+	// VCK's published manifest has an older option, filePath, for a file that is stored in the root.
 	if file := options["filePath"]; file != "" && options["inputPath"] == "" {
 		options["inputPath"], options["outputPath"] = file, cmp.Or(options["outputPath"], "/")
 	}
@@ -53,13 +52,13 @@ func (s *Source) readPachyderm(_ flexlvmv1.VolumeConfig, options map[string]stri
 	return nil
 }
 
-// single reports whether a path names one file, and not all below it or what matches it.
+// single reports whether a path names one file, and not a directory or a pattern.
 func single(path string) bool {
 	return strings.TrimPrefix(path, "/") != "" && !strings.HasSuffix(path, "/") && !strings.ContainsAny(path, `*?[`)
 }
 
-// gateway is where Pachyderm's S3 gateway is, beside the address of its gRPC that
-// VCK's manifests have.
+// gateway returns the URL of Pachyderm's S3 gateway, given the address of its gRPC service, which VCK's
+// manifests have.
 func gateway(address string) (string, error) {
 	const port = "30600"
 	switch {

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// readPeers reads whether replicas are copied from each other.
+// readPeers reads the options for copying replicas from each other.
 func (s *Source) readPeers(options map[string]string) error {
 	s.Peers = options["peersSecretName"]
 	text := options["sourceLoaders"]

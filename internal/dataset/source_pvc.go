@@ -13,10 +13,10 @@ import (
 
 var optionsOfPVC = []string{"claimName", "path"}
 
-// sourceDir is where a loader sees a claim that it copies.
+// sourceDir is where a loader mounts a claim that it copies.
 const sourceDir = protocol.SourceDir
 
-// readPVC reads which claim of the namespace is copied. The loader mounts it, read-only.
+// readPVC reads the name of the claim to copy. The loader mounts it read-only.
 func (s *Source) readPVC(_ flexlvmv1.VolumeConfig, options map[string]string) error {
 	s.Claim = options["claimName"]
 	if len(validation.IsDNS1123Subdomain(s.Claim)) > 0 {

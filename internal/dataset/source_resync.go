@@ -7,7 +7,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// boolean reads an option as VCK did: 1, t, True and so on; missing is false.
+// boolean parses an option as VCK did: 1, t, True and so on; missing is false.
 func boolean(options map[string]string, key string) (bool, error) {
 	if options[key] == "" {
 		return false, nil
@@ -19,8 +19,8 @@ func boolean(options map[string]string, key string) (bool, error) {
 	return value, nil
 }
 
-// readResync reads the word by which VCK uploaded what changed. To earlier flexlvms it
-// meant to fetch what changed: a replica that one of them made goes on with that.
+// readResync reads the option by which VCK uploaded changes. In older releases of flexlvm it meant to fetch
+// changes, and replicas that they created keep that meaning.
 func (s *Source) readResync(replicas flexlvmv1.ReplicaCount, options map[string]string, pulled bool) error {
 	text := options["resync"]
 	if pulled && text != "" && options["refresh"] == "" {
@@ -49,7 +49,7 @@ func (s *Source) readResync(replicas flexlvmv1.ReplicaCount, options map[string]
 	return nil
 }
 
-// readRefresh reads when the source is looked at for changes.
+// readRefresh reads when the source is checked for changes.
 func (s *Source) readRefresh(text, zone string) (err error) {
 	if s.Refresh, err = parseSchedule(text, zone); err != nil {
 		return err
@@ -60,8 +60,8 @@ func (s *Source) readRefresh(text, zone string) (err error) {
 	return nil
 }
 
-// fetches is the option resync if it means to fetch, else empty: a replica was made by a
-// flexlvm to which it meant that, or was when the option was edited last.
+// fetches returns the option resync if it means to fetch, else empty: the status records that for its current
+// value, or a replica was created by an older release, in which resync meant that.
 func (s *Observed) fetches() string {
 	text := string(s.Config.Options["resync"])
 	if s.before().ResyncFetches == text {
@@ -75,6 +75,6 @@ func (s *Observed) fetches() string {
 	return ""
 }
 
-// isTold reports whether the status says what resync means. Nothing is done before that:
-// the claims that tell may go.
+// isTold reports whether the status records what resync means. No action is taken before: the claims that show
+// the meaning may be deleted.
 func (s *Observed) isTold() bool { return s.fetches() == s.before().ResyncFetches }

@@ -15,7 +15,7 @@ func (s *Source) readS3(v flexlvmv1.VolumeConfig, options map[string]string) err
 	if s.URL == "" {
 		s.URL = options["sourceURL"]
 	}
-	// VCK's controller noted its default here, and read it nowhere.
+	// VCK's controller recorded its default in this option, and never read it.
 	if noted := options["EndpointURL"]; noted != "" && protocol.EndpointOf(noted) != "" {
 		return fmt.Errorf("EndpointURL %q was a note of VCK's controller and never used; write endpointURL", noted)
 	}

@@ -6,7 +6,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// sharedFrom names a volume of a VolumeManager of another namespace.
+// sharedFrom names a volume of another VolumeManager.
 type sharedFrom struct{ namespace, name, id string }
 
 var optionsOfShared = []string{"namespace", "name", "volume"}
@@ -19,7 +19,7 @@ func (s *Source) readShared(_ flexlvmv1.VolumeConfig, options map[string]string)
 	return nil
 }
 
-// checkSharing refuses to offer what has no copies to read.
+// checkSharing rejects sharedWith for a volume that has no copies to read.
 func (s Source) checkSharing(v flexlvmv1.VolumeConfig) error {
 	if len(v.SharedWith) > 0 && (!s.Copies() || s.Writable()) {
 		return fmt.Errorf("sharedWith with sourceType %s: only replicas that consumers read can be offered to other namespaces; leave it out", v.SourceType)

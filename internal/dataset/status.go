@@ -14,12 +14,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// statusOf sums the volumes up. What was Running stays so while each of its volumes
-// can be used somewhere: a replica that is evicted and healed is no news to scripts
-// that wait for a state.
+// statusOf sums up the volumes. A Running VolumeManager stays Running while each of its volumes can be used
+// somewhere: a replica that is evicted and replaced is no news to scripts that wait for a state.
 func statusOf(owner *flexlvmv1.VolumeManager, volumes []Outcome, released bool) flexlvmv1.VolumeManagerStatus {
 	out := flexlvmv1.VolumeManagerStatus{ObservedGeneration: owner.Generation, Conditions: slices.Clone(owner.Status.Conditions)}
-	// A volume that nobody asks for counts for nothing, but what is left of it is told.
+	// Volumes that are no longer in the spec do not count, but those that still need a person are listed.
 	former := slices.DeleteFunc(slices.Clone(volumes), func(o Outcome) bool { return !o.Former || !o.Failed })
 	volumes = slices.DeleteFunc(slices.Clone(volumes), func(o Outcome) bool { return o.Former })
 	count := tally{volumes: len(volumes)}
@@ -52,7 +51,7 @@ func statusOf(owner *flexlvmv1.VolumeManager, volumes []Outcome, released bool) 
 	return out
 }
 
-// truncated says which volumes have more replicas than the status has by name.
+// truncated reports which volumes have more replicas than the status lists by name.
 func truncated(out *flexlvmv1.VolumeManagerStatus, generation int64) {
 	var ids []string
 	for _, v := range out.Volumes {
@@ -67,8 +66,8 @@ func truncated(out *flexlvmv1.VolumeManagerStatus, generation int64) {
 		fmt.Sprintf("%d of the replicas of %s are listed by name; states counts all of them", mostReplicas, strings.Join(ids, ", ")), "AllListed", "", generation)
 }
 
-// refreshed says whether replicas hold what their sources have, as far as that was looked
-// for. There is no condition if it never was.
+// refreshed reports whether replicas hold what their sources have, as far as that was checked. There is no
+// condition if it never was.
 func refreshed(out *flexlvmv1.VolumeManagerStatus, volumes []Outcome, generation int64) {
 	var stale []string
 	asked := false
@@ -84,15 +83,15 @@ func refreshed(out *flexlvmv1.VolumeManagerStatus, volumes []Outcome, generation
 	condition(out, flexlvmv1.ConditionRefreshed, len(stale) == 0, "Refreshed", "no refresh has failed", "RefreshFailed", bounded(stale), generation)
 }
 
-// bounded makes the message of a condition of lines.
+// bounded joins lines into the message of a condition.
 func bounded(lines []string) string {
 	return volume.Clip(strings.Join(lines, "\n"), mostAdvice, " …")
 }
 
-// mostAdvice bounds the message of the condition, in bytes.
+// mostAdvice bounds the message of a condition, in bytes.
 const mostAdvice = 4096
 
-// advise sums up what people should know. There is no condition if there never was any.
+// advise reports messages for users. There is no condition if there never was any message.
 func advise(out *flexlvmv1.VolumeManagerStatus, volumes []Outcome, generation int64) {
 	var lines []string
 	for _, v := range volumes {
@@ -109,9 +108,9 @@ func advise(out *flexlvmv1.VolumeManagerStatus, volumes []Outcome, generation in
 // tally counts volumes.
 type tally struct {
 	volumes, usable int
-	all             bool // have all their replicas ready
-	loaded          bool // and complete
-	failed          bool // one of them
+	all             bool // all of them have all their replicas ready
+	loaded          bool // all of them have all their replicas complete
+	failed          bool // one of them has failed
 	begun           bool
 }
 
@@ -183,7 +182,7 @@ func summarize(volumes []Outcome) flexlvmv1.DatasetSummary {
 	return out
 }
 
-// versionsOf names versions, with how many replicas hold each if there are several.
+// versionsOf joins the names of versions, with the number of replicas of each if there are several versions.
 func versionsOf(counts map[string]int32) string {
 	const most = 4
 	names := slices.Sorted(maps.Keys(counts))
@@ -201,8 +200,8 @@ func versionsOf(counts map[string]int32) string {
 	return strings.Join(out, ",")
 }
 
-// holds reports whether a replica in this state has data, or may have. Others name the node
-// that they are for.
+// holds reports whether a replica in this state has data, or may have. In other states it only names the node
+// that it is for.
 func holds(state flexlvmv1.ReplicaState) bool {
 	return state != flexlvmv1.ReplicaWaiting && state != flexlvmv1.ReplicaFailed && state != flexlvmv1.ReplicaDisplaced
 }

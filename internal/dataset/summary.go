@@ -9,7 +9,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// summarize sums up a volume on nodes.
+// summarize sums up the replicas of a volume.
 func (p *planner) summarize() {
 	var total flexlvmv1.Progress
 	known := false
@@ -25,7 +25,7 @@ func (p *planner) summarize() {
 		total.SecondsLeft = max(total.SecondsLeft, r.Progress.SecondsLeft)
 	}
 	if known {
-		total.Percent /= max(1, p.count) // those that have not begun count
+		total.Percent /= max(1, p.count) // replicas that have not begun count
 		total.Percent = min(total.Percent, 100)
 		p.out.Status.Progress = &total
 	}
@@ -34,12 +34,12 @@ func (p *planner) summarize() {
 	}
 }
 
-// mostAhead is how many replicas more than there are nodes for have loaders that wait for
-// nodes: a cluster autoscaler makes nodes for pods that wait, and for nothing else.
+// mostAhead is how many more replicas than nodes may have loaders that wait for nodes: a cluster autoscaler
+// adds nodes only for waiting pods.
 const mostAhead = 10
 
-// countNodes is how many nodes there are for replicas: those that fit, and those that do
-// not match for a while and keep theirs.
+// countNodes returns the number of nodes for replicas: those that fit, and those that do not match for a while
+// and keep their replicas.
 func (p *planner) countNodes() int {
 	out := len(p.Fitting)
 	for _, r := range p.Replicas {
@@ -50,7 +50,7 @@ func (p *planner) countNodes() int {
 	return out
 }
 
-// message is what VCK said, where VCK had a message, and else what is in the way.
+// message returns VCK's message where VCK had one, and otherwise what keeps the volume from being ready.
 func (p *planner) message() string {
 	if p.places != nil && p.count == 0 {
 		return "no node matches nodeAffinity and tolerations; the first that does gets a replica"
@@ -72,7 +72,7 @@ func (p *planner) message() string {
 	return fmt.Sprintf("%d of %d replicas are ready", p.out.Status.ReadyReplicas, p.count)
 }
 
-// named is a replica and its state, and how many there are of these if they are of all nodes.
+// named returns a replica and its state; with replicas: All also the number of replicas in that state.
 func (p *planner) named(r flexlvmv1.ReplicaStatus) string {
 	if p.places == nil {
 		return fmt.Sprintf("%s %s", r.Claim, r.State)

@@ -15,9 +15,9 @@ func (s *Observed) offersTo(namespace string) bool {
 	return s.Wanted && slices.Contains(s.Config.SharedWith, namespace)
 }
 
-// addWithdrawn adds the claims by which namespaces read the volume that it is not offered to
-// any more, as the API server has them, and the PersistentVolumes of those that are gone. Each
-// namespace's own VolumeManager takes them back as well, but its author can keep it from doing so.
+// addWithdrawn adds the claims by which namespaces read the volume although it is no longer offered to them,
+// read from the API server, and the PersistentVolumes of claims that are gone. Each namespace's own
+// VolumeManager deletes them, too, but its author can prevent that.
 func (r *reconciler) addWithdrawn(ctx context.Context, observed *Observed) error {
 	for _, v := range observed.shares {
 		key := client.ObjectKey{Namespace: v.Spec.ClaimRef.Namespace, Name: v.Spec.ClaimRef.Name}
@@ -38,8 +38,8 @@ func (r *reconciler) addWithdrawn(ctx context.Context, observed *Observed) error
 	return nil
 }
 
-// withdraw takes back what others have of a volume that is not offered to them any more.
-// Kubernetes keeps a claim for the pods that use it, and its PersistentVolume goes after it.
+// withdraw deletes the claims and PersistentVolumes of namespaces to which the volume is no longer offered.
+// Kubernetes keeps a claim while pods use it; its PersistentVolume is deleted after it.
 func (p *planner) withdraw() {
 	for _, object := range p.Withdrawn {
 		p.soon(whileLoading)

@@ -9,19 +9,18 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// isWritable tells of a claim that consumers write to. What is in it is nowhere else, so
-// nothing that could be in doubt takes it away or loads over it: no edit, no node, no
-// load that failed. It goes when its user says so, by Completed, by deleting the
-// VolumeManager, or by deleting the claim. The claim says it by itself too, as the spec
-// may not name its volume any more, or another of that name.
+// isWritable reports whether a claim that is not being deleted is one that consumers write to. There is no
+// other copy of its content, so nothing doubtful deletes it or loads over it: no edit, no node, no failed load.
+// Only its user releases it: by Completed, by deleting the VolumeManager, or by deleting the claim. An
+// annotation of the claim records that, too, as the spec may no longer name its volume, or name another one
+// like it.
 func (p *planner) isWritable(claim *corev1.PersistentVolumeClaim) bool {
 	return claim != nil && !going(claim) && p.isWritten(claim)
 }
 
-// shown reports whether consumers see a kept claim, and so may write to it: what it was
-// made for is what its volume is for. One that was made for another source is shown to
-// nobody. Its data would pass for the dataset; or the claim, which is not known to be
-// written to, would go with what is written.
+// shown reports whether consumers see a kept claim, and so may write to it: both the claim and the spec are for
+// writing. A claim that was created for another source is not shown: its data would pass for the dataset, or,
+// as it is not marked as written, it could be deleted with what consumers write.
 func (p *planner) shown(claim *corev1.PersistentVolumeClaim) bool {
 	return p.Source.Writable() && claim.Annotations[replica.AnnotationWritable] != ""
 }
@@ -31,9 +30,8 @@ func (s *Observed) isWritten(claim *corev1.PersistentVolumeClaim) bool {
 	return s.Source.Writable() || claim.Annotations[replica.AnnotationWritable] != ""
 }
 
-// keep plans a replica whose claim is kept. Where it is not as asked for, it stays
-// as it is and can be used, and the status says so. Only what was made for another
-// source is shown to nobody.
+// keep plans a replica whose claim is kept. If the replica differs from the spec, it stays as it is and usable,
+// and the status reports that. Only a claim that was created for another source is not shown to consumers.
 func (p *planner) keep(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	loaded := r.Claim.Annotations[replica.AnnotationComplete] != ""
 	if !loaded && p.loadFailed(index, r, status) {
@@ -44,7 +42,7 @@ func (p *planner) keep(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	case loaded && p.shown(r.Claim):
 		p.complete(r, status)
 		switch {
-		case why != "": // a mirror goes on to where it was told to
+		case why != "": // a mirror keeps uploading to its old target
 		case p.Source.Mirror:
 			p.mirror(index, r, status)
 		default:
@@ -62,8 +60,7 @@ func (p *planner) keep(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
 	}
 }
 
-// undo is what brings a kept replica back into use. The sourceType of a volume cannot
-// be changed.
+// undo returns what brings a kept replica back into use. The sourceType of a volume cannot be changed.
 func (p *planner) undo(claim *corev1.PersistentVolumeClaim) string {
 	if p.shown(claim) {
 		return "undo the change"
@@ -74,7 +71,7 @@ func (p *planner) undo(claim *corev1.PersistentVolumeClaim) string {
 	return "take the volume out of the spec and name it again with its old sourceType"
 }
 
-// differs says in what a kept replica is not what is asked for; empty where it is.
+// differs returns how a kept replica differs from the spec; empty if it does not.
 func (p *planner) differs(index int, r *Replica) string {
 	switch {
 	case !p.shown(r.Claim):
@@ -88,8 +85,8 @@ func (p *planner) differs(index int, r *Replica) string {
 	return p.outdated(index, r)
 }
 
-// keepsDropped reports whether a volume that the spec does not name any more holds what
-// consumers wrote. Whether that was to be uploaded is not known any more.
+// keepsDropped reports whether a volume that the spec no longer names holds what consumers wrote. Whether that
+// was to be uploaded is no longer known.
 func (p *planner) keepsDropped() bool {
 	if !p.Dropped {
 		return false

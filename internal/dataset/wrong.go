@@ -7,12 +7,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// wrong is the outcome of a volume that cannot be read. Which replicas were displaced and which loads
-// failed for good is remembered by its status alone, so that stays. If the spec is the one that could
-// be read before, as where its StorageClass is missing for a moment, replicas serve as before.
+// wrong returns the outcome for a volume whose spec cannot be used. Only its status records which replicas were
+// displaced and which loads failed permanently, so these stay. If the spec has not changed since the last
+// status, for example when its StorageClass is missing for a moment, replicas serve as before.
 func wrong(observed *Observed, err error) Outcome {
 	v, old := observed.Config, observed.before()
-	status := *old.DeepCopy() // the API server's answer is written over what is in an outcome
+	status := *old.DeepCopy() // Update overwrites what an outcome points to with the API server's answer
 	serving := min(old.ReadyReplicas, observed.serving())
 	if serving == 0 || observed.Owner.Status.ObservedGeneration != observed.Owner.Generation {
 		serving = 0
@@ -28,7 +28,7 @@ func wrong(observed *Observed, err error) Outcome {
 	return Outcome{Status: status, Loaded: serving, Failed: true, Again: whileIdle}
 }
 
-// serving is how many replicas are complete on nodes that carry the label.
+// serving returns the number of complete replicas on nodes that carry the label.
 func (s *Observed) serving() (count int32) {
 	for _, r := range s.Replicas {
 		if r.Claim != nil && !going(r.Claim) && r.Claim.Annotations[replica.AnnotationComplete] != "" && slices.Contains(s.Labelled, r.Node) {

@@ -16,14 +16,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// protection is the finalizer with which Kubernetes keeps a PersistentVolume that a claim is
-// bound to. The claim is bound again.
+// protection is the finalizer by which Kubernetes keeps a PersistentVolume that a claim is bound to. It is no
+// obstacle: the claim is bound again.
 const protection = "kubernetes.io/pv-protection"
 
 // maxName is the longest name of a PersistentVolume.
 const maxName = 253
 
-// check says why the move of a PersistentVolume cannot begin.
+// check returns an error if the move of a PersistentVolume cannot begin.
 func (m *Mover) check(ctx context.Context, s state, door pv.Door) error {
 	object, claim := s.volume, s.claim
 	if object.DeletionTimestamp != nil || claim.DeletionTimestamp != nil {
@@ -47,7 +47,7 @@ func (m *Mover) check(ctx context.Context, s state, door pv.Door) error {
 	return m.unused(ctx, claim)
 }
 
-// movable fails if a PersistentVolume is of a kind that does not move, or not to this door.
+// movable returns an error if PersistentVolumes of this kind cannot move, or not to this door.
 func movable(object *corev1.PersistentVolume, door pv.Door) error {
 	parsed, err := persistentvolume.Parse(object)
 	switch {
@@ -71,7 +71,7 @@ func movable(object *corev1.PersistentVolume, door pv.Door) error {
 	return nil
 }
 
-// onlyOurs fails if somebody else has a finalizer on a PersistentVolume.
+// onlyOurs returns an error if a PersistentVolume has a finalizer that is neither flexlvm's nor Kubernetes'.
 func onlyOurs(object *corev1.PersistentVolume) error {
 	for _, f := range object.Finalizers {
 		if f != pv.Finalizer && f != protection {
@@ -81,8 +81,8 @@ func onlyOurs(object *corev1.PersistentVolume) error {
 	return nil
 }
 
-// driverThere fails if kubelet of the volume's node does not have the CSI driver. The name of
-// a node that is too long for a label is not known, and not asked for.
+// driverThere returns an error if the kubelet of the volume's node does not have the CSI driver. If the node's
+// name is too long for a label, it is not known and not checked.
 func (m *Mover) driverThere(ctx context.Context, object *corev1.PersistentVolume) error {
 	node := object.Labels[pv.LabelNode]
 	if !pv.IsNodeName(node) {
@@ -100,7 +100,7 @@ func (m *Mover) driverThere(ctx context.Context, object *corev1.PersistentVolume
 	return fmt.Errorf("kubelet of node %s does not have the CSI driver %s; install it first (kubectl apply -k installer/csi)", node, pv.Provisioner)
 }
 
-// unused fails if a pod uses a claim or is about to.
+// unused returns an error if a pod uses a claim or is about to.
 func (m *Mover) unused(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	pods := &corev1.PodList{}
 	if err := m.Client.List(ctx, pods, client.InNamespace(claim.Namespace)); err != nil {
@@ -115,8 +115,8 @@ func (m *Mover) unused(ctx context.Context, claim *corev1.PersistentVolumeClaim)
 	return nil
 }
 
-// waits reports whether a pod has no node, and the scheduler has found that it may have none
-// as things are: it has scheduling gates, or its node takes no pods.
+// waits reports whether a pod has no node, and the scheduler has found that it cannot have one at the moment:
+// it has scheduling gates, or its node takes no pods.
 func waits(pod *corev1.Pod) bool {
 	if pod.Spec.NodeName != "" || pod.DeletionTimestamp != nil {
 		return false

@@ -17,10 +17,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// ErrInUse: a pod uses the claim.
+// ErrInUse means that a pod uses the claim.
 var ErrInUse = errors.New("in use")
 
-// pause is how long is waited for what Kubernetes has to do.
+// pause is the polling interval while Kubernetes has to act.
 const pause = 100 * time.Millisecond
 
 // A Mover moves PersistentVolumes with the rights of its client: it reads claims, pods and
@@ -28,25 +28,25 @@ const pause = 100 * time.Millisecond
 type Mover struct {
 	Client   client.Client
 	Patience time.Duration      // for one claim
-	Say      func(doing string) // is told of each write before it is made; may be nil
+	Say      func(doing string) // called before each write; may be nil
 }
 
-// A state is what is there of a claim's volume.
+// A state is what exists of a claim's volume.
 type state struct {
 	claim       *corev1.PersistentVolumeClaim
-	volume      *corev1.PersistentVolume // nil: there is none
-	placeholder *corev1.PersistentVolume // nil: there is none
+	volume      *corev1.PersistentVolume // nil: does not exist
+	placeholder *corev1.PersistentVolume // nil: does not exist
 	record      record                   // of the placeholder
 }
 
-// A step is the next thing to be done.
+// A step is the next action.
 type step struct {
-	doing string // empty: to wait for Kubernetes
+	doing string // what is done or, if do is nil, waited for
 	do    func(context.Context) error
 }
 
-// Move brings the PersistentVolume of a claim to a door, from wherever an earlier call has
-// stopped. It may be killed at any instant.
+// Move moves the PersistentVolume of a claim to a door, and continues an earlier call that did not finish. It
+// may be killed at any time.
 func (m *Mover) Move(ctx context.Context, claim types.NamespacedName, door pv.Door) error {
 	waitsFor := "the claim to be read"
 	err := wait.PollUntilContextTimeout(ctx, pause, m.Patience, true, func(ctx context.Context) (bool, error) {
@@ -64,7 +64,7 @@ func (m *Mover) Move(ctx context.Context, claim types.NamespacedName, door pv.Do
 			}
 			switch err := next.do(ctx); {
 			case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
-				return false, nil // somebody else was there: look again
+				return false, nil // the objects have changed: read them again
 			case err != nil:
 				return true, fmt.Errorf("%s: %w; say this again to go on", next.doing, err)
 			}
@@ -76,7 +76,7 @@ func (m *Mover) Move(ctx context.Context, claim types.NamespacedName, door pv.Do
 	return err
 }
 
-// Check says what Move would do first, without doing it; empty if there is nothing to do.
+// Check returns what Move would do first, without doing it; empty if there is nothing to do.
 func (m *Mover) Check(ctx context.Context, claim types.NamespacedName, door pv.Door) (string, error) {
 	next, err := m.next(ctx, claim, door)
 	if err != nil || next == nil {
@@ -85,7 +85,7 @@ func (m *Mover) Check(ctx context.Context, claim types.NamespacedName, door pv.D
 	return next.doing, nil
 }
 
-// look reads what is there.
+// look reads the current state.
 func (m *Mover) look(ctx context.Context, key types.NamespacedName) (state, error) {
 	s := state{claim: &corev1.PersistentVolumeClaim{}}
 	if err := m.Client.Get(ctx, key, s.claim); err != nil {
@@ -119,8 +119,8 @@ func (m *Mover) volume(ctx context.Context, name string) (*corev1.PersistentVolu
 	return object, nil
 }
 
-// next is the next step for a claim; nil if there is nothing left to do. What was begun is
-// finished first, even if it was for the other door.
+// next returns the next step for a claim; nil if there is nothing left to do. A move that has begun is finished
+// first, even if it was for the other door.
 func (m *Mover) next(ctx context.Context, key types.NamespacedName, door pv.Door) (*step, error) {
 	s, err := m.look(ctx, key)
 	if err != nil {
@@ -146,7 +146,7 @@ func (m *Mover) next(ctx context.Context, key types.NamespacedName, door pv.Door
 	return m.begin(s, door)
 }
 
-// begin makes the placeholder.
+// begin returns the step that creates the placeholder.
 func (m *Mover) begin(s state, door pv.Door) (*step, error) {
 	placeholder, err := newPlaceholder(s.volume, door, recordOf(s.volume, s.claim, s.volume.Spec.PersistentVolumeReclaimPolicy))
 	if err != nil {
@@ -157,8 +157,8 @@ func (m *Mover) begin(s state, door pv.Door) (*step, error) {
 	}}, nil
 }
 
-// takeAway takes the next step until the old PersistentVolume is gone. Each is taken only if
-// the PersistentVolume is still what the placeholder knows.
+// takeAway returns the next step until the old PersistentVolume is gone. Each step changes the PersistentVolume
+// only if it is still as recorded in the placeholder.
 func (m *Mover) takeAway(ctx context.Context, s state) (*step, error) {
 	object := s.volume
 	if s.placeholder.DeletionTimestamp != nil {
@@ -199,7 +199,7 @@ func (m *Mover) takeAway(ctx context.Context, s state) (*step, error) {
 	}}, nil
 }
 
-// makeAnew makes the new PersistentVolume.
+// makeAnew returns the step that creates the new PersistentVolume.
 func (m *Mover) makeAnew(s state) (*step, error) {
 	if s.claim.DeletionTimestamp != nil {
 		return nil, fmt.Errorf("claim %s/%s is being deleted; PersistentVolume %s keeps its volume", s.claim.Namespace, s.claim.Name, s.placeholder.Name)
@@ -213,8 +213,8 @@ func (m *Mover) makeAnew(s state) (*step, error) {
 	}}, nil
 }
 
-// finish gives the new PersistentVolume its reclaim policy, once its claim is bound to it, and
-// ends the placeholder.
+// finish returns the next step after the new PersistentVolume is created: its reclaim policy is set once its
+// claim is bound to it, and the placeholder is deleted.
 func (m *Mover) finish(s state) *step {
 	object := s.volume
 	switch {
@@ -227,7 +227,8 @@ func (m *Mover) finish(s state) *step {
 	case s.placeholder.DeletionTimestamp != nil:
 		return &step{doing: "have the placeholder gone"}
 	case s.placeholder.Labels[pv.LabelNode] != "":
-		// The daemon would tell of its deletion that another PersistentVolume names its volume.
+		// Otherwise, when it is deleted, the node daemon would report that another PersistentVolume names its
+		// volume.
 		return &step{"take the placeholder from its node", func(ctx context.Context) error {
 			return m.patch(ctx, s.placeholder, func(p *corev1.PersistentVolume) { delete(p.Labels, pv.LabelNode) })
 		}}

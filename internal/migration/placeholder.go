@@ -16,11 +16,10 @@ import (
 // placeholderSuffix is appended to the name of the PersistentVolume that is replaced.
 const placeholderSuffix = "-door"
 
-// placeholderName is the name of the placeholder for a PersistentVolume.
+// placeholderName returns the name of the placeholder for a PersistentVolume.
 func placeholderName(volume string) string { return volume + placeholderSuffix }
 
-// A record is what a placeholder says of the PersistentVolume that is to be made, beside
-// what its own spec says.
+// A record holds what a placeholder stores about the new PersistentVolume in addition to its own spec.
 type record struct {
 	Name        string                               `json:"name"`
 	Claim       types.UID                            `json:"claimUID"`
@@ -30,14 +29,15 @@ type record struct {
 	Annotations map[string]string                    `json:"annotations,omitempty"`
 }
 
-// recordOf is the record of a PersistentVolume as it is now.
+// recordOf returns the record of a PersistentVolume in its current state.
 func recordOf(object *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, policy corev1.PersistentVolumeReclaimPolicy) record {
 	r := record{
 		Name: object.Name, Claim: claim.UID, Policy: policy,
 		Capacity: object.Spec.Capacity, Labels: object.Labels, Annotations: maps.Clone(object.Annotations),
 	}
 	delete(r.Annotations, pv.AnnotationRetainedFor)
-	// Left of a growth that is done, it would set the claim back when that is bound again.
+	// The annotation is a remnant of a finished growth, and would reset the claim's capacity when it is bound
+	// again.
 	if has, now := claim.Status.Capacity[corev1.ResourceStorage], object.Spec.Capacity[corev1.ResourceStorage]; has.Cmp(now) >= 0 {
 		delete(r.Annotations, pv.AnnotationPreResizeCapacity)
 	}
@@ -59,8 +59,7 @@ func (r record) text() (string, error) {
 	return string(text), err
 }
 
-// readRecord reads the record of the placeholder of this name, and makes sure that it is the
-// one for this claim.
+// readRecord returns the record of a placeholder, after checking that it is for this claim.
 func readRecord(placeholder *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) (record, error) {
 	var r record
 	text, there := placeholder.Annotations[pv.AnnotationReplaces]
@@ -81,16 +80,15 @@ func readRecord(placeholder *corev1.PersistentVolume, claim *corev1.PersistentVo
 	return r, nil
 }
 
-// StandsIn reports whether a PersistentVolume is the placeholder of the one that this claim has.
+// StandsIn reports whether object is the placeholder for the PersistentVolume of this claim.
 func StandsIn(object *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
 	_, err := readRecord(object, claim)
 	return err == nil
 }
 
-// newPlaceholder returns the placeholder of a PersistentVolume. No claim can be bound to it:
-// it says that it was bound to one with the UID of the old PersistentVolume, which is nobody's.
-// So Kubernetes calls it Released, and it keeps its volume by its policy without asking for
-// room in addition.
+// newPlaceholder returns the placeholder of a PersistentVolume. No claim can be bound to it: its claimRef has
+// the UID of the old PersistentVolume, which no claim has. So Kubernetes sets it to Released, and by its policy
+// it keeps the volume without reserving additional room.
 func newPlaceholder(object *corev1.PersistentVolume, door pv.Door, r record) (*corev1.PersistentVolume, error) {
 	text, err := r.text()
 	if err != nil {
@@ -103,7 +101,7 @@ func newPlaceholder(object *corev1.PersistentVolume, door pv.Door, r record) (*c
 	}
 	annotations := map[string]string{pv.AnnotationReplaces: text}
 	for key, value := range object.Annotations {
-		if persistentvolume.Reads(key) && key != pv.AnnotationUndelete { // that one is the old one's to answer
+		if persistentvolume.Reads(key) && key != pv.AnnotationUndelete { // a request about the old PersistentVolume alone
 			annotations[key] = value
 		}
 	}
@@ -120,8 +118,8 @@ func newPlaceholder(object *corev1.PersistentVolume, door pv.Door, r record) (*c
 	}, nil
 }
 
-// replacement returns the PersistentVolume that a placeholder says is to be made, with the
-// policy Retain until its claim is bound again.
+// replacement returns the PersistentVolume that a placeholder describes, with the policy Retain until its claim
+// is bound again.
 func replacement(placeholder *corev1.PersistentVolume, r record, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
 	source, err := persistentvolume.Through(placeholder, persistentvolume.DoorOf(placeholder), r.Name)
 	if err != nil {
@@ -130,8 +128,8 @@ func replacement(placeholder *corev1.PersistentVolume, r record, claim *corev1.P
 	spec := placeholder.Spec.DeepCopy()
 	spec.PersistentVolumeSource = source
 	spec.Capacity = r.Capacity
-	// A class that came during a move to the other door is there no more, but its limits are: the
-	// API server lets CSI volumes alone have one.
+	// A VolumeAttributesClass that was set during a move to the other door is dropped, but its limits stay: the
+	// API server accepts one only on CSI volumes.
 	spec.VolumeAttributesClassName = nil
 	if source.CSI != nil {
 		spec.VolumeAttributesClassName = claim.Status.CurrentVolumeAttributesClassName

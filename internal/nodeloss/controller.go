@@ -26,24 +26,23 @@ import (
 )
 
 const (
-	// lossTellAgain is how often a state that lasts is told: events are forgotten
-	// after an hour.
+	// lossTellAgain is how often the event of a lasting state is sent again: events expire after an hour.
 	lossTellAgain = time.Hour
-	// lossTimeout bounds each question to the API server, and each order.
+	// lossTimeout bounds each request to the API server.
 	lossTimeout = 30 * time.Second
-	// nodePage is how many nodes one answer holds, for the memory that they take.
+	// nodePage is the number of nodes in one page of a list, which bounds its memory.
 	nodePage = 500
-	// roundTime is how long one list of the nodes is relied upon: as much as has been done
-	// by then, and the next round asks anew.
+	// roundTime is how long a round uses one list of the nodes. What it has not done by then is left to the
+	// next round, which lists them again.
 	roundTime = 15 * time.Second
-	// spread is by how much the pauses between rounds are longer at random.
+	// spread is the random fraction by which the pauses between rounds are longer.
 	spread = 0.2
 )
 
 // Config configures the watch for lost nodes.
 type Config struct {
-	// Client deletes what is lost. It should have a rate limit of its own: a lost node may
-	// have carried hundreds of volumes, and claims of others must not wait for them.
+	// Client deletes what is lost. It should have a rate limit of its own: a lost node may have carried
+	// hundreds of volumes, and other claims must not wait for them.
 	Client kubernetes.Interface
 	// ListNodes lists the metadata of nodes.
 	ListNodes func(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error)
@@ -54,8 +53,8 @@ type Config struct {
 	Now       func() time.Time
 }
 
-// A Controller carries out what judge decides. It remembers only when it first missed a
-// node, so a new process begins the grace period again.
+// A Controller carries out what judge decides. Only its memory knows when a node was first missed, so a new
+// process starts the grace period again.
 type Controller struct {
 	Config
 	seen Seen
@@ -66,26 +65,26 @@ type Controller struct {
 	told    map[announcement]time.Time
 }
 
-// An announcement is what was told of a PersistentVolume.
+// An announcement identifies an event that was sent about a PersistentVolume.
 type announcement struct {
 	volume types.UID
 	reason string
 }
 
-// Seen is what the caches know.
+// Seen are the caches.
 type Seen struct {
 	Nodes  corelisters.NodeLister
 	Claims corelisters.PersistentVolumeClaimLister
-	// Bearing returns the nodes that PersistentVolumes name, as the value of pv.LabelNode or, for what a
-	// node discovered, LabelDiscoveredOn, and Volumes those of one of them. What is not looked at should
-	// cost little: in a round that is all that follows the first that counts of a node that is there.
-	// What was discovered does not count: a person decides about it.
+	// Bearing returns the nodes that PersistentVolumes name, as the value of pv.LabelNode or, for volumes that
+	// a node discovered, LabelDiscoveredOn; Volumes returns the PersistentVolumes of one of them. Volumes
+	// should be lazy: of a node that exists, a round reads only up to the first volume that counts. Discovered
+	// volumes do not count: a person decides about them.
 	Bearing func() []string
 	Volumes func(label string) (iter.Seq[*corev1.PersistentVolume], error)
 	Synced  []cache.InformerSynced
 }
 
-// New returns a controller that goes by what was seen, and by what it asks.
+// New returns a controller that reads from seen and confirms with the API server.
 func New(config Config, seen Seen) *Controller {
 	return &Controller{Config: config, seen: seen, missed: map[string]time.Time{}, told: map[announcement]time.Time{}}
 }
@@ -107,9 +106,8 @@ func (l *Controller) Run(ctx context.Context) {
 	}, every, spread, true)
 }
 
-// round looks at everything once, and reports whether there is more to do at once. The
-// caches say whether there is anything to do; before any of it is done, the API server
-// itself is asked for its nodes.
+// round makes one pass over all volumes, and reports whether there is more to do immediately. The caches show
+// whether there is anything to do; before any action, the nodes are listed from the API server.
 func (l *Controller) round(ctx context.Context) (more bool, err error) {
 	cached, err := l.seen.Nodes.List(labels.Everything())
 	if err != nil {
@@ -131,7 +129,7 @@ func (l *Controller) round(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("nothing is done about lost nodes: %w", err)
 	}
-	// A node that either knows is there.
+	// A node exists if the cache or the API server has it.
 	var failed []error
 	told := audience{pods: map[string][]corev1.Pod{}}
 	for _, v := range l.due(l.judge(ctx, append(asked, nodes...), volumes)) {
@@ -145,8 +143,8 @@ func (l *Controller) round(ctx context.Context) (more bool, err error) {
 	return false, errors.Join(failed...)
 }
 
-// localVolumes are those that the decision needs: all of a node that is missing at first
-// sight, and one of each other, which tells that the node carries any.
+// localVolumes returns the volumes that judge needs: all of a node that is not in nodes by its name, and one of
+// each other node, which shows that the node carries volumes.
 func (l *Controller) localVolumes(nodes []nodeIdentity) ([]localVolume, error) {
 	known := make(map[string]bool, len(nodes))
 	for _, n := range nodes {
@@ -154,7 +152,7 @@ func (l *Controller) localVolumes(nodes []nodeIdentity) ([]localVolume, error) {
 	}
 	var out []localVolume
 	for _, node := range l.seen.Bearing() {
-		one := -1 // of this node, if it is known
+		one := -1 // index of the volume of this node, if the node is known
 		objects, err := l.seen.Volumes(node)
 		if err != nil {
 			return nil, fmt.Errorf("list the PersistentVolumes of node %q that were seen: %w", node, err)
@@ -168,7 +166,7 @@ func (l *Controller) localVolumes(nodes []nodeIdentity) ([]localVolume, error) {
 				if one < 0 {
 					one, out = len(out), append(out, v)
 				}
-				if !v.retained() { // it is at stake, which the others need not be
+				if !v.retained() { // preferred, because a retained volume may not count
 					out[one] = v
 					break
 				}
@@ -186,7 +184,7 @@ func (l *Controller) localVolumes(nodes []nodeIdentity) ([]localVolume, error) {
 	return out, nil
 }
 
-// judge remembers what the next round must know, and logs what is new.
+// judge runs judge, keeps what the next round needs, and logs changes.
 func (l *Controller) judge(ctx context.Context, nodes []nodeIdentity, volumes []localVolume) []verdict {
 	found := judge(observed{
 		nodes: nodes, volumes: volumes, missed: l.missed, doubted: l.doubted, now: l.Now(), grace: l.Grace,
@@ -210,7 +208,7 @@ func (l *Controller) judge(ctx context.Context, nodes []nodeIdentity, volumes []
 	return found.verdicts
 }
 
-// due leaves out what was told not long ago.
+// due leaves out events that were sent not long ago.
 func (l *Controller) due(verdicts []verdict) []verdict {
 	now := l.Now()
 	maps.DeleteFunc(l.told, func(_ announcement, at time.Time) bool { return now.Sub(at) >= lossTellAgain })
@@ -220,8 +218,8 @@ func (l *Controller) due(verdicts []verdict) []verdict {
 	})
 }
 
-// askNodes asks the API server: without a resourceVersion the answer is not older
-// than the question. An answer without any node is no answer.
+// askNodes lists the nodes from the API server: without a resourceVersion the answer is not older than the
+// request. An answer without nodes is an error.
 func (l *Controller) askNodes(ctx context.Context) ([]nodeIdentity, error) {
 	ctx, cancel := context.WithTimeout(ctx, lossTimeout)
 	defer cancel()
@@ -245,8 +243,8 @@ func (l *Controller) askNodes(ctx context.Context) ([]nodeIdentity, error) {
 	return out, nil
 }
 
-// stillGone asks the API server for a node once more, right before something of it is
-// given up: by its name, or by those of all nodes where only a hash of it is known.
+// stillGone checks with the API server once more, right before something is given up, that a node is gone: by
+// its name, or, if only a hash of the name is known, by a list of all nodes.
 func (l *Controller) stillGone(ctx context.Context, node string, volumes []localVolume) (bool, error) {
 	if !pv.IsNodeName(node) {
 		asked, err := l.askNodes(ctx)
@@ -263,9 +261,8 @@ func (l *Controller) stillGone(ctx context.Context, node string, volumes []local
 	return false, nil
 }
 
-// carryOut does what one verdict says. Each of its changes may be the last before
-// this process is killed: the next one finds the claim or the PersistentVolume as
-// it was left, and goes on from there.
+// carryOut carries out one verdict. The process may be killed after each change: the next process finds the
+// claim or the PersistentVolume as it was left, and continues from there.
 func (l *Controller) carryOut(ctx context.Context, v verdict, volumes []localVolume, told audience) error {
 	if v.action == lossTell {
 		l.told[announcement{v.volume.object.UID, v.reason}] = l.Now()
@@ -277,7 +274,7 @@ func (l *Controller) carryOut(ctx context.Context, v verdict, volumes []localVol
 		return fmt.Errorf("PersistentVolume %s of node %q stays as it is: %w", v.volume.object.Name, v.volume.node, err)
 	}
 	if !gone {
-		return nil // the next round sees it too, and says so
+		return nil // the next round observes and logs it
 	}
 	ctx, cancel := context.WithTimeout(ctx, lossTimeout)
 	defer cancel()
@@ -287,8 +284,8 @@ func (l *Controller) carryOut(ctx context.Context, v verdict, volumes []localVol
 	return l.giveUp(ctx, v)
 }
 
-// asJudged reports whether a PersistentVolume is still the one that was judged, by asking the API
-// server: it says what becomes of its claim, and a person may have written keep on it since.
+// asJudged reports whether the API server still has the PersistentVolume exactly as it was judged: it
+// determines what happens to its claim, and a person may have set it to keep since.
 func (l *Controller) asJudged(ctx context.Context, v verdict) (bool, error) {
 	seen := v.volume.object
 	now, err := l.Client.CoreV1().PersistentVolumes().Get(ctx, seen.Name, metav1.GetOptions{})
@@ -301,11 +298,11 @@ func (l *Controller) asJudged(ctx context.Context, v verdict) (bool, error) {
 	return now.UID == seen.UID && now.ResourceVersion == seen.ResourceVersion, nil
 }
 
-// releaseClaim deletes the claim, if it and its PersistentVolume are exactly what was judged. What
-// becomes of the PersistentVolume is for kube-controller-manager to say: it calls it Released.
+// releaseClaim deletes the claim, if it and its PersistentVolume are exactly as judged. kube-controller-manager
+// then sets the PersistentVolume to Released.
 func (l *Controller) releaseClaim(ctx context.Context, v verdict, told audience) error {
 	if same, err := l.asJudged(ctx, v); err != nil || !same {
-		return err // the next round judges what it is by then
+		return err // the next round judges its new state
 	}
 	claim := v.volume.claim
 	err := l.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{
@@ -324,9 +321,8 @@ func (l *Controller) releaseClaim(ctx context.Context, v verdict, told audience)
 	return nil
 }
 
-// giveUp takes our finalizer off and deletes the object, if it is exactly what was
-// judged. Killed in between it leaves one that is released, without a node and
-// without our finalizer, which is deleted the next time.
+// giveUp removes flexlvm's finalizer and deletes the object, if it is exactly as judged. Killed in between, it
+// leaves a released object without a node and without flexlvm's finalizer, which is deleted the next time.
 func (l *Controller) giveUp(ctx context.Context, v verdict) error {
 	object, volumes := v.volume.object, l.Client.CoreV1().PersistentVolumes()
 	if slices.Contains(object.Finalizers, pv.Finalizer) {
@@ -353,7 +349,7 @@ func (l *Controller) giveUp(ctx context.Context, v verdict) error {
 	return nil
 }
 
-// tell says it on the PersistentVolume, and on the claim that is bound to it.
+// tell sends the event for the PersistentVolume and for the claim that is bound to it.
 func (l *Controller) tell(v verdict, kind string) {
 	l.Events.Event(v.volume.object, kind, v.reason, v.why)
 	if v.volume.claim != nil {
@@ -361,16 +357,16 @@ func (l *Controller) tell(v verdict, kind string) {
 	}
 }
 
-// An audience is the pods of a round, by namespace, as far as somebody has asked for them.
+// An audience is the pods of a round, by namespace, as far as they were listed.
 type audience struct{ pods map[string][]corev1.Pod }
 
-// announceToPods says it on the pods that use the claim. They wait on it, or are still
-// thought to run on the lost node; nothing depends on their being told.
+// announceToPods sends the event for the pods that use the claim. They wait for it, or are still assumed to run
+// on the lost node. It is best effort.
 func (l *Controller) announceToPods(ctx context.Context, v verdict, told audience) {
 	claim := v.volume.claim
 	pods, asked := told.pods[claim.Namespace]
 	if !asked {
-		// resourceVersion 0: any answer will do, and costs the API server least.
+		// resourceVersion 0: any state will do, and it costs the API server least.
 		list, err := l.Client.CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "The pods that use a released claim are not told", "claim", klog.KObj(claim))

@@ -1,3 +1,3 @@
-// Package nodeloss releases or keeps the claims of nodes that are gone from the API, as
-// their class says. The decision is a pure function (judge.go).
+// Package nodeloss releases or keeps the claims of nodes that are gone from the API, as their StorageClass
+// defines. The decision is a pure function (judge.go).
 package nodeloss

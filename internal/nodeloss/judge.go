@@ -14,13 +14,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A nodeIdentity is what a volume can know a node of the API by.
+// A nodeIdentity holds the names by which a volume may refer to a node of the API.
 type nodeIdentity struct{ name, hostname string }
 
 // A localVolume is a flexlvm PersistentVolume that is tied to one node.
 type localVolume struct {
 	object    *corev1.PersistentVolume
-	claim     *corev1.PersistentVolumeClaim // bound to it; nil: none is known
+	claim     *corev1.PersistentVolumeClaim // bound to the volume; nil: none is known
 	node      string                        // the value of its label pv.LabelNode
 	hostnames []string                      // the nodes that its affinity names
 }
@@ -28,7 +28,7 @@ type localVolume struct {
 // observed is the input of judge. It identifies nodes by the value of pv.LabelNode, because the name
 // of a node cannot be recovered from a value that was cut and hashed.
 type observed struct {
-	nodes   []nodeIdentity // all that the API has
+	nodes   []nodeIdentity // all nodes of the API
 	volumes []localVolume
 	missed  map[string]time.Time // when nodes were first missed
 	doubted time.Time            // when the API was last in doubt
@@ -40,8 +40,8 @@ type observed struct {
 // volumes.
 type finding struct {
 	missed   map[string]time.Time // for the next round
-	doubted  time.Time            // likewise
-	doubt    string               // why the API is not believed, and so nothing is given up; or empty
+	doubted  time.Time            // for the next round
+	doubt    string               // why the API is not trusted, and so nothing is given up; or empty
 	lost     []string             // nodes that have been missing for the grace period
 	verdicts []verdict            // in order of the PersistentVolumes' names
 }
@@ -50,12 +50,12 @@ type finding struct {
 type action string
 
 const (
-	// lossTell: do nothing, and tell a person what can be done.
+	// lossTell: change nothing, and send an event with what a person can do.
 	lossTell action = "tell"
 	// lossReleaseClaim: delete the claim.
 	lossReleaseClaim action = "release claim"
-	// lossGiveUp: take our finalizer off the PersistentVolume and delete it, for no
-	// daemon is there to do it.
+	// lossGiveUp: remove flexlvm's finalizer from the PersistentVolume and delete it, because no node daemon
+	// can.
 	lossGiveUp action = "give up"
 )
 
@@ -67,17 +67,16 @@ const (
 	eventVolumeGivenUp = "VolumeGivenUp"
 )
 
-// A verdict says what is to be done about one volume.
+// A verdict is what to do about one volume.
 type verdict struct {
 	volume localVolume
 	action action
 	reason string // of the event
-	why    string // in words, for events
+	why    string // the message of the event
 }
 
-// localVolumeOf reads what the decision needs. What is not positively a volume
-// of flexlvm, of this cluster, on one node, is not looked at any further: the volume of a
-// dataset's readers is not.
+// localVolumeOf returns the parts of a PersistentVolume that judge needs, and whether it is certainly a volume
+// of flexlvm, of this cluster, on one node. The volume of a dataset's readers is not.
 func localVolumeOf(object *corev1.PersistentVolume, cluster string) (localVolume, bool) {
 	if cluster == "" || persistentvolume.Options(object)[volume.OptionCluster] != cluster ||
 		object.Annotations[pv.AnnotationProvisionedBy] != pv.Provisioner {
@@ -93,17 +92,16 @@ func boundTo(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolum
 	return ref != nil && ref.UID != "" && ref.UID == claim.UID && claim.Spec.VolumeName == object.Name
 }
 
-// provisionedByUs reports whether a claim may be deleted by us at all; the policy
-// provisioner-claims.flexlvm.io asks the same.
+// provisionedByUs reports whether flexlvm may delete a claim at all; the policy provisioner-claims.flexlvm.io
+// checks the same.
 func provisionedByUs(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Annotations[pv.AnnotationStorageProvisioner] == pv.Provisioner || claim.Annotations[pv.AnnotationStorageProvisionerBeta] == pv.Provisioner
 }
 
-// missingNodes tells which nodes that carry volumes the API does not have, and how
-// many nodes carry any. A node is there if anything points to it: the label of its
-// volumes, or the hostname that one of them is tied to. What is left of a missing
-// node and waits for a person alone does not count, or such leftovers would add up
-// to a doubt.
+// missingNodes returns the nodes that carry volumes and that the API does not have, and the number of nodes
+// that carry volumes. A node exists if anything points to it: the label of its volumes, or the hostname that
+// one of them is tied to. A missing node does not count if all its volumes are retained: such leftovers would
+// add up to a doubt.
 func missingNodes(nodes []nodeIdentity, volumes []localVolume) (missing []string, bearing int) {
 	known := map[string]bool{}
 	for _, n := range nodes {
@@ -129,16 +127,16 @@ func missingNodes(nodes []nodeIdentity, volumes []localVolume) (missing []string
 	return missing, bearing
 }
 
-// retained reports whether only a person may say what becomes of a volume.
+// retained reports whether only a person may decide about a volume.
 func (v localVolume) retained() bool {
 	phase := v.object.Status.Phase
 	return (phase == corev1.VolumeReleased || phase == corev1.VolumeFailed) && v.object.DeletionTimestamp == nil &&
 		v.object.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete
 }
 
-// doubtOf tells why the API is not believed that nodes are gone, or is empty. An
-// API server that came back empty or was restored from an old backup does not know
-// nodes that are there, and no kubelet registers itself a second time.
+// doubtOf returns why the API is not trusted when nodes are missing, or "". An API server that lost its data or
+// was restored from an old backup does not know nodes that exist, and no kubelet registers itself a second
+// time.
 func doubtOf(nodes []nodeIdentity, missing []string, bearing int) string {
 	switch {
 	case len(missing) == 0:
@@ -151,16 +149,14 @@ func doubtOf(nodes []nodeIdentity, missing []string, bearing int) string {
 	return ""
 }
 
-// stillLost is the last question before something is given up: nodes are what the
-// API has just said.
+// stillLost is the last check before something is given up: nodes are those that the API has just returned.
 func stillLost(node string, nodes []nodeIdentity, volumes []localVolume) bool {
 	missing, bearing := missingNodes(nodes, volumes)
 	return slices.Contains(missing, node) && doubtOf(nodes, missing, bearing) == ""
 }
 
-// judge says what is to be done about the volumes of lost nodes. A node is
-// lost once the API has not had it for the grace period; what state it was in
-// before does not matter, nor does it to nodes that are there.
+// judge returns what to do about the volumes of lost nodes. A node is lost once the API has not had it for the
+// grace period, whatever its state before. Nodes that the API has are never lost, whatever their state.
 func judge(s observed) finding {
 	missing, bearing := missingNodes(s.nodes, s.volumes)
 	out := finding{missed: map[string]time.Time{}, doubted: s.doubted, doubt: doubtOf(s.nodes, missing, bearing)}
@@ -194,9 +190,8 @@ func judge(s observed) finding {
 	return out
 }
 
-// judge says what is to be done about a volume whose node is lost. A verdict
-// without an action means nothing, above all where the next word is somebody
-// else's: kube-controller-manager's, or a person's with the policy Retain.
+// judge returns what to do about a volume whose node is lost. A verdict without an action means nothing is
+// done, mostly because the next step is kube-controller-manager's, or a person's with the policy Retain.
 func (v localVolume) judge(doubt string) verdict {
 	object := v.object
 	verdict := verdict{volume: v}
@@ -228,7 +223,7 @@ func (v localVolume) judge(doubt string) verdict {
 	return verdict
 }
 
-// onLoss is what the class said, or a person since.
+// onLoss returns the policy that the class set, or that a person has set since.
 func (v localVolume) onLoss() (volume.OnNodeLoss, error) {
 	return volume.ParseOnNodeLoss(pv.AnnotationOnNodeLoss, v.object.Annotations[pv.AnnotationOnNodeLoss])
 }
@@ -240,7 +235,7 @@ func (v localVolume) evidence() string {
 	return fmt.Sprintf("node %q (hostname %q) is gone from the cluster", v.node, v.hostnames[0])
 }
 
-// adviceToKeep is what the owner of a claim that stays should know.
+// adviceToKeep returns what the owner of a claim that stays should know.
 func (v localVolume) adviceToKeep() string {
 	c := v.claim
 	because := "as its class says (onNodeLoss: keep)"
@@ -258,7 +253,7 @@ func (v localVolume) adviceToKeep() string {
 	return advice
 }
 
-// commands do by hand what is not done because of a doubt.
+// commands returns the commands for what is not done because of a doubt.
 func (v localVolume) commands() string {
 	name := v.object.Name
 	commands := fmt.Sprintf("kubectl delete pv %s --ignore-not-found --wait=false; kubectl patch pv %s --type=json -p '[{\"op\":\"remove\",\"path\":\"/metadata/finalizers\"}]'", name, name)

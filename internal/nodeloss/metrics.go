@@ -33,7 +33,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	return m
 }
 
-// nodesLost reports how many nodes are gone, and whether that is in doubt.
+// nodesLost records how many nodes are lost, and whether that is in doubt.
 func (m *Metrics) nodesLost(n int, doubt bool) {
 	m.lostNodes.Set(float64(n))
 	m.lossInDoubt.Set(serve.Bool(doubt))

@@ -1,6 +1,5 @@
-// Package replica is the contract between the controller of datasets, the provisioner and
-// the node daemon: the names of the replicas of a dataset, their labels and their
-// annotations. It does no I/O.
+// Package replica is the contract between the controller of datasets, the provisioner and the node daemon: the
+// names, labels and annotations of the replicas of a dataset. It does no I/O.
 //
 // A dataset is one volume of one VolumeManager. Its replicas are volumes of the same name
 // on different nodes, each with its own claim and PersistentVolume. One more
@@ -16,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// What owns the claim of a replica.
+// The owner of the claim of a replica.
 const (
 	OwnerGroup   = "flexlvm.io"
 	OwnerVersion = "v1"
@@ -28,12 +27,12 @@ const (
 	// LabelDataset holds the Hash of the dataset. It marks the claim of a replica, and is
 	// on all PersistentVolumes of the dataset.
 	LabelDataset = "flexlvm.io/dataset"
-	// LabelShared holds the Hash of the dataset of another VolumeManager, mostly of another
-	// namespace, that a PersistentVolume leads to.
+	// LabelShared, on a PersistentVolume for readers, holds the Hash of the dataset of another VolumeManager,
+	// mostly of another namespace.
 	LabelShared = "flexlvm.io/shared-dataset"
 	// LabelOwner holds the UID of the VolumeManager; it is on the claims of replicas.
 	LabelOwner = "flexlvm.io/volumemanager"
-	// AnnotationVolumeID is on the claim of a replica: the id of the volume in its owner.
+	// AnnotationVolumeID on the claim of a replica is the id of the volume in its owner.
 	AnnotationVolumeID = "flexlvm.io/volume-id"
 	// AnnotationEviction holds a volume.EvictionPolicy. It is on the claim of a replica,
 	// and is copied to its PersistentVolume on creation.
@@ -41,30 +40,30 @@ const (
 	// AnnotationWritable is Writable on the claim of a replica that consumers write to:
 	// there is no other copy of its data.
 	AnnotationWritable = "flexlvm.io/writable"
-	// AnnotationReaders is on the PersistentVolume of a replica: the name of the readers'
-	// claim, in the namespace of the replica's claim.
+	// AnnotationReaders on the PersistentVolume of a replica is the name of the readers' claim, in the
+	// namespace of the replica's claim.
 	AnnotationReaders = "flexlvm.io/readers-claim"
-	// AnnotationOwner is on the PersistentVolume of a replica: the name of its
-	// VolumeManager, in the namespace of its claim.
+	// AnnotationOwner on the PersistentVolume of a replica is the name of its VolumeManager, in the namespace
+	// of its claim.
 	AnnotationOwner = "flexlvm.io/volumemanager-name"
 )
 
-// AnnotationRefresh is on a VolumeManager: when its value changes, its datasets are refreshed.
+// AnnotationRefresh on a VolumeManager: when its value changes, its datasets are refreshed.
 const AnnotationRefresh = "flexlvm.io/refresh"
 
-// The progress of a replica's load and eviction, on its PersistentVolume. The node daemon
-// and the controller write in turn, and either may withdraw by removing annotations.
+// The state of a replica's load and eviction, on its PersistentVolume. The node daemon and the controller write
+// in turn, and either may withdraw by removing annotations.
 const (
-	// AnnotationComplete is Complete once the controller knows that all of the dataset is
-	// there. Without it a replica is not evicted.
+	// AnnotationComplete is Complete once the controller knows that the whole dataset is loaded. Without it a
+	// replica is not evicted.
 	AnnotationComplete = "flexlvm.io/complete"
-	// AnnotationEvict is when the daemon asked for the replica to go, in RFC 3339.
+	// AnnotationEvict is when the daemon asked for the eviction of the replica, in RFC 3339.
 	AnnotationEvict = "flexlvm.io/evict"
-	// AnnotationUnlabelled is when the controller had taken the label from the node,
-	// in RFC 3339: no pod is sent there for the dataset any more.
+	// AnnotationUnlabelled is when the controller had removed the label from the node, in RFC 3339: the
+	// scheduler sends no more pods there for the dataset.
 	AnnotationUnlabelled = "flexlvm.io/unlabelled"
-	// AnnotationEvictable is when the daemon had made sure that no pod of its node
-	// uses the replica, in RFC 3339: the controller deletes its claim.
+	// AnnotationEvictable is when the daemon had made sure that no pod of its node uses the replica, in RFC
+	// 3339: the controller then deletes its claim.
 	AnnotationEvictable = "flexlvm.io/evictable"
 )
 
@@ -88,7 +87,7 @@ const (
 // namespace and UID, and the id of the volume there. It is cryptographic, because users
 // choose the ids and must not be able to cause collisions.
 func Hash(namespace, uid, id string) string {
-	// Neither a namespace nor a UID holds a slash, so no two datasets read the same.
+	// Neither a namespace nor a UID contains a slash, so the input is unique.
 	sum := sha256.Sum256([]byte(namespace + "/" + uid + "/" + id))
 	return hex.EncodeToString(sum[:])[:hashDigits]
 }
@@ -123,8 +122,7 @@ func ReadBy(persistentVolume string) (hash string, is bool) {
 	return hash, is && IsHash(hash)
 }
 
-// maxReadersClaim is what claims by which datasets are read have room for: pods name
-// them, and some copy the name into a label.
+// maxReadersClaim is the maximum length of the name of a readers' claim: some pods copy it into a label.
 const maxReadersClaim = 63
 
 // ReadersClaim returns the name of the readers' claim for the volume of this id of a

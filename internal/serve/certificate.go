@@ -32,7 +32,7 @@ func certificates(certFile, keyFile string) (getCertificate, error) {
 	return f.get, nil
 }
 
-// selfSigned makes a certificate that outlives the process.
+// selfSigned creates a certificate that outlives the process.
 func selfSigned(now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -54,8 +54,8 @@ func selfSigned(now time.Time) (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// rereadAfter is how old a certificate in memory may be. Secrets in pods change a
-// minute or so after the Secret, and certificates long before they expire.
+// rereadAfter is the maximum age of a certificate in memory. Files in pods change about a minute after their
+// Secret, and certificates are renewed long before they expire.
 const rereadAfter = time.Minute
 
 type certificateFiles struct {
@@ -80,7 +80,7 @@ func (f *certificateFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if time.Since(f.at) > rereadAfter {
-		_ = f.read() // they may be half written; the last ones are as good as they were
+		_ = f.read() // the files may be half written; the last certificate still works
 	}
 	return f.last, nil
 }

@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// review reports whether the bearer of a token may get /metrics: nil, errUnknown,
-// errForbidden, or why that could not be found out.
+// review returns nil if the bearer of a token may get /metrics, errUnknown, errForbidden, or why the API server
+// could not answer.
 type review func(ctx context.Context, token string) error
 
-// errUnknown: nobody has this token.
+// errUnknown means that the token is not valid.
 var errUnknown = errors.New("not authenticated: send a token of this cluster as a bearer token")
 
-// errForbidden: who has this token may not read metrics.
+// errForbidden means that the bearer of the token may not read metrics.
 var errForbidden = errors.New("not authorized to get /metrics; the ClusterRole flexlvm-metrics-reader allows it")
 
-// How long an answer of the API server is cached, how many are, and how many requests may
-// be in flight: senders of tokens must not load the API server.
+// How long a verdict of the API server is cached, how many verdicts are cached, and how many reviews may be in
+// flight: clients that send tokens must not load the API server.
 const (
 	allowedFor   = time.Minute
 	refusedFor   = 10 * time.Second
@@ -29,7 +29,7 @@ const (
 	mostReviews  = 2
 )
 
-// A guard lets those through whom review does.
+// A guard passes on the requests that review allows.
 type guard struct {
 	review review
 	next   http.Handler
@@ -63,7 +63,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, errUnknown.Error(), http.StatusUnauthorized)
 	case errors.Is(err, errForbidden):
 		http.Error(w, errForbidden.Error(), http.StatusForbidden)
-	default: // what it was is not for those of whom nothing is known
+	default: // the cause is not for clients that are not authenticated
 		http.Error(w, "cannot find out who may read metrics; try again later", http.StatusServiceUnavailable)
 	}
 }
@@ -98,8 +98,8 @@ func (g *guard) remembered(key [sha256.Size]byte) (verdict, bool) {
 	return v, ok && time.Now().Before(v.until)
 }
 
-// remember keeps a verdict. Where there are too many, those that have expired go, then
-// those that refuse: they are what strangers can make more of.
+// remember caches a verdict. If there are too many, it deletes those that have expired and those that refuse,
+// of which strangers can cause any number.
 func (g *guard) remember(key [sha256.Size]byte, v verdict) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -61,7 +61,7 @@ func (b *bounded) endOldest() {
 	b.mu.Lock()
 	oldest := b.open.Front()
 	b.mu.Unlock()
-	if oldest != nil { // else all have ended just now
+	if oldest != nil { // otherwise all connections have just ended
 		_ = oldest.Value.(*counted).Close()
 	}
 }

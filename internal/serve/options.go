@@ -5,13 +5,13 @@ import (
 	"os"
 )
 
-// healthVariable tells a pod where its manifest has kubelet ask for health: an argument
-// would be lost where somebody gives the container other arguments.
+// healthVariable is the environment variable by which the manifest sets the address of kubelet's probes: an
+// argument would be lost if somebody sets other arguments of the container.
 const healthVariable = "HEALTH_ADDRESS"
 
-// Options are what an operator chooses.
+// Options are the operator's settings.
 type Options struct {
-	Address       string // of all, with Auth of /metrics alone
+	Address       string // of everything; with Auth of /metrics only
 	HealthAddress string // of /healthz and /readyz; may be empty
 	Auth          bool
 	CertFile      string
@@ -33,7 +33,7 @@ func (o *Options) Flags(f flags, address string) {
 	f.StringVar(&o.KeyFile, "metrics-tls-key-file", "", "key of --metrics-tls-cert-file")
 }
 
-// Check validates what no flag package does.
+// Check validates how the options depend on each other.
 func (o Options) Check() error {
 	switch {
 	case o.Auth && o.HealthAddress == "":

@@ -21,7 +21,7 @@ func NewRegistry() *prometheus.Registry {
 	return registry
 }
 
-// Bool returns the value of a gauge for a fact: 1 if it holds, else 0.
+// Bool returns the value of a gauge for a condition: 1 if it holds, else 0.
 func Bool(holds bool) float64 {
 	if holds {
 		return 1

@@ -1,6 +1,5 @@
-// Package serve is the HTTP side of the daemons: /healthz, /readyz and /metrics. By
-// default it answers anybody who reaches the port, so it makes sure that requests,
-// however many, cost the daemon little.
+// Package serve serves /healthz, /readyz and /metrics of the daemons over HTTP. By default it answers anybody
+// who reaches the port, so it ensures that any number of requests costs the daemon little.
 package serve
 
 import (
@@ -20,24 +19,24 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Limits of one listener. A daemon has one kubelet and a Prometheus or two; other clients
-// must not use up its memory. With 4,096 connections in the kernel's queue
-// (net.core.somaxconn), a probe with a timeout of five seconds is answered in time.
+// Limits of one listener. A daemon has one kubelet and one or two Prometheus servers; other clients must not
+// use up its memory. With 4,096 connections in the kernel's queue (net.core.somaxconn), a probe with a timeout
+// of five seconds is still answered in time.
 const (
 	mostConnections = 256
 	pace            = time.Millisecond
-	mostScrapes     = 2        // at once; others are told 503
+	mostScrapes     = 2        // at the same time; others get 503
 	mostHeader      = 16 << 10 // bytes; a token of a service account has 1 to 2 KiB
 	readTimeout     = 5 * time.Second
-	writeTimeout    = 10 * time.Second // Prometheus waits no longer, either
-	idleTimeout     = time.Minute      // Prometheus keeps its connection
+	writeTimeout    = 10 * time.Second // Prometheus does not wait longer either
+	idleTimeout     = time.Minute      // Prometheus keeps its connection open
 )
 
 // Health is the health of a process.
 type Health struct {
-	// Check fails if the process should be restarted.
+	// Check returns an error if the process should be restarted.
 	Check func(*http.Request) error
-	// Unready is what /readyz says until Server.Ready is called.
+	// Unready returns the message of /readyz until Server.Ready is called.
 	Unready func() string
 }
 
@@ -49,8 +48,7 @@ type Server struct {
 	ready   atomic.Bool
 }
 
-// New returns a server. /healthz answers with health.Check; /readyz fails until Ready is
-// called.
+// New returns a server. /healthz returns the result of health.Check; /readyz fails until Ready is called.
 func New(metrics prometheus.Gatherer, health Health) *Server {
 	s := &Server{}
 	mux := http.NewServeMux()
@@ -65,13 +63,13 @@ func New(metrics prometheus.Gatherer, health Health) *Server {
 		answer(w, nil)
 	})
 	s.health = mux
-	// A compressor takes more memory than what it compresses.
+	// A compressor needs more memory than the data that it compresses.
 	s.metrics = few(mostScrapes, promhttp.HandlerFor(metrics, promhttp.HandlerOpts{DisableCompression: true}))
 	return s
 }
 
-// few lets so many requests through at once. The others are told to come again, on
-// another connection: whatever else they have sent on this one is not even read.
+// few lets at most this many requests through at the same time. Others get 503 and have to retry on another
+// connection: whatever else they have sent on this one is not even read.
 func few(most int, next http.Handler) http.Handler {
 	inside := make(chan struct{}, most)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -104,9 +102,8 @@ type Addresses struct {
 	Health  string
 }
 
-// Listen listens on the addresses, so that a port in use is reported at start, and serves
-// until Close. If o.Auth is set, it asks the API server of config about tokens; else
-// config may be nil.
+// Listen listens on the addresses, so that a port in use is reported at start, and serves until Close. If
+// o.Auth is set, tokens are reviewed by the API server of config; otherwise config may be nil.
 func (s *Server) Listen(ctx context.Context, o Options, config *rest.Config) (at Addresses, err error) {
 	if err := o.Check(); err != nil {
 		return at, err
@@ -156,12 +153,12 @@ func (s *Server) listen(ctx context.Context, flag, address string, secret *tls.C
 		TLSConfig:      secret,
 		BaseContext:    func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
-	// In HTTP/2 one connection is many requests.
+	// HTTP/1 only: a single HTTP/2 connection could carry many requests at the same time.
 	server.Protocols = &http.Protocols{}
 	server.Protocols.SetHTTP1(true)
 	serve := server.Serve
 	if secret != nil {
-		server.ErrorLog = log.New(io.Discard, "", 0) // each failed handshake is a line
+		server.ErrorLog = log.New(io.Discard, "", 0) // each failed handshake would be logged
 		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
 	}
 	s.servers = append(s.servers, server)
@@ -169,7 +166,7 @@ func (s *Server) listen(ctx context.Context, flag, address string, secret *tls.C
 	return listener.Addr().String(), nil
 }
 
-// Close ends the server, but lets answers that have begun finish for a moment.
+// Close stops the server, but lets responses that have begun finish for up to three seconds.
 func (s *Server) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()

@@ -1,11 +1,11 @@
 // Package jobvolume is for the workers of a distributed job that share one volume, or have one
-// each: it finds the job's directory, and gives each worker its own directory, made on first use,
-// and a log file. Where each worker has a volume to itself, the job's directory is this worker's
-// alone.
+// each: it finds the job's directory, and provides each worker with its own directory, created on
+// first use, and a log file. If each worker has its own volume, the job's directory is on it and
+// belongs to this worker alone.
 //
 // The volume is mounted in every worker, at /persistent unless the environment variable
-// FLEXLVM_JOB_DIR names another directory. What it names only has to exist, but /persistent is a
-// volume only where one is mounted. In it:
+// FLEXLVM_JOB_DIR names another directory. That directory only has to exist; /persistent counts
+// only if a volume is mounted there. It contains:
 //
 //	/persistent              the job's directory, which all workers share
 //	/persistent/worker-3     the directory of worker 3
@@ -48,7 +48,7 @@ var ErrNoVolume = errors.New("there is no volume")
 type Volume struct {
 	dir     string
 	worker  int
-	mounted bool // dir counts only while a file system is mounted there
+	mounted bool // dir must be a mount point
 }
 
 // New returns the volume that is mounted at dir, an absolute path, for the worker of that
@@ -63,9 +63,9 @@ func New(dir string, worker int) (Volume, error) {
 	return Volume{dir: filepath.Clean(dir), worker: worker}, nil
 }
 
-// FromEnvironment returns the volume of this pod: at $FLEXLVM_JOB_DIR, or /persistent if
-// that is not set, for worker $JOB_COMPLETION_INDEX. At /persistent a volume has to be mounted:
-// an image may have such a directory of its own.
+// FromEnvironment returns the volume of this pod: at $FLEXLVM_JOB_DIR, or /persistent if that is not set, for
+// worker $JOB_COMPLETION_INDEX. At /persistent a volume has to be mounted: an image may have such a directory
+// of its own.
 func FromEnvironment() (Volume, error) {
 	index := os.Getenv(EnvWorker)
 	worker, err := strconv.Atoi(index)
@@ -95,8 +95,8 @@ func (v Volume) LogFileName() string { return filepath.Join(v.dir, "logs", v.nam
 
 func (v Volume) name() string { return "worker-" + strconv.Itoa(v.worker) }
 
-// JobDirExists reports whether the job's directory exists. The error says why that is
-// unknown, such as an error of the volume's server.
+// JobDirExists reports whether the job's directory exists. An error means that this is unknown, for example
+// because the volume's server does not answer.
 func (v Volume) JobDirExists() (bool, error) {
 	there, err := isDir(v.dir)
 	if err != nil || !there || !v.mounted {
@@ -105,8 +105,8 @@ func (v Volume) JobDirExists() (bool, error) {
 	return isMounted(v.dir)
 }
 
-// WorkerDirExists reports whether this worker's directory has been made, by this
-// process or by an earlier one.
+// WorkerDirExists reports whether this worker's directory has been created, by this process or by an earlier
+// one.
 func (v Volume) WorkerDirExists() (bool, error) { return isDir(v.WorkerDirPath()) }
 
 // JobDir returns the path of the job's directory, which exists. If it does not, the error
@@ -122,13 +122,12 @@ func (v Volume) JobDir() (string, error) {
 	return v.dir, nil
 }
 
-// WorkerDir returns the path of this worker's directory, and makes it if necessary. If
-// there is no volume to make it in, the error wraps ErrNoVolume: a directory in the
-// container itself would be lost with it.
+// WorkerDir returns the path of this worker's directory, and creates it if necessary. If there is no volume to
+// create it in, the error wraps ErrNoVolume: a directory in the container itself would be lost with it.
 func (v Volume) WorkerDir() (string, error) { return v.within(v.name()) }
 
-// LogFile returns LogFileName, and makes the directory of the log files if necessary. It
-// does not create the file.
+// LogFile returns LogFileName, and creates the directory of the log files if necessary. It does not create the
+// file.
 func (v Volume) LogFile() (string, error) {
 	if _, err := v.within("logs"); err != nil {
 		return "", err
@@ -150,8 +149,8 @@ func (v Volume) OpenLog() (*os.File, error) {
 	return f, nil
 }
 
-// within gives a directory in the job's, and makes it. Others may make it at the same
-// time.
+// within creates a directory in the job's directory and returns its path. Other workers may create it at the
+// same time.
 func (v Volume) within(name string) (string, error) {
 	dir, err := v.JobDir()
 	if err != nil {

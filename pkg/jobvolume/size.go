@@ -10,12 +10,12 @@ import (
 	"syscall"
 )
 
-// ErrTooLarge means that a worker's directory has more in it than the worker's share.
+// ErrTooLarge means that a worker's directory takes more space than the worker's share.
 var ErrTooLarge = errors.New("it takes more than the worker's share of the volume")
 
-// Size returns how many bytes each worker may take of the volume, as $FLEXLVM_WORKER_SIZE says;
-// 0 if nothing says so. Writing more fails where the worker has a volume to itself. Where workers
-// share one, flexlvm's nodes bound the sum, and NFS servers nothing.
+// Size returns how many bytes of the volume each worker may use, from $FLEXLVM_WORKER_SIZE; 0 if that is not
+// set. Writing more fails if the worker has its own volume. If workers share a volume, flexlvm limits only
+// their sum, and NFS servers limit nothing.
 func Size() (int64, error) {
 	text := os.Getenv(EnvSize)
 	if text == "" {
@@ -28,9 +28,9 @@ func Size() (int64, error) {
 	return size, nil
 }
 
-// Used returns how many bytes this worker's directory takes on the volume, as du counts them: a
-// file with several names once. What is removed meanwhile does not count. 0 where the directory
-// was not made yet.
+// Used returns how many bytes this worker's directory takes on the volume, counted as by du: a file with
+// several hard links counts once. Files that are removed meanwhile do not count. It returns 0 if the directory
+// does not exist yet.
 func (v Volume) Used() (int64, error) {
 	var sum usage
 	err := filepath.WalkDir(v.WorkerDirPath(), func(path string, entry fs.DirEntry, err error) error {
@@ -57,10 +57,10 @@ func (v Volume) Used() (int64, error) {
 	return sum.bytes, nil
 }
 
-// usage is what files take.
+// usage is the disk usage of files.
 type usage struct {
 	bytes int64
-	seen  map[inode]bool // of files with several names alone: a worker may have millions with one
+	seen  map[inode]bool // only of files with several hard links: a worker may have millions of files with one
 }
 
 type inode struct{ device, number uint64 }
@@ -79,9 +79,9 @@ func (u *usage) add(st *syscall.Stat_t, directory bool) {
 	u.bytes += st.Blocks * 512
 }
 
-// CheckSize fails with an error that wraps ErrTooLarge if this worker's directory takes more than
-// Size says. It is for volumes whose server does not enforce sizes: a worker calls it now and
-// then, and ends itself before it takes the room of others.
+// CheckSize returns an error that wraps ErrTooLarge if this worker's directory takes more than Size. It is for
+// volumes whose server does not enforce sizes: a worker calls it now and then, and ends itself before it uses
+// the space of others.
 func (v Volume) CheckSize() error {
 	size, err := Size()
 	if err != nil || size == 0 {

@@ -1,5 +1,5 @@
-// Package servetest holds what the daemons export against files in monitoring/exported,
-// which the alerts and the dashboard are tested with.
+// Package servetest compares the metrics that the daemons export with the files in monitoring/exported, against
+// which the alerts and the dashboard are tested.
 package servetest
 
 import (
@@ -18,15 +18,15 @@ import (
 
 var update = flag.Bool("update", false, "write what is exported into monitoring/exported")
 
-// Testing is what this package needs of a test.
+// Testing is the part of testing.TB that this package needs.
 type Testing interface {
 	require.TestingT
 	Helper()
 }
 
-// RequireExported requires that a daemon exports what the file of that name in
-// monitoring/exported has: names, help, types, labels and buckets. Values differ from run
-// to run; in the file they are all 1. What Go's own collectors export is left out.
+// RequireExported requires that a daemon exports the names, help texts, types, labels and buckets in the file
+// of that name in monitoring/exported. Values differ from run to run; in the file they are all 1. Metrics of
+// Go's own collectors are left out.
 func RequireExported(t Testing, name string, from prometheus.Gatherer) {
 	t.Helper()
 	answer := httptest.NewRecorder()
