@@ -4,6 +4,6 @@
 // growth.flexlvm.io permits only flexlvm to do that.
 //
 // The decisions are pure functions (claim.go, decide.go); controller.go carries them out. All important
-// state is in the API, so a process may be killed at any step, and its successor continues. The
-// successor only does not know the room that is reserved after a growth was taken back (ledger.Keep).
+// state is in the API, so a process may be killed at any step, and its successor continues. Only the
+// reservation after a growth was taken back (ledger.Keep) is lost.
 package growth

@@ -153,8 +153,8 @@ func (c *clearing) takeOut(ctx context.Context, dir *os.Root, name string, e fs.
 }
 
 // descend removes a directory if it is empty. Otherwise it follows one path down to its end, and
-// removes files and empty directories on the way. Unless ctx ends first, it so removes at least one
-// entry. It moves nothing, so it needs no room.
+// removes files and empty directories on the way. Unless ctx ends first, it removes at least one entry.
+// It moves nothing, so it needs no room.
 func (c *clearing) descend(ctx context.Context, parent *os.Root, name string) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 
 // A gate guards the access to an export. A call to a server that does not respond hangs in the kernel,
 // and only the end of the process can interrupt it. So each call runs in a goroutine, for which its
-// caller waits no longer than patience; at most most calls run at the same time, and only one per
-// volume.
+// caller waits no longer than patience. Only a limited number of calls (most) run at the same time, and
+// only one per volume.
 type gate struct {
 	export   Export
 	patience time.Duration // for one call

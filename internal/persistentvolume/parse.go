@@ -42,7 +42,7 @@ type Volume struct {
 	// Lost is why a snapshot that was taken no longer has content; empty while it has.
 	Lost string
 	// SnapshotGroup is the ID of the group that a snapshot is taken with, and Members are the group's
-	// PersistentVolumes, separated by commas; both are empty for a snapshot of its own.
+	// PersistentVolumes, separated by commas; both are empty for a snapshot without a group.
 	SnapshotGroup, Members string
 	// Reserve is the reserve of a copy-on-write snapshot.
 	Reserve        volume.Reserve

@@ -42,7 +42,7 @@ func isHex(s string) bool {
 	return strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// isLabelValue reports whether s may be the value of a label: nothing, or up to 63
+// isLabelValue reports whether s may be the value of a label: empty, or up to 63
 // letters, digits, hyphens, underscores and dots, with a letter or digit at
 // either end.
 func isLabelValue(s string) bool {

@@ -60,7 +60,7 @@ const (
 	// AnnotationDeclared names the LocalVolume that a PersistentVolume was created for, as
 	// NAMESPACE/NAME: its node creates the volume before a claim exists.
 	AnnotationDeclared = "flexlvm.io/declared"
-	// FinalizerLocalVolume keeps a LocalVolume until its PersistentVolume is released.
+	// FinalizerLocalVolume keeps a LocalVolume until its PersistentVolume is deleted, or left to a claim.
 	FinalizerLocalVolume = "flexlvm.io/local-volume"
 	// LabelSnapshot is "true" on PersistentVolumes that stand for snapshots, to which no claim can be
 	// bound.
