@@ -198,8 +198,8 @@ func (c Config) nodeLoss(events record.EventRecorder, seen nodeloss.Seen) *nodel
 }
 
 // inherit reserves room for every existing PersistentVolume. The watches may have started from a state
-// that is older than the last leader's writes, whose promises must not be made again. The watch of the
-// reports may be old as well, and then count the space of deleted PersistentVolumes as allocatable.
+// that is older than the last leader's writes, and that room must not be promised again. The watch of
+// the reports may be old as well, and then count the space of deleted PersistentVolumes as allocatable.
 func inherit(ctx context.Context, config Config, books *ledger.Ledger) bool {
 	err := wait.PollUntilContextCancel(ctx, 2*time.Second, true, func(ctx context.Context) (bool, error) {
 		err := eachVolume(ctx, config.Client, books.Inherited)

@@ -194,7 +194,7 @@ func (l *localVolumes) reconcile(ctx context.Context, o *flexlvmv1.LocalVolume) 
 	object, err := l.provisioner.Listers.Volumes.Get(name)
 	if apierrors.IsNotFound(err) {
 		if says(o, flexlvmv1.LocalVolumeGone) {
-			return saying{}, nil // permanently
+			return saying{}, nil // the condition is final
 		}
 		if o.Status.PersistentVolumeName == "" {
 			if say := l.refusal(o); say.reason != "" {
