@@ -67,7 +67,7 @@ const (
 	Transient Class = iota
 	// Changed: a retry may succeed after the object was read again by Stat.
 	Changed
-	// Gone: the object is not there.
+	// Gone: the object does not exist.
 	Gone
 	// Denied: this object cannot be read; others may be.
 	Denied
