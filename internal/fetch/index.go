@@ -72,7 +72,7 @@ func (r *run) makeIndex(ctx context.Context) error {
 	return nil
 }
 
-// hashAll reads files once more and enters their SHA-256 into the manifest.
+// hashAll reads files again and appends their SHA-256 to the manifest.
 func (r *run) hashAll(ctx context.Context, entries []Entry) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))

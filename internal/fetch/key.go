@@ -99,7 +99,7 @@ func place(objects []store.Object, folds bool) placement {
 	for _, o := range objects {
 		err := checkPath(strings.TrimSuffix(o.Path, "/"))
 		switch {
-		case o.Path == "" && isMarker(o): // of the prefix itself
+		case o.Path == "" && isMarker(o): // the marker of the prefix itself
 		case o.Flaw != "":
 			p.refused = append(p.refused, Refusal{o.Key, o.Flaw})
 		case err != nil:

@@ -16,8 +16,8 @@ import (
 // MirrorConfig describes what to mirror.
 type MirrorConfig struct {
 	PutConfig
-	// Every is the minimum time from the start of one pass to the next. If a pass takes long, it is
-	// longer.
+	// Every is the minimum pause between two passes over the directory. A long pass is followed by a
+	// longer pause.
 	Every time.Duration
 	// ID is echoed in the status.
 	ID string

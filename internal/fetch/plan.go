@@ -104,8 +104,8 @@ func spanSize(size int64) int64 {
 	return min(max(16*store.MiB, (size/1024+store.MiB-1)/store.MiB*store.MiB), 256*store.MiB)
 }
 
-// spans returns ranges of at most step bytes that cover what have does not of size bytes. have must be
-// in order and must not overlap.
+// spans returns ranges of at most step bytes that cover the first size bytes, except for those in have,
+// which must be in order and must not overlap.
 func spans(size, step int64, have []store.Span) []store.Span {
 	var out []store.Span
 	gap := func(from, to int64) {

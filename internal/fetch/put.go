@@ -32,8 +32,8 @@ type PutConfig struct {
 	// that are unchanged since they were fetched, or sent last, stay as they are.
 	Back bool
 	S3   s3store.Config
-	// Parallel is how many files are uploaded at once; 0 chooses. Memory bounds the bytes
-	// in flight.
+	// Parallel is how many files are uploaded concurrently; 0 chooses. Memory bounds the bytes in
+	// flight.
 	Parallel int
 	Memory   int64
 	Log      logrus.FieldLogger

@@ -193,8 +193,8 @@ func isComplete(config Config) (is bool, err error) {
 }
 
 // next creates the version after the current one, which it does not change. Readers get the current
-// version until the end, and a pod keeps the version that it was given. So however much of the next
-// version is there, it is not ready before it becomes the current one, or before it turns out not to be
+// version until the end, and a pod keeps the version that it was given. So the progress is not ready,
+// however much of the next version exists, until that becomes the current one or turns out not to be
 // needed.
 func (v *versions) next(ctx context.Context, config Config, done complete, progress *Progress) ([]Refusal, error) {
 	progress.hold()

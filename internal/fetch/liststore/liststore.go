@@ -24,7 +24,7 @@ type List struct {
 	sum     string // SHA-256 of the fetched list
 }
 
-// mostList bounds a list, in bytes: some 500,000 files.
+// mostList bounds a list, in bytes: about 500,000 files.
 const mostList = 128 * store.MiB
 
 var pinned = regexp.MustCompile(`^sha256=[0-9a-f]{64}$`)

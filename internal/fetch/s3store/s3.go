@@ -31,8 +31,8 @@ const (
 type Config struct {
 	// Endpoint is http[s]://host[:port]; empty for AWS.
 	Endpoint string
-	// Region, if empty, is taken from the environment, else looked up at Amazon, and
-	// us-east-1 elsewhere.
+	// Region, if empty, is read from the environment; without one there, Amazon is asked for it, and
+	// other servers get us-east-1.
 	Region    string
 	Style     AddressStyle
 	Anonymous bool

@@ -19,7 +19,7 @@ var ErrChecksum = errors.New("checksum does not match")
 
 // Sums are a source's checksums of an object's whole content, beside its ETag.
 type Sums struct {
-	// CRC64NVME and the others are in base64, as S3 has them; empty if not given.
+	// CRC64NVME and the others are in base64, as in S3; empty if the source does not provide them.
 	CRC64NVME, CRC32C, CRC32, SHA256, SHA1 string
 	// MD5 is in hex.
 	MD5 string

@@ -16,7 +16,7 @@ const ControlDir = ".flexlvm"
 type Object struct {
 	// Key is its full name in the source.
 	Key string
-	// Path is where it goes, relative to the destination, with slashes.
+	// Path is its path relative to the destination, with slashes.
 	Path string
 	// Size in bytes.
 	Size int64

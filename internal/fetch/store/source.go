@@ -33,7 +33,7 @@ type Source struct {
 	Key string
 	// Glob is set if Key has wildcards.
 	Glob *glob
-	// Prefix is stripped from keys to make paths.
+	// Prefix is stripped from keys to form paths.
 	Prefix string
 	// Name, if set, is the path of a source that is one object.
 	Name string
