@@ -85,7 +85,7 @@ type Host struct {
 	UUID func(ctx context.Context, device string) (string, error)
 	// Number returns the number of the block device that a path leads to.
 	Number func(path string) (uint64, error)
-	// Disks returns the whole disks, without devices made of others, such as loop devices.
+	// Disks returns the whole disks, without devices built on others, such as loop devices.
 	Disks func() ([]disk.Disk, error)
 }
 

@@ -12,14 +12,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Device is a block device of any kind: a disk, a partition, or a device made of others.
+// A Device is a block device of any kind: a disk, a partition, or one built on others.
 type Device struct {
 	Path       string // /dev/NAME, as the kernel calls it
 	Number     uint64 // as in stat's st_rdev
 	ID         string // identifies it among all others; empty if nothing does
 	Size       volume.Bytes
 	ReadOnly   bool
-	Holders    []string // devices that are made of it
+	Holders    []string // devices that are built on it
 	Partitions bool     // the kernel knows partitions of it
 	Mapping    string   // its name in /dev/mapper; empty if it is not a mapping
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Disk is a whole disk: not a partition, and not made of other devices.
+// A Disk is a whole disk: not a partition, and not built on other devices.
 type Disk struct {
 	Path       string   // /dev/NAME, as the kernel calls it
 	Number     uint64   // as in stat's st_rdev

@@ -197,7 +197,7 @@ func (h Shape) DeviceOf(takes Bytes) Bytes {
 	return max(0, size)
 }
 
-// raidMetadata is what LVM sets aside beside each copy of a RAID: its superblock
+// raidMetadata is what LVM sets aside besides each copy of a RAID: its superblock
 // and its bitmap, which has at most 2^21 bits (kernel's dm-raid), in whole extents.
 func raidMetadata(extent Bytes) Bytes { return MiB.RoundUp(grain(extent)) }
 
