@@ -2,7 +2,7 @@ package volume
 
 const (
 	// Ext4InodeRatio is the number of bytes of the device per inode. ext4 creates all inodes at
-	// mkfs or when it grows. It is mke2fs's default.
+	// mkfs or when it grows. The ratio is mke2fs's default.
 	Ext4InodeRatio = 16 * KiB
 	// minExt4Device has two whole block groups, the second of which holds a copy of the
 	// superblock.

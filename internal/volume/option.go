@@ -205,8 +205,8 @@ func ParseOptions(given map[string]string) (Spec, error) {
 	return s, nil
 }
 
-// ReadOptions parses a PersistentVolume's options as far as it can, and returns the names of the
-// others.
+// ReadOptions parses a PersistentVolume's options as far as it can, and returns the names of those
+// that it cannot parse.
 func ReadOptions(given map[string]string) (s Spec, unread []string) {
 	s = Spec{Layout: Linear, Kind: Claim}
 	for _, o := range options {

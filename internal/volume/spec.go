@@ -40,7 +40,7 @@ type Spec struct {
 	// and another file system is refused. Empty: the volume may be formatted.
 	FS      string
 	Cluster string // UID of the cluster's kube-system namespace, or empty
-	// OwnerNamespace is the namespace of a dataset that is offered to readers of another namespace.
+	// OwnerNamespace owns the dataset that is offered to readers of another namespace.
 	OwnerNamespace string
 	Namespace      string // the namespace that owns the volume; empty if the caller does not know it
 }
