@@ -3,5 +3,5 @@
 // Kubernetes.
 //
 // Finder.Find scans, Judge decides and changes nothing, DeleteFiles and Erase clean. A Ledger,
-// which outlives the process, records to which PersistentVolumes they were handed out.
+// which outlives the process, records which disk was handed out to which PersistentVolume.
 package discovery

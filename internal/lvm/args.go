@@ -83,7 +83,8 @@ func devicesArgs(g volume.Group) []string {
 	return append(reportArgs(deviceFields), "--select", fmt.Sprintf(`vg_name="%s"`, g))
 }
 
-// createArgs creates lv on these devices or, without any, wherever LVM chooses.
+// createArgs returns the arguments that create lv on these devices or, without any, wherever LVM
+// chooses.
 func createArgs(lv LogicalVolume, on []string) []string {
 	size := "--size"
 	// -W and -Z wipe what an earlier tenant of the extents left, so that neither mkfs nor udev
@@ -101,8 +102,9 @@ func createArgs(lv LogicalVolume, on []string) []string {
 	return append(args, on...)
 }
 
-// snapshotArgs creates lv as a thin snapshot of origin, active immediately and at every boot: by
-// default LVM leaves a snapshot inactive. No size is given, so LVM fails if origin is not thin.
+// snapshotArgs returns the arguments that create lv as a thin snapshot of origin, active immediately
+// and at every boot: by default LVM leaves a snapshot inactive. No size is given, so LVM fails if
+// origin is not thin.
 func snapshotArgs(origin, lv LogicalVolume) []string {
 	args := []string{"--yes", "--snapshot", "--setactivationskip", "n"}
 	for _, t := range lv.Tags {
@@ -111,8 +113,8 @@ func snapshotArgs(origin, lv LogicalVolume) []string {
 	return append(args, "--name", string(lv.Name), "--", origin.path())
 }
 
-// copyOnWriteArgs creates lv, of its size, as a copy-on-write snapshot of origin. LVM writes its
-// header, so that it starts empty.
+// copyOnWriteArgs returns the arguments that create lv, of its size, as a copy-on-write snapshot of
+// origin. LVM writes its header, so that it starts empty.
 func copyOnWriteArgs(origin, lv LogicalVolume, chunk volume.Bytes) []string {
 	args := []string{"--yes", "--snapshot", "--chunksize", bytesArg(chunk), "--size", bytesArg(lv.Size)}
 	for _, t := range lv.Tags {

@@ -25,8 +25,8 @@ func (c *Client) CopyOnWrite(ctx context.Context, origin, lv LogicalVolume, chun
 	_, err := c.lvm(ctx, "lvcreate", copyOnWriteArgs(origin, lv, chunk)...)
 	_, why := c.whyNotMade(ctx, lv, err)
 	if errors.Is(why, ErrExists) {
-		// The volume may be what LVM has left of this one, and only LVM's error explains why it
-		// failed.
+		// The existing volume may be what LVM has left of this attempt, and only LVM's error
+		// explains why that failed.
 		return fmt.Errorf("%w: %w", why, err)
 	}
 	return why

@@ -138,7 +138,7 @@ func parseIOTime(device, line string) (time.Duration, error) {
 }
 
 // IOSizes returns the minimum and the optimal I/O size of the device, as far as the kernel knows
-// them. Programs take these for the unit and the width of its stripes.
+// them. Programs take these for the unit and the width of the device's stripes.
 func (d Device) IOSizes() ([]volume.Bytes, error) {
 	var sizes []volume.Bytes
 	for _, which := range []string{"minimum_io_size", "optimal_io_size"} {

@@ -168,8 +168,8 @@ func (c *Client) extend(ctx context.Context, lv LogicalVolume, size volume.Bytes
 }
 
 // home returns the devices that hold the copies of a volume, on which these must grow: if one of
-// the devices is full, LVM on its own puts the end of its copy beside another copy (seen with
-// 2.03.16), and the loss of that device would lose both. It returns none where LVM chooses.
+// the devices is full, LVM on its own puts the end of its copy on the device of another copy (seen
+// with 2.03.16), and the loss of that device would lose both. It returns none where LVM chooses.
 func (c *Client) home(ctx context.Context, lv LogicalVolume) ([]string, error) {
 	if lv.Shape.Layout != volume.Raid1 {
 		return nil, nil
