@@ -14,7 +14,7 @@ var assets embed.FS
 // none of the types that html/template trusts and does not escape.
 var templates = template.Must(template.ParseFS(assets, "assets/*.html"))
 
-// whole is the view of a complete page.
+// A whole is the view of a complete page.
 type whole struct {
 	Title string
 	Query query
