@@ -281,8 +281,8 @@ func (c *check) removeAll(w *world, want promises) error {
 //
 // Two leaks are only reported, because nothing above the kernel and LVM can help: blocks that the kernel was about
 // to write or to discard, until thin_check repairs the pool (seen with Linux 7.3); and a whole volume that is
-// removed after a power cut inside an earlier removal: LVM takes its pending message to the pool that deletes the
-// second volume for the first one's, which was delivered (seen with 2.03.16).
+// removed after a power cut inside an earlier removal: LVM mistakes the pending message that deletes the second
+// volume in the pool for the first one's, which was delivered (seen with 2.03.16).
 func (c *check) emptyPool() error {
 	volumes, err := inPool()
 	if err == nil && volumes != "" {
