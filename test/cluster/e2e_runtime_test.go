@@ -46,7 +46,7 @@ dd if=/dev/urandom of=/data/random bs=1M count=20 2>/dev/null; md5sum /data/rand
 exec tail /dev/zero`
 	require.NoError(t, n.apply(claim("data", "64Mi")+"\n---\n"+
 		pod{name: "main", claim: "data", command: hungry, limits: "{memory: 32Mi}"}.manifest()))
-	// The signal tells, because the runtime may miss the event from which it derives OOMKilled.
+	// By the exit signal, because the runtime may miss the event from which it derives OOMKilled.
 	await.Until(t, patience, func() string {
 		var main corev1.Pod
 		n.look("main", &main)
