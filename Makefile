@@ -1,6 +1,6 @@
 # flexlvm. `make` lists the targets.
 
-# The version is written in one place, from which the image, the programs and the chart have it.
+# The version is defined in one place, which the image, the programs and the chart read.
 VERSION ?= $(shell sed -n 's/^ *newTag: //p' installer/settings/kustomization.yaml)
 MODULE   = github.com/flexlvm/flexlvm
 IMAGE   ?= localhost/flexlvm/flexlvm
@@ -10,11 +10,11 @@ TOOLS    = $${FLEXLVM_CACHE:-.cache}
 RELEASE  = mkdir -p bin $(TOOLS) && GOOS= GOARCH= go build -C tools/release -o "$$(realpath $(TOOLS))/release" . && $(TOOLS)/release --version $(VERSION) --name $(IMAGE)
 SCRIPTS  = test/*.sh test/smoke/*.sh test/vm/image/*.sh test/vm/arm64/*.sh test/vm/uml/*.sh .ci/run $(addprefix test/cluster/node/,init boot sshd containerd kubelet shutdown nfs systemctl sudo crictl)
 
-# Those with code of our own beside the main module.
+# The other modules with flexlvm's code.
 MODULES  = tools/release tools/chart
 
-# All but the race detector compiles in the way that releases do: with two ways, a cold run would
-# compile every dependency twice.
+# Everything but the race detector is compiled like a release: with different flags, a cold run
+# would compile every dependency twice.
 export CGO_ENABLED = 0
 export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 
@@ -60,17 +60,20 @@ test: setup ## run every check and every test
 	@begun=$$SECONDS; $(MAKE) --no-print-directory -j3 step-test-soak step-checks step-on-host step-test-control && \
 		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
 
-# A step begins when those that it follows have passed: nothing more begins when one has failed.
-# Never more than two virtual nodes: test-vm, test-e2e and test-soak have two each, test-daemon and
-# test-installer have one (and TestNothingIsLeftBehind of test-e2e a third, which it ends as it boots).
+# A step starts when the steps that it depends on have passed, so nothing starts after a failure.
+# There are never more than two virtual nodes: test-vm, test-e2e and test-soak have two each,
+# test-daemon and test-installer have one (and TestNothingIsLeftBehind of test-e2e a third, which it
+# stops while it boots).
 step-test-e2e: step-test-vm step-kubernetes
 step-test-daemon step-test-installer: step-test-e2e
 step-test-soak: step-test-daemon step-test-installer
 
-# What needs no node runs where the nodes leave the processors time: test-vm leaves the least, test-e2e some, whose first
-# third runs one test at a time, and test-daemon and test-installer half. The linter and the unit tests begin at once
-# nevertheless: they find most. Helm is built first, or test-installer and test-modules would both build it at the same time.
-# The unit tests give way to the nodes, but less than the others do: at nice 10 they wait so long that some time out.
+# Steps without nodes run while the nodes leave processor time: test-vm leaves the least, test-e2e
+# some, as its first third runs one test at a time, and test-daemon and test-installer half. The
+# linter and the unit tests start immediately nevertheless, because they find most errors. Helm is
+# built first, or test-installer and test-modules would both build it at the same time. The unit
+# tests have a lower priority than the nodes, but a higher one than the others: at nice 10 they
+# would wait so long that some time out.
 step-checks: step-kubernetes
 step-on-host: step-test-e2e step-helm
 step-test-installer: step-helm
@@ -87,7 +90,8 @@ checks: setup
 	@nice $(MAKE) --no-print-directory lint
 	@nice -n 5 $(MAKE) --no-print-directory test-unit
 
-# Helm is compiled as fast as all else: niced, beside the nodes, a slow machine took over half an hour.
+# Helm is compiled at normal priority: with nice, beside the nodes, it took over half an hour on a
+# slow machine.
 on-host: setup helm
 	@nice $(MAKE) --no-print-directory test-modules
 	@nice $(MAKE) --no-print-directory test-s3
@@ -113,8 +117,8 @@ lint: setup generated ## check the code's and the scripts' form
 	@shellcheck $(SCRIPTS)
 	@GOOS=darwin go build -o /dev/null ./cmd/kubectl-flexlvm # which the release's test finds only late
 
-# Some packages are there for tests, so what only tests call is alive. The kernel alone
-# calls the driver's entry point.
+# Some packages exist for tests, so functions that only tests call are not dead. The driver's entry
+# point is called only by the kernel.
 deadcode: setup ## find functions that nothing calls
 	@echo "== functions that nothing calls"
 	@go build -o $(TOOLS)/deadcode -modfile=tools/go.mod golang.org/x/tools/cmd/deadcode
@@ -140,9 +144,9 @@ generated:
 		for path in api/v1/zz_generated.deepcopy.go installer/base/crd charts/flexlvm/Chart.yaml charts/flexlvm/values.yaml charts/flexlvm/values.schema.json charts/flexlvm/templates/generated; do diff -ru $$path "$$fresh/$$path" || { \
 		echo "$$path does not follow from the types in api/ or from installer/: run make generate and commit what it writes" >&2; exit 1; }; done
 
-# What go vet finds is found by lint, which is why the suites leave it out.
-# Decisions are pure, and those tests that make thousands of them are: nothing races there,
-# and the race detector takes four times as long for them. They run without it.
+# The linter includes go vet, so the suites leave it out. Decisions are pure functions, and so are
+# the tests that make thousands of them: they have no races, and the race detector would make them
+# four times as slow, so they run without it.
 PURE = TestPlanProperties|TestStartsPutOff|TestPlanByDevices|TestHeadroomIsReachedOnce|TestNeverInACircle|TestAllConverges
 
 test-unit: setup ## test what needs no machine of its own, with the race detector
@@ -151,7 +155,7 @@ test-unit: setup ## test what needs no machine of its own, with the race detecto
 		{ echo "test-unit: the tests of PURE are not the six of internal/dataset and internal/eviction any more" >&2; exit 1; }
 	@$(SUITE) -q test-pure go test -vet=off -run '^($(PURE))$$' -v -timeout 30m ./internal/dataset ./internal/eviction
 
-# What lies outside of a module is nothing that go test's cache knows of: hence the count.
+# go test's cache does not know files outside of a module, so -count=1 disables it.
 test-modules: setup helm ## test what makes the image, the release and the chart
 	@for module in $(MODULES); do $(SUITE) -q test-$${module##*/} go test -C $$module -count=1 -v -timeout 90m ./... || exit 1; done
 
@@ -160,15 +164,15 @@ test-s3: setup ## test the loader against a real S3 server and its faults
 
 CLUSTER_TEST = go test -tags cluster -vet=off -count=1 -p 1 -v
 
-# Their nodes are simulated.
+# The nodes of these tests are simulated.
 PAGE    = ./test/cluster/page
 CONTROL = ./test/cluster/provisioner ./test/cluster/dataset
 
-# Before the suites, whose output go test may hold back until their end.
+# Before the suites, whose output go test may hold back until they end.
 kubernetes: setup
 	@go run ./test/cluster/ctl build
 
-# How soon the page is painted is measured: nothing else of these runs beside it.
+# The time to the page's first paint is measured, so no other of these tests runs beside it.
 test-control: setup kubernetes ## test the provisioner, the controller of datasets and the page for 1,000 nodes on a real control plane
 	@$(SUITE) test-page $(CLUSTER_TEST) -timeout 60m $(PAGE)
 	@$(SUITE) -q test-placement go test -C test/cluster/kubernetes -v ./placement
@@ -177,7 +181,7 @@ test-control: setup kubernetes ## test the provisioner, the controller of datase
 test-vm: setup ## test the engine, the driver and power cuts in virtual nodes
 	@$(SUITE) $@ go test -tags vm -vet=off -count=1 -p 1 -v -timeout 100m ./test/vm/...
 
-# Tests with clusters of their own.
+# Tests with their own clusters.
 ALONE = ./test/cluster/gc ./test/cluster/installer ./test/cluster/soak
 
 test-cluster: setup kubernetes ## test everything on a real Kubernetes with virtual nodes
@@ -197,7 +201,7 @@ test-daemon: setup kubernetes ## test the node daemon's ordinary life on a real 
 test-installer: setup kubernetes ## test the node daemon with faults, and installing, upgrading and uninstalling
 	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 60m -skip '^TestNodeDaemon$$' ./test/cluster/gc ./test/cluster/installer
 
-# One after another; what follows a failure runs nevertheless.
+# One after another. A failure does not stop the rest.
 CAMPAIGN = campaign-release campaign-arm64 campaign-s3 campaign-vm campaign-vm-emulated campaign-cluster campaign-daemon test-oldest soak
 
 .PHONY: $(CAMPAIGN)
@@ -224,8 +228,9 @@ EMULATED = FLEXLVM_NODES=$${FLEXLVM_NODES:-tcg}
 campaign-vm-emulated: setup
 	@$(EMULATED) FLEXLVM_NODE_CPUS=2 $(SUITE) $@ go test -tags vm -count=1 -p 1 -v -timeout 4h ./test/vm/...
 
-# With fewer tests at once, and one node for one test at a time: what is emulated leaves no processor idle.
-# What emulation changes is the nodes' kernel: tests of what is above volumes, or beside them, are left out.
+# Fewer tests in parallel, and one node for one test at a time, because emulation leaves no
+# processor idle. Emulation only changes the nodes' kernel, so tests of what is above volumes, or
+# beside them, are left out.
 ABOVE = Dataset|Examples|UsersWay|Conformance$$|S3$$|CSI(Driver|Theft|Once|Dataset)|Door|Drained|PodsGo|Refused|Inline
 campaign-cluster: setup kubernetes
 	@$(EMULATED) FLEXLVM_CAMPAIGN=1 $(SUITE) $@ $(CLUSTER_TEST) -timeout 4h -parallel 3 -skip '^Test($(ABOVE))' ./test/cluster
@@ -235,7 +240,7 @@ campaign-daemon: setup kubernetes
 	@$(EMULATED) FLEXLVM_CAMPAIGN=1 $(SUITE) $@ $(CLUSTER_TEST) -timeout 2h -run '^TestNodeDaemon$$' ./test/cluster/gc
 	@$(EMULATED) FLEXLVM_CAMPAIGN=1 $(SUITE) $@-with-faults $(CLUSTER_TEST) -timeout 2h -skip '^TestNodeDaemon$$' ./test/cluster/gc
 
-# The oldest Kubernetes that is supported: its build takes ten minutes more.
+# The oldest supported Kubernetes, whose build takes ten more minutes.
 test-oldest: setup ## install flexlvm, and use volumes and datasets, on the oldest Kubernetes
 	@FLEXLVM_KUBERNETES=1.30 $(SUITE) $@ go test -tags cluster -count=1 -p 1 -v -timeout 60m -run '$(OLDEST)' ./test/cluster ./test/cluster/installer
 
@@ -243,7 +248,7 @@ OLDEST = ^(TestInstaller|TestVolume|TestDatasetGivesBackResults|TestDatasetIsMir
 
 SPECS ?= all
 
-# Ten of them are in test-e2e.
+# Ten of these tests are part of test-e2e.
 conformance: setup kubernetes ## run Kubernetes' own tests of CSI drivers on two nodes; SPECS=slow for those that are slow or serial, SPECS=disruptive for those that stop kubelet
 	@$(SUITE) $@ go test -tags cluster -count=1 -v -timeout 4h -run '^TestConformance$$' ./test/cluster -conformance=$(SPECS)
 
@@ -252,8 +257,8 @@ SOAK_CLAIMS ?= 300
 soak: setup kubernetes ## let SOAK_CLAIMS=300 claims live and die on full disks while daemons are killed
 	@SOAK_CLAIMS=$(SOAK_CLAIMS) $(SUITE) $@ go test -tags cluster -count=1 -v -timeout 6h ./test/cluster/soak
 
-# The job's own words reach the shell through the environment, so that no quote in
-# them is read twice.
+# The job's arguments reach the shell through the environment, so that their quotes are not
+# interpreted twice.
 job-recipe: export JOB_CMD = $(CMD)
 job-recipe: ## start a job on a shared volume: NAME=count WORKERS=4 IMAGE=busybox:1.36 CMD='...' CLASS= SIZE= MODE= KEEP= CONFIG= (docs/jobs.md)
 	@go run -ldflags "-X $(MODULE)/internal/version.String=$(VERSION)" ./cmd/kubectl-flexlvm job submit --name '$(NAME)' --workers '$(or $(WORKERS),1)' --image '$(IMAGE)' \

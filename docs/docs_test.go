@@ -1,4 +1,4 @@
-// Package docs_test holds the documents against what they are about.
+// Package docs_test checks the documents against the code and files that they describe.
 package docs_test
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// CONTRIBUTING says of every module that go.mod asks for what it is for, and of no other.
+// CONTRIBUTING explains every module that go.mod requires, and no other.
 func TestDependenciesAreExplained(t *testing.T) {
 	mod, err := os.ReadFile("../go.mod")
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func TestDecisionsAreListed(t *testing.T) {
 	}
 }
 
-// A file that does not fit on some screens is two; what is generated is nobody's to read.
+// A longer file is split in two. Generated files are exempt.
 func TestFilesAreShort(t *testing.T) {
 	const most = 400
 	var looked int
@@ -77,7 +77,7 @@ func TestFilesAreShort(t *testing.T) {
 	require.Greater(t, looked, 300)
 }
 
-// The files that the design and CONTRIBUTING name are there.
+// The files that design.md and CONTRIBUTING name exist.
 func TestNamedFilesExist(t *testing.T) {
 	var names []string
 	require.NoError(t, filepath.WalkDir("../internal", func(_ string, d os.DirEntry, err error) error {
@@ -101,7 +101,7 @@ func TestNamedFilesExist(t *testing.T) {
 	}
 }
 
-// The table of what is installed has every object that a reader would look for.
+// The table of installed objects lists every object of the manifests.
 func TestInstalledObjectsAreListed(t *testing.T) {
 	text, err := os.ReadFile("install.md")
 	require.NoError(t, err)

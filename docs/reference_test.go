@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// literals calls f with each string of the programs' code, and where it is.
+// literals calls f with each string literal of the programs' code and its position.
 func literals(t *testing.T, f func(where token.Position, text string)) {
 	t.Helper()
 	set := token.NewFileSet()
@@ -39,7 +39,7 @@ func literals(t *testing.T, f func(where token.Position, text string)) {
 	}
 }
 
-// The reference has every label, annotation and finalizer that the code knows, and no other.
+// The reference lists every label, annotation and finalizer that the code knows, and no other.
 func TestNamesAreInTheReference(t *testing.T) {
 	content, err := os.ReadFile("reference/names.md")
 	require.NoError(t, err)
@@ -61,7 +61,7 @@ func TestNamesAreInTheReference(t *testing.T) {
 	}
 }
 
-// Every program, and every page of the reference, is in the reference's list.
+// The reference's list contains every program and every page of the reference.
 func TestReferenceIsListed(t *testing.T) {
 	list, err := os.ReadFile("reference/README.md")
 	require.NoError(t, err)

@@ -1,5 +1,5 @@
-// Package monitoring_test holds the alerts and the dashboard against what the daemons
-// export, and against their documentation.
+// Package monitoring_test checks the alerts and the dashboard against the daemons' exported metrics and
+// against their documentation.
 package monitoring_test
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/built"
 )
 
-// A rule is one alert.
+// A rule is one alerting rule.
 type rule struct {
 	Alert       string            `json:"alert"`
 	Expr        string            `json:"expr"`
@@ -29,7 +29,7 @@ type rule struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// alerts are those of alerts.yaml, and its specification, which is a file of rules.
+// alerts returns the rules of alerts.yaml and its spec, which is a Prometheus rule file.
 func alerts(t *testing.T) (all []rule, spec []byte) {
 	t.Helper()
 	content, err := os.ReadFile("alerts.yaml")
@@ -55,7 +55,7 @@ func alerts(t *testing.T) (all []rule, spec []byte) {
 	return all, spec
 }
 
-// A query is one of the dashboard, with its variables filled in.
+// A query is a query of the dashboard with its variables filled in.
 type query struct{ panel, expr string }
 
 func queries(t *testing.T) (all []query) {
@@ -83,7 +83,7 @@ func queries(t *testing.T) (all []query) {
 	return all
 }
 
-// exported are the lines of what each daemon exports, by its name.
+// exported returns the lines that each daemon exports, by the daemon's name.
 func exported(t *testing.T) map[string][]string {
 	t.Helper()
 	files, err := filepath.Glob("exported/*.txt")
@@ -98,7 +98,8 @@ func exported(t *testing.T) map[string][]string {
 	return out
 }
 
-// series are what Prometheus has of them, with the labels that podmonitor.yaml adds.
+// series returns the exported series as Prometheus stores them, with the labels that podmonitor.yaml
+// adds.
 func series(t *testing.T) (all []string) {
 	t.Helper()
 	line := regexp.MustCompile(`^(\w+)(?:\{(.*)\})? 1$`)
@@ -133,7 +134,7 @@ func TestAlertsAreAboutWhatIsExported(t *testing.T) {
 	}
 }
 
-// Each alert has its section, and each section its alert.
+// Each alert has a section in alerts.md, and each section an alert.
 func TestAlertsHaveRunbooks(t *testing.T) {
 	content, err := os.ReadFile("../docs/alerts.md")
 	require.NoError(t, err)
@@ -155,7 +156,7 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 
 var update = flag.Bool("update", false, "write docs/reference/metrics.md")
 
-// The reference has each metric with its type, labels and help, as the daemons export them.
+// The reference lists each metric with its type, labels and help, as the daemons export them.
 func TestReference(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Metrics\n\n<!-- Written by `make reference` from monitoring/exported: change the help in the code. -->\n\n" +
@@ -180,8 +181,8 @@ func TestReference(t *testing.T) {
 
 var labelName = regexp.MustCompile(`(\w+)="`)
 
-// metricRows are the rows of a table of what a daemon exports. The lines come as Prometheus has them:
-// of each metric its help, its type, then its series.
+// metricRows returns the rows of the table of a daemon's metrics. The lines are in Prometheus' order:
+// each metric's help, its type, then its series.
 func metricRows(lines []string) string {
 	var b strings.Builder
 	var name, help, kind string
@@ -212,8 +213,8 @@ func metricRows(lines []string) string {
 	return b.String()
 }
 
-// promtool runs Prometheus' own tool, which a nested module requires. None of what it
-// discovers is of use here, and it is most of what there is to compile.
+// promtool runs Prometheus' own tool, which a nested module requires. The build leaves out service
+// discovery, which these tests do not need and which is most of the code to compile.
 func promtool(t *testing.T, stdin string, args ...string) {
 	t.Helper()
 	program, err := built.Module(t.Context(), "../tools/promtool", "promtool", "github.com/prometheus/prometheus/cmd/promtool", t.Output(), "-tags=remove_all_sd")
@@ -231,7 +232,8 @@ func TestMetricsAreNamedAsPrometheusWants(t *testing.T) {
 	}
 }
 
-// The tests of the rules are in alerts_test.yaml; here is that no alert is without one.
+// The rules are tested in alerts_test.yaml. This test runs those tests and checks that every alert has
+// some.
 func TestAlerts(t *testing.T) {
 	all, spec := alerts(t)
 	dir := t.TempDir()
@@ -248,7 +250,7 @@ func TestAlerts(t *testing.T) {
 	promtool(t, "", "test", "rules", file)
 }
 
-// Every query of the dashboard finds something in what the daemons export.
+// Every query of the dashboard finds series among the exported metrics.
 func TestDashboardIsAboutWhatIsExported(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("evaluation_interval: 1m\ntests:\n  - interval: 1m\n    input_series:\n")

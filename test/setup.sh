@@ -1,16 +1,16 @@
 #!/bin/sh
-# Makes sure that this machine has the Debian packages that the test bed needs:
-# installs what is missing if it can, else names all of it.
+# Makes sure that this machine has the Debian packages that the test bed needs: installs missing
+# ones if it can, else lists them.
 #
 # usage: setup.sh [kernel|arm64|browser|prometheus|fio]
-#   kernel  those that building a kernel needs, in place of the test bed's own
-#   arm64   those that guests for arm64 need
-#   browser those that looking at the page of kubectl flexlvm ui needs
-#   prometheus those that seeing an alert fire needs
-#   fio     those that the bench writes with
+#   kernel  the packages for building a kernel, in place of the test bed's own
+#   arm64   those for arm64 guests
+#   browser those for viewing the page of kubectl flexlvm ui
+#   prometheus those for testing that an alert fires
+#   fio     those that the benchmark writes with
 #
-# To add a package, add a line to a list: what apt calls it, then a path that
-# is there once it is installed.
+# To add a package, add a line to a list: apt's name for it, then a path that exists once it is
+# installed.
 set -eu
 
 case "${1-}" in
@@ -97,7 +97,7 @@ install() {
 	# shellcheck disable=SC2086 # a list of words
 	apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $missing 2>&1 9>&-
 }
-# A timer of the system may have the lists locked.
+# A timer of the system may hold the lock of the package lists.
 update() {
 	for pause in 5 10 20 40; do
 		if apt-get -qq update 9>&-; then return; fi
@@ -106,14 +106,14 @@ update() {
 	done
 	apt-get -qq update 9>&-
 }
-# Suites side by side may each lack something, and apt-get update waits for no other. Programs that
-# a package starts must not keep the lock: hence 9>&-.
+# Suites that run in parallel may each lack packages, and apt-get update does not wait for another.
+# A program that a package starts must not keep the lock, hence 9>&-.
 exec 9</var/lib/dpkg
 flock -w 900 9 || {
 	echo "setup: another one has been installing packages for 15 minutes: see who has /var/lib/dpkg locked (lslocks)" >&2
 	exit 1
 }
-# An index may be missing, or so old that it names versions that are gone.
+# The package index may be missing, or so old that it lists versions that are gone.
 if ! install >/dev/null; then
 	update
 	said=$(install) || {
@@ -122,7 +122,7 @@ if ! install >/dev/null; then
 		exit 1
 	}
 fi
-# The tests start their own.
+# The tests start their own Prometheus.
 if [ "$list" = prometheus ] && [ -d /run/systemd/system ]; then
 	systemctl --quiet disable --now prometheus
 fi

@@ -1,9 +1,9 @@
 #!/bin/bash
-# Runs a test suite, keeps all that it prints in the cache, and says at its end how
-# long it took, which tests were the slowest and which failed.
+# Runs a test suite, saves its output in the cache, and prints at its end how long it took, which
+# tests were the slowest and which failed.
 #
 # usage: suite.sh [-q] NAME COMMAND [ARG…]
-#   -q  show failures and one line for each package alone
+#   -q  show only failures and one line for each package
 set -uo pipefail
 
 quiet=
@@ -15,8 +15,8 @@ name=$1
 shift
 log=${FLEXLVM_CACHE:-.cache}/$name.log
 
-# show prints what a person follows, each line with the suite's name: suites run side
-# by side.
+# show filters the output for a person, and begins each line with the suite's name, because suites
+# run in parallel.
 show() {
 	if [ -n "$quiet" ]; then
 		grep --line-buffered -E '^(ok|FAIL|panic:|nodes run on)|^ *--- FAIL'
@@ -30,13 +30,12 @@ echo "== $name begins"
 "$@" 2>&1 | tee "$log" | show
 code=${PIPESTATUS[0]}
 
-# The second line of `times` is that of ended children: 1m2.3s 0m4.5s. A subshell has
-# none of them.
+# The second line of `times` is for ended children: 1m2.3s 0m4.5s. A subshell has none of them.
 times >"$log.times"
 used=$(sed -n '2s/[ms]/ /gp' "$log.times" | awk '{ printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }')
 rm "$log.times"
 echo "== $name took $((SECONDS - begun)) s, $used s of processor time; its slowest tests, in seconds:"
-# A test with subtests is as slow as they are: the innermost are told.
+# A test with subtests takes as long as they do, so only the innermost ones are listed.
 sed -nE 's/^ *--- (PASS|FAIL): ([^ ]+) \(([0-9.]+)s\)$/\3 \2/p' "$log" | awk '
 	{ time[$2] = $1; for (at = $2; sub(/\/[^\/]*$/, "", at);) parent[at] = 1 }
 	END { for (name in time) if (!(name in parent)) print time[name], name }' |
@@ -47,7 +46,7 @@ if [ "$code" != 0 ]; then
 	[ -z "$quiet" ] || grep -B 30 -E '^ *--- FAIL|^panic:|^FAIL.*build' "$log" | tail -n 200
 	echo "== $name FAILED ($passed passed, $failed failed); all that it printed is in $log"
 	grep -E '^ *--- FAIL|^panic:|^FAIL' "$log" | sed 's/^/   /'
-	# Who reads this last part alone still learns why.
+	# A reader of only this last part still learns the reason.
 	grep -A 20 -E '^ *Error Trace:|^panic:' "$log" | cut -c 1-400 | head -n 120
 else
 	echo "== $name: $passed passed, $failed failed"

@@ -55,9 +55,10 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, "/var/lib/kubelet/plugins_registry/flexlvm.io.sock", socket)
 }
 
-// /healthz says whether the driver answers on its socket.
+// /healthz reports whether the driver answers on its socket.
 func TestHealth(t *testing.T) {
-	// Nobody else has this address, or its port might be somebody else's by then.
+	// The address is unique to this process: on a shared one, another process could use the port
+	// meanwhile.
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.251:0", 1+os.Getpid()%250, 1+os.Getpid()/250%250))
 	require.NoError(t, err)
 	address := listener.Addr().String()
@@ -66,13 +67,13 @@ func TestHealth(t *testing.T) {
 	end, err := serveHealth(t.Context(), address, socket)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, end()) }()
-	silent, err := net.Dial("tcp", address) // keeps nobody from asking
+	silent, err := net.Dial("tcp", address) // does not block other requests
 	require.NoError(t, err)
 	defer func() { require.NoError(t, silent.Close()) }()
 	get := func(path string) int {
 		answer, err := http.Get("http://" + address + path)
 		require.NoError(t, err)
-		_, err = io.ReadAll(answer.Body) // fails if the length is not what was said
+		_, err = io.ReadAll(answer.Body) // fails if the Content-Length is wrong
 		require.NoError(t, err)
 		require.NoError(t, answer.Body.Close())
 		return answer.StatusCode
@@ -93,7 +94,8 @@ func TestHealth(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, ask())
 }
 
-// What answers on the socket may be something else, or be about to end.
+// The probe fails if another server answers on the socket, the driver is not ready, or the connection
+// is closed.
 func TestProbeOfSomethingElse(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s.sock")
 	require.ErrorContains(t, probe(t.Context(), socket), "no such file")
@@ -137,7 +139,7 @@ func (unready) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, er
 	return nil, status.Error(codes.FailedPrecondition, "not now")
 }
 
-// A driver that accepts connections and says nothing is not ready.
+// A driver that accepts connections but does not answer is not ready.
 func TestProbeOfWhatSaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()

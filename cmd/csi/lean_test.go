@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLeanBinary: nearly all of the program is resident on every node. gRPC's client, a server
-// or a client of HTTP, or whatever has the linker keep every method of every type, would add
-// megabytes.
+// TestLeanBinary checks that the program links no gRPC client, no HTTP server or client, and nothing
+// that makes the linker keep every method of every type. Each would add megabytes, and nearly all of
+// the program is resident on every node.
 func TestLeanBinary(t *testing.T) {
 	const tag = "grpcnotrace"
 	released, err := os.ReadFile("../../tools/release/programs.go")

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is left open is closed at the start, and later what could not be closed then.
+// A sweep closes leftovers at the start, and retries at each tick.
 func TestSweep(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ticks, calls, ended := make(chan time.Time), 0, make(chan struct{})

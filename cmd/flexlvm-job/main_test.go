@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/pkg/jobvolume"
 )
 
-// call runs a command and gives what it printed.
+// call runs a command and returns its output.
 func call(args ...string) (code int, stdout, stderr string) {
 	var out, err bytes.Buffer
 	code = run(args, &out, &err)

@@ -11,8 +11,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// TestForPeople: every flexlvm command is taken for a person's, and no verb of
-// kubelet's is.
+// TestForPeople checks that every flexlvm command is recognized as a person's, and no verb of kubelet
+// is.
 func TestForPeople(t *testing.T) {
 	root := newRoot()
 	root.InitDefaultCompletionCmd()

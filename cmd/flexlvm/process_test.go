@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// built is the program, with its log in a directory of the test's.
+// built is the program, with its log in the test's directory.
 type built struct {
 	path string
 	log  string
@@ -71,7 +71,7 @@ type reply struct {
 	Message string `json:"message"`
 }
 
-// call runs a call of kubelet's and checks what holds for every one of them.
+// call runs a call as kubelet does and checks what holds for every call.
 func call(t *testing.T, args ...string) reply {
 	t.Helper()
 	got := run(t, args...)
@@ -88,8 +88,7 @@ func call(t *testing.T, args ...string) reply {
 	return r
 }
 
-// options are those of a good call, with some changed; an empty value takes one
-// away.
+// options returns the options of a valid call with some changed. An empty value removes a key.
 func options(t *testing.T, changes ...string) string {
 	t.Helper()
 	object := map[string]string{
@@ -116,8 +115,8 @@ func TestInit(t *testing.T) {
 	require.NoDirExists(t, filepath.Dir(program.log), "init touches nothing")
 }
 
-// Kubelet's environment is ours, and what is in it prints nothing: kubelet would take it
-// for a part of the answer.
+// The program inherits kubelet's environment. No variable may make it print, because kubelet would
+// parse the output as part of the reply.
 func TestEnvironmentPrintsNothing(t *testing.T) {
 	want := run(t, "init")
 	for _, value := range []string{"inittrace=1", "inittrace=1,schedtrace=1,gctrace=1", ""} {
@@ -127,7 +126,7 @@ func TestEnvironmentPrintsNothing(t *testing.T) {
 			require.Equal(t, want, run(t, "init"), value)
 		}
 	}
-	// With nothing in it there is nothing to read, either.
+	// The same holds for an empty environment.
 	cmd := exec.Command(program.path, "init")
 	cmd.Env = []string{}
 	out, err := cmd.CombinedOutput()
@@ -139,10 +138,9 @@ func TestEnvironmentPrintsNothing(t *testing.T) {
 	require.Contains(t, string(released), `module + "/cmd/flexlvm=" + link + entryFlag(arch)`, "what is released is linked as this test's program")
 }
 
-// TestLeanBinary: kubelet waits for `init` under a lock. A program in which
-// text/template can be reached keeps every method of every type, which makes it a
-// third larger and a quarter slower to start. Cobra's Set…Template functions do
-// that.
+// TestLeanBinary checks the program's size, because kubelet waits for `init` under a lock. If
+// text/template is reachable, as through Cobra's Set…Template functions, the linker keeps every method
+// of every type: the program is a third larger and starts a quarter slower.
 func TestLeanBinary(t *testing.T) {
 	b, err := os.ReadFile(program.path)
 	require.NoError(t, err)
@@ -231,7 +229,8 @@ func TestBadCalls(t *testing.T) {
 	require.Contains(t, string(log), "call refused")
 }
 
-// TestUnmountOfNothing: kubelet unmounts directories that were never mounted.
+// TestUnmountOfNothing checks that unmounting a directory that was never mounted succeeds, because
+// kubelet does that.
 func TestUnmountOfNothing(t *testing.T) {
 	dir := t.TempDir()
 	require.Equal(t, reply{Status: "Success"}, call(t, "unmount", dir))
@@ -331,7 +330,8 @@ func TestInstallAndUninstall(t *testing.T) {
 	require.Equal(t, outcome{"flexlvm was not installed: " + driver + "\n", "", 0}, got)
 }
 
-// TestInstallWaits: as in a DaemonSet, until SIGTERM, and repairs meanwhile.
+// TestInstallWaits checks that install and uninstall run until SIGTERM, as in a DaemonSet, and that
+// install repairs the driver meanwhile.
 func TestInstallWaits(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "exec")
 	driver := filepath.Join(dir, "flexlvm.io~flexlvm", "flexlvm")

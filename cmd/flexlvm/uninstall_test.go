@@ -13,8 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// A volume is mounted after the driver was removed: kubelet gets the driver back, until the
-// volume is unmounted.
+// If a volume is mounted after the driver was removed, the driver is installed again until the volume
+// is unmounted.
 func TestUninstallGoesOnLooking(t *testing.T) {
 	proc, plugins := t.TempDir(), filepath.Join(t.TempDir(), "exec")
 	require.NoError(t, os.MkdirAll(filepath.Join(proc, "self/ns"), 0o755))

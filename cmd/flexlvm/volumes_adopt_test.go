@@ -97,7 +97,8 @@ func TestAdoptThatFails(t *testing.T) {
 	require.Empty(t, out.String(), "kubectl must get nothing")
 }
 
-// badName plans a volume that no PersistentVolume can have the name of, and is never to adopt it.
+// badName plans the adoption of a volume whose name no PersistentVolume can have. It must never be
+// adopted.
 type badName struct{ adopter }
 
 func (badName) PlanAdoption(context.Context, node.Adoption) (inventory.Volume, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// fakeEngine holds volumes and writes down how they were moved.
+// fakeEngine holds volumes and records their state changes.
 type fakeEngine struct {
 	volumes []inventory.Volume
 	err     error // of SetState
@@ -52,7 +52,7 @@ func (f *fakeEngine) Adopt(_ context.Context, a node.Adoption) (inventory.Volume
 	return adopted(1000 * volume.MiB), f.err
 }
 
-// adopted is a logical volume of a person, as the engine would describe it.
+// adopted returns a person's logical volume as the engine describes it.
 func adopted(size volume.Bytes) inventory.Volume {
 	return changed(func(v *inventory.Volume) {
 		v.Name, v.State, v.Size, v.FS = "wiki", volume.Retained, size, "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
@@ -74,7 +74,7 @@ func someVolumes() []inventory.Volume {
 	}
 }
 
-// released is a volume whose claim was deleted.
+// released returns a volume whose claim was deleted.
 func released() inventory.Volume {
 	return inventory.Volume{
 		Group: "flexlvm", GroupUUID: "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S", Name: "pvc-3", State: volume.Unreferenced, Size: volume.GiB, Device: 1148 * volume.MiB,
@@ -166,7 +166,7 @@ func TestPrintVolume(t *testing.T) {
 	require.Contains(t, out.String(), "State:          creating, half a copy of file system 6e2c0b0a\n")
 }
 
-// changed is a volume like released, but for what is given.
+// changed returns the volume of released with a change.
 func changed(change func(*inventory.Volume)) inventory.Volume {
 	v := released()
 	change(&v)

@@ -21,7 +21,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// undeleteOptions are those of a call with flags set, after their check.
+// undeleteOptions returns the checked options of a call with some flags set.
 func undeleteOptions(t *testing.T, set func(*volumesUndeleteOptions)) *volumesUndeleteOptions {
 	t.Helper()
 	o := &volumesUndeleteOptions{objectsOptions: objectsOptions{node: "node-1", policy: policyRetain}}
@@ -32,8 +32,7 @@ func undeleteOptions(t *testing.T, set func(*volumesUndeleteOptions)) *volumesUn
 	return o
 }
 
-// parsed are the objects of some manifests, read strictly: a field that
-// Kubernetes does not know is an error.
+// parsed returns the objects of some manifests. An unknown field is an error.
 func parsed(t *testing.T, text string) (corev1.PersistentVolume, corev1.PersistentVolumeClaim) {
 	t.Helper()
 	documents := strings.Split(text, "---\n")
@@ -96,8 +95,8 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// checkVolume compares a PersistentVolume with the volume it was made for, in
-// what the node daemon and the driver look at.
+// checkVolume compares a PersistentVolume with its volume in the fields that the node daemon and the
+// driver use.
 func checkVolume(t *testing.T, got corev1.PersistentVolume, v inventory.Volume, o *volumesUndeleteOptions) {
 	t.Helper()
 	require.Equal(t, string(v.Name), got.Name)
@@ -175,7 +174,7 @@ func TestUndelete(t *testing.T) {
 	for name, c := range map[string]struct {
 		volume inventory.Volume
 		set    func(*volumesUndeleteOptions)
-		err    string // empty: it comes back
+		err    string // empty: the undelete succeeds
 		moves  []string
 	}{
 		"unreferenced":      {volume: released(), moves: []string{"flexlvm/pvc-3 ready"}},

@@ -13,8 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/serve"
 )
 
-// The addresses of a daemon that is about to end are waited for; whoever else has them is
-// an error, as ever.
+// Listening waits for addresses that a daemon still has that is about to end. If anything else has
+// them, it fails immediately.
 func TestListenAfterAnotherDaemon(t *testing.T) {
 	dir := lock.Dir(t.TempDir())
 	ours := turn(func() (func(), bool, error) { return dir.Try("daemon.lock", "node daemon") })

@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// As in a DaemonSet: it installs the driver, puts it back, and ends when it is told to.
+// As in a DaemonSet, the program installs the driver, repairs it, and ends when its context does.
 func TestKeepsTheDriver(t *testing.T) {
 	driver := filepath.Join(t.TempDir(), "flexlvm")
 	require.NoError(t, os.WriteFile(driver, []byte("driver"), 0o600))
@@ -36,7 +36,7 @@ func TestKeepsTheDriver(t *testing.T) {
 		require.True(t, isThere())
 	}
 	require.NoError(t, os.Remove(installed))
-	putBack(1) // and verified: what is hurt before that is an error
+	putBack(1) // and verified: damage before that would be an error
 	require.NoError(t, os.WriteFile(installed, []byte("hurt"), 0o600))
 	putBack(2)
 	cancel()
@@ -68,8 +68,8 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// Nearly all of the program is resident on every node: it links none of what would make it
-// many times as large.
+// TestLeanBinary checks that the program links none of the packages that would make it many times
+// larger, because nearly all of it is resident on every node.
 func TestLeanBinary(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "installer")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, ".")

@@ -17,7 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/overview"
 )
 
-// Who asks in the wrong place is told so.
+// A user of a wrong cluster, kubeconfig or permission gets advice.
 func TestAdvice(t *testing.T) {
 	said := func(kubeconfig string, args ...string) error {
 		cmd := command()
@@ -67,7 +67,7 @@ func TestAdvice(t *testing.T) {
 	require.ErrorContains(t, said(none, "status"), "there is no kubeconfig, or it names no cluster; give one with --kubeconfig, or in KUBECONFIG")
 }
 
-// Whoever mistypes a class sees which there are.
+// A user who mistypes a StorageClass gets the names of flexlvm's classes.
 func TestClassesAreNamed(t *testing.T) {
 	kinds, err := scheme()
 	require.NoError(t, err)

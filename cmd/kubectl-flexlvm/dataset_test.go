@@ -34,8 +34,7 @@ func TestDatasetsAreTold(t *testing.T) {
 	require.Equal(t, "no datasets\n", out.String())
 }
 
-// A message may hold what a server, or whatever runs in a loader's pod, has said. It does not
-// steer the terminal.
+// A message may contain text from a server or from a loader's pod. It must not control the terminal.
 func TestMessagesDoNotSteerTheTerminal(t *testing.T) {
 	var out bytes.Buffer
 	o := datasetOptions{output: "table"}
@@ -50,7 +49,7 @@ func TestMessagesDoNotSteerTheTerminal(t *testing.T) {
 	require.Contains(t, out.String(), "\uFFFD[8mhidden\uFFFD[0m\n")
 }
 
-// What is watched is printed when it changes, and ends with what became of it.
+// A watch prints each change, and ends with the dataset's final state.
 func TestDatasetsAreWatched(t *testing.T) {
 	states := []flexlvmv1.State{flexlvmv1.StatePending, flexlvmv1.StatePending, flexlvmv1.StateRunning}
 	for _, last := range []flexlvmv1.State{flexlvmv1.StateRunning, flexlvmv1.StateFailed} {

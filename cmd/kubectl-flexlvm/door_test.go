@@ -20,7 +20,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// boundClaim is a claim of class flexlvm whose PersistentVolume goes through a door.
+// boundClaim returns a claim of class flexlvm and its PersistentVolume of the given driver.
 func boundClaim(name string, door pv.Door) []client.Object {
 	object := persistentvolume.New(pv.Description{
 		Name: "pvc-" + name, Node: "node1", Hostname: "node1", Door: door, Charged: volume.GiB,
@@ -62,7 +62,7 @@ shop/there: goes through door flex already
 shop/used: not moved: in use: pod db-0 uses claim shop/used; end it, or keep it from starting, and say this again
 `, out.String())
 
-	// Kubernetes does nothing here, so it gets no further than its first step.
+	// kube-controller-manager does not run here, so the move stops after its first step.
 	out.Reset()
 	o.dryRun = false
 	require.Error(t, o.moveAll(cmd, &migration.Mover{Client: c, Patience: 10 * time.Millisecond}, claims[:1]))

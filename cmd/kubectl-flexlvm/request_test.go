@@ -65,7 +65,7 @@ func TestRequests(t *testing.T) {
 
 	storage.Status.Answers = nil
 	require.NoError(t, c.Update(t.Context(), storage))
-	// The answer comes between the last look and the withdrawal.
+	// The answer arrives between the last read and the withdrawal.
 	late := interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
 		Update: func(ctx context.Context, to client.WithWatch, object client.Object, options ...client.UpdateOption) error {
 			s := object.(*flexlvmv1.NodeStorage)
@@ -85,7 +85,7 @@ func TestRequests(t *testing.T) {
 	require.NoError(t, o.ask(t.Context(), late, &out))
 	require.Equal(t, "at the last moment\n", out.String())
 
-	// The API server is gone when it is to be withdrawn.
+	// The API server is unreachable when the request is withdrawn.
 	away := interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
 		Update: func(ctx context.Context, to client.WithWatch, object client.Object, options ...client.UpdateOption) error {
 			if len(object.(*flexlvmv1.NodeStorage).Spec.Requests) == 0 {
@@ -107,7 +107,8 @@ func TestRequests(t *testing.T) {
 	require.ErrorContains(t, o.ask(t.Context(), c, &out), "no node reports")
 }
 
-// The API server has the request, and its client does not know: it is taken back all the same.
+// The write of a request fails although the API server may have it: the request is withdrawn all the
+// same.
 func TestRequestsWhoseWriteIsInDoubt(t *testing.T) {
 	nobody := func(client.Client, *corev1.PersistentVolume) {}
 	for name, tt := range map[string]struct {

@@ -33,12 +33,12 @@ func node(name string) *flexlvmv1.NodeStorage {
 	return &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// listing says of a fake API server what it cannot do: send what there is by a watch.
+// listing reports that a fake API server cannot send the initial objects through a watch.
 type listing struct{ client.WithWatch }
 
 func (listing) IsWatchListSemanticsUnSupported() bool { return true }
 
-// The page follows what there is, says what it may not read, and stops saying so when it may.
+// The page follows the cluster. It reports what it may not read, until it may.
 func TestClusterIsWatched(t *testing.T) {
 	scheme := runtime.NewScheme()
 	require.NoError(t, corev1.AddToScheme(scheme))
@@ -72,7 +72,7 @@ func TestClusterIsWatched(t *testing.T) {
 	})
 }
 
-// Other users of the machine see the arguments of programs.
+// The token is not an argument of the browser, because other users of the machine see arguments.
 func TestBrowserIsNotGivenTheTokenAsAnArgument(t *testing.T) {
 	dir := t.TempDir()
 	said := filepath.Join(dir, "said")
@@ -101,7 +101,7 @@ func TestBrowserIsNotGivenTheTokenAsAnArgument(t *testing.T) {
 	done()
 }
 
-// The command prints the address of a page, and ends when it is told to, without a failure.
+// The command prints a page's address, and ends without an error when its context is cancelled.
 func TestUI(t *testing.T) {
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "not today", http.StatusForbidden)

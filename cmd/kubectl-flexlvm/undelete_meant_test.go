@@ -20,8 +20,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// left is the PersistentVolume of a claim shop/data that came after the one whose volume the
-// node of cluster reports.
+// left returns the later PersistentVolume of a claim shop/data, whose earlier volume the node of
+// cluster reports as released.
 func left(door pv.Door, phase corev1.PersistentVolumePhase) *corev1.PersistentVolume {
 	object := persistentvolume.New(pv.Description{
 		Name: "pvc-9", Node: "node-1", Hostname: "host-1", Door: door, Disposal: volume.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone},
@@ -32,8 +32,8 @@ func left(door pv.Door, phase corev1.PersistentVolumePhase) *corev1.PersistentVo
 	return object
 }
 
-// The claim that was deleted today has its PersistentVolume still: that of last month, of the
-// same name, is not what undelete, retain and forget take in its place.
+// The PersistentVolume of the claim that was deleted today still exists. Undelete, retain and forget do
+// not act on an earlier released volume of the same claim name instead.
 func TestTheVolumeThatWasMeantIsNotReleasedYet(t *testing.T) {
 	none := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "other"}}
 	leaving := &corev1.PersistentVolumeClaim{
@@ -70,11 +70,11 @@ func TestTheVolumeThatWasMeantIsNotReleasedYet(t *testing.T) {
 			require.Empty(t, storage.Spec.Requests, "nothing is asked of the node")
 		})
 	}
-	// Who names the volume gets it.
+	// Naming the volume selects it.
 	c := cluster(t, brings(t), left(pv.Flex, corev1.VolumeReleased))
 	require.NoError(t, asked(func(o *undeleteOptions) { o.wanted.Volume = "pvc-3" }).undelete(t.Context(), c, &bytes.Buffer{}))
 
-	// Where no volume is released under the name, or several are, the PersistentVolume is named, too.
+	// If no released volume has the claim's name, or several do, the PersistentVolume is named, too.
 	c = cluster(t, brings(t), left(pv.Flex, corev1.VolumeReleased))
 	storage := &flexlvmv1.NodeStorage{}
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node-1"}, storage))
@@ -85,8 +85,8 @@ func TestTheVolumeThatWasMeantIsNotReleasedYet(t *testing.T) {
 	}
 }
 
-// The node reports the later volume and lets its PersistentVolume go while the plugin looks: it is in what is read
-// first or in what is read second.
+// The node reports the later volume as released and its PersistentVolume is deleted while the plugin
+// reads. The volume is in the first or in the second list.
 func TestTheVolumeThatWasMeantIsReleasedMeanwhile(t *testing.T) {
 	later := left(pv.CSI, corev1.VolumeReleased)
 	later.Finalizers = nil
@@ -107,8 +107,8 @@ func TestTheVolumeThatWasMeantIsReleasedMeanwhile(t *testing.T) {
 	require.ErrorContains(t, asked(nil).undelete(t.Context(), meanwhile, &bytes.Buffer{}), "2 released volumes of claim shop/data are there")
 }
 
-// The claim is there anew, with a volume of its own: the old one is retained by the name, as
-// docs/undelete.md says. It is not where nobody can tell whether there is another.
+// A new claim of the same name has its own volume: the old volume is retained by the claim's name, as
+// docs/undelete.md says. It is not if the objects that would show another volume cannot be read.
 func TestRetainWhileTheClaimIsThereAnew(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "data-of-today"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pvc-9"}}
 	c := cluster(t, brings(t), left(pv.Flex, corev1.VolumeBound), claim)
@@ -142,8 +142,8 @@ func TestRetainWhileTheClaimIsThereAnew(t *testing.T) {
 	}
 }
 
-// The claim of a volume that was brought back is deleted once more: its PersistentVolume, which
-// is bound to it for a moment still, is no undelete that was begun.
+// The claim of a restored volume is deleted again. Its PersistentVolume, which is still bound to it for
+// a moment, does not count as an undelete in progress.
 func TestUndeleteOfAClaimThatIsBeingDeleted(t *testing.T) {
 	c := cluster(t, brings(t))
 	require.NoError(t, asked(nil).undelete(t.Context(), c, &bytes.Buffer{}))

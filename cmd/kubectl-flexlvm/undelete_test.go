@@ -24,8 +24,8 @@ import (
 
 const fsUUID = "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
 
-// cluster has a node that reports a volume of a deleted claim, whose daemon does what
-// daemon says when a marked PersistentVolume is there.
+// cluster returns an API server with a node that reports a volume of a deleted claim. Its daemon calls
+// daemon for a PersistentVolume that is marked for undelete.
 func cluster(t *testing.T, daemon func(client.Client, *corev1.PersistentVolume), objects ...client.Object) client.Client {
 	t.Helper()
 	storage := &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Status: flexlvmv1.NodeStorageStatus{
@@ -54,7 +54,7 @@ func cluster(t *testing.T, daemon func(client.Client, *corev1.PersistentVolume),
 		}}).Build()
 }
 
-// brings is a daemon that does its work.
+// brings is a daemon that completes the undelete.
 func brings(t *testing.T) func(client.Client, *corev1.PersistentVolume) {
 	return func(c client.Client, object *corev1.PersistentVolume) {
 		delete(object.Annotations, pv.AnnotationUndelete)
@@ -87,7 +87,7 @@ func TestUndelete(t *testing.T) {
 	require.Equal(t, corev1.PersistentVolumeReclaimRetain, parsed.ReclaimPolicy)
 	require.Equal(t, []string{"host-1"}, persistentvolume.Hostnames(object))
 
-	// Again, also when the node does not report the volume any more.
+	// Undelete can be repeated, also when the node no longer reports the volume.
 	out.Reset()
 	require.NoError(t, asked(nil).undelete(t.Context(), c, &out))
 	require.Contains(t, out.String(), "is ready again")
@@ -101,8 +101,8 @@ func TestUndelete(t *testing.T) {
 	require.ErrorContains(t, asked(func(o *undeleteOptions) { o.wanted.Namespace = "thief" }).undelete(t.Context(), c, &out), "no node reports")
 }
 
-// Killed between the PersistentVolume and the claim, the next call makes the claim, whether
-// or not the node has been there meanwhile.
+// Killed between creating the PersistentVolume and the claim, undelete creates the claim on the next
+// call, whether or not the node has restored the volume meanwhile.
 func TestUndeleteGoesOn(t *testing.T) {
 	for _, listed := range []bool{true, false} {
 		c := cluster(t, brings(t))
@@ -188,8 +188,8 @@ func TestUndeleteMakesNothingWhere(t *testing.T) {
 	require.Error(t, c.Get(t.Context(), client.ObjectKey{Name: "pvc-3"}, &corev1.PersistentVolume{}))
 }
 
-// Called again with another word, it does not report what was not done, whether or not the node has brought the
-// volume back meanwhile. What was not given is as it is.
+// A repeated undelete with a flag that contradicts the existing objects fails, whether or not the node
+// has restored the volume meanwhile. A flag that is not given does not change anything.
 func TestUndeleteAgainWithOtherFlags(t *testing.T) {
 	csi := func(o *undeleteOptions) { o.door, o.class, o.policy, o.policyGiven = "csi", "fast", "Delete", true }
 	for says, change := range map[string]func(*undeleteOptions){
@@ -201,7 +201,7 @@ func TestUndeleteAgainWithOtherFlags(t *testing.T) {
 	} {
 		for _, listed := range []bool{true, false} {
 			if listed && strings.HasPrefix(says, "--secret") {
-				continue // it is refused before: the volume is not encrypted
+				continue // refused earlier: the volume is not encrypted
 			}
 			c := cluster(t, brings(t))
 			require.NoError(t, asked(csi).undelete(t.Context(), c, &bytes.Buffer{}))

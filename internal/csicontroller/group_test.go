@@ -22,7 +22,7 @@ import (
 
 const askedGroup = "groupsnapshot-0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11"
 
-// another is the claim's volume of another name.
+// another returns a claim's thin PersistentVolume with the given name.
 func another(t *testing.T, name string, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	t.Helper()
 	o := thin(made(name, volume.Name(name), pv.CSI, volume.IOLimits{}))
@@ -46,7 +46,7 @@ func (d *desk) snapshots() []corev1.PersistentVolume {
 	return list.Items
 }
 
-// nodeOfGroup does something to each PersistentVolume of a group, once so many are there.
+// nodeOfGroup calls do with each PersistentVolume of a snapshot group, once n of them exist.
 func (d *desk) nodeOfGroup(n int, do func(o *corev1.PersistentVolume)) (done chan struct{}) {
 	done = make(chan struct{})
 	go func() {
@@ -128,8 +128,7 @@ func TestGroup(t *testing.T) {
 	require.Equal(t, codes.NotFound, status.Code(err))
 }
 
-// The API server gives the members of one group alone, and is not asked for those of a group that
-// there cannot be.
+// Only the members of the one group are listed, and nothing is listed for an ID that no group can have.
 func TestOnlyOneGroupIsListed(t *testing.T) {
 	d := newDesk(t, another(t, "pvc-a"))
 	for _, id := range []string{askedGroup, "a b", "x,y", strings.Repeat("x", 64)} {
@@ -147,7 +146,7 @@ func TestOnlyOneGroupIsListed(t *testing.T) {
 	require.Equal(t, []string{"flexlvm.io/snapshot-group=" + askedGroup, "flexlvm.io/snapshot-group=" + askedGroup}, listed)
 }
 
-// A group is taken whole or not at all: whatever fails, nothing of it is left.
+// A group snapshot is taken whole or not at all: a call that fails leaves none of its members.
 func TestGroupIsAllOrNothing(t *testing.T) {
 	both := []string{"flexlvm/pvc-a", "flexlvm/pvc-b"}
 	for name, tt := range map[string]struct {
@@ -192,8 +191,8 @@ func TestGroupIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// A process that ends in the middle of writing a group is followed by one that writes the rest; and
-// one of which a part is gone is no group any more.
+// If a process ends while it creates a group's members, the next process creates the rest. A group that
+// has lost a member is aborted and its other members are deleted.
 func TestGroupGoesOnWhereAnEarlierProcessHasEnded(t *testing.T) {
 	d := newDesk(t, another(t, "pvc-a"), another(t, "pvc-b"))
 	done := d.takesGroup(2)

@@ -28,14 +28,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// made is a PersistentVolume as the provisioner makes it.
+// made returns a PersistentVolume as the provisioner creates it.
 func made(name string, of volume.Name, door pv.Door, limits volume.IOLimits) *corev1.PersistentVolume {
 	spec := volume.Spec{Group: "flexlvm", Name: of, Size: volume.GiB, Layout: volume.Linear, Kind: volume.Claim, Namespace: "shop"}
 	return persistentvolume.New(pv.Description{Name: name, Node: "node-1", Hostname: "node-1", Door: door, Spec: spec, IOLimits: limits},
 		[]corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, corev1.PersistentVolumeReclaimDelete)
 }
 
-// A bed is a service on a socket, before a fake API server.
+// A bed is a controller service on a socket, with a fake API server.
 type bed struct {
 	*fake.Clientset
 	conn   *grpc.ClientConn
@@ -78,8 +78,8 @@ func serveAs(t *testing.T, cfg csicontroller.Config, objects ...runtime.Object) 
 	return b
 }
 
-// The sidecar beside a provisioner that does not work waits, and ends neither itself nor the
-// connection.
+// While this replica is not the leader, the sidecar's calls fail as Unavailable; neither the sidecar
+// nor the connection ends.
 func TestServeBeforeThisProcessWorks(t *testing.T) {
 	turn := &csicontroller.Turn{}
 	b := serveAs(t, csicontroller.Config{Snapshots: &csicontroller.Snapshots{}, Turn: turn})
@@ -161,7 +161,7 @@ func TestModify(t *testing.T) {
 	before := b.annotations(t, "pvc-1")
 	require.Equal(t, "rbps=1048576 wbps=max riops=max wiops=max", before[pv.AnnotationIOLimits])
 
-	// What is not named is not limited any more, and nothing but the limits changes.
+	// Limits that the change does not name are removed, and nothing but the limits changes.
 	require.NoError(t, b.modify(t, one, map[string]string{"writeBps": "2Mi", "readIops": "500"}))
 	after := b.annotations(t, "pvc-1")
 	require.Equal(t, "rbps=max wbps=2097152 riops=500 wiops=max", after[pv.AnnotationIOLimits])
@@ -178,11 +178,11 @@ func TestModify(t *testing.T) {
 	require.NoError(t, b.modify(t, one, nil))
 	require.Equal(t, 2, b.writes())
 
-	// One whose PersistentVolume has another name than the volume is found if it is told.
+	// A PersistentVolume whose name differs from its volume's is found if the call brings its name.
 	require.Equal(t, codes.NotFound, status.Code(b.modify(t, "flexlvm/pvc-2", map[string]string{"readIops": "7"})))
 	require.NoError(t, b.modify(t, "flexlvm/pvc-2", map[string]string{"readIops": "7", "csi.storage.k8s.io/pv/name": "other", "csi.storage.k8s.io/pvc/name": "data"}))
 	require.Equal(t, "rbps=max wbps=max riops=7 wiops=max", b.annotations(t, "other")[pv.AnnotationIOLimits])
-	// But by that no other volume is reached.
+	// The name does not give access to another volume.
 	require.Equal(t, codes.NotFound, status.Code(b.modify(t, one, map[string]string{"readIops": "9", "csi.storage.k8s.io/pv/name": "other"})))
 	require.Equal(t, "rbps=max wbps=max riops=7 wiops=max", b.annotations(t, "other")[pv.AnnotationIOLimits])
 }
@@ -217,7 +217,7 @@ func TestModifyRefuses(t *testing.T) {
 	require.Zero(t, b.writes())
 }
 
-// The code reports whether it helps to repeat the change.
+// The code reports whether retrying the change can help.
 func TestModifyWhenTheServerSaysNo(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err  error
@@ -242,7 +242,7 @@ func TestModifyWhenTheServerSaysNo(t *testing.T) {
 	require.Equal(t, codes.Internal, status.Code(b.modify(t, "flexlvm/pvc-1", nil)))
 }
 
-// The resizer must find that only limits are changed here: nothing grows by it.
+// The resizer must see that this service only changes limits and does not expand volumes.
 func TestCapabilities(t *testing.T) {
 	b := serve(t)
 	can, err := b.ControllerGetCapabilities(t.Context(), &csi.ControllerGetCapabilitiesRequest{})
@@ -309,7 +309,7 @@ func TestValidate(t *testing.T) {
 	require.Equal(t, codes.InvalidArgument, status.Code(err))
 }
 
-// What is no socket is not removed.
+// A file that is not a socket is not removed.
 func TestServeWhereSomethingIs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "csi.sock")
 	require.NoError(t, os.WriteFile(file, []byte("mine"), 0o600))

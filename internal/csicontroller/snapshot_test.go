@@ -26,7 +26,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A clerk is a ledger of one node.
+// A clerk is a fake ledger of one node.
 type clerk struct {
 	mu       sync.Mutex
 	silent   bool
@@ -55,7 +55,7 @@ func (c *clerk) Written(object *corev1.PersistentVolume) {
 	c.written = append(c.written, object.Name)
 }
 
-// A desk is a service of snapshots before a fake API server, whose node does what a test says.
+// A desk is a snapshot service with a fake API server. The test acts for the node.
 type desk struct {
 	*csicontroller.Service
 	t      *testing.T
@@ -92,7 +92,8 @@ func newDesk(t *testing.T, objects ...*corev1.PersistentVolume) *desk {
 
 func (d *desk) volumes() csicontroller.Volumes { return d.server.CoreV1().PersistentVolumes() }
 
-// node does something to the next PersistentVolume of a snapshot, as its node does.
+// node calls do with the next PersistentVolume of a snapshot that is not yet taken, in place of its
+// node.
 func (d *desk) node(do func(object *corev1.PersistentVolume)) (done chan struct{}) {
 	done = make(chan struct{})
 	go func() {
@@ -171,7 +172,8 @@ func TestCreateSnapshot(t *testing.T) {
 	require.NoError(t, err, "a claim's volume is no snapshot")
 }
 
-// What the node cannot take is withdrawn, and the call fails for good only then.
+// If the node reports that it cannot take a snapshot, the PersistentVolume is deleted and the call
+// fails permanently. While the node reports nothing, the PersistentVolume stays for the next call.
 func TestCreateSnapshotThatTheNodeCannotTake(t *testing.T) {
 	d := newDesk(t, thin(made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{})))
 	done := d.node(func(o *corev1.PersistentVolume) { d.write(o, persistentvolume.NotTaken("there is nothing to copy")) })
@@ -189,7 +191,7 @@ func TestCreateSnapshotThatTheNodeCannotTake(t *testing.T) {
 	require.Equal(t, codes.DeadlineExceeded, status.Code(err), "the node says nothing: it may still take it")
 	waiting := d.snapshots()
 	require.Len(t, waiting, 1, "so it stays")
-	waiting[0].Annotations["somebody"] = "was here" // the fake server gives no UIDs
+	waiting[0].Annotations["somebody"] = "was here" // the fake server sets no UIDs
 	d.write(&waiting[0], nil)
 	d.takes()
 	got, err := d.create(asked, "flexlvm/pvc-1")
@@ -200,11 +202,11 @@ func TestCreateSnapshotThatTheNodeCannotTake(t *testing.T) {
 	require.Contains(t, taken[0].Annotations, "somebody", "it is the same")
 }
 
-// A node tries again what it could not take: one that it has taken by the time of the
-// withdrawal stays, and the next call gets it.
+// A node retries a snapshot that it could not take. If the retry succeeds before the PersistentVolume
+// is deleted, the PersistentVolume stays and the next call returns it.
 func TestASnapshotThatWasTakenMeanwhileIsNotWithdrawn(t *testing.T) {
 	d := newDesk(t, thin(made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{})))
-	fresh := "2" // the fake server counts no versions and checks no preconditions
+	fresh := "2" // the fake server sets no resourceVersion and checks no preconditions
 	d.server.PrependReactor("delete", "persistentvolumes", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		only := a.(clienttesting.DeleteActionImpl).DeleteOptions.Preconditions
 		if only == nil || only.ResourceVersion == nil || *only.ResourceVersion == fresh {
@@ -280,8 +282,8 @@ func TestCreateSnapshotRefuses(t *testing.T) {
 	}
 }
 
-// One of a thick volume is charged for its store, as the class says how large, and is not ready
-// any more once it has overflowed.
+// A snapshot of a thick volume has the copy-on-write store that its class sets, and is no longer ready
+// once the store has overflowed.
 func TestCreateCopyOnWriteSnapshot(t *testing.T) {
 	for reserve, says := range map[string]string{"": "", "30%": "30%"} {
 		d := newDesk(t, linear(made("pvc-2", "pvc-2", pv.CSI, volume.IOLimits{})), thin(made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{})))
@@ -304,7 +306,7 @@ func TestCreateCopyOnWriteSnapshot(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, got.GetSnapshot().GetReadyToUse())
 
-		// A class may be used for thin volumes, too, whose snapshots have no store.
+		// The class is valid for thin volumes, too, whose snapshots have no store.
 		r.Name, r.SourceVolumeId = "another", "flexlvm/pvc-1"
 		taken = d.takes()
 		_, err = d.CreateSnapshot(t.Context(), r)
@@ -352,7 +354,7 @@ func TestListSnapshots(t *testing.T) {
 	require.Equal(t, codes.Aborted, status.Code(err))
 }
 
-// Who has no ledger offers no snapshots.
+// A service without a ledger offers no snapshots.
 func TestNoSnapshots(t *testing.T) {
 	s := csicontroller.New(fake.NewClientset().CoreV1().PersistentVolumes(), nil)
 	_, create := s.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: asked, SourceVolumeId: "flexlvm/pvc-1"})

@@ -58,7 +58,7 @@ func TestBlockPublishKilledAfterEveryStep(t *testing.T) {
 	}
 }
 
-// The end, killed after every step: what was written stays, and nothing else is left.
+// An unpublish that is killed after any step and repeated removes the target and keeps the data.
 func TestBlockUnpublishKilledAfterEveryStep(t *testing.T) {
 	b := newRawBed(t)
 	require.False(t, b.verb("mount").run(t))

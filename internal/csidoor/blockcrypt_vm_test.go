@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// rawGrown takes more extents than rawSize, in every layout.
+// rawGrown needs more extents than rawSize in every layout.
 const rawGrown = 13*mib + 3*volume.Block
 
 func newEncryptedRawBed(t *testing.T) bed {
@@ -24,7 +24,7 @@ func newEncryptedRawBed(t *testing.T) bed {
 	return b
 }
 
-// dirty fills the extents that the next linear volume gets, of a tenant before.
+// dirty fills the extents that the next linear volume gets with the data of an earlier volume.
 func (b bed) dirty() {
 	b.t.Helper()
 	b.sh("lvcreate --yes -q -Wn -Zn -l12 -n dirty flexlvm-test; yes | head -c 48M | dd of=/dev/flexlvm-test/dirty bs=1M conv=fsync status=none; lvremove --yes -q flexlvm-test/dirty")
@@ -35,8 +35,8 @@ func (b bed) writePattern(size volume.Bytes) {
 	b.sh(fmt.Sprintf("yes %s | head -c %d | dd of=%s bs=1M conv=notrunc,fsync status=none", pattern, int64(size), b.Target))
 }
 
-// requirePattern checks that a device has a size, holds the pattern first, and then zeros to its end
-// unless what comes there is noise.
+// requirePattern checks that a device has the size and begins with the pattern. The rest must be zeros,
+// unless noise is set.
 func (b bed) requirePattern(path string, written, size volume.Bytes, noise bool) {
 	b.t.Helper()
 	require.Equal(b.t, fmt.Sprint(int64(size)), b.sh("blockdev --getsize64 "+path))
@@ -51,10 +51,11 @@ func (b bed) left() string {
 	return b.sh("ls /dev/mapper | grep -e flexlvm-block -e flexlvm-crypt || true")
 }
 
-// The first mount, killed after its steps, on extents that are full of another's data: the pod
-// sees zeros, in the size that it asked for. Nothing of what it writes can be read below. A wrong key,
-// or none, changes nothing. After the steps that are left out, TestBlockPublishKilledAfterEveryStep kills,
-// and after those that encryption brings, the tests of encrypted file systems and of snapshots do.
+// The first mount is killed after some of its steps, on extents that hold another volume's data. The
+// pod sees zeros in the size it asked for, its data cannot be read from the device below, and a call
+// with a wrong key or none changes nothing. The skipped steps are covered by
+// TestBlockPublishKilledAfterEveryStep, and those of encryption by the tests of encrypted file systems
+// and of snapshots.
 func TestEncryptedBlockPublishKilledAfterSomeSteps(t *testing.T) {
 	b := newEncryptedRawBed(t)
 	deaths := afterSomeSteps(t, 2, b.verb("mount"), func() {
@@ -82,7 +83,7 @@ func TestEncryptedBlockPublishKilledAfterSomeSteps(t *testing.T) {
 	require.False(t, b.verb("unmount").run(t))
 	require.Empty(t, b.left())
 	sum := b.sh("sha256sum " + rawLV)
-	for range 2 { // by the record, and by LVM
+	for range 2 { // found by its record, then by LVM
 		require.Contains(t, b.with("mount", falseKey).fails(t), "the key of volume flexlvm-test/data is wrong, and nothing was changed")
 		require.Contains(t, b.with("mount", "").fails(t), "the volume is encrypted")
 		plain := b.verb("mount")
@@ -92,12 +93,13 @@ func TestEncryptedBlockPublishKilledAfterSomeSteps(t *testing.T) {
 	}
 	require.Equal(t, sum, b.sh("sha256sum "+rawLV))
 	require.Empty(t, b.left())
-	b.sh("lvchange -an flexlvm-test/data") // as after a boot
+	b.sh("lvchange -an flexlvm-test/data") // as after a reboot
 	require.False(t, b.verb("mount").run(t))
 	b.requirePattern(b.Target, rawSize, rawSize, false)
 }
 
-// Growth in use, killed after its steps: what comes to light was zeroed. Without the key, nothing grows.
+// An online growth is killed after some of its steps: the added part is zeroed. Without the key,
+// nothing grows.
 func TestEncryptedBlockExpandKilledAfterSomeSteps(t *testing.T) {
 	b := newEncryptedRawBed(t)
 	c := b.verb("expand")
@@ -115,7 +117,7 @@ func TestEncryptedBlockExpandKilledAfterSomeSteps(t *testing.T) {
 	b.requirePattern(b.Target, rawSize, rawGrown, false)
 }
 
-// The end, killed after every step. What is handed out, or open, is not removed.
+// Unpublish is killed after every step. A device that is published or open is not removed.
 func TestEncryptedBlockUnpublishKilledAfterEveryStep(t *testing.T) {
 	b := newEncryptedRawBed(t)
 	require.False(t, b.verb("mount").run(t))
@@ -140,9 +142,9 @@ func TestEncryptedBlockUnpublishKilledAfterEveryStep(t *testing.T) {
 	require.Empty(t, b.lvs())
 }
 
-// Snapshots and what begins with them, thin and thick: taken without the key, opened with that of
-// the source, whose later writes they have not. A first mount that is killed is made good by the
-// next. A thick copy has zeros behind what it was copied from.
+// Thin and thick snapshots are taken without the key and restored with the source's key. They do not
+// have the source's later writes. The next mount completes a first mount that was killed. A thick
+// restore has zeros behind the snapshot's content.
 func TestEncryptedBlockSnapshotKilledAfterSomeSteps(t *testing.T) {
 	for name, thin := range map[string]bool{"linear": false, "thin": true} {
 		t.Run(name, func(t *testing.T) {
@@ -163,7 +165,7 @@ func TestEncryptedBlockSnapshotKilledAfterSomeSteps(t *testing.T) {
 			c := b.restoring(snap)
 			c.Spec.Size, c.Key = rawGrown, rightKey
 			check := func(int) { b.requirePattern(c.Target, rawSize, rawGrown, thin) }
-			if thin && !inFull() { // the others are steps of the thick one, too, and of TestEncryptedCopyKilledAfterSomeSteps
+			if thin && !inFull() { // the other steps also occur in the thick case and in TestEncryptedCopyKilledAfterSomeSteps
 				for _, die := range []int{3, 5} {
 					b.beginRestore(c, thin)
 					c.Die = die
@@ -189,9 +191,9 @@ func TestEncryptedBlockSnapshotKilledAfterSomeSteps(t *testing.T) {
 	}
 }
 
-// requireNothingStale has one tenant fill what a restored volume has behind its snapshot's content, and go;
-// the next restored volume has the same volume key and, where it is thick, the same place on the disk, and
-// shows nothing of that. Another namespace gets none.
+// requireNothingStale fills the part of a restored volume behind the snapshot's content and deletes the
+// volume. The next restored volume has the same volume key and, if thick, the same extents, and must
+// show none of that data. Another namespace cannot restore the snapshot.
 func (b bed) requireNothingStale(c call, thin bool) {
 	b.t.Helper()
 	const tail = int64(rawGrown - rawSize)
@@ -219,7 +221,8 @@ func (b bed) requireNothingStale(c call, thin bool) {
 	require.Equal(b.t, "0", found(), "the rest of a chunk of the pool")
 }
 
-// beginRestore takes away what is restored, and, of a thick snapshot, makes the part of it that takes no key.
+// beginRestore deletes the restored volume. For a thick snapshot it then creates the clone as far as
+// that needs no key.
 func (b bed) beginRestore(c call, thin bool) {
 	b.t.Helper()
 	b.forgetRestored(c)

@@ -13,7 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A call about a directory that another call is at work on is told so; others go on.
+// A call for a target that another call is working on fails as Aborted. Calls for other targets
+// proceed.
 func TestOneCallADirectory(t *testing.T) {
 	d := open(t)
 	begun, goOn := make(chan struct{}, 2), make(chan struct{})
@@ -36,7 +37,7 @@ func TestOneCallADirectory(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A panic is one call's failure, and is not told abroad.
+// A panic fails only its own call, and the panic's text is not returned.
 func TestPanicFailsOneCall(t *testing.T) {
 	d := open(t)
 	d.engine.do = func(context.Context) error { panic("hush") }
@@ -49,7 +50,7 @@ func TestPanicFailsOneCall(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The caller's deadline is the engine's.
+// The engine gets the caller's deadline.
 func TestDeadline(t *testing.T) {
 	d := open(t)
 	d.engine.do = func(ctx context.Context) error { <-ctx.Done(); return fmt.Errorf("lvcreate: %w", ctx.Err()) }
@@ -59,7 +60,7 @@ func TestDeadline(t *testing.T) {
 	require.Equal(t, codes.DeadlineExceeded, status.Code(err))
 }
 
-// A disk that does not answer holds one call for a volume's usage, however often kubelet asks, and
+// A disk that does not answer blocks one call for a volume's usage, however often kubelet calls, and
 // does not keep the volume from being unmounted.
 func TestUsageThatHangs(t *testing.T) {
 	d := open(t)

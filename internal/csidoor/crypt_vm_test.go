@@ -35,7 +35,7 @@ func newEncryptedBed(t *testing.T) bed {
 	return b
 }
 
-// thin makes the volume one of a thin pool, which is there while the test runs.
+// thin makes the volume a thin one. The pool exists until the test ends.
 func (b *bed) thin() {
 	b.t.Helper()
 	b.sh("lvcreate --yes -q --thin --size 2G --zero y --errorwhenfull y --addtag flexlvm --addtag flexlvm.kind=pool --thinpool thinpool flexlvm-test")
@@ -44,7 +44,7 @@ func (b *bed) thin() {
 	b.t.Cleanup(b.clear) // before the pool
 }
 
-// fails makes a call that must fail by itself, and returns what it says.
+// fails makes a call that must return an error, and returns its output.
 func (c call) fails(t *testing.T) string {
 	t.Helper()
 	out, err := c.output(t)
@@ -58,7 +58,7 @@ func (b bed) with(verb, key string) call {
 	return c
 }
 
-// engine is one in this process, of the same node.
+// engine returns an engine in this process that uses the node's state and locks.
 func (b bed) engine() *node.Engine {
 	b.t.Helper()
 	log := logrus.New()
@@ -72,15 +72,15 @@ func (b bed) mappings() string {
 	return b.sh("dmsetup ls --target crypt | grep -o 'flexlvm-crypt-[A-Za-z0-9]*' || true")
 }
 
-// below reports whether a text can be read on the volume's device, past the page cache.
+// below reports whether a text can be read from the volume's device, bypassing the page cache.
 func (b bed) below(text string) bool {
 	b.t.Helper()
 	return b.sh("sync; echo 3 > /proc/sys/vm/drop_caches; grep -c -a -F -e '"+text+"' "+rawLV+" || true") != "0"
 }
 
-// written differs once anything was written to the volume's device: it tells how many sectors were
-// written to it or discarded, as the kernel counts them while it is active (internal/node tests that
-// count), and what the header and the MiB behind it hold.
+// written returns a value that changes with every write to the volume's device: the number of sectors
+// written or discarded, as the kernel counts them while the device is active (internal/node tests that
+// count), and a hash of the header and the MiB behind it.
 func (b bed) written() string {
 	b.t.Helper()
 	d, err := lvm.FindDevice("flexlvm-test", "data")
@@ -101,8 +101,8 @@ func (b bed) requireKept() {
 	require.Equal(b.t, strings.Repeat(pattern+"\n", 1000), string(text))
 }
 
-// watchProcesses looks for a text in the arguments and the environment of every process until
-// stopped. It returns what it found.
+// watchProcesses searches the arguments and the environment of every process for a text until stopped,
+// and returns what it found.
 func watchProcesses(text string) (stop func() []string) {
 	end, found := make(chan struct{}), make(chan []string)
 	go func() {
@@ -119,7 +119,7 @@ func watchProcesses(text string) (stop func() []string) {
 				files, _ := filepath.Glob("/proc/[0-9]*/" + name)
 				for _, file := range files {
 					b, err := os.ReadFile(file)
-					// The process that stands for the driver gets its call by a variable.
+					// The process that stands for the driver gets its call in a variable.
 					if err == nil && strings.Contains(string(b), text) && !strings.HasPrefix(file, self) && !strings.Contains(string(b), callVariable+"=") {
 						seen = append(seen, file+": "+string(b))
 					}
@@ -130,8 +130,8 @@ func watchProcesses(text string) (stop func() []string) {
 	return func() []string { close(end); return <-found }
 }
 
-// The life of an encrypted volume: nothing of it can be read below, its key is nowhere, and
-// it has the size that was asked for.
+// The life of an encrypted volume: none of its data can be read from the device below, its key is in no
+// process, file or log, and it has the size that was asked for.
 func TestEncryptedLife(t *testing.T) {
 	b := newEncryptedBed(t)
 	stop := watchProcesses(rightKey)
@@ -159,7 +159,7 @@ func TestEncryptedLife(t *testing.T) {
 	_, err = b.engine().Trim(t.Context(), node.Ref{Group: "flexlvm-test", Name: "data", Cluster: b.Spec.Cluster}, 0)
 	require.ErrorIs(t, err, mount.ErrCannotTrim)
 
-	// A second pod on the node shows a key, too.
+	// A second pod on the node needs the key, too.
 	second := b.verb("mount")
 	second.Target += "-2"
 	second.Key = falseKey
@@ -172,7 +172,7 @@ func TestEncryptedLife(t *testing.T) {
 	require.False(t, second.run(t))
 	require.Empty(t, b.mappings(), "it closes with the last mount")
 
-	b.sh("lvchange -an flexlvm-test/data") // as after a boot
+	b.sh("lvchange -an flexlvm-test/data") // as after a reboot
 	require.False(t, b.verb("mount").run(t))
 	b.requireKept()
 	require.Empty(t, stop(), "arguments and environments with the key")
@@ -182,7 +182,8 @@ func TestEncryptedLife(t *testing.T) {
 	require.False(t, b.below(rightKey))
 }
 
-// A key that is wrong or missing, and a caller who is, format nothing and change nothing.
+// A wrong or missing key, the wrong driver and another namespace are refused, and nothing is formatted
+// or changed.
 func TestEncryptedRefusals(t *testing.T) {
 	b := newEncryptedBed(t)
 	require.Contains(t, b.with("mount", "").fails(t), "the volume is encrypted")
@@ -196,7 +197,7 @@ func TestEncryptedRefusals(t *testing.T) {
 	require.Contains(t, wrong, "Unauthenticated")
 	require.Contains(t, wrong, "the key of volume flexlvm-test/data is wrong, and nothing was changed: the Secret")
 	require.NotContains(t, wrong, falseKey)
-	require.NoError(t, os.RemoveAll(b.Dir+"/state")) // without a record, by way of LVM
+	require.NoError(t, os.RemoveAll(b.Dir+"/state")) // without a record, LVM identifies the volume
 	require.Contains(t, b.with("mount", falseKey).fails(t), "Unauthenticated")
 	plain := b.verb("mount")
 	plain.Spec.Encrypted, plain.Key = false, ""
@@ -210,7 +211,7 @@ func TestEncryptedRefusals(t *testing.T) {
 	require.Equal(t, before, b.written())
 	require.Empty(t, b.mappings())
 
-	// Its header is gone, or is another's: damaged, whatever the node remembers.
+	// A lost or foreign header means that the volume is damaged, whatever the node's record says.
 	b.sh("dd if=" + rawLV + " of=" + b.Dir + "/header bs=1M count=16 2>/dev/null")
 	for _, spoil := range []string{
 		"dd if=/dev/zero of=" + rawLV + " bs=1M count=1 conv=notrunc,fsync 2>/dev/null",
@@ -226,14 +227,14 @@ func TestEncryptedRefusals(t *testing.T) {
 		require.Equal(t, spoilt, b.written())
 	}
 	b.sh("dd if=" + b.Dir + "/header of=" + rawLV + " bs=1M conv=notrunc,fsync 2>/dev/null")
-	b.sh("dd if=/dev/zero of=" + rawLV + " bs=4096 count=1 conv=notrunc,fsync 2>/dev/null") // the second copy counts
+	b.sh("dd if=/dev/zero of=" + rawLV + " bs=4096 count=1 conv=notrunc,fsync 2>/dev/null") // cryptsetup uses the header's second copy
 	require.False(t, b.verb("mount").run(t))
 	b.requireKept()
 	b.sh("umount " + b.Target + "; mkfs.xfs -q -f -m uuid=$(cat /proc/sys/kernel/random/uuid) /dev/mapper/" + b.mappings())
 	require.Contains(t, b.verb("mount").fails(t), "should hold the XFS file system")
 }
 
-// A volume that is not encrypted is not taken for one that is.
+// A volume that is not encrypted is not used for a PersistentVolume that asks for encryption.
 func TestEncryptedClassOfAPlainVolume(t *testing.T) {
 	b := newBed(t)
 	require.False(t, b.verb("mount").run(t))
@@ -242,9 +243,9 @@ func TestEncryptedClassOfAPlainVolume(t *testing.T) {
 	require.Contains(t, b.verb("mount").fails(t), "is not encrypted, so this is not the volume")
 }
 
-// After the steps that are left out, TestPublishKilledAfterEveryStep kills; after those that encryption
-// brings, TestEncryptedExt4PublishKilledAfterSomeSteps (luksOpen) and
-// TestEncryptedFirstMountRepeatedWithAnotherKey (set LUKS UUID) do.
+// The skipped steps are covered by TestPublishKilledAfterEveryStep, and those of encryption by
+// TestEncryptedExt4PublishKilledAfterSomeSteps (luksOpen) and
+// TestEncryptedFirstMountRepeatedWithAnotherKey (set LUKS UUID).
 func TestEncryptedPublishKilledAfterSomeSteps(t *testing.T) {
 	b := newEncryptedBed(t)
 	deaths := afterSomeSteps(t, 2, b.verb("mount"), b.clear, func(die int) {
@@ -256,8 +257,8 @@ func TestEncryptedPublishKilledAfterSomeSteps(t *testing.T) {
 	require.Equal(t, 13, deaths, "lvcreate, luksFormat, set LUKS UUID, luksOpen, mkfs; attach, set project, grow, set quota; write record, tag ready, record ready; move mount")
 }
 
-// Whoever repeats a first mount that was killed with another key gets a new container only
-// where none was finished.
+// If a killed first mount is repeated with another key, the volume is formatted again with that key
+// only while its LUKS container was not finished.
 func TestEncryptedFirstMountRepeatedWithAnotherKey(t *testing.T) {
 	b := newEncryptedBed(t)
 	for die := 1; die <= 5; die++ {
@@ -316,7 +317,7 @@ func TestEncryptedExpandKilledAfterEveryStep(t *testing.T) {
 	require.Equal(t, before, b.sh("lvs --noheadings -o lv_size,lv_tags --units b flexlvm-test/data"))
 }
 
-// A growth that was cut short is finished by the next mount.
+// The next mount finishes a growth that was cut short.
 func TestEncryptedMountAfterGrowthKilled(t *testing.T) {
 	b := newEncryptedBed(t)
 	require.False(t, b.verb("mount").run(t))
@@ -331,7 +332,7 @@ func TestEncryptedMountAfterGrowthKilled(t *testing.T) {
 	require.Equal(t, grown, b.size())
 }
 
-// A removal is not kept up by what a killed call has left open.
+// A mapping that a killed call left open delays a removal only until it is closed.
 func TestEncryptedRemovalAfterUnmountKilled(t *testing.T) {
 	b := newEncryptedBed(t)
 	require.False(t, b.verb("mount").run(t))
@@ -347,7 +348,7 @@ func TestEncryptedRemovalAfterUnmountKilled(t *testing.T) {
 	require.Empty(t, b.lvs())
 }
 
-// A copy is opened by its source's key, and has a container and a file system of its own.
+// A clone is opened with its source's key, and has its own LUKS container and file system.
 func TestEncryptedCopyKilledAfterSomeSteps(t *testing.T) {
 	b := newEncryptedBed(t)
 	b.thin()
@@ -384,7 +385,7 @@ func TestEncryptedCopyKilledAfterSomeSteps(t *testing.T) {
 	require.Contains(t, c.fails(t), "must both be encrypted, or neither")
 }
 
-// LVM takes the group's devices by their UUIDs, and a mapping is none of them.
+// LVM finds the group's devices by their UUIDs and does not use a volume's mapping as one.
 func TestEncryptedVolumeIsNoDeviceOfLVM(t *testing.T) {
 	b := newEncryptedBed(t)
 	require.False(t, b.verb("mount").run(t))

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A cryptsetup that is killed between loading its table and resuming leaves a mapping without a node in
-// /dev. The next mount opens the volume all the same, and without one the mapping goes.
+// If cryptsetup is killed between loading its table and resuming, it leaves a mapping without a node in
+// /dev. The next mount opens the volume all the same, and if none follows, the mapping is removed.
 func TestEncryptedMappingThatWasOnlyBegun(t *testing.T) {
 	b := newEncryptedBed(t)
 	require.False(t, b.verb("mount").run(t))

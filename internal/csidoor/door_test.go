@@ -23,7 +23,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// fakeEngine records what it was asked for and answers as it was told.
+// fakeEngine records its calls and answers with do, space and inventory.
 type fakeEngine struct {
 	mu        sync.Mutex
 	calls     []engineCall
@@ -69,7 +69,7 @@ func (f *fakeEngine) Inventory(ctx context.Context) (inventory.Inventory, error)
 	return f.inventory, f.record(ctx, engineCall{verb: "inventory"})
 }
 
-// verbs are what the engine was asked for.
+// verbs returns the names of the engine's calls.
 func (f *fakeEngine) verbs() (out []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -137,7 +137,7 @@ func openAt(t *testing.T, socket string) *door {
 
 const clusterUID = "7f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
 
-// publish is a request as kubelet makes it for one of flexlvm's PersistentVolumes.
+// publish returns a request as kubelet sends it for a PersistentVolume of flexlvm.
 func publish(t *testing.T) *csi.NodePublishVolumeRequest {
 	t.Helper()
 	parent := filepath.Join(t.TempDir(), "pods/5f0/volumes/kubernetes.io~csi/pvc-1")

@@ -66,7 +66,7 @@ func TestCodesOfAGrowth(t *testing.T) {
 	require.Equal(t, codes.DeadlineExceeded, codeOf(growthError(context.DeadlineExceeded)))
 }
 
-// kubelet puts a message into an event.
+// kubelet puts the message into an event.
 func TestLongMessageIsCut(t *testing.T) {
 	message := status.Convert(statusOf(errors.New(strings.Repeat("ä", 5000)))).Message()
 	require.Less(t, len(message), maxMessage+100)

@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// ext4 in a LUKS2 container: its life, as kubelet asks for it.
+// The life of an encrypted ext4 volume through kubelet's calls.
 func TestEncryptedExt4(t *testing.T) {
 	b := newEncryptedBed(t)
 	b.Spec.FSType = volume.Ext4
@@ -28,14 +28,14 @@ func TestEncryptedExt4(t *testing.T) {
 	require.Equal(t, grown, b.size())
 	require.False(t, b.verb("unmount").run(t))
 	require.Empty(t, b.mappings())
-	b.sh("lvchange -an flexlvm-test/data") // as after a boot
+	b.sh("lvchange -an flexlvm-test/data") // as after a reboot
 	require.False(t, b.verb("mount").run(t))
 	b.requireKept()
 	mapping := b.mappings()
 	b.sh("umount " + b.Target + "; e2fsck -fn /dev/mapper/" + mapping)
 	require.Contains(t, b.sh("lvs --noheadings -o lv_tags flexlvm-test/data"), "flexlvm.fstype=ext4")
 
-	// The file system is gone: damaged, and not made anew.
+	// A volume without its file system is damaged, and is not formatted again.
 	b.sh("dd if=/dev/zero of=/dev/mapper/" + mapping + " bs=64k count=1 conv=fsync 2>/dev/null")
 	require.Contains(t, b.verb("mount").fails(t), "should hold the ext4 file system")
 }
@@ -51,7 +51,7 @@ func TestEncryptedExt4PublishKilledAfterSomeSteps(t *testing.T) {
 	require.Equal(t, 14, deaths, "lvcreate, luksFormat, set LUKS UUID, luksOpen, mkfs, mark; attach, set project, grow, set quota; write record, tag ready, record ready; move mount")
 }
 
-// A copy has a container and a file system of its own.
+// A clone has its own LUKS container and file system.
 func TestEncryptedExt4Copy(t *testing.T) {
 	b := newEncryptedBed(t)
 	b.sh("lvcreate --yes -q --thin --size 2G --zero y --errorwhenfull y --addtag flexlvm --addtag flexlvm.kind=pool --thinpool thinpool flexlvm-test")

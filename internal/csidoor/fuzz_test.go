@@ -11,8 +11,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// FuzzParsePublish: whatever a PersistentVolume says, what reaches the engine is sound, is the
-// volume of the handle, and is for the pod's namespace.
+// FuzzParsePublish checks that whatever a PersistentVolume contains, the engine gets a valid volume,
+// that of the handle, for the pod's namespace.
 func FuzzParsePublish(f *testing.F) {
 	const kubelet = "csi.storage.k8s.io/pod.namespace=shop,csi.storage.k8s.io/ephemeral=false"
 	f.Add("flexlvm/pvc-1", "volumeGroup=flexlvm,size=1073741824,namespace=shop,"+kubelet, "noatime", "xfs", int32(7))

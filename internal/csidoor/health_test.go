@@ -82,7 +82,7 @@ func TestHealth(t *testing.T) {
 	require.Equal(t, "PoolUnfit", exported[0].GetReason())
 	require.Contains(t, exported[0].GetMessage(), "`vgimport flexlvm`")
 
-	// What is in a directory pool that cannot be looked into may be there.
+	// A volume may be in a directory pool that cannot be inspected, so it is not reported as missing.
 	d.engine.inventory.Pools = append(d.engine.inventory.Pools, inventory.Pool{
 		Name: volume.DirectoryPoolOf("flexlvm", "small"), Directories: &inventory.DirectoryPool{Unfit: "it is damaged"},
 	})

@@ -22,7 +22,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm/csinode"
 )
 
-// A patient is a node whose health is asked for.
+// A patient is a node whose health is queried.
 type patient struct {
 	bed
 	*csinode.Node
@@ -41,7 +41,7 @@ func newPatient(t *testing.T) patient {
 	return patient{b, n}
 }
 
-// volume mounts a new volume; it is gone after the test.
+// volume mounts a new volume and removes it after the test.
 func (p patient) volume(name volume.Name, group volume.Group, layout volume.Layout, pool volume.Name) volume.Spec {
 	p.t.Helper()
 	s := p.Spec
@@ -55,7 +55,7 @@ func (p patient) volume(name volume.Name, group volume.Group, layout volume.Layo
 	return s
 }
 
-// reasons are what a volume's health says, as status/reason.
+// reasons returns the entries of a volume's health as status/reason.
 func (p patient) reasons(s volume.Spec) (all []string) {
 	p.t.Helper()
 	entries, err := p.Health(p.t.Context(), s)
@@ -67,7 +67,7 @@ func (p patient) reasons(s volume.Spec) (all []string) {
 	return all
 }
 
-// poolReasons are what the node's health says.
+// poolReasons returns the reasons and messages of the node's health.
 func (p patient) poolReasons() (all []string) {
 	p.t.Helper()
 	entries, err := p.StorageHealth(p.t.Context())
@@ -78,12 +78,12 @@ func (p patient) poolReasons() (all []string) {
 	return all
 }
 
-// One of two disks fails, and comes back: a volume with two copies is degraded meanwhile, and
-// one that lay on that disk alone cannot be reached.
+// One of two disks fails and comes back. Meanwhile a volume with two copies is degraded, and one with
+// its only copy on that disk is inaccessible.
 func TestHealthOfAFailedDisk(t *testing.T) {
 	p := newPatient(t)
 	const sectors = 700 << 11
-	t.Setenv("DM_DISABLE_UDEV", "1") // dmsetup makes the nodes itself
+	t.Setenv("DM_DISABLE_UDEV", "1") // dmsetup creates the nodes itself
 	table := func(i int) string { return fmt.Sprintf("0 %d linear /dev/vdc %d", sectors, 2048+i*sectors) }
 	for i := range 2 {
 		p.sh(fmt.Sprintf("dmsetup create frail%[1]d --table '%[2]s' && dmsetup mknodes frail%[1]d && pvcreate --yes /dev/mapper/frail%[1]d", i, table(i)))
@@ -116,7 +116,7 @@ func TestHealthOfAFailedDisk(t *testing.T) {
 	require.Empty(t, p.poolReasons())
 }
 
-// A thin pool fills up: its volumes are said to be in danger before nothing is left.
+// When a thin pool is nearly full, its volumes are reported as degraded before the pool is exhausted.
 func TestHealthOfAFullPool(t *testing.T) {
 	p := newPatient(t)
 	const size = 384 // MiB
@@ -126,7 +126,7 @@ func TestHealthOfAFullPool(t *testing.T) {
 	require.Empty(t, p.reasons(s))
 	require.Empty(t, p.poolReasons())
 
-	// A volume that is not flexlvm's takes what is free but for 3 %.
+	// A volume that is not flexlvm's fills the pool up to 97 %.
 	p.sh("lvcreate --yes --virtualsize 1G --thinpool flexlvm-test/pool --name filler")
 	used, err := strconv.ParseFloat(p.sh("lvs --noheadings -o data_percent flexlvm-test/pool"), 64)
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A clinic is a node service whose volumes' health is asked for.
+// A clinic is a node service whose volumes' health is queried.
 type clinic struct {
 	*service
 	engine *fakeEngine
@@ -30,16 +30,16 @@ func newClinic(volumes int) clinic {
 	return clinic{&service{engine: f, inventories: newInventories(f, time.Now), now: time.Now}, f}
 }
 
-// ask asks for the health of a volume.
+// ask queries the health of a volume.
 func (c clinic) ask(ctx context.Context, i int) error {
 	_, err := c.NodeGetVolumeHealth(ctx, &csi.NodeGetVolumeHealthRequest{VolumeId: fmt.Sprintf("flexlvm/pvc-%d", i)})
 	return err
 }
 
-// reports is how often LVM was asked.
+// reports returns how often LVM was queried.
 func (c clinic) reports() int { return len(c.engine.verbs()) }
 
-// kubelet asks for each volume of a node, and then for the node's health.
+// kubelet queries each volume of a node, and then the node's health.
 func TestOneReportForManyVolumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClinic(500)
@@ -59,7 +59,7 @@ func TestOneReportForManyVolumes(t *testing.T) {
 	})
 }
 
-// What came after the report must not be said to be away.
+// A volume that is newer than the last report must not be reported as missing.
 func TestReportForAYoungVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClinic(1)
@@ -76,8 +76,8 @@ func TestReportForAYoungVolume(t *testing.T) {
 	})
 }
 
-// Calls that come while LVM reports wait for that report. Whoever gives up fails alone, and if
-// it is the one that began it, another does.
+// Calls that arrive while LVM reports wait for that report. A caller that gives up fails alone, and if
+// it began the report, another caller begins a new one.
 func TestCallsWhileLVMReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClinic(10)
@@ -120,7 +120,7 @@ func TestCallsWhileLVMReports(t *testing.T) {
 	})
 }
 
-// A failure is returned, and not kept.
+// A failure is returned and not cached.
 func TestFailedReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClinic(1)

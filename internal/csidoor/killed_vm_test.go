@@ -1,7 +1,7 @@
 //go:build vm
 
-// The tests of this file change real LVM, XFS and mounts. They run in a virtual node
-// (make test-vm) on a volume group flexlvm-test that is there and empty.
+// The tests of this file change real LVM, XFS and mounts. They run in a virtual node (make test-vm) on
+// an existing, empty volume group flexlvm-test.
 
 package csidoor_test
 
@@ -30,15 +30,14 @@ import (
 
 const (
 	callVariable = "FLEXLVM_TEST_CSI_CALL"
-	// stepsLine is the last line of a call that lived: how many steps it had.
+	// stepsLine is the last line of a call that was not killed: its number of steps.
 	stepsLine = "\nsteps: %d\n"
 	mib       = volume.MiB
-	// grown is more than the least device that XFS can have, so that growing to it takes
-	// every step.
+	// grown exceeds the smallest device that XFS accepts, so that growing to it needs every step.
 	grown = 512 * mib
 )
 
-// TestMain runs the tests, or, as the process that a test is going to kill, one call.
+// TestMain runs the tests or, in the process that a test is going to kill, one call.
 func TestMain(m *testing.M) {
 	if text := os.Getenv(callVariable); text != "" {
 		os.Exit(serveCall(text))
@@ -46,17 +45,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A call is one call of a driver in a process of its own, which dies right after the engine's
-// step number Die, counted from 1; 0 lets it live.
+// A call is one driver call in its own process, which is killed right after the engine's step number
+// Die, counted from 1. 0 lets it finish.
 type call struct {
 	Dir, Verb, Target string
 	Spec              volume.Spec
 	Size              volume.Bytes
 	Die               int
 	Key               string // of an encrypted volume
-	// Flex: what the FlexVolume driver calls is called, and not the CSI driver.
+	// Flex calls the engine as the FlexVolume driver does, instead of through the CSI driver.
 	Flex bool
-	// AsShipped: keys are derived as they are on users' nodes, see programs.
+	// AsShipped derives keys as on users' nodes, see programs.
 	AsShipped bool
 }
 
@@ -123,7 +122,7 @@ func (c call) serve(e *node.Engine) (err error) {
 	return fmt.Errorf("no verb %q", c.Verb)
 }
 
-// run makes the call; died reports whether the process was killed, as ordered.
+// run makes the call. died reports whether the process was killed as requested.
 func (c call) run(t *testing.T) (died bool) {
 	t.Helper()
 	out, err := c.output(t)
@@ -138,7 +137,7 @@ func (c call) run(t *testing.T) (died bool) {
 	return true
 }
 
-// steps makes the call, which is to live, and returns how many steps it had.
+// steps makes the call without killing it and returns its number of steps.
 func (c call) steps(t *testing.T) (n int) {
 	t.Helper()
 	c.Die = 0
@@ -149,7 +148,7 @@ func (c call) steps(t *testing.T) (n int) {
 	return n
 }
 
-// output makes the call, and returns all that it prints: the log, too.
+// output makes the call and returns all its output, including the log.
 func (c call) output(t *testing.T) (string, error) {
 	t.Helper()
 	text, err := json.Marshal(c)
@@ -162,18 +161,17 @@ func (c call) output(t *testing.T) (string, error) {
 	return string(out), err
 }
 
-// untilAlive makes a call through CSI again and again, killed after its first step, then after
-// its second, and so on, each from a fresh start. The call is repeated through either driver in
-// turns, or (`make campaign`) through each; that about an encrypted volume through CSI alone.
-// check sees the node after each repetition. It returns how many steps the call has.
+// untilAlive makes a call through CSI repeatedly, killed after its first step, then after its second,
+// and so on, each time from a fresh start. Each killed call is repeated through either driver in turn,
+// or (`make campaign`) through both; a call for an encrypted volume only through CSI. check verifies
+// the node after each repetition. untilAlive returns the call's number of steps.
 func untilAlive(t *testing.T, c call, start func(), check func(die int)) (steps int) {
 	t.Helper()
 	return killed(t, c, 1, 1, start, check)
 }
 
-// afterSomeSteps is untilAlive where another test kills the same call on a volume that differs
-// in few steps: it kills after step number first and every third from there. `make campaign` kills
-// after each.
+// afterSomeSteps is untilAlive for a call that another test kills, too, on a volume that differs in few
+// steps: it kills after step number first and every third from there. `make campaign` kills after each.
 func afterSomeSteps(t *testing.T, first int, c call, start func(), check func(die int)) (steps int) {
 	t.Helper()
 	if inFull() {
@@ -209,7 +207,7 @@ func killed(t *testing.T, c call, first, stride int, start func(), check func(di
 	return steps
 }
 
-// A bed is a volume to be, and where it is mounted.
+// A bed is a volume to be created, and where it is mounted.
 type bed struct {
 	t *testing.T
 	call
@@ -226,13 +224,13 @@ func newBed(t *testing.T) bed {
 	return b
 }
 
-// clear takes the volume away by hand, and all that the node remembers of it.
+// clear removes the volume by hand, with all that the node recorded of it.
 func (b bed) clear() {
 	b.t.Helper()
 	if err := unix.Unmount(b.Target, 0); err != nil {
 		require.True(b.t, errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT), "%v", err)
 	}
-	// A virtual node takes as long to look for mappings, or for the volume, as to take them away.
+	// In a virtual node, looking for mappings or the volume takes as long as removing them.
 	nodes, err := filepath.Glob("/dev/mapper/flexlvm-[a-z]*")
 	require.NoError(b.t, err)
 	if len(nodes) > 0 {
@@ -260,7 +258,7 @@ func (b bed) verb(verb string) call {
 	return c
 }
 
-// size is what df shows where the volume must be mounted.
+// size returns what df shows for the volume, which must be mounted.
 func (b bed) size() volume.Bytes {
 	b.t.Helper()
 	b.sh("mountpoint -q " + b.Target)
@@ -313,8 +311,8 @@ func TestNodeExpandKilledAfterEveryStep(t *testing.T) {
 	})
 }
 
-// A publish that was killed anywhere is finished by a mount through the FlexVolume driver once
-// the claim has moved there, also after a growth that was cut short.
+// A growth that was killed after any step through CSI is completed by a mount through the FlexVolume
+// driver.
 func TestGrowthKilledThroughOneDoorIsFinishedThroughTheOther(t *testing.T) {
 	b := newBed(t)
 	for die := 1; ; die++ {

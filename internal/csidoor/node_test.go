@@ -26,7 +26,7 @@ func TestPublish(t *testing.T) {
 	d := open(t)
 	r := publish(t)
 	r.VolumeCapability.GetMount().MountFlags = []string{"noatime"}
-	for range 2 { // and again, on the directory that is there
+	for range 2 { // the second call finds the directory
 		_, err := d.NodePublishVolume(t.Context(), r)
 		require.NoError(t, err)
 	}
@@ -47,7 +47,7 @@ func asBlock(r *csi.NodePublishVolumeRequest) {
 	r.VolumeCapability.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
 }
 
-// A device is mounted on a file, and the pod is the one in whose name kubelet asks.
+// A device is published as a file, only to the pod that the request is for.
 func TestPublishBlock(t *testing.T) {
 	d := open(t)
 	r := publish(t)
@@ -60,7 +60,7 @@ func TestPublishBlock(t *testing.T) {
 	require.Equal(t, codes.PermissionDenied, status.Code(err), "another pod's")
 	require.NoFileExists(t, r.GetTargetPath())
 	r.TargetPath = filepath.Join(dir, "5f0")
-	for range 2 { // kubelet calls again where it was not told of the end
+	for range 2 { // kubelet repeats the call if it did not learn of its success
 		_, err = d.NodePublishVolume(t.Context(), r)
 		require.NoError(t, err)
 	}
@@ -78,7 +78,7 @@ func TestPublishBlock(t *testing.T) {
 	require.NoFileExists(t, r.GetTargetPath())
 }
 
-// Each access mode means what Kubernetes means by it.
+// Each access mode has Kubernetes' meaning.
 func TestAccessModes(t *testing.T) {
 	for mode, as := range map[csi.VolumeCapability_AccessMode_Mode]node.Mounting{
 		csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER:        {},
@@ -101,7 +101,7 @@ func TestAccessModes(t *testing.T) {
 	require.True(t, p.as.ReadOnly)
 }
 
-// The readers of a dataset have a handle of their own, and no other volume has it.
+// The readers of a dataset have their own handle, and no other volume has it.
 func TestPublishForReaders(t *testing.T) {
 	r := publish(t)
 	r.VolumeId = "flexlvm/ds-1/readers"
@@ -111,7 +111,8 @@ func TestPublishForReaders(t *testing.T) {
 	require.True(t, p.spec.ReadOnly)
 	require.EqualValues(t, "ds-1", p.spec.Name)
 
-	// A dataset of another namespace is looked for as that one's, for pods of the namespace that it is offered to.
+	// A dataset that another namespace offers is looked up in its owner's namespace, for pods of the
+	// namespace that it is offered to.
 	require.EqualValues(t, "shop", p.spec.Namespace)
 	r.VolumeContext["ownerNamespace"] = "library"
 	p, err = parsePublish(r)
@@ -139,7 +140,7 @@ func TestPublishForReaders(t *testing.T) {
 	require.ErrorContains(t, err, "does not fit the volume handle")
 }
 
-// What is refused never reaches the engine, nor makes a directory.
+// A refused request never reaches the engine and creates no directory.
 func TestPublishIsRefused(t *testing.T) {
 	tests := map[string]struct {
 		spoil func(*csi.NodePublishVolumeRequest)
@@ -177,7 +178,7 @@ func TestPublishIsRefused(t *testing.T) {
 		"no pod":          {func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, "csi.storage.k8s.io/pod.namespace") }, codes.InvalidArgument, "podInfoOnMount"},
 		"no owner":        {func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, "namespace") }, codes.InvalidArgument, "volumeAttributes"},
 		"another's pod":   {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["csi.storage.k8s.io/pod.namespace"] = "thief" }, codes.PermissionDenied, `made for namespace "shop", and the pod is in "thief"`},
-		// As a PersistentVolume may say it where kubelet does not.
+		// As a PersistentVolume may set it if kubelet does not.
 		"a forged pod":                {func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, "csi.storage.k8s.io/pod.uid") }, codes.InvalidArgument, "podInfoOnMount"},
 		"a pod that is another":       {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["csi.storage.k8s.io/pod.uid"] = "5f1" }, codes.PermissionDenied, `the pod "5f1", and the target_path is of the pod "5f0"`},
 		"an option that nobody knows": {func(r *csi.NodePublishVolumeRequest) { r.VolumeContext["sizes"] = "1" }, codes.InvalidArgument, `option "sizes"`},
@@ -201,7 +202,7 @@ func TestPublishIsRefused(t *testing.T) {
 	require.Empty(t, d.engine.calls)
 }
 
-// The key of an encrypted volume reaches the engine, and no log.
+// The key of an encrypted volume reaches the engine, but no log.
 func TestKeyReachesTheEngineAlone(t *testing.T) {
 	const secret = "hush, a key of more than 32 bytes"
 	d := open(t)
@@ -226,7 +227,7 @@ func TestKeyReachesTheEngineAlone(t *testing.T) {
 	require.NotContains(t, d.log.String(), "hush")
 }
 
-// What is missing is said before whether there is such a volume.
+// A missing field is reported before a missing volume.
 func TestMissingFieldsComeFirst(t *testing.T) {
 	d := open(t)
 	r := publish(t)
@@ -245,7 +246,7 @@ func TestMissingFieldsComeFirst(t *testing.T) {
 	require.Equal(t, codes.NotFound, status.Code(err))
 }
 
-// What a failed mount leaves is what there was before.
+// A failed mount leaves the target as it was.
 func TestFailedPublishLeavesNothing(t *testing.T) {
 	d := open(t)
 	d.engine.do = func(context.Context) error { return lvm.ErrNoSpace }
@@ -260,7 +261,7 @@ func TestFailedPublishLeavesNothing(t *testing.T) {
 	require.DirExists(t, r.GetTargetPath(), "it was there before")
 }
 
-// What the engine refuses to unmount stays, and so does what is no empty directory.
+// A target that the engine refuses to unmount stays, and so does one that is not an empty directory.
 func TestUnpublishRemovesNoData(t *testing.T) {
 	d := open(t)
 	target := filepath.Join(t.TempDir(), "mount")
@@ -317,8 +318,8 @@ func TestExpand(t *testing.T) {
 	require.Equal(t, codes.Internal, status.Code(err), "kubelet tries it again, and gives up nothing")
 }
 
-// Every error of the engine's has its code for a mount, and for a growth one after which
-// kubelet asks again.
+// Each error of the engine has its code for a mount. For a growth it has a code after which kubelet
+// retries.
 func TestCodesOfCalls(t *testing.T) {
 	d := open(t)
 	for _, c := range codesOf {

@@ -13,14 +13,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/command"
 )
 
-// programs are the node's. What a key costs to derive is no matter of these tests, and it is most
-// of their time: a virtual node hands out memory slowly.
+// programs returns the node's programs. The tests do not depend on what deriving a key costs, and it
+// would take most of their time, as a virtual node allocates memory slowly.
 func programs(log logrus.FieldLogger) command.Programs {
 	p := command.New("", log)
 	return command.Programs{Unkillable: cheapKeys{p.Unkillable}, Killable: cheapKeys{p.Killable}}
 }
 
-// cheapKeys makes LUKS containers whose keys are derived with the least memory that argon2id takes.
+// cheapKeys formats LUKS containers whose keys are derived with the least memory that argon2id accepts.
 type cheapKeys struct{ exec.Interface }
 
 func (c cheapKeys) Command(name string, args ...string) exec.Cmd {

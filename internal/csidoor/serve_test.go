@@ -16,7 +16,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// One socket serves the registration, the identity and the node service, to root alone.
+// One socket serves the registration, the identity and the node service, and only root can connect.
 func TestOneSocket(t *testing.T) {
 	d := open(t)
 	info, err := os.Lstat(d.socket)
@@ -57,7 +57,7 @@ func TestOneSocket(t *testing.T) {
 	require.NoFileExists(t, d.socket, "kubelet is to see that it is away")
 }
 
-// A call that is at work when the driver is to end is answered first.
+// The driver's end waits until running calls are answered.
 func TestEndWaitsForCalls(t *testing.T) {
 	d := open(t)
 	begun, goOn := make(chan struct{}), make(chan struct{})
@@ -73,7 +73,7 @@ func TestEndWaitsForCalls(t *testing.T) {
 	require.NoError(t, <-d.ended)
 }
 
-// kubelet refuses who comes second; then the process is to end and be started again.
+// kubelet refuses a second registration of the driver's name. The process then ends, to be restarted.
 func TestRefusedRegistrationEnds(t *testing.T) {
 	d := open(t)
 	for range 3 {
@@ -86,8 +86,8 @@ func TestRefusedRegistrationEnds(t *testing.T) {
 	require.NoFileExists(t, d.socket)
 }
 
-// A socket that a killed process left is replaced; a file that is none is not, and a
-// successor's is not removed.
+// A socket that a killed process left is replaced. Another kind of file is not, and a successor's
+// socket is not removed.
 func TestSocketOfAnother(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "flexlvm.io.sock")

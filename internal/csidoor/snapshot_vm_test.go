@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// restoring is the first mount of a volume that begins with a snapshot.
+// restoring returns the first mount of a volume that is restored from a snapshot.
 func (b bed) restoring(snap volume.Spec) call {
 	b.t.Helper()
 	c := b.verb("mount")
@@ -27,7 +27,7 @@ func (b bed) restoring(snap volume.Spec) call {
 	return c
 }
 
-// A snapshot is taken without the key, and restored with that of its source.
+// A snapshot is taken without the key, and restored with its source's key.
 func TestEncryptedSnapshot(t *testing.T) {
 	b := newEncryptedBed(t)
 	b.thin()
@@ -56,8 +56,8 @@ func TestEncryptedSnapshot(t *testing.T) {
 	require.Len(t, strings.Fields(b.mappings()), 1, "the snapshot itself is never opened")
 }
 
-// A full copy of a copy-on-write snapshot is made without the key, up to the point where it becomes
-// a volume of its own; a wrong key changes nothing of it.
+// The full copy of a copy-on-write snapshot needs no key until it becomes a volume of its own. A wrong
+// key changes nothing of it.
 func TestEncryptedCopyOnWriteSnapshot(t *testing.T) {
 	b := newEncryptedBed(t)
 	require.False(t, b.verb("mount").run(t))
@@ -79,7 +79,7 @@ func TestEncryptedCopyOnWriteSnapshot(t *testing.T) {
 	require.Contains(t, c.fails(t), "Unauthenticated")
 	require.Contains(t, b.sh("lvs --noheadings -o lv_tags flexlvm-test/restored"), volume.FillCopied.Tag())
 	c.Key, c.Die = rightKey, 1
-	for _, step := range []string{"set LUKS UUID", "luksOpen", "replay log"} { // the next call goes on behind each
+	for _, step := range []string{"set LUKS UUID", "luksOpen", "replay log"} { // the next call goes on after each
 		require.True(t, c.run(t), step)
 		require.Contains(t, b.sh("lvs --noheadings -o lv_tags flexlvm-test/restored"), volume.FillCopied.Tag(), step)
 	}

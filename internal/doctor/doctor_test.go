@@ -22,7 +22,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// script answers commands by their beginning.
+// script answers a command with the output of its longest matching prefix.
 type script map[string]string
 
 func (s script) run(argv ...string) (string, error) {
@@ -100,7 +100,7 @@ func goodPool() lvm.ThinPool {
 	}
 }
 
-// A case changes a node on which all is well.
+// A patient is a healthy node that a test case changes.
 type patient struct {
 	root string
 	cfg  Config

@@ -7,7 +7,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// fakeEngine records what it was asked for and answers as it was told.
+// fakeEngine records its calls and answers with do.
 type fakeEngine struct {
 	mu    sync.Mutex
 	calls []engineCall

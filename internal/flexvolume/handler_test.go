@@ -18,7 +18,7 @@ import (
 
 const target = "/var/lib/kubelet/pods/b2c1/volumes/flexlvm.io~flexlvm/pvc-1"
 
-// expandOptions is what kubelet hands to expandfs: nothing of the pod.
+// expandOptions are the options that kubelet passes to expandfs, which name no pod.
 var expandOptions = with(map[string]string{
 	"kubernetes.io/pod.name": "", "kubernetes.io/pod.namespace": "", "kubernetes.io/pod.uid": "", "kubernetes.io/serviceAccount.name": "",
 })
@@ -134,7 +134,7 @@ func TestEngineFailures(t *testing.T) {
 			return context.Cause(ctx)
 		}, "mount did not end within 30ms", "", 30 * time.Millisecond},
 		"a hang": {func(context.Context) error {
-			<-end // the driver's answer does not wait for it
+			<-end // the driver's reply does not wait for it
 			return nil
 		}, "nor within 20ms more; a device may hang", "", 30 * time.Millisecond},
 	} {

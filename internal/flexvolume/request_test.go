@@ -10,7 +10,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// with is the options of a good call, changed: an empty value takes a key away.
+// with returns the options of a valid call with the changes. An empty value removes a key.
 func with(changes map[string]string) string {
 	object := map[string]string{
 		"volumeGroup":                       "flexlvm",
@@ -103,8 +103,8 @@ func TestParseRequestUnderstands(t *testing.T) {
 func TestParseRequestRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		options string
-		field   string // which the message must begin with
-		says    string // and what it must hold
+		field   string // the beginning of the message
+		says    string // what the message contains
 	}{
 		"nothing":                           {"", "options", "empty"},
 		"no JSON":                           {"volumeGroup=flexlvm", "options", "not valid JSON"},
@@ -225,8 +225,8 @@ func TestParseRequestManyUnknownOptions(t *testing.T) {
 	require.Less(t, len(err.Error()), 1000)
 }
 
-// FuzzParseRequest: whatever kubelet is made to hand over, parsing ends without
-// a panic, and what it accepts is a valid spec of which nothing was guessed.
+// FuzzParseRequest checks that parsing ends without a panic whatever kubelet passes, and that an
+// accepted request is a valid spec whose values all come from the options.
 func FuzzParseRequest(f *testing.F) {
 	f.Add(with(nil))
 	f.Add(with(map[string]string{"kubernetes.io/readwrite": "ro", "volume": "imagenet", "kind": "dataset", "inodes": "7"}))
@@ -243,7 +243,7 @@ func FuzzParseRequest(f *testing.F) {
 			require.Less(t, len(err.Error()), maxMessage)
 			for key := range object {
 				if valid && isSecret(key) {
-					// One of two fixed sentences, so no value can be in it.
+					// The message is one of these fixed sentences, so it contains no value.
 					require.Regexp(t, `^(kubernetes\.io/secret: is not accepted: kubelet writes.*PersistentVolume|.*: stands twice among the options; give it once|.*: is .*; options are strings, so put it in quotes)$`, err.Error())
 				}
 			}
@@ -262,7 +262,7 @@ func FuzzParseRequest(f *testing.F) {
 	})
 }
 
-// FuzzParseCall: any argument list ends in a call, a refusal or "not supported".
+// FuzzParseCall checks that any argument list yields a call, a refusal or "not supported".
 func FuzzParseCall(f *testing.F) {
 	f.Add("mount", "/x", with(nil), "", "", "", 2)
 	f.Add("expandfs", with(nil), "", "/x", "2", "1", 5)
@@ -282,8 +282,8 @@ func FuzzParseCall(f *testing.F) {
 	})
 }
 
-// TestOptionsAreUnderstood: what the other parts of flexlvm write into a
-// PersistentVolume is what the driver reads.
+// TestOptionsAreUnderstood checks that the driver reads the options that the rest of flexlvm writes
+// into a PersistentVolume.
 func TestOptionsAreUnderstood(t *testing.T) {
 	least := volume.Spec{
 		Group: "flexlvm", Name: "pvc-6e0bf2d2-3f6d-4b0e-9a55-0b9a8a3f7c11", Size: volume.GiB,

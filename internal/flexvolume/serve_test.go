@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The test binary plays the driver when these are set: redirecting stdout and
-// stderr wants a process of its own.
+// The test binary acts as the driver when these are set, because redirecting stdout and stderr needs a
+// separate process.
 const (
 	envEngine = "FLEXVOLUME_TEST_ENGINE"
 	envLog    = "FLEXVOLUME_TEST_LOG"
@@ -125,7 +125,7 @@ func TestServeNeverLogsASecret(t *testing.T) {
 	require.Contains(t, got.stdout, "secretRef")
 }
 
-// TestServeWithoutLog: a log that cannot be opened is no reason to fail a pod.
+// TestServeWithoutLog checks that a log that cannot be opened does not fail a pod.
 func TestServeWithoutLog(t *testing.T) {
 	inTheWay := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(inTheWay, nil, 0o600))
@@ -135,7 +135,7 @@ func TestServeWithoutLog(t *testing.T) {
 	}
 }
 
-// TestServeWithoutStdout: nobody listens; the process must end all the same.
+// TestServeWithoutStdout checks that the process ends even if nothing reads its output.
 func TestServeWithoutStdout(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -146,8 +146,8 @@ func TestServeWithoutStdout(t *testing.T) {
 	require.Empty(t, string(out))
 }
 
-// TestLogRotation: the log is renamed once by however many processes find it too
-// large, old ones go, and no line is lost.
+// TestLogRotation checks that a log that is too large is renamed once, however many processes find it
+// so, that old logs are deleted, and that no line is lost.
 func TestLogRotation(t *testing.T) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "driver.log")

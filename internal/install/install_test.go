@@ -35,7 +35,8 @@ func install(t *testing.T, p Place, content string) (changed bool) {
 	return changed
 }
 
-// requireInstalled checks that the driver is there, whole, and nothing else.
+// requireInstalled checks that the driver is installed complete and that nothing else is in its
+// directory.
 func requireInstalled(t *testing.T, p Place, content string) {
 	t.Helper()
 	got, err := os.ReadFile(p.Driver())
@@ -103,8 +104,8 @@ func TestInstallRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "is the plugin directory writable")
 }
 
-// TestInstallIsAtomic: whoever looks sees one version or the other, whole, while
-// several installers disagree.
+// TestInstallIsAtomic checks that a reader sees either version complete while several installers
+// compete.
 func TestInstallIsAtomic(t *testing.T) {
 	p := place(t)
 	versions := []string{strings.Repeat("a", 1<<20), strings.Repeat("b", 1<<20)}
@@ -139,8 +140,8 @@ func TestInstallIsAtomic(t *testing.T) {
 	require.Len(t, entries, 1)
 }
 
-// TestKubeletNoticesOnce: kubelet calls the driver for every event on a name
-// without a leading dot. There is one for an installation, none for a repetition.
+// TestKubeletNoticesOnce checks that an installation causes one event on a name without a leading dot
+// and a repetition none, because kubelet calls the driver for every such event.
 func TestKubeletNoticesOnce(t *testing.T) {
 	p := place(t)
 	mkdir(t, p)
@@ -218,11 +219,11 @@ func TestGuard(t *testing.T) {
 	check(true)
 	require.NoError(t, os.RemoveAll(p.PluginDir()))
 	check(true)
-	write(t, p.Driver(), "hurt") // in place, so the file is the same one
+	write(t, p.Driver(), "hurt") // in place, so the file keeps its inode
 	check(true)
 
-	// What Check itself has put there is no other installation's, whatever failed then.
-	g.binary = "/proc/version" // it says that it is empty, so less is copied than it holds
+	// A file that Check itself wrote is not another installation's, whichever step failed afterwards.
+	g.binary = "/proc/version" // it reports size 0, so less is copied than it contains
 	_, err = g.Check(ctx)
 	require.ErrorContains(t, err, "does not hold what was written")
 	g.binary = mine
@@ -234,7 +235,7 @@ func TestGuard(t *testing.T) {
 	requireInstalled(t, p, "newer")
 }
 
-// Another's driver that comes while a Check compares its own, or waits for the lock, stays.
+// Another installation's driver that arrives while Check compares its own or waits for the lock stays.
 func TestGuardLeavesWhatComesMeanwhile(t *testing.T) {
 	ctx := context.Background()
 	p := place(t)
@@ -265,8 +266,8 @@ func TestGuardLeavesWhatComesMeanwhile(t *testing.T) {
 	require.Equal(t, "newer", string(there))
 }
 
-// waitsForLock reports whether this process has the driver's directory open twice: one open file
-// has the lock.
+// waitsForLock reports whether this process has the driver's directory open twice: one of the two open
+// files holds the lock.
 func waitsForLock(t *testing.T, p Place) bool {
 	t.Helper()
 	open, err := filepath.Glob("/proc/self/fd/*")

@@ -13,7 +13,7 @@ import (
 
 const mountLine = "90 22 253:3 / /var/lib/kubelet/pods/0f1/volumes/flexlvm.io~flexlvm/pvc-1 rw,relatime shared:7 - xfs /dev/mapper/flexlvm-pvc--1 rw,prjquota\n"
 
-// unused is a driver on a host whose processes and mounts are files of a directory.
+// unused returns an Unused for a host whose processes and mounts are files of a directory.
 func unused(t *testing.T) Unused {
 	t.Helper()
 	proc := t.TempDir()
@@ -31,8 +31,8 @@ func (u Unused) mounts(t *testing.T, lines string) {
 	write(t, filepath.Join(u.Proc, "1/mountinfo"), lines)
 }
 
-// call has a process run the driver until it is ended: like the kernel's, the link to its program
-// leads to the file after that was removed.
+// call starts a fake process that runs the driver until end is called. As with the kernel's, the link
+// to its program leads to the file even after the file is removed.
 func (u Unused) call(t *testing.T) (end func()) {
 	t.Helper()
 	dir := filepath.Join(u.Proc, "4711")
@@ -58,7 +58,7 @@ func TestUninstallWhatNothingNeeds(t *testing.T) {
 	require.NotContains(t, err.Error(), "installed again")
 	requireInstalled(t, u.Place, "x")
 
-	// As after a kill right after the driver was removed.
+	// As after a kill right after the driver's removal.
 	require.NoError(t, os.RemoveAll(u.Dir()))
 	_, err = u.Uninstall(t.Context())
 	require.ErrorIs(t, err, ErrMounted)
@@ -78,7 +78,8 @@ func TestUninstallWhatNothingNeeds(t *testing.T) {
 	requireInstalled(t, u.Place, "again")
 }
 
-// A mount that was under way when the driver was removed is completed.
+// The uninstallation waits for a mount that is running when the driver is removed, and installs the
+// driver again if that leaves a mounted volume.
 func TestUninstallDuringACall(t *testing.T) {
 	for mounts, want := range map[string]error{"": nil, mountLine: ErrMounted} {
 		u := unused(t)

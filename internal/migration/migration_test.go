@@ -16,7 +16,7 @@ import (
 
 func quantity(text string) resource.Quantity { return resource.MustParse(text) }
 
-// same fails the test unless a PersistentVolume is what it was, but for its door.
+// same fails the test unless a moved PersistentVolume equals the old one except for its driver.
 func same(t *testing.T, before, after *corev1.PersistentVolume, door pv.Door) {
 	t.Helper()
 	require.NotNil(t, after)
@@ -33,7 +33,7 @@ func same(t *testing.T, before, after *corev1.PersistentVolume, door pv.Door) {
 	require.ElementsMatch(t, before.Finalizers, after.Finalizers)
 	was, is := before.Spec.DeepCopy(), after.Spec.DeepCopy()
 	require.Equal(t, "1Gi", is.Capacity.Storage().String())
-	was.Capacity, is.Capacity = nil, nil // an exact copy is held in another form
+	was.Capacity, is.Capacity = nil, nil // equal quantities may differ in their internal form
 	was.PersistentVolumeSource, is.PersistentVolumeSource = corev1.PersistentVolumeSource{}, corev1.PersistentVolumeSource{}
 	require.Equal(t, was, is)
 	require.Equal(t, persistentvolume.Options(before), persistentvolume.Options(after))
@@ -62,8 +62,8 @@ func TestMoveAndBack(t *testing.T) {
 	require.Equal(t, first.Spec.PersistentVolumeSource, w.volume("pvc-1").Spec.PersistentVolumeSource)
 }
 
-// Killed after each write, and called again, perhaps for the other door: nothing is lost. At
-// each instant the daemon and the provisioner find the volume wanted (world.kept).
+// A move is killed after each write and called again, perhaps for the other driver: nothing is lost. At
+// each instant the daemon and the provisioner treat the volume as wanted (world.kept).
 func TestMoveKilledAfterEachWrite(t *testing.T) {
 	whole := newWorld(t, pv.Flex)
 	require.NoError(t, whole.move(pv.CSI))
@@ -95,8 +95,8 @@ func TestMoveKilledAfterEachWrite(t *testing.T) {
 	}
 }
 
-// Somebody else writes the PersistentVolume before any of the writes: what he wrote is in the
-// new one, or is refused as the old one is gone.
+// Another client changes the PersistentVolume before any one of the writes: its change is in the new
+// PersistentVolume, unless the old one was already gone.
 func TestMoveWhileOthersWrite(t *testing.T) {
 	whole := newWorld(t, pv.Flex)
 	require.NoError(t, whole.move(pv.CSI))
@@ -124,8 +124,8 @@ func TestMoveWhileOthersWrite(t *testing.T) {
 	require.GreaterOrEqual(t, times, whole.writes-1, "it is gone before one of them")
 }
 
-// Somebody says Retain while a move is interrupted, or right before any of its writes: that is
-// what the new PersistentVolume says, too.
+// The reclaim policy is set to Retain before one of a move's writes: the new PersistentVolume has it,
+// too.
 func TestRetainDuringMove(t *testing.T) {
 	retained := func(p *corev1.PersistentVolume) {
 		p.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
@@ -150,7 +150,7 @@ func TestRetainDuringMove(t *testing.T) {
 	}
 }
 
-// A growth that the node has not done yet is still to be done afterwards.
+// A growth that the node has not yet done stays pending after the move.
 func TestMoveDuringGrowth(t *testing.T) {
 	w := newWorld(t, pv.Flex, func(p *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
 		p.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: quantity("2Gi")}
@@ -162,8 +162,8 @@ func TestMoveDuringGrowth(t *testing.T) {
 	require.Equal(t, "1Gi", w.volume("pvc-1").Annotations[pv.AnnotationPreResizeCapacity])
 }
 
-// A class of attributes comes while a volume moves to the door that has none: its limits stay,
-// and with the way back the class returns.
+// A VolumeAttributesClass is set while a volume moves to FlexVolume, which has none: its limits stay,
+// and the move back to CSI restores the class.
 func TestAttributesClassComesDuringMove(t *testing.T) {
 	const class, limits = "fast", "wbps=1Mi"
 	come := 0
@@ -254,7 +254,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// A pod that comes in the middle stops the move as long as the old PersistentVolume is there.
+// A pod that starts during a move stops it while the old PersistentVolume still exists.
 func TestPodInTheMiddle(t *testing.T) {
 	w := newWorld(t, pv.Flex)
 	w.between = func(int) {
@@ -321,8 +321,8 @@ func TestWhatDoesNotMove(t *testing.T) {
 	}
 }
 
-// What a placeholder says is believed as far as it is about this claim and this volume. Who
-// may create PersistentVolumes of flexlvm alone gets no others by it.
+// A placeholder's record is used only for its own claim and volume. A user who may only create
+// PersistentVolumes of flexlvm gains no others by a forged one.
 func TestForgedPlaceholders(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*corev1.PersistentVolume)
@@ -356,7 +356,7 @@ func TestForgedPlaceholders(t *testing.T) {
 	}
 }
 
-// The claim is deleted after each of the writes, also while its PersistentVolume is away: the
+// The claim is deleted after each of the writes, also while its PersistentVolume does not exist: the
 // volume is kept.
 func TestClaimDeletedInTheMiddle(t *testing.T) {
 	away := 0
@@ -371,7 +371,7 @@ func TestClaimDeletedInTheMiddle(t *testing.T) {
 			away++
 		}
 		if p := w.volume("pvc-1-door"); p == nil || p.Labels[pv.LabelNode] == "" {
-			continue // it has moved, and the volume goes with its claim as its class says
+			continue // it has moved, and the volume is deleted with its claim as the class's reclaim policy requires
 		}
 		w.killAt, w.deleted = 0, true
 		require.NoError(t, w.raw.Delete(t.Context(), w.claim()))

@@ -31,20 +31,20 @@ var (
 	errKilled = errors.New("killed")
 )
 
-// A world is an API server with a bound claim, and what Kubernetes does there by itself.
+// A world is a fake API server with a bound claim and the actions of kube-controller-manager.
 type world struct {
 	client.Client
 	t      *testing.T
 	raw    client.Client // not counted, and never killed
 	uids   int
 	writes int
-	// killAt is after which write the caller is killed; 0: never.
+	// killAt is the number of the write after which the caller is killed. 0 means never.
 	killAt int
-	// between runs before a write, with its number.
+	// between runs before each write, with the write's number.
 	between func(write int)
-	// away: kube-controller-manager does nothing.
+	// away stops kube-controller-manager.
 	away bool
-	// deleted: the claim is.
+	// deleted reports that the test has deleted the claim.
 	deleted bool
 }
 
@@ -104,7 +104,7 @@ func newWorld(t *testing.T, door pv.Door, change ...func(*corev1.PersistentVolum
 	return w
 }
 
-// write makes one write. Killed after it, the caller does not hear of it.
+// write performs one write. A caller that is killed after it does not get its result.
 func (w *world) write(do func() error) error {
 	if w.killAt > 0 && w.writes >= w.killAt {
 		return errKilled
@@ -170,9 +170,8 @@ func (w *world) kubernetes() {
 	}
 }
 
-// kept fails the test if the node daemon would give the volume up, or the provisioner promise
-// its room to another, by what the API says at this instant: the daemon is under pressure, and
-// evicts orphans.
+// kept fails the test if, given the API's current objects, the node daemon would release the volume or
+// the provisioner would promise its space to another. The daemon is under pressure and evicts orphans.
 func (w *world) kept() {
 	w.t.Helper()
 	s := evictiontest.New()
@@ -181,7 +180,7 @@ func (w *world) kept() {
 	charged := volume.Bytes(0)
 	for _, object := range w.volumes() {
 		if object.Labels[pv.LabelNode] == "" {
-			continue // in no node's list
+			continue // not in any node's list
 		}
 		c, err := persistentvolume.Parse(&object)
 		require.NoError(w.t, err)
@@ -208,7 +207,7 @@ func (w *world) volumes() []corev1.PersistentVolume {
 	return list.Items
 }
 
-// volume is a PersistentVolume; nil if it is not there.
+// volume returns a PersistentVolume, or nil if it does not exist.
 func (w *world) volume(name string) *corev1.PersistentVolume {
 	w.t.Helper()
 	object := &corev1.PersistentVolume{}
@@ -236,7 +235,7 @@ func (w *world) change(name string, change func(*corev1.PersistentVolume)) {
 	require.NoError(w.t, w.raw.Patch(w.t.Context(), object, client.MergeFrom(before)))
 }
 
-// current has the claim say that this class of attributes is in force.
+// current sets the VolumeAttributesClass that the claim's status reports as in force.
 func (w *world) current(class string) {
 	w.t.Helper()
 	claim := w.claim()

@@ -18,7 +18,7 @@ import (
 
 var now = time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 
-// node is one that is well, with 100 GiB of which 40 are free and 20 reclaimable.
+// node returns a healthy node with 100 GiB, of which 40 are free and 20 reclaimable.
 func node(name string, change ...func(*flexlvmv1.NodeStorageStatus)) flexlvmv1.NodeStorage {
 	s := flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: flexlvmv1.NodeStorageStatus{
 		ObservedTime: metav1.NewTime(now.Add(-time.Minute)),
@@ -107,7 +107,7 @@ func TestVolumes(t *testing.T) {
 		Volumes: []corev1.PersistentVolume{
 			*ledgertest.PersistentVolume("node-1", ledgertest.Want("pvc-1", volume.GiB), boundTo("data")),
 			*ledgertest.PersistentVolume("node-2", ledgertest.Want("pvc-2", volume.GiB), boundTo("logs")),
-			*ledgertest.PersistentVolume("node-1", ledgertest.Want("released-1", volume.GiB), boundTo("gone")), // on its way
+			*ledgertest.PersistentVolume("node-1", ledgertest.Want("released-1", volume.GiB), boundTo("gone")), // being deleted
 			*ledgertest.PersistentVolume("node-2", ledgertest.Want("pvc-3", volume.GiB), func(p *corev1.PersistentVolume) { p.Spec.FlexVolume.Options["size"] = "?" }),
 		},
 		Pods: []corev1.Pod{
@@ -131,7 +131,7 @@ func TestVolumes(t *testing.T) {
 	require.Equal(t, []string{"node-2 pvc-2 logs Bound 0 []"}, line(overview.Filter{Namespace: "shop", Node: "node-2"}))
 	require.Len(t, line(overview.Filter{Claim: "data"}), 1)
 	require.Len(t, line(overview.Filter{Claim: "lost"}), 1, "one that was deleted")
-	// Those that are known already are listed once.
+	// Volumes that are already listed as released are listed once.
 	status := &objects.Storages[0].Status
 	status.Orphans = []flexlvmv1.Orphan{
 		{Pool: "flexlvm", Name: "left", State: "ready", Namespace: "shop"}, {Name: "pvc-1", State: "ready"},
@@ -152,7 +152,7 @@ func TestPercent(t *testing.T) {
 	require.Zero(t, overview.Percent(1, 0))
 }
 
-// A claim waits for volumes that were released just now, and they go for it then.
+// A claim waits until volumes that were just released may be evicted, which then happens for it.
 func TestFitsLater(t *testing.T) {
 	spec := volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim, Size: 45 * volume.GiB}
 	young := func(ages ...time.Duration) func(*flexlvmv1.NodeStorageStatus) {
@@ -160,7 +160,7 @@ func TestFitsLater(t *testing.T) {
 			s.EvictionPolicy = &flexlvmv1.EvictionPolicy{HighThresholdPercent: 100, LowThresholdPercent: 80, MinAge: metav1.Duration{Duration: 2 * time.Minute}}
 			for i, age := range ages {
 				s.Released[i].Released = metav1.NewTime(now.Add(-age))
-				if age < 2*time.Minute { // nor is it reported as reclaimable yet
+				if age < 2*time.Minute { // a young volume is not yet reported as reclaimable
 					s.Pools[0].Reclaimable.Sub(s.Released[i].Room)
 					s.Pools[0].Allocatable.Sub(s.Released[i].Room)
 				}
@@ -188,7 +188,7 @@ func TestFitsLater(t *testing.T) {
 	}
 }
 
-// A claim that fills its pool evicts what was released just now, once that is old enough.
+// A claim that fills its pool evicts the volumes that were just released, once they are old enough.
 func TestThenLater(t *testing.T) {
 	spec := volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim, Size: 35 * volume.GiB}
 	f := overview.FitsOf(overview.Objects{Storages: []flexlvmv1.NodeStorage{node("n", func(s *flexlvmv1.NodeStorageStatus) {
@@ -203,8 +203,8 @@ func TestThenLater(t *testing.T) {
 	require.Equal(t, "released-0", f.Then[0].Name, "the least recently used first")
 }
 
-// What goes from another pool, which is too full, does not go for the claim. Nor is the claim
-// refused on a node that evicts nothing because of it.
+// Evictions from another pool that is too full do not count for the claim, and the claim is not refused
+// because evictions are blocked on the node.
 func TestOtherPoolsAreNotForeseen(t *testing.T) {
 	tooFull := func(s *flexlvmv1.NodeStorageStatus) {
 		s.EvictionPolicy = &flexlvmv1.EvictionPolicy{HighThresholdPercent: 85, LowThresholdPercent: 80}
@@ -230,7 +230,7 @@ func TestOtherPoolsAreNotForeseen(t *testing.T) {
 	require.Contains(t, ask("other", blocked).Why, "lost its memory")
 }
 
-// What is being removed will be free: nothing goes in its stead.
+// Space that is being removed will be free: no other volume is evicted for it.
 func TestRemovalsAreForeseen(t *testing.T) {
 	full := func(s *flexlvmv1.NodeStorageStatus) {
 		s.EvictionPolicy = &flexlvmv1.EvictionPolicy{HighThresholdPercent: 85, LowThresholdPercent: 80}
@@ -253,7 +253,7 @@ func TestRemovalsAreForeseen(t *testing.T) {
 	require.Empty(t, f.Evictions, "24 GiB are free when the removal has ended")
 }
 
-// What goes at once as soon as it is old enough is counted once, too.
+// Young volumes that are evicted as soon as they are old enough are counted only once.
 func TestYoungVolumesCountOnce(t *testing.T) {
 	spec := volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim, Size: 45 * volume.GiB}
 	f := overview.FitsOf(overview.Objects{Storages: []flexlvmv1.NodeStorage{node("n", func(s *flexlvmv1.NodeStorageStatus) {

@@ -16,7 +16,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// leftBy is the PersistentVolume that a claim shop/data with the UID "old" has left.
+// leftBy returns a PersistentVolume that a claim shop/data with the UID "old" left behind.
 func leftBy(name string, change ...func(*corev1.PersistentVolume)) corev1.PersistentVolume {
 	object := ledgertest.PersistentVolume("a", ledgertest.Want(name, volume.GiB), boundTo("data"))
 	object.Spec.ClaimRef.UID, object.Status.Phase, object.CreationTimestamp = "old", corev1.VolumeReleased, metav1.NewTime(now)
@@ -26,7 +26,8 @@ func leftBy(name string, change ...func(*corev1.PersistentVolume)) corev1.Persis
 	return *object
 }
 
-// What a claim has is not up for being brought back; what it has left is, of whichever driver.
+// A PersistentVolume that a claim uses is not offered for undelete. One that the claim left behind is,
+// whichever driver it has.
 func TestStillThere(t *testing.T) {
 	phase := func(p corev1.PersistentVolumePhase) func(*corev1.PersistentVolume) {
 		return func(object *corev1.PersistentVolume) { object.Status.Phase = p }
@@ -77,7 +78,7 @@ func TestStillThere(t *testing.T) {
 	require.Equal(t, "pvc-9", got[0].Name, "the newest first")
 }
 
-// A volume is found by the name of its claim alone if that claim has left no other.
+// A volume is identified by its claim's name alone only if the claim left no other volume.
 func TestSure(t *testing.T) {
 	w := overview.Wanted{Namespace: "shop", Claim: "data"}
 	found, err := overview.Find([]flexlvmv1.NodeStorage{node("a", deleted("data"))}, w)
@@ -104,8 +105,8 @@ If the volume of such a PersistentVolume is meant, keep it at once with kubectl 
 	require.Empty(t, overview.Kept(nil))
 }
 
-// The report of a node has room for so many: one that it does not list may be newer than one
-// that it lists because it goes next, or than one of another node.
+// A node's report lists a limited number of released volumes. An unlisted volume may be newer than one
+// that is listed because it is evicted next, or than one of another node.
 func TestFindAmongTheUnlisted(t *testing.T) {
 	long := func(more int32) func(*flexlvmv1.NodeStorageStatus) {
 		return func(s *flexlvmv1.NodeStorageStatus) {
@@ -119,7 +120,7 @@ func TestFindAmongTheUnlisted(t *testing.T) {
 			s.ReleasedCount = int32(len(s.Released)) + more
 		}
 	}
-	// A directory pool that cannot be looked into takes places of the list.
+	// The volumes of a directory pool that cannot be inspected occupy places in the list.
 	beside := func(seen int) func(*flexlvmv1.NodeStorageStatus) {
 		return func(s *flexlvmv1.NodeStorageStatus) {
 			long(0)(s)

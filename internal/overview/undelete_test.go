@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// deleted makes the first released volume of a node that of a claim, released after the other one.
+// deleted makes a node's first released volume the claim's, released after the node's second one.
 func deleted(claim string) func(*flexlvmv1.NodeStorageStatus) {
 	return func(s *flexlvmv1.NodeStorageStatus) {
 		s.Released[0].FilesystemUUID = "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
@@ -56,8 +56,8 @@ func TestFind(t *testing.T) {
 	require.ErrorContains(t, err, "no node reports", "its file system is not known")
 }
 
-// A node that has lost what PersistentVolumes said lists volumes without their claims: a later one may be the one
-// that is meant.
+// A node that has lost the contents of PersistentVolumes lists volumes without their claims. A later
+// one of these may be the wanted one, so the search is ambiguous.
 func TestFindBesideVolumesOfUnknownClaims(t *testing.T) {
 	w := overview.Wanted{Namespace: "shop", Claim: "data"}
 	for name, tt := range map[string]struct {
@@ -94,8 +94,8 @@ func TestFindBesideVolumesOfUnknownClaims(t *testing.T) {
 	}
 }
 
-// Nodes may have orphans of one name, and one may have been released on another: which is meant
-// is not guessed.
+// Nodes may have orphans with the same name, which may also be the name of another node's released
+// volume: the search is ambiguous and does not guess.
 func TestFindAny(t *testing.T) {
 	find := func(w overview.Wanted, all ...flexlvmv1.NodeStorage) (string, error) {
 		got, err := overview.FindAny(all, w)
@@ -134,7 +134,7 @@ func TestFindAny(t *testing.T) {
 	require.ErrorContains(t, err, "no node reports", "an orphan is named by its volume")
 }
 
-// An orphan that is a snapshot is one to undelete, too.
+// An orphaned snapshot is found for undelete, too.
 func TestFindAnySnapshot(t *testing.T) {
 	a := node("a", func(s *flexlvmv1.NodeStorageStatus) {
 		s.Orphans = []flexlvmv1.Orphan{{Pool: "flexlvm", Name: "snap-1", Kind: "snapshot", State: "ready", Namespace: "shop", FilesystemUUID: "1f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"}}

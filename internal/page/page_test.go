@@ -22,7 +22,7 @@ import (
 
 var now = time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 
-// A fakeSource is a cluster that a test changes.
+// A fakeSource is a source of cluster snapshots that the test sets.
 type fakeSource struct {
 	snapshot atomic.Pointer[Snapshot]
 	version  atomic.Uint64
@@ -58,7 +58,7 @@ func (f *fakeSource) Spec(_ context.Context, size, class string) (volume.Spec, e
 	return volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim, Size: volume.Bytes(q.Value())}, err
 }
 
-// storage is a node with 100 GiB of which 40 are free and 20 reclaimable.
+// storage returns the report of a node with 100 GiB, of which 40 are free and 20 reclaimable.
 func storage(name string, change ...func(*flexlvmv1.NodeStorageStatus)) flexlvmv1.NodeStorage {
 	s := flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: flexlvmv1.NodeStorageStatus{
 		ObservedTime: metav1.NewTime(now.Add(-time.Minute)), Volumes: 3,

@@ -25,7 +25,7 @@ func serverOf(s Snapshot) (*Server, *fakeSource) {
 	return New(Config{Source: source, Title: "test", Now: func() time.Time { return now }}), source
 }
 
-// get asks as a browser does.
+// get sends a request as a browser does.
 func (s *Server) get(path string, change ...func(*http.Request)) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:4711"+path, nil)
 	for _, f := range change {
@@ -54,7 +54,7 @@ func TestTokenIsRequired(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, s.get(s.path("../server.go")).Code)
 }
 
-// A name of a foreign page that was made to lead here is refused, whatever it knows.
+// A request whose Host is a foreign name, as in DNS rebinding, is refused even with the right path.
 func TestForeignHostsAreRefused(t *testing.T) {
 	s, _ := serverOf(many(3))
 	for host, ok := range map[string]bool{
@@ -77,7 +77,7 @@ func TestNothingCanBeChanged(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.get(s.path("events"), func(r *http.Request) { r.Method = http.MethodHead }).Code)
 }
 
-// Every answer, a refusal too, forbids what this page does not need.
+// Every response, including a refusal, carries headers that forbid what this page does not need.
 func TestPolicy(t *testing.T) {
 	s, _ := serverOf(many(30))
 	for path, kind := range map[string]string{s.path(""): "text/html", s.path("page.css"): "text/css", s.path("page.js"): "text/javascript", s.path("icon.svg"): "image/svg+xml", "/": "text/plain"} {
@@ -100,7 +100,7 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// What others may choose is shown as it is, and is never markup.
+// Values that other users may choose are shown as they are and never become markup.
 func TestHostileNamesAreEscaped(t *testing.T) {
 	const evil = `"'><script>alert(1)</script><img src=x onerror=alert(2)>` + "\r\ndata: {{.}}javascript:alert(3)"
 	bad := storage(evil, missing, func(s *flexlvmv1.NodeStorageStatus) {
@@ -159,7 +159,7 @@ func TestPageWithEverything(t *testing.T) {
 	require.Contains(t, s.get(s.path("?claim=many&class=x")).Body.String(), "read StorageClass x: not found")
 }
 
-// A window is told what changes, and nothing while nothing does.
+// A window gets an event for each visible change, and none while nothing visible changes.
 func TestEvents(t *testing.T) {
 	s, source := serverOf(many(3))
 	s.atMost = 10 * time.Millisecond
@@ -170,7 +170,7 @@ func TestEvents(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx, l) }()
 
-	response, err := http.Get(s.URL(l) + "events") //nolint:bodyclose // below, where the server has ended it
+	response, err := http.Get(s.URL(l) + "events") //nolint:bodyclose // closed below, after the server has ended the stream
 	require.NoError(t, err)
 	require.Equal(t, "text/event-stream", response.Header.Get("Content-Type"))
 	events := make(chan string)
@@ -187,7 +187,7 @@ func TestEvents(t *testing.T) {
 		}
 	}()
 	require.Contains(t, <-events, "3 nodes, and none needs attention.")
-	source.version.Add(1) // something that the window does not show
+	source.version.Add(1) // a change that the window does not show
 	changed := many(4)
 	missing(&changed.Storages[3].Status)
 	source.set(changed)

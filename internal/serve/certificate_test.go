@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// WriteCertificate writes a certificate for localhost, and returns who vouches for it.
+// WriteCertificate writes a certificate for localhost, and returns a pool that trusts it.
 func WriteCertificate(t *testing.T, certFile, keyFile string) *x509.CertPool {
 	t.Helper()
 	made, err := selfSigned(time.Now())
@@ -26,7 +26,7 @@ func WriteCertificate(t *testing.T, certFile, keyFile string) *x509.CertPool {
 	return pool
 }
 
-// Certificates are renewed while the process runs, and not always whole at once.
+// Certificate files are renewed while the process runs, and are not always complete when read.
 func TestCertificateIsReadAgain(t *testing.T) {
 	f := &certificateFiles{cert: filepath.Join(t.TempDir(), "crt"), key: filepath.Join(t.TempDir(), "key")}
 	WriteCertificate(t, f.cert, f.key)

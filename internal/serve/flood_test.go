@@ -20,10 +20,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/serve"
 )
 
-// many is how many connections a flood has.
+// many is the number of connections of a flood.
 const many = 300
 
-// large collects many series, and tells how often it did so at once.
+// large is a collector with many series that records how many collections ran at the same time.
 type large struct {
 	*prometheus.GaugeVec
 	now, most atomic.Int32
@@ -51,7 +51,7 @@ func (l *large) Collect(to chan<- prometheus.Metric) {
 
 var well = serve.Health{Check: func(*http.Request) error { return nil }}
 
-// healthy asks as a kubelet does, on a connection of its own, but as patiently as a busy machine needs.
+// healthy probes as kubelet does, on its own connection, but with a timeout that suits a busy machine.
 func healthy(t *testing.T, address string) {
 	t.Helper()
 	require.NoError(t, isHealthy(address))
@@ -69,7 +69,7 @@ func isHealthy(address string) error {
 	return errors.Join(err, response.Body.Close())
 }
 
-// open counts the connections that the other side has not closed.
+// open counts the connections that the server has not closed.
 func open(t *testing.T, connections []net.Conn) (left int) {
 	t.Helper()
 	var said [512]byte
@@ -78,7 +78,7 @@ func open(t *testing.T, connections []net.Conn) (left int) {
 		require.NoError(t, err)
 		require.NoError(t, raw.Control(func(fd uintptr) {
 			n, err := 1, error(nil)
-			for n > 0 && err == nil { // an answer may come before the end
+			for n > 0 && err == nil { // a response may precede the close
 				n, _, err = unix.Recvfrom(int(fd), said[:], unix.MSG_DONTWAIT)
 			}
 			if errors.Is(err, unix.EAGAIN) {
@@ -110,8 +110,8 @@ func start(t *testing.T, metrics prometheus.Gatherer) string {
 	return at.Health
 }
 
-// Anybody who reaches the port may pipeline requests for metrics, as many and on as many
-// connections as he likes. It must cost the daemon neither its memory nor its health.
+// Anybody who reaches the port may pipeline any number of requests for metrics on any number of
+// connections. That must cost the daemon neither memory nor its health.
 func TestFloodOfScrapes(t *testing.T) {
 	metrics := newLarge(3000)
 	registry := serve.NewRegistry()
@@ -139,7 +139,7 @@ func TestFloodOfScrapes(t *testing.T) {
 				for range 20 {
 					response, err := http.ReadResponse(answers, nil)
 					if err != nil {
-						break // told to go, for somebody else
+						break // the server closed it in favour of another connection
 					}
 					if response.Header.Get("Content-Encoding") != "" {
 						compressed.Add(1)
@@ -158,8 +158,8 @@ func TestFloodOfScrapes(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return whole.Load() > 0 }, 5*time.Minute, 10*time.Millisecond)
 	for range 10 {
-		// As kubelet does, whose failureThreshold is 3: a connection whose handler gets no processor is
-		// closed for another one's.
+		// Like kubelet with failureThreshold 3: a connection whose handler gets no processor time is
+		// closed in favour of another.
 		err := isHealthy(address)
 		for tries := 1; err != nil && tries < 3; tries++ {
 			err = isHealthy(address)
@@ -174,15 +174,15 @@ func TestFloodOfScrapes(t *testing.T) {
 	t.Logf("%d scrapes answered, %d refused", whole.Load(), refused.Load())
 }
 
-// Connections that are held open and say nothing, or say it slowly.
+// Connections that are held open, idle or sending slowly, do not block the health endpoint.
 func TestConnectionsThatAreHeld(t *testing.T) {
 	address := start(t, serve.NewRegistry())
 	held := dial(t, address, many)
 	for _, c := range held {
-		_, _ = io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n") // and no end
+		_, _ = io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n") // and never finishes it
 	}
 	healthy(t, address)
-	require.LessOrEqual(t, open(t, held), 256, "one is answered once so many others are closed") // later all are, for they say no more
+	require.LessOrEqual(t, open(t, held), 256, "one is answered once so many others are closed") // later all are closed, as they send nothing more
 	healthy(t, address)
 
 	slow := dial(t, address, 1)[0]

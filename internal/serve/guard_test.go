@@ -58,7 +58,7 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var anyCertificate = &http.Client{Timeout: time.Minute, Transport: &http.Transport{
 	DisableKeepAlives: true,
-	TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // it is made by the server itself
+	TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // the server created the certificate itself
 }}
 
 // scrape gets metrics with a token.
@@ -108,8 +108,8 @@ func TestMetricsForWhoMayReadThem(t *testing.T) {
 		}
 	}
 
-	// What the API server has said counts for a while, also when it is away; of others
-	// nothing is known then.
+	// The API server's answers are cached for a while, even while it is unreachable. Other tokens
+	// cannot be checked then.
 	asked := api.asked.Load()
 	api.away.Store(true)
 	for range 3 {
@@ -124,7 +124,7 @@ func TestMetricsForWhoMayReadThem(t *testing.T) {
 	code, _ = scrape(t, anyCertificate, url, "Bearer another")
 	require.Equal(t, http.StatusUnauthorized, code, "an error is no verdict")
 
-	// Health is asked without a token, and without TLS; and neither is where the other is.
+	// Health needs neither a token nor TLS, and each port serves only its own path.
 	healthy(t, at.Health)
 	code, _ = scrape(t, anyCertificate, "http://"+at.Health+"/metrics", "Bearer reader")
 	require.Equal(t, http.StatusNotFound, code)
@@ -134,7 +134,7 @@ func TestMetricsForWhoMayReadThem(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, code, "a token is not taken in the clear")
 }
 
-// Tokens that nobody has must not take the API server's time, nor this process's memory.
+// A flood of unknown tokens must cost neither the API server's time nor this process's memory.
 func TestFloodOfTokens(t *testing.T) {
 	api, at := guarded(t, serve.Options{})
 	url := "https://" + at.Metrics + "/metrics"

@@ -30,7 +30,7 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// A world is a node with what it reports, and a controller whose rounds the test makes.
+// A world is a node with its report, and a controller whose rounds the test runs.
 type world struct {
 	t       *testing.T
 	client  *fake.Clientset
@@ -46,7 +46,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, classes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), events: record.NewFakeRecorder(100)}
 	w.client = fake.NewClientset()
 	w.node("n1", map[string]string{corev1.LabelHostname: "host-1", "zone": "a"})
-	api, err := kube.NewClient(&rest.Config{Host: "http://127.0.0.1:1"}) // its watches are filled by hand
+	api, err := kube.NewClient(&rest.Config{Host: "http://127.0.0.1:1"}) // the test fills its watches
 	require.NoError(t, err)
 	w.c, err = New(Config{
 		Client: w.client, API: api, Events: w.events, Classes: storagelisters.NewStorageClassLister(w.classes), Known: corelisters.NewNodeLister(w.nodes), Now: time.Now,
@@ -74,7 +74,7 @@ func (w *world) class(change func(*storagev1.StorageClass)) {
 	require.NoError(w.t, w.classes.Add(c))
 }
 
-// node is known to the API server, and to the cache.
+// node adds a node to the API server and to the cache.
 func (w *world) node(name string, labels map[string]string) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 	require.NoError(w.t, w.client.Tracker().Add(node))
@@ -85,7 +85,7 @@ func (w *world) selector(s *metav1.LabelSelector) { w.c.discovery().Spec.Classes
 
 func (w *world) found() *flexlvmv1.Discovered { return &w.report.Status.Discovered[0] }
 
-// round makes a round, and shows the controller what the API has then.
+// round runs a round, then updates the controller's cache from the API.
 func (w *world) round() []corev1.PersistentVolume {
 	w.t.Helper()
 	require.NoError(w.t, w.c.round(w.t.Context()))
@@ -126,8 +126,8 @@ func TestAPersistentVolumeIsMade(t *testing.T) {
 	require.Len(t, w.round(), 1, "once")
 }
 
-// Until a node has offered it again, no second one is made of what has lost its own: the
-// report may be older.
+// A filesystem whose PersistentVolume was deleted gets a second one only after its node has offered it
+// again, because the current report may be older than the deletion.
 func TestAnOfferIsTakenOnce(t *testing.T) {
 	w := newWorld(t)
 	require.Len(t, w.round(), 1)
@@ -142,7 +142,7 @@ func TestAnOfferIsTakenOnce(t *testing.T) {
 	require.Len(t, w.round(), 1, "another disk has come in its place")
 }
 
-// One disk has one PersistentVolume, on however many nodes and at however many paths it is seen.
+// A disk gets one PersistentVolume, on however many nodes and paths it is found.
 func TestADiskIsTakenOnce(t *testing.T) {
 	for name, second := range map[string]string{"the same": "fs-1", "a part": "fs-1:/a"} {
 		t.Run(name, func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestKeepIsRetain(t *testing.T) {
 	w := newWorld(t)
 	w.found().Kind = "Device"
 	require.Equal(t, corev1.PersistentVolumeReclaimRetain, w.round()[0].Spec.PersistentVolumeReclaimPolicy)
-	// A word that a later version knows.
+	// A value that only a later version knows.
 	for _, change := range []func(c *flexlvmv1.DiscoveryClass){
 		func(c *flexlvmv1.DiscoveryClass) { c.CleanFilesystem = "Archive" },
 		func(c *flexlvmv1.DiscoveryClass) { c.CleanDevice = "Shred" },
@@ -272,7 +272,8 @@ func TestNothingIsMade(t *testing.T) {
 	}
 }
 
-// One that is cleaned is deleted, if it is the one after which it was, released and to be deleted.
+// After cleaning, a PersistentVolume is deleted only if it is the one that was cleaned, is released
+// from the same claim and has the reclaim policy Delete.
 func TestACleanPersistentVolumeIsDeleted(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(v *corev1.PersistentVolume)
@@ -297,7 +298,7 @@ func TestACleanPersistentVolumeIsDeleted(t *testing.T) {
 			require.NoError(t, err)
 			w.found().State, w.found().PersistentVolumeUID = flexlvmv1.DiscoveredCleaned, c.uid
 			w.found().ClaimUID = "claim-1"
-			w.round() // shows it
+			w.round() // fills the cache
 			require.Len(t, w.round(), c.left, fmt.Sprint(w.client.Actions()))
 		})
 	}

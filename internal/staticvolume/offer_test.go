@@ -10,7 +10,8 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// It is told if a node goes on for minutes with an offer that was taken.
+// If a node repeats an offer for minutes whose PersistentVolume was already created, an event reports
+// it.
 func TestAnOfferThatWasTakenIsTold(t *testing.T) {
 	w := newWorld(t)
 	now := time.Now()

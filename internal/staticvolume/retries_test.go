@@ -14,8 +14,8 @@ import (
 	clientgotesting "k8s.io/client-go/testing"
 )
 
-// What gets no PersistentVolume costs few requests, however often something calls for a look, and is made within
-// minutes of what a person has put right.
+// A path whose PersistentVolume cannot be created costs few requests, however often rounds run, and
+// gets one within minutes after a person has fixed the cause.
 func TestWhatCannotBeMadeBacksOff(t *testing.T) {
 	w := newWorld(t)
 	now, denied := time.Now(), true
@@ -38,7 +38,7 @@ func TestWhatCannotBeMadeBacksOff(t *testing.T) {
 		w.client.ClearActions()
 		return out
 	}
-	// until makes rounds until a path has its PersistentVolume.
+	// until runs rounds until a path has its PersistentVolume.
 	until := func(path string, every time.Duration) (took time.Duration) {
 		for began := now; ; now = now.Add(every) {
 			w.report.Status.ObservedTime = metav1.NewTime(now)
@@ -71,7 +71,7 @@ func TestWhatCannotBeMadeBacksOff(t *testing.T) {
 	require.Zero(t, until("/mnt/fast/a", time.Second), "its node reports something else")
 }
 
-// A node writes its report for much that concerns nobody here.
+// Only changes of what a node has discovered wake the controller; most changes of its report do not.
 func TestOnlyWhatIsDiscoveredKicks(t *testing.T) {
 	w := newWorld(t)
 	kicked := func() bool {

@@ -11,7 +11,8 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// One that its node has withdrawn is deleted as it was seen, and only while no claim has it.
+// A PersistentVolume that its node has withdrawn is deleted with the UID and resourceVersion that were
+// observed, and only while no claim has it.
 func TestAWithdrawnPersistentVolumeIsDeleted(t *testing.T) {
 	for name, c := range map[string]struct {
 		change    func(v *corev1.PersistentVolume)
@@ -35,7 +36,7 @@ func TestAWithdrawnPersistentVolumeIsDeleted(t *testing.T) {
 			require.NoError(t, err)
 			found := w.found()
 			found.State, found.PersistentVolumeUID, found.Withdrawn = flexlvmv1.DiscoveredRefused, c.uid, c.withdrawn
-			w.round() // shows it
+			w.round() // fills the cache
 			require.Len(t, w.round(), c.left)
 			for _, a := range w.client.Actions() {
 				if d, is := a.(clientgotesting.DeleteActionImpl); is {

@@ -2,7 +2,7 @@
 
 package cluster_test
 
-// What tests ask again and again they ask the API server themselves.
+// Tests read through the API server directly when they poll.
 
 import (
 	"context"
@@ -27,8 +27,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// apiClient is a client of the cluster's API server with an administrator's rights, for what is
-// asked again and again: each kubectl takes a tenth of a second of processor time.
+// apiClient returns a client of the cluster's API server with an administrator's rights, for polling:
+// each kubectl costs a tenth of a second of processor time.
 func apiClient(t *testing.T) client.WithWatch {
 	t.Helper()
 	c, err := sharedClient()
@@ -46,17 +46,17 @@ var sharedClient = sync.OnceValues(func() (client.WithWatch, error) {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), flexlvmv1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
-	log.SetLogger(logr.Discard()) // without one it prints a stack
+	log.SetLogger(logr.Discard()) // otherwise it prints a stack trace
 	return client.NewWithWatch(config, client.Options{Scheme: scheme})
 })
 
-// look reads an object of the tenant's namespace, or one of none, as it is now.
+// look reads the current state of an object of the tenant's namespace or of a cluster-scoped one.
 func (n *tenant) look(name string, into client.Object) {
 	n.t.Helper()
 	require.NoError(n.t, apiClient(n.t).Get(n.ctx, types.NamespacedName{Namespace: n.namespace, Name: name}, into))
 }
 
-// growth is what a claim says of its growth: its state, the size that it has, and words.
+// growth returns the state of a claim's growth: its resize status, capacity and condition messages.
 func (n *tenant) growth(claim string) string {
 	n.t.Helper()
 	var is corev1.PersistentVolumeClaim
@@ -68,7 +68,7 @@ func (n *tenant) growth(claim string) string {
 	return said
 }
 
-// heard are the tenant's events that have these fields, one after the other.
+// heard returns the reasons and messages of the tenant's events with these fields.
 func (n *tenant) heard(having client.MatchingFields) string {
 	n.t.Helper()
 	var events corev1.EventList
@@ -80,7 +80,7 @@ func (n *tenant) heard(having client.MatchingFields) string {
 	return all.String()
 }
 
-// told waits until an event tells of an object that this has happened, and says so.
+// told waits for an event of an object with the reason and a message that contains says.
 func (n *tenant) told(object, reason, says string) {
 	n.t.Helper()
 	await.Until(n.t, patience, func() string {
@@ -89,7 +89,7 @@ func (n *tenant) told(object, reason, says string) {
 	})
 }
 
-// ifFailed has more said at the end of a test that has failed.
+// ifFailed logs what say returns if the test has failed.
 func (n *tenant) ifFailed(say func(context.Context) (string, error)) {
 	n.t.Helper()
 	n.t.Cleanup(func() {

@@ -23,7 +23,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// podOn is a pod that says where it runs and then sleeps.
+// podOn returns a pod that prints its node and then sleeps.
 func podOn(node string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -55,7 +55,7 @@ func TestPodsRunOnEveryNodeAndReachEachOther(t *testing.T) {
 	var addresses []string
 	for _, node := range nodes {
 		kubectl(ctx, t, "wait", "--for=condition=Ready", "pod/on-"+node, patiently)
-		await.Until(t, time.Minute, func() string { // it is Ready before its shell has run
+		await.Until(t, time.Minute, func() string { // the pod is Ready before its shell has run
 			said := kubectl(ctx, t, "logs", "on-"+node)
 			return await.Missing(said == "this is "+node+"\n", "the pod on %s says %q", node, said)
 		})
@@ -107,13 +107,13 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		require.NotEmpty(t, processesIn(namespace))
 
 		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-		_ = up.Wait() // it fails, having lost its supervisor
+		_ = up.Wait() // it fails because it lost its supervisor
 		require.Eventually(t, func() bool {
 			return len(processesWith(t, dir)) == 0 && len(processesIn(namespace)) == 0
 		}, 3*time.Minute, 100*time.Millisecond)
 		require.DirExists(t, dir, "nobody was there to remove it")
 
-		up = startHalf(ctx, t, ctl, name) // would refuse a folder in use
+		up = startHalf(ctx, t, ctl, name) // it would refuse a directory in use
 		require.NoError(t, up.Process.Signal(syscall.SIGINT))
 		require.Error(t, up.Wait())
 		require.Eventually(t, func() bool { return len(processesWith(t, dir)) == 0 }, 3*time.Minute, 100*time.Millisecond)
@@ -121,7 +121,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	})
 }
 
-// startHalf starts a cluster and returns when its control plane runs.
+// startHalf starts a cluster and returns when its control plane is up.
 func startHalf(ctx context.Context, t *testing.T, ctl, name string) *exec.Cmd {
 	t.Helper()
 	up := exec.CommandContext(ctx, ctl, "--name", name, "up")

@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Where a version differs, Go builds what it has built for the cluster's programs again, and all
-// that depends on it.
+// If a version differs, Go compiles that dependency and all that depends on it twice.
 func TestConformanceModuleHasTheClustersVersions(t *testing.T) {
 	line := regexp.MustCompile(`(?m)^\t(\S+) (v\S+)`)
 	versions := func(file string) map[string]string {

@@ -24,13 +24,13 @@ import (
 
 const prometheusAddress = "127.0.0.1:9790" // in the cluster's network
 
-// prometheus is a server that scrapes the node daemons and has the alerts that are shipped.
+// prometheus is a Prometheus server that scrapes the node daemons and evaluates the shipped alerts.
 type prometheus struct {
 	*user
 	client http.Client
 }
 
-// startPrometheus starts the server and waits until it knows the user's group.
+// startPrometheus starts the server and waits until it has metrics of the user's group.
 func (u *user) startPrometheus() *prometheus {
 	u.t.Helper()
 	out, err := exec.CommandContext(u.ctx, shipped(u.t, "test/setup.sh"), "prometheus").CombinedOutput()
@@ -54,7 +54,7 @@ func (u *user) startPrometheus() *prometheus {
 	require.NoError(u.t, server.Start())
 	u.t.Cleanup(func() {
 		_ = server.Process.Signal(syscall.SIGTERM)
-		_ = server.Wait() // of a signal
+		_ = server.Wait() // it ends by a signal
 		if u.t.Failed() {
 			said, _ := os.ReadFile(log.Name())
 			u.t.Logf("%s\n%s", config, said)
@@ -69,8 +69,7 @@ func (u *user) startPrometheus() *prometheus {
 	return p
 }
 
-// hastyRules are the alerts as they are shipped, but for this: they do not wait until
-// what they are about has lasted (`for`).
+// hastyRules returns the shipped alerts without `for`, so that they fire immediately.
 func hastyRules(t *testing.T) []byte {
 	t.Helper()
 	content, err := os.ReadFile(shipped(t, "monitoring/alerts.yaml"))
@@ -86,7 +85,7 @@ func hastyRules(t *testing.T) []byte {
 	return rules
 }
 
-// get asks the server's API; what it does not answer yet is nothing.
+// get queries the server's API and reports whether it answered.
 func (p *prometheus) get(path string, into any) bool {
 	p.t.Helper()
 	request, err := http.NewRequestWithContext(p.ctx, http.MethodGet, "http://"+prometheusAddress+path, nil)
@@ -99,7 +98,7 @@ func (p *prometheus) get(path string, into any) bool {
 	return response.StatusCode == http.StatusOK && json.NewDecoder(response.Body).Decode(into) == nil
 }
 
-// query are the series that an expression finds.
+// query returns the series that an expression selects.
 func (p *prometheus) query(expr string) []any {
 	p.t.Helper()
 	var answer struct{ Data struct{ Result []any } }
@@ -107,7 +106,7 @@ func (p *prometheus) query(expr string) []any {
 	return answer.Data.Result
 }
 
-// alerting is a rule that alerts, as Prometheus lists it.
+// alerting is an alerting rule as Prometheus lists it.
 type alerting struct {
 	Name           string
 	LastEvaluation time.Time
@@ -117,7 +116,7 @@ type alerting struct {
 	}
 }
 
-// rule gives a rule as it was evaluated last, if the server knows it.
+// rule returns a rule's last evaluation, if the server has the rule.
 func (p *prometheus) rule(name string) (alerting, bool) {
 	p.t.Helper()
 	var answer struct {
@@ -136,8 +135,8 @@ func (p *prometheus) rule(name string) (alerting, bool) {
 	return alerting{}, false
 }
 
-// is waits until an alert about the user's group has a state; "": there is none. It is
-// asked of what Prometheus evaluates from now on: before the first time there is no alert at all.
+// is waits until the alert about the user's group has a state; "" means that there is no alert. Only
+// evaluations after the call count, because before its first evaluation no rule has an alert.
 func (p *prometheus) is(alert, state string) {
 	p.t.Helper()
 	began := time.Now()
@@ -159,8 +158,8 @@ func (p *prometheus) is(alert, state string) {
 	p.t.Logf("alert %s is %q, seen after %.1f s", alert, state, time.Since(began).Seconds())
 }
 
-// followsRunbook runs all the commands that the document has for an alert, word for word:
-// kubectl's as the user does, the others on node1.
+// followsRunbook runs all commands of an alert's documentation verbatim: kubectl's as the user, the
+// others on node1.
 func (u *user) followsRunbook(alert string, placeholders ...string) {
 	u.t.Helper()
 	content, err := os.ReadFile(shipped(u.t, "docs/alerts.md"))

@@ -14,13 +14,13 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// devicePod is a pod with a claim's device at /dev/data.
+// devicePod returns a pod with a claim's device at /dev/data.
 func devicePod(name, claim, node string) string {
 	manifest := pod{name: name, claim: claim, node: node}.manifest()
 	return strings.Replace(manifest, "volumeMounts:\n    - {name: data, mountPath: /data}", "volumeDevices:\n    - {name: data, devicePath: /dev/data}", 1)
 }
 
-// fillDevice writes to the first bytes of a pod's device, and returns their sum.
+// fillDevice writes to the first bytes of a pod's device, and returns their checksum.
 func (n *tenant) fillDevice(pod string) string {
 	n.t.Helper()
 	n.exec(pod, "dd if=/dev/urandom of=/dev/data bs=1M count=8 conv=notrunc,fsync 2>/dev/null")
@@ -32,16 +32,16 @@ func (n *tenant) sumDevice(pod string) string {
 	return n.exec(pod, "head -c 8388608 /dev/data | md5sum")
 }
 
-// requireDevice checks the size of a pod's device, and that it reads as zeros behind what
-// fillDevice has written.
+// requireDevice checks the size of a pod's device, and that it reads as zeros behind what fillDevice
+// wrote.
 func (n *tenant) requireDevice(pod string, size int64, from int64) {
 	n.t.Helper()
 	require.EqualValues(n.t, size, number(n.t, n.exec(pod, "blockdev --getsize64 /dev/data")))
 	n.exec(pod, fmt.Sprintf("[ $(dd if=/dev/data bs=1M skip=%d 2>/dev/null | tr -d '\\0' | wc -c) = 0 ]", from>>20))
 }
 
-// A pod gets a device of exactly the size that it asks for, which reads as zeros, grows in use,
-// and holds what was written for the next pod. The example is applied as it is shipped, but for the image.
+// A pod gets a device of exactly the requested size, which reads as zeros, grows online, and keeps its
+// data for the next pod. The example is applied as shipped, except for the image and the size.
 func TestBlock(t *testing.T) {
 	t.Parallel()
 	n := newCSITenant(t, "block")
@@ -69,12 +69,12 @@ func TestBlock(t *testing.T) {
 	require.Equal(t, sum, n.sumDevice("again"))
 	n.requireDevice("again", 64<<20, 8<<20)
 
-	// What cannot be says so in an event.
+	// An impossible request is reported by an event.
 	require.NoError(t, n.apply(claimOf("flexlvm", "flex", "64Mi", "volumeMode: Block")+"\n---\n"+devicePod("flex", "flex", "node1")))
 	n.told("flex", "ProvisioningFailed", "use volumeMode Filesystem, or a class with door: csi")
 }
 
-// A raw block volume is snapshotted and restored; as a file system it is refused.
+// A snapshot of a raw block volume is restored. Restoring it as a file system is refused.
 func TestSnapshotOfABlockVolume(t *testing.T) {
 	t.Parallel()
 	n := snapshotTenant(t, "block-snapshots")

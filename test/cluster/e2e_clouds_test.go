@@ -26,7 +26,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/served"
 )
 
-// serve has a handler of this process answer in the cluster's network, behind faults.
+// serve runs a handler of this process in the cluster's network, behind faults.
 func (l *library) serve(port string, handler http.Handler, faults ...webtest.Fault) (endpoint string) {
 	l.t.Helper()
 	beside, err := url.Parse(l.server.Endpoint)
@@ -38,12 +38,12 @@ func (l *library) serve(port string, handler http.Handler, faults ...webtest.Fau
 		handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fault(w, r, next) })
 	}
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
-	go func() { _ = server.Serve(at) }() // until it is closed
+	go func() { _ = server.Serve(at) }() // until the server is closed
 	l.t.Cleanup(func() { _ = server.Close() })
 	return "http://" + at.Addr().String()
 }
 
-// onRange has a fault hit the first so many requests for a range of a path.
+// onRange applies a fault to the first requests for a range of a path.
 func onRange(times int, path string, f webtest.Fault) webtest.Fault {
 	first := webtest.Times(times, path, f)
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -55,7 +55,7 @@ func onRange(times int, path string, f webtest.Fault) webtest.Fault {
 	}
 }
 
-// lie gives other bytes than those that were asked for.
+// lie sends wrong bytes.
 func lie(w http.ResponseWriter, r *http.Request, next http.Handler) { next.ServeHTTP(liar{w}, r) }
 
 type liar struct{ http.ResponseWriter }
@@ -66,7 +66,7 @@ func (l liar) Write(data []byte) (int, error) {
 	return l.ResponseWriter.Write(other)
 }
 
-// google has the example's objects, and stalls in the midst of the large one.
+// google serves the example's objects, and stalls in the middle of the large one.
 func (l *library) google(large string) (manifest string, want map[string]string) {
 	l.t.Helper()
 	const bucket = "example-bucket"
@@ -89,8 +89,8 @@ func (l *library) google(large string) (manifest string, want map[string]string)
 
 var azureKey = base64.StdEncoding.EncodeToString([]byte("the-key-of-a-test-account-is-secret"))
 
-// microsoft has the example's blobs, of which the large one changes while it is loaded, and one
-// that never comes as it is.
+// microsoft serves the example's blobs. The large one changes while it is loaded, and another one is
+// always corrupted.
 func (l *library) microsoft(large string) (manifest string, want map[string]string) {
 	l.t.Helper()
 	const text = "it is small now"
@@ -112,7 +112,7 @@ func (l *library) microsoft(large string) (manifest string, want map[string]stri
 		map[string]string{"large": sumOf(text), "deep/small": sumOf("small")}
 }
 
-// repository has the example's files at the head of a branch.
+// repository serves the example's files at the head of a branch.
 func (l *library) repository(large string) (manifest string, want map[string]string) {
 	l.t.Helper()
 	gateway := l.server.Pachyderm()
@@ -125,8 +125,8 @@ func (l *library) repository(large string) (manifest string, want map[string]str
 		map[string]string{"train/large": sumOf(large), "train/deep/small": sumOf("small")}
 }
 
-// warned waits until kubectl describe shows an event of a VolumeManager that needs attention and
-// says so. It is written after the status.
+// warned waits until kubectl describe shows a Warning event of a VolumeManager that contains says.
+// Events are written after the status.
 func (l *library) warned(name, says string) {
 	l.t.Helper()
 	await.Until(l.t, patience, func() string {
@@ -135,9 +135,9 @@ func (l *library) warned(name, says string) {
 	})
 }
 
-// The examples of clouds and of Pachyderm fill volumes on the nodes that they ask for, although a
-// source stalls, gives a wrong byte, or changes meanwhile. One that always gives wrong bytes fills
-// none, and that is said.
+// The examples of clouds and of Pachyderm fill volumes on the requested nodes although a source stalls,
+// sends a wrong byte, or changes meanwhile. A source that always sends wrong bytes fills none, and an
+// event says so.
 func TestDatasetsOfClouds(t *testing.T) {
 	t.Parallel()
 	l := newLibrary(t, "clouds")

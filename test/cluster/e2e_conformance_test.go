@@ -2,7 +2,7 @@
 
 package cluster_test
 
-// Kubernetes' own tests of CSI drivers, the external storage suite, against the CSI driver.
+// Kubernetes' own tests of CSI drivers, the external storage suite, run against the CSI driver.
 
 import (
 	"flag"
@@ -27,7 +27,7 @@ var conformance = flag.String("conformance", "some", "which tests of the externa
 
 var focus = flag.String("conformance.focus", "", "a regular expression: only tests whose names match it run, of those that -conformance says, and with the shipped class")
 
-// breadth are ten of them: one of each kind.
+// breadth are ten of the suite's tests, one of each kind.
 var breadth = []string{
 	"(delayed binding)] topology should provision a volume and schedule a pod with AllowedTopologies",
 	"(default fs)] provisioning should provision storage with mount options",
@@ -41,13 +41,13 @@ var breadth = []string{
 	"read-write-once-pod should block a second pod from using an in-use ReadWriteOncePod volume on the same node",
 }
 
-// expected are the tests that fail, by the ends of their names, and the limit that is the reason.
+// expected are the tests that fail, by the end of their names, and the limit that is the reason.
 var expected = map[string]string{
 	"(block volmode)] multiVolume should concurrently access the single read-only volume from pods on the same node [Slow]": "a device that is read-only for one pod and writable for another would have to be two (docs/block.md)",
 	"(default fs)] provisioning should provision storage with any volume data source [Serial]":                              "a populator fills a volume in a namespace of its own and hands it to another, which is refused (docs/limitations.md)",
 }
 
-// Tests of features that are here, beside those of none.
+// Selections of the suite's tests: those of supported features and those that need no feature.
 const (
 	features   = " && Feature: isSubsetOf {VolumeSnapshotDataSource, VolumeAttributesClass}"
 	notSlow    = "!Slow && !Serial && !Disruptive" + features
@@ -55,7 +55,7 @@ const (
 	disruptive = "Disruptive" + features
 )
 
-// rounds are what the suite runs, one after the other.
+// rounds returns the suite's selections, which run one after the other.
 func rounds(t *testing.T, which string) []cluster.Selection {
 	t.Helper()
 	round := func(driver, focus string) cluster.Selection {
@@ -63,7 +63,7 @@ func rounds(t *testing.T, which string) []cluster.Selection {
 			Focus: []string{"External Storage.*" + focus}, Labels: notSlow, AtOnce: 6, Within: *within}
 	}
 	linear := round("testdriver.yaml", "")
-	// What these leave out is as with the first class.
+	// The tests left out here behave as with the first class.
 	const snapshots = `\] snapshottable|snapshot data source|restoring snapshot`
 	thin := round("testdriver-thin.yaml", "("+snapshots+"|pvc data source)")
 	thick := round("testdriver-thick.yaml", "("+snapshots+")")
@@ -74,7 +74,7 @@ func rounds(t *testing.T, which string) []cluster.Selection {
 			linear.Focus = append(linear.Focus, "External Storage.*"+regexp.QuoteMeta(name))
 		}
 		return []cluster.Selection{linear}
-	case "slow": // none of them is selected with the thick class
+	case "slow": // with the thick class none of them is selected
 		linear.Labels, thin.Labels = slow, slow
 		return []cluster.Selection{linear, thin}
 	case "disruptive": // they stop kubelet
@@ -84,8 +84,8 @@ func rounds(t *testing.T, which string) []cluster.Selection {
 	return []cluster.Selection{linear, thin, thick}
 }
 
-// TestConformance runs ten of the suite's tests, or what -conformance says. All pass but those
-// that are listed above, and of those each fails.
+// TestConformance runs ten of the suite's tests, or those selected by -conformance. All pass except
+// those in expected, each of which must fail.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	require.False(t, *focus != "" && *conformance == "some", "-conformance.focus selects from all, slow or disruptive: give -conformance, too")
@@ -119,8 +119,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// rowsOf are the lines of tests in the document's tables, without the columns that say which are in
-// make test, and why one of those that are listed fails.
+// rowsOf returns the tests' lines in the document's tables, without the columns that say which tests
+// are part of make test and why a listed test fails.
 func rowsOf(t *testing.T, specs []cluster.Spec) (rows []string) {
 	t.Helper()
 	for _, spec := range specs {
@@ -136,7 +136,7 @@ func rowsOf(t *testing.T, specs []cluster.Spec) (rows []string) {
 	return rows
 }
 
-// classOf is the StorageClass of a file that describes the driver to the suite.
+// classOf returns the StorageClass in a file that describes the driver to the suite.
 func classOf(t *testing.T, driver string) string {
 	t.Helper()
 	content, err := os.ReadFile(driver)
@@ -146,7 +146,7 @@ func classOf(t *testing.T, driver string) string {
 	return string(class[1])
 }
 
-// documented are the rows that the document has of such a run.
+// documented returns the document's rows of such a run.
 func documented(t *testing.T, which string) (rows []string) {
 	t.Helper()
 	document, err := os.ReadFile(shipped(t, "docs/conformance.md"))
@@ -177,8 +177,8 @@ func documented(t *testing.T, which string) (rows []string) {
 	return rows
 }
 
-// prepareConformance installs what the suite's tests of snapshots and of VolumeAttributesClasses
-// need, with the classes that the descriptions of the driver name.
+// prepareConformance installs what the suite's tests of snapshots and VolumeAttributesClasses need,
+// with the classes that the descriptions of the driver name.
 func (n *tenant) prepareConformance() {
 	n.t.Helper()
 	snapshots := snapshotTenant(n.t, "conformance-snapshots")
@@ -187,7 +187,7 @@ func (n *tenant) prepareConformance() {
 	n.applyExample("volumeattributesclass.yaml")
 }
 
-// conform runs some of the suite's tests, all, or the slow ones.
+// conform runs the suite's tests that which selects.
 func conform(t *testing.T, suite *cluster.Conformance, which string) (specs []cluster.Spec) {
 	t.Helper()
 	cache, err := vm.CacheDir()
@@ -211,7 +211,7 @@ func conform(t *testing.T, suite *cluster.Conformance, which string) (specs []cl
 	return specs
 }
 
-// check compares what came of the tests with what is expected, and shows it.
+// check logs the tests' results and compares them with the expected ones.
 func check(t *testing.T, specs []cluster.Spec) {
 	t.Helper()
 	count := map[string]int{}
@@ -227,7 +227,7 @@ func check(t *testing.T, specs []cluster.Spec) {
 		switch {
 		case listed && spec.State != "failed":
 			t.Errorf("%s is %s: take it off the list of those that fail, for %q", spec.Name, spec.State, reason)
-		case !listed && spec.State != "passed" && spec.State != "skipped": // why, the document says
+		case !listed && spec.State != "passed" && spec.State != "skipped": // the document says why
 			t.Errorf("%s: %s: %s", spec.State, spec.Name, spec.Message)
 		}
 	}

@@ -2,7 +2,7 @@
 
 package cluster_test
 
-// Limits on IO of volumes through the CSI driver, which change with the class of their claims.
+// IO limits of volumes of the CSI driver, which change with their claims' VolumeAttributesClass.
 
 import (
 	"fmt"
@@ -22,8 +22,8 @@ import (
 
 var installSidecars sync.Once
 
-// sidecarTenant is a tenant with CSI's resizer and snapshotter beside the provisioner, as
-// docs/io-limits.md and docs/snapshots.md say: lines of installer/kustomization.yaml.
+// sidecarTenant returns a tenant with CSI's resizer and snapshotter beside the provisioner, enabled by
+// lines of installer/kustomization.yaml as docs/io-limits.md and docs/snapshots.md say.
 func sidecarTenant(t *testing.T, namespace string) *tenant {
 	t.Helper()
 	n := newCSITenant(t, namespace)
@@ -53,9 +53,9 @@ func sidecarTenant(t *testing.T, namespace string) *tenant {
 	return n
 }
 
-// sidecarsStay holds that no sidecar ends again and again beside a provisioner that stays, also
-// where that waits for the lease. Once is nothing: a sidecar ends where the API server is out of
-// its reach for long, as on a starved machine.
+// sidecarsStay checks that no sidecar restarts repeatedly beside a provisioner that stays up, even one
+// that waits for the lease. A few restarts are tolerated, because a sidecar ends if the API server is
+// unreachable for long, as on a starved machine.
 func (n *tenant) sidecarsStay() {
 	n.t.Helper()
 	pods := kubectl(n.ctx, n.t, "-n", "flexlvm-system", "get", "pods", "-l", "app.kubernetes.io/name=flexlvm-provisioner", "-o",
@@ -73,12 +73,13 @@ func (n *tenant) sidecarsStay() {
 	}
 }
 
-// The limits on IO of a volume in use change with the VolumeAttributesClass of its claim.
+// The IO limits of a volume in use change with the VolumeAttributesClass of its claim.
 func TestCSIVolumeAttributesClass(t *testing.T) {
 	t.Parallel()
 	n := sidecarTenant(t, "csi-limits")
 	n.applyExample("volumeattributesclass.yaml")
-	// Long before a claim asks for it: the resizer gives up a claim whose class it has not seen yet.
+	// Created long before a claim asks for it, because the resizer gives up on a claim whose class it
+	// has not yet seen.
 	require.NoError(t, n.apply(`
 apiVersion: storage.k8s.io/v1
 kind: VolumeAttributesClass
@@ -96,7 +97,7 @@ parameters: {writeBps: fast}
 	t.Logf("another class was in force %.1f s after it was asked for", time.Since(asked).Seconds())
 	n.kubectl("wait", "pvc/data", "--for=jsonpath={.status.currentVolumeAttributesClassName}=flexlvm-fast", patiently)
 
-	// What is wrong is said on the claim, by name, and what is in force stays.
+	// An event of the claim names the wrong parameter, and the limits in force stay.
 	n.kubectl("patch", "pvc", "data", "-p", `{"spec":{"volumeAttributesClassName":"flexlvm-wrong"}}`)
 	n.told("data", "VolumeModifyFailed", `writeBps "fast": is not a rate; give bytes per second`)
 	n.limitsAre("main", "data", "rbps=524288000 wbps=209715200 riops=max wiops=20000")
@@ -104,7 +105,7 @@ parameters: {writeBps: fast}
 	n.limitsAre("main", "data", "")
 	require.Equal(t, "0", n.kubectl("get", "pod", "main", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"))
 
-	// With the resizer there, growth is bounded as ever.
+	// With the resizer installed, growth is still bounded.
 	volume := n.kubectl("get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")
 	n.ask("data", "900Gi")
 	await.Until(t, patience, func() string {
@@ -119,8 +120,8 @@ parameters: {writeBps: fast}
 	}
 }
 
-// limitsAre waits until a pod on node1 has these limits on a claim's volume, as the kernel
-// shows them; "" is none.
+// limitsAre waits until a pod on node1 has these limits on a claim's volume, as the kernel reports
+// them; "" means none.
 func (n *tenant) limitsAre(pod, claim, want string) {
 	n.t.Helper()
 	uid := n.kubectl("get", "pod", pod, "-o", "jsonpath={.metadata.uid}")

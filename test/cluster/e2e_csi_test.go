@@ -2,7 +2,7 @@
 
 package cluster_test
 
-// The CSI driver, beside the FlexVolume driver on the same nodes.
+// The CSI driver, installed beside the FlexVolume driver on the same nodes.
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ import (
 
 var installCSIOnce sync.Once
 
-// newCSITenant is a namespace of a test, with the CSI driver installed as users install it.
+// newCSITenant returns a test's namespace, with the CSI driver installed as users install it.
 func newCSITenant(t *testing.T, namespace string) *tenant {
 	t.Helper()
 	n := newTenant(t, namespace)
@@ -41,7 +41,7 @@ func (n *tenant) installCSI() {
 	})
 }
 
-// A claim through the CSI driver is all that one through the other is.
+// A claim of the CSI driver can do everything that one of the FlexVolume driver can.
 func TestCSIVolume(t *testing.T) {
 	t.Parallel()
 	n := newCSITenant(t, "csi")
@@ -73,7 +73,7 @@ func TestCSIVolume(t *testing.T) {
 	})
 	require.Equal(t, "0", n.kubectl("get", "pod", "main", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"))
 
-	// What nobody can have is refused, and said.
+	// A request that no node can satisfy is refused, and the claim says so.
 	n.ask("data", "900Gi")
 	await.Until(t, patience, func() string {
 		says := n.growth("data")
@@ -82,7 +82,7 @@ func TestCSIVolume(t *testing.T) {
 	n.ask("data", "600Mi")
 	grown("600Mi")
 
-	// Again, with another driver process, which comes while the pod does.
+	// Again with another driver process, which starts while the pod does.
 	n.kubectl("delete", "pod", "main")
 	n.kubectl("-n", "flexlvm-system", "rollout", "restart", "daemonset/flexlvm-csi")
 	n.run(main)
@@ -97,8 +97,8 @@ func TestCSIVolume(t *testing.T) {
 	n.kubectl("wait", "pv/"+volume, "--for=delete", patiently)
 }
 
-// byHand is a PersistentVolume, and its claim, as an administrator may write them for a
-// volume that there is.
+// byHand returns a PersistentVolume and its claim as an administrator may write them for an existing
+// volume.
 func byHand(namespace, name, node, source string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -123,7 +123,7 @@ spec:
 `, namespace, name, node, source)
 }
 
-// Each driver mounts what was made through the other.
+// Each driver mounts volumes that were created through the other.
 func TestCSIBothDoors(t *testing.T) {
 	t.Parallel()
 	n := newCSITenant(t, "doors")
@@ -151,8 +151,8 @@ func TestCSIBothDoors(t *testing.T) {
 	n.kubectl("delete", "pv", "csi-by-flex-doors", "flex-by-csi-doors", "--wait=false")
 }
 
-// Nobody comes by another namespace's volume through the CSI driver. Each attempt is at a
-// volume of its own: kubelet waits longer each time before it tries one of that handle again.
+// The CSI driver gives no namespace access to another's volume. Each attempt has its own volume,
+// because kubelet backs off between attempts for the same handle.
 func TestCSITheft(t *testing.T) {
 	t.Parallel()
 	n, thief := newCSITenant(t, "csi-victim"), newCSITenant(t, "csi-thief")
@@ -172,7 +172,7 @@ func TestCSITheft(t *testing.T) {
 	for name, tt := range attempts {
 		require.NoError(t, thief.apply(byHand("csi-thief", name, "node2", source(name, tt.attributes))+"\n---\n"+pod{name: name, claim: name}.manifest()))
 	}
-	// It would speak for kubelet where an administrator has set podInfoOnMount: false.
+	// It would stand in for kubelet's value if an administrator has set podInfoOnMount: false.
 	forged := byHand("csi-thief", "forged", "node2", source("as-theirs", "namespace: csi-victim, csi.storage.k8s.io/pod.namespace: csi-victim"))
 	require.ErrorContains(t, thief.apply(forged), "may hold no key that begins with csi.storage.k8s.io/")
 	for name, tt := range attempts {
@@ -193,7 +193,8 @@ spec:
 	require.ErrorContains(t, err, "uses the CSI driver flexlvm.io inline")
 	require.ErrorContains(t, err, "create a PersistentVolumeClaim")
 
-	// The socket is root's. (That a pod has kubelet's directory at all, an administrator allows.)
+	// Only root can use the socket. (Mounting kubelet's directory into a pod is up to the
+	// administrator.)
 	require.NoError(t, thief.apply(fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
@@ -212,7 +213,7 @@ spec:
 	thief.kubectl("wait", "--for=condition=Ready", "pod/socket", patiently)
 	require.Empty(t, thief.exec("socket", "if [ -r /registry/flexlvm.io.sock ] || [ -w /registry/flexlvm.io.sock ]; then echo open; fi"))
 	socket := ""
-	await.Until(t, patience, func() string { // it is away while another test restarts the driver
+	await.Until(t, patience, func() string { // it is gone while another test restarts the driver
 		var err error
 		socket, err = shared.Node(n.ctx, "node2", "stat", "-c", "%F %U %a", "/var/lib/kubelet/plugins_registry/flexlvm.io.sock")
 		return await.Missing(err == nil, "%v", err)
@@ -223,7 +224,7 @@ spec:
 	}
 }
 
-// One pod alone has a claim that says so, and mount options reach the container.
+// A ReadWriteOncePod claim is used by one pod at a time, and mount options reach the container.
 func TestCSIOncePod(t *testing.T) {
 	t.Parallel()
 	n := newCSITenant(t, "csi-once")

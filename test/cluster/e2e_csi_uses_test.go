@@ -2,8 +2,7 @@
 
 package cluster_test
 
-// What else volumes through the CSI driver are used for: datasets, and volumes that end with
-// their pods.
+// Other uses of volumes through the CSI driver: datasets and generic ephemeral volumes.
 
 import (
 	"context"
@@ -27,7 +26,7 @@ volumeBindingMode: WaitForFirstConsumer
 parameters: {volumeGroup: flexlvm, kind: dataset, reclaim: immediate, door: csi}
 `
 
-// A dataset is loaded, read where it lies, and given back, all through the CSI driver.
+// A dataset is loaded, read on its nodes, and released, all through the CSI driver.
 func TestCSIDataset(t *testing.T) {
 	t.Parallel()
 	newCSITenant(t, "csi-any") // installs the driver
@@ -47,7 +46,7 @@ func TestCSIDataset(t *testing.T) {
 		require.Equal(t, l.sums, l.read(name))
 		require.Regexp(t, "Read-only file system|Value too large", l.execFails(name, "touch /data/new"))
 	}
-	// Those of the replicas and that of their readers.
+	// The PersistentVolumes of the replicas and that of their readers.
 	doors := strings.Fields(l.kubectl("get", "pv", "-o", `jsonpath={range .items[?(@.spec.claimRef.namespace=="csi-library")]}{.spec.csi.driver}:{.spec.csi.volumeHandle}{"\n"}{end}`))
 	require.Len(t, doors, 3)
 	for _, door := range doors {
@@ -61,7 +60,7 @@ func TestCSIDataset(t *testing.T) {
 		return await.Missing(len(l.onDisk(vm)) == 0, "logical volumes stay: %v", l.onDisk(vm))
 	})
 
-	// What a job writes is uploaded.
+	// A job's results are uploaded.
 	require.NoError(t, l.server.MakeBucket(l.ctx, "csi-output", false))
 	require.NoError(t, l.apply(l.dataset("work", "S3-Dev", "csi-books", 1, "outputURL: s3://csi-output/run/", "storageClass: csi-datasets")))
 	vm = l.until("work", loaded)
@@ -78,7 +77,7 @@ func TestCSIDataset(t *testing.T) {
 	require.Equal(t, "42\n", string(answer))
 }
 
-// A generic ephemeral volume comes with its pod, of the size that it asks for, and goes with it.
+// A generic ephemeral volume is created with its pod, in the requested size, and deleted with it.
 func TestCSIEphemeral(t *testing.T) {
 	t.Parallel()
 	n := newCSITenant(t, "csi-ephemeral")

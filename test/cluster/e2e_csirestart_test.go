@@ -2,7 +2,7 @@
 
 package cluster_test
 
-// The CSI driver comes and goes, while pods start, run and end.
+// The CSI driver is restarted and away while pods start, run and end.
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// restartCSI begins an upgrade of the CSI driver's DaemonSet.
+// restartCSI starts a rollout of the CSI driver's DaemonSet.
 func (n *tenant) restartCSI() {
 	n.t.Helper()
 	n.kubectl("-n", "flexlvm-system", "rollout", "restart", "daemonset/flexlvm-csi")
@@ -26,13 +26,14 @@ func (n *tenant) csiIsThere() {
 	n.kubectl("-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-csi", patiently)
 }
 
-// It is no parallel test: others grow volumes, which is put off where the driver stays away.
+// TestCSIDriverComesAndGoes is not parallel, because other tests grow volumes, which is delayed while
+// the driver is away.
 func TestCSIDriverComesAndGoes(t *testing.T) {
 	t.Run("upgrade", testCSIUpgradeUnderLoad)
 	t.Run("away", testCSIAway)
 }
 
-// No call is lost to an upgrade of the driver, neither of pods that start nor of pods that end.
+// No call is lost during an upgrade of the driver, whether pods start or end.
 func testCSIUpgradeUnderLoad(t *testing.T) {
 	pods := 10
 	if inFull() {
@@ -47,8 +48,9 @@ func testCSIUpgradeUnderLoad(t *testing.T) {
 	}
 	begun := time.Now()
 	require.NoError(t, n.apply(strings.Join(manifests, "\n---\n")))
-	// From the first mount on the driver is replaced, and replaced again. In the end it stays: kubelet tries again
-	// only every two minutes what has failed a few times, and on a slow machine the driver is away half of the time.
+	// From the first mount on, the driver is replaced repeatedly, and then stays: after some failures
+	// kubelet retries only every two minutes, and on a slow machine the driver would be away half of
+	// the time.
 	for replaced, waiting := 0, true; waiting && replaced < 10; replaced++ {
 		n.restartCSI()
 		n.csiIsThere()
@@ -58,7 +60,7 @@ func testCSIUpgradeUnderLoad(t *testing.T) {
 	t.Logf("%d pods were ready after %s", pods, time.Since(begun).Round(time.Second))
 	for i := range pods {
 		name := fmt.Sprintf("p%d", i)
-		// A pod without a probe is Ready before its shell has written. Blocks of 4 KiB.
+		// A pod without a probe is Ready before its shell has written. 4096 is the block size.
 		require.Equal(t, fmt.Sprintf("%s\n4096 %d\n", name, 32<<20/4096),
 			n.exec(name, "until [ -s /data/starts ]; do sleep 0.2; done; cat /data/starts; stat -f -c '%S %b' /data"))
 	}
@@ -73,7 +75,7 @@ func testCSIUpgradeUnderLoad(t *testing.T) {
 		return await.Missing(left == "", "these pods do not end: %s", left)
 	})
 	n.csiIsThere()
-	// The pods' objects went at once, and what failed meanwhile kubelet repeats after a backoff.
+	// The pods' objects were deleted immediately. Kubelet retries failed unmounts with backoff.
 	for _, node := range []string{"node1", "node2"} {
 		await.Until(t, patience, func() string {
 			mounts := onNode(n.ctx, t, node, "cat /proc/self/mountinfo")
@@ -87,7 +89,7 @@ func testCSIUpgradeUnderLoad(t *testing.T) {
 	}
 }
 
-// While the driver is away, pods that run do not notice, and pods that start wait for it.
+// While the driver is away, running pods are not affected, and starting pods wait for it.
 func testCSIAway(t *testing.T) {
 	n := newCSITenant(t, "csi-away")
 	n.run(claimOf("flexlvm-csi", "runs", "32Mi"), pod{name: "runs", claim: "runs", node: "node1"}.manifest())

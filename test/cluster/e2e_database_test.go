@@ -15,22 +15,22 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// startEtcd starts etcd on a volume. It looks up any name of its own address in DNS, which these
-// clusters do not have, for half a minute.
+// startEtcd starts etcd on a volume, with addresses instead of names: etcd looks up any name of its own
+// address in DNS, which these clusters do not have, for half a minute.
 const startEtcd = `/program --data-dir=/data/etcd --listen-client-urls=http://127.0.0.1:2379 --advertise-client-urls=http://127.0.0.1:2379 --quota-backend-bytes=33554432 --log-level=warn & `
 
-// writing puts one key after the other, and notes beside the volume that it was acknowledged. The
-// value is the key.
+// writing puts keys in sequence, each its own value, and records each acknowledged one outside of the
+// volume.
 var writing = `n=1; while :; do key=$(printf %06d $n | base64)
 	if wget -q -O /dev/null --post-data "{\"key\":\"$key\",\"value\":\"$key\"}" http://127.0.0.1:2379/v3/kv/put 2>/dev/null
 	then echo $n >>/tmp/acknowledged; n=$((n+1)); fi; sleep ` + unhurried("1", "0.1") + `; done & `
 
-// everyKey asks for all keys, as soon as etcd answers.
+// everyKey reads all keys as soon as etcd answers.
 const everyKey = `for i in $(seq 600); do wget -q -O - --post-data '{"key":"AA==","range_end":"AA=="}' http://127.0.0.1:2379/v3/kv/range && exit 0; sleep 0.5; done; exit 1`
 
 var loadEtcdOnce sync.Once
 
-// loadEtcd puts the image of databases onto the nodes.
+// loadEtcd loads the etcd image onto the nodes.
 func (n *tenant) loadEtcd() {
 	n.t.Helper()
 	loadEtcdOnce.Do(func() {
@@ -40,8 +40,7 @@ func (n *tenant) loadEtcd() {
 	})
 }
 
-// database is the manifest of a pod in which etcd runs on the claim, and beside it a line of shell
-// such as writing.
+// database returns a pod that runs etcd on the claim, and beside it a line of shell such as writing.
 func database(p pod, beside string) string {
 	p.image, p.command = cluster.EtcdImage, startEtcd+beside+"true"
 	return p.manifest()
@@ -64,8 +63,8 @@ func (n *tenant) untilWritten(pod string) {
 	})
 }
 
-// keys checks that the keys of a database are the first that were written, and whole, and returns
-// how many there are.
+// keys checks that a database's keys are the first that were written, without gaps and with correct
+// values, and returns their number.
 func (n *tenant) keys(pod string) int64 {
 	n.t.Helper()
 	out, err := shared.Kubectl(n.ctx, "-n", n.namespace, "exec", pod, "--", "sh", "-c", everyKey)
@@ -82,13 +81,13 @@ func (n *tenant) keys(pod string) int64 {
 	return int64(len(all.Kvs))
 }
 
-// requireKeys checks that a database which was restored has all that was acknowledged before its
-// snapshot, and nothing of what was asked for after it; it returns the number of its keys.
+// requireKeys checks that a restored database has all keys that were acknowledged before its snapshot,
+// and none that were written after it, and returns their number.
 func (n *tenant) requireKeys(pod string, before, after int64) int64 {
 	n.t.Helper()
 	held := n.keys(pod)
 	n.t.Logf("%s: of %d to %d keys that were acknowledged, %d were restored", pod, before, after, held)
 	require.GreaterOrEqual(n.t, held, before, "what was acknowledged before")
-	require.LessOrEqual(n.t, held, after+1) // one more may have been on its way
+	require.LessOrEqual(n.t, held, after+1) // one more may have been in flight
 	return held
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// datasetClasses are of a group that one claim can fill: for replicas, and for claims.
+// datasetClasses use a group that one claim can fill. One is for replicas and one for claims.
 const datasetClasses = `
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -39,9 +39,9 @@ volumeBindingMode: WaitForFirstConsumer
 parameters: {volumeGroup: ` + datasetGroup + `}
 `
 
-// A dataset lies on two nodes, although a loader was killed, and its progress is
-// seen; a job reads it there; where room is needed one replica goes, and comes back
-// when there is room again; with its VolumeManager all goes.
+// A dataset is loaded on two nodes although a loader is killed, and its progress is visible. A job
+// reads it there. If its space is needed, one replica is evicted, and loaded again when there is space.
+// Deleting the VolumeManager deletes everything.
 func TestDataset(t *testing.T) {
 	t.Parallel()
 	l := newLibrary(t, "library")
@@ -65,13 +65,13 @@ func TestDataset(t *testing.T) {
 
 	l.reader("reader", vm, "node2")
 	require.Equal(t, l.sums, l.read("reader"))
-	// By the mount, or where the runtime took that away by the mapping of owners.
+	// Refused by the read-only mount or, if the runtime made it writable, by the mount's ID mapping.
 	require.Regexp(t, "Read-only file system|Value too large", l.execFails("reader", "touch /data/new"))
 	require.Regexp(t, "Read-only file system|Permission denied", l.execFails("reader", "echo >>/data/"+slices.Sorted(maps.Keys(l.sums))[0]))
 
 	t.Run("a replica is evicted", func(t *testing.T) { l.in(t).testReplicaEvicted(vm) })
 
-	// Kubernetes keeps a claim while any pod names it, a finished one, too.
+	// Kubernetes keeps a claim while any pod refers to it, even a finished one.
 	l.kubectl("delete", "pod/reader", "job/training")
 	l.kubectl("delete", "vm", "books", patiently)
 	require.Empty(t, l.bearing(vm))
@@ -82,7 +82,7 @@ func TestDataset(t *testing.T) {
 	})
 }
 
-// in is the library for a part of the test.
+// in returns the library for a subtest.
 func (l *library) in(t *testing.T) *library {
 	part, n := *l, *l.tenant
 	n.t = t
@@ -90,7 +90,7 @@ func (l *library) in(t *testing.T) *library {
 	return &part
 }
 
-// testProgress watches how a dataset is loaded, and kills a loader that is at work.
+// testProgress watches how a dataset is loaded, and kills a running loader.
 func (l *library) testProgress(name string) flexlvmv1.VolumeManager {
 	l.t.Helper()
 	seen := map[int32]bool{}
@@ -106,7 +106,7 @@ func (l *library) testProgress(name string) flexlvmv1.VolumeManager {
 		seen[p.Percent] = true
 		last = max(last, p.Bytes)
 		if killed == "" && p.Percent >= 10 && p.Percent < 70 {
-			// Other tests' loaders are at work, too.
+			// Other tests' loaders run, too.
 			killed = onNode(l.ctx, l.t, "node1", "pkill -9 -f '^/fetch .*"+vm.Spec.Volumes[0].SourceURL+"' && echo killed || true")
 		}
 		return missing
@@ -118,9 +118,9 @@ func (l *library) testProgress(name string) flexlvmv1.VolumeManager {
 	return vm
 }
 
-// early tells of nodes that carry the label although no loader has succeeded there.
+// early reports nodes that have the label although no loader has succeeded there.
 func (l *library) early(vm flexlvmv1.VolumeManager) string {
-	bearing := l.bearing(vm) // before the Jobs, which come first
+	bearing := l.bearing(vm) // before the Jobs, because a Job succeeds before its node is labelled
 	var loaders batchv1.JobList
 	require.NoError(l.t, apiClient(l.t).List(l.ctx, &loaders, client.InNamespace(l.namespace), client.MatchingLabels{"dataset": vm.Name}))
 	succeeded := 0
@@ -132,7 +132,7 @@ func (l *library) early(vm flexlvmv1.VolumeManager) string {
 	return await.Missing(len(bearing) <= succeeded, "%v carry the label, and %d loaders have succeeded", bearing, succeeded)
 }
 
-// trainingJob is a job that may run wherever the data are; it reads all of them.
+// trainingJob returns a job that may run wherever the data is, and reads all of it.
 func trainingJob(claim string, sums map[string]string) string {
 	var list strings.Builder
 	for _, path := range slices.Sorted(maps.Keys(sums)) {
@@ -157,12 +157,12 @@ spec:
 `, cluster.BusyboxImage, strings.ReplaceAll(list.String(), `\n`, "\n"), claim)
 }
 
-// testReplicaEvicted: an ordinary claim needs the room of a replica that nobody uses.
+// testReplicaEvicted creates an ordinary claim that needs the space of an unused replica.
 func (l *library) testReplicaEvicted(vm flexlvmv1.VolumeManager) {
 	l.t.Helper()
 	l.kubectl("-n", "flexlvm-system", "rollout", "status", "daemonset/flexlvm-gc", patiently)
 	free := l.free("node1")
-	require.NoError(l.t, l.apply(claimOf(datasetGroup+"-claims", "large", fmt.Sprint(free)))) // its file system comes on top
+	require.NoError(l.t, l.apply(claimOf(datasetGroup+"-claims", "large", fmt.Sprint(free)))) // the file system's overhead comes on top
 	require.NoError(l.t, l.apply(pod{name: "large", claim: "large", node: "node1"}.manifest()))
 	began := time.Now()
 	l.kubectl("wait", "--for=condition=Ready", "pod/large", patiently)
@@ -185,7 +185,7 @@ func (l *library) testReplicaEvicted(vm flexlvmv1.VolumeManager) {
 	require.Equal(l.t, []string{"node1", "node2"}, l.bearing(vm))
 }
 
-// free is what the group of datasets has free on a node, in bytes.
+// free returns the free bytes of the group of datasets on a node.
 func (l *library) free(node string) int64 {
 	l.t.Helper()
 	var free int64
@@ -195,15 +195,15 @@ func (l *library) free(node string) int64 {
 	return free
 }
 
-// A job begins with the first objects and reads the rest while it arrives: files
-// appear whole.
+// A job starts with the first objects and reads the rest as it arrives. Files appear only when
+// complete.
 func TestDatasetIsStreamed(t *testing.T) {
 	t.Parallel()
 	l := newLibrary(t, "stream")
 	l.bucket("film", slices.Repeat([]int{1 * mib}, 24)...)
 	require.NoError(t, l.apply(l.dataset("film", "S3", "film", 1, "bandwidth: 160Ki", `stream: "true"`, `streamAfter: "2"`)))
 	vm := l.until("film", func(vm flexlvmv1.VolumeManager) string {
-		// A loader may be slow to say how far it is.
+		// A loader may be slow to report its progress.
 		if vm.Status.State != flexlvmv1.StateRunning || vm.Status.Volumes[0].Progress == nil {
 			return fmt.Sprintf("its state is %q: %+v", vm.Status.State, vm.Status.Volumes)
 		}
@@ -216,7 +216,8 @@ func TestDatasetIsStreamed(t *testing.T) {
 	require.Less(t, len(early), len(l.sums), "the viewer began while the rest arrived")
 	t.Logf("the viewer began with %d of %d files", len(early), len(l.sums))
 	await.Until(t, patience, func() string {
-		// Seldom, and in one go: it is work for the node that loads. What is read comes after the answer.
+		// Rarely and with one command, because it is work for the node that loads. The files are read
+		// after the check for completeness.
 		files, complete := strings.CutPrefix(l.exec("viewer", "ls /data/.flexlvm | grep -x complete; "+sumFiles), "complete\n")
 		now := l.sumsIn(files)
 		for path, sum := range now {
@@ -230,7 +231,7 @@ func TestDatasetIsStreamed(t *testing.T) {
 	l.until("film", loaded)
 }
 
-// What a job writes is uploaded before its volume is released.
+// A job's results are uploaded before its volume is released.
 func TestDatasetGivesBackResults(t *testing.T) {
 	t.Parallel()
 	l := newLibrary(t, "results")
@@ -261,8 +262,8 @@ func TestDatasetGivesBackResults(t *testing.T) {
 	require.Empty(t, l.kubectl("get", "pvc", "-o", "name"))
 }
 
-// What a pod writes while it runs is uploaded, also by a loader that was killed meanwhile,
-// and what it writes last, before anything goes.
+// A running pod's writes are uploaded, even though the mirror is killed meanwhile, and its last writes
+// before anything is deleted.
 func TestDatasetIsMirrored(t *testing.T) {
 	t.Parallel()
 	l := newLibrary(t, "mirror")
@@ -284,7 +285,7 @@ func TestDatasetIsMirrored(t *testing.T) {
 	node := strings.TrimSpace(l.kubectl("get", "pod", "writer", "-o", "jsonpath={.spec.nodeName}"))
 	require.Contains(t, onNode(l.ctx, t, node, "pkill -9 -f '^/fetch mirror' && echo killed || true"), "killed")
 	l.exec("writer", "echo 2 >/data/new && rm /data/"+first)
-	l.uploaded("ledger", map[string]string{"new": "2\n", first: "changed\n"}) // nothing is removed
+	l.uploaded("ledger", map[string]string{"new": "2\n", first: "changed\n"}) // nothing is deleted at the source
 
 	l.exec("writer", "echo last >/data/last")
 	l.kubectl("delete", "vm", "ledger", "--wait=false")
@@ -308,9 +309,8 @@ func (l *library) uploaded(bucket string, want map[string]string) {
 	}
 }
 
-// A dataset that is larger than its volumes' quota is told in numbers before anything is
-// read, and loads once a person has made them large enough. So does one whose volume
-// somebody else fills meanwhile.
+// A dataset that is larger than its volumes reports the sizes before anything is read, and is loaded
+// once a person has enlarged the volumes. So is one whose volume another pod fills during the load.
 func TestDatasetThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	l := newLibrary(t, "tight")
@@ -333,7 +333,7 @@ func TestDatasetThatDoesNotFit(t *testing.T) {
 	l.goesOn("filled", strings.Replace(filled, "512Ki", "8Mi", 1))
 }
 
-// fill has a pod take all the room of a volume while it is loaded.
+// fill starts a pod that uses up a volume's space while it is being loaded.
 func (l *library) fill(name string) {
 	l.t.Helper()
 	vm := l.until(name, func(vm flexlvmv1.VolumeManager) string {
@@ -346,8 +346,8 @@ func (l *library) fill(name string) {
 	require.Contains(l.t, l.execFails("hog", "dd if=/dev/zero of=/data/hog bs=64k"), "No space left on device")
 }
 
-// goesOn: a volume that was filled is said to have no room, and when it has grown, what is
-// missing is loaded. Nothing that was there is lost, or comes again.
+// goesOn checks that a filled volume is reported as full, and that after its growth only the missing
+// files are loaded. No file is lost or loaded again.
 func (l *library) goesOn(name, manifest string) {
 	l.t.Helper()
 	vm := l.until(name, failed)
@@ -375,8 +375,8 @@ func (l *library) goesOn(name, manifest string) {
 	}
 }
 
-// A load that cannot succeed, here the example's, says why, and begins again when a person
-// has mended it.
+// A load that cannot succeed, here of the example, reports why, and starts again after a person has
+// fixed it.
 func TestDatasetWithWrongCredentials(t *testing.T) {
 	t.Parallel()
 	l := newLibrary(t, "locked")

@@ -12,13 +12,13 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// Small volumes, directories of one file system, through either driver: their bytes and inodes are
-// exact, they grow in use, can be brought back, and go when their room is needed. A class that does
-// not say that its pods are trusted is refused.
+// Small volumes are directories of one file system. Through either driver their bytes and inodes are
+// exact, they grow online, can be undeleted, and are removed if their space is needed. A class that
+// does not declare its pods as trusted is refused.
 func TestDirectoryVolumes(t *testing.T) {
 	t.Parallel()
 	n := newCSITenant(t, "small")
-	await.Until(t, patience, func() string { // other tests fill the group now and then
+	await.Until(t, patience, func() string { // other tests fill the group at times
 		out, err := shared.Node(n.ctx, "node2", "sh", "-c", driver+" directories create --pool small --size 64MiB")
 		return await.Missing(err == nil, "%v: %s", err, out)
 	})
@@ -41,22 +41,22 @@ parameters: {layout: directory, directoryPool: small%s}
 	n.kubectl("delete", "pod,pvc", "untrusted")
 	require.Equal(t, "directory", n.kubectl("get", "nodestorage", "node2", "-o", `jsonpath={.status.pools[?(@.name=="flexlvm:small")].layout}`))
 
-	// Deleted by mistake, and brought back on the node.
+	// Deleted by mistake and undeleted on the node.
 	volume := n.kubectl("get", "pvc", "small", "-o", "jsonpath={.spec.volumeName}")
 	n.kubectl("delete", "pod,pvc", "small")
 	n.becomes(volume, "unreferenced")
-	n.kubectl("wait", "--for=delete", "pv/"+volume, patiently) // it goes once the node has reported the volume
+	n.kubectl("wait", "--for=delete", "pv/"+volume, patiently) // it is deleted once the node has reported the volume
 	require.NoError(t, n.apply(n.onNode2("volumes undelete "+volume+" --claim small --storage-class small")))
 	n.run(n.small("small"))
 	require.Equal(t, sum, n.exec("small", "md5sum /data/kept"))
 	total, _ := n.df("small")
 	require.EqualValues(t, 2<<20, total)
 
-	// Given up for good, it goes when another needs its room, and nothing else does.
+	// After forget, the volume is removed when another needs its space, and no other volume is.
 	n.kubectl("delete", "pod,pvc", "small")
 	kubectl(n.ctx, t, "delete", "pv", volume, patiently)
 	n.becomes(volume, "retained")
-	await.Until(t, patience, func() string { // kubelet unmounts it after its pod is gone
+	await.Until(t, patience, func() string { // kubelet unmounts it only after its pod is gone
 		out, err := shared.Node(n.ctx, "node2", driver, "volumes", "forget", volume)
 		return await.Missing(err == nil, "%v: %s", err, out)
 	})
@@ -66,20 +66,20 @@ parameters: {layout: directory, directoryPool: small%s}
 
 	require.Contains(t, onNode(n.ctx, t, "node2", driver+" directories remove --pool small 2>&1 || true"), "is removed when they are gone")
 	n.kubectl("delete", "pod,pvc", "large", "small-csi")
-	await.Until(t, patience, func() string { // the one goes at once, the other as the pool is nearly full
+	await.Until(t, patience, func() string { // one is removed immediately, the other because the pool is nearly full
 		out, err := shared.Node(n.ctx, "node2", driver, "directories", "remove", "--pool", "small")
 		return await.Missing(err == nil, "%v: %s", err, out)
 	})
 	kubectl(n.ctx, t, "delete", "storageclass/small", "storageclass/small-csi", "storageclass/small-untrusted")
 }
 
-// small is a pod on node2 with the claim of its name.
+// small returns a pod on node2 with the claim of its name.
 func (n *tenant) small(name string) string {
 	return pod{name: name, claim: name, node: "node2"}.manifest()
 }
 
-// smallVolume is the life of a volume of a class with its pod, which it leaves running. It returns the
-// sum of the file kept there.
+// smallVolume checks the life of a volume of a class with its pod, which it leaves running. It returns
+// the checksum of the file that it leaves there.
 func (n *tenant) smallVolume(class string) string {
 	t := n.t
 	t.Helper()
@@ -88,7 +88,7 @@ func (n *tenant) smallVolume(class string) string {
 	total, used := n.df(class)
 	require.EqualValues(t, 1<<20, total)
 	require.Zero(t, used)
-	// XFS counts removed files out in the background, up to a tick later.
+	// XFS subtracts removed files from the count in the background, up to a tick later.
 	said := n.exec(class, `i=0; while touch /data/f$i 2>/tmp/why; do i=$((i+1)); done; echo $i; cat /tmp/why; rm /data/f*
 		i=0; until touch /data/fill 2>/dev/null || [ $i = 100 ]; do i=$((i+1)); sleep 0.1; done
 		dd if=/dev/zero of=/data/fill bs=4k 2>&1 || true; sync -f /data; stat -c 'size %s' /data/fill; rm /data/fill
@@ -112,7 +112,7 @@ func (n *tenant) onNode2(args string) string {
 	return onNode(n.ctx, n.t, "node2", driver+" "+args)
 }
 
-// becomes waits until node2 says that of a volume.
+// becomes waits until node2 shows the state for a volume.
 func (n *tenant) becomes(volume, state string) {
 	n.t.Helper()
 	await.Until(n.t, patience, func() string {

@@ -2,7 +2,7 @@
 
 package cluster_test
 
-// Volumes that there are move from one driver to the other, and back.
+// Existing volumes move from one driver to the other, and back.
 
 import (
 	"context"
@@ -27,7 +27,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// moverRights is all that `kubectl flexlvm door` needs.
+// moverRights are all rights that `kubectl flexlvm door` needs.
 const moverRights = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -49,14 +49,14 @@ kind: ServiceAccount
 metadata: {name: mover}
 `
 
-// A plugin is kubectl-flexlvm, run with moverRights.
+// A plugin is the kubectl-flexlvm program, run with moverRights.
 type plugin struct {
 	*tenant
 	program, kubeconfig string
 }
 
 var buildPlugin = sync.OnceValues(func() (string, error) {
-	program := filepath.Join(shared.Dir(), "kubectl-flexlvm") // goes with the cluster
+	program := filepath.Join(shared.Dir(), "kubectl-flexlvm") // deleted with the cluster
 	return program, built.Program(context.Background(), program, "./cmd/kubectl-flexlvm")
 })
 
@@ -73,7 +73,7 @@ func newPlugin(n *tenant) plugin {
 	return p
 }
 
-// noDriver is what is said while another test restarts the driver.
+// noDriver is part of the message while another test restarts the driver.
 const noDriver = "does not have the CSI driver"
 
 // door runs `kubectl flexlvm door`.
@@ -91,7 +91,7 @@ func (p plugin) door(args ...string) (out string, err error) {
 	return out, err
 }
 
-// bound is what must not change of a claim, and the door of its volume.
+// bound returns the properties of a claim and its volume that must not change, and the volume's driver.
 func (n *tenant) bound(claim string) (identity, door string) {
 	n.t.Helper()
 	identity = n.kubectl("get", "pvc", claim, "-o", "jsonpath={.metadata.uid} {.spec.volumeName} {.status.phase}")
@@ -154,7 +154,7 @@ func TestDoorOfAVolumeThatIsThere(t *testing.T) {
 
 var errKilled = errors.New("killed")
 
-// killedAfter is a client whose user is killed after some writes.
+// killedAfter returns a client that fails after some writes, as if its user were killed.
 func killedAfter(c client.WithWatch, writes int) client.Client {
 	write := func(do func() error) error {
 		if writes--; writes < 0 {
@@ -175,7 +175,7 @@ func killedAfter(c client.WithWatch, writes int) client.Client {
 	})
 }
 
-// movesClass is of a group in which data and victim leave too little for another volume.
+// movesClass uses a group in which data and victim leave too little space for another volume.
 const movesClass = `
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -185,9 +185,9 @@ volumeBindingMode: WaitForFirstConsumer
 parameters: {volumeGroup: ` + movesGroup + `}
 `
 
-// Whoever moves a volume is killed after each of the writes, and the next call goes on. While
-// there is no PersistentVolume, the node daemon has to make room: it evicts what was given up,
-// and neither releases the volume nor finds that nobody explains it.
+// A move is killed after each of its writes, and the next call continues it. While the PersistentVolume
+// does not exist, the node daemon has to free space: it evicts a released volume, and neither releases
+// the moved volume nor reports it as an orphan.
 func TestDoorKilledAfterEachWrite(t *testing.T) {
 	t.Parallel()
 	const node = "node1"
@@ -250,7 +250,7 @@ func TestDoorKilledAfterEachWrite(t *testing.T) {
 	require.NotContains(t, events, movesGroup+"/"+volume+" was evicted", "of which the node is told")
 }
 
-// A StatefulSet moves pod by pod, as docs/doors.md says.
+// A StatefulSet's volumes move pod by pod, as docs/doors.md says.
 func TestDoorOfAStatefulSet(t *testing.T) {
 	n := newCSITenant(t, "moved-set")
 	p := newPlugin(n)
@@ -282,7 +282,7 @@ spec:
 	for _, name := range []string{"db-1", "db-0"} {
 		node := n.kubectl("get", "pod", name, "-o", "jsonpath={.spec.nodeName}")
 		before, _ := n.bound("data-" + name)
-		t.Cleanup(func() { _, _ = shared.Kubectl(context.WithoutCancel(n.ctx), "uncordon", node) }) // it may fail before it does so itself
+		t.Cleanup(func() { _, _ = shared.Kubectl(context.WithoutCancel(n.ctx), "uncordon", node) }) // the test may fail before its own uncordon
 		kubectl(n.ctx, t, "cordon", node)
 		n.written(name, "/data/starts", 1)
 		n.kubectl("delete", "pod", name)

@@ -12,7 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// encryptedClass is a class of encrypted volumes, each with the key in the Secret of its claim's name.
+// encryptedClass returns a class of encrypted volumes, whose keys are in the Secrets named like their
+// claims.
 func encryptedClass(name, more string) string {
 	return fmt.Sprintf(`
 apiVersion: storage.k8s.io/v1
@@ -28,9 +29,9 @@ parameters:
 %s`, name, more)
 }
 
-// Databases on encrypted volumes, a thin one and a thick one, are snapshotted while they write, deleted,
-// and started on what is restored: with the key of the source alone, which lies in the Secret of the new
-// claim. The thick one's class wants what is released gone at once: it goes with its last snapshot.
+// Databases on an encrypted thin and an encrypted thick volume are snapshotted while they write,
+// deleted, and started on the restored volumes, which need their source's key in the new claim's
+// Secret. The thick one's class reclaims immediately: its volume is removed with its last snapshot.
 func TestSnapshotsOfEncryptedVolumes(t *testing.T) {
 	t.Parallel()
 	n := snapshotTenant(t, "encrypted-snapshots")
@@ -72,7 +73,7 @@ func TestSnapshotsOfEncryptedVolumes(t *testing.T) {
 	}
 	n.untilKept(sources["sealed-thick"])
 	for class := range classes {
-		// Kubelet gives each try two minutes, and waits up to two minutes between them.
+		// Kubelet's attempts time out after two minutes, with up to two minutes between them.
 		n.kubectl("wait", "--for=condition=Ready", "pod/"+restored(class), "--timeout=600s")
 		held := n.requireKeys(restored(class), before[class], after[class])
 		n.kubectl("delete", "volumesnapshot", "of-"+class, patiently)

@@ -15,8 +15,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// The example of docs/encryption.md, as it stands there: a pod without its Secret, with a
-// wrong one, and with the right one; growth, limits on IO and the end.
+// The example of docs/encryption.md, unchanged: a pod without its Secret, with a wrong one, and with
+// the right one, then growth, IO limits and the end.
 func TestEncryptedVolume(t *testing.T) {
 	t.Parallel()
 	n := newCSITenant(t, "encrypted")
@@ -27,7 +27,7 @@ func TestEncryptedVolume(t *testing.T) {
 		kubectl(n.ctx, t, "-n", "flexlvm-keys", "create", "secret", "generic", "disk-key", "--from-literal=key="+key)
 	}
 	main := pod{name: "main", claim: "data", node: "node1"}.manifest()
-	// mounts waits until kubelet tries again: it doubles its delay with each failure, up to two minutes.
+	// mounts waits for kubelet's next attempt. Its delay doubles with each failure, up to two minutes.
 	mounts := func() {
 		t.Helper()
 		n.kubectl("wait", "--for=condition=Ready", "pod/main", "--timeout=600s")
@@ -76,8 +76,8 @@ func TestEncryptedVolume(t *testing.T) {
 	n.keptNowhere(volume, right, wrong)
 }
 
-// keptNowhere fails if anything that node1 keeps, or the drivers' logs, hold one of the keys. That would be
-// found: the volume is found in the same way, and the logs are there.
+// keptNowhere checks that no file of node1 and no driver's log contains one of the keys. The volume's
+// name is found the same way, so the search works.
 func (n *tenant) keptNowhere(volume string, keys ...string) {
 	n.t.Helper()
 	files := func(text string) string {
@@ -87,7 +87,7 @@ func (n *tenant) keptNowhere(volume string, keys ...string) {
 	for _, key := range keys {
 		require.Empty(n.t, files(key))
 	}
-	await.Until(n.t, patience, func() string { // another test may start the driver again
+	await.Until(n.t, patience, func() string { // another test may restart the driver
 		said, err := shared.Kubectl(n.ctx, "-n", "flexlvm-system", "logs", "-l", "app.kubernetes.io/name=flexlvm-csi", "--tail=-1")
 		for _, key := range keys {
 			require.NotContains(n.t, said, key)
@@ -96,8 +96,8 @@ func (n *tenant) keptNowhere(volume string, keys ...string) {
 	})
 }
 
-// opened returns the names of the crypt devices that are open on node1 for the tenant's claims.
-// Other tests have such devices there, too.
+// opened returns the names of the open crypt devices on node1 of the tenant's claims, without those of
+// other tests.
 func (n *tenant) opened() string {
 	n.t.Helper()
 	volumes := n.kubectl("get", "pvc", "-o", "jsonpath={.items[*].spec.volumeName}")
@@ -107,8 +107,8 @@ func (n *tenant) opened() string {
 	done`)
 }
 
-// encryptedBlock gives a pod an encrypted device, as the example does, which grows in use and holds what was
-// written for the next pod.
+// encryptedBlock checks that a pod gets an encrypted device, as in the example, that it grows online,
+// and that the next pod finds the data.
 func (n *tenant) encryptedBlock() {
 	n.t.Helper()
 	example, err := os.ReadFile(shipped(n.t, "examples/block-encrypted.yaml"))

@@ -17,8 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// prefixes are where the examples' volumes have their files in the bucket "bucket", by
-// VolumeManager/volume.
+// prefixes are the prefixes of the examples' volumes in the bucket "bucket", by VolumeManager/volume.
 var prefixes = map[string]string{
 	"s3-replicas/images": "images/", "mixed/images": "images/", "mixed/work": "start/",
 	"s3-two/shards": "shards/", "s3-two/labels": "labels/", "s3-every-node/models": "models/",
@@ -26,12 +25,13 @@ var prefixes = map[string]string{
 	"s3-displaceable/archive": "archive/", "s3-displacing/today": "today/",
 }
 
-// exampleFiles are what each prefix has. The shards are for two nodes, and readers of labels may
-// begin with the tenth.
+// exampleFiles are the files of each prefix. The shards are for two nodes, and readers of labels may
+// start with the tenth file.
 var exampleFiles = []string{"even-1", "even-2", "odd-1", "odd-2/deep", "odd-3", "even-4", "a", "b", "c", "d", "e"}
 
-// The examples that no other test fills do so side by side: several volumes of one VolumeManager, replicas
-// that share the files or are on every node, refreshed and displaceable ones, and shares of an NFS server.
+// The examples that no other test loads are loaded in parallel: several volumes of one VolumeManager,
+// replicas that share the files or are on every node, refreshed and displaceable ones, and shares of an
+// NFS server.
 func TestExamplesOfDatasets(t *testing.T) {
 	t.Parallel()
 	l := newLibrary(t, "dataset-examples")
@@ -51,7 +51,7 @@ func TestExamplesOfDatasets(t *testing.T) {
 	} {
 		require.NoError(t, l.apply(shippedDataset(t, name, pairs...)), name)
 	}
-	claims := map[string]map[string]string{} // by node: where to mount which claim
+	claims := map[string]map[string]string{} // by node: claims by volume
 	for volume := range want {
 		name, id, _ := strings.Cut(volume, "/")
 		for _, v := range l.until(name, filled).Status.Volumes {
@@ -65,7 +65,7 @@ func TestExamplesOfDatasets(t *testing.T) {
 	got := map[string]map[string]string{}
 	for node := range claims {
 		for volume, sums := range l.readAll(node) {
-			if volume == "s3-two/shards" { // a half on each node
+			if volume == "s3-two/shards" { // each node has half
 				require.Len(t, sums, len(exampleFiles[:6])/2, node)
 				maps.Copy(sums, got[volume])
 			} else if other, read := got[volume]; read {
@@ -82,7 +82,7 @@ func TestExamplesOfDatasets(t *testing.T) {
 	require.Empty(t, got["mixed/cache"])
 }
 
-// exampleBucket has the objects of the examples, and returns the sums of each volume's files.
+// exampleBucket uploads the examples' objects, and returns the checksums of each volume's files.
 func (l *library) exampleBucket() map[string]map[string]string {
 	l.t.Helper()
 	require.NoError(l.t, l.server.MakeBucket(l.ctx, "bucket", false))
@@ -108,7 +108,7 @@ func (l *library) exampleBucket() map[string]map[string]string {
 	return want
 }
 
-// filled wants all volumes of a VolumeManager to be as asked for, and complete.
+// filled returns what is missing until all volumes of a VolumeManager are as specified and complete.
 func filled(vm flexlvmv1.VolumeManager) string {
 	if vm.Status.State != flexlvmv1.StateRunning || len(vm.Status.Volumes) != len(vm.Spec.All()) {
 		return fmt.Sprintf("its state is %q", vm.Status.State)
@@ -117,7 +117,7 @@ func filled(vm flexlvmv1.VolumeManager) string {
 		if v.Message != flexlvmv1.MessageSuccess || v.ReadyReplicas != v.Replicas || v.Progress != nil && v.Progress.Percent != 100 {
 			return fmt.Sprintf("%s: %d of %d are ready: %s %+v", v.ID, v.ReadyReplicas, v.Replicas, v.Message, v.Nodes)
 		}
-		// A replica is ready for a moment before it is complete, and has its revision only then.
+		// A replica is ready for a moment before it is complete, and gets its revision only then.
 		if slices.ContainsFunc(v.Nodes, func(r flexlvmv1.ReplicaStatus) bool { return r.State == flexlvmv1.ReplicaLoading }) {
 			return fmt.Sprintf("%s: not all are complete: %+v", v.ID, v.Nodes)
 		}
@@ -125,7 +125,8 @@ func filled(vm flexlvmv1.VolumeManager) string {
 	return ""
 }
 
-// addClaims notes a volume's claim for the nodes that have a replica, or for one where it is a share.
+// addClaims adds a volume's claim to the nodes that have a replica, or to node1 if the volume is a
+// share.
 func addClaims(t *testing.T, claims map[string]map[string]string, volume string, v flexlvmv1.VolumeStatus) {
 	t.Helper()
 	require.NotNil(t, v.VolumeSource, volume)
@@ -142,7 +143,7 @@ func addClaims(t *testing.T, claims map[string]map[string]string, volume string,
 	}
 }
 
-// readersOf starts a pod on each node, named after it, with the node's claims at /data.
+// readersOf starts a pod on each node, named after the node, with the node's claims below /data.
 func (l *library) readersOf(claims map[string]map[string]string) {
 	l.t.Helper()
 	var manifests []string
@@ -173,13 +174,13 @@ spec:
 	}
 }
 
-// readAll are the sums of the files that a pod of readersOf sees, by volume and path.
+// readAll returns the checksums of the files that a pod of readersOf reads, by volume and path.
 func (l *library) readAll(pod string) map[string]map[string]string {
 	l.t.Helper()
 	all := map[string]map[string]string{}
 	for path, sum := range l.read(pod) {
 		parts := strings.SplitN(path, "/", 3)
-		if strings.Contains(path, "/.flexlvm/") { // what the loader says of each
+		if strings.Contains(path, "/.flexlvm/") { // the loader's own files
 			continue
 		}
 		volume := parts[0] + "/" + parts[1]

@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A pod writes to a volume with ext4 through either driver: its size is exact, it grows while
-// it is in use, and it is there for the next pod.
+// ext4 volumes of either driver have the exact size, grow online, and keep their data for the next pod.
 func TestExt4(t *testing.T) {
 	t.Parallel()
 	n := newCSITenant(t, "ext4")

@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// twoClaims is the manifest of a pod that uses two claims, below /a and /b.
+// twoClaims returns a pod that mounts two claims at /a and /b.
 func twoClaims(name, first, second, command string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -35,8 +35,8 @@ spec:
 `, name, cluster.BusyboxImage, command+"; exec sleep 1000000", first, second)
 }
 
-// inTurns writes line after line to two volumes, and syncs each before the next: the second is
-// never ahead of the first, nor more than one behind.
+// inTurns writes lines to two volumes alternately and syncs each before the next: the second volume is
+// never ahead of the first, nor more than one line behind.
 var inTurns = `while :; do for v in /a /b; do echo line >>$v/journal; sync $v/journal; done; sleep ` + unhurried("0.5", "0.05") + `; done & true`
 
 // kernelBefore reports whether the nodes' kernel is older than a release, as Debian's is.
@@ -49,7 +49,7 @@ func kernelBefore(ctx context.Context, t *testing.T, major, minor int) bool {
 	return is[0] < major || is[0] == major && is[1] < minor
 }
 
-// groupIsRefused: no snapshot of a group is taken on an older kernel, and it says so.
+// groupIsRefused checks that no group snapshot is taken on an older kernel, with an error that says so.
 func (n *tenant) groupIsRefused(name string) {
 	n.t.Helper()
 	await.Until(n.t, patience, func() string {
@@ -59,7 +59,7 @@ func (n *tenant) groupIsRefused(name string) {
 	n.kubectl("delete", "volumegroupsnapshot", name, patiently)
 }
 
-// Two volumes are snapshotted at one instant while a program writes to both in turns, and both are
+// Two volumes are snapshotted at one instant while a program writes to both alternately, and both are
 // restored. One source is deleted before its group, the other after it.
 func TestGroupSnapshot(t *testing.T) {
 	t.Parallel()
@@ -110,7 +110,7 @@ func TestGroupSnapshot(t *testing.T) {
 		stay := slices.ContainsFunc(names, func(name string) bool { return strings.Contains(left, name) })
 		return await.Missing(!stay, "volumes of snapshots stay: %s", left)
 	})
-	await.Until(t, patience, func() string { // they go after their volumes
+	await.Until(t, patience, func() string { // they are removed after their volumes
 		left := n.kubectl("get", "volumesnapshots", "-o", "name")
 		return await.Missing(left == "", "snapshots of the group stay: %s", left)
 	})

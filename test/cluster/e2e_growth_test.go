@@ -15,12 +15,12 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// growLayouts are the classes of volumes whose growth is refused while a pod uses them, and
-// beside them what else there is of a class: a volume whose growth waits for room, or one whose
-// growth was granted and that no pod uses. To kubelet, what waits is like what is refused.
+// growLayouts are the classes of volumes whose growth is refused while a pod uses them. Beside that, a
+// class may have a volume whose growth waits for space, or one whose growth was granted and that no pod
+// uses. Kubelet cannot distinguish a waiting growth from a refused one.
 var growLayouts = []struct {
 	name, parameters string
-	waiting          string // the size that it waits for: its pool could hold it, but for the others
+	waiting          string // the size it waits for, which its pool could hold without the other volumes
 	granted          bool
 }{
 	{name: "linear", parameters: "volumeGroup: " + growthGroup},
@@ -37,7 +37,7 @@ type growths struct {
 
 const growthNode = "node2"
 
-// newGrowths makes the volumes and asks for the growths.
+// newGrowths creates the volumes and requests the growths.
 func newGrowths(t *testing.T) *growths {
 	t.Helper()
 	n := newTenant(t, "growths")
@@ -83,7 +83,7 @@ allowedTopologies: [{matchLabelExpressions: [{key: kubernetes.io/hostname, value
 	return g
 }
 
-// each calls do for each layout and for each of its volumes whose growth was not granted.
+// each calls do for each volume of each layout whose growth was not granted.
 func (g *growths) each(do func(layout, name string)) {
 	for _, l := range growLayouts {
 		for _, name := range claimsOf(l.waiting != "", false) {
@@ -92,7 +92,7 @@ func (g *growths) each(do func(layout, name string)) {
 	}
 }
 
-// claimsOf names the claims of a layout.
+// claimsOf returns the names of a layout's claims.
 func claimsOf(waiting, granted bool) []string {
 	out := []string{"refused"}
 	if waiting {
@@ -104,7 +104,7 @@ func claimsOf(waiting, granted bool) []string {
 	return out
 }
 
-// pods makes a pod for each layout, with those claims whose growth was not granted, or all, and
+// pods creates a pod for each layout, with the claims whose growth was not granted or with all, and
 // waits until they run.
 func (g *growths) pods(granted bool) {
 	g.t.Helper()
@@ -128,8 +128,8 @@ spec:
 	g.run(all...)
 }
 
-// asAsked waits until each claim says what becomes of its growth. Kubernetes tries again now
-// and then, and takes the words off meanwhile.
+// asAsked waits until each claim reports the state of its growth. Kubernetes retries now and then, and
+// removes the message meanwhile.
 func (g *growths) asAsked(t *testing.T) {
 	t.Helper()
 	says := func(claim, state, words string) {
@@ -149,7 +149,7 @@ func (g *growths) asAsked(t *testing.T) {
 	}
 }
 
-// started waits until all pods run that ran before their node went away.
+// started waits until all pods run that ran before their node went down.
 func (g *growths) started(t *testing.T) {
 	t.Helper()
 	for _, l := range growLayouts {
@@ -161,7 +161,7 @@ func (g *growths) started(t *testing.T) {
 	g.unchanged(t, 64<<20)
 }
 
-// unchanged requires that the volumes have a size, and all that was written to them.
+// unchanged checks the volumes' size and that their data is intact.
 func (g *growths) unchanged(t *testing.T, size int64) {
 	t.Helper()
 	g.each(func(layout, name string) {
@@ -172,13 +172,13 @@ func (g *growths) unchanged(t *testing.T, size int64) {
 	})
 }
 
-// size is that of a volume as a pod sees it.
+// size returns a volume's size as a pod sees it.
 func (g *growths) size(pod, name string) int64 {
 	g.t.Helper()
 	return bytesIn(g.t, g.exec(pod, "stat -f -c '%S %b' /"+name))
 }
 
-// bytesIn is the size that stat tells in blocks.
+// bytesIn returns the size that stat reports in blocks.
 func bytesIn(t *testing.T, text string) int64 {
 	t.Helper()
 	var block, blocks int64
@@ -187,8 +187,8 @@ func bytesIn(t *testing.T, text string) int64 {
 	return block * blocks
 }
 
-// madeAgain is what a drain does: all pods are deleted and made again, and their volumes are
-// mounted anew. What was granted grows with its first pod.
+// madeAgain does what a drain does: all pods are deleted and created again, and their volumes are
+// mounted again. A granted growth happens with the volume's first pod.
 func (g *growths) madeAgain(t *testing.T) {
 	t.Helper()
 	g.kubectl("delete", "pods", "--all")
@@ -203,12 +203,12 @@ func (g *growths) madeAgain(t *testing.T) {
 	}
 }
 
-// provisionerKilled kills the provisioner where it runs.
+// provisionerKilled kills the provisioner on its node.
 func (g *growths) provisionerKilled(t *testing.T) {
 	t.Helper()
 	at := kubectl(g.ctx, t, "-n", "flexlvm-system", "get", "pods", "-l", "app.kubernetes.io/name=flexlvm-provisioner", "-o", "jsonpath={.items[0].spec.nodeName}")
 	before := ""
-	await.Until(t, patience, func() string { // it may only just come back with the node that lost its power
+	await.Until(t, patience, func() string { // it may just be restarting with the node that lost its power
 		var err error
 		before, err = shared.Node(g.ctx, at, "pidof", "provisioner")
 		return await.Missing(err == nil, "no provisioner runs on %s: %v", at, err)
@@ -220,7 +220,7 @@ func (g *growths) provisionerKilled(t *testing.T) {
 	})
 }
 
-// lowered asks for what there is room for, while the volumes are in use.
+// lowered requests a size that fits, while the volumes are in use.
 func (g *growths) lowered(t *testing.T) {
 	t.Helper()
 	g.each(func(layout, name string) { g.ask(layout+"-"+name, "350Mi") })

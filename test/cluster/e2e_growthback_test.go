@@ -11,9 +11,10 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// A growth that the node cannot do is taken back through either driver, by what kubelet says of it: the pod starts
-// with the volume as it is, and the volume grows once the node can do it. What the node cannot do here is to write
-// the volume's record, as its name while it is being written is taken. That touches no other volume.
+// A growth that the node cannot do is reverted through either driver, as kubelet's report says: the pod
+// starts with the volume's old size, and the volume grows once the node can do it. Here the node cannot
+// write the volume's record, because a directory has the name of its temporary file. That affects no
+// other volume.
 func TestGrowthIsTakenBack(t *testing.T) {
 	t.Parallel()
 	n := newCSITenant(t, "takenback")
@@ -53,7 +54,7 @@ func TestGrowthIsTakenBack(t *testing.T) {
 			return await.Missing(!strings.HasPrefix(says, "ControllerResizeInfeasible "), "claim %s still waits: %q", class, says)
 		})
 	}
-	n.run(pods...) // kubelet grows what it mounts at once, and what is in use up to a minute and a half later
+	n.run(pods...) // kubelet grows a volume immediately when it mounts it, and one in use up to a minute and a half later
 	for _, class := range classes {
 		n.kubectl("wait", "pvc/"+class, "--for=jsonpath={.status.capacity.storage}=200Mi", patiently)
 		total, _ := n.df(class)

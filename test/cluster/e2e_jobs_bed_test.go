@@ -22,14 +22,13 @@ const (
 	system     = "flexlvm-system"
 )
 
-// jobsBed is the shared cluster with the provisioner of NFS; the server runs on the
-// second node.
+// jobsBed is the shared cluster with the NFS provisioner. The server runs on the second node.
 type jobsBed struct {
 	*cluster.Cluster
 	source         string
 	server, export string
 	began          time.Time
-	wasReady       string // provisionerReady before the server was away for the first time
+	wasReady       string // provisionerReady before the server's first outage
 }
 
 func newJobsBed(t *testing.T) *jobsBed {
@@ -49,7 +48,7 @@ func newJobsBed(t *testing.T) *jobsBed {
 	return b
 }
 
-// logs shows what is known of the jobs if a test failed.
+// logs logs the jobs' objects if a test failed.
 func (b *jobsBed) logs(t *testing.T) {
 	if !t.Failed() {
 		return
@@ -62,8 +61,8 @@ func (b *jobsBed) logs(t *testing.T) {
 	t.Log(out, err)
 }
 
-// install applies what ships. The server gets less time than it should have, and the
-// provisioner runs on the other node.
+// install applies the shipped manifests with a shorter timeout for the server, and with the provisioner
+// on the other node.
 func (b *jobsBed) install(t *testing.T) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "installer")
@@ -91,7 +90,7 @@ parameters: {server: %q, path: %q, onDelete: %[1]s}
 	}
 }
 
-// say prints how far the test is.
+// say logs the test's progress.
 func (b *jobsBed) say(t *testing.T, format string, args ...any) {
 	t.Helper()
 	t.Logf("%4.0fs %s", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
@@ -114,7 +113,7 @@ func (b *jobsBed) apply(t *testing.T, manifests string) {
 	require.NoError(t, err, out+manifests)
 }
 
-// onServer runs a script in the exported directory, on the server; it must succeed.
+// onServer runs a script in the exported directory on the server, which must succeed.
 func (b *jobsBed) onServer(t *testing.T, script string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
@@ -124,7 +123,7 @@ func (b *jobsBed) onServer(t *testing.T, script string) string {
 	return strings.TrimSpace(out)
 }
 
-// down takes the server away as a dead machine is: nothing comes back.
+// down makes the server unreachable like a dead machine: packets are dropped without an answer.
 func (b *jobsBed) down(t *testing.T) {
 	t.Helper()
 	b.onServer(t, `nft 'add table inet away; add chain inet away in { type filter hook input priority 0 ; }; add rule inet away in tcp dport 2049 drop'`)
@@ -137,7 +136,7 @@ func (b *jobsBed) up(t *testing.T) {
 	b.say(t, "the server is up")
 }
 
-// claim makes a claim of a class; it does not wait.
+// claim creates a claim of a class and does not wait.
 func (b *jobsBed) claim(t *testing.T, name, class string) {
 	t.Helper()
 	b.apply(t, fmt.Sprintf(`
@@ -151,8 +150,7 @@ spec:
 `, name, class))
 }
 
-// bound waits for a claim's PersistentVolume, and gives its name and the name of its
-// directory.
+// bound waits for a claim's PersistentVolume, and returns its name and that of its directory.
 func (b *jobsBed) bound(t *testing.T, claim string) (volume, directory string) {
 	t.Helper()
 	b.kubectl(t, "wait", "pvc/"+claim, "--for=jsonpath={.status.phase}=Bound", patiently)
@@ -170,7 +168,7 @@ func (b *jobsBed) gone(t *testing.T, volume string) {
 	b.kubectl(t, "wait", "pv/"+volume, "--for=delete", patiently)
 }
 
-// said waits for an event on an object.
+// said waits for an event of an object.
 func (b *jobsBed) said(t *testing.T, object, reason, want string) {
 	t.Helper()
 	(&tenant{ctx: t.Context(), t: t, namespace: "default"}).told(object, reason, want)

@@ -12,15 +12,15 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// projects are those that flexlvm has given to directories and that are limited or used, with their
-// hard limits in KiB.
+// projects returns the projects that flexlvm assigned to directories and that have a limit or usage,
+// with their hard limits in KiB.
 func (b *jobsBed) projects(t *testing.T) string {
 	t.Helper()
 	return b.onServer(t, fmt.Sprintf(`xfs_quota -x -c 'report -p -n -N -b' %s | awk 'substr($1, 2) + 0 >= 1073741824 { print $1, $4 }'`, b.export))
 }
 
-// testEnforcedSize: where the server is a node, its daemon holds volumes to their sizes, whose
-// class says so, before any pod has them, and until they are gone or archived.
+// testEnforcedSize checks that if the server is a node, its daemon enforces the sizes of volumes whose
+// class asks for that, from before any pod mounts them until they are deleted or archived.
 func (b *jobsBed) testEnforcedSize(t *testing.T) {
 	b.apply(t, fmt.Sprintf(`
 apiVersion: storage.k8s.io/v1
@@ -30,7 +30,7 @@ provisioner: nfs.flexlvm.io
 mountOptions: [nfsvers=4.2, hard, timeo=50, actimeo=1]
 parameters: {server: %q, path: %q, onDelete: delete, enforceSize: "true"}
 `, b.server, b.export))
-	// Workers find out that each has its size and no more.
+	// The workers check that each has its size and no more.
 	b.make(t, "NAME=held", "WORKERS=2", "IMAGE=busybox:1.36", "CLASS=shared-enforced", "SIZE=32Mi", "CMD="+strings.ReplaceAll(alone, "$", "$$"),
 		"ARGS=--volume-per-worker --namespace=default --kubeconfig="+b.AdminKubeconfig())
 	b.kubectl(t, "wait", "job/held", "--for=condition=Complete", patiently)
@@ -44,7 +44,7 @@ parameters: {server: %q, path: %q, onDelete: delete, enforceSize: "true"}
 	b.deleteClaim(t, "kept")
 	b.gone(t, volume)
 	b.kubectl(t, "delete", "job", "held")
-	await.Until(t, patience, func() string { // XFS counts what is deleted for a moment
+	await.Until(t, patience, func() string { // XFS still counts deleted files for a moment
 		left := b.projects(t)
 		return await.Missing(left == "#1073741826 65536", "not what is archived alone is limited, as it was: %s", left)
 	})
@@ -57,7 +57,7 @@ parameters: {server: %q, path: %q, onDelete: delete, enforceSize: "true"}
 
 	b.removesFullDirectory(t)
 
-	// What cannot be held is not offered, and the claim is told why.
+	// A size that cannot be enforced is not provisioned, and an event of the claim says why.
 	b.apply(t, `
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -71,8 +71,8 @@ spec: {storageClassName: shared-enforced, accessModes: [ReadWriteMany], resource
 	b.say(t, "volumes are held to their sizes")
 }
 
-// removesFullDirectory: one that is full, and has subdirectories that cannot be moved up for want of
-// room, is removed nevertheless.
+// removesFullDirectory checks that a full directory is removed even though its subdirectories cannot be
+// moved up for lack of space.
 func (b *jobsBed) removesFullDirectory(t *testing.T) {
 	t.Helper()
 	b.claim(t, "full", "shared-enforced")

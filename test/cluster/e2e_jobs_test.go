@@ -15,8 +15,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// TestJobs: volumes that pods of several nodes share, on a real NFS server. It runs alone:
-// while the server is away, kubelet may wait for it with other tests' pods, too.
+// TestJobs runs volumes that pods of several nodes share, on a real NFS server. It runs alone, because
+// while the server is away kubelet may block with other tests' pods, too.
 func TestJobs(t *testing.T) {
 	b := newJobsBed(t)
 	t.Run("at once", func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestJobs(t *testing.T) {
 	t.Run("a job whose server is away meanwhile, its files archived", b.testJobThroughOutage)
 	t.Run("server down", b.testServerDown)
 	t.Run("export read-only", b.testReadOnly)
-	// A busy provisioner may make a directory once more, which was made just now.
+	// A busy provisioner may create the new directory twice, so this test runs alone.
 	t.Run("directory removed by hand", b.testRemovedByHand)
 	t.Run("links planted", b.testPlanted)
 	require.Equal(t, "precious precious", b.onServer(t, "echo $(cat bait/file archived-bait/file)"))
@@ -51,7 +51,7 @@ func TestJobs(t *testing.T) {
 // submit starts a job as users do.
 func (b *jobsBed) submit(t *testing.T, name, class, mode string, workers int, script string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience) // the program is built
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience) // the program has to be built
 	defer cancel()
 	cmd := b.Command(ctx, "make", "-s", "-C", b.source, "job-recipe", "NAME="+name, fmt.Sprintf("WORKERS=%d", workers), "IMAGE=busybox:1.36",
 		"CLASS="+class, "MODE="+mode, "SIZE=16Mi", "CMD="+strings.ReplaceAll(script, "$", "$$"), "ARGS=--namespace=default --kubeconfig="+b.AdminKubeconfig())
@@ -60,15 +60,15 @@ func (b *jobsBed) submit(t *testing.T, name, class, mode string, workers int, sc
 	require.Contains(t, string(out), "job.batch/"+name+" started")
 }
 
-// listed requires that the plugin tells of a job, and shows what its workers print.
+// listed checks that the plugin lists a job and prints its workers' output.
 func (b *jobsBed) listed(t *testing.T, name, state string) {
 	t.Helper()
 	require.Regexp(t, name+` +`+state+` +4 +0 +4 `, b.plugin(t, "job", "ls"))
 	require.Contains(t, b.plugin(t, "job", "logs", name), "[3] printed by worker 3")
 }
 
-// work is a worker that uses all that there is: the directories, the log, what
-// others left, and the count of workers.
+// work is the script of a worker that uses everything: the directories, the log, the others' results,
+// and the number of workers.
 const work = `
 set -e
 tool=/flexlvm/flexlvm-job
@@ -84,8 +84,7 @@ echo "worker $JOB_COMPLETION_INDEX ends" >>"$log"
 echo "printed by worker $JOB_COMPLETION_INDEX"
 `
 
-// testJobDeleted: four workers on two nodes wait for each other by the volume that
-// they share.
+// testJobDeleted runs four workers on two nodes that wait for each other through their shared volume.
 func (b *jobsBed) testJobDeleted(t *testing.T) {
 	b.submit(t, "count", "shared-delete", "ReadWriteMany", 4, work)
 	volume, directory := b.bound(t, "job-count")
@@ -109,8 +108,8 @@ func (b *jobsBed) testJobDeleted(t *testing.T) {
 	b.say(t, "a job ran on both nodes, and is gone")
 }
 
-// testJobThroughOutage: nothing is lost of what a job writes while the server is away,
-// and the job of the same name as an earlier one has a directory of its own.
+// testJobThroughOutage checks that no write of a job is lost while the server is away, and that a job
+// with the name of an earlier one gets its own directory.
 func (b *jobsBed) testJobThroughOutage(t *testing.T) {
 	b.submit(t, "count", "flexlvm-nfs", "ReadWriteMany", 2, `
 		enough= && trap 'enough=yes' USR1
@@ -147,7 +146,7 @@ func (b *jobsBed) testJobThroughOutage(t *testing.T) {
 	require.Equal(t, "lines", b.onServer(t, "ls archived-"+directory+"/worker-0"))
 }
 
-// stuckWorkers counts the workers of jobs, on both nodes, whom the kernel lets wait.
+// stuckWorkers counts the jobs' workers on both nodes that are blocked in the kernel.
 func (b *jobsBed) stuckWorkers(t *testing.T) (n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -162,7 +161,7 @@ func (b *jobsBed) stuckWorkers(t *testing.T) (n int) {
 	return n
 }
 
-// testUserAndQuota: what docs/jobs.md says that a flexlvm server can do.
+// testUserAndQuota checks what docs/jobs.md says about users without root and the server's quotas.
 func (b *jobsBed) testUserAndQuota(t *testing.T) {
 	b.claim(t, "quota", "shared-retain")
 	volume, directory := b.bound(t, "quota")
@@ -196,7 +195,7 @@ spec:
 	require.Equal(t, "mine", b.onServer(t, "cat "+directory+"/file && rm -r "+directory+" .flexlvm/"+volume), "retained")
 }
 
-// provisionerReady says whether the provisioner is ready, and how often it has started again.
+// provisionerReady returns whether the provisioner is ready, and its number of restarts.
 func (b *jobsBed) provisionerReady(t *testing.T) string {
 	t.Helper()
 	return b.kubectl(t, "-n", system, "get", "pods", "-l", "app.kubernetes.io/name=flexlvm-nfs-provisioner", "-o", "jsonpath={.items[0].status.containerStatuses[0].ready} {.items[0].status.containerStatuses[0].restartCount}")
@@ -223,7 +222,7 @@ func (b *jobsBed) testReadOnly(t *testing.T) {
 	b.claim(t, "before", "shared-delete")
 	volume, directory := b.bound(t, "before")
 	export := func(how string) {
-		b.onServer(t, "echo '"+b.export+" *("+how+",sync,no_root_squash,no_subtree_check)' >/etc/exports; exportfs -ra; exportfs -f") //nolint:misspell // it is a program
+		b.onServer(t, "echo '"+b.export+" *("+how+",sync,no_root_squash,no_subtree_check)' >/etc/exports; exportfs -ra; exportfs -f") //nolint:misspell // a program's name
 	}
 	export("ro")
 	b.claim(t, "after", "shared-delete")
@@ -247,7 +246,7 @@ func (b *jobsBed) testRemovedByHand(t *testing.T) {
 	b.said(t, volume, "DirectoryMissing", "was not there any more")
 }
 
-// testPlanted: whoever could write the export itself, and a tenant in his directory.
+// testPlanted checks that links planted by a writer of the export or by a tenant lead nowhere else.
 func (b *jobsBed) testPlanted(t *testing.T) {
 	b.claim(t, "planted", "shared-delete")
 	volume, directory := b.bound(t, "planted")
@@ -260,7 +259,8 @@ func (b *jobsBed) testPlanted(t *testing.T) {
 	require.Empty(t, b.onServer(t, "ls -d *"+filepath.Base(directory)+"* || true"))
 }
 
-// testDataset: a share of a real NFS server is there for pods of every node, and nothing is copied.
+// testDataset checks that a share of a real NFS server is available to pods of every node without a
+// copy.
 func (b *jobsBed) testDataset(t *testing.T) {
 	n := newTenant(t, "archive")
 	b.onServer(t, "mkdir archive && echo precious >archive/file")

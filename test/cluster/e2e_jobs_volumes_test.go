@@ -29,8 +29,8 @@ func (b *jobsBed) plugin(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// alone is a worker with a volume to itself, of the size that it asked for. It fails once, and
-// finds then what it has written.
+// alone is the script of a worker with its own volume of the requested size. It fails once, and then
+// finds what it has written.
 const alone = `
 set -e
 tool=/flexlvm/flexlvm-job
@@ -47,8 +47,8 @@ if dd if=/dev/zero of=/persistent/fill bs=1M count=40 conv=fsync 2>/dev/null; th
 rm /persistent/fill
 `
 
-// testVolumePerWorker: local volumes, which no two nodes share, and as the example has them.
-// What the workers have written can be read once they have ended, and goes with the job.
+// testVolumePerWorker runs workers with local volumes, which no two nodes share, as in the example. The
+// workers' results can be read after they have ended, and are deleted with the job.
 func (b *jobsBed) testVolumePerWorker(t *testing.T) {
 	b.kubectl(t, "apply", "--dry-run=server", "-n", "default", "-f", filepath.Join(b.source, "examples/jobs/volume-per-worker.yaml"))
 	b.make(t, "NAME=alone", "WORKERS=2", "IMAGE=busybox:1.36", "CLASS=flexlvm", "SIZE=32Mi", "CMD="+strings.ReplaceAll(alone, "$", "$$"),
@@ -58,7 +58,7 @@ func (b *jobsBed) testVolumePerWorker(t *testing.T) {
 	listed := b.plugin(t, "job", "collect", "alone", "--list")
 	require.Regexp(t, `(?m)^0 +alone-0-\w+-persistent +node\d +Succeeded$`, listed)
 	require.Regexp(t, `(?m)^1 +alone-1-\w+-persistent +node\d +Succeeded$`, listed)
-	for range 2 { // what is there already is no error
+	for range 2 { // results that were collected already are no error
 		said := b.plugin(t, "job", "collect", "alone")
 		require.Contains(t, said, "kubectl cp -n default alone-collect-1:/persistent alone/worker-1")
 	}
@@ -78,8 +78,8 @@ func (b *jobsBed) testVolumePerWorker(t *testing.T) {
 	b.say(t, "workers with volumes of their own have ended, and their results were read")
 }
 
-// testStaticVolume: a job on a PersistentVolume that a person wrote, by a file with Twister2's names,
-// as the examples have them.
+// testStaticVolume runs a job on a PersistentVolume that a person wrote, from a file with Twister2's
+// names, both as in the examples.
 func (b *jobsBed) testStaticVolume(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(b.source, "examples/jobs/static-volume.yaml"))
 	require.NoError(t, err)

@@ -22,13 +22,13 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 	g, n := newGrowths(t), newTenant(t, "survive")
 	n.run(claim("data", "300Mi"), pod{name: "main", claim: "data", node: node, command: "date >>/data/starts"}.manifest())
 	sum := n.exec("main", "dd if=/dev/urandom of=/data/random bs=1M count=10 2>/dev/null; sync -f /data; md5sum /data/random")
-	// Beside it a raw block volume, through the CSI driver.
+	// Beside it a raw block volume of the CSI driver.
 	n.installCSI()
 	n.run(claimOf("flexlvm-csi", "raw", "32Mi", "volumeMode: Block"), devicePod("raw", "raw", node))
 	raw := n.fillDevice("raw")
-	// All of it with growths that are not done, which keep no pod from starting.
+	// All with growths that cannot be done, which keep no pod from starting.
 	n.ask("data", "400Ti")
-	await.Until(t, patience, func() string { // Kubernetes tries again, and takes the condition off meanwhile
+	await.Until(t, patience, func() string { // Kubernetes retries, and removes the condition meanwhile
 		says := n.growth("data")
 		return await.Missing(strings.Contains(says, "cannot grow from 300Mi to 400Ti"), "the claim says %q", says)
 	})
@@ -65,14 +65,14 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 		}, patience, time.Second)
 		restarted()
 		check()
-		// kubelet still knows the volume: another pod gets it, and leaves it.
+		// kubelet still knows the volume: another pod mounts it and ends.
 		n.run(pod{name: "other", claim: "data"}.manifest())
 		n.kubectl("delete", "pod", "other")
 		check()
 	})
 	t.Run("reboot", func(t *testing.T) {
 		before := bootID()
-		onNode(n.ctx, t, node, "echo kept >/var/kept") // no sync: the reboot is clean
+		onNode(n.ctx, t, node, "echo kept >/var/kept") // without sync, as the reboot is clean
 		require.NoError(t, shared.Reboot(n.ctx, node))
 		require.NotEqual(t, before, bootID())
 		require.Equal(t, "kept\n", onNode(n.ctx, t, node, "cat /var/kept"))
@@ -126,8 +126,8 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 	})
 }
 
-// What docs/node-loss.md says of a node that is drained for a repair, and of a pod
-// that is to leave for good.
+// The steps of docs/node-loss.md for a node that is drained for a repair, and for a pod that is to
+// leave permanently.
 func TestDrainedNodeKeepsItsVolumes(t *testing.T) {
 	n := newTenant(t, "drain")
 	require.NoError(t, n.apply(fmt.Sprintf(`
@@ -160,7 +160,7 @@ spec:
 	node := ready()
 	n.exec("web-0", "echo precious >/data/file; sync -f /data")
 	volume := n.kubectl("get", "pvc", "data-web-0", "-o", "jsonpath={.spec.volumeName}")
-	n.ask("data-web-0", "400Ti") // it is refused, and the pod is to come back all the same
+	n.ask("data-web-0", "400Ti") // the growth is refused, and the pod must come back all the same
 	await.Until(t, patience, func() string {
 		says := n.growth("data-web-0")
 		return await.Missing(strings.Contains(says, "cannot grow from 64Mi to 400Ti"), "the claim says %q", says)
@@ -170,14 +170,15 @@ spec:
 		require.NoError(t, err, out)
 	})
 
-	// What replaces its pod comes at once, and the scheduler must have seen by then that the node takes none.
+	// The pod's replacement is created immediately, so the scheduler must already have seen that the
+	// node is cordoned.
 	kubectl(n.ctx, t, "cordon", node)
 	kubectl(n.ctx, t, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", patiently)
 	n.kubectl("wait", "--for=create", "pod/web-0", patiently)
 	n.kubectl("wait", "--for=jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}=Unschedulable", "pod/web-0", patiently)
 	require.Equal(t, "Bound "+volume, n.kubectl("get", "pvc", "data-web-0", "-o", "jsonpath={.status.phase} {.spec.volumeName}"))
 	require.Contains(t, onNode(n.ctx, t, node, driver+" volumes list"), volume)
-	// The node's daemon goes on; it may only just have come back with a node that an earlier test restarted.
+	// The node's daemon stays up; it may just have restarted with a node that an earlier test rebooted.
 	kubectl(n.ctx, t, "-n", "flexlvm-system", "wait", "--for=jsonpath={.status.numberReady}=2", "daemonset/flexlvm-gc", patiently)
 	kubectl(n.ctx, t, "uncordon", node)
 	require.Equal(t, node, ready(), "it comes back to its volume")
@@ -229,8 +230,7 @@ func TestExamples(t *testing.T) {
 	})
 }
 
-// Whatever we ship is taken by the API server as it is, and taking it again
-// changes nothing.
+// The API server accepts all shipped manifests unchanged, and applying them again changes nothing.
 func TestShippedManifestsAreValid(t *testing.T) {
 	install(t)
 	ctx := deadline(t, patience)
@@ -243,7 +243,7 @@ func TestShippedManifestsAreValid(t *testing.T) {
 		content, err := os.ReadFile(path)
 		require.NoError(t, err)
 		if strings.Contains(string(content), "kind: Component") {
-			return nil // is no good alone
+			return nil // it is not usable alone
 		}
 		kubectl(ctx, t, "apply", "--dry-run=server", "--validate=strict", "-k", filepath.Dir(path))
 		return nil

@@ -13,9 +13,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// A second node copies a dataset from the first, although nothing is left of it in its source,
-// and nobody sees the token. Of another dataset the first node's disk has damaged a file: the
-// second node gets that from the source.
+// A second node copies a dataset from the first although its source is empty, and the token is visible
+// nowhere. Of another dataset the first node's disk has corrupted a file, which the second node loads
+// from the source.
 func TestDatasetFromAPeer(t *testing.T) {
 	t.Parallel()
 	l := newLibrary(t, "peers")
@@ -48,7 +48,7 @@ func TestDatasetFromAPeer(t *testing.T) {
 		l.reader("on-"+node, vm, node)
 		require.Equal(t, l.sums, l.read("on-"+node), node)
 	}
-	l.until("paper", func(flexlvmv1.VolumeManager) string { // nobody wants it any more
+	l.until("paper", func(flexlvmv1.VolumeManager) string { // wait until nothing needs it any longer
 		return strings.TrimSpace(l.kubectl("get", "jobs", "-l", "flexlvm.io/role=serve", "-o", "name"))
 	})
 	require.NotContains(t, l.kubectl("get", "vm,jobs,pods,events", "-o", "yaml"), token)
@@ -58,14 +58,14 @@ func TestDatasetFromAPeer(t *testing.T) {
 	l.kubectl("delete", "vm", "paper", patiently)
 }
 
-// wornDataset is the example of peers, of which a replica has a file that is not what it was.
+// wornDataset is the example of peers with a replica that has a corrupted file.
 type wornDataset struct {
 	*library
 	manifest func(replicas int) string
 	node     string // of that replica
 }
 
-// beginWorn applies the example, for one replica.
+// beginWorn applies the example with one replica.
 func (l *library) beginWorn() *wornDataset {
 	l.t.Helper()
 	w := &wornDataset{library: l.in(l.t)}
@@ -78,8 +78,8 @@ func (l *library) beginWorn() *wornDataset {
 	return w
 }
 
-// wear changes bytes where they lie, as a disk does it: size and times stay. Then a second
-// replica is wanted.
+// wear changes bytes on the device, as a bad disk does: the file's size and times stay. It then
+// requests a second replica.
 func (w *wornDataset) wear() {
 	w.t.Helper()
 	vm := w.until("s3-peers", loaded)
@@ -98,7 +98,8 @@ umount /mnt/%[1]s && rmdir /mnt/%[1]s && rm /tmp/%[1]s`, name))
 	require.NoError(w.t, w.apply(w.manifest(2)))
 }
 
-// isWhole: the second replica has every byte, and an event says that it could not be copied.
+// isWhole checks that the second replica is correct, and that an event reports that it could not be
+// copied.
 func (w *wornDataset) isWhole() {
 	w.t.Helper()
 	vm := w.until("s3-peers", func(vm flexlvmv1.VolumeManager) string {

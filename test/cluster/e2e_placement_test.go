@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// placementClass gives its room back at once.
+// placementClass reclaims space immediately.
 const placementClass = `
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -23,7 +23,7 @@ volumeBindingMode: WaitForFirstConsumer
 parameters: {volumeGroup: ` + placementGroup + `, reclaim: immediate}
 `
 
-// placed is a pod with a claim for each size, which would rather run on a node.
+// placed returns a pod with a claim for each size and a preference for a node.
 func placed(name, rather string, sizes ...string) string {
 	var claims, mounts, volumes strings.Builder
 	for i, size := range sizes {
@@ -46,7 +46,7 @@ spec:
 `, claims.String(), name, affinity, mounts.String(), volumes.String())
 }
 
-// offered is what the scheduler is told that nodes can give a claim of a class, in bytes.
+// offered returns the bytes of the CSIStorageCapacity objects of a class, by node.
 func (n *tenant) offered(class string) map[string]int64 {
 	n.t.Helper()
 	room := map[string]int64{}
@@ -63,9 +63,9 @@ func (n *tenant) offered(class string) map[string]int64 {
 	return room
 }
 
-// On two real nodes with groups of 16 GiB: a pod goes where its claims fit, even if it
-// would rather go elsewhere, to the emptier node where it does not care, and with all of
-// its claims or not at all. It runs alone: the scheduler weighs other tests' pods, too.
+// On two real nodes with groups of 16 GiB, a pod is scheduled where its claims fit even if it prefers
+// another node, to the node with more free space if it has no preference, and with all of its claims or
+// not at all. The test runs alone, because the scheduler's scores depend on other tests' pods, too.
 func TestPodsGoWhereTheirClaimsFit(t *testing.T) {
 	n := newTenant(t, "placement")
 	require.NoError(t, n.apply(placementClass))
@@ -77,7 +77,7 @@ func TestPodsGoWhereTheirClaimsFit(t *testing.T) {
 		n.kubectl("wait", "--for=condition=Ready", "pod/"+pod, patiently)
 		return n.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
 	}
-	// The scheduler takes the node whose room it learns of first, whatever a pod would rather.
+	// The scheduler takes the node whose capacity it sees first, whatever the pod prefers.
 	require.Eventually(t, func() bool {
 		offers := n.kubectl("-n", "flexlvm-system", "get", "csistoragecapacities", "-o", "jsonpath={.items[?(@.storageClassName==\"placement\")].metadata.name}")
 		return len(strings.Fields(offers)) == 2
@@ -86,7 +86,7 @@ func TestPodsGoWhereTheirClaimsFit(t *testing.T) {
 	require.Equal(t, "node1", node("first"))
 	require.NoError(t, n.apply(placed("second", "node1", "8Gi")))
 	require.Equal(t, "node2", node("second"), "there is no room on node1 for another")
-	// What the scheduler knows of both may be from before.
+	// The scheduler's capacities of both nodes may be outdated.
 	var room map[string]int64
 	require.Eventually(t, func() bool {
 		room = n.offered("placement")

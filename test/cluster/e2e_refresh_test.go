@@ -18,8 +18,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// Each node gets the next version of a dataset. A pod that runs sees the one with which it began, a pod
-// that starts sees the new one, and what nobody reads any more gives its room back.
+// Each node gets a dataset's next version. A running pod keeps the version with which it started, a new
+// pod gets the new one, and the space of a version without readers is freed.
 func TestDatasetIsRefreshed(t *testing.T) {
 	t.Parallel()
 	l := newLibrary(t, "refresh")
@@ -59,8 +59,8 @@ func TestDatasetIsRefreshed(t *testing.T) {
 	_, both := l.df("new")
 	require.Less(t, both, int64(40*mib), "what did not change is there once")
 
-	// The next loader finds that nobody reads the old one. It is asked for here, and comes by itself in time.
-	// kubelet unmounts after the pod is gone.
+	// The next loader finds that the old version has no readers. It is requested here; without a
+	// request it runs later. Kubelet unmounts only after the pod is gone.
 	uid := l.kubectl("get", "pod", "old", "-o", "jsonpath={.metadata.uid}")
 	l.kubectl("delete", "pod", "old")
 	await.Until(t, patience, func() string {

@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// Volumes do not depend on the container runtime: one claim in pods of two of them,
-// and what they leave on it outlives a change from the one to the other.
+// Volumes do not depend on the container runtime: pods of two runtimes share one claim, and its data
+// survives a change from one runtime to the other.
 func TestRuncBesideCrun(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t, "runtimes")
@@ -36,8 +36,8 @@ func TestRuncBesideCrun(t *testing.T) {
 	n.exec("runc", "echo again from runc >>/data/file")
 }
 
-// A database that the kernel kills for its memory finds what it had made durable, in the
-// container that kubelet starts again, on the mount that was there before.
+// A database that is killed for its memory finds its durable data in the container that kubelet
+// restarts, on the same mount.
 func TestVolumeOutlivesAContainerOutOfMemory(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t, "oom")
@@ -46,7 +46,7 @@ dd if=/dev/urandom of=/data/random bs=1M count=20 2>/dev/null; md5sum /data/rand
 exec tail /dev/zero`
 	require.NoError(t, n.apply(claim("data", "64Mi")+"\n---\n"+
 		pod{name: "main", claim: "data", command: hungry, limits: "{memory: 32Mi}"}.manifest()))
-	// By the signal: the runtime may miss the event from which it knows the word OOMKilled.
+	// By the exit signal, because the runtime may miss the event from which it derives OOMKilled.
 	await.Until(t, patience, func() string {
 		var main corev1.Pod
 		n.look("main", &main)

@@ -14,8 +14,9 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// Another namespace reads a dataset that it is offered, where it lies. When the offer is withdrawn,
-// its pod goes on to read, and none can start; who was never named has nothing.
+// Another namespace reads a dataset that it is offered, where it is stored. After the offer is
+// withdrawn, its running pod continues to read and no other can start. A namespace that was never named
+// gets nothing.
 func TestDatasetIsShared(t *testing.T) {
 	t.Parallel()
 	newCSITenant(t, "shared-csi") // installs the driver
@@ -48,7 +49,8 @@ spec:
 	require.Regexp(t, "Read-only file system|Value too large", guests.execFails("reader", "touch /data/new"))
 	require.Len(t, l.onDisk(owner), 1, "there is one copy")
 
-	// The thief has no claim. A PersistentVolume that an administrator would have to make for him is refused by the driver.
+	// The thief gets no claim, and the driver refuses a PersistentVolume that an administrator would
+	// have to create.
 	refused := thief.until("borrowed", failed)
 	require.Contains(t, refused.Status.Volumes[0].Message, "offers no volume \"data\" to namespace thieves")
 	require.Empty(t, thief.kubectl("get", "pvc", "-o", "name"))

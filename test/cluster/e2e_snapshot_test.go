@@ -2,7 +2,7 @@
 
 package cluster_test
 
-// VolumeSnapshots, by CSI's own snapshotter and the cluster's snapshot controller.
+// VolumeSnapshots through CSI's snapshotter and the cluster's snapshot controller.
 
 import (
 	"bytes"
@@ -22,11 +22,11 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// snapshotController is the cluster's, which takes the snapshots of all tests.
+// snapshotController is the cluster's snapshot controller, which serves all tests.
 var snapshotController struct {
 	once sync.Once
 	log  bytes.Buffer
-	stop func() // once it runs
+	stop func() // set once it runs
 }
 
 func startSnapshotController(ctx context.Context, t *testing.T) {
@@ -40,12 +40,12 @@ func startSnapshotController(ctx context.Context, t *testing.T) {
 		require.NoError(t, cmd.Start())
 		c.stop = func() {
 			_ = cmd.Process.Kill()
-			_ = cmd.Wait() // it is killed
+			_ = cmd.Wait() // it was killed
 		}
 	})
 }
 
-// snapshotTenant is a tenant where snapshots can be taken, with the shipped class of volumes for them.
+// snapshotTenant returns a tenant that can take snapshots, with the shipped StorageClass for them.
 func snapshotTenant(t *testing.T, namespace string) *tenant {
 	t.Helper()
 	n := sidecarTenant(t, namespace)
@@ -55,8 +55,7 @@ func snapshotTenant(t *testing.T, namespace string) *tenant {
 	return n
 }
 
-// example applies a file of examples/snapshots, with its thin pool in the group that the nodes
-// of these tests have.
+// example applies a file of examples/snapshots, with its thin pool in the group of these tests' nodes.
 func (n *tenant) example(name string) {
 	n.t.Helper()
 	content, err := os.ReadFile(shipped(n.t, "examples/snapshots/"+name))
@@ -86,7 +85,7 @@ func TestSnapshots(t *testing.T) {
 	require.Equal(t, at, n.kubectl("get", "volumesnapshot", "database-monday", "-o", "jsonpath={.status.creationTime}"), "the moment that it is of")
 	require.Contains(t, onNode(n.ctx, t, "node1", driver+" volumes list"), name)
 
-	// Its source goes, claim, volume and all.
+	// Its source is deleted: claim, PersistentVolume and all.
 	n.kubectl("delete", "pod", "main")
 	n.kubectl("delete", "pvc", "database")
 	n.kubectl("wait", "pv/"+source, "--for=delete", patiently)
@@ -101,7 +100,7 @@ func TestSnapshots(t *testing.T) {
 	require.EqualValues(t, 128<<20, total)
 	require.Equal(t, "node1", n.kubectl("get", "pod", "restored", "-o", "jsonpath={.spec.nodeName}"))
 
-	// Snapshots of a restored volume, and the end, in any order.
+	// Snapshots of a restored volume, and deletions in any order.
 	n.kubectl("delete", "volumesnapshot", "database-monday", patiently)
 	n.kubectl("wait", "pv/"+name, "--for=delete", patiently)
 	await.Until(t, patience, func() string {
@@ -129,8 +128,7 @@ spec:
 `, claim)
 }
 
-// The same with a volume that is not thin: it does not grow meanwhile, and stays on the disk for
-// its snapshot.
+// The same with a thick volume, which cannot grow meanwhile and stays on the disk for its snapshot.
 func TestSnapshotOfAThickVolume(t *testing.T) {
 	t.Parallel()
 	n := snapshotTenant(t, "thick-snapshots")
@@ -168,8 +166,8 @@ func TestSnapshotOfAThickVolume(t *testing.T) {
 	require.Equal(t, held, n.keys("books-restored"))
 }
 
-// storeFills takes a snapshot with little room and has its source overwrite that, the last two fifths
-// at a quarter of a megabyte a second: an event comes before the snapshot is lost.
+// storeFills takes a snapshot with a small store and overwrites its source, the last two fifths at a
+// quarter of a megabyte per second: an event warns before the snapshot is lost.
 func (n *tenant) storeFills(pod, claim string) {
 	n.t.Helper()
 	require.NoError(n.t, n.apply(`
@@ -187,19 +185,19 @@ parameters: {reserve: 10%}
 	n.ifFailed(func(ctx context.Context) (string, error) {
 		return shared.Node(ctx, "node1", "lvs", "-o", "lv_name,lv_size,snap_percent", "flexlvm")
 	})
-	(&tenant{ctx: n.ctx, t: n.t, namespace: "default"}).told(name, "SnapshotAlmostFull", "of the 32 MiB that are set aside") // it is of a PersistentVolume
+	(&tenant{ctx: n.ctx, t: n.t, namespace: "default"}).told(name, "SnapshotAlmostFull", "of the 32 MiB that are set aside") // of a PersistentVolume
 	n.kubectl("delete", "volumesnapshot", "of-"+claim, patiently)
 	n.kubectl("delete", "volumesnapshotclass", "flexlvm-reserve-10")
 }
 
-// thickVolumes are the names of the volumes in the shipped class's group of node1.
+// thickVolumes lists the logical volumes in the shipped class's group of node1.
 func (n *tenant) thickVolumes() string {
 	n.t.Helper()
 	return onNode(n.ctx, n.t, "node1", "lvs --noheadings -o lv_name flexlvm")
 }
 
-// untilKept waits until node1 lists a volume as released, and kept because it is in use: nobody
-// mounts it, so that is by its snapshots.
+// untilKept waits until node1 lists a released volume as kept because it is in use. Nothing mounts it,
+// so its snapshots are the reason.
 func (n *tenant) untilKept(volume string) {
 	n.t.Helper()
 	await.Until(n.t, patience, func() string {
@@ -210,8 +208,8 @@ func (n *tenant) untilKept(volume string) {
 	})
 }
 
-// stolen makes sure that another namespace cannot have a snapshot, even if an administrator
-// names it in a VolumeSnapshotContent, and that no claim can be bound to what stands for it.
+// stolen checks that another namespace cannot use a snapshot, even if an administrator names it in a
+// VolumeSnapshotContent, and that no claim can bind to its PersistentVolume.
 func (n *tenant) stolen(handle string) {
 	n.t.Helper()
 	name := strings.TrimPrefix(handle, thinGroup+"/")

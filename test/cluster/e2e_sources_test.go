@@ -20,11 +20,11 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// sourcesPort is where the servers of this file listen, and at the ports behind it.
+// sourcesPort is the first port on which the servers of this file listen.
 const sourcesPort = 9300
 
-// shippedDataset is an example's manifest, with a capacity that these nodes have, and with
-// other words for those that name servers which nobody has.
+// shippedDataset returns an example's manifest with a capacity that these nodes have, and with the
+// pairs of texts replaced, such as names of servers that do not exist.
 func shippedDataset(t *testing.T, name string, pairs ...string) string {
 	t.Helper()
 	root, err := vm.SourceDir()
@@ -38,7 +38,7 @@ func shippedDataset(t *testing.T, name string, pairs ...string) string {
 	return strings.NewReplacer(pairs...).Replace(manifest)
 }
 
-// content is a folder with these files, and their sums.
+// content writes these files to a folder and returns their checksums.
 func content(t *testing.T, dir string, files map[string]string) map[string]string {
 	t.Helper()
 	sums := map[string]string{}
@@ -56,7 +56,7 @@ func sumOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// commitOf is what a Hub calls a repository of these files.
+// commitOf returns the commit that a Hub assigns to a repository of these files.
 func commitOf(repository string, texts map[string]string) string {
 	files := map[string]hub.File{}
 	for path, text := range texts {
@@ -65,8 +65,8 @@ func commitOf(repository string, texts map[string]string) string {
 	return (&hub.Hub{}).Commit(repository, "main", files)
 }
 
-// The examples of sources over HTTP fill volumes on the nodes that they ask for, from
-// servers that want to know who asks; no secret is to be seen anywhere.
+// The examples of sources over HTTP fill volumes on the requested nodes from servers that require
+// authentication, and no secret is visible anywhere.
 func TestDatasetsOverHTTP(t *testing.T) {
 	t.Parallel()
 	const token = "hf_theTokenOfATest"
@@ -97,7 +97,7 @@ func TestDatasetsOverHTTP(t *testing.T) {
 
 	l.kubectl("create", "secret", "generic", "hugging-face", "--from-literal=token="+token)
 	require.NoError(t, l.apply(shippedDataset(t, "http.yaml", "https://data.example.org/speech/list.jsonl", endpoint+"/files/list.jsonl")))
-	asks := "credentialsSecretName: hugging-face\n        endpointURL: " + endpoint // this Hub shows nothing without the token
+	asks := "credentialsSecretName: hugging-face\n        endpointURL: " + endpoint // this Hub requires the token
 	require.NoError(t, l.apply(shippedDataset(t, "huggingface.yaml", "credentialsSecretName: hugging-face", asks,
 		"questions@0123456789abcdef0123456789abcdef01234567", "questions@"+commit+"\n        "+asks)))
 	require.NoError(t, l.apply(shippedDataset(t, "oci.yaml", "oci://registry.example.org/", "oci://"+registry.Host+"/", "credentialsSecretName: registry", "endpointURL: http://"+registry.Host)))
@@ -126,7 +126,7 @@ func TestDatasetsOverHTTP(t *testing.T) {
 	require.NotContains(t, l.kubectl("get", "vm,jobs,pods,events", "-o", "yaml"), token)
 }
 
-// readsAtCommit: the second volume of the Hub's example has these files, at that commit.
+// readsAtCommit checks that the second volume of the Hub's example has these files, at that commit.
 func (l *library) readsAtCommit(commit string, want map[string]string) {
 	l.t.Helper()
 	vm := l.get("huggingface")
@@ -136,8 +136,8 @@ func (l *library) readsAtCommit(commit string, want map[string]string) {
 	require.Equal(l.t, want, l.read("reader-questions"))
 }
 
-// The example of an NFS export that is copied: jobs read it from their nodes' own disks,
-// also when the server is asked no more, and the export is as it was.
+// The example of an NFS export that is copied: jobs read it from their nodes' own disks, also when the
+// server is down, and the export is unchanged.
 func TestDatasetOfNFS(t *testing.T) {
 	t.Parallel()
 	l := &library{tenant: newTenant(t, "shares")}

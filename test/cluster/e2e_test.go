@@ -19,30 +19,29 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// driver is where the installer puts it; operators use it by this name too.
+// driver is where the installer puts the driver. Operators run it by this path, too.
 const driver = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm"
 
-// patience is for things that take seconds on a machine with nothing else to do.
+// patience is the timeout for steps that take seconds on an idle machine.
 const patience = 9 * time.Minute
 
-// patiently has kubectl wait as long.
+// patiently is patience for kubectl wait.
 const patiently = "--timeout=9m"
 
 var installOnce sync.Once
 
-// Volume groups of each node: that of the shipped class, and one for each test that
-// fills a group, so that others can run at the same time.
+// The volume groups of each node: that of the shipped class, and one for each test that fills a group,
+// so that others can run at the same time.
 const (
 	placementGroup = "placement" // 16 GiB
 	datasetGroup   = "datasets"  // 1 GiB
 	growthGroup    = "growth"    // of two devices of 5 GiB
 	thinGroup      = "thin"      // 4 GiB, with a thin pool
 	movesGroup     = "moves"     // 1 GiB
-	userGroup      = "user"      // 2 GiB, on node1 alone; as much is left on a partition beside it
+	userGroup      = "user"      // 2 GiB, only on node1, with as much left on a partition beside it
 )
 
-// install does what a user does: applies the manifests, and makes volume groups on each
-// node.
+// install does what a user does: it applies the manifests and creates volume groups on each node.
 func install(t *testing.T) {
 	t.Helper()
 	installOnce.Do(func() {
@@ -51,7 +50,7 @@ func install(t *testing.T) {
 		for _, what := range []string{"daemonset/flexlvm-installer", "deployment/flexlvm-provisioner", "daemonset/flexlvm-gc"} {
 			kubectl(ctx, t, "-n", "flexlvm-system", "rollout", "status", what, patiently)
 		}
-		// Side by side: LVM and udev mostly wait for each other.
+		// In parallel, because LVM and udev mostly wait for each other.
 		failed := make(chan error, 2)
 		nodes := []string{"node1", "node2"}
 		for _, node := range nodes {
@@ -73,8 +72,9 @@ func install(t *testing.T) {
 	})
 }
 
-// installer is a file with the manifests of a folder, but for two arguments: what is released may
-// go at once, as none of these tests waits for the two minutes, and one of the nodes is to be an NFS server.
+// installer writes the manifests of a folder to a file, with two arguments changed: released volumes
+// may be evicted immediately, as none of these tests waits two minutes, and a node can be an NFS
+// server.
 func installer(ctx context.Context, t *testing.T, folder string) string {
 	t.Helper()
 	const minAge = "--min-age=2m"
@@ -85,7 +85,7 @@ func installer(ctx context.Context, t *testing.T, folder string) string {
 	return path
 }
 
-// shipped is a file of the repository.
+// shipped returns the path of a file of the repository.
 func shipped(t *testing.T, name string) string {
 	t.Helper()
 	root, err := vm.SourceDir()
@@ -93,7 +93,7 @@ func shipped(t *testing.T, name string) string {
 	return filepath.Join(root, name)
 }
 
-// tenant is a namespace of a test, with flexlvm installed.
+// tenant is a test's namespace in a cluster with flexlvm installed.
 type tenant struct {
 	ctx       context.Context
 	t         *testing.T
@@ -105,7 +105,7 @@ func newTenant(t *testing.T, namespace string) *tenant {
 	install(t)
 	ctx := deadline(t, 5*patience)
 	kubectl(ctx, t, "create", "namespace", namespace)
-	// Pods are refused until their service account is there.
+	// Pods are refused until the namespace has its service account.
 	await.Until(t, time.Minute, func() string {
 		_, err := shared.Kubectl(ctx, "-n", namespace, "get", "serviceaccount", "default") // not wait --for=create, which kubectl 1.30 lacks
 		return await.Missing(err == nil, "namespace %s has no service account: %v", namespace, err)
@@ -126,20 +126,20 @@ func (n *tenant) kubectl(args ...string) string {
 	return kubectl(n.ctx, n.t, append([]string{"-n", n.namespace}, args...)...)
 }
 
-// ask changes what a claim asks for.
+// ask changes a claim's requested size.
 func (n *tenant) ask(claim, size string) {
 	n.t.Helper()
 	n.kubectl("patch", "pvc", claim, "-p", `{"spec":{"resources":{"requests":{"storage":"`+size+`"}}}}`)
 }
 
-// apply applies a manifest; the error is the API server's.
+// apply applies a manifest and returns the API server's error.
 func (n *tenant) apply(manifest string) error {
 	_, err := shared.KubectlInput(n.ctx, strings.NewReader(manifest), "-n", n.namespace, "apply", "-f", "-")
 	return err
 }
 
-// examplesApplied is held while an example is applied: kubectl fails where another makes the same class
-// meanwhile.
+// examplesApplied is held while an example is applied, because kubectl fails if another creates the
+// same class meanwhile.
 var examplesApplied sync.Mutex
 
 // applyExample applies a file of examples/, which another test may apply, too.
@@ -150,29 +150,29 @@ func (n *tenant) applyExample(file string) {
 	n.kubectl("apply", "--validate=strict", "-f", shipped(n.t, "examples/"+file))
 }
 
-// run applies pods, with what they need, and waits until they are Ready.
+// run applies pods with their other objects, and waits until they are Ready.
 func (n *tenant) run(manifests ...string) {
 	n.t.Helper()
 	require.NoError(n.t, n.apply(strings.Join(manifests, "\n---\n")))
 	n.kubectl("wait", "--for=condition=Ready", "pod", "--all", patiently)
 }
 
-// made waits until a pod that a controller makes is there and Ready. A rollout's status may still
-// count a pod that is gone.
+// made waits until a controller has created a pod and it is Ready. A rollout's status may still count a
+// pod that is gone.
 func (n *tenant) made(pod string) {
 	n.t.Helper()
 	n.kubectl("wait", "--for=create", "pod/"+pod, patiently)
 	n.kubectl("wait", "--for=condition=Ready", "pod/"+pod, patiently)
 }
 
-// exec runs a line of shell in a pod; it must succeed.
+// exec runs a line of shell in a pod, which must succeed.
 func (n *tenant) exec(pod, line string) string {
 	n.t.Helper()
 	return n.kubectl("exec", pod, "--", "sh", "-c", line)
 }
 
-// written waits until the container of a pod has written so many lines into a file, and returns
-// the file: a pod without a readiness probe is Ready before the shell in it has done anything.
+// written waits until a pod's container has written that many lines to a file, and returns the file: a
+// pod without a readiness probe is Ready before its shell has done anything.
 func (n *tenant) written(pod, file string, lines int) string {
 	n.t.Helper()
 	return n.exec(pod, fmt.Sprintf(`for i in $(seq 600); do
@@ -182,7 +182,7 @@ done
 cat %[1]s`, file, lines))
 }
 
-// execFails runs a line of shell in a pod that must fail, and returns why.
+// execFails runs a line of shell in a pod that must fail, and returns the error.
 func (n *tenant) execFails(pod, line string) string {
 	n.t.Helper()
 	out, err := shared.Kubectl(n.ctx, "-n", n.namespace, "exec", pod, "--", "sh", "-c", line)
@@ -200,12 +200,12 @@ func (n *tenant) df(pod string) (total, used int64) {
 	return block * blocks, block * (blocks - free)
 }
 
-// claim is a manifest of a claim of the shipped class.
+// claim returns a claim of the shipped class.
 func claim(name, size string, more ...string) string {
 	return claimOf("flexlvm", name, size, more...)
 }
 
-// claimOf is a manifest of a claim of a class.
+// claimOf returns a claim of a class.
 func claimOf(class, name, size string, more ...string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -220,17 +220,17 @@ spec:
 `, name, class, size, strings.Join(more, "\n  "))
 }
 
-// pod is a pod with a claim at /data that sleeps. Without an image or a runtime of its own it has the
-// network, and the hostname, of its node.
+// pod is a sleeping pod with a claim at /data. Without an image or a RuntimeClass of its own it uses
+// its node's network and hostname.
 type pod struct {
 	name, claim string
-	node        string // where it must run; any, if empty
+	node        string // the node it must run on; any if empty
 	readOnly    bool
 	security    string // a securityContext, as YAML in one line
 	command     string // what the shell does before it sleeps
-	runtime     string // a RuntimeClass; containerd's default, if empty
+	runtime     string // a RuntimeClass; containerd's default if empty
 	limits      string // of the container, as YAML in one line
-	image       string // cluster.BusyboxImage, if empty; it has a shell
+	image       string // an image with a shell; cluster.BusyboxImage if empty
 }
 
 func (p pod) manifest() string {
@@ -257,8 +257,9 @@ func (p pod) manifest() string {
 	if p.image != "" {
 		image = p.image
 	}
-	// A virtual node takes seconds to make and to remove a pod's network, which no test of volumes
-	// needs. Programs of another image may listen at ports, and runtimes are to do all that they do.
+	// A virtual node takes seconds to set up and tear down a pod's network, which no test of volumes
+	// needs. A program of another image may listen on ports, and a test of a runtime must use all of
+	// it.
 	hostNetwork := p.image == "" && p.runtime == ""
 	return fmt.Sprintf(`
 apiVersion: v1

@@ -24,8 +24,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/browser"
 )
 
-// A user has kubectl with the plugin, a namespace, and a class whose group node1 alone has,
-// for six of the smallest volumes.
+// A user has kubectl with the plugin, a namespace, and a class whose group exists only on node1, with
+// space for six of the smallest volumes.
 type user struct {
 	*library
 	program string // the plugin
@@ -62,8 +62,9 @@ func newUser(t *testing.T) *user {
 	return u
 }
 
-// thirdNode is what node3 reports, which is no machine: a third virtual one would take memory
-// and processor from all tests beside this one. It lacks a disk, and no pod can go there.
+// thirdNode returns the report of node3, which has no machine: a third virtual one would take memory
+// and processor time from all tests that run in parallel. A disk of node3 is missing, and no pod can
+// run there.
 func thirdNode() *flexlvmv1.NodeStorage {
 	now, data, metadata := metav1.Now(), int32(35), int32(12)
 	return &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: "node3"}, Status: flexlvmv1.NodeStorageStatus{
@@ -85,7 +86,7 @@ func (u *user) addReport(s *flexlvmv1.NodeStorage) {
 	u.kubectl("patch", "nodestorage", s.Name, "--subresource=status", "--type=merge", "-p", string(patch))
 }
 
-// shell runs a line as the user does, and logs what it says; it must succeed.
+// shell runs a line as the user does, which must succeed, and logs its output.
 func (u *user) shell(line string) string {
 	u.t.Helper()
 	out := u.quietly(line)
@@ -93,7 +94,7 @@ func (u *user) shell(line string) string {
 	return out
 }
 
-// quietly runs a line as the user does; it must succeed.
+// quietly runs a line as the user does, which must succeed.
 func (u *user) quietly(line string) string {
 	u.t.Helper()
 	cmd := shared.Command(u.ctx, "bash", "-euc", line)
@@ -105,14 +106,14 @@ func (u *user) quietly(line string) string {
 	return string(out)
 }
 
-// answer is what the plugin answers, as data.
+// answer returns the plugin's JSON output, decoded.
 func answer[T any](u *user, line string) (out T) {
 	u.t.Helper()
 	require.NoError(u.t, json.Unmarshal([]byte(u.quietly("kubectl flexlvm "+line+" -o json")), &out))
 	return out
 }
 
-// released are the volumes of the user's group that were released.
+// released returns the released volumes of the user's group.
 func (u *user) released() (names []string) {
 	u.t.Helper()
 	for _, v := range answer[[]overview.Volume](u, "volumes -n page") {
@@ -123,7 +124,7 @@ func (u *user) released() (names []string) {
 	return names
 }
 
-// explains asks the API server for the fields of flexlvm's objects, as the reference says.
+// explains runs kubectl explain for the fields of flexlvm's objects, as the reference says.
 func (u *user) explains() {
 	u.t.Helper()
 	reference, err := os.ReadFile(shipped(u.t, "docs/reference/README.md"))
@@ -135,9 +136,9 @@ func (u *user) explains() {
 	}
 }
 
-// TestUsersWay goes the way of a user: looks at the cluster, brings a deleted claim back, asks
-// what would happen, watches it on the page, is alerted, and does what the alert's runbook
-// says. The pictures in docs/ are of it.
+// TestUsersWay does what a user does: checks the cluster's status, restores a deleted claim, asks what
+// would be evicted, watches it on the page, gets an alert, and follows its runbook. The pictures in
+// docs/ show it.
 func TestUsersWay(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)
@@ -153,11 +154,11 @@ func TestUsersWay(t *testing.T) {
 	u.run(pods...)
 	sum := u.exec("data", "dd if=/dev/urandom of=/data/proof bs=1M count=2 2>/dev/null; sync -f /data; md5sum /data/proof")
 	volume := u.kubectl("get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")
-	for _, name := range names { // one after the other, in which they are used last, and released
+	for _, name := range names { // one after the other, which is the order of their last use and of their release
 		u.kubectl("delete", "pod/"+name, "pvc/"+name)
 	}
 	await.Until(t, patience, func() string {
-		released, reclaimable := u.released(), u.reclaimable() // the latter may be of a round between two deletions
+		released, reclaimable := u.released(), u.reclaimable() // the latter may come from a round between two deletions
 		return await.Missing(len(released) == len(names) && reclaimable == int64(len(names)*300*mib), "not all of the claims' volumes are released and reported as reclaimable: %v, %d bytes", released, reclaimable)
 	})
 
@@ -173,7 +174,7 @@ func TestUsersWay(t *testing.T) {
 	})
 	require.Len(t, waiting, len(names)-1)
 
-	// The pod waits until there is room for it, and the user looks at the page meanwhile.
+	// The pod waits until there is space for it, while the user watches the page.
 	first := u.plans("800Mi")
 	require.NoError(t, u.apply(claimOf(userGroup, "first", "800Mi")+"\n---\n"+pod{name: "first", claim: "first"}.manifest()))
 	w, url := u.looksAtThePage()
@@ -194,8 +195,8 @@ func TestUsersWay(t *testing.T) {
 	u.readsStatistics(map[string]int64{"orders": 3 << 30, "ledger": 1 << 30})
 }
 
-// looksAtStatus: it says what is wrong and what to do, and that so many of the smallest volumes
-// can be taken back.
+// looksAtStatus checks that the status says what is wrong and what to do, and that so many of the
+// smallest volumes are reclaimable.
 func (u *user) looksAtStatus(released int) {
 	u.t.Helper()
 	said := u.shell("kubectl flexlvm status")
@@ -204,8 +205,8 @@ func (u *user) looksAtStatus(released int) {
 	require.EqualValues(u.t, released*300*mib, u.reclaimable())
 }
 
-// reclaimable is how much the plugin says that the user's group could get back. It is a round
-// of the daemon later than what is released.
+// reclaimable returns how much the plugin reports as reclaimable in the user's group. It is one round
+// of the daemon behind released.
 func (u *user) reclaimable() (bytes int64) {
 	u.t.Helper()
 	for _, n := range answer[overview.Status](u, "status --all").Nodes {
@@ -218,7 +219,7 @@ func (u *user) reclaimable() (bytes int64) {
 	return bytes
 }
 
-// plans asks what would go for a claim: it fits on node1 alone. It returns the volumes.
+// plans asks what would be evicted for a claim, which fits only on node1, and returns these volumes.
 func (u *user) plans(size string) (goes []string) {
 	u.t.Helper()
 	fits := answer[[]overview.Fit](u, "plan --claim "+size+" --class "+userGroup)
@@ -237,8 +238,8 @@ func (u *user) plans(size string) (goes []string) {
 	return goes
 }
 
-// wentAsPlanned: the claim is on the node that the plan named, and of the volumes that waited
-// those are gone that it named, and no others.
+// wentAsPlanned checks that the claim is on the planned node, and that of the released volumes exactly
+// the planned ones were evicted.
 func (u *user) wentAsPlanned(claim string, goes, waited []string) {
 	u.t.Helper()
 	name := u.kubectl("get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}")
@@ -256,7 +257,7 @@ func (u *user) wentAsPlanned(claim string, goes, waited []string) {
 		left := slices.DeleteFunc(there(), func(v string) bool { return !slices.Contains(goes, v) })
 		return await.Missing(len(left) == 0, "these were to go: %v", left)
 	})
-	// The daemon reports what it has left, and has nothing more in mind.
+	// The daemon reports the remaining volumes, and plans no further eviction.
 	var stays []string
 	for _, v := range waited {
 		if !slices.Contains(goes, v) {
@@ -271,7 +272,7 @@ func (u *user) wentAsPlanned(claim string, goes, waited []string) {
 	require.ElementsMatch(u.t, stays, there())
 }
 
-// readsStatistics: kubelet knows how large the claims' volumes are, whichever driver mounts
+// readsStatistics checks that kubelet reports the sizes of the claims' volumes, whichever driver mounts
 // them.
 func (u *user) readsStatistics(sizes map[string]int64) {
 	u.t.Helper()
@@ -302,8 +303,8 @@ func (u *user) readsStatistics(sizes map[string]int64) {
 	})
 }
 
-// looksAtThePage: it shows what happens in the cluster meanwhile, a dataset that fills and a
-// claim that is deleted, and can be read on every screen.
+// looksAtThePage checks that the page shows what happens in the cluster meanwhile, a dataset being
+// loaded and a claim being deleted, and that it is readable on every screen.
 func (u *user) looksAtThePage() (w *browser.Window, url string) {
 	u.t.Helper()
 	u.bucket("page", slices.Repeat([]int{mib}, 60)...)
@@ -316,7 +317,7 @@ func (u *user) looksAtThePage() (w *browser.Window, url string) {
 	w.Visit(url + "?node=node1#node")
 	w.Until("Live")
 	w.Until("Released on node1")
-	browser.Eval[int](w, "window.loads = 1") // gone if the page is loaded again
+	browser.Eval[int](w, "window.loads = 1") // lost if the page is reloaded
 	u.kubectl("delete", "pod/old", "pvc/archive")
 	w.Until(archive)
 	require.NoError(u.t, u.apply(u.dataset("books", "S3", "page", 2, "bandwidth: 128Ki")))
@@ -331,7 +332,7 @@ func (u *user) looksAtThePage() (w *browser.Window, url string) {
 	return w, url
 }
 
-// takesPictures takes those in docs/.
+// takesPictures takes the pictures of docs/.
 func (u *user) takesPictures(w *browser.Window, url string) {
 	u.t.Helper()
 	for _, p := range []struct{ name, query string }{{"light", "?claim=12Gi&class=flexlvm&nodes=2"}, {"dark", ""}, {"phone", ""}} {
@@ -344,7 +345,7 @@ func (u *user) takesPictures(w *browser.Window, url string) {
 	u.t.Log(w.Memory())
 }
 
-// asksThePage finds a claim and asks what if, with the keyboard alone.
+// asksThePage finds a claim and evaluates a hypothetical one, using only the keyboard.
 func (u *user) asksThePage(w *browser.Window, url string) {
 	u.t.Helper()
 	w.Visit(url)

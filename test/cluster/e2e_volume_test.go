@@ -2,8 +2,8 @@
 
 package cluster_test
 
-// These tests run at once, as users do, with those of datasets; those that take
-// kubelets and nodes away ran before.
+// These tests run in parallel, as users do, with those of datasets. Tests that take kubelets and nodes
+// down ran before.
 
 import (
 	"strings"
@@ -15,7 +15,7 @@ import (
 func TestVolumeHasExactlyTheSizeOfItsClaim(t *testing.T) {
 	t.Parallel()
 	sizes := map[string]int64{"64Mi": 64 << 20, "1Gi": 1 << 30}
-	if inFull() { // all is written full
+	if inFull() { // the volume is filled completely
 		sizes["300Mi"], sizes["2560Mi"] = 300<<20, 2560<<20
 	}
 	for size, bytes := range sizes {
@@ -64,7 +64,7 @@ func TestVolumeOutlivesItsPodAndGrowsInUse(t *testing.T) {
 	require.EqualValues(t, 500<<20, used)
 	n.exec("main", "rm /data/fill")
 
-	// A volume that nobody uses grows when it is mounted next.
+	// An unused volume grows at its next mount.
 	n.kubectl("delete", "pod", "main")
 	n.ask("data", "700Mi")
 	n.run(main)
@@ -87,7 +87,7 @@ func TestPodsOfOneNodeShareAClaim(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t, "share")
 	n.run(claim("data", "64Mi"), pod{name: "one", claim: "data", node: "node1"}.manifest())
-	// The volume ties the others to its node, whether they ask for it or not.
+	// The volume ties the other pods to its node, whether they ask for it or not.
 	n.run(pod{name: "two", claim: "data"}.manifest(), pod{name: "reader", claim: "data", readOnly: true}.manifest())
 	require.Equal(t, "node1 node1 node1", n.kubectl("get", "pods", "-o", "jsonpath={.items[*].spec.nodeName}"))
 
@@ -97,7 +97,7 @@ func TestPodsOfOneNodeShareAClaim(t *testing.T) {
 	require.Contains(t, n.execFails("reader", "echo from reader >>/data/file"), "Read-only file system")
 	n.exec("one", "echo from one >>/data/file")
 
-	// One that leaves takes nothing from the others.
+	// A pod that ends does not affect the others.
 	n.kubectl("delete", "pod", "one")
 	n.exec("two", "echo again from two >>/data/file")
 	require.Equal(t, "4\n", n.exec("reader", "wc -l </data/file"))
@@ -113,8 +113,7 @@ func TestReadOnlyPodIsFirst(t *testing.T) {
 	require.Equal(t, "written\n", n.exec("reader", "cat /data/file"))
 }
 
-// What the provisioner refuses it says in an event of the claim; its own tests
-// know every case.
+// A refused claim gets an event that says why. The provisioner's own tests cover every case.
 func TestRefusedClaimSaysWhy(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t, "refused")

@@ -24,18 +24,18 @@ import (
 
 const mib = 1 << 20
 
-// library is a real S3 server with a dataset in it, and a namespace that uses it.
+// library is a namespace with a real S3 server that has a dataset.
 type library struct {
 	*tenant
 	server *s3.Server
-	// sums of the objects of a bucket, by key.
+	// sums are the checksums of a bucket's objects, by key.
 	sums map[string]string
 }
 
-// libraryPort is where the last server listens: each test has its own, several at once.
+// libraryPort counts the servers. Each test has its own, and several run at the same time.
 var libraryPort atomic.Int32
 
-// newLibrary starts the server; the namespace has its credentials in the Secret "s3".
+// newLibrary starts the server. The namespace has its credentials in the Secret "s3".
 func newLibrary(t *testing.T, namespace string) *library {
 	t.Helper()
 	l := &library{tenant: newTenant(t, namespace)}
@@ -56,7 +56,7 @@ stringData: {awsAccessKeyID: %q, awsSecretAccessKey: %q}
 `, name, access, key)
 }
 
-// bucket makes a bucket of objects of these sizes in bytes.
+// bucket creates a bucket with objects of these sizes in bytes.
 func (l *library) bucket(name string, sizes ...int) {
 	l.t.Helper()
 	require.NoError(l.t, l.server.MakeBucket(l.ctx, name, false))
@@ -73,7 +73,7 @@ func (l *library) bucket(name string, sizes ...int) {
 	}
 }
 
-// dataset is a manifest of a VolumeManager with one volume, "data".
+// dataset returns a VolumeManager with one volume, "data".
 func (l *library) dataset(name, sourceType, bucket string, replicas int, options ...string) string {
 	return fmt.Sprintf(`
 apiVersion: flexlvm.io/v1
@@ -101,11 +101,10 @@ func (l *library) get(name string) (vm flexlvmv1.VolumeManager) {
 	return vm
 }
 
-// hopeless is how long a VolumeManager that has failed may stay as it is before nobody waits for
-// more.
+// hopeless is how long a failed VolumeManager may stay unchanged before a test gives up on it.
 const hopeless = 3 * time.Minute
 
-// until waits for what check wants of a VolumeManager; check tells what is missing.
+// until waits until check is satisfied with a VolumeManager. check returns what is missing.
 func (l *library) until(name string, check func(flexlvmv1.VolumeManager) string) flexlvmv1.VolumeManager {
 	l.t.Helper()
 	missing, hope, last := "", time.Now(), flexlvmv1.VolumeManagerStatus{}
@@ -123,7 +122,7 @@ func (l *library) until(name string, check func(flexlvmv1.VolumeManager) string)
 	return flexlvmv1.VolumeManager{}
 }
 
-// loaded wants every replica of a VolumeManager to be complete.
+// loaded returns what is missing until every replica of a VolumeManager is complete.
 func loaded(vm flexlvmv1.VolumeManager) string {
 	if vm.Status.State != flexlvmv1.StateRunning || len(vm.Status.Volumes) != 1 {
 		return fmt.Sprintf("its state is %q", vm.Status.State)
@@ -142,13 +141,13 @@ func failed(vm flexlvmv1.VolumeManager) string {
 	return ""
 }
 
-// bearing are the nodes that say that they have a dataset's data.
+// bearing returns the nodes that are labelled as having a dataset's data.
 func (l *library) bearing(vm flexlvmv1.VolumeManager) []string {
 	l.t.Helper()
 	return l.bearingOf(vm, "data")
 }
 
-// bearingOf is bearing for another volume than "data".
+// bearingOf is bearing for a volume other than "data".
 func (l *library) bearingOf(vm flexlvmv1.VolumeManager, id string) []string {
 	l.t.Helper()
 	label := replica.NodeLabel(replica.Hash(vm.Namespace, string(vm.UID), id))
@@ -161,7 +160,7 @@ func (l *library) bearingOf(vm flexlvmv1.VolumeManager, id string) []string {
 	return names
 }
 
-// onDisk tells on which nodes a dataset has a logical volume.
+// onDisk returns the nodes that have a logical volume of a dataset.
 func (l *library) onDisk(vm flexlvmv1.VolumeManager) []string {
 	l.t.Helper()
 	name := replica.VolumeName(replica.Hash(vm.Namespace, string(vm.UID), "data"))
@@ -174,7 +173,7 @@ func (l *library) onDisk(vm flexlvmv1.VolumeManager) []string {
 	return nodes
 }
 
-// reader is a pod that has a dataset's claim at /data.
+// reader starts a pod with a dataset's claim at /data.
 func (l *library) reader(name string, vm flexlvmv1.VolumeManager, node string) {
 	l.t.Helper()
 	source := vm.Status.Volumes[0].VolumeSource
@@ -184,16 +183,16 @@ func (l *library) reader(name string, vm flexlvmv1.VolumeManager, node string) {
 	l.kubectl("wait", "--for=condition=Ready", "pod/"+name, patiently)
 }
 
-// sumFiles reads all files of a dataset.
+// sumFiles is a line of shell that prints the checksums of a dataset's files.
 const sumFiles = "cd /data && find . -type f ! -path './.flexlvm/*' -exec sha256sum {} +"
 
-// read are the sums of the files that a pod sees, by path.
+// read returns the checksums of the files that a pod reads, by path.
 func (l *library) read(pod string) map[string]string {
 	l.t.Helper()
 	return l.sumsIn(l.exec(pod, sumFiles))
 }
 
-// sumsIn is what sumFiles says.
+// sumsIn parses the output of sumFiles.
 func (l *library) sumsIn(said string) map[string]string {
 	l.t.Helper()
 	sums := map[string]string{}

@@ -18,11 +18,11 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// shared is the cluster that all tests use, of two nodes.
+// shared is the cluster of two nodes that all tests use.
 var shared *cluster.Cluster
 
 func TestMain(m *testing.M) {
-	// Tests that run at once mostly wait for Kubernetes. -parallel says otherwise.
+	// Parallel tests mostly wait for Kubernetes. -parallel overrides this.
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
@@ -58,12 +58,12 @@ func runTests(m *testing.M) int {
 	return code
 }
 
-// inFull reports whether time does not matter.
+// inFull reports whether this is a campaign, which may take long.
 func inFull() bool { return os.Getenv("FLEXLVM_CAMPAIGN") != "" }
 
-// unhurried is the pause of what writes in a pod meanwhile. It is long, so that a node of one processor
-// has time for the tests beside it, and short where time does not matter: a snapshot then rather falls
-// into a write.
+// unhurried returns the pause between the writes of a background writer in a pod. It is long, so that a
+// node with one processor has time for parallel tests, and short in a campaign, where a snapshot is
+// then more likely to hit a write.
 func unhurried(pause, inCampaign string) string {
 	if inFull() {
 		return inCampaign
@@ -71,22 +71,22 @@ func unhurried(pause, inCampaign string) string {
 	return pause
 }
 
-// startShared starts the cluster; flexlvm's image is on its nodes. An interrupt meanwhile also ends what is
-// being built; a later one ends this process, with which the cluster ends.
+// startShared starts the cluster, with flexlvm's image on its nodes. An interrupt during the start also
+// ends running builds. A later one ends this process, and the cluster with it.
 func startShared() (*cluster.Cluster, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	return cluster.StartShipped(ctx, cluster.Config{Nodes: 2, DiskSize: 54 << 30, Log: os.Stderr})
 }
 
-// deadline is a context for one test.
+// deadline returns a context for one test.
 func deadline(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// kubectl runs kubectl on the shared cluster; it must succeed.
+// kubectl runs kubectl on the shared cluster, which must succeed.
 func kubectl(ctx context.Context, t *testing.T, args ...string) string {
 	t.Helper()
 	began := time.Now()
@@ -96,7 +96,7 @@ func kubectl(ctx context.Context, t *testing.T, args ...string) string {
 	return out
 }
 
-// onNode runs a line of shell on a node; it must succeed.
+// onNode runs a line of shell on a node, which must succeed.
 func onNode(ctx context.Context, t *testing.T, node, line string) string {
 	t.Helper()
 	out, err := shared.Node(ctx, node, "sh", "-c", line)

@@ -10,7 +10,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// A server in the cluster's network is there for pods and for this process.
+// A server in the cluster's network is reachable for pods and for this process.
 func TestS3(t *testing.T) {
 	t.Parallel()
 	ctx := deadline(t, patience)
@@ -23,7 +23,8 @@ func TestS3(t *testing.T) {
 	content, err := server.Get(ctx, "data", "key")
 	require.NoError(t, err)
 	require.Equal(t, "content", string(content))
-	// It is not to read the object, but to reach the server, which wants a signature.
+	// The pod does not read the object, but checks that it reaches the server, which requires a
+	// signature.
 	kubectl(ctx, t, "run", "s3", "--image="+cluster.BusyboxImage, "--image-pull-policy=Never", "--restart=Never", "--quiet",
 		"--command", "--", "sh", "-c", "wget -O- "+server.Endpoint+"/data/key 2>&1 | grep Forbidden")
 	kubectl(ctx, t, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/s3", patiently)

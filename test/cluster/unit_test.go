@@ -136,7 +136,8 @@ func TestInitrdIsAlignedAndEnds(t *testing.T) {
 	}
 }
 
-// An image of other sources than those that its key tells of would be that of another day.
+// The image is cached by a hash of its sources. A source that the hash does not cover would leave an
+// outdated image.
 func TestImageIsMadeFromTheSourcesOfItsKey(t *testing.T) {
 	root, err := vm.SourceDir()
 	require.NoError(t, err)
@@ -151,7 +152,7 @@ func TestImageIsMadeFromTheSourcesOfItsKey(t *testing.T) {
 			inside, err := filepath.Rel(root, at)
 			require.NoError(t, err)
 			if !filepath.IsLocal(inside) {
-				continue // a module from elsewhere, of which go.sum tells
+				continue // another module, which go.sum covers
 			}
 			found = true
 			require.True(t, slices.ContainsFunc(imageSources, func(source string) bool {
@@ -163,7 +164,7 @@ func TestImageIsMadeFromTheSourcesOfItsKey(t *testing.T) {
 	inputs, err := readAll(root, imageSources)
 	require.NoError(t, err)
 	require.Contains(t, inputs, []byte("tools/release/image.go"))
-	for i := 0; i < len(inputs); i += 2 { // a name, and a content
+	for i := 0; i < len(inputs); i += 2 { // a name and a content
 		require.NotRegexp(t, `_test\.go$|/testdata/`, string(inputs[i]))
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// connect is a client that tries nothing twice.
+// connect returns a client that retries nothing.
 func connect(t *testing.T, endpoint, access, secret string) *minio.Client {
 	t.Helper()
 	client, err := minio.New(strings.TrimPrefix(endpoint, "http://"), &minio.Options{
@@ -25,7 +25,7 @@ func connect(t *testing.T, endpoint, access, secret string) *minio.Client {
 	return client
 }
 
-// read is what a client gets of an object.
+// read returns an object's content.
 func read(ctx context.Context, client *minio.Client, bucket, key string) ([]byte, error) {
 	object, err := client.GetObject(ctx, bucket, key, minio.GetObjectOptions{})
 	if err != nil {
@@ -49,7 +49,7 @@ func TestProxy(t *testing.T) {
 
 	for name, c := range map[string]struct {
 		fault Fault
-		fails string // "" where the body comes whole
+		fails string // "" if the whole body arrives
 		body  func([]byte) []byte
 		sent  int64
 	}{
@@ -75,7 +75,7 @@ func TestProxy(t *testing.T) {
 			ctx, cancel := context.WithTimeout(ctx, limit)
 			defer cancel()
 			if c.fault.Hang != nil {
-				go func() { // it never ends by itself
+				go func() { // the read does not end by itself
 					for ctx.Err() == nil && p.Sent("/key") != c.sent {
 						time.Sleep(time.Millisecond)
 					}

@@ -21,7 +21,7 @@ for m in 1 64 300 1024 2048; do
 	equal "$m MiB: df shows it full" "$(capacity "$dir")" "$size $size"
 	rm "$dir/fill"
 	sync
-	tries=0 # XFS counts out what was removed in the background
+	tries=0 # XFS subtracts removed files in the background
 	until [ "$(capacity "$dir")" = "$size 0" ] || [ $tries = 100 ]; do
 		sleep 0.1
 		tries=$((tries + 1))

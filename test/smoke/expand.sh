@@ -1,5 +1,5 @@
 #!/bin/sh
-# Growth, mounted and not mounted.
+# Growth of a mounted and of an unmounted volume.
 set -u
 # shellcheck source=test/smoke/lib.sh
 . "$(dirname "$0")/lib.sh"

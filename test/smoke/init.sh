@@ -1,5 +1,5 @@
 #!/bin/sh
-# What needs no disk: capabilities, unknown verbs, and bad input. Nothing is made.
+# Calls that need no disk: capabilities, unknown verbs, and bad input. Nothing is created.
 set -u
 # shellcheck source=test/smoke/lib.sh
 . "$(dirname "$0")/lib.sh"

@@ -1,10 +1,9 @@
-# Shared by the smoke tests; they read it with ".". It finds the driver, makes a
-# scratch volume group on a blank device, calls the driver as kubelet does, and
-# takes away all that it made, whatever happens.
+# Shared by the smoke tests, which source it. It finds the driver, creates a scratch volume group on
+# a blank device, calls the driver as kubelet does, and removes everything that it created, however
+# the test ends.
 #
-# It touches nothing that it did not make: the group has a name of its own, the
-# device is handed to `flexlvm vg create`, which refuses one that holds anything,
-# and only that group is ever removed.
+# It changes nothing that it did not create: the group has a unique name, the device is passed to
+# `flexlvm vg create`, which refuses one with any content, and only that group is ever removed.
 # shellcheck shell=sh
 
 driver=/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm
@@ -65,17 +64,17 @@ touched=
 tests=0
 failed=0
 
-# --- what was made is taken away -------------------------------------------
+# --- cleanup ---------------------------------------------------------------
 
 cleanup() {
 	code=$?
 	trap - EXIT
 	trap '' INT TERM HUP
-	wait # calls in the background do not hear the interrupt
-	exec 9<&- # a test that was interrupted may hold a file of the volume, or the device
+	wait # background calls do not get the interrupt
+	exec 9<&- # an interrupted test may have a file of the volume, or the device, open
 	unmount_all
 	[ -z "$touched" ] || remove_group
-	# An interrupt may have come before we knew the loop device.
+	# An interrupt may come before $loop is set.
 	[ -n "$loop" ] || [ -z "$made_file" ] || loop=$(losetup --noheadings --output NAME --associated "$made_file" 2>/dev/null)
 	[ -z "$loop" ] || losetup --detach "$loop" || code=1
 	[ -z "$made_file" ] || rm -f "$made_file"
@@ -87,7 +86,7 @@ cleanup() {
 	exit "$code"
 }
 
-# unmount_all unmounts what is still mounted below $work, the last first.
+# unmount_all unmounts all mounts below $work, in reverse order.
 unmount_all() {
 	[ -n "$work" ] || return 0
 	awk -v dir="$work/" 'index($2, dir) == 1 { print $2 }' /proc/self/mounts | sed '1!G;h;$!d' |
@@ -96,8 +95,8 @@ unmount_all() {
 		done
 }
 
-# remove_group takes the group away, also one that was half made when we were
-# interrupted. The device was blank before.
+# remove_group removes the group, even one that an interrupt left half created. The device was blank
+# before.
 remove_group() {
 	: >"$work/removal"
 	if vgs "$group" >/dev/null 2>&1; then
@@ -131,15 +130,15 @@ trap 'exit 143' TERM HUP
 
 # --- the scratch group -------------------------------------------------------
 
-# The name is known before the directory exists, so that an interrupt in between
-# leaves nothing; mkdir takes no directory, and follows no link, that is there.
+# The name is known before the directory exists, so that an interrupt in between leaves nothing.
+# mkdir fails if the name exists, even as a link.
 work=/var/tmp/flexlvm-smoke.$$-$(date +%s)
 mkdir -m 700 "$work" || {
 	refused=$work work=
 	bail_out "cannot make the directory $refused"
 }
 
-# find_device sets $device: the one that was given, or a loop device.
+# find_device sets $device to the given device, or to a loop device.
 find_device() {
 	[ -z "$device" ] || return 0
 	[ -n "$file" ] || file=$work/disk
@@ -150,11 +149,11 @@ find_device() {
 	device=$loop
 }
 
-# make_group makes the scratch group as people do.
+# make_group creates the scratch group as people do.
 make_group() { make_group_with --metadata-size 16MiB; }
 
-# make_group_with FLAGS makes the scratch group with the driver's own command. What
-# is on the device from here on is ours.
+# make_group_with FLAGS creates the scratch group with the driver's own command. From then on the
+# device's content is the test's.
 make_group_with() {
 	find_device
 	"$driver" vg create --dry-run "$@" --name "$group" "$device" >"$work/vg" 2>&1 || bail_out "$(cat "$work/vg")"
@@ -163,16 +162,16 @@ make_group_with() {
 	sed 's/^/# /' "$work/vg"
 }
 
-# drop NAME removes a volume, so that the next has its space.
+# drop NAME removes a volume, to free its space for the next.
 drop() {
 	lvremove --yes "$group/$1" >/dev/null 2>&1 || echo "# cannot remove $group/$1"
 	rm -f "/var/lib/flexlvm/volumes/$group/$1"
 }
 
-# --- calls, as kubelet makes them --------------------------------------------
+# --- calls, as kubelet sends them --------------------------------------------
 
-# options NAME SIZE [MEMBERS] prints the options of a call. MEMBERS are further
-# members of the object. $rw and $namespace are what kubelet would say.
+# options NAME SIZE [MEMBERS] prints the options of a call. MEMBERS are further members of the
+# object. $rw and $namespace are kubelet's values.
 options() {
 	printf '{"volumeGroup":"%s","size":"%s","kubernetes.io/fsType":"","kubernetes.io/readwrite":"%s"' "$group" "$2" "$rw"
 	printf ',"kubernetes.io/pvOrVolumeName":"%s","kubernetes.io/pod.name":"smoke-0"' "$1"
@@ -180,7 +179,7 @@ options() {
 	printf ',"kubernetes.io/serviceAccount.name":"default"%s}' "${3:+,$3}"
 }
 
-# expand_options are without what kubelet does not tell when a volume grows.
+# expand_options prints the options of a growth, in which kubelet passes no pod.
 expand_options() {
 	printf '{"volumeGroup":"%s","size":"%s","kubernetes.io/fsType":"","kubernetes.io/readwrite":"rw"' "$group" "$2"
 	printf ',"kubernetes.io/pvOrVolumeName":"%s"}' "$1"
@@ -202,7 +201,7 @@ call() {
 	fi
 }
 
-# target NAME makes a directory as kubelet does, and prints it.
+# target NAME creates a directory as kubelet does, and prints it.
 target() {
 	mkdir -p "$work/pods/$1" && echo "$work/pods/$1"
 }
@@ -279,8 +278,8 @@ is_mounted() { grep -q " $1 " /proc/self/mounts; }
 # capacity DIRECTORY prints what df shows: size and used, in bytes.
 capacity() { df -B1 --output=size,used "$1" | awk 'NR == 2 { print $1, $2 }'; }
 
-# fill FILE writes until there is no space left, to the last block: a large write
-# that does not fit as a whole is refused as a whole.
+# fill FILE writes until no space is left, to the last block: a large write that does not fit
+# completely is refused completely.
 fill() {
 	dd if=/dev/zero of="$1" bs=$mib >"$work/dd" 2>&1
 	dd if=/dev/zero of="$1" bs=4096 oflag=append conv=notrunc >>"$work/dd" 2>&1

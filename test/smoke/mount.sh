@@ -1,6 +1,6 @@
 #!/bin/sh
-# The life of a volume: first mount, exact size, read-only, unmount, and its data
-# there at the next mount.
+# The life of a volume: first mount, exact size, read-only mount, unmount, and the same data at the
+# next mount.
 set -u
 # shellcheck source=test/smoke/lib.sh
 . "$(dirname "$0")/lib.sh"

@@ -6,7 +6,7 @@ set -u
 
 find_device
 
-# refused WHAT TEXT passes if `vg create` refuses the device and says why.
+# refused WHAT TEXT passes if `vg create` refuses the device with TEXT in its message.
 refused() {
 	if out=$("$driver" vg create --name "$group" "$device" 2>&1); then
 		flunk "vg create refuses $1" "$out"
@@ -19,7 +19,7 @@ got: $out" ;;
 	esac
 }
 
-# Only a device that is blank is played with.
+# The tests write only to a blank device.
 out=$("$driver" vg create --dry-run --name "$group" "$device" 2>&1) || bail_out "$out"
 touched=yes
 equal "vg create --dry-run says what it would run" "$out" "would run: vgcreate --metadatasize 16777216b --physicalextentsize 4194304b -- $group $device"
@@ -56,7 +56,7 @@ case $out in *"not blank"*) pass "vg create refuses a device of LVM's" ;; *) flu
 size=$((64 * mib))
 dir=$(target one)
 succeeds "mount" mount "$dir" "$(options pvc-1 $size)"
-# Its tags follow a moment after the reply.
+# The driver writes the tags a moment after its reply.
 waited=0
 while "$driver" volumes list --group "$group" | grep -q creating && [ $waited -lt 60 ]; do
 	sleep 1
@@ -70,7 +70,7 @@ refute "volumes show of a name that is not there" "$driver" volumes show pvc-2 -
 succeeds "unmount" unmount "$dir"
 equal "volumes list shows it unmounted" "$("$driver" volumes list --group "$group" | awk 'NR == 2 { print $9 }')" no
 
-# What a claim's deletion does to its volume, by hand, and the way back.
+# A claim's deletion and its reversal, by hand.
 state() { "$driver" volumes list --group "$group" | awk 'NR == 2 { print $3 }'; }
 undelete() { "$driver" volumes undelete "$@" --group "$group" --node smoke --claim data; }
 
@@ -104,7 +104,7 @@ equal "nothing else is in its directory" "$(ls -A "$plugins/flexlvm.io~flexlvm")
 "$driver" doctor --group "$group" --plugin-dir "$plugins" >"$work/doctor" 2>&1
 sed 's/^/# /' "$work/doctor"
 check "doctor looks at something" grep -q '^OK ' "$work/doctor"
-# A kubelet that runs here looks elsewhere, which is a finding of its own.
+# A kubelet on this machine uses another plugin directory, which is a finding of its own.
 refute "doctor finds nothing that keeps this node from working" sh -c "grep '^FAIL' '$work/doctor' | grep -v 'plugin directory'"
 refute "doctor finds fault with a group that is not there" "$driver" doctor --group "$group-2" --plugin-dir "$plugins"
 check "uninstall" "$driver" uninstall --plugin-dir "$plugins" --force

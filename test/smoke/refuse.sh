@@ -1,5 +1,5 @@
 #!/bin/sh
-# What must never happen: a volume given to the wrong one, or formatted twice.
+# Faults that must never happen: a volume mounted for the wrong claim, or formatted twice.
 set -u
 # shellcheck source=test/smoke/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -33,7 +33,7 @@ lvcreate --yes --size 300M --name foreign "$group" >/dev/null 2>&1
 fails "a logical volume without our tag" "not ours" mount "$dir" "$(options foreign $size)"
 drop foreign
 
-# The volume holds data; now its superblock is lost. It must not be formatted.
+# The volume holds data, and then its superblock is lost. It must not be formatted.
 lvchange --activate y "$group/mine"
 device_of_mine=/dev/$group/mine
 [ -e "$device_of_mine" ] || device_of_mine=/dev/mapper/$(printf %s "$group" | sed 's/-/--/g')-mine
@@ -48,7 +48,7 @@ fails "a volume that holds another file system" "not formatted again" mount "$di
 equal "was not written to either" "$(cksum <"$device_of_mine")" "$before"
 drop mine
 
-# The record says that this node has served the volume, and it is gone.
+# The record shows that this node has mounted the volume, which is gone.
 succeeds "mount" mount "$dir" "$(options gone $size)"
 succeeds "unmount" unmount "$dir"
 lvremove --yes "$group/gone" >/dev/null 2>&1

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs all smoke tests, one after the other, on one spare device or on a file.
-# The options are those of each test: see lib.sh, or run it with --help.
+# Runs all smoke tests, one after the other, on one spare device or on a file. Its options are those
+# of each test: see lib.sh, or run it with --help.
 set -u
 here=$(dirname "$0")
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A thin pool: made by vg create --thin, volumes in it of exactly their size, which
-# grow, and a pool that is promised more than once over and filled.
+# A thin pool: created by vg create --thin, with volumes of exactly their size that grow, then
+# overcommitted and filled.
 set -u
 # shellcheck source=test/smoke/lib.sh
 . "$(dirname "$0")/lib.sh"

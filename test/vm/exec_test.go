@@ -18,15 +18,14 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm/wire"
 )
 
-// blob is what must come through unchanged: many frames, and no round number of
-// them.
+// blob must arrive unchanged. It spans many frames and ends with a partial one.
 var blob = func() []byte {
 	b := make([]byte, 5<<20+7)
 	_, _ = rand.Read(b)
 	return b
 }()
 
-// TestExec runs all that needs no disk in one guest.
+// TestExec runs everything that needs no disk in one guest.
 func TestExec(t *testing.T) {
 	host := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(host, "tree"), 0o755))
@@ -142,7 +141,7 @@ func testFiles(t *testing.T, m *Machine) {
 func testConcurrent(t *testing.T, m *Machine) {
 	const n = 8
 	shell(t, m, "mkdir /tmp/meet")
-	// Each waits until all have come.
+	// Each command waits until all have started.
 	script := fmt.Sprintf("touch /tmp/meet/$0; until [ $(ls /tmp/meet | wc -l) = %d ]; do sleep 0.1; done; echo $0", n)
 	done := make(chan string, n)
 	for i := range n {

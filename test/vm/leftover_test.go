@@ -21,11 +21,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// childEnv makes the test binary start a machine, say where it is, and wait to
-// be killed.
+// childEnv makes the test binary start a machine, print where it is, and wait to be killed.
 const childEnv = "FLEXLVM_VM_TEST_CHILD"
 
-// builderEnv makes the test binary run that script as one that builds something.
+// builderEnv makes the test binary run the named script as a build.
 const builderEnv = "FLEXLVM_VM_TEST_BUILDER"
 
 func TestMain(m *testing.M) {
@@ -52,7 +51,7 @@ func TestMain(m *testing.M) {
 	time.Sleep(time.Minute)
 }
 
-// runs reports whether a process is there and not merely waiting to be reaped.
+// runs reports whether a process exists and is not a zombie.
 func runs(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -62,7 +61,7 @@ func runs(pid int) bool {
 	return !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X")
 }
 
-// requireGone waits a little for a killed process's end.
+// requireGone waits for a killed process to end.
 func requireGone(t *testing.T, pid int) {
 	t.Helper()
 	require.Eventually(t, func() bool { return !runs(pid) }, time.Minute, 20*time.Millisecond)
@@ -100,9 +99,10 @@ func TestNothingOutlivesAKilledParent(t *testing.T) {
 	require.NoError(t, next.Remove())
 }
 
-// What a script has started, as make starts compilers, ends with the process that runs the script.
+// The processes that a build script starts, as make starts compilers, end with the process that runs
+// the script.
 func TestNoBuildOutlivesAKilledParent(t *testing.T) {
-	pause := fmt.Sprintf("600.%d", os.Getpid()) // by which its process is found
+	pause := fmt.Sprintf("600.%d", os.Getpid()) // identifies its process
 	script := filepath.Join(t.TempDir(), "build.sh")
 	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nsleep "+pause+" &\necho building\nwait\n"), 0o755))
 	builder := exec.Command("/proc/self/exe")
@@ -115,7 +115,7 @@ func TestNoBuildOutlivesAKilledParent(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "building\n", line)
 	var started int
-	require.Eventually(t, func() bool { // the shell may have forked and not yet executed it
+	require.Eventually(t, func() bool { // the shell may have forked but not yet called exec
 		started = processOf(t, "sleep", pause)
 		return started != 0
 	}, time.Minute, 20*time.Millisecond)
@@ -125,7 +125,7 @@ func TestNoBuildOutlivesAKilledParent(t *testing.T) {
 	requireGone(t, started)
 }
 
-// processOf finds the process with these arguments, 0 if there is none.
+// processOf returns the ID of the process with these arguments, or 0.
 func processOf(t *testing.T, args ...string) int {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -133,7 +133,7 @@ func processOf(t *testing.T, args ...string) int {
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		if err != nil || !slices.Equal(strings.Split(strings.TrimSuffix(string(content), "\x00"), "\x00"), args) {
-			continue // gone meanwhile, or another one
+			continue // it has ended, or is another process
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 		require.NoError(t, err)
@@ -142,7 +142,7 @@ func processOf(t *testing.T, args ...string) int {
 	return 0
 }
 
-// command builds the program that Makefile and people use.
+// command builds the program that the Makefile and people use.
 func command(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "run")

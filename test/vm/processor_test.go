@@ -21,7 +21,7 @@ func TestNodeCPUs(t *testing.T) {
 	}
 }
 
-// Machines share the processors evenly, and give theirs back when they end.
+// Machines share the processors evenly, and release them when they end.
 func TestHoldProcessor(t *testing.T) {
 	dir := t.TempDir()
 	allowed, err := allowedProcessors()

@@ -143,7 +143,7 @@ func TestFailuresOfTheMachine(t *testing.T) {
 		require.ErrorContains(t, err, "no such file or directory")
 	})
 	t.Run("time runs out", func(t *testing.T) {
-		limit := (start(t, Config{}).BootTime()*3 + 5*time.Second).Round(time.Second) // its boot is part of it
+		limit := (start(t, Config{}).BootTime()*3 + 5*time.Second).Round(time.Second) // includes its boot
 		begun := time.Now()
 		_, err := Run(t.Context(), Config{Timeout: limit}, Command{Args: []string{"sleep", "600"}})
 		require.ErrorContains(t, err, "used up its "+limit.String())

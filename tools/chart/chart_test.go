@@ -19,7 +19,7 @@ const (
 	shipped   = "../../charts/flexlvm"
 )
 
-// builtHelm is the helm that this module requires, in the cache.
+// builtHelm builds the helm that this module requires into the cache and returns its path.
 var builtHelm = sync.OnceValues(func() (string, error) {
 	cache := os.Getenv("FLEXLVM_CACHE")
 	if cache == "" {
@@ -48,8 +48,7 @@ func helm(t *testing.T, args ...string) (string, error) {
 	return stdout.String() + stderr.String(), err
 }
 
-// rendered are the objects that a release has, by kind and name. Those of helm test are
-// not part of it.
+// rendered returns the objects of a release by kind and name, without those of helm test.
 func rendered(t *testing.T, args ...string) map[string]map[string]any {
 	t.Helper()
 	out, err := helm(t, append([]string{"template", "flexlvm", shipped, "--skip-tests"}, args...)...)
@@ -68,7 +67,7 @@ func rendered(t *testing.T, args ...string) map[string]map[string]any {
 	return objects
 }
 
-// normal is an object as JSON has it: manifests and Helm differ in the types of numbers.
+// normal converts an object to JSON's types, because manifests and Helm differ in the types of numbers.
 func normal(t *testing.T, fields map[string]any) map[string]any {
 	t.Helper()
 	content, err := yaml.Marshal(fields)
@@ -78,8 +77,8 @@ func normal(t *testing.T, fields map[string]any) map[string]any {
 	return out
 }
 
-// The chart with its defaults installs what kustomize does, object for object. Only the
-// definitions also tell Helm that they stay.
+// The chart with its defaults installs the same objects as kustomize. Only the
+// CustomResourceDefinitions differ: they also ask Helm to keep them.
 func TestDefaultsAreTheManifests(t *testing.T) {
 	want, err := readManifests(installer)
 	require.NoError(t, err)
@@ -175,7 +174,7 @@ installer:
 	require.Contains(t, got, "Deployment flexlvm-provisioner")
 }
 
-// What is in monitoring/ is installed where it is asked for, object for object.
+// The objects of monitoring/ are installed unchanged when the values ask for them.
 func TestMonitoring(t *testing.T) {
 	want, err := readManifests(installer)
 	require.NoError(t, err)
@@ -201,8 +200,8 @@ func TestMonitoring(t *testing.T) {
 	}
 }
 
-// The CSI driver, and CSI's resizer beside the provisioner, are installed where they are asked
-// for, object for object as kustomize does.
+// The CSI driver, and the CSI resizer beside the provisioner, are installed when the values ask for
+// them, with the same objects as kustomize.
 func TestCSI(t *testing.T) {
 	plain := rendered(t)
 	got := rendered(t, "--set", "csi.install=true")
@@ -216,7 +215,7 @@ func TestCSI(t *testing.T) {
 	require.Equal(t, map[string]string{"flexlvm-test": "mine", "flexlvm-test-csi": "flexlvm-csi"}, testPods(t, "--set", "csi.install=true,test.storageClass=mine"))
 	require.NotContains(t, rendered(t, "--set", "csi.install=true,storageClasses.install=false"), "StorageClass flexlvm-csi")
 
-	// As docs/io-limits.md has it: a line of installer/kustomization.yaml.
+	// As in docs/io-limits.md: one line of installer/kustomization.yaml.
 	whole := filepath.Join(t.TempDir(), "installer")
 	require.NoError(t, os.CopyFS(whole, os.DirFS(installer)))
 	file := filepath.Join(whole, "kustomization.yaml")
@@ -264,7 +263,7 @@ func TestCSI(t *testing.T) {
 	require.NotEmpty(t, pod["volumes"])
 }
 
-// testPods are the pods of helm test, and the classes of their volumes.
+// testPods returns the pods of helm test and the StorageClasses of their volumes.
 func testPods(t *testing.T, args ...string) map[string]string {
 	t.Helper()
 	out, err := helm(t, append([]string{"template", "flexlvm", shipped, "--show-only", "templates/tests/volume.yaml"}, args...)...)
@@ -282,7 +281,7 @@ func testPods(t *testing.T, args ...string) map[string]string {
 	return pods
 }
 
-// requireBuilt requires that a release has n objects as kustomize builds them in a folder.
+// requireBuilt checks that a release has the n objects that kustomize builds from a folder.
 func requireBuilt(t *testing.T, got map[string]map[string]any, folder string, n int) {
 	t.Helper()
 	built, err := kustomize(filepath.Join(installer, folder))
@@ -296,7 +295,7 @@ func requireBuilt(t *testing.T, got map[string]map[string]any, folder string, n 
 	}
 }
 
-// A misspelt value must not be without effect silently.
+// A misspelt value must be refused, not ignored silently.
 func TestValuesThatAreRefused(t *testing.T) {
 	for set, says := range map[string]string{
 		"gc.resource.limits.memory=1Gi": "resource",
@@ -318,7 +317,7 @@ func TestChartHasNoWarnings(t *testing.T) {
 	require.NoError(t, err, out)
 }
 
-// What helm test runs is allowed where pods are restricted most.
+// The pod of helm test meets the restricted Pod Security Standard.
 func TestTheTestPodIsRestricted(t *testing.T) {
 	out, err := helm(t, "template", "flexlvm", shipped, "--namespace", "other", "--show-only", "templates/tests/volume.yaml")
 	require.NoError(t, err, out)
@@ -332,7 +331,7 @@ func TestTheTestPodIsRestricted(t *testing.T) {
 	require.Equal(t, []any{"ALL"}, lookup(own, "securityContext", "capabilities", "drop"))
 }
 
-// Who removes the driver is done when it is gone, so it must not wait for it.
+// The uninstaller is done when the driver is gone, so its probe must not wait for the driver.
 func TestWhoUninstallsIsReadyWithoutADriver(t *testing.T) {
 	built, err := kustomize(installer + "/uninstall")
 	require.NoError(t, err)
@@ -340,7 +339,7 @@ func TestWhoUninstallsIsReadyWithoutADriver(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(text), "- uninstall\n")
 	require.NotContains(t, string(text), "--verify")
-	// kubectl takes nothing away from what Helm has installed: a probe that is not replaced stays.
+	// kubectl does not remove fields that Helm installed: a probe that is not replaced would stay.
 	require.Equal(t, 2, strings.Count(string(text), "Probe:\n"))
 	require.Equal(t, 2, strings.Count(string(text), "            - /flexlvm\n            - version\n"))
 }

@@ -20,20 +20,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// runShown runs a command that a page shows, in the checkout, after each placeholder was
-// replaced by the value that follows it.
+// runShown runs a command that a page shows, in the checkout, after replacing each placeholder by the
+// value that follows it.
 func runShown(t *testing.T, page, command string, placeholders ...string) string {
 	t.Helper()
 	require.Contains(t, read(t, filepath.Join("../..", page)), command)
 	var said strings.Builder
 	cmd := exec.CommandContext(t.Context(), "bash", "-euc", strings.NewReplacer(placeholders...).Replace(command))
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "../..", &said, os.Stderr
-	cmd.Env = append(os.Environ(), "MAKELEVEL=", "MAKEFLAGS=") // a user's make has no other above it, which it would speak of
+	cmd.Env = append(os.Environ(), "MAKELEVEL=", "MAKEFLAGS=") // a user's make has no parent make that it would mention
 	require.NoError(t, cmd.Run(), command)
 	return said.String()
 }
 
-// What make push prints is the image that it has pushed, for both architectures.
+// make push prints the reference of the image that it pushed, for both architectures.
 func TestMakePush(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
@@ -65,8 +65,8 @@ func TestMakeImageForAnotherArchitecture(t *testing.T) {
 	require.Equal(t, "arm64", config.Architecture)
 }
 
-// The commands of docs/releases.md: a key, a release that it signs, and what a person does
-// who has the release and the public key.
+// The commands of docs/releases.md work: creating a key, a release signed with it, and verifying the
+// release with the public key.
 func TestMakeRelease(t *testing.T) {
 	page := "docs/releases.md"
 	dir := t.TempDir()

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// programsIn makes a folder of programs, which hold what they are called and word.
+// programsIn returns a folder of programs whose content is their name and word.
 func programsIn(t *testing.T, word string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -139,7 +139,7 @@ func TestPush(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// What is pushed may come from elsewhere.
+// An archive that is pushed may come from elsewhere.
 func TestPushWritesNothingOutsideOfItsFolder(t *testing.T) {
 	for _, evil := range []tar.Header{
 		{Name: "../evil", Typeflag: tar.TypeReg},

@@ -31,7 +31,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// copyOfSource is another folder with the project's files, as git knows them.
+// copyOfSource copies the project's files, as git lists them, to another folder and returns it.
 func copyOfSource(t *testing.T) string {
 	t.Helper()
 	list := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
@@ -42,7 +42,7 @@ func copyOfSource(t *testing.T) string {
 	for file := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
 		content, err := os.ReadFile(filepath.Join("../..", file))
 		if os.IsNotExist(err) {
-			continue // removed, and not yet committed
+			continue // removed but not yet committed
 		}
 		require.NoError(t, err)
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(to, file)), 0o755))
@@ -51,7 +51,7 @@ func copyOfSource(t *testing.T) string {
 	return to
 }
 
-// shippedVersion is that of the manifests.
+// shippedVersion returns the version of the manifests.
 func shippedVersion(t *testing.T) string {
 	t.Helper()
 	_, rest, found := strings.Cut(read(t, "../../charts/flexlvm/Chart.yaml"), "\nappVersion: ")
@@ -76,8 +76,8 @@ func keyFile(t *testing.T, der []byte) string {
 	return file
 }
 
-// Two releases of one source are the same bytes, wherever it lies. In the campaign they
-// are for all architectures.
+// Two releases of one source are byte-identical, wherever the source lies. A campaign checks all
+// architectures.
 func TestTheSameSourceGivesTheSameRelease(t *testing.T) {
 	arches := []string{runtime.GOARCH}
 	if os.Getenv("FLEXLVM_CAMPAIGN") != "" {
@@ -116,7 +116,7 @@ func TestTheSameSourceGivesTheSameRelease(t *testing.T) {
 
 	signed := read(t, filepath.Join(dirs[0], sums))
 	require.Equal(t, len(want)-2, strings.Count(signed, "\n"), "all but itself and its signature")
-	// What cosign verify-blob calls.
+	// cosign verify-blob calls this.
 	verifier, err := signature.LoadVerifier(public, crypto.SHA256)
 	require.NoError(t, err)
 	verify := func(content string) error {
@@ -135,7 +135,7 @@ func TestTheSameSourceGivesTheSameRelease(t *testing.T) {
 	testBillOfRelease(t, filepath.Join(dirs[0], "flexlvm-"+version+".spdx.json"), version)
 }
 
-// testProgramsOfRelease runs what was released, and looks that no test was.
+// testProgramsOfRelease runs the released programs and checks that no tests are among the files.
 func testProgramsOfRelease(t *testing.T, dir, version string) {
 	folder := "flexlvm-" + version + "-linux-" + runtime.GOARCH
 	files := unpacked(t, filepath.Join(dir, folder+".tar.gz"))
@@ -151,7 +151,7 @@ func testProgramsOfRelease(t *testing.T, dir, version string) {
 		require.NoError(t, err, name)
 		require.Contains(t, strings.Fields(string(out)), version, name)
 	}
-	// They have 9.0 and 2.2 MiB (2026-11-28). The linker fills pages, so that a line can cost 4 KiB.
+	// They are 9.0 and 2.2 MiB (2026-11-28). The linker fills pages, so that one line can cost 4 KiB.
 	for program, most := range map[string]int{"csi": 19 << 19, "installer": 9 << 18} {
 		require.Less(t, len(files[folder+"/"+program]), most, "nearly all of %s is resident on every node", program)
 	}
@@ -166,7 +166,7 @@ func testProgramsOfRelease(t *testing.T, dir, version string) {
 	require.NotContains(t, manifests, "installer/manifests_test.go")
 }
 
-// testPluginOfRelease reads the manifest as krew does, and runs what it installs.
+// testPluginOfRelease reads the manifest as krew does, and runs the plugin that it installs.
 func testPluginOfRelease(t *testing.T, dir, version string, arches []string) {
 	var manifest struct {
 		APIVersion string            `yaml:"apiVersion"`
@@ -240,7 +240,7 @@ func testBillOfRelease(t *testing.T, file, version string) {
 		require.Contains(t, ids, r.Element)
 		require.Contains(t, ids, r.Related)
 	}
-	others, err := spdxjson.Read(strings.NewReader(read(t, file))) // as those read it who did not write it
+	others, err := spdxjson.Read(strings.NewReader(read(t, file))) // read by an independent library
 	require.NoError(t, err)
 	require.NoError(t, spdxlib.ValidateDocument(others))
 	require.Len(t, others.Packages, len(bill.Packages))
@@ -276,7 +276,7 @@ func unpacked(t *testing.T, file string) map[string][]byte {
 	}
 }
 
-// A release is one version: that of its image is in the manifests and the chart.
+// All parts of a release have one version: its image's version is in the manifests and the chart.
 func TestReleaseOfAnotherVersionIsRefused(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "release")
 	cmd := newRoot()

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// In as many rounds as there are sides, twice, each is first twice, and follows each of its
-// neighbours as often as it precedes it.
+// In twice as many rounds as there are sides, each side is first twice, and follows each other side as
+// often as it precedes it.
 func TestTurns(t *testing.T) {
 	sides := []*side{{name: "a"}, {name: "b"}, {name: "c"}, {name: "d"}}
 	first, follows := map[string]int{}, map[string]int{}

@@ -26,7 +26,7 @@ import (
 const (
 	system  = "flexlvm-system"
 	account = "flexlvm-provisioner"
-	longest = 9 * time.Minute // for anything to come about; seconds, on a quiet machine
+	longest = 9 * time.Minute // the limit of every wait; seconds on an idle machine
 )
 
 // bed is a control plane with the shipped manifests applied.
@@ -38,10 +38,10 @@ type bed struct {
 	dir     string // for files of this test
 }
 
-// start brings the bed up; it goes down with the test.
+// start starts the bed, which is stopped after the test.
 func start(t *testing.T) *bed {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute) // cold, Kubernetes is built
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute) // a cold run builds Kubernetes
 	defer cancel()
 	source, err := vm.SourceDir()
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func (b *bed) kubectl(t *testing.T, args ...string) string {
 	return out
 }
 
-// apply is kubectl apply of a manifest; the error is the server's answer.
+// apply runs kubectl apply on a manifest. The error is the server's answer.
 func (b *bed) apply(t *testing.T, manifest string, args ...string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), longest)

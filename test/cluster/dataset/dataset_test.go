@@ -20,7 +20,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// TestDatasets shares one control plane between its parts.
+// TestDatasets runs its parts on one control plane.
 func TestDatasets(t *testing.T) {
 	b := start(t)
 	t.Run("validation", b.testValidation)
@@ -40,7 +40,7 @@ func TestDatasets(t *testing.T) {
 	t.Run("at once", k.testAtOnce)
 	t.Run("restart", func(t *testing.T) { k.testRestart(t, binary, &kill) })
 	t.Run("restart while loading", func(t *testing.T) { k.testRestartWhileLoading(t, binary, &kill) })
-	b.simulateNode(t, "sim-7") // one more, as two do not come back
+	b.simulateNode(t, "sim-7") // one more, because two nodes are lost for good
 	t.Run("lost nodes", func(t *testing.T) {
 		for name, run := range map[string]func(*testing.T){"while loading": k.testLostWhileLoading, "with replicas": k.testLostNode} {
 			t.Run(name, func(t *testing.T) {
@@ -56,12 +56,12 @@ func TestDatasets(t *testing.T) {
 	})
 }
 
-// testReplicas: the data come to distinct nodes, consumers find them, and all is taken
-// back at the end.
+// testReplicas checks that replicas are on distinct nodes, that consumers find them, and that a release
+// removes them all.
 func (k *kubelets) testReplicas(t *testing.T) {
 	s := k.namespace(t, "replicas")
 	s.make("v", with(s3, "replicas: 1", "replicas: 2"))
-	// Pods may come before the data.
+	// Pods may be created before the data is there.
 	await.Until(t, longest, func() string {
 		_, there := s.claims()["v-a"]
 		return await.Missing(there, "no claim for consumers")
@@ -90,7 +90,7 @@ func (k *kubelets) testReplicas(t *testing.T) {
 	require.Equal(t, volume.Spec.FlexVolume.Options["layout"], readers.Spec.FlexVolume.Options["layout"])
 	require.Equal(t, volume.Spec.FlexVolume.Options["clusterUID"], readers.Spec.FlexVolume.Options["clusterUID"])
 
-	// Released while a pod reads: the label goes, the data stay until it has ended.
+	// A release while a pod reads removes the label, but keeps the data until the pod has ended.
 	s.patch("v", `{"spec":{"state":"Completed"}}`)
 	await.Until(t, longest, func() string { return await.Missing(len(s.labelled("v")) == 0, "still labelled") })
 	s.status("v", flexlvmv1.StateRunning, "as soon as no pod uses claim v-a")
@@ -99,15 +99,15 @@ func (k *kubelets) testReplicas(t *testing.T) {
 	done := s.status("v", flexlvmv1.StateCompleted, "released")
 	require.Equal(t, "released all sub-resources", done.Message)
 	require.Empty(t, s.claims())
-	// And back.
+	// Back to Running.
 	s.patch("v", `{"spec":{"state":"Running"}}`)
 	s.status("v", flexlvmv1.StateRunning, "success")
 	s.remove(s.get("v"))
 	s.nothingLeft()
 }
 
-// testSources in one VolumeManager, each with its own entry in the status, and another
-// VolumeManager of the same source beside it.
+// testSources loads several sources in one VolumeManager, each with its own entry in the status, and
+// one of the sources in another VolumeManager, too.
 func (k *kubelets) testSources(t *testing.T) {
 	s := k.namespace(t, "sources")
 	aeon := `{id: cache, replicas: 1, sourceType: Aeon, accessMode: ReadWriteOnce, capacity: 1Gi, labels: {k: v}}`
@@ -127,8 +127,8 @@ func (k *kubelets) testSources(t *testing.T) {
 	require.NoError(t, k.client.Get(t.Context(), client.ObjectKey{Name: s.claims()["v-share"].Spec.VolumeName}, share))
 	require.Equal(t, "10.0.0.1", share.Spec.NFS.Server)
 	require.Equal(t, "v-share", share.Spec.ClaimRef.Name)
-	// A volume that the spec does not name any more is released; the others stay, and
-	// those that consumers write to, until their user deletes the claims.
+	// A volume that is removed from the spec is released. The others stay, and so do volumes that
+	// consumers write to, until their user deletes the claims.
 	s.make("v", nfs)
 	left := func(want ...string) {
 		await.Until(t, longest, func() string {
@@ -154,8 +154,8 @@ func (k *kubelets) testSources(t *testing.T) {
 	s.nothingLeft()
 }
 
-// testFailures: a failed load is told in the loader's words, nothing of it is left, and
-// it is tried again when somebody says so.
+// testFailures checks that the status has the loader's message for a failed load, that nothing of the
+// load is left, and that the retry annotation starts it again.
 func (k *kubelets) testFailures(t *testing.T) {
 	s := k.namespace(t, "failures")
 	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus {
@@ -173,18 +173,18 @@ func (k *kubelets) testFailures(t *testing.T) {
 	s.patch("v", `{"metadata":{"annotations":{"flexlvm.io/retry":"1"}}}`)
 	s.status("v", flexlvmv1.StateRunning, "success")
 
-	// What cannot be read is told, and never Running.
+	// Values that cannot be parsed are reported, and the VolumeManager does not become Running.
 	s.make("w", with(s3, "{aws", "{timeoutForDataDownload: soon, aws"))
 	s.status("w", flexlvmv1.StateFailed, "error while parsing timeout for data download: ")
 	s.make("w", with(s3, "{aws", "{storageClass: none, aws", "id: a", "id: b"))
 	s.status("w", flexlvmv1.StateFailed, `StorageClass "none" is not there`)
-	// Part of it is not all of it.
+	// A load that refused some keys is a failure.
 	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus {
 		return terminated(3, `{"state":"complete","refused":1,"message":"key a/../b was refused"}`)
 	})
 	s.make("x", s3)
 	s.status("x", flexlvmv1.StateFailed, "key a/../b was refused")
-	// One that was killed is begun again, and meanwhile it is said why nothing comes.
+	// A loader that was killed is started again, and meanwhile the status says why.
 	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus { return terminated(137, "") })
 	s.make("k", s3)
 	s.status("k", flexlvmv1.StatePending, "its loader is tried again; the last time: the loader ended without a word")
@@ -201,8 +201,8 @@ func (k *kubelets) testTooFewNodes(t *testing.T) {
 	only := `nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: sim, operator: In, values: [sim-1]}]}]}}`
 	s.make("v", with(s3, "replicas: 1", "replicas: 2, "+only))
 	s.status("v", flexlvmv1.StateFailed, "replicas [2] greater than number of nodes [1]")
-	// The loader of one of them, whichever is scheduled later, waits nevertheless, as a cluster autoscaler makes nodes for
-	// pods alone.
+	// One replica's loader, whichever is scheduled later, stays pending, because a cluster autoscaler
+	// adds nodes only for pending pods.
 	await.Until(t, longest, func() string {
 		replicas := s.get("v").Status.Volumes[0].Nodes
 		waits := slices.ContainsFunc(replicas, func(r flexlvmv1.ReplicaStatus) bool {
@@ -210,7 +210,7 @@ func (k *kubelets) testTooFewNodes(t *testing.T) {
 		})
 		return await.Missing(waits, "the replicas: %+v", replicas)
 	})
-	// An edit of the affinity mends it; another moves what is there.
+	// An edit of the affinity fixes it, and another edit moves a replica.
 	s.make("v", with(s3, "replicas: 1", "replicas: 2, "+with(only, "[sim-1]", "[sim-1, sim-2]")))
 	s.status("v", flexlvmv1.StateRunning, "success")
 	require.ElementsMatch(t, []string{"sim-1", "sim-2"}, s.labelled("v"))
@@ -236,13 +236,13 @@ func (k *kubelets) testEdited(t *testing.T) {
 		return await.Missing(claim.Spec.Resources.Requests.Storage().String() == "6Gi" && len(s.labelled("v")) == 1 && len(s.claims()) == 2,
 			"claims %d, labelled %v, asks for %s", len(s.claims()), s.labelled("v"), claim.Spec.Resources.Requests.Storage())
 	})
-	// A Job mounts it, so that kubelet can grow it.
+	// A Job mounts the volume so that kubelet can grow it.
 	await.Until(t, longest, func() string {
 		job := &batchv1.Job{}
 		err := k.client.Get(t.Context(), s.key("v-a-0"), job)
 		return await.Missing(err == nil && job.Labels["flexlvm.io/role"] == "visit", "no visit: %v", err)
 	})
-	// A Job that somebody deletes, and claims, are made again.
+	// A deleted Job and a deleted claim are created again.
 	s.remove(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "v-a-0"}})
 	claim := s.claims()["v-a-0"]
 	s.remove(&claim)
@@ -260,8 +260,8 @@ func (k *kubelets) testEdited(t *testing.T) {
 	s.nothingLeft()
 }
 
-// testEviction: the daemon's part is played; the label goes before the data, and the
-// replica heals.
+// testEviction takes the daemon's part: on a request to evict, the label is removed before the data,
+// and the replica is loaded again.
 func (k *kubelets) testEviction(t *testing.T) {
 	s := k.namespace(t, "eviction")
 	s.make("v", with(s3, "{aws", `{evictionPolicy: LRU, aws`))
@@ -293,7 +293,7 @@ func (k *kubelets) testEviction(t *testing.T) {
 	s.nothingLeft()
 }
 
-// testUpload: what consumers wrote is uploaded before it is released.
+// testUpload checks that consumers' writes are uploaded before the volume is released.
 func (k *kubelets) testUpload(t *testing.T) {
 	s := k.namespace(t, "upload")
 	s.make("v", with(s3, "S3,", "S3-Dev,", "{aws", `{outputURL: "s3://out/", aws`))
@@ -319,7 +319,8 @@ func (k *kubelets) testLongNames(t *testing.T) {
 	s.nothingLeft()
 }
 
-// testStrangers: what carries a name that is needed and is somebody else's is not touched.
+// testStrangers checks that an existing object of somebody else with a name that is needed is not
+// changed.
 func (k *kubelets) testStrangers(t *testing.T) {
 	s := k.namespace(t, "strangers")
 	none := ""
@@ -344,7 +345,7 @@ func (k *kubelets) testStrangers(t *testing.T) {
 	s.nothingLeft()
 }
 
-// testRestart: a new controller loads nothing again.
+// testRestart checks that a new controller loads nothing again.
 func (k *kubelets) testRestart(t *testing.T, binary string, kill *func()) {
 	s := k.namespace(t, "restart")
 	s.make("v", s3)
@@ -352,7 +353,7 @@ func (k *kubelets) testRestart(t *testing.T, binary string, kill *func()) {
 	claim, job := s.claims()["v-a-0"], &batchv1.Job{}
 	require.NoError(t, k.client.Get(t.Context(), s.key("v-a-0"), job))
 	(*kill)()
-	// Meanwhile the Job is collected, somebody takes the label off, and more is asked for.
+	// Meanwhile the Job is deleted, the label is removed, and a second replica is requested.
 	s.remove(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "v-a-0"}})
 	for _, node := range s.labelled("v") {
 		k.kubectl(t, "label", "node", node, replica.NodeLabel(claim.Labels[replica.LabelDataset])+"-")
@@ -366,14 +367,14 @@ func (k *kubelets) testRestart(t *testing.T, binary string, kill *func()) {
 	s.nothingLeft()
 }
 
-// testLostNode: a replica whose node is gone for good is made elsewhere.
+// testLostNode checks that a replica whose node is permanently gone is loaded on another node.
 func (k *kubelets) testLostNode(t *testing.T) {
 	s := k.namespace(t, "lost")
 	s.make("v", with(s3, "replicas: 1", "replicas: 2"))
 	s.status("v", flexlvmv1.StateRunning, "success")
 	k.losing.Lock()
 	defer k.losing.Unlock()
-	await.Until(t, longest, func() string { // also if the other test has lost one of its nodes meanwhile
+	await.Until(t, longest, func() string { // the other test may have lost one of its nodes meanwhile
 		return await.Missing(len(s.labelled("v")) == 2, "not two nodes have it")
 	})
 	lost := s.labelled("v")[0]

@@ -16,9 +16,9 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// testDisplacing: on a node with room for one of them, a dataset that displaces idle ones
-// gets the room of one that is not read, and of none that is; that one comes back when a pod
-// wants it and there is room.
+// testDisplacing checks that on a node with space for only one more dataset, one that displaces idle
+// ones gets the space of a dataset without readers, and not of one with readers. The displaced dataset
+// comes back when a pod needs it and there is space.
 func (k *kubelets) testDisplacing(t *testing.T) {
 	read, s := k.namespace(t, "displaced-not"), k.namespace(t, "displacing")
 	room := func(size string) {
@@ -29,7 +29,7 @@ func (k *kubelets) testDisplacing(t *testing.T) {
 		require.NoError(t, k.client.Status().Update(t.Context(), storage))
 	}
 	k.ownNode(t, "sim-6")
-	room("13Gi") // for two of 5Gi
+	room("13Gi") // for two volumes of 5Gi
 	only := tolerating + `, nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: sim, operator: In, values: [sim-6]}]}]}}`
 	idle := with(s3, "{aws", `{displaceable: "true", aws`, "replicas: 1", "replicas: 1, "+only)
 	read.make("v", idle)
@@ -49,7 +49,7 @@ func (k *kubelets) testDisplacing(t *testing.T) {
 	s.told("v", "ReplicaDisplaced", "dataset displacing/w/a needs its room on node sim-6, and no pod reads it")
 	require.Equal(t, []string{"sim-6"}, read.labelled("v"))
 
-	// A pod wants it, and it asks for room; there is none, as it displaces nothing.
+	// A pod needs the dataset, which requests space. It gets none, because it displaces nothing.
 	s.consumer("v-a")
 	s.status("v", flexlvmv1.StatePending, "no node takes its loader: ")
 	s.remove(s.get("w"))

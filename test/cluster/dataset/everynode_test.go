@@ -11,8 +11,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// testEveryNode: each node that matches has a replica, also one that matches later; one that
-// takes no loader is named.
+// testEveryNode checks that each matching node gets a replica, also one that matches later, and that
+// the status names a node that takes no loader.
 func (k *kubelets) testEveryNode(t *testing.T) {
 	s := k.namespace(t, "every-node")
 	k.ownNode(t, "sim-5")
@@ -34,7 +34,7 @@ func (k *kubelets) testEveryNode(t *testing.T) {
 	require.Equal(t, "sim-5", got.Volumes[0].Nodes[3].Node)
 	require.ElementsMatch(t, []string{"sim-1", longNode, "sim-2"}, s.labelled("v"))
 
-	// Nothing is in its claim yet, so that goes at once.
+	// Its claim is not bound yet, so it is deleted immediately.
 	k.kubectl(t, "label", "node", "sim-5", "ssd-")
 	s.status("v", flexlvmv1.StateRunning, "success")
 	await.Until(t, longest, func() string {
@@ -47,7 +47,7 @@ func (k *kubelets) testEveryNode(t *testing.T) {
 	for name, claim := range before {
 		require.Equal(t, claim.UID, s.claims()[name].UID, "%s was loaded again", name)
 	}
-	// A number of them again.
+	// Back to a number of replicas.
 	s.make("v", with(s3, "replicas: 1", "replicas: 2, "+tolerating+", "+ssd))
 	await.Until(t, longest, func() string { return await.Missing(len(s.labelled("v")) == 2, "labelled: %v", s.labelled("v")) })
 	s.remove(s.get("v"))

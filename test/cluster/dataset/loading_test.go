@@ -17,8 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// loads waits until so many replicas of a VolumeManager are being loaded, and gives their
-// nodes.
+// loads waits until that many replicas of a VolumeManager are being loaded, and returns their nodes.
 func (s *space) loads(name string, replicas int) (nodes []string) {
 	s.t.Helper()
 	await.Until(s.t, longest, func() string {
@@ -35,7 +34,7 @@ func (s *space) loads(name string, replicas int) (nodes []string) {
 	return nodes
 }
 
-// job as it is now.
+// job returns the current Job.
 func (s *space) job(name string) *batchv1.Job {
 	s.t.Helper()
 	job := &batchv1.Job{}
@@ -52,8 +51,8 @@ func (k *kubelets) testDeletedWhileLoading(t *testing.T) {
 	s.nothingLeft()
 }
 
-// testRestartWhileLoading: a new controller goes on with loaders that run, and sees what
-// one of them has come to meanwhile.
+// testRestartWhileLoading checks that a new controller keeps running loaders, and notices that one of
+// them has ended meanwhile.
 func (k *kubelets) testRestartWhileLoading(t *testing.T, binary string, kill *func()) {
 	s := k.namespace(t, "restart-loading")
 	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus { return running(corev1.ConditionFalse) })
@@ -92,8 +91,8 @@ func (k *kubelets) testRestartWhileLoading(t *testing.T, binary string, kill *fu
 	s.nothingLeft()
 }
 
-// testLostWhileLoading: what a node was loading when it went for good is loaded on
-// another, and nothing is left of the first load. Its kubelet says no word any more.
+// testLostWhileLoading checks that if a node is permanently lost during a load, another node loads the
+// replica, and nothing of the first load is left. The lost node's kubelet reports nothing more.
 func (k *kubelets) testLostWhileLoading(t *testing.T) {
 	s := k.namespace(t, "lost-loading")
 	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus { return running(corev1.ConditionFalse) })

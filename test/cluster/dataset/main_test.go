@@ -10,16 +10,15 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// Tests that run at once mostly wait for Kubernetes.
+	// Parallel tests mostly wait for Kubernetes.
 	if err := flag.Set("test.parallel", "12"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// testAtOnce runs what does not disturb others: each test has namespaces of its own, and what
-// it changes of nodes is of its own, too. They wait for Kubernetes most of the time, the
-// longest first.
+// testAtOnce runs tests in parallel that do not disturb each other: each has its own namespaces and its
+// own changes of nodes. They mostly wait for Kubernetes. The longest begin first.
 func (k *kubelets) testAtOnce(t *testing.T) {
 	for _, test := range []struct {
 		name string

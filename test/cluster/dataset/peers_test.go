@@ -19,17 +19,17 @@ import (
 
 const indexedReport = `{"state":"complete","filesDone":3,"filesTotal":3,"bytesDone":3145728,"bytesTotal":3145728,"index":"sha256:abc"}`
 
-// serves is what a kubelet says of a pod that serves a replica.
+// serves returns the status of a pod that serves a replica.
 func serves() *corev1.PodStatus {
 	out := running(corev1.ConditionTrue)
 	out.PodIP, out.PodIPs = "127.0.0.1", []corev1.PodIP{{IP: "127.0.0.1"}}
 	return out
 }
 
-// A rack remembers which loaders asked the source, and which copied.
+// A rack records which loaders read from the source and which copied from peers.
 type rack struct {
 	mu                sync.Mutex
-	fails             bool // what copies
+	fails             bool // copies fail
 	seen              map[string]bool
 	atSource, copying []string
 }
@@ -42,7 +42,7 @@ func (r *rack) play(pod *corev1.Pod) *corev1.PodStatus {
 	}
 	args := strings.Join(pod.Spec.Containers[0].Args, " ")
 	copies := strings.Contains(args, "--peer-index=sha256:abc --peer=127.0.0.1:8091")
-	if !r.seen[pod.Name] { // it runs for a moment
+	if !r.seen[pod.Name] { // the loader runs for a moment first
 		r.seen[pod.Name] = true
 		if copies {
 			r.copying = append(r.copying, pod.Labels["flexlvm.io/replica"])
@@ -57,8 +57,8 @@ func (r *rack) play(pod *corev1.Pod) *corev1.PodStatus {
 	return terminated(0, indexedReport)
 }
 
-// testPeers: one replica is loaded from the source, the others are copied, and nobody serves
-// when all have it; where peers fail, the source is asked.
+// testPeers checks that one replica is loaded from the source, the others are copied from it, and
+// nothing is served once all are complete. If copying fails, replicas are loaded from the source.
 func (k *kubelets) testPeers(t *testing.T) {
 	s := k.namespace(t, "peers")
 	r := &rack{seen: map[string]bool{}}
@@ -89,7 +89,7 @@ func (k *kubelets) testPeers(t *testing.T) {
 	s.play(s.name, nil)
 }
 
-// testPeerJobs: a Job that serves only reads, and sees no Secret but the peers'.
+// testPeerJobs checks that a serving Job only reads, and mounts no Secret but that of the peers.
 func (k *kubelets) testPeerJobs(t *testing.T, s *space, stolen client.Client) {
 	t.Helper()
 	s.make("p", with(rich, "awsCredentialsSecretName: s, ", "awsCredentialsSecretName: s, peersSecretName: peers, "))

@@ -16,8 +16,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// testRefresh: when somebody asks for it, each node gets the version that the source has; one that
-// has no room keeps what it has, and the status says so until there is a better one.
+// testRefresh checks that on request each node gets the source's current version. A node without space
+// keeps its version, and the status says so until a refresh succeeds.
 func (k *kubelets) testRefresh(t *testing.T) {
 	s := k.namespace(t, "refresh")
 	var next atomic.Value

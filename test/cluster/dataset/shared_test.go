@@ -16,11 +16,12 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// lent is a volume that reads volume a of VolumeManager v of namespace owners.
+// lent is a volume that reads volume a of VolumeManager v in namespace owners.
 const lent = `{id: b, sourceType: Shared, accessMode: ReadOnlyMany, capacity: 1Gi, labels: {k: v}, options: {namespace: owners, name: v, volume: a}}`
 
-// testShared: who is named reads, by a claim of his own; who is not is refused and learns nothing;
-// and an offer that is withdrawn lets no pod begin, and none lose what it has.
+// testShared checks that a named namespace reads through its own claim, and that another is refused and
+// learns nothing. After the offer is withdrawn no further pod can start, and running pods keep their
+// volume.
 func (k *kubelets) testShared(t *testing.T) {
 	owners, team, thief := k.namespace(t, "owners"), k.namespace(t, "guests"), k.namespace(t, "thief")
 	offer := func(to string) { owners.make("v", with(s3, "replicas: 1", "replicas: 1, sharedWith: ["+to+"]")) }
@@ -33,7 +34,7 @@ func (k *kubelets) testShared(t *testing.T) {
 	require.Empty(t, thief.claims())
 	k.testSharedIsNotStolen(t, team, thief)
 
-	// A pod of theirs goes where the data are.
+	// A pod of the other namespace is scheduled to a node with the data.
 	reader := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: team.name, Name: "reader"}, Spec: corev1.PodSpec{
 		Containers: []corev1.Container{{Name: "main", Image: "none"}},
 		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
@@ -45,7 +46,7 @@ func (k *kubelets) testShared(t *testing.T) {
 
 	offer("")
 	team.status("g", flexlvmv1.StateFailed, "to namespace guests: its owner has to name this namespace in the volume's sharedWith; pods that run keep it, and none can start")
-	await.Until(t, longest, func() string { // Kubernetes keeps it for the pod
+	await.Until(t, longest, func() string { // the pod still protects it
 		return await.Missing(team.claims()["g-b"].DeletionTimestamp != nil, "nobody has deleted the claim")
 	})
 	var late *corev1.Pod
@@ -57,7 +58,7 @@ func (k *kubelets) testShared(t *testing.T) {
 	makeLate()
 	await.Until(t, longest, func() string {
 		require.NoError(t, k.client.Get(t.Context(), team.key("late"), late))
-		if late.Spec.NodeName != "" { // the scheduler had not seen the claim go
+		if late.Spec.NodeName != "" { // the scheduler had not yet seen the claim's deletion
 			k.kubectl(t, "delete", "pod", "late", "-n", team.name, "--force", "--grace-period=0")
 			makeLate()
 			return "the scheduler placed a pod"
@@ -71,7 +72,7 @@ func (k *kubelets) testShared(t *testing.T) {
 	})
 	require.Empty(t, late.Spec.NodeName)
 
-	// The owner's data stay as long as that pod may read them.
+	// The owner's data stays as long as that pod may read it.
 	owners.patch("v", `{"spec":{"state":"Completed"}}`)
 	await.Until(t, longest, func() string {
 		got := owners.get("v").Status
@@ -87,7 +88,8 @@ func (k *kubelets) testShared(t *testing.T) {
 	}
 }
 
-// testSharedIsNotStolen: neither a claim of one's own nor the provisioner's token leads elsewhere.
+// testSharedIsNotStolen checks that neither a user's own claim nor the provisioner's token gives access
+// to another namespace's data.
 func (k *kubelets) testSharedIsNotStolen(t *testing.T, team, thief *space) {
 	t.Helper()
 	volume := &corev1.PersistentVolume{}

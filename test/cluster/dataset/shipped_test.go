@@ -17,10 +17,10 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// testExamples applies what users are told to apply.
+// testExamples applies the examples that users are told to apply.
 func (k *kubelets) testExamples(t *testing.T) {
 	s := k.namespace(t, "examples")
-	// It names the namespace of those who read.
+	// The example names its readers' namespace.
 	for _, namespace := range []string{"library", "team"} {
 		require.NoError(t, k.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 	}
@@ -39,14 +39,14 @@ func (k *kubelets) testExamples(t *testing.T) {
 	for _, name := range []string{"s3-one", "s3-replicas", "s3-two", "nfs", "pachyderm", "mixed", "http", "huggingface", "oci", "pvc", "gcs", "azure", "s3-every-node", "s3-peers", "s3-refresh", "s3-displaceable", "s3-displacing"} {
 		s.status(name, flexlvmv1.StateRunning, "success")
 	}
-	// The training job goes where its data are, and names nothing but the claim.
+	// The training job names only the claim, and is scheduled to a node with the data.
 	pods := &corev1.PodList{}
 	await.Until(t, longest, func() string {
 		require.NoError(t, k.client.List(t.Context(), pods, client.InNamespace(s.name), client.MatchingLabels{"batch.kubernetes.io/job-name": "training"}))
 		return await.Missing(len(pods.Items) == 1, "%d pods train", len(pods.Items))
 	})
 	require.Contains(t, s.labelled("s3-one"), s.nodeOf(pods.Items[0].Name))
-	// What VCK had is taken with another apiVersion: the kinds that it published.
+	// VCK's published kinds need only another apiVersion.
 	require.Len(t, s.get("s3-two").Spec.VolumeConfigs, 2)
 	k.kubectl(t, "delete", "job", "training", "-n", s.name)
 	k.kubectl(t, "delete", "vm", "--all", "-n", s.name, "--timeout=8m")
@@ -57,7 +57,7 @@ func scaleDown(value, ours string) string {
 	return fmt.Sprintf(`{"metadata":{"annotations":{%q:%s,%q:%s}}}`, pv.AnnotationScaleDown, value, pv.AnnotationScaleDownOurs, ours)
 }
 
-// testPolicies: the provisioner's token is good for datasets and for nothing else.
+// testPolicies checks that the provisioner's token can manage datasets and nothing else.
 func (k *kubelets) testPolicies(t *testing.T) {
 	stolen := k.stolen(t)
 	ctx, s := t.Context(), k.namespace(t, "policies")
@@ -73,10 +73,10 @@ func (k *kubelets) testPolicies(t *testing.T) {
 	}
 	require.NoError(t, merge(node.DeepCopy(), `{"metadata":{"labels":{"flexlvm.io/ds-x":"true"}}}`))
 	require.NoError(t, merge(node.DeepCopy(), `{"metadata":{"labels":{"flexlvm.io/ds-x":null}}}`))
-	for _, value := range []string{`"true"`, "null"} { // what the cluster autoscaler goes by
+	for _, value := range []string{`"true"`, "null"} { // the annotation that the cluster autoscaler reads
 		require.NoError(t, merge(node.DeepCopy(), scaleDown(value, value)))
 	}
-	// What a person has said is a person's.
+	// A person's setting is not changed.
 	const denied = "of a node that has none"
 	require.ErrorContains(t, merge(node.DeepCopy(), scaleDown(`"false"`, `"true"`)), denied)
 	require.ErrorContains(t, merge(node.DeepCopy(), scaleDown(`"true"`, "null")), denied)
@@ -88,7 +88,7 @@ func (k *kubelets) testPolicies(t *testing.T) {
 	for _, patch := range []string{scaleDown("null", "null"), scaleDown(`"false"`, "null"), scaleDown(`"true"`, `"true"`), scaleDown("null", `"true"`)} {
 		require.ErrorContains(t, merge(node.DeepCopy(), patch), denied, patch)
 	}
-	theirs(scaleDown(`"false"`, `"true"`)) // said since
+	theirs(scaleDown(`"false"`, `"true"`)) // set since by a person
 	require.ErrorContains(t, merge(node.DeepCopy(), scaleDown("null", "null")), denied)
 	require.NoError(t, merge(node.DeepCopy(), scaleDown(`"false"`, "null")))
 	theirs(scaleDown("null", "null"))
@@ -99,7 +99,8 @@ func (k *kubelets) testPolicies(t *testing.T) {
 	}
 	require.ErrorContains(t, stolen.Create(ctx, claim.DeepCopy()), "may only create claims that a VolumeManager owns")
 	require.NoError(t, k.client.Create(ctx, claim))
-	// kube-controller-manager has not asked for a volume: it belongs to somebody else.
+	// The claim has no request for a volume from kube-controller-manager, so it is not the
+	// provisioner's.
 	require.ErrorContains(t, merge(claim.DeepCopy(), `{"metadata":{"annotations":{"flexlvm.io/load":"x"}}}`), "may only take the annotation")
 	require.ErrorContains(t, merge(claim.DeepCopy(), `{"metadata":{"labels":{"flexlvm.io/volumemanager":"x"}}}`), "may only take the annotation")
 

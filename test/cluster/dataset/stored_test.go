@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// definitionOfVCK lets anything be stored, as VCK's had no schema.
+// definitionOfVCK accepts any content, because VCK's definition had no schema.
 const definitionOfVCK = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -25,7 +25,7 @@ spec:
   - {name: v1alpha1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 `
 
-// storedOfVCK is what its controller left of a manifest, with its notes among the options.
+// storedOfVCK is a manifest as VCK's controller left it stored, with its own notes among the options.
 const storedOfVCK = `
 apiVersion: vck.intelai.org/v1alpha1
 kind: VolumeManager
@@ -43,8 +43,8 @@ status:
   - {id: vol1, message: success, nodeAffinity: {}, volumeSource: {hostPath: {path: /var/datasets/vck-resource-f0e5a3ba}}}
 `
 
-// testStored: what VCK has stored, and nobody has a manifest of any more, is read from
-// the cluster as docs/from-vck.md says, and taken.
+// testStored checks that objects that VCK stored, and for which no manifest exists any longer, can be
+// read from the cluster and applied as docs/from-vck.md says.
 func (k *kubelets) testStored(t *testing.T) {
 	s := k.namespace(t, "vck-stored")
 	require.NoError(t, s.apply(t, definitionOfVCK))

@@ -17,7 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// testStream: consumers come while the data do.
+// testStream checks that consumers start while the data is still being loaded.
 func (k *kubelets) testStream(t *testing.T) {
 	s := k.namespace(t, "stream")
 	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus { return running(corev1.ConditionTrue) })
@@ -44,7 +44,7 @@ func (k *kubelets) testStream(t *testing.T) {
 	})
 }
 
-// metrics is what the provisioner exports.
+// metrics returns the provisioner's metrics.
 func (b *bed) metrics(t *testing.T) string {
 	t.Helper()
 	asks := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true, DialContext: b.cluster.Dial}}
@@ -58,7 +58,7 @@ func (b *bed) metrics(t *testing.T) string {
 	return string(body)
 }
 
-// told waits for an event of a VolumeManager.
+// told waits for an event of a VolumeManager with the reason and a message that contains holds.
 func (s *space) told(name, reason, holds string) {
 	s.t.Helper()
 	await.Until(s.t, longest, func() string {

@@ -14,15 +14,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// head begins every VolumeManager of these tests.
+// head is the beginning of every VolumeManager of these tests.
 const head = "apiVersion: flexlvm.io/v1\nkind: VolumeManager\nmetadata: {name: v, namespace: default}\nspec:\n"
 
-// volumes is a VolumeManager with these volumes.
+// volumes returns a VolumeManager with these volumes.
 func volumes(each ...string) string {
 	return head + "  volumes:\n  - " + strings.Join(each, "\n  - ") + "\n"
 }
 
-// s3 is a volume that is all right; with makes others of it.
+// s3 is a valid volume. with derives others from it.
 const s3 = `{id: a, replicas: 1, sourceType: S3, accessMode: ReadWriteOnce, capacity: 5Gi, labels: {k: v}, options: {awsCredentialsSecretName: s, sourceURL: "s3://b/p/"}}`
 
 func with(volume string, pairs ...string) string {
@@ -115,7 +115,7 @@ func (b *bed) testValidation(t *testing.T) {
 	b.testEdits(t)
 }
 
-// testEdits: what cannot take effect is refused.
+// testEdits checks that an edit that cannot take effect is refused.
 func (b *bed) testEdits(t *testing.T) {
 	require.NoError(t, b.apply(t, volumes(s3)))
 	defer b.kubectl(t, "delete", "vm", "v", "-n", "default")
@@ -138,7 +138,7 @@ func (b *bed) testEdits(t *testing.T) {
 	}
 }
 
-// try is a dry run of writing a VolumeManager, over what is there.
+// try is a dry run of writing a VolumeManager over the existing one.
 func (b *bed) try(t *testing.T, manifest string) error {
 	t.Helper()
 	wanted, old := &unstructured.Unstructured{}, &unstructured.Unstructured{}

@@ -22,8 +22,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// Volumes with the fields and values that VCK's published manifests and tests have, and
-// values in the places that they leave open.
+// Volumes with the fields and values of VCK's published manifests and tests, and with values for those
+// that the manifests leave open.
 const (
 	vckHead   = "accessMode: ReadWriteOnce, capacity: 5Gi, labels: {key1: val1, key2: val2}"
 	vckTar    = `awsCredentialsSecretName: s3-creds, sourceURL: "s3://e2e-test/cifar-100-python.tar.gz", endpointURL: "http://10.0.0.9:9000"`
@@ -31,7 +31,7 @@ const (
 	vckPach   = `repo: test, branch: master, outputPath: test`
 	vckShare  = `{id: vol1, replicas: 1, sourceType: NFS, accessMode: ReadWriteMany, capacity: 5Gi, labels: {key1: val1, key2: val2}, options: {server: 10.0.0.1, path: /x}}`
 	vckShare0 = `{id: vol1, replicas: 0, sourceType: NFS, accessMode: ReadWriteMany, capacity: .5Gi, nodeAffinity: {}, tolerations: null, labels: {key1: val1, key2: val2}, options: {server: 10.0.0.1, path: /}}`
-	// kvcTar is as VCK's first versions and KVC had it: both URLs are fields.
+	// kvcTar has the form of VCK's first versions and KVC: both URLs are fields.
 	kvcTar = `{id: vol1, replicas: 1, sourceType: S3, sourceURL: "s3://neon-stockdatasets/cifar-100-python.tar.gz", endpointURL: "minio-svc.default:9000", ` + vckHead + `, options: {awsCredentialsSecretName: s3-creds}}`
 )
 
@@ -39,7 +39,7 @@ func vckVolume(id, kind string, replicas int, options string) string {
 	return fmt.Sprintf(`{id: %s, replicas: %d, sourceType: %s, nodeAffinity: {}, tolerations: null, %s, options: {%s}}`, id, replicas, kind, vckHead, options)
 }
 
-// A published manifest.
+// published is a published manifest.
 type published struct {
 	api     string // its apiVersion
 	expect  string // in words
@@ -52,7 +52,7 @@ const (
 	kvc1       = "kvc.kubeflow.org/v1"
 )
 
-// examplesOfVCK are those of its folder resources/customresources, and of its users' guide.
+// examplesOfVCK are the manifests of its folder resources/customresources and of its users' guide.
 func examplesOfVCK() map[string]published {
 	inSpec := fmt.Sprintf(`{id: vol2, replicas: 1, sourceType: S3, sourceURL: "s3://neon-stockdatasets/cifar-100-python.tar.gz", %s, options: {awsCredentialsSecretName: s3-creds}}`, vckHead)
 	second := with(vckVolume("vol1", "S3", 1, vckTar0), "neon-stockdatasets/cifar-100-python.tar.gz", "helium-stockdatasets-dev/alexnet.p", "{key1: val1, key2: val2}", "{key3: val3, key4: val4}")
@@ -75,7 +75,7 @@ func examplesOfVCK() map[string]published {
 	}
 }
 
-// testsOfVCK are what its end-to-end tests expected to run, and what its controller left
+// testsOfVCK are the manifests that its end-to-end tests expected to run, with what its controller
 // stored of them.
 func testsOfVCK() map[string]published {
 	distributed := vckVolume("vol1", "S3", 1, `awsCredentialsSecretName: s3-creds, sourceURL: "s3://e2e-test", endpointURL: "http://10.0.0.9:9000", distributionStrategy: '{"*cifar*": 1}'`)
@@ -95,8 +95,8 @@ func testsOfVCK() map[string]published {
 	}
 }
 
-// testVCK applies a manifest for each that VCK published: its examples, those in its
-// documents, and those of its end-to-end tests.
+// testVCK applies every manifest that VCK published: its examples, those in its documents, and those of
+// its end-to-end tests.
 func (k *kubelets) testVCK(t *testing.T) {
 	s := k.namespace(t, "vck")
 	runs := examplesOfVCK()
@@ -123,9 +123,9 @@ func (k *kubelets) testVCK(t *testing.T) {
 	s.nothingLeft()
 }
 
-// testLoadersOfVCK: each manifest's words mean what they meant.
+// testLoadersOfVCK checks that the fields of each manifest keep their meaning.
 func (k *kubelets) testLoadersOfVCK(t *testing.T, s *space) {
-	// The second of two volumes of one id is served, too, and told how it is called.
+	// The second of two volumes with the same id is served, too, and the status gives its other name.
 	two := s.get("example-s3-two").Status
 	require.Equal(t, "vol1", two.Volumes[0].ID)
 	require.Equal(t, "example-s3-two-vol1-n2", two.Volumes[1].VolumeSource.PersistentVolumeClaim.ClaimName)
@@ -151,8 +151,8 @@ func (k *kubelets) testLoadersOfVCK(t *testing.T, s *space) {
 	require.EqualValues(t, 3, s.get("example-nfs-replicas").Status.Volumes[0].ReadyReplicas)
 }
 
-// testPodsOfVCK: a pod and a Deployment get the affinity and the volume from the status, as
-// VCK's guide says, and go where the data are.
+// testPodsOfVCK checks that a pod and a Deployment with the affinity and the volume from the status, as
+// VCK's guide says, are scheduled to the data.
 func (k *kubelets) testPodsOfVCK(t *testing.T, s *space) {
 	const spec = `{affinity: {nodeAffinity: %s}, volumes: [%s], containers: [{name: vck-sleep, image: busybox, command: [/bin/sh], args: ["-c", "sleep 1d"], volumeMounts: [{mountPath: /var/data, name: dataset-claim}]}]}`
 	filled := func(vm string) string {
@@ -178,7 +178,8 @@ func (k *kubelets) testPodsOfVCK(t *testing.T, s *space) {
 	k.kubectl(t, "delete", "deployment,pod", "vck-example-deployment", "vck-claim-pod", "-n", s.name, "--ignore-not-found", "--timeout=8m")
 }
 
-// testRefusedOfVCK: what VCK called Failed is refused, or fails, with VCK's words.
+// testRefusedOfVCK checks that manifests for which VCK reported Failed are refused or fail with VCK's
+// words.
 func (k *kubelets) testRefusedOfVCK(t *testing.T, s *space) {
 	for message, volume := range map[string]string{
 		"labels cannot be empty":                                with(vckVolume("vol1", "S3", 1, vckTar), "{key1: val1, key2: val2}", "{}"),
@@ -194,7 +195,7 @@ func (k *kubelets) testRefusedOfVCK(t *testing.T, s *space) {
 	require.ErrorContains(t, s.apply(t, s.moved(vck1alpha1, "refused", with(vckShare0, "{key1: val1, key2: val2}", "{}"))), "labels cannot be empty")
 	require.ErrorContains(t, s.apply(t, s.moved(vck1alpha1, "refused", vckVolume("vol1", "S3", 1, with(vckTar, "awsCredentialsSecretName: s3-creds, ", "")), vckShare0)), "awsCredentialsSecretName key has to be set in options")
 
-	// What only a load can find out fails in the loader's words.
+	// A mistake that only a load can find fails with the loader's message.
 	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus {
 		return terminated(1, `{"state":"failed","message":"there is no bucket or object of this name"}`)
 	})
@@ -212,8 +213,7 @@ func (k *kubelets) testRefusedOfVCK(t *testing.T, s *space) {
 	s.play(s.name, nil)
 }
 
-// moved is a VolumeManager as VCK's client wrote it, after the command by which
-// docs/from-vck.md has manifests changed.
+// moved returns a VolumeManager as VCK's client wrote it, changed by the command of docs/from-vck.md.
 func (s *space) moved(api, name string, volumes ...string) string {
 	s.t.Helper()
 	old := fmt.Sprintf("apiVersion: %s\nkind: VolumeManager\nmetadata: {name: %s, namespace: %s, creationTimestamp: null}\nspec:\n  state: Running\n  volumeConfigs:\n  - %s\nstatus: {volumes: null}\n",
@@ -226,7 +226,7 @@ func (s *space) moved(api, name string, volumes ...string) string {
 	return string(out)
 }
 
-// fromVCK is what a command in docs/from-vck.md has in quotes after its beginning.
+// fromVCK returns the quoted part after begin of a command in docs/from-vck.md.
 func (s *space) fromVCK(begin string) string {
 	s.t.Helper()
 	page, err := os.ReadFile(filepath.Join(s.source, "docs/from-vck.md"))
@@ -247,11 +247,11 @@ func advice(status flexlvmv1.VolumeManagerStatus) string {
 	return ""
 }
 
-// testMirror: what consumers change is uploaded as long as the volume is there, and once
-// more before it goes, also where its VolumeManager is deleted.
+// testMirror checks that consumers' changes are uploaded as long as the volume exists, and once more
+// before it is deleted, also if its VolumeManager is deleted.
 func (k *kubelets) testMirror(t *testing.T, s *space) {
 	const name, claim = "e2e-resync", "e2e-resync-vol1-0"
-	await.Until(t, longest, func() string { // its loader's Job goes before the mirror's comes
+	await.Until(t, longest, func() string { // the loader's Job is deleted before the mirror's is created
 		job := &batchv1.Job{}
 		err := k.client.Get(t.Context(), s.key(claim), job)
 		return await.Missing(err == nil && job.Labels["flexlvm.io/role"] == "mirror", "no mirror: %v", err)

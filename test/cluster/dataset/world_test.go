@@ -32,19 +32,19 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// longNode has more characters than a label's value may have.
+// longNode is longer than a label's value may be.
 var longNode = "sim-3." + strings.Repeat("rack-12.", 9) + "example.org"
 
 var nodes = []string{"sim-1", "sim-2", longNode, "sim-4"}
 
-// Nodes of single tests, which change them, have a taint that keeps others away.
+// Nodes that a single test changes have a taint that keeps other tests away.
 const (
 	ownTaint   = "own"
 	tolerating = "tolerations: [{key: " + ownTaint + ", operator: Exists}]"
 )
 
-// simulateNode makes a Node that is Ready for the scheduler, with a volume group that
-// has room, as its daemon reports it.
+// simulateNode creates a Node that is Ready for the scheduler, with the report of a volume group that
+// has space.
 func (b *bed) simulateNode(t *testing.T, name string, taints ...corev1.Taint) {
 	t.Helper()
 	ctx := t.Context()
@@ -52,7 +52,7 @@ func (b *bed) simulateNode(t *testing.T, name string, taints ...corev1.Taint) {
 		corev1.LabelHostname: "host-of-" + name[:5], "sim": name[:5],
 	}}, Spec: corev1.NodeSpec{Taints: taints}}
 	if len(taints) == 0 {
-		node.Labels[corev1.LabelOSStable] = "linux" // which one of the examples asks for
+		node.Labels[corev1.LabelOSStable] = "linux" // one of the examples asks for it
 	}
 	require.NoError(t, b.client.Create(ctx, node))
 	capacity := corev1.ResourceList{
@@ -74,7 +74,7 @@ func (b *bed) simulateNode(t *testing.T, name string, taints ...corev1.Taint) {
 	go b.heartbeat(ctx, name)
 }
 
-// heartbeat keeps a node's lease fresh, as a kubelet does.
+// heartbeat renews a node's lease as kubelet does.
 func (b *bed) heartbeat(ctx context.Context, name string) {
 	for tick := time.NewTicker(5 * time.Second); ctx.Err() == nil; {
 		now, seconds := metav1.NowMicro(), int32(40)
@@ -96,8 +96,8 @@ func (b *bed) heartbeat(ctx context.Context, name string) {
 	}
 }
 
-// provisioner runs until the returned function kills it, with the rights of its
-// service account and no others.
+// provisioner starts the provisioner with only its service account's rights. It runs until kill is
+// called.
 func (b *bed) provisioner(t *testing.T, binary string) (kill func()) {
 	t.Helper()
 	log, err := os.OpenFile(filepath.Join(b.dir, "provisioner.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -125,18 +125,18 @@ func (b *bed) buildProvisioner(t *testing.T) string {
 	return binary
 }
 
-// ownNode makes a node for one test.
+// ownNode creates a node for one test.
 func (b *bed) ownNode(t *testing.T, name string) {
 	t.Helper()
 	b.simulateNode(t, name, corev1.Taint{Key: ownTaint, Effect: corev1.TaintEffectNoSchedule})
 }
 
-// space is a namespace of a test of its own.
+// space is a namespace of one test.
 type space struct {
 	*kubelets
 	t    *testing.T
 	name string
-	// labels are those of nodes that its datasets have had.
+	// labels are the node labels that its datasets have had.
 	labels map[string]bool
 }
 
@@ -163,7 +163,7 @@ func (s *space) key(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: s.name, Name: name}
 }
 
-// make a VolumeManager of these volumes.
+// make applies a VolumeManager with these volumes.
 func (s *space) make(name string, volumes ...string) {
 	s.t.Helper()
 	require.NoError(s.t, s.apply(s.t, fmt.Sprintf("apiVersion: flexlvm.io/v1\nkind: VolumeManager\nmetadata: {name: %s, namespace: %s}\nspec:\n  volumes:\n  - %s\n",
@@ -186,8 +186,7 @@ func (s *space) get(name string) *flexlvmv1.VolumeManager {
 	return vm
 }
 
-// status waits until a VolumeManager has a state, and the first volume a message that
-// holds text.
+// status waits until a VolumeManager has a state, and its first volume a message that contains text.
 func (s *space) status(name string, state flexlvmv1.State, text string) flexlvmv1.VolumeManagerStatus {
 	s.t.Helper()
 	var got flexlvmv1.VolumeManagerStatus
@@ -202,7 +201,7 @@ func (s *space) status(name string, state flexlvmv1.State, text string) flexlvmv
 	return got
 }
 
-// what there is, for who reads that a test failed.
+// what describes the namespace's objects for the reader of a failed test.
 func (s *space) what() string {
 	out, err := s.cluster.Kubectl(context.WithoutCancel(s.t.Context()), "get", "vm,pvc,pv,jobs,pods,events", "-n", s.name, "-o", "wide")
 	if err != nil {
@@ -211,7 +210,7 @@ func (s *space) what() string {
 	return out
 }
 
-// labelled are the nodes that carry the label of the first dataset.
+// labelled returns the nodes with the label of the VolumeManager's first dataset.
 func (s *space) labelled(name string) []string {
 	s.t.Helper()
 	vm := s.get(name)
@@ -224,12 +223,12 @@ func (s *space) labelled(name string) []string {
 	return out
 }
 
-// label is that of nodes that have a dataset.
+// label returns the label of nodes that have a dataset.
 func (s *space) label(vm *flexlvmv1.VolumeManager, id string) string {
 	return replica.NodeLabel(replica.Hash(s.name, string(vm.UID), id))
 }
 
-// claims of the namespace.
+// claims returns the claims of the namespace by name.
 func (s *space) claims() map[string]corev1.PersistentVolumeClaim {
 	s.t.Helper()
 	list := &corev1.PersistentVolumeClaimList{}
@@ -241,8 +240,8 @@ func (s *space) claims() map[string]corev1.PersistentVolumeClaim {
 	return out
 }
 
-// nothingLeft waits until there is nothing of the namespace's datasets in the cluster,
-// and they themselves are gone: one that cannot let go would stay in Terminating.
+// nothingLeft waits until no object of the namespace's datasets is left, and the namespace's
+// VolumeManagers are gone: one whose finalizer stays would remain in Terminating.
 func (s *space) nothingLeft() {
 	s.t.Helper()
 	await.Until(s.t, longest, func() string {
@@ -284,7 +283,7 @@ func (s *space) nothingLeft() {
 	})
 }
 
-// noLabelLeft: no node says any more that it has a dataset, whose ever it was.
+// noLabelLeft checks that no node has the label of any dataset.
 func (b *bed) noLabelLeft(t *testing.T) {
 	list := &corev1.NodeList{}
 	require.NoError(t, b.client.List(t.Context(), list))
@@ -295,7 +294,7 @@ func (b *bed) noLabelLeft(t *testing.T) {
 	}
 }
 
-// consumer is a pod that reads a claim.
+// consumer creates a pod that reads a claim.
 func (s *space) consumer(claim string) {
 	s.t.Helper()
 	require.NoError(s.t, s.client.Create(s.t.Context(), &corev1.Pod{
@@ -310,7 +309,7 @@ func (s *space) consumer(claim string) {
 	}))
 }
 
-// nodeOf waits until a pod has a node.
+// nodeOf waits until a pod is scheduled and returns its node.
 func (s *space) nodeOf(pod string) (node string) {
 	s.t.Helper()
 	await.Until(s.t, longest, func() string {
@@ -324,7 +323,7 @@ func (s *space) nodeOf(pod string) (node string) {
 
 func (s *space) remove(object client.Object) {
 	s.t.Helper()
-	// As kubectl does: what a Job has made goes with it.
+	// As with kubectl, a Job's pods are deleted with it.
 	err := s.client.Delete(s.t.Context(), object, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	require.True(s.t, err == nil || apierrors.IsNotFound(err), err)
 }

@@ -12,20 +12,20 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// undeleteLine is the one that a dry run leaves out.
+// undeleteLine matches the line that a dry run omits.
 var undeleteLine = regexp.MustCompile(`(?m)^.*flexlvm\.io/undelete.*\n`)
 
-// testAdopted walks through docs/adoption.md: a logical volume that a person has made becomes
-// a volume of a pod, and goes back.
+// testAdopted follows docs/adoption.md: a person's logical volume becomes a pod's volume, and is handed
+// back.
 func (b *bed) testAdopted(t *testing.T) {
 	s := b.space(t, "wiki")
-	// As the pod's own files would be (diligent).
+	// The files are named as the pod's own would be (diligent).
 	sum := b.onNode(t, `lvcreate -qq -y --addtag theirs -L 400M -n wiki `+wide+`; mkfs.xfs -q /dev/`+wide+`/wiki; mkdir -p /srv/wiki; mount /dev/`+wide+`/wiki /srv/wiki
 		cd /srv/wiki; dd if=/dev/urandom of=proof bs=1M count=2 2>/dev/null; md5sum proof | sed 's|proof|pages/proof|' | tee sum`)
 	adopt := driver + " volumes adopt " + wide + "/wiki --namespace wiki --cluster " + b.uid + " --claim pages --storage-class " + kept
 	_, err := b.Node(t.Context(), node, "sh", "-c", adopt)
 	require.Error(t, err, "it is mounted")
-	b.onNode(t, "umount /srv/wiki; udevadm settle") // udev looks at what mkfs has written, with the device open
+	b.onNode(t, "umount /srv/wiki; udevadm settle") // udev reads what mkfs has written, with the device open
 
 	dry := b.onNode(t, adopt+" --dry-run")
 	require.Equal(t, volume.State(""), b.stateOf(t, "wiki"), "--dry-run changes nothing")
@@ -44,7 +44,7 @@ func (b *bed) testAdopted(t *testing.T) {
 	require.Error(t, err, "a pod has it: %s", out)
 	b.say(t, "the pod has found what was there before")
 
-	// And back out again.
+	// And handed back.
 	s.end("main")
 	s.deleteClaims("pages")
 	b.kubectl(t, "delete", "pv", "wiki", "--timeout=240s")

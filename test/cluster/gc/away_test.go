@@ -18,15 +18,15 @@ import (
 
 const apiServer = "kube-apiserver"
 
-// daemonPID is a line of shell that prints the processes of the node's daemons.
+// daemonPID is a line of shell that prints the process IDs of the node's daemons.
 const daemonPID = "pgrep -x gc"
 
-// testServerAway: there is every reason to evict and to remove, and no API server
-// that confirms it. Pods get their volumes nevertheless.
+// testServerAway checks that while the API server is down, nothing is evicted or removed although
+// everything calls for it, and that pods get their volumes nevertheless.
 func (b *bed) testServerAway(t *testing.T) {
 	s := b.space(t, "away")
 	s.claim(lazySmall, "live", "waiting")
-	s.claim(gone, "pending") // elsewhere, so that its room is not what the small group needs
+	s.claim(gone, "pending") // in another group, so that the small group does not need its space
 	s.pod("live", "live")
 	s.pod("other", "waiting", "pending")
 	s.running("live", "other")
@@ -38,8 +38,8 @@ func (b *bed) testServerAway(t *testing.T) {
 	b.persistentVolumeGone(t, volumes["waiting"])
 	require.Equal(t, volume.Unreferenced, b.stateOf(t, volumes["waiting"]))
 
-	// The news of one that was released is on its way to the daemon, and the
-	// server ends before the daemon can ask.
+	// The release of one volume is not yet observed by the daemon when the API server goes down, so the
+	// daemon cannot confirm it.
 	b.onNode(t, "kill -STOP $("+daemonPID+")")
 	s.deleteClaims("pending")
 	s.phase(volumes["pending"], corev1.VolumeReleased)
@@ -76,7 +76,7 @@ func (b *bed) testServerAway(t *testing.T) {
 	require.Equal(t, sum, s.sums("live"))
 }
 
-// mountOptions are what the kubelet tells the driver when it mounts a volume.
+// mountOptions returns the options that kubelet passes to the driver to mount a volume.
 func (s *space) mountOptions(name string) string {
 	s.t.Helper()
 	object, err := s.client.CoreV1().PersistentVolumes().Get(s.t.Context(), name, metav1.GetOptions{})
@@ -92,8 +92,8 @@ func (s *space) mountOptions(name string) string {
 	return string(text)
 }
 
-// restartContainer kills a pod's container and waits until the kubelet has started
-// another, which has found its files.
+// restartContainer kills a pod's container and waits until kubelet has started another, which has found
+// its files.
 func (b *bed) restartContainer(t *testing.T, namespace, pod string) {
 	t.Helper()
 	find := containerOf(namespace, pod)

@@ -30,16 +30,16 @@ const (
 	system  = "flexlvm-system"
 	daemon  = "flexlvm-gc"
 	driver  = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm"
-	longest = 8 * time.Minute // for anything to come about; seconds, on a quiet machine
+	longest = 8 * time.Minute // the limit of every wait; seconds on an idle machine
 	mib     = 1 << 20
 )
 
-// The node's disk has partitions, and volume groups on them: one that holds four of
-// the smallest volumes and no fifth, one for each layout, and a wide one.
+// The node's disk has partitions with volume groups: one for four of the smallest volumes and no fifth,
+// one for each layout, and a wide one.
 const (
 	wide               = "flexlvm" // the group of the shipped class
 	small              = "small"
-	smallMiB, leastMiB = 1340, 300 // of the partition, of the smallest volume's device
+	smallMiB, leastMiB = 1340, 300 // the partition's size, and the size of the smallest volume's device
 )
 
 // bed is a cluster of one node with flexlvm on it.
@@ -49,16 +49,16 @@ type bed struct {
 	dynamic dynamic.Interface
 	uid     string // of the cluster
 	began   time.Time
-	args    []string // of the daemon, beside the shipped ones
+	args    []string // of the daemon, in addition to the shipped ones
 }
 
-// beds have been started; they run side by side.
+// beds counts the started beds, which run in parallel.
 var beds atomic.Int32
 
-// start brings the bed up; it goes down with the test. The daemon runs with args.
+// start starts the bed, which is stopped after the test. The daemon runs with args.
 func start(t *testing.T, args ...string) *bed {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute) // cold, all is built
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute) // a cold run builds everything
 	defer cancel()
 	began := time.Now()
 	source, err := vm.SourceDir()
@@ -103,13 +103,13 @@ func (b *bed) stop(t *testing.T) {
 	require.NoError(t, b.Stop(ctx))
 }
 
-// say prints how far the test is.
+// say logs the test's progress.
 func (b *bed) say(t *testing.T, format string, args ...any) {
 	t.Helper()
 	t.Logf("%4.0fs %s", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// reconfigure gives the daemon other arguments beside the shipped defaults.
+// reconfigure sets the daemon's arguments in addition to the shipped defaults.
 func (b *bed) reconfigure(t *testing.T, args ...string) {
 	t.Helper()
 	b.args = args
@@ -119,8 +119,8 @@ func (b *bed) reconfigure(t *testing.T, args ...string) {
 	}}})
 }
 
-// configure is reconfigure, and waits until that daemon is at work; it leaves one alone
-// that has these arguments.
+// configure is reconfigure, then waits until the new daemon runs. It does nothing if the daemon already
+// has these arguments.
 func (b *bed) configure(t *testing.T, args ...string) {
 	t.Helper()
 	if slices.Equal(args, b.args) {
@@ -154,7 +154,7 @@ func (b *bed) kubectl(t *testing.T, args ...string) string {
 	return out
 }
 
-// apply is kubectl apply of manifests.
+// apply runs kubectl apply on manifests.
 func (b *bed) apply(t *testing.T, manifests string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
@@ -164,7 +164,7 @@ func (b *bed) apply(t *testing.T, manifests string) string {
 	return out
 }
 
-// onNode runs a script on the node; it must succeed. It serves cleanups, too.
+// onNode runs a script on the node, which must succeed. It also works in cleanups.
 func (b *bed) onNode(t *testing.T, script string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), longest)

@@ -15,16 +15,16 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// testInUseElsewhere: a mount namespace that nobody knows of holds a volume. It
-// stays, that is said, and it goes as soon as it can.
+// testInUseElsewhere: a mount namespace that neither kubelet nor the daemon knows of holds a volume.
+// The volume stays, that is reported, and it is removed as soon as possible.
 func (b *bed) testInUseElsewhere(t *testing.T) {
 	s := b.space(t, "elsewhere")
 	s.claim(lazySmall, "held")
 	s.pod("main", "held")
 	s.running("main")
 	name := s.volumeOf("held")
-	// It has the volume in another place: where the kubelet unmounts it and removes
-	// the directory, the kernel takes it away from everybody.
+	// The process has the volume mounted elsewhere, because when kubelet unmounts its own mount and
+	// removes the directory, the kernel detaches mounts there in all namespaces.
 	pid := strings.TrimSpace(b.onNode(t, fmt.Sprintf(`unshare -m --propagation private sh -c '
 		mount --bind /var/lib/kubelet/pods/*/volumes/*/%s /mnt && exec sleep 600' </dev/null >/dev/null 2>&1 & echo $!`, name)))
 	mounts := func(who string) string {
@@ -38,7 +38,7 @@ func (b *bed) testInUseElsewhere(t *testing.T) {
 	b.persistentVolumeGone(t, name)
 	require.Equal(t, volume.Unreferenced, b.stateOf(t, name))
 
-	b.fill(t, small, leastMiB-50) // and is not over its high threshold
+	b.fill(t, small, leastMiB-50) // below its high threshold
 	s.promise(lazySmall, small, "waiting")
 	s.pod("waiting", "waiting")
 	b.say(t, "shortfall: %s", b.condition(t, "Shortfall", metav1.ConditionTrue, "cannot go while in use"))
@@ -54,13 +54,13 @@ func (b *bed) testInUseElsewhere(t *testing.T) {
 	b.condition(t, "Shortfall", metav1.ConditionFalse, "")
 }
 
-// mapped is how mountinfo calls a volume's device.
+// mapped returns the device of a volume as in mountinfo.
 func mapped(group, name string) string {
 	return "/dev/mapper/" + group + "-" + strings.ReplaceAll(name, "-", "--")
 }
 
-// testDeletedByForce: the API has forgotten a pod whose containers still run. Its
-// volume is given up, and nobody takes it away from under them.
+// testDeletedByForce: a pod was deleted from the API while its containers still run. Its volume is
+// released, and not removed while they use it.
 func (b *bed) testDeletedByForce(t *testing.T) {
 	s := b.space(t, "by-force")
 	s.claim(goneSmall, "data")
@@ -86,8 +86,8 @@ func (b *bed) testDeletedByForce(t *testing.T) {
 	b.say(t, "the volume was gone %.1f s after the kubelet was back", time.Since(resumed).Seconds())
 }
 
-// testRemovedByHand: somebody removes the volume of a claim. That is said before a pod wants it, and no
-// empty one takes its place.
+// testRemovedByHand: somebody removes a claim's volume. That is reported before a pod needs the volume,
+// and no empty volume replaces it.
 func (b *bed) testRemovedByHand(t *testing.T) {
 	s := b.space(t, "by-hand")
 	s.claim(goneSmall, "data")
@@ -105,7 +105,7 @@ func (b *bed) testRemovedByHand(t *testing.T) {
 	b.persistentVolumeGone(t, name)
 }
 
-// containerOf is a line of shell that prints the process of a pod's container.
+// containerOf returns a line of shell that prints the process ID of a pod's container.
 func containerOf(namespace, pod string) string {
 	return fmt.Sprintf(`for p in /proc/[0-9]*; do
 		if [ "$(cat $p/comm 2>/dev/null)" = sleep ] && tr '\0' '\n' <$p/environ 2>/dev/null | grep -qx OWNER=%s/%s; then echo ${p#/proc/}; exit; fi

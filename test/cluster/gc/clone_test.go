@@ -21,8 +21,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// clonable makes a thin pool and two classes of it, and takes them away when the test
-// ends.
+// clonable creates a thin pool and two classes for it, and removes them when the test ends.
 func (b *bed) clonable(t *testing.T) {
 	t.Helper()
 	b.onNode(t, `lvcreate -qq --yes --thin --size 1536m --poolmetadatasize 64m --zero y --errorwhenfull y \
@@ -43,8 +42,8 @@ func (b *bed) clonable(t *testing.T) {
 	}
 }
 
-// testCopied: the daemon copies a claim that is in use before any pod has the copy,
-// and not later than its source goes.
+// testCopied: the daemon clones a claim in use before any pod uses the clone, and before its source is
+// removed.
 func (b *bed) testCopied(t *testing.T) {
 	b.clonable(t)
 	s := b.space(t, "copied")
@@ -71,7 +70,7 @@ func (b *bed) testCopied(t *testing.T) {
 	})
 	b.say(t, "bound %.1f s after it was asked for", time.Since(asked).Seconds())
 
-	// From now on its source may go.
+	// From now on its source may be deleted.
 	s.deleteClaims("source")
 	s.end("main")
 	b.persistentVolumeGone(t, source)

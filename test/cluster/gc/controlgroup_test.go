@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testControlGroup: the host's programs that the daemon starts use the processor in a group of
-// the host, and not in that of the daemon's pod.
+// testControlGroup checks that the host's programs that the daemon starts are accounted to a control
+// group of the host, and not to that of the daemon's pod.
 func (d *daemonTest) testControlGroup(t *testing.T) {
 	const used = "awk '/^usage_usec/ {print $2}' /sys/fs/cgroup/flexlvm/cpu.stat"
 	usage := func() int {

@@ -28,7 +28,7 @@ spec:
   extend: true
 `
 
-// The class of both, a volume on the node before its claim, and the group on a file.
+// The manifests of the group on a file and its class.
 const declaredLoop = `
 apiVersion: flexlvm.io/v1
 kind: VolumeGroup
@@ -53,8 +53,8 @@ metadata: {name: NAME, namespace: NAMESPACE}
 spec: {nodeName: NODE, storageClassName: loop, size: 64Mi, parameters: {fsType: ext4}}
 `
 
-// testDeclaredVolumes: a group on a file, with consent alone; volumes in it are made before any
-// claim is there; one has its claim and its pod, and the other is given up.
+// testDeclaredVolumes: a group on a file is created only with consent. Volumes in it are created before
+// their claims. One gets its claim and its pod, and the other one is deleted.
 func (b *bed) testDeclaredVolumes(t *testing.T) {
 	refused := b.denied(t, strings.Replace(declaredLoop, "CONSENT", "false", 1))
 	require.Contains(t, refused, "a group on a file is for a try or for tests")
@@ -102,7 +102,7 @@ func (b *bed) testDeclaredVolumes(t *testing.T) {
 	b.say(t, "the one that nobody has is given up")
 }
 
-// denied is what kubectl apply of manifests fails with.
+// denied returns the error of kubectl apply of manifests.
 func (b *bed) denied(t *testing.T, manifests string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
@@ -112,7 +112,7 @@ func (b *bed) denied(t *testing.T, manifests string) string {
 	return out + err.Error()
 }
 
-// declaredState waits until the node says so of the declared group, and gives what it says.
+// declaredState waits until the node's report of the declared group matches, and returns it.
 func (b *bed) declaredState(t *testing.T, fits func(v1.DeclaredGroup) bool) (out v1.DeclaredGroup) {
 	t.Helper()
 	await.Until(t, longest, func() string {
@@ -125,9 +125,9 @@ func (b *bed) declaredState(t *testing.T, fits func(v1.DeclaredGroup) bool) (out
 	return out
 }
 
-// testDeclaredGroups: of two disks with serial numbers one carries a file system. The
-// group is made of the other one, a pod gets a volume in it, and people see why the one is
-// refused; when it is clear, it is added. Nothing is removed with the declaration.
+// testDeclaredGroups: one of two disks with serial numbers has a file system. The group is created on
+// the other one, a pod gets a volume in it, and the refused disk is reported with the reason. When that
+// disk is wiped, it is added to the group. Nothing is removed with the declaration.
 func (b *bed) testDeclaredGroups(t *testing.T) {
 	device := func(serial string) string {
 		return strings.TrimSpace(b.onNode(t, `for f in /sys/block/*/serial; do

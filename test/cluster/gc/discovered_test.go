@@ -17,7 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// staticPod uses a file system and a disk that are there already, and writes to both.
+// staticPod is a pod that uses an existing file system and an existing disk, and writes to both.
 const staticPod = `
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -45,7 +45,7 @@ spec:
     - {name: raw, persistentVolumeClaim: {claimName: raw}}
 `
 
-// discovered waits until the node says so of what it has found at a path.
+// discovered waits until the node's report of a path matches, and returns it.
 func (b *bed) discovered(t *testing.T, path string, fits func(v1.Discovered) bool) (out v1.Discovered) {
 	t.Helper()
 	await.Until(t, longest, func() string {
@@ -65,10 +65,9 @@ func inState(state v1.DiscoveredState) func(v1.Discovered) bool {
 	return func(d v1.Discovered) bool { return d.State == state }
 }
 
-// testDiscovered: a file system that is mounted and a disk that is linked become
-// PersistentVolumes of the example's classes. A pod uses both; its claims are deleted, and
-// while a person looks at the file system it is not cleaned. Then both are clean, and the
-// next claims find them.
+// testDiscovered: a mounted file system and a linked disk become PersistentVolumes of the example's
+// classes. A pod uses both. Its claims are deleted, and the file system is not cleaned while a person
+// has it mounted. Then both are cleaned, and the next claims bind to them.
 func (b *bed) testDiscovered(t *testing.T) {
 	const fs, raw, plain = "/mnt/disks/fast/one", "/mnt/disks/raw/two", "/mnt/disks/fast/plain"
 	b.onNode(t, `set -e; for f in /sys/block/*/serial; do case $(cat $f) in blank-1) one=$(basename $(dirname $f));; blank-2) two=$(basename $(dirname $f));; esac; done
@@ -110,7 +109,7 @@ func (b *bed) testDiscovered(t *testing.T) {
 		return d.State == v1.DiscoveredProvided && d.PersistentVolumeUID != before
 	})
 	b.say(t, "cleaned, once nobody looks at it")
-	run("second") // it requires that nothing is left
+	run("second") // it checks that nothing is left
 	b.say(t, "another pod has both")
 	b.event(t, "default", "Node", node, "DiskCleaned", fs)
 

@@ -14,8 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// testEmptyList: the API server has lost its PersistentVolumes. A daemon that may
-// take everything, orphans too, takes nothing, until a person has spoken.
+// testEmptyList: the API server has lost its PersistentVolumes. A daemon that may evict everything,
+// even orphans, evicts nothing until a person has confirmed it.
 func (b *bed) testEmptyList(t *testing.T, strangers map[string]string) {
 	s := b.space(t, "empty")
 	claims := []string{"a", "b", "c", "forgotten"}
@@ -52,7 +52,7 @@ func (b *bed) testEmptyList(t *testing.T, strangers map[string]string) {
 	}
 	require.Len(t, status.Orphans, 5)
 
-	// A person gives up what nobody can explain, and that goes. The rest stays.
+	// A person forgets the orphans, and only these are removed.
 	for _, claim := range claims[:3] {
 		b.onNode(t, driver+" volumes forget "+volumes[claim])
 	}
@@ -67,7 +67,7 @@ func orphanOf(t *testing.T, s v1.NodeStorageStatus, pool, name string) v1.Orphan
 	return s.Orphans[i]
 }
 
-// away takes the daemon off its node, or puts it back.
+// away removes the daemon from its node, or restores it.
 func (b *bed) away(t *testing.T, away bool) {
 	t.Helper()
 	nowhere := map[string]any{"flexlvm.test/nowhere": nil}
@@ -86,8 +86,8 @@ func (b *bed) away(t *testing.T, away bool) {
 	})
 }
 
-// losePersistentVolumes makes the API server forget all of ours, whatever keeps
-// them.
+// losePersistentVolumes deletes all of flexlvm's PersistentVolumes from the API, despite their
+// finalizers.
 func (b *bed) losePersistentVolumes(t *testing.T) {
 	t.Helper()
 	list, err := b.client.CoreV1().PersistentVolumes().List(t.Context(), metav1.ListOptions{LabelSelector: pv.LabelNode})

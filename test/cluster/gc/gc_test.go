@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestMain lets tests wait side by side that have little to do themselves.
+// TestMain runs many tests in parallel, which mostly wait.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if err := flag.Set("test.parallel", "16"); err != nil {
@@ -17,23 +17,23 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// inFull reports whether time does not matter.
+// inFull reports whether this is a campaign, which may take long.
 func inFull() bool { return os.Getenv("FLEXLVM_CAMPAIGN") != "" }
 
-// What the daemon is told beside its defaults, in the order in which the tests
-// need it. Nothing waits for its age; what goes goes because of room alone.
+// The daemon's arguments beside its defaults, in the order in which the tests need them. No volume has
+// to reach an age: volumes are evicted only for space.
 var (
-	// calm: no threshold is ever reached, and nothing is kept free.
+	// calm never reaches a threshold and keeps nothing free.
 	calm = []string{"--min-age=0s", "--high-threshold-percent=100", "--headroom=0"}
-	// idle: no round comes by itself either, so what happens follows from what is seen.
+	// idle also runs no periodic rounds, so that every action follows from an observed event.
 	idle = append([]string{"--interval=10m"}, calm...)
-	// watchful: the shipped thresholds, and looks when nobody calls.
+	// watchful has the shipped thresholds and frequent periodic rounds.
 	watchful = []string{"--min-age=0s", "--interval=2s", "--headroom=0"}
-	// cleaning: likewise, and does not take half a minute to clean a disk.
+	// cleaning is watchful, and does not take half a minute to clean a disk.
 	cleaning = append([]string{"--wipe-rate=1Gi"}, watchful...)
-	// greedy: everything that may go goes at once.
+	// greedy evicts everything that may be evicted immediately.
 	greedy = []string{"--min-age=0s", "--interval=2s", "--high-threshold-percent=1", "--low-threshold-percent=0", "--wipe-rate=300Mi"}
-	// reckless: and orphans, too.
+	// reckless is greedy, and evicts orphans, too.
 	reckless = append([]string{"--evict-orphans", "--orphan-age=0s", "--orphan-share-percent=100"}, greedy...)
 )
 
@@ -51,7 +51,7 @@ func startTest(t *testing.T, args ...string) *daemonTest {
 	return &daemonTest{t, b, b.strangers(t), true}
 }
 
-// together runs parts side by side with such a daemon.
+// together runs parts in parallel with the daemon's arguments.
 func (d *daemonTest) together(name string, args []string, parts map[string]func(*testing.T)) {
 	d.then(name, args, func(t *testing.T) {
 		for name, part := range parts {
@@ -63,7 +63,7 @@ func (d *daemonTest) together(name string, args []string, parts map[string]func(
 	})
 }
 
-// then runs a part with such a daemon; it finds the node as the one before has left it.
+// then runs a part with the daemon's arguments, on the node as the previous part has left it.
 func (d *daemonTest) then(name string, args []string, part func(*testing.T)) {
 	d.ok = d.ok && d.Run(name, func(t *testing.T) {
 		d.configure(t, args...)
@@ -71,15 +71,15 @@ func (d *daemonTest) then(name string, args []string, part func(*testing.T)) {
 	})
 }
 
-// end requires that nobody has touched the volumes of others.
+// end checks that the foreign volumes are unchanged.
 func (d *daemonTest) end() {
 	d.Helper()
 	d.untouched(d.T, d.strangers)
 	d.say(d.T, "the end")
 }
 
-// TestNodeDaemon: what happens in an ordinary life. It has a node of its own, and so has
-// TestNodeDaemonWithFaults beside it.
+// TestNodeDaemon tests ordinary operation. It has its own node, and so has TestNodeDaemonWithFaults,
+// which runs in parallel.
 func TestNodeDaemon(t *testing.T) {
 	t.Parallel()
 	d := startTest(t, calm...)
@@ -92,7 +92,7 @@ func TestNodeDaemon(t *testing.T) {
 		"retained":                         d.testRetained,
 		"PersistentVolume deleted by hand": d.testDeletedByHand,
 	})
-	// Each in a group of its own.
+	// Each in its own group.
 	groups := map[string]func(*testing.T){"pressure": d.testPressure, "copied": d.testCopied}
 	for layout, c := range layoutCases {
 		groups[layout] = func(t *testing.T) { d.testLayout(t, layout, c) }
@@ -107,8 +107,8 @@ func TestNodeDaemon(t *testing.T) {
 	d.end()
 }
 
-// TestNodeDaemonWithFaults: the daemon, the API server and kubelet end and come back, and
-// volumes are held that should go.
+// TestNodeDaemonWithFaults kills and restarts the daemon, the API server and kubelet, and keeps volumes
+// in use that should be removed.
 func TestNodeDaemonWithFaults(t *testing.T) {
 	t.Parallel()
 	d := startTest(t, greedy...)

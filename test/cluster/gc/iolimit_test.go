@@ -18,18 +18,18 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// limited is a class whose volumes read and write 2 MiB a second.
+// limited is a class whose volumes are limited to 2 MiB per second.
 const limited = "limited"
 
-// What the tests copy: so many pieces of so many bytes.
+// The tests copy this many pieces of this many bytes.
 const (
 	pieces, piece = 32, 256 << 10
 	write         = "dd if=/dev/zero of=/data/%s/io bs=256k count=32 oflag=direct"
 	cached        = "dd if=/dev/zero of=/data/%s/cached bs=256k count=32"
 )
 
-// testIOLimits: what a class says about IO is what a pod gets, and nobody else
-// does; it follows the annotation, and lasts over the daemon's end.
+// testIOLimits checks that a class's IO limits apply to its pod's volume and to no other, that they
+// follow the annotation, and that they outlive the daemon.
 func (b *bed) testIOLimits(t *testing.T) {
 	policy := corev1.PersistentVolumeReclaimDelete
 	_, err := b.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
@@ -49,7 +49,7 @@ func (b *bed) testIOLimits(t *testing.T) {
 	b.say(t, "the limit was seen %.1f s after the pod was", time.Since(ran).Seconds())
 	require.Empty(t, s.ioMax("main", "free"))
 	b.say(t, "kubepods enables %s", strings.TrimSpace(b.onNode(t, "cat /sys/fs/cgroup/kubepods/cgroup.subtree_control")))
-	s.sums("main") // what the pod does by itself is done
+	s.sums("main") // the pod's own writes are done
 	slow := s.measured()
 
 	spoil := fmt.Sprintf("echo '%s wbps=9999999' >%s/io.max", s.deviceOf("main", "slow"), s.groupOf("main"))
@@ -60,7 +60,7 @@ func (b *bed) testIOLimits(t *testing.T) {
 	t.Run("a daemon that starts puts right what is not", func(t *testing.T) {
 		s := s.in(t)
 		b.onNode(t, spoil)
-		b.configure(t, append([]string{"--dry-run=false"}, idle...)...) // not what it was told before, so another pod
+		b.configure(t, append([]string{"--dry-run=false"}, idle...)...) // an argument that changes nothing but causes a new pod
 		s.limitIs("main", "slow", both)
 		require.Empty(t, s.ioMax("main", "free"))
 	})
@@ -91,7 +91,7 @@ func (b *bed) testIOLimits(t *testing.T) {
 	})
 	t.Run("another pod", func(t *testing.T) {
 		s := s.in(t)
-		s.seconds("main", fmt.Sprintf(cached, "slow")) // and what is in the cache must not hold up the pod's end
+		s.seconds("main", fmt.Sprintf(cached, "slow")) // dirty pages must not delay the pod's end
 		ends := time.Now()
 		s.end("main")
 		b.say(t, "the pod was gone %.1f s after its deletion", time.Since(ends).Seconds())
@@ -110,23 +110,22 @@ func (b *bed) testIOLimits(t *testing.T) {
 	})
 }
 
-// measured requires that the limit of 2 MiB a second slows the pod "main" as much
-// as it should, and only on the volume that has it; it gives the rate of writing.
+// measured checks that the limit of 2 MiB per second slows the pod "main" accordingly, and only on the
+// limited volume. It returns the write rate.
 func (s *space) measured() float64 {
 	s.t.Helper()
 	slow := s.rateIs(2*mib, fmt.Sprintf(write, "slow"))
-	free := s.faster("main", 3*slow, fmt.Sprintf(write, "free")) // or the limit is of no effect, or also on the other volume
+	free := s.faster("main", 3*slow, fmt.Sprintf(write, "free")) // else the limit has no effect, or also applies to the other volume
 	s.say(s.t, "the same on the volume without a limit: %.1f MiB/s", free/mib)
 	s.rateIs(2*mib, "dd if=/data/slow/io of=/dev/null bs=256k iflag=direct")
 	s.rateIs(2*mib, fmt.Sprintf(cached, "slow")+" conv=fsync")
 	return slow
 }
 
-// in is the space for a part of the test.
+// in returns the space for a subtest.
 func (s *space) in(t *testing.T) *space { return &space{bed: s.bed, t: t, name: s.name} }
 
-// rateIs requires that a command of the pod "main" comes to about so many bytes a
-// second.
+// rateIs checks that a command in the pod "main" reaches about that many bytes per second.
 func (s *space) rateIs(limit float64, command string) float64 {
 	s.t.Helper()
 	rate := s.held(limit, func() float64 { return s.rate("main", command) })
@@ -134,8 +133,8 @@ func (s *space) rateIs(limit float64, command string) float64 {
 	return rate
 }
 
-// held waits until a measured rate is at least half of its limit: a busy machine is slow for a
-// while. None may be much more than the limit.
+// held waits until a measured rate is at least half of its limit, because a busy machine may be slow
+// for a while. No rate may be much above the limit.
 func (s *space) held(limit float64, measure func() float64) (rate float64) {
 	s.t.Helper()
 	await.Until(s.t, longest, func() string {
@@ -146,8 +145,8 @@ func (s *space) held(limit float64, measure func() float64) (rate float64) {
 	return rate
 }
 
-// faster waits until a dd of a pod comes on faster than so many bytes a second: a busy machine
-// is slow for a while, and a limit always is.
+// faster waits until a dd in a pod is faster than that many bytes per second: a busy machine is slow
+// for a while, and a limit always is.
 func (s *space) faster(pod string, than float64, command string) (rate float64) {
 	s.t.Helper()
 	await.Until(s.t, longest, func() string {
@@ -157,13 +156,13 @@ func (s *space) faster(pod string, than float64, command string) (rate float64) 
 	return rate
 }
 
-// rate gives at what rate a dd of a pod came on, in bytes per second.
+// rate returns the rate of a dd in a pod, in bytes per second.
 func (s *space) rate(pod, command string) float64 {
 	s.t.Helper()
 	return pieces * piece / s.seconds(pod, command)
 }
 
-// seconds gives how long a command of a pod's took.
+// seconds returns how long a command in a pod took.
 func (s *space) seconds(pod, command string) float64 {
 	s.t.Helper()
 	out := s.kubectl(s.t, "-n", s.name, "exec", pod, "--", "sh", "-ec",
@@ -171,10 +170,10 @@ func (s *space) seconds(pod, command string) float64 {
 	var begin, end float64
 	_, err := fmt.Sscan(out, &begin, &end)
 	require.NoError(s.t, err, out)
-	return max(end-begin, 0.01) // the grain of that clock
+	return max(end-begin, 0.01) // the clock's resolution
 }
 
-// limitIs waits until a pod's limits on a claim's volume are those; "" is none.
+// limitIs waits until a pod has these limits on a claim's volume; "" means none.
 func (s *space) limitIs(pod, claim, want string) {
 	s.t.Helper()
 	await.Until(s.t, longest, func() string {
@@ -183,7 +182,7 @@ func (s *space) limitIs(pod, claim, want string) {
 	})
 }
 
-// ioMax gives a pod's limits on a claim's volume as the kernel shows them.
+// ioMax returns a pod's limits on a claim's volume as the kernel reports them.
 func (s *space) ioMax(pod, claim string) string {
 	s.t.Helper()
 	device := s.deviceOf(pod, claim)
@@ -195,7 +194,7 @@ func (s *space) ioMax(pod, claim string) string {
 	return ""
 }
 
-// groupOf gives a pod's control group.
+// groupOf returns a pod's control group.
 func (s *space) groupOf(pod string) string {
 	s.t.Helper()
 	out := strings.Fields(s.onNode(s.t, "find /sys/fs/cgroup/kubepods -maxdepth 2 -name pod"+s.uidOf(pod)))
@@ -203,7 +202,7 @@ func (s *space) groupOf(pod string) string {
 	return out[0]
 }
 
-// deviceOf gives the number of the device of a claim that a pod has mounted.
+// deviceOf returns the device number of a claim that a pod has mounted.
 func (s *space) deviceOf(pod, claim string) string {
 	s.t.Helper()
 	dir := path.Join("/var/lib/kubelet/pods", s.uidOf(pod), "volumes/flexlvm.io~flexlvm", s.volumeOf(claim))

@@ -20,8 +20,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// testKilledAgainAndAgain: two daemons in turns release, evict, wipe and remove, and are
-// killed while they do it.
+// testKilledAgainAndAgain: two daemons alternately release, evict, wipe and remove volumes, and are
+// killed while they do so.
 func (b *bed) testKilledAgainAndAgain(t *testing.T, strangers map[string]string) {
 	rounds := 6 // for each of three classes and each of two ways of killing
 	if inFull() {
@@ -49,7 +49,7 @@ func (b *bed) testKilledAgainAndAgain(t *testing.T, strangers map[string]string)
 	b.say(t, "%d volumes wait for their end; the seed is %d", rounds, seed)
 	kills := 0
 	for i, claim := range claims {
-		b.onNode(t, "until "+daemonPID+" >/dev/null; do sleep 0.2; done") // kubelet may be slow to start them again
+		b.onNode(t, "until "+daemonPID+" >/dev/null; do sleep 0.2; done") // kubelet may be slow to restart them
 		s.deleteClaims(claim)
 		time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second))))
 		script := `for p in $(` + daemonPID + `); do kill -9 $p && echo $p || true; done`
@@ -66,8 +66,8 @@ func (b *bed) testKilledAgainAndAgain(t *testing.T, strangers map[string]string)
 	b.untouched(t, strangers)
 }
 
-// secondDaemon runs another daemon beside the first, on the same node. It waits for its
-// turn, which is whenever the first has been killed.
+// secondDaemon runs another daemon on the same node. It waits for the lock, which it gets when the
+// first daemon has been killed.
 func (b *bed) secondDaemon(t *testing.T) {
 	t.Helper()
 	const name = daemon + "-second"
@@ -78,7 +78,7 @@ func (b *bed) secondDaemon(t *testing.T) {
 	set.ObjectMeta = metav1.ObjectMeta{Name: name, Namespace: system}
 	set.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
 	set.Spec.Template.Labels = labels
-	// They share the node's network: its ports, and those of its probes, are others.
+	// They share the node's network, so the second one uses other ports, also for its probes.
 	pod, err := json.Marshal(set.Spec.Template.Spec)
 	require.NoError(t, err)
 	set.Spec.Template.Spec = corev1.PodSpec{}
@@ -92,15 +92,15 @@ func (b *bed) secondDaemon(t *testing.T) {
 	b.kubectl(t, "-n", system, "wait", "pod", "-l", "app.kubernetes.io/name="+name, "--for=jsonpath={.status.phase}=Running", "--timeout=4m")
 }
 
-// testDeletedAtEveryMoment: claims and pods are deleted while they are made, bound
-// and mounted for the first time. Nothing is left of them.
+// testDeletedAtEveryMoment: claims and pods are deleted while they are created, bound and first
+// mounted. Nothing is left of them.
 func (b *bed) testDeletedAtEveryMoment(t *testing.T, strangers map[string]string) {
 	n, lanes := 8, 4
 	if inFull() {
 		n = 12
 	}
 	s := b.space(t, "moments")
-	// The moments are spread over what it takes here from a claim to a pod that runs.
+	// The moments are spread over the time from a claim's creation to its running pod.
 	began := time.Now()
 	s.claim(gone, "whole")
 	s.pod("whole", "whole")
@@ -129,7 +129,7 @@ func (b *bed) testDeletedAtEveryMoment(t *testing.T, strangers map[string]string
 		}
 		return b.unexplained(t, strangers)
 	}
-	await.Until(t, 3*longest, left) // a node that is busy releases one volume a round
+	await.Until(t, 3*longest, left) // a busy node releases one volume per round
 	b.say(t, "nothing was left of %d claims %.1f s after the last was deleted", n, time.Since(deleted).Seconds())
 	b.moreRounds(t, 3, 0)
 	require.Empty(t, left(), "a mount that is late makes nothing")
@@ -137,7 +137,7 @@ func (b *bed) testDeletedAtEveryMoment(t *testing.T, strangers map[string]string
 	b.say(t, "%s volumes of this group are on record", strings.TrimSpace(made))
 }
 
-// comeAndGo makes a claim and its pod and deletes both after a while.
+// comeAndGo creates a claim and its pod and deletes both after a while.
 func (s *space) comeAndGo(ctx context.Context, name string, after time.Duration, force bool) error {
 	if err := s.makeClaim(ctx, gone, name, "64Mi"); err != nil {
 		return err

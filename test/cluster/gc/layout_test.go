@@ -19,14 +19,14 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// The groups for layouts: of three devices, of two, and one with a thin pool.
+// The groups for layouts: with three devices, with two, and with a thin pool.
 const (
 	stripedGroup, mirrorGroup = "three", "two"
 	thinGroup, thinPool       = "thin", "thinpool"
 )
 
-// A layoutCase is a layout, a volume that takes so much of its pool that another
-// cannot grow, and the size that this one wants.
+// A layoutCase is a layout, a volume that uses so much of its pool that another cannot grow, and the
+// size that the other one requests.
 type layoutCase struct {
 	group, pool    string // in pool, or in the group itself
 	parameters     map[string]string
@@ -39,9 +39,8 @@ var layoutCases = map[string]layoutCase{
 	"thin":    {thinGroup, thinGroup + "/" + thinPool, map[string]string{"layout": "thin", "thinPool": thinPool, "overprovisionRatio": "2"}, "500Mi", "700Mi"},
 }
 
-// testLayouts: on a real node a volume of each layout has exactly its size, to the
-// byte, grows in use, and where its pool cannot, everybody is told and it goes on as
-// soon as there is room.
+// testLayout checks on a real node that a volume of a layout has exactly its size and grows online. If
+// its pool has no space, that is reported, and the volume grows as soon as there is space.
 func (b *bed) testLayout(t *testing.T, class string, c layoutCase) {
 	parameters := maps.Clone(c.parameters)
 	parameters["volumeGroup"] = c.group
@@ -67,9 +66,9 @@ func (b *bed) testLayout(t *testing.T, class string, c layoutCase) {
 	s.fillsToTheByte("data", 250*mib)
 	require.Equal(t, sum, s.sums("data"))
 	b.say(t, "grown in use")
-	if c.pool != c.group { // what is written counts there; a pool that is full promises nothing, whatever may be evicted
+	if c.pool != c.group { // written data counts there; a full pool promises nothing, whatever may be evicted
 		s.sh("ballast", "dd if=/dev/zero of=/data/ballast/fill bs=1M count=250; sync -f /data/ballast/fill")
-		b.looksTwice(t) // what is reported decides
+		b.looksTwice(t) // the report decides
 	}
 
 	s.grow("data", c.wants)
@@ -97,19 +96,19 @@ func bytesOf(t *testing.T, size string) int64 {
 	return n * mib
 }
 
-// sh runs a line of shell in a pod and gives what it prints.
+// sh runs a line of shell in a pod and returns its output.
 func (s *space) sh(pod, line string) string {
 	s.t.Helper()
 	return s.kubectl(s.t, "-n", s.name, "exec", pod, "--", "sh", "-c", line)
 }
 
-// layoutOf is what LVM calls a volume's kind, as a class names it.
+// layoutOf returns LVM's name of a volume's layout, which is the same as the class's.
 func (s *space) layoutOf(name, group string) string {
 	s.t.Helper()
 	return strings.TrimSpace(s.onNode(s.t, fmt.Sprintf("lvs --noheadings -o segtype %s/%s", group, name)))
 }
 
-// sizeOf is the size of a volume as its pod sees it.
+// sizeOf returns a volume's size as its pod sees it.
 func (s *space) sizeOf(claim string) int64 {
 	s.t.Helper()
 	var block, blocks int64
@@ -119,7 +118,7 @@ func (s *space) sizeOf(claim string) int64 {
 	return block * blocks
 }
 
-// has waits until a pod sees its volume at a size.
+// has waits until a pod sees its volume with a size.
 func (s *space) has(claim string, size int64) {
 	s.t.Helper()
 	await.Until(s.t, longest, func() string {
@@ -128,8 +127,8 @@ func (s *space) has(claim string, size int64) {
 	})
 }
 
-// fillsToTheByte requires that a volume can be written to its last block and no
-// further: its size is a multiple of a block.
+// fillsToTheByte checks that a volume can be written to its last block and no further. Its size is a
+// multiple of a block.
 func (s *space) fillsToTheByte(claim string, size int64) {
 	s.t.Helper()
 	out := s.sh(claim, fmt.Sprintf(`cd /data/%s; for bs in 64k 4k; do dd if=/dev/zero bs=$bs 2>&1 >>fill; done
@@ -143,7 +142,7 @@ func (s *space) fillsToTheByte(claim string, size int64) {
 	require.Zero(s.t, free, out)
 }
 
-// grow asks for a larger volume.
+// grow requests a larger volume.
 func (s *space) grow(claim, size string) {
 	s.t.Helper()
 	s.kubectl(s.t, "-n", s.name, "patch", "pvc", claim, "-p", `{"spec":{"resources":{"requests":{"storage":"`+size+`"}}}}`)

@@ -26,7 +26,7 @@ func pluginBinary(t *testing.T) string {
 	return binary
 }
 
-// plugin returns what calls the plugin in a namespace, as the administrator.
+// plugin returns a function that runs the plugin in a namespace, as the administrator.
 func (b *bed) plugin(t *testing.T, namespace string) func(args ...string) (string, error) {
 	t.Helper()
 	binary := pluginBinary(t)
@@ -37,11 +37,10 @@ func (b *bed) plugin(t *testing.T, namespace string) func(args ...string) (strin
 	}
 }
 
-// patiently has the plugin wait for the daemon as long as tests do.
+// patiently makes the plugin wait for the daemon as long as tests do.
 const patiently = "--wait=8m"
 
-// testPlugin: a deleted claim is brought back by the plugin alone, without a shell on the
-// node.
+// testPlugin restores a deleted claim with the plugin only, without a shell on the node.
 func (b *bed) testPlugin(t *testing.T) {
 	s := b.space(t, "plugin")
 	flexlvm := b.plugin(t, s.name)
@@ -62,7 +61,7 @@ func (b *bed) testPlugin(t *testing.T) {
 
 	b.testCompletion(t, s.name)
 
-	// Whoever may not create PersistentVolumes cannot.
+	// A user who may not create PersistentVolumes cannot.
 	b.kubectl(t, "create", "serviceaccount", "reader", "-n", s.name)
 	b.kubectl(t, "create", "clusterrole", "plugin-reader", "--verb=get,list", "--resource=nodestorages.flexlvm.io,nodes,namespaces,persistentvolumeclaims,persistentvolumes")
 	b.kubectl(t, "create", "clusterrolebinding", "plugin-reader", "--clusterrole=plugin-reader", "--serviceaccount="+s.name+":reader")
@@ -87,8 +86,8 @@ func (b *bed) testPlugin(t *testing.T) {
 	s.testRetainAndForget(flexlvm, name)
 }
 
-// testRetainAndForget: the volume of a deleted claim is kept and given up through the API, and
-// one that has an owner is not.
+// testRetainAndForget retains and forgets the volume of a deleted claim through the API. A volume with
+// a claim is refused.
 func (s *space) testRetainAndForget(flexlvm func(...string) (string, error), name string) {
 	t := s.t
 	said, err := flexlvm("forget", "data")
@@ -117,8 +116,8 @@ func (s *space) testRetainAndForget(flexlvm func(...string) (string, error), nam
 	s.say(t, "retained, forgotten and retained through the API")
 }
 
-// testCompletion asks kubectl as a shell does: it finds the plugin, and the link that
-// completes its words, in PATH.
+// testCompletion calls kubectl as a shell does: kubectl finds the plugin, and the link for its
+// completions, in PATH.
 func (b *bed) testCompletion(t *testing.T, namespace string) {
 	binary := pluginBinary(t)
 	require.NoError(t, os.Symlink(binary, filepath.Join(filepath.Dir(binary), "kubectl_complete-flexlvm")))
@@ -127,7 +126,7 @@ func (b *bed) testCompletion(t *testing.T, namespace string) {
 		"undelete": {"unde"},
 		"yaml":     {"volumes", "-o", "y"},
 		"submit":   {"job", ""},
-		"data\n:4": {"undelete", "--namespace", namespace, ""}, // a claim that was deleted
+		"data\n:4": {"undelete", "--namespace", namespace, ""}, // a deleted claim
 	} {
 		kubectl := filepath.Join(filepath.Dir(b.AdminKubeconfig()), "kubectl")
 		cmd := b.Command(t.Context(), append([]string{kubectl, "__complete", "flexlvm"}, words...)...)
@@ -138,7 +137,7 @@ func (b *bed) testCompletion(t *testing.T, namespace string) {
 	}
 }
 
-// testDoctor: the daemon makes the checks in the host's namespaces, as a person on the node
+// testDoctor checks that the daemon runs the checks in the host's namespaces, as a person on the node
 // does.
 func (b *bed) testDoctor(t *testing.T, flexlvm func(...string) (string, error)) {
 	var all []overview.Examination
@@ -150,7 +149,7 @@ func (b *bed) testDoctor(t *testing.T, flexlvm func(...string) (string, error)) 
 		return await.Missing(len(all) == 1 && all[0].Made > 20, "the groups are not examined: %s", said)
 	})
 	require.Equal(t, node, all[0].Node)
-	// Another test's volume, whose tags make no sense, may be there by now.
+	// Another test's volume with invalid tags may exist already.
 	const riddle = "pvc-riddle"
 	for _, f := range all[0].Found {
 		require.True(t, f.Level != overview.LevelFail || strings.Contains(f.Check, riddle), "%v", f)
@@ -177,7 +176,8 @@ func (s *space) reported(flexlvm func(...string) (string, error), name, state st
 	})
 }
 
-// testEvictedMeanwhile: the volume goes while its claim is made, and nothing takes its place.
+// testEvictedMeanwhile: the volume is evicted while its claim is created, and no other volume replaces
+// it.
 func (s *space) testEvictedMeanwhile(flexlvm func(...string) (string, error)) {
 	t := s.t
 	s.claim(lazy, "late")

@@ -16,9 +16,9 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// testPressure: a group that holds four volumes has three that wait, and one in
-// use. What does not fit any more gets the room of those that were used longest
-// ago, and no more of them go than must.
+// testPressure: a group with space for four volumes has three released ones and one in use. A claim
+// that does not fit gets the space of the least recently used ones, and no more of them are evicted
+// than necessary.
 func (b *bed) testPressure(t *testing.T) {
 	s := b.space(t, "pressure")
 	names := []string{"kept", "oldest", "older", "old"}
@@ -32,7 +32,7 @@ func (b *bed) testPressure(t *testing.T) {
 	s.end("oldest")
 	s.end("older")
 	s.end("old")
-	// Released the other way round: their last use is what counts.
+	// Released in the reverse order, because their last use is what counts.
 	for _, name := range []string{"old", "older", "oldest"} {
 		s.deleteClaims(name)
 		b.persistentVolumeGone(t, volumes[name])
@@ -57,7 +57,7 @@ func (b *bed) testPressure(t *testing.T) {
 	require.Equal(t, sum, s.sums("kept"))
 }
 
-// evictedFor requires that a volume has made room, and that people can read why.
+// evictedFor checks that a volume was evicted for a claim, and that the reason is reported.
 func (b *bed) evictedFor(t *testing.T, name, claim string) {
 	t.Helper()
 	b.becomes(t, name, "")
@@ -68,8 +68,7 @@ func (b *bed) evictedFor(t *testing.T, name, claim string) {
 	b.say(t, "%s", b.event(t, "default", "Node", node, "VolumeEvicted", small+"/"+name, "Promised", claim))
 }
 
-// comes makes a claim and its pod in the small group, and tells how long it took
-// until the pod ran.
+// comes creates a claim and its pod in the small group, and logs how long the pod took to run.
 func (s *space) comes(name, size string) {
 	s.t.Helper()
 	s.claimOf(lazySmall, name, size)
@@ -77,8 +76,7 @@ func (s *space) comes(name, size string) {
 	s.runs(name, time.Now(), "its creation")
 }
 
-// runs waits until a pod runs and tells how long that took since then, and since
-// its first mount that failed.
+// runs waits until a pod runs, and logs how long that took since then and since its first failed mount.
 func (s *space) runs(name string, since time.Time, what string) {
 	s.t.Helper()
 	var failed time.Time
@@ -98,14 +96,14 @@ func (s *space) runs(name string, since time.Time, what string) {
 	s.say(s.t, "pod %s runs %.1f s after %s (%s)", name, time.Since(since).Seconds(), what, text)
 }
 
-// testShortfall: nothing is left to evict. Whoever looks is told, and as soon as
-// somebody gives a volume up, the pod runs.
+// testShortfall: nothing is left to evict, which is reported everywhere. As soon as a volume is
+// released, the pod runs.
 func (b *bed) testShortfall(t *testing.T, s *space) {
 	s.claim(lazySmall, "more")
 	s.pod("more", "more")
 	b.event(t, s.name, "PersistentVolumeClaim", "more", "NoRoom", `volume group "small"`)
 	require.NoError(t, s.client.CoreV1().Pods(s.name).Delete(t.Context(), "more", metav1.DeleteOptions{}))
-	s.deleteClaims("more") // the provisioner makes no promise that nobody can keep
+	s.deleteClaims("more") // the provisioner makes no promise that cannot be kept
 
 	s.promise(lazySmall, small, "three")
 	s.pod("three", "three")

@@ -18,8 +18,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// testReleased: a claim of the shipped class is deleted. Its volume waits with its
-// data, and everybody can see that.
+// testReleased: a claim of the shipped class is deleted. Its volume is kept with its data, and the
+// report shows that.
 func (b *bed) testReleased(t *testing.T) {
 	s := b.space(t, "released")
 	s.claim(lazy, "data")
@@ -48,8 +48,8 @@ func (b *bed) testReleased(t *testing.T) {
 	require.Equal(t, strings.Fields(sum)[0], strings.Fields(checked)[0], "the data is still there")
 }
 
-// madeAhead has a claim bound as the scheduler does when a pod with it comes, without that pod, and
-// waits until the node has made its volume, which it names.
+// madeAhead has a claim bound as the scheduler does for a pod with it, but without the pod, and waits
+// until the node has created the volume, whose name it returns.
 func (s *space) madeAhead(claim string) (name string) {
 	s.t.Helper()
 	s.kubectl(s.t, "-n", s.name, "annotate", "pvc", claim, "volume.kubernetes.io/selected-node="+node)
@@ -63,7 +63,7 @@ func (s *space) madeAhead(claim string) (name string) {
 	return name
 }
 
-// readableReport requires that `kubectl get nodestorage` is of use to people.
+// readableReport checks that `kubectl get nodestorage` is readable.
 func (b *bed) readableReport(t *testing.T) {
 	t.Helper()
 	pools := strings.Join([]string{wide, small, thinGroup, thinGroup + "/" + thinPool, stripedGroup, mirrorGroup}, ",")
@@ -83,7 +83,7 @@ func (b *bed) readableReport(t *testing.T) {
 	})
 }
 
-// testRemovedAtOnce: what the class says about the end of a volume is done.
+// testRemovedAtOnce: the class's wipe and immediate reclaim are carried out.
 func (b *bed) testRemovedAtOnce(t *testing.T) {
 	const secret = "nobody-shall-read-this"
 	s := b.space(t, "at-once")
@@ -94,12 +94,12 @@ func (b *bed) testRemovedAtOnce(t *testing.T) {
 	b.kubectl(t, "-n", s.name, "exec", "main", "--", "sh", "-c", "yes "+secret+" | head -c 1048576 >/data/data/secret; sync -f /data/data")
 	s.end("main")
 	var device string
-	var first, extent, size, begin int64 // in MiB, but for the first extent
+	var first, extent, size, begin int64 // in MiB, except for the first extent
 	where := b.onNode(t, fmt.Sprintf(`units='--noheadings --units m --nosuffix'
 		lvs $units --separator ' ' -o devices,vg_extent_size,lv_size %s/%s | tr '()' '  '; pvs $units -o pe_start /dev/vdb2`, wide, name))
 	_, err := fmt.Sscan(strings.ReplaceAll(where, ".00", ""), &device, &first, &extent, &size, &begin)
 	require.NoError(t, err, where)
-	// Without the zeros, which grep would take for one long line.
+	// Without zeros, which grep would read as one long line.
 	count := fmt.Sprintf(`dd if=%s bs=1M iflag=direct skip=%d count=%d 2>/dev/null | tr -d '\000' | grep -a -c %s || true`, device, first*extent+begin, size, secret)
 	require.NotEqual(t, "0\n", b.onNode(t, count), "the test finds the secret on the disk")
 
@@ -114,8 +114,8 @@ func (b *bed) testRemovedAtOnce(t *testing.T) {
 	b.event(t, "default", "Node", node, "VolumeEvicted", name, "reclaim: immediate")
 }
 
-// testRetained: with the policy Retain nothing happens until a person deletes the
-// PersistentVolume, and then the volume is kept.
+// testRetained: with the reclaim policy Retain nothing happens until a person deletes the
+// PersistentVolume, and then the volume is retained.
 func (b *bed) testRetained(t *testing.T) {
 	s := b.space(t, "retained")
 	s.claim(kept, "data")
@@ -137,8 +137,8 @@ func (b *bed) testRetained(t *testing.T) {
 	b.event(t, "default", "PersistentVolume", name, "VolumeReleased", "Retain", "flexlvm volumes forget")
 }
 
-// testDeletedByHand: a PersistentVolume with the policy Delete is deleted while its
-// claim is there; nothing happens before that has gone, too.
+// testDeletedByHand: a PersistentVolume with the reclaim policy Delete is deleted while its claim
+// exists. Nothing happens until the claim is deleted, too.
 func (b *bed) testDeletedByHand(t *testing.T) {
 	s := b.space(t, "by-hand")
 	s.claim(lazy, "data")
@@ -156,9 +156,9 @@ func (b *bed) testDeletedByHand(t *testing.T) {
 	require.Equal(t, volume.Unreferenced, b.stateOf(t, name))
 }
 
-// staysReady requires that a volume is ready and that the daemon, which looks, leaves it
-// so. On a slow machine it may have become so only just now: the driver notes it behind
-// its reply to kubelet.
+// staysReady checks that a volume is ready and stays so through further rounds of the daemon. On a slow
+// machine it may only just have become ready, because the driver records that after its reply to
+// kubelet.
 func (s *space) staysReady(name string) {
 	s.t.Helper()
 	await.Until(s.t, longest, func() string {
@@ -170,7 +170,7 @@ func (s *space) staysReady(name string) {
 	require.Equal(s.t, volume.Ready, s.stateOf(s.t, name))
 }
 
-// phase waits for a PersistentVolume's.
+// phase waits for a PersistentVolume's phase.
 func (s *space) phase(name string, want corev1.PersistentVolumePhase) {
 	s.t.Helper()
 	await.Until(s.t, longest, func() string {

@@ -23,7 +23,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// storage gives what the daemon reports of its node.
+// storage returns the daemon's report of its node.
 func (b *bed) storage(t *testing.T) v1.NodeStorageStatus {
 	t.Helper()
 	object, err := b.dynamic.Resource(v1.GroupVersion.WithResource("nodestorages")).Get(t.Context(), node, metav1.GetOptions{})
@@ -33,7 +33,7 @@ func (b *bed) storage(t *testing.T) v1.NodeStorageStatus {
 	return out.Status
 }
 
-// poolOf gives a pool of a report.
+// poolOf returns a pool of a report.
 func poolOf(t *testing.T, s v1.NodeStorageStatus, name string) v1.Pool {
 	t.Helper()
 	i := slices.IndexFunc(s.Pools, func(p v1.Pool) bool { return p.Name == name })
@@ -41,7 +41,7 @@ func poolOf(t *testing.T, s v1.NodeStorageStatus, name string) v1.Pool {
 	return s.Pools[i]
 }
 
-// condition waits for a condition of the node's report, and gives its message.
+// condition waits for a condition of the node's report, and returns its message.
 func (b *bed) condition(t *testing.T, kind string, want metav1.ConditionStatus, part string) string {
 	t.Helper()
 	message := ""
@@ -56,7 +56,7 @@ func (b *bed) condition(t *testing.T, kind string, want metav1.ConditionStatus, 
 	return message
 }
 
-// evictionOf waits until the report tells of a volume's eviction.
+// evictionOf waits until the report lists a volume's eviction.
 func (b *bed) evictionOf(t *testing.T, name string) v1.Eviction {
 	t.Helper()
 	var found v1.Eviction
@@ -72,7 +72,7 @@ func (b *bed) evictionOf(t *testing.T, name string) v1.Eviction {
 	return found
 }
 
-// events on an object, as "reason: message".
+// events returns an object's events as "reason: message".
 func (b *bed) events(namespace, kind, name string) []string {
 	list, err := b.client.CoreV1().Events(namespace).List(context.Background(), metav1.ListOptions{
 		FieldSelector: "involvedObject.kind=" + kind + ",involvedObject.name=" + name,
@@ -87,7 +87,7 @@ func (b *bed) events(namespace, kind, name string) []string {
 	return out
 }
 
-// event waits for an event whose text holds all parts, and gives it.
+// event waits for an event whose text contains all parts, and returns it.
 func (b *bed) event(t *testing.T, namespace, kind, name string, parts ...string) string {
 	t.Helper()
 	found := ""
@@ -104,8 +104,8 @@ func (b *bed) event(t *testing.T, namespace, kind, name string, parts ...string)
 	return found
 }
 
-// rounds that the daemon has made, by how they ended. It answers without an API
-// server.
+// rounds returns how many of the daemon's rounds succeeded and failed. The daemon's metrics are
+// available without an API server.
 func (b *bed) rounds(t *testing.T) (good, failed int) {
 	t.Helper()
 	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{
@@ -115,7 +115,7 @@ func (b *bed) rounds(t *testing.T) (good, failed int) {
 		},
 	}}
 	var body []byte
-	await.Until(t, longest, func() string { // it may be too busy to answer in the time that it allows itself
+	await.Until(t, longest, func() string { // the daemon may be too busy to answer within its own timeout
 		response, err := client.Get("http://10.88.0.11:9809/metrics")
 		if err == nil {
 			defer response.Body.Close()
@@ -141,8 +141,8 @@ func (b *bed) rounds(t *testing.T) (good, failed int) {
 	return good, failed
 }
 
-// looksTwice calls for a round, and for another when it has ended: that one has seen
-// all that there was before.
+// looksTwice wakes the daemon for a round, and for another when that one has ended: the second one has
+// observed all that existed before.
 func (b *bed) looksTwice(t *testing.T) {
 	t.Helper()
 	for range 2 {
@@ -155,7 +155,7 @@ func (b *bed) looksTwice(t *testing.T) {
 	}
 }
 
-// moreRounds waits until so many more rounds have succeeded, or failed.
+// moreRounds waits until that many more rounds have succeeded and failed.
 func (b *bed) moreRounds(t *testing.T, good, failed int) {
 	t.Helper()
 	g, f := b.rounds(t)

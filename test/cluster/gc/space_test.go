@@ -52,15 +52,14 @@ func (b *bed) classes(t *testing.T) {
 	}
 }
 
-// space is a namespace of a test of its own.
+// space is a namespace of one test.
 type space struct {
 	*bed
 	t    *testing.T
 	name string
 }
 
-// space makes a namespace, and takes away at the end what the test left of it,
-// in the API and on the node.
+// space creates a namespace, and at the end removes what the test left, in the API and on the node.
 func (b *bed) space(t *testing.T, name string) *space {
 	t.Helper()
 	b.say(t, "%s begins", t.Name())
@@ -84,7 +83,7 @@ func (b *bed) space(t *testing.T, name string) *space {
 	return s
 }
 
-// tidy ends the namespace's pods and claims, and what is left of its volumes.
+// tidy deletes the namespace's pods and claims, and what is left of its volumes.
 func (s *space) tidy() {
 	ctx := context.WithoutCancel(s.t.Context())
 	t := s.t
@@ -99,7 +98,7 @@ func (s *space) tidy() {
 				continue
 			}
 			if v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
-				_ = s.client.CoreV1().PersistentVolumes().Delete(ctx, v.Name, metav1.DeleteOptions{}) // looked at again
+				_ = s.client.CoreV1().PersistentVolumes().Delete(ctx, v.Name, metav1.DeleteOptions{}) // checked in the next iteration
 			}
 			return fmt.Sprintf("PersistentVolume %s is left", v.Name)
 		}
@@ -109,7 +108,7 @@ func (s *space) tidy() {
 	require.NoError(t, err)
 }
 
-// dump keeps how things stand where a test failed, beside the logs of the cluster.
+// dump saves the state of the cluster beside its logs if a test failed.
 func (s *space) dump() {
 	ctx := context.WithoutCancel(s.t.Context())
 	var all strings.Builder
@@ -130,7 +129,7 @@ func (s *space) dump() {
 	s.t.Log("how things stood is among the logs, in", filepath.Base(path), os.WriteFile(path, []byte(all.String()), 0o600))
 }
 
-// claim makes a claim for the smallest volume, or of a size.
+// claim creates claims for volumes of the smallest size.
 func (s *space) claim(class string, names ...string) {
 	s.t.Helper()
 	for _, name := range names {
@@ -156,8 +155,8 @@ func (s *space) makeClaim(ctx context.Context, class, name, size string) error {
 	return err
 }
 
-// promise makes a claim with a PersistentVolume as a person writes them. The
-// provisioner promises nothing that there is no room for; people may.
+// promise creates a claim with a PersistentVolume as a person writes them. The provisioner promises
+// only space that exists; a person may promise more.
 func (s *space) promise(class, group, name string) {
 	s.t.Helper()
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Mi")}
@@ -189,15 +188,14 @@ func (s *space) promise(class, group, name string) {
 	require.NoError(s.t, err)
 }
 
-// diligent writes a file of its own into each volume that has none, and sleeps
-// only if each file is what was written once. It flushes its own volumes alone: others
-// write beside it.
+// diligent writes a file into each volume that has none, and sleeps only if each file is unchanged. It
+// syncs only its own volumes, because others write at the same time.
 const diligent = `cd /data && for v in *; do
 	[ -e $v/sum ] || { dd if=/dev/urandom of=$v/proof bs=1M count=2 2>/dev/null; md5sum $v/proof >$v/sum.new; sync -f $v; mv $v/sum.new $v/sum; sync -f $v; }
 	md5sum -c $v/sum || exit 1
 done; touch /tmp/done; exec sleep 86400`
 
-// pod makes a pod that uses claims.
+// pod creates a pod that uses claims.
 func (s *space) pod(name string, claims ...string) {
 	s.t.Helper()
 	require.NoError(s.t, s.makePod(s.t.Context(), name, claims...))
@@ -212,8 +210,8 @@ func (s *space) makePod(ctx context.Context, name string, claims ...string) erro
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PodSpec{
 			AutomountServiceAccountToken: ptr(false), EnableServiceLinks: ptr(false),
-			TerminationGracePeriodSeconds: ptr(int64(1)), // 0 would take the object away before its containers
-			HostNetwork:                   true,          // a virtual node takes seconds to make and to remove a network
+			TerminationGracePeriodSeconds: ptr(int64(1)), // 0 would delete the object before its containers
+			HostNetwork:                   true,          // a virtual node takes seconds to set up and tear down a network
 		},
 	}
 	for _, claim := range claims {
@@ -227,7 +225,7 @@ func (s *space) makePod(ctx context.Context, name string, claims ...string) erro
 	return err
 }
 
-// running waits for pods.
+// running waits until pods run.
 func (s *space) running(pods ...string) {
 	s.t.Helper()
 	await.Until(s.t, longest, func() string {
@@ -242,13 +240,13 @@ func (s *space) running(pods ...string) {
 	})
 }
 
-// sums of the files that a pod has in its volumes, once it has checked them.
+// sums returns the checksums of a pod's files, once the pod has checked them.
 func (s *space) sums(pod string) string {
 	s.t.Helper()
 	return s.kubectl(s.t, "-n", s.name, "exec", pod, "--", "sh", "-c", "until [ -e /tmp/done ]; do sleep 0.1; done; cat /data/*/sum")
 }
 
-// end deletes pods and waits until they have released their volumes.
+// end deletes pods and waits until their volumes are unmounted.
 func (s *space) end(pods ...string) {
 	s.t.Helper()
 	for _, name := range pods {
@@ -272,7 +270,7 @@ func (s *space) deleteClaims(names ...string) {
 	}
 }
 
-// volumeOf gives the name of a claim's volume.
+// volumeOf returns the name of a claim's volume.
 func (s *space) volumeOf(claim string) string {
 	s.t.Helper()
 	c, err := s.client.CoreV1().PersistentVolumeClaims(s.name).Get(s.t.Context(), claim, metav1.GetOptions{})
@@ -281,7 +279,7 @@ func (s *space) volumeOf(claim string) string {
 	return c.Spec.VolumeName
 }
 
-// volumesOf is volumeOf for many.
+// volumesOf is volumeOf for several claims.
 func (s *space) volumesOf(claims ...string) map[string]string {
 	s.t.Helper()
 	all := map[string]string{}

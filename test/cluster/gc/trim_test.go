@@ -17,11 +17,11 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// trimming: what is due each week is due each minute.
+// trimming trims each minute what by default is trimmed weekly.
 var trimming = append([]string{"--interval=2s", "--trim-interval=1m"}, calm...)
 
-// testTrimmed: a thin pool has back what a pod deletes, and the pod notices nothing; other
-// volumes are left alone.
+// testTrimmed: the space of files that a pod deletes returns to the thin pool without affecting the
+// pod. Other volumes are not trimmed.
 func (b *bed) testTrimmed(t *testing.T) {
 	const class, never = "trimmed", "never-trimmed"
 	for name, trim := range map[string]string{class: "auto", never: "never"} {
@@ -66,7 +66,7 @@ func (b *bed) testTrimmed(t *testing.T) {
 	s.end("main") // it can be unmounted
 }
 
-// inThinPool is how much the thin pool holds.
+// inThinPool returns how many bytes the thin pool holds.
 func (b *bed) inThinPool(t *testing.T) int64 {
 	t.Helper()
 	fields := strings.Fields(b.onNode(t, fmt.Sprintf("lvs --noheadings --nosuffix --units b -o lv_size,data_percent %s/%s", thinGroup, thinPool)))

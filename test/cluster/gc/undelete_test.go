@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// testUndeleted walks through docs/undelete.md: a claim was deleted by mistake.
+// testUndeleted follows docs/undelete.md after a claim was deleted by mistake.
 func (b *bed) testUndeleted(t *testing.T) {
 	s := b.space(t, "shop")
 	s.claim(lazy, "data")
@@ -23,7 +23,7 @@ func (b *bed) testUndeleted(t *testing.T) {
 	s.deleteClaims("data")
 	b.persistentVolumeGone(t, name)
 
-	// Stop the clock.
+	// Step 1: stop the clock.
 	list := b.onNode(t, driver+" volumes list")
 	var line string
 	for l := range strings.Lines(list) {
@@ -35,11 +35,11 @@ func (b *bed) testUndeleted(t *testing.T) {
 	require.Contains(t, b.onNode(t, driver+" volumes retain "+name), "is retained now (it was unreferenced)")
 	require.Equal(t, volume.Retained, b.stateOf(t, name))
 
-	// Look whether the PersistentVolume is gone.
+	// Step 2: check that the PersistentVolume is gone.
 	out, err := b.Kubectl(t.Context(), "get", "pv", name)
 	require.ErrorContains(t, err, "NotFound", out)
 
-	// Bring it back: ssh node1 flexlvm volumes undelete … | kubectl apply -f -
+	// Step 3, bring it back: ssh node1 flexlvm volumes undelete … | kubectl apply -f -
 	undelete := driver + " volumes undelete " + name + " --claim data --storage-class flexlvm"
 	dry := b.onNode(t, undelete+" --dry-run")
 	require.Equal(t, volume.Retained, b.stateOf(t, name), "--dry-run changes nothing")
@@ -56,7 +56,7 @@ func (b *bed) testUndeleted(t *testing.T) {
 	require.Equal(t, sum, s.sums("main"), "the pod finds its file")
 	b.say(t, "the pod has found its file again")
 
-	// What was brought back is retained by default, until a person says forget.
+	// A restored volume is retained by default, until a person calls forget.
 	s.end("main")
 	s.deleteClaims("data")
 	s.phase(name, "Released")

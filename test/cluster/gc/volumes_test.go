@@ -20,7 +20,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// A logicalVolume is what the node's LVM says of one.
+// A logicalVolume is a logical volume as the node's LVM reports it.
 type logicalVolume struct {
 	Group string `json:"vg_name"`
 	Name  string `json:"lv_name"`
@@ -31,7 +31,7 @@ type logicalVolume struct {
 
 func (lv logicalVolume) String() string { return lv.Group + "/" + lv.Name }
 
-// state that its tags tell of; doomed where its name does.
+// state returns the state in the volume's tags, or doomed if its name says so.
 func (lv logicalVolume) state() volume.State {
 	if volume.Name(lv.Name).IsDoomed() {
 		return volume.Doomed
@@ -44,7 +44,7 @@ func (lv logicalVolume) state() volume.State {
 	return ""
 }
 
-// logicalVolumes of the node, whoever owns them, but for flexlvm thin pools.
+// logicalVolumes returns all logical volumes of the node, except for flexlvm's thin pools.
 func (b *bed) logicalVolumes(t *testing.T) []logicalVolume {
 	t.Helper()
 	out := b.onNode(t, "lvs --reportformat json --units b --nosuffix -o vg_name,lv_name,lv_uuid,lv_tags,lv_size")
@@ -65,8 +65,7 @@ func (b *bed) logicalVolumes(t *testing.T) []logicalVolume {
 	return all
 }
 
-// stateOf gives the state of each volume, by the name that it carries in life; ""
-// of one that is gone.
+// stateOf returns the state of a volume by its original name; "" if it is gone.
 func (b *bed) stateOf(t *testing.T, name string) volume.State {
 	t.Helper()
 	for _, lv := range b.logicalVolumes(t) {
@@ -91,7 +90,7 @@ func lvremove(which string) string {
 	return "n=0; until lvremove -qq -y " + which + "; do n=$((n+1)); [ $n -lt 20 ] || exit 1; sleep 0.5; done"
 }
 
-// free gives what is free of a group.
+// free returns the free bytes of a group.
 func (b *bed) free(t *testing.T, group string) int64 {
 	t.Helper()
 	out := strings.TrimSpace(b.onNode(t, "vgs --noheadings --units b --nosuffix -o vg_free "+group))
@@ -100,8 +99,7 @@ func (b *bed) free(t *testing.T, group string) int64 {
 	return free
 }
 
-// fill takes room of a group until no more than left MiB are free, as somebody
-// else's volume does.
+// fill uses up a group with a foreign volume until no more than left MiB are free.
 func (b *bed) fill(t *testing.T, group string, left int64) {
 	t.Helper()
 	take := b.free(t, group)/mib - left
@@ -110,7 +108,7 @@ func (b *bed) fill(t *testing.T, group string, left int64) {
 	t.Cleanup(func() { b.onNode(t, "lvremove -qq -y "+group+"/filler") })
 }
 
-// persistentVolumeGone waits until the API has released one.
+// persistentVolumeGone waits until a PersistentVolume is deleted from the API.
 func (b *bed) persistentVolumeGone(t *testing.T, name string) {
 	t.Helper()
 	await.Until(t, longest, func() string {
@@ -122,9 +120,8 @@ func (b *bed) persistentVolumeGone(t *testing.T, name string) {
 	})
 }
 
-// unexplained compares LVM's list with what the API explains: for each
-// PersistentVolume there is a volume that is ready, and there is no other beside
-// the strangers.
+// unexplained compares LVM's volumes with the API: each PersistentVolume must have a ready volume, and
+// there may be no others except for the foreign ones.
 func (b *bed) unexplained(t *testing.T, strangers map[string]string) string {
 	t.Helper()
 	list, err := b.client.CoreV1().PersistentVolumes().List(t.Context(), metav1.ListOptions{LabelSelector: pv.LabelNode})
@@ -145,9 +142,8 @@ func (b *bed) unexplained(t *testing.T, strangers map[string]string) string {
 	return await.Missing(maps.Equal(api, is), "LVM has %v and the API explains %v", is, slices.Sorted(maps.Keys(api)))
 }
 
-// strangers puts volumes of others into both groups, and gives what there is to
-// know of each: its UUID, tags and content. All seem to be waiting for their
-// removal to somebody who looks less closely than the daemon does.
+// strangers creates foreign volumes in both groups, and returns the UUID, tags and content of each. To
+// a less careful daemon, all of them would look released and due for removal.
 func (b *bed) strangers(t *testing.T) map[string]string {
 	t.Helper()
 	released := func(cluster, size string) string {
@@ -176,7 +172,7 @@ func (b *bed) strangers(t *testing.T) map[string]string {
 	return b.look(t, []string{"plain", "doomed_them", "pvc-other", "pvc-none", "pvc-riddle"})
 }
 
-// look describes volumes of these names, in any group.
+// look describes the volumes with these names in any group.
 func (b *bed) look(t *testing.T, names []string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -194,7 +190,7 @@ func (b *bed) look(t *testing.T, names []string) map[string]string {
 	return all
 }
 
-// untouched requires that strangers are what they were.
+// untouched checks that the foreign volumes are unchanged.
 func (b *bed) untouched(t *testing.T, strangers map[string]string) {
 	t.Helper()
 	var names []string

@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/built"
 )
 
-// testHelm is the life of a release of the chart, where nothing is installed.
+// testHelm tests the life of a release of the chart, starting where nothing is installed.
 func (b *bed) testHelm(t *testing.T) {
 	// As tools/chart builds it.
 	require.NoError(t, built.Go(t.Context(), filepath.Join(b.source, "tools/chart"), filepath.Join(b.tools, "helm"), "helm.sh/helm/v4/cmd/helm", "-trimpath"))
@@ -44,35 +44,35 @@ func (b *bed) testHelm(t *testing.T) {
 		b.kubectl(t, "get", "-o", "name", "-l", "app.kubernetes.io/part-of=flexlvm", "-A",
 			"deployments,daemonsets,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,storageclasses,csidrivers,validatingadmissionpolicies,validatingadmissionpolicybindings,customresourcedefinitions,namespaces"),
 		"with the definitions all that they define would go")
-	b.install.run(t, "helm install flexlvm charts/flexlvm --namespace kube-system") // also where the definitions are still there
+	b.install.run(t, "helm install flexlvm charts/flexlvm --namespace kube-system") // also if the CustomResourceDefinitions still exist
 	b.rolledOut(t)
 }
 
-// testDriverOfHelmIsRemoved: nothing uses it any more.
+// testDriverOfHelmIsRemoved removes the driver, which nothing uses any longer.
 func (b *bed) testDriverOfHelmIsRemoved(t *testing.T) {
 	b.install.run(t, "kubectl apply -k installer/uninstall/")
 	b.install.run(t, "kubectl rollout status -n flexlvm-system daemonset/flexlvm-installer")
 	b.driverIsGone(t)
 }
 
-// testBackWithHelm takes back what uninstalling has changed in the DaemonSets.
+// testBackWithHelm reverts the changes that uninstalling made to the DaemonSets.
 func (b *bed) testBackWithHelm(t *testing.T) {
 	b.kubectl(t, "patch", "-n", "flexlvm-system", "daemonset/flexlvm-gc", "--type=json", "-p",
 		`[{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--max-age=1s"}]`) // as the guide's step 2 does
 	b.install.run(t, "kubectl delete -n flexlvm-system daemonset/flexlvm-installer daemonset/flexlvm-gc")
 	b.install.run(t, "helm upgrade flexlvm charts/flexlvm --namespace kube-system --reset-then-reuse-values")
-	b.rolledOut(t) // the installer is Ready when its driver is in place
+	b.rolledOut(t) // the installer is Ready once its driver is installed
 	require.Empty(t, b.kubectl(t, "get", "-n", "flexlvm-system", "daemonset/flexlvm-installer", "-o", "jsonpath={.spec.template.spec.initContainers}"))
 	args := b.kubectl(t, "get", "-n", "flexlvm-system", "daemonset/flexlvm-gc", "-o", "jsonpath={.spec.template.spec.containers[0].args}")
 	require.NotContains(t, args, "--max-age=1s")
 	require.Contains(t, args, "--high-threshold-percent=90", "the values are kept")
 }
 
-// testByHand is what a person does on a node whose daemon will never run again, and where
-// there is none yet: a group is made by hand.
+// testByHand does what a person does on a node whose daemon will never run again, and creates a group
+// by hand where there is no daemon yet.
 func (b *bed) testByHand(t *testing.T) {
 	name := b.volume(t)
-	b.kubectl(t, "delete", "-n", "flexlvm-system", "daemonset/flexlvm-gc", "--cascade=foreground") // with its pod, which would go on
+	b.kubectl(t, "delete", "-n", "flexlvm-system", "daemonset/flexlvm-gc", "--cascade=foreground") // with its pod, which would continue otherwise
 	b.kubectl(t, "delete", "pvc", "data")
 	require.Contains(t, b.install.root(t, "flexlvm volumes show NAME", "NAME", name), name)
 	b.install.shown(t, "lvremove flexlvm/NAME")

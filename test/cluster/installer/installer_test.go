@@ -23,18 +23,18 @@ const (
 	pluginDir = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm"
 	driver    = pluginDir + "/flexlvm"
 	disk      = "blank-1"      // the serial number of the node's disk
-	next      = "v99.0.0-next" // what is upgraded to
+	next      = "v99.0.0-next" // the version to upgrade to
 )
 
 type bed struct {
 	*cluster.Cluster
 	source  string
-	tools   string // where helm is
+	tools   string // the folder of helm
 	readme  *manual
 	install *manual
 }
 
-// TestInstaller is the life of an installation, as README.md and docs/install.md tell it.
+// TestInstaller tests the life of an installation as README.md and docs/install.md describe it.
 func TestInstaller(t *testing.T) {
 	b := start(t)
 	b.testNewUser(t)
@@ -48,8 +48,8 @@ func TestInstaller(t *testing.T) {
 	t.Run("every command of the guide", b.install.allRun)
 }
 
-// world is a folder with what commands of the documentation name. Its user has written the
-// name of the disk into the example of a volume group.
+// world returns a folder with the files that the documentation's commands name. The disk's name is
+// filled into the example of a volume group.
 func (b *bed) world(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -68,7 +68,7 @@ func edit(t *testing.T, file, before, after string) {
 	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(content), before, after, 1)), 0o644))
 }
 
-// testNewUser is the way from the image to a pod, with a declared volume group.
+// testNewUser goes from the image to a pod, with a declared volume group.
 func (b *bed) testNewUser(t *testing.T) {
 	dir := b.world(t)
 	b.readme, b.install = b.manual(t, readme, dir), b.manual(t, guide, dir)
@@ -119,7 +119,7 @@ func (b *bed) testNewUser(t *testing.T) {
 	b.inPod(t, "echo kept >/data/kept && sync -f /data")
 }
 
-// volume is the PersistentVolume of the example's claim.
+// volume returns the name of the example claim's PersistentVolume.
 func (b *bed) volume(t *testing.T) string {
 	t.Helper()
 	return b.kubectl(t, "get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")
@@ -127,7 +127,7 @@ func (b *bed) volume(t *testing.T) string {
 
 func start(t *testing.T) *bed {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute) // cold, all is built
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute) // a cold run builds everything
 	defer cancel()
 	source, err := vm.SourceDir()
 	require.NoError(t, err)
@@ -176,8 +176,8 @@ func (b *bed) rolledOut(t *testing.T) {
 	b.kubectl(t, "rollout", "status", "-n", "flexlvm-system", "daemonset/flexlvm-gc", "--timeout=4m")
 }
 
-// next makes what commands of the documentation name that of the release that is upgraded
-// to. Its installer looks after the driver more often, so that nobody has to wait.
+// next prepares the documentation's folder for the release to upgrade to. Its installer checks the
+// driver more often, so that the test does not wait.
 func (b *bed) next(t *testing.T) {
 	t.Helper()
 	shipped, err := cluster.ShippedRelease()
@@ -188,7 +188,7 @@ func (b *bed) next(t *testing.T) {
 	b.install.dir = dir
 }
 
-// testRights looks at what the containers really are on the node.
+// testRights checks the containers' actual privileges on the node.
 func (b *bed) testRights(t *testing.T) {
 	status := func(program string) string {
 		return b.onNode(t, "sh", "-c", `for p in /proc/[0-9]*; do
@@ -205,7 +205,7 @@ func (b *bed) testRights(t *testing.T) {
 	require.Contains(t, installer, "CapEff:\t0000000000000000")
 	require.Contains(t, installer, "NoNewPrivs:\t1")
 	require.Contains(t, installer, "Seccomp:\t2")
-	// The daemon may do all, and is where the host's programs are.
+	// The daemon has all capabilities, and is in the namespaces of the host's programs.
 	require.Contains(t, status("/gc"), strings.TrimSpace(b.onNode(t, "grep", "^CapEff:", "/proc/1/status")))
 	require.Equal(t, "same\n", b.onNode(t, "sh", "-c", `for p in /proc/[0-9]*; do
 		if tr '\0' ' ' <$p/cmdline 2>/dev/null | grep -q "^/gc"; then
@@ -215,8 +215,8 @@ func (b *bed) testRights(t *testing.T) {
 	done`))
 }
 
-// testUpgrade replaces everything under a pod that uses its volume, while others start. At no
-// moment is the driver anything but one of the two releases, and no pod has to be made again.
+// testUpgrade replaces everything while a pod uses its volume and others start. The driver is always
+// one of the two releases, and no pod has to be created again.
 func (b *bed) testUpgrade(t *testing.T) {
 	shipped, err := cluster.ShippedRelease()
 	require.NoError(t, err)
@@ -256,15 +256,15 @@ func (b *bed) testUpgrade(t *testing.T) {
 	t.Logf("the driver ran %d times during the upgrade, and never failed", runs)
 	require.Equal(t, "kept\n", b.inPod(t, "cat /data/kept"), "the pod did not notice")
 
-	// A pod that comes after it is served by the new driver.
+	// A pod that starts afterwards is served by the new driver.
 	b.kubectl(t, "delete", "pod", "data-pod", "--timeout=4m")
 	b.kubectl(t, "apply", "-f", filepath.Join(b.source, "examples/pod.yaml"))
 	b.kubectl(t, "wait", "--for=condition=Ready", "pod/data-pod", "--timeout=4m")
 	require.Equal(t, "kept\n", b.inPod(t, "cat /data/kept"))
 }
 
-// startPod makes a pod like the example's, with a claim of its own, and does not wait for
-// it. It writes its name to its volume.
+// startPod creates a pod like the example's, with its own claim, and does not wait for it. The pod
+// writes its name to its volume.
 func (b *bed) startPod(t *testing.T, name string) {
 	t.Helper()
 	manifest := strings.NewReplacer("NAME", name).Replace(`
@@ -289,7 +289,7 @@ spec:
 	require.NoError(t, err)
 }
 
-// testReadiness: a pod is not Ready while another driver than its own is in place.
+// testReadiness: an installer's pod is not Ready while another driver is installed in place of its own.
 func (b *bed) testReadiness(t *testing.T) {
 	ready := func(want string) {
 		b.kubectl(t, "wait", "-n", "flexlvm-system", "pod", "-l", "app.kubernetes.io/name=flexlvm-installer", "--for=condition=Ready="+want, "--timeout=3m")
@@ -297,7 +297,7 @@ func (b *bed) testReadiness(t *testing.T) {
 	ready("true")
 	b.onNode(t, "sh", "-c", `printf '#!/bin/sh\necho not this one\n' >`+pluginDir+`/.foreign && chmod 755 `+pluginDir+`/.foreign && mv `+pluginDir+`/.foreign `+driver)
 	ready("false")
-	b.onNode(t, "rm", driver) // now it is put back
+	b.onNode(t, "rm", driver) // the installer restores its own now
 	ready("true")
 	require.Contains(t, b.onNode(t, driver, "version"), next)
 }

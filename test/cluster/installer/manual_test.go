@@ -15,12 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A manual is a page of the documentation whose commands the test runs, word for word: what
-// it runs has to be there, and in the end all that is there has to have been run.
+// A manual is a page of the documentation whose commands the test runs verbatim: each command that it
+// runs must be on the page, and in the end each command of the page must have been run.
 type manual struct {
 	*bed
 	page     string
-	dir      string          // where its commands are run, with what they name
+	dir      string          // where its commands run, with the files that they name
 	commands map[string]bool // whether each was run
 }
 
@@ -33,7 +33,7 @@ func (b *bed) manual(t *testing.T, page, dir string) *manual {
 	return m
 }
 
-// shown requires that the page has a command, and counts it as run.
+// shown checks that the page has a command, and counts it as run.
 func (m *manual) shown(t *testing.T, command string) {
 	t.Helper()
 	_, there := m.commands[command]
@@ -41,8 +41,8 @@ func (m *manual) shown(t *testing.T, command string) {
 	m.commands[command] = true
 }
 
-// run runs a command of the page where a person has kubectl, after each placeholder was
-// replaced by the value that follows it.
+// run runs a command of the page on a machine with kubectl, after replacing each placeholder by the
+// value that follows it.
 func (m *manual) run(t *testing.T, command string, placeholders ...string) string {
 	t.Helper()
 	m.shown(t, command)
@@ -77,11 +77,10 @@ func (m *manual) root(t *testing.T, command string, placeholders ...string) stri
 	return m.onNode(t, "bash", "-euc", "shopt -s expand_aliases\n"+alias+"\ncd /root\n"+command)
 }
 
-// alias gives people on a node the name of the driver.
+// alias defines the driver's name for people on a node.
 const alias = "alias flexlvm=" + driver
 
-// allRun requires that every command of the page was run, or is one of those that cannot be
-// here.
+// allRun checks that every command of the page was run, or is one that cannot run here.
 func (m *manual) allRun(t *testing.T) {
 	var ran []string
 	for command, was := range m.commands {

@@ -1,6 +1,6 @@
 package installer_test
 
-// The pages whose commands TestInstaller runs. That none is missing needs no cluster.
+// The pages whose commands TestInstaller runs. Checking that none is missing needs no cluster.
 
 import (
 	"fmt"
@@ -26,7 +26,7 @@ const (
 	guide  = "docs/install.md"
 )
 
-// elsewhere are commands that TestInstaller does not run, and why, by page.
+// elsewhere lists the commands that TestInstaller does not run, with the reason, by page.
 var elsewhere = map[string]map[string]string{
 	readme: {
 		"make demo":                     "it makes a cluster of its own",
@@ -53,15 +53,15 @@ var elsewhere = map[string]map[string]string{
 }
 
 var (
-	// fence is a block of code; one in YAML or of drawings is no command.
+	// fence matches a block of code. Blocks of YAML or drawings contain no commands.
 	fence = regexp.MustCompile("(?ms)^ *```(\\w*)\n(.*?)^ *```")
-	// inline is a command within a sentence or a table.
+	// inline matches a command within a sentence or a table.
 	inline  = regexp.MustCompile("`((?:kubectl|make|helm|ctr|k3s|flexlvm) [^`]+)`")
 	comment = regexp.MustCompile(`(^|\s+)#\s.*$`)
 	program = regexp.MustCompile(`^(\$ )?(kubectl|make|helm|ctr|k3s|flexlvm|lvremove|rm|alias) `)
 )
 
-// commandsOf are the commands of a page, in order and each once.
+// commandsOf returns the distinct commands of a page in order.
 func commandsOf(t *testing.T, source, page string) (out []string) {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(source, page))
@@ -79,8 +79,8 @@ func commandsOf(t *testing.T, source, page string) (out []string) {
 	return slices.Compact(out)
 }
 
-// commandsIn are the commands of a block, without their comments. One goes on where a quote
-// is open.
+// commandsIn returns the commands of a block without their comments. A command with an open quote
+// continues on the next line.
 func commandsIn(block string) (out []string) {
 	open := false
 	for line := range strings.Lines(block) {
@@ -91,15 +91,15 @@ func commandsIn(block string) (out []string) {
 		case program.MatchString(line):
 			out = append(out, strings.TrimPrefix(line, "$ "))
 		default:
-			continue // what a command prints, or a drawing
+			continue // a command's output, or a drawing
 		}
 		open = open != (strings.Count(line, "'")%2 == 1)
 	}
 	return out
 }
 
-// neverRun are the commands of a page that are neither run nor among those that cannot be
-// here, and those of the latter that are not there, or are run.
+// neverRun returns the page's commands that are neither run nor listed in elsewhere, and the listed
+// ones that are not on the page or are run.
 func neverRun(page, ran []string, elsewhere map[string]string) (out []string) {
 	for _, command := range page {
 		mentioned := slices.ContainsFunc(ran, func(other string) bool { return strings.HasPrefix(other, command) })
@@ -128,7 +128,7 @@ func TestEveryCommandIsRunSomewhere(t *testing.T) {
 	}
 }
 
-// A command that nobody runs is found, as is one that is said to run elsewhere and does not.
+// A command that is never run is found, and so is one that is wrongly listed in elsewhere.
 func TestNeverRun(t *testing.T) {
 	page := []string{"kubectl get pods", "kubectl get pods -A", "make demo"}
 	require.Empty(t, neverRun(page, page[1:2], map[string]string{"make demo": "a cluster of its own"}))
@@ -137,7 +137,7 @@ func TestNeverRun(t *testing.T) {
 	require.Len(t, neverRun(page, page, map[string]string{"make test": "it is not there"}), 1)
 }
 
-// called are the commands that the test runs, by page: its sources have them word for word.
+// called returns the commands that the test runs, by page: its sources contain them verbatim.
 func called(t *testing.T) map[string][]string {
 	t.Helper()
 	pages := map[string]string{"readme": readme, "install": guide}

@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// testUninstall: the driver stays while a kubelet needs it, and goes then.
+// testUninstall: the driver stays as long as kubelet needs it, and is removed then.
 func (b *bed) testUninstall(t *testing.T) {
 	b.next(t)
 	declared := b.declare(t)
@@ -33,8 +33,8 @@ func (b *bed) testUninstall(t *testing.T) {
 	b.install.run(t, "kubectl apply -k installer/uninstall/")
 	b.install.shown(t, "kubectl logs -n flexlvm-system -l app.kubernetes.io/name=flexlvm-installer -c uninstall")
 	await.Until(t, 9*time.Minute, func() string {
-		// That container ends and is started again as long as a volume is mounted, and one
-		// that was just started has no log yet.
+		// The container restarts as long as a volume is mounted, and has no log yet right after a
+		// restart.
 		log, err := b.Kubectl(t.Context(), "logs", "-n", "flexlvm-system", "-l", "app.kubernetes.io/name=flexlvm-installer", "-c", "uninstall")
 		if err != nil || !strings.Contains(log, "volumes are mounted") {
 			return fmt.Sprintf("it does not say why it waits: %v: %s", err, log)
@@ -45,14 +45,15 @@ func (b *bed) testUninstall(t *testing.T) {
 	})
 	require.Contains(t, b.onNode(t, driver, "version"), next, "still there")
 
-	b.kubectl(t, "delete", "pod", "data-pod", "--timeout=4m") // needs the driver
+	b.kubectl(t, "delete", "pod", "data-pod", "--timeout=4m") // its unmount needs the driver
 	b.install.run(t, "kubectl rollout status -n flexlvm-system daemonset/flexlvm-installer")
 	b.driverIsGone(t)
 
 	b.testRemoval(t, declared)
 }
 
-// testNoSnapshots: where the cluster has no definitions of snapshots, kubectl says so in the words of the guide.
+// testNoSnapshots: without the snapshots' CustomResourceDefinitions, kubectl's error is the one that
+// the guide quotes.
 func (b *bed) testNoSnapshots(t *testing.T) {
 	b.install.shown(t, "kubectl get volumesnapshots -A")
 	b.install.shown(t, "kubectl get volumegroupsnapshots -A")
@@ -68,8 +69,8 @@ func (b *bed) driverIsGone(t *testing.T) {
 	require.Equal(t, "gone\n", b.onNode(t, "sh", "-c", "[ -e "+pluginDir+" ] || echo gone"))
 }
 
-// testRemoval removes the rest. Volumes outlive it, and what users have declared does so unchanged,
-// until they remove the definitions.
+// testRemoval removes the rest. Volumes survive, and so do the users' objects, unchanged, until their
+// CustomResourceDefinitions are deleted.
 func (b *bed) testRemoval(t *testing.T, declared string) {
 	b.install.run(t, "kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding growth.flexlvm.io provisioner-claim-status.flexlvm.io")
 	b.install.run(t, "kubectl delete -k installer/csi/ --ignore-not-found")
@@ -83,7 +84,7 @@ func (b *bed) testRemoval(t *testing.T, declared string) {
 	require.Contains(t, b.onNode(t, "lvs", "--noheadings", "-o", "lv_name", "flexlvm"), "pvc-")
 	b.testScaleDown(t)
 
-	// No provisioner is there to remove the finalizer.
+	// No provisioner runs that would remove the finalizer.
 	b.kubectl(t, "patch", "volumemanager", "kept", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 	b.kubectl(t, "delete", "volumemanager/kept", "localvolume/kept", "--timeout=1m")
 	require.Contains(t, b.install.run(t, "kubectl get volumemanagers.flexlvm.io,localvolumes.flexlvm.io -A"), "No resources found")
@@ -91,16 +92,16 @@ func (b *bed) testRemoval(t *testing.T, declared string) {
 	require.Empty(t, b.kubectl(t, "get", "-o", "name", "-l", "app.kubernetes.io/part-of=flexlvm", "customresourcedefinitions"))
 }
 
-// testScaleDown: the node with the Bound volume is the one that is listed, and the cluster autoscaler may remove it
-// afterwards.
+// testScaleDown: the listed node is the one with the Bound volume, and the cluster autoscaler may
+// remove it afterwards.
 func (b *bed) testScaleDown(t *testing.T) {
 	require.Equal(t, node, b.install.run(t, `kubectl get nodes -o jsonpath='{.items[?(@.metadata.annotations.flexlvm\.io/scale-down-disabled=="true")].metadata.name}'`))
 	b.install.run(t, "kubectl annotate node NODE cluster-autoscaler.kubernetes.io/scale-down-disabled- flexlvm.io/scale-down-disabled-", "NODE", node)
 	require.NotContains(t, b.kubectl(t, "get", "nodes", "-o", "jsonpath={.items[*].metadata.annotations}"), "scale-down-disabled")
 }
 
-// declare makes a VolumeManager and a LocalVolume for which no volume is made, and returns what
-// declared says of them once the provisioner has given the VolumeManager its finalizer.
+// declare creates a VolumeManager and a LocalVolume for which no volume is created, and returns the
+// result of declared once the provisioner has added the VolumeManager's finalizer.
 func (b *bed) declare(t *testing.T) (declared string) {
 	t.Helper()
 	_, err := b.KubectlInput(t.Context(), strings.NewReader(`
@@ -126,7 +127,7 @@ spec: {nodeName: nowhere, storageClassName: flexlvm, size: 64Mi}
 	return declared
 }
 
-// declared returns which VolumeManagers and LocalVolumes there are, and whether one is deleted.
+// declared returns the existing VolumeManagers and LocalVolumes, and whether they are being deleted.
 func (b *bed) declared(t *testing.T) string {
 	t.Helper()
 	return b.kubectl(t, "get", "volumemanagers.flexlvm.io,localvolumes.flexlvm.io", "-A", "-o",

@@ -26,13 +26,15 @@ import (
 
 const (
 	nodes = 1000
-	// mostMemory is how much the page may take, in bytes, garbage not counted: 80 to 84 MB were seen.
+	// mostMemory is the largest memory that the page may use, in bytes, without garbage: 80 to 84 MB
+	// were measured.
 	mostMemory = 110e6
-	// longestPaint is how long a user may wait for something to look at.
+	// longestPaint is the longest time until a user sees something.
 	longestPaint = time.Second
 )
 
-// firstPaint is that of the best of the visits within three minutes: others use this machine, too.
+// firstPaint returns the fastest first paint of the visits within three minutes, because other
+// processes use this machine, too.
 func firstPaint(t *testing.T, w *browser.Window, url string) time.Duration {
 	t.Helper()
 	best := time.Hour
@@ -43,8 +45,8 @@ func firstPaint(t *testing.T, w *browser.Window, url string) time.Duration {
 	return best
 }
 
-// A thousand nodes are on the page at once, the worst first, in a window that stays small
-// while what they report changes.
+// The page shows a thousand nodes at the same time, the worst first, and the window's memory stays
+// small while the nodes' reports change.
 func TestPageOf1000Nodes(t *testing.T) {
 	c, storage := start(t)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
@@ -56,7 +58,7 @@ func TestPageOf1000Nodes(t *testing.T) {
 	w.Visit(url)
 	w.Until(fmt.Sprintf(`10 of %d nodes need attention\.`, nodes))
 
-	first := firstPaint(t, w, url) // now that the plugin has read the cluster, as a user who looks again
+	first := firstPaint(t, w, url) // now that the plugin has read the cluster, as for a returning user
 	t.Log("first paint after", first)
 	require.LessOrEqual(t, first, longestPaint)
 	require.Equal(t, 24, browser.Eval[int](w, `document.querySelectorAll(".node").length`))
@@ -92,7 +94,7 @@ func TestPageOf1000Nodes(t *testing.T) {
 // start starts a control plane with a thousand NodeStorages.
 func start(t *testing.T) (*cluster.Cluster, *kube.Client) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute) // cold, Kubernetes is built
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute) // a cold run builds Kubernetes
 	defer cancel()
 	source, err := vm.SourceDir()
 	require.NoError(t, err)
@@ -128,7 +130,7 @@ func start(t *testing.T) (*cluster.Cluster, *kube.Client) {
 	return c, storage
 }
 
-// fill is what a node reports. Each hundredth lacks a disk.
+// fill sets a node's report. Every hundredth node lacks a disk.
 func fill(s *flexlvmv1.NodeStorageStatus, i int) {
 	quantity := func(gib int) resource.Quantity { return resource.MustParse(fmt.Sprintf("%dGi", gib)) }
 	used := i % 37

@@ -22,14 +22,14 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// Limits of the classes in examples/volumeattributesclass.yaml.
+// The limits of the classes in examples/volumeattributesclass.yaml.
 const (
 	slowLimits = "rbps=20971520 wbps=10485760 riops=max wiops=max"
 	fastLimits = "rbps=524288000 wbps=209715200 riops=max wiops=20000"
 )
 
-// testAttributesClasses: CSI's own resizer changes the limits of volumes by the provisioner's
-// controller service, and nothing else; with the rights that ship.
+// testAttributesClasses: CSI's resizer, with the shipped rights, changes volumes' limits through the
+// provisioner's controller service, and nothing else.
 func (b *bed) testAttributesClasses(t *testing.T) {
 	b.kubectl(t, "apply", "-f", filepath.Join(b.source, "examples/volumeattributesclass.yaml"), "-f", filepath.Join(b.source, "installer/csi/resizer/rbac.yaml"))
 	b.reportRoomy(t)
@@ -44,11 +44,12 @@ func (b *bed) testAttributesClasses(t *testing.T) {
 	t.Cleanup(func() { b.flags = nil })
 	p := b.run(t, 8087)
 	b.ready(t, 8087)
-	// The resizer gives up a claim whose class it has not seen yet, so it begins when the class is there.
+	// The resizer gives up on a claim whose class it has not yet seen, so it starts after the class was
+	// created.
 	b.attributes(t, "wrong", pv.Provisioner, map[string]string{"writeBps": "fast", "iops": "1"})
 	b.resize(t, socket)
 
-	// A volume begins with the limits of its claim's class, whether or not there is a resizer.
+	// A volume starts with the limits of its claim's class, with or without a resizer.
 	s.limited("data", ptr("flexlvm-slow"))
 	s.limited("plain", nil)
 	s.limited("early", ptr("late"))
@@ -58,7 +59,7 @@ func (b *bed) testAttributesClasses(t *testing.T) {
 	b.attributes(t, "late", pv.Provisioner, map[string]string{"writeIops": "5"})
 	s.limitsAre("early", "late", "rbps=max wbps=max riops=max wiops=5")
 
-	// It changes while the volume is there, to and fro, and from none.
+	// The class changes while the volume exists, back and forth, and from none.
 	s.attributesClass("data", "flexlvm-fast")
 	s.limitsAre("data", "flexlvm-fast", fastLimits)
 	s.event(s.name, "PersistentVolumeClaim", "data", "VolumeModifySuccessful")
@@ -67,7 +68,7 @@ func (b *bed) testAttributesClasses(t *testing.T) {
 	s.attributesClass("data", "flexlvm-unlimited")
 	s.limitsAre("data", "flexlvm-unlimited", "")
 
-	// What is wrong is said on the claim, and changes nothing.
+	// Wrong parameters are reported on the claim, and change nothing.
 	s.attributesClass("plain", "wrong")
 	s.event(s.name, "PersistentVolumeClaim", "plain", "VolumeModifyFailed", `writeBps "fast": is not a rate; give bytes per second`, `unknown parameter "iops"`)
 	await.Until(t, longest, func() string {
@@ -78,7 +79,7 @@ func (b *bed) testAttributesClasses(t *testing.T) {
 	s.attributesClass("plain", "flexlvm-fast")
 	s.limitsAre("plain", "flexlvm-fast", fastLimits)
 
-	// Growth is the provisioner's as ever: the resizer lets nothing grow.
+	// Growth remains the provisioner's: the resizer grows nothing.
 	s.grow("data", "400Ti")
 	s.says("data", "Refused", "cannot grow from 64Mi to 400Ti")
 	require.Equal(t, "64Mi", ptr(s.volumeOf("data").Spec.Capacity[corev1.ResourceStorage]).String())
@@ -86,7 +87,7 @@ func (b *bed) testAttributesClasses(t *testing.T) {
 	s.granted("data", "2Gi")
 	s.kubelet("data", "2Gi")
 
-	// The change waits for a provisioner that is away.
+	// A change waits for a provisioner that is down.
 	p.kill()
 	s.attributesClass("data", "flexlvm-slow")
 	b.run(t, 8088)
@@ -94,8 +95,8 @@ func (b *bed) testAttributesClasses(t *testing.T) {
 	s.stolenLimits("plain", "data")
 }
 
-// resize starts CSI's resizer with the provisioner's account and the flags that ship, and
-// again whenever it ends, as kubelet does: it ends when it loses the controller service.
+// resize runs CSI's resizer with the provisioner's account and the shipped flags, and restarts it
+// whenever it ends, as kubelet does: it ends when it loses the connection to the controller service.
 func (b *bed) resize(t *testing.T, socket string) {
 	t.Helper()
 	program, err := cluster.BuildSidecar(t.Context(), "resizer", os.Stderr)
@@ -104,7 +105,7 @@ func (b *bed) resize(t *testing.T, socket string) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // the signal comes when the thread ends that started the process
+		runtime.LockOSThread() // the signal is sent when the thread that started the process ends
 		defer runtime.UnlockOSThread()
 		for t.Context().Err() == nil {
 			cmd := b.cluster.Command(t.Context(), program, "--kubeconfig="+b.kubeconfig, "--csi-address="+socket, "--extra-modify-metadata",
@@ -124,7 +125,7 @@ func (b *bed) resize(t *testing.T, socket string) {
 	})
 }
 
-// limited makes a claim that asks for a class of limits.
+// limited creates a claim with a VolumeAttributesClass.
 func (s *space) limited(name string, class *string) {
 	s.t.Helper()
 	s.claim(name, func(c *corev1.PersistentVolumeClaim) {
@@ -132,7 +133,7 @@ func (s *space) limited(name string, class *string) {
 	})
 }
 
-// attributesClass has a claim ask for another class of limits.
+// attributesClass sets another VolumeAttributesClass on a claim.
 func (s *space) attributesClass(claim, class string) {
 	s.t.Helper()
 	_, err := s.client.CoreV1().PersistentVolumeClaims(s.name).Patch(s.t.Context(), claim, types.MergePatchType,
@@ -140,7 +141,7 @@ func (s *space) attributesClass(claim, class string) {
 	require.NoError(s.t, err)
 }
 
-// limitsAre waits until a claim has a class of limits, and its PersistentVolume these limits.
+// limitsAre waits until a claim has a VolumeAttributesClass and its PersistentVolume these limits.
 func (s *space) limitsAre(claim, class, limits string) {
 	s.t.Helper()
 	await.Until(s.t, longest, func() string {
@@ -151,7 +152,7 @@ func (s *space) limitsAre(claim, class, limits string) {
 	})
 }
 
-// attributes makes a VolumeAttributesClass.
+// attributes creates a VolumeAttributesClass.
 func (b *bed) attributes(t *testing.T, name, driver string, parameters map[string]string) {
 	t.Helper()
 	_, err := b.client.StorageV1().VolumeAttributesClasses().Create(t.Context(), &storagev1.VolumeAttributesClass{
@@ -160,8 +161,8 @@ func (b *bed) attributes(t *testing.T, name, driver string, parameters map[strin
 	require.NoError(t, err)
 }
 
-// stolenLimits: the token that changes limits is good for those of bound CSI volumes, and
-// gives no claim a class that it does not ask for.
+// stolenLimits: the token with the right to change limits can change only those of bound CSI volumes,
+// and can set no class on a claim that does not ask for it.
 func (s *space) stolenLimits(claim, grows string) {
 	ctx, t := s.t.Context(), s.t
 	stolen := s.volumesOf(t, s.as(account))
@@ -172,7 +173,7 @@ func (s *space) stolenLimits(claim, grows string) {
 		require.ErrorContains(t, stolen.patch(ctx, name, limits), "of the CSI driver flexlvm.io that a claim is bound to")
 	}
 	require.ErrorContains(t, stolen.patch(ctx, "free-csi", class), "of the CSI driver flexlvm.io that a claim is bound to")
-	status := func(patch string) error { // strategic, as it leaves Kubernetes' own conditions
+	status := func(patch string) error { // strategic, because it keeps Kubernetes' own conditions
 		_, err := stolen.CoreV1().PersistentVolumeClaims(s.name).Patch(ctx, grows, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "status")
 		return err
 	}

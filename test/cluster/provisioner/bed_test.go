@@ -35,16 +35,15 @@ import (
 const (
 	system  = "flexlvm-system"
 	account = "flexlvm-provisioner"
-	longest = 9 * time.Minute // for anything to come about; seconds, on a quiet machine
+	longest = 9 * time.Minute // the limit of every wait; seconds on an idle machine
 
 	groupUUID = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S" // of every simulated volume group
 )
 
-// longNode has more characters than a label's value may have.
+// longNode is longer than a label's value may be.
 var longNode = "sim-3." + strings.Repeat("rack-12.", 9) + "example.org"
 
-// bed is a control plane with the shipped manifests applied, simulated nodes and
-// the provisioner's binary.
+// bed is a control plane with the shipped manifests, simulated nodes and the provisioner's program.
 type bed struct {
 	cluster    *cluster.Cluster
 	client     kubernetes.Interface
@@ -54,18 +53,18 @@ type bed struct {
 	dir        string // for files of this test
 	binary     string
 	kubeconfig string        // of the provisioner's service account
-	command    []string      // of the provisioner's program, where it is not the main one
-	flags      []string      // of the provisioner, beyond the usual ones
-	running    *atomic.Int32 // provisioners
+	command    []string      // of the provisioner's program, if not the main one
+	flags      []string      // of the provisioner, in addition to the usual ones
+	running    *atomic.Int32 // the number of running provisioners
 }
 
-// beds have been started; they run side by side.
+// beds counts the started beds, which run in parallel.
 var beds atomic.Int32
 
-// start brings the bed up; it goes down with the test.
+// start starts the bed, which is stopped after the test.
 func start(t *testing.T) *bed {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute) // cold, Kubernetes is built
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute) // a cold run builds Kubernetes
 	defer cancel()
 	source, err := vm.SourceDir()
 	require.NoError(t, err)
@@ -107,7 +106,7 @@ func (b *bed) kubectl(t *testing.T, args ...string) string {
 	return out
 }
 
-// apply is kubectl apply of a manifest; the error is the server's answer.
+// apply runs kubectl apply on a manifest. The error is the server's answer.
 func (b *bed) apply(t *testing.T, manifest string, args ...string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
@@ -116,8 +115,8 @@ func (b *bed) apply(t *testing.T, manifest string, args ...string) error {
 	return err
 }
 
-// accountKubeconfig has the token of a provisioner's service account, so that every
-// test is a test of its RBAC as well.
+// accountKubeconfig returns a kubeconfig with the token of a provisioner's service account, so that
+// every test also tests its RBAC.
 func (b *bed) accountKubeconfig(t *testing.T, account string) string {
 	t.Helper()
 	path := filepath.Join(b.dir, account+".kubeconfig")
@@ -125,8 +124,8 @@ func (b *bed) accountKubeconfig(t *testing.T, account string) string {
 	return path
 }
 
-// simulateNodes makes Nodes that are Ready for the scheduler, and keeps their
-// leases fresh as a kubelet does.
+// simulateNodes creates Nodes that are Ready for the scheduler, and renews their leases as kubelet
+// does.
 func (b *bed) simulateNodes(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -151,11 +150,10 @@ func (b *bed) simulateNodes(t *testing.T, names ...string) {
 	go b.heartbeats(t.Context(), names)
 }
 
-// roomy is what a simulated node reports where nothing else is asked for.
+// roomy is the space that a simulated node reports by default.
 const roomy = 10 * volume.TiB
 
-// report does what the daemon of a simulated node does: it says what there is for
-// PersistentVolumes in its volume groups.
+// report reports the space for PersistentVolumes in a simulated node's groups, as its daemon would.
 func (b *bed) report(t *testing.T, node string, pools map[string]volume.Bytes) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context()) // also at the end of a test
@@ -181,7 +179,7 @@ func (b *bed) report(t *testing.T, node string, pools map[string]volume.Bytes) {
 	require.NoError(t, err)
 }
 
-// reportRoomy makes all simulated nodes report room for everything.
+// reportRoomy makes all simulated nodes report space for everything.
 func (b *bed) reportRoomy(t *testing.T) {
 	t.Helper()
 	for _, node := range []string{"sim-1", "sim-2", longNode} {
@@ -189,8 +187,8 @@ func (b *bed) reportRoomy(t *testing.T) {
 	}
 }
 
-// hostname is what the simulated node calls itself; not its name, so that the
-// two cannot be mistaken for each other unnoticed.
+// hostname returns a simulated node's hostname. It differs from the node's name, so that a mix-up of
+// the two is noticed.
 func hostname(node string) string { return "host-of-" + node[:5] }
 
 func (b *bed) heartbeats(ctx context.Context, names []string) {
@@ -204,7 +202,7 @@ func (b *bed) heartbeats(ctx context.Context, names []string) {
 				ObjectMeta: metav1.ObjectMeta{Name: name},
 				Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, RenewTime: &now, LeaseDurationSeconds: &seconds},
 			}
-			// An API server that a test has taken away comes back before it matters.
+			// An API server that a test has stopped is back before a lease expires.
 			if _, err := leases.Create(ctx, lease, metav1.CreateOptions{}); err == nil {
 				continue
 			}

@@ -19,16 +19,15 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// gib is what a volume of 1 GiB takes of its pool.
+// gib is what a volume of 1 GiB uses of its pool.
 var gib = volume.DeviceSize(volume.GiB, 0)
 
-// within is the largest linear volume in so much room.
+// within returns the size of the largest linear volume in that much space.
 func within(room volume.Bytes) volume.Bytes {
 	return volume.Largest([]volume.Bytes{room}, volume.Spec{Layout: volume.Linear}, volume.DefaultExtent)
 }
 
-// rooms makes the nodes report so many such volumes of room for PersistentVolumes,
-// the longNode none, for the time of a test.
+// rooms makes the nodes report space for that many such volumes during the test, and longNode none.
 func (b *bed) rooms(t *testing.T, sim1, sim2 int) {
 	t.Helper()
 	t.Cleanup(func() { b.reportRoomy(t) })
@@ -37,12 +36,12 @@ func (b *bed) rooms(t *testing.T, sim1, sim2 int) {
 	b.report(t, longNode, nil)
 }
 
-// sized makes a claim of class flexlvm.
+// sized creates a claim of class flexlvm.
 func (s *space) sized(name string, size volume.Bytes) {
 	s.claim(name, func(c *corev1.PersistentVolumeClaim) { c.Spec.Resources = requests(fmt.Sprint(int64(size))) })
 }
 
-// podWith makes a pod that uses all claims and would rather run on a certain node.
+// podWith creates a pod that uses all claims and prefers a node.
 func (s *space) podWith(name, rather string, claims ...string) {
 	s.t.Helper()
 	pod := &corev1.Pod{
@@ -68,7 +67,7 @@ func (s *space) podWith(name, rather string, claims ...string) {
 	require.NoError(s.t, err)
 }
 
-// nodeOf waits until a pod has a node.
+// nodeOf waits until a pod is scheduled and returns its node.
 func (s *space) nodeOf(pod string) (node string) {
 	s.t.Helper()
 	await.Until(s.t, longest, func() string {
@@ -80,7 +79,7 @@ func (s *space) nodeOf(pod string) (node string) {
 	return node
 }
 
-// offered waits until the capacity of a class on a node is as it should be.
+// offered waits until the capacity of a class on a node has the expected value.
 func (b *bed) offered(t *testing.T, class, node string, most volume.Bytes) {
 	t.Helper()
 	await.Until(t, longest, func() string {
@@ -95,8 +94,8 @@ func (b *bed) offered(t *testing.T, class, node string, most volume.Bytes) {
 	})
 }
 
-// testFilter: a pod goes where its claim fits, even if it would rather go elsewhere,
-// and never where the volume group is not.
+// testFilter: a pod is scheduled where its claim fits, even if it prefers another node, and never to a
+// node without the volume group.
 func (b *bed) testFilter(t *testing.T) {
 	s := b.namespace(t, "filter")
 	b.rooms(t, 1, 9)
@@ -108,20 +107,20 @@ func (b *bed) testFilter(t *testing.T) {
 		s.podWith(name, rather, name)
 		require.Equal(t, "sim-2", s.nodeOf(name))
 	}
-	// As large as is offered, to the byte.
+	// Exactly as large as the published capacity.
 	s.sized("all", within(gib))
 	s.podWith("all", "sim-1", "all")
 	require.Equal(t, "sim-1", s.nodeOf("all"))
 	b.offered(t, "flexlvm", "sim-1", 0)
 }
 
-// testScore: of nodes where a claim fits the emptier is preferred.
+// testScore: of the nodes where a claim fits, the one with more free space is preferred.
 func (b *bed) testScore(t *testing.T) {
 	s := b.namespace(t, "score")
 	b.rooms(t, 8, 100)
 	b.offered(t, "flexlvm", "sim-2", within(100*gib))
 	b.offered(t, "flexlvm", "sim-1", within(8*gib))
-	// The scheduler learns of it later, and what it chose it does not choose again.
+	// The scheduler observes the capacities later, and does not revise a choice.
 	s.sized("probe", 9*gib)
 	s.pod("probe", "sim-1")
 	s.event(s.name, "Pod", "probe", "FailedScheduling", "did not have enough free storage")
@@ -134,8 +133,8 @@ func (b *bed) testScore(t *testing.T) {
 	}
 }
 
-// testRoomForTen: a hundred claims want a place where ten fit. Ten are promised,
-// ninety are told how much is missing, and follow as room appears.
+// testRoomForTen: a hundred claims compete for space for ten. Ten get volumes. Ninety are told how much
+// is missing, and follow as space is freed.
 func (b *bed) testRoomForTen(t *testing.T) {
 	s := b.namespace(t, "ten")
 	b.rooms(t, 4, 6)
@@ -184,7 +183,7 @@ func (b *bed) testRoomForTen(t *testing.T) {
 	s.promised(17)
 }
 
-// promised requires that there are exactly n volumes, and that it stays so.
+// promised checks that there are exactly n volumes, and that it stays so.
 func (s *space) promised(n int) {
 	s.t.Helper()
 	await.Until(s.t, longest, func() string {
@@ -194,8 +193,8 @@ func (s *space) promised(n int) {
 	require.Len(s.t, s.volumes(s.t.Context()), n)
 }
 
-// testWholePods: claims of one pod that fit one by one but not together end on a
-// node where they all fit, or nowhere, and then keep nobody out.
+// testWholePods: claims of one pod that fit individually but not together end on a node where they all
+// fit, or nowhere, and in that case block no other pod.
 func (b *bed) testWholePods(t *testing.T) {
 	s := b.namespace(t, "whole")
 	b.rooms(t, 5, 7)
@@ -228,12 +227,12 @@ func (b *bed) testWholePods(t *testing.T) {
 	require.Equal(t, "sim-1", s.nodeOf("large"), "once they fit")
 }
 
-// testBoundAtOnce: without a scheduler the provisioner chooses, by the same
-// arithmetic.
+// testBoundAtOnce: without a scheduler, the provisioner chooses the node, by the same arithmetic.
 func (b *bed) testBoundAtOnce(t *testing.T) {
 	s := b.namespace(t, "at-once")
 	b.rooms(t, 4, 2)
-	// The provisioner has seen the reports by then, and does not choose by what was before.
+	// Once these capacities are published, the provisioner has observed the reports and does not choose
+	// by older ones.
 	b.offered(t, "flexlvm", "sim-1", within(4*gib))
 	b.offered(t, "flexlvm", "sim-2", within(2*gib))
 	b.offered(t, "flexlvm", longNode, -1)
@@ -257,12 +256,12 @@ func (b *bed) testBoundAtOnce(t *testing.T) {
 	s.volumeOf("fourth")
 }
 
-// testCapacities: there is one capacity for each class and node, it follows both,
-// and it goes with them.
+// testCapacities: there is one capacity for each class and node. It follows both, and is deleted with
+// them.
 func (b *bed) testCapacities(t *testing.T) {
 	s := b.namespace(t, "capacities")
 	b.rooms(t, 3, 5)
-	for _, class := range []string{"flexlvm", datasetClass} { // what ships
+	for _, class := range []string{"flexlvm", datasetClass} { // the shipped classes
 		b.offered(t, class, "sim-1", within(3*gib))
 		b.offered(t, class, "sim-2", within(5*gib))
 		b.offered(t, class, longNode, -1)
@@ -273,7 +272,7 @@ func (b *bed) testCapacities(t *testing.T) {
 		return n
 	}
 	before := writes()
-	await.Until(t, longest, func() string { // what the other tests have left is written
+	await.Until(t, longest, func() string { // wait until the changes of other tests are written
 		last := before
 		time.Sleep(5 * time.Second)
 		before = writes()
@@ -282,12 +281,12 @@ func (b *bed) testCapacities(t *testing.T) {
 	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": 3 * gib})
 
 	s.class("second", nil)
-	classes := []string{"flexlvm", datasetClass, "second"} // two that ship, and one more
+	classes := []string{"flexlvm", datasetClass, "second"} // the two shipped ones, and one more
 	for _, class := range classes {
 		b.offered(t, class, "sim-1", within(3*gib))
 		b.offered(t, class, "sim-2", within(5*gib))
 	}
-	// A write is counted after it can be seen.
+	// A write is counted after it is visible.
 	counted := func(n int, of string) {
 		await.Until(t, longest, func() string { return await.Missing(writes() >= n, "%d are counted, want %d", writes(), n) })
 		require.Equal(t, n, writes(), of)
@@ -299,7 +298,7 @@ func (b *bed) testCapacities(t *testing.T) {
 	}
 	counted(before+2+len(classes), "one write for each class")
 
-	// Somebody takes one away, and a class goes.
+	// A capacity is deleted by hand, and then a class.
 	list, err := b.client.StorageV1().CSIStorageCapacities(system).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Len(t, list.Items, 2*len(classes))
@@ -313,8 +312,8 @@ func (b *bed) testCapacities(t *testing.T) {
 	b.offered(t, "second", "sim-2", -1)
 }
 
-// testFirstChoiceFilled: while no provisioner works, a node fills up, and the
-// scheduler, which does not know it, chooses it.
+// testFirstChoiceFilled: while no provisioner runs, a node fills up, and the scheduler chooses it
+// because it does not know that.
 func (b *bed) testFirstChoiceFilled(t *testing.T) {
 	s := b.namespace(t, "filled")
 	b.rooms(t, 5, 5)
@@ -336,8 +335,7 @@ func (b *bed) testFirstChoiceFilled(t *testing.T) {
 	s.event(s.name, "PersistentVolumeClaim", "data", `node "sim-1" has no room for it`, "the scheduler is asked for another node")
 }
 
-// testNoRoomAndKilled: leaders are killed in the middle of it, and nothing is
-// promised twice.
+// testNoRoomAndKilled: leaders are killed meanwhile, and no space is promised twice.
 func (b *bed) testNoRoomAndKilled(t *testing.T) {
 	s := b.namespace(t, "no-room")
 	b.rooms(t, 7, 8)

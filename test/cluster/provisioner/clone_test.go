@@ -15,8 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// thinRooms makes the first two nodes report so much, in GiB, of their group and of a
-// thin pool in it.
+// thinRooms makes the first two nodes report that many GiB for their group and for a thin pool in it.
 func (b *bed) thinRooms(t *testing.T, sim1, sim2 volume.Bytes) {
 	t.Helper()
 	t.Cleanup(func() { b.reportRoomy(t) })
@@ -26,7 +25,7 @@ func (b *bed) thinRooms(t *testing.T, sim1, sim2 volume.Bytes) {
 	b.report(t, longNode, nil)
 }
 
-// copyOf makes a claim of a class for a copy of another claim.
+// copyOf creates a claim of a class that clones another claim.
 func (s *space) copyOf(source, name, class, size string) {
 	s.t.Helper()
 	s.claim(name, func(c *corev1.PersistentVolumeClaim) {
@@ -35,7 +34,7 @@ func (s *space) copyOf(source, name, class, size string) {
 	})
 }
 
-// requireCopy waits until a claim is bound to a copy of a volume, on its node.
+// requireCopy waits until a claim is bound to a clone of a volume, on its node.
 func (s *space) requireCopy(claim string, source *corev1.PersistentVolume) {
 	s.t.Helper()
 	got := s.volumeOf(claim)
@@ -46,8 +45,8 @@ func (s *space) requireCopy(claim string, source *corev1.PersistentVolume) {
 	require.Equal(s.t, source.Spec.NodeAffinity, got.Spec.NodeAffinity)
 }
 
-// testCopies: a copy of a claim is bound on the node of its source, whatever the
-// scheduler would rather have, and its pod follows.
+// testCopies: a clone is bound on its source's node, whatever the scheduler prefers, and its pod
+// follows.
 func (b *bed) testCopies(t *testing.T) {
 	s := b.namespace(t, "copies")
 	thinly := func(c *storagev1.StorageClass) {
@@ -62,14 +61,14 @@ func (b *bed) testCopies(t *testing.T) {
 	b.offered(t, "thin", "sim-1", within(100*volume.GiB))
 	b.offered(t, "thin", "sim-2", within(1000*volume.GiB))
 
-	// Before there is anything to copy, claims wait, and are served when there is.
+	// Claims whose source does not exist yet wait, and are served when it does.
 	s.copyOf("source", "early", "thin-at-once", "1Gi")
 	s.event(s.name, "PersistentVolumeClaim", "early", "ProvisioningFailed", `dataSource "source": namespace "copies" has no such claim; create it`)
 	s.claim("source", func(c *corev1.PersistentVolumeClaim) {
 		c.Spec.StorageClassName, c.Spec.Resources = ptr("thin"), requests("1Gi")
 	})
 	s.podWith("source", "", "source")
-	// The scheduler chooses where there is most room, and so the source lies there ...
+	// The scheduler chooses the node with the most space, so the source is there ...
 	require.Equal(t, "sim-2", s.nodeOf("source"))
 	source := s.volumeOf("source")
 	require.NotContains(t, source.Spec.FlexVolume.Options, "cloneOf")
@@ -89,7 +88,7 @@ func (b *bed) testCopies(t *testing.T) {
 	s.requireCopy("chosen", source)
 	require.Equal(t, "sim-2", s.nodeOf("chosen"), "although it would rather go to sim-1")
 
-	// A copy of a copy, and a pod that needs an empty volume besides.
+	// A clone of a clone, and a pod that also needs an empty volume.
 	s.copyOf("copy", "again", "thin", "2Gi")
 	s.sized("log", volume.GiB)
 	s.podWith("both", "", "again", "log")
@@ -102,7 +101,7 @@ func (b *bed) testCopies(t *testing.T) {
 	s.sourceDeleted(source)
 }
 
-// refusedCopies are told what is in their way, and never get an empty volume.
+// refusedCopies checks that refused clones report the reason, and never get an empty volume.
 func (s *space) refusedCopies() {
 	t := s.t
 	s.copyOf("source", "small", "thin-at-once", "512Mi")
@@ -122,8 +121,8 @@ func (s *space) refusedCopies() {
 	}
 }
 
-// sourceDeleted: once a copy is bound, its source's claim may go. While it is going,
-// and afterwards, no more copies are promised.
+// sourceDeleted: once a clone is bound, its source's claim may be deleted. From then on, no more clones
+// are promised.
 func (s *space) sourceDeleted(source *corev1.PersistentVolume) {
 	t, claims := s.t, s.client.CoreV1().PersistentVolumeClaims(s.name)
 	require.NoError(t, claims.Delete(t.Context(), "source", metav1.DeleteOptions{}), "its pod keeps it for now")

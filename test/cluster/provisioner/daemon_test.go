@@ -67,8 +67,7 @@ func (b *bed) testDaemonRights(t *testing.T) {
 	})
 }
 
-// daemonOn is what the daemon of a node speaks to the API with: a token that is
-// bound to its pod there.
+// daemonOn returns the API configuration of a node's daemon: a token that is bound to its pod there.
 func (b *bed) daemonOn(t *testing.T, node string) *rest.Config {
 	t.Helper()
 	pods, err := b.client.CoreV1().Pods(system).List(t.Context(), metav1.ListOptions{
@@ -81,7 +80,7 @@ func (b *bed) daemonOn(t *testing.T, node string) *rest.Config {
 	})
 }
 
-// tokenOf is a configuration with a fresh token of the daemon's account.
+// tokenOf returns an API configuration with a new token of the daemon's account.
 func (b *bed) tokenOf(t *testing.T, bound *authenticationv1.BoundObjectReference) *rest.Config {
 	t.Helper()
 	token, err := b.client.CoreV1().ServiceAccounts(system).CreateToken(t.Context(), daemon, &authenticationv1.TokenRequest{
@@ -100,7 +99,7 @@ func (b *bed) volumesOf(t *testing.T, config *rest.Config) persistentVolumes {
 	return persistentVolumes{client}
 }
 
-// persistentVolumes as a node daemon treats them.
+// persistentVolumes changes PersistentVolumes as a node daemon does.
 type persistentVolumes struct{ kubernetes.Interface }
 
 func (p persistentVolumes) remove(ctx context.Context, name string) error {
@@ -112,7 +111,7 @@ func (p persistentVolumes) patch(ctx context.Context, name, patch string) error 
 	return err
 }
 
-// letGo drops our finalizer and leaves the others.
+// letGo removes flexlvm's finalizer and keeps the others.
 func (p persistentVolumes) letGo(ctx context.Context, name string) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		v, err := p.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
@@ -130,7 +129,7 @@ func (p persistentVolumes) letGo(ctx context.Context, name string) error {
 	})
 }
 
-// persistentVolume makes one of a claim that is gone already, or of none.
+// persistentVolume creates a PersistentVolume whose claim is already gone, or that has none.
 func (b *bed) persistentVolume(t *testing.T, name, node, driver string, phase corev1.PersistentVolumePhase) {
 	t.Helper()
 	volume := &corev1.PersistentVolume{
@@ -166,8 +165,8 @@ func (b *bed) persistentVolume(t *testing.T, name, node, driver string, phase co
 	})
 }
 
-// testDaemonVolumes: a daemon takes back what was released on its node, and the
-// same token is good for nothing else.
+// testDaemonVolumes: a daemon deletes PersistentVolumes that were released on its node, and its token
+// is good for nothing else.
 func (b *bed) testDaemonVolumes(t *testing.T) {
 	ctx := t.Context()
 	for name, node := range map[string]string{"released": "sim-1", "released-long": longNode, "released-csi": "sim-1"} {
@@ -205,7 +204,7 @@ func (b *bed) testDaemonVolumes(t *testing.T) {
 	}
 }
 
-// sourceOf is of a FlexVolume driver, whose name has a slash, or of a CSI driver.
+// sourceOf returns the source of a FlexVolume driver, whose name has a slash, or of a CSI driver.
 func sourceOf(driver string) corev1.PersistentVolumeSource {
 	if strings.Contains(driver, "/") {
 		return corev1.PersistentVolumeSource{FlexVolume: &corev1.FlexPersistentVolumeSource{Driver: driver}}
@@ -213,7 +212,7 @@ func sourceOf(driver string) corev1.PersistentVolumeSource {
 	return corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "flexlvm/x"}}
 }
 
-// testDaemonReports: a daemon writes its own node's report, and people read it.
+// testDaemonReports: a daemon writes only its own node's report, and people can read it.
 func (b *bed) testDaemonReports(t *testing.T) {
 	ctx := t.Context()
 	reports := func(node string) dynamic.ResourceInterface {
@@ -244,7 +243,7 @@ func (b *bed) testDaemonReports(t *testing.T) {
 	b.kubectl(t, "delete", "nodestorage", "sim-1")
 }
 
-// report is one as the daemon writes it.
+// report returns a report as the daemon writes it.
 func report(t *testing.T, node, resourceVersion string) *unstructured.Unstructured {
 	t.Helper()
 	size := resource.MustParse

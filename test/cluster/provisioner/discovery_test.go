@@ -19,7 +19,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// localVolume is a PersistentVolume as the provisioner makes them of what nodes discover.
+// localVolume returns a PersistentVolume as the provisioner creates it for a discovered volume.
 func localVolume(name, path string, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	v := volumeOfHand(name, corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: path, FSType: ptr("xfs")}})
 	v.Labels = map[string]string{v1.LabelDiscoveredOn: "sim-1"}
@@ -32,7 +32,8 @@ func localVolume(name, path string, change ...func(*corev1.PersistentVolume)) *c
 	return v
 }
 
-// onlyUnclaimedAreDeleted: the provisioner may delete what a node withdraws while no claim has it.
+// onlyUnclaimedAreDeleted: the provisioner may delete a withdrawn PersistentVolume only while no claim
+// has it.
 func (b *bed) onlyUnclaimedAreDeleted(t *testing.T, stolen kubernetes.Interface, v *corev1.PersistentVolume) {
 	ctx := t.Context()
 	try := func(name string) error {
@@ -63,9 +64,8 @@ func (b *bed) onlyUnclaimedAreDeleted(t *testing.T, stolen kubernetes.Interface,
 	require.NoError(t, b.client.CoreV1().PersistentVolumes().Delete(ctx, claimed.Name, metav1.DeleteOptions{}))
 }
 
-// testStolenDiscovery: who has stolen the provisioner's token can make local
-// PersistentVolumes of entries of the directories alone that the VolumeDiscovery names, and of
-// none where there is no VolumeDiscovery.
+// testStolenDiscovery: with the provisioner's token, local PersistentVolumes can be created only for
+// entries of the directories that the VolumeDiscovery names, and for none without a VolumeDiscovery.
 func (b *bed) testStolenDiscovery(t *testing.T) {
 	ctx, example := t.Context(), filepath.Join(b.source, "examples", "static.yaml")
 	stolen, err := kubernetes.NewForConfig(b.as(account))

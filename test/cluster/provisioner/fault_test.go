@@ -17,7 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// testLeaderKilled: the other provisioner takes over when the lease has run out.
+// testLeaderKilled: the other provisioner takes over when the lease has expired.
 func (b *bed) testLeaderKilled(t *testing.T) {
 	s := b.namespace(t, "killed")
 	b.withShortLease(t)
@@ -39,15 +39,15 @@ func (b *bed) testLeaderKilled(t *testing.T) {
 	await.Until(t, longest, func() string { return s.unbound(t.Context()) })
 	t.Logf("10 claims bound %.1f s after their leader was killed; its lease lasts %s", time.Since(killed).Seconds(), leaseDuration)
 	s.oneEach(15)
-	// All may have been served before the kill took effect; the lease tells.
+	// All claims may have been served before the kill took effect; the lease shows the new leader.
 	await.Until(t, longest, func() string {
 		now := b.leader(t)
 		return await.Missing(now != was && now != "", "leader is still %q", now)
 	})
 }
 
-// testLeaderEnds: told to end, the leader gives its lease back and the other need
-// not wait for it: it would wait for ten minutes.
+// testLeaderEnds: a leader that is told to end releases its lease, so that the other one does not wait
+// for it. It would wait ten minutes.
 func (b *bed) testLeaderEnds(t *testing.T) {
 	s := b.namespace(t, "ends")
 	first := b.run(t, 8083)
@@ -74,7 +74,7 @@ func (b *bed) testLeaderEnds(t *testing.T) {
 	s.oneEach(10)
 }
 
-// testKilledAgainAndAgain: whatever it was doing, one volume for each claim.
+// testKilledAgainAndAgain: wherever the provisioner is killed, each claim gets one volume.
 func (b *bed) testKilledAgainAndAgain(t *testing.T) {
 	s := b.namespace(t, "again")
 	var mu sync.Mutex
@@ -110,7 +110,7 @@ func leads(t *testing.T, b *bed, port int) {
 	})
 }
 
-// testServerAway: the API server ends and comes back while claims wait.
+// testServerAway: the API server goes down and comes back while claims wait.
 func (b *bed) testServerAway(t *testing.T) {
 	s := b.namespace(t, "away")
 	b.withShortLease(t)
@@ -120,7 +120,7 @@ func (b *bed) testServerAway(t *testing.T) {
 	leads(t, b, 8086)
 	s.many("c", 30)
 	require.NoError(t, b.cluster.Kill(t.Context(), "kube-apiserver"))
-	await.Until(t, longest, func() string { // it has ended, for it cannot keep its lease
+	await.Until(t, longest, func() string { // the provisioner has ended, because it could not renew its lease
 		return await.Missing(starts.Load() > 1, "the provisioner works without its lease")
 	})
 	require.NoError(t, b.cluster.Run(t.Context(), "kube-apiserver"))
@@ -131,9 +131,9 @@ func (b *bed) testServerAway(t *testing.T) {
 	stop()
 }
 
-// testNothingWasForbidden: all of the above went with the rights that ship. An API
-// server that has just started forbids everything until it has read the roles, so
-// the provisioner that saw one start does not count.
+// testNothingWasForbidden: all of the above worked with the shipped rights. An API server that has just
+// started forbids everything until it has read the roles, so the provisioner that ran during such a
+// start does not count.
 func (b *bed) testNothingWasForbidden(t *testing.T) {
 	logs, err := os.ReadDir(b.dir)
 	require.NoError(t, err)

@@ -20,7 +20,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// testFromOthers applies what docs/from-others.md has for the examples of other systems.
+// testFromOthers applies the translations of docs/from-others.md for other systems' examples.
 func (b *bed) testFromOthers(t *testing.T) {
 	s := b.namespace(t, "from-others")
 	folder := filepath.Join(b.source, "examples/from-others")
@@ -53,8 +53,8 @@ func (b *bed) testFromOthers(t *testing.T) {
 	s.endStatefulSets("static", "static-together")
 }
 
-// declaredVolume waits for the PersistentVolume of a LocalVolume that asks for 10Gi of ext4 on
-// sim-1, in a class that retains.
+// declaredVolume waits for the PersistentVolume of a LocalVolume that requests 10Gi of ext4 on sim-1,
+// in a class with the reclaim policy Retain.
 func (s *space) declaredVolume(name string) {
 	s.t.Helper()
 	var made string
@@ -72,8 +72,8 @@ func (s *space) declaredVolume(name string) {
 	require.Equal(s.t, s.name+"/"+name, v.Spec.ClaimRef.Namespace+"/"+v.Spec.ClaimRef.Name)
 }
 
-// translated gives the API server what is made of the ConfigMaps of the static provisioner, as
-// they are read back from it.
+// translated applies the translation of the static provisioner's ConfigMaps, as read back from the API
+// server.
 func (s *space) translated(prefix string) {
 	s.t.Helper()
 	read := 0
@@ -91,7 +91,7 @@ func (s *space) translated(prefix string) {
 	require.Equal(s.t, 10, read)
 }
 
-// reportDevices adds to a node's report what is free on each device of a pool.
+// reportDevices adds the free space of each of a pool's devices to a node's report.
 func (b *bed) reportDevices(t *testing.T, node, pool string, free ...volume.Bytes) {
 	t.Helper()
 	storage, err := b.storage.NodeStorage(t.Context(), node)

@@ -33,7 +33,7 @@ const (
 	growSize  = "100Gi"
 )
 
-// growers makes a class whose volumes are on sim-1, and bound claims of 1 GiB of it.
+// growers creates a class whose volumes are on sim-1, and bound claims of 1 GiB of that class.
 func (s *space) growers(names ...string) {
 	s.t.Helper()
 	s.class(s.name, func(c *storagev1.StorageClass) {
@@ -53,8 +53,8 @@ func (s *space) growers(names ...string) {
 	}
 }
 
-// pool makes sim-1 report its group: what is free, what may be evicted, and what
-// PersistentVolumes may take altogether.
+// pool makes sim-1 report its group: the free space, the reclaimable space, and what PersistentVolumes
+// may use altogether.
 func (b *bed) pool(t *testing.T, free, reclaimable, allocatable string) {
 	t.Helper()
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -77,7 +77,7 @@ func (s *space) pvc(name string) *corev1.PersistentVolumeClaim {
 	return claim
 }
 
-// grow asks for so much.
+// grow requests a size.
 func (s *space) grow(name, size string) {
 	s.t.Helper()
 	_, err := s.client.CoreV1().PersistentVolumeClaims(s.name).Patch(s.t.Context(), name, types.MergePatchType,
@@ -85,7 +85,7 @@ func (s *space) grow(name, size string) {
 	require.NoError(s.t, err)
 }
 
-// says waits until a claim says that it does not grow, and why.
+// says waits until a claim reports that it does not grow, and why.
 func (s *space) says(name, reason string, parts ...string) {
 	s.t.Helper()
 	await.Until(s.t, longest, func() string {
@@ -100,7 +100,7 @@ func (s *space) says(name, reason string, parts ...string) {
 	})
 }
 
-// granted waits until a claim's PersistentVolume is so large and its node is to grow it.
+// granted waits until a claim's PersistentVolume has the size and its node is to grow it.
 func (s *space) granted(name, size string) {
 	s.t.Helper()
 	want := resource.MustParse(size)
@@ -115,7 +115,7 @@ func (s *space) granted(name, size string) {
 	})
 }
 
-// kubelet does what one does that has grown a volume, and waits until all is well.
+// kubelet acts as a kubelet that has grown a volume, and waits until the claim is up to date.
 func (s *space) kubelet(name, size string) {
 	s.t.Helper()
 	require.NoError(s.t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -133,12 +133,12 @@ func (s *space) kubelet(name, size string) {
 	claim := s.pvc(name)
 	require.Empty(s.t, claim.Status.AllocatedResourceStatuses)
 	for _, c := range claim.Status.Conditions {
-		require.EqualValues(s.t, "Unused", c.Type, "%+v", c) // kube-controller-manager's, of claims without pods
+		require.EqualValues(s.t, "Unused", c.Type, "%+v", c) // kube-controller-manager's, for claims without pods
 	}
 }
 
-// testGrowth: what a claim is told while the real kube-controller-manager tries to let it
-// grow, and that each state outlives the provisioner.
+// testGrowth checks what claims report while the real kube-controller-manager tries to grow them, and
+// that each state survives a restart of the provisioner.
 func (b *bed) testGrowth(t *testing.T) {
 	b.pool(t, "60Gi", "0", "60Gi")
 	s := b.namespace(t, "growth")
@@ -158,7 +158,7 @@ func (b *bed) testGrowth(t *testing.T) {
 	s.grow("waiting", "90Gi")
 	s.says("waiting", "Waiting", "waits to grow from 1Gi to 90Gi", "can still promise")
 
-	// What is free is promised to others, and what may be evicted would do.
+	// The free space is promised to others, and evictions would provide enough.
 	b.pool(t, "8Gi", "40Gi", "60Gi")
 	s.grow("making-room", "30Gi")
 	s.says("making-room", "MakingRoom", "grows from 1Gi to 30Gi as soon as its room is free")
@@ -188,8 +188,8 @@ func (b *bed) testGrowth(t *testing.T) {
 	s.kubelet("waiting", "3Gi")
 }
 
-// testGrowthTooLarge: what Kubernetes wrote before there was the policy is set back where it
-// cannot be.
+// testGrowthTooLarge: an impossible capacity that Kubernetes wrote before the policy existed is set
+// back.
 func (b *bed) testGrowthTooLarge(t *testing.T) {
 	b.pool(t, "60Gi", "0", "60Gi")
 	s := b.namespace(t, "too-large")
@@ -211,12 +211,11 @@ func (b *bed) testGrowthTooLarge(t *testing.T) {
 	s.granted("old", "2Gi")
 }
 
-// A killer ends the provisioner at one of its writes, before or after the API server has
-// done it.
+// A killer ends the provisioner at one of its writes, before or after the API server has executed it.
 type killer struct {
 	http.RoundTripper
 	mu    sync.Mutex
-	left  int // writes that it may do
+	left  int // writes that are allowed
 	after bool
 	kill  context.CancelFunc
 }
@@ -242,8 +241,8 @@ func (k *killer) RoundTrip(request *http.Request) (*http.Response, error) {
 	return nil, context.Canceled
 }
 
-// testGrowthKilled: the provisioner is killed at each write of a grant, and its successor
-// ends what it has begun.
+// testGrowthKilled: the provisioner is killed at each write of a grant, and its successor completes the
+// grant.
 func (b *bed) testGrowthKilled(t *testing.T) {
 	b.pool(t, "60Gi", "0", "60Gi")
 	s := b.namespace(t, "growth-killed")
@@ -275,7 +274,7 @@ func (b *bed) testGrowthKilled(t *testing.T) {
 	}
 }
 
-// workInside is the provisioner's work in this process, with its rights, until ctx ends.
+// workInside runs the provisioner's work in this process, with its rights, until ctx ends.
 func (b *bed) workInside(ctx context.Context, t *testing.T, change func(*rest.Config)) {
 	config := b.as(account)
 	change(config)
@@ -289,7 +288,8 @@ func (b *bed) workInside(ctx context.Context, t *testing.T, change func(*rest.Co
 	require.NoError(t, err)
 }
 
-// testGrowthPolicies: nobody but the provisioner lets a volume grow, and it does nothing else.
+// testGrowthPolicies: only the provisioner can grow a volume, and its right to do so allows nothing
+// else.
 func (b *bed) testGrowthPolicies(t *testing.T) {
 	ctx, s := t.Context(), b.namespace(t, "growth-policies")
 	b.pool(t, "60Gi", "0", "60Gi")
@@ -353,7 +353,7 @@ func (b *bed) testGrowthPolicies(t *testing.T) {
 	require.NoError(t, status("data", `{"status":{"allocatedResources":{"storage":"500Mi"},"allocatedResourceStatuses":{"storage":null}}}`), "it may fall")
 }
 
-// asUser speaks to the API as somebody else.
+// asUser returns a client that acts as another user.
 func (b *bed) asUser(t *testing.T, user string) persistentVolumes {
 	t.Helper()
 	config := rest.CopyConfig(b.config)

@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// workloads is every kind that carries a pod, with %s for its volumes.
+// workloads are all kinds that contain a pod, with %s for its volumes.
 var workloads = map[string]string{
 	"Pod": `{apiVersion: v1, kind: Pod, metadata: {name: x}, spec: {containers: [{name: c, image: i}], volumes: %s}}`,
 	"Deployment": `{apiVersion: apps/v1, kind: Deployment, metadata: {name: x}, spec: {replicas: 0, selector: {matchLabels: {a: b}},
@@ -38,7 +38,7 @@ const (
 	inline   = `[{name: ok, emptyDir: {}}, {name: mine, flexVolume: {driver: flexlvm.io/flexlvm, options: {size: "1"}}}]`
 )
 
-// immutable kinds cannot change their volumes, so no update can bring one in.
+// immutable are the kinds whose volumes cannot change, so that no update can add one.
 var immutable = map[string]bool{"Pod": true, "Job": true}
 
 func (b *bed) testInline(t *testing.T) {
@@ -68,11 +68,11 @@ func (b *bed) testInline(t *testing.T) {
 		s.remove(t, kind)
 	}
 
-	// What is older than the policy can still be updated, and so be finished and
-	// cleaned up; but not with another volume.
+	// An object that is older than the policy can still be updated, and so finished and cleaned up, but
+	// not with another volume.
 	b.kubectl(t, "delete", "validatingadmissionpolicybinding", "inline.flexlvm.io")
 	for kind, manifest := range workloads {
-		await.Until(t, longest, func() string { // admission takes notice after a moment
+		await.Until(t, longest, func() string { // admission observes the change after a moment
 			if err := b.apply(t, in(manifest, inline)); err != nil {
 				return err.Error()
 			}

@@ -13,8 +13,8 @@ import (
 	v1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// testLocalVolumes: the API server lets in no LocalVolume whose PersistentVolume it would refuse,
-// or whose claim there cannot be.
+// testLocalVolumes: the API server refuses a LocalVolume whose PersistentVolume it would refuse, or
+// whose claim cannot exist.
 func (b *bed) testLocalVolumes(t *testing.T) {
 	client, err := dynamic.NewForConfig(b.config)
 	require.NoError(t, err)
@@ -22,7 +22,7 @@ func (b *bed) testLocalVolumes(t *testing.T) {
 	for name, c := range map[string]struct {
 		field string
 		value any
-		says  string // empty: it is let in
+		says  string // empty: it is accepted
 	}{
 		"as it is":                {"nodeName", "node-1", ""},
 		"a claim of another name": {"claimName", "data.of-shop-0", ""},

@@ -90,13 +90,13 @@ func (b *bed) testManifests(t *testing.T) {
 	t.Run("attributes that kubelet writes", b.testForgedAttributes)
 }
 
-// right is something that an account may or may not do.
+// right is an action that an account may or may not do.
 type right struct {
 	verb, group, resource, namespace, name string
 	allowed                                bool
 }
 
-// testRights: what the provisioner needs, and some of what it must not have.
+// testRights checks the rights that the provisioner needs, and some that it must not have.
 func (b *bed) testRights(t *testing.T) {
 	b.requireRights(t, account, []right{
 		{verb: "list", resource: "persistentvolumeclaims", allowed: true},
@@ -124,7 +124,7 @@ func (b *bed) testRights(t *testing.T) {
 		{verb: "get", resource: "namespaces", name: "kube-system", allowed: true},
 		{verb: "get", resource: "namespaces", name: "default"},
 		{verb: "create", resource: "events", namespace: "default", allowed: true},
-		{verb: "list", resource: "events", namespace: "default", allowed: true}, // why a loader's pod is refused
+		{verb: "list", resource: "events", namespace: "default", allowed: true}, // to report why a loader's pod is refused
 		{verb: "watch", resource: "events", namespace: "default"},
 		{verb: "get", resource: "secrets", namespace: system},
 		{verb: "list", resource: "pods", namespace: "default", allowed: true},
@@ -145,7 +145,7 @@ func (b *bed) testRights(t *testing.T) {
 		{verb: "update", group: "storage.k8s.io", resource: "storageclasses"},
 		{verb: "create", group: "flexlvm.io", resource: "nodestorages"},
 	})
-	// A stolen token is no way to the nodes' file systems.
+	// A stolen token gives no access to the nodes' file systems.
 	config := b.as(account)
 	stolen, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
@@ -178,8 +178,8 @@ func (b *bed) testRights(t *testing.T) {
 	})
 }
 
-// refusedSoon waits until an admission policy refuses something, which it does some
-// moments after it was applied, and then requires that it is refused in earnest.
+// refusedSoon waits until an admission policy refuses a dry run, which takes some moments after the
+// policy was applied, and then checks that the real request is refused.
 func (b *bed) refusedSoon(t *testing.T, says string, try func(dryRun []string) error) {
 	t.Helper()
 	await.Until(t, longest, func() string {
@@ -189,7 +189,7 @@ func (b *bed) refusedSoon(t *testing.T, says string, try func(dryRun []string) e
 	require.ErrorContains(t, try(nil), says)
 }
 
-// requireRights asks the API server what a service account may do.
+// requireRights checks a service account's rights with the API server.
 func (b *bed) requireRights(t *testing.T, account string, rights []right) {
 	t.Helper()
 	for _, r := range rights {
@@ -209,7 +209,7 @@ func (b *bed) requireRights(t *testing.T, account string, rights []right) {
 	}
 }
 
-// testExamples applies what users are told to apply.
+// testExamples applies the examples that users are told to apply.
 func (b *bed) testExamples(t *testing.T) {
 	s := b.namespace(t, "examples")
 	t.Cleanup(func() {
@@ -222,7 +222,7 @@ func (b *bed) testExamples(t *testing.T) {
 		}
 	})
 	b.kubectl(t, "apply", "-n", s.name, "-f", filepath.Join(b.source, "examples"))
-	s.pod("explained", "") // the class has a claim, and here it has a pod
+	s.pod("explained", "") // the class's example has a claim, which gets a pod here
 	b.report(t, "sim-1", map[string]volume.Bytes{"flexlvm": roomy, "flexlvm/thinpool": roomy})
 	t.Cleanup(func() { b.reportRoomy(t) })
 	s.pod("original", "")
@@ -241,8 +241,8 @@ func (b *bed) testExamples(t *testing.T) {
 	s.endStatefulSets("shards")
 }
 
-// endStatefulSets deletes all that there are, and waits until no pods are left: no kubelet releases
-// them, so the garbage collector's deletion is for the test to finish.
+// endStatefulSets deletes the StatefulSets and waits until no pods are left. No kubelet removes the
+// pods, so the test completes the garbage collector's deletion.
 func (s *space) endStatefulSets(names ...string) {
 	s.t.Helper()
 	for _, name := range names {

@@ -19,7 +19,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// testMetricsManifests: what bounds who can read metrics is a line to uncomment.
+// testMetricsManifests: each restriction of who can read metrics is enabled by uncommenting one line.
 func (b *bed) testMetricsManifests(t *testing.T) {
 	for component, holds := range map[string][]string{
 		"auth":          {"--metrics-auth", "name: flexlvm-metrics-reader", "name: system:auth-delegator"},
@@ -43,7 +43,7 @@ func (b *bed) testMetricsManifests(t *testing.T) {
 			for _, part := range holds {
 				require.Contains(t, built, part)
 			}
-			// The API server takes what they add, which is the same in both; local adds no object.
+			// The API server accepts the added objects, which are the same in both; local adds none.
 			if where == "." && component != "local" {
 				require.NoError(t, b.apply(t, built, "--dry-run=server"))
 			}
@@ -51,7 +51,7 @@ func (b *bed) testMetricsManifests(t *testing.T) {
 	}
 }
 
-// testMetricsReaders: the API server decides who reads metrics, by what ships for it.
+// testMetricsReaders: the API server decides who can read metrics, with the shipped rights.
 func (b *bed) testMetricsReaders(t *testing.T) {
 	const port, health = 8091, 8092
 	rights := filepath.Join(b.source, "installer/metrics/auth/rbac.yaml")
@@ -71,7 +71,7 @@ func (b *bed) testMetricsReaders(t *testing.T) {
 
 	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		DisableKeepAlives: true,
-		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // the provisioner signs it itself
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // the provisioner signs its certificate itself
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return b.cluster.Dial(ctx, network, address)
 		},
@@ -93,14 +93,14 @@ func (b *bed) testMetricsReaders(t *testing.T) {
 		code  int
 	}{{"", http.StatusUnauthorized}, {"nonsense", http.StatusUnauthorized}, {token, http.StatusForbidden}} {
 		code := http.StatusServiceUnavailable
-		await.Until(t, longest, func() string { // the API server may answer late, which says nothing of the token
+		await.Until(t, longest, func() string { // the API server may answer late, which says nothing about the token
 			code = scrape(c.token)
 			return await.Missing(code != http.StatusServiceUnavailable, "the API server does not answer in time")
 		})
 		require.Equal(t, c.code, code)
 	}
 	b.kubectl(t, "create", "clusterrolebinding", "prometheus", "--clusterrole=flexlvm-metrics-reader", "--serviceaccount="+system+":prometheus")
-	await.Until(t, longest, func() string { // what was refused counts for some seconds
+	await.Until(t, longest, func() string { // a refusal is cached for some seconds
 		code := scrape(token)
 		return await.Missing(code == http.StatusOK, "a reader of metrics is told %d", code)
 	})

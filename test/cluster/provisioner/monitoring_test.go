@@ -13,8 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// testMonitoring applies monitoring/ where the definitions of the Prometheus operator are,
-// as its own release has them.
+// testMonitoring applies monitoring/ with the CustomResourceDefinitions of a release of the Prometheus
+// operator.
 func (b *bed) testMonitoring(t *testing.T) {
 	const module = "github.com/prometheus-operator/prometheus-operator"
 	out, err := exec.CommandContext(t.Context(), "go", "mod", "download", "-C", filepath.Join(b.source, "test/cluster/prometheusoperator"), "-json", module).Output()
@@ -30,7 +30,7 @@ func (b *bed) testMonitoring(t *testing.T) {
 		"monitoring/servicemonitor": {"servicemonitor.monitoring.coreos.com/flexlvm created", "service/flexlvm-metrics created"},
 	} {
 		var said string
-		await.Until(t, longest, func() string { // a definition that is established is served a moment later
+		await.Until(t, longest, func() string { // an established definition is served a moment later
 			said, err = b.cluster.Kubectl(t.Context(), "apply", "--dry-run=server", "--validate=strict", "-k", filepath.Join(b.source, folder))
 			return await.Missing(err == nil, "apply %s: %v", folder, err)
 		})

@@ -33,7 +33,7 @@ func (s *share) testRemovedByHand(t *testing.T) {
 	s.said(t, "default", v.Name, "DirectoryMissing", "was not there any more")
 }
 
-// testDeletedByHand: somebody deletes a PersistentVolume before its claim.
+// testDeletedByHand: a PersistentVolume is deleted before its claim.
 func (s *share) testDeletedByHand(t *testing.T) {
 	sp := s.namespace(t, "nfs-deleted-by-hand")
 	s.claimOf(sp, "data", "flexlvm-nfs")
@@ -43,7 +43,7 @@ func (s *share) testDeletedByHand(t *testing.T) {
 	s.deleted(t, sp, "data", v)
 	require.FileExists(t, filepath.Join(s.export, "archived-"+filepath.Base(dir), "file"))
 
-	// It is disposed of once, also where Kubernetes' own finalizer is removed later than ours.
+	// The directory is disposed of once, even if Kubernetes' own finalizer is removed after flexlvm's.
 	events, err := s.client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + v.Name})
 	require.NoError(t, err)
 	for _, e := range events.Items {
@@ -78,8 +78,7 @@ func (s *share) testReadOnly(t *testing.T) {
 	s.volumeGone(t, v)
 }
 
-// testPlanted: whoever could write the export itself puts links to what is not his
-// in the place of his directory.
+// testPlanted: a writer of the export replaces a volume's directory by links to other places.
 func (s *share) testPlanted(t *testing.T) {
 	sp := s.namespace(t, "nfs-planted")
 	s.nfsClass(sp, "nfs-planted", nil, "onDelete", "delete")
@@ -92,13 +91,14 @@ func (s *share) testPlanted(t *testing.T) {
 		require.NoError(t, s.client.CoreV1().PersistentVolumeClaims(sp.name).Delete(t.Context(), claim, metav1.DeleteOptions{}))
 		s.said(t, "default", v.Name, "VolumeFailedDelete", "is not a directory")
 		require.NoError(t, os.Remove(dir))
-		require.NoError(t, os.Rename(aside, dir)) // mended, it goes on
+		require.NoError(t, os.Rename(aside, dir)) // after the repair, the deletion continues
 		s.volumeGone(t, v)
 		require.NoDirExists(t, dir)
 	}
 }
 
-// testMadeByHand: a PersistentVolume that claims to be ours leads nowhere else.
+// testMadeByHand: a forged PersistentVolume that claims to be the provisioner's gives access to nothing
+// else.
 func (s *share) testMadeByHand(t *testing.T) {
 	for name, path := range map[string]string{
 		"pvc-00000000-0000-4000-8000-000000000001": nfsPath + "/bait",
@@ -110,7 +110,7 @@ func (s *share) testMadeByHand(t *testing.T) {
 		v.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "default", Name: "never", UID: "never"}
 		_, err := s.client.CoreV1().PersistentVolumes().Create(t.Context(), v, metav1.CreateOptions{})
 		if path == nfsPath+"/x/../bait" && err != nil {
-			continue // the API server may refuse it by itself
+			continue // the API server itself may refuse it
 		}
 		require.NoError(t, err)
 		s.said(t, "default", name, "VolumeFailedDelete", "delete the directory: ")
@@ -124,7 +124,7 @@ func (s *share) testKilled(t *testing.T) {
 	s.nfsClass(sp, "nfs-killed", nil, "onDelete", "delete")
 	before, err := s.exported()
 	require.NoError(t, err)
-	var due, done atomic.Int32 // kills
+	var due, done atomic.Int32 // counts of kills
 	due.Store(1)
 	killed := func(p *process) {
 		began, _ := s.exported()
@@ -133,7 +133,7 @@ func (s *share) testKilled(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			if due.Add(-1) >= 0 {
-				p.kill() // in the midst of its first piece of work
+				p.kill() // in the middle of its first work
 				done.Add(1)
 			}
 		}()
@@ -145,14 +145,14 @@ func (s *share) testKilled(t *testing.T) {
 	var dir string
 	for i := range 20 {
 		_, dir = s.directory(t, sp, fmt.Sprintf("c-%d", i))
-		for file := range 1500 { // more than is removed at once
+		for file := range 1500 { // more than are removed in one step
 			require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(file)), nil, 0o600))
 		}
 	}
 	await.Until(t, longest, func() string { return await.Missing(done.Load() == 1, "nothing was killed") })
 	stop()
 	due.Store(1)
-	release := undeletable(t, filepath.Join(dir, "0")) // so that the kill cannot come when all is done
+	release := undeletable(t, filepath.Join(dir, "0")) // so that the kill comes before all is done
 	stop = s.keep(t, nfsPort, killed)
 	require.NoError(t, s.client.CoreV1().PersistentVolumeClaims(sp.name).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	await.Until(t, longest, func() string { return await.Missing(done.Load() == 2, "nothing was killed") })
@@ -168,7 +168,7 @@ func (s *share) testKilled(t *testing.T) {
 	require.Equal(t, before, after)
 }
 
-// exported lists the directories of the export, and their marks.
+// exported lists the directories of the export and their marks.
 func (s *share) exported() (string, error) {
 	out := ""
 	for _, dir := range []string{"", ".flexlvm"} {
@@ -183,7 +183,7 @@ func (s *share) exported() (string, error) {
 	return out, nil
 }
 
-// undeletable keeps a file from being deleted, whatever its name is by then, until release is called.
+// undeletable keeps a file from being deleted, even after a rename, until release is called.
 func undeletable(t *testing.T, path string) (release func()) {
 	t.Helper()
 	const immutable = 0x10 // FS_IMMUTABLE_FL of linux/fs.h

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// testStolen: what whoever has the account's token may not do.
+// testStolen checks what the account's token cannot do.
 func (s *share) testStolen(t *testing.T) {
 	stolen, err := kubernetes.NewForConfig(s.as(nfsAccount))
 	require.NoError(t, err)
@@ -32,7 +32,8 @@ func (s *share) testStolen(t *testing.T) {
 	}
 	s.refusedSoon(t, "may only create PersistentVolumes of NFS", create("evil", "", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/-evil"}}))
 	s.refusedSoon(t, "may only create PersistentVolumes of NFS", create("evil", "", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: nfsServer, Path: "/etc"}}))
-	// Names that the directory of another's volume ends in, and none is the volume's own.
+	// These names are suffixes of the directory of another's volume. None of them is the volume's own
+	// name.
 	const (
 		own    = "0d3f3a52-93c6-4d4b-8a53-5d0b3f6f4c11"
 		theirs = "3b1f0a9e-5c7d-4e2a-9f10-2a4c6e8b0d13"
@@ -42,7 +43,7 @@ func (s *share) testStolen(t *testing.T) {
 		"2a4c6e8b0d13":          own, // the end of its UID
 		"pvc-" + theirs:         own, // once its PersistentVolume is gone
 		"b-pvc-" + theirs:       theirs,
-		"pvc-b-pvc-" + theirs:   "b-pvc-" + theirs, // what is no UID
+		"pvc-b-pvc-" + theirs:   "b-pvc-" + theirs, // not a UID
 		theirs:                  theirs,
 		"a-pvc-b-pvc-" + theirs: "",
 	} {
@@ -79,7 +80,7 @@ func (s *share) testStolen(t *testing.T) {
 	s.testStolenChanges(t, stolen)
 }
 
-// testStolenChanges: of what it made, it changes the one finalizer, and nothing else.
+// testStolenChanges: of its own PersistentVolumes, the account can change only its finalizer.
 func (s *share) testStolenChanges(t *testing.T, stolen kubernetes.Interface) {
 	nfs := corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: nfsServer, Path: nfsPath + "/bait"}}
 	foreign := volumeOfHand("foreign", nfs)

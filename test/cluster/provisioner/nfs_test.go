@@ -2,8 +2,8 @@
 
 package provisioner_test
 
-// The provisioner of NFS on a real API server. Its exports are directories of this
-// machine: what a server adds is tested in test/cluster, TestJobs.
+// The NFS provisioner on a real API server. Its exports are directories of this machine. A real server
+// is tested by TestJobs in test/cluster.
 
 import (
 	"context"
@@ -33,10 +33,10 @@ const (
 	nfsFinalizer = "external-provisioner.volume.kubernetes.io/finalizer"
 )
 
-// share is the bed with the provisioner of NFS.
+// share is the bed with the NFS provisioner.
 type share struct {
 	*bed
-	export string // where the export lies on this machine
+	export string // the export's directory on this machine
 }
 
 func (b *bed) testNFS(t *testing.T) {
@@ -75,7 +75,7 @@ func (b *bed) testNFS(t *testing.T) {
 	}
 }
 
-// readOnly is a file system that cannot be written.
+// readOnly returns a read-only file system.
 func readOnly(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -84,7 +84,7 @@ func readOnly(t *testing.T) string {
 	return dir
 }
 
-// install applies what ships, with the server and the path in the one place for them.
+// install applies the shipped manifests, with the server and the path set in the one place for them.
 func (s *share) install(t *testing.T) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "installer")
@@ -133,7 +133,7 @@ func (s *share) testRights(t *testing.T) {
 	})
 }
 
-// volumeOfHand is a PersistentVolume that says it was made by the provisioner.
+// volumeOfHand returns a PersistentVolume whose annotations claim that the provisioner created it.
 func volumeOfHand(name string, source corev1.PersistentVolumeSource) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
@@ -146,7 +146,7 @@ func volumeOfHand(name string, source corev1.PersistentVolumeSource) *corev1.Per
 	}
 }
 
-// nfsClass makes a class of the export for the time of the test.
+// nfsClass creates a class of the export for the duration of the test.
 func (s *share) nfsClass(sp *space, name string, change func(*storagev1.StorageClass), parameters ...string) {
 	sp.class(name, func(c *storagev1.StorageClass) {
 		c.Provisioner, c.VolumeBindingMode = "nfs.flexlvm.io", nil
@@ -167,8 +167,8 @@ func (s *share) claimOf(sp *space, name, class string) {
 	})
 }
 
-// directory waits until a claim is bound, writes a file into its directory, and gives
-// its PersistentVolume and the directory.
+// directory waits until a claim is bound, writes a file into its directory, and returns its
+// PersistentVolume and the directory.
 func (s *share) directory(t *testing.T, sp *space, claim string) (v *corev1.PersistentVolume, dir string) {
 	t.Helper()
 	v = sp.volumeOf(claim)
@@ -192,7 +192,7 @@ func (s *share) volumeGone(t *testing.T, v *corev1.PersistentVolume) {
 	})
 }
 
-// said waits for an event on an object of that name whose text holds what is wanted.
+// said waits for an event of an object with that name whose text contains want.
 func (s *share) said(t *testing.T, namespace, object, reason, want string) {
 	t.Helper()
 	await.Until(t, longest, func() string {
@@ -227,7 +227,7 @@ func (s *share) testLife(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "drwxrwxrwx", info.Mode().String())
 
-	// The same name again has another directory, while the first is still there and
+	// A new claim with the same name gets another directory, both while the first directory exists and
 	// after it is gone.
 	s.deleted(t, sp, "data", v)
 	require.NoDirExists(t, dir)
@@ -243,7 +243,7 @@ func (s *share) testLife(t *testing.T) {
 	s.deleted(t, sp, "data", third)
 	require.FileExists(t, filepath.Join(dir, "file"))
 
-	// Retain is Kubernetes' own way: nothing is touched, and nobody asks us.
+	// With Kubernetes' reclaim policy Retain, nothing is changed and the provisioner is not called.
 	s.claimOf(sp, "policy", "nfs-policy")
 	v, dir = s.directory(t, sp, "policy")
 	require.NoError(t, s.client.CoreV1().PersistentVolumeClaims(sp.name).Delete(t.Context(), "policy", metav1.DeleteOptions{}))

@@ -23,8 +23,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// testNodeLoss deletes a Node, whose name is too long for a label, and looks at what
-// becomes of its claims. Nothing comes after it: that Node does not come back.
+// testNodeLoss deletes a Node whose name is too long for a label, and checks its claims. It comes last,
+// because that Node does not come back.
 func (b *bed) testNodeLoss(t *testing.T) {
 	t.Run("rights", b.testNodeLossRights)
 	b.flags = []string{"--node-loss-grace=20s"}
@@ -66,7 +66,7 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 	require.Equal(t, "0", b.metric(t, 8091, "flexlvm_provisioner_lost_nodes"))
 	s.podsGoFrom(longNode)
 
-	// release: the StatefulSet starts anew, on another node.
+	// release: the StatefulSet starts from scratch on another node.
 	s.event(s.name, "PersistentVolumeClaim", "data-web-0", "ClaimReleased", `(hostname "host-of-sim-3") is gone from the cluster`, "onNodeLoss: release")
 	s.event(s.name, "Pod", "web-0", "ClaimReleased", "claim data-web-0: node")
 	released := time.Now()
@@ -77,7 +77,7 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 	s.event("default", "PersistentVolume", web.Name, "VolumeGivenUp", "where nobody is left to take the volume back")
 	t.Logf("claim released %.1f s after its node was deleted; its successor was bound %.1f s later", released.Sub(gone).Seconds(), time.Since(released).Seconds())
 
-	// Retain: the claim goes, and the PersistentVolume is a person's.
+	// Retain: the claim is deleted, and the PersistentVolume is left to a person.
 	s.event(s.name, "PersistentVolumeClaim", "retained", "ClaimReleased")
 	s.phase(retained.Name, corev1.VolumeReleased)
 
@@ -89,7 +89,7 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 	require.Equal(t, "1", b.metric(t, 8091, "flexlvm_provisioner_lost_nodes"))
 	require.Equal(t, "2", b.metric(t, 8091, "flexlvm_provisioner_node_loss_released_claims_total"))
 
-	// What people then do, as the event says, helps.
+	// The commands of the event's message work.
 	b.kubectl(t, "delete", "pvc", "-n", s.name, "kept", "--wait=false")
 	s.gone(kept.Name)
 	s.phase(retained.Name, corev1.VolumeReleased)
@@ -100,7 +100,7 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 		return await.Missing(lost == "0", "%s lost nodes", lost)
 	})
 
-	// The drained node comes back, and its claim's pod goes nowhere else.
+	// The drained node comes back, and its claim's pod runs nowhere else.
 	s.phase(drained.Name, corev1.VolumeBound)
 	require.NotContains(t, strings.Join(s.events(s.name, "PersistentVolumeClaim", "drained"), "\n"), "gone from the cluster")
 	s.pod("drained", "")
@@ -110,7 +110,7 @@ func (b *bed) testNodeDeleted(t *testing.T) {
 	s.placed("drained", "sim-1")
 }
 
-// placed waits until the scheduler has placed a pod, and requires that it is there.
+// placed waits until the scheduler has placed a pod, and checks that it is on the node.
 func (s *space) placed(pod, node string) {
 	s.t.Helper()
 	on := ""
@@ -123,7 +123,7 @@ func (s *space) placed(pod, node string) {
 	require.Equal(s.t, node, on)
 }
 
-// statefulSet of one replica that would rather be on node.
+// statefulSet creates a StatefulSet of one replica that prefers node.
 func (s *space) statefulSet(name, class, node string) {
 	s.t.Helper()
 	labels := map[string]string{"app": name}
@@ -163,7 +163,7 @@ func (s *space) statefulSet(name, class, node string) {
 	})
 }
 
-// podsGoFrom does what kube-controller-manager does some 40 s after a Node was
+// podsGoFrom deletes a node's pods, as kube-controller-manager does about 40 s after a Node was
 // deleted.
 func (s *space) podsGoFrom(node string) {
 	s.t.Helper()
@@ -196,7 +196,8 @@ func (s *space) gone(volume string) {
 	})
 }
 
-// phase waits until a volume is in a phase, and requires that it is the node's still.
+// phase waits until a volume is in a phase, and checks that it still has the node's finalizer and is
+// not being deleted.
 func (s *space) phase(volume string, phase corev1.PersistentVolumePhase) {
 	s.t.Helper()
 	await.Until(s.t, longest, func() string {
@@ -208,8 +209,8 @@ func (s *space) phase(volume string, phase corev1.PersistentVolumePhase) {
 	})
 }
 
-// conditionReady says of a simulated node what its kubelet would, or what others
-// say of one whose kubelet is silent.
+// conditionReady sets the Ready condition of a simulated node, as its kubelet does or, if that is
+// silent, the node lifecycle controller.
 func (b *bed) conditionReady(t *testing.T, name string, status corev1.ConditionStatus) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":%q,"reason":"Simulated"}]}}`, status)
@@ -217,13 +218,12 @@ func (b *bed) conditionReady(t *testing.T, name string, status corev1.ConditionS
 	require.NoError(t, err)
 }
 
-// testNodeLossRights: the provisioner's rights to end things are good for what it
-// does with them, and for nothing else.
+// testNodeLossRights: the provisioner's rights to delete objects allow only what it does with them.
 func (b *bed) testNodeLossRights(t *testing.T) {
 	ctx := t.Context()
 	config := b.as(account)
 	volumes := b.volumesOf(t, config)
-	// The provisioner reads from its cache, and may not get.
+	// The provisioner reads from its cache, and has no right to get.
 	letGo := func(name string) error {
 		v, err := b.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 		require.NoError(t, err)

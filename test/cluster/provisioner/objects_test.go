@@ -22,15 +22,14 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// space is a namespace of a test of its own.
+// space is a namespace of one test.
 type space struct {
 	*bed
 	t    *testing.T
 	name string
 }
 
-// namespace makes a namespace, and takes away at the end what the test left in
-// the whole cluster.
+// namespace creates a namespace, and at the end removes what the test left in the cluster.
 func (b *bed) namespace(t *testing.T, name string) *space {
 	t.Helper()
 	_, err := b.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -57,7 +56,7 @@ func (b *bed) namespace(t *testing.T, name string) *space {
 	return s
 }
 
-// deletePods as a kubelet releases them: there is none here.
+// deletePods deletes pods without a grace period, because there is no kubelet here.
 func (s *space) deletePods(ctx context.Context) {
 	require.NoError(s.t, s.client.CoreV1().Pods(s.name).DeleteCollection(ctx,
 		metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))}, metav1.ListOptions{}))
@@ -80,7 +79,7 @@ func (s *space) takeBack(ctx context.Context, volume string) {
 	}
 }
 
-// volumes of claims of this namespace.
+// volumes returns the PersistentVolumes of this namespace's claims.
 func (s *space) volumes(ctx context.Context) []corev1.PersistentVolume {
 	all, err := s.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 	require.NoError(s.t, err)
@@ -93,7 +92,7 @@ func (s *space) volumes(ctx context.Context) []corev1.PersistentVolume {
 	return ours
 }
 
-// class makes a flexlvm StorageClass for the time of the test.
+// class creates a flexlvm StorageClass for the duration of the test.
 func (s *space) class(name string, change func(*storagev1.StorageClass)) {
 	s.t.Helper()
 	class := &storagev1.StorageClass{
@@ -113,7 +112,7 @@ func (s *space) class(name string, change func(*storagev1.StorageClass)) {
 	})
 }
 
-// claim makes a claim of class flexlvm.
+// claim creates a claim of class flexlvm.
 func (s *space) claim(name string, change func(*corev1.PersistentVolumeClaim)) {
 	s.t.Helper()
 	claim := &corev1.PersistentVolumeClaim{
@@ -135,7 +134,7 @@ func requests(quantity string) corev1.VolumeResourceRequirements {
 	return corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(quantity)}}
 }
 
-// pod makes a pod that uses a claim, perhaps on a certain node.
+// pod creates a pod that uses a claim, optionally on a certain node.
 func (s *space) pod(claim, node string) {
 	s.t.Helper()
 	pod := &corev1.Pod{
@@ -158,7 +157,7 @@ func (s *space) pod(claim, node string) {
 	require.NoError(s.t, err)
 }
 
-// many makes n claims and their pods.
+// many creates n claims and their pods.
 func (s *space) many(prefix string, n int) {
 	s.t.Helper()
 	for i := range n {
@@ -183,7 +182,7 @@ func (s *space) unbound(ctx context.Context) string {
 	return await.Missing(len(names) == 0, "%d of %d claims are not bound: %s", len(names), len(claims.Items), strings.Join(names, " "))
 }
 
-// oneEach requires that there is one volume for each claim and none besides.
+// oneEach checks that there is exactly one volume for each claim.
 func (s *space) oneEach(n int) {
 	s.t.Helper()
 	claims := map[string]bool{}
@@ -196,7 +195,7 @@ func (s *space) oneEach(n int) {
 	require.Len(s.t, claims, n)
 }
 
-// volumeOf waits until a claim is bound.
+// volumeOf waits until a claim is bound, and returns its volume.
 func (s *space) volumeOf(claim string) *corev1.PersistentVolume {
 	s.t.Helper()
 	var volume *corev1.PersistentVolume
@@ -212,9 +211,9 @@ func (s *space) volumeOf(claim string) *corev1.PersistentVolume {
 	return volume
 }
 
-// caughtUp waits until the provisioner has looked at all that there was before: at a
-// claim that came after it, which it refuses, and at one after that, since it may have
-// had several in its hands. It gives how many it has refused for that.
+// caughtUp waits until the provisioner has processed all earlier events: it creates a claim that the
+// provisioner refuses, and then another, because the provisioner may work on several at the same time.
+// It returns the number of refusals that this caused.
 func (b *bed) caughtUp(t *testing.T) (refused int) {
 	t.Helper()
 	s := &space{bed: b, t: t, name: metav1.NamespaceDefault}
@@ -233,7 +232,7 @@ func (b *bed) caughtUp(t *testing.T) (refused int) {
 	return refused
 }
 
-// events on an object, as "reason: message".
+// events returns an object's events as "reason: message".
 func (s *space) events(namespace, kind, name string) []string {
 	s.t.Helper()
 	list, err := s.client.CoreV1().Events(namespace).List(s.t.Context(), metav1.ListOptions{
@@ -247,7 +246,7 @@ func (s *space) events(namespace, kind, name string) []string {
 	return out
 }
 
-// event waits for an event whose text holds all parts.
+// event waits for an event whose text contains all parts.
 func (s *space) event(namespace, kind, name string, parts ...string) {
 	s.t.Helper()
 	await.Until(s.t, longest, func() string {

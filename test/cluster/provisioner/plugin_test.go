@@ -19,7 +19,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/built"
 )
 
-// testPlugin asks as a user does, and holds the answers against what the provisioner then
+// testPlugin runs the plugin as a user does, and compares its answers with what the provisioner then
 // does.
 func (b *bed) testPlugin(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "kubectl-flexlvm")
@@ -85,7 +85,7 @@ func (b *bed) testPlugin(t *testing.T) {
 	require.EqualValues(t, 1, listed[1].EvictionOrder)
 	require.Contains(t, ask("volumes", "--pvc", "data", "-o", "yaml"), "claim: data")
 
-	// Its rights are those of who asks.
+	// The plugin has its user's rights.
 	b.kubectl(t, "create", "serviceaccount", "nobody", "-n", system)
 	said, err := run(b.accountKubeconfig(t, "nobody"), "status")
 	require.Error(t, err)
@@ -95,8 +95,7 @@ func (b *bed) testPlugin(t *testing.T) {
 	require.Contains(t, said, "not-there")
 }
 
-// releaseOn makes a simulated node report a volume that was released and fills so much of
-// its group.
+// releaseOn makes a simulated node report a released volume of that size.
 func (b *bed) releaseOn(t *testing.T, node, name string, room volume.Bytes) {
 	t.Helper()
 	storage, err := b.storage.NodeStorage(t.Context(), node)

@@ -26,7 +26,7 @@ import (
 )
 
 // The lease of the provisioners under test is long, because a busy machine stalls them and most are not
-// started again. Where one has to run out it is short.
+// restarted. It is short in tests in which a lease has to expire.
 var (
 	leaseFlags = []string{"--lease-duration=10m", "--lease-renew-deadline=9m", "--lease-retry-period=1s"}
 	shortLease = []string{"--lease-duration=" + leaseDuration.String(), "--lease-renew-deadline=16s"}
@@ -41,16 +41,16 @@ func (b *bed) withShortLease(t *testing.T) {
 	t.Cleanup(func() { b.flags = usual })
 }
 
-// process is one provisioner.
+// process is a provisioner's process.
 type process struct {
 	cmd  *exec.Cmd
 	log  string
 	done chan struct{}
-	err  error // after done
+	err  error // set when done is closed
 }
 
-// run starts a provisioner whose health is answered on 127.0.0.1:port, with the
-// rights of its service account and no others.
+// run starts a provisioner with only its service account's rights, and with its health endpoint on
+// 127.0.0.1:port.
 func (b *bed) run(t *testing.T, port int) *process {
 	t.Helper()
 	p, err := b.launch(t.Context(), port)
@@ -81,7 +81,7 @@ func (b *bed) launch(ctx context.Context, port int) (*process, error) {
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {
-		// The signal comes when the thread ends that started the process.
+		// The signal is sent when the thread that started the process ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()
@@ -98,14 +98,14 @@ func (b *bed) launch(ctx context.Context, port int) (*process, error) {
 	return p, <-started
 }
 
-// dropLease deletes the lease of provisioners that were killed, unless another one runs that may take it
-// over: that it runs out is what testLeaderKilled is for.
+// dropLease deletes the lease of provisioners that were killed, unless another one runs that may take
+// it over. Only testLeaderKilled tests that a lease expires.
 func (b *bed) dropLease(ctx context.Context) {
 	if b.running.Load() > 0 {
 		return
 	}
 	for _, name := range []string{"flexlvm.io", "nfs.flexlvm.io"} {
-		_ = b.client.CoordinationV1().Leases(system).Delete(ctx, name, metav1.DeleteOptions{}) // there may be none, or no API server
+		_ = b.client.CoordinationV1().Leases(system).Delete(ctx, name, metav1.DeleteOptions{}) // there may be no lease, or no API server
 	}
 }
 
@@ -123,8 +123,8 @@ func (p *process) logEnd() string {
 	return strings.Join(lines[max(0, len(lines)-60):], "")
 }
 
-// keep starts the provisioner again whenever it ends, as a kubelet does, until
-// the returned function is called. It is told of every process.
+// keep restarts the provisioner whenever it ends, as kubelet does, until stop is called. each is called
+// with every process.
 func (b *bed) keep(t *testing.T, port int, each func(*process)) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -153,7 +153,7 @@ func (b *bed) keep(t *testing.T, port int, each func(*process)) (stop func()) {
 	}
 }
 
-// get asks a provisioner over HTTP.
+// get sends an HTTP request to a provisioner.
 func (b *bed) get(ctx context.Context, port int, path string) (int, string, error) {
 	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -174,7 +174,7 @@ func (b *bed) get(ctx context.Context, port int, path string) (int, string, erro
 	return response.StatusCode, string(body), err
 }
 
-// metric is the value of a metric, as text.
+// metric returns a metric's value as text.
 func (b *bed) metric(t *testing.T, port int, name string) string {
 	t.Helper()
 	_, body, err := b.get(t.Context(), port, "/metrics")
@@ -188,7 +188,7 @@ func (b *bed) metric(t *testing.T, port int, name string) string {
 	return ""
 }
 
-// ready waits until a provisioner says that it is.
+// ready waits until a provisioner is ready.
 func (b *bed) ready(t *testing.T, port int) {
 	t.Helper()
 	await.Until(t, longest, func() string {
@@ -200,7 +200,7 @@ func (b *bed) ready(t *testing.T, port int) {
 	})
 }
 
-// leader is the identity in the lease; empty where nobody holds it.
+// leader returns the identity in the lease, or "" if nobody holds it.
 func (b *bed) leader(t *testing.T) string {
 	t.Helper()
 	lease, err := b.client.CoordinationV1().Leases(system).Get(t.Context(), "flexlvm.io", metav1.GetOptions{})

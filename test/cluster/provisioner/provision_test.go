@@ -20,7 +20,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// TestProvisioner shares one control plane between its parts, and TestProvisionerDisturbed another.
+// TestProvisioner runs its parts on one control plane, and TestProvisionerDisturbed on another.
 func TestProvisioner(t *testing.T) {
 	t.Parallel()
 	b := start(t)
@@ -55,7 +55,7 @@ func TestProvisioner(t *testing.T) {
 	b.testNothingWasForbidden(t)
 }
 
-// TestProvisionerDisturbed kills provisioners and the API server, and takes a node away.
+// TestProvisionerDisturbed kills provisioners and the API server, and deletes a node.
 func TestProvisionerDisturbed(t *testing.T) {
 	t.Parallel()
 	b := start(t)
@@ -145,7 +145,7 @@ func (b *bed) testMany(t *testing.T) {
 	s.oneEach(50)
 }
 
-// testReleased: the control side never takes a volume back, nor says it did.
+// testReleased: the provisioner never deletes a released PersistentVolume, nor reports that it did.
 func (b *bed) testReleased(t *testing.T) {
 	s := b.namespace(t, "released")
 	for _, claim := range []string{"data", "later"} {
@@ -164,25 +164,25 @@ func (b *bed) testReleased(t *testing.T) {
 	require.Nil(t, released.DeletionTimestamp)
 	require.Contains(t, released.Finalizers, "flexlvm.io/volume")
 
-	// A person deletes the object: it waits for its node all the same.
+	// A person deletes the object, which waits for its node all the same.
 	require.NoError(t, volumes.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	require.NoError(t, b.client.CoreV1().PersistentVolumeClaims(s.name).Delete(t.Context(), "later", metav1.DeleteOptions{}))
-	s.event("default", "PersistentVolume", later, "WaitingForNode") // what came before it was looked at
+	s.event("default", "PersistentVolume", later, "WaitingForNode") // events before it were processed
 	left, err := volumes.Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.NotNil(t, left.DeletionTimestamp)
 	require.Contains(t, left.Finalizers, "flexlvm.io/volume")
 	require.NoError(t, volumes.Delete(t.Context(), later, metav1.DeleteOptions{}))
 
-	// What the node does, and until there is one, a person.
+	// The node does this or, if there is none, a person.
 	for _, waits := range []string{name, later} {
 		b.kubectl(t, "patch", "pv", waits, "--type=json", "-p", `[{"op":"remove","path":"/metadata/finalizers"}]`)
 	}
 	await.Until(t, longest, func() string { return await.Missing(len(s.volumes(t.Context())) == 0, "the volume is still there") })
 }
 
-// testDeletedAtEveryMoment deletes claims while they are being provisioned. What
-// is left explains itself: no claim, and volumes that are released.
+// testDeletedAtEveryMoment deletes claims while they are being provisioned. In the end there are no
+// claims, and only released volumes.
 func (b *bed) testDeletedAtEveryMoment(t *testing.T) {
 	s := b.namespace(t, "deleted")
 	const n = 40

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// refusals is what a claim and its class may say that cannot be had.
+// refusals are claims and classes with impossible settings.
 var refusals = map[string]struct {
 	claim func(*corev1.PersistentVolumeClaim)
 	class func(*storagev1.StorageClass)
@@ -107,15 +107,15 @@ func (b *bed) testRefusals(t *testing.T) {
 	}
 	for name, r := range refusals {
 		parts := append([]string{"ProvisioningFailed"}, r.event...)
-		if r.class == nil && name != "huge" { // a node is chosen for it, if not at once
+		if r.class == nil && name != "huge" { // a node is chosen for it, if not immediately
 			parts = append(parts, "Retries will be delayed")
 		}
 		s.event(s.name, "PersistentVolumeClaim", name, parts...)
 	}
 	require.Empty(t, s.volumes(t.Context()))
 
-	// Told when its volume is asked for, before that perhaps where its pod waits, and not
-	// whenever it is looked at again.
+	// A refusal is reported when the volume is requested, and perhaps before that while its pod waits,
+	// but not on every resync.
 	told := refused()
 	require.GreaterOrEqual(t, told, len(refusals))
 	require.LessOrEqual(t, told, 2*len(refusals))
@@ -131,8 +131,8 @@ func (b *bed) testRefusals(t *testing.T) {
 	require.Empty(t, s.volumes(t.Context()))
 }
 
-// testClassMended: somebody reads the event, makes the class anew, and the claim
-// that waited is served.
+// testClassMended: somebody reads the event and creates the class again, and the waiting claim is
+// served.
 func (b *bed) testClassMended(t *testing.T) {
 	s := b.namespace(t, "mended")
 	s.class("mended", func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"volumeGruop": "fast"} })
@@ -150,8 +150,8 @@ func (b *bed) testNodeWithoutHostname(t *testing.T) {
 	s := b.namespace(t, "hostname")
 	label := func(patch string) { b.kubectl(t, "label", "node", "sim-2", "--overwrite", patch) }
 	label(corev1.LabelHostname + "-")
-	// No capacity is published for such a node, so the scheduler chooses it no more. The
-	// provisioner has seen then that the label is gone.
+	// No capacity is published for such a node, so the scheduler no longer chooses it, and the
+	// provisioner has observed that the label is gone.
 	b.offered(t, "flexlvm", "sim-2", -1)
 	s.claim("data", func(c *corev1.PersistentVolumeClaim) {
 		c.Annotations = map[string]string{"volume.kubernetes.io/selected-node": "sim-2"}
@@ -163,8 +163,7 @@ func (b *bed) testNodeWithoutHostname(t *testing.T) {
 	s.volumeOf("data")
 }
 
-// testNodeGone: the scheduler chose a node that is not there any more; it is
-// asked again.
+// testNodeGone: the scheduler chose a node that no longer exists, and has to choose again.
 func (b *bed) testNodeGone(t *testing.T) {
 	s := b.namespace(t, "gone")
 	s.claim("data", func(c *corev1.PersistentVolumeClaim) {

@@ -24,11 +24,11 @@ import (
 // datasetClass is the shipped class of replicas.
 const datasetClass = "flexlvm-dataset"
 
-// byHand is a volume that no VolumeManager of the test names, so that its claims are
-// the test's and not the controller's.
+// byHand is a volume that no VolumeManager of the test names, so that its claims are created by the
+// test and not by the controller.
 const byHand = "by-hand"
 
-// manager makes a VolumeManager, and gives its UID.
+// manager creates a VolumeManager, and returns its UID.
 func (s *space) manager(name string) types.UID {
 	s.t.Helper()
 	client, err := dynamic.NewForConfig(s.config)
@@ -49,8 +49,7 @@ func (s *space) manager(name string) types.UID {
 	return made.GetUID()
 }
 
-// replicaOf makes a claim as the controller of datasets does, for a VolumeManager
-// that may or may not be there.
+// replicaOf creates a claim as the controller of datasets does, for a VolumeManager that may not exist.
 func (s *space) replicaOf(owner string, uid types.UID, name string, change func(*corev1.PersistentVolumeClaim)) {
 	s.t.Helper()
 	s.claim(name, func(c *corev1.PersistentVolumeClaim) {
@@ -65,8 +64,8 @@ func (s *space) replicaOf(owner string, uid types.UID, name string, change func(
 	})
 }
 
-// testReplicas: claims of replicas are served for a VolumeManager that is there, on
-// nodes that have none yet, and nobody else's are.
+// testReplicas: claims of replicas are served for an existing VolumeManager, on nodes that have no
+// replica of the dataset yet. All others are refused.
 func (b *bed) testReplicas(t *testing.T) {
 	s := b.namespace(t, "replicas")
 	uid := s.manager("vm")
@@ -81,7 +80,7 @@ func (b *bed) testReplicas(t *testing.T) {
 	require.Equal(t, "LRU", first.Annotations[replica.AnnotationEviction])
 	require.Equal(t, "immediate", first.Annotations[pv.AnnotationReclaim])
 
-	// The second is not let onto the node of the first, and goes where there is none.
+	// The second replica is refused on the first one's node, and placed on another.
 	s.replicaOf("vm", uid, "second", nil)
 	s.pod("second", "sim-1")
 	s.event(s.name, "PersistentVolumeClaim", "second", `node "sim-1" has a replica of this dataset already`)
@@ -90,8 +89,8 @@ func (b *bed) testReplicas(t *testing.T) {
 	require.Equal(t, "sim-2", s.volumeOf("second").Labels[pv.LabelNode])
 	require.Equal(t, "ds-"+hash, s.volumeOf("second").Spec.FlexVolume.Options[volume.OptionVolume], "one name on all nodes")
 
-	// Claims whose owner is not there are no matter for this test: Kubernetes takes them
-	// away as garbage, sooner or later than they are refused.
+	// Claims whose owner does not exist are not tested here: Kubernetes may garbage-collect them before
+	// they are refused.
 	for name, c := range map[string]struct {
 		change func(*corev1.PersistentVolumeClaim)
 		says   string
@@ -107,7 +106,7 @@ func (b *bed) testReplicas(t *testing.T) {
 	}
 }
 
-// deletePod as a kubelet releases it.
+// deletePod deletes a pod without a grace period, because there is no kubelet here.
 func (s *space) deletePod(name string) {
 	s.t.Helper()
 	require.NoError(s.t, s.client.CoreV1().Pods(s.name).Delete(s.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))}))
@@ -117,8 +116,8 @@ func (s *space) deletePod(name string) {
 	})
 }
 
-// testRoomOfReplicas: what replicas hold is offered to claims by the scheduler's
-// account, and not to other replicas.
+// testRoomOfReplicas: the space of replicas is offered to claims in the published capacities, but not
+// to other replicas.
 func (b *bed) testRoomOfReplicas(t *testing.T) {
 	s := b.namespace(t, "room-of-replicas")
 	t.Cleanup(func() { b.reportRoomy(t) })
@@ -146,8 +145,8 @@ func (b *bed) testRoomOfReplicas(t *testing.T) {
 	b.offered(t, datasetClass, "sim-1", 0)
 }
 
-// testDaemonReplicas: a daemon says of the replicas of its node that they are to go,
-// step by step, and nothing else of anything.
+// testDaemonReplicas: a daemon can request that its node's replicas be evicted, step by step, and can
+// change nothing else.
 func (b *bed) testDaemonReplicas(t *testing.T) {
 	ctx := t.Context()
 	create := func(name string, change func(*corev1.PersistentVolume)) {

@@ -17,7 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// testStolenSecrets: a stolen token points no kubelet at a Secret that the class does not say.
+// testStolenSecrets: a stolen token cannot point kubelet to a Secret other than the class's.
 func (b *bed) testStolenSecrets(t *testing.T, stolen *kubernetes.Clientset) {
 	t.Helper()
 	class := &storagev1.StorageClass{
@@ -55,7 +55,7 @@ func (b *bed) testStolenSecrets(t *testing.T, stolen *kubernetes.Clientset) {
 	for _, mode = range []corev1.PersistentVolumeMode{corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock} {
 		b.refusedSoon(t, says, try(class.Name, secret("keys", "other.data"), right, "true"))
 		b.refusedSoon(t, says, try(class.Name, right, secret("default", "shop.data"), "true"))
-		// Whatever the class: here there is none of that name, about which the other policy says nothing.
+		// Whatever the class: none has this name, and then the other policy does not apply.
 		b.refusedSoon(t, only, try(none, secret("kube-system", "shop.data"), right, "true"))
 		b.refusedSoon(t, only, try(none, right, nil, "true"))
 		b.refusedSoon(t, only, try(none, right, right, "false"))

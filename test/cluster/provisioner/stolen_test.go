@@ -22,18 +22,18 @@ import (
 	"github.com/flexlvm/flexlvm/test/await"
 )
 
-// nobodysChild has Kubernetes delete the object: its owner is not there.
+// nobodysChild makes Kubernetes delete the object, because its owner does not exist.
 const nobodysChild = `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"none","uid":"none"}]}}`
 
-// as is what somebody speaks to the API with who has stolen the provisioner's token.
+// as returns an API configuration with the account's rights, as a stolen token has.
 func (b *bed) as(account string) *rest.Config {
 	config := rest.CopyConfig(b.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + system + ":" + account}
 	return config
 }
 
-// testStolenOwners: who may write on an object cannot have it deleted by naming an
-// owner that is not there.
+// testStolenOwners: an account that may change an object cannot get it deleted by naming an owner that
+// does not exist.
 func (b *bed) testStolenOwners(t *testing.T) {
 	ctx, s := t.Context(), b.namespace(t, "owners")
 	stolen, err := kubernetes.NewForConfig(b.as(account))
@@ -69,7 +69,7 @@ func (b *bed) testStolenOwners(t *testing.T) {
 		require.ErrorContains(t, volumes.patch(ctx, "foreign", nobodysChild), "of the driver flexlvm.io/flexlvm")
 	}
 
-	// A report is its node's, and the node's alone.
+	// A report belongs to its own node only.
 	reports, err := dynamic.NewForConfig(b.daemonOn(t, "sim-1"))
 	require.NoError(t, err)
 	owned := report(t, "sim-1", "")
@@ -86,14 +86,14 @@ func (b *bed) testStolenOwners(t *testing.T) {
 	require.NoError(t, err)
 	made.SetOwnerReferences(owned.GetOwnerReferences())
 	after, err := reports.Resource(flexlvmv1.GroupVersion.WithResource("nodestorages")).UpdateStatus(ctx, made, metav1.UpdateOptions{})
-	if err == nil { // the API server may leave out what is not of the status, and the policy refuses the rest
+	if err == nil { // the API server may ignore changes outside of the status, and the policy refuses the rest
 		require.Empty(t, after.GetOwnerReferences())
 	}
 	b.kubectl(t, "delete", "nodestorage", "sim-1")
 }
 
-// testStolenFinalizer: our finalizer stays on what a claim is bound to, also where
-// somebody has deleted it and taken Kubernetes' own off.
+// testStolenFinalizer: flexlvm's finalizer cannot be removed from a bound PersistentVolume, even if it
+// is being deleted and Kubernetes' own finalizer is gone.
 func (b *bed) testStolenFinalizer(t *testing.T) {
 	ctx, s := t.Context(), b.namespace(t, "finalizer")
 	b.persistentVolume(t, "held", "sim-1", pv.Driver, corev1.VolumeAvailable)
@@ -124,8 +124,8 @@ func (b *bed) testStolenFinalizer(t *testing.T) {
 	require.NoError(t, thieves[1].patch(ctx, "held", letGo))
 }
 
-// testStolenShare: the token of the provisioner is good for the shares of datasets, and
-// not for giving claims of others a volume.
+// testStolenShare: the provisioner's token can create PersistentVolumes for the shares of datasets, but
+// not for others' claims.
 func (b *bed) testStolenShare(t *testing.T) {
 	stolen, err := kubernetes.NewForConfig(b.as(account))
 	require.NoError(t, err)
@@ -182,7 +182,7 @@ func (b *bed) testStolenShare(t *testing.T) {
 	b.testStolenSecond(t, stolen)
 }
 
-// testStolenSecond: nobody else gets a claim's volume by a second PersistentVolume of it.
+// testStolenSecond: a claim's volume cannot be obtained through a second PersistentVolume.
 func (b *bed) testStolenSecond(t *testing.T, stolen kubernetes.Interface) {
 	for volume, says := range map[string]string{
 		"mine": "", "theirs": "that are named after their volume", "ds-0123456789abcdef": "", "ds-0123456789abcdef-1": "that are named after their volume",
@@ -203,7 +203,7 @@ func (b *bed) testStolenSecond(t *testing.T, stolen kubernetes.Interface) {
 	}
 }
 
-// testStolenClaims: the token of the provisioner makes claims of datasets alone.
+// testStolenClaims: the provisioner's token can create only claims of datasets.
 func (b *bed) testStolenClaims(t *testing.T) {
 	stolen, err := kubernetes.NewForConfig(b.as(account))
 	require.NoError(t, err)
@@ -235,7 +235,7 @@ func (b *bed) testStolenClaims(t *testing.T) {
 			c.OwnerReferences = append(c.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "ServiceAccount", Name: "default", UID: "uid"})
 		},
 		"of an unknown version": func(c *corev1.PersistentVolumeClaim) { c.OwnerReferences[0].APIVersion = "flexlvm.io/v9" },
-		"of a node": func(c *corev1.PersistentVolumeClaim) { // by whose UID Kubernetes would take the owner for there
+		"of a node": func(c *corev1.PersistentVolumeClaim) { // Kubernetes would take the node's UID as proof that the owner exists
 			c.OwnerReferences[0].Name, c.Name = "x"+strings.Repeat("-", 36)+"/../../../../../../../api/v1/nodes/sim-1", "x-01234567-0"
 		},
 		"of another label":        func(c *corev1.PersistentVolumeClaim) { c.Labels[replica.LabelOwner] = "other" },
@@ -251,8 +251,8 @@ func (b *bed) testStolenClaims(t *testing.T) {
 	}
 }
 
-// testStolenDeletion: of claims that no VolumeManager owns, the provisioner's token deletes those by
-// which a dataset is read, also where a guest has taken the owner off, and no other.
+// testStolenDeletion: of the claims that no VolumeManager owns, the provisioner's token can delete only
+// those through which a dataset is read, even if a guest has removed the owner.
 func (b *bed) testStolenDeletion(t *testing.T) {
 	stolen, err := kubernetes.NewForConfig(b.as(account))
 	require.NoError(t, err)
@@ -272,8 +272,8 @@ func (b *bed) testStolenDeletion(t *testing.T) {
 	require.ErrorContains(t, remove("theirs"), "may only delete claims")
 }
 
-// testForgedAttributes: where kubelet does not say whose pod it is (podInfoOnMount: false), a
-// PersistentVolume cannot say it in its place.
+// testForgedAttributes: if kubelet does not pass the pod's information (podInfoOnMount: false), a
+// PersistentVolume cannot forge it.
 func (b *bed) testForgedAttributes(t *testing.T) {
 	ctx := t.Context()
 	create := func(attributes map[string]string, driver string) error {

@@ -14,14 +14,14 @@ import (
 	v1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// declared is a VolumeGroup with such a spec.
+// declared returns a VolumeGroup with the spec.
 func declared(spec map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1.GroupVersion.String(), "kind": "VolumeGroup", "metadata": map[string]any{"name": "declared"}, "spec": spec,
 	}}
 }
 
-// goodSpec is that of a VolumeGroup that is let in, changed.
+// goodSpec returns the spec of a valid VolumeGroup with a change.
 func goodSpec(change func(map[string]any)) map[string]any {
 	spec := map[string]any{
 		"name":         "flexlvm",
@@ -32,7 +32,7 @@ func goodSpec(change func(map[string]any)) map[string]any {
 	return spec
 }
 
-// disk is a spec with one disk selector, given as pairs.
+// disk returns a change to one disk selector, given as pairs.
 func disk(pairs ...any) func(map[string]any) {
 	selector := map[string]any{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -41,8 +41,8 @@ func disk(pairs ...any) func(map[string]any) {
 	return func(spec map[string]any) { spec["disks"] = []any{selector} }
 }
 
-// testVolumeGroups: the API server lets no declaration in that means whatever is there,
-// and none change in a way that nobody can carry out.
+// testVolumeGroups: the API server refuses a declaration that would match any disk, and a change that
+// cannot be carried out.
 func (b *bed) testVolumeGroups(t *testing.T) {
 	client, err := dynamic.NewForConfig(b.config)
 	require.NoError(t, err)
@@ -52,7 +52,7 @@ func (b *bed) testVolumeGroups(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(map[string]any)
-		says   string // empty: it is let in
+		says   string // empty: it is accepted
 	}{
 		"as it is":                 {func(map[string]any) {}, ""},
 		"expressions":              {set("nodeSelector", map[string]any{"matchExpressions": []any{map[string]any{"key": "no", "operator": "Exists"}}}), ""},

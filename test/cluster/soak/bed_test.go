@@ -31,11 +31,11 @@ const (
 	immediate = "soak-immediate"
 	stranger  = "stranger" // a logical volume that is not flexlvm's
 	minAge    = 5 * time.Second
-	// killedLogs is where a node keeps the logs of its daemons.
+	// killedLogs is where a node keeps the logs of its killed daemons.
 	killedLogs = "/var/log/soak"
 )
 
-// classes as claims draw them: some are drawn more often.
+// classes are the classes that claims choose from. Some are listed more often to be chosen more often.
 var classes = []string{"flexlvm", "flexlvm", "flexlvm", "flexlvm", "soak-zero", immediate}
 
 const classManifests = `
@@ -64,10 +64,10 @@ type bed struct {
 	strangers map[string]string // checksums, by node
 }
 
-// start brings the bed up; it goes down with the test.
+// start starts the bed, which is stopped after the test.
 func start(t *testing.T, s settings) *bed {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute) // cold, all is built
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute) // a cold run builds everything
 	defer cancel()
 	source, err := vm.SourceDir()
 	require.NoError(t, err)
@@ -100,7 +100,7 @@ func start(t *testing.T, s settings) *bed {
 	return b
 }
 
-// prepare keeps the logs of all containers that are killed: kubelet keeps the last.
+// prepare keeps the logs of all killed containers, because kubelet keeps only the last one.
 func (b *bed) prepare(ctx context.Context, t *testing.T, node string) {
 	t.Helper()
 	b.onNode(ctx, t, node, `mkdir `+killedLogs+`
@@ -118,8 +118,8 @@ func (b *bed) stop(t *testing.T) {
 	require.NoError(t, b.Stop(ctx))
 }
 
-// keep saves what tells how it went wrong: all logs, also of containers and
-// drivers, and what the cluster and its nodes hold.
+// keep saves everything needed to analyse a failure: all logs, also of containers and drivers, and the
+// state of the cluster and its nodes.
 func (b *bed) keep(ctx context.Context, t *testing.T) {
 	dir, err := b.KeepLogs()
 	if err != nil {
@@ -168,8 +168,8 @@ func (b *bed) rolledOut(ctx context.Context, t *testing.T) {
 	}
 }
 
-// rooms is how much of each group claims may take that live at the same time. The
-// rest is for volumes that wait, of which most have to go therefore.
+// rooms returns how much of each group the live claims may use at the same time. The rest is for
+// released volumes, most of which therefore have to be evicted.
 func (b *bed) rooms(t *testing.T) map[string]volume.Bytes {
 	t.Helper()
 	const percent = 65
@@ -183,7 +183,7 @@ func (b *bed) rooms(t *testing.T) map[string]volume.Bytes {
 	return rooms
 }
 
-// nodeStorage asks for the report of a node into a value.
+// nodeStorage returns a node's report as JSON.
 func (b *bed) nodeStorage(ctx context.Context, node string) ([]byte, error) {
 	return b.client.CoreV1().RESTClient().Get().AbsPath("/apis/flexlvm.io/v1/nodestorages/" + node).DoRaw(ctx)
 }

@@ -17,41 +17,41 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A claim is one claim's life. What it will be is decided before the run begins,
-// by the seed; in which order things happen is not.
+// A claim is one claim's life. The seed decides its properties before the run starts, but not the order
+// of events.
 type claim struct {
 	name, node, class string
-	size, grown       volume.Bytes  // at birth, and after it has grown
-	growsInUse        bool          // in its first pod's life
+	size, grown       volume.Bytes  // at creation, and after its growth
+	growsInUse        bool          // while its first pod runs
 	blocks            int           // of 64 KiB that are written
-	abandoned         time.Duration // after which it is deleted, ready or not; 0 for not at all
+	abandoned         time.Duration // after which it is deleted, ready or not; 0 means never
 
-	// What follows is guarded by the history.
+	// The history's lock guards the following fields.
 	busy     bool
-	now      volume.Bytes // the size that was asked for last
+	now      volume.Bytes // the last requested size
 	enlarged bool
-	digest   string // of what was written; empty before
-	blob     string // of the part that was written first
+	digest   string // of the written data; empty before
+	blob     string // the digest of the part that was written first
 	volume   string // name of the PersistentVolume, once it is known
 	deleted  time.Time
 }
 
 func (c *claim) alive() bool { return c.deleted.IsZero() }
 
-// eviction is one that an event has told of.
+// eviction is an eviction that an event reported.
 type eviction struct {
 	volume, reason string
 	at             time.Time
 }
 
-// history is what was done, and what came of it.
+// history records what was done, and the results.
 type history struct {
 	mu       sync.Mutex
 	random   *rand.Rand
-	todo     []*claim // not yet made
-	claims   []*claim // made
+	todo     []*claim // not yet created
+	claims   []*claim // created
 	byVolume map[string]*claim
-	room     map[string]volume.Bytes // by node, for claims that live
+	room     map[string]volume.Bytes // by node, for live claims
 	counts   map[string]int
 	events   map[string]int // of the node daemons, by reason
 	evicted  map[string]eviction
@@ -59,13 +59,13 @@ type history struct {
 	wrong    []string
 }
 
-// longest is the longest that pods of a kind took to run.
+// longest is the longest time that pods of a kind took to run.
 type longest struct {
 	took time.Duration
 	of   string
 }
 
-// newHistory takes the room that claims of each node may take at the same time.
+// newHistory returns a history. room is the space on each node for claims that live at the same time.
 func newHistory(s settings, room map[string]volume.Bytes) *history {
 	h := &history{
 		random: rand.New(rand.NewPCG(s.seed, 1)), byVolume: map[string]*claim{}, room: room,
@@ -87,7 +87,7 @@ func newHistory(s settings, room map[string]volume.Bytes) *history {
 	return h
 }
 
-// most is what the claim takes of its group before anybody decides to enlarge it.
+// most returns what the claim uses of its group before it may be enlarged.
 func (c *claim) most() volume.Bytes {
 	if c.growsInUse {
 		return device(c.grown)
@@ -97,11 +97,11 @@ func (c *claim) most() volume.Bytes {
 
 func device(size volume.Bytes) volume.Bytes { return volume.DeviceSize(size, 0) }
 
-// A deed is what a worker does next.
+// A deed is a worker's next action.
 type deed int
 
 const (
-	wait deed = iota // there is nothing to do before others are done
+	wait deed = iota // nothing to do until other workers are done
 	create
 	check
 	grow
@@ -109,7 +109,7 @@ const (
 	end
 )
 
-// next decides what to do. The claim is the worker's alone until done is called.
+// next decides what to do. The claim is reserved for the worker until done is called.
 func (h *history) next() (deed, *claim) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -170,14 +170,14 @@ func (h *history) steps() int {
 	return h.counts["steps"]
 }
 
-// enlarging notes that a claim is to grow that has the room for it.
+// enlarging records that a claim is to grow, for which space is reserved.
 func (h *history) enlarging(c *claim) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c.now, c.enlarged = c.grown, true
 }
 
-// deleting notes the deletion of a claim, which must come before it.
+// deleting records a claim's deletion, and must be called before it.
 func (h *history) deleting(c *claim) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -229,7 +229,7 @@ func (h *history) ran(kind kind, name string, took time.Duration) {
 	}
 }
 
-// sawVolume learns whose a PersistentVolume is.
+// sawVolume records the claim of a PersistentVolume.
 func (h *history) sawVolume(pv *corev1.PersistentVolume) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -244,8 +244,8 @@ func (h *history) sawVolume(pv *corev1.PersistentVolume) {
 	}
 }
 
-// sawEvent judges evictions: nothing may go whose claim was not deleted, and
-// nothing lazy before its time.
+// sawEvent checks evictions: no volume may be evicted whose claim was not deleted, and no lazily
+// reclaimed one before its minimum age.
 func (h *history) sawEvent(e *corev1.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -275,7 +275,8 @@ func (h *history) sawEvent(e *corev1.Event) {
 	case c.alive():
 		h.amissLocked("volume %s of claim %s was evicted, and the claim was not deleted: %s", name, c.name, e.Message)
 	default:
-		// A second for the clocks of two machines, and one that the event cuts off.
+		// One second for the difference between two machines' clocks, and one because the event's time
+		// has no fraction.
 		after := e.FirstTimestamp.Sub(c.deleted) + 2*time.Second
 		if after < 0 || c.class != immediate && after < minAge {
 			h.amissLocked("volume %s was evicted %s after the deletion of claim %s: %s", name, after, c.name, e.Message)
@@ -283,7 +284,7 @@ func (h *history) sawEvent(e *corev1.Event) {
 	}
 }
 
-// line is the state of things in one line.
+// line returns the state in one line.
 func (h *history) line() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

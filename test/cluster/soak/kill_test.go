@@ -35,7 +35,7 @@ func (b *bed) harass(ctx context.Context, h *history, seed uint64) (stop func())
 			if random.IntN(4) == 0 {
 				victim = "kubelet"
 			}
-			// One that is not there at the moment cannot be killed.
+			// A process that is not running at the moment cannot be killed.
 			out, err := b.Node(context.WithoutCancel(ctx), node, "sh", "-c", "was=$(pgrep -x "+victim+") && kill -9 $was && echo killed || true")
 			if err != nil {
 				h.amiss("kill %s: %v", victim, err)
@@ -47,15 +47,14 @@ func (b *bed) harass(ctx context.Context, h *history, seed uint64) (stop func())
 	return func() { cancel(); all.Wait() }
 }
 
-// Kills keep pace with the work, however slow the machine is: a kubelet that is
-// killed again before it has seen its pods gets nowhere, and claims wait for room
-// that a daemon has not told of yet.
+// Kills keep pace with the work, however slow the machine is: a kubelet that is killed again before it
+// has handled its pods makes no progress, and claims wait for space that a daemon has not yet reported.
 const (
 	stepsForAKill  = 8
 	longestToAKill = 2 * time.Minute
 )
 
-// keepPace waits until the workers have got on, or seem to be stuck.
+// keepPace waits until the workers have made progress, or seem to be stuck.
 func (h *history) keepPace(ctx context.Context) {
 	began := time.Now()
 	steps := h.steps()
@@ -64,8 +63,7 @@ func (h *history) keepPace(ctx context.Context) {
 	}
 }
 
-// follow keeps the history informed of PersistentVolumes and of the node daemons'
-// events.
+// follow updates the history with PersistentVolumes and the node daemons' events.
 func (b *bed) follow(ctx context.Context, t *testing.T, h *history) {
 	t.Helper()
 	volumes := informers.NewSharedInformerFactory(b.client, 0)
@@ -87,7 +85,7 @@ func (b *bed) follow(ctx context.Context, t *testing.T, h *history) {
 	}
 }
 
-// progress prints how far it is, now and then.
+// progress prints the state now and then.
 func (b *bed) progress(h *history, began time.Time, done <-chan struct{}) {
 	tick := time.NewTicker(30 * time.Second)
 	defer tick.Stop()

@@ -16,15 +16,14 @@ type kind string
 
 const (
 	toWrite        kind = "write"
-	toWriteAndGrow kind = "write-grow" // while it runs, its volume grows
+	toWriteAndGrow kind = "write-grow" // its volume grows while it runs
 	toCheck        kind = "check"
-	toGrow         kind = "grow" // the claim has been enlarged before
+	toGrow         kind = "grow" // the claim was enlarged before
 )
 
-// script is what pods do with a volume. It may be ended at any instant and begun
-// again by another pod. A file with a checksum is replaced as a whole, and never
-// speaks of data that may not be on the disk yet. A pod that ends without a word of
-// the script's was ended by somebody else.
+// script is what pods do with a volume. It may be ended at any instant and started again by another
+// pod. A file with a checksum is replaced atomically, and never covers data that may not be on the disk
+// yet. A pod that ends without a message of the script was ended from outside.
 const script = `
 say() { echo "said: $*" >/dev/termination-log; }
 fail() { say "$*"; exit 1; }
@@ -62,7 +61,7 @@ files=blob
 say ok $(digest <blob) $(cat $files | digest) $(bytes)
 `
 
-// pod is a pod that does something with the claim's volume, once.
+// pod returns a pod that does something with the claim's volume once.
 func (c *claim) pod(name string, kind kind) *corev1.Pod {
 	grace, links := int64(1), false
 	return &corev1.Pod{
@@ -72,7 +71,7 @@ func (c *claim) pod(name string, kind kind) *corev1.Pod {
 			RestartPolicy:                 corev1.RestartPolicyNever,
 			TerminationGracePeriodSeconds: &grace,
 			AutomountServiceAccountToken:  new(bool),
-			HostNetwork:                   true, // an emulated node takes seconds to make and to remove a network
+			HostNetwork:                   true, // an emulated node takes seconds to set up and tear down a network
 			EnableServiceLinks:            &links,
 			Containers: []corev1.Container{{
 				Name: "main", Image: cluster.BusyboxImage, ImagePullPolicy: corev1.PullIfNotPresent,

@@ -21,14 +21,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// quiet waits until the last kill is got over.
+// quiet waits until the cluster has recovered from the last kill.
 func (b *bed) quiet(ctx context.Context, t *testing.T) {
 	t.Helper()
 	b.kubectl(ctx, t, nil, "wait", "--for=condition=Ready", "nodes", "--all", "--timeout=3m")
 	b.rolledOut(ctx, t)
 }
 
-// settle waits until the cluster has done all that it has to.
+// settle waits until the cluster has no work left.
 func (b *bed) settle(ctx context.Context, t *testing.T, h *history) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
@@ -48,7 +48,7 @@ func (b *bed) settle(ctx context.Context, t *testing.T, h *history) {
 	}
 }
 
-// open tells what the cluster still has to do.
+// open returns what the cluster still has to do.
 func (b *bed) open(ctx context.Context, live int) (string, error) {
 	pods, err := b.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -70,7 +70,7 @@ func (b *bed) open(ctx context.Context, live int) (string, error) {
 	case len(pvs.Items) != live:
 		return fmt.Sprintf("%d PersistentVolumes, and %d claims that were not deleted", len(pvs.Items), live), nil
 	}
-	for _, c := range claims.Items { // kubelet says so after the pod has seen it
+	for _, c := range claims.Items { // kubelet reports a growth after the pod has seen it
 		if has, asks := c.Status.Capacity.Storage(), c.Spec.Resources.Requests.Storage(); has.Cmp(*asks) != 0 {
 			return fmt.Sprintf("claim %s has %s, and asks for %s", c.Name, has, asks), nil
 		}
@@ -95,7 +95,7 @@ func (b *bed) open(ctx context.Context, live int) (string, error) {
 	return "", nil
 }
 
-// unsettled tells what a node still has to do, or does not report as it is.
+// unsettled returns what a node still has to do, or reports incorrectly.
 func unsettled(name string, list []inventory.Volume, storage flexlvmv1.NodeStorage) string {
 	counts := map[string]int32{}
 	for _, v := range list {
@@ -105,7 +105,7 @@ func unsettled(name string, list []inventory.Volume, storage flexlvmv1.NodeStora
 		}
 	}
 	for _, v := range storage.Status.Released {
-		if v.Kept == flexlvmv1.KeptTooYoung { // it may go as soon as it is not
+		if v.Kept == flexlvmv1.KeptTooYoung { // it may be evicted as soon as it is old enough
 			return fmt.Sprintf("%s keeps volume %s, which is too young to go", name, v.Name)
 		}
 	}
@@ -131,7 +131,7 @@ func unsettled(name string, list []inventory.Volume, storage flexlvmv1.NodeStora
 	return ""
 }
 
-// volumes is what the operator's tool lists on a node.
+// volumes returns the volumes that the operator's tool lists on a node.
 func (b *bed) volumes(ctx context.Context, name string) ([]inventory.Volume, error) {
 	out, err := b.Node(ctx, name, driver, "volumes", "list", "-o", "json")
 	if err != nil {
@@ -144,7 +144,7 @@ func (b *bed) volumes(ctx context.Context, name string) ([]inventory.Volume, err
 	return list, nil
 }
 
-// compare holds what LVM has against what the API explains.
+// compare checks LVM's volumes against the API.
 func (b *bed) compare(ctx context.Context, t *testing.T, h *history) {
 	t.Helper()
 	there := map[string]bool{}
@@ -184,7 +184,7 @@ func (b *bed) compare(ctx context.Context, t *testing.T, h *history) {
 	h.account(there)
 }
 
-// explain holds a node's volumes against its PersistentVolumes, both ways.
+// explain checks a node's volumes against its PersistentVolumes, in both directions.
 func (h *history) explain(node string, list []inventory.Volume, pvs []corev1.PersistentVolume) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -220,8 +220,8 @@ func (h *history) explain(node string, list []inventory.Volume, pvs []corev1.Per
 	}
 }
 
-// account holds all volumes that ever were against those that are still there.
-// What has gone must have been deleted, and what an event says has gone is gone.
+// account checks all volumes that ever existed: a volume that is gone must have been deleted, and one
+// that an event reports as evicted must be gone.
 func (h *history) account(there map[string]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

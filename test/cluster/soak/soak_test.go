@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// settings of a run come from the environment: SOAK_CLAIMS, SOAK_WORKERS and
-// SOAK_SEED.
+// settings of a run come from the environment: SOAK_CLAIMS, SOAK_WORKERS and SOAK_SEED.
 type settings struct {
 	claims  int
 	workers int
@@ -41,15 +40,14 @@ func fromEnvironment(t *testing.T) settings {
 	return s
 }
 
-// diskMiB is the size of a node's disk: some of the claims live at the same time,
-// and most of what was deleted has to go before the end.
+// diskMiB returns the size of a node's disk: some of the claims live at the same time, and most deleted
+// volumes have to be evicted before the end.
 func (s settings) diskMiB() int64 { return 1400 + 16*int64(s.claims) }
 
-// TestSoak makes claims, mounts them, writes to them, grows them and deletes them
-// in random order, while there is never room for all that was deleted, and while
-// daemons and kubelets are killed. In the end every claim that was not deleted
-// has its data, LVM holds what the API explains and nothing else but volumes that
-// wait, and nothing was evicted that somebody wanted.
+// TestSoak creates claims, mounts them, writes to them, grows them and deletes them in random order,
+// while there is never space for all deleted volumes, and while daemons and kubelets are killed. In the
+// end every claim that was not deleted has its data, LVM has only the volumes that the API explains and
+// released ones, and no volume in use was evicted.
 func TestSoak(t *testing.T) {
 	s := fromEnvironment(t)
 	fmt.Printf("soak: %d claims, %d workers, SOAK_SEED=%d\n", s.claims, s.workers, s.seed)

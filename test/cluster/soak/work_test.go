@@ -18,7 +18,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// work does one thing after the other until every claim was made.
+// work does one action after the other until every claim has been created.
 func (b *bed) work(ctx context.Context, h *history) {
 	for ctx.Err() == nil {
 		what, c := h.next()
@@ -84,8 +84,8 @@ func (b *bed) create(ctx context.Context, h *history, c *claim) error {
 	return b.visit(ctx, h, c, toWriteAndGrow, enlarge)
 }
 
-// abandon gives a claim up while its volume is being made, or its pod starts, and
-// half of the time without waiting for the pod's end.
+// abandon deletes a claim while its volume is being created or its pod starts, half of the time without
+// waiting for the pod's end.
 func (b *bed) abandon(ctx context.Context, h *history, c *claim) error {
 	name := c.name + "-write"
 	if _, err := b.client.CoreV1().Pods(namespace).Create(ctx, c.pod(name, toWrite), metav1.CreateOptions{}); err != nil {
@@ -115,9 +115,9 @@ func (b *bed) enlarge(ctx context.Context, h *history, c *claim) error {
 	return err
 }
 
-// visit has a pod do something with a claim's volume and judges what it says.
-// running, if any, is called once the pod runs. A pod whose container was ended by
-// somebody else is made again, as a Job would.
+// visit runs a pod that does something with a claim's volume, and checks its result. running, if any,
+// is called once the pod runs. A pod whose container was ended from outside is created again, as a Job
+// would.
 func (b *bed) visit(ctx context.Context, h *history, c *claim, kind kind, running func() error) error {
 	const tries = 6
 	for try := range tries {
@@ -161,10 +161,10 @@ func (h *history) judge(c *claim, kind kind, said string) error {
 	return nil
 }
 
-// runPod runs a pod to its end and tells what it said, and whether it failed.
+// runPod runs a pod to its end, and returns its message and whether it failed.
 func (b *bed) runPod(ctx context.Context, h *history, pod *corev1.Pod, kind kind, running func() error) (said string, failed bool, err error) {
 	pods := b.client.CoreV1().Pods(namespace)
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Minute) // pods wait for room, and a machine may be slow
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Minute) // pods wait for space, and a machine may be slow
 	defer cancel()
 	began := time.Now()
 	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
@@ -195,7 +195,7 @@ func (b *bed) runPod(ctx context.Context, h *history, pod *corev1.Pod, kind kind
 			}
 		}
 		if phase := now.Status.Phase; phase == corev1.PodSucceeded || phase == corev1.PodFailed {
-			if state.Terminated != nil { // or the runtime's words
+			if state.Terminated != nil { // else the message is the runtime's
 				_, said, _ = strings.Cut(state.Terminated.Message, "said: ")
 			}
 			return strings.TrimSpace(said), phase == corev1.PodFailed, nil
@@ -204,7 +204,7 @@ func (b *bed) runPod(ctx context.Context, h *history, pod *corev1.Pod, kind kind
 	}
 }
 
-// revisit checks what every claim that lives has kept, and tells how many.
+// revisit checks the data of every live claim, and returns their number.
 func (b *bed) revisit(ctx context.Context, h *history) int {
 	live := h.living()
 	slots := make(chan struct{}, 3)

@@ -59,8 +59,8 @@ func TestCredentials(t *testing.T) {
 	})
 }
 
-// refused requires that a run ended for good, without anything, and said so with
-// that word, and did not say what is private.
+// refused checks that a run failed permanently, left no files, and reported the word but nothing
+// private.
 func (b *bed) refused(o outcome, word, private string) {
 	b.t.Helper()
 	require.Equal(b.t, 1, o.code, o.stderr)

@@ -50,7 +50,7 @@ func TestSync(t *testing.T) {
 	require.Equal(t, now, b.files())
 }
 
-// A listing that fails proves nothing gone.
+// A failed listing does not count as a deletion of objects.
 func TestSyncWithoutAListing(t *testing.T) {
 	b := newBed(t)
 	b.put(some())
@@ -67,7 +67,7 @@ func TestSyncWithoutAListing(t *testing.T) {
 	}
 }
 
-// Killed at any moment it leaves whole files only, and the next run goes on.
+// A loader that is killed at any moment leaves only complete files, and the next run resumes.
 func TestKilledAtEveryStage(t *testing.T) {
 	small := tree{}
 	size := int64(0)
@@ -94,7 +94,7 @@ func TestKilledAtEveryStage(t *testing.T) {
 			reached := make(chan struct{}, 1000)
 			fault.Before = func() { reached <- struct{}{} }
 			faults := []s3.Fault{fault}
-			if fault.Reset != nil { // the others wait, or it would get through piece by piece
+			if fault.Reset != nil { // later requests wait, or the object would arrive piece by piece
 				faults = append(faults, s3.Fault{Method: "GET", Path: fault.Path, Skip: fault.Skip, Delay: time.Hour})
 			} else {
 				faults[0].Delay = time.Hour
@@ -122,15 +122,15 @@ func TestKilledAtEveryStage(t *testing.T) {
 			for path := range done {
 				require.Zero(t, b.proxy.Sent("/"+path), "%s was there", path)
 			}
-			// Of what was not yet written down, a piece for each connection may come twice.
+			// One piece for each connection that was not yet recorded may be fetched twice.
 			t.Logf("%d files done, %d bytes before and %d after, of %d", len(done), before, b.proxy.Sent(""), size)
 			require.LessOrEqual(t, before+b.proxy.Sent(""), size+size/2)
 		})
 	}
 }
 
-// settle waits until nothing has come through the proxy for a while, and all of it but this much is
-// noted: what the loader has not read yet lies in buffers of the kernel, which hold much.
+// settle waits until the proxy has sent nothing for a while and all but this much is recorded in the
+// manifest and journal. The kernel's buffers hold much that the loader has not yet read.
 func settle(b *bed, but int64) {
 	last := int64(-1)
 	for now := b.proxy.Sent(""); (now != last || now-known(b.t, filepath.Join(b.dest, ".flexlvm")) > but) && b.ctx.Err() == nil; now = b.proxy.Sent("") {
@@ -156,8 +156,7 @@ func TestTold(t *testing.T) {
 	require.False(t, b.complete())
 }
 
-// Three quarters of each piece of a big object are there, and only the rest is
-// fetched.
+// Three quarters of each piece of a big object were fetched: only the rest is fetched again.
 func TestBigObjectIsResumed(t *testing.T) {
 	b := newBed(t)
 	const size = 64 << 20
@@ -179,7 +178,7 @@ func TestBigObjectIsResumed(t *testing.T) {
 	require.LessOrEqual(t, b.proxy.Sent(""), int64(size*3/8))
 }
 
-// The object that is half there is another one now.
+// An object that was replaced while half of it was fetched is fetched from the start.
 func TestOtherObjectIsNotResumed(t *testing.T) {
 	b := newBed(t)
 	b.put(tree{"big": noise(41, 36<<20)})
@@ -197,7 +196,7 @@ func TestOtherObjectIsNotResumed(t *testing.T) {
 	require.Len(t, b.whole(want), 1)
 }
 
-// Two loaders never fill one destination at once; the second may come again.
+// Two loaders never fill one destination at the same time. The second fails as retryable.
 func TestTwoAtOnce(t *testing.T) {
 	b := newBed(t)
 	b.put(some())
@@ -215,7 +214,7 @@ func TestTwoAtOnce(t *testing.T) {
 	require.True(t, b.complete())
 }
 
-// An upload that was killed sends what is missing only.
+// An upload that is repeated after a kill sends only what is missing.
 func TestPutKilled(t *testing.T) {
 	b := newBed(t)
 	from := t.TempDir()

@@ -27,7 +27,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/s3"
 )
 
-// longest is for anything to come about: a loader waits until its disk has all, and virtual nodes use the same disk.
+// longest bounds every wait. A loader waits until its disk has written everything, and virtual nodes
+// use the same disk.
 const longest = 15 * time.Minute
 
 var (
@@ -66,7 +67,7 @@ func runTests(m *testing.M) (code int, err error) {
 	return code, err
 }
 
-// A bed is a bucket of its own, behind a proxy, and a place to put it.
+// A bed is a bucket behind a proxy, and a destination.
 type bed struct {
 	t      *testing.T
 	ctx    context.Context
@@ -78,13 +79,13 @@ type bed struct {
 
 var notInBuckets = regexp.MustCompile(`[^a-z0-9]+`)
 
-// newBed is for a test that may run beside others.
+// newBed returns a bed for a test that may run in parallel.
 func newBed(t *testing.T) *bed {
 	t.Helper()
 	return newBedFor(t, longest)
 }
 
-// newBedFor is newBed for a test that may take so long.
+// newBedFor is newBed with a deadline.
 func newBedFor(t *testing.T, most time.Duration) *bed {
 	t.Helper()
 	t.Parallel()
@@ -116,8 +117,8 @@ func (b *bed) put(objects tree) {
 	require.NoError(b.t, group.Wait())
 }
 
-// hold returns what holds a request up, and what lets it go, at the end of the test
-// at the latest.
+// hold returns a function that blocks a request, and one that releases it, at the latest at the end of
+// the test.
 func (b *bed) hold() (held, release func()) {
 	gate := make(chan struct{})
 	release = sync.OnceFunc(func() { close(gate) })
@@ -125,16 +126,16 @@ func (b *bed) hold() (held, release func()) {
 	return func() { <-gate }, release
 }
 
-// url is the bucket's, and a path in it.
+// url returns the URL of a path in the bucket.
 func (b *bed) url(path string) string { return "s3://" + b.bucket + "/" + path }
 
-// An outcome is what came of a run of the program.
+// An outcome is the result of a run of the program.
 type outcome struct {
 	code   int
 	stdout string
 	stderr string
 	result summary
-	// peak is the most memory it had, in MiB.
+	// peak is its largest memory, in MiB.
 	peak float64
 }
 
@@ -152,7 +153,7 @@ type summary struct {
 	Notes      []string
 }
 
-// fetch brings a source to the bed's destination, and tells how it went.
+// fetch loads a source into the bed's destination and returns the outcome.
 func (b *bed) fetch(source string, flags ...string) outcome {
 	b.t.Helper()
 	r := b.start(source, flags...)
@@ -173,7 +174,7 @@ func (b *bed) start(source string, flags ...string) *running {
 	return b.launch(append(append([]string{"--endpoint", b.proxy.Endpoint}, flags...), source, b.dest)...)
 }
 
-// launch starts the program with these arguments and a place for its result.
+// launch starts the program with these arguments and a file for its result.
 func (b *bed) launch(args ...string) *running {
 	b.t.Helper()
 	r := &running{bed: b, result: filepath.Join(b.t.TempDir(), "result")}
@@ -191,8 +192,8 @@ func (b *bed) launch(args ...string) *running {
 	return r
 }
 
-// wait waits for the end. Where the program was not killed its result must be there
-// and fit a Job's termination message.
+// wait waits for the program's end. Unless it was killed, its result must exist and fit a Job's
+// termination message.
 func (r *running) wait() outcome {
 	t := r.bed.t
 	t.Helper()
@@ -214,10 +215,10 @@ func (r *running) wait() outcome {
 	return o
 }
 
-// tree is files by their paths, with their content.
+// tree maps paths to the files' content.
 type tree map[string]string
 
-// files are those in the destination but for the loader's own. All must be regular.
+// files returns the destination's files without the loader's own. All must be regular files.
 func (b *bed) files() tree {
 	b.t.Helper()
 	return filesIn(b.t, b.dest)
@@ -256,7 +257,7 @@ type entry struct {
 	Deleted                                bool
 }
 
-// manifest is what the loader has written down of finished files, in that order.
+// manifest returns the manifest's entries of finished files in their order.
 func (b *bed) manifest() []entry {
 	b.t.Helper()
 	content, err := os.ReadFile(filepath.Join(b.dest, ".flexlvm/manifest.jsonl"))
@@ -270,14 +271,13 @@ func (b *bed) manifest() []entry {
 	return all
 }
 
-// complete reports whether the destination says that it is.
+// complete reports whether the destination is marked as complete.
 func (b *bed) complete() bool {
 	_, err := os.Stat(filepath.Join(b.dest, ".flexlvm/complete"))
 	return err == nil
 }
 
-// whole requires that all that is in the destination under its name is as it is in
-// the source, and returns it.
+// whole checks that every file of the destination equals the source's, and returns the files.
 func (b *bed) whole(source tree) tree {
 	b.t.Helper()
 	found := b.files()
@@ -287,7 +287,7 @@ func (b *bed) whole(source tree) tree {
 	return found
 }
 
-// noise is content of that size that is nowhere the same.
+// noise returns non-repeating content of that size.
 func noise(seed uint64, size int) string {
 	content := make([]byte, size)
 	for i := range content {

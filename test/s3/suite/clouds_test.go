@@ -25,21 +25,21 @@ import (
 	"github.com/flexlvm/flexlvm/test/served"
 )
 
-// gcsOfAll is started by the first test that wants it, and ends with the process.
+// gcsOfAll is started by the first test that needs it, and ends with the process.
 var gcsOfAll = sync.OnceValues(func() (*gcs.Server, error) {
 	return gcs.Start(context.Background(), served.Config{}, os.Stderr)
 })
 
-// A cloud is a bucket of another cloud's, behind a server that may fault.
+// A cloud is a bucket of another provider behind a server that can inject faults.
 type cloud struct {
 	*bed
 	front *webtest.Server
 	put   func(key, content string)
 	url   string // of the bucket
 	flags []string
-	// object is the path of one that is read.
+	// object returns the path of a key's read request.
 	object func(key string) string
-	check  string // that large objects have
+	check  string // the checksum that large objects have
 }
 
 func newGCS(t *testing.T) *cloud {
@@ -49,7 +49,7 @@ func newGCS(t *testing.T) *cloud {
 	c := &cloud{bed: newBed(t), front: webtest.New(t, false), check: "crc32c"}
 	require.NoError(t, server.MakeBucket(c.ctx, c.bucket))
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: server.Address})
-	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) } // the client is gone
+	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) } // the client closed the connection
 	c.front.Handle("/", proxy.ServeHTTP)
 	c.put = func(key, content string) { require.NoError(t, server.Put(c.ctx, c.bucket, key, content)) }
 	c.url = "gs://" + c.bucket + "/"
@@ -58,7 +58,7 @@ func newGCS(t *testing.T) *cloud {
 	return c
 }
 
-// azureSecret is a key in base64.
+// azureSecret is a base64-encoded key.
 var azureSecret = base64.StdEncoding.EncodeToString([]byte("the-key-of-a-test-account-is-secret"))
 
 func newAzure(t *testing.T) *cloud {
@@ -73,7 +73,7 @@ func newAzure(t *testing.T) *cloud {
 	return c
 }
 
-// files are those of a Secret.
+// files writes the files of a Secret to a directory and returns it.
 func files(t *testing.T, content map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -98,7 +98,8 @@ func cloudFiles() tree {
 	return tree{"set/a": "one", "set/dir/b c%20é+&": "two", "set/large": noise(41, 40<<20), "set/empty": "", "settle": "not below"}
 }
 
-// Prefixes, patterns and single objects are as with S3; what changed is fetched, and what is gone goes.
+// Prefixes, patterns and single objects behave as with S3: changed objects are fetched again, deleted
+// ones are removed, and a failing path removes nothing.
 func TestClouds(t *testing.T) {
 	for name, open := range clouds {
 		t.Run(name, func(t *testing.T) {
@@ -202,7 +203,7 @@ func TestCloudFaults(t *testing.T) {
 	}
 }
 
-// onRange has a fault hit requests of a range, so many times.
+// onRange applies a fault to that many requests of a range.
 func onRange(path, begin string, times int, f webtest.Fault) webtest.Fault {
 	var mu sync.Mutex
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -220,7 +221,7 @@ func onRange(path, begin string, times int, f webtest.Fault) webtest.Fault {
 	}
 }
 
-// other gives other bytes than those of the range that is written.
+// other replaces the written range with other content.
 type other struct {
 	http.ResponseWriter
 	request *http.Request
@@ -289,7 +290,7 @@ func TestAzureCredentials(t *testing.T) {
 	}
 }
 
-// A workload identity exchanges what the kubelet has in a file for a token.
+// A workload identity exchanges the token in kubelet's file for an access token.
 func TestAzureIdentity(t *testing.T) {
 	c := newAzure(t)
 	open := &azure.Account{Name: "account"}
@@ -328,7 +329,7 @@ func TestAzureIdentity(t *testing.T) {
 	require.NotContains(t, o.stdout+o.stderr+o.result.Message, "a-secret")
 }
 
-// A service account's key is exchanged for a token, which the bucket's server gets.
+// A service account's key is exchanged for a token, which the bucket's server receives.
 func TestGCSCredentials(t *testing.T) {
 	c := newGCS(t)
 	c.put("a", "one")

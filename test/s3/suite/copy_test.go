@@ -20,22 +20,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A relay stands before a peer, which talks TLS, and counts what that sends.
+// A relay forwards connections to a peer, which uses TLS, and counts the bytes that the peer sends.
 type relay struct {
 	address string
 	to      string
 	sent    atomic.Int64
 	open    atomic.Int64 // connections
-	// full is called once when more than after bytes were sent.
+	// full is called once, when more than after bytes have been sent.
 	after int64
 	full  func()
 }
 
-// addresses counts those of ownAddress.
+// addresses counts the calls of ownAddress.
 var addresses atomic.Int32
 
-// ownAddress is one that nobody else on this machine has, for a process that is started later: a port of
-// 127.0.0.1 might be somebody else's by then.
+// ownAddress returns an address for a process that is started later. No other process on this machine
+// uses it, whereas a port of 127.0.0.1 could be in use by then.
 func ownAddress(t *testing.T) string {
 	t.Helper()
 	n := int(addresses.Add(1))
@@ -45,7 +45,7 @@ func ownAddress(t *testing.T) string {
 	return free.Addr().String()
 }
 
-// newRelay relays to an address for the peer.
+// newRelay starts a relay to an address for the peer.
 func newRelay(t *testing.T) *relay {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -75,7 +75,7 @@ func (r *relay) pass(client net.Conn) {
 	defer peer.Close()
 	go func() {
 		_, _ = io.Copy(peer, client)
-		_ = peer.Close() // the client is gone
+		_ = peer.Close() // the client closed the connection
 	}()
 	_, _ = io.Copy(client, io.TeeReader(peer, r))
 }
@@ -88,7 +88,7 @@ func (r *relay) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// A copying is of a loader that copies from a peer what the source has.
+// A copying is a test of a loader that copies a source's content from a peer.
 type copying struct {
 	*bed
 	source tree
@@ -97,7 +97,7 @@ type copying struct {
 	args   []string
 }
 
-// newCopying loads the source for a peer, and serves it.
+// newCopying loads the source for a peer and serves it.
 func newCopying(b *bed) *copying {
 	b.t.Helper()
 	c := &copying{bed: b, source: tree{"large": noise(950, 34<<20)}, relay: newRelay(b.t)}
@@ -125,13 +125,13 @@ func newCopying(b *bed) *copying {
 	return c
 }
 
-// known is how many bytes are there that were verified, by the manifest and the journal.
+// known returns how many verified bytes the destination has, by the manifest and the journal.
 func (c *copying) known() int64 {
 	c.t.Helper()
 	return known(c.t, filepath.Join(c.version(1), ".flexlvm"))
 }
 
-// known is how many bytes the manifest and the journal in a directory have.
+// known returns how many bytes the manifest and the journal of a directory record.
 func known(t *testing.T, control string) int64 {
 	t.Helper()
 	entered, total := map[string]bool{}, int64(0)
@@ -162,7 +162,8 @@ func known(t *testing.T, control string) int64 {
 	return total
 }
 
-// load runs a loader that during is called with, and checks what came and what is there.
+// load runs a loader, calls during with it, and checks what was transferred and what the destination
+// has.
 func (c *copying) load(during func(*running)) outcome {
 	c.t.Helper()
 	known, before := c.known(), c.relay.sent.Load()
@@ -171,9 +172,9 @@ func (c *copying) load(during func(*running)) outcome {
 	o := r.wait()
 	require.Eventually(c.t, func() bool { return c.relay.open.Load() == 0 }, longest, time.Millisecond, "else it counts for the next")
 	came := c.relay.sent.Load() - before
-	const own = 256 << 10 // for the index, and TLS
+	const own = 256 << 10 // for the index and TLS
 	require.LessOrEqual(c.t, came, (c.size-known)*102/100+own, "%d of %d bytes were there, and were not to be fetched again", known, c.size)
-	if _, err := os.Stat(c.version(1)); !os.IsNotExist(err) { // it was killed before
+	if _, err := os.Stat(c.version(1)); !os.IsNotExist(err) { // else it was killed before it created the directory
 		for path, content := range filesIn(c.t, c.version(1)) {
 			require.True(c.t, c.source[path] == content, "%s is not what it should be", path)
 		}
@@ -191,7 +192,7 @@ func (c *copying) requireComplete(o outcome) {
 	require.Empty(c.t, left)
 }
 
-// Killed at any moment, a loader that copies goes on where it was.
+// A copying loader that is killed at any moment resumes where it was.
 func TestCopyKilledAtAnyMoment(t *testing.T) {
 	c := newCopying(newBedFor(t, longest+killingTime()))
 	began := time.Now()
@@ -218,7 +219,7 @@ func TestCopyKilledAtAnyMoment(t *testing.T) {
 	c.requireComplete(c.load(func(*running) {}))
 }
 
-// The room goes to others while a loader copies.
+// Others use up the space while a loader copies.
 func TestCopyWithoutRoom(t *testing.T) {
 	b := newBed(t)
 	b.small("size=48m")
@@ -233,7 +234,7 @@ func TestCopyWithoutRoom(t *testing.T) {
 	c.requireComplete(c.load(func(*running) {}))
 }
 
-// lines calls each with every whole line of a file of JSON, if there is one.
+// lines calls each with every complete line of a JSON lines file, if it exists.
 func lines[T any](t *testing.T, name string, each func(T)) {
 	t.Helper()
 	file, err := os.Open(name)

@@ -16,19 +16,19 @@ import (
 	"github.com/flexlvm/flexlvm/test/s3"
 )
 
-// some are files, the second of which has something done to it.
+// some returns files. Tests do something to the second of them.
 func some() tree {
 	return tree{"a/first": noise(5, 100<<10), "a/second": noise(6, 3<<20), "a/third": noise(7, 50<<10), "fourth": "x"}
 }
 
-// What passes does no harm, and costs little.
+// A temporary fault does no harm and causes little extra transfer.
 func TestFaultsThatPass(t *testing.T) {
 	const key = "/a/second"
 	stalled := []string{"--stall", "12s"}
 	for name, c := range map[string]struct {
 		fault s3.Fault
 		flags []string
-		again int64 // bytes that may come twice
+		again int64 // bytes that may be transferred twice
 	}{
 		"500":                 {fault: s3.Fault{Method: "GET", Path: key, Status: 500, Code: "InternalError", Times: 2}},
 		"503":                 {fault: s3.Fault{Method: "GET", Path: key, Status: 503, Code: "SlowDown", Times: 2}},
@@ -64,7 +64,7 @@ func TestFaultsThatPass(t *testing.T) {
 	}
 }
 
-// What stays fails; with all else there, and nothing that is not whole.
+// A permanent fault fails the load. All other files are fetched, and no incomplete one is left.
 func TestFaultsThatStay(t *testing.T) {
 	const key = "/a/second"
 	for name, c := range map[string]struct {
@@ -137,7 +137,7 @@ func TestTimeIsUp(t *testing.T) {
 	b.whole(some())
 }
 
-// An object that becomes another while it is read is noticed, and read again.
+// An object that changes while it is read is detected and read again.
 func TestObjectChanges(t *testing.T) {
 	const size = 36 << 20 // more than is fetched in one piece
 	for name, c := range map[string]struct {
@@ -173,7 +173,7 @@ func TestObjectChanges(t *testing.T) {
 	}
 }
 
-// A listing names an object that is gone when it is asked for.
+// The listing names an object that no longer exists when it is read.
 func TestObjectGoes(t *testing.T) {
 	b := newBed(t)
 	b.put(some())
@@ -189,7 +189,7 @@ func TestObjectGoes(t *testing.T) {
 	require.True(t, b.complete())
 }
 
-// A listing of many pages, one of which is refused at first.
+// A listing has many pages, one of which is refused at first.
 func TestManyPages(t *testing.T) {
 	b := newBed(t)
 	want := tree{}
@@ -203,8 +203,8 @@ func TestManyPages(t *testing.T) {
 	require.Equal(t, want, b.files())
 }
 
-// What does not fit into the first page of a listing is listed by folders, side by side:
-// nothing is missed, and nothing comes twice.
+// Objects beyond the first page of a listing are listed by folders in parallel: none is missed and none
+// is listed twice.
 func TestManyFolders(t *testing.T) {
 	b := newBed(t)
 	want := tree{"000": "first", "b-": "between", "b0": "between", "zz": "last"}

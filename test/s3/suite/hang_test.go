@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freeze makes the kernel hold up what others do to a file, as NFS does whose server is away, until
-// the function is called, at the end of the test at the latest: it asks this process for permission,
-// and gets no answer.
+// freeze makes the kernel block accesses to a file by other processes, as NFS does if its server is
+// down, until thaw is called, at the latest at the end of the test: the kernel asks this process for
+// permission and gets no answer.
 func freeze(t *testing.T, name string, events uint64) (thaw func()) {
 	t.Helper()
 	require.Zero(t, os.Geteuid(), "it asks the kernel for permission events: run it as root")
@@ -28,9 +28,9 @@ func freeze(t *testing.T, name string, events uint64) (thaw func()) {
 	return thaw
 }
 
-// A program whose file server is away says so and ends, and a later run goes on.
+// A program whose file server hangs reports that and ends. A later run succeeds.
 func TestMountedFileSystemHangs(t *testing.T) {
-	const grace = 5 * time.Second // of the program
+	const grace = 5 * time.Second // the program's
 	for name, test := range map[string]struct {
 		events uint64
 		frozen string

@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/s3"
 )
 
-// Keys that cannot be paths are refused by name, the rest goes on.
+// Keys that cannot be paths are refused by name, and all other keys are fetched.
 func TestHostileKeys(t *testing.T) {
 	for name, c := range map[string]struct {
 		key     string
@@ -46,7 +46,7 @@ func TestHostileKeys(t *testing.T) {
 	}
 }
 
-// Of a file and a folder of one name the folder stays: it may hold many files.
+// Of a file and a folder with the same name, the folder wins, because it may hold many files.
 func TestFileAndFolderOfOneName(t *testing.T) {
 	b := newBed(t)
 	b.put(tree{"x/1": "one", "x/2": "two", "y": "why"})
@@ -57,7 +57,7 @@ func TestFileAndFolderOfOneName(t *testing.T) {
 	require.Equal(t, tree{"x/1": "one", "x/2": "two", "y": "why"}, b.files())
 }
 
-// Markers of folders, as consoles make them, are no files and no harm.
+// Folder markers, as consoles create them, are ignored.
 func TestFolderMarkers(t *testing.T) {
 	b := newBed(t)
 	b.put(tree{"d/": "", "d/x": "content", "e/": ""})
@@ -67,7 +67,7 @@ func TestFolderMarkers(t *testing.T) {
 	require.True(t, b.complete())
 }
 
-// What stands in the destination leads nobody out of it.
+// Links in the destination do not lead the loader outside of it.
 func TestLinksInTheDestination(t *testing.T) {
 	b := newBed(t)
 	b.put(tree{"dir/x": "theirs", "file": "theirs", "fine": "content"})

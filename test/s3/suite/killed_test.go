@@ -22,13 +22,13 @@ import (
 	"github.com/flexlvm/flexlvm/test/s3"
 )
 
-// inFull reports whether time does not matter.
+// inFull reports whether this is a campaign, which may take long.
 func inFull() bool { return os.Getenv("FLEXLVM_CAMPAIGN") != "" }
 
-// leastKills is how many there are however slow the machine is.
+// leastKills is the least number of kills, however slow the machine is.
 const leastKills = 5
 
-// goesOn reports whether a test that has killed so often since then is to kill once more.
+// goesOn reports whether a test with that many kills since began is to kill once more.
 func goesOn(kills int, began time.Time) bool {
 	if inFull() {
 		return time.Since(began) < killingTime()
@@ -36,7 +36,7 @@ func goesOn(kills int, began time.Time) bool {
 	return kills < leastKills || kills < 25 && time.Since(began) < killingTime()
 }
 
-// killingTime is for how long a test kills.
+// killingTime returns how long a test goes on killing.
 func killingTime() time.Duration {
 	if inFull() {
 		return 3 * time.Minute
@@ -44,8 +44,8 @@ func killingTime() time.Duration {
 	return 6 * time.Second
 }
 
-// states are what a source has by turns. Any two of them share files that the third has with
-// another content of the same size, or not at all.
+// states returns the states between which a source changes. Any two of them share files that the third
+// has with other content of the same size or does not have.
 func states() []tree {
 	all := []tree{{}, {}, {}}
 	for i, state := range all {
@@ -54,7 +54,7 @@ func states() []tree {
 			state[fmt.Sprintf("kept/%d", n)] = noise(uint64(300+n), 5000+n)
 		}
 		for n := range 16 {
-			for other := range all { // in which the two that are not this one are the same
+			for other := range all { // the two states other than this one have the same content
 				seed := 400 + n + 200*other
 				if other == i {
 					seed += 100
@@ -63,7 +63,7 @@ func states() []tree {
 			}
 		}
 		for n := range 6 {
-			for other := range all { // which alone has it not
+			for other := range all { // the only state without the file
 				if other != i {
 					state[fmt.Sprintf("without/%d/%d/file", other, n)] = noise(uint64(1000+10*other+n), 3000)
 				}
@@ -74,18 +74,18 @@ func states() []tree {
 	return all
 }
 
-// A killing is of loaders that make versions of a source with several states.
+// A killing is a test that kills loaders of versions of a source with several states.
 type killing struct {
 	*bed
 	states  []tree
 	state   int // of the source
-	current int // version
-	// readers are those of the current version, and of ones before.
+	current int // the current version
+	// readers are the readers of the current and of earlier versions.
 	readers map[int]*reader
-	// usual is how long a loader takes that is not killed.
+	// usual is how long a loader takes without a kill.
 	usual             time.Duration
 	kills, made, same int
-	believed          int // files that were begun
+	believed          int // checked files of unfinished versions
 }
 
 // A reader has all files of a version open.
@@ -99,7 +99,7 @@ func (k *killing) open(number int, want tree) *reader {
 	for name := range want {
 		file, err := os.Open(filepath.Join(k.version(number), name))
 		require.NoError(k.t, err)
-		k.t.Cleanup(func() { _ = file.Close() }) // it is closed already, if it was retired
+		k.t.Cleanup(func() { _ = file.Close() }) // already closed if retired
 		r.files[name] = file
 	}
 	return r
@@ -109,12 +109,12 @@ func (r *reader) requireSame(t *testing.T, when string) {
 	t.Helper()
 	for name, file := range r.files {
 		content := make([]byte, len(r.want[name])+1)
-		n, _ := file.ReadAt(content, 0) // the end, which comes too early if anything
+		n, _ := file.ReadAt(content, 0) // the error is io.EOF at most
 		require.True(t, r.want[name] == string(content[:n]), "%s of a version that is read has changed %s", name, when)
 	}
 }
 
-// become changes the source.
+// become changes the source to a state.
 func (k *killing) become(state int) {
 	k.t.Helper()
 	was, is, changed := k.states[k.state], k.states[state], tree{}
@@ -132,7 +132,7 @@ func (k *killing) become(state int) {
 	k.state = state
 }
 
-// next is the state of the source after this one: seldom what the current version has.
+// next returns another state for the source, seldom that of the current version.
 func (k *killing) next() int {
 	for {
 		next := rand.N(len(k.states))
@@ -143,9 +143,9 @@ func (k *killing) next() int {
 	}
 }
 
-// round is of four loaders. One is killed at any moment; one soon after it asked for the second
-// listing, when all that it fetched is in the manifest; and one soon after it began to link. The last has
-// the source as it was before that, and is mostly not killed.
+// round runs four loaders. The first is killed at any moment, the second soon after it requested its
+// second listing, when all that it fetched is in the manifest, and the third soon after it began to
+// link. The last loads the source's state before the third, and is mostly not killed.
 func (k *killing) round() {
 	k.t.Helper()
 	k.become(k.next())
@@ -164,7 +164,7 @@ func (k *killing) round() {
 	}
 }
 
-// asksTwice returns what waits for the second listing of the next loader.
+// asksTwice returns a function that waits for the next loader's second listing.
 func (k *killing) asksTwice() func(ended <-chan struct{}) {
 	asked := make(chan struct{})
 	k.proxy.Inject(s3.Fault{Method: "GET", Query: "list-type", Skip: 1, Times: 1, Before: func() { close(asked) }})
@@ -176,8 +176,8 @@ func (k *killing) asksTwice() func(ended <-chan struct{}) {
 	}
 }
 
-// links returns what waits until the next version has a file of the current one that it had with
-// another content when the source was in that state; nil if there is none.
+// links returns a function that waits until the next version has linked a file of the current one whose
+// content differs in the source's state before. It returns nil if there is no such file.
 func (k *killing) links(before int) func(ended <-chan struct{}) {
 	base, next := k.version(k.current), k.version(k.current+1)
 	for name, content := range k.readers[k.current].want {
@@ -206,7 +206,8 @@ func (k *killing) load() *running {
 	return k.start(k.url(""), "--versions", k.dest, "--sync", "--index", "--progress", "none")
 }
 
-// loadAndKill kills a loader within that time after it has begun, or after what wait waits for.
+// loadAndKill starts a loader and kills it within that time after its start, or after wait has
+// returned.
 func (k *killing) loadAndKill(within time.Duration, wait func(ended <-chan struct{})) {
 	k.t.Helper()
 	ended := make(chan struct{})
@@ -217,7 +218,7 @@ func (k *killing) loadAndKill(within time.Duration, wait func(ended <-chan struc
 		}
 		select {
 		case <-time.After(rand.N(within)):
-			_ = r.cmd.Process.Kill() // it has ended already, if anything
+			_ = r.cmd.Process.Kill() // it may have ended already
 		case <-ended:
 		}
 	}()
@@ -235,7 +236,7 @@ func (k *killing) loadAndKill(within time.Duration, wait func(ended <-chan struc
 	k.look()
 }
 
-// look checks what is there after a loader.
+// look checks the versions after a loader's end.
 func (k *killing) look() {
 	k.t.Helper()
 	when := fmt.Sprintf("after kill %d, with the source in state %d", k.kills, k.state)
@@ -256,8 +257,8 @@ func (k *killing) look() {
 	k.made++
 }
 
-// requireTrue checks what the manifest says of a version that was begun: where the next loader sees
-// no difference in size and time it believes that.
+// requireTrue checks the manifest of an unfinished version, because the next loader trusts an entry
+// whose size and time agree with the file.
 func (k *killing) requireTrue(number int, when string) {
 	k.t.Helper()
 	last := map[string]entry{}
@@ -274,13 +275,13 @@ func (k *killing) requireTrue(number int, when string) {
 	}
 }
 
-// requireCurrent checks that the current version is what the source has.
+// requireCurrent checks that the current version equals the source.
 func (k *killing) requireCurrent(when string) {
 	k.t.Helper()
 	k.requireVersion(k.currentVersion(), k.states[k.state], when)
 }
 
-// retire does as the node does when nobody reads a version any more.
+// retire does what the node does when a version has no readers left.
 func (k *killing) retire(number int) {
 	k.t.Helper()
 	for _, file := range k.readers[number].files {
@@ -290,8 +291,8 @@ func (k *killing) retire(number int) {
 	require.NoError(k.t, os.Rename(k.version(number), k.version(number)+protocol.UnreadSuffix))
 }
 
-// Killed at any moment, loaders leave a whole version as the current one, and change nothing
-// that is read; in the end nothing is left of what they began.
+// Loaders that are killed at any moment leave a complete current version and change nothing in a
+// version that is read. In the end nothing is left of unfinished versions.
 func TestVersionsKilledAtAnyMoment(t *testing.T) {
 	k := &killing{bed: newBedFor(t, longest+killingTime()), states: states(), current: 1, readers: map[int]*reader{}}
 	k.put(k.states[0])
@@ -319,13 +320,13 @@ func TestVersionsKilledAtAnyMoment(t *testing.T) {
 			k.retire(number)
 		}
 	}
-	o = k.load().wait() // which removes them
+	o = k.load().wait() // it removes the retired versions
 	require.Zero(t, o.code, o.stderr)
 	k.look()
 	k.requireNothingElse()
 }
 
-// requireNothingElse checks that there is the current version alone.
+// requireNothingElse checks that only the current version exists.
 func (k *killing) requireNothingElse() {
 	k.t.Helper()
 	version := path.Join(protocol.VersionsDir, strconv.Itoa(k.current))

@@ -26,7 +26,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/served"
 )
 
-// registryOfAll is started by the first test that wants it, and stopped when all have ended.
+// registryOfAll is started by the first test that needs it, and stopped after all tests.
 var (
 	registryOfAll = sync.OnceValues(func() (r *oci.Registry, err error) {
 		r, err = oci.Start(context.Background(), served.Config{}, os.Stderr)
@@ -36,7 +36,7 @@ var (
 	registryStarted *oci.Registry // or nil
 )
 
-// ociBed is a bed with a real registry behind a server that may fault.
+// ociBed is a bed with a real registry behind a server that can inject faults.
 type ociBed struct {
 	*bed
 	registry *oci.Registry
@@ -46,12 +46,12 @@ type ociBed struct {
 
 func newOCIBed(t *testing.T) *ociBed {
 	t.Helper()
-	registry, err := registryOfAll() // before the test's time begins: it may be built
+	registry, err := registryOfAll() // before the test's deadline begins, because it may have to be built
 	require.NoError(t, err)
 	b := &ociBed{bed: newBed(t), registry: registry, front: webtest.New(t, false)}
 	b.name = b.bucket
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: b.registry.Host})
-	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) } // the client is gone
+	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) } // the client closed the connection
 	b.front.Handle("/", proxy.ServeHTTP)
 	return b
 }
@@ -81,7 +81,7 @@ const (
 	unpackDir = "io.deis.oras.content.unpack"
 )
 
-// What tools push: files with titles, packed directories, models, images.
+// Artifacts as tools push them: files with titles, packed directories, models, images.
 func TestArtifact(t *testing.T) {
 	big := noise(31, 40<<20)
 	for name, c := range map[string]struct {
@@ -118,12 +118,12 @@ func TestArtifact(t *testing.T) {
 			require.NoError(t, err)
 			require.Contains(t, string(text), `"revision":"`+digest+`"`)
 
-			// The same again asks for no layer, whether by its tag or its digest.
+			// A repeated pull, by tag or digest, requests no layer.
 			before := len(b.front.Requests(""))
 			o = b.pull(":v1", "--sync")
 			require.Zero(t, o.code, o.stderr)
 			for _, r := range b.front.Requests("")[before:] {
-				if strings.Contains(c.checks, "crc64") { // packed: else ranges are cheap to list
+				if strings.Contains(c.checks, "crc64") { // packed; in the other cases listing ranges is cheap
 					require.NotContains(t, r.Path, "/blobs/")
 				}
 			}
@@ -134,7 +134,7 @@ func TestArtifact(t *testing.T) {
 	}
 }
 
-// A tag that moves: what is new comes, what is gone goes, and the rest stays.
+// When a tag moves, new files are fetched, deleted ones are removed, and the rest stays.
 func TestArtifactMoves(t *testing.T) {
 	b := newOCIBed(t)
 	b.push("latest", oci.Layer{MediaType: imageTar, Content: oci.Tar(map[string]string{"models/a": "1", "models/b": "2", "models/c": "3"})})
@@ -150,7 +150,7 @@ func TestArtifactMoves(t *testing.T) {
 	require.True(t, os.SameFile(before, after), "what did not change stays")
 }
 
-// Nothing that a layer names goes outside of the directory, and no link is made.
+// No path of a layer leads outside of the directory, and no link is created.
 func TestArtifactThatEscapes(t *testing.T) {
 	b := newOCIBed(t)
 	outside := filepath.Join(filepath.Dir(b.dest), "escaped")
@@ -177,14 +177,14 @@ func TestArtifactThatEscapes(t *testing.T) {
 	for _, why := range []string{"a symbolic link", "a hard link", "not a regular file", "a whiteout", "no title"} {
 		require.Contains(t, o.stderr, why)
 	}
-	// What a pattern leaves out is no matter.
+	// Files that a pattern excludes are not refused.
 	b.dest = t.TempDir()
 	o = b.pull(":v1", "--include", "models/g*")
 	require.Zero(t, o.code, o.stderr)
 	require.Equal(t, tree{"good": "good"}, tree{"good": b.files()["models/good"]})
 }
 
-// A tar that is none, and a packing that is none, are told, and leave what was there.
+// A layer that is not a valid tar or not validly compressed is reported, and changes nothing.
 func TestArtifactThatIsBroken(t *testing.T) {
 	whole := oci.Tar(map[string]string{"models/a": noise(32, 100<<10)})
 	for name, layer := range map[string]oci.Layer{
@@ -207,7 +207,7 @@ func TestArtifactThatIsBroken(t *testing.T) {
 	}
 }
 
-// An index has a manifest for this machine.
+// Of an index, the manifest for this machine is pulled.
 func TestArtifactOfPlatforms(t *testing.T) {
 	b := newOCIBed(t)
 	var all []ocispec.Descriptor
@@ -236,8 +236,8 @@ func sizeOf(t *testing.T, b *ociBed, digest string) int64 {
 	return response.ContentLength
 }
 
-// A registry that wants to know who asks gets what a Secret of docker's type has, and no
-// other host does.
+// A registry that requires authentication gets the credentials of a docker Secret, and no other host
+// does.
 func TestArtifactCredentials(t *testing.T) {
 	const secret = "the-registry's-password"
 	b := newOCIBed(t)
@@ -288,7 +288,7 @@ func TestArtifactCredentials(t *testing.T) {
 	}
 }
 
-// What a registry does to layers costs time, and never a wrong byte.
+// A registry's faults cost time, and never cause a wrong byte.
 func TestArtifactFaults(t *testing.T) {
 	model := noise(34, 40<<20)
 	packed := oci.Tar(map[string]string{"models/m": model})
@@ -317,7 +317,7 @@ func TestArtifactFaults(t *testing.T) {
 			b := newOCIBed(t)
 			b.push("v1", oci.Layer{MediaType: imageTar, Content: packed})
 			b.front.Inject(c.fault(blob(b)))
-			stall, attempts := "1m", "3" // on a busy machine a server that is none of the fault's takes seconds
+			stall, attempts := "1m", "3" // on a busy machine, a server without a fault may take seconds
 			if name == "stalls" {
 				stall, attempts = "2s", "20"
 			}
@@ -334,7 +334,7 @@ func TestArtifactFaults(t *testing.T) {
 	}
 }
 
-// A load of a packed layer that is killed goes on where it was.
+// A load of a packed layer that is killed resumes where it was.
 func TestArtifactIsKilled(t *testing.T) {
 	b := newOCIBed(t)
 	model := noise(35, 60<<20)

@@ -65,7 +65,7 @@ func TestProgressAsLines(t *testing.T) {
 	b := newBed(t)
 	objects := tree{"a": noise(66, 3<<20), "b": noise(67, 3<<20)}
 	b.put(objects)
-	o := b.fetch(b.url(""), "--bandwidth", "1Mi", "--progress", "json") // it takes 5 s and more
+	o := b.fetch(b.url(""), "--bandwidth", "1Mi", "--progress", "json") // it takes at least 5 s
 	require.Zero(t, o.code, o.stderr)
 	last, lines := int64(0), 0
 	for line := range strings.Lines(o.stdout + o.stderr) {
@@ -90,7 +90,7 @@ type progress struct {
 	ETASeconds     float64
 }
 
-// look asks a running loader for its progress, and whether it is ready.
+// look reads a running loader's progress and whether it is ready.
 func look(address string) (p progress, ready bool, err error) {
 	response, err := http.Get("http://" + address + "/progress")
 	if err != nil {
@@ -115,7 +115,7 @@ func look(address string) (p progress, ready bool, err error) {
 	return p, response.StatusCode == http.StatusOK, nil
 }
 
-// It is ready once the asked-for part is there, while the rest still comes.
+// A loader is ready once the requested part is there, while the rest is still being fetched.
 func TestReady(t *testing.T) {
 	for name, c := range map[string]struct {
 		after string
@@ -160,7 +160,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// Much data and many connections take no more memory than is allowed.
+// Large objects and many connections stay within the allowed memory.
 func TestMemory(t *testing.T) {
 	b := newBed(t)
 	objects := tree{"big": noise(68, 200<<20)}

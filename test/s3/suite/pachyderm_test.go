@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/s3"
 )
 
-// gateway is a bed whose source is Pachyderm.
+// gateway returns a bed whose source is Pachyderm.
 func gateway(t *testing.T) (*bed, *s3.Pachyderm, []string) {
 	t.Helper()
 	b := newBed(t)
@@ -77,7 +77,7 @@ func TestPachydermRefuses(t *testing.T) {
 	b.refused(b.launch(append(flags, "pachyderm://images@master/", b.dest)...).wait(), "credentials", "another")
 }
 
-// The gateway knows the first version of listings only, of 1000 keys a page.
+// The gateway supports only version 1 of listings, with 1000 keys a page.
 func TestPachydermListsPages(t *testing.T) {
 	b, p, flags := gateway(t)
 	p.PageSize = 10
@@ -92,7 +92,7 @@ func TestPachydermListsPages(t *testing.T) {
 	require.Equal(t, want, b.files())
 }
 
-// Requests that are cut off in their middle are taken up again.
+// Requests that are cut off midway are resumed.
 func TestPachydermCutsRequests(t *testing.T) {
 	b, p, flags := gateway(t)
 	p.Patience = 5 * time.Second
@@ -104,7 +104,7 @@ func TestPachydermCutsRequests(t *testing.T) {
 	require.Len(t, b.whole(want), 1)
 }
 
-// Whoever names no token asks as nobody, as VCK did, and one file gets the name that it is
+// Without a token, requests are anonymous, as VCK's were, and a single file gets the name that is
 // given.
 func TestPachydermWithoutToken(t *testing.T) {
 	b, p, _ := gateway(t)

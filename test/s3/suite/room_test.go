@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// small makes the destination a file system of that size and count of inodes.
+// small makes the destination a file system with that size and number of inodes.
 func (b *bed) small(options string) {
 	b.t.Helper()
 	require.Zero(b.t, os.Geteuid(), "it mounts a small file system: run it as root")
@@ -68,7 +68,7 @@ func TestNoRoom(t *testing.T) {
 	})
 }
 
-// What is there already needs no more room.
+// Files that were already fetched need no more space.
 func TestRoomForTheRest(t *testing.T) {
 	b := newBed(t)
 	b.small("size=16m")

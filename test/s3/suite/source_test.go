@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/s3"
 )
 
-// domain is where buckets have hosts of their own.
+// domain is the domain of virtual-hosted buckets.
 const domain = "s3.test"
 
 func TestPrefix(t *testing.T) {
@@ -154,7 +154,7 @@ func TestFile(t *testing.T) {
 func TestHostStyle(t *testing.T) {
 	b := newBed(t)
 	b.put(tree{"dir/name": "content"})
-	// No such host is known; the proxy knows where it is.
+	// The host does not resolve; the proxy reaches it.
 	b.env = append(b.env, "HTTP_PROXY="+b.proxy.Endpoint, "http_proxy="+b.proxy.Endpoint)
 	o := b.launch("--endpoint", "http://"+domain, "--address-style", "virtual", b.url("dir/"), b.dest).wait()
 	require.Zero(t, o.code, o.stderr)
@@ -169,7 +169,7 @@ func TestPut(t *testing.T) {
 	from := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(from, "d"), 0o755))
 	want := tree{"d/a b": "one", "big": noise(4, 40<<20)}
-	for i := range 50 { // each one's request must leave the connection fit for the next
+	for i := range 50 { // after each request the connection must be reusable
 		want[fmt.Sprintf("empty%d", i)] = ""
 	}
 	for name, content := range want {

@@ -19,7 +19,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/s3"
 )
 
-// What VCK's published manifests ask for, as the controller has it loaded.
+// The sources of VCK's published manifests, loaded as the controller does it.
 func TestWordsOfVCK(t *testing.T) {
 	const file, other = "cifar-100-python.tar.gz", "mnist.tar.gz"
 	there := tree{file: "a", other: "b", "cifar/batch_1.bin": "c", "sets/x/cifar_2": "d", "bar/p0_1x": "e", "bar/q/1_1": "f", "bar/README": "g", "barn/0_1": "h"}
@@ -49,8 +49,8 @@ func TestWordsOfVCK(t *testing.T) {
 	}
 }
 
-// A source that is neither a prefix nor an object says so, and so does a pattern that the
-// object does not match.
+// A source that is neither a prefix nor an object is reported, and so is a pattern that does not match
+// the object.
 func TestNeitherPrefixNorObject(t *testing.T) {
 	b := newBed(t)
 	b.put(tree{"a": "content"})
@@ -70,15 +70,15 @@ func TestEndpointWithoutScheme(t *testing.T) {
 	require.Zero(t, o.code, o.stderr)
 	require.Equal(t, tree{"a": "content"}, b.files())
 	require.Contains(t, strings.Join(o.result.Notes, "\n"), "was taken for "+b.proxy.Endpoint)
-	// A run after an edit that names the scheme finds the same data.
+	// A run after an edit that adds the scheme finds the same data.
 	b.proxy.Forget()
 	o = b.launch("--endpoint", b.proxy.Endpoint, "--sync", b.url("a"), b.dest).wait()
 	require.Zero(t, o.code, o.stderr)
 	require.Zero(t, b.proxy.Sent("/a"))
 }
 
-// A bucket of another region than the one that is signed for is found by what its server
-// says.
+// If the bucket is in another region than the one that requests are signed for, the region in the
+// server's response is used.
 func TestRegionThatIsNotNamed(t *testing.T) {
 	b := newBed(t)
 	b.put(tree{"p/a": "content"})
@@ -97,8 +97,8 @@ func TestRegionThatIsNotNamed(t *testing.T) {
 	require.Equal(t, tree{"a": "content"}, b.files())
 }
 
-// What consumers of a loaded directory change is uploaded while they do, and what they did
-// not touch is left alone, whoever changed it at the source.
+// A mirror uploads the changes that consumers make to a loaded directory. It leaves files alone that
+// they did not change, even if these changed at the source.
 func TestMirror(t *testing.T) {
 	b := newBed(t)
 	b.put(tree{"p/kept": "old", "p/changed": "old", "p/d/removed": "old"})
@@ -136,9 +136,9 @@ func TestMirror(t *testing.T) {
 	comes("p/results/large", large)
 	require.Equal(t, 75, end(), "it is ended from outside, and is to be started again")
 
-	// What is written while none runs is uploaded by the next one, and nothing twice.
+	// Changes made while no mirror runs are uploaded by the next one, and nothing is uploaded twice.
 	write("results/1", "two")
-	time.Sleep(3 * time.Second) // what changed just now is looked at again in any case
+	time.Sleep(3 * time.Second) // files that changed just now are checked again in any case
 	b.proxy.Forget()
 	end = mirror()
 	comes("p/results/1", "two")
@@ -146,7 +146,7 @@ func TestMirror(t *testing.T) {
 	for _, r := range b.proxy.Requests() {
 		require.False(t, r.Method == http.MethodPut && !strings.HasSuffix(r.Path, "results/1"), "%s %s", r.Method, r.Path)
 	}
-	// And a last time, verified, before the directory goes.
+	// A last, verified upload precedes the directory's deletion.
 	write("results/last", "three")
 	o := b.launch("put", "--endpoint", b.proxy.Endpoint, "--back", b.dest, source).wait()
 	require.Zero(t, o.code, o.stderr)
@@ -155,8 +155,8 @@ func TestMirror(t *testing.T) {
 	comes("p/d/removed", "old")
 }
 
-// VCK's own test mirrored what came from one object: that goes back over the object, and
-// what is new beside it.
+// VCK's own test mirrored a directory that came from one object: the file is uploaded over the object,
+// and new files beside it.
 func TestMirrorOfOneObject(t *testing.T) {
 	b := newBed(t)
 	b.put(tree{"sets/cifar.tar.gz": "old", "sets/other": "old", "cifar.tar.gz": "another"})
@@ -175,7 +175,7 @@ func TestMirrorOfOneObject(t *testing.T) {
 	}
 }
 
-// A mirror whose server is away or refuses says so and goes on when it can.
+// A mirror whose server is down or refuses reports that and continues when it can.
 func TestMirrorGoesOn(t *testing.T) {
 	b := newBed(t)
 	require.NoError(t, os.WriteFile(filepath.Join(b.dest, "a"), []byte("content"), 0o644))
@@ -189,7 +189,7 @@ func TestMirrorGoesOn(t *testing.T) {
 		answer, err := http.Get("http://" + address + "/progress")
 		if err == nil {
 			defer answer.Body.Close()
-			_ = json.NewDecoder(answer.Body).Decode(&out) // it is asked again
+			_ = json.NewDecoder(answer.Body).Decode(&out) // the caller polls again
 		}
 		return out
 	}

@@ -42,13 +42,13 @@ func (b *bed) requireVersion(number int, want tree, when string) {
 	}
 }
 
-// enlarge gives the destination's small file system other bounds.
+// enlarge changes the limits of the destination's small file system.
 func (b *bed) enlarge(options string) {
 	b.t.Helper()
 	require.NoError(b.t, unix.Mount("small", b.dest, "tmpfs", unix.MS_REMOUNT, options))
 }
 
-// fill takes all the room of the destination, as somebody else may.
+// fill uses up the destination's space, as another process may.
 func (b *bed) fill() {
 	file, err := os.Create(filepath.Join(b.dest, "theirs"))
 	for block := make([]byte, 4<<10); err == nil; {
@@ -59,8 +59,8 @@ func (b *bed) fill() {
 	}
 }
 
-// A version that has no room left amid its making leaves the one before as it is, and is
-// completed when there is more.
+// A version that runs out of space leaves the previous one unchanged, and is completed when there is
+// more space.
 func TestVersionWithoutRoom(t *testing.T) {
 	one := tree{"kept": noise(900, 1<<20), "changes": noise(901, 1<<20), "goes": noise(902, 1<<20)}
 	two := tree{"kept": one["kept"], "changes": noise(903, 1<<20), "comes": noise(904, 6<<20), "more": noise(905, 3<<20)}
@@ -81,13 +81,14 @@ func TestVersionWithoutRoom(t *testing.T) {
 	}
 }
 
-// roomless is a version of a source that became two, while its destination has room for one.
+// roomless is a source that changes from one to two, with a destination that has space for one version.
 type roomless struct {
 	one, two   tree
-	room, more string // of the destination, at first and then
-	// fault is at the request before which others take the room; none if there is too little.
+	room, more string // of the destination, at first and later
+	// fault selects the request before which others use up the space. It is empty if there is too
+	// little anyway.
 	fault s3.Fault
-	// unchecked: the loader does not ask for the room before. all: everything was fetched.
+	// unchecked turns off the loader's capacity check. all means that everything was fetched before.
 	unchecked, all bool
 }
 
@@ -116,7 +117,7 @@ func (c roomless) test(b *bed) {
 		flags = append(flags, "--capacity-check=false")
 	}
 	const foundOut, known = "no room left; make the volume larger or select less", "no room: .* are needed, and the destination has"
-	for _, message := range []string{foundOut, foundOut + "|" + known} { // nor does it get through the second time
+	for _, message := range []string{foundOut, foundOut + "|" + known} { // the second attempt fails, too
 		o = load(flags...)
 		require.Equal(b.t, 1, o.code, o.stderr)
 		require.Regexp(b.t, message, o.result.Message)

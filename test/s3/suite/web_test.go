@@ -20,10 +20,10 @@ import (
 	"github.com/flexlvm/flexlvm/test/hub"
 )
 
-// fewer keeps small what is on its way when a load is killed: some MiB for each connection.
+// fewer limits what is in transit when a load is killed to a few MiB for each connection.
 var fewer = []string{"--bandwidth", "20Mi", "--parallel", "4"}
 
-// killed starts a load, kills it when so many bytes were sent, and tells how many were.
+// killed starts a load and kills it after that many bytes were sent.
 func (b *bed) killed(s *webtest.Server, path string, after int64, args ...string) {
 	b.t.Helper()
 	release := s.HoldAfter(path, after)
@@ -38,7 +38,7 @@ func (b *bed) killed(s *webtest.Server, path string, after int64, args ...string
 	require.False(b.t, b.complete())
 }
 
-// A load of a list that is killed goes on where it was.
+// A load of a list that is killed resumes where it was.
 func TestListIsKilled(t *testing.T) {
 	b, s := newBed(t), webtest.New(t, false)
 	const secret = "a-secret-token"
@@ -63,7 +63,7 @@ func TestListIsKilled(t *testing.T) {
 	require.Zero(t, o.code, o.stderr)
 	require.Equal(t, want, b.files())
 	require.True(t, b.complete())
-	// Some of what was sent before had not come: it was on its way.
+	// Some of the bytes sent before the kill were still in transit.
 	require.Less(t, s.Sent("/large")-before, int64(42<<20), "what had come is not fetched again")
 	require.NotContains(t, o.stdout+o.stderr+o.result.Message, secret)
 	for _, e := range b.manifest() {
@@ -71,8 +71,8 @@ func TestListIsKilled(t *testing.T) {
 	}
 }
 
-// A load from the Hub that is killed goes on where it was, though each of its requests is
-// led to another host by another signature.
+// A load from the Hub that is killed resumes where it was, although each request is redirected to
+// another host with another signature.
 func TestHubIsKilled(t *testing.T) {
 	b, api, cdn := newBed(t), webtest.New(t, false), webtest.New(t, false)
 	h := &hub.Hub{Token: "hf_aSecretToken", CDN: cdn.URL, Serve: webtest.Serve}

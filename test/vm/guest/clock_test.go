@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A program of a guest of User-Mode Linux reads the clock without asking the guest's kernel. It must be
-// the kernel's, also where somebody sets that. The functions of x/sys ask the kernel.
+// In a guest of User-Mode Linux, a program reads the clock without a system call. The result must equal
+// the guest kernel's clock, also after that was set. The functions of x/sys do the system call.
 
-// mayBeSet says that the machine's clock may be set, as a virtual machine's may.
+// mayBeSet is the variable that allows setting the machine's clock, as in a virtual machine.
 const mayBeSet = "FLEXLVM_CLOCK_MAY_BE_SET"
 
 // exact is the resolution of the kernel's clock, rounded up.
@@ -30,7 +30,7 @@ func kernelClock(t *testing.T, clock int32) time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// requireOneClock compares the clocks again and again, for a while that has many ticks in it.
+// requireOneClock compares the clocks repeatedly, over many ticks.
 func requireOneClock(t *testing.T) {
 	t.Helper()
 	asked := kernelClock(t, unix.CLOCK_MONOTONIC)
@@ -51,7 +51,7 @@ func requireOneClock(t *testing.T) {
 	}
 }
 
-// requireOneTimeOfDay is for gettimeofday, by which a shell reads the clock.
+// requireOneTimeOfDay checks gettimeofday, with which a shell reads the clock.
 func requireOneTimeOfDay(t *testing.T) {
 	t.Helper()
 	before := kernelClock(t, unix.CLOCK_REALTIME)
@@ -76,7 +76,7 @@ func TestClock(t *testing.T) {
 		requireOneClock(t)
 		requireOneTimeOfDay(t)
 	}
-	// It runs at another rate than the host's, and at the host's again.
+	// The clock runs at a rate other than the host's, then at the host's again.
 	for _, freq := range []int64{400 << 16, 0} {
 		_, err := unix.Adjtimex(&unix.Timex{Modes: unix.ADJ_FREQUENCY, Freq: freq})
 		require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 
 const sector = 512
 
-// recording writes a log as the kernel does.
+// recording writes a log in the kernel's format.
 type recording struct {
 	bytes.Buffer
 	entries int
@@ -60,7 +60,7 @@ func (m *memory) Discard(at, length int64) error {
 	return nil
 }
 
-// blocks are the first bytes of the first blocks, as letters; a point is a zero.
+// blocks returns the first byte of each of the first n blocks; a point stands for a zero.
 func (m *memory) blocks(n int) string {
 	var s strings.Builder
 	for i := range n {
@@ -111,14 +111,14 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// A write that was not flushed stands behind the mark that was set when it was
-// complete, so a promise that was made too early is seen.
+// A write that was not flushed is behind the mark that was set when the write was complete, so a
+// promise that was made too early is detected.
 func TestMarkBeforeFlushIsSeen(t *testing.T) {
 	var r recording
 	r.add(0, 8, 0, "", 'a')
 	r.add(0, 0, Flush, "", 0)
 	r.add(0, 0, Mark, "a is there", 0)
-	r.add(0, 0, Mark, "b is there", 0) // it is not: the flush comes later
+	r.add(0, 0, Mark, "b is there", 0) // it is not, as the flush comes later
 	r.add(8, 8, 0, "", 'b')
 	r.add(0, 0, Flush, "", 0)
 	l := r.read(t)
@@ -157,7 +157,7 @@ func TestTear(t *testing.T) {
 		var disk, again, other memory
 		require.NoError(t, l.Tear(&disk, p, meta))
 		require.NoError(t, l.Tear(&again, p, meta))
-		require.True(t, disk == again, "a seed says all") // Equal takes a minute with the race detector
+		require.True(t, disk == again, "a seed says all") // require.Equal takes a minute with the race detector
 		require.EqualValues(t, 'f', disk[0], "FUA is durable")
 		loose[disk.blocks(4)] = true
 		ordered[disk.blocks(6)[4:]] = true

@@ -9,9 +9,9 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// TestCSIDriverKilled runs the tests of internal/csidoor that kill the driver after each step,
-// those of encrypted volumes, which that driver alone mounts, and those of health, for which one
-// disk is there to fail. FLEXLVM_CSIDOOR_TESTS names those to run alone.
+// TestCSIDriverKilled runs the tests of internal/csidoor that kill the driver after each step, those of
+// encrypted volumes, which only that driver mounts, and those of health, for which one disk can be made
+// to fail. FLEXLVM_CSIDOOR_TESTS selects some of them.
 func TestCSIDriverKilled(t *testing.T) {
 	t.Parallel()
 	binary := build(t, "csidoor.test", "test", "-c", "-tags", "vm")

@@ -16,7 +16,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// skipped are those of CSI's tests that do not run here, by why.
+// skipped lists the tests of csi-sanity that do not run here, by the reason.
 var skipped = map[string][]string{
 	"nothing is staged: each pod's mount is the volume's own": {
 		"Node Service NodeStageVolume should fail when no volume id is provided",
@@ -25,8 +25,9 @@ var skipped = map[string][]string{
 		"Node Service NodeUnstageVolume should fail when no volume id is provided",
 		"Node Service NodeUnstageVolume should fail when no staging target path is provided",
 	},
-	// The rest is of controller services, and ours makes no volumes: the provisioner does.
-	// The one that the tests talk to stands in for it, and passes on what ours does.
+	// The rest are tests of a controller service. flexlvm's creates no volumes, because the provisioner
+	// does. The tests talk to test/vm/csicontroller, which stands in for the provisioner and passes
+	// calls on to flexlvm's controller service.
 	"the provisioner publishes the room of nodes as CSIStorageCapacity": {
 		"Controller Service [Controller Server] GetCapacity should return capacity (no optional values added)",
 	},
@@ -69,7 +70,7 @@ var skipped = map[string][]string{
 	},
 }
 
-// report is what CSI's tests say of themselves, as JUnit has it.
+// report is csi-sanity's JUnit report.
 type report struct {
 	Suites []struct {
 		Cases []struct {
@@ -101,8 +102,8 @@ lvs --noheadings flexlvm >/left
 exit ${failed:-0}
 `
 
-// TestCSISanity runs CSI's own tests against the CSI driver on a real volume group, those of nodes
-// with raw block volumes, too. What is not tested is listed above, and nothing else is.
+// TestCSISanity runs csi-sanity against the CSI driver on a real volume group, its node tests with raw
+// block volumes, too. Exactly the tests listed above are skipped.
 func TestCSISanity(t *testing.T) {
 	t.Parallel()
 	root, err := vm.SourceDir()
@@ -130,8 +131,8 @@ func TestCSISanity(t *testing.T) {
 	require.Empty(t, strings.TrimSpace(string(read("/left"))), "a volume was left behind")
 }
 
-// requireSane checks what those of CSI's tests say of themselves whose names begin with about:
-// nothing fails, so many pass at least, and what does not run is what is listed above.
+// requireSane checks the report of the tests whose names begin with about: none fails, at least so many
+// pass, and those that do not run are listed above.
 func requireSane(t *testing.T, text []byte, about string, passed int) {
 	t.Helper()
 	var got report

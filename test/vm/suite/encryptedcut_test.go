@@ -14,11 +14,11 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// encryptedDir is where the test of encrypted volumes keeps what the engine does.
+// encryptedDir holds the engine's files of the test of encrypted volumes.
 const encryptedDir = "/var/lib/flexlvm-test"
 
-// encryptedMount is a command that mounts an encrypted volume with a key: as a file system, or, with
-// the option of a raw block volume, as a device.
+// encryptedMount returns a command that mounts an encrypted volume with a key, as a file system or,
+// with the option of a raw block volume, as a device.
 func encryptedMount(name, key, option string) string {
 	return fmt.Sprintf(`mkdir -p %[1]s && FLEXLVM_TEST_CSI_CALL='{"Dir":"%[1]s","Verb":"mount","Target":"%[1]s/pods/%[2]s","Key":"%[3]s",
 		"Spec":{"Group":"flexlvm-test","Name":"%[2]s","Size":%[4]d,"Layout":"linear","Kind":"claim","Namespace":"default","Encrypted":true%[5]s}}' /csidoor.test`,
@@ -26,8 +26,8 @@ func encryptedMount(name, key, option string) string {
 }
 
 // Power fails at a random instant of the first mounts of an encrypted volume and an encrypted raw block
-// volume; after the boot kubelet calls again with the same key, and what a pod then syncs to either is
-// there after another cut, in which both are being written to. A wrong key changes nothing.
+// volume. After the boot, kubelet calls again with the same key. Data that a pod then syncs to either
+// volume survives another power cut during writes to both. A wrong key changes nothing.
 func TestPowerCutOfEncryptedVolume(t *testing.T) {
 	t.Parallel()
 	binary := build(t, "csidoor.test", "test", "-c", "-tags", "vm")

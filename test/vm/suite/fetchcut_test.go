@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// files of 32 KiB, and one of 36 MiB that comes after them by name, in ranges.
+	// makeSource writes 400 files of 32 KiB, and one of 36 MiB that follows them by name and is fetched
+	// in ranges.
 	makeSource = `mkfs.xfs -q -f /dev/vdc && mount /dev/vdc /mnt && mkdir /mnt/many && head -c $((400*32768)) /dev/urandom >/mnt/all &&
 		split -b 32768 -a 3 -d /mnt/all /mnt/many/f- && rm /mnt/all && head -c $((36<<20)) /dev/urandom >/mnt/the-large-one && umount /mnt`
 	dataset = target + "/set"
 	// fetchSlowly takes some seconds, in which the power can fail.
 	fetchSlowly = "/fetch --progress none --bandwidth 2Mi file:///mnt/ " + dataset
-	// listed are the files that the manifest tells of.
+	// listed prints the files in the manifest.
 	listed = "sed -n 's/.*\"path\":\"\\([^\"]*\\)\".*}$/\\1/p' " + dataset + "/.flexlvm/manifest.jsonl 2>/dev/null || true"
-	// named are those that have their names.
+	// named prints the files that have their final names.
 	named = "cd " + dataset + " 2>/dev/null && find . -path ./.flexlvm -prune -o -type f -print || true"
 )
 
-// TestPowerCutDuringFetch: power fails while a dataset is loaded. What was in the
-// manifest before is there, what has its name is whole, and the next run brings the
-// rest.
+// TestPowerCutDuringFetch cuts the power while a dataset is loaded. The files in the manifest are there
+// after the cut, each file with its final name is complete, and the next run fetches the rest.
 func TestPowerCutDuringFetch(t *testing.T) {
 	t.Parallel()
 	m := &powered{Machine: start(t, vm.Config{
@@ -74,8 +74,8 @@ func TestPowerCutDuringFetch(t *testing.T) {
 	m.requireComplete()
 }
 
-// cutWhenListed starts to fetch, cuts the power when so many files are in the
-// manifest, and tells which were.
+// cutWhenListed starts to fetch, cuts the power when so many files are in the manifest, and returns
+// them.
 func (m *powered) cutWhenListed(lines int) (seen string) {
 	m.t.Helper()
 	ctx, cancel := context.WithCancel(m.t.Context())
@@ -83,7 +83,7 @@ func (m *powered) cutWhenListed(lines int) (seen string) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = m.Exec(ctx, vm.Command{Args: []string{"sh", "-c", fetchSlowly}}) // it does not end well
+		_, _ = m.Exec(ctx, vm.Command{Args: []string{"sh", "-c", fetchSlowly}}) // it is cut off
 	}()
 	time.Sleep(time.Duration(rand.Int63n(int64(time.Second))))
 	for end := time.Now().Add(time.Minute); count(seen) < lines; time.Sleep(20 * time.Millisecond) {

@@ -12,23 +12,23 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// crashNode is a node on which test/vm/crash records a life of volumes and cuts the
-// power of the disk below them. The node itself lives on.
+// crashNode starts a node on which test/vm/crash records the life of volumes and cuts the power of the
+// disk below them. The node itself stays up.
 func crashNode(t *testing.T) *vm.Machine {
 	t.Helper()
 	return start(t, vm.Config{
-		// Recorded, log, replayed, and what checks change there.
+		// The disks: recorded, log, replayed, and changed by the checks.
 		Disks: []vm.Disk{{Size: 3 << 30, Unsafe: true}, {Size: 16 << 30, Unsafe: true}, {Size: 3 << 30, Unsafe: true}, {Size: 4 << 30, Unsafe: true}},
 		Files: map[string]string{"/crash": build(t, "crash", "build"), "/fetch": build(t, "fetch", "build")},
 	})
 }
 
-// TestPowerCutsThatLoseTheCache: unlike a killed machine, which leaves to the host what
-// it has written, the disk loses all that was not flushed, or some of it. A failure
-// prints the seed, and the step, which --seed and --during of test/vm/crash take.
+// TestPowerCutsThatLoseTheCache simulates a disk that loses all or some of what was not flushed. A
+// killed machine does not lose that, because the host still writes it. A failure prints the seed and
+// the step, which --seed and --during of test/vm/crash accept.
 func TestPowerCutsThatLoseTheCache(t *testing.T) {
 	t.Parallel()
-	// Both drivers in turns; where time does not matter, each alone, too.
+	// Both drivers in turn, and in a campaign each alone, too.
 	doors, points, seed := []string{"both"}, 30, uint64(1)
 	if inFull() {
 		doors, points, seed = []string{"both", "flex", "csi"}, 170, rand.Uint64()
@@ -44,13 +44,13 @@ func TestPowerCutsThatLoseTheCache(t *testing.T) {
 		cut(door, points, "--door", door)
 	}
 	cut("ext4", points/2, "--fstype", "ext4")
-	// A growth writes to two disks. A wrong order shows only where a pod mounts the volume before
-	// the growth is repeated, as kubelet does for CSI.
+	// A growth writes to two disks. A wrong order shows only if a pod mounts the volume before the
+	// growth is repeated, as kubelet does for CSI.
 	cut("growth", 4*points, "--steps", "7", "--during", "expand linear", "--door", "csi")
 }
 
-// TestMissingFlushesAreFound makes the mistakes that TestPowerCutsThatLoseTheCache is
-// there to find: a program that does not fsync, and a disk that is never told to flush.
+// TestMissingFlushesAreFound makes the mistakes that TestPowerCutsThatLoseTheCache must find: a program
+// that does not fsync, and a disk that gets no flushes.
 func TestMissingFlushesAreFound(t *testing.T) {
 	t.Parallel()
 	m := crashNode(t)
@@ -64,7 +64,7 @@ func TestMissingFlushesAreFound(t *testing.T) {
 	require.Contains(t, out, "volume linear: what was fsynced is lost")
 	out, code = crash("--omit", "flush")
 	require.Equal(t, 1, code, out)
-	// What a torn point keeps differs from recording to recording, and with it what is
-	// missed first.
+	// The writes that a torn point keeps differ between recordings, and so does the first loss that is
+	// found.
 	require.Regexp(t, "FAILED: (volume (linear|thin)|the node daemon's round): ", out)
 }

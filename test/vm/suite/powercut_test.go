@@ -24,8 +24,8 @@ const (
 		`"kubernetes.io/pvOrVolumeName":"VOLUME","kubernetes.io/pod.namespace":"default","layout":LAYOUT}`
 )
 
-// powered is a node whose power can fail, the layout and the name of its volume, and how many
-// calls it has had: they go through both drivers in turns.
+// powered is a node whose power can fail, with the layout and name of its volume and the number of its
+// calls, which use both drivers in turn.
 type powered struct {
 	*vm.Machine
 	t              *testing.T
@@ -33,8 +33,8 @@ type powered struct {
 	calls          int
 }
 
-// eachLayout runs a test on nodes of their own: of volumes of some layouts, and of all
-// where time does not matter (`make campaign`).
+// eachLayout runs a test for volumes of the layouts, each on its own node, and in a campaign (`make
+// campaign`) for all layouts.
 func eachLayout(t *testing.T, test func(t *testing.T, m *powered), layouts ...string) {
 	t.Helper()
 	t.Parallel()
@@ -46,8 +46,7 @@ func eachLayout(t *testing.T, test func(t *testing.T, m *powered), layouts ...st
 		t.Run(layout, func(t *testing.T) {
 			t.Parallel() // each node does one thing at a time
 			m := &powered{Machine: start(t, vm.Config{
-				// Raw images with flushes honoured: what the guest has flushed is there
-				// after the cut.
+				// Raw images that honour flushes: what the guest has flushed survives the cut.
 				Disks: []vm.Disk{{Size: 2 << 30}, {Size: 2 << 30}},
 				Files: map[string]string{"/flexlvm": flex, "/csicall": csi},
 			}), t: t, layout: layout, volume: "pvc-1"}
@@ -60,7 +59,7 @@ func eachLayout(t *testing.T, test func(t *testing.T, m *powered), layouts ...st
 	}
 }
 
-// inFull reports whether time does not matter.
+// inFull reports whether this is a campaign, which may take long.
 func inFull() bool { return os.Getenv("FLEXLVM_CAMPAIGN") != "" }
 
 func (m *powered) options() string {
@@ -74,10 +73,10 @@ func (m *powered) options() string {
 	return strings.NewReplacer("LAYOUT", layout, "VOLUME", m.volume).Replace(options)
 }
 
-// next has the next mount make a volume.
+// next makes the next mount create a volume.
 func (m *powered) next() {
 	m.t.Helper()
-	if m.layout == "directory" { // beside those that are there
+	if m.layout == "directory" { // beside the existing ones
 		m.volume += "-next"
 		m.sh("umount " + target + " 2>/dev/null; sync")
 		return
@@ -85,7 +84,7 @@ func (m *powered) next() {
 	m.sh("umount " + target + " 2>/dev/null; lvremove -q -y flexlvm/pvc-1 && rm -rf /var/lib/flexlvm && sync")
 }
 
-// found is what there is of the volume.
+// found returns the state in which the volume exists, or "nothing".
 func (m *powered) found() string {
 	m.t.Helper()
 	if m.layout == "directory" {
@@ -97,18 +96,18 @@ func (m *powered) found() string {
 	return m.sh("lvs --noheadings -o lv_tags flexlvm | grep -o 'state=[a-z]*' || echo nothing")
 }
 
-// requireOne holds that there is one volume of its name.
+// requireOne checks that exactly one volume has its name.
 func (m *powered) requireOne() {
 	m.t.Helper()
 	if m.layout == "directory" {
 		require.Equal(m.t, 1, m.listed())
 		return
 	}
-	// LVM warns of metadata that a cut has left older on one disk than on the other.
+	// LVM warns of metadata that a cut left older on one disk than on the other.
 	require.Equal(m.t, "pvc-1", m.sh("lvs --noheadings -o lv_name -S 'lv_name!=thinpool' flexlvm 2>/dev/null | tr -d ' '"))
 }
 
-// listed is how often the volume is in the node's list.
+// listed returns how often the volume is in the node's list.
 func (m *powered) listed() (n int) {
 	m.t.Helper()
 	for line := range strings.Lines(m.sh("/flexlvm volumes list")) {
@@ -119,7 +118,7 @@ func (m *powered) listed() (n int) {
 	return n
 }
 
-// groupFlags are what the layout's group is made with.
+// groupFlags returns the flags with which the layout's group is created.
 func (m *powered) groupFlags() string {
 	if m.layout == "thin" {
 		return "--thin"
@@ -127,7 +126,7 @@ func (m *powered) groupFlags() string {
 	return ""
 }
 
-// mount is a command that mounts the volume: what kubelet runs, or one that calls the CSI driver.
+// mount returns a command that mounts the volume as kubelet does, through the driver whose turn it is.
 func (m *powered) mount() string {
 	m.calls++
 	call := "/flexlvm mount"
@@ -162,8 +161,8 @@ func (m *powered) boot() {
 	require.NoError(m.t, m.Boot(m.t.Context()))
 }
 
-// Power fails at a random instant of a first mount; after the boot kubelet calls
-// again, and gets one volume of the right size.
+// Power fails at a random instant of a first mount. After the boot kubelet calls again, and there is
+// one volume of the right size.
 func TestPowerCutDuringFirstMount(t *testing.T) {
 	eachLayout(t, testPowerCutDuringFirstMount, "linear", "thin", "directory")
 }
@@ -183,7 +182,7 @@ func testPowerCutDuringFirstMount(t *testing.T, m *powered) {
 		ended := make(chan struct{})
 		mount := m.mount()
 		if i%2 == 1 {
-			mount = m.mount() // by the other driver than in the round before
+			mount = m.mount() // with the other driver than in the round before
 		}
 		go func() {
 			defer close(ended)
@@ -204,7 +203,7 @@ func testPowerCutDuringFirstMount(t *testing.T, m *powered) {
 	t.Logf("after the cut the volume was found as: %v (a whole mount takes %s)", states, whole)
 }
 
-// What a pod has fsynced is there after a power cut.
+// Data that a pod has fsynced survives a power cut.
 func TestPowerCutKeepsWhatWasSynced(t *testing.T) {
 	eachLayout(t, testPowerCutKeepsWhatWasSynced, "linear")
 }
@@ -213,7 +212,7 @@ func testPowerCutKeepsWhatWasSynced(t *testing.T, m *powered) {
 	m.mounts()
 	sum := m.sh("cd " + target + " && dd if=/dev/urandom of=db bs=1M count=16 conv=fsync 2>/dev/null && sync db . && md5sum db")
 	go func() {
-		// More is being written when the power fails.
+		// Other writes are in progress when the power fails.
 		_, _ = m.Exec(t.Context(), vm.Command{Args: []string{"sh", "-c", "cd " + target + "; while :; do dd if=/dev/urandom of=more bs=64k count=64 2>/dev/null; done"}})
 	}()
 	<-time.After(time.Second)
@@ -224,7 +223,7 @@ func testPowerCutKeepsWhatWasSynced(t *testing.T, m *powered) {
 	require.Equal(t, fmt.Sprint(size), m.sh("df -B1 --output=size "+target+" | tail -1 | tr -d ' '"))
 }
 
-// A growth that kubelet was told of is there after a power cut.
+// A growth whose success was returned to kubelet survives a power cut.
 func TestPowerCutAfterGrowth(t *testing.T) {
 	eachLayout(t, testPowerCutAfterGrowth, "thin", "directory")
 }
@@ -239,7 +238,7 @@ func testPowerCutAfterGrowth(t *testing.T, m *powered) {
 		expand := strings.Replace(m.options(), `,"kubernetes.io/pod.namespace":"default"`, "", 1)
 		require.Contains(t, m.sh("/flexlvm expandfs '"+expand+"' '' "+target+" "+to+" 67108864"), `"status":"Success"`)
 	}
-	for _, grown := range []string{"104857600", "157286400"} { // through either driver
+	for _, grown := range []string{"104857600", "157286400"} { // once through each driver
 		grow(grown)
 		m.PowerCut()
 		m.boot()

@@ -13,7 +13,7 @@ import (
 
 const driver = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm"
 
-// smoke is a node with the driver where kubelet looks for it, and the smoke tests.
+// smoke starts a node with the driver in kubelet's plugin directory, and the smoke tests.
 func smoke(t *testing.T, udev bool) *vm.Machine {
 	t.Helper()
 	root, err := vm.SourceDir()
@@ -28,7 +28,7 @@ func smoke(t *testing.T, udev bool) *vm.Machine {
 	})
 }
 
-// TestSmoke runs the operators' tests, all of them, on a spare disk.
+// TestSmoke runs all of the operators' tests on a spare disk.
 func TestSmoke(t *testing.T) {
 	t.Parallel()
 	m := smoke(t, false)
@@ -36,12 +36,12 @@ func TestSmoke(t *testing.T) {
 	run(t, m, nil, "sh", "/smoke/run.sh", "--device", "/dev/vda")
 }
 
-// TestSmokeOnAFile runs some of them beside udev, on a file as their disk, and
-// looks that nothing of theirs stays behind, also after an interrupt.
+// TestSmokeOnAFile runs some of them beside udev with a file as their disk, and checks that they leave
+// nothing behind, also after an interrupt.
 func TestSmokeOnAFile(t *testing.T) {
 	t.Parallel()
 	m := smoke(t, true)
-	interrupted := "1 3" // seconds after its beginning
+	interrupted := "1 3" // seconds after the start
 	if inFull() {
 		interrupted = "1 2 3 4 6"
 	}

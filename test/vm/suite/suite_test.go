@@ -1,7 +1,7 @@
 //go:build vm
 
-// Package suite runs what needs a real node in virtual ones: the tests of the engine, the
-// smoke tests that operators run, and power cuts.
+// Package suite runs tests that need a real node in virtual ones: the engine's tests, the operators'
+// smoke tests, and power cuts.
 package suite
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// programs is the folder of what was linked for the tests.
+// programs is the directory of the programs linked for the tests.
 var programs string
 
 func TestMain(m *testing.M) {
@@ -40,11 +40,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// linked holds functions that return the path of a program, by what it is linked of. Each program
-// is linked once, by whoever wants it first: go keeps what it has compiled, and links anew.
+// linked holds functions that return the path of a program, by its name and arguments. Each program is
+// linked once, by the first test that needs it, because go caches compiled packages but links each
+// time.
 var linked sync.Map
 
-// build makes a static program with the go command and returns its path.
+// build builds a static program with the go command and returns its path.
 func build(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	once, _ := linked.LoadOrStore(fmt.Sprintf("%s %q", name, args), sync.OnceValues(func() (string, error) { return link(name, args) }))
@@ -62,7 +63,7 @@ func link(name string, args []string) (file string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if !slices.Contains(args, "-ldflags") { // stack traces need no symbols, and each boot copies them into its node
+	if !slices.Contains(args, "-ldflags") { // stack traces need no symbols, and each boot copies the program to its node
 		args = append(args, "-ldflags", "-s -w")
 	}
 	file = filepath.Join(dir, name)
@@ -95,7 +96,7 @@ func pkg(name string) string {
 func start(t *testing.T, c vm.Config) *vm.Machine {
 	t.Helper()
 	c.Timeout = time.Hour
-	cpus, err := vm.NodeCPUs(1) // two such nodes side by side took 44 s for what took 61 s with two processors each
+	cpus, err := vm.NodeCPUs(1) // two such nodes in parallel took 44 s, where two processors each took 61 s
 	require.NoError(t, err)
 	c.CPUs = cpus
 	m, err := vm.Start(context.Background(), c)
@@ -104,8 +105,8 @@ func start(t *testing.T, c vm.Config) *vm.Machine {
 	return m
 }
 
-// run runs a command in the node, which must succeed, and shows its output as it
-// comes, line by line: nodes run side by side.
+// run runs a command in the node, which must succeed, and prints its output line by line as it arrives,
+// because nodes run in parallel.
 func run(t *testing.T, m *vm.Machine, env []string, args ...string) {
 	t.Helper()
 	stdout, stderr := &lines{to: os.Stdout}, &lines{to: os.Stderr}
@@ -116,7 +117,7 @@ func run(t *testing.T, m *vm.Machine, env []string, args ...string) {
 	require.Zero(t, res.ExitCode, "%v", args)
 }
 
-// lines writes whole lines, each at once.
+// lines writes each complete line with one call.
 type lines struct {
 	to   io.Writer
 	part []byte
@@ -132,9 +133,8 @@ func (l *lines) Write(data []byte) (int, error) {
 
 func (l *lines) flush() { _, _ = l.to.Write(l.part) }
 
-// disks are what the tests of the engine want: four for the group, so that
-// layouts have devices to lie on, one to spoil, and three that declared groups know by
-// their serial numbers.
+// disks returns the disks of the engine's tests: four for the group, so that the layouts have enough
+// devices, one that tests damage, and three that declared groups find by their serial numbers.
 func disks() []vm.Disk {
 	all := make([]vm.Disk, 5)
 	for i := range all {
@@ -150,11 +150,11 @@ const diskNames = "FLEXLVM_TEST_DISKS=/dev/vda /dev/vdb /dev/vdc /dev/vdd /dev/v
 
 type enginePart struct {
 	name, tests string
-	seconds     int // that it takes
+	seconds     int // how long it takes
 }
 
-// engineParts are the tests of internal/node by their names: a test belongs to the first part
-// that names it, and the last names all.
+// engineParts selects the tests of internal/node by their names. A test belongs to the first part that
+// matches, and the last part matches all.
 var engineParts = []enginePart{
 	{"kills", "Killed", 196},
 	{"removals and declared groups", "Declared|Remov|Wipe|Undelete", 75},
@@ -163,11 +163,10 @@ var engineParts = []enginePart{
 	{"all else", ".", 160},
 }
 
-// TestEngine runs the tests of internal/node on a real disk, on two nodes side by side: each
-// does one thing at a time mostly, and a processor has nothing to do. It is no parallel test,
-// and so comes before all that are. What takes longest begins first, here and in the files of
-// this package, lest it be alone at the end. FLEXLVM_ENGINE_TESTS names those to run alone, on
-// one node.
+// TestEngine runs the tests of internal/node on a real disk, on two nodes in parallel, as each mostly
+// does one thing at a time and leaves its processor idle. It is not a parallel test, so it precedes
+// those that are. Here and in this package's files the longest tests begin first, so that none is alone
+// at the end. FLEXLVM_ENGINE_TESTS selects tests to run on one node.
 func TestEngine(t *testing.T) {
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
 	engine := func(name string, flags ...string) {
@@ -182,7 +181,7 @@ func TestEngine(t *testing.T) {
 		engine("some", "-test.run="+some)
 		return
 	}
-	before := "Udev" // which are TestEngineBesideUdev's
+	before := "Udev" // TestEngineBesideUdev runs these
 	skip := map[string]string{}
 	for _, part := range engineParts {
 		skip[part.name] = before
@@ -195,8 +194,8 @@ func TestEngine(t *testing.T) {
 	}
 }
 
-// TestEngineBesideUdev runs the tests that make and find devices once more where
-// udev makes the device nodes, with LVM's defaults.
+// TestEngineBesideUdev repeats the tests that create and find devices with LVM's defaults, where udev
+// creates the device nodes.
 func TestEngineBesideUdev(t *testing.T) {
 	t.Parallel()
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
@@ -209,9 +208,8 @@ func TestEngineBesideUdev(t *testing.T) {
 	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.run", some)
 }
 
-// TestReadersWhereNothingIsTraced: that consumers of a dataset cannot write is no matter
-// of tracing, which a hardened node forbids. Only a boot takes that back, so the node is
-// one of its own.
+// TestReadersWhereNothingIsTraced checks that consumers of a dataset cannot write on a hardened node,
+// which forbids ptrace. Only a reboot reverts that setting, so the test has its own node.
 func TestReadersWhereNothingIsTraced(t *testing.T) {
 	t.Parallel()
 	binary := build(t, "node.test", "test", "-c", "-tags", "vm")
@@ -220,7 +218,7 @@ func TestReadersWhereNothingIsTraced(t *testing.T) {
 	run(t, m, []string{diskNames}, "/node.test", "-test.v", "-test.run", "^TestReadersW(hoseMountIsMadeWritable|ithoutAMappingOfOwners)$")
 }
 
-// TestDiscovery runs the tests of internal/discovery on disks that have serial numbers.
+// TestDiscovery runs the tests of internal/discovery on disks with serial numbers.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	binary := build(t, "discovery.test", "test", "-c", "-tags", "vm")
@@ -235,11 +233,12 @@ func TestDiscovery(t *testing.T) {
 // TestHostNamespaces runs the tests of internal/hostns, which need root.
 func TestHostNamespaces(t *testing.T) { runAsRoot(t, "hostns.test") }
 
-// TestMountWatch runs the tests of internal/mount, which need root: of its watch, and of
-// the mapping of owners.
+// TestMountWatch runs the tests of internal/mount that need root: of its watch, and of ID-mapped
+// mounts.
 func TestMountWatch(t *testing.T) { runAsRoot(t, "mount.test") }
 
-// TestClock: a program's clock is the kernel's, also where its kernel is not asked for it.
+// TestClock checks that a program's clock equals the kernel's, also when it is read without a system
+// call.
 func TestClock(t *testing.T) {
 	t.Parallel()
 	binary := build(t, "guest.test", "test", "-c", "-tags", "guest")
@@ -247,7 +246,7 @@ func TestClock(t *testing.T) {
 	run(t, m, []string{"FLEXLVM_CLOCK_MAY_BE_SET=yes"}, "/guest.test", "-test.v")
 }
 
-// TestGroupOfHostPrograms: the host's programs are started in a control group.
+// TestGroupOfHostPrograms checks that the host's programs are started in a control group.
 func TestGroupOfHostPrograms(t *testing.T) {
 	t.Parallel()
 	binary := build(t, "command.test", "test", "-c", "-tags", "vm")
@@ -255,7 +254,7 @@ func TestGroupOfHostPrograms(t *testing.T) {
 	run(t, m, nil, "/command.test", "-test.v", "-test.run", "^TestGroup")
 }
 
-// TestSizesOnXFS: directories of an export are held to their sizes by the kernel.
+// TestSizesOnXFS checks that the kernel enforces the sizes of an export's directories.
 func TestSizesOnXFS(t *testing.T) {
 	t.Parallel()
 	binary := build(t, "nfsquota.test", "test", "-c", "-tags", "vm")

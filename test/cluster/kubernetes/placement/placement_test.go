@@ -20,14 +20,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A scheduler is the scheduler's own plugin for volumes, and a pod whose claim has none yet.
+// A scheduler is the scheduler's own volume binding plugin, and a pod whose claim has no volume yet.
 type scheduler struct {
 	binder volumebinding.SchedulerVolumeBinder
 	pod    *corev1.Pod
 	claims *volumebinding.PodVolumeClaims
 }
 
-// newScheduler knows these capacities, and a claim of so many bytes.
+// newScheduler returns a scheduler with these capacities and a claim of that size.
 func newScheduler(t testing.TB, size string, capacities ...*storagev1.CSIStorageCapacity) *scheduler {
 	t.Helper()
 	class, waits, checked := "flexlvm", storagev1.VolumeBindingWaitForFirstConsumer, true
@@ -45,7 +45,7 @@ func newScheduler(t testing.TB, size string, capacities ...*storagev1.CSIStorage
 	client := fake.NewClientset(objects...)
 	factory := informers.NewSharedInformerFactory(client, 0)
 	core, storage := factory.Core().V1(), factory.Storage().V1()
-	for _, c := range capacities { // quicker than by the fake
+	for _, c := range capacities { // faster than through the fake client
 		if err := storage.CSIStorageCapacities().Informer().GetStore().Add(c); err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func newScheduler(t testing.TB, size string, capacities ...*storagev1.CSIStorage
 	return s
 }
 
-// fits asks the plugin whether the pod's claim fits on a node.
+// fits reports whether the pod's claim fits on a node, according to the plugin.
 func (s *scheduler) fits(t testing.TB, node *corev1.Node) bool {
 	t.Helper()
 	_, reasons, err := s.binder.FindPodVolumes(klog.Background(), s.pod, s.claims, node)
@@ -91,10 +91,10 @@ func labelled(name string, labels map[string]string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: all}}
 }
 
-// The cluster autoscaler makes nodes up from a template or from a node that is there, and
-// asks the scheduler's plugins whether pods would fit there. testdata has the object that the
-// provisioner publishes for a node group with the nodes host-1 and host-2, as a test of
-// package provision makes sure.
+// The cluster autoscaler derives hypothetical nodes from a template or from an existing node, and
+// checks with the scheduler's plugins whether pods would fit. testdata has the object that the
+// provisioner publishes for a node group with the nodes host-1 and host-2, as a test of package
+// provision verifies.
 func TestNodesMadeFromATemplate(t *testing.T) {
 	content, err := os.ReadFile("testdata/node-group.yaml")
 	if err != nil {
@@ -126,9 +126,9 @@ func TestNodesMadeFromATemplate(t *testing.T) {
 	}
 }
 
-// BenchmarkPlacement asks the plugin about every node of a cluster for one claim, as the
-// scheduler may: with one capacity for each node, as the provisioner publishes them, and with
-// one for every tenth of the nodes, by a label. The time is that of one processor.
+// BenchmarkPlacement checks every node of a cluster for one claim, as the scheduler may: with one
+// capacity per node, as the provisioner publishes them, and with one per tenth of the nodes, by a
+// label. The time is for one processor.
 func BenchmarkPlacement(b *testing.B) {
 	for _, nodes := range []int{500, 1000, 2000, 5000} {
 		for _, layout := range []string{"node", "bucket"} {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/validation"
 )
 
-// The scheduler takes the profile that docs/placement.md has.
+// The scheduler accepts the profile in docs/placement.md.
 func TestDocumentedProfile(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/placement.md")
 	if err != nil {
