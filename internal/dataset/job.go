@@ -222,7 +222,7 @@ func failurePolicy() *batchv1.PodFailurePolicy {
 // pod returns the loader's pod. It may write the volume, see the files that its VolumeManager names, and
 // nothing else.
 func (t task) pod(role string, args []string) corev1.PodSpec {
-	yes, no, id, change := true, false, nobody, corev1.FSGroupChangeOnRootMismatch
+	yes, no, id := true, false, nobody
 	account := t.source.ServiceAccount
 	spec := corev1.PodSpec{
 		RestartPolicy:                corev1.RestartPolicyNever,
@@ -231,7 +231,7 @@ func (t task) pod(role string, args []string) corev1.PodSpec {
 		EnableServiceLinks:           &no,
 		Tolerations:                  t.config.Tolerations,
 		SecurityContext: &corev1.PodSecurityContext{
-			RunAsNonRoot: &yes, RunAsUser: &id, RunAsGroup: &id, FSGroup: &id, FSGroupChangePolicy: &change,
+			RunAsNonRoot: &yes, RunAsUser: &id, RunAsGroup: &id,
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
@@ -253,9 +253,19 @@ func (t task) pod(role string, args []string) corev1.PodSpec {
 			VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: dataDir}},
 		}},
 	}
+	if change := corev1.FSGroupChangeOnRootMismatch; t.ownsFiles(role) {
+		spec.SecurityContext.FSGroup, spec.SecurityContext.FSGroupChangePolicy = &id, &change
+	}
 	t.mountFiles(&spec)
 	t.template(&spec)
 	return spec
+}
+
+// ownsFiles reports whether kubelet gives the files of the volume to the loader's group, by which it also
+// changes their modes. It must not while consumers may be writing: their files would change under them. An
+// upload begins when no pod uses the volume, and has to read everything.
+func (t task) ownsFiles(role string) bool {
+	return !t.source.Writable() || role == roleLoad || role == roleUpload
 }
 
 // unexpanded escapes what Kubernetes would expand in arguments and environment variables: $(NAME) and $$.
