@@ -28,8 +28,6 @@ const (
 	authorityDir    = "/authority"
 	resultFile      = "/dev/termination-log"
 	nobody          = int64(65532)
-	exitKilled      = 137
-	exitTerminated  = 143
 	loadRetries     = int32(6)    // after the first attempt
 	afterDeadline   = time.Minute // for the loader to report itself that its time is over
 	loaderMemory    = "256Mi"
@@ -201,10 +199,11 @@ func (t task) job(name, role string, args []string) *batchv1.Job {
 	return job
 }
 
-// failurePolicy ends the Job immediately on an exit code that is not worth a retry, retries the others, and
-// does not count a pod that was disrupted.
+// failurePolicy ends the Job immediately on an exit code by which the loader says that a retry is not worth it.
+// All others are retried: a container runtime reports codes of its own for a loader that was killed, such as 255
+// after its node was restarted. A pod that was disrupted does not count.
 func failurePolicy() *batchv1.PodFailurePolicy {
-	name := loader
+	name, final := loader, []int32{protocol.ExitFailed, protocol.ExitUsage, protocol.ExitRefused, protocol.ExitTimeout}
 	return &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
 		{
 			Action:          batchv1.PodFailurePolicyActionIgnore,
@@ -213,7 +212,7 @@ func failurePolicy() *batchv1.PodFailurePolicy {
 		{
 			Action: batchv1.PodFailurePolicyActionFailJob,
 			OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
-				ContainerName: &name, Operator: batchv1.PodFailurePolicyOnExitCodesOpNotIn, Values: []int32{protocol.ExitTemporary, exitKilled, exitTerminated},
+				ContainerName: &name, Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: final,
 			},
 		},
 	}}

@@ -93,17 +93,24 @@ func TestFailedLoad(t *testing.T) {
 	require.Contains(t, s.requirePlan().Status.Nodes[0].Message, "Because")
 }
 
-// A loader that never ran is no load that failed, whatever its Job says: it is tried again
-// for ever, and the status says what its pod says.
+// A loader that never ran, or that ended with its node, is no load that failed, whatever its Job says: it is
+// tried again for ever, nothing is deleted, and the status says what its pod says.
 func TestLoaderThatNeverRan(t *testing.T) {
 	rejected := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "Pod was rejected: Node didn't have enough resource: cpu"}}
 	unstarted := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
 		Name: loader, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "StartError", ExitCode: 128, Message: "no such device"}},
 	}}}}
+	ended := func(code int32, reason string) *corev1.Pod {
+		return &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
+			Name: loader, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: reason, ExitCode: code, StartedAt: metav1.NewTime(now.Add(-time.Second))}},
+		}}}}
+	}
 	for name, c := range map[string]struct {
 		pod *corev1.Pod
 		why string
 	}{
+		"its node was restarted":  {ended(255, "Unknown"), "its loader was interrupted"},
+		"kubelet has lost it":     {ended(137, "ContainerStatusUnknown"), "its loader was interrupted"},
 		"its pod was taken away":  {nil, "its pods are gone"},
 		"no kubelet took it":      {rejected, "OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu"},
 		"its program did not run": {unstarted, "StartError: no such device"},
@@ -126,6 +133,10 @@ func TestLoaderThatNeverRan(t *testing.T) {
 		out := s.requirePlan()
 		require.False(t, out.Failed)
 		require.Contains(t, out.Status.Message, "OutOfcpu")
+		s.UploadPod = ended(255, "Unknown")
+		out = s.requirePlan()
+		require.False(t, out.Failed)
+		require.Contains(t, out.Status.Message, "its loader was interrupted")
 		s.Now = now.Add(time.Minute)
 		s.requirePlan("delete job v-a-put")
 	})
@@ -211,8 +222,8 @@ func TestFailurePolicy(t *testing.T) {
 	rules := failurePolicy().Rules
 	require.Equal(t, batchv1.PodFailurePolicyActionIgnore, rules[0].Action, "a pod that was sent away")
 	require.Equal(t, batchv1.PodFailurePolicyActionFailJob, rules[1].Action)
-	require.Equal(t, batchv1.PodFailurePolicyOnExitCodesOpNotIn, rules[1].OnExitCodes.Operator)
-	require.Equal(t, []int32{75, 137, 143}, rules[1].OnExitCodes.Values, "so 1, 2 and 3 are final")
+	require.Equal(t, batchv1.PodFailurePolicyOnExitCodesOpIn, rules[1].OnExitCodes.Operator)
+	require.Equal(t, []int32{1, 2, 3, 124}, rules[1].OnExitCodes.Values, "and not 255, which a restart of its node gives, or 137")
 }
 
 func TestTriedAgain(t *testing.T) {

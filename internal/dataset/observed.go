@@ -294,7 +294,7 @@ func idle(pod *corev1.Pod) string {
 	case pod == nil || pod.Status.Phase == corev1.PodPending:
 		return waiting(pod)
 	case pod.Status.Phase == corev1.PodFailed:
-		if !hasRun(pod) {
+		if !hasRun(pod) || wasInterrupted(pod) {
 			return couldNotRun(pod) + "; it is tried again"
 		}
 		return "its loader is tried again; the last time: " + failure(pod, pod.Status.Reason)

@@ -283,7 +283,7 @@ func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 			p.out.Status.ReadyReplicas++
 		}
 		p.do(p.completed(index, r))
-	case failed: // its loader never ran: see loadFailedFor
+	case failed: // its loader never ran, or was interrupted: see loadFailedFor
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, couldNotRun(r.Pod)+"; it is tried again"
 		p.again(r.Job)
 	default:

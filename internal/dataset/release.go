@@ -270,9 +270,9 @@ func (p *planner) deleteLoader(from *Replica) bool {
 	return true
 }
 
-// uploadFailed handles a Job that has failed. A Job whose loader never ran is recreated.
+// uploadFailed handles a Job that has failed. A Job whose loader never ran, or was interrupted, is recreated.
 func (p *planner) uploadFailed(from *Replica, status *flexlvmv1.ReplicaStatus, why string) {
-	if !hasRun(p.UploadPod) {
+	if !hasRun(p.UploadPod) || wasInterrupted(p.UploadPod) {
 		status.Message = couldNotRun(p.UploadPod) + "; it is tried again"
 		p.out.Status.Message = "is uploaded to " + p.Source.Target() + "; " + status.Message + wayOut(from)
 		p.again(p.UploadJob)
