@@ -198,9 +198,9 @@ func TestFailureWithoutResult(t *testing.T) {
 	const progress = `{"state":"fetching","filesDone":1,"filesTotal":3}` + "\n"
 	for name, c := range map[string]struct{ message, want string }{
 		"a result":           {`{"state":"failed","message":"access denied"}`, "access denied"},
-		"nothing":            {"", "the loader ended without a word (Error); see kubectl describe job, and the logs of its pods"},
-		"progress alone":     {progress + progress, "the loader ended without a word (Error); see kubectl describe job, and the logs of its pods"},
-		"one line of it":     {progress, "the loader ended without a word (Error); see kubectl describe job, and the logs of its pods"},
+		"nothing":            {"", "the loader ended without a message (Error); see kubectl describe job, and the logs of its pods"},
+		"progress alone":     {progress + progress, "the loader ended without a message (Error); see kubectl describe job, and the logs of its pods"},
+		"one line of it":     {progress, "the loader ended without a message (Error); see kubectl describe job, and the logs of its pods"},
 		"a line that is cut": {`sDone":1}` + "\n" + progress + "fetch: unknown flag: --new\n", "the loader ended without a result (Error); see the logs of its pods, which end with: fetch: unknown flag: --new"},
 		"two lines":          {progress + "level=warning msg=a\n\nfetch: b\n", "the loader ended without a result (Error); see the logs of its pods, which end with: level=warning msg=a; fetch: b"},
 	} {
@@ -349,7 +349,7 @@ func TestLoadersWaitForNodesThatAreNotThere(t *testing.T) {
 	s.Now = now.Add(48 * time.Hour)
 	_, out = s.plan()
 	require.Equal(t, flexlvmv1.ReplicaWaiting, out.Status.Nodes[0].State)
-	require.Equal(t, "no node takes its loader: 0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.", out.Status.Nodes[0].Message)
+	require.Equal(t, "its loader cannot be scheduled: 0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.", out.Status.Nodes[0].Message)
 	// Each node that comes lets one more wait.
 	s.Fitting = fitting(1)
 	words, _ = s.plan()

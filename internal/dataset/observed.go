@@ -283,7 +283,7 @@ func failure(pod *corev1.Pod, why string) string {
 		why, words = cmp.Or(why, at.Reason), lastWords(at.Message)
 	}
 	if words == "" {
-		return "the loader ended without a word (" + why + "); see kubectl describe job, and the logs of its pods"
+		return "the loader ended without a message (" + why + "); see kubectl describe job, and the logs of its pods"
 	}
 	return "the loader ended without a result (" + why + "); see the logs of its pods, which end with: " + words
 }
@@ -309,7 +309,7 @@ func waiting(pod *corev1.Pod) string {
 	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return "no node takes its loader: " + c.Message
+			return "its loader cannot be scheduled: " + c.Message
 		}
 	}
 	for _, c := range pod.Status.ContainerStatuses {

@@ -363,7 +363,7 @@ func (p *planner) refreshed(r *Replica) Action {
 
 func orUnknown(version string) string {
 	if version == "" {
-		return "one that is not known"
+		return "unknown"
 	}
 	return version
 }
@@ -387,7 +387,7 @@ func (p *planner) tellVersion(r *Replica, status *flexlvmv1.ReplicaStatus) {
 // adviseRefresh explains in the status why nothing is refreshed.
 func (p *planner) adviseRefresh() {
 	if (p.Source.Refresh != nil || p.asked() != "") && !p.canRefresh() {
-		p.out.Advice = append(p.out.Advice, "nothing is refreshed, because this volume was made by a flexlvm that knew no versions, and consumers of several replicas would see files come and go: make another volume")
+		p.out.Advice = append(p.out.Advice, "refresh is disabled: an older flexlvm without versions created this volume, and consumers of several replicas would see files change while they read; create a new volume to use refresh")
 	}
 	p.out.Refreshes = p.Source.Refresh != nil || p.asked() != ""
 }

@@ -230,10 +230,10 @@ func (p *planner) planUpload(index int, from *Replica) bool {
 		p.do(Action{Verb: Create, Object: task.upload()})
 	case going(p.UploadJob) || p.UploadJob.Annotations[annotationAttempt] != task.attempt:
 		// Even a successful Job is deleted: it uploaded something else.
-		p.out.Status.Message = "is uploaded anew to " + p.Source.Target()
+		p.out.Status.Message = "is uploaded again to " + p.Source.Target()
 		p.deleteUploadJob()
 	case succeeded && !p.wasWatched(from):
-		p.out.Status.Message = "is uploaded anew to " + p.Source.Target() + ", as there was a time without a look for pods since: one may have written and be gone"
+		p.out.Status.Message = "is uploaded again to " + p.Source.Target() + ", because pods were not observed for a while since the last upload began, and one may have written in that time"
 		p.deleteUploadJob()
 	case succeeded:
 		p.out.Status.Uploaded, p.out.Status.Message = p.Source.Target(), "was uploaded to "+p.Source.Target()
