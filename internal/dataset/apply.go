@@ -37,7 +37,7 @@ func kindOf(object client.Object) string { return reflect.TypeOf(object).Elem().
 // (confirm).
 func (r *reconciler) applyAll(ctx context.Context, observed *Observed, actions []Action) error {
 	owner, id := observed.Owner, observed.Config.ID
-	if observed.fetches() != "" && !observed.isTold() {
+	if observed.fetches() != "" && !observed.resyncRecorded() {
 		return nil
 	}
 	sure := false

@@ -41,7 +41,7 @@ func hasRun(pod *corev1.Pod) bool {
 // begun reports whether any loader of the replica's Job has started, and when the first one did; the zero time
 // if no kubelet reported that.
 func (r *Replica) begun() (first time.Time, ran bool) {
-	for _, pod := range append(r.Earlier[:len(r.Earlier):len(r.Earlier)], r.Pod) {
+	for _, pod := range append(r.Pods[:len(r.Pods):len(r.Pods)], r.Pod) {
 		at, did := began(pod)
 		ran = ran || did
 		if did && at.Unix() > 0 && (first.IsZero() || at.Before(first)) {
@@ -107,8 +107,8 @@ func (r *Replica) loadFailedFor(attempt string) (failed bool, why string) {
 	return failed && ran && !wasInterrupted(r.Pod) && !copies(r.Job) && r.Job.Annotations[annotationAttempt] == attempt && r.Job.Labels[labelRole] == roleLoad, why
 }
 
-// again deletes a Job some time after it has ended, so that a later plan creates it again.
-func (p *planner) again(job *batchv1.Job) {
+// recreateLater deletes a Job some time after it has ended, so that a later plan creates it again.
+func (p *planner) recreateLater(job *batchv1.Job) {
 	due := endedBy(job, p.Now).Add(betweenVisits)
 	if p.Now.Before(due) {
 		p.soon(due.Sub(p.Now))

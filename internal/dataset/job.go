@@ -200,8 +200,8 @@ func (t task) job(name, role string, args []string) *batchv1.Job {
 }
 
 // failurePolicy ends the Job immediately on an exit code by which the loader says that a retry is not worth it.
-// All others are retried: a container runtime reports codes of its own for a loader that was killed, such as 255
-// after its node was restarted. A pod that was disrupted does not count.
+// All others are retried: a container runtime reports codes of its own for a loader that was killed, such as
+// 255 after its node was restarted. A pod that was disrupted does not count.
 func failurePolicy() *batchv1.PodFailurePolicy {
 	name, final := loader, []int32{protocol.ExitFailed, protocol.ExitUsage, protocol.ExitRefused, protocol.ExitTimeout}
 	return &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
@@ -345,7 +345,7 @@ func (t task) nodes(label string) *corev1.NodeAffinity {
 // onOtherNodes is the user's affinity, without the nodes that already have the data. Terms are alternatives, so
 // each needs the condition.
 func onOtherNodes(user *corev1.NodeAffinity, label string) *corev1.NodeAffinity {
-	out := withData(hasNot(label))
+	out := withData(lacks(label))
 	if user == nil {
 		return out
 	}
@@ -356,7 +356,7 @@ func onOtherNodes(user *corev1.NodeAffinity, label string) *corev1.NodeAffinity 
 	}
 	terms := required.DeepCopy().NodeSelectorTerms
 	for i := range terms {
-		terms[i].MatchExpressions = append(terms[i].MatchExpressions, hasNot(label))
+		terms[i].MatchExpressions = append(terms[i].MatchExpressions, lacks(label))
 	}
 	out.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms = terms
 	return out

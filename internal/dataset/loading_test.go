@@ -156,7 +156,7 @@ func TestTimeoutOfALoad(t *testing.T) {
 	}
 	r.Pod = running(s.Now.Add(-time.Minute))
 	require.False(t, s.requirePlan().Failed)
-	r.Earlier = []*corev1.Pod{running(s.Now.Add(-6 * time.Minute))}
+	r.Pods = []*corev1.Pod{running(s.Now.Add(-6 * time.Minute))}
 	out := s.requirePlan()
 	require.True(t, out.Failed)
 	require.Contains(t, out.Status.Message, "timeoutForDataDownload 5m0s is over since its loader began at 2026-11-22T15:54:00Z")

@@ -82,8 +82,8 @@ type Replica struct {
 	Node   string // of the volume
 	Job    *batchv1.Job
 	Pod    *corev1.Pod // the latest pod of the Job
-	// Earlier are all pods of the Job that Kubernetes still has.
-	Earlier []*corev1.Pod
+	// Pods are all pods of the Job that Kubernetes still has.
+	Pods []*corev1.Pod
 	// Lags: the Job has ended, but its pod has not been observed to end, see asOfPods.
 	Lags bool
 	// NodeNotReady: Pod has not ended, and its node has not been ready for a while.
@@ -335,7 +335,7 @@ func ready(pod *corev1.Pod) bool {
 	return false
 }
 
-func going(object client.Object) bool { return object.GetDeletionTimestamp() != nil }
+func isDeleting(object client.Object) bool { return object.GetDeletionTimestamp() != nil }
 
 func (s *Observed) hash() string { return hash(s.Owner, s.Config.ID) }
 

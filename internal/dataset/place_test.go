@@ -64,7 +64,7 @@ func TestLoaderGoesToItsNodeAlone(t *testing.T) {
 	terms := s.task(0, r.Claim).load().Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	require.Len(t, terms, 2)
 	for i, label := range []string{"gpu", "tpu"} {
-		require.Equal(t, []corev1.NodeSelectorRequirement{has(label), hasNot(s.label())}, terms[i].MatchExpressions)
+		require.Equal(t, []corev1.NodeSelectorRequirement{has(label), lacks(s.label())}, terms[i].MatchExpressions)
 		require.Equal(t, []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"node-1"}}}, terms[i].MatchFields)
 	}
 	require.Empty(t, s.Config.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields)

@@ -160,7 +160,7 @@ func TestRefreshThatFails(t *testing.T) {
 	require.Equal(t, metav1.ConditionFalse, c.Status)
 	require.Equal(t, "a: claim v-a-0 on node node-0: no room: 5.0 GiB more are needed", c.Message)
 	require.Equal(t, flexlvmv1.StateRunning, status.State)
-	notes := notesOf(s.before(), out.Status)
+	notes := eventsOf(s.before(), out.Status)
 	require.Len(t, notes, 1)
 	require.Equal(t, "RefreshFailed", notes[0].reason)
 	require.Contains(t, notes[0].message, "keeps version one: no room")

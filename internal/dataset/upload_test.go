@@ -197,8 +197,8 @@ func TestUploadBeforeAPauseIsNotBelieved(t *testing.T) {
 		pause time.Duration
 		want  string
 	}{
-		"a short one": {mostBetweenLooks / 2, "v-a-0"},
-		"a long one":  {2 * mostBetweenLooks, "v-a-put"},
+		"a short one": {maxListGap / 2, "v-a-0"},
+		"a long one":  {2 * maxListGap, "v-a-put"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := uploadedRig(t)
