@@ -2,62 +2,64 @@ package v1
 
 import "k8s.io/apimachinery/pkg/api/resource"
 
-// Discovered is what a node has found at one path.
+// Discovered is what a node found at one path.
 type Discovered struct {
-	// Path of the entry, as pods mount it.
+	// Path of the entry, which pods mount.
 	Path string `json:"path"`
-	// StorageClassName of its class.
+	// StorageClassName of the class that discovers the path.
 	StorageClassName string `json:"storageClassName"`
-	// Kind is Filesystem, Directory or Device; empty where there is nothing.
+	// Kind is Filesystem, Directory or Device; empty if nothing is at the path.
 	// +optional
 	Kind string `json:"kind,omitempty"`
 	// Size in bytes.
 	// +optional
 	Size resource.Quantity `json:"size,omitzero"`
-	// Disk tells it from all others: the UUID of the file system, or the WWN or serial number.
+	// Disk identifies the file system or disk: the UUID of the file system, or the WWN or serial number of the
+	// disk.
 	// +optional
 	Disk string `json:"disk,omitempty"`
 	// State is Ready, Provided, Cleaning, Cleaned, Kept, Refused or Missing.
 	State DiscoveredState `json:"state"`
-	// Offer is the number of its last offer. It grows each time that it becomes Ready: to the time in
-	// seconds since 1970, by the node's clock, or by one where that is not more.
+	// Offer is the number of the last offer of this entry. Each time the entry becomes Ready, it is set to the
+	// current time in seconds since 1970 by the node's clock, or to the previous number plus one if that is
+	// greater.
 	// +optional
 	Offer int64 `json:"offer,omitempty"`
-	// PersistentVolume of it, where there is one.
+	// PersistentVolume that was created from this entry, if any.
 	// +optional
 	PersistentVolume string `json:"persistentVolume,omitempty"`
-	// PersistentVolumeUID is that of the PersistentVolume.
+	// PersistentVolumeUID is the UID of the PersistentVolume.
 	// +optional
 	PersistentVolumeUID string `json:"persistentVolumeUID,omitempty"`
-	// ClaimUID is that of the claim after which it was cleaned, where it is Cleaned.
+	// ClaimUID is the UID of the claim after whose release the entry was cleaned, if its state is Cleaned.
 	// +optional
 	ClaimUID string `json:"claimUID,omitempty"`
-	// Withdrawn says that the PersistentVolume can be deleted while no claim has it: it was made of
-	// data that kubelet would format.
+	// Withdrawn reports whether the PersistentVolume can be deleted while no claim is bound to it: it was
+	// created from a device that holds data, which kubelet would format.
 	// +optional
 	Withdrawn bool `json:"withdrawn,omitempty"`
-	// Message says why in words.
+	// Message explains the state.
 	// +optional
 	Message string `json:"message,omitempty"`
 }
 
-// DiscoveredState is what a node says of what it has found.
+// DiscoveredState is the state of a discovered entry.
 type DiscoveredState string
 
-// The states of what was discovered.
+// The states of a discovered entry.
 const (
-	// DiscoveredReady: a PersistentVolume may be made of it.
+	// DiscoveredReady: a PersistentVolume may be created from the entry.
 	DiscoveredReady DiscoveredState = "Ready"
-	// DiscoveredProvided: it has a PersistentVolume, which is not released.
+	// DiscoveredProvided: the entry has a PersistentVolume, which is not released.
 	DiscoveredProvided DiscoveredState = "Provided"
-	// DiscoveredCleaning: its PersistentVolume was released, and it is being cleaned.
+	// DiscoveredCleaning: the PersistentVolume was released, and the entry is being cleaned.
 	DiscoveredCleaning DiscoveredState = "Cleaning"
-	// DiscoveredCleaned: it is clean, and the PersistentVolume can be deleted.
+	// DiscoveredCleaned: the entry is clean, and the PersistentVolume can be deleted.
 	DiscoveredCleaned DiscoveredState = "Cleaned"
-	// DiscoveredKept: its PersistentVolume was released and stays as it is.
+	// DiscoveredKept: the PersistentVolume was released, and it and its data are kept.
 	DiscoveredKept DiscoveredState = "Kept"
-	// DiscoveredRefused: nothing is done with it; the message says why.
+	// DiscoveredRefused: the entry is left alone; the message explains why.
 	DiscoveredRefused DiscoveredState = "Refused"
-	// DiscoveredMissing: what its PersistentVolume was made of is not there.
+	// DiscoveredMissing: the file system or disk that the PersistentVolume was created from is not there.
 	DiscoveredMissing DiscoveredState = "Missing"
 )

@@ -5,10 +5,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LocalVolume asks for a volume on a named node before any claim is there: the provisioner
-// reserves its room and writes a PersistentVolume that is kept for one claim of the
-// namespace, and the node makes the volume. Deleting it gives the volume up once no claim
-// is bound to it, as deleting the claim would.
+// LocalVolume requests a volume on a named node before any claim exists. The provisioner reserves the room and
+// creates a PersistentVolume that is kept for one claim of the namespace, and the node creates the volume.
+// Deleting the LocalVolume gives the volume up once no claim is bound to it, as deleting a claim would.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -42,23 +41,22 @@ type LocalVolumeList struct {
 	Items []LocalVolume `json:"items"`
 }
 
-// LocalVolumeSpec is what is asked for.
+// LocalVolumeSpec is the desired volume.
 type LocalVolumeSpec struct {
 	// NodeName is the name of the node.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName"`
-	// StorageClassName is the class whose parameters the volume has, and which its claim
-	// names.
+	// StorageClassName is the StorageClass whose parameters the volume gets. The claim names the same class.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	StorageClassName string `json:"storageClassName"`
 	// Size of the volume.
 	Size DiskSize `json:"size"`
-	// ClaimName is the claim, of this namespace, that the volume is kept for; the name of
-	// the LocalVolume if it is not given.
+	// ClaimName is the claim, in the namespace of the LocalVolume, that the volume is kept for. It defaults to
+	// the name of the LocalVolume.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
@@ -80,8 +78,7 @@ type LocalVolumeSpec struct {
 	// +kubebuilder:default=Filesystem
 	// +kubebuilder:validation:Enum=Filesystem;Block
 	VolumeMode corev1.PersistentVolumeMode `json:"volumeMode,omitempty"`
-	// Parameters take the place of those of the class: fsType, inodes, layout, mirrors,
-	// stripes, stripeSizeKiB.
+	// Parameters override those of the StorageClass: fsType, inodes, layout, mirrors, stripes, stripeSizeKiB.
 	//
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['fsType', 'inodes', 'layout', 'mirrors', 'stripes', 'stripeSizeKiB'])",message="may hold fsType, inodes, layout, mirrors, stripes and stripeSizeKiB; all else is for the class to say"
 	// +optional
@@ -89,12 +86,12 @@ type LocalVolumeSpec struct {
 	Parameters map[string]string `json:"parameters,omitempty"`
 }
 
-// LocalVolumeStatus is what became of it.
+// LocalVolumeStatus is the observed state of a LocalVolume.
 type LocalVolumeStatus struct {
-	// PersistentVolumeName is that of the PersistentVolume that was made.
+	// PersistentVolumeName is the name of the PersistentVolume that was created.
 	// +optional
 	PersistentVolumeName string `json:"persistentVolumeName,omitempty"`
-	// Conditions: Ready, and why.
+	// Conditions holds the condition Ready, whose reason and message explain it.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -103,33 +100,33 @@ type LocalVolumeStatus struct {
 
 // Reasons of the condition Ready of a LocalVolume.
 const (
-	// LocalVolumeRefused: it cannot be made; the message says why.
+	// LocalVolumeRefused: the volume cannot be created; the message explains why.
 	LocalVolumeRefused = "Refused"
-	// LocalVolumeNoRoom: its node has no room for it yet, or has not reported.
+	// LocalVolumeNoRoom: the node has no room for the volume yet, or has not reported.
 	LocalVolumeNoRoom = "NoRoom"
-	// LocalVolumeMaking: its room is reserved, and its node has not made it yet.
+	// LocalVolumeMaking: the room is reserved, and the node has not created the volume yet.
 	LocalVolumeMaking = "Making"
-	// LocalVolumeMade: it is made, and its claim may come.
+	// LocalVolumeMade: the volume exists and is kept for its claim.
 	LocalVolumeMade = "Made"
-	// LocalVolumeNodeGone: no claim is bound to it, and its node is gone from the cluster.
+	// LocalVolumeNodeGone: no claim is bound to the volume, and its node was deleted from the cluster.
 	LocalVolumeNodeGone = "NodeGone"
-	// LocalVolumeBound: its claim is bound to it.
+	// LocalVolumeBound: the claim is bound to the volume.
 	LocalVolumeBound = "Bound"
-	// LocalVolumeReleased: its claim was bound to it, and is gone.
+	// LocalVolumeReleased: the claim was bound to the volume and was deleted.
 	LocalVolumeReleased = "Released"
-	// LocalVolumeGone: its PersistentVolume is gone; it is not made again.
+	// LocalVolumeGone: the PersistentVolume was deleted. The volume is not created again.
 	LocalVolumeGone = "Gone"
-	// LocalVolumeInUse: it is deleted, and its claim is still bound to the volume.
+	// LocalVolumeInUse: the LocalVolume is being deleted, and its claim is still bound to the volume.
 	LocalVolumeInUse = "InUse"
 )
 
-// DeclaredVolume is a volume that a LocalVolume asks for, on its node.
+// DeclaredVolume is the volume of a LocalVolume on its node.
 type DeclaredVolume struct {
 	// Name of the PersistentVolume.
 	Name string `json:"name"`
 	// State is Made or Waiting.
 	State DeclaredState `json:"state"`
-	// Message says why it is not made.
+	// Message explains why the volume has not been created.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

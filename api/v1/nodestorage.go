@@ -5,9 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NodeStorage is what one node knows of its pools and volumes. It bears the name
-// of its node, is owned by it, and its status is written by the node daemon alone. Its spec
-// is what people ask of the node: kubectl flexlvm writes it.
+// NodeStorage reports the pools and volumes of one node. It has the name of its node and is owned by it. Only
+// the node daemon writes its status. Its spec holds requests of users, which kubectl flexlvm writes.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -32,7 +31,7 @@ type NodeStorage struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what people ask of the node.
+	// Spec holds the requests of users to the node.
 	// +optional
 	Spec NodeStorageSpec `json:"spec,omitzero"`
 	// Status is what the node reports.
@@ -50,62 +49,63 @@ type NodeStorageList struct {
 	Items []NodeStorage `json:"items"`
 }
 
-// MostDeclaredVolumes is how many NodeStorageStatus.DeclaredVolumes there may be.
+// MostDeclaredVolumes is the maximum length of NodeStorageStatus.DeclaredVolumes.
 const MostDeclaredVolumes = 256
 
-// NodeStorageStatus is what the daemon saw in its last round.
+// NodeStorageStatus is what the node daemon observed in its last reconcile pass.
 type NodeStorageStatus struct {
 	// ObservedTime is when the status last changed or was last confirmed.
 	// +optional
 	ObservedTime metav1.Time `json:"observedTime,omitzero"`
-	// Version of the daemon that wrote this.
+	// Version of the daemon that wrote this status.
 	// +optional
 	Version string `json:"version,omitempty"`
-	// Summary of the pools for people: what `kubectl get nodestorages` shows.
+	// Summary of the pools, as `kubectl get nodestorages` shows it.
 	// +optional
 	Summary Summary `json:"summary,omitzero"`
-	// Volumes is how many volumes of flexlvm the node has, of every state.
+	// Volumes is the number of flexlvm volumes on the node, in any state.
 	Volumes int32 `json:"volumes"`
-	// OrphanCount is how many orphans the node has; Orphans may list fewer.
+	// OrphanCount is the number of orphans on the node. Orphans may list fewer.
 	OrphanCount int32 `json:"orphanCount"`
-	// Pools of the node, one for each volume group and each thin pool of ours.
+	// Pools of the node: one for each volume group, and one for each thin pool and directory pool that flexlvm
+	// uses.
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	Pools []Pool `json:"pools,omitempty"`
-	// Orphans are volumes of this cluster without a PersistentVolume, and
-	// volumes that a person must look at; the oldest first, at most 50.
+	// Orphans are volumes of this cluster without a PersistentVolume, and volumes that a person has to look at;
+	// oldest first, at most 50.
 	// +listType=atomic
 	// +optional
 	// +kubebuilder:validation:MaxItems=50
 	Orphans []Orphan `json:"orphans,omitempty"`
-	// Evictions are the last ones, the newest first, at most 20.
+	// Evictions are the most recent evictions, newest first, at most 20.
 	// +listType=atomic
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
 	Evictions []Eviction `json:"evictions,omitempty"`
-	// Released are volumes whose PersistentVolume was released, the newest first: the 40 that
-	// were released last, and of each pool the first 10 in the order of eviction, at most 100. Those of
-	// directory pools that cannot be looked into come after the others, which may then be fewer.
+	// Released are volumes whose PersistentVolume was released, newest first, at most 100: the 40 that were
+	// released last, and the first 10 of each pool in the order of eviction. Volumes of directory pools that
+	// the node cannot read at present follow at the end, and fewer of the others may be listed then.
 	// +listType=atomic
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
 	Released []ReleasedVolume `json:"released,omitempty"`
-	// ReleasedCount is how many the node has; Released may list fewer.
+	// ReleasedCount is the number of released volumes on the node. Released may list fewer.
 	// +optional
 	ReleasedCount int32 `json:"releasedCount,omitempty"`
-	// EvictionPolicy is when the daemon evicts.
+	// EvictionPolicy is the policy by which the daemon evicts volumes.
 	// +optional
 	EvictionPolicy *EvictionPolicy `json:"evictionPolicy,omitempty"`
-	// Answers are what became of the requests in the spec, for as long as they are there.
+	// Answers are the results of the requests in the spec. Each is kept as long as its request is in the spec.
 	// +listType=atomic
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
 	Answers []VolumeAnswer `json:"answers,omitempty"`
-	// CheckedTime is when the daemon last examined the node, as flexlvm doctor does.
+	// CheckedTime is when the daemon last checked the node, as flexlvm doctor does.
 	// +optional
 	CheckedTime metav1.Time `json:"checkedTime,omitzero"`
-	// CheckCount is how many checks it made; Checks are those that found something.
+	// CheckCount is the number of checks that were run. Checks lists those that found something.
 	// +optional
 	CheckCount int32 `json:"checkCount,omitempty"`
 	// Checks that found something, those with FAIL first, at most 20.
@@ -113,30 +113,29 @@ type NodeStorageStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
 	Checks []Check `json:"checks,omitempty"`
-	// DeclaredGroups are the VolumeGroups that select this node, and what became of
-	// each, at most 16.
+	// DeclaredGroups are the VolumeGroups that select this node, each with its result, at most 16.
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	DeclaredGroups []DeclaredGroup `json:"declaredGroups,omitempty"`
-	// Discovered is what the VolumeDiscovery finds on this node, and what its PersistentVolumes
-	// were made of, at most 256.
+	// Discovered are the entries that the VolumeDiscovery finds on this node, and those that PersistentVolumes
+	// were created from, at most 256.
 	// +listType=map
 	// +listMapKey=path
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	Discovered []Discovered `json:"discovered,omitempty"`
-	// DiscoveredFrom is the VolumeDiscovery that Discovered follows from, as UID/GENERATION.
+	// DiscoveredFrom identifies the VolumeDiscovery that Discovered is based on, as UID/GENERATION.
 	// +optional
 	DiscoveredFrom string `json:"discoveredFrom,omitempty"`
-	// DeclaredVolumes are the volumes that LocalVolumes ask for on this node, at most 256.
+	// DeclaredVolumes are the volumes of LocalVolumes on this node that no claim is bound to yet, at most 256.
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	DeclaredVolumes []DeclaredVolume `json:"declaredVolumes,omitempty"`
-	// Conditions are Ready, DiskPressure and Shortfall; each says why in words.
+	// Conditions are Ready, DiskPressure and Shortfall. The message of each explains it.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -145,111 +144,110 @@ type NodeStorageStatus struct {
 
 // Conditions of a NodeStorage.
 const (
-	// ConditionReady: the node's tools are all there, and its daemon sees both LVM
-	// and the API. Its message names what is missing.
+	// ConditionReady: all programs that the daemon needs are installed on the node, and the daemon reaches both
+	// LVM and the API server. The message names what is missing.
 	ConditionReady = "Ready"
-	// ConditionDiskPressure: a pool is over its high threshold, or holds less free
-	// space than the volumes promised on this node still need.
+	// ConditionDiskPressure: a pool is at or over its high threshold, or has less free space than the volumes
+	// promised on it still need.
 	ConditionDiskPressure = "DiskPressure"
-	// ConditionShortfall: room is missing, and nothing left that may be evicted.
+	// ConditionShortfall: room is missing, and no volume is left that may be evicted.
 	ConditionShortfall = "Shortfall"
 )
 
 // Reasons of the condition Shortfall.
 const (
-	// ReasonRoomMissing, with status True: more is promised than the node can give, or
-	// what should be evicted cannot be.
+	// ReasonRoomMissing, with status True: more is promised than the node can provide, or volumes that should
+	// be evicted cannot be.
 	ReasonRoomMissing = "RoomMissing"
-	// ReasonFullOfVolumesInUse, with status False: volumes in use fill a pool beyond its
-	// thresholds. Nothing is promised that they keep from being there.
+	// ReasonFullOfVolumesInUse, with status False: volumes in use fill a pool beyond its thresholds, but all
+	// promised volumes still fit.
 	ReasonFullOfVolumesInUse = "FullOfVolumesInUse"
 )
 
-// Reasons of the condition Ready for which no volume can be made on the node.
+// Reasons of the condition Ready with which no volume can be created on the node.
 const (
-	// ReasonToolsMissing: the host lacks programs that are needed.
+	// ReasonToolsMissing: programs that are needed are not installed on the host.
 	ReasonToolsMissing = "ToolsMissing"
-	// ReasonLVMFailed: LVM does not answer.
+	// ReasonLVMFailed: LVM commands fail.
 	ReasonLVMFailed = "LVMFailed"
 )
 
-// ReasonEvictionBlocked is the reason of the condition Ready where the API server seems to
-// have lost its memory, and nothing is evicted.
+// ReasonEvictionBlocked is the reason of the condition Ready if the API server seems to have lost objects. No
+// volume is evicted then.
 const ReasonEvictionBlocked = "EvictionBlocked"
 
-// ReasonOrphanEvictionBlocked is the reason of the condition Ready where the API server has gone back in
-// time, and orphans, which would be evicted otherwise, are not.
+// ReasonOrphanEvictionBlocked is the reason of the condition Ready if the API server has gone back in time, as
+// after a restore from a backup. Orphans that would be evicted otherwise are kept then.
 const ReasonOrphanEvictionBlocked = "OrphanEvictionBlocked"
 
-// Pool is where volumes are cut from. Quantities are bytes of the devices: the
-// charge of a volume is its size and its file system's overhead.
+// Pool is a volume group, thin pool or directory pool that volumes are allocated from. Quantities are bytes of
+// the devices: the charge of a volume is its size plus its file system's overhead.
 type Pool struct {
-	// Name of the volume group, GROUP/POOL for a thin pool, or GROUP:POOL for a directory pool.
+	// Name of the volume group, GROUP/POOL of a thin pool, or GROUP:POOL of a directory pool.
 	Name string `json:"name"`
-	// UUID that LVM gave it.
+	// UUID that LVM assigned to the pool.
 	UUID string `json:"uuid"`
-	// Layout is linear for a volume group, thin for a thin pool, directory for a directory pool.
+	// Layout is linear for a volume group, thin for a thin pool, and directory for a directory pool.
 	Layout string `json:"layout"`
 	// Size of the whole pool.
 	Size resource.Quantity `json:"size"`
-	// Free is what no logical volume holds; of a directory pool, what no quota promises.
+	// Free is the space that no logical volume holds; in a directory pool, the space that no quota promises.
 	Free resource.Quantity `json:"free"`
-	// Reclaimable is what volumes hold that may be evicted.
+	// Reclaimable is the space held by volumes that may be evicted.
 	Reclaimable resource.Quantity `json:"reclaimable"`
-	// Removing is what volumes hold that are being removed, which takes long where they are
-	// wiped, and replicas that are given up: it will be free, and is in neither Free nor
-	// Reclaimable.
+	// Removing is the space held by volumes that are being removed, which takes long if they are wiped, and by
+	// replicas that were given up. It will become free, and is in neither Free nor Reclaimable.
 	// +optional
 	Removing resource.Quantity `json:"removing,omitzero"`
-	// ReclaimableReplicas is how much of Reclaimable replicas of datasets hold. They go
-	// for volumes of claims, and not for other replicas.
+	// ReclaimableReplicas is the part of Reclaimable that replicas of datasets hold. They are evicted for
+	// volumes of claims, not for other replicas.
 	// +optional
 	ReclaimableReplicas resource.Quantity `json:"reclaimableReplicas,omitzero"`
-	// Promised is what PersistentVolumes of this node still need: volumes that no
-	// pod has mounted yet, and growth that has not happened yet.
+	// Promised is the space that PersistentVolumes of this node still need: for volumes that have not been
+	// created yet, and for growth that has not happened yet.
 	Promised resource.Quantity `json:"promised"`
-	// Allocatable is what PersistentVolumes may take of the pool altogether, those
-	// that have their volumes already included: Size less what others hold. Less the
-	// charges of all PersistentVolumes of the node, it is what may be promised.
+	// Allocatable is the space that PersistentVolumes may take of the pool in total, including those whose
+	// volumes already exist: Size minus what others hold. Allocatable minus the charges of all
+	// PersistentVolumes of the node is what may still be promised.
 	// +optional
 	Allocatable resource.Quantity `json:"allocatable,omitzero"`
-	// DeviceFree is what is free on each physical device that room can be taken from,
-	// the most first; layouts that need several devices go by it. At most 128.
+	// DeviceFree is the free space of each physical device that volumes can be allocated on, largest first. The
+	// capacity for layouts that need several devices is computed from it. At most 128.
 	// +listType=atomic
 	// +optional
 	// +kubebuilder:validation:MaxItems=128
 	DeviceFree []resource.Quantity `json:"deviceFree,omitempty"`
-	// DeviceReclaimable is what volumes hold on each of these devices, in the same order,
-	// that may be evicted or are being removed. It may be less than Reclaimable: where a
-	// volume lies is not always known.
+	// DeviceReclaimable is the space on each of these devices, in the same order, held by volumes that may be
+	// evicted or are being removed. It may add up to less than Reclaimable, because it is not always known on
+	// which devices a volume lies.
 	// +listType=atomic
 	// +optional
 	// +kubebuilder:validation:MaxItems=128
 	DeviceReclaimable []resource.Quantity `json:"deviceReclaimable,omitempty"`
-	// RecentVolumes are those in use that were made last, the newest first: what
-	// --headroom=auto keeps free goes by them. At most 8.
+	// RecentVolumes are the most recently created volumes in use, newest first. --headroom=auto keeps as much
+	// room free as they take. At most 8.
 	// +listType=atomic
 	// +optional
 	// +kubebuilder:validation:MaxItems=8
 	RecentVolumes []RecentVolume `json:"recentVolumes,omitempty"`
-	// ExtentSize is the grain in which the pool gives space.
+	// ExtentSize is the unit in which the pool allocates space.
 	// +optional
 	ExtentSize resource.Quantity `json:"extentSize,omitzero"`
-	// Closed says why no new volume may be promised here; empty where one may.
+	// Closed is the reason why no new volume may be promised in the pool; empty if new volumes may be.
 	// +optional
 	Closed string `json:"closed,omitempty"`
-	// UsedPercent of Size, what may be evicted included.
+	// UsedPercent is how much of Size is used, including volumes that may be evicted.
 	UsedPercent int32 `json:"usedPercent"`
-	// BusyPercent is the share of time in which the busiest disk of the pool has
-	// something to do, over some minutes, in steps of ten.
+	// BusyPercent is the share of time during which the busiest disk of the pool has I/O in progress, averaged
+	// over a few minutes, in steps of ten.
 	// +optional
 	BusyPercent int32 `json:"busyPercent,omitempty"`
-	// VolumesByState counts the volumes of flexlvm.
+	// VolumesByState counts the volumes of this cluster by state.
 	// +optional
 	VolumesByState map[string]int32 `json:"volumesByState,omitempty"`
-	// ForeignVolumes counts logical volumes that are not ours, or another cluster's.
+	// ForeignVolumes counts logical volumes that are not flexlvm's, or are another cluster's.
 	ForeignVolumes int32 `json:"foreignVolumes"`
-	// MetadataUsedPercent is how full LVM's metadata area is.
+	// MetadataUsedPercent is how full the LVM metadata area of the volume group is.
 	MetadataUsedPercent int32 `json:"metadataUsedPercent"`
 	// ThinDataPercent is how full the data device of a thin pool is.
 	// +optional
@@ -257,85 +255,86 @@ type Pool struct {
 	// ThinMetadataPercent is how full the metadata device of a thin pool is.
 	// +optional
 	ThinMetadataPercent *int32 `json:"thinMetadataPercent,omitempty"`
-	// MissingDevices of the volume group; with any missing, nothing is evicted.
+	// MissingDevices is the number of missing devices of the volume group. If any is missing, no volume of the
+	// group is evicted.
 	// +optional
 	MissingDevices int32 `json:"missingDevices,omitempty"`
 }
 
-// RecentVolume is a volume that was made lately.
+// RecentVolume is a volume that was created recently.
 type RecentVolume struct {
-	// Room that it takes from its pool.
+	// Room that the volume takes from its pool.
 	Room resource.Quantity `json:"room"`
-	// Created is when it was made.
+	// Created is when the volume was created.
 	Created metav1.Time `json:"created"`
 }
 
-// Check is what an examination of the node has found.
+// Check is a finding of the checks that the daemon runs on the node, as flexlvm doctor does.
 type Check struct {
-	// Level is FAIL if the node cannot serve some or all volumes, else WARN.
+	// Level is FAIL if the node cannot serve some or all volumes, otherwise WARN.
 	Level string `json:"level"`
-	// Check that found it.
+	// Check is the name of the check.
 	Check string `json:"check"`
-	// Detail in words.
+	// Detail describes the finding.
 	Detail string `json:"detail"`
-	// Do says what to do about it.
+	// Do is what to do about it.
 	// +optional
 	Do string `json:"do,omitempty"`
 }
 
-// Orphan is a volume without a PersistentVolume, or whose tags make no
-// sense. It is left alone unless the daemon was told otherwise.
+// Orphan is a volume without a PersistentVolume, or with invalid tags. It is kept unless the daemon runs with
+// --evict-orphans.
 type Orphan struct {
-	// Pool is the volume group that it lies in, also of a volume in a thin or directory pool.
+	// Pool is the volume group of the orphan, also if the orphan is in a thin or directory pool.
 	Pool string `json:"pool"`
 	// Name of the logical volume.
 	Name string `json:"name"`
-	// Kind is dataset for a replica and snapshot for a snapshot; empty for a claim's volume.
+	// Kind is dataset for a replica of a dataset, snapshot for a snapshot, and empty for the volume of a claim.
 	// +optional
 	Kind string `json:"kind,omitempty"`
-	// State that its tags tell of.
+	// State of the volume, as its tags record it.
 	// +optional
 	State string `json:"state,omitempty"`
-	// Namespace that it belongs to.
+	// Namespace that the volume belongs to.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// Size that the user may write.
+	// Size that pods can use, without the overhead of the file system.
 	Size resource.Quantity `json:"size"`
 	// FilesystemUUID is the UUID of its file system.
 	// +optional
 	FilesystemUUID string `json:"filesystemUUID,omitempty"`
-	// FSType is the kind of its file system, if it is not xfs; "block" for a raw block volume.
+	// FSType is the type of its file system, if it is not xfs; "block" for a raw block volume.
 	// +optional
 	FSType string `json:"fsType,omitempty"`
-	// Encrypted: it comes back with the Secret that holds its key.
+	// Encrypted volumes can only be restored together with the Secret that holds their key.
 	// +optional
 	Encrypted bool `json:"encrypted,omitempty"`
-	// Created is when LVM made it.
+	// Created is when the logical volume was created.
 	// +optional
 	Created metav1.Time `json:"created,omitzero"`
-	// LastUsed is when it was last mounted or unmounted, as far as the node knows.
+	// LastUsed is when the volume was last mounted or unmounted, as far as the node knows.
 	// +optional
 	LastUsed metav1.Time `json:"lastUsed,omitzero"`
-	// Problem in words, where there is more to it than a missing PersistentVolume.
+	// Problem describes what is wrong with the volume, beyond a missing PersistentVolume.
 	// +optional
 	Problem string `json:"problem,omitempty"`
 }
 
-// Eviction is a volume that was removed to make room, or because its time was up.
+// Eviction is a volume that was removed to make room, or because its class or an age limit required it.
 type Eviction struct {
-	// Time of its removal.
+	// Time when the volume was removed.
 	Time metav1.Time `json:"time"`
-	// Pool is the volume group that it lay in, also of a volume in a thin or directory pool.
+	// Pool is the volume group of the volume, also if the volume was in a thin or directory pool.
 	Pool string `json:"pool"`
 	// Name of the logical volume.
 	Name string `json:"name"`
-	// Size that the user could write.
+	// Size that pods can use, without the overhead of the file system.
 	Size resource.Quantity `json:"size"`
-	// LastUsed is when it was last mounted or unmounted.
+	// LastUsed is when the volume was last mounted or unmounted.
 	// +optional
 	LastUsed metav1.Time `json:"lastUsed,omitzero"`
-	// Reason in one word: Promised, HighThreshold, Headroom, MaxAge, Immediate, Replica or Orphan.
+	// Reason is Promised, HighThreshold, Headroom, MaxAge, Immediate, Replica or Orphan.
 	Reason string `json:"reason"`
-	// Message says why in words.
+	// Message explains the reason.
 	Message string `json:"message"`
 }

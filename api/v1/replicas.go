@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// ReplicaCount is on how many nodes the data of a volume are to lie: a number, or AllNodes,
-// which is written as "All".
+// ReplicaCount is the number of nodes that the data of a volume has to be on: a number, or AllNodes, which is
+// written as "All".
 //
 // +kubebuilder:validation:XIntOrString
 // +kubebuilder:validation:Type=""
@@ -15,12 +15,12 @@ import (
 // +kubebuilder:validation:Pattern=`^All$`
 type ReplicaCount int32
 
-// AllNodes is a replica on each node that matches nodeAffinity and tolerations.
+// AllNodes requests a replica on each node that matches nodeAffinity and tolerations.
 const AllNodes ReplicaCount = -1
 
 const allNodes = "All"
 
-// String is the count as it is written in a manifest.
+// String returns the count as it is written in a manifest.
 func (c ReplicaCount) String() string {
 	if c == AllNodes {
 		return allNodes

@@ -9,7 +9,7 @@ import (
 // GroupVersion of everything in this package.
 var GroupVersion = schema.GroupVersion{Group: "flexlvm.io", Version: "v1"}
 
-// AddToScheme makes a scheme know the objects of this package.
+// AddToScheme registers the types of this package with a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &LocalVolume{}, &LocalVolumeList{}, &NodeStorage{}, &NodeStorageList{}, &VolumeDiscovery{}, &VolumeDiscoveryList{}, &VolumeGroup{}, &VolumeGroupList{}, &VolumeManager{}, &VolumeManagerList{})
 	metav1.AddToGroupVersion(s, GroupVersion)

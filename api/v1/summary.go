@@ -9,31 +9,30 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Summary is for people: a column of `kubectl get nodestorages` shows one value
-// and no more, so what the pools say is put together here, in their order and
-// with commas between them. Programs read the pools.
+// Summary of the pools for the columns of `kubectl get nodestorages`, of which each shows a single value: the
+// values of all pools, in their order, separated by commas. Programs should read the pools instead.
 type Summary struct {
-	// Pools are their names.
+	// Pools are the names of the pools.
 	// +optional
 	Pools string `json:"pools,omitempty"`
-	// Size of each.
+	// Size of each pool.
 	// +optional
 	Size string `json:"size,omitempty"`
-	// Used is how full each is, in per cent.
+	// Used is how full each pool is, in percent.
 	// +optional
 	Used string `json:"used,omitempty"`
-	// Free is what no logical volume holds.
+	// Free is the space that no logical volume holds.
 	// +optional
 	Free string `json:"free,omitempty"`
-	// Reclaimable is what volumes hold that may be evicted.
+	// Reclaimable is the space held by volumes that may be evicted.
 	// +optional
 	Reclaimable string `json:"reclaimable,omitempty"`
-	// Promised is what PersistentVolumes still need.
+	// Promised is the space that PersistentVolumes still need.
 	// +optional
 	Promised string `json:"promised,omitempty"`
 }
 
-// Summarize makes the summary of pools.
+// Summarize returns the summary of pools.
 func Summarize(pools []Pool) Summary {
 	column := func(cell func(Pool) string) string {
 		cells := make([]string, len(pools))
@@ -52,7 +51,7 @@ func Summarize(pools []Pool) Summary {
 	}
 }
 
-// readable gives bytes as the tables of `flexlvm volumes list` do: 1.81TiB.
+// readable formats bytes like the tables of `flexlvm volumes list`: 1.81TiB.
 func readable(q resource.Quantity) string {
 	return strings.ReplaceAll(volume.Bytes(q.Value()).String(), " ", "")
 }

@@ -11,10 +11,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// VolumeDiscovery says which existing file systems and disks become
-// PersistentVolumes, of which StorageClass, and how they are cleaned after a release. There
-// is one in a cluster. What each node has found is in its NodeStorage. Deleting it cleans
-// nothing and deletes no PersistentVolume.
+// VolumeDiscovery selects existing file systems and disks that become PersistentVolumes, and sets their
+// StorageClass and how they are cleaned after a release. A cluster has one VolumeDiscovery. What each node
+// found is in its NodeStorage. Deleting the VolumeDiscovery cleans nothing and deletes no PersistentVolume.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,singular=volumediscovery,path=volumediscoveries,categories=flexlvm
@@ -39,25 +38,25 @@ type VolumeDiscoveryList struct {
 	Items []VolumeDiscovery `json:"items"`
 }
 
-// VolumeDiscoveryName is that of the one VolumeDiscovery.
+// VolumeDiscoveryName is the name of the cluster's one VolumeDiscovery.
 const VolumeDiscoveryName = "flexlvm"
 
-// On a PersistentVolume of something that was discovered.
+// Labels and annotations of the PersistentVolume of a discovered file system or disk.
 const (
-	// LabelDiscoveredOn is the node, as in pv.LabelNode.
+	// LabelDiscoveredOn is the node, in the format of pv.LabelNode.
 	LabelDiscoveredOn = "flexlvm.io/discovered-on"
-	// AnnotationDisk tells the file system or disk from all others.
+	// AnnotationDisk identifies the file system or disk.
 	AnnotationDisk = "flexlvm.io/disk"
 	// AnnotationOffer is Discovered.Offer.
 	AnnotationOffer = "flexlvm.io/offer"
-	// Discoverer is in the annotation pv.kubernetes.io/provisioned-by, for which Kubernetes
-	// leaves the PersistentVolume alone once it is released.
+	// Discoverer is the value of the annotation pv.kubernetes.io/provisioned-by. Because of it, Kubernetes
+	// leaves the PersistentVolume alone after its release.
 	Discoverer = "flexlvm.io/discovery"
 )
 
-// VolumeDiscoverySpec is what is discovered.
+// VolumeDiscoverySpec lists what is discovered.
 type VolumeDiscoverySpec struct {
-	// Classes that are discovered, each in a directory of its own.
+	// Classes that are discovered, each in its own directory.
 	//
 	// +listType=map
 	// +listMapKey=storageClassName
@@ -66,34 +65,33 @@ type VolumeDiscoverySpec struct {
 	Classes []DiscoveryClass `json:"classes"`
 }
 
-// DiscoveryClass is a directory of nodes whose entries become volumes of a StorageClass.
+// DiscoveryClass is a directory on nodes whose entries become volumes of a StorageClass.
 type DiscoveryClass struct {
-	// StorageClassName is that of the StorageClass, whose provisioner is
-	// kubernetes.io/no-provisioner and whose volumeBindingMode is WaitForFirstConsumer. Its
-	// reclaimPolicy is that of the PersistentVolumes.
+	// StorageClassName is the name of the StorageClass. Its provisioner has to be kubernetes.io/no-provisioner
+	// and its volumeBindingMode WaitForFirstConsumer. The PersistentVolumes get its reclaimPolicy.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	StorageClassName string `json:"storageClassName"`
-	// Directory whose entries are the volumes. No other class may have it, or one above or
-	// below it.
+	// Directory whose entries become the volumes. No other class may have the same directory, one above it or
+	// one below it.
 	//
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^(/[^/]+){2,}$`
 	// +kubebuilder:validation:XValidation:rule="!self.contains('/../') && !self.contains('/./') && !self.endsWith('/..') && !self.endsWith('/.')",message="directory has to be a path without . and .."
 	Directory string `json:"directory"`
-	// NodeSelector selects nodes by their labels; all, if it is not given.
+	// NodeSelector selects nodes by their labels. All nodes are selected if it is not set.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
-	// NamePattern is what names of entries look like, with *, ? and []; several patterns are
-	// separated by commas, without spaces. A comma within [] is one of the characters there.
+	// NamePattern selects entries by name, with the wildcards *, ? and []. Several patterns are separated by
+	// commas, without spaces; a comma within [] is a literal character.
 	//
 	// +kubebuilder:default="*"
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	NamePattern string `json:"namePattern,omitempty"`
-	// VolumeMode of the PersistentVolumes: Filesystem, for file systems that are mounted and for
-	// disks, or Block, for disks alone.
+	// VolumeMode of the PersistentVolumes: Filesystem, for mounted file systems and for disks, or Block, for
+	// disks only.
 	//
 	// +kubebuilder:validation:Enum=Filesystem;Block
 	// +kubebuilder:default=Filesystem
@@ -105,44 +103,43 @@ type DiscoveryClass struct {
 	// +kubebuilder:default=ReadWriteOnce
 	// +optional
 	AccessMode string `json:"accessMode,omitempty"`
-	// FSType is what kubelet formats a disk with, for volumeMode Filesystem, if there is no file
-	// system on it; ext4, if it is not given.
+	// FSType is the type of file system that kubelet formats a disk with, if volumeMode is Filesystem and the
+	// disk has no file system. It defaults to ext4.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	FSType string `json:"fsType,omitempty"`
-	// Directories says whether entries are taken that share a file system with others, and so
-	// have no size of their own: None, BindMounts, or All, which takes directories on which
-	// nothing is mounted, too.
+	// Directories selects which directories are used that share a file system with others and therefore have no
+	// size of their own: None, BindMounts, or All, which also uses directories that nothing is mounted on.
 	//
 	// +kubebuilder:validation:Enum=None;BindMounts;All
 	// +kubebuilder:default=None
 	// +optional
 	Directories string `json:"directories,omitempty"`
-	// CleanFilesystem says what happens to a released file system, if the reclaimPolicy is
-	// Delete: DeleteFiles, or Keep, with which the PersistentVolume stays as with Retain.
+	// CleanFilesystem is what happens to a released file system if the reclaimPolicy is Delete: DeleteFiles, or
+	// Keep, which keeps the PersistentVolume as Retain does.
 	//
 	// +kubebuilder:validation:Enum=DeleteFiles;Keep
 	// +kubebuilder:default=DeleteFiles
 	// +optional
 	CleanFilesystem string `json:"cleanFilesystem,omitempty"`
-	// CleanDevice says what happens to a released disk, if the reclaimPolicy is Delete: Zero,
-	// Discard, or Keep.
+	// CleanDevice is what happens to a released disk if the reclaimPolicy is Delete: Zero, Discard, or Keep,
+	// which keeps the PersistentVolume as Retain does.
 	//
 	// +kubebuilder:validation:Enum=Zero;Discard;Keep
 	// +kubebuilder:default=Zero
 	// +optional
 	CleanDevice string `json:"cleanDevice,omitempty"`
-	// Labels that the PersistentVolumes get.
+	// Labels that are added to the PersistentVolumes.
 	// +optional
 	Labels VolumeLabels `json:"labels,omitempty"`
-	// NodeLabels are labels of the node that the PersistentVolumes get.
+	// NodeLabels are the keys of node labels that are copied to the PersistentVolumes.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	NodeLabels []string `json:"nodeLabels,omitempty"`
 }
 
-// Selects reports whether the class is for a node with these labels.
+// Selects reports whether the class applies to a node with these labels.
 func (c *DiscoveryClass) Selects(node map[string]string) (bool, error) {
 	if c.NodeSelector == nil {
 		return true, nil
@@ -154,7 +151,8 @@ func (c *DiscoveryClass) Selects(node map[string]string) (bool, error) {
 	return selector.Matches(labels.Set(node)), nil
 }
 
-// Check returns an error where the class has a word that this version does not know: what it asks for is not guessed.
+// Check returns an error if a field of the class has a value that this version does not know, rather than guess
+// its meaning.
 func (c *DiscoveryClass) Check() error {
 	for _, f := range []struct {
 		name, value string
@@ -172,7 +170,8 @@ func (c *DiscoveryClass) Check() error {
 	return nil
 }
 
-// Version differs between what a VolumeDiscovery says, what it said before, and another of its name.
+// Version identifies the object and its spec: it differs for an earlier spec, and for another object of the
+// same name.
 func (d *VolumeDiscovery) Version() string { return fmt.Sprintf("%s/%d", d.UID, d.Generation) }
 
 // Values of a DiscoveryClass.

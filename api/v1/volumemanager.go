@@ -9,10 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// VolumeManager asks for datasets on the disks of nodes: each of its volumes names
-// a source, and on how many nodes its data are to lie before a job starts there.
-// Its fields are those of Intel's VCK, whose manifests serve here with another
-// apiVersion.
+// VolumeManager requests datasets on the disks of nodes: each of its volumes names a source, and the number of
+// nodes that the data has to be on before a job starts there. Its fields are those of Intel's VCK, whose
+// manifests work here with another apiVersion.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -49,12 +48,12 @@ type VolumeManagerList struct {
 	Items []VolumeManager `json:"items"`
 }
 
-// VolumeManagerSpec is what is asked for.
+// VolumeManagerSpec is the desired state of a VolumeManager.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.volumes) != has(self.volumeConfigs)",message="set spec.volumes, or its older name spec.volumeConfigs, and not both"
 // +kubebuilder:validation:XValidation:rule="has(self.volumes) == has(oldSelf.volumes)",message="spec.volumes cannot be renamed to spec.volumeConfigs, nor back"
 type VolumeManagerSpec struct {
-	// Volumes that are asked for, each with its data.
+	// Volumes that are requested, each with its data.
 	// +listType=map
 	// +listMapKey=id
 	// +optional
@@ -65,8 +64,7 @@ type VolumeManagerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && (has(v.options) && 'storageClass' in v.options ? v.options['storageClass'] : 'flexlvm-dataset') == (has(o.options) && 'storageClass' in o.options ? o.options['storageClass'] : 'flexlvm-dataset')))",message="storageClass cannot be changed; make another volume"
 	// +kubebuilder:validation:XValidation:rule="!self.exists(a, a.sourceType != 'NFS' && self.exists(b, b.id.startsWith(a.id + '-') && b.id.substring(size(a.id) + 1).matches('^[0-9]+$')))",message="the id of one volume is that of another and a number, as are the names of claims; give it another id"
 	Volumes []VolumeConfig `json:"volumes,omitempty"`
-	// VolumeConfigs is the name that VCK gave to volumes. As in VCK two of them may have the
-	// same id.
+	// VolumeConfigs is VCK's name for volumes. As in VCK, two of them may have the same id.
 	// +listType=atomic
 	// +optional
 	// +kubebuilder:validation:MinItems=1
@@ -76,18 +74,18 @@ type VolumeManagerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(v, !oldSelf.exists(o, o.id == v.id) || oldSelf.exists(o, o.id == v.id && (has(v.options) && 'storageClass' in v.options ? v.options['storageClass'] : 'flexlvm-dataset') == (has(o.options) && 'storageClass' in o.options ? o.options['storageClass'] : 'flexlvm-dataset')))",message="storageClass cannot be changed; make another volume"
 	// +kubebuilder:validation:XValidation:rule="!self.exists(a, a.sourceType != 'NFS' && self.exists(b, b.id.startsWith(a.id + '-') && b.id.substring(size(a.id) + 1).matches('^[0-9]+$')))",message="the id of one volume is that of another and a number, as are the names of claims; give it another id"
 	VolumeConfigs []VolumeConfig `json:"volumeConfigs,omitempty"`
-	// Loader is what the pods that load and upload get beside what they need.
+	// Loader configures the pods that load and upload data, beyond what they need themselves.
 	// +optional
 	Loader *LoaderTemplate `json:"loader,omitempty"`
-	// State that is wanted. Completed releases all volumes, after uploading those
-	// that have an outputURL; every other value wants them there.
+	// State that is requested. Completed releases all volumes, after uploading those that have an outputURL.
+	// With any other value the volumes are kept.
 	// +optional
 	// +kubebuilder:default=Running
 	// +kubebuilder:validation:Enum="";Pending;Running;Failed;Completed
 	State State `json:"state,omitempty"`
 }
 
-// Given returns the volumes as they were written, by whichever name.
+// Given returns the volumes as they were written, under either name.
 func (s VolumeManagerSpec) Given() []VolumeConfig {
 	if len(s.Volumes) > 0 {
 		return s.Volumes
@@ -95,9 +93,8 @@ func (s VolumeManagerSpec) Given() []VolumeConfig {
 	return s.VolumeConfigs
 }
 
-// All returns the volumes in the order in which they were given, each with an id of its
-// own: another one of the same id gets a number. A share has one replica at least, as
-// VCK's client wrote none.
+// All returns the volumes in the order of the spec, each with a unique id: a repeated id gets a number
+// appended. An NFS volume has at least one replica, because VCK's client wrote none.
 func (s VolumeManagerSpec) All() []VolumeConfig {
 	out := slices.Clone(s.Given())
 	taken := map[string]bool{}
@@ -121,25 +118,24 @@ func (s VolumeManagerSpec) All() []VolumeConfig {
 	return out
 }
 
-// isNumbered reports whether an id is another one and a number, as the names of the other's
-// claims are.
+// isNumbered reports whether id is other with a number appended, which is how the claims of other are named.
 func isNumbered(id, other string) bool {
 	number, found := strings.CutPrefix(id, other+"-")
 	return found && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
-// LoaderTemplate is what a cluster may ask of every pod, or a network of every program.
+// LoaderTemplate holds settings that a cluster may require of every pod, or a network of every program.
 type LoaderTemplate struct {
-	// Resources of the loader. What is not given is as without a template.
+	// Resources of the loader. Values that are not set keep their defaults.
 	// +optional
 	Resources LoaderResources `json:"resources,omitzero"`
-	// Env are variables of the loader, such as HTTPS_PROXY. They are no place for secrets.
+	// Env are environment variables of the loader, such as HTTPS_PROXY. They are no place for secrets.
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	Env []LoaderEnv `json:"env,omitempty"`
-	// PriorityClassName of the loader's pods, which cannot be one of Kubernetes' own.
+	// PriorityClassName of the loader's pods. It cannot be one of Kubernetes' own, which begin with system-.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!self.startsWith('system-')",message="a loader is no part of the cluster: priority classes that begin with system- are not for it"
@@ -163,7 +159,7 @@ type LoaderResources struct {
 	Limits corev1.ResourceList `json:"limits,omitempty"`
 }
 
-// LoaderEnv is a variable and its value.
+// LoaderEnv is an environment variable.
 type LoaderEnv struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -173,7 +169,7 @@ type LoaderEnv struct {
 	Value string `json:"value,omitempty"`
 }
 
-// State of a VolumeManager: what is wanted, and what is.
+// State of a VolumeManager, requested or observed.
 type State string
 
 // The states of a VolumeManager.
@@ -184,7 +180,7 @@ const (
 	StateCompleted State = "Completed"
 )
 
-// SourceType says where the data of a volume come from.
+// SourceType is the type of source that the data of a volume comes from.
 //
 // +kubebuilder:validation:Enum=S3;S3-Dev;Pachyderm;NFS;Aeon;HTTP;HuggingFace;OCI;PVC;GCS;AzureBlob;Shared
 // +kubebuilder:validation:MaxLength=16
@@ -192,23 +188,23 @@ type SourceType string
 
 // The sources.
 const (
-	// SourceS3 copies objects to as many nodes as there are replicas; consumers read.
+	// SourceS3 copies objects to as many nodes as there are replicas; consumers only read.
 	SourceS3 SourceType = "S3"
 	// SourceS3Dev copies objects to one node; the consumer may write.
 	SourceS3Dev SourceType = "S3-Dev"
-	// SourcePachyderm copies from Pachyderm's S3 gateway; consumers read.
+	// SourcePachyderm copies from Pachyderm's S3 gateway; consumers only read.
 	SourcePachyderm SourceType = "Pachyderm"
-	// SourceHTTP copies files that a list names, with a SHA-256 of each; consumers read.
+	// SourceHTTP copies files from a list with a SHA-256 of each; consumers only read.
 	SourceHTTP SourceType = "HTTP"
-	// SourceHub copies a model or a dataset from the Hugging Face Hub; consumers read.
+	// SourceHub copies a model or a dataset from the Hugging Face Hub; consumers only read.
 	SourceHub SourceType = "HuggingFace"
-	// SourceOCI copies an artifact or an image of a registry; consumers read.
+	// SourceOCI copies an artifact or an image from a registry; consumers only read.
 	SourceOCI SourceType = "OCI"
-	// SourcePVC copies what is in a claim of the namespace; consumers read.
+	// SourcePVC copies the content of a claim of the namespace; consumers only read.
 	SourcePVC SourceType = "PVC"
-	// SourceGCS copies objects of Google Cloud Storage; consumers read.
+	// SourceGCS copies objects from Google Cloud Storage; consumers only read.
 	SourceGCS SourceType = "GCS"
-	// SourceAzure copies blobs of Azure Blob Storage; consumers read.
+	// SourceAzure copies blobs from Azure Blob Storage; consumers only read.
 	SourceAzure SourceType = "AzureBlob"
 	// SourceNFS copies nothing: kubelet mounts the share.
 	SourceNFS SourceType = "NFS"
@@ -218,8 +214,8 @@ const (
 	SourceAeon SourceType = "Aeon"
 )
 
-// VolumeConfig is one volume and its data. Options that no source knows, or not this
-// one, are refused, for they are words that somebody relies on.
+// VolumeConfig is one volume and its data. An option that its source does not know is refused rather than
+// ignored, because its author relies on it.
 //
 // +kubebuilder:validation:XValidation:rule="size(self.labels) > 0",message="labels cannot be empty"
 // +kubebuilder:validation:XValidation:rule="self.sourceType in ['NFS', 'Shared'] || self.accessMode == 'ReadWriteOnce'",message="access mode has to be ReadWriteOnce"
@@ -252,61 +248,62 @@ type VolumeConfig struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	ID string `json:"id"`
-	// Replicas is on how many nodes the data are to lie: a number, or All for one on each
-	// node that matches nodeAffinity and tolerations, as nodes come and go.
+	// Replicas is the number of nodes that the data has to be on, or All for one replica on each node that
+	// matches nodeAffinity and tolerations, as nodes come and go.
 	// +kubebuilder:default=1
 	// +optional
 	Replicas ReplicaCount `json:"replicas"`
-	// SourceType says where the data come from.
+	// SourceType is the type of source that the data comes from.
 	SourceType SourceType `json:"sourceType"`
-	// SourceURL of the data, as KVC had it; VCK had it in options.
+	// SourceURL of the data. This is KVC's place for it; VCK had it in options, which works as well.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	SourceURL string `json:"sourceURL,omitempty"`
-	// EndpointURL of the server, as KVC had it; VCK had it in options.
+	// EndpointURL of the server. This is KVC's place for it; VCK had it in options, which works as well.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	EndpointURL string `json:"endpointURL,omitempty"`
-	// AccessMode as it was in VCK: ReadWriteOnce for what is copied to nodes,
-	// ReadWriteMany or ReadOnlyMany for NFS.
+	// AccessMode as in VCK: ReadWriteOnce for data that is copied to nodes, ReadWriteMany or ReadOnlyMany for
+	// NFS. It is ReadOnlyMany for Shared.
 	// +kubebuilder:validation:Enum=ReadWriteOnce;ReadOnlyMany;ReadWriteMany
 	AccessMode corev1.PersistentVolumeAccessMode `json:"accessMode"`
-	// Capacity of each replica; no more than that can be written. It can grow.
+	// Capacity of each replica, which limits what can be written. It can grow but not shrink.
 	// +kubebuilder:validation:XValidation:rule="isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))",message="capacity has to be a quantity of more than 0, such as 5Gi"
 	// +kubebuilder:validation:MaxLength=32
 	Capacity string `json:"capacity"`
-	// Labels for all that is made for this volume.
+	// Labels of all objects that are created for this volume.
 	Labels VolumeLabels `json:"labels"`
 	// Options of the source; docs/datasets.md lists them.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Options map[string]OptionValue `json:"options,omitempty"`
-	// SharedWith are namespaces that may read the data, too, by a VolumeManager of theirs with sourceType
-	// Shared. A namespace that is taken out keeps the pods that run, and can start no more.
+	// SharedWith are namespaces that may also read the data, through a VolumeManager of their own with
+	// sourceType Shared. A namespace that is removed from the list keeps its running pods but can start no new
+	// ones.
 	// +listType=set
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63
 	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	SharedWith []string `json:"sharedWith,omitempty"`
-	// NodeAffinity restricts or prefers nodes for the data.
+	// NodeAffinity restricts the nodes for the data, or prefers some of them.
 	// +optional
 	NodeAffinity *corev1.NodeAffinity `json:"nodeAffinity,omitempty"`
-	// Tolerations of the jobs that load the data, and so of the nodes for them.
+	// Tolerations of the jobs that load the data, and therefore taints of nodes that the data may be on.
 	// +listType=atomic
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 }
 
-// VolumeLabels are labels that a user chooses for what is made for a volume.
+// VolumeLabels are labels that a user chooses for the objects created for a volume.
 //
 // +kubebuilder:validation:MaxProperties=32
 // +kubebuilder:validation:XValidation:rule="self.all(k, size(k) - k.lastIndexOf('/') <= 64 && k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="labels has to have keys that Kubernetes takes for labels"
 // +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('flexlvm.io/'))",message="labels cannot begin with flexlvm.io/"
 type VolumeLabels map[string]LabelValue
 
-// LabelValue is what Kubernetes takes for the value of a label.
+// LabelValue is a valid value of a Kubernetes label.
 //
 // +kubebuilder:validation:MaxLength=63
 // +kubebuilder:validation:Pattern=`^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$`

@@ -22,10 +22,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// nodeVariable tells a pod the name of its node.
+// nodeVariable is the environment variable with the name of the pod's node.
 const nodeVariable = "NODE_NAME"
 
-// healthVariable holds the address that is asked for the health.
+// healthVariable is the environment variable with the address of the health check.
 const healthVariable = "HEALTH_ADDRESS"
 
 type options struct {
@@ -74,8 +74,8 @@ func command() *cobra.Command {
 	return cmd
 }
 
-// start checks what can be checked, moves to where the host's LVM is, which executes the
-// program again, and serves.
+// start validates the flags, enters the host's namespaces, where the host's LVM is, by executing the program
+// again, and serves.
 func (o options) start(ctx context.Context) error {
 	if o.node == "" {
 		return fmt.Errorf("--node-name is empty; give it, or set %s (in a pod from the field spec.nodeName)", nodeVariable)
@@ -93,13 +93,13 @@ func (o options) start(ctx context.Context) error {
 			return err
 		}
 	}
-	// Only now: a signal that came before would be forgotten by the execve.
+	// Only now, because the execve would drop a signal that was caught before it.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return o.run(ctx, log, rate)
 }
 
-// rate returns the bound on zeroing; 0 for none.
+// rate returns the limit for zeroing; 0 if there is none.
 func (o options) rate() (volume.Bytes, error) {
 	if o.zeroRate == "0" {
 		return 0, nil

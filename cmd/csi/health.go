@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// Limits of one health check.
+// Limits of health checks.
 const (
-	mostRequest = 16 << 10 // bytes of a request that are read
+	mostRequest = 16 << 10 // maximum number of bytes read of a request
 	acceptPause = 100 * time.Millisecond
 )
 
-// serveHealth answers /healthz on an address: whether the driver answers on its socket, as
-// kubelet would ask it. kubelet cannot run a program for that in the container, whose
-// process has left its namespaces.
+// serveHealth serves /healthz on an address. It reports whether the driver responds on its socket, which it
+// calls as kubelet does. kubelet cannot run a program for that in the container, because the process has left
+// the container's namespaces.
 //
-// It speaks just enough HTTP for that. net/http would take 1.7 MiB of memory on every node.
+// It implements only as much HTTP as that needs: net/http would take 1.7 MiB of memory on every node.
 func serveHealth(ctx context.Context, address, socket string) (end func() error, err error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -47,8 +47,8 @@ func serveHealth(ctx context.Context, address, socket string) (end func() error,
 	return listener.Close, nil
 }
 
-// answerHealth answers one request and closes the connection. A client that does not wait for the answer
-// gets none.
+// answerHealth handles one request and closes the connection. A client that does not wait for the response gets
+// none.
 func answerHealth(ctx context.Context, conn net.Conn, socket string) {
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(2 * probePatience))

@@ -1,5 +1,5 @@
-// Command csi is the CSI driver of flexlvm on a node, the second way by which kubelet mounts
-// its volumes, beside the FlexVolume driver.
+// Command csi is flexlvm's CSI driver on a node, an alternative to the FlexVolume driver through which kubelet
+// mounts volumes.
 package main
 
 import (

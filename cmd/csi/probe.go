@@ -14,14 +14,13 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// probePatience is how long the driver may take to say that it is there.
+// probePatience is the timeout of a probe.
 const probePatience = 5 * time.Second
 
-// probe asks the driver that serves the socket whether it is ready: CSI's call Probe, on a
-// connection of its own, as kubelet makes its calls.
+// probe checks that the driver which serves the socket is ready: it makes CSI's call Probe on a new connection,
+// as kubelet makes its calls.
 //
-// It speaks the few frames of HTTP/2 that one call takes. gRPC's client would take 2.6 MiB
-// of memory on every node.
+// It implements only the HTTP/2 frames of one call: gRPC's client would take 2.6 MiB of memory on every node.
 func probe(ctx context.Context, socket string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, probePatience)
 	defer cancel()
@@ -39,11 +38,10 @@ func probe(ctx context.Context, socket string) (err error) {
 	return nil
 }
 
-// stream is the number of the only one on a connection.
+// stream is the ID of the connection's only stream.
 const stream = 1
 
-// call calls a method with an empty request, and does not read what the response says
-// beyond gRPC's status.
+// call calls a method with an empty request. Of the response it only reads gRPC's status.
 func call(conn io.ReadWriter, method string) error {
 	frames := http2.NewFramer(conn, conn)
 	frames.ReadMetaHeaders = hpack.NewDecoder(4<<10, nil)
@@ -68,7 +66,7 @@ func call(conn io.ReadWriter, method string) error {
 	}
 }
 
-// request sends a call of a method. An empty message is what is left of it: no compression,
+// request sends the call of a method with an empty message, which consists of five zero bytes: no compression
 // and a length of zero.
 func request(to io.Writer, frames *http2.Framer, method string) error {
 	var header bytes.Buffer
@@ -93,7 +91,7 @@ func request(to io.Writer, frames *http2.Framer, method string) error {
 	return frames.WriteData(stream, true, make([]byte, 5))
 }
 
-// statusIn reads how a call has ended.
+// statusIn returns the error in gRPC's status of a call, if any.
 func statusIn(trailer *http2.MetaHeadersFrame) error {
 	code, message := "", ""
 	for _, field := range trailer.Fields {

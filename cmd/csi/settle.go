@@ -11,12 +11,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// settleDeadline is far above what settling takes, and leaves time for twenty first mounts that queue
-// for LVM.
+// settleDeadline is far above the usual duration of settling and allows twenty first mounts to queue for LVM.
 const settleDeadline = 3 * time.Minute
 
-// A settler completes first mounts after the reply was sent (node.Engine.Settle), so that kubelet waits
-// for one LVM command less. If the process dies before that, the next call for the volume does it.
+// A settler completes first mounts after the response was sent (node.Engine.Settle), so that kubelet waits for
+// one LVM command less. If the process dies before that, the next call for the volume does it.
 type settler struct {
 	engine *node.Engine
 	log    logrus.FieldLogger

@@ -8,14 +8,13 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// sweepPeriod is how long an encrypted volume that nobody uses may stay open, or the device of a
-// raw block volume there, after a call was killed: until then it cannot be evicted, and the kernel
-// holds its key.
+// sweepPeriod is how long an unused encrypted volume may stay open, or the device of an unused raw block volume
+// may exist, after a call was killed. Until then the volume cannot be evicted, and the kernel holds its key.
 const sweepPeriod = time.Minute
 
-// sweep closes the encrypted and the raw block volumes that nobody has mounted, at once and then each time that
-// the clock ticks, until ctx ends. It also returns to the node the memory that calls took: for
-// hours there may be none.
+// sweep closes encrypted and raw block volumes that nothing has mounted, immediately and then at each tick
+// until ctx is done. It also returns to the node the memory that calls used, because the next call may be hours
+// away.
 func sweep(ctx context.Context, ticks <-chan time.Time, closeUnused func(context.Context) error, log logrus.FieldLogger) {
 	for {
 		if err := closeUnused(ctx); err != nil && ctx.Err() == nil {

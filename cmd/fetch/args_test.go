@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The program takes the arguments of every Job that the dataset controller makes.
+// The program accepts the arguments of every Job that the dataset controller creates.
 func TestArgsOfJobs(t *testing.T) {
 	data, err := os.ReadFile("../../internal/dataset/testdata/args.jsonl")
 	require.NoError(t, err)

@@ -94,7 +94,7 @@ func command() *cobra.Command {
 	return cmd
 }
 
-// fetching are the flags of fetch alone.
+// fetching adds the flags of fetch alone.
 func (o *options) fetching(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.s3.Version, "version-id", "", "version of the one object that SOURCE names")
@@ -117,7 +117,7 @@ func (o *options) fetching(cmd *cobra.Command) {
 	o.peers.identify(cmd)
 }
 
-// shared are the flags of every verb.
+// shared adds the flags of every verb.
 func (o *options) shared(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -148,14 +148,14 @@ type session struct {
 	bandwidth int64
 }
 
-// cappedReadBuffer is how much may wait in the kernel for each connection where
-// --bandwidth keeps it from being read.
+// cappedReadBuffer is how many bytes may wait in the kernel for each connection if --bandwidth slows
+// reading.
 const cappedReadBuffer = 256 << 10
 
 var errTimeout = errors.New("--timeout is over")
 
-// do prepares a session, runs a verb in it, and tells of its end everywhere
-// where somebody may look.
+// do prepares a session, runs a verb in it, and reports its end in the status, the result and the
+// error.
 func (o *options) do(cmd *cobra.Command, verb func(context.Context, *session) error) error {
 	s, err := o.session()
 	if err != nil {
@@ -181,8 +181,7 @@ func (o *options) do(cmd *cobra.Command, verb func(context.Context, *session) er
 	return err
 }
 
-// tell writes the result, also of a run that never began: who started a Job sees
-// nothing else.
+// tell writes the result, also of a run that never began: a user who starts a Job sees nothing else.
 func (o *options) tell(progress *fetch.Progress, err error) error {
 	status := progress.Status(time.Now())
 	if errors.Is(err, errTimeout) {
@@ -197,7 +196,7 @@ func (o *options) tell(progress *fetch.Progress, err error) error {
 	return errors.Join(err, writeResult(o.result, status))
 }
 
-// session checks the flags that the packages below do not.
+// session checks the flags that the called packages do not check.
 func (o *options) session() (*session, error) {
 	s := &session{options: o}
 	var err error
@@ -237,7 +236,7 @@ func (o *options) session() (*session, error) {
 	return s, nil
 }
 
-// size reads bytes such as 128Mi; empty is 0.
+// size parses bytes such as 128Mi; empty is 0.
 func size(flag, text string) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -249,7 +248,7 @@ func size(flag, text string) (int64, error) {
 	return q.Value(), nil
 }
 
-// readyAfter reads --ready-after: digits alone count files.
+// readyAfter parses --ready-after: digits alone count files.
 func readyAfter(text string) (fetch.ReadyAfter, error) {
 	n, err := size("--ready-after", text)
 	if err != nil || text == "" {
@@ -261,8 +260,8 @@ func readyAfter(text string) (fetch.ReadyAfter, error) {
 	return fetch.ReadyAfter{Bytes: n}, nil
 }
 
-// writeResult writes the last status, cut so that it fits where Kubernetes
-// takes it from: 4096 bytes.
+// writeResult writes the last status, truncated to the 4096 bytes of a termination message that
+// Kubernetes keeps.
 func writeResult(name string, status protocol.Status) error {
 	if name == "" {
 		return nil

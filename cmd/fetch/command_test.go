@@ -24,7 +24,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
-// asFetch makes the test binary the program itself.
+// asFetch is the environment variable that makes the test binary run as fetch.
 const asFetch = "FETCH_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program is a call of fetch as a process.
+// program returns a command that runs fetch as a process.
 func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -84,7 +84,7 @@ func TestExitCodes(t *testing.T) {
 				require.Equal(t, test.code, exit.ExitCode(), string(out))
 			}
 			data, err := os.ReadFile(result)
-			if cobras := test.name == "no argument" || test.name == "unknown flag"; cobras { // it says so before anything runs
+			if cobras := test.name == "no argument" || test.name == "unknown flag"; cobras { // cobra reports these before anything runs
 				require.ErrorIs(t, err, os.ErrNotExist)
 				return
 			}
@@ -103,8 +103,8 @@ func TestExitCodes(t *testing.T) {
 	require.Equal(t, 3, exit.ExitCode(), string(out))
 }
 
-// asNobody makes a program run as a user who may not read what is root's. Its file is
-// found in the process, as the way to it may not be open to that user.
+// asNobody makes a command run as a user who cannot read root's files. The program is started from
+// /proc/self/exe, because that user may not have access to its path.
 func asNobody(t *testing.T, cmd *exec.Cmd, dirs ...string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -119,7 +119,7 @@ func asNobody(t *testing.T, cmd *exec.Cmd, dirs ...string) {
 	}
 }
 
-// objectStore is an S3 server that takes objects, and tells the checksums that it was told.
+// objectStore starts an S3 server that accepts objects, and returns the checksums sent with them.
 func objectStore(t *testing.T) *httptest.Server {
 	t.Helper()
 	var mu sync.Mutex
@@ -146,7 +146,7 @@ func objectStore(t *testing.T) *httptest.Server {
 	return server
 }
 
-// A file that may not be read keeps no other, and the message says for whom.
+// An unreadable file does not block the others, and the message names the user who needs access.
 func TestUnreadableFile(t *testing.T) {
 	from, dest := t.TempDir(), t.TempDir()
 	for i, name := range []string{"a", "b", "c"} {
@@ -211,8 +211,8 @@ func TestProgressIsServed(t *testing.T) {
 	require.Equal(t, 75, exit.ExitCode())
 }
 
-// TestKilledAtAnyMoment kills the program again and again. In the end everything
-// is right, and what was in the manifest at a kill was not fetched again.
+// TestKilledAtAnyMoment kills the program repeatedly. In the end all files are right, and no file that
+// was in the manifest at a kill was fetched again.
 func TestKilledAtAnyMoment(t *testing.T) {
 	from, dest := t.TempDir(), filepath.Join(t.TempDir(), "dest")
 	data := make([]byte, 40<<20)
@@ -249,7 +249,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		if err == nil && kills > 0 {
 			break
 		}
-		if err == nil { // it was faster than its start: once more, from the beginning
+		if err == nil { // it completed before it could be killed: repeat from the beginning
 			require.NoError(t, os.RemoveAll(dest))
 			clear(entered)
 			continue
@@ -273,7 +273,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// manifest is when each file was entered, by path.
+// manifest returns when each file was fetched, by path.
 func manifest(t *testing.T, dest string) map[string]time.Time {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dest, ".flexlvm/manifest.jsonl"))

@@ -13,10 +13,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// errRefused: all is there but for keys that cannot be files.
+// errRefused: the run is complete, except for keys that cannot be files.
 var errRefused = errors.New("some keys were refused")
 
-// usageError is an error in how the program was called.
+// usageError is an error in the call of the program.
 type usageError struct{ error }
 
 func main() {

@@ -13,14 +13,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// peerOptions are the flags about peers.
+// peerOptions are the flags for peers.
 type peerOptions struct {
 	addresses    []string
 	digest       string
 	dir, dataset string
 }
 
-// identify adds the flags by which peers know each other.
+// identify adds the flags by which peers authenticate each other.
 func (o *peerOptions) identify(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.dir, "peers-dir", "", "directory with a file token, which all peers have")
@@ -40,7 +40,7 @@ func (o *peerOptions) identity() (*peer.Identity, error) {
 	return identity, nil
 }
 
-// fromPeers makes a run copy from peers.
+// fromPeers returns config changed to copy from peers.
 func (s *session) fromPeers(config fetch.Config) (fetch.Config, error) {
 	identity, err := s.peers.identity()
 	if err != nil {

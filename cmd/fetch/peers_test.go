@@ -14,8 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
-// A directory is copied by processes, although its source is gone, and the token is to be
-// seen in no argument, log or status.
+// A process copies a directory from a peer although the source is gone, and the token appears in
+// no output, log or status.
 func TestCopyFromAPeer(t *testing.T) {
 	token, secrets := strings.Repeat("0123456789abcdef", 4), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(secrets, "token"), []byte(token), 0o600))

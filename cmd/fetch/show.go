@@ -15,14 +15,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
-// How often progress is shown.
+// Intervals at which progress is shown.
 const (
 	barInterval  = 200 * time.Millisecond
 	jsonInterval = 5 * time.Second
 )
 
-// show tells of progress until the returned function is called: as a bar on
-// terminal, or in JSON lines on out.
+// show prints the progress until the returned function is called: as a bar on terminal, or as JSON
+// lines on out.
 func show(ctx context.Context, out io.Writer, terminal *os.File, how string, progress *fetch.Progress) func() {
 	if how == "auto" {
 		how = "json"
@@ -76,10 +76,10 @@ func printJSON(out io.Writer, status protocol.Status) {
 	_ = enc.Encode(struct {
 		Time time.Time `json:"time"`
 		protocol.Status
-	}{time.Now().UTC(), status}) // who watches may have gone
+	}{time.Now().UTC(), status}) // the reader may be gone
 }
 
-// bar is a status in one line of at most width columns.
+// bar formats a status as one line of at most width columns.
 func bar(s protocol.Status, width int) string {
 	percent := 0
 	if s.BytesTotal > 0 {
@@ -99,7 +99,7 @@ func bar(s protocol.Status, width int) string {
 	room := min(30, width-len(text)-3)
 	if room < 5 || s.State != protocol.StateFetching {
 		text = text[:min(len(text), max(0, width-1))]
-		return strings.TrimSpace(strings.ToValidUTF8(text, "")) // a letter may be cut in two
+		return strings.TrimSpace(strings.ToValidUTF8(text, "")) // a multi-byte character may be cut
 	}
 	full := room * percent / 100
 	return "[" + strings.Repeat("#", full) + strings.Repeat(".", room-full) + "]" + text

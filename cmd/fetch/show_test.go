@@ -13,7 +13,7 @@ func TestBar(t *testing.T) {
 		State: protocol.StateFetching, FilesDone: 3, FilesTotal: 7, BytesDone: 5 << 20, BytesTotal: 10 << 20, BytesPerSecond: 1 << 20, ETASeconds: 65,
 	}
 	done := half
-	done.BytesDone, done.ETASeconds = half.BytesTotal+1, 0 // what is received twice may count for a moment
+	done.BytesDone, done.ETASeconds = half.BytesTotal+1, 0 // a file that is received twice may count twice for a moment
 	for name, test := range map[string]struct {
 		status protocol.Status
 		width  int

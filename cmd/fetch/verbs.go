@@ -47,7 +47,7 @@ func (s *session) fetch(ctx context.Context, from, dest string) error {
 	return s.outcome(fetch.Run(ctx, config, s.progress))
 }
 
-// settle makes a URL of an endpoint without a scheme.
+// settle adds the scheme to an endpoint that has none.
 func (s *session) settle(ctx context.Context) {
 	if note := s.s3.Settle(ctx); note != "" {
 		s.progress.Note(note)
@@ -55,7 +55,7 @@ func (s *session) settle(ctx context.Context) {
 	}
 }
 
-// outcome turns refusals into an exit code; failures come first.
+// outcome returns errRefused if objects were refused; an error of the run has precedence.
 func (s *session) outcome(refused []fetch.Refusal, err error) error {
 	if err == nil && s.progress.Refused() > 0 {
 		return fmt.Errorf("%w: %d, of which the first ones are named above", errRefused, max(int64(len(refused)), s.progress.Refused()))
@@ -63,7 +63,7 @@ func (s *session) outcome(refused []fetch.Refusal, err error) error {
 	return err
 }
 
-// readPaths reads the file of --order-file; empty lines do not count.
+// readPaths reads the file of --order-file; empty lines are skipped.
 func readPaths(name string) ([]string, error) {
 	if name == "" {
 		return nil, nil

@@ -1,5 +1,5 @@
-// Command flexlvm-job is package jobvolume for shells. It uses no command-line library,
-// to stay small: it is copied into users' pods.
+// Command flexlvm-job makes package jobvolume available to shells. It uses no command-line library, to
+// stay small: it is copied into users' pods.
 package main
 
 import (
@@ -59,10 +59,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return yes
 }
 
-// errUsage leads to the usage.
+// errUsage refers to the usage.
 var errUsage = errors.New("flexlvm-job --help names them all")
 
-// errNo is the answer no.
+// errNo makes the program exit with no.
 var errNo = errors.New("no")
 
 func do(args []string) (string, error) {
@@ -122,8 +122,8 @@ func answer(there bool, err error) (string, error) {
 	return "", err
 }
 
-// install copies this program into dir. The copy gets its name last, so that an incomplete one is never
-// run.
+// install copies this program into dir. The copy gets its name last, so that an incomplete copy is
+// never run.
 func install(dir string) (err error) {
 	self, err := os.Executable()
 	if err != nil {

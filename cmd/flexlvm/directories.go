@@ -103,6 +103,6 @@ func (o *directoriesOptions) run(cmd *cobra.Command, do func(*node.Engine, volum
 	if err := do(e, g, n); err != nil {
 		return asRoot(err)
 	}
-	_ = node.WakeDaemon(node.DefaultStateDir) // at worst it is reported a minute later
+	_ = node.WakeDaemon(node.DefaultStateDir) // best effort: otherwise it is reported within a minute
 	return nil
 }

@@ -46,7 +46,7 @@ It changes nothing. The exit code is 1 if anything is FAIL.`,
 	return cmd
 }
 
-// nodeTools is what the doctor asks about LVM and the volumes.
+// nodeTools implements the LVM and volume queries of the doctor.
 type nodeTools struct {
 	*lvm.Client
 	*node.Engine
@@ -83,7 +83,7 @@ func (o *doctorOptions) run(cmd *cobra.Command, _ []string) error {
 	return printFindings(cmd.OutOrStdout(), doctor.New(cfg, host).Examine(ctx), o.output)
 }
 
-// errUnfit makes the exit code; the findings say all.
+// errUnfit sets the exit code; the findings have the details.
 var errUnfit = errors.New("this node cannot serve volumes as it is: see the lines marked FAIL")
 
 func printFindings(w io.Writer, findings []doctor.Finding, f format) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/version"
 )
 
-// self is the running program, also after its file was replaced or removed.
+// self is the file of the running program, even if its path was replaced or removed.
 const self = "/proc/self/exe"
 
 type installOptions struct {

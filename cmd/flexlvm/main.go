@@ -1,5 +1,5 @@
-// Command flexlvm is the FlexVolume driver that kubelet executes, and the
-// operator's tool on a node.
+// Command flexlvm is the FlexVolume driver that kubelet executes, and the command-line tool for operators on a
+// node.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// logFile is where the driver logs; tests link another path.
+// logFile is the driver's log file. Tests link with another path.
 var logFile = flexvolume.DefaultLog
 
 func main() {
@@ -28,9 +28,8 @@ func main() {
 	os.Exit(people())
 }
 
-// forPeople reports whether a person calls. All that is not listed here, and is no
-// option, is taken for a call of kubelet's, so that a verb it may learn one day gets
-// the answer that it understands.
+// forPeople reports whether the arguments are a command for people. Everything else is treated as a call of
+// kubelet, so that a verb which kubelet may add gets a reply that kubelet understands.
 func forPeople(args []string) bool {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return true
@@ -38,15 +37,15 @@ func forPeople(args []string) bool {
 	switch args[0] {
 	case "help", "version",
 		"volumes", "doctor", "vg", "directories", "install", "uninstall",
-		"completion", "__complete", "__completeNoDesc": // the last two are called by the shell's completion
+		"completion", "__complete", "__completeNoDesc": // shell completion calls the last two
 		return true
 	}
 	return false
 }
 
-// onHost returns the engine of this host. Another run of this program settles a volume after the reply
-// to its first mount, so that kubelet waits for one LVM command less. If that run dies, the next call
-// for the volume does it.
+// onHost returns the engine of this host. Another process of this program settles a volume after the reply to
+// its first mount, so that kubelet waits for one LVM command less. If that process dies, the next call for the
+// volume settles it.
 func onHost(log logrus.FieldLogger) (flexvolume.Engine, error) {
 	return node.New(node.Config{Log: log, RoomPatience: node.DefaultRoomPatience, Settle: func(g volume.Group, n volume.Name) {
 		if err := command.Detach(flexvolume.VerbSettle, string(g), string(n)); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A format is how a command prints what it found.
+// A format is the output format of a command.
 type format string
 
 const (
@@ -47,7 +47,7 @@ func printJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// printTable prints rows under their headings; each row has as many cells.
+// printTable prints rows under their headings. Each row has one cell for each heading.
 func printTable(w io.Writer, headings []string, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	for _, row := range append([][]string{headings}, rows...) {
@@ -58,7 +58,7 @@ func printTable(w io.Writer, headings []string, rows [][]string) error {
 	return t.Flush()
 }
 
-// dash stands for nothing, so that columns stay columns for awk.
+// dash returns "-" for an empty string, so that awk still finds all columns.
 func dash(s string) string {
 	if s == "" {
 		return "-"

@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// patience bounds what a command does on the host, so that a tool that hangs
-// does not hang the person too.
+// patience is the timeout of a command's work on the host, so that a host program that hangs does not hang the
+// command.
 const patience = 2 * time.Minute
 
-// global are the options of every command.
+// global holds the flags of all commands.
 type global struct {
 	verbose bool
 }
@@ -42,8 +42,8 @@ unmount, expandfs), and with the commands below an operator's tool on a node.`,
 			return cmd.Help()
 		},
 	}
-	// Not cobra's own flag: its template would link text/template, for which the
-	// linker keeps every method there is, and `init` takes a quarter longer.
+	// Not cobra's own flag: its template would link text/template, which makes the linker keep all exported
+	// methods and `init` a quarter slower.
 	cmd.Flags().BoolVar(&showVersion, "version", false, "print the release")
 	cmd.PersistentFlags().BoolVarP(&g.verbose, "verbose", "v", false, "show the host's programs as they are run")
 	cmd.AddCommand(
@@ -58,7 +58,7 @@ unmount, expandfs), and with the commands below an operator's tool on a node.`,
 	return cmd
 }
 
-// logger writes to the person's terminal if that was asked for.
+// logger returns a logger that writes to the terminal if --verbose is set.
 func (g *global) logger(stderr io.Writer) logrus.FieldLogger {
 	log := logrus.New()
 	log.SetOutput(io.Discard)

@@ -13,7 +13,7 @@ import (
 type uninstallOptions struct {
 	installOptions
 	force bool
-	proc  string // where the host's mounts and processes can be seen
+	proc  string // the host's /proc
 }
 
 func newUninstall() *cobra.Command {
@@ -68,8 +68,8 @@ func (o *uninstallOptions) run(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// stillUnused reports whether nothing has needed the driver since it was removed: a call may have
-// been missed.
+// stillUnused reports whether the driver has not been needed since it was removed, because a call during the
+// removal may have been missed.
 func (o *uninstallOptions) stillUnused(cmd *cobra.Command, place install.Place, log logrus.FieldLogger) bool {
 	ctx, cancel := bounded(cmd)
 	defer cancel()

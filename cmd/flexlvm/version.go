@@ -18,8 +18,7 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// printVersion has the release as its second word, which the doctor of another
-// release reads.
+// printVersion prints the release as the second word, where the doctor of another release expects it.
 func printVersion(cmd *cobra.Command) error {
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "flexlvm %s (%s, %s/%s)\n", version.String, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err

@@ -107,7 +107,7 @@ func (o *vgCreateOptions) run(cmd *cobra.Command, devices []string) error {
 			return err
 		}
 	}
-	// The group is there in any case; at worst it is reported a minute later.
+	// Best effort, because the group exists in any case: otherwise it is reported within a minute.
 	_ = node.WakeDaemon(node.DefaultStateDir)
 	return nil
 }
@@ -125,7 +125,7 @@ func (o *vgCreateOptions) group(devices []string) (lvm.NewGroup, error) {
 	return n, n.Validate()
 }
 
-// pool is the thin pool that is asked for; the zero value where none is.
+// pool returns the requested thin pool, or the zero value without --thin.
 func (o *vgCreateOptions) pool(g volume.Group) (p lvm.NewThinPool, err error) {
 	if !o.thin {
 		if o.thinSize != "" || o.thinPool != lvm.DefaultThinPool {
@@ -146,8 +146,8 @@ func (o *vgCreateOptions) pool(g volume.Group) (p lvm.NewThinPool, err error) {
 	return p, err
 }
 
-// plan says what a dry run cannot show: how much is left is known when the group is
-// there.
+// plan returns the second step, which a dry run cannot check, because the free space is only known once the
+// group exists.
 func (o *vgCreateOptions) plan(p lvm.NewThinPool) string {
 	if !o.thin {
 		return ""
@@ -169,8 +169,7 @@ func printGroup(w io.Writer, g lvm.VolumeGroup) error {
 	return err
 }
 
-// parseSize reads a size as people write it: bytes, or with a binary unit
-// (16MiB, 16Mi, 16M, 16m all mean the same, as they do for LVM).
+// parseSize parses a size in bytes or with a binary unit (16MiB, 16Mi, 16M and 16m are the same, as for LVM).
 func parseSize(field, s string) (volume.Bytes, error) {
 	number := strings.TrimRight(s, "KMGTkmgtiBb")
 	unit := strings.ToUpper(s[len(number):])
@@ -191,7 +190,7 @@ func parseSize(field, s string) (volume.Bytes, error) {
 	return volume.Bytes(n) * factor, nil
 }
 
-// shellLine is the command as it could be typed.
+// shellLine returns the command line, quoted for a shell.
 func shellLine(argv []string) string {
 	words := make([]string, 0, len(argv))
 	for _, a := range argv {
@@ -203,7 +202,7 @@ func shellLine(argv []string) string {
 	return strings.Join(words, " ")
 }
 
-// special reports whether a shell may read more into r than the letter it is.
+// special reports whether a shell may interpret r as something other than the character itself.
 func special(r rune) bool {
 	switch {
 	case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
@@ -212,7 +211,7 @@ func special(r rune) bool {
 	return !strings.ContainsRune("/._+:=@%-", r)
 }
 
-// asRoot adds what is most often missing.
+// asRoot adds the most frequent cause to an error: missing root privileges.
 func asRoot(err error) error {
 	if os.Geteuid() == 0 {
 		return err

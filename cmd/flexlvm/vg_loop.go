@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
-// byHand begins the name of a declaration that is a command's. No VolumeGroup has such a name.
+// byHand is the prefix of the names of declarations made by this command. No VolumeGroup has such a name.
 const byHand = "vg-create:"
 
 type vgLoopOptions struct {
@@ -29,7 +29,7 @@ func (l *vgLoopOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&l.forTests, "for-tests", false, "agree that a group on a file is not for data that anybody needs, with --loop")
 }
 
-// makeLoop makes the group on a file.
+// makeLoop creates the group on a file.
 func (o *vgCreateOptions) makeLoop(cmd *cobra.Command, devices []string) error {
 	d, err := o.declaration(cmd, devices)
 	if err != nil {
@@ -68,7 +68,7 @@ func printLoop(w io.Writer, out volumegroup.Outcome, d loop.Device) error {
 	return err
 }
 
-// declaration is what a VolumeGroup with a loop device would say.
+// declaration returns the declaration that an equivalent VolumeGroup with a loop device would have.
 func (o *vgCreateOptions) declaration(cmd *cobra.Command, devices []string) (d volumegroup.Declaration, err error) {
 	switch {
 	case len(devices) > 0:

@@ -35,18 +35,18 @@ volumes that a person has made, and disown them again. No API server is asked.`,
 	return cmd
 }
 
-// volumesOptions are those of every command on volumes.
+// volumesOptions are the options of all volumes commands.
 type volumesOptions struct {
 	global *global
 	group  string
 }
 
-// addGroup adds the flag of a command on one volume.
+// addGroup adds the --group flag of commands that act on one volume.
 func (o *volumesOptions) addGroup(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.group, "group", "g", "", "the volume group, where several hold a volume of that name")
 }
 
-// An engine is what these commands need of the node's.
+// An engine implements these commands on the node.
 type engine interface {
 	lister
 	SetState(ctx context.Context, g volume.Group, n volume.Name, to volume.State) (inventory.Volume, error)
@@ -54,7 +54,7 @@ type engine interface {
 	Disown(ctx context.Context, g volume.Group, n volume.Name) error
 }
 
-// An adopter makes flexlvm volumes of logical volumes that a person has made.
+// An adopter turns logical volumes that were created by hand into flexlvm volumes.
 type adopter interface {
 	PlanAdoption(ctx context.Context, a node.Adoption) (inventory.Volume, error)
 	Adopt(ctx context.Context, a node.Adoption) (inventory.Volume, error)
@@ -65,21 +65,21 @@ type lister interface {
 	List(ctx context.Context) ([]inventory.Volume, error)
 }
 
-// onNode runs a command on this node's engine.
+// onNode runs a command with this node's engine.
 func (o *volumesOptions) onNode(cmd *cobra.Command, do func(ctx context.Context, e engine) error) error {
 	return o.onNodeFor(cmd, patience, do)
 }
 
-// change is onNode for what the node daemon reports.
+// change is onNode for commands that change what the node daemon reports.
 func (o *volumesOptions) change(cmd *cobra.Command, do func(ctx context.Context, e engine) error) error {
 	err := o.onNode(cmd, do)
 	if err == nil {
-		_ = node.WakeDaemon(node.DefaultStateDir) // at worst it is reported a minute later
+		_ = node.WakeDaemon(node.DefaultStateDir) // best effort: otherwise it is reported within a minute
 	}
 	return err
 }
 
-// onNodeFor is onNode for what may take longer.
+// onNodeFor is onNode with another timeout.
 func (o *volumesOptions) onNodeFor(cmd *cobra.Command, most time.Duration, do func(ctx context.Context, e engine) error) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), most)
 	defer cancel()
@@ -90,7 +90,7 @@ func (o *volumesOptions) onNodeFor(cmd *cobra.Command, most time.Duration, do fu
 	return do(ctx, e)
 }
 
-// list returns the volumes of the group that was asked for, or all.
+// list returns the volumes of the group in --group, or of all groups.
 func (o *volumesOptions) list(ctx context.Context, l lister) ([]inventory.Volume, error) {
 	if o.group != "" {
 		if _, err := volume.ParseGroup("--group", o.group); err != nil {
@@ -110,7 +110,7 @@ func (o *volumesOptions) list(ctx context.Context, l lister) ([]inventory.Volume
 	return wanted, nil
 }
 
-// find returns the one volume of a name.
+// find returns the only volume of a name.
 func (o *volumesOptions) find(ctx context.Context, l lister, name string) (inventory.Volume, error) {
 	list, err := o.list(ctx, l)
 	if err != nil {
@@ -119,7 +119,7 @@ func (o *volumesOptions) find(ctx context.Context, l lister, name string) (inven
 	return pick(list, name)
 }
 
-// oneVolume is for commands on one volume.
+// oneVolume checks the arguments of commands that act on one volume.
 func oneVolume(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("name one volume (got %d names); `flexlvm volumes list` shows them all", len(args))
@@ -127,8 +127,8 @@ func oneVolume(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// pick finds the one volume of a name: the one that carries it, or else the one
-// that bore it before its removal began.
+// pick returns the only volume of a name: the one that has the name now, or else the one that had it before its
+// removal started.
 func pick(list []inventory.Volume, name string) (inventory.Volume, error) {
 	found := named(list, func(v inventory.Volume) bool { return string(v.Name) == name })
 	if len(found) == 0 {
@@ -137,7 +137,7 @@ func pick(list []inventory.Volume, name string) (inventory.Volume, error) {
 	switch len(found) {
 	case 0:
 		for _, v := range list {
-			if v.DirectoryPool == v.Name && v.Problem != "" { // a pool: nobody can tell what is in it
+			if v.DirectoryPool == v.Name && v.Problem != "" { // a pool whose content cannot be read
 				return inventory.Volume{}, fmt.Errorf("no flexlvm volume is seen that is called %q, but: %s", name, v.Problem)
 			}
 		}
@@ -162,5 +162,5 @@ func named(list []inventory.Volume, match func(inventory.Volume) bool) []invento
 	return found
 }
 
-// where is a volume's name with that of its group, as LVM's tools take it.
+// where returns the volume's group and name in the format that LVM's commands accept.
 func where(v inventory.Volume) string { return string(v.Group) + "/" + string(v.Name) }

@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// adoptPatience bounds an adoption, which looks at every file of a file system.
+// adoptPatience is the timeout of an adoption, which visits every file of a file system.
 const adoptPatience = 2 * time.Hour
 
 type volumesAdoptOptions struct {
@@ -73,12 +73,12 @@ func (o *volumesAdoptOptions) run(cmd *cobra.Command, args []string) error {
 		return o.adopt(ctx, e, a, cmd.OutOrStdout(), cmd.ErrOrStderr())
 	})
 	if err == nil && !o.dryRun {
-		_ = node.WakeDaemon(node.DefaultStateDir) // at worst it is reported a minute later
+		_ = node.WakeDaemon(node.DefaultStateDir) // best effort: otherwise it is reported within a minute
 	}
 	return err
 }
 
-// adoption is what the arguments and the flags ask for.
+// adoption returns the adoption that the arguments and flags request.
 func (o *volumesAdoptOptions) adoption(path string) (a node.Adoption, err error) {
 	if err := o.checkObjects(); err != nil {
 		return a, err
@@ -107,8 +107,8 @@ func (o *volumesAdoptOptions) adoption(path string) (a node.Adoption, err error)
 	return a, err
 }
 
-// adopt makes the manifests before the volume gets its first tag: what no PersistentVolume can
-// be made of is not adopted. They are printed once it is.
+// adopt builds the manifests before it adds the first tag: a volume that no PersistentVolume can be made for is
+// not adopted. They are printed after the adoption.
 func (o *volumesAdoptOptions) adopt(ctx context.Context, e adopter, a node.Adoption, out, notes io.Writer) error {
 	v, err := e.PlanAdoption(ctx, a)
 	if err != nil {
@@ -122,7 +122,7 @@ func (o *volumesAdoptOptions) adopt(ctx context.Context, e adopter, a node.Adopt
 		if v, err = e.Adopt(ctx, a); err != nil {
 			return asRoot(err)
 		}
-		if manifests, err = o.manifests(v); err != nil { // its size may be smaller
+		if manifests, err = o.manifests(v); err != nil { // the adopted size may be smaller
 			return err
 		}
 	}
@@ -144,7 +144,8 @@ func (o *volumesAdoptOptions) manifests(v inventory.Volume) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Were those of a dry run applied, the node daemon would say that the data is gone for good.
+	// The manifests of a dry run lack the annotation for the node daemon: if they were applied with it, the
+	// daemon would report that the data is permanently lost.
 	m.Undelete = !o.dryRun
 	return m.YAML(), nil
 }

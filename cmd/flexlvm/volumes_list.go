@@ -71,8 +71,8 @@ func printVolumes(w io.Writer, list []inventory.Volume, f format) error {
 	return printTable(w, strings.Fields("GROUP NAME STATE SIZE DEVICE NAMESPACE KIND LAST-USED IN-USE RELEASED RECLAIM WIPE NOTE"), rows)
 }
 
-// disposal tells since when nobody wants a volume and what becomes of it. A
-// volume that is wanted has no such facts yet: its PersistentVolume carries them.
+// disposal returns when a volume was released and how it is reclaimed. For a volume in use these are not set
+// yet: its PersistentVolume has them.
 func disposal(v inventory.Volume) (released, reclaim, wipe string) {
 	switch v.State {
 	case volume.Unreferenced, volume.Retained, volume.Doomed:
@@ -81,7 +81,7 @@ func disposal(v inventory.Volume) (released, reclaim, wipe string) {
 	return "-", "-", "-"
 }
 
-// size has no space in it, so that a table's columns stay columns.
+// size formats a size without a space, so that the columns of a table stay separate.
 func size(b volume.Bytes) string {
 	if b == 0 {
 		return "-"
@@ -96,8 +96,7 @@ func stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// use reports whether somebody has the volume: mounted here, or its device open in
-// another mount namespace.
+// use returns how the volume is in use: mounted here, or its device open in another mount namespace.
 func use(v inventory.Volume) string {
 	switch {
 	case len(v.Mounts) > 0:

@@ -10,7 +10,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// objectsOptions are those of commands that print a PersistentVolume and its claim.
+// objectsOptions are the options of commands that print a PersistentVolume and its claim.
 type objectsOptions struct {
 	node         string
 	hostname     string
@@ -18,7 +18,7 @@ type objectsOptions struct {
 	storageClass string
 	policy       reclaimPolicy
 	door         string
-	parsedDoor   pv.Door // by checkObjects
+	parsedDoor   pv.Door // set by checkObjects
 }
 
 func (o *objectsOptions) addFlags(cmd *cobra.Command) {
@@ -32,7 +32,7 @@ func (o *objectsOptions) addFlags(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("reclaim-policy", cobra.FixedCompletions([]string{string(policyRetain), string(policyDelete)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// thisNode is the name of this node where no other is given.
+// thisNode sets the node to this host's name, unless --node is given.
 func (o *objectsOptions) thisNode() error {
 	if o.node != "" {
 		return nil
@@ -45,7 +45,7 @@ func (o *objectsOptions) thisNode() error {
 	return nil
 }
 
-// checkObjects looks at the flags before anything is looked up.
+// checkObjects validates the flags before anything is looked up.
 func (o *objectsOptions) checkObjects() (err error) {
 	if o.hostname == "" {
 		o.hostname = o.node

@@ -12,8 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// volumesSetStateOptions are those of forget and retain, which differ only in
-// where the volume goes.
+// volumesSetStateOptions are the options of forget and retain, which differ only in the state that they set.
 type volumesSetStateOptions struct {
 	volumesOptions
 	to volume.State
@@ -99,9 +98,8 @@ func consequence(to volume.State, v inventory.Volume) string {
 	return fmt.Sprintf("its room is taken back when it is needed; until then `flexlvm volumes undelete %s` brings it back", v.Name)
 }
 
-// alive refuses a volume that nobody can bring to another state. What becomes of
-// one in state creating is the engine's to tell: its tags may be behind its first
-// mount.
+// alive returns an error for a volume that cannot get another state. The engine decides about volumes in state
+// creating, because their tags may lag behind their first mount.
 func alive(v inventory.Volume) error {
 	switch v.State {
 	case volume.Ready, volume.Unreferenced, volume.Retained, volume.Creating:

@@ -83,7 +83,7 @@ func printVolume(w io.Writer, v inventory.Volume, f format) error {
 	return nil
 }
 
-// standing is the state of a volume, and what it is where it was never finished.
+// standing returns the state of a volume, and that it is incomplete if it was never finished.
 func standing(v inventory.Volume) string {
 	switch {
 	case v.Clone != "":
@@ -94,7 +94,7 @@ func standing(v inventory.Volume) string {
 	return string(v.State)
 }
 
-// layout says how the volume lies on the group's devices.
+// layout describes how the volume is laid out on the devices of its group.
 func layout(v inventory.Volume) string {
 	switch v.Layout {
 	case volume.Striped:
@@ -123,8 +123,7 @@ func yes(b bool) string {
 	return "no"
 }
 
-// fsType is the kind of a volume's file system; a volume whose tags cannot be read says
-// nothing of it.
+// fsType returns the type of a volume's file system. It is not known for a volume whose tags cannot be parsed.
 func fsType(v inventory.Volume) string {
 	if v.FS == "" {
 		return dash("")

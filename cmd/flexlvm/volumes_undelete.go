@@ -16,10 +16,10 @@ import (
 type volumesUndeleteOptions struct {
 	volumesOptions
 	objectsOptions
-	ratio        string       // as the class says it
-	parsedRatio  volume.Ratio // by check
+	ratio        string       // in the format of the class's parameter
+	parsedRatio  volume.Ratio // set by check
 	secret       string
-	parsedSecret pv.SecretRef // by check
+	parsedSecret pv.SecretRef // set by check
 	dryRun       bool
 }
 
@@ -75,7 +75,7 @@ func (o *volumesUndeleteOptions) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// check looks at the flags before anything is looked up.
+// check validates the flags before anything is looked up.
 func (o *volumesUndeleteOptions) check() (err error) {
 	if err := o.checkObjects(); err != nil {
 		return err
@@ -91,9 +91,8 @@ func (o *volumesUndeleteOptions) check() (err error) {
 	return err
 }
 
-// undelete says nothing on out before the volume is ready: what kubectl reads
-// there may be applied. Killed in between, the volume is ready without a
-// PersistentVolume, which nobody removes, and --dry-run prints the manifests.
+// undelete prints nothing to out before the volume is ready, because kubectl may apply it. Killed in between,
+// it leaves an orphan, a ready volume without a PersistentVolume, for which --dry-run prints the manifests.
 func (o *volumesUndeleteOptions) undelete(ctx context.Context, e engine, name string, out, notes io.Writer) error {
 	v, err := o.find(ctx, e, name)
 	if err != nil {
@@ -124,7 +123,7 @@ func (o *volumesUndeleteOptions) undelete(ctx context.Context, e engine, name st
 	return nil
 }
 
-// mayReturn tells what to do about a volume that this command is not for.
+// mayReturn returns an error that explains what to do with a volume that this command cannot bring back.
 func (o *volumesUndeleteOptions) mayReturn(v inventory.Volume) error {
 	if err := alive(v); err != nil {
 		return err

@@ -34,7 +34,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// nodeVariable tells a pod the name of its node.
+// nodeVariable is the environment variable with the name of the pod's node.
 const nodeVariable = "NODE_NAME"
 
 type options struct {
@@ -136,8 +136,8 @@ func command() *cobra.Command {
 	return cmd
 }
 
-// start checks what can be checked, moves to where the host's LVM is, which
-// executes the program again, and runs.
+// start validates the flags, enters the host's namespaces, where the host's LVM is, by executing the program
+// again, and runs the daemon.
 func (o options) start(ctx context.Context) error {
 	rates, err := o.check()
 	if err != nil {
@@ -153,20 +153,20 @@ func (o options) start(ctx context.Context) error {
 			return err
 		}
 	}
-	// Only now: a signal that came before would be forgotten by the execve.
+	// Only now, because the execve would drop a signal that was caught before it.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return o.run(ctx, log, account, rates)
 }
 
-// longestInterval keeps a report younger than the provisioner takes for that of a daemon which is gone: 15 minutes,
-// of which the interval may take a fifth more than it says.
+// longestInterval keeps reports recent enough for the provisioner. It treats a daemon as gone whose report is
+// older than 15 minutes, and the actual interval can be a fifth longer than the flag.
 const longestInterval = 10 * time.Minute
 
-// rates are what may be wiped and trimmed in a second; 0: no bound.
+// rates limit wiping and trimming, in bytes per second; 0 means no limit.
 type rates struct{ wipe, trim volume.Bytes }
 
-// check validates the flags that no other part does.
+// check validates the flags that nothing else validates.
 func (o options) check() (r rates, err error) {
 	if o.node == "" {
 		return r, fmt.Errorf("--node-name is empty; give it, or set %s (in a pod from the field spec.nodeName)", nodeVariable)
@@ -232,7 +232,7 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 	var server *serve.Server
 	ours := turn(node.DaemonTurn)
 	if o.dryRun {
-		ours = nil // it changes nothing, and may run beside the daemon
+		ours = nil // it changes nothing, so it may run next to the daemon
 	}
 	o.trim.Trimmer, o.trim.Rate = engine, rates.trim
 	agent := o.agent(engine, host, log, rates)
@@ -277,7 +277,7 @@ func (o options) agent(engine *node.Engine, host commands.Programs, log logrus.F
 	}
 }
 
-// programsOfHost makes the host's programs run in a control group of the host, if it can.
+// programsOfHost runs the host's programs in a control group of the host, if possible.
 func programsOfHost(log logr.Logger, host commands.Programs) (in commands.Programs, release func()) {
 	group, err := cgroup.New(cgroup.Root).Own(cgroup.HostPrograms)
 	if err != nil {
@@ -288,8 +288,8 @@ func programsOfHost(log logr.Logger, host commands.Programs) (in commands.Progra
 	return host, func() { _ = group.Close() }
 }
 
-// config reaches the API server as the pod's service account, or as --kubeconfig
-// says. A daemon that releases hundreds of volumes sends some requests for each.
+// config returns the configuration for the API server, with the pod's service account or from --kubeconfig. The
+// rate limit allows for a daemon that releases hundreds of volumes with several requests for each.
 func (o options) config(account string) (*rest.Config, error) {
 	config, err := kube.Config(o.kubeconfig, account)
 	if err != nil {
@@ -300,7 +300,7 @@ func (o options) config(account string) (*rest.Config, error) {
 	return config, nil
 }
 
-// programs of the host that a node cannot do without.
+// programs returns the host programs that a node requires.
 func programs() []string {
 	return []string{"lvm", "vgs", "lvs", "pvs", "lvcreate", "lvchange", "lvextend", "lvrename", "lvremove", "mkfs.xfs"}
 }

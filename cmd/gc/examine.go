@@ -18,13 +18,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// nodeTools is what the doctor asks about LVM and the volumes.
+// nodeTools implements the LVM and volume queries of the doctor.
 type nodeTools struct {
 	*lvm.Client
 	*node.Engine
 }
 
-// examiner returns what examines this node, as `flexlvm doctor` does, in all of its groups.
+// examiner returns a function that checks this node and the volume groups as `flexlvm doctor` does.
 func examiner(engine *node.Engine, host commands.Programs, log logrus.FieldLogger) func(context.Context, []volume.Group) []flexlvmv1.Check {
 	return func(ctx context.Context, groups []volume.Group) []flexlvmv1.Check {
 		dir, _ := doctor.KubeletPluginDir("/")
@@ -42,7 +42,7 @@ func examiner(engine *node.Engine, host commands.Programs, log logrus.FieldLogge
 				Inventory: nodeTools{lvm.New(host.Unkillable, lock.Dir(node.DefaultLockDir)), engine}, Kernel: doctor.Running{},
 			})
 		}
-		// A node need not have a group: it offers no room then.
+		// A node without a group is healthy; it offers no room.
 		all := of("").ExamineNode(ctx)
 		for _, group := range groups {
 			all = append(all, of(group).ExamineGroup(ctx)...)
@@ -51,7 +51,7 @@ func examiner(engine *node.Engine, host commands.Programs, log logrus.FieldLogge
 	}
 }
 
-// checks are the findings as the API has them, the worst first.
+// checks converts findings to the API's checks, worst first.
 func checks(findings []doctor.Finding) []flexlvmv1.Check {
 	out := make([]flexlvmv1.Check, 0, len(findings))
 	for _, f := range findings {

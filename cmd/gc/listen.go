@@ -11,15 +11,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/serve"
 )
 
-// listenPoll is how often to try an address again that another daemon has.
+// listenPoll is the interval at which to retry an address that another daemon uses.
 const listenPoll = time.Second
 
-// turn takes the node for one daemon, as nodeagent.Config.Turn does.
+// turn acquires the node for one daemon, like nodeagent.Config.Turn.
 type turn func() (release func(), taken bool, err error)
 
-// listen takes the addresses of this daemon. Where they are in use while another node
-// daemon works on this node, it is that one that has them, as a rule: then it waits, and
-// until that one ends this one answers nobody. A dry run has no turn, and waits for none.
+// listen binds the addresses of this daemon. If they are in use while another node daemon works on this node,
+// they are most likely that daemon's, so listen waits until that daemon has ended and serves nothing until
+// then. A dry run has no turn and does not wait.
 func listen(ctx context.Context, node turn, take func() (serve.Addresses, error)) (serve.Addresses, error) {
 	for told := false; ; told = true {
 		other := node.another()
@@ -40,8 +40,8 @@ func listen(ctx context.Context, node turn, take func() (serve.Addresses, error)
 	}
 }
 
-// another reports whether another daemon has the node. Where that cannot be told, the
-// daemon itself says so when it begins.
+// another reports whether another daemon has acquired the node. If that cannot be determined, the daemon
+// reports the error itself when it starts.
 func (t turn) another() bool {
 	if t == nil {
 		return false

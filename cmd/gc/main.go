@@ -1,5 +1,5 @@
-// Command gc is the node daemon of flexlvm: it removes volumes that are no longer wanted,
-// makes room when a pool fills up, and reports what the node holds.
+// Command gc is flexlvm's node daemon: it removes volumes that are no longer needed, makes room when a pool
+// fills up, and reports what is on the node.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 )
 
 func main() {
-	freeze.Serve() // which ends this process where it is a companion
+	freeze.Serve() // does not return in a companion process
 	bound()
 	if err := command().Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "gc:", err)
@@ -22,10 +22,11 @@ func main() {
 	}
 }
 
-// giveBackPeriod is rarer than rounds may be: each time is a whole garbage collection.
+// giveBackPeriod is longer than the interval of reconcile passes may be, because each time is a complete
+// garbage collection.
 const giveBackPeriod = time.Minute
 
-// giveBack returns to the node, now and then until ctx ends, the memory that rounds took.
+// giveBack periodically returns to the node the memory that reconcile passes used, until ctx is done.
 func giveBack(ctx context.Context) {
 	ticker := time.NewTicker(giveBackPeriod)
 	defer ticker.Stop()
@@ -39,9 +40,8 @@ func giveBack(ctx context.Context) {
 	}
 }
 
-// bound keeps a process small that runs on every node and is idle most of the
-// time: it collects early, and does not take the memory that a thread on each of
-// many processors would.
+// bound limits the memory of a process that runs on every node and is idle most of the time: it collects
+// garbage early and limits the number of threads, whose memory grows with the number of processors.
 func bound() {
 	const processors, percent = 4, 25
 	if os.Getenv("GOMAXPROCS") == "" {

@@ -5,7 +5,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/nodeagent"
 )
 
-// sizeKeeper returns what holds the directories of these exports to their sizes; nil if there are none.
+// sizeKeeper returns the enforcer of sizes for the directories of these exports; nil if there are no exports.
 func sizeKeeper(exports []string) (nodeagent.SizeKeeper, error) {
 	if len(exports) == 0 {
 		return nil, nil

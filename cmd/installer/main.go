@@ -1,6 +1,6 @@
-// Command installer puts the FlexVolume driver of this image where kubelet looks for it, and
-// looks after it, as `flexlvm install --wait` does. It is a program of its own because it stays
-// in memory on every node: so it uses no command-line library, and links little else.
+// Command installer installs the FlexVolume driver of this image where kubelet looks for it, and keeps it in
+// place, as `flexlvm install --wait` does. It is a separate program because it stays in memory on every node,
+// so it uses no command-line library and links little else.
 package main
 
 import (
@@ -53,7 +53,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err != nil:
-		return 2 // it has said why
+		return 2 // Parse has printed why
 	case *showVersion:
 		fmt.Fprintln(stdout, "installer", version.String)
 		return 0
@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// installPatience bounds the installation: another installer may hold its lock.
+// installPatience is the timeout of the installation: another installer may hold its lock.
 const installPatience = 2 * time.Minute
 
 func keep(ctx context.Context, dir, driver string, interval time.Duration, stdout, stderr io.Writer) error {

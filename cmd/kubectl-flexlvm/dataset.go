@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	// barWidth is how wide a progress bar is.
+	// barWidth is the width of a progress bar in characters.
 	barWidth = 20
-	// redrawEvery is how often --watch looks.
+	// redrawEvery is the interval at which --watch reads the datasets.
 	redrawEvery = time.Second
-	// clearScreen is what terminals take to begin again at the top.
+	// clearScreen is the escape sequence that clears a terminal and moves the cursor to the top.
 	clearScreen = "\033[H\033[2J"
 )
 
-// errNotLoaded makes the exit code; the table says all.
+// errNotLoaded sets the exit code; the table has the details.
 var errNotLoaded = errors.New("a dataset has failed")
 
-// datasetOptions are what is asked.
+// datasetOptions are the arguments and flags of the command.
 type datasetOptions struct {
 	output
 	names []string
@@ -86,7 +86,7 @@ or one has failed.`,
 	return cmd
 }
 
-// datasets are those that are asked for. One that is named and not there is an error.
+// datasets returns the requested datasets. It fails if a VolumeManager that is named does not exist.
 func (o *datasetOptions) datasets(ctx context.Context, s *session, c client.Client) ([]overview.Dataset, error) {
 	namespace := ""
 	if !o.all {
@@ -114,7 +114,7 @@ func (o *datasetOptions) datasetsIn(ctx context.Context, c client.Client, namesp
 	return overview.DatasetsOf(managers), nil
 }
 
-// in names a namespace; empty stands for all.
+// in describes a namespace for messages; empty means all.
 func in(namespace string) string {
 	if namespace == "" {
 		return "any namespace"
@@ -122,7 +122,7 @@ func in(namespace string) string {
 	return "namespace " + namespace
 }
 
-// show prints the datasets, with --watch again whenever something changes.
+// show prints the datasets. With --watch it prints them again whenever something changes.
 func (o *datasetOptions) show(ctx context.Context, look func(context.Context) ([]overview.Dataset, error), out io.Writer, terminal bool) error {
 	for last := ""; ; {
 		all, err := look(ctx)

@@ -39,7 +39,7 @@ dataset NAME -o wide shows which version each node holds.`,
 	}
 }
 
-// refreshDatasets asks for the refresh of VolumeManagers.
+// refreshDatasets requests a refresh of VolumeManagers.
 func refreshDatasets(ctx context.Context, c client.Client, namespace string, names []string, now time.Time, out io.Writer) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"annotations": map[string]string{replica.AnnotationRefresh: now.UTC().Format(time.RFC3339Nano)},

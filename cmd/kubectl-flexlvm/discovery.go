@@ -11,8 +11,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/staticconfig"
 )
 
-// translateCommand prints what the configuration of another system is here. It asks no API
-// server.
+// translateCommand converts another system's configuration into a VolumeDiscovery and prints it. It does not
+// call the API server.
 func translateCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{

@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// errUnfit makes the exit code; the findings say all.
+// errUnfit sets the exit code; the findings have the details.
 var errUnfit = errors.New("some nodes cannot serve volumes as they are: see FAIL")
 
 func doctorCommand(s *session) *cobra.Command {

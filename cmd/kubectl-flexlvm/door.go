@@ -16,7 +16,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// doorOptions are what the command door is told.
+// doorOptions are the arguments and flags of the command.
 type doorOptions struct {
 	door   pv.Door
 	dryRun bool
@@ -73,7 +73,7 @@ func (o *doorOptions) run(cmd *cobra.Command, s *session, args []string) error {
 	return o.moveAll(cmd, &migration.Mover{Client: c, Patience: o.wait}, claims)
 }
 
-// claims are those that are meant.
+// claims returns the requested claims: those in names, or all of the StorageClass.
 func (o *doorOptions) claims(ctx context.Context, c client.Client, s *session, names []string) (out []types.NamespacedName, err error) {
 	if o.class == "" {
 		namespace, err := s.namespace()
@@ -93,7 +93,7 @@ func (o *doorOptions) claims(ctx context.Context, c client.Client, s *session, n
 	return out, err
 }
 
-// moveAll goes on past claims that cannot move now, and fails if there were any.
+// moveAll continues past claims that cannot move now, and fails if there were any.
 func (o *doorOptions) moveAll(cmd *cobra.Command, m *migration.Mover, claims []types.NamespacedName) error {
 	out, left := plain{cmd.OutOrStdout()}, 0
 	for _, claim := range claims {

@@ -34,7 +34,7 @@ func jobCommand(s *session) *cobra.Command {
 	return cmd
 }
 
-// A job is one that submit has started, for people.
+// A job is a job that submit started, as it is printed.
 type job struct {
 	Namespace string      `json:"namespace"`
 	Name      string      `json:"name"`
@@ -108,7 +108,7 @@ func jobsIn(ctx context.Context, kube kubernetes.Interface, namespace string) ([
 	}
 	out := []job{}
 	for i := range list.Items {
-		if j := &list.Items[i]; j.Labels["app.kubernetes.io/name"] == j.Name { // others use that label, too
+		if j := &list.Items[i]; j.Labels["app.kubernetes.io/name"] == j.Name { // other programs use that label, too
 			out = append(out, jobOf(j))
 		}
 	}
@@ -135,7 +135,7 @@ func printJobs(to io.Writer, jobs []job, all bool, now time.Time) {
 	rows(to, table)
 }
 
-// logOptions are what is asked.
+// logOptions are the flags of the command.
 type logOptions struct {
 	worker int
 	follow bool
@@ -185,7 +185,7 @@ that have not started, and goes on with those that take the place of others, unt
 	return cmd
 }
 
-// show prints the logs of the workers: one after the other, or as they come.
+// show prints the logs of the workers: one after the other, or with --follow as lines arrive.
 func (o *logOptions) show(ctx context.Context, kube kubernetes.Interface, namespace, name string, p *printer) error {
 	if o.follow {
 		return o.goOn(ctx, kube, namespace, name, p)
@@ -221,7 +221,7 @@ func podsOf(ctx context.Context, kube kubernetes.Interface, namespace, name stri
 	return list.Items, nil
 }
 
-// last returns the newest pods of the workers that are asked for, by their numbers.
+// last returns the newest pod of each requested worker, by the worker's number.
 func (o *logOptions) last(pods []corev1.Pod) map[int]*corev1.Pod {
 	last := lastPods(pods)
 	if o.worker >= 0 {
@@ -230,7 +230,7 @@ func (o *logOptions) last(pods []corev1.Pod) map[int]*corev1.Pod {
 	return last
 }
 
-// lastPods are the newest pods of the workers, by their numbers.
+// lastPods returns the newest pod of each worker, by the worker's number.
 func lastPods(pods []corev1.Pod) map[int]*corev1.Pod {
 	out := map[int]*corev1.Pod{}
 	for i := range pods {

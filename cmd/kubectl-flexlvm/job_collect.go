@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/recipe"
 )
 
-// collectOptions are what is asked.
+// collectOptions are the flags of the command.
 type collectOptions struct {
 	image string
 	list  bool
@@ -92,7 +92,8 @@ func (o *collectOptions) run(ctx context.Context, kube kubernetes.Interface, nam
 	return nil
 }
 
-// quoted returns text as one word of a shell's command. What terminals would take for commands is refused.
+// quoted returns text as a single word of a shell command. It refuses control characters, which terminals would
+// interpret.
 func quoted(text string) (string, error) {
 	if inert(text) != text || strings.ContainsAny(text, "\n\t") {
 		return "", fmt.Errorf("%q has control characters", text)
@@ -103,5 +104,5 @@ func quoted(text string) (string, error) {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'", nil
 }
 
-// unquoted are characters that mean themselves to every shell.
+// unquoted are the characters that no shell interprets.
 const unquoted = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-"

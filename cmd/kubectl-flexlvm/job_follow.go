@@ -22,32 +22,32 @@ import (
 )
 
 const (
-	// followEvery is how often to look for workers that have started.
+	// followEvery is the interval at which to check for workers that have started.
 	followEvery = time.Second
-	// resumeAfter is how long after the end of a stream to see whether its container goes on: that it has ended, its
-	// pod says some seconds later.
+	// resumeAfter is how long after the end of a stream to check whether its container still runs: the pod's
+	// status reports the end of a container some seconds late.
 	resumeAfter = 5 * time.Second
 )
 
-// A follower prints the logs of workers as they come, of each container once.
+// A follower prints the logs of workers as lines arrive, and those of each container once.
 type follower struct {
 	*logOptions
 	kube            kubernetes.Interface
 	namespace, name string
 	printer         *printer
 
-	began   bool            // the job was there
-	fails   bool            // the last look has failed
-	seen    map[string]bool // containers
+	began   bool            // the job was found
+	fails   bool            // the last call of look failed
+	seen    map[string]bool // containers whose logs are or were printed
 	streams sync.WaitGroup
-	failed  chan error    // of a log that could not be read to its end; the first is enough
-	over    chan struct{} // closed when no more containers come
+	failed  chan error    // the first error of a log that could not be read to its end
+	over    chan struct{} // closed when no more containers will start
 
 	mu   sync.Mutex
-	pods map[types.UID]*corev1.Pod // as of the last look that did not fail
+	pods map[types.UID]*corev1.Pod // from the last call of look that succeeded
 }
 
-// goOn prints the logs of the workers until the job has ended, or the one worker that is asked for.
+// goOn prints the logs of the workers until the job has ended, or with --worker until that worker has.
 func (o *logOptions) goOn(ctx context.Context, kube kubernetes.Interface, namespace, name string, p *printer) error {
 	f := follower{logOptions: o, kube: kube, namespace: namespace, name: name, printer: p, seen: map[string]bool{}, failed: make(chan error, 1), over: make(chan struct{})}
 	err := wait.PollUntilContextCancel(ctx, followEvery, true, f.look)
@@ -66,8 +66,8 @@ func (o *logOptions) goOn(ctx context.Context, kube kubernetes.Interface, namesp
 	return <-f.failed
 }
 
-// look begins to print the logs of containers that have started, and reports whether there will be no others. The
-// job is read first: of one that has ended, all that have started are in what is read then.
+// look starts to print the logs of containers that have started, and reports whether no others will start. It
+// reads the job before the pods, so that for a job that has ended, the pods include all that ever started.
 func (f *follower) look(ctx context.Context) (ended bool, err error) {
 	job, err := f.kube.BatchV1().Jobs(f.namespace).Get(ctx, f.name, metav1.GetOptions{})
 	switch {
@@ -93,8 +93,8 @@ func (f *follower) look(ctx context.Context) (ended bool, err error) {
 	return hasEnded(job) || one != nil && one.Status.Phase == corev1.PodSucceeded, nil
 }
 
-// goesOn returns an error of a look where no later one would go better. Otherwise the API server may be away for a moment,
-// which is said once.
+// goesOn returns an error of look if retrying would not help. Otherwise the API server may be unreachable for a
+// moment, which is printed once.
 func (f *follower) goesOn(ctx context.Context, err error) error {
 	if !f.began || isRefused(err) || ctx.Err() != nil {
 		return err
@@ -106,7 +106,7 @@ func (f *follower) goesOn(ctx context.Context, err error) error {
 	return nil
 }
 
-// follows returns an error where a job has no such workers.
+// follows returns an error if the job has no such workers.
 func (f *follower) follows(job *batchv1.Job) error {
 	if mode := job.Spec.CompletionMode; mode == nil || *mode != batchv1.IndexedCompletion {
 		return fmt.Errorf("job %[1]s/%[2]s is not Indexed (spec.completionMode), so its pods are no workers with numbers: kubectl logs -n %[1]s -f job/%[2]s", f.namespace, f.name)
@@ -117,7 +117,7 @@ func (f *follower) follows(job *batchv1.Job) error {
 	return nil
 }
 
-// remember keeps what a look has found, for the streams that end.
+// remember stores the pods that look found, for streams that end.
 func (f *follower) remember(pods []corev1.Pod) {
 	found := make(map[types.UID]*corev1.Pod, len(pods))
 	for i := range pods {
@@ -133,7 +133,8 @@ func hasEnded(job *batchv1.Job) bool {
 	return is
 }
 
-// begin prints the log of a worker's container if that has started, and is not printed already.
+// begin starts to print the log of a worker's container if the container has started and its log is not printed
+// yet.
 func (f *follower) begin(ctx context.Context, pod *corev1.Pod, worker int) {
 	container := containerOf(pod)
 	id := fmt.Sprint(pod.UID, "/", container.RestartCount)
@@ -143,7 +144,7 @@ func (f *follower) begin(ctx context.Context, pod *corev1.Pod, worker int) {
 	f.seen[id] = true
 	f.streams.Go(func() {
 		err := f.read(ctx, pod, worker)
-		if err == nil || apierrors.IsNotFound(err) { // the pod is gone, and another takes its place
+		if err == nil || apierrors.IsNotFound(err) { // the pod was deleted and is replaced
 			return
 		}
 		select {
@@ -153,7 +154,7 @@ func (f *follower) begin(ctx context.Context, pod *corev1.Pod, worker int) {
 	})
 }
 
-// containerOf is the state of the worker's container, of which nothing is known at first.
+// containerOf returns the status of the worker's container, which is empty at first.
 func containerOf(pod *corev1.Pod) corev1.ContainerStatus {
 	for _, s := range pod.Status.ContainerStatuses {
 		if s.Name == pod.Spec.Containers[0].Name {
@@ -163,9 +164,9 @@ func containerOf(pod *corev1.Pod) corev1.ContainerStatus {
 	return corev1.ContainerStatus{}
 }
 
-// read prints the log of a container to its end. A stream ends with its container, but also when the API server or
-// kubelet is restarted, or where something between cuts what is idle. So it is read on while the container runs, and
-// once more after that.
+// read prints the log of a container to its end. A stream ends when its container does, but also when the API
+// server or kubelet restarts, or when something in between closes idle connections. So read opens another
+// stream while the container runs, and once more afterwards.
 func (f *follower) read(ctx context.Context, pod *corev1.Pod, worker int) error {
 	var at place
 	said := ""
@@ -187,8 +188,8 @@ func (f *follower) read(ctx context.Context, pod *corev1.Pod, worker int) error 
 	return nil
 }
 
-// isRefused reports whether the API server will not give what is asked for, later neither. NotFound is none: kubelet says
-// so of the pods that it runs while it starts.
+// isRefused reports whether the API server refuses a request permanently. NotFound does not count: kubelet
+// returns it for pods that it runs while it is starting.
 func isRefused(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !errors.As(err, &status) {
@@ -202,7 +203,7 @@ func isRefused(err error) bool {
 	}
 }
 
-// isOver reports whether the job has ended, or all that was asked for.
+// isOver reports whether the job, or the requested worker, has ended.
 func (f *follower) isOver() bool {
 	select {
 	case <-f.over:
@@ -212,8 +213,8 @@ func (f *follower) isOver() bool {
 	}
 }
 
-// await waits until the log of a container can be read on. It reports whether the container has ended, or counts as that as
-// its job has, and whether it is still there: no other has taken its place.
+// await waits until the log of a container can be read again. ended reports whether the container has ended,
+// which is assumed once the job has. there reports whether the container still exists and was not restarted.
 func (f *follower) await(ctx context.Context, pod *corev1.Pod) (ended, there bool) {
 	timer := time.NewTimer(resumeAfter)
 	defer timer.Stop()

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// options are those of a log that is read from its beginning, or from the lines that are asked for.
+// options returns the options to read a log from its beginning, or its last lines with --tail.
 func (o *logOptions) options() *corev1.PodLogOptions {
 	out := &corev1.PodLogOptions{}
 	if o.tail >= 0 {
@@ -23,20 +23,21 @@ func (o *logOptions) options() *corev1.PodLogOptions {
 	return out
 }
 
-// A printer prints the lines of several workers, each whole.
+// A printer prints the lines of several workers without mixing them.
 type printer struct {
 	mu         sync.Mutex
 	out, notes io.Writer
 }
 
-// note says something about the logs.
+// note prints a remark about the logs.
 func (p *printer) note(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	fmt.Fprintln(p.notes, text)
 }
 
-// stream prints what the API server returns of a worker's log. at, if there is one, counts the lines, which have their times then.
+// stream prints a worker's log from the API server. If at is not nil, the lines begin with their times, and at
+// counts them.
 func (p *printer) stream(ctx context.Context, kube kubernetes.Interface, pod *corev1.Pod, worker int, options *corev1.PodLogOptions, at *place) error {
 	options.Container = pod.Spec.Containers[0].Name
 	log, err := kube.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
@@ -50,7 +51,8 @@ func (p *printer) stream(ctx context.Context, kube kubernetes.Interface, pod *co
 	return nil
 }
 
-// longestPiece is how much of a line is printed at once. A bar that is drawn over and over is one line without end.
+// longestPiece is the maximum length of a line that is printed as one. A progress bar that is redrawn is one
+// endless line.
 const longestPiece = 64 << 10
 
 func (p *printer) lines(log io.Reader, worker int, at *place) error {
@@ -77,21 +79,22 @@ func (p *printer) lines(log io.Reader, worker int, at *place) error {
 	}
 }
 
-// A place is how far a log with the times of its lines is printed: the time of the last line, and how many lines in a row
-// have that. A log can be asked for from a whole second on, so a later stream begins with lines that are printed already.
+// A place records how far a log with timestamps has been printed: the time of the last line, and the number of
+// consecutive lines with that time. Logs can only be requested from a whole second on, so a later stream
+// repeats lines.
 type place struct {
 	time  time.Time
 	lines int
 
-	until time.Time // of the place where this stream goes on; zero: it is reached
-	again int       // lines of that time that are still to come
+	until time.Time // time of the place at which this stream continues; zero once it is reached
+	again int       // lines with that time that are still repeated
 }
 
-// resume prepares for a stream that begins before the place.
+// resume prepares for a stream that starts before the place.
 func (at *place) resume() { at.until, at.again = at.time, at.lines }
 
-// pass takes the time off a line, and reports whether the line is printed already. Times may go back by a little, as a
-// container has two streams; then lines are printed twice, and none is lost.
+// pass removes the timestamp from a line, and reports whether the line was already printed. Timestamps may go
+// back slightly, because a container has two streams. Then lines are printed twice, but none is lost.
 func (at *place) pass(line []byte) (text []byte, printed bool) {
 	if at == nil {
 		return line, false
@@ -114,7 +117,7 @@ func (at *place) pass(line []byte) (text []byte, printed bool) {
 	return text, false
 }
 
-// broken says that the last line may not be whole: it is printed once more.
+// broken marks the last line as possibly incomplete, so that it is printed again.
 func (at *place) broken() {
 	if at != nil && at.lines > 0 {
 		at.lines--

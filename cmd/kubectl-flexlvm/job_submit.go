@@ -94,7 +94,7 @@ func (o *submitOptions) run(cmd *cobra.Command, s *session, args []string) error
 	return nil
 }
 
-// given are the names, in a file, of what the user has said by flags.
+// given returns the configuration file's names of the settings that the user gave as flags.
 func given(cmd *cobra.Command) (names []string) {
 	for flag, name := range map[string]string{
 		"storage-class": recipe.ConfigClass, "size-per-worker": recipe.ConfigSize, "access-mode": recipe.ConfigMode,
@@ -106,7 +106,7 @@ func given(cmd *cobra.Command) (names []string) {
 	return names
 }
 
-// print shows the objects for people, and for tools that put their own hand to them.
+// print prints the objects, for people and for tools that modify them.
 func (o *submitOptions) print(to io.Writer) error {
 	if err := o.Check(); err != nil {
 		return err

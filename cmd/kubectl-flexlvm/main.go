@@ -1,4 +1,4 @@
-// Command kubectl-flexlvm is a plugin of kubectl: what people ask of a whole cluster.
+// Command kubectl-flexlvm is a kubectl plugin that answers questions about a whole cluster.
 package main
 
 import (
@@ -38,13 +38,13 @@ func main() {
 	}
 }
 
-// hiddenFlags are those of kubectl's that the help does not show, of which they would be most.
+// hiddenFlags are kubectl's flags that the help omits, because they would fill most of it.
 var hiddenFlags = []string{
 	"as-uid", "certificate-authority", "client-certificate", "client-key", "cluster", "disable-compression", "insecure-skip-tls-verify",
 	"password", "proxy-url", "request-timeout", "server", "tls-server-name", "token", "user", "username",
 }
 
-// noArguments refuses arguments of a command that takes flags alone.
+// noArguments refuses arguments of a command that accepts only flags.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -52,11 +52,11 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%q: %s takes flags alone; see %[2]s --help", args[0], cmd.CommandPath())
 }
 
-// completer begins the name of the program that kubectl asks what completes the words of a
-// plugin: a link to the plugin itself.
+// completer is the prefix of the program that kubectl executes to complete the arguments of a plugin: a link to
+// the plugin itself.
 const completer = "kubectl_complete-"
 
-// arguments are those of a call; of the completer, those by which cobra completes.
+// arguments returns the arguments of a command or, in the completer, those of cobra's completion command.
 func arguments(argv []string) []string {
 	if strings.HasPrefix(filepath.Base(argv[0]), completer) {
 		return append([]string{cobra.ShellCompRequestCmd}, argv[1:]...)
@@ -85,7 +85,7 @@ func command() *cobra.Command {
 	flags.StringVar(&s.rules.ExplicitPath, "kubeconfig", "", "the kubeconfig; empty: as kubectl finds it")
 	clientcmd.BindOverrideFlags(&s.overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
 	for _, name := range hiddenFlags {
-		_ = flags.MarkHidden(name) // fails only for a flag that is not there
+		_ = flags.MarkHidden(name) // fails only for a flag that does not exist
 	}
 	cmd.AddCommand(
 		translateCommand(),

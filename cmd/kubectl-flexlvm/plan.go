@@ -16,7 +16,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// planOptions are what is asked.
+// planOptions are the flags of the command.
 type planOptions struct {
 	output
 	claim string
@@ -51,7 +51,7 @@ func (o *planOptions) run(cmd *cobra.Command, s *session) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	if err := o.checkClaim(cmd); err != nil { // before the cluster is asked
+	if err := o.checkClaim(cmd); err != nil { // before the first request to the cluster
 		return err
 	}
 	c, err := s.client()
@@ -90,7 +90,7 @@ func (o *planOptions) run(cmd *cobra.Command, s *session) error {
 	})
 }
 
-// checkClaim refuses what cannot be, and what would be ignored.
+// checkClaim refuses invalid flags and flags that would be ignored.
 func (o *planOptions) checkClaim(cmd *cobra.Command) error {
 	for name, n := range map[string]int{"nodes": o.nodes, "next": o.next} {
 		if n < 1 {
@@ -112,7 +112,7 @@ func (o *planOptions) checkClaim(cmd *cobra.Command) error {
 	return nil
 }
 
-// specOf is the volume of a claim of this size and class.
+// specOf returns the volume of a claim of this size and class.
 func specOf(size string, class *storagev1.StorageClass) (volume.Spec, error) {
 	if class.Provisioner != pv.Provisioner {
 		return volume.Spec{}, fmt.Errorf("StorageClass %s is of %s, not of %s", class.Name, class.Provisioner, pv.Provisioner)
@@ -130,7 +130,7 @@ func specOf(size string, class *storagev1.StorageClass) (volume.Spec, error) {
 	return spec, nil
 }
 
-// sizeOf is what a volume for a claim of this size holds.
+// sizeOf returns the size of the volume for a claim of this size.
 func sizeOf(claim string) (volume.Bytes, error) {
 	quantity, err := resource.ParseQuantity(claim)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 
 const labelNode = pv.LabelNode
 
-// An output is a form in which an answer is printed.
+// An output is the format in which an answer is printed.
 type output string
 
 var outputs = []string{"table", "wide", "json", "yaml"}
@@ -33,7 +33,7 @@ var outputs = []string{"table", "wide", "json", "yaml"}
 func outputFlag(cmd *cobra.Command, o *output) {
 	*o = "table"
 	cmd.Flags().StringVarP((*string)(o), "output", "o", "table", strings.Join(outputs, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
 }
 
 func (o output) check() error {
@@ -45,7 +45,7 @@ func (o output) check() error {
 
 func (o output) wide() bool { return o == "wide" }
 
-// print prints an answer: as data, or as the table that is given.
+// print prints an answer as data, or with the function that prints it as a table.
 func (o output) print(to io.Writer, answer any, table func(io.Writer)) error {
 	switch o {
 	case "json":
@@ -66,8 +66,8 @@ func (o output) print(to io.Writer, answer any, table func(io.Writer)) error {
 	return nil
 }
 
-// escaped returns JSON with the control characters escaped that encoding/json leaves as they are, which terminals would
-// take for commands: DEL, and those from U+0080 on. They are in strings alone.
+// escaped escapes control characters in JSON that encoding/json leaves alone and terminals would interpret: DEL
+// and those from U+0080 on. They occur only in strings.
 func escaped(content []byte) string {
 	var out strings.Builder
 	for _, r := range string(content) {
@@ -80,8 +80,8 @@ func escaped(content []byte) string {
 	return out.String()
 }
 
-// plain writes text for people, without what terminals would take for commands: messages
-// repeat what nodes, loaders and the servers that they ask have said.
+// plain writes text without control characters that terminals would interpret, because messages repeat text
+// from nodes, loaders and servers.
 type plain struct{ to io.Writer }
 
 // Write implements io.Writer.
@@ -92,7 +92,7 @@ func (p plain) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// inert replaces control characters but for the ends of lines and tabs.
+// inert replaces control characters other than newlines and tabs.
 func inert(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' {
@@ -125,13 +125,13 @@ func printObjects(to io.Writer, objects ...client.Object) error {
 	return nil
 }
 
-// rows prints a table whose first row is its head.
+// rows prints a table. The first row is the heading.
 func rows(to io.Writer, all [][]string) {
 	w := tabwriter.NewWriter(to, 0, 0, 3, ' ', 0)
 	for _, row := range all {
 		fmt.Fprintln(w, strings.TrimRight(strings.Join(row, "\t"), "\t"))
 	}
-	_ = w.Flush() // who reads is gone
+	_ = w.Flush() // the reader is gone
 }
 
 func share(part, whole volume.Bytes) string {
@@ -141,7 +141,7 @@ func share(part, whole volume.Bytes) string {
 	return fmt.Sprintf("%d%%", overview.Percent(part, whole))
 }
 
-// ago is how long ago something was, as kubectl says it.
+// ago returns how long ago a time was, as kubectl prints it.
 func ago(t metav1.Time, now time.Time) string {
 	if t.IsZero() {
 		return "-"

@@ -22,10 +22,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// mostRequests is how many a NodeStorage takes.
+// mostRequests is the maximum number of requests in a NodeStorage.
 const mostRequests = 20
 
-// requestOptions are those of retain and forget, which differ only in where the volume goes.
+// requestOptions are the options of retain and forget, which differ only in the state that they request.
 type requestOptions struct {
 	wanted overview.Wanted
 	to     volume.State
@@ -90,8 +90,8 @@ func (o *requestOptions) build(cmd *cobra.Command, s *session) *cobra.Command {
 	return cmd
 }
 
-// ask puts the request into the NodeStorage of the node, waits for the answer, and takes the
-// request out again, also where there is no answer.
+// ask adds the request to the node's NodeStorage, waits for the answer, and removes the request again, also if
+// there is no answer.
 func (o *requestOptions) ask(ctx context.Context, c client.Client, out io.Writer) error {
 	there, err := lookFor(ctx, c, o.wanted)
 	if err != nil {
@@ -143,8 +143,8 @@ func (o *requestOptions) ask(ctx context.Context, c client.Client, out io.Writer
 	return nil
 }
 
-// refused reports whether an error of a write says that the API server has not carried it out. All others may be
-// of a write whose answer was lost.
+// refused reports whether the error of a write means that the API server has not carried it out. With any other
+// error, the write may have succeeded and only its response been lost.
 func refused(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -154,11 +154,12 @@ func refused(err error) bool {
 	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout
 }
 
-// withdrawWithin is how long taking a request out again may last.
+// withdrawWithin is the timeout for removing a request.
 const withdrawWithin = 10 * time.Second
 
-// unanswered says what is known of a request without an answer, which was withdrawn, could not be, or was not
-// there: a daemon that had begun with it goes on either way, and a write that is late may still arrive.
+// unanswered returns the error for a request without an answer that was removed, could not be removed, or was
+// not there. A daemon that has started to carry it out continues in any case, and a late write may still
+// arrive.
 func unanswered(found overview.Candidate, id string, why error, arrived bool, withdrawn error) error {
 	node, name := found.Node, found.Released.Pool+"/"+found.Released.Name
 	look := fmt.Sprintf("look at its state with kubectl flexlvm volumes --node %s, and at whether the node daemon runs there", node)
@@ -172,7 +173,7 @@ func unanswered(found overview.Candidate, id string, why error, arrived bool, wi
 	return fmt.Errorf("%w. The request about volume %s is taken back, but if the node had begun with it, it is carried out all the same: %s", why, name, look)
 }
 
-// answerTo is the answer of a node to a request, nil if there is none.
+// answerTo returns the node's answer to a request, or nil.
 func answerTo(s *flexlvmv1.NodeStorage, id string) *flexlvmv1.VolumeAnswer {
 	i := slices.IndexFunc(s.Status.Answers, func(a flexlvmv1.VolumeAnswer) bool { return a.ID == id })
 	if i < 0 {
@@ -181,7 +182,7 @@ func answerTo(s *flexlvmv1.NodeStorage, id string) *flexlvmv1.VolumeAnswer {
 	return &s.Status.Answers[i]
 }
 
-// add adds a request, and takes out those that were answered and left.
+// add adds a request. If there are too many, it first removes requests that were answered.
 func add(s *flexlvmv1.NodeStorage, request flexlvmv1.VolumeRequest) error {
 	if len(s.Spec.Requests) >= mostRequests {
 		s.Spec.Requests = slices.DeleteFunc(s.Spec.Requests, func(r flexlvmv1.VolumeRequest) bool {
@@ -195,7 +196,7 @@ func add(s *flexlvmv1.NodeStorage, request flexlvmv1.VolumeRequest) error {
 	return nil
 }
 
-// change updates the spec of a NodeStorage, and tries again if somebody else changed it meanwhile.
+// change updates the spec of a NodeStorage, and retries on conflicts.
 func change(ctx context.Context, c client.Client, node string, how func(*flexlvmv1.NodeStorage) error) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		s := &flexlvmv1.NodeStorage{}

@@ -26,10 +26,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// pageSize is how many objects one request asks for.
+// pageSize is the number of objects in one page of a list.
 const pageSize = 500
 
-// A session is the user's way to the API server.
+// A session holds the user's access to the API server.
 type session struct {
 	rules     *clientcmd.ClientConfigLoadingRules
 	overrides clientcmd.ConfigOverrides
@@ -39,7 +39,7 @@ func (s *session) config() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(s.rules, &s.overrides)
 }
 
-// namespace is the one that kubectl would take.
+// namespace returns the namespace that kubectl would use.
 func (s *session) namespace() (string, error) {
 	namespace, _, err := s.config().Namespace()
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *session) restConfig() (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
-	config.QPS, config.Burst = 50, 100 // the defaults are less than the logs of some workers need
+	config.QPS, config.Burst = 50, 100 // the defaults are too low for the logs of many workers
 	return config, nil
 }
 
@@ -76,7 +76,7 @@ func (s *session) client() (client.WithWatch, error) {
 	return c, nil
 }
 
-// kubernetes is the way for what is not read as objects: logs.
+// kubernetes returns a client for what cannot be read as objects: logs.
 func (s *session) kubernetes() (kubernetes.Interface, error) {
 	config, err := s.restConfig()
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *session) kubernetes() (kubernetes.Interface, error) {
 	return kube, nil
 }
 
-// namespaced returns a client, and the namespace that is meant.
+// namespaced returns a client and the namespace to use.
 func (s *session) namespaced() (kubernetes.Interface, string, error) {
 	kube, err := s.kubernetes()
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *session) namespaced() (kubernetes.Interface, string, error) {
 	return kube, namespace, err
 }
 
-// scheme has the kinds that are read and written.
+// scheme returns a scheme with the kinds that are read and written.
 func scheme() (*runtime.Scheme, error) {
 	out := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, batchv1.AddToScheme, storagev1.AddToScheme, flexlvmv1.AddToScheme} {
@@ -110,7 +110,7 @@ func scheme() (*runtime.Scheme, error) {
 	return out, nil
 }
 
-// list reads all objects of a kind, page by page.
+// list lists all objects of a kind in pages.
 func list[T any, L interface {
 	*T
 	client.ObjectList
@@ -129,7 +129,7 @@ func list[T any, L interface {
 	}
 }
 
-// advised says what to do about an error of the API.
+// advised adds to an API error what to do about it.
 func advised(err error) error {
 	var failed net.Error
 	switch {
@@ -145,7 +145,7 @@ func advised(err error) error {
 	return err
 }
 
-// storageClass reads a class. Where there is none of the name, the error names those of flexlvm.
+// storageClass reads a StorageClass. If it does not exist, the error lists flexlvm's classes.
 func storageClass(ctx context.Context, c client.Client, name string) (*storagev1.StorageClass, error) {
 	class := &storagev1.StorageClass{}
 	err := c.Get(ctx, client.ObjectKey{Name: name}, class)
@@ -174,7 +174,7 @@ func storages(ctx context.Context, c client.Client) (all []flexlvmv1.NodeStorage
 	return all, err
 }
 
-// only is the report of one node.
+// only returns the report of one node.
 func only(all []flexlvmv1.NodeStorage, node string) ([]flexlvmv1.NodeStorage, error) {
 	for i := range all {
 		if all[i].Name == node {
@@ -189,7 +189,7 @@ func persistentVolumes(ctx context.Context, c client.Client) (all []corev1.Persi
 	return all, err
 }
 
-// pods reads the pods that use claims: a large cluster has many others.
+// pods returns the pods that use claims. A large cluster has many others.
 func pods(ctx context.Context, c client.Client, namespace string) (all []corev1.Pod, err error) {
 	err = list(ctx, c, func(l *corev1.PodList) {
 		all = append(all, slices.DeleteFunc(l.Items, func(p corev1.Pod) bool {

@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// mostNodes is how many nodes are shown unless all are asked for: a screen.
+// mostNodes is how many nodes are shown unless all are requested; they fit on a screen.
 const mostNodes = 12
 
 func statusCommand(s *session) *cobra.Command {
@@ -46,7 +46,7 @@ func statusCommand(s *session) *cobra.Command {
 
 const noReport = "no node has reported: look at kubectl get pods -n flexlvm-system -l app.kubernetes.io/name=flexlvm-gc"
 
-// printReported says so where no node has reported, and returns whether any has.
+// printReported prints a message if no node has reported, and returns whether any has.
 func printReported(to io.Writer, reports []flexlvmv1.NodeStorage) bool {
 	if len(reports) == 0 {
 		fmt.Fprintln(to, noReport)
@@ -89,7 +89,7 @@ func printStatus(to io.Writer, s overview.Status, all, wide bool, now time.Time)
 	}
 }
 
-// nodeRows are a node and, below it, its pools.
+// nodeRows returns the rows of a node and, below it, of its pools.
 func nodeRows(n *overview.Node, wide bool, now time.Time) [][]string {
 	name := n.Name
 	if len(n.Problems) > 0 {

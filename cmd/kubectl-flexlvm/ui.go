@@ -62,14 +62,13 @@ you, and changes nothing. Its address has a random token: who has it sees what y
 	return cmd
 }
 
-// silence keeps the libraries' logs from the terminal: a command returns what goes wrong, and
-// the page says it.
+// silence keeps the libraries' logs off the terminal: commands return errors, and the page shows them.
 func silence() {
 	klog.SetLogger(logr.Discard())
 	log.SetLogger(logr.Discard())
 }
 
-// cluster is what the user calls the cluster, or nothing.
+// cluster returns the name of the cluster's context, or an empty string.
 func (s *session) cluster() string {
 	if s.overrides.CurrentContext != "" {
 		return s.overrides.CurrentContext
@@ -99,14 +98,14 @@ func (u uiSource) Spec(ctx context.Context, size, name string) (volume.Spec, err
 	return specOf(size, class)
 }
 
-// openBrowser opens a page by a file that leads there: other users of the machine see the
-// arguments of programs, and the address has the token. done removes the file.
+// openBrowser opens the page through a file that redirects to it, because the URL contains the token and other
+// users of the machine can see the arguments of programs. done removes the file.
 func openBrowser(ctx context.Context, url string) (done func(), err error) {
 	dir, err := os.MkdirTemp("", "kubectl-flexlvm-")
 	if err != nil {
 		return func() {}, err
 	}
-	done = func() { _ = os.RemoveAll(dir) } // a token that opens nothing any more
+	done = func() { _ = os.RemoveAll(dir) } // best effort: the token is no longer valid
 	file := filepath.Join(dir, "open.html")
 	content := `<!DOCTYPE html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=` + html.EscapeString(url) + `"><title>flexlvm</title>`
 	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {

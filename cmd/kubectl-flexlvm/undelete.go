@@ -17,13 +17,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/undelete"
 )
 
-// undeleteOptions are what is asked.
+// undeleteOptions are the arguments and flags of the command.
 type undeleteOptions struct {
 	wanted overview.Wanted
 	as     string
 	class  string
 	policy string
-	// policyGiven: one that a PersistentVolume has already must be this very one.
+	// policyGiven: --reclaim-policy was set, so an existing PersistentVolume must have this policy.
 	policyGiven bool
 
 	door   string
@@ -91,7 +91,7 @@ func (o *undeleteOptions) run(cmd *cobra.Command, s *session) error {
 		return fmt.Errorf("--wait %s: give 0 or more, as in 1m", o.wait)
 	}
 	o.policyGiven = cmd.Flags().Changed("reclaim-policy")
-	if err := o.checkNames(); err != nil { // before the cluster is asked, as all that is refused
+	if err := o.checkNames(); err != nil { // refuse before the first request to the cluster
 		return err
 	}
 	if err := o.apply(&undelete.Wish{}); err != nil {
@@ -107,7 +107,8 @@ func (o *undeleteOptions) run(cmd *cobra.Command, s *session) error {
 	return o.undelete(cmd.Context(), c, plain{cmd.OutOrStdout()})
 }
 
-// checkNames refuses what the API server would refuse of the claim, for the PersistentVolume would be there by then.
+// checkNames refuses names that the API server would refuse for the claim, because the PersistentVolume would
+// already exist then.
 func (o *undeleteOptions) checkNames() error {
 	for _, given := range []struct{ field, name string }{{"claim", o.wanted.Claim}, {"--as-claim", o.as}, {"--storage-class", o.class}} {
 		if given.name == "" {
@@ -127,7 +128,7 @@ func (o *undeleteOptions) undelete(ctx context.Context, c client.Client, out io.
 	}
 	found, err := there.meant(overview.Find)
 	if err != nil {
-		// An earlier call may have brought it back, and not have made the claim.
+		// An earlier call may have restored the volume without creating the claim.
 		switch again, unfinished := o.unfinished(ctx, c); {
 		case !unfinished:
 			return err
@@ -159,7 +160,7 @@ func (o *undeleteOptions) undelete(ctx context.Context, c client.Client, out io.
 	return o.await(ctx, c, made, out)
 }
 
-// manifest is what is made: as it was, but for what the flags say.
+// manifest returns the manifest to create: as the objects were, except for what the flags override.
 func (o *undeleteOptions) manifest(ctx context.Context, c client.Client, found overview.Candidate) (pv.Manifest, error) {
 	cluster := &corev1.Namespace{}
 	if err := c.Get(ctx, client.ObjectKey{Name: "kube-system"}, cluster); err != nil {
@@ -187,7 +188,7 @@ func (o *undeleteOptions) manifest(ctx context.Context, c client.Client, found o
 	return undelete.Manifest(v, w)
 }
 
-// apply puts what the flags say into a wish.
+// apply applies the flags to a wish.
 func (o *undeleteOptions) apply(w *undelete.Wish) (err error) {
 	for _, given := range []struct {
 		what string
@@ -220,8 +221,7 @@ func modesOf(found overview.Candidate) (out []corev1.PersistentVolumeAccessMode)
 	return out
 }
 
-// free fails if the claim's name is taken by another claim: a StatefulSet makes a missing
-// one anew.
+// free fails if the claim's name is used by another claim. A StatefulSet creates a missing claim again.
 func free(ctx context.Context, c client.Client, claim *corev1.PersistentVolumeClaim) error {
 	there := &corev1.PersistentVolumeClaim{}
 	err := c.Get(ctx, client.ObjectKeyFromObject(claim), there)
@@ -237,8 +237,8 @@ func free(ctx context.Context, c client.Client, claim *corev1.PersistentVolumeCl
 		claim.Namespace, claim.Name, there.Spec.VolumeName)
 }
 
-// createVolume makes the PersistentVolume, or takes one that an earlier call has made for
-// the same claim.
+// createVolume creates the PersistentVolume, or returns the one that an earlier call created for the same
+// claim.
 func (o *undeleteOptions) createVolume(ctx context.Context, c client.Client, object *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 	err := c.Create(ctx, object)
 	if err == nil {
@@ -257,8 +257,8 @@ func (o *undeleteOptions) createVolume(ctx context.Context, c client.Client, obj
 	return there, o.agrees(there)
 }
 
-// sameUndelete fails unless a PersistentVolume was made to bring the same volume back for
-// the same claim.
+// sameUndelete fails unless an existing PersistentVolume was created to restore the same volume for the same
+// claim.
 func sameUndelete(there, want *corev1.PersistentVolume) error {
 	is, err := persistentvolume.Parse(there)
 	if err != nil {
@@ -280,7 +280,7 @@ func sameUndelete(there, want *corev1.PersistentVolume) error {
 	return nil
 }
 
-// createClaim makes the claim, or takes one that is bound to the volume, or will be.
+// createClaim creates the claim, or accepts an existing one that is bound to the volume or will be.
 func createClaim(ctx context.Context, c client.Client, claim *corev1.PersistentVolumeClaim) error {
 	err := c.Create(ctx, claim)
 	if err == nil {

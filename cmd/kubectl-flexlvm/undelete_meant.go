@@ -13,16 +13,16 @@ import (
 	"github.com/flexlvm/flexlvm/internal/overview"
 )
 
-// A finding is what the API says of the volumes that may be meant.
+// A finding is what the API reports about the volumes that the user may mean.
 type finding struct {
 	wanted  overview.Wanted
 	still   []corev1.PersistentVolume
-	unknown error // why still is not known
+	unknown error // the error with which still could not be read
 	reports []flexlvmv1.NodeStorage
 }
 
-// lookFor reads the PersistentVolumes first and the reports second: a node reports a volume as released before
-// its PersistentVolume goes, so each volume is in one of them, whatever happens meanwhile.
+// lookFor reads the PersistentVolumes before the reports: a node reports a volume as released before its
+// PersistentVolume is deleted, so each volume is in at least one of them, whatever changes in between.
 func lookFor(ctx context.Context, c client.Client, w overview.Wanted) (f finding, err error) {
 	f.wanted = w
 	if w.Volume == "" {
@@ -32,9 +32,8 @@ func lookFor(ctx context.Context, c client.Client, w overview.Wanted) (f finding
 	return f, err
 }
 
-// meant returns the released volume that find finds. By the name of its claim none is taken if
-// the claim has a PersistentVolume that is still there: its volume is no released one yet, or
-// never will be, but it may be the one that the claim had last.
+// meant returns the released volume that find selects. A claim's name selects none if a PersistentVolume of the
+// claim still exists: its volume is not released, or not yet, but it may be the one that the claim had last.
 func (f finding) meant(find func([]flexlvmv1.NodeStorage, overview.Wanted) (overview.Candidate, error)) (overview.Candidate, error) {
 	found, err := find(f.reports, f.wanted)
 	switch {
@@ -48,8 +47,8 @@ func (f finding) meant(find func([]flexlvmv1.NodeStorage, overview.Wanted) (over
 	return found, overview.Sure(found, f.wanted, f.still)
 }
 
-// stillThere reads the PersistentVolumes of the claim that is meant, which the claim does not
-// use. Those of other drivers are among them: a claim may have moved from one to another.
+// stillThere returns the PersistentVolumes of the claim that the claim does not use. They include those of
+// other drivers, because a claim may have moved from one driver to another.
 func stillThere(ctx context.Context, c client.Client, w overview.Wanted) ([]corev1.PersistentVolume, error) {
 	var all []corev1.PersistentVolume
 	err := list(ctx, c, func(l *corev1.PersistentVolumeList) {

@@ -19,11 +19,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// lookEvery is how often to see how far the node is.
+// lookEvery is the interval at which to check the node's progress.
 const lookEvery = 500 * time.Millisecond
 
-// await waits until the node has taken the mark off the PersistentVolume, which it does once
-// the volume is ready, or says why it cannot.
+// await waits until the node has removed the annotation from the PersistentVolume, which it does once the
+// volume is ready, or reports why it cannot.
 func (o *undeleteOptions) await(ctx context.Context, c client.Client, made *corev1.PersistentVolume, out io.Writer) error {
 	ref := made.Spec.ClaimRef
 	if o.wait <= 0 {
@@ -50,13 +50,13 @@ func (o *undeleteOptions) await(ctx context.Context, c client.Client, made *core
 	return nil
 }
 
-// refusal is what the node says of a volume that it cannot bring back. Where events cannot
-// be read, it is nothing.
+// refusal returns the node's error for a volume that it cannot restore. It returns nil if events cannot be
+// read.
 func refusal(ctx context.Context, c client.Client, object *corev1.PersistentVolume) error {
 	events := &corev1.EventList{}
 	selector := fields.AndSelectors(fields.OneTermEqualSelector("involvedObject.name", object.Name), fields.OneTermEqualSelector("reason", "VolumeNotUndeleted"))
 	if err := c.List(ctx, events, client.InNamespace(metav1.NamespaceDefault), client.MatchingFieldsSelector{Selector: selector}); err != nil {
-		return nil //nolint:nilerr // who may not read events waits
+		return nil //nolint:nilerr // without permission to read events, the caller waits
 	}
 	for i := range events.Items {
 		if e := &events.Items[i]; e.InvolvedObject.UID == object.UID {
@@ -66,8 +66,8 @@ func refusal(ctx context.Context, c client.Client, object *corev1.PersistentVolu
 	return nil
 }
 
-// unfinished finds the PersistentVolume that an earlier call has made, whose volume the node
-// has brought back meanwhile, and whose claim is missing.
+// unfinished returns the PersistentVolume that an earlier call created for the claim, which may be missing. The
+// node may have restored the volume meanwhile.
 func (o *undeleteOptions) unfinished(ctx context.Context, c client.Client) (*corev1.PersistentVolume, bool) {
 	all, err := persistentVolumes(ctx, c)
 	if err != nil {
@@ -91,7 +91,7 @@ func (o *undeleteOptions) unfinished(ctx context.Context, c client.Client) (*cor
 	return nil, false
 }
 
-// agrees fails if a flag was given that a PersistentVolume which an earlier call has made does not follow.
+// agrees fails if a flag contradicts the PersistentVolume that an earlier call created.
 func (o *undeleteOptions) agrees(there *corev1.PersistentVolume) error {
 	policy, secret := "", "none"
 	if o.policyGiven {
@@ -114,7 +114,7 @@ func (o *undeleteOptions) agrees(there *corev1.PersistentVolume) error {
 	return nil
 }
 
-// finish makes the claim of a PersistentVolume that is there.
+// finish creates the claim of an existing PersistentVolume.
 func (o *undeleteOptions) finish(ctx context.Context, c client.Client, object *corev1.PersistentVolume, out io.Writer) error {
 	if err := o.agrees(object); err != nil {
 		return err

@@ -65,7 +65,7 @@ EVICTION is not to go.`,
 	return cmd
 }
 
-// none says that there are no such volumes, and what was looked for.
+// none returns the message for an empty result, with the filter that was used.
 func none(f overview.Filter) string {
 	out := "no volumes"
 	for _, part := range []struct{ what, name string }{{"of claim", f.Claim}, {"in namespace", f.Namespace}, {"on node", f.Node}} {

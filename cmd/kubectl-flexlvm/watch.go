@@ -22,7 +22,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/page"
 )
 
-// A clusterWatch follows what the page shows.
+// A clusterWatch watches the objects that the page shows.
 type clusterWatch struct {
 	version  atomic.Uint64
 	storages *kindWatch
@@ -30,8 +30,8 @@ type clusterWatch struct {
 	managers *kindWatch
 }
 
-// watchCluster begins to follow, until the context ends. What the user may not read is
-// missing, and said.
+// watchCluster starts the watches, which run until the context is done. Kinds that the user may not read are
+// missing, and Snapshot reports them.
 func watchCluster(ctx context.Context, c client.WithWatch) *clusterWatch {
 	w := &clusterWatch{}
 	changed := func() { w.version.Add(1) }
@@ -41,10 +41,10 @@ func watchCluster(ctx context.Context, c client.WithWatch) *clusterWatch {
 	return w
 }
 
-// Version is that of what Snapshot returns.
+// Version returns the version of what Snapshot returns.
 func (w *clusterWatch) Version() uint64 { return w.version.Load() }
 
-// Snapshot is what is known now.
+// Snapshot returns the current objects.
 func (w *clusterWatch) Snapshot() page.Snapshot {
 	out := page.Snapshot{
 		Objects:  overview.Objects{Storages: known[flexlvmv1.NodeStorage](w.storages), Volumes: known[corev1.PersistentVolume](w.volumes)},
@@ -60,14 +60,14 @@ func (w *clusterWatch) Snapshot() page.Snapshot {
 	return out
 }
 
-// A kindWatch follows the objects of one kind.
+// A kindWatch watches the objects of one kind.
 type kindWatch struct {
 	kind     string
 	informer cache.SharedIndexInformer
 	changed  func()
 
 	mu  sync.Mutex
-	err error // of the last attempt to read them
+	err error // of the last request
 }
 
 func watchKind(ctx context.Context, c client.WithWatch, kind string, object client.Object, newList func() client.ObjectList, changed func(), options ...client.ListOption) *kindWatch {
@@ -88,15 +88,15 @@ func watchKind(ctx context.Context, c client.WithWatch, kind string, object clie
 			return w, err
 		},
 	}, c), object, 0, nil)
-	// These fail once the informer runs, which it does below.
+	// These calls fail only once the informer runs, which is started below.
 	_ = k.informer.SetTransform(func(o any) (any, error) {
 		if m, err := meta.Accessor(o); err == nil {
-			m.SetManagedFields(nil) // half of an object
+			m.SetManagedFields(nil) // they are about half of an object's size
 		}
 		return o, nil
 	})
 	_ = k.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		if !errors.Is(err, io.EOF) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) { // each watch ends some time
+		if !errors.Is(err, io.EOF) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) { // every watch ends regularly with these
 			k.note(err)
 		}
 	})
@@ -104,7 +104,7 @@ func watchKind(ctx context.Context, c client.WithWatch, kind string, object clie
 		AddFunc: func(any) { changed() }, UpdateFunc: func(_, _ any) { changed() }, DeleteFunc: func(any) { changed() },
 	})
 	go k.informer.RunWithContext(ctx)
-	go func() { // of a kind without objects nothing else tells that it is read
+	go func() { // a kind without objects has no events that show that it was read
 		if cache.WaitForCacheSync(ctx.Done(), k.informer.HasSynced) {
 			changed()
 		}
@@ -112,7 +112,7 @@ func watchKind(ctx context.Context, c client.WithWatch, kind string, object clie
 	return k
 }
 
-// note keeps the outcome of an attempt.
+// note records the result of a request.
 func (k *kindWatch) note(err error) {
 	k.mu.Lock()
 	differs := (err == nil) != (k.err == nil)
@@ -129,7 +129,7 @@ func (k *kindWatch) trouble() error {
 	return k.err
 }
 
-// known are copies of the objects as they are now, of what they hold none.
+// known returns shallow copies of the current objects.
 func known[T any](k *kindWatch) []T {
 	stored := k.informer.GetStore().List()
 	out := make([]T, 0, len(stored))

@@ -102,7 +102,7 @@ func (o options) run(ctx context.Context) error {
 	})
 }
 
-// datasets carries out VolumeManagers, where there is a loader to do it with.
+// datasets returns the function that reconciles VolumeManagers; nil if there is no loader image.
 func (o options) datasets(c clients, cluster string, door pv.Door, metrics *dataset.Metrics) func(context.Context, provision.Listers, record.EventRecorder) error {
 	if o.loader == "" {
 		return nil

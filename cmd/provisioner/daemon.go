@@ -24,10 +24,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/version"
 )
 
-// namespaceFile tells a pod its namespace.
+// namespaceFile contains the namespace of the pod.
 const namespaceFile = kube.ServiceAccountDir + "/namespace"
 
-// daemon is what every control side is started with.
+// daemon holds the flags that all control-plane programs share.
 type daemon struct {
 	kubeconfig string
 	http       serve.Options
@@ -54,21 +54,20 @@ func (d *daemon) flags(cmd *cobra.Command) {
 	f.StringVar(&d.logFormat, "log-format", "json", "json or text")
 }
 
-// A service is what a control side does.
+// A service is what a control-plane program does.
 type service struct {
 	name     string // for the log
 	registry prometheus.Gatherer
-	// await returns once the API server has said what must be known first; nil where
-	// that is nothing.
+	// await, unless nil, returns once the API server has provided what has to be known first.
 	await   func(context.Context, clients) error
-	leading func(bool) // told of the lease
-	// always, unless nil, runs with and without the lease. If it fails, so does serve.
+	leading func(bool) // records whether the lease is held
+	// always, unless nil, runs with and without the lease. If it fails, serve fails too.
 	always func(context.Context, clients) error
-	// work is done while the lease is held.
+	// work runs while the lease is held.
 	work func(context.Context, clients) error
 }
 
-// serve runs a service until ctx ends.
+// serve runs a service until ctx is done.
 func (d *daemon) serve(ctx context.Context, s service) error {
 	if err := d.check(); err != nil {
 		return err
@@ -85,8 +84,8 @@ func (d *daemon) serve(ctx context.Context, s service) error {
 	if err != nil {
 		return err
 	}
-	// The health check tolerates an API server that is away a little longer than
-	// the leader does, which ends itself.
+	// The health check tolerates an unreachable API server slightly longer than the leader does, which then
+	// terminates itself.
 	health := leaderelection.NewLeaderHealthzAdaptor(d.lease.Duration)
 	server := serve.New(s.registry, serve.Health{Check: health.Check, Unready: func() string { return "the API server has not answered yet" }})
 	at, err := server.Listen(ctx, d.http, c.config)
@@ -103,7 +102,7 @@ func (d *daemon) serve(ctx context.Context, s service) error {
 	if s.await != nil {
 		if err := s.await(ctx, c); err != nil {
 			if ctx.Err() != nil {
-				return nil // told to end before the API server ever answered
+				return nil // stopped before the API server ever answered
 			}
 			return err
 		}
@@ -116,7 +115,7 @@ func (d *daemon) serve(ctx context.Context, s service) error {
 	return nil
 }
 
-// lead works whenever this process holds the lease, until ctx ends.
+// lead works whenever this process holds the lease, until ctx is done.
 func (s service) lead(ctx context.Context, c clients, lease controlplane.Lease, health *leaderelection.HealthzAdaptor) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -135,13 +134,13 @@ func (s service) lead(ctx context.Context, c clients, lease controlplane.Lease, 
 	})
 	stop()
 	if errors.Is(err, controlplane.ErrLeaseLost) {
-		return err // at once: another works already
+		return err // without waiting, because another leader already works
 	}
 	done.Wait()
 	return errors.Join(err, failed, besides)
 }
 
-// check validates the flags and fills in what depends on where we run.
+// check validates the flags and fills in the namespace and the identity of this process.
 func (d *daemon) check() error {
 	l := &d.lease
 	switch {
@@ -162,7 +161,7 @@ func (d *daemon) check() error {
 	if err != nil {
 		return fmt.Errorf("read the hostname: %w", err)
 	}
-	// Two processes on one host must not both believe they are the leader.
+	// Two processes on one host must not both consider themselves the leader.
 	l.Identity = hostname + "_" + uuid.NewString()
 	return nil
 }
@@ -175,8 +174,8 @@ func ownNamespace() string {
 	return "flexlvm-system"
 }
 
-// Requests per second, on average and at once, of the clients beside that of the work.
-// Together with its --kube-api-qps they are what a provisioner asks of an API server at most.
+// Requests per second, on average and in bursts, of all clients except work. Together with work's
+// --kube-api-qps they are the most that a provisioner sends to an API server.
 const (
 	capacityQPS, capacityBurst = 50, 100
 	eventQPS, eventBurst       = 50, 100
@@ -184,19 +183,19 @@ const (
 	modifyQPS, modifyBurst     = 10, 20
 )
 
-// clients reach the API server, each with a rate limit of its own: what one has much of
-// must not delay the others.
+// clients are the clients of the API server, each with its own rate limit, so that a burst of one kind of
+// request does not delay the others.
 type clients struct {
-	config  *rest.Config         // of work
-	work    kubernetes.Interface // claims and PersistentVolumes; its events are those of another client
+	config  *rest.Config         // the configuration of work
+	work    kubernetes.Interface // claims and PersistentVolumes; events go through a separate client
 	storage *kube.Client         // NodeStorages and VolumeManagers
-	// capacities publishes what the scheduler sees, which must not wait for a burst of claims.
+	// capacities publishes the capacity for the scheduler, which must not wait behind a burst of claims.
 	capacities kubernetes.Interface
-	// loss gives up what lost nodes have carried, and nodes lists the metadata of nodes.
+	// loss releases the claims of lost nodes, and nodes lists the metadata of nodes.
 	loss  kubernetes.Interface
 	nodes *kube.Client
 	lock  kubernetes.Interface // the lease: the leader must not be late
-	// modify changes volumes that are there, as sidecars ask.
+	// modify changes existing volumes for sidecars.
 	modify kubernetes.Interface
 }
 
@@ -214,7 +213,7 @@ func (d *daemon) clients() (c clients, err error) {
 		return out
 	}
 	forLock := rest.CopyConfig(config)
-	forLock.Timeout = d.lease.Renew / 2 // a request that hangs must leave time for another
+	forLock.Timeout = d.lease.Renew / 2 // a request that hangs leaves time for another one
 	forLoss := limited(lossQPS, lossBurst)
 	c.config = limited(d.qps, d.burst)
 	var events kubernetes.Interface

@@ -1,5 +1,4 @@
-// Command provisioner is the control side of flexlvm: it makes PersistentVolumes
-// for claims of flexlvm classes.
+// Command provisioner is flexlvm's control plane: it creates PersistentVolumes for claims of flexlvm's classes.
 package main
 
 import (

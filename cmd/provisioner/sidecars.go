@@ -11,18 +11,18 @@ import (
 	"github.com/flexlvm/flexlvm/internal/version"
 )
 
-// sidecars serves CSI's sidecars, each on a socket of its own, where there is one for it.
+// sidecars serves CSI's sidecars, each on its own socket if one is configured.
 type sidecars struct {
 	options
-	turn  csicontroller.Turn // to take snapshots
+	turn  csicontroller.Turn // in which snapshots are served
 	taken csicontroller.Snapshots
 }
 
-// serve serves them for as long as this process lives: a sidecar ends itself if there is no
-// socket, or if its connection breaks.
+// serve runs as long as this process, with or without the lease, because a sidecar terminates if there is no
+// socket or its connection breaks.
 func (s *sidecars) serve(ctx context.Context, c clients) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { // there may be no socket
+	group.Go(func() error { // keeps Wait from returning if there is no socket
 		<-ctx.Done()
 		return nil
 	})
@@ -38,8 +38,8 @@ func (s *sidecars) serve(ctx context.Context, c clients) error {
 	return group.Wait()
 }
 
-// lead lets snapshots be taken by this process, which has the ledger, until ctx ends. It returns
-// when the last call has ended, so that nothing is promised after the lease is released.
+// lead serves snapshots while this process has the ledger, until ctx is done. It returns when the last call has
+// ended, so that no room is promised after the lease is released.
 func (s *sidecars) lead(ctx context.Context, seen provision.Listers, books *ledger.Ledger) error {
 	s.taken = csicontroller.Snapshots{Room: books, Seen: seen.Volumes.Get}
 	s.turn.Hold(ctx)

@@ -1,6 +1,6 @@
-// Package cgroup finds the control groups of pods and sets limits on their IO, and makes
-// one for the host's programs. It supports only cgroup v2: v1 does not attribute writes
-// through the page cache, and starts no process in a group.
+// Package cgroup finds the control groups of pods and sets limits on their I/O, and creates a group
+// for the host's programs. It supports only cgroup v2: v1 does not attribute writes through the
+// page cache, and starts no process in a group.
 package cgroup
 
 import (
@@ -27,8 +27,8 @@ var (
 	ErrGone = errors.New("gone meanwhile")
 )
 
-// deepest is how far below the root a pod's group may lie: four levels for a
-// kubelet with the driver systemd, and as many for what the node itself may run in.
+// deepest is how far below the root a pod's group may be: four levels for a kubelet with the
+// systemd driver, and as many for groups that the node itself may run in.
 const deepest = 8
 
 // A Tree is the hierarchy of a host's control groups.
@@ -39,7 +39,7 @@ type Tree struct {
 // New returns the tree that is mounted at root.
 func New(root string) *Tree { return &Tree{root: root} }
 
-// check fails where the tree is not one of cgroup v2.
+// check fails if the tree is not one of cgroup v2.
 func (t *Tree) check() error {
 	_, err := os.Stat(filepath.Join(t.root, "cgroup.controllers"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,8 +51,8 @@ func (t *Tree) check() error {
 	return nil
 }
 
-// Pods returns the groups of pods, by the pods' UIDs. A pod that has none is left out:
-// kubelet has not made it yet, or has removed it.
+// Pods returns the groups of pods, by the pods' UIDs. A pod without a group is left out: the
+// kubelet has not created the group yet, or has removed it.
 func (t *Tree) Pods(uids map[string]bool) (map[string]string, error) {
 	if err := t.check(); err != nil {
 		return nil, err
@@ -90,9 +90,9 @@ func (t *Tree) Pods(uids map[string]bool) (map[string]string, error) {
 
 var podUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// podOf is the UID of the pod whose group carries a name; "" where it is no pod's.
-// The kubelet calls it pod<UID>, and with the driver systemd
-// <the group above>-pod<UID, with _ for ->.slice.
+// podOf returns the UID of the pod whose group has this name; "" if it is not a pod's group. The
+// kubelet names it pod<UID>, and with the systemd driver <the parent group>-pod<UID, with _ for
+// ->.slice.
 func podOf(name string) string {
 	if slice, is := strings.CutSuffix(name, ".slice"); is {
 		name = strings.ReplaceAll(slice[strings.LastIndexByte(slice, '-')+1:], "_", "-")

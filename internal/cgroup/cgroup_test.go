@@ -17,7 +17,7 @@ const (
 	two = "7f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
 )
 
-// tree makes groups below a root of cgroup v2.
+// tree creates groups below a root of cgroup v2.
 func tree(t *testing.T, groups ...string) (root string, tr *cgroup.Tree) {
 	root = t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(root, "cgroup.controllers"), []byte("cpuset cpu io memory pids\n"), 0o600))
@@ -75,8 +75,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// In cgroup v1, and in its mixture with v2, the root has a directory for each
-// controller.
+// In cgroup v1 and in hybrid mode, the root has a directory for each controller. Both are refused.
 func TestVersionOne(t *testing.T) {
 	root := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "blkio/kubepods/pod"+one), 0o700))
@@ -151,7 +150,7 @@ func TestSetIOLimits(t *testing.T) {
 
 func TestOwn(t *testing.T) {
 	root, tr := tree(t, "kubepods")
-	for range 2 { // also where it is there
+	for range 2 { // the second time, the group exists
 		dir, err := tr.Own("flexlvm")
 		require.NoError(t, err)
 		require.Equal(t, filepath.Join(root, "flexlvm"), dir.Name())

@@ -14,8 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// ioMax is the file of a group's limits: for each device that has any a line such
-// as "254:3 rbps=1048576 wbps=max riops=max wiops=max".
+// ioMax is the file of a group's limits. It has a line for each device with a limit, such as "254:3
+// rbps=1048576 wbps=max riops=max wiops=max".
 const ioMax = "io.max"
 
 // IOLimits returns the limits of a pod's group, by device number, as in stat's st_rdev.
@@ -36,8 +36,8 @@ func (t *Tree) IOLimits(group string) (map[uint64]volume.IOLimits, error) {
 	return out, nil
 }
 
-// SetIOLimits sets all limits of a group on a device; 0 lifts a limit. It is one write,
-// which the kernel applies whole or not at all.
+// SetIOLimits sets all limits of a group on a device; 0 removes a limit. It is one write, which the
+// kernel applies completely or not at all.
 func (t *Tree) SetIOLimits(group string, device uint64, limits volume.IOLimits) error {
 	f, err := os.OpenFile(filepath.Join(group, ioMax), os.O_WRONLY, 0)
 	if err != nil {
@@ -47,12 +47,12 @@ func (t *Tree) SetIOLimits(group string, device uint64, limits volume.IOLimits) 
 	return t.explain(group, errors.Join(err, f.Close()))
 }
 
-// explain says what an error on a group's io.max means.
+// explain returns what an error on a group's io.max means.
 func (t *Tree) explain(group string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, unix.ENODEV): // of a group that went while its file was open, too
+	case errors.Is(err, unix.ENODEV): // also for a group that was removed while its file was open
 		return ErrGone
 	case errors.Is(err, fs.ErrNotExist):
 		if _, err := os.Stat(group); errors.Is(err, fs.ErrNotExist) {
@@ -65,8 +65,8 @@ func (t *Tree) explain(group string, err error) error {
 
 func (t *Tree) name(group string) string { return strings.TrimPrefix(group, t.root) }
 
-// parseLine passes over words that it does not know, which are not flexlvm's.
-// Limits that others have set may be of any size.
+// parseLine ignores unknown words, which are not flexlvm's. Limits that others have set may be of
+// any size.
 func parseLine(line string) (uint64, volume.IOLimits, error) {
 	number, words, _ := strings.Cut(strings.TrimSpace(line), " ")
 	major, minor, _ := strings.Cut(number, ":")

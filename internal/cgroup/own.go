@@ -8,13 +8,12 @@ import (
 	"path/filepath"
 )
 
-// HostPrograms is the group that the node daemon runs LVM in, below the root: beside those
-// of kubelet and of the host's services, with the weight that every group has by default and
-// no limit of memory.
+// HostPrograms is the group below the root in which the node daemon runs LVM: beside those of the
+// kubelet and of the host's services, with the default weight and no memory limit.
 const HostPrograms = "flexlvm"
 
-// Own returns the directory of a group below the root, which it makes where it is not there.
-// The caller closes it. The error is ErrVersion where the host has no cgroup v2.
+// Own returns the directory of a group below the root, and creates the group if necessary. The
+// caller closes the directory. The error is ErrVersion if the host has no cgroup v2.
 func (t *Tree) Own(name string) (*os.File, error) {
 	if err := t.check(); err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errPipe: a program that writes to a pipe dies of SIGPIPE when its reader does.
+// errPipe: a program that writes to a pipe dies of SIGPIPE if the pipe's reader dies.
 var errPipe = errors.New("programs write to no pipe; use SetStdout, SetStderr or Output")
 
 // cmd implements exec.Cmd: one program, run once.
@@ -27,14 +27,14 @@ type cmd struct {
 	dir            string
 	env            []string
 	stdin          io.Reader
-	stdout, stderr io.Writer // get what was printed at the program's end; nil drops it
-	combined       bool      // both go to stdout
+	stdout, stderr io.Writer // receive the output when the program ends; nil drops it
+	combined       bool      // stderr goes to stdout, too
 
-	file   string // of the program
+	file   string // path of the program
 	begun  time.Time
 	cancel context.CancelFunc // nil before Start
 	done   chan error
-	files  [3]*os.File // in memory: what it reads and prints, by descriptor
+	files  [3]*os.File // in memory: its input and output, by descriptor
 }
 
 func (c *cmd) String() string { return strings.Join(c.argv, " ") }
@@ -57,7 +57,7 @@ func (c *cmd) Output() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// CombinedOutput runs the program and returns all that it prints.
+// CombinedOutput runs the program and returns its standard output and standard error.
 func (c *cmd) CombinedOutput() ([]byte, error) {
 	c.combined = true
 	return c.Output()
@@ -82,8 +82,7 @@ func (c *cmd) Start() error {
 	return err
 }
 
-// Wait waits for the program to end, or for the deadline and as much longer as the
-// kind of program deserves.
+// Wait waits for the program to end, or for the deadline and then up to the runner's patience.
 func (c *cmd) Wait() error {
 	if c.done == nil {
 		return fmt.Errorf("run %s: it was not started", c)
@@ -93,7 +92,7 @@ func (c *cmd) Wait() error {
 	return err
 }
 
-// Stop does what the end of the context does. It does not wait.
+// Stop has the effect of the end of the context. It does not wait.
 func (c *cmd) Stop() {
 	if c.cancel != nil {
 		c.cancel()
@@ -141,7 +140,7 @@ func (c *cmd) start() error {
 	return nil
 }
 
-// prepare finds the program, and makes what it reads and prints.
+// prepare finds the program, and creates the files of its input and output.
 func (c *cmd) prepare() (err error) {
 	if c.file, err = c.LookPath(c.argv[0]); err != nil {
 		return err
@@ -154,8 +153,7 @@ func (c *cmd) prepare() (err error) {
 	return c.fillInput()
 }
 
-// launch starts the program, in the control group where there is one, and otherwise in the
-// group of this process.
+// launch starts the program, in the control group if there is one, else in the group of this process.
 func (c *cmd) launch() (*osexec.Cmd, error) {
 	var refusal error
 	if group, is := c.group.fd(); is {
@@ -173,7 +171,7 @@ func (c *cmd) launch() (*osexec.Cmd, error) {
 	return p, err
 }
 
-// process is what the kernel is asked to run.
+// process returns the process to start.
 func (c *cmd) process() *osexec.Cmd {
 	p := &osexec.Cmd{Path: c.file, Args: c.argv, Env: c.env, Dir: c.dir, SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
 	if c.killable {
@@ -186,8 +184,8 @@ func (c *cmd) process() *osexec.Cmd {
 	return p
 }
 
-// fillInput copies all of the input into a file: os/exec would feed the program from a
-// pipe, which ends with us.
+// fillInput copies all of the input into a file: os/exec would feed the program from a pipe, which ends
+// with this process.
 func (c *cmd) fillInput() error {
 	if c.stdin == nil {
 		return nil
@@ -216,7 +214,7 @@ func (c *cmd) await(ctx context.Context, p *osexec.Cmd, ended <-chan error) erro
 	select {
 	case err := <-ended:
 		if err == nil {
-			return nil // it came to its end after all
+			return nil // it succeeded after all
 		}
 		return fmt.Errorf("gave up: %w (%s)", context.Cause(ctx), err.Error())
 	case <-time.After(c.patience):
@@ -225,8 +223,7 @@ func (c *cmd) await(ctx context.Context, p *osexec.Cmd, ended <-chan error) erro
 	}
 }
 
-// result hands out what the program printed, and turns how it ended into an error
-// that says why.
+// result passes on what the program printed, and converts the way it ended to an error with the reason.
 func (c *cmd) result(ended error) error {
 	defer c.close()
 	stdout, err := c.printed(c.files[1])
@@ -252,8 +249,8 @@ func (c *cmd) result(ended error) error {
 	return exitError{command: c.String(), code: exit.ExitCode(), printed: string(stderr)}
 }
 
-// printed is what a file holds. A report without its end must not be taken for a
-// whole one.
+// printed returns the content of a file. It fails if that is too long: a truncated report must not be
+// taken for a whole one.
 func (c *cmd) printed(f *os.File) ([]byte, error) {
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, c.maxOutput+1))
 	if err != nil {

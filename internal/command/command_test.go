@@ -20,8 +20,7 @@ import (
 	"k8s.io/utils/exec"
 )
 
-// script puts a program of this name into a directory of its own and returns the
-// programs there, of which it is the only one.
+// script creates a program in a directory of its own, and returns the Programs of this directory.
 func script(t *testing.T, name, text string) Programs {
 	t.Helper()
 	dir := t.TempDir()
@@ -63,7 +62,7 @@ func TestInputDirectoryAndEnvironment(t *testing.T) {
 	require.ErrorContains(t, failing.Run(), "run dmsetup: read its input: torn")
 }
 
-// A program that is fed from or writes to a pipe dies with its other end.
+// No pipes are used: a program that reads from or writes to a pipe dies when the other end closes.
 func TestNoPipes(t *testing.T) {
 	c := script(t, "lvs", `for fd in 0 1 2; do [ ! -p /dev/fd/$fd ] || exit 1; done`).Unkillable.Command("lvs")
 	_, err := c.StdoutPipe()
@@ -83,7 +82,7 @@ func TestRunsOnce(t *testing.T) {
 	require.ErrorContains(t, c.Run(), "it was started before")
 }
 
-// Half a report must not pass for a whole one.
+// Truncated output is an error, so that half a report cannot pass for a whole one.
 func TestOutputIsBounded(t *testing.T) {
 	host := script(t, "lvs", "printf 12345")
 	host.Unkillable.(*runner).maxOutput = 5
@@ -229,7 +228,7 @@ func TestTheKillableDieWithUs(t *testing.T) {
 	require.Eventually(t, func() bool { return gone(child) }, time.Minute, 5*time.Millisecond)
 }
 
-// gone reports whether a process has ended, also where nobody has waited for it.
+// gone reports whether a process has ended, even if no parent has waited for it yet.
 func gone(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return true

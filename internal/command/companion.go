@@ -11,19 +11,19 @@ import (
 	"k8s.io/utils/exec"
 )
 
-// A Companion is this program, started once more for what has to be done even if this process
+// A Companion is this program, started a second time for work that has to be done even if this process
 // is killed.
 type Companion struct {
 	process *osexec.Cmd
-	// lifeline is what its input is the other end of: it ends with this process, however that
-	// ends.
+	// lifeline is the write end of the companion's input, which closes when this process ends, however
+	// it ends.
 	lifeline *os.File
 }
 
-// Accompany starts this program once more, with this text in its environment ("NAME=value") and
-// with files as its descriptors from 3 on. It is in the control group of run, where that has one:
-// what ends a container does not end it. Accompany returns once it has written a line to its
-// output, by which it says that it is at work.
+// Accompany starts this program a second time, with this text in its environment ("NAME=value") and
+// with files as its descriptors from 3 on. The companion is in the control group of run, if it has one,
+// so that it survives the end of a container. Accompany returns once the companion has written a line
+// to its output, which reports that it is ready.
 func Accompany(run exec.Interface, variable string, files []*os.File) (*Companion, error) {
 	input, lifeline, err := os.Pipe()
 	if err != nil {
@@ -45,12 +45,12 @@ func Accompany(run exec.Interface, variable string, files []*os.File) (*Companio
 	return c, nil
 }
 
-// startCompanion starts it in the control group of run, or in that of this process where there is
-// none or the kernel refuses.
+// startCompanion starts the companion in the control group of run, or in that of this process if there
+// is none or the kernel refuses.
 func startCompanion(run exec.Interface, variable string, input, output *os.File, files []*os.File) (*osexec.Cmd, error) {
 	process := func() *osexec.Cmd {
 		return &osexec.Cmd{
-			Path:  "/proc/self/exe", // also where the file was replaced meanwhile
+			Path:  "/proc/self/exe", // also if the file was replaced meanwhile
 			Args:  os.Args[:1],
 			Env:   []string{variable},
 			Dir:   "/",
@@ -72,8 +72,8 @@ func startCompanion(run exec.Interface, variable string, input, output *os.File,
 	return p, p.Start()
 }
 
-// End ends its input and waits until it has ended, too. If all is done that it is there for, there is
-// a byte before the end, which never comes from a process that was killed.
+// End closes the companion's input and waits until the companion has ended. If done is true, it writes
+// a byte first, which reports that the companion's work is done: a killed process never writes it.
 func (c *Companion) End(done bool) error {
 	var told error
 	if done {

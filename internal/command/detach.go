@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// Detach starts this program again with other arguments and does not wait for it: it has
-// its own session and no input or output, and outlives us.
+// Detach starts this program again with other arguments and does not wait for it. The new process has
+// its own session and no input or output, and outlives this one.
 func Detach(args ...string) error {
 	cmd := exec.Cmd{
-		Path:        "/proc/self/exe", // also where the file was replaced meanwhile
+		Path:        "/proc/self/exe", // also if the file was replaced meanwhile
 		Args:        append([]string{os.Args[0]}, args...),
 		Dir:         "/",
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain also stands for a program that starts itself again: "parent FILE"
-// starts "child FILE" and ends; the child writes down what it has.
+// TestMain also acts as a program that starts itself again: "parent FILE" starts "child FILE" and ends;
+// the child writes whether it leads a session, and its input and output, into FILE.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "parent" {
 		if err := Detach("child", os.Args[2]); err != nil {

@@ -10,17 +10,17 @@ import (
 	"k8s.io/utils/exec"
 )
 
-// group is the control group that programs are started in.
+// group is the control group in which programs are started.
 type group struct {
 	dir    *os.File
 	failed atomic.Bool
 }
 
-// In returns run with its programs started in a control group (cgroup v2): its share of the
-// processor and its limit of memory are theirs then, and not those of this process. dir is
-// the group's directory and must stay open. Where the kernel refuses (before Linux 5.7, for
-// example), it is said once in the log, and programs run in the group of this process. So
-// does a single one for which memory or processes are short in the group just then.
+// In returns run with its programs started in a control group (cgroup v2): they then use the CPU share
+// and the memory limit of that group, not those of this process. dir is the group's directory and must
+// stay open. If the kernel refuses (before Linux 5.7, for example), this is logged once, and programs
+// run in the group of this process. So does a single program for which the group is short of memory or
+// processes at that moment.
 func In(run exec.Interface, dir *os.File) exec.Interface {
 	r, ours := run.(*runner)
 	if !ours {
@@ -38,8 +38,8 @@ func (g *group) fd() (fd int, is bool) {
 	return int(g.dir.Fd()), true
 }
 
-// refused notes that a program which starts without the group did not start in it, so that
-// none is started in it again. A shortage of memory or of processes passes, and is no reason.
+// refused records that a program started outside the group but not in it, so that no further program is
+// started in it. A shortage of memory or processes is temporary, and does not count.
 func (g *group) refused(log logrus.FieldLogger, err error) {
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOMEM) {
 		return

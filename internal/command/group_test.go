@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Where no program can be started in the group, because the kernel cannot do that or the
-// group is gone, programs run all the same, and it is said once.
+// If programs cannot be started in the group, because the kernel does not support it or the group is
+// gone, they run outside of it, and this is logged once.
 func TestProgramsRunWhereTheirGroupCannotBe(t *testing.T) {
 	host := script(t, "lvs", `echo out`)
 	log, said := logtest.NewNullLogger()
 	host.Unkillable.(*runner).log = log
-	dir, err := os.Open(t.TempDir()) // which is no control group
+	dir, err := os.Open(t.TempDir()) // not a control group
 	require.NoError(t, err)
 	defer func() { _ = dir.Close() }()
 	run := In(host.Unkillable, dir)
@@ -30,13 +30,13 @@ func TestProgramsRunWhereTheirGroupCannotBe(t *testing.T) {
 	require.Equal(t, dir.Name(), said.LastEntry().Data["group"])
 }
 
-// A program that cannot be started anywhere, and a moment without memory or processes, say
-// nothing about the group: the next program is started in it again.
+// A program that cannot be started anywhere, and a temporary lack of memory or processes, do not count
+// against the group: the next program is started in it again.
 func TestOtherFailuresLeaveTheGroup(t *testing.T) {
 	host := script(t, "lvs", `echo out`)
 	log, said := logtest.NewNullLogger()
 	host.Unkillable.(*runner).log = log
-	dir, err := os.Open(t.TempDir()) // which is no control group
+	dir, err := os.Open(t.TempDir()) // not a control group
 	require.NoError(t, err)
 	defer func() { _ = dir.Close() }()
 	run := In(host.Unkillable, dir)

@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/command"
 )
 
-// What a daemon with little of the processor and of the memory starts has neither limit.
+// Programs run in the host's group, so the daemon's limits on CPU and memory do not apply to them.
 func TestGroupOfTheHost(t *testing.T) {
 	pod := filepath.Join(cgroup.Root, "pod")
 	require.NoError(t, os.MkdirAll(pod, 0o755))

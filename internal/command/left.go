@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// mostLeft is how many processes of one command line may hang. While a disk hangs, so does LVM, and
-// each retry would add a process to the node, of which none can be killed.
+// mostLeft is how many processes of one command line may hang. While a disk hangs, LVM hangs, too, and
+// each retry would add an unkillable process to the node.
 const mostLeft = 3
 
-// left holds the processes that did not end when they were asked to, by their command lines. Only what
-// hangs itself is not started again: other commands may be about disks that work.
+// left holds the processes that did not end when they were asked to, by their command lines. Only the
+// command that hangs is not started again: other commands may be about healthy disks.
 type left struct {
 	mu sync.Mutex
 	of map[string][]leftProcess
@@ -35,7 +35,7 @@ func (l *left) refuse(command string) error {
 		len(all), all[0].pid, all[0].begun.UTC().Format(time.RFC3339))
 }
 
-// add notes a process, until ended is called.
+// add records a process, until ended is called.
 func (l *left) add(command string, p leftProcess) (ended func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,7 +50,7 @@ func (l *left) add(command string, p leftProcess) (ended func()) {
 	}
 }
 
-// leave leaves the program to finish.
+// leave stops waiting for the program, and logs its end.
 func (c *cmd) leave(pid int, ended <-chan error) {
 	noteEnd := c.left.add(c.String(), leftProcess{pid, c.begun})
 	go func() {

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Of a command that hangs only some processes are started, however often it is tried. Another command is not
-// affected, and it is started again when one of them has ended.
+// At most mostLeft processes of a hanging command run, however often it is retried. Other commands are
+// not affected, and the command is started again once one of its processes has ended.
 func TestCommandsThatHangAreBounded(t *testing.T) {
 	dir := t.TempDir()
 	host := script(t, "lvs", fmt.Sprintf(`
@@ -20,7 +20,7 @@ func TestCommandsThatHangAreBounded(t *testing.T) {
 trap '' TERM
 : > %s/$$
 while [ -e %s/$$ ]; do /bin/sleep 0.02; done`, dir, dir))
-	run := In(host.Unkillable, os.Stdin) // they are counted together
+	run := In(host.Unkillable, os.Stdin) // both runners count the same processes
 	for _, r := range []any{host.Unkillable, run} {
 		r.(*runner).patience, r.(*runner).group = 50*time.Millisecond, nil
 	}

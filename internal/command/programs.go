@@ -1,10 +1,9 @@
 // Package command runs the host's programs. Nothing else in flexlvm does.
 //
-// Callers see k8s.io/utils/exec. Behind it are the rules that keep data safe: what a
-// program prints goes to a file in memory and not to a pipe, so that an LVM command
-// that outlives us never dies of SIGPIPE between two writes of metadata; some
-// programs are never killed; every program has a deadline, and what it may print has
-// a bound. docs/decisions/008-own-runner-behind-utils-exec.md has the reasons.
+// Callers use k8s.io/utils/exec. The implementation keeps data safe by these rules: a program prints to
+// a file in memory and not to a pipe, so that an LVM command that outlives this process never dies of
+// SIGPIPE between two writes of metadata; some programs are never killed; every program has a deadline
+// and a bounded output. docs/decisions/008-own-runner-behind-utils-exec.md has the reasons.
 package command
 
 import (
@@ -19,37 +18,35 @@ import (
 	"k8s.io/utils/exec"
 )
 
-// Programs are the programs of this host. No shell is ever involved. The errors of a
-// command: an [exec.ExitError] where the program ran and failed, one that is
-// [exec.ErrExecutableNotFound] where the host does not have it, or one that wraps
-// the context's.
+// Programs are the programs of this host. No shell is ever involved. The error of a command is an
+// [exec.ExitError] if the program ran and failed, [exec.ErrExecutableNotFound] if the host does not
+// have it, or wraps the context's error.
 type Programs struct {
-	// Unkillable runs programs that are never killed: at the deadline they are asked
-	// to end (SIGTERM), and left to finish. An LVM command killed between suspend and
-	// resume would leave a device that hangs.
+	// Unkillable runs programs that are never killed: at the deadline they receive SIGTERM, and are
+	// left to finish. An LVM command killed between suspend and resume would leave a device that hangs.
 	Unkillable exec.Interface
-	// Killable runs programs that may be killed at any instant with nothing lost, as
-	// mkfs on a volume in state creating: they die with us and at the deadline.
+	// Killable runs programs that may be killed at any instant without loss, such as mkfs on a volume
+	// in state creating: they die with this process and at the deadline.
 	Killable exec.Interface
 }
 
 // An Observer is called after each command. err is nil for exit code 0.
 type Observer func(program string, took time.Duration, err error)
 
-// DefaultPath is where host tools live. kubelet's own PATH often lacks sbin.
+// DefaultPath is where the host's tools are. The kubelet's own PATH often lacks sbin.
 const DefaultPath = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin:/run/current-system/sw/bin"
 
 const (
 	defaultDeadline = 2 * time.Minute
-	// patience is how long a program that was asked to end may take before we
-	// leave it alone and report.
+	// patience is how long a program may take to end after its signal, before it is left alone and
+	// reported.
 	patience = 5 * time.Second
 	// maxOutput is far above a full report of 10,000 volumes.
 	maxOutput = 64 << 20
 )
 
-// New returns the programs found in path (DefaultPath if empty), never in the working
-// directory. Each command is a line in log.
+// New returns the programs found in path (DefaultPath if empty), never in the working directory. Each
+// command is logged to log.
 func New(path string, log logrus.FieldLogger, observers ...Observer) Programs {
 	if path == "" {
 		path = DefaultPath
@@ -60,7 +57,7 @@ func New(path string, log logrus.FieldLogger, observers ...Observer) Programs {
 	return Programs{Unkillable: &r, Killable: &killable}
 }
 
-// Missing returns those of the programs that run does not find.
+// Missing returns the programs that run does not find.
 func Missing(run exec.Interface, programs ...string) (missing []string) {
 	for _, name := range programs {
 		if _, err := run.LookPath(name); err != nil {
@@ -79,7 +76,7 @@ type runner struct {
 	patience  time.Duration
 	maxOutput int64 // bytes of each stream
 	left      *left
-	group     *group // nil: that of this process
+	group     *group // nil: the group of this process
 }
 
 // Command implements exec.Interface.
@@ -87,7 +84,7 @@ func (r *runner) Command(name string, args ...string) exec.Cmd {
 	return r.CommandContext(context.Background(), name, args...)
 }
 
-// CommandContext implements exec.Interface. The end of ctx kills only what may be killed.
+// CommandContext implements exec.Interface. The end of ctx kills only programs of Killable.
 func (r *runner) CommandContext(ctx context.Context, name string, args ...string) exec.Cmd {
 	return &cmd{runner: r, ctx: ctx, argv: append([]string{name}, args...), env: r.environment(), dir: "/"}
 }
@@ -103,8 +100,8 @@ func (r *runner) LookPath(name string) (string, error) {
 	return "", missingError{name: name, path: r.path}
 }
 
-// environment is fixed: messages and numbers in the C locale, and no warnings
-// about descriptors that the caller left open.
+// environment returns a fixed environment: messages and numbers in the C locale, and no warnings about
+// descriptors that the caller left open.
 func (r *runner) environment() []string {
 	return []string{"PATH=" + r.path, "LC_ALL=C", "HOME=/", "LVM_SUPPRESS_FD_WARNINGS=1"}
 }
@@ -120,10 +117,10 @@ func (r *runner) report(argv []string, took time.Duration, err error) {
 	}
 }
 
-// exitError is a program that ran and failed. It implements exec.ExitError.
+// exitError reports that a program ran and failed. It implements exec.ExitError.
 type exitError struct {
 	command string
-	code    int // -1 when a signal ended it
+	code    int // -1 if a signal ended it
 	printed string
 }
 
@@ -139,7 +136,7 @@ func (e exitError) String() string  { return e.Error() }
 func (e exitError) Exited() bool    { return e.code >= 0 }
 func (e exitError) ExitStatus() int { return e.code }
 
-// missingError is a program that is not on this host.
+// missingError reports that a program is not on this host.
 type missingError struct{ name, path string }
 
 func (e missingError) Error() string {
@@ -148,8 +145,8 @@ func (e missingError) Error() string {
 
 func (e missingError) Unwrap() error { return exec.ErrExecutableNotFound }
 
-// packageOf names the package for the operator; the names are those of Debian,
-// Fedora and SUSE alike.
+// packageOf returns the package that the operator has to install. The names are the same in Debian,
+// Fedora and SUSE.
 func packageOf(program string) string {
 	if strings.HasPrefix(program, "mkfs.xfs") || strings.HasPrefix(program, "xfs_") {
 		return "xfsprogs"

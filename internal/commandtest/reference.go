@@ -1,5 +1,4 @@
-// Package commandtest checks that docs/reference describes the commands and flags that the programs
-// have.
+// Package commandtest checks that docs/reference describes the commands and flags of the programs.
 package commandtest
 
 import (
@@ -36,7 +35,7 @@ func RequireReference(t Testing, root *cobra.Command) {
 	require.Equal(t, string(want), text, "`make reference` writes %s", file)
 }
 
-// reference is the page of a program: a section for each command, in the order of the commands.
+// reference returns the page of a program: a section for each command, in the order of the commands.
 func reference(root *cobra.Command) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n<!-- Written by `make reference` from the program itself: change it there. -->\n\n", root.Name())
@@ -44,7 +43,7 @@ func reference(root *cobra.Command) string {
 	return strings.TrimSpace(b.String()) + "\n"
 }
 
-// describe writes what a command and those below it do, and their flags.
+// describe writes the descriptions and flags of a command and its subcommands.
 func describe(b *strings.Builder, c *cobra.Command) {
 	if c.Hidden || c.Deprecated != "" || c.Name() == "help" || c.Name() == "completion" {
 		return

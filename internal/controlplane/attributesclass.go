@@ -9,16 +9,16 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// unlimited is the value of a parameter that lifts a limit: a VolumeAttributesClass has at
-// least one parameter, and one that lifts all of them must be possible.
+// unlimited is the value of a parameter that lifts a limit. It is needed to lift all limits, because a
+// VolumeAttributesClass has at least one parameter.
 const unlimited = "max"
 
-// metadataPrefix begins the keys by which CSI's resizer adds to the parameters whose volume
-// it is (--extra-modify-metadata).
+// metadataPrefix begins the keys by which CSI's resizer adds the claim and PersistentVolume to the
+// parameters (--extra-modify-metadata).
 const metadataPrefix = "csi.storage.k8s.io/"
 
-// limitParameters are what a VolumeAttributesClass of flexlvm may hold, in the order in which
-// people are told of them.
+// limitParameters are the parameters that a VolumeAttributesClass of flexlvm may have, in the order in
+// which error messages list them.
 var limitParameters = []struct {
 	name  string
 	parse func(l *volume.IOLimits, field, text string) error
@@ -39,9 +39,9 @@ func limit[T any](of func(*volume.IOLimits) *T, parse func(field, s string) (T, 
 	}
 }
 
-// ParseAttributes parses the parameters of a VolumeAttributesClass. They are all the limits
-// of a volume: what they do not name is not limited, whatever it was before, so that the
-// class tells what is in force. The error is a *Refusal that names everything that is wrong.
+// ParseAttributes parses the parameters of a VolumeAttributesClass. They replace all limits of a
+// volume: an unnamed limit is lifted, so that the class shows what is in force. The error is a *Refusal
+// that names every problem.
 func ParseAttributes(given map[string]string) (volume.IOLimits, error) {
 	var out volume.IOLimits
 	var wrong Problems

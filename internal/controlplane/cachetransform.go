@@ -14,8 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// Transform drops unused fields from the caches, which in a large cluster are most of
-// this process's memory.
+// Transform drops unused fields from cached objects, which in a large cluster are most of this
+// process's memory.
 func Transform(obj any) (any, error) {
 	if accessor, err := meta.Accessor(obj); err == nil {
 		accessor.SetManagedFields(nil)
@@ -39,9 +39,10 @@ func Transform(obj any) (any, error) {
 	return obj, nil
 }
 
-// leanClaim keeps a claim whole that asks one of flexlvm's provisioners for its volume: the library writes it back
-// as a whole. Of other claims without a volume it keeps what a request to flexlvm would be checked by, and of
-// claims with a volume whose they are and which volume they have.
+// leanClaim returns a claim that asks one of flexlvm's provisioners for its volume unchanged, because
+// the library writes it back as a whole. Of other claims without a volume it keeps the fields by which
+// a request to flexlvm would be checked, and of claims with a volume the identity and the volume's
+// name.
 func leanClaim(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	if claim.Spec.VolumeName == "" {
 		if asksFlexlvm(claim) {
@@ -59,7 +60,8 @@ func leanClaim(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClai
 	return out
 }
 
-// asksFlexlvm reports whether kube-controller-manager asks one of flexlvm's provisioners for a claim's volume.
+// asksFlexlvm reports whether kube-controller-manager has assigned a claim to one of flexlvm's
+// provisioners.
 func asksFlexlvm(claim *corev1.PersistentVolumeClaim) bool {
 	for _, key := range []string{pv.AnnotationStorageProvisioner, pv.AnnotationStorageProvisionerBeta} {
 		if name := claim.Annotations[key]; name == pv.Provisioner || strings.HasSuffix(name, "."+pv.Provisioner) {
@@ -69,8 +71,9 @@ func asksFlexlvm(claim *corev1.PersistentVolumeClaim) bool {
 	return false
 }
 
-// leanPending keeps of a claim what is checked before it has a node: its class may be one of flexlvm's. The claims
-// of all tenants and classes are in the cache, with annotations of up to 256 KiB each.
+// leanPending keeps the fields of a claim that are checked before it has a node: its class may be one
+// of flexlvm's. The cache holds the claims of all tenants and classes, with up to 256 KiB of
+// annotations each.
 func leanPending(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	out := &corev1.PersistentVolumeClaim{
 		ObjectMeta: leanMeta(claim, only(claim.Annotations, pv.AnnotationSelectedNode, replica.AnnotationVolumeID, replica.AnnotationEviction)),
@@ -81,20 +84,21 @@ func leanPending(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeCl
 		out.OwnerReferences = []metav1.OwnerReference{*owner}
 	}
 	if out.Spec.Selector != nil {
-		out.Spec.Selector = &metav1.LabelSelector{} // that there is one is enough to refuse it
+		out.Spec.Selector = &metav1.LabelSelector{} // its presence is enough to refuse the claim
 	}
 	return out
 }
 
-// grows reports whether a claim asks for more than it has, or did so lately: package growth
-// goes by its size and its status then.
+// grows reports whether a claim requests more than it has, or did so recently: package growth then
+// needs its size and its status.
 func grows(claim *corev1.PersistentVolumeClaim) bool {
 	asked, has := claim.Spec.Resources.Requests[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
 	return asked.Cmp(has) > 0 || len(claim.Status.AllocatedResourceStatuses) > 0
 }
 
-// leanVolume leaves of a PersistentVolume what persistentvolume.Parse and nodeloss read, and
-// what the library goes by, and counts by, when it deletes one. It writes only finalizers.
+// leanVolume keeps the fields of a PersistentVolume that persistentvolume.Parse and nodeloss read, and
+// those by which the library decides about deletions and counts them. The library writes only
+// finalizers.
 func leanVolume(volume *corev1.PersistentVolume) *corev1.PersistentVolume {
 	spec := volume.Spec
 	out := &corev1.PersistentVolume{
@@ -117,11 +121,11 @@ func leanVolume(volume *corev1.PersistentVolume) *corev1.PersistentVolume {
 	return out
 }
 
-// annotationMigratedTo is Kubernetes' own: it names the provisioner that a
-// PersistentVolume has gone over to.
+// annotationMigratedTo is Kubernetes' own: it names the provisioner that a PersistentVolume has
+// migrated to.
 const annotationMigratedTo = "pv.kubernetes.io/migrated-to"
 
-// leanMeta is by what an object is known, and whether it is going.
+// leanMeta keeps the fields that identify an object, and its deletion timestamp.
 func leanMeta(object metav1.Object, annotations map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(),
@@ -130,7 +134,7 @@ func leanMeta(object metav1.Object, annotations map[string]string) metav1.Object
 	}
 }
 
-// only gives those of the entries that are named; nil where there are none.
+// only returns the entries with these keys; nil if there are none.
 func only(entries map[string]string, keys ...string) map[string]string {
 	var out map[string]string
 	for _, key := range keys {

@@ -9,9 +9,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Denied reports whether the API server, or a webhook that it asks, has said no to a request for
-// what is in it, so that a person has to know. A webhook that gives no code is answered with 400, and
-// one that cannot be asked with 500, as is much that passes: there the text tells.
+// Denied reports whether the API server or an admission webhook has rejected a request because of its
+// content, so that a person has to know. The API server responds with 400 if a webhook rejects without
+// a code, and with 500 if it cannot call a webhook; as 500 also means many transient errors, the
+// message decides there.
 func Denied(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

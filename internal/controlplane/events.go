@@ -5,9 +5,9 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// WithEvents returns client, but with the events of another one, whose rate limit is its
-// own: the library writes events by the client that it is given, two for each claim, and
-// they must not delay PersistentVolumes.
+// WithEvents returns client with the events interface of a second client, which has its own rate limit:
+// the library writes two events for each claim with the client that it is passed, and they must not
+// delay PersistentVolumes.
 func WithEvents(client, events kubernetes.Interface) kubernetes.Interface {
 	return withEvents{client, events}
 }

@@ -12,35 +12,34 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ErrLeaseLost means that another process may be the leader by now, so this one
-// has to end at once.
+// ErrLeaseLost means that another process may already be the leader, so this one has to exit
+// immediately.
 var ErrLeaseLost = errors.New("the leader lease is lost: the API server could not be reached in time, or another provisioner took it")
 
-// Lease is the lock that the provisioners of a cluster share.
+// Lease is the leader lease that the provisioners of a cluster share.
 type Lease struct {
 	Name      string // of the object
 	Namespace string
 	Identity  string // of this process; unique
-	// Duration is how long a leader that died silently keeps others waiting.
+	// Duration is how long other processes wait for a leader that died without releasing the lease.
 	Duration time.Duration
-	// Renew is how long the leader tries to renew before it gives up; less than
-	// Duration.
+	// Renew is how long the leader tries to renew the lease before it gives up; less than Duration.
 	Renew time.Duration
 	// Retry is how often the lease is checked or renewed; less than Renew.
 	Retry time.Duration
 }
 
-// Lead waits for the lease, calls work while holding it, and returns when work has
-// returned, by itself or because ctx has ended. It releases the lease only then, so that
-// no two processes work at once and a successor need not wait. The context of work ends
-// with ctx. If the lease is lost, Lead returns ErrLeaseLost without waiting for work.
+// Lead waits for the lease, calls work while holding it, and returns when work has returned, by itself
+// or because ctx has ended. It releases the lease only then, so that no two processes work at the same
+// time and a successor need not wait. The context of work ends with ctx. If the lease is lost, Lead
+// returns ErrLeaseLost without waiting for work.
 func (l Lease) Lead(ctx context.Context, client kubernetes.Interface, health *leaderelection.HealthzAdaptor, work func(context.Context)) error {
 	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, l.Namespace, l.Name,
 		client.CoreV1(), client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: l.Identity})
 	if err != nil {
 		return fmt.Errorf("make the leader lease: %w", err)
 	}
-	// The lease outlives ctx until work is done.
+	// The lease is held beyond ctx until work has returned.
 	leaseCtx, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
 	leading, worked := make(chan struct{}), make(chan struct{})
@@ -76,7 +75,7 @@ func (l Lease) Lead(ctx context.Context, client kubernetes.Interface, health *le
 	select {
 	case <-ended:
 		return ErrLeaseLost
-	case <-worked: // it could not
+	case <-worked: // work has failed
 	case <-ctx.Done():
 	}
 	select {

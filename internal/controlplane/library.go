@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	// Resync is how often every claim and volume is looked at even without a change.
+	// Resync is how often every claim and volume is processed even without a change.
 	Resync = 15 * time.Minute
-	// What failed is tried again after firstRetry, doubled up to lastRetry. A Refusal is
-	// only looked up in memory until refusalRetry has passed.
+	// A failed item is retried after firstRetry, doubled up to lastRetry. Until refusalRetry has
+	// passed, a retry of a Refusal only reads memory.
 	firstRetry   = 500 * time.Millisecond
 	lastRetry    = time.Minute
 	refusalRetry = 5 * time.Minute
-	// retrySpread is by how much of a delay retries are longer at most.
+	// retrySpread is the maximum random share by which a delay is extended.
 	retrySpread = 0.5
 )
 
 // Option is an option of the library's controller.
 type Option = func(*controller.ProvisionController) error
 
-// LibraryOptions returns the options that both provisioners share: the library never
-// gives up on a claim, and holds no lease, because the caller does.
+// LibraryOptions returns the options that both provisioners share: the library never gives up on a
+// claim, and does not take part in leader election, because the caller does.
 func LibraryOptions(workers int, metrics librarymetrics.Metrics) []Option {
 	return []Option{
 		controller.LeaderElection(false),
@@ -44,8 +44,8 @@ func RetryLimiter() workqueue.TypedRateLimiter[string] {
 	return Jittered(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry))
 }
 
-// Jittered makes the delays of a limiter somewhat longer at random: what has failed together,
-// as while an API server was away, must not come back together.
+// Jittered extends the delays of a limiter at random, so that items that failed together, for example
+// while the API server was unavailable, are not retried together.
 func Jittered[T comparable](of workqueue.TypedRateLimiter[T]) workqueue.TypedRateLimiter[T] {
 	return jittered[T]{of}
 }
@@ -56,8 +56,8 @@ func (j jittered[T]) When(item T) time.Duration {
 	return wait.Jitter(j.TypedRateLimiter.When(item), retrySpread)
 }
 
-// WaitAtMost waits for group, but no longer than limit: a worker may hang on a server
-// that does not answer.
+// WaitAtMost waits for group, but no longer than limit: a worker may hang on a server that does not
+// respond.
 func WaitAtMost(group *sync.WaitGroup, limit time.Duration) {
 	done := make(chan struct{})
 	go func() {

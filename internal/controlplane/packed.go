@@ -11,8 +11,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// Pack transforms objects as Transform does, and packs most PersistentVolumes and claims.
-// Only a Packed informer may show them.
+// Pack transforms objects as Transform does, and packs most PersistentVolumes and claims. They must be
+// read through a Packed informer.
 func Pack(obj any) (any, error) {
 	if _, is := obj.(packed); is {
 		return obj, nil
@@ -33,33 +33,33 @@ func Pack(obj any) (any, error) {
 	return obj, nil
 }
 
-// Packed is an informer whose transformation is Pack. It shows objects as they are.
+// Packed is an informer whose transform is Pack. It returns unpacked objects.
 type Packed struct{ cache.SharedIndexInformer }
 
-// AddEventHandler adds a handler of objects as they are.
+// AddEventHandler adds a handler, which receives unpacked objects.
 func (i Packed) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	return i.SharedIndexInformer.AddEventHandler(unpacking{h})
 }
 
-// AddEventHandlerWithOptions adds a handler of objects as they are.
+// AddEventHandlerWithOptions adds a handler, which receives unpacked objects.
 func (i Packed) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	return i.SharedIndexInformer.AddEventHandlerWithOptions(unpacking{h}, o)
 }
 
-// AddEventHandlerWithResyncPeriod adds a handler of objects as they are.
+// AddEventHandlerWithResyncPeriod adds a handler, which receives unpacked objects.
 func (i Packed) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
 	return i.SharedIndexInformer.AddEventHandlerWithResyncPeriod(unpacking{h}, period)
 }
 
-// GetStore returns a store of objects as they are.
+// GetStore returns a store of unpacked objects.
 func (i Packed) GetStore() cache.Store { return i.GetIndexer() }
 
-// GetIndexer returns an indexer of objects as they are.
+// GetIndexer returns an indexer of unpacked objects.
 func (i Packed) GetIndexer() cache.Indexer {
 	return unpackingIndexer{i.SharedIndexInformer.GetIndexer()}
 }
 
-// unpacking is a handler of objects as they are.
+// unpacking is a handler that unpacks objects for another handler.
 type unpacking struct{ to cache.ResourceEventHandler }
 
 func (u unpacking) OnAdd(obj any, initial bool) { u.to.OnAdd(unpack(obj), initial) }
@@ -67,7 +67,7 @@ func (u unpacking) OnDelete(obj any)            { u.to.OnDelete(unpack(obj)) }
 
 func (u unpacking) OnUpdate(before, after any) {
 	now := unpack(after)
-	if before == after { // nothing has changed: the cache shows all that it has, now and then
+	if before == after { // a resync: the object has not changed
 		u.to.OnUpdate(now, now)
 		return
 	}
@@ -106,8 +106,8 @@ func unpackAll(objects []any) []any {
 	return out
 }
 
-// NodeLabel returns the node of a PersistentVolume that flexlvm has made, also of what a node
-// discovered, as pv.NodeLabelValue; empty for others.
+// NodeLabel returns the node label value (pv.NodeLabelValue) of a PersistentVolume that flexlvm has
+// created, including those of discovered volumes; empty for others.
 func NodeLabel(volume *corev1.PersistentVolume) string {
 	_, node := nodeLabel(volume)
 	return node
@@ -142,8 +142,8 @@ func NodeIndex() cache.Indexers {
 	}}
 }
 
-// OnNode returns the PersistentVolumes of a node by its label, if there is the index ByNode. Only those that the caller looks
-// at are unpacked.
+// OnNode returns the PersistentVolumes with this NodeLabel. It needs the index ByNode, and unpacks only
+// the objects that the caller iterates over.
 func (i Packed) OnNode(label string) (iter.Seq[*corev1.PersistentVolume], error) {
 	found, err := i.SharedIndexInformer.GetIndexer().ByIndex(ByNode, label)
 	return func(yield func(*corev1.PersistentVolume) bool) {
@@ -155,9 +155,9 @@ func (i Packed) OnNode(label string) (iter.Seq[*corev1.PersistentVolume], error)
 	}, err
 }
 
-// ForLibrary returns the informer as the library should have it: it is told only of claims
-// without a volume and of PersistentVolumes that are released, as it does nothing about the
-// others, and indexes only those claims.
+// ForLibrary returns the informer for the library: it sends events only for claims without a volume and
+// for PersistentVolumes that are released or failed, as the library ignores all others, and indexes
+// only those.
 func (i Packed) ForLibrary() cache.SharedIndexInformer { return forLibrary{i} }
 
 type forLibrary struct{ Packed }
@@ -187,7 +187,7 @@ func (i forLibrary) AddIndexers(indexers cache.Indexers) error {
 	return i.SharedIndexInformer.AddIndexers(out)
 }
 
-// toBeDone reports whether the library may have something to do about a stored object.
+// toBeDone reports whether the library may have to act on a stored object.
 func toBeDone(obj any) bool {
 	if gone, is := obj.(cache.DeletedFinalStateUnknown); is {
 		obj = gone.Obj

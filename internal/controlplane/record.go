@@ -16,24 +16,24 @@ import (
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 )
 
-// A packed object is a PersistentVolume, or a claim that has its volume, as a cache stores it:
-// what it alone has in few bytes, and the rest as protobuf, kept once for all that have the same,
-// as most volumes of one class and size do. A large cluster has hundreds of thousands of both,
-// and as structs with maps each takes several kilobytes. What does not have the form that
-// Kubernetes gives it today stays in the rest, which then is the object's own.
+// A packed object is the cached form of a PersistentVolume, or of a claim with a volume: its unique
+// fields in few bytes, and the rest as protobuf, interned, because the rest is equal for most volumes
+// of one class and size. A large cluster has hundreds of thousands of both, and as structs with maps
+// each takes several kilobytes. A unique field that does not have the form that Kubernetes uses today
+// stays in the rest, which then is not shared.
 type packed interface {
 	metav1.ObjectMetaAccessor
-	// unpack returns the object itself, a new one each time.
+	// unpack returns the original object, newly allocated by each call.
 	unpack() any
 }
 
-// An identity is what an object alone has, each zero where the rest has it.
+// An identity holds an object's unique fields; a field is zero if the rest holds it.
 type identity struct {
 	uid     uuid.UUID
 	version uint64 // resourceVersion
 }
 
-// take moves what fits from an object.
+// take moves the fields that fit from an object's metadata into an identity.
 func take(object *metav1.ObjectMeta) (out identity) {
 	if id, err := uuid.Parse(string(object.UID)); err == nil && id != uuid.Nil && id.String() == string(object.UID) {
 		out.uid, object.UID = id, ""
@@ -53,19 +53,19 @@ func (i identity) give(object *metav1.ObjectMeta) {
 	}
 }
 
-// meta is that of an object of a name, where nothing of it is in the rest.
+// meta returns the metadata of an object, and reports whether no part of the identity is in the rest.
 func (i identity) meta(namespace, name string) (out *metav1.ObjectMeta, all bool) {
 	out = &metav1.ObjectMeta{Namespace: namespace, Name: name}
 	i.give(out)
 	return out, i.uid != uuid.Nil && i.version != 0
 }
 
-// A packedClaim is a claim that has its volume.
+// A packedClaim is a packed claim with a volume.
 type packedClaim struct {
 	identity
 	namespace unique.Handle[string]
 	name      string
-	rest      unique.Handle[string] // without a volume's name where that follows from the UID
+	rest      unique.Handle[string] // without the volume's name if that follows from the UID
 }
 
 func packClaim(claim *corev1.PersistentVolumeClaim) (*packedClaim, error) {
@@ -100,22 +100,22 @@ func (p *packedClaim) GetObjectMeta() metav1.Object {
 	return p.unpack().(*corev1.PersistentVolumeClaim).GetObjectMeta()
 }
 
-// A packedVolume is a PersistentVolume.
+// A packedVolume is a packed PersistentVolume.
 type packedVolume struct {
 	identity
 	name   string
-	claim  string // name of the claim that it is bound to and named after; empty where rest has it
+	claim  string // name of the claim that the volume is bound to and named after; empty if rest holds it
 	common unique.Handle[common]
 	rest   unique.Handle[string]
 }
 
-// common is what PersistentVolumes of a node have in common.
+// common holds the fields that PersistentVolumes of a node and namespace share.
 type common struct {
-	node      string // as NodeLabel says; empty for others
-	label     string // that says it
-	hostname  string // the only one that they may be on; empty where rest tells
-	namespace string // of the claims that they are bound to
-	ending    bool   // they are released, or have failed to be reclaimed
+	node      string // its NodeLabel; may be empty
+	label     string // the label that holds node
+	hostname  string // the only hostname of the node affinity; empty if rest holds the affinity
+	namespace string // of the volumes' claims
+	ending    bool   // the volumes are released, or could not be reclaimed
 }
 
 func packVolume(volume *corev1.PersistentVolume) (*packedVolume, error) {
@@ -123,7 +123,7 @@ func packVolume(volume *corev1.PersistentVolume) (*packedVolume, error) {
 	all := common{ending: ending(volume)}
 	if label, node := nodeLabel(volume); node != "" {
 		all.label, all.node = label, Shared(node)
-		delete(volume.Labels, label) // Transform has made the map
+		delete(volume.Labels, label) // Transform has allocated the map
 	}
 	if names := persistentvolume.Hostnames(volume); len(names) == 1 && equality.Semantic.DeepEqual(volume.Spec.NodeAffinity, persistentvolume.OnlyOn(names[0])) {
 		all.hostname, volume.Spec.NodeAffinity = Shared(names[0]), nil
@@ -152,7 +152,7 @@ func (p *packedVolume) unpack() any {
 		if out.Labels == nil {
 			out.Labels = map[string]string{}
 		}
-		out.Labels[all.label] = all.node // who keeps it, keeps one for all
+		out.Labels[all.label] = all.node // the string is interned, so objects share it
 	}
 	if all.hostname != "" {
 		out.Spec.NodeAffinity = persistentvolume.OnlyOn(all.hostname)
@@ -174,14 +174,14 @@ func ending(volume *corev1.PersistentVolume) bool {
 	return volume.Status.Phase == corev1.VolumeReleased || volume.Status.Phase == corev1.VolumeFailed
 }
 
-// unmarshalled takes no error: it was marshalled by this very process.
+// unmarshalled panics on an error: this process marshalled the data itself.
 func unmarshalled(err error, name string) {
 	if err != nil {
 		panic(fmt.Sprintf("unpack %s: %v", name, err))
 	}
 }
 
-// unpack returns a stored object as it is.
+// unpack returns the original of a stored object.
 func unpack(obj any) any {
 	switch o := obj.(type) {
 	case cache.DeletedFinalStateUnknown:
@@ -195,8 +195,8 @@ func unpack(obj any) any {
 // shared holds the strings that Shared has returned.
 var shared sync.Map
 
-// Shared returns s, the same string for the same contents each time. It is for words that
-// many objects have, as the names of nodes: none is ever forgotten.
+// Shared interns s: it returns the same string for equal contents. It is for strings that many objects
+// contain, such as node names; none is ever freed.
 func Shared(s string) string {
 	one, _ := shared.LoadOrStore(s, s)
 	return one.(string)

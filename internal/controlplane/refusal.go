@@ -7,29 +7,28 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A Refusal says why a claim cannot be served as it and its class are. Retrying does not
-// help: somebody has to recreate the claim or the class. Each problem says what is wrong
-// and what to do.
+// A Refusal explains why a claim cannot be served with its current spec and class. Retrying does not
+// help: somebody has to recreate the claim or the class. Each problem names the fault and the remedy.
 type Refusal struct {
 	Problems []string
 }
 
 func (r *Refusal) Error() string { return strings.Join(r.Problems, "; ") }
 
-// GRPCStatus makes the provisioning library treat a Refusal as infeasible: it reports it
-// in an event and retries the claim minutes later, or when the class has been replaced,
-// instead of after the usual backoff.
+// GRPCStatus makes the provisioning library treat a Refusal as infeasible: the library reports it in an
+// event and retries the claim minutes later, or when the class has been replaced, instead of after the
+// usual backoff.
 func (r *Refusal) GRPCStatus() *status.Status {
 	return status.New(codes.InvalidArgument, r.Error())
 }
 
-// Problems collects what is wrong, so that a user reads it all in one event.
+// Problems collects the problems of a claim, so that a user reads all of them in one event.
 type Problems []string
 
-// Add notes a problem.
+// Add adds a problem.
 func (p *Problems) Add(problem string) { *p = append(*p, problem) }
 
-// Check notes err unless it is nil.
+// Check adds err unless it is nil.
 func (p *Problems) Check(err error) {
 	if err != nil {
 		p.Add(err.Error())

@@ -6,8 +6,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Retries is the backoff of a loop that has no work queue. A is what an attempt was made with: when that changes,
-// the next attempt is made at once.
+// Retries is the backoff of a loop without a work queue. A is the input of an attempt: when it changes,
+// the next attempt is due immediately.
 type Retries[A comparable] struct {
 	backoff workqueue.TypedRateLimiter[string]
 	last    time.Duration
@@ -19,12 +19,12 @@ type retry[A comparable] struct {
 	at   time.Time
 }
 
-// NewRetries returns a backoff that begins with first and doubles up to last.
+// NewRetries returns a backoff that starts at first and doubles up to last.
 func NewRetries[A comparable](first, last time.Duration) Retries[A] {
 	return Retries[A]{workqueue.NewTypedItemExponentialFailureRateLimiter[string](first, last), last, map[string]retry[A]{}}
 }
 
-// Wait reports whether it is too early for another attempt with the same.
+// Wait reports whether it is too early for another attempt with the same input.
 func (r Retries[A]) Wait(key string, with A, now time.Time) bool {
 	one, there := r.next[key]
 	if there && one.with != with {
@@ -34,18 +34,18 @@ func (r Retries[A]) Wait(key string, with A, now time.Time) bool {
 	return there && now.Before(one.at)
 }
 
-// Failed records an attempt that has failed, or has changed nothing.
+// Failed records that an attempt has failed, or has changed nothing.
 func (r Retries[A]) Failed(key string, with A, now time.Time) {
 	r.next[key] = retry[A]{with, now.Add(r.backoff.When(key))}
 }
 
-// Forget has the next attempt made at once.
+// Forget makes the next attempt due immediately.
 func (r Retries[A]) Forget(key string) {
 	r.backoff.Forget(key)
 	delete(r.next, key)
 }
 
-// Prune forgets keys that have not been tried again for longer than the longest backoff.
+// Prune removes keys that have not been retried for longer than the longest backoff.
 func (r Retries[A]) Prune(now time.Time) {
 	for key, one := range r.next {
 		if now.Sub(one.at) > r.last {

@@ -1,14 +1,13 @@
-// Package csicontroller is CSI's controller service, for the sidecars that the CSI project
-// makes, on a socket of their pod alone. It changes the limits on IO of volumes that are
-// there, by which VolumeAttributesClasses are applied to claims; and it has snapshots taken and
-// deleted, if its process has the ledger.
+// Package csicontroller is CSI's controller service for the sidecars of the CSI project, on a socket in their
+// pod. It changes the IO limits of existing volumes, by which VolumeAttributesClasses are applied to claims. If
+// its process has the ledger, it also has snapshots taken and deleted.
 //
-// It neither makes volumes nor lets them grow: the provisioner does, which reserves the room
-// for all that a pod needs, and says why a claim cannot have it. So it offers neither, and tells
-// CSI's resizer that the nodes do not let volumes grow either, or the resizer would raise
-// PersistentVolumes by itself.
+// It neither creates nor grows volumes: the provisioner does, because it reserves the room for everything that
+// a pod needs and reports why a claim cannot have it. So the service offers neither, and reports to CSI's
+// resizer that the nodes do not expand volumes either; otherwise the resizer would raise the capacity of
+// PersistentVolumes itself.
 //
-// The service keeps no state. Every process may change limits, with or without the lease: what is
-// written is a function of the call alone. Snapshots take room, so only the holder of the lease serves
-// them, on a separate socket.
+// The service is stateless. Every process may change limits, with or without the lease, because what is written
+// depends on the call alone. Snapshots take room, so only the holder of the lease serves them, on a separate
+// socket.
 package csicontroller

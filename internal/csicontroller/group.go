@@ -21,16 +21,16 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Fields of the requests for groups.
+// Field names of the requests for groups, as they appear in messages.
 const (
 	fieldSources = "source_volume_ids"
 	fieldGroup   = "group_snapshot_id"
 )
 
-// mostInGroup bounds a group: its volumes stay frozen until the last is snapshotted.
+// mostInGroup limits a group, because its volumes stay frozen until the last one is snapshotted.
 const mostInGroup = 16
 
-// GroupControllerGetCapabilities names what is offered.
+// GroupControllerGetCapabilities returns the calls for groups if snapshots are served.
 func (s *Service) GroupControllerGetCapabilities(context.Context, *csi.GroupControllerGetCapabilitiesRequest) (*csi.GroupControllerGetCapabilitiesResponse, error) {
 	out := &csi.GroupControllerGetCapabilitiesResponse{}
 	if s.snapshots != nil {
@@ -41,10 +41,10 @@ func (s *Service) GroupControllerGetCapabilities(context.Context, *csi.GroupCont
 	return out, nil
 }
 
-// CreateVolumeGroupSnapshot has snapshots of several volumes taken at one instant: it reserves room
-// for all, writes a PersistentVolume for each, and waits until the daemon of their node has taken
-// them and said so. Repeated, it goes on waiting. It fails only once nothing is left of the group, or
-// with a code after which it is repeated.
+// CreateVolumeGroupSnapshot takes snapshots of several volumes at one instant: it reserves room for all of
+// them, creates a PersistentVolume for each, and waits until the daemon of their node reports that it has taken
+// them. A repeated call continues to wait. The call fails only once nothing is left of the group, or with a
+// code after which it is retried.
 func (s *Service) CreateVolumeGroupSnapshot(ctx context.Context, r *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
 	reserve, err := s.checkCreateGroup(r)
 	if err != nil {
@@ -87,21 +87,21 @@ func (s *Service) checkCreateGroup(r *csi.CreateVolumeGroupSnapshotRequest) (vol
 	return checkClass("VolumeGroupSnapshotClass", r.GetParameters(), r.GetSecrets())
 }
 
-// A group is of snapshots that are taken together.
+// A group is a set of snapshots that are taken together.
 type group struct {
 	id      string
 	names   []volume.Name // of the snapshots, sorted
 	sources map[volume.Name]string
 }
 
-// usualGroup is how CSI's snapshotter calls groups, after the UID of the VolumeGroupSnapshot.
+// usualGroup matches the names that CSI's snapshotter gives to groups, from the UID of the VolumeGroupSnapshot.
 var usualGroup = regexp.MustCompile(`^groupsnapshot-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// groupOf returns the group of this name, of the volumes of these handles.
+// groupOf returns the group with this name and with snapshots of the volumes with these handles.
 func groupOf(asked string, sources []string) group {
 	g := group{id: asked, sources: map[volume.Name]string{}}
 	if !usualGroup.MatchString(asked) {
-		g.id = fmt.Sprintf("group-%x", sha256.Sum256([]byte(asked)))[:63] // as long as a label may be
+		g.id = fmt.Sprintf("group-%x", sha256.Sum256([]byte(asked)))[:63] // the maximum length of a label value
 	}
 	for _, source := range sources {
 		name := snapshotName(g.id + " " + source)
@@ -112,7 +112,7 @@ func groupOf(asked string, sources []string) group {
 	return g
 }
 
-// members is what the PersistentVolumes of the group say.
+// members returns the value of the annotation that lists the snapshots of the group on its PersistentVolumes.
 func (g group) members() string {
 	var names []string
 	for _, n := range g.names {
@@ -121,8 +121,8 @@ func (g group) members() string {
 	return strings.Join(names, ",")
 }
 
-// members returns the PersistentVolumes of a group, in the order of their names. An ID that no label can
-// hold is that of none.
+// members returns the PersistentVolumes of a group, sorted by name. There are none for an ID that is not a
+// valid label value.
 func (s *Service) members(ctx context.Context, id string) ([]*corev1.PersistentVolume, error) {
 	if len(validation.IsValidLabelValue(id)) > 0 {
 		return nil, nil
@@ -141,8 +141,7 @@ func (s *Service) members(ctx context.Context, id string) ([]*corev1.PersistentV
 	return out, nil
 }
 
-// makeGroup writes the PersistentVolumes of a group that are not there yet, once there is room for
-// all.
+// makeGroup creates the missing PersistentVolumes of a group once there is room for all.
 func (s *Service) makeGroup(ctx context.Context, g group, there []*corev1.PersistentVolume, reserve volume.Reserve) ([]*corev1.PersistentVolume, error) {
 	var drafts []draft
 	var objects []*corev1.PersistentVolume
@@ -175,7 +174,7 @@ func (s *Service) makeGroup(ctx context.Context, g group, there []*corev1.Persis
 	return objects, nil
 }
 
-// mayJoin says why a snapshot cannot be taken together with the first of its group, or nothing.
+// mayJoin returns an error if a snapshot cannot be taken together with the first one of its group.
 func mayJoin(first, d draft) error {
 	switch {
 	case d.want.Spec.FSType == volume.Raw:
@@ -188,8 +187,8 @@ func mayJoin(first, d draft) error {
 	return nil
 }
 
-// undone withdraws what there is of a group, and returns why. Until nothing is left, the error is one
-// after which the call is repeated.
+// undone withdraws what exists of a group and returns why. Until nothing is left, it returns an error after
+// which the call is retried.
 func (s *Service) undone(ctx context.Context, objects []*corev1.PersistentVolume, why error) error {
 	if err := s.withdrawAll(ctx, objects); err != nil {
 		return status.Errorf(codes.Unavailable, "what there is of the group is not withdrawn yet (%s), which is to be because of this: %s", err, why)
@@ -197,13 +196,13 @@ func (s *Service) undone(ctx context.Context, objects []*corev1.PersistentVolume
 	return why
 }
 
-// ended reports whether a snapshot cannot be taken with its group any more.
+// ended reports whether a snapshot can no longer be taken together with its group.
 func ended(o *corev1.PersistentVolume) bool {
 	_, taken := persistentvolume.TakenAt(o)
 	return taken || o.DeletionTimestamp != nil || o.Annotations[pv.AnnotationSnapshotProblem] != ""
 }
 
-// awaitGroup waits until the node has taken all of a group.
+// awaitGroup waits until the node has taken all snapshots of a group.
 func (s *Service) awaitGroup(ctx context.Context, g group, objects []*corev1.PersistentVolume) (*csi.VolumeGroupSnapshot, error) {
 	for {
 		out, err := s.became(ctx, g, objects)
@@ -222,8 +221,8 @@ func (s *Service) awaitGroup(ctx context.Context, g group, objects []*corev1.Per
 	}
 }
 
-// became returns a group that was taken, or an error once nothing is left of one that was not; neither
-// while that is not known.
+// became returns a group whose snapshots are taken, or an error once nothing is left of a group that failed. It
+// returns neither while that is open.
 func (s *Service) became(ctx context.Context, g group, objects []*corev1.PersistentVolume) (*csi.VolumeGroupSnapshot, error) {
 	untaken := 0
 	for _, o := range objects {
@@ -247,8 +246,8 @@ func (s *Service) became(ctx context.Context, g group, objects []*corev1.Persist
 	return describeGroup(g.id, objects)
 }
 
-// withdrawAll deletes the PersistentVolumes of a group and waits until their node has withdrawn the
-// snapshots. Those that were not taken are deleted as they stand there: the node tries again and may
+// withdrawAll deletes the PersistentVolumes of a group and waits until their node has withdrawn the snapshots.
+// Those that were not taken are deleted only at the observed resourceVersion, because the node retries and may
 // have taken them since.
 func (s *Service) withdrawAll(ctx context.Context, objects []*corev1.PersistentVolume) error {
 	for _, o := range objects {
@@ -271,7 +270,7 @@ func (s *Service) withdrawAll(ctx context.Context, objects []*corev1.PersistentV
 	return nil
 }
 
-// describeGroup returns a group that is taken. It is of the moment of each of its snapshots.
+// describeGroup returns a group that is taken. All its snapshots have the same creation time.
 func describeGroup(id string, objects []*corev1.PersistentVolume) (*csi.VolumeGroupSnapshot, error) {
 	out := &csi.VolumeGroupSnapshot{GroupSnapshotId: id, ReadyToUse: true}
 	for _, o := range objects {
@@ -285,7 +284,7 @@ func describeGroup(id string, objects []*corev1.PersistentVolume) (*csi.VolumeGr
 	return out, nil
 }
 
-// GetVolumeGroupSnapshot returns a group of which every snapshot is there and taken.
+// GetVolumeGroupSnapshot returns a group if all its snapshots exist and are taken.
 func (s *Service) GetVolumeGroupSnapshot(ctx context.Context, r *csi.GetVolumeGroupSnapshotRequest) (*csi.GetVolumeGroupSnapshotResponse, error) {
 	objects, err := s.groupNow(ctx, r.GetGroupSnapshotId(), r.GetSnapshotIds())
 	if err != nil {
@@ -307,7 +306,7 @@ func (s *Service) GetVolumeGroupSnapshot(ctx context.Context, r *csi.GetVolumeGr
 	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: out}, nil
 }
 
-// DeleteVolumeGroupSnapshot gives all snapshots of a group up, as DeleteSnapshot does one.
+// DeleteVolumeGroupSnapshot deletes all snapshots of a group, as DeleteSnapshot deletes one.
 func (s *Service) DeleteVolumeGroupSnapshot(ctx context.Context, r *csi.DeleteVolumeGroupSnapshotRequest) (*csi.DeleteVolumeGroupSnapshotResponse, error) {
 	objects, err := s.groupNow(ctx, r.GetGroupSnapshotId(), r.GetSnapshotIds())
 	if err != nil {
@@ -322,7 +321,8 @@ func (s *Service) DeleteVolumeGroupSnapshot(ctx context.Context, r *csi.DeleteVo
 	return &csi.DeleteVolumeGroupSnapshotResponse{}, nil
 }
 
-// groupNow returns what there is of a group, of which these snapshots are.
+// groupNow returns the existing PersistentVolumes of a group. It refuses snapshots that belong to another
+// group.
 func (s *Service) groupNow(ctx context.Context, id string, snapshots []string) ([]*corev1.PersistentVolume, error) {
 	switch {
 	case s.snapshots == nil:

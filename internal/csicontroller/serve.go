@@ -23,29 +23,29 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// callDeadline is above what sidecars wait for an answer, 10 s by default.
+// callDeadline is longer than sidecars wait for a response, 10 s by default.
 const callDeadline = 30 * time.Second
 
-// Config is what the service needs to know.
+// Config configures Serve.
 type Config struct {
-	Socket  string // its path; the directory must be there
+	Socket  string // its path, in an existing directory
 	Version string
 	Volumes Volumes
-	// Snapshots, unless nil, are offered.
+	// Snapshots are served unless this is nil.
 	Snapshots *Snapshots
-	// Turn, unless nil, is when calls may be served. Before, sidecars are told to wait, and what
-	// they ask for is refused. Snapshots are not read before it has begun.
+	// Turn, unless nil, is the time in which calls are served. Before it, Probe reports not ready to sidecars
+	// and their calls are refused. Snapshots is not used before Turn has begun.
 	Turn *Turn
 }
 
-// A Turn is the time for which a process may serve calls: while it holds the lease. Its zero value
-// has not begun.
+// A Turn is the period in which a process may serve calls: while it holds the lease. The zero value has not
+// begun.
 type Turn struct {
 	going atomic.Bool
-	calls sync.RWMutex // held for reading by each that is let in
+	calls sync.RWMutex // held for reading by each admitted call
 }
 
-// Hold lets calls in until ctx ends, and returns once those have ended that were let in.
+// Hold admits calls until ctx is done, and returns once the admitted calls have ended.
 func (t *Turn) Hold(ctx context.Context) {
 	t.going.Store(true)
 	<-ctx.Done()
@@ -54,7 +54,7 @@ func (t *Turn) Hold(ctx context.Context) {
 	defer t.calls.Unlock()
 }
 
-// enter returns what ends a call that is let in; nil where none is.
+// enter admits a call and returns the function that ends it, or nil if calls are not admitted.
 func (t *Turn) enter() (leave func()) {
 	if t == nil {
 		return func() {}
@@ -69,7 +69,7 @@ func (t *Turn) enter() (leave func()) {
 
 // Serve serves the calls of sidecars on the socket until ctx ends.
 func Serve(ctx context.Context, cfg Config) error {
-	// One that a killed process has left is in the way. Nothing else may be removed.
+	// A killed process may have left its socket. Nothing else may be removed.
 	if info, err := os.Lstat(cfg.Socket); err == nil && info.Mode().Type() == os.ModeSocket {
 		if err := os.Remove(cfg.Socket); err != nil {
 			return fmt.Errorf("remove what an earlier process has left: %w", err)
@@ -107,7 +107,7 @@ func Serve(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// answer bounds and logs a call, and gives its error a code.
+// answer handles a call with a deadline, logs its failure, and gives its error a code.
 func answer(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (out any, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callDeadline)
 	defer cancel()
@@ -128,8 +128,8 @@ func answer(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle
 	return out, err
 }
 
-// statusOf gives an error a code, if it has none. After Unavailable and DeadlineExceeded the
-// resizer takes a change for one that may still come; after the others it takes it for failed.
+// statusOf gives an error a code, if it has none. After Unavailable and DeadlineExceeded the resizer assumes
+// that the change may still happen; after other codes it treats the change as failed.
 func statusOf(err error) error {
 	if s, has := status.FromError(err); has {
 		return s.Err()
@@ -146,11 +146,11 @@ func statusOf(err error) error {
 	return status.Error(code, err.Error())
 }
 
-// identity answers the calls of CSI's identity service.
+// identity implements CSI's identity service.
 type identity struct {
 	csi.UnimplementedIdentityServer
 	version string
-	groups  bool // snapshots of several volumes are offered
+	groups  bool // group snapshots are served
 	turn    *Turn
 }
 
@@ -172,12 +172,13 @@ func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 	return out, nil
 }
 
-// Probe is what a sidecar asks every second until the answer is yes.
+// Probe reports whether calls are served. Sidecars call it every second until they are.
 func (i *identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	return &csi.ProbeResponse{Ready: wrapperspb.Bool(i.turn == nil || i.turn.going.Load())}, nil
 }
 
-// node tells the resizer that it has nothing to do: growth is the provisioner's.
+// node is a node service without capabilities, so that the resizer does not expand volumes: the provisioner
+// does.
 type node struct {
 	csi.UnimplementedNodeServer
 }

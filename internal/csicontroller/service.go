@@ -20,18 +20,18 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Fields of requests, as messages call them.
+// Field names of requests, as they appear in messages.
 const (
 	fieldHandle       = "volume_id"
 	fieldCapabilities = "volume_capabilities"
 	fieldSecrets      = "secrets"
 )
 
-// keyName is the key by which CSI's resizer names the PersistentVolume, if it is told to
-// (--extra-modify-metadata).
+// keyName is the parameter with which CSI's resizer passes the name of the PersistentVolume, if it runs with
+// --extra-modify-metadata.
 const keyName = "csi.storage.k8s.io/pv/name"
 
-// Volumes are the PersistentVolumes of the cluster; client-go's client has these methods.
+// Volumes is the API of PersistentVolumes, which client-go's client implements.
 type Volumes interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.PersistentVolume, error)
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.PersistentVolume, error)
@@ -40,7 +40,7 @@ type Volumes interface {
 	List(ctx context.Context, opts metav1.ListOptions) (*corev1.PersistentVolumeList, error)
 }
 
-// A Service answers the calls of CSI's controller service, and of that for groups of volumes.
+// A Service implements CSI's controller service and its group controller service.
 type Service struct {
 	csi.UnimplementedControllerServer
 	csi.UnimplementedGroupControllerServer
@@ -48,12 +48,12 @@ type Service struct {
 	snapshots *Snapshots
 }
 
-// New returns the service; snapshots may be nil, and then it offers none.
+// New returns the service. If snapshots is nil, it serves none.
 func New(volumes Volumes, snapshots *Snapshots) *Service {
 	return &Service{volumes: volumes, snapshots: snapshots}
 }
 
-// ControllerGetCapabilities names what is offered.
+// ControllerGetCapabilities returns the calls that are served.
 func (s *Service) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	offered := []csi.ControllerServiceCapability_RPC_Type{csi.ControllerServiceCapability_RPC_MODIFY_VOLUME}
 	if s.snapshots != nil {
@@ -68,9 +68,8 @@ func (s *Service) ControllerGetCapabilities(context.Context, *csi.ControllerGetC
 	return out, nil
 }
 
-// ControllerModifyVolume writes the limits on the PersistentVolume, from where the daemon of
-// its node applies them within a moment; if it cannot, it says so in events. A call that was
-// repeated writes nothing.
+// ControllerModifyVolume writes the limits to the PersistentVolume. The daemon of its node then applies them
+// within a moment, or reports in events that it cannot. A repeated call writes nothing.
 func (s *Service) ControllerModifyVolume(ctx context.Context, r *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
 	switch {
 	case r.GetVolumeId() == "":
@@ -103,8 +102,8 @@ func (s *Service) ControllerModifyVolume(ctx context.Context, r *csi.ControllerM
 	return &csi.ControllerModifyVolumeResponse{}, nil
 }
 
-// write sets the annotation, or takes it away where nothing is limited. It fails if the
-// PersistentVolume has been made anew meanwhile.
+// write sets the annotation, or removes it if there are no limits. It fails if the PersistentVolume has been
+// replaced by another one of its name.
 func (s *Service) write(ctx context.Context, object *corev1.PersistentVolume, text string) error {
 	var value any
 	if text != "" {
@@ -120,8 +119,8 @@ func (s *Service) write(ctx context.Context, object *corev1.PersistentVolume, te
 	return err
 }
 
-// find returns the PersistentVolume of a handle. Its name is told, or else it is that of the
-// volume, as it is for all but replicas of datasets and what a person has written.
+// find returns the PersistentVolume of a handle. If no name is passed, the name of the volume is used, which is
+// also that of its PersistentVolume except for replicas of datasets and PersistentVolumes written by hand.
 func (s *Service) find(ctx context.Context, id, name string) (*corev1.PersistentVolume, error) {
 	_, n, _, err := pv.ParseHandle(fieldHandle, id)
 	if err != nil {
@@ -142,7 +141,7 @@ func (s *Service) find(ctx context.Context, id, name string) (*corev1.Persistent
 	return object, nil
 }
 
-// ValidateVolumeCapabilities confirms what the node service would mount.
+// ValidateVolumeCapabilities confirms the capabilities with which the node service would mount the volume.
 func (s *Service) ValidateVolumeCapabilities(ctx context.Context, r *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	switch {
 	case r.GetVolumeId() == "":
@@ -165,8 +164,7 @@ func (s *Service) ValidateVolumeCapabilities(ctx context.Context, r *csi.Validat
 	}}, nil
 }
 
-// unfit says why a volume of this mode, with this kind of file system, cannot be used in some
-// way; empty where it can.
+// unfit returns why a volume of this mode and file system type does not support a capability; empty if it does.
 func unfit(c *csi.VolumeCapability, mode, fsType string) string {
 	m := c.GetMount()
 	switch {

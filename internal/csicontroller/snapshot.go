@@ -25,23 +25,23 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Fields of the requests for snapshots.
+// Field names of the requests for snapshots, as they appear in messages.
 const (
 	fieldSource   = "source_volume_id"
 	fieldName     = "name"
 	fieldSnapshot = "snapshot_id"
 )
 
-// sidecarKeys begin the parameters by which CSI's snapshotter says for whom it asks.
+// sidecarKeys is the prefix of the parameters in which CSI's snapshotter passes the objects that it acts for.
 const sidecarKeys = "csi.storage.k8s.io/"
 
-// takenPoll is how often to look whether a node has taken a snapshot.
+// takenPoll is the interval at which to check whether a node has taken a snapshot.
 const takenPoll = 100 * time.Millisecond
 
-// Snapshots are what taking snapshots needs besides the API server.
+// Snapshots holds what taking snapshots needs besides the API server.
 type Snapshots struct {
 	Room Room
-	// Seen returns a PersistentVolume as a cache has it: it is asked often.
+	// Seen returns a PersistentVolume from a cache, because it is called often.
 	Seen func(name string) (*corev1.PersistentVolume, error)
 }
 
@@ -52,10 +52,10 @@ type Room interface {
 	Written(object *corev1.PersistentVolume)
 }
 
-// CreateSnapshot has a snapshot taken: it reserves room for it, writes the PersistentVolume that
-// stands for it, and waits until the daemon of its node has taken it and said so. Repeated, it
-// goes on waiting. What the node cannot take is withdrawn before the call fails, so that a
-// failure leaves nothing behind.
+// CreateSnapshot takes a snapshot: it reserves room for it, creates its PersistentVolume, and waits until the
+// daemon of its node reports that it has taken it. A repeated call continues to wait. If the node cannot take
+// the snapshot, the PersistentVolume is withdrawn before the call fails, so that a failure leaves nothing
+// behind.
 func (s *Service) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
 	reserve, err := s.checkCreate(r)
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *Service) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotReque
 	return &csi.CreateSnapshotResponse{Snapshot: snapshot}, nil
 }
 
-// checkCreate checks a request, and returns what the class says of a copy-on-write snapshot.
+// checkCreate checks a request and returns the reserve that its class sets for copy-on-write snapshots.
 func (s *Service) checkCreate(r *csi.CreateSnapshotRequest) (volume.Reserve, error) {
 	switch {
 	case s.snapshots == nil:
@@ -99,7 +99,7 @@ func notServed() error {
 	return status.Error(codes.Unimplemented, "snapshots are not served on this socket; see --snapshot-socket")
 }
 
-// checkClass checks what a class of snapshots says, and returns what that is of copy-on-write ones.
+// checkClass checks the parameters of a snapshot class and returns its reserve for copy-on-write snapshots.
 func checkClass(kind string, parameters, secrets map[string]string) (reserve volume.Reserve, err error) {
 	if len(secrets) > 0 {
 		return 0, refuse(&volume.FieldError{Field: fieldSecrets, Reason: "are not accepted: a snapshot needs no key; leave them out of the " + kind})
@@ -117,11 +117,11 @@ func checkClass(kind string, parameters, secrets map[string]string) (reserve vol
 	return reserve, nil
 }
 
-// usualName is how CSI's snapshotter calls snapshots, after the UID of the VolumeSnapshot.
+// usualName matches the names that CSI's snapshotter gives to snapshots, from the UID of the VolumeSnapshot.
 var usualName = regexp.MustCompile(`^snapshot-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// snapshotName is the name of a snapshot's PersistentVolume and of its volume. LVM takes none
-// that begins with "snapshot".
+// snapshotName returns the name of a snapshot's PersistentVolume and volume. LVM accepts no name that begins
+// with "snapshot".
 func snapshotName(asked string) volume.Name {
 	if usualName.MatchString(asked) {
 		return volume.Name("snap" + strings.TrimPrefix(asked, "snapshot"))
@@ -129,13 +129,13 @@ func snapshotName(asked string) volume.Name {
 	return volume.Name(fmt.Sprintf("snap-%x", sha256.Sum256([]byte(asked)))[:63])
 }
 
-// A draft is the PersistentVolume of a snapshot that is not written yet.
+// A draft is the PersistentVolume of a snapshot that has not been created yet.
 type draft struct {
 	of, object *corev1.PersistentVolume
 	want       ledger.Want
 }
 
-// makeSnapshot writes the PersistentVolume of a snapshot once there is room for it.
+// makeSnapshot creates the PersistentVolume of a snapshot once there is room for it.
 func (s *Service) makeSnapshot(ctx context.Context, id string, name volume.Name, reserve volume.Reserve) (*corev1.PersistentVolume, error) {
 	d, err := s.draft(ctx, id, name, reserve)
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *Service) makeSnapshot(ctx context.Context, id string, name volume.Name,
 	return s.create(ctx, d)
 }
 
-// draft returns what is to be written for a snapshot of a volume.
+// draft returns the PersistentVolume to be created for a snapshot of a volume.
 func (s *Service) draft(ctx context.Context, id string, name volume.Name, reserve volume.Reserve) (d draft, err error) {
 	if d.of, err = s.find(ctx, id, ""); err != nil {
 		return d, err
@@ -156,7 +156,7 @@ func (s *Service) draft(ctx context.Context, id string, name volume.Name, reserv
 		return d, err
 	}
 	if _, thin := persistentvolume.Options(d.of)[volume.OptionThinPool]; thin {
-		reserve = 0 // a thin snapshot takes its room of the pool
+		reserve = 0 // a thin snapshot takes its space from the pool
 	}
 	object, spec, err := persistentvolume.Snapshot(d.of, name, reserve)
 	if err != nil {
@@ -170,9 +170,10 @@ func (s *Service) draft(ctx context.Context, id string, name volume.Name, reserv
 	return d, nil
 }
 
-// reserve reserves room for snapshots on their node, for all or for none. Its errors must be final to CSI's
-// snapshotter. ResourceExhausted and Unavailable are not: it would take the snapshot for begun, and keep a
-// VolumeSnapshot that is deleted until it could be taken (isCSIFinalError, external-snapshotter 8.7.0).
+// reserve reserves room on their node for all snapshots or for none. Its errors have to be final to CSI's
+// snapshotter. ResourceExhausted and Unavailable are not: the snapshotter would treat the snapshot as started,
+// and would keep a deleted VolumeSnapshot until the snapshot could be taken (isCSIFinalError,
+// external-snapshotter 8.7.0).
 func (s *Service) reserve(drafts []draft) error {
 	of := drafts[0].of
 	node, _, reported := s.snapshots.Room.NodeOf(of.Labels[pv.LabelNode])
@@ -190,7 +191,7 @@ func (s *Service) reserve(drafts []draft) error {
 	return err
 }
 
-// create writes the PersistentVolume of a snapshot for which room is reserved.
+// create creates the PersistentVolume of a snapshot for which room is reserved.
 func (s *Service) create(ctx context.Context, d draft) (*corev1.PersistentVolume, error) {
 	made, err := s.volumes.Create(ctx, d.object, metav1.CreateOptions{})
 	if err != nil {
@@ -201,7 +202,7 @@ func (s *Service) create(ctx context.Context, d draft) (*corev1.PersistentVolume
 	return made, nil
 }
 
-// mayTake says why no snapshot can be taken of a volume, or nothing.
+// mayTake returns an error if no snapshot can be taken of a volume.
 func mayTake(of *corev1.PersistentVolume, id string) error {
 	c, err := persistentvolume.Parse(of)
 	switch {
@@ -241,8 +242,8 @@ func (s *Service) awaitTaken(ctx context.Context, made *corev1.PersistentVolume)
 	}
 }
 
-// look waits a moment and returns what the cache has of a PersistentVolume; nil for nothing, or
-// for another of its name.
+// look waits for takenPoll and returns the PersistentVolume from the cache; nil if it is gone or is another one
+// of that name.
 func (s *Service) look(ctx context.Context, of *corev1.PersistentVolume, late string) (*corev1.PersistentVolume, error) {
 	poll := time.NewTimer(takenPoll)
 	defer poll.Stop()
@@ -258,9 +259,9 @@ func (s *Service) look(ctx context.Context, of *corev1.PersistentVolume, late st
 	return seen, err
 }
 
-// withdraw deletes the PersistentVolume of a snapshot that was not taken, as it stands there,
-// because its node tries again and may have taken it since; then it waits until the node has
-// withdrawn it.
+// withdraw deletes the PersistentVolume of a snapshot that was not taken, and waits until the node has
+// withdrawn the snapshot. It is deleted only at the observed resourceVersion, because the node retries and may
+// have taken the snapshot since.
 func (s *Service) withdraw(ctx context.Context, object *corev1.PersistentVolume) error {
 	err := s.deleteObject(ctx, object.Name, metav1.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion})
 	if apierrors.IsConflict(err) {
@@ -285,8 +286,8 @@ func (s *Service) deleteObject(ctx context.Context, name string, only metav1.Pre
 	return nil
 }
 
-// DeleteSnapshot gives a snapshot up. It succeeds once that is on record: its node removes the
-// volume, if it is away once it is back.
+// DeleteSnapshot deletes a snapshot. It succeeds once the PersistentVolume is marked as deleted: its node
+// removes the volume, also if the node is away now and comes back later.
 func (s *Service) DeleteSnapshot(ctx context.Context, r *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
 	switch {
 	case s.snapshots == nil:

@@ -20,7 +20,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// ListSnapshots returns the snapshots that are taken and not given up.
+// ListSnapshots returns the snapshots that are taken and not deleted.
 func (s *Service) ListSnapshots(ctx context.Context, r *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	if s.snapshots == nil {
 		return nil, notServed()
@@ -49,7 +49,7 @@ func (s *Service) ListSnapshots(ctx context.Context, r *csi.ListSnapshotsRequest
 	return page(objects, r.GetStartingToken(), int(r.GetMaxEntries()))
 }
 
-// page returns the snapshots from a token on, which is the number of those before.
+// page returns the snapshots from a token on. The token is the number of snapshots before.
 func page(objects []corev1.PersistentVolume, token string, most int) (*csi.ListSnapshotsResponse, error) {
 	from := 0
 	if token != "" {
@@ -78,7 +78,7 @@ func page(objects []corev1.PersistentVolume, token string, most int) (*csi.ListS
 func (s *Service) findSnapshot(ctx context.Context, id string) (*corev1.PersistentVolume, error) {
 	_, name, readers, err := pv.ParseHandle(fieldSnapshot, id)
 	if err != nil || readers {
-		return nil, nil //nolint:nilerr // a handle that is not flexlvm's names no snapshot
+		return nil, nil //nolint:nilerr // a handle that is not flexlvm's is no snapshot
 	}
 	object, err := s.volumes.Get(ctx, string(name), metav1.GetOptions{})
 	switch {
@@ -92,7 +92,7 @@ func (s *Service) findSnapshot(ctx context.Context, id string) (*corev1.Persiste
 	return object, nil
 }
 
-// sourceOf returns the handle of the volume that a snapshot is of.
+// sourceOf returns the handle of a snapshot's source volume.
 func sourceOf(object *corev1.PersistentVolume) string {
 	options := persistentvolume.Options(object)
 	return pv.Handle(volume.Group(options[volume.OptionGroup]), volume.Name(options[volume.OptionCloneOf]), false)

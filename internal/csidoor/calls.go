@@ -18,19 +18,19 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// Deadlines of the calls, far above what they take; kubelet has shorter ones. An unmount may
-// have to write gigabytes back.
+// Deadlines of the calls, far above their usual duration; kubelet's own are shorter. An unmount may have to
+// write back gigabytes.
 const (
 	callDeadline    = 3 * time.Minute
 	unmountDeadline = 5 * time.Minute
 )
 
-// calls bounds, logs and repairs what all calls have in common.
+// calls is the interceptor of all calls: it sets deadlines, logs, recovers from panics and converts errors.
 type calls struct {
 	log logrus.FieldLogger
 
 	mu   sync.Mutex
-	busy map[string]bool // by what only one call may be about
+	busy map[string]bool // keys of the calls in progress; see exclusive
 }
 
 // intercept is a grpc.UnaryServerInterceptor.
@@ -59,9 +59,8 @@ func (c *calls) intercept(ctx context.Context, request any, info *grpc.UnaryServ
 	return answer, statusOf(err)
 }
 
-// alone carries out a call unless one about the same directory is at work: kubelet repeats
-// what it has no answer to, and a call that hangs in the kernel would be joined by more and
-// more.
+// alone handles a call unless another call for the same directory is in progress. kubelet repeats calls that it
+// got no response to, so calls would pile up behind one that hangs in the kernel.
 func (c *calls) alone(ctx context.Context, request any, call grpc.UnaryHandler) (answer any, err error) {
 	if key := exclusive(request); key != "" {
 		if !c.begin(key) {
@@ -94,9 +93,9 @@ func (c *calls) end(key string) {
 	delete(c.busy, key)
 }
 
-// exclusive returns what only one call at a time may be about: the directory whose volume a call
-// changes, or whose file system is asked for its usage, which does not keep it from being unmounted.
-// Empty for all others.
+// exclusive returns the key by which a call excludes others: the directory whose volume it changes, or the
+// directory whose usage it reads, under another key so that it does not keep the volume from being unmounted.
+// It is empty for all other calls.
 func exclusive(request any) string {
 	switch r := request.(type) {
 	case *csi.NodePublishVolumeRequest:
@@ -111,7 +110,7 @@ func exclusive(request any) string {
 	return ""
 }
 
-// fieldsOf is what the log may say of a request: never a secret, nor all attributes.
+// fieldsOf returns the fields of a request that may be logged: no secrets, and not all attributes.
 func fieldsOf(request any) logrus.Fields {
 	switch r := request.(type) {
 	case *csi.NodePublishVolumeRequest:

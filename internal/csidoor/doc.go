@@ -1,8 +1,7 @@
-// Package csidoor is the CSI driver by which kubelet reaches the node engine: the identity
-// and the node service, and kubelet's registration of plugins, on one socket.
+// Package csidoor is the CSI driver through which kubelet calls the node engine: CSI's identity and node
+// services, and kubelet's plugin registration, on one socket.
 //
-// There is no controller service on it: PersistentVolumes are the provisioner's, and grow by
-// what it writes. Who can open the socket is root on the node, so nothing here is a secret;
-// what keeps a namespace from another's volumes is that the pod's namespace, which kubelet
-// tells, is compared with the volume's tags.
+// It has no controller service: the provisioner creates and grows PersistentVolumes. Only root on the node can
+// open the socket, so nothing here is a secret. A namespace cannot mount another's volumes because the pod's
+// namespace, which kubelet passes, is compared with the volume's tags.
 package csidoor

@@ -15,13 +15,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// maxMessage bounds a message: kubelet puts it into an event of at most 1 KiB, and into its
-// own log.
+// maxMessage is the maximum length of a message in bytes: kubelet puts it into an event of at most 1 KiB, and
+// into its own log.
 const maxMessage = 4096
 
-// codesOf are the codes of the engine's errors, the first that fits. After an Unavailable,
-// ResourceExhausted or DeadlineExceeded kubelet takes the volume for mounted, perhaps, and
-// unmounts it later; after the others it does not.
+// codesOf maps the engine's errors to codes; the first match counts. After Unavailable, ResourceExhausted,
+// DeadlineExceeded, Canceled or Aborted, kubelet assumes that the volume may be mounted and unmounts it later;
+// after other codes it does not.
 var codesOf = []struct {
 	err  error
 	code codes.Code
@@ -70,12 +70,12 @@ func codeOf(err error) codes.Code {
 	return codes.Internal
 }
 
-// growthError is what kubelet may know of an error of a growth. It reads four codes as more
-// than they say: after FailedPrecondition it does not ask again while any pod uses the
-// volume, NotFound ends the growth for good, and after ResourceExhausted and Unavailable it may
-// not report it on the claim, by which the provisioner takes the growth back (kubelet 1.37,
-// pkg/volume/csi). That comes after half a minute, by which what is busy for a moment has been
-// tried again. That the volume is not mounted there is for kubelet to know.
+// growthError returns the error of an expansion as kubelet may see it. kubelet (1.37, pkg/volume/csi) gives
+// four codes a special meaning: after FailedPrecondition it does not retry while any pod uses the volume,
+// NotFound ends the expansion permanently, and after ResourceExhausted and Unavailable it may not report the
+// failure on the claim, upon which the provisioner takes the growth back. The provisioner waits half a minute,
+// so that calls that found something briefly busy are retried first. These codes become Internal, except for a
+// volume that is not mounted, which kubelet has to know.
 func growthError(err error) error {
 	switch code := codeOf(err); {
 	case errors.Is(err, node.ErrNotMounted):
@@ -86,7 +86,7 @@ func growthError(err error) error {
 	return err
 }
 
-// statusOf turns an error into what is answered.
+// statusOf converts an error into the status that is returned to kubelet.
 func statusOf(err error) error {
 	if err == nil {
 		return nil
@@ -98,7 +98,7 @@ func statusOf(err error) error {
 	return status.Error(codeOf(err), volume.Clip(message, maxMessage, " … (cut; all of it is in the log of the CSI driver)"))
 }
 
-// missing is the error about a field of a request that must be there.
+// missing returns the error for a required field that is not set.
 func missing(field string) error {
 	return &volume.FieldError{Field: field, Reason: "is missing from the request"}
 }

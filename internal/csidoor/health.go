@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Reasons of what is wrong, for programs.
+// Reasons that health reports give for programs.
 const (
 	reasonDegraded      = "CopiesMissing"
 	reasonProblem       = "NeedsAttention"
@@ -22,7 +22,7 @@ const (
 	reasonPoolUnfit     = "PoolUnfit"
 )
 
-// NodeGetVolumeHealth returns what LVM knows of a volume, or knew at most inventoryLife ago.
+// NodeGetVolumeHealth returns the health of a volume from an LVM inventory that is at most inventoryLife old.
 func (s *service) NodeGetVolumeHealth(ctx context.Context, r *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	h, err := parseHandle(r.GetVolumeId())
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *service) NodeGetVolumeHealth(ctx context.Context, r *csi.NodeGetVolumeH
 		return nil, err
 	}
 	i := h.in(in)
-	if i < 0 { // it may be younger
+	if i < 0 { // the volume may be newer than the inventory
 		if in, err = s.inventories.since(ctx, asked); err != nil {
 			return nil, err
 		}
@@ -64,12 +64,12 @@ func (s *service) NodeGetVolumeHealth(ctx context.Context, r *csi.NodeGetVolumeH
 	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: out}, nil
 }
 
-// in returns the place of the handle's volume in an inventory; negative if it is not there.
+// in returns the index of the handle's volume in an inventory, or a negative number if it is not there.
 func (h handle) in(in inventory.Inventory) int {
 	return slices.IndexFunc(in.Volumes, func(v inventory.Volume) bool { return v.Group == h.group && v.Name == h.name })
 }
 
-// notSeen is the error for a volume that is not in the inventory.
+// notSeen returns the error for a volume that is not in the inventory.
 func notSeen(in inventory.Inventory, h handle) error {
 	for _, p := range in.Pools {
 		if p.Unseen() && p.Name.Group() == h.group {
@@ -79,7 +79,8 @@ func notSeen(in inventory.Inventory, h handle) error {
 	return status.Errorf(codes.NotFound, "this node has no volume %s/%s", h.group, h.name)
 }
 
-// NodeGetStorageHealth returns what is wrong with the node's pools, or was at most inventoryLife ago.
+// NodeGetStorageHealth returns the problems of the node's pools from an inventory that is at most inventoryLife
+// old.
 func (s *service) NodeGetStorageHealth(ctx context.Context, r *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
 	if len(r.GetSecrets()) > 0 {
 		return nil, &volume.FieldError{Field: "secrets", Reason: "are not accepted"}
@@ -91,7 +92,7 @@ func (s *service) NodeGetStorageHealth(ctx context.Context, r *csi.NodeGetStorag
 	return &csi.NodeGetStorageHealthResponse{BackendHealth: poolsHealth(flexlvmPools(in))}, nil
 }
 
-// flexlvmPools returns the pools that hold flexlvm's volumes; others of the host are not reported.
+// flexlvmPools returns the pools that hold flexlvm's volumes. Other pools of the host are not reported.
 func flexlvmPools(in inventory.Inventory) []inventory.Pool {
 	ours := map[volume.PoolName]bool{}
 	for _, v := range in.Volumes {
@@ -100,7 +101,7 @@ func flexlvmPools(in inventory.Inventory) []inventory.Pool {
 	return slices.DeleteFunc(slices.Clone(in.Pools), func(p inventory.Pool) bool { return !ours[p.Name] && p.Directories == nil })
 }
 
-// poolsHealth has one entry for each reason, which names the pools that it is true of.
+// poolsHealth returns one entry for each reason, which names the pools that it applies to.
 func poolsHealth(pools []inventory.Pool) []*csi.NodeGetStorageHealthResponse_StorageBackendHealth {
 	var out []*csi.NodeGetStorageHealthResponse_StorageBackendHealth
 	add := func(reason, message string) {
@@ -124,7 +125,7 @@ func poolsHealth(pools []inventory.Pool) []*csi.NodeGetStorageHealthResponse_Sto
 			add(reasonPoolUnfit, fmt.Sprintf("pool %s: %s", p.Name, p.Directories.Unfit))
 		}
 		if p.Thin == nil {
-			continue // what a group has left matters to new volumes alone
+			continue // free space in a group matters only to new volumes
 		}
 		if full := fullness(p); full != "" {
 			add(reasonPoolFull, full)
@@ -136,11 +137,11 @@ func poolsHealth(pools []inventory.Pool) []*csi.NodeGetStorageHealthResponse_Sto
 	return out
 }
 
-// fullPercent is how full a thin pool is, of data or metadata, that is said to be full: what
-// is written to its volumes fails when nothing is left.
+// fullPercent is the usage of a thin pool's data or metadata from which the pool is reported as full. Writes to
+// its volumes fail once nothing is left.
 const fullPercent = 95
 
-// fullness says that a thin pool is nearly full, or is empty.
+// fullness describes a thin pool that is nearly full; it returns an empty string for any other.
 func fullness(p inventory.Pool) string {
 	if p.Thin == nil || !p.Thin.Known {
 		return ""

@@ -9,7 +9,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// identity answers the calls of CSI's identity service.
+// identity implements CSI's identity service.
 type identity struct {
 	csi.UnimplementedIdentityServer
 	version string
@@ -28,17 +28,17 @@ func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 }
 
 func (i *identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
-	return &csi.ProbeResponse{}, nil // saying nothing more means ready
+	return &csi.ProbeResponse{}, nil // an empty response means ready
 }
 
-// registration tells kubelet which plugin this is. kubelet gives it one second.
+// registration implements kubelet's plugin registration. kubelet waits one second for a response.
 type registration struct {
 	registerapi.UnimplementedRegistrationServer
 	endpoint string
 	status   func(*registerapi.RegistrationStatus)
 }
 
-// supportedVersion is kubelet's notion of CSI's version: it knows no other part of 1.x.
+// supportedVersion is the CSI version as kubelet knows it: it does not distinguish versions 1.x.
 const supportedVersion = "1.0.0"
 
 func (r *registration) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {

@@ -7,8 +7,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/inventory"
 )
 
-// inventoryLife is how long an inventory answers calls. kubelet asks for the health of one
-// volume after the other, once a minute, and mounts wait while LVM reports.
+// inventoryLife is how long an inventory is reused. kubelet asks for the health of each volume once a minute,
+// and mounts have to wait while LVM reports.
 const inventoryLife = 20 * time.Second
 
 // inventories shares inventories between calls.
@@ -16,18 +16,18 @@ type inventories struct {
 	engine Engine
 	now    func() time.Time
 
-	turn  chan struct{} // a semaphore: its holder alone may use the fields below
+	turn  chan struct{} // a semaphore that guards the fields below
 	last  inventory.Inventory
-	begun time.Time // zero: there is none
+	begun time.Time // zero if there is no inventory yet
 }
 
 func newInventories(engine Engine, now func() time.Time) *inventories {
 	return &inventories{engine: engine, now: now, turn: make(chan struct{}, 1)}
 }
 
-// since returns an inventory that was begun at that instant or later. Nobody may change it.
-// Calls that come meanwhile wait for it, and share it. Where it fails, or the call that began it
-// ends, the next of them begins another.
+// since returns an inventory that was started at that instant or later. Callers must not change it. Concurrent
+// callers wait for one inventory and share it. If it fails, or the call that started it ends, the next caller
+// starts another.
 func (i *inventories) since(ctx context.Context, at time.Time) (inventory.Inventory, error) {
 	select {
 	case i.turn <- struct{}{}:

@@ -17,8 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// An Engine carries out the calls. Every method can be repeated after it was killed at any
-// instant.
+// An Engine carries out the calls. Every method can be repeated after it was killed at any moment.
 type Engine interface {
 	MountAs(ctx context.Context, spec volume.Spec, as node.Mounting) error
 	// Unmount succeeds if nothing is mounted or target does not exist.
@@ -28,11 +27,11 @@ type Engine interface {
 	Inventory(ctx context.Context) (inventory.Inventory, error)
 }
 
-// A service answers the calls of CSI's node service.
+// A service implements CSI's node service.
 type service struct {
 	csi.UnimplementedNodeServer
 	engine      Engine
-	node        string // its name
+	node        string // the node's name
 	inventories *inventories
 	now         func() time.Time
 }
@@ -58,8 +57,8 @@ func (s *service) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesR
 	return out, nil
 }
 
-// NodePublishVolume mounts the volume on the target, a directory that it makes, or the device on
-// a file. The mount is the last step: killed before, it leaves an empty directory or file.
+// NodePublishVolume mounts the volume on the target, a directory that it creates, or the device on a file. The
+// mount is the last step: killed before it, the call leaves an empty directory or file.
 func (s *service) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	p, err := parsePublish(r)
 	if err != nil {
@@ -78,8 +77,8 @@ func (s *service) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolum
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-// NodeUnpublishVolume does not look at the handle beyond its being there: what is mounted
-// says what it is, and nothing must keep a pod from its end.
+// NodeUnpublishVolume requires a handle but does not parse it: the mount itself identifies the volume, and
+// nothing must keep a pod from terminating.
 func (s *service) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	switch target := r.GetTargetPath(); {
 	case r.GetVolumeId() == "":
@@ -98,8 +97,8 @@ func (s *service) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishV
 	return &csi.NodeUnpublishVolumeResponse{}, nil
 }
 
-// makeTarget makes the directory that a volume is mounted on, or the file for a device, in a
-// directory that is there.
+// makeTarget creates the directory that a volume is mounted on, or the file for a device, in an existing
+// directory.
 func makeTarget(path string, file bool) (made bool, err error) {
 	if !filepath.IsAbs(path) {
 		return false, &volume.FieldError{Field: fieldTarget, Value: path, Reason: "is not an absolute path"}
@@ -118,7 +117,7 @@ func makeTarget(path string, file bool) (made bool, err error) {
 	return false, fmt.Errorf("make the mount target: %w", err)
 }
 
-// removeTarget removes an empty directory or an empty file, and nothing else.
+// removeTarget removes an empty directory or an empty file, but nothing else.
 func removeTarget(path string) error {
 	info, err := os.Lstat(path)
 	if err == nil && info.Mode().IsRegular() && info.Size() == 0 {
@@ -132,8 +131,8 @@ func removeTarget(path string) error {
 	return fmt.Errorf("remove the mount target %s: %w", path, err)
 }
 
-// NodeExpandVolume grows a volume where it is mounted. How far it may grow was decided when
-// the provisioner raised the capacity of its PersistentVolume.
+// NodeExpandVolume grows a volume where it is mounted. The provisioner decided how far the volume may grow when
+// it raised the capacity of the PersistentVolume.
 func (s *service) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	size := volume.Bytes(r.GetCapacityRange().GetRequiredBytes())
 	limit := volume.Bytes(r.GetCapacityRange().GetLimitBytes())
@@ -165,7 +164,7 @@ func (s *service) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeR
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: int64(space.Size)}, nil
 }
 
-// NodeGetVolumeStats tells what df shows, or how large a device is.
+// NodeGetVolumeStats returns the usage as df shows it, or the size of a device.
 func (s *service) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	if r.GetVolumeId() != "" && r.GetVolumePath() == "" {
 		return nil, missing(fieldPath)

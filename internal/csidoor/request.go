@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Fields of requests, as messages call them.
+// Field names of requests, as they appear in messages.
 const (
 	fieldHandle       = "volume_id"
 	fieldTarget       = "target_path"
@@ -25,7 +25,7 @@ const (
 	fieldSecrets      = "secrets"
 )
 
-// Keys that kubelet adds to the attributes, over whatever has their names there.
+// Keys that kubelet adds to the attributes, overwriting attributes of the same names.
 const (
 	keyPrefix    = "csi.storage.k8s.io/"
 	keyNamespace = keyPrefix + "pod.namespace"
@@ -34,15 +34,15 @@ const (
 	keyEphemeral = keyPrefix + "ephemeral"
 )
 
-// A handle names a volume.
+// A handle identifies a volume.
 type handle struct {
 	group   volume.Group
 	name    volume.Name
 	readers bool
 }
 
-// parseHandle parses a handle. One that is not flexlvm's names a volume that does not exist.
-// Missing fields of the request are to be reported before.
+// parseHandle parses a volume handle. A handle that is not flexlvm's is the handle of a volume that does not
+// exist. Callers report other missing fields first.
 func parseHandle(id string) (handle, error) {
 	if id == "" {
 		return handle{}, missing(fieldHandle)
@@ -54,15 +54,15 @@ func parseHandle(id string) (handle, error) {
 	return handle{g, n, readers}, nil
 }
 
-// A publication is what NodePublishVolume asks for.
+// A publication is a parsed NodePublishVolume request.
 type publication struct {
 	spec  volume.Spec
 	as    node.Mounting
-	block bool // the device, and not a file system
+	block bool // publish the device instead of a file system
 }
 
-// parsePublish reads a request as strictly as can be: what is not understood is refused, so
-// that a slip in a PersistentVolume is seen at its first mount.
+// parsePublish parses a request strictly: anything unknown is refused, so that a mistake in a PersistentVolume
+// shows at its first mount.
 func parsePublish(r *csi.NodePublishVolumeRequest) (publication, error) {
 	p := publication{as: node.Mounting{Target: r.GetTargetPath(), ReadOnly: r.GetReadonly()}}
 	switch {
@@ -101,8 +101,7 @@ func parsePublish(r *csi.NodePublishVolumeRequest) (publication, error) {
 	return p, p.spec.Validate()
 }
 
-// checkMode refuses a PersistentVolume whose own volumeMode says something else than its
-// attributes.
+// checkMode refuses a PersistentVolume whose volumeMode contradicts its attributes.
 func (p *publication) checkMode() error {
 	asked := volume.ModeFilesystem
 	if p.block {
@@ -114,7 +113,7 @@ func (p *publication) checkMode() error {
 	return nil
 }
 
-// key reads the key of an encrypted volume. For any other there must be no Secret.
+// key reads the key of an encrypted volume. For any other volume a Secret is refused.
 func (p *publication) key(secrets map[string]string) (err error) {
 	switch {
 	case !p.spec.Encrypted && len(secrets) > 0:
@@ -129,8 +128,8 @@ func (p *publication) key(secrets map[string]string) (err error) {
 	return err
 }
 
-// keyIn returns the key that a Secret holds; none if there is no Secret. Errors say nothing of
-// what is in it.
+// keyIn returns the key in a Secret, or a zero key if there is no Secret. Errors reveal nothing of the Secret's
+// content.
 func keyIn(secrets map[string]string) (luks.Key, error) {
 	if len(secrets) == 0 {
 		return luks.Key{}, nil
@@ -146,9 +145,9 @@ func keyIn(secrets map[string]string) (luks.Key, error) {
 	return key, nil
 }
 
-// checkPod refuses what was not said of the pod in whose directory the target is: the
-// CSIDriver may have been changed to podInfoOnMount: false, and kubelet passes on then what
-// the PersistentVolume says, which cannot know the pod's UID.
+// checkPod refuses a request whose pod is not the pod of the target directory. If somebody changes the
+// CSIDriver to podInfoOnMount: false, kubelet passes on what the PersistentVolume specifies, which cannot
+// contain the pod's UID.
 func checkPod(target, uid string) error {
 	switch pod := podOf(target); {
 	case pod == "" || pod == uid:
@@ -160,10 +159,9 @@ func checkPod(target, uid string) error {
 	}
 }
 
-// podOf returns the UID of the pod whose volume is to be mounted on a target, as kubelet
-// names it: its directory, and in that pods/UID/volumes/kubernetes.io~csi/PV/mount, or
-// plugins/kubernetes.io/csi/volumeDevices/publish/PV/UID for a device. It is empty for other
-// paths.
+// podOf returns the UID of the pod from a target path of kubelet, which is, below kubelet's directory,
+// pods/UID/volumes/kubernetes.io~csi/PV/mount, or plugins/kubernetes.io/csi/volumeDevices/publish/PV/UID for a
+// device. It is empty for other paths.
 func podOf(target string) string {
 	parts := strings.Split(target, "/")
 	if n := len(parts) - 7; n >= 0 && slices.Equal(parts[n:n+5], []string{"plugins", "kubernetes.io", "csi", "volumeDevices", "publish"}) {
@@ -175,7 +173,7 @@ func podOf(target string) string {
 	return ""
 }
 
-// capability reads how the volume is to be used.
+// capability parses how the volume is to be used.
 func (p *publication) capability(c *csi.VolumeCapability) (err error) {
 	m := c.GetMount()
 	p.block = c.GetBlock() != nil
@@ -190,7 +188,7 @@ func (p *publication) capability(c *csi.VolumeCapability) (err error) {
 		p.as.Alone = true
 	case csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:
 	case csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY:
-		// As through the other door, only readOnly makes a mount read-only.
+		// As in the FlexVolume driver, only readOnly makes a mount read-only.
 	default:
 		return &volume.FieldError{Field: "access mode", Value: mode.String(), Reason: "is not supported: a volume is on the disk of one node; use ReadWriteOnce, ReadWriteOncePod or ReadOnlyMany"}
 	}
@@ -198,7 +196,7 @@ func (p *publication) capability(c *csi.VolumeCapability) (err error) {
 	return err
 }
 
-// parseAttributes reads the attributes of the PersistentVolume and what kubelet adds.
+// parseAttributes parses the attributes of the PersistentVolume and those that kubelet adds.
 func parseAttributes(h handle, attributes map[string]string) (volume.Spec, error) {
 	if attributes[keyEphemeral] == "true" {
 		return volume.Spec{}, &volume.FieldError{Field: "csi", Reason: "is given in a pod: flexlvm has no ephemeral inline volumes, whose size nobody reserves; use an ephemeral volume with a volumeClaimTemplate"}
@@ -232,7 +230,7 @@ func parseAttributes(h handle, attributes map[string]string) (volume.Spec, error
 	}
 	s.Name = h.name
 	s.Namespace, err = volume.ParseNamespace(keyNamespace, asks)
-	if s.OwnerNamespace != "" { // who asks is whom it is offered to: that was checked above
+	if s.OwnerNamespace != "" { // checked above: the pod's namespace is the one that the dataset is shared with
 		s.Namespace = s.OwnerNamespace
 	}
 	return s, err

@@ -16,24 +16,23 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// DefaultSocket is where kubelet looks for plugins that register, with its default
-// directory.
+// DefaultSocket is in the directory where kubelet discovers plugins, if it runs with its default directory.
 const DefaultSocket = "/var/lib/kubelet/plugins_registry/flexlvm.io.sock"
 
-// Config is what the door needs to know.
+// Config configures Serve.
 type Config struct {
 	Socket  string // absolute; DefaultSocket if empty
 	Node    string // the node's name
 	Version string
 	Log     logrus.FieldLogger
-	Now     func() time.Time // nil: the clock
+	Now     func() time.Time // time.Now if nil
 }
 
-// Serve serves the calls of kubelet on the socket until ctx ends, or kubelet refuses the
-// registration. Calls that are at work then are waited for.
+// Serve serves kubelet's calls on the socket until ctx is done or kubelet refuses the registration. Then it
+// waits for the calls in progress.
 //
-// One socket serves both the registration and the calls, and has one fixed path: kubelet
-// refuses a plugin whose name it knows from another.
+// One socket at a fixed path serves both the registration and the calls: kubelet refuses a plugin whose name is
+// already registered from another path.
 func Serve(ctx context.Context, cfg Config, engine Engine) error {
 	if cfg.Socket == "" {
 		cfg.Socket = DefaultSocket
@@ -67,8 +66,8 @@ func Serve(ctx context.Context, cfg Config, engine Engine) error {
 	return err
 }
 
-// stopPatience is how long calls that are at work are waited for. One that is cut off is
-// repeated by kubelet.
+// stopPatience is how long Serve waits for calls in progress when it stops. kubelet repeats a call that is cut
+// off.
 const stopPatience = 20 * time.Second
 
 func stop(server *grpc.Server) {
@@ -91,19 +90,19 @@ func newServer(cfg Config, engine Engine, refused chan<- error) *grpc.Server {
 		}
 		select {
 		case refused <- fmt.Errorf("kubelet does not register the CSI driver: %s", s.GetError()):
-		default: // it has been told before
+		default: // the refusal was already reported
 		}
 	}})
 	return server
 }
 
-// nascent is the name of a socket that is not to be called yet: kubelet ignores names that
-// begin with a dot.
+// nascent returns the name of a socket that does not accept calls yet. kubelet ignores names that begin with a
+// dot.
 func nascent(socket string) string {
 	return filepath.Join(filepath.Dir(socket), "."+filepath.Base(socket)+".new")
 }
 
-// listen makes the socket, under another name, for root alone.
+// listen creates the socket under its nascent name, accessible only to root.
 func listen(ctx context.Context, socket string) (net.Listener, error) {
 	if !filepath.IsAbs(socket) || strings.HasPrefix(filepath.Base(socket), ".") {
 		return nil, fmt.Errorf("listen on %q: the socket's path must be absolute, and its name must not begin with a dot", socket)
@@ -117,7 +116,7 @@ func listen(ctx context.Context, socket string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on %s: %w; kubelet makes the directory when it starts: is it another one here (--socket)?", path, err)
 	}
 	if unix, is := l.(*net.UnixListener); is {
-		unix.SetUnlinkOnClose(false) // it has another name by then
+		unix.SetUnlinkOnClose(false) // it is renamed by then
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("keep others from the socket: %w", err), l.Close())
@@ -125,8 +124,8 @@ func listen(ctx context.Context, socket string) (net.Listener, error) {
 	return l, nil
 }
 
-// place gives the socket its name, in the place of one that a killed process has left, and
-// returns what tells it apart.
+// place renames the socket to its final name, replacing the socket of a killed process, and returns its
+// FileInfo to identify it.
 func place(socket string) (os.FileInfo, error) {
 	if info, err := os.Lstat(socket); err == nil && info.Mode().Type() != os.ModeSocket {
 		return nil, fmt.Errorf("place the socket: %s is something else; remove it", socket)
@@ -137,8 +136,8 @@ func place(socket string) (os.FileInfo, error) {
 	return os.Lstat(socket)
 }
 
-// withdraw removes the socket, by which kubelet knows that the driver is away, unless
-// another process has put its own there.
+// withdraw removes the socket, which deregisters the driver from kubelet, unless another process has placed its
+// own there.
 func withdraw(socket string, own os.FileInfo) error {
 	now, err := os.Lstat(socket)
 	switch {

@@ -28,8 +28,9 @@ func setAttributes(t *testing.T, dir string, a quota.Attributes) {
 	require.NoError(t, quota.SetAttributes(f, a))
 }
 
-// What a tenant has set of the topmost directory, the files of the next tenant do not inherit, and it keeps nothing
-// from being deleted: directories of other projects cannot be moved into one whose project is inherited.
+// Attributes that a tenant has set on the topmost directory are not inherited by the next tenant's
+// files. They do not prevent deletion either, although directories of other projects cannot be moved
+// into a directory whose project is inherited.
 func TestMachineRestoresAttributes(t *testing.T) {
 	for kind, c := range map[string]struct {
 		mkfs, shown          string
@@ -80,11 +81,11 @@ func TestMachineRestoresAttributes(t *testing.T) {
 			require.Equal(t, first, again)
 			require.Equal(t, shown, shell(t, c.shown, at))
 
-			// A person who has deleted the files may not have seen the rest.
+			// A person who has deleted the files may have overlooked the attributes.
 			setAttributes(t, at, c.tenants)
 			require.ErrorContains(t, m.Empty(f, first), "when it was first offered or last cleaned")
 
-			// Earlier releases have noted none.
+			// Earlier releases recorded no attributes.
 			old := Entry{Owner: &Owner{UID: first.UID, GID: first.GID, Mode: first.Mode}}
 			require.NoError(t, m.Empty(f, old.Owner))
 			require.NoError(t, m.Clean(t.Context(), f, class, old, noProgress))

@@ -1,6 +1,7 @@
-// Package discovery finds on a node the file systems and disks that become volumes as they
-// are, decides what may be offered and cleaned, and cleans. It knows nothing of Kubernetes.
+// Package discovery finds the file systems and disks of a node that become volumes as they are,
+// decides which of them may be offered and cleaned, and cleans them. It knows nothing of
+// Kubernetes.
 //
-// Finder.Find looks, Judge decides and does nothing, DeleteFiles and Erase clean. What was
-// handed out to whom is in a Ledger, which outlives the process.
+// Finder.Find scans, Judge decides and changes nothing, DeleteFiles and Erase clean. A Ledger,
+// which outlives the process, records which disk was handed out to which PersistentVolume.
 package discovery

@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/lvm"
 )
 
-// onLoop makes a loop device of a file, which holds what has reached the disk.
+// onLoop creates a loop device on a file, which holds what has reached the disk.
 func onLoop(t *testing.T, file, size string) (device string) {
 	t.Helper()
 	device = shell(t, "truncate -s %[2]s %[1]s; losetup --show -f %[1]s", file, size)
@@ -22,8 +22,8 @@ func onLoop(t *testing.T, file, size string) (device string) {
 	return device
 }
 
-// A person has deleted the files. After a power cut the next tenant would have them, were they
-// not deleted on the disk before the file system counts as empty.
+// A person has deleted the files. The deletion must be on disk before the file system counts as empty:
+// after a power cut the next tenant would have the files.
 func TestMachineEmptyFilesystemLasts(t *testing.T) {
 	base := t.TempDir()
 	file, dir := filepath.Join(base, "file"), filepath.Join(base, "fast")
@@ -41,8 +41,7 @@ func TestMachineEmptyFilesystemLasts(t *testing.T) {
 	require.NotContains(t, onDisk(), "data")
 }
 
-// Reading makes the kernel write the zeros, if it has not; only a flush takes them from the cache
-// of the disk.
+// Reading makes the kernel write pending zeros, but only a flush writes them from the disk's own cache.
 func TestMachineEmptyDeviceLasts(t *testing.T) {
 	device := onLoop(t, filepath.Join(t.TempDir(), "file"), "64M")
 	f := Found{Kind: Device, Path: device}

@@ -13,18 +13,18 @@ import (
 	"github.com/flexlvm/flexlvm/internal/durable"
 )
 
-// An Erasure says how a disk is cleaned.
+// An Erasure is how a disk is cleaned.
 type Erasure int
 
-// The ways.
+// The erasures.
 const (
 	KeepDevice Erasure = iota
 	Zero               // it reads as zeros afterwards
-	Discard            // what it reads as is up to the disk, but for both ends, which are zeros
+	Discard            // the disk decides what it reads as, except for both ends, which are zeros
 )
 
 const (
-	chunk = 16 << 20 // bytes that are erased at once, and may be erased again after a crash
+	chunk = 16 << 20 // bytes that are erased at a time, and may be erased again after a crash
 	ends  = 1 << 20  // bytes zeroed at each end of a discarded device, because labels are there
 
 	blkDiscard = 0x1277 // BLKDISCARD
@@ -32,15 +32,16 @@ const (
 	blkReread  = 0x125f // BLKRRPART
 )
 
-// ErrInUse: somebody has the device.
+// ErrInUse: the device is mounted, or part of another one.
 var ErrInUse = errors.New("it is in use: it is mounted, or part of another device")
 
-// Erase erases a device from a byte on, and tells progress up to where it has come, before
-// anything behind that is erased. The device has to be what was found. It is opened so that
-// nobody else can mount it or use it for another device meanwhile.
+// Erase erases a device from byte from on. It regularly passes to progress the byte up to which the
+// erasure is durable, before it erases anything behind that. The device must be the one that was
+// found. It is opened exclusively, so that nobody can mount it or use it for another device
+// meanwhile.
 //
-// The first bytes are erased last, once the rest is durable: they hold what tells that a device
-// is not blank, so one that is erased in part does not pass for empty.
+// The first bytes are erased last, once the rest is durable: they show that a device is not blank,
+// so a partly erased device is not mistaken for an empty one.
 func Erase(ctx context.Context, f Found, how Erasure, from int64, pace *Pace, watch Watch, progress func(int64) error) error {
 	if err := erase(ctx, f, how, from, pace, watch, progress); err != nil {
 		return fmt.Errorf("erase %s: %w", f.Path, err)
@@ -85,12 +86,13 @@ func erase(ctx context.Context, f Found, how Erasure, from int64, pace *Pace, wa
 	if err := dev.Sync(); err != nil {
 		return err
 	}
-	// The kernel is to forget partitions that were on it; what has none does not mind.
+	// The kernel must forget the partitions that were on the device; without any, this has no
+	// effect.
 	_, _, _ = unix.Syscall(unix.SYS_IOCTL, dev.Fd(), blkReread, 0)
 	return nil
 }
 
-// eraseFirst erases the first bytes, once what is behind them is erased on the disk.
+// eraseFirst erases the first bytes, once the erasure of the rest is durable.
 func eraseFirst(ctx context.Context, dev *os.File, order uintptr, length int64, pace *Pace, watch Watch) error {
 	if err := pace.Wait(ctx, length); err != nil {
 		return err
@@ -101,7 +103,7 @@ func eraseFirst(ctx context.Context, dev *os.File, order uintptr, length int64, 
 	return request(dev, order, 0, length)
 }
 
-// noteProgress notes how far it has come, once that is on the disk.
+// noteProgress reports the byte reached, once the erasure up to it is durable.
 func noteProgress(dev *os.File, at int64, watch Watch, progress func(int64) error) error {
 	if err := watch(); err != nil {
 		return err
@@ -119,7 +121,7 @@ func eraseOrder(how Erasure) uintptr {
 	return blkZeroOut
 }
 
-// request erases bytes of a device. The caches see it.
+// request erases bytes of a device. The kernel drops them from its caches, too.
 func request(dev *os.File, order uintptr, at, length int64) error {
 	r := [2]uint64{uint64(at), uint64(length)}
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, dev.Fd(), order, uintptr(unsafe.Pointer(&r)))
@@ -132,7 +134,7 @@ func request(dev *os.File, order uintptr, at, length int64) error {
 	return nil
 }
 
-// openDevice opens a device for nobody else, if it is still what was found.
+// openDevice opens a device exclusively, if it is still the one that was found.
 func openDevice(f Found, flags int) (dev *os.File, size int64, err error) {
 	dev, err = os.OpenFile(f.Path, flags|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
@@ -148,7 +150,7 @@ func openDevice(f Found, flags int) (dev *os.File, size int64, err error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFBLK || st.Rdev != f.Number {
 		return nil, 0, errors.Join(errors.New("another device is there than was found"), dev.Close())
 	}
-	// Held open, its number is given to no other.
+	// While the device is open, its number is not reused.
 	if err := ofHost.sameDevice(f); err != nil {
 		return nil, 0, errors.Join(err, dev.Close())
 	}
@@ -159,9 +161,9 @@ func openDevice(f Found, flags int) (dev *os.File, size int64, err error) {
 	return dev, size, nil
 }
 
-// Empty fails unless nothing is left in a file system, or a device reads as zeros where it
-// is looked at. What has emptied it is on the disk when it returns: after a power cut, the next
-// tenant would have what the last one left. owner says what files made in it are to inherit; nil: anything.
+// Empty fails unless a file system is empty, or a device reads as zeros where Empty checks it. What
+// has emptied it is durable when Empty returns: otherwise the next tenant could get the last one's
+// data after a power cut. owner has the attributes that files created in it must inherit; nil: any.
 func Empty(f Found, owner *Owner) error {
 	if f.Kind != Device {
 		return emptyDirectory(f, owner)

@@ -15,25 +15,25 @@ import (
 )
 
 const (
-	// beneath is how nothing below a directory is reached that is not in its file system, is
-	// mounted there or is led to by a link.
+	// beneath keeps a lookup below a directory, in its file system and its mount, and follows no
+	// link.
 	beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
-	// deepest is from where on directories are moved up before they are deleted, so that no
+	// deepest is the depth from which directories are moved up before they are deleted, so that no
 	// depth takes more open files than that.
 	deepest = 64
-	// batch is how many entries of a directory are read at once.
+	// batch is how many entries of a directory are read at a time.
 	batch = 256
-	// lostAndFound is made with an ext4 file system, and belongs to it.
+	// lostAndFound is created with an ext4 file system, and belongs to it.
 	lostAndFound = "lost+found"
 )
 
-// Watch is asked again and again while something is cleaned. Its error ends that.
+// Watch is called again and again during a cleaning. An error ends the cleaning.
 type Watch func() error
 
-// DeleteFiles deletes all that is in a file system or directory, which has to be that which
-// was found, and gives its topmost directory back what owner says. It may be killed at any
-// moment, and be called again. Nothing outside is reached: not over a link, not in what is
-// mounted below it, and not where a tenant moves a directory meanwhile.
+// DeleteFiles deletes the content of a file system or directory, which must be the one that was
+// found, and restores its topmost directory to owner. It may be killed at any moment, and be called
+// again. It reaches nothing outside: not over a link, not in mounts below it, and not if a tenant
+// moves a directory meanwhile.
 func DeleteFiles(ctx context.Context, f Found, owner *Owner, pace *Pace, watch Watch) error {
 	if err := watch(); err != nil {
 		return fmt.Errorf("delete the files in %s: %w", f.Path, err)
@@ -57,7 +57,7 @@ func DeleteFiles(ctx context.Context, f Found, owner *Owner, pace *Pace, watch W
 	return nil
 }
 
-// openTop opens the topmost directory of what was found, if it is still that.
+// openTop opens the topmost directory of what was found, if it is still the same.
 func openTop(f Found) (*os.File, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, f.Path, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
@@ -94,7 +94,7 @@ type deleter struct {
 	moved int
 }
 
-// empty deletes all that is in a directory.
+// empty deletes the content of a directory.
 func (d *deleter) empty(dir *os.File, depth int) error {
 	for {
 		if _, err := dir.Seek(0, io.SeekStart); err != nil {
@@ -123,7 +123,7 @@ func (d *deleter) empty(dir *os.File, depth int) error {
 	}
 }
 
-// remove deletes one entry; keep is true for what stays.
+// remove deletes one entry; keep is true if the entry stays.
 func (d *deleter) remove(dir *os.File, e fs.DirEntry, depth int) (keep bool, err error) {
 	if err := d.pace.Wait(d.ctx, 1); err != nil {
 		return false, err
@@ -134,7 +134,7 @@ func (d *deleter) remove(dir *os.File, e fs.DirEntry, depth int) (keep bool, err
 		}
 	}
 	at := int(dir.Fd())
-	// What is no directory goes by its name, wherever a link leads.
+	// Anything but a directory is unlinked by its name, and links are not followed.
 	err = unix.Unlinkat(at, e.Name(), 0)
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return false, nil
@@ -152,7 +152,7 @@ func (d *deleter) remove(dir *os.File, e fs.DirEntry, depth int) (keep bool, err
 	}
 	stays := depth == 0 && e.Name() == lostAndFound
 	var owner *Owner
-	if stays { // the last tenant may have changed its owner, so it gets back what mkfs gave it: root
+	if stays { // the last tenant may have changed its owner; mkfs made root the owner
 		owner = &Owner{UID: os.Geteuid(), GID: os.Getegid(), Mode: 0o700}
 	}
 	if err := d.emptyBelow(at, e.Name(), depth, owner); err != nil || stays {
@@ -164,7 +164,8 @@ func (d *deleter) remove(dir *os.File, e fs.DirEntry, depth int) (keep bool, err
 	return false, nil
 }
 
-// emptyBelow deletes what is in a directory, and then restores the directory to owner unless that is nil.
+// emptyBelow deletes the content of a directory, and then restores the directory to owner unless
+// that is nil.
 func (d *deleter) emptyBelow(at int, name string, depth int, owner *Owner) error {
 	fd, err := unix.Openat2(at, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: beneath})
 	if err != nil {
@@ -178,7 +179,7 @@ func (d *deleter) emptyBelow(at int, name string, depth int, owner *Owner) error
 	return restore(below, owner)
 }
 
-// refusal says what the kernel means.
+// refusal adds what the kernel's error means here.
 func refusal(op, name string, err error) error {
 	err = &os.PathError{Op: op, Path: name, Err: err}
 	switch {
@@ -190,7 +191,7 @@ func refusal(op, name string, err error) error {
 	return protected(err)
 }
 
-// protected adds what a flag of the tenant's, or a person's, may have to do with an error.
+// protected adds that a flag set by the tenant, or by a person, may have caused the error.
 func protected(err error) error {
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("%w: it may be immutable; see `lsattr`, and clear that with `chattr -i -a`", err)
@@ -198,9 +199,10 @@ func protected(err error) error {
 	return err
 }
 
-// restore gives a directory that stays the owner, the mode and the attributes of its inode that it had before the
-// tenant, and removes its extended attributes: the next tenant could read the access lists and all else that the last
-// one has set, and files would inherit flags, a project and the size of extents. It does nothing if owner is nil.
+// restore gives a directory that stays the owner, mode and inode attributes that it had before the
+// tenant, and removes its extended attributes: otherwise the next tenant could read the access
+// lists and everything else that the last one has set, and files would inherit flags, a project and
+// an extent size. It does nothing if owner is nil.
 func restore(dir *os.File, owner *Owner) error {
 	if owner == nil {
 		return nil
@@ -246,7 +248,7 @@ func attributes(fd int) (out []string, err error) {
 	return out, nil
 }
 
-// OwnerOf tells what the topmost directory of a file system is like.
+// OwnerOf returns the owner, the mode and the attributes of the topmost directory of a file system.
 func OwnerOf(f Found) (*Owner, error) {
 	top, err := openTop(f)
 	if err != nil {
@@ -264,15 +266,16 @@ func OwnerOf(f Found) (*Owner, error) {
 	return &Owner{UID: int(st.Uid), GID: int(st.Gid), Mode: st.Mode & 0o7777, Attributes: &a}, nil
 }
 
-// emptyDirectory fails unless a file system holds nothing, durably, and its topmost directory has the attributes of
-// owner, where these are noted: what the last tenant has set there would be inherited by the files of the next.
+// emptyDirectory fails unless a file system is empty, durably, and its topmost directory has the
+// attributes of owner, if those are recorded: files of the next tenant would inherit what the last
+// one has set there.
 func emptyDirectory(f Found, owner *Owner) error {
 	top, err := openTop(f)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = top.Close() }()
-	entries, err := top.ReadDir(2) // of which one may be lost+found
+	entries, err := top.ReadDir(2) // one of them may be lost+found
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}

@@ -24,7 +24,7 @@ func foundAt(t *testing.T, path string) Found {
 
 func nobody() error { return nil }
 
-// tree makes a tenant's directory, with all that could lead out of it.
+// tree creates a tenant's directory, with every kind of link that could lead out of it.
 func tree(t *testing.T) (top, outside string) {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
@@ -54,7 +54,7 @@ func tree(t *testing.T) (top, outside string) {
 	return top, outside
 }
 
-// All is deleted, whatever leads out stays, and the topmost directory is what it was.
+// All files are deleted, the targets of links out of the directory stay, and its owner and mode are restored.
 func TestDeleteFiles(t *testing.T) {
 	top, outside := tree(t)
 	f := foundAt(t, top)
@@ -96,7 +96,7 @@ func flagged(t *testing.T, dir string, flags int) {
 
 const noDump, noAtime = 0x40, 0x80
 
-// The files of the next tenant inherit nothing that the last one has set, and a person's own settings stay.
+// The next tenant's files inherit no flags that the last tenant has set, and the administrator's flags stay.
 func TestDeleteFilesRestoresFlags(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
@@ -121,8 +121,9 @@ func TestDeleteFilesRestoresFlags(t *testing.T) {
 	require.Zero(t, *below.Attributes)
 }
 
-// Earlier releases noted no attributes. What a directory has then is the administrator's or the tenant's: a person who
-// has emptied it is asked nothing about it, and a cleaning resets it, after which it is known.
+// Earlier releases recorded no attributes, so those of a directory may be the administrator's or
+// the tenant's. If a person has emptied the directory, they are not checked. Cleaning resets
+// them, and then they are known.
 func TestAttributesThatAreNotNoted(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "discovered.json")
 	require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf(`{"fs-u:/a": {"path": "/a", "volume": "pv-1", "owner": {"uid": %d, "gid": %d, "mode": 493}}}`, os.Getuid(), os.Getgid())), 0o600))
@@ -154,7 +155,7 @@ func TestAttributesThatAreNotNoted(t *testing.T) {
 	require.ErrorContains(t, Empty(f, cleaned.Owner), top+" has flags 0x40")
 }
 
-// The kernel has one error for what is mounted somewhere and for what may not be moved.
+// EXDEV means a mount if an entry is opened, and another project if it is moved.
 func TestRefusal(t *testing.T) {
 	require.ErrorContains(t, refusal("open", "x", unix.EXDEV), "unmount it")
 	require.ErrorContains(t, refusal("move", "x", unix.EBUSY), "unmount it")
@@ -162,7 +163,7 @@ func TestRefusal(t *testing.T) {
 	require.ErrorContains(t, refusal("delete", "x", unix.EPERM), "chattr -i -a")
 }
 
-// What a repair of the file system has found is the tenant's, and so is whatever he gives that name.
+// Files in lost+found, which a repair of the file system has recovered, are the tenant's. So is a file of that name.
 func TestEmptyLooksIntoLostAndFound(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
@@ -176,7 +177,7 @@ func TestEmptyLooksIntoLostAndFound(t *testing.T) {
 	require.ErrorContains(t, Empty(f, nil), `"lost+found"`)
 }
 
-// It ends where somebody comes to use it, goes no faster than it may, and goes on later.
+// The deletion stops when the directory comes into use, respects its pace, and can be continued.
 func TestDeleteFilesIsInterrupted(t *testing.T) {
 	top, _ := tree(t)
 	f := foundAt(t, top)
@@ -193,7 +194,7 @@ func TestDeleteFilesIsInterrupted(t *testing.T) {
 	require.NoError(t, Empty(f, nil))
 }
 
-// Where a link or another file system has come in its place, nothing is touched.
+// If a link, another directory or another file system has taken its place, nothing is deleted.
 func TestDeleteFilesOfSomethingElse(t *testing.T) {
 	top, outside := tree(t)
 	f := foundAt(t, top)
@@ -209,7 +210,7 @@ func TestDeleteFilesOfSomethingElse(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A tenant's process that swaps directories for links while they are deleted leads nowhere.
+// A tenant's process that swaps directories for links during the deletion cannot redirect it.
 func TestDeleteFilesWhileDirectoriesBecomeLinks(t *testing.T) {
 	top, outside := tree(t)
 	f := foundAt(t, top)
@@ -227,7 +228,7 @@ func TestDeleteFilesWhileDirectoriesBecomeLinks(t *testing.T) {
 		}
 	}()
 	for range 20 {
-		_ = DeleteFiles(ctx, f, nil, NewPace(0), nobody) // it may fail as it likes
+		_ = DeleteFiles(ctx, f, nil, NewPace(0), nobody) // it may fail
 	}
 	stop()
 	<-swapped

@@ -21,84 +21,84 @@ import (
 	"github.com/flexlvm/flexlvm/internal/diskid"
 )
 
-// A Kind is what lies at a path.
+// A Kind is what is at a path.
 type Kind string
 
 // The kinds.
 const (
-	Filesystem Kind = "Filesystem" // the whole of one, mounted there
+	Filesystem Kind = "Filesystem" // a whole file system, mounted there
 	Directory  Kind = "Directory"  // part of a file system that others share
 	Device     Kind = "Device"     // a block device, or a link to one
 )
 
-// Sharing says which directories that share a file system are taken.
+// Sharing is which directories that share a file system are accepted.
 type Sharing int
 
-// In the order of what is taken.
+// Each includes those before.
 const (
 	NoDirectories  Sharing = iota
 	BindMounts             // directories that are mounted there
-	AllDirectories         // all others, too
+	AllDirectories         // all other directories, too
 )
 
-// longestDisk is how long Found.Disk may be; api/v1 has the same bound.
+// longestDisk is the maximum length of Found.Disk; api/v1 has the same limit.
 const longestDisk = 300
 
-// A Class is where to look, and for what.
+// A Class is where to search, and for what.
 type Class struct {
 	Name      string
 	Directory string
-	Pattern   string // of names, as path.Match has it; several are separated by commas, but for those within []; empty: all
-	Block     bool   // devices alone
+	Pattern   string // of names, as in path.Match; commas outside [] separate several patterns; empty: all
+	Block     bool   // devices only
 	Sharing   Sharing
-	Files     bool // delete files of a released file system; false: keep them
+	Files     bool // delete the files of a released file system; false: keep them
 	Device    Erasure
 }
 
-// A Found is what lies at one path.
+// A Found is what was found at one path.
 type Found struct {
 	Class string
-	Path  string // in quotes, and with a Problem, where it is not UTF-8
+	Path  string // quoted, and with a Problem, if it is not UTF-8
 	Kind  Kind
 	Size  int64  // bytes
-	Disk  string // tells it from all others
-	// Problem says why it is nothing that a volume can be made of; empty if one can.
+	Disk  string // identifies it among all others
+	// Problem is why it cannot become a volume; empty if it can.
 	Problem string
 
-	// Number is that of the device, or of the device of the file system.
+	// Number is the number of the device, or of the file system's device.
 	Number uint64
-	// Root of the file system that is mounted; / for the whole.
+	// Root is the directory of the file system that is mounted; / for the whole.
 	Root string
 	// Mounted reports whether a file system, or a directory of one, is mounted at the path.
 	Mounted bool
-	// Mount and Inode tell the topmost directory from another that comes in its place.
+	// Mount and Inode distinguish the topmost directory from another one that replaces it.
 	Mount, Inode uint64
 
-	device string // ID of what it is, or is on; empty where it has none
+	device string // ID of the device that it is, or is on; empty if that has none
 }
 
-// Host is what a Finder needs of the machine.
+// Host is what a Finder needs from the machine.
 type Host struct {
 	Mounts func() ([]*mountinfo.Info, error)
 	Device func(number uint64) (disk.Device, error)
-	// UUID returns that of the file system on a device.
+	// UUID returns the UUID of the file system on a device.
 	UUID func(ctx context.Context, device string) (string, error)
 	// Number returns the number of the block device that a path leads to.
 	Number func(path string) (uint64, error)
-	// Disks returns the whole disks; nothing that is made of others, as loop devices are.
+	// Disks returns the whole disks, without devices built on others, such as loop devices.
 	Disks func() ([]disk.Disk, error)
 }
 
-// A Finder looks for volumes.
+// A Finder searches for volumes.
 type Finder struct {
 	Host  Host
-	uuids map[string]string           // by device and mount, so that a disk is asked once
-	whole func() ([]disk.Disk, error) // Host.Disks, which is asked once in a call of Find
+	uuids map[string]string           // by device and mount, so that a disk is queried once
+	whole func() ([]disk.Disk, error) // Host.Disks, called once in a call of Find
 }
 
-// Find returns what lies in the directories of the classes, in the order of the paths.
-// What is refused is among it, with the reason. unseen says why a class, by its name, could not
-// be looked at; nothing is returned of such a class.
+// Find returns what is in the directories of the classes, in the order of the paths, including what
+// is refused, with the reason. unseen holds why a class, by its name, could not be scanned; Find
+// returns nothing of such a class.
 func (f *Finder) Find(ctx context.Context, classes []Class) (all []Found, unseen map[string]error, err error) {
 	mounts, err := f.Host.Mounts()
 	if err != nil {
@@ -128,11 +128,12 @@ func (f *Finder) Find(ctx context.Context, classes []Class) (all []Found, unseen
 	return all, unseen, nil
 }
 
-// systems are directories in which, and above which, no class may look: what lies there
-// belongs to kubelet, to flexlvm or to the kernel.
+// systems are directories that no class may use, nor any directory above or below them: their
+// content belongs to the kubelet, to flexlvm or to the kernel.
 var systems = []string{"/var/lib/kubelet", "/var/lib/flexlvm", "/proc", "/sys", "/run", "/dev/mapper"}
 
-// entriesOf lists the names in the directory of a class. A node without it has none.
+// entriesOf lists the names in a class's directory that match its pattern; none if the directory
+// does not exist.
 func entriesOf(c Class) ([]string, error) {
 	for _, s := range systems {
 		if diskid.Within(c.Directory, s) || diskid.Within(s, c.Directory) {
@@ -166,13 +167,13 @@ func entriesOf(c Class) ([]string, error) {
 	return out, nil
 }
 
-// unnameable refuses what has a path that is not UTF-8: the API server would take two such paths for the same. It is
-// shown by its path in quotes, which no other entry can have: their paths begin with a slash.
+// unnameable refuses a path that is not UTF-8, because the API server would take two such paths for
+// the same. It shows the path in quotes, which no other entry has: other paths begin with a slash.
 func unnameable(one Found) Found {
 	return Found{Class: one.Class, Path: strconv.Quote(one.Path), Problem: "its name is not UTF-8; rename it"}
 }
 
-// fits reports whether a name is like one of the patterns of the class.
+// fits reports whether a name matches one of the patterns of the class.
 func (c Class) fits(name string) (bool, error) {
 	found := c.Pattern == ""
 	for _, one := range patternsOf(c.Pattern) {
@@ -185,8 +186,8 @@ func (c Class) fits(name string) (bool, error) {
 	return found, nil
 }
 
-// patternsOf splits a list at its commas, but for those that are characters of a pattern: within
-// [], or behind a backslash.
+// patternsOf splits a list at its commas, except at those that belong to a pattern: within [], or
+// after a backslash.
 func patternsOf(list string) (out []string) {
 	begin, within := 0, false
 	for i := 0; i < len(list); i++ {
@@ -203,7 +204,7 @@ func patternsOf(list string) (out []string) {
 	return append(out, list[begin:])
 }
 
-// look finds out what lies at a path; its error says why that is no volume.
+// look determines what is at a path; its error is why that cannot become a volume.
 func (f *Finder) look(ctx context.Context, one *Found, c Class, mounts []*mountinfo.Info, asked map[string]string) error {
 	// A path on a server that does not answer would block every call that touches it.
 	if at, _ := mountAt(mounts, one.Path); at != nil && remote(at.FSType) {
@@ -305,8 +306,8 @@ func (f *Finder) lookAtDirectory(ctx context.Context, one *Found, c Class, mount
 	return nil
 }
 
-// recognise finds the UUID of the file system, which the device is asked for once in the life
-// of a mount. Machine.Clean asks again.
+// recognise determines the UUID of the file system, for which the device is queried once in the
+// life of a mount. Machine.Clean queries it again.
 func (f *Finder) recognise(ctx context.Context, one *Found, at *mountinfo.Info, asked map[string]string) error {
 	d, err := f.Host.Device(one.Number)
 	if err != nil {
@@ -332,7 +333,7 @@ func (f *Finder) recognise(ctx context.Context, one *Found, at *mountinfo.Info, 
 	return nil
 }
 
-// remote reports whether a kind of file system may ask a server or a process.
+// remote reports whether a kind of file system may depend on a server or a process.
 func remote(kind string) bool {
 	kind, _, _ = strings.Cut(kind, ".")
 	return slices.Contains([]string{"nfs", "nfs4", "cifs", "smb3", "ceph", "afs", "9p", "fuse", "autofs"}, kind)
@@ -359,8 +360,8 @@ func mountOf(all []*mountinfo.Info, path string) (on *mountinfo.Info) {
 	return on
 }
 
-// refuseShared refuses what two paths lead to. Of a disk and a partition of it that is the
-// partition: a tenant who has the disk may have made it.
+// refuseShared refuses everything to which two paths lead. Of a disk and a partition on it, it
+// refuses the partition: a tenant who has the disk may have created it.
 func refuseShared(all []Found) {
 	for i := range all {
 		for j := range all {

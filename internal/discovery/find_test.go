@@ -18,7 +18,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/quota"
 )
 
-// A place is a directory of a class with what is pretended of it.
+// A place is the directory of a class on a fake host.
 type place struct {
 	t      *testing.T
 	dir    string
@@ -88,7 +88,7 @@ func (p *place) find(change ...func(*Class)) map[string]Found {
 func TestFind(t *testing.T) {
 	p := newPlace(t)
 	p.mount(p.make("whole"), "/")
-	p.mounts = p.mounts[1:] // the whole is mounted nowhere else
+	p.mounts = p.mounts[1:] // the file system is mounted nowhere else
 	require.NoError(t, os.Symlink(t.TempDir(), filepath.Join(p.dir, "link")))
 	require.NoError(t, os.Symlink("nowhere", filepath.Join(p.dir, "dangling")))
 	require.NoError(t, os.WriteFile(filepath.Join(p.dir, "file"), nil, 0o600))
@@ -158,8 +158,9 @@ func TestFindOfMountsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A class that cannot be looked at is no absence, and keeps no other from being looked at; a
-// node without the directory has none.
+// If the directory of a class cannot be listed, the class is unseen, which does not mean
+// that its volumes are gone, and other classes are still listed. A node without the
+// directory has no volumes of the class.
 func TestFindOfClassesThatCannotBeLookedAt(t *testing.T) {
 	p := newPlace(t)
 	at := filepath.Join(t.TempDir(), "link")
@@ -187,7 +188,7 @@ func TestFindOfClassesThatCannotBeLookedAt(t *testing.T) {
 	require.ErrorContains(t, err, "no mounts")
 }
 
-// An entry whose name the API server cannot tell from others is refused alone, and never looked at.
+// An entry whose name is not UTF-8, so that the API server cannot tell it from others, is refused and never opened.
 func TestFindOfNamesThatAreNotUTF8(t *testing.T) {
 	p := newPlace(t)
 	p.mount(p.make("good"), "/")

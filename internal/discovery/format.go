@@ -14,9 +14,9 @@ import (
 // blkidNothing is blkid's exit code for "no signature" (man 8 blkid).
 const blkidNothing = 2
 
-// formatsData fails if a volume of a device would have kubelet format what may hold data: for
-// volumeMode Filesystem it formats every device on which blkid finds nothing, and raw data
-// have no signature. One that flexlvm discarded last reads as it likes between its ends.
+// formatsData fails if the kubelet would format a device that may hold data: for volumeMode
+// Filesystem it formats every device on which blkid finds nothing, and raw data has no signature. A
+// device that flexlvm discarded last may read as anything between its ends.
 func formatsData(ctx context.Context, run exec.Interface, device string, c Class, e Entry) error {
 	if c.Block {
 		return nil
@@ -35,7 +35,7 @@ func formatsData(ctx context.Context, run exec.Interface, device string, c Class
 	return nil
 }
 
-// kubeletFormats asks what kubelet asks before it formats a device.
+// kubeletFormats repeats the check with which the kubelet decides whether to format a device.
 func kubeletFormats(ctx context.Context, run exec.Interface, device string) (bool, error) {
 	out, err := run.CommandContext(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", "--", device).Output()
 	var exit exec.ExitError

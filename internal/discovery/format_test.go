@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/command/commandtest"
 )
 
-// What kubelet would format is blank, or is not offered.
+// A device that kubelet would format is offered only if it is blank.
 func TestFormatsData(t *testing.T) {
 	nothing := testingexec.FakeExitError{Status: blkidNothing}
 	discarded := Entry{Volume: "pv-2", Cleaned: []string{"pv-1", "pv-2"}, Erasure: Discard}
@@ -21,7 +21,7 @@ func TestFormatsData(t *testing.T) {
 	for name, c := range map[string]struct {
 		blkid string
 		err   error
-		at    int64 // of a byte that is not zero; -1: none
+		at    int64 // offset of a byte that is not zero; -1: none
 		class Class
 		entry Entry
 		says  string

@@ -5,40 +5,40 @@ import (
 	"time"
 )
 
-// A Volume is what a PersistentVolume of this node says.
+// A Volume describes a PersistentVolume of this node.
 type Volume struct {
 	Name, UID string
 	Class     string
 	Path      string
 	Disk      string
-	Claim     string // NAMESPACE/NAME of its claim; empty where it has none
+	Claim     string // NAMESPACE/NAME of its claim; empty if it has none
 	ClaimUID  string
-	Released  bool // and its claim is gone
-	Delete    bool // its reclaim policy
+	Released  bool // its claim is gone
+	Delete    bool // its reclaim policy is Delete
 	Deleting  bool
 }
 
-// A State is what becomes of one path; the API has the same words.
+// A State is the outcome for one path; the API has the same words.
 type State string
 
 // The states.
 const (
-	Ready    State = "Ready"    // a PersistentVolume may be made of it
-	Provided State = "Provided" // it has one, which is not released
+	Ready    State = "Ready"    // a PersistentVolume may be created for it
+	Provided State = "Provided" // it has a PersistentVolume, which is not released
 	Cleaning State = "Cleaning" // it is to be cleaned, or being cleaned
 	Cleaned  State = "Cleaned"  // the PersistentVolume can be deleted
-	Kept     State = "Kept"     // released, and left as it is
+	Kept     State = "Kept"     // released, and left unchanged
 	Refused  State = "Refused"
 	Missing  State = "Missing"
 )
 
-// A Verdict is what becomes of one path.
+// A Verdict is the decision about one path.
 type Verdict struct {
 	State   State
 	Message string
-	// Prove: it is Ready once its emptiness is proved, and else Refused.
+	// Prove: the path is Ready only if its emptiness is proved, and otherwise Refused.
 	Prove bool
-	// Entry is what to remember; it has to be on disk before anybody hears of the verdict.
+	// Entry is what to record; it must be durable before the verdict is published.
 	Entry Entry
 }
 
@@ -62,7 +62,7 @@ func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict 
 		return judgeMissing(found, noted, v)
 	}
 	if found.Disk != v.Disk {
-		// What is noted is of another disk, which has no PersistentVolume.
+		// The entry belongs to another disk, which has no PersistentVolume.
 		return say(e, Refused, "another disk is at %s: it is %s, and PersistentVolume %s was made of %s; nothing is done with it", v.Path, found.Disk, v.Name, v.Disk)
 	}
 	if out, outdated := judgeOutdated(noted, found.Path, v); outdated {
@@ -79,7 +79,7 @@ func say(noted Entry, s State, format string, args ...any) Verdict {
 	return Verdict{State: s, Message: fmt.Sprintf(format, args...), Entry: noted}
 }
 
-// judgeMissing is Judge where the PersistentVolume's disk cannot be seen.
+// judgeMissing is Judge if the PersistentVolume's disk is not found.
 func judgeMissing(found *Found, noted Entry, v *Volume) Verdict {
 	if found == nil {
 		return say(noted, Missing, "PersistentVolume %s was made of %s, and there is nothing at %s; bring it back, or delete the claim and the PersistentVolume", v.Name, v.Disk, v.Path)
@@ -87,8 +87,8 @@ func judgeMissing(found *Found, noted Entry, v *Volume) Verdict {
 	return say(noted, Missing, "PersistentVolume %s was made of %s, which is not at %s: %s", v.Name, v.Disk, v.Path, found.Problem)
 }
 
-// judgeOutdated is Judge where the disk was cleaned after the PersistentVolume, or handed out
-// by a later one; false otherwise.
+// judgeOutdated is Judge if the disk was cleaned after the PersistentVolume, or handed out to a
+// later one; otherwise it returns false.
 func judgeOutdated(noted Entry, path string, v *Volume) (Verdict, bool) {
 	last := noted.Volume == "" || noted.Volume == v.UID || noted.CleanedAfter(noted.Volume)
 	here := noted
@@ -104,7 +104,7 @@ func judgeOutdated(noted Entry, path string, v *Volume) (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// judgeProvided is Judge where the PersistentVolume is not released.
+// judgeProvided is Judge if the PersistentVolume is not released.
 func judgeProvided(noted Entry, v *Volume) Verdict {
 	noted = noted.HandedOut(v.UID)
 	if v.ClaimUID != "" {
@@ -113,7 +113,7 @@ func judgeProvided(noted Entry, v *Volume) Verdict {
 	return say(noted, Provided, "")
 }
 
-// judgeReleased is Judge where the PersistentVolume is released.
+// judgeReleased is Judge if the PersistentVolume is released.
 func judgeReleased(noted Entry, v *Volume, clean bool) Verdict {
 	another := noted.Volume == v.UID && noted.Claim != "" && v.ClaimUID != noted.Claim
 	noted.Volume = v.UID
@@ -133,7 +133,7 @@ func judgeReleased(noted Entry, v *Volume, clean bool) Verdict {
 	return say(noted, Cleaning, "its claim %s is gone", v.Claim)
 }
 
-// judgeFree is Judge where there is no PersistentVolume.
+// judgeFree is Judge if there is no PersistentVolume.
 func judgeFree(found *Found, e Entry, now time.Time) Verdict {
 	out := Verdict{State: Refused, Entry: e}
 	out.Entry.Offered = false
@@ -147,7 +147,7 @@ func judgeFree(found *Found, e Entry, now time.Time) Verdict {
 	}
 	out.State, out.Entry.Path, out.Entry.Offered = Ready, found.Path, true
 	if !e.Offered {
-		// Higher than all before, also where what was noted of those is lost.
+		// Higher than all earlier numbers, even if their record is lost.
 		out.Entry.Offer = max(e.Offer+1, now.Unix())
 		// Its PersistentVolume was deleted by hand, so the data of any claim may still be on it.
 		out.Prove = e.Volume != "" && !e.CleanedAfter(e.Volume)
@@ -155,7 +155,7 @@ func judgeFree(found *Found, e Entry, now time.Time) Verdict {
 	return out
 }
 
-// NotProved is the verdict where the emptiness that it requires cannot be proved.
+// NotProved returns the verdict if the emptiness that v requires cannot be proved.
 func (v Verdict) NotProved(was Entry, why error) Verdict {
 	was.Offered = false
 	what := "its PersistentVolume was deleted before it was cleaned"

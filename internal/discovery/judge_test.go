@@ -30,8 +30,7 @@ func volume(change ...func(*Volume)) *Volume {
 
 func released(v *Volume) { v.Released = true }
 
-// Only the last PersistentVolume of the disk that is there, once its claim is gone, has
-// anything cleaned.
+// A disk is cleaned only for its last PersistentVolume, and only once the claim of that is gone.
 func TestJudge(t *testing.T) {
 	handedOut := Entry{Path: "/mnt/fast/a", Volume: "pv-1", Claim: "claim-1", Offer: 1}
 	for name, c := range map[string]struct {
@@ -80,7 +79,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// What was handed out and was not cleaned is offered again only where it is empty.
+// A disk that was handed out and not cleaned is offered again only if it is empty.
 func TestJudgeOfWhatWasDeletedByHand(t *testing.T) {
 	was := Judge(found(), Entry{}, volume(), true, anytime).Entry
 	require.Equal(t, Entry{Path: "/mnt/fast/a", Volume: "pv-1", Claim: "claim-1"}, was)
@@ -93,7 +92,7 @@ func TestJudgeOfWhatWasDeletedByHand(t *testing.T) {
 	require.Contains(t, refused.Message, "it holds a file")
 }
 
-// Each offer has a number of its own, which is higher than all before, and what is offered stays so.
+// Each offer gets a higher number than all before it, and an offer that stands keeps its number.
 func TestOffersAreCounted(t *testing.T) {
 	first := Judge(found(), Entry{}, nil, true, anytime)
 	require.EqualValues(t, 1_700_000_000, first.Entry.Offer)
@@ -112,7 +111,7 @@ func TestOffersAreCounted(t *testing.T) {
 	require.EqualValues(t, 1_700_000_001, back.Entry.Offer, "the clock was put back")
 }
 
-// One that was clean and was given to another claim meanwhile is cleaned after that, too.
+// A disk that was cleaned, and whose PersistentVolume was then bound to another claim, is cleaned again afterwards.
 func TestACleanVolumeThatIsUsedAgain(t *testing.T) {
 	clean := Entry{Volume: "pv-1", Claim: "claim-1", Offer: 1}.Clean()
 	again := Judge(found(), clean, volume(func(v *Volume) { v.ClaimUID = "claim-2" }), true, anytime)
@@ -120,8 +119,8 @@ func TestACleanVolumeThatIsUsedAgain(t *testing.T) {
 	require.Equal(t, Cleaning, Judge(found(), again.Entry, volume(released, func(v *Volume) { v.ClaimUID = "claim-2" }), true, anytime).State)
 }
 
-// A PersistentVolume that comes back bound, from a backup, does not take over what a newer one
-// has, and has nothing cleaned when it is released.
+// A bound PersistentVolume that was restored from a backup does not take over a disk that a newer one
+// has, and its release cleans nothing.
 func TestARestoredVolumeTakesNothingOver(t *testing.T) {
 	newer := Entry{Path: "/mnt/fast/a", Volume: "pv-2", Claim: "claim-2", Offer: 2}
 	bound := Judge(found(), newer, volume(), true, anytime)
@@ -132,8 +131,7 @@ func TestARestoredVolumeTakesNothingOver(t *testing.T) {
 	require.Equal(t, newer, then.Entry)
 }
 
-// An erasure that was interrupted begins anew if the PersistentVolume was given to another
-// claim meanwhile.
+// An interrupted erasure starts from the beginning if the PersistentVolume was in use again in between.
 func TestUseAfterHalfAnErasure(t *testing.T) {
 	half := Entry{Path: "/mnt/fast/a", Volume: "pv-1", Claim: "claim-1", Offer: 1, Offset: 1 << 29}
 	again := Judge(found(), half, volume(func(v *Volume) { v.Claim, v.ClaimUID = "", "" }), true, anytime)

@@ -13,36 +13,36 @@ import (
 	"github.com/flexlvm/flexlvm/internal/quota"
 )
 
-// An Entry is what a node remembers of a disk or a file system.
+// An Entry is a node's record of a disk or a file system.
 type Entry struct {
 	Path string `json:"path"`
-	// Volume is the UID of the PersistentVolume that was last made of it, and Claim that of
-	// the claim that was last bound to this.
+	// Volume is the UID of the last PersistentVolume created for it, and Claim the UID of the claim
+	// that was last bound to that PersistentVolume.
 	Volume string `json:"volume,omitempty"`
 	Claim  string `json:"claim,omitempty"`
-	// Cleaned are the UIDs of PersistentVolumes after which it was cleaned, the newest last.
+	// Cleaned are the UIDs of PersistentVolumes after which it was cleaned, newest last.
 	Cleaned []string `json:"cleaned,omitempty"`
-	// Offset is up to where it is erased after Volume, in the way of Erasure.
+	// Offset is the byte up to which it is erased after Volume, in the way of Erasure.
 	Offset  int64   `json:"offset,omitempty"`
 	Erasure Erasure `json:"erasure,omitempty"`
-	// Offer is the number of its last offer, and Offered whether that stands.
+	// Offer is the number of its last offer, and Offered whether that offer stands.
 	Offer   int64 `json:"offer,omitempty"`
 	Offered bool  `json:"offered,omitempty"`
-	// Owner is what its topmost directory was like when it was first offered, and is like again once it is cleaned.
+	// Owner is how its topmost directory was when it was first offered; a cleaning restores that.
 	Owner *Owner `json:"owner,omitempty"`
 }
 
-// An Owner is of whom a directory is, what they may do with it, and what its files inherit.
+// An Owner is a directory's owner, its mode, and what its files inherit.
 type Owner struct {
 	UID  int    `json:"uid"`
 	GID  int    `json:"gid"`
 	Mode uint32 `json:"mode"`
-	// Attributes is nil where they are not noted: earlier releases did not.
+	// Attributes is nil if they are not recorded: earlier releases did not record them.
 	Attributes *quota.Attributes `json:"attributes,omitempty"`
 }
 
-// restored are the attributes that a directory has once it is cleaned: none where none are noted, because a tenant
-// may have set those that it has.
+// restored returns the attributes that a cleaned directory gets: none if none are recorded, because
+// a tenant may have set the present ones.
 func (o *Owner) restored() quota.Attributes {
 	if o.Attributes == nil {
 		return quota.Attributes{}
@@ -50,11 +50,12 @@ func (o *Owner) restored() quota.Attributes {
 	return *o.Attributes
 }
 
-// keptCleaned bounds what an entry remembers.
+// keptCleaned bounds Entry.Cleaned.
 const keptCleaned = 32
 
-// OwnerUnknown reports whether what its topmost directory is like is to be noted when it is offered. Where an earlier
-// release has noted no attributes, that is only so if nobody has had it: a tenant may have set those that it has.
+// OwnerUnknown reports whether the owner of its topmost directory must be recorded when it is
+// offered. If an earlier release recorded no attributes, this is true only if nobody has used it:
+// otherwise a tenant may have set the present ones.
 func (e Entry) OwnerUnknown() bool {
 	return e.Owner == nil || e.Owner.Attributes == nil && e.Volume == "" && len(e.Cleaned) == 0
 }
@@ -62,29 +63,29 @@ func (e Entry) OwnerUnknown() bool {
 // CleanedAfter reports whether it was cleaned after the PersistentVolume with this UID.
 func (e Entry) CleanedAfter(volume string) bool { return slices.Contains(e.Cleaned, volume) }
 
-// discarded reports whether it was discarded after its volume.
+// discarded reports whether it was discarded after its last PersistentVolume.
 func (e Entry) discarded() bool {
 	return e.Erasure == Discard && e.Volume != "" && e.CleanedAfter(e.Volume)
 }
 
-// Equal reports whether two entries say the same.
+// Equal reports whether two entries are equal.
 func (e Entry) Equal(other Entry) bool { return reflect.DeepEqual(e, other) }
 
-// HandedOut returns the entry of what a PersistentVolume was made of last. Nothing that was
-// cleaned before counts any more.
+// HandedOut returns the entry for a disk whose last PersistentVolume has this UID. What was erased
+// or cleaned after this PersistentVolume no longer counts.
 func (e Entry) HandedOut(volume string) Entry {
 	if e.Volume != volume {
 		e.Claim = ""
 	}
 	e.Volume, e.Offset, e.Offered = volume, 0, false
-	// Somebody may give it to another claim before it is deleted.
+	// The PersistentVolume may be bound to another claim before it is deleted.
 	e.Cleaned = slices.DeleteFunc(slices.Clone(e.Cleaned), func(uid string) bool { return uid == volume })
 	return e
 }
 
-// Empty returns the entry of what was found to be empty after its volume, and after others of
-// which it was a part, or which were a part of it. Whatever was discarded before has been written
-// to since.
+// Empty returns the entry for what was found empty after its last PersistentVolume, and after
+// others of disks that it was a part of, or that were a part of it. A discard no longer counts,
+// because it was written to since.
 func (e Entry) Empty(others []string) Entry {
 	e = e.cleanAfter(others...)
 	if e.Volume != "" {
@@ -94,8 +95,8 @@ func (e Entry) Empty(others []string) Entry {
 	return e
 }
 
-// Clean returns the entry of what was cleaned after its volume. The attributes of its topmost directory are known
-// from then on.
+// Clean returns the entry for what was cleaned after its last PersistentVolume. From then on, the
+// attributes of its topmost directory are known.
 func (e Entry) Clean() Entry {
 	e.Offset = 0
 	if e.Owner != nil {
@@ -112,11 +113,11 @@ func (e Entry) cleanAfter(volumes ...string) Entry {
 	return e
 }
 
-// A Ledger has the entries by Found.Disk.
+// A Ledger maps each Found.Disk to its entry.
 type Ledger map[string]Entry
 
-// ReadLedger returns an empty ledger where none was written. One that cannot be read is an
-// error: nobody can tell then what was handed out to whom.
+// ReadLedger returns an empty ledger if none was written. A ledger that cannot be read is an error,
+// because nothing else records what was handed out.
 func ReadLedger(file string) (Ledger, error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
@@ -132,8 +133,8 @@ func ReadLedger(file string) (Ledger, error) {
 	return out, nil
 }
 
-// Uncleaned returns the UIDs of the PersistentVolumes that had a part of a disk, or what it is a
-// part of, under another name, and after which neither was cleaned.
+// Uncleaned returns the UIDs of the PersistentVolumes that had a part of the disk, or what the disk
+// is a part of, under another ID, and after which neither was cleaned.
 func (l Ledger) Uncleaned(disk string) (volumes []string) {
 	for other, e := range l {
 		if other != disk && diskid.Overlap(other, disk) && e.Volume != "" && !e.CleanedAfter(e.Volume) && !l[disk].CleanedAfter(e.Volume) {
@@ -144,8 +145,8 @@ func (l Ledger) Uncleaned(disk string) (volumes []string) {
 	return slices.Compact(volumes)
 }
 
-// Withdraw notes that only what is in seen is offered any more, and that the erasure of all else begins
-// anew. What is in busy stays as it is, because others write that.
+// Withdraw records that only what is in seen is still offered, and that the erasure of everything
+// else starts again. Entries in busy stay unchanged, because others write them.
 func (l Ledger) Withdraw(seen, busy map[string]bool) {
 	for id, e := range l {
 		if !seen[id] && !busy[id] {
@@ -155,7 +156,7 @@ func (l Ledger) Withdraw(seen, busy map[string]bool) {
 	}
 }
 
-// Write replaces the file so that a crash leaves the old one or the new.
+// Write replaces the file atomically: a crash leaves the old ledger or the new one.
 func (l Ledger) Write(file string) error {
 	text, err := json.MarshalIndent(l, "", "  ")
 	if err == nil {

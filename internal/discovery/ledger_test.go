@@ -8,7 +8,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/quota"
 )
 
-// What a part of a disk, or what it is a part of, held under another name may be on it still.
+// A disk may still hold data of a PersistentVolume that had a part of it, or the disk of which it is a part.
 func TestUncleaned(t *testing.T) {
 	for name, c := range map[string]struct {
 		ledger Ledger
@@ -33,7 +33,7 @@ func TestUncleaned(t *testing.T) {
 	require.Equal(t, []string{"pv-1"}, Entry{}.Empty([]string{"pv-1"}).Cleaned, "it had none of its own")
 }
 
-// What a directory has is the administrator's only if nobody has had it.
+// The attributes of a directory are the administrator's only if no tenant has had the directory.
 func TestOwnerUnknown(t *testing.T) {
 	old := &Owner{Mode: 0o755}
 	for name, c := range map[string]struct {
@@ -52,7 +52,8 @@ func TestOwnerUnknown(t *testing.T) {
 	}
 }
 
-// What nobody sees is not offered, and its erasure begins anew; of what is being cleaned others write.
+// A disk that is not seen is no longer offered, and its erasure starts from the beginning. The entries
+// of disks that are being cleaned are left alone, because the cleaning writes them.
 func TestWithdraw(t *testing.T) {
 	l := Ledger{"seen": {Offered: true}, "busy": {Offered: true}, "away": {Offered: true, Offer: 3, Volume: "pv-1", Offset: 5}}
 	l.Withdraw(map[string]bool{"seen": true}, map[string]bool{"busy": true})

@@ -20,19 +20,19 @@ type Machine struct {
 	users func(device string) error
 }
 
-// NewMachine returns this machine. It erases so many bytes, and deletes so many files, in a
-// second; 0: no bound. users fails if a process or a loop device has a device open.
+// NewMachine returns this machine. It erases at most that many bytes, and deletes at most that many
+// files, per second; 0: no limit. users fails if a process or a loop device has a device open.
 func NewMachine(run exec.Interface, bytes, files int64, users func(device string) error) *Machine {
 	return &Machine{run: run, finder: Finder{Host: OnHost(run)}, bytes: NewPace(bytes), files: NewPace(files), users: users}
 }
 
-// Find returns what lies in the directories of the classes, as Finder.Find does.
+// Find returns what is in the directories of the classes, as Finder.Find does.
 func (m *Machine) Find(ctx context.Context, classes []Class) ([]Found, map[string]error, error) {
 	return m.finder.Find(ctx, classes)
 }
 
-// Offerable fails if something belongs to somebody, or holds data that kubelet would format
-// as a volume of the class.
+// Offerable fails if what was found is in use, or holds data that the kubelet would format as a
+// volume of the class.
 func (m *Machine) Offerable(ctx context.Context, f Found, c Class, e Entry) error {
 	if err := m.unused(f); err != nil {
 		return err
@@ -40,10 +40,11 @@ func (m *Machine) Offerable(ctx context.Context, f Found, c Class, e Entry) erro
 	return Offerable(ctx, m.run, f, c, e)
 }
 
-// Empty fails unless nothing is left in it, and files made in it inherit what owner says, where that is noted.
+// Empty fails unless f is empty, and files created in it inherit the attributes of owner, if those
+// are recorded.
 func (m *Machine) Empty(f Found, owner *Owner) error { return Empty(f, owner) }
 
-// Owner returns the owner, the mode and the attributes of its topmost directory; nil for a device.
+// Owner returns the owner, the mode and the attributes of f's topmost directory; nil for a device.
 func (m *Machine) Owner(f Found) (*Owner, error) {
 	if f.Kind == Device {
 		return nil, nil
@@ -51,8 +52,8 @@ func (m *Machine) Owner(f Found) (*Owner, error) {
 	return OwnerOf(f)
 }
 
-// Clean cleans as the class says, from a byte on, and tells progress. It may be killed, and
-// be called again. It fails, and goes no further, once somebody uses what it cleans.
+// Clean cleans as the class specifies, from byte e.Offset on, and reports progress. It may be
+// killed, and be called again. It stops with an error once somebody uses what it cleans.
 func (m *Machine) Clean(ctx context.Context, f Found, how Class, e Entry, progress func(int64) error) error {
 	if err := notOurs(ctx, m.run, f.Number); err != nil {
 		return fmt.Errorf("clean %s: %w", f.Path, err)
@@ -77,8 +78,8 @@ func (m *Machine) Clean(ctx context.Context, f Found, how Class, e Entry, progre
 	return Erase(ctx, f, how.Device, e.Offset, m.bytes, func() error { return m.unused(f) }, progress)
 }
 
-// openSame opens the topmost directory of what was found, so that it is not unmounted
-// meanwhile, and asks its device once more whether the file system is the same.
+// openSame opens the topmost directory of what was found, so that it is not unmounted meanwhile,
+// and checks again with its device that the file system is the same.
 func (m *Machine) openSame(ctx context.Context, f Found) (*os.File, error) {
 	top, err := openTop(f)
 	if err != nil {

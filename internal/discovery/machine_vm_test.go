@@ -26,15 +26,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/lvm"
 )
 
-// callVariable tells the process that a test is going to kill what to clean.
+// callVariable passes a call to the process that a test is going to kill.
 const callVariable = "FLEXLVM_TEST_CLEAN"
 
-// A call cleans in a process of its own.
+// A call is a cleaning in a process of its own.
 type call struct {
 	Found        Found
 	Class        Class
 	Entry        Entry
-	Bytes, Files int64 // a second
+	Bytes, Files int64 // per second
 	Ledger       string
 }
 
@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// killedAfter runs the call, kills it after that long, and gives what it has written down.
+// killedAfter runs the call, kills it after d, and returns the entry that it has recorded.
 func (c call) killedAfter(t *testing.T, d time.Duration) Entry {
 	t.Helper()
 	c.Ledger = filepath.Join(t.TempDir(), "ledger.json")
@@ -86,7 +86,7 @@ func shell(t *testing.T, format string, args ...any) string {
 	return strings.TrimSpace(string(out))
 }
 
-// disks are two that may be wiped, with serial numbers.
+// disks returns two disks with serial numbers that may be wiped.
 func disks(t *testing.T) []string {
 	t.Helper()
 	all := strings.Fields(os.Getenv("FLEXLVM_TEST_DISKS"))
@@ -112,8 +112,8 @@ func fillTree(t *testing.T, at string) {
 	shell(t, `mkdir -p %[1]s/a/b/c; cd %[1]s/a; i=0; while [ $i -lt 2000 ]; do : >$i; i=$((i+1)); done; ln -s /etc %[1]s/a/b/etc; echo x >%[1]s/a/b/c/file`, at)
 }
 
-// A file system that is mounted: nothing in it is deleted while anything of it, or in it, is
-// mounted, also from when that begins later; a killed deletion goes on.
+// In a mounted file system nothing is deleted while a part of it is mounted elsewhere or something is
+// mounted in it, even if that mount appears during the deletion. A killed deletion is continued.
 func TestMachineFilesystem(t *testing.T) {
 	base := t.TempDir()
 	dir := filepath.Join(base, "fast")
@@ -147,7 +147,7 @@ func TestMachineFilesystem(t *testing.T) {
 		require.Equal(t, all, files(), what)
 	}
 
-	// The kernel itself keeps the deletion from what comes to be mounted between two looks.
+	// The kernel itself protects a mount that appears between two checks.
 	shell(t, "mkdir %[1]s/zz; mount -t tmpfs none %[1]s/zz; echo kept >%[1]s/zz/kept", at)
 	require.ErrorContains(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody), "something is mounted there")
 	require.Equal(t, "kept", shell(t, "cat %s/zz/kept", at))
@@ -159,7 +159,7 @@ func TestMachineFilesystem(t *testing.T) {
 	require.Eventually(t, func() bool { return files() != all }, time.Minute, 10*time.Millisecond)
 	shell(t, "mount --bind %s %s/person", at, base)
 	require.ErrorContains(t, <-ended, base+"/person as well")
-	left, err := strconv.Atoi(files()) // any of them: the file system chooses which goes first
+	left, err := strconv.Atoi(files()) // any of them: the file system chooses which is deleted first
 	require.NoError(t, err)
 	require.Greater(t, left, 100, "it ends before most is gone")
 	shell(t, "umount %s/person", base)
@@ -172,12 +172,12 @@ func TestMachineFilesystem(t *testing.T) {
 	require.Equal(t, "755 0", shell(t, "stat -c '%%a %%u' %s", at))
 	require.DirExists(t, "/etc")
 
-	// Made anew and mounted again in one go, before anybody looks.
+	// The file system is created again and mounted before the next check.
 	shell(t, "umount %[1]s; mkfs.ext4 -qF %[2]s; mount %[2]s %[1]s; echo kept >%[1]s/kept", at, disks(t)[0])
 	require.ErrorContains(t, clean(m), "than was found")
 	require.FileExists(t, at+"/kept")
 
-	// A bind mount that is undone leaves a directory of the same file system there.
+	// After a bind mount is unmounted, a directory of the same file system is at its path.
 	shell(t, "cd %s; mkdir -p src bind/one; echo kept >bind/one/kept; mount --bind src bind/one; touch src/file", at)
 	bound := Class{Name: "bound", Directory: at + "/bind", Files: true, Sharing: BindMounts}
 	part := found1(t, m, bound)
@@ -190,7 +190,7 @@ func TestMachineFilesystem(t *testing.T) {
 	shell(t, "cd %s; test -e bind/one || exit 1; test ! -e src/file; umount bind/one; test -e bind/one/kept", at)
 }
 
-// pattern fills a disk with what is not zero.
+// pattern fills a disk with data that is not zero.
 func pattern(t *testing.T, disk string) {
 	t.Helper()
 	f, err := os.OpenFile(disk, os.O_WRONLY, 0)
@@ -203,8 +203,8 @@ func pattern(t *testing.T, disk string) {
 	require.NoError(t, f.Close())
 }
 
-// A disk behind a link: not erased while anybody has it; killed, it goes on from where it had
-// come; and every byte is zero at the end.
+// A disk behind a link is not erased while it is in use. A killed erasure continues at its offset, and
+// at the end every byte is zero.
 func TestMachineDevice(t *testing.T) {
 	base := t.TempDir()
 	dir, disk, other := filepath.Join(base, "raw"), disks(t)[1], disks(t)[0]
@@ -236,7 +236,7 @@ func TestMachineDevice(t *testing.T) {
 	require.NotEqual(t, f.Disk, found1(t, m, class).Disk)
 	shell(t, "ln -sfn %s %s", disk, link)
 
-	// Raw data have no signature, and kubelet would format them.
+	// Raw data has no signature, so kubelet would format the disk.
 	pattern(t, disk)
 	files := class
 	files.Block = false
@@ -271,7 +271,7 @@ func TestMachineDevice(t *testing.T) {
 	shell(t, "blkdiscard -z %s", disk)
 }
 
-// Of several disks with one ID none is erased, however late the second one comes.
+// If several disks have one ID, none of them is erased, however late the second one appears.
 func TestMachineDeviceWithACopy(t *testing.T) {
 	dir, disk := filepath.Join(t.TempDir(), "raw"), disks(t)[1]
 	shell(t, "wipefs -qa %[1]s; mkdir %[2]s; ln -s %[1]s %[2]s/one; echo kept | dd of=%[1]s conv=notrunc status=none", disk, dir)

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// watchEvery is how often to look whether somebody uses what is being cleaned.
+// watchEvery is how often a cleaning checks whether somebody uses what it cleans.
 const watchEvery = time.Second
 
-// A Pace bounds how much is done in a second, by all that share it.
+// A Pace limits how much all its users together do per second.
 type Pace struct {
 	mu   sync.Mutex
 	rate int64
 	next time.Time
 }
 
-// NewPace returns a pace of so much in a second; 0: no bound.
+// NewPace returns a pace of rate per second; 0: no limit.
 func NewPace(rate int64) *Pace { return &Pace{rate: rate} }
 
 // Wait waits until n more may be done.
@@ -45,10 +45,10 @@ func (p *Pace) Wait(ctx context.Context, n int64) error {
 	}
 }
 
-// A watchman tells when it is time to look again.
+// A watchman limits how often a check runs.
 type watchman struct{ looked time.Time }
 
-// due reports, once in watchEvery, that it is.
+// due reports, once in watchEvery, that the check must run.
 func (w *watchman) due() bool {
 	now := time.Now()
 	if now.Sub(w.looked) < watchEvery {

@@ -11,8 +11,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/diskid"
 )
 
-// sameDevice fails unless the device of what was found is still the one with its ID, and no
-// other disk has that: a link in /dev/disk/by-id would lead to the one or the other.
+// sameDevice fails unless the device that was found still has its ID, and no other disk has the
+// same ID: a link in /dev/disk/by-id could lead to either.
 func (h Host) sameDevice(f Found) error {
 	d, err := h.Device(f.Number)
 	if err != nil {
@@ -24,8 +24,8 @@ func (h Host) sameDevice(f Found) error {
 	return oneOfItsID(d.ID, h.Disks)
 }
 
-// oneOfItsID fails if several disks say that they have an ID, or that of which it names a
-// partition.
+// oneOfItsID fails if several disks report this ID, or the ID of the disk that the partition with
+// this ID is on.
 func oneOfItsID(id string, whole func() ([]disk.Disk, error)) error {
 	all, err := whole()
 	if err != nil {
@@ -44,14 +44,14 @@ func oneOfItsID(id string, whole func() ([]disk.Disk, error)) error {
 	return fmt.Errorf("%s say that they are %s: they are paths to one disk, of which multipathd makes one device, or copies with one serial number; unplug all but one, or give each its own", strings.Join(devices, " and "), shared)
 }
 
-// A spot is one directory as the kernel knows it. What is mounted there later, or is made
-// there under the same name, is another.
+// A spot identifies a directory to the kernel. A later mount there, or a new directory of the same
+// name, has another spot.
 type spot struct{ mount, inode uint64 }
 
-// statxMountUnique asks for a mount ID that the kernel never uses again (Linux 6.8).
+// statxMountUnique requests a mount ID that the kernel never uses again (Linux 6.8).
 const statxMountUnique = 0x4000
 
-// spotOf looks at an open directory, or with a path at what lies there.
+// spotOf returns the spot of an open directory or, with a path, of what is there.
 func spotOf(fd int, path string) (spot, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(fd, path, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_MNT_ID|statxMountUnique, &st); err != nil {

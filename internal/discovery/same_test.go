@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/disk"
 )
 
-// A disk and its file system, and a disk and its partition, are refused, but for the disk
-// whose tenant may have made the partition.
+// A disk and its file system are both refused. Of a disk and its partition only the partition is,
+// because the disk's tenant may have created it.
 func TestFindOfOverlaps(t *testing.T) {
 	device := Found{Path: "/d", Kind: Device, Number: 1, Disk: "naa.1", device: "naa.1"}
 	part := Found{Path: "/p", Kind: Device, Number: 2, Disk: "naa.1-part1", device: "naa.1-part1"}
@@ -43,7 +43,7 @@ func TestFindOfOverlaps(t *testing.T) {
 	}
 }
 
-// Before anything is deleted the device itself is asked which file system it has.
+// Before anything is deleted, the UUID of the file system is read again from the device.
 func TestSameFilesystem(t *testing.T) {
 	p := newPlace(t)
 	p.mount(p.make("whole"), "/")
@@ -55,8 +55,8 @@ func TestSameFilesystem(t *testing.T) {
 	require.ErrorContains(t, p.finder.sameFilesystem(t.Context(), f), "another file system (fs-u-2) is there than was found (fs-u-1)")
 }
 
-// A link leads to the one or the other of several disks with one ID, so none is a volume, and
-// none is erased. What is made of disks is not among those.
+// A link may lead to any of several disks with one ID, so none of them is a volume, and none is erased.
+// Devices made of disks are not affected.
 func TestDisksWithOneID(t *testing.T) {
 	for name, c := range map[string]struct {
 		id    string
@@ -96,7 +96,7 @@ func TestDisksWithOneID(t *testing.T) {
 	}
 }
 
-// The disks are listed once in a look, and anew in the next.
+// Each call of Find lists the disks once.
 func TestDisksAreListedOnce(t *testing.T) {
 	p := newPlace(t)
 	listed := 0

@@ -16,9 +16,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/lvm"
 )
 
-// Unused fails while anything of a file system is mounted beside the mount where it was
-// found, or anything is mounted in it: a pod may still have it, or a person look at it. Of a
-// device, nothing may be mounted.
+// Unused fails while any part of a file system is mounted besides where it was found, or something
+// is mounted in it: a pod may still use it, or a person examine it. A device must not be mounted at
+// all.
 func Unused(f Found, mounts []*mountinfo.Info) error {
 	own := 0
 	for _, m := range mounts {
@@ -47,7 +47,7 @@ func Unused(f Found, mounts []*mountinfo.Info) error {
 	return nil
 }
 
-// ofHost is what the machine tells without a program.
+// ofHost queries the machine without running a program.
 var ofHost = Host{
 	Mounts: func() ([]*mountinfo.Info, error) { return mountinfo.GetMounts(nil) },
 	Device: disk.OnHost().Device,
@@ -55,7 +55,7 @@ var ofHost = Host{
 	Disks:  disk.OnHost().List,
 }
 
-// OnHost is the machine, with the host's programs.
+// OnHost queries the machine, also with the host's programs.
 func OnHost(run exec.Interface) Host {
 	h := ofHost
 	h.UUID = func(ctx context.Context, device string) (string, error) {
@@ -72,7 +72,7 @@ func OnHost(run exec.Interface) Host {
 // RAID, even if that is not active now.
 var taken = []string{"LVM2_member", "linux_raid_member", "isw_raid_member", "ddf_raid_member", "swap", "zfs_member", "bcache", "mpath_member", "drbd"}
 
-// notOurs fails if a device is one of flexlvm's volumes, or cannot be asked.
+// notOurs fails if a device is one of flexlvm's volumes, or if this cannot be determined.
 func notOurs(ctx context.Context, run exec.Interface, number uint64) error {
 	d, err := disk.OnHost().Device(number)
 	if err != nil {
@@ -96,9 +96,9 @@ func notOurs(ctx context.Context, run exec.Interface, number uint64) error {
 
 var errOurs = errors.New("it is a volume of flexlvm, or lies on one; unmount it, or remove the link")
 
-// Offerable fails if something is one of flexlvm's volumes, or a device belongs to somebody:
-// as part of another, because it says so, or because it holds data that kubelet would format.
-// e is what is remembered of it.
+// Offerable fails if f is one of flexlvm's volumes, or a device that is in use: as part of another
+// device, according to its signatures, or because it holds data that the kubelet would format. e is
+// the record of it.
 func Offerable(ctx context.Context, run exec.Interface, f Found, c Class, e Entry) error {
 	if err := notOurs(ctx, run, f.Number); err != nil || f.Kind != Device {
 		return err
@@ -113,7 +113,7 @@ func Offerable(ctx context.Context, run exec.Interface, f Found, c Class, e Entr
 	case d.Partitions:
 		return errors.New("it has partitions; put links to these here")
 	}
-	// Opened to be read: the end of a write would have udev look at it each time.
+	// Opened for reading only: closing a writable descriptor makes udev probe the device each time.
 	dev, _, err := openDevice(f, os.O_RDONLY)
 	if err != nil {
 		return err
@@ -127,7 +127,8 @@ func Offerable(ctx context.Context, run exec.Interface, f Found, c Class, e Entr
 	return formatsData(ctx, run, d.Path, c, e)
 }
 
-// NotTaken fails if a device says that it is part of another. Tenants can write that, too.
+// NotTaken fails if a device's signatures show that it is part of another. Tenants can write those,
+// too.
 func NotTaken(ctx context.Context, run exec.Interface, device string) error {
 	found, err := lvm.Signatures(ctx, run, device)
 	if err != nil {

@@ -12,20 +12,20 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Device is a block device of any kind: a disk, a partition, or made of others.
+// A Device is a block device of any kind: a disk, a partition, or one built on others.
 type Device struct {
 	Path       string // /dev/NAME, as the kernel calls it
 	Number     uint64 // as in stat's st_rdev
-	ID         string // tells it from all others; empty where nothing does
+	ID         string // identifies it among all others; empty if nothing does
 	Size       volume.Bytes
 	ReadOnly   bool
-	Holders    []string // devices that are made of it
+	Holders    []string // devices that are built on it
 	Partitions bool     // the kernel knows partitions of it
-	Mapping    string   // its name in /dev/mapper; empty where it is none
+	Mapping    string   // its name in /dev/mapper; empty if it is not a mapping
 }
 
-// Device describes the block device of a number. A partition is known by its disk and its
-// number, a mapping by its UUID, and a loop device by the file that it is made of.
+// Device describes the block device with a number. A partition is identified by its disk and its
+// number, a mapping by its UUID, and a loop device by its backing file.
 func (h Host) Device(number uint64) (Device, error) {
 	d := Device{Number: number}
 	dir, err := filepath.EvalSymlinks(filepath.Join(h.Sys, "dev/block", fmt.Sprintf("%d:%d", unix.Major(number), unix.Minor(number))))

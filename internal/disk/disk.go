@@ -1,5 +1,5 @@
-// Package disk lists the whole disks of a host as the kernel and udev show them. It opens
-// no device, but for ReadsZero.
+// Package disk lists the whole disks of a host as the kernel and udev show them. It opens no
+// device, except in ReadsZero and EndsReadZero.
 package disk
 
 import (
@@ -17,29 +17,29 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Disk is a whole disk: no partition, and not made of other devices.
+// A Disk is a whole disk: not a partition, and not built on other devices.
 type Disk struct {
 	Path       string   // /dev/NAME, as the kernel calls it
 	Number     uint64   // as in stat's st_rdev
-	ID         string   // see identify; empty where the disk tells nothing of itself
+	ID         string   // see identify; empty if the disk does not identify itself
 	Links      []string // paths in /dev/disk/by-id and by-path that lead to it
 	Size       volume.Bytes
 	Rotational bool
-	Removable  bool // as a memory card, or anything on USB
+	Removable  bool // such as a memory card, or anything on USB
 	Remote     bool // reached over a network, where other nodes may reach it as well
 }
 
-// Host says where the host's file systems are.
+// Host holds the paths of the host's file systems.
 type Host struct {
 	Sys, Dev string
 }
 
-// OnHost is where they are on any host.
+// OnHost returns the paths on any host.
 func OnHost() Host { return Host{Sys: "/sys", Dev: "/dev"} }
 
-// List returns the whole disks of the host, in the order of their paths. Devices that have
-// no hardware below them, as loop, device-mapper and MD devices, are no disks. A disk that
-// goes away meanwhile is left out.
+// List returns the whole disks of the host, in the order of their paths. Devices without hardware
+// below them, such as loop, device-mapper and MD devices, are not disks. A disk that disappears
+// meanwhile is left out.
 func (h Host) List() ([]Disk, error) {
 	entries, err := os.ReadDir(filepath.Join(h.Sys, "block"))
 	if err != nil {
@@ -66,7 +66,7 @@ func (h Host) List() ([]Disk, error) {
 	return all, nil
 }
 
-// read describes one block device; false where it is no disk.
+// read describes one block device; false if it is not a disk.
 func (h Host) read(name string) (Disk, bool, error) {
 	dir, err := filepath.EvalSymlinks(filepath.Join(h.Sys, "block", name))
 	if err != nil {
@@ -105,20 +105,20 @@ func (h Host) read(name string) (Disk, bool, error) {
 	return d, true, nil
 }
 
-// identify returns by what a disk is told from all others, wherever it is plugged in: its
-// WWN, as the kernel prints it (naa.…, eui.…, nvme.…, t10.…), or else the serial number
-// of a virtual disk (serial-…) or of a memory card (cid-…). Spaces become underscores. It
-// is empty where there is none of these, or only zeros or another word for none.
+// identify returns what distinguishes a disk from all others, wherever it is plugged in: its WWN,
+// as the kernel prints it (naa.…, eui.…, nvme.…, t10.…), or else the serial number of a virtual
+// disk (serial-…) or of a memory card (cid-…). Spaces become underscores. It is empty if there is
+// none of these, or only zeros or another placeholder.
 func identify(dir string) string {
 	for _, at := range []struct{ file, prefix string }{
 		{"wwid", ""}, {"device/wwid", ""}, {"serial", "serial-"}, {"device/cid", "cid-"}, {"device/serial", "serial-"},
 	} {
 		text, err := line(filepath.Join(dir, at.file))
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.EINVAL) {
-			continue // how the kernel says that the disk has none
+			continue // how the kernel reports that the disk has none
 		}
 		if err != nil {
-			return "" // next time it may be told, and would be another disk's
+			return "" // next time this file may be readable, and the disk would have another ID
 		}
 		id := strings.Join(strings.Fields(text), "_")
 		_, value, dotted := strings.Cut(id, ".")
@@ -133,13 +133,13 @@ func identify(dir string) string {
 	return ""
 }
 
-// placeholders are what disks say, in lower case, to whom nobody has given a serial number.
-// QEMU's storage daemon says (null), of each of its disks.
+// placeholders are what disks without a serial number report, in lower case. QEMU's storage daemon
+// reports (null) for each of its disks.
 var placeholders = []string{"(null)", "null", "none", "n/a", "unknown", "default", "default_string", "not_specified", "to_be_filled_by_o.e.m."}
 
-// unplugged reports whether a disk is of a kind that people take away as a whole. The
-// kernel's "removable" is about a medium without its drive, so neither a USB disk nor a
-// memory card in its slot is that.
+// unplugged reports whether a disk is of a kind that people remove as a whole. The kernel's
+// "removable" means a medium that is removed from its drive, so it applies neither to a USB disk
+// nor to a memory card in its slot.
 func unplugged(dir string) bool {
 	kind, err := line(filepath.Join(dir, "device/type"))
 	return err == nil && kind == "SD" || onUSB.MatchString(dir)
@@ -147,7 +147,7 @@ func unplugged(dir string) bool {
 
 var onUSB = regexp.MustCompile(`/usb[0-9]+/`)
 
-// plain replaces what an ID may not hold: commas and at signs have a meaning in the
+// plain replaces characters that an ID must not contain: commas and at signs have a meaning in the
 // annotation that names IDs.
 func plain(r rune) rune {
 	if r <= ' ' || r >= 0x7f || strings.ContainsRune(`,@/\*?[]`, r) {
@@ -156,8 +156,8 @@ func plain(r rune) rune {
 	return r
 }
 
-// remote reports whether a disk is reached by Fibre Channel, iSCSI or NVMe over a network,
-// or is a Ceph image.
+// remote reports whether a disk is reached by Fibre Channel, iSCSI or NVMe over a network, or is a
+// Ceph image.
 func remote(dir string) bool {
 	for _, part := range []string{"/rport-", "/session", "/devices/rbd/"} {
 		if strings.Contains(dir, part) {
@@ -178,7 +178,7 @@ func remote(dir string) bool {
 	})
 }
 
-// links returns the paths that udev has made, by the number of the device.
+// links returns the paths that udev has created, by device number.
 func (h Host) links() (map[uint64][]string, error) {
 	out := map[uint64][]string{}
 	for _, kind := range []string{"by-id", "by-path"} {
@@ -194,7 +194,7 @@ func (h Host) links() (map[uint64][]string, error) {
 			path := filepath.Join(dir, e.Name())
 			var st unix.Stat_t
 			if err := unix.Stat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
-				continue // it leads nowhere any more
+				continue // it no longer leads anywhere
 			}
 			out[st.Rdev] = append(out[st.Rdev], path)
 		}

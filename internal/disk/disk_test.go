@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// host makes /sys and /dev of files, given as "devices/x/block/sdb/size=2048"; a name that
-// ends with a slash is a directory. Every "block/NAME" in them is linked from /sys/block.
+// host creates /sys and /dev from files such as "devices/x/block/sdb/size=2048"; a name that ends with a
+// slash is a directory. Every "block/NAME" in them is linked from /sys/block.
 func host(t *testing.T, files ...string) Host {
 	t.Helper()
 	h := Host{Sys: t.TempDir(), Dev: t.TempDir()}
@@ -38,7 +38,7 @@ func host(t *testing.T, files ...string) Host {
 	return h
 }
 
-// device is what the kernel shows of every block device.
+// device returns the files that the kernel shows for every block device, and more.
 func device(dir string, more ...string) []string {
 	files := []string{dir + "/size=2097152", dir + "/removable=0", dir + "/dev=8:16", dir + "/queue/rotational=1"}
 	for _, m := range more {
@@ -95,8 +95,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// A disk whose WWN cannot be read is not known by its serial number meanwhile: what was
-// noted of it would be taken for another's.
+// A disk whose WWN cannot be read gets no ID from its serial number: the records of the disk would be
+// taken for those of another one.
 func TestAnIdentityThatCannotBeRead(t *testing.T) {
 	dir := "devices/pci0/block/sdb"
 	all, err := host(t, append(device(dir, "serial=Z1"), dir+"/device/wwid/")...).List()
@@ -105,7 +105,7 @@ func TestAnIdentityThatCannotBeRead(t *testing.T) {
 	require.Empty(t, all[0].ID)
 }
 
-// What the kernel shows and nobody understands is no list of disks.
+// Values of the kernel that cannot be parsed are an error.
 func TestListOfWhatIsNotUnderstood(t *testing.T) {
 	for _, broken := range []string{"size=much", "removable=-1", "queue/rotational=", "dev=8"} {
 		dir := "devices/pci0/block/sdb"
@@ -118,7 +118,7 @@ func TestReadsZero(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "disk")
 	for name, c := range map[string]struct {
 		size int64
-		at   int64 // of a byte that is not zero; -1: none
+		at   int64 // offset of a byte that is not zero; -1: none
 		full bool
 	}{
 		"blank":                     {size: 64 << 20, at: -1},

@@ -14,16 +14,16 @@ import (
 // ErrNotZero: the device holds bytes that are not zero.
 var ErrNotZero = errors.New("not blank")
 
-// samples is how many pieces of a device ReadsZero reads, of a MiB each.
+// samples is how many pieces of a device, of a MiB each, ReadsZero reads.
 const samples = 16
 
-// ReadsZero fails unless pieces of the device, its first and its last MiB among them, hold
-// nothing but zeros. A disk from which only the signatures were cleared still holds what
-// somebody may want back, and data without a signature are data. It opens the device as
-// nobody can who shares it, past the page cache's older view of it.
+// ReadsZero fails unless pieces of the device, including its first and its last MiB, contain
+// nothing but zeros. A disk whose signatures were cleared still holds what somebody may want back,
+// and data without a signature is data. ReadsZero opens the device exclusively, and drops the page
+// cache's older view of it.
 func ReadsZero(path string) error { return readsZero(path, samples) }
 
-// EndsReadZero is ReadsZero of the first and the last MiB alone.
+// EndsReadZero is ReadsZero for the first and the last MiB alone.
 func EndsReadZero(path string) error { return readsZero(path, 2) }
 
 func readsZero(path string, pieces int64) error {
@@ -39,7 +39,7 @@ func readsZero(path string, pieces int64) error {
 	if err != nil {
 		return fmt.Errorf("device %s: cannot tell whether it is blank, so it is not touched: find its size: %w", path, err)
 	}
-	// What was read before from another medium in the same drive says nothing.
+	// The cache may hold what was read from another medium in the same drive.
 	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 	piece := make([]byte, volume.MiB)
 	zeros := make([]byte, volume.MiB)
@@ -55,8 +55,8 @@ func readsZero(path string, pieces int64) error {
 	return nil
 }
 
-// positions are where to read so many pieces, at least two, of a device of that many bytes:
-// at both ends, and evenly between.
+// positions returns the offsets at which to read this many pieces, at least two, of a device of
+// size bytes: at both ends, and evenly between.
 func positions(size, pieces int64) []int64 {
 	last := size - int64(volume.MiB)
 	var all []int64

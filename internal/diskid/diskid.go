@@ -1,6 +1,6 @@
-// Package diskid compares the names of disks that outlive a boot: a device's identity, with
-// "-partN" for a partition, or "fs-UUID" of a file system, with ":/DIRECTORY" for a part of it.
-// It does no I/O, and is built for every platform that the kubectl plugin runs on.
+// Package diskid compares the persistent names of disks: a device's identity, with "-partN" for a
+// partition, or "fs-UUID" of a file system, with ":/DIRECTORY" for a part of it. It does no I/O,
+// and is built for every platform that the kubectl plugin runs on.
 package diskid
 
 import "strings"
@@ -25,7 +25,7 @@ func PartitionOf(part, whole string) bool {
 	return there && whole != "" && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
-// parseFilesystem takes the name of a file system, or of a directory of one, apart.
+// parseFilesystem splits the name of a file system, or of a directory of one.
 func parseFilesystem(disk string) (uuid, root string, is bool) {
 	rest, is := strings.CutPrefix(disk, "fs-")
 	uuid, root, part := strings.Cut(rest, ":")
@@ -35,7 +35,8 @@ func parseFilesystem(disk string) (uuid, root string, is bool) {
 	return uuid, root, is
 }
 
-// OfFilesystem names a file system by its UUID, or a directory of it, root, by both.
+// OfFilesystem returns the name of a file system, from its UUID, or of its directory root, from
+// both.
 func OfFilesystem(uuid, root string) string {
 	if root == "/" {
 		return "fs-" + uuid
@@ -43,7 +44,7 @@ func OfFilesystem(uuid, root string) string {
 	return "fs-" + uuid + ":" + root
 }
 
-// Within reports whether a path is another, or lies below it.
+// Within reports whether a path equals another, or is below it.
 func Within(path, above string) bool {
 	return path == above || strings.HasPrefix(path, strings.TrimSuffix(above, "/")+"/")
 }

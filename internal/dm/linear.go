@@ -12,15 +12,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// ErrBusy: somebody has the mapping open.
+// ErrBusy: the mapping is open, or one of its name exists.
 var ErrBusy = errors.New("in use")
 
 // sector is the unit of device-mapper's tables.
 const sector = 512
 
-// Make makes the mapping of a raw block volume: the first size bytes of device, which is the number of
-// its logical volume or of the container on that. The error is ErrBusy if there is a mapping of that
-// name. One without a table, which a call that was killed has left, is replaced.
+// Make creates the mapping of a raw block volume: the first size bytes of device, which is the
+// number of its logical volume or of the container on that. The error is ErrBusy if a mapping of
+// that name exists. A mapping without a table, which a killed call has left, is replaced.
 func Make(ctx context.Context, run exec.Interface, name string, device uint64, size volume.Bytes) error {
 	create := func() error {
 		return dmsetup(ctx, run, "create", name, "--uuid", blockUUID+name, "--table", table(device, size))
@@ -39,15 +39,15 @@ func Make(ctx context.Context, run exec.Interface, name string, device uint64, s
 	return create()
 }
 
-// isEmpty reports whether a mapping is one that Make has begun, that has no table, neither a live
-// one nor an inactive one, and that nobody has open.
+// isEmpty reports whether a mapping is one that Make has begun, has neither a live nor an inactive
+// table, and is not open.
 func isEmpty(ctx context.Context, run exec.Interface, name string) (bool, error) {
 	out, err := run.CommandContext(ctx, "dmsetup", "info", "--columns", "--noheadings", "--separator", ",", "-o", "uuid,tables_loaded,open", name).Output()
 	return strings.TrimSpace(string(out)) == blockUUID+name+",None,0", err
 }
 
-// Resize makes a mapping as large as size, while it is in use. Killed in between, it leaves the
-// mapping as it was.
+// Resize changes the size of a mapping, which may be in use. Killed in between, it leaves the
+// mapping unchanged.
 func Resize(ctx context.Context, run exec.Interface, name string, device uint64, size volume.Bytes) error {
 	if err := dmsetup(ctx, run, "load", name, "--table", table(device, size)); err != nil {
 		return err
@@ -55,8 +55,7 @@ func Resize(ctx context.Context, run exec.Interface, name string, device uint64,
 	return dmsetup(ctx, run, "resume", name)
 }
 
-// Remove takes a mapping away. The error is ErrBusy if somebody has it open: it is never
-// forced.
+// Remove removes a mapping. The error is ErrBusy if the mapping is open: it is never forced.
 func Remove(ctx context.Context, run exec.Interface, name string) error {
 	return dmsetup(ctx, run, "remove", name)
 }
@@ -65,7 +64,7 @@ func table(device uint64, size volume.Bytes) string {
 	return fmt.Sprintf("0 %d linear %d:%d 0", int64(size.RoundUp(volume.Block)/sector), unix.Major(device), unix.Minor(device))
 }
 
-// dmsetup leaves the node in /dev to udev, and sees to it where no udev is.
+// dmsetup leaves the node in /dev to udev, and creates or removes it itself if there is no udev.
 func dmsetup(ctx context.Context, run exec.Interface, args ...string) error {
 	_, err := run.CommandContext(ctx, "dmsetup", append(args, "--verifyudev")...).Output()
 	var exit exec.ExitError

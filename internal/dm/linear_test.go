@@ -41,7 +41,7 @@ func TestRemoveInUse(t *testing.T) {
 	require.NotErrorIs(t, Remove(t.Context(), failing("no such device"), "x"), ErrBusy)
 }
 
-// What a dmsetup that was killed has left is made anew only if nothing was ever on it.
+// A mapping that a killed dmsetup has left is replaced only if it has no table and is not open.
 func TestMakeOverEmpty(t *testing.T) {
 	busy := fmt.Errorf("%w: Device or resource busy", &testingexec.FakeExitError{Status: 1})
 	for info, anew := range map[string]bool{

@@ -1,5 +1,5 @@
-// Package dm knows the devices that flexlvm puts on logical volumes, and makes those of raw
-// block volumes with dmsetup. cryptsetup makes the others (package luks).
+// Package dm identifies the devices that flexlvm creates on logical volumes, and creates those of
+// raw block volumes with dmsetup. cryptsetup creates the others (package luks).
 package dm
 
 import (
@@ -18,12 +18,12 @@ import (
 const (
 	cryptPrefix = "flexlvm-crypt-"
 	blockPrefix = "flexlvm-block-"
-	// It begins like the other, as filters of LVM's go by that: either shows what a pod writes.
+	// It begins with blockPrefix, by which LVM's filters go: both devices show what a pod writes.
 	blockCryptPrefix = blockPrefix + "crypt-"
-	// cryptUUID begins device-mapper's UUID of what cryptsetup opens; the container's UUID
-	// without its hyphens and the mapping's name follow.
+	// cryptUUID begins the device-mapper UUID of a mapping that cryptsetup opens; the container's
+	// UUID without its hyphens and the mapping's name follow.
 	cryptUUID = "CRYPT-LUKS2-"
-	// blockUUID begins that of what Make makes; the mapping's name follows.
+	// blockUUID begins the UUID of a mapping that Make creates; the mapping's name follows.
 	blockUUID = "FLEXLVM-"
 	mapperDir = "/dev/mapper/"
 )
@@ -31,15 +31,15 @@ const (
 // Sys is where sysfs is mounted.
 const Sys = "/sys"
 
-// CryptName returns the name of the mapping of an encrypted logical volume. It goes by the
-// volume's LVM UUID, so that a volume that is renamed keeps it, and a copy has another.
+// CryptName returns the name of the mapping of an encrypted logical volume. It is derived from the
+// volume's LVM UUID, so that a renamed volume keeps it, and a copy has another.
 func CryptName(volumeUUID string) string { return cryptPrefix + plain(volumeUUID) }
 
-// BlockName is CryptName of a raw block volume: of the device that pods see.
+// BlockName is CryptName for a raw block volume: the name of the device that pods see.
 func BlockName(volumeUUID string) string { return blockPrefix + plain(volumeUUID) }
 
-// BlockCryptName is CryptName where the container holds a raw block volume: the mapping that
-// BlockName names lies on it.
+// BlockCryptName is CryptName for a container with a raw block volume: it is below the mapping that
+// BlockName names.
 func BlockCryptName(volumeUUID string) string { return blockCryptPrefix + plain(volumeUUID) }
 
 // IsBlockName reports whether a name is one that BlockName or BlockCryptName returns.
@@ -47,8 +47,8 @@ func IsBlockName(name string) bool { return strings.HasPrefix(name, blockPrefix)
 
 func plain(uuid string) string { return strings.ReplaceAll(uuid, "-", "") }
 
-// A Mapping is the device of an open container, or of a raw block volume that is handed out,
-// as the kernel shows it.
+// A Mapping is the device of an open container, or of a published raw block volume, as the kernel
+// shows it.
 type Mapping struct {
 	Name   string
 	Path   string // /dev/mapper/…
@@ -57,11 +57,11 @@ type Mapping struct {
 	Device uint64 // the number of the device that it is on
 }
 
-// ErrNoMapping: the device is none of flexlvm's mappings, or does not exist.
+// ErrNoMapping: the device is not one of flexlvm's mappings, or does not exist.
 var ErrNoMapping = errors.New("no such mapping")
 
-// ByNumber returns the mapping that a device is. The error is ErrNoMapping if the device is
-// another, or is gone. sys is Sys.
+// ByNumber returns the mapping with a device number. The error is ErrNoMapping if the device is not
+// flexlvm's, or is gone. sys is Sys.
 func ByNumber(sys string, number uint64) (Mapping, error) {
 	return read(blockDir(sys, number), number)
 }
@@ -86,8 +86,8 @@ func On(sys string, device uint64) (Mapping, error) {
 	return Mapping{}, ErrNoMapping
 }
 
-// Mappings returns all of this host. The error is about those that cannot be read, and comes
-// beside the others.
+// Mappings returns all mappings of this host. The error is about mappings that cannot be read; the
+// others are returned with it.
 func Mappings(sys string) ([]Mapping, error) {
 	dir := filepath.Join(sys, "block")
 	entries, err := os.ReadDir(dir)
@@ -113,7 +113,7 @@ func Mappings(sys string) ([]Mapping, error) {
 	return all, failed
 }
 
-// Size returns how large a device is.
+// Size returns the size of a device.
 func Size(sys string, number uint64) (volume.Bytes, error) {
 	text, err := readLine(filepath.Join(blockDir(sys, number), "size"))
 	if err != nil {
@@ -174,13 +174,12 @@ func read(dir string, number uint64) (Mapping, error) {
 	return Mapping{Name: name, Path: mapperDir + name, Number: number, UUID: container, Device: device}, nil
 }
 
-// gone reports whether sysfs has failed to tell of a device because that is no more, or is
-// just being removed.
+// gone reports whether an error of sysfs means that the device is gone, or is just being removed.
 func gone(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV)
 }
 
-// splitUUID takes the container's UUID out of device-mapper's, and puts its hyphens back.
+// splitUUID extracts the container's UUID from device-mapper's, and restores its hyphens.
 func splitUUID(uuid, name string) (container string, ok bool) {
 	if strings.HasPrefix(name, blockPrefix) && !strings.HasPrefix(name, blockCryptPrefix) {
 		return "", uuid == blockUUID+name

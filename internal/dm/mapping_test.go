@@ -18,7 +18,7 @@ const (
 	id = "0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11"
 )
 
-// sysfs is one with devices dm-0, dm-1 and so on.
+// sysfs is a fake sysfs with devices dm-0, dm-1 and so on.
 type sysfs struct {
 	t   *testing.T
 	dir string
@@ -31,7 +31,7 @@ func (s sysfs) write(file, text string) {
 	require.NoError(s.t, os.WriteFile(file, []byte(text+"\n"), 0o600))
 }
 
-// device makes a device on others.
+// device creates a device on top of others.
 func (s sysfs) device(minor int, name, uuid string, on ...int) {
 	s.t.Helper()
 	dir := fmt.Sprintf("block/dm-%d", minor)
@@ -75,7 +75,7 @@ func TestMappings(t *testing.T) {
 	s.device(12, onIt, "FLEXLVM-"+onIt, 11)
 	require.True(t, IsBlockName(container), "what LVM must not see")
 	s.write("block/sda/dev", "8:0")
-	s.write("block/dm-9/size", "0") // it is just going
+	s.write("block/dm-9/size", "0") // it is being removed
 
 	want := Mapping{Name: name, Path: "/dev/mapper/" + name, Number: number(1), UUID: id, Device: number(0)}
 	m, err := On(s.dir, number(0))
@@ -116,8 +116,7 @@ func TestMappings(t *testing.T) {
 	}
 }
 
-// The kernel refuses to tell of a device that is just being removed (EINVAL),
-// or has nothing to tell any more.
+// The kernel returns EINVAL for a device that is being removed, and other errors for one that is gone.
 func TestMappingThatIsGoing(t *testing.T) {
 	for _, err := range []error{unix.EINVAL, unix.ENODEV, unix.ENOENT} {
 		require.True(t, gone(&os.PathError{Op: "read", Path: "dm/name", Err: err}), err)
@@ -125,7 +124,7 @@ func TestMappingThatIsGoing(t *testing.T) {
 	require.False(t, gone(&os.PathError{Op: "read", Path: "dm/name", Err: unix.EIO}))
 }
 
-// A mapping that cryptsetup has left half-made is reported, and does not count as closed.
+// A mapping that cryptsetup has left half-created is an error, and does not count as closed.
 func TestMappingOnNothing(t *testing.T) {
 	name := CryptName(lv)
 	s := sysfs{t, t.TempDir()}
@@ -134,7 +133,7 @@ func TestMappingOnNothing(t *testing.T) {
 	require.ErrorContains(t, err, "dmsetup remove "+name)
 	require.NotErrorIs(t, err, ErrNoMapping)
 
-	// Nor does it hide the others.
+	// Other mappings are returned nevertheless.
 	whole := CryptName(strings.ToUpper(lv))
 	s.device(2, "flexlvm-a", "LVM-xyz")
 	s.device(3, whole, cryptUUID+strings.ReplaceAll(id, "-", "")+"-"+whole, 2)

@@ -9,8 +9,8 @@ import (
 	"k8s.io/utils/exec"
 )
 
-// Fills returns how full the stores of all copy-on-write snapshots of this host are, in per cent, by
-// the names of their mappings. One that has overflowed is full. It waits for nobody who uses LVM.
+// Fills returns how full the stores of all copy-on-write snapshots of this host are, in percent, by
+// the names of their mappings. An overflowed store is full. It does not wait for LVM commands.
 func Fills(ctx context.Context, run exec.Interface) (map[string]int, error) {
 	out, err := run.CommandContext(ctx, "dmsetup", "status", "--target", "snapshot").Output()
 	if err != nil {
@@ -18,7 +18,8 @@ func Fills(ctx context.Context, run exec.Interface) (map[string]int, error) {
 	}
 	fills := map[string]int{}
 	for line := range strings.Lines(string(out)) {
-		// NAME: START LENGTH snapshot USED/ALL METADATA, in sectors, or some words for the last two.
+		// NAME: START LENGTH snapshot USED/ALL METADATA, in sectors, or words instead of the last
+		// two.
 		fields := strings.Fields(line)
 		if len(fields) < 5 || fields[3] != "snapshot" {
 			continue

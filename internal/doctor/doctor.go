@@ -1,6 +1,5 @@
-// Package doctor examines a node and reports what keeps flexlvm from working there, or
-// soon will, and what to do about it. It changes nothing, except that the kernel may load
-// its xfs module.
+// Package doctor checks a node and reports what prevents flexlvm from working there, or will soon, and what to
+// do about it. It changes nothing, except that the kernel may load its xfs module.
 package doctor
 
 import (
@@ -14,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Level says how bad a finding is.
+// Level is the severity of a finding.
 type Level string
 
 // The levels. A node with a FAIL cannot serve some or all volumes.
@@ -24,7 +23,7 @@ const (
 	Fail Level = "FAIL"
 )
 
-// A Finding is the outcome of one check.
+// A Finding is the result of one check.
 type Finding struct {
 	Level  Level  `json:"level"`
 	Check  string `json:"check"`
@@ -32,7 +31,7 @@ type Finding struct {
 	Do     string `json:"do,omitempty"` // what to do about it
 }
 
-// Config is what is expected of the node.
+// Config describes how the node should be set up.
 type Config struct {
 	Group   volume.Group
 	Place   install.Place
@@ -53,7 +52,7 @@ type Inventory interface {
 	List(ctx context.Context) ([]inventory.Volume, error)
 }
 
-// Host is how the doctor reaches the machine.
+// Host is the doctor's access to the machine.
 type Host struct {
 	Tools     exec.Interface // the host's programs
 	Driver    exec.Interface // programs in the driver's directory
@@ -62,7 +61,7 @@ type Host struct {
 	Root      string // the root directory; empty means /
 }
 
-// A Doctor examines one node.
+// A Doctor checks one node.
 type Doctor struct {
 	cfg  Config
 	host Host
@@ -71,14 +70,14 @@ type Doctor struct {
 // New returns a doctor for this host.
 func New(cfg Config, host Host) *Doctor { return &Doctor{cfg: cfg, host: host} }
 
-// Examine runs every check. A check that cannot be made is a finding too.
+// Examine runs all checks. A check that cannot be run is a finding too.
 func (d *Doctor) Examine(ctx context.Context) []Finding {
 	all := d.examineHost(ctx)
 	all = append(all, d.ExamineGroup(ctx)...)
 	return append(all, d.examineState(ctx)...)
 }
 
-// ExamineNode runs all checks but those of the volume group.
+// ExamineNode runs all checks except those of the volume group.
 func (d *Doctor) ExamineNode(ctx context.Context) []Finding {
 	return append(d.examineHost(ctx), d.examineState(ctx)...)
 }
@@ -91,7 +90,7 @@ func (d *Doctor) examineState(ctx context.Context) []Finding {
 	return run(ctx, d.checkDirs, d.checkPluginDir, d.checkDriver, d.checkVolumes)
 }
 
-// ExamineGroup runs the checks of the volume group alone.
+// ExamineGroup runs only the checks of the volume group.
 func (d *Doctor) ExamineGroup(ctx context.Context) []Finding {
 	return run(ctx, d.checkGroup, d.checkThinPools, d.checkSnapshots, d.checkScan, d.checkDevicesFile)
 }

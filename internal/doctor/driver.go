@@ -19,8 +19,8 @@ func (d *Doctor) checkDirs(context.Context) []Finding {
 	return all
 }
 
-// checkDir reports whether files can be made in a directory, or the directory
-// itself where it is not there yet.
+// checkDir reports whether files can be created in a directory, or the directory itself if it does not exist
+// yet.
 func checkDir(what, path string) []Finding {
 	dir := path
 	for {
@@ -46,8 +46,7 @@ func checkDir(what, path string) []Finding {
 	return ok(what, path)
 }
 
-// checkPluginDir compares where the driver is looked for here with where kubelet
-// looks.
+// checkPluginDir compares the configured plugin directory with kubelet's.
 func (d *Doctor) checkPluginDir(context.Context) []Finding {
 	const check = "plugin directory"
 	dir := d.cfg.Place.PluginDir()
@@ -63,9 +62,8 @@ func (d *Doctor) checkPluginDir(context.Context) []Finding {
 	return ok(check, dir+", as kubelet's")
 }
 
-// KubeletPluginDir reads the plugin directory off the command line of a running
-// kubelet, or from the configuration file that it names. It is empty where both
-// leave it at the default.
+// KubeletPluginDir returns the plugin directory from the command line of a running kubelet, or from its
+// configuration file. It is empty if both leave it at the default.
 func KubeletPluginDir(root string) (dir string, running bool) {
 	names, err := filepath.Glob(filepath.Join(root, "proc/[0-9]*/comm"))
 	if err != nil {
@@ -85,7 +83,7 @@ func KubeletPluginDir(root string) (dir string, running bool) {
 			return dir, true
 		}
 		if file := flagValue(args, "config"); file != "" {
-			text, _ := os.ReadFile(filepath.Join(root, file)) // unreadable means unknown
+			text, _ := os.ReadFile(filepath.Join(root, file)) // an unreadable file counts as the default
 			return yamlValue(string(text), "volumePluginDir"), true
 		}
 		return "", true
@@ -93,7 +91,7 @@ func KubeletPluginDir(root string) (dir string, running bool) {
 	return "", false
 }
 
-// flagValue finds --name=value or --name value among arguments.
+// flagValue returns the value of --name=value or --name value in arguments.
 func flagValue(args []string, name string) string {
 	for i, arg := range args {
 		flag := strings.TrimLeft(arg, "-")
@@ -110,7 +108,7 @@ func flagValue(args []string, name string) string {
 	return ""
 }
 
-// yamlValue finds a plain value at the top level of a YAML or JSON file.
+// yamlValue returns a plain value by its key from a YAML file, or from a JSON file with one key per line.
 func yamlValue(text, key string) string {
 	for _, line := range strings.Split(text, "\n") {
 		k, v, found := strings.Cut(strings.Trim(line, " ,\t\r"), ":")
@@ -146,7 +144,7 @@ func (d *Doctor) checkDriver(ctx context.Context) []Finding {
 	return append(all, d.callDriver(ctx, check, do)...)
 }
 
-// callDriver calls the installed driver as kubelet first does.
+// callDriver calls the installed driver as kubelet does first.
 func (d *Doctor) callDriver(ctx context.Context, check, do string) []Finding {
 	name := filepath.Base(d.cfg.Place.Driver())
 	out, err := d.host.Driver.CommandContext(ctx, name, "init").Output()

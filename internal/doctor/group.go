@@ -11,14 +11,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Free shares of a group, in percent, below which an operator is warned.
+// Free shares of a group, in percent, below which there is a warning, or a failure for noMetadataLeft.
 const (
 	lowSpace       = 10
 	lowMetadata    = 25
 	noMetadataLeft = 5
 )
 
-// devicesFileName is LVM's list of the devices that it may use, below the root.
+// devicesFileName is LVM's list of the devices that it may use, relative to the root directory.
 const devicesFileName = "etc/lvm/devices/system.devices"
 
 func (d *Doctor) checkGroup(ctx context.Context) []Finding {
@@ -29,7 +29,7 @@ func (d *Doctor) checkGroup(ctx context.Context) []Finding {
 	}
 	for _, g := range groups {
 		if g.Name == d.cfg.Group {
-			pools, _ := d.host.Inventory.ThinPools(ctx) // checkThinPools tells of an error
+			pools, _ := d.host.Inventory.ThinPools(ctx) // checkThinPools reports the error
 			return judgeGroup(check, g, pools)
 		}
 	}
@@ -43,12 +43,12 @@ func (d *Doctor) checkGroup(ctx context.Context) []Finding {
 	return fail(check, "LVM sees no volume group at all", fmt.Sprintf("create it with `flexlvm vg create --name %s DEVICE`", d.cfg.Group))
 }
 
-// judgeGroup is pure.
+// judgeGroup is a pure function.
 func judgeGroup(check string, g lvm.VolumeGroup, pools []lvm.ThinPool) []Finding {
-	own := g.Size // what is not a thin pool's
+	own := g.Size // space outside of thin pools
 	for _, p := range pools {
 		if p.GroupUUID == g.UUID {
-			own -= p.Takes() + p.Metadata // and its reserve
+			own -= p.Takes() + p.Metadata // and the spare of its metadata
 		}
 	}
 	all := ok(check, fmt.Sprintf("%s, %s free, %s on %s, UUID %s", g.Size, g.Free, volume.Counted(g.Volumes, "volume", "volumes"), volume.Counted(g.Devices, "device", "devices"), g.UUID))
@@ -66,9 +66,8 @@ func judgeGroup(check string, g lvm.VolumeGroup, pools []lvm.ThinPool) []Finding
 	return append(all, judgeMetadata(check+" metadata", g)...)
 }
 
-// judgeMetadata looks at LVM's metadata area: when it is full no volume can be
-// made, grown or even removed. LVM writes each version of the metadata beside the
-// last, so half of the area is what there is.
+// judgeMetadata checks LVM's metadata area. When it is full, no volume can be created, grown or even removed.
+// LVM writes each version of the metadata next to the previous one, so only half of the area is usable.
 func judgeMetadata(check string, g lvm.VolumeGroup) []Finding {
 	const do = "remove volumes, or move to a group with a larger area: LVM cannot enlarge it (`flexlvm vg create --metadata-size`)"
 	usable := g.MetadataSize / 2
@@ -92,8 +91,8 @@ func percent(part, whole volume.Bytes) int64 {
 	return int64(part) * 100 / int64(whole)
 }
 
-// checkDevicesFile tells of LVM's devices file, which hides every device that it
-// does not list, and a group with them.
+// checkDevicesFile checks LVM's devices file, which hides every device that it does not list, and with them
+// whole groups.
 func (d *Doctor) checkDevicesFile(ctx context.Context) []Finding {
 	const check = "devices file"
 	text, err := os.ReadFile(d.path(devicesFileName))
@@ -117,7 +116,7 @@ func (d *Doctor) checkDevicesFile(ctx context.Context) []Finding {
 	return judgeDevicesFile(check, d.cfg.Group, seen, all, entries(string(text)))
 }
 
-// judgeDevicesFile is pure.
+// judgeDevicesFile is a pure function.
 func judgeDevicesFile(check string, group volume.Group, seen, all map[string]bool, listed int) []Finding {
 	switch {
 	case all[string(group)] && !seen[string(group)]:

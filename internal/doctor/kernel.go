@@ -14,15 +14,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/mount"
 )
 
-// Kernel is what the doctor asks the running kernel directly.
+// Kernel is the doctor's direct access to the running kernel.
 type Kernel interface {
 	Release() (string, error) // as uname -r
-	Root() bool               // whether we are root
-	// OpenXFS asks the kernel's mount API for an XFS context, which loads the module if
-	// there is one.
+	Root() bool               // whether this process is root
+	// OpenXFS opens an XFS context of the kernel's mount API, which loads the module if there is one.
 	OpenXFS() error
-	// MapOwners checks whether the kernel can hide the owners of a mount's files. It
-	// returns nil, mount.ErrNoMapping, or why it cannot find out.
+	// MapOwners checks whether the kernel can hide the owners of a mount's files. It returns nil,
+	// mount.ErrNoMapping, or the error with which this could not be determined.
 	MapOwners() error
 }
 
@@ -62,8 +61,8 @@ func (d *Doctor) checkUser(context.Context) []Finding {
 	return nil
 }
 
-// The driver mounts with fsopen, fsmount and move_mount, which are all there from
-// 5.2, and work as needed from 5.6.
+// The driver mounts with fsopen, fsmount and move_mount, which exist from 5.2 on and work as required from 5.6
+// on.
 const needMajor, needMinor = 5, 6
 
 func (d *Doctor) checkKernel(context.Context) []Finding {
@@ -82,7 +81,7 @@ func (d *Doctor) checkKernel(context.Context) []Finding {
 	return ok(check, "Linux "+release)
 }
 
-// parseRelease reads the first two numbers of a release such as 6.1.0-18-amd64.
+// parseRelease returns the first two numbers of a release such as 6.1.0-18-amd64.
 func parseRelease(release string) (major, minor int, err error) {
 	parts := strings.SplitN(release, ".", 3)
 	if len(parts) < 2 {
@@ -125,16 +124,16 @@ func (d *Doctor) checkXFS(context.Context) []Finding {
 		}
 		return fail(check, "cannot ask the kernel for XFS: "+err.Error(), fmt.Sprintf("use Linux %d.%d or later", needMajor, needMinor))
 	}
-	// By now the module is loaded, and it makes this file if and only if it has
-	// quota (fs/xfs/xfs_stats.c: xfs_init_procfs).
+	// The module is loaded at this point, and creates this file only if it supports quota (fs/xfs/xfs_stats.c:
+	// xfs_init_procfs).
 	if _, err := os.Stat(d.path("proc/fs/xfs/xqmstat")); err != nil {
 		return fail(check, "the kernel's XFS has no quota", "without it a volume cannot have its exact size; use a kernel with CONFIG_XFS_QUOTA")
 	}
 	return ok(check, "the kernel has XFS with quota")
 }
 
-// Where owners cannot be mapped, volumes work as ever, and it is left to the container
-// runtime that consumers of datasets only read. The error says the cause, and what to do.
+// checkReaders checks the mapping of owners. Without it, volumes work normally, but only the container runtime
+// keeps consumers of datasets from writing. The error has the cause and what to do.
 func (d *Doctor) checkReaders(context.Context) []Finding {
 	const check = "readers"
 	err := d.host.Kernel.MapOwners()

@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// checkScan looks at whether LVM takes what pods write to raw block volumes for the host's own.
+// checkScan checks whether LVM takes data that pods write to raw block volumes for the host's physical volumes.
 func (d *Doctor) checkScan(ctx context.Context) []Finding {
 	const check, setting = "logical volumes", "scan_lvs"
 	value, err := d.setting(ctx, "devices/"+setting)
 	switch {
-	case err != nil: // LVM before 2.02.184 does not know it, and looks
+	case err != nil: // LVM before 2.02.184 lacks the setting and always scans them
 		return warn(check, err.Error(), "look at what `lvmconfig` says, or use LVM 2.02.184 or later")
 	case value == "0":
 		return ok(check, "LVM does not look for physical volumes on them")

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// setting returns the value of one of LVM's settings, such as devices/scan_lvs.
+// setting returns the value of an LVM setting, such as devices/scan_lvs.
 func (d *Doctor) setting(ctx context.Context, path string) (string, error) {
 	out, err := d.host.Tools.CommandContext(ctx, "lvmconfig", "--type", "full", path).Output()
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// checkSnapshots looks at whether LVM extends copy-on-write snapshots by itself: the room for that
-// may be promised to claims.
+// checkSnapshots checks whether LVM extends copy-on-write snapshots by itself, with room that may be promised
+// to claims.
 func (d *Doctor) checkSnapshots(ctx context.Context) []Finding {
 	const check, setting = "snapshots", "snapshot_autoextend_threshold"
 	value, err := d.setting(ctx, "activation/"+setting)

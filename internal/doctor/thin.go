@@ -8,11 +8,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// highThin is how full a thin pool's data or metadata may be, in percent, before an
-// operator is told: where the node daemon promises no more in it by default.
+// highThin is the usage of a thin pool's data or metadata, in percent, from which there is a warning. From the
+// same usage on, the node daemon by default promises no more volumes in the pool.
 const highThin = 80
 
-// checkThinPools looks at every flexlvm thin pool. None is no finding.
+// checkThinPools checks every flexlvm thin pool. Having none is not a finding.
 func (d *Doctor) checkThinPools(ctx context.Context) []Finding {
 	pools, err := d.host.Inventory.ThinPools(ctx)
 	if err != nil {
@@ -28,8 +28,8 @@ func (d *Doctor) checkThinPools(ctx context.Context) []Finding {
 	return all
 }
 
-// checkThinCheck looks for the program by which LVM checks a thin pool before it
-// activates it. LVM does without, and says so each time.
+// checkThinCheck checks for the program with which LVM checks a thin pool before it activates it. Without it,
+// LVM prints a warning each time and activates the pool.
 func (d *Doctor) checkThinCheck(ctx context.Context) []Finding {
 	const check = "thin_check"
 	if err := d.host.Tools.CommandContext(ctx, check, "-V").Run(); err != nil {
@@ -38,7 +38,7 @@ func (d *Doctor) checkThinCheck(ctx context.Context) []Finding {
 	return ok(check, "LVM can check and repair thin pools")
 }
 
-// judgeThinPool is pure.
+// judgeThinPool is a pure function.
 func judgeThinPool(p lvm.ThinPool) []Finding {
 	check := "thin pool " + p.Path()
 	if why := p.Unfit(); why != "" {

@@ -10,17 +10,17 @@ import (
 	"k8s.io/utils/exec"
 )
 
-// A tool is a program of the host's that is run, and how it tells its version.
+// A tool is a host program that flexlvm runs, and how to get its version.
 type tool struct {
 	name  string
 	ask   string
-	least string // the least version that is known to do
-	why   string // what an older one lacks
-	only  string // what it is for, where most nodes can do without it
+	least string // the oldest version that is known to work
+	why   string // what older versions lack
+	only  string // its only purpose, if most nodes do not need it
 }
 
-// The commands of LVM are one program under many names; one that makes, one that
-// reports and the one that makes groups show that they are there.
+// LVM's commands are one program under many names. One that reports, one that creates volumes and one that
+// creates groups show that they are installed.
 func tools() []tool {
 	lvm := tool{ask: "--version", least: "2.02.158", why: "reports in JSON"}
 	named := func(name string) tool { t := lvm; t.name = name; return t }
@@ -64,7 +64,7 @@ func (d *Doctor) checkTool(ctx context.Context, t tool) []Finding {
 	return ok(t.name, "version "+version)
 }
 
-// findVersion is the first dotted number in a program's answer: 2.03.16 in
+// findVersion returns the first dotted number in a program's output: 2.03.16 in
 // "LVM version:     2.03.16(2) (2022-05-18)".
 func findVersion(text string) string {
 	notOfVersion := func(c rune) bool { return (c < '0' || c > '9') && c != '.' }
@@ -76,7 +76,7 @@ func findVersion(text string) string {
 	return ""
 }
 
-// older compares the numbers of two versions; what is not there counts as 0.
+// older compares the numbers of two versions. Missing numbers count as 0.
 func older(version, than string) bool {
 	have, want := strings.Split(version, "."), strings.Split(than, ".")
 	for i := range want {

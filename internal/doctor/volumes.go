@@ -24,10 +24,10 @@ func (d *Doctor) checkVolumes(ctx context.Context) []Finding {
 	return all
 }
 
-// judgeVolume tells of a volume that needs a look. It is pure.
+// judgeVolume returns a finding for a volume that needs attention. It is a pure function.
 func judgeVolume(v inventory.Volume) []Finding {
 	check, otherwise := fmt.Sprintf("volume %s/%s", v.Group, v.Name), "else remove it with lvremove"
-	if v.Layout == volume.Directory { // it is none of LVM's
+	if v.Layout == volume.Directory { // not a logical volume
 		otherwise = fmt.Sprintf("else see `flexlvm volumes forget %s`", v.Name)
 	}
 	switch {

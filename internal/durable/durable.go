@@ -1,5 +1,4 @@
-// Package durable writes files so that a crash leaves what was there before or all of what is
-// new.
+// Package durable writes files so that a crash leaves either the old content or all of the new.
 package durable
 
 import (
@@ -9,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// ReplaceFile replaces a file, which only its owner may read, and makes its directory.
+// ReplaceFile replaces a file atomically and creates its directory. Only the file's owner may read it.
 func ReplaceFile(file string, content []byte) error {
 	dir := filepath.Dir(file)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -24,8 +23,8 @@ func ReplaceFile(file string, content []byte) error {
 	return Sync(dir, filepath.Dir(dir)) // the directory may be new as well
 }
 
-// WriteFile writes a file in place, which only its owner may read. Its name lasts once its
-// directory is synced.
+// WriteFile writes a file in place. Only its owner may read it. Its name is durable once its directory is
+// synced.
 func WriteFile(file string, content []byte) error {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -35,8 +34,8 @@ func WriteFile(file string, content []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// Sync makes durable what was written to files and block devices, and which names directories
-// hold. It flushes the caches of their disks, and changes nothing itself.
+// Sync makes the content of files, block devices and directories durable. It flushes the disks' caches and
+// changes nothing itself.
 func Sync(paths ...string) error {
 	for _, path := range paths {
 		f, err := os.Open(path)

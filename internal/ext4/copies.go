@@ -9,21 +9,20 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Device is what a file system lies on.
+// A Device is the device of a file system.
 type Device interface {
 	io.ReaderAt
 	io.WriterAt
 	Sync() error
 }
 
-// MarkCopies writes into the copies of the superblock of the file system uuid, which mke2fs
-// has finished and nobody has mounted yet, that it was mounted once. It reports whether
-// anything was to be written.
+// MarkCopies marks the copies of the superblock of the file system uuid, which mke2fs has finished
+// and nobody has mounted yet, as mounted once. It reports whether it had to write anything.
 //
-// mke2fs writes the copies before the superblock itself, so a copy alone does not show that
-// mke2fs finished; one with this mark does, and FindCopy looks for it. The kernel keeps the
-// mark: when the file system grows, it replaces the copies by the superblock of a file
-// system that it has mounted. To tools that repair, the mark makes no difference.
+// mke2fs writes the copies before the superblock itself, so a copy alone does not show that mke2fs
+// finished. A copy with this mark does, and FindCopy searches for it. The kernel keeps the mark:
+// when the file system grows, it replaces the copies with the superblock of a file system that it
+// has mounted. To repair tools, the mark makes no difference.
 func MarkCopies(d Device, size volume.Bytes, uuid string) (written bool, err error) {
 	marked := 0
 	for _, at := range volume.Ext4Copies(size) {
@@ -70,7 +69,7 @@ func mark(d Device, at volume.Bytes) error {
 	return nil
 }
 
-// FindCopy looks for a superblock of the file system uuid, a copy or the primary, that was
+// FindCopy searches for a superblock of the file system uuid, a copy or the primary, that was
 // written after mke2fs had finished: it is marked, or counts mounts. It returns the offset in
 // bytes, or ErrNoFilesystem if there is none.
 func FindCopy(r io.ReaderAt, size volume.Bytes, uuid string) (volume.Bytes, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A sparse device with superblocks at some places.
+// sparse is a sparse device with superblocks at some offsets.
 type sparse struct {
 	at     map[volume.Bytes][]byte
 	synced bool
@@ -65,7 +65,7 @@ func TestCopiesAreMarkedAndFound(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, changed)
 
-	// One is enough, wherever it is.
+	// One copy is enough, wherever it is.
 	delete(d.at, group)
 	at, err = FindCopy(d, size, uuid)
 	require.NoError(t, err)

@@ -12,9 +12,9 @@ import (
 
 const ioctlResize = 0x40086610 // EXT4_IOC_RESIZE_FS
 
-// Grow makes the mounted file system, which has the size of its superblock, fill a device of
-// the given size; it may be called again, and never shrinks. It is what resize2fs does to a
-// mounted file system. The kernel refuses it where it has noted errors, and without
+// Grow grows the mounted file system, which has the size in its superblock, to fill a device of the
+// given size, as resize2fs does with a mounted file system. It is idempotent, and never shrinks.
+// The kernel refuses to grow a file system in which it has recorded errors, and requires
 // CAP_SYS_RESOURCE.
 func Grow(root *os.File, sb Superblock, device volume.Bytes) error {
 	blocks := uint64(device / volume.Block)
@@ -27,8 +27,8 @@ func Grow(root *os.File, sb Superblock, device volume.Bytes) error {
 	return nil
 }
 
-// Free returns how much room for data the file system that contains root has, as long as its
-// quota has no limit.
+// Free returns how much room for data the file system that contains root has, if its quota has no
+// limit.
 func Free(root *os.File) (volume.Bytes, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(root.Fd()), &st); err != nil {

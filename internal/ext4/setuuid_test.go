@@ -14,8 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A copy is mounted before it gets its UUID, and tune2fs asks for a check of what was mounted since the
-// last one, unless the file system has a seed of its own. The programs are those of this machine.
+// A copy is mounted before it gets its UUID. tune2fs demands a check of a file system that was mounted
+// since the last check, unless it has metadata_csum_seed. This test runs the programs of this machine.
 func TestSetUUIDOfWhatWasMounted(t *testing.T) {
 	host := command.New("", silent()).Killable
 	for name, seed := range map[string]string{"of flexlvm": "metadata_csum_seed", "of a person": "^metadata_csum_seed"} {
@@ -52,7 +52,7 @@ func superblockOf(t *testing.T, image string, at volume.Bytes) Superblock {
 	return sb
 }
 
-// tune2fs says on its standard output that a file system must be checked first.
+// tune2fs reports on standard output that a file system must be checked first, so the error contains that output.
 func TestSetUUIDSaysWhyNot(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "tune2fs"), []byte("#!/bin/sh\necho Please run e2fsck.\nexit 1\n"), 0o700))

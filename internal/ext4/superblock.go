@@ -1,5 +1,5 @@
-// Package ext4 makes, checks and grows ext4 file systems. Only Mkfs and SetUUID run
-// programs, the host's own, so that the host's kernel can always mount the result.
+// Package ext4 creates, checks and grows ext4 file systems. Only Mkfs and SetUUID run programs, the
+// host's own, so that the host's kernel can always mount the result.
 package ext4
 
 import (
@@ -12,28 +12,27 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// ErrNoFilesystem: what was read is not the superblock of a whole ext4 file system. This
-// does not mean that the device is blank: only the volume's state shows whether a file
-// system is missing.
+// ErrNoFilesystem: the content is not the superblock of a complete ext4 file system. This does not
+// mean that the device is blank: only the volume's state shows whether a file system is missing.
 var ErrNoFilesystem = errors.New("no valid ext4 superblock")
 
-// ErrChecksum is an ErrNoFilesystem: the superblock may just be being written. The kernel
-// changes that of a mounted file system in memory before it computes the checksum anew.
+// ErrChecksum is an ErrNoFilesystem: the superblock may be in the middle of a write. The kernel
+// changes the superblock of a mounted file system in memory before it recomputes the checksum.
 var ErrChecksum = fmt.Errorf("%w: its checksum is wrong", ErrNoFilesystem)
 
-// A Superblock holds what identifies a file system, and how it is.
+// A Superblock holds the identity and the condition of a file system.
 type Superblock struct {
 	UUID string // canonical, lower case
 	Size volume.Bytes
-	// Errors: the kernel, or e2fsck, has noted that the file system is damaged.
+	// Errors: the kernel, or e2fsck, has recorded that the file system is damaged.
 	Errors bool
-	// Mounts is how often it was mounted. A copy says how often it had been by the time
-	// that the copy was written.
+	// Mounts is how often the file system was mounted; in a copy, by the time that the copy was
+	// written.
 	Mounts int
-	// ProjectQuota: it has the features without which no project quota is kept.
+	// ProjectQuota: it has the features that project quota requires.
 	ProjectQuota bool
-	// Lavish: of whatever it grows by, it keeps more for itself than what Mkfs makes: for root,
-	// or for inodes.
+	// Lavish: of whatever it grows by, it reserves a larger part, for root or for inodes, than a
+	// file system that Mkfs creates.
 	Lavish bool
 }
 
@@ -49,7 +48,7 @@ const (
 	offMagic        = 0x38
 	offState        = 0x3a
 	offInodeSize    = 0x58
-	offReadOnly     = 0x64 // features without which it may be read
+	offReadOnly     = 0x64 // features without which it may only be read
 	offUUID         = 0x68
 	offBlocksHigh   = 0x150
 	offReservedHigh = 0x154
@@ -57,11 +56,11 @@ const (
 	offChecksum     = 0x3fc
 
 	superblockSize = 1024
-	primaryAt      = 1024 // on every device, behind the room for a boot sector
+	primaryAt      = 1024 // on every device, after the room for a boot sector
 
 	magic           = 0xef53
 	inodeSize       = 256
-	logBlockSize    = 2 // of blocks of 4 KiB, over 1024 bytes
+	logBlockSize    = 2 // 1024 << 2: blocks of 4 KiB
 	stateErrors     = 2 // EXT4_ERROR_FS
 	metadataSums    = 0x400
 	quotaFiles      = 0x100  // EXT4_FEATURE_RO_COMPAT_QUOTA
@@ -69,9 +68,9 @@ const (
 	checksumTypeCRC = 1
 )
 
-// ReadSuperblock reads and checks the primary superblock. mke2fs erases what is there
-// before it begins, and writes this one last, so one that is whole shows that mke2fs
-// finished. It returns ErrNoFilesystem if a check fails, another error if reading does.
+// ReadSuperblock reads and checks the primary superblock. mke2fs erases the old one before it
+// begins, and writes this one last, so a valid one shows that mke2fs finished. It returns
+// ErrNoFilesystem if a check fails, and another error if reading fails.
 func ReadSuperblock(r io.ReaderAt) (Superblock, error) { return readAt(r, primaryAt) }
 
 func readAt(r io.ReaderAt, at volume.Bytes) (Superblock, error) {
@@ -117,5 +116,5 @@ func lavish(b []byte) bool {
 	return tables*uint64(volume.Ext4InodeRatio) > group*inodeSize
 }
 
-// checksum is CRC-32C over what comes before it, without the final inversion.
+// checksum returns the CRC-32C of what precedes the checksum, without the final inversion.
 func checksum(b []byte) uint32 { return ondisk.CRC32C(^uint32(0), b[:offChecksum]) }

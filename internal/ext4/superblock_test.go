@@ -14,7 +14,7 @@ import (
 
 const uuid = "0d9ee5ba-5b9b-4c8e-8d7e-0f4b8f0c6a11"
 
-// written is what mke2fs 1.47 wrote: the superblock, or a copy of it.
+// written returns a superblock that mke2fs 1.47 wrote, or a copy of it.
 func written(t testing.TB, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile("testdata/" + name)
@@ -22,7 +22,7 @@ func written(t testing.TB, name string) []byte {
 	return b
 }
 
-// seal puts a right checksum on a superblock.
+// seal writes the right checksum into a superblock.
 func seal(b []byte) []byte {
 	binary.LittleEndian.PutUint32(b[offChecksum:], checksum(b))
 	return b
@@ -81,7 +81,7 @@ func TestReadSuperblock(t *testing.T) {
 	}
 }
 
-// A device that cannot be read says nothing about what is on it.
+// A read error is not ErrNoFilesystem: the device may hold a file system.
 func TestUnreadableIsNotBlank(t *testing.T) {
 	_, err := ReadSuperblock(broken{})
 	require.Error(t, err)

@@ -14,21 +14,21 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// assembly is a large object that is put together from ranges, in place, in a
-// file whose room was taken before. All ranges are pinned to one ETag.
+// assembly is a large object that is assembled from ranges, in place, in a preallocated file. All
+// ranges are pinned to one ETag.
 type assembly struct {
 	object store.Object
 	check  store.Check
 	file   *os.File
-	// direct is the same file for writes that pass the page cache by; may be nil.
+	// direct is the same file for writes that bypass the page cache; may be nil.
 	direct *os.File
 	temp   string
-	// follower hashes what comes where the check is of the whole in order; else nil.
+	// follower hashes the content if the check needs a hash of the whole in order; else nil.
 	follower *follower
 
 	mu    sync.Mutex
-	sums  []store.SumOf // of the spans that are there, for check.combine
-	crcs  []store.SumOf // their CRC64s
+	sums  []store.SumOf // of the received spans, for check.Combine
+	crcs  []store.SumOf // the CRC64s of the received spans
 	open  int           // spans that are not done
 	err   error         // the first failure
 	tries int           // how often the object was begun
@@ -37,8 +37,8 @@ type assembly struct {
 // mostBeginnings bounds how often a large object is fetched from the start.
 const mostBeginnings = 4
 
-// beginLarge looks at a large object, takes the room for it, and adds its ranges
-// to the queue. tries says how often it was begun before.
+// beginLarge stats a large object, allocates its space, and adds its ranges to the queue. For begin,
+// tries is how often the object was begun, this time included.
 func (w *worker) beginLarge(ctx context.Context, o store.Object) { w.begin(ctx, o, 1) }
 
 func (w *worker) begin(ctx context.Context, o store.Object, tries int) {
@@ -81,7 +81,7 @@ func (w *worker) begin(ctx context.Context, o store.Object, tries int) {
 		w.complete(ctx, a)
 		return
 	}
-	// What is read again to be verified is better found in the page cache.
+	// A composite check reads the file again, which is faster from the page cache.
 	if a.check.Kind != store.CheckComposite {
 		a.direct = w.dest.OpenDirect(a.temp)
 	}
@@ -92,15 +92,15 @@ func (w *worker) begin(ctx context.Context, o store.Object, tries int) {
 	w.queue.add(tasks...)
 }
 
-// resume opens the file of an assembly: the one that an earlier run has left,
-// with those ranges in it whose bytes are what they were, or a new one.
+// resume opens the file of an assembly: the file that an earlier run has left, keeping the ranges whose
+// bytes are unchanged, or a new one.
 func (w *worker) resume(a *assembly) (have []store.Span, err error) {
 	if r := w.remains[a.object.Path].of(a.object); r != nil && a.tries == 1 {
 		if a.file, err = w.dest.Reopen(r.temp); err == nil {
 			a.temp = r.temp
 			return w.trust(a, r.notes), nil
 		}
-		// Killed between the renaming and the manifest: all of it is there.
+		// A run killed between the rename and the manifest leaves the whole file under its name.
 		if f, ok := w.named(a.object, r); ok {
 			a.file, a.temp = f, ""
 			return w.trust(a, r.notes), nil
@@ -111,8 +111,8 @@ func (w *worker) resume(a *assembly) (have []store.Span, err error) {
 	return nil, err
 }
 
-// named opens the file that has its name already. It is only read: if a range
-// in it is not what it was, the object is fetched again from the start.
+// named opens the file that already has its name. It is only read: if a range in it has changed, the
+// object is fetched again from the start.
 func (w *worker) named(o store.Object, r *remains) (*os.File, bool) {
 	file, err := w.dest.OpenFile(o.Path)
 	if err != nil {
@@ -137,8 +137,8 @@ func coverage(notes []note) []store.Span {
 	return out
 }
 
-// trust takes over those ranges of the file whose bytes have the CRC that was
-// noted when they came.
+// trust returns the ranges of the file whose bytes have the CRC noted when they arrived, and adds their
+// sums to the assembly's.
 func (w *worker) trust(a *assembly, notes []note) (have []store.Span) {
 	for _, n := range disjoint(notes) {
 		if !w.intact(a.file, n) {
@@ -159,7 +159,7 @@ func crcOf(n note) store.SumOf {
 	return store.SumOf{Span: n.Span, Sum: binary.BigEndian.AppendUint64(nil, n.CRC64)}
 }
 
-// sumOf is the sum of a trusted range that the object's check needs.
+// sumOf returns the sum of a trusted range that the object's check needs.
 func (w *worker) sumOf(a *assembly, n note) (store.SumOf, error) {
 	if a.check.Kind == store.CheckCRC64 || !a.check.Combines() {
 		return crcOf(n), nil
@@ -169,7 +169,7 @@ func (w *worker) sumOf(a *assembly, n note) (store.SumOf, error) {
 	return store.SumOf{Span: n.Span, Sum: h.Sum(nil)}, err
 }
 
-// rangeTask fetches one range; who does the last one completes the object.
+// rangeTask fetches one range. The worker that ends the last range completes the object.
 func (w *worker) rangeTask(ctx context.Context, t task) {
 	defer processors.add()()
 	a := t.assembly
@@ -178,12 +178,12 @@ func (w *worker) rangeTask(ctx context.Context, t task) {
 	a.mu.Unlock()
 	var err error
 	for left := t.part; !failedAlready && left.Length > 0 && err == nil; {
-		// Where the object changed, it is begun anew as a whole, not this range.
+		// If the object has changed, the whole object is begun again, not this range.
 		err = w.attempts(ctx, a.object.Key, func(ctx context.Context) error {
 			before := left
 			err := w.pieces(ctx, a, &left)
 			if left != before && store.Classify(err) == store.Transient && context.Cause(ctx) == nil {
-				return nil // it goes on behind what came, and the attempts are counted anew
+				return nil // continue behind the received bytes, with a new count of attempts
 			}
 			return err
 		}, nil)
@@ -200,12 +200,12 @@ func (w *worker) rangeTask(ctx context.Context, t task) {
 	}
 }
 
-// pieceSize is after how many bytes of a range it is noted that they came: so
-// much is lost at most when a request breaks or the process is killed.
+// pieceSize is how many bytes of a range are noted in the journal at a time: at most that many are lost
+// when a request breaks or the process is killed.
 const pieceSize = store.MiB
 
-// pieces receives what is left of a range into its place, piece by piece, and
-// takes each that came from left.
+// pieces receives the rest of a range into its place, piece by piece, and removes each received piece
+// from left.
 func (w *worker) pieces(ctx context.Context, a *assembly, left *store.Span) error {
 	ctx, dog, stop := store.WatchStall(ctx, w.Stall)
 	defer stop()
@@ -235,9 +235,9 @@ func (w *worker) piece(ctx context.Context, dog *store.Watchdog, body io.Reader,
 	}
 	direct, admitted := a.direct, false
 	if a.follower != nil {
-		dog.Pause() // until it receives
+		dog.Pause() // until receive resets it
 		if admitted = a.follower.admit(part.Offset); !admitted {
-			direct = nil // it is read again
+			direct = nil // the follower reads it from the page cache
 		}
 	}
 	r := newReceiver(of)
@@ -245,7 +245,7 @@ func (w *worker) piece(ctx context.Context, dog *store.Watchdog, body io.Reader,
 		return destination.WriteAt(a.file, direct, data, at)
 	})
 	if err == nil {
-		dog.Pause() // the disk is not the source
+		dog.Pause() // the watchdog is for the source, not for the disk
 		err = w.journal.write(noteOf(a.object, a.temp, part, r.crc(), store.Check{}))
 		dog.Reset()
 	}
@@ -267,14 +267,14 @@ func (w *worker) piece(ctx context.Context, dog *store.Watchdog, body io.Reader,
 	return nil
 }
 
-// complete verifies an object whose ranges are all done, or begins it anew.
+// complete verifies an object whose ranges are all done, or begins it again.
 func (w *worker) complete(ctx context.Context, a *assembly) {
 	c, crc, err := w.verify(ctx, a)
 	if a.follower != nil {
 		a.follower.stop()
 	}
 	if a.direct != nil {
-		_ = a.direct.Close() // nothing that was written to it is still on its way
+		_ = a.direct.Close() // no write is pending
 	}
 	if closeErr := a.file.Close(); err == nil {
 		err = closeErr
@@ -287,7 +287,7 @@ func (w *worker) complete(ctx context.Context, a *assembly) {
 		w.fail(a.object, err)
 		return
 	}
-	// Nothing of what was fetched can be used.
+	// None of the received bytes can be used.
 	for _, s := range a.sums {
 		w.arrived(-s.Length)
 	}
@@ -306,7 +306,7 @@ func (w *worker) complete(ctx context.Context, a *assembly) {
 	w.begin(ctx, a.object, a.tries+1)
 }
 
-// verify returns the check that an object has passed whose ranges are all done, and its CRC64.
+// verify returns the check that an object whose ranges are all done has passed, and its CRC64.
 func (w *worker) verify(ctx context.Context, a *assembly) (c store.Check, crc []byte, err error) {
 	if a.err != nil {
 		return a.check, nil, a.err
@@ -323,13 +323,13 @@ func (w *worker) verify(ctx context.Context, a *assembly) (c store.Check, crc []
 	return c, crc, err
 }
 
-// crc64 is the CRC64 of all that came.
+// crc64 returns the CRC64 of the whole object.
 func (a *assembly) crc64() ([]byte, error) {
 	sort.Slice(a.crcs, func(i, j int) bool { return a.crcs[i].Offset < a.crcs[j].Offset })
 	return store.Check{Kind: store.CheckCRC64}.Combined(a.crcs)
 }
 
-// content names what came, by the sums of its pieces.
+// content identifies the received content by the sums of its pieces.
 func (a *assembly) content() string {
 	sort.Slice(a.sums, func(i, j int) bool { return a.sums[i].Offset < a.sums[j].Offset })
 	h := store.NewCRC64()
@@ -339,8 +339,8 @@ func (a *assembly) content() string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// verifyLarge checks the whole of an object: by the sums of its ranges where they
-// combine, by the hash of all in order, or, if that is of parts, by reading the file.
+// verifyLarge checks a whole object: by the sums of its ranges if they combine, by the hash of the
+// content in order, or, for a composite checksum, by reading the file.
 func (w *worker) verifyLarge(ctx context.Context, a *assembly) (store.Check, error) {
 	c := a.check
 	switch {

@@ -10,17 +10,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// lacksManifest reports whether nothing says what was fetched.
+// lacksManifest reports whether an upload with Back has no manifest that records what was fetched.
 func (u *upload) lacksManifest() bool { return u.Back && u.came == nil }
 
-// comparison is how a file and its object compared, where no manifest says what was fetched.
+// comparison is the result of comparing a file with its object when there is no manifest.
 type comparison struct {
 	file, object string // ETags
 	same         bool
 }
 
-// compare notes how a file and an object compared: it need not be read again to tell that they
-// differ, and a file may replace the object that it was equal to.
+// compare records how a file and an object compared, so that they are not read again to find that they
+// differ, and so that a file may replace the object that it was equal to.
 func (u *upload) compare(o, there store.Object, same bool) {
 	if !u.lacksManifest() {
 		return
@@ -33,29 +33,29 @@ func (u *upload) compare(o, there store.Object, same bool) {
 	u.compared[o.Path] = comparison{o.ETag, there.ETag, same}
 }
 
-// comparedBefore is how a file and its object compared the last time.
+// comparedBefore returns the last comparison of a file with its object.
 func (u *upload) comparedBefore(path string) comparison {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.compared[path]
 }
 
-// origin is what is known of a file whose target is what it was fetched from.
+// origin is what is known of a file that is uploaded to where it was fetched from.
 type origin int
 
 const (
-	// changed: it is not what was fetched, or its object may not be any more.
+	// changed: the file is not what was fetched, or its object may no longer be.
 	changed origin = iota
-	// asItCame: it has the very content that was fetched.
+	// asItCame: the file has exactly the fetched content.
 	asItCame
-	// asSent: it has the very content that its object had when it was sent last.
+	// asSent: the file has exactly the content that its object had when the file was sent last.
 	asSent
-	// unsure: nothing says whether it has. Without a manifest that is so for all files but those
-	// that were sent.
+	// unsure: nothing records whether the file has changed. Without a manifest that is so for all files
+	// that were not sent.
 	unsure
 )
 
-// origin compares a file with what was fetched, or sent since. Its times do not say: programs set
+// origin compares a file with what was fetched, or sent since. Times are no evidence: programs set
 // them, and clocks are set.
 func (u *upload) origin(ctx context.Context, o store.Object, file pinned, crc, buf []byte) (origin, error) {
 	e, known := u.came[o.Path]
@@ -73,7 +73,7 @@ func (u *upload) origin(ctx context.Context, o store.Object, file pinned, crc, b
 	return u.compareFetched(ctx, o, e, file, crc, buf)
 }
 
-// compareFetched compares a file with what was fetched, e, by the checksum that the server gave of it.
+// compareFetched compares a file with what was fetched, by the checksum that its entry e records.
 func (u *upload) compareFetched(ctx context.Context, o store.Object, e Entry, file pinned, crc, buf []byte) (origin, error) {
 	is := func(err error) origin {
 		if err == nil {
@@ -92,7 +92,7 @@ func (u *upload) compareFetched(ctx context.Context, o store.Object, e Entry, fi
 		}
 		return is(c.Verify(h.Sum(nil))), nil
 	case c.Kind == store.CheckComposite:
-		ask := func(ctx context.Context, n int) ([]int64, error) { // nothing, unless the object is still the same
+		ask := func(ctx context.Context, n int) ([]int64, error) { // no sizes unless the object is still the same
 			return u.remote.Parts(ctx, store.Object{Key: u.prefix + o.Path, Size: e.Bytes, ETag: e.ETag, Version: e.VersionID}, n)
 		}
 		known, err := c.VerifyComposite(ctx, file, o.Size, buf, ask)
@@ -106,8 +106,8 @@ func (u *upload) compareFetched(ctx context.Context, o store.Object, e Entry, fi
 	return unsure, nil
 }
 
-// mayReplace returns an error where a file that may be as it came would be sent over what
-// somebody else changed. there and err are what the target said.
+// mayReplace returns an error if a file that may be unchanged would overwrite an object that somebody
+// else has changed. there and err are the target's answer.
 func (u *upload) mayReplace(path string, there store.Object, err error) error {
 	switch e := u.came[path]; {
 	case store.Classify(err) == store.Gone && err != nil:

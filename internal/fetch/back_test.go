@@ -18,7 +18,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
 )
 
-// putBack uploads what was fetched from s3://bucket/p/ to where it came from.
+// putBack uploads the directory that was fetched from s3://bucket/p/ back to it.
 func (b *bed) putBack(ctx context.Context) error {
 	b.t.Helper()
 	target, err := ParseSource("s3://bucket/p/")
@@ -35,8 +35,7 @@ func (b *bed) at(key string) string {
 	return string(b.fake.objects[key].data)
 }
 
-// What was sent over an object once is not there any more: a file that has its fetched
-// content again must be sent again.
+// An upload replaces the fetched object. A file that has its fetched content again must be sent again.
 func TestFileThatIsAgainAsItCame(t *testing.T) {
 	for name, again := range map[string]func(b *bed, dir string, restore func()){
 		"one mirror": func(b *bed, dir string, restore func()) {
@@ -93,7 +92,7 @@ func TestFileThatIsAgainAsItCame(t *testing.T) {
 	}
 }
 
-// What was sent says nothing of a file that was fetched anew.
+// Notes about an upload do not apply to a file that was fetched again since: it counts as unchanged.
 func TestFileThatIsFetchedAnew(t *testing.T) {
 	b := newBed(t)
 	b.fake.put("p/a", []byte("one"))
@@ -110,7 +109,7 @@ func TestFileThatIsFetchedAnew(t *testing.T) {
 	require.Equal(t, "by somebody else", b.at("p/a"))
 }
 
-// A source need give no checksum for its files to be left alone.
+// Unchanged files are not uploaded, whatever checksum their source provides, or none.
 func TestUntouchedFilesStayThereWhateverTheirChecksum(t *testing.T) {
 	data := storetest.RandomBytes(5, 300)
 	large := storetest.RandomBytes(6, wholeLimit+pieceSize)
@@ -134,14 +133,14 @@ func TestUntouchedFilesStayThereWhateverTheirChecksum(t *testing.T) {
 	}
 }
 
-// Manifests of earlier versions do not say what was received: nothing is overwritten on a
-// guess, and nothing is kept back in silence.
+// Manifests of earlier releases have no CRC of the received content. If it is unknown whether the file
+// or the object changed, nothing is overwritten, and the conflict is reported.
 func TestManifestThatDoesNotSayWhatCame(t *testing.T) {
 	data := []byte("what came")
 	none := fakeObject{data: data, etag: "of no kind"}
 	for name, c := range map[string]struct {
 		was          fakeObject
-		here         string // "" is untouched
+		here         string // "" leaves the file unchanged
 		there        *fakeObject
 		gone         bool
 		want         string
@@ -185,8 +184,8 @@ func TestManifestThatDoesNotSayWhatCame(t *testing.T) {
 	}
 }
 
-// Without a manifest, which a consumer may have removed, no file is known to be changed: what
-// others have written stays, and what is not there is uploaded.
+// Without a manifest, which a consumer may have removed, it is unknown which files changed: objects that
+// differ are a conflict and stay, and missing objects are uploaded.
 func TestManifestThatIsNotThere(t *testing.T) {
 	for name, crc := range map[string]bool{"checksums": true, "no checksums": false} {
 		t.Run(name, func(t *testing.T) {
@@ -208,7 +207,7 @@ func TestManifestThatIsNotThere(t *testing.T) {
 			put("p/theirs", "by others")
 			write("new", "one")
 			b.fake.hook = b.takesAnything
-			for _, text := range []string{"one", "two"} { // what it has sent itself it may replace
+			for _, text := range []string{"one", "two"} { // an object that the upload itself has sent may be replaced
 				write("new", text)
 				err = b.putBack(t.Context())
 				require.ErrorIs(t, err, store.ErrConflict)
@@ -223,8 +222,8 @@ func TestManifestThatIsNotThere(t *testing.T) {
 	}
 }
 
-// A mirror goes on without the manifest: what it has sent, and what it has seen to be the same, it may
-// replace as long as nobody else has.
+// A mirror works without the manifest: it may replace objects that it has sent or found identical to the
+// file, as long as nobody else has written them since.
 func TestMirrorWithoutAManifest(t *testing.T) {
 	begin := func(t *testing.T) (*bed, func(text string)) {
 		b := newBed(t)
@@ -265,7 +264,7 @@ func TestMirrorWithoutAManifest(t *testing.T) {
 	})
 }
 
-// An object that differs from a file is not read again and again.
+// An object that conflicts with a file is read only once.
 func TestConflictIsReadOnce(t *testing.T) {
 	b := newBed(t)
 	b.fake.put("p/a", []byte("one"))
@@ -288,7 +287,7 @@ func TestConflictIsReadOnce(t *testing.T) {
 	require.ErrorIs(t, u.mayReplace("a", store.Object{}, nil), store.ErrConflict, "nothing names the object that was equal")
 }
 
-// forgetReceived makes the manifest of one file one of an earlier version.
+// forgetReceived turns the manifest, of one file, into that of an earlier release, which has no CRC.
 func (b *bed) forgetReceived(etag string) {
 	b.t.Helper()
 	name := filepath.Join(b.dest, destination.ManifestFile)
@@ -297,7 +296,7 @@ func (b *bed) forgetReceived(etag string) {
 	var e map[string]any
 	require.NoError(b.t, json.Unmarshal(text, &e))
 	delete(e, "crc64")
-	if e["check"] == store.CheckSize && len(etag) > 32 { // as if the parts had been known then
+	if e["check"] == store.CheckSize && len(etag) > 32 { // as if the part sizes had been known
 		e["check"], e["checksum"] = store.CheckComposite, etag
 	}
 	text, err = json.Marshal(e)

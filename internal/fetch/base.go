@@ -19,20 +19,20 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// A base is the version before the one that a run makes. Nothing in it is changed.
+// A base is the version before the one that a run creates. A run never changes it.
 type base struct {
-	root     *os.Root // holds both
-	from, to string   // their data, below root
+	root     *os.Root // holds both versions
+	from, to string   // the data of the base and of the new version, below root
 	complete complete
 	entries  map[string]Entry
-	// unchanged: the run found that the source has what the base has, and made nothing.
+	// unchanged reports that the base already has what the source has, so the run created nothing.
 	unchanged bool
 }
 
 // Lstat describes a file of the base.
 func (b *base) Lstat(name string) (fs.FileInfo, error) { return b.root.Lstat(path.Join(b.from, name)) }
 
-// baseIsOf reports whether the base holds all of a revision, and what is selected now.
+// baseIsOf reports whether the base is complete, at this revision and for the current selection.
 func (r *run) baseIsOf(revision string) bool {
 	b := r.base
 	if b == nil || b.complete.Revision != revision || !b.complete.selects(r.summary()) {
@@ -46,8 +46,8 @@ func (r *run) baseIsOf(revision string) bool {
 	return true
 }
 
-// takeOver takes what the base has as the source has it from what is to be fetched. unchanged:
-// the base holds all that the source has, and nothing else, so there is nothing to do.
+// takeOver moves files that the base has in the source's state from p.fetch to p.link. unchanged
+// reports that the base has exactly the source's files, so there is nothing to do.
 func (r *run) takeOver(p *plan, files []store.Object) (unchanged bool, err error) {
 	if r.base == nil {
 		return false, nil
@@ -81,7 +81,7 @@ func (r *run) takeOver(p *plan, files []store.Object) (unchanged bool, err error
 	return false, nil
 }
 
-// keepShared takes out of what is to give its room back what the base holds, too.
+// keepShared excludes files that the base holds, too, from the space that the plan expects to free.
 func (r *run) keepShared(p *plan) {
 	for _, o := range p.fetch {
 		if e, known := r.manifest.entries[o.Path]; known && r.isShared(e) {
@@ -96,7 +96,7 @@ func (r *run) keepShared(p *plan) {
 	}
 }
 
-// isShared reports whether the file of an entry is one of the base under another name.
+// isShared reports whether an entry's file is a hard link to a file of the base.
 func (r *run) isShared(e Entry) bool {
 	here, err := r.dest.Lstat(e.Path)
 	if err != nil || !e.describes(here) {
@@ -106,7 +106,7 @@ func (r *run) isShared(e Entry) bool {
 	return err == nil && os.SameFile(here, there)
 }
 
-// keepBase says that the base is what the source has.
+// keepBase sets the progress to complete: the base has what the source has.
 func (r *run) keepBase() {
 	total := int64(0)
 	for _, e := range r.base.entries {
@@ -126,17 +126,17 @@ func (r *run) keepBase() {
 	r.completeNow(r.base.complete, r.base.entries, total)
 }
 
-// completeNow says that what an earlier run completed is what is wanted.
+// completeNow sets the progress to complete with what an earlier run has completed.
 func (r *run) completeNow(c complete, entries map[string]Entry, bytes int64) {
-	if c.Contents == "" { // written by a fetch that did not tell
+	if c.Contents == "" { // written by a release that did not record it
 		c.Contents = contentsOf(entries)
 	}
 	r.progress.holds(c.Contents)
 	r.progress.set(protocol.StateComplete, fmt.Sprintf("complete already: %s, %s", countOf(len(entries)), Human(bytes)))
 }
 
-// link gives files of the base their names here, too. They are durable, and in the
-// manifest, as any that are fetched.
+// link creates hard links to files of the base. Like fetched files, they enter the manifest once they
+// are durable.
 func (r *run) link(ctx context.Context, entries []Entry) error {
 	if err := r.forget(entries); err != nil {
 		return err
@@ -165,9 +165,9 @@ func (r *run) link(ctx context.Context, entries []Entry) error {
 	return nil
 }
 
-// forget takes out of the manifest what it says of files whose place those of the base are about
-// to take. These were written before its lines: a run after a kill could not tell by their times
-// that they are others.
+// forget removes the manifest's entries of files that files of the base are about to replace. The
+// base's files are older than these entries, so after a kill a run could not tell by their times that
+// they are other files.
 func (r *run) forget(entries []Entry) error {
 	var gone []Entry
 	now := time.Now().UTC()
@@ -194,7 +194,8 @@ func (r *run) linkOne(e Entry) error {
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	// It is from an earlier run: linked already, or fetched when the source had something else.
+	// The file is from an earlier run, which linked it already or fetched it when the source had
+	// something else.
 	if err := r.dest.Remove(e.Path); err != nil {
 		return err
 	}
@@ -204,9 +205,9 @@ func (r *run) linkOne(e Entry) error {
 	return r.base.root.Link(from, to)
 }
 
-// requireUnchanged fails if the source of a later version is not what was listed any more:
-// what was fetched may be of two states that never were at once. A source that has
-// revisions was asked for one of them. What marks folders is no file, so versions do not differ by it.
+// requireUnchanged fails if the source of a later version no longer matches its listing: the fetched
+// files may come from two states that never existed at the same time. A source that has revisions was
+// asked for one of them. Folder markers are not files, so versions do not differ by them.
 func (r *run) requireUnchanged(ctx context.Context, files []store.Object) error {
 	if r.base == nil || r.revision != "" {
 		return nil
@@ -246,8 +247,8 @@ func (r *run) requireUnchanged(ctx context.Context, files []store.Object) error 
 	return nil
 }
 
-// contentsOf identifies what the files of a manifest are. Those that were fetched by a
-// version that noted no CRC are told apart by what else is known of them.
+// contentsOf returns a digest of the files of a manifest. Entries of earlier releases, which have no
+// CRC, are distinguished by their checksum and ETag.
 func contentsOf(entries map[string]Entry) string {
 	const digits = 12
 	h := sha256.New()
@@ -259,7 +260,7 @@ func contentsOf(entries map[string]Entry) string {
 		}
 		line, err := json.Marshal([]any{e.Path, e.Bytes, sum})
 		if err != nil {
-			panic(err) // strings and a number
+			panic(err) // strings and a number always marshal
 		}
 		_, _ = h.Write(line)
 	}

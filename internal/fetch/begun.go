@@ -9,11 +9,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/destination"
 )
 
-// removeUnknown removes from a version that was begun what its manifest does not name. A run
-// that is killed after it gave a file its name and before it wrote the line leaves such files.
-// If the source does not have them any more, nothing else would remove them. Without a
-// manifest, which a kill amid a removal leaves, everything goes, and what says that it is
-// complete: by a manifest without files, all of them are there.
+// removeUnknown removes files that the manifest does not list from a version that was begun. A run that
+// is killed after it renamed a file and before it wrote the line leaves such files, and nothing else
+// would remove those that the source no longer has. Without a manifest, which a kill during a removal
+// leaves, everything is removed, including the completion file: with an empty manifest the version
+// would look complete.
 func (v *versions) removeUnknown(number int) error {
 	known, err := v.manifestOf(number)
 	if err != nil || known == nil {
@@ -42,9 +42,9 @@ func (v *versions) removeUnknown(number int) error {
 	return nil
 }
 
-// removeStray is removeUnknown for the version that is current while it is made: readers may
-// have opened what its source has, so that stays, too, and is fetched into its place. It
-// returns how many files it has removed.
+// removeStray is removeUnknown for the current version while it is still incomplete. Readers may have
+// opened files that the source has, so these stay, too, until fetching replaces them. It returns how
+// many files it has removed.
 func (r *run) removeStray(listed placement) (removed int, err error) {
 	if !r.alone {
 		return 0, nil
@@ -71,7 +71,7 @@ func (r *run) removeStray(listed placement) (removed int, err error) {
 	return removed, nil
 }
 
-// manifestOf reads what a version that was begun is known to have; nil if none was begun.
+// manifestOf returns the manifest of a version that was begun; nil if none was begun.
 func (v *versions) manifestOf(number int) (map[string]Entry, error) {
 	if info, err := v.root.Lstat(v.data(number)); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -12,7 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// begun has a version that breaks off, which files of the one before and of the source are in.
+// begun leaves version 2 incomplete, with files linked from version 1 and files from the source. It
+// returns the content of both versions.
 func (b *versionBed) begun() (one, two map[string][]byte) {
 	b.t.Helper()
 	one = b.dataset()
@@ -23,7 +24,7 @@ func (b *versionBed) begun() (one, two map[string][]byte) {
 	return one, two
 }
 
-// breaksOffAt loads from a source that refuses one of its files.
+// breaksOffAt runs a load that fails because the source refuses one file.
 func (b *versionBed) breaksOffAt(name string) {
 	b.t.Helper()
 	b.fake.hook = func(w http.ResponseWriter, _ *http.Request, key string) bool {
@@ -38,12 +39,12 @@ func (b *versionBed) breaksOffAt(name string) {
 	b.fake.hook = nil
 }
 
-// Killed between the names of files and their lines in the manifest, and then the source has
-// other files.
+// A run is killed after it created files and before it wrote their lines into the manifest, and then the
+// source changes: the version ends with exactly the source's files.
 func TestVersionHasNothingThatItsManifestDoesNotName(t *testing.T) {
 	b := newVersionBed(t)
 	one, two := b.begun()
-	before := func(name string) { // as link does
+	before := func(name string) { // as run.link does
 		require.NoError(t, os.MkdirAll(filepath.Dir(b.version("2", name)), 0o755))
 		require.NoError(t, os.Link(b.version("1", "large"), b.version("2", name)))
 	}
@@ -63,8 +64,8 @@ func TestVersionHasNothingThatItsManifestDoesNotName(t *testing.T) {
 	b.holds("1", one)
 }
 
-// The same of the first version, which readers may have while it is made: what they may have
-// opened stays if the source has it.
+// The same for the first version, which readers may use while it is loaded: files that the source still
+// has stay, because readers may have opened them.
 func TestFirstVersionHasNothingThatItsManifestDoesNotName(t *testing.T) {
 	b := newVersionBed(t)
 	want := map[string][]byte{"a": []byte("a"), "z": []byte("z")}
@@ -97,7 +98,8 @@ func TestFirstVersionHasNothingThatItsManifestDoesNotName(t *testing.T) {
 	require.Equal(t, folder, inode(t, b.version("1", "folder")), "it stayed")
 }
 
-// Killed while a version that is not needed was removed, beginning with its manifest.
+// A run is killed while it removes a version that is not needed, after the manifest: the next run starts
+// that version from scratch.
 func TestVersionWithoutAManifestBeginsAnew(t *testing.T) {
 	b := newVersionBed(t)
 	one, two := b.begun()
@@ -111,8 +113,8 @@ func TestVersionWithoutAManifestBeginsAnew(t *testing.T) {
 	b.holds("1", one)
 }
 
-// Killed while a version that was complete, and is not needed, was removed: what says that it is
-// complete is left of it. A source that asks only for its revision would believe that.
+// A run is killed while it removes a complete version that is not needed, after the manifest and before
+// the completion file. The latter is removed: a run from a source with revisions would trust it.
 func TestVersionWithoutAManifestIsNotComplete(t *testing.T) {
 	b := newVersionBed(t)
 	b.begun()
@@ -128,8 +130,8 @@ func TestVersionWithoutAManifestIsNotComplete(t *testing.T) {
 	require.FileExists(t, b.version("1", destination.CompleteFile))
 }
 
-// Killed when a file of the version before has taken the place of one that was fetched, and before
-// its line is written; and then the source has again what was fetched. Both are of one size.
+// A run is killed after it replaced a fetched file by a link to the version before and before it wrote
+// the line, and then the source has the fetched content again. Both files have the same size.
 func TestVersionBelievesNoLineOfWhatWasReplaced(t *testing.T) {
 	b := newVersionBed(t)
 	one := map[string][]byte{"f": []byte("first"), "g": []byte("g")}
@@ -152,7 +154,7 @@ func TestVersionBelievesNoLineOfWhatWasReplaced(t *testing.T) {
 	b.holds("1", one)
 }
 
-// breaksOffLinking gives version 2 a file of version 1, and ends before the manifest says so.
+// breaksOffLinking links a file of version 1 into version 2, and fails before the manifest records it.
 func (b *versionBed) breaksOffLinking(name string) {
 	b.t.Helper()
 	v, err := openVersions(b.root, b.root)
@@ -173,7 +175,7 @@ func (b *versionBed) breaksOffLinking(name string) {
 	require.Equal(b.t, inode(b.t, b.version("1", name)), inode(b.t, b.version("2", name)))
 }
 
-// What the version before holds, too, gives no room back.
+// Replacing or removing a file that the version before shares frees no space.
 func TestVersionGetsNoRoomBackFromTheOneBefore(t *testing.T) {
 	b := newVersionBed(t)
 	b.begun()

@@ -13,44 +13,42 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// A batch of the committer is closed when it holds this many files or bytes, or
-// is this old.
+// The committer closes a batch when it holds this many files or bytes, or reaches this age.
 const (
 	batchFiles = 5000
 	batchBytes = 256 * store.MiB
 	batchAge   = time.Second
 )
 
-// unnamedBytes is how much may have been received and not have its name yet: one
-// batch that is synced, and one that workers bring meanwhile.
+// unnamedBytes bounds the bytes of received files that do not have their name yet: one batch that is
+// synced, and one that workers fill meanwhile.
 const unnamedBytes = 2 * batchBytes
 
-// unnamedFiles is how many files may have been received and not have their names: a
-// batch that is synced, and twice as many that wait for it.
+// unnamedFiles bounds the received files that do not have their name yet: a batch that is synced, and
+// twice as many that wait for it.
 const unnamedFiles = 3 * batchFiles
 
 // finished is a file that was received and verified.
 type finished struct {
 	object store.Object
 	entry  Entry
-	// temp is its temporary file; empty if it has its name already.
+	// temp is its temporary file; empty if the file already has its name.
 	temp string
 }
 
-// committer makes files durable, many at a time, because a sync costs far more
-// than a small file. A file goes through two syncs: the first makes its content
-// durable, and only then it gets its name; the second makes the name durable,
-// and only then it gets its line in the manifest. The second sync of one batch
-// is the first one of the next.
+// committer makes files durable, many at a time, because a sync costs far more than a small file. A
+// file goes through two syncs: the first makes its content durable, and only then it gets its name; the
+// second makes the name durable, and only then it gets its line in the manifest. The second sync of one
+// batch is the first one of the next.
 //
-// Killed at any instant: what is not renamed is found through the journal; what
-// is renamed and not in the manifest, too.
+// Killed at any instant, it loses nothing: the journal leads to files without a name, and to files with
+// a name that are not in the manifest.
 type committer struct {
 	dest     *destination.Dir
 	manifest manifest
 	progress *Progress
 	now      func() time.Time
-	// refuse is told of files that cannot have their name.
+	// refuse is called for files that cannot get their name.
 	refuse func(store.Object, error)
 
 	unnamed *semaphore.Weighted // bytes
@@ -62,7 +60,7 @@ type committer struct {
 	bytes          int64
 }
 
-// start begins to commit; stop is called with the error that ends it early.
+// start starts the committer. It calls stop with the error that ends it early.
 func (c *committer) start(stop func(error)) {
 	c.unnamed = semaphore.NewWeighted(unnamedBytes)
 	c.in = make(chan finished, unnamedFiles-batchFiles)
@@ -78,15 +76,15 @@ func (c *committer) start(stop func(error)) {
 	}()
 }
 
-// take receives a file from a worker, which waits while too much has no name yet.
-// A file that comes after the end of ctx is left where it is.
+// take receives a file from a worker, and blocks while too many bytes have no name yet. A file that
+// comes after the end of ctx stays where it is.
 func (c *committer) take(ctx context.Context, f finished) {
 	if c.unnamed.Acquire(ctx, f.weight()) == nil {
 		c.in <- f
 	}
 }
 
-// weight is what a file takes of unnamedBytes; no file takes more than there is.
+// weight is the file's share of unnamedBytes, capped at all of it.
 func (f finished) weight() int64 { return min(f.entry.Bytes, unnamedBytes) }
 
 func (c *committer) loop() error {
@@ -111,7 +109,7 @@ func (c *committer) loop() error {
 	}
 }
 
-// finish waits until all that was given to the committer is in the manifest.
+// finish waits until all files passed to the committer are in the manifest.
 func (c *committer) finish() error {
 	close(c.in)
 	<-c.done
@@ -127,7 +125,7 @@ func (c *committer) drain() error {
 	return nil
 }
 
-// flush syncs, and moves every file one step on.
+// flush syncs, and advances every file by one step.
 func (c *committer) flush() error {
 	if len(c.written)+len(c.named) == 0 {
 		return nil
@@ -146,7 +144,7 @@ func (c *committer) flush() error {
 	return nil
 }
 
-// openDirs is how many directories are open at once while files get their names.
+// openDirs bounds how many directories are open while files get their names.
 const openDirs = 128
 
 // name gives files their names. Each directory is opened once for many files.
@@ -193,7 +191,7 @@ func closeAll(dirs map[string]*os.File) {
 	}
 }
 
-// enter writes files into the manifest.
+// enter appends files to the manifest.
 func (c *committer) enter(files []finished) error {
 	if len(files) == 0 {
 		return nil

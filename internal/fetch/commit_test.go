@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// What is received and has no name yet is bounded, for files that are replaced need
-// their room twice meanwhile; a worker that waits for it ends with the run.
+// The size of received files without a final name is bounded, because a replaced file needs its space
+// twice meanwhile. A worker that waits for space ends with the run.
 func TestTakeIsBounded(t *testing.T) {
 	c := &committer{unnamed: semaphore.NewWeighted(unnamedBytes), in: make(chan finished, 10)}
 	half := finished{entry: Entry{Bytes: unnamedBytes / 2}}

@@ -27,7 +27,7 @@ const (
 
 func stsErrorOf(code string) string { return strings.ReplaceAll(stsError, "%CODE", code) }
 
-// noCredentials leaves none in the environment nor in files.
+// noCredentials makes sure that neither the environment nor files provide credentials.
 func noCredentials(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY", "AWS_SECRET_ACCESS_KEY", "AWS_SECRET_KEY"} {
@@ -38,8 +38,8 @@ func noCredentials(t *testing.T) {
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", none)
 }
 
-// sts is a service that gives the answers in turn, the last one again and again, and a
-// chain that is set up to ask it.
+// sts starts a token service that returns the answers in turn and repeats the last one, and
+// returns a chain that uses it.
 func sts(t *testing.T, answers ...http.HandlerFunc) *s3store.Chain {
 	t.Helper()
 	noCredentials(t)
@@ -70,7 +70,7 @@ func TestPassingFailureOfCredentials(t *testing.T) {
 		_, _ = w.Write([]byte("<Assume"))
 	}
 	late := func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // or the end of the connection is not seen
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise the closed connection is not noticed
 		<-r.Context().Done()
 	}
 	for name, fault := range map[string]http.HandlerFunc{
@@ -112,8 +112,8 @@ func TestFinalFailureOfCredentials(t *testing.T) {
 	})
 }
 
-// What nobody has set up is not missed, and a refresh that fails is no want of
-// credentials.
+// A platform's service that is not configured and does not answer means no credentials. Once it has
+// returned some, a failed refresh is a transient error.
 func TestCredentialsOfTheMachine(t *testing.T) {
 	noCredentials(t)
 	away := httptest.NewServer(http.NotFoundHandler())
@@ -122,12 +122,12 @@ func TestCredentialsOfTheMachine(t *testing.T) {
 	c := s3store.NewChain(machine)
 	_, err := c.Retrieve()
 	require.ErrorIs(t, err, store.ErrNoCredentials)
-	c.Certain = machine // it gave some once
+	c.Certain = machine // as after it has returned some
 	_, err = c.Retrieve()
 	require.Equal(t, store.Transient, store.Classify(err), "%v", err)
 }
 
-// A run goes on once there are credentials, and fails for now where there are none yet.
+// A run continues once it gets credentials, and fails with a retryable error if it gets none.
 func TestRunWaitsForCredentials(t *testing.T) {
 	b := newBed(t)
 	noCredentials(t)

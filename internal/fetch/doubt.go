@@ -11,15 +11,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// What is required of an object's checksum.
+// Requirements on the checksum of an object.
 const (
-	// ChecksumRequired: an object is fetched only if its source gives a checksum of its
-	// content, and it matches.
+	// ChecksumRequired: an object is fetched only if its source provides a checksum of its content, and
+	// it matches.
 	ChecksumRequired = "required"
-	// ChecksumIfPresent: the strongest that the source gives has to match. An ETag is none
-	// if it looks like an MD5 and the same content comes twice that does not match it.
+	// ChecksumIfPresent: the strongest checksum that the source provides has to match. An ETag that
+	// looks like an MD5 is no checksum if the same content arrives twice and does not match it.
 	ChecksumIfPresent = "ifPresent"
-	// ChecksumNone: sizes alone are compared.
+	// ChecksumNone: only sizes are compared.
 	ChecksumNone = "none"
 )
 
@@ -30,7 +30,7 @@ func checkChecksum(mode string) error {
 	return fmt.Errorf("checksum %q is not known; it is %s, %s or %s", mode, ChecksumRequired, ChecksumIfPresent, ChecksumNone)
 }
 
-// choose is how an object is verified.
+// choose returns how an object is verified.
 func (r *run) choose(sums store.Sums, etag string) store.Check {
 	if r.Checksum == ChecksumNone {
 		return store.Check{Kind: store.CheckSize}
@@ -38,15 +38,15 @@ func (r *run) choose(sums store.Sums, etag string) store.Check {
 	return store.ChooseCheck(sums, etag)
 }
 
-// trusts reports whether a file need not be fetched again that an earlier run has verified by
-// a check: that may not have required a checksum.
+// trusts reports whether a file that an earlier run verified by check need not be fetched again. The
+// earlier run may not have required a checksum.
 func (c Config) trusts(check string) bool {
 	return c.Checksum != ChecksumRequired || check != "" && check != store.CheckSize
 }
 
-// judge is the check that an object has passed, by what came of it: content names that
-// content. A mismatch that repeats with the same content is no fault of the way here, and
-// is one of the source if kept says that what is on disk is what came.
+// judge returns the check that an object has passed, given the result err of check c. content
+// identifies the received content. A mismatch that repeats with the same content is no error of the
+// transfer. It is the source's error if kept confirms that the bytes on disk are the received ones.
 func (r *run) judge(o store.Object, c store.Check, content string, err error, kept func() error) (store.Check, error) {
 	if err == nil {
 		if r.Checksum == ChecksumRequired && c.Kind == store.CheckSize {
@@ -62,7 +62,7 @@ func (r *run) judge(o store.Object, c store.Check, content string, err error, ke
 	}
 	r.doubted[o.Path] = content
 	r.mu.Unlock()
-	// A source one of whose ETags is a hash has no others.
+	// If one ETag of a source is a hash, all its ETags are.
 	hashes := r.progress.anyVerified(store.CheckMD5) || r.progress.anyVerified(store.CheckComposite)
 	if !repeated {
 		return c, err
@@ -81,10 +81,10 @@ func (r *run) judge(o store.Object, c store.Check, content string, err error, ke
 	return c, fmt.Errorf("%w: the same content came twice (--checksum=none takes it): %w", store.ErrWrongSum, err)
 }
 
-// errDisk: a file does not read as it was written.
+// errDisk reports that a file does not read back as it was written.
 var errDisk = errors.New("the file on disk is not what was received; look at the node's disk")
 
-// isKept returns an error if the bytes of a file do not have the CRC of those received.
+// isKept returns an error if the bytes of a file do not have the CRC of the received bytes.
 func (w *worker) isKept(ctx context.Context, file io.ReaderAt, size int64, want []byte) error {
 	crc := store.NewCRC64()
 	if err := store.HashInto(ctx, crc, io.NewSectionReader(file, 0, size), w.buf); err != nil {

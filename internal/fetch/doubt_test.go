@@ -16,7 +16,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
 )
 
-// An ETag of 32 digits may be anything. The same content twice is no fault of the way.
+// An ETag of 32 digits need not be a hash: if the same content arrives twice, the transfer is not at fault.
 func TestETagThatIsNoHash(t *testing.T) {
 	const none = "0123456789abcdef0123456789abcdef"
 	small, large := []byte("content"), storetest.RandomBytes(3, wholeLimit+pieceSize)
@@ -60,8 +60,7 @@ func TestETagThatIsNoHash(t *testing.T) {
 	}
 }
 
-// Where one ETag of a source is the MD5 that it looks like, another that does not match
-// is no ETag of another kind.
+// If one ETag of a source is a hash, all are: one that does not match is an error.
 func TestETagBesideOneThatIsAHash(t *testing.T) {
 	whole := md5Hex
 	parts := func(data []byte) string { return storetest.CompositeOf(data, int64(len(data))) }
@@ -83,7 +82,7 @@ func TestETagBesideOneThatIsAHash(t *testing.T) {
 	}
 }
 
-// A file that does not read as what came is no fault of the source, however often.
+// A file on disk that does not read back as received is never the source's error, however often it repeats.
 func TestDiskThatIsWrong(t *testing.T) {
 	quiet := logrus.New()
 	quiet.SetOutput(io.Discard)
@@ -107,7 +106,7 @@ func TestDiskThatIsWrong(t *testing.T) {
 	require.NoError(t, judge("content"))
 }
 
-// A checksum that the source itself gives for the content is another matter.
+// A repeated mismatch with a checksum that the source itself provides is an error.
 func TestChecksumThatRepeatsItself(t *testing.T) {
 	b := newBed(t)
 	b.fake.set("a", fakeObject{data: []byte("content"), etag: "e", crc64: "AAAAAAAAAAA="})
@@ -120,7 +119,8 @@ func TestChecksumThatRepeatsItself(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What is stored packed, a server unpacks for whoever does not say that he takes it so.
+// Some servers decompress a compressed object unless the client sends Accept-Encoding: gzip. The object
+// must arrive as it is stored.
 func TestObjectThatTheServerUnpacks(t *testing.T) {
 	for name, size := range map[string]int64{"small": 1000, "large": wholeLimit + pieceSize} {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestObjectThatTheServerUnpacks(t *testing.T) {
 				}
 				w.Header().Set("ETag", `"`+md5Hex(stored)+`"`)
 				w.Header().Set("Last-Modified", "Tue, 14 Nov 2023 22:13:20 GMT")
-				w.WriteHeader(http.StatusOK) // all of it, whatever range was asked for
+				w.WriteHeader(http.StatusOK) // the whole object, whatever the requested range
 				_, _ = w.Write([]byte(strings.Repeat("unpacked ", 1000)))
 				return true
 			}
@@ -144,7 +144,7 @@ func TestObjectThatTheServerUnpacks(t *testing.T) {
 	}
 }
 
-// Of the patterns of a distribution, what none matches is told.
+// Objects that match none of a distribution's patterns are reported.
 func TestPatternsOfWholePaths(t *testing.T) {
 	b := newBed(t)
 	for _, key := range []string{"cifar/batch_1.bin", "mnist/a", "other/b", "README"} {

@@ -13,8 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// The dataset controller takes a replica from the same server for what is asked for, however its URL is
-// written. So a visit, which does not look at the source, must find it complete.
+// For the dataset controller, a replica from the same server is the requested one, however the server's
+// URL is written. So a run that does not contact the source must find it complete.
 func TestEndpointThatIsWrittenOtherwise(t *testing.T) {
 	b := newBed(t)
 	want := b.dataset()
@@ -52,7 +52,7 @@ func (p packedStore) Archives(*os.Root) (store.Store, error) {
 }
 func (packedStore) Unpack(context.Context, *os.Root) error { return nil }
 
-// An artifact is the same by its digest, whichever registry is asked for it.
+// An artifact with the same digest is the same, whichever registry it comes from.
 func TestArtifactFromAnotherRegistry(t *testing.T) {
 	for _, versions := range []bool{false, true} {
 		b := newVersionBed(t)

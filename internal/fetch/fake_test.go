@@ -27,24 +27,23 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// fakeObject is what the fake server holds of one key.
+// fakeObject is an object of the fake server.
 type fakeObject struct {
 	data []byte
 	etag string
-	// crc64 is told where it is not empty; it may be wrong on purpose.
+	// crc64 is sent unless it is empty; it may be wrong on purpose.
 	crc64 string
-	// parts are the sizes of an upload in parts, told where they are there.
+	// parts are the part sizes of a multipart upload, sent unless nil.
 	parts []int64
 }
 
-// fakeS3 is an S3 server for faults: it does what a server does for reading, and
-// hook may answer instead.
+// fakeS3 is an S3 server for reading. Its hook can respond instead, to inject faults.
 type fakeS3 struct {
 	*httptest.Server
 	mu      sync.Mutex
 	objects map[string]fakeObject
 	gets    map[string]int
-	// hook answers a request itself where it returns true.
+	// hook returns true if it has responded itself.
 	hook func(w http.ResponseWriter, r *http.Request, key string) bool
 }
 
@@ -56,7 +55,7 @@ func newFake(t *testing.T) *fakeS3 {
 	return f
 }
 
-// put stores an object as a server with checksums has it.
+// put stores an object with the checksums of its content.
 func (f *fakeS3) put(key string, data []byte) {
 	crc := store.NewCRC64()
 	crc.Write(data)
@@ -80,7 +79,7 @@ func (f *fakeS3) delete(key string) {
 	delete(f.objects, key)
 }
 
-// got is how many GETs of a key came and were not refused, and then forgotten.
+// got returns the number of GETs served since the last call, by key.
 func (f *fakeS3) got() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,7 +134,7 @@ func (f *fakeS3) serve(w http.ResponseWriter, r *http.Request, key string, o fak
 		h.Set(s3store.HeaderType, "FULL_OBJECT")
 	}
 	h.Set("Content-Length", strconv.FormatInt(last-first+1, 10))
-	if r.Method == http.MethodGet { // counted first: who has all of it may ask got before this goes on
+	if r.Method == http.MethodGet { // before the body: a client that has read all of it may call got immediately
 		f.mu.Lock()
 		f.gets[key]++
 		f.mu.Unlock()
@@ -184,17 +183,16 @@ func fail(w http.ResponseWriter, status int, code string) {
 	fmt.Fprintf(w, "<Error><Code>%s</Code><Message>%s of the test</Message></Error>", code, code)
 }
 
-// bed is a run against the fake.
+// bed runs fetch against the fake server.
 type bed struct {
 	t    *testing.T
 	fake *fakeS3
 	dest string
-	// change may change what is about to be run.
+	// change may alter the configuration of the next run.
 	change func(*Config)
 }
 
-// patient is how long a server may be silent in tests of anything but that: a busy machine is
-// silent too.
+// patient is the stall timeout of tests that are not about stalls: a server on a busy machine is silent, too.
 const patient = 2 * time.Minute
 
 func newBed(t *testing.T) *bed {

@@ -18,7 +18,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
 )
 
-// faults of the server that go away, or do not.
+// Transient faults of the server are retried. Permanent ones fail the run, with the right Retryable.
 func TestFaults(t *testing.T) {
 	tests := map[string]struct {
 		key       string
@@ -26,7 +26,7 @@ func TestFaults(t *testing.T) {
 		always    bool
 		fails     string
 		retryable bool
-		rest      bool // the other objects arrive nevertheless
+		rest      bool // the other objects arrive anyway
 	}{
 		"internal error once": {key: "set/many/001", fault: status(500, "InternalError")},
 		"throttled once":      {key: "set/many/001", fault: status(503, "SlowDown")},
@@ -91,7 +91,7 @@ func truncated(w http.ResponseWriter, r *http.Request, o fakeObject) {
 	panic(http.ErrAbortHandler)
 }
 
-// cutWriter passes the first bytes on.
+// cutWriter writes the first left bytes, and discards the rest.
 type cutWriter struct {
 	http.ResponseWriter
 	left int
@@ -121,7 +121,7 @@ func TestChangedWhileFetching(t *testing.T) {
 			want[path] = storetest.RandomBytes(99, 35*store.MiB)
 			var met atomic.Int64
 			b.fake.hook = func(_ http.ResponseWriter, r *http.Request, key string) bool {
-				// The second range of the large one, the only GET of the small one.
+				// The second range request for large, the only GET of many/002.
 				if key == "set/"+path && r.Method == http.MethodGet && met.Add(1) == int64(1+len(path)%2) {
 					b.fake.put(key, want[path])
 				}
@@ -158,7 +158,7 @@ func TestGoneWhileFetching(t *testing.T) {
 	b.mustHave(want)
 }
 
-// However many go at once, what is still there arrives.
+// However many objects are deleted at the same time, the remaining ones arrive.
 func TestManyGoneWhileFetching(t *testing.T) {
 	b := newBed(t)
 	want := b.dataset()
@@ -196,7 +196,7 @@ func TestStalledSource(t *testing.T) {
 		w.Header().Set("Content-Length", fmt.Sprint(len(want["d/e/middle"])))
 		w.Header().Set("Last-Modified", time.Unix(1_700_000_000, 0).UTC().Format(http.TimeFormat))
 		w.Header().Set("ETag", `"`+md5Hex(want["d/e/middle"])+`"`)
-		for range 300 { // a byte at a time, for as long as somebody listens
+		for range 300 { // one byte at a time, until the client disconnects
 			if _, err := w.Write([]byte{1}); err != nil {
 				break
 			}
@@ -216,7 +216,7 @@ func TestStalledSource(t *testing.T) {
 	b.mustHave(want)
 }
 
-// Who waits for bandwidth is not stalled: or everything would be fetched again and again.
+// A download that waits for bandwidth does not count as stalled: it would be fetched again and again.
 func TestLowBandwidthIsNoStall(t *testing.T) {
 	b := newBed(t)
 	want := map[string][]byte{}
@@ -234,7 +234,7 @@ func TestLowBandwidthIsNoStall(t *testing.T) {
 	for _, n := range b.fake.got() {
 		gets += n
 	}
-	// Once each. On a busy machine one may really stall for so long.
+	// Each file is fetched once, but on a busy machine a download may really stall for that long.
 	require.Less(t, gets, 45)
 	b.mustHave(want)
 }

@@ -32,14 +32,14 @@ type complete struct {
 	CompletedAt time.Time `json:"completedAt"`
 }
 
-// selects reports whether the same was asked for.
+// selects reports whether b is the same selection.
 func (c complete) selects(b complete) bool {
 	return c.Source == b.Source && c.endpoint() == b.endpoint() && c.Version == b.Version && c.Name == b.Name && strings.Join(c.Include, "\x00") == strings.Join(b.Include, "\x00") &&
 		slices.Equal(c.Paths, b.Paths) && strings.Join(c.Exclude, "\x00") == strings.Join(b.Exclude, "\x00")
 }
 
-// endpoint is the server whose data they are. Hubs and registries name what they have by hashes, so
-// any that is asked in place of another has the same.
+// endpoint returns the server that the data come from. Hubs and registries name their content by
+// hashes, so any mirror has the same.
 func (c complete) endpoint() string {
 	switch kind, _, _ := strings.Cut(c.Source, "://"); kind {
 	case store.KindHub, store.KindOCI:
@@ -48,8 +48,7 @@ func (c complete) endpoint() string {
 	return protocol.EndpointOf(c.Endpoint)
 }
 
-// removeGone removes files that were fetched once and are wanted no longer, unless
-// somebody changed them.
+// removeGone removes fetched files that are no longer wanted, unless somebody changed them.
 func (r *run) removeGone(gone []Entry) error {
 	for _, e := range gone {
 		changed, err := replaced(r.dest, e)
@@ -80,7 +79,7 @@ func (r *run) summary() complete {
 	}
 }
 
-// finish says that all is there, once it is.
+// finish marks the destination as complete.
 func (r *run) finish(ctx context.Context) error {
 	if r.Index {
 		r.progress.set(protocol.StateFetching, "computing the SHA-256 of what was fetched")

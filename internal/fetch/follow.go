@@ -12,45 +12,45 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// follower hashes a large object in order while its ranges arrive in any, so that the hash is
-// known soon after the last byte. It takes pieces from memory, as they were written: they are
-// kept until all before them has come, as far as there is room. The others, and what an earlier
-// run has left, it reads from the file.
+// follower hashes a large object in order while its ranges arrive in any order, so that the hash is
+// known soon after the last byte. It hashes pieces from memory: written pieces are kept until all
+// before them have arrived, as far as there is room. Other pieces, and those that an earlier run has
+// left, it reads from the file.
 type follower struct {
 	hash hash.Hash
 	file io.ReaderAt
 	size int64
 	pool *pool
-	done chan struct{} // closed at the end, with err
+	done chan struct{} // closed at the end, after err is set
 	err  error
-	// forget takes the follower off the context with which it ends.
+	// forget detaches the follower from the context that ends it.
 	forget func() bool
 
 	mu     sync.Mutex
 	moved  *sync.Cond
-	hashed int64           // all before it is hashed
-	ahead  map[int64]piece // what is there and not hashed, by offset
+	hashed int64           // everything before this offset is hashed
+	ahead  map[int64]piece // the pieces written and not hashed, by offset
 	ended  bool
 }
 
-// piece is a span up to end that is written. data begins with its content; nil if only the file has it.
+// piece is a written span up to end. data begins with its content; nil if only the file has it.
 type piece struct {
 	end  int64
 	data []byte
 }
 
-// followBuffer is what is read from the file at once: what is hashed next is in the processor's
-// cache.
+// followBuffer is how much is read from the file at a time: little enough to be in the processor's
+// cache when it is hashed.
 const followBuffer = 256 * store.KiB
 
-// followPatience is how long a piece waits for room in memory before it does without: where
-// what comes before it is late, all others would wait, too.
+// followPatience is how long a piece waits for room in memory before it is not kept: if a piece before
+// it is late, all others would wait, too.
 const followPatience = time.Second
 
 var errEnded = errors.New("the run ended before all was read")
 
-// follow begins with what is there already. The follower ends with the last byte, with ctx or
-// with stop.
+// follow starts with the spans that are already in the file. The follower ends with the last byte, with
+// ctx or with stop.
 func follow(ctx context.Context, h hash.Hash, file io.ReaderAt, size int64, have []store.Span, pool *pool) *follower {
 	f := &follower{hash: h, file: file, size: size, pool: pool, done: make(chan struct{}), ahead: map[int64]piece{}}
 	f.moved = sync.NewCond(&f.mu)
@@ -67,7 +67,7 @@ func follow(ctx context.Context, h hash.Hash, file io.ReaderAt, size int64, have
 	return f
 }
 
-// admit reports whether a piece at that offset can be kept in memory. It waits a moment where
+// admit reports whether a piece at that offset can be kept in memory. It waits for followPatience if
 // the hash is far behind. The piece that is hashed next never waits, so the hash goes on.
 func (f *follower) admit(at int64) bool {
 	f.mu.Lock()
@@ -90,8 +90,8 @@ func (f *follower) admit(at int64) bool {
 	return room() && !f.ended
 }
 
-// add tells that a span is written, and returns a buffer to go on with. If it was admitted, buf,
-// which begins with its content, stays with the follower. Spans do not overlap.
+// add records that a span is written, and returns a buffer for the next one. If the span was admitted,
+// the follower may keep buf, which begins with its content. Spans do not overlap.
 func (f *follower) add(s store.Span, buf []byte, admitted bool) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,7 +109,7 @@ func (f *follower) add(s store.Span, buf []byte, admitted bool) []byte {
 	return buf
 }
 
-// stop ends the follower, and returns when it does not read any more.
+// stop ends the follower, and returns when it no longer reads.
 func (f *follower) stop() {
 	f.forget()
 	f.end()
@@ -123,17 +123,17 @@ func (f *follower) end() {
 	f.moved.Broadcast()
 }
 
-// drop gives back what is not hashed.
+// drop returns the buffers of pieces that are not hashed to the pool.
 func (f *follower) drop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range f.ahead {
 		f.pool.back(p.data)
 	}
-	f.ahead = nil // nothing is added any more
+	f.ahead = nil // add no longer adds pieces
 }
 
-// sum waits for the end, and returns the hash of all of it.
+// sum waits for the end, and returns the hash of the whole content.
 func (f *follower) sum(ctx context.Context) ([]byte, error) {
 	select {
 	case <-f.done:
@@ -166,7 +166,7 @@ func (f *follower) run() error {
 	return nil
 }
 
-// next waits for what follows the first so many bytes, which are hashed.
+// next waits for the piece at offset hashed. All bytes before it are hashed.
 func (f *follower) next(hashed int64) (p piece, ended bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

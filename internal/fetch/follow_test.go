@@ -16,8 +16,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
 )
 
-// In whatever order pieces come, the hash is that of the whole, whether memory holds them or the
-// file, and nothing is read before it is there.
+// Whatever the order in which pieces arrive, and whether they are in memory or only in the file, the
+// hash is that of the whole content. No piece is read before it is written.
 func TestFollower(t *testing.T) {
 	want := storetest.RandomBytes(7, 5*followBuffer+17)
 	for seed := range uint64(20) {
@@ -48,8 +48,8 @@ func TestFollower(t *testing.T) {
 	}
 }
 
-// What came ahead is hashed from memory: this file cannot be read. Only so much is kept, and who
-// is too far ahead waits for the hash, but not for long.
+// Pieces that arrive early are hashed from memory: the file of this test cannot be read. Only a bounded
+// number is kept, and a piece that is too far ahead waits for the hash, for at most followPatience.
 func TestFollowerKeepsWhatCameAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		want := storetest.RandomBytes(8, 6*pieceSize)
@@ -105,7 +105,7 @@ func piecesOf(size int64, random *rand.Rand) (out []store.Span) {
 
 func TestFollowerThatEndsEarly(t *testing.T) {
 	f := follow(t.Context(), md5.New(), make(arriving, 100), 100, []store.Span{{Offset: 10, Length: 90}}, &pool{})
-	f.stop() // what is missing never comes
+	f.stop() // the missing span never arrives
 	_, err := f.sum(t.Context())
 	require.ErrorIs(t, err, errEnded)
 

@@ -17,8 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
 )
 
-// frozen is a store that reacts to no context, as a mounted file system whose server is away. It
-// answers all calls but one.
+// frozen is a store that ignores contexts, like a mounted file system whose server is down. All calls but one return.
 type frozen struct {
 	object store.Object
 	at     string
@@ -61,7 +60,7 @@ func (b frozenBody) Read([]byte) (int, error) {
 
 func (frozenBody) Close() error { return nil }
 
-// A run ends although a call at the source does not return, wherever that is.
+// A run ends although a call to the source does not return, whichever call that is.
 func TestSourceHangs(t *testing.T) {
 	const stall = 30 * time.Second
 	errOver := errors.New("the time is over")
@@ -114,8 +113,8 @@ func TestSourceHangs(t *testing.T) {
 	}
 }
 
-// A disk that is slow, or waits while a snapshot is taken, is no stalled source: what came is not
-// fetched again.
+// A slow disk, or one that blocks while a snapshot is created, does not count as a stalled source:
+// received data is not fetched again.
 func TestSlowDiskIsNoStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := storetest.RandomBytes(1, 10*store.KiB)

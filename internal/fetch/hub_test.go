@@ -17,7 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/hub"
 )
 
-// hubBed is a run from a Hub, whose large files another host has.
+// hubBed runs fetch from a Hub whose large files are on another host.
 type hubBed struct {
 	*webBed
 	hub      *hub.Hub
@@ -79,12 +79,12 @@ func TestHub(t *testing.T) {
 	}
 }
 
-// Part of a repository can be named by a path, or by patterns.
+// A path or patterns can select part of a repository.
 func TestHubSelects(t *testing.T) {
 	all := modelFiles()
 	for source, c := range map[string]struct {
 		include []string
-		want    map[string]string // path in the repository, by that here
+		want    map[string]string // paths in the repository, by path in the destination
 	}{
 		"hf://org/name/tokenizer/":              {nil, map[string]string{"a b%20é.txt": "tokenizer/a b%20é.txt", "empty": "tokenizer/empty"}},
 		"hf://org/name@main/onnx/deep/":         {nil, map[string]string{"er/model.onnx": "onnx/deep/er/model.onnx"}},
@@ -108,8 +108,7 @@ func TestHubSelects(t *testing.T) {
 	}
 }
 
-// A revision that goes on while it is fetched is the one that it was at the beginning; the
-// next run fetches what is new.
+// If a revision moves while it is fetched, the run fetches the commit of its start. The next run fetches the changes.
 func TestHubIsOneCommit(t *testing.T) {
 	b, files := newHubBed(t), modelFiles()
 	first := b.hub.Commit("models/org/name", "main", commitOf(files))
@@ -139,7 +138,7 @@ func TestHubIsOneCommit(t *testing.T) {
 	require.Equal(t, before, b.cdn.Sent(""), "what did not change is not fetched again")
 }
 
-// The token goes to the Hub alone, and is nowhere to be read.
+// The token is sent to the Hub only, and appears in no log.
 func TestHubToken(t *testing.T) {
 	const token = "hf_aSecretToken"
 	b, files := newHubBed(t), modelFiles()
@@ -170,7 +169,7 @@ func TestHubToken(t *testing.T) {
 	}
 	require.NotContains(t, b.logs.String(), token)
 
-	// Errors have no signature of what the Hub leads to.
+	// Errors do not contain the signature of a URL to which the Hub redirects.
 	b.access.Anonymous, b.dest = false, t.TempDir()
 	b.cdn.Close()
 	b.change = func(c *Config) { c.Attempts = 1 }
@@ -179,7 +178,7 @@ func TestHubToken(t *testing.T) {
 	require.NotContains(t, b.logs.String()+err.Error(), "signed-for-a-test")
 }
 
-// What is not there, or makes no sense, is told and removes nothing.
+// A source that does not exist, or an invalid response, is an error and removes nothing.
 func TestHubThatCannotBeRead(t *testing.T) {
 	b := newHubBed(t)
 	files := map[string][]byte{"a.txt": []byte("a")}
@@ -228,7 +227,7 @@ func words(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) }
 }
 
-// What the Hub or the host of its files do costs time, and never a wrong byte.
+// Faults of the Hub or of its file host cost time, but never cause a wrong byte.
 func TestHubFaults(t *testing.T) {
 	large := modelFiles()["model-00001.safetensors"]
 	blob := "/blobs/" + sha256Hex(large)
@@ -267,7 +266,7 @@ func TestHubFaults(t *testing.T) {
 	}
 }
 
-// wrong serves content with a byte that is another.
+// wrong serves content with one altered byte.
 func wrong(content []byte) webtest.Fault {
 	altered := append([]byte(nil), content...)
 	altered[len(altered)/2] ^= 1

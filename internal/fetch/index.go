@@ -28,8 +28,8 @@ func (e Entry) sha256() string {
 	return e.SHA256
 }
 
-// indexOf returns the index of a directory by its manifest. Files without a SHA-256 are
-// missing from it.
+// indexOf returns the index of a directory by its manifest, and the entries without a SHA-256, which
+// are missing from it.
 func indexOf(entries map[string]Entry, revision string) (out peer.Index, missing []Entry) {
 	out.Revision = revision
 	for _, path := range slices.Sorted(maps.Keys(entries)) {
@@ -43,8 +43,8 @@ func indexOf(entries map[string]Entry, revision string) (out peer.Index, missing
 	return out, missing
 }
 
-// makeIndex computes what the manifest does not say yet, and tells the digest of the index.
-// A directory from which something was refused has none: it is not all of the dataset.
+// makeIndex computes the missing SHA-256 sums, and reports the digest of the index. A directory with
+// refused objects has no index: it is not all of the dataset.
 func (r *run) makeIndex(ctx context.Context) error {
 	if !r.Index || r.progress.Refused() > 0 {
 		return nil
@@ -72,7 +72,7 @@ func (r *run) makeIndex(ctx context.Context) error {
 	return nil
 }
 
-// hashAll reads files once more and enters their SHA-256 into the manifest.
+// hashAll reads files again and appends their SHA-256 to the manifest.
 func (r *run) hashAll(ctx context.Context, entries []Entry) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
@@ -91,7 +91,7 @@ func (r *run) hashAll(ctx context.Context, entries []Entry) error {
 	return r.dest.Sync()
 }
 
-// hashOne returns the SHA-256 of a file that is what came.
+// hashOne returns the SHA-256 of a file. It fails if the file is not what was received.
 func (r *run) hashOne(ctx context.Context, e Entry) (string, error) {
 	file, err := r.dest.OpenFile(e.Path)
 	if err != nil {
@@ -109,7 +109,7 @@ func (r *run) hashOne(ctx context.Context, e Entry) (string, error) {
 	return store.Encode(sha.Sum(nil)), nil
 }
 
-// hashes are two that get the same bytes; the first is the sum.
+// hashes writes the same bytes to two hashes; the first is the sum.
 type hashes struct {
 	hash.Hash
 	second hash.Hash

@@ -9,10 +9,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// note is one line of the journal: bytes of an object that came whole, where
-// they are, and their CRC. The journal lets a run that was killed go on. It may
-// say more than is on disk after a power cut, so its reader reads the bytes and
-// compares the CRC.
+// note is one line of the journal: a completely received span of an object, the temporary file that
+// holds it, and its CRC. The journal lets a run resume after a kill. After a power cut the journal may
+// list bytes that are not on disk, so its reader reads the bytes and compares the CRC.
 type note struct {
 	Path     string    `json:"path"`
 	Size     int64     `json:"size"`
@@ -43,8 +42,8 @@ type journal struct {
 	log *log
 }
 
-// openJournal reads what earlier runs have left, by path: of each object, what
-// is in the temporary file that was begun last.
+// openJournal reads what earlier runs have left, by path: for each object, the notes about its latest
+// temporary file.
 func openJournal(d *destination.Dir) (*journal, map[string]*remains, error) {
 	left := make(map[string]*remains)
 	l, err := openLog(d, destination.JournalFile, func(line []byte) error {
@@ -63,7 +62,7 @@ func openJournal(d *destination.Dir) (*journal, map[string]*remains, error) {
 	return &journal{log: l}, left, err
 }
 
-// of is what is left of exactly this object; nil if nothing is.
+// of returns r if it is about exactly this object, else nil.
 func (r *remains) of(o store.Object) *remains {
 	if r == nil || len(r.notes) == 0 || !r.notes[0].object().Same(o) {
 		return nil
@@ -71,7 +70,7 @@ func (r *remains) of(o store.Object) *remains {
 	return r
 }
 
-// bytes is how much of the object is there, if the notes are true.
+// bytes returns how many bytes of the object are on disk if the notes are true.
 func (r *remains) bytes() (total int64) {
 	for _, n := range r.notes {
 		total += n.Length

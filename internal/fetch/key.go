@@ -13,16 +13,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// Limits of Linux on names: NAME_MAX, and PATH_MAX less the NUL, less room for
-// the destination that a path is appended to.
+// Limits of Linux: NAME_MAX, and PATH_MAX minus the NUL and minus room for the destination that a path
+// is appended to.
 const (
 	maxName = 255
 	maxPath = 4095 - 256
 )
 
-// checkPath says why path cannot be the name of a file below the destination;
-// nil if it can. It is a pure function: what the file system says about links is
-// seen when the file is made.
+// checkPath returns an error if path cannot be the name of a file below the destination. It is a pure
+// function: links in the file system are found when the file is created.
 func checkPath(path string) error {
 	switch {
 	case path == "":
@@ -52,8 +51,8 @@ func checkPath(path string) error {
 	return nil
 }
 
-// fold maps names to one where a file system that ignores case holds them for
-// one: decomposed, and of each letter the least of its cases.
+// fold maps names that a case-insensitive file system treats as equal to the same string: decomposed,
+// and with one representative for all cases of a letter.
 func fold(name string) string {
 	return strings.Map(func(c rune) rune {
 		least := c
@@ -72,23 +71,23 @@ type Refusal struct {
 
 func (r Refusal) String() string { return fmt.Sprintf("%q: %s", r.Key, r.Reason) }
 
-// isMarker reports whether an object only marks a folder, the one that is fetched or one below it.
+// isMarker reports whether an object only marks a folder: the fetched prefix itself or a folder below
+// it.
 func isMarker(o store.Object) bool {
 	return o.Size == 0 && (o.Path == "" || strings.HasSuffix(o.Path, "/"))
 }
 
-// placement is what becomes of a listing.
+// placement is a listing divided into files, directories and refused objects.
 type placement struct {
 	files   []store.Object
 	dirs    []string // of directory markers
 	refused []Refusal
 }
 
-// place decides which objects can be files at their paths. folds says whether
-// the destination's file system holds names for one that differ by case alone.
-// Of objects that collide as file and directory, the file is refused: the
-// directory may hold many. Of those that fold to one name, the first by name
-// stays.
+// place decides which objects can be files at their paths. folds reports whether the destination's file
+// system treats names that differ only by case as equal. If objects collide as file and directory, the
+// file is refused, because the directory may hold many. If several names fold to the same one, the
+// first by name stays.
 func place(objects []store.Object, folds bool) placement {
 	var p placement
 	identity := func(s string) string { return s }
@@ -100,7 +99,7 @@ func place(objects []store.Object, folds bool) placement {
 	for _, o := range objects {
 		err := checkPath(strings.TrimSuffix(o.Path, "/"))
 		switch {
-		case o.Path == "" && isMarker(o): // of the prefix itself
+		case o.Path == "" && isMarker(o): // the marker of the prefix itself
 		case o.Flaw != "":
 			p.refused = append(p.refused, Refusal{o.Key, o.Flaw})
 		case err != nil:
@@ -117,7 +116,7 @@ func place(objects []store.Object, folds bool) placement {
 	return p
 }
 
-// settle refuses what collides among candidates.
+// settle adds the candidates that collide with nothing to p.files, and refuses the others.
 func (p *placement) settle(candidates []store.Object, same func(string) string) {
 	sort.Slice(candidates, func(i, j int) bool { return candidates[i].Path < candidates[j].Path })
 	dirs := make(map[string]bool)

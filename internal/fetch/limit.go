@@ -9,19 +9,19 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// bandwidth bounds the bytes a second that all workers take together.
+// bandwidth limits the bytes per second of all its users together.
 type bandwidth struct {
 	perSecond int64 // 0: no bound
 
 	mu sync.Mutex
-	// free is when all that was promised so far will have been paid for.
+	// free is when all bytes granted so far will have been paid for.
 	free time.Time
 }
 
-// leastShare is how many bytes a second a request is worth having for.
+// leastShare is the bandwidth, in bytes per second, from which another request is worthwhile.
 const leastShare = 256 * store.KiB
 
-// share is how many of most requests share the bandwidth: many would all bring their
+// share returns how many of most requests share the bandwidth. Too many would all complete their
 // objects at the very end, and the first are wanted soon.
 func (b *bandwidth) share(most int) int {
 	if b.perSecond <= 0 {
@@ -30,13 +30,12 @@ func (b *bandwidth) share(most int) int {
 	return int(min(int64(most), max(1, b.perSecond/leastShare)))
 }
 
-// portionsASecond is in how many portions the bytes of a second are handed out. With
-// 64 workers each has one within a second: none keeps a connection idle for so long
-// that its server closes it.
+// portionsASecond is into how many portions the bytes of a second are divided. With 64 workers each
+// gets one within a second, so no connection is idle for so long that its server closes it.
 const portionsASecond = 64
 
-// portion is how many bytes to take at once for a buffer of most bytes: whole blocks,
-// so that direct writes stay aligned.
+// portion returns how many bytes to request at a time from take for a buffer of most bytes: whole
+// blocks, so that direct writes stay aligned.
 func (b *bandwidth) portion(most int64) int64 {
 	if b.perSecond <= 0 {
 		return most
@@ -44,7 +43,7 @@ func (b *bandwidth) portion(most int64) int64 {
 	return min(max(b.perSecond/portionsASecond&^(destination.DirectBlock-1), destination.DirectBlock), most)
 }
 
-// take waits until n more bytes may come.
+// take waits until n more bytes are allowed.
 func (b *bandwidth) take(ctx context.Context, n int64) error {
 	if b.perSecond <= 0 {
 		return nil
@@ -63,8 +62,8 @@ func (b *bandwidth) take(ctx context.Context, n int64) error {
 	return store.Wait(ctx, due)
 }
 
-// gate bounds how many requests are open. A source that asks for fewer halves
-// it; each stretch of success adds one again.
+// gate bounds how many requests are open. A throttling source halves the bound; each series of
+// successes raises it by one.
 type gate struct {
 	mu       sync.Mutex
 	cond     *sync.Cond
@@ -90,8 +89,8 @@ func (g *gate) enter() {
 	g.mu.Unlock()
 }
 
-// leave ends a request. Many requests that are open at once are throttled at
-// once: that narrows the gate one time.
+// leave ends a request. Many open requests are throttled at the same time, so the gate narrows at most
+// once per second.
 func (g *gate) leave(throttled bool, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -107,11 +106,11 @@ func (g *gate) leave(throttled bool, now time.Time) {
 	g.cond.Broadcast()
 }
 
-// Objects are small up to this mean size, in bytes.
+// smallMean is the mean size in bytes up to which objects are small.
 const smallMean = 256 * store.KiB
 
-// width is how many requests to have open at once where nobody said: a few large
-// ones fill a link, and small ones spend their time waiting for the first byte.
+// width returns how many requests to have open at the same time; parallel if it is set. A few requests
+// for large objects fill a link, while small objects spend their time waiting for the first byte.
 func width(parallel int, objects []store.Object) int {
 	if parallel > 0 {
 		return parallel
@@ -125,7 +124,7 @@ func width(parallel int, objects []store.Object) int {
 		return 1
 	case mean >= 8*store.MiB:
 		return 8
-	case mean > smallMean || largest > wholeLimit: // whose ranges share what workers leave of the memory
+	case mean > smallMean || largest > wholeLimit: // ranges of large objects share the memory that the workers leave
 		return 32
 	}
 	return 64
@@ -137,8 +136,8 @@ const (
 	mostBuffer  = store.MiB
 )
 
-// buffers shares memory, in bytes, among workers: each holds one buffer, and all
-// that is in flight is in buffers.
+// buffers divides memory, in bytes, among workers. Each has one buffer, and all bytes in flight are in
+// buffers.
 func buffers(memory int64, workers int) (count int, size int64) {
 	if memory <= 0 {
 		return workers, mostBuffer

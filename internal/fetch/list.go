@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// list asks the source for its objects and places them.
+// list lists the source's objects and places them.
 func (r *run) list(ctx context.Context) (placement, error) {
 	r.progress.set(protocol.StateListing, "")
 	folds, err := r.dest.Folds()
@@ -52,9 +52,9 @@ func (r *run) list(ctx context.Context) (placement, error) {
 	return p, nil
 }
 
-// nothing is the error of a listing without a file. That is more often a slip in the name, or
-// somebody's mistake, than an empty source, and with --sync it would remove everything. What
-// marks folders is no file: consoles leave it where all else was deleted.
+// nothing returns the error of a listing without files. Its cause is more often a mistyped name or
+// somebody's mistake than an empty source, and with --sync it would remove everything. Folder markers
+// are not files: consoles leave them behind when everything else is deleted.
 func (r *run) nothing(listed, wanted int, refused []Refusal) error {
 	var err error
 	switch {
@@ -68,7 +68,7 @@ func (r *run) nothing(listed, wanted int, refused []Refusal) error {
 	return &store.Error{Err: err}
 }
 
-// eachListed calls each with all objects of the source, and whether it names them.
+// eachListed calls each with every object of the source, and whether the source's URL selects it.
 func (r *run) eachListed(ctx context.Context, each func(o store.Object, wanted bool)) error {
 	err := r.Store.List(ctx, func(o store.Object) error {
 		path, wanted := r.Source.Path(o.Key)
@@ -82,7 +82,7 @@ func (r *run) eachListed(ctx context.Context, each func(o store.Object, wanted b
 	return nil
 }
 
-// quoted lists patterns.
+// quoted returns the quoted patterns, separated by commas.
 func quoted(lists ...[]string) string {
 	var out []string
 	for _, pattern := range slices.Concat(lists...) {

@@ -13,7 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// listings are those without a file: what is left in the source of set/a, and what is said.
+// listings are source listings without a usable file: keys are the objects left in the source when set/a
+// is deleted, path is the selection, and want is the expected error.
 var listings = map[string]struct {
 	keys []string
 	path string
@@ -29,7 +30,7 @@ var listings = map[string]struct {
 	"a mark is in a file's place": {[]string{"set/a/", "set/a"}, "", `"set/a": other objects need a directory`},
 }
 
-// emptied has set/a deleted from the source, and keys left there.
+// emptied deletes set/a from the source, and stores objects under keys there.
 func (b *bed) emptied(keys []string) {
 	b.fake.delete("set/a")
 	for _, key := range keys {
@@ -48,7 +49,7 @@ func requireFinal(t *testing.T, err error) {
 	require.False(t, failed.Retryable)
 }
 
-// A listing without a file removes nothing, and is nothing that could be complete.
+// A listing without a file is a permanent error: it removes nothing, and completes no destination.
 func TestListingWithoutAFile(t *testing.T) {
 	content := []byte("content")
 	for name, c := range listings {
@@ -99,7 +100,7 @@ func TestVersionOfAListingWithoutAFile(t *testing.T) {
 	}
 }
 
-// The first version of an empty folder is not complete, and not of use.
+// The first version of an empty folder fails, and is neither complete nor ready.
 func TestFirstVersionOfAnEmptyFolder(t *testing.T) {
 	b := newVersionBed(t)
 	b.fake.put("set/", nil)

@@ -28,7 +28,7 @@ func TestDirectorySource(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(from, path), data, 0o600))
 	}
 	require.NoError(t, os.Symlink("a", filepath.Join(from, "link")))
-	for _, own := range []string{"lost+found", ".flexlvm"} { // the first one nobody but root may read
+	for _, own := range []string{"lost+found", ".flexlvm"} { // only root may read lost+found
 		require.NoError(t, os.MkdirAll(filepath.Join(from, own, "x"), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(from, own, "x", "y"), nil, 0o600))
 	}
@@ -83,7 +83,8 @@ func TestFileThatTheSourceCannotRead(t *testing.T) {
 	b.mustHave(want)
 }
 
-// Two directories may have files of the same names, sizes and times, with other content.
+// Two directories may have files with equal names, sizes and times but different content: the second
+// fetch replaces the files.
 func TestAnotherDirectoryOfTheSameLook(t *testing.T) {
 	b := newBed(t)
 	b.change = func(c *Config) {
@@ -106,7 +107,7 @@ func TestAnotherDirectoryOfTheSameLook(t *testing.T) {
 	}
 }
 
-// A file that is written to while it is read is noticed at its end.
+// A write to a file while it is read is noticed at the file's end.
 func TestFileChangesWhileItIsRead(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "a")
@@ -130,7 +131,7 @@ func TestFileChangesWhileItIsRead(t *testing.T) {
 	require.ErrorIs(t, read(func() {}), io.EOF)
 	require.ErrorIs(t, read(func() {}), io.EOF, "to read it is no change")
 	require.ErrorIs(t, read(func() {
-		time.Sleep(20 * time.Millisecond) // the clock of change times is a coarse one
+		time.Sleep(20 * time.Millisecond) // the clock of change times is coarse
 		require.NoError(t, os.WriteFile(name, []byte("other"), 0o600))
 		require.NoError(t, os.Chtimes(name, o.Modified, o.Modified))
 	}), store.ErrChanged, "though its size and its time are the same")

@@ -15,8 +15,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// Entry is one line of the manifest: a file that is complete, verified and durable; or,
-// with Deleted, one that no longer is.
+// Entry is one line of the manifest: a file that is complete, verified and durable; or, with Deleted, a
+// file that is no longer there.
 type Entry struct {
 	Path      string    `json:"path"`
 	Bytes     int64     `json:"bytes"`
@@ -25,10 +25,10 @@ type Entry struct {
 	Modified  time.Time `json:"modified,omitzero"`
 	Check     string    `json:"check,omitempty"`
 	Checksum  string    `json:"checksum,omitempty"`
-	// CRC64 is the CRC64NVME of what was received, whatever the source says of it, as S3
-	// writes it. Manifests of earlier versions have none.
+	// CRC64 is the CRC64NVME of the received content, whatever the source reports, encoded as in S3.
+	// Manifests of earlier releases have none.
 	CRC64 string `json:"crc64,omitempty"`
-	// SHA256 is that of the content, as S3 writes it, if it was asked for and is not the
+	// SHA256 is the SHA-256 of the content, encoded as in S3, if it was requested and is not the
 	// Checksum.
 	SHA256    string    `json:"sha256,omitempty"`
 	FetchedAt time.Time `json:"fetchedAt"`
@@ -39,8 +39,8 @@ func (e Entry) object() store.Object {
 	return store.Object{Path: e.Path, Size: e.Bytes, ETag: e.ETag, Version: e.VersionID, Modified: e.Modified}
 }
 
-// log is a file of JSON lines that only grows. A line that a crash has torn is
-// cut off when it is opened. One goroutine at a time appends.
+// log is a file of JSON lines that only grows. Opening it cuts off a line that a crash has torn. One
+// goroutine at a time appends.
 type log struct {
 	file *os.File
 	buf  bytes.Buffer
@@ -63,8 +63,7 @@ func openLog(d *destination.Dir, name string, each func(line []byte) error) (*lo
 	return &log{file: file}, nil
 }
 
-// readLines calls each with every line that ends in a newline, and tells where
-// the last one ends.
+// readLines calls each with every line that ends in a newline, and returns where the last one ends.
 func readLines(in io.Reader, each func(line []byte) error) (int64, error) {
 	r := bufio.NewReaderSize(in, 1<<16)
 	good := int64(0)
@@ -83,8 +82,7 @@ func readLines(in io.Reader, each func(line []byte) error) (int64, error) {
 	}
 }
 
-// append writes values in one piece, one line each. It is durable after the next
-// dest.sync.
+// append writes values with one write, one line each. They are durable after the next Dir.Sync.
 func (l *log) append(values ...any) error {
 	l.buf.Reset()
 	enc := json.NewEncoder(&l.buf)
@@ -105,12 +103,12 @@ func (l *log) Close() { _ = l.file.Close() }
 // manifest is the log of entries. One goroutine at a time uses it.
 type manifest struct {
 	*log
-	// entries are what the log says by now, by path.
+	// entries is the log's current content, by path.
 	entries map[string]Entry
 }
 
-// openManifest reads what is in the destination. A line that makes no sense is worth
-// nothing: its file is fetched again.
+// openManifest reads the destination's manifest. A line that cannot be parsed is ignored: its file is
+// fetched again.
 func openManifest(d *destination.Dir) (manifest, error) {
 	m := manifest{entries: make(map[string]Entry)}
 	var err error
@@ -136,8 +134,8 @@ func (m manifest) append(entries ...Entry) error {
 	return nil
 }
 
-// readManifest reads what was fetched into a directory, by path, while others may write
-// there. There may be none.
+// readManifest returns the entries of the files that were fetched into a directory, by path, while
+// others may write there. The manifest may be missing.
 func readManifest(dir string) (map[string]Entry, error) {
 	entries, err := manifestIn(dir)
 	if err == nil && entries == nil {
@@ -146,7 +144,7 @@ func readManifest(dir string) (map[string]Entry, error) {
 	return entries, err
 }
 
-// manifestIn is readManifest that returns nil if there is no manifest.
+// manifestIn is readManifest, but returns nil if there is no manifest.
 func manifestIn(dir string) (map[string]Entry, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -166,7 +164,7 @@ func manifestIn(dir string) (map[string]Entry, error) {
 	return entries, err
 }
 
-// enter takes a line of the manifest into account.
+// enter applies a line of the manifest to entries.
 func enter(entries map[string]Entry, line []byte) {
 	var e Entry
 	if json.Unmarshal(line, &e) == nil && checkPath(e.Path) == nil {
@@ -182,8 +180,8 @@ func take(entries map[string]Entry, e Entry) {
 	}
 }
 
-// replaced reports whether something else stands in the place of e than was left there;
-// nothing at all does not count.
+// replaced reports whether something else than the file of e is at its path. A missing file does not
+// count.
 func replaced(d *destination.Dir, e Entry) (bool, error) {
 	if _, err := d.Lstat(e.Path); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -197,8 +195,8 @@ type lister interface {
 	Lstat(name string) (fs.FileInfo, error)
 }
 
-// present reports whether the file of e stands where it must, as far as can be
-// seen without reading it: of its size, and not written to since.
+// present reports whether the file of e is at its path, as far as can be seen without reading it: it
+// has its size, and was not written to since.
 func present(d lister, e Entry) (bool, error) {
 	info, err := d.Lstat(e.Path)
 	if errors.Is(err, fs.ErrNotExist) {

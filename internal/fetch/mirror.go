@@ -13,11 +13,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// MirrorConfig says what to mirror.
+// MirrorConfig describes what to mirror.
 type MirrorConfig struct {
 	PutConfig
-	// Every is the least time from one look at the directory to the next. Where a look takes
-	// long, they are further apart.
+	// Every is the minimum pause between two passes over the directory. A long pass is followed by a
+	// longer pause.
 	Every time.Duration
 	// ID is echoed in the status.
 	ID string
@@ -27,24 +27,24 @@ type MirrorConfig struct {
 type mirror struct {
 	*upload
 	every time.Duration
-	known map[string]string // ETags of files that are at the target as they are, by path
+	known map[string]string // ETags of files whose present state is at the target, by path
 	log   *os.File
 	lines int       // in log
-	own   string    // names what they are of, see mirrored
-	fails int       // passes in a row
-	begun time.Time // the pass
-	// final is the last upload that was asked for, until a pass has compared all files.
+	own   string    // boot and target of the lines, see mirrored
+	fails int       // failed passes in a row
+	begun time.Time // of the current pass
+	// final is the last requested final upload, until a pass has compared all files.
 	final string
 }
 
-// settled is how long ago a file must have changed before the mirror looks at it no more
-// until it changes again: the kernel's clock for files is coarse, and a program that has
-// a file mapped changes its times only with the first write after each sync.
+// settled is how long ago a file must have changed for the mirror to skip it until it changes again:
+// the kernel's clock for files is coarse, and a program that has a file mapped changes its times only
+// with the first write after each sync.
 const settled = 2 * time.Second
 
-// Mirror uploads what changes in a directory, and verifies it, until ctx ends. It never
-// gives up: what it cannot upload is in the status, and is tried again. Nothing is removed
-// at the target. Its error is a *store.Error.
+// Mirror uploads the files that change in a directory, and verifies them, until ctx ends. It never
+// gives up: failed uploads are in the status, and are retried. Nothing is removed at the target. Its
+// error is a *store.Error.
 func Mirror(ctx context.Context, config MirrorConfig, progress *Progress) error {
 	progress.Identify(config.ID, strconv.FormatUint(rand.Uint64(), 36))
 	m := &mirror{upload: &upload{PutConfig: config.PutConfig, progress: progress}, every: config.Every, known: map[string]string{}}
@@ -74,7 +74,7 @@ func Mirror(ctx context.Context, config MirrorConfig, progress *Progress) error 
 	}
 }
 
-// pass looks at the directory once, and uploads what is not at the target as it is.
+// pass lists the directory once, and uploads the files whose present state is not at the target.
 func (m *mirror) pass(ctx context.Context) {
 	m.refused, m.failures = nil, nil
 	m.progress.refused.Store(0)
@@ -110,7 +110,7 @@ func (m *mirror) pass(ctx context.Context) {
 	m.tell(ctx, len(changed), m.sendAll(ctx, changed))
 }
 
-// tell says how a pass ended.
+// tell reports how a pass ended.
 func (m *mirror) tell(ctx context.Context, changed int, err error) {
 	if ctx.Err() != nil {
 		return

@@ -27,14 +27,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// takesAnything makes the fake take uploads of small files, whatever is in them.
+// takesAnything makes the fake server accept any upload of a small file.
 func (b *bed) takesAnything(w http.ResponseWriter, r *http.Request, key string) bool {
 	if r.Method != http.MethodPut {
 		return false
 	}
 	data, _ := io.ReadAll(r.Body)
 	if size, err := strconv.Atoi(r.Header.Get("X-Amz-Decoded-Content-Length")); err == nil {
-		_, data, _ = bytes.Cut(data, []byte("\r\n")) // of a chunk
+		_, data, _ = bytes.Cut(data, []byte("\r\n")) // skips the header of a chunk
 		data = data[:size]
 	}
 	b.fake.put(key, data)
@@ -65,7 +65,7 @@ func (b *bed) mirroring(dir string) (*Progress, func()) {
 	}
 }
 
-// synced waits until a mirror has seen since now that all is uploaded.
+// synced waits until a pass that began after the call has found everything uploaded.
 func synced(t *testing.T, p *Progress) protocol.Status {
 	t.Helper()
 	passes := p.Status(time.Now()).Passes
@@ -99,25 +99,26 @@ func TestMirror(t *testing.T) {
 	p, end := b.mirroring(dir)
 	status := synced(t, p)
 	require.Equal(t, protocol.StateMirroring, status.State)
-	require.Eventually(t, func() bool { return p.Status(time.Now()).FilesDone == 2 }, 10*time.Minute, 5*time.Millisecond) // a pass begins at none
+	require.Eventually(t, func() bool { return p.Status(time.Now()).FilesDone == 2 }, 10*time.Minute, 5*time.Millisecond) // each pass counts from the start
 	require.Equal(t, "claim", status.ID)
 	b.fake.mu.Lock()
 	require.ElementsMatch(t, []string{"p/a", "p/b"}, puts)
 	puts = nil
 	b.fake.mu.Unlock()
 	denied.Store(true)
-	// What cannot be uploaded is behind, says why, and is tried again for ever.
+	// A file that cannot be uploaded is not counted as done, the message has the reason, and the
+	// upload is retried forever.
 	write("b", "changed")
 	require.Eventually(t, func() bool { s := p.Status(time.Now()); return s.FilesTotal-s.FilesDone == 1 && s.Message != "" }, 10*time.Minute, 5*time.Millisecond)
 	passes := p.Status(time.Now()).Passes
-	// One that was written just now counts as changed once more.
+	// The other file also counts as changed if it was written just now.
 	require.Regexp(t, "1 of [12] changed files are not uploaded, which is tried again", p.Status(time.Now()).Message)
 	denied.Store(false)
 	require.Eventually(t, func() bool { return p.Status(time.Now()).Passes > passes }, 10*time.Minute, 5*time.Millisecond)
 	end()
 	require.Equal(t, "changed", string(b.fake.objects["p/b"].data))
-	// The next process sends nothing again, and finds what was changed while there was none,
-	// whatever time the file tells.
+	// The next mirror sends nothing again, and finds files that were changed while no mirror ran,
+	// whatever their modification time.
 	puts = nil
 	write("a", "One")
 	require.NoError(t, os.Chtimes(filepath.Join(dir, "a"), time.Unix(1, 0), time.Unix(1, 0)))
@@ -128,7 +129,7 @@ func TestMirror(t *testing.T) {
 	require.Equal(t, "One", string(b.fake.objects["p/a"].data))
 }
 
-// A file that is as it came is not sent over what the source has by now.
+// An unchanged file is not uploaded over a newer object of the source.
 func TestPutBackLeavesWhatDidNotChange(t *testing.T) {
 	b := newBed(t)
 	b.fake.put("d/a", []byte("one"))
@@ -148,8 +149,8 @@ func TestPutBackLeavesWhatDidNotChange(t *testing.T) {
 	require.Equal(t, "mine", string(b.fake.objects["d/b"].data))
 }
 
-// A program that has a file mapped writes to it without a trace, until the file system is
-// synced.
+// Only the first write to a mapped file after each sync of the file system changes the file's times. The
+// mirror uploads every write nevertheless.
 func TestMirrorOfMappedFile(t *testing.T) {
 	b := newBed(t)
 	b.fake.hook = b.takesAnything
@@ -174,8 +175,8 @@ func TestMirrorOfMappedFile(t *testing.T) {
 	require.Eventually(t, isThere, 10*time.Minute, 5*time.Millisecond)
 }
 
-// dirOnDisk returns a directory that ends with the test. It is not on tmpfs, which keeps no
-// times of what is written to mapped files.
+// dirOnDisk returns a directory that is removed after the test. It is not on tmpfs, which does not
+// update the times of mapped files.
 func dirOnDisk(t *testing.T) string {
 	t.Helper()
 	for _, parent := range []string{os.TempDir(), "/var/tmp", "."} {
@@ -192,7 +193,8 @@ func dirOnDisk(t *testing.T) string {
 	return ""
 }
 
-// Young files may have been written to since without a trace.
+// A file that changed only recently may have been written to since without a trace, so the mirror does
+// not remember it as uploaded.
 func TestMirrorRemembersWhatHasSettled(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a"), []byte("one"), 0o600))
@@ -212,7 +214,7 @@ func TestMirrorRemembersWhatHasSettled(t *testing.T) {
 	require.Equal(t, map[string]string{"a": files[0].ETag}, m.known)
 }
 
-// remembers makes a directory one whose file a was uploaded by a mirror in a boot.
+// remembers records in a directory that a mirror has uploaded file a during the given boot.
 func (b *bed) remembers(dir, boot string) {
 	b.t.Helper()
 	local, err := dirstore.New(store.Source{Kind: store.KindFile, Key: dir + "/", Prefix: dir + "/"})
@@ -224,7 +226,7 @@ func (b *bed) remembers(dir, boot string) {
 	require.NoError(b.t, os.WriteFile(filepath.Join(dir, mirroredFile), []byte(known), 0o600))
 }
 
-// After a power cut a file may look as it did when it was uploaded, and hold something else.
+// After a power cut a file may have its old times and size but other content, so all files are compared.
 func TestMirrorComparesAllAfterABoot(t *testing.T) {
 	b := newBed(t)
 	b.fake.hook = b.takesAnything
@@ -254,7 +256,7 @@ func TestMirrorComparesAllAfterABoot(t *testing.T) {
 	require.Empty(t, recalled("this"), "what was noted before is of two boots ago")
 }
 
-// What a mirror remembers is in the volume of those who write there, and does not fill it.
+// The mirror's records take space in the user's volume, so records of deleted files are dropped.
 func TestMirrorForgetsWhatIsGone(t *testing.T) {
 	b := newBed(t)
 	dir := t.TempDir()
@@ -301,14 +303,14 @@ func TestMirrorForgetsWhatIsGone(t *testing.T) {
 	require.Equal(t, map[string]string{"b": "e"}, m.known, "also where its file cannot be written")
 }
 
-// The last upload before the data goes trusts nothing but the data. Each request for it is for
-// one pass: whoever reaches the port can ask, and has not all files read again for ever.
+// The final upload before the data is deleted compares all files and trusts no record. Each request for
+// it causes only one such pass: anyone who reaches the port can send one.
 func TestMirrorComparesAllAtTheEnd(t *testing.T) {
 	b := newBed(t)
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a"), []byte("one"), 0o600))
 	b.remembers(dir, bootID())
-	var looked atomic.Int64 // at the object
+	var looked atomic.Int64 // requests for the object
 	b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
 		if key == "p/a" {
 			looked.Add(1)
@@ -323,7 +325,7 @@ func TestMirrorComparesAllAtTheEnd(t *testing.T) {
 	}
 	run := synced(t, p).Run
 	for _, final := range []string{"x", "another/7", run, run + "/", run + "/x", run + "/007", run + "/" + strings.Repeat("7", 1000), "/7"} {
-		ask(final) // by somebody who knows nothing of it, or means another process
+		ask(final) // an invalid value, or one for another process
 		require.Empty(t, synced(t, p).Final, final)
 	}
 	require.Zero(t, looked.Load(), "it is known")
@@ -340,7 +342,7 @@ func TestMirrorComparesAllAtTheEnd(t *testing.T) {
 	}
 }
 
-// A request stays until a pass has answered it, however many fail.
+// A request for the final upload stays until a pass succeeds, however many fail before.
 func TestMirrorComparesAllAfterFailures(t *testing.T) {
 	b := newBed(t)
 	denied := true

@@ -11,30 +11,29 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// mirroredFile remembers, beside the manifest, what was uploaded: lines of mirrored.
+// mirroredFile records, beside the manifest, what was uploaded: lines of mirrored.
 const mirroredFile = store.ControlDir + "/mirrored.jsonl"
 
-// mirrored is a file as it was when it was seen at the target. The ETag of a local file
-// changes with anything that is done to it, whatever times a program gives it. A line
-// without a path says for which target and in which boot of the node those that follow were
-// written.
+// mirrored is the state in which a file was seen at the target. The ETag of a local file changes with
+// anything that is done to it, whatever times a program sets. A line without a path names the target
+// and the boot of the node for which the following lines were written.
 type mirrored struct {
 	Path string `json:"path,omitempty"`
 	ETag string `json:"etag"`
 }
 
-// bootID names the boot of the node; empty if nothing does.
+// bootID returns the ID of the node's current boot; empty if it is unknown.
 func bootID() string {
 	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return "" // nothing is trusted then
+		return "" // recall then trusts no earlier line
 	}
 	return strings.TrimSpace(string(data))
 }
 
-// recall reads what an earlier mirror of the same target has uploaded in the same boot. After
-// a power cut a file may have the times and the size of before, and other content: a program
-// that syncs content alone (fdatasync) does not sync the times.
+// recall reads what an earlier mirror of the same target has uploaded in the same boot. After a power
+// cut a file may have its old times and size but other content: a program that syncs content alone
+// (fdatasync) does not sync the times.
 func (m *mirror) recall(boot string) error {
 	if boot == "" {
 		return errors.New("nothing says whether the node was started anew since")
@@ -81,8 +80,8 @@ func (m *mirror) recall(boot string) error {
 	return nil
 }
 
-// remember notes that a file is at the target as it is. One that may have been written to
-// since, without a trace, is compared again by the next pass.
+// remember records that the present state of a file is at the target. A file that may have been written
+// to since, without a trace, is compared again by the next pass.
 func (m *mirror) remember(o store.Object) {
 	if dirstore.ChangeTime(o.ETag).After(m.begun.Add(-settled)) {
 		return
@@ -93,7 +92,7 @@ func (m *mirror) remember(o store.Object) {
 	m.write(mirrored{Path: o.Path, ETag: o.ETag})
 }
 
-// write appends a line. What cannot be written is compared again by the next process.
+// write appends a line. A file whose line cannot be written is compared again by the next process.
 func (m *mirror) write(line mirrored) {
 	if m.log == nil {
 		return
@@ -111,23 +110,23 @@ func (m *mirror) write(line mirrored) {
 
 func (m *mirror) forget() {
 	if m.log != nil {
-		_ = m.log.Close() // what is missing there is compared again
+		_ = m.log.Close() // files without a line are compared again
 		m.log = nil
 	}
 }
 
-// fewLines is how many lines are no matter, however few files there are.
+// fewLines is how many lines are acceptable, however few files there are.
 const fewLines = 10_000
 
-// shorten forgets what is not in the directory any more, once that is most of what is known, and
-// writes anew what remembers it if that has far more lines than there are files: it is in the
-// volume of those who write there.
+// shorten forgets files that have left the directory, once they are most of the known ones, and
+// rewrites mirroredFile if it has far more lines than there are files: it takes space in the user's
+// volume.
 func (m *mirror) shorten(files []store.Object) {
 	most := 2*len(files) + fewLines
 	if m.lines < most && len(m.known) < most {
 		return
 	}
-	m.lines = 0 // if this fails, it is tried again after as many lines
+	m.lines = 0 // if this fails, it is retried after as many lines
 	known := map[string]string{}
 	for _, o := range files {
 		if m.known[o.Path] == o.ETag {
@@ -147,7 +146,7 @@ func (m *mirror) shorten(files []store.Object) {
 	m.log, m.lines = file, len(known)+1
 }
 
-// writeAnew replaces mirroredFile durably, and returns the new one.
+// writeAnew durably replaces mirroredFile, and returns the new file.
 func (m *mirror) writeAnew(known map[string]string) (*os.File, error) {
 	return writeLinesAnew(m.Dir, mirroredFile, func(yield func(any) bool) {
 		more := yield(mirrored{ETag: m.own})

@@ -10,7 +10,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/s3store"
 )
 
-// orObject makes the source what --or-object makes of it.
+// orObject configures the source as --or-object does.
 func (b *bed) orObject() {
 	b.change = func(c *Config) {
 		c.Sync, c.Source.OrObject = true, true
@@ -20,8 +20,8 @@ func (b *bed) orObject() {
 	}
 }
 
-// An object beside a prefix of its name, which is often but the mark of a folder, takes the
-// place of nothing that was fetched from below the prefix.
+// When the last object below a prefix is deleted, an object with the prefix's name does not replace the
+// fetched files: it is often only a folder marker.
 func TestObjectAndPrefixOfOneName(t *testing.T) {
 	b := newBed(t)
 	b.orObject()
@@ -42,7 +42,7 @@ func TestObjectAndPrefixOfOneName(t *testing.T) {
 	for range 2 {
 		require.ErrorContains(t, fetch(), "nothing is there any more")
 		b.mustHave(map[string][]byte{"a": below})
-		// As after a run that was interrupted.
+		// Without the completion file, the state is that of an interrupted run.
 		if err := os.Remove(filepath.Join(b.dest, ".flexlvm", "complete")); !os.IsNotExist(err) {
 			require.NoError(t, err)
 		}
@@ -53,7 +53,7 @@ func TestObjectAndPrefixOfOneName(t *testing.T) {
 	b.mustHave(map[string][]byte{"b": below})
 }
 
-// The same of versions, the next of which begins with nothing.
+// The same for versions, where the next version starts empty.
 func TestVersionOfObjectAndPrefixOfOneName(t *testing.T) {
 	b := newVersionBed(t)
 	b.orObject()
@@ -83,8 +83,8 @@ func TestVersionOfObjectAndPrefixOfOneName(t *testing.T) {
 	b.holds("3", map[string][]byte{"b": below})
 }
 
-// What marks folders is not below the prefix for that: the object is looked for, and takes
-// the place of nothing that was fetched.
+// Folder markers do not count as objects below the prefix, so the object with the prefix's name is used.
+// It does not replace fetched files.
 func TestObjectBesideAnEmptyFolder(t *testing.T) {
 	b := newBed(t)
 	b.orObject()

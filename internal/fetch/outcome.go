@@ -13,8 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// fail notes that an object could not be had; the others go on where that makes
-// sense.
+// fail records that an object could not be fetched. The other objects continue where that makes sense.
 func (r *run) fail(o store.Object, err error) {
 	switch c := store.Classify(err); {
 	case c == store.Fatal:
@@ -35,14 +34,14 @@ func (r *run) fail(o store.Object, err error) {
 	}
 }
 
-// disappears reports whether the next run will list the source anew, and so no longer list an object that
-// is not there. It will not where one state of the source was asked for, nor for a key that is not UTF-8,
+// disappears reports whether the next run will list the source again, and so no longer list an object
+// that is gone. It will not if one state of the source was requested, nor for a key that is not UTF-8,
 // which a listing cannot name.
 func (r *run) disappears(o store.Object) bool {
 	return r.revision == "" && r.Version == "" && !strings.ContainsRune(o.Key, utf8.RuneError)
 }
 
-// failedOne notes an object whose failure is one of the run.
+// failedOne records the failure of an object as a failure of the run.
 func (r *run) failedOne(o store.Object, err error) {
 	r.mu.Lock()
 	r.failures = append(r.failures, err)
@@ -50,7 +49,7 @@ func (r *run) failedOne(o store.Object, err error) {
 	r.Log.WithError(err).WithField("key", o.Key).Error("An object could not be fetched")
 }
 
-// received hands a file to the committer.
+// received passes a file to the committer.
 func (r *run) received(ctx context.Context, f finished) {
 	r.mu.Lock()
 	r.inARow = 0
@@ -59,7 +58,7 @@ func (r *run) received(ctx context.Context, f finished) {
 	r.commit.take(ctx, f)
 }
 
-// refuse notes that an object will not be a file.
+// refuse records that an object will not become a file.
 func (r *run) refuse(o store.Object, err error) {
 	r.progress.filesTotal.Add(-1)
 	r.progress.bytesTotal.Add(-o.Size)
@@ -80,8 +79,8 @@ func (r *run) note(refusal Refusal) {
 	r.Log.WithField("key", refusal.Key).Warn("Refused: " + refusal.Reason)
 }
 
-// failure is the error of a run in which some objects failed and others did not.
-// It may succeed later only if each of them may.
+// failure returns the error of a run in which some objects failed. It is retryable only if each of
+// their errors is.
 func (r *run) failure() error {
 	sort.Slice(r.failures, func(i, j int) bool { return r.failures[i].Error() < r.failures[j].Error() })
 	out := &store.Error{Retryable: true}
@@ -94,7 +93,7 @@ func (r *run) failure() error {
 	return out
 }
 
-// failed makes the error of a run from its cause.
+// failed returns the error of a run for its cause.
 func failed(err error) error {
 	var already *store.Error
 	if err == nil || errors.As(err, &already) {

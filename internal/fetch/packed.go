@@ -9,12 +9,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// layersDir is the directory in the control directory where archives are fetched to and
-// unpacked. It is a destination of its own until all is complete.
+// layersDir is the directory in the control directory into which archives are fetched and unpacked. It
+// is a destination of its own until everything is complete.
 const layersDir = store.ControlDir + "/layers"
 
-// unpack fetches the archives of a source that has any, and has them unpacked. done: what
-// is here is what the source has, so there is nothing to do.
+// unpack fetches and unpacks the archives of a source that consists of archives. done reports that the
+// destination already has the source's content, so there is nothing to do.
 func (r *run) unpack(ctx context.Context) (done bool, err error) {
 	packed, is := r.Store.(store.Packed)
 	if !is {
@@ -45,7 +45,7 @@ func (r *run) unpack(ctx context.Context) (done bool, err error) {
 	return false, packed.Unpack(ctx, dir)
 }
 
-// trustsAll reports whether no file that is here has to be fetched again for how it was verified.
+// trustsAll reports whether all files here were verified by a check that is still sufficient.
 func (r *run) trustsAll() bool {
 	for _, e := range r.manifest.entries {
 		if !r.trusts(e.Check) {
@@ -55,8 +55,8 @@ func (r *run) trustsAll() bool {
 	return true
 }
 
-// fetchArchives is a run of its own, with the same bounds, whose progress is shown as this
-// one's.
+// fetchArchives fetches the archives in a run of its own, with the same limits. Its progress is shown
+// as this run's.
 func (r *run) fetchArchives(ctx context.Context, packed store.Packed) error {
 	dir, err := r.dest.Root.OpenRoot(layersDir)
 	if err != nil {
@@ -76,7 +76,7 @@ func (r *run) fetchArchives(ctx context.Context, packed store.Packed) error {
 	config.Source = store.Source{URL: r.Source.URL + " (layers)", Kind: r.Source.Kind}
 	config.Dest, config.Store, config.Sync = r.Dest+string(os.PathSeparator)+layersDir, archives, true
 	config.Include, config.Exclude, config.Paths, config.Elsewhere, config.Order, config.OrderPaths = nil, nil, nil, nil, "", nil
-	config.Version, config.alone = packed.Revision(), false // what is unpacked is beside the archives
+	config.Version, config.alone = packed.Revision(), false // the unpacked files lie beside the archives and must stay
 	refused, err := Run(ctx, config, inner)
 	if err == nil && len(refused) > 0 {
 		err = &store.Error{Err: fmt.Errorf("layer %s could not be fetched: %s", refused[0].Key, refused[0].Reason)}
@@ -84,7 +84,7 @@ func (r *run) fetchArchives(ctx context.Context, packed store.Packed) error {
 	return err
 }
 
-// removeLayers takes away what was unpacked, once all of it has its names.
+// removeLayers removes the unpacked files once all of them have their names in the destination.
 func (r *run) removeLayers() error {
 	if err := r.dest.Root.RemoveAll(layersDir); err != nil {
 		return fmt.Errorf("remove %s: %w", layersDir, err)

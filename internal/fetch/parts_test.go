@@ -13,14 +13,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
 )
 
-// An object in parts of any sizes is verified where the server tells of the parts.
+// An object that was uploaded in parts of any sizes is verified if the server reports the sizes.
 func TestParts(t *testing.T) {
 	small, large := storetest.RandomBytes(1, 12*store.MiB+5), storetest.RandomBytes(2, 40*store.MiB)
 	few, many := []int64{5 * store.MiB, 6 * store.MiB, store.MiB + 5}, []int64{9 * store.MiB, 5 * store.MiB, 26 * store.MiB}
 	odd := storetest.CompositeOf(small, 5*store.MiB+1)
 	type test struct {
 		object fakeObject
-		fault  bool // its first byte is flipped at first
+		fault  bool // the first response has its first byte flipped
 		check  string
 		gets   int
 	}
@@ -59,8 +59,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// What keeps a server from telling of the parts passes: it is asked again. Who never
-// answers is not taken for one that knows no parts.
+// A transient error of a request for the parts is retried. A server that keeps failing does not count as
+// one that knows no parts: the run fails with a retryable error.
 func TestPartsAreAskedForAgain(t *testing.T) {
 	b := newBed(t)
 	data, sizes := storetest.RandomBytes(1, 12*store.MiB+5), []int64{5 * store.MiB, 6 * store.MiB, store.MiB + 5}

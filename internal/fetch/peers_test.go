@@ -79,7 +79,7 @@ func background(t *testing.T, serve func(context.Context) error) context.CancelF
 	return stop
 }
 
-// honest is a peer that serves a directory as the program does.
+// honest starts a peer that serves a directory as the program does, and returns its address.
 func (r *rack) honest(dir string) string {
 	l := listen(r.t)
 	background(r.t, func(ctx context.Context) error {
@@ -88,7 +88,7 @@ func (r *rack) honest(dir string) string {
 	return l.Addr().String()
 }
 
-// faulty is a peer of the first directory that a test has changed.
+// faulty starts a peer of the first directory whose server was altered by change, and returns its address.
 func (r *rack) faulty(change func(s *peer.Server, stop func())) string {
 	root, err := os.OpenRoot(r.origin)
 	require.NoError(r.t, err)
@@ -118,7 +118,7 @@ func (r *rack) copyFrom(peers ...string) (*Progress, error) {
 	return r.copyMore(r.identity, r.index, peers...)
 }
 
-// copyMore copies into the directory that is there.
+// copyMore copies into the existing directory.
 func (r *rack) copyMore(identity *peer.Identity, index string, peers ...string) (*Progress, error) {
 	r.t.Helper()
 	r.change = func(c *Config) {
@@ -131,7 +131,7 @@ func (r *rack) copyMore(identity *peer.Identity, index string, peers ...string) 
 	return progress, err
 }
 
-// fromSource completes the directory from the source, and returns what was read there.
+// fromSource completes the directory from the source, and returns how often each object was read.
 func (r *rack) fromSource() map[string]int {
 	r.t.Helper()
 	r.change = func(c *Config) { c.Sync = true }
@@ -141,7 +141,7 @@ func (r *rack) fromSource() map[string]int {
 	return r.fake.got()
 }
 
-// nothingWrong requires that each file that has its name is what it must be.
+// nothingWrong requires that each file that exists under its final name has the right content.
 func (r *rack) nothingWrong() {
 	r.t.Helper()
 	for path, data := range r.want {
@@ -171,7 +171,7 @@ func TestPeersCopyWithoutTheSource(t *testing.T) {
 	require.NoError(t, err)
 	r.mustHave(r.want)
 
-	// To a run from the source it is what that would have fetched.
+	// A run from the source finds the copy complete.
 	r.change = func(*Config) {}
 	_, progress, err = r.run("s3://bucket/set/")
 	require.NoError(t, err)
@@ -203,7 +203,7 @@ func TestPeersThatLieCostARetry(t *testing.T) {
 	require.NotZero(t, lies.Load())
 	r.nothingWrong()
 	require.NoFileExists(t, filepath.Join(r.dest, "large"))
-	// The source gives what is missing, and nothing else.
+	// Only the missing files are fetched from the source.
 	gets := r.fromSource()
 	require.Len(t, gets, 2)
 	require.Contains(t, gets, "set/large")
@@ -218,7 +218,7 @@ func TestPeersWithDamagedFiles(t *testing.T) {
 	_, err := r.copyFrom(r.honest(r.origin))
 	require.NoError(t, err)
 	damaged := r.dest
-	// As a disk does it: the times stay.
+	// A failing disk leaves the times unchanged, too.
 	name := filepath.Join(damaged, "large")
 	info, err := os.Stat(name)
 	require.NoError(t, err)
@@ -302,7 +302,8 @@ func TestPeersOfOthers(t *testing.T) {
 	require.NotContains(t, err.Error(), "short")
 }
 
-// A disk that changes what was fetched before it is hashed would have others copy that.
+// If the disk alters a file after the fetch and before the index is computed, the run fails:
+// peers would copy the damage.
 func TestIndexIsOfWhatWasFetched(t *testing.T) {
 	b := newBed(t)
 	b.fake.put("set/a", []byte("content"))

@@ -18,20 +18,21 @@ const (
 type plan struct {
 	// fetch are the objects whose content is not here.
 	fetch []store.Object
-	// link are the files that are taken over from the version before.
+	// link are the files that are taken over from the previous version.
 	link []Entry
 	// keep are the files that are here already.
 	keep []Entry
-	// gone are the files that an earlier run fetched and nobody wants any more.
+	// gone are the files that an earlier run fetched and that are no longer wanted.
 	gone []Entry
-	// replaced is what the old files have that new ones replace.
+	// replaced is the space of the old files that new ones replace.
 	replaced need
-	// shared is how many bytes of those in gone the version before holds, too: they stay.
+	// shared is how many bytes of gone the previous version holds, too: removing the files does not
+	// free them.
 	shared int64
 }
 
-// decide compares what is wanted with what the manifest says; trusts reports whether a check
-// is enough, and present whether the file of an entry is still as it was left.
+// decide compares the wanted objects with the manifest. trusts reports whether a check is enough, and
+// present whether the file of an entry is unchanged.
 func decide(files []store.Object, entries map[string]Entry, trusts func(check string) bool, present func(Entry) (bool, error)) (plan, error) {
 	var p plan
 	wanted := make(map[string]bool, len(files))
@@ -66,8 +67,8 @@ func decide(files []store.Object, entries map[string]Entry, trusts func(check st
 	return p, nil
 }
 
-// arrange sorts objects by name, by size (small ones first, so that many files
-// are there soon), or as list has their paths, the others behind by name.
+// arrange sorts objects by name, by size (small ones first, so that many files are there soon), or in
+// the order of list, followed by the objects that are not in list, by name.
 func arrange(objects []store.Object, order string, list []string) error {
 	rank := make(map[string]int, len(list))
 	switch order {
@@ -94,17 +95,17 @@ func arrange(objects []store.Object, order string, list []string) error {
 	return nil
 }
 
-// Objects above this size, in bytes, are fetched in ranges.
+// wholeLimit is the size in bytes above which objects are fetched in ranges.
 const wholeLimit = 32 * store.MiB
 
-// spanSize is the length of the ranges of an object of size bytes: small enough
-// to share among workers and to lose little in a kill, not too many.
+// spanSize returns the length of the ranges of an object of size bytes: short enough to share among
+// workers and to lose little in a kill, but not so short that there are too many.
 func spanSize(size int64) int64 {
 	return min(max(16*store.MiB, (size/1024+store.MiB-1)/store.MiB*store.MiB), 256*store.MiB)
 }
 
-// spans are the ranges of step bytes, of size bytes, that have does not cover. have
-// must be in order and must not overlap.
+// spans returns ranges of at most step bytes that cover the first size bytes, except for those in have,
+// which must be in order and must not overlap.
 func spans(size, step int64, have []store.Span) []store.Span {
 	var out []store.Span
 	gap := func(from, to int64) {
@@ -121,7 +122,7 @@ func spans(size, step int64, have []store.Span) []store.Span {
 	return out
 }
 
-// disjoint takes those of notes, in order, that do not overlap.
+// disjoint returns the notes in order, without those that overlap an earlier one.
 func disjoint(notes []note) []note {
 	sorted := append([]note(nil), notes...)
 	sort.Slice(sorted, func(i, j int) bool { return sorted[i].Offset < sorted[j].Offset })

@@ -130,7 +130,7 @@ func TestOwnNeed(t *testing.T) {
 	require.EqualValues(t, (2+512)*(lineBytes+10), plan{fetch: []store.Object{large}}.own(1, half).bytes)
 }
 
-// No line is longer than what is reckoned for it.
+// Without its path, ETag and version, no line is longer than lineBytes.
 func TestLineBytes(t *testing.T) {
 	now := time.Date(2026, 12, 31, 23, 59, 59, 123456789, time.FixedZone("", -3600))
 	o := store.Object{Size: math.MaxInt64, Modified: now}
@@ -246,8 +246,8 @@ func TestWidthAndBuffers(t *testing.T) {
 	}
 }
 
-// What waits to be hashed and the workers' buffers take no more than there is; and if all workers
-// are at work on one object, none is too far ahead of the hash.
+// The pieces that wait to be hashed and the workers' buffers together fit into the memory. If all
+// workers fetch one object, none of them is too far ahead of its hash.
 func TestPool(t *testing.T) {
 	for _, memory := range []int64{0, 1, store.MiB, 10 * store.MiB, 40 * store.MiB, 64 * store.MiB, 128 * store.MiB, store.GiB} {
 		for _, parallel := range []int{1, 8, 32, 1024} {
@@ -298,7 +298,7 @@ func TestStatus(t *testing.T) {
 	require.Contains(t, string(data), `"retryable":true`)
 }
 
-// Under a bound the first objects come soon, and not all at the end.
+// Under a bandwidth limit few workers share it, so the first objects arrive early and not all at the end.
 func TestBandwidthIsSharedByFew(t *testing.T) {
 	for perSecond, want := range map[int64]int{0: 32, 1: 1, 512 * store.KiB: 2, store.MiB: 4, 8 * store.MiB: 32, store.GiB: 32} {
 		b := &bandwidth{perSecond: perSecond}

@@ -7,11 +7,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// pool bounds the memory in which all followers keep pieces: who gives one a full buffer gets an
-// empty one for it.
+// pool bounds the memory in which all followers keep pieces. A follower that keeps a full buffer trades
+// it for an empty one.
 type pool struct {
 	// step is the length of the ranges of objects that are hashed in order, and most is how many
-	// buffers may be full at a time; 0 if nothing is kept.
+	// buffers may be full at the same time; 0 if no pieces are kept.
 	step int64
 	most int
 
@@ -20,12 +20,12 @@ type pool struct {
 	empty [][]byte
 }
 
-// mostStep is the longest range of an object that is hashed in order: all that comes at the same
-// time waits in memory until what is before it has come.
+// mostStep is the longest range of an object that is hashed in order: ranges received at the same time
+// wait in memory until the ones before them have arrived.
 const mostStep = 8 * store.MiB
 
-// newPool takes what so many buffers of this size leave of memory, in bytes. memory is as in
-// buffers.
+// newPool returns a pool of the memory, in bytes, that the workers' buffers of this size leave. memory
+// is as in buffers.
 func newPool(memory int64, workers int, size int64) *pool {
 	left := int64(workers) * (mostStep + pieceSize)
 	if memory > 0 {
@@ -38,10 +38,10 @@ func newPool(memory int64, workers int, size int64) *pool {
 	return &pool{step: step, most: int(left / size)}
 }
 
-// window is how far ahead of the hash a piece may be kept, in bytes.
+// window returns how far ahead of the hash a piece may be kept, in bytes.
 func (p *pool) window() int64 { return int64(p.most) * pieceSize }
 
-// trade returns an empty buffer for a full one of this size; nil if too many are full.
+// trade returns an empty buffer in exchange for a full one of this size; nil if too many are full.
 func (p *pool) trade(size int) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,7 +57,7 @@ func (p *pool) trade(size int) []byte {
 	return destination.NewBuffer(int64(size))
 }
 
-// back takes a buffer that was full; nil is none.
+// back returns a buffer that was full to the pool; nil is ignored.
 func (p *pool) back(buf []byte) {
 	if buf == nil {
 		return
@@ -71,8 +71,8 @@ func (p *pool) back(buf []byte) {
 // mostRanges bounds how many ranges of an object wait in the queue.
 const mostRanges = 16384
 
-// stepOf is the length of the ranges of an object of that size which is hashed in order;
-// otherwise is what it is where nothing is kept.
+// stepOf returns the length of the ranges of an object of that size which is hashed in order; otherwise
+// if no pieces are kept.
 func (p *pool) stepOf(size, otherwise int64) int64 {
 	if p.most == 0 {
 		return otherwise

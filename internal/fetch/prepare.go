@@ -13,7 +13,7 @@ func Prepare(name string, progress *Progress) error {
 	d, err := destination.Open(name)
 	if err == nil {
 		defer d.Close()
-		// What an earlier fetch wrote there stays: it says what is here.
+		// An earlier fetch's file stays: it describes the content.
 		if _, statErr := d.Root.Lstat(destination.CompleteFile); statErr != nil {
 			err = d.WriteWhole(destination.CompleteFile, []byte("{}\n"))
 		}

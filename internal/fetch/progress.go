@@ -12,11 +12,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
-// ReadyAfter says when a destination is usable: after a number of files or of bytes on
-// disk. The zero value means when it is complete.
+// ReadyAfter defines when a destination is usable: after a number of files or of bytes on disk. The
+// zero value means when it is complete.
 type ReadyAfter struct{ Files, Bytes int64 }
 
-// rateWindow is over how long the rate is taken.
+// rateWindow is the period over which the rate is measured.
 const rateWindow = 15 * time.Second
 
 type sample struct {
@@ -32,7 +32,7 @@ type Progress struct {
 	arrived                                    atomic.Int64 // bytes received, or there before
 	durable                                    atomic.Int64 // bytes of files that are in the manifest
 	ready                                      atomic.Bool
-	// held: what is fetched is not yet what readers get, see versions.next.
+	// held: readers do not get the fetched files yet, see versions.next.
 	held        atomic.Bool
 	oldVersions atomic.Int64
 
@@ -48,10 +48,10 @@ type Progress struct {
 	index     string
 	contents  string
 	passes    atomic.Int64
-	// asked is the last upload that somebody asked for and no pass has begun with, and final
-	// the last one that is done.
+	// asked is the last requested final upload that no pass has picked up yet, and final the last one
+	// that is done.
 	asked, final string
-	// inner is of a run that this one waits for.
+	// inner is the progress of a run that this one waits for.
 	inner *Progress
 }
 
@@ -78,7 +78,7 @@ func (p *Progress) Fail(message string, retryable bool) {
 	p.retryable = retryable
 }
 
-// Identify sets what the status says of who it is.
+// Identify sets the ID and the run that the status reports.
 func (p *Progress) Identify(id, run string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +99,7 @@ func (p *Progress) AskFinal(final string) {
 	p.asked = final
 }
 
-// takeFinal returns what was asked for since the last call: each request is for one pass.
+// takeFinal returns and clears the requested final upload: each request is for one pass.
 func (p *Progress) takeFinal() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,7 +108,7 @@ func (p *Progress) takeFinal() string {
 	return final
 }
 
-// passed counts a pass of a mirror; final is what had been asked for when it began, and empty
+// passed counts a pass of a mirror; final is the final upload requested when the pass began, and empty
 // if it did not compare all files.
 func (p *Progress) passed(final string) {
 	p.mu.Lock()
@@ -119,7 +119,7 @@ func (p *Progress) passed(final string) {
 	p.passes.Add(1)
 }
 
-// Note adds what people should know of the run although it succeeds.
+// Note adds a note for people about a run that succeeds.
 func (p *Progress) Note(note string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,8 +128,7 @@ func (p *Progress) Note(note string) {
 	}
 }
 
-// noteLast adds a note that begins with a count, in place of the one with the count
-// before.
+// noteLast adds a note that begins with a count, replacing the note with the previous count.
 func (p *Progress) noteLast(text string, count int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,14 +153,14 @@ func (p *Progress) anyVerified(kind string) bool {
 	return p.checks[kind] > 0
 }
 
-// forgetVerified begins to count anew, for another run.
+// forgetVerified resets the counts for another run.
 func (p *Progress) forgetVerified() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.checks = nil
 }
 
-// checksLocked says by which checks files were verified.
+// checksLocked returns how many files each check has verified.
 func (p *Progress) checksLocked() string {
 	var words []string
 	for _, kind := range slices.Sorted(maps.Keys(p.checks)) {
@@ -170,28 +169,28 @@ func (p *Progress) checksLocked() string {
 	return strings.Join(words, ", ")
 }
 
-// revised sets the revision of what is fetched.
+// revised sets the revision of the fetched objects.
 func (p *Progress) revised(revision string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.revision = revision
 }
 
-// indexed sets the digest of what a complete directory holds.
+// indexed sets the digest of a complete directory's index.
 func (p *Progress) indexed(digest string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.index = digest
 }
 
-// holds sets what the contents are that are complete.
+// holds sets the digest of the complete contents.
 func (p *Progress) holds(contents string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.contents = contents
 }
 
-// synced sets how many of a directory's files are uploaded as they are.
+// synced sets how many of a directory's files, and how many bytes, are uploaded in their present state.
 func (p *Progress) synced(files, bytes int64) {
 	p.filesDone.Store(files)
 	p.durable.Store(bytes)
@@ -213,7 +212,7 @@ func (p *Progress) delegate(inner *Progress) {
 	p.inner = inner
 }
 
-// hold has it not be ready until release, whatever is there.
+// hold keeps Ready false until release.
 func (p *Progress) hold() { p.held.Store(true) }
 
 func (p *Progress) release() { p.held.Store(false) }

@@ -20,20 +20,20 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// PutConfig says what to upload and where to.
+// PutConfig describes what to upload, and to which target.
 type PutConfig struct {
-	// Dir is the directory whose regular files are uploaded; .flexlvm at its top
-	// is left out, and links are refused.
+	// Dir is the directory whose regular files are uploaded; .flexlvm at its top is skipped, and links
+	// are refused.
 	Dir string
 	// Target is an s3:// or pachyderm:// URL; objects of the same names below it are
 	// overwritten, and nothing is removed.
 	Target store.Source
-	// Back: Target is what the directory was filled from. Files go back to where they came
-	// from. The objects of those that are as they came, or as they were sent last, stay as they are.
+	// Back reports that Target is the source from which the directory was filled. The objects of files
+	// that are unchanged since they were fetched, or sent last, stay as they are.
 	Back bool
 	S3   s3store.Config
-	// Parallel is how many files are uploaded at once; 0 chooses. Memory bounds the bytes
-	// in flight.
+	// Parallel is how many files are uploaded concurrently; 0 chooses. Memory bounds the bytes in
+	// flight.
 	Parallel int
 	Memory   int64
 	Log      logrus.FieldLogger
@@ -46,27 +46,27 @@ type upload struct {
 	remote   *s3store.Bucket
 	prefix   string
 	progress *Progress
-	// came are the files that were fetched, with Back; nil without a manifest.
+	// came is the manifest of the fetched files, with Back; nil without a manifest.
 	came map[string]Entry
-	// verified is told what the target is known to have; may be nil.
+	// verified is called with each file that the target is known to have; may be nil.
 	verified func(store.Object)
 	to       string // names the target in sentFile
 
 	mu       sync.Mutex
 	refused  []Refusal
 	failures []error
-	sent     map[string]sent       // the files that were sent since they were fetched, by path
+	sent     map[string]sent       // notes about sent files, by path
 	compared map[string]comparison // by path
 
 	noting      sync.Mutex // to be locked before mu
 	sentLines   int        // in sentFile
-	sentIsThere bool       // sentFile is, also after a crash
+	sentIsThere bool       // sentFile's name is durable
 }
 
-// Put uploads a directory and verifies what the server then has: by its CRC64NVME if the
-// server gives one, else by the ETag. Files that the server already has with the same
-// content are not sent again, so an interrupted upload is resumed. Files that change
-// meanwhile are an error that is retryable. Its error is a *store.Error.
+// Put uploads a directory and verifies what the server then has: by its CRC64NVME if the server
+// provides one, else by the ETag. Files that the server already has with the same content are not sent
+// again, so an interrupted upload is resumed. Files that change meanwhile cause a retryable error.
+// Put's error is a *store.Error.
 func Put(ctx context.Context, config PutConfig, progress *Progress) ([]Refusal, error) {
 	u := &upload{PutConfig: config, progress: progress}
 	err := u.put(ctx)
@@ -103,12 +103,12 @@ func (u *upload) put(ctx context.Context) error {
 	return u.end(len(files))
 }
 
-// sendAll uploads files, many at a time. What went wrong with one is in failures.
+// sendAll uploads many files concurrently. Errors of single files are in failures.
 func (u *upload) sendAll(ctx context.Context, files []store.Object) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	queue := make(chan store.Object)
-	// The client holds a part of each thread's upload; a worker has one thread.
+	// The client buffers one part per upload thread, and a worker has one thread.
 	workers := min(width(u.Parallel, files), max(1, int(u.Memory/s3store.UploadPart)))
 	var wg sync.WaitGroup
 	for range workers {
@@ -134,7 +134,7 @@ func (u *upload) sendAll(ctx context.Context, files []store.Object) error {
 	return context.Cause(ctx)
 }
 
-// open lists the files.
+// open connects, and lists the files.
 func (u *upload) open(ctx context.Context) (files []store.Object, total int64, err error) {
 	if err := u.connect(ctx); err != nil {
 		return nil, 0, err
@@ -142,7 +142,7 @@ func (u *upload) open(ctx context.Context) (files []store.Object, total int64, e
 	return u.list(ctx)
 }
 
-// connect opens the directory and the target. Nothing is sent yet.
+// connect opens the directory and the target without sending anything.
 func (u *upload) connect(ctx context.Context) error {
 	if err := u.connectLocal(ctx); err != nil {
 		return err
@@ -218,7 +218,7 @@ func (u *upload) end(files int) error {
 	return nil
 }
 
-// file uploads one file, again where that may help.
+// file uploads one file, and retries where that may help.
 func (u *upload) file(ctx context.Context, o store.Object, buf []byte) error {
 	var err error
 	for n := 1; n <= u.S3.Attempts; n++ {
@@ -251,7 +251,7 @@ func (u *upload) file(ctx context.Context, o store.Object, buf []byte) error {
 	return err
 }
 
-// once uploads a file unless the same content is there, and verifies it.
+// once uploads a file unless the target has the same content, and verifies it.
 func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 	key := u.prefix + o.Path
 	stream, err := u.local.Open(ctx, o, store.Span{Offset: 0, Length: o.Size})
@@ -275,7 +275,7 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 		return file.Check()
 	}
 	if from == asSent && err == nil {
-		return file.Check() // somebody else has written what is there now
+		return file.Check() // somebody else has written the object since
 	}
 	if err := u.maySend(ctx, o, file, from, there, err, buf); err != nil {
 		return err
@@ -296,8 +296,8 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 	return nil
 }
 
-// verify asks the server what it has now. An ETag that does not match proves nothing, as
-// it need not be a hash: then the content itself is read.
+// verify compares the server's object with the file. An ETag that does not match proves nothing, as it
+// need not be a hash: then the content itself is read.
 func (u *upload) verify(ctx context.Context, o store.Object, key string, file pinned, crc []byte, buf []byte) error {
 	there, sums, err := u.remote.Verify(ctx, key, o.Size)
 	if err != nil {
@@ -311,7 +311,7 @@ func (u *upload) verify(ctx context.Context, o store.Object, key string, file pi
 	case c.Kind == store.CheckCRC64:
 		return c.Verify(crc)
 	case c.Kind == store.CheckComposite:
-		ours := func(context.Context, int) ([]int64, error) { return nil, nil } // there is nothing to ask for
+		ours := func(context.Context, int) ([]int64, error) { return nil, nil } // the parts are of a known size
 		known, err := c.VerifyComposite(ctx, file, o.Size, buf, ours)
 		if known && err == nil || err != nil && !errors.Is(err, store.ErrChecksum) {
 			return err
@@ -328,8 +328,8 @@ func (u *upload) verify(ctx context.Context, o store.Object, key string, file pi
 	return u.readBack(ctx, there, crc, buf)
 }
 
-// readBack verifies what a server has that gives no checksum of it. The directory may
-// be deleted on the strength of it.
+// readBack verifies an object that has no usable checksum by reading it. The directory may be deleted
+// on the strength of the result.
 func (u *upload) readBack(ctx context.Context, o store.Object, crc, buf []byte) error {
 	ctx, dog, stop := store.WatchStall(ctx, u.S3.Stall)
 	defer stop()

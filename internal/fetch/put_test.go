@@ -19,8 +19,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
 )
 
-// A server that gives no checksum of what it took is asked for all of it: the data may
-// be deleted on the strength of "verified".
+// If the server provides no checksum of an upload, the object is read back: the local data may be
+// deleted on the strength of "verified".
 func TestPutReadsBackWhatHasNoChecksum(t *testing.T) {
 	sent := []byte("what a user wrote")
 	const looksLikeMD5 = "0123456789abcdef0123456789abcdef"
@@ -58,8 +58,8 @@ func TestPutReadsBackWhatHasNoChecksum(t *testing.T) {
 	}
 }
 
-// A file that is being written has no beginning that is worth an object. Where there is none
-// yet, its beginning may be sent.
+// The beginning of a file that is still being written does not replace another object. If there is no
+// object, or only an earlier beginning of the file, it may be uploaded.
 func TestPutReplacesNothingByTheBeginningOfAFile(t *testing.T) {
 	for name, c := range map[string]struct {
 		there  string
@@ -103,7 +103,7 @@ func TestPutReplacesNothingByTheBeginningOfAFile(t *testing.T) {
 	}
 }
 
-// upload puts a directory below out/ of the fake.
+// upload uploads a directory to out/ on the fake server.
 func (b *bed) upload(dir string, s3 s3store.Config) error {
 	b.t.Helper()
 	target, err := ParseSource("s3://bucket/out/")
@@ -115,7 +115,7 @@ func (b *bed) upload(dir string, s3 s3store.Config) error {
 	return err
 }
 
-// takes makes the fake take uploads, whole or in parts.
+// takes makes the fake server accept uploads, whole or in parts, and store data.
 func (b *bed) takes(w http.ResponseWriter, r *http.Request, key string, data []byte) bool {
 	switch {
 	case r.Method == http.MethodPost && r.URL.Query().Has("uploads"):
@@ -137,7 +137,7 @@ func (b *bed) takes(w http.ResponseWriter, r *http.Request, key string, data []b
 	return true
 }
 
-// S3 requires the length of what is uploaded, of nothing as well.
+// S3 requires the length of every upload, including an empty one.
 func TestPutTellsTheLength(t *testing.T) {
 	for _, size := range []int64{0, 100} {
 		b := newBed(t)
@@ -160,8 +160,8 @@ func TestPutTellsTheLength(t *testing.T) {
 	}
 }
 
-// A server that takes a request and never answers, or takes no more of it, holds an
-// upload up for its time and no longer.
+// A server that accepts a request and never responds, or stops reading it, blocks an upload
+// only until the stall timeout.
 func TestPutStalls(t *testing.T) {
 	is := func(method, query string) func(*http.Request) bool {
 		return func(r *http.Request) bool {
@@ -215,7 +215,7 @@ func TestPutStalls(t *testing.T) {
 	}
 }
 
-// Who answers late was not stalled: it had all, and read it first.
+// A server that responds late has not stalled: it had received everything, and may read it first.
 func TestPutIsAnsweredLate(t *testing.T) {
 	b := newBed(t)
 	dir := t.TempDir()

@@ -11,13 +11,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// localError is an error of the directory that is uploaded. It says nothing of other files:
-// what can be read of them has to be uploaded all the more, as the disk may be failing.
+// localError is an error of the directory that is uploaded. It does not stop the upload of other files:
+// the disk may be failing, so the readable files have to be uploaded all the more.
 type localError struct{ error }
 
 func (e localError) Unwrap() error { return e.error }
 
-// asLocal makes an error one of the directory.
+// asLocal marks an error as one of the directory.
 func asLocal(err error) error {
 	if err == nil {
 		return nil
@@ -25,15 +25,14 @@ func asLocal(err error) error {
 	return localError{err}
 }
 
-// isLocal reports whether an error is none of the target.
+// isLocal reports whether an error is one of the directory, not of the target.
 func isLocal(err error) bool {
 	var e localError
 	return errors.As(err, &e)
 }
 
-// requireUploaded fails if there are files that were not uploaded as they are now: they would be
-// deleted with a directory that counts as uploaded. uploaded are
-// the ETags of the files that were.
+// requireUploaded fails if some files were not uploaded as they are now: they would be deleted with a
+// directory that counts as uploaded. uploaded holds the ETags of the uploaded files, by path.
 func (u *upload) requireUploaded(ctx context.Context, uploaded map[string]string) error {
 	u.refused = nil
 	u.progress.refused.Store(0)
@@ -54,10 +53,11 @@ func (u *upload) requireUploaded(ctx context.Context, uploaded map[string]string
 	return nil
 }
 
-// pinned is a file that is uploaded. It tells its errors from those of the target.
+// pinned is a file that is uploaded. It marks its errors as local, to distinguish them from the
+// target's.
 type pinned struct{ *dirstore.Pinned }
 
-// ReadAt implements io.ReaderAt, whose callers compare the error with io.EOF.
+// ReadAt implements io.ReaderAt. It returns io.EOF unwrapped, because callers compare with ==.
 func (p pinned) ReadAt(b []byte, at int64) (int, error) {
 	n, err := p.Pinned.ReadAt(b, at)
 	if errors.Is(err, io.EOF) {
@@ -66,5 +66,5 @@ func (p pinned) ReadAt(b []byte, at int64) (int, error) {
 	return n, asLocal(err)
 }
 
-// Check fails as dirstore.Pinned's does.
+// Check is dirstore.Pinned's with local errors.
 func (p pinned) Check() error { return asLocal(p.Pinned.Check()) }

@@ -21,7 +21,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// back is an upload of a directory to s3://bucket/p/, one file at a time.
+// back returns the configuration for uploading a directory back to s3://bucket/p/, one file at a time.
 func (b *bed) back(dir string) PutConfig {
 	b.t.Helper()
 	target, err := ParseSource("s3://bucket/p/")
@@ -31,7 +31,7 @@ func (b *bed) back(dir string) PutConfig {
 	return PutConfig{Dir: dir, Target: target, Back: true, S3: s3store.Config{Endpoint: b.fake.URL, Attempts: 1, Stall: patient}, Parallel: 1, Memory: 64 * store.MiB, Log: quiet}
 }
 
-// pass has a mirror look at a directory once.
+// pass runs one pass of a new mirror over a directory.
 func (b *bed) pass(dir string) *Progress {
 	b.t.Helper()
 	m := b.mirror(dir)
@@ -47,8 +47,8 @@ func (b *bed) mirror(dir string) *mirror {
 	return m
 }
 
-// A volume that is full has no room for the note that a fetched file is sent. What needs none
-// is uploaded nevertheless.
+// A full volume has no room for the note that a fetched file is sent, so that file is not uploaded.
+// Files that need no note are.
 func TestFullVolumeIsUploadedAsFarAsItCan(t *testing.T) {
 	b := newBed(t)
 	b.fake.put("p/a", []byte("one"))
@@ -57,7 +57,7 @@ func TestFullVolumeIsUploadedAsFarAsItCan(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(b.dest, "a"), []byte("two"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(b.dest, "b"), []byte("new"), 0o600))
 	b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
-		if r.Method == http.MethodHead && key == "p/a" { // no file can be opened under that name any more
+		if r.Method == http.MethodHead && key == "p/a" { // a symlink loop: the file can no longer be opened
 			if err := os.Symlink("sent.jsonl", filepath.Join(b.dest, sentFile)); err != nil {
 				t.Error(err)
 			}
@@ -71,7 +71,7 @@ func TestFullVolumeIsUploadedAsFarAsItCan(t *testing.T) {
 	require.Equal(t, "new", b.at("p/b"))
 }
 
-// So is a file that was sent before, whose note cannot be withdrawn.
+// On a full volume, a file that was not fetched is uploaded again although its note cannot be withdrawn.
 func TestFullVolumeIsUploadedAgain(t *testing.T) {
 	b := newBed(t)
 	b.fake.put("p/a", []byte("one"))
@@ -86,13 +86,13 @@ func TestFullVolumeIsUploadedAgain(t *testing.T) {
 	m.pass(t.Context())
 	require.Equal(t, "new", b.at("p/b"))
 	require.NoError(t, os.Remove(filepath.Join(b.dest, sentFile)))
-	require.NoError(t, os.Symlink("sent.jsonl", filepath.Join(b.dest, sentFile))) // no file can be opened under that name any more
+	require.NoError(t, os.Symlink("sent.jsonl", filepath.Join(b.dest, sentFile))) // a symlink loop: the file can no longer be opened
 	write("newer")
 	m.pass(t.Context())
 	require.Equal(t, "newer", b.at("p/b"))
 }
 
-// One file that cannot be looked at any more does not keep the others back.
+// A file that can no longer be opened does not block the upload of the others.
 func TestFileInTheWayOfADirectory(t *testing.T) {
 	b := newBed(t)
 	dir := t.TempDir()
@@ -117,14 +117,15 @@ func TestFileInTheWayOfADirectory(t *testing.T) {
 	require.Equal(t, "z", b.at("p/z"))
 }
 
-// What the disk does not give is no fault of the target, wherever that is noticed.
+// A read error of the local disk is reported as local, whether hashing or the upload notices it. An
+// error of the target is not.
 func TestFileThatTheDiskDoesNotGive(t *testing.T) {
 	b := newBed(t)
 	u := &upload{PutConfig: b.back("/proc/self"), progress: NewProgress(ReadyAfter{})}
 	require.NoError(t, u.connect(t.Context()))
 	o, _, err := u.local.Stat(t.Context(), "/proc/self/mem", "")
 	require.NoError(t, err)
-	o.Path, o.Size = "mem", 5 // nothing is mapped at 0
+	o.Path, o.Size = "mem", 5 // reading fails, because nothing is mapped at 0
 	err = u.once(t.Context(), o, make([]byte, mostBuffer))
 	require.ErrorIs(t, err, unix.EIO)
 	require.True(t, isLocal(err))
@@ -152,7 +153,8 @@ func TestFileThatTheDiskDoesNotGive(t *testing.T) {
 	require.False(t, isLocal(err))
 }
 
-// A directory that the loader must not list is told, and keeps nothing else back.
+// A directory without read permission is reported as refused, and does not block the upload of the
+// others. The mirror's pass then does not count as complete.
 func TestDirectoryThatCannotBeListed(t *testing.T) {
 	b := newBed(t)
 	b.fake.hook = b.takesAnything
@@ -181,7 +183,7 @@ func TestDirectoryThatCannotBeListed(t *testing.T) {
 	require.EqualValues(t, 1, p.Refused())
 }
 
-// An upload is complete if all there is in the end was uploaded as it is, and no sooner.
+// An upload is complete only if every file that exists at its end was uploaded in its present state.
 func TestPutOfWhatChangesMeanwhile(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(dir string) error
@@ -234,12 +236,12 @@ func TestPutOfWhatChangesMeanwhile(t *testing.T) {
 	}
 }
 
-// asNobody has this thread open files as a user who may not read what is root's, until the
-// returned function is called. Other threads go on as they are.
+// asNobody makes this thread open files as user nobody, who cannot read root's files, until the returned
+// function is called. Other threads are unaffected.
 func asNobody() (back func()) {
 	runtime.LockOSThread()
 	const nobody = 65534
-	was, _ := unix.SetfsuidRetUid(nobody) // changes nothing for a user who is not root, and needs none
+	was, _ := unix.SetfsuidRetUid(nobody) // no effect, and none needed, unless the test runs as root
 	return func() {
 		_, _ = unix.SetfsuidRetUid(was)
 		runtime.UnlockOSThread()

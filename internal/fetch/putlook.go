@@ -9,16 +9,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// found is what the target has of a file.
+// found is the target's object for a file.
 type found struct {
 	object store.Object
-	crc64  string // its CRC64NVME; empty if the server does not give it
+	crc64  string // its CRC64NVME; empty if the server does not provide it
 	same   bool   // it has the content of the file
 }
 
-// look asks the target what it has, and whether that is the content of the file. Where nothing
-// says what was fetched, a target without checksums is read, once: a person need not resolve what
-// is no conflict.
+// look returns the target's object, and whether it has the content of the file. Without a manifest, an
+// object without checksums is read, once, so that nobody has to resolve a conflict that is none.
 func (u *upload) look(ctx context.Context, o store.Object, key string, file pinned, from origin, crc, buf []byte) (found, error) {
 	object, sums, err := u.remote.Verify(ctx, key, 0)
 	there := found{object: object, crc64: sums.CRC64NVME}
@@ -40,8 +39,7 @@ func (u *upload) look(ctx context.Context, o store.Object, key string, file pinn
 	return there, err
 }
 
-// maySend returns an error where a file must not be sent. there and err are what the target
-// said.
+// maySend returns an error if a file must not be sent. there and err are the target's answer.
 func (u *upload) maySend(ctx context.Context, o store.Object, file pinned, from origin, there found, err error, buf []byte) error {
 	if c := store.Classify(err); err != nil && (c == store.Fatal || c == store.Transient || from == asSent && c != store.Gone) {
 		return fmt.Errorf("look at what is there: %w", err)
@@ -54,9 +52,9 @@ func (u *upload) maySend(ctx context.Context, o store.Object, file pinned, from 
 	if err != nil && store.Classify(err) == store.Gone {
 		return nil
 	}
-	// A file that has grown since it was hashed would be sent as it was then: the object would
-	// be replaced by the beginning of a file. If it is one itself, such as of a log that is always
-	// written to, a longer one is better.
+	// A file that has grown since it was hashed would be sent as it was then: the object would be
+	// replaced by the beginning of a file. If the object is itself a beginning of the file, as with a
+	// log that is always written to, a longer beginning is better.
 	grown := file.Check()
 	if !errors.Is(grown, store.ErrChanged) || there.crc64 == "" || there.object.Size >= o.Size {
 		return grown

@@ -14,8 +14,8 @@ type task struct {
 	part     store.Span
 }
 
-// queue hands out work. Ranges of objects that were begun come before new
-// objects, so that few files are unfinished at any time.
+// queue distributes tasks. Ranges of begun objects come before new objects, so that few files are
+// unfinished at any time.
 type queue struct {
 	mu      sync.Mutex
 	cond    *sync.Cond
@@ -31,8 +31,8 @@ func newQueue(objects []store.Object) *queue {
 	return q
 }
 
-// next waits for a task. It is false when all is done, or after stop. Each task
-// is followed by done.
+// next waits for a task. It returns false when all is done, or after stop. The caller calls done after
+// each task.
 func (q *queue) next() (task, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -57,7 +57,7 @@ func (q *queue) next() (task, bool) {
 	}
 }
 
-// done ends a task; those that it added may be handed out.
+// done ends a task, and wakes the waiting workers.
 func (q *queue) done() {
 	q.mu.Lock()
 	q.working--
@@ -65,7 +65,7 @@ func (q *queue) done() {
 	q.cond.Broadcast()
 }
 
-// add puts ranges behind those that wait.
+// add appends ranges to the waiting ones.
 func (q *queue) add(tasks ...task) {
 	q.mu.Lock()
 	q.ranges = append(q.ranges, tasks...)

@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
-// stream runs as a loader that is ready after one file, and returns its progress. Meanwhile
-// it is called with each object that is fetched.
+// stream runs a loader that is ready after one file, and returns its progress. It calls meanwhile for
+// each object that is fetched.
 func (b *versionBed) stream(meanwhile func(p *Progress, key string)) (*Progress, error) {
 	b.t.Helper()
 	config := b.config("s3://bucket/set/")
@@ -45,8 +45,8 @@ func becomesReady(p *Progress, within time.Duration) bool {
 	return p.Ready()
 }
 
-// Readers of the first version get what is there. Those of a later one get the version before
-// until it is whole, so a loader that streams is not ready before.
+// Readers of the first version get the files that have arrived. Readers of a later version get the
+// version before until the later one is whole, so a streaming loader is not ready before.
 func TestLaterVersionIsReadyWhenItIsCurrent(t *testing.T) {
 	b := newVersionBed(t)
 	b.few("a", "b")
@@ -80,7 +80,7 @@ func TestLaterVersionIsReadyWhenItIsCurrent(t *testing.T) {
 	require.Equal(t, "2", b.current())
 }
 
-// A version that is complete and does not become the current one is not ready, either.
+// A version that is complete but does not become the current one is not ready either.
 func TestVersionThatIsNotSwitchedToIsNotReady(t *testing.T) {
 	b := newVersionBed(t)
 	b.few("a")

@@ -13,8 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// What an earlier run took without a checksum is no dataset with one, wherever that run has
-// left it.
+// If a checksum is required, files that an earlier run accepted without one are fetched again,
+// whatever state that run has left.
 func TestChecksumIsRequiredOfWhatIsThere(t *testing.T) {
 	for name, c := range map[string]struct {
 		sync bool
@@ -60,7 +60,8 @@ func TestChecksumIsRequiredOfWhatIsThere(t *testing.T) {
 	}
 }
 
-// What is complete is not asked for again: all nodes would fetch all of a dataset at once.
+// A complete destination is not fetched again because a checksum is now required: all nodes would fetch
+// the whole dataset at the same time.
 func TestChecksumIsNotRequiredOfWhatIsComplete(t *testing.T) {
 	b := newBed(t)
 	b.fake.set("set/a", fakeObject{data: []byte("content"), etag: "of no kind"})
@@ -72,7 +73,8 @@ func TestChecksumIsNotRequiredOfWhatIsComplete(t *testing.T) {
 	require.Equal(t, map[string]int{"set/a": 1}, b.fake.got())
 }
 
-// leaveOnlyNotes leaves what a run does that is killed when it has given files their names.
+// leaveOnlyNotes leaves the state of a run that was killed after it renamed the files and
+// before it wrote the manifest.
 func leaveOnlyNotes(t *testing.T, b *versionBed) {
 	t.Helper()
 	var notes []byte

@@ -15,8 +15,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
 )
 
-// halfWay runs until one range of the large object fails for good, and returns
-// what must be there in the end, and the temporary file.
+// halfWay runs until one range of the large object fails permanently, and returns the expected final
+// content and the name of the temporary file.
 func halfWay(t *testing.T, b *bed) (want map[string][]byte, temp string) {
 	t.Helper()
 	want = b.dataset()
@@ -125,8 +125,8 @@ func TestWriteAtEveryAlignment(t *testing.T) {
 	}
 }
 
-// A temporary file is a new one: what stands at its name is neither opened nor
-// followed, and a shelf that leads elsewhere is none.
+// A temporary file is always new: an existing file or link of its name is neither opened nor followed,
+// and a subdirectory that is a link out of the directory is refused.
 func TestTemporaryFilesAreNew(t *testing.T) {
 	outside := t.TempDir()
 	d, err := destination.Open(t.TempDir())
@@ -150,7 +150,7 @@ func TestTemporaryFilesAreNew(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// A large object that is half there has all of its room already.
+// The space of a partly received large object is already allocated in full.
 func TestTakenRoom(t *testing.T) {
 	d, err := destination.Open(t.TempDir())
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// noRoomError says in numbers that a plan does not fit.
+// noRoomError reports in numbers that a plan does not fit.
 type noRoomError struct{ need, free need }
 
 func (e *noRoomError) Error() string {
@@ -23,14 +23,13 @@ func (e *noRoomError) Error() string {
 
 func (e *noRoomError) Unwrap() error { return unix.ENOSPC }
 
-// need is an amount of room; inodes below 0 are without number.
+// need is an amount of space; inodes below 0 are unlimited.
 type need struct{ bytes, inodes int64 }
 
-// needed is what a plan takes beyond what is used now. here tells how many bytes
-// of an object earlier runs have left. Files that are replaced or removed give
-// their room and their inodes back, but a new file stands beside the one that it
-// replaces for some time: that much is added again, up to what may be there without
-// its name.
+// needed returns what a plan takes in addition to the space used now. here returns how many bytes of an
+// object earlier runs have left. Replaced and removed files free their space and inodes, but a new file
+// exists beside the one that it replaces for some time: that much is added again, up to the limit of
+// files without their name.
 func (p plan) needed(block int64, here func(store.Object) int64, remove bool) need {
 	var n need
 	dirs := make(map[string]bool)
@@ -72,16 +71,16 @@ func (p plan) needed(block int64, here func(store.Object) int64, remove bool) ne
 	return n
 }
 
-// nameBytes is what a directory takes for a file beside its name.
+// nameBytes is what a directory entry takes beside the file's name.
 const nameBytes = 16
 
 // lineBytes is what a line of the manifest or of the journal takes at most beside the
 // names in it.
 const lineBytes = 400
 
-// own is what fetch takes for itself: a line in the manifest for each file, a note in
-// the journal for each small file and for each piece of a large one, a directory of
-// temporary files for each worker, and the file that says that all is there.
+// own returns what fetch takes for itself: a line in the manifest for each file, a note in the journal
+// for each small file and for each piece of a large one, a directory of temporary files for each
+// worker, and the completion file.
 func (p plan) own(workers int, here func(store.Object) int64) need {
 	n := need{inodes: int64(workers) + 1}
 	for _, o := range p.fetch {
@@ -99,8 +98,8 @@ func (p plan) own(workers int, here func(store.Object) int64) need {
 
 func (n need) plus(m need) need { return need{n.bytes + m.bytes, n.inodes + m.inodes} }
 
-// freeIn is the room below the directory. On XFS with a project quota, as in a
-// flexlvm volume, statfs tells of the quota.
+// freeIn returns the free space below the directory. On XFS with a project quota, as in a flexlvm
+// volume, statfs reports the quota.
 func freeIn(d *destination.Dir) (room need, block int64, err error) {
 	var s unix.Statfs_t
 	if err := unix.Fstatfs(int(d.Dir.Fd()), &s); err != nil {
@@ -108,12 +107,12 @@ func freeIn(d *destination.Dir) (room need, block int64, err error) {
 	}
 	room = need{bytes: int64(s.Bavail) * s.Frsize, inodes: int64(s.Ffree)}
 	if s.Files == 0 {
-		room.inodes = -1 // the file system makes them as they are needed
+		room.inodes = -1 // the file system creates inodes as they are needed
 	}
 	return room, max(s.Bsize, 512), nil
 }
 
-// checkRoom fails with errNoRoom where need is more than free.
+// checkRoom fails with a noRoomError if n is more than free.
 func checkRoom(n, free need) error {
 	if n.bytes > free.bytes || free.inodes >= 0 && n.inodes > free.inodes {
 		return &noRoomError{n, free}
@@ -121,7 +120,7 @@ func checkRoom(n, free need) error {
 	return nil
 }
 
-// countOf is a number of files, for people.
+// countOf formats a number of files for people.
 func countOf[N int | int64](files N) string {
 	if files == 1 {
 		return "1 file"

@@ -16,30 +16,30 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// Config says what to fetch, where to and how. A number that is zero means no bound, or
-// is chosen by the amount of work.
+// Config describes what to fetch, into which directory and how. A number that is zero means no limit,
+// or a value chosen by the amount of work.
 type Config struct {
 	Source store.Source
 	// Endpoint and Version belong to the source; here they only distinguish datasets.
 	Endpoint, Version string
 	Dest              string
 	Store             store.Store
-	// Include and Exclude are globs on paths; on base names without a slash.
+	// Include and Exclude are globs on paths. A glob without a slash matches base names.
 	Include, Exclude []string
-	// Paths are patterns of whole paths, see store.Selection.WithPaths. Elsewhere are those
-	// of other calls: what matches neither is counted in the notes.
+	// Paths are patterns of whole paths, see store.Selection.WithPaths. Elsewhere are the patterns of
+	// other calls: objects that match neither are counted in the notes.
 	Paths, Elsewhere []string
-	// Sync looks at the source even if the destination is complete, and removes files
-	// that were fetched earlier and are no longer wanted.
+	// Sync lists the source even if the destination is complete, and removes files that were fetched
+	// earlier and are no longer wanted.
 	Sync bool
-	// Parallel is how many requests are open at once; 0 chooses.
+	// Parallel is the number of concurrent requests; 0 chooses.
 	Parallel int
 	// Memory bounds the bytes in flight, Bandwidth the bytes per second.
 	Memory, Bandwidth int64
 	// Order is OrderName, OrderSize or OrderList; OrderPaths is the list.
 	Order      string
 	OrderPaths []string
-	// IgnoreRoom starts even if there seems to be too little room.
+	// IgnoreRoom skips the check for free space.
 	IgnoreRoom bool
 	// Checksum is ChecksumRequired, ChecksumIfPresent (or empty) or ChecksumNone.
 	Checksum string
@@ -47,18 +47,16 @@ type Config struct {
 	Attempts int
 	// Stall is how long a source may take for the next 64 KiB.
 	Stall time.Duration
-	// Index computes the SHA-256 of each file once all are there, by which others can copy
-	// them.
+	// Index computes the SHA-256 of each file once all are fetched. Peers need it to copy them.
 	Index bool
 	Log   logrus.FieldLogger
-	// base is the version before, see RunVersions; nil if there is none.
+	// base is the previous version, see RunVersions; nil if there is none.
 	base *base
-	// alone: nobody but runs of fetch writes to Dest, see RunVersions.
+	// alone reports that only runs of fetch write to Dest, see RunVersions.
 	alone bool
 }
 
-// maxFailures is how many objects in a row may fail before the rest is not tried
-// any more.
+// maxFailures is how many objects in a row may fail before the run stops.
 const maxFailures = 20
 
 // run is one call of Run.
@@ -78,20 +76,19 @@ type run struct {
 	stop      func(error)
 
 	id string
-	// revision of all objects, where the source has one.
+	// revision is the source's revision; empty if it has none.
 	revision string
 
 	mu       sync.Mutex
 	refused  []Refusal
 	failures []error
 	inARow   int
-	doubted  map[string]string // what did not match its checksum, by path
+	doubted  map[string]string // the content that failed its check last, by path
 	unsound  int64
 }
 
-// Run fills the destination and returns the keys that were refused. Its error is a
-// *store.Error. Whatever it returns, what is in the manifest is there, and the next run
-// goes on from it.
+// Run fills the destination and returns the refused keys. Its error is a *store.Error. Whatever it
+// returns, the files in the manifest are on disk, and the next run resumes from them.
 func Run(ctx context.Context, config Config, progress *Progress) ([]Refusal, error) {
 	r := &run{Config: config, progress: progress, id: strconv.FormatUint(rand.Uint64(), 36), bandwidth: &bandwidth{perSecond: config.Bandwidth}}
 	progress.forgetVerified()
@@ -154,8 +151,8 @@ func (r *run) run(ctx context.Context) error {
 	return r.carryOut(ctx, p, placed)
 }
 
-// completeAlready reports whether an earlier run has completed the same, and its
-// files are still there.
+// completeAlready reports whether an earlier run has completed the same selection and its files are
+// still there. If so, it sets the progress to complete.
 func (r *run) completeAlready() bool {
 	c, was := r.wasComplete()
 	if !was {
@@ -180,7 +177,7 @@ func (r *run) completeAlready() bool {
 	return true
 }
 
-// wasComplete returns what an earlier run noted that has completed the same.
+// wasComplete returns the record of an earlier run that has completed the same selection.
 func (r *run) wasComplete() (c complete, was bool) {
 	data, err := r.dest.Root.ReadFile(destination.CompleteFile)
 	was = err == nil && json.Unmarshal(data, &c) == nil && c.selects(r.summary())
@@ -192,7 +189,7 @@ func (r *run) count(files, bytes int64) {
 	r.progress.bytesTotal.Store(bytes)
 }
 
-// carryOut does what was planned.
+// carryOut executes the plan.
 func (r *run) carryOut(ctx context.Context, p plan, listed placement) error {
 	total := int64(0)
 	for _, e := range p.keep {
@@ -227,8 +224,8 @@ func (r *run) carryOut(ctx context.Context, p plan, listed placement) error {
 	return r.finish(ctx)
 }
 
-// prepare makes the destination ready for what was planned: it is not complete
-// any more, what nobody wants goes, and there is room.
+// prepare readies the destination for the plan: it removes leftovers and unwanted files, checks the
+// free space, and marks the destination as incomplete.
 func (r *run) prepare(ctx context.Context, p plan, listed placement) error {
 	keep := make(map[string]bool)
 	for _, o := range p.fetch {
@@ -270,13 +267,13 @@ func (r *run) prepare(ctx context.Context, p plan, listed placement) error {
 	return nil
 }
 
-// freeing is how long the room of removed files may take to be free again: XFS gives
-// it back in the background. After 200 files that took some milliseconds (seen with
-// statfs on Linux 6.1); a busy disk has more time.
+// freeing is how long the space of removed files may take to become free: XFS frees it in the
+// background. For 200 files that took some milliseconds (seen with statfs on Linux 6.1); a busy disk
+// may take longer.
 const freeing = 10 * time.Second
 
-// requireRoom requires that what was planned fits. Where files were just swept away,
-// it waits for their room.
+// requireRoom returns an error if the plan does not fit. If files were just removed, it waits for their
+// space to become free.
 func (r *run) requireRoom(ctx context.Context, p plan, swept bool) error {
 	for end := time.Now().Add(freeing); ; {
 		free, block, err := freeIn(r.dest)
@@ -294,8 +291,8 @@ func (r *run) requireRoom(ctx context.Context, p plan, swept bool) error {
 	}
 }
 
-// here is how much room an object has that an earlier run has begun. A large one has
-// all of its room before its bytes come.
+// here returns how much space an object already takes that an earlier run began. The space of a large
+// object is allocated before its bytes arrive.
 func (r *run) here(o store.Object) int64 {
 	left := r.remains[o.Path]
 	if left == nil {
@@ -304,8 +301,7 @@ func (r *run) here(o store.Object) int64 {
 	return max(left.bytes(), min(r.dest.Taken(left.temp), o.Size))
 }
 
-// fetchAll runs the workers and the committer until all is done or one of them
-// stops the run.
+// fetchAll runs the workers and the committer until all objects are done or an error stops the run.
 func (r *run) fetchAll(ctx context.Context, objects []store.Object) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -334,7 +330,7 @@ func (r *run) fetchAll(ctx context.Context, objects []store.Object) error {
 	return why
 }
 
-// buffers is how many workers to have for the objects, and how large each one's buffer.
+// buffers returns the number of workers for the objects and the size of each worker's buffer.
 func (r *run) buffers(objects []store.Object) (workers int, size int64) {
 	count := width(r.Parallel, objects)
 	if r.Parallel == 0 {

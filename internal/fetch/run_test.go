@@ -16,8 +16,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store/storetest"
 )
 
-// dataset fills the fake and returns what must arrive of "set/": small, empty,
-// middle, of one direct write, and one of several ranges.
+// dataset fills the fake server, and returns the files that must arrive from "set/": small ones, an
+// empty one, one of medium size, one of a single direct write, and one of several ranges.
 func (b *bed) dataset() map[string][]byte {
 	want := map[string][]byte{
 		"empty": {}, "d/$(touch x);&'\"|*?[]é": []byte("odd"), "d/e/middle": storetest.RandomBytes(7, 3*store.MiB+5), "large": storetest.RandomBytes(8, wholeLimit+store.MiB+3),
@@ -116,7 +116,7 @@ func TestSyncFindsChangedNewAndDeleted(t *testing.T) {
 	b.mustHave(want)
 }
 
-// What was fetched and then changed here is of the user by now.
+// A fetched file that was changed locally belongs to the user, so it is not removed.
 func TestSyncKeepsWhatWasChangedHere(t *testing.T) {
 	b := newBed(t)
 	want := b.dataset()
@@ -141,7 +141,7 @@ func TestSyncKeepsWhatWasChangedHere(t *testing.T) {
 	require.Contains(t, refused[0].String(), "was changed here")
 }
 
-// To prepare a directory says nothing of what is in it.
+// Preparing a directory leaves its completion file unchanged.
 func TestPrepareLeavesWhatIsComplete(t *testing.T) {
 	b := newBed(t)
 	b.dataset()
@@ -160,7 +160,7 @@ func TestRefusedByName(t *testing.T) {
 	for _, key := range []string{"set/../x", "set/a/../../y", "set//z", "set/.flexlvm/complete", "set/f", "set/f/g", "set/ok", "set/c\x01d"} {
 		b.fake.put(key, []byte(key))
 	}
-	// net/http cleans such paths unless the handler takes them as they are.
+	// The fake server is a plain handler: a ServeMux would clean such paths.
 	refused, progress, err := b.run("s3://bucket/set/")
 	require.NoError(t, err)
 	require.Len(t, refused, 6)

@@ -15,24 +15,24 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// sentFile names, beside the manifest, the files that were sent back: lines of sent.
+// sentFile lists, beside the manifest, the files that were sent back: lines of sent.
 const sentFile = store.ControlDir + "/sent.jsonl"
 
-// sent is a file whose object may not be what was fetched any more. FetchedAt is that of
-// its Entry: a file that is fetched anew was not sent since. A later line for a path replaces an
-// earlier one.
+// sent records that the object of a file may no longer be what was fetched. FetchedAt is copied from
+// the file's Entry: a file that is fetched again counts as not sent. A later line for a path replaces
+// an earlier one.
 type sent struct {
 	Path      string    `json:"path"`
 	FetchedAt time.Time `json:"fetchedAt"`
-	// CRC64 is what the object at To was verified to have; empty from when the file is about to be
-	// sent until that is known. Earlier releases wrote neither.
+	// CRC64 is the verified CRC64 of the object at To; empty from just before the file is sent until it
+	// is verified. Earlier releases wrote neither field.
 	CRC64 string `json:"crc64,omitempty"`
 	To    string `json:"to,omitempty"`
-	// Unsure: an upload before that one had no known end, so its content may replace that still.
+	// Unsure: the outcome of an earlier upload is unknown, so its content may still replace this one.
 	Unsure bool `json:"unsure,omitempty"`
 }
 
-// readSent reads which files were sent, by path, and how many lines say so. There may be none.
+// readSent returns the files that were sent, by path, and the number of lines. sentFile may be missing.
 func readSent(dir string) (out map[string]sent, lines int, err error) {
 	out = map[string]sent{}
 	root, err := os.OpenRoot(dir)
@@ -50,7 +50,7 @@ func readSent(dir string) (out map[string]sent, lines int, err error) {
 	defer func() { _ = file.Close() }()
 	if _, err := readLines(bufio.NewReader(file), func(line []byte) error {
 		var one sent
-		// A torn line says nothing: its upload was not begun, or is not known to have been verified.
+		// A torn line is ignored: its upload was not begun, or is not known to have been verified.
 		if json.Unmarshal(line, &one) == nil {
 			out[one.Path] = one
 			lines++
@@ -62,8 +62,8 @@ func readSent(dir string) (out map[string]sent, lines int, err error) {
 	return out, lines, nil
 }
 
-// openSent reads which files were sent. to names the target in what is noted, as what another one has
-// says nothing of it.
+// openSent reads which files were sent. u.to names the target in the notes, because a note about
+// another target says nothing about this one.
 func (u *upload) openSent() (err error) {
 	u.to = protocol.EndpointOf(u.S3.Endpoint) + " " + u.Target.Bucket + "/" + u.prefix
 	if u.sent, u.sentLines, err = readSent(u.Dir); err != nil {
@@ -71,15 +71,15 @@ func (u *upload) openSent() (err error) {
 	}
 	for path, one := range u.sent {
 		if one.To == u.to {
-			one.To = u.to // kept once, not once for each file
+			one.To = u.to // all files share one string
 			u.sent[path] = one
 		}
 	}
 	return nil
 }
 
-// lastSent returns what is noted of a file if it was sent since it was fetched. Without a manifest
-// nothing was fetched since, for that would have written one.
+// lastSent returns the note about a file if the file was sent since it was fetched. Without a manifest
+// no file was fetched since, because a fetch writes a manifest.
 func (u *upload) lastSent(path string) (last sent, is bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -87,12 +87,12 @@ func (u *upload) lastSent(path string) (last sent, is bool) {
 	return last, is && (u.lacksManifest() || last.FetchedAt.Equal(u.came[path].FetchedAt))
 }
 
-// sends notes durably that a file is about to be sent: from then on its object is not
-// known to be what was fetched, or sent before, even if nobody hears how that ended.
+// sends durably notes that a file is about to be sent. From then on its object is not known to be what
+// was fetched, or sent before, even if the outcome of the upload is never learned.
 //
-// A file that was not fetched is sent even if the note that it was sent before cannot be withdrawn, as on a full
-// volume, which perhaps nobody can free any more. That matters only if this process is killed and the file
-// then has the content again that was noted.
+// A file that was not fetched is sent even if its earlier note cannot be withdrawn, as on a full
+// volume, where perhaps nobody can free space. That matters only if this process is killed and the file
+// then has the noted content again.
 func (u *upload) sends(path string) error {
 	if !u.Back {
 		return nil
@@ -117,9 +117,9 @@ func (u *upload) sends(path string) error {
 	return nil
 }
 
-// hasSent notes that the object of a file was verified to have its content: from then on somebody
-// else's stays in its place until the file changes. It need not be on disk, for without it the file
-// is sent once more.
+// hasSent notes that the object of a file was verified to have the file's content. From then on, an
+// object that somebody else writes in its place stays until the file changes. The note need not be on
+// disk: without it the file is sent once more.
 func (u *upload) hasSent(path string, crc []byte) {
 	if !u.Back {
 		return
@@ -134,8 +134,8 @@ func (u *upload) hasSent(path string, crc []byte) {
 	}
 }
 
-// isSame notes what hasSent does of a file whose object was found to have its content already. One that
-// was not sent is left out: it may still be as it came.
+// isSame is hasSent for a file whose object already had its content. A file that may have been fetched
+// and was not sent is skipped: it may be unchanged.
 func (u *upload) isSame(path string, crc []byte) {
 	_, fetched := u.came[path]
 	if _, is := u.lastSent(path); is || !fetched && !u.lacksManifest() {
@@ -143,7 +143,8 @@ func (u *upload) isSame(path string, crc []byte) {
 	}
 }
 
-// noteSent appends a line to sentFile. Others may look at what is noted meanwhile, for that may take a while.
+// noteSent appends a line to sentFile. It does not lock mu while it writes, because a write may take
+// long and the notes are read meanwhile.
 func (u *upload) noteSent(one sent, durably bool) error {
 	u.noting.Lock()
 	defer u.noting.Unlock()
@@ -155,7 +156,7 @@ func (u *upload) noteSent(one sent, durably bool) error {
 	return nil
 }
 
-// keepSent keeps in memory what is noted of a file, or what will be.
+// keepSent stores in memory what is noted, or will be noted, about a file.
 func (u *upload) keepSent(one sent) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -192,15 +193,15 @@ func (u *upload) appendSent(one sent, durably bool) error {
 	return err
 }
 
-// shortenSent writes sentFile anew once it has far more lines than there are files, without those that
-// were never fetched and are gone. files are those of the directory.
+// shortenSent rewrites sentFile once it has far more lines than there are files, without the files that
+// were never fetched and are gone. files are the files of the directory.
 func (u *upload) shortenSent(files []store.Object) {
 	u.noting.Lock()
 	defer u.noting.Unlock()
 	if u.sentLines < 2*(len(files)+len(u.came))+fewLines {
 		return
 	}
-	u.sentLines = 0 // if this fails, it is tried again after as many lines
+	u.sentLines = 0 // if this fails, it is retried after as many lines
 	known := u.sentOf(files)
 	file, err := writeLinesAnew(u.Dir, sentFile, func(yield func(any) bool) {
 		for _, one := range known {
@@ -219,8 +220,8 @@ func (u *upload) shortenSent(files []store.Object) {
 	u.sent, u.sentLines = known, len(known)
 }
 
-// sentOf returns what is noted of the files that were fetched and of these. Without a manifest nobody knows
-// which were fetched, and it is all of it.
+// sentOf returns the notes about fetched files and about the given files. Without a manifest it is
+// unknown which files were fetched, so it returns all notes.
 func (u *upload) sentOf(files []store.Object) map[string]sent {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -241,7 +242,7 @@ func (u *upload) sentOf(files []store.Object) map[string]sent {
 	return known
 }
 
-// writeLinesAnew replaces a file of JSON lines durably, and returns the new one.
+// writeLinesAnew durably replaces a file of JSON lines, and returns the new file.
 func writeLinesAnew(dir, name string, lines iter.Seq[any]) (*os.File, error) {
 	next := name + ".new"
 	root, err := os.OpenRoot(dir)
@@ -264,7 +265,7 @@ func writeLinesAnew(dir, name string, lines iter.Seq[any]) (*os.File, error) {
 	}
 	if err != nil {
 		_ = file.Close()
-		_ = root.Remove(next) // it takes room; what is left of it, the next try removes
+		_ = root.Remove(next) // frees its space; the next try removes what is left
 		return nil, err
 	}
 	return file, nil

@@ -14,8 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/protocol"
 )
 
-// newSent is a directory whose files a, which was fetched, and new, which was not, were changed and sent
-// back.
+// newSent returns a directory with two uploaded files: a, which was fetched and then changed, and
+// new, which was not fetched.
 func newSent(t *testing.T) (b *bed, write func(name, text string)) {
 	b = newBed(t)
 	b.fake.put("p/a", []byte("one"))
@@ -35,7 +35,7 @@ func newSent(t *testing.T) (b *bed, write func(name, text string)) {
 	return b, write
 }
 
-// looksAgain are the ways in which all files are compared again.
+// looksAgain lists the events after which all files are compared again.
 var looksAgain = map[string]func(*bed){
 	"the node was started anew": func(b *bed) {
 		name := filepath.Join(b.dest, mirroredFile)
@@ -57,7 +57,7 @@ var looksAgain = map[string]func(*bed){
 	"put --back": func(b *bed) { require.NoError(b.t, b.putBack(b.t.Context())) },
 }
 
-// A file is sent once: what somebody else writes in its place afterwards stays until the file changes.
+// A file is sent once: an object that somebody else writes in its place stays until the file changes.
 func TestObjectThatIsWrittenAfterTheUpload(t *testing.T) {
 	for name, again := range looksAgain {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestObjectThatIsWrittenAfterTheUpload(t *testing.T) {
 	}
 }
 
-// What was noted of an upload does not outlast the next one, even if nobody hears how that ends.
+// The note about an upload is invalid once the next upload begins, even if the outcome of that is unknown.
 func TestNextUploadOfUnknownEnd(t *testing.T) {
 	b, write := newSent(t)
 	b.fake.hook = func(w http.ResponseWriter, r *http.Request, key string) bool {
@@ -106,8 +106,8 @@ func TestNextUploadOfUnknownEnd(t *testing.T) {
 	require.Equal(t, "mine", b.at("p/new"))
 }
 
-// An upload of which nobody hears how it ended may replace the next one's content still: whatever is there is
-// replaced by the file.
+// An upload of unknown outcome may still replace the next one's content, so the file then
+// replaces any object that differs.
 func TestUploadThatEndsAfterTheNext(t *testing.T) {
 	for _, name := range []string{"a", "new"} {
 		t.Run(name, func(t *testing.T) {
@@ -132,8 +132,8 @@ func TestUploadThatEndsAfterTheNext(t *testing.T) {
 	}
 }
 
-// Lines of earlier versions do not say what was sent, and lines of another target nothing of this one: such
-// a file is sent, as it was then, unless it is there.
+// Lines of earlier releases have no CRC, and lines of another target do not apply to this one: such a
+// file is sent again, as by those releases, unless the object is identical.
 func TestUploadsThatWereNotedOtherwise(t *testing.T) {
 	for name, change := range map[string]func(line string) string{
 		"no CRC": func(line string) string {
@@ -166,7 +166,7 @@ func TestUploadsThatWereNotedOtherwise(t *testing.T) {
 	}
 }
 
-// What is noted is in the volume of those who write there, and does not fill it.
+// The notes take space in the user's volume, so they are shortened.
 func TestNotesOfUploadsStayShort(t *testing.T) {
 	b, _ := newSent(t)
 	u := &upload{PutConfig: b.back(b.dest), progress: NewProgress(ReadyAfter{})}

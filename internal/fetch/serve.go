@@ -19,7 +19,7 @@ func Handler(progress *Progress) http.Handler {
 	answer := func(w http.ResponseWriter, status int) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(progress.Status(time.Now())) // who asked has gone
+		_ = json.NewEncoder(w).Encode(progress.Status(time.Now())) // the client has gone
 	}
 	mux.HandleFunc("GET "+protocol.ProgressPath, func(w http.ResponseWriter, r *http.Request) {
 		if final := r.URL.Query().Get(protocol.FinalQuery); final != "" {
@@ -37,8 +37,8 @@ func Handler(progress *Progress) http.Handler {
 	return mux
 }
 
-// Serve serves on address until the returned function is called. It returns the address
-// that it listens on.
+// Serve serves on address until the returned function is called. It returns the address of its
+// listener.
 func Serve(ctx context.Context, address string, progress *Progress) (net.Addr, func(), error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {

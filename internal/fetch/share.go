@@ -15,14 +15,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// ShareConfig says what to serve to peers, and how.
+// ShareConfig describes what to serve to peers, and how.
 type ShareConfig struct {
 	// Dir is a directory that a run with Config.Index has completed. It is only read.
 	Dir string
-	// Listener is for peers alone.
+	// Listener accepts the connections of peers, and nothing else.
 	Listener net.Listener
 	Identity *peer.Identity
-	// Bandwidth bounds the bytes per second of all that is sent; 0 is no bound.
+	// Bandwidth bounds the bytes per second of all responses together; 0 is no limit.
 	Bandwidth int64
 	Stall     time.Duration
 	Log       logrus.FieldLogger
@@ -65,7 +65,7 @@ func (c ShareConfig) share(ctx context.Context, progress *Progress) error {
 	return server.Serve(ctx, c.Listener, c.Identity)
 }
 
-// opens returns a function that opens files of a manifest, as they were fetched.
+// opens returns a function that opens files of a manifest that are unchanged since they were fetched.
 func opens(root *os.Root, entries map[string]Entry) func(string) (*os.File, error) {
 	return func(path string) (*os.File, error) {
 		e, known := entries[path]
@@ -88,13 +88,14 @@ func opens(root *os.Root, entries map[string]Entry) func(string) (*os.File, erro
 	}
 }
 
-// FromPeers makes of a run from a source one that copies the same from peers. It verifies
-// all of it, whatever was wanted of the source, and gives up early: the source is there.
+// FromPeers turns the config of a run from a source into one that copies the same files from peers. The
+// new run verifies every file, whatever the old one required, and gives up early, because the source is
+// still available.
 func FromPeers(c Config, peers *peer.Store) Config {
 	c.Source = store.Source{URL: c.Source.URL, Kind: c.Source.Kind, Name: c.Source.Name}
 	c.Store, c.Checksum, c.Attempts, c.Index = peers, ChecksumRequired, peerAttempts, true
 	return c
 }
 
-// peerAttempts is how often a file is asked for: one of several peers may be wrong.
+// peerAttempts is how often a file is requested: one of several peers may serve wrong content.
 const peerAttempts = 4

@@ -19,17 +19,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/web"
 )
 
-// A kind of source: a row here and a package beside s3store make one.
+// kind is a kind of source. A new one needs a row in kinds and a package beside s3store.
 type kind struct {
-	// example is how it is given.
+	// example is an example URL.
 	example string
-	// parse reads what follows the scheme. Its errors go on from "source URL".
+	// parse reads the URL after the scheme. Its errors are phrased to follow the words "source URL".
 	parse func(s *store.Source, rest string) error
-	// open connects to it. Nothing is sent yet.
+	// open returns its store. Nothing is sent yet.
 	open func(store.Source, access) (store.Store, error)
 }
 
-// access is how sources are reached.
+// access is the configuration for reaching a source.
 type access struct{ s3store.Config }
 
 // kinds are all kinds of sources, by the scheme of their URLs.
@@ -73,12 +73,12 @@ func openAzure(s store.Source, a access) (store.Store, error) {
 	return azurestore.New(s, azurestore.Config{Config: a.web(), Endpoint: a.Endpoint, CredentialsDir: a.CredentialsDir, Anonymous: a.Anonymous})
 }
 
-// web is how sources that speak HTTP reach their servers.
+// web returns the configuration of sources that use HTTP.
 func (a access) web() web.Config {
 	return web.Config{CAFile: a.CAFile, ReadBuffer: a.ReadBuffer, Attempts: a.Attempts, Stall: a.Stall}
 }
 
-// ParseSource parses the URL of a source, see kinds. Keys are taken as they are: nothing in them is decoded.
+// ParseSource parses the URL of a source, see kinds. Keys are not percent-decoded.
 func ParseSource(raw string) (store.Source, error) {
 	scheme, rest, found := strings.Cut(raw, "://")
 	if !found {
@@ -103,8 +103,8 @@ func examples() string {
 	return strings.Join(out[:len(out)-1], ", ") + " or " + out[len(out)-1]
 }
 
-// OpenSource opens the store of a source. Each takes of config what concerns it.
+// OpenSource opens the store of a source. Each store uses the parts of config that concern it.
 func OpenSource(ctx context.Context, s store.Source, config s3store.Config) (store.Store, error) {
-	defer store.Calling(ctx, "opening", s.URL)() // a directory; nothing is sent to others
+	defer store.Calling(ctx, "opening", s.URL)() // only a directory is accessed; nothing is sent
 	return kinds[s.Kind].open(s, access{config})
 }

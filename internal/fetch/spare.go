@@ -6,20 +6,20 @@ import (
 	"sync"
 )
 
-// processors are those of the process, to which GOMAXPROCS belongs.
+// processors is shared by the whole process, like GOMAXPROCS.
 var processors spare
 
-// A spare processor is one more for Go's scheduler than the process has. While a goroutine waits in
-// the kernel for the disk, Go gives its processor to another only after a moment: with a spare one
-// the contents of large objects are hashed meanwhile. Small objects lose by it, as Go looks for work
-// in more places: their processor time rises by a quarter (docs/benchmarks.md).
+// A spare is one more processor for Go's scheduler than the process has. While a goroutine waits in the
+// kernel for the disk, Go reassigns its processor only after a moment: with a spare one the content of
+// large objects is hashed meanwhile. It slows small objects down, because Go searches for work in more
+// places: their processor time rises by a quarter (docs/benchmarks.md).
 type spare struct {
 	mu    sync.Mutex
 	users int
 }
 
-// add sees to the spare processor until what it returns is called. A GOMAXPROCS in the environment
-// stays as it is.
+// add provides the spare processor until release is called. A GOMAXPROCS in the environment stays as it
+// is.
 func (s *spare) add() (release func()) {
 	if os.Getenv("GOMAXPROCS") != "" {
 		return func() {}

@@ -20,14 +20,14 @@ import (
 )
 
 // RunVersions is Run for a directory, root, that holds versions of what config selects; see
-// protocol.VersionsDir. config.Dest is root or below it, and is where the data are in each
+// protocol.VersionsDir. config.Dest is root or below it, and determines where the data are in each
 // version.
 //
-// The first version is current from the beginning. Once it is complete it never changes:
-// with config.Sync another is made beside it, of hard links to the files that the source
-// has as they were, and of what else it has. That becomes current when it is complete and
-// nothing was refused. A source that changes meanwhile is an error. Killed at any moment,
-// the current version is whole, and the next run goes on with the one that was begun.
+// The first version is current from the beginning. Once a version is complete it never changes: with
+// config.Sync another is created beside it, from hard links to the files that are unchanged in the
+// source, and from newly fetched files. It becomes current when it is complete and nothing was refused.
+// If the source changes meanwhile, that is an error. Killed at any moment, it leaves the current
+// version whole, and the next run continues the version that was begun.
 //
 // A directory that Run has filled stays as it is, and Run works on it.
 func RunVersions(ctx context.Context, root string, config Config, progress *Progress) ([]Refusal, error) {
@@ -48,8 +48,7 @@ func RunVersions(ctx context.Context, root string, config Config, progress *Prog
 	return refused, err
 }
 
-// CurrentVersion returns where the data of the current version are; dest, if there are no
-// versions.
+// CurrentVersion returns the directory of the current version's data, or dest if there are no versions.
 func CurrentVersion(root, dest string) (string, error) {
 	dir, err := os.OpenRoot(root)
 	if err != nil {
@@ -63,16 +62,16 @@ func CurrentVersion(root, dest string) (string, error) {
 	return filepath.Join(root, v.data(v.current)), nil
 }
 
-// versions are those in a directory.
+// versions are the versions in a directory.
 type versions struct {
 	dir     string
 	root    *os.Root
 	lock    *os.File
-	below   string // where the data are in each version
+	below   string // path of the data in each version
 	current int    // 0: there is none yet
 }
 
-// openVersions returns nil if there are data in the directory that are no version.
+// openVersions returns nil if the directory holds data that belong to no version.
 func openVersions(root, dest string) (v *versions, err error) {
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return nil, fmt.Errorf("make destination: %w", err)
@@ -135,13 +134,13 @@ func (v *versions) read(dest string) error {
 	return nil
 }
 
-// isFilled reports whether a run without versions was here.
+// isFilled reports whether a run without versions has filled the directory.
 func (v *versions) isFilled() bool {
 	_, err := v.root.Lstat(path.Join(v.below, destination.ManifestFile))
 	return err == nil
 }
 
-// data is where those of a version are, below the root.
+// data returns the path of a version's data, below the root.
 func (v *versions) data(number int) string { return path.Join(v.of(number), v.below) }
 
 func (v *versions) of(number int) string {
@@ -169,7 +168,7 @@ func (v *versions) run(ctx context.Context, config Config, progress *Progress) (
 	if already, err := isComplete(config); err != nil {
 		return nil, err
 	} else if already {
-		refused, err := Run(ctx, config, progress) // which finds that, too
+		refused, err := Run(ctx, config, progress) // finds the same, and sets the progress
 		v.count(progress)
 		return refused, err
 	}
@@ -193,9 +192,10 @@ func isComplete(config Config) (is bool, err error) {
 	return r.completeAlready(), nil
 }
 
-// next makes the version after the current one, which it leaves as it is. Readers get that
-// until the end, and a pod keeps the one that it was given: so however much of the next one is
-// there, it is not ready before it is the current one, or before there is nothing to make.
+// next creates the version after the current one, which it does not change. Readers get the current
+// version until the end, and a pod keeps the version that it was given. So the progress is not ready,
+// however much of the next version exists, until that becomes the current one or turns out not to be
+// needed.
 func (v *versions) next(ctx context.Context, config Config, done complete, progress *Progress) ([]Refusal, error) {
 	progress.hold()
 	entries, err := readManifest(config.Dest)
@@ -226,7 +226,7 @@ func (v *versions) next(ctx context.Context, config Config, done complete, progr
 	return refused, nil
 }
 
-// completed is what the run noted that completed a version; nil if none did.
+// completed returns the record of the run that completed a version; nil if there is none.
 func (v *versions) completed(number int) (*complete, error) {
 	data, err := v.root.ReadFile(path.Join(v.data(number), destination.CompleteFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -242,7 +242,7 @@ func (v *versions) completed(number int) (*complete, error) {
 	return out, nil
 }
 
-// switchTo makes a version the current one, durably and at once.
+// switchTo makes a version the current one, durably and atomically.
 func (v *versions) switchTo(number int) error {
 	if err := v.root.MkdirAll(v.data(number), 0o755); err != nil {
 		return fmt.Errorf("make version %d: %w", number, err)
@@ -250,7 +250,7 @@ func (v *versions) switchTo(number int) error {
 	next := protocol.CurrentFile + ".new"
 	err := v.root.WriteFile(next, []byte(strconv.Itoa(number)+"\n"), 0o644)
 	if err == nil {
-		err = v.sync() // with all of the version
+		err = v.sync() // including the files of the version
 	}
 	if err == nil {
 		err = v.root.Rename(next, protocol.CurrentFile)
@@ -285,7 +285,7 @@ func (v *versions) sweep() error {
 	return nil
 }
 
-// count says how many versions before the current one are still there.
+// count records how many versions before the current one still exist.
 func (v *versions) count(progress *Progress) {
 	old := int64(0)
 	for number := range v.numbers() {
@@ -296,10 +296,10 @@ func (v *versions) count(progress *Progress) {
 	progress.oldVersions.Store(old)
 }
 
-// numbers are those of the versions that are there.
+// numbers returns the numbers of the existing versions.
 func (v *versions) numbers() map[int]bool {
 	out := map[int]bool{}
-	names, _ := fs.ReadDir(v.root.FS(), protocol.VersionsDir) // what is not seen is not counted
+	names, _ := fs.ReadDir(v.root.FS(), protocol.VersionsDir) // versions that cannot be listed are not counted
 	for _, entry := range names {
 		if number, is := protocol.ParseVersion(entry.Name()); is {
 			out[number] = true

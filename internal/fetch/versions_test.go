@@ -31,7 +31,7 @@ func newVersionBed(t *testing.T) *versionBed {
 	return &versionBed{bed: b, root: b.dest}
 }
 
-// load runs, and returns what the loader says.
+// load runs the loader, and returns its status.
 func (b *versionBed) load() (protocol.Status, error) {
 	b.t.Helper()
 	config := b.config("s3://bucket/set/")
@@ -47,7 +47,7 @@ func (b *versionBed) load() (protocol.Status, error) {
 	return status, err
 }
 
-// current is the number of the current version.
+// current returns the number of the current version.
 func (b *versionBed) current() string {
 	b.t.Helper()
 	data, err := os.ReadFile(filepath.Join(b.root, protocol.CurrentFile))
@@ -67,7 +67,7 @@ func (b *versionBed) version(number, name string) string {
 	return filepath.Join(b.root, protocol.VersionsDir, number, name)
 }
 
-// change makes the source another: one file of each kind that changes, comes, or goes.
+// changeSource changes one file of the source, adds one and deletes one, and returns the new content.
 func (b *versionBed) changeSource(want map[string][]byte) map[string][]byte {
 	next := maps.Clone(want)
 	next["many/003"], next["new/file"] = []byte("another"), []byte("new")
@@ -112,7 +112,8 @@ func TestVersionIsMadeBesideTheOneBefore(t *testing.T) {
 	require.Equal(t, b.version("2", ""), dir)
 }
 
-// Consoles mark folders with empty objects, at any time. They are no files of a version.
+// Consoles create and delete empty objects as folder markers at any time. These are not files of a
+// version, so the source counts as unchanged.
 func TestVersionOfASourceWithMarkersOfFolders(t *testing.T) {
 	b := newVersionBed(t)
 	one := b.dataset()
@@ -134,7 +135,7 @@ func TestVersionOfASourceWithMarkersOfFolders(t *testing.T) {
 	b.holds("2", two)
 }
 
-// The node's driver alone says which versions nobody reads.
+// The loader removes only versions that the node's driver has renamed to *.unread.
 func TestVersionThatNobodyReadsIsRemoved(t *testing.T) {
 	b := newVersionBed(t)
 	one := b.dataset()
@@ -150,7 +151,7 @@ func TestVersionThatNobodyReadsIsRemoved(t *testing.T) {
 	require.DirExists(t, b.version("2.unread", ""))
 
 	require.NoError(t, os.Rename(b.version("1", ""), b.version("1.unread", "")))
-	b.change = func(*Config) {} // a visit that does not look at the source
+	b.change = func(*Config) {} // a run that does not list the source
 	b.fake.hook = func(http.ResponseWriter, *http.Request, string) bool {
 		t.Error("it asks for nothing")
 		return false
@@ -162,8 +163,8 @@ func TestVersionThatNobodyReadsIsRemoved(t *testing.T) {
 	b.holds("2", two)
 }
 
-// A later version that breaks off leaves the one before as the current one, and the next
-// run fetches only what is missing.
+// If the load of a later version fails, the version before stays current, and the next run
+// fetches only the missing files.
 func TestVersionThatBreaksOffGoesOn(t *testing.T) {
 	b := newVersionBed(t)
 	one := b.dataset()
@@ -184,7 +185,7 @@ func TestVersionThatBreaksOffGoesOn(t *testing.T) {
 	require.Equal(t, "1", b.current())
 	b.holds("1", one)
 
-	// The source changes once more before the next run: what was taken over is not kept.
+	// The source changes once more before the next run: the file linked from version 1 is replaced.
 	two["d/e/middle"] = []byte("later")
 	b.fake.put("set/d/e/middle", two["d/e/middle"])
 	b.fake.hook = nil
@@ -197,7 +198,7 @@ func TestVersionThatBreaksOffGoesOn(t *testing.T) {
 	require.NotEqual(t, first.Contents, second.Contents)
 }
 
-// Killed when the version is complete and before it is the current one.
+// After a kill between the completion of a version and the switch to it, the next run only switches.
 func TestVersionIsCurrentOnlyWhenItIsSwitchedTo(t *testing.T) {
 	b := newVersionBed(t)
 	one := b.dataset()
@@ -216,7 +217,7 @@ func TestVersionIsCurrentOnlyWhenItIsSwitchedTo(t *testing.T) {
 	b.holds("1", one)
 	b.holds("2", two)
 
-	// And where the source is meanwhile what the current one is again.
+	// If the source has returned to the current version's content, the next version is removed.
 	require.NoError(t, os.WriteFile(filepath.Join(b.root, protocol.CurrentFile), []byte("1\n"), 0o644))
 	for _, path := range []string{"many/003", "many/004"} {
 		b.fake.put("set/"+path, one[path])
@@ -262,7 +263,7 @@ func TestVersionOfASourceThatChangesMeanwhile(t *testing.T) {
 	}
 }
 
-// A version with a refused part is no whole one.
+// A version in which an object was refused is not whole, so it does not become current.
 func TestVersionWithRefusedKeysIsNotSwitchedTo(t *testing.T) {
 	b := newVersionBed(t)
 	b.dataset()
@@ -284,7 +285,7 @@ func TestVersionWithoutRoom(t *testing.T) {
 	require.ErrorIs(t, checkRoom(p.needed(4096, func(store.Object) int64 { return 0 }, true), free), unix.ENOSPC)
 }
 
-// What an earlier version of fetch has filled stays as it is, and is refreshed in place.
+// A directory that was filled by a run without versions stays without them, and is refreshed in place.
 func TestVersionsOfADirectoryThatHasNone(t *testing.T) {
 	b := newVersionBed(t)
 	one := b.dataset()
@@ -335,8 +336,8 @@ func inode(t *testing.T, name string) uint64 {
 	return st.Ino
 }
 
-// Killed after any number of links, fetched files and syncs: cut off at each request, the
-// current version is the one before until all is there.
+// A load that is cut off at any of its requests, so after any number of links, fetched files and syncs,
+// leaves the version before current until the next one is whole.
 func TestVersionIsCutOffAtEachRequest(t *testing.T) {
 	b := newVersionBed(t)
 	one := map[string][]byte{}

@@ -22,10 +22,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/web/webtest"
 )
 
-// briefly is how long a server may be silent that is to stall.
+// briefly is the stall timeout of tests in which a server stalls.
 const briefly = 2 * time.Second
 
-// webBed is a run of a source that speaks HTTP.
+// webBed runs fetch from an HTTP source.
 type webBed struct {
 	*bed
 	access s3store.Config
@@ -40,7 +40,7 @@ func newWebBed(t *testing.T) *webBed {
 	}
 }
 
-// run fetches a source; every log line and message is kept for leaks to be seen.
+// run fetches a source, and keeps all log lines and messages, in which tests look for leaked secrets.
 func (b *webBed) run(source string) ([]Refusal, protocol.Status, error) {
 	b.t.Helper()
 	s, err := ParseSource(source)
@@ -59,7 +59,7 @@ func (b *webBed) run(source string) ([]Refusal, protocol.Status, error) {
 	return refused, status, err
 }
 
-// credentials are files of a Secret.
+// credentials creates the files of a Secret.
 func (b *webBed) credentials(files map[string]string) {
 	b.t.Helper()
 	b.access.CredentialsDir = b.t.TempDir()
@@ -73,7 +73,7 @@ func sha256Hex(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// listOf is a line of a list.
+// listOf returns one line of a list; more is appended to its JSON.
 func listOf(url string, content []byte, more string) string {
 	return fmt.Sprintf(`{"url":%q,"sha256":%q,"size":%d%s}`+"\n", url, sha256Hex(content), len(content), more)
 }
@@ -103,7 +103,7 @@ func TestList(t *testing.T) {
 	require.Regexp(t, "^sha256:[0-9a-f]{64}$", status.Revision)
 	require.Greater(t, len(s.Requests("/set/large")), 2, "it comes in ranges")
 
-	// What did not change is not fetched again, and what is gone from the list goes.
+	// Unchanged files are not fetched again, and files that are no longer listed are removed.
 	before := s.Sent("")
 	delete(files, "a")
 	files["new"] = []byte("new")
@@ -130,7 +130,7 @@ func TestListNamesPaths(t *testing.T) {
 	require.ErrorContains(t, err, "the list's SHA-256 is")
 }
 
-// A list that cannot be read whole names nothing, and removes nothing.
+// A list that cannot be read completely is an error, and removes nothing.
 func TestListThatCannotBeRead(t *testing.T) {
 	b, s := newWebBed(t), webtest.New(t, false)
 	listed(s, map[string][]byte{"a": []byte("one")})
@@ -156,7 +156,7 @@ func TestListThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// What servers do to those who fetch costs time, and never a wrong byte.
+// Transient faults of the server cost time, but never cause a wrong byte.
 func TestListFaultsThatPass(t *testing.T) {
 	const large = "/set/large"
 	for name, fault := range map[string]webtest.Fault{
@@ -226,7 +226,7 @@ func TestListFaultsThatStay(t *testing.T) {
 			b.mustHave(map[string][]byte{"b": []byte("two")})
 		})
 	}
-	// One that changes while its ranges come is begun anew, and fails with the list's sum.
+	// A file that changes while its ranges arrive is fetched from scratch, and fails the list's checksum.
 	b, s, files := newWebBed(t), webtest.New(t, false), someFiles()
 	listed(s, files)
 	changed := storetest.RandomBytes(9, wholeLimit+store.MiB)
@@ -244,7 +244,7 @@ func TestListFaultsThatStay(t *testing.T) {
 	require.Error(t, err)
 	delete(files, "large")
 	b.mustHave(files)
-	// And back: what had come is not taken for it.
+	// When the original content is back, ranges of the other content are not used for it.
 	s.Inject(nil)
 	files["large"] = someFiles()["large"]
 	listed(s, files)
@@ -253,7 +253,7 @@ func TestListFaultsThatStay(t *testing.T) {
 	b.mustHave(files)
 }
 
-// What is not there is refused, and the others come.
+// A listed file that does not exist is refused, and the others arrive.
 func TestListedAndMissing(t *testing.T) {
 	b, s := newWebBed(t), webtest.New(t, false)
 	listed(s, map[string][]byte{"b": []byte("two")})
@@ -265,7 +265,7 @@ func TestListedAndMissing(t *testing.T) {
 	b.mustHave(map[string][]byte{"b": []byte("two")})
 }
 
-// Credentials go to the list's server and to no other, whoever leads there.
+// Credentials are sent to the list's server only, whether the list or a redirect names another server.
 func TestListCredentials(t *testing.T) {
 	const token = "a-secret-token"
 	b, s, other := newWebBed(t), webtest.New(t, false), webtest.New(t, false)
@@ -286,7 +286,7 @@ func TestListCredentials(t *testing.T) {
 		require.Empty(t, r.Authorization)
 		require.NotContains(t, fmt.Sprint(r.Header), token)
 	}
-	// Errors have no signature of a URL.
+	// Errors do not contain the signature of a URL.
 	other.Close()
 	b.dest = t.TempDir()
 	b.change = func(c *Config) { c.Attempts = 1 }
@@ -309,7 +309,7 @@ func TestListCredentials(t *testing.T) {
 	require.False(t, status.Retryable)
 }
 
-// What is asked for over https comes over https, or not at all.
+// A file requested over https is fetched over https or not at all.
 func TestNoStepDownFromHTTPS(t *testing.T) {
 	b, s, plain := newWebBed(t), webtest.New(t, true), webtest.New(t, false)
 	b.access.CAFile = filepath.Join(t.TempDir(), "ca.crt")
@@ -329,7 +329,7 @@ func TestNoStepDownFromHTTPS(t *testing.T) {
 	require.Empty(t, plain.Requests(""))
 	b.mustHave(map[string][]byte{})
 
-	// Nor is a server taken whose certificate nobody has signed.
+	// A server whose certificate is not trusted is not used either.
 	b.access.CAFile = ""
 	_, status, err = b.run(s.URL + "/set/list")
 	require.ErrorContains(t, err, "certificate")

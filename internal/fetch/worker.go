@@ -21,18 +21,18 @@ import (
 type worker struct {
 	*run
 	buf []byte
-	// shelf is the directory of its temporary files, and files how many it made.
+	// shelf is the directory of its temporary files; files counts those it has created.
 	shelf string
 	files int
 }
 
-// tempName is a name that no other temporary file has.
+// tempName returns a name that no other temporary file has.
 func (w *worker) tempName() string {
 	w.files++
 	return w.shelf + "/" + w.id + "-" + strconv.Itoa(w.files)
 }
 
-// work does tasks until there are none.
+// work runs tasks until there are none.
 func (w *worker) work(ctx context.Context) {
 	for {
 		t, more := w.queue.next()
@@ -51,7 +51,7 @@ func (w *worker) work(ctx context.Context) {
 	}
 }
 
-// wholeTask fetches a small object and hands it to the committer.
+// wholeTask fetches a small object and passes it to the committer.
 func (w *worker) wholeTask(ctx context.Context, o store.Object) {
 	if f, ok := w.adopt(o); ok {
 		w.arrived(o.Size)
@@ -68,8 +68,8 @@ func (w *worker) wholeTask(ctx context.Context, o store.Object) {
 		return err
 	}, w.lookingAgain(&o))
 	if broken {
-		// Perhaps its server never gives it in one go: in pieces it comes nearer to
-		// its end with each attempt.
+		// The server may never deliver it in one response. Fetched in pieces, it comes nearer to its
+		// end with each attempt.
 		w.beginLarge(ctx, o)
 		return
 	}
@@ -80,13 +80,14 @@ func (w *worker) wholeTask(ctx context.Context, o store.Object) {
 	w.received(ctx, f)
 }
 
-// brokenOff reports whether a request ended early by no fault of the content.
+// brokenOff reports whether a request ended early although its content was right and it was not
+// throttled.
 func brokenOff(ctx context.Context, err error) bool {
 	return err != nil && context.Cause(ctx) == nil && store.Classify(err) == store.Transient && !store.Throttled(err) && !errors.Is(err, store.ErrChecksum)
 }
 
-// attempts calls try until it succeeds, fails for good, or has failed too often.
-// Where an object has changed it calls look before; without one, that is final.
+// attempts calls try until it succeeds, fails permanently, or has failed Attempts times. If the object
+// has changed, it calls look before the next try; without look, a change is permanent.
 func (w *worker) attempts(ctx context.Context, key string, try, look func(context.Context) error) error {
 	for n := 1; ; n++ {
 		w.gate.enter()
@@ -114,12 +115,12 @@ func (w *worker) attempts(ctx context.Context, key string, try, look func(contex
 	}
 }
 
-// lookingAgain is lookAgain as attempts wants it.
+// lookingAgain returns lookAgain in the form that attempts takes.
 func (w *worker) lookingAgain(o *store.Object) func(context.Context) error {
 	return func(ctx context.Context) error { return w.lookAgain(ctx, o) }
 }
 
-// lookAgain takes an object as it is now.
+// lookAgain updates o to the object's current state.
 func (w *worker) lookAgain(ctx context.Context, o *store.Object) error {
 	ctx, _, stop := store.WatchStall(ctx, w.Stall)
 	defer stop()
@@ -146,7 +147,7 @@ func (w *worker) whole(ctx context.Context, o store.Object) (f finished, err err
 	}
 	r := newReceiver(w.choose(stream.Sums, o.ETag))
 	temp := w.tempName()
-	dog.Pause() // the disk is not the source
+	dog.Pause() // the watchdog is for the source, not for the disk
 	file, direct, err := w.open(temp, o.Size, r.check)
 	dog.Reset()
 	if err != nil {
@@ -154,7 +155,7 @@ func (w *worker) whole(ctx context.Context, o store.Object) (f finished, err err
 	}
 	defer func() {
 		if direct != nil {
-			_ = direct.Close() // nothing that was written to it is still on its way
+			_ = direct.Close() // no write is pending
 		}
 		if closeErr := file.Close(); err == nil {
 			err = closeErr
@@ -172,15 +173,14 @@ func (w *worker) whole(ctx context.Context, o store.Object) (f finished, err err
 	if err := w.end(ctx, stream.Body); err != nil {
 		return finished{}, err
 	}
-	dog.Pause() // all is here, and further requests have watchdogs of their own
+	dog.Pause() // the object is complete, and further requests have watchdogs of their own
 	return w.verified(ctx, o, r, file, temp)
 }
 
-// directLimit is from which size on an object is worth a direct write, in bytes:
-// the disk is waited for.
+// directLimit is the size in bytes from which a direct write, which waits for the disk, is worthwhile.
 const directLimit = store.MiB
 
-// open makes the temporary file of a whole object.
+// open creates the temporary file of a whole object.
 func (w *worker) open(temp string, size int64, c store.Check) (file, direct *os.File, err error) {
 	if size < directLimit {
 		file, err = w.dest.Create(temp, 0)
@@ -188,7 +188,7 @@ func (w *worker) open(temp string, size int64, c store.Check) (file, direct *os.
 	}
 	room := size
 	if size <= int64(len(w.buf)) {
-		room = 0 // it is small: a full disk is noticed soon enough, with less work for the file system
+		room = 0 // not preallocated: a full disk is noticed soon enough, with less work for the file system
 	}
 	if file, err = w.dest.Create(temp, room); err == nil && c.Kind != store.CheckComposite {
 		direct = w.dest.OpenDirect(temp)
@@ -196,9 +196,9 @@ func (w *worker) open(temp string, size int64, c store.Check) (file, direct *os.
 	return file, direct, err
 }
 
-// receive reads a span into the worker's buffer, and gives what came to the receiver
-// and to write, again and again. If the buffer holds all of the span, it does at the end.
-// The watchdog does not count the waits for bandwidth and for the disk, which are no fault of the source.
+// receive reads a span into the worker's buffer, portion by portion, and passes each portion to the
+// receiver and to write. If the buffer is large enough for the span, it holds all of it at the end. The
+// watchdog does not count waits for bandwidth and for the disk, which the source does not cause.
 func (w *worker) receive(ctx context.Context, dog *store.Watchdog, body io.Reader, part store.Span, r *receiver, write func(data []byte, at int64) error) error {
 	portion := w.bandwidth.portion(int64(len(w.buf)))
 	for r.size < part.Length {
@@ -235,9 +235,8 @@ func (w *worker) receive(ctx context.Context, dog *store.Watchdog, body io.Reade
 	return nil
 }
 
-// end reads the end of a body. It must be seen: a source such as file:// tells
-// there that the object changed meanwhile, and a connection is used again only
-// then.
+// end reads the end of a body. It must be reached: a source such as file:// reports there that the
+// object has changed meanwhile, and a connection is reused only then.
 func (w *worker) end(ctx context.Context, body io.Reader) error {
 	n, err := body.Read(w.buf[:1])
 	if n > 0 {
@@ -249,8 +248,7 @@ func (w *worker) end(ctx context.Context, body io.Reader) error {
 	return nil
 }
 
-// verified checks what was received, notes it in the journal, and tells what the
-// manifest is to say of it.
+// verified checks a received object, notes it in the journal, and returns it with its manifest entry.
 func (w *worker) verified(ctx context.Context, o store.Object, r *receiver, file io.ReaderAt, temp string) (finished, error) {
 	c := r.check
 	var err error
@@ -275,7 +273,7 @@ func (w *worker) verified(ctx context.Context, o store.Object, r *receiver, file
 	return finishedFile(o, c, r.crc64.Sum(nil), temp), nil
 }
 
-// partsOf asks the store for the parts of an object.
+// partsOf returns a function that asks the store for the sizes of an object's parts.
 func (w *worker) partsOf(o store.Object) store.AskParts {
 	return func(ctx context.Context, n int) ([]int64, error) {
 		sizes, err := w.Store.Parts(ctx, o, n)
@@ -286,7 +284,7 @@ func (w *worker) partsOf(o store.Object) store.AskParts {
 	}
 }
 
-// receiver hashes what comes: for the object's check, and for the journal.
+// receiver hashes the received bytes for the object's check and for the journal.
 type receiver struct {
 	check store.Check
 	hash  hash.Hash
@@ -326,9 +324,9 @@ func finishedFile(o store.Object, c store.Check, crc64 []byte, temp string) fini
 	}}
 }
 
-// adopt takes a small file that an earlier run has received and verified, and
-// not entered into the manifest: in its temporary file, or under its name
-// already. Its bytes must have the CRC that they had when they came.
+// adopt returns a small file that an earlier run has received and verified, but not entered into the
+// manifest. The file is in its temporary file, or already under its name. Its bytes must still have the
+// CRC noted when they arrived.
 func (w *worker) adopt(o store.Object) (finished, bool) {
 	r := w.remains[o.Path].of(o)
 	if r == nil || r.notes[0].Span != (store.Span{Offset: 0, Length: o.Size}) || r.notes[0].Check == "" || !w.trusts(r.notes[0].Check) {

@@ -1,9 +1,7 @@
-// Package flexvolume is the handler by which kubelet reaches the node engine:
-// a program called with a verb and its arguments that answers with one line of
-// JSON on stdout.
+// Package flexvolume is the FlexVolume driver through which kubelet calls the node engine: a program that is
+// executed with a verb and its arguments and prints one line of JSON to stdout.
 //
-// kubelet reads stdout and stderr together as one JSON document, sets no deadline, and
-// calls `init` under a lock of its own. So the real stdout is set aside first and all
-// other output goes to the log, every call has a deadline here, and the reply to `init`
-// is a constant.
+// kubelet parses stdout and stderr together as one JSON document, sets no deadline, and runs `init` under a
+// lock of its own. So the driver first duplicates stdout and redirects all other output to the log, sets a
+// deadline for every call, and replies to `init` with a constant.
 package flexvolume

@@ -15,51 +15,49 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// The supported verbs. kubelet does the others itself once it gets "Not supported".
+// The supported verbs. For the others, kubelet acts itself once it gets "Not supported".
 const (
 	verbInit    = "init"
 	verbMount   = "mount"
 	verbUnmount = "unmount"
 	verbExpand  = "expandfs"
-	// VerbSettle is not one of kubelet's verbs: after a first mount the driver calls
-	// itself with it (node.Config.Settle). It takes a group and the name of a volume.
+	// VerbSettle is not a verb of kubelet: the driver executes itself with it after a first mount
+	// (node.Config.Settle). Its arguments are a volume group and the name of a volume.
 	VerbSettle = "settle"
 )
 
-// An Engine carries out the calls. It checks the directories itself, and every method can
-// be repeated after it was killed at any instant.
+// An Engine carries out the calls. It checks the directories itself, and every method can be repeated after it
+// was killed at any moment.
 type Engine interface {
 	Mount(ctx context.Context, spec volume.Spec, target string, readOnly bool) error
 	// Unmount succeeds if nothing is mounted or target does not exist.
 	Unmount(ctx context.Context, target string) error
-	// Expand grows the volume to size. The spec has no namespace: kubelet does not pass
-	// it here.
+	// Expand grows the volume to size. The spec has no namespace, because kubelet does not pass it to expandfs.
 	Expand(ctx context.Context, spec volume.Spec, size volume.Bytes) error
-	// Settle records durably that a first mount is done.
+	// Settle records durably that the first mount of a volume is complete.
 	Settle(ctx context.Context, g volume.Group, n volume.Name) error
 }
 
-// Deadlines of the verbs. kubelet sets none. They are far above what a call
-// takes, and let twenty first mounts queue for LVM; an unmount may have to write
-// gigabytes back.
+// Deadlines of the verbs, because kubelet sets none. They are far above the usual duration of a call and allow
+// twenty first mounts to queue for LVM. An unmount may have to write back gigabytes.
 const (
 	mountDeadline   = 3 * time.Minute
 	expandDeadline  = 3 * time.Minute
 	settleDeadline  = 3 * time.Minute
 	unmountDeadline = 5 * time.Minute
-	// grace is what the engine gets after a deadline to put things in order. It is
-	// longer than internal/command waits for a program that was asked to end.
+	// grace is how long the engine may clean up after a deadline. It is longer than internal/command waits for
+	// a program to terminate.
 	grace = 10 * time.Second
 )
 
-// A handler answers one call.
+// A handler handles one call.
 type handler struct {
 	engine Engine
 	log    logrus.FieldLogger
 	grace  time.Duration
 }
 
-// A call is what a verb's arguments ask of the engine.
+// A call is a verb with its parsed arguments.
 type call struct {
 	verb     string
 	deadline time.Duration
@@ -67,8 +65,7 @@ type call struct {
 	do       func(context.Context, Engine) error
 }
 
-// parseCall understands the arguments of a call. ok is false for verbs that are
-// not supported.
+// parseCall parses the arguments of a call. ok is false if the verb is not supported.
 func parseCall(args []string) (c call, ok bool, err error) {
 	verb, args := args[0], args[1:]
 	switch verb {
@@ -89,7 +86,7 @@ func parseCall(args []string) (c call, ok bool, err error) {
 	return c, true, err
 }
 
-// countArgs refuses too few and too many.
+// countArgs returns an error if the number of arguments is wrong.
 func countArgs(verb string, args []string, names ...string) error {
 	if len(args) == len(names) {
 		return nil
@@ -126,7 +123,7 @@ func parseUnmount(args []string) (call, error) {
 	}
 	target := args[0]
 	if !filepath.IsAbs(target) {
-		// Nothing is ever mounted there, but success would say that it was looked at.
+		// Nothing is ever mounted on it, but success would mean that it was checked.
 		return call{}, &volume.FieldError{Field: "mount directory", Value: target, Reason: "is not an absolute path"}
 	}
 	return call{deadline: unmountDeadline, fields: logrus.Fields{"target": target}, do: func(ctx context.Context, e Engine) error {
@@ -134,9 +131,9 @@ func parseUnmount(args []string) (call, error) {
 	}}, nil
 }
 
-// parseExpand reads what kubelet calls once the PersistentVolume carries the new
-// size. The device is empty, because nothing was attached, and the volume is
-// found by its name, so neither that nor the directory is looked at.
+// parseExpand parses the call that kubelet makes once the PersistentVolume has the new size. It ignores the
+// device, which is empty because nothing was attached, and the directory, because the volume is found by its
+// name.
 func parseExpand(args []string) (call, error) {
 	if err := countArgs(verbExpand, args, "options", "device", "mount directory", "new size", "old size"); err != nil {
 		return call{}, err
@@ -177,8 +174,8 @@ func parseSettle(args []string) (call, error) {
 	}}, nil
 }
 
-// checkOldSize looks at what the claim's status says the size has been; kubelet
-// gives 0 where the status says nothing.
+// checkOldSize checks the previous size, which kubelet takes from the claim's status and passes as 0 if the
+// status has none.
 func checkOldSize(s string, to volume.Bytes) error {
 	if s == "0" {
 		return nil
@@ -201,7 +198,7 @@ func (r request) fields(target string) logrus.Fields {
 	return f
 }
 
-// answer carries a call out and logs how it ended.
+// answer carries out a call and logs its result.
 func (h handler) answer(ctx context.Context, c call) Reply {
 	start := time.Now()
 	err := h.run(ctx, c)
@@ -214,12 +211,12 @@ func (h handler) answer(ctx context.Context, c call) Reply {
 	return success
 }
 
-// errPanic is what kubelet is told of a panic; the log has the rest.
+// errPanic is the error that kubelet gets after a panic; the log has the details.
 var errPanic = errors.New("internal error in the driver; its log holds the details, please report them")
 
-// run calls the engine and comes back after a panic, and after the deadline too,
-// where the engine does not heed it. A thread that sleeps in the kernel and
-// cannot be woken keeps the process, and so kubelet, waiting all the same.
+// run calls the engine. It returns after a panic, and also after the deadline if the engine does not observe
+// the deadline. A thread that sleeps uninterruptibly in the kernel still keeps the process, and with it
+// kubelet, waiting.
 func (h handler) run(ctx context.Context, c call) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.deadline, fmt.Errorf("%s did not end within %s", c.verb, c.deadline))
 	defer cancel()

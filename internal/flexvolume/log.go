@@ -12,22 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultLog is where the driver logs.
+// DefaultLog is the driver's log file.
 const DefaultLog = "/var/log/flexlvm/driver.log"
 
-// How much log is kept: the file in use and its predecessors.
+// Limits of the log: the file in use and the rotated ones.
 const (
 	maxLogSize = 10 << 20
 	keptLogs   = 4
 )
 
-// openLog opens the log for appending, and rotates it first where it has grown
-// too large. Many driver processes write at once: each appends whole lines to
-// what it has opened, and one that still writes to a rotated file loses nothing.
+// openLog opens the log for appending, and first rotates it if it has grown too large. Many driver processes
+// write at the same time: each appends whole lines to the file that it opened, and a process that still writes
+// to a rotated file loses nothing.
 //
-// Rotation is our own, because lumberjack is made for one process: it opens a
-// new file without O_APPEND and truncates it, so two processes that meet there
-// overwrite each other's lines; and linking it takes 0.1 ms of every call.
+// flexlvm rotates the log itself, because lumberjack is made for one process: it opens a new file without
+// O_APPEND and truncates it, so two processes that rotate at the same time overwrite each other's lines.
+// Linking lumberjack also costs 0.1 ms in every call.
 func openLog(file string) (*os.File, error) {
 	f, err := openAppend(file)
 	if err != nil {
@@ -35,7 +35,7 @@ func openLog(file string) (*os.File, error) {
 	}
 	info, err := f.Stat()
 	if err != nil || info.Size() < maxLogSize {
-		return f, nil // a log that cannot be measured can still be written to
+		return f, nil // without its size, the log can still be written
 	}
 	if err := rotate(f, file); err != nil {
 		_, _ = fmt.Fprintf(f, "time=%q level=warning msg=\"cannot rotate this log\" error=%q\n", time.Now().UTC().Format(time.RFC3339), err)
@@ -57,12 +57,12 @@ func openAppend(file string) (*os.File, error) {
 	return os.OpenFile(file, flags, 0o640)
 }
 
-// rotate renames the log f, and removes the oldest of those renamed before. A lock on the file itself
-// makes sure that it is renamed once: the next process to get the lock finds another file under the
-// name. If rotate is killed in between, it leaves one log too many, which the next rotation removes.
+// rotate renames the log f and removes the oldest rotated logs. A lock on the file itself ensures that it is
+// renamed only once: the next process that gets the lock finds another file under the name. Killed in between,
+// rotate leaves one log too many, which the next rotation removes.
 func rotate(f *os.File, file string) error {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil // somebody else is at it
+		return nil // another process is rotating it
 	}
 	var mine, named unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &mine); err != nil {
@@ -80,7 +80,7 @@ func rotate(f *os.File, file string) error {
 	if err != nil {
 		return err
 	}
-	sort.Strings(old) // by their times
+	sort.Strings(old) // by time
 	for ; len(old) > keptLogs; old = old[1:] {
 		if err := os.Remove(old[0]); err != nil && !os.IsNotExist(err) {
 			return err
@@ -89,21 +89,20 @@ func rotate(f *os.File, file string) error {
 	return nil
 }
 
-// newLogger writes every line with one write, so that lines of processes that
-// log at once do not mix.
+// newLogger returns a logger that writes every line with a single write, so that lines of concurrent processes
+// do not mix.
 func newLogger(f *os.File) logrus.FieldLogger {
 	log := logrus.New()
 	log.SetOutput(plain{f})
-	log.SetLevel(logrus.DebugLevel) // a call runs few programs; an operator wants to see them
+	log.SetLevel(logrus.DebugLevel) // a call runs few programs, and operators need to see them
 	log.SetFormatter(&inUTC{logrus.TextFormatter{DisableColors: true, FullTimestamp: true, TimestampFormat: "2006-01-02T15:04:05.000Z07:00"}})
 	return log.WithField("pid", os.Getpid())
 }
 
-// plain hides that it is a file, which logrus would ask whether it is a terminal.
+// plain hides that the writer is a file, so that logrus does not check whether it is a terminal.
 type plain struct{ io.Writer }
 
-// inUTC gives times that can be compared between nodes, and reads no time zone
-// from disk.
+// inUTC formats times in UTC, so that they can be compared between nodes and no time zone is read from disk.
 type inUTC struct{ logrus.TextFormatter }
 
 // Format implements logrus.Formatter.

@@ -10,12 +10,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// fieldOptions is what messages call the argument that holds the options.
+// fieldOptions is the name that messages use for the argument that holds the options.
 const fieldOptions = "options"
 
-// parseObject reads one JSON object whose values are all strings, with no key
-// twice and nothing after it. The error is a *volume.FieldError; it never carries
-// a value, because a value may be a secret.
+// parseObject parses a single JSON object whose values are all strings, without duplicate keys and with nothing
+// after it. Errors are of type *volume.FieldError and never contain a value, because a value may be a secret.
 func parseObject(text string) (map[string]string, error) {
 	dec := json.NewDecoder(strings.NewReader(text))
 	dec.UseNumber()
@@ -65,7 +64,7 @@ func parseMember(dec *json.Decoder) (key, value string, err error) {
 	return key, value, nil
 }
 
-// kindOf names the type of a JSON value for people.
+// kindOf returns the type of a JSON value for messages.
 func kindOf(token json.Token) string {
 	switch v := token.(type) {
 	case json.Delim:
@@ -83,8 +82,8 @@ func kindOf(token json.Token) string {
 	return "null"
 }
 
-// badJSON tells where the text stops being JSON. It leaves the parser's own
-// words out, which quote the text.
+// badJSON returns the error for text that is not JSON, with the position. It leaves out the parser's message,
+// which quotes the text.
 func badJSON(dec *json.Decoder, err error) error {
 	at := dec.InputOffset()
 	var syntax *json.SyntaxError
@@ -103,8 +102,7 @@ func badOptions(reason string, args ...any) error {
 	return &volume.FieldError{Field: fieldOptions, Reason: fmt.Sprintf(reason, args...)}
 }
 
-// shown is a key as messages may carry it: short, and without the names of a
-// secret's entries.
+// shown returns a key as it may appear in messages: shortened, and without the names of a secret's entries.
 func shown(key string) string {
 	const most = 80
 	switch {
@@ -116,7 +114,7 @@ func shown(key string) string {
 		return fmt.Sprintf("%q…", key[:most])
 	}
 	if quoted := fmt.Sprintf("%q", key); quoted != `"`+key+`"` {
-		return quoted // holds what a log or a terminal should not be given
+		return quoted // has characters that must not reach a log or a terminal
 	}
 	return key
 }

@@ -14,7 +14,7 @@ const (
 	statusNotSupported = "Not supported"
 )
 
-// A Reply is the answer to kubelet.
+// A Reply is the reply to kubelet.
 type Reply struct {
 	Status  string `json:"status"`
 	Message string `json:"message,omitempty"`
@@ -22,29 +22,29 @@ type Reply struct {
 
 var (
 	success = Reply{Status: statusSuccess}
-	// notSupported carries no message: kubelet compares the status and remembers
-	// for this verb, until it looks at the driver anew, not to ask again.
+	// notSupported has no message. kubelet compares the status and does not call the verb again until it probes
+	// the driver again.
 	notSupported = Reply{Status: statusNotSupported}
 )
 
-// initReply answers `init`. It names every capability, because kubelet takes a
-// missing `attach` for true and a missing `supportsMetrics` for false.
+// initReply is the reply to `init`. It sets every capability, because kubelet takes a missing `attach` as true
+// and a missing `supportsMetrics` as false.
 //
 //   - attach: nothing is attached to a node; kubelet calls `mount` for each pod.
-//   - fsGroup: kubelet gives the files to the pod's fsGroup after `mount`.
+//   - fsGroup: kubelet changes the files' group to the pod's fsGroup after `mount`.
 //   - requiresFSResize: kubelet calls `expandfs`.
-//   - selinuxRelabel: an XFS of our own keeps a label on every file, and a fresh
-//     one is unlabeled, which a confined container may not even read. So the
-//     container runtime must label the files for the pod.
-//   - supportsMetrics: kubelet calls statfs on the mount; project quota makes it
-//     tell the size that was asked for.
+//   - selinuxRelabel: XFS stores a label for every file, and a new file system is
+//     unlabeled, which a confined container may not even read. So the container
+//     runtime has to label the files for the pod.
+//   - supportsMetrics: kubelet calls statfs on the mount; because of the project
+//     quota, it returns the requested size.
 const initReply = `{"status":"Success","capabilities":{"attach":false,"fsGroup":true,"requiresFSResize":true,"selinuxRelabel":true,"supportsMetrics":true}}` + "\n"
 
-// maxMessage bounds a message. kubelet puts it into an event of at most 1 KiB,
-// and into its own log.
+// maxMessage is the maximum length of a message in bytes. kubelet puts it into an event of at most 1 KiB, and
+// into its own log.
 const maxMessage = 4096
 
-// failure turns an error into a reply.
+// failure converts an error into a reply.
 func failure(err error) Reply {
 	return Reply{Status: statusFailure, Message: volume.Clip(err.Error(), maxMessage, " … (cut; all of it is in the driver's log)")}
 }
@@ -53,9 +53,9 @@ func failure(err error) Reply {
 func (r Reply) Line() []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // a message speaks of `a && b` and <names>
+	enc.SetEscapeHTML(false) // messages contain `a && b` and <names>
 	if err := enc.Encode(r); err != nil {
-		// Two strings cannot fail to encode; this keeps the contract if they could.
+		// Encoding two strings cannot fail. This keeps the contract if it did.
 		return []byte(`{"status":"Failure","message":"internal error: cannot encode the reply"}` + "\n")
 	}
 	return b.Bytes()

@@ -22,17 +22,16 @@ const (
 
 func isSecret(key string) bool { return strings.HasPrefix(key, keySecret) }
 
-// A request is what the options of a call say.
+// A request holds the parsed options of a call.
 type request struct {
 	spec     volume.Spec
 	readOnly bool
 	pod      string // for the log
 }
 
-// parseRequest reads the options as strictly as can be: what is not understood
-// is refused, so that a slip in a PersistentVolume is seen at its first mount
-// and not when the disk is full. needed are the keys of kubelet's that this verb
-// must have. The error is a *volume.FieldError.
+// parseRequest parses the options strictly: anything unknown is refused, so that a mistake in a
+// PersistentVolume shows at its first mount and not when the disk is full. needed are those of kubelet's keys
+// that the verb requires. Errors are of type *volume.FieldError.
 func parseRequest(text string, needed ...string) (request, error) {
 	object, err := parseObject(text)
 	if err != nil {
@@ -63,8 +62,7 @@ func parseRequest(text string, needed ...string) (request, error) {
 	return r, r.spec.Validate()
 }
 
-// checkKeys refuses secrets, then keys that nobody knows, then looks for those
-// that must be there.
+// checkKeys refuses secrets and unknown keys, and then reports required keys that are missing.
 func checkKeys(object map[string]string, needed []string) error {
 	var unknown []string
 	for key := range object {
@@ -93,7 +91,7 @@ func checkKeys(object map[string]string, needed []string) error {
 	return nil
 }
 
-// firstFew keeps a thousand strange keys from filling a message.
+// firstFew lists the first names and counts the rest, so that a thousand unknown keys do not fill a message.
 func firstFew(names []string) string {
 	const few = 5
 	if len(names) <= few {
@@ -113,8 +111,8 @@ func parseReadOnly(object map[string]string) (bool, error) {
 	}
 }
 
-// parseSpec reads the options that are ours, and what kubelet tells beside them: the
-// name, where no option gives it, and the namespace.
+// parseSpec parses flexlvm's options and those of kubelet's keys that complete them: the name, unless an option
+// sets it, and the namespace.
 func parseSpec(object map[string]string) (volume.Spec, error) {
 	ours := map[string]string{}
 	for key, value := range object {

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config is what a driver process needs.
+// Config configures a driver process.
 type Config struct {
 	LogFile string // DefaultLog if empty
-	// Engine makes the engine, for calls that need one.
+	// Engine creates the engine, for calls that need it.
 	Engine func(logrus.FieldLogger) (Engine, error)
 }
 
-// Serve answers the call in args (at least one, without the program's name): exactly one
-// line on stdout, nothing on stderr. It returns the exit code. The process can do nothing
-// else afterwards: its stdout and stderr now go to the log.
+// Serve handles the call in args (at least one, without the program's name): it writes exactly one line to
+// stdout, nothing to stderr, and returns the exit code. The process cannot do anything else afterwards, because
+// its stdout and stderr now go to the log.
 func Serve(cfg Config, args []string) (exitCode int) {
 	if len(args) == 1 && args[0] == verbInit {
 		_, _ = os.Stdout.WriteString(initReply)
@@ -32,7 +32,7 @@ func Serve(cfg Config, args []string) (exitCode int) {
 	}
 	reply := serve(cfg, args)
 	if _, err := stdout.Write(reply.Line()); err != nil {
-		return 1 // nobody is left to be told
+		return 1 // kubelet no longer reads
 	}
 	return reply.ExitCode()
 }
@@ -62,8 +62,8 @@ func serve(cfg Config, args []string) (reply Reply) {
 	return handler{engine: engine, log: log, grace: grace}.answer(context.Background(), c)
 }
 
-// setAside returns a copy of stdout that no child process inherits, so that what
-// is redirected afterwards does not touch it.
+// setAside returns a duplicate of stdout that the later redirection does not affect and that no child process
+// inherits.
 func setAside(stdout *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(stdout.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
@@ -72,9 +72,9 @@ func setAside(stdout *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "stdout"), nil
 }
 
-// redirect points stdout and stderr at the log, so that nothing a library, the
-// Go runtime or a child prints can spoil the reply. A log that cannot be opened
-// fails no call: all goes to /dev/null then.
+// redirect redirects stdout and stderr to the log, so that output of a library, the Go runtime or a child
+// process cannot corrupt the reply. If the log cannot be opened, calls do not fail: everything goes to
+// /dev/null.
 func redirect(logFile string) *os.File {
 	if logFile == "" {
 		logFile = DefaultLog
@@ -92,12 +92,11 @@ func redirect(logFile string) *os.File {
 	return f
 }
 
-// nowhere is memory that goes with the process, for a root directory without
-// /dev/null.
+// nowhere returns a file in memory that ends with the process, for a root directory without /dev/null.
 func nowhere() *os.File {
 	fd, err := unix.MemfdCreate("log", unix.MFD_CLOEXEC)
 	if err != nil {
-		return os.Stdin // not open for writing, so nothing comes of it
+		return os.Stdin // not open for writing, so output is lost
 	}
 	return os.NewFile(uintptr(fd), "log")
 }

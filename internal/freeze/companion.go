@@ -10,34 +10,35 @@ import (
 	"time"
 )
 
-// variable is the environment variable by which the companion knows what it is. It holds the number
-// of directories that it was started with, and after how long it thaws their file systems.
+// variable is the environment variable that marks a process as the companion. It holds the number
+// of directories that the companion was started with, and after how long it thaws their file
+// systems.
 const variable = "FLEXLVM_THAW"
 
-// again is how often the companion thaws from then on.
+// again is how often the companion thaws them from then on.
 const again = time.Second
 
 func ask(roots int, after time.Duration) string {
 	return fmt.Sprintf("%s=%d %d", variable, roots, after)
 }
 
-// Serve must be called first by the main of a program that calls Prepare. In its companion it does
-// the companion's work and ends the process; elsewhere it returns at once.
+// Serve must be called first by the main of a program that calls Prepare. In the companion it does
+// the companion's work and ends the process; elsewhere it returns immediately.
 func Serve() {
 	text, is := os.LookupEnv(variable)
 	if !is {
 		return
 	}
 	if err := accompany(text); err != nil {
-		os.Exit(1) // nobody reads what it would say
+		os.Exit(1) // nobody reads its output
 	}
 	os.Exit(0)
 }
 
-// accompany waits until the process that it watches over is done, or has ended before: then it thaws,
-// for that was killed. Where either takes too long it thaws before, again and again, for a freeze
-// may only just have been done. A process that is done has thawed what it had frozen, and the rest may
-// be frozen by somebody else.
+// accompany waits until the watched process reports that it is done, or ends without that report:
+// then it was killed, and accompany thaws the file systems. If neither happens in time, it thaws
+// them before, again and again, because a freeze may only just have happened. A process that is
+// done has thawed what it had frozen, and other file systems may be frozen by somebody else.
 func accompany(asked string) error {
 	var n int
 	var after time.Duration
@@ -52,7 +53,7 @@ func accompany(asked string) error {
 	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	done := make(chan bool, 1)
 	go func() {
-		n, _ := io.Copy(io.Discard, os.Stdin) // an error is as good as an end
+		n, _ := io.Copy(io.Discard, os.Stdin) // an error counts as an end
 		done <- n > 0
 	}()
 	fmt.Println("at work")

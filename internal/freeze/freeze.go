@@ -1,10 +1,10 @@
-// Package freeze holds several file systems still at one instant, and thaws them whatever becomes
-// of the process that does: to the kernel, a frozen file system is nobody's, and stays frozen.
+// Package freeze freezes several file systems at one instant, and thaws them whatever happens to
+// its process: to the kernel, a frozen file system has no owner, and stays frozen.
 //
-// Who writes to a frozen file system waits in the kernel; reading goes on. So a companion of this
-// process, a process of its own, holds the file systems open and thaws them once this process has
-// ended, or after some seconds. Only if both are killed do they stay frozen, and then somebody has to
-// call Thaw, who knows which they are.
+// A process that writes to a frozen file system waits in the kernel; reading goes on. So a
+// companion, a process of its own, holds the file systems open and thaws them once this process has
+// ended, or after some seconds. Only if both are killed do they stay frozen, and then somebody who
+// knows which they are has to call Thaw.
 package freeze
 
 import (
@@ -25,18 +25,18 @@ const (
 	fiThaw   = 0xC0045878
 )
 
-// ErrThawed: a file system was not frozen any more.
+// ErrThawed: a file system was no longer frozen.
 var ErrThawed = errors.New("was thawed too early")
 
-// A Hold holds file systems still.
+// A Hold keeps file systems frozen.
 type Hold struct {
 	roots     []*os.File
 	frozen    []*os.File
 	companion *command.Companion
 }
 
-// Prepare starts the companion that thaws the file systems of these directories at the latest after
-// that long. Nothing is frozen yet. Thaw must be called in any case. The program's main must call
+// Prepare starts the companion, which thaws the file systems of these directories after most at the
+// latest. Nothing is frozen yet. Thaw must be called in any case. The program's main must call
 // Serve.
 func Prepare(run exec.Interface, roots []*os.File, most time.Duration) (*Hold, error) {
 	if len(roots) == 0 {
@@ -49,9 +49,9 @@ func Prepare(run exec.Interface, roots []*os.File, most time.Duration) (*Hold, e
 	return &Hold{roots: roots, companion: c}, nil
 }
 
-// Freeze freezes them one after the other, none after end; each is written back first. Once it has
-// returned, none has changed since the last was frozen. The error is about the first that cannot be
-// frozen, and Thaw thaws those before.
+// Freeze freezes the file systems one after the other, none after end; each is written back first.
+// Once it has returned, none has changed since the last was frozen. The error is about the first
+// that cannot be frozen, and Thaw thaws those before it.
 func (h *Hold) Freeze(end time.Time) error {
 	for _, root := range h.roots {
 		if time.Now().After(end) {
@@ -69,14 +69,14 @@ func (h *Hold) Freeze(end time.Time) error {
 	return nil
 }
 
-// Thaw thaws what Freeze has frozen, and ends the companion. The error is ErrThawed if one of them
-// was thawed before, so that it may have changed meanwhile.
+// Thaw thaws what Freeze has frozen, and ends the companion. The error is ErrThawed if one of the
+// file systems was thawed before, so that it may have changed meanwhile.
 func (h *Hold) Thaw() error {
 	var failures []error
 	done := true
 	for _, root := range h.frozen {
 		thawed, err := Thaw(root)
-		done = done && err == nil // else the companion tries as well
+		done = done && err == nil // otherwise the companion tries, too
 		if err == nil && !thawed {
 			err = fmt.Errorf("%s %w: it took too long, or somebody else has thawed it", root.Name(), ErrThawed)
 		}
@@ -104,13 +104,12 @@ func Thaw(root *os.File) (thawed bool, err error) {
 	return true, nil
 }
 
-// least is the first kernel of which it is known that device-mapper can freeze a file system that is
-// frozen already, as LVM does for a snapshot, and thaw it again. Before 6.8 that fails (EBUSY), and
-// some from 6.8 on count the device as frozen ever after, so that it cannot be mounted again.
+// least is the first kernel that is known to let device-mapper freeze a file system that is already
+// frozen, as LVM does for a snapshot, and thaw it again. Before 6.8 that fails (EBUSY), and some
+// kernels from 6.8 on count the device as frozen forever, so that it cannot be mounted again.
 var least = [2]int{7, 3}
 
-// CheckSnapshots fails where no snapshot can be taken of the logical volume of a frozen file
-// system.
+// CheckSnapshots fails if this kernel cannot snapshot the logical volume of a frozen file system.
 func CheckSnapshots() error {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {

@@ -15,7 +15,7 @@ import (
 
 const storage = corev1.ResourceStorage
 
-// The states of a claim's growth, in Kubernetes' words.
+// The states of a claim's growth, as Kubernetes' constants.
 const (
 	refused  = corev1.PersistentVolumeClaimControllerResizeInfeasible
 	pending  = corev1.PersistentVolumeClaimNodeResizePending
@@ -23,8 +23,8 @@ const (
 	failed   = corev1.PersistentVolumeClaimNodeResizeInfeasible
 )
 
-// resizeConditions are those that kube-controller-manager and kubelet write over, and take
-// off once a volume has grown.
+// resizeConditions are the conditions that kube-controller-manager and kubelet overwrite, and remove
+// once a volume has grown.
 var resizeConditions = []corev1.PersistentVolumeClaimConditionType{
 	corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending,
 	corev1.PersistentVolumeClaimControllerResizeError, corev1.PersistentVolumeClaimNodeResizeError,
@@ -52,7 +52,7 @@ func condition(claim *corev1.PersistentVolumeClaim, of corev1.PersistentVolumeCl
 	return nil
 }
 
-// askedAt is since when a claim asks, as far as its conditions tell.
+// askedAt returns since when a claim asks to grow, as far as its conditions show.
 func askedAt(claim *corev1.PersistentVolumeClaim, otherwise time.Time) time.Time {
 	for _, of := range []corev1.PersistentVolumeClaimConditionType{corev1.PersistentVolumeClaimControllerResizeError, corev1.PersistentVolumeClaimResizing} {
 		if c := condition(claim, of); c != nil && !c.LastTransitionTime.IsZero() && c.LastTransitionTime.Time.Before(otherwise) {
@@ -62,17 +62,17 @@ func askedAt(claim *corev1.PersistentVolumeClaim, otherwise time.Time) time.Time
 	return otherwise
 }
 
-// whenGrown is when kubelet grows a volume. It does not for pods that use their claim with readOnly.
+// whenGrown describes when kubelet grows a volume. It does not for pods that use the claim as readOnly.
 const whenGrown = "while a pod with write access uses it, or when the next such pod starts"
 
-// A status is what is written of a claim's status.
+// A status is the part of a claim's status that this package writes.
 type status struct {
 	allocated  *resource.Quantity // nil: leave it out
 	state      corev1.ClaimResourceStatus
 	conditions []corev1.PersistentVolumeClaimCondition
 }
 
-// statusOf is what a claim has.
+// statusOf returns the current status of a claim.
 func statusOf(claim *corev1.PersistentVolumeClaim) status {
 	out := status{state: state(claim), conditions: claim.Status.Conditions}
 	if q, there := claim.Status.AllocatedResources[storage]; there {
@@ -81,7 +81,8 @@ func statusOf(claim *corev1.PersistentVolumeClaim) status {
 	return out
 }
 
-// equal reports whether two say the same; how a condition came about does not matter.
+// equal reports whether both statuses mean the same to Kubernetes; the origin of a condition does not
+// matter.
 func (s status) equal(o status) bool {
 	if s.state != o.state || (s.allocated == nil) != (o.allocated == nil) || s.allocated != nil && s.allocated.Cmp(*o.allocated) != 0 {
 		return false
@@ -89,17 +90,17 @@ func (s status) equal(o status) bool {
 	return equality.Semantic.DeepEqual(s.conditions, o.conditions) || len(s.conditions) == 0 && len(o.conditions) == 0
 }
 
-// others are a claim's conditions that do not concern its growth.
+// others returns the conditions of a claim that do not concern its growth.
 func others(claim *corev1.PersistentVolumeClaim) []corev1.PersistentVolumeClaimCondition {
 	return slices.DeleteFunc(slices.Clone(claim.Status.Conditions), func(c corev1.PersistentVolumeClaimCondition) bool {
 		return slices.Contains(resizeConditions, c.Type)
 	})
 }
 
-// blocked is the status of a claim that cannot grow now. Kubernetes then does nothing on the
-// node, starts pods with the volume as it is, and goes by what is asked for now when it tries
-// again, instead of by what was asked for first. The room that it counts as asked for
-// (allocatedResources, also against a quota) falls as the request is lowered.
+// blocked returns the status of a claim that cannot grow now. With it, Kubernetes does nothing on the
+// node, starts pods with the volume as it is, and retries with the current request instead of the first
+// one. The size that Kubernetes counts as requested (allocatedResources, also for quotas) falls when
+// the request is lowered.
 func blocked(claim *corev1.PersistentVolumeClaim, tell corev1.PersistentVolumeClaimCondition) status {
 	out := statusOf(claim)
 	if ask := asked(claim); out.allocated != nil && out.allocated.Cmp(ask) > 0 {
@@ -110,14 +111,14 @@ func blocked(claim *corev1.PersistentVolumeClaim, tell corev1.PersistentVolumeCl
 	return out
 }
 
-// unmarked is the status before the capacity is raised: nothing in it may be left of what
-// was asked for before, or Kubernetes would go on with that.
+// unmarked returns the status that is written before the capacity is raised: it must not contain an
+// earlier request, or Kubernetes would continue with that.
 func unmarked(claim *corev1.PersistentVolumeClaim, to resource.Quantity) status {
 	return status{allocated: &to, conditions: others(claim)}
 }
 
-// forNode is the status of a claim whose capacity was raised, by which kubelet grows the
-// volume. Where there is one, tell stays: of a further growth that waits.
+// forNode returns the status of a claim whose capacity was raised, which makes kubelet grow the volume.
+// tell, unless nil, is the condition of a further growth that waits.
 func forNode(claim *corev1.PersistentVolumeClaim, to resource.Quantity, now time.Time, tell *corev1.PersistentVolumeClaimCondition) status {
 	out := status{allocated: &to, state: pending, conditions: others(claim)}
 	if most := most(claim); to.Cmp(most) > 0 {
@@ -126,7 +127,7 @@ func forNode(claim *corev1.PersistentVolumeClaim, to resource.Quantity, now time
 	if now := statusOf(claim); now.state == pending || now.state == underway {
 		out.state = now.state
 		if tell == nil && now.allocated != nil && now.allocated.Cmp(*out.allocated) == 0 {
-			return now // kubelet is at it
+			return now // kubelet is already growing the volume
 		}
 	}
 	wait := corev1.PersistentVolumeClaimCondition{
@@ -146,7 +147,7 @@ func forNode(claim *corev1.PersistentVolumeClaim, to resource.Quantity, now time
 	return out
 }
 
-// most is the largest allocatedResources that the policy on our account lets us write.
+// most returns the largest allocatedResources that flexlvm's admission policy permits.
 func most(claim *corev1.PersistentVolumeClaim) resource.Quantity {
 	out := asked(claim)
 	if old, there := claim.Status.AllocatedResources[storage]; there && old.Cmp(out) > 0 {
@@ -155,7 +156,7 @@ func most(claim *corev1.PersistentVolumeClaim) resource.Quantity {
 	return out
 }
 
-// tellOf is the condition that says why a claim does not grow.
+// tellOf returns the condition that reports why a claim does not grow.
 func tellOf(claim *corev1.PersistentVolumeClaim, answer ledger.Answer, since time.Time) corev1.PersistentVolumeClaimCondition {
 	ask, own := asked(claim), has(claim)
 	out := corev1.PersistentVolumeClaimCondition{

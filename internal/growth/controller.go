@@ -24,14 +24,14 @@ import (
 )
 
 const (
-	// gather is how long the changes of one moment are gathered: kube-controller-manager
-	// writes a claim several times while it tries to let it grow.
+	// gather is how long changes are batched: kube-controller-manager writes a claim several times
+	// while it tries to expand it.
 	gather = 200 * time.Millisecond
-	// workers is how many nodes are worked on at the same time.
+	// workers is how many nodes are processed at the same time.
 	workers = 4
-	// timeout bounds what is done about one claim.
+	// timeout limits the work on one claim.
 	timeout = 30 * time.Second
-	// sameWords is how long the words of a condition stay although the numbers change.
+	// sameWords is how long the message of a condition stays although its numbers change.
 	sameWords = time.Minute
 )
 
@@ -42,19 +42,19 @@ type Config struct {
 	Ledger  *ledger.Ledger
 	Claims  corelisters.PersistentVolumeClaimLister
 	Volumes corelisters.PersistentVolumeLister
-	// Claim returns a claim as it is now; Claims may be behind, and leaves parts out.
+	// Claim returns a claim from the API server; Claims may be stale, and omits fields.
 	Claim func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
 	Now   func() time.Time
 }
 
-// A Controller lets claims grow. Its queue holds the labels of nodes.
+// A Controller grows volumes as claims request. Its queue holds node labels.
 type Controller struct {
 	Config
 	index *index
 	queue workqueue.TypedRateLimitingInterface[string]
 }
 
-// New returns a controller that waits to be told of claims, PersistentVolumes and room.
+// New returns a controller that is notified of claims, PersistentVolumes and room.
 func New(config Config) *Controller {
 	return &Controller{
 		Config: config, index: newIndex(),
@@ -141,15 +141,15 @@ func (c *Controller) next(ctx context.Context) bool {
 	return true
 }
 
-// serve looks at all claims of a node that ask, in the order of asking. One that waits does
-// not keep those behind it from room that would be too little for it.
+// serve processes all claims of a node that ask to grow, in the order of their requests. A claim that
+// waits does not block later claims from room that would be too little for it.
 func (c *Controller) serve(ctx context.Context, label string) (again time.Time, err error) {
 	var failed []error
 	for _, w := range c.index.of(label) {
 		next, err := c.one(ctx, w)
 		switch {
 		case apierrors.IsConflict(err):
-			next = c.Now() // somebody else was at it
+			next = c.Now() // somebody else has written the object
 		case err != nil:
 			failed = append(failed, fmt.Errorf("claim %s/%s: %w", w.key.namespace, w.key.name, err))
 		}
@@ -160,12 +160,12 @@ func (c *Controller) serve(ctx context.Context, label string) (again time.Time, 
 	return again, errors.Join(failed...)
 }
 
-// one does what is to be done about one claim. What the watches show says whether there is
-// anything; what is done goes by the API server's own word.
+// one processes one claim. The caches decide whether there is anything to do; what to do is decided
+// from objects read from the API server.
 func (c *Controller) one(ctx context.Context, w *wish) (again time.Time, err error) {
 	claim, err := c.Claims.PersistentVolumeClaims(w.key.namespace).Get(w.key.name)
 	if err != nil {
-		return time.Time{}, nil // it is gone, and we will be told
+		return time.Time{}, nil // the claim is gone, and ClaimGone follows
 	}
 	object, err := c.Volumes.Get(claim.Spec.VolumeName)
 	if err != nil {
@@ -193,8 +193,8 @@ func (c *Controller) one(ctx context.Context, w *wish) (again time.Time, err err
 		c.Ledger.Keep(object)
 	}
 	object, err = c.carryOut(ctx, claim, object, todo.steps)
-	// What is granted is told also where somebody else has written the claim before its last
-	// step: the next look finds it granted, and has nothing to tell.
+	// Report a granted growth even if the claim's last step has failed on a conflict: the next pass
+	// finds the growth granted, and reports nothing.
 	if err == nil || todo.granted(claim, object) {
 		c.note(w, claim, todo)
 	}
@@ -223,13 +223,13 @@ func (c *Controller) scene(w *wish, claim *corev1.PersistentVolumeClaim, object 
 	return out
 }
 
-// isNews reports whether a claim was not told an answer yet.
+// isNews reports whether the claim has not been told of this answer yet.
 func (c *Controller) isNews(w *wish, claim *corev1.PersistentVolumeClaim, answer *ledger.Answer) bool {
 	ask := asked(claim)
 	return answer != nil && (w.told.outcome != answer.Outcome || w.told.to != ask.Value())
 }
 
-// note remembers what was done, and tells it in an event where it is new.
+// note records what was done, and reports it in an event if it is new.
 func (c *Controller) note(w *wish, claim *corev1.PersistentVolumeClaim, done plan) {
 	if e := condition(claim, corev1.PersistentVolumeClaimNodeResizeError); done.takenBack && e != nil {
 		ask := asked(claim)
@@ -254,7 +254,7 @@ func (c *Controller) note(w *wish, claim *corev1.PersistentVolumeClaim, done pla
 	}
 }
 
-// eventReasons are those of the events on claims that ask to grow.
+// eventReasons are the reasons of the events on claims that ask to grow.
 var eventReasons = map[ledger.Outcome]string{
 	ledger.Refused: "GrowthRefused", ledger.Waiting: "GrowthWaiting",
 	ledger.MakingRoom: "GrowthMakingRoom", ledger.Granted: "GrowthGranted",

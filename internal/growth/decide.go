@@ -16,13 +16,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// nodeErrorGrace is how long kubelet may fail to grow a volume before the growth is taken
-// back: on the node too little may be free on just the devices that the volume lies on, and a
-// pod that starts must not wait for it. lackGrace is how long its pool may seem to hold less
-// than is promised there: while another volume is being released, its room belongs to no claim
-// and cannot be evicted yet. regrowFirst is how long after that it waits the first
-// time, and regrowAfter the longest: longer than the ledger keeps the room of a growth that is
-// taken back, so that others get that room in between.
+// nodeErrorGrace is how long kubelet may fail to grow a volume before the growth is taken back: the
+// node may lack free room on just the volume's devices, and a starting pod must not wait for that.
+// lackGrace is how long a pool may seem to hold less than is promised in it: while another volume is
+// being released, its space is not allocatable and cannot be evicted yet. regrowFirst is the first
+// retry delay after that, and regrowAfter the longest: it exceeds keptTime, for which the ledger
+// reserves the room of a growth that was taken back, so that other claims get that room in between.
 const (
 	nodeErrorGrace = 30 * time.Second
 	lackGrace      = 30 * time.Second
@@ -30,41 +29,41 @@ const (
 	regrowAfter    = 10 * time.Minute
 )
 
-// A scene is all that one decision goes by.
+// A scene is the input of one decision.
 type scene struct {
 	claim  *corev1.PersistentVolumeClaim
 	object *corev1.PersistentVolume
 	now    time.Time
-	since  time.Time // it asks
-	// lacks is since when the pool does not hold what is promised in it; zero where it does.
+	since  time.Time // since when it asks
+	// lacks is since when the pool holds less than is promised in it; zero if it holds enough.
 	lacks  time.Time
-	lately bool // the claim was told of this growth not long ago
-	// notBefore is until when the node is not asked to grow the volume again.
+	lately bool // the claim was recently told of this growth
+	// notBefore is when the node may be asked again to grow the volume.
 	notBefore time.Time
 }
 
-// A step is one write.
+// A step is one write to the API.
 type step struct {
 	what string // for errors and logs
-	// capacity and growing are what the PersistentVolume gets; nil leaves it as it is. growing
-	// is empty where the annotation goes.
+	// capacity and growing are written to the PersistentVolume; nil leaves the field unchanged. An
+	// empty growing removes the annotation.
 	capacity *resource.Quantity
 	growing  *string
-	before   *resource.Quantity // AnnotationPreResizeCapacity; zero: it goes
-	status   *status            // of the claim, after that
+	before   *resource.Quantity // AnnotationPreResizeCapacity; zero removes it
+	status   *status            // of the claim, after the step
 }
 
-// A plan is what is to be done about one claim.
+// A plan is what to do about one claim.
 type plan struct {
 	steps []step
-	// answer is what the claim is told; nil where that is nothing.
+	// answer is reported to the claim, unless nil.
 	answer *ledger.Answer
-	// takenBack: the node could not do it, or was promised too much.
+	// takenBack: the growth was undone, because the node failed or was promised too much.
 	takenBack bool
-	again     time.Time // to be looked at again then; zero: when something changes
+	again     time.Time // when to process the claim again; zero: after a change
 }
 
-// granted reports whether a plan has granted a growth, by the PersistentVolume as it is now.
+// granted reports whether a plan has granted a growth, judging by the current PersistentVolume.
 func (p plan) granted(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) bool {
 	wish, has := asked(claim), capacity(object)
 	return p.answer != nil && p.answer.Outcome == ledger.Granted && has.Cmp(wish) >= 0
@@ -77,7 +76,7 @@ func boundTo(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolum
 		persistentvolume.IsOurs(object) && object.Labels[pv.LabelNode] != "" && object.Status.Phase == corev1.VolumeBound
 }
 
-// wanting reports whether there may be something to do about a claim.
+// wanting reports whether there may be something to do for a claim.
 func wanting(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) bool {
 	if !boundTo(claim, object) {
 		return false
@@ -86,13 +85,13 @@ func wanting(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolum
 	return ask.Cmp(own) > 0 || object.Annotations[pv.AnnotationGrowingTo] != "" || noted(object)
 }
 
-// noted reports whether it is ours to take off a PersistentVolume what its claim had before it
-// grew. kube-controller-manager does so for FlexVolumes alone.
+// noted reports whether flexlvm has to remove AnnotationPreResizeCapacity from a PersistentVolume.
+// kube-controller-manager removes it only for FlexVolumes.
 func noted(object *corev1.PersistentVolume) bool {
 	return persistentvolume.DoorOf(object) == pv.CSI && object.Annotations[pv.AnnotationPreResizeCapacity] != ""
 }
 
-// decide says what to do about a claim. ask asks the ledger, and is called once at most.
+// decide returns what to do about a claim. It calls ask, which asks the ledger, at most once.
 func decide(s scene, ask func(to volume.Bytes) ledger.Answer) plan {
 	if !boundTo(s.claim, s.object) || s.claim.DeletionTimestamp != nil || s.object.DeletionTimestamp != nil {
 		return plan{}
@@ -101,7 +100,7 @@ func decide(s scene, ask func(to volume.Bytes) ledger.Answer) plan {
 	if wish.Cmp(own) <= 0 {
 		return plan{steps: s.forget(own)}
 	}
-	if own.IsZero() { // it is being bound, as after a move to another door: nothing grows yet
+	if own.IsZero() { // the claim is being bound, for example after a move to another door: nothing grows yet
 		return plan{}
 	}
 	if granted.Cmp(own) <= 0 {
@@ -112,14 +111,14 @@ func decide(s scene, ask func(to volume.Bytes) ledger.Answer) plan {
 	case broken:
 		return s.takeBack(own)
 	case lacks:
-		return plan{again: again} // nothing more is left to the node, or promised
+		return plan{again: again} // until then, nothing more is left to the node, or promised
 	case wish.Cmp(granted) > 0:
 		return s.growFurther(ask)
 	}
 	return plan{again: again, steps: append(s.drop(), s.leave(nil)...)}
 }
 
-// leave leaves the growth that was granted to the node; tell is of a further one.
+// leave leaves a granted growth to the node; tell is the condition of a further growth.
 func (s scene) leave(tell *corev1.PersistentVolumeClaimCondition) []step {
 	next := forNode(s.claim, capacity(s.object), s.now, tell)
 	if next.equal(statusOf(s.claim)) {
@@ -128,7 +127,7 @@ func (s scene) leave(tell *corev1.PersistentVolumeClaimCondition) []step {
 	return []step{{what: "leave the growth to the node", status: &next}}
 }
 
-// forget ends what is left of a growth that is not asked for any more.
+// forget removes what remains of a growth that is not requested any more.
 func (s scene) forget(own resource.Quantity) []step {
 	out := s.drop()
 	if state(s.claim) == refused {
@@ -136,14 +135,14 @@ func (s scene) forget(own resource.Quantity) []step {
 		next.allocated = nil
 		out = append(out, step{what: "end the growth", status: &next})
 	}
-	// Caches leave out the sizes of a claim that does not grow.
+	// Caches omit the sizes of a claim that does not grow.
 	if granted := capacity(s.object); noted(s.object) && (own.IsZero() || granted.Cmp(own) <= 0) {
 		out = append(out, step{what: "end what is noted of the growth", before: &resource.Quantity{}})
 	}
 	return out
 }
 
-// drop takes back what was promised and not granted.
+// drop removes a promise that was not granted.
 func (s scene) drop() []step {
 	if _, promised := s.object.Annotations[pv.AnnotationGrowingTo]; !promised {
 		return nil
@@ -152,9 +151,9 @@ func (s scene) drop() []step {
 	return []step{{what: "end the promise", growing: &none}}
 }
 
-// broken reports whether the node cannot do what the PersistentVolume says, and otherwise
-// when to look again. Where kubelet has given up it would try ten times a second, for as long
-// as the PersistentVolume is larger than the claim.
+// broken reports whether the node cannot reach the capacity of the PersistentVolume, and otherwise
+// returns when to check again. After kubelet has given up, it would retry ten times a second for as
+// long as the PersistentVolume is larger than the claim.
 func (s scene) broken() (bool, time.Time) {
 	lacking, again := s.lacking()
 	if lacking && again.IsZero() || state(s.claim) == failed {
@@ -165,7 +164,7 @@ func (s scene) broken() (bool, time.Time) {
 		return false, again
 	}
 	until := c.LastTransitionTime.Add(nodeErrorGrace)
-	if until.Sub(s.now) > 2*nodeErrorGrace { // the node's clock was ahead, and by now it has had its time
+	if until.Sub(s.now) > 2*nodeErrorGrace { // the node's clock is ahead, so the grace period counts as over
 		return true, time.Time{}
 	}
 	if again.IsZero() || until.Before(again) {
@@ -179,14 +178,15 @@ func isBlock(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
 }
 
-// ranOutOfTime reports whether kubelet's call has ended before the node was done. The room of a raw block
-// volume is zeroed, and the next call continues where that one ended, so it is not put off any further.
+// ranOutOfTime reports whether kubelet's call has ended before the node was done. The new room of a raw
+// block volume is zeroed, and the next call continues where the last one ended, so its backoff is not
+// extended.
 func ranOutOfTime(c *corev1.PersistentVolumeClaimCondition) bool {
 	return strings.Contains(c.Message, codes.DeadlineExceeded.String())
 }
 
-// lacking reports whether the pool holds less than is promised in it, and until when that may
-// pass by itself; zero where that is over.
+// lacking reports whether the pool holds less than is promised in it, and until when that may be
+// transient; zero if the grace period is over.
 func (s scene) lacking() (lacks bool, until time.Time) {
 	if s.lacks.IsZero() {
 		return false, time.Time{}
@@ -197,8 +197,8 @@ func (s scene) lacking() (lacks bool, until time.Time) {
 	return true, time.Time{}
 }
 
-// takeBack sets the PersistentVolume back to what the claim has. The claim comes first: from
-// then on pods start with the volume as it is.
+// takeBack lowers the PersistentVolume's capacity to the claim's. The claim is written first: from then
+// on, pods start with the volume as it is.
 func (s scene) takeBack(own resource.Quantity) plan {
 	said, none, zero := capacity(s.object), "", resource.Quantity{}
 	why := fmt.Sprintf("its PersistentVolume said %s, and its pool does not hold that beside what is promised to others", said.String())
@@ -213,14 +213,14 @@ func (s scene) takeBack(own resource.Quantity) plan {
 	}}
 }
 
-// grow is for a claim that has what its PersistentVolume says, and asks for more.
+// grow handles a claim that has its PersistentVolume's capacity, and asks for more.
 func (s scene) grow(ask func(volume.Bytes) ledger.Answer) plan {
 	answer := s.ask(ask)
 	if answer.Outcome == ledger.Granted {
 		return s.grant(answer)
 	}
 	if lacks, until := s.lacking(); lacks && !until.IsZero() && answer.Outcome == ledger.Waiting && s.promised() {
-		return plan{again: until} // that may pass
+		return plan{again: until} // the lack may be transient
 	}
 	out := plan{answer: &answer, steps: s.promise(answer), again: s.notBefore}
 	if next := blocked(s.claim, s.tell(answer)); !next.equal(statusOf(s.claim)) {
@@ -229,8 +229,8 @@ func (s scene) grow(ask func(volume.Bytes) ledger.Answer) plan {
 	return out
 }
 
-// growFurther is for a claim that was granted a size that the node has not grown it to yet,
-// and asks for more than that. That it may have meanwhile.
+// growFurther handles a claim whose granted size the node has not reached yet, and that asks for even
+// more. The node may continue with the granted size meanwhile.
 func (s scene) growFurther(ask func(volume.Bytes) ledger.Answer) plan {
 	answer := s.ask(ask)
 	if answer.Outcome == ledger.Granted {
@@ -240,8 +240,8 @@ func (s scene) growFurther(ask func(volume.Bytes) ledger.Answer) plan {
 	return plan{answer: &answer, steps: append(s.promise(answer), s.leave(&tell)...), again: s.notBefore}
 }
 
-// tell is the condition that says what becomes of the growth. Words that were written lately
-// and say the same stay, for the numbers in them change all the time.
+// tell returns the condition that reports the decision on the growth. A recent condition with the same
+// reason stays, because its numbers change all the time.
 func (s scene) tell(answer ledger.Answer) corev1.PersistentVolumeClaimCondition {
 	out := tellOf(s.claim, answer, s.since)
 	if c := condition(s.claim, out.Type); c != nil && s.lately && c.Reason == out.Reason {
@@ -255,19 +255,19 @@ func (s scene) ask(ask func(volume.Bytes) ledger.Answer) ledger.Answer {
 	if s.now.Before(s.notBefore) {
 		return ledger.Answer{Outcome: ledger.Waiting, Why: fmt.Sprintf("the node could not grow it, as an event of its pod says; it is tried again at %s", s.notBefore.UTC().Format(time.RFC3339))}
 	}
-	if wish.CmpInt64(int64(volume.MaxSize)) > 0 { // also what no integer holds
+	if wish.CmpInt64(int64(volume.MaxSize)) > 0 { // even a quantity that overflows an integer
 		return ledger.Answer{Outcome: ledger.Refused, Why: fmt.Sprintf("the most that is supported is %s", volume.MaxSize)}
 	}
 	return ask(volume.Bytes(wish.Value()))
 }
 
-// promised reports whether what the claim asks for is noted on the PersistentVolume.
+// promised reports whether the PersistentVolume records the requested size as promised.
 func (s scene) promised() bool {
 	wish := asked(s.claim)
 	return s.object.Annotations[pv.AnnotationGrowingTo] == strconv.FormatInt(wish.Value(), 10)
 }
 
-// promise notes on the PersistentVolume what is promised, or that nothing is.
+// promise records the promise on the PersistentVolume, or removes it if there is none.
 func (s scene) promise(answer ledger.Answer) []step {
 	if answer.Outcome != ledger.MakingRoom {
 		return s.drop()
@@ -280,8 +280,8 @@ func (s scene) promise(answer ledger.Answer) []step {
 	return []step{{what: "promise the growth", growing: &to}}
 }
 
-// grant raises the capacity. kube-controller-manager may have marked the claim with what was
-// asked for before, and would go on with that, were the mark there when it sees the capacity.
+// grant raises the capacity. kube-controller-manager may have marked the claim with an earlier request,
+// and would continue with that if it saw the mark together with the new capacity.
 func (s scene) grant(answer ledger.Answer) plan {
 	wish, own, none := asked(s.claim), has(s.claim), ""
 	clean, next := unmarked(s.claim, wish), forNode(s.claim, wish, s.now, nil)

@@ -20,11 +20,11 @@ type key struct {
 
 func keyOf(claim *corev1.PersistentVolumeClaim) key { return key{claim.Namespace, claim.Name} }
 
-// A wish is a claim that asks to grow.
+// A wish is the request of a claim to grow.
 type wish struct {
 	key   key
 	uid   types.UID
-	since time.Time // it asks
+	since time.Time // since when it asks
 	told  news
 	lacks time.Time // since when the volume's pool holds less than is promised in it
 	// failed is the size in bytes that the node could not reach; 0 if it has not failed.
@@ -35,8 +35,8 @@ type wish struct {
 	pause time.Duration
 }
 
-// fail notes that the node could not grow the volume to a size. It is asked again soon, because
-// kubelet or a driver may just have been away, and less and less often if it still cannot.
+// fail records that the node could not grow the volume to a size. The first retry is soon, because
+// kubelet or a driver may just have been unavailable; later retries back off exponentially.
 func (w *wish) fail(size int64, now time.Time) {
 	if size < w.failed {
 		w.pause = 0
@@ -45,15 +45,15 @@ func (w *wish) fail(size int64, now time.Time) {
 	w.failed, w.until = size, now.Add(w.pause)
 }
 
-// news is the last answer that a claim was given, and when.
+// news is the last answer that was reported to a claim.
 type news struct {
 	outcome ledger.Outcome
 	to      int64 // bytes
 	at      time.Time
 }
 
-// An index holds the claims that ask to grow, by the label of the node that their volumes
-// are on. Nothing in it is lost for good with the process.
+// An index holds the claims that ask to grow, by the label of their volumes' node. It can be rebuilt
+// after a restart.
 type index struct {
 	mu     sync.Mutex
 	byNode map[string]map[key]*wish
@@ -64,7 +64,7 @@ func newIndex() *index {
 	return &index{byNode: map[string]map[key]*wish{}, node: map[key]string{}}
 }
 
-// wishOf is what a claim asks for, and what it was told by an earlier process.
+// wishOf returns the wish of a claim, including the answer that an earlier process reported.
 func wishOf(claim *corev1.PersistentVolumeClaim, now time.Time) *wish {
 	out := &wish{key: keyOf(claim), uid: claim.UID, since: askedAt(claim, now)}
 	ask := asked(claim)
@@ -75,7 +75,7 @@ func wishOf(claim *corev1.PersistentVolumeClaim, now time.Time) *wish {
 	return out
 }
 
-// add notes that a claim asks.
+// add records that a claim asks to grow.
 func (x *index) add(label string, w *wish) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -110,15 +110,15 @@ func (x *index) drop(k key) {
 	}
 }
 
-// any reports whether a claim of the node asks.
+// any reports whether a claim of the node asks to grow.
 func (x *index) any(label string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return len(x.byNode[label]) > 0
 }
 
-// of gives the claims of a node that ask, in the order of asking. One node is worked on by
-// one worker at a time, which alone changes what they were told.
+// of returns the wishes of a node in the order of their requests. Only one worker at a time processes a
+// node, and only it changes the wishes' other fields.
 func (x *index) of(label string) []*wish {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// carryOut writes one step after the other, each only if the object is still what the step
-// before has made of it. It returns the PersistentVolume as it is then, also with an error.
+// carryOut writes one step after the other, each on the condition that the object is unchanged since
+// the previous step. It returns the latest PersistentVolume, even with an error.
 func (c *Controller) carryOut(ctx context.Context, claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume, steps []step) (*corev1.PersistentVolume, error) {
 	for _, s := range steps {
 		var err error
@@ -35,8 +35,8 @@ func (c *Controller) carryOut(ctx context.Context, claim *corev1.PersistentVolum
 	return object, nil
 }
 
-// writeVolume writes a PersistentVolume and tells the ledger what came of it. Where that is
-// not known, the ledger keeps what it has promised.
+// writeVolume patches a PersistentVolume and records the result in the ledger. If the result is
+// unknown, the ledger keeps its promise.
 func (c *Controller) writeVolume(ctx context.Context, object *corev1.PersistentVolume, s step) (*corev1.PersistentVolume, error) {
 	annotations := map[string]any{}
 	if s.growing != nil {
@@ -70,7 +70,7 @@ func (c *Controller) writeVolume(ctx context.Context, object *corev1.PersistentV
 	return now, nil
 }
 
-// orNothing is a value of a merge patch, in which null takes an entry away.
+// orNothing returns a value for a merge patch, in which null removes an entry.
 func orNothing(text string) any {
 	if text == "" {
 		return nil
@@ -78,7 +78,7 @@ func orNothing(text string) any {
 	return text
 }
 
-// notDone reports whether the API server has said that it did not do what it was asked for.
+// notDone reports whether the API server has responded that it did not execute the request.
 func notDone(err error) bool {
 	answer := apierrors.APIStatus(nil)
 	if !errors.As(err, &answer) {

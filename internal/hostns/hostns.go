@@ -1,11 +1,10 @@
 // Package hostns moves a whole process into the namespaces of its host.
 //
-// The node daemon's image holds only our own programs, and there must be one LVM, one
-// udev and one lock directory on a node: the host's. A process with several threads
-// cannot change its mount namespace, and a Go program has several threads before main
-// begins. So one thread changes namespaces alone and then executes the program again, by
-// file descriptor, because it can no longer see the image; execve ends the other threads
-// and keeps the namespaces of the caller.
+// The node daemon's image holds only flexlvm's programs, and a node must have only one LVM, one udev and one
+// lock directory: the host's. A process with several threads cannot change its mount namespace, and a Go
+// program has several threads before main begins. So one thread changes its namespaces alone and then executes
+// the program again, by file descriptor, because it can no longer see the image. execve ends the other threads
+// and keeps the namespaces of the calling thread.
 package hostns
 
 import (
@@ -20,22 +19,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// carried is the environment variable by which the first process tells the second
-// that it is the second, and under which descriptor it finds its directory. It is
-// taken away at once, and no child inherits it.
+// carried is the environment variable that marks the second process and holds the file descriptor of its
+// directory. The second process unsets it first, so no child inherits it.
 const carried = "FLEXLVM_HOSTNS_DIR_FD"
 
-// A namespace of the host's init that we move into.
+// A namespace is a kind of namespace of the host's init to enter.
 type namespace struct {
 	name string
 	flag int
 }
 
-// namespaces in the order in which they are entered: the mount namespace comes
-// last, for entering it changes what every path means. LVM and udev wait for each
-// other on semaphores (ipc), by the host's name (uts), and udev's messages come
-// over netlink (net). From within another cgroup namespace no process can be started in a
-// group of the host's.
+// namespaces returns the namespaces in the order in which they are entered. The mount namespace is last,
+// because entering it changes what every path means. LVM and udev wait for each other on semaphores (ipc),
+// udev's messages arrive over netlink (net), and LVM uses the host's name (uts). From within another cgroup
+// namespace, no process can be started in a cgroup of the host.
 func namespaces() []namespace {
 	return []namespace{
 		{"ipc", unix.CLONE_NEWIPC},
@@ -46,13 +43,12 @@ func namespaces() []namespace {
 	}
 }
 
-// Enter returns once the process is in the namespaces of its host. It returns the path of
-// dir, a directory of the pod, as seen from there, or "" if there is no such directory.
-// Later changes in dir are visible.
+// Enter returns once the process is in its host's namespaces. It returns the path of dir, a directory of the
+// pod, as seen from there, or "" if it does not exist. Later changes in dir are visible.
 //
-// It may execute the program again, with the same arguments, so it must be called before
-// anything that matters has begun. A process that is in those namespaces already, for
-// example started by hand on the host, is left as it is.
+// Enter may execute the program again, with the same arguments, so it must be called before anything that
+// matters has begun. It does nothing in a process that is in those namespaces already, for example one started
+// by hand on the host.
 func Enter(dir string) (string, error) {
 	if value, second := os.LookupEnv(carried); second {
 		return arrived(value)
@@ -70,7 +66,7 @@ func Enter(dir string) (string, error) {
 	return "", cross(dir)
 }
 
-// elsewhere names the namespaces in which the host's init is and we are not.
+// elsewhere returns the names of the namespaces that this process does not share with the host's init.
 func elsewhere() ([]string, error) {
 	var away []string
 	for _, n := range namespaces() {
@@ -89,9 +85,8 @@ func elsewhere() ([]string, error) {
 	return away, nil
 }
 
-// cross moves this thread into the host's namespaces and executes the program
-// there. It returns only if that fails, and the caller has to end then: a thread
-// in two worlds is of no use.
+// cross moves this thread into the host's namespaces and executes the program there. It returns only on
+// failure. The caller then has to exit, because the thread may be in a mix of namespaces.
 func cross(dir string) error {
 	runtime.LockOSThread()
 	program, err := os.Open("/proc/self/exe")
@@ -114,9 +109,9 @@ func cross(dir string) error {
 	return fmt.Errorf("execute the program in the host's namespaces: %w; /proc must be mounted on the host", err)
 }
 
-// openDir opens dir for the second process; -1 where it does not exist.
+// openDir opens dir for the second process. It returns -1 if dir does not exist.
 func openDir(dir string) (int, error) {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0) // without O_CLOEXEC: it is for the next program
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0) // without O_CLOEXEC: it is for the second process
 	if errors.Is(err, unix.ENOENT) {
 		return -1, nil
 	}
@@ -126,7 +121,8 @@ func openDir(dir string) (int, error) {
 	return fd, nil
 }
 
-// setAll opens all before it enters any: afterwards /proc is another.
+// setAll enters all namespaces. It opens all of them first: in the host's mount namespace, /proc is another
+// one.
 func setAll() error {
 	files := make([]*os.File, 0, len(namespaces()))
 	for _, n := range namespaces() {
@@ -145,7 +141,7 @@ func setAll() error {
 	return nil
 }
 
-// arrived is Enter in the second process.
+// arrived is the second process's Enter.
 func arrived(value string) (string, error) {
 	if err := os.Unsetenv(carried); err != nil {
 		return "", fmt.Errorf("tidy the environment: %w", err)
@@ -157,8 +153,8 @@ func arrived(value string) (string, error) {
 	if len(away) > 0 {
 		return "", fmt.Errorf("enter the host's namespaces: still outside of %v after it was done; unset %s", away, carried)
 	}
-	// The kernel names a program that was executed by descriptor after the number.
-	// A name is for people only.
+	// For a program executed by descriptor, the kernel uses the descriptor's number as its name. The name is
+	// only for people.
 	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
 	fd, err := strconv.Atoi(value)
 	if err != nil {
@@ -171,6 +167,6 @@ func arrived(value string) (string, error) {
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return "", fmt.Errorf("%s is %q, which is no open directory; unset it", carried, value)
 	}
-	unix.CloseOnExec(fd) // what this program executes must not have the token
+	unix.CloseOnExec(fd) // child programs must not inherit the directory
 	return "/proc/self/fd/" + value, nil
 }

@@ -12,20 +12,20 @@ import (
 
 // Errors of Check.
 var (
-	// ErrReplaced: another file is in the driver's place now. It is left there: during an
-	// upgrade it is the newer installer's.
+	// ErrReplaced: another file is in the driver's place. Check leaves it there: during an upgrade it is the
+	// newer installer's.
 	ErrReplaced = errors.New("the driver was replaced by another installation")
 )
 
-// A Guard watches over an installed driver.
+// A Guard reinstalls an installed driver if it is deleted or damaged.
 type Guard struct {
 	place  Place
 	binary string
 	file   unix.Stat_t
 }
 
-// Guard returns a Guard of the driver, which Install has just made a copy of binary. If
-// it has gone meanwhile, the first Check installs it again.
+// Guard returns a Guard of the driver, which Install has just created as a copy of binary. If the driver has
+// been deleted meanwhile, the first Check reinstalls it.
 func (p Place) Guard(binary string) (*Guard, error) {
 	g := &Guard{place: p, binary: binary}
 	if err := unix.Lstat(p.Driver(), &g.file); err != nil && !gone(err) {
@@ -34,13 +34,14 @@ func (p Place) Guard(binary string) (*Guard, error) {
 	return g, nil
 }
 
-// Check reinstalls the driver if it is gone or damaged. If another file has taken its
-// place, Check leaves that alone and returns ErrReplaced.
+// Check reinstalls the driver if it is gone or damaged. If another file is in its place, Check leaves that file
+// alone and returns ErrReplaced.
 func (g *Guard) Check(ctx context.Context) (changed bool, err error) {
 	if err := g.own(); err != nil {
 		return false, err
 	}
-	// Also where the installation fails then: the next Check must not take it for another's.
+	// The new file is recorded even if the installation then fails, so that the next Check does not take it for
+	// another installer's.
 	return g.place.install(ctx, g.binary, g.own, func() error {
 		if err := unix.Lstat(g.place.Driver(), &g.file); err != nil && !gone(err) {
 			return fmt.Errorf("look at the driver: %w", err)
@@ -49,7 +50,7 @@ func (g *Guard) Check(ctx context.Context) (changed bool, err error) {
 	})
 }
 
-// own fails with ErrReplaced if another file than the Guard's is in the driver's place.
+// own returns ErrReplaced if a file other than the Guard's is in the driver's place.
 func (g *Guard) own() error {
 	var now unix.Stat_t
 	switch err := unix.Lstat(g.place.Driver(), &now); {
@@ -64,8 +65,8 @@ func (g *Guard) own() error {
 // checkPatience bounds one Check: another installer may hold the lock.
 const checkPatience = 2 * time.Minute
 
-// Keep looks after the driver, which Install has just made a copy of binary, until ctx
-// ends: now and then at each interval it puts back what has gone or was damaged.
+// Keep runs Check immediately and then once per interval until ctx ends. Install must have just created the
+// driver as a copy of binary.
 func (p Place) Keep(ctx context.Context, binary string, interval time.Duration, log logrus.FieldLogger) error {
 	guard, err := p.Guard(binary)
 	if err != nil {
@@ -89,7 +90,7 @@ func (p Place) Keep(ctx context.Context, binary string, interval time.Duration, 
 
 func gone(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) }
 
-// Every calls f now and then at each interval, until ctx ends.
+// Every calls f immediately and then once per interval until ctx ends.
 func Every(ctx context.Context, interval time.Duration, f func()) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()

@@ -1,9 +1,8 @@
-// Package install installs the driver where kubelet looks for it, and uninstalls it.
+// Package install installs the driver where kubelet expects it, and uninstalls it.
 //
-// kubelet watches the driver's directory and calls the driver on every change to a name
-// in it that does not begin with a dot. So the binary appears under its name whole or not
-// at all, nothing else is left in that directory, and what is right already is not
-// touched.
+// kubelet watches the driver's directory and calls the driver on every change to a name in it that does not
+// begin with a dot. So the binary appears under its name atomically, no other file is left in that directory,
+// and a correct binary is not touched.
 package install
 
 import (
@@ -26,8 +25,8 @@ const (
 	// DefaultPluginDir is kubelet's default for --volume-plugin-dir.
 	DefaultPluginDir = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"
 
-	// driverDir is how kubelet spells the driver's name, flexlvm.io/flexlvm, as a
-	// directory; the executable carries the part after the tilde.
+	// driverDir is the driver's name, flexlvm.io/flexlvm, in kubelet's spelling as a directory. The executable
+	// has the part after the tilde.
 	driverDir  = "flexlvm.io~flexlvm"
 	driverFile = "flexlvm"
 	tempFile   = ".flexlvm.tmp"
@@ -60,19 +59,18 @@ func (p Place) Driver() string { return filepath.Join(p.Dir(), driverFile) }
 
 func (p Place) temp() string { return filepath.Join(p.Dir(), tempFile) }
 
-// Install makes the driver a copy of binary. changed is false if it was one already;
-// kubelet then notices nothing. With an error, it is true if a file may have been put in
-// its place.
+// Install makes the driver a copy of binary. changed is false if it already was one; kubelet then notices
+// nothing. With an error, changed is true if the driver's file may have been replaced.
 //
-// It may be killed at any instant: at most it leaves a file whose name begins with a dot,
-// which kubelet ignores and the next Install removes.
+// Killed at any point, Install leaves at most a file whose name begins with a dot, which kubelet ignores and
+// the next Install removes.
 func (p Place) Install(ctx context.Context, binary string) (changed bool, err error) {
 	nothing := func() error { return nil }
 	return p.install(ctx, binary, nothing, nothing)
 }
 
-// install is Install; it calls may before it changes anything, whose error it returns, and placed
-// after it has, or may have. No other installer changes the driver meanwhile.
+// install is Install with two hooks: it calls may before it changes anything and returns its error, and calls
+// placed after it has, or may have, replaced the driver. No other installer changes the driver meanwhile.
 func (p Place) install(ctx context.Context, binary string, may, placed func() error) (changed bool, err error) {
 	source, err := os.Open(binary)
 	if err != nil {
@@ -107,7 +105,7 @@ func (p Place) install(ctx context.Context, binary string, may, placed func() er
 	return true, errors.Join(err, placed())
 }
 
-// Report says what Install did.
+// Report returns a line that describes what Install did.
 func (p Place) Report(changed bool) string {
 	what := "is installed already"
 	if changed {
@@ -116,8 +114,8 @@ func (p Place) Report(changed bool) string {
 	return fmt.Sprintf("flexlvm %s %s: %s", version.String, what, p.Driver())
 }
 
-// lock keeps two installers on one node apart. It is on the directory itself, so
-// that no lock file is needed, and the kernel drops it with its holder.
+// lock excludes other installers on the node. It locks the directory itself, so no lock file is needed, and the
+// kernel releases the lock when its holder exits.
 func (p Place) lock(ctx context.Context) (release func(), err error) {
 	dir, err := os.Open(p.Dir())
 	if err != nil {
@@ -148,8 +146,7 @@ func removeStale(temp string) error {
 	return nil
 }
 
-// holds reports whether the driver is a plain file with the content of source and
-// the right mode.
+// holds reports whether the driver is a regular file with the content of source and the right mode.
 func (p Place) holds(source *os.File) (bool, error) {
 	info, err := os.Lstat(p.Driver())
 	if errors.Is(err, os.ErrNotExist) {
@@ -205,8 +202,8 @@ func readChunk(f *os.File, buf []byte, at int64) (int, error) {
 	return n, err
 }
 
-// replace writes source beside the driver and renames it into its place. A
-// driver that runs right now keeps its own file.
+// replace writes source beside the driver and renames it over the driver. A driver that is running keeps its
+// own file.
 func (p Place) replace(source *os.File) error {
 	temp, err := os.OpenFile(p.temp(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -226,7 +223,7 @@ func (p Place) replace(source *os.File) error {
 }
 
 func fill(temp, source *os.File) error {
-	if err := temp.Chmod(mode); err != nil { // whatever the umask is
+	if err := temp.Chmod(mode); err != nil { // independent of the umask
 		return err
 	}
 	info, err := source.Stat()

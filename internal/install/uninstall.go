@@ -39,8 +39,8 @@ func (p Place) Uninstall(ctx context.Context) (changed bool, err error) {
 	return true, durable.Sync(p.pluginDir)
 }
 
-// Foreign returns the names in the driver's directory that do not belong there: kubelet
-// calls the driver again whenever one of them changes.
+// Foreign returns the names in the driver's directory that do not belong there. Whenever one of those files
+// changes, kubelet calls the driver.
 func (p Place) Foreign() ([]string, error) {
 	entries, err := os.ReadDir(p.Dir())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -55,18 +55,18 @@ func (p Place) Foreign() ([]string, error) {
 	return names, nil
 }
 
-// Unfinished reports whether an installation was cut short.
+// Unfinished reports whether an installation was interrupted.
 func (p Place) Unfinished() bool {
 	_, err := os.Lstat(p.temp())
 	return err == nil
 }
 
-// hostPIDNamespace is the number of the first PID namespace of a machine
-// (PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h).
+// hostPIDNamespace identifies a machine's first PID namespace (PROC_PID_INIT_INO in the kernel's
+// include/linux/proc_ns.h).
 const hostPIDNamespace = "pid:[4026531836]"
 
-// HostMounts returns the path of the file that lists the host's mounts, given the mount
-// point of proc. It fails in a container that cannot see them.
+// HostMounts returns the path of the file that lists the host's mounts, given the mount point of proc. It fails
+// in a container that cannot see the host's mounts.
 func HostMounts(proc string) (string, error) {
 	ns, err := os.Readlink(filepath.Join(proc, "self/ns/pid"))
 	if err != nil {
@@ -78,8 +78,7 @@ func HostMounts(proc string) (string, error) {
 	return filepath.Join(proc, "1/mountinfo"), nil
 }
 
-// Mounted returns where kubelet has volumes of this driver mounted, read from a
-// mountinfo file.
+// Mounted returns the paths at which kubelet has volumes of this driver mounted, read from a mountinfo file.
 func Mounted(mountinfoFile string) ([]string, error) {
 	f, err := os.Open(mountinfoFile)
 	if err != nil {
@@ -106,7 +105,7 @@ func ofDriver(path string) bool {
 	return filepath.Base(dir) == driverDir && strings.HasSuffix(filepath.Dir(dir), "/volumes")
 }
 
-// Refusal returns the error that these volumes are in the way, and what to do.
+// Refusal returns an error that names volumes that are still mounted, and what to do.
 func Refusal(mounted []string) error {
 	const few = 3
 	list := strings.Join(mounted[:min(few, len(mounted))], ", ")
@@ -116,5 +115,5 @@ func Refusal(mounted []string) error {
 	return fmt.Errorf("%w: %s; kubelet needs the driver to unmount them: drain the node, or delete the pods that use them, and try again", ErrMounted, list)
 }
 
-// same reports whether two looks at a path found the same file.
+// same reports whether two lstat results are of the same file.
 func same(a, b unix.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }

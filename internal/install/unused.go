@@ -12,21 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// callPatience bounds how long Uninstall waits for calls of the driver that run.
+// callPatience bounds how long Uninstall waits for running calls of the driver.
 const callPatience = time.Minute
 
-// Unused uninstalls a driver where nothing needs it.
+// Unused uninstalls a driver if nothing needs it.
 type Unused struct {
 	Place
-	Proc   string // the host's, where its mounts and processes can be seen
-	Binary string // what is installed if the driver turns out to be needed
+	Proc   string // the host's proc, in which its mounts and processes are visible
+	Binary string // the binary to install if the driver turns out to be needed
 }
 
-// Uninstall removes the driver, or returns an error if volumes are mounted. changed is false if
-// there was no driver.
+// Uninstall removes the driver, or returns an error if volumes are mounted. changed is false if there was no
+// driver.
 //
-// A call of kubelet's that has begun before may mount a volume after the driver has gone. So it
-// waits for the calls that run, looks again, and installs the driver again if it is needed.
+// A call that kubelet started earlier may mount a volume after the driver is removed. So Uninstall then waits
+// for running calls, checks again, and reinstalls the driver if it is needed.
 func (u Unused) Uninstall(ctx context.Context) (changed bool, err error) {
 	if err := u.Check(ctx); err != nil {
 		return false, err
@@ -45,8 +45,8 @@ func (u Unused) Uninstall(ctx context.Context) (changed bool, err error) {
 	return true, errors.Join(u.Check(ctx), err)
 }
 
-// Check returns an error if volumes are mounted. It then installs the driver again if it has gone,
-// because without it kubelet could not unmount them.
+// Check returns an error if volumes are mounted. It then also reinstalls a missing driver, because kubelet
+// could not unmount the volumes without it.
 func (u Unused) Check(ctx context.Context) error {
 	mounts, err := HostMounts(u.Proc)
 	if err != nil {
@@ -56,7 +56,7 @@ func (u Unused) Check(ctx context.Context) error {
 	if err != nil || len(mounted) == 0 {
 		return err
 	}
-	if exists(u.Driver()) || !exists(u.PluginDir()) { // without the latter, kubelet looks elsewhere
+	if exists(u.Driver()) || !exists(u.PluginDir()) { // without a plugin directory here, kubelet uses another one
 		return Refusal(mounted)
 	}
 	return u.putBack(ctx, Refusal(mounted))
@@ -74,8 +74,8 @@ func (u Unused) putBack(ctx context.Context, because error) error {
 	return fmt.Errorf("the driver had gone and is installed again: %w", because)
 }
 
-// awaitCalls waits until no process runs the file that was the driver. Those that cannot be
-// looked at are left out: where there are such, the next Check finds what they mount.
+// awaitCalls waits until no process runs the file that was the driver. It ignores processes that it cannot
+// stat: the next Check finds what they mount.
 func (u Unused) awaitCalls(ctx context.Context, driver unix.Stat_t) error {
 	ctx, cancel := context.WithTimeout(ctx, callPatience)
 	defer cancel()
@@ -92,7 +92,7 @@ func (u Unused) awaitCalls(ctx context.Context, driver unix.Stat_t) error {
 	}
 }
 
-// running returns a process that runs the file, other than this one, or 0.
+// running returns the PID of another process that runs the file, or 0.
 func (u Unused) running(file unix.Stat_t) (pid int, err error) {
 	entries, err := os.ReadDir(u.Proc)
 	if err != nil {
@@ -103,7 +103,7 @@ func (u Unused) running(file unix.Stat_t) (pid int, err error) {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		// Of a program on NFS whose server is away, stat would wait for the server.
+		// For a program on NFS whose server is unreachable, stat would wait for the server.
 		var exe unix.Statx_t
 		if unix.Statx(unix.AT_FDCWD, filepath.Join(u.Proc, e.Name(), "exe"), unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &exe) == nil &&
 			exe.Ino == file.Ino && unix.Mkdev(exe.Dev_major, exe.Dev_minor) == file.Dev {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/exec"
 )
 
-// Verify fails unless the driver is a copy of binary and answers `init`, as kubelet first
-// calls it. It changes nothing. programs runs what is in Dir, and may kill it.
+// Verify returns an error unless the driver is a copy of binary and answers `init`, kubelet's first call. It
+// changes nothing. programs runs programs from Dir, and may kill them.
 func (p Place) Verify(ctx context.Context, binary string, programs exec.Interface) error {
 	source, err := os.Open(binary)
 	if err != nil {

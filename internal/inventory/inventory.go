@@ -1,5 +1,5 @@
-// Package inventory describes what a node holds: volumes and the pools that they are cut
-// from, as the engine reports them. No I/O.
+// Package inventory describes a node's volumes and the pools that hold them, as the engine reports them. It
+// does no I/O.
 package inventory
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// An Inventory is all that this node holds, from one report of LVM.
+// An Inventory is all volumes and pools of this node, from one report of LVM.
 type Inventory struct {
 	Pools   []Pool
 	Volumes []Volume
@@ -20,8 +20,7 @@ func (in Inventory) Exported(v *Volume) bool {
 	return slices.ContainsFunc(in.Pools, func(p Pool) bool { return p.Exported && p.GroupUUID() == v.GroupUUID })
 }
 
-// A Pool is what volumes are cut from: a volume group, without the flexlvm thin and directory
-// pools in it, or such a pool.
+// A Pool is where volumes are allocated: a flexlvm thin or directory pool, or the rest of a volume group.
 type Pool struct {
 	Name         volume.PoolName
 	UUID         string
@@ -32,19 +31,18 @@ type Pool struct {
 	MetadataFree volume.Bytes
 	LVs          int // logical volumes, flexlvm's or not
 	Missing      int // devices that LVM cannot find
-	// Exported: LVM neither changes nor activates anything in the volume group.
+	// Exported: the volume group is exported, so LVM neither changes nor activates anything in it.
 	Exported bool
-	// DeviceFree is what is free on each physical device that LVM may allocate from, the
-	// most first.
+	// DeviceFree is the free space on each physical device that LVM may allocate from, largest first.
 	DeviceFree []volume.Bytes
 	// Devices are the paths of these physical devices, in the same order.
 	Devices []string
-	// Thin is nil but for a thin pool, and Directories but for a directory pool.
+	// Thin is set for thin pools only, Directories for directory pools only.
 	Thin        *ThinPool
 	Directories *DirectoryPool
 }
 
-// GroupUUID returns the UUID of the volume group that the pool is, or is in.
+// GroupUUID returns the UUID of the pool's volume group.
 func (p Pool) GroupUUID() string {
 	switch {
 	case p.Thin != nil:
@@ -55,52 +53,51 @@ func (p Pool) GroupUUID() string {
 	return p.UUID
 }
 
-// Holds reports whether a volume lies in the pool, and not in another of its name.
+// Holds reports whether a volume is in this pool, not in another pool of the same name.
 func (p Pool) Holds(v *Volume) bool { return v.Pool() == p.Name && v.GroupUUID == p.GroupUUID() }
 
-// Unseen reports whether nobody can tell which volumes are in the pool.
+// Unseen reports whether the volumes in the pool are unknown.
 func (p Pool) Unseen() bool { return p.Directories != nil && !p.Directories.Known }
 
-// A DirectoryPool holds what only a directory pool has.
+// A DirectoryPool holds the fields of a directory pool.
 type DirectoryPool struct {
 	GroupUUID string
-	// Known: it was looked into. Otherwise nobody can tell which volumes are in it.
+	// Known: the pool's content was read. Otherwise its volumes are unknown.
 	Known bool
-	// Unfit says why no volume may be made in it, however much room it has; empty if one
-	// may.
+	// Unfit says why no volume may be created in the pool, whatever its free space; empty if one may.
 	Unfit string
 }
 
-// A ThinPool holds what only a thin pool has.
+// A ThinPool holds the fields of a thin pool.
 type ThinPool struct {
 	GroupUUID string
-	// Known: LVM reports how full it is. Otherwise Free and MetadataUsed mean nothing.
+	// Known: LVM reports the pool's usage. Otherwise Free and MetadataUsed mean nothing.
 	Known bool
-	// Metadata is the size of its own metadata, of which MetadataUsed is in use.
+	// Metadata is the size of the pool's own metadata, of which MetadataUsed is in use.
 	Metadata     volume.Bytes
 	MetadataUsed volume.Bytes
-	// Others is what volumes without flexlvm's tag hold, which may be blocks that they share with
-	// flexlvm's; without those for which LVM reports no usage, whose size is OthersUntold.
+	// Others is the usage of volumes without flexlvm's tag, which may include blocks that they share with
+	// flexlvm's volumes. OthersUntold is the size of those for which LVM reports no usage; Others excludes
+	// them.
 	Others       volume.Bytes
 	OthersUntold volume.Bytes
-	// Unfit says why no volume may be made in it, however much room it has; empty if one
-	// may.
+	// Unfit says why no volume may be created in the pool, whatever its free space; empty if one may.
 	Unfit string
 }
 
-// A Volume is what this node knows of one of its volumes.
+// A Volume is the state of a volume on this node.
 type Volume struct {
 	Group     volume.Group `json:"group"`
 	GroupUUID string       `json:"groupUUID"`
 	Name      volume.Name  `json:"name"`
 	UUID      string       `json:"uuid"`
 	State     volume.State `json:"state,omitempty"`
-	Size      volume.Bytes `json:"size"`       // what the user may write
-	Device    volume.Bytes `json:"deviceSize"` // what it takes from its pool, as of now
-	Full      volume.Bytes `json:"fullSize"`   // what it takes once all of it is written; the same unless it is thin
-	// On is what it holds of each physical device, by path; nil where that is not known.
+	Size      volume.Bytes `json:"size"`       // usable size
+	Device    volume.Bytes `json:"deviceSize"` // space it currently occupies in its pool
+	Full      volume.Bytes `json:"fullSize"`   // space it occupies once fully written; the same as Device unless it is thin
+	// On is the space it occupies on each physical device, by path; nil if that is unknown.
 	On map[string]volume.Bytes `json:"-"`
-	// Shape is what LVM says it is; empty where that is none of our layouts.
+	// Shape is the layout that LVM reports; empty if it is not one of flexlvm's layouts.
 	volume.Shape
 	Namespace string      `json:"namespace,omitempty"`
 	Cluster   string      `json:"cluster,omitempty"`
@@ -108,26 +105,26 @@ type Volume struct {
 	FS        string      `json:"filesystemUUID,omitempty"`
 	// FSType is the kind of its file system.
 	FSType volume.FSType `json:"fsType,omitempty"`
-	// Clone is the UUID of the file system that the volume is an unfinished copy of.
+	// Clone is the UUID of the source file system, if the volume is an unfinished copy.
 	Clone string `json:"cloneOfFilesystemUUID,omitempty"`
-	// Fill is how far such a copy is, where it is made byte by byte.
+	// Fill is the progress of such a copy, if it is copied byte by byte.
 	Fill volume.Fill `json:"fill,omitempty"`
-	// HalfZeroed: not all of a raw block volume was zeroed, so no pod has had it.
+	// HalfZeroed: a raw block volume was not zeroed completely, so no pod has used it.
 	HalfZeroed bool `json:"halfZeroed,omitempty"`
-	// Of is the volume that it is a copy-on-write snapshot of.
+	// Of is the volume of which this volume is a copy-on-write snapshot.
 	Of volume.Name `json:"copyOnWriteOf,omitempty"`
 	// Stored is how much of such a snapshot's store is in use.
 	Stored volume.Bytes `json:"stored,omitempty"`
-	// Overflowed: such a snapshot's store was too small, so it holds nothing any more.
+	// Overflowed: such a snapshot's store was too small, so its content is lost.
 	Overflowed bool `json:"overflowed,omitempty"`
-	// Encrypted: its content lies in a LUKS2 container.
+	// Encrypted: the content is in a LUKS2 container.
 	Encrypted bool      `json:"encrypted,omitempty"`
 	Created   time.Time `json:"created"`
-	LastUsed  time.Time `json:"lastUsed"` // Created where nothing else is known
-	// LastTrimmed is when it was last trimmed to the end; zero if never, or if that is unknown.
+	LastUsed  time.Time `json:"lastUsed"` // Created if nothing else is known
+	// LastTrimmed is when the last complete trim ended; zero if there was none, or if that is unknown.
 	LastTrimmed time.Time `json:"lastTrimmed,omitzero"`
-	// Released is when the volume left state ready and became unreferenced or retained;
-	// LastUsed if nothing else is known.
+	// Released is when the volume left state ready and became unreferenced or retained; LastUsed if nothing
+	// else is known.
 	Released time.Time      `json:"released"`
 	Reclaim  volume.Reclaim `json:"reclaim,omitempty"`
 	Wipe     volume.Wipe    `json:"wipe,omitempty"`
@@ -135,18 +132,17 @@ type Volume struct {
 	Active   bool           `json:"active"`
 	Open     bool           `json:"open"` // in any mount namespace
 	Mounts   []string       `json:"mounts,omitempty"`
-	Problem  string         `json:"problem,omitempty"` // what a person should look at
-	// Unknown: the problem is a tag that this release does not know.
+	Problem  string         `json:"problem,omitempty"` // what needs a person's attention
+	// Unknown: the problem is a tag that is unknown to this release.
 	Unknown bool `json:"-"`
-	// Degraded: copies of the volume are missing or out of date, as Problem says. It can
-	// still be used.
+	// Degraded: copies of the volume are missing or out of date, as Problem says. The volume can still be used.
 	Degraded bool `json:"degraded,omitempty"`
-	// SyncPercent is how much of a RAID is in sync, as LVM prints it.
+	// SyncPercent is how much of a RAID volume is in sync, as LVM prints it.
 	SyncPercent string `json:"syncPercent,omitempty"`
 }
 
 // InUse reports whether the volume is open, in any mount namespace, or mounted.
 func (v *Volume) InUse() bool { return v.Open || len(v.Mounts) > 0 }
 
-// Pool returns the pool that the volume is cut from.
+// Pool returns the pool that the volume is in.
 func (v *Volume) Pool() volume.PoolName { return v.Shape.Pool(v.Group) }

@@ -1,3 +1,3 @@
-// Package iolimit keeps the I/O limits in pods' control groups as the annotations of their volumes
-// say. What to write is a pure function of the desired and the observed limits (plan.go).
+// Package iolimit applies the I/O limits in the annotations of volumes to the control groups of
+// pods. What to write is a pure function of the desired and the observed limits (plan.go).
 package iolimit

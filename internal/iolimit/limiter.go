@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// groupRetry is when to look again for a pod's control group: the kubelet may
-	// mount a volume an instant before it makes the group.
+	// groupRetry is the delay before another search for a pod's control group: the kubelet may
+	// mount a volume an instant before it creates the group.
 	groupRetry = time.Second
-	// settle is how long a pass waits for more changes after the first: they come in
-	// swarms.
+	// settle is how long a pass waits for more changes after the first, because they come in
+	// bursts.
 	settle = 200 * time.Millisecond
-	// groupPatience is how long a pod that has a limited volume may have no control
-	// group before a person should know: one that is ending has none for a moment.
+	// groupPatience is how long a pod with a limited volume may have no control group before that
+	// is reported: a pod that is ending has none for a moment.
 	groupPatience = 30 * time.Second
 )
 
-// Host is the node whose pods are limited. With the zero value no pod is.
+// Host is the node whose pods are limited. With the zero value, no pod is limited.
 type Host struct {
 	Groups PodGroups
 	// Mounts returns every mount of the host, by device number.
@@ -36,8 +36,7 @@ type Host struct {
 	Watch func(ctx context.Context, changed func()) error
 }
 
-// PodGroups are the control groups of the node's pods: *cgroup.Tree, in
-// production.
+// PodGroups are the control groups of the node's pods. In production it is *cgroup.Tree.
 type PodGroups interface {
 	// Pods returns the groups, by UID, of those pods that have one.
 	Pods(uids map[string]bool) (map[string]string, error)
@@ -47,27 +46,27 @@ type PodGroups interface {
 	SetIOLimits(group string, device uint64, limits volume.IOLimits) error
 }
 
-// A Limiter keeps the IO limits of pods as their volumes' annotations say. It runs beside
-// the daemon's rounds, so that failures and delays here do not hold them up, and also
-// between rounds whenever something is mounted, without LVM. The kernel keeps the limits,
-// so they last while no daemon runs.
+// A Limiter applies the I/O limits in the annotations of volumes to pods. It runs beside the
+// daemon's rounds, so that its failures and delays do not hold them up, and also between rounds
+// whenever something is mounted, without LVM. The kernel keeps the limits, so they last while no
+// daemon runs.
 type Limiter struct {
 	host    Host
 	now     func() time.Time
 	wakeUps chan struct{}
 
 	mu     sync.Mutex
-	latest *Desired // nil before a round has succeeded
+	latest *Desired // nil until a round has succeeded
 
-	// What follows belongs to the goroutine of Run.
+	// The following fields belong to the goroutine of Run.
 	left   bool                 // limits may be in force though none is desired
 	missed map[string]time.Time // pods without a group, and since when
 }
 
-// Desired is what the API says.
+// Desired is the state that the API declares.
 type Desired struct {
 	PersistentVolumes []persistentvolume.Volume
-	// Partial: there are PersistentVolumes that cannot be read.
+	// Partial: some PersistentVolumes cannot be read.
 	Partial bool
 	// Report is called with the outcome of each pass, on the goroutine of Run.
 	Report func(context.Context, Outcome)
@@ -75,7 +74,7 @@ type Desired struct {
 
 // An Outcome is the outcome of one pass.
 type Outcome struct {
-	Applied int              // pods' limits on volumes that are in force
+	Applied int              // number of pods' limits on volumes that are in force
 	Failed  map[string]error // by PersistentVolume
 }
 
@@ -84,7 +83,7 @@ func New(host Host, now func() time.Time) *Limiter {
 	return &Limiter{host: host, now: now, wakeUps: make(chan struct{}, 1), left: true, missed: map[string]time.Time{}}
 }
 
-// Update sets what is desired from now on, and requests a pass.
+// Update sets the desired state, and requests a pass.
 func (l *Limiter) Update(d Desired) {
 	if l == nil {
 		return
@@ -102,7 +101,7 @@ func (l *Limiter) wake() {
 	}
 }
 
-// Run works until ctx ends. It watches mounts once the first limit is wanted.
+// Run runs passes until ctx ends. It watches mounts once the first limit is desired.
 func (l *Limiter) Run(ctx context.Context) {
 	if l == nil {
 		return
@@ -124,7 +123,7 @@ func (l *Limiter) Run(ctx context.Context) {
 	}
 }
 
-// await waits for a wake-up and what comes with it, or, if again, a moment. It
+// await waits for a wake-up and those that follow it closely or, if again, at most groupRetry. It
 // returns false when ctx has ended.
 func (l *Limiter) await(ctx context.Context, again bool) bool {
 	var retry <-chan time.Time
@@ -147,10 +146,10 @@ func (l *Limiter) await(ctx context.Context, again bool) bool {
 	return ctx.Err() == nil
 }
 
-// reconcile sets what is not as it should be. It reports whether any limit is desired,
-// and whether it should run again soon. It may be killed at any instant: the next one
-// finds what is left to do. Where no limit is wanted, and none was since the
-// daemon's start, it looks at nothing.
+// reconcile sets the limits that differ from the desired ones. It reports whether any limit is
+// desired, and whether it should run again soon. It may be killed at any instant: the next pass
+// finds what is left to do. If no limit is desired, and none can be in force, it does not read the
+// node.
 func (l *Limiter) reconcile(ctx context.Context) (limited, again bool) {
 	l.mu.Lock()
 	w := l.latest
@@ -159,7 +158,7 @@ func (l *Limiter) reconcile(ctx context.Context) (limited, again bool) {
 		return false, false
 	}
 	limits, failed := readLimits(w.PersistentVolumes)
-	left := len(failed) > 0 || w.Partial // what they said before is in force
+	left := len(failed) > 0 || w.Partial // their earlier limits are in force
 	for _, wanted := range limits {
 		limited = limited || !wanted.IsZero()
 	}
@@ -172,16 +171,16 @@ func (l *Limiter) reconcile(ctx context.Context) (limited, again bool) {
 	return limited, r.again
 }
 
-// A pass is one comparison with the node and what comes of it.
+// A pass is one comparison with the node, and its result.
 type pass struct {
 	limits  map[string]volume.IOLimits // by PersistentVolume
 	failed  map[string]error           // by PersistentVolume
-	applied int                        // pods' limits on volumes that are in force
-	unsure  bool                       // a limit that is not wanted may be in force
+	applied int                        // number of pods' limits on volumes that are in force
+	unsure  bool                       // a limit that is not desired may be in force
 	again   bool
 }
 
-// fail notes why the limits on a volume are not in force; one reason is enough.
+// fail records why the limits on a volume are not in force; the first reason is enough.
 func (r *pass) fail(m podVolume, err error) {
 	if !r.limits[m.pv].IsZero() && r.failed[m.pv] == nil {
 		r.failed[m.pv] = fmt.Errorf("pod %s: %w", m.pod, err)
@@ -235,7 +234,7 @@ func (l *Limiter) apply(ctx context.Context, r *pass) {
 	}
 }
 
-// observe reads the limits that the groups of pods have.
+// observe returns the limits of pods' groups, and records which pods have no group.
 func (l *Limiter) observe(mounted []podVolume, groups map[string]string, r *pass) map[string]map[uint64]volume.IOLimits {
 	there := make(map[string]map[uint64]volume.IOLimits, len(groups))
 	ill := map[string]error{}

@@ -12,22 +12,21 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A podVolume is a volume as one pod has it mounted.
+// A podVolume is a volume that is mounted for one pod.
 type podVolume struct {
 	pod    string // UID
 	pv     string
 	device uint64 // as in stat's st_rdev
 }
 
-// A limitChange is what has to be written so that a pod's limits on a volume are
-// what they should be.
+// A limitChange is a write that gives a pod the desired limits on a volume.
 type limitChange struct {
 	podVolume
-	limits volume.IOLimits // all of them; 0 lifts one
+	limits volume.IOLimits // all of them; 0 removes one
 }
 
-// readLimits reads what PersistentVolumes ask for, by name: limits, zero
-// where there are none, or why they cannot be read.
+// readLimits parses the limits that PersistentVolumes declare, by name: zero if there are none, or
+// why they cannot be parsed.
 func readLimits(volumes []persistentvolume.Volume) (limits map[string]volume.IOLimits, unreadable map[string]error) {
 	limits, unreadable = make(map[string]volume.IOLimits, len(volumes)), map[string]error{}
 	for i := range volumes {
@@ -47,7 +46,7 @@ func readLimits(volumes []persistentvolume.Volume) (limits map[string]volume.IOL
 	return limits, unreadable
 }
 
-// podVolumes are those of the volumes that are mounted for pods, by pod and name.
+// podVolumes returns the volumes in limits that are mounted for pods, by pod and name.
 func podVolumes(mounts map[uint64][]mount.Point, limits map[string]volume.IOLimits) []podVolume {
 	var out []podVolume
 	for device, points := range mounts {
@@ -67,16 +66,16 @@ func podVolumes(mounts map[uint64][]mount.Point, limits map[string]volume.IOLimi
 	return slices.Compact(out)
 }
 
-// ofVolumes reports whether volumes are made with this kind of file system.
+// ofVolumes reports whether volumes are formatted with this kind of file system.
 func ofVolumes(fsType string) bool {
 	_, err := volume.ParseFSType("the kind of a file system", fsType)
 	return err == nil
 }
 
-// podPath takes a path apart where the kubelet may have a flexlvm volume mounted:
-// <its root>/pods/<UID>/volumes/flexlvm.io~flexlvm/<PersistentVolume>, or
-// <its root>/pods/<UID>/volumes/kubernetes.io~csi/<PersistentVolume>/mount, which any CSI
-// driver's may be.
+// podPath splits a path at which the kubelet may have mounted a flexlvm volume: <its
+// root>/pods/<UID>/volumes/flexlvm.io~flexlvm/<PersistentVolume>, or <its
+// root>/pods/<UID>/volumes/kubernetes.io~csi/<PersistentVolume>/mount, which any CSI driver's
+// volume may have.
 func podPath(path string) (pod, name string, is bool) {
 	parts := strings.Split(path, "/")
 	if pod, name, is = ofPlugin(parts, strings.ReplaceAll(pv.Driver, "/", "~")); is {
@@ -88,7 +87,7 @@ func podPath(path string) (pod, name string, is bool) {
 	return "", "", false
 }
 
-// podDevice is podPath of a raw block volume:
+// podDevice is podPath for a raw block volume:
 // <its root>/plugins/kubernetes.io/csi/volumeDevices/publish/<PersistentVolume>/<UID>.
 func podDevice(path string) (pod, name string, is bool) {
 	parts := strings.Split(path, "/")
@@ -107,10 +106,9 @@ func ofPlugin(parts []string, plugin string) (pod, name string, is bool) {
 	return parts[n-4], parts[n-1], true
 }
 
-// limitChanges is what is to be written so that each pod has the limits that are
-// wanted: all that differs between those and there, the limits that pods' groups
-// have by device. Pods that are not in there, and devices of others, are left
-// alone. Where two PersistentVolumes lead a pod to one device, the first counts.
+// limitChanges returns the writes that give each pod the desired limits: one for each difference
+// from there, the limits of pods' groups by device. Pods that are not in there, and devices of
+// others, are left alone. If two PersistentVolumes lead a pod to one device, the first counts.
 func limitChanges(mounted []podVolume, limits map[string]volume.IOLimits, there map[string]map[uint64]volume.IOLimits) []limitChange {
 	type target struct {
 		pod    string

@@ -116,7 +116,7 @@ func TestReadLimits(t *testing.T) {
 	require.EqualError(t, unreadable["typo"], `flexlvm.io/io-limits: wbps "8k": is not a whole decimal number greater than 0 (no sign, no unit, no fraction); until it is mended, what is in force stays`)
 }
 
-// A directory volume has no device that could be limited: what its pool's got would slow others.
+// A directory volume has no device of its own, and a limit on its pool's device would slow down other volumes.
 func TestDirectoriesHaveNoLimits(t *testing.T) {
 	in := volume.Shape{Layout: volume.Directory, DirectoryPool: "small"}
 	limits, unreadable := readLimits([]persistentvolume.Volume{

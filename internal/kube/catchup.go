@@ -15,21 +15,23 @@ import (
 )
 
 const (
-	// catchUpSeconds is how long the watch of CatchUp asks to last. The API server sends a
-	// bookmark two seconds before a watch ends, and none where that is already past.
+	// catchUpSeconds is the timeout that CatchUp requests for its watch. The API server sends a
+	// bookmark two seconds before a watch ends, but not if that moment is already past when the watch
+	// starts.
 	catchUpSeconds = 3
-	// noObject names no object: a list of the objects of one name costs what a GET does, and
-	// returns the resourceVersion at which it was answered.
+	// noObject is the name of no object: a list filtered by one name costs as much as a GET, and
+	// returns the resourceVersion at which it was served.
 	noObject = "flexlvm.io-revision"
 )
 
-// Revision returns the resourceVersion of a moment after the call, for PersistentVolumes.
+// Revision returns a resourceVersion for PersistentVolumes that is current at some moment after the
+// call.
 func (c *Client) Revision(ctx context.Context) (string, error) {
 	return c.revision(ctx, c.core, "persistentvolumes", metav1.NamespaceAll)
 }
 
-// revision is Revision for a resource. namespace is any one where its objects have one: a list of
-// one name in all namespaces looks at every object.
+// revision is Revision for any resource. For a namespaced resource, namespace must name a namespace, no
+// matter which: a list by name in all namespaces scans every object.
 func (c *Client) revision(ctx context.Context, client rest.Interface, resource, namespace string) (string, error) {
 	what := "read the resourceVersion of the " + resource
 	out := metav1.PartialObjectMetadataList{}
@@ -44,7 +46,7 @@ func (c *Client) revision(ctx context.Context, client rest.Interface, resource, 
 	return out.ResourceVersion, nil
 }
 
-// VolumeCount returns how many PersistentVolumes the cluster has, also other drivers'.
+// VolumeCount returns the number of PersistentVolumes in the cluster, including other drivers'.
 func (c *Client) VolumeCount(ctx context.Context) (int64, error) {
 	out := metav1.PartialObjectMetadataList{}
 	request := c.core.Get().Resource("persistentvolumes").VersionedParams(&metav1.ListOptions{Limit: 1}, metav1.ParameterCodec)
@@ -58,9 +60,9 @@ func (c *Client) VolumeCount(ctx context.Context) (int64, error) {
 	return count, nil
 }
 
-// CatchUp brings objects, which were the PersistentVolumes of a node at resourceVersion
-// from, to one that is not older than to. It takes up to three seconds. After an error
-// objects mean nothing.
+// CatchUp updates objects, the PersistentVolumes of a node at resourceVersion from, to a
+// resourceVersion that is not older than to. It takes up to three seconds. After an error, the contents
+// of objects are undefined.
 func (c *Client) CatchUp(ctx context.Context, node, from, to string, objects map[string]*corev1.PersistentVolume) error {
 	what := fmt.Sprintf("follow the PersistentVolumes of node %s from resourceVersion %s to %s", node, from, to)
 	order, err := resourceversion.CompareResourceVersion(from, to)
@@ -92,7 +94,7 @@ func (c *Client) CatchUp(ctx context.Context, node, from, to string, objects map
 	return fmt.Errorf("%s: the watch has ended before", what)
 }
 
-// apply makes one event's change, and reports whether it is as new as to.
+// apply applies one event to objects, and reports whether it is as new as to.
 func apply(event watch.Event, to string, objects map[string]*corev1.PersistentVolume) (reached bool, err error) {
 	if event.Type == watch.Error {
 		return false, apierrors.FromObject(event.Object)

@@ -19,18 +19,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// defaultTimeout bounds one request where the configuration does not: an API
-// server that does not answer is one that is away. Watches are not bound.
+// defaultTimeout limits one request if the configuration does not: an API server that does not answer
+// in time counts as unavailable. Watches are not limited.
 const defaultTimeout = 15 * time.Second
 
-// A Client reads and writes the objects that the node daemon and the provisioner need. Every read goes to
-// the API server itself, none to a cache. Errors are client-go's, to be examined with
-// apierrors.
+// A Client reads and writes the objects that the node daemon and the provisioner need. Every read goes
+// to the API server, not to a cache. Errors are client-go's, to be examined with apierrors.
 type Client struct {
 	core    rest.Interface
 	ours    rest.Interface
 	timeout time.Duration
-	// decoder reads pages of lists, of which pages lets one into memory at a time.
+	// decoder decodes pages of lists; pages admits one page into memory at a time.
 	decoder runtime.Decoder
 	pages   *semaphore.Weighted
 }
@@ -49,7 +48,7 @@ func NewClient(config *rest.Config) (*Client, error) {
 		bound = defaultTimeout
 	}
 	config = rest.CopyConfig(config)
-	config.Timeout = 0 // it would end watches too
+	config.Timeout = 0 // it would end watches, too
 	// One connection for both groups.
 	transport, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -68,7 +67,7 @@ func NewClient(config *rest.Config) (*Client, error) {
 	return &Client{core: core, ours: ours, timeout: bound, decoder: factory.UniversalDeserializer(), pages: semaphore.NewWeighted(1)}, nil
 }
 
-// groupClient makes the client of one group of the API.
+// groupClient returns the client for one API group.
 func groupClient(config *rest.Config, transport *http.Client, codecs runtime.NegotiatedSerializer, path string, gv schema.GroupVersion, contentType string) (*rest.RESTClient, error) {
 	c := rest.CopyConfig(config)
 	c.APIPath, c.GroupVersion, c.NegotiatedSerializer = path, &gv, codecs
@@ -87,9 +86,8 @@ func (c *Client) Cluster(ctx context.Context) (string, error) {
 	return ClusterUID(ctx, c.core)
 }
 
-// do sends a request and reads the answer into out, which may be nil. It is sent
-// once: the library's ten tries would take as many seconds, and callers come
-// again in any case.
+// do sends a request and decodes the response into out, which may be nil. It sends the request once:
+// the library's ten tries would take as many seconds, and callers retry anyway.
 func (c *Client) do(ctx context.Context, what string, request *rest.Request, out runtime.Object) error {
 	if err := c.send(ctx, request.MaxRetries(0), out); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -113,7 +111,7 @@ func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	return out, c.do(ctx, "get node "+name, c.core.Get().Resource("nodes").Name(name), out)
 }
 
-// NodeMetadata lists the metadata of nodes, as options say.
+// NodeMetadata lists the metadata of the nodes that options select.
 func (c *Client) NodeMetadata(ctx context.Context, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	out := &metav1.PartialObjectMetadataList{}
 	request := c.core.Get().Resource("nodes").VersionedParams(&options, metav1.ParameterCodec)
@@ -127,7 +125,7 @@ func (c *Client) PersistentVolumeClaim(ctx context.Context, namespace, name stri
 	return out, c.do(ctx, fmt.Sprintf("get claim %s/%s", namespace, name), request, out)
 }
 
-// NodeStorage returns the object of a node.
+// NodeStorage returns a node's NodeStorage.
 func (c *Client) NodeStorage(ctx context.Context, name string) (*flexlvmv1.NodeStorage, error) {
 	out := &flexlvmv1.NodeStorage{}
 	return out, c.do(ctx, "get NodeStorage "+name, c.ours.Get().Resource("nodestorages").Name(name), out)
@@ -140,7 +138,7 @@ func (c *Client) VolumeManager(ctx context.Context, namespace, name string) (*me
 	return out, c.metadata(ctx, fmt.Sprintf("get VolumeManager %s/%s", namespace, name), request, "PartialObjectMetadata", out)
 }
 
-// metadata reads what a request asks for without its contents, as a kind of metav1.
+// metadata reads only the metadata of the requested objects, as a kind of metav1.
 func (c *Client) metadata(ctx context.Context, what string, request *rest.Request, kind string, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -155,7 +153,7 @@ func (c *Client) metadata(ctx context.Context, what string, request *rest.Reques
 	return nil
 }
 
-// VolumeGroups lists all VolumeGroups, as of a moment after the call.
+// VolumeGroups lists all VolumeGroups, as of some moment after the call.
 func (c *Client) VolumeGroups(ctx context.Context) ([]flexlvmv1.VolumeGroup, error) {
 	out := &flexlvmv1.VolumeGroupList{}
 	err := c.do(ctx, "list VolumeGroups", c.ours.Get().Resource("volumegroups"), out)
@@ -169,7 +167,7 @@ func (c *Client) VolumeDiscovery(ctx context.Context) (*flexlvmv1.VolumeDiscover
 	return out, c.do(ctx, "get VolumeDiscovery "+flexlvmv1.VolumeDiscoveryName, request, out)
 }
 
-// CreateNodeStorage creates the object of a node and returns the result.
+// CreateNodeStorage creates a node's NodeStorage and returns the result.
 func (c *Client) CreateNodeStorage(ctx context.Context, s *flexlvmv1.NodeStorage) (*flexlvmv1.NodeStorage, error) {
 	out := &flexlvmv1.NodeStorage{}
 	return out, c.do(ctx, "create NodeStorage "+s.Name, c.ours.Post().Resource("nodestorages").Body(s), out)

@@ -12,8 +12,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ClusterUID asks for the UID of the kube-system namespace, which identifies the cluster
-// and is in the volumes' tags. core is a client of the core API group.
+// ClusterUID returns the UID of the kube-system namespace, which identifies the cluster and is in the
+// volumes' tags. core is a client of the core API group.
 func ClusterUID(ctx context.Context, core rest.Interface) (string, error) {
 	var namespace corev1.Namespace
 	if err := core.Get().Resource("namespaces").Name(metav1.NamespaceSystem).MaxRetries(0).Do(ctx).Into(&namespace); err != nil {

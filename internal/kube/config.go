@@ -1,6 +1,6 @@
-// Package kube is how the programs of flexlvm reach the API server. Its Client is for the
-// node daemon, which runs on every node and so has to be small: it knows only the few
-// kinds that the daemon needs, unlike client-go's clientset.
+// Package kube is flexlvm's access to the API server. Its Client is for the node daemon, which runs on
+// every node and so has to be small: unlike client-go's clientset, it knows only the few kinds that the
+// daemon needs.
 package kube
 
 import (
@@ -15,13 +15,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// ServiceAccountDir is where a pod finds its token and the CA certificate of the API
-// server.
+// ServiceAccountDir is where a pod's token and the API server's CA certificate are mounted.
 const ServiceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// Config returns how to reach the API server: from the kubeconfig file or, if that is
-// empty, as the service account whose files are in dir. The token is reread regularly,
-// because it changes while the pod runs.
+// Config returns the client configuration for the API server: from the kubeconfig file or, if that is
+// empty, for the service account whose files are in dir. The token is reread regularly, because it
+// changes while the pod runs.
 func Config(kubeconfig, dir string) (*rest.Config, error) {
 	if kubeconfig != "" {
 		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

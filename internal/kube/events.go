@@ -18,30 +18,31 @@ import (
 )
 
 const (
-	// Events wait here for their turn; those that find no place are logged and lost.
+	// Events wait here to be sent; events that find the queue full are logged and dropped.
 	eventQueue = 1000
-	// A node tells much at once after it was away, and little else.
+	// A node sends a burst of events after it was cut off, and few otherwise.
 	eventBurst, eventsPerSecond = 1000, 1
-	// An event that comes again is counted in the one that there is, if it is among the last.
+	// A repeated event increments the count of the existing event, if that is among this many last
+	// ones.
 	eventsKnown = 256
-	// How often an event is sent while the API server is away, as client-go does it.
+	// How often an event is sent while the API server is unavailable, as in client-go.
 	eventTries = 12
 )
 
-// A Recorder sends events to the API in the background, one after the other. client-go's
-// recorder does so, too; with the strategic merge patches that it makes, it would take a
-// megabyte more on every node (decision 004).
+// A Recorder sends events to the API in the background, one after the other. client-go's recorder does
+// the same, but links strategic merge patches, which would take a megabyte more on every node (decision
+// 004).
 type Recorder struct {
 	client *Client
 	source corev1.EventSource
 	queue  chan *corev1.Event
-	known  *lru.Cache // what an event says → sentEvent
+	known  *lru.Cache // eventKey → sentEvent
 	limit  flowcontrol.RateLimiter
-	again  time.Duration // between two tries
+	again  time.Duration // between two tries of one event
 }
 
-// NewRecorder returns a recorder of events that component finds on a node. It sends them until
-// ctx ends.
+// NewRecorder returns a recorder of events that component reports on a node. It sends them until ctx
+// ends.
 func NewRecorder(ctx context.Context, client *Client, component, node string) *Recorder {
 	r := newRecorder(client, component, node)
 	go r.run(ctx)
@@ -57,7 +58,7 @@ func newRecorder(client *Client, component, node string) *Recorder {
 	}
 }
 
-// Event records an event of a type, Normal or Warning, about an object. It does not wait.
+// Event queues an event of type Normal or Warning about an object. It does not block.
 func (r *Recorder) Event(about *corev1.ObjectReference, eventType, reason, message string) {
 	now := metav1.Now()
 	namespace := about.Namespace
@@ -90,7 +91,7 @@ func (r *Recorder) run(ctx context.Context) {
 	}
 }
 
-// deliver sends an event until the API server has answered.
+// deliver sends an event until the API server accepts or refuses it, or the tries are used up.
 func (r *Recorder) deliver(ctx context.Context, e *corev1.Event) {
 	for try := 1; ; try++ {
 		err := r.send(ctx, e)
@@ -109,7 +110,7 @@ func (r *Recorder) deliver(ctx context.Context, e *corev1.Event) {
 	}
 }
 
-// refused reports whether the same request would be refused again.
+// refused reports whether the API server would refuse the same request again.
 func refused(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -119,7 +120,7 @@ func refused(err error) bool {
 	return code < http.StatusInternalServerError && code != http.StatusTooManyRequests
 }
 
-// eventKey is what two events have in common that are one.
+// eventKey holds the fields by which two events are the same.
 type eventKey struct {
 	about                      corev1.ObjectReference
 	eventType, reason, message string
@@ -139,19 +140,19 @@ func (r *Recorder) send(ctx context.Context, e *corev1.Event) error {
 		if err == nil {
 			r.known.Add(key, sent)
 		}
-		if !apierrors.IsNotFound(err) { // where it was for an hour, events are removed
+		if !apierrors.IsNotFound(err) { // events are deleted after an hour
 			return err
 		}
 	}
 	request := r.client.core.Post().Namespace(e.Namespace).Resource("events").Body(e).MaxRetries(0)
-	if err := r.client.send(ctx, request, nil); err != nil && !apierrors.IsAlreadyExists(err) { // an answer may be lost
+	if err := r.client.send(ctx, request, nil); err != nil && !apierrors.IsAlreadyExists(err) { // the response to an earlier try may have been lost
 		return err
 	}
 	r.known.Add(key, sentEvent{name: e.Name, count: e.Count})
 	return nil
 }
 
-// count says in an event that there is that it has come again.
+// count records in an existing event that it has occurred again.
 func (r *Recorder) count(ctx context.Context, e *corev1.Event, sent sentEvent) error {
 	patch := fmt.Appendf(nil, `{"count":%d,"lastTimestamp":%q}`, sent.count, e.LastTimestamp.UTC().Format(time.RFC3339))
 	request := r.client.core.Patch(types.MergePatchType).Namespace(e.Namespace).Resource("events").Name(sent.name).Body(patch).MaxRetries(0)

@@ -10,15 +10,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/kubeobject"
 )
 
-// LocalVolume returns a LocalVolume as it is now.
+// LocalVolume returns the current LocalVolume.
 func (c *Client) LocalVolume(ctx context.Context, namespace, name string) (*flexlvmv1.LocalVolume, error) {
 	out := &flexlvmv1.LocalVolume{}
 	request := c.ours.Get().Namespace(namespace).Resource("localvolumes").Name(name)
 	return out, c.do(ctx, fmt.Sprintf("get LocalVolume %s/%s", namespace, name), request, out)
 }
 
-// SetLocalVolumeFinalizers writes the finalizers of o, if it is still exactly what the caller
-// saw.
+// SetLocalVolumeFinalizers sets the finalizers of o, if the object still has o's resourceVersion.
 func (c *Client) SetLocalVolumeFinalizers(ctx context.Context, o *flexlvmv1.LocalVolume, finalizers []string) (*flexlvmv1.LocalVolume, error) {
 	what := fmt.Sprintf("write the finalizers of LocalVolume %s/%s", o.Namespace, o.Name)
 	out := &flexlvmv1.LocalVolume{}
@@ -26,7 +25,7 @@ func (c *Client) SetLocalVolumeFinalizers(ctx context.Context, o *flexlvmv1.Loca
 	return out, c.do(ctx, what, request, out)
 }
 
-// UpdateLocalVolumeStatus writes the status of o, if o is up to date.
+// UpdateLocalVolumeStatus updates the status of o, if o is current.
 func (c *Client) UpdateLocalVolumeStatus(ctx context.Context, o *flexlvmv1.LocalVolume) error {
 	request := c.ours.Put().Namespace(o.Namespace).Resource("localvolumes").Name(o.Name).SubResource("status").Body(o)
 	return c.do(ctx, fmt.Sprintf("write the status of LocalVolume %s/%s", o.Namespace, o.Name), request, nil)

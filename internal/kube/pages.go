@@ -11,28 +11,29 @@ import (
 )
 
 const (
-	// mostObjects is how many objects a page has: a large cluster's objects of a kind would not fit into the
-	// node daemon's memory, nor into the time of one request.
+	// mostObjects is the number of objects in a page: all objects of a kind in a large cluster would
+	// not fit into the node daemon's memory, nor be read within the timeout of one request.
 	mostObjects = 500
-	// mostBytes bounds the answer to one request, of which decoding takes a multiple: anybody may make objects
-	// of 1.5 MiB each, of which a page has as many as fit.
+	// mostBytes limits the response to one request; decoding takes a multiple of it. Anybody may create
+	// objects of 1.5 MiB each, so a page has as many objects as fit.
 	mostBytes = 16 << 20
 )
 
-// errLargePage means that a page has more than mostBytes.
+// errLargePage means that a page is larger than mostBytes.
 var errLargePage = errors.New("the answer is too large")
 
-// A query is a list of a core kind, in one namespace or in all.
+// A query describes a list of a core kind, in one namespace or in all.
 type query struct {
 	what, namespace, resource string
 	metav1.ListOptions
 }
 
-// inPages calls read with each page of a list, of mostObjects or as many as fit into mostBytes. All pages are
-// of the moment of the first one; if the API server has forgotten that moment meanwhile, the list fails.
-// After an error, what was read is not the whole list.
+// inPages calls read with each page of a list. A page has mostObjects, or as many as fit into
+// mostBytes. All pages are of the first page's resourceVersion; if the API server has compacted that
+// meanwhile, the list fails. After an error, the pages that were read are not the whole list.
 //
-// Of all lists of a client, one page at a time is in memory, unless read keeps it; read must not list.
+// Only one page of all lists of a client is in memory at a time, unless read keeps it; read must not
+// list.
 func inPages[T any, P interface {
 	*T
 	runtime.Object
@@ -55,7 +56,7 @@ func inPages[T any, P interface {
 	}
 }
 
-// page reads one page into out and calls read, as the only page of the client.
+// page reads one page into out and calls read, while no other page of the client is in memory.
 func (c *Client) page(ctx context.Context, q query, out runtime.Object, read func()) error {
 	if err := c.pages.Acquire(ctx, 1); err != nil {
 		return err
@@ -72,7 +73,7 @@ func (c *Client) page(ctx context.Context, q query, out runtime.Object, read fun
 	return nil
 }
 
-// answer asks for a page.
+// answer requests a page and returns the encoded response.
 func (c *Client) answer(ctx context.Context, q query) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()

@@ -7,17 +7,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// notEnded selects the pods that have not ended, as kubeobject.PodEnded says.
+// notEnded selects the pods that have not ended, as in kubeobject.PodEnded.
 const notEnded = "status.phase!=" + string(corev1.PodSucceeded) + ",status.phase!=" + string(corev1.PodFailed)
 
-// Pods calls each with the pods of a node that have not ended, as of a moment after the call. Here and
-// below, a pod may be large: each should keep what it needs of one, and not the pod.
+// Pods calls each with the pods of a node that have not ended, as of some moment after the call. A pod
+// may be large, so here and below each should keep only the fields that it needs, not the pod.
 func (c *Client) Pods(ctx context.Context, node string, each func(*corev1.Pod)) error {
 	return c.eachPod(ctx, query{what: "list the pods of node " + node, ListOptions: metav1.ListOptions{FieldSelector: onNode(node) + "," + notEnded}}, each)
 }
 
-// PodsOfNoNode calls each with the pods of a namespace, or with an empty name of all, that have no node yet,
-// as of a moment after the call.
+// PodsOfNoNode calls each with the pods that have no node yet, as of some moment after the call: of one
+// namespace, or of all if namespace is empty.
 func (c *Client) PodsOfNoNode(ctx context.Context, namespace string, each func(*corev1.Pod)) error {
 	what := "list the pods of no node"
 	if namespace != "" {
@@ -26,7 +26,7 @@ func (c *Client) PodsOfNoNode(ctx context.Context, namespace string, each func(*
 	return c.eachPod(ctx, query{what: what, namespace: namespace, ListOptions: metav1.ListOptions{FieldSelector: onNode("")}}, each)
 }
 
-// PodsOfNamespace calls each with the pods of a namespace, as of a moment after the call.
+// PodsOfNamespace calls each with the pods of a namespace, as of some moment after the call.
 func (c *Client) PodsOfNamespace(ctx context.Context, namespace string, each func(*corev1.Pod)) error {
 	return c.eachPod(ctx, query{what: "list the pods of namespace " + namespace, namespace: namespace}, each)
 }

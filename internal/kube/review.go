@@ -12,15 +12,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A Reviewer asks the API server whose a token is, and what its bearer may do. It must be
-// allowed to create tokenreviews and subjectaccessreviews (ClusterRole
-// system:auth-delegator).
+// A Reviewer asks the API server which user a token belongs to, and what that user may do. It must be
+// allowed to create tokenreviews and subjectaccessreviews (ClusterRole system:auth-delegator).
 type Reviewer struct {
 	authentication rest.Interface
 	authorization  rest.Interface
 }
 
-// reviewTimeout is less than the time in which a scrape has to be answered.
+// reviewTimeout is less than the timeout of a scrape.
 const reviewTimeout = 5 * time.Second
 
 // NewReviewer returns a reviewer with its own connections and rate limit: anybody can
@@ -49,8 +48,8 @@ func NewReviewer(config *rest.Config) (*Reviewer, error) {
 	return r, nil
 }
 
-// MayGet reports whether the API server knows the token, and allows its bearer to get a
-// non-resource path.
+// MayGet reports whether the API server accepts the token, and allows its user to get a non-resource
+// path.
 func (r *Reviewer) MayGet(ctx context.Context, token, path string) (known, allowed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()

@@ -16,14 +16,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// Volumes lists the PersistentVolumes of a node, as of a moment after the call, and gives
-// the resourceVersion of that moment: without one the read is a quorum read from etcd.
+// Volumes lists the PersistentVolumes of a node, as of some moment after the call, and returns the
+// resourceVersion of that moment. The request sets no resourceVersion, so it is a quorum read from
+// etcd.
 func (c *Client) Volumes(ctx context.Context, node string) (items []corev1.PersistentVolume, revision string, err error) {
 	return c.volumes(ctx, "list the PersistentVolumes of node "+node, ofNode(node))
 }
 
-// VolumesOfNoNode lists the PersistentVolumes without our node label that keep says are wanted, including
-// other drivers', as of a moment after the call.
+// VolumesOfNoNode lists the PersistentVolumes without flexlvm's node label for which keep returns true,
+// including other drivers', as of some moment after the call.
 func (c *Client) VolumesOfNoNode(ctx context.Context, keep func(*corev1.PersistentVolume) bool) (kept []corev1.PersistentVolume, err error) {
 	q := query{what: "list the PersistentVolumes of no node", resource: "persistentvolumes", ListOptions: metav1.ListOptions{LabelSelector: "!" + pv.LabelNode}}
 	err = inPages(ctx, c, q, func(page *corev1.PersistentVolumeList) {
@@ -39,8 +40,8 @@ func (c *Client) VolumesOfNoNode(ctx context.Context, keep func(*corev1.Persiste
 	return kept, nil
 }
 
-// VolumesLabelled lists the PersistentVolumes with a label of this value, as of a moment after
-// the call.
+// VolumesLabelled lists the PersistentVolumes with this value of a label, as of some moment after the
+// call.
 func (c *Client) VolumesLabelled(ctx context.Context, label, value string) ([]corev1.PersistentVolume, error) {
 	items, _, err := c.volumes(ctx, "list the PersistentVolumes with label "+label, label+"="+value)
 	return items, err
@@ -62,8 +63,8 @@ func (c *Client) Volume(ctx context.Context, name string) (*corev1.PersistentVol
 	return out, c.do(ctx, "get PersistentVolume "+name, c.core.Get().Resource("persistentvolumes").Name(name), out)
 }
 
-// Annotate sets annotations of a PersistentVolume if it is still exactly what the caller
-// saw; nil removes one.
+// Annotate sets annotations of a PersistentVolume, if it still has the resourceVersion of seen; a nil
+// value removes the annotation.
 func (c *Client) Annotate(ctx context.Context, seen *corev1.PersistentVolume, annotations map[string]*string) error {
 	what := "annotate PersistentVolume " + seen.Name
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
@@ -77,16 +78,15 @@ func (c *Client) Annotate(ctx context.Context, seen *corev1.PersistentVolume, an
 
 func ofNode(node string) string { return pv.LabelNode + "=" + pv.NodeLabelValue(node) }
 
-// LetGo removes a PersistentVolume whose volume the node has released: it deletes the
-// object, unless that has happened already and if it is still exactly what the caller
-// saw, and then removes our finalizer. It succeeds if the object is gone or another has
-// its name.
+// LetGo removes a PersistentVolume whose volume the node has released: it deletes the object, unless
+// that has already happened, on the condition that it still has the resourceVersion of seen, and then
+// removes flexlvm's finalizer. It succeeds if the object is gone or another object has its name.
 //
-// A person may still say Retain of an object that is being deleted: where the reclaim policy is
-// not the one that the caller saw, the error is a conflict, and our finalizer stays.
+// A user may still set the reclaim policy of an object that is being deleted to Retain: if the policy
+// is not that of seen, LetGo returns a conflict and keeps the finalizer.
 //
-// Killed in between, it leaves an object that is being deleted and has our finalizer; the
-// next call goes on from there.
+// Killed in between, it leaves an object that is being deleted and has the finalizer; the next call
+// continues from there.
 func (c *Client) LetGo(ctx context.Context, seen *corev1.PersistentVolume) error {
 	if seen.DeletionTimestamp == nil {
 		if err := c.deleteVolume(ctx, seen); apierrors.IsNotFound(err) {
@@ -95,8 +95,8 @@ func (c *Client) LetGo(ctx context.Context, seen *corev1.PersistentVolume) error
 			return err
 		}
 	}
-	// Others may write the object in the same moment: the controller that protects
-	// PersistentVolumes takes its own finalizer off.
+	// Another client may write the object at the same time: the controller that protects
+	// PersistentVolumes removes its own finalizer.
 	var err error
 	for range 3 {
 		if err = c.dropFinalizer(ctx, seen); !apierrors.IsConflict(err) {

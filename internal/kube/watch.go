@@ -59,8 +59,8 @@ func (c *Client) WatchVolumeDiscoveries() *cache.ListWatch {
 	return c.listWatch(c.ours, "volumediscoveries", metav1.NamespaceAll, func(*metav1.ListOptions) {})
 }
 
-// WatchDiscovered watches the PersistentVolumes of what a node has discovered, or with an
-// empty name of what all have.
+// WatchDiscovered watches the PersistentVolumes of volumes that a node has discovered, or that any node
+// has if node is empty.
 func (c *Client) WatchDiscovered(node string) *cache.ListWatch {
 	label := flexlvmv1.LabelDiscoveredOn
 	if node != "" {
@@ -73,9 +73,10 @@ func (c *Client) WatchDiscovered(node string) *cache.ListWatch {
 
 // listWatch lists and watches a resource in all namespaces. namespace is as for revision.
 //
-// An API server that was restored from a backup accepts a watch from a resourceVersion that it has yet to
-// reach again, and shows nothing of what happens until then (kubernetes/kubernetes#107457). Such a
-// watch does not begin: it fails as one does whose resourceVersion is too old, and the reflector lists anew.
+// An API server that was restored from a backup accepts a watch from a resourceVersion that it has not
+// reached again yet, and sends no events until then (kubernetes/kubernetes#107457). Instead of starting
+// such a watch, listWatch fails as if the resourceVersion were too old, so that the reflector lists
+// again.
 func (c *Client) listWatch(client rest.Interface, resource, namespace string, options func(*metav1.ListOptions)) *cache.ListWatch {
 	of := cache.NewFilteredListWatchFromClient(client, resource, metav1.NamespaceAll, options)
 	return &cache.ListWatch{

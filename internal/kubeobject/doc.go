@@ -1,2 +1,2 @@
-// Package kubeobject reads and changes objects of Kubernetes that are in memory. It does no I/O.
+// Package kubeobject reads and changes Kubernetes objects in memory. It does no I/O.
 package kubeobject

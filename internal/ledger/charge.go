@@ -9,22 +9,22 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A charge is what a PersistentVolume takes of a pool.
+// A charge is the space that a PersistentVolume takes from a pool.
 type charge struct {
-	in   volume.PoolName // empty: it cannot be read
-	uuid string          // of the group; empty: any of that name
-	// replica is the name of a volume that no other PersistentVolume of the node may
-	// have: that of a replica. Empty for others.
+	in   volume.PoolName // empty: the pool cannot be read
+	uuid string          // of the group; empty: any group of that name
+	// replica is the name of a replica's volume, which no other PersistentVolume of the node may have.
+	// It is empty for other volumes.
 	replica volume.Name
-	// of is the volume that a copy-on-write snapshot is taken of, which cannot grow. Empty for
-	// others.
+	// of is the source of a copy-on-write snapshot; a source with such a snapshot cannot grow. It is
+	// empty for other volumes.
 	of volume.Name
-	// leaves: the replica may be evicted if nobody uses it.
+	// leaves: the replica may be evicted while it is unused.
 	leaves bool
 	persistentvolume.Charge
 }
 
-// chargeOf is what a PersistentVolume that was written takes.
+// chargeOf returns the charge of a parsed PersistentVolume.
 func chargeOf(c persistentvolume.Volume) charge {
 	out := charge{in: volume.PoolName(controlplane.Shared(string(c.Pool()))), uuid: controlplane.Shared(c.GroupUUID), Charge: c.Charge()}
 	if c.Kind == volume.Dataset {
@@ -36,12 +36,13 @@ func chargeOf(c persistentvolume.Volume) charge {
 	return out
 }
 
-// chargedWith returns the charge of a PersistentVolume and the label of its node. It returns false if nothing is
-// charged.
+// chargedWith returns the charge of a PersistentVolume and the label of its node; false if there is
+// none.
 //
-// A PersistentVolume that cannot be parsed may be that of a later release, whose node counts its room as a claim's.
-// It is charged what can be read of it, and not less than before. If its node cannot parse it either, its
-// volume is subtracted there, too: charging it twice is safe, and not charging it is not.
+// A PersistentVolume that cannot be parsed may be of a later release, whose node counts the volume's
+// space as allocatable. It is charged what can be read of it, and at least its previous charge. If its
+// node cannot parse it either, the node has subtracted the volume, too: charging it twice is safe, and
+// not charging it is not.
 func (l *Ledger) chargedWith(object *corev1.PersistentVolume) (label string, c charge, charged bool) {
 	label = object.Labels[pv.LabelNode]
 	if label == "" || !persistentvolume.IsOurs(object) {
@@ -64,12 +65,12 @@ func (l *Ledger) chargedWith(object *corev1.PersistentVolume) (label string, c c
 		c = chargeOf(v)
 		c.Noted = max(c.Noted, before.Noted)
 	case before.in != "":
-		c = before // the source of a PersistentVolume is immutable
+		c = before // a PersistentVolume's source is immutable
 	}
 	return label, c, true
 }
 
-// unread returns the first PersistentVolume by name of which not even the pool can be read; or nothing.
+// unread returns the first PersistentVolume by name whose pool cannot even be read, or "".
 func (a *account) unread() (first string) {
 	unless := func(name string, c charge) {
 		if c.in == "" && (first == "" || name < first) {

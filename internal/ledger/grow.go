@@ -11,38 +11,37 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// An Outcome is what becomes of a volume's growth for now.
+// An Outcome is the current decision on a volume's growth.
 type Outcome string
 
 // The outcomes.
 const (
-	// Refused: it can never be, however much room is made.
+	// Refused: the growth is impossible, whatever room is made.
 	Refused Outcome = "Refused"
-	// Waiting: there is no room, nothing that may be evicted would make it, and nothing is
-	// promised.
+	// Waiting: there is no room, evictions would not free enough, and nothing is promised.
 	Waiting Outcome = "Waiting"
-	// MakingRoom: it is promised, and the node evicts what it needs.
+	// MakingRoom: the growth is promised, and the node evicts as much as it needs.
 	MakingRoom Outcome = "MakingRoom"
-	// Granted: it is promised, and the room is free.
+	// Granted: the growth is promised, and the room is free.
 	Granted Outcome = "Granted"
 )
 
-// Promised reports whether the room is kept.
+// Promised reports whether the room is reserved.
 func (o Outcome) Promised() bool { return o == MakingRoom || o == Granted }
 
-// An Answer says what becomes of a growth, and why, in words with numbers.
+// An Answer is the decision on a growth, with the reason in words and numbers.
 type Answer struct {
 	Outcome Outcome
 	Why     string
 }
 
-// A growth is room that is promised to a PersistentVolume and not seen on it yet.
+// A growth is room that is promised to a PersistentVolume but not yet seen on the object.
 type growth struct {
 	charge
-	// base is the version of the object that it is to be written on. A write names that, so
-	// once there is a later one it has been done, or never will be.
+	// base is the resourceVersion on which the growth is to be written. The write is conditional on it,
+	// so once there is a later version, the write has succeeded or never will.
 	base uint64
-	// unsure: a write was begun, and nobody knows whether it was, or will be, done.
+	// unsure: a write was started, and whether it succeeded, or will, is unknown.
 	unsure bool
 }
 
@@ -55,14 +54,12 @@ func (l *Ledger) growth(name string) (growth, bool) {
 	return grows, growing
 }
 
-// Grow asks for the volume of a PersistentVolume, as it is in the API now, to become so
-// large. What is promised is kept from then on: until the caller has written the object and
-// recorded that (Written), even if it never learns whether the write was done. What was
-// promised before falls only by what is written, too.
+// Grow requests that the volume of a PersistentVolume, read from the API server, grow to a size. A
+// promise is kept until the caller has written the object and recorded that (Written), even if the
+// caller never learns whether the write succeeded. An earlier promise, too, is lowered only by a write.
 //
-// Nothing is promised that evictions could not make free: in a thin pool, what a volume
-// grows by must be free at one moment; and layouts of several devices need their share on
-// each.
+// Nothing is promised that evictions cannot free: a thin pool must have the whole increase free at the
+// same time, and layouts of several devices need their share on each.
 func (l *Ledger) Grow(object *corev1.PersistentVolume, to volume.Bytes) Answer {
 	l.mu.Lock()
 	touched := l.writtenLocked(object)
@@ -71,7 +68,7 @@ func (l *Ledger) Grow(object *corev1.PersistentVolume, to volume.Bytes) Answer {
 		label := l.where[name]
 		now := growth{charge: c, base: versionOf(object)}
 		before, growing := l.growth(name)
-		// What was to be written on the same version may be written yet.
+		// An earlier promise on the same version may still be written.
 		if !growing || before.base != now.base || before.Device < now.Device {
 			now.unsure = before.unsure && before.base == now.base
 			l.accounts[label].growths[name] = now
@@ -85,8 +82,8 @@ func (l *Ledger) Grow(object *corev1.PersistentVolume, to volume.Bytes) Answer {
 	return answer
 }
 
-// NotWritten ends what was promised to a PersistentVolume, as the caller saw it, and was not
-// written on it: the API server has refused it, or was not asked to.
+// NotWritten releases the promise to a PersistentVolume, as the caller saw it, that was not written:
+// the API server has refused the write, or it was not sent.
 func (l *Ledger) NotWritten(object *corev1.PersistentVolume) {
 	l.mu.Lock()
 	label := ""
@@ -100,8 +97,8 @@ func (l *Ledger) NotWritten(object *corev1.PersistentVolume) {
 	}
 }
 
-// Unsure records that a write of what was promised was begun, and that the API server has not
-// said what came of it. The promise stays until there is a later version of the object.
+// Unsure records that a promise's write was sent, and that its result is unknown. The promise stays
+// until there is a later version of the object.
 func (l *Ledger) Unsure(object *corev1.PersistentVolume) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,20 +108,22 @@ func (l *Ledger) Unsure(object *corev1.PersistentVolume) {
 	}
 }
 
-// keptTime is how long the room of a growth that is taken back is kept: a call that began before may carry it out
-// yet. The longest, of the FlexVolume driver, ends after 3:10 minutes, and the node charges the PersistentVolume in
-// its next round, which comes within 1:12 minutes where it is not called for and --interval is as shipped.
+// keptTime is how long the room of a growth that is taken back stays reserved: a call that started
+// before may still grow the volume. The longest, the FlexVolume driver's, ends after 3:10 minutes, and
+// the node charges the PersistentVolume in its next round, within 1:12 minutes with the default
+// --interval.
 const keptTime = 5 * time.Minute
 
-// keptFor names, among the reservations, the room that is kept for a PersistentVolume.
+// keptFor returns the name of the reservation for a PersistentVolume's taken-back growth.
 func keptFor(name string) string { return name + " (its growth)" }
 
-// Keep reserves the room of a growth that is about to be taken back: by what the PersistentVolume is charged less
-// within keptTime, and until it is charged as much again (keepRest).
+// Keep reserves the room of a growth that is about to be taken back. For keptTime, the reservation
+// grows by as much as the PersistentVolume's charge falls, and shrinks as the charge rises again
+// (keepRest).
 func (l *Ledger) Keep(object *corev1.PersistentVolume) {
 	v, err := persistentvolume.Parse(object)
 	if err != nil {
-		return // Written charges what can be read of it
+		return // Written charges as much as can be read of it
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,7 +135,7 @@ func (l *Ledger) Keep(object *corev1.PersistentVolume) {
 	l.reserveFor(label, name, kept)
 }
 
-// keepRest has what a PersistentVolume is charged and what is kept for it stay the same in sum.
+// keepRest keeps the sum of a PersistentVolume's charge and its reservation by Keep constant.
 func (a *account) keepRest(name string, before, now charge) {
 	if r, there := a.reserved[keptFor(name)]; there {
 		extent := ExtentOf(now.in, a.pools[now.in].extent)
@@ -145,7 +144,7 @@ func (a *account) keepRest(name string, before, now charge) {
 	}
 }
 
-// MayGrow says what Grow would, and promises nothing.
+// MayGrow returns the answer that Grow would return, and promises nothing.
 func (l *Ledger) MayGrow(object *corev1.PersistentVolume, to volume.Bytes) Answer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,8 +152,8 @@ func (l *Ledger) MayGrow(object *corev1.PersistentVolume, to volume.Bytes) Answe
 	return answer
 }
 
-// Holds reports whether a pool holds what its PersistentVolumes are promised, with that of
-// object; true where its node has not reported it.
+// Holds reports whether object's pool can hold all promises in it, including object's; true if the node
+// has not reported the pool.
 func (l *Ledger) Holds(object *corev1.PersistentVolume) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,19 +171,19 @@ func (l *Ledger) Holds(object *corev1.PersistentVolume) bool {
 	}
 	left := l.left(a, v.Pool(), p)
 	if v.Shape.Layout == volume.Thin {
-		left += 2 * volume.ThinStep(p.size) // by which a node reports less than there is
+		left += 2 * volume.ThinStep(p.size) // a node reports up to this much too little
 	}
 	return left >= 0
 }
 
 // An extension is a growth in the numbers of its pool.
 type extension struct {
-	v    persistentvolume.Volume // as it is, without what it is promised
+	v    persistentvolume.Volume // the volume with its current size, and without promises
 	to   persistentvolume.Volume
 	in   volume.PoolName
-	more volume.Bytes // what the pool is charged for it
-	left volume.Bytes // what the pool can promise without it
-	// promised is the size that the object says is promised; 0 for none.
+	more volume.Bytes // the additional charge
+	left volume.Bytes // room that the pool can promise, not counting this growth
+	// promised is the promised size that the object records; 0 for none.
 	promised volume.Bytes
 }
 
@@ -216,7 +215,7 @@ func (l *Ledger) judgeGrowth(object *corev1.PersistentVolume, size volume.Bytes)
 	e.left = l.left(a, in, p) + a.taken(v.PV, l.entry(v.PV).charge(), in, p) - e.v.Charge().In(p.extent)
 	e.left += a.reserved[keptFor(v.PV)].from(in, p)
 	if v.Kind == volume.Dataset {
-		e.left -= p.replicas // replicas do not drive each other out
+		e.left -= p.replicas // replicas do not evict each other
 	}
 	answer := e.judge(p)
 	if answer.Outcome.Promised() {
@@ -225,7 +224,7 @@ func (l *Ledger) judgeGrowth(object *corev1.PersistentVolume, size volume.Bytes)
 	return answer, charge{}
 }
 
-// snapshotsOf counts the copy-on-write snapshots of a volume, also those that are only promised.
+// snapshotsOf counts the copy-on-write snapshots of a volume, including reserved ones.
 func (a *account) snapshotsOf(g volume.Group, n volume.Name) (count int) {
 	is := func(c charge) bool { return c.of == n && c.in.Group() == g }
 	for _, e := range a.written {
@@ -241,7 +240,7 @@ func (a *account) snapshotsOf(g volume.Group, n volume.Name) (count int) {
 	return count
 }
 
-// judge decides about a growth in a pool that is there.
+// judge decides about a growth in a pool that the node reports.
 func (e extension) judge(p pool) Answer {
 	if why := e.never(p); why != "" {
 		return Answer{Refused, why}
@@ -258,7 +257,7 @@ func (e extension) judge(p pool) Answer {
 	case e.v.Shape.Devices() > 1:
 		return e.judgeDevices(p)
 	}
-	// A promise of its own that the node knows is among those that it reports.
+	// If the node already knows this promise, its report includes it.
 	known := e.promised >= e.to.Size && p.promised >= e.more && p.unused >= p.promised
 	if e.more <= p.unused && (known || e.more <= e.left-p.reclaimable-p.removing) {
 		return e.granted()
@@ -266,7 +265,7 @@ func (e extension) judge(p pool) Answer {
 	return e.makingRoom(p, e.more)
 }
 
-// never says why a pool can never hold the volume, or nothing.
+// never returns why a pool can never hold the volume, or "".
 func (e extension) never(p pool) string {
 	if e.to.Size > volume.MaxSize {
 		return fmt.Sprintf("%s are asked for, and the most that is supported is %s", AmountOf(e.to.Size), volume.MaxSize)
@@ -280,13 +279,13 @@ func (e extension) never(p pool) string {
 	return ""
 }
 
-// atOnce is by how much the device grows.
+// atOnce returns by how much the device grows.
 func (e extension) atOnce() volume.Bytes {
 	return e.v.DeviceSize(e.to.Size) - e.v.DeviceSize(e.v.Size)
 }
 
-// judgeThin decides in a thin pool that can promise it: all that the volume grows by must
-// be free at one moment, or become so.
+// judgeThin decides in a thin pool whose promises permit the growth: the whole increase must be, or
+// become, free at the same time.
 func (e extension) judgeThin(p pool) Answer {
 	once, most := e.atOnce(), p.unused+p.removing+p.reclaimable-p.replicas
 	switch {
@@ -298,8 +297,7 @@ func (e extension) judgeThin(p pool) Answer {
 	return Answer{Waiting, fmt.Sprintf("%s must be free at one moment in %s %q, where %s are, and %s may be evicted", AmountOf(once), e.in.Noun(), e.in, AmountOf(p.unused), AmountOf(p.reclaimable-p.replicas))}
 }
 
-// judgeDevices decides for a layout of several devices, of which each must have its share
-// free.
+// judgeDevices decides for a layout of several devices, each of which must have its share free.
 func (e extension) judgeDevices(p pool) Answer {
 	share := e.v.Shape.Share(e.v.DeviceSize(e.to.Size), p.extent) - e.v.Shape.Share(e.v.DeviceSize(e.v.Size), p.extent)
 	wide := func(free []volume.Bytes) (n int) {
@@ -310,12 +308,12 @@ func (e extension) judgeDevices(p pool) Answer {
 		}
 		return n
 	}
-	free := wide(p.free(e.left, p.size)) // with nothing that would have to be evicted
+	free := wide(p.free(e.left, p.size)) // without evictions
 	if free >= e.v.Shape.Devices() {
 		return e.granted()
 	}
-	// Copies grow on their own devices, and on which a volume lies is known only where it
-	// lies on all of them.
+	// Copies grow on their own devices. Which devices a volume uses is known only if it uses all of the
+	// pool's.
 	known := e.v.Shape.Layout != volume.Raid1 || len(p.devices) == e.v.Shape.Devices()
 	if known && wide(p.free(e.left, p.replicas)) >= e.v.Shape.Devices() {
 		return e.makingRoom(p, e.more)

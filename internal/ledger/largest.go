@@ -4,28 +4,28 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// mostStandings is how many classes are kept in mind; beyond, all are forgotten. Classes
-// come and go, and nobody tells the ledger of it.
+// mostStandings limits how many classes are cached; beyond that, all are dropped. The ledger does not
+// learn when a class is deleted.
 const mostStandings = 200
 
-// A Largest is the largest offer of some nodes to volumes of a class.
+// A Largest is the largest offer of a set of nodes to volumes of a class.
 type Largest struct {
-	Node  string       // that makes it; empty where none of them has the pool
-	Most  volume.Bytes // the largest that a volume may be, to its user
-	Nodes int          // that have the pool
-	// Closed says why Node takes no new volumes, behind its name, where none of them can give any and one of them
-	// takes none: the first of those by its label.
+	Node  string       // with the largest offer; empty if none of the nodes has the pool
+	Most  volume.Bytes // the largest usable size that a volume may have
+	Nodes int          // with the pool
+	// Closed is why Node takes no new volumes, phrased to follow its name. It is set only if no node
+	// can offer any room and one is closed; Node then is the first closed one by label.
 	Closed string
-	// Reported is how many nodes have reported, allowed or not; counted only where Nodes is 0.
+	// Reported is the number of nodes that have reported, allowed or not; counted only if Nodes is 0.
 	Reported int
 }
 
-// A standing is what all nodes offer to one class. An offer is reckoned anew when its node
-// has changed, not when somebody asks.
+// A standing holds all nodes' offers to one class. An offer is recomputed when its node has changed,
+// not for each request.
 type standing struct {
-	offers map[string]largestOffer // by label, of the nodes that have the pool
-	stale  map[string]bool         // labels whose offers are to be reckoned anew
-	first  string                  // label of the node with the largest; empty: not known
+	offers map[string]largestOffer // by label, of the nodes with the pool
+	stale  map[string]bool         // labels whose offers have to be recomputed
+	first  string                  // label of the node with the largest offer; empty: unknown
 }
 
 // A largestOffer is the part of an Offer that a standing keeps.
@@ -34,9 +34,9 @@ type largestOffer struct {
 	closed string
 }
 
-// Largest returns the largest offer to volumes of a class, of the nodes that allows says; nil: of all.
-// It costs little while few nodes have changed since the last call for that class. allows must not call
-// the ledger.
+// Largest returns the largest offer to volumes of a class among the nodes for which allows returns
+// true, or among all if allows is nil. It is cheap while few nodes have changed since the last call for
+// that class. allows must not call the ledger.
 func (l *Ledger) Largest(class volume.Spec, allows func(node string) bool) Largest {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,7 +50,8 @@ func (l *Ledger) Largest(class volume.Spec, allows func(node string) bool) Large
 	return l.largest(s, s.first, len(s.offers))
 }
 
-// largest is the offer of the node of a label, the largest of so many; empty: of none.
+// largest returns the offer of the node with the label first, which has the largest of this many
+// offers; first may be empty.
 func (l *Ledger) largest(s *standing, first string, nodes int) Largest {
 	if first == "" {
 		return Largest{Reported: l.reported()}
@@ -68,7 +69,7 @@ func (l *Ledger) reported() (n int) {
 	return n
 }
 
-// among is the largest offer of the nodes that are allowed.
+// among returns the largest offer of the allowed nodes.
 func (l *Ledger) among(s *standing, allows func(node string) bool) Largest {
 	first, nodes := "", 0
 	for label := range s.offers {
@@ -82,7 +83,7 @@ func (l *Ledger) among(s *standing, allows func(node string) bool) Largest {
 	return l.largest(s, first, nodes)
 }
 
-// standing is what all nodes offer to a class now.
+// standing returns the current offers of all nodes to a class.
 func (l *Ledger) standing(class volume.Spec) *standing {
 	s, known := l.standings[class]
 	if !known {
@@ -101,7 +102,7 @@ func (l *Ledger) standing(class volume.Spec) *standing {
 	return s
 }
 
-// reckon takes in what a node offers now.
+// reckon updates a node's offer.
 func (l *Ledger) reckon(s *standing, label string, class volume.Spec) {
 	delete(s.stale, label)
 	if s.first == label {
@@ -118,7 +119,7 @@ func (l *Ledger) reckon(s *standing, label string, class volume.Spec) {
 	}
 }
 
-// find looks through all offers for the largest.
+// find determines the largest of all offers.
 func (s *standing) find() {
 	for label := range s.offers {
 		if s.first == "" || s.before(label, s.first) {
@@ -127,8 +128,9 @@ func (s *standing) find() {
 	}
 }
 
-// before reports whether a offers more than b. Of two that offer as much, which is nothing if one of them takes no new
-// volumes, that one comes first, as its reason is worth more to people than its size; or else the first by its label.
+// before reports whether a's offer ranks before b's: the larger one first. Among equal ones, which are
+// zero if one is closed, a closed node ranks first, as its reason helps people more than the size; then
+// the label decides.
 func (s *standing) before(a, b string) bool {
 	x, y := s.offers[a], s.offers[b]
 	switch {
@@ -140,7 +142,7 @@ func (s *standing) before(a, b string) bool {
 	return a < b
 }
 
-// touch notes that a node offers something else.
+// touch records that a node's offers may have changed.
 func (l *Ledger) touch(label string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package ledger adds up what is promised on which node, so that nothing is promised
-// twice: PersistentVolumes that are written, and reservations for those that will be.
+// Package ledger accounts for what is promised on each node, so that no room is promised twice: written
+// PersistentVolumes, and reservations for PersistentVolumes that will be written.
 package ledger
 
 import (
@@ -20,39 +20,37 @@ import (
 )
 
 const (
-	// ReservationTime is how long room is kept for a PersistentVolume that may have
-	// been written, by this process or by its predecessor, and has not been seen. The
-	// provisioner tries to write it up to five times, and the API server may take a minute
-	// for each of them.
+	// ReservationTime is how long room stays reserved for a PersistentVolume that this process or its
+	// predecessor may have written, but that the watch has not shown yet. The provisioner tries to
+	// write it up to five times, and each try may take the API server a minute.
 	ReservationTime = 10 * time.Minute
-	// CompanionTime is the same for one that only waits for its turn: the scheduler
-	// assigns the node to all claims of a pod within seconds.
+	// CompanionTime is the same for a claim that only waits for its turn: the scheduler assigns the
+	// node to all claims of a pod within seconds.
 	CompanionTime = time.Minute
-	// holdTime is how long a node offers less than it has, see hold.
+	// holdTime is how long a node offers less than it has; see hold.
 	holdTime = time.Minute
 )
 
-// A Ledger knows what every pool of the cluster can promise and what is promised there:
-// from the reports of the nodes, all PersistentVolumes, and those that are about to be
-// written and not yet seen in the watch. Nothing is promised twice because every promise
-// is reserved here first, under one lock, and one process works at a time.
+// A Ledger knows what every pool of the cluster can promise and what is promised there: from the nodes'
+// reports, all PersistentVolumes, and the PersistentVolumes that are about to be written or not yet
+// seen in the watch. Nothing is promised twice because every promise is first reserved here, under one
+// lock, and only one process works at a time.
 //
-// Nodes are identified by the value of their label (pv.NodeLabelValue), as in their
-// PersistentVolumes.
+// Nodes are identified by their label value (pv.NodeLabelValue), as in their PersistentVolumes.
 type Ledger struct {
 	now     func() time.Time
 	changed func(node string)
 
 	mu         sync.Mutex
 	accounts   map[string]*account
-	where      map[string]string // label of the account that carries a PersistentVolume, by its name
-	departures uint64            // how many there have been
-	// standings are what all nodes offer to a class, by its Spec.
+	where      map[string]string // label of the account that a PersistentVolume is charged to, by its name
+	departures uint64            // number of departures so far
+	// standings are all nodes' offers to a class, by its Spec.
 	standings map[volume.Spec]*standing
 }
 
-// New returns an empty ledger. changed is called, without the lock, when the room of a
-// node may have changed.
+// New returns an empty ledger. changed is called, without the lock, when a node's room may have
+// changed.
 func New(now func() time.Time, changed func(node string)) *Ledger {
 	l := &Ledger{now: now, accounts: map[string]*account{}, where: map[string]string{}, standings: map[volume.Spec]*standing{}}
 	l.changed = func(node string) {
@@ -62,23 +60,23 @@ func New(now func() time.Time, changed func(node string)) *Ledger {
 	return l
 }
 
-// An account is one node.
+// An account holds the state of one node.
 type account struct {
-	node   string    // its name; empty without a report
-	called string    // its name, once there was a report
+	node   string    // its name; empty while it has no report
+	called string    // the name in its last report, kept when the report is deleted
 	report types.UID // of the NodeStorage
 	gone   types.UID // of the last one that was deleted
-	// version is that of the report; confirmed is that of the last one that the API server itself gave, and
-	// behind: the watch has shown an older one since.
+	// version is the version of the report; confirmed is that of the last report read from the API
+	// server; and behind means that the watch has shown an older one since.
 	version, confirmed uint64
 	behind             bool
 	pools              map[volume.PoolName]pool
-	// strays are volumes with names of replicas without a PersistentVolume.
+	// strays are volumes with a replica's name but without a PersistentVolume.
 	strays   map[stray]bool
 	written  map[string]entry
 	reserved map[string]reservation
-	departed []departure       // in the order of departing
-	growths  map[string]growth // by PersistentVolume, on top of what is written
+	departed []departure       // in order of departure
+	growths  map[string]growth // by PersistentVolume, in addition to written
 	holds    map[volume.PoolName]hold
 }
 
@@ -88,7 +86,7 @@ type stray struct {
 	name  volume.Name
 }
 
-// straysOf are those that a node reports; it names the oldest of its orphans only.
+// straysOf returns the strays that a node reports; the report names only the oldest orphans.
 func straysOf(storage *flexlvmv1.NodeStorage) map[stray]bool {
 	out := map[stray]bool{}
 	for _, o := range storage.Status.Orphans {
@@ -99,37 +97,37 @@ func straysOf(storage *flexlvmv1.NodeStorage) map[stray]bool {
 	return out
 }
 
-// A pool is what a node reports of a volume group, or of a thin pool in one.
+// A pool is a node's report of a volume group, or of a thin or directory pool in one.
 type pool struct {
 	uuid        string // of the group
 	size        volume.Bytes
-	unused      volume.Bytes // what no logical volume holds
-	promised    volume.Bytes // what the node knows to be promised and not made yet
+	unused      volume.Bytes // not held by any logical volume
+	promised    volume.Bytes // promised volumes that the node knows and has not created yet
 	extent      volume.Bytes
 	allocatable volume.Bytes
-	reclaimable volume.Bytes   // of it
-	removing    volume.Bytes   // of allocatable: held by what is being removed
-	replicas    volume.Bytes   // of reclaimable: what replicas of datasets hold, for claims alone
+	reclaimable volume.Bytes   // part of allocatable
+	removing    volume.Bytes   // part of allocatable: held by volumes that are being removed
+	replicas    volume.Bytes   // part of reclaimable: held by replicas of datasets, and available only to claims
 	devices     []volume.Bytes // free on each physical device
-	reclaimOn   []volume.Bytes // reclaimable, or being removed, on each of devices
+	reclaimOn   []volume.Bytes // reclaimable, or being removed, on each physical device
 	closed      string
 	busy        int // percent of time
 }
 
-// equal reports whether as much can be promised in two pools.
+// equal reports whether both pools allow the same promises.
 func (p pool) equal(q pool) bool {
 	return p.uuid == q.uuid && p.extent == q.extent && p.allocatable == q.allocatable && p.reclaimable == q.reclaimable && p.removing == q.removing && p.replicas == q.replicas &&
 		slices.Equal(p.devices, q.devices) && slices.Equal(p.reclaimOn, q.reclaimOn) && p.closed == q.closed && p.busy == q.busy
 }
 
-// An entry is a PersistentVolume that was written. Its charge is kept once for all that have
-// the same: there may be hundreds of thousands.
+// An entry is a written PersistentVolume. Its charge is interned, because there may be hundreds of
+// thousands of entries, and many are equal.
 type entry struct {
 	of      unique.Handle[charge]
-	version uint64 // of the object; 0 where that is not known
+	version uint64 // of the object; 0 if unknown
 }
 
-// charge is what it takes; nothing where there is no such entry.
+// charge returns the entry's charge, which is zero for a zero entry.
 func (e entry) charge() charge {
 	if e == (entry{}) {
 		return charge{}
@@ -140,14 +138,14 @@ func (e entry) charge() charge {
 type reservation struct {
 	charge
 	until time.Time
-	// writing: the PersistentVolume may be written at any moment. If not, this is room for a
+	// writing: the PersistentVolume may be written at any moment. If false, the room is reserved for a
 	// companion that waits for its turn.
 	writing bool
 }
 
 // A hold keeps a pool from offering a volume larger than size until a point in time, or until the pool
 // may have more room. The scheduler checks the claims of a pod one by one: if they do not fit together,
-// it would choose the same node again unless the largest of them is kept away.
+// it would choose the same node again unless the node rejects the largest of them.
 type hold struct {
 	size  volume.Bytes
 	until time.Time
@@ -165,7 +163,7 @@ func (l *Ledger) account(label string) *account {
 func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.PoolName]pool {
 	out := make(map[volume.PoolName]pool, len(storage.Status.Pools))
 	ailing := ailingNode(storage)
-	// Volumes are tied to their group, also those of a thin pool in it.
+	// Volumes are tied to their volume group, including those of a thin pool in it.
 	uuids := make(map[volume.Group]string, len(storage.Status.Pools))
 	for _, p := range storage.Status.Pools {
 		uuids[volume.Group(p.Name)] = p.UUID
@@ -199,7 +197,7 @@ func poolsOf(storage *flexlvmv1.NodeStorage) map[volume.PoolName]pool {
 	return out
 }
 
-// ExtentOf returns the unit in which a pool allocates room, which its node has reported; 0: not yet.
+// ExtentOf returns the allocation unit of a pool, given the reported one; 0 means not reported yet.
 func ExtentOf(in volume.PoolName, reported volume.Bytes) volume.Bytes {
 	if in.Directory() {
 		return max(reported, volume.Block)
@@ -207,7 +205,7 @@ func ExtentOf(in volume.PoolName, reported volume.Bytes) volume.Bytes {
 	return max(reported, volume.DefaultExtent)
 }
 
-// ailingNode says why no volume can be made on a node, or nothing.
+// ailingNode returns why no volume can be created on a node, or "".
 func ailingNode(storage *flexlvmv1.NodeStorage) string {
 	for _, c := range storage.Status.Conditions {
 		bad := c.Reason == flexlvmv1.ReasonToolsMissing || c.Reason == flexlvmv1.ReasonLVMFailed
@@ -218,9 +216,9 @@ func ailingNode(storage *flexlvmv1.NodeStorage) string {
 	return ""
 }
 
-// Written records a PersistentVolume that is in the API. Its charge replaces what was
-// reserved for it. An object that is older than the one before says
-// nothing: who wrote a PersistentVolume records it at once, and the watch comes after.
+// Written records a PersistentVolume that exists in the API. Its charge replaces its reservation. An
+// object that is older than the recorded one is ignored: a writer records its object immediately,
+// before the watch shows it.
 func (l *Ledger) Written(object *corev1.PersistentVolume) {
 	if !persistentvolume.IsOurs(object) {
 		return
@@ -248,7 +246,7 @@ func (l *Ledger) writtenLocked(object *corev1.PersistentVolume) (touched []strin
 	a.written[object.Name] = entry{unique.Make(now), version}
 	a.keepRest(object.Name, before.charge, now)
 	if growing && version != 0 && version <= grows.base {
-		a.growths[object.Name] = grows // it may be written yet
+		a.growths[object.Name] = grows // the promise may still be written
 	}
 	l.where[object.Name] = label
 	if before == (place{label, now}) && !growing {
@@ -260,8 +258,8 @@ func (l *Ledger) writtenLocked(object *corev1.PersistentVolume) (touched []strin
 	return append(touched, label)
 }
 
-// versionOf is the version of an object, which Kubernetes counts up in each kind; 0 where
-// it has none.
+// versionOf returns the resourceVersion of an object, which increases within each kind; 0 if it has
+// none.
 func versionOf(object metav1.Object) uint64 {
 	n, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
 	if err != nil {
@@ -270,8 +268,8 @@ func versionOf(object metav1.Object) uint64 {
 	return n
 }
 
-// Inherited reserves room for a PersistentVolume that was in the API when this process
-// began to work, until the watch shows it: a watch may begin with an older state.
+// Inherited reserves room for a PersistentVolume that existed when this process became the leader,
+// until the watch shows it: a watch may start from an older state.
 func (l *Ledger) Inherited(object *corev1.PersistentVolume) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -280,21 +278,21 @@ func (l *Ledger) Inherited(object *corev1.PersistentVolume) {
 		return
 	}
 	if l.written(object.Name) {
-		l.writtenLocked(object) // it may have grown since what the watch shows
+		l.writtenLocked(object) // it may have grown since the version that the watch has shown
 		return
 	}
 	l.drop(object.Name)
 	l.reserveFor(label, object.Name, reservation{charge: c, until: l.now().Add(ReservationTime), writing: true})
 }
 
-// A place is where a PersistentVolume is charged, and with what.
+// A place is the node and the charge of a PersistentVolume.
 type place struct {
 	label string
 	charge
 }
 
-// drop takes a PersistentVolume out of the books, written or reserved, and tells
-// where it was and, where it was written, with what.
+// drop removes a PersistentVolume, written or reserved, and returns the node that it was charged to
+// and, if it was written, its charge.
 func (l *Ledger) drop(name string) (was place) {
 	label, there := l.where[name]
 	if !there {
@@ -309,7 +307,7 @@ func (l *Ledger) drop(name string) (was place) {
 	return was
 }
 
-// written reports whether a PersistentVolume is in the API, as far as is known.
+// written reports whether a PersistentVolume is known to exist in the API.
 func (l *Ledger) written(name string) bool {
 	label, there := l.where[name]
 	if !there {
@@ -319,8 +317,8 @@ func (l *Ledger) written(name string) bool {
 	return written
 }
 
-// settled reports whether a PersistentVolume has its room and its node: it is written, or may be at any
-// moment.
+// settled reports whether a PersistentVolume has its room and its node: it is written, or may be
+// written at any moment.
 func (l *Ledger) settled(name string) bool {
 	label, there := l.where[name]
 	if !there {
@@ -330,7 +328,7 @@ func (l *Ledger) settled(name string) bool {
 	return l.written(name) || r.writing && l.now().Before(r.until)
 }
 
-// entry is what is known of a PersistentVolume that is written; zero for others.
+// entry returns the entry of a written PersistentVolume, or the zero entry.
 func (l *Ledger) entry(name string) entry {
 	if label, there := l.where[name]; there {
 		return l.accounts[label].written[name]

@@ -5,17 +5,18 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// An Offer is what a node can offer to volumes of one class.
+// An Offer is the room that a node can offer to volumes of one class.
 type Offer struct {
-	Most volume.Bytes // the largest that a volume may be, to its user
-	Room volume.Bytes // what the pool can still promise, overhead included
-	Busy int          // percent of time in which the pool's disks have something to do
-	// Closed says why the node takes no new volumes in the pool, behind the node's name; empty: it does.
+	Most volume.Bytes // the largest usable size that a volume may have
+	Room volume.Bytes // what the pool can still promise, including overhead
+	Busy int          // percentage of time in which the pool's disks are busy
+	// Closed is why the node takes no new volumes in the pool, phrased to follow the node's name;
+	// empty: it does.
 	Closed string
 }
 
-// Offer returns what a node can offer to volumes of a class; false if it lacks the pool
-// or has not reported.
+// Offer returns a node's offer to volumes of a class; false if the node lacks the pool or has not
+// reported.
 func (l *Ledger) Offer(node string, class volume.Spec) (Offer, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -26,7 +27,7 @@ func (l *Ledger) Offer(node string, class volume.Spec) (Offer, bool) {
 	return l.offer(label, class)
 }
 
-// offer is what the node of a label, which has reported, can offer.
+// offer returns the offer of the node with a label; false if it has not reported or lacks the pool.
 func (l *Ledger) offer(label string, class volume.Spec) (Offer, bool) {
 	a, there := l.accounts[label]
 	if !there || a.node == "" {
@@ -41,8 +42,8 @@ func (l *Ledger) offer(label string, class volume.Spec) (Offer, bool) {
 		return o, true
 	}
 	o.Room = max(0, l.left(a, class.Pool(), p))
-	// A linear volume can have all, wherever that is. What replicas hold does not count
-	// for other replicas.
+	// A linear volume can use all of the room, on whichever devices it is. Room that replicas hold is
+	// not available to other replicas.
 	room, stays := o.Room, volume.Bytes(0)
 	if class.Kind == volume.Dataset {
 		o.Room, stays = max(0, o.Room-p.replicas), p.replicas

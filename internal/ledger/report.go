@@ -8,16 +8,16 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A departure is a PersistentVolume that is gone. It stays charged until the ledger has a report
-// that is newer than its end: an older one counts the room that its volume holds as a claim's.
+// A departure is a PersistentVolume that is gone. It stays charged until the ledger has a report that
+// is newer than its end: an older report still counts the volume's space as allocatable.
 type departure struct {
 	name string
 	charge
-	at uint64 // its number among all departures
+	at uint64 // its sequence number among all departures
 }
 
-// Report records what a node reports about itself, as the watch shows it. What is older than an answer
-// of the API server itself (Confirm) says nothing, but has that asked again.
+// Report records a node's report, as the watch shows it. A report that is older than the last one read
+// from the API server (Confirm) is ignored, but causes another such read.
 func (l *Ledger) Report(storage *flexlvmv1.NodeStorage) {
 	label := pv.NodeLabelValue(storage.Name)
 	l.mu.Lock()
@@ -35,19 +35,19 @@ func (l *Ledger) Report(storage *flexlvmv1.NodeStorage) {
 	}
 }
 
-// take records a report, and reports whether it differs from the one before.
+// take records a report and returns whether it differs from the previous one.
 func (a *account) take(storage *flexlvmv1.NodeStorage) (changed bool) {
 	pools := poolsOf(storage)
 	changed = a.node != storage.Name || a.report != storage.UID || !maps.EqualFunc(a.pools, pools, pool.equal)
 	a.called = storage.Name
 	a.node, a.report, a.version, a.pools, a.strays = storage.Name, storage.UID, versionOf(storage), pools, straysOf(storage)
 	if changed {
-		clear(a.holds) // there may be room now
+		clear(a.holds) // there may be more room now
 	}
 	return changed
 }
 
-// Forget removes the report of a node that is gone.
+// Forget removes the report of a node whose NodeStorage is gone.
 func (l *Ledger) Forget(node string) {
 	label := pv.NodeLabelValue(node)
 	l.mu.Lock()
@@ -58,9 +58,10 @@ func (l *Ledger) Forget(node string) {
 	l.changed(label)
 }
 
-// Gone records that a PersistentVolume is gone. Its node has published before that the room of the volume
-// is no claim's any more, but the watch of the reports may be behind that of the PersistentVolumes. So it
-// stays charged until the API server itself has been asked for the report (Unconfirmed).
+// Gone records that a PersistentVolume is gone. Its node has published before that the volume's space
+// is not allocatable any more, but the watch of the reports may lag behind that of the
+// PersistentVolumes. So the volume stays charged until the report has been read from the API server
+// (Unconfirmed).
 func (l *Ledger) Gone(name string) {
 	l.mu.Lock()
 	touched := l.goneLocked(name)
@@ -83,7 +84,7 @@ func (l *Ledger) goneLocked(name string) (touched []string) {
 	return []string{label}
 }
 
-// charged is what a PersistentVolume is charged, with what it is promised on top.
+// charged returns the charge of a PersistentVolume, including promised growth.
 func (a *account) charged(name string) charge {
 	if r, reserved := a.reserved[name]; reserved {
 		return r.charge
@@ -95,8 +96,8 @@ func (a *account) charged(name string) charge {
 	return c
 }
 
-// Unconfirmed reports whether the API server itself is to be asked for the report of a node, and of which. The
-// answer serves all that has departed until at, which Confirm and Absent are to be told.
+// Unconfirmed reports whether a node's report must be read from the API server, and returns the node's
+// name. The result covers all departures up to number at, which is to be passed to Confirm or Absent.
 func (l *Ledger) Unconfirmed(label string) (node string, at uint64, ask bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,17 +109,17 @@ func (l *Ledger) Unconfirmed(label string) (node string, at uint64, ask bool) {
 	if node == "" && pv.IsNodeName(label) {
 		node = label
 	}
-	return node, l.departures, node != "" // its first report has it asked for, otherwise
+	return node, l.departures, node != "" // if the name is unknown, the first report causes the read
 }
 
-// Confirm records a report that the API server itself gave. It was read after the departures up to number at, so it
-// does not count them.
+// Confirm records a report that was read from the API server after the departures up to number at, so
+// that it does not count their volumes as allocatable.
 func (l *Ledger) Confirm(storage *flexlvmv1.NodeStorage, at uint64) {
 	label := pv.NodeLabelValue(storage.Name)
 	l.mu.Lock()
 	a, v := l.account(label), versionOf(storage)
-	// The watch may have shown a later one meanwhile. An answer that is older than the last one is that of
-	// an API server that was restored from a backup.
+	// The watch may have shown a later report meanwhile. If this report is older than the last one that
+	// was read, the API server was restored from a backup.
 	if deleted := storage.UID != "" && storage.UID == a.gone; !deleted && (v >= a.version || v < a.confirmed) {
 		a.take(storage)
 	}
@@ -128,8 +129,8 @@ func (l *Ledger) Confirm(storage *flexlvmv1.NodeStorage, at uint64) {
 	l.changed(label)
 }
 
-// Absent records that the API server itself has no report of a node, and reports whether the watch shows none either:
-// then nothing is offered there, and what has departed until at need not be charged.
+// Absent records that the API server has no report of a node, and reports whether the watch shows none
+// either: then the node offers nothing, and departures up to number at need not be charged.
 func (l *Ledger) Absent(label string, at uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -142,7 +143,7 @@ func (l *Ledger) Absent(label string, at uint64) bool {
 	return true
 }
 
-// forgive ends the charges of what has departed until at.
+// forgive ends the charges of the departures up to number at.
 func (a *account) forgive(at uint64) {
 	n := 0
 	for n < len(a.departed) && a.departed[n].at <= at {
@@ -152,10 +153,10 @@ func (a *account) forgive(at uint64) {
 		return
 	}
 	a.departed = append([]departure(nil), a.departed[n:]...)
-	clear(a.holds) // there is room now
+	clear(a.holds) // there is more room now
 }
 
-// leaving is what those that have departed still take of a pool.
+// leaving returns the space of a pool that is still charged to departures.
 func (a *account) leaving(in volume.PoolName, p pool) (sum volume.Bytes) {
 	for _, d := range a.departed {
 		sum += d.from(in, p)
@@ -163,8 +164,8 @@ func (a *account) leaving(in volume.PoolName, p pool) (sum volume.Bytes) {
 	return sum
 }
 
-// NodeOf returns the name of the node with this label value that has reported, and the
-// UID of its report; false if there is none.
+// NodeOf returns the name of the node with this label value and the UID of its report; false if it has
+// not reported.
 func (l *Ledger) NodeOf(label string) (name string, report string, reported bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

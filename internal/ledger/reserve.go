@@ -12,21 +12,20 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Want is a volume to reserve room for.
+// A Want is a volume that needs a reservation.
 type Want struct {
-	PV    string // name that its PersistentVolume will have
-	Claim string // name of its claim, for people
+	PV    string // name of its future PersistentVolume
+	Claim string // name of its claim, for messages
 	Spec  volume.Spec
-	// Charged is what its PersistentVolume will say that it is charged, where that may be more
-	// than its spec tells.
+	// Charged is the charge that its PersistentVolume will record, which may exceed that of the spec.
 	Charged volume.Bytes
 }
 
-// NoRoom is the error that says, in numbers, why a node cannot hold what was asked of it.
+// NoRoom is the error that explains, in numbers, why a node cannot hold the requested volumes.
 type NoRoom struct {
 	Node string
 	Why  string
-	// Short: it is a matter of what is free, so Why changes with whatever changes that.
+	// Short: too little is free, so Why changes with the free room.
 	Short bool
 }
 
@@ -34,14 +33,13 @@ func (e *NoRoom) Error() string {
 	return fmt.Sprintf("node %q %s; the scheduler is asked for another node", e.Node, e.Why)
 }
 
-// Reserve reserves room on a node for all wants or for none, and returns the UUIDs of the
-// pools' volume groups. The first want is about to be written, or all are if they are
-// snapshots; the others are its companions, which will be reserved again when their turn
-// comes. A reservation that a want already has, on any node, is replaced. But a companion
-// whose PersistentVolume is written, or may be at this moment, is settled: it keeps what it
-// has, and must have it on this node. reads are the volumes of the datasets that the pod of
-// these wants reads: the pod keeps their replicas in use, so they cannot make room for it.
-// The error is a *NoRoom, and then only companions that are settled have a reservation.
+// Reserve reserves room on a node for all wants or for none, and returns the UUIDs of the pools' volume
+// groups. The first want is about to be written, or all are if they are snapshots; the others are its
+// companions, which will be reserved again when it is their turn. A want's previous reservation, on any
+// node, is replaced. But a companion whose PersistentVolume is written, or may be at this moment, is
+// settled: it keeps its reservation, which must be on this node. reads are the volumes of the datasets
+// that the pod of these wants reads: the pod keeps their replicas in use, so they cannot be evicted for
+// it. The error is a *NoRoom, and then only settled companions have a reservation.
 func (l *Ledger) Reserve(node string, wants []Want, reads ...volume.Name) (map[volume.PoolName]string, error) {
 	label := pv.NodeLabelValue(node)
 	l.mu.Lock()
@@ -91,20 +89,21 @@ func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.
 	return uuids, append(touched, label), nil
 }
 
-// mayHold reports whether wants that do not fit may have been sent by a scheduler that sees them fit, one by
-// one and with what their pod keeps. No scheduler sends snapshots, and other claims need not wait for them.
+// mayHold reports whether a scheduler may have sent wants that do not fit, because it checks claims one
+// by one and ignores the replicas that their pod reads. No scheduler sends snapshots, and other claims
+// need not wait for them.
 func mayHold(wants []Want, kept volume.Bytes) bool {
 	return wants[0].Spec.Kind != volume.Snapshot && (len(wants) > 1 || kept > 0)
 }
 
-// hasTurn reports whether a want is about to be written, and is no companion of such a one.
-// Snapshots are reserved in one call and written one after the other.
+// hasTurn reports whether a want is about to be written, and is not a companion. Snapshots are reserved
+// in one call and written one after the other.
 func (w Want) hasTurn(among []Want) bool {
 	return w.PV == among[0].PV || w.Spec.Kind == volume.Snapshot
 }
 
-// divide returns the wants that need room, without what was reserved for them before, and the companions
-// that are settled.
+// divide returns the wants that need room, after dropping their previous reservations, and the settled
+// companions.
 func (l *Ledger) divide(wants []Want) (open, settled []Want, touched []string) {
 	for _, w := range wants {
 		switch {
@@ -120,8 +119,7 @@ func (l *Ledger) divide(wants []Want) (open, settled []Want, touched []string) {
 	return open, settled, touched
 }
 
-// apart says why a node takes none of the wants whose companions are settled, or nothing: one of
-// them is on another node.
+// apart returns why a node cannot hold the wants because a settled companion is on another node, or "".
 func (l *Ledger) apart(label string, settled []Want) string {
 	for _, w := range settled {
 		if at := l.where[w.PV]; at != label {
@@ -131,7 +129,7 @@ func (l *Ledger) apart(label string, settled []Want) string {
 	return ""
 }
 
-// unfit says why a node takes none of the wants, whatever its room, or nothing.
+// unfit returns why a node takes none of the wants, regardless of its room, or "".
 func (a *account) unfit(wants []Want) string {
 	if a.node == "" {
 		return "has not reported its volume groups; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there"
@@ -148,13 +146,13 @@ func (a *account) unfit(wants []Want) string {
 	return ""
 }
 
-// unreadable says why nothing more is promised on a node with such a PersistentVolume.
+// unreadable returns why a node with such a PersistentVolume promises nothing more.
 func unreadable(name string) string {
 	return fmt.Sprintf("is promised nothing more, as not even the pool of PersistentVolume %q can be read: upgrade the provisioner if a later release has written it, or else delete it and make it anew", name)
 }
 
-// twin is a PersistentVolume of a node, written, about to be or just gone, that has the
-// name of a replica among the wants for its volume; or nothing.
+// twin returns a PersistentVolume of the node, written, reserved or just deleted, whose volume has the
+// name of a replica among the wants, or "".
 func (a *account) twin(wants []Want) string {
 	for _, w := range wants {
 		name := w.charge().replica
@@ -180,8 +178,7 @@ func (a *account) twin(wants []Want) string {
 	return ""
 }
 
-// leftOver is a volume of the node that has the name of a replica among the wants, and
-// is another's; or nothing.
+// leftOver returns a stray volume of the node that has the name of a replica among the wants, or "".
 func (a *account) leftOver(wants []Want) volume.Name {
 	for _, w := range wants {
 		if name := w.charge().replica; name != "" && a.strays[stray{w.Spec.Group, name}] {
@@ -191,9 +188,9 @@ func (a *account) leftOver(wants []Want) volume.Name {
 	return ""
 }
 
-// kept is what replicas of these volumes hold in a pool and would give were they not
-// read. Whether they are in use already is not known: then it is too much, and the node
-// is given back where others could have made the room.
+// kept returns how much room evicting the replicas of these volumes would free in a pool. Some may
+// already be in use, and so not be reclaimable: then the result is too high, and the node is rejected
+// although other replicas could have been evicted.
 func (a *account) kept(in pool, name volume.PoolName, reads []volume.Name) (sum volume.Bytes) {
 	for _, e := range a.written {
 		c := e.charge()
@@ -204,8 +201,8 @@ func (a *account) kept(in pool, name volume.PoolName, reads []volume.Name) (sum 
 	return min(sum, in.replicas)
 }
 
-// short says that a pool has too little room for wants, or nothing. What replicas
-// hold counts for claims alone: they would drive each other out in turn.
+// short returns that a pool has too little room for wants, or "". Room that replicas hold is available
+// only to claims: replicas would evict each other in turn.
 func (p pool) short(wants []Want, in volume.PoolName, room volume.Bytes) string {
 	if need, _ := need(wants, in, p.extent); need > room {
 		return shortOf(wants, in, room, need)
@@ -223,8 +220,8 @@ func (p pool) short(wants []Want, in volume.PoolName, room volume.Bytes) string 
 	return ""
 }
 
-// readsShort says that a pool has too little room for wants without the replicas that
-// their pod reads, or nothing.
+// readsShort returns that a pool has too little room for wants without evicting the replicas that their
+// pod reads, or "".
 func (p pool) readsShort(wants []Want, in volume.PoolName, room volume.Bytes, reads []volume.Name) string {
 	need, _ := need(wants, in, p.extent)
 	if need <= room {
@@ -233,7 +230,7 @@ func (p pool) readsShort(wants []Want, in volume.PoolName, room volume.Bytes, re
 	return fmt.Sprintf("%s, and what this pod reads (%s) does not count, for it stays", shortOf(wants, in, room, need), joined(reads))
 }
 
-// need is what wants need of a pool, and the largest of them.
+// need returns how much room wants need in a pool, and the largest of them.
 func need(wants []Want, in volume.PoolName, extent volume.Bytes) (sum volume.Bytes, largest Want) {
 	for _, w := range wants {
 		if w.Spec.Pool() != in {
@@ -247,13 +244,13 @@ func need(wants []Want, in volume.PoolName, extent volume.Bytes) (sum volume.Byt
 	return sum, largest
 }
 
-// free returns how much may be taken from each physical device of a pool: what is free there, and what
-// may be evicted from it. room is how much of the pool can still be promised, and stays how much of the
+// free returns how much may be allocated on each physical device of a pool: its free space and what may
+// be evicted from it. room is how much of the pool can still be promised, and stays is how much of the
 // reclaimable room is not evicted.
 //
-// Volumes that are promised but not made yet may be placed on any device, so their size is subtracted
-// from each. On which devices the room that stays is, is not known either, so it is subtracted from the
-// reclaimable room of each.
+// Volumes that are promised but not created yet may be placed on any device, so their size is
+// subtracted from each. The devices of the room that stays are not known either, so it is subtracted
+// from the reclaimable room of each.
 func (p pool) free(room, stays volume.Bytes) []volume.Bytes {
 	var free, reclaimable volume.Bytes
 	for i, f := range p.devices {
@@ -268,8 +265,8 @@ func (p pool) free(room, stays volume.Bytes) []volume.Bytes {
 	return out
 }
 
-// lacksDevices says why wants that need several physical devices cannot have them,
-// or nothing. So much of what replicas hold stays.
+// lacksDevices returns why wants that need several physical devices cannot have them, or "". This much
+// of the replicas' room stays.
 func (p pool) lacksDevices(wants []Want, in volume.PoolName, room, stays volume.Bytes) string {
 	if slices.ContainsFunc(wants, func(w Want) bool { return w.Spec.Pool() == in && w.Spec.Kind == volume.Dataset }) {
 		stays = p.replicas
@@ -339,11 +336,11 @@ func shortOf(wants []Want, in volume.PoolName, room, need volume.Bytes) string {
 	return fmt.Sprintf("has no room %s: %s are needed and %s %q can still promise %s", whom, AmountOf(need), in.Noun(), in, AmountOf(room))
 }
 
-// AmountOf formats an amount both exactly and for people.
+// AmountOf formats an amount both in bytes and in a readable unit.
 func AmountOf(b volume.Bytes) string { return fmt.Sprintf("%d bytes (%s)", int64(b), b) }
 
-// Lapses drops the expired reservations and holds on a node, and returns when the next
-// one expires; zero if none will.
+// Lapses drops the expired reservations and holds of a node, and returns when the next one expires;
+// zero if there is none.
 func (l *Ledger) Lapses(label string) (next time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -351,7 +348,7 @@ func (l *Ledger) Lapses(label string) (next time.Time) {
 	if !there {
 		return next
 	}
-	defer l.offerAnew(label) // what has lapsed, has given room
+	defer l.offerAnew(label) // expired reservations free room
 	now := l.now()
 	sooner := func(t time.Time) {
 		if next.IsZero() || t.Before(next) {

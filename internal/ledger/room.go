@@ -7,7 +7,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// closed says why a node takes no new volumes in a pool, however much is free there, or nothing.
+// closed returns why a node takes no new volumes in a pool, regardless of its room, or "".
 func (a *account) closed(in volume.PoolName, p pool) string {
 	if p.closed != "" {
 		return fmt.Sprintf("takes no new volumes in %s %q: %s", in.Noun(), in, p.closed)
@@ -18,8 +18,7 @@ func (a *account) closed(in volume.PoolName, p pool) string {
 	return ""
 }
 
-// left is what is left of a pool once everybody has what is promised; less than 0 where
-// that is more than there is.
+// left returns the room of a pool that is not promised; negative if more is promised than there is.
 func (l *Ledger) left(a *account, in volume.PoolName, p pool) volume.Bytes {
 	left := p.allocatable - a.leaving(in, p)
 	for name, e := range a.written {
@@ -37,8 +36,7 @@ func (l *Ledger) left(a *account, in volume.PoolName, p pool) volume.Bytes {
 	return left
 }
 
-// taken is what a PersistentVolume that is written takes of a pool, with what it is
-// promised on top.
+// taken returns how much of a pool a written PersistentVolume takes, including promised growth.
 func (a *account) taken(name string, c charge, in volume.PoolName, p pool) volume.Bytes {
 	out := c.from(in, p)
 	if grows, growing := a.growths[name]; growing {
@@ -47,7 +45,7 @@ func (a *account) taken(name string, c charge, in volume.PoolName, p pool) volum
 	return out
 }
 
-// from is what a charge takes of a pool.
+// from returns how much a charge takes from a pool.
 func (c charge) from(in volume.PoolName, p pool) volume.Bytes {
 	if c.in != in || c.uuid != "" && c.uuid != p.uuid {
 		return 0
@@ -55,8 +53,8 @@ func (c charge) from(in volume.PoolName, p pool) volume.Bytes {
 	return c.In(p.extent)
 }
 
-// Fits returns the error that Reserve would return for one volume, and reserves nothing. Under the lock it drops the
-// reservation of that name, tries, and puts back what was there.
+// Fits returns the error that Reserve would return for one volume, and reserves nothing. Under the
+// lock, it drops the volume's reservation, tries, and restores the reservation.
 func (l *Ledger) Fits(node string, w Want) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

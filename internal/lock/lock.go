@@ -1,8 +1,8 @@
-// Package lock serialises the processes of flexlvm on one node.
+// Package lock serialises flexlvm's processes on one node.
 //
-// A lock is an open-file-description lock on one byte of a file, chosen by a hash of the
-// key. So one file serves any number of volumes, the kernel drops a dead holder's lock by
-// itself, and two keys that share a byte (once in 2^62) only wait for each other.
+// A lock is an open-file-description lock on one byte of a file, chosen by a hash of the key. So
+// one file serves any number of volumes, the kernel releases the lock of a dead holder, and two
+// keys that share a byte (once in 2^62) only wait for each other.
 package lock
 
 import (
@@ -23,18 +23,18 @@ type Dir string
 // ErrBusy: the lock was not free before the deadline.
 var ErrBusy = errors.New("another call holds the lock")
 
-// Polls go from first to most, doubling: the common wait is for a call of some
+// The poll interval doubles from firstPoll to mostPoll: the common wait is for a call of a few
 // hundred milliseconds.
 const (
 	firstPoll = 2 * time.Millisecond
 	mostPoll  = 50 * time.Millisecond
 )
 
-// yieldTime is longer than any poll, so that a caller that waits takes the lock.
+// yieldTime is longer than any poll interval, so that a waiting caller acquires the lock.
 const yieldTime = 2 * mostPoll
 
-// Yield lets others take a lock that the caller has released and is about to acquire again. There
-// is no queue: without a pause the caller would nearly always be first.
+// Yield lets others acquire a lock that the caller has released and is about to acquire again.
+// There is no queue: without a pause the caller would nearly always be first.
 func Yield(ctx context.Context) error {
 	pause := time.NewTimer(yieldTime)
 	defer pause.Stop()
@@ -46,8 +46,8 @@ func Yield(ctx context.Context) error {
 	}
 }
 
-// Acquire waits until it holds the lock on key in the named file, or ctx ends.
-// The caller must call release; death does it too.
+// Acquire waits until it holds the lock on key in the named file, or ctx ends. The caller must call
+// release; the death of the process releases the lock, too.
 func (d Dir) Acquire(ctx context.Context, file, key string) (release func(), err error) {
 	f, err := d.checked(file, key)
 	if err != nil {
@@ -71,7 +71,7 @@ func (d Dir) Acquire(ctx context.Context, file, key string) (release func(), err
 	}
 }
 
-// Try is Acquire without a wait: acquired is false where somebody else holds the lock.
+// Try is Acquire without a wait: acquired is false if the lock is held.
 func (d Dir) Try(file, key string) (release func(), acquired bool, err error) {
 	f, err := d.checked(file, key)
 	if err != nil {
@@ -84,7 +84,7 @@ func (d Dir) Try(file, key string) (release func(), acquired bool, err error) {
 	return func() { _ = f.Close() }, true, nil
 }
 
-// Held reports whether somebody holds the lock on key, without taking it.
+// Held reports whether the lock on key is held, without acquiring it.
 func (d Dir) Held(file, key string) (bool, error) {
 	f, err := d.checked(file, key)
 	if err != nil {
@@ -98,7 +98,7 @@ func (d Dir) Held(file, key string) (bool, error) {
 	return probe.Type != unix.F_UNLCK, nil
 }
 
-// checked opens a lock file in a directory that is nobody else's.
+// checked opens a lock file in a directory that only this user can write to.
 func (d Dir) checked(file, key string) (*os.File, error) {
 	f, err := d.open(file)
 	if err == nil {
@@ -124,9 +124,8 @@ func (d Dir) open(file string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(string(d), file), flags, 0o600)
 }
 
-// check refuses a directory that others can write to or own: /run/lock is open
-// to everybody on some systems, and who is there first after a boot could hold
-// our locks for ever.
+// check rejects a directory that others own or can write to: /run/lock is world-writable on some
+// systems, and whoever creates the directory first after a boot could hold flexlvm's locks forever.
 func (d Dir) check() error {
 	var st unix.Stat_t
 	if err := unix.Lstat(string(d), &st); err != nil {
@@ -138,7 +137,7 @@ func (d Dir) check() error {
 	return nil
 }
 
-// try takes the lock, and returns false without an error where somebody else holds it.
+// try acquires the lock, and returns false without an error if it is held.
 func try(f *os.File, key string) (bool, error) {
 	wanted := byteOf(key)
 	err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &wanted)
@@ -151,7 +150,7 @@ func try(f *os.File, key string) (bool, error) {
 	return true, nil
 }
 
-// byteOf describes a lock on the byte of a key.
+// byteOf returns a lock on the byte of a key.
 func byteOf(key string) unix.Flock_t {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(key))

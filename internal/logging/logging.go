@@ -1,4 +1,4 @@
-// Package logging makes the logger of the daemons and redirects client-go and the like to
+// Package logging creates the daemons' logger and redirects the output of client-go and similar libraries to
 // it, so that all lines of a process have one format.
 package logging
 
@@ -48,9 +48,8 @@ type sink struct {
 	name  string
 }
 
-// levelOf maps logr's verbosity. The Kubernetes libraries tell at 0 what an
-// operator wants to know, up to 3 what helps with a single problem, and dump
-// whole objects and requests from 4 upwards.
+// levelOf maps logr's verbosity to a logrus level. The Kubernetes libraries log what an operator needs at 0,
+// what helps with a particular problem up to 3, and whole objects and requests from 4 up.
 func levelOf(verbosity int) logrus.Level {
 	switch {
 	case verbosity <= 0:
@@ -91,9 +90,8 @@ func (s *sink) WithName(name string) logr.LogSink {
 	return &sink{entry: s.entry.WithField("logger", name), name: name}
 }
 
-// fields pairs keys with values. Values that know how to show themselves do so:
-// logrus' JSON would otherwise print the inside of an object reference or of an
-// error.
+// fields pairs keys with values. Errors, Stringers and Marshalers are formatted by their own methods: logrus'
+// JSON would otherwise print the internals of an object reference or an error.
 func fields(keysAndValues []any) logrus.Fields {
 	out := make(logrus.Fields, (len(keysAndValues)+1)/2)
 	for i := 0; i < len(keysAndValues); i += 2 {
@@ -120,7 +118,7 @@ func shown(value any) any {
 	}
 }
 
-// stringOf survives a Stringer that is a nil pointer.
+// stringOf handles a Stringer that is a nil pointer.
 func stringOf(v fmt.Stringer) (s string) {
 	defer func() {
 		if recover() != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Device is an attached file.
+// A Device is a file that is attached as a loop device.
 type Device struct {
 	File
 	Device string // /dev/loopN
@@ -22,11 +22,11 @@ type Device struct {
 	Direct bool
 }
 
-// mostTries bounds how often another process may take the device that was free.
+// mostTries bounds how often another process may attach to the free loop device first.
 const mostTries = 16
 
-// Attach returns the device of a file, which it makes unless it is there. Two calls at once
-// for one file are for the caller to prevent.
+// Attach returns the loop device of a file, and attaches the file first if necessary. The caller
+// must prevent concurrent calls for one file.
 func Attach(path string) (Device, error) {
 	r, f, err := open(path)
 	if err != nil {
@@ -62,7 +62,7 @@ func Attached(path string) (Device, bool, error) {
 	return d, there, nil
 }
 
-// configure makes a device of a file, in one system call.
+// configure attaches a file to a free loop device, in one system call.
 func configure(r *os.File, f File) error {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
@@ -89,7 +89,7 @@ func configure(r *os.File, f File) error {
 	return nil
 }
 
-// find looks for the loop device of an open file.
+// find returns the loop device of an open file.
 func find(r *os.File, f File) (Device, bool, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(r.Fd()), &st); err != nil {
@@ -119,9 +119,9 @@ func find(r *os.File, f File) (Device, bool, error) {
 	return Device{}, false, nil
 }
 
-// is reports whether the device is made of the file, and learns its number. A device that
-// shows the file with its header, or another part of it, is an error: two devices on one file
-// know nothing of each other.
+// is reports whether the file backs the device, and sets d.Number. A device that shows the file
+// with its header, or another part of it, is an error, because two devices on one file know nothing
+// of each other.
 func (d *Device) is(file unix.Stat_t) (bool, error) {
 	device, err := os.OpenFile(d.Device, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

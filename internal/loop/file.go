@@ -1,6 +1,6 @@
-// Package loop makes sparse files and attaches them as loop devices. A file begins with a
-// header of flexlvm's, which the device does not show: by it, what was made here is told from
-// what a person has made.
+// Package loop creates sparse files and attaches them as loop devices. A file begins with a flexlvm
+// header, which the device does not show. The header distinguishes flexlvm's files from those that
+// a person has created.
 package loop
 
 import (
@@ -19,29 +19,29 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Header is how much of a file comes before the content of its device.
+// Header is the size of what precedes the device's content in a file.
 const Header = volume.MiB
 
-// magic is the first line of a file, and the version of its header.
+// magic is the first line of a file, with the version of its header.
 const magic = "flexlvm loop device 1\n"
 
-// ErrForeign: the file does not begin with a header of flexlvm's.
+// ErrForeign: the file does not begin with a flexlvm header.
 var ErrForeign = errors.New("flexlvm has not made it")
 
-// A File is what a loop device is made of.
+// A File is the backing file of a loop device.
 type File struct {
 	Path string `json:"file"`
-	ID   string `json:"id"` // tells it from all others
-	// Size of the device; the file is longer by Header.
+	ID   string `json:"id"` // identifies it among all others
+	// Size is the size of the device; the file is longer by Header.
 	Size volume.Bytes `json:"size"`
-	// Block is the size of the device's sectors: the least with which the file system that
-	// holds the file serves direct IO. It never changes, as file systems rely on it.
+	// Block is the device's sector size: the smallest with which the file system that holds the
+	// file supports direct I/O. It never changes, because file systems rely on it.
 	Block int `json:"block"`
 }
 
-// Create makes a sparse file for a device of that size, a multiple of 4 KiB. Killed at any
-// instant, it has made nothing or all. A file that is there already is an error
-// (os.ErrExist), whatever it holds.
+// Create creates a sparse file for a device of that size, a multiple of 4 KiB. Killed at any
+// instant, it leaves nothing or the complete file. An existing file is an error (os.ErrExist),
+// whatever it holds.
 func Create(path string, size volume.Bytes) (File, error) {
 	f, err := create(path, size)
 	if err != nil {
@@ -55,7 +55,7 @@ func create(path string, size volume.Bytes) (File, error) {
 	if err := hasRoom(dir, Header+size); err != nil {
 		return File{}, err
 	}
-	// It has no name until it is whole.
+	// The file has no name until it is complete.
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return File{}, fmt.Errorf("the file system of %s cannot make files without a name (%w); choose a directory on ext4 or XFS", dir, err)
@@ -66,7 +66,7 @@ func create(path string, size volume.Bytes) (File, error) {
 	w := os.NewFile(uintptr(fd), path)
 	defer func() { _ = w.Close() }()
 	var id [8]byte
-	// Up to 256 bytes are never cut short (man 2 getrandom).
+	// Requests of up to 256 bytes are never cut short (man 2 getrandom).
 	if _, err := unix.Getrandom(id[:], 0); err != nil {
 		return File{}, fmt.Errorf("choose an ID: %w", err)
 	}
@@ -84,14 +84,14 @@ func create(path string, size volume.Bytes) (File, error) {
 	if err := w.Sync(); err != nil {
 		return File{}, err
 	}
-	// It fails if something has that name.
+	// Linkat fails if the name is taken.
 	if err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW); err != nil {
 		return File{}, &os.PathError{Op: "link", Path: path, Err: err}
 	}
 	return f, durable.Sync(dir)
 }
 
-// hasRoom fails where the whole device does not fit: one that runs out of room below its file
+// hasRoom fails if the whole device does not fit: a device that runs out of room below its file
 // systems loses what they have written.
 func hasRoom(dir string, need volume.Bytes) error {
 	var fs unix.Statfs_t
@@ -104,8 +104,8 @@ func hasRoom(dir string, need volume.Bytes) error {
 	return nil
 }
 
-// sectorOf returns the least sector with which a file serves direct IO, 512 where the kernel
-// does not tell.
+// sectorOf returns the smallest sector size with which a file supports direct I/O; 512 if the
+// kernel does not report it.
 func sectorOf(fd int) int {
 	var st unix.Statx_t
 	if unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st) == nil && st.Dio_offset_align == 4096 {
@@ -114,8 +114,8 @@ func sectorOf(fd int) int {
 	return 512
 }
 
-// Read returns what the header of a file says, wherever the file was when it was made. It is
-// ErrForeign for whatever else has that name.
+// Read returns the header of a file, with the file's present path. The error is ErrForeign if
+// flexlvm has not created the file.
 func Read(path string) (File, error) {
 	r, f, err := open(path)
 	if err != nil {
@@ -124,7 +124,7 @@ func Read(path string) (File, error) {
 	return f, r.Close()
 }
 
-// open opens a file that flexlvm has made.
+// open opens a file that flexlvm has created.
 func open(path string) (*os.File, File, error) {
 	r, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ENXIO) {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// ErrNoHeader: what was read is not the header of a LUKS2 container. This does not mean that
-// the device is blank: only the volume's state shows whether a header is missing.
+// ErrNoHeader: the content is not the header of a LUKS2 container. This does not mean that the
+// device is blank: only the volume's state shows whether a header is missing.
 var ErrNoHeader = errors.New("no LUKS2 header")
 
 // A Header holds what identifies a container.
@@ -34,9 +34,9 @@ const (
 	secondHeader = metadataSize // where it begins
 )
 
-// ReadHeader reads the header, or its second copy where the first is none: cryptsetup
-// repairs that as it opens the container. It returns ErrNoHeader if neither is one, another
-// error if reading fails. Checksums are cryptsetup's to check.
+// ReadHeader reads the header, or its second copy if the first is not a header: cryptsetup repairs
+// the first when it opens the container. It returns ErrNoHeader if neither is a header, and another
+// error if reading fails. It leaves the checksums to cryptsetup.
 func ReadHeader(r io.ReaderAt) (Header, error) {
 	first, err := readCopy(r, 0, magicFirst)
 	if err == nil || !errors.Is(err, ErrNoHeader) {

@@ -43,7 +43,7 @@ func TestReadHeader(t *testing.T) {
 	}
 }
 
-// A device that cannot be read says nothing about what is on it.
+// A read error is not ErrNoHeader: the device may hold a header.
 func TestUnreadableIsNotBlank(t *testing.T) {
 	_, err := ReadHeader(broken{})
 	require.Error(t, err)

@@ -1,7 +1,7 @@
-// Package luks makes, opens, grows and closes LUKS2 containers with the host's cryptsetup,
-// and finds the mappings of open ones in sysfs. It decides nothing.
+// Package luks formats, opens, grows and closes LUKS2 containers with the host's cryptsetup, and
+// reads their headers. It decides nothing.
 //
-// A key goes to cryptsetup by its standard input, a file in memory (internal/command), and
+// A key goes to cryptsetup through its standard input, a file in memory (internal/command), and
 // nowhere else: not into an argument, a file or an error.
 package luks
 
@@ -21,39 +21,38 @@ import (
 var (
 	// ErrWrongKey: the key opens no slot of the container.
 	ErrWrongKey = errors.New("wrong key")
-	// ErrBusy: somebody has the mapping open.
+	// ErrBusy: the mapping is open.
 	ErrBusy = errors.New("in use")
 )
 
 const (
-	// metadataSize is that of each of the two copies of the header. ReadHeader looks for the
-	// second behind the first.
+	// metadataSize is the size of each of the two copies of the header. ReadHeader expects the
+	// second right behind the first.
 	metadataSize = 16 << 10
 	sector       = 512
 
-	// What it takes to derive a key: the host's programs share the node's memory with the
-	// pods. The key of a Secret is a random one, which nobody guesses however cheap a guess
-	// is.
+	// The cost of deriving a key is low, because the host's programs share the node's memory with
+	// the pods. The key in a Secret is random, so nobody guesses it, however cheap a guess is.
 	pbkdfMemory     = 64 << 10 // KiB
-	pbkdfIterations = 4        // the least that argon2id has
+	pbkdfIterations = 4        // the minimum for argon2id
 
-	// Of the containers that are opened at the same time, as after a boot, one has its key
-	// derived at a time. cryptsetup does that for no other command, and a lock around these would
-	// be held while a disk hangs.
+	// Of the containers that are opened at the same time, as after a boot, only one derives its key
+	// at a time. cryptsetup has this option for no other command, and a lock around the others
+	// would be held while a disk hangs.
 	oneAtATime = "--serialize-memory-hard-pbkdf"
 )
 
-// A Key is the content of a Secret. Printing it prints nothing of it, not even in a field
-// that is not exported, whose methods fmt does not call: a function is printed as a number.
+// A Key is the content of a Secret. Printing a Key reveals nothing of it, not even in an unexported
+// field, whose methods fmt does not call: a function is printed as a number.
 type Key struct{ secret func() []byte }
 
-// The lengths that a key may have. The least is that of a random key of 256 bits.
+// The limits on the length of a key. The minimum is the length of a random key of 256 bits.
 const (
 	MinKey = 32
 	MaxKey = 4096
 )
 
-// NewKey checks the length of a key, and no more.
+// NewKey checks the length of a key, and nothing else.
 func NewKey(secret []byte) (Key, error) {
 	if len(secret) < MinKey || len(secret) > MaxKey {
 		return Key{}, fmt.Errorf("a key has %d to %d bytes, and this one has %d", MinKey, MaxKey, len(secret))
@@ -71,12 +70,11 @@ func (Key) Format(s fmt.State, _ rune) { _, _ = s.Write([]byte("(a key)")) }
 // MarshalText keeps a key out of JSON, and of logs that are JSON.
 func (Key) MarshalText() ([]byte, error) { return []byte("(a key)"), nil }
 
-// Format makes a container on device, with a header of volume.LUKSHeader bytes and a random
-// UUID. The caller must be sure that the volume is in state creating: whatever the device
-// holds is lost.
+// Format creates a container on device, with a header of volume.LUKSHeader bytes and a random UUID.
+// The caller must be sure that the volume is in state creating: the content of the device is lost.
 //
-// The UUID by which the volume is known is to be set afterwards, as the last step: killed at
-// any instant, Format leaves no header, or one whose UUID nobody knows.
+// The volume's UUID must be set afterwards, as the last step: killed at any instant, Format leaves
+// no header, or one with a UUID that is recorded nowhere.
 func Format(ctx context.Context, run exec.Interface, device string, key Key) error {
 	if err := cryptsetup(ctx, run, key, formatArgs(device)...); err != nil {
 		return fmt.Errorf("encrypt %s: %w", device, err)
@@ -84,15 +82,14 @@ func Format(ctx context.Context, run exec.Interface, device string, key Key) err
 	return nil
 }
 
-// formatArgs fixes everything that another release of cryptsetup might choose otherwise.
+// formatArgs fixes everything that another release of cryptsetup might choose differently.
 func formatArgs(device string) []string {
 	return []string{
 		"luksFormat", "--batch-mode", "--type=luks2",
 		"--cipher=aes-xts-plain64", "--key-size=512", "--hash=sha256",
 		"--pbkdf=argon2id", "--pbkdf-force-iterations=" + strconv.Itoa(pbkdfIterations),
 		"--pbkdf-memory=" + strconv.Itoa(pbkdfMemory), "--pbkdf-parallel=1",
-		// Programs that write past the page cache find the sectors that they find on an
-		// unencrypted volume.
+		// Programs that write past the page cache see the same sectors as on an unencrypted volume.
 		"--sector-size=" + strconv.Itoa(sector),
 		"--offset=" + strconv.FormatInt(int64(volume.LUKSHeader)/sector, 10),
 		"--luks2-metadata-size=" + strconv.Itoa(metadataSize),
@@ -117,8 +114,8 @@ func CheckKey(ctx context.Context, run exec.Interface, device string, key Key) e
 	return nil
 }
 
-// Open opens the container on device, as /dev/mapper/NAME. The volume key goes into the
-// kernel alone (its keyring), so that device-mapper shows it to nobody.
+// Open opens the container on device, as /dev/mapper/NAME. The volume key goes only into the
+// kernel's keyring, so that device-mapper does not reveal it.
 //
 // Discards are not passed on: they would reveal to a reader of the disk which blocks are free.
 func Open(ctx context.Context, run exec.Interface, device, name string, key Key) error {
@@ -128,8 +125,8 @@ func Open(ctx context.Context, run exec.Interface, device, name string, key Key)
 	return nil
 }
 
-// Resize makes a mapping as large as its device has become. The key is needed once more, as
-// the kernel gives back none.
+// Resize grows a mapping to the present size of its device. It needs the key again, because the
+// kernel does not return it.
 func Resize(ctx context.Context, run exec.Interface, name string, key Key) error {
 	if err := cryptsetup(ctx, run, key, "resize", "--batch-mode", "--key-file=-", "--", name); err != nil {
 		return fmt.Errorf("grow the encrypted volume %s: %w", name, err)
@@ -137,8 +134,8 @@ func Resize(ctx context.Context, run exec.Interface, name string, key Key) error
 	return nil
 }
 
-// Close takes a mapping away, and the kernel's volume key with it. The error is ErrBusy if
-// it is in use: it is never forced.
+// Close removes a mapping, and the kernel's volume key with it. The error is ErrBusy if the mapping
+// is in use: it is never forced.
 func Close(ctx context.Context, run exec.Interface, name string) error {
 	if err := cryptsetup(ctx, run, Key{}, "close", "--", name); err != nil {
 		return fmt.Errorf("close the encrypted volume %s: %w", name, err)
@@ -148,7 +145,7 @@ func Close(ctx context.Context, run exec.Interface, name string) error {
 
 // Exit codes of cryptsetup (man 8 cryptsetup, RETURN CODES).
 const (
-	exitNoPermission = 2 // it has a bad passphrase
+	exitNoPermission = 2 // a wrong passphrase
 	exitBusy         = 5
 )
 

@@ -26,7 +26,7 @@ func newKey(t *testing.T) Key {
 	return k
 }
 
-// A run is a program that was run, and what it read.
+// A run is a program that was run, and its standard input.
 type run struct{ line, stdin string }
 
 func record(runs *[]run) commandtest.InputFunc {
@@ -36,7 +36,7 @@ func record(runs *[]run) commandtest.InputFunc {
 	}
 }
 
-// The key is on standard input alone, byte for byte, and what is not said there is fixed.
+// The key is passed on standard input only, byte for byte, and all other parameters are fixed.
 func TestCommands(t *testing.T) {
 	var runs []run
 	host, key := record(&runs), newKey(t)

@@ -10,32 +10,32 @@ import (
 // Fields of the reports (man 7 lvmreport).
 const (
 	volumeFields = "vg_name,vg_uuid,vg_extent_size,lv_name,lv_uuid,lv_size,lv_tags,lv_active,lv_attr,lv_device_open,lv_time,lv_health_status,sync_percent," + cowFields + "," + thinFields
-	// cowFields are empty but for copy-on-write snapshots; origin also tells that of a thin one.
+	// cowFields are empty except for copy-on-write snapshots; origin is also set for a thin
+	// snapshot.
 	cowFields = "origin,snap_percent,lv_snapshot_invalid"
-	// thinFields are empty but for thin pools and the volumes in them.
+	// thinFields are empty except for thin pools and the volumes in them.
 	thinFields = "pool_lv,data_percent,metadata_percent,lv_metadata_size,lv_when_full"
-	// shapeFields are of segments: a report that holds them has a row for each.
+	// shapeFields describe segments: a report with them has a row for each segment.
 	shapeFields  = "segtype,stripes,stripe_size,thin_count,chunk_size,zero"
 	deviceFields = "pv_name,pv_free,pv_missing,pv_allocatable"
-	// placeFields are of the pieces of the devices, each held by one volume or by none.
+	// placeFields describe the segments of devices, each of which belongs to one volume or is free.
 	placeFields = "pv_name,pvseg_size,lv_name,lv_parent"
 	groupFields = "vg_name,vg_uuid,vg_size,vg_free,vg_extent_size,vg_mda_size,vg_mda_free,lv_count,pv_count,vg_missing_pv_count,vg_exported"
 )
 
-// reportConfig takes back whatever the host's lvm.conf says of how reports look,
-// and makes times seconds since 1970.
+// reportConfig overrides the report settings of the host's lvm.conf, and makes times seconds since
+// 1970.
 const reportConfig = `report{time_format="%s" compact_output=0 compact_output_cols="" binary_values_as_numeric=0 list_item_separator=","}`
 
-// plainArgs make every number plain bytes.
+// plainArgs returns arguments for a JSON report in which sizes are plain numbers of bytes.
 func plainArgs() []string {
 	return []string{"--reportformat", "json", "--units", "b", "--nosuffix", "--config", reportConfig}
 }
 
 func reportArgs(fields string) []string { return append(plainArgs(), "--options", fields) }
 
-// fullReportArgs ask for all groups and the selected volumes in one report, which LVM
-// makes of each group under one lock. Segments are asked for where they tell more than
-// that a volume is linear.
+// fullReportArgs requests all groups and the selected volumes in one report, in which LVM reports
+// each group under one lock. Segments are requested only if they are not linear.
 func fullReportArgs(volumes string) []string {
 	return append(append([]string{"fullreport"}, plainArgs()...),
 		"--configreport", "vg", "--options", groupFields,
@@ -45,22 +45,22 @@ func fullReportArgs(volumes string) []string {
 		"--configreport", "seg", "--options", "lv_uuid,"+shapeFields, "--select", "segtype!=linear && "+volumes)
 }
 
-// oursSelection selects the volumes that carry our tag.
+// oursSelection selects the volumes that have flexlvm's tag.
 const oursSelection = `lv_tags={"` + volume.TagOwned + `"}`
 
-// seenSelection adds the thin volumes of others, which may be in flexlvm's pools (man 8 lvs on lv_attr).
+// seenSelection adds other thin volumes, which may be in flexlvm's pools (man 8 lvs on lv_attr).
 const seenSelection = `(` + oursSelection + ` || lv_attr=~"^V")`
 
-// noOriginSelection selects volumes without snapshots, such as a person may make at any
-// moment: lvremove --yes removes those of a volume together with it, also where they do not
-// carry our tag. The first letter of lv_attr is that of an origin (man 8 lvs).
+// noOriginSelection selects volumes without snapshots. A person may create a snapshot at any
+// moment, and lvremove --yes removes a volume's snapshots together with it, even those without
+// flexlvm's tag. The first letter of lv_attr marks an origin (man 8 lvs).
 const noOriginSelection = `lv_attr!~"^[oO]"`
 
 func groupsArgs(g volume.Group) []string {
 	args := reportArgs(groupFields)
 	if g != "" {
-		// A selection, not an operand: a group that is not there is then an empty
-		// list with exit code 0, and every failure is a failure.
+		// A selection, not an operand: a missing group is then an empty list with exit code 0, and
+		// every failure is a real one.
 		args = append(args, "--select", fmt.Sprintf(`vg_name="%s"`, g))
 	}
 	return args
@@ -74,7 +74,7 @@ func volumesArgs() []string {
 	return append(reportArgs(volumeFields+","+shapeFields), "--select", oursSelection)
 }
 
-// rawVolumesArgs ask for the names of raw block volumes.
+// rawVolumesArgs requests the names of raw block volumes.
 func rawVolumesArgs() []string {
 	return append(reportArgs("vg_name,lv_name"), "--select", `lv_tags={"`+volume.TagRaw+`"}`)
 }
@@ -83,14 +83,15 @@ func devicesArgs(g volume.Group) []string {
 	return append(reportArgs(deviceFields), "--select", fmt.Sprintf(`vg_name="%s"`, g))
 }
 
-// createArgs make lv on these devices, or, without any, wherever LVM wants.
+// createArgs returns the arguments that create lv on these devices or, without any, wherever LVM
+// chooses.
 func createArgs(lv LogicalVolume, on []string) []string {
 	size := "--size"
-	// -W and -Z wipe what an earlier tenant of the extents left, so that neither
-	// mkfs nor udev takes it for something living; -y lets them without asking.
+	// -W and -Z wipe what an earlier tenant of the extents left, so that neither mkfs nor udev
+	// takes it for live data; -y lets them do so without a prompt.
 	args := []string{"--yes", "--wipesignatures", "y", "--zero", "y"}
 	if lv.Shape.Layout == volume.Thin {
-		// Its pool zeroes each chunk before it is read, and LVM takes no -Z then.
+		// The pool zeroes each chunk before it is read, and LVM does not accept -Z then.
 		size, args = "--virtualsize", []string{"--yes"}
 	}
 	args = append(args, shapeArgs(lv.Shape)...)
@@ -101,9 +102,9 @@ func createArgs(lv LogicalVolume, on []string) []string {
 	return append(args, on...)
 }
 
-// snapshotArgs make lv a thin snapshot of origin, active at once and at every boot:
-// LVM leaves a snapshot inactive where nothing is said. Without a size LVM makes
-// none of a volume that is not thin.
+// snapshotArgs returns the arguments that create lv as a thin snapshot of origin, active immediately
+// and at every boot: by default LVM leaves a snapshot inactive. No size is given, so LVM fails if
+// origin is not thin.
 func snapshotArgs(origin, lv LogicalVolume) []string {
 	args := []string{"--yes", "--snapshot", "--setactivationskip", "n"}
 	for _, t := range lv.Tags {
@@ -112,8 +113,8 @@ func snapshotArgs(origin, lv LogicalVolume) []string {
 	return append(args, "--name", string(lv.Name), "--", origin.path())
 }
 
-// copyOnWriteArgs make lv, of its size, a copy-on-write snapshot of origin. LVM writes its
-// header and begins it as an empty one.
+// copyOnWriteArgs returns the arguments that create lv, of its size, as a copy-on-write snapshot of
+// origin. LVM writes its header, so that it starts empty.
 func copyOnWriteArgs(origin, lv LogicalVolume, chunk volume.Bytes) []string {
 	args := []string{"--yes", "--snapshot", "--chunksize", bytesArg(chunk), "--size", bytesArg(lv.Size)}
 	for _, t := range lv.Tags {
@@ -127,8 +128,8 @@ func shapeArgs(h volume.Shape) []string {
 	case volume.Striped:
 		return []string{"--type", "striped", "--stripes", strconv.Itoa(h.Stripes), "--stripesize", strconv.Itoa(h.StripeKiB) + "k"}
 	case volume.Raid1:
-		// The copies are made alike in the background, while the volume is in use:
-		// without that (--nosync), a read after a crash might tell two stories.
+		// The copies are synchronized in the background, while the volume is in use: without that
+		// (--nosync), reads after a crash might return different data.
 		return []string{"--type", "raid1", "--mirrors", strconv.Itoa(h.Mirrors)}
 	case volume.Thin:
 		return []string{"--type", "thin", "--thinpool", string(h.ThinPool)}
@@ -136,19 +137,18 @@ func shapeArgs(h volume.Shape) []string {
 	return []string{"--type", "linear"}
 }
 
-// extendArgs name no layout: LVM goes on with that of the last segment.
+// extendArgs names no layout: LVM continues with the layout of the last segment.
 func extendArgs(lv LogicalVolume, size volume.Bytes, on []string) []string {
 	return append([]string{"--yes", "--size", bytesArg(size), "--", lv.path()}, on...)
 }
 
-// copiesArgs ask for the hidden volumes that lv is made of.
+// copiesArgs requests the hidden volumes that lv consists of.
 func copiesArgs(lv LogicalVolume) []string {
 	return append(reportArgs("lv_name,devices"), "--all", "--select", fmt.Sprintf(`lv_parent="%s"`, lv.Name), "--", string(lv.Group))
 }
 
-// retagArgs lets LVM itself select the volume, by its UUID and by the tags that
-// are to go: a command that a killed call has left behind then changes nothing
-// that has moved on meanwhile.
+// retagArgs lets LVM itself select the volume, by its UUID and by the tags to be removed: a command
+// that a killed call has left behind then changes nothing if the volume has changed since.
 func retagArgs(lv LogicalVolume, del, add []string) []string {
 	var args []string
 	sel := fmt.Sprintf(`lv_uuid="%s"`, lv.UUID)

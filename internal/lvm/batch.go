@@ -9,9 +9,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Doom gives volumes of one group the state doomed, in one command, and makes that durable
-// (Flush). LVM itself selects those that are unreferenced, have the UUIDs of lvs and no
-// snapshots; the others it leaves as they are, without an error. It may be called again.
+// Doom changes the state of volumes of one group to doomed, in one command, and makes that durable
+// (Flush). LVM itself selects those that are unreferenced, have the UUIDs of lvs and no snapshots;
+// it leaves the others unchanged, without an error. It is idempotent.
 func (c *Client) Doom(ctx context.Context, g volume.Group, lvs []LogicalVolume) error {
 	if _, err := c.lvm(ctx, "lvchange", doomArgs(g, lvs)...); err != nil {
 		return fmt.Errorf("tag logical volumes of %s: %w", g, err)
@@ -19,10 +19,10 @@ func (c *Client) Doom(ctx context.Context, g volume.Group, lvs []LogicalVolume) 
 	return c.Flush(ctx, g, lvs[0].Name)
 }
 
-// RemoveDoomed removes volumes of one group in one command: LVM itself selects those that
-// are doomed, have the UUIDs of lvs and no snapshots. If one of them cannot be removed,
-// because its device is open for example, LVM 2.03.16 removes none; other versions may
-// remove some. Left tells which are gone.
+// RemoveDoomed removes volumes of one group in one command: LVM itself selects those that are
+// doomed, have the UUIDs of lvs and no snapshots. If one of them cannot be removed, for example
+// because its device is open, LVM 2.03.16 removes none; other versions may remove some. Left
+// returns those that remain.
 func (c *Client) RemoveDoomed(ctx context.Context, g volume.Group, lvs []LogicalVolume) error {
 	if _, err := c.lvm(ctx, "lvremove", removeDoomedArgs(g, lvs)...); err != nil {
 		return fmt.Errorf("remove logical volumes of %s: %w", g, err)
@@ -30,9 +30,9 @@ func (c *Client) RemoveDoomed(ctx context.Context, g volume.Group, lvs []Logical
 	return nil
 }
 
-// Left returns those of lvs that LVM still shows, by their UUIDs: under whatever name, with
-// or without our tags. Those that it does not return are gone: LVM shows their groups
-// without them and with all devices. Otherwise it fails.
+// Left returns those of lvs that LVM still shows, by their UUIDs: under any name, with or without
+// flexlvm's tags. The others are gone: LVM shows their groups without them and with all devices. If
+// it does not, Left fails.
 func (c *Client) Left(ctx context.Context, lvs []LogicalVolume) ([]LogicalVolume, error) {
 	out, err := c.lvm(ctx, "lvm", fullReportArgs(anyOf(lvs))...)
 	if err != nil {
@@ -63,7 +63,7 @@ func removeDoomedArgs(g volume.Group, lvs []LogicalVolume) []string {
 	return []string{"--yes", "--select", mayGo(anyOf(lvs), volume.Doomed.Tag()), "--", string(g)}
 }
 
-// mayGo selects those of ours that carry tag and have no snapshots.
+// mayGo narrows a selection to flexlvm's volumes that have tag and no snapshots.
 func mayGo(which, tag string) string {
 	return which + fmt.Sprintf(` && %s && lv_tags={"%s"} && %s`, oursSelection, tag, noOriginSelection)
 }

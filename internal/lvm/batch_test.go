@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// LVM itself looks once more whether a volume of a batch is what it was.
+// LVM itself selects the volumes of a batch by UUID, state and attributes, and skips those that have changed.
 func TestBatchesAreSelectedByLVM(t *testing.T) {
 	lvs := []LogicalVolume{{Group: "flexlvm", Name: "a", UUID: pvc1}, {Group: "flexlvm", Name: "b", UUID: "Fd4uCt-7lvd-Lkxg-5VKu-rGYm-Zhkc-0NpEMk"}}
 	either := `(lv_uuid="` + pvc1 + `" || lv_uuid="Fd4uCt-7lvd-Lkxg-5VKu-rGYm-Zhkc-0NpEMk")`
@@ -21,7 +21,7 @@ func TestBatchesAreSelectedByLVM(t *testing.T) {
 	require.Error(t, c.RemoveDoomed(t.Context(), "flexlvm", lvs))
 }
 
-// What is not left is gone for good, so half an answer is none.
+// A volume that Left does not return counts as permanently deleted, so an incomplete report is an error.
 func TestLeft(t *testing.T) {
 	const group = "JX73Fe-YsI9-e5Mp-gprU-V7Xe-iTJw-crsSPE"
 	there := LogicalVolume{Group: "flexlvm", GroupUUID: group, Name: "pvc-1", UUID: pvc1}

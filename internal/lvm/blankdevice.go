@@ -16,20 +16,19 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// ErrNotBlank: the device holds something, or somebody uses it.
+// ErrNotBlank: the device holds something, or is in use.
 var ErrNotBlank = errors.New("not blank")
 
-// CheckBlank fails unless every device is an unused block device of at least least bytes
-// that carries no signature of anything. Whatever cannot be determined counts against the
-// device: a probe that finds nothing proves little, so several are used and all must
-// agree. A device that is merely open counts as unused: here a person has named it, and
-// udev opens devices all the time.
+// CheckBlank fails unless every device is an unused block device of at least least bytes without
+// any signature. Whatever cannot be determined counts against the device: a probe that finds
+// nothing proves little, so several are used and all must agree. A device that is merely open
+// counts as unused, because here a person has named it, and udev opens devices all the time.
 func CheckBlank(ctx context.Context, run exec.Interface, devices []string, least volume.Bytes) error {
 	return prober{run: run, sys: "/sys", proc: "/proc"}.checkAll(ctx, devices, least)
 }
 
-// checkUnused is CheckBlank for a device that nobody has named: it also refuses one that
-// anybody has open, or that a loop device is made of.
+// checkUnused is CheckBlank for a device that no person has named: it also rejects a device that a
+// process has open, or that backs a loop device.
 func checkUnused(ctx context.Context, run exec.Interface, device string, least volume.Bytes) error {
 	return prober{run: run, sys: "/sys", proc: "/proc", users: true, blockNumber: blockNumber}.checkAll(ctx, []string{device}, least)
 }
@@ -52,16 +51,16 @@ func (p prober) checkAll(ctx context.Context, devices []string, least volume.Byt
 	return nil
 }
 
-// A prober asks the kernel and the host's programs about devices.
+// A prober checks devices through the kernel and the host's programs.
 type prober struct {
 	run       exec.Interface
-	sys, proc string // where these file systems are
-	users     bool   // look for those who have the device open, too
-	// blockNumber is the function of that name, but in tests.
+	sys, proc string // where these file systems are mounted
+	users     bool   // also check who has the device open
+	// blockNumber is the function of that name, except in tests.
 	blockNumber func(path string) (number uint64, is bool, err error)
 }
 
-// A candidate is a block device that may be given to LVM.
+// A candidate is a block device that may be passed to LVM.
 type candidate struct {
 	path   string // as the caller wrote it
 	number uint64
@@ -116,12 +115,11 @@ func (p prober) check(ctx context.Context, d candidate, least volume.Bytes) erro
 	if !p.users {
 		return nil
 	}
-	return p.checkUsers(d) // last: it looks at every process, and CheckBlankForGroup may look again
+	return p.checkUsers(d) // last: it checks every process, and CheckBlankForGroup may repeat it
 }
 
-// checkKernel reads from sysfs whether the device is writable, has partitions,
-// or is part of another one. A partition must not be used through its disk
-// either.
+// checkKernel rejects a device that, according to sysfs, is read-only, has partitions, or is part
+// of another device. A partition must not be in use through its disk either.
 func (p prober) checkKernel(d candidate) error {
 	ro, err := readLine(filepath.Join(d.dir, "ro"))
 	if err != nil {
@@ -175,7 +173,7 @@ func checkPartitions(d candidate) error {
 	return nil
 }
 
-// entries are the names in a directory; a partition has no directory "slaves".
+// entries returns the names in a directory; a partition has no directory "slaves".
 func entries(dir string) ([]string, error) {
 	list, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) && filepath.Base(dir) == "slaves" {
@@ -191,7 +189,7 @@ func entries(dir string) ([]string, error) {
 	return names, nil
 }
 
-// checkMounts looks into our own mount namespace and that of process 1.
+// checkMounts checks flexlvm's own mount namespace and that of process 1.
 func (p prober) checkMounts(d candidate) error {
 	for _, who := range []string{"self", "1"} {
 		f, err := os.Open(filepath.Join(p.proc, who, "mountinfo"))
@@ -236,8 +234,8 @@ func (p prober) checkSwaps(d candidate) error {
 	return nil
 }
 
-// checkOpen opens the device as nobody can who shares it, and reads its ends,
-// where signatures live: a device that cannot be read looks empty to a probe.
+// checkOpen opens the device exclusively, which fails if another user has claimed it, and reads its
+// ends, where signatures are: a device that cannot be read looks empty to a probe.
 func checkOpen(d candidate, least volume.Bytes) error {
 	f, err := os.OpenFile(d.path, os.O_RDONLY|unix.O_EXCL, 0)
 	if errors.Is(err, unix.EBUSY) {
@@ -294,9 +292,8 @@ func (p prober) checkBlkid(ctx context.Context, d candidate) error {
 	return notBlank(d.path, "it holds something (%s); if that is not wanted, clear it with `wipefs --all %s`", found, d.path)
 }
 
-// onlyItsPlace reports whether all that blkid knows of a device is where it lies: of a
-// partition it repeats what the table of the whole disk says (PART_ENTRY_…), which is
-// nothing that the partition holds.
+// onlyItsPlace reports whether blkid knows only where a partition is: blkid repeats the partition's
+// entry in the table of the whole disk (PART_ENTRY_…), which is not content of the partition.
 func onlyItsPlace(out string) bool {
 	place := false
 	for line := range strings.Lines(out) {

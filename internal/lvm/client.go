@@ -1,6 +1,6 @@
-// Package lvm runs the host's LVM: one method per command, typed reports, and no policy.
-// After a failure it asks LVM what is really there instead of parsing its messages: exit
-// codes are categories (5 is "failed") and messages change from release to release.
+// Package lvm runs the host's LVM: one method per command, typed reports, and no policy. After a
+// failure it queries LVM for the actual state instead of parsing its messages: exit codes are
+// categories (5 is "failed") and messages change from release to release.
 package lvm
 
 import (
@@ -21,32 +21,31 @@ import (
 var (
 	// ErrNoGroup: LVM does not see the volume group.
 	ErrNoGroup = errors.New("volume group not found")
-	// ErrPartial: devices of the volume group are missing, so what LVM does not
-	// show may still exist.
+	// ErrPartial: devices of the volume group are missing, so volumes that LVM does not show may
+	// still exist.
 	ErrPartial = errors.New("volume group is not whole")
 	// ErrExported: the volume group is exported (VolumeGroup.Exported).
 	ErrExported = errors.New("volume group is exported")
-	// ErrNoVolume: LVM sees the group, whole, and the volume is not in it.
+	// ErrNoVolume: LVM sees the complete group, and the volume is not in it.
 	ErrNoVolume = errors.New("logical volume not found")
-	// ErrExists: the group holds a volume of that name already.
+	// ErrExists: the group already holds a volume of that name.
 	ErrExists = errors.New("logical volume exists")
 	// ErrNoSpace: too little is free in the group, on its devices or in the thin pool.
 	ErrNoSpace = errors.New("not enough free space in the volume group")
 )
 
-// lockFile serialises our own LVM commands: LVM's locks guard its metadata, but
-// several commands at once have been seen to wait for each other for ever
-// (lvm2 issue 23).
+// lockFile serialises flexlvm's LVM commands: LVM's locks guard its metadata, but several commands
+// at the same time have been seen to wait for each other forever (lvm2 issue 23).
 const lockFile = "lvm.lock"
 
 // A Client runs LVM commands.
 type Client struct {
 	run   exec.Interface
 	locks lock.Dir
-	sync  func(device string) error // flushes its disk
-	// unused is checkUnused for a device that is to be a physical volume, but in tests.
+	sync  func(device string) error // flushes the device's disk
+	// unused is checkUnused for a device that is to become a physical volume, except in tests.
 	unused func(ctx context.Context, device string) error
-	// tenants are the devices that LVM is kept from.
+	// tenants finds the devices to hide from LVM.
 	tenants tenants
 }
 
@@ -73,7 +72,7 @@ func (c *Client) lvm(ctx context.Context, name string, args ...string) ([]byte, 
 	return out, err
 }
 
-// Alone runs f, which must not call the client, while none of flexlvm's LVM commands runs.
+// Alone runs f, which must not call the client, while no LVM command of flexlvm runs.
 func (c *Client) Alone(ctx context.Context, f func() error) error {
 	release, err := c.locks.Acquire(ctx, lockFile, "lvm")
 	if err != nil {
@@ -158,8 +157,7 @@ func exported(g volume.Group) error {
 	return fmt.Errorf("%w: %s; LVM activates and changes nothing in it until `vgimport %s`", ErrExported, g, g)
 }
 
-// Volumes returns all logical volumes that carry our tag, in every group of the
-// host.
+// Volumes returns all logical volumes that have flexlvm's tag, in every group of the host.
 func (c *Client) Volumes(ctx context.Context) ([]LogicalVolume, error) {
 	out, err := c.lvm(ctx, "lvs", volumesArgs()...)
 	if err != nil {
@@ -169,10 +167,10 @@ func (c *Client) Volumes(ctx context.Context) ([]LogicalVolume, error) {
 	return volumesAlone(all), err
 }
 
-// Unfinished reports whether LVM was cut off while it made a mirror, by a loss of power or because
-// it was killed, so that nobody can have had it. Until it has wiped the mirror's own metadata and
-// committed that, LVM shows this metadata as volumes, with the mirror's tags, and activates the
-// mirror for nobody (_lv_extend_layered_lv in lvm2's lib/metadata/lv_manip.c).
+// Unfinished reports whether LVM was interrupted while it created a mirror, by a power cut or
+// because it was killed, so that no pod can have used the mirror. Until LVM has wiped the mirror's
+// own metadata and committed that, it shows this metadata as volumes, with the mirror's tags, and
+// does not activate the mirror (_lv_extend_layered_lv in lvm2's lib/metadata/lv_manip.c).
 func (c *Client) Unfinished(ctx context.Context, lv LogicalVolume) (bool, error) {
 	if lv.Shape.Layout != volume.Raid1 || !lv.Skipped || lv.Active {
 		return false, nil
@@ -184,21 +182,21 @@ func (c *Client) Unfinished(ctx context.Context, lv LogicalVolume) (bool, error)
 	return err == nil && metadata.metadata(), err
 }
 
-// volumesAlone drops the flexlvm thin pools, and the metadata of an unfinished mirror: they carry
-// our tag and are no volumes.
+// volumesAlone drops flexlvm's thin pools, and the metadata of an unfinished mirror: they have
+// flexlvm's tag but are not volumes.
 func volumesAlone(all []LogicalVolume) []LogicalVolume {
 	return slices.DeleteFunc(all, func(lv LogicalVolume) bool { return lv.metadata() || lv.Pool && volume.OwnedPool(lv.Tags) })
 }
 
-// An Overview is what LVM reports as of one moment.
+// An Overview is what LVM reports at one moment.
 type Overview struct {
 	Groups    []VolumeGroup   // of the host
-	ThinPools []ThinPool      // of ours
-	Volumes   []LogicalVolume // that carry our tag
+	ThinPools []ThinPool      // flexlvm's
+	Volumes   []LogicalVolume // that have flexlvm's tag
 }
 
-// Everything returns all volume groups of the host and all thin pools and logical
-// volumes that carry our tags, in one report.
+// Everything returns all volume groups of the host, and all thin pools and logical volumes that
+// have flexlvm's tags, in one report.
 func (c *Client) Everything(ctx context.Context) (o Overview, err error) {
 	out, err := c.lvm(ctx, "lvm", fullReportArgs(seenSelection)...)
 	if err != nil {
@@ -218,7 +216,7 @@ func (c *Client) Everything(ctx context.Context) (o Overview, err error) {
 	return o, nil
 }
 
-// Activate makes the volume's device appear. It may be called again.
+// Activate activates the volume, so that its device appears. It is idempotent.
 func (c *Client) Activate(ctx context.Context, lv LogicalVolume) error {
 	if _, err := c.lvm(ctx, "lvchange", "--yes", "--activate", "y", "--", lv.path()); err != nil {
 		return fmt.Errorf("activate logical volume %s: %w", lv.path(), err)
@@ -226,7 +224,7 @@ func (c *Client) Activate(ctx context.Context, lv LogicalVolume) error {
 	return nil
 }
 
-// MakeNode creates the missing node in /dev of an active volume. It may be called again.
+// MakeNode creates the missing node in /dev of an active volume. It is idempotent.
 func (c *Client) MakeNode(ctx context.Context, lv LogicalVolume) error {
 	if _, err := c.lvm(ctx, "vgmknodes", "--", lv.path()); err != nil {
 		return fmt.Errorf("make the device node of logical volume %s: %w", lv.path(), err)
@@ -234,9 +232,8 @@ func (c *Client) MakeNode(ctx context.Context, lv LogicalVolume) error {
 	return nil
 }
 
-// Retag removes and adds tags in one write of LVM's metadata and makes it durable
-// (Flush). The volume must have lv's UUID and carry the tags to be removed. It may be
-// called again.
+// Retag removes and adds tags in one write of LVM's metadata and makes it durable (Flush). The
+// volume must have lv's UUID and the tags to be removed. It is idempotent.
 func (c *Client) Retag(ctx context.Context, lv LogicalVolume, del, add []string) error {
 	out, err := c.lvm(ctx, "lvchange", retagArgs(lv, del, add)...)
 	if err != nil {
@@ -245,8 +242,8 @@ func (c *Client) Retag(ctx context.Context, lv LogicalVolume, del, add []string)
 	if len(out) > 0 {
 		return c.Flush(ctx, lv.Group, lv.Name)
 	}
-	// LVM had nothing to say: either it is told to be silent, or it found no such
-	// volume, which is no failure to it.
+	// LVM printed nothing: either it is configured to be silent, or it found no such volume, which
+	// it does not treat as a failure.
 	now, err := c.Volume(ctx, lv.Group, lv.Name)
 	if err != nil {
 		return fmt.Errorf("tag logical volume %s: %w", lv.path(), err)
@@ -268,11 +265,10 @@ func (c *Client) Rename(ctx context.Context, lv LogicalVolume, to volume.Name) e
 	return c.Flush(ctx, lv.Group, to)
 }
 
-// Remove removes the volume that has this name, this UUID, our tag and no snapshots, and
-// nothing else: LVM itself selects it, so another volume that has taken the name meanwhile
-// is safe, and so are snapshots, which LVM would remove together with it. LVM refuses a
-// volume whose device is open. Success means that LVM, asked again, says the volume is
-// gone.
+// Remove removes the volume only if it has this name, this UUID, flexlvm's tag and no snapshots.
+// LVM itself selects it, so another volume that has taken the name meanwhile is safe, and so are
+// snapshots, which LVM would remove together with it. LVM refuses a volume whose device is open.
+// Remove succeeds only if LVM, queried again, shows that the volume is gone.
 func (c *Client) Remove(ctx context.Context, lv LogicalVolume) error {
 	if err := c.despiteHalf(ctx, lv, "lvremove", removeArgs(lv)...); err != nil {
 		return fmt.Errorf("remove logical volume %s: %w", lv.path(), err)
@@ -280,8 +276,8 @@ func (c *Client) Remove(ctx context.Context, lv LogicalVolume) error {
 	now, err := c.Volume(ctx, lv.Group, lv.Name)
 	switch {
 	case errors.Is(err, ErrNoVolume) && lv.Shape.Layout == volume.Thin:
-		// Else LVM may find its note that the pool is to drop the volume after a power
-		// cut, and drop the next such note unread: what that was of stays in the pool.
+		// Without this, LVM may find its request that the pool delete the volume again after a
+		// power cut, and discard the next such request unread, whose volume then stays in the pool.
 		return c.Flush(ctx, lv.Group, lv.Name)
 	case errors.Is(err, ErrNoVolume):
 		return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// The files in testdata are what LVM 2.03.16 printed.
+// golden returns a file of testdata, which holds output of LVM 2.03.16.
 func golden(t testing.TB, name string) string {
 	t.Helper()
 	b, err := os.ReadFile("testdata/" + name)
@@ -27,7 +27,7 @@ func golden(t testing.TB, name string) string {
 // pvc1 is the UUID of pvc-1 in volumes.json.
 const pvc1 = "0PK3ff-A6bG-64ya-hshk-Ct4R-4a60-dtuCdp"
 
-// only is the golden report of volumes with the rows of one alone.
+// only returns the golden report of volumes with the rows of one volume.
 func only(t testing.TB, name string) string {
 	t.Helper()
 	var rows []string
@@ -40,7 +40,7 @@ func only(t testing.TB, name string) string {
 	return `{"report":[{"lv":[` + strings.Join(rows, ",") + `]}]}`
 }
 
-// script answers each program with its next line.
+// script returns each program's next answer.
 type script struct {
 	t       *testing.T
 	answers map[string][]answer
@@ -124,7 +124,7 @@ func TestGroup(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoGroup)
 }
 
-// That a volume is not there is only said when LVM sees the group without it.
+// ErrNoVolume is returned only if LVM reports the whole group without the volume.
 func TestAbsenceIsPositive(t *testing.T) {
 	c, _ := client(t, map[string][]answer{"lvs": {{out: golden(t, "no-volumes.json")}}, "vgs": {{out: golden(t, "groups.json")}}})
 	_, err := c.Volume(t.Context(), "flexlvm", "x")
@@ -166,7 +166,7 @@ func TestCreateExplainsByWhatIsThere(t *testing.T) {
 		"other":      {map[string][]answer{"vgs": {group, group, group, group}, "lvs": {none, none}}, failed, "something in prose"},
 		"blind then": {map[string][]answer{"vgs": {{err: failed}}}, failed, "look up volume group"},
 	} {
-		c.answers["lvcreate"] = []answer{{err: failed}, {err: failed}} // twice only where there is room
+		c.answers["lvcreate"] = []answer{{err: failed}, {err: failed}} // the second is used only if there is room
 		cl, s := client(t, c.answers)
 		err := cl.Create(t.Context(), LogicalVolume{Group: "flexlvm", Name: "pvc-1", Size: 384 * volume.MiB, Tags: []string{"flexlvm"}})
 		require.ErrorIs(t, err, c.want, name)
@@ -175,8 +175,7 @@ func TestCreateExplainsByWhatIsThere(t *testing.T) {
 	}
 }
 
-// Extend looks at what is there when LVM fails: the command of a call that was
-// killed may have done the work meanwhile.
+// If LVM fails, Extend checks the size of the volume: the command of a killed call may have extended it meanwhile.
 func TestExtend(t *testing.T) {
 	lv := LogicalVolume{Group: "flexlvm", Name: "pvc-1", Size: 392 * volume.MiB}
 	c, s := client(t, nil)
@@ -217,8 +216,7 @@ func TestTwoGroupsOfOneName(t *testing.T) {
 	require.ErrorContains(t, err, "2 groups of that name (other, djh9yK-kdRJ-WGvL-Slde-Imz1-NhIY-fipqqe)")
 }
 
-// A change of tags that finds the volume changed meanwhile changes nothing, and
-// says so.
+// Retag of a volume that has changed meanwhile is an error, and changes nothing.
 func TestRetag(t *testing.T) {
 	devices := answer{out: golden(t, "devices.json")}
 	lv := LogicalVolume{Group: "flexlvm", Name: "pvc-1", UUID: pvc1}
@@ -306,7 +304,7 @@ func TestEverythingIsOneReport(t *testing.T) {
 	}
 }
 
-// A disk is gone: what lies on it is told, and its room is nobody's.
+// If a disk is missing, the volumes on it are reported as partial, and its free space does not count.
 func TestEverythingOfAGroupThatIsNotWhole(t *testing.T) {
 	c, _ := client(t, map[string][]answer{"lvm": {{out: golden(t, "degraded.json")}}})
 	all, err := c.Everything(t.Context())
@@ -321,7 +319,7 @@ func TestEverythingOfAGroupThatIsNotWhole(t *testing.T) {
 	require.Equal(t, map[volume.Name]string{"pvc-1": "", "pvc-2": "", "pvc-3": "partial", "pvc-4": "partial"}, health)
 }
 
-// An exported group is in the full report, with what is in it; lvs refuses it.
+// The full report contains an exported group and its volumes, but lvs refuses the group.
 func TestExported(t *testing.T) {
 	full := strings.ReplaceAll(golden(t, "everything.json"), `"vg_exported":""`, `"vg_exported":"exported"`)
 	c, _ := client(t, map[string][]answer{"lvm": {{out: full}}, "lvs": {{err: failed}}, "vgs": {{out: exportedGroup(t)}}})

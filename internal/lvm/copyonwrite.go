@@ -9,29 +9,30 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// ErrOrigin: the volume has copy-on-write snapshots, and LVM resizes none that has (seen with
-// 2.03.16: "Snapshot origin volumes can be resized only while inactive").
+// ErrOrigin: the volume has copy-on-write snapshots, and LVM does not resize such a volume (seen
+// with 2.03.16: "Snapshot origin volumes can be resized only while inactive").
 var ErrOrigin = errors.New("has snapshots")
 
 func cannotGrow(lv LogicalVolume) error {
 	return fmt.Errorf("extend logical volume %s: it %w, and LVM extends no volume in use that has copy-on-write snapshots; delete its VolumeSnapshots, and those that are not flexlvm's (`lvs -o +lv_tags -S 'origin=%s' %s`), and it is tried again", lv.path(), ErrOrigin, lv.Name, lv.Group)
 }
 
-// CopyOnWrite makes lv, of its size, a copy-on-write snapshot of the thick volume origin. LVM
+// CopyOnWrite creates lv, of its size, as a copy-on-write snapshot of the thick volume origin. LVM
 // freezes a file system mounted from origin meanwhile. It writes its metadata twice: killed in
-// between, it leaves an ordinary volume with lv's name and tags, which is no snapshot
+// between, it leaves an ordinary volume with lv's name and tags, which is not a snapshot
 // (LogicalVolume.Of). Otherwise it is like Create.
 func (c *Client) CopyOnWrite(ctx context.Context, origin, lv LogicalVolume, chunk volume.Bytes) error {
 	_, err := c.lvm(ctx, "lvcreate", copyOnWriteArgs(origin, lv, chunk)...)
 	_, why := c.whyNotMade(ctx, lv, err)
 	if errors.Is(why, ErrExists) {
-		// It may be what LVM has left of it, and only LVM tells why it got no further.
+		// The existing volume may be what LVM has left of this attempt, and only LVM's error
+		// explains why that failed.
 		return fmt.Errorf("%w: %w", why, err)
 	}
 	return why
 }
 
-// CheckFree fails with ErrNoSpace unless a volume of this shape and size could be made in the
+// CheckFree fails with ErrNoSpace unless a volume of this shape and size could be created in the
 // group now.
 func (c *Client) CheckFree(ctx context.Context, g volume.Group, h volume.Shape, size volume.Bytes) error {
 	group, err := c.Group(ctx, g)
@@ -41,9 +42,8 @@ func (c *Client) CheckFree(ctx context.Context, g volume.Group, h volume.Shape, 
 	return c.shortOf(ctx, group, h, h.Share(size, group.Extent), nil)
 }
 
-// Split makes the store of a copy-on-write snapshot a volume of its own, which holds what was
-// copied into it, and nothing hangs on it any more: only so can it be wiped. It may be called
-// again.
+// Split turns the store of a copy-on-write snapshot into an independent volume, which holds what
+// was copied into it and on which nothing depends. Only then can it be wiped. It is idempotent.
 func (c *Client) Split(ctx context.Context, lv LogicalVolume) (LogicalVolume, error) {
 	if lv.Of != "" {
 		if _, err := c.lvm(ctx, "lvconvert", "--yes", "--splitsnapshot", "--", lv.path()); err != nil {
@@ -60,8 +60,8 @@ func (c *Client) Split(ctx context.Context, lv LogicalVolume) (LogicalVolume, er
 	return now, nil
 }
 
-// copyOnWrite reads what only copy-on-write snapshots have. The first letter of lv_attr is
-// theirs alone, while thin ones have an origin, too.
+// copyOnWrite parses the fields of copy-on-write snapshots. Only these have that first letter of
+// lv_attr, whereas thin snapshots have an origin, too.
 func (lv *LogicalVolume) copyOnWrite(row *row) {
 	of, overflowed := row.field("origin"), row.overflowed()
 	stored, told := row.share("snap_percent", lv.Size)
@@ -77,8 +77,8 @@ func (lv *LogicalVolume) copyOnWrite(row *row) {
 	}
 }
 
-// overflowed reads lv_snapshot_invalid, on which restoring depends. It is unknown for an
-// inactive volume.
+// overflowed parses lv_snapshot_invalid, on which restoring depends. It is unknown for an inactive
+// volume.
 func (r *row) overflowed() bool {
 	v := r.field("lv_snapshot_invalid")
 	switch v {

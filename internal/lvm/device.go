@@ -14,9 +14,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Device is the block device of an active logical volume. Its identity comes from the
-// kernel (device-mapper's UUID in sysfs, which LVM composes from the group's and the
-// volume's), so finding it runs no program and a stale node in /dev is noticed.
+// A Device is the block device of an active logical volume. Its identity comes from the kernel
+// (device-mapper's UUID in sysfs, which LVM composes of the group's and the volume's UUIDs), so
+// finding it runs no program, and a stale node in /dev is noticed.
 type Device struct {
 	Path       string // /dev/mapper/…
 	Number     uint64 // as in stat's st_rdev
@@ -26,11 +26,10 @@ type Device struct {
 	VolumeUUID string
 }
 
-// ErrNoDevice: the volume has no device, so it is inactive or does not exist.
-// Only LVM can tell which.
+// ErrNoDevice: the volume has no device, so it is inactive or does not exist. Only LVM knows which.
 var ErrNoDevice = errors.New("no such device")
 
-// FindDevice looks for the device of a volume.
+// FindDevice returns the device of a volume.
 func FindDevice(g volume.Group, n volume.Name) (Device, error) {
 	want := volume.DeviceName(g, n)
 	path := "/dev/mapper/" + want
@@ -58,8 +57,8 @@ func FindDevice(g volume.Group, n volume.Name) (Device, error) {
 	return d, nil
 }
 
-// DeviceByNumber identifies a device by its number, as mountinfo and stat give it. The
-// error is ErrNoDevice if there is none or it is not a plain logical volume.
+// DeviceByNumber identifies a device by its number, as in mountinfo and stat. The error is
+// ErrNoDevice if there is no such device or it is not a plain logical volume.
 func DeviceByNumber(number uint64) (Device, error) {
 	dir := fmt.Sprintf("/sys/dev/block/%d:%d/dm/", unix.Major(number), unix.Minor(number))
 	uuid, err := readLine(dir + "uuid")
@@ -84,8 +83,8 @@ func DeviceByNumber(number uint64) (Device, error) {
 	return d, nil
 }
 
-// Thin reports whether, to the kernel, a device is a volume in a thin pool: the
-// device-mapper UUID of the device beneath it has LVM's suffix for such a pool.
+// Thin reports whether, to the kernel, a device is a volume in a thin pool: the device-mapper UUID
+// of the device below it has LVM's suffix for such a pool.
 func Thin(number uint64) (bool, error) {
 	return thin(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(number), unix.Minor(number)))
 }
@@ -98,7 +97,7 @@ func thin(dir string) (bool, error) {
 	for _, d := range below {
 		uuid, err := readLine(dir + "/slaves/" + d.Name() + "/dm/uuid")
 		if errors.Is(err, os.ErrNotExist) {
-			continue // no device-mapper's
+			continue // not device-mapper's
 		}
 		if err != nil {
 			return false, fmt.Errorf("see what the device stands on: %w", err)
@@ -110,9 +109,9 @@ func thin(dir string) (bool, error) {
 	return false, nil
 }
 
-// IOTime returns how long a block device has been busy since the node's boot. The field
-// is the tenth of Linux' Documentation/block/stat.rst, io_ticks, in milliseconds; device
-// is a path in /dev, and may be a symbolic link.
+// IOTime returns how long a block device has been busy since the node booted. It is the tenth field
+// of Linux' Documentation/block/stat.rst, io_ticks, in milliseconds. device is a path in /dev, and
+// may be a symbolic link.
 func IOTime(device string) (time.Duration, error) {
 	path, err := filepath.EvalSymlinks(device)
 	if err != nil {
@@ -138,8 +137,8 @@ func parseIOTime(device, line string) (time.Duration, error) {
 	return time.Duration(ms) * time.Millisecond, nil
 }
 
-// IOSizes are the sizes in which the kernel would have the device used, where it knows
-// of any: what programs take for the unit and the width of its stripes.
+// IOSizes returns the minimum and the optimal I/O size of the device, as far as the kernel knows
+// them. Programs take these for the unit and the width of the device's stripes.
 func (d Device) IOSizes() ([]volume.Bytes, error) {
 	var sizes []volume.Bytes
 	for _, which := range []string{"minimum_io_size", "optimal_io_size"} {
@@ -163,8 +162,8 @@ func readLine(file string) (string, error) {
 
 const uuidChars = 32
 
-// splitUUID takes device-mapper's "LVM-" + group UUID + volume UUID apart, both
-// without their hyphens, and puts the hyphens back as LVM prints them.
+// splitUUID splits device-mapper's "LVM-" + group UUID + volume UUID, both without hyphens, and
+// restores the hyphens as LVM prints them.
 func splitUUID(s string) (group, vol string, ok bool) {
 	s, ok = strings.CutPrefix(s, "LVM-")
 	if !ok || len(s) != 2*uuidChars {

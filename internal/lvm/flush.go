@@ -8,17 +8,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Flush makes LVM's changes in a group survive a power cut. LVM writes its metadata past
-// the page cache and leaves it in the cache of the disk (seen with 2.03.16 on
-// dm-log-writes): a released volume could be ready again, and would never be released a
-// second time.
+// Flush makes LVM's changes in a group survive a power cut. LVM writes its metadata past the page
+// cache, but leaves it in the disk's cache (seen with 2.03.16 on dm-log-writes): without a flush, a
+// released volume could become ready again, and would never be released a second time.
 //
-// Every disk of a group holds the metadata, and after a boot LVM uses the newest copy, so
-// the disks of one volume are enough: its device passes the flush on. If it has none, is
-// suspended, or fails, as in a thin pool with full metadata, one disk of the group will do.
+// Every disk of a group holds the metadata, and after a boot LVM uses the newest copy, so the disks
+// of one volume are enough: its device passes the flush on. If the volume has no device, or the
+// device is suspended or fails, as in a thin pool with full metadata, one disk of the group is
+// enough.
 //
-// Creating or extending a volume flushes nothing: the file system that is then made or grown
-// on it flushes the same disks before the call succeeds. A caller that records the change on another
+// Creating or extending a volume flushes nothing: the file system that is then created or grown on
+// it flushes the same disks before the call succeeds. A caller that records the change on another
 // disk before that must call Flush first.
 func (c *Client) Flush(ctx context.Context, g volume.Group, n volume.Name) error {
 	if d, err := FindDevice(g, n); err == nil && d.CheckResumed() == nil && c.sync(d.Path) == nil {

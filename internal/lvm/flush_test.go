@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What LVM has changed is flushed before anybody goes by it, and a change that a
-// killed call has left too.
+// A change by LVM is flushed before the call returns. So is a change that a killed call has left.
 func TestChangesAreFlushed(t *testing.T) {
 	lv := LogicalVolume{Group: "flexlvm", Name: "pvc-1", UUID: pvc1}
 	del, add := []string{"flexlvm.state=creating"}, []string{"flexlvm.state=ready"}
@@ -32,7 +31,7 @@ func TestChangesAreFlushed(t *testing.T) {
 	}
 }
 
-// Every disk holds the metadata, so one that writes it down is enough.
+// Every disk has a copy of the metadata, so flushing one of them is enough.
 func TestFlushOfFailingDisks(t *testing.T) {
 	devices := golden(t, "devices.json")
 	bad := errors.New("input/output error")

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrOpen: a process has the device open, maybe for a moment only, as those of udev and LVM that look at
-// disks have.
+// ErrOpen: a process has the device open, perhaps only for a moment, as udev and LVM do when they
+// scan disks.
 var ErrOpen = errors.New("it is in use")
 
-// CheckNoUsers fails if a process of this machine has a device open, or a loop device is made
-// of it, and if that cannot be found out.
+// CheckNoUsers fails if a process of this machine has the device open, if the device backs a loop
+// device, or if this cannot be determined.
 func CheckNoUsers(device string) error {
 	p := prober{sys: "/sys", proc: "/proc", blockNumber: blockNumber}
 	d, err := p.identify(device)
@@ -27,10 +27,10 @@ func CheckNoUsers(device string) error {
 	return p.checkUsers(d)
 }
 
-// checkUsers looks for those who use the device without claiming it, so that O_EXCL does
-// not tell of them: a process that has it open, as QEMU or a database, and a loop device,
-// as the kubelet makes of every volume with volumeMode Block. Device-mapper and MD devices
-// are holders, which checkKernel sees.
+// checkUsers finds users of the device that O_EXCL does not detect, because they do not claim it: a
+// process that has it open, such as QEMU or a database, and a loop device, such as the kubelet
+// creates for every volume with volumeMode Block. Device-mapper and MD devices are holders, which
+// checkKernel sees.
 func (p prober) checkUsers(d candidate) error {
 	numbers := []uint64{d.number}
 	if disk, is, err := wholeDisk(d); err != nil {
@@ -44,7 +44,7 @@ func (p prober) checkUsers(d candidate) error {
 	return p.checkProcesses(d, numbers)
 }
 
-// wholeDisk returns the number of the disk that a partition is on; false for a disk.
+// wholeDisk returns the number of the disk that a partition is on; false if d is a disk.
 func wholeDisk(d candidate) (number uint64, is bool, err error) {
 	if _, err := os.Stat(filepath.Join(d.dir, "partition")); err != nil {
 		if errors.Is(err, os.ErrNotExist) {
@@ -63,7 +63,7 @@ func wholeDisk(d candidate) (number uint64, is bool, err error) {
 	return unix.Mkdev(major, minor), true, nil
 }
 
-// checkLoops looks at what every loop device is made of.
+// checkLoops checks what backs each loop device.
 func (p prober) checkLoops(d candidate, numbers []uint64) error {
 	list, err := os.ReadDir(filepath.Join(p.sys, "block"))
 	if err != nil {
@@ -76,7 +76,7 @@ func (p prober) checkLoops(d candidate, numbers []uint64) error {
 		}
 		backing, err := readLine(filepath.Join(p.sys, "block", loop, "loop/backing_file"))
 		if gone(err) || err == nil && backing == "" {
-			continue // it is made of nothing
+			continue // nothing backs it
 		}
 		uses := false
 		if err == nil {
@@ -95,9 +95,9 @@ func (p prober) checkLoops(d candidate, numbers []uint64) error {
 	return nil
 }
 
-// loopUses looks at what a loop device is made of in our mount namespace and in that of
-// process 1: the path is as it was to the process that made it. One that leads nowhere in
-// both is an error.
+// loopUses checks what backs a loop device in flexlvm's own mount namespace and in that of process
+// 1, because the path is as seen by the process that attached the device. A path that exists in
+// neither namespace is an error.
 func (p prober) loopUses(backing string, numbers []uint64) (bool, error) {
 	uses, err := p.leadsTo(backing, numbers)
 	if uses || err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -110,7 +110,7 @@ func (p prober) loopUses(backing string, numbers []uint64) (bool, error) {
 	return uses, err1
 }
 
-// checkProcesses looks at all that every process has open.
+// checkProcesses checks the open files of every process.
 func (p prober) checkProcesses(d candidate, numbers []uint64) error {
 	list, err := os.ReadDir(p.proc)
 	if err != nil {
@@ -138,8 +138,8 @@ func (p prober) checkProcesses(d candidate, numbers []uint64) error {
 	return nil
 }
 
-// processUses looks at the files that the threads of a process share. If there are none,
-// the first thread may have ended before the others, so these are asked.
+// processUses checks the files that the threads of a process share. If there are none, the first
+// thread may have ended before the others, so it checks each of these.
 func (p prober) processUses(dir string, numbers []uint64) (bool, error) {
 	open, uses, err := p.threadUses(dir, numbers)
 	if open > 0 || uses || err != nil {
@@ -180,9 +180,8 @@ func (p prober) threadUses(dir string, numbers []uint64) (open int, uses bool, e
 	return len(files), false, nil
 }
 
-// ended reports whether an error about a process, or about a file that it has open, means
-// that there is none any more. The kernel denies access to the files of a process that is
-// just gone.
+// ended reports whether an error about a process, or about one of its open files, means that the
+// process or file is gone. The kernel denies access to the files of a process that has just ended.
 func ended(path string, err error) bool {
 	if !gone(err) {
 		_, err = os.Lstat(path)
@@ -203,9 +202,9 @@ func (p prober) leadsTo(path string, numbers []uint64) (bool, error) {
 	return slices.Contains(numbers, number), nil
 }
 
-// blockNumber returns the number of the block device that a path leads to; false if it
-// leads to something else. It asks no server of a network file system, which may never
-// answer: neither the kind of a file nor its number ever changes.
+// blockNumber returns the number of the block device that a path leads to; false if it leads to
+// something else. It contacts no server of a network file system, which may never answer: neither a
+// file's type nor its device number ever changes.
 func blockNumber(path string) (number uint64, is bool, err error) {
 	var st unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE, &st); err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// numberInFile takes a file that says "block 8:16" for that device, and one that says
-// "denied" for one that may not be looked at.
+// numberInFile takes a file with the text "block 8:16" for that device, and one with "denied" for
+// a file without permission.
 func numberInFile(path string) (number uint64, is bool, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -34,9 +34,9 @@ func numberInFile(path string) (number uint64, is bool, err error) {
 	return unix.Mkdev(major, minor), true, nil
 }
 
-// bystander is a host with a blank disk, /dev/sdb of number 8:16, and a process 1 that has
-// nothing to do with it. In the files, which are made in its root, ROOT is that root, and
-// "a -> b" is a link.
+// bystander creates a host with a blank disk, /dev/sdb with number 8:16, and a process 1 that does not
+// use it. files are created below the host's root, for which ROOT stands: "a=b" is a file with content
+// b, "a -> b" is a link, and other names are directories.
 func bystander(t *testing.T, files ...string) (prober, candidate) {
 	t.Helper()
 	root := t.TempDir()
@@ -68,7 +68,7 @@ func bystander(t *testing.T, files ...string) (prober, candidate) {
 	return p, candidate{path: disk, number: unix.Mkdev(8, 16), dir: filepath.Join(root, "sys/block/sdb")}
 }
 
-// A disk may be in use by those who do not claim it with O_EXCL.
+// A disk may be in use by a process or device that does not open it with O_EXCL.
 func TestCheckUsers(t *testing.T) {
 	for name, c := range map[string]struct {
 		files []string
@@ -122,7 +122,7 @@ func TestCheckUsersOfAPartition(t *testing.T) {
 	}
 }
 
-// Who sees no process, or no block device, does not see who uses the disk.
+// If processes or block devices cannot be listed, it is unknown who uses the disk, and the check fails.
 func TestCheckUsersSeesNothing(t *testing.T) {
 	for _, missing := range []string{"proc/1", "proc", "sys/block"} {
 		p, d := bystander(t)

@@ -12,10 +12,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Create makes a logical volume with lv's group, name, size, shape and tags, active, with
-// old signatures wiped. If the name is taken, it fails with ErrExists and touches
-// nothing, so the caller need not check first. Killed at any instant it leaves either
-// nothing or the volume with all its tags: LVM commits both in one write of its metadata.
+// Create creates an active logical volume with lv's group, name, size, shape and tags, and wipes
+// old signatures. If the name is taken, it fails with ErrExists and changes nothing, so the caller
+// need not check first. Killed at any instant, it leaves either nothing or the volume with all its
+// tags: LVM commits both in one write of its metadata.
 func (c *Client) Create(ctx context.Context, lv LogicalVolume) error {
 	create := func() (roomy bool, err error) {
 		on, err := c.place(ctx, lv)
@@ -27,9 +27,9 @@ func (c *Client) Create(ctx context.Context, lv LogicalVolume) error {
 	return twice(create)
 }
 
-// twice retries once if try failed but the group now has room: another volume may have been removed in
-// between. Without the retry, the lack of room would not be reported as ErrNoSpace, on which callers
-// that wait for room rely. A command of LVM that fails changes nothing, so the retry is safe.
+// twice retries once if try failed but the group now has room: another volume may have been removed
+// in between. Without the retry, the lack of room would not be reported as ErrNoSpace, on which
+// callers that wait for room rely. A failed LVM command changes nothing, so the retry is safe.
 func twice(try func() (roomy bool, err error)) error {
 	roomy, err := try()
 	if roomy {
@@ -38,9 +38,9 @@ func twice(try func() (roomy bool, err error)) error {
 	return err
 }
 
-// Snapshot makes a logical volume with lv's name and tags, and with the size and the
-// present content of the thin volume origin. LVM freezes a file system mounted from
-// origin meanwhile. Otherwise it is like Create.
+// Snapshot creates a logical volume with lv's name and tags, and with the size and the current
+// content of the thin volume origin. LVM freezes a file system mounted from origin meanwhile.
+// Otherwise it is like Create.
 func (c *Client) Snapshot(ctx context.Context, origin, lv LogicalVolume) error {
 	_, err := c.place(ctx, lv)
 	if err == nil {
@@ -50,8 +50,8 @@ func (c *Client) Snapshot(ctx context.Context, origin, lv LogicalVolume) error {
 	return err
 }
 
-// whyNotMade looks at what is really there after a failure; without one it is nil. It reports
-// whether the group has room for the volume.
+// whyNotMade determines the reason for a failure from LVM's actual state, and returns nil if err is
+// nil. It also reports whether the group has room for the volume.
 func (c *Client) whyNotMade(ctx context.Context, lv LogicalVolume, err error) (roomy bool, why error) {
 	if err == nil {
 		return false, nil
@@ -76,13 +76,13 @@ func (c *Client) whyNotMade(ctx context.Context, lv LogicalVolume, err error) (r
 	return lv.Shape.Layout != volume.Thin, fmt.Errorf("create logical volume %s: %w", lv.path(), err)
 }
 
-// errNoPlace: no devices were found to put the copies of a volume on.
+// errNoPlace: too few devices have room for the copies of a volume.
 var errNoPlace = errors.New("no place")
 
-// place chooses the devices of a volume that has copies: those with the most
-// room. Left alone, LVM may well put a piece of two copies on one device where
-// that is the only way, or where devices are in pieces, and its loss would then be
-// the loss of both. It returns none where the choice is LVM's.
+// place chooses the devices of a volume that has copies: those with the most room. On its own, LVM
+// may put pieces of two copies on one device if there is no other way, or if devices are
+// fragmented, and the loss of that device would lose both copies. It returns none where LVM
+// chooses.
 func (c *Client) place(ctx context.Context, lv LogicalVolume) ([]string, error) {
 	if lv.Shape.Layout == volume.Thin {
 		return nil, c.fitPool(ctx, lv, 1)
@@ -105,7 +105,8 @@ func (c *Client) place(ctx context.Context, lv LogicalVolume) ([]string, error) 
 	return on, nil
 }
 
-// devices of a group that LVM may take room from, the one with the most first.
+// devices returns the devices of a group from which LVM may allocate, the one with the most room
+// first.
 func (c *Client) devices(ctx context.Context, g volume.Group) ([]device, error) {
 	out, err := c.lvm(ctx, "pvs", devicesArgs(g)...)
 	if err != nil {
@@ -126,9 +127,9 @@ func (c *Client) devices(ctx context.Context, g volume.Group) ([]device, error) 
 	return all, nil
 }
 
-// Extend makes a volume at least size large, keeping its shape; one that is large enough
-// is left alone. The error is ErrNoSpace if there is too little room, and ErrOrigin if the
-// volume has copy-on-write snapshots.
+// Extend grows a volume to at least size, keeping its shape; a volume that is large enough is left
+// alone. The error is ErrNoSpace if there is too little room, and ErrOrigin if the volume has
+// copy-on-write snapshots.
 func (c *Client) Extend(ctx context.Context, lv LogicalVolume, size volume.Bytes) error {
 	if lv.Size >= size {
 		return nil
@@ -166,10 +167,9 @@ func (c *Client) extend(ctx context.Context, lv LogicalVolume, size volume.Bytes
 	return roomy, fmt.Errorf("extend logical volume %s: %w", lv.path(), err)
 }
 
-// home are the devices that the copies of a volume lie on, and must grow on: where
-// one of them is full, LVM left alone puts the end of its copy beside another copy
-// (seen with 2.03.16), and the loss of that device would be the loss of both. It
-// returns none where the choice is LVM's.
+// home returns the devices that hold the copies of a volume, on which these must grow: if one of
+// the devices is full, LVM on its own puts the end of its copy on the device of another copy (seen
+// with 2.03.16), and the loss of that device would lose both. It returns none where LVM chooses.
 func (c *Client) home(ctx context.Context, lv LogicalVolume) ([]string, error) {
 	if lv.Shape.Layout != volume.Raid1 {
 		return nil, nil
@@ -185,9 +185,9 @@ func (c *Client) home(ctx context.Context, lv LogicalVolume) ([]string, error) {
 	return on, err
 }
 
-// shortOf explains a failure of LVM's: it returns an ErrExported where the group is
-// exported, an ErrPartial where devices of it are missing, an ErrNoSpace where its devices, or those of them that it
-// was to be on, cannot give such a share each, and nil where that is not why.
+// shortOf explains a failure of LVM. It returns ErrExported if the group is exported, ErrPartial if
+// devices of it are missing, ErrNoSpace if its devices, or those in on, cannot each provide such a
+// share, and nil if the reason is another.
 func (c *Client) shortOf(ctx context.Context, g VolumeGroup, h volume.Shape, share volume.Bytes, on []string) error {
 	if g.Exported {
 		return exported(g.Name)
@@ -196,7 +196,7 @@ func (c *Client) shortOf(ctx context.Context, g VolumeGroup, h volume.Shape, sha
 		return fmt.Errorf("%w: %s lacks %d of its %s, and LVM makes and grows nothing in it until they are back; bring them back, or give them up with `lvconvert --repair` and `vgreduce --removemissing`", ErrPartial, g.Name, g.Missing, volume.Counted(g.Devices, "device", "devices"))
 	}
 	if h.Layout == volume.Thin {
-		return nil // it takes nothing of its group
+		return nil // it takes nothing from its group
 	}
 	n := h.Devices()
 	if need := share * volume.Bytes(n); g.Free < need {
@@ -222,7 +222,7 @@ func noSpace(g VolumeGroup, need volume.Bytes) error {
 	return fmt.Errorf("%w: %s has %d bytes free (%s) of %d and %d are needed (%s)", ErrNoSpace, g.Name, int64(g.Free), g.Free, int64(g.Size), int64(need), need)
 }
 
-// tooFewDevices is for a group that has the room, and not where it is needed.
+// tooFewDevices returns the error about a group that has enough room, but on too few devices.
 func tooFewDevices(g VolumeGroup, h volume.Shape, devices []device, share volume.Bytes, on []string) error {
 	what, fewer := fmt.Sprintf("a volume striped over %d devices", h.Stripes), "stripes"
 	if h.Layout == volume.Raid1 {

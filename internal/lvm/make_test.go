@@ -31,7 +31,7 @@ func TestCreateInLayouts(t *testing.T) {
 	}, s.ran, "the two devices with the most room")
 }
 
-// The group has the room, and not where it is needed.
+// The group has enough room in total, but not on enough devices.
 func TestCreateWithoutEnoughDevices(t *testing.T) {
 	group, none, devices := answer{out: golden(t, "groups.json")}, answer{out: golden(t, "no-volumes.json")}, answer{out: golden(t, "devices.json")}
 	for name, tt := range map[string]struct {
@@ -51,7 +51,7 @@ func TestCreateWithoutEnoughDevices(t *testing.T) {
 		require.ErrorContains(t, err, tt.text, name)
 	}
 
-	// The whole group is too small: the same words as for a linear one.
+	// If the whole group is too small, the error is that of a linear volume.
 	small := answer{out: strings.ReplaceAll(group.out, "2327838720", "4194304")}
 	c, _ := client(t, map[string][]answer{"pvs": {devices}, "lvcreate": {{err: failed}}, "vgs": {small, small}, "lvs": {none}})
 	require.ErrorContains(t, c.Create(t.Context(), made(raid1, 100*volume.MiB)), "flexlvm has 4194304 bytes free (4 MiB) of 3200253952 and 218103808 are needed (208 MiB)")
@@ -68,7 +68,7 @@ func TestCreateWithoutEnoughDevices(t *testing.T) {
 	require.ErrorIs(t, err, ErrExported)
 	require.ErrorContains(t, err, "`vgimport flexlvm`")
 
-	// Room enough: LVM had another reason.
+	// If there is enough room, the error is LVM's own.
 	c, _ = client(t, map[string][]answer{"pvs": {devices, devices, devices, devices}, "lvcreate": {{err: failed}, {err: failed}}, "vgs": {group, group, group, group}, "lvs": {none, none}})
 	require.ErrorIs(t, c.Create(t.Context(), made(raid1, 100*volume.MiB)), failed)
 	c, _ = client(t, map[string][]answer{"pvs": {{err: failed}}, "vgs": {group}, "lvs": {{out: golden(t, "volumes.json")}}})
@@ -77,7 +77,8 @@ func TestCreateWithoutEnoughDevices(t *testing.T) {
 	require.ErrorContains(t, c.Create(t.Context(), made(raid1, 100*volume.MiB)), "read LVM's report")
 }
 
-// LVM makes a copy-on-write snapshot in two steps, and leaves what it has made if the second fails.
+// LVM creates a copy-on-write snapshot in two steps, and leaves the result of the first if the second
+// fails. The error then contains LVM's, too.
 func TestHalfASnapshotDoesNotHideLVMsReason(t *testing.T) {
 	lv := made(volume.Shape{Layout: volume.Linear}, 8*volume.MiB)
 	c, _ := client(t, map[string][]answer{"lvcreate": {{err: failed}}, "vgs": {{out: golden(t, "groups.json")}}, "lvs": {{out: golden(t, "volumes.json")}}})
@@ -86,8 +87,8 @@ func TestHalfASnapshotDoesNotHideLVMsReason(t *testing.T) {
 	require.ErrorIs(t, err, failed)
 }
 
-// Room that appears after LVM has failed for want of it, and before the group is looked at, is
-// taken: the reason cannot be told any more, and whoever waits for room would give up.
+// If room is freed after LVM has failed for lack of it and before the group is checked, the command is
+// retried: the reason can no longer be determined, and a caller that waits for room would give up.
 func TestRoomThatAppearsMeanwhile(t *testing.T) {
 	group, none := answer{out: golden(t, "groups.json")}, answer{out: golden(t, "no-volumes.json")}
 	devices, full := answer{out: golden(t, "devices.json")}, answer{out: strings.ReplaceAll(golden(t, "devices.json"), "314572800", "4194304")}
@@ -98,7 +99,7 @@ func TestRoomThatAppearsMeanwhile(t *testing.T) {
 	c, _ = client(t, map[string][]answer{"pvs": {full, devices, devices}, "lvcreate": {{}}, "vgs": {group, group}, "lvs": {none}})
 	require.NoError(t, c.Create(t.Context(), made(raid1, 100*volume.MiB)))
 
-	// Somebody else takes it.
+	// Another volume takes the room.
 	small := answer{out: strings.ReplaceAll(group.out, "2327838720", "4194304")}
 	c, _ = client(t, map[string][]answer{"lvcreate": {{err: failed}, {err: failed}}, "vgs": {group, group, small, small}, "lvs": {none, none}})
 	require.ErrorIs(t, c.Create(t.Context(), linear), ErrNoSpace)
@@ -114,7 +115,7 @@ func TestRoomThatAppearsMeanwhile(t *testing.T) {
 	require.ErrorIs(t, c.Extend(t.Context(), lv, 400*volume.MiB), failed, "LVM has another reason")
 }
 
-// Copies grow on the devices that they lie on, and on no other.
+// The copies of a raid1 volume grow on their devices, and on no other.
 func TestExtendInLayouts(t *testing.T) {
 	lv := made(striped, 384*volume.MiB)
 	c, s := client(t, map[string][]answer{"lvextend": {{}}})

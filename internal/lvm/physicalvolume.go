@@ -10,11 +10,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A PhysicalVolume is what LVM reports about a device that is prepared for it.
+// A PhysicalVolume is what LVM reports about a physical volume.
 type PhysicalVolume struct {
-	Path      string // empty where the device is missing
+	Path      string // empty if the device is missing
 	UUID      string
-	Group     volume.Group // empty: in none
+	Group     volume.Group // empty if it is in none
 	GroupUUID string
 	GroupTags []string
 	Missing   bool
@@ -61,24 +61,25 @@ func parsePhysicalVolumes(out []byte) ([]PhysicalVolume, error) {
 	return all, nil
 }
 
-// CheckBlankForGroup fails unless a group, or a part of one, can be made of the device
-// without losing anything, and nobody has it open. It reads the device, which may hang, so it holds
-// no lock meanwhile. One of flexlvm's own LVM commands, which look at all devices, may have it open then, so
-// the look for users, which asks the kernel and does not read the device, is repeated while none of them runs.
-// A process that had the device open at first may have written to it since: read it after this.
+// CheckBlankForGroup fails unless a group, or part of one, can be created on the device without
+// losing anything, and no process has it open. It reads the device, which may hang, so it holds no
+// lock meanwhile. One of flexlvm's own LVM commands, which scan all devices, may have it open then.
+// Therefore the check for users, which queries the kernel and does not read the device, is repeated
+// while none of them runs. A process that had the device open at first may have written to it, so
+// read the device after this check.
 func (c *Client) CheckBlankForGroup(ctx context.Context, device string) error {
 	err := c.unused(ctx, device)
-	if errors.Is(err, ErrOpen) { // all else was found to be as it should be
+	if errors.Is(err, ErrOpen) { // every other check has passed
 		return c.Alone(ctx, func() error { return CheckNoUsers(device) })
 	}
 	return err
 }
 
-// CreatePhysicalVolume makes a physical volume with that UUID (NewPhysicalVolumeUUID) of a
-// device that has passed CheckBlankForGroup and was read since. It checks the device again itself, and gives
-// up on one that is open (ErrOpen), also in one of flexlvm's own commands: nothing would read it again
-// after they have ended. Like vgcreate it runs without --yes: if LVM finds anything on the device after
-// all, it gives up.
+// CreatePhysicalVolume creates a physical volume with that UUID (NewPhysicalVolumeUUID) on a device
+// that has passed CheckBlankForGroup and was read since. It checks the device again, and gives up
+// if the device is open (ErrOpen), even in one of flexlvm's own commands: nothing would read it
+// again after they have ended. Like vgcreate it runs without --yes: if LVM finds anything on the
+// device after all, it gives up.
 func (c *Client) CreatePhysicalVolume(ctx context.Context, device, uuid string) error {
 	if err := c.unused(ctx, device); err != nil {
 		return err
@@ -90,9 +91,9 @@ func (c *Client) CreatePhysicalVolume(ctx context.Context, device, uuid string) 
 	return c.syncAll([]string{device})
 }
 
-// CreateGroupOf makes a group with a tag of devices that CreatePhysicalVolume has made. The
-// caller has looked right before that they still are these: vgcreate makes a physical
-// volume of whatever is none (man 8 vgcreate).
+// CreateGroupOf creates a group with a tag from devices that CreatePhysicalVolume has prepared.
+// Right before, the caller has checked that they still are these devices: vgcreate makes a physical
+// volume of any other device (man 8 vgcreate).
 func (c *Client) CreateGroupOf(ctx context.Context, g volume.Group, tag string, devices []string) (VolumeGroup, error) {
 	args := append([]string{"--addtag", tag, "--physicalextentsize", bytesArg(volume.DefaultExtent), "--", string(g)}, devices...)
 	if _, err := c.lvm(ctx, "vgcreate", args...); err != nil {
@@ -104,8 +105,8 @@ func (c *Client) CreateGroupOf(ctx context.Context, g volume.Group, tag string, 
 	return c.Group(ctx, g)
 }
 
-// ExtendGroup adds devices that CreatePhysicalVolume has made to a group that has this
-// UUID. What CreateGroupOf says of devices is true of it as well.
+// ExtendGroup adds devices that CreatePhysicalVolume has prepared to the group with this UUID. The
+// caller checks the devices as for CreateGroupOf.
 func (c *Client) ExtendGroup(ctx context.Context, g volume.Group, uuid string, devices []string) error {
 	now, err := c.Group(ctx, g)
 	if err != nil {
@@ -135,7 +136,7 @@ func (c *Client) syncAll(devices []string) error {
 func NewPhysicalVolumeUUID() (string, error) {
 	const letters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	var b [32]byte
-	// Up to 256 bytes are never cut short (man 2 getrandom).
+	// Requests of up to 256 bytes are never cut short (man 2 getrandom).
 	if _, err := unix.Getrandom(b[:], 0); err != nil {
 		return "", fmt.Errorf("choose a UUID: %w", err)
 	}

@@ -15,8 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/lock"
 )
 
-// pvsReport is what LVM 2.03.16 prints, with a group of two devices, one of which is
-// missing, and a device in no group.
+// pvsReport is output of LVM 2.03.16 for a group of two devices, one of which is missing, and a device in no group.
 const pvsReport = `{"report": [{"pv": [
  {"pv_name":"/dev/vdb", "pv_uuid":"aaaaaa-1", "pv_missing":"", "vg_name":"fast", "vg_uuid":"gggggg-1", "vg_tags":"flexlvm.declared=fast,other"},
  {"pv_name":"[unknown]", "pv_uuid":"aaaaaa-2", "pv_missing":"missing", "vg_name":"fast", "vg_uuid":"gggggg-1", "vg_tags":"flexlvm.declared=fast,other"},
@@ -45,7 +44,7 @@ func TestPhysicalVolumes(t *testing.T) {
 	}
 }
 
-// A group that has the name by now and is another is not extended.
+// A group that has the name but another UUID is not extended.
 func TestExtendGroupThatIsAnother(t *testing.T) {
 	c := New(commandtest.Func(func(argv ...string) (string, error) {
 		if argv[0] == "vgs" {
@@ -60,7 +59,7 @@ func TestExtendGroupThatIsAnother(t *testing.T) {
 	require.ErrorContains(t, err, "it is not touched")
 }
 
-// A disk is read without LVM's lock: one that hangs would keep all others from LVM.
+// A disk is read without LVM's lock, because a hanging disk would block all LVM commands.
 func TestCheckBlankForGroupHoldsNoLock(t *testing.T) {
 	c, _ := client(t, nil)
 	require.NoError(t, c.Alone(t.Context(), func() error {
@@ -71,7 +70,7 @@ func TestCheckBlankForGroupHoldsNoLock(t *testing.T) {
 	}))
 }
 
-// A process that had the device open when it was checked last may have written to it until LVM would.
+// A process that has the device open may have written to it since the last check, so the call fails.
 func TestCreatePhysicalVolumeOfADeviceThatIsOpen(t *testing.T) {
 	c, s := client(t, map[string][]answer{"pvcreate": {{}}})
 	looks := 0

@@ -7,11 +7,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// places are what volumes hold of each device, in extents, by their names.
+// places maps the names of volumes to the extents that they hold on each device.
 type places map[volume.Name]map[string]volume.Bytes
 
-// parsePlaces reads rows such as 18 extents of "/dev/sdb" that are held by "[data_rimage_0]",
-// whose parent is "data": LVM shows the hidden parts of a volume in brackets.
+// parsePlaces parses rows such as 18 extents of "/dev/sdb" that belong to "[data_rimage_0]", whose
+// parent is "data": LVM shows the hidden parts of a volume in brackets.
 func parsePlaces(rows []map[string]string) (places, error) {
 	out := places{}
 	for _, f := range rows {
@@ -35,9 +35,8 @@ func parsePlaces(rows []map[string]string) (places, error) {
 	return out, nil
 }
 
-// place tells the volume what it holds of each device. Where that is not exactly what it
-// takes, nothing is told: it is laid out in a way that is none of ours, such as with a
-// cache.
+// place sets what the volume holds on each device. If that is not exactly what the volume takes,
+// place sets nothing: the volume has a layout that flexlvm does not use, such as one with a cache.
 func (lv *LogicalVolume) place(of places) {
 	if lv.Shape.Layout == volume.Thin {
 		return
@@ -52,7 +51,7 @@ func (lv *LogicalVolume) place(of places) {
 	}
 }
 
-// parseCopies reads which devices the copies of a RAID lie on, each once: rows as
+// parseCopies returns the devices that hold the copies of a RAID, each once, from rows such as
 // "[data_rimage_0]" on "/dev/sdb(42)", where 42 is an extent.
 func parseCopies(out []byte) ([]string, error) {
 	r, err := parseReport(out)

@@ -21,30 +21,30 @@ type LogicalVolume struct {
 	Size      volume.Bytes // what can be written to its device
 	Extent    volume.Bytes // of its group
 	Pool      bool         // it is a thin pool itself
-	Shape     volume.Shape // empty where it is none of our layouts
-	Data      volume.Bytes // what a thin one holds of its pool; Size where LVM does not tell
+	Shape     volume.Shape // empty if its layout is none of flexlvm's
+	Data      volume.Bytes // what a thin one holds of its pool; Size if LVM does not report it
 	Tags      []string
 	Attr      string // lv_attr, as man 8 lvs describes it
 	Active    bool
 	Skipped   bool // LVM activates it only with --ignoreactivationskip: a person's wish, or see Unfinished
 	Open      bool // its device is mounted or otherwise in use, in any namespace
-	Origin    bool // snapshots depend on it, and LVM would remove them with it
-	// Of is the volume that it is a copy-on-write snapshot of; empty for all others. Size is
-	// then that of its store.
+	Origin    bool // it has snapshots, and LVM would remove them with it
+	// Of is the source of a copy-on-write snapshot; empty for all other volumes. Size is then the
+	// size of the snapshot's store.
 	Of volume.Name
-	// Stored is how much of its store is in use, as far as LVM tells.
+	// Stored is how much of the store is in use, as far as LVM reports it.
 	Stored volume.Bytes
-	// Overflowed: its store was too small, or could not be written, so it holds nothing.
+	// Overflowed: the store was too small, or could not be written, so the snapshot holds nothing.
 	Overflowed bool
 	Created    time.Time
-	Health     string // what LVM says is wrong with it; empty for nothing
-	Sync       string // per cent of a RAID's copies that are alike
-	// On is what it holds of each device, its RAID's metadata included. Only
-	// Client.Everything sets it, and not for a thin one.
+	Health     string // the problem that LVM reports; empty for none
+	Sync       string // percentage of a RAID's copies that is in sync
+	// On is what the volume holds on each device, including its RAID's metadata. Only
+	// Client.Everything sets it, and not for a thin volume.
 	On map[string]volume.Bytes
 }
 
-// Takes returns what the volume takes from its pool: if thin, what was written to it.
+// Takes returns what the volume takes from its pool: for a thin one, what was written to it.
 func (lv LogicalVolume) Takes() volume.Bytes {
 	if lv.Shape.Layout == volume.Thin {
 		return lv.Data
@@ -52,7 +52,7 @@ func (lv LogicalVolume) Takes() volume.Bytes {
 	return lv.Shape.Takes(lv.Size, lv.Extent)
 }
 
-// metadata reports whether it is a part of another volume, with that one's metadata.
+// metadata reports whether the volume is a part of another one that holds its metadata.
 func (lv LogicalVolume) metadata() bool { return strings.HasPrefix(lv.Attr, "e") }
 
 func (lv LogicalVolume) path() string { return string(lv.Group) + "/" + string(lv.Name) }
@@ -71,28 +71,28 @@ type VolumeGroup struct {
 	Missing      int // devices LVM cannot find
 	// Exported (man 8 vgexport): LVM shows it, and neither changes nor activates anything in it.
 	Exported bool
-	// DeviceFree is what is free on each device that LVM may allocate from, the most
-	// first. Only Client.Everything sets it.
+	// DeviceFree is the free space of each device that LVM may allocate from, the largest first.
+	// Only Client.Everything sets it.
 	DeviceFree []volume.Bytes
-	// DeviceNames are these devices, as LVM calls them: paths in /dev.
+	// DeviceNames are the paths in /dev of these devices.
 	DeviceNames []string
 }
 
-// A device is a physical volume that LVM may take room from.
+// A device is a physical volume that LVM may allocate from.
 type device struct {
 	name string
 	free volume.Bytes
 }
 
-// report is the shape of --reportformat json: a list of reports, each with a
-// list of rows; every value is a string.
+// report is the structure of --reportformat json: a list of reports, each with lists of rows; every
+// value is a string.
 type report struct {
 	Report []struct {
 		LV  []map[string]string `json:"lv"`
 		VG  []map[string]string `json:"vg"`
 		PV  []map[string]string `json:"pv"`
-		Seg []map[string]string `json:"seg"` // nil but in a full report
-		// PVSeg is nil but in a full report.
+		Seg []map[string]string `json:"seg"` // nil except in a full report
+		// PVSeg is nil except in a full report.
 		PVSeg []map[string]string `json:"pvseg"`
 	} `json:"report"`
 }
@@ -108,8 +108,8 @@ func parseReport(out []byte) (report, error) {
 	return r, nil
 }
 
-// parseVolumes reads a report with one row for each volume and its segments
-// apart, or, without those, one row for each segment that holds both.
+// parseVolumes parses a report with one row for each volume and separate rows for its segments, or,
+// without those, with one row for each segment that holds both.
 func parseVolumes(out []byte) ([]LogicalVolume, error) {
 	r, err := parseReport(out)
 	if err != nil {
@@ -147,8 +147,8 @@ func parseVolumes(out []byte) ([]LogicalVolume, error) {
 	return all, nil
 }
 
-// shape gives the volume the shape that its segments tell of, or, where nothing is
-// told, a linear one.
+// shape sets the shape of the volume to that of its segments, or to linear if the report has none
+// of them.
 func (lv *LogicalVolume) shape(told map[string]segment) {
 	thinPool := lv.Shape.ThinPool
 	lv.Shape = volume.Shape{Layout: volume.Linear}
@@ -187,14 +187,14 @@ func parseVolume(fields map[string]string) (LogicalVolume, error) {
 	return lv, row.err
 }
 
-// A segment is what the last one of a volume tells.
+// A segment is the last segment of a volume.
 type segment struct {
 	kind  string
 	shape volume.Shape
 }
 
-// parseShapes reads rows of segments, by the UUID of their volume. That of the
-// last segment counts, as it does to LVM when the volume is to grow.
+// parseShapes returns segments by the UUID of their volume. The last segment counts, as it does for
+// LVM when the volume grows.
 func parseShapes(rows []map[string]string) (map[string]segment, error) {
 	shapes := make(map[string]segment, len(rows))
 	for _, f := range rows {
@@ -209,8 +209,8 @@ func parseShapes(rows []map[string]string) (map[string]segment, error) {
 	return shapes, nil
 }
 
-// shapeOf is the layout of a segment: to LVM the copies of a RAID are stripes too.
-// Which thin pool a thin one lies in, its volume tells.
+// shapeOf returns the layout of a segment. LVM counts the copies of a RAID as stripes, too. The
+// thin pool of a thin volume is in the volume's row.
 func shapeOf(kind string, stripes int, stripe volume.Bytes) volume.Shape {
 	switch {
 	case kind == "linear":
@@ -269,8 +269,8 @@ func parseGroup(fields map[string]string) (VolumeGroup, error) {
 	return g, row.err
 }
 
-// parseDevices leaves out devices that are missing or not to be used. The one
-// with the most room comes first.
+// parseDevices omits devices that are missing or not allocatable. The device with the most room
+// comes first.
 func parseDevices(rows []map[string]string) ([]device, error) {
 	var all []device
 	for _, f := range rows {
@@ -288,7 +288,7 @@ func parseDevices(rows []map[string]string) ([]device, error) {
 	return all, nil
 }
 
-// parsePresent reads which devices are there, also those that no room is taken from.
+// parsePresent returns the devices that are present, including those that are not allocatable.
 func parsePresent(out []byte) ([]string, error) {
 	r, err := parseReport(out)
 	if err != nil {
@@ -310,8 +310,8 @@ func parsePresent(out []byte) ([]string, error) {
 	return all, nil
 }
 
-// A row reads one row's fields and remembers the first that is missing or is
-// not what it should be: half a report is no report.
+// A row parses one row's fields and records the first one that is missing or malformed: an
+// incomplete report is not used.
 type row struct {
 	fields map[string]string
 	err    error
@@ -325,8 +325,8 @@ func (r *row) field(name string) string {
 	return strings.TrimSpace(v)
 }
 
-// text is a field that is never empty; a dash stands for one that is, beside the
-// error.
+// text returns a field that is never empty. If it is empty, text records an error and returns a
+// dash.
 func (r *row) text(name string) string {
 	v := r.field(name)
 	if v != "" {
@@ -338,8 +338,8 @@ func (r *row) text(name string) string {
 	return "-"
 }
 
-// open reads lv_device_open, on which removal depends: an answer of another
-// release is no answer. It is unknown for an inactive volume.
+// open parses lv_device_open, on which removal depends, so a value that this release does not know
+// is an error. It is unknown for an inactive volume.
 func (r *row) open() bool {
 	v := r.field("lv_device_open")
 	switch v {
@@ -371,8 +371,8 @@ func (r *row) number(name string) int64 {
 	return n
 }
 
-// share reads a percentage with two decimals, and gives so much of whole, rounded
-// up; all of it, and false, where LVM does not tell.
+// share parses a percentage with two decimals, and returns that share of whole, rounded up; if LVM
+// does not report the percentage, it returns whole, and false.
 func (r *row) share(name string, whole volume.Bytes) (volume.Bytes, bool) {
 	v := r.field(name)
 	if v == "" {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/utils/exec"
 )
 
-// Signatures returns what wipefs sees on a device: a line for each signature, with its offset
-// and its kind. A device without any returns none, which proves nothing.
+// Signatures returns the signatures that wipefs finds on a device: a line for each, with its offset
+// and its kind. An empty result proves nothing.
 func Signatures(ctx context.Context, run exec.Interface, device string) ([]string, error) {
 	out, err := run.CommandContext(ctx, "wipefs", "--no-act", "--parsable", "--", device).Output()
 	if err != nil {
@@ -18,7 +18,7 @@ func Signatures(ctx context.Context, run exec.Interface, device string) ([]strin
 	return signatures(string(out)), nil
 }
 
-// signatures are the lines of wipefs --parsable that are not its heading.
+// signatures returns the lines of wipefs --parsable without the heading.
 func signatures(out string) []string {
 	var found []string
 	for line := range strings.Lines(out) {

@@ -8,14 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrSuspended: device-mapper holds back whatever is asked of a device until somebody
-// resumes it.
+// ErrSuspended: device-mapper holds back all requests to a device until it is resumed.
 var ErrSuspended = errors.New("suspended")
 
-// CheckResumed fails with ErrSuspended if the device, or one below it, is suspended: a
-// command of LVM's or a person's was cut short. A process that opens such a device hangs
-// in the kernel, where not even SIGKILL ends it. CheckResumed reads only sysfs; the
-// device may be suspended right after it.
+// CheckResumed fails with ErrSuspended if the device, or one below it, is suspended: a command of
+// LVM or of a person was interrupted. A process that opens such a device hangs in the kernel, where
+// not even SIGKILL ends it. CheckResumed reads only sysfs; the device may be suspended right
+// afterwards.
 func (d Device) CheckResumed() error {
 	return checkResumed(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(d.Number), unix.Minor(d.Number)), d.Path)
 }

@@ -17,16 +17,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Where a pod has a raw block volume, it may write there what LVM takes for a physical volume: of
-// a group with the name of one of flexlvm's, and volumes with its tags. LVM does not look at
-// logical volumes, unless it is told to (devices/scan_lvs), but at their mappings, and at the loop devices
-// that kubelet makes of these. So flexlvm's own commands do not see them. LVM before 2.02.184 always looks, and
-// 2.03.00 to 2.03.02 do by default; the former fails if it is asked for the setting (docs/block.md).
+// A pod may write to its raw block volume what LVM takes for a physical volume: of a group with the
+// name of one of flexlvm's, with volumes that have its tags. LVM does not scan logical volumes
+// unless it is configured to (devices/scan_lvs), but it scans flexlvm's mappings of them, and the
+// loop devices that the kubelet attaches to these. So flexlvm hides these devices from its own LVM
+// commands. LVM before 2.02.184 always scans logical volumes, and 2.03.00 to 2.03.02 do by default;
+// the former fails if it is queried for the setting (docs/block.md).
 
-// tenants finds the devices whose content is a pod's.
+// tenants finds the devices whose content belongs to pods.
 type tenants struct {
 	dev, sys, conf string
-	// backing returns the number of the block device that a loop device is made of.
+	// backing returns the number of the block device that backs a loop device.
 	backing func(loop string) (uint64, error)
 }
 
@@ -34,7 +35,7 @@ func hostTenants() tenants {
 	return tenants{dev: "/dev", sys: "/sys", conf: "/etc/lvm", backing: loopBacking}
 }
 
-// withoutTenants are the arguments of an LVM command that hide the tenants' devices from it.
+// withoutTenants returns the arguments of an LVM command that hide the tenants' devices from it.
 func (c *Client) withoutTenants(ctx context.Context, args []string) ([]string, error) {
 	patterns, err := c.tenants.patterns()
 	set := c.tenants.setsScan()
@@ -45,7 +46,7 @@ func (c *Client) withoutTenants(ctx context.Context, args []string) ([]string, e
 	if err != nil {
 		return nil, err
 	}
-	if scans && filter != "" { // else nothing could hide them
+	if scans && filter != "" { // without a filter nothing can hide them
 		volumes, err := c.rawVolumes(ctx, patterns, filter)
 		if err != nil {
 			return nil, err
@@ -55,14 +56,14 @@ func (c *Client) withoutTenants(ctx context.Context, args []string) ([]string, e
 	return hidden(args, patterns, filter), nil
 }
 
-// patterns are what LVM's filter gets; none where no pod has such a device. The kubelet makes loop
-// devices at any moment, also between this and LVM's own look, so LVM sees those alone that are there
-// already and made of something else. It is called before every command, and costs next to nothing
-// where there are none.
+// patterns returns the patterns for LVM's filter; none if no pod has such a device. The kubelet
+// attaches loop devices at any moment, also between this scan and LVM's, so LVM sees only those
+// that exist already and are backed by something else. patterns is called before every command, and
+// costs next to nothing if no such device exists.
 //
-// A device has many names. LVM takes it if any of them is accepted, and else not if any is rejected: the
-// kernel's own names are enough, of which tenants have none to give. The patterns are as plain as they
-// are because LVM's regular expressions go wrong on those with "(…)?" beside others.
+// A device has many names. LVM uses the device if any of them is accepted, and otherwise not if any
+// is rejected. The kernel's own names are enough, because tenants cannot assign them. The patterns
+// are this simple because LVM's regular expressions mishandle "(…)?" beside other patterns.
 func (t tenants) patterns() (out []string, err error) {
 	mapper := filepath.Join(t.dev, "mapper")
 	entries, err := os.ReadDir(mapper)
@@ -90,14 +91,14 @@ func (t tenants) patterns() (out []string, err error) {
 	}
 	for _, b := range blocks {
 		if _, err := os.Lstat(filepath.Join(t.sys, "block", b.Name(), "loop")); errors.Is(err, fs.ErrNotExist) {
-			continue // no loop device, or made of nothing
+			continue // not a loop device, or nothing backs it
 		}
 		loop := filepath.Join(t.dev, b.Name())
 		number, err := t.backing(loop)
 		if errors.Is(err, unix.ENXIO) || err == nil && slices.Contains(numbers, number) {
-			continue // it is made of nothing any more, or of a pod's device
+			continue // nothing backs it any more, or a pod's device does
 		}
-		out = append(out, "a|^"+loop+"$|", "a|^"+loop+"p|") // also where nobody can tell: a group may be on it
+		out = append(out, "a|^"+loop+"$|", "a|^"+loop+"p|") // also if this cannot be determined: a group may be on it
 	}
 	return append(out, "r|^"+filepath.Join(t.dev, "loop")+"[0-9]|", "r|^"+filepath.Join(mapper, dm.BlockName(""))+"|"), nil
 }
@@ -115,15 +116,15 @@ func loopBacking(loop string) (uint64, error) {
 	return info.Rdevice, nil
 }
 
-// setsScan reports whether the host's configuration may turn scan_lvs on; that of many distributions says
-// that it is off, which is the default. Only then is LVM asked for it: that is another process before every
-// command.
+// setsScan reports whether the host's configuration may turn scan_lvs on; that of many
+// distributions turns it off, which is the default. Only then is LVM queried for the setting,
+// because that is another process before every command.
 func (t tenants) setsScan() bool {
-	files, _ := filepath.Glob(filepath.Join(t.conf, "*.conf")) // of the host, and of its tags (man 5 lvm.conf)
+	files, _ := filepath.Glob(filepath.Join(t.conf, "*.conf")) // the host's, and those of its tags (man 5 lvm.conf)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return true // LVM is asked
+			return true // then LVM is queried
 		}
 		for line := range strings.Lines(string(text)) {
 			code, _, _ := strings.Cut(line, "#")
@@ -140,10 +141,11 @@ const scanSetting = "scan_lvs"
 // scanOff matches an assignment that turns scan_lvs off.
 var scanOff = regexp.MustCompile(scanSetting + `\s*=\s*0(\s|}|$)`)
 
-// hostDevices returns which of LVM's two filters of devices the host has not set, and, if asked, whether
-// LVM looks at logical volumes. What the host's filters hide, such as one of two paths to a disk, has to
-// stay hidden. Patterns cannot be added to a filter that lets others pass, as a device has several names.
-// No filter is returned if the host has set both; then the host's are to hide them (docs/block.md).
+// hostDevices returns which of LVM's two device filters the host has not set, and, if askScan,
+// whether LVM scans logical volumes. What the host's filters hide, such as one of two paths to a
+// disk, has to stay hidden. Patterns cannot be added to a filter that accepts other devices,
+// because a device has several names. If the host has set both filters, hostDevices returns none,
+// and the host's have to hide the tenants' devices (docs/block.md).
 func (c *Client) hostDevices(ctx context.Context, askScan bool) (filter string, scans bool, err error) {
 	args := []string{"lvmconfig", "--typeconfig", "full", "devices/filter", "devices/global_filter"}
 	if askScan {
@@ -163,10 +165,10 @@ func (c *Client) hostDevices(ctx context.Context, askScan bool) (filter string, 
 	return filter, slices.Contains(lines, scanSetting+"=1"), nil
 }
 
-// rawVolumes are the patterns that hide the logical volumes which are raw block volumes, in groups that are
-// not on logical volumes themselves. A group that is stays in sight: its devices have no tag of flexlvm's.
-// What pods have written is not asked: LVM gets the patterns that hide their other devices, and does not
-// look at logical volumes.
+// rawVolumes returns the patterns that hide the logical volumes of raw block volumes, in groups
+// that are not on logical volumes themselves. A group on logical volumes stays visible: its devices
+// have no flexlvm tag. The query does not depend on what pods have written: LVM gets the patterns
+// that hide the pods' other devices, and does not scan logical volumes.
 func (c *Client) rawVolumes(ctx context.Context, patterns []string, filter string) ([]string, error) {
 	args := configured(rawVolumesArgs(), scanSetting+"=0", filterSetting(patterns, filter))
 	out, err := c.run.CommandContext(ctx, "lvs", args...).Output()
@@ -181,14 +183,15 @@ func (c *Client) rawVolumes(ctx context.Context, patterns []string, filter strin
 	for _, rep := range r.Report {
 		for _, f := range rep.LV {
 			name := volume.DeviceName(volume.Group(f["vg_name"]), volume.Name(f["lv_name"]))
-			// Of what names are made of, a plus is more than itself in a regular expression; so is a dot.
+			// Of the characters in names, only plus and dot are special in a regular expression. A
+			// dot matches both.
 			all = append(all, "r|^"+filepath.Join(c.tenants.dev, "mapper", strings.ReplaceAll(name, "+", "."))+"$|")
 		}
 	}
 	return all, nil
 }
 
-// hidden returns the arguments of a command that looks at no such device.
+// hidden returns the arguments of a command with a filter that hides these devices.
 func hidden(args, patterns []string, filter string) []string {
 	return configured(args, filterSetting(patterns, filter))
 }
@@ -200,8 +203,8 @@ func filterSetting(patterns []string, filter string) string {
 	return filter + `=["` + strings.Join(patterns, `","`) + `"]`
 }
 
-// configured returns the arguments of a command with settings of LVM's section of devices; empty ones
-// count for nothing.
+// configured returns the arguments of a command with settings for LVM's section "devices"; empty
+// settings are ignored.
 func configured(args []string, settings ...string) []string {
 	settings = slices.DeleteFunc(settings, func(s string) bool { return s == "" })
 	if len(settings) == 0 {

@@ -19,7 +19,7 @@ func TestTenantsDevices(t *testing.T) {
 	there := tenants{dev: dev, sys: sys, backing: func(loop string) (uint64, error) {
 		switch filepath.Base(loop) {
 		case "loop2":
-			return 0, nil // the number of a plain file
+			return 0, nil // the number of the plain files that stand for mappings
 		case "loop4":
 			return 0, fmt.Errorf("it is going: %w", unix.ENXIO)
 		case "loop5":
@@ -54,16 +54,16 @@ func TestTenantsDevices(t *testing.T) {
 		"sda": true, "nvme0n1p1": true, "dm-3": true, "mapper/flexlvm-pvc--1": true, "mapper/loops-data": true, "loopdata/lv": true,
 		"loop1": true, "loop1p1": true, "loop5": true, "loop5p12": true, "loop50": false,
 		"loop2": false, "loop2p1": false,
-		"loop3": false, "loop4": false, "loop4p1": false, // made of a pod's device by the time that LVM looks
-		"loop9": false, "loop9p1": false, // was not there yet
+		"loop3": false, "loop4": false, "loop4p1": false, // may be made of a pod's device when LVM scans
+		"loop9": false, "loop9p1": false, // created after the patterns
 		"mapper/flexlvm-block-a": false, "mapper/flexlvm-block-crypt-b": false, "mapper/flexlvm-block-later": false,
 	} {
 		require.Equal(t, seen, accepts(patterns(), filepath.Join(dev, device)), device)
 	}
 }
 
-// accepts is what LVM does with a device of this one name: the first pattern that matches decides, and
-// what none matches passes.
+// accepts reports whether LVM accepts a device with only this name: the first matching pattern decides,
+// and a device that none matches is accepted.
 func accepts(patterns []string, device string) bool {
 	for _, p := range patterns {
 		if regexp.MustCompile(strings.Trim(p[1:], "|")).MatchString(device) {
@@ -89,8 +89,7 @@ func TestHidden(t *testing.T) {
 	}
 }
 
-// What the host's filter hides stays hidden, and a filter that cannot be read is no reason to go on
-// without.
+// Devices that the host's filter hides stay hidden. If that filter cannot be read, the command fails.
 func TestHostFilterStays(t *testing.T) {
 	const byDefault, own = `=["a|.*|"]`, `=["r|^/dev/sdb$|","a|.*|"]`
 	c, s := client(t, map[string][]answer{
@@ -123,8 +122,9 @@ func TestHostFilterStays(t *testing.T) {
 	require.Len(t, s.ran, 9)
 }
 
-// On a host whose LVM looks at logical volumes, those that pods have written to are hidden by their names,
-// and no others: a group may be on one. Where the host has set both filters they are not even listed.
+// If the host's LVM scans logical volumes, raw block volumes are hidden by their names, and
+// no others, because a group may be on one. If the host has set both filters, raw block
+// volumes are not even listed.
 func TestHostThatScansVolumes(t *testing.T) {
 	const filters = "filter=[\"a|.*|\"]\nglobal_filter=[\"r|^/dev/sdb$|\"]\n"
 	const bothSet = "filter=[\"r|^/dev/sdb$|\"]\nglobal_filter=[\"r|^/dev/sdb$|\"]\n"
@@ -153,7 +153,7 @@ func TestHostThatScansVolumes(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(conf, []byte("devices { scan_lvs = 1 }\n"), 0o600))
 	const ask = "lvm lvmconfig --typeconfig full devices/filter devices/global_filter devices/scan_lvs"
-	run(ask, "vgs") // another file has the last word
+	run(ask, "vgs") // this file overrides the other one
 
 	mapper := filepath.Join(c.tenants.dev, "mapper")
 	list := func(and string) string {

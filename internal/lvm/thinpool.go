@@ -13,9 +13,9 @@ import (
 // DefaultThinPool is the default name of a thin pool.
 const DefaultThinPool = "thinpool"
 
-// What a thin pool is made of. Its metadata takes 64 bytes for each chunk that it
-// maps (lvmthin(7)). The chunk is LVM's least as long as the metadata stays under
-// mostThinMetadata, which keeps its check at every boot short.
+// Parameters of a thin pool. Its metadata takes 64 bytes for each chunk that it maps (lvmthin(7)).
+// The chunk is the smallest that LVM allows as long as the metadata stays within mostThinMetadata,
+// which keeps its check at every boot short.
 const (
 	minThinChunk      = 64 * volume.KiB
 	thinMapping       = 64 // bytes
@@ -23,23 +23,23 @@ const (
 	mostThinMetadata  = volume.GiB
 )
 
-// ErrPoolExists: the group holds a logical volume of the thin pool's name already.
+// ErrPoolExists: the group already holds a logical volume of the thin pool's name.
 var ErrPoolExists = errors.New("thin pool exists")
 
-// A NewThinPool describes a thin pool to make in a group.
+// A NewThinPool describes a thin pool to create in a group.
 type NewThinPool struct {
 	Group volume.Group
 	Name  volume.Name
-	Size  volume.Bytes // of its data; 0: what its metadata leaves of the group
+	Size  volume.Bytes // of its data; 0: what the metadata leaves of the group
 }
 
-// A thinPlan is what a new thin pool takes of its group: size, and metadata twice,
-// for LVM keeps as much in reserve to repair it.
+// A thinPlan is what a new thin pool takes from its group: size, and metadata twice, because LVM
+// keeps as much in reserve for repairs.
 type thinPlan struct {
 	size, metadata, chunk volume.Bytes
 }
 
-// plan sizes the pool for what is free in its group. It is pure.
+// plan sizes the pool for the free space of its group. It is pure.
 func (n NewThinPool) plan(free, extent volume.Bytes) (thinPlan, error) {
 	free -= free % grainOf(extent)
 	p := thinPlan{size: n.Size.RoundUp(grainOf(extent)), chunk: minThinChunk}
@@ -62,10 +62,10 @@ func (n NewThinPool) plan(free, extent volume.Bytes) (thinPlan, error) {
 
 func grainOf(extent volume.Bytes) volume.Bytes { return max(extent, volume.DefaultExtent) }
 
-// argv is the command that makes the pool. A full pool is to give errors at once instead of keeping
-// writers waiting, nobody is to read what another tenant has left in a chunk, and
-// what is deleted is to come back. --thin says what --type thin-pool says, with which
-// LVM (2.03.16) takes --errorwhenfull for a mistake.
+// argv returns the command that creates the pool. A full pool must return errors immediately
+// instead of blocking writers, no pod may read what another tenant has left in a chunk, and the
+// space of deleted data must be freed. --thin means the same as --type thin-pool, with which LVM
+// (2.03.16) rejects --errorwhenfull.
 func (n NewThinPool) argv(p thinPlan) []string {
 	argv := []string{
 		"lvcreate", "--yes", "--thin", "--size", bytesArg(p.size),
@@ -78,8 +78,8 @@ func (n NewThinPool) argv(p thinPlan) []string {
 	return append(argv, "--thinpool", string(n.Name), "--", string(n.Group))
 }
 
-// CreateThinPool makes a thin pool. Killed at any instant, it leaves nothing, or the pool
-// with its tags; if LVM could not finish the pool, the next call fails (ErrPoolExists).
+// CreateThinPool creates a thin pool. Killed at any instant, it leaves nothing, or the pool with
+// its tags; if LVM could not finish the pool, the next call fails (ErrPoolExists).
 func (c *Client) CreateThinPool(ctx context.Context, n NewThinPool) (ThinPool, error) {
 	g, err := c.Group(ctx, n.Group)
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *Client) CreateThinPool(ctx context.Context, n NewThinPool) (ThinPool, e
 	if _, err := c.lvm(ctx, argv[0], argv[1:]...); err != nil {
 		return ThinPool{}, fmt.Errorf("create thin pool %s/%s: %w; see what is there with `lvs -a %s`, remove what is not whole, and make it by hand with `%s`", n.Group, n.Name, err, n.Group, strings.Join(argv, " "))
 	}
-	// That it was made is on record, on another disk, and it is made once.
+	// The creation is recorded, on another disk, and is not repeated.
 	if err := c.Flush(ctx, n.Group, n.Name); err != nil {
 		return ThinPool{}, err
 	}
@@ -110,7 +110,7 @@ func (c *Client) CreateThinPool(ctx context.Context, n NewThinPool) (ThinPool, e
 	return pool, pool.unfit()
 }
 
-// A ThinPool is what LVM reports about a thin pool that carries our tags.
+// A ThinPool is what LVM reports about a thin pool that has flexlvm's tags.
 type ThinPool struct {
 	Group     volume.Group
 	GroupUUID string
@@ -118,27 +118,27 @@ type ThinPool struct {
 	UUID      string
 	Extent    volume.Bytes // of its group
 	Size      volume.Bytes // of its data
-	Used      volume.Bytes // of it; Size where LVM does not tell
+	Used      volume.Bytes // of its data; Size if LVM does not report it
 	Metadata  volume.Bytes // size of its metadata
-	// MetadataUsed is the used part of Metadata; all of it if LVM does not say.
+	// MetadataUsed is the used part of Metadata; all of it if LVM does not report it.
 	MetadataUsed  volume.Bytes
 	Chunk         volume.Bytes
 	Volumes       int // in it, flexlvm's or not
 	Others        Others
-	Active        bool // else LVM does not tell how full it is
+	Active        bool // if not, LVM does not report how full it is
 	ErrorWhenFull bool
-	Zero          bool   // chunks are zeroed before anybody reads them
-	Health        string // what LVM says is wrong with it; empty for nothing
+	Zero          bool   // chunks are zeroed before they can be read
+	Health        string // the problem that LVM reports; empty for none
 }
 
 // Others are the volumes in a thin pool that do not carry flexlvm's tag.
 type Others struct {
-	Data   volume.Bytes // what they hold, as far as LVM tells
-	Untold volume.Bytes // the size of those of which it does not tell
+	Data   volume.Bytes // what they hold, as far as LVM reports it
+	Untold volume.Bytes // the size of those for which LVM does not report it
 }
 
-// countOthers drops the volumes that do not carry flexlvm's tag, and counts in flexlvm's pools what
-// they hold there.
+// countOthers drops the volumes without flexlvm's tag, and counts what they hold in flexlvm's
+// pools.
 func countOthers(pools []ThinPool, all []LogicalVolume) []LogicalVolume {
 	return slices.DeleteFunc(all, func(lv LogicalVolume) bool {
 		if slices.Contains(lv.Tags, volume.TagOwned) {
@@ -160,10 +160,10 @@ func countOthers(pools []ThinPool, all []LogicalVolume) []LogicalVolume {
 // Path returns the pool's name for LVM's programs, and for people.
 func (p ThinPool) Path() string { return string(volume.PoolOf(p.Group, p.Name)) }
 
-// Takes returns what it takes from its group, without the spare metadata shared by pools.
+// Takes returns what the pool takes from its group, without the spare metadata that pools share.
 func (p ThinPool) Takes() volume.Bytes { return p.Size + p.Metadata }
 
-// unfit is why no volume may be made in the pool whatever room it has, or nil.
+// unfit returns Unfit as an error, or nil.
 func (p ThinPool) unfit() error {
 	if why := p.Unfit(); why != "" {
 		return fmt.Errorf("thin pool %s: %s", p.Path(), why)
@@ -171,8 +171,8 @@ func (p ThinPool) unfit() error {
 	return nil
 }
 
-// Unfit says why no volume may be made in the pool, however much room it has, and what to
-// do about it; empty if one may.
+// Unfit returns why no volume may be created in the pool, however much room it has, and what to do
+// about it; empty if one may.
 func (p ThinPool) Unfit() string {
 	switch {
 	case p.Health != "":
@@ -187,18 +187,18 @@ func (p ThinPool) Unfit() string {
 	return ""
 }
 
-// errPool: a thin pool that a volume needs is not as it should be.
+// errPool: the thin pool of a volume is missing, full or not in order.
 var errPool = errors.New("thin pool")
 
-// fitPool fails unless the pool of a thin volume is ours, in order, and has so much
-// free. What pods are promised is the provisioner's to reckon; this only keeps a
-// volume from being made, or grown by more, where it could not be written.
+// fitPool fails unless the pool of a thin volume is flexlvm's, in order, and has this much free.
+// The provisioner accounts for what pods are promised; fitPool only keeps a volume from being
+// created or grown where it could not be written.
 func (c *Client) fitPool(ctx context.Context, lv LogicalVolume, need volume.Bytes) error {
 	p, err := c.activePool(ctx, lv.Group, lv.Shape.ThinPool)
 	if err != nil {
 		return fmt.Errorf("%w of volume %s: %w", errPool, lv.path(), err)
 	}
-	// First, for LVM calls a pool ill that is full.
+	// First, because LVM reports a full pool as unhealthy.
 	if free := p.Size - p.Used; p.Active && (free < need || p.MetadataUsed >= p.Metadata) {
 		return fmt.Errorf("%w of volume %s: %w: %s has %d bytes free (%s) of %d and %d are needed (%s); its metadata is %d%% full; remove volumes, or extend it with `lvextend --size` and `lvextend --poolmetadatasize`",
 			errPool, lv.path(), ErrNoSpace, p.Path(), int64(free), free, int64(p.Size), int64(need), need, int64(p.MetadataUsed*100/max(p.Metadata, 1)))
@@ -209,13 +209,14 @@ func (c *Client) fitPool(ctx context.Context, lv LogicalVolume, need volume.Byte
 	return nil
 }
 
-// CheckRoom fails unless a thin volume could be made size large now, or a copy of it.
+// CheckRoom fails unless a thin volume could be created with, or grown to, this size now, or
+// copied.
 func (c *Client) CheckRoom(ctx context.Context, lv LogicalVolume, size volume.Bytes) error {
 	return c.fitPool(ctx, lv, max(size-lv.Size, 1))
 }
 
-// activePool is ThinPool of one that is active, if LVM can make it so: after a boot
-// it may not be, and then nobody can tell how full it is.
+// activePool is ThinPool, after an attempt to activate the pool if necessary: after a boot the pool
+// may be inactive, and then LVM does not report how full it is.
 func (c *Client) activePool(ctx context.Context, g volume.Group, n volume.Name) (ThinPool, error) {
 	p, err := c.ThinPool(ctx, g, n)
 	if err != nil || p.Active {
@@ -227,7 +228,7 @@ func (c *Client) activePool(ctx context.Context, g volume.Group, n volume.Name) 
 	return c.ThinPool(ctx, g, n)
 }
 
-// ErrNoPool: the group has no such thin pool, or it does not carry our tags.
+// ErrNoPool: the group has no such thin pool, or the pool does not have flexlvm's tags.
 var ErrNoPool = errors.New("thin pool not found")
 
 // ThinPool returns one flexlvm thin pool, or ErrNoPool.
@@ -262,8 +263,7 @@ const (
 	kindThin = "thin"
 )
 
-// parseThinPools reads the flexlvm thin pools out of a report that parseVolumes
-// reads too.
+// parseThinPools returns flexlvm's thin pools from a report that parseVolumes parses, too.
 func parseThinPools(out []byte) ([]ThinPool, error) {
 	r, err := parseReport(out)
 	if err != nil {

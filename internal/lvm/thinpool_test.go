@@ -70,8 +70,8 @@ func TestCreateThinPool(t *testing.T) {
 	}
 }
 
-// reportOf is what lvs says of a volume of thin.json: its row and its segment's in
-// one, as for a report of volumes.
+// reportOf returns lvs's report of one volume of thin.json: its row merged with that of its segment,
+// as in a report of volumes.
 func reportOf(t testing.TB, name string) string {
 	t.Helper()
 	var row, uuid string
@@ -116,7 +116,7 @@ func TestThinPools(t *testing.T) {
 	require.Equal(t, all.ThinPools, listed)
 }
 
-// What others have made in a pool of flexlvm's counts there, and is none of flexlvm's volumes.
+// Volumes that others have created in a pool of flexlvm count as used there, and are not flexlvm's volumes.
 func TestOthersInThinPools(t *testing.T) {
 	const tags = `"lv_tags":"flexlvm,flexlvm.state=ready"`
 	for name, tt := range map[string]struct {
@@ -141,7 +141,7 @@ func TestOthersInThinPools(t *testing.T) {
 	}
 }
 
-// A pool that nobody has tagged is not ours to fill.
+// flexlvm does not use a pool that lacks its tags.
 func TestThinPoolOfOthers(t *testing.T) {
 	for name, out := range map[string]string{
 		"not there":   golden(t, "no-volumes.json"),
@@ -153,7 +153,7 @@ func TestThinPoolOfOthers(t *testing.T) {
 		_, err := c.ThinPool(t.Context(), "flexlvm", "thinpool")
 		require.ErrorIs(t, err, ErrNoPool, name)
 	}
-	// What was tagged by halves is shown as a volume that makes no sense.
+	// A partly tagged pool is listed as a volume, whose tags are invalid.
 	c, _ := client(t, map[string][]answer{"lvs": {{out: strings.ReplaceAll(reportOf(t, "thinpool"), ",flexlvm.kind=pool", "")}}})
 	volumes, err := c.Volumes(t.Context())
 	require.NoError(t, err)

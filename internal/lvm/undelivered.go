@@ -14,8 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// despiteHalf runs a command on a volume that is to go, and once more where it failed
-// because of what dropHalfSnapshot has put right.
+// despiteHalf runs a command on a volume that is being removed, and once more if the first run
+// failed because of what dropHalfSnapshot has repaired.
 func (c *Client) despiteHalf(ctx context.Context, lv LogicalVolume, name string, args ...string) error {
 	_, err := c.lvm(ctx, name, args...)
 	if err == nil || lv.Shape.Layout != volume.Thin {
@@ -28,16 +28,15 @@ func (c *Client) despiteHalf(ctx context.Context, lv LogicalVolume, name string,
 	return errors.Join(err, derr)
 }
 
-// dropHalfSnapshot makes a thin snapshot that is to go such as LVM can handle it, and
+// dropHalfSnapshot repairs a thin snapshot that is being removed, so that LVM can handle it, and
 // reports whether it had to.
 //
-// LVM notes a snapshot in its metadata, has the kernel's thin pool make it, has the pool
-// count that as a transaction, and takes the note back. Where the power fails between
-// the second and the third, LVM (2.03.16) has the pool make it again with its next
-// command, the pool has one already, and from then on nothing can be made in the pool
-// ("Manual intervention may be required"). Nobody has written to what the pool has made,
-// for LVM hands nothing out before the count; so it is taken away, and LVM makes it once
-// more.
+// LVM records a snapshot in its metadata, has the kernel's thin pool create it, has the pool count
+// that as a transaction, and removes the record. If the power fails between the second and the
+// third step, LVM (2.03.16) has the pool create the snapshot again with its next command, the pool
+// already has one, and from then on nothing can be created in the pool ("Manual intervention may be
+// required"). Nobody has written to the pool's snapshot, because LVM exposes it only after the
+// third step; so it is deleted, and LVM creates it once more.
 func (c *Client) dropHalfSnapshot(ctx context.Context, lv LogicalVolume) (bool, error) {
 	text, err := c.metadata(ctx, lv.Group)
 	if err != nil {
@@ -63,7 +62,7 @@ func (c *Client) dropHalfSnapshot(ctx context.Context, lv LogicalVolume) (bool, 
 	return true, nil
 }
 
-// metadata is LVM's text of a group.
+// metadata returns LVM's metadata of a group as text.
 func (c *Client) metadata(ctx context.Context, g volume.Group) (string, error) {
 	dir, err := os.MkdirTemp(string(c.locks), "metadata-")
 	if err != nil {
@@ -81,7 +80,7 @@ func (c *Client) metadata(ctx context.Context, g volume.Group) (string, error) {
 	return string(text), nil
 }
 
-// transaction is how many transactions the kernel's thin pool has counted.
+// transaction returns how many transactions the kernel's thin pool has counted.
 func (c *Client) transaction(ctx context.Context, device string) (int, error) {
 	out, err := c.lvm(ctx, "dmsetup", "status", device)
 	var exit exec.ExitError
@@ -94,7 +93,7 @@ func (c *Client) transaction(ctx context.Context, device string) (int, error) {
 	return parseTransaction(string(out))
 }
 
-// parseTransaction reads "0 2097152 thin-pool 1 1650/16384 …".
+// parseTransaction parses "0 2097152 thin-pool 1 1650/16384 …".
 func parseTransaction(status string) (int, error) {
 	fields := strings.Fields(status)
 	if len(fields) < 4 || fields[2] != kindPool {
@@ -107,15 +106,15 @@ func parseTransaction(status string) (int, error) {
 	return n, nil
 }
 
-// undelivered is a volume that LVM's metadata says its thin pool has yet to make.
+// undelivered is a volume that, according to LVM's metadata, its thin pool has yet to create.
 type undelivered struct {
 	device      int // its number in the pool
-	transaction int // the pool's, once it is made
+	transaction int // the pool's, once the volume is created
 }
 
-// parseUndelivered looks in LVM's text for a note that the volume is yet to be made. The
-// text is what LVM itself reads (lvmlocal.conf(5), vgcfgbackup(8)), with a tab for each
-// section that a line is in.
+// parseUndelivered searches LVM's text for a record that the volume is yet to be created. The text
+// is what LVM itself reads (lvmlocal.conf(5), vgcfgbackup(8)), with a tab for each section that a
+// line is in.
 func parseUndelivered(text string, pool, name volume.Name) (u undelivered, ok bool) {
 	p, v := section(text, pool), section(text, name)
 	if !strings.Contains(p, "\tcreate = \""+string(name)+"\"\n") {
@@ -127,14 +126,14 @@ func parseUndelivered(text string, pool, name volume.Name) (u undelivered, ok bo
 	return u, one && two
 }
 
-// section is what LVM's text holds of a logical volume.
+// section returns the section of a logical volume in LVM's text.
 func section(text string, n volume.Name) string {
 	_, after, _ := strings.Cut(text, "\n\t\t"+string(n)+" {\n")
 	inside, _, _ := strings.Cut(after, "\n\t\t}\n")
 	return inside + "\n"
 }
 
-// number reads a field that stands there once.
+// number parses a field that occurs exactly once.
 func number(section, field string) (int, bool) {
 	if strings.Count(section, "\t"+field+" = ") != 1 {
 		return 0, false

@@ -34,7 +34,7 @@ func TestParseUndelivered(t *testing.T) {
 	}
 }
 
-// backing is s, with a vgcfgbackup that writes text into its file.
+// backing returns s with a vgcfgbackup that writes text into its file.
 func backing(s *script, text string) commandtest.Func {
 	return func(argv ...string) (string, error) {
 		if argv[0] == "vgcfgbackup" {
@@ -44,8 +44,8 @@ func backing(s *script, text string) commandtest.Func {
 	}
 }
 
-// A snapshot is taken out of its pool by hand only where LVM's own note says that it
-// was never finished, and the pool says so too.
+// A snapshot is deleted from its pool only if LVM's metadata and the pool's transaction count both show
+// that it was never finished.
 func TestRemoveHalfASnapshot(t *testing.T) {
 	lv := LogicalVolume{Group: "flexlvm", Name: "copy", UUID: "tHeleC-3qD9-pQE2-FP43-6nIB-m6eI-kWHzfS", Shape: volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}}
 	text := golden(t, "undelivered.vg")

@@ -8,8 +8,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// MinMetadataSize is the least metadata area of a group that we make. LVM's
-// default of 1 MiB holds some 500 volumes and cannot be enlarged later.
+// MinMetadataSize is the smallest metadata area of a group that flexlvm creates. LVM's default of 1
+// MiB holds about 500 volumes and cannot be enlarged later.
 const MinMetadataSize = 16 * volume.MiB
 
 // MaxMetadataSize is more than any node's volumes need; a larger number is a mistake.
@@ -18,14 +18,14 @@ const MaxMetadataSize = volume.GiB
 // ErrGroupExists: the host has a volume group of that name already.
 var ErrGroupExists = errors.New("volume group exists")
 
-// A NewGroup describes a volume group to make.
+// A NewGroup describes a volume group to create.
 type NewGroup struct {
 	Name         volume.Group
 	Devices      []string
 	MetadataSize volume.Bytes // MinMetadataSize to MaxMetadataSize
 }
 
-// Validate checks what can be checked without looking at the host. The error is a
+// Validate checks what can be checked without access to the host. The error is a
 // *volume.FieldError; its fields are the flags of `flexlvm vg create`.
 func (n NewGroup) Validate() error {
 	switch {
@@ -41,9 +41,8 @@ func (n NewGroup) Validate() error {
 	return nil
 }
 
-// Argv returns the command that makes the group. It has no --yes, and programs run by
-// flexlvm have no terminal to be prompted on: if LVM finds anything on a device after
-// all, it gives up.
+// Argv returns the command that creates the group. It has no --yes, and programs run by flexlvm
+// have no terminal for a prompt: if LVM finds anything on a device after all, it gives up.
 func (n NewGroup) Argv() []string {
 	argv := []string{
 		"vgcreate", "--metadatasize", bytesArg(n.MetadataSize),
@@ -53,10 +52,9 @@ func (n NewGroup) Argv() []string {
 	return append(argv, n.Devices...)
 }
 
-// CreateGroup makes a volume group on devices that pass CheckBlank. It checks them again
-// itself, because making a group overwrites what they hold. Killed at any instant, it
-// leaves devices without a group (then physical volumes to LVM, which `pvremove` clears),
-// or the group.
+// CreateGroup creates a volume group on devices that pass CheckBlank. It checks them again itself,
+// because creating a group overwrites their content. Killed at any instant, it leaves devices
+// without a group (LVM may already see physical volumes, which `pvremove` clears), or the group.
 func (c *Client) CreateGroup(ctx context.Context, n NewGroup) (VolumeGroup, error) {
 	if err := n.Validate(); err != nil {
 		return VolumeGroup{}, err
@@ -81,7 +79,7 @@ func (c *Client) CreateGroup(ctx context.Context, n NewGroup) (VolumeGroup, erro
 	return g, nil
 }
 
-// CheckNewGroup fails unless the group can be made without losing anything.
+// CheckNewGroup fails unless the group can be created without losing anything.
 func (c *Client) CheckNewGroup(ctx context.Context, n NewGroup) error {
 	groups, err := c.Groups(ctx)
 	if err != nil {
@@ -95,5 +93,5 @@ func (c *Client) CheckNewGroup(ctx context.Context, n NewGroup) error {
 	return CheckBlank(ctx, c.run, n.Devices, n.MetadataSize+minPool)
 }
 
-// minPool is room for one volume of the least size.
+// minPool is room for one volume of the smallest size.
 const minPool = 512 * volume.MiB

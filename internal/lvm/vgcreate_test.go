@@ -42,7 +42,7 @@ func TestNewGroupValidate(t *testing.T) {
 	}
 }
 
-// probes answers wipefs and blkid.
+// probes holds the results of wipefs and blkid.
 type probes struct {
 	wipefs, blkid       string
 	wipefsErr, blkidErr error
@@ -90,7 +90,7 @@ func TestSignatureProbes(t *testing.T) {
 	}
 }
 
-// sysfs makes a tree with a disk and a partition of it.
+// sysfs creates a directory with the disk sdb and the given files.
 func sysfs(t *testing.T, files ...string) string {
 	t.Helper()
 	root := t.TempDir()

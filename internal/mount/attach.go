@@ -20,21 +20,21 @@ import (
 // ErrBusy: the device or the mount is in use.
 var ErrBusy = errors.New("in use")
 
-// Attached is a mounted file system that is not in any tree. Close unmounts it unless
-// MoveTo has put it somewhere.
+// Attached is a mounted file system that is not in any mount tree. Close unmounts it unless MoveTo
+// has moved it onto a target.
 type Attached struct {
 	fd       int
 	root     *os.File
 	unmapped error
 }
 
-// A Type is a kind of file system as the kernel knows it, and how volumes of it are mounted.
+// A Type is a kind of file system, by the kernel's name, and how volumes of it are mounted.
 type Type struct {
 	name    string
 	options map[string]string // an empty value is a flag
-	// twin allows that another file system with the same UUID is mounted.
+	// twin are the options that allow a second file system with the same UUID to be mounted.
 	twin map[string]string
-	// needs is what a kernel may lack that refuses to mount it.
+	// needs is what a kernel that refuses the mount may lack.
 	needs string
 }
 
@@ -45,21 +45,20 @@ var XFS = Type{
 	twin:    map[string]string{"nouuid": ""},
 }
 
-// Ext4 is mounted with project quota, and becomes read-only once the kernel finds that it is
-// damaged. To the kernel, its UUID makes no difference.
+// Ext4 is mounted with project quota, and becomes read-only once the kernel detects damage. Its
+// UUID makes no difference to the kernel.
 var Ext4 = Type{
 	name:    "ext4",
 	options: map[string]string{"prjquota": "", "errors": "remount-ro"},
 	needs:   "; quota on ext4 takes a kernel with CONFIG_QUOTA and CONFIG_QFMT_V2",
 }
 
-// Attach mounts the file system on device. readOnly makes this
-// mount read-only; the file system itself is always writable, because a log that is dirty
-// after a crash must be replayed. Several mounts of one device share one file system;
-// options are this mount's alone.
+// Attach mounts the file system on device. readOnly makes this mount read-only; the file system
+// itself is always writable, because a log that is dirty after a crash must be replayed. Several
+// mounts of one device share one file system; options apply only to this mount.
 //
-// The content is a tenant's, so device nodes there do not work on this host (nodev).
-// Decision 009 has the reason, and why nothing is said of setuid.
+// The content is a tenant's, so device nodes in it do not work on this host (nodev). Decision 009
+// has the reason, and why setuid is not restricted.
 func Attach(t Type, device string, readOnly bool, options ...volume.MountOption) (*Attached, error) {
 	attributes := unix.MOUNT_ATTR_NODEV
 	if readOnly {
@@ -75,7 +74,7 @@ func Attach(t Type, device string, readOnly bool, options ...volume.MountOption)
 	return attach(t, device, attributes, t.options)
 }
 
-// optionAttributes are the kernel's attributes of mount options.
+// optionAttributes maps mount options to the kernel's attributes.
 var optionAttributes = map[volume.MountOption]int{
 	volume.NoAtime:     unix.MOUNT_ATTR_NOATIME,
 	volume.Relatime:    unix.MOUNT_ATTR_RELATIME,
@@ -86,9 +85,8 @@ var optionAttributes = map[volume.MountOption]int{
 	volume.NoSUID:      unix.MOUNT_ATTR_NOSUID,
 }
 
-// AttachCopy is like Attach but allows another file system with the same UUID to be
-// mounted. It serves only to replay the log of a copy before the copy gets a UUID of its
-// own.
+// AttachCopy is like Attach, but allows another file system with the same UUID to be mounted. It
+// serves only to replay the log of a copy before the copy gets its own UUID.
 func AttachCopy(t Type, device string) (*Attached, error) {
 	return attach(t, device, unix.MOUNT_ATTR_NODEV, t.options, t.twin)
 }
@@ -136,8 +134,8 @@ func configure(ctx int, device string, sets []map[string]string) error {
 	return unix.FsconfigCreate(ctx)
 }
 
-// kernelSays reads what the kernel left on the context: one message a read, each
-// with a letter for its level and a space before it.
+// kernelSays returns the messages that the kernel left on the context: one per read, each preceded
+// by a letter for its level and a space.
 func kernelSays(ctx int) string {
 	var all []string
 	buf := make([]byte, 512)
@@ -166,15 +164,15 @@ func (a *Attached) MoveTo(target *Target) error {
 	return nil
 }
 
-// Close releases the mount, and unmounts it unless MoveTo has put it somewhere. It may be
-// called again.
+// Close releases the mount, and unmounts it unless MoveTo has moved it onto a target. It is
+// idempotent.
 func (a *Attached) Close() error {
 	if a.fd < 0 {
 		return nil
 	}
 	fd := a.fd
 	a.fd = -1
-	if a.root == nil { // a node
+	if a.root == nil { // a device node
 		return unix.Close(fd)
 	}
 	return errors.Join(a.root.Close(), unix.Close(fd))

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenBelow opens what is at name below the root of the file system, with these flags. No
-// link is followed, and nothing outside the file system is reached, whatever is in it.
+// OpenBelow opens name below the root of the file system, with these flags. It follows no link, and
+// reaches nothing outside the file system, whatever that contains.
 func (a *Attached) OpenBelow(name string, flags int) (*os.File, error) {
 	return openBelow(int(a.root.Fd()), name, flags)
 }
 
 func openBelow(dir int, name string, flags int) (*os.File, error) {
 	if flags&unix.O_PATH == 0 {
-		flags |= unix.O_NONBLOCK // a pipe, say, must not hold us
+		flags |= unix.O_NONBLOCK // opening a pipe, say, must not block
 	}
 	fd, err := unix.Openat2(dir, name, &unix.OpenHow{
 		Flags:   uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW),
@@ -29,12 +29,13 @@ func openBelow(dir int, name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// Below returns the directory at name, which is no link, as a mount of its own that is a in all
-// else, and closes a. It needs a directory to mount on, of which nobody sees anything.
+// Below returns the directory at name, which must not be a link, as a separate mount that is
+// otherwise like a, and closes a. It needs a directory to mount a on meanwhile, invisible to other
+// processes.
 //
-// The kernel makes a mount of a directory only if that is mounted where the caller is
-// (before Linux 6.15), so a is mounted in a mount namespace that has one thread. It ends
-// with that thread, or with the process, however that is killed.
+// Before Linux 6.15, the kernel clones a directory as a mount only if it is mounted in the caller's
+// mount namespace, so a is mounted in a mount namespace of a single thread. The namespace ends with
+// that thread, or with the process, however that is killed.
 func (a *Attached) Below(name string, on *Target) (*Attached, error) {
 	type result struct {
 		below *Attached
@@ -63,8 +64,8 @@ func (a *Attached) belowInOwnNamespace(name, on string) (below *Attached, err er
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return nil, fmt.Errorf("make a mount namespace: %w", err)
 	}
-	// What the host unmounts meanwhile must not stay mounted here, and the namespace ends
-	// even if the runtime keeps the thread.
+	// The thread leaves the namespace, which then ends even if the runtime keeps the thread: what
+	// the host unmounts must not stay mounted in it.
 	defer func() {
 		if back := unix.Setns(int(host.Fd()), unix.CLONE_NEWNS); back != nil && below != nil {
 			err = fmt.Errorf("leave the mount namespace: %w", errors.Join(back, below.Close()))
@@ -78,7 +79,7 @@ func (a *Attached) belowInOwnNamespace(name, on string) (below *Attached, err er
 		return nil, fmt.Errorf("mount the whole: %w", err)
 	}
 	below, err = cloneBelow(name, on)
-	// What is open of it would keep it from being unmounted.
+	// a is closed first, because its open root would keep it from being unmounted.
 	if err = errors.Join(err, a.Close(), unix.Unmount(on, unix.UMOUNT_NOFOLLOW)); err != nil && below != nil {
 		err = errors.Join(err, below.Close())
 	}
@@ -88,7 +89,7 @@ func (a *Attached) belowInOwnNamespace(name, on string) (below *Attached, err er
 	return below, nil
 }
 
-// cloneBelow clones the directory at name of what is mounted on a directory.
+// cloneBelow clones the directory at name in what is mounted on a directory.
 func cloneBelow(name, on string) (*Attached, error) {
 	top, err := unix.Open(on, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

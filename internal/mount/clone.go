@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clone mounts the directory that is visible at path once more, in no tree. That path can be
-// unmounted meanwhile; the file system then stays mounted until Close. Whether it is the
-// wanted one is for the caller to see: what was mounted at path may have gone.
+// Clone creates another mount of the directory visible at path, in no mount tree. The path can be
+// unmounted meanwhile; the file system then stays mounted until Close. The caller must check that
+// it is the wanted one: what was mounted at path may be gone.
 func Clone(path string) (*Attached, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_NO_AUTOMOUNT|unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
@@ -24,8 +24,8 @@ func Clone(path string) (*Attached, error) {
 	return &Attached{fd: fd, root: os.NewFile(uintptr(root), path)}, nil
 }
 
-// AttachNode mounts the node of a block device alone, at path, which may be a symbolic link,
-// once more in no tree. It must lead to the device of this number.
+// AttachNode creates another mount of a block device's node alone, in no mount tree. path may be a
+// symbolic link, and must lead to the device with this number.
 func AttachNode(path string, number uint64) (*Attached, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Proc is where the host's processes are.
+// Proc is the host's procfs.
 const Proc = "/proc"
 
-// Everywhere returns what is mounted of a device in the mount namespace of any thread below proc:
-// containers keep copies of mounts that are gone from the host's. It does not see a namespace
-// that no thread is in, nor files that are open of a mount that is in no tree.
+// Everywhere returns the mounts of a device in the mount namespace of any thread below proc:
+// containers keep copies of mounts that are gone from the host's namespace. It does not see a
+// namespace without threads, nor open files of a mount that is in no mount tree.
 func Everywhere(proc string, number uint64) ([]Point, error) {
 	processes, err := os.ReadDir(proc)
 	if err != nil {
@@ -45,27 +45,28 @@ func Everywhere(proc string, number uint64) ([]Point, error) {
 	return found, nil
 }
 
-// A view is what decides which mounts a thread is shown: its namespace, and its root in that. A
-// chrooted thread is not shown mounts outside its root.
+// A view determines which mounts a thread sees: its namespace, and its root in that. A chrooted
+// thread does not see mounts outside its root.
 type view struct {
 	namespace        string
 	major, minor     uint32
 	mount, directory uint64
 }
 
-// seenBy returns the mounts of a device that a thread is shown, unless another was shown the same.
+// seenBy returns the mounts of a device that a thread sees, unless another one with the same view
+// was read.
 func seenBy(thread string, number uint64, seen map[view]bool) ([]Point, error) {
 	namespace, err := os.Readlink(filepath.Join(thread, "ns/mnt"))
 	if err != nil {
 		return nil, err
 	}
 	var root unix.Statx_t
-	// Nothing is asked of a server that may not answer.
+	// The flags avoid requests to a file server that may not answer.
 	err = unix.Statx(unix.AT_FDCWD, filepath.Join(thread, "root"), unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT, unix.STATX_INO|unix.STATX_MNT_ID, &root)
 	if ended(err) {
 		return nil, err
 	}
-	// Linux before 5.8 does not say which mount it is: then every thread counts.
+	// Linux before 5.8 does not report the mount: then every thread's mounts are read.
 	known := err == nil && root.Mask&unix.STATX_MNT_ID != 0
 	v := view{namespace, root.Dev_major, root.Dev_minor, root.Mnt_id, root.Ino}
 	if known && seen[v] {
@@ -95,8 +96,7 @@ func pointsOf(file string, number uint64) ([]Point, error) {
 	return out, nil
 }
 
-// ended reports whether a thread was gone when it was looked at, or a zombie, which has no mounts any
-// more.
+// ended reports whether an error means that a thread is gone, or a zombie, which has no mounts.
 func ended(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL)
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mounts of any process count, each view of a namespace once; a process that ends meanwhile has none,
-// and one that cannot be read leaves nobody to say that nothing is mounted.
+// The mounts of all processes count, those of each view of a namespace once. A process that ends
+// meanwhile has none. One that cannot be read is an error, because the device may be mounted there.
 func TestEverywhere(t *testing.T) {
 	proc := t.TempDir()
 	thread := func(pid, tid, namespace, root, mounts string) {
@@ -28,12 +28,12 @@ func TestEverywhere(t *testing.T) {
 		others = "37 35 252:4 / /other rw,relatime - xfs /dev/dm-4 rw\n"
 	)
 	thread("1", "1", "1", "host", others)
-	thread("2", "2", "1", "host", ours+ours)  // is shown the same as 1
-	thread("28", "28", "2", "chroot", others) // is not shown all that 30 is
+	thread("2", "2", "1", "host", ours+ours)  // has the same view as 1
+	thread("28", "28", "2", "chroot", others) // does not see all mounts that 30 sees
 	thread("30", "30", "2", "c", others+ours)
 	thread("31", "31", "3", "c", "") // ends meanwhile
 	thread("32", "32", "1", "host", others)
-	thread("32", "33", "4", "c", "40 35 252:3 /gone/b//deleted /x ro - xfs /dev/dm-3 rw\n") // by itself in a namespace
+	thread("32", "33", "4", "c", "40 35 252:3 /gone/b//deleted /x ro - xfs /dev/dm-3 rw\n") // a thread in a namespace of its own
 	require.NoError(t, os.MkdirAll(filepath.Join(proc, "33"), 0o700))                       // has ended
 	require.NoError(t, os.MkdirAll(filepath.Join(proc, "sys"), 0o700))
 

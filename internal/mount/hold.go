@@ -11,22 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A held process does nothing but be there, in a user namespace of its own: the kernel
-// makes and fills one only with a process in it.
+// A held process does nothing but exist, in its own user namespace: the kernel creates and fills a
+// user namespace only with a process in it.
 type held struct{ pid int }
 
-// cloneArgs is struct clone_args of Linux's include/uapi/linux/sched.h, as it began.
+// cloneArgs is the first version of struct clone_args in Linux's include/uapi/linux/sched.h.
 type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls uint64
 }
 
-// hold starts such a process. It is a bare fork which executes nothing and waits in the
-// kernel: nothing can be printed, no program has to be found, and nobody has to be
-// allowed to trace it. The caller is locked to its thread until release, for the process
-// ends with that thread.
+// hold starts such a process. It is a bare fork that executes nothing and waits in the kernel: it
+// prints nothing, needs no program, and nobody needs permission to trace it. The caller is locked
+// to its thread until release, because the process ends with that thread.
 func hold() (held, error) {
 	runtime.LockOSThread()
-	// It has the handlers of signals of a Go program, and not its threads: no signal but
+	// The process has the signal handlers of a Go program, but not its threads, so no signal but
 	// SIGKILL may reach it.
 	var all, before unix.Sigset_t
 	for i := range all.Val {
@@ -51,9 +50,9 @@ func hold() (held, error) {
 	return h, nil
 }
 
-// forkHeld returns in the parent alone. The child has one thread and the memory of a
-// runtime that believes in more, so it makes system calls and touches nothing else, as
-// in forkAndExecInChild of Go's package syscall.
+// forkHeld returns only in the parent. The child has one thread and the memory of a runtime that
+// expects more, so it makes system calls and touches nothing else, as in forkAndExecInChild of Go's
+// package syscall.
 //
 //go:norace
 //go:nosplit
@@ -62,12 +61,12 @@ func forkHeld(args *cloneArgs, parent uintptr) (pid uintptr, errno syscall.Errno
 	if errno != 0 || pid != 0 {
 		return pid, errno
 	}
-	// If the parent dies before the first call, the second sees it; from then on the
-	// kernel does.
+	// If the parent dies before the first call, the second detects it; after the first call, the
+	// kernel kills the child with the parent.
 	_, _, errno = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0)
 	of, _, _ := syscall.RawSyscall(unix.SYS_GETPPID, 0, 0, 0)
 	for errno == 0 && of == parent {
-		_, _, _ = syscall.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0) // waits for nothing, without end
+		_, _, _ = syscall.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0) // waits forever
 	}
 	for {
 		_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, 1, 0, 0)
@@ -76,7 +75,7 @@ func forkHeld(args *cloneArgs, parent uintptr) (pid uintptr, errno syscall.Errno
 
 func (h held) file(name string) string { return fmt.Sprintf("/proc/%d/%s", h.pid, name) }
 
-// release ends the process, and waits until it is gone.
+// release kills the process, and waits until it is gone.
 func (h held) release() error {
 	defer runtime.UnlockOSThread()
 	if err := unix.Kill(h.pid, unix.SIGKILL); err != nil {

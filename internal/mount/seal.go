@@ -10,20 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noOwner is an id that no file and no process has. The mapping of a sealed mount
-// knows this one alone.
+// noOwner is an ID that no file and no process has. The mapping of a sealed mount contains only
+// this one.
 const noOwner = 0xfffffffd
 
-// AttachForReaders is Attach for a mount that stays read-only whatever a container
-// runtime does to it. A runtime can drop the read-only flag by remounting "rw", as
-// kubelet asks if a pod does not say readOnly (runc since 1.2 and crun 1.8 do). It cannot
-// drop an ID mapping in which no file has an owner: the kernel then lets nobody, not even
-// root, write, create or remove files (inode_permission, may_create and may_delete in
-// Linux's fs/namei.c). Files are readable by the permissions for others.
+// AttachForReaders is Attach for a mount that stays read-only whatever a container runtime does to
+// it. A runtime can drop the read-only flag by remounting "rw", as the kubelet requests if a pod
+// does not set readOnly (runc since 1.2 and crun 1.8 do). It cannot drop an ID mapping in which no
+// file has an owner: with it, nobody, not even root, can write, create or remove files
+// (inode_permission, may_create and may_delete in Linux's fs/namei.c). Files are readable by the
+// permissions for others.
 //
-// If this machine cannot map owners, the mount is only flagged read-only, and Unmapped
-// says why. The mapping also keeps programs from running as their owners (setuid), so
-// without it the mount is nosuid.
+// If this machine cannot map owners, the mount is only flagged read-only, and Unmapped returns the
+// reason. The mapping also keeps programs from running as their owners (setuid), so the mount is
+// nosuid in case there is none.
 func AttachForReaders(t Type, device string) (*Attached, error) {
 	a, err := attach(t, device, unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_RDONLY, t.options)
 	if err != nil {
@@ -39,26 +39,26 @@ func AttachForReaders(t Type, device string) (*Attached, error) {
 	return a, nil
 }
 
-// Unmapped says why owners are not mapped in a mount for readers, so that a container
-// runtime can make it writable; nil if they are mapped. The error is an ErrNoMapping.
+// Unmapped returns why owners are not mapped in a mount for readers, so that a container runtime
+// can make it writable; nil if they are mapped. The error is an ErrNoMapping.
 func (a *Attached) Unmapped() error { return a.unmapped }
 
-// ErrNoMapping: this machine cannot map owners; trying again does not help.
+// ErrNoMapping: this machine cannot map owners; a retry does not help.
 var ErrNoMapping = errors.New("owners cannot be mapped")
 
-// CheckReaders checks whether AttachForReaders can map owners on this machine. It
-// returns nil, ErrNoMapping with the cause and what to do about it, or why it could not
-// find out. It mounts nothing.
+// CheckReaders checks whether AttachForReaders can map owners on this machine. It returns nil,
+// ErrNoMapping with the cause and the remedy, or the error that kept it from finding out. It mounts
+// nothing.
 func CheckReaders() error {
-	// The kernel reads the mapping before it looks at what is to be mounted, which is
-	// nothing here (mount_setattr in Linux's fs/namespace.c).
+	// The kernel checks the mapping before it checks the mount, which is none here (mount_setattr
+	// in Linux's fs/namespace.c).
 	if err := disown(-1); !errors.Is(err, unix.EBADF) {
 		return err
 	}
 	return nil
 }
 
-// disown gives a mount the mapping in which nobody owns anything.
+// disown sets on a mount the ID mapping in which nobody owns anything.
 func disown(mount int) error {
 	owners, err := unowned()
 	if err != nil {
@@ -73,8 +73,8 @@ func disown(mount int) error {
 	})
 }
 
-// explain makes an ErrNoMapping of what will be the same the next time, and says the
-// cause: the kernel's words for it are of no help ("no space left on device").
+// explain turns an error that a retry would repeat into an ErrNoMapping, and adds the cause,
+// because the kernel's error is of no help ("no space left on device").
 func explain(what string, err error, causes map[syscall.Errno]string) error {
 	if err == nil {
 		return nil
@@ -91,7 +91,7 @@ func explain(what string, err error, causes map[syscall.Errno]string) error {
 	return fmt.Errorf("%w: %s: %w: %s", ErrNoMapping, what, err, cause)
 }
 
-// unowned opens a user namespace that knows noOwner alone.
+// unowned opens a user namespace that maps only noOwner.
 func unowned() (*os.File, error) {
 	process, err := hold()
 	if err != nil {
@@ -112,7 +112,7 @@ func unowned() (*os.File, error) {
 	return owners, err
 }
 
-// fill opens the user namespace of process and lets it know noOwner.
+// fill maps noOwner in the user namespace of process, and opens that namespace.
 func fill(process held) (*os.File, error) {
 	one := fmt.Appendf(nil, "%d %[1]d 1\n", uint32(noOwner))
 	for _, ids := range []string{"uid_map", "gid_map"} {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// children lists the processes whose parent is this one, whichever thread began them.
+// children lists the child processes of parent, whichever thread started them.
 func children(t *testing.T, parent int) []string {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
@@ -26,7 +26,7 @@ func children(t *testing.T, parent int) []string {
 	var all []string
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if !os.IsNotExist(err) { // of a thread that has ended meanwhile
+		if !os.IsNotExist(err) { // the thread has ended meanwhile
 			require.NoError(t, err)
 		}
 		all = append(all, strings.Fields(string(content))...)
@@ -42,7 +42,7 @@ func TestMappingOfOwners(t *testing.T) {
 	require.Empty(t, children(t, os.Getpid()))
 }
 
-// Go moves goroutines between threads, collects garbage and forks elsewhere meanwhile.
+// Go moves goroutines between threads, collects garbage and starts other programs at the same time.
 func TestManyMappingsAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
@@ -71,11 +71,11 @@ func TestHolder(t *testing.T) {
 	h, err := hold()
 	require.NoError(t, err)
 	fmt.Println("held", h.pid)
-	<-time.After(time.Minute) // until it is killed; without a timer Go calls that a deadlock
+	<-time.After(time.Minute) // until it is killed; without a timer Go reports a deadlock
 }
 
-// The driver may be killed at any instant, and kubelet waits for whoever has its output
-// open.
+// The driver may be killed at any moment, and kubelet waits for every process that has its output open.
+// So the held process must end with the driver.
 func TestHeldProcessEndsWithItsParent(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestHolder$")
 	cmd.Env = append(os.Environ(), holder+"=1")

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Target is a directory to mount on, or a file. It is held open, so the mount goes onto the
+// A Target is a directory, or a file, to mount on. It is held open, so that the mount goes onto the
 // very directory that was checked.
 type Target struct {
 	Path string
@@ -21,7 +21,7 @@ type Target struct {
 	file bool
 }
 
-// A TargetError says what is wrong with a target directory.
+// A TargetError reports what is wrong with a target.
 type TargetError struct {
 	Path   string
 	Reason string
@@ -61,7 +61,7 @@ func checkPath(path string) error {
 	return nil
 }
 
-// OpenFileTarget is OpenTarget of a file, which the node of a device is to be mounted on.
+// OpenFileTarget is OpenTarget for a file, on which a device node is to be mounted.
 func OpenFileTarget(path string) (*Target, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
@@ -76,10 +76,10 @@ func OpenFileTarget(path string) (*Target, error) {
 	return &Target{Path: path, dir: os.NewFile(uintptr(fd), path), file: true}, nil
 }
 
-// Close releases the directory.
+// Close releases the target.
 func (t *Target) Close() error { return t.dir.Close() }
 
-// Empty fails unless the directory holds nothing, or the file is a plain and empty one.
+// Empty fails unless the directory is empty, or the file is a regular and empty one.
 func (t *Target) Empty() error {
 	if t.file {
 		return t.emptyFile()
@@ -107,31 +107,31 @@ func (t *Target) emptyFile() error {
 	return nil
 }
 
-// A Point is something mounted on a directory.
+// A Point is a mount of a file system or of a device node.
 type Point struct {
 	Path   string
 	Type   string // of the file system
 	Source string
-	// Number is that of the device of the file system, as in stat's st_rdev; where the node of
-	// a block device is mounted alone, that of the device.
+	// Number is the number of the file system's device, as in stat's st_rdev; if the node of a
+	// block device is mounted alone, the number of that device.
 	Number uint64
 	Root   string // the directory of the file system that is mounted
-	// ReadOnly: this mount is, whatever the file system is.
+	// ReadOnly: this mount is read-only, whatever the file system is.
 	ReadOnly bool
 }
 
-// At returns what is mounted at path, the topmost last; it is empty if nothing is mounted
-// or path does not exist.
+// At returns the mounts at path, the topmost last; none if nothing is mounted or path does not
+// exist.
 func At(path string) ([]Point, error) {
 	path = filepath.Clean(path)
-	// The kernel's paths have their links resolved.
+	// The kernel's paths contain no links.
 	if parent, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
 		path = filepath.Join(parent, filepath.Base(path))
 	}
 	return points(func(i *mountinfo.Info) bool { return i.Mountpoint == path })
 }
 
-// All returns every mount of this mount namespace. It looks at no other machine's file system.
+// All returns every mount of this mount namespace. It accesses no other machine's file system.
 func All() ([]Point, error) { return points(func(*mountinfo.Info) bool { return true }) }
 
 // ByDevice returns every mount of this mount namespace, by device number.
@@ -159,8 +159,8 @@ func points(match func(*mountinfo.Info) bool) ([]Point, error) {
 	return found, nil
 }
 
-// numberOf looks at what is mounted only where that may be a node of a device: a look at
-// another file system may never end.
+// numberOf accesses the mount only if that may be a device node: access to another file system may
+// hang.
 func numberOf(i *mountinfo.Info) uint64 {
 	var st unix.Stat_t
 	if i.Root != "/" && (i.FSType == "devtmpfs" || i.FSType == "tmpfs") &&
@@ -176,8 +176,8 @@ func isReadOnly(i *mountinfo.Info) bool {
 
 func deviceOf(i *mountinfo.Info) uint64 { return unix.Mkdev(uint32(i.Major), uint32(i.Minor)) }
 
-// Unmount unmounts the topmost mount at path, a path as At returns it. It is never forced
-// or lazy: ErrBusy means that it is still in use.
+// Unmount unmounts the topmost mount at path, which is a path as At returns it. It is never forced
+// or lazy: ErrBusy means that the mount is still in use.
 func Unmount(path string) error {
 	err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// ErrCannotTrim: what the file system lies on takes no discards.
+// ErrCannotTrim: the device below the file system does not accept discards.
 var ErrCannotTrim = errors.New("the device takes no discards")
 
 // trimRange is struct fstrim_range (linux/fs.h).
@@ -20,11 +20,11 @@ type trimRange struct {
 
 const fiTrim = 0xc0185879 // FITRIM
 
-// Trim discards what is free in a range of the file system, and returns how much that was.
-// The range must begin within the file system.
+// Trim discards the free space in a range of the file system, and returns its size. The range must
+// begin within the file system.
 //
-// Before Linux 6.10 XFS discards a free extent that begins or ends in the range as a
-// whole; then it returns more than length.
+// Before Linux 6.10, XFS discards a free extent that begins or ends in the range as a whole, and
+// Trim then returns more than length.
 func (a *Attached) Trim(at, length volume.Bytes) (volume.Bytes, error) {
 	r := trimRange{start: uint64(at), length: uint64(length)}
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, a.root.Fd(), fiTrim, uintptr(unsafe.Pointer(&r)))

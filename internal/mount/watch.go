@@ -12,8 +12,8 @@ import (
 // Watch calls changed after every mount or unmount in this mount namespace, until ctx
 // ends. One call may cover several changes.
 func Watch(ctx context.Context, changed func()) error {
-	// Not os.Open, which hands the file to the runtime's poller as well: the kernel
-	// reports a change once for each open file, and the runtime would take some.
+	// Not os.Open, which also adds the file to the runtime's poller: the kernel reports a change
+	// once for each open file, and the runtime would consume some of the reports.
 	table, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("watch mounts: %w", err)

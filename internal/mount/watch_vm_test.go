@@ -25,7 +25,7 @@ func TestWatch(t *testing.T) {
 
 	dir := t.TempDir()
 	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
-	// Until the watch has begun it sees nothing.
+	// The watch reports nothing before it has started.
 	require.Eventually(t, func() bool {
 		require.NoError(t, unix.Mount("watched", dir, "tmpfs", 0, "size=4k"))
 		require.NoError(t, unix.Unmount(dir, 0))

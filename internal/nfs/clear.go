@@ -15,19 +15,20 @@ import (
 	"github.com/flexlvm/flexlvm/internal/nfsmark"
 )
 
-// atOnce is how many entries one call of clearSome removes at most.
+// atOnce is the maximum number of entries that one call of clearSome removes.
 const atOnce = 1000
 
 // clearSome removes up to atOnce entries of a directory, and the directory itself once it is empty,
-// which empty reports. It ends halfway to its deadline, so that a slow server is not taken for one that
-// does not answer, but not before something is gone: the next call begins at the top again. It never
-// leaves the directory: every name is looked up in an open directory, no link is followed out of it
-// (os.Root), and a file system that is mounted in it is an error.
+// which empty reports. It stops halfway to its deadline, so that a slow server is not mistaken for one
+// that does not respond, but not before it has removed something: the next call starts at the top
+// again. It never leaves the directory: every name is resolved in an open directory, no link is
+// followed out of it (os.Root), and a file system that is mounted in it is an error.
 //
-// Tenants can nest directories as deep as they like, so nothing here recurses: the entries of a
-// subdirectory are moved up, under names that a tenant cannot have guessed, and removed later. That may
-// need room that a full directory or server has not; then a path is followed down to its end, and what is
-// on the way removed. A pod of the tenant that still runs can cause more work, but no harm.
+// Tenants can nest directories arbitrarily deep, so nothing here recurses: the subdirectories of a
+// directory are moved up, under names that a tenant cannot have guessed, and removed later. The move
+// may need room that a full directory or server does not have; then clearSome follows one path down to
+// its end, and removes what it can on the way. A pod of the tenant that still runs can cause more work,
+// but no harm.
 func clearSome(ctx context.Context, root *os.Root, name string) (empty bool, err error) {
 	top, err := enter(root, name)
 	if err != nil {
@@ -48,16 +49,18 @@ type clearing struct {
 	top    *os.Root
 	moveUp func(from, to string) error
 	left   int       // entries that may still be removed or moved
-	until  time.Time // zero: without end
-	full   error     // what has failed for want of room
+	until  time.Time // zero: no deadline
+	full   error     // the last error due to lack of room
 }
 
-// spent reports whether it is time to give way: as many are gone as may be, or some and the time is over.
+// spent reports whether to stop: no more entries may be removed, or some are removed and the time is
+// over.
 func (c *clearing) spent() bool {
 	return c.left <= 0 || c.left < atOnce && !c.until.IsZero() && time.Now().After(c.until)
 }
 
-// done counts what has been removed or moved. For want of room others may still go, and give some.
+// done counts an entry that was removed or moved. Lack of room is no error here: removing other entries
+// may free some.
 func (c *clearing) done(err error) error {
 	switch {
 	case err == nil:
@@ -69,8 +72,8 @@ func (c *clearing) done(err error) error {
 	return ignoreGone(err)
 }
 
-// run removes entries of the top until it is empty or it is time to give way. Want of room is an error
-// only if nothing could go.
+// run removes entries of the top until it is empty or it is time to stop. Lack of room is an error only
+// if nothing could be removed.
 func (c *clearing) run(ctx context.Context) (empty bool, err error) {
 	for before := 0; c.left != before && !c.spent(); {
 		before = c.left
@@ -93,8 +96,8 @@ func (c *clearing) run(ctx context.Context) (empty bool, err error) {
 	return false, c.full
 }
 
-// remove removes an entry of the top. Of a directory it removes the files, and
-// moves the directories up.
+// remove removes an entry of the top. A directory that is not empty is flattened: its files are
+// removed, and its directories moved up.
 func (c *clearing) remove(ctx context.Context, e fs.DirEntry) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -106,8 +109,8 @@ func (c *clearing) remove(ctx context.Context, e fs.DirEntry) error {
 	return c.done(err)
 }
 
-// flatten empties a directory of the top as far as the count and the room allow, and removes
-// it if it got that far.
+// flatten empties a directory of the top as far as the limit and the room allow, and removes it once it
+// is empty.
 func (c *clearing) flatten(ctx context.Context, name string) (err error) {
 	dir, err := enter(c.top, name)
 	if err != nil {
@@ -135,8 +138,8 @@ func (c *clearing) flatten(ctx context.Context, name string) (err error) {
 	return nil
 }
 
-// takeOut removes a file of dir, which has that name in the top, or moves a directory up. Where there is
-// no room to move it, it removes something in it.
+// takeOut removes a file of dir, whose name in the top is name, or moves a directory up. Without room
+// for the move, it removes something in the directory instead.
 func (c *clearing) takeOut(ctx context.Context, dir *os.Root, name string, e fs.DirEntry) error {
 	if !e.IsDir() {
 		return c.done(dir.Remove(e.Name()))
@@ -149,9 +152,9 @@ func (c *clearing) takeOut(ctx context.Context, dir *os.Root, name string, e fs.
 	return c.descend(ctx, dir, e.Name())
 }
 
-// descend removes a directory if it is empty. Otherwise it follows one path down to its end, and removes
-// the files and the empty directories on the way, and with them something at least, unless ctx ends before
-// the end of the path. That moves nothing, so it needs no room.
+// descend removes a directory if it is empty. Otherwise it follows one path down to its end, and
+// removes files and empty directories on the way. Unless ctx ends first, it removes at least one entry.
+// It moves nothing, so it needs no room.
 func (c *clearing) descend(ctx context.Context, parent *os.Root, name string) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -183,8 +186,8 @@ func (c *clearing) descend(ctx context.Context, parent *os.Root, name string) (e
 	return nil
 }
 
-// strip removes entries of a directory, and returns a directory among them that is not empty, if there is
-// one.
+// strip removes files and empty directories from a directory, and returns a remaining directory, if
+// there is one.
 func (c *clearing) strip(ctx context.Context, dir *os.Root) (remaining string, err error) {
 	entries, err := list(dir, c.left)
 	if err != nil {
@@ -206,8 +209,8 @@ func (c *clearing) strip(ctx context.Context, dir *os.Root) (remaining string, e
 	return remaining, nil
 }
 
-// enter opens a directory of the same file system for work in it. Between the look and the opening
-// somebody may have put a link in its place; then it is not what was looked at.
+// enter opens a directory of the same file system. Between the check and the opening, somebody may
+// replace the directory, for example by a link; that is an error.
 func enter(root *os.Root, name string) (*os.Root, error) {
 	if err := nfsmark.CheckOwn(root, name); err != nil {
 		return nil, err
@@ -230,8 +233,8 @@ func enter(root *os.Root, name string) (*os.Root, error) {
 	return dir, nil
 }
 
-// list gives up to n entries of a directory. It is opened anew each time: reading
-// on while entries are removed may pass over others.
+// list returns up to n entries of a directory. It opens the directory again each time: continuing to
+// read while entries are removed may skip others.
 func list(dir *os.Root, n int) (entries []fs.DirEntry, err error) {
 	f, err := dir.Open(".")
 	if err != nil {
@@ -248,7 +251,7 @@ func notEmpty(err error) bool {
 	return errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST)
 }
 
-// noRoom reports whether the file system, or the limit of a directory, has no room left.
+// noRoom reports whether the file system, or a directory's limit, is full.
 func noRoom(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

@@ -11,23 +11,22 @@ import (
 	"github.com/flexlvm/flexlvm/internal/nfsmark"
 )
 
-// makeDirectory makes the directory of a new volume. It may be killed at any
-// instant, and goes on from there when it is called again: the mark comes first,
-// so that no directory of flexlvm's is ever without one, and a directory without a
-// mark is somebody else's. asked reports whether this call has written the mark, so
-// that the server hears only now to what size it is to hold the directory.
+// makeDirectory creates the directory of a new volume. It may be killed at any instant; the next call
+// continues. The mark is written first, so that no directory of flexlvm's is ever without one, and a
+// directory without a mark is somebody else's. asked reports whether this call has written the mark, so
+// that only now the server learns which size to enforce.
 func makeDirectory(ctx context.Context, root *os.Root, p place, access Access, claim string) (asked bool, err error) {
 	if asked, err = writeMark(root, p, claim); err != nil {
 		return asked, err
 	}
 	if err := ctx.Err(); err != nil {
-		return asked, err // nobody waits any more
+		return asked, err // the caller does not wait any longer
 	}
 	return asked, fillIn(root, p, access)
 }
 
-// writeMark marks the directory of a new volume, unless its mark says the same already: the class
-// may have been made anew, with another enforceSize, while the claim was waiting.
+// writeMark marks the directory of a new volume, unless its mark already has the same size: the class
+// may have been created again, with another enforceSize, while the claim was waiting.
 func writeMark(root *os.Root, p place, claim string) (written bool, err error) {
 	m, marked, err := readMark(root, p)
 	if err != nil && !errors.Is(err, nfsmark.ErrNone) {
@@ -46,7 +45,7 @@ func writeMark(root *os.Root, p place, claim string) (written bool, err error) {
 	return true, p.mark(claim).Write(root)
 }
 
-// fillIn makes the directory that is marked, with its group and mode.
+// fillIn creates the marked directory, with its group and mode.
 func fillIn(root *os.Root, p place, access Access) error {
 	// Nobody else may use it before its group and mode are set.
 	if err := root.Mkdir(p.name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -63,9 +62,9 @@ func fillIn(root *os.Root, p place, access Access) error {
 	return setMode(root, p.name, access.Mode)
 }
 
-// setMode changes the mode of a directory by its descriptor. Root.Chmod asks the kernel
-// by fchmodat2 (Linux 6.6), which a container runtime may answer itself: crun with a
-// seccomp profile that does not know the call says EPERM, as if the server refused.
+// setMode changes the mode of a directory by its descriptor. Root.Chmod uses fchmodat2 (Linux 6.6),
+// which a container runtime may block: crun with a seccomp profile that does not know the system call
+// returns EPERM, as if the server refused.
 func setMode(root *os.Root, name string, mode fs.FileMode) error {
 	dir, err := root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
@@ -74,7 +73,7 @@ func setMode(root *os.Root, name string, mode fs.FileMode) error {
 	return errors.Join(dir.Chmod(mode), dir.Close())
 }
 
-// present reports whether there is anything of that name, a link as well.
+// present reports whether an entry with this name exists, including a link.
 func present(root *os.Root, name string) (bool, error) {
 	_, err := root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -83,21 +82,20 @@ func present(root *os.Root, name string) (bool, error) {
 	return err == nil, err
 }
 
-// What was found where a volume's directory should be.
+// A finding is the state in which a volume's directory was found.
 type finding string
 
 const (
 	inPlace  finding = "in place"
 	doomed   finding = "being removed"
 	archived finding = "archived"
-	missing  finding = "missing" // with its mark there: somebody else removed it, or flexlvm was killed after it had
-	finished finding = "gone"    // without mark: an earlier call did all there is to do
+	missing  finding = "missing" // but still marked: somebody else removed the directory, or flexlvm was killed after removing it
+	finished finding = "gone"    // and unmarked: an earlier call finished the disposal
 )
 
-// find tells how far the disposal of a volume has come. Whatever is there must be
-// flexlvm's by its mark. That nothing is there counts only in an export that has the
-// marks of this provisioner: an empty directory into which nothing is mounted
-// proves nothing.
+// find returns how far the disposal of a volume has come. Whatever it finds must be flexlvm's by its
+// mark. Finding nothing counts only in an export that has the marks of this provisioner: an empty
+// directory into which nothing is mounted proves nothing.
 func find(root *os.Root, p place) (finding, error) {
 	_, marked, err := readMark(root, p)
 	if err != nil {
@@ -113,7 +111,7 @@ func find(root *os.Root, p place) (finding, error) {
 			return "", err
 		}
 		if !there || !marked && candidate.as == archived {
-			continue // archived and unmarked: that was done long ago
+			continue // archived and unmarked: the disposal is finished
 		}
 		if !marked {
 			return "", &nfsmark.ForeignError{Name: candidate.name, What: "has no mark in " + nfsmark.Dir + " that this provisioner made it for " + p.volume}
@@ -134,9 +132,8 @@ func find(root *os.Root, p place) (finding, error) {
 	return finished, nil
 }
 
-// archive renames the directory of a volume, and gives what it found. Killed before
-// the rename it has done nothing; killed after it, the next call takes the mark
-// away.
+// archive renames the directory of a volume, and returns the state in which it found it. Killed before
+// the rename, it has changed nothing; killed after it, the next call removes the mark.
 func archive(ctx context.Context, root *os.Root, p place) (finding, error) {
 	found, err := find(root, p)
 	if err != nil {
@@ -154,10 +151,9 @@ func archive(ctx context.Context, root *os.Root, p place) (finding, error) {
 	return found, nfsmark.Remove(root, p.volume)
 }
 
-// remove renames the directory of a volume so that nobody takes it for a volume any
-// more, and then removes some of what is in it. more tells that it must be called
-// again. The mark goes last, so that a call that comes after a kill finds the
-// directory still to be flexlvm's.
+// remove renames the directory of a volume, so that nobody mistakes it for a volume, and then removes
+// some of its entries. more reports whether it must be called again. The mark is removed last, so that
+// a call after a kill still recognises the directory as flexlvm's.
 func remove(ctx context.Context, root *os.Root, p place) (found finding, more bool, err error) {
 	if found, err = find(root, p); err == nil {
 		err = ctx.Err()
@@ -172,7 +168,7 @@ func remove(ctx context.Context, root *os.Root, p place) (found finding, more bo
 		if err := root.Rename(p.name, doomedPrefix+p.name); err != nil {
 			return "", false, err
 		}
-		// A pod that still has it mounted can make nothing new in it, unless it runs as root.
+		// A pod that still mounts the directory can create nothing in it, unless it runs as root.
 		if err := setMode(root, doomedPrefix+p.name, 0o700); err != nil {
 			return "", false, err
 		}

@@ -9,14 +9,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// An Export is an export of an NFS server, and where this process has it mounted.
+// An Export is an export of an NFS server, and its mount point in this process.
 type Export struct {
 	// Server is a host name or an address, as in StorageClasses and PersistentVolumes:
 	// IPv6 without brackets.
 	Server string
 	// Path is the exported directory on the server: absolute, without "..".
 	Path string
-	// Dir is where it is mounted for this process: absolute, without "..".
+	// Dir is the mount point in this process: absolute, without "..".
 	Dir string
 }
 
@@ -28,7 +28,7 @@ func (e Export) String() string {
 	return e.Server + ":" + e.Path
 }
 
-// remote is the path of one of its directories on the server.
+// remote returns the path of one of the export's directories on the server.
 func (e Export) remote(directory string) string { return path.Join(e.Path, directory) }
 
 // ParseExport parses SERVER:/PATH=/DIR. The error is a *volume.FieldError.
@@ -60,7 +60,7 @@ func cutLast(s, separator string) (before, after string, found bool) {
 	return s[:at], s[at+len(separator):], true
 }
 
-// parseServer takes an IPv6 address with and without brackets.
+// parseServer accepts an IPv6 address with or without brackets.
 func parseServer(field, s string) (string, error) {
 	bare := strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
 	if _, err := netip.ParseAddr(bare); err == nil {
@@ -76,7 +76,7 @@ func parseServer(field, s string) (string, error) {
 	return s, nil
 }
 
-// checkPath refuses paths that mean another place than they say.
+// checkPath rejects paths that do not literally name their target.
 func checkPath(field, s string) error {
 	if !path.IsAbs(s) || path.Clean(s) != s {
 		return &volume.FieldError{Field: field, Value: s, Reason: fmt.Sprintf("must be an absolute path without .., // and / at the end; write %s", path.Clean("/"+s))}
@@ -89,11 +89,11 @@ func checkPath(field, s string) error {
 	return nil
 }
 
-// Exports are all exports that a process serves.
+// Exports are all exports of a process.
 type Exports []Export
 
-// ParseExports parses the flags of a process: at least one export, and none twice. The
-// error is a *volume.FieldError.
+// ParseExports parses the flags of a process, which name at least one export, and none twice. The error
+// is a *volume.FieldError.
 func ParseExports(flags []string) (Exports, error) {
 	var out Exports
 	for _, s := range flags {
@@ -114,7 +114,7 @@ func ParseExports(flags []string) (Exports, error) {
 	return out, nil
 }
 
-// find gives the export of that name.
+// find returns the export with this server and path.
 func (all Exports) find(server, exported string) (Export, bool) {
 	for _, e := range all {
 		if e.Server == server && e.Path == exported {
@@ -124,7 +124,7 @@ func (all Exports) find(server, exported string) (Export, bool) {
 	return Export{}, false
 }
 
-// String lists them all, for people.
+// String lists all exports for messages.
 func (all Exports) String() string {
 	names := make([]string, len(all))
 	for i, e := range all {

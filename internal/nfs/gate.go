@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// A gate leads to an export. A call on a server that does not answer hangs in the
-// kernel, and nothing but the end of the process can end it. So calls are made
-// beside the one who waits for them, who waits for so long and no longer; and there
-// are never more than so many, and never two for one volume.
+// A gate guards the access to an export. A call to a server that does not respond hangs in the kernel,
+// and only the end of the process can interrupt it. So each call runs in a goroutine, for which its
+// caller waits no longer than patience. Only a limited number of calls (most) run at the same time, and
+// only one per volume.
 type gate struct {
 	export   Export
 	patience time.Duration // for one call
@@ -21,20 +21,19 @@ type gate struct {
 	now      func() time.Time
 
 	mu   sync.Mutex
-	busy map[string]time.Time // since when, by volume
+	busy map[string]time.Time // start time, by volume
 }
 
 func newGate(e Export, patience time.Duration, most int, now func() time.Time) *gate {
 	return &gate{export: e, patience: patience, most: most, now: now, busy: map[string]time.Time{}}
 }
 
-// errSilent says that the server may not answer, so that what was begun may yet be
-// done.
+// errSilent means that the server may not respond, so that a started operation may still complete.
 var errSilent = errors.New("the server does not answer")
 
-// do calls op with the export, once for a volume at a time. op must look at its
-// context before every change: once that has ended, nobody waits for it any more.
-// An error wraps errSilent where nobody knows what op has done, or will do.
+// do calls op with the export, and runs only one op per volume at a time. op must check its context
+// before every change: once the context has ended, nobody waits for op. An error wraps errSilent if it
+// is unknown what op has done, or will do.
 func (g *gate) do(caller context.Context, volume string, op func(context.Context, *os.Root) error) error {
 	if err := g.enter(volume); err != nil {
 		return err
@@ -52,7 +51,7 @@ func (g *gate) do(caller context.Context, volume string, op func(context.Context
 		return g.explain(err)
 	case <-ctx.Done():
 		if caller.Err() != nil {
-			return caller.Err() // the process is told to end
+			return caller.Err() // the process is shutting down
 		}
 		return fmt.Errorf("export %s: %w: nothing came back in %s; it is tried again", g.export, errSilent, g.patience)
 	}
@@ -89,14 +88,14 @@ func (g *gate) leave(volume string) {
 	delete(g.busy, volume)
 }
 
-// waiting is how many calls are under way.
+// waiting returns the number of running calls.
 func (g *gate) waiting() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.busy)
 }
 
-// explain says what to do about what a server refuses.
+// explain adds advice to an error of the server.
 func (g *gate) explain(err error) error {
 	if err == nil {
 		return nil

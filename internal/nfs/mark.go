@@ -8,14 +8,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/nfsmark"
 )
 
-// mark is what says that a directory is a volume's.
+// mark returns the mark by which a directory is known to be a volume's.
 func (p place) mark(claim string) nfsmark.Mark {
 	return nfsmark.Mark{Directory: p.name, PersistentVolume: p.volume, Claim: claim, Cluster: p.cluster, Size: p.size}
 }
 
-// readMark returns the mark of the directory of a volume; marked is false if it has none. The error is a
-// *nfsmark.ForeignError if another cluster made the directory: a PersistentVolume may be copied from one
-// cluster to another, where it has no claim and is released.
+// readMark returns the mark of a volume's directory; marked is false if it has none. The error is a
+// *nfsmark.ForeignError if another cluster created the directory: a PersistentVolume may be copied from
+// one cluster to another, where it has no claim and is released.
 func readMark(root *os.Root, p place) (m nfsmark.Mark, marked bool, err error) {
 	m, marked, err = nfsmark.Read(root, p.volume)
 	if err != nil || !marked {

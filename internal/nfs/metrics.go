@@ -17,7 +17,7 @@ type Metrics struct {
 	leader   prometheus.Gauge
 }
 
-// NewMetrics returns the metrics in a registry of their own.
+// NewMetrics returns the metrics in their own registry.
 func NewMetrics() *Metrics {
 	m := &Metrics{
 		Registry: serve.NewRegistry(),
@@ -53,8 +53,8 @@ func (m *Metrics) Leading(yes bool) {
 
 func (m *Metrics) refused(*controlplane.Refusal) { m.refusals.Inc() }
 
-// watch shows how many calls wait for each server: one that does not answer shows
-// as a number that stays.
+// watch exports the number of calls that wait for each server. If a server does not respond, its number
+// does not fall.
 func (m *Metrics) watch(p *Provisioner) {
 	for name, g := range p.gates {
 		m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{

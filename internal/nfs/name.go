@@ -12,21 +12,19 @@ import (
 )
 
 const (
-	// doomedPrefix marks a directory whose removal has been decided. It is hidden,
-	// and no directory of a volume begins with a dot.
+	// doomedPrefix marks a directory whose removal has been decided. The name is hidden, and no
+	// volume's directory begins with a dot.
 	doomedPrefix = ".deleting-"
-	// archivedPrefix marks one that is kept after its claim is gone. The name after
-	// it is whole.
+	// archivedPrefix marks a directory that is kept after its claim is deleted. The full name follows.
 	archivedPrefix = "archived-"
 )
 
 var namespaceForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 // DirectoryName returns the name of a volume's directory in its export:
-// <namespace>-<claim>-<PersistentVolume>. The first two are for people, and the claim's
-// is cut if the whole would be too long. The name of the PersistentVolume contains the
-// claim's UID, so no two claims share a directory, not even successive ones of the same
-// name. The error is a *volume.FieldError.
+// <namespace>-<claim>-<PersistentVolume>. The first two are for people; the claim's name is cut if the
+// result would be too long. The PersistentVolume's name contains the claim's UID, so no two claims
+// share a directory, not even successive claims of the same name. The error is a *volume.FieldError.
 func DirectoryName(namespace, claim, volumeName string) (string, error) {
 	if !namespaceForm.MatchString(namespace) {
 		return "", &volume.FieldError{Field: "metadata.namespace", Value: namespace, Reason: "cannot be the name of a namespace"}
@@ -44,18 +42,17 @@ func DirectoryName(namespace, claim, volumeName string) (string, error) {
 	return namespace + "-" + claim + "-" + volumeName, nil
 }
 
-// A place is where the directory of a volume lies.
+// A place is the location of a volume's directory.
 type place struct {
 	export  Export
 	name    string       // of the directory; one component
 	volume  string       // name of the PersistentVolume
 	cluster string       // UID of this cluster's namespace kube-system
-	size    volume.Bytes // that the server is to hold it to, where that is asked for
+	size    volume.Bytes // to be enforced by the server; 0 if not requested
 }
 
-// locate reads from a PersistentVolume where its directory lies. It is believed
-// only where every part of it is as this provisioner writes it. The error is a
-// *volume.FieldError.
+// locate returns the location of a PersistentVolume's directory. It accepts only what this provisioner
+// writes itself. The error is a *volume.FieldError.
 func (all Exports) locate(v *corev1.PersistentVolume) (place, error) {
 	source := v.Spec.NFS
 	if source == nil {
@@ -78,7 +75,7 @@ func (all Exports) locate(v *corev1.PersistentVolume) (place, error) {
 	return place{export: export, name: name, volume: v.Name}, nil
 }
 
-// String returns the place as the server's administrator knows it.
+// String returns the place as a path on the server.
 func (p place) String() string {
 	e := p.export
 	e.Path = e.remote(p.name)

@@ -23,25 +23,25 @@ const (
 	parameterEnforce  = "enforceSize"
 )
 
-// knownParameters in the order in which people are told of them.
+// knownParameters are listed in this order in error messages.
 var knownParameters = []string{parameterServer, parameterPath, parameterOnDelete, parameterMode, parameterGroup, parameterEnforce}
 
-// OnDelete says what happens to a directory when its PersistentVolume, with the reclaim
-// policy Delete, is released.
+// OnDelete determines what happens to a directory when its PersistentVolume, with the reclaim policy
+// Delete, is released.
 type OnDelete string
 
 const (
-	// Archive renames it, and keeps what is in it until a person removes it. It is the
-	// default: a class that does not set onDelete must not lose anything.
+	// Archive renames the directory, and keeps its content until a person removes it. It is the
+	// default: a class that does not set onDelete must not lose data.
 	Archive OnDelete = "archive"
-	// Remove removes it with all that is in it.
+	// Remove removes the directory with all its content.
 	Remove OnDelete = "delete"
-	// Retain leaves it as it is, under its name.
+	// Retain keeps the directory unchanged, under its name.
 	Retain OnDelete = "retain"
 )
 
-// parseOnDelete does not take the empty string: nothing is removed, and nothing
-// kept, by default, once a volume is there.
+// parseOnDelete rejects the empty string: once a volume exists, neither removing nor keeping its
+// directory is a default.
 func parseOnDelete(field, s string) (OnDelete, error) {
 	switch o := OnDelete(s); o {
 	case Archive, Remove, Retain:
@@ -50,29 +50,27 @@ func parseOnDelete(field, s string) (OnDelete, error) {
 	return "", &volume.FieldError{Field: field, Value: s, Reason: fmt.Sprintf("is not known; it is one of %s, %s, %s", Archive, Remove, Retain)}
 }
 
-// Access is who may use a directory: its mode and its group on the server.
+// Access is the mode and the group of a directory on the server.
 type Access struct {
 	Mode  fs.FileMode // permissions, and perhaps fs.ModeSetgid
-	Group int         // -1: the one that the server gives it
+	Group int         // -1: the server's choice
 }
 
-// everybody is the default: kubelet does not apply a pod's fsGroup to NFS, so
-// nobody but root could write otherwise. Only pods that have the claim mount the
-// directory.
+// everybody is the default: kubelet does not apply a pod's fsGroup to NFS, so otherwise only root could
+// write. Only pods with the claim mount the directory.
 var everybody = Access{Mode: 0o777, Group: -1}
 
-// Parameters is a StorageClass as its volumes see it.
+// Parameters are the parsed parameters of a StorageClass.
 type Parameters struct {
 	Export   Export
 	OnDelete OnDelete
 	Access   Access
-	// EnforceSize: no volume is offered before the server holds its directory to its size.
+	// EnforceSize: a volume is not published before the server enforces its directory's size.
 	EnforceSize bool
 }
 
-// parseParameters reads the parameters of a StorageClass. One that is not known is an
-// error, for it is a word that somebody relies on. The error is a *controlplane.Refusal
-// that names everything that is wrong.
+// parseParameters parses the parameters of a StorageClass. An unknown parameter is an error, because
+// somebody relies on it. The error is a *controlplane.Refusal that names every problem.
 func (all Exports) parseParameters(given map[string]string) (Parameters, error) {
 	out := Parameters{OnDelete: Archive, Access: everybody}
 	var wrong []string
@@ -111,7 +109,7 @@ func (all Exports) parseParameters(given map[string]string) (Parameters, error) 
 	return out, nil
 }
 
-// choose finds the export that a class names.
+// choose returns the export that a class names.
 func (all Exports) choose(given map[string]string) (Export, error) {
 	for _, name := range []string{parameterServer, parameterPath} {
 		if given[name] == "" {
@@ -134,7 +132,7 @@ func (all Exports) choose(given map[string]string) (Export, error) {
 	}
 }
 
-// parseMode reads permissions as chmod(1) takes them, in octal digits.
+// parseMode parses permissions as chmod(1) does, in octal digits.
 func parseMode(field, s string) (fs.FileMode, error) {
 	n, err := strconv.ParseUint(s, 8, 32)
 	if err != nil || n&^0o2777 != 0 || n&0o700 != 0o700 {

@@ -24,21 +24,21 @@ const (
 	eventMissing  = "DirectoryMissing"
 )
 
-// finalizer is how the library marks PersistentVolumes whose directory has not been disposed of.
+// finalizer is the library's finalizer on PersistentVolumes whose directory has not been disposed of.
 const finalizer = "external-provisioner.volume.kubernetes.io/finalizer"
 
-// Parts are what a provisioner works with.
+// Parts are the dependencies of a provisioner.
 type Parts struct {
 	Exports Exports
 	Cluster string // UID of the kube-system namespace
-	// Patience is the time limit of a server for one step.
+	// Patience is the time limit for one step of a server.
 	Patience time.Duration
 	// MostWaiting is the maximum number of steps that wait for one server.
 	MostWaiting int
 	Events      record.EventRecorder
-	// Volume gets a PersistentVolume from the API server itself, not from a cache.
+	// Volume reads a PersistentVolume from the API server, not from a cache.
 	Volume  func(ctx context.Context, name string) (*corev1.PersistentVolume, error)
-	Refused func(*controlplane.Refusal) // told of every refusal
+	Refused func(*controlplane.Refusal) // called for every refusal
 	Now     func() time.Time
 }
 
@@ -63,15 +63,15 @@ func NewProvisioner(parts Parts) *Provisioner {
 	return p
 }
 
-// SupportsBlock is true although block volumes are not supported: the library
-// would refuse them without saying what to do, so Provision does it.
+// SupportsBlock returns true although block volumes are not supported: the library would refuse them
+// without advice, so Provision refuses them.
 func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 
-// Provision makes the directory for a claim and returns its PersistentVolume. A
-// *controlplane.Refusal is final, also for the library: if the claim is deleted then, what an earlier
-// attempt made for it stays. All other errors are retried. If the directory or its mark may exist
-// already, the library keeps trying even if the claim is deleted: in the end the PersistentVolume
-// exists, and its deletion disposes of the directory.
+// Provision creates the directory for a claim and returns its PersistentVolume. A *controlplane.Refusal
+// is final for the library, too: if the claim is then deleted, a directory that an earlier attempt
+// created stays. All other errors are retried. If the directory or its mark may exist already, the
+// library retries even if the claim is deleted: in the end the PersistentVolume exists, and its
+// deletion disposes of the directory.
 func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
 	r, err := p.Exports.read(o.PVName, o.PVC, o.StorageClass)
 	if err != nil {
@@ -92,7 +92,7 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 		return err
 	})
 	switch {
-	case err != nil && (errors.Is(err, errSilent) || ctx.Err() != nil): // the call may go on
+	case err != nil && (errors.Is(err, errSilent) || ctx.Err() != nil): // the call may still be running
 		return nil, controller.ProvisioningInBackground, fmt.Errorf("make directory %s: %w", r.place.name, err)
 	case err != nil:
 		return nil, state, fmt.Errorf("make directory %s: %w", r.place.name, err)
@@ -103,8 +103,8 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 	return r.persistentVolume(), controller.ProvisioningFinished, nil
 }
 
-// begun is the state of a claim whose directory could not be made: whether its mark leads to something, or
-// as it was before if that is not known.
+// begun returns the state of a claim whose directory could not be created: in the background if its
+// mark exists, or unchanged if that is unknown.
 func begun(root *os.Root, at place) controller.ProvisioningState {
 	switch _, marked, err := readMark(root, at); {
 	case err != nil:
@@ -117,13 +117,13 @@ func begun(root *os.Root, at place) controller.ProvisioningState {
 
 func (p *Provisioner) gate(at place) *gate { return p.gates[at.export.String()] }
 
-// Delete disposes of the directory of a released volume as its class said when it was
-// made. It asks the API server again first: the watch may be behind, and somebody may
-// have just decided to keep the volume. Anything that is not as this provisioner made it
-// is an error, and nothing is touched.
+// Delete disposes of the directory of a released volume as its class said when the volume was created.
+// It first reads the PersistentVolume from the API server: the watch may be behind, and somebody may
+// just have decided to keep the volume. If anything is not as this provisioner created it, Delete
+// returns an error and changes nothing.
 func (p *Provisioner) Delete(ctx context.Context, seen *corev1.PersistentVolume) error {
 	if seen.UID == "" {
-		return nil // the API server never had it; the claim is still served by that directory
+		return nil // the API server never stored this object; the claim still uses the directory
 	}
 	v, err := p.Volume(ctx, seen.Name)
 	if apierrors.IsNotFound(err) {
@@ -132,7 +132,7 @@ func (p *Provisioner) Delete(ctx context.Context, seen *corev1.PersistentVolume)
 		return fmt.Errorf("look at the PersistentVolume once more before its directory is deleted: %w", err)
 	}
 	if v.DeletionTimestamp != nil && !slices.Contains(v.Finalizers, finalizer) {
-		// The library's cache may not have seen yet that it has done so itself.
+		// The library's cache may not show yet that the library itself has removed the finalizer.
 		return &controller.IgnoredError{Reason: "the directory was disposed of, and the PersistentVolume waits for others"}
 	}
 	if v.UID != seen.UID || v.Status.Phase != corev1.VolumeReleased || v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
@@ -178,7 +178,7 @@ func (p *Provisioner) archive(ctx context.Context, v *corev1.PersistentVolume, a
 	return nil
 }
 
-// remove goes on until all is removed: each step has its own deadline.
+// remove repeats its steps until everything is removed. Each step has its own deadline.
 func (p *Provisioner) remove(ctx context.Context, v *corev1.PersistentVolume, at place) error {
 	for first, more := true, true; more; first = false {
 		var found finding

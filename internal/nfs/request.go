@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// Name is the provisioner that a StorageClass names. It is also the name in the Lease
-	// and the events of this control side.
+	// Name is the provisioner's name in StorageClasses, and in the Lease and the events of this control
+	// side.
 	Name = "nfs.flexlvm.io"
-	// AnnotationOnDelete holds an OnDelete on a PersistentVolume: the class may be gone
-	// by the time the volume is deleted.
+	// AnnotationOnDelete holds an OnDelete on a PersistentVolume: the class may have been deleted
+	// before the volume is.
 	AnnotationOnDelete = "nfs.flexlvm.io/on-delete"
-	// AnnotationEnforceSize is "true" on a PersistentVolume whose directory the server held to its
-	// size when it was made. It is for people; the mark in the export has the size.
+	// AnnotationEnforceSize is "true" on a PersistentVolume whose directory's size the server enforced
+	// when it was created. It is for people; the mark in the export holds the size.
 	AnnotationEnforceSize = "nfs.flexlvm.io/enforce-size"
 )
 
-// A request is a claim that can be served, and how.
+// A request is a valid claim with the parameters to serve it.
 type request struct {
 	Parameters
 	place  place
@@ -36,8 +36,7 @@ type request struct {
 	mounts []string
 }
 
-// read checks a claim and its class. The error is a *controlplane.Refusal that names
-// everything that is wrong.
+// read checks a claim and its class. The error is a *controlplane.Refusal that names every problem.
 func (all Exports) read(volumeName string, claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (request, error) {
 	wrong := claimProblems(claim)
 	name, err := DirectoryName(claim.Namespace, claim.Name, volumeName)
@@ -74,11 +73,11 @@ func (all Exports) read(volumeName string, claim *corev1.PersistentVolumeClaim, 
 
 var (
 	plainOption = regexp.MustCompile(`^_?[a-z][a-z0-9_]*(=[0-9A-Za-z:._%-]*)?$`)
-	// By these mount takes a path of the node for what is to be mounted, or does something else.
+	// With these options, mount(8) mounts a path of the node, or does something else.
 	oddOptions = []string{"bind", "rbind", "move", "remount", "loop", "offset", "sizelimit", "helper", "uhelper"}
 )
 
-// oddOption returns an option that the policy nfs-provisioner.flexlvm.io refuses; empty where there is none.
+// oddOption returns an option that the policy nfs-provisioner.flexlvm.io refuses, or "".
 func oddOption(options []string) string {
 	for _, o := range options {
 		for word := range strings.SplitSeq(o, ",") {
@@ -91,7 +90,7 @@ func oddOption(options []string) string {
 	return ""
 }
 
-// claimProblems are what a directory on a server cannot be.
+// claimProblems returns the features of a claim that a directory on a server cannot provide.
 func claimProblems(claim *corev1.PersistentVolumeClaim) (wrong []string) {
 	spec := claim.Spec
 	if spec.VolumeMode != nil && *spec.VolumeMode != corev1.PersistentVolumeFilesystem {
@@ -119,7 +118,7 @@ func claimProblems(claim *corev1.PersistentVolumeClaim) (wrong []string) {
 	return wrong
 }
 
-// persistentVolume is the object for the request.
+// persistentVolume returns the PersistentVolume for the request.
 func (r request) persistentVolume() *corev1.PersistentVolume {
 	modes := r.claim.Spec.AccessModes
 	mode := corev1.PersistentVolumeFilesystem
@@ -141,8 +140,7 @@ func (r request) persistentVolume() *corev1.PersistentVolume {
 			PersistentVolumeSource: corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{
 				Server: r.place.export.Server,
 				Path:   path.Join(r.place.export.Path, r.place.name),
-				// A claim that only wants to read is mounted so: for NFS nothing else sees
-				// to it.
+				// A claim that only reads is mounted read-only: for NFS, nothing else enforces that.
 				ReadOnly: onlyReads(modes),
 			}},
 		},

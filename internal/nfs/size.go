@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// sizePatience is how long the first attempt to provision waits for the server to hold a
-	// directory to its size: somewhat longer than the node daemon of a server takes.
+	// sizePatience is how long the first attempt to provision waits for the server to enforce a
+	// directory's size: somewhat longer than the node daemon of a server takes.
 	sizePatience = 4 * time.Second
 	sizePoll     = 250 * time.Millisecond
 )
 
-// room is what the server says that a directory has in all, in units of grain.
+// A room is the total size that the server reports for a directory, in units of grain.
 type room struct{ total, grain volume.Bytes }
 
-// roomOf asks the server itself: the client keeps no answer to this call.
+// roomOf queries the server: the client does not cache the result of this call.
 func roomOf(dir *os.File) (room, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil {
@@ -38,8 +38,8 @@ func roomOf(dir *os.File) (room, error) {
 
 // awaitSize returns nil once the server enforces the size of a new directory, if that is requested, so
 // that no pod gets a volume whose size is not enforced yet. flexlvm's node daemon on the server, or the
-// server's administrator, sets the limit. awaitSize waits only if the server was asked just now, and
-// otherwise checks once: claims for which nobody sets a limit are retried for ever, and would keep the
+// server's administrator, sets the limit. awaitSize waits only if the mark was just written, and
+// otherwise checks once: claims for which nobody sets a limit are retried forever, and would keep the
 // workers from the claims of other servers.
 func (p *Provisioner) awaitSize(ctx context.Context, at place, justAsked bool) error {
 	if at.size == 0 {
@@ -64,8 +64,8 @@ func (p *Provisioner) awaitSize(ctx context.Context, at place, justAsked bool) e
 	}
 }
 
-// wholeFor returns the room of the whole export where a size is to be enforced. It fails if the
-// size is not less than that: nothing would show then whether there is a limit.
+// wholeFor returns the size of the whole export if a size is to be enforced. It fails if the requested
+// size is not smaller: then it could not be observed whether there is a limit.
 func (p *Provisioner) wholeFor(root *os.Root, at place) (whole room, err error) {
 	if at.size == 0 {
 		return whole, nil
@@ -77,9 +77,9 @@ func (p *Provisioner) wholeFor(root *os.Root, at place) (whole room, err error) 
 	return whole, err
 }
 
-// checkSize fails unless the server holds a directory to its size. The size of some file systems
-// changes with their use (ZFS), and a directory without a limit has all of it. So what a limited
-// one has is less than the whole had before, and has after.
+// checkSize fails unless the server enforces a directory's size. The size of some file systems changes
+// with their use (ZFS), and a directory without a limit shows all of it. So a limited directory must
+// show less than the whole export does before and after.
 func (p *Provisioner) checkSize(root *os.Root, at place) error {
 	before, err := p.wholeFor(root, at)
 	if err != nil {

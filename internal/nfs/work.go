@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// component is who the events on PersistentVolumes are from.
+	// component is the source of events on PersistentVolumes.
 	component = "flexlvm-nfs-provisioner"
-	// drain is how long a worker may take to finish what it has begun.
+	// drain is how long workers may take to finish after a shutdown.
 	drain = 10 * time.Second
 )
 
@@ -30,13 +30,13 @@ type Config struct {
 	Client   kubernetes.Interface
 	Exports  Exports
 	Cluster  string        // UID of the kube-system namespace
-	Patience time.Duration // how long a server may take for one step
-	Workers  int           // claims worked on at the same time, and as many volumes
+	Patience time.Duration // time limit of a server for one step
+	Workers  int           // number of claims, and also of volumes, that are processed at the same time
 	Metrics  *Metrics
 }
 
-// Work provisions until ctx ends, and then waits for the workers, but not forever: a
-// server may hang. Only one process may work at a time.
+// Work provisions until ctx ends, and then waits for the workers, but not forever: a server may hang.
+// Only one process may work at a time.
 func Work(ctx context.Context, config Config) error {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
@@ -44,7 +44,7 @@ func Work(ctx context.Context, config Config) error {
 
 	p := NewProvisioner(Parts{
 		Exports: config.Exports, Cluster: config.Cluster, Patience: config.Patience,
-		MostWaiting: 2 * config.Workers, // no healthy server ever turns a worker away
+		MostWaiting: 2 * config.Workers, // a worker is never rejected while the server responds
 		Events:      broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component}),
 		Volume: func(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
 			return config.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
@@ -58,28 +58,28 @@ func Work(ctx context.Context, config Config) error {
 	c := controller.NewProvisionController(ctx, config.Client, Name, p,
 		append(controlplane.LibraryOptions(config.Workers, config.Metrics.library),
 			controller.ClaimsInformer(seen.claims.ForLibrary()), controller.ClassesInformer(seen.classes),
-			// Bound ones as well: those from before there was a finalizer get it.
+			// All volumes, also bound ones: PersistentVolumes older than the finalizer get it.
 			controller.VolumesInformer(seen.volumes),
-			controller.FailedDeleteThreshold(0), // never give a volume up
+			controller.FailedDeleteThreshold(0), // retry deletions forever
 			// A PersistentVolume that somebody deletes by hand stays until its directory has been
-			// disposed of: without it nothing leads there any more.
+			// disposed of: only the object refers to the directory.
 			controller.AddFinalizer(true),
-			// A PersistentVolume that the API server does not take now is offered again and
-			// again; the directory is there, and the object alone leads to it.
+			// If the API server does not accept a PersistentVolume, its creation is retried forever:
+			// the directory exists, and only the object refers to it.
 			controller.CreateProvisionedPVLimiter(controlplane.RetryLimiter()),
 		)...)
 	c.ControllerWaitGroup(&busy)
 	seen.factory.Start(ctx.Done())
 	if !cache.WaitForCacheSync(ctx.Done(), seen.claims.HasSynced, seen.volumes.HasSynced, seen.classes.HasSynced) {
-		return nil // told to end
+		return nil // shutting down
 	}
 	c.Run(ctx)
 	controlplane.WaitAtMost(&busy, drain)
 	return nil
 }
 
-// caches show what the library goes by. They have the PersistentVolumes and claims of the whole cluster, so
-// they are packed.
+// caches hold the objects that the library needs. They contain the PersistentVolumes and claims of the
+// whole cluster, so they are packed.
 type caches struct {
 	factory         informers.SharedInformerFactory
 	claims, volumes controlplane.Packed

@@ -11,8 +11,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// MaxName leaves room for the prefixes of directories that are archived or removed within the
-// 255 bytes that a file system allows a name.
+// MaxName leaves room for the prefixes of archived and removed directories within the 255 bytes that a
+// file system allows for a name.
 const MaxName = 240
 
 var (
@@ -20,8 +20,8 @@ var (
 	directoryForm = regexp.MustCompile(`^[a-z0-9][-.a-z0-9]*$`)
 )
 
-// CheckVolumeName fails unless the provisioner of NFS can have given a PersistentVolume this
-// name. The error is a *volume.FieldError.
+// CheckVolumeName fails unless the NFS provisioner can have given a PersistentVolume this name. The
+// error is a *volume.FieldError.
 func CheckVolumeName(s string) error {
 	if !volumeForm.MatchString(s) {
 		return &volume.FieldError{Field: "the name of the PersistentVolume", Value: s, Reason: "is not pvc- and a UID, as this provisioner makes them"}
@@ -29,9 +29,9 @@ func CheckVolumeName(s string) error {
 	return nil
 }
 
-// CheckDirectory fails unless name can be that of the directory of the PersistentVolume. The
-// PersistentVolume may have been bound to another claim since, so only its own name counts. The
-// error is a *volume.FieldError.
+// CheckDirectory fails unless name can be the name of the PersistentVolume's directory. The
+// PersistentVolume may have been bound to another claim since, so only the part with its own name is
+// checked. The error is a *volume.FieldError.
 func CheckDirectory(field, name, volumeName string) error {
 	if err := CheckVolumeName(volumeName); err != nil {
 		return err
@@ -42,8 +42,8 @@ func CheckDirectory(field, name, volumeName string) error {
 	return nil
 }
 
-// A ForeignError says that something in the export is not what flexlvm made. It is touched no
-// further; a person has to look.
+// A ForeignError means that something in the export is not what flexlvm created. flexlvm leaves it
+// unchanged; a person has to examine it.
 type ForeignError struct {
 	Name, What string
 }
@@ -52,8 +52,8 @@ func (e *ForeignError) Error() string {
 	return fmt.Sprintf("%q %s; nothing is changed: look at it on the server", e.Name, e.What)
 }
 
-// CheckOwn requires a directory, and of the export itself: neither a link nor a file system that
-// is mounted there. Otherwise the error is a *ForeignError.
+// CheckOwn fails unless name is a directory of the export itself: neither a link nor a mount point of
+// another file system. That error is a *ForeignError.
 func CheckOwn(root *os.Root, name string) error {
 	info, err := root.Lstat(name)
 	if err != nil {

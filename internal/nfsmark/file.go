@@ -15,12 +15,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// ReadFile returns what is in a file beside the marks. It opens nothing but plain files of at most
-// so many bytes: a client of the server that is root on it can make devices, pipes and files without
-// end there. The error is a *ForeignError if there is something else.
+// ReadFile returns the content of a file beside the marks. It opens only regular files of at most this
+// many bytes: a client of the server that is root on it can create devices, pipes and endless files
+// there. The error is a *ForeignError if it finds anything else.
 func ReadFile(root *os.Root, name string, most volume.Bytes) (content []byte, err error) {
 	name = fileOf(name)
-	at, err := root.OpenFile(name, unix.O_PATH|syscall.O_NOFOLLOW, 0) // which opens no device
+	at, err := root.OpenFile(name, unix.O_PATH|syscall.O_NOFOLLOW, 0) // O_PATH opens no device
 	if err != nil {
 		return nil, err
 	}
@@ -42,22 +42,23 @@ func ReadFile(root *os.Root, name string, most volume.Bytes) (content []byte, er
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	content, err = io.ReadAll(io.LimitReader(f, int64(most)+1))
-	if err == nil && len(content) > int(most) { // it has grown meanwhile
+	if err == nil && len(content) > int(most) { // the file has grown meanwhile
 		err = tooLarge
 	}
 	return content, err
 }
 
-// throughProc is a name of what is open, whatever has the name by which it was opened.
+// throughProc returns a path that names the open file, even if its original name was replaced.
 func throughProc(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 
-// OpenDirectory opens a directory to read it, and nothing else: to open a pipe may never end. Other
-// than os.OpenRoot and Root.Open, it opens no pipe or device that a client has put in its place.
+// OpenDirectory opens a directory for reading, and fails on anything else: opening a pipe may block
+// forever. Unlike os.OpenRoot and Root.Open, it opens no pipe or device that a client has put in the
+// directory's place.
 func OpenDirectory(root *os.Root, name string) (*os.File, error) {
 	return root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 }
 
-// OpenRoot opens a directory of this machine for work in it, and nothing else, as OpenDirectory.
+// OpenRoot opens a directory of this machine as a root, and fails on anything else, as OpenDirectory.
 func OpenRoot(dir string) (*os.Root, error) {
 	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
@@ -66,7 +67,7 @@ func OpenRoot(dir string) (*os.Root, error) {
 	return rootOf(f)
 }
 
-// Enter opens a directory below root for work in it, and nothing else, as OpenDirectory.
+// Enter opens a directory below root as a root, and fails on anything else, as OpenDirectory.
 func Enter(root *os.Root, name string) (*os.Root, error) {
 	f, err := OpenDirectory(root, name)
 	if err != nil {
@@ -80,14 +81,14 @@ func rootOf(f *os.File) (*os.Root, error) {
 	return root, errors.Join(err, f.Close())
 }
 
-// WriteJSON writes or replaces a file beside the marks. A kill leaves no half of one. An error leaves
-// nothing that takes room: the file system may be full.
+// WriteJSON atomically writes or replaces a file beside the marks. After an error, it leaves nothing
+// that takes space: the file system may be full.
 func WriteJSON(root *os.Root, name string, what any) error {
 	content, err := json.Marshal(what)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", fileOf(name), err)
 	}
-	// What is there under the name may be a device, into which nothing may be written.
+	// The name of the unfinished file may belong to a device, which must not be written to.
 	unfinished := path.Join(Dir, "."+name)
 	if err := root.Remove(unfinished); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -110,7 +111,7 @@ func WriteJSON(root *os.Root, name string, what any) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Remove removes the mark of a volume, or another file beside the marks, if it is there.
+// Remove removes the mark of a volume, or another file beside the marks, if it exists.
 func Remove(root *os.Root, name string) error {
 	if err := root.Remove(fileOf(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

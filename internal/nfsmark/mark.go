@@ -1,6 +1,6 @@
-// Package nfsmark is what flexlvm writes in the export of an NFS server beside the directories of
-// volumes: which of them are its own. The provisioner of NFS writes it, as a client of the
-// server, and the node daemon reads it where the server is its node.
+// Package nfsmark reads and writes the marks that flexlvm keeps in the export of an NFS server beside
+// the directories of volumes: they record which directories are flexlvm's. The NFS provisioner writes
+// them, as a client of the server, and the node daemon reads them if its node is the server.
 package nfsmark
 
 import (
@@ -14,33 +14,33 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Dir is the directory in an export where the marks are: one file for each volume's directory,
-// named after the PersistentVolume. It lies beside them and not in them, for what is in them
-// belongs to the tenants.
+// Dir is the directory in an export that holds the marks: one file for each volume's directory, named
+// after the PersistentVolume. It lies beside the volumes' directories and not in them, because their
+// content belongs to the tenants.
 const Dir = ".flexlvm"
 
-// ErrNone says that this may not be the export, but what lies under it where nothing is mounted.
+// ErrNone means that this may not be the export, but the directory under an export that is not mounted.
 var ErrNone = errors.New("there is no " + Dir + " in it, so it is not known for an export of this provisioner; see whether the right one is mounted. If it was restored without hidden files, make the directory " + Dir + " and delete the PersistentVolumes by hand")
 
-// A Mark is what such a file holds, as JSON.
+// A Mark is the content of such a file, as JSON.
 type Mark struct {
 	Directory        string `json:"directory"`
 	PersistentVolume string `json:"persistentVolume"`
 	Claim            string `json:"claim"` // namespace/name; for people
-	// Cluster is the UID of namespace kube-system of the cluster whose volume it is. Marks of releases
+	// Cluster is the UID of the volume's cluster, that of its namespace kube-system. Marks of releases
 	// before this field have none.
 	Cluster string `json:"cluster,omitempty"`
-	// Size is what the server is to hold the directory to, in bytes; 0: nobody has asked for it.
+	// Size is the size in bytes that the server is to enforce; 0: that is not requested.
 	Size volume.Bytes `json:"size,omitempty"`
 }
 
-// most is more than the file of a mark has.
+// most exceeds the size of any mark's file.
 const most = 64 * volume.KiB
 
 func fileOf(volumeName string) string { return path.Join(Dir, volumeName) }
 
-// Read returns the mark of a volume; false if it has none. The error is ErrNone where the export
-// has no marks at all.
+// Read returns the mark of a volume; false if it has none. The error is ErrNone if the export has no
+// marks at all.
 func Read(root *os.Root, volumeName string) (m Mark, marked bool, err error) {
 	if err := check(root); err != nil {
 		return m, false, err
@@ -61,8 +61,8 @@ func Read(root *os.Root, volumeName string) (m Mark, marked bool, err error) {
 	return m, true, nil
 }
 
-// Names returns the PersistentVolumes whose directories are marked. The error is ErrNone where the
-// export has no marks at all.
+// Names returns the PersistentVolumes whose directories are marked. The error is ErrNone if the export
+// has no marks at all.
 func Names(root *os.Root) (names []string, err error) {
 	if err := check(root); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func Names(root *os.Root) (names []string, err error) {
 		return nil, err
 	}
 	for _, name := range all {
-		if CheckVolumeName(name) == nil { // otherwise it is unfinished, or no mark
+		if CheckVolumeName(name) == nil { // otherwise the file is unfinished, or no mark
 			names = append(names, name)
 		}
 	}
@@ -96,7 +96,7 @@ func check(root *os.Root) error {
 	return nil
 }
 
-// Write marks a directory; it is on disk when this returns.
+// Write marks a directory. When it returns without an error, the mark is durable.
 func (m Mark) Write(root *os.Root) error {
 	if err := root.Mkdir(Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err

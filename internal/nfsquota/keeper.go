@@ -13,26 +13,26 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Keeper looks after the exports of a node, one after the other: those on one file system share
-// its projects. Only one may look after them at a time.
+// A Keeper enforces quotas in the exports of a node, one export after the other, because exports on one
+// file system share its projects. Only one Keeper may run at a time.
 type Keeper struct {
 	exports []*export
 	mounts  func() ([]mount.Point, error)
 }
 
-// An export is a directory of this machine, and what was found in it.
+// An export is a directory of this machine, and the last state found in it.
 type export struct {
 	dir   string
 	open  func(root *os.Root) (quotas, error)
 	write func(root *os.Root, name string, what any) error
 	after func(step string) // tests kill the process here
-	local bool              // it does not lie on another server
+	local bool              // the directory is not on another server
 	seen  stamp
-	known int // volumes whose size was to be enforced when that was last known
+	known int // number of volumes whose size is to be enforced, when last known
 }
 
-// New returns the keeper of the exports that are these directories of this machine: absolute paths
-// without "..". It does not look at them yet. The error is a *volume.FieldError.
+// New returns the keeper of the exports with these directories of this machine: absolute paths without
+// "..". It does not access them yet. The error is a *volume.FieldError.
 func New(dirs []string) (*Keeper, error) {
 	k := &Keeper{mounts: mount.All}
 	for i, dir := range dirs {
@@ -49,20 +49,20 @@ func New(dirs []string) (*Keeper, error) {
 
 const flag = "--nfs-export"
 
-// A Report says what a look has found in an export.
+// A Report is the result of a pass over an export.
 type Report struct {
 	Export string // the directory
-	Asked  int    // directories whose size is to be enforced
-	Held   int    // those of them for which it is
-	// Problems says why the others are not held, one for each, in the order of their names.
+	Asked  int    // number of directories whose size is to be enforced
+	Held   int    // number of those directories whose size is enforced
+	// Problems explains why the others are not enforced, one entry each, sorted.
 	Problems []string
-	// Err says why none can be held.
+	// Err is why none can be enforced.
 	Err error
 }
 
-// Look holds each directory to its size whose mark asks for it, and lifts the limits of those that
-// are gone. It may be killed at any instant; the next one goes on. It does nothing where there is
-// no such directory, or no volume in it, or where it is that of another server.
+// Look enforces the size of each directory whose mark requests it, and lifts the limits of directories
+// that are gone. It may be killed at any instant; the next call continues. It skips an export whose
+// directory does not exist, has no volumes, or is mounted from another server.
 func (k *Keeper) Look(ctx context.Context) []Report {
 	reports := make([]Report, len(k.exports))
 	looks := make([]*look, len(k.exports))
@@ -87,7 +87,7 @@ func (k *Keeper) Look(ctx context.Context) []Report {
 	return reports
 }
 
-// A stamp changes when volumes come or go.
+// A stamp changes when volumes are created or removed.
 type stamp struct{ marks, dir time.Time }
 
 func (e *export) stampNow() (s stamp) {
@@ -101,15 +101,15 @@ func (e *export) stampNow() (s stamp) {
 }
 
 const (
-	// poll is how often to see whether volumes have come or gone.
+	// poll is how often to check for created and removed volumes.
 	poll = time.Second
-	// fresh is how long after a change another may have the same time, and files that were removed
-	// may be counted still: a server has them open for a moment.
+	// fresh is how long after a change a second change may have the same timestamp, and removed files
+	// may still be counted, because the server keeps them open for a moment.
 	fresh = 10 * time.Second
 )
 
-// Await returns when it is time for another look: when volumes have come or gone, after most, or
-// when ctx ends.
+// Await returns when the next pass is due: when volumes were created or removed, after most, or when
+// ctx ends.
 func (k *Keeper) Await(ctx context.Context, most time.Duration) {
 	began := time.Now()
 	end := time.NewTimer(most)

@@ -17,8 +17,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// One inode is allowed per inodeRatio bytes. Files that are empty, short links and small directories
-// lie in their inodes, which take room that is not counted in the size.
+// One inode is allowed per inodeRatio bytes. Empty files, short links and small directories are stored
+// in their inodes, whose space does not count toward the size.
 const inodeRatio = volume.Block
 
 func limitOf(size volume.Bytes) quota.Limit {
@@ -30,25 +30,25 @@ func limitOf(size volume.Bytes) quota.Limit {
 type look struct {
 	*Report
 	*export
-	root    *os.Root // nil: there is nothing to do
+	root    *os.Root // nil: nothing to do
 	at      place
 	quotas  quotas
 	asked   []nfsmark.Mark
-	marked  map[string]bool // PersistentVolumes that have a mark, whatever it says
+	marked  map[string]bool // PersistentVolumes with a mark, valid or not
 	records records         // nil: there are none, or they could not be read
 	all     map[quota.Project]quota.Usage
-	// others says whose the projects are that other exports on this file system have written down.
+	// others holds the owners of the projects that other exports on this file system have recorded.
 	others map[quota.Project]string
-	// inDoubt are records whose write has failed, and of which nobody knows whether it was done.
+	// inDoubt are records whose write has failed, so that it is unknown whether they are on disk.
 	inDoubt records
-	// noProject says why no project may be chosen, or was, for those that have none.
+	// noProject is why directories without a project cannot get one.
 	noProject error
 }
 
-// A place is that of a directory, by whatever path.
+// A place identifies a directory, by whatever path.
 type place struct{ device, inode uint64 }
 
-// begin reads what the export asks for.
+// begin reads the export's marks and records.
 func (l *look) begin(points []mount.Point) error {
 	elsewhere, err := onNFS(points, l.dir)
 	l.local = err == nil && !elsewhere
@@ -82,7 +82,7 @@ func (l *look) begin(points []mount.Point) error {
 	return err
 }
 
-// missing is an error if there were volumes before.
+// missing returns an error if there were volumes before.
 func (l *look) missing() error {
 	if l.known == 0 {
 		return nil
@@ -90,8 +90,8 @@ func (l *look) missing() error {
 	return fmt.Errorf("there is no %s in it any more; see whether its file system is mounted. If the volumes are gone for good, restart the node daemon", nfsmark.Dir)
 }
 
-// requireDistinct refuses exports that are another one by another path: a link, or mounted there
-// as well.
+// requireDistinct rejects exports that are the same directory as another export, by a link or a second
+// mount.
 func requireDistinct(looks []*look) {
 	by := map[place]string{}
 	for _, l := range looks {
@@ -109,7 +109,7 @@ func requireDistinct(looks []*look) {
 	}
 }
 
-// compare finds out which projects other exports on the same file system have.
+// compare collects the projects that other exports on the same file system have recorded.
 func (l *look) compare(looks []*look) {
 	for _, o := range looks {
 		if o == l || o.root == nil || o.at.device != l.at.device {
@@ -126,7 +126,7 @@ func (l *look) compare(looks []*look) {
 	}
 }
 
-// work does what the export asks for. The error says why it does none of it.
+// work enforces the sizes that the marks request. An error means that it enforces none.
 func (l *look) work(ctx context.Context) (err error) {
 	if l.Asked == 0 && len(l.records) == 0 {
 		return nil
@@ -158,7 +158,7 @@ func (l *look) work(ctx context.Context) (err error) {
 	return l.release()
 }
 
-// end closes what is open, and remembers how many volumes there are.
+// end closes the root, and saves the number of volumes.
 func (l *look) end() {
 	if l.root != nil {
 		l.Err = errors.Join(l.Err, l.root.Close())
@@ -171,7 +171,7 @@ func (l *look) end() {
 	}
 }
 
-// read reads the marks. Those that cannot be believed are problems.
+// read reads the marks. It reports invalid marks as problems.
 func (l *look) read(names []string) (problems []string) {
 	slices.Sort(names)
 	for _, name := range names {
@@ -200,8 +200,8 @@ func checkMark(m nfsmark.Mark, name string) error {
 	return nfsmark.CheckDirectory("directory", m.Directory, m.PersistentVolume)
 }
 
-// openDirectory opens the directory of a volume; nil if there is none of its name: it is not made
-// yet, or is removed or archived.
+// openDirectory opens the directory of a volume; nil if it does not exist: it is not created yet, or
+// was removed or archived.
 func (l *look) openDirectory(name string) (*os.File, error) {
 	err := nfsmark.CheckOwn(l.root, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -228,8 +228,8 @@ func (l *look) openDirectory(name string) (*os.File, error) {
 	return dir, nil
 }
 
-// hold gives a directory its project and limit; made is false if it is not there. Each step may
-// be the last one before a kill: the limit comes first, so that nothing is ever written in the
+// hold sets the project and limit of a directory; made is false if the directory does not exist. The
+// process may be killed after each step: the limit is set first, so that nothing is ever written in the
 // project without one.
 func (l *look) hold(m nfsmark.Mark) (made bool, err error) {
 	dir, err := l.openDirectory(m.Directory)
@@ -254,8 +254,8 @@ func (l *look) hold(m nfsmark.Mark) (made bool, err error) {
 	return true, nil
 }
 
-// projectFor returns the project that is written down for a directory. The error says why the
-// directory may not have it; it goes on from the directory's name.
+// projectFor returns the project that is recorded for a directory. The error explains why the directory
+// cannot have it, phrased to follow the directory's name.
 func (l *look) projectFor(m nfsmark.Mark, dir *os.File) (quota.Project, error) {
 	rec, has := l.records[m.PersistentVolume]
 	p := rec.Project
@@ -287,7 +287,7 @@ func (l *look) projectFor(m nfsmark.Mark, dir *os.File) (quota.Project, error) {
 	return p, nil
 }
 
-// errHasFiles says what keeps a directory from being given a project.
+// errHasFiles means that a directory cannot get a project because it is not empty.
 var errHasFiles = errors.New("has files from before it had a project, which its quota would not count")
 
 func requireEmpty(dir *os.File) error {

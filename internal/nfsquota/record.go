@@ -16,21 +16,21 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// recordFile lies beside the marks, so that it comes along wherever the export is mounted, and
-// holds records as JSON.
+// recordFile holds records as JSON. It lies beside the marks, so that it stays with the export wherever
+// that is mounted.
 const recordFile = ".projects"
 
 var recordPath = path.Join(nfsmark.Dir, recordFile)
 
 const (
-	// mostRecords is how many directories of an export have projects at most.
+	// mostRecords is the maximum number of directories of an export that have projects.
 	mostRecords = 1 << 15
-	// mostContent is more than they take in the file: 325 bytes each.
+	// mostContent exceeds the size of that many records, 325 bytes each.
 	mostContent = 16 * volume.MiB
 )
 
-// records says which project is whose, by PersistentVolume. A project is written down before it
-// is used and until its limit is lifted, so that none is ever given to two directories.
+// records holds each directory's project, by PersistentVolume. A project is recorded before it is used
+// and until its limit is lifted, so that none is ever assigned to two directories.
 type records map[string]record
 
 type record struct {
@@ -38,7 +38,7 @@ type record struct {
 	Project   quota.Project `json:"project"`
 }
 
-// firstProject is where the projects begin that flexlvm gives to directories; people begin at 1.
+// firstProject is the first project that flexlvm assigns; administrators usually begin at 1.
 const firstProject quota.Project = 1 << 30
 
 func readRecords(root *os.Root) (records, error) {
@@ -74,8 +74,7 @@ func readRecords(root *os.Root) (records, error) {
 	return all, nil
 }
 
-// writeRecords writes down what projects are whose from now on. If that fails, they are whose they were,
-// or what was to be written is there nevertheless.
+// writeRecords replaces the records. After an error, the file has either its old or its new content.
 func (l *look) writeRecords(all records) (err error) {
 	if len(all) == 0 {
 		err = nfsmark.Remove(l.root, recordFile)
@@ -89,8 +88,8 @@ func (l *look) writeRecords(all records) (err error) {
 	return nil
 }
 
-// assign chooses a project for each directory that has none yet, and writes it down. Where it cannot,
-// those that have one keep it.
+// assign chooses a project for each directory that has none yet, and records it. If it fails,
+// directories that have a project keep it.
 func (l *look) assign() {
 	taken := map[quota.Project]bool{}
 	for p := range l.all {
@@ -129,7 +128,7 @@ func (l *look) assign() {
 	l.after("write records")
 }
 
-// lowestFree returns the first project from one to another that is not taken.
+// lowestFree returns the lowest project between from and to, inclusive, that is not taken.
 func lowestFree(from, to quota.Project, taken map[quota.Project]bool) (quota.Project, error) {
 	for p := from; ; p++ {
 		if !taken[p] {
@@ -141,9 +140,9 @@ func lowestFree(from, to quota.Project, taken map[quota.Project]bool) (quota.Pro
 	}
 }
 
-// release lifts the limits of directories that are gone: those that have no mark any more, are not
-// in their place, and have nothing in their project. What is archived is limited as it was, and its
-// project is in use until it is removed.
+// release lifts the limits of directories that are gone: their mark is removed, they do not exist, and
+// their project is empty. An archived directory keeps its limit, and its project is in use until it is
+// removed.
 func (l *look) release() error {
 	all := maps.Clone(l.records)
 	for v, r := range l.records {
@@ -151,7 +150,7 @@ func (l *look) release() error {
 			continue
 		}
 		if _, err := l.root.Lstat(r.Directory); err == nil {
-			continue // somebody has removed the mark alone
+			continue // somebody has removed only the mark
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -11,17 +11,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/quota"
 )
 
-// quotas are those of a file system.
+// quotas are the project quotas of a file system.
 type quotas interface {
-	// projects returns the projects that have limits or use anything.
+	// projects returns the projects that have limits or any usage.
 	projects() (map[quota.Project]quota.Usage, error)
 	set(p quota.Project, l quota.Limit) error
 	projectOf(dir *os.File) (quota.Project, error)
-	// assign gives a directory a project that what is made in it inherits.
+	// assign sets the project of a directory, which new entries in it inherit.
 	assign(dir *os.File, p quota.Project) error
 }
 
-// errElsewhere says that an export lies on another machine, and is only mounted here.
+// errElsewhere means that an export lies on another machine, and is only mounted here.
 var errElsewhere = errors.New("it is mounted from another server")
 
 // xfs is the device of a mounted XFS.
@@ -70,8 +70,8 @@ func openXFS(root *os.Root) (quotas, error) {
 	return xfs(device), nil
 }
 
-// nodeOf returns the first of these that is a node of the device: a mount may have been made by a
-// name that is another device's now, or by one that never was one, as /dev/root.
+// nodeOf returns the first of these names that is a node of the device: a mount's source may now name
+// another device, or may never have named one, such as /dev/root.
 func nodeOf(device uint64, names []string) (string, error) {
 	for _, name := range names {
 		var st unix.Stat_t

@@ -11,21 +11,21 @@ import (
 type Dataset struct {
 	Namespace string             `json:"namespace"`
 	Name      string             `json:"name"`
-	ID        string             `json:"id"` // of the volume
+	ID        string             `json:"id"` // the volume's id
 	State     flexlvmv1.State    `json:"state"`
-	Claim     string             `json:"claim,omitempty"` // for pods
+	Claim     string             `json:"claim,omitempty"` // the claim that pods use
 	Ready     int32              `json:"ready"`
 	Replicas  int32              `json:"replicas"`
-	Progress  flexlvmv1.Progress `json:"progress"` // of all replicas together
+	Progress  flexlvmv1.Progress `json:"progress"` // of all replicas
 	Message   string             `json:"message,omitempty"`
 	Nodes     []Replica          `json:"nodes"`
-	// Unlisted is how many replicas are not among the nodes.
+	// Unlisted is the number of replicas that Nodes does not list.
 	Unlisted int `json:"unlisted,omitempty"`
 }
 
-// A Replica is one of a dataset, on its node.
+// A Replica is a replica of a dataset on a node.
 type Replica struct {
-	Node     string                 `json:"node,omitempty"` // empty: the scheduler has not chosen yet
+	Node     string                 `json:"node,omitempty"` // empty until the scheduler has chosen a node
 	Claim    string                 `json:"claim"`
 	State    flexlvmv1.ReplicaState `json:"state"`
 	Version  string                 `json:"version,omitempty"`
@@ -33,8 +33,8 @@ type Replica struct {
 	Message  string                 `json:"message,omitempty"`
 }
 
-// Settled reports whether nothing more is to be expected of a dataset: it is as asked for, or
-// has failed.
+// Settled reports whether a dataset has reached its requested state or has failed, so that no more progress is
+// expected.
 func (d *Dataset) Settled() bool {
 	switch d.State {
 	case flexlvmv1.StateFailed, flexlvmv1.StateCompleted:
@@ -45,8 +45,8 @@ func (d *Dataset) Settled() bool {
 	return false
 }
 
-// DatasetsOf returns the volumes of VolumeManagers, in the order of their names and of their
-// specs, with what their status says of each replica.
+// DatasetsOf returns the volumes of VolumeManagers with the status of each replica, sorted by the managers'
+// names and in the order of their specs.
 func DatasetsOf(managers []flexlvmv1.VolumeManager) []Dataset {
 	out := []Dataset{}
 	for i := range managers {

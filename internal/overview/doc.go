@@ -1,3 +1,3 @@
-// Package overview answers what people ask about a whole cluster from its objects alone: how its
-// nodes are, what volumes there are, and what would happen if something changed. No I/O.
+// Package overview answers questions about a whole cluster from its API objects alone: the state of its nodes,
+// its volumes, and what would happen if something changed. It does no I/O.
 package overview

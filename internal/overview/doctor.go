@@ -13,21 +13,21 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Levels of a check, as the reports have them.
+// Levels of a check, as in the reports.
 const (
 	LevelFail = "FAIL"
 	LevelWarn = "WARN"
 )
 
-// An Examination is what the checks of a node have found, those with FAIL first.
+// An Examination holds the findings of a node's checks, those with FAIL first.
 type Examination struct {
 	Node    string            `json:"node"`
 	Checked metav1.Time       `json:"checked,omitzero"`
-	Made    int32             `json:"made"` // how many checks
+	Made    int32             `json:"made"` // number of checks that were run
 	Found   []flexlvmv1.Check `json:"found"`
 }
 
-// Worst is FAIL, WARN or empty.
+// Worst returns the worst level, FAIL or WARN, or an empty string if nothing was found.
 func (e *Examination) Worst() string {
 	if len(e.Found) == 0 {
 		return ""
@@ -35,8 +35,8 @@ func (e *Examination) Worst() string {
 	return e.Found[0].Level
 }
 
-// ExaminationsOf returns what the nodes report of their checks, the worst node first. A node
-// that does not report, or was not examined, is a finding too.
+// ExaminationsOf returns the findings of the nodes' checks, worst node first. That a node does not report or
+// was not checked is a finding too.
 func ExaminationsOf(storages []flexlvmv1.NodeStorage, now time.Time) []Examination {
 	out := []Examination{}
 	for i := range storages {
@@ -84,7 +84,7 @@ func level(e Examination) int {
 	return 2
 }
 
-// Examined sums examinations up.
+// Examined returns a one-line summary of examinations.
 func Examined(all []Examination) string {
 	failed, warned := 0, 0
 	for i := range all {

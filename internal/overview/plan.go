@@ -18,7 +18,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// An Eviction is one that a plan has.
+// An Eviction is a planned eviction.
 type Eviction struct {
 	Node      string          `json:"node"`
 	Pool      string          `json:"pool"`
@@ -26,37 +26,36 @@ type Eviction struct {
 	Namespace string          `json:"namespace,omitempty"`
 	Room      volume.Bytes    `json:"room"`
 	LastUsed  metav1.Time     `json:"lastUsed,omitzero"`
-	Reason    eviction.Reason `json:"reason,omitempty"` // empty: only when room is needed
+	Reason    eviction.Reason `json:"reason,omitempty"` // empty if the volume is only evicted when room is needed
 	Message   string          `json:"message"`
 }
 
-// A Fit is what a node answers to a claim.
+// A Fit is how a claim would fit on a node.
 type Fit struct {
 	Node string `json:"node"`
 	Fits bool   `json:"fits"`
-	// Why it does not fit.
+	// Why the claim does not fit.
 	Why string `json:"why,omitempty"`
-	// After is when volumes that were released just now are old enough to go, where the claim
-	// waits for that.
+	// After is when recently released volumes become old enough to be evicted, if the claim has to wait for
+	// that.
 	After metav1.Time `json:"after,omitzero"`
-	// Evictions make the room, in their order.
+	// Evictions make room for the claim, in this order.
 	Evictions []Eviction `json:"evictions,omitempty"`
-	// Replicas is what replicas of datasets have to give beside them.
+	// Replicas is how much replicas of datasets have to give in addition.
 	Replicas volume.Bytes `json:"replicas,omitempty"`
-	// Then are the evictions that follow when the volume is there, as it fills the pool.
+	// Then are the evictions that follow once the volume exists, because it fills the pool.
 	Then []Eviction `json:"then,omitempty"`
-	// Unlisted is how many volumes that were released the node does not list: the answer
-	// may lack them.
+	// Unlisted is the number of released volumes that the node does not list and the prediction may therefore
+	// lack.
 	Unlisted int32 `json:"unlisted,omitempty"`
 }
 
-// wanted is the name of the PersistentVolume of the claim that is asked about. No other can
-// have it.
+// wanted is the name of the hypothetical claim's PersistentVolume. No real object can have it.
 const wanted = "what-if/claim"
 
-// FitsOf asks every node about a claim of this Spec: whether it has the room, as the
-// provisioner reckons, and what it would evict for it, as its daemon decides. The best come
-// first: those that evict nothing, then those that evict least.
+// FitsOf predicts for every node whether a claim of this Spec fits, with the provisioner's rules, and which
+// volumes would be evicted for it, with the node daemon's rules. Nodes where it fits come first, those that
+// evict least before the others.
 func FitsOf(o Objects, spec volume.Spec, now time.Time) []Fit {
 	books := ledger.New(func() time.Time { return now }, func(string) {})
 	for i := range o.Storages {
@@ -109,7 +108,7 @@ func (f *Fit) gives() (sum volume.Bytes) {
 	return sum + f.Replicas
 }
 
-// foresee finds what a node evicts from its pool for a claim that fits.
+// foresee predicts what a node evicts from the claim's pool for a claim that fits.
 func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time) {
 	view, policy := viewOf(s, now)
 	claim := persistentvolume.Volume{
@@ -119,7 +118,7 @@ func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time)
 	i := slices.IndexFunc(view.Pools, func(p poolView) bool { return p.Name == spec.Pool() })
 	need := claim.Charge().In(view.Pools[i].Extent)
 	view.PersistentVolumes = append(view.PersistentVolumes, claim)
-	view.StartsUntil = now.Add(eviction.MostStarts) // its pod starts now
+	view.StartsUntil = now.Add(eviction.MostStarts) // the claim's pod starts now
 	plan, freed := planFor(view, policy, spec.Pool())
 	if view.Pools[i].Thin == nil {
 		missing := need + bytesOf(s.Status.Pools[i].Promised) - view.Pools[i].Free
@@ -156,7 +155,7 @@ func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time)
 	view.Volumes = append(view.Volumes, inUse(wanted, &view.Pools[i], need, view.Now))
 	view.StartsUntil = time.Time{}
 	if ages := comingOfAge(view, policy); len(ages) > 0 {
-		view.Now = ages[len(ages)-1] // a pool that is too full waits for all of them
+		view.Now = ages[len(ages)-1] // if the pool is too full, all of them are waited for
 	}
 	then, _ := planFor(view, policy, spec.Pool())
 	for _, e := range then {
@@ -164,8 +163,8 @@ func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time)
 	}
 }
 
-// oncePast is what a node will report once the volumes that were released a moment ago may go:
-// until then they are not reclaimable. changes is false if there are none.
+// oncePast returns the report that a node will publish once its recently released volumes may be evicted; until
+// then they do not count as reclaimable. changes is false if there are none.
 func oncePast(s *flexlvmv1.NodeStorage, now time.Time) (later *flexlvmv1.NodeStorage, changes bool) {
 	view, policy := viewOf(s, now)
 	ages := comingOfAge(view, policy)
@@ -185,7 +184,7 @@ func oncePast(s *flexlvmv1.NodeStorage, now time.Time) (later *flexlvmv1.NodeSto
 	return later, true
 }
 
-// reclaimable is what may be evicted in each pool, what is evicted at once included.
+// reclaimable returns how much may be evicted in each pool, including what is evicted immediately.
 func reclaimable(view eviction.View, policy eviction.Policy) map[volume.PoolName]volume.Bytes {
 	out := map[volume.PoolName]volume.Bytes{}
 	for _, p := range eviction.Plan(view, policy).Pools {
@@ -194,8 +193,8 @@ func reclaimable(view eviction.View, policy eviction.Policy) map[volume.PoolName
 	return out
 }
 
-// planFor is what a node would evict from a pool, and how much that gives back. What it would
-// evict from its other pools has nothing to do with a claim in this one.
+// planFor returns what a node would evict from a pool, and how much room that frees. Evictions from the node's
+// other pools do not help a claim in this one.
 func planFor(view eviction.View, policy eviction.Policy, pool volume.PoolName) (plan []eviction.Eviction, freed volume.Bytes) {
 	for _, e := range eviction.Plan(view, policy).Evictions {
 		if e.Volume.Pool() == pool {
@@ -206,8 +205,8 @@ func planFor(view eviction.View, policy eviction.Policy, pool volume.PoolName) (
 	return plan, freed
 }
 
-// comingOfAge is when each volume that was released a moment ago may go (Policy.MinAge), the
-// first one first.
+// comingOfAge returns when each recently released volume becomes old enough to be evicted (Policy.MinAge),
+// earliest first.
 func comingOfAge(view eviction.View, policy eviction.Policy) (out []time.Time) {
 	for i := range view.Volumes {
 		if at := view.Volumes[i].Released.Add(policy.MinAge); at.After(view.Now) {
@@ -218,8 +217,8 @@ func comingOfAge(view eviction.View, policy eviction.Policy) (out []time.Time) {
 	return out
 }
 
-// NextOf lists what each node would evict now, and what would go next when room is needed:
-// so many volumes of each pool. Nodes that evict now come first.
+// NextOf returns what each node would evict now, and which volumes, up to most of each pool, would be evicted
+// next when room is needed. Those that are evicted now come first.
 func NextOf(storages []flexlvmv1.NodeStorage, most int, now time.Time) []Eviction {
 	out := []Eviction{}
 	for i := range storages {

@@ -12,13 +12,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// staleAfter is how old a report may be. The daemon confirms it every five minutes.
+// staleAfter is the age from which a report is stale. The daemon confirms its report every five minutes.
 const staleAfter = 15 * time.Minute
 
-// A Severity is how bad a problem is; the greater the worse.
+// A Severity is how bad a problem is.
 type Severity string
 
-// Severities, as the alerts have them.
+// The severities, as in the alerts.
 const (
 	Critical Severity = "critical"
 	Warning  Severity = "warning"
@@ -34,7 +34,7 @@ func (s Severity) weight() int {
 	return 0
 }
 
-// A Problem is what is wrong with a node, and the next thing to do.
+// A Problem is a problem of a node and the next step to solve it.
 type Problem struct {
 	Severity Severity `json:"severity"`
 	Pool     string   `json:"pool,omitempty"`
@@ -42,21 +42,21 @@ type Problem struct {
 	Next     string   `json:"next"`
 }
 
-// A Pool is one of a node, in bytes.
+// A Pool is a pool of a node. Quantities are bytes.
 type Pool struct {
 	Name        string       `json:"name"`
 	Layout      string       `json:"layout"`
 	Size        volume.Bytes `json:"size"`
-	InUse       volume.Bytes `json:"inUse"` // without what may be evicted
+	InUse       volume.Bytes `json:"inUse"` // excludes volumes that may be evicted
 	Reclaimable volume.Bytes `json:"reclaimable"`
 	Free        volume.Bytes `json:"free"`
-	Promised    volume.Bytes `json:"promised"` // what PersistentVolumes still need
-	// ThinData and ThinMetadata are how full the devices of a thin pool are, in per cent.
+	Promised    volume.Bytes `json:"promised"` // space that PersistentVolumes still need
+	// ThinData and ThinMetadata are how full the devices of a thin pool are, in percent.
 	ThinData     *int32 `json:"thinDataPercent,omitempty"`
 	ThinMetadata *int32 `json:"thinMetadataPercent,omitempty"`
 }
 
-// A Node is one that has reported.
+// A Node is a node that has reported.
 type Node struct {
 	Name     string      `json:"name"`
 	Seen     metav1.Time `json:"seen"`
@@ -66,7 +66,7 @@ type Node struct {
 	Problems []Problem   `json:"problems"`
 }
 
-// worst is the weight of the worst problem.
+// worst returns the weight of the worst problem.
 func (n *Node) worst() (w int) {
 	for _, p := range n.Problems {
 		w = max(w, p.Severity.weight())
@@ -74,15 +74,15 @@ func (n *Node) worst() (w int) {
 	return w
 }
 
-// A Status is a cluster at one moment.
+// A Status is the state of a cluster at one moment.
 type Status struct {
-	Nodes []Node `json:"nodes"` // the worst first
+	Nodes []Node `json:"nodes"` // worst first
 	Total Pool   `json:"total"`
-	// Ailing is how many nodes have a problem.
+	// Ailing is the number of nodes with a problem.
 	Ailing int `json:"ailing"`
 }
 
-// StatusOf sums up what the nodes report.
+// StatusOf summarizes the nodes' reports.
 func StatusOf(storages []flexlvmv1.NodeStorage, now time.Time) Status {
 	out := Status{Nodes: []Node{}, Total: Pool{Name: "all"}}
 	for i := range storages {
@@ -106,7 +106,7 @@ func StatusOf(storages []flexlvmv1.NodeStorage, now time.Time) Status {
 	return out
 }
 
-// fullest is the share in use of the fullest pool of a node, in thousandths.
+// fullest returns the used share of a node's fullest pool, in thousandths.
 func fullest(n Node) (most volume.Bytes) {
 	for _, p := range n.Pools {
 		if p.Size > 0 {
@@ -159,7 +159,7 @@ func nodeProblems(s *flexlvmv1.NodeStorage, now time.Time) []Problem {
 	return out
 }
 
-// Shares of metadata from which on it is a problem, as in the alerts.
+// Usage of metadata, in percent, from which it is a problem, as in the alerts.
 const (
 	warnMetadata     = 90
 	warnThinMetadata = 80

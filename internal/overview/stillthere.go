@@ -15,9 +15,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// StillThere returns the PersistentVolumes of the claim that is meant, of whichever driver,
-// that the claim does not use: no node reports their volumes as released, but one of them may
-// be what the claim had last. A claim that is nil is not there.
+// StillThere returns the PersistentVolumes of a claim, of any driver, that the claim does not use. No node
+// reports their volumes as released, but one of them may be what the claim had last. claim is nil if the claim
+// does not exist.
 func StillThere(objects []corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, w Wanted) (out []corev1.PersistentVolume) {
 	for i := range objects {
 		object := &objects[i]
@@ -29,14 +29,14 @@ func StillThere(objects []corev1.PersistentVolume, claim *corev1.PersistentVolum
 	return out
 }
 
-// OfClaim reports whether a PersistentVolume names the claim that is meant.
+// OfClaim reports whether a PersistentVolume names the claim in w.
 func OfClaim(object *corev1.PersistentVolume, w Wanted) bool {
 	ref := object.Spec.ClaimRef
 	on := object.Labels[pv.LabelNode]
 	return ref != nil && ref.Namespace == w.Namespace && ref.Name == w.Claim && (w.Node == "" || on == "" || on == pv.NodeLabelValue(w.Node))
 }
 
-// uses reports whether a claim that nobody has deleted has the volume of a PersistentVolume.
+// uses reports whether a claim that is not being deleted uses the volume of a PersistentVolume.
 func uses(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) bool {
 	if claim == nil || claim.DeletionTimestamp != nil {
 		return false
@@ -44,8 +44,8 @@ func uses(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) 
 	return claim.Spec.VolumeName == object.Name || claim.UID == object.Spec.ClaimRef.UID || migration.StandsIn(object, claim)
 }
 
-// Sure fails if a PersistentVolume that is still there has another volume than the one that
-// was found by the name of its claim: which one is meant is not guessed.
+// Sure fails if a PersistentVolume of the claim still exists for a volume other than the one found by the
+// claim's name, because it is not clear which one the user means.
 func Sure(found Candidate, w Wanted, still []corev1.PersistentVolume) error {
 	if w.Volume != "" {
 		return nil
@@ -60,8 +60,8 @@ func Sure(found Candidate, w Wanted, still []corev1.PersistentVolume) error {
 	return fmt.Errorf("claim %s/%s had several volumes; say which is meant. The one that was released:\n  %s%s", w.Namespace, w.Claim, found, Kept(others))
 }
 
-// Kept says which PersistentVolumes of a claim are still there, and what to do if one of their
-// volumes is meant; nothing if there are none.
+// Kept returns a text that lists the existing PersistentVolumes of a claim and what to do if one of their
+// volumes is meant; empty if there are none.
 func Kept(still []corev1.PersistentVolume) string {
 	if len(still) == 0 {
 		return ""
@@ -87,8 +87,8 @@ func Kept(still []corev1.PersistentVolume) string {
 	return out.String()
 }
 
-// unknownSince fails if one of others, whose claim is not known, may have been released after the one that was
-// found by the name of its claim.
+// unknownSince fails if one of others, whose claim is not known, may have been released after the volume that
+// was found by the claim's name.
 func unknownSince(others []Candidate, w Wanted, found Candidate) error {
 	if w.Volume != "" {
 		return nil
@@ -103,8 +103,8 @@ func unknownSince(others []Candidate, w Wanted, found Candidate) error {
 		w.Namespace, w.Claim, found, listed(unknown))
 }
 
-// unlistedSince fails if a node may have a volume of the claim that was released after the one
-// that was found by the name of its claim, and that its report has no room for.
+// unlistedSince fails if a node may have a volume of the claim that its report does not list and that was
+// released after the one found by the claim's name.
 func unlistedSince(storages []flexlvmv1.NodeStorage, w Wanted, found Candidate) error {
 	if w.Volume != "" {
 		return nil
@@ -121,8 +121,8 @@ func unlistedSince(storages []flexlvmv1.NodeStorage, w Wanted, found Candidate) 
 	return nil
 }
 
-// unlisted returns how many released volumes the report of a node does not list, and until when
-// these were released, at the latest; zero if that is not known.
+// unlisted returns how many released volumes the report of a node does not list, and the latest time at which
+// they can have been released; zero if that is not known.
 func unlisted(s *flexlvmv1.NodeStorage) (n int32, until time.Time) {
 	listed := s.Status.Released
 	if n = max(0, s.Status.ReleasedCount-int32(len(listed))); n == 0 {
@@ -137,8 +137,8 @@ func unlisted(s *flexlvmv1.NodeStorage) (n int32, until time.Time) {
 	return n, until
 }
 
-// perhapsUnseen reports whether a pool may be one that the node cannot look into. What was released in such a pool
-// is listed after all others, so its times say nothing of what is not listed.
+// perhapsUnseen reports whether the node may be unable to read a pool. Volumes released in such a pool are
+// listed after all others, so their times do not bound those of unlisted volumes.
 func perhapsUnseen(s *flexlvmv1.NodeStorage, pool string) bool {
 	return slices.ContainsFunc(s.Status.Pools, func(p flexlvmv1.Pool) bool {
 		return p.Name == pool && p.Layout == string(volume.Directory) && p.Closed != ""

@@ -13,18 +13,18 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Wanted says which released volume is meant; what is empty says nothing. Claim is the
-// name of the claim that it had.
+// A Wanted selects a released volume by its namespace and by Volume or, if that is empty, by the name of the
+// claim that it had. Node is optional.
 type Wanted struct{ Namespace, Claim, Volume, Node string }
 
-// A Candidate is a released volume, and the node that it is on.
+// A Candidate is a released volume and its node.
 type Candidate struct {
 	Node      string
 	GroupUUID string
 	Released  flexlvmv1.ReleasedVolume
 }
 
-// Claim returns the name of the claim that the volume had; empty if that is not known.
+// Claim returns the name of the claim that the volume had, or an empty string if it is not known.
 func (c Candidate) Claim() string {
 	if c.Released.Origin == nil {
 		return ""
@@ -38,9 +38,9 @@ func (c Candidate) String() string {
 		bytesOf(c.Released.Size), c.Released.State, c.Released.Released.UTC().Format("2006-01-02 15:04:05Z"))
 }
 
-// Find returns the one released volume that is meant. Where there are several, or none, the
-// error names what there is in the namespace, the newest first. By the name of its claim it
-// finds none if a newer one may be there that no node lists, or lists without its claim.
+// Find returns the only released volume that matches. If several or none match, the error lists those in the
+// namespace, newest first. By its claim's name a volume is only found if no newer one can exist that no node
+// lists, or lists without its claim.
 func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 	var found, others []Candidate
 	notListed := int32(0)
@@ -85,8 +85,8 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 	return Candidate{}, err
 }
 
-// FindAny is Find, also among the orphans that the nodes report, if the volume is named. Several
-// nodes may have one of a name, as those of a dataset have; none of them is guessed.
+// FindAny is Find, but includes the orphans that the nodes report if the volume is named. Several nodes may
+// have a volume of the same name, as with datasets; then none of them is chosen.
 func FindAny(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 	if w.Volume == "" {
 		return Find(storages, w)
@@ -126,7 +126,7 @@ func groupUUID(s *flexlvmv1.NodeStorage, pool string) string {
 	return ""
 }
 
-// Inventory is the volume as the node would describe it.
+// Inventory returns the volume as the node's inventory describes it.
 func (c Candidate) Inventory(cluster string) inventory.Volume {
 	v := released(c.Released)
 	v.GroupUUID, v.Cluster = c.GroupUUID, cluster
@@ -135,8 +135,7 @@ func (c Candidate) Inventory(cluster string) inventory.Volume {
 	return v
 }
 
-// Wish is what the PersistentVolume said, as far as it is known. The caller says the node,
-// and the policy.
+// Wish returns what is known of the former PersistentVolume. The caller sets the policy and the host name.
 func (c Candidate) Wish() (undelete.Wish, error) {
 	w := undelete.Wish{Node: c.Node}
 	o := c.Released.Origin

@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// here stands for the UID of the cluster: a report is about this cluster's volumes alone.
+// here stands for the UID of the cluster, because a report contains only volumes of its own cluster.
 const here = "this"
 
 type (
@@ -23,9 +23,8 @@ type (
 	volumeView = inventory.Volume
 )
 
-// viewOf is a node's report as the planner sees the node. Of the volumes in use it has only
-// what they take, and those that were made lately; what is promised is one PersistentVolume
-// for each pool.
+// viewOf converts a node's report into the view that the planner takes. Of the volumes in use it contains only
+// their total and those created recently. What is promised is a single PersistentVolume for each pool.
 func viewOf(s *flexlvmv1.NodeStorage, now time.Time) (eviction.View, eviction.Policy) {
 	view := eviction.View{Now: now, Cluster: here, PodsKnown: true}
 	groups := map[volume.Group]string{}
@@ -70,8 +69,8 @@ func viewOf(s *flexlvmv1.NodeStorage, now time.Time) (eviction.View, eviction.Po
 	return view, policyOf(s)
 }
 
-// inUse is a volume in use as far as headroom goes by it. It is retained, as nothing is decided
-// about such a volume, which no PersistentVolume has to explain.
+// inUse returns a volume in use as the headroom needs it. Its state is retained, because the planner decides
+// nothing about retained volumes and requires no PersistentVolume for them.
 func inUse(name volume.Name, in *poolView, room volume.Bytes, created time.Time) volumeView {
 	return volumeView{
 		Group: in.Name.Group(), GroupUUID: in.GroupUUID(), Name: name, UUID: string(in.Name) + "/" + string(name), State: volume.Retained,
@@ -87,7 +86,7 @@ func thinOf(p flexlvmv1.Pool, group string) *inventory.ThinPool {
 	return out
 }
 
-// released is a volume of a report as the planner sees it.
+// released converts a volume of a report for the planner.
 func released(r flexlvmv1.ReleasedVolume) volumeView {
 	pool := volume.PoolName(r.Pool)
 	v := volumeView{
@@ -107,12 +106,12 @@ func released(r flexlvmv1.ReleasedVolume) volumeView {
 	case flexlvmv1.KeptProblem:
 		v.Problem = "it, or its pool, has a problem"
 	case flexlvmv1.KeptRemoving:
-		v.Problem = "it is being removed" // its room counts as free already
+		v.Problem = "it is being removed" // its room already counts as free
 	}
 	return v
 }
 
-// shapeIn is the plainest volume of a pool.
+// shapeIn returns the default shape of volumes in a pool.
 func shapeIn(pool volume.PoolName) volume.Shape {
 	if _, of, is := strings.Cut(string(pool), ":"); is {
 		return volume.Shape{Layout: volume.Directory, DirectoryPool: volume.Name(of)}
@@ -123,19 +122,19 @@ func shapeIn(pool volume.PoolName) volume.Shape {
 	return volume.Shape{Layout: volume.Linear}
 }
 
-// policyOf is that of the node's daemon; of one that does not report it, the default.
+// policyOf returns the policy of the node's daemon, or the default if it does not report its policy.
 func policyOf(s *flexlvmv1.NodeStorage) eviction.Policy {
 	policy := eviction.DefaultPolicy()
 	policy.Headroom = eviction.Headroom{}
 	if p := s.Status.EvictionPolicy; p != nil {
-		_ = policy.Headroom.Set(p.Headroom) // none, where an older daemon does not report it
+		_ = policy.Headroom.Set(p.Headroom) // older daemons do not report it: no headroom
 		policy.HighPercent, policy.LowPercent = int(p.HighThresholdPercent), int(p.LowThresholdPercent)
 		policy.MinAge, policy.MaxAge = p.MinAge.Duration, p.MaxAge.Duration
 	}
 	return policy
 }
 
-// blockedOf says why a node evicts nothing, or nothing.
+// blockedOf returns why a node evicts nothing, or an empty string.
 func blockedOf(s *flexlvmv1.NodeStorage) string {
 	for _, c := range s.Status.Conditions {
 		if c.Type == flexlvmv1.ConditionReady && c.Reason == flexlvmv1.ReasonEvictionBlocked {

@@ -15,16 +15,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Volume is one that a PersistentVolume or a node tells of.
+// A Volume is a volume that a PersistentVolume or a node's report describes.
 type Volume struct {
 	Node      string       `json:"node"`
 	Pool      string       `json:"pool"`
-	Name      string       `json:"name"` // of the PersistentVolume, or of what it left
+	Name      string       `json:"name"` // name of the volume, or of a PersistentVolume that cannot be parsed
 	Namespace string       `json:"namespace,omitempty"`
 	Claim     string       `json:"claim,omitempty"`
 	Pods      []string     `json:"pods,omitempty"`
 	Size      volume.Bytes `json:"size"`
-	// State is the phase of the PersistentVolume, or that of a volume without one.
+	// State is the phase of the PersistentVolume, or the volume's state if a node lists it as released or as an
+	// orphan.
 	State         string      `json:"state"`
 	LastUsed      metav1.Time `json:"lastUsed,omitzero"`
 	Released      metav1.Time `json:"released,omitzero"`
@@ -32,30 +33,30 @@ type Volume struct {
 	Kept          string      `json:"kept,omitempty"`
 }
 
-// KeptOrphan is Kept of a volume without a PersistentVolume that nobody has released.
+// KeptOrphan is the value of Kept for an orphan: a volume without a PersistentVolume that was never released.
 const KeptOrphan = "Orphan"
 
-// Unreadable is the state of a PersistentVolume that cannot be read.
+// Unreadable is the state of a PersistentVolume that cannot be parsed.
 const Unreadable = "Unreadable"
 
-// Objects are what the answers are made from.
+// Objects are the API objects that the answers are computed from.
 type Objects struct {
 	Storages []flexlvmv1.NodeStorage
 	Volumes  []corev1.PersistentVolume
 	Pods     []corev1.Pod
 }
 
-// Filter selects volumes; what is empty selects all.
+// Filter selects volumes; empty fields match all.
 type Filter struct{ Node, Namespace, Claim string }
 
 func (f Filter) takes(v Volume) bool {
 	return (f.Node == "" || f.Node == v.Node) && (f.Namespace == "" || f.Namespace == v.Namespace) && (f.Claim == "" || f.Claim == v.Claim)
 }
 
-// VolumesOf lists the volumes of a cluster by node, those in use first, and behind them what
-// was released in the order of eviction. Of what was released, and of orphans, it knows what the nodes list.
+// VolumesOf returns the volumes of a cluster by node: those in use, then released ones in the order of
+// eviction. Of released volumes and orphans it returns those that the nodes list.
 func VolumesOf(o Objects, f Filter) []Volume {
-	nodes := map[string]string{} // by the value of their label
+	nodes := map[string]string{} // names by the value of their label
 	for i := range o.Storages {
 		nodes[pv.NodeLabelValue(o.Storages[i].Name)] = o.Storages[i].Name
 	}
@@ -88,11 +89,11 @@ func VolumesOf(o Objects, f Filter) []Volume {
 	return out
 }
 
-// A place names a volume: those of a dataset have one name on all of their nodes.
+// A place identifies a volume: the replicas of a dataset have the same name on all their nodes.
 type place struct{ node, name string }
 
-// reportedBy adds to what is known of volumes what the report of a node says of them, and returns the other volumes of
-// the report.
+// reportedBy adds the details of a node's report to the known volumes, and returns the other volumes of the
+// report.
 func reportedBy(s *flexlvmv1.NodeStorage, known map[place]*Volume) (others []*Volume) {
 	for _, r := range s.Status.Released {
 		one, there := known[place{s.Name, r.Name}]
@@ -113,7 +114,7 @@ func reportedBy(s *flexlvmv1.NodeStorage, known map[place]*Volume) (others []*Vo
 	return others
 }
 
-// rank puts what is in use before what was released, and that before what goes next.
+// rank sorts volumes in use before released ones, and those before volumes in the order of eviction.
 func rank(v Volume) int {
 	switch {
 	case v.EvictionOrder > 0:
@@ -141,7 +142,7 @@ func volumeOf(object *corev1.PersistentVolume, users map[claimKey][]string) Volu
 
 type claimKey struct{ namespace, name string }
 
-// podsOf are the pods that have not ended, by the claims that they use.
+// podsOf returns the names of pods that have not ended, by the claims that they use.
 func podsOf(pods []corev1.Pod) map[claimKey][]string {
 	out := map[claimKey][]string{}
 	for i := range pods {
@@ -159,7 +160,7 @@ func podsOf(pods []corev1.Pod) map[claimKey][]string {
 	return out
 }
 
-// orphansOf returns the orphans of a node but for those that were released and have a problem.
+// orphansOf returns the orphans of a node, except released volumes that are listed there because of a problem.
 func orphansOf(s *flexlvmv1.NodeStorage) (out []flexlvmv1.Orphan) {
 	for _, o := range s.Status.Orphans {
 		if !slices.ContainsFunc(s.Status.Released, func(r flexlvmv1.ReleasedVolume) bool { return r.Name == o.Name && r.FilesystemUUID == o.FilesystemUUID }) {
@@ -169,8 +170,8 @@ func orphansOf(s *flexlvmv1.NodeStorage) (out []flexlvmv1.Orphan) {
 	return out
 }
 
-// Percent is what share of whole a part is, rounded down; 0 if whole is nothing. A hundred times the size of a large cluster
-// is more than 64 bits hold.
+// Percent returns the share of part in whole in percent, rounded down; 0 if whole is 0. It uses floats because
+// a hundred times the size of a large cluster overflows 64 bits.
 func Percent(part, whole volume.Bytes) int {
 	if whole <= 0 {
 		return 0

@@ -14,15 +14,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// How much of an answer is shown.
+// Limits of what an answer shows.
 const (
 	mostFound = 50
 	mostFits  = 12
 	mostGoing = 8
-	mostPods  = 3 // namespaces whose pods are looked up
+	mostPods  = 3 // number of namespaces whose pods are listed
 )
 
-// A found is what a search finds.
+// A found is the result of a search.
 type found struct {
 	Volumes     []foundVolume
 	MoreVolumes int
@@ -37,7 +37,7 @@ type foundVolume struct {
 	Pod  string
 }
 
-// find looks for a claim, a volume or a node whose name has the text in it.
+// find searches for claims, volumes and nodes whose names contain the text.
 func (s *Server) find(ctx context.Context, d *digest, text string, now time.Time) *found {
 	out := &found{}
 	text = strings.ToLower(text)
@@ -70,7 +70,7 @@ func (s *Server) find(ctx context.Context, d *digest, text string, now time.Time
 	return out
 }
 
-// podsOf looks up the pods of the first namespaces. Who may not list pods does without.
+// podsOf lists the pods of the first namespaces. Without permission to list pods, it returns none.
 func (s *Server) podsOf(ctx context.Context, volumes []corev1.PersistentVolume) (all []corev1.Pod) {
 	seen := map[string]bool{}
 	for i := range volumes {
@@ -86,7 +86,7 @@ func (s *Server) podsOf(ctx context.Context, volumes []corev1.PersistentVolume) 
 	return all
 }
 
-// A whatIf is the answer to a claim that nobody made.
+// A whatIf is the prediction for a hypothetical claim.
 type whatIf struct {
 	Error string
 	Says  string
@@ -96,13 +96,13 @@ type whatIf struct {
 
 type fit struct {
 	overview.Fit
-	Later    string // in how long what goes is old enough to
+	Later    string // time until the volumes to evict are old enough
 	Link     string
 	Goes     []eviction
 	MoreGoes int
 }
 
-// whatIf asks the planner of kubectl flexlvm plan.
+// whatIf runs the planner of kubectl flexlvm plan.
 func (s *Server) whatIf(ctx context.Context, d *digest, q query, now time.Time) *whatIf {
 	spec, err := s.source.Spec(ctx, q.Claim, q.Class)
 	if err != nil {

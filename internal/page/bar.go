@@ -8,23 +8,23 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// barWidth is how many units a bar is wide. It is drawn as wide as there is room.
+// barWidth is the width of a bar in its own units. It is scaled to the available space.
 const barWidth = 1000
 
-// A bar shows what a pool is made of.
+// A bar shows how the space of a pool is used.
 type bar struct {
-	Label string // for who cannot see it
+	Label string // description for screen readers
 	Parts []part
 }
 
-// A part of a bar, of a class that the style sheet colours.
+// A part of a bar has a class, which the style sheet colors.
 type part struct {
 	Class    string
 	X, Width int64
 }
 
-// barOf draws what is promised where it will be taken from: from what is free, and what
-// exceeds that from what is reclaimable. The label has the figures as they are.
+// barOf shows promised space as a part of free space and, as far as it exceeds that, of reclaimable space. The
+// label has the unadjusted figures.
 func barOf(p overview.Pool) bar {
 	out := bar{Label: labelOf(p)}
 	if p.Size <= 0 {
@@ -42,7 +42,7 @@ func barOf(p overview.Pool) bar {
 	} {
 		width := int64(float64(s.size) / float64(p.Size) * barWidth)
 		if s.size > 0 {
-			width = max(width, 1) // a little is not nothing
+			width = max(width, 1) // show even a small amount
 		}
 		width = min(width, barWidth-x)
 		if width > 0 {

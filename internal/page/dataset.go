@@ -16,11 +16,11 @@ type dataset struct {
 	Ready    int32
 	Replicas int32
 	Progress *flexlvmv1.Progress
-	Message  string // what is not as asked for
+	Message  string // what differs from the requested state
 	Nodes    []flexlvmv1.ReplicaStatus
 }
 
-// A datasetState is what a reader wants to know first; the greater, the sooner.
+// A datasetState is the state of a dataset; states that need more attention are greater.
 type datasetState int
 
 const (
@@ -33,7 +33,7 @@ func (s datasetState) String() string {
 	return [...]string{"complete", "filling", "failed"}[s]
 }
 
-// Loaded is how much of the source is there.
+// Loaded returns how much of the source has been loaded.
 func (d dataset) Loaded() string {
 	if d.Progress == nil {
 		return "-"
@@ -41,7 +41,7 @@ func (d dataset) Loaded() string {
 	return fmt.Sprintf("%s of %s", volume.Bytes(d.Progress.Bytes), volume.Bytes(d.Progress.BytesTotal))
 }
 
-// datasetsOf lists datasets, those that failed first, then those that fill.
+// datasetsOf returns datasets: failed ones first, then those that are being filled.
 func datasetsOf(managers []flexlvmv1.VolumeManager) []dataset {
 	out := []dataset{}
 	for i := range managers {

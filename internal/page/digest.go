@@ -7,10 +7,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/overview"
 )
 
-// nextOfPool is how many volumes of each pool that go when room is needed the queue has.
+// nextOfPool is how many volumes of each pool the queue shows that are evicted when room is needed.
 const nextOfPool = 3
 
-// A digest is what all views of one Snapshot have in common.
+// A digest is what all views of one Snapshot share.
 type digest struct {
 	Snapshot
 	made     time.Time
@@ -27,11 +27,11 @@ func digestOf(s Snapshot, version uint64, now time.Time) *digest {
 	}
 }
 
-// staleAfter is how old a digest may be although nothing changed: a node that is silent
-// changes nothing, and that is a problem.
+// staleAfter is the age from which a digest is computed again although nothing changed: a node that stops
+// reporting changes nothing, but becomes a problem.
 const staleAfter = 15 * time.Second
 
-// A digester keeps the last digest: several windows show the same cluster.
+// A digester caches the last digest, because several windows show the same cluster.
 type digester struct {
 	source Source
 	now    func() time.Time

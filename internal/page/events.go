@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// events sends what changes in a window, whenever what it shows does, but not more often
-// than people read (server-sent events).
+// events sends the changing part of a window (server-sent events) whenever it changes, but at most once per
+// s.atMost.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	if r.Method == http.MethodHead {
@@ -34,7 +34,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 				}
 			}
 		}
-		if s.now().Sub(written) >= s.beat { // a connection that broke unnoticed fails now
+		if s.now().Sub(written) >= s.beat { // detects a connection that broke silently
 			written = s.now()
 			if !send(w, out, []byte(": still here\n\n")) {
 				return
@@ -55,10 +55,10 @@ func send(w http.ResponseWriter, out *http.ResponseController, what []byte) bool
 	return out.Flush() == nil
 }
 
-// event puts text into one event: each of its lines is a field.
+// event encodes text as one event: each line becomes a data field.
 func event(text []byte) []byte {
 	var out bytes.Buffer
-	text = bytes.ReplaceAll(text, []byte("\r"), []byte(" ")) // it would end a line, too
+	text = bytes.ReplaceAll(text, []byte("\r"), []byte(" ")) // a carriage return would end a line, too
 	for line := range bytes.Lines(text) {
 		out.WriteString("data: ")
 		out.Write(bytes.TrimRight(line, "\n"))

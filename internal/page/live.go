@@ -16,7 +16,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// How many of each the page shows at once: it is as fast for 1,000 nodes as for 30.
+// Limits of what the page shows at once, so that it is as fast for 1,000 nodes as for 30.
 const (
 	mostNodes     = 24
 	mostProblems  = 12
@@ -24,7 +24,7 @@ const (
 	mostDatasets  = 12
 )
 
-// A live view is what changes while somebody looks.
+// A live view is the part of the page that is updated while it is open.
 type live struct {
 	Reading  bool
 	Lacks    []string
@@ -36,9 +36,9 @@ type live struct {
 	MoreProblems int
 
 	Nodes      []node
-	First      int // of the nodes that are shown, from 1
+	First      int // number of the first node shown, from 1
 	Last, All  int
-	Prev, Next string // addresses
+	Prev, Next string // links
 
 	Queue     []eviction
 	MoreQueue int
@@ -49,7 +49,7 @@ type live struct {
 	Node *nodeQueue
 }
 
-// A figure is a number with its name.
+// A figure is a value with its name.
 type figure struct{ Name, Class, Value string }
 
 type problem struct {
@@ -80,7 +80,7 @@ type eviction struct {
 	Link string
 }
 
-// liveOf is what a window shows of a digest.
+// liveOf returns what a window shows of a digest.
 func liveOf(d *digest, q query, now time.Time) live {
 	out := live{
 		Reading: d.Reading, Lacks: d.Lacks, Headline: headline(d), Total: barOf(total(d.status)), Totals: figuresOf(d.status.Total),
@@ -172,7 +172,7 @@ func nodeLink(name string) string { return "?" + url.Values{"node": {name}}.Enco
 
 func fromLink(from int) string { return "?from=" + strconv.Itoa(max(0, from)) + "#nodes" }
 
-// ago is how long ago something was, as kubectl says it.
+// ago returns how long ago a time was, as kubectl prints it.
 func ago(t metav1.Time, now time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -180,7 +180,8 @@ func ago(t metav1.Time, now time.Time) string {
 	return duration.HumanDuration(max(0, now.Sub(t.Time)))
 }
 
-// A nodeQueue is what was released on one node: what goes, in order, and what stays and why.
+// A nodeQueue lists what was released on one node: the volumes to be evicted, in order, and those that are kept
+// and why.
 type nodeQueue struct {
 	Name     string
 	Missing  bool
@@ -202,7 +203,7 @@ type evicted struct {
 	Ago  string
 }
 
-// why says in words what keeps a volume.
+// why explains what keeps a volume.
 var why = map[string]string{
 	flexlvmv1.KeptTooYoung: "stays: it was released a short time ago",
 	flexlvmv1.KeptInUse:    "stays: it is in use, or snapshots depend on it",
@@ -227,7 +228,7 @@ func queueOf(storages []flexlvmv1.NodeStorage, name string, now time.Time) *node
 		out.Released = append(out.Released, one)
 	}
 	slices.SortStableFunc(out.Released, func(a, b released) int {
-		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(uint32(a.EvictionOrder)-1, uint32(b.EvictionOrder)-1)) // 0, which stays, is last
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(uint32(a.EvictionOrder)-1, uint32(b.EvictionOrder)-1)) // 0, which is not evicted, comes last
 	})
 	for _, e := range s.Evictions {
 		out.Evicted = append(out.Evicted, evicted{e, volume.Bytes(e.Size.Value()), ago(e.Time, now)})

@@ -6,20 +6,19 @@ import (
 	"strings"
 )
 
-// A query is what a window of the page shows, as its address has it.
+// A query is what a window of the page shows, parsed from its URL.
 type query struct {
 	Search string
-	Node   string // whose queue is shown
-	From   int    // the first of the nodes that are shown
-	Claim  string // the size of the claim that is asked about
+	Node   string // the node whose queue is shown
+	From   int    // index of the first node shown
+	Claim  string // size of the hypothetical claim
 	Class  string
 	Nodes  int
 }
 
 const defaultClass = "flexlvm"
 
-// queryOf reads an address. What makes no sense there is as if it were not there: people
-// do not write it.
+// queryOf parses a URL. Invalid values are ignored, because people do not write these URLs by hand.
 func queryOf(v url.Values) query {
 	q := query{
 		Search: strings.TrimSpace(v.Get("q")), Node: v.Get("node"), From: count(v.Get("from"), 0),
@@ -39,7 +38,7 @@ func count(text string, least int) int {
 	return max(n, least)
 }
 
-// Live is the address of what changes in this window.
+// Live returns the URL of the events for this window.
 func (q query) Live() string {
 	v := url.Values{}
 	if q.Node != "" {

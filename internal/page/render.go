@@ -10,17 +10,17 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// Everything that comes from the cluster passes through html/template, which escapes it for
-// where it stands. No type of the views is one that it trusts.
+// Everything from the cluster passes through html/template, which escapes it for its context. The views contain
+// none of the types that html/template trusts and does not escape.
 var templates = template.Must(template.ParseFS(assets, "assets/*.html"))
 
-// A whole page.
+// A whole is the view of a complete page.
 type whole struct {
 	Title string
 	Query query
 	Live  live
-	Found *found  // nil where nothing was searched
-	Plan  *whatIf // nil where nothing was asked
+	Found *found  // nil without a search
+	Plan  *whatIf // nil without a hypothetical claim
 	Time  string
 }
 

@@ -14,25 +14,25 @@ import (
 	"time"
 )
 
-// A Config is what a Server needs.
+// A Config configures a Server.
 type Config struct {
 	Source Source
-	Title  string           // names the cluster
-	Now    func() time.Time // nil: the clock
+	Title  string           // name of the cluster
+	Now    func() time.Time // time.Now if nil
 }
 
-// A Server shows the page to clients that know its token.
+// A Server serves the page to clients that know its token.
 type Server struct {
 	source   Source
 	title    string
 	now      func() time.Time
 	digester *digester
 	token    string
-	// The pace of what is sent on its own.
+	// Intervals of events: atMost is the minimum between two, beat that of keep-alives.
 	atMost, beat time.Duration
 }
 
-// New returns a server with a token of its own.
+// New returns a server with a new token.
 func New(c Config) *Server {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -43,7 +43,7 @@ func New(c Config) *Server {
 	}
 }
 
-// Listen opens a port that this machine alone reaches; 0 takes one that is free.
+// Listen listens on a port that only this machine can reach; 0 selects a free port.
 func Listen(ctx context.Context, port int) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
@@ -52,19 +52,19 @@ func Listen(ctx context.Context, port int) (net.Listener, error) {
 	return l, nil
 }
 
-// URL is where the page is. The token is part of its path: a browser sends a cookie to every
-// port of the machine, and a path to this server alone.
+// URL returns the URL of the page. The token is part of the path, because a browser sends a cookie to every
+// port of the machine but a path only to this server.
 func (s *Server) URL(l net.Listener) string {
 	return "http://" + l.Addr().String() + "/" + s.token + "/"
 }
 
-// Serve answers until the context ends.
+// Serve serves requests until the context is done.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	server := &http.Server{
 		Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
-		BaseContext: func(net.Listener) context.Context { return ctx }, // what is sent on its own ends with it
+		BaseContext: func(net.Listener) context.Context { return ctx }, // ends the streams of events with ctx
 	}
-	stopped := context.AfterFunc(ctx, func() { _ = server.Close() }) // a browser asks again, and nothing is half done
+	stopped := context.AfterFunc(ctx, func() { _ = server.Close() }) // requests only read, and the browser repeats them
 	defer stopped()
 	if err := server.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve the page: %w", err)
@@ -72,7 +72,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// policy lets the page have what this server serves, and nothing that is written into it.
+// policy allows only resources from this server, and no inline scripts or styles.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -108,8 +108,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ours reports whether a request is for this machine by its own name. A foreign name that
-// leads here is a foreign page's (DNS rebinding). The port may be another, behind ssh -L.
+// ours reports whether a request addresses this machine by a local name. Another name that resolves to this
+// machine comes from a foreign page (DNS rebinding). The port may differ, behind ssh -L.
 func ours(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -134,5 +134,5 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write(out.Bytes()) // who reads is gone
+	_, _ = w.Write(out.Bytes()) // the client is gone
 }

@@ -1,5 +1,5 @@
-// Package page is a page in the browser of the user who runs kubectl flexlvm ui: what
-// overview says of a cluster, as HTML, and the server that shows it to that user alone.
+// Package page implements the page of kubectl flexlvm ui in the user's browser: package overview's answers as
+// HTML, and the server that serves them to that user only.
 package page
 
 import (
@@ -12,24 +12,24 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Source is the cluster as the user may see it.
+// A Source provides the cluster as the user may read it.
 type Source interface {
-	// Snapshot is what is known now. Nobody changes what it holds.
+	// Snapshot returns the current objects. Callers must not modify them.
 	Snapshot() Snapshot
-	// Version grows with each change of the Snapshot.
+	// Version increases with each change of the Snapshot.
 	Version() uint64
-	// Pods of a namespace.
+	// Pods returns the pods of a namespace.
 	Pods(ctx context.Context, namespace string) ([]corev1.Pod, error)
-	// Spec is the volume of a claim of this size and class.
+	// Spec returns the volume of a claim of this size and class.
 	Spec(ctx context.Context, size, class string) (volume.Spec, error)
 }
 
-// A Snapshot is a cluster at one moment.
+// A Snapshot is the state of a cluster at one moment.
 type Snapshot struct {
 	overview.Objects // without pods
 	Managers         []flexlvmv1.VolumeManager
-	// Reading is whether some lists have not arrived yet.
+	// Reading reports whether some lists have not arrived yet.
 	Reading bool
-	// Lacks says of each kind that cannot be read why.
+	// Lacks has an error text for each kind that cannot be read.
 	Lacks []string
 }

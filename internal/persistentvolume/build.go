@@ -9,10 +9,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// NameFor returns what a PersistentVolume is called that is made for a claim.
+// NameFor returns the name of the PersistentVolume that is provisioned for a claim.
 func NameFor(claim types.UID) string { return "pvc-" + string(claim) }
 
-// New returns the PersistentVolume that d describes, not bound to a claim yet.
+// New returns the PersistentVolume that d describes. It is not bound to a claim yet.
 func New(d pv.Description, modes []corev1.PersistentVolumeAccessMode, policy corev1.PersistentVolumeReclaimPolicy) *corev1.PersistentVolume {
 	mode := corev1.PersistentVolumeMode(d.Spec.FSType.VolumeMode())
 	var options []string
@@ -38,8 +38,8 @@ func New(d pv.Description, modes []corev1.PersistentVolumeAccessMode, policy cor
 	}
 }
 
-// Again returns the PersistentVolume and the claim of a manifest for a volume that exists, as
-// m.YAML prints them but for the access modes; none are ReadWriteOnce.
+// Again returns the PersistentVolume and the claim of a manifest for an existing volume, as m.YAML
+// prints them except for the access modes, which default to ReadWriteOnce.
 func Again(m pv.Manifest, modes []corev1.PersistentVolumeAccessMode) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim) {
 	if len(modes) == 0 {
 		modes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
@@ -58,8 +58,8 @@ func Again(m pv.Manifest, modes []corev1.PersistentVolumeAccessMode) (*corev1.Pe
 	return object, claim
 }
 
-// OnlyOn returns the affinity that ties a volume to its node. It uses the hostname label,
-// by which the scheduler and people's own affinity rules know a node.
+// OnlyOn returns the node affinity that pins a volume to its node. It uses the hostname label, by which
+// the scheduler and users' own affinity rules identify a node.
 func OnlyOn(hostname string) *corev1.VolumeNodeAffinity {
 	return &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{
@@ -72,8 +72,8 @@ func OnlyOn(hostname string) *corev1.VolumeNodeAffinity {
 	}}
 }
 
-// Hostnames returns the values of the label kubernetes.io/hostname that a
-// PersistentVolume is tied to; in those that New makes, its node's.
+// Hostnames returns the values of the label kubernetes.io/hostname that a PersistentVolume's node
+// affinity requires. New sets exactly one, the node's.
 func Hostnames(object *corev1.PersistentVolume) (out []string) {
 	affinity := object.Spec.NodeAffinity
 	if affinity == nil || affinity.Required == nil {

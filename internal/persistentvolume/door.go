@@ -9,9 +9,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Through returns the source of a PersistentVolume of this name by which the volume of
-// object is reached through a door. The source of object is taken in nothing but what Parse
-// reads of it, so what else somebody has put there does not come along.
+// Through returns the source for a PersistentVolume called name that reaches object's volume through
+// the given door. It copies only the fields of object's source that Parse reads, so foreign additions
+// are dropped.
 func Through(object *corev1.PersistentVolume, door pv.Door, name string) (corev1.PersistentVolumeSource, error) {
 	from := DoorOf(object)
 	if from == "" {

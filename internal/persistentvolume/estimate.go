@@ -9,8 +9,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Estimate returns what can be told of a PersistentVolume that Parse cannot read, such as that of a later
-// release: what it is charged and in which pool. It reports false where even the pool cannot be read.
+// Estimate returns what can be read of a PersistentVolume that Parse rejects, such as one of a later
+// release: its charge and its pool. It reports false if even the pool cannot be read.
 func Estimate(object *corev1.PersistentVolume) (v Volume, known bool) {
 	spec, unread := volume.ReadOptions(Options(object))
 	capacity := object.Spec.Capacity[corev1.ResourceStorage]
@@ -38,7 +38,8 @@ func Estimate(object *corev1.PersistentVolume) (v Volume, known bool) {
 	return v, spec.Group != "" && thin == (spec.Layout == volume.Thin) && directory == (spec.Layout == volume.Directory)
 }
 
-// TakesNone reports whether a PersistentVolume is for the readers of a dataset: it has no volume of its own.
+// TakesNone reports whether a PersistentVolume is for the readers of a dataset, and so has no logical
+// volume of its own.
 func TakesNone(object *corev1.PersistentVolume) bool {
 	spec, _ := volume.ReadOptions(Options(object))
 	return spec.ReadOnly

@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Volume is what the API says about one flexlvm PersistentVolume and its claim.
+// A Volume is what the API records of one flexlvm PersistentVolume and its claim.
 type Volume struct {
 	PV        string
 	UID       types.UID
@@ -22,61 +22,59 @@ type Volume struct {
 	Volume    volume.Name
 	Cluster   string // may be empty
 	Kind      volume.Kind
-	Size      volume.Bytes // what the user may write by now
-	Growing   volume.Bytes // more than Size: what it is promised to grow to; 0 otherwise
+	Size      volume.Bytes // what the user may currently write
+	Growing   volume.Bytes // the size that it is promised to grow to, if that is more than Size; otherwise 0
 	Inodes    int64        // 0: no limit
-	Shape     volume.Shape // as it is to be made; what it has become, LVM knows
-	// Charged is what the volume takes from its pool when it is made: what its
-	// provisioner charged, or more if the claim has grown since. What it is only promised
-	// to grow to is not in it, but in Charge.
+	Shape     volume.Shape // as it will be created; LVM knows the shape of an existing volume
+	// Charged is what the volume takes from its pool when it is created: the provisioner's charge, or
+	// more if the claim has grown since. It excludes promised growth, which Charge includes.
 	Charged volume.Bytes
-	// FS is the file system that the volume holds already; empty where it may be made.
+	// FS is the UUID of the volume's existing file system; empty: it may be formatted.
 	FS     string
 	FSType volume.FSType
-	// Encrypted: its content lies in a container, whose key each mount brings.
+	// Encrypted: the content lies in a LUKS container, whose key each mount passes in.
 	Encrypted bool
-	// Undelete: the volume is to be made ready again if it was released.
+	// Undelete: if the volume was released, it is to be made ready again.
 	Undelete bool
-	CloneOf  volume.Name // the volume whose copy it begins as, or empty
-	// Taken: a snapshot's volume has been made, and is not made again.
+	CloneOf  volume.Name // the volume that it starts as a copy of, or empty
+	// Taken: the snapshot has been taken, and is not taken again.
 	Taken bool
-	// Lost is why a snapshot that was taken holds nothing any more; empty while it does.
+	// Lost is why a snapshot that was taken no longer has content; empty while it has.
 	Lost string
-	// SnapshotGroup is the group that a snapshot is taken with, and Members are the
-	// PersistentVolumes of that, with commas in between; empty where it is taken by itself.
+	// SnapshotGroup is the ID of the group that a snapshot is taken with, and Members are the group's
+	// PersistentVolumes, separated by commas; both are empty for a snapshot without a group.
 	SnapshotGroup, Members string
-	// Reserve is that of a copy-on-write snapshot.
+	// Reserve is the reserve of a copy-on-write snapshot.
 	Reserve        volume.Reserve
-	ClaimNamespace string // empty where no claim is named
+	ClaimNamespace string // empty if the PersistentVolume names no claim
 	ClaimName      string
 	Phase          corev1.PersistentVolumePhase
 	ReclaimPolicy  corev1.PersistentVolumeReclaimPolicy
 	Deleting       bool
-	HasFinalizer   bool // ours
+	HasFinalizer   bool // flexlvm's
 	Disposal       volume.Disposal
-	// IOLimits is the annotation, not parsed: a malformed one must not affect anything
-	// but the limits.
+	// IOLimits is the unparsed annotation: a malformed one must affect nothing but the limits.
 	IOLimits string
-	// Trim and OnNodeLoss are the annotations, not parsed either.
+	// Trim and OnNodeLoss are unparsed annotations, too.
 	Trim, OnNodeLoss string
-	// Declared: a LocalVolume asks for it, and its node makes it before any claim is there.
+	// Declared: a LocalVolume asks for the volume, and its node creates it before a claim exists.
 	Declared bool
-	// Placeholder: it names a volume while the volume's own PersistentVolume is made anew.
+	// Placeholder: the object stands in while the volume's own PersistentVolume is created again.
 	Placeholder bool
 	// Replica is zero if the volume is not a replica of a dataset.
 	Replica Replica
 }
 
-// InGroup reports whether the volume belongs in the volume group with a UUID. Another of the same name
-// is not the one that it was made for.
+// InGroup reports whether the volume belongs in the volume group with this UUID. A group of the same
+// name with another UUID is not the one that the volume was created for.
 func (v *Volume) InGroup(uuid string) bool { return v.GroupUUID == "" || v.GroupUUID == uuid }
 
-// Pool returns the pool that the volume is cut from.
+// Pool returns the pool that holds the volume.
 func (v *Volume) Pool() volume.PoolName { return v.Shape.Pool(v.Group) }
 
-// Parse parses a PersistentVolume strictly: what it does not understand is an error, not
-// a guess. A person has to look at a PersistentVolume that it cannot parse; the volumes
-// that it may mean (NamesOf) count as wanted.
+// Parse parses a PersistentVolume strictly: anything that it does not understand is an error, not a
+// guess. A PersistentVolume that it cannot parse needs a person; until then, the volumes that the
+// object may mean (NamesOf) count as wanted.
 func Parse(object *corev1.PersistentVolume) (Volume, error) {
 	v, err := parse(object)
 	if err != nil {
@@ -89,8 +87,7 @@ func Parse(object *corev1.PersistentVolume) (Volume, error) {
 	return v, nil
 }
 
-// Reads reports whether Parse reads an annotation of a PersistentVolume. Caches may drop
-// the others.
+// Reads reports whether Parse reads this annotation. Caches may drop the others.
 func Reads(annotation string) bool {
 	switch annotation {
 	case pv.AnnotationCharged, pv.AnnotationRatio, pv.AnnotationReclaim, pv.AnnotationWipe, pv.AnnotationIOLimits, pv.AnnotationTrim, pv.AnnotationOnNodeLoss, pv.AnnotationGrowingTo, pv.AnnotationUndelete, pv.AnnotationReplaces, pv.AnnotationDeclared,
@@ -139,9 +136,9 @@ func parse(object *corev1.PersistentVolume) (Volume, error) {
 	return c, nil
 }
 
-// growingOf reads what the volume is promised to grow to. It never fails: a promise that
-// cannot be read is none, neither to the provisioner nor to the node. Only a claim that is
-// bound can be waiting for it.
+// growingOf returns the size that the volume is promised to grow to, or 0. It never fails: the
+// provisioner and the node both ignore a promise that they cannot parse. Only a bound claim can wait
+// for a promise.
 func growingOf(object *corev1.PersistentVolume, size volume.Bytes, phase corev1.PersistentVolumePhase) volume.Bytes {
 	n, err := strconv.ParseInt(object.Annotations[pv.AnnotationGrowingTo], 10, 64)
 	to := volume.Bytes(n)
@@ -151,7 +148,7 @@ func growingOf(object *corev1.PersistentVolume, size volume.Bytes, phase corev1.
 	return to
 }
 
-// specOf reads the options, as the driver does when it mounts the volume.
+// specOf parses the options, as the driver does when it mounts the volume.
 func specOf(object *corev1.PersistentVolume) (volume.Spec, error) {
 	if !IsOurs(object) {
 		return volume.Spec{}, foreign(object)
@@ -173,7 +170,7 @@ func specOf(object *corev1.PersistentVolume) (volume.Spec, error) {
 		spec.Ratio = ratio
 	}
 	if spec.ReadOnly {
-		// It has no volume of its own, so it explains none, and is charged for none.
+		// Such a PersistentVolume has no logical volume: it accounts for none and is charged for none.
 		return volume.Spec{}, &volume.FieldError{Field: volume.OptionReadOnly, Value: "true", Reason: "is for the readers of a dataset, wherever it is; remove the label " + pv.LabelNode}
 	}
 	if spec.Kind == volume.Snapshot && (object.Spec.CSI == nil || object.Name != string(spec.Name)) {
@@ -182,7 +179,7 @@ func specOf(object *corev1.PersistentVolume) (volume.Spec, error) {
 	return spec, spec.Validate()
 }
 
-// phaseOf gives Pending where the API server has not said anything yet.
+// phaseOf returns Pending if the API server has not set a phase yet.
 func phaseOf(object *corev1.PersistentVolume) (corev1.PersistentVolumePhase, error) {
 	switch p := object.Status.Phase; p {
 	case "":
@@ -194,7 +191,7 @@ func phaseOf(object *corev1.PersistentVolume) (corev1.PersistentVolumePhase, err
 	}
 }
 
-// policyOf gives Retain where none is named, as the API server does.
+// policyOf defaults to Retain, as the API server does.
 func policyOf(object *corev1.PersistentVolume) (corev1.PersistentVolumeReclaimPolicy, error) {
 	switch p := object.Spec.PersistentVolumeReclaimPolicy; p {
 	case "":
@@ -216,9 +213,9 @@ func disposalOf(object *corev1.PersistentVolume) (d volume.Disposal, err error) 
 	return d, nil
 }
 
-// sizesOf tells what the user may write and what the pool must give. The
-// capacity follows growth; the option and the charge stay what they were at
-// birth, so a claim that grew before its first mount needs more than its charge.
+// sizesOf returns what the user may write and what the pool must provide. The capacity follows growth;
+// the option and the charge keep their original values, so a claim that grew before its first mount
+// needs more than its charge.
 func sizesOf(object *corev1.PersistentVolume, spec volume.Spec) (size, charged volume.Bytes, err error) {
 	capacity := object.Spec.Capacity[corev1.ResourceStorage]
 	switch {
@@ -243,8 +240,8 @@ func sizesOf(object *corev1.PersistentVolume, spec volume.Spec) (size, charged v
 	return size, charged, nil
 }
 
-// parseCharged takes more than volume.MaxSize: to the size comes the overhead, and
-// there may be several copies.
+// parseCharged accepts more than volume.MaxSize: a charge includes overhead, and there may be several
+// copies.
 func parseCharged(text string) (volume.Bytes, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n <= 0 || volume.Bytes(n) > volume.MaxCharge {

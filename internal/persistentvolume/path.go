@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// SharePath reports whether two local PersistentVolumes may be on one node, as hostnames
-// tell, and have the same path, or one below the other's.
+// SharePath reports whether two local PersistentVolumes may be on the same node, judging by their
+// hostnames, and have the same path or one path below the other.
 func SharePath(a, b *corev1.PersistentVolume) bool {
 	if a.Spec.Local == nil || b.Spec.Local == nil {
 		return false

@@ -9,17 +9,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Replica is what a PersistentVolume says about its dataset's replica and its eviction.
+// A Replica is what a PersistentVolume records of its dataset's replica and the replica's eviction.
 type Replica struct {
-	Dataset string                // replica.Hash; empty: it is none, or none that may be evicted
-	Policy  volume.EvictionPolicy // EvictNever also where it cannot be read
-	// Complete: all of the dataset is there.
+	Dataset string                // replica.Hash; empty if the volume is no replica that may be evicted
+	Policy  volume.EvictionPolicy // EvictNever also if it cannot be parsed
+	// Complete: the replica holds the whole dataset.
 	Complete bool
-	Readers  string // the claim by which it is read, in the namespace of its own
+	Readers  string // the readers' claim, in the namespace of the replica's own claim
 	Owner    string // its VolumeManager, in the same namespace
 	OwnerUID string
 
-	// When its eviction reached each step; zero: not yet.
+	// When the eviction reached each step; zero: not yet.
 	Asked      time.Time
 	Unlabelled time.Time
 	Evictable  time.Time
@@ -27,8 +27,7 @@ type Replica struct {
 	Garbled bool
 }
 
-// Allowed reports whether the dataset of a replica allows its eviction and can restore
-// it.
+// Allowed reports whether a replica may be evicted: its dataset permits it and can restore it.
 func (r Replica) Allowed() bool {
 	return r.Policy == volume.EvictLRU && r.Complete && !r.Garbled
 }
@@ -36,18 +35,17 @@ func (r Replica) Allowed() bool {
 // Begun reports whether the eviction of a replica has begun, or may have.
 func (r Replica) Begun() bool { return r.Garbled || !r.Asked.IsZero() }
 
-// Going reports whether the eviction of a replica is past its last look at the pods.
+// Going reports whether the eviction of a replica is past its last check for pods.
 func (r Replica) Going() bool { return !r.Evictable.IsZero() && !r.Garbled }
 
-// replicaAnnotations are those that replicaOf reads.
+// replicaAnnotations are the annotations that replicaOf reads.
 var replicaAnnotations = []string{
 	replica.AnnotationEviction, replica.AnnotationComplete, replica.AnnotationReaders, replica.AnnotationOwner,
 	replica.AnnotationEvict, replica.AnnotationUnlabelled, replica.AnnotationEvictable,
 }
 
-// replicaOf reads what a PersistentVolume says of a replica. It never fails: what
-// it does not understand keeps the replica from being evicted, and from nothing
-// else.
+// replicaOf reads what a PersistentVolume records of a replica. It never fails: anything that it does
+// not understand only keeps the replica from being evicted.
 func replicaOf(object *corev1.PersistentVolume, spec volume.Spec) Replica {
 	hash := object.Labels[replica.LabelDataset]
 	if spec.Kind != volume.Dataset || !replica.IsHash(hash) || spec.Name != replica.VolumeName(hash) {

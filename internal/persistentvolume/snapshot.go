@@ -11,12 +11,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Snapshot returns the PersistentVolume, called name, that stands for a snapshot of the volume
-// of another, and what its node makes of it: a thin one of a thin volume, of others one with a
-// store of its own, as reserve says. It lies where that one does, and is kept for a
-// claim that there cannot be, so that no claim is ever bound to it; only its deletion gives the
-// snapshot up. See
-// docs/decisions/019-snapshots-are-persistentvolumes.md.
+// Snapshot returns the PersistentVolume, called name, that stands for a snapshot of the volume of
+// another PersistentVolume, and the spec by which its node creates it: a thin snapshot of a thin
+// volume, otherwise a copy-on-write snapshot with this reserve. It is on its source's node and reserved
+// for a claim that cannot exist, so that no claim is ever bound to it; only deleting it releases the
+// snapshot. See docs/decisions/019-snapshots-are-persistentvolumes.md.
 func Snapshot(of *corev1.PersistentVolume, name volume.Name, reserve volume.Reserve) (*corev1.PersistentVolume, volume.Spec, error) {
 	source, err := Parse(of)
 	if err != nil {
@@ -48,8 +47,7 @@ func Snapshot(of *corev1.PersistentVolume, name volume.Name, reserve volume.Rese
 	return object, spec, nil
 }
 
-// Grouped marks the PersistentVolumes of snapshots as those of a group, which is taken at one
-// instant.
+// Grouped marks the PersistentVolumes of snapshots as a group, which is taken at one instant.
 func Grouped(id string, objects []*corev1.PersistentVolume) {
 	var members []string
 	for _, o := range objects {
@@ -61,8 +59,8 @@ func Grouped(id string, objects []*corev1.PersistentVolume) {
 	}
 }
 
-// chargedFor returns what a snapshot is charged. The store of one is as large as its source really
-// is, which may be more than its size tells: rounded up to its stripes, or adopted.
+// chargedFor returns the charge of a snapshot. A copy-on-write store follows the real size of its
+// source's device, which may exceed what the source's size implies: rounded up to stripes, or adopted.
 func chargedFor(spec volume.Spec, source *Volume) volume.Bytes {
 	charged := spec.Charge()
 	if spec.CopyOnWrite() {
@@ -72,7 +70,7 @@ func chargedFor(spec volume.Spec, source *Volume) volume.Bytes {
 	return charged
 }
 
-// snapshotOf returns the volume of a snapshot with what its PersistentVolume says besides.
+// snapshotOf returns v with the snapshot fields of its PersistentVolume.
 func (v Volume) snapshotOf(object *corev1.PersistentVolume) Volume {
 	v.ClaimNamespace = object.Spec.CSI.VolumeAttributes[pv.AttributeNamespace]
 	if v.SnapshotGroup = object.Labels[pv.LabelSnapshotGroup]; v.SnapshotGroup != "" {
@@ -88,9 +86,9 @@ func (v Volume) snapshotOf(object *corev1.PersistentVolume) Volume {
 	return v
 }
 
-// takenWith returns a snapshot with the size that its source had when it was taken. That may have
-// grown since the snapshot was asked for, or not have come to the size yet that it was promised.
-// What a store takes, the node that has made it has noted.
+// takenWith returns a snapshot with the size that its source had when it was taken. The source may have
+// grown since the snapshot was requested, or not have reached its promised size. The charge of a
+// copy-on-write store stays: the node has recorded it (Stored).
 func (v Volume) takenWith(size volume.Bytes) Volume {
 	if size < v.Size {
 		v.Size = size
@@ -101,33 +99,33 @@ func (v Volume) takenWith(size volume.Bytes) Volume {
 	return v.Grown(size)
 }
 
-// IsSnapshot reports whether one of flexlvm's PersistentVolumes stands for a snapshot.
+// IsSnapshot reports whether object is a flexlvm PersistentVolume that stands for a snapshot.
 func IsSnapshot(object *corev1.PersistentVolume) bool {
 	return DoorOf(object) == pv.CSI && Options(object)[volume.OptionKind] == string(volume.Snapshot)
 }
 
-// TakenAt returns the moment that a snapshot is of; false before it is taken.
+// TakenAt returns the time at which the snapshot was taken; false if it is not taken yet.
 func TakenAt(object *corev1.PersistentVolume) (time.Time, bool) {
 	at, err := time.Parse(time.RFC3339, object.Annotations[pv.AnnotationSnapshotTaken])
 	return at, err == nil
 }
 
-// Taken returns the annotations by which a node says that it has taken a snapshot.
+// Taken returns the annotations by which a node reports that it has taken a snapshot.
 func Taken(at time.Time, size volume.Bytes) map[string]*string {
 	when, bytes := at.UTC().Format(time.RFC3339), strconv.FormatInt(int64(size), 10)
 	return map[string]*string{pv.AnnotationSnapshotTaken: &when, pv.AnnotationSnapshotSize: &bytes, pv.AnnotationSnapshotProblem: nil}
 }
 
-// Stored is Taken for a copy-on-write snapshot whose store takes so much of its pool. It was charged
-// by what its source was promised, from which what that has may differ.
+// Stored is Taken for a copy-on-write snapshot, whose store takes this much of its pool. The charge was
+// based on the source's promised size, which may differ from its size when it was taken.
 func Stored(at time.Time, size, takes volume.Bytes) map[string]*string {
 	says, bytes := Taken(at, size), strconv.FormatInt(int64(takes), 10)
 	says[pv.AnnotationCharged] = &bytes
 	return says
 }
 
-// NotTaken returns the annotation by which a node says why it has not, or why one that it has
-// taken holds nothing any more.
+// NotTaken returns the annotation by which a node reports why it has not taken a snapshot, or why a
+// snapshot that it has taken no longer has content.
 func NotTaken(why string) map[string]*string {
 	return map[string]*string{pv.AnnotationSnapshotProblem: &why}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// IsOurs reports whether one of our drivers serves a PersistentVolume.
+// IsOurs reports whether one of flexlvm's drivers serves a PersistentVolume.
 func IsOurs(object *corev1.PersistentVolume) bool { return DoorOf(object) != "" }
 
-// DoorOf returns the door that a PersistentVolume goes through; empty if it is not ours.
+// DoorOf returns the door of a PersistentVolume; empty if it is not flexlvm's.
 func DoorOf(object *corev1.PersistentVolume) pv.Door {
 	switch s := object.Spec; {
 	case s.FlexVolume != nil && s.FlexVolume.Driver == pv.Driver:
@@ -25,7 +25,7 @@ func DoorOf(object *corev1.PersistentVolume) pv.Door {
 	return ""
 }
 
-// Options returns the options of the volume; nil if the PersistentVolume is not ours.
+// Options returns the options of the volume; nil if the PersistentVolume is not flexlvm's.
 func Options(object *corev1.PersistentVolume) map[string]string {
 	switch DoorOf(object) {
 	case pv.Flex:
@@ -38,10 +38,10 @@ func Options(object *corev1.PersistentVolume) map[string]string {
 	return nil
 }
 
-// ReadersSource returns the volume source by which the pods of a namespace read a dataset
-// with these options, which name its volume. kubelet does not change the group of the files
-// to each pod's fsGroup: of a FlexVolume because it is read-only, through CSI because the
-// PersistentVolume is ReadOnlyMany alone and the CSIDriver's fsGroupPolicy goes by that.
+// ReadersSource returns the volume source by which the pods of a namespace read the dataset whose
+// volume these options name. kubelet does not change the group of its files to each pod's fsGroup: for
+// FlexVolume because the source is read-only, for CSI because the PersistentVolume is only
+// ReadOnlyMany, which the CSIDriver's fsGroupPolicy respects.
 func ReadersSource(door pv.Door, options map[string]string, namespace string) corev1.PersistentVolumeSource {
 	if door == pv.CSI {
 		handle := pv.Handle(volume.Group(options[volume.OptionGroup]), volume.Name(options[volume.OptionVolume]), true)
@@ -50,8 +50,8 @@ func ReadersSource(door pv.Door, options map[string]string, namespace string) co
 	return flexSource(options, true)
 }
 
-// LeanSource returns of the volume source what Parse reads, and of another CSI driver's its
-// name, by which the provisioning library goes.
+// LeanSource returns the part of the volume source that Parse reads, or for another CSI driver just its
+// name, which the provisioning library needs.
 func LeanSource(object *corev1.PersistentVolume) corev1.PersistentVolumeSource {
 	switch DoorOf(object) {
 	case pv.Flex:
@@ -65,7 +65,7 @@ func LeanSource(object *corev1.PersistentVolume) corev1.PersistentVolumeSource {
 	return corev1.PersistentVolumeSource{}
 }
 
-// source returns the volume source of what d describes.
+// source returns the volume source of the described volume.
 func source(d pv.Description) corev1.PersistentVolumeSource {
 	if d.Door == pv.CSI {
 		s := csiSource(d.Handle(), d.Attributes(), false)
@@ -94,16 +94,15 @@ func csiSource(handle string, attributes map[string]string, readOnly bool) corev
 	}
 }
 
-// FSType returns the kind of the file system that a volume is made with; empty for a raw block
-// volume.
+// FSType returns the file system that a volume is formatted with; empty for a raw block volume.
 func FSType(object *corev1.PersistentVolume) string { return fsType(Options(object)) }
 
-// ModeOf returns the mode that a volume is made with.
+// ModeOf returns the mode that a volume is created with.
 func ModeOf(object *corev1.PersistentVolume) string {
 	return cmp.Or(Options(object)[volume.OptionVolumeMode], volume.ModeFilesystem)
 }
 
-// fsType is what a volume source says of the file system, which the options say as well.
+// fsType returns the fsType field of a volume source, which repeats the options.
 func fsType(options map[string]string) string {
 	if options[volume.OptionVolumeMode] == volume.ModeBlock {
 		return ""
@@ -111,9 +110,9 @@ func fsType(options map[string]string) string {
 	return cmp.Or(options[volume.OptionFSType], volume.XFS.String())
 }
 
-// named returns the options with the name of the volume, and checks that what tells it twice
-// tells it alike. The name is what the driver takes it for: for FlexVolumes the option, or
-// the PersistentVolume's own name; for CSI volumes the handle.
+// named returns the options and the name of the volume, and checks that the handle of a CSI volume
+// matches its attributes. The driver derives the same name: for FlexVolumes from the option, or else
+// from the PersistentVolume's own name; for CSI volumes from the handle.
 func named(object *corev1.PersistentVolume) (options map[string]string, name volume.Name, err error) {
 	options = Options(object)
 	if DoorOf(object) == pv.Flex {
@@ -138,7 +137,7 @@ func named(object *corev1.PersistentVolume) (options map[string]string, name vol
 	return options, name, nil
 }
 
-// foreign says why a PersistentVolume is not flexlvm's.
+// foreign returns the error for a PersistentVolume that is not flexlvm's.
 func foreign(object *corev1.PersistentVolume) error {
 	const advice = "; remove the label " + pv.LabelNode
 	switch s := object.Spec; {
@@ -150,8 +149,8 @@ func foreign(object *corev1.PersistentVolume) error {
 	return &volume.FieldError{Field: "spec.flexVolume", Reason: "is missing, and so is spec.csi: this is no volume of flexlvm" + advice}
 }
 
-// NamesOf returns the names of the volumes that a PersistentVolume may mean that Parse could not read.
-// The PersistentVolume need not be flexlvm's: a name too many only protects one more volume.
+// NamesOf returns the names of the volumes that a PersistentVolume may mean that Parse rejects. The
+// PersistentVolume need not be flexlvm's: a superfluous name only protects one more volume.
 func NamesOf(object *corev1.PersistentVolume) []string {
 	names := []string{object.Name}
 	add := func(name string) {

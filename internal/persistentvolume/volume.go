@@ -8,8 +8,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Leaving reports whether a PersistentVolume, of whichever cluster, is being removed. A
-// bound one is not, even if somebody has deleted it and removed its other finalizers.
+// Leaving reports whether a PersistentVolume, of any cluster, is being removed. A bound one is not,
+// even if somebody has deleted it and removed its other finalizers.
 func (v *Volume) Leaving() bool {
 	switch {
 	case v.Deleting:
@@ -20,7 +20,7 @@ func (v *Volume) Leaving() bool {
 	return false
 }
 
-// Evidence describes how the API has given the volume up.
+// Evidence describes how the API shows that the volume is no longer wanted.
 func (v *Volume) Evidence() string {
 	switch {
 	case v.Deleting:
@@ -46,16 +46,16 @@ func (v *Volume) Usable() bool {
 
 // A Charge is what a volume takes from its pool, for any extent size.
 type Charge struct {
-	Noted  volume.Bytes // for extents of LVM's default size, as the provisioner has noted it
+	Noted  volume.Bytes // for extents of LVM's default size, as the provisioner recorded it
 	Shape  volume.Shape
 	Device volume.Bytes // the logical volume's size
-	// Content is, for a copy-on-write snapshot, the size of the device that it is of, and
-	// Reserve how much of that is set aside.
+	// Content is, for a copy-on-write snapshot, the size of its source's device, and Reserve is the
+	// share of that which the store reserves.
 	Content volume.Bytes
 	Reserve volume.Reserve
 }
 
-// ChargeOf returns the charge of a volume that is made as s says, of which so much was noted.
+// ChargeOf returns the charge of a volume with this spec and this recorded charge.
 func ChargeOf(s volume.Spec, noted volume.Bytes) Charge {
 	c := Charge{Noted: noted, Shape: s.Shape(), Device: s.DeviceSize()}
 	if s.CopyOnWrite() {
@@ -64,17 +64,17 @@ func ChargeOf(s volume.Spec, noted volume.Bytes) Charge {
 	return c
 }
 
-// specOf returns what the size of a device depends on, for a volume of this size.
+// specOf returns the fields that determine the device size of a volume of this size.
 func (v *Volume) specOf(size volume.Bytes) volume.Spec {
 	return volume.Spec{
 		Size: size, Inodes: v.Inodes, FSType: v.FSType, Encrypted: v.Encrypted, Kind: v.Kind, Layout: v.Shape.Layout, Reserve: v.Reserve,
 	}
 }
 
-// DeviceSize returns the size of the logical volume that holds so much of this volume.
+// DeviceSize returns the size of the logical volume that holds this volume at the given size.
 func (v *Volume) DeviceSize(size volume.Bytes) volume.Bytes { return v.specOf(size).DeviceSize() }
 
-// ContentSize returns the size of the device that a copy-on-write snapshot holds the content of.
+// ContentSize returns the size of the device whose content a copy-on-write snapshot holds.
 func (v *Volume) ContentSize() volume.Bytes { return v.specOf(v.Size).ContentSize() }
 
 // CopyOnWrite reports whether the volume is a snapshot with a store of its own.
@@ -82,10 +82,10 @@ func (v *Volume) CopyOnWrite() bool {
 	return volume.Spec{Kind: v.Kind, Layout: v.Shape.Layout}.CopyOnWrite()
 }
 
-// Promised returns the size that the volume has, or is promised to grow to.
+// Promised returns the volume's size, or the size that it is promised to grow to.
 func (v *Volume) Promised() volume.Bytes { return max(v.Size, v.Growing) }
 
-// Grown returns the volume as it would be with this size, and promised no more.
+// Grown returns the volume with this size and without a promise.
 func (v Volume) Grown(size volume.Bytes) Volume {
 	v.Growing = 0
 	if size > v.Size {
@@ -95,8 +95,7 @@ func (v Volume) Grown(size volume.Bytes) Volume {
 	return v
 }
 
-// Charge returns the charge of a volume that is not made yet, with what it is promised to
-// grow to.
+// Charge returns the charge of a volume that does not exist yet, including promised growth.
 func (v *Volume) Charge() Charge {
 	whole := v.Grown(v.Promised())
 	c := ChargeOf(v.specOf(whole.Size), whole.Charged)
@@ -104,8 +103,8 @@ func (v *Volume) Charge() Charge {
 	return c
 }
 
-// In returns the charge in a pool with this extent size: larger extents cost more, on
-// each device. A store there is that of a larger source.
+// In returns the charge in a pool with this extent size: larger extents cost more, on each device. A
+// copy-on-write store must suit its source's device there, which is larger as well.
 func (c Charge) In(extent volume.Bytes) volume.Bytes {
 	extent = max(extent, 1)
 	if c.Content > 0 {

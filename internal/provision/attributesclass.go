@@ -15,8 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// attributesClass returns the name of the VolumeAttributesClass that a claim asks for; empty
-// where it asks for none.
+// attributesClass returns the name of the VolumeAttributesClass that a claim requests, or "".
 func attributesClass(claim *corev1.PersistentVolumeClaim) string {
 	if name := claim.Spec.VolumeAttributesClassName; name != nil {
 		return *name
@@ -24,9 +23,9 @@ func attributesClass(claim *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// limits returns the limits on IO that the volume begins with: those of the claim's
-// VolumeAttributesClass, if it names one, and else those of its StorageClass. Later ones are
-// the controller service's (package csicontroller).
+// limits returns the initial IO limits of a volume: those of the claim's VolumeAttributesClass, if it
+// names one, and otherwise those of its StorageClass. The controller service (package csicontroller)
+// applies later changes.
 func (p *Provisioner) limits(ctx context.Context, claim *corev1.PersistentVolumeClaim, ofClass volume.IOLimits) (volume.IOLimits, error) {
 	name := attributesClass(claim)
 	if name == "" {
@@ -51,9 +50,8 @@ func (p *Provisioner) limits(ctx context.Context, claim *corev1.PersistentVolume
 	return limits, wrong.Refusal()
 }
 
-// attributesNow gives a VolumeAttributesClass by the API server's own word. They are few,
-// and claims that name one rarer than that: no watch is kept, which an API server that does
-// not have them would not answer.
+// attributesNow returns a function that reads a VolumeAttributesClass from the API server. Few claims
+// name one, so there is no watch, which would also fail on an API server without the resource.
 func attributesNow(client kubernetes.Interface) func(ctx context.Context, name string) (*storagev1.VolumeAttributesClass, error) {
 	return func(ctx context.Context, name string) (*storagev1.VolumeAttributesClass, error) {
 		return client.StorageV1().VolumeAttributesClasses().Get(ctx, name, metav1.GetOptions{})

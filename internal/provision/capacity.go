@@ -19,24 +19,23 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// labelManaged marks the capacities that are ours to change and to delete.
+// labelManaged marks the capacities that flexlvm may change and delete.
 const (
 	labelManaged = "app.kubernetes.io/managed-by"
 	managedBy    = component
 )
 
-// An offering node is a node as its capacities name it.
+// An offeringNode identifies a node in its capacities.
 type offeringNode struct {
 	name     string
-	hostname string    // its label, by which the scheduler finds it
+	hostname string    // value of its hostname label, by which the scheduler matches it
 	report   types.UID // of its NodeStorage, which owns the capacities
 }
 
-// capacityOf is the object by which the scheduler learns what a node can give a
-// class, in bytes as the user counts them. By maximumVolumeSize it reports whether a
-// claim fits, by capacity which of the nodes where it fits is the better (scheduler
-// of Kubernetes 1.37). They are the same, for a volume can take all there is, but
-// where busy disks are to be avoided: then capacity sinks with the load.
+// capacityOf returns the object that shows the scheduler how much a node can offer to a class, in
+// usable bytes. MaximumVolumeSize determines whether a claim fits; Capacity determines which of the
+// fitting nodes the scheduler prefers (Kubernetes 1.37). Both are equal, because a volume can use the
+// whole offer, unless busy disks are to be avoided: then Capacity falls with the load.
 func capacityOf(namespace string, node offeringNode, class *storagev1.StorageClass, most volume.Bytes, busy int) *storagev1.CSIStorageCapacity {
 	size := resource.NewQuantity(int64(most), resource.BinarySI)
 	worth := resource.NewQuantity(int64(most)/100*int64(100-min(busy, 99)), resource.BinarySI)
@@ -63,8 +62,8 @@ func capacityOf(namespace string, node offeringNode, class *storagev1.StorageCla
 	}
 }
 
-// capacityName is one name for each class and node. The two are in it for people,
-// as far as there is room, and a hash of both for what they cannot tell apart.
+// capacityName returns a unique name for each class and node. It contains both names for people, as far
+// as they fit, and a hash of both for uniqueness.
 func capacityName(class, node string) string {
 	const most = 253
 	sum := sha256.Sum256([]byte(class + "/" + node))
@@ -74,15 +73,14 @@ func capacityName(class, node string) string {
 	return head + "-" + hash
 }
 
-// A change is what has to be written so that the API says what is so.
+// A change is the set of writes that make the API match the ledger.
 type change struct {
 	create, update []*storagev1.CSIStorageCapacity
 	remove         []*storagev1.CSIStorageCapacity
 }
 
-// capacityChange compares the capacities of one node as they should be with those
-// that are there. What cannot be changed in place, or carries our label and is none
-// that should be, goes.
+// capacityChange compares the wanted and the existing capacities of one node. It removes an object that
+// cannot be changed in place, or that has flexlvm's label but is not wanted.
 func capacityChange(want, have []*storagev1.CSIStorageCapacity) change {
 	var out change
 	for _, w := range want {
@@ -91,7 +89,7 @@ func capacityChange(want, have []*storagev1.CSIStorageCapacity) change {
 		case i < 0:
 			out.create = append(out.create, w)
 		case !equality.Semantic.DeepEqual(have[i].NodeTopology, w.NodeTopology) || have[i].StorageClassName != w.StorageClassName:
-			out.remove = append(out.remove, have[i]) // immutable; made anew when it is seen to be gone
+			out.remove = append(out.remove, have[i]) // immutable; created again once the cache shows the deletion
 		case !sameCapacity(have[i], w):
 			next := w.DeepCopy()
 			next.ResourceVersion = have[i].ResourceVersion
@@ -113,8 +111,8 @@ func sameCapacity(a, b *storagev1.CSIStorageCapacity) bool {
 		equality.Semantic.DeepEqual(a.Labels, b.Labels)
 }
 
-// offers reports whether a class can be offered at all, and with which parameters. One
-// of which every claim is refused gets nothing, and its claims no node.
+// offers reports whether a class can be offered, and returns its parameters. A class whose claims are
+// all refused gets no capacity, so that its claims get no node.
 func offers(class *storagev1.StorageClass, usual pv.Door) (Parameters, bool) {
 	if class.Provisioner != pv.Provisioner || class.DeletionTimestamp != nil {
 		return Parameters{}, false

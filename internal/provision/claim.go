@@ -11,12 +11,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// isBlock reports whether a claim asks for a device in place of a file system.
+// isBlock reports whether a claim requests a raw block device instead of a file system.
 func isBlock(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
 }
 
-// checkBlock refuses what a class says of a file system to a claim that has none.
+// checkBlock rejects file system parameters of the class if the claim has no file system.
 func (r Request) checkBlock(p Parameters, wrong *controlplane.Problems) {
 	if !isBlock(r.Claim) {
 		return
@@ -38,7 +38,7 @@ func (r Request) checkBlock(p Parameters, wrong *controlplane.Problems) {
 	}
 }
 
-// checkClaim refuses what a local file system cannot be, or cannot be through this door.
+// checkClaim rejects features that a local volume does not have, or not through this door.
 func checkClaim(claim *corev1.PersistentVolumeClaim, door pv.Door, wrong *controlplane.Problems) {
 	spec := claim.Spec
 	if isBlock(claim) && door != pv.CSI {
@@ -63,8 +63,8 @@ func checkAccessMode(mode corev1.PersistentVolumeAccessMode, door pv.Door, wrong
 		if door == pv.CSI {
 			return // the driver refuses a second mount
 		}
-		// The kubelet keys volumes without attach per pod and so never sees that
-		// another pod has this one; only the scheduler would keep the promise.
+		// The kubelet keys non-attachable volumes per pod, so it does not notice that another pod has
+		// the volume; only the scheduler would enforce the mode.
 		wrong.Add("access mode ReadWriteOncePod is not supported: the kubelet cannot enforce it for FlexVolumes; use ReadWriteOnce, or a class with door: csi")
 	case corev1.ReadWriteMany:
 		wrong.Add("access mode ReadWriteMany is not supported: the volume lives on the disk of one node; use ReadWriteOnce, which lets any number of pods on that node share it")
@@ -73,7 +73,7 @@ func checkAccessMode(mode corev1.PersistentVolumeAccessMode, door pv.Door, wrong
 	}
 }
 
-// mountOptions returns those of a class; through the FlexVolume door there are none.
+// mountOptions returns the mount options of a class; the FlexVolume door supports none.
 func mountOptions(class *storagev1.StorageClass, door pv.Door) ([]volume.MountOption, error) {
 	if len(class.MountOptions) > 0 && door != pv.CSI {
 		return nil, fmt.Errorf("mountOptions of StorageClass %q are not supported: FlexVolumes cannot have any; create the class again without them, or with door: csi", class.Name)
@@ -81,7 +81,7 @@ func mountOptions(class *storagev1.StorageClass, door pv.Door) ([]volume.MountOp
 	return volume.ParseMountOptions(fmt.Sprintf("mountOptions of StorageClass %q", class.Name), class.MountOptions)
 }
 
-// claimSize is what the user may write, in whole blocks of the file system. field is where it is said.
+// claimSize returns the usable size, in whole file system blocks. field names the size in errors.
 func claimSize(claim *corev1.PersistentVolumeClaim, field string) (volume.Bytes, error) {
 	asked, ok := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	if !ok || asked.Sign() <= 0 {

@@ -19,7 +19,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A dataSource is what a claim is to be filled from; the zero value is nothing.
+// A dataSource is the source of a claim's initial content; the zero value means none.
 type dataSource struct {
 	group     string
 	kind      string
@@ -27,8 +27,8 @@ type dataSource struct {
 	namespace string // empty: the claim's own
 }
 
-// sourceOf reads both fields: the API server keeps them alike where it can, and
-// dataSourceRef says more.
+// sourceOf reads both fields: the API server keeps them equal where possible, and dataSourceRef can
+// hold more.
 func sourceOf(spec corev1.PersistentVolumeClaimSpec) dataSource {
 	switch {
 	case spec.DataSourceRef != nil:
@@ -48,12 +48,12 @@ func deref(s *string) string {
 	return *s
 }
 
-// checkSource refuses what no volume can be filled from.
+// checkSource rejects unsupported data sources.
 func checkSource(claim *corev1.PersistentVolumeClaim, wrong *controlplane.Problems) {
 	s := sourceOf(claim.Spec)
 	switch {
 	case s == dataSource{}:
-	case len(validation.IsDNS1123Subdomain(s.name)) > 0: // the API server takes any
+	case len(validation.IsDNS1123Subdomain(s.name)) > 0: // the API server accepts any string
 		wrong.Add(fmt.Sprintf("dataSource %q: is no name that an object can have; name a claim or a VolumeSnapshot of this namespace", s.name))
 	case s.isSnapshot():
 		if s.namespace != "" && s.namespace != claim.Namespace {
@@ -68,7 +68,7 @@ func checkSource(claim *corev1.PersistentVolumeClaim, wrong *controlplane.Proble
 	}
 }
 
-// checkCloning refuses copies where the layout knows none.
+// checkCloning rejects copies that the layout does not support.
 func (r Request) checkCloning(p Parameters, wrong *controlplane.Problems) {
 	s := sourceOf(r.Claim.Spec)
 	switch {
@@ -80,19 +80,19 @@ func (r Request) checkCloning(p Parameters, wrong *controlplane.Problems) {
 	}
 }
 
-// clones reports whether the claim is to begin as a copy of another. Check has passed.
+// clones reports whether the claim starts as a copy of a volume. Check must have passed.
 func (r Request) clones() bool { return sourceOf(r.Claim.Spec).kind != "" }
 
-// An origin is the volume that a claim is to begin as a copy of.
+// An origin is the volume that a claim starts as a copy of.
 type origin struct {
-	what      string // the claim or the snapshot, for people
+	what      string // the claim or the snapshot, for messages
 	volume    volume.Name
-	groupUUID string // of the volume group that it was made in; empty: any of that name
-	node      string // where it lies, and its copy has to
+	groupUUID string // of the volume group that it was created in; empty: any group of that name
+	node      string // its node, which must also be the copy's
 }
 
-// origin finds the volume that a claim is to begin as a copy of. A *Refusal says that
-// it never can; any other error is for the time being.
+// origin returns the volume that a claim starts as a copy of. A *Refusal means that this is impossible;
+// any other error may be transient.
 func (p *Provisioner) origin(ctx context.Context, request Request, spec volume.Spec) (origin, error) {
 	source := sourceOf(request.Claim.Spec)
 	if source.isSnapshot() {
@@ -133,7 +133,7 @@ func (p *Provisioner) origin(ctx context.Context, request Request, spec volume.S
 	return p.originOn(object, &c, name, fmt.Sprintf("claim %q", name))
 }
 
-// originOn is the volume of a PersistentVolume, on its node.
+// originOn returns the volume of a PersistentVolume as an origin on its node.
 func (p *Provisioner) originOn(object *corev1.PersistentVolume, c *persistentvolume.Volume, name, what string) (origin, error) {
 	node, _, reported := p.Ledger.NodeOf(object.Labels[pv.LabelNode])
 	if !reported {
@@ -142,12 +142,12 @@ func (p *Provisioner) originOn(object *corev1.PersistentVolume, c *persistentvol
 	return origin{what: what, volume: c.Volume, groupUUID: c.GroupUUID, node: node}, nil
 }
 
-// waiting is the error where a copy cannot be made yet.
+// waiting returns the error for a copy that cannot be created yet.
 func waiting(name, format string, args ...any) error {
 	return fmt.Errorf("dataSource %q: %s; the copy is tried again by itself", name, fmt.Sprintf(format, args...))
 }
 
-// ofClaim refuses volumes that are not flexlvm's, and replicas of datasets.
+// ofClaim rejects volumes that are not flexlvm's, and replicas of datasets.
 func ofClaim(object *corev1.PersistentVolume, name string) error {
 	var wrong controlplane.Problems
 	switch {
@@ -159,7 +159,7 @@ func ofClaim(object *corev1.PersistentVolume, name string) error {
 	return wrong.Refusal()
 }
 
-// mayCopy refuses what will never be possible as the claims and the class stand.
+// mayCopy rejects copies that the current claims and class make impossible.
 func (p *Provisioner) mayCopy(request Request, spec volume.Spec, name string, c *persistentvolume.Volume) error {
 	var wrong controlplane.Problems
 	switch {
@@ -183,14 +183,14 @@ func (p *Provisioner) mayCopy(request Request, spec volume.Spec, name string, c 
 		wrong.Add(fmt.Sprintf("dataSource %q: its volume was made with %s, and StorageClass %q makes %s; a copy holds what its source does, so use a class with that %s", name, c.FSType, request.Class.Name, spec.FSType, volume.OptionFSType))
 	case c.Size > spec.Size:
 		wrong.Add(fmt.Sprintf("spec.resources.requests.storage: %s are asked for and dataSource %q has %s; a copy is as large as its source or larger", ledger.AmountOf(spec.Size), name, ledger.AmountOf(c.Size)))
-	case c.ContentSize() > spec.DeviceSize(): // a copy has the device of its source, and is charged for its own
+	case c.ContentSize() > spec.DeviceSize(): // a copy has its source's device size, but is charged by its own spec
 		wrong.Add(fmt.Sprintf("dataSource %q: its volume takes %s, more than one of StorageClass %q and this size does; use a class with the %s of the source, or ask for more", name, ledger.AmountOf(c.ContentSize()), request.Class.Name, volume.OptionInodes))
 	}
 	return wrong.Refusal()
 }
 
-// copyInFull says why no claim of the class can begin as a full copy of a copy-on-write
-// snapshot, or nothing.
+// copyInFull returns why no claim of the class can start as a full copy of a copy-on-write snapshot, or
+// "".
 func copyInFull(request Request, spec volume.Spec, name string, c *persistentvolume.Volume) string {
 	switch {
 	case spec.Layout == volume.Thin:
@@ -201,10 +201,9 @@ func copyInFull(request Request, spec volume.Spec, name string, c *persistentvol
 	return ""
 }
 
-// provisionCopy serves a claim that is to begin as a copy of another, on the node
-// where that lies. Where a scheduler has chosen another, it sees the volume then and
-// moves the pod; claims of that pod that have no volume yet are given back until it
-// has (see Elsewhere).
+// provisionCopy serves a claim that starts as a copy of another volume, on that volume's node. If the
+// scheduler has chosen another node, it moves the pod once it sees the copy; until then, the pod's
+// other claims without a volume are returned to the scheduler (see Elsewhere).
 func (p *Provisioner) provisionCopy(ctx context.Context, request Request, spec volume.Spec, nodeSelected bool) (volume.Spec, Node, state, error) {
 	from, err := p.origin(ctx, request, spec)
 	if err != nil {
@@ -236,21 +235,21 @@ func (p *Provisioner) provisionCopy(ctx context.Context, request Request, spec v
 	return spec, node, finished, nil
 }
 
-// Elsewhere is the error that a claim was meant for one node, but another claim of its
-// pod is, or has to be, on a different one.
+// Elsewhere is the error for a claim that was meant for one node while another claim of its pod is, or
+// has to be, on a different node.
 type Elsewhere struct {
-	Claim string // the other one
+	Claim string // the other claim
 	Why   string
-	Node  string // where it is
-	Meant string // where this one was to be
+	Node  string // the other claim's node
+	Meant string // the node that this claim was meant for
 }
 
 func (e *Elsewhere) Error() string {
 	return fmt.Sprintf("claim %q %s on node %q and this one was to be on node %q; the scheduler is asked again, and follows once that claim is bound", e.Claim, e.Why, e.Node, e.Meant)
 }
 
-// settledElsewhere fails if the volume of a pod's other claim is on another node than is meant for
-// the rest. The error is an *Elsewhere.
+// settledElsewhere fails if the volume of a pod's other claim is not on the node that is meant for the
+// rest. The error is an *Elsewhere.
 func (p *Provisioner) settledElsewhere(other *corev1.PersistentVolumeClaim, node string) error {
 	object, err := p.Listers.Volumes.Get(other.Spec.VolumeName)
 	if err != nil || object.Labels[pv.LabelNode] == "" || object.Labels[pv.LabelNode] == pv.NodeLabelValue(node) {
@@ -259,8 +258,8 @@ func (p *Provisioner) settledElsewhere(other *corev1.PersistentVolumeClaim, node
 	return &Elsewhere{Claim: other.Name, Why: "has its volume", Node: hostnameOf(object), Meant: node}
 }
 
-// copyElsewhere fills in what a claim of a pod is to be a copy of. It fails with an *Elsewhere if
-// that is on another node than is meant for the rest.
+// copyElsewhere sets the origin of a pod's other claim in spec. It fails with an *Elsewhere if the
+// origin is not on the node that is meant for the rest.
 func (p *Provisioner) copyElsewhere(ctx context.Context, request Request, spec *volume.Spec, node string) error {
 	from, err := p.origin(ctx, request, *spec)
 	if err != nil {
@@ -273,7 +272,7 @@ func (p *Provisioner) copyElsewhere(ctx context.Context, request Request, spec *
 	return nil
 }
 
-// stateFor is what becomes of a claim whose pod has others that are in its way.
+// stateFor returns the state of a claim that other claims of its pod block.
 func stateFor(err error) state {
 	if elsewhere := (*Elsewhere)(nil); errors.As(err, &elsewhere) {
 		return reschedule
@@ -281,8 +280,8 @@ func stateFor(err error) state {
 	return unchanged
 }
 
-// claimNow gives a claim by the API server's own word: one that was deleted a moment
-// ago must not be copied, for its volume may go.
+// claimNow returns a function that reads a claim from the API server: a claim that was just deleted
+// must not be copied, because its volume may be removed.
 func claimNow(client kubernetes.Interface) func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	return func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 		list, err := client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()})

@@ -31,19 +31,19 @@ import (
 )
 
 const (
-	// component is who the events on claims and volumes are from.
+	// component is the source of the events on claims and volumes.
 	component = "flexlvm-provisioner"
-	// provisionTimeout bounds one attempt, which is one question to the API server.
+	// provisionTimeout limits one attempt, which takes one request to the API server.
 	provisionTimeout = 30 * time.Second
-	// drain is how long a worker may take to finish what it has begun.
+	// drain is how long workers may take to finish after a shutdown.
 	drain = 15 * time.Second
 )
 
-// Config configures the control side.
+// Config configures Work.
 type Config struct {
 	Client kubernetes.Interface
-	// Capacities publishes capacities, and Loss gives up what lost nodes carried, each with
-	// a rate limit of its own.
+	// Capacities publishes capacities, and Loss releases the volumes of lost nodes, each with its own
+	// rate limit.
 	Capacities, Loss kubernetes.Interface
 	// ListNodes lists the metadata of nodes.
 	ListNodes func(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error)
@@ -51,25 +51,25 @@ type Config struct {
 	Cluster   string       // UID of the kube-system namespace
 	Namespace string       // of the CSIStorageCapacity objects
 	Metrics   *Metrics
-	Workers   int // claims worked on at the same time
-	// Door is that of classes that name none; empty: Flex.
+	Workers   int // number of claims that are processed at the same time
+	// Door is the door of classes that name none; empty: Flex.
 	Door pv.Door
 	// AvoidBusy lowers the published capacity of nodes with busy disks, so that the
 	// scheduler prefers others.
 	AvoidBusy bool
-	// NodeGroups are what nodes will offer that are not there yet.
+	// NodeGroups describe the offers of nodes that do not exist yet.
 	NodeGroups []NodeGroup
 	// NodeLossGrace is how long a lost node must have been missing from the API.
 	NodeLossGrace time.Duration
-	// Datasets, unless nil, runs beside the rest, with the same watches, until ctx ends. If
-	// it fails, so does Work.
+	// Datasets, unless nil, runs concurrently, with the same watches, until ctx ends. If it fails, so
+	// does Work.
 	Datasets func(ctx context.Context, seen Listers, events record.EventRecorder) error
-	// Snapshots is another such, which reserves room.
+	// Snapshots, unless nil, runs concurrently, too. It reserves room in books.
 	Snapshots func(ctx context.Context, seen Listers, books *ledger.Ledger) error
 }
 
-// Work provisions until ctx ends, and then waits for the workers, at most drain. Only one
-// process may work at a time.
+// Work provisions until ctx ends, and then waits for the workers, at most drain. Only one process may
+// work at a time.
 func Work(ctx context.Context, config Config) error {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
@@ -109,7 +109,7 @@ func Work(ctx context.Context, config Config) error {
 	c.ControllerWaitGroup(&busy)
 	w.start(ctx)
 	if !w.sync(ctx) || !inherit(ctx, config, books) {
-		return nil // told to end
+		return nil // shutting down
 	}
 	loss := config.nodeLoss(events, w.seen())
 	for _, run := range []func(context.Context){publish.run, grow.Run, guard.run, discovered.Run, local.run, loss.Run} {
@@ -132,7 +132,7 @@ func Work(ctx context.Context, config Config) error {
 	return nil
 }
 
-// library is the library's loop over claims and PersistentVolumes, with these watches.
+// library returns the library's controller of claims and PersistentVolumes, with these watches.
 func (w *watches) library(ctx context.Context, config Config, provisioner controller.Provisioner, claims cache.SharedIndexInformer) *controller.ProvisionController {
 	return controller.NewProvisionController(ctx, config.Client, pv.Provisioner, provisioner,
 		append(controlplane.LibraryOptions(config.Workers, config.Metrics.library),
@@ -144,7 +144,7 @@ func (w *watches) library(ctx context.Context, config Config, provisioner contro
 		)...)
 }
 
-// besides are what runs beside the rest.
+// besides returns the functions that run concurrently with the library.
 func (c Config) besides(seen Listers, events record.EventRecorder, books *ledger.Ledger) (out []func(context.Context) error) {
 	if c.Datasets != nil {
 		out = append(out, func(ctx context.Context) error { return c.Datasets(ctx, seen, events) })
@@ -155,7 +155,8 @@ func (c Config) besides(seen Listers, events record.EventRecorder, books *ledger
 	return out
 }
 
-// newLedger returns an empty ledger, with the two that it calls when there may be room on a node.
+// newLedger returns an empty ledger, with the publisher and the growth controller that it notifies when
+// a node's room may have changed.
 func (c Config) newLedger(w *watches, events record.EventRecorder) (books *ledger.Ledger, publish *publisher, grow *growth.Controller) {
 	books = ledger.New(time.Now, func(node string) {
 		publish.dirty(node)
@@ -174,7 +175,7 @@ func (c Config) newPublisher(w *watches, books *ledger.Ledger) *publisher {
 	}
 }
 
-// newGrowth returns the controller of claims that ask for more.
+// newGrowth returns the controller that grows claims.
 func (c Config) newGrowth(books *ledger.Ledger, seen Listers, events record.EventRecorder) *growth.Controller {
 	return growth.New(growth.Config{
 		Client: c.Client, Events: events, Ledger: books, Now: time.Now,
@@ -182,24 +183,23 @@ func (c Config) newGrowth(books *ledger.Ledger, seen Listers, events record.Even
 	})
 }
 
-// discovered makes PersistentVolumes of what nodes discover.
+// discovered returns the controller that creates PersistentVolumes for discovered volumes.
 func (c Config) discovered(w *watches, events record.EventRecorder) (*staticvolume.Controller, error) {
 	return staticvolume.New(staticvolume.Config{
 		Client: c.Client, API: c.Storage, Events: events, Classes: w.listers().Classes, Known: w.listers().Nodes, Nodes: w.storage, Now: time.Now,
 	})
 }
 
-// nodeLoss is the watch for lost nodes.
+// nodeLoss returns the controller that detects lost nodes.
 func (c Config) nodeLoss(events record.EventRecorder, seen nodeloss.Seen) *nodeloss.Controller {
 	return nodeloss.New(nodeloss.Config{
 		Client: c.Loss, ListNodes: c.ListNodes, Events: events, Cluster: c.Cluster, Metrics: c.Metrics.nodeLoss, Grace: c.NodeLossGrace, Now: time.Now,
 	}, seen)
 }
 
-// inherit reserves for every PersistentVolume that is in the API by now. The
-// watches may have begun with an older state than what the last leader has
-// written, and no promise of its may be made again. So may the watch of the reports,
-// and then they count room of PersistentVolumes that none of the others show any more.
+// inherit reserves room for every existing PersistentVolume. The watches may have started from a state
+// that is older than the last leader's writes, and that room must not be promised again. The watch of
+// the reports may be old as well, and then count the space of deleted PersistentVolumes as allocatable.
 func inherit(ctx context.Context, config Config, books *ledger.Ledger) bool {
 	err := wait.PollUntilContextCancel(ctx, 2*time.Second, true, func(ctx context.Context) (bool, error) {
 		err := eachVolume(ctx, config.Client, books.Inherited)
@@ -214,7 +214,7 @@ func inherit(ctx context.Context, config Config, books *ledger.Ledger) bool {
 	return err == nil
 }
 
-// offeringClass tells of flexlvm classes alone.
+// offeringClass selects flexlvm's classes.
 func offeringClass(obj any) bool {
 	class, ok := obj.(*storagev1.StorageClass)
 	return ok && class.Provisioner == pv.Provisioner

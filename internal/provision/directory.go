@@ -7,7 +7,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// checkDirectory refuses what a directory volume cannot be.
+// checkDirectory rejects parameters that a directory volume does not support.
 func checkDirectory(p Parameters, given map[string]string, wrong *controlplane.Problems) {
 	if p.Layout != volume.Directory {
 		return
@@ -35,7 +35,7 @@ func checkDirectory(p Parameters, given map[string]string, wrong *controlplane.P
 	}
 }
 
-// limitable refuses limits on IO, wherever they come from, to a volume without a device of its own.
+// limitable rejects IO limits, of whatever origin, on a volume without its own device.
 func limitable(spec volume.Spec, limits volume.IOLimits) error {
 	var wrong controlplane.Problems
 	if spec.Layout == volume.Directory && !limits.IsZero() {

@@ -19,13 +19,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// localParameters are those that a LocalVolume may say in place of its class; api/v1 has the same.
-// None of them is about others' secrets, nor about what becomes of the data.
+// localParameters are the parameters of its class that a LocalVolume may override; api/v1 has the same
+// list. None of them concerns Secrets of others, or what happens to the data.
 var localParameters = []string{
 	volume.OptionFSType, volume.OptionInodes, volume.OptionLayout, volume.OptionMirrors, volume.OptionStripes, volume.OptionStripeKiB,
 }
 
-// claimOf is the name of the claim that a LocalVolume is kept for.
+// claimOf returns the name of the claim that a LocalVolume is reserved for.
 func claimOf(o *flexlvmv1.LocalVolume) string {
 	if o.Spec.ClaimName != "" {
 		return o.Spec.ClaimName
@@ -33,8 +33,8 @@ func claimOf(o *flexlvmv1.LocalVolume) string {
 	return o.Name
 }
 
-// promise reserves room for a LocalVolume, as for a claim that its node was chosen for, and
-// returns its PersistentVolume, or why there is none.
+// promise reserves room for a LocalVolume, as for a claim with a selected node, and returns its
+// PersistentVolume, or why there is none.
 func (l *localVolumes) promise(o *flexlvmv1.LocalVolume) (*corev1.PersistentVolume, saying) {
 	asked, err := l.check(o)
 	if err != nil {
@@ -53,7 +53,7 @@ func (l *localVolumes) promise(o *flexlvmv1.LocalVolume) (*corev1.PersistentVolu
 	return object, saying{}
 }
 
-// refusal is why promise would promise nothing, as far as memory tells; nothing is reserved.
+// refusal returns why promise would reserve nothing, judging by the caches; it reserves nothing itself.
 func (l *localVolumes) refusal(o *flexlvmv1.LocalVolume) saying {
 	asked, err := l.check(o)
 	if err == nil {
@@ -62,7 +62,7 @@ func (l *localVolumes) refusal(o *flexlvmv1.LocalVolume) saying {
 	return refused(err)
 }
 
-// refused says why nothing is promised; nothing without an error.
+// refused returns why nothing is promised; the zero saying without an error.
 func refused(err error) saying {
 	var full *ledger.NoRoom
 	switch {
@@ -74,7 +74,7 @@ func refused(err error) saying {
 	return saying{reason: flexlvmv1.LocalVolumeRefused, message: err.Error()}
 }
 
-// A localRequest is a Request that may be served where there is room.
+// A localRequest is a valid Request with everything that is needed to reserve its room.
 type localRequest struct {
 	Request
 	spec       volume.Spec
@@ -86,7 +86,7 @@ func (r localRequest) want() ledger.Want {
 	return ledger.Want{PV: r.PVName, Claim: r.Claim.Name, Spec: r.spec}
 }
 
-// check reads what a LocalVolume asks for. The error says what is wrong with it.
+// check parses and checks a LocalVolume.
 func (l *localVolumes) check(o *flexlvmv1.LocalVolume) (localRequest, error) {
 	p := l.provisioner
 	request, err := l.request(o)
@@ -113,8 +113,8 @@ func (l *localVolumes) check(o *flexlvmv1.LocalVolume) (localRequest, error) {
 	return localRequest{request, spec, parameters, on}, err
 }
 
-// withoutFigures says the same each time for as long as a node is short of room, however much
-// of it is free: whatever is written on a LocalVolume, its watchers read.
+// withoutFigures returns an error whose text stays the same while a node is short of room, regardless
+// of how much is free: every change of a LocalVolume's status is sent to its watchers.
 func withoutFigures(err error, spec volume.Spec) error {
 	var full *ledger.NoRoom
 	if errors.As(err, &full) && full.Short {
@@ -123,7 +123,7 @@ func withoutFigures(err error, spec volume.Spec) error {
 	return err
 }
 
-// request is what a claim would ask for.
+// request returns the request that an equivalent claim would make.
 func (l *localVolumes) request(o *flexlvmv1.LocalVolume) (Request, error) {
 	class, err := l.provisioner.Listers.Classes.Get(o.Spec.StorageClassName)
 	switch {
@@ -165,7 +165,7 @@ func (l *localVolumes) request(o *flexlvmv1.LocalVolume) (Request, error) {
 	return Request{PVName: localPrefix + string(o.UID), Claim: claim, Class: class, Cluster: l.provisioner.Cluster, Door: l.provisioner.Door, plain: plain}, nil
 }
 
-// sizeField is the field that says the size.
+// sizeField returns the name of the field with the size.
 func (r Request) sizeField() string {
 	if r.plain != nil {
 		return "spec.size"
@@ -173,12 +173,12 @@ func (r Request) sizeField() string {
 	return "spec.resources.requests.storage"
 }
 
-// isLocal reports whether a LocalVolume says a parameter, in place of its class.
+// isLocal reports whether the LocalVolume overrides a parameter of its class.
 func (r Request) isLocal(parameter string) bool {
 	return r.plain != nil && r.Class.Parameters[parameter] != r.plain.Parameters[parameter]
 }
 
-// wrongParameters says what is to be made again for the parameters to be right.
+// wrongParameters returns the problem, and which object to create again to correct the parameters.
 func (r Request) wrongParameters(err error) string {
 	if r.plain != nil {
 		_, alone := ParseParameters(r.plain.Parameters)
@@ -190,8 +190,8 @@ func (r Request) wrongParameters(err error) string {
 	return fmt.Sprintf("StorageClass %q: %s; a class cannot be changed, create it again", r.Class.Name, err)
 }
 
-// setReady writes a condition and the name of the PersistentVolume, and reports whether that
-// has changed anything.
+// setReady sets the condition and the name of the PersistentVolume, and reports whether anything has
+// changed.
 func setReady(s *flexlvmv1.LocalVolumeStatus, volume string, c metav1.Condition) bool {
 	was := s.DeepCopy()
 	if volume != "" {

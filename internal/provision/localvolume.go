@@ -22,25 +22,26 @@ import (
 )
 
 const (
-	// localEvery is how often to look at all LocalVolumes where nothing calls for it, and
-	// localRest how long to rest after each look: changes come in swarms.
+	// localEvery is the interval between passes over all LocalVolumes if nothing wakes the loop;
+	// localRest is the minimum pause after each pass, because changes come in bursts.
 	localEvery, localRest = 15 * time.Second, time.Second
-	// What the API server refuses, or keeps waiting, is tried again after localEvery, doubled up to localRetry.
+	// A request that the API server rejects or delays is retried after localEvery, doubled up to
+	// localRetry.
 	localRetry = 5*time.Minute - localEvery
-	// localPrefix begins the names of their PersistentVolumes, before the UID.
+	// localPrefix begins the names of LocalVolumes' PersistentVolumes, before the UID.
 	localPrefix = "local-"
 )
 
-// LocalVolumeAPI is what is needed of the API for LocalVolumes: *kube.Client, in production.
+// LocalVolumeAPI is the part of the API that LocalVolumes need; in production a *kube.Client.
 type LocalVolumeAPI interface {
 	LocalVolume(ctx context.Context, namespace, name string) (*flexlvmv1.LocalVolume, error)
 	SetLocalVolumeFinalizers(ctx context.Context, o *flexlvmv1.LocalVolume, finalizers []string) (*flexlvmv1.LocalVolume, error)
 	UpdateLocalVolumeStatus(ctx context.Context, o *flexlvmv1.LocalVolume) error
 }
 
-// localVolumes makes the PersistentVolumes of LocalVolumes and gives them up: a simple loop,
-// which remembers only what to leave alone for a while. It may be killed at any instant: a PersistentVolume's name follows
-// from the UID of its LocalVolume, so it is made once.
+// localVolumes creates and deletes the PersistentVolumes of LocalVolumes, in a simple loop whose only
+// state is the backoff. It may be killed at any instant: a PersistentVolume's name follows from the UID
+// of its LocalVolume, so it is created only once.
 type localVolumes struct {
 	provisioner *Provisioner
 	client      kubernetes.Interface
@@ -52,7 +53,7 @@ type localVolumes struct {
 	now         func() time.Time
 }
 
-// A localAttempt is what may change what comes of the next attempt, as far as the caches show it.
+// A localAttempt is the input of an attempt, as far as the caches show it.
 type localAttempt struct {
 	generation    int64
 	deleted       bool
@@ -70,7 +71,7 @@ func (l *localVolumes) attempt(o *flexlvmv1.LocalVolume) localAttempt {
 	return out
 }
 
-// newLocalVolumes returns the loop, which looks again when one of these shows something new.
+// newLocalVolumes returns the loop, which these informers wake.
 func newLocalVolumes(config Config, p *Provisioner, w *watches) (*localVolumes, error) {
 	l := &localVolumes{
 		provisioner: p, client: config.Client, api: config.Storage, reports: w.storage.GetStore(), wake: make(chan struct{}, 1),
@@ -101,8 +102,8 @@ func newLocalVolumes(config Config, p *Provisioner, w *watches) (*localVolumes, 
 	return l, errors.Join(err1, err2, err3)
 }
 
-// changedBeyondStatus reports whether somebody else may have changed it. What this loop writes itself does not
-// wake it: a webhook whose error is a new one each time would keep it going.
+// changedBeyondStatus reports whether somebody else may have changed the object. The loop's own status
+// writes do not wake it: a webhook with a different error each time would keep it busy.
 func changedBeyondStatus(was, now *flexlvmv1.LocalVolume) bool {
 	return was.UID != now.UID || was.Generation != now.Generation || !slices.Equal(was.Finalizers, now.Finalizers) ||
 		was.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero()
@@ -115,7 +116,7 @@ func (l *localVolumes) kick() {
 	}
 }
 
-// run looks until ctx ends.
+// run makes passes until ctx ends.
 func (l *localVolumes) run(ctx context.Context) {
 	go l.watch.RunWithContext(ctx)
 	for {
@@ -140,7 +141,7 @@ func (l *localVolumes) run(ctx context.Context) {
 	}
 }
 
-// settle does what is to be done about one LocalVolume and says in its status what became of it.
+// settle reconciles one LocalVolume and updates its status.
 func (l *localVolumes) settle(ctx context.Context, o *flexlvmv1.LocalVolume) {
 	log, key, this := klog.FromContext(ctx).WithValues("localvolume", klog.KObj(o)), string(o.UID), l.attempt(o)
 	if l.retries.Wait(key, this, l.now()) {
@@ -162,15 +163,15 @@ func (l *localVolumes) settle(ctx context.Context, o *flexlvmv1.LocalVolume) {
 	}
 }
 
-// A saying is what the condition Ready is to say; nothing where its reason is empty.
+// A saying is the content of the condition Ready; an empty reason leaves the condition unchanged.
 type saying struct {
 	volume          string // name of the PersistentVolume
 	ready           bool
 	reason, message string
-	later           bool // what it waits for is looked at again after a while
+	later           bool // check again with backoff, without a change
 }
 
-// applyStatus writes a saying into the status of o, and reports whether that is news.
+// applyStatus applies a saying to the status of o, and reports whether the status has changed.
 func (l *localVolumes) applyStatus(o *flexlvmv1.LocalVolume, say saying) bool {
 	if say.reason == "" {
 		return false
@@ -184,7 +185,7 @@ func (l *localVolumes) applyStatus(o *flexlvmv1.LocalVolume, say saying) bool {
 	})
 }
 
-// reconcile does the next thing, and returns what is to be said.
+// reconcile performs the next step, and returns the condition to report.
 func (l *localVolumes) reconcile(ctx context.Context, o *flexlvmv1.LocalVolume) (saying, error) {
 	if o.DeletionTimestamp != nil {
 		return l.giveUp(ctx, o)
@@ -193,14 +194,14 @@ func (l *localVolumes) reconcile(ctx context.Context, o *flexlvmv1.LocalVolume) 
 	object, err := l.provisioner.Listers.Volumes.Get(name)
 	if apierrors.IsNotFound(err) {
 		if says(o, flexlvmv1.LocalVolumeGone) {
-			return saying{}, nil // for good
+			return saying{}, nil // the condition is final
 		}
 		if o.Status.PersistentVolumeName == "" {
 			if say := l.refusal(o); say.reason != "" {
 				return say, nil
 			}
 		}
-		// A cache may be behind.
+		// The cache may be stale.
 		if object, err = l.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 			return l.make(ctx, o)
 		}
@@ -210,7 +211,8 @@ func (l *localVolumes) reconcile(ctx context.Context, o *flexlvmv1.LocalVolume) 
 	}
 	say := l.state(o, object)
 	if say.ready && !slices.Contains(o.Finalizers, pv.FinalizerLocalVolume) {
-		// Somebody has replaced the LocalVolume: without it, nothing would give the volume up.
+		// Somebody has replaced the LocalVolume and dropped its finalizer, without which nothing
+		// would delete the PersistentVolume.
 		now, err := l.api.SetLocalVolumeFinalizers(ctx, o, kubeobject.WithFinalizer(o, pv.FinalizerLocalVolume))
 		if err != nil {
 			return saying{}, err
@@ -227,7 +229,8 @@ func (l *localVolumes) reconcile(ctx context.Context, o *flexlvmv1.LocalVolume) 
 	return say, err
 }
 
-// nodeGone reports whether the API has no such node. A cache may be behind, but not once this was said.
+// nodeGone reports whether the API has no such node. A cache without the node may be stale, but not once
+// LocalVolumeNodeGone was reported.
 func (l *localVolumes) nodeGone(ctx context.Context, o *flexlvmv1.LocalVolume) (bool, error) {
 	if _, err := l.provisioner.Listers.Nodes.Get(o.Spec.NodeName); !apierrors.IsNotFound(err) {
 		return false, err
@@ -242,7 +245,7 @@ func (l *localVolumes) nodeGone(ctx context.Context, o *flexlvmv1.LocalVolume) (
 	return false, err
 }
 
-// make makes the PersistentVolume. One that was there before is not made again.
+// make creates the PersistentVolume. It does not create it again after a deletion.
 func (l *localVolumes) make(ctx context.Context, o *flexlvmv1.LocalVolume) (saying, error) {
 	now, err := l.api.LocalVolume(ctx, o.Namespace, o.Name)
 	switch {
@@ -275,7 +278,7 @@ func (l *localVolumes) make(ctx context.Context, o *flexlvmv1.LocalVolume) (sayi
 	return l.state(o, made), nil
 }
 
-// state says how the PersistentVolume of a LocalVolume is.
+// state returns the condition that describes the PersistentVolume of a LocalVolume.
 func (l *localVolumes) state(o *flexlvmv1.LocalVolume, object *corev1.PersistentVolume) saying {
 	say := saying{volume: object.Name}
 	switch claim := o.Namespace + "/" + claimOf(o); {
@@ -301,19 +304,19 @@ func (l *localVolumes) state(o *flexlvmv1.LocalVolume, object *corev1.Persistent
 	return say
 }
 
-// claimed reports whether a claim was ever seen bound to the volume: from then on it may hold
-// data, whatever a person makes of its PersistentVolume.
+// claimed reports whether a claim was ever seen bound to the volume: from then on the volume may hold
+// data, whatever a user does to its PersistentVolume.
 func claimed(o *flexlvmv1.LocalVolume) bool {
 	return says(o, flexlvmv1.LocalVolumeBound, flexlvmv1.LocalVolumeInUse, flexlvmv1.LocalVolumeReleased)
 }
 
-// says reports whether a LocalVolume says one of these reasons.
+// says reports whether a LocalVolume's condition has one of these reasons.
 func says(o *flexlvmv1.LocalVolume, reasons ...string) bool {
 	ready := meta.FindStatusCondition(o.Status.Conditions, flexlvmv1.ConditionReady)
 	return ready != nil && slices.Contains(reasons, ready.Reason)
 }
 
-// made reports whether a node says that it has made a volume, or why it has not.
+// made reports whether a node has reported that it has created a volume, or returns why not.
 func (l *localVolumes) made(node, volume string) (bool, string) {
 	report, there, err := l.reports.GetByKey(node)
 	if err != nil || !there {
@@ -331,10 +334,10 @@ func (l *localVolumes) made(node, volume string) (bool, string) {
 	return false, ""
 }
 
-// giveUp deletes the PersistentVolume of a LocalVolume that is deleted, while no claim is bound
-// to it; what was seen of it is what is deleted, or nothing. Then the PersistentVolume alone
-// stands for the volume, until its node has given that up: a namespace that is being deleted
-// waits for no node.
+// giveUp deletes the PersistentVolume of a deleted LocalVolume if no claim is bound to it, on the
+// condition that the object has not changed since it was read. Afterwards only the PersistentVolume
+// represents the volume, until its node has released it, so that the deletion of a namespace does not
+// wait for a node.
 func (l *localVolumes) giveUp(ctx context.Context, o *flexlvmv1.LocalVolume) (saying, error) {
 	if !slices.Contains(o.Finalizers, pv.FinalizerLocalVolume) {
 		return saying{}, nil
@@ -347,16 +350,16 @@ func (l *localVolumes) giveUp(ctx context.Context, o *flexlvmv1.LocalVolume) (sa
 	case err != nil:
 		return saying{}, err
 	case object.Annotations[pv.AnnotationDeclared] != o.Namespace+"/"+o.Name:
-		return saying{}, l.removeFinalizer(ctx, o) // somebody else's
+		return saying{}, l.removeFinalizer(ctx, o) // the PersistentVolume is somebody else's
 	}
 	switch ref := object.Spec.ClaimRef; {
 	case object.Status.Phase == corev1.VolumeReleased || object.Status.Phase == corev1.VolumeFailed:
-		// What was a claim's goes, or stays, as the reclaim policy says.
+		// A volume that was bound to a claim follows its reclaim policy.
 		return saying{}, l.removeFinalizer(ctx, o)
 	case object.Status.Phase == corev1.VolumeBound || ref != nil && ref.UID != "":
 		return saying{later: true, volume: name, reason: flexlvmv1.LocalVolumeInUse, message: fmt.Sprintf("claim %s/%s is bound to the volume; delete the claim first if nobody needs it", o.Namespace, claimOf(o))}, nil
 	case claimed(o) || ref == nil || ref.Namespace != o.Namespace || ref.Name != claimOf(o):
-		return saying{}, l.removeFinalizer(ctx, o) // it may hold a claim's data, or a person keeps it for another
+		return saying{}, l.removeFinalizer(ctx, o) // it may hold a claim's data, or a user keeps it for another claim
 	}
 	if err := l.withdraw(ctx, object); err != nil {
 		return saying{}, err
@@ -364,7 +367,7 @@ func (l *localVolumes) giveUp(ctx context.Context, o *flexlvmv1.LocalVolume) (sa
 	return saying{}, l.removeFinalizer(ctx, o)
 }
 
-// withdraw deletes a PersistentVolume, if it is still exactly what was seen.
+// withdraw deletes a PersistentVolume, if the object has not changed since it was read.
 func (l *localVolumes) withdraw(ctx context.Context, object *corev1.PersistentVolume) error {
 	if object.DeletionTimestamp != nil {
 		return nil

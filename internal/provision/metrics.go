@@ -21,7 +21,7 @@ type Metrics struct {
 	nodeLoss *nodeloss.Metrics
 }
 
-// NewMetrics returns the metrics in a registry of their own.
+// NewMetrics returns the metrics in their own registry.
 func NewMetrics() *Metrics {
 	m := &Metrics{
 		Registry: serve.NewRegistry(),
@@ -45,8 +45,8 @@ func NewMetrics() *Metrics {
 	}
 	m.Registry.MustRegister(
 		m.refused, m.waiting, m.leader, m.written,
-		// The library's metrics on deletion are left out: it counts volumes that were
-		// left to their nodes as deleted.
+		// The library's metrics on deletion are omitted: it counts volumes that were left to their
+		// nodes as deleted.
 		m.library.PersistentVolumeClaimProvisionTotal,
 		m.library.PersistentVolumeClaimProvisionFailedTotal,
 		m.library.PersistentVolumeClaimProvisionDurationSeconds,
@@ -64,7 +64,7 @@ const (
 	waitsNoRoom  = eventNoRoom
 )
 
-// warned counts a warning to a claim that waits.
+// warned counts a warning on a claim that waits.
 func (m *Metrics) warned(class, reason string) { m.waiting.WithLabelValues(class, reason).Inc() }
 
 // published counts a write of a capacity.

@@ -16,17 +16,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// groupKey marks what a publisher's queue holds of node groups; no label of a node has it.
+// groupKey prefixes node groups in a publisher's queue; no node label value begins with it.
 const groupKey = "group/"
 
-// A NodeGroup says what a node will offer that is not there yet: the cluster autoscaler asks
-// the scheduler about nodes that it could add.
+// A NodeGroup describes the offer of a node that does not exist yet: the cluster autoscaler simulates
+// scheduling on nodes that it could add.
 type NodeGroup struct {
 	Name  string // the value of the label pv.LabelNodeGroup of its nodes
 	Pools map[volume.PoolName][]volume.Bytes
 }
 
-// ParseNodeGroups reads the values of --node-group, each for another group.
+// ParseNodeGroups parses the values of --node-group, each for a different group.
 func ParseNodeGroups(texts []string) ([]NodeGroup, error) {
 	var out []NodeGroup
 	for _, text := range texts {
@@ -42,7 +42,7 @@ func ParseNodeGroups(texts []string) ([]NodeGroup, error) {
 	return out, nil
 }
 
-// ParseNodeGroup reads NAME=POOL:SIZE[+SIZE...][,POOL:SIZE...]: what each pool of a new node
+// ParseNodeGroup parses NAME=POOL:SIZE[+SIZE...][,POOL:SIZE...]: the room that each pool of a new node
 // can promise, on one device or several.
 func ParseNodeGroup(text string) (NodeGroup, error) {
 	wrong := func(why string) error {
@@ -55,7 +55,7 @@ func ParseNodeGroup(text string) (NodeGroup, error) {
 	out := NodeGroup{Name: name, Pools: map[volume.PoolName][]volume.Bytes{}}
 	for one := range strings.SplitSeq(pools, ",") {
 		of, sizes := one, ""
-		if at := strings.LastIndex(one, ":"); at >= 0 { // that of a directory pool has a colon in its name
+		if at := strings.LastIndex(one, ":"); at >= 0 { // a directory pool's name contains a colon
 			of, sizes = one[:at], one[at+1:]
 		}
 		in, err := volume.ParsePool("POOL", of)
@@ -76,14 +76,13 @@ func ParseNodeGroup(text string) (NodeGroup, error) {
 	return out, nil
 }
 
-// most is the largest volume of a class that a new node could hold; false where it lacks the
-// pool.
+// most returns the largest volume of a class that a new node could hold; false if it lacks the pool.
 func (g NodeGroup) most(class volume.Spec) (volume.Bytes, bool) {
 	devices, has := g.Pools[class.Pool()]
 	if !has {
 		return 0, false
 	}
-	if class.Devices() <= 1 { // it can have all, wherever that is
+	if class.Devices() <= 1 { // a linear volume can use all of the room, on whichever devices
 		var sum volume.Bytes
 		for _, d := range devices {
 			sum += d
@@ -93,10 +92,9 @@ func (g NodeGroup) most(class volume.Spec) (volume.Bytes, bool) {
 	return volume.Largest(devices, class, ledger.ExtentOf(class.Pool(), 0)), true
 }
 
-// templateCapacity is the object by which the scheduler learns what a node of a group will
-// offer. It selects the group by its label, and no node that is there, by their hostnames:
-// those have capacities of their own. A node that is made up from a template has a hostname
-// that no other has.
+// templateCapacity returns the object that shows the scheduler what a node of a group will offer. Its
+// selector matches the group's label, but excludes the hostnames of existing nodes, which have their
+// own capacities. The autoscaler's template node has a unique hostname.
 func templateCapacity(namespace string, group NodeGroup, hostnames []string, class *storagev1.StorageClass, most volume.Bytes) *storagev1.CSIStorageCapacity {
 	size := resource.NewQuantity(int64(most), resource.BinarySI)
 	selector := []metav1.LabelSelectorRequirement{
@@ -116,7 +114,7 @@ func templateCapacity(namespace string, group NodeGroup, hostnames []string, cla
 	}
 }
 
-// templates are the capacities that a node group should have; none where it is not declared.
+// templates returns the wanted capacities of a node group; none if the group is not configured.
 func (p *publisher) templates(name string) ([]*storagev1.CSIStorageCapacity, error) {
 	at := slices.IndexFunc(p.groups, func(g NodeGroup) bool { return g.Name == name })
 	if at < 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Parameters of a StorageClass beyond those that are options of a volume too.
+// Parameters of a StorageClass that are not also options of a volume.
 const (
 	parameterReclaim    = "reclaim"
 	parameterWipe       = "wipe"
@@ -19,38 +19,37 @@ const (
 	parameterOnNodeLoss = "onNodeLoss"
 	parameterRatio      = "overprovisionRatio"
 	parameterTrustPods  = "trustPods"
-	// parameterCSIFSType is how classes of CSI drivers name the file system
-	// (volume.OptionFSType); it is taken so that a class can be moved over by changing its
-	// provisioner.
+	// parameterCSIFSType is the usual name of volume.OptionFSType in classes of CSI drivers. It is
+	// accepted so that such a class can be converted by changing only its provisioner.
 	parameterCSIFSType = "csi.storage.k8s.io/fstype"
 )
 
-// Parameters is a StorageClass as its volumes see it.
+// Parameters are the parsed parameters of a StorageClass.
 type Parameters struct {
-	volume.Spec // of each volume, but for its name and its size
+	volume.Spec // of each volume, except for name and size
 	Reclaim     volume.Reclaim
 	Wipe        volume.Wipe
 	Trim        volume.Trim
 	OnNodeLoss  volume.OnNodeLoss
 	IOLimits    volume.IOLimits // of each pod that uses the volume
-	Door        pv.Door         // empty where the class names none
-	// TrustPods says that no pod leaves the quota of its directory volume on purpose. Without it the
-	// layout is refused.
+	Door        pv.Door         // empty if the class names none
+	// TrustPods declares that no pod leaves the quota of its directory volume on purpose. Without it,
+	// the layout is refused.
 	TrustPods bool
 
-	publishSecret, expandSecret secretTemplate // of encrypted classes, both
+	publishSecret, expandSecret secretTemplate // both are set for encrypted classes
 }
 
-// A parameter is what a class says and no option of the volume repeats.
+// A parameter is a parameter of a class that is not an option of the volume.
 type parameter struct {
 	name   string
-	layout volume.Layout // the only one that has it; empty: all have
+	layout volume.Layout // the only layout that has it; empty: all have
 	// parse reads text into p; the error is a *volume.FieldError about field.
 	parse func(p *Parameters, field, text string) error
 }
 
-// classParameters are all of them, in the order in which people are told of them, behind
-// the options of a volume that a class may set.
+// classParameters are listed in this order in error messages, after the options of a volume that a
+// class may set.
 var classParameters = [...]parameter{
 	{parameterRatio, volume.Thin, into(func(p *Parameters) *volume.Ratio { return &p.Ratio }, volume.ParseRatio)},
 	{parameterTrustPods, volume.Directory, into(func(p *Parameters) *bool { return &p.TrustPods }, volume.ParseBool)},
@@ -70,7 +69,7 @@ var classParameters = [...]parameter{
 	{parameterCSIFSType, "", into(func(p *Parameters) *volume.FSType { return &p.FSType }, volume.ParseFSType)},
 }
 
-// into makes the parse function of a parameter that is one field of Parameters.
+// into returns the parse function of a parameter that sets one field of Parameters.
 func into[T any](of func(*Parameters) *T, parse func(field, s string) (T, error)) func(*Parameters, string, string) error {
 	return func(p *Parameters, field, text string) error {
 		v, err := parse(field, text)
@@ -81,7 +80,7 @@ func into[T any](of func(*Parameters) *T, parse func(field, s string) (T, error)
 	}
 }
 
-// knownParameters are both: the options that a class may set, and classParameters.
+// knownParameters returns the options that a class may set, and classParameters.
 func knownParameters() []parameter {
 	var all []parameter
 	for _, o := range volume.Options() {
@@ -92,9 +91,8 @@ func knownParameters() []parameter {
 	return append(all, classParameters[:]...)
 }
 
-// ParseParameters parses the parameters of a StorageClass. An unknown parameter is an
-// error, because somebody relies on it. The error is a *controlplane.Refusal that names
-// everything that is wrong.
+// ParseParameters parses the parameters of a StorageClass. An unknown parameter is an error, because
+// somebody relies on it. The error is a *controlplane.Refusal that names every problem.
 func ParseParameters(given map[string]string) (Parameters, error) {
 	out := Parameters{
 		Spec:    volume.Spec{Group: volume.DefaultGroup, Layout: volume.Linear, Kind: volume.Claim},
@@ -124,7 +122,7 @@ func ParseParameters(given map[string]string) (Parameters, error) {
 	return out, nil
 }
 
-// checkThin refuses what a thin volume cannot be.
+// checkThin rejects parameters that a thin volume does not support.
 func checkThin(p Parameters, given map[string]string, wrong *controlplane.Problems) {
 	if p.Layout != volume.Thin {
 		return
@@ -152,8 +150,8 @@ func checkKnown(known []parameter, given map[string]string, wrong *controlplane.
 	}
 }
 
-// checkLayoutOptions refuses what belongs to another layout: it would be
-// dropped in silence, and somebody meant something by it.
+// checkLayoutOptions rejects parameters of other layouts: they would be ignored silently, although
+// somebody relies on them.
 func checkLayoutOptions(layout volume.Layout, known []parameter, given map[string]string, wrong *controlplane.Problems) {
 	for _, p := range known {
 		if _, there := given[p.name]; there && p.layout != "" && p.layout != layout {
@@ -162,7 +160,7 @@ func checkLayoutOptions(layout volume.Layout, known []parameter, given map[strin
 	}
 }
 
-// checkFSType refuses a class that names two file systems.
+// checkFSType rejects a class that names two different file systems.
 func checkFSType(given map[string]string, wrong *controlplane.Problems) {
 	ours, there := given[volume.OptionFSType]
 	csi, too := given[parameterCSIFSType]

@@ -23,21 +23,20 @@ import (
 const (
 	// eventNoRoom is the reason of the event on a claim that fits on no node.
 	eventNoRoom = "NoRoom"
-	// eventFailed is the library's reason for a claim that cannot be served.
+	// eventFailed is the library's event reason for a claim that cannot be served.
 	eventFailed = "ProvisioningFailed"
-	// eventRoom is the reason of the event that takes back a NoRoom.
+	// eventRoom is the reason of the event that revokes a NoRoom.
 	eventRoom = "Room"
-	// repeatAfter is how often the same thing is told while it lasts.
+	// repeatAfter is how often the same event is repeated while its cause lasts.
 	repeatAfter = 5 * time.Minute
-	// recheckAfter is how often it is looked up whether what a claim was told still is
-	// so: for many claims on many nodes that takes a while.
+	// recheckAfter is how often the cause is determined again: for many claims on many nodes that takes
+	// a while.
 	recheckAfter = time.Minute
 )
 
-// A pendingClaims tells claims of pods that the scheduler cannot place what keeps
-// them: how much room they need and how much there is, where the scheduler says
-// only on how many nodes there is too little; or what is wrong with a class for
-// which nothing can be offered, so that no claim of its ever gets a node.
+// A pendingClaims reports on claims of unschedulable pods why they wait: how much room they need and
+// how much there is, while the scheduler only reports how many nodes have too little; or what is wrong
+// with a class for which no capacity is published, so that its claims never get a node.
 type pendingClaims struct {
 	ledger  *ledger.Ledger
 	listers Listers
@@ -50,19 +49,19 @@ type pendingClaims struct {
 	told map[types.UID]telling
 }
 
-// A telling is what a claim was told last.
+// A telling is the last report on a claim.
 type telling struct {
 	cause   string
 	at      time.Time
-	checked time.Time // when it was looked up last
+	checked time.Time // when the cause was last determined
 }
 
 func newPendingClaims(ledger *ledger.Ledger, listers Listers, events record.EventRecorder, metrics *Metrics) *pendingClaims {
 	return &pendingClaims{ledger: ledger, listers: listers, events: events, metrics: metrics, now: time.Now, told: map[types.UID]telling{}}
 }
 
-// see looks at a pod without a node. It is called for all of them every lookAgain;
-// a claim whose pod is seen before it is told the next time.
+// see handles a pod without a node. It is called for each such pod every lookAgain; a claim that is not
+// in the cache yet is reported the next time.
 func (w *pendingClaims) see(pod *corev1.Pod) {
 	if !kubeobject.PodNotScheduledFor(pod, corev1.PodReasonUnschedulable) {
 		return
@@ -84,7 +83,7 @@ func (w *pendingClaims) tell(claim *corev1.PersistentVolumeClaim) {
 	spec, parameters, err := request.Check()
 	if refusal := (*controlplane.Refusal)(nil); errors.As(err, &refusal) {
 		if claim.Annotations[pv.AnnotationSelectedNode] != "" {
-			return // it has been asked for, and told then
+			return // the claim has been processed, and the refusal reported
 		}
 		if w.recordCause(claim.UID, refusal.Error()) {
 			w.metrics.Refused(refusal)
@@ -104,7 +103,7 @@ func (w *pendingClaims) tell(claim *corev1.PersistentVolumeClaim) {
 	}
 }
 
-// why says why a volume fits on no node, or on which it does.
+// why returns why a volume fits on no node, or on which node it fits.
 func (w *pendingClaims) why(class *storagev1.StorageClass, spec volume.Spec, parameters Parameters) (cause, message string) {
 	var allows func(string) bool
 	none := "no node"
@@ -125,7 +124,7 @@ func (w *pendingClaims) why(class *storagev1.StorageClass, spec volume.Spec, par
 	return cause, message
 }
 
-// toldLately reports whether a claim knows what keeps it.
+// toldLately reports whether the cause of a claim was determined recently.
 func (w *pendingClaims) toldLately(claim types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,8 +132,8 @@ func (w *pendingClaims) toldLately(claim types.UID) bool {
 	return told && w.now().Sub(last.checked) < recheckAfter
 }
 
-// recordCause records the cause for which a claim waits, and reports whether an event is due: the cause has
-// changed, or its last event is old. That there is room is an event only after another cause.
+// recordCause records the cause for which a claim waits, and reports whether an event is due: the cause
+// has changed, or its last event is old. Available room is an event only after another cause.
 func (w *pendingClaims) recordCause(claim types.UID, cause string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,7 +153,7 @@ func (w *pendingClaims) recordCause(claim types.UID, cause string) bool {
 	return true
 }
 
-// forget drops the claims that nobody waits for any more.
+// forget drops the claims that no pod waits for any more.
 func (w *pendingClaims) forget(now time.Time) {
 	for uid, last := range w.told {
 		if now.Sub(last.checked) >= repeatAfter {

@@ -13,29 +13,29 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Request holds all that a PersistentVolume is made from.
+// A Request holds the input from which a PersistentVolume is built.
 type Request struct {
 	PVName  string
 	Claim   *corev1.PersistentVolumeClaim
 	Class   *storagev1.StorageClass
 	Cluster string // UID of the kube-system namespace
-	// Door is that of classes that name none; empty: Flex.
+	// Door is the door of classes that name none; empty: Flex.
 	Door pv.Door
-	// plain is Class without the parameters of the LocalVolume that asks; nil where a claim asks.
+	// plain is Class without the overrides of a LocalVolume; nil for a claim.
 	plain *storagev1.StorageClass
 }
 
 // door returns the door of the volume.
 func (r Request) door() pv.Door { return pv.ClassDoor(r.Class.Parameters, r.Door) }
 
-// Node is what a PersistentVolume needs to know of its node.
+// A Node holds the facts about a node that its PersistentVolumes need.
 type Node struct {
 	Name     string
 	Hostname string // the value of its label kubernetes.io/hostname
 }
 
-// Check turns claim and class into what the node will be asked for. The error is a
-// *controlplane.Refusal that names everything that is wrong.
+// Check converts a claim and its class into the volume's spec. The error is a *controlplane.Refusal
+// that names every problem.
 func (r Request) Check() (volume.Spec, Parameters, error) {
 	var wrong controlplane.Problems
 	checkClaim(r.Claim, r.door(), &wrong)
@@ -70,26 +70,26 @@ func (r Request) Check() (volume.Spec, Parameters, error) {
 	return spec, parameters, wrong.Refusal()
 }
 
-// PersistentVolume returns the object on node for a request that has passed Check.
+// PersistentVolume returns the PersistentVolume on node for a request that has passed Check.
 func (r Request) PersistentVolume(spec volume.Spec, parameters Parameters, node Node) *corev1.PersistentVolume {
 	policy := corev1.PersistentVolumeReclaimDelete
 	if r.Class.ReclaimPolicy != nil {
 		policy = *r.Class.ReclaimPolicy
 	}
-	options, _ := mountOptions(r.Class, r.door()) // Check has said what is wrong with them
+	options, _ := mountOptions(r.Class, r.door()) // Check has reported their errors
 	object := persistentvolume.New(pv.Description{
 		Name: r.PVName, Node: node.Name, Hostname: node.Hostname, Door: r.door(), Spec: spec, Charged: spec.Charge(), MountOptions: options,
 		Disposal: volume.Disposal{Reclaim: parameters.Reclaim, Wipe: parameters.Wipe}, OnNodeLoss: parameters.OnNodeLoss, IOLimits: parameters.IOLimits, Trim: parameters.Trim,
 		Secrets: r.secrets(parameters),
 	}, accessModes(r.Claim.Spec.AccessModes), policy)
 	if name := attributesClass(r.Claim); name != "" {
-		object.Spec.VolumeAttributesClassName = &name // or Kubernetes would not bind the two
+		object.Spec.VolumeAttributesClassName = &name // otherwise Kubernetes would not bind the two
 	}
 	r.asReplica(object)
 	return object
 }
 
-// accessModes of the claim, each once; the default where a claim names none.
+// accessModes returns the claim's access modes without duplicates, or the default.
 func accessModes(asked []corev1.PersistentVolumeAccessMode) []corev1.PersistentVolumeAccessMode {
 	var out []corev1.PersistentVolumeAccessMode
 	for _, mode := range asked {

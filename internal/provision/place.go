@@ -11,9 +11,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// choose picks the node of a claim whose class binds at once, where no scheduler
-// has chosen: of those that may run pods and where the volume fits, the one with
-// the most room left.
+// choose picks the node for a claim whose class binds immediately, so that no scheduler has chosen one:
+// of the nodes that accept pods and have room for the volume, the one with the most room.
 func (p *Provisioner) choose(class *storagev1.StorageClass, parameters Parameters, size volume.Bytes) (string, error) {
 	may := func(name string) bool {
 		node, err := p.Listers.Nodes.Get(name)
@@ -39,7 +38,7 @@ func (p *Provisioner) choose(class *storagev1.StorageClass, parameters Parameter
 	return "", fmt.Errorf("%s; it is tried again", why)
 }
 
-// open reports whether pods that ask for nothing special may come to a node.
+// open reports whether a node accepts pods without special tolerations.
 func open(node *corev1.Node) bool {
 	for _, t := range node.Spec.Taints {
 		if t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute {
@@ -54,7 +53,7 @@ func open(node *corev1.Node) bool {
 	return !node.Spec.Unschedulable
 }
 
-// allowed reports whether the class allows a node: any of its terms matches whole.
+// allowed reports whether the class allows a node: one of its terms must match completely.
 func allowed(class *storagev1.StorageClass, node *corev1.Node) bool {
 	if len(class.AllowedTopologies) == 0 {
 		return true

@@ -18,19 +18,18 @@ import (
 	"github.com/flexlvm/flexlvm/internal/kubeobject"
 )
 
-// unscheduled selects the pods that have no node yet: a claim is provisioned while
-// the scheduler holds its pod back, so these are all that matter, and they are few.
+// unscheduled selects the pods that have no node yet. Only they matter, because the scheduler holds a
+// pod back while its claims are provisioned, and they are few.
 var unscheduled = fields.OneTermEqualSelector("spec.nodeName", "").String()
 
-// lookAgain is how often the pods that wait are looked at without a change: what
-// keeps one may change without a word of its own, and a claim may come into sight
-// after its pod.
+// lookAgain is how often waiting pods are processed without a change: the cause of the wait may change
+// without an event of the pod, and a claim may reach its cache after the pod.
 const lookAgain = 15 * time.Second
 
 // byClaim is the index of pods by the claims that they use.
 const byClaim = "claim"
 
-// waitingPods knows the pods that wait for a node.
+// waitingPods caches the pods that wait for a node.
 type waitingPods struct {
 	api      *kube.Client
 	informer cache.SharedIndexInformer
@@ -50,9 +49,8 @@ func newWaitingPods(client kubernetes.Interface, api *kube.Client, again time.Du
 	return &waitingPods{api: api, informer: informer}, nil
 }
 
-// using gives the pods without a node that use a claim. Where the watch shows
-// none, the API server is asked: the scheduler may have been told of a pod before
-// this process was.
+// using returns the pods without a node that use a claim. If the cache has none, it lists them from the
+// API server: the scheduler may have seen a pod before this process has.
 func (w *waitingPods) using(ctx context.Context, namespace, claim string) ([]*corev1.Pod, error) {
 	found, err := w.informer.GetIndexer().ByIndex(byClaim, namespace+"/"+claim)
 	if err != nil {
@@ -73,8 +71,7 @@ func (w *waitingPods) using(ctx context.Context, namespace, claim string) ([]*co
 	return out, err
 }
 
-// companions are the names of the other claims of a pod that uses a claim, each
-// once.
+// companions returns the names of the other claims of a pod, without duplicates.
 func companions(pod *corev1.Pod, claim string) []string {
 	var out []string
 	for _, key := range kubeobject.ClaimsOf(pod) {
@@ -94,7 +91,7 @@ func leanPod(obj any) (any, error) {
 	return obj, nil
 }
 
-// lean leaves of a pod what is looked at here.
+// lean keeps the fields of a pod that this package reads.
 func lean(pod *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,

@@ -1,7 +1,6 @@
-// Package provision is the control side: it turns claims of flexlvm classes into
-// PersistentVolumes on the nodes that the scheduler chose. It creates nothing on a node;
-// the node daemon does that, or the driver at the first mount, from the options of the
-// PersistentVolume alone.
+// Package provision turns claims of flexlvm classes into PersistentVolumes on the nodes that the
+// scheduler chose. It creates nothing on a node; the node daemon does that, or the driver at the first
+// mount, from the options of the PersistentVolume alone.
 package provision
 
 import (
@@ -28,18 +27,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// eventReleased is the reason of the event on a PersistentVolume that was
-// released and whose node has not taken the volume back yet.
+// eventReleased is the reason of the event on a released PersistentVolume whose node has not released
+// the volume yet.
 const eventReleased = "WaitingForNode"
 
-// Provisioner implements controller.Provisioner. Its only lasting effect is the
-// PersistentVolume that Provision returns, so it may be killed at any instant: the object
-// exists whole or not at all.
+// Provisioner implements controller.Provisioner. Its only lasting effect is the PersistentVolume that
+// Provision returns, so it may be killed at any instant: the object exists completely or not at all.
 type Provisioner struct {
 	Parts
 }
 
-// What becomes of a claim, in the library's words.
+// The result of an attempt, in the library's terms.
 type state = controller.ProvisioningState
 
 const (
@@ -48,32 +46,33 @@ const (
 	reschedule = controller.ProvisioningReschedule
 )
 
-// Parts are what a provisioner works with.
+// Parts are the dependencies of a provisioner.
 type Parts struct {
 	Events  record.EventRecorder
 	Cluster string // UID of the kube-system namespace
-	// Door is that of classes that name none; empty: Flex.
+	// Door is the door of classes that name none; empty: Flex.
 	Door    pv.Door
 	Ledger  *ledger.Ledger
 	Listers Listers
-	Refused func(*controlplane.Refusal) // told of every refusal; nil is allowed
+	Refused func(*controlplane.Refusal) // called for every refusal; may be nil
 	given   *rescheduleGuard            // nil: the library's cache is not guarded
 }
 
-// Listers read the API, from caches but for Live.
+// Listers read the API, from caches except for Live.
 type Listers struct {
 	Nodes   corelisters.NodeLister
 	Claims  corelisters.PersistentVolumeClaimLister
 	Classes storagelisters.StorageClassLister
 	Volumes corelisters.PersistentVolumeLister
-	// OnNode returns the PersistentVolumes of a node, by the value of its label.
+	// OnNode returns the PersistentVolumes with this node label value.
 	OnNode func(label string) ([]*corev1.PersistentVolume, error)
-	// Pods returns the pods without a node that use a claim. Where the cache has none, it asks the API server.
+	// Pods returns the pods without a node that use a claim. If the cache has none, it lists them from
+	// the API server.
 	Pods func(ctx context.Context, namespace, claim string) ([]*corev1.Pod, error)
 	Live Live
 }
 
-// Live asks the API server, never a cache.
+// Live reads from the API server, never from a cache.
 type Live struct {
 	// Claim returns a claim.
 	Claim func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
@@ -85,7 +84,7 @@ type Live struct {
 	Owner func(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error)
 }
 
-// Interfaces of the library, some of them optional.
+// Interfaces of the library, of which some are optional.
 var (
 	_ controller.Provisioner      = (*Provisioner)(nil)
 	_ controller.BlockProvisioner = (*Provisioner)(nil)
@@ -100,23 +99,23 @@ func NewProvisioner(parts Parts) *Provisioner {
 	return &Provisioner{parts}
 }
 
-// ShouldProvision skips claims that are being deleted, because their volumes would be
-// released before anybody could use them, and claims that are out of date.
+// ShouldProvision skips claims that are being deleted, because their volumes would be released before
+// anybody could use them, and outdated states of claims.
 func (p *Provisioner) ShouldProvision(_ context.Context, claim *corev1.PersistentVolumeClaim) bool {
 	return claim.DeletionTimestamp == nil && (p.given == nil || !p.given.outdated(claim))
 }
 
-// SupportsBlock is true for every class: the library would refuse block volumes without saying
-// what to do, so Provision does it where they are not supported.
+// SupportsBlock returns true for every class: the library would refuse block volumes without advice, so
+// Provision refuses them where they are not supported.
 func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 
-// Provision returns the PersistentVolume for a claim, once room is reserved for it and
-// for the other claims of its pod.
+// Provision returns the PersistentVolume for a claim, once room is reserved for it and for the other
+// claims of its pod.
 //
 //   - The claim and its classes are checked first: a Refusal is final.
-//   - If the node is gone or has no room, the claim goes back to the scheduler.
-//   - If the node has no hostname label, which a person must fix, or the API server does
-//     not answer, the claim is tried again.
+//   - If the node is gone or has no room, the claim returns to the scheduler.
+//   - If the node has no hostname label, which a person must set, or the API server does not respond,
+//     the claim is retried.
 func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
 	request := Request{PVName: o.PVName, Claim: o.PVC, Class: o.StorageClass, Cluster: p.Cluster, Door: p.Door}
 	spec, parameters, err := request.Check()
@@ -161,8 +160,8 @@ func (p *Provisioner) Provision(ctx context.Context, o controller.ProvisionOptio
 	return request.PersistentVolume(spec, parameters, node), finished, nil
 }
 
-// provisionAnywhere serves a class that binds at once. A node that filled up in
-// this moment is no matter: the claim is tried again.
+// provisionAnywhere serves a class that binds immediately. If the node has just filled up, the claim is
+// retried.
 func (p *Provisioner) provisionAnywhere(request Request, spec volume.Spec, parameters Parameters) (*corev1.PersistentVolume, state, error) {
 	name, err := p.choose(request.Class, parameters, spec.Size)
 	if err != nil {
@@ -188,11 +187,10 @@ func (p *Provisioner) countRefusal(err error) error {
 	return err
 }
 
-// together are the volume that is asked for and those that a pod needs with it and
-// has not yet, for each pod that waits for it; the pod that needs most comes first.
-// A pod of which one claim had its volume and another found no room would hold the
-// one for ever. A pod that another of its claims keeps from ever starting does not
-// count, unless there is none but such.
+// together returns, for each pod that waits for the requested volume, this volume and the others that
+// the pod needs and does not have yet; the largest set comes first. If one claim of a pod got its
+// volume and another found no room, the pod would hold the first volume forever. A pod that another of
+// its claims prevents from ever starting is ignored, unless there are only such pods.
 func (p *Provisioner) together(ctx context.Context, request Request, spec volume.Spec, node string) ([]set, error) {
 	namespace, asked := request.Claim.Namespace, ledger.Want{PV: request.PVName, Claim: request.Claim.Name, Spec: spec}
 	pods, err := p.Listers.Pods(ctx, namespace, asked.Claim)
@@ -222,20 +220,20 @@ func (p *Provisioner) together(ctx context.Context, request Request, spec volume
 	return []set{{wants: []ledger.Want{asked}}}, nil
 }
 
-// A set is what a pod needs on a node together.
+// A set holds the volumes that a pod needs on the same node.
 type set struct {
 	wants []ledger.Want
 	reads []volume.Name // volumes of the datasets that it reads
 }
 
-// needs are asked and what else its pod needs on the node.
+// needs returns asked and the other volumes that the pod needs on the node.
 func (p *Provisioner) needs(ctx context.Context, pod *corev1.Pod, asked ledger.Want, node string) (set, error) {
 	out := set{wants: []ledger.Want{asked}}
 	for _, name := range companions(pod, asked.Claim) {
 		want, needed, err := p.companion(ctx, pod.Namespace, name, node)
 		if err != nil {
 			if refusal := (*controlplane.Refusal)(nil); errors.As(err, &refusal) {
-				err = errors.New(err.Error()) // of the other claim, and the library must not take it for this one's
+				err = errors.New(err.Error()) // the refusal is of the other claim, and must not make this one infeasible
 			}
 			return set{}, fmt.Errorf("pod %q, which uses this claim, also needs claim %q: %w", pod.Name, name, err)
 		}
@@ -248,21 +246,22 @@ func (p *Provisioner) needs(ctx context.Context, pod *corev1.Pod, asked ledger.W
 	return out, nil
 }
 
-// reads is the dataset that is read by a claim; false where none is.
+// reads returns the dataset that is read through a claim; false if there is none.
 func (p *Provisioner) reads(namespace, claim string) (hash string, reads bool) {
 	found, err := p.Listers.Claims.PersistentVolumeClaims(namespace).Get(claim)
 	if err != nil {
 		return "", false
 	}
-	// It may be one that another namespace offers. One that is not seen yet is read by nobody yet.
+	// It may be one that another namespace offers. A PersistentVolume that is not cached yet has no
+	// readers yet.
 	if v, err := p.Listers.Volumes.Get(found.Spec.VolumeName); err == nil && replica.IsHash(v.Labels[replica.LabelShared]) {
 		return v.Labels[replica.LabelShared], true
 	}
 	return replica.ReadBy(found.Spec.VolumeName)
 }
 
-// reserveOne reserves the first set that fits: a pod that does not fit must not keep
-// another from a claim that they share.
+// reserveOne reserves the first set that fits: a pod that does not fit must not block another pod from
+// a claim that they share.
 func (p *Provisioner) reserveOne(node string, sets []set) (map[volume.PoolName]string, error) {
 	var first error
 	for _, one := range sets {
@@ -277,9 +276,9 @@ func (p *Provisioner) reserveOne(node string, sets []set) (map[volume.PoolName]s
 	return nil, first
 }
 
-// companion is what a claim of the same pod will want on the node; false where it is
-// served already, by others, or wherever it likes. The error is an *Elsewhere where it
-// cannot be there.
+// companion returns the volume that a claim of the same pod needs on the node; false if it is bound,
+// served by another provisioner, or not tied to the pod's node. The error is an *Elsewhere if it cannot
+// be on this node.
 func (p *Provisioner) companion(ctx context.Context, namespace, name, node string) (ledger.Want, bool, error) {
 	other, err := p.Listers.Claims.PersistentVolumeClaims(namespace).Get(name)
 	if err != nil {
@@ -306,12 +305,12 @@ func (p *Provisioner) companion(ctx context.Context, namespace, name, node strin
 	return ledger.Want{PV: request.PVName, Claim: name, Spec: spec}, err == nil, err
 }
 
-// waits reports whether claims of a class wait for a pod.
+// waits reports whether claims of a class wait for a pod (WaitForFirstConsumer).
 func waits(class *storagev1.StorageClass) bool {
 	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// node is the node with this name, if the class allows it.
+// node returns the node with this name, if the class allows it.
 func (p *Provisioner) node(class *storagev1.StorageClass, name string) (Node, state, error) {
 	node, err := p.Listers.Nodes.Get(name)
 	switch {
@@ -330,13 +329,13 @@ func (p *Provisioner) node(class *storagev1.StorageClass, name string) (Node, st
 	return Node{Name: name, Hostname: hostname}, finished, nil
 }
 
-// Delete never removes anything: the logical volume is on a node, whose daemon releases
-// it and then removes the finalizer. If Delete reported success, the PersistentVolume
-// would be deleted and the disk stay full.
+// Delete never removes anything: the logical volume is on a node, whose daemon releases it and then
+// removes the finalizer. If Delete reported success, the PersistentVolume would be deleted while the
+// disk stays full.
 //
-// The library also calls it for a PersistentVolume that it could not create. That has no
-// UID, no node has ever seen it, and there is nothing to undo. Its reservation is left to
-// lapse: the API server may have stored the object without saying so.
+// The library also calls it for a PersistentVolume that it could not create. That object has no UID, no
+// node has ever seen it, and there is nothing to undo. Its reservation is left to expire: the API
+// server may have stored the object although its response was lost.
 func (p *Provisioner) Delete(_ context.Context, volume *corev1.PersistentVolume) error {
 	if volume.UID == "" {
 		return nil
@@ -347,10 +346,9 @@ func (p *Provisioner) Delete(_ context.Context, volume *corev1.PersistentVolume)
 	return &controller.IgnoredError{Reason: fmt.Sprintf("only node %q can take its logical volume back", node)}
 }
 
-// hostnameLabel is the value of a node's label kubernetes.io/hostname.
 func hostnameLabel(node *corev1.Node) string { return node.Labels[corev1.LabelHostname] }
 
-// hostnameOf is the node of a flexlvm volume, for people to read; empty where none is named.
+// hostnameOf returns the hostname of a flexlvm volume's node, for messages; "" if there is none.
 func hostnameOf(volume *corev1.PersistentVolume) string {
 	if names := persistentvolume.Hostnames(volume); len(names) > 0 {
 		return names[0]

@@ -24,15 +24,14 @@ import (
 )
 
 const (
-	// publishDelay gathers the changes of one moment: a claim that is provisioned
-	// changes a node's account three times.
+	// publishDelay batches changes: provisioning a claim changes a node's account three times.
 	publishDelay = 100 * time.Millisecond
-	// publishers is how many nodes are worked on at the same time.
+	// publishers is how many nodes are processed at the same time.
 	publishers = 4
 )
 
-// A publisher keeps the CSIStorageCapacity objects of all nodes, node groups and classes
-// true. Its queue holds the labels of nodes, and node groups with groupKey before them.
+// A publisher keeps the CSIStorageCapacity objects of all nodes, node groups and classes up to date.
+// Its queue holds node labels, and node groups with the prefix groupKey.
 type publisher struct {
 	client     kubernetes.Interface
 	namespace  string
@@ -41,17 +40,17 @@ type publisher struct {
 	capacities storagelisters.CSIStorageCapacityNamespaceLister
 	queue      workqueue.TypedRateLimitingInterface[string]
 	metrics    *Metrics
-	avoidBusy  bool // offer less where disks are busy
+	avoidBusy  bool // offer less if disks are busy
 	groups     []NodeGroup
 	door       pv.Door // of classes that name none
-	// report asks the API server itself for the report of a node.
+	// report reads the report of a node from the API server.
 	report func(ctx context.Context, node string) (*flexlvmv1.NodeStorage, error)
 }
 
-// dirty is told of a node whose capacities may be wrong.
+// dirty queues a node whose capacities may be outdated.
 func (p *publisher) dirty(label string) { p.queue.AddAfter(label, publishDelay) }
 
-// allDirty is for a class that has come, changed or gone.
+// allDirty queues all nodes and groups, after a class was created, changed or deleted.
 func (p *publisher) allDirty() {
 	for _, node := range p.ledger.Nodes() {
 		p.dirty(pv.NodeLabelValue(node))
@@ -61,7 +60,7 @@ func (p *publisher) allDirty() {
 	}
 }
 
-// nodeName returns the name of the node with a label; false where it is not known.
+// nodeName returns the name of the node with a label; false if it is unknown.
 func (p *publisher) nodeName(label string) (string, bool) {
 	if pv.IsNodeName(label) {
 		return label, true
@@ -75,7 +74,7 @@ func (p *publisher) run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer p.queue.ShutDown()
-	p.allDirty() // also the groups, which no watch shows
+	p.allDirty() // including the groups, for which there is no watch
 	for range publishers {
 		all.Go(func() {
 			for p.next(ctx) {
@@ -111,8 +110,8 @@ func (p *publisher) next(ctx context.Context) bool {
 	return true
 }
 
-// confirm asks for the report of a node, if the ledger has to know that its own is new enough. One
-// answer serves everything that has departed from the node until then.
+// confirm reads the report of a node, if the ledger needs to know that its own is current. One read
+// covers all departures from the node before it.
 func (p *publisher) confirm(ctx context.Context, label string) error {
 	node, at, ask := p.ledger.Unconfirmed(label)
 	if !ask {
@@ -129,8 +128,8 @@ func (p *publisher) confirm(ctx context.Context, label string) error {
 	return nil
 }
 
-// publish writes what has changed of one node's capacities. It may be killed at
-// any instant: what is missing is found by the next call.
+// publish writes the changed capacities of one node. It may be killed at any instant: the next call
+// writes the rest.
 func (p *publisher) publish(ctx context.Context, label string) error {
 	wanted, by, of := p.wanted, pv.LabelNode, label
 	if group, is := strings.CutPrefix(label, groupKey); is {
@@ -168,8 +167,8 @@ func (p *publisher) publish(ctx context.Context, label string) error {
 	return nil
 }
 
-// wanted are the capacities that a node should have: none where it has not
-// reported, or has no hostname by which the scheduler could find it.
+// wanted returns the capacities that a node should have: none if it has not reported, or has no
+// hostname label by which the scheduler could match it.
 func (p *publisher) wanted(label string) ([]*storagev1.CSIStorageCapacity, error) {
 	name, report, reported := p.ledger.NodeOf(label)
 	if !reported {

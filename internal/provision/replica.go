@@ -18,16 +18,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// dataset is the hash of the dataset that a claim says it is a replica of; false
-// where it says none.
+// dataset returns the hash of the dataset that a claim declares to be a replica of; false if it
+// declares none.
 func (r Request) dataset() (hash string, is bool) {
 	hash, is = r.Claim.Labels[replica.LabelDataset]
 	return hash, is
 }
 
-// checkReplica refuses claims that only look like those of replicas, and classes
-// that are for the others: what replicas hold is offered to claims alone, so a class
-// must say whom it is for.
+// checkReplica rejects claims that only pretend to be a replica's, and classes of the wrong kind: room
+// that replicas hold is offered only to claims, so a class must serve either replicas or claims.
 func (r Request) checkReplica(p Parameters, wrong *controlplane.Problems) {
 	hash, is := r.dataset()
 	if !is {
@@ -59,8 +58,7 @@ func (r Request) checkReplica(p Parameters, wrong *controlplane.Problems) {
 	wrong.Check(err)
 }
 
-// asReplica says on the PersistentVolume of a replica which one it is. Check has
-// passed.
+// asReplica records on the PersistentVolume of a replica which replica it is. Check must have passed.
 func (r Request) asReplica(object *corev1.PersistentVolume) {
 	hash, is := r.dataset()
 	if !is {
@@ -74,18 +72,18 @@ func (r Request) asReplica(object *corev1.PersistentVolume) {
 		replica.AnnotationOwner:    owner.Name,
 		replica.AnnotationVolumeID: r.Claim.Annotations[replica.AnnotationVolumeID],
 		replica.AnnotationReaders:  replica.ReadersClaim(owner.Name, r.Claim.Annotations[replica.AnnotationVolumeID]),
-		// Its name is used again, so it goes as soon as its claim is deleted.
+		// The volume's name is used again, so it is removed as soon as its claim is deleted.
 		pv.AnnotationReclaim: string(volume.ReclaimImmediate),
 	})
 	if r.Claim.Annotations[replica.AnnotationWritable] != "" {
-		// What consumers write is in no source: like any claim's it waits for its node.
+		// No source has what consumers write: like a claim's volume, this one waits for its node.
 		object.Annotations[pv.AnnotationOnNodeLoss] = string(volume.OnNodeLossKeep)
 	}
 }
 
-// checkOwnerOfReplica asks the API server itself for the owner of a replica: who can make
-// claims can write any label and any owner. A *Refusal says that there is no such
-// owner; any other error is for the time being.
+// checkOwnerOfReplica reads the owner of a replica from the API server: anyone who can create claims
+// can write any label and any owner. A *Refusal means that there is no such owner; any other error may
+// be transient.
 func (p *Provisioner) checkOwnerOfReplica(ctx context.Context, r Request) error {
 	if _, is := r.dataset(); !is {
 		return nil
@@ -105,8 +103,8 @@ func (p *Provisioner) checkOwnerOfReplica(ctx context.Context, r Request) error 
 	return nil
 }
 
-// checkNoOtherReplica fails if the node has a replica of the dataset, or is not rid of one yet: both would have
-// the same name. Of replicas whose PersistentVolumes are not written yet, the ledger knows.
+// checkNoOtherReplica fails if the node has a replica of the dataset, or has not removed one yet: both
+// would have the same name. The ledger knows replicas whose PersistentVolumes are not written yet.
 func (p *Provisioner) checkNoOtherReplica(r Request, node string) error {
 	hash, is := r.dataset()
 	if !is {

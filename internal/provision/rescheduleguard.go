@@ -8,29 +8,28 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// rescheduleGuard are the claims whose node was taken away, so that the scheduler names
-// another. The library (v13.0.0, rescheduleProvisioning) sends that to the API server,
-// and when the answer comes it writes what it sent into its cache of claims. If the
-// answer was slow, the scheduler has named a node by then, and the cache holds it. The
-// library's write would hide it, and as nothing changes any more the claim would wait
-// for ever. So that write does not reach the cache; it tells which state of the claim
-// is out of date, and must not be served.
+// rescheduleGuard records the claims whose node was removed, so that the scheduler chooses another. The
+// library (v13.0.0, rescheduleProvisioning) sends that update to the API server, and on the response
+// writes the sent object into its cache of claims. If the response was slow, the scheduler may already
+// have chosen a node, which the cache shows. The library's write would hide it, and without another
+// change the claim would wait forever. So that write does not reach the cache; instead the guard
+// records which state of the claim is outdated and must not be served.
 type rescheduleGuard struct {
 	mu     sync.Mutex
-	states map[types.UID]string // resource versions
+	states map[types.UID]string // resourceVersions
 }
 
 func newRescheduleGuard() *rescheduleGuard { return &rescheduleGuard{states: map[types.UID]string{}} }
 
-// note remembers that a claim in this state was given back.
+// note records that a claim in this state was returned to the scheduler.
 func (g *rescheduleGuard) note(claim *corev1.PersistentVolumeClaim) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.states[claim.UID] = claim.ResourceVersion
 }
 
-// outdated reports whether the claim is as it was before it was given back: its new
-// state is on its way.
+// outdated reports whether the claim is in a state from before it was returned: the cache will show the
+// new state soon.
 func (g *rescheduleGuard) outdated(claim *corev1.PersistentVolumeClaim) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -48,8 +47,8 @@ func (g *rescheduleGuard) forget(claim *corev1.PersistentVolumeClaim) {
 	delete(g.states, claim.UID)
 }
 
-// claims wraps the informer of claims for the provisioning library: a write of the library goes to g
-// and not into the cache.
+// claims wraps the informer of claims for the provisioning library, so that the library's writes go to
+// g instead of the cache.
 func (g *rescheduleGuard) claims(informer cache.SharedIndexInformer) (cache.SharedIndexInformer, error) {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
 		if last, unseen := obj.(cache.DeletedFinalStateUnknown); unseen {
@@ -77,8 +76,8 @@ type guardedStore struct {
 	given *rescheduleGuard
 }
 
-// Update notes a claim that the library gave back, with the resource version of the state in which the
-// claim still had its node.
+// Update records a claim that the library has returned to the scheduler, with the resourceVersion of
+// the state in which the claim still had its node.
 func (s guardedStore) Update(obj any) error {
 	s.given.note(obj.(*corev1.PersistentVolumeClaim))
 	return nil

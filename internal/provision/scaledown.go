@@ -22,15 +22,16 @@ import (
 )
 
 const (
-	// scaleDownDelay gathers the changes of a node's volumes, of which there may be many.
+	// scaleDownDelay batches the changes of a node's volumes, of which there may be many.
 	scaleDownDelay = 2 * time.Second
-	// yes is what the cluster autoscaler goes by, and what marks the annotation as ours.
+	// yes is the value that the cluster autoscaler expects, and the value that marks the annotation as
+	// flexlvm's.
 	yes = "true"
 )
 
-// A scaleDownGuard keeps the cluster autoscaler from removing nodes that carry volumes. To
-// the autoscaler a node whose pods are gone is empty, and with it would go the volumes that
-// wait for them. Its queue holds the labels of nodes.
+// A scaleDownGuard keeps the cluster autoscaler from removing nodes that hold volumes. The autoscaler
+// treats a node without pods as empty, and would remove it together with volumes that wait for their
+// pods. Its queue holds node labels.
 type scaleDownGuard struct {
 	client  kubernetes.Interface
 	listers Listers
@@ -53,7 +54,7 @@ func (g *scaleDownGuard) seeVolume(volume *corev1.PersistentVolume) {
 
 func (g *scaleDownGuard) see(label string) { g.queue.AddAfter(label, scaleDownDelay) }
 
-// run guards until ctx ends.
+// run annotates nodes until ctx ends.
 func (g *scaleDownGuard) run(ctx context.Context) {
 	go func() {
 		<-ctx.Done()
@@ -76,8 +77,8 @@ func (g *scaleDownGuard) run(ctx context.Context) {
 	}
 }
 
-// guard annotates a node while it carries volumes, and takes off what it has put there. A
-// person's annotation stays as it is.
+// guard annotates a node while it holds volumes, and removes its own annotation afterwards. It does not
+// change a user's annotation.
 func (g *scaleDownGuard) guard(ctx context.Context, label string) error {
 	name, known := g.nameOf(label)
 	if !known {
@@ -109,7 +110,7 @@ func (g *scaleDownGuard) guard(ctx context.Context, label string) error {
 	return nil
 }
 
-// scaleDownChange is what to change of a node's annotations; nil removes one.
+// scaleDownChange returns the changes to a node's annotations; a nil value removes the annotation.
 func scaleDownChange(has map[string]string, bears bool) map[string]any {
 	value, there := has[pv.AnnotationScaleDown]
 	ours := has[pv.AnnotationScaleDownOurs] == yes
@@ -118,13 +119,13 @@ func scaleDownChange(has map[string]string, bears bool) map[string]any {
 		return map[string]any{pv.AnnotationScaleDown: yes, pv.AnnotationScaleDownOurs: yes}
 	case !bears && ours && value == yes:
 		return map[string]any{pv.AnnotationScaleDown: nil, pv.AnnotationScaleDownOurs: nil}
-	case ours && value != yes: // a person has said otherwise since
+	case ours && value != yes: // a user has changed the value since
 		return map[string]any{pv.AnnotationScaleDownOurs: nil}
 	}
 	return nil
 }
 
-// bears reports whether a node carries a volume that cannot be had elsewhere.
+// bears reports whether a node holds a volume whose data exists nowhere else.
 func (g *scaleDownGuard) bears(label string) (bool, error) {
 	volumes, err := g.listers.OnNode(label)
 	if err != nil {
@@ -138,9 +139,9 @@ func (g *scaleDownGuard) bears(label string) (bool, error) {
 	return false, nil
 }
 
-// keepsNode reports whether a PersistentVolume is bound and flexlvm has made it, also of what a
-// node discovered, or stands for a snapshot that is taken, to which no claim is ever bound. What a
-// replica holds can be fetched again, unless consumers write to it.
+// keepsNode reports whether a PersistentVolume keeps its node: a bound one that flexlvm has created,
+// also of a discovered volume, or one that stands for a snapshot that was taken, to which no claim is
+// ever bound. A replica's data can be fetched again, unless consumers write to it.
 func keepsNode(volume *corev1.PersistentVolume) bool {
 	bound := volume.Status.Phase == corev1.VolumeBound
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Parameters of encrypted classes, called as CSI's provisioner calls them. They are
-// templates, see secretTemplate.
+// Parameters of encrypted classes, with the names of CSI's provisioner. They are templates, see
+// secretTemplate.
 const (
 	parameterPublishName      = "csi.storage.k8s.io/node-publish-secret-name"
 	parameterPublishNamespace = "csi.storage.k8s.io/node-publish-secret-namespace"
@@ -19,12 +19,12 @@ const (
 	parameterExpandNamespace  = "csi.storage.k8s.io/node-expand-secret-namespace"
 )
 
-// A secretTemplate names the Secret of each volume of a class. What it may say of the
-// claim is what its author chooses once, by its name and place: by annotations, which
-// CSI's provisioner knows too, a tenant could choose among all Secrets.
+// A secretTemplate names the Secret of each volume of a class. It may use only the claim's name and
+// namespace, which are fixed when the claim is created: with annotations, which CSI's provisioner
+// supports, too, a tenant could choose among all Secrets.
 type secretTemplate struct{ namespace, name string }
 
-// Placeholders of both halves.
+// Placeholders of the namespace and the name.
 var (
 	inNamespace = []string{"pv.name", "pvc.namespace"}
 	inName      = []string{"pv.name", "pvc.namespace", "pvc.name"}
@@ -50,7 +50,7 @@ func parseTemplate(known []string) func(field, s string) (string, error) {
 	}
 }
 
-// expand replaces ${NAME}, and leaves any other $ alone.
+// expand replaces ${NAME}, and leaves any other $ unchanged.
 func expand(template string, value func(string) string) string {
 	parts := strings.Split(template, "${")
 	for i := range parts {
@@ -80,8 +80,8 @@ func (s secretTemplate) of(r Request) pv.SecretRef {
 	return pv.SecretRef{Namespace: expand(s.namespace, value), Name: expand(s.name, value)}
 }
 
-// checkEncrypted refuses classes that do not say where the keys are, or name keys for
-// nothing, and completes those that name no Secret for growth: it is the one of mounts.
+// checkEncrypted rejects encrypted classes without Secrets, and Secrets without encryption. If a class
+// names no Secret for growth, checkEncrypted sets the one for mounts.
 func checkEncrypted(p *Parameters, wrong *controlplane.Problems) {
 	none := secretTemplate{}
 	if !p.Encrypted {
@@ -107,8 +107,7 @@ func checkEncrypted(p *Parameters, wrong *controlplane.Problems) {
 	}
 }
 
-// checkSecrets refuses encrypted volumes that kubelet cannot bring a key to, and Secrets
-// that cannot be.
+// checkSecrets rejects encrypted volumes that kubelet cannot pass a key to, and invalid Secrets.
 func (r Request) checkSecrets(p Parameters, wrong *controlplane.Problems) {
 	if !p.Encrypted {
 		return
@@ -123,8 +122,8 @@ func (r Request) checkSecrets(p Parameters, wrong *controlplane.Problems) {
 	}
 }
 
-// systemNamespaces hold the Secrets of the cluster, and the policy provisioner.flexlvm.io keeps
-// our token from pointing kubelets at those.
+// systemNamespaces hold the Secrets of the cluster. The policy provisioner.flexlvm.io keeps the
+// provisioner's service account from referring kubelets to them.
 var systemNamespaces = []string{"kube-system", "flexlvm-system"}
 
 func checkSecret(field string, s pv.SecretRef) error {
@@ -134,7 +133,7 @@ func checkSecret(field string, s pv.SecretRef) error {
 	return s.Check(field)
 }
 
-// secrets of the request's volume; none if it is not encrypted.
+// secrets returns the Secrets of the request's volume; none if it is not encrypted.
 func (r Request) secrets(p Parameters) pv.Secrets {
 	if !p.Encrypted {
 		return pv.Secrets{}

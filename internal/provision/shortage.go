@@ -7,7 +7,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Causes for which no node can take a volume, which stay the same while the numbers and the names in their messages change.
+// Causes for which no node can take a volume. They stay the same while the numbers and names in their
+// messages change.
 const (
 	causeNoReport = "no report"
 	causeNoPool   = "no pool"
@@ -16,8 +17,9 @@ const (
 	causeRoom     = "" // some node can take it
 )
 
-// shortage returns why no node can take a volume of a class, or which node can, by the largest offer of the nodes that
-// may. none is the subject of the message: "no node", with what restricts the nodes.
+// shortage returns why no node can take a volume of a class, or which node can, given the largest offer
+// of the permitted nodes. none is the subject of the message: "no node", with the restriction of the
+// nodes.
 func shortage(none, class string, pool volume.PoolName, size volume.Bytes, largest ledger.Largest) (cause, message string) {
 	named := fmt.Sprintf("%s %q", pool.Noun(), pool)
 	with := fmt.Sprintf("%s with %s", volume.Counted(largest.Nodes, "node", "nodes"), named)

@@ -21,9 +21,9 @@ const snapshotGroup = "snapshot.storage.k8s.io"
 
 func (s dataSource) isSnapshot() bool { return s.group == snapshotGroup && s.kind == "VolumeSnapshot" }
 
-// snapshotOrigin finds the snapshot that a claim is to begin as a copy of. Errors are those of
-// origin. Whatever a VolumeSnapshot of the claim's namespace leads to, the snapshot is of a
-// volume of that namespace, or refused.
+// snapshotOrigin returns the snapshot that a claim starts as a copy of. Its errors are those of origin.
+// Whatever a VolumeSnapshot of the claim's namespace refers to, a snapshot of another namespace's
+// volume is refused.
 func (p *Provisioner) snapshotOrigin(ctx context.Context, request Request, spec volume.Spec, name string) (origin, error) {
 	handle, err := p.Listers.Live.Snapshot(ctx, request.Claim.Namespace, name)
 	if err != nil {
@@ -63,7 +63,7 @@ func (p *Provisioner) snapshotOrigin(ctx context.Context, request Request, spec 
 	return p.originOn(object, &c, name, fmt.Sprintf("snapshot %q", name))
 }
 
-// A volumeSnapshot is what matters here of VolumeSnapshots and of their contents.
+// A volumeSnapshot holds the required fields of VolumeSnapshots and of their contents.
 type volumeSnapshot struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
 	Spec     struct {
@@ -81,11 +81,11 @@ type volumeSnapshot struct {
 	} `json:"status"`
 }
 
-// snapshotNow gives the handle of a VolumeSnapshot by the API server's own word. The snapshot
-// and its content name each other, or the content is another's.
+// snapshotNow returns a function that reads the handle of a VolumeSnapshot from the API server. The
+// snapshot and its content must refer to each other; otherwise the content belongs to another snapshot.
 func snapshotNow(client kubernetes.Interface) func(ctx context.Context, namespace, name string) (string, error) {
 	get := func(ctx context.Context, out *volumeSnapshot, namespace, resource, name string) error {
-		// Users write these names, and only Name refuses one that leads to another path.
+		// Users write these names, and only Name rejects a name that leads to another path.
 		request := client.Discovery().RESTClient().Get().AbsPath("/apis", snapshotGroup, "v1").
 			NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name)
 		data, err := request.SetHeader("Accept", "application/json").Do(ctx).Raw()
@@ -114,7 +114,7 @@ func snapshotNow(client kubernetes.Interface) func(ctx context.Context, namespac
 	}
 }
 
-// handleFor returns the handle of a content, if it is that of this VolumeSnapshot.
+// handleFor returns the handle of a content, if the content is this VolumeSnapshot's.
 func (v volumeSnapshot) handleFor(of metav1.ObjectMeta) (string, error) {
 	ref := v.Spec.Ref
 	switch {

@@ -25,14 +25,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// watches follow what the API says of the whole cluster, as far as it matters for
-// where volumes can be.
+// watches are the informers of the whole cluster's objects that determine where volumes can be.
 type watches struct {
 	client  kubernetes.Interface
-	factory informers.SharedInformerFactory // classes, nodes, and what the next two show
+	factory informers.SharedInformerFactory // classes, nodes, volumes and claims
 	volumes controlplane.Packed
 	claims  controlplane.Packed
-	own     informers.SharedInformerFactory // our capacities
+	own     informers.SharedInformerFactory // flexlvm's capacities
 	pods    *waitingPods
 	owner   func(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error)
 	storage cache.SharedIndexInformer
@@ -78,7 +77,7 @@ func (w *watches) listers() Listers {
 	}
 }
 
-// onNode gives the PersistentVolumes of a node by its label.
+// onNode returns the PersistentVolumes with a node label value.
 func (w *watches) onNode(label string) ([]*corev1.PersistentVolume, error) {
 	found, err := w.volumes.OnNode(label)
 	if err != nil {
@@ -87,7 +86,7 @@ func (w *watches) onNode(label string) ([]*corev1.PersistentVolume, error) {
 	return slices.Collect(found), nil
 }
 
-// seen is what the watch for lost nodes goes by.
+// seen returns the caches that the controller of lost nodes needs.
 func (w *watches) seen() nodeloss.Seen {
 	return nodeloss.Seen{
 		Nodes: w.listers().Nodes, Claims: w.listers().Claims,
@@ -103,7 +102,7 @@ func (w *watches) capacities(namespace string) storagelisters.CSIStorageCapacity
 	return w.own.Storage().V1().CSIStorageCapacities().Lister().CSIStorageCapacities(namespace)
 }
 
-// feed leads what the watches see to who needs it.
+// feed connects the watches to their consumers.
 func (w *watches) feed(p *publisher, pending *pendingClaims, grow *growth.Controller, guard *scaleDownGuard) error {
 	for _, one := range []struct {
 		of      cache.SharedIndexInformer
@@ -111,7 +110,7 @@ func (w *watches) feed(p *publisher, pending *pendingClaims, grow *growth.Contro
 	}{
 		{w.storage, on(func(s *flexlvmv1.NodeStorage) {
 			p.ledger.Report(s)
-			grow.Room(pv.NodeLabelValue(s.Name)) // also where no more can be promised, but more is free
+			grow.Room(pv.NodeLabelValue(s.Name)) // even if no more can be promised, more may be free
 		}, func(s *flexlvmv1.NodeStorage) { p.ledger.Forget(s.Name) })},
 		{w.volumes, on(func(v *corev1.PersistentVolume) {
 			p.ledger.Written(v)
@@ -131,7 +130,7 @@ func (w *watches) feed(p *publisher, pending *pendingClaims, grow *growth.Contro
 		}},
 		{w.own.Storage().V1().CSIStorageCapacities().Informer(), on(p.seeCapacity, p.seeCapacity)},
 		{w.pods.informer, on(func(p *corev1.Pod) {
-			if w.shown() { // otherwise the event would say that no node has reported; the pod is seen again after lookAgain
+			if w.shown() { // otherwise the event would report that no node has reported; the pod is handled again after lookAgain
 				pending.see(p)
 			}
 		}, func(*corev1.Pod) {})},
@@ -153,8 +152,7 @@ func (p *publisher) seeNode(node *corev1.Node) {
 	}
 }
 
-// seeCapacity looks after an object that was changed by somebody else, or that an
-// earlier process has left.
+// seeCapacity handles an object that somebody else has changed, or that an earlier process has left.
 func (p *publisher) seeCapacity(c *storagev1.CSIStorageCapacity) {
 	if group := c.Labels[pv.LabelNodeGroup]; group != "" {
 		p.dirty(groupKey + group)
@@ -163,8 +161,7 @@ func (p *publisher) seeCapacity(c *storagev1.CSIStorageCapacity) {
 	p.dirty(c.Labels[pv.LabelNode])
 }
 
-// on makes a handler of what is to be done with an object that is there and with
-// one that is gone.
+// on returns an event handler that calls there for an existing object and gone for a deleted one.
 func on[T any](there, gone func(*T)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { there(obj.(*T)) },
@@ -180,7 +177,7 @@ func on[T any](there, gone func(*T)) cache.ResourceEventHandler {
 	}
 }
 
-// start begins to follow.
+// start starts the informers.
 func (w *watches) start(ctx context.Context) {
 	w.factory.Start(ctx.Done())
 	w.own.Start(ctx.Done())
@@ -188,12 +185,12 @@ func (w *watches) start(ctx context.Context) {
 	go w.storage.RunWithContext(ctx)
 }
 
-// shown reports whether everything has been seen.
+// shown reports whether all caches have synced.
 func (w *watches) shown() bool {
 	return !slices.ContainsFunc(w.synced, func(synced cache.InformerSynced) bool { return !synced() })
 }
 
-// sync waits until everything has been seen; false when ctx has ended.
+// sync waits until all caches have synced; false if ctx has ended.
 func (w *watches) sync(ctx context.Context) bool {
 	log, said := klog.FromContext(ctx), false
 	began := time.Now()
@@ -215,8 +212,7 @@ func (w *watches) sync(ctx context.Context) bool {
 	return true
 }
 
-// eachVolume gives every PersistentVolume by the API server's own word, not that of
-// its cache.
+// eachVolume calls do for every PersistentVolume, read from the API server instead of a cache.
 func eachVolume(ctx context.Context, client kubernetes.Interface, do func(*corev1.PersistentVolume)) error {
 	list := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		o.ResourceVersion = ""
@@ -228,7 +224,7 @@ func eachVolume(ctx context.Context, client kubernetes.Interface, do func(*corev
 	})
 }
 
-// eachReport gives every NodeStorage by the API server's own word.
+// eachReport calls do for every NodeStorage, read from the API server.
 func eachReport(ctx context.Context, client *kube.Client, do func(*flexlvmv1.NodeStorage)) error {
 	list := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		o.ResourceVersion = ""

@@ -2,13 +2,13 @@ package pv
 
 import "github.com/flexlvm/flexlvm/internal/volume"
 
-// A Door is a way by which kubelet reaches volumes. The volumes do not differ, and each door
-// serves those that were made for the other.
+// A Door is a driver interface through which kubelet reaches volumes. The volumes are the same, and
+// each door also serves volumes that were created for the other.
 type Door string
 
 // The doors.
 const (
-	// Flex is the FlexVolume driver, which needs nobody when a pod starts.
+	// Flex is the FlexVolume driver, which depends on no running process when a pod starts.
 	Flex Door = "flex"
 	// CSI is the CSI driver.
 	CSI Door = "csi"
@@ -17,8 +17,8 @@ const (
 // ParameterDoor is the parameter of a StorageClass that names the door of its volumes.
 const ParameterDoor = "door"
 
-// ClassDoor returns the door of volumes of a class with these parameters, if they name one,
-// or else the one that is usual.
+// ClassDoor returns the door that a class's parameters name, or else the usual one, which defaults to
+// Flex.
 func ClassDoor(parameters map[string]string, usual Door) Door {
 	if d, err := ParseDoor(ParameterDoor, parameters[ParameterDoor]); err == nil {
 		return d

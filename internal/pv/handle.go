@@ -6,15 +6,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// AttributeNamespace is the attribute of a CSI PersistentVolume that holds the namespace of
-// the claim that it was made for. The others are options of the volume.
+// AttributeNamespace is the attribute of a CSI PersistentVolume that holds the namespace of the claim
+// that the volume was created for. All other attributes are options of the volume.
 const AttributeNamespace = "namespace"
 
-// handleReaders ends the handle by which the readers of a dataset reach a replica. kubelet
-// takes two PersistentVolumes with one handle for one volume.
+// handleReaders ends the handle of a replica's PersistentVolume for readers. kubelet treats two
+// PersistentVolumes with one handle as one volume.
 const handleReaders = "readers"
 
-// Handle returns the volume handle of a CSI PersistentVolume: GROUP/VOLUME, for readers
+// Handle returns the volume handle of a CSI PersistentVolume: GROUP/VOLUME, or for readers
 // GROUP/VOLUME/readers.
 func Handle(g volume.Group, n volume.Name, readers bool) string {
 	handle := string(g) + "/" + string(n)
@@ -24,7 +24,7 @@ func Handle(g volume.Group, n volume.Name, readers bool) string {
 	return handle
 }
 
-// ParseHandle reads what Handle returns. The error is a *volume.FieldError about field.
+// ParseHandle parses the result of Handle. The error is a *volume.FieldError about field.
 func ParseHandle(field, s string) (g volume.Group, n volume.Name, readers bool, err error) {
 	parts := strings.Split(s, "/")
 	if len(parts) == 3 && parts[2] == handleReaders {

@@ -18,13 +18,13 @@ type Manifest struct {
 	Class     string // may be empty
 	Namespace string // of the claim
 	Claim     string
-	// Undelete has the node daemon make the volume ready once the PersistentVolume is there.
+	// Undelete has the node daemon make the volume ready once the PersistentVolume exists.
 	Undelete bool
 }
 
-// Every value is put in as a quoted string of printable ASCII, which is the same in
-// YAML as it is in Go. It begins with a separator, so that the manifests of several
-// volumes can be put one behind the other.
+// Every value is substituted as a quoted string of printable ASCII, which is the same in YAML and in
+// Go. The template begins with a separator, so that the manifests of several volumes can be
+// concatenated.
 const manifestTemplate = `---
 apiVersion: v1
 kind: PersistentVolume
@@ -97,7 +97,7 @@ func (m Manifest) source() string {
 	return fmt.Sprintf(flexTemplate, m.Spec.FSType) + entries(indent, m.Options())
 }
 
-// fsType returns the line of a CSI volume's file system.
+// fsType returns the line for a CSI volume's file system.
 func (m Manifest) fsType() string {
 	if m.Spec.FSType == volume.Raw {
 		return ""
@@ -146,8 +146,7 @@ func entries(indent string, values map[string]string) string {
 	return b.String()
 }
 
-// quantity is b as Kubernetes writes it: exact, and in the largest binary unit
-// that leaves no fraction.
+// quantity formats b as Kubernetes does: exactly, in the largest binary unit that leaves no fraction.
 func quantity(b volume.Bytes) string {
 	for _, u := range []struct {
 		size volume.Bytes

@@ -8,19 +8,19 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// The API server's rules for names. They are repeated here because the driver needs them
-// too, and links none of Kubernetes' packages so that it starts fast.
+// The API server's limits on names. They are repeated here because the driver needs them too, and links
+// none of Kubernetes' packages so that it starts fast.
 const (
 	maxLabelValue = 63
 	maxObjectName = 253
-	// nodeHashLength is that of the hash in a label of a node whose name is too long.
+	// nodeHashLength is the length of the hash in the label value of a node with too long a name.
 	nodeHashLength = 16
 )
 
-// NodeLabelValue returns the value of LabelNode for a node. A node's name may have 253
-// characters and a label's value 63, so a longer name is cut and a hash of the whole
-// appended. The hash only has to distinguish the nodes of one cluster, whose names are
-// not chosen to collide; a cryptographic one would slow the driver's start.
+// NodeLabelValue returns the value of LabelNode for a node. A node's name may have 253 characters and a
+// label's value 63, so a longer name is cut and a hash of the full name is appended. The hash only has
+// to distinguish the nodes of one cluster, whose names are not chosen to collide; a cryptographic hash
+// would slow the driver's start.
 func NodeLabelValue(node string) string {
 	if isLabelValue(node) {
 		return node
@@ -32,8 +32,7 @@ func NodeLabelValue(node string) string {
 	return strings.TrimRight(head, "-.") + "-" + hash
 }
 
-// IsNodeName reports whether the value of LabelNode is the name of the node itself, not one
-// that was cut.
+// IsNodeName reports whether the value of LabelNode is the node's full name, not a shortened one.
 func IsNodeName(value string) bool {
 	cut := len(value)-1-nodeHashLength >= 0 && value[len(value)-1-nodeHashLength] == '-' && isHex(value[len(value)-nodeHashLength:])
 	return value != "" && !cut
@@ -43,7 +42,7 @@ func isHex(s string) bool {
 	return strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// isLabelValue reports whether s may be the value of a label: nothing, or up to 63
+// isLabelValue reports whether s may be the value of a label: empty, or up to 63
 // letters, digits, hyphens, underscores and dots, with a letter or digit at
 // either end.
 func isLabelValue(s string) bool {
@@ -66,8 +65,8 @@ func ParseLabelValue(field, s string) (string, error) {
 	return s, nil
 }
 
-// ParseObjectName checks an object name as most kinds have it, such as PersistentVolumes,
-// claims, classes and nodes: an RFC 1123 subdomain. The error is a *volume.FieldError.
+// ParseObjectName checks an object name by the rule of most kinds, such as PersistentVolumes, claims,
+// classes and nodes: an RFC 1123 subdomain. The error is a *volume.FieldError.
 func ParseObjectName(field, s string) (string, error) {
 	good := len(s) <= maxObjectName
 	for part := range strings.SplitSeq(s, ".") {

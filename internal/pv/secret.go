@@ -10,7 +10,7 @@ import (
 // A SecretRef names a Secret. The zero value names none.
 type SecretRef struct{ Namespace, Name string }
 
-// Secrets are those that kubelet reads for an encrypted volume and passes to the CSI driver.
+// Secrets are the Secrets that kubelet reads for an encrypted volume and passes to the CSI driver.
 type Secrets struct {
 	Publish SecretRef // at each mount
 	Expand  SecretRef // at each growth
@@ -29,7 +29,7 @@ func ParseSecretRef(field, s string) (SecretRef, error) {
 	return r, r.Check(field)
 }
 
-// Check checks that there can be such a Secret. The error is a *volume.FieldError.
+// Check checks that a Secret can have this namespace and name. The error is a *volume.FieldError.
 func (r SecretRef) Check(field string) error {
 	if _, err := volume.ParseNamespace(field, r.Namespace); err != nil {
 		return err

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrOtherProject: something belongs to a project that is not ours.
+// ErrOtherProject: a file belongs to a project that is not flexlvm's.
 var ErrOtherProject = errors.New("belongs to a project of its own")
 
-// CheckProjects reads the projects of all that is below root, and changes nothing. The error
-// wraps ErrOtherProject if there is one that AssignAll would have to take something from.
+// CheckProjects reads the projects of everything below root, and changes nothing. The error wraps
+// ErrOtherProject if AssignAll would have to take a file from another project.
 func CheckProjects(ctx context.Context, root *os.File) error {
 	return walk(ctx, root, "/", func(f *os.File, name string, _ bool) error {
 		var a fsXAttr
@@ -30,9 +30,9 @@ func CheckProjects(ctx context.Context, root *os.File) error {
 	})
 }
 
-// AssignAll assigns the project to all directories and regular files below root, and to root.
-// What is of other kinds keeps project 0: the kernel has no call to change it, and it takes no
-// room but its inode. Killed, it goes on where it was when it is called again.
+// AssignAll assigns the project to root, and to all directories and regular files below it. Files
+// of other kinds keep project 0: the kernel has no call to change it, and they take no room but
+// their inode. Killed in between, it is completed by another call.
 func AssignAll(ctx context.Context, root *os.File) error {
 	return walk(ctx, root, "/", func(f *os.File, name string, dir bool) error {
 		if err := assign(f, project, dir); err != nil {
@@ -43,13 +43,13 @@ func AssignAll(ctx context.Context, root *os.File) error {
 }
 
 // walk visits root and the directories and regular files below it, none of which may change
-// meanwhile. It follows no link, and does not enter what is mounted there.
+// meanwhile. It follows no link, and does not enter other file systems mounted there.
 func walk(ctx context.Context, root *os.File, name string, visit func(f *os.File, name string, dir bool) error) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
 		return fmt.Errorf("look at %s: %w", name, err)
 	}
-	top, err := openAt(root, ".", unix.O_DIRECTORY) // with a place of its own in the listing
+	top, err := openAt(root, ".", unix.O_DIRECTORY) // with its own position in the listing
 	if err != nil {
 		return fmt.Errorf("open %s: %w", name, err)
 	}
@@ -110,7 +110,7 @@ func (w walker) entry(d *os.File, base, name string) error {
 	return errors.Join(err, f.Close())
 }
 
-// openAt opens what was just seen to be a directory or a regular file: neither waits.
+// openAt opens what was just seen to be a directory or a regular file: neither blocks.
 func openAt(d *os.File, base string, flags int) (*os.File, error) {
 	fd, err := unix.Openat(int(d.Fd()), base, flags|unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOATIME|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Attributes are what the owner of a directory can set of its inode beside the mode (chattr(1), xfs_io(8)). What is
-// made in the directory inherits most of it. All are zero where the file system has none.
+// Attributes are what the owner of a directory can set on its inode besides the mode (chattr(1),
+// xfs_io(8)). Files created in the directory inherit most of it. All are zero if the file system
+// has none.
 type Attributes struct {
 	Flags           uint32  `json:"flags,omitempty"`         // of FS_IOC_GETFLAGS, within ownerFlags
 	ExtendedFlags   uint32  `json:"extendedFlags,omitempty"` // of FS_IOC_FSGETXATTR, within ownerExtendedFlags
@@ -19,23 +20,23 @@ type Attributes struct {
 	Project         Project `json:"project,omitempty"`
 }
 
-// The flags that Attributes has (linux/fs.h). Immutable and append-only are not among them, because owners
-// cannot set these, and neither is what the file system sets itself.
+// The flags in Attributes (linux/fs.h). Immutable and append-only are excluded, because owners
+// cannot set these, and so is what the file system sets itself.
 const (
-	// FS_SECRM_FL, FS_UNRM_FL, FS_COMPR_FL, FS_SYNC_FL, FS_NODUMP_FL, FS_NOATIME_FL, FS_JOURNAL_DATA_FL,
-	// FS_NOTAIL_FL, FS_DIRSYNC_FL and FS_TOPDIR_FL. FS_CASEFOLD_FL is missing: it can be cleared only in a
-	// directory without any entry, also lost+found.
+	// FS_SECRM_FL, FS_UNRM_FL, FS_COMPR_FL, FS_SYNC_FL, FS_NODUMP_FL, FS_NOATIME_FL,
+	// FS_JOURNAL_DATA_FL, FS_NOTAIL_FL, FS_DIRSYNC_FL and FS_TOPDIR_FL. FS_CASEFOLD_FL is missing:
+	// it can be cleared only in a directory without any entry, even lost+found.
 	ownerFlags = 0x0003c0cf
 	// FS_XFLAG_RTINHERIT up to FS_XFLAG_COWEXTSIZE, with FS_XFLAG_PROJINHERIT.
 	ownerExtendedFlags = 0x0001ff00
 )
 
-// String is for messages.
+// String formats the attributes for messages.
 func (a Attributes) String() string {
 	return fmt.Sprintf("flags %#x, extended flags %#x, extent size hints %d and %d, and project %d", a.Flags, a.ExtendedFlags, a.ExtentSize, a.CopyOnWriteSize, a.Project)
 }
 
-// AttributesOf returns those of a directory.
+// AttributesOf returns the attributes of a directory.
 func AttributesOf(dir *os.File) (Attributes, error) {
 	var flags uint32
 	var x fsXAttr
@@ -87,7 +88,8 @@ func setFlags(dir *os.File, to uint32) error {
 	return ioctl(dir, unix.FS_IOC_SETFLAGS, unsafe.Pointer(&flags))
 }
 
-// LeaveProject is Disown without taking the protection from the directory, so it fails for an immutable one.
+// LeaveProject is Disown without clearing the directory's protection, so it fails for an immutable
+// directory.
 func LeaveProject(dir *os.File) error {
 	a, err := AttributesOf(dir)
 	if err != nil {

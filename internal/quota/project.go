@@ -15,20 +15,21 @@ func ProjectOf(f *os.File) (Project, error) {
 	return a.project, nil
 }
 
-// Flags of files that may not be changed, or only at their end (linux/fs.h): nobody deletes them,
-// nor what is in such a directory.
+// Flags of files that may not be changed, or only appended to (linux/fs.h): such a file cannot be
+// deleted, nor can the content of such a directory.
 const (
 	immutable  = 0x00000008 // FS_XFLAG_IMMUTABLE
 	appendOnly = 0x00000010 // FS_XFLAG_APPEND
 )
 
-// Disown takes a directory out of its project and lets what comes into it from now on keep its own,
-// so that anything can be moved there, however full the project is, and lets it be changed.
+// Disown removes a directory from its project, and lets new content keep its own project, so that
+// anything can be moved there, however full the project is. It also clears the directory's
+// protection.
 func Disown(dir *os.File) error {
 	return change(dir, func(a *fsXAttr) { a.flags, a.project = a.flags&^(projectInherit|immutable|appendOnly), 0 })
 }
 
-// Unprotect lets a file or a directory be changed and deleted whose flags forbid it.
+// Unprotect clears the flags that forbid changing and deleting a file or a directory.
 func Unprotect(f *os.File) error {
 	return change(f, func(a *fsXAttr) { a.flags &^= immutable | appendOnly })
 }

@@ -1,5 +1,5 @@
-// Package quota limits what a volume may hold: by one project that everything in it belongs
-// to, through the calls that XFS and ext4 have in common.
+// Package quota limits what a volume may hold, by one project to which everything in the volume
+// belongs. It uses the calls that XFS and ext4 have in common.
 package quota
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Project is the ID of one. Project 0 is never limited.
+// A Project is the ID of a project. Project 0 is never limited.
 type Project uint32
 
-// project is the one project of a volume that has a file system of its own.
+// project is the only project of a volume with its own file system.
 const project Project = 1
 
 // A Limit holds a project's hard limits; 0 means none.
@@ -41,12 +41,12 @@ const (
 	projectInherit = 0x00000200 // FS_XFLAG_PROJINHERIT
 )
 
-// EnsureProject assigns the project to root, the root directory of a volume, so that
-// everything made below inherits it; without it nothing is counted. It writes only if
-// something is missing: a tenant who is root in the container may have cleared it.
+// EnsureProject assigns the project to root, the root directory of a volume, so that everything
+// created below inherits it; without that, nothing is counted. It writes only if something is
+// missing: a tenant who is root in the container may have cleared it.
 func EnsureProject(root *os.File) error { return EnsureProjectOf(root, project) }
 
-// EnsureProjectOf is EnsureProject of another project, for a directory of a file system that
+// EnsureProjectOf is EnsureProject for another project, on a directory of a file system that
 // several volumes share.
 func EnsureProjectOf(root *os.File, p Project) error {
 	if err := assign(root, p, true); err != nil {
@@ -55,7 +55,7 @@ func EnsureProjectOf(root *os.File, p Project) error {
 	return nil
 }
 
-// assign assigns the project to a file, and lets what is made in a directory inherit it.
+// assign assigns the project to a file; new content of a directory then inherits it.
 func assign(f *os.File, project Project, dir bool) error {
 	var a fsXAttr
 	if err := ioctl(f, fsGetXAttr, unsafe.Pointer(&a)); err != nil {
@@ -134,10 +134,10 @@ type Usage struct {
 	Inodes int64 // in use
 }
 
-// Read returns the project's limits and use on the mounted device.
+// Read returns the project's limits and usage on the mounted device.
 func Read(device string) (Usage, error) { return ReadOf(device, project) }
 
-// ReadOf is Read of another project.
+// ReadOf is Read for another project.
 func ReadOf(device string, p Project) (Usage, error) {
 	var q diskQuota
 	err := quotactl(quotaGet, device, p, unsafe.Pointer(&q))
@@ -158,8 +158,8 @@ func (q diskQuota) usage() Usage {
 	}
 }
 
-// Projects returns all projects of the mounted device that have limits, or use anything;
-// project 0 among them.
+// Projects returns all projects of the mounted device that have limits or usage, including project
+// 0.
 func Projects(device string) (map[Project]Usage, error) {
 	all := map[Project]Usage{}
 	for next := Project(0); ; {
@@ -183,7 +183,7 @@ func Projects(device string) (map[Project]Usage, error) {
 // Set sets the hard limits on the mounted device.
 func Set(device string, l Limit) error { return SetOf(device, project, l) }
 
-// SetOf is Set of another project.
+// SetOf is Set for another project.
 func SetOf(device string, p Project, l Limit) error {
 	q := diskQuota{
 		version:   quotaVersion,
@@ -199,9 +199,9 @@ func SetOf(device string, p Project, l Limit) error {
 	return nil
 }
 
-// CheckEnforced fails unless the kernel enforces project quota on the mounted device. It
-// does not if the device was first mounted without prjquota: the option takes effect on
-// the first mount only.
+// CheckEnforced fails unless the kernel enforces project quota on the mounted device. It does not
+// if the device was first mounted without prjquota: the option takes effect only on the first
+// mount.
 func CheckEnforced(device string) error {
 	enforced, err := Enforced(device)
 	if err == nil && !enforced {
@@ -214,7 +214,7 @@ func CheckEnforced(device string) error {
 func Enforced(device string) (bool, error) {
 	s := quotaStatus{version: quotaStateOne}
 	err := quotactl(quotaState, device, 0, unsafe.Pointer(&s))
-	if errors.Is(err, unix.ENOSYS) { // which is said of a mount without any quota
+	if errors.Is(err, unix.ENOSYS) { // reported for a mount without any quota
 		return false, nil
 	}
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The kernel reads these by their size and offsets.
+// Sizes must match the structures of the kernel.
 func TestStructuresAreTheKernels(t *testing.T) {
 	require.EqualValues(t, 28, unsafe.Sizeof(fsXAttr{}))
 	require.EqualValues(t, 112, unsafe.Sizeof(diskQuota{}))

@@ -14,26 +14,26 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Names that Twister2's configuration files have for a job's persistent storage.
+// Names of a job's persistent storage in Twister2's configuration files.
 const (
 	ConfigClass = "kubernetes.persistent.storage.class"
 	ConfigSize  = "persistent.volume.per.worker"
 	ConfigMode  = "kubernetes.storage.access.mode"
 )
 
-// configPrefix is what later releases of Twister2 have before these names.
+// configPrefix precedes these names in later releases of Twister2.
 const configPrefix = "twister2.resource."
 
-// configElsewhere says what takes the place of names that have something to do with storage.
+// configElsewhere maps other names about storage to what replaces them.
 var configElsewhere = map[string]string{
 	"nfs.server.address": "a StorageClass has the server and the path of an export (docs/jobs.md, Classes); name it by " + ConfigClass,
 	"nfs.server.path":    "a StorageClass has the server and the path of an export (docs/jobs.md, Classes); name it by " + ConfigClass,
 }
 
-// gibibyte is the unit of a size that has none.
+// gibibyte is the unit of a size without a unit.
 const gibibyte = 1 << 30
 
-// configKeys write what a file says into the settings, by its name there.
+// configKeys write a value of the file into the settings, by its name in the file.
 var configKeys = map[string]func(s *Settings, value any) error{
 	ConfigClass: func(s *Settings, value any) (err error) {
 		s.Class, err = word(value)
@@ -50,9 +50,8 @@ var configKeys = map[string]func(s *Settings, value any) error{
 	},
 }
 
-// ReadConfig puts what a file in Twister2's format says into the settings, but for the names
-// of kept, which the user has said otherwise. A name that is not one of the three is an error:
-// somebody relies on it.
+// ReadConfig sets the settings from a file in Twister2's format, except for the names in kept, which
+// the user has set otherwise. A name other than the three is an error, because somebody relies on it.
 func (s *Settings) ReadConfig(file string, kept ...string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -92,7 +91,7 @@ func word(value any) (string, error) {
 	return text, nil
 }
 
-// sizeOf reads a number of GiB, which may have a fraction, as Twister2 has it, or a quantity.
+// sizeOf parses a number of GiB, which may have a fraction, as in Twister2, or a quantity.
 func sizeOf(value any) (resource.Quantity, error) {
 	switch v := value.(type) {
 	case float64:
@@ -101,7 +100,7 @@ func sizeOf(value any) (resource.Quantity, error) {
 		}
 		return *resource.NewQuantity(int64(math.Ceil(v*gibibyte)), resource.BinarySI), nil
 	case string:
-		if number, err := strconv.ParseFloat(v, 64); err == nil { // quotes make no other unit of it
+		if number, err := strconv.ParseFloat(v, 64); err == nil { // quotes do not change the unit
 			return sizeOf(number)
 		}
 		q, err := resource.ParseQuantity(v)

@@ -43,7 +43,7 @@ kubernetes.storage.access.mode: ReadWriteOnce
 		`persistent.volume.per.worker: "2"`:   "2Gi",
 		"persistent.volume.per.worker: 200Mi": "200Mi",
 
-		"twister2.resource.persistent.volume.per.worker: 3": "3Gi", // as later releases have it
+		"twister2.resource.persistent.volume.per.worker: 3": "3Gi", // as in later releases
 	} {
 		require.NoError(t, s.ReadConfig(configFile(t, text)))
 		require.Equal(t, want, s.SizePerWorker.String(), text)

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// differences collects what is there and is not what is wanted, by the flags that say it.
+// differences lists how an existing object differs from the wanted one, by the flags that set it.
 type differences []string
 
 func (d *differences) add(flag string, is, wanted any) {
@@ -19,8 +19,8 @@ func (d *differences) add(flag string, is, wanted any) {
 	}
 }
 
-// sameAs requires that the job that is there is the one that the settings describe. What
-// Kubernetes and others have added to it does not count.
+// sameAs returns an error unless the existing job is the one that the settings describe. Fields that
+// Kubernetes and others have added to it do not count.
 func (s Settings) sameAs(job *batchv1.Job) error {
 	var d differences
 	want := s.Job()
@@ -38,10 +38,10 @@ func (s Settings) sameAs(job *batchv1.Job) error {
 	return d.err("job")
 }
 
-// sameClaim requires the same of the job's claim.
+// sameClaim is sameAs for the job's claim.
 func sameClaim(is, want *corev1.PersistentVolumeClaim) error {
 	var d differences
-	// By their values: the server writes 1e9 as 1G.
+	// Compared by value: the server writes 1e9 as 1G.
 	if is, wanted := is.Spec.Resources.Requests.Storage(), want.Spec.Resources.Requests.Storage(); is.Cmp(*wanted) != 0 {
 		d.add("--size-per-worker times the workers", is, wanted)
 	}
@@ -86,7 +86,7 @@ func container(of []corev1.Container) corev1.Container {
 
 func command(words []string) string { return fmt.Sprintf("%q", words) }
 
-// mountOf is where the volume is mounted in a worker; empty without one.
+// mountOf returns where the volume is mounted in a worker; empty without a volume.
 func mountOf(c corev1.Container) string {
 	for _, m := range c.VolumeMounts {
 		if m.Name == volumeName {

@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/recipe"
 )
 
-// Sizes are compared by their values, however the API server writes them.
+// Sizes are compared by value, however the API server formats them.
 func TestStartAgainWithADecimalSize(t *testing.T) {
 	for _, size := range []string{"1G", "1500M", "1e9", "0.5Gi", "1000Mi"} {
 		client := fake.NewClientset()

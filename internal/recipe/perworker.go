@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// ownClaim is the volume source of a worker that has a volume to itself: Kubernetes makes the
-// claim with the pod, and it goes with the pod. It needs no class that serves several nodes.
+// ownClaim returns the volume source of a worker that has its own volume: Kubernetes creates the claim
+// with the pod and deletes it with the pod. The class need not serve several nodes.
 func (s Settings) ownClaim() corev1.VolumeSource {
 	claim := &corev1.PersistentVolumeClaimTemplate{ObjectMeta: metav1.ObjectMeta{Labels: s.labels()}}
 	claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{s.AccessMode}
@@ -26,7 +26,7 @@ func (s Settings) ownClaim() corev1.VolumeSource {
 	return corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: claim}}
 }
 
-// A WorkerVolume is that of a worker which has a volume to itself.
+// A WorkerVolume is the volume of a worker that has its own.
 type WorkerVolume struct {
 	Worker int    `json:"worker"`
 	Claim  string `json:"claim"`
@@ -35,8 +35,8 @@ type WorkerVolume struct {
 	Pod    string `json:"pod"`
 }
 
-// WorkerVolumes returns the volumes of a job's workers, in the order of their numbers. If a worker
-// has had several pods, the one that has succeeded counts, or else the newest.
+// WorkerVolumes returns the volumes of a job's workers, in the order of their numbers. If a worker has
+// had several pods, the succeeded one counts, or else the newest.
 func WorkerVolumes(job *batchv1.Job, pods []corev1.Pod) ([]WorkerVolume, error) {
 	if ownVolume(job) == nil {
 		return nil, fmt.Errorf("the workers of job %s/%s have no volumes of their own: it was started without --volume-per-worker", job.Namespace, job.Name)
@@ -54,14 +54,14 @@ func WorkerVolumes(job *batchv1.Job, pods []corev1.Pod) ([]WorkerVolume, error) 
 	}
 	out := make([]WorkerVolume, 0, len(best))
 	for worker, pod := range best {
-		// The name is Kubernetes' own, by the contract of generic ephemeral volumes.
+		// Kubernetes names the claims of generic ephemeral volumes so, as documented.
 		out = append(out, WorkerVolume{Worker: worker, Claim: pod.Name + "-" + volumeName, Node: pod.Spec.NodeName, Phase: string(pod.Status.Phase), Pod: pod.Name})
 	}
 	slices.SortFunc(out, func(a, b WorkerVolume) int { return a.Worker - b.Worker })
 	return out, nil
 }
 
-// ownVolume is the mount of the volume that each worker has to itself; nil if there is none.
+// ownVolume returns the mount of each worker's own volume; nil if workers have none.
 func ownVolume(job *batchv1.Job) *corev1.VolumeMount {
 	pod := &job.Spec.Template.Spec
 	own := slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == volumeName && v.Ephemeral != nil })
@@ -75,24 +75,25 @@ func ownVolume(job *batchv1.Job) *corev1.VolumeMount {
 	return &pod.Containers[0].VolumeMounts[i]
 }
 
-// OwnDir returns where workers that have a volume to themselves find it, and so do the pods of Collect. The author of
-// the job has chosen it, who may be anybody.
+// OwnDir returns where workers with their own volumes mount them, as do the pods of Collect. It is
+// untrusted: the job's author, who may be anybody, has chosen it.
 func OwnDir(job *batchv1.Job) string { return ownVolume(job).MountPath }
 
-// CollectorName is the pod in which the volume of a worker can be read once the worker has ended.
+// CollectorName returns the name of the pod in which the volume of a worker can be read once the worker
+// has ended.
 func CollectorName(job string, worker int) string { return fmt.Sprintf("%s-collect-%d", job, worker) }
 
-// Collects returns a function that reports whether a pod is that of a worker.
+// Collects returns a function that reports whether a pod is the collector of a worker.
 func Collects(job string, worker int) func(*corev1.Pod) bool {
 	return func(p *corev1.Pod) bool { return p.Name == CollectorName(job, worker) }
 }
 
-// collector returns that pod. It goes with the job, as the volume does.
+// collector returns the collector of a worker's volume. It is deleted with the job, like the volume.
 func collector(job *batchv1.Job, v WorkerVolume, image string) *corev1.Pod {
 	mount := *ownVolume(job)
 	mount.ReadOnly = true
 	labels := map[string]string{"app.kubernetes.io/name": job.Name, "app.kubernetes.io/component": "job-collector"}
-	grace := int64(1) // 0 would take the pod from the API server before its volume is unmounted
+	grace := int64(1) // 0 would delete the pod from the API server before its volume is unmounted
 	return &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -112,8 +113,8 @@ func collector(job *batchv1.Job, v WorkerVolume, image string) *corev1.Pod {
 	}
 }
 
-// Collect makes a pod for each worker that has ended, in which its volume can be read, with an
-// image that has sh, and tar for kubectl cp. Killed in between, it is called again.
+// Collect creates a pod for each worker that has ended, in which its volume can be read, with an image
+// that has sh, and tar for kubectl cp. After a kill in between, it can be called again.
 func Collect(ctx context.Context, client kubernetes.Interface, job *batchv1.Job, volumes []WorkerVolume, image string) (made []*corev1.Pod, err error) {
 	for _, v := range volumes {
 		if v.Phase != string(corev1.PodSucceeded) && v.Phase != string(corev1.PodFailed) {
@@ -143,8 +144,8 @@ func reads(pod *corev1.Pod, job *batchv1.Job, v WorkerVolume) bool {
 	})
 }
 
-// ownTemplate is the class, the size and the mode of the volume that each worker has to itself, for
-// comparisons; empty if there is none.
+// ownTemplate returns the class, the size and the mode of each worker's own volume, for comparisons;
+// empty if workers have none.
 func ownTemplate(pod corev1.PodSpec) string {
 	for _, v := range pod.Volumes {
 		if v.Name == volumeName && v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {

@@ -67,8 +67,8 @@ func TestVolumePerWorkerBesideAnotherJob(t *testing.T) {
 	}
 }
 
-// The volumes are those of the pods that have succeeded, or else of the newest; they are made
-// readable once their workers have ended, however often that is begun anew.
+// The volume of a worker is that of its pod that has succeeded, or else of its newest pod. Collect can
+// be repeated after a failure, and creates a pod for each worker that has ended.
 func TestCollect(t *testing.T) {
 	job := perWorker().Job()
 	job.UID = "job-uid"

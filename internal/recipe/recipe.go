@@ -1,5 +1,5 @@
-// Package recipe makes the objects of a distributed job from a few settings: an Indexed Job,
-// and one claim that its workers share, or one for each of them.
+// Package recipe creates the objects of a distributed job from a few settings: an Indexed Job, and one
+// claim that its workers share, or one for each of them.
 package recipe
 
 import (
@@ -17,24 +17,24 @@ import (
 	"github.com/flexlvm/flexlvm/pkg/jobvolume"
 )
 
-// Settings say what job to run.
+// Settings describe the job to run.
 type Settings struct {
 	Namespace string
-	Name      string // of the job; the claim is called "job-" and this
+	Name      string // name of the job; the claim's is "job-" and this
 	Workers   int
 	Image     string
 	Command   []string // of each worker
 	// Class is the StorageClass of the claim; empty means the cluster's default.
 	Class string
-	// SizePerWorker times the number of workers is the size of the claim. 0 means a job
-	// without persistent storage.
+	// SizePerWorker times the number of workers is the size of the claim. 0 is a job without persistent
+	// storage.
 	SizePerWorker resource.Quantity
 	AccessMode    corev1.PersistentVolumeAccessMode
-	// VolumePerWorker: each worker has a volume of SizePerWorker to itself, in place of one that all share.
+	// VolumePerWorker: each worker has its own volume of SizePerWorker, instead of one that all share.
 	VolumePerWorker bool
-	MountPath       string // of the volume, in every worker
-	// KeepSeconds is how long job and claim are kept after the job has finished; if
-	// negative, until somebody deletes the job.
+	MountPath       string // mount path of the volume in every worker
+	// KeepSeconds is how long job and claim are kept after the job has finished; if negative, until the
+	// job is deleted.
 	KeepSeconds int
 	// ToolsImage contains flexlvm-job, which every worker then finds in ToolsDir; may be
 	// empty.
@@ -47,15 +47,14 @@ const ToolsDir = "/flexlvm"
 const (
 	volumeName  = "persistent"
 	toolsName   = "flexlvm-tools"
-	toolsTarget = "/tools" // of the tools' own image
-	// longest name of a job: its pods' names add an index and five characters, and
-	// the claim's a prefix.
+	toolsTarget = "/tools" // mount path in the container that copies the tools
+	// longestName is the longest name of a job: the names of its pods add an index and five characters,
+	// and the claim's name adds a prefix.
 	longestName = 50
-	mostWorkers = 100000 // as many as an Indexed Job may have at once
+	mostWorkers = 100000 // the most that an Indexed Job may run in parallel
 )
 
-// Check validates the settings. The error names the flags that are wrong and says what to
-// do.
+// Check validates the settings. The error names the wrong flags and says what to do.
 func (s Settings) Check() error {
 	if problems := validation.IsDNS1123Label(s.Name); len(problems) > 0 || len(s.Name) > longestName {
 		return fmt.Errorf("--name %q cannot be the name of a job: up to %d lower-case letters, digits and hyphens, with a letter or digit at either end", s.Name, longestName)
@@ -100,7 +99,7 @@ func (s Settings) checkVolume() error {
 
 func (s Settings) persistent() bool { return s.SizePerWorker.Sign() > 0 }
 
-// size of the claim: that of a worker times the workers.
+// size returns the size of the claim: the size per worker times the workers.
 func (s Settings) size() resource.Quantity {
 	return *resource.NewQuantity(s.SizePerWorker.Value()*int64(s.Workers), resource.BinarySI)
 }
@@ -108,9 +107,9 @@ func (s Settings) size() resource.Quantity {
 // ClaimName returns the name of a job's claim.
 func ClaimName(job string) string { return "job-" + job }
 
-// Claim returns the claim of an existing job. The job owns it, so it is deleted with the
-// job; the class decides what happens to the files. It is nil if the job has no
-// persistent storage, or each worker a volume to itself.
+// Claim returns the claim of an existing job. The job owns it, so it is deleted with the job; the class
+// determines what happens to the files. It is nil if the job has no persistent storage, or a volume for
+// each worker.
 func (s Settings) Claim(job *batchv1.Job) *corev1.PersistentVolumeClaim {
 	if !s.persistent() || s.VolumePerWorker {
 		return nil
@@ -132,7 +131,7 @@ func (s Settings) Claim(job *batchv1.Job) *corev1.PersistentVolumeClaim {
 	return claim
 }
 
-// Component selects the jobs of this package, among others that call themselves jobs.
+// Component selects the jobs of this package, among other objects with a job's labels.
 const Component = "app.kubernetes.io/component=job"
 
 func (s Settings) labels() map[string]string {
@@ -164,8 +163,8 @@ func (s Settings) Job() *batchv1.Job {
 func (s Settings) pod() corev1.PodSpec {
 	worker := corev1.Container{Name: "worker", Image: s.Image, ImagePullPolicy: corev1.PullIfNotPresent, Command: literal(s.Command)}
 	pod := corev1.PodSpec{
-		// A worker that fails gets another pod, finds what it wrote, and leaves the one
-		// that failed for people to look at.
+		// A failed worker is replaced by a new pod, which finds the files of the failed one. The failed
+		// pod stays for people to inspect.
 		RestartPolicy: corev1.RestartPolicyNever,
 		TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
 			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway,
@@ -176,7 +175,7 @@ func (s Settings) pod() corev1.PodSpec {
 		source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: ClaimName(s.Name)}}
 		if s.VolumePerWorker {
 			source = s.ownClaim()
-			// The volume goes with the pod, so a worker that fails begins again in its own.
+			// The volume is deleted with the pod, so a failed worker is restarted in its pod.
 			pod.RestartPolicy = corev1.RestartPolicyOnFailure
 		}
 		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: volumeName, VolumeSource: source})
@@ -188,7 +187,7 @@ func (s Settings) pod() corev1.PodSpec {
 	}
 	if s.ToolsImage != "" {
 		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: toolsName, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
-		// In that image /flexlvm is the driver.
+		// In the tools' image, /flexlvm is the driver.
 		mount := corev1.VolumeMount{Name: toolsName, MountPath: toolsTarget}
 		pod.InitContainers = []corev1.Container{{
 			Name: toolsName, Image: s.ToolsImage, ImagePullPolicy: corev1.PullIfNotPresent,
@@ -202,8 +201,7 @@ func (s Settings) pod() corev1.PodSpec {
 	return pod
 }
 
-// literal keeps Kubernetes from reading $(NAME) and $$ in a command, which are the
-// shell's.
+// literal keeps Kubernetes from expanding $(NAME) and $$ in a command, which are meant for the shell.
 func literal(command []string) []string {
 	out := make([]string, len(command))
 	for i, word := range command {

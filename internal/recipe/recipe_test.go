@@ -126,7 +126,7 @@ func TestStart(t *testing.T) {
 	require.Equal(t, types.UID("job-uid"), claim.OwnerReferences[0].UID)
 }
 
-// A job of that name that is another one is not called started, whether it has ended or not.
+// Start fails if a job of that name has other settings, whether it has ended or not.
 func TestStartBesideAnotherJob(t *testing.T) {
 	for want, change := range map[string]func(*recipe.Settings){
 		"--workers is 4 there and 5 here":                                   func(s *recipe.Settings) { s.Workers = 5 },
@@ -162,7 +162,7 @@ func TestStartBesideAnotherJob(t *testing.T) {
 	}
 }
 
-// The files of an earlier job of the same name are not taken for those of this one.
+// The claim of an earlier job of the same name is not used for this one.
 func TestStartBesideTheClaimOfAnother(t *testing.T) {
 	client := fake.NewClientset(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "team", Name: "job-count", OwnerReferences: []metav1.OwnerReference{{UID: "earlier"}},

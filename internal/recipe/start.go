@@ -11,10 +11,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Start creates the job and then its claim, so that there is never a claim without an
-// owner. Killed in between, it leaves a job whose pods wait; called again with the same
-// settings, it creates what is missing. An existing job is left as it is; one with other
-// settings is an error that says in what they differ.
+// Start creates the job and then its claim, so that no claim is ever without an owner. Killed in
+// between, it leaves a job whose pods wait; called again with the same settings, it creates what is
+// missing. An existing job is not changed; if it has other settings, the error lists the differences.
 func Start(ctx context.Context, client kubernetes.Interface, s Settings) (*batchv1.Job, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -45,8 +44,8 @@ func Start(ctx context.Context, client kubernetes.Interface, s Settings) (*batch
 	return job, nil
 }
 
-// ownedBy requires that the claim that is there is this job's, and not that of an
-// earlier one of the same name, whose files the workers would take for their own.
+// ownedBy returns an error unless the existing claim belongs to this job, and not to an earlier job of
+// the same name, whose files the workers would take for their own.
 func ownedBy(ctx context.Context, client kubernetes.Interface, job *batchv1.Job, want *corev1.PersistentVolumeClaim) error {
 	claim, err := client.CoreV1().PersistentVolumeClaims(want.Namespace).Get(ctx, want.Name, metav1.GetOptions{})
 	if err != nil {

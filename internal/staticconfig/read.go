@@ -1,5 +1,5 @@
-// Package staticconfig reads the configuration of the static provisioner for local volumes
-// (kubernetes-sigs/sig-storage-local-static-provisioner), and says what it is here.
+// Package staticconfig translates the configuration of the static provisioner for local volumes
+// (kubernetes-sigs/sig-storage-local-static-provisioner) into a VolumeDiscovery.
 package staticconfig
 
 import (
@@ -17,7 +17,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// config has the keys of the ConfigMap. Names and meanings are the static provisioner's.
+// config has the keys of the ConfigMap, with the static provisioner's names and meanings.
 type config struct {
 	Classes        map[string]class       `json:"storageClassMap"`
 	NodeLabels     []string               `json:"nodeLabelsForPV"`
@@ -32,7 +32,7 @@ type config struct {
 	NotReadyTaint  string                 `json:"provisionerNotReadyNodeTaintKey"`
 }
 
-// class has the fields of one class.
+// class has the fields of a class in storageClassMap.
 type class struct {
 	HostDir     string                    `json:"hostDir"`
 	MountDir    string                    `json:"mountDir"`
@@ -44,16 +44,15 @@ type class struct {
 	Selector    []corev1.NodeSelectorTerm `json:"selector"`
 }
 
-// A Result is what a configuration is here.
+// A Result is a translated configuration.
 type Result struct {
 	Discovery *flexlvmv1.VolumeDiscovery
-	// Notes say what is done otherwise, for people: one for each field that is not taken over
-	// word by word.
+	// Notes are the differences, for people: one for each field that is not translated literally.
 	Notes []string
 }
 
-// Read reads the ConfigMap of the static provisioner, as YAML. Its error names every field
-// that cannot be taken over, its value and what to do.
+// Read translates the static provisioner's ConfigMap, given as YAML. Its error names every field that cannot be
+// translated, with its value and what to do.
 func Read(text []byte) (Result, error) {
 	var object corev1.ConfigMap
 	if err := yaml.UnmarshalStrict(text, &object); err != nil {
@@ -72,7 +71,7 @@ func Read(text []byte) (Result, error) {
 	return c.translate()
 }
 
-// parse reads each value of a ConfigMap, which is YAML of its own.
+// parse reads the values of a ConfigMap, each of which is a YAML document of its own.
 func parse(data map[string]string) (config, error) {
 	var all strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(data)) {
@@ -88,7 +87,7 @@ func parse(data map[string]string) (config, error) {
 	return c, nil
 }
 
-// A translation collects what is wrong and what is different.
+// A translation collects the errors and the differences.
 type translation struct {
 	problems []error
 	notes    []string
@@ -120,7 +119,7 @@ func (c config) translate() (Result, error) {
 	return Result{Discovery: out, Notes: t.notes}, nil
 }
 
-// settings looks at what is said of all classes.
+// settings checks the settings that apply to all classes.
 func (c config) settings(t *translation) {
 	if yes(t, "useAlphaAPI", c.AlphaAPI) {
 		t.refuse("useAlphaAPI is true: node affinity has been a field since Kubernetes 1.10; remove it")
@@ -147,13 +146,14 @@ func (c config) settings(t *translation) {
 	}
 }
 
-// translate says what a class is here. refuse and note name its fields.
+// translate returns a class's DiscoveryClass. It reports its fields through refuse and note.
 func (c class) translate(t *translation, name string) flexlvmv1.DiscoveryClass {
 	at := "storageClassMap." + name + "."
 	out := flexlvmv1.DiscoveryClass{
 		StorageClassName: name, Directory: strings.TrimRight(c.HostDir, "/"), NamePattern: c.NamePattern, FSType: c.FSType,
 		VolumeMode: c.VolumeMode, AccessMode: c.AccessMode, CleanFilesystem: flexlvmv1.CleanDeleteFiles,
-		// Mounts of directories are told from those of file systems here, and not there.
+		// Unlike the static provisioner, flexlvm distinguishes bind mounts of directories from mounts of file
+		// systems.
 		Directories: flexlvmv1.DirectoriesBindMounts,
 	}
 	if !strings.HasPrefix(c.HostDir, "/") || strings.Count(out.Directory, "/") < 2 {
@@ -185,7 +185,7 @@ func (c class) translate(t *translation, name string) flexlvmv1.DiscoveryClass {
 	return out
 }
 
-// cleaner says what a command of the static provisioner's image is here.
+// cleaner returns the cleanDevice value that replaces a command of the static provisioner's image.
 func cleaner(t *translation, field string, command []string) string {
 	if len(command) == 0 {
 		t.note("%s is not given, and stands for /scripts/quick_reset.sh, which leaves data on the disk: cleanDevice is Zero, which takes longer", field)
@@ -210,7 +210,7 @@ func cleaner(t *translation, field string, command []string) string {
 	return ""
 }
 
-// selectorOf is one term by labels, as a selector of labels.
+// selectorOf converts a node selector, which must be one term by labels, to a label selector.
 func selectorOf(t *translation, field string, terms []corev1.NodeSelectorTerm) *metav1.LabelSelector {
 	if len(terms) > 1 {
 		t.refuse("%s has %d terms, of which a node has to match one; give one term", field, len(terms))
@@ -233,7 +233,7 @@ func selectorOf(t *translation, field string, terms []corev1.NodeSelectorTerm) *
 	return out
 }
 
-// yes reads what the static provisioner reads as a boolean, also from a string.
+// yes parses a boolean as the static provisioner does, also from a string.
 func yes(t *translation, field string, value any) bool {
 	switch v := value.(type) {
 	case nil:

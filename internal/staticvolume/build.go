@@ -18,17 +18,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// noProvisioner is the provisioner of StorageClasses whose volumes are there beforehand.
+// noProvisioner is the provisioner of StorageClasses whose volumes exist beforehand.
 const noProvisioner = "kubernetes.io/no-provisioner"
 
-// Name returns the name of the PersistentVolume of a path of a node, which is always the
-// same, so that there are never two.
+// Name returns the name of the PersistentVolume of a path on a node. It depends on nothing else, so a path
+// never gets two PersistentVolumes.
 func Name(node, path string) string {
 	sum := sha256.Sum256([]byte(node + "\x00" + path))
 	return fmt.Sprintf("static-%x", sum[:10])
 }
 
-// classOf returns the class that something was discovered for; nil where there is none.
+// classOf returns the class that an entry was discovered for, or nil if the VolumeDiscovery has none.
 func classOf(d *flexlvmv1.VolumeDiscovery, storageClass, at string) *flexlvmv1.DiscoveryClass {
 	for i := range d.Spec.Classes {
 		if c := &d.Spec.Classes[i]; c.StorageClassName == storageClass && path.Dir(at) == c.Directory {
@@ -38,7 +38,7 @@ func classOf(d *flexlvmv1.VolumeDiscovery, storageClass, at string) *flexlvmv1.D
 	return nil
 }
 
-// checkClass says what of a StorageClass keeps its volumes from being found by claims.
+// checkClass returns an error if claims cannot use the volumes of a StorageClass.
 func checkClass(class *storagev1.StorageClass) error {
 	switch {
 	case class.Provisioner != noProvisioner:
@@ -50,7 +50,7 @@ func checkClass(class *storagev1.StorageClass) error {
 	return err
 }
 
-// mountOptionsOf are those of a StorageClass that are flags of one mount.
+// mountOptionsOf returns a StorageClass's mount options, all of which must be per-mount flags.
 func mountOptionsOf(class *storagev1.StorageClass) (out []string, err error) {
 	options, err := volume.ParseMountOptions("mountOptions", class.MountOptions)
 	if err != nil {
@@ -64,7 +64,7 @@ func mountOptionsOf(class *storagev1.StorageClass) (out []string, err error) {
 
 var errNoHostname = errors.New("has no label " + corev1.LabelHostname + ", by which pods are sent to it")
 
-// build makes the PersistentVolume of what a node has discovered.
+// build returns the PersistentVolume of an entry that a node has discovered.
 func build(node *corev1.Node, class *flexlvmv1.DiscoveryClass, storage *storagev1.StorageClass, found *flexlvmv1.Discovered) (*corev1.PersistentVolume, error) {
 	hostname := node.Labels[corev1.LabelHostname]
 	if hostname == "" {
@@ -120,7 +120,8 @@ func build(node *corev1.Node, class *flexlvmv1.DiscoveryClass, storage *storagev
 	return out, nil
 }
 
-// policyOf is that of the StorageClass, unless the class keeps what is released, or has a word that is not known.
+// policyOf returns the reclaim policy of the StorageClass, or Retain if the class keeps released volumes or has
+// an unknown value.
 func policyOf(class *flexlvmv1.DiscoveryClass, storage *storagev1.StorageClass, kind string) corev1.PersistentVolumeReclaimPolicy {
 	keep := class.CleanFilesystem == flexlvmv1.CleanKeep
 	if kind == "Device" {

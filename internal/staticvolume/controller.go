@@ -26,19 +26,19 @@ import (
 )
 
 const (
-	// lookEvery is how often to look at all again without a change, and settle how long to
-	// wait for more changes after one.
+	// lookEvery is the interval between reconcile passes without a change. settle is how long to wait for more
+	// changes after one.
 	lookEvery, settle = time.Minute, 200 * time.Millisecond
 	// callTimeout bounds each request.
 	callTimeout = 30 * time.Second
-	// tellAgain is how often a state that lasts is told.
+	// tellAgain is how often the event of a lasting state is repeated.
 	tellAgain = time.Hour
-	// silent is how old a report may be. The node daemon confirms it every five minutes.
+	// silent is the maximum age of a report. The node daemon renews it every five minutes.
 	silent = 15 * time.Minute
-	// skippedLong is how long a node may go on reporting an offer that was taken.
+	// skippedLong is how long a node may keep reporting an offer that was already used.
 	skippedLong = 2 * time.Minute
-	// What got no PersistentVolume is tried again after retryFirst, doubled up to retryMost, by the next round: within
-	// five minutes of what a person has put right.
+	// retryFirst and retryMost are the bounds of the backoff after a PersistentVolume was not created. The next
+	// round retries, so within five minutes after a person has fixed the cause.
 	retryFirst, retryMost = 10 * time.Second, 5*time.Minute - lookEvery
 )
 
@@ -55,35 +55,35 @@ type Config struct {
 	Now   func() time.Time
 }
 
-// A Controller makes and deletes PersistentVolumes.
+// A Controller creates and deletes the PersistentVolumes of discovered file systems and disks.
 type Controller struct {
 	Config
 	discoveries cache.SharedIndexInformer
 	volumes     cache.SharedIndexInformer
 	kicks       chan struct{}
-	used        map[string]int64 // the offer of a disk that the last PersistentVolume of a name took
-	// Since when an offer is not taken, as used has it or a later one, by the key of used: in this
-	// round, and in the one before.
+	used        map[string]int64 // by usedBy: the highest offer that a PersistentVolume of that name and disk was created from
+	// skipped and wasSkipped record, by the keys of used, since when a node has reported an offer that was
+	// already used: in this round, and in the previous one.
 	skipped, wasSkipped map[string]time.Time
 	told                map[string]time.Time
-	locals              []corev1.PersistentVolume // all local ones, flexlvm's or not, in this round; nil: not read yet
+	locals              []corev1.PersistentVolume // all local PersistentVolumes, flexlvm's or not, in this round; nil: not listed yet
 	retries             controlplane.Retries[attempt]
 }
 
-// An attempt is what a PersistentVolume was to be made of.
+// An attempt holds the inputs of a PersistentVolume's creation. If they change, the backoff starts again.
 type attempt struct {
 	declared string               // version of the VolumeDiscovery
-	found    flexlvmv1.Discovered // without its size, which is
+	found    flexlvmv1.Discovered // without its size, which is in size
 	size     int64
 }
 
 func attemptOf(declared *flexlvmv1.VolumeDiscovery, found *flexlvmv1.Discovered) attempt {
 	out := attempt{declared: declared.Version(), found: *found, size: found.Size.Value()}
-	out.found.Size = resource.Quantity{} // equal ones may not be the same
+	out.found.Size = resource.Quantity{} // equal Quantities may differ under ==
 	return out
 }
 
-// New returns a controller, which does nothing before Run.
+// New returns a Controller. It does nothing before Run.
 func New(config Config) (*Controller, error) {
 	c := &Controller{
 		Config:      config,
@@ -99,7 +99,8 @@ func New(config Config) (*Controller, error) {
 	return c, errors.Join(err1, err2, err3)
 }
 
-// kicked has a round made when something comes, goes, or changes in what matters.
+// kicked returns a handler that wakes Run on additions, deletions and the updates for which matters returns
+// true.
 func (c *Controller) kicked(matters func(was, now any) bool) cache.ResourceEventHandler {
 	kick := func(any) {
 		select {
@@ -114,13 +115,14 @@ func (c *Controller) kicked(matters func(was, now any) bool) cache.ResourceEvent
 	}}
 }
 
-// discoversOther reports whether a NodeStorage says something else of what its node has discovered.
+// discoversOther reports whether the discovered entries in a NodeStorage, or the VolumeDiscovery they are based
+// on, have changed.
 func discoversOther(was, now any) bool {
 	a, b := &was.(*flexlvmv1.NodeStorage).Status, &now.(*flexlvmv1.NodeStorage).Status
 	return a.DiscoveredFrom != b.DiscoveredFrom || !equality.Semantic.DeepEqual(a.Discovered, b.Discovered)
 }
 
-// Run works until ctx ends.
+// Run reconciles until ctx ends.
 func (c *Controller) Run(ctx context.Context) {
 	go c.discoveries.RunWithContext(ctx)
 	go c.volumes.RunWithContext(ctx)
@@ -137,7 +139,7 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 }
 
-// wait waits for a time, or a kick; false when ctx has ended.
+// wait waits for d or for a kick. It returns false if ctx has ended.
 func wait(ctx context.Context, d time.Duration, kicks <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -149,7 +151,7 @@ func wait(ctx context.Context, d time.Duration, kicks <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// round looks at all that nodes have discovered. What fails keeps nothing else from being done.
+// round is one reconcile pass over all discovered entries. An entry's failure does not stop the others.
 func (c *Controller) round(ctx context.Context) error {
 	declared := c.discovery()
 	defer func() { c.locals = nil }()
@@ -180,15 +182,15 @@ func (c *Controller) round(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// counts reports whether a report is up to date: not if its node is silent, or if it follows from
-// an earlier VolumeDiscovery.
+// counts reports whether a node's report is up to date: the node is not silent, and the report is based on the
+// current VolumeDiscovery.
 func (c *Controller) counts(declared *flexlvmv1.VolumeDiscovery, report *flexlvmv1.NodeStorage) bool {
-	age := c.Now().Sub(report.Status.ObservedTime.Time).Abs() // a report of the future would count long after its daemon is gone
+	age := c.Now().Sub(report.Status.ObservedTime.Time).Abs() // a report from the future would count long after its daemon is gone
 	if declared == nil {
 		return len(report.Status.Discovered) > 0 && age <= silent
 	}
 	if report.Status.DiscoveredFrom != declared.Version() || len(report.Status.Discovered) == 0 {
-		return false // the node looks again, and reports
+		return false // the node is about to observe again and report
 	}
 	if age <= silent {
 		return true
@@ -197,7 +199,7 @@ func (c *Controller) counts(declared *flexlvmv1.VolumeDiscovery, report *flexlvm
 	return false
 }
 
-// discovery returns the VolumeDiscovery; nil where there is none.
+// discovery returns the VolumeDiscovery, or nil if there is none.
 func (c *Controller) discovery() *flexlvmv1.VolumeDiscovery {
 	o, there, err := c.discoveries.GetStore().GetByKey(flexlvmv1.VolumeDiscoveryName)
 	if err != nil || !there {
@@ -209,7 +211,7 @@ func (c *Controller) discovery() *flexlvmv1.VolumeDiscovery {
 	return nil
 }
 
-// known returns the PersistentVolume of a name, and remembers which offer it took.
+// known returns the cached PersistentVolume of that name, or nil, and records the offer it was created from.
 func (c *Controller) known(name string) *corev1.PersistentVolume {
 	o, there, err := c.volumes.GetStore().GetByKey(name)
 	if err != nil || !there {
@@ -223,11 +225,11 @@ func (c *Controller) known(name string) *corev1.PersistentVolume {
 	return v
 }
 
-// usedBy is the key of used: offers are counted for each disk.
+// usedBy returns the key of used: offers are counted per disk.
 func usedBy(name, disk string) string { return name + "\x00" + disk }
 
-// offer makes the PersistentVolume of what is ready, once for each time that the node offers
-// it: its report may be older than the end of the last one.
+// offer creates the PersistentVolume of a ready entry, at most once per offer of the node: the node's report
+// may be older than the deletion of the previous PersistentVolume.
 func (c *Controller) offer(ctx context.Context, declared *flexlvmv1.VolumeDiscovery, node string, found *flexlvmv1.Discovered) error {
 	name := Name(node, found.Path)
 	if declared == nil || c.known(name) != nil || c.skips(declared, node, found) {
@@ -271,8 +273,8 @@ func (c *Controller) offer(ctx context.Context, declared *flexlvmv1.VolumeDiscov
 	return nil
 }
 
-// make makes a PersistentVolume; nil where there is to be none. Only if nothing that is known of the node stands
-// against that, the API server itself is asked for the node.
+// make creates a PersistentVolume. It returns nil if there is to be none. It gets the node from the API server
+// only if the cached node does not already rule the PersistentVolume out.
 func (c *Controller) make(ctx context.Context, declared *flexlvmv1.VolumeDiscovery, class *flexlvmv1.DiscoveryClass, storage *storagev1.StorageClass, node *corev1.Node, found *flexlvmv1.Discovered) (*corev1.PersistentVolume, error) {
 	made, err := c.build(ctx, declared, class, storage, node, found)
 	if made == nil {
@@ -287,14 +289,14 @@ func (c *Controller) make(ctx context.Context, declared *flexlvmv1.VolumeDiscove
 	made, err = c.Client.CoreV1().PersistentVolumes().Create(ctx, made, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return nil, nil // the watch is late, or it is another's, of which the next round tells nothing
+		return nil, nil // the watch is late, or another program created it; the next round reports nothing in either case
 	case err != nil:
 		return nil, err
 	}
 	return made, nil
 }
 
-// build builds the PersistentVolume that may be made; nil where there is to be none.
+// build returns the PersistentVolume to create, or nil if there is to be none.
 func (c *Controller) build(ctx context.Context, declared *flexlvmv1.VolumeDiscovery, class *flexlvmv1.DiscoveryClass, storage *storagev1.StorageClass, node *corev1.Node, found *flexlvmv1.Discovered) (*corev1.PersistentVolume, error) {
 	if !c.selects(declared, class, node) {
 		return nil, nil
@@ -313,8 +315,8 @@ func (c *Controller) build(ctx context.Context, declared *flexlvmv1.VolumeDiscov
 	return out, nil
 }
 
-// skips reports whether a PersistentVolume took this offer, or a later one, before. It tells if the
-// node goes on offering: nothing is made of that until a person does something.
+// skips reports whether a PersistentVolume was already created from this offer or a later one. If the node
+// keeps reporting the offer, skips sends an event: no PersistentVolume is created until a person acts.
 func (c *Controller) skips(declared *flexlvmv1.VolumeDiscovery, node string, found *flexlvmv1.Discovered) bool {
 	key := usedBy(Name(node, found.Path), found.Disk)
 	if c.used[key] < found.Offer {
@@ -332,7 +334,8 @@ func (c *Controller) skips(declared *flexlvmv1.VolumeDiscovery, node string, fou
 	return true
 }
 
-// selects reports whether a class is for a node; if not, the node will say so, too.
+// selects reports whether a class selects a node. If its nodeSelector is invalid, the node reports that as
+// well.
 func (c *Controller) selects(declared *flexlvmv1.VolumeDiscovery, class *flexlvmv1.DiscoveryClass, node *corev1.Node) bool {
 	selects, err := class.Selects(node.Labels)
 	if err != nil {
@@ -341,9 +344,9 @@ func (c *Controller) selects(declared *flexlvmv1.VolumeDiscovery, class *flexlvm
 	return err == nil && selects
 }
 
-// deleteCleaned deletes a PersistentVolume after which its node has cleaned, if it is still
-// exactly that, and released by the claim after which it was cleaned: a person may have given it
-// to another since.
+// deleteCleaned deletes a PersistentVolume whose disk its node has cleaned, if it is still the same object and
+// still released by the claim after which the disk was cleaned: a person may have bound it to another claim
+// since.
 func (c *Controller) deleteCleaned(ctx context.Context, node string, found *flexlvmv1.Discovered) error {
 	v := c.known(Name(node, found.Path))
 	if v == nil || string(v.UID) != found.PersistentVolumeUID || v.DeletionTimestamp != nil ||
@@ -354,8 +357,9 @@ func (c *Controller) deleteCleaned(ctx context.Context, node string, found *flex
 	return c.delete(ctx, v, "its node has cleaned it")
 }
 
-// deleteWithdrawn deletes a PersistentVolume of which its node says that kubelet would format data
-// in it, if it is still exactly that, and no claim has it: who binds it writes the claim to it first.
+// deleteWithdrawn deletes a PersistentVolume that its node has withdrawn because kubelet would format data on
+// the disk. It does so only if it is still the same object and has no claimRef: a binder writes the claimRef
+// first.
 func (c *Controller) deleteWithdrawn(ctx context.Context, node string, found *flexlvmv1.Discovered) error {
 	v := c.known(Name(node, found.Path))
 	if !found.Withdrawn || v == nil || string(v.UID) != found.PersistentVolumeUID || v.DeletionTimestamp != nil ||
@@ -365,8 +369,8 @@ func (c *Controller) deleteWithdrawn(ctx context.Context, node string, found *fl
 	return c.delete(ctx, v, "its node has withdrawn it: "+found.Message)
 }
 
-// delete deletes a PersistentVolume as it was seen. Of one that has changed, or is gone, the watch
-// will tell.
+// delete deletes a PersistentVolume in the version that was observed. If it has changed or is gone, the watch
+// reports that.
 func (c *Controller) delete(ctx context.Context, v *corev1.PersistentVolume, because string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -382,7 +386,7 @@ func (c *Controller) delete(ctx context.Context, v *corev1.PersistentVolume, bec
 	return err
 }
 
-// tell warns once in a while.
+// tell sends a warning event, at most once per tellAgain for a message.
 func (c *Controller) tell(about *flexlvmv1.VolumeDiscovery, reason, message string) {
 	now := c.Now()
 	if at, told := c.told[message]; told && now.Sub(at) < tellAgain {

@@ -12,10 +12,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 )
 
-// page is how many PersistentVolumes one answer holds.
+// page is the page size of a list of PersistentVolumes.
 const page = 500
 
-// takenBy says which other PersistentVolume has the disk, on whatever node, or the path.
+// takenBy returns a reason and a message if another PersistentVolume has the disk, on any node, or the path.
 func (c *Controller) takenBy(made *corev1.PersistentVolume) (reason, why string) {
 	for i := range c.locals {
 		v := &c.locals[i]
@@ -33,8 +33,8 @@ func (c *Controller) takenBy(made *corev1.PersistentVolume) (reason, why string)
 	return "", ""
 }
 
-// listLocals asks once in a round, and only if a PersistentVolume is to be made: the caches
-// of the provisioner hold little of what others make.
+// listLocals lists the local PersistentVolumes, once per round and only if a PersistentVolume is to be created:
+// the provisioner's caches hold few of the PersistentVolumes that other programs create.
 func (c *Controller) listLocals(ctx context.Context) error {
 	if c.locals != nil {
 		return nil
@@ -57,7 +57,7 @@ func (c *Controller) listLocals(ctx context.Context) error {
 	}
 }
 
-// leanLocal leaves of a local PersistentVolume what takenBy reads.
+// leanLocal returns a local PersistentVolume with only the fields that takenBy needs.
 func leanLocal(v *corev1.PersistentVolume) corev1.PersistentVolume {
 	return corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{

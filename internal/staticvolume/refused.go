@@ -10,7 +10,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/controlplane"
 )
 
-// refused says why a PersistentVolume cannot be made until a person changes something. Any other error is returned.
+// refused sends an event if a PersistentVolume cannot be created until a person changes something. It returns
+// any other error.
 func (c *Controller) refused(declared *flexlvmv1.VolumeDiscovery, node *corev1.Node, found *flexlvmv1.Discovered, err error) error {
 	if !controlplane.Denied(err) && !errors.Is(err, errNoHostname) {
 		return err

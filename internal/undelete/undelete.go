@@ -1,6 +1,6 @@
-// Package undelete decides what a volume whose claim was deleted comes back as: on the node
-// (`flexlvm volumes undelete`), and through the API (`kubectl flexlvm undelete`). No I/O, and
-// none of Kubernetes' types, because the driver links it.
+// Package undelete decides how a volume whose claim was deleted is restored: on the node (`flexlvm volumes
+// undelete`) and through the API (`kubectl flexlvm undelete`). It does no I/O and uses none of Kubernetes'
+// types, because the driver links it.
 package undelete
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Wish is what the tags of a volume do not hold.
+// A Wish holds the properties of the restored volume that its tags do not record.
 type Wish struct {
 	Node     string // the node's name in the cluster
 	Hostname string // its label kubernetes.io/hostname
@@ -22,27 +22,26 @@ type Wish struct {
 	Door     pv.Door
 	Ratio    volume.Ratio // of the volume's thin pool
 	Inodes   int64        // limit; 0: none
-	// OnNodeLoss is Keep where it is empty.
+	// OnNodeLoss defaults to Keep.
 	OnNodeLoss   volume.OnNodeLoss
 	IOLimits     volume.IOLimits
 	Trim         volume.Trim
-	MountOptions []volume.MountOption // of a CSI volume alone
+	MountOptions []volume.MountOption // for CSI volumes only
 	// Secret holds the key of an encrypted volume.
 	Secret pv.SecretRef
 }
 
-// Manifest describes a PersistentVolume and its claim for a volume that has lost both. The
-// PersistentVolume names the volume's file system, so no empty volume takes its place. It
-// refuses what the API server or the driver would refuse: by the time that they do, the
-// volume has been brought back, and somebody waits for it.
+// Manifest returns a PersistentVolume and a claim for a volume that has lost both. The PersistentVolume names
+// the volume's file system, so an empty volume never takes its place. Manifest rejects anything that the API
+// server or the driver would reject: by then the volume has been restored, and a user is waiting for it.
 func Manifest(v inventory.Volume, w Wish) (pv.Manifest, error) {
 	if _, err := pv.ParseObjectName("volume", string(v.Name)); err != nil {
 		return pv.Manifest{}, fmt.Errorf("%w, so no PersistentVolume can carry it; give the volume such a name first (`lvrename %s %s NEW`)", err, v.Group, v.Name)
 	}
 	spec := volume.Spec{
 		Group: v.Group, GroupUUID: v.GroupUUID, Name: v.Name, Size: v.Size, Kind: v.Kind, Cluster: v.Cluster, Namespace: v.Namespace, FS: v.FS,
-		// Of a layout that is not flexlvm's, linear is as good as any: what exists is
-		// mounted as it is.
+		// If the layout is not one of flexlvm's, linear does as well as any: an existing volume is mounted as
+		// it is.
 		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors, ThinPool: v.ThinPool, DirectoryPool: v.DirectoryPool,
 		Ratio: w.Ratio, Inodes: w.Inodes, FSType: v.FSType, Encrypted: v.Encrypted,
 	}
@@ -65,7 +64,7 @@ func Manifest(v inventory.Volume, w Wish) (pv.Manifest, error) {
 	}, nil
 }
 
-// mountable refuses to bring a volume back that nobody could mount.
+// mountable returns an error if the restored volume could not be mounted.
 func mountable(v inventory.Volume, w Wish) error {
 	none := w.Secret == pv.SecretRef{}
 	switch {
@@ -83,8 +82,8 @@ func mountable(v inventory.Volume, w Wish) error {
 	return nil
 }
 
-// MayReturn returns an error that says why a volume cannot be brought back, and what to do instead; nil
-// if it can.
+// MayReturn returns an error that says why a volume cannot be restored and what to do instead, or nil if it can
+// be.
 func MayReturn(v inventory.Volume) error {
 	switch {
 	case v.Clone != "" && v.State != volume.Creating:

@@ -1,7 +1,7 @@
-// Package version holds the release that a binary was built from.
+// Package version holds the version of a release's binaries.
 package version
 
-// String is set when a release is linked:
+// String is set when linking a release:
 //
 //	go build -ldflags "-X github.com/flexlvm/flexlvm/internal/version.String=v0.1.0"
 var String = "unreleased"

@@ -17,13 +17,12 @@ const (
 	TiB Bytes = 1 << 40
 )
 
-// Block is the XFS block size that mkfs is given. It is also the granularity of a quota:
-// the kernel rounds a limit up to whole blocks (xfs_qm_scall_setqlim).
+// Block is the XFS block size passed to mkfs. It is also the granularity of a quota: the kernel
+// rounds a limit up to whole blocks (xfs_qm_scall_setqlim).
 const Block = 4 * KiB
 
-// MaxSize is the largest size a volume may ask for. It is far above any node's disks and
-// far below where the arithmetic on sizes could overflow; a request above it is a
-// mistake.
+// MaxSize is the largest size a volume may request. It is far above any node's disks and far below
+// where the arithmetic on sizes could overflow, so a larger request is a mistake.
 const MaxSize = 500 * TiB
 
 // ParseBytes parses a size in the form used in options and tags: decimal digits, no sign,
@@ -33,7 +32,7 @@ func ParseBytes(field, s string) (Bytes, error) {
 	return Bytes(n), err
 }
 
-// parseCount reads a canonical positive decimal number of at most limit.
+// parseCount parses a canonical positive decimal number of at most limit.
 func parseCount(field, s string, limit int64) (int64, error) {
 	if s == "" {
 		return 0, invalid(field, "", "is empty; give a whole decimal number greater than 0")

@@ -2,16 +2,16 @@ package volume
 
 import "sort"
 
-// MaxCharge bounds what any volume takes from its group: the largest volume and its
-// overhead, in as many copies as possible.
+// MaxCharge is an upper bound on the space any volume takes from its group: the largest volume and
+// its overhead, in as many copies as possible.
 const MaxCharge = 2 * MaxSize * (maxMirrors + 1)
 
-// Charge returns what a volume of this spec takes from its group: the one number that is
-// charged to a pool. A group with larger extents than LVM's default takes more
-// (ChargeIn).
+// Charge returns the space that a volume of this spec takes from its group, which is charged to its
+// pool. In a group with extents larger than LVM's default the volume takes more (ChargeIn).
 func (s Spec) Charge() Bytes { return s.ChargeIn(DefaultExtent) }
 
-// Header is what of the device comes before the file system, or before what pods see of it.
+// Header returns the size of what precedes the file system, or a Raw volume's content, on the
+// device.
 func (s Spec) Header() Bytes {
 	if s.Encrypted {
 		return LUKSHeader
@@ -19,8 +19,8 @@ func (s Spec) Header() Bytes {
 	return 0
 }
 
-// DeviceSize returns the size of the logical volume that holds a volume of this spec: that of the
-// store, for a copy-on-write snapshot.
+// DeviceSize returns the size of the logical volume of a volume of this spec. For a copy-on-write
+// snapshot it is the size of the store.
 func (s Spec) DeviceSize() Bytes {
 	if s.CopyOnWrite() {
 		size, _ := COWStore(s.ContentSize(), DefaultExtent, s.Reserve)
@@ -50,7 +50,7 @@ func (s Spec) ChargeIn(extent Bytes) Bytes {
 }
 
 // HeldBy returns the largest size, in whole blocks, that a volume of this spec may have on a
-// logical volume of this size; 0 if that holds none.
+// logical volume of this size, or 0 if none fits.
 func (s Spec) HeldBy(device Bytes) Bytes {
 	tooMany := sort.Search(int(MaxSize/Block), func(i int) bool {
 		s.Size = Bytes(i+1) * Block
@@ -80,5 +80,6 @@ func Largest(free []Bytes, spec Spec, extent Bytes) Bytes {
 	return Bytes(tooMany) * Block
 }
 
-// ThinStep returns the steps in which a node reports the room of a thin pool of this size.
+// ThinStep returns the granularity at which a node reports the free space of a thin pool of this
+// size.
 func ThinStep(pool Bytes) Bytes { return (pool/1000/MiB + 1) * MiB }

@@ -2,7 +2,7 @@ package volume
 
 import "strconv"
 
-// Counted is a number with its noun, as people read it.
+// Counted returns n followed by its noun, singular or plural.
 func Counted[N int | int32 | int64](n N, one, many string) string {
 	if n == 1 {
 		return "1 " + one

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A Reserve is how much of what a copy-on-write snapshot may ever need is set aside for it, in
-// percent. The zero value is all of it: such a snapshot never overflows.
+// A Reserve is the share, in percent, of the space a copy-on-write snapshot could ever need that is
+// set aside for it. The zero value means all of it, so that the snapshot never overflows.
 type Reserve int
 
 // ParseReserve parses a percentage such as "30%". The error is a *FieldError.
@@ -28,24 +28,24 @@ func (r Reserve) String() string {
 	return fmt.Sprintf("%d%%", int(r))
 }
 
-// Chunks of copy-on-write snapshots. Each chunk of the source that is overwritten is copied
-// whole, and the kernel keeps some 32 bytes in memory for it: 512 MiB for a TiB in chunks of
-// 64 KiB, 8 GiB in chunks of 4 KiB (LVM's default).
+// Chunk sizes of copy-on-write snapshots. Each chunk of the source that is overwritten is copied
+// whole, and the kernel keeps about 32 bytes of memory for it: 512 MiB for a TiB in chunks of 64
+// KiB, 8 GiB in chunks of 4 KiB (LVM's default).
 const (
 	cowChunk      = 64 * KiB
 	leastCOWChunk = 4 * KiB
 	cowException  = 16 // bytes on disk for a chunk (kernel: dm-snap-persistent.c)
 )
 
-// COWStore returns the size of the store of a copy-on-write snapshot of a device of this size,
-// and its chunks. In full it is what LVM allows at most: a header, all chunks, and a chunk of
-// exceptions for so many of them.
+// COWStore returns the size of the store of a copy-on-write snapshot of a device of this size, and
+// its chunk size. The full store is the largest that LVM allows: a header, all chunks, and the
+// chunks of exceptions for them.
 func COWStore(device, extent Bytes, r Reserve) (size, chunk Bytes) {
 	extent = grain(extent)
 	chunk = cowChunk
 	for chunk > leastCOWChunk && cowNeed(device, chunk).RoundUp(extent) < cowNeed(device, chunk)+chunk {
-		// The kernel clears the next chunk of exceptions as soon as one is full, also the
-		// last, and without room for that the snapshot is invalid.
+		// The kernel clears the next chunk of exceptions as soon as one is full, even after the
+		// last one, and the snapshot becomes invalid if there is no room for it.
 		chunk /= 2
 	}
 	size = cowNeed(device, chunk)
@@ -55,14 +55,14 @@ func COWStore(device, extent Bytes, r Reserve) (size, chunk Bytes) {
 	return size.RoundUp(extent), chunk
 }
 
-// cowNeed is what a snapshot takes of which every chunk was overwritten.
+// cowNeed returns the space a snapshot takes once every chunk of its source was overwritten.
 func cowNeed(device, chunk Bytes) Bytes {
 	chunks, of := device.RoundUp(chunk)/chunk, chunk/cowException
 	return (1 + chunks + chunks.RoundUp(of)/of) * chunk
 }
 
-// CopyOnWrite reports whether the volume is a snapshot with a store of its own, into which is
-// copied what its source overwrites: one of a thick volume.
+// CopyOnWrite reports whether the volume is a snapshot of a thick volume. Such a snapshot has its
+// own store, to which the chunks that its source overwrites are copied.
 func (s Spec) CopyOnWrite() bool { return s.Kind == Snapshot && s.Layout != Thin }
 
 func (s Spec) validateReserve() error {

@@ -16,7 +16,7 @@ func TestCOWStore(t *testing.T) {
 		{400 * MiB, 30, 124 * MiB, 64 * KiB},
 		{400 * MiB, 1, 8 * MiB, 64 * KiB},
 		{400 * MiB, 100, 404 * MiB, 64 * KiB},
-		// Chunks of 64 KiB would fill it to the last byte, and it would be invalid then.
+		// Chunks of 64 KiB would fill the store to the last byte, which makes the snapshot invalid.
 		{63 * 256 * MiB, 0, 63*256*MiB + 8*MiB, 32 * KiB},
 		{TiB, 0, TiB + 260*MiB, 64 * KiB},
 	} {
@@ -25,8 +25,8 @@ func TestCOWStore(t *testing.T) {
 	}
 }
 
-// In full, a store has room for all chunks, a header, and for one chunk of exceptions more than
-// it fills, which the kernel clears ahead; and LVM would make it no larger.
+// A full store has room for a header, all chunks, and one chunk of exceptions more than it fills, which
+// the kernel clears in advance. LVM would not make it larger.
 func TestACOWStoreInFullNeverOverflows(t *testing.T) {
 	for _, extent := range []Bytes{DefaultExtent, 8 * MiB, 32 * MiB} {
 		for device := extent; device < 40*GiB; device += extent {
@@ -51,7 +51,7 @@ func TestParseReserve(t *testing.T) {
 	require.Empty(t, Reserve(0).String())
 }
 
-// What a snapshot takes of its pool is the room of its store.
+// A copy-on-write snapshot is charged the size of its store.
 func TestChargeOfACopyOnWriteSnapshot(t *testing.T) {
 	s := Spec{Group: "flexlvm", Name: "snap-1", Size: GiB, Layout: Linear, Kind: Snapshot, CloneOf: "pvc-1"}
 	require.NoError(t, s.Validate())

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// docs/design.md sends nobody to a file that is not there.
+// docs/design.md refers only to files that exist.
 func TestDesignNamesWhatThereIs(t *testing.T) {
 	root := filepath.Join("..", "..")
 	text, err := os.ReadFile(filepath.Join(root, "docs", "design.md"))

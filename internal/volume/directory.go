@@ -2,29 +2,29 @@ package volume
 
 import "errors"
 
-// Directory volumes are not logical volumes: each is a directory of the XFS of a directory
-// pool, which is one. What a pool is charged for one is what its quota lets it take, and all
-// that XFS keeps beside that.
+// Directory volumes are not logical volumes. Each is a directory in the XFS of a directory pool,
+// which is a logical volume. A pool is charged for a directory volume what the volume's quota
+// allows, and everything that XFS keeps besides.
 
 const (
-	// DirectoryInodeRatio is for how many bytes of its size a directory volume may have an
-	// inode where no limit is asked for, and leastDirectoryInodes how many any may have.
+	// DirectoryInodeRatio is the size per inode of a directory volume for which no limit on inodes
+	// is requested, and leastDirectoryInodes the fewest inodes such a volume may have.
 	DirectoryInodeRatio  = 16 * KiB
 	leastDirectoryInodes = 64
-	// directoryOverhead is what a directory volume takes beside its data and inodes: its
-	// record, the directories above, and its place in the table of quotas.
+	// directoryOverhead is what a directory volume takes besides its data and inodes: its record,
+	// its parent directories, and its entry in the quota table.
 	directoryOverhead = 16 * KiB
-	// MinDirectory is the least size of a directory volume. XFS makes a file only where the quota
-	// has room for all that this could take at worst, which is some 200 KiB, although it takes
-	// nothing of that: in less no file could be made.
+	// MinDirectory is the smallest size of a directory volume. XFS creates a file only if the quota
+	// has room for the worst case, about 200 KiB, although the file takes none of that. In a
+	// smaller volume no file could be created.
 	MinDirectory = 512 * KiB
-	// MinDirectoryPool is the least size of a directory pool.
+	// MinDirectoryPool is the smallest size of a directory pool.
 	MinDirectoryPool = 64 * MiB
 )
 
-// DirectoryInodes returns the limit on the inodes of a directory volume of this size: what was
-// asked for, or one for every DirectoryInodeRatio and at least leastDirectoryInodes. They are
-// not counted in its size.
+// DirectoryInodes returns the limit on the inodes of a directory volume of this size: the requested
+// limit, or one inode per DirectoryInodeRatio and at least leastDirectoryInodes. Inodes do not
+// count toward the size.
 func DirectoryInodes(size Bytes, asked int64) int64 {
 	if asked > 0 {
 		return asked
@@ -32,8 +32,8 @@ func DirectoryInodes(size Bytes, asked int64) int64 {
 	return max(leastDirectoryInodes, int64(size/DirectoryInodeRatio))
 }
 
-// DirectorySize returns what a directory volume of this size takes of its pool. inodes is the
-// limit that was asked for; 0: none.
+// DirectorySize returns the space that a directory volume of this size takes of its pool. inodes is
+// the requested limit; 0 means none.
 func DirectorySize(size Bytes, inodes int64) Bytes {
 	return size.RoundUp(Block) + inodeRoom(DirectoryInodes(size, inodes)).RoundUp(Block) + directoryOverhead
 }
@@ -42,15 +42,15 @@ func DirectorySize(size Bytes, inodes int64) Bytes {
 // *FieldError.
 func ParseDirectoryPool(field, s string) (Name, error) { return ParseName(field, s) }
 
-// tagDirectories is the kind of a logical volume that is a directory pool. ParseKind does not
-// know it: what carries it is never taken for a volume.
+// tagDirectories is the kind of a logical volume that is a directory pool. ParseKind does not know
+// it, so a directory pool is never mistaken for a volume.
 const tagDirectories = tagKind + "directories"
 
-// A DirectoryPool describes the logical volume that is one in LVM's metadata.
+// A DirectoryPool describes the logical volume of a directory pool in LVM's metadata.
 type DirectoryPool struct {
-	State State // Creating, until its file system is whole; then Ready
+	State State // Creating until its file system is complete, then Ready
 	FS    string
-	// Size is what volumes may take of it altogether.
+	// Size is the total that volumes may take of the pool.
 	Size Bytes
 }
 
@@ -59,8 +59,7 @@ func (p DirectoryPool) Strings() []string {
 	return []string{TagOwned, tagDirectories, p.State.Tag(), tagFS + p.FS, SizeTag(p.Size)}
 }
 
-// OwnedDirectoryPool reports whether a logical volume with these tags is a directory pool of
-// flexlvm's.
+// OwnedDirectoryPool reports whether a logical volume with these tags is a flexlvm directory pool.
 func OwnedDirectoryPool(tags []string) bool {
 	kind := false
 	for _, t := range tags {
@@ -96,7 +95,7 @@ func ParseDirectoryPoolTags(tags []string) (p DirectoryPool, err error) {
 	return p, errors.Join(err, sizeErr)
 }
 
-// validateDirectory refuses what a directory volume cannot be.
+// validateDirectory rejects options that a directory volume cannot have.
 func (s Spec) validateDirectory() error {
 	const instead = "; use another layout"
 	switch {

@@ -1,7 +1,7 @@
 package volume
 
-// Disposal says what happens to a volume that is no longer wanted, as its class had it.
-// It is kept in the volume's tags, because the class may be gone by then.
+// Disposal is what happens to a volume that is no longer wanted, as its class specified. It is kept
+// in the volume's tags, because the class may be gone when the volume is removed.
 type Disposal struct {
 	Reclaim Reclaim
 	Wipe    Wipe

@@ -1,6 +1,6 @@
 package volume
 
-// EvictionPolicy says whether a replica may be evicted while its dataset is wanted.
+// EvictionPolicy is whether a replica may be evicted while its dataset is wanted.
 type EvictionPolicy string
 
 const (

@@ -6,10 +6,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What `mke2fs` 1.47 leaves free of a device, as `dumpe2fs` shows it, with the options that
-// flexlvm gives: of each size, its device, and what must be free.
+// The free space that `mke2fs` 1.47 leaves on a device with flexlvm's options, as `dumpe2fs` reports it,
+// must hold the volume's size and what the kernel reserves.
 func TestExt4DeviceSizeLeavesRoom(t *testing.T) {
-	const kept = 16 * MiB // by the kernel
+	const kept = 16 * MiB // reserved by the kernel
 	for _, c := range []struct{ size, device, free Bytes }{
 		{160 * MiB, 264 * MiB, 195*MiB + 563*KiB},
 		{300 * MiB, 412 * MiB, 340*MiB + 890*KiB},
@@ -45,7 +45,7 @@ func TestExt4JournalIsWholeMiBs(t *testing.T) {
 	require.Equal(t, 513*MiB, Ext4JournalSize(TiB+8*MiB))
 }
 
-// As `dumpe2fs` lists them: groups 1, 3, 5, 7, 9, 25 and 27 of 30.
+// `dumpe2fs` lists copies in groups 1, 3, 5, 7, 9, 25 and 27 of 30.
 func TestExt4Copies(t *testing.T) {
 	require.ElementsMatch(t, []Bytes{1 * Ext4Group, 3 * Ext4Group, 9 * Ext4Group, 27 * Ext4Group, 5 * Ext4Group, 25 * Ext4Group, 7 * Ext4Group}, Ext4Copies(30*Ext4Group))
 	require.Equal(t, []Bytes{Ext4Group}, Ext4Copies(minExt4Device))
@@ -67,7 +67,7 @@ func TestParseFSType(t *testing.T) {
 	require.Equal(t, "ext4", Ext4.String())
 }
 
-// What the PersistentVolume says of itself must fit its options.
+// The fsType of the PersistentVolume must match its options.
 func TestCheckFSType(t *testing.T) {
 	for _, s := range []Spec{{}, {FSType: Ext4}} {
 		require.NoError(t, s.CheckFSType("fsType", ""))

@@ -5,12 +5,13 @@ import (
 	"fmt"
 )
 
-// ErrUnknown: a tag or an option that this release does not know, and a newer one may have written.
+// ErrUnknown is the error about a tag or an option that this release does not know, and a newer
+// release may have written.
 var ErrUnknown = errors.New("is not known to this release")
 
-// A FieldError says which field of a request is wrong, what it held, and what to do about
-// it. Field is the name that the caller knows: an option of the PersistentVolume, a
-// parameter of the StorageClass, a flag.
+// A FieldError reports which field of a request is wrong, its value, and how to correct it. Field
+// is the name that the caller knows: an option of the PersistentVolume, a parameter of the
+// StorageClass, a flag.
 type FieldError struct {
 	Field  string
 	Value  string
@@ -19,7 +20,7 @@ type FieldError struct {
 	unknown bool
 }
 
-// Is reports whether target is ErrUnknown, and the field is one that this release does not know.
+// Is reports whether target is ErrUnknown and the field is unknown to this release.
 func (e *FieldError) Is(target error) bool { return target == ErrUnknown && e.unknown }
 
 func (e *FieldError) Error() string {
@@ -36,16 +37,16 @@ func invalid(field, value, reason string, args ...any) *FieldError {
 	return &FieldError{Field: field, Value: value, Reason: fmt.Sprintf(reason, args...)}
 }
 
-// unknown is the error about a field that this release does not know.
+// unknown returns the error about a field that this release does not know.
 func unknown(field, value, more string) *FieldError {
 	return &FieldError{Field: field, Value: value, Reason: ErrUnknown.Error() + more, unknown: true}
 }
 
-// Upgrade is what to do about what is unknown.
+// Upgrade is the remedy for unknown tags and options.
 const Upgrade = "a newer release of flexlvm has probably written this: change nothing, and upgrade the provisioner, the node daemon and the driver"
 
-// Remedy returns what to do about tags or options that cannot be read. Those that are unknown are
-// right as they are, and only flexlvm is too old.
+// Remedy returns what to do about tags or options that cannot be parsed. Unknown ones are correct
+// as they are, and only flexlvm is too old.
 func Remedy(unknown bool, otherwise string) string {
 	if unknown {
 		return Upgrade

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a newer release has written is told from what makes no sense.
+// ErrUnknown distinguishes what a newer release has written from invalid values.
 func TestUnknown(t *testing.T) {
 	tags := Tags{State: Ready, FS: "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11", Size: GiB, Namespace: "db", Kind: Claim}.Strings()
 	pool := DirectoryPool{State: Ready, FS: "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11", Size: GiB}.Strings()

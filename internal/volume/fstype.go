@@ -1,21 +1,20 @@
 package volume
 
-// FSType is the kind of file system that a volume is made with, or Raw. The zero value is
-// XFS.
+// FSType is the kind of file system that a volume is formatted with, or Raw. The zero value is XFS.
 type FSType string
 
 // The kinds of file systems.
 const (
 	XFS  FSType = ""
 	Ext4 FSType = "ext4"
-	// Raw is none: pods get the device itself (volumeMode Block). Nobody names it as a file
-	// system.
+	// Raw means no file system: pods get the device itself (volumeMode Block). ParseFSType does not
+	// accept it.
 	Raw FSType = "block"
 )
 
 const nameOfXFS = "xfs"
 
-// String returns the name by which the kernel, and fsType everywhere, call it.
+// String returns the name that the kernel and every fsType field use.
 func (f FSType) String() string {
 	if f == XFS {
 		return nameOfXFS
@@ -35,7 +34,7 @@ func ParseFSType(field, s string) (FSType, error) {
 	return "", invalid(field, s, "is not a file system that flexlvm makes; it is xfs or ext4")
 }
 
-// parseContent is ParseFSType of what a volume's tags say, which may be Raw.
+// parseContent is ParseFSType for a volume's tag, which may also be Raw.
 func parseContent(field, s string) (FSType, error) {
 	if s == string(Raw) {
 		return Raw, nil
@@ -57,7 +56,7 @@ func (f FSType) VolumeMode() string {
 	return ModeFilesystem
 }
 
-// parseVolumeMode reads the option OptionVolumeMode, after OptionFSType.
+// parseVolumeMode parses OptionVolumeMode into s, whose OptionFSType is already parsed.
 func parseVolumeMode(s *Spec, field, text string) error {
 	switch {
 	case text == ModeFilesystem:
@@ -71,8 +70,8 @@ func parseVolumeMode(s *Spec, field, text string) error {
 	return nil
 }
 
-// onlyFSType prints the file system; empty for XFS, the default, and for Raw, which OptionVolumeMode
-// states.
+// onlyFSType returns the text of OptionFSType: empty for XFS, the default, and for Raw, which
+// OptionVolumeMode expresses.
 func onlyFSType(f FSType) string {
 	if f == Raw {
 		return ""
@@ -80,9 +79,8 @@ func onlyFSType(f FSType) string {
 	return string(f)
 }
 
-// CheckFSType refuses a PersistentVolume whose own fsType, which the kubelet passes on and
-// which may be empty, says something else than its options. The error is a *FieldError about
-// field.
+// CheckFSType rejects a PersistentVolume whose own fsType, which the kubelet passes on and which
+// may be empty, contradicts its options. The error is a *FieldError about field.
 func (s Spec) CheckFSType(field, given string) error {
 	switch {
 	case given == "":
@@ -96,7 +94,7 @@ func (s Spec) CheckFSType(field, given string) error {
 	return invalid(field, given, "is not what the options of the PersistentVolume say: %s is %s; let both say the same", OptionFSType, s.FSType)
 }
 
-// validateFSType refuses what a volume with another file system than XFS cannot be.
+// validateFSType rejects options that a volume with a file system other than XFS cannot have.
 func (s Spec) validateFSType() error {
 	switch {
 	case s.FSType == XFS:
@@ -111,7 +109,7 @@ func (s Spec) validateFSType() error {
 	return nil
 }
 
-// validateBlock refuses what a volume without a file system cannot be.
+// validateBlock rejects options that a volume without a file system cannot have.
 func (s Spec) validateBlock() error {
 	switch {
 	case s.Kind == Dataset:

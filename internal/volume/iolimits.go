@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// IOLimits bounds what a pod may read from a volume and write to it per second; 0 means
-// no limit.
+// IOLimits bounds what a pod may read from and write to a volume per second; 0 means no limit.
 type IOLimits struct {
 	ReadBps   Bytes
 	WriteBps  Bytes
@@ -17,11 +16,10 @@ type IOLimits struct {
 }
 
 const (
-	// minBps is a block a second; less would stop a file system, not slow it.
+	// minBps is one block per second; less would stop a file system rather than slow it down.
 	minBps = Block
-	// maxBps and maxIOPS are far above any disk's. The kernel keeps operations in 32
-	// bits, and a limit that it cannot keep would look as if it had to be set again
-	// and again.
+	// maxBps and maxIOPS are far above any disk's. The kernel keeps operations in 32 bits, and a
+	// limit that does not fit would read back different, and be set again and again.
 	maxBps  = TiB
 	maxIOPS = 1_000_000_000
 )
@@ -29,8 +27,7 @@ const (
 // unlimited is the kernel's word for no limit.
 const unlimited = "max"
 
-// Names of the limits as people give them: parameters of a StorageClass, and of a
-// VolumeAttributesClass.
+// Names of the limits in the parameters of a StorageClass and of a VolumeAttributesClass.
 const (
 	ParameterReadBps   = "readBps"
 	ParameterWriteBps  = "writeBps"
@@ -67,7 +64,7 @@ func ParseIOPS(field, s string) (int64, error) { return parseCount(field, s, max
 // them.
 var ioWords = []string{"rbps", "wbps", "riops", "wiops"}
 
-// IsZero reports whether nothing is limited.
+// IsZero reports whether there is no limit.
 func (l IOLimits) IsZero() bool { return l == IOLimits{} }
 
 // String formats the limits as in io.max, always all four.
@@ -88,14 +85,14 @@ func (l IOLimits) String() string {
 	return b.String()
 }
 
-// numbers are the limits in the order of ioWords.
+// numbers returns pointers to the limits in the order of ioWords.
 func (l *IOLimits) numbers() []*int64 {
 	return []*int64{(*int64)(&l.ReadBps), (*int64)(&l.WriteBps), &l.ReadIOPS, &l.WriteIOPS}
 }
 
-// ParseIOLimits parses what String writes. Keys may come in any order, and what is left
-// out is not limited. A key that is unknown, that is repeated, or whose value no class
-// could have is an error. The error is a *FieldError.
+// ParseIOLimits parses what String writes. Keys may come in any order, and an omitted key means no
+// limit. An unknown or repeated key, or a value that no class could have, is an error. The error is
+// a *FieldError.
 func ParseIOLimits(field, s string) (IOLimits, error) {
 	var l IOLimits
 	seen := map[string]bool{}

@@ -5,17 +5,17 @@ import "math/bits"
 // Layout is how a volume is laid out on its pool's devices.
 type Layout string
 
-// The layouts of the design.
+// The supported layouts.
 const (
 	// Linear volumes are placed wherever the group has room.
 	Linear Layout = "linear"
-	// Striped volumes are spread over several devices, a little on each in turn.
+	// Striped volumes are spread over several devices, one stripe on each in turn.
 	Striped Layout = "striped"
-	// Raid1 volumes have a whole copy on each of several devices.
+	// Raid1 volumes have a full copy on each of several devices.
 	Raid1 Layout = "raid1"
-	// Thin volumes take from a thin pool only what is written to them.
+	// Thin volumes take space from a thin pool only as they are written.
 	Thin Layout = "thin"
-	// Directory volumes are directories of one XFS that they share, each with a quota.
+	// Directory volumes are directories of one shared XFS, each with a quota.
 	Directory Layout = "directory"
 )
 
@@ -37,9 +37,8 @@ const (
 	DefaultMirrors   = 1
 )
 
-// What LVM takes: at most 128 stripes (lvcreate(8)) and ten copies in all
-// (lvmraid(7)); a stripe is a power of two of at least 4 KiB, and none is larger
-// than an extent.
+// LVM's limits: at most 128 stripes (lvcreate(8)) and ten copies in total (lvmraid(7)); a stripe
+// size is a power of two of at least 4 KiB and at most an extent.
 const (
 	maxStripes   = 128
 	minStripeKiB = 4
@@ -73,18 +72,17 @@ func ParseMirrors(field, s string) (int, error) {
 	return int(n), err
 }
 
-// A Shape is a layout with its numbers; those of other layouts are 0. It comes only from
-// Spec.Shape or LVM's reports, so no defaults are left in it.
+// A Shape is a layout with its numbers; the numbers of other layouts are 0. It comes only from
+// Spec.Shape or LVM's reports, so the defaults are already filled in.
 type Shape struct {
 	Layout    Layout `json:"layout,omitempty"`
 	Stripes   int    `json:"stripes,omitempty"`
 	StripeKiB int    `json:"stripeSizeKiB,omitempty"`
 	Mirrors   int    `json:"mirrors,omitempty"`
 	ThinPool  Name   `json:"thinPool,omitempty"`
-	// DirectoryPool holds a directory volume.
+	// DirectoryPool is the pool of a directory volume.
 	DirectoryPool Name `json:"directoryPool,omitempty"`
-	// Ratio is how far the pool of a thin volume may be overcommitted. LVM does not know
-	// it.
+	// Ratio is how far the pool of a thin volume may be overcommitted. LVM does not record it.
 	Ratio Ratio `json:"-"`
 }
 
@@ -151,9 +149,9 @@ func (h Shape) Devices() int {
 	return 1
 }
 
-// Extents rounds the size of a logical volume up to what LVM makes of it: whole extents
-// and, if it is striped, equally many on every device. Here and below, an unknown extent
-// size (0) counts as DefaultExtent.
+// Extents rounds the size of a logical volume up as LVM does: to whole extents and, if the volume
+// is striped, to equally many on every device. Here and below, an unknown extent size (0) counts as
+// DefaultExtent.
 func (h Shape) Extents(size, extent Bytes) Bytes {
 	extent = grain(extent)
 	switch h.Layout {
@@ -165,9 +163,8 @@ func (h Shape) Extents(size, extent Bytes) Bytes {
 	return size.RoundUp(extent)
 }
 
-// Share returns what each device contributes to a logical volume of this size. For a
-// linear volume it is the sum over any number of devices, for a thin one what its pool is
-// charged.
+// Share returns what each device contributes to a logical volume of this size. For a linear volume
+// it is the total over any number of devices, for a thin volume the charge to its pool.
 func (h Shape) Share(size, extent Bytes) Bytes {
 	switch size = h.Extents(size, extent); h.Layout {
 	case Striped:
@@ -180,14 +177,14 @@ func (h Shape) Share(size, extent Bytes) Bytes {
 	return size
 }
 
-// Takes returns what a logical volume of this size takes from its group. For a thin one
-// it is what its pool is charged: the size over the ratio.
+// Takes returns the space that a logical volume of this size takes from its group. For a thin
+// volume it is the charge to its pool: the size divided by the ratio.
 func (h Shape) Takes(size, extent Bytes) Bytes {
 	return h.Share(size, extent) * Bytes(h.Devices())
 }
 
-// DeviceOf is the inverse of Takes, with extents of LVM's default size: the size of the largest
-// logical volume that takes no more. It is for layouts that are not thin.
+// DeviceOf is the inverse of Takes, with extents of LVM's default size: it returns the size of the
+// largest logical volume that takes at most this much. It does not apply to thin layouts.
 func (h Shape) DeviceOf(takes Bytes) Bytes {
 	size := takes - takes%DefaultExtent
 	if h.Layout == Directory {
@@ -200,7 +197,7 @@ func (h Shape) DeviceOf(takes Bytes) Bytes {
 	return max(0, size)
 }
 
-// raidMetadata is what LVM sets aside beside each copy of a RAID: its superblock
+// raidMetadata is what LVM sets aside besides each copy of a RAID: its superblock
 // and its bitmap, which has at most 2^21 bits (kernel's dm-raid), in whole extents.
 func raidMetadata(extent Bytes) Bytes { return MiB.RoundUp(grain(extent)) }
 
@@ -211,9 +208,9 @@ func grain(extent Bytes) Bytes {
 	return extent
 }
 
-// Holds reports whether devices with this much free space each have room for a logical
-// volume of this size. It errs on the safe side: LVM may stripe a volume over other
-// devices where the first are full, but this is not relied on.
+// Holds reports whether devices with this much free space each have room for a logical volume of
+// this size. It errs on the safe side: LVM may stripe a volume over other devices when the first
+// are full, but Holds does not rely on that.
 func (h Shape) Holds(free []Bytes, size, extent Bytes) bool {
 	share, sum, wide := h.Share(size, extent), Bytes(0), 0
 	for _, f := range free {

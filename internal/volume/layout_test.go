@@ -104,7 +104,7 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// Largest is where Fits changes its mind.
+// Fits accepts the size that Largest returns, and rejects a larger one.
 func TestLargest(t *testing.T) {
 	free := []Bytes{20 * GiB, 7 * GiB, 3*GiB + 5*MiB, 100 * MiB}
 	for name, c := range map[string]struct {

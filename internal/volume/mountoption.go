@@ -5,26 +5,26 @@ import (
 	"strings"
 )
 
-// A MountOption is one of the mount options that a volume may have. Each is a flag of one
-// mount. What concerns the file system is not among them, because several mounts of a
-// volume share it, and the first would decide for all.
+// A MountOption is a mount option that a volume may have. Each is a flag of a single mount. Options
+// of the file system are excluded, because all mounts of a volume share it, and the first mount
+// would decide for all.
 type MountOption string
 
 // The mount options.
 const (
 	NoAtime     MountOption = "noatime"
-	Relatime    MountOption = "relatime" // what the kernel does by itself
+	Relatime    MountOption = "relatime" // the kernel's default
 	StrictAtime MountOption = "strictatime"
 	NoDirAtime  MountOption = "nodiratime"
-	NoDev       MountOption = "nodev" // every volume is
+	NoDev       MountOption = "nodev" // set on every volume anyway
 	NoExec      MountOption = "noexec"
 	NoSUID      MountOption = "nosuid"
 )
 
 var mountOptions = []MountOption{NoAtime, Relatime, StrictAtime, NoDirAtime, NoDev, NoExec, NoSUID}
 
-// writable is a mount option that changes nothing and is not returned: what is not to be
-// written is mounted read-only by a pod's readOnly, whatever the option.
+// writable is a mount option that has no effect and is not returned: only a pod's readOnly decides
+// whether a volume is mounted read-only.
 const writable = "rw"
 
 // ParseMountOptions parses the mount options of a PersistentVolume or a StorageClass. The

@@ -19,7 +19,8 @@ func TestMountOptions(t *testing.T) {
 		require.NoError(t, err, o)
 	}
 	tests := map[string][]string{
-		// Of the file system, which several mounts share; of the device; of another option.
+		// Options of the file system are refused, because several mounts share it. So are options that
+		// the driver or the pod decides, and contradictions.
 		"is not a mount option that a volume may have; they are noatime, relatime,": {"discard"},
 		`mountOptions "noquota"`:             {"noatime", "noquota"},
 		`mountOptions "ro"`:                  {"rw", "ro"},

@@ -2,21 +2,20 @@ package volume
 
 import "strings"
 
-// Name is the name of a logical flexlvm volume within its group: the name of
-// its PersistentVolume, or of its dataset. It is safe as an LVM operand and as
-// one component of a path. Only ParseName makes one from outside input.
+// Name is the name of a flexlvm volume within its group: the name of its PersistentVolume or of its
+// dataset. It is safe as an LVM operand and as one component of a path. Only ParseName creates one
+// from outside input.
 type Name string
 
-// Group is the name of a volume group. Only ParseGroup makes one from outside
-// input.
+// Group is the name of a volume group. Only ParseGroup creates one from outside input.
 type Group string
 
-// DefaultGroup is the volume group of classes and commands that name none, and of the
-// StorageClass that is shipped.
+// DefaultGroup is the volume group of classes and commands that name none, and of the shipped
+// StorageClass.
 const DefaultGroup Group = "flexlvm"
 
-// doomedPrefix marks a volume whose removal has committed. Names of
-// PersistentVolumes cannot hold an underscore, so none can collide with it.
+// doomedPrefix marks a volume whose removal has committed. Names of PersistentVolumes cannot
+// contain an underscore, so none can collide with it.
 const doomedPrefix = "doomed_"
 
 // maxName bounds a name so that with the doomed prefix, LVM's own suffixes for
@@ -24,7 +23,7 @@ const doomedPrefix = "doomed_"
 // inside device-mapper's 127 characters; checkDeviceName checks the exact length.
 const maxName = 100
 
-// LVM refuses these (lvm2, lib/metadata/lv_manip.c: apply_lvname_restrictions).
+// LVM refuses names with these (lvm2, lib/metadata/lv_manip.c: apply_lvname_restrictions).
 var (
 	reservedPrefixes = []string{"snapshot", "pvmove"}
 	reservedParts    = []string{
@@ -62,8 +61,8 @@ func ParseGroup(field, s string) (Group, error) {
 	return Group(s), nil
 }
 
-// checkName applies what LVM's man page says of names, and keeps them from
-// being anything but one harmless component of a path.
+// checkName applies the rules of LVM's man page, and ensures that the name is one harmless
+// component of a path.
 func checkName(field, s string, most int) error {
 	switch {
 	case s == "":
@@ -87,8 +86,8 @@ func nameRune(c rune) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("_.+-", c)
 }
 
-// Doomed returns the name of a volume once its removal has committed. No mount can find
-// it then, because no PersistentVolume can have this name.
+// Doomed returns the name of a volume once its removal has committed. No mount finds the volume
+// then, because no PersistentVolume can have this name.
 func (n Name) Doomed() Name { return doomedPrefix + n }
 
 // IsDoomed reports whether the removal of the volume with this name has committed.
@@ -126,12 +125,12 @@ func SplitDeviceName(s string) (g Group, n Name, ok bool) {
 func doubled(s string) string   { return strings.ReplaceAll(s, "-", "--") }
 func undoubled(s string) string { return strings.ReplaceAll(s, "--", "-") }
 
-// checkDeviceName refuses a pair of names that are good alone and too long
-// together, now or once the volume is doomed.
+// checkDeviceName rejects a group and a name that are valid alone but too long together, now or
+// once the volume is doomed.
 func checkDeviceName(field string, g Group, n Name, layout Layout) error {
 	longest := DeviceName(g, n.Doomed())
 	if layout == Raid1 {
-		longest += "_rimage_9" // the devices that its copies lie on
+		longest += "_rimage_9" // the devices of its copies
 	}
 	if l := len(longest); l > maxDeviceName {
 		return invalid(field, string(n), "is too long together with volume group %q: device-mapper would need %d characters and has %d; use a shorter name", g, l, maxDeviceName)

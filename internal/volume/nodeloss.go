@@ -1,6 +1,6 @@
 package volume
 
-// OnNodeLoss says what happens to a claim whose Node was deleted from the API.
+// OnNodeLoss is what happens to a claim whose Node was deleted from the API.
 type OnNodeLoss string
 
 const (

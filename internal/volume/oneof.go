@@ -2,7 +2,7 @@ package volume
 
 import "strings"
 
-// oneOf reads one of the values allowed; empty means the first of them.
+// oneOf parses s as one of the allowed values; empty means the first.
 func oneOf[T ~string](field, s string, allowed ...T) (T, error) {
 	if s == "" {
 		return allowed[0], nil

@@ -33,7 +33,7 @@ const (
 	OptionFS            = "filesystemUUID"
 	OptionEncrypted     = "encrypted"
 	OptionFSType        = "fsType"
-	// OptionVolumeMode is written out where it is Block.
+	// OptionVolumeMode is written only if it is Block.
 	OptionVolumeMode = "volumeMode"
 )
 
@@ -41,17 +41,17 @@ const (
 // flexVolume.options.
 type Option struct {
 	Name     string
-	Layout   Layout // the only one that has it; empty: all have
+	Layout   Layout // the only layout that has the option; empty: all have it
 	Required bool
-	Class    bool // a StorageClass may set it, by the same name
-	// parse reads text into s; the error is a *FieldError about field.
+	Class    bool // a StorageClass may set it under the same name
+	// parse parses text into s; the error is a *FieldError about field.
 	parse func(s *Spec, field, text string) error
-	// print writes what s holds; empty where that is not set, or not written out.
+	// print returns the option's text; empty if it is unset, or never written.
 	print func(s *Spec) string
 }
 
-// options describes every option. All code that reads, writes or checks options uses this table, so a
-// new option is a new row here. The order is that in which users are told of them.
+// options describes every option. All code that reads, writes or checks options uses this table, so
+// a new option is a new row here. Messages to users list the options in this order.
 var options = [...]Option{
 	{Name: OptionGroup, Required: true, Class: true,
 		parse: into(func(s *Spec) *Group { return &s.Group }, ParseGroup),
@@ -59,7 +59,7 @@ var options = [...]Option{
 	{Name: OptionGroupUUID,
 		parse: into(func(s *Spec) *string { return &s.GroupUUID }, ParseGroupUUID),
 		print: func(s *Spec) string { return s.GroupUUID }},
-	// The name is that of the PersistentVolume, so it is not written out.
+	// The name is that of the PersistentVolume, so it is not written.
 	{Name: OptionVolume,
 		parse: into(func(s *Spec) *Name { return &s.Name }, ParseName),
 		print: func(*Spec) string { return "" }},
@@ -81,8 +81,8 @@ var options = [...]Option{
 	{Name: OptionReserve, Layout: Linear,
 		parse: into(func(s *Spec) *Reserve { return &s.Reserve }, ParseReserve),
 		print: func(s *Spec) string { return s.Reserve.String() }},
-	// The numbers of a layout are written out where they are not set, too, so that a
-	// later default does not change what was made.
+	// The numbers of a layout are written even if they are unset, so that a later default does not
+	// change existing volumes.
 	{Name: OptionStripes, Layout: Striped, Class: true,
 		parse: into(func(s *Spec) *int { return &s.Stripes }, ParseStripes),
 		print: func(s *Spec) string { return number(s.Shape().Stripes) }},
@@ -98,7 +98,7 @@ var options = [...]Option{
 	{Name: OptionFSType, Class: true,
 		parse: into(func(s *Spec) *FSType { return &s.FSType }, ParseFSType),
 		print: func(s *Spec) string { return onlyFSType(s.FSType) }},
-	{Name: OptionVolumeMode, // a claim's, and behind the one above
+	{Name: OptionVolumeMode, // from the claim; parsed after OptionFSType
 		parse: parseVolumeMode,
 		print: func(s *Spec) string {
 			if s.FSType != Raw {
@@ -129,7 +129,7 @@ var options = [...]Option{
 		print: func(s *Spec) string { return s.Cluster }},
 }
 
-// into makes the parse function of an option that is one field of a Spec.
+// into returns the parse function of an option that is one field of a Spec.
 func into[T any](of func(*Spec) *T, parse func(field, s string) (T, error)) func(*Spec, string, string) error {
 	return func(s *Spec, field, text string) error {
 		v, err := parse(field, text)
@@ -140,7 +140,7 @@ func into[T any](of func(*Spec) *T, parse func(field, s string) (T, error)) func
 	}
 }
 
-// onlyTrue prints an option whose default is false: empty for false.
+// onlyTrue returns the text of an option whose default is false: empty for false.
 func onlyTrue(b bool) string {
 	if !b {
 		return ""
@@ -158,7 +158,7 @@ func number[T int | int64](n T) string {
 // Options returns all options.
 func Options() []Option { return slices.Clone(options[:]) }
 
-// OptionNames returns the names of the options that keep accepts.
+// OptionNames returns the names of the options for which keep returns true.
 func OptionNames(keep func(Option) bool) []string {
 	var names []string
 	for _, o := range options {
@@ -177,10 +177,10 @@ func IsOption(name string) bool {
 // Parse parses the option's text into s. The error is a *FieldError.
 func (o Option) Parse(s *Spec, text string) error { return o.parse(s, o.Name, text) }
 
-// ParseOptions parses a PersistentVolume's flexVolume.options strictly: an option that is
-// unknown or belongs to another layout is refused, because it may change what the volume
-// is. The caller adds the name, where no option gives it, and the namespace, and calls
-// Validate. The error is a *FieldError.
+// ParseOptions parses a PersistentVolume's flexVolume.options strictly: it rejects an option that
+// is unknown or belongs to another layout, because the option may change what the volume is. The
+// caller adds the namespace, and the name if no option has it, and calls Validate. The error is a
+// *FieldError.
 func ParseOptions(given map[string]string) (Spec, error) {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !IsOption(name) {
@@ -205,7 +205,8 @@ func ParseOptions(given map[string]string) (Spec, error) {
 	return s, nil
 }
 
-// ReadOptions reads what it can of a PersistentVolume's options, and names those that it cannot.
+// ReadOptions parses a PersistentVolume's options as far as it can, and returns the names of those
+// that it cannot parse.
 func ReadOptions(given map[string]string) (s Spec, unread []string) {
 	s = Spec{Layout: Linear, Kind: Claim}
 	for _, o := range options {
@@ -216,9 +217,9 @@ func ReadOptions(given map[string]string) (s Spec, unread []string) {
 	return s, unread
 }
 
-// Options returns s as a PersistentVolume's flexVolume.options, which ParseOptions reads
-// back as s. It includes the layout's default numbers, but not what else is unset, nor
-// the name (the PersistentVolume's) and the namespace, because kubelet passes both.
+// Options returns s as a PersistentVolume's flexVolume.options, which ParseOptions parses back to
+// s. It includes the layout's default numbers, but no other unset fields, and neither the name (the
+// PersistentVolume's) nor the namespace, because the kubelet passes both.
 func (s Spec) Options() map[string]string {
 	out := map[string]string{}
 	for _, o := range options {
@@ -232,7 +233,7 @@ func (s Spec) Options() map[string]string {
 // of reports whether a layout has the option.
 func (o Option) of(l Layout) bool { return o.Layout == "" || o.Layout == l }
 
-// foreign is the error where a layout does not have the option.
+// foreign returns the error about an option that the layout does not have.
 func (o Option) foreign(text string, l Layout) error {
 	return &FieldError{Field: o.Name, Value: text, Reason: fmt.Sprintf("belongs to layout %s, and the layout is %s; remove it", o.Layout, l)}
 }

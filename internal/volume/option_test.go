@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever a Spec holds is written and read back.
+// Options and ParseOptions preserve every option of a Spec.
 func TestOptionsAreReadBack(t *testing.T) {
 	whole := Spec{
 		Group: "flexlvm", GroupUUID: "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S", Size: GiB, Layout: Linear,

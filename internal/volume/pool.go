@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// A PoolName names where volumes are cut from: a volume group, GROUP/POOL for a thin pool
-// in one, or GROUP:POOL for a directory pool. Only PoolOf, DirectoryPoolOf and ParsePool make
-// one.
+// A PoolName names what volumes are allocated from: a volume group, GROUP/POOL for a thin pool in a
+// group, or GROUP:POOL for a directory pool. Only PoolOf, DirectoryPoolOf and ParsePool create one.
 type PoolName string
 
 const (
@@ -29,7 +28,7 @@ func DirectoryPoolOf(g Group, pool Name) PoolName {
 	return PoolName(string(g) + directoryMark + string(pool))
 }
 
-// Pool returns the pool of a group that a volume of this shape is cut from.
+// Pool returns the pool of a group that a volume of this shape is allocated from.
 func (h Shape) Pool(g Group) PoolName {
 	if h.DirectoryPool != "" {
 		return DirectoryPoolOf(g, h.DirectoryPool)
@@ -84,7 +83,7 @@ func (p PoolName) Noun() string {
 	return "volume group"
 }
 
-// CreateCommand returns the command that makes such a pool on a node.
+// CreateCommand returns the command that creates such a pool on a node.
 func (p PoolName) CreateCommand() string {
 	if group, pool, thin := strings.Cut(string(p), thinMark); thin {
 		return fmt.Sprintf("flexlvm vg create --name %s --thin --thin-pool %s DEVICE", group, pool)
@@ -99,11 +98,11 @@ func (p PoolName) CreateCommand() string {
 // *FieldError.
 func ParseThinPool(field, s string) (Name, error) { return ParseName(field, s) }
 
-// tagPool is the kind of a thin pool. ParseKind does not know it: what carries it is
-// never taken for a volume.
+// tagPool is the kind of a thin pool. ParseKind does not know it, so a thin pool is never mistaken
+// for a volume.
 const tagPool = tagKind + "pool"
 
-// PoolTags returns the tags of a thin pool that flexlvm volumes may be made in.
+// PoolTags returns the tags of a thin pool in which flexlvm volumes may be created.
 func PoolTags() []string { return []string{TagOwned, tagPool} }
 
 // OwnedPool reports whether a thin pool with these tags is for flexlvm volumes.

@@ -32,7 +32,7 @@ func TestParsePool(t *testing.T) {
 	require.EqualValues(t, "g/p", PoolOf("g", "p"))
 }
 
-// A pool is known by its tags and is never taken for a volume.
+// A pool is recognized by its tags, and never parsed as a volume.
 func TestPoolTags(t *testing.T) {
 	require.True(t, OwnedPool(PoolTags()))
 	require.False(t, OwnedPool([]string{TagOwned}))

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// A Ratio is how many times its size a thin pool may promise, in thousandths. 0 means 1:
+// A Ratio is how many times its size a thin pool may promise to volumes, in thousandths. 0 means 1:
 // the pool is never overcommitted.
 type Ratio int
 
 const (
 	ratioOne = 1000
-	// maxRatio bounds a slip of the hand, and keeps the arithmetic far from overflow.
+	// maxRatio rejects a typo, and keeps the arithmetic far from overflow.
 	maxRatio = 100
 )
 
@@ -34,7 +34,7 @@ func ParseRatio(field, s string) (Ratio, error) {
 	return r, nil
 }
 
-// Of returns what a volume of this size is charged, rounded up.
+// Of returns the charge for a volume of this size, rounded up.
 func (r Ratio) Of(size Bytes) Bytes {
 	n := Bytes(max(int(r), ratioOne))
 	return size/n*ratioOne + (size%n*ratioOne+n-1)/n

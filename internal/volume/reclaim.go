@@ -1,12 +1,12 @@
 package volume
 
-// Reclaim says when an unreferenced volume is removed.
+// Reclaim is when an unreferenced volume is removed.
 type Reclaim string
 
 const (
-	// ReclaimLazy keeps it until its room is needed.
+	// ReclaimLazy keeps the volume until its space is needed.
 	ReclaimLazy Reclaim = "lazy"
-	// ReclaimImmediate removes it at once.
+	// ReclaimImmediate removes the volume immediately.
 	ReclaimImmediate Reclaim = "immediate"
 )
 

@@ -5,24 +5,24 @@ import (
 	"strings"
 )
 
-// Spec is what a caller asks the node for: which volume, how large, and on whose behalf.
-// The zero value is not valid.
+// Spec is what a caller requests from the node: which volume, how large, and on whose behalf. The
+// zero value is not valid.
 type Spec struct {
 	Group     Group
-	GroupUUID string // as LVM prints it, or empty: any group of that name will do
+	GroupUUID string // as LVM prints it; empty: any group of that name
 	Name      Name
 	Size      Bytes // what the user may write
 	Layout    Layout
-	Stripes   int  // striped: over how many devices; 0 means DefaultStripes
-	StripeKiB int  // striped: how much goes to one device before the next; 0 means DefaultStripeKiB
+	Stripes   int  // striped: number of devices; 0 means DefaultStripes
+	StripeKiB int  // striped: KiB on one device before the next; 0 means DefaultStripeKiB
 	Mirrors   int  // raid1: copies besides the first; 0 means DefaultMirrors
-	ThinPool  Name // thin: the pool that it lies in
-	// DirectoryPool is of a directory volume the pool that it lies in.
+	ThinPool  Name // thin: the pool that holds it
+	// DirectoryPool is the pool that holds a directory volume.
 	DirectoryPool Name
-	// CloneOf is the volume whose copy it begins as, or empty: of the same pool if it is thin,
-	// otherwise of the same group.
+	// CloneOf is the volume that this one starts as a copy of, or empty: in the same pool if this
+	// one is thin, otherwise in the same group.
 	CloneOf Name
-	// Reserve is for copy-on-write snapshots.
+	// Reserve applies to copy-on-write snapshots.
 	Reserve Reserve
 	// Ratio is how far the thin pool may be overcommitted. Only the provisioner uses it,
 	// and it is not an option: it makes no difference to the volume on the node.
@@ -30,19 +30,19 @@ type Spec struct {
 	Inodes   int64 // hard limit on inodes; 0 means none
 	FSType   FSType
 	Kind     Kind
-	ReadOnly bool // for the readers of a replica: it is mounted where it is, and never made
-	// Versions: readers get the current one of the versions that the replica may hold, and not
-	// its root. Drivers that know no versions refuse the option.
+	ReadOnly bool // for the readers of a replica: mounted where it exists, never created
+	// Versions: readers get the current version that the replica holds, instead of its root.
+	// Drivers that do not know versions refuse the option.
 	Versions bool
-	// Encrypted: its file system lies in a LUKS2 container, whose key each mount brings.
+	// Encrypted: the volume's content is in a LUKS2 container, whose key comes with each mount.
 	Encrypted bool
-	// FS is the UUID of the file system that the volume has already: it is never made, and
-	// another is refused. Empty: it may be made.
+	// FS is the UUID of the file system that the volume already has: the volume is never formatted,
+	// and another file system is refused. Empty: the volume may be formatted.
 	FS      string
 	Cluster string // UID of the cluster's kube-system namespace, or empty
-	// OwnerNamespace owns the dataset that the readers of another namespace are offered.
+	// OwnerNamespace owns the dataset that is offered to readers of another namespace.
 	OwnerNamespace string
-	Namespace      string // the namespace that owns the volume; empty where the caller does not know it
+	Namespace      string // the namespace that owns the volume; empty if the caller does not know it
 }
 
 // MaxInodes keeps the arithmetic on inodes far from overflow; 2^40 inodes alone
@@ -115,7 +115,7 @@ func ParseCluster(field, s string) (string, error) {
 	return s, nil
 }
 
-// dnsLabel is RFC 1123's label, which names of namespaces follow.
+// dnsLabel reports whether s is an RFC 1123 label, as a namespace's name must be.
 func dnsLabel(s string) bool {
 	if s == "" || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
 		return false
@@ -137,8 +137,8 @@ func ParseNamespace(field, s string) (string, error) {
 	return s, nil
 }
 
-// Validate checks the fields against each other. It trusts fields made by the Parse
-// functions of this package.
+// Validate checks the fields against each other. It trusts fields that the Parse functions of this
+// package returned.
 func (s Spec) Validate() error {
 	switch {
 	case s.Group == "":
@@ -167,7 +167,7 @@ func (s Spec) Validate() error {
 	return checkDeviceName(OptionVolume, s.Group, s.Name, s.Layout)
 }
 
-// Pool returns the pool that the volume is cut from.
+// Pool returns the pool that the volume is allocated from.
 func (s Spec) Pool() PoolName {
 	return Shape{ThinPool: s.ThinPool, DirectoryPool: s.DirectoryPool}.Pool(s.Group)
 }

@@ -50,15 +50,15 @@ func TestValidate(t *testing.T) {
 		OptionVolume: func(s *Spec) { s.Name = "" },
 		OptionSize:   func(s *Spec) { s.Size = 0 },
 		OptionLayout: func(s *Spec) { s.Layout = "raid6" },
-		// Of another layout than the volume's.
+		// Options that belong to another layout than the volume's.
 		OptionStripes:   func(s *Spec) { s.Stripes = 2 },
 		OptionStripeKiB: func(s *Spec) { s.Layout, s.StripeKiB = Raid1, 64 },
 		OptionMirrors:   func(s *Spec) { s.Layout, s.Mirrors = Striped, 1 },
 		OptionThinPool:  func(s *Spec) { s.ThinPool = "thinpool" },
-		OptionReadOnly:  func(s *Spec) { s.ReadOnly = true }, // of a claim's volume
+		OptionReadOnly:  func(s *Spec) { s.ReadOnly = true }, // on a claim's volume
 		OptionEncrypted: func(s *Spec) { s.Encrypted, s.Kind = true, Dataset },
 		OptionOwner:     func(s *Spec) { s.Kind, s.OwnerNamespace = Dataset, "team" },
-		OptionVersions:  func(s *Spec) { s.Kind, s.Versions = Dataset, true }, // of whoever fills it
+		OptionVersions:  func(s *Spec) { s.Kind, s.Versions = Dataset, true }, // without ReadOnly
 	} {
 		s := whole
 		spoil(&s)

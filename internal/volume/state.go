@@ -1,17 +1,16 @@
 package volume
 
-// State is a stage in the life of a volume; it is kept in an LV tag.
+// State is a stage of a volume's lifecycle, kept in an LV tag.
 type State string
 
 const (
-	// Creating: the LV exists, its file system may not. The only state in which
-	// mkfs may run.
+	// Creating: the LV exists, its file system may not. mkfs may run only in this state.
 	Creating State = "creating"
 	// Ready: formatted, and it may hold data.
 	Ready State = "ready"
-	// Unreferenced: positively known to be no longer wanted; may be evicted.
+	// Unreferenced: known for certain to be no longer wanted; may be evicted.
 	Unreferenced State = "unreferenced"
-	// Retained: its PV is gone, its policy was Retain; only a person removes it.
+	// Retained: its PV is gone and its policy was Retain; only a person removes it.
 	Retained State = "retained"
 	// Doomed: its removal has committed.
 	Doomed State = "doomed"
@@ -34,8 +33,8 @@ const (
 	Claim Kind = "claim"
 	// Dataset volumes are replicas of a dataset.
 	Dataset Kind = "dataset"
-	// Snapshot volumes hold what another held at one moment. They are never mounted, only
-	// copied.
+	// Snapshot volumes hold the content that another volume had at one moment. They are never
+	// mounted, only copied.
 	Snapshot Kind = "snapshot"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// TagOwned marks our logical volumes; flexlvm touches none without it.
+// TagOwned marks flexlvm's logical volumes; flexlvm touches none without it.
 const TagOwned = "flexlvm"
 
 const (
@@ -33,44 +33,42 @@ const TagRaw = tagFSType + string(Raw)
 // is finite.
 type Tags struct {
 	State     State
-	FS        string // UUID of its file system, chosen before it is made
-	Size      Bytes  // what the user may write; follows growth
+	FS        string // UUID of its file system, chosen before mkfs
+	Size      Bytes  // what the user may write; updated when the volume grows
 	Namespace string
 	Cluster   string // may be empty
 	Kind      Kind
-	// Reclaim and Wipe come from its class and are written when the volume is released.
-	// Their defaults take no tag.
+	// Reclaim and Wipe come from the volume's class and are written when the volume is released.
+	// Their defaults have no tag.
 	Reclaim Reclaim
 	Wipe    Wipe
-	// Clone is the UUID of the file system that the volume is a copy of, from the moment
-	// the copy is taken until it is a volume of its own. While it is set, the volume
-	// holds that file system, perhaps still with its UUID, and is neither formatted nor
-	// given to a pod.
+	// Clone is the UUID of the file system that the volume is a copy of, from the moment the copy
+	// starts until it is an independent volume. While it is set, the volume holds that file system,
+	// perhaps still with its UUID, and is neither formatted nor published to a pod.
 	Clone string
-	// Fill says how far a copy is that is made byte by byte. It takes no tag once the copy is
-	// made a volume of its own, and stands beside Clone alone.
+	// Fill is the progress of a copy that is made byte by byte. It is set only together with Clone,
+	// and has no tag once the copy is an independent volume.
 	Fill Fill
-	// LUKS is the UUID of the container that the file system, or a Raw volume, lies in, chosen
-	// before it is made; empty if the volume is not encrypted.
+	// LUKS is the UUID of the container that holds the file system, or a Raw volume, chosen before
+	// the container is created; empty if the volume is not encrypted.
 	LUKS string
-	// FSType takes no tag where it is XFS. A release that knows only that refuses the
-	// others.
+	// FSType has no tag if it is XFS. A release that knows only XFS refuses the others.
 	FSType FSType
-	// Zeroed is how much of a Raw volume was zeroed, from the beginning of what pods see on; of a
-	// copy it counts what was copied. No pod has ever seen more. Thin volumes do without: their
-	// pool zeroes.
+	// Zeroed is how much of a Raw volume was zeroed, from the beginning of what pods see; in a
+	// copy, the copied bytes count too. No pod has ever seen more. Thin volumes do not need it,
+	// because their pool zeroes.
 	Zeroed Bytes
-	// Adopting: a person has made the volume, and not all that is on it is in its quota yet.
-	// Until then it is retained, and becomes nothing else.
+	// Adopting: a person created the volume, and not all of its content is in its quota yet. Until
+	// then it is Retained, and cannot change its state.
 	Adopting bool
-	// Fixed: the volume does not grow. A person has made its file system, which takes more for
-	// itself than DeviceSize allows for, so an extended device would hold less than was promised.
+	// Fixed: the volume does not grow. A person created its file system, whose overhead is larger
+	// than DeviceSize allows for, so an extended device would hold less than promised.
 	Fixed bool
 }
 
-// Copied returns how much of the volume's device, which has this size, a full copy of it takes. Of
-// a Raw one that is only what a pod may have seen: a growth that was killed may have left more on
-// the device that is not zeroed, and holds what other tenants have left.
+// Copied returns how much of the volume's device, which has this size, a full copy of the volume
+// includes. For a Raw volume that is only what a pod may have seen: a growth that was killed may
+// have left more on the device, which is not zeroed and holds data of other tenants.
 func (t Tags) Copied(device Bytes) Bytes {
 	if t.FSType != Raw {
 		return device
@@ -89,7 +87,7 @@ const (
 	FixedTag = tagFixed + "true"
 )
 
-// Owned reports whether a logical volume with these tags is ours at all.
+// Owned reports whether a logical volume with these tags is flexlvm's.
 func Owned(tags []string) bool {
 	for _, t := range tags {
 		if t == TagOwned {
@@ -142,21 +140,21 @@ func Ours(tag string) bool { return tag == TagOwned || strings.HasPrefix(tag, Ta
 // CloneTag returns the tag of an unfinished copy of the file system with this UUID.
 func CloneTag(fs string) string { return tagClone + fs }
 
-// Fill is how far a copy is that is made byte by byte.
+// Fill is the progress of a copy that is made byte by byte.
 type Fill string
 
 // The zero value is for all other volumes.
 const (
-	// FillCopying: it may hold only part of what is copied.
+	// FillCopying: the copy may hold only part of its source.
 	FillCopying Fill = "copying"
-	// FillCopied: it holds all of it, as it was.
+	// FillCopied: the copy holds all of its source, unchanged.
 	FillCopied Fill = "copied"
 )
 
-// Tag returns the tag for how far a copy is.
+// Tag returns the tag for the progress of a copy.
 func (f Fill) Tag() string { return tagFill + string(f) }
 
-// DisposalTags returns the tags for r and w; the defaults take none.
+// DisposalTags returns the tags for r and w; the defaults have none.
 func DisposalTags(r Reclaim, w Wipe) []string {
 	var out []string
 	if r != "" && r != ReclaimLazy {
@@ -168,8 +166,7 @@ func DisposalTags(r Reclaim, w Wipe) []string {
 	return out
 }
 
-// TellsState reports whether a tag carries a volume's state or disposal, which change
-// together.
+// TellsState reports whether a tag holds a volume's state or disposal, which change together.
 func TellsState(tag string) bool {
 	return strings.HasPrefix(tag, tagState) || strings.HasPrefix(tag, tagReclaim) || strings.HasPrefix(tag, tagWipe)
 }
@@ -180,16 +177,16 @@ func (s State) Tag() string { return tagState + string(s) }
 // SizeTag returns the tag for the size.
 func SizeTag(b Bytes) string { return tagSize + strconv.FormatInt(int64(b), 10) }
 
-// HalfZeroed reports whether a Raw volume is known not to have been zeroed to its end: it would
-// show what others have left on the disk. No pod has had it.
+// HalfZeroed reports whether a Raw volume is known not to be zeroed to its end, so that it would
+// show data that others left on the disk. No pod has used it.
 func (t Tags) HalfZeroed() bool { return t.Zeroed > 0 && t.Zeroed < t.Size.RoundUp(Block) }
 
 // ZeroedTag returns the tag for how much was zeroed.
 func ZeroedTag(b Bytes) string { return tagZeroed + strconv.FormatInt(int64(b), 10) }
 
-// ParseTags parses the tags of a flexlvm volume. Other tags beside ours are allowed. A
-// flexlvm tag that is missing, repeated, unknown or malformed is an error, and a person
-// has to look at such a volume. The error is a *FieldError.
+// ParseTags parses the tags of a flexlvm volume. Other tags besides flexlvm's are allowed. A
+// flexlvm tag that is missing, repeated, unknown or malformed is an error, and a person has to
+// check such a volume. The error is a *FieldError.
 func ParseTags(tags []string) (Tags, error) {
 	found, err := tagValues(tags)
 	if err != nil {
@@ -198,7 +195,7 @@ func ParseTags(tags []string) (Tags, error) {
 	return tagsFrom(found)
 }
 
-// tagValues returns the values of our tags by their keys, which end in "=".
+// tagValues returns the values of flexlvm's tags by their keys, which end in "=".
 func tagValues(tags []string) (map[string]string, error) {
 	if !Owned(tags) {
 		return nil, invalid("tags", strings.Join(tags, ","), "lack %q: the volume is not ours", TagOwned)
@@ -265,7 +262,7 @@ func tagsFrom(found map[string]string) (t Tags, err error) {
 	return t, nil
 }
 
-// takeContent reads those tags about what is on the volume's device that not every volume has.
+// takeContent parses the optional tags about the content of the volume's device.
 func (t *Tags) takeContent(take func(key string) (string, bool)) (err error) {
 	if err := t.takeCopy(take); err != nil {
 		return err
@@ -301,7 +298,7 @@ func (t *Tags) takeContent(take func(key string) (string, bool)) (err error) {
 	return nil
 }
 
-// takeCopy reads the tags of an unfinished copy.
+// takeCopy parses the tags of an unfinished copy.
 func (t *Tags) takeCopy(take func(key string) (string, bool)) error {
 	if clone, ok := take(tagClone); ok {
 		if t.Clone = clone; !fsUUID(clone) || clone == t.FS {

@@ -6,11 +6,11 @@ import "slices"
 type Authority string
 
 const (
-	// ByEngine: the engine knows, for it has made or is removing the volume itself.
+	// ByEngine: the engine knows, because it has created or is removing the volume itself.
 	ByEngine Authority = "engine"
-	// ByRelease: the API says that the PersistentVolume is gone for good.
+	// ByRelease: the API reports that the PersistentVolume is permanently gone.
 	ByRelease Authority = "release"
-	// ByPerson: somebody has run a command, on the node or through the API.
+	// ByPerson: a person ran a command, on the node or through the API.
 	ByPerson Authority = "person"
 )
 
@@ -18,7 +18,7 @@ const (
 type Transition struct {
 	From, To State
 	By       Authority
-	// Requires is what else must hold. The engine checks it; the text is for readers.
+	// Requires describes what else must hold. The engine checks it; the text is documentation.
 	Requires string
 }
 
@@ -27,8 +27,8 @@ const (
 	whole  = "it is no copy that was never finished"
 )
 
-// transitions are all steps that there are: docs/design.md shows them, and the engine
-// asks MayMove before each.
+// transitions lists every transition. docs/design.md shows them, and the engine calls MayMove
+// before each.
 var transitions = [...]Transition{
 	{Creating, Ready, ByEngine, "its file system and quota are whole, or its device is zeroed, and it is on record as handed out, or is a finished copy or snapshot"},
 	{Creating, Unreferenced, ByRelease, "the reclaim policy is Delete"},

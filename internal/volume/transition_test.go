@@ -12,8 +12,8 @@ import (
 
 var states = []State{Creating, Ready, Unreferenced, Retained, Doomed}
 
-// Each pair of states, by each word: a slip in the table is a volume that is formatted
-// or removed too early, or never.
+// Every pair of states is checked for every authority: a mistake in the table means a volume that is
+// formatted or removed too early, or never.
 func TestMayMove(t *testing.T) {
 	want := map[Authority]string{
 		// To:        creating ready unreferenced retained doomed
@@ -54,7 +54,7 @@ func TestMayMove(t *testing.T) {
 	require.Len(t, Transitions(), moves, "none stands there twice")
 }
 
-// docs/design.md shows the table as it is.
+// docs/design.md contains the table of transitions.
 func TestTransitionsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "design.md"))
 	require.NoError(t, err)

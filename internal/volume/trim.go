@@ -1,16 +1,16 @@
 package volume
 
-// Trim says how often the file system of a mounted volume discards what it does not use.
+// Trim is how often the file system of a mounted volume discards its unused blocks.
 type Trim string
 
 const (
-	// TrimAuto leaves it to the flags of the node daemon.
+	// TrimAuto leaves the interval to the flags of the node daemon.
 	TrimAuto Trim = "auto"
-	// TrimDaily is once a day, whatever the layout.
+	// TrimDaily trims once a day, whatever the layout.
 	TrimDaily Trim = "daily"
-	// TrimWeekly is once a week, whatever the layout.
+	// TrimWeekly trims once a week, whatever the layout.
 	TrimWeekly Trim = "weekly"
-	// TrimNever is not at all.
+	// TrimNever disables trimming.
 	TrimNever Trim = "never"
 )
 
@@ -19,5 +19,5 @@ func ParseTrim(field, s string) (Trim, error) {
 	return oneOf(field, s, TrimAuto, TrimDaily, TrimWeekly, TrimNever)
 }
 
-// Regular reports whether the volume itself asks to be trimmed from time to time.
+// Regular reports whether the volume itself requests regular trimming.
 func (t Trim) Regular() bool { return t == TrimDaily || t == TrimWeekly }

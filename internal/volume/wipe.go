@@ -1,14 +1,13 @@
 package volume
 
-// Wipe is what happens to a volume's content before its extents go back to the group.
-// Another volume's users never see it anyway: XFS does not show blocks that were not
-// written through it.
+// Wipe is what happens to a volume's content before its extents return to the group. Users of other
+// volumes never see the content anyway: XFS does not show blocks that were not written through it.
 type Wipe string
 
 const (
 	// WipeNone leaves the blocks as they are.
 	WipeNone Wipe = "none"
-	// WipeDiscard tells the disk that the blocks are free.
+	// WipeDiscard discards the blocks, so the disk knows that they are free.
 	WipeDiscard Wipe = "discard"
 	// WipeZero writes zeros over them.
 	WipeZero Wipe = "zero"

@@ -1,5 +1,5 @@
-// Package volumegroup decides which disks of a node become which declared volume group. It
-// does no I/O: what it decides follows from a View alone, and is carried out by the engine.
+// Package volumegroup decides which disks of a node become which declared volume group. It does no
+// I/O: its decisions depend only on a View, and the engine carries them out.
 package volumegroup
 
 import (
@@ -13,40 +13,39 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Declaration is what one VolumeGroup says of this node.
+// A Declaration is what one VolumeGroup declares for this node.
 type Declaration struct {
-	Name      string // of the VolumeGroup, which tells it from all others
+	Name      string // of the VolumeGroup, which identifies it
 	Group     volume.Group
 	Selectors []Selector
-	Loop      *Loop        // in place of selectors
+	Loop      *Loop        // instead of selectors
 	ThinPool  volume.Name  // empty: none
-	ThinSize  volume.Bytes // of its data; 0: what its metadata leaves
+	ThinSize  volume.Bytes // of its data; 0: what the metadata leaves
 	Extend    bool
-	// Reported: this node has reported that it made the group, lately or long ago.
+	// Reported: this node has reported, lately or long ago, that it created the group.
 	Reported bool
 	// Again are disks that may be taken although they were taken before: ID or ID@NOTE.
 	Again []string
-	// Discovered are disks of this node that are volumes as they are, or were.
+	// Discovered are the disks of this node that are or were volumes as they are.
 	Discovered Discovered
 }
 
-// Discovered is what the node knows of disks that are volumes as they are, of which nothing is
-// cut.
+// Discovered is what the node knows of disks that are volumes as they are, undivided.
 type Discovered struct {
-	// Disks by their IDs, as package diskid has them: true for one that is a volume, or ready to
-	// be; false for one that was.
+	// Disks maps the IDs of disks, in the form of package diskid, to true for a disk that is a
+	// volume, or ready to be one, and to false for a disk that was one.
 	Disks map[string]bool
-	// Unknown says why that is not known; empty if it is.
+	// Unknown is why that is not known; empty if it is.
 	Unknown string
 }
 
-// Equal reports whether both know the same.
+// Equal reports whether d and other are equal.
 func (d Discovered) Equal(other Discovered) bool {
 	return d.Unknown == other.Unknown && maps.Equal(d.Disks, other.Disks)
 }
 
-// holds says why a disk is not taken for what was discovered of it, or of a part of it; asked: a
-// person wants it to be taken, whatever was.
+// holds returns why a disk is not taken because it, or a part of it, was discovered; empty if it
+// may be. asked: a person wants the disk to be taken, whatever it was.
 func (d Discovered) holds(disk Disk, asked bool) string {
 	if disk.Loop != "" {
 		return ""
@@ -67,15 +66,15 @@ func (d Discovered) holds(disk Disk, asked bool) string {
 	return reason
 }
 
-// A Selector matches disks for which all that it says is true. Empty fields say nothing;
-// one of ByID and Path is not empty.
+// A Selector matches the disks to which all its fields apply. Empty fields apply to all disks; at
+// least one of ByID and Path is not empty.
 type Selector struct {
 	ByID, Path       string // patterns of path.Match
 	MinSize, MaxSize volume.Bytes
 	Rotational       *bool
 }
 
-// Validate checks what the API server cannot, or may not have checked.
+// Validate checks what the API server cannot check, or may not have checked.
 func (d Declaration) Validate() error {
 	if _, err := volume.ParseGroup("spec.name", string(d.Group)); err != nil {
 		return err
@@ -113,8 +112,8 @@ func (d Declaration) Validate() error {
 	return nil
 }
 
-// checkPattern refuses patterns that begin with a wildcard, or in the name of which nothing
-// is said literally: those match whatever is there.
+// checkPattern rejects patterns whose name has a wildcard among its first two characters, or whose
+// directory has one: they would match any disk.
 func checkPattern(field, pattern string) error {
 	if pattern == "" {
 		return nil
@@ -131,19 +130,19 @@ func checkPattern(field, pattern string) error {
 
 // A Disk is a whole disk of the node.
 type Disk struct {
-	ID         string   // tells it from all others; empty where it says nothing of itself
+	ID         string   // identifies it among all others; empty if it does not identify itself
 	Path       string   // of its device at present
 	Links      []string // other paths that lead to it
 	Size       volume.Bytes
 	Rotational bool
 	Removable  bool
 	Remote     bool // other nodes may reach it as well
-	// Loop is the file that it is made of, where it is a loop device of flexlvm's.
+	// Loop is its backing file, if it is one of flexlvm's loop devices.
 	Loop string
 }
 
-// Matches reports whether one of the declaration's selectors matches the disk, or it is the
-// loop device that is declared, which no selector matches.
+// Matches reports whether one of the declaration's selectors matches the disk, or the disk is the
+// declared loop device, which no selector matches.
 func (d Declaration) Matches(disk Disk) bool {
 	if d.Loop != nil || disk.Loop != "" {
 		return d.Loop != nil && d.Loop.File == disk.Loop
@@ -177,8 +176,8 @@ func anyMatches(pattern string, names []string) bool {
 	})
 }
 
-// asks reports whether the declaration asks for the disk to be taken again, by an entry
-// that has not been used yet, and which entry that is.
+// asks reports whether the declaration asks for the disk to be taken again, with an entry that has
+// not been used yet, and returns the entry.
 func (d Declaration) asks(id string, used []string) (entry string, yes bool) {
 	for _, entry := range d.Again {
 		name, _, _ := strings.Cut(entry, "@")
@@ -189,13 +188,13 @@ func (d Declaration) asks(id string, used []string) (entry string, yes bool) {
 	return "", false
 }
 
-// Tag returns the tag of the group that a declaration made.
+// Tag returns the tag of the group that a declaration creates.
 func Tag(declaration string) string { return tagPrefix + declaration }
 
 const tagPrefix = "flexlvm.declared="
 
-// DeclaredBy returns the name of the declaration that made a group with these tags, or
-// an empty one.
+// DeclaredBy returns the name of the declaration that created a group with these tags; empty if
+// there is none.
 func DeclaredBy(tags []string) string {
 	for _, t := range tags {
 		if name, is := strings.CutPrefix(t, tagPrefix); is {

@@ -8,45 +8,45 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Ledger is what the node remembers of the disks that it has taken. It is written before
-// a disk is touched, and nothing is ever taken out of it but Waits.
+// A Ledger is the node's record of the disks that it has taken. It is written before a disk is
+// touched, and nothing but Waits is ever removed from it.
 type Ledger struct {
-	// Groups by the name of the declaration that made them.
+	// Groups holds groups by the name of the declaration that created them.
 	Groups map[string]MadeGroup `json:"groups,omitempty"`
-	// Disks by their IDs.
+	// Disks holds disks by their IDs.
 	Disks map[string]TakenDisk `json:"disks,omitempty"`
-	// Waits says by the names of declarations since when their groups, which are yet to be made,
+	// Waits holds, by the names of declarations, since when their groups, which do not exist yet,
 	// wait for a disk that cannot be taken at the moment.
 	Waits map[string]time.Time `json:"waits,omitempty"`
 }
 
-// A MadeGroup is a volume group that a declaration made here.
+// A MadeGroup is a volume group that a declaration created here.
 type MadeGroup struct {
 	Group volume.Group `json:"group"`
 	UUID  string       `json:"uuid"`
-	// Lost is the UUID of one that was made before and is gone, while UUID is empty: only
-	// disks that are asked for again make another in its place.
+	// Lost is the UUID of an earlier group that is gone, while UUID is empty: only disks that are
+	// asked for again create another in its place.
 	Lost string `json:"lost,omitempty"`
-	// PoolMade: the thin pool was made, or is not for the declaration to make any more.
+	// PoolMade: the thin pool was created, or the declaration must no longer create it.
 	PoolMade bool `json:"poolMade,omitempty"`
 }
 
-// unknownUUID is that of a group of which only its having been made is known.
+// unknownUUID stands for a group of which nothing but its creation is known.
 const unknownUUID = "unknown"
 
 // A TakenDisk is a disk that a declaration has taken.
 type TakenDisk struct {
 	Declaration string       `json:"declaration"`
 	Group       volume.Group `json:"group"`
-	// PV is the UUID that its physical volume gets: by it, what an earlier process has
-	// begun is told from what a person has made.
+	// PV is the UUID that its physical volume gets. It distinguishes what an earlier process has
+	// begun from what a person has created.
 	PV    string    `json:"pv"`
 	Stage DiskStage `json:"stage"`
-	// Asked are the entries of the annotation for which it was taken again.
+	// Asked are the entries of the annotation for which the disk was taken again.
 	Asked []string `json:"asked,omitempty"`
 }
 
-// lastAsked returns the entry for which it was taken again last, if it was.
+// lastAsked returns the entry for which the disk was last taken again; empty if it was not.
 func (t TakenDisk) lastAsked() string {
 	if len(t.Asked) == 0 {
 		return ""
@@ -54,7 +54,7 @@ func (t TakenDisk) lastAsked() string {
 	return t.Asked[len(t.Asked)-1]
 }
 
-// DiskStage is how far a disk has come.
+// DiskStage is how far a disk has come on its way into the group.
 type DiskStage string
 
 // The stages of a disk, in their order.
@@ -67,21 +67,20 @@ const (
 	DiskMember DiskStage = "member"
 )
 
-// WithReported returns the ledger with the groups that the node has reported as made and
-// remembers nothing of. Reports are overwritten, so it is to be written before anything can
-// fail.
+// WithReported returns the ledger with the groups that the node has reported as created and has no
+// record of. Reports are overwritten, so the ledger must be written before anything can fail.
 func (l Ledger) WithReported(all []Declaration) Ledger {
 	out := l.clone()
 	for _, d := range all {
 		if _, known := out.Groups[d.Name]; !known && d.Reported {
-			// What is not there of its pool was removed by a person.
+			// If its pool is missing, a person has removed the pool.
 			out.Groups[d.Name] = MadeGroup{Group: d.Group, Lost: unknownUUID, PoolMade: true}
 		}
 	}
 	return out
 }
 
-// clone copies the ledger, so that a plan changes nothing of what it was made from.
+// clone copies the ledger, so that a plan does not change the ledger it is based on.
 func (l Ledger) clone() Ledger {
 	out := Ledger{Groups: make(map[string]MadeGroup, len(l.Groups)), Disks: make(map[string]TakenDisk, len(l.Disks)), Waits: make(map[string]time.Time, len(l.Waits))}
 	for k, v := range l.Groups {

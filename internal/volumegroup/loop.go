@@ -7,23 +7,23 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Loop is a file that a group is made on in place of disks.
+// A Loop is a file on which a group is created instead of disks.
 type Loop struct {
 	File string
 	Size volume.Bytes // of the device
-	// ForTests is consent: a group on a file is not for data that anybody needs.
+	// ForTests confirms that a group on a file is not for data that anybody needs.
 	ForTests bool
 }
 
-// Bounds of a loop device: room for LVM's metadata and one volume, and what ext4 and XFS hold
-// in one file.
+// Limits on the size of a loop device: room for LVM's metadata and one volume, and what ext4 and
+// XFS hold in one file.
 const (
 	LeastLoop = 640 * volume.MiB
 	MostLoop  = 8192 * volume.GiB
 )
 
-// Validate checks what can be checked without looking at the host; the fields are what the
-// user calls them. The error is a *volume.FieldError.
+// Validate checks what can be checked without access to the host; the parameters are the fields'
+// names for the user. The error is a *volume.FieldError.
 func (l Loop) Validate(file, size, forTests string) error {
 	switch {
 	case !path.IsAbs(l.File) || path.Clean(l.File) != l.File || l.File == "/":

@@ -29,7 +29,7 @@ func TestLoopIsChecked(t *testing.T) {
 	}
 }
 
-// No pattern matches a loop device, and a declared file is nobody else's.
+// No pattern matches a loop device, and a declaration matches only its own file.
 func TestLoopIsMatchedByItsDeclarationAlone(t *testing.T) {
 	device := Disk{ID: "loop-1", Path: "/dev/loop0", Size: volume.GiB, Loop: "/srv/a.img"}
 	require.True(t, loops("a", "/srv/a.img").Matches(device))

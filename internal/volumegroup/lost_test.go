@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A group that was made here and is gone is not made again of whatever blank disk is there,
-// however little the node or the declaration remembers of it.
+// A group that was created here and is gone is not created again from other blank disks, even if only
+// the ledger, the status or a tag records it.
 func TestLostGroupIsNotMadeAgain(t *testing.T) {
 	a := declares("a", "/dev/sd*")
 	reported := a
@@ -28,7 +28,7 @@ func TestLostGroupIsNotMadeAgain(t *testing.T) {
 	spare, other := ssd("serial-2", "/dev/sdc"), ssd("serial-3", "/dev/sdd")
 	for name, c := range map[string]struct {
 		view    View
-		problem string // empty: the disks are taken
+		problem string // empty: the disks are used
 		take    []string
 	}{
 		"never made":                       {View{Declarations: []Declaration{a}, Disks: []Disk{spare}}, "", []string{"/dev/sdc"}},
@@ -53,7 +53,7 @@ func TestLostGroupIsNotMadeAgain(t *testing.T) {
 	}
 }
 
-// What a node has reported is remembered: the next report says something else.
+// A reported group is recorded in the ledger, because the next report overwrites this one.
 func TestReportedGroupIsRemembered(t *testing.T) {
 	a := declares("a", "/dev/sd*")
 	a.Reported = true

@@ -6,7 +6,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A State is what became of a declaration on this node.
+// A State is the state of a declaration on this node.
 type State string
 
 // The states of a declared group; api/v1 has the same words.
@@ -16,7 +16,7 @@ const (
 	Refused State = "Refused"
 )
 
-// An Outcome is what became of one declaration, for people to read.
+// An Outcome is the outcome of one declaration, for messages.
 type Outcome struct {
 	Name    string // of the VolumeGroup
 	Group   volume.Group
@@ -24,10 +24,10 @@ type Outcome struct {
 	Message string
 	Members []Disk
 	Refused []Refusal
-	Changed bool // a disk was touched, or a pool made
+	Changed bool // a disk was touched, or a pool created
 }
 
-// NewOutcome is the outcome of a decision of which nothing was done yet.
+// NewOutcome returns the outcome of a decision of which nothing was carried out yet.
 func NewOutcome(d Decision) Outcome {
 	out := Outcome{Name: d.Declaration.Name, Group: d.Declaration.Group, Members: d.Members, Refused: d.Refused}
 	switch {

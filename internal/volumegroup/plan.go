@@ -13,8 +13,8 @@ import (
 type PV struct {
 	UUID string
 	Path string
-	// Disk is the ID of the whole disk that it is on; empty for a partition, or where the
-	// disk is missing.
+	// Disk is the ID of the whole disk that holds it; empty for a partition, or if the disk is
+	// missing.
 	Disk      string
 	Group     volume.Group // empty: in none
 	GroupUUID string
@@ -22,7 +22,7 @@ type PV struct {
 	Missing   bool
 }
 
-// A View is what a plan is made from, as of one moment.
+// A View is what a plan is based on, at one moment.
 type View struct {
 	Declarations []Declaration // that select this node
 	Disks        []Disk
@@ -30,27 +30,28 @@ type View struct {
 	Ledger       Ledger
 }
 
-// A Decision is what is to become of one declaration.
+// A Decision is what to do for one declaration.
 type Decision struct {
 	Declaration Declaration
-	// Problem says why nothing at all is done; empty if something may be.
+	// Problem is why nothing at all is done; empty if something may be.
 	Problem string
-	// GroupUUID is that of the group that the declaration has made; empty: none is there.
+	// GroupUUID is the UUID of the group that the declaration created; empty if there is none.
 	GroupUUID string
-	Members   []Disk // that the group is made of
-	// Take are to become members, if they are found to be blank or are begun already.
+	Members   []Disk // that the group consists of
+	// Take are disks to become members, if they are blank or were begun before.
 	Take     []Candidate
 	Refused  []Refusal
-	MakePool bool // the group is there, and its thin pool was not made yet
-	// Waits says why the group, which is yet to be made, is not made this time; empty if it may be.
+	MakePool bool // the group exists, and its thin pool was not created yet
+	// Waits is why the group, which does not exist yet, is not created this time; empty if it may
+	// be.
 	Waits string
-	// Lost is the UUID of a group of this name that was made here and is gone; empty: there
-	// was none, or it is there.
+	// Lost is the UUID of a group of this name that was created here and is gone; empty if there
+	// was none, or it exists.
 	Lost string
 }
 
-// HoldBack sees to it that a group that is gone is not made again unless a disk that is to
-// be taken was asked for. It is to be called again whenever a disk is taken no more.
+// HoldBack prevents a group that is gone from being created again unless a disk to be taken was
+// asked for. It must be called again whenever a disk is removed from Take.
 func (d *Decision) HoldBack() {
 	if d.Problem != "" || d.Lost == "" || slices.ContainsFunc(d.Take, func(c Candidate) bool { return c.Asked != "" }) {
 		return
@@ -62,7 +63,7 @@ func (d *Decision) HoldBack() {
 // Matched reports whether any disk of the node matches the declaration.
 func (d Decision) Matched() bool { return len(d.Members)+len(d.Take)+len(d.Refused) > 0 }
 
-// LacksLoop reports whether the declaration's loop device is to be made.
+// LacksLoop reports whether the declaration's loop device is to be created.
 func (d Decision) LacksLoop() bool {
 	return d.Declaration.Loop != nil && d.Problem == "" && d.GroupUUID == "" && !d.Matched()
 }
@@ -72,9 +73,9 @@ type Candidate struct {
 	Disk
 	// PV is the UUID of the physical volume that an earlier process has chosen; empty: none.
 	PV string
-	// Begun: the disk is that physical volume already, in no group, and not blank.
+	// Begun: the disk already is that physical volume, in no group, and not blank.
 	Begun bool
-	// Asked is the entry of the annotation for which it is taken again, or was by an earlier
+	// Asked is the entry of the annotation for which the disk is taken again, or was by an earlier
 	// process that has begun with it.
 	Asked string
 }
@@ -83,12 +84,13 @@ type Candidate struct {
 type Refusal struct {
 	Disk
 	Reason string
-	// Passing: the reason may be gone in a moment, such as a process that has the disk open.
+	// Passing: the reason may be temporary, such as a process that has the disk open.
 	Passing bool
 }
 
-// Plan decides. The ledger that it returns holds what it has recognised as ours, and is to
-// be written before anything is done. Whatever is not known for certain is refused.
+// Plan decides for each declaration. The returned ledger also records what Plan has recognised as
+// flexlvm's, and must be written before anything is done. Whatever is not known for certain is
+// refused.
 func Plan(v View) ([]Decision, Ledger) {
 	p := planner{View: v, ledger: v.Ledger.clone(), ids: map[string]int{}}
 	for _, d := range v.Disks {
@@ -108,7 +110,7 @@ func Plan(v View) ([]Decision, Ledger) {
 type planner struct {
 	View
 	ledger Ledger
-	ids    map[string]int // how many disks say that they have this ID
+	ids    map[string]int // how many disks report this ID
 }
 
 func (p *planner) decide(d Declaration) Decision {
@@ -146,7 +148,7 @@ func (p *planner) decide(d Declaration) Decision {
 	return out
 }
 
-// group finds the group that the declaration has made, and says why there can be none.
+// group returns the group that the declaration created, or why there can be none.
 func (p *planner) group(d Declaration) (uuid, problem string) {
 	tags := map[string][]string{} // by UUID of the groups of this name
 	for _, pv := range p.PVs {
@@ -180,7 +182,7 @@ func (p *planner) group(d Declaration) (uuid, problem string) {
 	return "", ""
 }
 
-// elsewhere returns a physical volume of a group with the tag of the declaration and another
+// elsewhere returns a physical volume of a group that has the tag of the declaration and another
 // name; nil if there is none.
 func (p *planner) elsewhere(d Declaration) *PV {
 	i := slices.IndexFunc(p.PVs, func(pv PV) bool {
@@ -192,12 +194,12 @@ func (p *planner) elsewhere(d Declaration) *PV {
 	return &p.PVs[i]
 }
 
-// recognise notes in the ledger the group that is there, and the disks that it is made of.
+// recognise records the existing group, and the disks that it consists of, in the ledger.
 func (p *planner) recognise(d Declaration, uuid string) {
 	made, begun := p.ledger.Groups[d.Name]
 	if !begun {
-		// Made by a node that remembers nothing of it: what is not there by now was
-		// removed by a person.
+		// Created by a node that has no record of it: if its pool is missing, a person has removed
+		// the pool.
 		made.PoolMade = true
 	}
 	made.Group, made.UUID, made.Lost = d.Group, uuid, ""
@@ -220,8 +222,8 @@ func (p *planner) on(d Disk) *PV {
 	return &p.PVs[i]
 }
 
-// candidate says whether a disk may be taken, or why not. That it is blank is yet to be
-// seen.
+// candidate returns the disk as a candidate, or why it may not be taken. Whether it is blank is
+// checked later.
 func (p *planner) candidate(d Declaration, disk Disk) (c Candidate, reason string) {
 	c.Disk = disk
 	if reason := p.unfit(disk); reason != "" {
@@ -251,7 +253,7 @@ func (p *planner) candidate(d Declaration, disk Disk) (c Candidate, reason strin
 	return c, fmt.Sprintf("it was taken before, for volume group %s by VolumeGroup %s, and was cleared since; a disk is not taken twice unless the annotation %s of the VolumeGroup asks for it (%s)", taken.Group, taken.Declaration, annotation, disk.ID)
 }
 
-// unfit says why a disk is never taken, whatever is on it; empty for one that may be.
+// unfit returns why a disk is never taken, whatever is on it; empty if it may be.
 func (p *planner) unfit(d Disk) string {
 	switch {
 	case d.ID == "":
@@ -273,12 +275,13 @@ func holdsPV(pv PV) string {
 	return fmt.Sprintf("it holds an LVM physical volume, %s; if nobody wants it, remove it with `pvremove %s`, and see docs/volume-groups.md on taking a disk again", pv.UUID, pv.Path)
 }
 
-// annotation is that of the API; this package knows nothing of Kubernetes.
+// annotation is the API's name for it; this package knows nothing of Kubernetes.
 const annotation = "flexlvm.io/take-again"
 
-// lateReason says why a disk is not added to a group that is there; empty if it may be. One of which
-// a physical volume was made for the group joins it without spec.extend, too: what was begun is finished. One that
-// was only written down is blank or refused, and may have been another's since.
+// lateReason returns why a disk is not added to an existing group; empty if it may be. A disk on
+// which a physical volume was created for the group joins it even without spec.extend: what was
+// begun is finished. A disk that was only recorded is blank or refused, and may have been used
+// otherwise since.
 func (p *planner) lateReason(d Declaration, c Candidate, uuid string) string {
 	if !d.Extend && !c.Begun {
 		return fmt.Sprintf("volume group %s was made without it; set spec.extend to add it", d.Group)
@@ -289,8 +292,8 @@ func (p *planner) lateReason(d Declaration, c Candidate, uuid string) string {
 	return ""
 }
 
-// settleConflicts refuses the disks that another declaration matches, too, whether or not
-// that one would take them now. What was begun is finished.
+// settleConflicts refuses the disks that another declaration matches, too, whether or not that
+// declaration would take them now. What was begun is finished.
 func (p *planner) settleConflicts(decisions []Decision) {
 	for i := range decisions {
 		d := &decisions[i]
@@ -307,7 +310,7 @@ func (p *planner) settleConflicts(decisions []Decision) {
 	}
 }
 
-// finish looks for a group of this name that was made here and is gone.
+// finish checks whether a group of this name was created here and is gone.
 func (p *planner) finish(d *Decision) {
 	if d.Problem != "" || d.GroupUUID != "" {
 		return
@@ -316,8 +319,8 @@ func (p *planner) finish(d *Decision) {
 	d.HoldBack()
 }
 
-// lost returns the UUID of the group that a declaration, or another for a group of the same
-// name, has made here; empty if there was none.
+// lost returns the UUID of the group that a declaration, or another one for a group of the same
+// name, created here; empty if there was none.
 func (p *planner) lost(d Declaration) string {
 	made := p.ledger.Groups[d.Name]
 	if uuid := cmp.Or(made.UUID, made.Lost); uuid != "" {

@@ -97,7 +97,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// pvOf is the physical volume on a disk, in the group that a declaration has made.
+// pvOf returns the physical volume on a disk, in the group of a declaration unless groupUUID is empty.
 func pvOf(d Declaration, disk Disk, uuid, groupUUID string) PV {
 	pv := PV{UUID: uuid, Path: disk.Path, Disk: disk.ID}
 	if groupUUID != "" {
@@ -127,7 +127,7 @@ func TestPlan(t *testing.T) {
 		problem string
 		group   string
 		take    []string
-		refused map[string]string // of the first declaration: what the reason holds
+		refused map[string]string // of the first declaration: a part of the reason, by path
 	}{
 		"two blank disks":  {view: View{Disks: []Disk{sdb, sdc}}, take: []string{"/dev/sdb", "/dev/sdc"}},
 		"none that match":  {view: View{Disks: []Disk{ssd("serial-3", "/dev/vda")}}},
@@ -197,7 +197,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// The other of two declarations that want one disk says so, too.
+// Both declarations that match one disk report the conflict.
 func TestConflictIsToldToBoth(t *testing.T) {
 	decisions, _ := Plan(View{Declarations: []Declaration{declares("a", "/dev/sdb"), declares("b", "/dev/sd*")}, Disks: []Disk{ssd("serial-1", "/dev/sdb"), ssd("serial-2", "/dev/sdc")}})
 	require.Contains(t, reasons(decisions[0])["/dev/sdb"], "VolumeGroup b matches it as well")
@@ -205,8 +205,7 @@ func TestConflictIsToldToBoth(t *testing.T) {
 	require.Equal(t, []string{"/dev/sdc"}, taken(decisions[1]))
 }
 
-// A group that is there and ours is written down, with its disks, also where the node
-// remembers nothing of it.
+// An existing group of flexlvm is recorded in the ledger with its disks, even if the ledger knew nothing of it.
 func TestRecognise(t *testing.T) {
 	a := declares("a", "/dev/sdb")
 	a.ThinPool = "thinpool"
@@ -224,8 +223,8 @@ func TestRecognise(t *testing.T) {
 	require.True(t, decisions[0].MakePool, "an earlier process was killed before it")
 }
 
-// A disk that is a volume as it is, or a part of which is, is never taken, and one that was only
-// if a person asks for it.
+// A disk that is a discovered volume, or has a part that is one, is never used for a group. A disk that
+// was one is used only if a person requests it.
 func TestPlanOfDiscoveredDisks(t *testing.T) {
 	disk := ssd("naa.1", "/dev/sdb")
 	for name, c := range map[string]struct {

@@ -9,9 +9,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Groups describes where the allocation groups of a file system made by Mkfs may begin, if
-// its superblock is lost. mkfs.xfs is given their number and makes them of one size, rounded
-// up to the stripe unit that the device reports (align_ag_geometry in mkfs/xfs_mkfs.c).
+// Groups describes where the allocation groups of a file system created by Mkfs may begin, for the
+// case that its superblock is lost. mkfs.xfs is passed their number and gives them one size,
+// rounded up to the stripe unit that the device reports (align_ag_geometry in mkfs/xfs_mkfs.c).
 type Groups struct {
 	Count  int
 	Sizes  []volume.Bytes // that the device may have had at mkfs
@@ -44,17 +44,18 @@ func (sb Superblock) starts() (all []volume.Bytes) {
 	return all
 }
 
-// FindCopy looks for a superblock of the file system uuid that was written after mkfs, on a
-// device of that size: the primary, or a copy. The primary says where the copies lie; if it
-// cannot be used, g does. It returns the offset in bytes, or ErrNoFilesystem if there is none.
+// FindCopy searches for a superblock of the file system uuid that was written after mkfs, on a
+// device of that size: the primary, or a copy. The offsets of the copies come from the primary, or
+// from g if the primary cannot be used. FindCopy returns the offset in bytes, or ErrNoFilesystem if
+// there is none.
 //
-// In the primary, sb_qflags shows it: a mount with quotas sets it, and mkfs leaves it 0.
+// In the primary, sb_qflags shows that it was: a mount with quotas sets it, and mkfs leaves it 0.
 //
-// Every allocation group begins with a copy. mkfs writes all of them before it finishes
-// the primary, and marks each as in progress (sb_inprogress in libxfs,
-// xfs_sbblock_init); it never clears that mark. The kernel does when it grows the file
-// system, even by nothing (xfs_update_secondary_sbs rewrites the copies). So a copy
-// without the mark was written on a mounted file system, and a killed mkfs leaves none.
+// Every allocation group begins with a copy. mkfs writes all of them before it finishes the
+// primary, and marks each as in progress (sb_inprogress in libxfs, xfs_sbblock_init); it never
+// clears that mark. The kernel clears it when it grows the file system, even by nothing
+// (xfs_update_secondary_sbs rewrites the copies). So a copy without the mark was written on a
+// mounted file system, and a killed mkfs leaves none.
 func FindCopy(r io.ReaderAt, size volume.Bytes, uuid string, g Groups) (volume.Bytes, error) {
 	starts := g.starts()
 	primary, err := ReadSuperblock(r)

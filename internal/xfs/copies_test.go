@@ -19,7 +19,7 @@ func TestStartsOfGroups(t *testing.T) {
 	require.Equal(t, []volume.Bytes{19265 << 12, 19296 << 12, 38530 << 12, 38592 << 12, 57795 << 12, 57888 << 12}, odd.starts())
 }
 
-// A sparse device with superblocks at some places.
+// sparse is a sparse device with superblocks at some offsets.
 type sparse map[int64][]byte
 
 func (s sparse) ReadAt(b []byte, at int64) (int, error) {
@@ -65,7 +65,7 @@ func TestFindCopy(t *testing.T) {
 		require.EqualValues(t, c.at, at, name)
 	}
 
-	// A primary superblock that can be used says where the copies lie: this one is of 384 MiB.
+	// A valid primary superblock determines where the copies are: this one is of 384 MiB.
 	third := int64(3 * 24576 << 12)
 	at, err := FindCopy(sparse{0: whole, first: begun, third: whole}, 384*volume.MiB, uuid, g)
 	require.NoError(t, err)

@@ -67,11 +67,10 @@ func ReadSpace(root *os.File) (Space, error) {
 	return Space{Size: volume.Bytes(g.dataBlocks) * block, Free: volume.Bytes(c.freeData) * block}, nil
 }
 
-// Grow makes the mounted file system fill a device of the given size, and lets inodes take that
-// percentage of it at least (volume.InodePercent); it may be called
-// again, and never shrinks. If it fills the device already, its copies of the superblock
-// are written again: XFS does not log them, so a power cut may have left the old ones,
-// which xfs_repair would use.
+// Grow grows the mounted file system to fill a device of the given size, and lets inodes take at
+// least that percentage of it (volume.InodePercent). It is idempotent, and never shrinks. If the
+// file system already fills the device, its copies of the superblock are written again: XFS does
+// not log them, so a power cut may have left the old ones, which xfs_repair would use.
 func Grow(root *os.File, device volume.Bytes, inodePercent int) error {
 	g, err := readGeometry(root)
 	if err != nil {
@@ -87,7 +86,8 @@ func Grow(root *os.File, device volume.Bytes, inodePercent int) error {
 	return nil
 }
 
-// grown is what the kernel is asked for. With a percentage of 0, inodes may take all of the file system.
+// grown returns the request to the kernel. With a percentage of 0, inodes may take all of the file
+// system.
 func (g geometry) grown(device volume.Bytes, inodePercent int) growData {
 	d := growData{blocks: uint64(device) / uint64(g.blockSize), maxPercent: g.maxPercent}
 	if g.maxPercent > 0 {
@@ -103,8 +103,8 @@ func readGeometry(root *os.File) (g geometry, err error) {
 	return g, nil
 }
 
-// Extent is the size of a mounted file system, and of its allocation groups, which no free
-// extent reaches beyond.
+// An Extent holds the size of a mounted file system and of its allocation groups. No free extent
+// reaches beyond its group.
 type Extent struct {
 	Size, Group volume.Bytes
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// The limit on inodes that mkfs has set is raised where a copy is to have more of them, and never lowered.
+// The inode limit that mkfs has set is raised if a copy is to have more inodes, and never lowered.
 func TestGrown(t *testing.T) {
 	for _, tt := range []struct {
 		has  uint32

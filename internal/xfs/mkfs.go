@@ -10,7 +10,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Format is what mkfs is given.
+// A Format holds the parameters of mkfs.
 type Format struct {
 	Device string
 	UUID   string
@@ -20,12 +20,12 @@ type Format struct {
 	AnyInodes bool
 }
 
-// Mkfs makes the file system. The caller must be sure that the volume is in state
-// creating: whatever the device holds is lost. mkfs.xfs opens the device exclusively, so
-// it fails if the device is mounted or the mkfs of a killed call still works on it.
+// Mkfs creates the file system. The caller must be sure that the volume is in state creating: the
+// content of the device is lost. mkfs.xfs opens the device exclusively, so it fails if the device
+// is mounted or the mkfs of a killed call still works on it.
 //
-// Killed at any instant it leaves a superblock that ReadSuperblock refuses, or a
-// whole file system, so run may kill it.
+// Killed at any instant, it leaves a superblock that ReadSuperblock rejects, or a complete file
+// system, so run may kill it.
 func Mkfs(ctx context.Context, run exec.Interface, f Format) error {
 	if err := run.CommandContext(ctx, "mkfs.xfs", mkfsArgs(f)...).Run(); err != nil {
 		return fmt.Errorf("format %s: %w", f.Device, err)

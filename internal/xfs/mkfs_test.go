@@ -29,7 +29,7 @@ func TestMkfsIsToldEverythingThatMatters(t *testing.T) {
 	require.True(t, strings.Contains(strings.Join(ran[1], " "), "-i size=512,maxpct="), strings.Join(ran[1], " "))
 }
 
-// The kernel reads these by their size and offsets.
+// Sizes and offsets must match the structures of the kernel.
 func TestStructuresAreTheKernels(t *testing.T) {
 	require.EqualValues(t, 112, unsafe.Sizeof(geometry{}))
 	require.EqualValues(t, 32, unsafe.Offsetof(geometry{}.dataBlocks))

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// metadataRetries is how often XFS tries to write a piece of metadata again before
-// it gives the file system up.
+// metadataRetries is how often XFS retries a metadata write before it gives the file system up.
 const metadataRetries = 5
 
 // BoundRetries makes XFS give up on a file system whose device accepts no more metadata,

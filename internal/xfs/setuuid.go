@@ -7,10 +7,10 @@ import (
 	"k8s.io/utils/exec"
 )
 
-// SetUUID changes the UUID of the file system on device, which must be unmounted with a
-// clean log, and rewrites its log under the new one. The caller must be sure that the
-// device holds a copy that can be made again: killed at any instant, this may leave a
-// broken log that is not marked as such.
+// SetUUID changes the UUID of the file system on device, which must be unmounted with a clean log,
+// and rewrites its log under the new one. The caller must be sure that the device holds a copy that
+// can be created again: killed at any instant, SetUUID may leave a broken log that is not marked as
+// such.
 //
 // It does what xfs_admin(8), a shell script, does. xfs_db exits with 0 even if it fails,
 // so the caller must read the superblock afterwards.

@@ -1,6 +1,6 @@
-// Package xfs makes, checks, grows and limits XFS file systems. Only Mkfs and SetUUID run
-// programs, the host's own, so that the host's kernel can always mount the result; all
-// else is system calls, which are cheap enough for the mount of an existing volume.
+// Package xfs creates, checks and grows XFS file systems. Only Mkfs and SetUUID run programs, the
+// host's own, so that the host's kernel can always mount the result; everything else is system
+// calls, which are cheap enough for the mount of an existing volume.
 package xfs
 
 import (
@@ -13,9 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// ErrNoFilesystem: what was read is not the superblock of a whole XFS file system. This
-// does not mean that the device is blank: only the volume's state shows whether a file
-// system is missing.
+// ErrNoFilesystem: the content is not the superblock of a complete XFS file system. This does not
+// mean that the device is blank: only the volume's state shows whether a file system is missing.
 var ErrNoFilesystem = errors.New("no valid XFS superblock")
 
 // A Superblock holds what identifies a file system.
@@ -49,10 +48,10 @@ const (
 	minSector   = 512
 )
 
-// ReadSuperblock reads and checks the primary superblock: magic, version 5 with its CRC,
-// and that mkfs finished (it clears sb_inprogress last, which proves nothing after a power
-// cut: the rest may not have been flushed). It returns ErrNoFilesystem if a check fails, another
-// error if reading does.
+// ReadSuperblock reads and checks the primary superblock: magic, version 5 with its CRC, and that
+// mkfs finished (it clears sb_inprogress last, which proves nothing after a power cut: the rest may
+// not have been flushed). It returns ErrNoFilesystem if a check fails, and another error if reading
+// fails.
 func ReadSuperblock(r io.ReaderAt) (Superblock, error) {
 	head := make([]byte, minSector)
 	if _, err := r.ReadAt(head, 0); err != nil {
@@ -94,7 +93,7 @@ func parseSuperblock(sector []byte) (Superblock, error) {
 	}, nil
 }
 
-// checksum is CRC-32C over the sector with the CRC itself taken as zero.
+// checksum returns the CRC-32C of the sector, with the CRC itself taken as zero.
 func checksum(sector []byte) uint32 {
 	crc := ondisk.CRC32C(^uint32(0), sector[:offCRC])
 	crc = ondisk.CRC32C(crc, make([]byte, 4))

@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// seal puts a right checksum on a sector.
+// seal writes the right checksum into a sector.
 func seal(sector []byte) []byte {
 	binary.LittleEndian.PutUint32(sector[offCRC:], checksum(sector))
 	return sector
 }
 
 func TestReadSuperblock(t *testing.T) {
-	// What mkfs.xfs 6.1 wrote, from a real device.
+	// This superblock was written by mkfs.xfs 6.1 on a real device.
 	written, err := os.ReadFile("testdata/superblock")
 	require.NoError(t, err)
 	sb, err := ReadSuperblock(bytes.NewReader(written))
@@ -39,7 +39,7 @@ func TestReadSuperblock(t *testing.T) {
 	}
 }
 
-// A device that cannot be read says nothing about what is on it.
+// A read error is not ErrNoFilesystem: the device may hold a file system.
 func TestUnreadableIsNotBlank(t *testing.T) {
 	_, err := ReadSuperblock(broken{})
 	require.Error(t, err)

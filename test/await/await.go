@@ -9,19 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// How often a check is made: less and less, since what a virtual node does for the
-// check keeps it from what the test waits for.
+// Intervals between checks. They increase, because a check's work on a virtual node delays what the test waits for.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = time.Second
-	// A pause is this many times as long as the check before it, up to longestPause: on a slow
-	// machine, six tests that ask kubectl once a second would take a whole processor.
+	// A pause is this many times as long as the check before it, up to longestPause: on a slow machine, six tests
+	// that run kubectl once a second would use a whole processor.
 	pauseFactor  = 3
 	longestPause = 5 * time.Second
 )
 
-// Until waits at most that long for what must come about. check tells what is still
-// missing, or "" when it has come about.
+// Until fails the test unless check returns "" within limit. Otherwise check returns what is still missing.
 func Until(t *testing.T, limit time.Duration, check func() string) {
 	t.Helper()
 	pause := firstPause
@@ -39,7 +37,7 @@ func Until(t *testing.T, limit time.Duration, check func() string) {
 	}
 }
 
-// Missing is what a check tells where something is not so.
+// Missing returns a check's result: "" if ok, or else the formatted message.
 func Missing(ok bool, format string, args ...any) string {
 	if ok {
 		return ""

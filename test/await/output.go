@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// An Output is what a program says while a test waits for it.
+// An Output collects a program's output while a test waits for it.
 type Output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -17,7 +17,7 @@ func (o *Output) Write(b []byte) (int, error) {
 	return o.text.Write(b)
 }
 
-// String returns what was said so far.
+// String returns the output so far.
 func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package azure is a small server of blobs for tests, written from the public description of
-// Azure Blob Storage's REST API: listings in pages, reads of ranges with If-Match, and requests that
-// are signed by Shared Key, or have a token of shared access.
+// Package azure is a small blob server for tests, written from the public description of Azure Blob Storage's REST
+// API: paged listings, reads of ranges with If-Match, and requests that are signed with a Shared Key or have a
+// shared access signature.
 package azure
 
 import (
@@ -20,13 +20,12 @@ import (
 	"time"
 )
 
-// Account is the handler of one account, whose name is the first part of every path.
+// Account is the handler of one account, whose name is the first segment of every path.
 type Account struct {
 	Name string
-	// Key, in base64, and SAS are what requests may be signed with; without both everybody
-	// may read.
+	// Key, in base64, and SAS authorize requests; without both, everybody may read.
 	Key, SAS string
-	// Page is how many blobs one answer lists.
+	// Page is the number of blobs per page of a listing.
 	Page int
 
 	mu    sync.Mutex
@@ -40,7 +39,7 @@ type blob struct {
 	md5     string
 }
 
-// Put sets a blob; summed gives it the MD5 that most uploads have.
+// Put stores a blob; with summed, it has an MD5, as after most uploads.
 func (a *Account) Put(container, name, content string, summed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -80,7 +79,7 @@ func refuse(w http.ResponseWriter, status int, code string) {
 	fmt.Fprintf(w, "<?xml version=\"1.0\" encoding=\"utf-8\"?><Error><Code>%s</Code><Message>of a test</Message></Error>", code)
 }
 
-// signed reports whether a request may be answered.
+// signed reports whether a request is authorized.
 func (a *Account) signed(r *http.Request) bool {
 	if a.Key+a.SAS == "" {
 		return true
@@ -111,7 +110,7 @@ func (a *Account) signed(r *http.Request) bool {
 	return h.Get("Authorization") == "SharedKey "+a.Name+":"+base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// list answers with a page of a container's blobs.
+// list responds with a page of a container's blobs.
 func (a *Account) list(w http.ResponseWriter, r *http.Request, container string) {
 	type properties struct {
 		Modified string `xml:"Last-Modified"`
@@ -149,12 +148,12 @@ func (a *Account) list(w http.ResponseWriter, r *http.Request, container string)
 		return
 	}
 	w.Header().Set("Content-Type", "application/xml")
-	_ = xml.NewEncoder(w).Encode(page) // who asked has gone
+	_ = xml.NewEncoder(w).Encode(page) // fails only if the client is gone
 }
 
 const modified = "Fri, 01 May 2026 10:00:00 GMT"
 
-// read answers with a blob or a range of it.
+// read responds with a blob or a range of it.
 func (a *Account) read(w http.ResponseWriter, r *http.Request, name string) {
 	a.mu.Lock()
 	b, is := a.blobs[name]

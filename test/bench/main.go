@@ -1,8 +1,7 @@
-// Bench measures the figures of docs/benchmarks.md: ratios of medians, measured side by
-// side in one run, natively, in a virtual node, against a real API server or a real S3
-// server. Run it on an idle machine. Its arguments are the parts to run: nodes, users, room,
-// busy, doors, directories, snapshots, control, fetch, peers, nfs; the default is all. Those of control can be run alone, too:
-// rates, limits, scale, memory.
+// Bench measures the figures of docs/benchmarks.md: ratios of medians whose sides are measured in one run, on this
+// machine, in a virtual node, with a real API server or with a real S3 server. Run it on an idle machine. Its
+// arguments are the parts to run: nodes, users, room, busy, doors, directories, snapshots, control, fetch, peers,
+// nfs; the default is all. The parts of control can also be run separately: rates, limits, scale, memory.
 package main
 
 import (
@@ -37,10 +36,10 @@ var (
 	pods    = flag.Int("pods", 0, "so many pods at once only, 1 or 6, in the part room")
 )
 
-// small is how many directory volumes the part directories has on the node.
+// small is the number of directory volumes on the node in the part directories.
 var small = flag.Int("directories.volumes", 1000, "how many directory volumes the node has in the part directories, and a tenth of that many others")
 
-// A driver that the part doors sets beside those that it knows.
+// Flags for another driver that the part doors compares with the built-in ones.
 var (
 	doorRounds = flag.Int("doors.rounds", 9, "how often each side of the part doors runs")
 	doorWithin = flag.Duration("doors.within", 0, "how long its rounds may take together; as many are run as fit; 0 is no bound")
@@ -51,11 +50,11 @@ var (
 	images     = flag.String("doors.images", "", "archives of its images, with commas between")
 )
 
-// parts are what there is to take, in this order.
+// parts are the available parts, in the order in which they run.
 var parts = []struct {
 	name string
 	take func(ctx context.Context, dir string) error
-	of   string // another part that has this one
+	of   string // another part that includes this one
 }{
 	{name: "nodes", take: ofNodes},
 	{name: "users", take: func(ctx context.Context, _ string) error { return ofUsers(ctx) }},
@@ -114,7 +113,7 @@ func run(ctx context.Context, wanted []string) error {
 	return nil
 }
 
-// ofFetch takes the figures of the loader.
+// ofFetch prints the figures of the loader.
 func ofFetch(ctx context.Context, dir string) error {
 	loader := filepath.Join(dir, "fetch")
 	if err := build(ctx, loader, "./cmd/fetch"); err != nil {
@@ -128,7 +127,7 @@ func ofFetch(ctx context.Context, dir string) error {
 	return nil
 }
 
-// ofUsers takes the figure of what a user waits for.
+// ofUsers prints the figure of a user's waiting time.
 func ofUsers(ctx context.Context) error {
 	f, err := start.Measure(ctx)
 	if err != nil {
@@ -138,7 +137,7 @@ func ofUsers(ctx context.Context) error {
 	return nil
 }
 
-// ofRoom takes the figures of a node that is full of volumes that nobody wants.
+// ofRoom prints the figures of a node that is full of unreferenced volumes.
 func ofRoom(ctx context.Context, measure func(context.Context) ([]string, error)) error {
 	lines, err := measure(ctx)
 	fmt.Printf("\n%s\n%s\n", figure.Header, strings.Join(lines, "\n"))
@@ -148,8 +147,8 @@ func ofRoom(ctx context.Context, measure func(context.Context) ([]string, error)
 	return nil
 }
 
-// ofDoors takes the figures of the two drivers beside each other and beside others: on a node
-// alone, and on a cluster.
+// ofDoors prints the figures of the two drivers compared with each other and with others: on a node alone, and on a
+// cluster.
 func ofDoors(ctx context.Context, dir string) error {
 	fmt.Println(figure.Header)
 	if err := inNode(ctx, dir, map[string]string{"/flexlvm": "./cmd/flexlvm", "/csi": "./cmd/csi", "/inside": "./test/bench/inside"}, nil, "doors"); err != nil {
@@ -165,7 +164,7 @@ func ofDoors(ctx context.Context, dir string) error {
 	return nil
 }
 
-// ofDirectories takes the figures of volumes of layout directory beside logical volumes.
+// ofDirectories prints the figures of volumes of layout directory compared with logical volumes.
 func ofDirectories(ctx context.Context) error {
 	lines, err := doors.MeasureDirectories(ctx, doors.Config{Rounds: *rounds, Log: os.Stderr}, *small)
 	if err != nil {
@@ -182,7 +181,7 @@ func listed(value string) []string {
 	return strings.Split(value, ",")
 }
 
-// ofRates takes the figures of the control side beside a plain loop.
+// ofRates prints the provisioner's figures compared with a plain loop.
 func ofRates(ctx context.Context, dir string) error {
 	provisioner := filepath.Join(dir, "provisioner")
 	if err := build(ctx, provisioner, "./cmd/provisioner"); err != nil {
@@ -196,13 +195,13 @@ func ofRates(ctx context.Context, dir string) error {
 	return nil
 }
 
-// ofLimits takes what limits on the provisioner's requests cost.
+// ofLimits prints the effect of limits on the provisioner's requests.
 func ofLimits(ctx context.Context, dir string) error { return ofLarge(ctx, dir, control.RunLimits) }
 
-// ofScale takes those figures of the control side that are about large clusters.
+// ofScale prints the provisioner's figures in large clusters.
 func ofScale(ctx context.Context, dir string) error { return ofLarge(ctx, dir, control.RunScale) }
 
-// ofMemory takes the memory that the provisioner of a large cluster needs.
+// ofMemory prints the memory of the provisioner of a large cluster.
 func ofMemory(ctx context.Context, dir string) error { return ofLarge(ctx, dir, control.RunMemory) }
 
 func ofLarge(ctx context.Context, dir string, take func(ctx context.Context, binary, dir string, log io.Writer) ([]string, error)) error {
@@ -218,7 +217,7 @@ func ofLarge(ctx context.Context, dir string, take func(ctx context.Context, bin
 	return nil
 }
 
-// ofNodes takes the figures of the driver and of the node daemon.
+// ofNodes prints the figures of the driver and of the node daemon.
 func ofNodes(ctx context.Context, dir string) error {
 	driver := filepath.Join(dir, "flexlvm")
 	if err := build(ctx, driver, "./cmd/flexlvm"); err != nil {
@@ -243,8 +242,7 @@ func ofNodes(ctx context.Context, dir string) error {
 	return nil
 }
 
-// planTime is how long the node daemon's plan for 10,000 volumes takes; it is a
-// benchmark of Go's.
+// planTime returns how long the node daemon's plan for 10,000 volumes takes, measured by a Go benchmark.
 func planTime(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "Plan10000$", "./internal/eviction")
 	out, err := cmd.CombinedOutput()
@@ -268,8 +266,7 @@ func build(ctx context.Context, file, pkg string) error {
 	return nil
 }
 
-// inNode builds programs, and runs the one that is /inside in a virtual node that has them, and
-// other files besides.
+// inNode builds programs, and runs the program at /inside in a virtual node with these programs and other files.
 func inNode(ctx context.Context, dir string, programs, others map[string]string, args ...string) error {
 	files := map[string]string{}
 	maps.Copy(files, others)

@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/bench/figure"
 )
 
-// ofNFS takes the figures of the provisioner of NFS.
+// ofNFS prints the figures of the NFS provisioner.
 func ofNFS(ctx context.Context, dir string) error {
 	provisioner := filepath.Join(dir, "provisioner")
 	if err := build(ctx, provisioner, "./cmd/provisioner"); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/bench/peers"
 )
 
-// ofPeers takes how long it takes to fill many nodes that copy from each other.
+// ofPeers prints how long it takes to fill many nodes that copy from each other.
 func ofPeers(ctx context.Context, dir string) error {
 	loader := filepath.Join(dir, "fetch")
 	if err := build(ctx, loader, "./cmd/fetch"); err != nil {

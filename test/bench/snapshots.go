@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/built"
 )
 
-// ofSnapshots takes the figures of snapshots, and of what they and encryption cost a writer.
+// ofSnapshots prints the figures of snapshots, and the cost of snapshots and of encryption for a writer.
 func ofSnapshots(ctx context.Context, dir string) error {
 	writer, err := withLibraries(ctx, dir, "fio")
 	if err != nil {
@@ -21,8 +21,8 @@ func ofSnapshots(ctx context.Context, dir string) error {
 	return inNode(ctx, dir, map[string]string{"/inside": "./test/bench/inside"}, map[string]string{"/fio": writer}, "snapshots", strconv.Itoa(*rounds))
 }
 
-// withLibraries returns a folder with a program of this machine, all that it links, and what loads
-// it, as "loader": so it runs in a node that has none of them.
+// withLibraries returns a folder with a program of this machine, its libraries, and its dynamic loader as "loader",
+// so that it runs in a node that has none of them.
 func withLibraries(ctx context.Context, dir, program string) (string, error) {
 	if out, err := exec.CommandContext(ctx, "test/setup.sh", program).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("install %s: %w: %s", program, err, out)

@@ -1,5 +1,5 @@
-// Package browser has headless Chromium look at the page of kubectl flexlvm ui, as people
-// with a large screen, a phone, a keyboard or a screen reader do.
+// Package browser uses headless Chromium to check the page of kubectl flexlvm ui with a large screen, a phone, a
+// keyboard and a screen reader.
 package browser
 
 import (
@@ -28,19 +28,19 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// patience is for what takes a moment on a machine with nothing else to do.
+// patience bounds steps that take a moment on an idle machine.
 const patience = 9 * time.Minute
 
-// A Window is one of a Chromium that runs as long as the test.
+// A Window is a window of a Chromium that runs until the end of the test.
 type Window struct {
 	t   *testing.T
 	ctx context.Context
 
 	mu         sync.Mutex
-	complaints []string // what Chromium says of the page
+	complaints []string // Chromium's errors about the page
 }
 
-// Open starts Chromium, installing it where it is missing, with an empty window.
+// Open starts Chromium with an empty window, and installs it if it is missing.
 func Open(t *testing.T) *Window {
 	t.Helper()
 	root, err := vm.SourceDir()
@@ -57,12 +57,11 @@ func Open(t *testing.T) *Window {
 		end()
 	})
 	w.ctx = ctx
-	require.NoError(t, chromedp.Do(ctx)) // starts it; a deadline here would end it
+	require.NoError(t, chromedp.Do(ctx)) // starts it; a deadline on this context would end it
 	return w
 }
 
-// hear keeps errors: what the page's policy forbids, what it does not find, what its script
-// does wrong.
+// hear records errors: violations of the page's policy, resources that are not found, and exceptions of its script.
 func (w *Window) hear(event any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,7 +75,7 @@ func (w *Window) hear(event any) {
 	}
 }
 
-// Complaints are what Chromium had to say of the pages so far.
+// Complaints returns Chromium's errors about the pages so far.
 func (w *Window) Complaints() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,7 +98,7 @@ func call[P, R any](w *Window, c cdp.Command[P, R], params P) R {
 	return out
 }
 
-// Eval is the value of an expression of JavaScript.
+// Eval returns the value of a JavaScript expression.
 func Eval[T any](w *Window, expression string) T {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.ctx, patience)
@@ -109,28 +108,28 @@ func Eval[T any](w *Window, expression string) T {
 	return out
 }
 
-// Visit goes to an address.
+// Visit navigates to a URL.
 func (w *Window) Visit(url string) {
 	w.t.Helper()
 	w.do(chromedp.Navigate(url))
 }
 
-// Until waits until the page has a text.
+// Until waits until the page's text matches a regular expression.
 func (w *Window) Until(text string) {
 	w.t.Helper()
 	await.Until(w.t, patience, func() string {
-		has := Eval[string](w, `document.body?.innerText ?? ""`) // a page that is just loading has no body
+		has := Eval[string](w, `document.body?.innerText ?? ""`) // a page that is still loading has no body
 		return await.Missing(regexp.MustCompile(text).MatchString(has), "%q is not on the page: %s", text, has)
 	})
 }
 
-// Type presses keys, as on a keyboard.
+// Type sends key presses.
 func (w *Window) Type(keys string) {
 	w.t.Helper()
 	w.do(chromedp.KeyEvent(keys))
 }
 
-// Screen is what the page is shown on.
+// Screen is the screen that the page is shown on.
 type Screen struct {
 	Width, Height int64
 	Dark          bool
@@ -151,13 +150,13 @@ func (w *Window) Show(s Screen) {
 	w.do(chromedp.EmulateViewport(s.Width, s.Height, options...))
 }
 
-// PicturesEnv names the folder that pictures for docs/ are written to.
+// PicturesEnv is the environment variable for the folder to which pictures for docs/ are written.
 const PicturesEnv = "FLEXLVM_PICTURES"
 
-// mostOfPicture is how large a picture may be, in bytes.
+// mostOfPicture is the maximum size of a picture in bytes.
 const mostOfPicture = 150 << 10
 
-// Picture takes one of what the screen shows.
+// Picture saves a screenshot.
 func (w *Window) Picture(name string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.ctx, patience)
@@ -173,7 +172,7 @@ func (w *Window) Picture(name string) {
 	require.NoError(w.t, os.WriteFile(filepath.Join(dir, name), picture, 0o644))
 }
 
-// FirstPaint is how long after the beginning of its navigation the page showed something.
+// FirstPaint returns the time from the start of the navigation to the first contentful paint.
 func (w *Window) FirstPaint() time.Duration {
 	w.t.Helper()
 	const paints = `performance.getEntriesByName("first-contentful-paint").map(e => e.startTime)`
@@ -185,18 +184,18 @@ func (w *Window) FirstPaint() time.Duration {
 	return time.Duration(at[0] * float64(time.Millisecond))
 }
 
-// Memory is what the page takes once garbage is collected.
+// Memory is the page's memory after garbage collection.
 type Memory struct {
-	Heap    int64 // JavaScript's objects
-	Private int64 // of the window's process, without what it shares with other processes
+	Heap    int64 // JavaScript objects
+	Private int64 // private memory of the window's process
 }
 
 func (m Memory) String() string {
 	return fmt.Sprintf("%.1f MB of private memory, of which %.1f MB are JavaScript's heap", float64(m.Private)/1e6, float64(m.Heap)/1e6)
 }
 
-// Memory is that of the largest process that renders: of the only window. Chromium collects
-// garbage when it pleases, up to 70 MB of it, so it is told to.
+// Memory returns the memory of the largest renderer process, which is the only window's. It first forces a garbage
+// collection, because otherwise up to 70 MB of garbage may remain.
 func (w *Window) Memory() (m Memory) {
 	w.t.Helper()
 	call(w, heapprofiler.CollectGarbage, cdp.Empty{})
@@ -220,7 +219,7 @@ func (w *Window) Memory() (m Memory) {
 	return m
 }
 
-// private is what a process shares with no other, in bytes (proc(5), smaps_rollup).
+// private returns a process's private memory in bytes (proc(5), smaps_rollup).
 func private(t *testing.T, pid int64) (sum int64) {
 	t.Helper()
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))

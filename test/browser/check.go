@@ -9,14 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The least ratio of contrast of text and its ground (WCAG 2.2, 1.4.3), and how wide a phone
-// is.
+// The minimum contrast ratio between text and background (WCAG 2.2, 1.4.3), and the width of a phone.
 const (
 	leastContrast = 4.5
 	phoneWidth    = 390
 )
 
-// Screens are those on which the page is checked.
+// Screens are the screens on which the page is checked.
 var Screens = map[string]Screen{
 	"light": {Width: 1280, Height: 900}, "dark": {Width: 1280, Height: 900, Dark: true}, "phone": {Width: phoneWidth, Height: 844},
 }
@@ -24,7 +23,7 @@ var Screens = map[string]Screen{
 //go:embed contrast.js
 var contrast string
 
-// CheckScreens checks on every screen that all text can be read and nothing is cut off.
+// CheckScreens checks, on every screen, that all text is readable and that nothing is cut off.
 func (w *Window) CheckScreens() {
 	w.t.Helper()
 	for name, screen := range Screens {
@@ -44,13 +43,12 @@ func (w *Window) CheckScreens() {
 	w.Show(Screens["light"])
 }
 
-// named are the roles that a screen reader says nothing of without a name.
+// named are the roles that mean nothing to a user of a screen reader without a name.
 var named = []string{
 	"image", "img", "meter", "progressbar", "searchbox", "textbox", "spinbutton", "button", "link", "table", "columnheader", "heading", "region", "navigation",
 }
 
-// CheckAccessible checks what a screen reader is told. It returns how many there are of each
-// role.
+// CheckAccessible checks the accessibility tree that a screen reader uses. It returns the number of nodes per role.
 func (w *Window) CheckAccessible() map[string]int {
 	w.t.Helper()
 	roles := map[string]int{}
@@ -73,12 +71,11 @@ func (w *Window) CheckAccessible() map[string]int {
 
 func text(v *accessibility.Value) string { return strings.Trim(string(v.Value), `"`) }
 
-// CheckKeyboard checks that Tab reaches every field in the order in which they stand, and that
-// it is seen where the keyboard is.
+// CheckKeyboard checks that Tab reaches every field in visual order, and that the focus is visible.
 func (w *Window) CheckKeyboard() {
 	w.t.Helper()
 	const at = `document.activeElement.id || document.activeElement.className || document.activeElement.textContent`
-	Eval[bool](w, `document.querySelector("a").focus(), true`) // where Tab begins depends on the address
+	Eval[bool](w, `document.querySelector("a").focus(), true`) // where Tab starts depends on the URL
 	reached := []string{Eval[string](w, at)}
 	for len(reached) < 12 && reached[len(reached)-1] != "Plan" {
 		w.Type("\t")

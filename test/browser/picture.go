@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fewColours is a picture with its 64 most frequent colours alone: of a page, the others are
-// edges of letters, and make up most of the file.
+// fewColours returns a picture reduced to its 64 most frequent colours. On a page, the others are the edges of
+// letters, and account for most of the file's size.
 func fewColours(t *testing.T, picture []byte) []byte {
 	t.Helper()
 	from, err := png.Decode(bytes.NewReader(picture))

@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Serve runs the plugin's command ui as a user does, until the test ends, and returns the
-// address of its page.
+// Serve runs the plugin's command ui as a user does, until the test ends, and returns the URL of its page.
 func Serve(t *testing.T, plugin, kubeconfig string) string {
 	t.Helper()
 	cmd := exec.Command(plugin, "--kubeconfig="+kubeconfig, "ui", "--no-browser")

@@ -1,5 +1,5 @@
-// Package built keeps what is costly to build in the cache folder: one folder for each
-// result, named after a key of its inputs.
+// Package built keeps expensive build results in the cache folder: one folder per result, named after a key of its
+// inputs.
 package built
 
 import (
@@ -19,9 +19,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// Once returns the folder name-<key> of the cache, after build filled it
-// where it was not there. Two processes never build the same thing at once,
-// and a build that was cut short leaves nothing that could be taken for done.
+// Once returns the folder name-<key> of the cache. If it does not exist, Once calls build to fill it. Two processes
+// never build the same result at the same time, and an interrupted build leaves nothing that looks complete.
 func Once(ctx context.Context, name, key string, build func(dir string) error) (string, error) {
 	cache, err := vm.CacheDir()
 	if err != nil {
@@ -56,10 +55,10 @@ func Once(ctx context.Context, name, key string, build func(dir string) error) (
 	return dir, RemoveUnused(filepath.Join(cache, name+"-"+strings.Repeat("[0-9a-f]", keyLength)))
 }
 
-// unusedFor is how long a thing is kept that was made from other inputs.
+// unusedFor is how long unused results are kept.
 const unusedFor = 2 * 24 * time.Hour
 
-// RemoveUnused removes the folders of that pattern that were not used of late.
+// RemoveUnused removes the folders that match the pattern and were not used recently.
 func RemoveUnused(pattern string) error {
 	dirs, err := filepath.Glob(pattern)
 	if err != nil {
@@ -79,7 +78,7 @@ func RemoveUnused(pattern string) error {
 
 const keyLength = 16
 
-// Key hashes what a cached thing is made from.
+// Key returns a hash of a result's inputs.
 func Key(inputs ...[]byte) string {
 	h := sha256.New()
 	for _, in := range inputs {
@@ -89,12 +88,12 @@ func Key(inputs ...[]byte) string {
 	return hex.EncodeToString(h.Sum(nil))[:keyLength]
 }
 
-// Go builds a program of a Go module: the package pkg, as the module in folder dir
-// sees it, into the file to. It is static.
+// Go builds a static program from a Go module, into the file to. dir is the module's folder, and pkg the package as
+// the module names it.
 func Go(ctx context.Context, dir, to, pkg string, flags ...string) error {
 	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", to}, flags...), pkg)...)
 	cmd.Dir = dir
-	// The compiler may take memory for time: it collects less often.
+	// A higher GOGC trades memory for time.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOGC=400")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w: %s", pkg, err, strings.TrimSpace(string(out)))
@@ -102,9 +101,8 @@ func Go(ctx context.Context, dir, to, pkg string, flags ...string) error {
 	return nil
 }
 
-// Program builds a program of this checkout, the package pkg, into the file to. What was built
-// last stays in the cache, and Go looks whether that is still what the source makes: linking it
-// again would take seconds, for each test that wants it.
+// Program builds the package pkg of this checkout into the file to. The previous build is kept in the cache, and Go
+// checks whether it is up to date: linking it again would take seconds in each test that needs it.
 func Program(ctx context.Context, to, pkg string) error {
 	root, err := vm.SourceDir()
 	if err != nil {
@@ -128,15 +126,15 @@ func Program(ctx context.Context, to, pkg string) error {
 	if err := Go(ctx, root, to, pkg); err != nil {
 		return err
 	}
-	// As a whole: Go would take half of a program for the program.
+	// Atomically: Go would take a partial program for the whole.
 	if err := copyProgram(ctx, to, kept+".tmp"); err != nil {
 		return err
 	}
 	return os.Rename(kept+".tmp", kept)
 }
 
-// copyProgram leaves the writing to another process: what this one had open for writing, its
-// children would have, too, and a program that somebody has open for writing cannot be started.
+// copyProgram has another process copy a program. A file descriptor that this process has open for writing is
+// inherited by its children, and a program that a process has open for writing cannot be started.
 func copyProgram(ctx context.Context, from, to string) error {
 	if out, err := exec.CommandContext(ctx, "cp", from, to).CombinedOutput(); err != nil {
 		return fmt.Errorf("copy %s: %w: %s", from, err, strings.TrimSpace(string(out)))
@@ -144,13 +142,12 @@ func copyProgram(ctx context.Context, from, to string) error {
 	return nil
 }
 
-// Module builds a program that a nested module requires, once: the package pkg,
-// as the module in folder dir sees it, with further flags of go build. The program in the
-// cache is called name.
+// Module builds, once, the package pkg as named by the nested module in folder dir, with further flags of go build.
+// The program in the cache is called name.
 func Module(ctx context.Context, dir, name, pkg string, log io.Writer, flags ...string) (string, error) {
 	inputs := [][]byte{[]byte(runtime.Version() + runtime.GOARCH + pkg + strings.Join(flags, " "))}
 	files := []string{filepath.Join(dir, "go.mod"), filepath.Join(dir, "go.sum")}
-	if strings.HasPrefix(pkg, "./") { // of the module itself, whose source go.sum does not cover
+	if strings.HasPrefix(pkg, "./") { // a package of the module itself, which go.sum does not cover
 		sources, err := filepath.Glob(filepath.Join(dir, pkg, "*.go"))
 		if err != nil {
 			return "", fmt.Errorf("build %s: %w", name, err)
@@ -171,7 +168,7 @@ func Module(ctx context.Context, dir, name, pkg string, log io.Writer, flags ...
 	return filepath.Join(folder, name), err
 }
 
-// Libraries returns the paths of what a program of this machine links, its loader among them.
+// Libraries returns the paths of the libraries that a program of this machine links, including the dynamic loader.
 func Libraries(ctx context.Context, program string) (paths []string, err error) {
 	linked, err := exec.CommandContext(ctx, "ldd", program).Output()
 	if err != nil {

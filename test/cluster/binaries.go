@@ -14,11 +14,10 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// programs are the names under which the Kubernetes binary is started.
+// programs are the names by which the Kubernetes binary selects the program to run.
 var programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"}
 
-// Setup installs the packages that are missing on this machine. Start does it as
-// well; BuildImage wants it done.
+// Setup installs missing packages on this machine. Start does so as well; call Setup before BuildImage.
 func Setup(ctx context.Context, log io.Writer) error {
 	root, err := vm.SourceDir()
 	if err != nil {
@@ -34,11 +33,11 @@ func Setup(ctx context.Context, log io.Writer) error {
 
 var kubernetesRequire = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`)
 
-// EnvKubernetes names another release of Kubernetes than the newest, as in 1.30: one of those
-// that have a module beside this package.
+// EnvKubernetes is the environment variable that selects an older release of Kubernetes, such as 1.30. The release
+// must have a module beside this package.
 const EnvKubernetes = "FLEXLVM_KUBERNETES"
 
-// kubernetesName is the folder of the module, and what its programs are called in the cache.
+// kubernetesName returns the folder of the module, which is also the name of its programs in the cache.
 func kubernetesName(root string) (string, error) {
 	name := "kubernetes"
 	if release := os.Getenv(EnvKubernetes); release != "" {
@@ -50,8 +49,8 @@ func kubernetesName(root string) (string, error) {
 	return name, nil
 }
 
-// BuildKubernetes returns the folder with the programs of the cluster, building them at
-// the first call: some six minutes on two cores.
+// BuildKubernetes returns the folder with the cluster's programs. The first call builds them, which takes about six
+// minutes on two cores.
 func BuildKubernetes(ctx context.Context, log io.Writer) (string, error) {
 	root, err := vm.SourceDir()
 	if err != nil {
@@ -93,8 +92,8 @@ func BuildKubernetes(ctx context.Context, log io.Writer) (string, error) {
 	})
 }
 
-// buildCtl puts the program that becomes the supervisor into dir. A test
-// binary cannot be the supervisor itself, so all take this way.
+// buildCtl builds the supervisor's program into dir. It is a program of its own because a test binary cannot be the
+// supervisor.
 func buildCtl(ctx context.Context, dir string) (string, error) {
 	binary := filepath.Join(dir, "ctl")
 	return binary, built.Program(ctx, binary, "./test/cluster/ctl")

@@ -22,19 +22,19 @@ import (
 	"github.com/flexlvm/flexlvm/test/built"
 )
 
-// BusyboxImage is what test pods run: a shell and the usual tools. Every node
-// has it.
+// BusyboxImage is the image of test pods: a shell and the usual tools. Every node has it.
 const BusyboxImage = "docker.io/library/busybox:1.36"
 
-// pauseImage holds a pod's namespaces. containerd is told to use it.
+// pauseImage holds a pod's namespaces. containerd is configured to use it.
 const pauseImage = "flexlvm.test/pause:1"
 
-// packing is this file, which decides what is in an image as much as what is packed does.
+// packing is this file. It is part of the images' keys, because it determines their content as much as their files
+// do.
 //
 //go:embed busybox.go
 var packing []byte
 
-// busybox is this machine's static busybox, and what it can be called.
+// busybox returns this machine's static busybox and the names of its applets.
 func busybox(ctx context.Context) (binary []byte, applets []string, err error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {
@@ -56,7 +56,7 @@ func busybox(ctx context.Context) (binary []byte, applets []string, err error) {
 	return binary, strings.Fields(string(list)), nil
 }
 
-// testImages is one archive with the images that every node gets.
+// testImages returns an archive with the images that every node imports.
 func testImages(ctx context.Context) (string, error) {
 	binary, applets, err := busybox(ctx)
 	if err != nil {
@@ -78,8 +78,8 @@ func testImages(ctx context.Context) (string, error) {
 	return filepath.Join(dir, "images.tar"), err
 }
 
-// ProgramImage is an archive with an image of a static program, which is what it runs, and
-// of busybox; fit for LoadImage.
+// ProgramImage returns an archive for LoadImage with an image of busybox and a static program, which is its entry
+// point.
 func ProgramImage(ctx context.Context, name, program string) (string, error) {
 	content, err := os.ReadFile(program)
 	if err != nil {
@@ -104,7 +104,7 @@ func ProgramImage(ctx context.Context, name, program string) (string, error) {
 	return filepath.Join(dir, "image.tar"), err
 }
 
-// needsLoader reports whether the program needs shared libraries.
+// needsLoader reports whether the program is dynamically linked.
 func needsLoader(path string) (bool, error) {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -114,8 +114,8 @@ func needsLoader(path string) (bool, error) {
 	return slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }), nil
 }
 
-// programFiles are programs of this machine, as bin/NAME, and all that they link, where they look
-// for that.
+// programFiles returns programs of this machine as bin/NAME, and the libraries that they link at the paths where
+// they expect them.
 func programFiles(ctx context.Context, names ...string) ([]tarFile, error) {
 	from := map[string]string{}
 	for _, name := range names {
@@ -143,7 +143,7 @@ func programFiles(ctx context.Context, names ...string) ([]tarFile, error) {
 	return files, nil
 }
 
-// busyboxLayer is a root file system of busybox and links to it, and of more files.
+// busyboxLayer returns a root file system with busybox, links to it, and more files.
 func busyboxLayer(binary []byte, applets []string, more ...tarFile) ([]byte, error) {
 	files := []tarFile{
 		{header: tar.Header{Name: "bin/", Typeflag: tar.TypeDir, Mode: 0o755}},
@@ -171,8 +171,7 @@ type image struct {
 	command    []string
 }
 
-// imageArchive is an archive as `docker save` writes it: images that share
-// their only layer.
+// imageArchive returns an archive in the format of `docker save`, with images that share their only layer.
 func imageArchive(layer []byte, images ...image) ([]byte, error) {
 	type entry struct {
 		Config   string

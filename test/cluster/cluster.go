@@ -22,7 +22,7 @@ type Cluster struct {
 	dir string
 	pid int // of the supervisor
 	log io.Writer
-	// lifeline, when closed, ends the cluster; nil where it is detached.
+	// lifeline ends the cluster when it is closed; nil if the cluster is detached.
 	lifeline io.Closer
 }
 
@@ -31,9 +31,8 @@ const (
 	pidFile = "pid"
 )
 
-// Start builds what is missing, starts a cluster and returns when all its
-// nodes are Ready. Unless the cluster is detached it ends with this process,
-// however that ends.
+// Start builds what is missing, starts a cluster and returns once all its nodes are Ready. Unless the cluster is
+// detached, it ends with this process, however that ends.
 func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -57,7 +56,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer run.lock.Close() // the supervisor has it as well
+	defer run.lock.Close() // the supervisor has inherited it
 	c := &Cluster{dir: run.path, log: cfg.Log}
 	if err := c.prepare(ctx, cfg, binaries, parts); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(run.path))
@@ -69,7 +68,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	return c, nil
 }
 
-// nodeParts is what all nodes are made from.
+// nodeParts are what all nodes have in common.
 type nodeParts struct {
 	backend vm.Backend
 	tools   string
@@ -92,7 +91,7 @@ func findNodeParts(ctx context.Context, cfg Config, binaries string) (nodeParts,
 	return nodeParts{backend: backend, tools: tools}, err
 }
 
-// prepare fills the cluster's folder.
+// prepare creates the files in the cluster's folder.
 func (c *Cluster) prepare(ctx context.Context, cfg Config, binaries string, parts nodeParts) error {
 	ca, err := newAuthority()
 	if err != nil {
@@ -128,11 +127,11 @@ func (c *Cluster) supervise(ctx context.Context, cfg Config, run *runDir) error 
 		return fmt.Errorf("start supervisor: %w", err)
 	}
 	defer log.Close()
-	// Not CommandContext: the supervisor ends by its lifeline, and cleans up.
+	// Not CommandContext: the supervisor ends when its lifeline closes, and cleans up.
 	cmd := exec.Command(ctl, "supervise", c.dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
-		Setsid:     true, // Ctrl-C is for us
+		Setsid:     true, // Ctrl-C must reach only this process
 	}
 	cmd.ExtraFiles = []*os.File{run.lock}
 	cmd.Stderr = log
@@ -166,11 +165,11 @@ func (c *Cluster) supervise(ctx context.Context, cfg Config, run *runDir) error 
 		}
 		c.lifeline = nil
 	}
-	go func() { _ = cmd.Wait() }() // reaps it; Stop looks at the folder
+	go func() { _ = cmd.Wait() }() // reaps it; Stop checks the folder
 	return nil
 }
 
-// followProgress copies lines to the log until the last one says how it went.
+// followProgress copies lines to the log until the last one, which reports success or failure.
 func followProgress(progress io.Reader, log io.Writer) error {
 	lines := bufio.NewScanner(progress)
 	for lines.Scan() {
@@ -190,10 +189,10 @@ func followProgress(progress io.Reader, log io.Writer) error {
 	return errors.Join(errors.New("start cluster: the supervisor ended"), lines.Err())
 }
 
-// ErrNotRunning says that there is no such cluster.
+// ErrNotRunning: there is no such cluster.
 var ErrNotRunning = errors.New("it is not running")
 
-// Attach finds the running cluster of that name.
+// Attach returns the running cluster of that name.
 func Attach(name string) (*Cluster, error) {
 	dir, err := runDirPath(name)
 	if err != nil {
@@ -217,10 +216,10 @@ func Attach(name string) (*Cluster, error) {
 	return &Cluster{dir: dir, pid: pid, log: io.Discard}, nil
 }
 
-// Dir is the folder with the logs of all components.
+// Dir returns the folder with the logs of all components.
 func (c *Cluster) Dir() string { return c.dir }
 
-// Stop ends the cluster and waits until nothing is left of it.
+// Stop ends the cluster and waits until its processes and files are gone.
 func (c *Cluster) Stop(ctx context.Context) error {
 	if err := c.command(ctx, "POST", "/stop", nil); err != nil {
 		return err

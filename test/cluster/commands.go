@@ -6,15 +6,15 @@ import (
 	"net/http"
 )
 
-// Status is what the supervisor knows of a process of the cluster.
+// Status is the supervisor's view of a process of the cluster.
 type Status struct {
 	Name string
-	// Node tells nodes from components of the control plane.
+	// Node is false for components of the control plane.
 	Node    bool
 	Running bool
-	// Ready is, of a node, its condition in the API.
+	// Ready is a node's Ready condition in the API.
 	Ready bool
-	// Boot is, of a node, the ID of the boot that kubelet reported last.
+	// Boot is the boot ID that a node's kubelet reported last.
 	Boot string
 }
 
@@ -37,7 +37,7 @@ func (s *supervisor) handler() http.Handler {
 			}
 			all = append(all, status)
 		}
-		_ = json.NewEncoder(w).Encode(all) // the client is gone, if anything
+		_ = json.NewEncoder(w).Encode(all) // fails only if the client is gone
 	})
 	mux.HandleFunc("POST /stop", func(http.ResponseWriter, *http.Request) { s.stop() })
 	mux.HandleFunc("POST /processes/{name}/kill", s.withProcess(func(_ *http.Request, p *process) error {

@@ -12,8 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// The network, see the package comment. Node scripts in node/ know some of
-// these too.
+// The network, see the package comment. The node's scripts in node/ repeat some of these values.
 const (
 	controlAddress   = "10.88.0.1"
 	apiServerAddress = controlAddress + ":6443"
@@ -22,33 +21,32 @@ const (
 	bridge           = "nodes"
 )
 
-// Config says what cluster to start. The zero value is a cluster of one node.
+// Config describes a cluster. The zero value is a cluster of one node.
 type Config struct {
 	// Name names the cluster's folder; default "test-<pid>".
 	Name string
-	// Nodes is how many there are, 1 to 9; default 1. They are called node1…
+	// Nodes is the number of nodes, 1 to 9; default 1. They are named node1…
 	Nodes int
-	// ControlPlaneOnly starts no nodes at all, which takes a few seconds; Node
-	// objects are then whatever a test makes of them.
+	// ControlPlaneOnly starts no nodes, which takes only a few seconds. Tests then create Node objects themselves.
 	ControlPlaneOnly bool
 	// MemoryMiB is the memory of each node; default 2048.
 	MemoryMiB int
 	// DiskSize is the size of each node's empty disk, /dev/vdb, in bytes;
 	// default 8 GiB. It is sparse.
 	DiskSize int64
-	// BlankDisks is how many more empty disks each node has, of 4 GiB each. They have the
-	// serial numbers blank-1 and following.
+	// BlankDisks is the number of further empty disks per node, of 4 GiB each. Their serial numbers are blank-1,
+	// blank-2 and so on.
 	BlankDisks int
-	// Images are archives, as `docker save` or `make image`
-	// write them, that every node imports before its kubelet starts.
+	// Images are archives, in the format of `docker save` or `make image`, that every node imports before its
+	// kubelet starts.
 	Images []string
-	// ControllerManagerFlags are for the controller manager, beside those that it has here.
+	// ControllerManagerFlags are added to the controller manager's default flags.
 	ControllerManagerFlags []string
 	// Detach lets the cluster outlive this process.
 	Detach bool
-	// FindBackend finds what nodes run on; default vm.FindBackend.
+	// FindBackend finds the nodes' backend; default vm.FindBackend.
 	FindBackend func(context.Context, io.Writer) (vm.Backend, error)
-	// Log gets one line for each step of starting; default none.
+	// Log receives a line for each step of starting; default none.
 	Log io.Writer
 }
 

@@ -21,17 +21,17 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// A Conformance is Kubernetes' own tests of CSI drivers, the external storage suite, built.
+// A Conformance is a build of Kubernetes' own tests of CSI drivers, the external storage suite.
 type Conformance struct {
 	tests, ginkgo, agnhost string
 	images                 string
 }
 
-// testRegistry is where the images of the suite are said to come from: they are made here.
+// testRegistry is the nominal registry of the suite's images, which are built here.
 const testRegistry = "flexlvm.test"
 
-// BuildConformance builds the suite at the first call. Nearly all of its packages are those of
-// the cluster's programs: with the same versions and flags, Go's cache has them.
+// BuildConformance returns the suite, and builds it at the first call. It shares nearly all of its packages with
+// the cluster's programs: with the same versions and flags, they are in Go's build cache.
 func BuildConformance(ctx context.Context, log io.Writer) (*Conformance, error) {
 	root, err := vm.SourceDir()
 	if err != nil {
@@ -63,13 +63,13 @@ func BuildConformance(ctx context.Context, log io.Writer) (*Conformance, error) 
 	return c, err
 }
 
-// Images is an archive with the images of the suite, fit for LoadImage.
+// Images returns an archive for LoadImage with the images of the suite.
 func (c *Conformance) Images() string { return c.images }
 
-// testImages makes the images that the suite's pods run, from busybox and from agnhost as
-// Kubernetes has it. They have this machine's dd, as busybox's does not know oflag=nocache, with which the
-// suite writes to raw block volumes, and its shell, as busybox's runs its own dd whatever is in
-// PATH. Their names are what the suite of this version asks for.
+// testImages builds the images of the suite's pods, from busybox and Kubernetes' agnhost. They use this machine's
+// dd, because busybox's lacks oflag=nocache, with which the suite writes to raw block volumes, and this machine's
+// shell, because busybox's always runs its own dd, regardless of PATH. The image names are those that this version
+// of the suite uses.
 func (c *Conformance) testImages(ctx context.Context) (string, error) {
 	wanted, err := exec.CommandContext(ctx, c.tests, "images").Output()
 	if err != nil {
@@ -116,26 +116,26 @@ func (c *Conformance) testImages(ctx context.Context) (string, error) {
 	return filepath.Join(dir, "images.tar"), err
 }
 
-// A Spec is one test of the suite, and what came of it.
+// A Spec is a test of the suite and its result.
 type Spec struct {
 	Driver  string // the file that describes the driver to the suite
-	Name    string // without what all have in common
+	Name    string // without the prefix that all have in common
 	State   string // passed, failed, skipped, pending, …
 	Message string // why it was skipped, or failed
 	Took    time.Duration
 }
 
-// Selection says which tests of the suite run.
+// Selection selects the tests to run.
 type Selection struct {
 	Driver string   // the file that describes the driver to the suite
 	Labels string   // ginkgo's label filter
-	Focus  []string // regular expressions: one of them matches a name; all, if there is none
-	AtOnce int      // how many run at the same time
+	Focus  []string // regular expressions, one of which must match the name; all tests if empty
+	AtOnce int      // how many run in parallel
 	Within time.Duration
 }
 
-// Conform runs tests of the suite on the cluster, and returns what came of each that was
-// selected. What they print goes to log.
+// Conform runs tests of the suite on the cluster and returns the result of each selected test. Their output is
+// written to log.
 func (c *Cluster) Conform(ctx context.Context, suite *Conformance, s Selection, log io.Writer) ([]Spec, error) {
 	dir, err := os.MkdirTemp("", "flexlvm-conformance-")
 	if err != nil {
@@ -156,7 +156,7 @@ func (c *Cluster) Conform(ctx context.Context, suite *Conformance, s Selection, 
 	cmd.Env = append(os.Environ(), "KUBE_TEST_REPO_LIST="+registries,
 		"KUBE_SSH_USER=root", "KUBE_SSH_KEY_PATH="+filepath.Join(c.dir, sshKey))
 	cmd.Stdout, cmd.Stderr = log, log
-	// ginkgo starts processes of its own, and after an interrupt they clean up.
+	// ginkgo starts processes of its own. After an interrupt, they clean up.
 	cmd.SysProcAttr.Setpgid = true
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = time.Minute
@@ -175,7 +175,7 @@ func (c *Cluster) Conform(ctx context.Context, suite *Conformance, s Selection, 
 	return specs, err
 }
 
-// parseReport reads ginkgo's report.
+// parseReport parses ginkgo's report.
 func parseReport(content []byte) ([]Spec, error) {
 	var suites []struct {
 		SpecReports []struct {
@@ -196,7 +196,7 @@ func parseReport(content []byte) ([]Spec, error) {
 			name := strings.Join(append(r.ContainerHierarchyTexts, r.LeafNodeText), " ")
 			switch {
 			case r.LeafNodeType != "It" && r.State == "passed":
-				continue // what is done before and after
+				continue // setup and cleanup
 			case r.State == "skipped" && r.Failure.Message == "":
 				continue // not selected
 			}

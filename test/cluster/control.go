@@ -8,7 +8,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// prepareControl writes what the control plane reads and returns its programs.
+// prepareControl writes the files of the control plane and returns its programs.
 func prepareControl(dir, binaries string, ca *authority, managerFlags []string) ([]program, error) {
 	pki := filepath.Join(dir, "pki")
 	if err := os.MkdirAll(pki, 0o700); err != nil {
@@ -80,17 +80,17 @@ func controlPrograms(dir, binaries string, managerFlags []string) []program {
 			"--kubeconfig=" + in("controller-manager.kubeconfig"), "--bind-address=127.0.0.1", "--leader-elect=false",
 			"--root-ca-file=" + in("pki/ca.crt"),
 			"--service-account-private-key-file=" + in("pki/service-account.key"), "--use-service-account-credentials",
-			// How soon it looks again at claims whose PersistentVolume was made anew; 15 s by default.
+			// The interval of the resync that finds claims whose PersistentVolume was recreated; 15 s by default.
 			"--pvclaimbinder-sync-period=5s",
-			// It makes its default folder where it is missing, on this machine.
+			// Otherwise it would create its default folder on this machine.
 			"--flex-volume-plugin-dir=" + in("flexvolume")}, managerFlags...)...),
 		run("kube-scheduler", "https://127.0.0.1:10259/healthz",
 			"--kubeconfig="+in("scheduler.kubeconfig"), "--bind-address=127.0.0.1", "--leader-elect=false"),
 	}
 }
 
-// rarelyCollected is the environment of Kubernetes' programs on this machine: up to the limit they
-// collect their garbage a quarter as often as by default, as there is more memory than time.
+// rarelyCollected is the environment of Kubernetes' programs on this machine. Up to the limit, they collect garbage
+// a quarter as often as by default, because memory is less scarce than time.
 var rarelyCollected = []string{"GOGC=400", "GOMEMLIMIT=3GiB"}
 
 const adminKubeconfig = "admin.kubeconfig"

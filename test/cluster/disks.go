@@ -14,8 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/built"
 )
 
-// toolsDisk is the read-only disk that all nodes share: the Kubernetes binary
-// and the images that every node imports.
+// toolsDisk returns the read-only disk that all nodes share: the Kubernetes binary and the images that every node
+// imports.
 func toolsDisk(ctx context.Context, binaries, images string) (string, error) {
 	key := built.Key([]byte(filepath.Base(binaries)), []byte(filepath.Dir(images)))
 	dir, err := built.Once(ctx, "node-tools", key, func(dir string) error {
@@ -42,8 +42,7 @@ func toolsDisk(ctx context.Context, binaries, images string) (string, error) {
 	return filepath.Join(dir, "disk.img"), err
 }
 
-// imagesDisk is the read-only disk with the archives of one cluster, in their
-// order.
+// imagesDisk creates the read-only disk with a cluster's image archives, in their order.
 func imagesDisk(ctx context.Context, disk string, archives []string) error {
 	tree := disk + ".tree"
 	if err := os.Mkdir(tree, 0o755); err != nil {
@@ -59,7 +58,7 @@ func imagesDisk(ctx context.Context, disk string, archives []string) error {
 	return makeExt4(ctx, disk, tree)
 }
 
-// makeExt4 writes a file system that holds the tree and little more.
+// makeExt4 creates a file system with the content of tree and little free space.
 func makeExt4(ctx context.Context, disk, tree string) error {
 	var size int64
 	err := filepath.WalkDir(tree, func(_ string, d fs.DirEntry, err error) error {
@@ -110,7 +109,7 @@ func copyFile(to, from string) error {
 	return dst.Close()
 }
 
-// run runs a tool of this machine that has nothing to say when all is well.
+// run runs a tool of this machine that prints nothing of interest unless it fails.
 func run(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {

@@ -9,12 +9,11 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// EtcdImage has the database of the tests: etcd, as /program, beside busybox.
+// EtcdImage is the tests' database: etcd, as /program, and busybox.
 const EtcdImage = "flexlvm.test/etcd:1"
 
-// BuildEtcdImage returns an archive of EtcdImage, fit for LoadImage, building it at the first call:
-// half a minute on two cores where the cluster's own etcd was built. Its log consists of small
-// files; see the program.
+// BuildEtcdImage returns an archive of EtcdImage for LoadImage. The first call builds it, which takes half a minute
+// on two cores once the cluster's own etcd is built. Its log consists of small files; see the program.
 func BuildEtcdImage(ctx context.Context, log io.Writer) (string, error) {
 	root, err := vm.SourceDir()
 	if err != nil {

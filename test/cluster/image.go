@@ -16,7 +16,7 @@ import (
 
 var newTag = regexp.MustCompile(`(?m)^\s*newTag: (v\S+)$`)
 
-// ShippedRelease is the release that the manifests in installer/ install.
+// ShippedRelease returns the release that the manifests in installer/ install.
 func ShippedRelease() (string, error) {
 	root, err := vm.SourceDir()
 	if err != nil {
@@ -34,8 +34,7 @@ func ShippedRelease() (string, error) {
 	return string(tag[1]), nil
 }
 
-// StartShipped is Start with the shipped release's image on the nodes; what it needs
-// is set up and built first.
+// StartShipped is Start with the shipped release's image on the nodes. It first builds the image.
 func StartShipped(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := Setup(ctx, cfg.Log); err != nil {
 		return nil, err
@@ -52,12 +51,12 @@ func StartShipped(ctx context.Context, cfg Config) (*Cluster, error) {
 	return Start(ctx, cfg)
 }
 
-// imageSources are what the programs and their image are made from.
+// imageSources are the sources of the programs and their image.
 var imageSources = []string{"go.mod", "go.sum", "api", "cmd", "internal", "pkg", "tools/release"}
 
-// BuildImage builds flexlvm from this source as the given release and returns
-// an archive of its image, fit for Config.Images and LoadImage. Several suites want the
-// same one, and linking its programs takes longer than reading all that they are made from.
+// BuildImage builds flexlvm from this source as the given release and returns an archive of its image, for
+// Config.Images and LoadImage. The result is cached: several suites use the same image, and linking its programs
+// takes longer than reading all of their sources.
 func BuildImage(ctx context.Context, release string) (string, error) {
 	root, err := vm.SourceDir()
 	if err != nil {
@@ -83,11 +82,11 @@ func BuildImage(ctx context.Context, release string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Also those of releases that are not built any more.
+	// Also the images of releases that are no longer built.
 	return filepath.Join(dir, "flexlvm.tar"), built.RemoveUnused(filepath.Join(filepath.Dir(dir), "image-v*-????????????????"))
 }
 
-// readAll gives the names and the contents of all files in folders, or of files, but for those of tests.
+// readAll returns the names and contents of all files, including those in folders, except tests.
 func readAll(root string, names []string) (all [][]byte, err error) {
 	for _, name := range names {
 		err := filepath.WalkDir(filepath.Join(root, name), func(path string, entry fs.DirEntry, err error) error {

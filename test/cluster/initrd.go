@@ -10,9 +10,8 @@ import (
 	"slices"
 )
 
-// makeInitrd writes a node's initrd: that of all nodes, and behind it an
-// archive with what this one needs to know. The image's first program copies
-// what lies under /files into the root file system.
+// makeInitrd writes a node's initrd: the common initrd, followed by an archive with this node's files. The image's
+// first program copies the content of /files into the root file system.
 func makeInitrd(to, base string, files map[string][]byte) error {
 	content, err := os.ReadFile(base)
 	if err != nil {
@@ -34,7 +33,7 @@ func makeInitrd(to, base string, files map[string][]byte) error {
 		all[name] = cpioEntry{mode: 0o100600, content: content}
 	}
 	buf := bytes.NewBuffer(content)
-	buf.Write(make([]byte, (4-buf.Len()%4)%4)) // archives begin at words
+	buf.Write(make([]byte, (4-buf.Len()%4)%4)) // archives begin at multiples of four bytes
 	writeCpio(buf, "files", cpioEntry{mode: 0o040755})
 	writeCpio(buf, "files/seed", cpioEntry{mode: 0o040755})
 	for _, name := range slices.Sorted(maps.Keys(all)) {

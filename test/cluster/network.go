@@ -12,13 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Command is a program of this machine, to be run in the cluster's network.
+// Command returns a program of this machine, to run in the cluster's network.
 func (c *Cluster) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	return c.inside(ctx, argv...)
 }
 
-// Dial connects to an address in the cluster's network, for clients in this
-// process.
+// Dial connects this process to an address in the cluster's network.
 func (c *Cluster) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
 	entered := c.within(func() { conn, err = new(net.Dialer).DialContext(ctx, network, address) })
 	if entered != nil {
@@ -27,7 +26,7 @@ func (c *Cluster) Dial(ctx context.Context, network, address string) (conn net.C
 	return conn, err
 }
 
-// Listen listens at an address in the cluster's network, for servers in this process.
+// Listen lets this process listen at an address in the cluster's network.
 func (c *Cluster) Listen(ctx context.Context, network, address string) (at net.Listener, err error) {
 	entered := c.within(func() { at, err = new(net.ListenConfig).Listen(ctx, network, address) })
 	if entered != nil {
@@ -40,7 +39,7 @@ func (c *Cluster) Listen(ctx context.Context, network, address string) (at net.L
 func (c *Cluster) within(do func()) error {
 	done := make(chan error)
 	go func() {
-		// A socket belongs to the namespace that its thread was in when it was made.
+		// A socket belongs to the namespace of the thread that creates it.
 		runtime.LockOSThread()
 		back, err := c.enter()
 		if err != nil {
@@ -51,13 +50,13 @@ func (c *Cluster) within(do func()) error {
 		do()
 		if back() == nil {
 			runtime.UnlockOSThread()
-		} // else the thread ends with this goroutine: no other may find itself there
+		} // else the thread ends with this goroutine, so that no other goroutine runs in the wrong namespace
 		done <- nil
 	}()
 	return <-done
 }
 
-// enter brings the calling thread into the cluster's network, back out of it.
+// enter moves the calling thread into the cluster's network. back moves it out again.
 func (c *Cluster) enter() (back func() error, err error) {
 	home, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -77,6 +76,6 @@ func (c *Cluster) enter() (back func() error, err error) {
 	}, nil
 }
 
-// AdminKubeconfig is the file with the rights of the cluster's administrator.
-// The address in it is good in the cluster's network only; see Dial.
+// AdminKubeconfig returns the path of the cluster administrator's kubeconfig. Its address is valid only in the
+// cluster's network; see Dial.
 func (c *Cluster) AdminKubeconfig() string { return c.dir + "/" + adminKubeconfig }

@@ -5,15 +5,14 @@ import (
 	"sync"
 )
 
-// nfsExport is what StartNFS exports.
+// nfsExport is the directory that StartNFS exports.
 const nfsExport = "/srv/nfs"
 
-var startingNFS sync.Mutex // two at once would mount and start the server twice, and one would fail
+var startingNFS sync.Mutex // two calls at the same time would mount and start the server twice, and one would fail
 
-// StartNFS makes a node a real NFS server, of version 4, and returns its address and
-// the directory that it exports: read-write to everybody, root not squashed, on an
-// XFS of its own of 2 GiB with project quota. The node serves until its power goes;
-// StartNFS starts it again with what was there.
+// StartNFS makes a node a real NFS server of version 4 and returns its address and the exported directory:
+// read-write for everybody, root not squashed, on an XFS of its own of 2 GiB with project quotas. The node serves
+// until it loses power. StartNFS then starts the server again with its existing data.
 func (c *Cluster) StartNFS(ctx context.Context, node string) (server, export string, err error) {
 	startingNFS.Lock()
 	defer startingNFS.Unlock()

@@ -12,15 +12,15 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// nodeFiles are the scripts and configuration of a node, /seed there.
+// nodeFiles are a node's scripts and configuration, in /seed on the node.
 //
 //go:embed node
 var nodeFiles embed.FS
 
-// ports are lines of a node whose output is kept as a log each.
+// ports are a node's output lines, each of which is kept as a log.
 var ports = []string{"kernel", "sshd", "containerd", "kubelet"}
 
-// prepareNodes makes the disks of all nodes and returns their machines.
+// prepareNodes creates the disks of all nodes and returns their machines.
 func prepareNodes(ctx context.Context, dir string, cfg Config, backend vm.Backend, tools string, ca *authority) ([]program, error) {
 	login, err := os.ReadFile(filepath.Join(dir, sshKey+".pub"))
 	if err != nil {
@@ -52,8 +52,7 @@ func prepareNodes(ctx context.Context, dir string, cfg Config, backend vm.Backen
 		}
 		drives := []vm.Drive{
 			{Path: base + "-root", Base: backend.NodeDisk, Serial: vm.RootSerial},
-			// What the guest flushed survives a power cut; what it did not is lost with
-			// its memory.
+			// Data that the guest flushed survives a power cut. Data that it did not flush is lost with its memory.
 			{Path: base + "-data.img"},
 			{Path: tools, ReadOnly: true},
 			{Path: images, ReadOnly: true},
@@ -97,11 +96,11 @@ func hardware(base string, i, cpus int, cfg Config, drives []vm.Drive) vm.Hardwa
 	return h
 }
 
-// fairCPUs is how many virtual processors a node gets: with more of them than real
-// ones, an emulated kernel waits for itself.
+// fairCPUs returns the number of virtual processors per node: with more of them than real ones, an emulated kernel
+// waits for itself.
 func fairCPUs(nodes int) int { return min(2, max(1, runtime.NumCPU()/max(1, nodes))) }
 
-// nodeEnv is what the node's scripts know of it.
+// nodeEnv returns the node's settings for its scripts.
 func nodeEnv(i, nodes int) []byte {
 	var routes []string
 	for other := 1; other <= nodes; other++ {

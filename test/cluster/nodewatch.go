@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// nodeWatch asks the API server, from inside the namespace.
+// nodeWatch queries the API server from inside the namespace.
 type nodeWatch struct {
 	client *http.Client
 }
@@ -22,18 +22,18 @@ func newNodeWatch(dir string) (*nodeWatch, error) {
 	}
 	transport := &http.Transport{TLSClientConfig: &tls.Config{
 		Certificates: []tls.Certificate{cert},
-		// Only we are in this namespace, and some certificates are self-signed.
+		// Nothing else is in this namespace, and some certificates are self-signed.
 		InsecureSkipVerify: true,
 	}}
 	return &nodeWatch{client: &http.Client{Transport: transport, Timeout: 10 * time.Second}}, nil
 }
 
-// answers reports whether the URL answers 200.
+// answers reports whether a GET of the URL returns 200.
 func (w *nodeWatch) answers(ctx context.Context, url string) bool {
 	return w.get(ctx, url, nil) == nil
 }
 
-// nodeState is how the API sees a node; the zero value, that it does not.
+// nodeState is a node's state in the API; the zero value if the API does not have the node.
 type nodeState struct {
 	ready bool
 	boot  string

@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// OutsideKubeconfig writes a kubeconfig of the administrator for a program that runs on this
-// machine and not in the cluster's network, as a user's does. It is good as long as ctx.
+// OutsideKubeconfig writes an administrator's kubeconfig for a program that, like a user's, runs on this machine
+// and not in the cluster's network. It is valid until ctx ends.
 func (c *Cluster) OutsideKubeconfig(ctx context.Context, path string) error {
 	config, err := clientcmd.LoadFromFile(c.AdminKubeconfig())
 	if err != nil {
@@ -33,7 +33,7 @@ func (c *Cluster) OutsideKubeconfig(ctx context.Context, path string) error {
 	return clientcmd.WriteToFile(*config, path)
 }
 
-// forward hands every connection on to an address in the cluster's network.
+// forward forwards every connection to an address in the cluster's network.
 func (c *Cluster) forward(ctx context.Context, l net.Listener, address string) {
 	for {
 		outside, err := l.Accept()

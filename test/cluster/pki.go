@@ -14,20 +14,20 @@ import (
 	"time"
 )
 
-// authority signs every certificate of one cluster. It lives as long as the
-// process that prepares the cluster; only its certificate is written.
+// authority signs every certificate of a cluster. It exists only in the process that prepares the cluster; only its
+// certificate is written to disk.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	pem  []byte
 }
 
-// keyPair is a certificate and its key, PEM.
+// keyPair is a certificate and its key, in PEM.
 type keyPair struct {
 	cert, key []byte
 }
 
-// subject says whom a certificate is for. Hosts makes it a server's.
+// subject identifies the holder of a certificate. With hosts, it is a server certificate.
 type subject struct {
 	name   string
 	groups []string
@@ -42,7 +42,7 @@ func newAuthority() (*authority, error) {
 	template := certTemplate(subject{name: "flexlvm test cluster"})
 	template.IsCA = true
 	template.KeyUsage |= x509.KeyUsageCertSign
-	template.ExtKeyUsage = nil // else it would bind whatever is signed
+	template.ExtKeyUsage = nil // otherwise it would restrict every certificate that it signs
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		return nil, fmt.Errorf("make cluster CA: %w", err)
@@ -59,7 +59,7 @@ func certTemplate(s subject) *x509.Certificate {
 	template := &x509.Certificate{
 		SerialNumber:          big.NewInt(now.UnixNano()),
 		Subject:               pkix.Name{CommonName: s.name, Organization: s.groups},
-		NotBefore:             now.Add(-time.Hour), // guests' clocks differ a little
+		NotBefore:             now.Add(-time.Hour), // the guests' clocks may differ slightly
 		NotAfter:              now.Add(30 * 24 * time.Hour),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -91,8 +91,7 @@ func (a *authority) issue(s subject) (keyPair, error) {
 	return pair, nil
 }
 
-// newKey makes a key; the pair's cert is its bare public key, which is what
-// signing service account tokens wants.
+// newKey creates a key. The pair's cert is the bare public key, as needed for service account tokens.
 func newKey() (keyPair, *ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -113,7 +112,7 @@ func pemOf(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// kubeconfig is a client configuration that needs no other file.
+// kubeconfig returns a client configuration that needs no other file.
 func (a *authority) kubeconfig(s subject) ([]byte, error) {
 	pair, err := a.issue(s)
 	if err != nil {
@@ -123,7 +122,7 @@ func (a *authority) kubeconfig(s subject) ([]byte, error) {
 	return clientConfig(a.pem, s.name, fmt.Sprintf("client-certificate-data: %s\n    client-key-data: %s", b64(pair.cert), b64(pair.key))), nil
 }
 
-// clientConfig is a kubeconfig of a user with the lines that prove who it is.
+// clientConfig returns a kubeconfig of a user with the lines that authenticate the user.
 func clientConfig(authority []byte, user, proof string) []byte {
 	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config

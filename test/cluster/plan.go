@@ -9,25 +9,23 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// plan is all that the supervisor does: which network to make and which
-// programs to run in it.
+// plan is the supervisor's work: the network to create, and the programs to run in it.
 type plan struct {
-	// Network are lines for ip -batch.
+	// Network is the input of ip -batch.
 	Network []string
-	// Control are started one after the other, each when the one before is
-	// ready.
+	// Control programs are started in order, each once the previous one is ready.
 	Control []program
-	// Nodes are started at once.
+	// Nodes are started in parallel.
 	Nodes []program
 }
 
 type program struct {
 	Name string
 	vm.Program
-	// Ready is a URL that answers 200 when the program is ready.
+	// Ready is a URL that returns 200 once the program is ready.
 	Ready string
-	// Again starts the program again when it has ended well. So a machine
-	// reboots: in the same process, an emulated one is slow after a reset.
+	// Again restarts the program after a successful exit. This is how a machine reboots: an emulated machine is
+	// slow after a reset in the same process.
 	Again bool
 }
 
@@ -56,7 +54,7 @@ func loadPlan(dir string) (plan, error) {
 	return p, nil
 }
 
-// networkPlan is a bridge with a tap for each node.
+// networkPlan returns the commands that create a bridge with a tap device for each node.
 func networkPlan(nodes int) []string {
 	lines := []string{
 		"link set lo up",

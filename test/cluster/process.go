@@ -12,7 +12,7 @@ import (
 	"sync"
 )
 
-// process is a program that the supervisor runs, perhaps several times.
+// process is a program that the supervisor runs, possibly several times.
 type process struct {
 	program
 	log string
@@ -20,15 +20,15 @@ type process struct {
 	mu     sync.Mutex
 	cmd    *exec.Cmd
 	killed bool
-	done   chan struct{} // closed when it has ended for good
-	boot   string        // of a node, as last seen in the API
+	done   chan struct{} // closed when it has ended and is not restarted
+	boot   string        // a node's boot ID, as last observed in the API
 }
 
 func newProcess(p program, dir string) *process {
 	return &process{program: p, log: filepath.Join(dir, p.Name+".log")}
 }
 
-// start runs the program; its output goes to the end of its log.
+// start starts the program. Its output is appended to its log.
 func (p *process) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +60,7 @@ func (p *process) execLocked() error {
 	return nil
 }
 
-// follow waits for the end, and starts a machine that wants to reboot again.
+// follow waits for the program's end, and restarts a machine that reboots.
 func (p *process) follow(done chan struct{}) {
 	defer close(done)
 	for {
@@ -77,7 +77,7 @@ func (p *process) follow(done chan struct{}) {
 	}
 }
 
-// kill ends the program at once and waits until it is gone.
+// kill kills the program and waits until it is gone.
 func (p *process) kill() error {
 	p.mu.Lock()
 	if p.cmd == nil {
@@ -113,8 +113,7 @@ func (p *process) aliveLocked() bool {
 	}
 }
 
-// failure describes why the program is not what it should be, with the end of
-// its logs.
+// failure returns an error that says what is wrong with the program, with the end of its logs.
 func (p *process) failure(what string) error {
 	logs, err := filepath.Glob(strings.TrimSuffix(p.log, ".log") + "*.log")
 	if err != nil {
@@ -128,8 +127,7 @@ func (p *process) failure(what string) error {
 	return errors.New(text.String())
 }
 
-// longest is how much of a line a tail shows: containerd writes its whole
-// configuration as one.
+// longest is the maximum length of a line in a tail: containerd writes its whole configuration as one line.
 const longest = 300
 
 // tail returns the last lines of a file.

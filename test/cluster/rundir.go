@@ -16,8 +16,8 @@ import (
 
 const runPrefix = "cluster-"
 
-// runDir is the folder of one cluster. Whoever runs the cluster holds a lock
-// in it: a folder without a holder is a leftover.
+// runDir is the folder of one cluster. The cluster's supervisor holds a lock in it. A folder whose lock nobody
+// holds is a leftover.
 type runDir struct {
 	path string
 	lock *os.File
@@ -31,8 +31,7 @@ func runDirPath(name string) (string, error) {
 	return filepath.Join(cache, "run", runPrefix+name), nil
 }
 
-// makeRunDir makes and locks the folder of the named cluster, after it removed
-// what dead clusters left.
+// makeRunDir removes the folders of dead clusters, then creates and locks the folder of the named cluster.
 func makeRunDir(ctx context.Context, name string) (*runDir, error) {
 	path, err := runDirPath(name)
 	if err != nil {
@@ -42,7 +41,7 @@ func makeRunDir(ctx context.Context, name string) (*runDir, error) {
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return nil, fmt.Errorf("make run folder: %w", err)
 	}
-	// Between its making and its locking a folder looks stale to others.
+	// Between its creation and its locking, a folder looks stale to other processes.
 	unlock, err := vm.Lock(ctx, filepath.Join(parent, ".lock"), nil)
 	if err != nil {
 		return nil, err
@@ -85,7 +84,7 @@ func running(path string) (bool, error) {
 	return false, nil
 }
 
-// RemoveStale removes what clusters left that could not clean up.
+// RemoveStale removes the folders of clusters that could not clean up.
 func RemoveStale(ctx context.Context) error {
 	cache, err := vm.CacheDir()
 	if err != nil {
@@ -127,8 +126,8 @@ func removeStale(parent string) error {
 	return nil
 }
 
-// keepLogs copies the logs of a cluster that failed to where they outlive it,
-// and returns that folder. Those of failures long ago make room.
+// keepLogs copies the logs of a failed cluster to a folder that outlives the cluster, and returns that folder. It
+// removes the logs of old failures.
 func keepLogs(dir string) (string, error) {
 	parent := filepath.Join(filepath.Dir(filepath.Dir(dir)), "failed")
 	kept := filepath.Join(parent, filepath.Base(dir))

@@ -9,10 +9,9 @@ import (
 	"github.com/flexlvm/flexlvm/test/s3"
 )
 
-// StartS3 starts a real S3 server beside the control plane, where pods reach it at
-// its Endpoint; its methods work in this process as well. It listens on the given
-// port of the bridge, has its data on this machine's disk, and ends with Stop or
-// with this process.
+// StartS3 starts a real S3 server beside the control plane, which pods reach at its Endpoint; its methods work in
+// this process as well. It listens on the given port of the bridge, stores its data on this machine's disk, and
+// ends with Stop or with this process.
 func (c *Cluster) StartS3(ctx context.Context, port int) (*s3.Server, error) {
 	server, err := s3.Start(ctx, s3.Config{
 		Address: net.JoinHostPort(controlAddress, strconv.Itoa(port)),

@@ -17,15 +17,14 @@ import (
 
 const snapshotterModule = "github.com/kubernetes-csi/external-snapshotter/v8"
 
-// sidecars are the packages of CSI's sidecars, by the folder of the module that requires them,
-// and of installer/csi.
+// sidecars are the packages of CSI's sidecars, by the name of their folder in test/cluster and in installer/csi.
 var sidecars = map[string]string{
 	"resizer":     "github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer",
 	"snapshotter": snapshotterModule + "/cmd/csi-snapshotter",
 }
 
-// BuildSidecar returns CSI's resizer or snapshotter, building it at the first call: some three
-// minutes on two cores.
+// BuildSidecar returns CSI's resizer or snapshotter. The first call builds it, which takes about three minutes on
+// two cores.
 func BuildSidecar(ctx context.Context, name string, log io.Writer) (string, error) {
 	root, err := vm.SourceDir()
 	if err != nil {
@@ -43,8 +42,7 @@ func BuildSnapshotController(ctx context.Context, log io.Writer) (string, error)
 	return built.Module(ctx, filepath.Join(root, "test/cluster/snapshotter"), "snapshot-controller", snapshotterModule+"/cmd/snapshot-controller", log)
 }
 
-// SnapshotCRDs returns the files that make VolumeSnapshots and VolumeGroupSnapshots known to an API
-// server.
+// SnapshotCRDs returns the files that define VolumeSnapshots and VolumeGroupSnapshots.
 func SnapshotCRDs(ctx context.Context) ([]string, error) {
 	root, err := vm.SourceDir()
 	if err != nil {
@@ -63,8 +61,8 @@ func SnapshotCRDs(ctx context.Context) ([]string, error) {
 	return files, err
 }
 
-// BuildSidecarImage returns an archive of an image of CSI's resizer or snapshotter, under the
-// name by which the manifests in installer/csi call it.
+// BuildSidecarImage returns an archive of an image of CSI's resizer or snapshotter, under the name in the manifests
+// in installer/csi.
 func BuildSidecarImage(ctx context.Context, name string, log io.Writer) (string, error) {
 	root, err := vm.SourceDir()
 	if err != nil {

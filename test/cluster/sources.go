@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/served"
 )
 
-// StartRegistry starts a real registry beside the control plane, where pods reach it at its
-// Host. It ends with Stop or with this process.
+// StartRegistry starts a real registry beside the control plane, which pods reach at its Host. It ends with Stop or
+// with this process.
 func (c *Cluster) StartRegistry(ctx context.Context, port int) (*oci.Registry, error) {
 	registry, err := oci.Start(ctx, c.at(port), c.log)
 	if err != nil {
@@ -22,9 +22,9 @@ func (c *Cluster) StartRegistry(ctx context.Context, port int) (*oci.Registry, e
 	return registry, nil
 }
 
-// StartHub starts a small Hub of models and datasets (test/hub), and a server of the folder
-// files/, beside the control plane. It has its large files at the next port. The returned
-// function ends it, as does the end of this process.
+// StartHub starts a small Hub of models and datasets (test/hub), and a server of the folder files/, beside the
+// control plane. It serves its large files on the next port. It ends with the returned function or with this
+// process.
 func (c *Cluster) StartHub(ctx context.Context, port int, dir, token string) (endpoint string, stop func() error, err error) {
 	binary := filepath.Join(dir, "serve")
 	if err := built.Program(ctx, binary, "./test/hub/serve"); err != nil {
@@ -42,7 +42,7 @@ func (c *Cluster) StartHub(ctx context.Context, port int, dir, token string) (en
 	return "http://" + program.Address, program.Stop, nil
 }
 
-// at is a port beside the control plane.
+// at returns the configuration of a server on a port beside the control plane.
 func (c *Cluster) at(port int) served.Config {
 	return served.Config{Address: net.JoinHostPort(controlAddress, strconv.Itoa(port)), Command: c.Command, Dial: c.Dial}
 }

@@ -20,15 +20,15 @@ import (
 
 const (
 	socketName = "socket"
-	// detachByte on the lifeline says that its end is not to be minded.
+	// detachByte on the lifeline means that the end of the lifeline is to be ignored.
 	detachByte = 'd'
 
 	controlDeadline = 3 * time.Minute
 	nodesDeadline   = 4 * time.Minute
 )
 
-// supervisor runs the processes of one cluster. It is process 1 of its PID
-// namespace: the kernel ends them all with it.
+// supervisor runs the processes of one cluster. It is process 1 of its PID namespace: when it ends, the kernel ends
+// them all.
 type supervisor struct {
 	dir       string
 	processes []*process
@@ -37,10 +37,9 @@ type supervisor struct {
 	began     time.Time
 }
 
-// Supervise is the whole life of a supervisor. It expects to be the first
-// process of new PID, network and mount namespaces; lifeline is a pipe whose
-// end, unless a detachByte came first, means that the starter is gone;
-// progress gets a line for each step, "ready" or "failed: …" as the last.
+// Supervise runs a supervisor until its cluster has ended. It must be the first process of new PID, network and
+// mount namespaces. lifeline is a pipe whose end means that the process that started the cluster is gone, unless a
+// detachByte came first. progress receives a line for each step; the last one is "ready" or "failed: …".
 func Supervise(dir string, lifeline io.Reader, progress io.WriteCloser) error {
 	if os.Getpid() != 1 {
 		return errors.New("supervise cluster: this is started by `up` and by tests only")
@@ -133,7 +132,7 @@ func (s *supervisor) say(w io.Writer, what string) {
 	fmt.Fprintf(w, "%5.1fs %s\n", time.Since(s.began).Seconds(), what)
 }
 
-// isolate keeps our mounts to ourselves and shows our PID namespace in /proc.
+// isolate makes this process's mounts private and mounts a /proc of its PID namespace.
 func isolate() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("isolate mounts: %w", err)
@@ -162,8 +161,8 @@ func (s *supervisor) startControl(ctx context.Context, p *process) error {
 	return await(ctx, p, func() bool { return s.api.answers(ctx, p.Ready) })
 }
 
-// awaitServiceAccount waits until pods are admitted: the API server refuses them while
-// their namespace has no service account. The last of the control plane must live.
+// awaitServiceAccount waits until pods are admitted: the API server rejects them while their namespace has no
+// service account. The wait fails if p, the last component of the control plane, ends.
 func (s *supervisor) awaitServiceAccount(ctx context.Context, p *process) error {
 	ctx, cancel := context.WithTimeout(ctx, controlDeadline)
 	defer cancel()
@@ -172,7 +171,7 @@ func (s *supervisor) awaitServiceAccount(ctx context.Context, p *process) error 
 	})
 }
 
-// awaitNode waits until the node is Ready in another boot than the given one.
+// awaitNode waits until the node is Ready in a boot other than the given one.
 func (s *supervisor) awaitNode(ctx context.Context, p *process, otherThan string) error {
 	ctx, cancel := context.WithTimeout(ctx, nodesDeadline)
 	defer cancel()
@@ -182,8 +181,8 @@ func (s *supervisor) awaitNode(ctx context.Context, p *process, otherThan string
 	})
 }
 
-// bootOf asks for the node's state; while the API server is away it knows the
-// last boot that was seen, and that the node is not ready.
+// bootOf returns the node's state. While the API server is unavailable, it returns the boot that was observed last,
+// and not ready.
 func (s *supervisor) bootOf(ctx context.Context, p *process) nodeState {
 	node := s.api.node(ctx, p.Name)
 	p.mu.Lock()
@@ -195,7 +194,7 @@ func (s *supervisor) bootOf(ctx context.Context, p *process) nodeState {
 	return node
 }
 
-// await looks again and again until done, while the process lives.
+// await polls until done returns true. It fails if the process ends.
 func await(ctx context.Context, p *process, done func() bool) error {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -212,10 +211,9 @@ func await(ctx context.Context, p *process, done func() bool) error {
 	return nil
 }
 
-// serve answers the commands of the package's clients on a socket in the
-// cluster's folder.
+// serve answers the commands of the package's clients on a socket in the cluster's folder.
 func (s *supervisor) serve() error {
-	// By a relative name, since a socket's path cannot be long.
+	// A relative path, because a socket's path is limited in length.
 	if err := os.Chdir(s.dir); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -228,7 +226,7 @@ func (s *supervisor) serve() error {
 	return nil
 }
 
-// end kills everything in the namespace and removes the cluster's folder.
+// end kills every process in the namespace and removes the cluster's folder.
 func (s *supervisor) end() error {
 	if err := unix.Kill(-1, unix.SIGKILL); err != nil && err != unix.ESRCH {
 		return fmt.Errorf("end processes: %w", err)

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// Kubectl runs kubectl as the cluster's administrator and returns its standard
-// output; its standard error is in the error.
+// Kubectl runs kubectl as the cluster's administrator and returns its standard output. Its standard error is in the
+// error.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.KubectlInput(ctx, nil, args...)
 }
@@ -34,9 +34,8 @@ func (c *Cluster) KubectlInput(ctx context.Context, stdin io.Reader, args ...str
 	return out, nil
 }
 
-// Established waits until the API server serves all kinds that CustomResourceDefinitions
-// define. It asks again where `kubectl wait` fails at once, because a definition has no
-// conditions yet.
+// Established waits until the API server serves the kinds of all CustomResourceDefinitions. It retries where
+// `kubectl wait` fails immediately because a definition has no conditions yet.
 func (c *Cluster) Established(ctx context.Context) error {
 	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
 		_, err := c.Kubectl(ctx, "wait", "--for=condition=Established", "crd", "--all", "--timeout=3m")
@@ -47,8 +46,8 @@ func (c *Cluster) Established(ctx context.Context) error {
 	})
 }
 
-// AccountKubeconfig writes a kubeconfig with a token of a service account, good for
-// two hours: a program that is given it has that account's rights and no others.
+// AccountKubeconfig writes a kubeconfig with a service account's token that is valid for two hours: a program that
+// uses it has exactly that account's rights.
 func (c *Cluster) AccountKubeconfig(ctx context.Context, namespace, account, path string) error {
 	authority, err := os.ReadFile(filepath.Join(c.dir, "pki/ca.crt"))
 	if err != nil {
@@ -61,8 +60,8 @@ func (c *Cluster) AccountKubeconfig(ctx context.Context, namespace, account, pat
 	return os.WriteFile(path, clientConfig(authority, account, "token: "+strings.TrimSpace(token)), 0o600)
 }
 
-// KubectlCommand is kubectl, to be run as the caller likes. What it learns of the
-// API's kinds is kept with the cluster: the next one has the same address.
+// KubectlCommand returns the command that Kubectl runs. Its discovery cache is in the cluster's folder, because the
+// next cluster has the same address.
 func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
 	kubectl := []string{filepath.Join(c.dir, "kubectl"), "--kubeconfig=" + filepath.Join(c.dir, adminKubeconfig),
 		"--cache-dir=" + filepath.Join(c.dir, "kubectl-cache")}
@@ -71,8 +70,8 @@ func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd 
 	return cmd
 }
 
-// Node runs a command on a node, each argument as it is given, and returns
-// what it wrote; in the order it came, where it failed.
+// Node runs a command on a node, passing each argument literally, and returns its standard output. Its standard
+// error is in the error.
 func (c *Cluster) Node(ctx context.Context, node string, command ...string) (string, error) {
 	return c.NodeInput(ctx, nil, node, command...)
 }
@@ -94,8 +93,7 @@ func (c *Cluster) NodeInput(ctx context.Context, stdin io.Reader, node string, c
 	return out, nil
 }
 
-// NodeCommand is an SSH client that runs a line of shell on a node, or, where
-// there is none, a shell for a person.
+// NodeCommand returns an SSH client that runs a line of shell on a node or, without a line, an interactive shell.
 func (c *Cluster) NodeCommand(ctx context.Context, node string, line ...string) (*exec.Cmd, error) {
 	address := ""
 	for i := 1; i <= 9; i++ {
@@ -108,7 +106,7 @@ func (c *Cluster) NodeCommand(ctx context.Context, node string, line ...string) 
 	}
 	args := []string{"ssh", "-i", filepath.Join(c.dir, sshKey), "-o", "BatchMode=yes", "-o", "LogLevel=ERROR",
 		"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=60",
-		"-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=6", // nodes lose their power
+		"-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=6", // nodes lose power
 		"-o", "HostKeyAlgorithms=ssh-ed25519", "-F", "none"}
 	if len(line) == 0 {
 		args = append(args, "-t")
@@ -116,7 +114,7 @@ func (c *Cluster) NodeCommand(ctx context.Context, node string, line ...string) 
 	return c.inside(ctx, append(append(args, "root@"+address), line...)...), nil
 }
 
-// LoadImage imports an image archive on every node, on all at once.
+// LoadImage imports an image archive on all nodes in parallel.
 func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
 	all, err := c.Status(ctx)
 	if err != nil {
@@ -141,8 +139,8 @@ func (c *Cluster) loadImageOn(ctx context.Context, node, archive string) error {
 	return err
 }
 
-// PowerCut ends the node as a lost power supply does: what the guest did not
-// flush to its disks is gone. PowerOn boots it again from the same disks.
+// PowerCut ends the node as a power failure does: data that the guest did not flush to its disks is lost. PowerOn
+// boots it again from the same disks.
 func (c *Cluster) PowerCut(ctx context.Context, node string) error {
 	return c.Kill(ctx, node)
 }
@@ -158,19 +156,19 @@ func (c *Cluster) Reboot(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	// Behind the session, which would otherwise end with the node, and in an error.
+	// In the background: otherwise the SSH session would end with the node, and with an error.
 	if _, err := c.Node(ctx, node, "sh", "-c", "(sleep 0.5; exec busybox reboot) </dev/null >/dev/null 2>&1 &"); err != nil {
 		return err
 	}
 	return c.command(ctx, http.MethodPost, "/nodes/"+node+"/await?boot="+strings.TrimSpace(boot), nil)
 }
 
-// Kill ends a component of the control plane, or a node, with SIGKILL.
+// Kill kills a component of the control plane, or a node, with SIGKILL.
 func (c *Cluster) Kill(ctx context.Context, name string) error {
 	return c.command(ctx, http.MethodPost, "/processes/"+name+"/kill", nil)
 }
 
-// Run starts what Kill ended and waits until it is ready.
+// Run starts what Kill has killed and waits until it is ready.
 func (c *Cluster) Run(ctx context.Context, name string) error {
 	return c.command(ctx, http.MethodPost, "/processes/"+name+"/start", nil)
 }
@@ -181,7 +179,7 @@ func (c *Cluster) Status(ctx context.Context) ([]Status, error) {
 	return all, c.command(ctx, http.MethodGet, "/status", &all)
 }
 
-// Log is the end of the logs of a component or a node.
+// Log returns the end of the logs of a component or a node.
 func (c *Cluster) Log(name string, lines int) string {
 	logs, err := filepath.Glob(filepath.Join(c.dir, name+"*.log"))
 	if err != nil {
@@ -194,13 +192,13 @@ func (c *Cluster) Log(name string, lines int) string {
 	return text.String()
 }
 
-// KeepLogs copies all logs to where they outlive the cluster.
+// KeepLogs copies all logs to a folder that outlives the cluster and returns it.
 func (c *Cluster) KeepLogs() (string, error) { return keepLogs(c.dir) }
 
-// inside is a command in the cluster's network namespace.
+// inside returns a command in the cluster's network namespace.
 func (c *Cluster) inside(ctx context.Context, argv ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "nsenter", append([]string{fmt.Sprintf("--net=/proc/%d/ns/net", c.pid), "--"}, argv...)...)
-	// It would keep the namespace alive.
+	// Otherwise it would keep the namespace alive.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
@@ -214,7 +212,7 @@ func output(cmd *exec.Cmd, stdin io.Reader) (string, error) {
 	return stdout.String(), nil
 }
 
-// command asks the supervisor.
+// command sends a request to the supervisor.
 func (c *Cluster) command(ctx context.Context, method, path string, into any) error {
 	dir, err := os.Open(c.dir)
 	if err != nil {
@@ -224,7 +222,7 @@ func (c *Cluster) command(ctx context.Context, method, path string, into any) er
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			// A socket's path cannot be long; this one is short always.
+			// A socket's path is limited in length; this one is always short.
 			return new(net.Dialer).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), socketName))
 		},
 	}}
@@ -238,7 +236,7 @@ func (c *Cluster) command(ctx context.Context, method, path string, into any) er
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(resp.Body) // the status says it failed anyway
+		text, _ := io.ReadAll(resp.Body) // the status reports the failure in any case
 		return fmt.Errorf("ask supervisor to %s: %s", path, strings.TrimSpace(string(text)))
 	}
 	if into == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/s3"
 )
 
-// The dataset, which dataset.yaml names too.
+// The dataset. dataset.yaml repeats these values.
 const (
 	s3Port      = 9000
 	bucket      = "pictures"
@@ -22,7 +22,7 @@ const (
 	pictureSize = 512 << 10
 )
 
-// load brings a dataset to the node while an S3 server is there.
+// load loads a dataset onto the node while an S3 server is running.
 func load(ctx context.Context, s *stage) (err error) {
 	store, err := s.cluster.StartS3(ctx, s3Port)
 	if err != nil {
@@ -55,7 +55,7 @@ func load(ctx context.Context, s *stage) (err error) {
 	return expect(strings.Join(strings.Fields(out), " "), want, "all files are loaded")
 }
 
-// upload fills the bucket with files and the list of their checksums.
+// upload fills the bucket with files and a list of their checksums.
 func upload(ctx context.Context, store *s3.Server) error {
 	if err := store.MakeBucket(ctx, bucket, false); err != nil {
 		return err
@@ -64,7 +64,7 @@ func upload(ctx context.Context, store *s3.Server) error {
 	var list bytes.Buffer
 	for i := range pictures {
 		body := make([]byte, pictureSize)
-		_, _ = random.Read(body) // it never fails
+		_, _ = random.Read(body) // never fails
 		key := fmt.Sprintf("cats/%02d.jpg", i+1)
 		fmt.Fprintf(&list, "%x  %s\n", sha256.Sum256(body), key)
 		if _, err := store.Put(ctx, bucket, key, body, true); err != nil {
@@ -80,9 +80,9 @@ func secret(store *s3.Server) string {
 		"stringData": {"awsAccessKeyID": %q, "awsSecretAccessKey": %q}}`, store.Access, store.Secret)
 }
 
-// watchLoad looks twice while the data arrive, and wants to see more the second time.
+// watchLoad shows the dataset twice while it is loading, and requires progress in between.
 func watchLoad(ctx context.Context, s *stage) error {
-	const more = 40 // per cent, so that the second look is at half of it
+	const more = 40 // percent, so that the second time is about halfway
 	least := 1
 	for range 2 {
 		err := s.await(ctx, fmt.Sprintf("%d%% of the dataset are loaded", least), func() (bool, error) {
@@ -108,7 +108,7 @@ func watchLoad(ctx context.Context, s *stage) error {
 	return nil
 }
 
-// percent is the progress in a line of `kubectl get vm`, 0 where it says nothing.
+// percent returns the progress in a line of `kubectl get vm`, or 0 if it has none.
 func percent(line string) int {
 	for word := range strings.FieldsSeq(line) {
 		if number, is := strings.CutSuffix(word, "%"); is {
@@ -120,7 +120,7 @@ func percent(line string) int {
 	return 0
 }
 
-// read starts a job that uses the dataset, whose source has gone.
+// read runs a job that uses the dataset after its source is gone.
 func read(ctx context.Context, s *stage) error {
 	s.say("The S3 server has ended. The data are on the node, and whoever needs them names this claim:\n")
 	out, err := s.kubectl(ctx, "get", "pvc", "pictures-train")

@@ -1,8 +1,8 @@
-// Command demo shows flexlvm at work on a cluster of its own: the commands that a user
-// would type, and what they really print. It fails if they do not show what it claims.
+// Command demo shows flexlvm on a cluster of its own: the commands that a user would type, and their actual output.
+// It fails if the output does not show what the demo claims.
 //
-// KEEP=1 in the environment leaves the cluster up, without the dataset's S3 server, which
-// ends once the dataset is loaded.
+// KEEP=1 in the environment keeps the cluster running, without the dataset's S3 server, which ends once the dataset
+// is loaded.
 package main
 
 import (
@@ -22,7 +22,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Getenv("KEEP") == "1"); err != nil {
-		if ctx.Err() != nil { // whatever failed, it failed for that
+		if ctx.Err() != nil { // the interrupt caused any failure
 			err = errors.New("interrupted")
 		}
 		fmt.Fprintln(os.Stderr, "\ndemo:", err)
@@ -36,7 +36,7 @@ func run(ctx context.Context, keep bool) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := os.Chdir(root); err != nil { // the commands name files from there
+	if err := os.Chdir(root); err != nil { // the commands' file names are relative to it
 		return fmt.Errorf("go to the repository: %w", err)
 	}
 	s := &stage{out: os.Stdout, color: isTerminal(os.Stdout), volumes: map[string]string{}}
@@ -67,11 +67,11 @@ func run(ctx context.Context, keep bool) (err error) {
 func start(ctx context.Context, s *stage, keep bool) (*cluster.Cluster, error) {
 	name := "demo"
 	if keep {
-		name = "dev" // where `make kubectl` and the others look
+		name = "dev" // the default cluster of `make kubectl` and the other targets
 	}
 	return cluster.StartShipped(ctx, cluster.Config{
 		Name: name, Detach: keep, Log: s.out,
-		FindBackend: vm.FindBackendAtHand, // a first run does not wait for a kernel
+		FindBackend: vm.FindBackendAtHand, // a first run must not wait for a kernel build
 	})
 }
 

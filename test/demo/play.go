@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	size  = 1 << 30 // what examples/pod.yaml asks for
+	size  = 1 << 30 // the request in examples/pod.yaml
 	grown = 2 << 30
 )
 
-// play is the demo, act by act.
+// play runs the demo, act by act.
 func play(ctx context.Context, s *stage) error {
 	for _, act := range []struct {
 		title string
@@ -95,13 +95,13 @@ func inPod(ctx context.Context, s *stage, args ...string) (string, error) {
 	return s.kubectl(ctx, append([]string{"exec", "data-pod", "--"}, args...)...)
 }
 
-// dfShows runs df in the pod; total and used are bytes.
+// dfShows runs df in the pod and checks its sizes; total and used are bytes.
 func dfShows(ctx context.Context, s *stage, total, used int) error {
 	out, err := inPod(ctx, s, "df", "-k", "/data")
 	if err != nil {
 		return err
 	}
-	// The device's name may fill a line of its own.
+	// The device's name may be on a line of its own.
 	want := fmt.Sprintf("%d %d %d", total/1024, used/1024, (total-used)/1024)
 	return expect(strings.Join(strings.Fields(out), " "), want, "the size of the volume")
 }
@@ -157,7 +157,7 @@ func grow(ctx context.Context, s *stage) error {
 	if _, err := s.kubectl(ctx, "wait", "pvc/data", "--for=jsonpath={.status.capacity.storage}=2Gi", "--timeout=180s"); err != nil {
 		return err
 	}
-	const block = 4096 // the note
+	const block = 4096 // the file with the note
 	if err := dfShows(ctx, s, grown, block); err != nil {
 		return err
 	}

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// colors are the claims of claims.yaml and the pods of pods.yaml. red is the
-// one that is used least recently, green the one that is brought back.
+// colors are the claims of claims.yaml and the pods of pods.yaml. red is used least recently, and green is
+// undeleted.
 var colors = []string{"red", "green", "blue"}
 
 const note = "Written before the claim was deleted"
 
-// giveUp makes three claims and deletes them.
+// giveUp creates three claims and deletes them.
 func giveUp(ctx context.Context, s *stage) error {
 	if _, err := s.kubectl(ctx, "apply", "-f", "test/demo/claims.yaml", "-f", "test/demo/pods.yaml"); err != nil {
 		return err
@@ -36,7 +36,7 @@ func giveUp(ctx context.Context, s *stage) error {
 	if _, err := s.kubectl(ctx, append([]string{"get", "pvc"}, colors...)...); err != nil {
 		return err
 	}
-	for _, pod := range pods { // one after the other: the last use of red is the oldest
+	for _, pod := range pods { // one after the other, so that red was used least recently
 		if _, err := s.kubectl(ctx, "delete", pod); err != nil {
 			return err
 		}
@@ -51,14 +51,14 @@ func giveUp(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	// A PersistentVolume goes once its node has reported the volume.
+	// A PersistentVolume is deleted once its node has reported the volume.
 	return s.await(ctx, "the PersistentVolume of the one to bring back is gone", func() (bool, error) {
 		out, err := s.quiet(ctx, "get", "pv", s.volumes["green"], "--ignore-not-found", "-o", "name")
 		return strings.TrimSpace(out) == "", err
 	})
 }
 
-// waiting shows what is left of the three.
+// waiting shows the three unreferenced volumes.
 func waiting(ctx context.Context, s *stage) error {
 	out, err := s.kubectl(ctx, "get", "nodestorage")
 	if err != nil {
@@ -79,7 +79,7 @@ func waiting(ctx context.Context, s *stage) error {
 	return nil
 }
 
-// listed finds a volume in what `flexlvm volumes list` has printed.
+// listed returns an error unless a volume is in the output of `flexlvm volumes list` in this state.
 func listed(list, name, state string) error {
 	for line := range strings.Lines(list) {
 		if fields := strings.Fields(line); len(fields) > 2 && fields[1] == name && fields[2] == state {
@@ -89,7 +89,7 @@ func listed(list, name, state string) error {
 	return fmt.Errorf("the list of volumes: expected to see %s in state %s", name, state)
 }
 
-// undelete brings green back.
+// undelete restores green.
 func undelete(ctx context.Context, s *stage) error {
 	line := "flexlvm volumes undelete " + s.volumes["green"] + " --claim green --storage-class flexlvm"
 	if err := s.nodeToKubectl(ctx, line, "apply", "-f", "-"); err != nil {
@@ -108,7 +108,7 @@ func undelete(ctx context.Context, s *stage) error {
 	return expect(out, note, "the data is there")
 }
 
-// makeRoom asks for more than is free.
+// makeRoom requests more space than is free.
 func makeRoom(ctx context.Context, s *stage) error {
 	if _, err := s.onNode(ctx, "vgs --units m flexlvm"); err != nil {
 		return err
@@ -120,7 +120,7 @@ func makeRoom(ctx context.Context, s *stage) error {
 	if _, err := s.kubectl(ctx, "wait", "--for=condition=Ready", "--timeout=180s", "pod/large"); err != nil {
 		return err
 	}
-	// The event may come a moment after the room.
+	// The event may arrive a moment after the eviction.
 	err := s.await(ctx, "the node's event says what was evicted", func() (bool, error) {
 		out, err := s.quiet(ctx, "get", "events", "--field-selector", "reason=VolumeEvicted", "-o", "name")
 		return strings.TrimSpace(out) != "", err
@@ -140,7 +140,7 @@ func makeRoom(ctx context.Context, s *stage) error {
 
 const patience = 2 * time.Minute
 
-// await waits for something that has no command to wait for it.
+// await waits for a state for which no command can wait.
 func (s *stage) await(ctx context.Context, what string, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -15,12 +15,12 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// stage is where the demo takes place: it shows commands and runs them.
+// stage shows commands and runs them.
 type stage struct {
 	out     io.Writer
 	color   bool
 	cluster *cluster.Cluster
-	volumes map[string]string // names of volumes on the node, by their claims or the dataset
+	volumes map[string]string // names of volumes on the node, by claim or dataset
 }
 
 func isTerminal(f *os.File) bool {
@@ -57,7 +57,7 @@ func (s *stage) kubectlMayFail(ctx context.Context, args ...string) (string, err
 	return s.show(s.cluster.KubectlCommand(ctx, args...))
 }
 
-// quiet is kubectl behind the scenes.
+// quiet runs kubectl without showing it.
 func (s *stage) quiet(ctx context.Context, args ...string) (string, error) {
 	return s.cluster.Kubectl(ctx, args...)
 }
@@ -76,7 +76,7 @@ func (s *stage) onNode(ctx context.Context, line string) (string, error) {
 	return out, nil
 }
 
-// nodeToKubectl shows and runs a line on node1 whose output kubectl reads.
+// nodeToKubectl shows and runs a line on node1 whose output is kubectl's input.
 func (s *stage) nodeToKubectl(ctx context.Context, line string, args ...string) error {
 	s.prompt("$", "ssh node1 "+line+" | kubectl "+quoted(args))
 	from, err := s.cluster.NodeCommand(ctx, "node1", driverInPath+line)
@@ -91,7 +91,7 @@ func (s *stage) nodeToKubectl(ctx context.Context, line string, args ...string) 
 	return s.feed(ctx, &between, args...)
 }
 
-// feed runs a kubectl command that reads, and shows what it says but not its input.
+// feed runs a kubectl command with an input, and shows its output but not its input.
 func (s *stage) feed(ctx context.Context, input io.Reader, args ...string) error {
 	cmd := s.cluster.KubectlCommand(ctx, args...)
 	cmd.Stdin = input
@@ -101,16 +101,14 @@ func (s *stage) feed(ctx context.Context, input io.Reader, args ...string) error
 	return nil
 }
 
-// driverInPath lets lines on the node call the driver by its name: it is the
-// operator's tool as well.
+// driverInPath puts the driver, which is also the operator's tool, into PATH for lines on the node.
 const driverInPath = "PATH=$PATH:/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm; "
 
 func (s *stage) prompt(sign, line string) {
 	fmt.Fprintln(s.out, s.paint("32", sign)+" "+s.paint("1", line))
 }
 
-// show runs a command and shows what it prints, both streams in their order,
-// which is also returned.
+// show runs a command and shows and returns its output, both streams in their order.
 func (s *stage) show(cmd *exec.Cmd) (string, error) {
 	var kept bytes.Buffer
 	both := io.MultiWriter(s.out, &kept)
@@ -120,7 +118,7 @@ func (s *stage) show(cmd *exec.Cmd) (string, error) {
 	return kept.String(), err
 }
 
-// quoted writes arguments as one would type them.
+// quoted returns arguments as a user would type them.
 func quoted(args []string) string {
 	typed := make([]string, len(args))
 	for i, arg := range args {
@@ -132,7 +130,7 @@ func quoted(args []string) string {
 	return strings.Join(typed, " ")
 }
 
-// expect fails unless the text has a part.
+// expect returns an error unless text contains part.
 func expect(text, part, meaning string) error {
 	if strings.Contains(text, part) {
 		return nil

@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// Token is what Guard gives.
+// Token is the token that Guard issues.
 const Token = "short-lived"
 
-// Key makes the key.json of a service account whose tokens a server gives at Guard's /token.
+// Key returns the key.json of a new service account whose tokens Guard issues at the server's /token.
 func Key(server string) ([]byte, error) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -30,7 +30,7 @@ func Key(server string) ([]byte, error) {
 	})
 }
 
-// Guard gives a token for what is signed, and leads only those to next that have it.
+// Guard issues a token for a signed assertion, and forwards only requests with that token to next.
 func Guard(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	switch {
 	case r.URL.Path == "/token" && strings.Count(r.PostFormValue("assertion"), ".") == 2:

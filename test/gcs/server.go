@@ -1,5 +1,5 @@
-// Package gcs starts a server of Google Cloud Storage's JSON API for tests:
-// fsouza/fake-gcs-server, which asks nobody who he is.
+// Package gcs starts a server of Google Cloud Storage's JSON API for tests: fsouza/fake-gcs-server, which has no
+// authentication.
 package gcs
 
 import (
@@ -18,11 +18,10 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// Server is one that runs, with all that it has in memory.
+// Server is a running server with its data in memory.
 type Server struct{ *served.Program }
 
-// Start builds what is missing, starts a server and returns when it answers. log gets a line
-// where that takes long.
+// Start builds what is missing, starts a server and returns once it responds. It logs a line before a long build.
 func Start(ctx context.Context, cfg served.Config, log io.Writer) (*Server, error) {
 	root, err := vm.SourceDir()
 	if err != nil {
@@ -33,7 +32,7 @@ func Start(ctx context.Context, cfg served.Config, log io.Writer) (*Server, erro
 		return nil, err
 	}
 	program, err := served.Start(ctx, cfg, "/storage/v1/b", func(address string) []string {
-		host, port, _ := net.SplitHostPort(address) // it was made of both
+		host, port, _ := net.SplitHostPort(address) // address always has both
 		return []string{binary, "-scheme", "http", "-host", host, "-port", port, "-public-host", address, "-backend", "memory"}
 	})
 	if err != nil {
@@ -42,7 +41,7 @@ func Start(ctx context.Context, cfg served.Config, log io.Writer) (*Server, erro
 	return &Server{program}, nil
 }
 
-// MakeBucket makes a bucket.
+// MakeBucket creates a bucket.
 func (s *Server) MakeBucket(ctx context.Context, name string) error {
 	return s.post(ctx, "/storage/v1/b", fmt.Sprintf(`{"name":%q}`, name))
 }

@@ -1,6 +1,6 @@
-// Package hub is a small server of repositories for tests, written from the public
-// description of the Hugging Face Hub's HTTP API: revisions, trees in pages, and files that
-// are given at once, or where git LFS has them, by a signed redirect to another host.
+// Package hub is a small repository server for tests, written from the public description of the Hugging Face Hub's
+// HTTP API: revisions, paged trees, and files, which are served directly or, if they are in Git LFS, by a signed
+// redirect to another host.
 package hub
 
 import (
@@ -19,22 +19,22 @@ import (
 	"sync"
 )
 
-// File is one of a commit.
+// File is a file of a commit.
 type File struct {
 	Content []byte
-	// LFS: the repository has a pointer to it.
+	// LFS: the repository has only a pointer to the file.
 	LFS bool
 }
 
 // Hub is the API's handler.
 type Hub struct {
-	// Token, where set, is wanted with every request.
+	// Token, if set, is required with every request.
 	Token string
-	// Page is how many entries one answer lists; 1000 if it is 0.
+	// Page is the number of entries per page of a listing; 1000 if it is 0.
 	Page int
-	// CDN is the URL at which Blobs answers.
+	// CDN is the base URL of Blobs.
 	CDN string
-	// Serve answers with content, for ranges.
+	// Serve responds with content, and supports ranges.
 	Serve func(w http.ResponseWriter, r *http.Request, content []byte)
 
 	mu    sync.Mutex
@@ -43,10 +43,10 @@ type Hub struct {
 	blobs map[string][]byte          // by SHA-256
 }
 
-// signature is what a redirect has in its query.
+// signature is the signature in the query of a redirect.
 const signature = "signed-for-a-test"
 
-// Commit makes a commit, and a branch point to it. A repository is such as models/org/name.
+// Commit creates a commit and sets a branch to it. A repository is named like models/org/name.
 func (h *Hub) Commit(repository, branch string, files map[string]File) (commit string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,7 +84,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	parts := strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
 	for i, p := range parts {
-		parts[i], _ = url.PathUnescape(p) // the server has parsed it
+		parts[i], _ = url.PathUnescape(p) // cannot fail: the server has parsed it
 	}
 	switch {
 	case len(parts) == 6 && parts[0] == "api" && parts[4] == "revision":
@@ -100,7 +100,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers as the Hub does, whose words are in headers.
+// refuse responds with an error as the Hub does, with its text in headers.
 func refuse(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("X-Error-Code", code)
 	w.Header().Set("X-Error-Message", message)
@@ -126,10 +126,10 @@ func (h *Hub) revision(w http.ResponseWriter, repository, ref string) {
 
 func answer(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // who asked has gone
+	_ = json.NewEncoder(w).Encode(v) // fails only if the client is gone
 }
 
-// tree lists a folder, or all below it, page by page.
+// tree lists a folder, or all files below it, page by page.
 func (h *Hub) tree(w http.ResponseWriter, r *http.Request, repository, ref, folder string) {
 	_, files := h.files(repository, ref)
 	entries := map[string]map[string]any{}
@@ -198,8 +198,8 @@ func (h *Hub) resolve(w http.ResponseWriter, r *http.Request, repository, ref, n
 	h.Serve(w, r, f.Content)
 }
 
-// Blobs is the handler of the host that has the large files. As a store does it takes a
-// signature, and refuses whoever brings another credential beside it.
+// Blobs returns the handler of the host with the LFS files. Like an object store, it requires a signature and
+// rejects a request that also has another credential.
 func (h *Hub) Blobs() http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		h.mu.Lock()

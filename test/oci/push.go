@@ -19,15 +19,15 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 )
 
-// Layer is what a manifest has, or will have.
+// Layer is a layer of a manifest.
 type Layer struct {
 	MediaType   string
 	Annotations map[string]string
 	Content     []byte
 }
 
-// Push pushes an artifact of layers, and returns its digest. dial connects to the registry
-// from this process; nil is net.Dialer's.
+// Push pushes an artifact with these layers, and returns its digest. dial connects this process to the registry;
+// nil is net.Dialer's.
 func (r *Registry) Push(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), name, tag string, layers ...Layer) (string, error) {
 	repository, err := r.repository(dial, name)
 	if err != nil {
@@ -48,7 +48,7 @@ func (r *Registry) Push(ctx context.Context, dial func(context.Context, string, 
 	return push(ctx, repository, tag, m.MediaType, m)
 }
 
-// PushIndex pushes an index of manifests that are there, by their platforms.
+// PushIndex pushes an index of existing manifests, by their platforms.
 func (r *Registry) PushIndex(ctx context.Context, name, tag string, manifests ...ocispec.Descriptor) (string, error) {
 	repository, err := r.repository(nil, name)
 	if err != nil {
@@ -82,7 +82,7 @@ func (r *Registry) repository(dial func(context.Context, string, string) (net.Co
 	return repository, nil
 }
 
-// Tar packs files, and after them entries that are none.
+// Tar packs files, and after them entries that are not regular files.
 func Tar(files map[string]string, others ...tar.Header) []byte {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -112,7 +112,7 @@ func cut(name string) (dir, base string, deep bool) {
 	return "", name, false
 }
 
-// Gzip packs once more.
+// Gzip compresses data.
 func Gzip(data []byte) []byte {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
@@ -122,7 +122,7 @@ func Gzip(data []byte) []byte {
 	return b.Bytes()
 }
 
-// Zstd packs once more.
+// Zstd compresses data.
 func Zstd(data []byte) []byte {
 	var b bytes.Buffer
 	w, err := zstd.NewWriter(&b)
@@ -133,7 +133,7 @@ func Zstd(data []byte) []byte {
 	return b.Bytes()
 }
 
-// must ends a test whose own content is wrong: memory takes all.
+// must panics on an error, which can only be a mistake in a test's data: writes to memory do not fail.
 func must(err error) {
 	if err != nil {
 		panic(err)

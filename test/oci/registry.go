@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// Registry is one that runs. It asks nobody who he is.
+// Registry is a running registry without authentication.
 type Registry struct {
 	// Host is its host:port.
 	Host string
@@ -23,8 +23,7 @@ type Registry struct {
 	dir     string
 }
 
-// Start builds what is missing, starts a registry and returns when it answers. log gets a
-// line where that takes long.
+// Start builds what is missing, starts a registry and returns once it responds. It logs a line before a long build.
 func Start(ctx context.Context, cfg served.Config, log io.Writer) (*Registry, error) {
 	root, err := vm.SourceDir()
 	if err != nil {
@@ -47,5 +46,5 @@ func Start(ctx context.Context, cfg served.Config, log io.Writer) (*Registry, er
 	return &Registry{Host: program.Address, program: program, dir: dir}, nil
 }
 
-// Stop ends the registry at once and removes what it had.
+// Stop kills the registry and removes its data.
 func (r *Registry) Stop() error { return errors.Join(r.program.Stop(), os.RemoveAll(r.dir)) }

@@ -13,41 +13,39 @@ import (
 	"time"
 )
 
-// A Fault says which requests it hits, and what happens to them. Of several
-// that fit a request the first does.
+// A Fault selects requests, and describes what happens to them. If several match a request, the first applies.
 type Fault struct {
-	// Method and Path choose requests; empty is any. Path is the end of the decoded
-	// path. Query is a parameter that must be there.
+	// Method and Path match requests; empty matches any. Path is a suffix of the decoded path. Query is a parameter
+	// that the request must have.
 	Method, Path, Query string
-	// Skip leaves the first so many requests that fit alone; Times is how many of
-	// those after them are hit, 0 all.
+	// Skip is the number of matching requests to leave alone. Times is the number of requests to hit after those; 0
+	// is all.
 	Skip, Times int
 
-	// Before is called first. It may change the object that is asked for.
+	// Before is called first. It may change the requested object.
 	Before func()
-	// Delay lets the client wait for the first byte.
+	// Delay delays the response.
 	Delay time.Duration
-	// Status answers with that status and the S3 error code Code; the server is not
-	// asked.
+	// Status responds with that status and the S3 error code Code, without forwarding the request to the server.
 	Status int
 	Code   string
-	// Drop takes headers of the request away: a server that knows no If-Match.
+	// Drop removes headers of the request, to simulate a server without support for If-Match, for example.
 	Drop []string
-	// ETag is what the answer says instead of the object's.
+	// ETag replaces the ETag of the response.
 	ETag string
-	// Edit makes another body of a good answer's body; its length is then right.
+	// Edit changes the body of a successful response. Content-Length is adapted.
 	Edit func(body []byte) []byte
-	// Cut closes the connection, Reset resets it, and Hang says nothing any more,
-	// after so many bytes of the body; the length that was announced is the whole.
+	// After so many bytes of the body, Cut closes the connection, Reset resets it, and Hang sends nothing more.
+	// Content-Length is that of the whole body.
 	Cut, Reset, Hang *int64
-	// Drip sends one byte of the body each so long.
+	// Drip sends the body byte by byte, with this pause after each.
 	Drip time.Duration
 }
 
-// After is for Cut, Reset and Hang.
+// After returns a value for Cut, Reset or Hang.
 func After(bytes int64) *int64 { return &bytes }
 
-// Flip is an Edit that alters one byte.
+// Flip returns an Edit that changes one byte.
 func Flip(offset int) func([]byte) []byte {
 	return func(body []byte) []byte {
 		altered := bytes.Clone(body)
@@ -56,18 +54,18 @@ func Flip(offset int) func([]byte) []byte {
 	}
 }
 
-// Shorten is an Edit that leaves nothing but the first bytes.
+// Shorten returns an Edit that keeps only the first bytes.
 func Shorten(length int) func([]byte) []byte {
 	return func(body []byte) []byte { return body[:min(length, len(body))] }
 }
 
-// Entries is an Edit of a listing that adds objects of one byte that the server
-// cannot hold, for its objects are files.
+// Entries returns an Edit of a listing that adds objects of one byte whose keys the server cannot store, because
+// its objects are files.
 func Entries(keys ...string) func([]byte) []byte {
 	var added bytes.Buffer
 	for _, key := range keys {
 		added.WriteString("<Contents><Key>")
-		_ = xml.EscapeText(&added, []byte(key)) // a buffer takes all
+		_ = xml.EscapeText(&added, []byte(key)) // a Buffer never fails
 		added.WriteString("</Key><LastModified>2026-01-02T03:04:05.000Z</LastModified>" +
 			"<ETag>&#34;9dd4e461268c8034f5c8564e155c67a6&#34;</ETag><Size>1</Size><StorageClass>STANDARD</StorageClass></Contents>")
 	}
@@ -77,7 +75,7 @@ func Entries(keys ...string) func([]byte) []byte {
 	}
 }
 
-// fault is a fault and how often it was asked.
+// fault is a Fault with the number of requests that matched it.
 type fault struct {
 	Fault
 	fits int
@@ -91,7 +89,7 @@ func (f *fault) hits(r *http.Request) bool {
 	return f.fits > f.Skip && (f.Times == 0 || f.fits <= f.Skip+f.Times)
 }
 
-// wait reports whether all of that time has passed.
+// wait waits for d. It returns false if ctx ends first.
 func wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -101,7 +99,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// refuse answers as S3 servers do.
+// refuse responds with an error in S3's format.
 func refuse(w http.ResponseWriter, status int, code string) {
 	if code == "" {
 		code = strings.ReplaceAll(http.StatusText(status), " ", "")
@@ -112,7 +110,7 @@ func refuse(w http.ResponseWriter, status int, code string) {
 		"<Resource>/</Resource><RequestId>1</RequestId></Error>", code, code)
 }
 
-// edit replaces the body of an answer.
+// edit replaces the body of a response.
 func edit(response *http.Response, change func([]byte) []byte) error {
 	body, err := io.ReadAll(response.Body)
 	if err != nil {

@@ -13,16 +13,16 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// An Object is what an upload left.
+// An Object is the result of an upload.
 type Object struct {
-	// ETag is without its quotes: the MD5 in hex or, of parts, MD5-N.
+	// ETag has no quotes: the MD5 in hex or, for a multipart upload, MD5-N.
 	ETag string
-	// Version is empty in a bucket without versions.
+	// Version is empty in a bucket without versioning.
 	Version string
 }
 
-// Client is a client with the rights of the server's user, always the same: each
-// has connections of its own, and keeps them.
+// Client returns a client with the rights of the server's user. It is always the same one, because each client
+// keeps connections of its own.
 func (s *Server) Client() (*minio.Client, error) {
 	s.once.Do(func() { s.client, s.clientErr = s.newClient() })
 	return s.client, s.clientErr
@@ -34,8 +34,8 @@ func (s *Server) newClient() (*minio.Client, error) {
 		Region:          Region,
 		Transport:       s.transport(),
 		BucketLookup:    minio.BucketLookupPath,
-		TrailingHeaders: true, // else no CRC64NVME
-		MaxRetries:      1,    // it is beside us
+		TrailingHeaders: true, // needed for CRC64NVME
+		MaxRetries:      1,    // the server is on this machine
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make S3 client: %w", err)
@@ -43,7 +43,7 @@ func (s *Server) newClient() (*minio.Client, error) {
 	return client, nil
 }
 
-// MakeBucket makes an empty bucket; versioned, it keeps what is overwritten.
+// MakeBucket creates an empty bucket; a versioned one keeps overwritten versions.
 func (s *Server) MakeBucket(ctx context.Context, bucket string, versioned bool) error {
 	client, err := s.Client()
 	if err != nil {
@@ -61,9 +61,8 @@ func (s *Server) MakeBucket(ctx context.Context, bucket string, versioned bool) 
 	return nil
 }
 
-// Put uploads an object in one request. With checksummed the server gets, checks
-// and keeps its CRC64NVME; else it has nothing but the ETag, which is its MD5, as
-// servers have it that are older than checksums.
+// Put uploads an object in one request. With checksummed, the server receives, verifies and stores its CRC64NVME.
+// Otherwise it has only the ETag, which is the MD5, like servers that predate checksums.
 func (s *Server) Put(ctx context.Context, bucket, key string, body []byte, checksummed bool) (Object, error) {
 	client, err := s.Client()
 	if err != nil {
@@ -76,8 +75,8 @@ func (s *Server) Put(ctx context.Context, bucket, key string, body []byte, check
 	return o, s.forgetChecksum(bucket, key)
 }
 
-// PutParts uploads an object in parts of partSize bytes, at least 5 MiB: its ETag
-// is none of its content's. With checksummed it has a CRC64NVME of the whole.
+// PutParts uploads an object in parts of partSize bytes, at least 5 MiB. Its ETag is not a hash of its content.
+// With checksummed it has a CRC64NVME of the whole.
 func (s *Server) PutParts(ctx context.Context, bucket, key string, body io.Reader, size int64, partSize uint64, checksummed bool) (Object, error) {
 	client, err := s.Client()
 	if err != nil {
@@ -92,8 +91,7 @@ func (s *Server) PutParts(ctx context.Context, bucket, key string, body io.Reade
 	return o, s.forgetChecksum(bucket, key)
 }
 
-// forgetChecksum takes away what the server computes where a client gives it
-// nothing.
+// forgetChecksum deletes the checksum that the server computes if a client sends none.
 func (s *Server) forgetChecksum(bucket, key string) error {
 	if err := os.Remove(filepath.Join(s.cfg.Dir, "meta", bucket, key, "meta", "checksums")); err != nil {
 		return fmt.Errorf("forget checksum of object %q in bucket %s: %w", key, bucket, err)
@@ -101,13 +99,13 @@ func (s *Server) forgetChecksum(bucket, key string) error {
 	return nil
 }
 
-// Upload is Put for content that is not to be held in memory: size bytes of body.
+// Upload is Put with size bytes of body, for content that is too large to hold in memory.
 func (s *Server) Upload(ctx context.Context, bucket, key string, body io.Reader, size int64, checksummed bool) error {
 	client, err := s.Client()
 	if err != nil {
 		return err
 	}
-	how := options(true) // the server computes the MD5 by itself
+	how := options(true) // the server computes the MD5 itself
 	if _, err := upload(ctx, client, bucket, key, body, size, how); err != nil || checksummed {
 		return err
 	}
@@ -130,7 +128,7 @@ func upload(ctx context.Context, client *minio.Client, bucket, key string, body 
 	return Object{ETag: info.ETag, Version: info.VersionID}, nil
 }
 
-// Remove removes an object, of a versioned bucket its newest version.
+// Remove removes an object, or the newest version of it in a versioned bucket.
 func (s *Server) Remove(ctx context.Context, bucket, key string) error {
 	client, err := s.Client()
 	if err != nil {
@@ -142,7 +140,7 @@ func (s *Server) Remove(ctx context.Context, bucket, key string) error {
 	return nil
 }
 
-// Get is the content of an object.
+// Get returns the content of an object.
 func (s *Server) Get(ctx context.Context, bucket, key string) ([]byte, error) {
 	client, err := s.Client()
 	if err != nil {

@@ -19,38 +19,37 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// Pachyderm speaks the dialect of Pachyderm's S3 gateway, on top of the server:
+// Pachyderm serves the dialect of Pachyderm's S3 gateway, on top of the server:
 //
 //   - buckets are [[commit.]branch.]repo[.project], of any letters; naming a
-//     project needs a branch
-//   - the access key and the secret are the token, whatever the region; buckets say
-//     that they are in PACHYDERM
-//   - listings are of the first version only: where a client asks for the second it
-//     gets the first, with markers. ETags in them have no quotes
+//     project requires a branch
+//   - the access key and the secret are the token, whatever the region; the
+//     location of buckets is PACHYDERM
+//   - only the first version of listings exists: a client that requests the
+//     second gets the first, with markers. ETags in them have no quotes
 //   - ETags are hashes of 64 digits that are not the content's MD5; there are no
 //     other checksums. An object's version is its commit
-//   - a request is cut off after some minutes
+//   - a request is aborted after some minutes
 type Pachyderm struct {
 	Endpoint string
-	// Token is what clients must know. If it is empty, authentication is off, and requests
-	// without a signature are served.
+	// Token is the clients' credential. If it is empty, authentication is off, and requests without a signature are
+	// served.
 	Token string
-	// PageSize is how many keys a page of a listing has at most; 1000.
+	// PageSize is the maximum number of keys per page of a listing; default 1000.
 	PageSize int
-	// Patience is how long a request may take; 5 minutes.
+	// Patience is the maximum duration of a request; default 5 minutes.
 	Patience time.Duration
 
 	files  *Server
 	server *httptest.Server
 
 	mu      sync.Mutex
-	commits map[string]string // "project/repo@branch", to its head
-	known   map[string]string // commit, to "project/repo@branch"
-	buckets []string          // that were asked for
+	commits map[string]string // "project/repo@branch" to its head commit
+	known   map[string]string // commit to its "project/repo@branch"
+	buckets []string          // that clients have requested
 }
 
-// Pachyderm starts a gateway that keeps its files on the server. It ends with its
-// Close.
+// Pachyderm starts a gateway that stores its files on the server. It runs until Close.
 func (s *Server) Pachyderm() *Pachyderm {
 	p := &Pachyderm{
 		Token: "pach-" + rand.Text(), PageSize: 1000, Patience: 5 * time.Minute,
@@ -61,14 +60,13 @@ func (s *Server) Pachyderm() *Pachyderm {
 	return p
 }
 
-// Close ends the gateway.
+// Close stops the gateway.
 func (p *Pachyderm) Close() {
 	p.server.CloseClientConnections()
 	p.server.Close()
 }
 
-// Commit makes files, by path, all there is at the head of a branch, and returns
-// the commit.
+// Commit creates a commit with exactly these files, by path, as the head of a branch, and returns its ID.
 func (p *Pachyderm) Commit(ctx context.Context, project, repo, branch string, files map[string][]byte) (string, error) {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
@@ -88,7 +86,7 @@ func (p *Pachyderm) Commit(ctx context.Context, project, repo, branch string, fi
 	return commit, nil
 }
 
-// Buckets are the names of the buckets that were asked for, in that order.
+// Buckets returns the names of the requested buckets, in the order of the requests.
 func (p *Pachyderm) Buckets() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +95,7 @@ func (p *Pachyderm) Buckets() []string {
 
 var isCommit = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// commit finds what a bucket's name stands for.
+// commit returns the commit that a bucket's name refers to.
 func (p *Pachyderm) commit(bucket string) (string, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,7 +119,7 @@ func (p *Pachyderm) commit(bucket string) (string, bool) {
 	return commit, ok
 }
 
-// ServeHTTP answers a request.
+// ServeHTTP serves a request.
 func (p *Pachyderm) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), p.Patience)
 	defer cancel()
@@ -150,7 +148,7 @@ func (p *Pachyderm) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// hashOf is the gateway's ETag for a file whose ETag on the server is that.
+// hashOf returns the gateway's ETag for a file with this ETag on the server.
 func hashOf(etag string) string {
 	sum := sha256.Sum256([]byte(etag))
 	return hex.EncodeToString(sum[:])
@@ -163,7 +161,7 @@ type listed struct {
 	Size         int64
 }
 
-// list answers with a page of a listing.
+// list responds with a page of a listing.
 func (p *Pachyderm) list(ctx context.Context, w http.ResponseWriter, r *http.Request, bucket, commit string) {
 	query := r.URL.Query()
 	page := p.PageSize
@@ -184,7 +182,7 @@ func (p *Pachyderm) list(ctx context.Context, w http.ResponseWriter, r *http.Req
 		Contents                        []listed
 	}{Name: bucket, Prefix: query.Get("prefix"), Marker: query.Get("marker"), Delimiter: query.Get("delimiter"), MaxKeys: page}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the listing, too
+	defer cancel() // also ends the listing
 	for o := range client.ListObjects(ctx, "commit-"+commit, minio.ListObjectsOptions{Prefix: answer.Prefix, StartAfter: answer.Marker, Recursive: answer.Delimiter == ""}) {
 		if o.Err != nil {
 			fail(ctx, w, http.StatusInternalServerError, "InternalError")
@@ -197,10 +195,10 @@ func (p *Pachyderm) list(ctx context.Context, w http.ResponseWriter, r *http.Req
 		answer.Contents = append(answer.Contents, listed{o.Key, o.LastModified.UTC().Format(time.RFC3339), hashOf(o.ETag), o.Size})
 	}
 	w.Header().Set("Content-Type", "application/xml")
-	_ = xml.NewEncoder(w).Encode(answer) // the client is gone, if anything
+	_ = xml.NewEncoder(w).Encode(answer) // fails only if the client is gone
 }
 
-// object answers with a file, or a part of it.
+// object responds with a file, or a range of it.
 func (p *Pachyderm) object(ctx context.Context, w http.ResponseWriter, r *http.Request, commit, key string) {
 	client, err := p.files.Client()
 	if err != nil {
@@ -220,11 +218,11 @@ func (p *Pachyderm) object(ctx context.Context, w http.ResponseWriter, r *http.R
 	defer file.Close()
 	w.Header().Set("ETag", `"`+hashOf(info.ETag)+`"`)
 	w.Header().Set("X-Amz-Version-Id", commit)
-	// As the gateway does it: ranges and conditions are net/http's.
+	// Like the gateway, it leaves ranges and conditions to net/http.
 	http.ServeContent(&patient{w, ctx}, r, key, info.LastModified, io.NewSectionReader(file, 0, info.Size))
 }
 
-// fail refuses; a request that takes too long is cut off instead.
+// fail responds with an error, or aborts a request that takes too long.
 func fail(ctx context.Context, w http.ResponseWriter, status int, code string) {
 	if ctx.Err() != nil {
 		panic(http.ErrAbortHandler)
@@ -232,7 +230,7 @@ func fail(ctx context.Context, w http.ResponseWriter, status int, code string) {
 	refuse(w, status, code)
 }
 
-// patient ends an answer that takes too long.
+// patient aborts a response that takes too long.
 type patient struct {
 	http.ResponseWriter
 	ctx context.Context

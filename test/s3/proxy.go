@@ -15,11 +15,10 @@ import (
 	"github.com/minio/minio-go/v7/pkg/signer"
 )
 
-// Proxy stands before a server, does to some requests what its faults say, and
-// keeps a record of all of them.
+// Proxy forwards requests to a server, applies its faults to some, and records all of them.
 type Proxy struct {
-	// Endpoint is the proxy's URL. Signatures made for it are good: the server is
-	// told the host that the client has named.
+	// Endpoint is the proxy's URL. Signatures for it are valid, because the server receives the host that the
+	// client sent.
 	Endpoint string
 
 	backend *url.URL
@@ -27,7 +26,7 @@ type Proxy struct {
 	secret  string
 	http    *http.Client
 	server  *httptest.Server
-	life    context.Context // until Close
+	life    context.Context // ends with Close
 	end     context.CancelFunc
 
 	mu       sync.Mutex
@@ -35,21 +34,21 @@ type Proxy struct {
 	requests []*Request
 }
 
-// A Request is what the proxy has seen of one request.
+// A Request is the proxy's record of one request.
 type Request struct {
 	Method string
-	// Path is as the client wrote it, not yet decoded; Query is decoded.
+	// Path is as the client sent it, not yet decoded; Query is decoded.
 	Path  string
 	Query url.Values
 	// Range is the header of that name.
 	Range string
-	// Status is what the client was answered, 0 where it got no answer.
+	// Status is the status of the response, 0 if there was none.
 	Status int
-	// Sent is how many bytes of a body the client was given.
+	// Sent is the number of bytes of the body that were sent to the client.
 	Sent int64
 }
 
-// Proxy starts a proxy before the server. It ends with its Close.
+// Proxy starts a proxy for the server. It runs until Close.
 func (s *Server) Proxy(faults ...Fault) (*Proxy, error) {
 	backend, err := url.Parse(s.Endpoint)
 	if err != nil {
@@ -66,7 +65,7 @@ func (s *Server) Proxy(faults ...Fault) (*Proxy, error) {
 	return p, nil
 }
 
-// Close ends the proxy and all that passes it.
+// Close stops the proxy and ends all requests.
 func (p *Proxy) Close() {
 	p.end()
 	p.server.CloseClientConnections()
@@ -84,14 +83,14 @@ func (p *Proxy) Inject(faults ...Fault) {
 	}
 }
 
-// Forget begins a new record.
+// Forget clears the record.
 func (p *Proxy) Forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.requests = nil
 }
 
-// Requests is the record so far, in the order in which the requests came.
+// Requests returns the record in the order in which the requests arrived.
 func (p *Proxy) Requests() []Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,8 +101,7 @@ func (p *Proxy) Requests() []Request {
 	return all
 }
 
-// Sent is how many bytes of objects clients were given in answer to GET, counting
-// the objects whose path ends so.
+// Sent returns how many bytes of objects whose path has this suffix were sent to clients in response to GET.
 func (p *Proxy) Sent(suffix string) int64 {
 	var sum int64
 	for _, r := range p.Requests() {
@@ -114,9 +112,9 @@ func (p *Proxy) Sent(suffix string) int64 {
 	return sum
 }
 
-// ServeHTTP passes a request on, or not.
+// ServeHTTP forwards a request, or applies a fault to it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// A client that goes is not noticed while there is something of it to be read.
+	// net/http does not notice a client that disconnects while it still has unread input.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(p.life, cancel)()
@@ -159,7 +157,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// begin notes a request and finds the fault that hits it, if any.
+// begin records a request and returns the fault that hits it, if any.
 func (p *Proxy) begin(r *http.Request) (*Request, Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,7 +177,7 @@ func (p *Proxy) answer(record *Request, status int) {
 	record.Status = status
 }
 
-// forward asks the server the very same thing.
+// forward sends the same request to the server.
 func (p *Proxy) forward(r *http.Request, drop []string) (*http.Response, error) {
 	to := r.Clone(r.Context())
 	to.RequestURI = ""
@@ -191,18 +189,18 @@ func (p *Proxy) forward(r *http.Request, drop []string) (*http.Response, error) 
 		p.sign(to)
 	}
 	if to.Header.Get("Accept-Encoding") == "" {
-		to.Header.Set("Accept-Encoding", "identity") // else this client asks for gzip
+		to.Header.Set("Accept-Encoding", "identity") // otherwise this client requests gzip
 	}
 	return p.http.Do(to)
 }
 
-// sign gives a request whose headers have changed a signature that is good.
+// sign signs a request whose headers have changed.
 func (p *Proxy) sign(r *http.Request) {
 	r.Header.Set("X-Amz-Content-Sha256", "UNSIGNED-PAYLOAD")
 	*r = *signer.SignV4(*r, p.access, p.secret, "", Region)
 }
 
-// copy sends the body, with what the fault does to it.
+// copy sends the body, with the fault's effect on it.
 func (p *Proxy) copy(ctx context.Context, w http.ResponseWriter, body io.Reader, f Fault, record *Request) {
 	sent := &counter{to: w, add: func(n int) {
 		p.mu.Lock()
@@ -217,7 +215,7 @@ func (p *Proxy) copy(ctx context.Context, w http.ResponseWriter, body io.Reader,
 		_, err = io.CopyN(sent, body, *f.Cut)
 		if err == nil || errors.Is(err, io.EOF) {
 			flush(w)
-			panic(http.ErrAbortHandler) // closes the connection before its time
+			panic(http.ErrAbortHandler) // closes the connection prematurely
 		}
 	case f.Reset != nil:
 		_, err = io.CopyN(sent, body, *f.Reset)
@@ -239,7 +237,7 @@ func (p *Proxy) copy(ctx context.Context, w http.ResponseWriter, body io.Reader,
 		_, err = io.Copy(sent, body)
 	}
 	if err != nil {
-		panic(http.ErrAbortHandler) // the client is gone, or the server is
+		panic(http.ErrAbortHandler) // the client or the server is gone
 	}
 }
 
@@ -255,10 +253,10 @@ func (c *counter) Write(b []byte) (int, error) {
 }
 
 func flush(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).Flush() // the client is gone, if anything
+	_ = http.NewResponseController(w).Flush() // fails only if the client is gone
 }
 
-// reset ends a connection with a RST.
+// reset ends a connection with an RST.
 func reset(w http.ResponseWriter) {
 	connection, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {

@@ -25,50 +25,50 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// Config says what server to start. The zero value is a server on a free port of
-// the loopback device, with its data in a folder that Stop removes.
+// Config describes a server. The zero value is a server on a free port of the loopback device, with its data in a
+// folder that Stop removes.
 type Config struct {
-	// Address is where it listens, host:port; default a free port of 127.0.0.1.
+	// Address is host:port to listen on; default a free port of 127.0.0.1.
 	Address string
-	// Dir is a folder for its data, which is kept; default a temporary one.
+	// Dir is a folder for its data, which is kept; default a temporary folder.
 	Dir string
-	// Domain, where set, lets clients name a bucket in the host: bucket.Domain.
+	// Domain, if set, lets clients name a bucket in the host: bucket.Domain.
 	Domain string
-	// Command makes the command that is run, so that the server can be started in
-	// another network; default exec.CommandContext. The address must be good there.
+	// Command returns the command to run, so that the server can be started in another network; default
+	// exec.CommandContext. The address must be valid in that network.
 	Command func(ctx context.Context, argv ...string) *exec.Cmd
 	// Dial connects to that address from this process; default net.Dialer's.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Log gets a line where something takes long; default none.
+	// Log receives a line before something takes long; default none.
 	Log io.Writer
 }
 
-// Server is a running S3 server. What its methods fail with names the bucket.
+// Server is a running S3 server. Its methods' errors name the bucket.
 type Server struct {
 	// Endpoint is its URL.
 	Endpoint string
-	// Access and Secret are the credentials of its one user, who may do everything.
+	// Access and Secret are the credentials of its only user, who has all rights.
 	Access, Secret string
 
 	cfg    Config
 	cmd    *exec.Cmd
 	ended  <-chan struct{}
-	output bytes.Buffer // read once it has ended
-	owned  string       // folder that goes with it
+	output bytes.Buffer // read only after it has ended
+	owned  string       // folder that Stop removes
 
-	once      sync.Once // for what follows
+	once      sync.Once // guards the fields below
 	client    *minio.Client
 	clientErr error
 }
 
-// Region is where all buckets are.
+// Region is the region of all buckets.
 const Region = "us-east-1"
 
-// startDeadline is how long the server may take until it answers: a busy machine.
+// startDeadline is how long the server may take until it responds, on a busy machine.
 const startDeadline = 5 * time.Minute
 
-// Start builds what is missing, starts a server and returns when it answers. It
-// ends with Stop, or with this process.
+// Start builds what is missing, starts a server and returns once it responds. The server ends with Stop, or with
+// this process.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -78,7 +78,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The secret is this server's alone: whoever accepts it is this server.
+	// The secret is unique: a server that accepts it is this one.
 	s := &Server{Endpoint: "http://" + cfg.Address, Access: "flexlvm-test", Secret: rand.Text(), cfg: cfg}
 	if cfg.Dir == "" {
 		if s.owned, err = os.MkdirTemp("", "flexlvm-s3-"); err != nil {
@@ -92,7 +92,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// binary returns the server's program, building it at the first call.
+// binary returns the server's program. The first call builds it.
 func binary(ctx context.Context, log io.Writer) (string, error) {
 	root, err := vm.SourceDir()
 	if err != nil {
@@ -114,7 +114,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Log = io.Discard
 	}
 	if c.Address == "" {
-		// Given back at once, and taken by the server some milliseconds later.
+		// Released immediately; the server opens it some milliseconds later.
 		free, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return c, fmt.Errorf("find free port: %w", err)
@@ -127,7 +127,7 @@ func (c Config) withDefaults() (Config, error) {
 
 // launch starts the program and waits until it answers.
 func (s *Server) launch(ctx context.Context, binary string) error {
-	// Metadata lies beside the objects, not among them.
+	// Metadata is stored beside the objects, not among them.
 	folders := map[string]string{"data": "", "meta": "", "versions": ""}
 	for name := range folders {
 		folders[name] = filepath.Join(s.cfg.Dir, name)
@@ -151,7 +151,7 @@ func (s *Server) launch(ctx context.Context, binary string) error {
 	return s.await(ctx)
 }
 
-// await waits until the server answers, knowing its secret.
+// await waits until the server responds and accepts the secret.
 func (s *Server) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startDeadline)
 	defer cancel()
@@ -180,15 +180,15 @@ func (s *Server) transport() *http.Transport {
 	return &http.Transport{DialContext: s.cfg.Dial, MaxIdleConnsPerHost: 64}
 }
 
-// CPU returns the processor time that the server has taken so far, in user and kernel mode.
+// CPU returns the processor time that the server has used so far, in user and kernel mode.
 func (s *Server) CPU() (time.Duration, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
 	if err != nil {
 		return 0, fmt.Errorf("ask what the S3 server takes: %w", err)
 	}
-	// Behind the name, which may hold anything, come the state and 10 numbers (proc(5)).
+	// The name, which may contain any character, is followed by the state and 10 numbers (proc(5)).
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	const utime, ticks = 11, 100 // Linux tells in hundredths of a second
+	const utime, ticks = 11, 100 // Linux reports hundredths of a second
 	total := int64(0)
 	for _, field := range fields[utime : utime+2] {
 		n, err := strconv.ParseInt(field, 10, 64)
@@ -200,7 +200,7 @@ func (s *Server) CPU() (time.Duration, error) {
 	return time.Duration(total) * time.Second / ticks, nil
 }
 
-// Stop ends the server at once and removes a folder that was made for it.
+// Stop kills the server and removes its temporary folder.
 func (s *Server) Stop() error {
 	if s.ended != nil && s.cmd.Process != nil {
 		if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {

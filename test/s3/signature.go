@@ -11,8 +11,8 @@ import (
 
 var authorization = regexp.MustCompile(`^AWS4-HMAC-SHA256 Credential=([^/]+)/(([^/]+)/([^/]+)/s3/aws4_request), ?SignedHeaders=([^,]+), ?Signature=([0-9a-f]{64})$`)
 
-// signedWith reports whether a request carries a signature, version 4, whose access key
-// and secret are the token. Dates are not looked at.
+// signedWith reports whether a request has a signature of version 4 with the token as both access key and secret.
+// It does not check dates.
 func signedWith(r *http.Request, token string) bool {
 	match := authorization.FindStringSubmatch(r.Header.Get("Authorization"))
 	if match == nil || match[1] != token {

@@ -1,4 +1,4 @@
-// Package served runs a program that serves, and waits until it answers.
+// Package served runs a server program and waits until it responds.
 package served
 
 import (
@@ -16,32 +16,32 @@ import (
 	"time"
 )
 
-// Config says where it runs. The zero value is a free port of this machine's loopback device.
+// Config describes where the program runs. The zero value is a free port of this machine's loopback device.
 type Config struct {
-	// Address is where it listens, host:port.
+	// Address is host:port to listen on.
 	Address string
-	// Command makes the command, so that it can be started in another network; Dial connects
-	// to there from this process.
+	// Command returns the command to run, so that the program can be started in another network. Dial connects this
+	// process to that network.
 	Command func(ctx context.Context, argv ...string) *exec.Cmd
 	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
-	// Env is added to this process' own.
+	// Env is added to this process's environment.
 	Env []string
 }
 
-// Program is one that runs.
+// Program is a running program.
 type Program struct {
 	Address string
 
 	cmd    *exec.Cmd
 	ended  <-chan struct{}
-	output bytes.Buffer // read once it has ended
+	output bytes.Buffer // read only after it has ended
 }
 
-// startDeadline is how long it may take until it answers: a busy machine.
+// startDeadline is how long the program may take until it responds, on a busy machine.
 const startDeadline = 5 * time.Minute
 
-// Start starts what argv makes for the address, and returns when it answers at the path. It
-// ends with Stop, or with this process.
+// Start starts the command that argv returns for the address, and returns once it responds at path. It ends with
+// Stop, or with this process.
 func Start(ctx context.Context, cfg Config, path string, argv func(address string) []string) (*Program, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -71,7 +71,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Dial = new(net.Dialer).DialContext
 	}
 	if c.Address == "" {
-		// Given back at once, and taken by the program some milliseconds later.
+		// Released immediately; the program opens it some milliseconds later.
 		free, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return c, fmt.Errorf("find free port: %w", err)
@@ -82,8 +82,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// Run starts a program on a thread that stays: with Pdeathsig, the program ends with the
-// thread that started it. The channel is closed once it has ended.
+// Run starts a program on a thread that lives as long as the program: with Pdeathsig, the program ends with the
+// thread that started it. The channel is closed once the program has ended.
 func Run(cmd *exec.Cmd) (<-chan struct{}, error) {
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
@@ -93,7 +93,7 @@ func Run(cmd *exec.Cmd) (<-chan struct{}, error) {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // killed, or it says why
+			_ = cmd.Wait() // it was killed, or its output says why
 		}
 	}()
 	return ended, <-started
@@ -124,7 +124,7 @@ func (p *Program) await(ctx context.Context, url string, dial func(context.Conte
 	}
 }
 
-// Stop ends the program at once.
+// Stop kills the program.
 func (p *Program) Stop() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop server: %w", err)

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// archiveWriter writes a cpio archive of the "newc" kind, the one that the
-// kernel unpacks as initial root file system. Archives may follow one another.
+// archiveWriter writes a cpio archive of the "newc" kind, which the kernel unpacks as the initial root file system.
+// Archives may be concatenated.
 type archiveWriter struct {
 	w       *bufio.Writer
 	inode   int
@@ -22,9 +22,8 @@ type archiveWriter struct {
 	dirs    map[string]bool
 }
 
-// writeArchive writes an archive of files: their path in the archive, and where
-// they are now. A folder brings all that is in it; links stay links. All belongs
-// to root.
+// writeArchive writes an archive of files, a map of paths in the archive to paths on this machine. A folder is
+// added with its content, and links stay links. Everything belongs to root.
 func writeArchive(w io.Writer, files map[string]string) error {
 	a := &archiveWriter{w: bufio.NewWriterSize(w, 1<<20), dirs: map[string]bool{"": true}}
 	for _, target := range slices.Sorted(maps.Keys(files)) {
@@ -42,7 +41,7 @@ func writeArchive(w io.Writer, files map[string]string) error {
 }
 
 func (a *archiveWriter) addTree(target, source string) error {
-	source, err := filepath.EvalSymlinks(source) // what the caller names may be a link
+	source, err := filepath.EvalSymlinks(source) // the caller's path may be a link
 	if err != nil {
 		return err
 	}

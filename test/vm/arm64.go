@@ -8,8 +8,8 @@ import (
 	"runtime"
 )
 
-// arm64Backend is an emulated arm64 processor, with images of its own. Only NodesEnv
-// chooses it: what runs in its guests has to be built for it.
+// arm64Backend returns an emulated arm64 processor with images of its own. It is used only if NodesEnv selects it,
+// because programs that run in its guests must be built for arm64.
 func arm64Backend(ctx context.Context, progress io.Writer) (Backend, error) {
 	images, err := arm64Images(ctx, progress)
 	if err != nil {
@@ -18,8 +18,7 @@ func arm64Backend(ctx context.Context, progress io.Writer) (Backend, error) {
 	return Backend{Name: ARM64, Reason: "an emulated processor works everywhere", Images: images}, nil
 }
 
-// arm64Images returns the images of guests for arm64, and makes them first where the cache
-// has none.
+// arm64Images returns the images of arm64 guests, and builds them if the cache has none.
 func arm64Images(ctx context.Context, progress io.Writer) (Images, error) {
 	source, err := SourceDir()
 	if err != nil {

@@ -20,28 +20,28 @@ const (
 	KVM = "kvm" // qemu, on the processor's own virtualization
 	UML = "uml" // User-Mode Linux: the guest's kernel is a process of this machine
 	TCG = "tcg" // qemu, which emulates the processor
-	// ARM64 is qemu that emulates another processor than this machine's.
+	// ARM64 is qemu emulating a processor that differs from this machine's.
 	ARM64 = "arm64"
 )
 
-// How long a guest may take to boot where a backend is tried. It takes about a second where it works.
-// KVM that does not work hangs; User-Mode Linux has just been built, and the machine may be busy still.
+// Limits for a guest's boot while probing a backend. A working backend boots in about a second. A broken KVM hangs.
+// On User-Mode Linux, the kernel may just have been built and the machine may still be busy.
 const (
 	probeLimit    = 10 * time.Second
 	umlProbeLimit = time.Minute
 )
 
-// Backend is what runs machines, with the images that they boot from there.
+// Backend runs machines, and has the images that they boot from.
 type Backend struct {
 	Name   string
 	Reason string // why it was chosen
 	Images
 }
 
-// String is the line that says what nodes run on.
+// String returns a line that names the backend and the reason for it.
 func (b Backend) String() string { return fmt.Sprintf("nodes run on %s: %s", b.Name, b.Reason) }
 
-// Program returns the process that is a machine of this hardware.
+// Program returns the process that runs a machine with this hardware.
 func (b Backend) Program(h Hardware) (Program, error) {
 	if b.Name == UML {
 		args, files, err := umlArguments(b.Kernel, h)
@@ -51,11 +51,11 @@ func (b Backend) Program(h Hardware) (Program, error) {
 	return Program{Argv: argv}, err
 }
 
-// CreateOverlay makes an image at path that holds the changes to the raw image base,
-// which stays as it is. It is the Path of a [Drive] with that Base.
+// CreateOverlay creates an image at path that holds the changes to the raw image base, which is not changed. The
+// image is the Path of a [Drive] with that Base.
 func (b Backend) CreateOverlay(ctx context.Context, path, base string) error {
 	if b.Name == UML {
-		return nil // its kernel makes the file
+		return nil // its kernel creates the file
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -66,20 +66,19 @@ func (b Backend) CreateOverlay(ctx context.Context, path, base string) error {
 	return nil
 }
 
-// FindBackend returns what runs machines here: KVM where a guest really boots under
-// it, else User-Mode Linux where its kernel was built or can be, else an emulated
-// processor. What it builds is told to progress. NodesEnv forces one, or fails.
+// FindBackend returns the backend for this machine: KVM if a guest really boots under it, else User-Mode Linux if
+// its kernel is built or can be built, else an emulated processor. It reports builds to progress. NodesEnv forces a
+// backend; if that one does not work, FindBackend fails.
 func FindBackend(ctx context.Context, progress io.Writer) (Backend, error) {
 	return findBackend(ctx, progress, buildUMLKernel)
 }
 
-// FindBackendAtHand is FindBackend without the wait for a kernel of User-Mode Linux
-// that the cache does not have.
+// FindBackendAtHand is FindBackend, but never builds a kernel of User-Mode Linux: it uses one only if it is cached.
 func FindBackendAtHand(ctx context.Context, progress io.Writer) (Backend, error) {
 	return findBackend(ctx, progress, cachedUMLKernel)
 }
 
-// Announce finds the backend and says what it is and why, before the first machine of a suite boots.
+// Announce finds the backend and prints it with the reason for it, before the first machine of a suite boots.
 func Announce(ctx context.Context, w io.Writer) error {
 	b, err := FindBackend(ctx, w)
 	if err != nil {
@@ -125,7 +124,7 @@ func findBackend(ctx context.Context, progress io.Writer, find kernelFinder) (Ba
 	return Backend{}, errors.New(strings.Join(reasons, "; "))
 }
 
-// tryBackend returns the backend of that name if guests boot on it.
+// tryBackend returns the named backend if guests boot on it.
 func tryBackend(ctx context.Context, progress io.Writer, name string, images Images, find kernelFinder) (Backend, error) {
 	b := Backend{Name: name, Images: images}
 	switch name {
@@ -152,10 +151,10 @@ func tryBackend(ctx context.Context, progress io.Writer, name string, images Ima
 	return b, b.probe(ctx)
 }
 
-// probe reports what keeps guests from booting. That /dev/kvm exists says little: in some virtual
-// machines it is there and a stock kernel dies in it. The answer is kept until this machine is booted
-// again. That none boots on User-Mode Linux is kept for a shorter time: the machine may have been busy, and
-// nodes on an emulated processor are slow.
+// probe returns an error if guests do not boot. The existence of /dev/kvm proves little: in some virtual machines
+// it exists, but a stock kernel crashes under it. The result is cached until this machine reboots. A failure of
+// User-Mode Linux is cached for a shorter time: the machine may have been busy, and nodes on an emulated processor
+// are slow.
 func (b Backend) probe(ctx context.Context) error {
 	cache, err := CacheDir()
 	if err != nil {
@@ -180,11 +179,11 @@ func (b Backend) probe(ctx context.Context) error {
 	return prune(filepath.Join(cache, "boot*-*"), time.Now().Add(-unusedFor))
 }
 
-// errNoBoot says that no guest boots: the backend's fault, as far as can be seen.
+// errNoBoot means that no guest boots, as far as can be seen because of the backend.
 var errNoBoot = errors.New("no guest boots")
 
-// probeOnce reports what boots does, which it calls only where the cache has no answer: the folder
-// dir says that a guest booted, and a file beside it, for as long as retry, that none did.
+// probeOnce returns the result of boots, which it calls only if the cache has no result: the folder dir means that
+// a guest booted; a file beside it, valid for retry, that none did.
 func probeOnce(ctx context.Context, dir string, retry time.Duration, boots func(context.Context) error) error {
 	failed := dir + ".failed"
 	return buildOnce(ctx, dir, nil, func(string) error {
@@ -195,7 +194,7 @@ func probeOnce(ctx context.Context, dir string, retry time.Duration, boots func(
 		err := boots(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return ctx.Err() // the probe was cut short and says nothing
+			return ctx.Err() // the probe was interrupted, so there is no result
 		case errors.Is(err, errNoBoot):
 			return errors.Join(err, os.WriteFile(failed, []byte(err.Error()), 0o644))
 		case err != nil:
@@ -205,7 +204,7 @@ func probeOnce(ctx context.Context, dir string, retry time.Duration, boots func(
 	})
 }
 
-// boots boots a guest. The error is a line.
+// boots boots a guest. Its error is a single line.
 func (b Backend) boots(ctx context.Context) error {
 	limit := probeLimit
 	if b.Name == UML {

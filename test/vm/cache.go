@@ -16,14 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CacheEnv is the environment variable that moves the cache folder, which is
-// .cache in the checkout otherwise. A relative path begins at the checkout's root, as for make:
-// each package's tests run in a folder of their own.
+// CacheEnv is the environment variable for the cache folder, by default .cache in the checkout. A relative path is
+// relative to the checkout's root, as for make: each package's tests run in a folder of their own.
 const CacheEnv = "FLEXLVM_CACHE"
 
 const moduleLine = "module github.com/flexlvm/flexlvm\n"
 
-// SourceDir returns the root of the checkout that the working directory is in.
+// SourceDir returns the root of the checkout that contains the working directory.
 func SourceDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -40,7 +39,7 @@ func SourceDir() (string, error) {
 	}
 }
 
-// CacheDir returns the folder that keeps what is costly to make. It exists.
+// CacheDir returns the folder for files that are expensive to build. It creates the folder.
 func CacheDir() (string, error) {
 	dir := cmp.Or(os.Getenv(CacheEnv), ".cache")
 	if !filepath.IsAbs(dir) {
@@ -53,8 +52,8 @@ func CacheDir() (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// Lock takes the lock file at path, waiting for it as long as ctx allows, and
-// returns what gives it back. onWait is called once if there is a wait.
+// Lock acquires the lock file at path, waiting as long as ctx allows, and returns a function that releases it. If
+// it has to wait, it calls onWait once.
 func Lock(ctx context.Context, path string, onWait func()) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -81,8 +80,7 @@ func Lock(ctx context.Context, path string, onWait func()) (unlock func(), err e
 	}
 }
 
-// hashFiles returns a short key of the names and contents of all files under the
-// given files and folders, and of the words.
+// hashFiles returns a short key of the words and of the names and contents of all files under paths.
 func hashFiles(base string, paths []string, words ...string) (string, error) {
 	h := sha256.New()
 	for _, word := range words {
@@ -111,9 +109,8 @@ func hashFiles(base string, paths []string, words ...string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil))[:12], nil
 }
 
-// buildOnce makes the folder at path by calling build with a temporary folder
-// beside it that is renamed when all is done, so that the folder is complete or
-// absent. Of several processes one builds and the others wait.
+// buildOnce creates the folder at path by calling build with a temporary folder beside it, which is renamed at the
+// end, so that the folder is complete or absent. If several processes need it, one builds and the others wait.
 func buildOnce(ctx context.Context, path string, onWait func(), build func(dir string) error) error {
 	if _, err := os.Stat(path); err == nil {
 		now := time.Now()

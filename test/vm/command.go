@@ -19,13 +19,12 @@ type Command struct {
 	// Dir is the working directory, / if empty.
 	Dir   string
 	Stdin io.Reader
-	// Stdout and Stderr get the output while it appears. Where one is nil, that
-	// output is collected in the Result. They may be the same writer. A writer
-	// that blocks keeps all that the guest says waiting.
+	// Stdout and Stderr receive the output as it appears. If one is nil, that output is collected in the Result.
+	// They may be the same writer. A writer that blocks stalls all communication with the guest.
 	Stdout, Stderr io.Writer
 	// TTY gives the command a terminal of this size, whose output goes to Stdout.
 	TTY *wire.WindowSize
-	// Resize tells of new sizes of the terminal.
+	// Resize receives new sizes of the terminal.
 	Resize <-chan wire.WindowSize
 }
 
@@ -38,9 +37,8 @@ type Result struct {
 	Stdout, Stderr []byte
 }
 
-// Run boots a machine, runs a command in it, and takes the machine away. The
-// error says that the machine failed or that the command could not be started;
-// an exit code other than 0 is no error.
+// Run boots a machine, runs a command in it, and removes the machine. It returns an error if the machine failed or
+// the command could not be started; an exit code other than 0 is not an error.
 func Run(ctx context.Context, config Config, command Command) (Result, error) {
 	m, err := Start(ctx, config)
 	if err != nil {
@@ -62,8 +60,7 @@ func (m *Machine) keepsDisk() bool {
 	return m.config.Root != ""
 }
 
-// Exec runs a command in the guest and waits for its end. When ctx ends before,
-// the command is killed.
+// Exec runs a command in the guest and waits for its end. If ctx ends first, the command is killed.
 func (m *Machine) Exec(ctx context.Context, c Command) (Result, error) {
 	m.mu.Lock()
 	g, process := m.guest, m.process
@@ -106,7 +103,7 @@ func (m *Machine) Exec(ctx context.Context, c Command) (Result, error) {
 	}
 }
 
-// feed sends a command's input, and its end.
+// feed sends a command's input and its end.
 func (g *guest) feed(stream uint32, in io.Reader) {
 	buffer := make([]byte, wire.MaxPayload)
 	for in != nil {

@@ -10,15 +10,14 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm/wire"
 )
 
-// errGuestGone is what a command meets when the guest ends before it.
+// errGuestGone is the error of a command if the guest ends first.
 var errGuestGone = errors.New("the guest is gone")
 
-// guest is our side of the conversation with process 1, from one boot to its
-// end.
+// guest is the host's side of the connection to process 1, for one boot.
 type guest struct {
 	port  io.ReadWriter
-	ready chan struct{} // closed at its first word
-	gone  chan struct{} // closed at the end, when err is set
+	ready chan struct{} // closed at the first Hello
+	gone  chan struct{} // closed at the end, once err is set
 	err   error
 
 	writing sync.Mutex
@@ -44,7 +43,7 @@ func newGuest(port io.ReadWriter) *guest {
 	}
 }
 
-// listen hands out what the guest says, until its end.
+// listen dispatches the guest's frames until the connection ends.
 func (g *guest) listen() {
 	defer close(g.gone)
 	for {
@@ -72,11 +71,11 @@ func (g *guest) handle(f wire.Frame) error {
 	command := g.commands[f.Stream]
 	g.mu.Unlock()
 	if command == nil {
-		return nil // the caller has given it up
+		return nil // the caller has given up waiting
 	}
 	switch f.Kind {
 	case wire.Stdout:
-		_, _ = command.stdout.Write(f.Payload) // a reader who left must not stop the command
+		_, _ = command.stdout.Write(f.Payload) // a failing reader must not stop the command
 	case wire.Stderr:
 		_, _ = command.stderr.Write(f.Payload)
 	case wire.Exit:
@@ -90,7 +89,7 @@ func (g *guest) handle(f wire.Frame) error {
 	return nil
 }
 
-// begin makes room for a command's output.
+// begin registers a command and its output.
 func (g *guest) begin(stdout, stderr io.Writer) *running {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,15 +1,14 @@
 package vm
 
-// Hardware is what a guest's machine is made of, whatever [Backend] runs it.
+// Hardware describes a guest's machine, whichever [Backend] runs it.
 type Hardware struct {
 	Initrd string   // the backend's, perhaps with archives appended
 	Append []string // kernel arguments
-	// Dir is a folder that gets what the backend itself prints.
+	// Dir is the folder for the backend's own output.
 	Dir string
-	// Console is the file that gets what the kernel prints.
+	// Console is the file for the kernel's output.
 	Console string
-	// Ports are lines by which the guest prints into files of the host. The guest
-	// knows them as /dev/virtio-ports/NAME.
+	// Ports let the guest write to files on the host, through /dev/virtio-ports/NAME.
 	Ports  []Port
 	CPUs   int
 	Memory int // MiB
@@ -20,36 +19,35 @@ type Hardware struct {
 // Drive is a disk. The first is /dev/vda in the guest, and so on.
 type Drive struct {
 	Path string
-	// Base is the raw image that Path holds the changes to, see
-	// [Backend.CreateOverlay]; empty where Path is a raw image itself.
+	// Base is the raw image to which Path holds the changes, see [Backend.CreateOverlay]; empty if Path is a raw
+	// image itself.
 	Base     string
 	ReadOnly bool
-	// Unsafe ignores the guest's flushes: faster, and wrong where power is cut and
-	// the host's with it.
+	// Unsafe ignores the guest's flushes. It is faster, but loses data if the host loses power as well.
 	Unsafe bool
-	// Serial is what the guest reads as /sys/block/vdX/serial.
+	// Serial is the content of /sys/block/vdX/serial in the guest.
 	Serial string
 }
 
-// NIC is a network card on a tap device that exists. The first is eth0 in the guest.
+// NIC is a network card on an existing tap device. The first is eth0 in the guest.
 type NIC struct {
 	Tap string
 	MAC string
 }
 
-// Port is a line by which the guest prints into a file.
+// Port lets the guest write to a file on the host.
 type Port struct {
 	Name, File string
 }
 
-// Program is the process that is a machine, and how to start it.
+// Program is the process of a machine, and how to start it.
 type Program struct {
-	// Argv is the program by its path, and its arguments.
+	// Argv is the program's path, and its arguments.
 	Argv []string
 	// Env is added to the environment.
 	Env []string `json:",omitempty"`
-	// Files are opened to write at their ends, as descriptors 3 and following.
+	// Files are opened for appending, as file descriptors 3 and up.
 	Files []string `json:",omitempty"`
-	// OneProcessor says that it runs best on one processor of this machine.
+	// OneProcessor: the process runs best pinned to one processor of this machine.
 	OneProcessor bool `json:",omitempty"`
 }

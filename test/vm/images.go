@@ -13,27 +13,25 @@ import (
 	"time"
 )
 
-// Images are the files that guests boot from. They are shared and read only.
+// Images are the files that guests boot from. They are shared and read-only.
 type Images struct {
 	// Kernel is Debian's cloud kernel, or User-Mode Linux.
 	Kernel string
-	// Initrd holds process 1 of every guest and the modules that lead to the
-	// root disk. It is not compressed, so that more archives can follow it.
+	// Initrd holds every guest's process 1 and the modules needed to mount the root disk. It is not compressed, so
+	// that other archives can be appended.
 	Initrd string
-	// NodeDisk is an ext4 image of the root file system, raw and sparse, with
-	// room to grow.
+	// NodeDisk is a raw, sparse ext4 image of the root file system, with free space.
 	NodeDisk string
 }
 
-// unusedFor is how long an image that no key leads to any more is kept.
+// unusedFor is how long an unused image is kept.
 const unusedFor = 14 * 24 * time.Hour
 
-// initrdSources are what an initrd is made from, beside its kernel.
+// initrdSources are the sources of an initrd, beside its kernel.
 var initrdSources = []string{"test/vm/guest", "test/vm/wire", "test/vm/archive.go", "test/vm/images.go", "go.mod"}
 
-// BuildImages returns the images, and makes them first where the cache has none
-// for this source: that takes a minute or two, root, and Debian's packages.
-// What it does is told to progress.
+// BuildImages returns the images. If the cache has none for this source, it first builds them, which takes a minute
+// or two, root, and Debian's packages. It reports builds to progress.
 func BuildImages(ctx context.Context, progress io.Writer) (Images, error) {
 	source, err := SourceDir()
 	if err != nil {
@@ -80,7 +78,7 @@ func BuildImages(ctx context.Context, progress io.Writer) (Images, error) {
 	}, nil
 }
 
-// buildRoot lets a script of the checkout fill dir with a root disk and its kernel.
+// buildRoot runs a script of the checkout that fills dir with a root disk and its kernel.
 func buildRoot(ctx context.Context, progress io.Writer, source, script, dir, debs string) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("this needs root: run the same command as root once, the result is kept")
@@ -91,14 +89,14 @@ func buildRoot(ctx context.Context, progress io.Writer, source, script, dir, deb
 	return runScript(ctx, progress, source, script, dir, debs)
 }
 
-// runScript runs a script of the checkout in a PID namespace, whose first process takes all others with it.
+// runScript runs a script of the checkout in a PID namespace, so that all its processes end with the first one.
 func runScript(ctx context.Context, output io.Writer, source, script string, args ...string) error {
 	unshared := []string{"unshare", "--fork", "--pid", "--mount-proc", "--kill-child=KILL", filepath.Join(source, script)}
 	return runTool(ctx, output, source, nil, append(unshared, args...)...)
 }
 
-// umlImages are the images for guests on User-Mode Linux: the same root disk, and
-// an initrd with the list of what is built into that kernel in place of modules.
+// umlImages returns the images of guests on User-Mode Linux: the same root disk, and an initrd with the list of the
+// kernel's built-in modules instead of modules.
 func umlImages(ctx context.Context, progress io.Writer, images Images, kernel umlKernel) (Images, error) {
 	source, err := SourceDir()
 	if err != nil {
@@ -155,8 +153,8 @@ func packInitrd(ctx context.Context, source, arch, dir string, files map[string]
 	return f.Close()
 }
 
-// runTool runs a program that builds something. It and all it started are told
-// to end when ctx does; it is killed when this process dies.
+// runTool runs a program that builds something. When ctx ends, it sends SIGTERM to the program and its children.
+// The program is killed when this process dies.
 func runTool(ctx context.Context, output io.Writer, dir string, env []string, args ...string) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir
@@ -165,7 +163,7 @@ func runTool(ctx context.Context, output io.Writer, dir string, env []string, ar
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
-	runtime.LockOSThread() // Pdeathsig is about this thread, not about the process
+	runtime.LockOSThread() // Pdeathsig refers to this thread, not the process
 	defer runtime.UnlockOSThread()
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
@@ -176,7 +174,7 @@ func runTool(ctx context.Context, output io.Writer, dir string, env []string, ar
 	return nil
 }
 
-// prune removes what matches the pattern and has not been used since.
+// prune removes the paths that match the pattern and have not been used since.
 func prune(pattern string, since time.Time) error {
 	paths, err := filepath.Glob(pattern)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 // linkTap is the host's end of a link, a tap device.
 const linkTap = "guest"
 
-// link is the network between a guest and this process: a tap device in a network
-// namespace of its own. The kernel takes both away with the last process in it.
+// link is the network between a guest and this process: a tap device in a network namespace of its own. The kernel
+// removes both with the last process in the namespace.
 type link struct {
 	namespace *os.File
 }
@@ -38,19 +38,19 @@ func newLink() (*link, error) {
 	})
 }
 
-// path names the namespace for as long as this process lives and the link is open.
+// path returns a path of the namespace. It is valid while this process lives and the link is open.
 func (l *link) path() string {
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), l.namespace.Fd())
 }
 
-// listen opens a port of the host's end, another one each time: what is left of a
-// guest that lost its power cannot be taken for the next one.
+// listen opens a port on the host's end, a different one each time, so that remains of a guest that lost its power
+// cannot be mistaken for the next guest.
 func (l *link) listen(ctx context.Context) (listener *net.TCPListener, err error) {
 	err = onOwnThread(func() error {
 		if err := enterNetNS(l.path()); err != nil {
 			return err
 		}
-		// No keep-alive: a guest that is starved of processor answers late.
+		// No keep-alive: a guest that gets little processor time answers late.
 		config := net.ListenConfig{KeepAlive: -1}
 		opened, err := config.Listen(ctx, "tcp4", net.JoinHostPort(wire.HostAddress.String(), "0"))
 		if err != nil {
@@ -64,18 +64,17 @@ func (l *link) listen(ctx context.Context) (listener *net.TCPListener, err error
 
 func (l *link) close() error { return l.namespace.Close() }
 
-// onOwnThread runs f on a thread that ends with it, since f moves it to another
-// namespace.
+// onOwnThread runs f on a thread that ends with it, because f moves the thread to another namespace.
 func onOwnThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		done <- f()
 	}()
 	return <-done
 }
 
-// makeTap makes a tap device that stays when its maker closes it.
+// makeTap creates a tap device that persists after its creator closes it.
 func makeTap(name string) error {
 	fail := func(err error) error {
 		return fmt.Errorf("make tap device %s: %w; it needs root and /dev/net/tun", name, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm/wire"
 )
 
-// Limits and sizes where a Config says nothing.
+// Limits, and defaults of a Config.
 const (
 	DefaultTimeout = 10 * time.Minute
 	DefaultMemory  = 1024 // MiB
@@ -26,36 +26,35 @@ const (
 
 // Disk is a disk of a guest.
 type Disk struct {
-	// Size in bytes of a fresh, sparse disk that goes with the machine.
+	// Size in bytes of a new, sparse disk that is removed with the machine.
 	Size int64
-	// Path of a raw image to use instead, which stays.
+	// Path of a raw image to use instead, which is kept.
 	Path string
-	// Serial is what the guest reads as /sys/block/vdX/serial.
+	// Serial is the content of /sys/block/vdX/serial in the guest.
 	Serial string
 	// Unsafe ignores flushes.
 	Unsafe bool
 }
 
-// Config says what machine to start. The zero value is a usable guest without
-// disks.
+// Config describes a machine. The zero value is a usable guest without disks.
 type Config struct {
 	Disks []Disk
-	// Files are copied into the guest at every boot, before anything runs: path
-	// in the guest → file or folder here.
+	// Files are copied into the guest at every boot, before any program runs, as a map of paths in the guest to
+	// files or folders on this machine.
 	Files map[string]string
-	// Udev starts systemd-udevd, so that LVM runs with its defaults. Without, LVM
-	// is configured to make its device nodes by itself, and the boot is faster.
+	// Udev starts systemd-udevd, so that LVM runs with its defaults. Without it, LVM is configured to create its
+	// device nodes itself, and the boot is faster.
 	Udev bool
-	// Root is where the changes to the root file system are kept, over boots, in
-	// place of the usual throw-away layer in memory. The file is made if it is missing.
+	// Root is a file that keeps the changes to the root file system across boots, instead of the usual throw-away
+	// layer in memory. A missing file is created.
 	Root   string
 	Memory int // MiB
-	// CPUs is the number of processors; User-Mode Linux has one, whatever this says.
+	// CPUs is the number of processors. User-Mode Linux always has one.
 	CPUs       int
 	KernelArgs []string
 	// Timeout bounds the machine's life.
 	Timeout time.Duration
-	// Progress is told of long steps; os.Stderr if nil.
+	// Progress receives reports of long steps; os.Stderr if nil.
 	Progress io.Writer
 
 	backend Backend
@@ -68,7 +67,7 @@ type Machine struct {
 	link   *link
 	drives []Drive
 	initrd string
-	ctx    context.Context // its life
+	ctx    context.Context // the machine's lifetime
 	cancel context.CancelFunc
 
 	mu       sync.Mutex
@@ -77,8 +76,8 @@ type Machine struct {
 	bootTime time.Duration
 }
 
-// Start boots a machine and returns when it is ready for Exec. It lives until
-// Close, the end of ctx, or Config.Timeout.
+// Start boots a machine and returns when it is ready for Exec. The machine runs until Close, the end of ctx, or
+// Config.Timeout.
 func Start(ctx context.Context, c Config) (*Machine, error) {
 	if c.Progress == nil {
 		c.Progress = os.Stderr
@@ -97,7 +96,7 @@ func Start(ctx context.Context, c Config) (*Machine, error) {
 	return m, nil
 }
 
-// prepare makes the files of a machine.
+// prepare creates the files of a machine.
 func prepare(ctx context.Context, c Config) (*Machine, error) {
 	if c.Memory == 0 {
 		c.Memory = DefaultMemory
@@ -144,8 +143,8 @@ func (m *Machine) makeDrives(ctx context.Context) error {
 	return nil
 }
 
-// makeDisk makes a fresh disk, or a link to the caller's, whose own path may hold
-// what a backend cannot read.
+// makeDisk creates a new disk, or a link to the caller's disk, whose path may contain characters that a backend
+// cannot parse.
 func makeDisk(path string, d Disk) error {
 	if d.Path == "" {
 		return makeSparse(path, d.Size)
@@ -160,7 +159,7 @@ func makeDisk(path string, d Disk) error {
 	return os.Symlink(target, path)
 }
 
-// RootSerial is how the guest finds its root disk: by the drive's serial number.
+// RootSerial is the serial number by which the guest finds its root disk.
 const RootSerial = "flexlvm-root"
 
 func makeSparse(path string, size int64) error {
@@ -204,7 +203,7 @@ func (m *Machine) makeInitrd() error {
 	return f.Close()
 }
 
-// Boot switches on a machine that is off.
+// Boot boots a machine that is powered off.
 func (m *Machine) Boot(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -235,7 +234,7 @@ func (m *Machine) Boot(ctx context.Context) error {
 	return nil
 }
 
-// meet waits until the guest has called and is ready for commands.
+// meet waits until the guest has connected and is ready for commands.
 func (m *Machine) meet(ctx context.Context, listener *net.TCPListener) error {
 	process := m.process
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -255,7 +254,7 @@ func (m *Machine) meet(ctx context.Context, listener *net.TCPListener) error {
 			return context.Cause(ctx)
 		}
 		m.guest = newGuest(port)
-		go func() { // a machine that ends says nothing
+		go func() { // a machine that ends does not close the connection
 			<-process.Done()
 			_ = port.Close()
 		}()
@@ -267,7 +266,7 @@ func (m *Machine) meet(ctx context.Context, listener *net.TCPListener) error {
 			if !errors.Is(m.guest.err, errGuestGone) || process.how() != nil {
 				return m.guest.err
 			}
-			_ = port.Close() // a guest on a busy machine may have given up, and calls again
+			_ = port.Close() // a guest on a busy machine may have given up; it connects again
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -292,7 +291,7 @@ func (m *Machine) hardware(port int) Hardware {
 
 func (m *Machine) console() string { return filepath.Join(m.dir.Path, "console.log") }
 
-// explain adds to err what the machine's own logs say.
+// explain adds the machine's logs to err.
 func (m *Machine) explain(err error, p *Process) error {
 	if cause := context.Cause(m.ctx); cause != nil {
 		err = cause
@@ -306,7 +305,7 @@ func (m *Machine) explain(err error, p *Process) error {
 		tailError("the machine said", filepath.Join(m.dir.Path, backendLog)))
 }
 
-// switchOff ends the machine; m.mu is held.
+// switchOff kills the machine; m.mu is held.
 func (m *Machine) switchOff() {
 	if m.process == nil {
 		return
@@ -315,14 +314,14 @@ func (m *Machine) switchOff() {
 	m.process = nil
 }
 
-// PowerCut ends the machine at once. Its disks stay for the next Boot.
+// PowerCut kills the machine. Its disks are kept for the next Boot.
 func (m *Machine) PowerCut() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.switchOff()
 }
 
-// PowerOff lets the guest write back what it holds and switch itself off.
+// PowerOff has the guest sync its file systems and power itself off.
 func (m *Machine) PowerOff() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -344,7 +343,7 @@ func (m *Machine) PowerOff() error {
 	return err
 }
 
-// Close ends the machine and removes its files.
+// Close kills the machine and removes its files.
 func (m *Machine) Close() error {
 	m.cancel()
 	m.PowerCut()
@@ -355,7 +354,7 @@ func (m *Machine) Close() error {
 	return errors.Join(err, m.dir.Remove())
 }
 
-// PID returns the process id of the machine, 0 while the machine is off.
+// PID returns the process ID of the machine, or 0 while the machine is off.
 func (m *Machine) PID() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -365,7 +364,7 @@ func (m *Machine) PID() int {
 	return m.process.PID()
 }
 
-// BootTime returns how long the last boot took until commands could run.
+// BootTime returns how long the last boot took until the guest was ready for commands.
 func (m *Machine) BootTime() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

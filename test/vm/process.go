@@ -18,11 +18,11 @@ import (
 type Process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
-	end  string // how it ended; after done
+	end  string // how it ended; set before done is closed
 }
 
-// Command makes the command that starts a program; what it prints goes to the end
-// of the file log. The returned files are to be closed once it was started.
+// Command returns the command that starts a program and appends its output to the file log. The caller must close
+// the returned files once the program was started.
 func (p Program) Command(ctx context.Context, log string) (cmd *exec.Cmd, opened []*os.File, err error) {
 	for _, name := range append([]string{log}, p.Files...) {
 		f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -53,8 +53,8 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// startProgram starts a machine in a network namespace; dir gets what its program prints.
-// It is killed when ctx ends.
+// startProgram starts a machine in a network namespace, with its program's output in dir. It is killed when ctx
+// ends.
 func startProgram(ctx context.Context, program Program, dir, netns string) (*Process, error) {
 	cmd, opened, err := program.Command(ctx, filepath.Join(dir, backendLog))
 	if err != nil {
@@ -71,12 +71,11 @@ func startProgram(ctx context.Context, program Program, dir, netns string) (*Pro
 	return p, nil
 }
 
-// backendLog is the file in a machine's folder with what its program prints.
+// backendLog is the file in a machine's folder with its program's output.
 const backendLog = "backend.log"
 
-// run starts the program and waits for its end on a thread of its own, since the
-// death signal comes when that thread ends. The thread is never given back: it may
-// be in another network namespace.
+// run starts the program and waits for its end on a thread of its own, because the death signal is sent when that
+// thread ends. The thread is never unlocked: it may be in another network namespace.
 func (p *Process) run(netns string, started chan<- error) {
 	runtime.LockOSThread()
 	if err := enterNetNS(netns); err != nil {
@@ -105,10 +104,10 @@ func enterNetNS(path string) error {
 	return nil
 }
 
-// PID returns the machine's process id.
+// PID returns the machine's process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// how says how the machine ended, nil while it runs.
+// how returns how the machine ended, or nil while it runs.
 func (p *Process) how() error {
 	select {
 	case <-p.done:
@@ -121,14 +120,14 @@ func (p *Process) how() error {
 // Done is closed when the machine has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Kill ends the machine at once, as a power cut does, and waits until it is gone.
+// Kill kills the machine, as a power cut does, and waits until it is gone.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.done
 }
 
-// tailError returns the last lines of a file as an error, or those that begin
-// with a kernel's panic; nil if the file is empty.
+// tailError returns the last lines of a file as an error, or the lines from a kernel panic on; nil if the file is
+// empty.
 func tailError(title, file string) error {
 	b, err := os.ReadFile(file)
 	text := strings.TrimSpace(strings.ReplaceAll(string(b), "\r", ""))

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPUsEnv says how many processors each node has, in the place of the suites' own numbers.
+// CPUsEnv is the environment variable for the number of processors of each node. It overrides the suites' own
+// numbers.
 const CPUsEnv = "FLEXLVM_NODE_CPUS"
 
-// NodeCPUs returns the number of processors that a node gets: usual, unless the environment
-// says otherwise.
+// NodeCPUs returns the number of a node's processors: usual, unless the environment overrides it.
 func NodeCPUs(usual int) (int, error) {
 	text := os.Getenv(CPUsEnv)
 	if text == "" {
@@ -27,13 +27,12 @@ func NodeCPUs(usual int) (int, error) {
 	return n, nil
 }
 
-// onOneProcessor has a program run on one processor of this machine, the one that the fewest
-// of those programs have. The returned file holds it: it is to be inherited by the program, and
-// closed by all others.
+// onOneProcessor pins a program to the processor of this machine that has the fewest such programs. The returned
+// file reserves the processor: the program must inherit it, and everyone else must close it.
 //
-// Each system call of a guest of User-Mode Linux is handed over between two processes. Where
-// these have a processor each, one of them is woken from its sleep each time: that took twice
-// the time, and nearly twice the processor time (engine tests, 39.7 s against 19.4 s).
+// Each system call of a guest of User-Mode Linux is handed over between two processes. If each of them has its own
+// processor, one of them is woken from its sleep each time: that took twice the time, and nearly twice the
+// processor time (engine tests, 39.7 s against 19.4 s).
 func onOneProcessor(argv []string) (pinned []string, held *os.File, err error) {
 	processor, held, err := holdProcessor(os.TempDir())
 	if err != nil {
@@ -42,8 +41,8 @@ func onOneProcessor(argv []string) (pinned []string, held *os.File, err error) {
 	return append([]string{"taskset", "--cpu-list", strconv.Itoa(processor)}, argv...), held, nil
 }
 
-// holdProcessor takes the first lock that is free in dir: each processor has one, then each has
-// a second one, and so on.
+// holdProcessor acquires the first free lock in dir. Each processor has a first lock, then each has a second one,
+// and so on.
 func holdProcessor(dir string) (processor int, held *os.File, err error) {
 	processors, err := allowedProcessors()
 	if err != nil {
@@ -67,7 +66,7 @@ func holdProcessor(dir string) (processor int, held *os.File, err error) {
 	}
 }
 
-// allowedProcessors returns the numbers of those that this process may run on.
+// allowedProcessors returns the numbers of the processors that this process may run on.
 func allowedProcessors() (numbers []int, err error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {

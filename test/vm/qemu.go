@@ -7,21 +7,20 @@ import (
 	"strings"
 )
 
-// A qemuMachine is a kind of machine that qemu runs.
+// A qemuMachine is a machine type of qemu.
 type qemuMachine struct {
 	program, board, console string
 	processor               []string
 }
 
 var qemuMachines = map[string]qemuMachine{
-	// Without arch-capabilities, a register that KVM inside of some virtual
-	// machines offers and then refuses to set.
+	// Without arch-capabilities, a register that KVM offers and then refuses to set in some virtual machines.
 	KVM:   {"qemu-system-x86_64", "q35", "ttyS0", []string{"-accel", "kvm", "-cpu", "host,-arch-capabilities"}},
 	TCG:   {"qemu-system-x86_64", "q35", "ttyS0", []string{"-accel", "tcg,thread=multi", "-cpu", "max"}},
 	ARM64: {"qemu-system-aarch64", "virt", "ttyAMA0", []string{"-accel", "tcg,thread=multi", "-cpu", "cortex-a72"}},
 }
 
-// qemuArguments is the program and the command line of a machine in qemu.
+// qemuArguments returns the program and arguments that run a machine in qemu.
 func qemuArguments(kernel string, m qemuMachine, h Hardware) ([]string, error) {
 	program, err := exec.LookPath(m.program)
 	if err != nil {
@@ -34,7 +33,7 @@ func qemuArguments(kernel string, m qemuMachine, h Hardware) ([]string, error) {
 		"-kernel", kernel, "-initrd", h.Initrd,
 		"-append", strings.Join(append([]string{
 			"console=" + m.console, "net.ifnames=0", "random.trust_cpu=on", "mitigations=off",
-			"no_timer_check", // on a busy machine the emulated timer is late, and the kernel panics over it
+			"no_timer_check", // on a busy machine the emulated timer is late, and the kernel would panic
 		}, h.Append...), " "),
 		"-chardev", "file,id=console,append=on,path=" + escape(h.Console), "-serial", "chardev:console",
 		"-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng",
@@ -73,7 +72,7 @@ func (d Drive) qemuArguments(i int) []string {
 		drive += ",readonly=on"
 		locking = ",file.locking=off"
 	}
-	// What nobody writes to may be in use on another backend, which locks otherwise.
+	// A disk that nobody writes to may be in use on another backend, whose lock would make qemu fail.
 	drive += locking
 	device := fmt.Sprintf("virtio-blk-pci,drive=drive%d", i)
 	if d.Serial != "" {
@@ -82,5 +81,5 @@ func (d Drive) qemuArguments(i int) []string {
 	return []string{"-drive", drive, "-device", device}
 }
 
-// escape protects a value in one of qemu's lists.
+// escape escapes a value in one of qemu's lists.
 func escape(value string) string { return strings.ReplaceAll(value, ",", ",,") }

@@ -10,17 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RunDir is a folder for the files of a running machine. It is removed by
-// Remove, or, where its owner died before, by the next NewRunDir.
+// RunDir is a folder for the files of a running machine. Remove removes it. If its owner dies first, the next
+// NewRunDir does.
 type RunDir struct {
 	Path string
-	lock *os.File // held by the living owner
+	lock *os.File // held while the owner lives
 }
 
 const ownerFile = "owner"
 
-// NewRunDir makes a folder $cache/run/<kind>-<pid>-<random>, and removes those
-// of the same kind whose owners are gone.
+// NewRunDir creates a folder $cache/run/<kind>-<pid>-<random>, and removes the folders of that kind whose owners
+// are gone.
 func NewRunDir(ctx context.Context, kind string) (*RunDir, error) {
 	cache, err := CacheDir()
 	if err != nil {
@@ -30,8 +30,7 @@ func NewRunDir(ctx context.Context, kind string) (*RunDir, error) {
 	if err := os.MkdirAll(base, 0o755); err != nil {
 		return nil, err
 	}
-	// Under this lock, or a new folder could be taken for an abandoned one
-	// before its owner has locked it.
+	// The lock keeps a new folder from being mistaken for an abandoned one before its owner has locked it.
 	unlock, err := Lock(ctx, filepath.Join(cache, "run.lock"), nil)
 	if err != nil {
 		return nil, err
@@ -51,14 +50,13 @@ func NewRunDir(ctx context.Context, kind string) (*RunDir, error) {
 	return &RunDir{Path: dir, lock: lock}, nil
 }
 
-// Remove removes the folder and all in it.
+// Remove removes the folder and its content.
 func (r *RunDir) Remove() error {
 	return errors.Join(os.RemoveAll(r.Path), r.lock.Close())
 }
 
-// own takes the lock that says that a folder has a living owner. The kernel gives
-// it back when the owner ends, however that happens; a process id says less, as
-// another process may carry it by now.
+// own acquires the lock that marks a folder's owner as alive. The kernel releases it when the owner ends, for any
+// reason. A process ID would not do, because another process may have reused it.
 func own(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, ownerFile), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

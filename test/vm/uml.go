@@ -6,23 +6,22 @@ import (
 	"strings"
 )
 
-// umlArguments is the command line of a machine that is a User-Mode Linux process,
-// and the files that it writes to as descriptors 3 and following. Such a machine has
-// one processor: with two, each system call waits for the other's.
+// umlArguments returns the command line of a User-Mode Linux process, and the files that it writes to as file
+// descriptors 3 and up. Such a machine has one processor: with two, each system call waits for the other processor.
 func umlArguments(kernel string, h Hardware) (args, files []string, err error) {
 	args = []string{
 		kernel, fmt.Sprintf("mem=%dM", h.Memory), "seccomp=auto",
 		"uml_dir=" + filepath.Join(h.Dir, "uml"), "initrd=" + h.Initrd,
 		"con=null", "con0=null", "con1=null",
-		// Else LVM asks two dozen empty devices at every command.
+		// Otherwise every LVM command queries two dozen empty devices.
 		"max_loop=0", "nbd.nbds_max=0",
 		"console=ttyS0", "net.ifnames=0",
-		// With them a node that is the NFS server and its client at once saw nothing
-		// of what others put into a directory, for minutes.
+		// With delegations, a node that is both the NFS server and its client did not see other clients' new
+		// directory entries for minutes.
 		"nfsv4.directory_delegations=0",
-		// Timers are as exact as the tick, 10 ms. Go's runtime sleeps for 20 microseconds at a time
-		// to look after what runs, and each of these timers interrupts it: starts of programs took
-		// a tenth more processor time.
+		// Timers have the resolution of the tick, 10 ms. Go's runtime sleeps for 20 microseconds at a time to
+		// monitor its threads, and each of these timers is an interrupt: program starts took a tenth more processor
+		// time.
 		"highres=off",
 	}
 	line := func(file string) {
@@ -64,9 +63,9 @@ func (d Drive) umlArgument(i int) (string, error) {
 	if d.Unsafe {
 		flags += "u"
 	}
-	// Where there is a base, the kernel makes the file of the changes if it is missing.
+	// If there is a base, the kernel creates a missing file for the changes.
 	return fmt.Sprintf("ubd%d%s=%s,%s,%s", i, flags, d.Path, d.Base, d.Serial), nil
 }
 
-// umlEnvironment puts the machine's memory, which is a file, into the host's memory.
+// umlEnvironment places the machine's memory, which is a file, in the host's memory.
 var umlEnvironment = []string{"TMPDIR=/dev/shm", "HOME=/root"}

@@ -12,18 +12,17 @@ import (
 	"time"
 )
 
-// umlKernel is User-Mode Linux in the cache: linux, and the list of what is built
-// into it in modules/.
+// umlKernel is User-Mode Linux in the cache: linux, and the list of its built-in modules in modules/.
 type umlKernel struct {
 	dir     string
-	key     string // of what it was built from
+	key     string // of its sources
 	release string
 }
 
-// errNoKernel says that the cache has no kernel of User-Mode Linux.
+// errNoKernel: the cache has no kernel of User-Mode Linux.
 var errNoKernel = errors.New("its kernel is not in the cache; make test builds it")
 
-// retryFailed is how long what failed is not tried again: each suite would.
+// retryFailed is how long a failure is cached, because otherwise each suite would retry.
 const retryFailed = 30 * time.Minute
 
 func locateUMLKernel() (source, dir, key string, err error) {
@@ -53,9 +52,8 @@ func cachedUMLKernel(context.Context, io.Writer) (umlKernel, error) {
 	return umlKernel{dir: dir, key: key, release: strings.TrimSpace(string(release))}, nil
 }
 
-// buildUMLKernel makes the kernel first where the cache has none for this source:
-// that takes root, a compiler, Debian's packages, and some ten minutes on two cores.
-// What it does is told to progress.
+// buildUMLKernel returns the kernel. If the cache has none for this source, it first builds it, which takes root, a
+// compiler, Debian's packages, and about ten minutes on two cores. It reports the build to progress.
 func buildUMLKernel(ctx context.Context, progress io.Writer) (umlKernel, error) {
 	source, dir, _, err := locateUMLKernel()
 	if err != nil {
@@ -69,7 +67,7 @@ func buildUMLKernel(ctx context.Context, progress io.Writer) (umlKernel, error) 
 	err = buildOnce(ctx, dir, onWait, func(out string) error {
 		var said bytes.Buffer
 		output := io.MultiWriter(progress, &said)
-		// First, as packages are better installed where the machine's services are seen.
+		// First, because packages install more reliably where the machine's services are visible.
 		err := runTool(ctx, output, source, nil, filepath.Join(source, "test/setup.sh"), "kernel")
 		if err == nil {
 			err = runScript(ctx, output, source, "test/vm/uml/build.sh", out, filepath.Join(filepath.Dir(dir), "debs"))
@@ -88,7 +86,7 @@ func buildUMLKernel(ctx context.Context, progress io.Writer) (umlKernel, error) 
 	return cachedUMLKernel(ctx, progress)
 }
 
-// lastLine is the last thing that a failed tool said, or how it failed.
+// lastLine returns the last line of a failed tool's output, or its error if there is none.
 func lastLine(said string, err error) error {
 	lines := strings.Split(strings.TrimSpace(said), "\n")
 	if last := lines[len(lines)-1]; last != "" {

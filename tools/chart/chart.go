@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A chart is made of manifests.
+// A chart is generated from manifests.
 type chart struct {
 	from      manifests
 	version   string // v0.1.0
@@ -30,7 +30,7 @@ func newChart(from manifests) (*chart, error) {
 	return c, nil
 }
 
-// add makes an object a template.
+// add adds an object as a template.
 func (c *chart) add(o object) error {
 	var m marks
 	if pod := o.pod(); pod != nil {
@@ -43,7 +43,7 @@ func (c *chart) add(o object) error {
 		if annotations == nil {
 			return fmt.Errorf("%s %s has no annotations to add one to", o.kind, o.name)
 		}
-		// Without the definition Kubernetes deletes all that it defines.
+		// Without the definition, Kubernetes deletes all of its objects.
 		annotations["helm.sh/resource-policy"] = "keep"
 	}
 	replaceStrings(o.fields, func(s string) string {
@@ -68,7 +68,7 @@ func (c *chart) add(o object) error {
 	return nil
 }
 
-// condition says when an object is installed; empty: always.
+// condition returns the condition for installing an object; empty: always.
 func (o object) condition() string {
 	switch {
 	case o.kind == "Namespace":
@@ -91,7 +91,7 @@ func (o object) condition() string {
 	return ""
 }
 
-// addWorkload puts values into a Deployment or a DaemonSet, and notes their defaults.
+// addWorkload replaces fields of a Deployment or a DaemonSet by values, and records their defaults.
 func (c *chart) addWorkload(o object, pod map[string]any, m *marks) {
 	key := strings.TrimPrefix(o.name, "flexlvm-")
 	own := ".Values." + key
@@ -135,8 +135,8 @@ func (c *chart) addWorkload(o object, pod map[string]any, m *marks) {
 	}
 }
 
-// addFlags makes the flags of a program values. Those that hold a variable, and what a
-// program without arguments of its own is started by, stay as they are.
+// addFlags makes the flags of a program values. Flags with a variable, and the command of a program without
+// arguments of its own, are not changed.
 func (c *chart) addFlags(o object, main map[string]any, m *marks, note func(string, string, any, map[string]any) string) {
 	field := "args"
 	if main[field] == nil {
@@ -176,8 +176,7 @@ func quoted(words []string) string {
 	return b.String()
 }
 
-// addEnvironment makes the limit of Go's memory a value: it belongs to that of the
-// container.
+// addEnvironment makes Go's memory limit a value, because it depends on the container's memory limit.
 func addEnvironment(main map[string]any, m *marks, note func(string, string, any, map[string]any) string) {
 	env, _ := main["env"].([]any)
 	for _, e := range env {
@@ -187,9 +186,8 @@ func addEnvironment(main map[string]any, m *marks, note func(string, string, any
 	}
 }
 
-// addMonitoring lets labels be added to the objects of the Prometheus operator, by which a Prometheus
-// selects them, and fields to the endpoint of a monitor, which it needs where /metrics asks for a
-// token.
+// addMonitoring adds values for further labels of the Prometheus operator's objects, by which a Prometheus selects
+// them, and for further fields of a monitor's endpoint, which are needed if /metrics requires a token.
 func addMonitoring(o object, m *marks) {
 	if version, _ := o.fields["apiVersion"].(string); strings.HasPrefix(version, "monitoring.coreos.com/") {
 		lookup(o.fields, "metadata", "labels").(map[string]any)["zz"] = m.merged("$.Values.monitoring.labels")
@@ -202,7 +200,7 @@ func addMonitoring(o object, m *marks) {
 	}
 }
 
-// monitoringValues are those of what is in monitoring/.
+// monitoringValues returns the values for the objects of monitoring/.
 func monitoringValues() value {
 	return value{key: "monitoring", comment: "For the Prometheus operator, whose definitions have to be there (docs/alerts.md).", group: []value{
 		{key: "alerts", comment: "The alerts, as a PrometheusRule.", preset: false, schema: ofBoolean()},
@@ -214,7 +212,7 @@ func monitoringValues() value {
 	}}
 }
 
-// values are all of the chart's.
+// values returns all values of the chart.
 func (c *chart) values() []value {
 	repository, _, _ := strings.Cut(c.from.image, ":")
 	all := []value{
@@ -244,7 +242,7 @@ func (c *chart) values() []value {
 	}})
 }
 
-// files are the generated files of the chart.
+// files returns the generated files of the chart.
 func (c *chart) files() (map[string]string, error) {
 	values := c.values()
 	var b strings.Builder

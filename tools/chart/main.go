@@ -1,6 +1,5 @@
-// Command chart writes the Helm chart that follows from the manifests in installer/: every
-// object that kustomize builds, with values in the places where clusters differ. A new
-// manifest, workload or flag so needs no work here.
+// Command chart generates the Helm chart from the manifests in installer/: every object that kustomize builds, with
+// values where clusters differ. A new manifest, workload or flag needs no change here.
 package main
 
 import (
@@ -29,8 +28,7 @@ func main() {
 	}
 }
 
-// generated is the folder of the templates that are written here; what is beside it is
-// written by hand.
+// generated is the folder of the generated templates. The files beside it are written by hand.
 const generated = "templates/generated"
 
 func generate(installer, to string) error {

@@ -13,43 +13,42 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// An object is one that is installed, as decoded YAML.
+// An object is an object to install, as decoded YAML.
 type object struct {
 	kind, name string
-	part       string // the folder of installer/ that it comes from, where it can be left out
+	part       string // the folder of installer/ that it comes from, if it is optional
 	fields     map[string]any
 }
 
-// manifests are what kustomize builds, and the settings that went into it.
+// manifests are the objects that kustomize builds, and the settings in them.
 type manifests struct {
 	objects    []object
-	monitoring []object // which only some clusters can have
-	additional []object // of the folders that are applied in addition, each if its value says so
+	monitoring []object // only for clusters with the Prometheus operator or Grafana
+	additional []object // from additionalParts and the sidecars, each installed if its value is set
 	sidecars   []sidecar
 	image      string // of all containers: name:tag
 	pluginDir  string
 }
 
-// optionalParts are the folders of installer/ that a cluster may do without.
+// optionalParts are the folders of installer/ that a cluster may leave out.
 var optionalParts = []string{"node", "gc"}
 
-// additionalParts are the folders of installer/ that are applied in addition to it.
+// additionalParts are the folders of installer/ that are applied separately.
 var additionalParts = []string{"csi"}
 
-// A patch adds something to an object.
+// A patch adds a field to an object.
 type patch struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value"`
 }
 
-// monitoringParts are the values under "monitoring" that each have one kind of object
-// installed.
+// monitoringParts are the values under "monitoring" that install the objects of a kind.
 var monitoringParts = map[string]string{
 	"PrometheusRule": "alerts", "ConfigMap": "dashboard", "PodMonitor": "podMonitor", "ServiceMonitor": "serviceMonitor", "Service": "serviceMonitor",
 }
 
-// readMonitoring adds what is in monitoring/, beside installer/.
+// readMonitoring adds the objects of monitoring/, beside installer/.
 func (m *manifests) readMonitoring(folder string) error {
 	for _, folder := range []string{folder, filepath.Join(folder, "servicemonitor")} {
 		built, err := kustomize(folder)
@@ -71,7 +70,7 @@ func (m *manifests) readMonitoring(folder string) error {
 	return nil
 }
 
-// readAdditional adds the objects of what is applied in addition.
+// readAdditional adds the objects of additionalParts.
 func (m *manifests) readAdditional(installer string) error {
 	for _, folder := range additionalParts {
 		built, err := readFolder(filepath.Join(installer, folder), func(object) string { return folder })
@@ -83,7 +82,7 @@ func (m *manifests) readAdditional(installer string) error {
 	return nil
 }
 
-// readFolder reads what kustomize builds in a folder; part says what part an object is of.
+// readFolder returns the objects that kustomize builds in a folder; part returns an object's part.
 func readFolder(folder string, part func(object) string) (out []object, err error) {
 	built, err := kustomize(folder)
 	if err != nil {
@@ -101,8 +100,7 @@ func readFolder(folder string, part func(object) string) (out []object, err erro
 	return out, nil
 }
 
-// readSidecar reads the component of a sidecar: its objects, and what it adds to the
-// provisioner.
+// readSidecar adds the component of a sidecar: its objects, and its patch of the provisioner.
 func (m *manifests) readSidecar(installer string, s sidecar) error {
 	folder := filepath.Join(installer, sidecarFolder, s.key)
 	content, err := os.ReadFile(filepath.Join(folder, "kustomization.yaml"))
@@ -171,7 +169,7 @@ func readManifests(installer string) (manifests, error) {
 	return m, m.readSettings(installer)
 }
 
-// readSettings finds the image and the directory of volume plugins in the workloads.
+// readSettings reads the image and the directory of volume plugins from the workloads.
 func (m *manifests) readSettings(installer string) error {
 	for _, o := range slices.Concat(m.objects, m.additional) {
 		pod := o.pod()
@@ -204,7 +202,7 @@ func kustomize(folder string) (resmap.ResMap, error) {
 	return built, nil
 }
 
-// pod is the specification of a workload's pods; nil for other objects.
+// pod returns the pod spec of a workload, or nil for other objects.
 func (o object) pod() map[string]any {
 	if o.kind != "Deployment" && o.kind != "DaemonSet" {
 		return nil
@@ -213,7 +211,7 @@ func (o object) pod() map[string]any {
 	return pod
 }
 
-// container is the only container of a pod.
+// container returns the only container of a pod.
 func container(pod map[string]any) map[string]any {
 	containers, _ := pod["containers"].([]any)
 	if len(containers) != 1 {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// What a patch of a sidecar adds to.
+// The paths that a sidecar's patch may add to.
 const (
 	toContainer  = "/spec/template/spec/containers/0/"
 	toPod        = "/spec/template/spec/"
@@ -15,18 +15,18 @@ const (
 	toContainers = toPod + "containers/-"
 )
 
-// sidecarFolder is that of the components that add one of CSI's sidecars to the provisioner.
+// sidecarFolder is the folder of the components that add a CSI sidecar to the provisioner.
 const sidecarFolder = "csi/"
 
-// A sidecar is such a component.
+// A sidecar is the component of a CSI sidecar.
 type sidecar struct {
-	key     string // of its values, and its folder in sidecarFolder
+	key     string // the key of its values, and its folder in sidecarFolder
 	comment string
 	install string  // the comment of the value that installs it
-	patches []patch // what it adds to the provisioner
+	patches []patch // additions to the provisioner
 }
 
-// knownSidecars are all of them.
+// knownSidecars returns all sidecars.
 func knownSidecars() []sidecar {
 	return []sidecar{
 		{key: "resizer", comment: "CSI's resizer beside the provisioner: VolumeAttributesClasses for claims in use (docs/io-limits.md).", install: "true: install it, from Kubernetes 1.34 on."},
@@ -34,7 +34,7 @@ func knownSidecars() []sidecar {
 	}
 }
 
-// installed is the condition on which one of several sidecars is installed.
+// installed returns the condition that at least one of these sidecars is installed.
 func installed(keys ...string) string {
 	var all []string
 	for _, key := range keys {
@@ -46,7 +46,7 @@ func installed(keys ...string) string {
 	return "or " + strings.Join(all, " ")
 }
 
-// flags are those that the provisioner has with the sidecar.
+// flags returns the flags that the sidecar adds to the provisioner.
 func (s sidecar) flags() (out []string) {
 	for _, p := range s.patches {
 		if flag, is := p.Value.(string); is && p.Path == toArgs {
@@ -56,17 +56,17 @@ func (s sidecar) flags() (out []string) {
 	return out
 }
 
-// A sharedField is what sidecars add to the pod besides themselves, alike.
+// A sharedField is a pod field, other than the sidecars' own containers, to which sidecars add the same value.
 type sharedField struct {
 	path  string
 	value any
 	keys  []string // of the sidecars
 }
 
-// addSidecars puts what the components of the sidecars add into the pod of the provisioner, on
-// the condition that they are wanted, and notes their values.
+// addSidecars adds the sidecars' parts to the provisioner's pod, under the condition that the sidecars are
+// installed, and records their values.
 func (c *chart) addSidecars(pod map[string]any, m *marks) {
-	main := container(pod) // before it has others beside it
+	main := container(pod) // before other containers are added
 	var shared []sharedField
 	for _, s := range c.from.sidecars {
 		w := value{key: s.key, comment: s.comment}
@@ -121,12 +121,12 @@ func (s sidecar) addContainer(pod, content map[string]any, m *marks) []value {
 	return values
 }
 
-// wanted writes what is there only on a condition, in the place of a mark.
+// wanted returns the replacement for a mark: the part, under a condition.
 func wanted(condition string, added any, own *marks) func(indent, key string) string {
 	return func(indent, _ string) string {
 		text, err := marked(added)
 		if err != nil {
-			panic(err) // it was read from YAML
+			panic(err) // it was parsed from YAML
 		}
 		width := strings.Repeat(" ", len(strings.TrimSuffix(indent, "- ")))
 		var b strings.Builder

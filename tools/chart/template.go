@@ -8,11 +8,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// marks stand in an object for what Helm fills in. They survive being written as YAML, and
-// the line that one is on tells how far what replaces it is indented.
+// marks are placeholders in an object for Helm expressions. They survive marshaling to YAML, and the indentation of
+// a mark's line determines that of its replacement.
 type marks struct {
-	inline []string                          // replaces the mark alone
-	line   []func(indent, key string) string // replaces the whole line
+	inline []string                          // replace only the mark
+	line   []func(indent, key string) string // replace the whole line
 }
 
 var (
@@ -20,13 +20,13 @@ var (
 	lineMark   = regexp.MustCompile(`(?m)^( *(?:- )?)([A-Za-z]+): HELMLINE(\d+)X$`)
 )
 
-// in returns a mark for an expression within a string.
+// in returns a mark for an expression inside a string.
 func (m *marks) in(expression string) string {
 	m.inline = append(m.inline, expression)
 	return fmt.Sprintf("HELMINLINE%dX", len(m.inline)-1)
 }
 
-// whole returns a mark for the value of a key, of which replace writes the lines.
+// whole returns a mark for the value of a key; replace returns the key's lines.
 func (m *marks) whole(replace func(indent, key string) string) string {
 	m.line = append(m.line, replace)
 	return fmt.Sprintf("HELMLINE%dX", len(m.line)-1)
@@ -39,34 +39,34 @@ func (m *marks) block(value string) string {
 	})
 }
 
-// optional returns a mark for a map or a list without which the key is not there.
+// optional returns a mark for a map or a list whose key is left out if it is empty.
 func (m *marks) optional(value string) string {
 	return m.whole(func(indent, key string) string {
 		return fmt.Sprintf("%[1]s{{- with %[3]s }}\n%[1]s%[2]s: {{- toYaml . | nindent %[4]d }}\n%[1]s{{- end }}", indent, key, value, len(indent)+2)
 	})
 }
 
-// merged returns a mark for the fields of a map, to be put into another map under a key that
-// sorts last.
+// merged returns a mark for the fields of a map that are merged into another map. The mark's key there must sort
+// last.
 func (m *marks) merged(value string) string {
 	return m.whole(func(indent, _ string) string {
 		return fmt.Sprintf("%[1]s{{- with %[2]s }}\n%[1]s{{- toYaml . | nindent %[3]d }}\n%[1]s{{- end }}", indent, value, len(indent))
 	})
 }
 
-// write writes an object as a template.
+// write returns an object as a template.
 func (m *marks) write(fields any) (string, error) {
 	text, err := marked(fields)
 	return m.fill(text), err
 }
 
-// marked writes YAML in which the marks are still to be replaced.
+// marked returns YAML in which the marks are not yet replaced.
 func marked(fields any) (string, error) {
 	content, err := yaml.Marshal(fields)
 	if err != nil {
 		return "", fmt.Errorf("write template: %w", err)
 	}
-	// What looks like a template in a manifest is meant as it stands.
+	// Template syntax in a manifest is meant literally.
 	return strings.ReplaceAll(string(content), "{{", `{{ "{{" }}`), nil
 }
 
@@ -84,12 +84,12 @@ func (m *marks) fill(text string) string {
 func number(digits string) int {
 	var n int
 	if _, err := fmt.Sscan(digits, &n); err != nil {
-		panic(err) // of a pattern of digits alone
+		panic(err) // the pattern matches only digits
 	}
 	return n
 }
 
-// replaceStrings gives every string of a tree to replace.
+// replaceStrings replaces every string of a tree.
 func replaceStrings(tree any, replace func(string) string) any {
 	switch t := tree.(type) {
 	case map[string]any:

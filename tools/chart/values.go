@@ -8,16 +8,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A value is what may be set: a group of others, or one with a default.
+// A value is a value of the chart: a group of values, or one with a default.
 type value struct {
 	key     string
 	comment string
 	group   []value
 	preset  any
-	schema  map[string]any // what the schema says beside the description
+	schema  map[string]any // the JSON schema without the description
 }
 
-// schemas of values.
+// JSON schemas of values.
 func ofString() map[string]any  { return map[string]any{"type": "string"} }
 func ofBoolean() map[string]any { return map[string]any{"type": "boolean"} }
 func ofMap() map[string]any     { return map[string]any{"type": "object"} }
@@ -29,8 +29,7 @@ func ofPattern(pattern string) map[string]any {
 	return map[string]any{"type": "string", "pattern": pattern}
 }
 
-// ofFlags allows any flag, for programs get new ones; a list gives one for each of its values, and
-// null takes one away.
+// ofFlags allows any flag, because programs get new ones. A list sets a flag once per element, and null removes it.
 func ofFlags() map[string]any {
 	each := []string{"string", "integer", "boolean"}
 	return map[string]any{"type": "object",
@@ -68,8 +67,8 @@ func writeValues(b *strings.Builder, values []value, indent string) error {
 	return nil
 }
 
-// schemaOf describes a group. What it does not have is refused, so that a misspelt value
-// is not silently without effect.
+// schemaOf returns the schema of a group. It rejects unknown keys, so that a misspelt value is not silently
+// ignored.
 func schemaOf(values []value) map[string]any {
 	properties := map[string]any{}
 	for _, v := range values {

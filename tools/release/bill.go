@@ -12,8 +12,7 @@ import (
 	"strings"
 )
 
-// The parts of SPDX 2.3 that are used.
-// https://spdx.github.io/spdx-spec/v2.3/
+// The part of SPDX 2.3 that flexlvm uses, see https://spdx.github.io/spdx-spec/v2.3/.
 type (
 	document struct {
 		SPDXVersion       string         `json:"spdxVersion"`
@@ -59,13 +58,12 @@ type (
 
 const unasserted = "NOASSERTION"
 
-// writeBill writes what the programs are made of, as the linker has noted it in each of
-// them: dirs holds the programs by architecture, plugins the plugin for Linux. For other
-// systems it has the same parts.
+// writeBill writes the components of the programs, as the linker recorded them: dirs holds the programs by
+// architecture, plugins the plugin for Linux. Its builds for other systems have the same components.
 func writeBill(to, version string, dirs, plugins map[string]string) error {
 	d := document{
 		SPDXVersion: "SPDX-2.3", DataLicense: "CC0-1.0", SPDXID: "SPDXRef-DOCUMENT", Name: "flexlvm-" + version,
-		// The time is required, and would be another at every build.
+		// The time is required. The real time would differ in every build.
 		CreationInfo: creation{Created: "1970-01-01T00:00:00Z", Creators: []string{"Tool: flexlvm-tools-release"}},
 	}
 	modules := map[string]pkg{}
@@ -82,7 +80,7 @@ func writeBill(to, version string, dirs, plugins map[string]string) error {
 	for _, id := range sortedKeys(modules) {
 		d.Packages = append(d.Packages, modules[id])
 	}
-	// It must be another for each document.
+	// The namespace must be unique for each document.
 	content, err := json.Marshal(d)
 	if err != nil {
 		return fmt.Errorf("write bill of materials: %w", err)
@@ -97,7 +95,7 @@ func writeBill(to, version string, dirs, plugins map[string]string) error {
 	return nil
 }
 
-// addProgram adds a program, and to modules those that it links.
+// addProgram adds a program, and adds the modules that it links to modules.
 func (d *document) addProgram(name, version, arch, file string, modules map[string]pkg) error {
 	info, err := buildinfo.ReadFile(file)
 	if err != nil {
@@ -126,9 +124,9 @@ func (d *document) addProgram(name, version, arch, file string, modules map[stri
 	return nil
 }
 
-// newPackage is a package of which nobody has said more.
+// newPackage returns a package without further assertions.
 func newPackage(id, name, version string) pkg {
-	// Letters, digits, dots and dashes are all that an identifier may have.
+	// An identifier may contain only letters, digits, dots and dashes.
 	id = strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || r == '.' || r == '-' {
 			return r

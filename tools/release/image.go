@@ -18,11 +18,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// nobody is who runs the programs unless a manifest says otherwise: the provisioner needs
-// no rights on its node.
+// nobody is the user of the programs unless a manifest sets another: the provisioner needs no rights on its node.
 const nobody = "65532:65532"
 
-// newImage is the image of the programs in dir and of nothing else.
+// newImage returns an image that contains only the programs in dir.
 func newImage(version, arch, dir string) (v1.Image, error) {
 	layer, err := programsLayer(dir)
 	if err != nil {
@@ -31,8 +30,7 @@ func newImage(version, arch, dir string) (v1.Image, error) {
 	return imageOf(version, arch, layer)
 }
 
-// imageOf describes an image of one layer. It carries no date, for a date would be another
-// at every build.
+// imageOf returns an image with one layer. It has no date, because that would differ in every build.
 func imageOf(version, arch string, layer []byte) (v1.Image, error) {
 	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer)), nil },
 		tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
@@ -57,7 +55,7 @@ func imageOf(version, arch string, layer []byte) (v1.Image, error) {
 	return mutate.Append(img, mutate.Addendum{Layer: l, History: v1.History{CreatedBy: "flexlvm tools/release"}})
 }
 
-// programsLayer is an archive of the programs, each in the root folder.
+// programsLayer returns an archive of the programs, in the root folder.
 func programsLayer(dir string) ([]byte, error) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
@@ -76,7 +74,7 @@ func programsLayer(dir string) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// addFile adds a file of root's, without a date.
+// addFile adds a file that belongs to root, without a date.
 func addFile(w *tar.Writer, name string, mode int64, content []byte) error {
 	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content))}); err != nil {
 		return fmt.Errorf("pack %s: %w", name, err)
@@ -87,8 +85,7 @@ func addFile(w *tar.Writer, name string, mode int64, content []byte) error {
 	return nil
 }
 
-// writeDocker writes one image as `docker save` does, which everything that loads images
-// can read.
+// writeDocker writes an image in the format of `docker save`, which all programs that load images can read.
 func writeDocker(to string, ref name.Tag, img v1.Image) error {
 	if err := tarball.WriteToFile(to, ref, img); err != nil {
 		return fmt.Errorf("write %s: %w", to, err)
@@ -96,7 +93,7 @@ func writeDocker(to string, ref name.Tag, img v1.Image) error {
 	return nil
 }
 
-// newIndex is one image for several architectures.
+// newIndex returns an index of the images for several architectures.
 func newIndex(images map[string]v1.Image) v1.ImageIndex {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range sortedKeys(images) {
@@ -108,8 +105,8 @@ func newIndex(images map[string]v1.Image) v1.ImageIndex {
 	return index
 }
 
-// writeOCI writes an index as an archive of an OCI image layout. The name is noted where
-// containerd looks for it, and the tag where everybody else does.
+// writeOCI writes an index as an archive of an OCI image layout. One annotation has the full name, which containerd
+// reads, and the other has the tag, which all other programs read.
 func writeOCI(to string, ref name.Tag, index v1.ImageIndex) error {
 	dir, err := os.MkdirTemp("", "flexlvm-oci-")
 	if err != nil {
@@ -129,7 +126,7 @@ func writeOCI(to string, ref name.Tag, index v1.ImageIndex) error {
 	return packDir(to, dir)
 }
 
-// packDir writes the files of dir, in the order of their names, as an archive.
+// packDir writes the files of dir as an archive, in the order of their names.
 func packDir(to, dir string) (err error) {
 	var files []string
 	if err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {

@@ -1,5 +1,5 @@
-// Command release builds flexlvm's programs, its image and a release, with Go alone: no
-// container tool, no root, and no network but for what is pushed.
+// Command release builds flexlvm's programs, its image and a release, with only Go: no container tool, no root, and
+// no network except for pushing.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// options are what the commands have in common.
+// options are the flags that the commands share.
 type options struct {
 	source  string
 	version string
@@ -26,7 +26,7 @@ type options struct {
 	arches  []string
 	built   string
 	to      string
-	// downloads is the URL below which releases lie, each in a folder of its version.
+	// downloads is the base URL of releases, each of which is in a folder named after its version.
 	downloads string
 }
 
@@ -142,7 +142,7 @@ func newRelease(o *options) *cobra.Command {
 	return cmd
 }
 
-// images builds the programs and an image of them for each architecture.
+// images builds the programs and their image for each architecture.
 func (o *options) images(ctx context.Context) (name.Tag, map[string]v1.Image, error) {
 	ref, err := name.NewTag(o.name+":"+o.version, name.StrictValidation)
 	if err != nil {

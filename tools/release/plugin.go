@@ -10,24 +10,23 @@ import (
 	"strings"
 )
 
-// plugin is the folder of cmd/ that holds the plugin of kubectl, which runs on people's own
-// machines and is no part of the image.
+// plugin is the folder of cmd/ with the kubectl plugin, which runs on users' machines and is not part of the image.
 const plugin = "kubectl-flexlvm"
 
-// pluginSystems are those that it is released for, beside each architecture.
+// pluginSystems are the operating systems that it is released for, each on every architecture.
 var pluginSystems = []string{"linux", "darwin"}
 
-// downloads is where the files of a release lie, unless --downloads says otherwise.
+// downloads is the default base URL of a release's files.
 const downloads = "https://" + module + "/releases/download"
 
-// A platform is what a plugin runs on.
+// A platform is an operating system and an architecture that the plugin runs on.
 type platform struct{ system, arch string }
 
 func (p platform) archive(version string) string {
 	return fmt.Sprintf("%s-%s-%s-%s.tar.gz", plugin, version, p.system, p.arch)
 }
 
-// buildPlugin compiles the plugin into the folder to, as build does the programs.
+// buildPlugin compiles the plugin into the folder to, as build does for the programs.
 func (s source) buildPlugin(ctx context.Context, version string, p platform, to string) error {
 	to, err := filepath.Abs(to)
 	if err != nil {
@@ -46,9 +45,8 @@ func (s source) buildPlugin(ctx context.Context, version string, p platform, to 
 	return nil
 }
 
-// releasePlugin writes the plugin's archives into the release, and a manifest by which krew
-// installs them. work is for what is built; built gets the folders of the plugins for Linux,
-// whose parts the bill of materials lists.
+// releasePlugin writes the plugin's archives and its krew manifest into the release. work is a folder for the
+// builds. It returns the folders of the Linux builds by architecture, whose components the bill of materials lists.
 func (o *options) releasePlugin(ctx context.Context, work string) (built map[string]string, err error) {
 	built = map[string]string{}
 	license, err := os.ReadFile(filepath.Join(o.source, "LICENSE"))

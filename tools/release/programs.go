@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// programs are the folders of cmd/ that the image holds.
+// programs are the folders of cmd/ whose programs are in the image.
 var programs = []string{"flexlvm", "provisioner", "gc", "csi", "installer", "fetch", "flexlvm-job"}
 
 const module = "github.com/flexlvm/flexlvm"
 
-// A source is the folder that holds the project.
+// A source is the folder of the project.
 type source string
 
-// build compiles the programs, static and without anything of this machine's in them, into
-// the folder to. The same source gives the same bytes wherever it lies, with the same Go.
+// build compiles static programs into the folder to, independently of this machine. With the same version of Go,
+// the same source gives the same bytes wherever it is.
 func (s source) build(ctx context.Context, version, arch, to string) error {
 	to, err := filepath.Abs(to)
 	if err != nil {
@@ -36,15 +36,14 @@ func (s source) build(ctx context.Context, version, arch, to string) error {
 }
 
 const (
-	// gRPC's tracing, which nothing here uses, would have the linker keep each method of each
-	// type: the CSI driver would take 3.3 MiB more on every node.
+	// gRPC's tracing, which flexlvm does not use, would make the linker keep every method of every type: the CSI
+	// driver would need 3.3 MiB more on every node.
 	tags = "grpcnotrace"
-	// The node daemon speaks HTTP/1.1 with the API server: HTTP/2 would take 0.5 MiB more on
-	// every node.
+	// The node daemon uses HTTP/1.1 with the API server: HTTP/2 would need 0.5 MiB more on every node.
 	daemonTags = tags + ",nethttpomithttp2"
 )
 
-// tagsOf returns what a program is built with.
+// tagsOf returns the build tags of a program.
 func tagsOf(program string) string {
 	if program == "gc" {
 		return daemonTags
@@ -52,7 +51,7 @@ func tagsOf(program string) string {
 	return tags
 }
 
-// buildWith compiles the programs that are built with these tags.
+// buildWith compiles the programs that use these build tags.
 func (s source) buildWith(ctx context.Context, tags, version, arch, to string) error {
 	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-tags", tags, "-o", to + "/"}, linkFlags(version, arch)...)
 	for _, p := range programs {
@@ -62,8 +61,8 @@ func (s source) buildWith(ctx context.Context, tags, version, arch, to string) e
 	}
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = string(s)
-	// Another choice of the builder's processor would change the bytes. The compiler may take
-	// memory for time: it collects less often.
+	// GOAMD64 and GOARM64 are fixed, because the builder's own settings would change the bytes. A higher GOGC
+	// trades memory for time.
 	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED=0", "GOWORK=off",
 		"GOAMD64=v1", "GOARM64=v8.0", "GOGC=400")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -72,8 +71,7 @@ func (s source) buildWith(ctx context.Context, tags, version, arch, to string) e
 	return nil
 }
 
-// linkFlags also gives the driver the entry point of its own that cmd/flexlvm/entry.go
-// describes.
+// linkFlags also sets the driver's own entry point, which cmd/flexlvm/entry.go describes.
 func linkFlags(version, arch string) []string {
 	link := "-s -w -X " + module + "/internal/version.String=" + version
 	return []string{"-ldflags", link, "-ldflags", module + "/cmd/flexlvm=" + link + entryFlag(arch)}

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// push copies the image in an archive of writeOCI to a registry and returns the reference
-// that pins it, by its digest. It logs in as `docker login` has noted.
+// push copies the image in an archive of writeOCI to a registry and returns the reference with its digest. It uses
+// the credentials of `docker login`.
 func push(ctx context.Context, archive string, to name.Tag) (string, error) {
 	dir, err := os.MkdirTemp("", "flexlvm-push-")
 	if err != nil {
@@ -41,7 +41,7 @@ func push(ctx context.Context, archive string, to name.Tag) (string, error) {
 	return to.Context().Digest(digest.String()).String(), nil
 }
 
-// onlyIndex is what the image layout in dir holds.
+// onlyIndex returns the only index in the image layout in dir.
 func onlyIndex(dir string) (v1.ImageIndex, error) {
 	all, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
@@ -57,7 +57,7 @@ func onlyIndex(dir string) (v1.ImageIndex, error) {
 	return all.ImageIndex(manifest.Manifests[0].Digest)
 }
 
-// unpack writes the files of an archive under dir, and nothing outside of it.
+// unpack extracts the files of an archive below dir, and rejects names outside it.
 func unpack(archive, dir string) error {
 	f, err := os.Open(archive)
 	if err != nil {

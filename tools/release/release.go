@@ -18,13 +18,12 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// sums is the file with the checksums of all others, as sha256sum writes and reads it.
+// sums is the file with the checksums of all other files, in the format of sha256sum.
 const sums = "SHA256SUMS"
 
-// release fills the folder o.to with a release: programs and images for every
-// architecture, the chart, the manifests, the bill of materials and checksums, which are
-// signed with the key in keyFile if that is named. Nothing in it depends on when, where or
-// by whom it is made.
+// release fills the folder o.to with a release: programs and images for every architecture, the chart, the
+// manifests, the bill of materials, and checksums, which are signed if keyFile names a key. The content does not
+// depend on when, where or by whom it is built.
 func (o *options) release(ctx context.Context, keyFile string) error {
 	if err := o.checkVersion(); err != nil {
 		return err
@@ -76,7 +75,7 @@ func (o *options) release(ctx context.Context, keyFile string) error {
 	return sumAndSign(o.to, keyFile)
 }
 
-// checkVersion fails unless the manifests and the chart are those of the release.
+// checkVersion returns an error unless the manifests and the chart are of this version.
 func (o *options) checkVersion() error {
 	for file, line := range map[string]string{
 		"installer/settings/kustomization.yaml": "    newTag: " + o.version + "\n",
@@ -93,8 +92,8 @@ func (o *options) checkVersion() error {
 	return nil
 }
 
-// archive packs the files below dir, in the order of their names and without dates, as if
-// they lay in folder. Go files are no part of what is released.
+// archive packs the files below dir under the name folder, in the order of their names and without dates. It leaves
+// out Go files.
 func archive(to, dir, folder string, mode int64) (err error) {
 	f, err := os.Create(to)
 	if err != nil {
@@ -107,7 +106,7 @@ func archive(to, dir, folder string, mode int64) (err error) {
 	}()
 	z := gzip.NewWriter(f)
 	w := tar.NewWriter(z)
-	// In the order of names, as WalkDir promises.
+	// WalkDir guarantees the order of names.
 	err = filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() || filepath.Ext(file) == ".go" {
 			return err
@@ -128,7 +127,7 @@ func archive(to, dir, folder string, mode int64) (err error) {
 	return nil
 }
 
-// sumAndSign writes the checksums of the files in dir, and a signature of that.
+// sumAndSign writes the checksums of the files in dir, and their signature.
 func sumAndSign(dir, keyFile string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {

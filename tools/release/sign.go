@@ -12,9 +12,9 @@ import (
 	"os"
 )
 
-// sign returns the signature of content as `cosign sign-blob` writes it: that of its
-// SHA-256 by an ECDSA key on P-256, in ASN.1 and base64. keyFile holds the private key in
-// PEM, not encrypted. The same key and content give the same signature (RFC 6979).
+// sign returns the signature of content in the format of `cosign sign-blob`: an ECDSA signature on P-256 of its
+// SHA-256, in ASN.1 and base64. keyFile holds the private key in PEM, unencrypted. The same key and content give
+// the same signature (RFC 6979).
 func sign(keyFile string, content []byte) ([]byte, error) {
 	key, err := readKey(keyFile)
 	if err != nil {

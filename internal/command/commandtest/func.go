@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/command"
 )
 
-// A Func plays every program: what it prints, and how it ends. It implements
-// exec.Interface.
+// A Func stands in for every program: it returns what the program prints, and how it ends. It
+// implements exec.Interface.
 type Func func(argv ...string) (stdout string, err error)
 
 // Command implements exec.Interface.
@@ -37,7 +37,7 @@ func (f Func) CommandContext(_ context.Context, name string, args ...string) exe
 	return f.Command(name, args...)
 }
 
-// LookPath implements exec.Interface: every program is there.
+// LookPath implements exec.Interface: every program exists.
 func (f Func) LookPath(name string) (string, error) { return name, nil }
 
 // Missing returns the error of a program that the host does not have.
@@ -47,7 +47,7 @@ func Missing(argv ...string) error {
 	return command.New("/nonexistent", silent).Unkillable.Command(argv[0], argv[1:]...).Run()
 }
 
-// An InputFunc is a Func that also gets what each program reads.
+// An InputFunc is a Func that also receives the program's input.
 type InputFunc func(stdin string, argv ...string) error
 
 // Command implements exec.Interface.
@@ -70,5 +70,5 @@ func (f InputFunc) CommandContext(_ context.Context, name string, args ...string
 	return f.Command(name, args...)
 }
 
-// LookPath implements exec.Interface: every program is there.
+// LookPath implements exec.Interface: every program exists.
 func (f InputFunc) LookPath(name string) (string, error) { return name, nil }

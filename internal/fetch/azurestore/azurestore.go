@@ -1,4 +1,4 @@
-// Package azurestore reads blobs from Azure Blob Storage by its REST API.
+// Package azurestore reads blobs from Azure Blob Storage through its REST API.
 package azurestore
 
 import (
@@ -19,11 +19,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/web"
 )
 
-// Config says how to reach the server.
+// Config describes how to reach the server.
 type Config struct {
 	web.Config
-	// Endpoint is where the account's containers are; empty for
-	// https://ACCOUNT.blob.core.windows.net.
+	// Endpoint is the URL of the account's containers; empty for https://ACCOUNT.blob.core.windows.net.
 	Endpoint string
 	// CredentialsDir is a directory with a file accountKey or sasToken; empty for the
 	// environment: AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, or a workload identity.
@@ -74,10 +73,10 @@ func New(source store.Source, config Config) (store.Store, error) {
 	return c, nil
 }
 
-// header is what every request has.
+// header returns the headers of every request.
 func header() http.Header { return http.Header{"X-Ms-Version": {"2021-12-02"}} }
 
-// blob is one of a listing.
+// blob is an entry of a listing.
 type blob struct {
 	Name struct {
 		Encoded bool   `xml:"Encoded,attr"`
@@ -92,7 +91,7 @@ type blob struct {
 	}
 }
 
-// object is of a blob; false for a directory of an account that has those.
+// object returns the object of a blob; false for a directory, which some accounts have.
 func (b blob) object() (store.Object, bool, error) {
 	name := b.Name.Text
 	if b.Name.Encoded {
@@ -101,11 +100,11 @@ func (b blob) object() (store.Object, bool, error) {
 			return store.Object{}, false, fmt.Errorf("read the name of a blob: %w", err)
 		}
 	}
-	modified, _ := http.ParseTime(b.Properties.Modified) // it only tells
+	modified, _ := http.ParseTime(b.Properties.Modified) // informative only
 	return store.Object{Key: name, Size: b.Properties.Size, ETag: tag(b.Properties.ETag), Modified: modified}, b.Properties.ResourceType != "directory", nil
 }
 
-// tag is an ETag without quotes. It names a state, and is no hash.
+// tag returns an ETag without quotes. It identifies a state, and is not a hash.
 func tag(etag string) string { return strings.Trim(etag, `"`) }
 
 const mostAnswer = 64 * store.MiB
@@ -159,7 +158,7 @@ func (c *Container) address(key string) string {
 	return u.String()
 }
 
-// escape leaves slashes alone.
+// escape escapes a key, except for its slashes.
 func escape(key string) string {
 	parts := strings.Split(key, "/")
 	for i, p := range parts {
@@ -178,7 +177,7 @@ func (c *Container) Stat(ctx context.Context, key, _ string) (o store.Object, su
 			return store.Cause(ctx, err)
 		}
 		defer func() { _ = response.Body.Close() }()
-		modified, _ := http.ParseTime(response.Header.Get("Last-Modified")) // it only tells
+		modified, _ := http.ParseTime(response.Header.Get("Last-Modified")) // informative only
 		o = store.Object{Key: key, Size: response.ContentLength, ETag: tag(response.Header.Get("ETag")), Modified: modified.Truncate(time.Second)}
 		sums = sumsOf(response.Header.Get("Content-MD5"))
 		return nil
@@ -199,7 +198,7 @@ func sumsOf(md5 string) store.Sums {
 func (c *Container) Open(ctx context.Context, o store.Object, part store.Span) (store.Stream, error) {
 	h := header()
 	h.Set("If-Match", `"`+o.ETag+`"`)
-	h.Set("Accept-Encoding", "gzip") // what is stored packed comes as it is stored
+	h.Set("Accept-Encoding", "gzip") // compressed content is read as it is stored
 	s, answered, err := c.client.OpenAs(ctx, c.address(o.Key), h, o, part)
 	if err != nil {
 		return store.Stream{}, hint(err)

@@ -12,12 +12,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/web"
 )
 
-// A server that takes connections and says nothing is given up, also where the source is one
-// blob.
+// A server that accepts connections and never responds is given up, also if the source is one blob.
 func TestServerThatNeverAnswers(t *testing.T) {
 	for name, key := range map[string]string{"all below a prefix": "p/", "one blob": "p/a"} {
 		t.Run(name, func(t *testing.T) {
-			listener, err := net.Listen("tcp", "127.0.0.1:0") // the kernel takes what nobody accepts
+			listener, err := net.Listen("tcp", "127.0.0.1:0") // the kernel completes connections that nobody accepts
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = listener.Close() })
 			source := store.Source{Kind: store.KindAzure, Bucket: "account/container", Key: key}

@@ -27,11 +27,11 @@ import (
 type keys struct {
 	account, dir string
 	anonymous    bool
-	tokens       oauth2.TokenSource // nil where there is no identity
+	tokens       oauth2.TokenSource // nil without a workload identity
 }
 
-// sign adds what the account has: a signature of its key, a token of shared access, or one of
-// an identity. Files are read each time, as the kubelet changes them.
+// sign adds the account's credentials: a signature by its key, a shared access token, or the token of
+// an identity. Files are read each time, because the kubelet replaces them.
 func (k keys) sign(request *http.Request) error {
 	if k.anonymous {
 		return nil
@@ -63,7 +63,7 @@ func (k keys) sign(request *http.Request) error {
 	return fmt.Errorf("%w: give --credentials-dir or --anonymous", store.ErrNoCredentials)
 }
 
-// signKey signs a request without a body by the account's key (Shared Key).
+// signKey signs a request without a body with the account's key (Shared Key).
 func (k keys) signKey(request *http.Request, key string) error {
 	secret, err := base64.StdEncoding.DecodeString(key)
 	if err != nil {
@@ -76,7 +76,7 @@ func (k keys) signKey(request *http.Request, key string) error {
 	return nil
 }
 
-// canonical is what is signed of a request.
+// canonical returns the string to sign for a request.
 func canonical(request *http.Request, account string) string {
 	h := request.Header
 	lines := []string{request.Method, h.Get("Content-Encoding"), h.Get("Content-Language"), "", h.Get("Content-MD5"), h.Get("Content-Type"), "",
@@ -107,7 +107,7 @@ func (k keys) signToken(request *http.Request) error {
 	token, err := k.tokens.Token()
 	var refused *oauth2.RetrieveError
 	if errors.As(err, &refused) && refused.Response != nil && refused.Response.StatusCode < http.StatusInternalServerError && refused.Response.StatusCode != http.StatusTooManyRequests {
-		// Of what it was answered, only what cannot hold a secret.
+		// Only the parts of the response that cannot hold a secret.
 		return fmt.Errorf("%w: the token's server answers %d %s", store.ErrNoCredentials, refused.Response.StatusCode, refused.ErrorCode)
 	}
 	if err != nil {
@@ -117,7 +117,8 @@ func (k keys) signToken(request *http.Request) error {
 	return nil
 }
 
-// assertion is a source of tokens for what the kubelet keeps fresh in a file.
+// assertion is a source of tokens that presents the federated token, which the kubelet keeps fresh in a
+// file.
 type assertion struct {
 	ctx    context.Context
 	file   string
@@ -138,8 +139,8 @@ func (a assertion) Token() (*oauth2.Token, error) {
 	return asked.Token(a.ctx)
 }
 
-// identity is that of a pod, as Azure's webhook describes it in the environment; nil without
-// one.
+// identity returns the workload identity of a pod, as Azure's webhook describes it in the environment;
+// nil if there is none.
 func identity(config web.Config) (oauth2.TokenSource, error) {
 	client, tenant, file := os.Getenv("AZURE_CLIENT_ID"), os.Getenv("AZURE_TENANT_ID"), os.Getenv("AZURE_FEDERATED_TOKEN_FILE")
 	if client == "" || tenant == "" || file == "" {
@@ -151,7 +152,7 @@ func identity(config web.Config) (oauth2.TokenSource, error) {
 	}
 	host := cmp.Or(os.Getenv("AZURE_AUTHORITY_HOST"), "https://login.microsoftonline.com/")
 	return oauth2.ReuseTokenSource(nil, assertion{
-		// It outlives the request that needs it first.
+		// The source outlives the request that needs it first.
 		ctx:  context.WithValue(context.Background(), oauth2.HTTPClient, &http.Client{Transport: transport, Timeout: config.Stall}),
 		file: file,
 		config: clientcredentials.Config{

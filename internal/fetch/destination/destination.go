@@ -1,5 +1,5 @@
-// Package destination is the directory that is filled: nothing here touches anything
-// outside it, whatever files are named.
+// Package destination is the directory that is filled. It touches nothing outside the directory,
+// whatever the names of the files.
 package destination
 
 import (
@@ -39,13 +39,13 @@ type Dir struct {
 	lock *os.File
 
 	mu sync.Mutex
-	// known are the directories that were seen to be real ones.
+	// known are the paths that were found to be real directories.
 	known map[string]bool
 	// shelves are the open directories of temporary files, by name below tmp.
 	shelves map[string]*os.File
 }
 
-// Open makes the directory if it is missing, and locks it for this process.
+// Open creates the directory if it is missing, and locks it for this process.
 func Open(name string) (*Dir, error) {
 	if err := os.MkdirAll(name, 0o755); err != nil {
 		return nil, fmt.Errorf("make destination: %w", err)
@@ -104,8 +104,8 @@ func (d *Dir) Close() {
 	_ = d.Root.Close()
 }
 
-// Mkdir makes a directory and its parents. What exists already must be a directory
-// itself, not a link to one.
+// Mkdir creates a directory and its parents. An existing one must be a directory itself, not a link to
+// one.
 func (d *Dir) Mkdir(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -154,8 +154,8 @@ func (d *Dir) Lstat(name string) (fs.FileInfo, error) {
 	return d.Root.Lstat(name)
 }
 
-// Create makes a new temporary file of the given size. It allocates that room at
-// once, so that a full disk is noticed before anything is fetched; 0 allocates none.
+// Create creates a temporary file. It allocates size bytes immediately, so that a full disk is noticed
+// before anything is fetched; 0 allocates none.
 func (d *Dir) Create(temp string, size int64) (*os.File, error) {
 	file, err := d.createEmpty(temp)
 	if err != nil || size == 0 {
@@ -173,9 +173,9 @@ func (d *Dir) Create(temp string, size int64) (*os.File, error) {
 	return file, nil
 }
 
-// createEmpty makes a new temporary file in its shelf, which is open already: os.Root
-// would walk to it and ask whether it can be polled, with six system calls more, which
-// tell where files are small. O_EXCL follows no link.
+// createEmpty creates a temporary file in its shelf, which is already open. os.Root would resolve the
+// path and check whether the file can be polled, with six more system calls, which matters for small
+// files. O_EXCL follows no link.
 func (d *Dir) createEmpty(temp string) (*os.File, error) {
 	dir, file, err := d.onShelf(temp)
 	if err != nil {
@@ -183,7 +183,7 @@ func (d *Dir) createEmpty(temp string) (*os.File, error) {
 	}
 	for {
 		fd, err := unix.Openat(int(dir.Fd()), file, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
-		if errors.Is(err, unix.EINTR) { // as file systems of the network have it
+		if errors.Is(err, unix.EINTR) { // network file systems return it
 			continue
 		}
 		if err != nil {
@@ -205,7 +205,7 @@ func (d *Dir) Reopen(temp string) (*os.File, error) {
 	return d.Tmp.OpenFile(temp, os.O_RDWR, 0)
 }
 
-// Taken returns how many bytes of disk a temporary file takes; 0 if there is none.
+// Taken returns how many bytes of disk a temporary file occupies; 0 if there is none.
 func (d *Dir) Taken(temp string) int64 {
 	info, err := d.Tmp.Lstat(temp)
 	if err != nil {
@@ -214,8 +214,8 @@ func (d *Dir) Taken(temp string) int64 {
 	return info.Sys().(*syscall.Stat_t).Blocks * 512
 }
 
-// OpenDir opens a directory to publish files in, and makes it if it is missing. It is a
-// real directory of the destination, not a link.
+// OpenDir opens a directory to publish files in, and creates it if it is missing. It is a real
+// directory of the destination, not a link.
 func (d *Dir) OpenDir(name string) (*os.File, error) {
 	if err := d.Mkdir(name); err != nil {
 		return nil, err
@@ -226,7 +226,7 @@ func (d *Dir) OpenDir(name string) (*os.File, error) {
 	return d.Root.Open(name)
 }
 
-// Publish gives a temporary file its name in a directory that OpenDir opened.
+// Publish renames a temporary file to its name in a directory that OpenDir opened.
 func (d *Dir) Publish(temp string, dir *os.File, name string) error {
 	from, file, err := d.onShelf(temp)
 	if err != nil {
@@ -242,7 +242,7 @@ func (d *Dir) Publish(temp string, dir *os.File, name string) error {
 	return nil
 }
 
-// onShelf is the open directory of a temporary file, and the file's name in it.
+// onShelf returns the open directory of a temporary file, and the file's name in it.
 func (d *Dir) onShelf(temp string) (*os.File, string, error) {
 	shelf, file := path.Split(temp)
 	dir, err := d.Shelf(strings.TrimSuffix(shelf, "/"))
@@ -281,8 +281,7 @@ func (d *Dir) OpenFile(name string) (*os.File, error) {
 	return d.Root.Open(name)
 }
 
-// Sync makes everything written and named so far durable: one call for any number of
-// files.
+// Sync makes everything that was written and renamed so far durable: one call for any number of files.
 func (d *Dir) Sync() error {
 	if err := unix.Syncfs(int(d.Dir.Fd())); err != nil {
 		return fmt.Errorf("sync destination: %w", err)
@@ -290,7 +289,7 @@ func (d *Dir) Sync() error {
 	return nil
 }
 
-// Sweep removes temporary files that are not in keep, and returns how many.
+// Sweep removes temporary files that are not in keep, and returns how many it removed.
 func (d *Dir) Sweep(keep map[string]bool) (removed int, err error) {
 	err = fs.WalkDir(d.Tmp.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || keep[name] {
@@ -323,7 +322,7 @@ func (d *Dir) Clear() error {
 	return err
 }
 
-// Remove removes a file, and the directories above it that are empty then.
+// Remove removes a file, and the directories above it that become empty.
 func (d *Dir) Remove(name string) error {
 	info, err := d.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -349,8 +348,8 @@ func (d *Dir) Remove(name string) error {
 	return nil
 }
 
-// WriteWhole writes a small file of the control directory: temporary, sync,
-// rename, sync. All that was written before is durable before the file has its name.
+// WriteWhole atomically writes a small file of the control directory: temporary file, sync, rename,
+// sync. Everything written before is durable before the file has its name.
 func (d *Dir) WriteWhole(name string, data []byte) error {
 	temp := strings.ReplaceAll(path.Base(name), ".", "-") + ".new"
 	_ = d.Tmp.Remove(temp)
@@ -371,7 +370,7 @@ func (d *Dir) WriteWhole(name string, data []byte) error {
 	return d.Sync()
 }
 
-// Folds reports whether the file system takes names for one that differ by case.
+// Folds reports whether the file system treats names that differ only by case as equal.
 func (d *Dir) Folds() (bool, error) {
 	const upper, lower = "CASE", "case"
 	_ = d.Tmp.Remove(upper)

@@ -8,14 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DirectBlock is what direct writes are aligned to: no disk has larger sectors.
+// DirectBlock is the alignment of direct writes: no disk has larger sectors.
 const DirectBlock = 4096
 
-// OpenDirect opens a temporary file a second time, for writes that go from a worker's
-// buffer directly to the disk. A large object must be on disk before it gets its name;
-// going through the page cache costs another copy and evicts what others have there. It
-// returns nil if the file system does not support direct writes. They are not used for
-// what is read again to be verified.
+// OpenDirect opens a temporary file a second time, for writes that go from a worker's buffer directly
+// to the disk. A large object must be on disk before it gets its name; the page cache would cost
+// another copy and evict other data. It returns nil if the file system does not support direct writes.
+// Direct writes are not used for files that are read again to be verified.
 func (d *Dir) OpenDirect(temp string) *os.File {
 	dir, file, err := d.onShelf(temp)
 	if err != nil {
@@ -28,14 +27,14 @@ func (d *Dir) OpenDirect(temp string) *os.File {
 	return os.NewFile(uintptr(fd), temp)
 }
 
-// WriteAt writes to the disk what is aligned, and through the page cache what is
-// not: the end of an object.
+// WriteAt writes aligned data directly to the disk, and the rest, the end of an object, through the
+// page cache.
 func WriteAt(file, direct *os.File, data []byte, at int64) error {
 	n := 0
 	if direct != nil && aligned(data, at) {
 		n = len(data) &^ (DirectBlock - 1)
 		_, err := direct.WriteAt(data[:n], at)
-		if errors.Is(err, unix.EINVAL) { // another alignment than ours
+		if errors.Is(err, unix.EINVAL) { // the disk needs another alignment
 			n, err = 0, nil
 		}
 		if err != nil {
@@ -54,7 +53,7 @@ func aligned(data []byte, at int64) bool {
 		uintptr(unsafe.Pointer(unsafe.SliceData(data)))%DirectBlock == 0
 }
 
-// NewBuffer makes a buffer of whole pages that may be written directly.
+// NewBuffer returns a buffer of whole pages that may be written directly.
 func NewBuffer(size int64) []byte {
 	raw := make([]byte, size+DirectBlock)
 	skip := -int64(uintptr(unsafe.Pointer(unsafe.SliceData(raw)))) & (DirectBlock - 1)

@@ -9,8 +9,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// Prune removes what keep does not name: files, and directories in which nothing is then. The
-// control directory stays. It returns how many files it has removed.
+// Prune removes what keep does not accept: files, and directories that are then empty. The control
+// directory stays. It returns how many files it has removed.
 func Prune(root *os.Root, keep func(name string, dir bool) bool) (removed int, err error) {
 	var dirs []string
 	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
@@ -31,9 +31,9 @@ func Prune(root *os.Root, keep func(name string, dir bool) bool) (removed int, e
 	if err != nil {
 		return removed, err
 	}
-	for _, dir := range slices.Backward(dirs) { // those below come later
+	for _, dir := range slices.Backward(dirs) { // subdirectories come later
 		if left, err := fs.ReadDir(root.FS(), dir); err != nil || len(left) > 0 {
-			continue // what is not seen to be empty stays
+			continue // only a directory known to be empty is removed
 		}
 		if err := root.Remove(dir); err != nil {
 			return removed, fmt.Errorf("remove an empty directory: %w", err)
@@ -42,7 +42,7 @@ func Prune(root *os.Root, keep func(name string, dir bool) bool) (removed int, e
 	return removed, nil
 }
 
-// Prune is Prune of the destination.
+// Prune calls the function Prune on the destination.
 func (d *Dir) Prune(keep func(name string, dir bool) bool) (removed int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -24,9 +24,9 @@ import (
 // follows no symbolic link.
 type Directory struct {
 	source store.Source
-	// local: it is no source, and its errors are those of a local file system.
+	// local: the directory is not a source, and its errors are those of a local file system.
 	local bool
-	// open keeps files that are read in ranges from being opened once for each.
+	// root is the open directory, or the open parent of a single file.
 	root *os.Root
 }
 
@@ -42,7 +42,7 @@ func Parse(s *store.Source, rest string) error {
 // New returns the Store of a file:// source.
 func New(source store.Source) (store.Store, error) { return NewIn("", source) }
 
-// NewIn is New where no link below bound leads out of it.
+// NewIn is New, but no link below bound can lead out of bound.
 func NewIn(bound string, source store.Source) (store.Store, error) {
 	dir := filepath.Dir(source.Key)
 	if strings.HasSuffix(source.Key, "/") {
@@ -55,13 +55,13 @@ func NewIn(bound string, source store.Source) (store.Store, error) {
 	return &Directory{source: source, root: root}, nil
 }
 
-// isFinal reports whether a source cannot be opened for a reason that a person has to look after. All others
-// may pass, as a file server may be away for a while.
+// isFinal reports whether opening a source failed for a reason that a person has to fix. All other
+// failures may pass, as a file server may be unreachable for a while.
 func isFinal(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
-// Open returns the Store of a directory that is no source, such as one that is uploaded.
+// Open returns the Store of a directory that is not a source, such as one that is uploaded.
 func Open(dir string) (*Directory, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -70,7 +70,7 @@ func Open(dir string) (*Directory, error) {
 	return &Directory{source: store.Source{Kind: store.KindFile, Key: dir + "/", Prefix: dir + "/"}, local: true, root: root}, nil
 }
 
-// failed tells an error of a source's file system from those of a destination's.
+// failed marks errors of a source's file system, to distinguish them from those of a destination's.
 func (d *Directory) failed(err error) error {
 	if d.local {
 		return err
@@ -78,7 +78,7 @@ func (d *Directory) failed(err error) error {
 	return store.FromSource(err)
 }
 
-// openIn opens a directory. If it is below bound, no link below bound leads out of it.
+// openIn opens a directory. If dir is below bound, no link below bound can lead out of it.
 func openIn(bound, dir string) (*os.Root, error) {
 	within, err := filepath.Rel(bound, dir)
 	if err != nil || !filepath.IsLocal(within) {
@@ -92,7 +92,7 @@ func openIn(bound, dir string) (*os.Root, error) {
 	return outer.OpenRoot(within)
 }
 
-// Readable adds what to do if err says that permissions forbid reading a file.
+// Readable adds advice to err if permissions forbid reading a file.
 func Readable(err error) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
@@ -103,8 +103,8 @@ func Readable(err error) error {
 // Name returns the path of key in root.
 func (d *Directory) Name(key string) string { return strings.TrimPrefix(key, d.source.Prefix) }
 
-// objectOf is what a file is. Its inode and its change time tell changes, and another
-// file of the same name elsewhere, that its size and its modification time do not.
+// objectOf returns the object of a file. Its ETag has the inode and the change time, which reveal
+// changes, and another file of the same name elsewhere, that size and modification time do not.
 func (d *Directory) objectOf(name string, info fs.FileInfo) store.Object {
 	o := store.Object{Key: d.source.Prefix + name, Size: info.Size(), Modified: info.ModTime().UTC()}
 	switch mode := info.Mode(); {
@@ -118,7 +118,7 @@ func (d *Directory) objectOf(name string, info fs.FileInfo) store.Object {
 	return o
 }
 
-// etagOf names the content of a file. Its dots keep it from looking like a hash.
+// etagOf identifies the content of a file. Its dots keep it from looking like a hash.
 func etagOf(info fs.FileInfo) string {
 	stat := info.Sys().(*syscall.Stat_t)
 	var tag []string
@@ -128,8 +128,8 @@ func etagOf(info fs.FileInfo) string {
 	return strings.Join(tag, ".")
 }
 
-// ChangeTime returns when a file was changed last, in whatever way, from its ETag.
-// Programs cannot set it. It is now for an ETag that is not of a file.
+// ChangeTime returns when a file was last changed, in whatever way, from its ETag. Programs cannot set
+// this time. For an ETag that is not of a file, it returns the current time.
 func ChangeTime(etag string) time.Time {
 	parts := strings.Split(etag, ".")
 	if len(parts) == 4 {
@@ -140,8 +140,8 @@ func ChangeTime(etag string) time.Time {
 	return time.Now()
 }
 
-// Sync writes what is in memory of the directory's file system to its disk. What a
-// program writes into a mapped file from then on changes its times again.
+// Sync writes the cached data of the directory's file system to its disk. After it, a program that
+// writes into a mapped file changes the file's times again.
 func (d *Directory) Sync() error {
 	dir, err := d.root.Open(".")
 	if err != nil {
@@ -154,11 +154,11 @@ func (d *Directory) Sync() error {
 	return nil
 }
 
-// lostAndFound is where ext4 puts what its repair finds; only root may read it.
+// lostAndFound is where the repair of an ext4 file system puts recovered files; only root may read it.
 const lostAndFound = "lost+found"
 
-// List implements store.Store. What cannot be listed is an error: who has all but that would
-// take the rest for gone.
+// List implements store.Store. A directory that cannot be listed is an error: otherwise a caller would
+// take its files for deleted.
 func (d *Directory) List(ctx context.Context, each func(store.Object) error) error {
 	if d.source.Single() {
 		o, _, err := d.Stat(ctx, d.source.Key, "")
@@ -170,9 +170,9 @@ func (d *Directory) List(ctx context.Context, each func(store.Object) error) err
 	return d.walk(ctx, each, func(_ string, err error) error { return d.failed(err) })
 }
 
-// ListRest lists all files below a directory that can be listed, while others may write
-// there. A directory below it that cannot be is listed as an object with a flaw. What is gone
-// before it was looked at is not there.
+// ListRest lists all files below a directory that can be listed, while others may write there. A
+// subdirectory that cannot be listed is reported as an object with a flaw. Files that are deleted
+// before they are read are skipped.
 func (d *Directory) ListRest(ctx context.Context, each func(store.Object) error) error {
 	return d.walk(ctx, each, func(name string, err error) error {
 		switch {
@@ -181,18 +181,18 @@ func (d *Directory) ListRest(ctx context.Context, each func(store.Object) error)
 		case errors.Is(err, fs.ErrNotExist):
 			return nil
 		case store.Classify(err) == store.Transient:
-			return err // another look may have all
+			return err // a retry may list everything
 		}
 		return each(store.Object{Key: d.source.Prefix + name, Flaw: "it cannot be listed: " + err.Error()})
 	})
 }
 
-// walk calls each with all files below a directory, and failed with what could not be looked
-// at. What was listed of that before is gone through if failed returns nil.
+// walk calls each with all files below a directory, and failed with the paths that cannot be read. If
+// failed returns nil, the walk continues with the entries that were listed before the error.
 func (d *Directory) walk(ctx context.Context, each func(store.Object) error, failed func(name string, err error) error) error {
 	return fs.WalkDir(walked{d.root.FS(), ctx, d}, ".", func(name string, entry fs.DirEntry, err error) error {
 		if entry != nil && entry.IsDir() && (name == store.ControlDir || name == lostAndFound) {
-			return fs.SkipDir // of a destination of fetch, or of the file system
+			return fs.SkipDir // belongs to fetch, or to the file system
 		}
 		if err != nil {
 			return failed(name, Readable(err))
@@ -213,7 +213,7 @@ func (d *Directory) walk(ctx context.Context, each func(store.Object) error, fai
 	})
 }
 
-// What calls do, for store.Calling.
+// Descriptions of calls, for store.Calling.
 const (
 	looking = "looking at"
 	listing = "listing"
@@ -234,7 +234,7 @@ func (w walked) Stat(name string) (fs.FileInfo, error) {
 	return w.dir.root.Stat(name)
 }
 
-// listedAtOnce is how many names one call lists: a large directory takes its time, and each call
+// listedAtOnce is how many names one call lists: a large directory takes long to list, and each call
 // has to return.
 const listedAtOnce = 512
 
@@ -300,16 +300,16 @@ func (d *Directory) Open(ctx context.Context, object store.Object, part store.Sp
 // Parts implements store.Store: files have none.
 func (d *Directory) Parts(context.Context, store.Object, int) ([]int64, error) { return nil, nil }
 
-// Pinned reads a span of a file, and checks at the end whether it is still the same file.
+// Pinned reads a span of a file, and checks at the end that the file has not changed.
 type Pinned struct {
-	ctx      context.Context // announces its calls
+	ctx      context.Context // for store.Calling
 	dir      *Directory
 	object   store.Object
 	file     *os.File
 	at, left int64
 }
 
-// Check fails with store.ErrChanged if the file is not the one that was opened any more.
+// Check fails with store.ErrChanged if the file has changed since it was opened.
 func (p *Pinned) Check() error {
 	defer store.Calling(p.ctx, looking, p.object.Key)()
 	info, err := p.file.Stat()
@@ -348,7 +348,7 @@ func (p *Pinned) Read(b []byte) (int, error) {
 	return n, p.dir.failed(err)
 }
 
-// Close implements io.Closer. NFS may have to tell its server.
+// Close implements io.Closer. On NFS, closing may wait for the server.
 func (p *Pinned) Close() error {
 	defer store.Calling(p.ctx, "closing", p.object.Key)()
 	return p.file.Close()

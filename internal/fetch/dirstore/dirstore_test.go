@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// Who can write to a claim does not have a loader copy its credentials.
+// No link in a claim can make a loader copy files outside the claim, such as its credentials.
 func TestNoLinkLeadsOutOfAClaim(t *testing.T) {
 	top := t.TempDir()
 	claim, secret := filepath.Join(top, "source"), filepath.Join(top, "credentials")
@@ -31,13 +31,14 @@ func TestNoLinkLeadsOutOfAClaim(t *testing.T) {
 			require.NoError(t, root.Close())
 		}
 	}
-	// Elsewhere links are followed to the directory that a person has named.
+	// Outside of claims, links to the directory that the user has named are followed.
 	root, err := openIn(secret, claim+"/up/")
 	require.NoError(t, err)
 	require.NoError(t, root.Close())
 }
 
-// A file server that is away, or a bad sector, says nothing of the destination.
+// An I/O error of the source, from a file server that is down or a bad sector, is transient, and does
+// not count as one of the destination.
 func TestErrorsOfTheSource(t *testing.T) {
 	file, err := os.Open("/proc/self/mem") // nothing is mapped at its beginning
 	require.NoError(t, err)
@@ -55,8 +56,8 @@ func TestErrorsOfTheSource(t *testing.T) {
 	require.NoError(t, store.FromSource(nil))
 }
 
-// A directory that goes while the one above is listed is not there for an upload. For a load
-// that is an error: what it does not see it takes for gone.
+// An upload skips a directory that is deleted while its parent is listed. For a load that is an error,
+// because it removes files that it does not find in the source.
 func TestWhatGoesWhileItIsListed(t *testing.T) {
 	list := func(how func(d *Directory, each func(store.Object) error) error) (keys []string, err error) {
 		dir := t.TempDir()

@@ -18,8 +18,8 @@ import (
 
 const scope = "https://www.googleapis.com/auth/devstorage.read_only"
 
-// authorize adds a token, which is asked for when it is needed first, and again when it is
-// about to expire.
+// authorize returns a function that adds a token, which is requested when it is first needed, and again
+// when it is about to expire.
 func authorize(config Config) (func(context.Context, http.Header) error, error) {
 	transport, err := web.NewTransport(true, config.CAFile, 0)
 	if err != nil {
@@ -36,7 +36,7 @@ func authorize(config Config) (func(context.Context, http.Header) error, error) 
 		token, err := from.Token()
 		var refused *oauth2.RetrieveError
 		if errors.As(err, &refused) && refused.Response != nil && refused.Response.StatusCode < http.StatusInternalServerError && refused.Response.StatusCode != http.StatusTooManyRequests {
-			// Of what it was answered, only what cannot hold a secret.
+			// Only the parts of the response that cannot hold a secret.
 			return fmt.Errorf("%w: the token's server answers %d %s", store.ErrNoCredentials, refused.Response.StatusCode, refused.ErrorCode)
 		}
 		if err != nil {
@@ -47,7 +47,8 @@ func authorize(config Config) (func(context.Context, http.Header) error, error) 
 	}, nil
 }
 
-// find reads the key of a service account, or looks where Google's own tools do.
+// find returns a source of tokens for the key of a service account in dir, or for the credentials that
+// Google's own tools would find.
 func find(ctx context.Context, dir string) (oauth2.TokenSource, error) {
 	if dir == "" {
 		found, err := google.FindDefaultCredentials(ctx, scope)

@@ -1,4 +1,4 @@
-// Package gcsstore reads objects from Google Cloud Storage by its JSON API.
+// Package gcsstore reads objects from Google Cloud Storage through its JSON API.
 package gcsstore
 
 import (
@@ -19,13 +19,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/web"
 )
 
-// Config says how to reach the server.
+// Config describes how to reach the server.
 type Config struct {
 	web.Config
 	// Endpoint is http[s]://host[:port]; empty for Google's own.
 	Endpoint string
-	// CredentialsDir is a directory with a file key.json; empty for what Google's own tools
-	// look at: GOOGLE_APPLICATION_CREDENTIALS, and the machine's or the pod's account.
+	// CredentialsDir is a directory with a file key.json; empty for the credentials that Google's own
+	// tools find: GOOGLE_APPLICATION_CREDENTIALS, and the machine's or the pod's account.
 	CredentialsDir string
 	Anonymous      bool
 }
@@ -34,7 +34,7 @@ type Config struct {
 type Bucket struct {
 	client *web.Client
 	source store.Source
-	base   string // of the bucket's objects
+	base   string // URL of the bucket's objects
 }
 
 var bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$`)
@@ -67,7 +67,7 @@ func New(source store.Source, config Config) (store.Store, error) {
 	return &Bucket{client: client, source: source, base: base.String() + "/storage/v1/b/" + source.Bucket + "/o"}, nil
 }
 
-// resource is an object as the API has it.
+// resource is an object as the API returns it.
 type resource struct {
 	Name, MD5Hash, CRC32C, Generation, ContentEncoding string
 	Size                                               int64 `json:",string"`
@@ -76,7 +76,7 @@ type resource struct {
 
 const fields = "name,size,md5Hash,crc32c,generation,updated,contentEncoding"
 
-// object has the generation for an ETag: it is another for each content.
+// object uses the generation as the ETag: it differs for each content.
 func (r resource) object() store.Object {
 	return store.Object{Key: r.Name, Size: r.Size, ETag: "generation " + r.Generation, Modified: r.Updated}
 }
@@ -144,7 +144,7 @@ func (b *Bucket) Stat(ctx context.Context, key, _ string) (store.Object, store.S
 	return r.object(), r.sums(), err
 }
 
-// Open implements store.Store. What is stored packed comes as it is stored.
+// Open implements store.Store. Content that is stored compressed is read as it is stored.
 func (b *Bucket) Open(ctx context.Context, o store.Object, part store.Span) (store.Stream, error) {
 	generation := strings.TrimPrefix(o.ETag, "generation ")
 	s, header, err := b.client.OpenAs(ctx, b.address(o.Key)+"?alt=media&ifGenerationMatch="+url.QueryEscape(generation), http.Header{"Accept-Encoding": {"gzip"}}, o, part)
@@ -161,7 +161,7 @@ func (b *Bucket) Open(ctx context.Context, o store.Object, part store.Span) (sto
 	return s, nil
 }
 
-// sumsOf are the checksums in an answer's headers, of the object as it is stored.
+// sumsOf returns the checksums in a response's headers. They are of the object as it is stored.
 func sumsOf(header http.Header) store.Sums {
 	var r resource
 	for _, line := range header.Values("X-Goog-Hash") {

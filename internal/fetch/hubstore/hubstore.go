@@ -20,7 +20,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/web"
 )
 
-// Config says which Hub.
+// Config describes how to reach the Hub.
 type Config struct {
 	web.Config
 	// Endpoint is http[s]://host[:port][/path]; empty for HF_ENDPOINT, or else the Hub itself.
@@ -35,13 +35,13 @@ type Repository struct {
 	client *web.Client
 	source store.Source
 	base   *url.URL
-	// kind is models or datasets, id is org/name, and revision what was asked for.
+	// kind is models or datasets, id is org/name, and revision is the requested one.
 	kind, id, revision string
-	commit             string // that the revision was when it was listed
+	commit             string // commit of the revision when it was listed
 	files              map[string]file
 }
 
-// file is what the Hub says of one.
+// file is a file as the Hub describes it.
 type file struct {
 	store.Object
 	sums store.Sums
@@ -51,8 +51,8 @@ const form = "give hf://org/name[@revision][/path] for a model, or hf://datasets
 
 var (
 	part = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
-	// commit is what git calls one, by SHA-1 or SHA-256. It becomes part of addresses, and is
-	// shown to people.
+	// commit matches a git commit ID, by SHA-1 or SHA-256. It becomes part of URLs, and is shown to
+	// people.
 	commit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 )
 
@@ -102,8 +102,8 @@ func New(source store.Source, config Config) (store.Store, error) {
 	return &Repository{client: client, source: source, base: base, kind: kind, id: id, revision: revision}, nil
 }
 
-// tokenOf authorizes with a token, if there is one: most of what the Hub has is public. A
-// directory has to have it.
+// tokenOf returns a function that authorizes with a token, if there is one: most of the Hub is public.
+// If dir is set, it must have a token.
 func tokenOf(dir string) func(context.Context, http.Header) error {
 	return func(_ context.Context, header http.Header) error {
 		token := strings.TrimSpace(os.Getenv("HF_TOKEN"))
@@ -123,7 +123,7 @@ func tokenOf(dir string) func(context.Context, http.Header) error {
 	}
 }
 
-// address is that of a path below the endpoint, whose parts may have slashes.
+// address returns the URL of a path below the endpoint. The path's parts may contain slashes.
 func (r *Repository) address(parts ...string) *url.URL {
 	escaped := make([]string, len(parts))
 	for i, p := range parts {
@@ -138,8 +138,7 @@ func (r *Repository) address(parts ...string) *url.URL {
 // mostAnswer bounds one answer of the API, in bytes.
 const mostAnswer = 64 * store.MiB
 
-// hint says what to do where the Hub wants to know who asks. It says "not found" of what is
-// private, too.
+// hint adds advice if the Hub denies access. The Hub also reports private repositories as not found.
 func hint(err error) error {
 	var e *store.HTTPError
 	if errors.As(err, &e) && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) {
@@ -148,7 +147,7 @@ func hint(err error) error {
 	return err
 }
 
-// List implements store.Store. All is of the commit that the revision is now.
+// List implements store.Store. All objects are of the commit that the revision names now.
 func (r *Repository) List(ctx context.Context, each func(store.Object) error) error {
 	org, name, _ := strings.Cut(r.id, "/")
 	body, _, err := r.client.Read(ctx, r.address("api", r.kind, org, name, "revision", r.revision).String(), nil, mostAnswer)
@@ -162,7 +161,7 @@ func (r *Repository) List(ctx context.Context, each func(store.Object) error) er
 	r.commit, r.files = of.SHA, map[string]file{}
 	folder, recursive := strings.TrimSuffix(r.source.ListPrefix(), "/"), "true"
 	if !strings.HasSuffix(r.source.ListPrefix(), "/") {
-		folder = path.Dir("/" + folder)[1:] // of the one file, or of what a pattern begins with
+		folder = path.Dir("/" + folder)[1:] // the folder of the one file, or of the fixed beginning of a pattern
 		if r.source.Single() {
 			recursive = "false"
 		}
@@ -174,7 +173,7 @@ func (r *Repository) List(ctx context.Context, each func(store.Object) error) er
 	return r.tree(ctx, r.address(parts...), url.Values{"recursive": {recursive}}, each)
 }
 
-// entry is one of a tree, as the API has it.
+// entry is an entry of a tree, as the API returns it.
 type entry struct {
 	Type, Path, OID string
 	Size            int64
@@ -186,8 +185,8 @@ type entry struct {
 
 var next = regexp.MustCompile(`<([^<>]*)>\s*;\s*rel="?next"?`)
 
-// tree lists page after page. Of the address of the next one only the query is taken: a
-// mirror may name another host there.
+// tree lists all pages. It uses only the query of the next page's address: a mirror may name another
+// host there.
 func (r *Repository) tree(ctx context.Context, address *url.URL, query url.Values, each func(store.Object) error) error {
 	for seen := map[string]bool{}; ; {
 		address.RawQuery = query.Encode()
@@ -231,8 +230,8 @@ func (r *Repository) tree(ctx context.Context, address *url.URL, query url.Value
 	}
 }
 
-// fileOf is a file by the hash that names its content: its SHA-256 where git LFS or Xet has
-// it, and else what git calls it.
+// fileOf returns a file, identified by the hash of its content: its SHA-256 if git LFS or Xet stores
+// it, else git's object ID.
 func fileOf(e entry) (file, error) {
 	f := file{Object: store.Object{Key: e.Path, Size: e.Size}}
 	if e.LFS == nil {
@@ -254,7 +253,7 @@ func fileOf(e entry) (file, error) {
 // Revision implements store.Revised.
 func (r *Repository) Revision() string { return r.commit }
 
-// content is the address of a file.
+// content returns the URL of a file.
 func (r *Repository) content(key string) string {
 	var parts []string
 	if r.kind != "models" {

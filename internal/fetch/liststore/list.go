@@ -17,14 +17,14 @@ import (
 
 // line is one file of a list.
 type line struct {
-	// URL of the file; a relative one begins at the list's.
+	// URL of the file; a relative one is resolved against the list's.
 	URL string `json:"url"`
 	// SHA256 of its content, in hex.
 	SHA256 string `json:"sha256"`
 	// Size in bytes.
 	Size *int64 `json:"size"`
-	// Path in the directory; that of a relative URL otherwise, or the last part of an
-	// absolute one.
+	// Path in the directory; by default the path of a relative URL, or the last element of an absolute
+	// one.
 	Path string `json:"path"`
 }
 
@@ -35,8 +35,8 @@ type item struct {
 	sums    store.Sums
 }
 
-// parse reads a list: one JSON object a line. A list of which anything cannot be read names
-// nothing: what it left out would be removed.
+// parse reads a list: one JSON object per line. If any line cannot be read, the whole list fails: the
+// files missing from it would be removed.
 func parse(text []byte, base *url.URL) ([]item, error) {
 	var items []item
 	in := json.NewDecoder(bytes.NewReader(text))

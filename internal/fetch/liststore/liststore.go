@@ -1,5 +1,5 @@
-// Package liststore reads files from HTTP servers that a list names, with the SHA-256 and
-// the size of each.
+// Package liststore reads the files that a list names from HTTP servers. The list has the SHA-256 and
+// the size of each file.
 package liststore
 
 import (
@@ -19,17 +19,17 @@ import (
 type List struct {
 	client  *web.Client
 	address *url.URL
-	pin     string // SHA-256 of the list that is wanted, in hex; empty if any is
+	pin     string // SHA-256 of the wanted list, in hex; empty if any is accepted
 	items   map[string]item
-	sum     string // of the list that came
+	sum     string // SHA-256 of the fetched list
 }
 
-// mostList bounds a list, in bytes: some 500,000 files.
+// mostList bounds a list, in bytes: about 500,000 files.
 const mostList = 128 * store.MiB
 
 var pinned = regexp.MustCompile(`^sha256=[0-9a-f]{64}$`)
 
-// Parse parses what follows http:// or https:// in a source. The list is a directory of what
+// Parse parses what follows http:// or https:// in a source. The list is a directory of the files that
 // it names, so there is no key.
 func Parse(s *store.Source, rest string) error {
 	u, err := url.Parse(s.Kind + "://" + rest)
@@ -89,11 +89,11 @@ func (l *List) List(ctx context.Context, each func(store.Object) error) error {
 	return nil
 }
 
-// Revision implements store.Revised: it is that of the list.
+// Revision implements store.Revised: the SHA-256 of the list.
 func (l *List) Revision() string { return "sha256:" + l.sum }
 
-// Stat implements store.Store. A list does not change while it is fetched; what is asked is
-// whether the server gives ranges.
+// Stat implements store.Store. A list does not change while it is fetched, so Stat only asks whether
+// the server serves ranges.
 func (l *List) Stat(ctx context.Context, key, _ string) (store.Object, store.Sums, error) {
 	i, known := l.items[key]
 	if !known {

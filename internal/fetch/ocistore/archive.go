@@ -21,10 +21,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// archive is a tar that is in the directory, without further packing.
+// archive is an uncompressed tar in the directory.
 type archive struct{ file *os.File }
 
-// member is a file: of a tar, or a layer of its own.
+// member is a file: in a tar, or a layer itself.
 type member struct {
 	store.Object
 	sums   store.Sums
@@ -33,8 +33,8 @@ type member struct {
 	offset int64 // in the tar
 }
 
-// unpacked is the name of a layer's tar in the directory. One that is packed no further is
-// what was fetched.
+// unpacked returns the name of a layer's tar in the directory. A layer without compression is used as
+// it was fetched.
 func (l layer) unpacked() string {
 	if l.pack == packNone {
 		return l.Key
@@ -50,13 +50,13 @@ func (a *Artifact) Archives(dir *os.Root) (store.Store, error) {
 			continue
 		}
 		wanted[l.unpacked()] = true
-		// What is there under this name is whole: it was renamed after it was synced.
+		// A file of this name is complete: it was renamed after it was synced.
 		if info, err := dir.Lstat(l.unpacked()); l.pack == packNone || err != nil || !info.Mode().IsRegular() {
 			missing[l.Key] = l
 		}
 	}
-	// The caller removes what it has fetched of another revision, but does not know of the tars that were
-	// unpacked from that.
+	// The caller removes the fetched archives of another revision, but does not know the tars unpacked
+	// from them.
 	names, err := fs.Glob(dir.FS(), "*.tar")
 	for _, name := range names {
 		if !wanted[name] {
@@ -69,7 +69,7 @@ func (a *Artifact) Archives(dir *os.Root) (store.Store, error) {
 	return blobs{a, missing}, nil
 }
 
-// Unpack implements store.Packed. Killed at any instant, what has the name of a tar is whole.
+// Unpack implements store.Packed. Killed at any instant, a file with the name of a tar is complete.
 func (a *Artifact) Unpack(ctx context.Context, dir *os.Root) error {
 	a.tars, a.files = map[string]*archive{}, map[string]member{}
 	for i := range a.layers {
@@ -91,14 +91,14 @@ func (a *Artifact) Unpack(ctx context.Context, dir *os.Root) error {
 		if err != nil {
 			return &store.Error{Err: fmt.Errorf("read the tar of layer %s: %w", l.digest, err)}
 		}
-		for _, m := range found { // a later layer lies over those before it
+		for _, m := range found { // a later layer replaces files of earlier ones
 			a.files[m.Key] = m
 		}
 	}
 	return nil
 }
 
-// unpack makes the tar of a layer that was fetched.
+// unpack creates the tar of a fetched layer.
 func (l layer) unpack(ctx context.Context, dir *os.Root) (err error) {
 	if info, missing := dir.Lstat(l.unpacked()); missing == nil && info.Mode().IsRegular() {
 		return nil
@@ -129,7 +129,7 @@ func (l layer) unpack(ctx context.Context, dir *os.Root) (err error) {
 	return dir.Remove(l.Key)
 }
 
-// expand takes a packing off.
+// expand decompresses in.
 func expand(ctx context.Context, out io.Writer, in io.Reader, pack string) error {
 	var from io.Reader
 	switch pack {
@@ -159,13 +159,14 @@ func expand(ctx context.Context, out io.Writer, in io.Reader, pack string) error
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		if err != nil { // the layer is what its digest says: it never was whole
+		if err != nil { // the layer matches its digest, so it was damaged from the start
 			return &store.Error{Err: err}
 		}
 	}
 }
 
-// members are the files of a tar, and what else it has, with why that is none.
+// members returns the files of a tar, and its other entries with the flaw that keeps them from being
+// files.
 func (t *archive) members(ctx context.Context) ([]member, error) {
 	var out []member
 	in, buf := tar.NewReader(t.file), make([]byte, store.MiB)
@@ -177,12 +178,12 @@ func (t *archive) members(ctx context.Context) ([]member, error) {
 		if err != nil {
 			return nil, err
 		}
-		if header.Typeflag == tar.TypeDir || header.Typeflag == tar.TypeXGlobalHeader { // that of git archive is a comment
+		if header.Typeflag == tar.TypeDir || header.Typeflag == tar.TypeXGlobalHeader { // git archive writes a comment there
 			continue
 		}
 		m := member{tar: t, Object: store.Object{Key: strings.TrimPrefix(header.Name, "./"), Size: header.Size, Modified: header.ModTime.UTC(), Flaw: flaw(header)}}
 		if m.Flaw == "" {
-			// Nothing is read ahead, so its content begins here.
+			// The tar reader does not read ahead, so the file's content begins here.
 			if m.offset, err = t.file.Seek(0, io.SeekCurrent); err != nil {
 				return nil, err
 			}
@@ -196,7 +197,7 @@ func (t *archive) members(ctx context.Context) ([]member, error) {
 	}
 }
 
-// flaw says why an entry of a tar cannot be a file here; empty if it can.
+// flaw returns why an entry of a tar cannot be a file; empty if it can.
 func flaw(h *tar.Header) string {
 	switch {
 	case strings.HasPrefix(path.Base(h.Name), ".wh."):

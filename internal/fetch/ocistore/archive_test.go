@@ -50,7 +50,7 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// Killed between any two of its steps, what is unpacked has its name only when it is whole.
+// Unpacking that is killed between any two of its steps is resumed, and only a whole archive has its name.
 func TestUnpackingGoesOn(t *testing.T) {
 	var packed, plain bytes.Buffer
 	w := tar.NewWriter(&plain)
@@ -92,7 +92,7 @@ func TestUnpackingGoesOn(t *testing.T) {
 	}
 }
 
-// What git archive writes begins with a header for all entries, which is no entry itself.
+// A file of git archive begins with a global header, which is not an entry.
 func TestGlobalHeadersAreNoFiles(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "x.tar"))
 	require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestGlobalHeadersAreNoFiles(t *testing.T) {
 	require.Empty(t, found[0].Flaw)
 }
 
-// A run that is ended while it unpacks ends.
+// Unpacking ends with its context.
 func TestUnpackingEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

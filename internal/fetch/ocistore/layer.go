@@ -16,29 +16,29 @@ import (
 
 // Annotations of layers.
 const (
-	// annotationUnpack says of a layer with a title that it is a packed directory.
+	// annotationUnpack marks a layer with a title as a packed directory.
 	annotationUnpack = "io.deis.oras.content.unpack"
-	// annotationPath is where ModelPack says that a layer's file goes.
+	// annotationPath is the path of a layer's file in ModelPack.
 	annotationPath = "org.cncf.model.filepath"
 )
 
-// Ways in which a tar is packed once more.
+// Compressions of a tar.
 const (
 	packNone = "none"
 	packGzip = "gzip"
 	packZstd = "zstd"
 )
 
-// layer is one of a manifest: a file, or a tar with files.
+// layer is a layer of a manifest: a file, or a tar of files.
 type layer struct {
 	store.Object
 	digest digest.Digest
 	sums   store.Sums
-	pack   string // of a tar; empty for a file
+	pack   string // compression of a tar; empty for a file
 }
 
-// layerOf says what a layer is. A layer with a title is the file of that name, unless it
-// says that it is to be unpacked, or its type is a tar of ModelPack's.
+// layerOf returns whether a layer is a file or a tar. A layer with a title is the file of that name,
+// unless an annotation requests unpacking, or its type is a tar of ModelPack's.
 func layerOf(d ocispec.Descriptor) (layer, error) {
 	sum, err := sumOf(d.Digest)
 	if err != nil || d.Size < 0 {
@@ -64,7 +64,7 @@ func layerOf(d ocispec.Descriptor) (layer, error) {
 	return l, nil
 }
 
-// packOf is how a media type says that a tar is packed; empty if it is none.
+// packOf returns the compression of the tar that a media type names; empty if it names none.
 func packOf(mediaType string) string {
 	for end, pack := range map[string]string{
 		".tar": packNone, ".tar+gzip": packGzip, ".tar.gzip": packGzip, ".tar+zstd": packZstd, ".tar.zstd": packZstd,
@@ -113,7 +113,7 @@ func (b blobs) Open(ctx context.Context, o store.Object, part store.Span) (store
 // Parts implements store.Store: blobs have none.
 func (b blobs) Parts(context.Context, store.Object, int) ([]int64, error) { return nil, nil }
 
-// stat asks whether the registry gives ranges of a blob, whose content its digest names.
+// stat asks whether the registry serves ranges of a blob. Its digest already identifies the content.
 func (a *Artifact) stat(ctx context.Context, l layer) (store.Object, store.Sums, error) {
 	ranges, size, err := a.client.Ranges(ctx, a.base+l.digest.String(), nil, l.Object)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package ocistore reads artifacts and images from OCI registries: files that a layer each
-// holds, and what is packed in layers.
+// Package ocistore reads artifacts and images from OCI registries: files that are layers of their own,
+// and files packed in layers.
 package ocistore
 
 import (
@@ -30,30 +30,30 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/web"
 )
 
-// Config says how to reach a registry.
+// Config describes how to reach a registry.
 type Config struct {
 	web.Config
-	// Endpoint is http[s]://host[:port] of a registry that is asked in place of the one that
-	// the source names: a mirror, or one without TLS.
+	// Endpoint is http[s]://host[:port] of a registry to use instead of the one in the source: a
+	// mirror, or one without TLS.
 	Endpoint string
-	// CredentialsDir is a directory with a file .dockerconfigjson, as Secrets of that type
-	// have it; empty for DOCKER_CONFIG.
+	// CredentialsDir is a directory with a file .dockerconfigjson, as in Secrets of type
+	// kubernetes.io/dockerconfigjson; empty for DOCKER_CONFIG.
 	CredentialsDir string
 	Anonymous      bool
 }
 
-// Artifact is a Store of what one manifest names.
+// Artifact is a Store of the content of one manifest.
 type Artifact struct {
 	client     *web.Client
 	repository *remote.Repository
-	base       string // of blobs
+	base       string // URL of the blobs
 	reference  string // tag or digest
 	attempts   int
 	config     Config
 
-	digest digest.Digest // of what the reference was
+	digest digest.Digest // of the reference's manifest when it was resolved
 	layers []layer
-	tars   map[string]*archive // that are unpacked, by digest
+	tars   map[string]*archive // unpacked tars, by digest
 	files  map[string]member
 }
 
@@ -96,7 +96,8 @@ func New(source store.Source, config Config) (store.Store, error) {
 	return a, nil
 }
 
-// credential is that of a registry, read each time, as the kubelet changes a Secret's files.
+// credential returns the credential of a registry. It reads the file each time, because the kubelet
+// replaces a Secret's files.
 func (c Config) credential(ctx context.Context, host string) (auth.Credential, error) {
 	if c.Anonymous {
 		return auth.EmptyCredential, nil
@@ -120,7 +121,7 @@ func (c Config) credential(ctx context.Context, host string) (auth.Credential, e
 	return credentials.Credential(known)(ctx, host)
 }
 
-// doer asks for the right to pull, and turns the library's errors into those of a Store.
+// doer requests the right to pull, and converts the library's errors to those of a Store.
 type doer struct {
 	client *auth.Client
 	ref    registry.Reference
@@ -152,7 +153,7 @@ func hint(err error) error {
 	return err
 }
 
-// manifest fetches a manifest, and makes sure that it is what its digest says.
+// manifest fetches a manifest and verifies its digest.
 func (a *Artifact) manifest(ctx context.Context, reference string) (desc ocispec.Descriptor, data []byte, err error) {
 	err = store.Again(ctx, a.attempts, func(ctx context.Context) error {
 		ctx, _, stop := store.WatchStall(ctx, a.config.Stall)
@@ -206,12 +207,12 @@ func (a *Artifact) Resolve(ctx context.Context) error {
 	return nil
 }
 
-// choose is the manifest of an index for this machine, or the only one.
+// choose returns the manifest of an index for this machine, or the only one.
 func choose(manifests []ocispec.Descriptor) (ocispec.Descriptor, error) {
 	var images []ocispec.Descriptor
 	var have []string
 	for _, m := range manifests {
-		if m.Annotations["vnd.docker.reference.type"] != "" { // an attestation of another one
+		if m.Annotations["vnd.docker.reference.type"] != "" { // an attestation of another manifest
 			continue
 		}
 		if p := m.Platform; p != nil {
@@ -228,10 +229,10 @@ func choose(manifests []ocispec.Descriptor) (ocispec.Descriptor, error) {
 	return ocispec.Descriptor{}, fmt.Errorf("the index has no manifest for linux/%s, but %s; name one by its digest", runtime.GOARCH, cmp.Or(strings.Join(have, ", "), "none"))
 }
 
-// Revision implements store.Revised: it is the digest of what the reference was.
+// Revision implements store.Revised: the digest to which the reference resolved.
 func (a *Artifact) Revision() string { return a.digest.String() }
 
-// sumOf is the SHA-256 of a digest; no other kind can be verified.
+// sumOf returns the SHA-256 of a digest; other algorithms cannot be verified.
 func sumOf(d digest.Digest) ([]byte, error) {
 	if err := d.Validate(); err != nil || d.Algorithm() != digest.SHA256 {
 		return nil, fmt.Errorf("digest %q is no SHA-256", d)

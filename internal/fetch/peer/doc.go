@@ -1,10 +1,9 @@
-// Package peer copies a dataset from directories that have it already, over a port of
-// their own.
+// Package peer copies a dataset from directories that already have it, over a separate port.
 //
 // The digest of an Index is what is trusted: the loader that loaded the dataset from its source reports
-// it, and every loader that copies is given it. The index has the SHA-256 of each file. Data from a peer
-// counts only if it matches, so a damaged or lying peer costs no more than another request.
+// it, and every loader that copies receives it. The index has the SHA-256 of each file. Data from a peer
+// is accepted only if it matches, so a damaged or lying peer costs no more than another request.
 //
-// Peers know each other by a shared token. It is never sent: both sides derive a key from
-// it, with which they authenticate to each other in TLS.
+// Peers authenticate by a shared token. It is never sent: both sides derive a key from it, with which
+// they authenticate to each other in TLS.
 package peer

@@ -20,20 +20,20 @@ import (
 // TokenFile is the file of a directory that holds the token.
 const TokenFile = "token"
 
-// leastToken is how long a token has to be, in bytes. Any client that connects to a peer sees the peer's
-// public key, and could find out a token that is easy to guess.
+// leastToken is the least length of a token, in bytes. Any client that connects to a peer sees the
+// peer's public key, and could find a token that is easy to guess.
 const leastToken = 32
 
 // errStranger: the other side does not have the token of the dataset.
 var errStranger = errors.New("the other side does not have the token of this dataset")
 
-// Identity is what the peers of one dataset have in common.
+// Identity is what the peers of one dataset share.
 type Identity struct {
 	certificate tls.Certificate
 	public      ed25519.PublicKey
 }
 
-// ReadIdentity returns the identity of a dataset by the token in a directory.
+// ReadIdentity returns the identity of a dataset from the token in a directory.
 func ReadIdentity(dir, dataset string) (*Identity, error) {
 	token, err := os.ReadFile(filepath.Join(dir, TokenFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -45,7 +45,8 @@ func ReadIdentity(dir, dataset string) (*Identity, error) {
 	return NewIdentity(bytes.TrimSpace(token), dataset)
 }
 
-// NewIdentity returns the identity of a dataset: a token is another for each.
+// NewIdentity returns the identity of a dataset. The same token yields another identity for each
+// dataset.
 func NewIdentity(token []byte, dataset string) (*Identity, error) {
 	if len(token) < leastToken {
 		return nil, fmt.Errorf("the token of peers has %d bytes; give %d or more that nobody can guess, such as from openssl rand -hex 32", len(token), leastToken)
@@ -56,7 +57,7 @@ func NewIdentity(token []byte, dataset string) (*Identity, error) {
 	}
 	key := ed25519.NewKeyFromSeed(seed)
 	public := key.Public().(ed25519.PublicKey)
-	// Nobody looks at anything in it but the key.
+	// Peers check nothing of the certificate but its key.
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, public, key)
 	if err != nil {
@@ -65,9 +66,8 @@ func NewIdentity(token []byte, dataset string) (*Identity, error) {
 	return &Identity{certificate: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, public: public}, nil
 }
 
-// tls is the configuration of both sides. Names and authorities mean nothing to peers:
-// TLS proves that the other side has the key of its certificate, and verify that the key is
-// the dataset's.
+// tls returns the TLS configuration of both sides. Peers ignore names and authorities: TLS proves that
+// the other side has the key of its certificate, and verify that this is the dataset's key.
 func (i *Identity) tls() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{i.certificate}, SessionTicketsDisabled: true,

@@ -15,28 +15,27 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// MostIndex bounds an index, in bytes: some 500,000 files. Larger datasets are not copied
-// from peers.
+// MostIndex bounds an index, in bytes: about 500,000 files. Larger datasets are not copied from peers.
 const MostIndex = 128 * store.MiB
 
 // ErrTooLarge: a dataset has too many files for an index.
 var ErrTooLarge = errors.New("it has too many files to be copied from peers")
 
-// Index is what a complete dataset holds. Two directories with the same have the same
+// Index lists the files of a complete dataset. Two directories with the same files have the same
 // encoded index.
 type Index struct {
 	Revision string
 	Files    []File
 }
 
-// File is a file of a dataset, as its source and its content tell of it.
+// File is a file of a dataset, with metadata from its source and the hash of its content.
 type File struct {
 	Path      string    `json:"path"`
 	Bytes     int64     `json:"bytes"`
 	ETag      string    `json:"etag,omitempty"`
 	VersionID string    `json:"versionId,omitempty"`
 	Modified  time.Time `json:"modified,omitzero"`
-	// SHA256 is in base64, as S3 writes it.
+	// SHA256 is in base64, as in S3.
 	SHA256 string `json:"sha256"`
 }
 
@@ -72,7 +71,7 @@ func digestOf(data []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// parseIndex reads an encoded index that has this digest.
+// parseIndex parses an encoded index, and fails if it does not have this digest.
 func parseIndex(data []byte, digest string) (Index, error) {
 	if got := digestOf(data); got != digest {
 		return Index{}, fmt.Errorf("%w: its index is %s, and %s is wanted", store.ErrChecksum, got, digest)

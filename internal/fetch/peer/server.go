@@ -25,35 +25,35 @@ const (
 )
 
 const (
-	// mostRequests bounds the requests that a peer answers at once; for more it says to
-	// come again.
+	// mostRequests bounds the requests that a peer serves concurrently. It answers further ones with
+	// 503.
 	mostRequests = 256
 	headerTime   = 5 * time.Second // for TLS and the request
 	idleTime     = time.Minute
 	mostHeader   = 16 << 10 // bytes
 )
 
-// Server serves a directory that is complete to other nodes. It writes nothing.
+// Server serves a complete directory to other nodes. It writes nothing.
 type Server struct {
 	// Index is the encoded index of the directory.
 	Index []byte
-	// Open opens a file of the index; it fails for any other path, and for a file that is
-	// not as it was fetched.
+	// Open opens a file of the index; it fails for any other path, and for a file that has changed
+	// since it was fetched.
 	Open func(path string) (*os.File, error)
 	// Take waits until so many bytes may be sent.
 	Take func(ctx context.Context, bytes int64) error
-	// Stall is how long a client may take for the next 64 KiB; 0 is no bound.
+	// Stall is how long a client may take for the next 64 KiB; 0 is no limit.
 	Stall time.Duration
 	Log   logrus.FieldLogger
-	// Most is how many requests are answered at once; 0 is mostRequests.
+	// Most is how many requests are served concurrently; 0 is mostRequests.
 	Most int
 
 	requests chan struct{}
 }
 
-// Serve serves on a listener until ctx ends, for those with the same identity alone.
+// Serve serves on a listener until ctx ends, only to peers with the same identity.
 func (s *Server) Serve(ctx context.Context, listener net.Listener, identity *Identity) error {
-	silent := stdlog.New(io.Discard, "", 0) // of strangers that connect there is no end
+	silent := stdlog.New(io.Discard, "", 0) // any number of strangers may connect
 	server := &http.Server{
 		Handler: s.handler(), ErrorLog: silent,
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader,
@@ -73,13 +73,13 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// bounded refuses a request while too many others are answered.
+// bounded rejects a request while too many others are served.
 func (s *Server) bounded(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case s.requests <- struct{}{}:
 			defer func() { <-s.requests }()
-			// That of the connection's last request may have passed.
+			// The deadline of the connection's last request may have passed.
 			if err := s.extend(http.NewResponseController(w)); err == nil {
 				next(w, r)
 			}
@@ -105,14 +105,14 @@ func (s *Server) file(w http.ResponseWriter, r *http.Request) {
 	s.send(w, r, file)
 }
 
-// send answers with content, or with the range of it that is asked for.
+// send responds with content, or with the requested range of it.
 func (s *Server) send(w http.ResponseWriter, r *http.Request, content io.ReadSeeker) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	http.ServeContent(w, r, "", time.Time{}, &paced{content, r.Context(), http.NewResponseController(w), s})
 }
 
-// paced is content that is read no faster than it may be sent, and whose reader has a
-// deadline for each portion.
+// paced reads content no faster than it may be sent, and sets a deadline for the client before each
+// portion.
 type paced struct {
 	io.ReadSeeker
 	ctx    context.Context
@@ -132,7 +132,7 @@ func (p *paced) Read(data []byte) (int, error) {
 	return p.ReadSeeker.Read(data)
 }
 
-// extend gives a client the full time for its next portion.
+// extend resets the client's deadline for its next portion.
 func (s *Server) extend(answer *http.ResponseController) error {
 	if s.Stall <= 0 {
 		return nil

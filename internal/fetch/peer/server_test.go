@@ -24,7 +24,7 @@ import (
 
 var token = []byte(strings.Repeat("t", leastToken))
 
-// served is a server of one file, a, for as long as the test runs.
+// served starts a server of one file, a, that runs until the test ends.
 func served(t *testing.T, change func(*Server)) (address string, identity *Identity) {
 	t.Helper()
 	identity, err := NewIdentity(token, "set")
@@ -101,7 +101,7 @@ func TestServerKnowsItsPeers(t *testing.T) {
 	require.NoError(t, err)
 	stranger, err := NewIdentity([]byte(strings.Repeat("u", leastToken)), "set")
 	require.NoError(t, err)
-	careless := func(i *Identity) *tls.Config { // takes any server
+	careless := func(i *Identity) *tls.Config { // accepts any server
 		c := i.tls()
 		c.VerifyConnection = nil
 		return c
@@ -114,7 +114,7 @@ func TestServerKnowsItsPeers(t *testing.T) {
 		_, _, err := get(t, clientOf(config), "https://"+address+"/index")
 		require.Error(t, err, name)
 	}
-	// A client gives nothing to a server that does not have the token.
+	// A client sends nothing to a server that does not have the token.
 	_, _, err = get(t, clientOf(stranger.tls()), "https://"+address+"/index")
 	require.ErrorIs(t, err, errStranger)
 	status, _, err := get(t, http.DefaultClient, "http://"+address+"/index")

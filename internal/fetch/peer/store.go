@@ -15,19 +15,19 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// Config says whom to copy from.
+// Config describes which peers to copy from.
 type Config struct {
 	// Peers are their addresses, HOST:PORT.
 	Peers []string
-	// Index is the digest of the index that is wanted.
+	// Index is the digest of the wanted index.
 	Index    string
 	Identity *Identity
-	// Stall is how long a peer may take to answer; 0 is no bound.
+	// Stall is how long a peer may take to respond; 0 is no limit.
 	Stall time.Duration
 }
 
-// Store reads from peers. A file that is asked for once more was broken off, or is not
-// what the index says: it then comes from another peer, if there is one.
+// Store reads from peers. A repeated request for a file means that the file broke off, or did not match
+// the index: it then comes from another peer, if there is one.
 type Store struct {
 	client *http.Client
 	digest string
@@ -41,17 +41,17 @@ type Store struct {
 	rounds int
 }
 
-// A source is one peer, as this store has known it so far.
+// A source is a peer, with what this store has learned about it.
 type source struct {
 	address string
-	faults  int // requests that failed, and files that did not match
+	faults  int // failed requests, and files that did not match
 	open    int
 }
 
-// A gift is a file that was given to a peer to send.
+// A gift is a file that was assigned to a peer.
 type gift struct {
-	to   *source          // nil: the next span comes from another one
-	sent map[*source]bool // those that were asked for it since it was begun
+	to   *source          // nil: the next span comes from another peer
+	sent map[*source]bool // peers asked for the file since it was begun
 }
 
 const dialTime = 5 * time.Second
@@ -68,7 +68,7 @@ func New(c Config) (*Store, error) {
 	if len(s.peers) == 0 || c.Index == "" {
 		return nil, store.Usage(errors.New("peers and the digest of their index go together; give both"))
 	}
-	// Directly, whatever proxy the environment names.
+	// Peers are reached directly, whatever proxy the environment names.
 	s.client = &http.Client{
 		Transport: &http.Transport{
 			DialContext: (&net.Dialer{Timeout: dialTime}).DialContext, TLSClientConfig: c.Identity.tls(), TLSHandshakeTimeout: dialTime,
@@ -79,7 +79,7 @@ func New(c Config) (*Store, error) {
 	return s, nil
 }
 
-// List implements store.Store: it takes the index from the first peer that has it.
+// List implements store.Store: it reads the index from the first peer that has it.
 func (s *Store) List(ctx context.Context, each func(store.Object) error) error {
 	err := errors.New("there is no peer")
 	for range s.peers {
@@ -127,7 +127,7 @@ func (s *Store) readIndex(ctx context.Context, from *source) error {
 // Revision implements store.Revised.
 func (s *Store) Revision() string { return s.index.Revision }
 
-// Stat implements store.Store. The run asks for it whenever it begins a large file.
+// Stat implements store.Store. The run calls it whenever it begins a large file.
 func (s *Store) Stat(_ context.Context, key, _ string) (store.Object, store.Sums, error) {
 	f, known := s.files[key]
 	if !known {
@@ -167,7 +167,7 @@ func (s *Store) Open(ctx context.Context, object store.Object, part store.Span) 
 // Parts implements store.Store: the index has the checksum of the whole.
 func (s *Store) Parts(context.Context, store.Object, int) ([]int64, error) { return nil, nil }
 
-// get asks one peer, for a span if there is one. An answer of another length is none.
+// get sends a request to one peer, for a span if part is set. A response of another length is an error.
 func (s *Store) get(ctx context.Context, from *source, path string, query url.Values, part *store.Span) (io.ReadCloser, error) {
 	address := url.URL{Scheme: "https", Host: from.address, Path: path, RawQuery: query.Encode()}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
@@ -193,7 +193,7 @@ func (s *Store) get(ctx context.Context, from *source, path string, query url.Va
 		return answer.Body, nil
 	}
 	if answer != nil {
-		_ = answer.Body.Close() // what it says does not matter
+		_ = answer.Body.Close() // its content does not matter
 	}
 	s.blame(from)
 	return nil, err
@@ -205,7 +205,7 @@ func (s *Store) anyPeer() *source {
 	return s.best()
 }
 
-// best returns a peer with the fewest faults, and of these one with the least to do.
+// best returns a peer with the fewest faults, and of these one with the fewest open requests.
 func (s *Store) best() *source {
 	s.rounds++
 	var best *source
@@ -218,9 +218,9 @@ func (s *Store) best() *source {
 	return best
 }
 
-// begin gives a file to a peer. If peers have sent it already, it did not match: that is a
-// fault of each of them, as any may have sent the wrong part. One that broke off, too, has
-// the more faults.
+// begin assigns a file to a peer. If peers have already sent the file, it did not match: that counts as
+// a fault of each of them, as any may have sent the wrong part. A peer that also broke off has more
+// faults.
 func (s *Store) begin(path string) *gift {
 	last := s.given[path]
 	if last != nil && last.to != nil && len(last.sent) == 0 {
@@ -235,7 +235,7 @@ func (s *Store) begin(path string) *gift {
 	return s.given[path]
 }
 
-// ask returns the peer to ask for a file, or for one more span of it.
+// ask returns the peer to ask for a whole file, or for one more span of it.
 func (s *Store) ask(path string, whole bool) *source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,7 +250,7 @@ func (s *Store) ask(path string, whole bool) *source {
 	return g.to
 }
 
-// forget has the next span of a file come from another peer.
+// forget makes the next span of a file come from another peer.
 func (s *Store) forget(path string, from *source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,10 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A peer that breaks off in a file that does not match in the end has the more faults than the
-// one that went on with it, so the file comes whole from the latter.
+// Two peers sent parts of a file that did not match. The one that also broke off has more faults, so the
+// other one is asked for the whole file.
 func TestFileOfTwoPeersComesFromTheBetterOne(t *testing.T) {
-	for n := range 4 { // whoever's turn it is
+	for n := range 4 { // whichever peer's turn it is
 		s := &Store{given: map[string]*gift{}, peers: []*source{{address: "a"}, {address: "b"}}, rounds: n}
 		path := fmt.Sprint(n)
 		s.begin(path)
@@ -24,7 +24,7 @@ func TestFileOfTwoPeersComesFromTheBetterOne(t *testing.T) {
 	}
 }
 
-// A file that was given to a peer which has not been asked yet stays with it.
+// A file stays assigned to a peer that was not asked for it yet.
 func TestFileThatNobodySentStaysWithItsPeer(t *testing.T) {
 	s := &Store{given: map[string]*gift{}, peers: []*source{{address: "a"}, {address: "b"}}}
 	first := s.begin("file").to

@@ -2,8 +2,9 @@ package protocol
 
 import "strings"
 
-// EndpointOf returns the server of a URL, with or without its scheme; empty for Amazon's own. Two URLs of one
-// server give the same, however they are written: http and https with their default ports count as one.
+// EndpointOf returns the server of a URL, with or without its scheme; empty for Amazon's own. All URLs
+// of one server give the same result, however they are written: http and https with their default ports
+// count as one.
 func EndpointOf(raw string) string {
 	if _, rest, found := strings.Cut(raw, "://"); found {
 		raw = rest

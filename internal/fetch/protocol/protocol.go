@@ -13,25 +13,25 @@ const (
 	ExitComplete  = 0
 	ExitFailed    = 1
 	ExitUsage     = 2
-	ExitRefused   = 3   // all is there but for keys that cannot be files
-	ExitTimeout   = 124 // the time that the run was given is over, as timeout(1) says it
-	ExitTemporary = 75  // EX_TEMPFAIL of sysexits(3): trying again may help
+	ExitRefused   = 3   // complete, except for keys that cannot be files
+	ExitTimeout   = 124 // the run's time limit has passed, as in timeout(1)
+	ExitTemporary = 75  // EX_TEMPFAIL of sysexits(3): a retry may help
 )
 
-// SourceDir is where a loader of a claim sees it. No link in the claim leads a loader to
-// anything else of its pod, such as its credentials.
+// SourceDir is where a loader finds the claim that is its source. No link in the claim can lead a
+// loader to anything else in its pod, such as its credentials.
 const SourceDir = "/source"
 
 // Paths of the loader's HTTP server.
 const (
-	// ProgressPath answers with the Status.
+	// ProgressPath returns the Status.
 	ProgressPath = "/progress"
-	// FinalQuery is the parameter of ProgressPath that asks a mirror to compare all files
-	// once more, whatever it knows of them; its value is that of Status.Final after that. It
-	// is RUN/N with the Status.Run of the mirror and a number, by which the caller tells its
-	// requests apart; anything else is ignored.
+	// FinalQuery is the parameter of ProgressPath that asks a mirror to compare all files once more,
+	// whatever it knows of them. Status.Final has its value afterwards. The value is RUN/N: the
+	// Status.Run of the mirror, and a number by which the caller distinguishes its requests; any other
+	// value is ignored.
 	FinalQuery = "final"
-	// ReadyPath answers 200 once the destination is usable, and 503 before.
+	// ReadyPath returns 200 once the destination is usable, and 503 before.
 	ReadyPath = "/ready"
 )
 
@@ -39,7 +39,7 @@ const (
 const (
 	StateListing  = "listing"
 	StateFetching = "fetching"
-	// filesDone of filesTotal are uploaded as they are.
+	// StateMirroring: filesDone of filesTotal are uploaded in their present state.
 	StateMirroring = "mirroring"
 	StateComplete  = "complete"
 	StateFailed    = "failed"
@@ -60,34 +60,33 @@ type Status struct {
 	Ready          bool   `json:"ready"`
 	Retryable      bool   `json:"retryable"`
 	Message        string `json:"message"`
-	// Notes are what people should know of a run although it succeeds.
+	// Notes are what people should know about a run although it succeeds.
 	Notes []string `json:"notes,omitempty"`
-	// Checks says how many files were verified by which check.
+	// Checks is how many files were verified by which check.
 	Checks string `json:"checks,omitempty"`
-	// Revision names the state of the source that is fetched: a commit, or a digest.
+	// Revision names the fetched state of the source: a commit, or a digest.
 	Revision string `json:"revision,omitempty"`
-	// Index is the digest of what a complete directory holds, if it was asked for: it says
-	// to others what they copy from it.
+	// Index is the digest of a complete directory's index, if it was requested. Loaders that copy from
+	// the directory verify the index by it.
 	Index string `json:"index,omitempty"`
-	// Contents identifies what was fetched: paths and content. It is the same wherever the
-	// same is.
+	// Contents identifies the fetched paths and their content. It is the same wherever these are the
+	// same.
 	Contents string `json:"contents,omitempty"`
-	// OldVersions is how many versions before the current one are still there, see
-	// VersionsDir.
+	// OldVersions is how many versions before the current one still exist, see VersionsDir.
 	OldVersions int64 `json:"oldVersions,omitempty"`
-	// ID is what the caller gave the run, and Run names the process: an address says
-	// nothing about who answers.
+	// ID is what the caller named the run, and Run names the process: an address alone does not
+	// identify the process behind it.
 	ID  string `json:"id,omitempty"`
 	Run string `json:"run,omitempty"`
-	// Passes is how often a mirror has seen that all there is was uploaded and verified. A
-	// pass that adds to it may have begun long before.
+	// Passes is how often a mirror has found all files uploaded and verified. The pass that increments
+	// it may have begun long before.
 	Passes int64 `json:"passes,omitempty"`
-	// Final is the last FinalQuery that was answered: one of these passes has compared all
-	// files, and began after it had been asked for.
+	// Final is the last FinalQuery that was fulfilled: a pass that began after the request has compared
+	// all files.
 	Final string `json:"final,omitempty"`
 }
 
-// MaxResult is how much of a termination message Kubernetes keeps, in bytes.
+// MaxResult is how many bytes of a termination message Kubernetes keeps.
 const MaxResult = 4096
 
 // Result returns the status as one line of JSON of at most MaxResult bytes; too long a

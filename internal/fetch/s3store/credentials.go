@@ -19,7 +19,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// environment is the first of the variables that is set.
+// environment returns the first of the variables that is set.
 func environment(names ...string) string {
 	for _, name := range names {
 		if v := os.Getenv(name); v != "" {
@@ -29,9 +29,9 @@ func environment(names ...string) string {
 	return ""
 }
 
-// credentials are looked for in --credentials-dir alone if it is given; else in
-// the environment, in what the platform says (web identity, container, machine),
-// and in the shared files, as AWS' own tools do.
+// credentials returns the credentials from --credentials-dir alone if it is given; else from the
+// environment, from the platform (web identity, container, machine), and from the shared files, as AWS'
+// own tools do.
 func (c Config) credentials(kind string) *credentials.Credentials {
 	if c.Anonymous {
 		return credentials.NewStaticV4("", "", "")
@@ -45,8 +45,8 @@ func (c Config) credentials(kind string) *credentials.Credentials {
 	return credentials.New(NewChain(&credentials.IAM{Client: &http.Client{Timeout: 5 * time.Second, Transport: PlainAnswers{http.DefaultTransport}}}))
 }
 
-// NewChain returns a Chain in the order of AWS' own tools. If the environment configures
-// the platform's provider, that comes before the shared files, and is Certain.
+// NewChain returns a Chain in the order of AWS' own tools. If the environment configures the platform's
+// provider, that provider comes before the shared files, and is Certain.
 func NewChain(iam *credentials.IAM) *Chain {
 	env, files := &credentials.EnvAWS{}, &credentials.FileAWSCredentials{}
 	if environment("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") != "" {
@@ -55,11 +55,11 @@ func NewChain(iam *credentials.IAM) *Chain {
 	return &Chain{providers: []credentials.Provider{env, files, iam}}
 }
 
-// Chain asks providers in turn and, unlike minio's, fails if none has credentials.
+// Chain tries providers in turn and, unlike minio's, fails if none has credentials.
 type Chain struct {
 	providers []credentials.Provider
-	// Certain is the provider that is configured or has given credentials before: if it
-	// cannot be reached, no other takes its place.
+	// Certain is the provider that is configured or has returned credentials before: if it cannot be
+	// reached, no other provider replaces it.
 	Certain credentials.Provider
 }
 
@@ -92,8 +92,8 @@ func (c *Chain) IsExpired() bool {
 	return len(c.providers) != 1 || c.providers[0].IsExpired()
 }
 
-// passing reports whether a provider failed so that it may succeed later: its request had
-// no good answer, or the answer asks for patience.
+// passing reports whether a provider's failure is temporary: its request got no valid response, or the
+// response asks for a retry.
 func passing(err error) bool {
 	var request *url.Error
 	var sts credentials.ErrorResponse
@@ -104,11 +104,11 @@ func passing(err error) bool {
 	return errors.As(err, &request)
 }
 
-// mostAnswer bounds an answer with credentials, in bytes.
+// mostAnswer bounds a response with credentials, in bytes.
 const mostAnswer = store.MiB
 
-// PlainAnswers turns every failure that may pass into a failed request (url.Error):
-// minio's providers lose the status of an answer, and read it piece by piece.
+// PlainAnswers turns every temporary failure into a failed request (url.Error), because minio's
+// providers lose the status of a response, and read it piece by piece.
 type PlainAnswers struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -129,8 +129,7 @@ func (p PlainAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// tokenEnv takes Pachyderm's token from the environment. It is key and secret at
-// once.
+// tokenEnv reads Pachyderm's token from the environment. The token is both key and secret.
 type tokenEnv struct{}
 
 func (tokenEnv) Retrieve() (credentials.Value, error) {
@@ -147,15 +146,15 @@ func (t tokenEnv) RetrieveWithCredContext(*credentials.CredContext) (credentials
 
 func (tokenEnv) IsExpired() bool { return false }
 
-// secretFiles reads the files of a mounted Secret. The kubelet changes them when
-// the Secret changes, so they are read again from time to time.
+// secretFiles reads the files of a mounted Secret. The kubelet replaces them when the Secret changes,
+// so they are read again every rereadSecret.
 type secretFiles struct {
 	dir   string
 	token bool
 	read  time.Time
 }
 
-// rereadSecret is how long what was read from a Secret's files is used.
+// rereadSecret is how long the content of a Secret's files is used.
 const rereadSecret = time.Minute
 
 func (s *secretFiles) Retrieve() (credentials.Value, error) {
@@ -179,8 +178,7 @@ func (s *secretFiles) Retrieve() (credentials.Value, error) {
 	return credentials.Value{AccessKeyID: key, SecretAccessKey: secret, SessionToken: session, SignerType: credentials.SignatureV4}, nil
 }
 
-// file is the content of the first of the files that exists, without white space
-// around it.
+// file returns the content of the first of the files that exists, without white space around it.
 func (s *secretFiles) file(names ...string) (string, error) {
 	var last error
 	for _, name := range names {

@@ -16,9 +16,9 @@ import (
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 )
 
-// connection is minio's client of a server and, for objects, one that takes a quarter of its
-// processor time to prepare a request and to read the answer's headers: where objects are
-// small, that is much of what they cost.
+// connection is minio's client of a server and, for objects, a faster one that takes a quarter of its
+// processor time to prepare a request and to read the response's headers. For small objects that is
+// much of the cost.
 type connection struct {
 	minio.Core
 	creds     *credentials.Credentials
@@ -34,18 +34,18 @@ type connection struct {
 type location struct {
 	// bucket is the URL to which an object's key is appended.
 	bucket url.URL
-	// region is what requests are signed for; empty if minio's client signs them in another
+	// region is the region that requests are signed for; empty if minio's client signs them in another
 	// way than sign does.
 	region string
 }
 
-// answer is one with an object, or with a part of it.
+// answer is a response with an object, or with a part of it.
 type answer struct {
 	body   io.ReadCloser
 	header http.Header
 }
 
-// size is how many bytes come; negative if that shows at their end.
+// size returns the length of the body; negative if only the end of the body shows it.
 func (a answer) size() int64 {
 	n, err := strconv.ParseInt(a.header.Get("Content-Length"), 10, 64)
 	if err != nil {
@@ -54,15 +54,15 @@ func (a answer) size() int64 {
 	return n
 }
 
-// etag is without its quotes, as in listings.
+// etag returns the ETag without its quotes, as in listings.
 func (a answer) etag() string {
 	return strings.TrimSuffix(strings.TrimPrefix(a.header.Get("Etag"), `"`), `"`)
 }
 
-// get begins to read an object. Its header is what to ask for beside it.
+// get begins to read an object. header has additional request headers.
 func (c *connection) get(ctx context.Context, key, version string, header http.Header) (answer, error) {
-	// Minio's client renews what has expired once for all who wait, and leaves off when they do.
-	if c.creds.IsExpired() || s3utils.IsS3ExpressBucket(c.bucket) { // the latter has sessions
+	// Minio's client renews expired credentials once for all waiting requests, and stops when they do.
+	if c.creds.IsExpired() || s3utils.IsS3ExpressBucket(c.bucket) { // S3 Express uses sessions
 		return c.getByClient(ctx, key, version, header)
 	}
 	value, err := c.GetCreds()
@@ -90,7 +90,7 @@ func (c *connection) get(ctx context.Context, key, version string, header http.H
 	return answer{response.Body, response.Header}, nil
 }
 
-// getByClient is get by minio's client.
+// getByClient is get through minio's client.
 func (c *connection) getByClient(ctx context.Context, key, version string, header http.Header) (answer, error) {
 	options := minio.GetObjectOptions{VersionID: version}
 	for name := range header {
@@ -100,8 +100,8 @@ func (c *connection) getByClient(ctx context.Context, key, version string, heade
 	return answer{body, got}, err
 }
 
-// locate asks minio's client, which knows whether the bucket's name belongs in the host's or
-// in the path, and the region: a URL that it has signed has both.
+// locate returns where the bucket's objects are. Minio's client knows the region, and whether the
+// bucket's name belongs in the host name or in the path: a URL that it has signed has both.
 func (c *connection) locate(ctx context.Context) (*location, error) {
 	c.mu.Lock()
 	at := c.at
@@ -126,7 +126,7 @@ func (c *connection) locate(ctx context.Context) (*location, error) {
 	return at, nil
 }
 
-// request asks for an object.
+// request returns the request for an object.
 func (l *location) request(ctx context.Context, key, version string, header http.Header) *http.Request {
 	at := l.bucket
 	at.Path += key
@@ -138,17 +138,17 @@ func (l *location) request(ctx context.Context, key, version string, header http
 	return request.WithContext(ctx)
 }
 
-// mostOfAnError is how much of an answer with an error is read, in bytes.
+// mostOfAnError is how much of an error response is read, in bytes.
 const mostOfAnError = 1 << 20
 
-// mostOfAText is how much is shown of an error that is no XML, in bytes.
+// mostOfAText is how much is shown of an error that is not XML, in bytes.
 const mostOfAText = 1 << 10
 
-// errorOf returns the error of an answer without an object, of the type that minio's client returns.
+// errorOf returns the error of an unsuccessful response, of the type that minio's client returns.
 func errorOf(response *http.Response, bucket, key string) error {
 	defer func() { _ = response.Body.Close() }() // it was only read
 	e := minio.ErrorResponse{}
-	text, _ := io.ReadAll(io.LimitReader(response.Body, mostOfAnError)) // without all of its text, the status says what is wrong
+	text, _ := io.ReadAll(io.LimitReader(response.Body, mostOfAnError)) // if the text is incomplete, the status still shows what is wrong
 	if xml.Unmarshal(text, &e) != nil || e.Code == "" {
 		e = minio.ErrorResponse{Code: response.Status, Message: response.Status}
 		switch response.StatusCode {

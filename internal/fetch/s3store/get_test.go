@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// Objects are asked for where minio's client would ask, signed for the region that it takes.
+// Requests use the URL, and the region in the signature, that minio's client would use.
 func TestLocate(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "a/key")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
@@ -42,7 +42,7 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// The error of an answer without an object is what the server says, or else its status.
+// The error of a failed request is the server's, or else that of the HTTP status.
 func TestErrorOf(t *testing.T) {
 	for name, test := range map[string]struct {
 		status       int

@@ -13,23 +13,22 @@ import (
 )
 
 const (
-	// page is how many objects one answer lists.
+	// page is how many objects one response lists.
 	page = 1000
-	// foldersAtOnce is how many folders are listed side by side.
+	// foldersAtOnce is how many folders are listed concurrently.
 	foldersAtOnce = 8
-	// mostFolders are in one answer; with more of them each holds too few objects.
+	// mostFolders is how many folders one response has; with more of them each holds too few objects.
 	mostFolders = 1000
-	// A folder is worth a request of its own where it holds this many objects, on
-	// average of the first page.
+	// worthARequest is how many objects of the first page a folder must hold, on average, to be worth a
+	// request of its own.
 	worthARequest = 20
 )
 
-// listAll lists what the source asks for. The pages of a listing come one after the
-// other, each when the one before has come. So where the first page is not all, the
-// folders are listed side by side, if that is worth it; each whole, for a boundary
-// between two of them rests on no order of the server's: with --sync a key that is
-// missed is a file that goes. Only an attempt after a failure does, as listings
-// always do from page to page: it goes on behind the last key (StartAfter).
+// listAll lists the objects of the source. The pages of a listing must be read one after the other. So
+// if the first page is not everything, the folders are listed concurrently, if that is worthwhile. Each
+// folder is listed as a whole, because a boundary between two listings would rely on the server's order
+// of keys: with --sync a missed key is a removed file. Only a retry after a failure relies on it, as
+// listings always do from page to page: it continues after the last key (StartAfter).
 func (b *Bucket) listAll(ctx context.Context, each func(store.Object) error) error {
 	prefix := b.source.ListPrefix()
 	found, more, err := b.listBelow(ctx, prefix, func(first []store.Object) bool {
@@ -53,11 +52,11 @@ func (b *Bucket) listAll(ctx context.Context, each func(store.Object) error) err
 	return nil
 }
 
-// isFile reports whether an object is not only the mark of a folder, as consoles make it.
+// isFile reports whether an object is more than a folder marker, as consoles create it.
 func isFile(o store.Object) bool { return o.Size > 0 || !strings.HasSuffix(o.Key, "/") }
 
-// orObject is the object that a source names below which no file is. If there is none, it
-// is what marks folders there.
+// orObject returns the object that a source names below which there is no file. If that does not exist,
+// it returns the folder markers.
 func (b *Bucket) orObject(ctx context.Context, marks []store.Object) ([]store.Object, error) {
 	o, err := b.one(ctx, b.source.Object())
 	if err != nil && store.Classify(err) == store.Gone {
@@ -66,7 +65,7 @@ func (b *Bucket) orObject(ctx context.Context, marks []store.Object) ([]store.Ob
 	return []store.Object{o}, err
 }
 
-// listByFolder lists all below a prefix, its folders side by side.
+// listByFolder lists everything below a prefix, its folders concurrently.
 func (b *Bucket) listByFolder(ctx context.Context, prefix string) ([]store.Object, error) {
 	objects, folders, err := b.level(ctx, prefix)
 	if err != nil {
@@ -91,7 +90,7 @@ func (b *Bucket) listByFolder(ctx context.Context, prefix string) ([]store.Objec
 	return append(objects, slices.Concat(found...)...), nil
 }
 
-// foldersOf counts the folders right below a prefix.
+// foldersOf counts the folders directly below a prefix.
 func foldersOf(prefix string, objects []store.Object) int {
 	seen := make(map[string]bool)
 	for _, o := range objects {
@@ -102,8 +101,8 @@ func foldersOf(prefix string, objects []store.Object) int {
 	return len(seen)
 }
 
-// level lists the objects and the folders right below a prefix. There are no folders
-// where there is too much of either.
+// level lists the objects and the folders directly below a prefix. It returns neither if there are too
+// many of either.
 func (b *Bucket) level(ctx context.Context, prefix string) (objects []store.Object, folders []string, err error) {
 	err = b.again(ctx, func(ctx context.Context) error {
 		objects, folders = nil, nil
@@ -123,14 +122,13 @@ func (b *Bucket) level(ctx context.Context, prefix string) (objects []store.Obje
 	return objects, slices.Compact(folders), err
 }
 
-// listBelow lists all below a prefix. If there are more objects than the first answer holds,
-// and enough says of those that they are enough for now, it returns only them, and that there
-// are more. enough may be nil.
+// listBelow lists everything below a prefix. If there are more objects than the first response holds,
+// and enough accepts these, it returns only them, and more is true. enough may be nil.
 func (b *Bucket) listBelow(ctx context.Context, prefix string, enough func(first []store.Object) bool) (found []store.Object, more bool, err error) {
 	if enough != nil {
 		ctx = beforeNextPage(ctx, func() bool {
 			if enough != nil {
-				more, enough = enough(found), nil // it is asked once
+				more, enough = enough(found), nil // it is called once
 			}
 			return !more
 		})
@@ -138,22 +136,22 @@ func (b *Bucket) listBelow(ctx context.Context, prefix string, enough func(first
 	after := ""
 	err = b.again(ctx, func(ctx context.Context) error {
 		return b.iterate(ctx, b.below(prefix, after), func(o store.Object) bool {
-			found, after = append(found, o), o.Key // another attempt goes on there
+			found, after = append(found, o), o.Key // a retry continues after it
 			return true
 		})
 	})
 	return found, more, err
 }
 
-// below asks for all below a prefix, from behind a key on.
+// below returns the options of a listing of everything below a prefix that begins after a key.
 func (b *Bucket) below(prefix, after string) minio.ListObjectsOptions {
-	return minio.ListObjectsOptions{Prefix: prefix, Recursive: true, StartAfter: after, UseV1: b.opaque} // all that Pachyderm's gateway knows
+	return minio.ListObjectsOptions{Prefix: prefix, Recursive: true, StartAfter: after, UseV1: b.opaque} // V1 is all that Pachyderm's gateway supports
 }
 
-// errEnough ends a listing of which no more is wanted.
+// errEnough ends a listing of which no more objects are wanted.
 var errEnough = errors.New("enough is listed")
 
-// iterate gives what a listing holds to each, until that wants no more.
+// iterate calls each with the objects of a listing until it returns false.
 func (b *Bucket) iterate(ctx context.Context, options minio.ListObjectsOptions, each func(store.Object) bool) error {
 	ctx, dog, stop := store.WatchStall(ctx, b.config.Stall)
 	defer stop()

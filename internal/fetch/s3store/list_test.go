@@ -18,17 +18,17 @@ func TestFoldersOf(t *testing.T) {
 	objects := []store.Object{{Key: "a/x/1"}, {Key: "a/x/2"}, {Key: "a/y/1"}, {Key: "a/z"}}
 	require.Equal(t, 1, foldersOf("", objects))
 	require.Equal(t, 2, foldersOf("a/", objects))
-	// A server may answer with keys that nobody asked for, also with shorter ones.
+	// A server may return keys outside the requested prefix, even shorter ones.
 	require.Zero(t, foldersOf("a/long/prefix/", []store.Object{{Key: "a"}, {Key: ""}}))
 }
 
-// Each page is asked for once, unless the folders of the first one are worth requests of their own.
+// Each page is requested once, unless listing the folders separately is tried after the first page.
 func TestListPages(t *testing.T) {
 	for name, test := range map[string]struct {
 		keys, page   int
 		kind, prefix string
-		fails        int      // which request fails, from 1 on
-		requests     []string // prefixes, with the mark of each page but the first
+		fails        int      // number of the request that fails, from 1
+		requests     []string // each prefix|delimiter, and the marker of each page but the first
 	}{
 		"one full page":      {keys: 1000, page: 1000, kind: store.KindS3, requests: []string{"|"}},
 		"a page of its own":  {keys: 3, page: 7, kind: store.KindS3, requests: []string{"|"}},
@@ -59,11 +59,11 @@ func TestListPages(t *testing.T) {
 	}
 }
 
-// listing answers with the keys of a bucket, page by page.
+// listing serves the keys of a bucket, page by page.
 type listing struct {
 	keys  []string // sorted
 	page  int
-	fails int // which request fails, from 1 on
+	fails int // number of the request that fails, from 1
 
 	mu       sync.Mutex
 	requests []string

@@ -9,14 +9,14 @@ import (
 
 type nextPage struct{}
 
-// beforeNextPage lets a listing end where it would ask for its next page and wanted says no:
-// minio's client keeps to itself whether an answer held all.
+// beforeNextPage returns a context in which a listing ends before its next page if wanted returns
+// false: minio's client does not report whether a response was the last page.
 func beforeNextPage(ctx context.Context, wanted func() bool) context.Context {
 	return context.WithValue(ctx, nextPage{}, wanted)
 }
 
-// paged sends what minio's client asks for, but answers for pages that nobody wants that they
-// are empty: the client would try again after an error.
+// paged sends the requests of minio's client, but returns an empty page for pages that are not wanted:
+// the client would retry after an error.
 type paged struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

@@ -10,18 +10,18 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// partsAtOnce is how many parts are asked for side by side: there may be 10,000.
+// partsAtOnce is how many parts are requested concurrently: there may be 10,000.
 const partsAtOnce = 8
 
-// Parts asks for each part by its number. Only failures that may pass are errors: a
-// server that does not know part numbers may answer with anything.
+// Parts requests each part by its number. Only temporary failures are errors: a server without part
+// numbers may respond with anything.
 func (b *Bucket) Parts(ctx context.Context, object store.Object, n int) ([]int64, error) {
 	sizes := make([]int64, n)
 	ask := func(ctx context.Context, i int) (err error) {
 		sizes[i], err = b.partSizeAgain(ctx, object, i+1)
 		return err
 	}
-	if err := ask(ctx, 0); err != nil || sizes[0] == 0 { // nor will it tell of the others
+	if err := ask(ctx, 0); err != nil || sizes[0] == 0 { // then the other sizes are unknown, too
 		return nil, err
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -35,7 +35,7 @@ func (b *Bucket) Parts(ctx context.Context, object store.Object, n int) ([]int64
 	return sizes, nil
 }
 
-// partSizeAgain asks until there is an answer; 0 is one, too.
+// partSizeAgain is partSize with retries. It returns 0 after a permanent error.
 func (b *Bucket) partSizeAgain(ctx context.Context, object store.Object, number int) (size int64, err error) {
 	err = b.again(ctx, func(ctx context.Context) error {
 		ctx, _, stop := store.WatchStall(ctx, b.config.Stall)
@@ -49,8 +49,8 @@ func (b *Bucket) partSizeAgain(ctx context.Context, object store.Object, number 
 	return size, hint(err)
 }
 
-// partSize asks for the size of one part of an object in bytes; 0 if it is not told.
-// Servers that do not know part numbers answer with the whole object.
+// partSize returns the size of one part of an object in bytes; 0 if it is unknown. Servers without part
+// numbers respond with the whole object.
 func (b *Bucket) partSize(ctx context.Context, object store.Object, number int) (int64, error) {
 	part, err := b.stat(ctx, object.Key, minio.StatObjectOptions{VersionID: object.Version, PartNumber: number})
 	if err != nil || part.ETag != object.ETag || part.Size >= object.Size {

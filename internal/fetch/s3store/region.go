@@ -27,8 +27,8 @@ func (c *client) now() *connection {
 	return c.core
 }
 
-// call makes a request, and once more if the server says that the bucket is in another
-// region than it was signed for.
+// call makes a request, and repeats it if the server reports that the bucket is in another region than
+// the request was signed for.
 func (c *client) call(ctx context.Context, request func(*connection) error) error {
 	core := c.now()
 	err := request(core)
@@ -48,8 +48,8 @@ func (c *client) call(ctx context.Context, request func(*connection) error) erro
 	return request(moved)
 }
 
-// corrected is the region that a server asks for; empty if its error is another one. The
-// answer to a HEAD request has no body to tell it, so a listing is asked for instead.
+// corrected returns the region that a server's error names; empty for any other error. The response to
+// a HEAD request has no body that could name it, so a listing is requested instead.
 func (c *client) corrected(ctx context.Context, core *connection, err error) string {
 	var response minio.ErrorResponse
 	if !errors.As(err, &response) {

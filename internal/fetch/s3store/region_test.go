@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// A bucket of another region works without naming the region: the server says which one.
+// A bucket in another region works without a configured region: the server reports the region.
 func TestRegionThatTheServerAsksFor(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "key")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")

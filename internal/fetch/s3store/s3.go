@@ -17,26 +17,26 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/web"
 )
 
-// AddressStyle says where the bucket's name goes.
+// AddressStyle is where the bucket's name goes in a request.
 type AddressStyle string
 
-// Styles: in the path, in the host's name, or as the endpoint suggests.
+// Styles: as the endpoint suggests, in the path, or in the host's name.
 const (
 	AddressAuto    AddressStyle = "auto"
 	AddressPath    AddressStyle = "path"
 	AddressVirtual AddressStyle = "virtual"
 )
 
-// Config says how to reach an S3 server.
+// Config describes how to reach an S3 server.
 type Config struct {
 	// Endpoint is http[s]://host[:port]; empty for AWS.
 	Endpoint string
-	// Region, if empty, is taken from the environment, else looked up at Amazon, and
-	// us-east-1 elsewhere.
+	// Region, if empty, is read from the environment; without one there, Amazon is asked for it, and
+	// other servers get us-east-1.
 	Region    string
 	Style     AddressStyle
 	Anonymous bool
-	// CredentialsDir is a directory of files awsAccessKeyID and so on.
+	// CredentialsDir is a directory with files such as awsAccessKeyID.
 	CredentialsDir string
 	// CAFile holds certificates to trust in addition to the system's.
 	CAFile string
@@ -53,7 +53,7 @@ type Config struct {
 	Patience time.Duration
 }
 
-// answerPatience is more than servers were seen to need for what is not large.
+// answerPatience is longer than servers were observed to need for objects that are not large.
 const answerPatience = time.Minute
 
 // Bucket is a Store of one bucket.
@@ -61,11 +61,11 @@ type Bucket struct {
 	client *client
 	source store.Source
 	config Config
-	// opaque: ETags are no MD5, and listings are of the first version.
+	// opaque: ETags are not MD5s, and only listings of the first version are supported.
 	opaque bool
 }
 
-// pachydermRegion is what its gateway wants requests to be signed for.
+// pachydermRegion is the region for which Pachyderm's gateway wants requests to be signed.
 const pachydermRegion = "PACHYDERM"
 
 // New returns the Store of an s3:// or pachyderm:// source. It sends no request yet.
@@ -83,7 +83,7 @@ func New(source store.Source, config Config) (store.Store, error) {
 	return &Bucket{client: &client{core: core, config: config, source: source}, source: source, config: config, opaque: source.Kind == store.KindPachyderm}, nil
 }
 
-// connect makes the client.
+// connect creates the client.
 func (c Config) connect(source store.Source) (*connection, error) {
 	if source.Kind == store.KindPachyderm {
 		if c.Endpoint == "" {
@@ -126,9 +126,9 @@ func (c Config) connect(source store.Source) (*connection, error) {
 	return &connection{Core: *core, creds: creds, transport: transport, bucket: source.Bucket}, nil
 }
 
-// defaultRegion is what to sign for at a host where nobody said it: others than Amazon
-// take one for all. For Amazon's it is empty: the client knows it from the host's name,
-// or asks where the bucket is.
+// defaultRegion returns the region to sign for at a host if none is configured. Servers other than
+// Amazon's accept one for all. For Amazon's it is empty: the client derives it from the host's name, or
+// asks where the bucket is.
 func defaultRegion(host string) string {
 	if u := (url.URL{Host: host}); s3utils.IsAmazonEndpoint(u) || s3utils.IsAmazonOutpostsEndpoint(u) {
 		return ""
@@ -136,7 +136,7 @@ func defaultRegion(host string) string {
 	return "us-east-1"
 }
 
-// again calls try until it succeeds or fails for good.
+// again calls try until it succeeds or fails permanently, at most Attempts times.
 func (b *Bucket) again(ctx context.Context, try func(context.Context) error) error {
 	return store.Again(ctx, b.config.Attempts, try)
 }
@@ -156,7 +156,7 @@ func (b *Bucket) List(ctx context.Context, each func(store.Object) error) error 
 	return b.listAll(ctx, each)
 }
 
-// one looks at the object that a source names.
+// one stats the object that a source names, with retries.
 func (b *Bucket) one(ctx context.Context, key string) (o store.Object, err error) {
 	err = b.again(ctx, func(ctx context.Context) (err error) {
 		ctx, _, stop := store.WatchStall(ctx, b.config.Stall)
@@ -175,14 +175,14 @@ func (b *Bucket) Stat(ctx context.Context, key, version string) (store.Object, s
 	}
 	sums := b.sumsOf(info.Headers)
 	if c := store.ChooseCheck(sums, info.ETag); c.Kind == store.CheckComposite {
-		// Where it is not told, it can be guessed.
+		// If the size is unknown, it can be guessed.
 		sums.PartSize, _ = b.partSize(ctx, store.Object{Key: key, Size: info.Size, ETag: info.ETag, Version: version}, 1)
 	}
 	return store.Object{Key: key, Size: info.Size, ETag: info.ETag, Version: version, Modified: info.LastModified}, sums, nil
 }
 
-// sumsOf are the checksums in an answer's headers. Those of a multipart upload
-// are of use only if they are of the full object.
+// sumsOf returns the checksums in a response's headers. Those of a multipart upload are usable only if
+// they are of the full object.
 func (b *Bucket) sumsOf(header http.Header) store.Sums {
 	encryption := header.Get("X-Amz-Server-Side-Encryption")
 	s := store.Sums{Opaque: b.opaque || encryption != "" && encryption != "AES256" ||
@@ -215,7 +215,7 @@ func (b *Bucket) Open(ctx context.Context, object store.Object, part store.Span)
 		return store.Stream{}, hint(err)
 	}
 	s := store.Stream{Body: a.body, Size: a.size()}
-	if s.Size < 0 { // an answer without a length shows at its end how long it is
+	if s.Size < 0 { // only the end of the body shows its length
 		s.Size = object.Size
 	}
 	if !whole {
@@ -233,10 +233,10 @@ func (b *Bucket) Open(ctx context.Context, object store.Object, part store.Span)
 	return s, nil
 }
 
-// packed is the header that asks a server not to unpack what is stored packed.
+// packed is the header that asks a server not to decompress content that is stored compressed.
 const packed = "Accept-Encoding"
 
-// stat asks for an object. A server that would unpack it does not say how long it is.
+// stat stats an object. A server that would decompress it does not report its length.
 func (b *Bucket) stat(ctx context.Context, key string, options minio.StatObjectOptions) (info minio.ObjectInfo, err error) {
 	try := func() error {
 		return b.client.call(ctx, func(core *connection) (err error) {
@@ -251,9 +251,9 @@ func (b *Bucket) stat(ctx context.Context, key string, options minio.StatObjectO
 	return info, err
 }
 
-// get begins to read an object as it is stored. Some servers unpack what was stored packed
-// unless they are asked not to, and then what comes has another length than they listed,
-// and no ranges. Others would pack anything if they were asked, so that is the second try.
+// get begins to read an object as it is stored. Some servers decompress content that was stored
+// compressed unless they are asked not to; it then has another length than they listed, and no ranges.
+// Others would compress anything if they were asked, so that is the second try.
 func (b *Bucket) get(ctx context.Context, object store.Object, part store.Span, header http.Header) (answer, error) {
 	try := func() (a answer, err error) {
 		err = b.client.call(ctx, func(c *connection) (err error) {
@@ -282,8 +282,7 @@ func (b *Bucket) get(ctx context.Context, object store.Object, part store.Span, 
 	return first, nil
 }
 
-// checkRange makes sure that an answer holds the range that was asked for, and
-// takes the size of the object from it.
+// checkRange checks that a response holds the requested range, and sets the object's size from it.
 func checkRange(s *store.Stream, header http.Header, part store.Span) error {
 	raw := header.Get("Content-Range")
 	want := fmt.Sprintf("bytes %d-%d/", part.Offset, part.End()-1)
@@ -296,7 +295,7 @@ func checkRange(s *store.Stream, header http.Header, part store.Span) error {
 	return nil
 }
 
-// hint adds what to do to errors that people meet.
+// hint adds advice to errors that users meet.
 func hint(err error) error {
 	if err == nil {
 		return nil

@@ -37,7 +37,7 @@ func TestDefaultRegion(t *testing.T) {
 	}
 }
 
-// Nothing is sent for it: the client knows regions from names, and no other.
+// The client derives the region from the endpoint's name alone, without a request.
 func TestRegionOfTheClient(t *testing.T) {
 	for _, name := range []string{"AWS_REGION", "AWS_DEFAULT_REGION"} {
 		t.Setenv(name, "")

@@ -21,19 +21,18 @@ const (
 	HeaderType      = "X-Amz-Checksum-Type"
 )
 
-// abortTimeout keeps a server that hangs from holding up the end of an upload.
+// abortTimeout bounds how long a hanging server delays the end of a failed upload.
 const abortTimeout = 10 * time.Second
 
-// partThreads is how many parts of one file are on their way at once.
+// partThreads is how many parts of one file are sent concurrently.
 const partThreads = 4
 
-// readingPace is how many bytes a second a server reads or copies at least before it
-// answers.
+// readingPace is the least speed, in bytes per second, at which a server is assumed to read or copy an
+// object before it responds.
 const readingPace = 16 * store.MiB
 
-// request makes a request of an upload, under a watchdog. Once all is sent, the server
-// may take its time: it may first read all of size bytes. send gets what it sends of
-// part, which may be nil.
+// request makes a request of an upload, under a watchdog. Once everything is sent, the server has more
+// time: it may first read all of size bytes. send receives a reader of part, which may be nil.
 func (b *Bucket) request(ctx context.Context, size int64, part *io.SectionReader, send func(context.Context, io.Reader) error) error {
 	ctx, dog, stop := store.WatchStall(ctx, b.config.Stall)
 	defer stop()
@@ -45,7 +44,7 @@ func (b *Bucket) request(ctx context.Context, size int64, part *io.SectionReader
 	return store.Cause(ctx, send(ctx, s))
 }
 
-// sending is what is read of a file to be sent.
+// sending is a reader of the part to send, which feeds the watchdog.
 type sending struct {
 	part     *io.SectionReader
 	left     int64
@@ -66,7 +65,7 @@ func (s *sending) sent(n int64) {
 	}
 }
 
-// Verify returns what the server has, which the server may first have to read.
+// Verify is Stat with enough time for the server to read the object of size bytes first.
 func (b *Bucket) Verify(ctx context.Context, key string, size int64) (o store.Object, sums store.Sums, err error) {
 	err = b.request(ctx, size, nil, func(ctx context.Context, _ io.Reader) error {
 		o, sums, err = b.Stat(ctx, key, "")
@@ -85,8 +84,8 @@ func (b *Bucket) Upload(ctx context.Context, key string, file io.ReaderAt, size 
 	sum := ""
 	if size == 0 {
 		// The client would sign the end of an empty body chunk by chunk, and send it without a
-		// Content-Length, which S3 requires. Servers that do not read to the end of such a body
-		// take what is left of it for the next request, and answer that with 400.
+		// Content-Length, which S3 requires. Servers that do not read such a body to its end treat the
+		// rest as the next request, and answer that with 400.
 		how.DisableContentSha256, sum = true, fmt.Sprintf("%x", sha256.Sum256(nil))
 	}
 	return b.request(ctx, size, io.NewSectionReader(file, 0, size), func(ctx context.Context, body io.Reader) error {
@@ -110,7 +109,7 @@ func (b *Bucket) sendParts(ctx context.Context, key string, file io.ReaderAt, si
 		})
 	}
 	if err != nil {
-		// What was sent would be charged for ever. The context may have ended.
+		// Otherwise the sent parts would be charged forever. The context may have ended.
 		last, stop := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 		defer stop()
 		if abortErr := b.client.now().AbortMultipartUpload(last, b.source.Bucket, key, id); abortErr != nil {
@@ -120,7 +119,7 @@ func (b *Bucket) sendParts(ctx context.Context, key string, file io.ReaderAt, si
 	return err
 }
 
-// beginParts makes an upload in parts, and returns its name.
+// beginParts begins a multipart upload, and returns its ID.
 func (b *Bucket) beginParts(ctx context.Context, key string) (id string, err error) {
 	err = b.request(ctx, 0, nil, func(ctx context.Context, _ io.Reader) error {
 		id, err = b.client.now().NewMultipartUpload(ctx, b.source.Bucket, key, minio.PutObjectOptions{UserMetadata: map[string]string{
@@ -131,7 +130,7 @@ func (b *Bucket) beginParts(ctx context.Context, key string) (id string, err err
 	return id, err
 }
 
-// eachPart sends all parts, some at once.
+// eachPart sends all parts, several concurrently.
 func (b *Bucket) eachPart(ctx context.Context, key, id string, file io.ReaderAt, size int64) ([]minio.CompletePart, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -12,19 +12,19 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/web"
 )
 
-// Settle finds out what an endpoint without a scheme speaks, and returns what its user
-// should know; empty if it has one. Plain HTTP is spoken only with a server that answers a
-// TLS handshake in it, or that answers no handshake and a request in it for itself. One that
-// does not answer at all is taken for https: it may only be away for a while.
+// Settle determines the scheme of an endpoint that has none, and returns a note for the user; empty if
+// the endpoint has a scheme. It chooses plain HTTP only for a server that answers a TLS handshake in
+// plain HTTP, or that answers no handshake but a plain request, itself. A server that does not answer
+// at all counts as https: it may only be unreachable for a while.
 func (c *Config) Settle(ctx context.Context) (note string) {
 	raw := c.Endpoint
 	if raw == "" || strings.Contains(raw, "://") || strings.Contains(raw, "@") {
-		return "" // connecting reports what is wrong with it
+		return "" // connect reports an invalid endpoint
 	}
 	plain, secure := "http://"+raw, "https://"+raw
 	c.Endpoint = secure
 	if _, err := web.NewTransport(true, c.CAFile, 0); err != nil {
-		return "" // the same
+		return "" // connect reports this error, too
 	}
 	_, _, err := c.knock(ctx, secure)
 	if saysHTTP(err) || !saysTLS(err) && c.answers(ctx, plain) {
@@ -33,8 +33,9 @@ func (c *Config) Settle(ctx context.Context) (note string) {
 	return fmt.Sprintf("the endpoint %s has no scheme, and was taken for %s; write that", raw, c.Endpoint)
 }
 
-// knock asks a server for anything, and returns the status of its answer, and where that
-// leads to, if anywhere. One that takes the connection and says nothing is given up as any.
+// knock sends a request to a server, and returns the status of the response, and the target of a
+// redirect, if any. A server that accepts the connection and does not answer runs into the usual
+// timeout.
 func (c *Config) knock(ctx context.Context, address string) (status int, location string, err error) {
 	transport, err := web.NewTransport(strings.HasPrefix(address, "https://"), c.CAFile, 0)
 	if err != nil {
@@ -55,9 +56,8 @@ func (c *Config) knock(ctx context.Context, address string) (status int, locatio
 	return response.StatusCode, response.Header.Get("Location"), response.Body.Close()
 }
 
-// answers reports whether a server takes a request in plain HTTP. Those of TLS answer that
-// it is a bad one; others lead to https; and a proxy answers for servers that it does not
-// reach.
+// answers reports whether a server accepts a request in plain HTTP. TLS servers answer that it is a bad
+// request; others redirect to https; and a proxy answers for servers that it cannot reach.
 func (c *Config) answers(ctx context.Context, address string) bool {
 	status, location, err := c.knock(ctx, address)
 	if err != nil || strings.HasPrefix(strings.ToLower(location), "https://") {
@@ -77,8 +77,7 @@ func saysHTTP(err error) bool {
 		err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client")
 }
 
-// saysTLS reports whether a handshake was answered in TLS, if only by a certificate that
-// nobody knows.
+// saysTLS reports whether a TLS handshake was answered in TLS, if only with an untrusted certificate.
 func saysTLS(err error) bool {
 	var alert tls.AlertError
 	var certificate *tls.CertificateVerificationError

@@ -20,15 +20,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// An endpoint without a scheme is spoken to as it speaks, and its user is told.
+// The scheme of an endpoint that has none is detected, and a note reports it.
 func TestEndpointWithoutScheme(t *testing.T) {
 	nothing := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 	plain, secure := httptest.NewServer(nothing), httptest.NewTLSServer(nothing)
 	t.Cleanup(plain.Close)
 	t.Cleanup(secure.Close)
-	// Some servers hang up on what they do not understand, and do not say what they speak.
+	// Some servers close a TLS connection without a response.
 	silent := hangsUpOnTLS(t, "403 Forbidden")
-	// Others answer for a server that speaks TLS, and is not to be reached now.
+	// Others respond for a TLS server: with a redirect to https, or that it is unavailable.
 	redirects := hangsUpOnTLS(t, "301 Moved Permanently\r\nLocation: https://elsewhere/")
 	gateway := hangsUpOnTLS(t, "503 Service Unavailable")
 	strict := httptest.NewUnstartedServer(nothing)
@@ -59,7 +59,7 @@ func TestEndpointWithoutScheme(t *testing.T) {
 			require.Equal(t, c.note == "", note == "")
 		})
 	}
-	// Nothing is said, or asked, of what is wrong in itself.
+	// An invalid endpoint or CA file causes no request and no note here: connect reports it.
 	for _, config := range []Config{{Endpoint: "user:secret@" + silent}, {Endpoint: silent, CAFile: "none"}} {
 		require.Empty(t, config.Settle(t.Context()))
 		_, err := config.connect(store.Source{Kind: store.KindS3, Bucket: "bucket"})
@@ -68,8 +68,8 @@ func TestEndpointWithoutScheme(t *testing.T) {
 	}
 }
 
-// hangsUpOnTLS is the address of a server that answers HTTP alone, always in the same way,
-// and nothing to others.
+// hangsUpOnTLS returns the address of a server that gives every HTTP request the same answer, and
+// closes other connections.
 func hangsUpOnTLS(t *testing.T, answer string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -90,9 +90,9 @@ func hangsUpOnTLS(t *testing.T, answer string) string {
 	return listener.Addr().String()
 }
 
-// One that takes the connection and says nothing is away, as far as anybody can tell.
+// A server that accepts the connection and never responds counts as unreachable.
 func TestEndpointThatNeverAnswers(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // the kernel takes what nobody accepts
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // the kernel completes connections that nobody accepts
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	address := listener.Addr().String()

@@ -19,15 +19,15 @@ const (
 	emptyBody = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 )
 
-// signingKey is good for a day.
+// signingKey is a derived key, which is valid for a day.
 type signingKey struct {
 	secret, day, region string
 	key                 []byte
 }
 
 // sign signs a request without a body by Signature Version 4
-// (https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html). Its query must
-// be sorted and encoded as that wants it.
+// (https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html). The request's query
+// must be sorted and encoded as the signature requires.
 func (c *connection) sign(r *http.Request, value credentials.Value, region string, now time.Time) {
 	stamp := now.UTC().Format("20060102T150405Z")
 	day := stamp[:len("20060102")]
@@ -43,8 +43,8 @@ func (c *connection) sign(r *http.Request, value credentials.Value, region strin
 	r.Header["Authorization"] = []string{algorithm + " Credential=" + value.AccessKeyID + "/" + scope + ", SignedHeaders=" + names + ", Signature=" + hex.EncodeToString(signature)}
 }
 
-// canonicalHeaders are all that a request has, one a line, and their names. Proxies may
-// change Accept-Encoding.
+// canonicalHeaders returns all headers of a request, one per line, and their names. Accept-Encoding is
+// left out, because proxies may change it.
 func canonicalHeaders(r *http.Request) (lines, names string) {
 	sorted := make([]string, 0, len(r.Header)+1)
 	value := make(map[string]string, len(r.Header)+1)
@@ -65,7 +65,7 @@ func canonicalHeaders(r *http.Request) (lines, names string) {
 	return b.String(), strings.Join(sorted, ";")
 }
 
-// signingKey derives the key of a day, once.
+// signingKey returns the key of a day. It derives it once.
 func (c *connection) signingKey(secret, day, region string) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -39,7 +39,7 @@ func TestSign(t *testing.T) {
 
 			c := &connection{}
 			value := credentials.Value{AccessKeyID: "key", SecretAccessKey: "secret", SessionToken: test.token}
-			for range 2 { // with the key that is kept, too
+			for range 2 { // the second time with the cached key
 				own := at.request(t.Context(), test.key, test.version, header)
 				c.sign(own, value, "eu-central-1", when)
 				require.Equal(t, theirs.Header, own.Header)

@@ -28,7 +28,7 @@ func ParsePachyderm(s *store.Source, rest string) (err error) {
 	return checkBucket(s.Bucket)
 }
 
-// checkBucket refuses what the client would refuse as well, but with every request anew.
+// checkBucket rejects names that the client would reject as well, but again with every request.
 func checkBucket(bucket string) error {
 	if err := s3utils.CheckValidBucketName(bucket); err != nil {
 		return fmt.Errorf("has bucket %q: %w; give the name of a bucket: 3 to 63 letters, digits, hyphens and dots", bucket, err)
@@ -36,12 +36,12 @@ func checkBucket(bucket string) error {
 	return nil
 }
 
-// commitID is how Pachyderm names commits.
+// commitID matches the IDs of Pachyderm's commits.
 var commitID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// parsePachyderm turns [project/]repo@ref/path into the bucket of Pachyderm's S3
-// gateway, [[commit.]branch.]repo[.project], and a key. ref is a branch, a
-// commit, or branch=commit; a commit without a branch is looked for on master.
+// parsePachyderm converts [project/]repo@ref/path to the bucket of Pachyderm's S3 gateway,
+// [[commit.]branch.]repo[.project], and a key. ref is a branch, a commit, or branch=commit; for a
+// commit without a branch, the branch is master.
 func parsePachyderm(rest string) (bucket, key string, err error) {
 	left, right, found := strings.Cut(rest, "@")
 	if !found {
@@ -71,7 +71,7 @@ func parsePachyderm(rest string) (bucket, key string, err error) {
 	return strings.Join(parts, "."), key, nil
 }
 
-// parseEndpoint reads --endpoint: a URL, or host:port, which means https.
+// parseEndpoint parses --endpoint: a URL, or host:port, which means https.
 func parseEndpoint(raw string) (host string, secure bool, err error) {
 	if raw == "" {
 		return "s3.amazonaws.com", true, nil

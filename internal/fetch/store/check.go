@@ -14,16 +14,16 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// ErrChecksum: the content received is not what the source has.
+// ErrChecksum: the received content differs from the source's.
 var ErrChecksum = errors.New("checksum does not match")
 
 // Sums are a source's checksums of an object's whole content, beside its ETag.
 type Sums struct {
-	// CRC64NVME and the others are in base64, as S3 has them; empty if not given.
+	// CRC64NVME and the others are in base64, as in S3; empty if the source does not provide them.
 	CRC64NVME, CRC32C, CRC32, SHA256, SHA1 string
 	// MD5 is in hex.
 	MD5 string
-	// GitSHA1 is what git calls a file of GitSize bytes, in hex.
+	// GitSHA1 is git's object ID of a file of GitSize bytes, in hex.
 	GitSHA1 string
 	GitSize int64
 	// Opaque: the ETag is not a hash of the content, as for encrypted objects and for
@@ -34,7 +34,7 @@ type Sums struct {
 	PartSize int64
 }
 
-// Names of checks, as the manifest has them.
+// Kinds of checks, as the manifest records them.
 const (
 	CheckCRC64     = "crc64nvme"
 	checkCRC32C    = "crc32c"
@@ -56,9 +56,9 @@ type Check struct {
 	// parts and partSize belong to composite ETags.
 	parts    int
 	partSize int64
-	// size is what git hashes before the content.
+	// size is the size that git hashes before the content.
 	size int64
-	// Told: the source calls Want a hash of the content. An ETag may only look like one.
+	// Told: the source declares that Want is a hash of the content. An ETag may only look like one.
 	Told bool
 }
 
@@ -95,7 +95,7 @@ func ChooseCheck(sums Sums, etag string) Check {
 	return Check{Kind: CheckSize}
 }
 
-// CheckOf returns the check that a manifest tells of by its kind and what it wants.
+// CheckOf returns the check that a manifest records by its kind and expected hash.
 func CheckOf(kind, want string) Check {
 	c := Check{Kind: kind, Want: want}
 	if kind != CheckComposite {
@@ -107,7 +107,7 @@ func CheckOf(kind, want string) Check {
 	return c
 }
 
-// types are S3's checksums among the checks.
+// types maps checks to S3's checksum types.
 var types = map[string]minio.ChecksumType{
 	CheckCRC64:  minio.ChecksumCRC64NVME,
 	checkCRC32C: minio.ChecksumCRC32C,
@@ -120,7 +120,7 @@ var types = map[string]minio.ChecksumType{
 // ranges.
 func (c Check) Combines() bool { return types[c.Kind].CanMergeCRC() }
 
-// Streams reports whether the check can be made while bytes arrive in order.
+// Streams reports whether the check can be computed while bytes arrive in order.
 func (c Check) Streams() bool { return c.Kind != CheckComposite && c.Kind != CheckSize }
 
 // Hasher returns the hash of a stream for this check; nil if it has none.

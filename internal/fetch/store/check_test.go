@@ -39,7 +39,7 @@ func TestChooseCheck(t *testing.T) {
 	}
 }
 
-// inParts tells of parts of these sizes, or fails.
+// inParts returns these part sizes, or fails with err.
 func inParts(err error, sizes ...int64) AskParts {
 	return func(context.Context, int) ([]int64, error) { return sizes, err }
 }
@@ -74,7 +74,7 @@ func TestVerifyComposite(t *testing.T) {
 	require.ErrorIs(t, err, ErrChecksum, "one part is no guess")
 }
 
-// Where no part size fits, the sizes of all parts prove it either way.
+// If no single part size fits, the sizes of all parts decide.
 func TestVerifyCompositeOfUnequalParts(t *testing.T) {
 	data := storetest.RandomBytes(2, 21*MiB)
 	sizes := []int64{5 * MiB, 7 * MiB, 9 * MiB}

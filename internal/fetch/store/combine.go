@@ -43,18 +43,18 @@ func (c Check) Combined(sums []SumOf) ([]byte, error) {
 	return whole, nil
 }
 
-// joiner joins the checksums of many spans. To join two takes some 0.1 ms, so with 4096 of them
-// a run would wait for it. But CRCs are linear: that of two spans is the exclusive or of the
-// second one's and of what each bit of the first one's becomes if as many zeros follow as the
-// second is long. This is computed once for each frequent length.
+// joiner joins the checksums of many spans. Joining two takes about 0.1 ms, so joining 4096 of them
+// would delay a run. But CRCs are linear: the CRC of two spans is the exclusive or of the second span's
+// CRC and of the values that the bits of the first one's CRC become if as many zeros follow as the
+// second span is long. These values are computed once for each frequent length.
 type joiner struct {
 	check Check
-	// spans is how many there are of a length, and columns what each bit becomes.
+	// spans counts the spans of each length, and columns holds the value that each bit becomes.
 	spans   map[int64]int
 	columns map[int64][][]byte
 }
 
-// join returns the checksum of what has the checksum a, and of s behind it.
+// join returns the checksum of a span with the checksum a, followed by s.
 func (j *joiner) join(a []byte, s SumOf) ([]byte, error) {
 	bits := 8 * len(a)
 	if j.spans[s.Length] <= bits {
@@ -80,7 +80,7 @@ func (j *joiner) join(a []byte, s SumOf) ([]byte, error) {
 	return sum, nil
 }
 
-// pair joins two.
+// pair joins two checksums.
 func (c Check) pair(a []byte, s SumOf) ([]byte, error) {
 	parts := []minio.ObjectPart{{PartNumber: 1}, {PartNumber: 2, Size: s.Length}}
 	for i, sum := range [][]byte{a, s.Sum} {

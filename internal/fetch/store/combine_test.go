@@ -37,7 +37,7 @@ func TestCombineIsTheSumOfTheWhole(t *testing.T) {
 	}
 }
 
-// cut cuts size bytes into spans of these lengths, by turns.
+// cut cuts size bytes into spans that have these lengths in turn.
 func cut(size int64, lengths ...int64) (out []Span) {
 	for at, i := int64(0), 0; at < size; i++ {
 		length := min(lengths[i%len(lengths)], size-at)

@@ -18,35 +18,34 @@ import (
 var (
 	// ErrChanged: the object is no longer the one that was listed.
 	ErrChanged = errors.New("the object changed while it was fetched")
-	// ErrStalled: bytes came or went too slowly, or not at all.
+	// ErrStalled: bytes arrived or were sent too slowly, or not at all.
 	ErrStalled = errors.New("the server stalled")
-	// ErrGone: the object is not there any more.
+	// ErrGone: the object no longer exists.
 	ErrGone = errors.New("the object does not exist")
 	// ErrNoCredentials: no credentials were found in any of the usual places.
 	ErrNoCredentials = errors.New("no credentials")
-	// ErrInTheWay: something that fetch did not make is where a file or a directory must
-	// go.
+	// ErrInTheWay: something that fetch did not create is at the path of a file or a directory.
 	ErrInTheWay = errors.New("is in the way")
-	// ErrWrongSum: the same content came again, and again it is not what the source's
-	// checksum says, or the source gives none and one is required.
+	// ErrWrongSum: the same content arrived twice and does not match the source's checksum, or the
+	// source provides no checksum and one is required.
 	ErrWrongSum = errors.New("the source's checksum cannot be relied on")
 	// ErrUnreadable: the program's user may not read a file of the directory.
 	ErrUnreadable = errors.New("it cannot be read")
-	// ErrDowngrade: an answer over https leads to a place without it.
+	// ErrDowngrade: a response over https redirects to a URL without it.
 	ErrDowngrade = errors.New("an answer leads away from https, which is not followed")
 	// ErrConflict: an upload would overwrite what somebody else has written.
 	ErrConflict = errors.New("the object was changed since it was fetched")
 )
 
-// HTTPError is an answer of a server that does not give what was asked for.
+// HTTPError is an unsuccessful response of a server.
 type HTTPError struct {
 	Status int
 	Host   string
-	// Message is the server's own, if it gave one.
+	// Message is the server's explanation, if it sent one.
 	Message string
 }
 
-// Error repeats what the server has said, without what a terminal would take for commands.
+// Error includes the server's message, without control characters, which a terminal might interpret.
 func (e *HTTPError) Error() string {
 	text := fmt.Sprintf("%s answers %d %s", e.Host, e.Status, http.StatusText(e.Status))
 	if e.Message != "" {
@@ -60,15 +59,15 @@ func (e *HTTPError) Error() string {
 	}, text)
 }
 
-// Class says what an error means for its object.
+// Class is the meaning of an error for its object.
 type Class int
 
 const (
 	// Transient: a retry may succeed.
 	Transient Class = iota
-	// Changed: a retry may succeed after another look at the object.
+	// Changed: a retry may succeed after the object was read again by Stat.
 	Changed
-	// Gone: the object is not there.
+	// Gone: the object does not exist.
 	Gone
 	// Denied: this object cannot be read; others may be.
 	Denied
@@ -76,7 +75,7 @@ const (
 	Fatal
 )
 
-// Codes are the S3 error codes that the HTTP status does not determine.
+// Codes classifies the S3 error codes whose class the HTTP status does not determine.
 var Codes = map[string]Class{
 	"InvalidAccessKeyId":           Fatal,
 	"SignatureDoesNotMatch":        Fatal,
@@ -102,7 +101,7 @@ var Codes = map[string]Class{
 	"InternalError":                Transient,
 }
 
-// local are the errors of the destination's file system that no trying again mends.
+// local are the errors of the destination's file system that a retry does not fix.
 var local = []unix.Errno{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EACCES, unix.EPERM, unix.EIO, unix.EFBIG, unix.EMFILE, unix.ENFILE,
 	unix.ENOTDIR, unix.EEXIST, unix.EINVAL, unix.ELOOP, unix.ENAMETOOLONG,
 	// A file system or its disk is damaged.
@@ -113,8 +112,8 @@ type sourceError struct{ error }
 
 func (e sourceError) Unwrap() error { return e.error }
 
-// FromSource makes an error one of a file system that is the source: it says nothing of the destination,
-// and little of other files. A file server may be away for a while.
+// FromSource marks an error as one of a file system that is the source. Such an error concerns neither
+// the destination nor, in general, other files. A file server may be unreachable for a while.
 func FromSource(err error) error {
 	if err == nil {
 		return nil
@@ -215,7 +214,7 @@ func Wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Again calls try until it succeeds, fails for good, or has failed attempts times.
+// Again calls try until it succeeds, fails permanently, or has failed attempts times.
 func Again(ctx context.Context, attempts int, try func(context.Context) error) error {
 	for n := 1; ; n++ {
 		err := try(ctx)
@@ -232,16 +231,16 @@ func Again(ctx context.Context, attempts int, try func(context.Context) error) e
 type Error struct {
 	// Retryable: the same call may succeed later.
 	Retryable bool
-	// Usage: the call itself is wrong.
+	// Usage: the call itself is invalid.
 	Usage bool
 	Err   error
 }
 
-// Usage returns the error of a call that is itself wrong.
+// Usage returns the error of an invalid call.
 func Usage(err error) *Error { return &Error{Usage: true, Err: err} }
 
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Failure returns an error of the program that uses the package.
+// Failure returns an Error with this cause.
 func Failure(err error, retryable bool) *Error { return &Error{Retryable: retryable, Err: err} }

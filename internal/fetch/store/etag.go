@@ -26,8 +26,8 @@ var usualParts = []int64{
 // mostGuesses bounds how often a file is hashed in search of its part size.
 const mostGuesses = 8
 
-// guessParts are the part sizes with which an object of size bytes may have been
-// uploaded in n parts, likely ones first: all parts but the last have the same.
+// guessParts returns the part sizes with which an object of size bytes may have been uploaded in n
+// parts, likely ones first. All parts but the last have the same size.
 func guessParts(size int64, n int) []int64 {
 	if n == 1 {
 		return []int64{max(size, 1)}
@@ -49,12 +49,12 @@ func guessParts(size int64, n int) []int64 {
 	return guesses
 }
 
-// AskParts asks for the sizes of an object's n parts; nil if they are unknown.
+// AskParts returns the sizes of an object's n parts; nil if they are unknown.
 type AskParts func(ctx context.Context, n int) ([]int64, error)
 
-// VerifyComposite hashes a file in parts: with the part size from the source, or with
-// likely ones, and if none fits, with the sizes of all parts from ask, if it has them.
-// known is false if nothing was proved either way.
+// VerifyComposite hashes a file in parts: with the part size from the source, or with likely ones, and
+// if none fits, with the sizes of all parts from ask, if it knows them. known is false if the file
+// could be neither confirmed nor refuted.
 func (c Check) VerifyComposite(ctx context.Context, file io.ReaderAt, size int64, buf []byte, ask AskParts) (known bool, err error) {
 	guesses := guessParts(size, c.parts)
 	told := c.partSize > 0 && c.partSize*int64(c.parts-1) < size && size <= c.partSize*int64(c.parts)
@@ -67,7 +67,7 @@ func (c Check) VerifyComposite(ctx context.Context, file io.ReaderAt, size int64
 		}
 	}
 	var sizes []int64
-	if c.parts > 1 { // one part is no guess
+	if c.parts > 1 { // the size of a single part is known
 		if sizes, err = ask(ctx, c.parts); err != nil {
 			return false, err
 		}
@@ -107,7 +107,7 @@ func Total(sizes []int64) (total int64) {
 	return total
 }
 
-// hashParts is the ETag of a file that was uploaded in parts of these sizes.
+// hashParts returns the ETag of a file that was uploaded in parts of these sizes.
 func hashParts(ctx context.Context, file io.ReaderAt, sizes []int64, buf []byte) (string, error) {
 	whole := md5.New()
 	offset := int64(0)

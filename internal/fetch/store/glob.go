@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// glob is a compiled pattern: * and ? stand for anything but a slash, [a-z] and
-// [!a-z] for one character, ** for anything, and "**/" for any directories or
-// none. A backslash takes the next character as it is.
+// glob is a compiled pattern: * and ? match anything but a slash, [a-z] and [!a-z] match one character,
+// ** matches anything, and "**/" matches any directories or none. A backslash escapes the next
+// character.
 type glob struct{ re *regexp.Regexp }
 
 func (g glob) match(name string) bool { return g.re.MatchString(name) }
 
-// compileGlob makes a glob that matches whole names.
+// compileGlob returns a glob that matches whole names.
 func compileGlob(pattern string) (glob, error) {
 	var b strings.Builder
 	b.WriteString(`(?s)\A`)
@@ -52,7 +52,7 @@ func compileGlob(pattern string) (glob, error) {
 	return glob{re}, nil
 }
 
-// compileClass compiles the class at the start of s, and tells its length.
+// compileClass compiles the class at the start of s, and returns its length in s.
 func compileClass(s string) (class string, length int, err error) {
 	end := 1
 	if end < len(s) && (s[end] == '!' || s[end] == '^') {
@@ -82,8 +82,8 @@ func compileClass(s string) (class string, length int, err error) {
 	return "[" + not + inner + "]", end + 1, nil
 }
 
-// quoteByte quotes what means something to a regular expression. Bytes of
-// characters outside ASCII pass: a pattern is put together again byte by byte.
+// quoteByte quotes a byte that is special in a regular expression. Bytes of characters outside ASCII
+// pass, because the caller assembles the pattern byte by byte.
 func quoteByte(c byte) string {
 	if c < 0x80 {
 		return regexp.QuoteMeta(string(rune(c)))
@@ -91,7 +91,7 @@ func quoteByte(c byte) string {
 	return string([]byte{c})
 }
 
-// globStart is where the first wildcard of key stands, -1 without one.
+// globStart returns the index of the first wildcard of key; -1 if there is none.
 func globStart(key string) int {
 	for i := 0; i < len(key); i++ {
 		switch key[i] {
@@ -104,7 +104,7 @@ func globStart(key string) int {
 	return -1
 }
 
-// unescape takes the backslashes out of a key without wildcards.
+// unescape removes the escaping backslashes from a key without wildcards.
 func unescape(key string) string {
 	var b strings.Builder
 	for i := 0; i < len(key); i++ {
@@ -116,13 +116,13 @@ func unescape(key string) string {
 	return b.String()
 }
 
-// Selection selects the paths that --include and --exclude leave of a listing.
+// Selection selects paths of a listing by --include and --exclude, and by patterns of whole paths.
 type Selection struct {
 	include, exclude []scoped
 	paths, elsewhere []glob
 }
 
-// scoped is a glob on whole paths, or on base names where it holds no slash.
+// scoped is a glob on whole paths, or on base names if the pattern has no slash.
 type scoped struct {
 	glob
 	base bool
@@ -154,9 +154,8 @@ func NewSelection(include, exclude []string) (Selection, error) {
 	return s, nil
 }
 
-// WithPaths selects further by patterns of whole paths, in which * and ? stand for slashes,
-// too, and nothing else means anything. elsewhere are those of others, who fetch what
-// matches them.
+// WithPaths adds patterns of whole paths, in which * and ? also match slashes and no other character is
+// special. elsewhere are the patterns of other fetches, which fetch the paths that match them.
 func (s Selection) WithPaths(paths, elsewhere []string) Selection {
 	for _, p := range paths {
 		s.paths = append(s.paths, compileWild(p))
@@ -172,8 +171,8 @@ func compileWild(pattern string) glob {
 	return glob{regexp.MustCompile(`(?s)\A` + strings.NewReplacer(`\*`, `.*`, `\?`, `.`).Replace(quoted) + `\z`)}
 }
 
-// Nobodys reports whether a path matches neither the patterns of whole paths, where there
-// are any, nor those of others.
+// Nobodys reports whether no fetch selects a path: there are patterns of whole paths, and it matches
+// neither these nor those of other fetches.
 func (s Selection) Nobodys(path string) bool {
 	matches := func(g glob) bool { return g.match(path) }
 	return len(s.paths) > 0 && !slices.ContainsFunc(s.paths, matches) && !slices.ContainsFunc(s.elsewhere, matches)

@@ -8,34 +8,34 @@ import (
 )
 
 const (
-	// hangGrace is how long a call that was given up may take to return: long enough for one that
-	// is only slow, after which its object is tried again like that of any source, and short beside
-	// the 30 s that kubelet leaves a pod after SIGTERM.
+	// hangGrace is how long a call that was given up may take to return: long enough for a call that is
+	// only slow, whose object is then retried like that of any source, and short compared with the 30 s
+	// that the kubelet leaves a pod after SIGTERM.
 	hangGrace = 5 * time.Second
-	// hangLook is how often to look at the calls that have not returned.
+	// hangLook is how often the calls that have not returned are checked.
 	hangLook = time.Second
 )
 
-// calls are the calls into the kernel during UnlessHung.
+// calls are the kernel calls announced during UnlessHung.
 type calls struct {
 	mu   sync.Mutex
-	open map[*call]struct{} // those that have not returned
-	last time.Time          // when one returned last
+	open map[*call]struct{} // calls that have not returned
+	last time.Time          // when a call returned last
 }
 
-// call is one of them.
+// call is an announced kernel call.
 type call struct {
 	ctx         context.Context
 	doing, name string
 	began       time.Time
-	givenUp     time.Time // zero until it is
+	givenUp     time.Time // zero until it is given up
 }
 
 type callsKey struct{}
 
-// UnlessHung returns what f returns. If a call that f has announced with Calling hangs, it returns
-// an *Error that says so, although f goes on: the program has to end then, as nothing ends such a
-// call but the end of its process. stall is how long a call may take; 0 is no bound.
+// UnlessHung returns what f returns. If a call that f has announced with Calling hangs, it returns an
+// *Error about the call, although f continues: the program must then exit, because such a call ends
+// only with its process. stall is how long a call may take; 0 is no limit.
 func UnlessHung(ctx context.Context, stall time.Duration, f func(context.Context) error) error {
 	c := &calls{open: map[*call]struct{}{}}
 	ended := make(chan error, 1)
@@ -54,11 +54,11 @@ func UnlessHung(ctx context.Context, stall time.Duration, f func(context.Context
 	}
 }
 
-// Calling announces a call that no context can end, such as one about a file of a mounted file system,
-// which waits in the kernel for the file server. doing and name say what the call does, such as
-// "reading" and a path. The caller must call returned when the call has returned. The call counts as
-// hanging if it was given up, because it took as long as a call may or because ctx has ended, and
-// neither it nor any other call has returned within a grace period.
+// Calling announces a call that no context can end, such as one on a file of a mounted file system,
+// which waits in the kernel for the file server. doing and name describe the call, such as "reading"
+// and a path. The caller must call returned when the call has returned. A call counts as hanging if it
+// was given up, because it took as long as a call may or because ctx has ended, and neither it nor any
+// other call has returned within a grace period.
 func Calling(ctx context.Context, doing, name string) (returned func()) {
 	c, is := ctx.Value(callsKey{}).(*calls)
 	if !is {
@@ -76,7 +76,7 @@ func Calling(ctx context.Context, doing, name string) (returned func()) {
 	}
 }
 
-// hung returns the error of the call that hangs for the longest; nil if none does.
+// hung returns the error of the call that has hung longest; nil if no call hangs.
 func (c *calls) hung(stall time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +90,7 @@ func (c *calls) hung(stall time.Duration) error {
 			longest = w
 		}
 	}
-	// A file server that answers other calls is not away: it is slow, or its disk is.
+	// A file server that answers other calls is reachable: it is slow, or its disk is.
 	if longest == nil || now.Sub(c.last) < hangGrace {
 		return nil
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A call that is only slow ends nothing, nor does one while others return.
+// A call that is only slow does not end the run. Nor does a hanging call while other calls return.
 func TestUnlessHung(t *testing.T) {
 	const stall = 30 * time.Second
 	errOver := errors.New("over")
@@ -65,13 +65,13 @@ func TestUnlessHung(t *testing.T) {
 				if !test.hung {
 					require.ErrorIs(t, err, errOver)
 				}
-				<-time.After(2 * time.Hour) // what hangs returns
+				<-time.After(2 * time.Hour) // until the hanging calls have returned
 			})
 		})
 	}
 }
 
-// What ended the run says whether another may help.
+// Whether the error is retryable depends on what ended the run.
 func TestHungAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())

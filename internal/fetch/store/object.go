@@ -12,24 +12,23 @@ import (
 // ControlDir is the directory in the destination that belongs to fetch.
 const ControlDir = ".flexlvm"
 
-// Object is one thing that a source holds.
+// Object is one object of a source.
 type Object struct {
 	// Key is its full name in the source.
 	Key string
-	// Path is where it goes, relative to the destination, with slashes.
+	// Path is its path relative to the destination, with slashes.
 	Path string
 	// Size in bytes.
 	Size int64
-	// ETag names the content, without quotes. Empty where the source has none.
+	// ETag identifies the content, without quotes. It is empty if the source has none.
 	ETag string
-	// Version is set where one version was asked for.
+	// Version is set if one version was requested.
 	Version string
 	// Modified is when it last changed, according to the source.
 	Modified time.Time
-	// Flaw says why it cannot be fetched although it is listed, such as "is a
-	// symbolic link".
+	// Flaw is why it cannot be fetched although it is listed, such as "is a symbolic link".
 	Flaw string
-	// Whole: its server gives no ranges of it, as Stat has found out.
+	// Whole: its server serves no ranges of it, as Stat has found out.
 	Whole bool
 }
 
@@ -40,7 +39,7 @@ func (o Object) Same(b Object) bool {
 		return false
 	}
 	if o.ETag == "" && b.ETag == "" {
-		// Listings tell milliseconds, headers do not.
+		// Listings have milliseconds, headers do not.
 		return o.Modified.Truncate(time.Second).Equal(b.Modified.Truncate(time.Second))
 	}
 	return o.ETag == b.ETag
@@ -58,41 +57,41 @@ func (s Span) End() int64 { return s.Offset + s.Length }
 // Stream is the content of an object, or of a span of it.
 type Stream struct {
 	Body io.ReadCloser
-	// Size is the size of the whole object, from the answer.
+	// Size is the size of the whole object, from the response.
 	Size int64
-	// Sums are the answer's checksums of the whole object.
+	// Sums are the response's checksums of the whole object.
 	Sums Sums
 }
 
-// Store is where objects come from. Its errors are those of the source; Classify
-// classifies them. It reacts to the end of a context, or announces with Calling what does not.
+// Store reads the objects of a source. Classify classifies its errors. Its methods return when their
+// context ends, or announce calls that do not with Calling.
 type Store interface {
-	// List calls each with every object of the source, in no particular order, and stops
-	// with each's error if there is one.
+	// List calls each with every object of the source, in no particular order, and stops at each's
+	// first error.
 	List(ctx context.Context, each func(Object) error) error
-	// Stat returns an object as it is now, with its checksums.
+	// Stat returns the present state of an object, with its checksums.
 	Stat(ctx context.Context, key, version string) (Object, Sums, error)
-	// Open begins to read a span of an object, or all of it if the span covers it, and
-	// fails with ErrChanged if it no longer has that ETag.
+	// Open begins to read a span of an object, or all of it if the span covers it, and fails with
+	// ErrChanged if the object no longer has that ETag.
 	Open(ctx context.Context, object Object, part Span) (Stream, error)
-	// Parts returns the sizes of the n parts in which an object was uploaded, in order;
-	// nil if the source does not say.
+	// Parts returns the sizes of the n parts in which an object was uploaded, in order; nil if they are
+	// unknown.
 	Parts(ctx context.Context, object Object, n int) ([]int64, error)
 }
 
-// Revised is a Store whose objects are all of one revision, which has a name.
+// Revised is a Store whose objects all belong to one revision, which has a name.
 type Revised interface {
 	// Revision returns the name after List; empty if there is none.
 	Revision() string
 }
 
-// Packed is a Revised store that has some of its objects in archives, which are fetched
-// into a directory and unpacked there before it can be listed.
+// Packed is a Revised store that has some of its objects in archives, which are fetched into a
+// directory and unpacked there before the store can be listed.
 type Packed interface {
 	Revised
-	// Resolve finds out what Revision is.
+	// Resolve determines the revision.
 	Resolve(ctx context.Context) error
-	// Archives is the Store of the archives that the directory lacks; nil if it lacks none.
+	// Archives returns the Store of the archives that the directory lacks; nil if it lacks none.
 	Archives(dir *os.Root) (Store, error)
 	// Unpack makes the archives in the directory ready to be listed and read.
 	Unpack(ctx context.Context, dir *os.Root) error

@@ -19,26 +19,26 @@ const (
 	KindAzure     = "azblob"
 )
 
-// Source is a parsed SOURCE.
+// Source is the parsed URL of a source.
 type Source struct {
 	// URL is the source as it was given.
 	URL string
 	// Kind is the scheme of URL.
 	Kind string
-	// Bucket is the bucket of S3 or of Pachyderm's gateway, or what other sources have in
-	// its place: that in which Key is.
+	// Bucket is the bucket of S3 or of Pachyderm's gateway, or the equivalent in other sources: the
+	// container of Key.
 	Bucket string
-	// Key is what to read: one object if it is not empty and does not end in a slash,
-	// else all below it. For a directory or a file, its path.
+	// Key is what to read: one object if it is not empty and does not end in a slash, else everything
+	// below it. For a directory or a file, it is the path.
 	Key string
 	// Glob is set if Key has wildcards.
 	Glob *glob
-	// Prefix is stripped from keys to make paths.
+	// Prefix is stripped from keys to form paths.
 	Prefix string
-	// Name, if it is set, is the path of a source that is one object.
+	// Name, if set, is the path of a source that is one object.
 	Name string
-	// OrObject: if nothing is below Key, which ends in a slash, the source is the object of
-	// that name without it.
+	// OrObject: if no file is below Key, which ends in a slash, the source is the object whose key is
+	// Key without that slash.
 	OrObject bool
 }
 
@@ -80,7 +80,7 @@ func (s Source) Path(key string) (string, bool) {
 	return key[len(s.Prefix):], true
 }
 
-// Object returns the key of the object that OrObject speaks of.
+// Object returns the key of the object that OrObject refers to.
 func (s Source) Object() string { return strings.TrimSuffix(s.Key, "/") }
 
 // ListPrefix returns the longest prefix of all keys to read.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Watchdog ends a request whose bytes come too slowly: each watchBytes of them must come
-// within the limit.
+// Watchdog ends a request whose bytes arrive too slowly: each watchBytes of them must arrive within the
+// limit.
 type Watchdog struct {
 	limit time.Duration
 	timer *time.Timer
@@ -18,7 +18,7 @@ type Watchdog struct {
 
 const watchBytes = 64 * KiB
 
-// WatchStall starts a watchdog on a new context. The caller calls the function.
+// WatchStall starts a watchdog on a new context. The caller must call the returned function to stop it.
 func WatchStall(ctx context.Context, limit time.Duration) (context.Context, *Watchdog, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &Watchdog{limit: limit, left: watchBytes}
@@ -46,7 +46,7 @@ type fed struct {
 	dog *Watchdog
 }
 
-// Feed returns a reader of r that calls Seen.
+// Feed returns a reader of r that counts its bytes with Seen.
 func (w *Watchdog) Feed(r io.Reader) io.Reader { return fed{r, w} }
 
 func (f fed) Read(p []byte) (int, error) {
@@ -62,14 +62,14 @@ func (w *Watchdog) Reset() {
 	}
 }
 
-// Pause stops the clock until Reset: the delay is not the source's.
+// Pause stops the clock until Reset, during a delay that the source does not cause.
 func (w *Watchdog) Pause() {
 	if w.timer != nil {
 		w.timer.Stop()
 	}
 }
 
-// Await restarts the full time plus more: all was sent, and the answer may take a while.
+// Await restarts the full time plus more: everything was sent, and the response may take a while.
 func (w *Watchdog) Await(more time.Duration) {
 	if w.timer != nil {
 		w.timer.Reset(w.limit + more)

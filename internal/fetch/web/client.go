@@ -1,6 +1,6 @@
-// Package web reads what HTTP servers have for the sources that speak HTTP: in ranges
-// that are pinned to one state of it, with credentials that no other host sees, and
-// without a step from https to http.
+// Package web reads from HTTP servers for the sources that use HTTP: in ranges that are pinned to one
+// state of an object, with credentials that no other host receives, and without a redirect from https
+// to http.
 package web
 
 import (
@@ -18,22 +18,23 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// Config says how to reach a server.
+// Config describes how to reach a server.
 type Config struct {
 	// CAFile holds certificates to trust in addition to the system's.
 	CAFile string
 	// ReadBuffer is as in NewTransport.
 	ReadBuffer int
-	// Attempts and Stall are as in fetch.Config; they apply to what is not an object.
+	// Attempts and Stall are as in fetch.Config; they apply to requests that do not read an object.
 	Attempts int
 	Stall    time.Duration
-	// Origin is the only server that gets what Authorize adds to a request's header, also
-	// where an answer leads elsewhere. Without Authorize there are no credentials.
+	// Origin is the only server that receives what Authorize adds to a request's header, also after a
+	// redirect. Without Authorize there are no credentials.
 	Origin    *url.URL
 	Authorize func(ctx context.Context, header http.Header) error
-	// Sign is in the place of Authorize where credentials depend on the request.
+	// Sign replaces Authorize if credentials depend on the request.
 	Sign func(request *http.Request) error
-	// Wrap makes what sends requests of the client that it is given; nil leaves it as it is.
+	// Wrap returns the Doer that sends requests through the given client; a nil Wrap leaves the client
+	// as it is.
 	Wrap func(*http.Client) Doer
 }
 
@@ -42,19 +43,19 @@ type Doer interface {
 	Do(request *http.Request) (*http.Response, error)
 }
 
-// Client is for one source.
+// Client sends the requests for one source.
 type Client struct {
 	http   Doer
 	config Config
 
 	mu   sync.Mutex
-	seen map[string]string // what pins the ranges of an object, by its key
+	seen map[string]string // the state that pins an object's ranges, by key
 }
 
-// mostHops bounds how often an answer may lead elsewhere.
+// mostHops bounds how many redirects a request follows.
 const mostHops = 10
 
-// New makes a client. It sends nothing.
+// New returns a client. It sends nothing.
 func New(config Config) (*Client, error) {
 	transport, err := NewTransport(true, config.CAFile, config.ReadBuffer)
 	if err != nil {
@@ -80,13 +81,13 @@ func New(config Config) (*Client, error) {
 	return c, nil
 }
 
-// Do sends a request with the client's care and credentials.
+// Do sends a request with the client's checks and credentials.
 func (c *Client) Do(request *http.Request) (*http.Response, error) {
 	response, err := c.http.Do(request)
 	return response, redacted(err)
 }
 
-// authorized adds credentials on the way out, so that none is copied to where an answer leads.
+// authorized adds credentials in the transport, so that none is copied to the target of a redirect.
 type authorized struct {
 	http.RoundTripper
 	config Config
@@ -119,11 +120,11 @@ func port(u *url.URL) string {
 	return map[string]string{"http": "80", "https": "443"}[u.Scheme]
 }
 
-// Attempts returns how often what is not an object is tried.
+// Attempts returns how often a request that does not read an object is tried.
 func (c *Client) Attempts() int { return c.config.Attempts }
 
-// Request sends a request without a body, and returns a good answer, whose body the caller
-// closes. Any other is a *store.HTTPError.
+// Request sends a request without a body, and returns a successful response, whose body the caller
+// closes. Any other response is a *store.HTTPError.
 func (c *Client) Request(ctx context.Context, method, address string, header http.Header) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, address, nil)
 	if err != nil {
@@ -146,11 +147,11 @@ func (c *Client) Request(ctx context.Context, method, address string, header htt
 	return nil, failure(response)
 }
 
-// mostWords is how much of an answer's text an error repeats, in bytes.
+// mostWords is how much of a response's text an error repeats, in bytes.
 const mostWords = 300
 
-// failure is the error of an answer that is no good one. Servers of Hugging Face say in
-// headers what is wrong; of others the text is taken where it is one for people.
+// failure returns the error of an unsuccessful response. Servers of Hugging Face explain it in a
+// header; for others the body is used unless it is HTML.
 func failure(response *http.Response) error {
 	e := &store.HTTPError{Status: response.StatusCode, Host: response.Request.URL.Host, Message: response.Header.Get("X-Error-Message")}
 	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10)) // it only explains
@@ -164,7 +165,7 @@ func failure(response *http.Response) error {
 	return e
 }
 
-// redacted takes what may be a secret out of an error: the query of a URL that was signed.
+// redacted removes possible secrets from an error: the query of a signed URL, and its user.
 func redacted(err error) error {
 	var wrong *url.Error
 	if !errors.As(err, &wrong) {
@@ -177,8 +178,8 @@ func redacted(err error) error {
 	return wrong.Err
 }
 
-// Read returns the body of a good answer, of most bytes at most, and its header. It tries
-// again what may succeed then.
+// Read returns the body, of at most most bytes, and the header of a successful response. It retries
+// transient errors.
 func (c *Client) Read(ctx context.Context, address string, header http.Header, most int64) (body []byte, answered http.Header, err error) {
 	err = store.Again(ctx, c.config.Attempts, func(ctx context.Context) error {
 		ctx, dog, stop := store.WatchStall(ctx, c.config.Stall)
@@ -200,15 +201,15 @@ func (c *Client) Read(ctx context.Context, address string, header http.Header, m
 	return body, answered, err
 }
 
-// Open begins to read a span of an object that is at address. Its ranges are pinned to what
-// the first answer has said of its state.
+// Open begins to read a span of the object at address. Its ranges are pinned to the state in the first
+// response.
 func (c *Client) Open(ctx context.Context, address string, header http.Header, o store.Object, part store.Span) (store.Stream, error) {
 	s, _, err := c.OpenAs(ctx, address, header, o, part)
 	return s, err
 }
 
-// OpenAs is Open that also returns the answer's header. What is packed is refused, unless
-// header asks for it: a server that was asked for gzip gives what is stored so as it is.
+// OpenAs is Open that also returns the response's header. Compressed content is refused unless header
+// accepts it: a server that is asked for gzip returns content that is stored as gzip unchanged.
 func (c *Client) OpenAs(ctx context.Context, address string, header http.Header, o store.Object, part store.Span) (store.Stream, http.Header, error) {
 	header = header.Clone()
 	if header == nil {
@@ -234,7 +235,7 @@ func (c *Client) OpenAs(ctx context.Context, address string, header http.Header,
 		err = fmt.Errorf("%w: all of it came where a range was asked for", store.ErrChanged)
 	case ranged:
 		s.Size, err = SizeOf(response.Header, part)
-	case s.Size < 0: // its end shows how long it is
+	case s.Size < 0: // the end of the body shows its length
 		s.Size = o.Size
 	}
 	if err == nil {
@@ -247,8 +248,7 @@ func (c *Client) OpenAs(ctx context.Context, address string, header http.Header,
 	return s, response.Header, nil
 }
 
-// SizeOf makes sure that an answer holds the range that was asked for, and returns the size
-// of the whole.
+// SizeOf checks that a response holds the requested range, and returns the size of the whole object.
 func SizeOf(header http.Header, part store.Span) (int64, error) {
 	raw := header.Get("Content-Range")
 	want := fmt.Sprintf("bytes %d-%d/", part.Offset, part.End()-1)
@@ -260,8 +260,8 @@ func SizeOf(header http.Header, part store.Span) (int64, error) {
 	return size, nil
 }
 
-// Ranges reports whether a server gives ranges of what is at address, and how large it
-// is. It begins anew to pin the object.
+// Ranges reports whether the server serves ranges of the object at address, and the object's size. It
+// discards the state to which the object was pinned.
 func (c *Client) Ranges(ctx context.Context, address string, header http.Header, o store.Object) (ranges bool, size int64, err error) {
 	c.forget(o.Key)
 	header = header.Clone()
@@ -281,7 +281,7 @@ func (c *Client) Ranges(ctx context.Context, address string, header http.Header,
 	return true, size, err
 }
 
-// stateOf is what If-Range takes: a strong ETag, or else the time of the last change.
+// stateOf returns the value for If-Range: a strong ETag, or else the time of the last change.
 func stateOf(header http.Header) string {
 	if tag := header.Get("ETag"); tag != "" && !strings.HasPrefix(tag, "W/") {
 		return tag
@@ -301,7 +301,7 @@ func (c *Client) forget(key string) {
 	delete(c.seen, key)
 }
 
-// pinned fails if an object has another state than when it was seen first.
+// pinned fails if the state of an object differs from the one seen first.
 func (c *Client) pinned(key, state string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

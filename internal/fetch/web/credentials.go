@@ -14,9 +14,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// Secret returns the first of the files of a mounted Secret that exists, without white
-// space around it; empty if none does. It is read each time, as the kubelet changes them
-// when the Secret changes.
+// Secret returns the content of the first of the files of a mounted Secret that exists, without white
+// space around it; empty if none exists. It reads the files on each call, because the kubelet replaces
+// them when the Secret changes.
 func Secret(dir string, names ...string) (string, error) {
 	for _, name := range names {
 		data, err := os.ReadFile(filepath.Join(dir, name))
@@ -34,8 +34,8 @@ func Secret(dir string, names ...string) (string, error) {
 	return "", nil
 }
 
-// BasicOrBearer authorizes with the files of a directory: token, or username and password,
-// as Secrets of type kubernetes.io/basic-auth have them.
+// BasicOrBearer returns a function that authorizes requests with the files of a directory: token, or
+// username and password, as in Secrets of type kubernetes.io/basic-auth.
 func BasicOrBearer(dir string) func(context.Context, http.Header) error {
 	return func(_ context.Context, header http.Header) error {
 		token, err := Secret(dir, "token")

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// NewTransport makes the connections to a server: enough that none is closed
-// while it may serve on, HTTP/1.1 (in HTTP/2 all requests share one connection
-// and its window), and nothing unpacked on the way.
+// NewTransport returns the transport for a server. It keeps enough connections to close none that may
+// still be used, uses HTTP/1.1 (in HTTP/2 all requests share one connection and its window), and
+// decompresses nothing.
 //
-// Where readBuffer is not 0, so many bytes at most wait in the kernel for a reader
-// that is slow on purpose: what waits there is lost in a kill.
+// If readBuffer is not 0, at most that many bytes wait in the kernel for a reader that is slow on
+// purpose: these bytes are lost in a kill.
 func NewTransport(secure bool, caFile string, readBuffer int) (http.RoundTripper, error) {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	t := &http.Transport{

@@ -13,8 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// arrivals knows when each PersistentVolume was first seen to come, of whichever
-// side, or to go.
+// arrivals records when each PersistentVolume was first observed to be created, by either side, or to be deleted.
 type arrivals struct {
 	mu   sync.Mutex
 	at   map[string]time.Time
@@ -33,7 +32,7 @@ func (a *arrivals) see(name string) {
 	a.some = make(chan struct{})
 }
 
-// watchArrivals knows of PersistentVolumes that come and of those that go.
+// watchArrivals returns the times of created and of deleted PersistentVolumes.
 func watchArrivals(ctx context.Context, client kubernetes.Interface) (come, gone *arrivals, err error) {
 	come, gone = newArrivals(), newArrivals()
 	informer := informers.NewSharedInformerFactory(client, 0).Core().V1().PersistentVolumes().Informer()
@@ -55,7 +54,7 @@ func watchArrivals(ctx context.Context, client kubernetes.Interface) (come, gone
 	return come, gone, nil
 }
 
-// await waits until all have been seen, and tells when the first and the last were.
+// await waits until all have been observed, and returns the times of the first and the last.
 func (a *arrivals) await(ctx context.Context, names []string) (first, last time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()

@@ -28,30 +28,30 @@ const (
 	longest = 20 * time.Minute
 )
 
-// bed is an API server with the shipped manifests applied. Neither a scheduler nor a
-// controller manager runs, but where placement is measured: how fast they are is not what
-// else is, and all that they would do is to take the processor away from both sides.
+// bed is an API server with the shipped manifests applied. The scheduler and the controller manager run only while
+// placement is measured: the other figures do not depend on them, and they would only take processor time from both
+// sides.
 type bed struct {
 	cluster *cluster.Cluster
-	client  kubernetes.Interface // of an administrator; its rate is not limited
+	client  kubernetes.Interface // an administrator's, without a rate limit
 	storage *kube.Client
 	plain   kubernetes.Interface // with the provisioner's rights, flags and encoding
 	classes []string
 	arrived *arrivals
 	gone    *arrivals
-	blind   context.CancelFunc // ends the watch for arrivals
+	blind   context.CancelFunc // ends the watch of arrivals
 
 	dir         string
 	binary      string
-	command     []string // of the program, where it is not the main one
-	flags       []string // of the provisioner, beside those that it needs
+	command     []string // subcommand of the program, unless it is the main one
+	flags       []string // further flags of the provisioner, beside the required ones
 	kubeconfig  string   // of the provisioner's service account
-	environment []string // of the provisioner, as the shipped manifest has it
+	environment []string // of the provisioner, from the shipped manifest
 	log         io.Writer
 }
 
-// start brings everything up but the provisioner. binary is the provisioner's
-// program, dir for what it leaves.
+// start starts everything except the provisioner. binary is the provisioner's program, dir the folder for its
+// files.
 func start(ctx context.Context, binary, dir string, log io.Writer) (_ *bed, err error) {
 	source, err := vm.SourceDir()
 	if err != nil {
@@ -117,8 +117,8 @@ func (b *bed) clients() error {
 	return err
 }
 
-// account makes the kubeconfig of a provisioner's service account, and the plain
-// client, which has the same rights and keeps to the same limits.
+// account writes the kubeconfig of a provisioner's service account and creates the plain client, with the same
+// rights and rate limits.
 func (b *bed) account(ctx context.Context, account string) error {
 	b.kubeconfig = filepath.Join(b.dir, "account.kubeconfig")
 	if err := b.cluster.AccountKubeconfig(ctx, system, account, b.kubeconfig); err != nil {
@@ -134,8 +134,8 @@ func (b *bed) account(ctx context.Context, account string) error {
 	return err
 }
 
-// objects makes what the claims need: a namespace, its service account, for which
-// the controller manager would care, and another class.
+// objects creates what the claims need: a namespace, its service account, which the controller manager would
+// otherwise create, and another class.
 func (b *bed) objects(ctx context.Context) error {
 	shipped, err := b.client.AppsV1().Deployments(system).Get(ctx, "flexlvm-provisioner", metav1.GetOptions{})
 	if err != nil {
@@ -161,7 +161,7 @@ func (b *bed) objects(ctx context.Context) error {
 	return err
 }
 
-// offered is how many classes every node offers: those of the bench, and what ships beside.
+// offered returns the number of classes that every node offers: the bench's and the other shipped ones.
 func (b *bed) offered(ctx context.Context) (int, error) {
 	all, err := b.client.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package control measures the control side: the real provisioner against a real API
-// server, with simulated nodes.
+// Package control measures the control plane side: the real provisioner with a real API server and simulated nodes.
 package control
 
 import (
@@ -19,12 +18,12 @@ import (
 const (
 	fewNodes   = 50
 	perRound   = 1000 // claims
-	probes     = 200  // single claims whose latency is taken
+	probes     = 200  // single claims whose latency is measured
 	probeEvery = 60 * time.Millisecond
 )
 
-// RunRates sets the provisioner beside a plain loop. binary is the provisioner's program, dir
-// for files. The lines come in the form of package figure: of the table.
+// RunRates compares the provisioner with a plain loop. binary is the provisioner's program, dir the folder for
+// files. It returns the lines of the table, in the format of package figure.
 func RunRates(ctx context.Context, binary, dir string, log io.Writer) (table []string, err error) {
 	err = withBed(ctx, binary, dir, log, func(b *bed) error {
 		rates, err := b.rates(ctx)
@@ -36,7 +35,7 @@ func RunRates(ctx context.Context, binary, dir string, log io.Writer) (table []s
 	return table, err
 }
 
-// RunScale takes those of the figures that are about large clusters.
+// RunScale returns the figures for large clusters.
 func RunScale(ctx context.Context, binary, dir string, log io.Writer) (lines []string, err error) {
 	err = withBed(ctx, binary, dir, log, func(b *bed) error {
 		lines, err = b.scale(ctx)
@@ -54,9 +53,8 @@ func withBed(ctx context.Context, binary, dir string, log io.Writer, do func(*be
 	return do(b)
 }
 
-// rates sets the provisioner beside a plain loop, a thousand claims at a time, and
-// takes the latency of single claims between the rounds: with 1,000 claims there,
-// and with 5,000.
+// rates compares the provisioner with a plain loop, a thousand claims at a time, and measures the latency of single
+// claims between the rounds: with 1,000 existing claims, and with 5,000.
 func (b *bed) rates(ctx context.Context) ([]fmt.Stringer, error) {
 	if err := b.nodes(ctx, 0, fewNodes); err != nil {
 		return nil, fmt.Errorf("make nodes: %w", err)
@@ -67,7 +65,7 @@ func (b *bed) rates(ctx context.Context) ([]fmt.Stringer, error) {
 	}
 	var ours, theirs []time.Duration
 	latency := map[int]pace{}
-	// In turns, each first in every other round.
+	// In turns, in reverse order from pair to pair.
 	for i, provisioner := range []bool{true, false, false, true, true, false} {
 		took, times := time.Duration(0), &theirs
 		if provisioner {
@@ -99,7 +97,7 @@ func (b *bed) rates(ctx context.Context) ([]fmt.Stringer, error) {
 	}, nil
 }
 
-// example is a PersistentVolume as the provisioner makes it.
+// example returns a PersistentVolume that the provisioner has created.
 func (b *bed) example(ctx context.Context) (*corev1.PersistentVolume, error) {
 	p, err := b.launch()
 	if err != nil {
@@ -115,8 +113,8 @@ func (b *bed) example(ctx context.Context) (*corev1.PersistentVolume, error) {
 	return b.client.CoreV1().PersistentVolumes().Get(ctx, some.names[0], metav1.GetOptions{})
 }
 
-// provisioned is how long the provisioner takes for claims that are there when it
-// starts, from its first PersistentVolume to its last.
+// provisioned returns how long the provisioner takes for claims that exist when it starts, from its first
+// PersistentVolume to its last.
 func (b *bed) provisioned(ctx context.Context, prefix string) (time.Duration, error) {
 	claims, err := b.waiting(ctx, prefix, perRound, fewNodes)
 	if err != nil {
@@ -133,8 +131,8 @@ func (b *bed) provisioned(ctx context.Context, prefix string) (time.Duration, er
 	return last.Sub(first), errors.Join(err, p.end(), b.letGo(ctx))
 }
 
-// looped is how long a client takes that does nothing but create such
-// PersistentVolumes, by the same count.
+// looped returns how long a client takes that does nothing but create such PersistentVolumes, measured in the same
+// way.
 func (b *bed) looped(ctx context.Context, prefix string, like *corev1.PersistentVolume) (time.Duration, error) {
 	claims, err := b.served(ctx, prefix, perRound, 0, fewNodes)
 	if err != nil {
@@ -155,22 +153,21 @@ func (b *bed) looped(ctx context.Context, prefix string, like *corev1.Persistent
 	return last.Sub(first), err
 }
 
-// A pace is the median time from a claim to its PersistentVolume, made by the
-// provisioner and made by hand.
+// A pace is the median time from a claim to its PersistentVolume, created by the provisioner and by hand.
 type pace struct{ ours, byHand time.Duration }
 
-// as is what our time would be, had the API server been as fast as it was then.
+// as returns the provisioner's time, scaled to the speed that the API server had then.
 func (p pace) as(then pace) time.Duration {
 	return time.Duration(float64(p.ours) * float64(then.byHand) / float64(p.byHand))
 }
 
-// latency takes the pace of a provisioner that has little else to do.
+// latency measures the pace of a provisioner that has little else to do.
 func (b *bed) latency(ctx context.Context, prefix string, like *corev1.PersistentVolume) (pace, error) {
 	p, err := b.launch()
 	if err != nil {
 		return pace{}, err
 	}
-	// It has begun to work, and its first round of capacities is out of the way.
+	// The provisioner is working, and its first pass over the capacities is done.
 	_, err = p.settled(ctx, 0)
 	var found pace
 	if err == nil {
@@ -180,7 +177,7 @@ func (b *bed) latency(ctx context.Context, prefix string, like *corev1.Persisten
 	return found, errors.Join(err, p.end(), b.letGo(ctx))
 }
 
-// probe makes single claims, for the provisioner and by hand in turns.
+// probe creates single claims, in turns for the provisioner and by hand.
 func (b *bed) probe(ctx context.Context, prefix string, like *corev1.PersistentVolume) (pace, error) {
 	const warmUp = 20
 	tick := time.NewTicker(probeEvery)
@@ -212,8 +209,8 @@ func (b *bed) probe(ctx context.Context, prefix string, like *corev1.PersistentV
 	return pace{figure.Median(ours), figure.Median(byHand)}, nil
 }
 
-// byHand makes a claim and its PersistentVolume, and tells when it began and when
-// the latter was seen.
+// byHand creates a claim and its PersistentVolume. It returns when it began, and when the PersistentVolume was
+// observed.
 func (b *bed) byHand(ctx context.Context, name, node string, like *corev1.PersistentVolume) (began, seen time.Time, err error) {
 	began = time.Now()
 	volume := "pvc-" + name
@@ -228,15 +225,15 @@ func (b *bed) byHand(ctx context.Context, name, node string, like *corev1.Persis
 	return began, seen, err
 }
 
-// A stage is a cluster so large, and what is measured there.
+// A stage is a size of cluster and the measurements at that size.
 type stage struct {
-	nodes, each int     // volumes on each, at least: those of an earlier stage stay
-	memory      float64 // the most that the provisioner may take, in MiB; 0 where no target is set
-	place       int     // how many pods are placed where all nodes have room
+	nodes, each int     // minimum number of volumes per node: those of earlier stages remain
+	memory      float64 // the provisioner's memory target in MiB; 0: none
+	place       int     // number of pods to place while all nodes have free space
 }
 
 var stages = []stage{
-	// Among the first ones is the largest cluster that places a pod within a second.
+	// The largest cluster that places a pod within a second is among the first ones.
 	{nodes: 500, each: 20, place: 10},
 	{nodes: 750, each: 20, place: 10},
 	{nodes: 1000, each: 20, memory: 120, place: 10},
@@ -246,16 +243,15 @@ var stages = []stage{
 	{nodes: 5000, each: 4, place: 20},
 }
 
-// syntheticStages are clusters that a synthetic one stands for: the first of stages again, to
-// compare, and those that are too large.
+// syntheticStages are simulated by a synthetic cluster: the first one also is in stages, for comparison, and the
+// others are too large to exist.
 var syntheticStages = []stage{
 	{nodes: 1000, each: 20, memory: 120},
 	{nodes: 2000, each: 50},
 	{nodes: 5000, each: 100, memory: 1.2 * 1024},
 }
 
-// scale fills the API with nodes and volumes, and looks at a provisioner that comes
-// new to them, and at how pods are placed.
+// scale fills the API with nodes and volumes, and measures a newly started provisioner and the placement of pods.
 func (b *bed) scale(ctx context.Context) (lines []string, err error) {
 	if err := b.nodes(ctx, 0, fewNodes); err != nil {
 		return nil, fmt.Errorf("make nodes: %w", err)
@@ -271,7 +267,7 @@ func (b *bed) scale(ctx context.Context) (lines []string, err error) {
 			return lines, err
 		}
 		fmt.Fprintf(b.log, "%d nodes with %d volumes each, or more, after %.0f s\n", s.nodes, s.each, time.Since(began).Seconds())
-		var limit []string // that of the manifest, where nothing is asked about it
+		var limit []string // nil: the manifest's limit, as memory is not measured
 		if s.memory > 0 {
 			limit = []string{memoryLimit(s.nodes * s.each)}
 		}
@@ -294,30 +290,30 @@ func (b *bed) scale(ctx context.Context) (lines []string, err error) {
 	return lines, nil
 }
 
-// memoryLimit is what docs/benchmarks.md recommends for so many volumes.
+// memoryLimit returns the limit that docs/benchmarks.md recommends for this number of volumes.
 func memoryLimit(volumes int) string {
 	return fmt.Sprintf("GOMEMLIMIT=%dB", 60<<20+volumes*2253) // 2.2 KiB each
 }
 
-// fill makes as many nodes and volumes as a stage wants and the one before did not.
+// fill creates the nodes and volumes that a stage has in addition to the stage before.
 func (b *bed) fill(ctx context.Context, like *corev1.PersistentVolume, before, s stage) error {
 	if from := max(fewNodes, before.nodes); from < s.nodes {
 		if err := b.nodes(ctx, from, s.nodes); err != nil {
 			return fmt.Errorf("make nodes: %w", err)
 		}
 	}
-	// What the nodes have that were there before is among the new numbers again, and the same.
+	// The volumes that existing nodes already have are stored again, unchanged.
 	return b.crowd(ctx, like, 0, s.nodes, s.each)
 }
 
-// look takes the figures of a provisioner that has just been started.
+// look measures a provisioner that was just started.
 func (b *bed) look(ctx context.Context, p *process, before, s stage) (lines []string, err error) {
 	offered, err := b.offered(ctx)
 	if err != nil {
 		return nil, err
 	}
 	classes := float64(offered)
-	// What an earlier provisioner has published stays.
+	// The capacities that an earlier provisioner published remain.
 	written, err := p.settled(ctx, float64(s.nodes-max(before.nodes, fewNodes))*classes)
 	if err != nil {
 		return nil, err

@@ -21,13 +21,13 @@ import (
 
 const (
 	etcd = "http://127.0.0.1:2379"
-	// perTransaction is how many objects are stored at once; etcd takes 128 by default.
+	// perTransaction is how many objects are stored in one transaction; etcd's default limit is 128.
 	perTransaction = 100
 )
 
-// crowd gives the nodes from..to-1 as many volumes each, with their claims, as they are when
-// the controller manager has bound them. They are stored in etcd directly: through the API
-// server half a million of each would take an hour.
+// crowd creates each volumes on each of the nodes from..to-1, with their claims, in the state after the controller
+// manager has bound them. It stores them in etcd directly: through the API server, half a million of each would
+// take an hour.
 func (b *bed) crowd(ctx context.Context, like *corev1.PersistentVolume, from, to, each int) error {
 	store := seeder{
 		client:  http.Client{Transport: &http.Transport{DialContext: b.cluster.Dial, MaxIdleConnsPerHost: clients}},
@@ -46,7 +46,7 @@ func (b *bed) crowd(ctx context.Context, like *corev1.PersistentVolume, from, to
 	})
 }
 
-// bound is a claim with its volume on a node, of which it has several.
+// bound returns a claim and its volume on a node. number distinguishes the volumes of the node.
 func (b *bed) bound(like *corev1.PersistentVolume, node, number int) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
 	uid := fmt.Sprintf("%08d-0000-4000-8000-%012d", node, number)
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
@@ -73,13 +73,13 @@ func (b *bed) bound(like *corev1.PersistentVolume, node, number int) (*corev1.Pe
 	return claim, volume
 }
 
-// A stored object is one as etcd has it.
+// A stored object is an object with its key in etcd.
 type stored struct {
 	key    string
 	object runtime.Object
 }
 
-// A seeder stores objects in etcd as the API server does, through etcd's JSON gateway.
+// A seeder stores objects in etcd in the API server's format, through etcd's JSON gateway.
 type seeder struct {
 	client  http.Client
 	encoder runtime.Encoder

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// RunLimits takes the rates that limits on the provisioner's requests allow.
+// RunLimits returns the rates under different limits on the provisioner's requests.
 func RunLimits(ctx context.Context, binary, dir string, log io.Writer) (lines []string, err error) {
 	err = withBed(ctx, binary, dir, log, func(b *bed) error {
 		if err := b.nodes(ctx, 0, fewNodes); err != nil {
 			return fmt.Errorf("make nodes: %w", err)
 		}
-		if _, err := b.example(ctx); err != nil { // and the API server is warm
+		if _, err := b.example(ctx); err != nil { // also warms up the API server
 			return err
 		}
 		lines, err = b.limits(ctx)
@@ -23,8 +23,8 @@ func RunLimits(ctx context.Context, binary, dir string, log io.Writer) (lines []
 	return lines, err
 }
 
-// limits says how long a thousand claims take where the provisioner may send more requests per
-// second, and what API priority and fairness makes of them.
+// limits returns how long a thousand claims take under different request rate limits of the provisioner, and how
+// API priority and fairness treats the requests.
 func (b *bed) limits(ctx context.Context) (lines []string, err error) {
 	defer func() { b.flags = nil }()
 	for _, qps := range []int{defaultQPS / 2, defaultQPS, 2 * defaultQPS} {
@@ -49,10 +49,10 @@ func (b *bed) limits(ctx context.Context) (lines []string, err error) {
 	return lines, nil
 }
 
-// A fairness is what the API server says of the requests of service accounts so far.
+// A fairness is the API server's statistics of all service accounts' requests so far.
 type fairness struct {
 	sent, rejected float64
-	waited         float64 // for their turn, in seconds
+	waited         float64 // in the queue, in seconds
 }
 
 func (b *bed) fairness(ctx context.Context) (f fairness, err error) {

@@ -13,10 +13,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// clients is how many requests of the bench's own are under way at the same time.
+// clients is the number of the bench's own requests in parallel.
 const clients = 20
 
-// each calls do for 0..n-1, several at the same time.
+// each calls do for 0..n-1, several at a time.
 func each(n int, do func(i int) error) error { return eachOf(clients, n, do) }
 
 func eachOf(workers, n int, do func(i int) error) error {
@@ -33,8 +33,7 @@ func eachOf(workers, n int, do func(i int) error) error {
 	return errors.Join(failed...)
 }
 
-// A batch are claims that are made together, and what their PersistentVolumes are
-// called.
+// A batch is a set of claims that are created together, and the names of their PersistentVolumes.
 type batch struct {
 	claims []*corev1.PersistentVolumeClaim
 	names  []string
@@ -47,8 +46,8 @@ const (
 	annotationProvisioner = "volume.kubernetes.io/storage-provisioner"
 )
 
-// claim makes a claim for a node as the scheduler and the controller manager leave
-// it for the provisioner. With a volume's name it is one that has its volume.
+// claim creates a claim for a node, in the state in which the scheduler and the controller manager leave it to the
+// provisioner. If volume is not empty, the claim already names its volume.
 func (b *bed) claim(ctx context.Context, name, node, volume string) (*corev1.PersistentVolumeClaim, error) {
 	return b.client.CoreV1().PersistentVolumeClaims(space).Create(ctx, &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
@@ -65,10 +64,10 @@ func (b *bed) claim(ctx context.Context, name, node, volume string) (*corev1.Per
 	}, metav1.CreateOptions{})
 }
 
-// pod makes the pod of a claim, which waits for a node that nobody chooses.
+// pod creates the pod of a claim. The pod stays pending, because no scheduler is responsible for it.
 func (b *bed) pod(ctx context.Context, claim string) error { return b.podOf(ctx, claim, "none") }
 
-// podOf makes the pod of a claim, for a scheduler.
+// podOf creates the pod of a claim for the named scheduler.
 func (b *bed) podOf(ctx context.Context, claim, scheduler string) error {
 	_, err := b.client.CoreV1().Pods(space).Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: claim},
@@ -83,8 +82,7 @@ func (b *bed) podOf(ctx context.Context, claim, scheduler string) error {
 	return err
 }
 
-// waiting makes n claims that want volumes on the first so many nodes, each with
-// its pod.
+// waiting creates n claims for volumes on the first so many nodes, each with its pod.
 func (b *bed) waiting(ctx context.Context, prefix string, n, nodes int) (batch, error) {
 	out := batch{claims: make([]*corev1.PersistentVolumeClaim, n), names: make([]string, n)}
 	return out, each(n, func(i int) error {
@@ -101,8 +99,7 @@ func (b *bed) waiting(ctx context.Context, prefix string, n, nodes int) (batch, 
 	})
 }
 
-// served makes n claims whose volumes are made by somebody else than the
-// provisioner, on the nodes from..to-1.
+// served creates n claims on the nodes from..to-1 whose volumes the bench creates instead of the provisioner.
 func (b *bed) served(ctx context.Context, prefix string, n, from, to int) (batch, error) {
 	out := batch{claims: make([]*corev1.PersistentVolumeClaim, n), names: make([]string, n)}
 	return out, each(n, func(i int) error {
@@ -114,15 +111,14 @@ func (b *bed) served(ctx context.Context, prefix string, n, from, to int) (batch
 	})
 }
 
-// letGo takes the pods away, as a scheduler does by giving them their nodes: only
-// those without one are watched.
+// letGo deletes the pods. To the provisioner, this looks like scheduling them: it watches only pods without a node.
 func (b *bed) letGo(ctx context.Context) error {
 	now := int64(0)
 	return b.client.CoreV1().Pods(space).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{})
 }
 
-// volumeLike is a PersistentVolume as the provisioner would have made it for a
-// claim; like is one that it made.
+// volumeLike returns the PersistentVolume that the provisioner would create for a claim; like is one that it
+// created.
 func volumeLike(like *corev1.PersistentVolume, name, node string, claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 	out := like.DeepCopy()
 	out.ObjectMeta = metav1.ObjectMeta{

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// RunMemory takes the memory of provisioners of clusters that could not be held here.
+// RunMemory returns the memory of provisioners of clusters that are too large to exist on this machine.
 func RunMemory(ctx context.Context, binary, dir string, log io.Writer) (lines []string, err error) {
 	err = withBed(ctx, binary, dir, log, func(b *bed) error {
 		lines, err = b.memory(ctx)
@@ -17,8 +17,8 @@ func RunMemory(ctx context.Context, binary, dir string, log io.Writer) (lines []
 	return lines, err
 }
 
-// memory takes that of a provisioner that comes new to a cluster, which is synthetic: how much
-// it was at most until all capacities are published.
+// memory measures provisioners that start in a synthetic cluster: their peak memory until all capacities are
+// published.
 func (b *bed) memory(ctx context.Context) (lines []string, err error) {
 	if err := b.nodes(ctx, 0, fewNodes); err != nil {
 		return nil, fmt.Errorf("make nodes: %w", err)
@@ -67,7 +67,7 @@ func (b *bed) memoryOf(ctx context.Context, s stage) (string, error) {
 	return line + ", a synthetic cluster", nil
 }
 
-// memoryOf says how much memory a provisioner has taken, and what of it are objects in use.
+// memoryOf returns a line with a provisioner's peak memory and its target.
 func (p *process) memoryOf(s stage) (string, error) {
 	peak, err := p.peak()
 	if err != nil {

@@ -26,8 +26,8 @@ const (
 	nfsPath    = "/srv/flexlvm"
 )
 
-// RunNFS takes the figures of the provisioner of NFS. Its export is a directory of
-// this machine, so that it is not a server's pace that is compared.
+// RunNFS returns the figures of the NFS provisioner. Its export is a directory of this machine, so that the speed
+// of a server does not matter.
 func RunNFS(ctx context.Context, binary, dir string, log io.Writer) (table []string, err error) {
 	b, err := start(ctx, binary, dir, log)
 	if err != nil {
@@ -64,8 +64,8 @@ func RunNFS(ctx context.Context, binary, dir string, log io.Writer) (table []str
 	return table, nil
 }
 
-// prepareNFS applies what ships for NFS, and makes the class, the export and the
-// clients with the rights of that provisioner.
+// prepareNFS applies the shipped manifests for NFS, and creates the class, the export and the clients with the
+// rights of that provisioner.
 func (b *bed) prepareNFS(ctx context.Context, export string) error {
 	source, err := vm.SourceDir()
 	if err != nil {
@@ -91,8 +91,8 @@ func (b *bed) prepareNFS(ctx context.Context, export string) error {
 	return err
 }
 
-// nfsClaims makes a thousand claims as the controller manager leaves them for a
-// provisioner; with volumes, they have theirs already.
+// nfsClaims creates a thousand claims in the state in which the controller manager leaves them to a provisioner.
+// With volumes, they already name their volumes.
 func (b *bed) nfsClaims(ctx context.Context, prefix string, volumes bool) (batch, error) {
 	class := nfsClass
 	out := batch{claims: make([]*corev1.PersistentVolumeClaim, perRound), names: make([]string, perRound)}
@@ -119,8 +119,8 @@ func (b *bed) nfsClaims(ctx context.Context, prefix string, volumes bool) (batch
 	})
 }
 
-// nfsRound is how long the provisioner takes for claims that are there when it
-// starts, and for their volumes once all of them are released.
+// nfsRound returns how long the provisioner takes for claims that exist when it starts, and to delete their volumes
+// once all of them are released.
 func (b *bed) nfsRound(ctx context.Context, prefix string) (made, undone time.Duration, err error) {
 	claims, err := b.nfsClaims(ctx, prefix, false)
 	if err != nil {
@@ -152,9 +152,9 @@ func (b *bed) nfsRound(ctx context.Context, prefix string) (made, undone time.Du
 	return made, undone, nil
 }
 
-// release does what the controller manager does when claims are deleted: as long as a
-// claim is there, the provisioner takes nothing away. Others with a volume each take
-// their place, so that later rounds have more of them beside theirs.
+// release does what the controller manager does when claims are deleted: while a claim exists, the provisioner
+// deletes nothing. It creates another claim with a volume in place of each, so that later rounds run with more
+// existing claims.
 func (b *bed) release(ctx context.Context, claims batch) error {
 	return each(perRound, func(i int) error {
 		claim := claims.claims[i].DeepCopy()
@@ -175,7 +175,7 @@ func (b *bed) release(ctx context.Context, claims batch) error {
 		if err != nil {
 			return err
 		}
-		// What the controller manager keeps it by while a claim uses it.
+		// The finalizer by which the controller manager keeps a volume that a claim uses.
 		v.Finalizers = slices.DeleteFunc(v.Finalizers, func(f string) bool { return f == "kubernetes.io/pv-protection" })
 		if v, err = b.client.CoreV1().PersistentVolumes().Update(ctx, v, metav1.UpdateOptions{}); err != nil {
 			return err
@@ -186,8 +186,8 @@ func (b *bed) release(ctx context.Context, claims batch) error {
 	})
 }
 
-// nfsLoop is how long a client takes that does nothing but make a directory and
-// create its PersistentVolume, and then the opposite, by the same count and limits.
+// nfsLoop returns how long a client takes that only creates directories and their PersistentVolumes, and then
+// deletes them, with the same parallelism and limits.
 func (b *bed) nfsLoop(ctx context.Context, prefix, export string) (made, undone time.Duration, err error) {
 	claims, err := b.nfsClaims(ctx, prefix, true)
 	if err != nil {
@@ -224,7 +224,7 @@ func (b *bed) nfsLoop(ctx context.Context, prefix, export string) (made, undone 
 		if err != nil {
 			return err
 		}
-		// What the controller manager keeps it by while a claim uses it.
+		// The finalizer by which the controller manager keeps a volume that a claim uses.
 		v.Finalizers = slices.DeleteFunc(v.Finalizers, func(f string) bool { return f == "kubernetes.io/pv-protection" })
 		if v, err = b.client.CoreV1().PersistentVolumes().Update(ctx, v, metav1.UpdateOptions{}); err != nil {
 			return err

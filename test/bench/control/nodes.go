@@ -14,13 +14,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// roomOfNode is what a simulated node has for PersistentVolumes.
+// roomOfNode is a simulated node's space for PersistentVolumes.
 const roomOfNode = 10 * volume.TiB
 
 func nodeName(i int) string { return fmt.Sprintf("node-%04d.example.org", i) }
 
-// nodes makes the nodes from..to-1 and what their daemons report. They say as much
-// of themselves as a kubelet does, for the memory that takes.
+// nodes creates the nodes from..to-1 and their daemons' reports. The node objects are as large as a kubelet's,
+// because their size affects memory.
 func (b *bed) nodes(ctx context.Context, from, to int) error {
 	return each(to-from, func(i int) error {
 		name := nodeName(from + i)
@@ -28,7 +28,7 @@ func (b *bed) nodes(ctx context.Context, from, to int) error {
 		if err != nil {
 			return err
 		}
-		node.Spec.Taints = nil // admission taints what is new, and the controller manager takes that away from a few in a second
+		node.Spec.Taints = nil // admission taints new nodes, and the controller manager removes only a few taints per second
 		if node, err = b.client.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
@@ -50,8 +50,8 @@ func newNode(name string) *corev1.Node {
 	}
 }
 
-// syntheticNode is a node as the API server has it. Its volumes are known: the provisioner has
-// told the cluster autoscaler of them.
+// syntheticNode returns a node as the API server returns it, with the provisioner's annotations for the cluster
+// autoscaler.
 func syntheticNode(i int) *corev1.Node {
 	out := newNode(nodeName(i))
 	out.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
@@ -91,7 +91,7 @@ func statusOfNode() corev1.NodeStatus {
 	return status
 }
 
-// report does what the daemon of a node does after a round.
+// report does what a node's daemon does after a round.
 func (b *bed) report(ctx context.Context, storage *flexlvmv1.NodeStorage, room volume.Bytes) error {
 	storage.Status = statusOfStorage(room)
 	_, err := b.storage.UpdateNodeStorageStatus(ctx, storage)

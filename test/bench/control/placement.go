@@ -23,13 +23,11 @@ const (
 	clockTick = 0.01
 )
 
-// A placed pod is how long the steps from a pod with a new claim took, all from the creation
-// of the pod.
+// A placed pod is the durations, since the creation of the pod, until each step of its placement with a new claim.
 type placed struct{ chosen, bound, assigned time.Duration }
 
-// placement places pods with new claims, one after the other, with the scheduler and the
-// controller manager at work, as they are by default: on nodes that all have room, and where
-// only some have it.
+// placement places pods with new claims, one after the other, with the scheduler and the controller manager running
+// with their defaults: while all nodes have enough space, and while only a few have it.
 func (b *bed) placement(ctx context.Context, nodes, pods int) ([]string, error) {
 	if err := b.awake(ctx); err != nil {
 		return nil, err
@@ -39,7 +37,7 @@ func (b *bed) placement(ctx context.Context, nodes, pods int) ([]string, error) 
 		return nil, err
 	}
 	for i := range rarely {
-		if err := b.roomy(ctx, nodes-1-i); err != nil { // which a smaller cluster did not have
+		if err := b.roomy(ctx, nodes-1-i); err != nil { // smaller clusters did not have these nodes
 			return nil, err
 		}
 	}
@@ -65,8 +63,7 @@ func (b *bed) placement(ctx context.Context, nodes, pods int) ([]string, error) 
 	}, errors.Join(b.cluster.Kill(ctx, "kube-scheduler"), b.cluster.Kill(ctx, "kube-controller-manager"))
 }
 
-// awake starts the scheduler and the controller manager, and waits until they have placed a
-// first pod.
+// awake starts the scheduler and the controller manager, and waits until they have placed a first pod.
 func (b *bed) awake(ctx context.Context) error {
 	for _, name := range []string{"kube-controller-manager", "kube-scheduler"} {
 		if err := b.cluster.Run(ctx, name); err != nil {
@@ -79,7 +76,7 @@ func (b *bed) awake(ctx context.Context) error {
 	return err
 }
 
-// roomy gives a node more room than the others have.
+// roomy gives a node more space than the others have.
 func (b *bed) roomy(ctx context.Context, node int) error {
 	storage, err := b.storage.NodeStorage(ctx, nodeName(node))
 	if err != nil {
@@ -88,7 +85,7 @@ func (b *bed) roomy(ctx context.Context, node int) error {
 	return b.report(ctx, storage, 2*roomOfNode)
 }
 
-// place times pods, and the scheduler's processor time in seconds.
+// place measures pods, and the scheduler's processor time in seconds.
 func (b *bed) place(ctx context.Context, prefix string, n int, size string) (out []placed, used float64, err error) {
 	before, err := b.used("kube-scheduler")
 	if err != nil {
@@ -158,7 +155,7 @@ func (b *bed) placeOne(ctx context.Context, name, size string) (placed, error) {
 	return p, err
 }
 
-// used is the processor time of a program of the control plane, in seconds.
+// used returns the processor time of a control plane program, in seconds.
 func (b *bed) used(program string) (float64, error) {
 	processes, err := os.ReadDir("/proc")
 	if err != nil {
@@ -173,7 +170,7 @@ func (b *bed) used(program string) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		// Behind the name, which may have spaces: the state, and ten fields later utime and stime, see proc(5).
+		// After the name, which may contain spaces: the state, and ten fields later utime and stime, see proc(5).
 		at := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 		user, err := strconv.ParseFloat(at[11], 64)
 		if err != nil {

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// What the provisioner has where it is not told otherwise, see its --help.
+// Defaults of the provisioner's flags, see its --help.
 const (
 	defaultWorkers = 10
 	defaultQPS     = 200
@@ -28,8 +28,7 @@ const (
 
 const address = "127.0.0.1:8099"
 
-// process is a provisioner at work, with the rights of its service account and no
-// others.
+// process is a running provisioner with exactly its service account's rights.
 type process struct {
 	bed  *bed
 	cmd  *exec.Cmd
@@ -37,8 +36,8 @@ type process struct {
 	done chan error
 }
 
-// launch starts the provisioner with the flags that it has by itself, and with the
-// environment of the shipped manifest and more.
+// launch starts the provisioner with default flags, the bed's flags, and the environment of the shipped manifest
+// plus more.
 func (b *bed) launch(more ...string) (*process, error) {
 	p := &process{bed: b, log: filepath.Join(b.dir, "provisioner.log"), done: make(chan error, 1)}
 	log, err := os.Create(p.log)
@@ -52,8 +51,7 @@ func (b *bed) launch(more ...string) (*process, error) {
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	started := make(chan error)
 	go func() {
-		// It is to end with this process; what counts for that is the thread that
-		// started it.
+		// It must end with this process. Pdeathsig refers to the thread that started it.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -66,7 +64,7 @@ func (b *bed) launch(more ...string) (*process, error) {
 	return p, <-started
 }
 
-// end lets it finish, and give its lease to the next.
+// end lets it shut down and release its lease to the next one.
 func (p *process) end() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("end the provisioner: %w", err)
@@ -90,7 +88,7 @@ func (p *process) logEnd() string {
 	return string(content[max(0, len(content)-4000):])
 }
 
-// metric is the value of one of its metrics.
+// metric returns the value of one of its metrics.
 func (p *process) metric(ctx context.Context, name string) (float64, error) {
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: p.bed.cluster.Dial}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
@@ -114,15 +112,14 @@ func (p *process) metric(ctx context.Context, name string) (float64, error) {
 	return 0, fmt.Errorf("the provisioner has no metric %s", name)
 }
 
-// settled waits until so many capacities have been written at least, and none for
-// some seconds.
+// settled waits until at least so many capacities have been written, and none for some seconds.
 func (p *process) settled(ctx context.Context, least float64) (written float64, err error) {
 	const quiet = 3 * time.Second
 	var since time.Time
 	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, longest, true, func(ctx context.Context) (bool, error) {
 		now, err := p.metric(ctx, "flexlvm_provisioner_capacity_writes_total")
 		if err != nil {
-			return false, nil // it has only begun
+			return false, nil // it has just started
 		}
 		if now != written || since.IsZero() {
 			written, since = now, time.Now()
@@ -135,7 +132,7 @@ func (p *process) settled(ctx context.Context, least float64) (written float64, 
 	return written, nil
 }
 
-// peak is the most memory that it had resident, in MiB.
+// peak returns its peak resident memory, in MiB.
 func (p *process) peak() (float64, error) {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {

@@ -30,13 +30,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// A synthetic cluster stands between a provisioner and the API server, and shows it more nodes
-// and volumes than an API server and etcd could hold beside it on one small machine. What it
-// shows it makes up anew for each list and each watch, in the encoding that is asked for, and
-// nothing of it ever changes. All other requests go to the API server, which has the rights,
+// A synthetic cluster is a proxy between a provisioner and the API server. It simulates more nodes and volumes than
+// an API server and etcd could hold on one small machine. It generates them for each list and each watch, in the
+// requested encoding, and they never change. All other requests go to the API server, which has the access rules,
 // the lease, the classes and the capacities.
 type synthetic struct {
-	kinds  map[string]kind // by the path of their lists
+	kinds  map[string]kind // by the paths of their lists
 	server *httptest.Server
 	next   http.Handler
 
@@ -44,7 +43,7 @@ type synthetic struct {
 	failed []error
 }
 
-// A kind is what there is of one kind of objects.
+// A kind generates the objects of a kind.
 type kind struct {
 	n    int
 	make func(i int) runtime.Object
@@ -53,14 +52,14 @@ type kind struct {
 const (
 	mediaProtobuf = "application/vnd.kubernetes.protobuf"
 	mediaJSON     = "application/json"
-	// syntheticVersion is the resourceVersion of all lists. It is later than that of any object.
+	// syntheticVersion is the resourceVersion of all lists. It is greater than that of any object.
 	syntheticVersion = 90_000_000
 )
 
-// version is the resourceVersion of an object, of which there are less than ten million of a kind.
+// version returns the resourceVersion of an object. Each kind has fewer than ten million objects.
 func version(kind, i int) string { return strconv.Itoa(kind*10_000_000 + i) }
 
-// synthesise starts a synthetic cluster, and writes the kubeconfig with which it is reached.
+// synthesise starts a synthetic cluster, and writes its kubeconfig.
 func (b *bed) synthesise(ctx context.Context, like *corev1.PersistentVolume, s stage) (_ *synthetic, kubeconfig string, err error) {
 	out := &synthetic{kinds: map[string]kind{
 		"/api/v1/nodes": {s.nodes, func(i int) runtime.Object { return syntheticNode(i) }},
@@ -90,7 +89,7 @@ func (b *bed) synthesise(ctx context.Context, like *corev1.PersistentVolume, s s
 	if err != nil {
 		return nil, "", err
 	}
-	config.Dial, config.BearerToken = b.cluster.Dial, "" // who asks has a token
+	config.Dial, config.BearerToken = b.cluster.Dial, "" // the client sends its own token
 	transport, err := rest.TransportFor(config)
 	if err != nil {
 		return nil, "", err
@@ -98,7 +97,7 @@ func (b *bed) synthesise(ctx context.Context, like *corev1.PersistentVolume, s s
 	out.next = &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:     transport,
-		FlushInterval: -1, // watches
+		FlushInterval: -1, // for watches
 	}
 	out.server = httptest.NewUnstartedServer(out)
 	out.server.Listener.Close()
@@ -111,7 +110,7 @@ func (b *bed) synthesise(ctx context.Context, like *corev1.PersistentVolume, s s
 	return out, kubeconfig, err
 }
 
-// kubeconfigOf is the provisioner's, but for the server.
+// kubeconfigOf returns the provisioner's kubeconfig with another server.
 func (b *bed) kubeconfigOf(server *httptest.Server) (string, error) {
 	config, err := clientcmd.LoadFromFile(b.kubeconfig)
 	if err != nil {
@@ -125,8 +124,8 @@ func (b *bed) kubeconfigOf(server *httptest.Server) (string, error) {
 	return path, clientcmd.WriteToFile(*config, path)
 }
 
-// end stops it. It fails if it was ever asked for what it does not know, for what the
-// provisioner did then is not what it does in such a cluster.
+// end stops the synthetic cluster. It returns an error if a request was not supported: the provisioner's work then
+// differed from that in a real cluster.
 func (s *synthetic) end() error {
 	s.server.CloseClientConnections()
 	s.server.Close()
@@ -160,8 +159,8 @@ func (s *synthetic) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ofOurs reports whether a path is of one object of those that are synthetic, or of those of
-// one namespace: the API server has others.
+// ofOurs reports whether a path is that of a single synthetic object or of a namespace's synthetic objects: the API
+// server has different ones.
 func (s *synthetic) ofOurs(path string) bool {
 	for of := range s.kinds {
 		if strings.HasPrefix(path, of+"/") {
@@ -179,7 +178,7 @@ func (s *synthetic) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, err.Error(), http.StatusInternalServerError)
 }
 
-// A coding is how objects are encoded, and how those of a watch follow each other.
+// A coding is an encoding of objects, with its framing of a watch's events.
 type coding struct {
 	media  string
 	encode func(runtime.Object) ([]byte, error)
@@ -187,7 +186,7 @@ type coding struct {
 	event  func(*metav1.WatchEvent) ([]byte, error)
 }
 
-// codingOf is what a client wants most.
+// codingOf returns the client's preferred encoding.
 func codingOf(r *http.Request) coding {
 	if !strings.HasPrefix(r.Header.Get("Accept"), mediaProtobuf) {
 		return coding{
@@ -206,7 +205,7 @@ func codingOf(r *http.Request) coding {
 	}
 }
 
-// watch sends all objects where that is asked for, and then nothing until the watch ends.
+// watch sends all objects if the client requests them, and then nothing until the watch ends.
 func (k kind) watch(w http.ResponseWriter, r *http.Request) error {
 	query, c := r.URL.Query(), codingOf(r)
 	limit, err := strconv.Atoi(query.Get("timeoutSeconds"))
@@ -229,7 +228,7 @@ func (k kind) watch(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// send sends all objects, and the bookmark behind them.
+// send sends all objects and the bookmark after them.
 func (k kind) send(w io.Writer, c coding) error {
 	to := c.frame(w)
 	send := func(what watch.EventType, object runtime.Object) error {
@@ -259,7 +258,7 @@ func (k kind) send(w io.Writer, c coding) error {
 	return send(watch.Bookmark, mark)
 }
 
-// list gives a page of PersistentVolumes, which alone are listed.
+// list sends a page of PersistentVolumes, the only synthetic kind that the provisioner lists.
 func (k kind) list(w http.ResponseWriter, r *http.Request) error {
 	query, c := r.URL.Query(), codingOf(r)
 	from, page := 0, k.n

@@ -26,9 +26,9 @@ parameters: {layout: directory, directoryPool: directories, trustPods: "true"}
 `
 )
 
-// MeasureDirectories sets volumes of layout directory beside logical volumes: the life of a claim, as
-// Measure has it, on a node without others and on one that has so many directory volumes, and how
-// long the driver takes to make and mount those, and a tenth as many logical volumes.
+// MeasureDirectories compares volumes of layout directory with logical volumes: the life of a claim, as in Measure,
+// on an empty node and on one with so many directory volumes; and how long the driver takes to create and mount
+// those volumes, and a tenth as many logical volumes.
 func MeasureDirectories(ctx context.Context, cfg Config, volumes int) (lines []string, err error) {
 	const disk = 200 << 30 // sparse
 	b, err := start.Open(ctx, disk)
@@ -66,7 +66,7 @@ func MeasureDirectories(ctx context.Context, cfg Config, volumes int) (lines []s
 	return lines, nil
 }
 
-// fill has the driver make and mount volumes on the node, one after the other.
+// fill has the driver create and mount volumes on the node, one after the other.
 func fill(ctx context.Context, b *start.Bed, n int) (lines []string, err error) {
 	directory := volume.Spec{Group: volume.DefaultGroup, Size: volume.MinDirectory, Kind: volume.Claim, Layout: volume.Directory, DirectoryPool: directories}
 	logical := volume.Spec{Group: volume.DefaultGroup, Size: volume.MinDirectory, Kind: volume.Claim, Layout: volume.Linear}

@@ -1,6 +1,6 @@
-// Package doors sets the two drivers beside an emptyDir and other provisioners of local volumes,
-// on one virtual cluster: how long a user waits for each step in the life of a claim, and what
-// runs on a node for it.
+// Package doors compares the two drivers with emptyDir and other provisioners of local volumes, on one virtual
+// cluster: how long a user waits for each step in the life of a claim, and the memory of each provisioner's pods on
+// a node.
 package doors
 
 import (
@@ -17,22 +17,22 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// Config says what is measured.
+// Config configures a measurement.
 type Config struct {
 	Rounds int
-	Within time.Duration // no round begins that would probably end later; 0: no bound
-	// A driver beside those that are there always; none, if Class is empty.
+	Within time.Duration // a round that would probably end later does not start; 0: no limit
+	// A driver beside the built-in ones; none if Class is empty.
 	Class     string   // its StorageClass
 	Grows     bool     // its claims may grow
 	Namespace string   // of its pods
-	Manifests []string // files or folders with a kustomization
-	Images    []string // archives of what the manifests run
+	Manifests []string // files, or folders with a kustomization
+	Images    []string // archives of the manifests' images
 	Log       io.Writer
 }
 
 const disk = 16 << 30
 
-// Measure returns the lines of two tables, and what follows from them.
+// Measure returns the lines of two tables, and a comparison.
 func Measure(ctx context.Context, cfg Config) (lines []string, err error) {
 	b, err := start.Open(ctx, disk)
 	if err != nil {
@@ -71,7 +71,8 @@ func Measure(ctx context.Context, cfg Config) (lines []string, err error) {
 	return slices.Concat(lines, memoryTable(memory, cfg.Namespace), beside(sides, cfg.Class)), nil
 }
 
-// rounds runs the sides in turns, each first in another round, and returns how often.
+// rounds runs the sides in turns, each first in another round, and returns the number of rounds without the
+// warm-up.
 func rounds(ctx context.Context, b *start.Bed, cfg Config, sides []*side) (done int, err error) {
 	began := time.Now()
 	for i := range cfg.Rounds + 1 {
@@ -94,8 +95,8 @@ func rounds(ctx context.Context, b *start.Bed, cfg Config, sides []*side) (done 
 	return done, nil
 }
 
-// turn is who is at turn j of round i. Each is first in another round, and every other round goes
-// backwards: what one side leaves for the node to do meets each of its neighbours as often.
+// turn returns the side at position j of round i. The first side rotates, and every other round runs in reverse
+// order, so that work which a side leaves to the node affects each of its neighbors equally often.
 func turn(sides []*side, i, j int) *side {
 	if i%2 == 1 {
 		j = len(sides) - j
@@ -103,7 +104,7 @@ func turn(sides []*side, i, j int) *side {
 	return sides[(i/2+j)%len(sides)]
 }
 
-// installDoor adds the CSI driver, whose class is the other's but for the door.
+// installDoor installs the CSI driver. Its class differs from the FlexVolume class only in the driver.
 func installDoor(ctx context.Context, b *start.Bed) error {
 	source, err := vm.SourceDir()
 	if err != nil {
@@ -145,7 +146,7 @@ var steps = []string{
 	"pod and claim deleted → PersistentVolume gone",
 }
 
-// A side is one of those that are set beside each other.
+// A side is one of the compared provisioners.
 type side struct {
 	name  string
 	class string // empty: an emptyDir
@@ -162,7 +163,7 @@ func (s *side) add(times map[string]time.Duration) {
 	}
 }
 
-// round is one claim's life.
+// round runs one claim's life.
 func (s *side) round(ctx context.Context, b *start.Bed, n int) (map[string]time.Duration, error) {
 	const size, more = "64Mi", "128Mi"
 	claim := start.Claim{Class: s.class, Name: fmt.Sprintf("doors-%s-%d", label(s.name), n)}
@@ -190,7 +191,7 @@ func (s *side) round(ctx context.Context, b *start.Bed, n int) (map[string]time.
 			return nil, err
 		}
 	}
-	// A pod goes at once, without the node: for one without a claim there is nothing to wait for.
+	// A pod's deletion does not wait for the node, so without a claim there is nothing to measure.
 	if s.class == "" {
 		return times, b.End(ctx, claim.Name)
 	}

@@ -21,8 +21,8 @@ const (
 //go:embed localpath.yaml
 var localPathManifest string
 
-// installLocalPath installs local-path-provisioner: directories of the node's root file system,
-// without any limit to their size.
+// installLocalPath installs local-path-provisioner, whose volumes are directories of the node's root file system
+// without size limits.
 func installLocalPath(ctx context.Context, b *start.Bed, log io.Writer) error {
 	source, err := vm.SourceDir()
 	if err != nil {

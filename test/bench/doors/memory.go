@@ -10,17 +10,17 @@ import (
 	"github.com/flexlvm/flexlvm/test/bench/start"
 )
 
-// An occupant is a pod, with what its processes have resident.
+// An occupant is a pod with the resident memory of its processes.
 type occupant struct {
 	namespace, name, kind string
 
-	own     float64 // MiB: heap, stacks and what else is in no file
-	program float64 // MiB: of its program's file; the kernel can drop it, and reads it again
+	own     float64 // MiB: heap, stacks and other memory that no file backs
+	program float64 // MiB: pages of its program's file, which the kernel can drop and read again
 }
 
 func (o occupant) resident() float64 { return o.own + o.program }
 
-// resident are the pods of these namespaces.
+// resident returns the running pods of these namespaces.
 func resident(ctx context.Context, b *start.Bed, namespaces []string) ([]occupant, error) {
 	all := []occupant{}
 	for _, namespace := range namespaces {
@@ -45,8 +45,8 @@ func resident(ctx context.Context, b *start.Bed, namespaces []string) ([]occupan
 	return all, nil
 }
 
-// ofPod is what the processes of a pod have resident; those that hold the namespaces of pods are
-// the test bed's own.
+// ofPod returns the resident memory of a pod's processes, except the test bed's own process that holds the pod's
+// namespaces.
 func ofPod(ctx context.Context, b *start.Bed, uid string) (o occupant, err error) {
 	const script = `for p in /proc/[0-9]*; do
 		grep -q "pod$1" $p/cgroup 2>/dev/null || continue
@@ -75,8 +75,8 @@ func ofPod(ctx context.Context, b *start.Bed, uid string) (o occupant, err error
 	return o, nil
 }
 
-// memoryTable has a line for each pod, and one for each of what an operator installs on every
-// node, beside what another driver has there in a namespace of its own; none, if that is empty.
+// memoryTable returns a line for each pod, and a line for each set of pods that an operator installs on every node,
+// compared with the DaemonSets of another driver in the namespace other; no comparison if that is empty.
 func memoryTable(all []occupant, other string) []string {
 	lines := []string{"| pod | of | resident | of that its own | of that its program |", "|---|---|---|---|---|"}
 	for _, o := range all {
@@ -103,8 +103,8 @@ func memoryTable(all []occupant, other string) []string {
 	return append(lines, fmt.Sprintf("| all of %s | %.1f MiB | | |", cmp.Or(other, "–"), theirs))
 }
 
-// onEveryNode is what the pods of a namespace's DaemonSets have resident whose names begin so, in
-// MiB.
+// onEveryNode returns the resident memory, in MiB, of a namespace's DaemonSet pods whose names have one of these
+// prefixes.
 func onEveryNode(all []occupant, namespace string, prefixes ...string) (sum float64) {
 	for _, o := range all {
 		for _, prefix := range prefixes {

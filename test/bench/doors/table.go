@@ -9,10 +9,10 @@ import (
 
 var unfit = regexp.MustCompile(`[^a-z0-9]+`)
 
-// label is a part of an object's name.
+// label returns name in a form that fits into an object's name.
 func label(name string) string { return unfit.ReplaceAllString(strings.ToLower(name), "-") }
 
-// table has a line for each step, with the medians of all sides and the CSI driver's ratios.
+// table returns a line for each step, with the medians of all sides and the CSI driver's ratios.
 func table(sides []*side) []string {
 	head, rule := "| median |", "|---|"
 	for _, s := range sides {
@@ -63,7 +63,8 @@ func ratio(ours, theirs time.Duration) string {
 	return fmt.Sprintf("%.2f", float64(ours)/float64(theirs))
 }
 
-// beside are the targets for the CSI driver beside another driver; none without one.
+// beside returns the CSI driver's results against the targets relative to another driver; none without another
+// driver.
 func beside(sides []*side, other string) []string {
 	if other == "" {
 		return nil

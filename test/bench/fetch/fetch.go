@@ -1,5 +1,5 @@
-// Package fetch measures the loader: the real program beside rclone, s5cmd, aws s3 sync and
-// a plain copy, from a real S3 server on the same machine.
+// Package fetch measures the loader: the real program compared with rclone, s5cmd, aws s3 sync and a plain copy,
+// from a real S3 server on the same machine.
 package fetch
 
 import (
@@ -18,20 +18,19 @@ import (
 	"github.com/flexlvm/flexlvm/test/s3"
 )
 
-// Config says what to measure, and with what.
+// Config configures a measurement.
 type Config struct {
-	// Loader is the program.
+	// Loader is the path of the loader.
 	Loader string
-	// Dir is a folder for the server's data and for what is fetched, so both are
-	// on one file system. It needs some 20 GiB, and the caller removes it.
+	// Dir is a folder for the server's data and for the fetched files, so that both are on one file system. It
+	// needs about 20 GiB, and the caller removes it.
 	Dir string
-	// Quarter takes a quarter of the bytes or of the objects.
+	// Quarter reduces the bytes or the number of objects to a quarter.
 	Quarter bool
-	// Only, where set, is the size of the objects to fetch, as the table has it: 16 KiB,
-	// 1 MiB or 4 GiB (1 GiB with Quarter).
+	// Only, if set, is the size of the objects to fetch, as named in the table: 16 KiB, 1 MiB or 4 GiB (1 GiB with
+	// Quarter).
 	Only string
-	// Rounds is how often each side has its turn, but for those that are only there for
-	// comparison.
+	// Rounds is how often each side runs, except those that run once, for comparison only.
 	Rounds int
 	Log    io.Writer
 }
@@ -42,14 +41,14 @@ const (
 	gib = 1 << 30
 )
 
-// A set is objects of one size in a bucket of their own.
+// A set is the objects of one size, in a bucket of their own.
 type set struct {
 	name    string
 	objects int
 	size    int64
-	// checksummed: the server has their CRC64NVME; else there is the MD5 alone.
+	// checksummed: the server has their CRC64NVME; otherwise only the MD5.
 	checksummed bool
-	// targets are the throughputs that we want, as multiples of those of other sides.
+	// targets are the throughput targets, as multiples of the other sides' throughput.
 	targets map[string]float64
 }
 
@@ -69,11 +68,10 @@ func (s set) check() string {
 	return "md5"
 }
 
-// small tells of sets whose files stay as they are until the end: they are many, and take little
-// room.
+// small reports whether the set's files are kept until the end: they are many, and take little space.
 func (s set) small() bool { return s.size < mib }
 
-// sets are what is measured.
+// sets returns the sets to measure.
 func (c Config) sets() []set {
 	divide := 1
 	if c.Quarter {
@@ -96,7 +94,7 @@ func (c Config) sets() []set {
 	return all
 }
 
-// Run takes the figures; the lines are of tables in Markdown.
+// Run measures, and returns the lines of tables in Markdown.
 func Run(ctx context.Context, cfg Config) (lines []string, err error) {
 	server, err := s3.Start(ctx, s3.Config{Dir: filepath.Join(cfg.Dir, "server"), Log: cfg.Log})
 	if err != nil {
@@ -132,7 +130,7 @@ func Run(ctx context.Context, cfg Config) (lines []string, err error) {
 	return table(rows), nil
 }
 
-// fill uploads the objects of a set, some of them at once.
+// fill uploads the objects of a set, several in parallel.
 func fill(ctx context.Context, server *s3.Server, s set) error {
 	if err := server.MakeBucket(ctx, s.bucket(), false); err != nil {
 		return err
@@ -144,7 +142,7 @@ func fill(ctx context.Context, server *s3.Server, s set) error {
 			var seed [32]byte
 			seed[0], seed[1], seed[2] = byte(i), byte(i>>8), byte(i>>16)
 			content := io.LimitReader(rand.NewChaCha8(seed), s.size)
-			// A hundred to a folder, as data sets have them.
+			// A hundred per folder, as in typical data sets.
 			key := fmt.Sprintf("part-%03d/%05d.bin", i/100, i)
 			return server.Upload(ctx, s.bucket(), key, content, s.size, s.checksummed)
 		})
@@ -152,14 +150,14 @@ func fill(ctx context.Context, server *s3.Server, s set) error {
 	return group.Wait()
 }
 
-// measure lets each side fetch the set in turns, each first in another round.
+// measure has the sides fetch the set in turns, each first in another round.
 func (c Config) measure(ctx context.Context, s set, sides []side, server *s3.Server) (row, error) {
 	r := row{set: s, runs: map[string][]usage{}}
 	for round := range c.Rounds {
 		for i := range sides {
 			one := sides[(round+i)%len(sides)]
 			if !s.checksummed && !one.verifies || one.once && round > 0 {
-				continue // it does no more than it did with the other objects, or is only there for comparison
+				continue // without checksums its work is the same, or it runs once, for comparison only
 			}
 			before, err := server.CPU()
 			if err != nil {
@@ -181,8 +179,8 @@ func (c Config) measure(ctx context.Context, s set, sides []side, server *s3.Ser
 	return r, nil
 }
 
-// once lets one side fetch the set into an empty folder, with all of it in the
-// server's page cache and nothing left to write.
+// once has one side fetch the set into an empty folder, with the whole set in the server's page cache and no dirty
+// pages.
 func (c Config) once(ctx context.Context, s set, one side, round int) (usage, error) {
 	from := filepath.Join(c.Dir, "server/data", s.bucket())
 	dest := filepath.Join(c.Dir, fmt.Sprintf("%s-%s-%d", s.bucket(), strings.ReplaceAll(one.name, " ", "-"), round))

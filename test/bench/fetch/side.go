@@ -19,19 +19,19 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// side is a way to bring a bucket into a folder.
+// side is a way to copy a bucket into a folder.
 type side struct {
 	name string
-	// verifies: it compares what comes with what the server says of it.
+	// verifies: it verifies the content against the server's checksums.
 	verifies bool
-	// once: it has one turn for each set, as it is far from the others.
+	// once: it runs once per set, because its results are far from the others'.
 	once bool
 	env  []string
 	// argv is the command; from is the bucket's folder on the server's disk.
 	argv func(s set, from, dest string) []string
 }
 
-// The sides by their names.
+// The names of the sides.
 const (
 	ours   = "fetch"
 	rclone = "rclone"
@@ -40,7 +40,7 @@ const (
 	plain  = "cp"
 )
 
-// findSides builds and installs what is missing.
+// findSides returns the sides. It builds and installs missing programs.
 func findSides(ctx context.Context, cfg Config, server *s3.Server) ([]side, error) {
 	root, err := vm.SourceDir()
 	if err != nil {
@@ -78,7 +78,7 @@ func findSides(ctx context.Context, cfg Config, server *s3.Server) ([]side, erro
 	}, nil
 }
 
-// awsCLI returns Debian's aws, which is installed where it is missing.
+// awsCLI returns Debian's aws, and installs it if it is missing.
 func awsCLI(ctx context.Context) (string, error) {
 	const path = "/usr/bin/aws"
 	if _, err := os.Stat(path); err == nil {
@@ -91,8 +91,7 @@ func awsCLI(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// usage is what a run took of the machine; cpu is the client's alone, and server is what
-// its server took.
+// usage is what a run used. cpu is the client's processor time only, and server is its server's.
 type usage struct {
 	wall, cpu, server time.Duration
 	peak              float64 // MiB
@@ -102,7 +101,7 @@ func (u usage) String() string {
 	return fmt.Sprintf("%.2f s, CPU %.2f s, the server's %.2f s, %.0f MiB at most", u.wall.Seconds(), u.cpu.Seconds(), u.server.Seconds(), u.peak)
 }
 
-// run lets the side fetch the set.
+// run has the side fetch the set.
 func (o side) run(ctx context.Context, s set, from, dest string) (usage, error) {
 	argv := o.argv(s, from, dest)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
@@ -124,7 +123,7 @@ func (o side) run(ctx context.Context, s set, from, dest string) (usage, error) 
 	return u, nil
 }
 
-// readAll reads all files of a folder, so that they are in the page cache.
+// readAll reads all files of a folder into the page cache.
 func readAll(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
@@ -140,9 +139,9 @@ func readAll(dir string) error {
 	})
 }
 
-// leave empties the files of a folder, so that the next turn finds as much disk and page cache as
-// this one. It does not remove them: for minutes ext4 passes by the inodes of files that were
-// removed, one by one, which costs whoever makes files next more than the files do.
+// leave truncates the files of a folder, so that the next run has as much disk space and page cache as this one. It
+// does not remove them: for minutes, ext4 skips the inodes of removed files one by one, which would cost the next
+// program that creates files more than creating them.
 func (s set) leave(dir string) error {
 	if s.small() {
 		return nil
@@ -155,7 +154,7 @@ func (s set) leave(dir string) error {
 	})
 }
 
-// quiet waits until nothing is left to be written to disks.
+// quiet waits until all dirty pages are written to disk.
 func quiet(ctx context.Context) error {
 	if out, err := exec.CommandContext(ctx, "sync").CombinedOutput(); err != nil {
 		return fmt.Errorf("sync: %w: %s", err, out)
@@ -163,8 +162,7 @@ func quiet(ctx context.Context) error {
 	return nil
 }
 
-// verify requires that all objects are there, and that the loader, where it was the
-// one, has checked each by its checksum.
+// verify checks that all objects were fetched and, if the loader fetched them, that it verified each checksum.
 func (s set) verify(dest string) error {
 	files, bytes := 0, int64(0)
 	err := filepath.WalkDir(dest, func(_ string, entry fs.DirEntry, err error) error {

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// row is a set and what each side took for it.
+// row is a set and each side's runs.
 type row struct {
 	set  set
 	runs map[string][]usage
 }
 
-// median is that of a side's runs; 0 where it had none.
+// median returns the median of a side's runs; 0 if it had none.
 func (r row) median(side string, of func(usage) time.Duration) time.Duration {
 	var all []time.Duration
 	for _, u := range r.runs[side] {
@@ -29,10 +29,10 @@ func wall(u usage) time.Duration    { return u.wall }
 func cpu(u usage) time.Duration     { return u.cpu }
 func serving(u usage) time.Duration { return u.server }
 
-// mostMemory is what we allow ourselves, in MiB.
+// mostMemory is the loader's memory target, in MiB.
 const mostMemory = 256
 
-// table shows times and the client's CPU; the peak of memory is ours, of all runs.
+// table returns the times and the clients' CPU; the last line is the peak memory over all runs.
 func table(rows []row) []string {
 	lines := []string{
 		"| objects | checked by | fetch | rclone | s5cmd | aws s3 sync | cp | throughput ÷ rclone's | throughput ÷ s5cmd's |",
@@ -59,8 +59,8 @@ func table(rows []row) []string {
 	return append(lines, "", memory(rows))
 }
 
-// shareLine is what client and server take together, which sets the pace where they keep all
-// processors busy, and how far that goes.
+// shareLine returns the processor time of client and server together, which limits the throughput if all processors
+// are busy, and the ratio to rclone's.
 func (r row) shareLine() string {
 	client, server := r.median(ours, cpu), r.median(ours, serving)
 	theirs := r.median(rclone, cpu) + r.median(rclone, serving)
@@ -68,7 +68,7 @@ func (r row) shareLine() string {
 		seconds(r.median(rclone, cpu)), seconds(r.median(rclone, serving)), float64(theirs)/float64(client+server), float64(theirs)/float64(server))
 }
 
-// ratio is our throughput as a multiple of that of another side, and what we want of it.
+// ratio returns the loader's throughput as a multiple of another side's, and the target.
 func (r row) ratio(side string) string {
 	theirs := r.median(side, wall)
 	if theirs == 0 {
@@ -93,7 +93,7 @@ func (r row) cpuLine(name, unit string, units float64) string {
 	return line
 }
 
-// seconds is empty for what was not measured.
+// seconds is empty if nothing was measured.
 func seconds(d time.Duration) string {
 	if d == 0 {
 		return ""

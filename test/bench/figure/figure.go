@@ -1,4 +1,4 @@
-// Package figure measures times side by side and computes their ratios.
+// Package figure measures the times of two sides and computes their ratio.
 package figure
 
 import (
@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// A Figure is a ratio of two medians, measured in turns in one run.
+// A Figure is a ratio of two medians, whose sides were measured in turns in one run.
 type Figure struct {
 	Name   string
 	Ours   time.Duration
 	Theirs time.Duration
 	Rounds int
-	Target float64 // the ratio that we want at most
+	Target float64 // maximum of the ratio
 }
 
-// Ratio is ours ÷ theirs.
+// Ratio returns Ours ÷ Theirs.
 func (f Figure) Ratio() float64 { return float64(f.Ours) / float64(f.Theirs) }
 
-// String is the figure's line in the table.
+// String returns the figure's line in the table.
 func (f Figure) String() string {
 	verdict := "met"
 	if f.Ratio() > f.Target {
@@ -29,7 +29,7 @@ func (f Figure) String() string {
 	return fmt.Sprintf("| %s | %s | %s | %.2f | ≤ %.2f | %s | %d |", f.Name, round(f.Ours), round(f.Theirs), f.Ratio(), f.Target, verdict, f.Rounds)
 }
 
-// Line is the figure's line in a table of figures that have no target.
+// Line returns the figure's line in a table of figures without targets.
 func (f Figure) Line() string {
 	return fmt.Sprintf("| %s | %s | %s | %.2f | %d |", f.Name, round(f.Ours), round(f.Theirs), f.Ratio(), f.Rounds)
 }
@@ -37,7 +37,7 @@ func (f Figure) Line() string {
 // LineHeader is the header of such a table.
 const LineHeader = "| figure | ours (median) | theirs (median) | ratio | rounds |\n|---|---|---|---|---|"
 
-// Header is the table's.
+// Header is the header of the table.
 const Header = "| figure | ours (median) | theirs (median) | ratio | target | | rounds |\n|---|---|---|---|---|---|---|"
 
 func round(d time.Duration) time.Duration {
@@ -54,8 +54,8 @@ type Side struct {
 	After  func() error
 }
 
-// Compare runs both sides in turns, each first in every other round, so that
-// whatever else the machine does slows both alike. The first round warms up.
+// Compare runs both sides in turns, each first in every other round, so that other load on the machine slows both
+// alike. The first round is a warm-up.
 func Compare(name string, rounds int, target float64, ours, theirs Side) (Figure, error) {
 	if _, err := CompareWarm(name, 1, target, ours, theirs, nil); err != nil {
 		return Figure{}, err
@@ -63,7 +63,7 @@ func Compare(name string, rounds int, target float64, ours, theirs Side) (Figure
 	return CompareWarm(name, rounds, target, ours, theirs, nil)
 }
 
-// CompareWarm is Compare for sides that are warm, and tells of each time as it comes.
+// CompareWarm is Compare without a warm-up. It passes each time to tell.
 func CompareWarm(name string, rounds int, target float64, ours, theirs Side, tell func(ours bool, took time.Duration)) (Figure, error) {
 	times := [2][]time.Duration{}
 	sides := [2]Side{ours, theirs}
@@ -104,7 +104,7 @@ func Median(times []time.Duration) time.Duration {
 	return sorted[len(sorted)/2]
 }
 
-// Command is a step that runs a program, which must succeed.
+// Command returns a step that runs a program, which must succeed.
 func Command(args ...string) func() error {
 	return func() error {
 		out, err := exec.Command(args[0], args[1:]...).CombinedOutput()

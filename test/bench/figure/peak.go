@@ -10,8 +10,8 @@ import (
 
 var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
 
-// PeakOf is the most memory that a process has had, in MiB, as it was seen last
-// before it ended. What wait4 tells is of the process that started it, too.
+// PeakOf returns a process's peak memory in MiB, as last observed before it ended. The maximum that wait4 returns
+// also includes the process that started it.
 func PeakOf(pid int) float64 {
 	for peak := 0.0; ; {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -20,12 +20,13 @@ import (
 const (
 	csiDriver = "/csi"
 	socket    = "/registry/flexlvm.io.sock"
-	// Where the CSI driver mounts: it takes the directory away, which the other must find.
+	// The CSI driver's target. The driver removes it when it unmounts, but the FlexVolume driver needs its own to
+	// stay.
 	csiTarget = "/mnt/csi/mount"
 )
 
-// doors compares the two ways to mount a volume that exists: a call of the CSI driver, and
-// the program that kubelet executes.
+// doors compares the two ways to mount an existing volume: a call of the CSI driver, and the program that kubelet
+// executes.
 func doors() (f figure.Figure, err error) {
 	const name = "pvc-existing"
 	flex := mountCall(group, name)
@@ -64,7 +65,7 @@ func doors() (f figure.Figure, err error) {
 		figure.Side{Run: figure.Command(flex...), After: unmount})
 }
 
-// prepareDoors makes the volume, and the directories in which kubelet would have the rest.
+// prepareDoors creates the volume, and the directories that kubelet would create.
 func prepareDoors(flex []string) error {
 	for _, dir := range []string{target, "/registry", "/mnt/csi"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -80,7 +81,7 @@ func prepareDoors(flex []string) error {
 	return unmount()
 }
 
-// publish is what kubelet asks for.
+// publish returns kubelet's request.
 func publish(name string) *csi.NodePublishVolumeRequest {
 	return &csi.NodePublishVolumeRequest{
 		VolumeId: group + "/" + name, TargetPath: csiTarget,

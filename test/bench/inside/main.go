@@ -1,8 +1,7 @@
-// Inside measures what needs real volumes. `make bench` runs it in a virtual node with
-// two blank disks, /dev/vda and /dev/vdb, the driver at /flexlvm and test/bench/peak at
-// /peak. With the argument doors it compares the two drivers alone, and the CSI driver is at
-// /csi. With the argument snapshots, and how often each side runs, it measures snapshots and what a
-// writer pays for them and for encryption, and fio is in /fio.
+// Inside measures figures that need real volumes. `make bench` runs it in a virtual node with two blank disks,
+// /dev/vda and /dev/vdb, the driver at /flexlvm and test/bench/peak at /peak. With the argument doors, it only
+// compares the two drivers; the CSI driver is at /csi. With the argument snapshots and the number of runs per side,
+// it measures snapshots, and the cost of snapshots and encryption for a writer; fio is in /fio.
 package main
 
 import (
@@ -60,7 +59,7 @@ func main() {
 	fmt.Printf("\nmemory of the driver in a mount of an existing volume: %.1f MiB at most (target ≤ 25 MiB)\n", float64(rss)/1024)
 }
 
-// memory is the most that the driver had resident in a mount, in KiB.
+// memory returns the driver's peak resident memory in a mount, in KiB.
 func memory() (int64, error) {
 	call := append([]string{peak}, mountCall(group, "pvc-existing")...)
 	out, err := exec.Command(call[0], call[1:]...).Output()
@@ -83,7 +82,7 @@ func measure() error {
 			return err
 		}
 	}
-	// Five volumes, the first of them the one that is mounted again and again.
+	// Five volumes. The first one is mounted repeatedly.
 	for _, name := range []string{"pvc-existing", "pvc-2", "pvc-3", "pvc-4", "pvc-5"} {
 		if err := figure.Command(mountCall(group, name)...)(); err != nil {
 			return err
@@ -102,7 +101,7 @@ func measure() error {
 	return nil
 }
 
-// mountCall is what kubelet executes.
+// mountCall returns the command that kubelet executes.
 func mountCall(group, name string) []string {
 	options, _ := json.Marshal(map[string]string{
 		"volumeGroup": group, "size": strconv.FormatInt(int64(size), 10), "clusterUID": cluster,
@@ -118,8 +117,7 @@ func device(name string) string {
 
 func unmount() error { return unix.Unmount(target, 0) }
 
-// existing compares mounting a volume that exists with the mount command on the
-// same device.
+// existing compares mounting an existing volume with the mount command on the same device.
 func existing() (figure.Figure, error) {
 	call := mountCall(group, "pvc-existing")
 	return figure.Compare("mount of an existing volume ÷ `mount`", 40, 1.0,
@@ -127,8 +125,8 @@ func existing() (figure.Figure, error) {
 		figure.Side{Run: figure.Command("mount", "-t", "xfs", "-o", "prjquota", device("pvc-existing"), target), After: unmount})
 }
 
-// waitSettled waits until what the driver does behind a first mount is done, or
-// it would still be at work in the next round.
+// waitSettled waits until the driver's work after a first mount is done. Otherwise it would continue into the next
+// round.
 func waitSettled(name string) error {
 	for range 500 {
 		out, err := exec.Command("lvs", "--noheadings", "-o", "lv_tags", group+"/"+name).Output()
@@ -136,7 +134,7 @@ func waitSettled(name string) error {
 			return fmt.Errorf("look at the volume's tags: %w", err)
 		}
 		if strings.Contains(string(out), volume.Ready.Tag()) {
-			time.Sleep(200 * time.Millisecond) // it still writes its record
+			time.Sleep(200 * time.Millisecond) // the driver still writes its record
 			return nil
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -144,9 +142,8 @@ func waitSettled(name string) error {
 	return fmt.Errorf("volume %s did not become ready", name)
 }
 
-// first compares a first mount with a line of shell that runs the same three
-// programs with the same flags. The time is that of the call: the driver moves the
-// volume's tags from creating to ready behind its reply.
+// first compares a first mount with a line of shell that runs the same three programs with the same flags. The time
+// is the call's only: the driver changes the volume's tags from creating to ready after its response.
 func first() (figure.Figure, error) {
 	const name = "pvc-first"
 	remove := func() error {
@@ -175,8 +172,7 @@ func first() (figure.Figure, error) {
 		figure.Side{Run: figure.Command("sh", "-c", line), After: remove})
 }
 
-// many compares mounting an existing volume among 500 with mounting one among 5,
-// of two groups on the same node.
+// many compares mounting an existing volume among 500 with mounting one among 5, in two groups on the same node.
 func many() (figure.Figure, error) {
 	call := mountCall(large, "pvc-existing")
 	if err := figure.Command(call...)(); err != nil {

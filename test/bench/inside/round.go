@@ -22,8 +22,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/bench/figure"
 )
 
-// round compares what the node daemon does in a round on this node, from LVM's
-// report to the plan, with the report alone. The API server's part is not in it.
+// round compares a round of the node daemon on this node, from LVM's report to the plan, with the report alone. It
+// does not include requests to the API server.
 func round() (figure.Figure, error) {
 	if err := adopt(); err != nil {
 		return figure.Figure{}, err
@@ -40,7 +40,7 @@ func round() (figure.Figure, error) {
 		figure.Side{Run: figure.Command("lvm", "fullreport", "--reportformat", "json")})
 }
 
-// adopt makes the 499 other volumes of the large group ours.
+// adopt tags the 499 other volumes of the large group as flexlvm's.
 func adopt() error {
 	tags := volume.Tags{State: volume.Ready, FS: fsUUID, Size: volume.MiB, Namespace: "default", Cluster: cluster, Kind: volume.Claim}
 	args := []string{"--quiet"}
@@ -54,7 +54,7 @@ func adopt() error {
 	return nil
 }
 
-// persistentVolumes are what the API would say of them.
+// persistentVolumes returns their PersistentVolumes.
 func persistentVolumes() []*corev1.PersistentVolume {
 	var out []*corev1.PersistentVolume
 	for i := range 499 {

@@ -18,7 +18,7 @@ import (
 
 const (
 	thinGroup, thinPool = "thin", "thinpool"
-	// manyVolumes are snapshotted one after the other, and restored.
+	// manyVolumes is the number of volumes that are snapshotted and restored, one after the other.
 	manyVolumes = 100
 	smallSize   = 16 * volume.MiB
 )
@@ -29,8 +29,8 @@ type snapshotBench struct {
 	rounds int
 }
 
-// snapshots prints what snapshots and restoring them take, beside LVM's own commands, and what a
-// writer pays for a snapshot and for encryption.
+// snapshots prints the times of taking and restoring snapshots, compared with LVM's own commands, and the cost of a
+// snapshot and of encryption for a writer.
 func snapshots(rounds string) error {
 	var b snapshotBench
 	var err error
@@ -71,7 +71,7 @@ func (b *snapshotBench) spec(name string, size volume.Bytes, thin bool) volume.S
 	return s
 }
 
-// of is a snapshot, or a volume that begins with one.
+// of returns the spec of a snapshot of a volume, or of a volume that is restored from one.
 func of(s volume.Spec, name string, kind volume.Kind) volume.Spec {
 	s.CloneOf, s.Name, s.Kind = s.Name, volume.Name(name), kind
 	return s
@@ -99,7 +99,7 @@ func remove(s volume.Spec) error {
 	return figure.Command("lvremove", "--yes", string(s.Group)+"/"+string(s.Name))()
 }
 
-// gigabyte measures a volume of 1 GiB that is full.
+// gigabyte measures a full volume of 1 GiB.
 func (b *snapshotBench) gigabyte() error {
 	for _, thin := range []bool{true, false} {
 		s := b.spec("pvc-full", volume.GiB, thin)
@@ -119,7 +119,7 @@ func (b *snapshotBench) gigabyte() error {
 	return nil
 }
 
-// takeOne compares taking a snapshot with LVM's command alone.
+// takeOne compares taking a snapshot with LVM's command.
 func (b *snapshotBench) takeOne(s volume.Spec, thin bool) error {
 	snap := of(s, "snap-1", volume.Snapshot)
 	name, args := "a copy-on-write snapshot of 1 GiB ÷ `lvcreate -s`", []string{"--chunksize", "64k", "--size", fmt.Sprintf("%db", int64(snap.DeviceSize()))}
@@ -141,8 +141,8 @@ func (b *snapshotBench) take(snap volume.Spec) error {
 	return err
 }
 
-// restoreOne compares a thick restore, to the first mount, with copying the bytes, and a thin one with
-// the first mount of a new volume.
+// restoreOne compares a thick restore, up to the first mount, with copying the bytes, and a thin one with the first
+// mount of a new volume.
 func (b *snapshotBench) restoreOne(s volume.Spec, thin bool) error {
 	snap := of(s, "snap-1", volume.Snapshot)
 	if err := b.take(snap); err != nil {
@@ -171,7 +171,7 @@ func (b *snapshotBench) restoreOne(s volume.Spec, thin bool) error {
 	return remove(snap)
 }
 
-// end unmounts a volume and takes it away.
+// end unmounts and removes a volume.
 func (b *snapshotBench) end(s volume.Spec) error {
 	if err := unmount(); err != nil {
 		return err
@@ -179,13 +179,13 @@ func (b *snapshotBench) end(s volume.Spec) error {
 	return remove(s)
 }
 
-// hundred measures a hundred small volumes, one after the other. They have ext4: the least device
-// of XFS has 300 MiB.
+// hundred measures a hundred small volumes, one after the other. They have ext4, because XFS needs a device of at
+// least 300 MiB.
 func (b *snapshotBench) hundred() error {
 	fmt.Printf("\n| %d volumes of %s with ext4, one after the other | all | median of the first ten | of the last ten |\n|---|---|---|---|\n", manyVolumes, smallSize)
 	for _, thin := range []bool{true, false} {
 		for _, step := range []struct {
-			name string // empty: it is no figure
+			name string // empty: not printed
 			do   func(s, snap, restored volume.Spec) error
 		}{
 			{"", func(s, _, _ volume.Spec) error { return b.makeOnly(s) }},
@@ -216,8 +216,8 @@ func kindOf(thin bool) string {
 	return "copy-on-write snapshots"
 }
 
-// each does something with each of the volumes, its snapshot, and what is restored of that, and
-// returns the times. What is restored goes again, which is not timed.
+// each calls do for each volume, its snapshot, and the volume restored from that, and returns the times. Removing
+// the restored volume again is not timed.
 func (b *snapshotBench) each(thin bool, do func(s, snap, restored volume.Spec) error) (times []time.Duration, err error) {
 	for i := range manyVolumes {
 		s := b.spec("pvc-"+strconv.Itoa(i), smallSize, thin)
@@ -245,7 +245,7 @@ func (b *snapshotBench) makeOnly(s volume.Spec) error {
 	return unmount()
 }
 
-// restore mounts a volume for the first time that begins with a snapshot.
+// restore mounts a volume that is restored from a snapshot for the first time.
 func (b *snapshotBench) restore(s volume.Spec) error {
 	if s.Layout != volume.Thin { // as the node daemon does
 		if err := b.engine.MakeClone(context.Background(), s); err != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/flexlvm/flexlvm/test/bench/figure"
 )
 
-// writtenSize is how large the devices are that fio writes to.
+// writtenSize is the size of the devices that fio writes to.
 const writtenSize = 256 * volume.MiB
 
-// A work is what fio does, always the same, so that its time can be compared.
+// A work is a fixed workload of fio, so that its times can be compared.
 type work struct {
 	name string
 	args []string
@@ -30,14 +30,13 @@ var works = []work{
 	{"1 MiB in sequence", []string{"--rw=write", "--bs=1m"}},
 }
 
-// A written device, and what is done before and after each time, which is not timed.
+// A written device, with steps before and after each run that are not timed.
 type written struct {
 	path          string
 	before, after func() error
 }
 
-// writers compares writing to a volume with writing to a bare logical volume, by fio and past the
-// page cache.
+// writers compares writing to a volume with writing to a bare logical volume, with fio and direct I/O.
 func (b *snapshotBench) writers() error {
 	raw, encrypted := b.spec("pvc-raw", writtenSize, false), b.spec("pvc-encrypted", writtenSize, false)
 	raw.FSType, encrypted.FSType, encrypted.Encrypted = volume.Raw, volume.Raw, true
@@ -85,7 +84,7 @@ func (b *snapshotBench) writers() error {
 	return figure.Command("lvremove", "--yes", group+"/bare", thinGroup+"/bare", group+"/pvc-raw", group+"/pvc-encrypted")()
 }
 
-// handOut makes a raw block volume, and returns its device.
+// handOut creates and mounts a raw block volume, and returns the path of its device.
 func (b *snapshotBench) handOut(s volume.Spec) (string, error) {
 	key, err := luks.NewKey([]byte("the key of a volume that the bench writes to"))
 	if err != nil {
@@ -98,7 +97,7 @@ func (b *snapshotBench) handOut(s volume.Spec) (string, error) {
 	return path, b.engine.MountAs(context.Background(), s, node.Mounting{Target: path, Key: key})
 }
 
-// bareVolume makes a logical volume whose blocks have all been written.
+// bareVolume creates a logical volume and writes all of its blocks.
 func bareVolume(group string, how ...string) (written, error) {
 	size := []string{"--size", fmt.Sprintf("%db", int64(writtenSize))}
 	if len(how) > 0 {
@@ -112,7 +111,7 @@ func bareVolume(group string, how ...string) (written, error) {
 	return written{path: path}, figure.Command("dd", "if=/dev/zero", "of="+path, "bs=1M", "oflag=direct", fmt.Sprintf("count=%d", int64(writtenSize/volume.MiB)))()
 }
 
-// snapshotted is a bare volume of which a snapshot is taken before each time.
+// snapshotted returns the bare volume with a snapshot taken before each run.
 func (w written) snapshotted(how ...string) written {
 	take := append([]string{"lvcreate", "--yes", "--quiet", "--snapshot", "--name", "bare-snapshot"}, how...)
 	w.before = figure.Command(append(take, w.path)...)
@@ -120,7 +119,7 @@ func (w written) snapshotted(how ...string) written {
 	return w
 }
 
-// compare does the work on both in turns, each first in every other round; the first round warms up.
+// compare runs the work on both in turns, each first in every other round; the first round is a warm-up.
 func (w work) compare(name string, rounds int, ours, theirs written) (figure.Figure, error) {
 	times, sides := [2][]time.Duration{}, [2]written{ours, theirs}
 	for i := range rounds + 1 {
@@ -151,7 +150,7 @@ func (w work) once(d written) (time.Duration, error) {
 	return took, err
 }
 
-// run returns how long fio has written, by its own report: without its start and its end.
+// run returns how long fio wrote, according to its report, which excludes its start and end.
 func (w work) run(path string) (time.Duration, error) {
 	args := append([]string{
 		"--library-path", "/fio", "/fio/fio", "--name=writer", "--filename=" + path, "--size=" + fmt.Sprint(int64(writtenSize)),

@@ -1,7 +1,7 @@
 // Peak runs a command and prints its peak resident memory, in KiB.
 //
-// It is a separate program because Linux counts what a process had before it executed
-// another program: the child of a large process would seem large.
+// It is a separate program because Linux includes the memory that a process had before it executed another program:
+// the child of a large process would seem large.
 package main
 
 import (

@@ -1,7 +1,7 @@
-// Package peers measures how long it takes until many nodes have a dataset that they copy
-// from each other. Nodes are directories, and loaders and servers are processes on one
-// machine; who copies from whom is as the controller of datasets has it: one loader asks the
-// source, and as many copy at once as have it.
+// Package peers measures how long it takes until many nodes that copy from each other have a dataset. Nodes are
+// directories, and loaders and servers are processes on one machine. The order of the copies is the dataset
+// controller's: one loader fetches from the source, and then the number of loaders that copy at the same time is
+// the number of nodes that have the dataset.
 package peers
 
 import (
@@ -26,17 +26,16 @@ const (
 	mib   = 1 << 20
 	files = 32
 	size  = 1 * mib
-	// sourceRate is what the source sends in a second, to all together; peerRate is that of
-	// each node.
+	// sourceRate is the source's total bandwidth, and peerRate each node's, in bytes per second.
 	sourceRate = 2 * mib
 	peerRate   = 4 * sourceRate
-	most       = 8 // from how many peers a node copies
+	most       = 8 // maximum number of peers that a node copies from
 	target     = 3.0
 )
 
-// Config says what to measure.
+// Config configures a measurement.
 type Config struct {
-	Loader string // the program fetch
+	Loader string // the path of the program fetch
 	Dir    string
 	Rounds int
 	Log    io.Writer
@@ -82,13 +81,13 @@ type bench struct {
 	round   int
 }
 
-// A node is a directory, and its server.
+// A node is a directory and its server.
 type node struct {
 	dir, address, index string
 	server              *exec.Cmd
 }
 
-// fill returns how long it takes until so many nodes have the dataset.
+// fill returns how long it takes until count nodes have the dataset.
 func (b *bench) fill(ctx context.Context, count int) (took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
@@ -140,7 +139,7 @@ func (b *bench) fill(ctx context.Context, count int) (took time.Duration, err er
 	return took, nil
 }
 
-// load fills a node from its peers, or from the source if there are none.
+// load fills a node from its peers, or from the source if it has none.
 func (b *bench) load(ctx context.Context, n *node, peers []*node) error {
 	result := n.dir + ".result"
 	args := []string{"--progress=none", "--sync", "--result=" + result, "--log-level=error"}
@@ -173,7 +172,7 @@ func (b *bench) load(ctx context.Context, n *node, peers []*node) error {
 
 var addressOf = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 
-// serve begins to serve a node.
+// serve starts a node's server.
 func (b *bench) serve(ctx context.Context, n *node) error {
 	n.server = exec.CommandContext(ctx, b.Loader, "serve", "--progress=none", "--address=127.0.0.1:0", "--peers-dir="+b.secrets, "--peers-dataset=bench",
 		fmt.Sprintf("--bandwidth=%d", peerRate), n.dir)
@@ -191,7 +190,7 @@ func (b *bench) serve(ctx context.Context, n *node) error {
 	return nil
 }
 
-// stop ends a node's server.
+// stop stops a node's server.
 func (n *node) stop() error {
 	if err := n.server.Process.Signal(os.Interrupt); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// source is a server of files that sends no more bytes a second than it may, to all together.
+// source is a file server with a limit on its total bandwidth.
 type source struct {
 	url      string
 	server   *http.Server
@@ -22,18 +22,18 @@ type source struct {
 	rate     int64
 
 	mu   sync.Mutex
-	free time.Time // when all that was promised so far will have been sent
+	free time.Time // when everything scheduled so far will have been sent
 	sent int64
 }
 
-// serve makes files of this size and serves a list of them.
+// serve creates files of this size and serves them with a list of them.
 func serve(ctx context.Context, files int, size, rate int64) (*source, error) {
 	s := &source{contents: map[string][]byte{}, rate: rate}
 	random := rand.NewChaCha8([32]byte{})
 	var list strings.Builder
 	for i := range files {
 		data := make([]byte, size)
-		_, _ = random.Read(data) // it never fails
+		_, _ = random.Read(data) // never fails
 		name := fmt.Sprintf("file-%03d", i)
 		s.contents["/"+name] = data
 		fmt.Fprintf(&list, "{\"url\":%q,\"sha256\":\"%x\",\"size\":%d}\n", name, sha256.Sum256(data), size)
@@ -45,7 +45,7 @@ func serve(ctx context.Context, files int, size, rate int64) (*source, error) {
 	}
 	s.url = "http://" + listener.Addr().String() + "/list"
 	s.server = &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
-	go func() { _ = s.server.Serve(listener) }() // it ends with the source
+	go func() { _ = s.server.Serve(listener) }() // ends with the source
 	return s, nil
 }
 
@@ -60,7 +60,7 @@ func (s *source) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Unix(1_700_000_000, 0), &slow{bytes.NewReader(data), r.Context(), s})
 }
 
-// slow is content that waits for its share of the source's bandwidth.
+// slow is content that is sent at the source's bandwidth.
 type slow struct {
 	io.ReadSeeker
 	ctx  context.Context
@@ -88,7 +88,7 @@ func (s *slow) Read(data []byte) (int, error) {
 	return n, err
 }
 
-// taken returns how many bytes were sent, and begins to count anew.
+// taken returns how many bytes were sent, and resets the count.
 func (s *source) taken() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
-// spinning are pods that take all that they get of the node's processors, and ask for little
-// more than half a one.
+// spinning are pods that use all the processor time that they can get, with requests of a little more than half a
+// processor.
 const spinning = `
 apiVersion: v1
 kind: Pod
@@ -25,7 +25,7 @@ spec:
 ---
 `
 
-// hold stops what spins, or lets it go on, so that filling the pool takes no longer than needed.
+// hold stops or continues the spinning pods, so that they do not slow down filling the pool.
 func (b *bench) hold(ctx context.Context, signal string) error {
 	out, err := b.Node(ctx, node, "sh", "-c", `n=0
 		for p in /proc/[0-9]*; do
@@ -39,10 +39,9 @@ func (b *bench) hold(ctx context.Context, signal string) error {
 	return nil
 }
 
-// busy compares how long a full pool takes to have room for a claim while other pods keep the
-// processors busy: as shipped, and with the least share of them there is, LVM's programs in
-// the daemon's own group, as it was before they had one. No headroom is kept, so that room has
-// to be made.
+// busy compares how long a claim on a full pool waits for space while other pods keep the processors busy: as
+// shipped, and with a minimal CPU request and LVM's programs in the daemon's own cgroup, as before they had one of
+// their own. It disables headroom, so that space has to be reclaimed.
 func (b *bench) busy(ctx context.Context, rounds int) ([]string, error) {
 	var pods strings.Builder
 	for i := range 2 {
@@ -57,7 +56,8 @@ func (b *bench) busy(ctx context.Context, rounds int) ([]string, error) {
 	var lines []string
 	medians := map[bool][2]time.Duration{}
 	for _, before := range []bool{true, false} {
-		// No process may be in a group that hands a controller on.
+		// A cgroup that delegates a controller can hold no processes. This keeps LVM's programs in the daemon's
+		// cgroup.
 		cpu, what, group := "100m", "as shipped", "echo -memory >cgroup.subtree_control; rmdir none"
 		if before {
 			cpu, what, group = "10m", "with 10m and LVM in the daemon's group", "mkdir none; until echo +memory >cgroup.subtree_control; do sleep .1; done"
@@ -90,8 +90,8 @@ func (b *bench) busy(ctx context.Context, rounds int) ([]string, error) {
 	return lines, nil
 }
 
-// roomOnce fills the pool, and measures how long a new claim waits for room from when it is
-// promised, and until its pod runs from when both were made.
+// roomOnce fills the pool. It measures the time from a new claim's binding until its space is reclaimed, and from
+// the creation of the claim and its pod until the pod runs.
 func (b *bench) roomOnce(ctx context.Context) (room, running time.Duration, err error) {
 	side := b.side(ctx, 1, true)
 	for _, step := range []func() error{func() error { return b.hold(ctx, "STOP") }, side.Before, func() error { return b.hold(ctx, "CONT") }} {
@@ -125,7 +125,7 @@ func (b *bench) roomOnce(ctx context.Context) (room, running time.Duration, err 
 	return at.Sub(<-promised), running, side.After()
 }
 
-// tell prints when what was evicted since then was gone, and for what.
+// tell prints the times and reasons of the evictions since then.
 func (b *bench) tell(ctx context.Context, since time.Time) error {
 	gone, err := b.evictions(ctx, since)
 	var all []string
@@ -136,7 +136,7 @@ func (b *bench) tell(ctx context.Context, since time.Time) error {
 	return err
 }
 
-// evictedAt is when the daemon has removed the first volume since then.
+// evictedAt returns when the daemon first evicted a volume since then.
 func (b *bench) evictedAt(ctx context.Context, since time.Time) (time.Time, error) {
 	gone, err := b.evictions(ctx, since)
 	if err == nil && len(gone) == 0 {
@@ -148,13 +148,13 @@ func (b *bench) evictedAt(ctx context.Context, since time.Time) (time.Time, erro
 	return gone[0].at, nil
 }
 
-// A gone volume is one that was evicted.
+// A gone volume was evicted.
 type gone struct {
 	at     time.Time
 	reason string
 }
 
-// evictions are those since then, by the daemon's log. The node has the clock of this machine.
+// evictions returns the evictions since then from the daemon's log. The node's clock is this machine's.
 func (b *bench) evictions(ctx context.Context, since time.Time) (out []gone, err error) {
 	log, err := b.Kubectl(ctx, "-n", "flexlvm-system", "logs", "daemonset/flexlvm-gc", "--timestamps", "--since-time="+since.UTC().Format(time.RFC3339))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package room measures how much longer a pod with a new claim waits on a node whose pool is
-// full of volumes that nobody wants than on an empty one, on a virtual cluster.
+// Package room measures, on a virtual cluster, how much longer a pod with a new claim waits on a node whose pool is
+// full of unreferenced volumes than on an empty one.
 package room
 
 import (
@@ -17,14 +17,14 @@ import (
 const (
 	node = "node1"
 	disk = 16 << 30
-	// Twelve volumes of size fill the disk, so that six new ones need five evictions or six,
-	// as headroom keeps the room of one.
+	// Twelve volumes of this size fill the disk. Six new ones need five or six evictions, because headroom keeps
+	// space for one.
 	size, sizeBytes = "1180Mi", 1180 << 20
 	fills           = 12
 )
 
-// Measure returns the lines of a table, and prints each time as it comes: one pod, and six at
-// once, or one of them where pods says so.
+// Measure returns the lines of a table, and prints each time immediately: for one pod, for six at the same time, or
+// for only one of these if pods is 1 or 6.
 func Measure(ctx context.Context, pods, rounds int) (lines []string, err error) {
 	err = withBench(ctx, func(b *bench) error {
 		lines, err = b.full(ctx, pods, rounds)
@@ -33,7 +33,7 @@ func Measure(ctx context.Context, pods, rounds int) (lines []string, err error) 
 	return lines, err
 }
 
-// MeasureBusy is Measure for one pod while the processors of the node have something else to do.
+// MeasureBusy is Measure for one pod while the node's processors are busy.
 func MeasureBusy(ctx context.Context, rounds int) (lines []string, err error) {
 	err = withBench(ctx, func(b *bench) error {
 		lines, err = b.busy(ctx, rounds)
@@ -101,8 +101,8 @@ func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%5.1fs %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// configure lets what was given up go at once, and the pool be full: no threshold keeps room.
-// The daemon asks for so much of a processor.
+// configure lets released volumes be evicted immediately and the pool become full: no threshold keeps space free.
+// It sets the daemon's CPU request.
 func (b *bench) configure(ctx context.Context, cpu string, more ...string) error {
 	args := append([]string{"--min-age=0s", "--high-threshold-percent=100"}, more...)
 	patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":"gc","args":["%s"],"resources":{"requests":{"cpu":"%s"}}}]}}}}`, strings.Join(args, `","`), cpu)
@@ -113,7 +113,7 @@ func (b *bench) configure(ctx context.Context, cpu string, more ...string) error
 	return err
 }
 
-// names are so many that no pod, claim or volume has had.
+// names returns n new names for pods, claims or volumes.
 func (b *bench) names(n int) (out []string) {
 	for range n {
 		b.n++
@@ -151,8 +151,8 @@ func (b *bench) side(ctx context.Context, pods int, full bool) figure.Side {
 	}
 }
 
-// empty takes all volumes away by hand; none has a claim any more, but kubelet may have some
-// of them mounted for a moment yet, and the daemon may be about to remove some, too.
+// empty removes all volumes by hand. None has a claim, but kubelet may still have some mounted for a moment, and
+// the daemon may be removing some as well.
 func (b *bench) empty(ctx context.Context) error {
 	out, err := b.Node(ctx, node, "sh", "-c", `tries=0
 		until lvs --noheadings -o lv_full_name -S 'lv_tags={"flexlvm"}' | xargs -r lvremove --yes; do
@@ -164,8 +164,7 @@ func (b *bench) empty(ctx context.Context) error {
 	return b.settled(ctx)
 }
 
-// fill fills the pool with volumes as they are when their claims are gone, by the driver
-// alone: with pods and claims it would take minutes.
+// fill fills the pool with released volumes, with the driver only: with pods and claims it would take minutes.
 func (b *bench) fill(ctx context.Context) error {
 	var script strings.Builder
 	script.WriteString("set -e; mkdir -p /tmp/fill\n")
@@ -183,8 +182,8 @@ func (b *bench) fill(ctx context.Context) error {
 	return b.settled(ctx)
 }
 
-// settled waits until the daemon has nothing to do: what headroom takes has gone, and the
-// scheduler knows.
+// settled waits until neither the volumes nor the published capacities change: the daemon has evicted what headroom
+// requires, and the scheduler can see the result.
 func (b *bench) settled(ctx context.Context) error {
 	last := ""
 	for same := 0; same < 3; {

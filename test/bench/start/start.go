@@ -1,5 +1,5 @@
-// Package start measures how long a user waits from creating a claim and its pod to the
-// pod Running, on a virtual cluster.
+// Package start measures, on a virtual cluster, how long a user waits from creating a claim and its pod until the
+// pod is Running.
 package start
 
 import (
@@ -25,19 +25,18 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm"
 )
 
-// Node is the only one.
+// Node is the only node.
 const Node = "node1"
 
 const (
 	namespace = "default"
-	// Driver is the driver on a node.
+	// Driver is the path of the driver on a node.
 	Driver   = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/flexlvm.io~flexlvm/flexlvm"
 	rounds   = 12
 	patience = 4 * time.Minute
 )
 
-// Measure compares a pod with a new claim of the shipped class with the same pod
-// with an emptyDir.
+// Measure compares a pod with a new claim of the shipped class with the same pod with an emptyDir.
 func Measure(ctx context.Context) (f figure.Figure, err error) {
 	b, err := Open(ctx, 16<<30)
 	if err != nil {
@@ -60,13 +59,13 @@ func Measure(ctx context.Context) (f figure.Figure, err error) {
 	return figure.Compare("claim and pod applied → Running ÷ the same pod with emptyDir", rounds, 1.5, side("64Mi"), side(""))
 }
 
-// A Bed is a cluster of one node with flexlvm, whose volume group is on a disk of its own.
+// A Bed is a cluster of one node with flexlvm and a volume group on a disk of its own.
 type Bed struct {
 	*cluster.Cluster
 	Client kubernetes.Interface
 }
 
-// Open starts a bed; the caller closes it.
+// Open starts a Bed. The caller must close it.
 func Open(ctx context.Context, disk int64) (b *Bed, err error) {
 	c, err := cluster.StartShipped(ctx, cluster.Config{
 		Name: fmt.Sprintf("bench-start-%d", os.Getpid()), Nodes: 1, DiskSize: disk, Log: os.Stderr,
@@ -91,14 +90,14 @@ func Open(ctx context.Context, disk int64) (b *Bed, err error) {
 	return b, install(ctx, c)
 }
 
-// Close ends the cluster, also where ctx has ended.
+// Close stops the cluster, even if ctx has ended.
 func (b *Bed) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	return b.Stop(ctx)
 }
 
-// install does what a user does, and waits until the scheduler knows of the room.
+// install installs flexlvm as a user does, and waits until the scheduler sees the capacity.
 func install(ctx context.Context, c *cluster.Cluster) error {
 	source, err := vm.SourceDir()
 	if err != nil {
@@ -118,7 +117,7 @@ func install(ctx context.Context, c *cluster.Cluster) error {
 	return offered(ctx, c, "flexlvm")
 }
 
-// Offered waits until the scheduler knows what room there is for claims of a class.
+// Offered waits until the capacity for a class is published to the scheduler.
 func (b *Bed) Offered(ctx context.Context, class string) error { return offered(ctx, b.Cluster, class) }
 
 func offered(ctx context.Context, c *cluster.Cluster, class string) error {
@@ -128,15 +127,15 @@ func offered(ctx context.Context, c *cluster.Cluster, class string) error {
 	})
 }
 
-// A Claim, and the pod of its name that uses it.
+// A Claim is a claim and the pod of the same name that uses it.
 type Claim struct {
 	Name  string
 	Class string
 	Size  string // empty: no claim, and the pod has an emptyDir
 }
 
-// Run creates pods at once, each with a claim of this size, or with an emptyDir where that
-// is empty, and waits until all of them run.
+// Run creates pods at the same time, each with a claim of this size, or with an emptyDir if size is empty, and
+// waits until all of them run.
 func (b *Bed) Run(ctx context.Context, size string, names ...string) error {
 	var claims []Claim
 	for _, name := range names {
@@ -145,7 +144,7 @@ func (b *Bed) Run(ctx context.Context, size string, names ...string) error {
 	return b.RunClaims(ctx, claims...)
 }
 
-// RunClaims creates claims with their pods at once, and waits until all of them run.
+// RunClaims creates claims and their pods at the same time, and waits until all pods run.
 func (b *Bed) RunClaims(ctx context.Context, claims ...Claim) error {
 	var names []string
 	for _, c := range claims {
@@ -160,7 +159,7 @@ func (b *Bed) RunClaims(ctx context.Context, claims ...Claim) error {
 	return b.running(ctx, names...)
 }
 
-// RunPod creates a pod of a claim that there is, and waits until it runs.
+// RunPod creates a pod for an existing claim, and waits until it runs.
 func (b *Bed) RunPod(ctx context.Context, c Claim) error {
 	if err := b.pod(ctx, c); err != nil {
 		return err
@@ -214,7 +213,7 @@ func (b *Bed) pod(ctx context.Context, c Claim) error {
 	return err
 }
 
-// EndPod takes a pod away, and waits until the node is done with it.
+// EndPod deletes a pod, and waits until it is gone.
 func (b *Bed) EndPod(ctx context.Context, name string) error {
 	if err := b.Client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return err
@@ -228,7 +227,7 @@ func (b *Bed) EndPod(ctx context.Context, name string) error {
 	})
 }
 
-// Grow has a claim ask for more, and waits until it has it.
+// Grow requests more capacity for a claim, and waits until the claim has it.
 func (b *Bed) Grow(ctx context.Context, name, size string) error {
 	claims := b.Client.CoreV1().PersistentVolumeClaims(namespace)
 	patch := fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size)
@@ -242,7 +241,7 @@ func (b *Bed) Grow(ctx context.Context, name, size string) error {
 	})
 }
 
-// End takes pods and their claims away, and waits until the node has released them all.
+// End deletes pods and their claims, and waits until these and all PersistentVolumes are gone.
 func (b *Bed) End(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		if err := b.Client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {

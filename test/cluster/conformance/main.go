@@ -1,7 +1,7 @@
-// Command conformance is the part of Kubernetes' end-to-end tests that any CSI driver can be held
-// to, the external storage suite. Those who run it call it e2e.test.
+// Command conformance is the part of Kubernetes' end-to-end tests that applies to every CSI driver, the external
+// storage suite. The binary is named e2e.test.
 //
-// With the argument images it prints the images that the suite's pods run.
+// With the argument images it prints the names of the images of the suite's pods.
 package main
 
 import (
@@ -16,17 +16,17 @@ import (
 	"github.com/onsi/gomega"
 	"k8s.io/kubernetes/test/e2e/framework"
 	"k8s.io/kubernetes/test/e2e/framework/config"
-	_ "k8s.io/kubernetes/test/e2e/framework/debug/init" // after a failure, what was in its namespace
+	_ "k8s.io/kubernetes/test/e2e/framework/debug/init" // dumps the namespace after a failure
 	"k8s.io/kubernetes/test/e2e/framework/testfiles"
 	_ "k8s.io/kubernetes/test/e2e/storage/external" // --storage.testdriver, which defines the tests
 	manifests "k8s.io/kubernetes/test/e2e/testing-manifests"
 	"k8s.io/kubernetes/test/utils/image"
 )
 
-// images are those of the suite that it is called for here.
+// images are the images that the suite uses with flexlvm.
 var images = []image.ImageID{image.Agnhost, image.BusyBox, image.GlibcDnsTesting, image.Nginx}
 
-// outcome takes what testing.T would.
+// outcome stands in for testing.T.
 type outcome struct{ failed bool }
 
 func (o *outcome) Fail() { o.failed = true }

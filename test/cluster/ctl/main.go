@@ -36,7 +36,7 @@ func rootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.TraverseChildren = true // kubectl's flags are its own
+	root.TraverseChildren = true // kubectl parses its own flags
 	name := root.PersistentFlags().String("name", "dev", "which cluster")
 	root.AddCommand(buildCommand(), upCommand(name), downCommand(name), statusCommand(name), kubectlCommand(name), nodeShellCommand(name), imageCommand(name), superviseCommand())
 	return root
@@ -102,8 +102,8 @@ func buildCommand() *cobra.Command {
 	}
 }
 
-// buildBeside builds what tests bring to a cluster, most of which takes minutes: their nodes
-// would wait for it.
+// buildBeside builds what tests install in a cluster, because most of it takes minutes for which their nodes would
+// wait.
 func buildBeside(ctx context.Context, log io.Writer) error {
 	for _, name := range []string{"resizer", "snapshotter"} {
 		if _, err := cluster.BuildSidecarImage(ctx, name, log); err != nil {
@@ -183,7 +183,7 @@ func nodeShellCommand(name *string) *cobra.Command {
 			return become(ssh)
 		},
 	}
-	cmd.Flags().SetInterspersed(false) // what follows the node is not for us
+	cmd.Flags().SetInterspersed(false) // everything after the node belongs to the command
 	return cmd
 }
 
@@ -198,8 +198,7 @@ func superviseCommand() *cobra.Command {
 	}
 }
 
-// become replaces this process, so that signals and the terminal are the
-// command's own.
+// become replaces this process, so that signals and the terminal reach the command directly.
 func become(cmd *exec.Cmd) error {
 	if cmd.Err != nil {
 		return cmd.Err

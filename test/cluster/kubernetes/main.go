@@ -1,6 +1,5 @@
-// Command kubernetes is every server of a small Kubernetes cluster in one static binary.
-// It runs the one by whose name it was started, so a cluster is this file and five links
-// to it, and kubectl.
+// Command kubernetes is every server of a small Kubernetes cluster in one static binary. It runs the server that it
+// is named after, so a cluster consists of this file, five links to it, and kubectl.
 package main
 
 import (
@@ -23,8 +22,8 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
-// programs holds constructors, not commands: making a command registers its
-// flags and feature gates, and only those of the one that runs may be there.
+// programs holds constructors, not commands: creating a command registers its flags and feature gates, and only
+// those of the running program may be registered.
 var programs = map[string]func(){
 	"etcd":                    func() { etcdmain.Main(os.Args) },
 	"kube-apiserver":          func() { os.Exit(cli.Run(apiserver.NewAPIServerCommand())) },

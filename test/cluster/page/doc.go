@@ -1,3 +1,3 @@
-// Package page holds the test of the page of kubectl flexlvm ui for a cluster of 1,000 nodes,
-// on a real API server. What the nodes report is made up; the plugin and the browser are real.
+// Package page holds the test of the page of kubectl flexlvm ui for a cluster of 1,000 nodes, on a real API server.
+// The nodes' reports are synthetic; the plugin and the browser are real.
 package page

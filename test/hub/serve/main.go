@@ -1,5 +1,5 @@
-// Command serve answers in a network of a test's own, where the test itself has no address:
-// for files of a folder below /files/, and as a Hub for the models and datasets beside them.
+// Command serve runs in a test's own network, where the test itself has no address. It serves the files of a folder
+// below /files/, and the models and datasets beside it as a Hub.
 package main
 
 import (
@@ -53,7 +53,7 @@ func serve(address, blobs, dir, token string) error {
 	return <-ended
 }
 
-// commit makes a commit of what is in a repository's folder; what ends in .bin is in LFS.
+// commit commits the content of a repository's folder. Files whose names end in .bin are in LFS.
 func commit(h *hub.Hub, dir, repository string) error {
 	files := map[string]hub.File{}
 	err := filepath.WalkDir(repository, func(name string, entry fs.DirEntry, err error) error {

@@ -18,22 +18,22 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm/logwrites"
 )
 
-// A check is a boot of the node with the disk as a power cut has left it.
+// A check boots the node with the disk in the state that a power cut left.
 type check struct {
 	life    *life
 	at      moment
-	records string // what the node's own disk holds of records; empty: it was lost
-	kind    string // of records
-	leaked  bool   // blocks of the thin pool, by the kernel
-	active  bool   // the boot has activated the group
-	whole   bool   // file systems are looked at by their own tools, and in the end all is removed
+	records string // the directory with the records on the node's own disk; empty: they were lost
+	kind    string // which records: none, last or next
+	leaked  bool   // the kernel or LVM leaked blocks of the thin pool
+	active  bool   // the boot activated the group
+	whole   bool   // the file systems' own tools check them, and finally everything is removed
 }
 
 const checkDir = "/crash-check"
 
-// newCheck chooses what the log does not tell: whether the boot activates the group,
-// and what became of the node's records, which lie on another disk and are fsynced:
-// they are those of the last mark, or those of the next, or that disk was lost.
+// newCheck chooses what the log does not determine: whether the boot activates the group, and the state of the
+// node's records, which are fsynced on another disk: those of the last mark, those of the next, or none because
+// that disk was lost.
 func newCheck(l *life, log *logwrites.Log, p logwrites.Point, seed uint64, whole bool) (*check, error) {
 	text, ok := log.LastMark(p)
 	if !ok {
@@ -64,8 +64,7 @@ func (c *check) String() string {
 	return fmt.Sprintf("%s, records %s, activated %t", s, c.kind, c.active)
 }
 
-// run boots the node, lets the daemon and kubelet do what they do then, and looks at
-// what is there.
+// run boots the node, lets the daemon and kubelet do their part, and checks the result.
 func (c *check) run(ctx context.Context) (err error) {
 	if err := c.restoreRecords(); err != nil {
 		return err
@@ -74,10 +73,10 @@ func (c *check) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	w.calls = c.at.step // which door is first differs from point to point
+	w.calls = c.at.step // the door of the first call differs from point to point
 	defer func() { err = errors.Join(err, w.unmountAll(), w.close()) }()
 	if c.active {
-		// A failure is no verdict: what is wanted is activated when it is mounted.
+		// A failure is not a verdict: a volume is activated when it is mounted.
 		_, _ = sh("vgchange -q -ay %s", group)
 	}
 	if err := daemonRound(w); err != nil {
@@ -112,7 +111,7 @@ func (c *check) run(ctx context.Context) (err error) {
 	return c.removeAll(w, want)
 }
 
-// pending is 1 where a step was under way, which is done again.
+// pending returns 1 if a step was interrupted and has to be repeated, else 0.
 func pending(m moment) int {
 	if m.step >= 0 && !m.done {
 		return 1
@@ -130,8 +129,7 @@ func (c *check) restoreRecords() error {
 	return copyRecords(c.records, checkDir)
 }
 
-// daemonRound is what the node daemon does of itself: it removes what is doomed and
-// heals what is ailing.
+// daemonRound is the node daemon's round: it removes doomed volumes and heals damaged ones.
 func daemonRound(w *world) error {
 	all, err := w.engine.List(w)
 	if err != nil {
@@ -154,7 +152,7 @@ func daemonRound(w *world) error {
 	return nil
 }
 
-// volume mounts a volume that is ready and looks at what it holds.
+// volume mounts a ready volume and checks its content.
 func (c *check) volume(w *world, p promise) error {
 	if p.state != volume.Ready {
 		return nil
@@ -190,7 +188,7 @@ func (c *check) volume(w *world, p promise) error {
 	if err := w.unmount(p.spec); err != nil || !c.whole {
 		return err
 	}
-	look := "xfs_repair -n -P -o bhash=64" // no reading ahead and small caches, which take seconds
+	look := "xfs_repair -n -P -o bhash=64" // no read-ahead and small caches, which would take seconds
 	if p.spec.FSType == volume.Ext4 {
 		look = "e2fsck -fn"
 	}
@@ -198,8 +196,8 @@ func (c *check) volume(w *world, p promise) error {
 	return err
 }
 
-// checkList makes sure that there is what was promised, in the state that was promised,
-// and nothing else: neither a volume that nobody knows of, nor what LVM has left of one.
+// checkList checks that exactly the promised volumes exist, in the promised states: no unknown volume, and no
+// remains of one in LVM.
 func checkList(w *world, want promises) error {
 	all, err := w.engine.List(w)
 	if err != nil {
@@ -241,7 +239,7 @@ func checkList(w *world, want promises) error {
 	return nil
 }
 
-// bringBack undeletes what is unreferenced or retained: it must be whole.
+// bringBack undeletes the unreferenced and retained volumes, which must be whole.
 func (c *check) bringBack(w *world, want promises) error {
 	for _, p := range want.ordered() {
 		if p.state != volume.Unreferenced && p.state != volume.Retained || p.spec.Kind == volume.Dataset {
@@ -258,11 +256,10 @@ func (c *check) bringBack(w *world, want promises) error {
 	return nil
 }
 
-// removeAll removes everything: nothing may be left, neither in the group nor in the
-// thin pool.
+// removeAll removes everything. Nothing may remain in the group or in the thin pool.
 func (c *check) removeAll(w *world, want promises) error {
 	all := want.ordered()
-	slices.SortStableFunc(all, func(a, b promise) int { // snapshots first: their sources wait for them
+	slices.SortStableFunc(all, func(a, b promise) int { // snapshots first: their sources cannot be removed before them
 		return strings.Compare(string(b.spec.Kind), string(a.spec.Kind))
 	})
 	for _, p := range all {
@@ -279,18 +276,17 @@ func (c *check) removeAll(w *world, want promises) error {
 	return c.emptyPool()
 }
 
-// emptyPool makes sure that a thin pool without volumes holds none that LVM does not
-// know of, at the latest when the next volume has been made in it.
+// emptyPool checks that the thin pool without volumes holds none that are unknown to LVM, at the latest after the
+// next volume was created in it.
 //
-// What is told only, as nothing above can help, is what the kernel and LVM leak: blocks
-// that the kernel was about to write or to discard, until thin_check repairs the pool
-// (seen with Linux 7.3); and a whole volume that is removed after a power cut inside of
-// an earlier removal, for LVM takes its note that the pool is to drop the second for
-// that of the first, which was delivered (seen with 2.03.16).
+// Two leaks are only reported, because nothing above the kernel and LVM can help: blocks that the kernel was about
+// to write or to discard, until thin_check repairs the pool (seen with Linux 7.3); and a whole volume that is
+// removed after a power cut inside an earlier removal: LVM mistakes the pending message that deletes the second
+// volume in the pool for the first one's, which was delivered (seen with 2.03.16).
 func (c *check) emptyPool() error {
 	volumes, err := inPool()
 	if err == nil && volumes != "" {
-		// LVM has noted that they are to go, and tells the pool with the next that it makes.
+		// LVM has noted that they are to be deleted, and sends that to the pool with the next creation.
 		if _, err := sh("lvcreate -q --yes --thin --virtualsize 4m --name next %s/%s && lvremove -q --yes %s/next", group, pool, group); err != nil {
 			return err
 		}
@@ -312,7 +308,7 @@ func (c *check) insideRemoval() bool {
 	return pending(c.at) > 0 && strings.HasPrefix(c.life.steps[c.at.step].name, "remove ") && c.at.what != "lvremove"
 }
 
-// inPool lists the volumes that the kernel has in the thin pool, by their numbers.
+// inPool lists the device numbers of the volumes that the kernel has in the thin pool.
 func inPool() (string, error) {
 	device, err := sh("lvchange -ay %s/%s && dmsetup ls --target thin-pool | cut -f1", group, pool)
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// taken is what a snapshot or a copy promises: what its source promises at that moment.
+// taken promises a snapshot or a copy with the files that its source is promised to have at that moment.
 func taken(p promises, s volume.Spec, size volume.Bytes) {
 	p[s.Name] = promise{spec: s, state: volume.Ready, size: size, files: maps.Clone(p[s.CloneOf].files)}
 }
 
-// snapshotStep takes a snapshot of what was written by then.
+// snapshotStep takes a snapshot of all that was written before.
 func snapshotStep(s volume.Spec) step {
 	return step{
 		name: fmt.Sprintf("snapshot %s of %s", s.Name, s.CloneOf),
@@ -31,7 +31,7 @@ func snapshotStep(s volume.Spec) step {
 	}
 }
 
-// groupStep takes snapshots of one instant, while their sources are in use.
+// groupStep takes snapshots of the same instant while their sources are in use.
 func groupStep(sources []volume.Spec, snapshots ...volume.Spec) step {
 	var names, of []string
 	var orders []node.Order
@@ -60,14 +60,14 @@ func groupStep(sources []volume.Spec, snapshots ...volume.Spec) step {
 	}
 }
 
-// fullCopyStep makes a volume as a full copy of a snapshot. One that a pod gets before that call, as
-// after a power cut, must be whole, and is looked at as such.
+// fullCopyStep creates a volume as a full copy of a snapshot. If a pod can mount the volume before that call, as
+// after a power cut, the volume must be whole, and it is checked as such.
 func fullCopyStep(s volume.Spec) step {
 	return step{
 		name: fmt.Sprintf("copy %s to %s", s.CloneOf, s.Name),
 		do: func(w *world) error {
 			err := w.mount(w.engine, s)
-			// The CSI driver passes on no more than the text.
+			// The CSI driver returns only the text of the error.
 			if err == nil || !strings.Contains(err.Error(), node.ErrNotCopied.Error()) {
 				return err
 			}

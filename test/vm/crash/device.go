@@ -11,19 +11,19 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// No multiples of an extent, so that some of what lies behind comes to light when it grows.
+// The sizes are no multiples of an extent, so that growing exposes part of the stale data behind the old end.
 const (
 	deviceSize      = 5*volume.MiB + volume.Block
 	grownDevice     = 13*volume.MiB + 3*volume.Block
 	deviceCopy      = 17*volume.MiB + volume.Block
-	staleExtents    = 12 // what the device, its snapshot and its copy take
+	staleExtents    = 12 // occupied by the device, its snapshot and its copy
 	staleDeviceName = "stale"
 )
 
-// deviceFiles are where on a raw block volume that lies which is a file elsewhere.
+// deviceFiles are the offsets on a raw block volume of what are files on other volumes.
 var deviceFiles = map[string]int64{"front": 0, "late": 4 << 20, "back": int64(deviceSize)}
 
-// deviceSteps are the life of a raw block volume on blocks that are full of what others have left.
+// deviceSteps returns the life of a raw block volume on blocks that are full of stale data.
 func deviceSteps() []step {
 	raw := specOf("raw", volume.Linear)
 	raw.Size, raw.FSType = deviceSize, volume.Raw
@@ -42,12 +42,12 @@ func deviceSteps() []step {
 	}
 }
 
-// staleStep fills the blocks that the next volumes get.
+// staleStep fills the blocks that the next volumes use.
 func staleStep() step {
 	return step{
 		name: "leave stale blocks",
 		do: func(*world) error {
-			// What is there already is from before a power cut.
+			// A volume that exists already is from before a power cut.
 			_, err := sh("! lvs %[1]s/%[2]s >/dev/null 2>&1 || lvremove -q --yes %[1]s/%[2]s; "+
 				"lvcreate -q --yes -Wn -Zn -l%[3]d -n %[2]s %[1]s && yes stale | dd of=/dev/%[1]s/%[2]s bs=1M count=%[4]d iflag=fullblock conv=fsync status=none && lvremove -q --yes %[1]s/%[2]s",
 				group, staleDeviceName, staleExtents, staleExtents*4)
@@ -64,8 +64,8 @@ func staleStep() step {
 	}
 }
 
-// expandDeviceStep grows a raw block volume. Its pod has it back before that, as after a power cut,
-// with one size or the other, and sees nothing but what it has written.
+// expandDeviceStep grows a raw block volume. Before that, as after a power cut, its pod uses it again with the old
+// size or the new one, and sees only what the pod has written.
 func expandDeviceStep(s volume.Spec, files map[string]int64) step {
 	return step{
 		name: fmt.Sprintf("expand %s", s.Name),
@@ -89,7 +89,7 @@ func expandDeviceStep(s volume.Spec, files map[string]int64) step {
 	}
 }
 
-// writeDevice writes what is a file elsewhere, and syncs it.
+// writeDevice writes a file's content at its offset on a device, and syncs it.
 func writeDevice(path, file string, size int64) error {
 	at, known := deviceFiles[file]
 	if !known {
@@ -103,7 +103,7 @@ func writeDevice(path, file string, size int64) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// checkDevice makes sure that the first size bytes of a device hold these files, and zeros elsewhere.
+// checkDevice checks that the first size bytes of a device hold these files, and zeros everywhere else.
 func checkDevice(path string, size volume.Bytes, files map[string]int64) error {
 	want := make([]byte, size)
 	for file, n := range files {

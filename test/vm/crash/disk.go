@@ -18,13 +18,13 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm/logwrites"
 )
 
-// diskName is the device-mapper name of the disk that LVM sees: at first the one that
-// is recorded, then the one of a point.
+// diskName is the device-mapper name of the disk that LVM sees: during the recording the recorded disk, then the
+// disk of a point.
 const diskName = "disk"
 
 const diskPath = "/dev/mapper/" + diskName
 
-// setUpLVM lets LVM see that disk and none below it, which look the same to it.
+// setUpLVM limits LVM to that disk: the disks below it have the same content.
 func setUpLVM() error {
 	const conf = "/etc/lvm/lvmlocal.conf"
 	b, err := os.ReadFile(conf)
@@ -39,14 +39,14 @@ func setUpLVM() error {
 	if !strings.Contains(text, filter) {
 		return fmt.Errorf("%s has no section devices; run this in a node without udev", conf)
 	}
-	// Modules where the kernel has them; else they are built in.
+	// Modules, unless they are built into the kernel.
 	for _, module := range []string{"dm-log-writes", "dm-snapshot"} {
 		_, _ = exec.Command("modprobe", module).CombinedOutput()
 	}
 	return os.WriteFile(conf, []byte(text), 0o644)
 }
 
-// sh runs a line of shell, which must succeed, and returns what it printed.
+// sh runs a line of shell, which must succeed, and returns its output.
 func sh(format string, args ...any) (string, error) {
 	line := fmt.Sprintf(format, args...)
 	cmd := exec.Command("sh", "-c", line)
@@ -58,7 +58,7 @@ func sh(format string, args ...any) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// dmsetup makes, marks and removes the disk that LVM sees.
+// dmsetup creates, marks and removes the disk that LVM sees.
 func dmsetup(args ...string) error {
 	cmd := exec.Command("dmsetup", args...)
 	cmd.Env = append(os.Environ(), "DM_DISABLE_UDEV=1")
@@ -68,7 +68,7 @@ func dmsetup(args ...string) error {
 	return nil
 }
 
-// sectors is the size of a disk in sectors of device-mapper's.
+// sectors returns the size of a disk in device-mapper sectors.
 func sectors(disk string) (int64, error) {
 	f, err := os.Open(disk)
 	if err != nil {
@@ -79,8 +79,7 @@ func sectors(disk string) (int64, error) {
 	return end / 512, err
 }
 
-// startRecording makes the disk that is recorded. It begins as the one does that the log
-// is replayed onto: with nothing on it.
+// startRecording creates the recorded disk. Like the disk that the log is replayed onto, it begins empty.
 func startRecording() error {
 	for _, disk := range []string{recordedDisk, replayDisk} {
 		if _, err := sh("blkdiscard -f %s", disk); err != nil {
@@ -102,7 +101,7 @@ func swallowFlushes() error {
 	return err
 }
 
-// removeDisk takes the disk away, with the group that lies on it.
+// removeDisk removes the disk after deactivating the group on it.
 func removeDisk() error {
 	if _, err := sh("vgchange -q -an"); err != nil {
 		return err
@@ -110,12 +109,12 @@ func removeDisk() error {
 	return dmsetup("remove", diskName)
 }
 
-// A replay is a disk that the log is replayed onto, ever further, and what was changed
-// at one point of it.
+// A replay is a disk onto which the log is replayed further and further, with a snapshot on top for one point's
+// changes.
 type replay struct {
 	log  *logwrites.Log
 	disk *device
-	done int // entries
+	done int // entries replayed
 }
 
 func newReplay(l *logwrites.Log) (*replay, error) {
@@ -123,8 +122,7 @@ func newReplay(l *logwrites.Log) (*replay, error) {
 	return &replay{log: l, disk: &device{f}}, err
 }
 
-// to makes the disk as it is at a point. What is changed on it goes elsewhere, and goes
-// away with drop.
+// to puts the disk into its state at a point. Changes to it go to the snapshot, which drop removes.
 func (r *replay) to(p logwrites.Point) error {
 	if err := r.log.Replay(r.disk, r.done, p.Base); err != nil {
 		return err
@@ -150,15 +148,14 @@ func (r *replay) to(p logwrites.Point) error {
 
 func (r *replay) drop() error { return removeDisk() }
 
-// ofLVM reports whether LVM's own metadata lies there. LVM writes a new text of it and
-// then a header that leads to the text, without a flush between the two (seen with
-// 2.03.16); where a disk writes the second alone, LVM cannot read the group any more,
-// and nobody above LVM can do anything about it.
+// ofLVM reports whether the offset is in LVM's own metadata. LVM writes a new text of it and then a header that
+// points to the text, without a flush between the two (seen with 2.03.16). If a disk writes only the second, LVM
+// can no longer read the group, and nothing above LVM can help.
 func ofLVM(offset int64) bool { return offset < int64(metadataSize) }
 
 const metadataSize = 16 * volume.MiB
 
-// A device is a disk that takes discards.
+// A device is a disk that accepts discards.
 type device struct{ *os.File }
 
 // Discard leaves zeros, as the disks of virtual nodes do.
@@ -174,13 +171,13 @@ func (d *device) Discard(offset, length int64) error {
 	return nil
 }
 
-// lvs lists the logical volumes of the group, also those that LVM hides.
+// lvs lists the logical volumes of the group, including those that LVM hides.
 func lvs() ([]string, error) {
 	out, err := sh("lvs --noheadings -a -o lv_name %s", group)
 	return strings.Fields(out), err
 }
 
-// bounded is a context for one call.
+// bounded returns a context for one call.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callLimit)
 }

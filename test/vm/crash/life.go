@@ -18,37 +18,37 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm/logwrites"
 )
 
-// Mistakes that are made on purpose.
+// Deliberate mistakes.
 const (
-	omitFsync = "fsync" // files are promised that were not fsynced
-	omitFlush = "flush" // the disk is never told to flush
+	omitFsync = "fsync" // files are promised without an fsync
+	omitFlush = "flush" // the disk never receives a flush
 )
 
-// A step is one thing that happens to a volume. Cut short, it is done again after the
-// boot, by whoever wanted it: kubelet, the node daemon, the pod.
+// A step is one event in a volume's life. If it is interrupted, its initiator (kubelet, the node daemon, the pod)
+// repeats it after the boot.
 type step struct {
 	name string
 	do   func(w *world) error
-	then func(p promises) // what is promised once it has returned
+	then func(p promises) // what is promised once do has returned
 }
 
-// A moment is an instant of the recording that carries a mark.
+// A moment is a point of the recording at which a mark was set.
 type moment struct {
 	what    string
-	step    int    // which one is under way, or was the last
-	done    bool   // it has returned
-	records string // what the node's own disk holds of records, a directory
+	step    int    // the step that is running, or the last one
+	done    bool   // the step has returned
+	records string // the directory with the records on the node's own disk
 }
 
-// A life is what was recorded.
+// A life is a recording.
 type life struct {
-	door     string // what its volumes are mounted by, before and after the cut
+	door     string // mounts the volumes, before and after the cut
 	steps    []step
 	promised []promises // before step 0, after it, and so on
 	moments  []moment
 }
 
-// momentOf finds a moment by its mark, which is its number.
+// momentOf returns the index of the moment with this mark, which is the index as text.
 func (l *life) momentOf(mark string) (int, error) {
 	i, err := strconv.Atoi(mark)
 	if err != nil || i >= len(l.moments) {
@@ -57,7 +57,7 @@ func (l *life) momentOf(mark string) (int, error) {
 	return i, nil
 }
 
-// stepAt is the name of the step that is under way at a point, or was the last.
+// stepAt returns the name of the step that is running at a point, or of the last one.
 func (l *life) stepAt(log *logwrites.Log, p logwrites.Point) string {
 	text, _ := log.LastMark(p)
 	i, err := l.momentOf(text)
@@ -67,11 +67,11 @@ func (l *life) stepAt(log *logwrites.Log, p logwrites.Point) string {
 	return l.steps[l.moments[i].step].name
 }
 
-// recorder sets marks in the log, and keeps the node's records as of each.
+// recorder sets marks in the log and keeps the node's records as of each mark.
 type recorder struct {
 	*life
 	world *world
-	err   error // the first
+	err   error // the first one
 }
 
 // note sets a mark.
@@ -84,7 +84,7 @@ func (r *recorder) note(step int, done bool, what string) {
 	r.moments = append(r.moments, m)
 }
 
-// record lets volumes live on the disk that is recorded.
+// record records the life of volumes on the recorded disk.
 func record(ctx context.Context, o options) (*life, error) {
 	for _, dir := range []string{recordsDir, lifeDir} {
 		if err := os.RemoveAll(dir); err != nil {
@@ -140,8 +140,7 @@ func record(ctx context.Context, o options) (*life, error) {
 	return r.life, errors.Join(w.unmountAll(), w.close(), removeDisk())
 }
 
-// makeGroup makes the group with the very command of `flexlvm vg create`, which itself
-// takes no disk that is made of others.
+// makeGroup creates the group with the command of `flexlvm vg create`, which itself refuses a device-mapper disk.
 func makeGroup(ctx context.Context) error {
 	host := command.New("", quiet()).Unkillable
 	g := lvm.NewGroup{Name: group, Devices: []string{diskPath}, MetadataSize: metadataSize}
@@ -153,7 +152,7 @@ func makeGroup(ctx context.Context) error {
 	return err
 }
 
-// rememberFilesystems notes which file system a volume has: it must never be another.
+// rememberFilesystems records the volumes' file systems, which must never change.
 func (w *world) rememberFilesystems(p promises) error {
 	all, err := w.engine.List(w)
 	if err != nil {
@@ -168,13 +167,13 @@ func (w *world) rememberFilesystems(p promises) error {
 }
 
 const (
-	// lifeDir is where the recorded world has its records and pods.
+	// lifeDir holds the records and pods of the recorded world.
 	lifeDir = "/crash-life"
-	// recordsDir keeps the node's records as of each moment.
+	// recordsDir holds the node's records as of each moment.
 	recordsDir = "/crash-records"
 )
 
-// copyRecords copies the records of one world to another's directory, or away.
+// copyRecords copies a world's records to or from another directory.
 func copyRecords(from, to string) error {
 	if err := os.MkdirAll(from+"/state", 0o755); err != nil {
 		return err
@@ -182,7 +181,7 @@ func copyRecords(from, to string) error {
 	return os.CopyFS(to+"/state", os.DirFS(from+"/state"))
 }
 
-// How many files the datasets have.
+// Numbers of files in the datasets.
 const (
 	smallSet = 5
 	largeSet = 40
@@ -190,8 +189,8 @@ const (
 
 const claimSize = 16 * volume.MiB
 
-// grownSize is what the volumes grow to: more than the least device of a file system, so that each
-// step is taken.
+// grownSize returns the size that volumes grow to. It exceeds the minimum size of a file system's device, so
+// growing runs every step.
 func grownSize(fsType volume.FSType) volume.Bytes {
 	if fsType == volume.Ext4 {
 		return 48 * volume.MiB
@@ -210,9 +209,8 @@ func specOf(n volume.Name, layout volume.Layout) volume.Spec {
 	return s
 }
 
-// steps are the life: made, written to, grown, snapshotted, copied, released, brought back, evicted,
-// loaded, loaded again under the same name, kept by a person, and forgotten; and then that of a raw
-// block volume.
+// steps returns the life: volumes are created, written, grown, snapshotted, copied, released, undeleted, evicted,
+// loaded, loaded again under the same name, retained and forgotten. The life of a raw block volume follows.
 func steps(fsType volume.FSType) []step {
 	linear, thin := specOf("linear", volume.Linear), specOf("thin", volume.Thin)
 	clone, set := specOf("clone", volume.Thin), specOf("set", volume.Linear)
@@ -228,7 +226,7 @@ func steps(fsType volume.FSType) []step {
 	lazily := volume.Disposal{Reclaim: volume.ReclaimLazy, Wipe: volume.WipeNone}
 	wiped := volume.Disposal{Reclaim: volume.ReclaimImmediate, Wipe: volume.WipeDiscard}
 	var restore []step
-	if fsType == volume.Ext4 { // a copy of what XFS needs takes longer than all the rest
+	if fsType == volume.Ext4 { // a copy of XFS's minimum size takes longer than all the rest
 		restore = []step{fullCopyStep(restored), removeAtOnceStep(restored)}
 	}
 	return slices.Concat([]step{
@@ -269,7 +267,7 @@ func steps(fsType volume.FSType) []step {
 	}, deviceSteps())
 }
 
-// snapshotOf is a snapshot of a volume.
+// snapshotOf returns the spec of a snapshot of a volume.
 func snapshotOf(of volume.Spec, n volume.Name) volume.Spec {
 	s := of
 	s.Name, s.Kind, s.CloneOf = n, volume.Snapshot, of.Name

@@ -1,13 +1,12 @@
 //go:build linux
 
-// Command crash runs in a virtual node. It records the life of some volumes on the disk
-// below their group, and then cuts the power of that disk at many points: after each
-// flush, after each promise, and in between, losing what the disk had in its cache. At
-// each point it starts the node again, and everything promised by then must be there, and
-// nothing else.
+// Command crash runs in a virtual node. It records the life of some volumes on the disk below their group. Then it
+// cuts the power of that disk at many points: after each flush, after each promise, and in between, losing the
+// content of the disk's cache. At each point it restarts the node, and everything promised before the point must
+// exist, and nothing else.
 //
-// It needs four disks: the recorded one, its log, one as large as the first to replay it
-// onto, and one for what a check changes there.
+// It needs four disks: the recorded one, its log, one as large as the first to replay the log onto, and one for the
+// changes that a check makes there.
 package main
 
 import (
@@ -104,7 +103,7 @@ func run(ctx context.Context, o options) error {
 	return cut(ctx, o, life, log, points)
 }
 
-// cut takes the power away at these points, and tells of all that went wrong.
+// cut cuts the power at these points and reports all failures.
 func cut(ctx context.Context, o options, life *life, log *logwrites.Log, points []logwrites.Point) error {
 	fmt.Printf("seed %d\n", o.seed)
 	begun := time.Now()
@@ -113,7 +112,7 @@ func cut(ctx context.Context, o options, life *life, log *logwrites.Log, points 
 		return err
 	}
 	const wholeEvery = 5
-	most := 10 // failures; what is wrong at one point is often wrong at many
+	most := 10 // failures: one cause often fails many points
 	if o.omit != "" {
 		most = 1
 	}

@@ -15,18 +15,18 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A promise is what was acknowledged of a volume.
+// A promise is the acknowledged state of a volume.
 type promise struct {
 	spec  volume.Spec
 	state volume.State
 	size  volume.Bytes
-	fs    string           // UUID of its file system, where the volume was handed out before
-	files map[string]int64 // their sizes; what is in them follows from their names
-	// complete: a dataset of so many files was loaded; 0 for none.
+	fs    string           // UUID of its file system, if the volume was mounted before
+	files map[string]int64 // by name: their sizes; the name determines the content
+	// dataset is the number of files of the completely loaded dataset; 0: none.
 	dataset int
 }
 
-// promises are those of all volumes; one that is not there must not exist.
+// promises are the promises of all volumes. Volumes without one must not exist.
 type promises map[volume.Name]promise
 
 func (p promises) clone() promises {
@@ -38,7 +38,7 @@ func (p promises) clone() promises {
 	return c
 }
 
-// ordered is in the order of names, so that a seed repeats what a failure names first.
+// ordered returns the promises by name, so that with the same seed, a failure names the same volume first.
 func (p promises) ordered() []promise {
 	all := make([]promise, 0, len(p))
 	for _, n := range slices.Sorted(maps.Keys(p)) {
@@ -47,14 +47,14 @@ func (p promises) ordered() []promise {
 	return all
 }
 
-// change changes what is promised of a volume.
+// change changes a volume's promise.
 func (p promises) change(n volume.Name, change func(*promise)) {
 	v := p[n]
 	change(&v)
 	p[n] = v
 }
 
-// content is what is in a file of this name and size.
+// content returns the content of a file of this name and size.
 func content(name string, size int64) []byte {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name))
@@ -65,7 +65,7 @@ func content(name string, size int64) []byte {
 	return b
 }
 
-// checkFile makes sure that a promised file holds what was written to it.
+// checkFile checks that a promised file has the content that was written.
 func checkFile(dir, name string, size int64) error {
 	b, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
@@ -77,8 +77,7 @@ func checkFile(dir, name string, size int64) error {
 	return nil
 }
 
-// checkFiles makes sure that a volume's directory holds the promised files, and none that another
-// volume got.
+// checkFiles checks that a volume's directory holds the promised files, and none of another volume.
 func checkFiles(dir string, p promise) error {
 	for file, size := range p.files {
 		if err := checkFile(dir, file, size); err != nil {
@@ -94,5 +93,5 @@ func checkFiles(dir string, p promise) error {
 	return err
 }
 
-// unpromised are what may be in a volume beside its files.
+// unpromised are the names that a volume may contain beside its promised files.
 var unpromised = []string{"noise", "set", "lost+found"}

@@ -8,7 +8,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Each step begins where the boot has left the node, so it mounts what it needs.
+// Each step begins in the state after a boot, so it mounts the volumes that it needs.
 
 func mountStep(s volume.Spec) step {
 	return step{
@@ -148,7 +148,7 @@ func removeStep(s volume.Spec) step {
 	}
 }
 
-// removeAtOnceStep is releaseStep and removeStep in one, which saves the time of a step.
+// removeAtOnceStep combines releaseStep and removeStep, which saves the time of a step.
 func removeAtOnceStep(s volume.Spec) step {
 	return step{
 		name: fmt.Sprintf("remove %s at once", s.Name),

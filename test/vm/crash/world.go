@@ -25,33 +25,33 @@ const (
 	pool      = volume.Name("thinpool")
 	cluster   = "6e2c0b0a-92a7-4b52-a9f5-2f7b3f1f8a01"
 	callLimit = time.Minute
-	// sources holds datasets; it lies in memory, and is there after every power cut.
+	// sources holds datasets. It is in memory and survives every power cut.
 	sources = "/crash-sources"
 )
 
-// A world is a node as its callers see it: the engine, and where pods have volumes.
+// A world is a node as its callers see it: the engine, and the pods' volume directories.
 type world struct {
 	context.Context
 	dir    string
 	engine *node.Engine
-	// behind is the engine as the driver has it, which settles a volume later.
+	// behind is the driver's engine, which leaves settling a volume to later.
 	behind *node.Engine
 	omit   string
-	// door is by which volumes are mounted, unmounted and grown; calls counts these calls.
+	// door is how volumes are mounted, unmounted and grown; calls counts these calls.
 	door  string
 	calls int
-	// drivers are the CSI drivers of both engines, as far as they were started.
+	// drivers are the started CSI drivers of the engines.
 	drivers map[*node.Engine]*csinode.Node
 }
 
-// The doors. The FlexVolume driver calls the engine, and so does the node daemon.
+// The doors. The FlexVolume driver and the node daemon both call the engine.
 const (
 	doorFlex = "flex"
 	doorCSI  = "csi"
 	doorBoth = "both" // in turns
 )
 
-// byCSI returns the CSI driver of an engine if it is its turn, or nil.
+// byCSI returns the CSI driver of an engine if this call goes through CSI, or nil.
 func (w *world) byCSI(e *node.Engine) (*csinode.Node, error) {
 	w.calls++
 	if w.door == doorFlex || w.door == doorBoth && w.calls%2 == 1 {
@@ -67,7 +67,7 @@ func (w *world) byCSI(e *node.Engine) (*csinode.Node, error) {
 	return d, err
 }
 
-// close ends what the world has started.
+// close stops the CSI drivers.
 func (w *world) close() error {
 	var all []error
 	for _, d := range w.drivers {
@@ -76,8 +76,8 @@ func (w *world) close() error {
 	return errors.Join(all...)
 }
 
-// newWorld returns the world whose records and pods lie in a directory, and whose pods have
-// their volumes through a door. after is told of each step of the engine.
+// newWorld returns a world with its records and pods in a directory and its volumes mounted through a door. after
+// is called after each step of the engine.
 func newWorld(ctx context.Context, dir, door string, after func(step string)) (*world, error) {
 	w := &world{Context: ctx, dir: dir, door: door, drivers: map[*node.Engine]*csinode.Node{}}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -116,7 +116,7 @@ func (w *world) mount(e *node.Engine, s volume.Spec) error {
 	return e.Mount(ctx, s, w.target(s.Name), false)
 }
 
-// makeTarget makes the directory that a volume is mounted on, or the file for a device.
+// makeTarget creates the directory to mount a volume on, or the file for a device.
 func (w *world) makeTarget(s volume.Spec) error {
 	if s.FSType != volume.Raw {
 		return os.MkdirAll(w.target(s.Name), 0o750)
@@ -131,7 +131,7 @@ func (w *world) makeTarget(s volume.Spec) error {
 	return f.Close()
 }
 
-// unmountAll takes away whatever is mounted in the pods, and the mappings of devices.
+// unmountAll unmounts everything in the pods and closes the mappings of devices.
 func (w *world) unmountAll() error {
 	targets, err := filepath.Glob(w.dir + "/pods/*")
 	for _, target := range targets {
@@ -158,7 +158,7 @@ func (w *world) unmount(s volume.Spec) error {
 	return w.engine.Unmount(ctx, w.target(s.Name))
 }
 
-// expand grows a volume. Through CSI it grows where it is mounted.
+// expand grows a volume. Through CSI, it grows online.
 func (w *world) expand(s volume.Spec, size volume.Bytes) error {
 	driver, err := w.byCSI(w.engine)
 	if err != nil {
@@ -177,7 +177,7 @@ func (w *world) expand(s volume.Spec, size volume.Bytes) error {
 	return w.engine.Expand(ctx, s, size)
 }
 
-// release ends the pods of a volume and says that nobody wants it any more.
+// release ends a volume's pods and releases the volume.
 func (w *world) release(s volume.Spec, d volume.Disposal) error {
 	if err := w.unmount(s); err != nil {
 		return err
@@ -200,8 +200,7 @@ func (w *world) restate(s volume.Spec, to volume.State) error {
 	return err
 }
 
-// write makes a file as a careful program does: it is there whole under its name, or
-// not at all.
+// write writes a file as a careful program does: it appears under its name atomically.
 func (w *world) write(s volume.Spec, file string, size int64) (err error) {
 	dir := w.target(s.Name)
 	if s.FSType == volume.Raw {
@@ -226,12 +225,12 @@ func (w *world) write(s volume.Spec, file string, size int64) (err error) {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// noise makes a file that nobody is promised.
+// noise writes a file that is not promised.
 func (w *world) noise(n volume.Name) error {
 	return os.WriteFile(filepath.Join(w.target(n), "noise"), content("noise", 3<<20), 0o600)
 }
 
-// makeSource makes a dataset of so many files.
+// makeSource creates a dataset of so many files.
 func makeSource(files int) error {
 	dir := source(files)
 	if err := os.MkdirAll(dir+"/many", 0o755); err != nil {
@@ -259,7 +258,7 @@ func (w *world) fetch(n volume.Name, files int) error {
 	return nil
 }
 
-// size is what a volume holds, as its pod sees it.
+// size returns a volume's size as its pod sees it.
 func (w *world) size(s volume.Spec) (volume.Bytes, error) {
 	if s.FSType == volume.Raw {
 		n, err := sectors(w.target(s.Name))
@@ -272,7 +271,7 @@ func (w *world) size(s volume.Spec) (volume.Bytes, error) {
 	return volume.Bytes(st.Blocks) * volume.Bytes(st.Bsize), nil
 }
 
-// lookInto looks at what a snapshot holds, as a full copy of it would.
+// lookInto checks the content of a snapshot, as a full copy of it would read it.
 func (w *world) lookInto(p promise) error {
 	if _, err := sh("lvchange --yes -ay %s/%s", group, p.spec.Name); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Csicall makes one call of the CSI driver, as kubelet does, with the options of a FlexVolume:
-// power cuts meet both drivers with the same volume.
+// Csicall makes one call of the CSI driver, as kubelet does, with the options of a FlexVolume, so that the power
+// cut tests use the same volumes with both drivers.
 //
 //	csicall mount|expand TARGET OPTIONS [SIZE]
 package main
@@ -71,7 +71,7 @@ func run(args []string) (err error) {
 	return fmt.Errorf("no call %q", args)
 }
 
-// specOf reads the options that kubelet gives the FlexVolume driver.
+// specOf parses the options that kubelet passes to the FlexVolume driver.
 func specOf(text string) (volume.Spec, error) {
 	given := map[string]string{}
 	if err := json.Unmarshal([]byte(text), &given); err != nil {

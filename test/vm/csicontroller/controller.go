@@ -23,14 +23,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Whose volumes they are.
+// The owner of all volumes.
 const (
 	namespace = "sanity"
 	cluster   = "6e2c0b0a-92a7-4b52-a9f5-2f7b3f1f8a01"
 )
 
-// controller makes, describes and removes volumes. The rest is the provisioner's own
-// controller service, before an API server in memory.
+// controller creates, describes and removes volumes. Everything else is the provisioner's own controller service,
+// with an in-memory API server.
 type controller struct {
 	*csicontroller.Service
 	engine *node.Engine
@@ -52,7 +52,7 @@ func newController(engine *node.Engine) *controller {
 	return c
 }
 
-// ControllerGetCapabilities adds to what the service offers what this makes up for.
+// ControllerGetCapabilities adds the capabilities that controller implements to those of the service.
 func (c *controller) ControllerGetCapabilities(ctx context.Context, r *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	out, err := c.Service.ControllerGetCapabilities(ctx, r)
 	if err != nil {
@@ -70,7 +70,7 @@ func (c *controller) ControllerGetCapabilities(ctx context.Context, r *csi.Contr
 	return out, nil
 }
 
-// CreateVolume describes a volume as a PersistentVolume; its first mount makes it.
+// CreateVolume describes a volume as a PersistentVolume; the first mount creates the volume.
 func (c *controller) CreateVolume(ctx context.Context, r *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	if r.GetName() == "" || len(r.GetVolumeCapabilities()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "a volume has a name and capabilities")
@@ -95,7 +95,7 @@ func (c *controller) CreateVolume(ctx context.Context, r *csi.CreateVolumeReques
 	object := persistentvolume.New(pv.Description{Name: string(spec.Name), Node: "node-1", Hostname: "node-1", Door: pv.CSI, Spec: spec, Charged: spec.Charge(), IOLimits: limits},
 		[]corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, corev1.PersistentVolumeReclaimDelete)
 	source := object.Spec.CSI.DeepCopy()
-	// As kubelet says it of the pod.
+	// As kubelet adds it for the pod.
 	source.VolumeAttributes["csi.storage.k8s.io/pod.namespace"] = namespace
 	made := &csi.Volume{VolumeId: source.VolumeHandle, CapacityBytes: int64(spec.Size), VolumeContext: source.VolumeAttributes, ContentSource: r.GetVolumeContentSource()}
 	c.mu.Lock()
@@ -133,7 +133,7 @@ func (c *controller) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeReques
 	return &csi.DeleteVolumeResponse{}, c.removeUnreferenced(ctx)
 }
 
-// ControllerExpandVolume leaves the growth to the node: room is not reckoned here.
+// ControllerExpandVolume leaves growing to the node: free space is not checked here.
 func (c *controller) ControllerExpandVolume(_ context.Context, r *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetCapacityRange() == nil {
 		return nil, status.Error(codes.InvalidArgument, "volume_id or capacity_range are missing")

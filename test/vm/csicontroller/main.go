@@ -1,8 +1,7 @@
-// Command csicontroller stands in for the provisioner and the node daemon where there is no
-// Kubernetes: a CSI controller service whose volumes are named and described as the
-// provisioner does, and removed as the daemon does. What the provisioner's own controller
-// service offers, it answers; calls of the node service are passed on to the driver as they
-// are. So CSI's own tests have volumes to work on.
+// Command csicontroller replaces the provisioner and the node daemon where there is no Kubernetes, so that CSI's
+// own tests have volumes to work on. It is a CSI controller service that names and describes volumes as the
+// provisioner does, and removes them as the daemon does. It answers what the provisioner's own controller service
+// offers, and forwards calls of the node service to the driver.
 package main
 
 import (
@@ -53,7 +52,7 @@ func run(listen, driver string) error {
 	return errors.Join(server.Serve(listener), conn.Close())
 }
 
-// identity is the driver's, and says that there are controller services.
+// identity is the driver's identity service plus the capability of controller services.
 type identity struct {
 	csi.UnimplementedIdentityServer
 	driver csi.IdentityClient
@@ -80,7 +79,7 @@ func (i *identity) GetPluginCapabilities(ctx context.Context, r *csi.GetPluginCa
 	return out, nil
 }
 
-// nodes passes on what it is asked for.
+// nodes forwards all calls to the driver.
 type nodes struct {
 	csi.UnimplementedNodeServer
 	driver csi.NodeClient

@@ -21,10 +21,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// nodePoll is how often the stand-in for the daemon looks what is to be done.
+// nodePoll is how often takeSnapshots, the replacement of the daemon, lists PersistentVolumes.
 const nodePoll = 50 * time.Millisecond
 
-// room is a ledger that knows one node, with room for everything.
+// room is a ledger that knows a single node with unlimited space.
 type room struct{}
 
 func (room) NodeOf(label string) (name, report string, reported bool) { return label, "", true }
@@ -35,14 +35,14 @@ func (room) Reserve(string, []ledger.Want, ...volume.Name) (map[volume.PoolName]
 
 func (room) Written(*corev1.PersistentVolume) {}
 
-// specOf is what a node makes of a PersistentVolume.
+// specOf returns the volume spec that a node derives from a PersistentVolume.
 func specOf(object *corev1.PersistentVolume) (volume.Spec, error) {
 	spec, err := volume.ParseOptions(persistentvolume.Options(object))
 	spec.Name, spec.Namespace = volume.Name(object.Name), namespace
 	return spec, err
 }
 
-// takeSnapshots takes the snapshots whose PersistentVolumes ask for it, as the daemon does.
+// takeSnapshots takes the snapshots that PersistentVolumes request, as the daemon does.
 func (c *controller) takeSnapshots(ctx context.Context) {
 	volumes := c.server.CoreV1().PersistentVolumes()
 	for ; ctx.Err() == nil; time.Sleep(nodePoll) {
@@ -79,7 +79,7 @@ func (c *controller) take(ctx context.Context, object *corev1.PersistentVolume) 
 	return persistentvolume.Taken(made.Created, made.Size)
 }
 
-// CreateSnapshot has the volume made first, for CSI's tests mount none before.
+// CreateSnapshot first has the volume created: CSI's tests do not mount it before.
 func (c *controller) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
 	if _, n, _, err := pv.ParseHandle("source_volume_id", r.GetSourceVolumeId()); err == nil {
 		object, err := c.server.CoreV1().PersistentVolumes().Get(ctx, string(n), metav1.GetOptions{})
@@ -114,7 +114,7 @@ func (c *controller) use(ctx context.Context, object *corev1.PersistentVolume) e
 	return c.engine.Unmount(ctx, target)
 }
 
-// DeleteSnapshot removes the volume as well, which the daemon does later.
+// DeleteSnapshot also removes the volume, which the daemon would do later.
 func (c *controller) DeleteSnapshot(ctx context.Context, r *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
 	out, err := c.Service.DeleteSnapshot(ctx, r)
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *controller) DeleteSnapshot(ctx context.Context, r *csi.DeleteSnapshotRe
 	return out, c.removeUnreferenced(ctx)
 }
 
-// removeUnreferenced removes what nobody wants and no snapshot needs.
+// removeUnreferenced removes the unreferenced volumes that no snapshot depends on.
 func (c *controller) removeUnreferenced(ctx context.Context) error {
 	all, err := c.engine.List(ctx)
 	if err != nil {
@@ -146,14 +146,14 @@ func (c *controller) removeUnreferenced(ctx context.Context) error {
 		if err := c.engine.Remove(ctx, node.Ref{Group: v.Group, Name: v.Name, Cluster: v.Cluster, Kind: v.Kind, UUID: v.UUID}); err != nil {
 			return status.Error(codes.Internal, err.Error())
 		}
-		if kept { // it may have been the last snapshot of one before
+		if kept { // it may have been the last snapshot of a volume earlier in the list
 			return c.removeUnreferenced(ctx)
 		}
 	}
 	return nil
 }
 
-// restore makes a volume as a copy of a snapshot; the daemon makes it ahead of the first mount.
+// restore creates a volume as a copy of a snapshot, as the daemon does before the first mount.
 func (c *controller) restore(ctx context.Context, id string, spec *volume.Spec) error {
 	_, n, _, err := pv.ParseHandle("snapshot_id", id)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package csinode calls the CSI driver as kubelet does, over a socket, with an engine in the
-// same process: a test that kills the process, or the power, at a step of the engine does so in
-// the middle of a call.
+// Package csinode calls the CSI driver as kubelet does, over a socket, with an engine in the same process: a test
+// that kills the process, or cuts the power, at a step of the engine does so in the middle of a call.
 package csinode
 
 import (
@@ -31,14 +30,13 @@ type Node struct {
 	ended  chan error
 	ahead  atomic.Int64 // how far the driver's clock is ahead, in nanoseconds
 
-	// Secrets go with every mount and growth, as kubelet reads them of the Secret that a
-	// PersistentVolume names.
+	// Secrets are sent with every mount and growth, as kubelet sends the content of the PersistentVolume's Secret.
 	Secrets map[string]string
 }
 
-// Start starts the driver on a socket. It must be closed.
+// Start starts the driver on a socket. The caller must close the Node.
 func Start(ctx context.Context, socket string, engine csidoor.Engine) (*Node, error) {
-	// What a killed one has left would be taken for this one's.
+	// The socket of a killed driver would be taken for this one's.
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -69,16 +67,15 @@ func Start(ctx context.Context, socket string, engine csidoor.Engine) (*Node, er
 	return n, nil
 }
 
-// Close ends the driver.
+// Close stops the driver.
 func (n *Node) Close() error {
 	n.stop()
 	return errors.Join(n.conn.Close(), <-n.ended)
 }
 
-// handle is the volume's handle.
 func handle(s volume.Spec) string { return pv.Handle(s.Group, s.Name, s.ReadOnly) }
 
-// Mount publishes a volume on a directory that the driver makes, or a device on a file.
+// Mount publishes a volume on a directory that the driver creates, or a device on a file.
 func (n *Node) Mount(ctx context.Context, s volume.Spec, target string) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 		return err
@@ -98,7 +95,7 @@ func (n *Node) Mount(ctx context.Context, s volume.Spec, target string) error {
 	return err
 }
 
-// Unmount unpublishes a volume, and the directory with it.
+// Unmount unpublishes a volume and removes the target.
 func (n *Node) Unmount(ctx context.Context, s volume.Spec, target string) error {
 	_, err := n.client.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: handle(s), TargetPath: target})
 	return err
@@ -115,20 +112,20 @@ func (n *Node) Expand(ctx context.Context, s volume.Spec, target string, size vo
 	return err
 }
 
-// now is the driver's clock.
+// now returns the time of the driver's clock.
 func (n *Node) now() time.Time { return time.Now().Add(time.Duration(n.ahead.Load())) }
 
-// later lets a minute pass: kubelet asks for the health no more often.
+// later advances the driver's clock by a minute: kubelet requests the health no more often.
 func (n *Node) later() { n.ahead.Add(int64(time.Minute)) }
 
-// Health asks for what is wrong with a volume, a minute after it was asked before.
+// Health returns the problems of a volume, a minute after the previous request.
 func (n *Node) Health(ctx context.Context, s volume.Spec) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
 	n.later()
 	r, err := n.client.NodeGetVolumeHealth(ctx, &csi.NodeGetVolumeHealthRequest{VolumeId: handle(s)})
 	return r.GetVolumeHealth().GetHealthStatuses(), err
 }
 
-// StorageHealth asks for what is wrong with the node's pools, a minute after it was asked before.
+// StorageHealth returns the problems of the node's pools, a minute after the previous request.
 func (n *Node) StorageHealth(ctx context.Context) ([]*csi.NodeGetStorageHealthResponse_StorageBackendHealth, error) {
 	n.later()
 	r, err := n.client.NodeGetStorageHealth(ctx, &csi.NodeGetStorageHealthRequest{})

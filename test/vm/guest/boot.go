@@ -20,8 +20,8 @@ import (
 // rootSerial is the serial number of the disk with the root file system.
 const rootSerial = "flexlvm-root"
 
-// lvmWithoutUdev are the settings that LVM needs where no udevd answers it:
-// else it waits for device nodes that nobody makes.
+// lvmWithoutUdev are the settings that LVM needs without udevd: with its defaults it would wait for device nodes
+// that nobody creates.
 const lvmWithoutUdev = `activation {
 	udev_sync = 0
 	udev_rules = 0
@@ -35,13 +35,13 @@ devices {
 }
 `
 
-// parameters is what the host says on the kernel's command line.
+// parameters are the host's settings on the kernel's command line.
 type parameters struct {
-	writableRoot bool   // flexlvm.root=rw: the root disk itself, else a throw-away layer on it
+	writableRoot bool   // flexlvm.root=rw: the root disk itself, not a throw-away layer on it
 	udev         bool   // flexlvm.udev=1
-	init         string // flexlvm.init=PATH: becomes process 1 in our place
-	ports        string // flexlvm.ports=NAME:TTY,…: serial lines that stand for virtio ports
-	control      string // flexlvm.control=PORT: where the host listens
+	init         string // flexlvm.init=PATH: replaces this program as process 1
+	ports        string // flexlvm.ports=NAME:TTY,…: serial lines that replace virtio ports
+	control      string // flexlvm.control=PORT: the port on which the host listens
 }
 
 func readParameters() (parameters, error) {
@@ -68,7 +68,7 @@ func readParameters() (parameters, error) {
 	return p, nil
 }
 
-// boot goes from the initrd to a root file system with the usual mounts.
+// boot enters the root file system from the initrd and sets up the usual mounts.
 func boot() error {
 	for _, m := range []mount{
 		{"devtmpfs", "/dev", "devtmpfs", 0, ""},
@@ -127,7 +127,7 @@ func loadModules(dir string) error {
 	return nil
 }
 
-// rootDisk finds the device node of the disk with our serial number.
+// rootDisk finds the device node of the disk with the serial number rootSerial.
 func rootDisk() (string, error) {
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		files, _ := filepath.Glob("/sys/block/vd*/serial")
@@ -141,8 +141,8 @@ func rootDisk() (string, error) {
 	return "", fmt.Errorf("find root disk: no disk has the serial number %s", rootSerial)
 }
 
-// placeFiles copies what the host added to the initrd into the root. A copy, not
-// a layer on top: a directory "bin" in a layer would hide the link of that name.
+// placeFiles copies the host's additions to the initrd into the root. It copies them because a layer on top would
+// not do: a directory "bin" in a layer would hide the link of that name.
 func placeFiles(from, to string) error {
 	err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -178,7 +178,7 @@ func moveFile(from, to string, entry fs.DirEntry) error {
 		return err
 	}
 	defer in.Close()
-	_ = os.Remove(to) // never write through a link, nor into a running program
+	_ = os.Remove(to) // never write through a link or into a running program
 	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, info.Mode().Perm())
 	if err != nil {
 		return err
@@ -192,10 +192,10 @@ func moveFile(from, to string, entry fs.DirEntry) error {
 	if err != nil {
 		return err
 	}
-	return os.Remove(from) // gives its memory back
+	return os.Remove(from) // frees its memory
 }
 
-// setUpUdev starts udevd, or tells LVM that there is none.
+// setUpUdev starts udevd, or configures LVM to work without it.
 func setUpUdev(udev bool) error {
 	const local = "/etc/lvm/lvmlocal.conf"
 	if !udev {

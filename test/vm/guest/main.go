@@ -1,10 +1,10 @@
 //go:build linux
 
-// Command guest is process 1 of the test bed's virtual machines. It finds the root disk,
-// sets up the system, and runs what the host sends over their own network link.
+// Command guest is process 1 of the test bed's virtual machines. It finds the root disk, sets up the system, and
+// runs the commands that the host sends over the network link between them.
 //
-// Process 1 stays in a loop that reaps orphans. A copy of itself, the server, talks to
-// the host, so that only the server waits for the commands that it started.
+// Process 1 stays in a loop that reaps orphans. A copy of itself, the server, communicates with the host, so that
+// only the server waits for the commands that it started.
 package main
 
 import (
@@ -26,7 +26,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "guest: ", serve()) // it returns only when it fails
 		os.Exit(1)
 	}
-	// Our environment came from the kernel; from here on it is every command's.
+	// The environment came from the kernel. From here on, every command inherits it.
 	os.Clearenv()
 	for name, value := range map[string]string{
 		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -49,7 +49,7 @@ func main() {
 	fail(errors.New("the guest's server has ended"))
 }
 
-// reapUntil waits for children, adopted ones too, until pid has ended.
+// reapUntil waits for children, including adopted ones, until pid has ended.
 func reapUntil(pid int) {
 	for {
 		got, err := unix.Wait4(-1, nil, 0, nil)
@@ -59,7 +59,7 @@ func reapUntil(pid int) {
 	}
 }
 
-// fail tells host and console why the guest cannot go on, and switches it off.
+// fail reports to the host and the console why the guest cannot go on, and powers it off.
 func fail(err error) {
 	fmt.Fprintln(os.Stderr, "guest:", err)
 	if host, dialErr := dialHost(); dialErr == nil {
@@ -69,7 +69,7 @@ func fail(err error) {
 	powerOff()
 }
 
-// powerOff writes everything back and switches the machine off.
+// powerOff syncs all file systems and powers the machine off.
 func powerOff() {
 	unix.Sync()
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// linkPorts gives serial lines the names of virtio ports, which User-Mode Linux has
-// not: NAME:TTY,….
+// linkPorts creates links to serial lines under the names of virtio ports, which User-Mode Linux does not have. The
+// format is NAME:TTY,….
 func linkPorts(ports string) error {
 	for port := range strings.SplitSeq(ports, ",") {
 		name, tty, ok := strings.Cut(port, ":")
@@ -38,7 +38,7 @@ func linkPort(name, tty string) error {
 	if err != nil {
 		return err
 	}
-	mode.Oflag &^= unix.OPOST // bytes as they are
+	mode.Oflag &^= unix.OPOST // no translation of bytes
 	mode.Lflag &^= unix.ECHO | unix.ICANON | unix.ISIG
 	if err := unix.IoctlSetTermios(int(line.Fd()), unix.TCSETS, mode); err != nil {
 		return err

@@ -9,11 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newRoot is where the root file system is mounted while we still stand in the
-// initrd.
+// newRoot is where the root file system is mounted while the initrd is still the root.
 const newRoot = "/newroot"
 
-// mount is one call of mount(2). Its target is made if it is missing.
+// mount is one call of mount(2). It creates a missing target.
 type mount struct {
 	source, target, kind string
 	flags                uintptr
@@ -54,8 +53,8 @@ func mountRoot(writable bool) error {
 	return mount{"overlay", newRoot, "overlay", 0, "lowerdir=/base,upperdir=/layer/upper,workdir=/layer/work"}.do()
 }
 
-// enterRoot makes the mounted root file system the root of this process and, as
-// they share it, of the kernel's threads that start modprobe.
+// enterRoot makes the mounted root file system the root of this process and, because they share it, of the kernel
+// threads that start modprobe.
 func enterRoot() error {
 	for _, dir := range []string{"/dev", "/proc", "/sys"} {
 		if err := (mount{dir, newRoot + dir, "", unix.MS_MOVE, ""}).do(); err != nil {
@@ -74,7 +73,7 @@ func enterRoot() error {
 	return os.Chdir("/")
 }
 
-// furnish mounts and sets what programs expect of a running system.
+// furnish sets up the mounts, links and names that programs expect of a running system.
 func furnish() error {
 	for _, m := range []mount{
 		{"devpts", "/dev/pts", "devpts", 0, "gid=5,mode=0620,ptmxmode=0666"},

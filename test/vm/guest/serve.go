@@ -24,7 +24,7 @@ func dialHost() (net.Conn, error) {
 	host := net.JoinHostPort(wire.HostAddress.String(), p.control)
 	deadline := time.Now().Add(30 * time.Second)
 	for {
-		// The card may be a moment late.
+		// The network card may appear a moment later.
 		err := wire.SetUp("eth0", wire.GuestAddress)
 		if err == nil {
 			var conn net.Conn
@@ -49,7 +49,7 @@ type server struct {
 	sessions map[uint32]*session
 }
 
-// serve speaks to the host until the connection is closed.
+// serve handles the host's frames until the connection is closed.
 func serve() error {
 	port, err := dialHost()
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *server) handle(f wire.Frame) error {
 		s.mu.Lock()
 		session := s.sessions[f.Stream]
 		s.mu.Unlock()
-		if session != nil { // else it has just ended
+		if session != nil { // nil: it has just ended
 			session.handle(f)
 		}
 	}
@@ -126,7 +126,7 @@ func (s *server) send(f wire.Frame) error {
 	return wire.Write(s.port, f)
 }
 
-// output returns a writer whose bytes travel in frames of the given kind.
+// output returns a writer that sends its bytes in frames of the given kind.
 func (s *server) output(kind wire.Kind, stream uint32) io.Writer {
 	return outputWriter{server: s, kind: kind, stream: stream}
 }

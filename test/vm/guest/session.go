@@ -17,11 +17,11 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm/wire"
 )
 
-// lingering is how long a command's output is waited for after its end, when it
-// left a child behind that keeps the output open.
+// lingering is how long to wait for a command's output after the command has ended, if a child of it keeps the
+// output open.
 const lingering = time.Second
 
-// endOfInput is what a terminal takes for the end of its input, ^D.
+// endOfInput is the character that ends a terminal's input, ^D.
 const endOfInput = 4
 
 // session is one running command.
@@ -29,8 +29,8 @@ type session struct {
 	stream  uint32
 	cmd     *exec.Cmd
 	input   *queue
-	tty     *os.File      // our side of its terminal, if it has one
-	drained chan struct{} // closed when the terminal's output is through
+	tty     *os.File      // this side of the command's terminal, if it has one
+	drained chan struct{} // closed when all of the terminal's output was read
 }
 
 func (s *server) start(stream uint32, request wire.ExecRequest) (*session, error) {
@@ -79,7 +79,7 @@ func (s *server) startOnTerminal(session *session, size wire.WindowSize) error {
 	session.drained = make(chan struct{})
 	go func() {
 		session.input.drainTo(ours)
-		_, _ = ours.Write([]byte{endOfInput}) // closing it would hang the terminal up
+		_, _ = ours.Write([]byte{endOfInput}) // closing it would hang up the terminal
 	}()
 	go func() {
 		defer close(session.drained)
@@ -124,8 +124,8 @@ func (s *session) wait() wire.ExitStatus {
 	return wire.ExitStatus{Code: status.ExitStatus()}
 }
 
-// queue holds input that a command has not read yet, so that a command that
-// does not read never keeps the host's other frames waiting.
+// queue holds input that a command has not read yet, so that a command that does not read never delays the host's
+// other frames.
 type queue struct {
 	mu     sync.Mutex
 	filled sync.Cond
@@ -139,7 +139,7 @@ func newQueue() *queue {
 	return q
 }
 
-// add appends a chunk. An empty one marks the end.
+// add appends a chunk. An empty chunk marks the end.
 func (q *queue) add(chunk []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -164,7 +164,7 @@ func (q *queue) drainTo(w io.Writer) {
 			return
 		}
 		if _, err := w.Write(chunk); err != nil {
-			return // the command reads no more
+			return // the command no longer reads
 		}
 	}
 }

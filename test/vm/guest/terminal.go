@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm/wire"
 )
 
-// openTerminal makes a pseudo-terminal: our side, and the command's.
+// openTerminal creates a pseudo-terminal and returns this process's side and the command's.
 func openTerminal(size wire.WindowSize) (ours, theirs *os.File, err error) {
 	ours, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {

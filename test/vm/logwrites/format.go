@@ -1,12 +1,11 @@
-// Package logwrites reads what the device-mapper target log-writes has recorded of a
-// disk, and reconstructs the disks that a power cut may have left: it loses what the disk
-// had in its cache, which killing a virtual machine or a process does not.
+// Package logwrites reads the recording of a disk by the device-mapper target log-writes, and reconstructs the
+// disks that a power cut may have left. These lack the content of the disk's cache, which killing a virtual machine
+// or a process does not lose.
 //
-// The target records every write when it is complete. Writes enter its log right before
-// the flush that makes them durable; a FUA write and a mark, which is a note of the
-// writer, enter at once. So the log up to any entry is what a disk holds whose cache was
-// lost there, and a mark comes before everything that was not durable when it was set
-// (Linux, Documentation/admin-guide/device-mapper/log-writes.rst).
+// The target logs a write when it is complete. Writes enter the log right before the flush that makes them durable;
+// a FUA write and a mark, which is a note of the writer, enter immediately. So the log up to any entry is the
+// content of a disk that lost its cache at that point, and a mark precedes everything that was not durable when the
+// mark was set (Linux, Documentation/admin-guide/device-mapper/log-writes.rst).
 package logwrites
 
 import (
@@ -16,16 +15,16 @@ import (
 	"io"
 )
 
-// Flags tell what an entry is.
+// Flags are the kind of an entry.
 type Flags uint64
 
-// Of Linux, drivers/md/dm-log-writes.c.
+// From Linux, drivers/md/dm-log-writes.c.
 const (
 	Flush Flags = 1 << iota
 	FUA
 	Discard
 	Mark
-	Metadata // the file system called it so
+	Metadata // the file system flagged it as metadata
 )
 
 // Magic and version of the log's first sector.
@@ -34,7 +33,7 @@ const (
 	version = 1
 )
 
-// lastMark is what the target itself notes when it is removed.
+// lastMark is the target's own mark when it is removed.
 const lastMark = "dm-log-writes-end"
 
 // Sizes of the structures on disk, little-endian: struct log_write_super holds magic,
@@ -45,12 +44,12 @@ const (
 	entrySize = 32
 )
 
-// An Entry is one request that was complete. Its data lies in the log.
+// An Entry is one completed request. Its data is in the log.
 type Entry struct {
 	Sector  int64 // in sectors of the log
 	Sectors int64
 	Flags   Flags
-	Mark    string // what the writer noted, where Flags say Mark
+	Mark    string // the writer's note, if Flags have Mark
 
 	data int64 // where its data begins in the log
 }
@@ -58,8 +57,7 @@ type Entry struct {
 // Has reports whether all of these flags are set.
 func (e Entry) Has(f Flags) bool { return e.Flags&f == f }
 
-// durable reports whether the disk held this entry, or all before it, for good once it
-// was complete.
+// durable reports whether the completion of this entry made it, or all entries before it, durable.
 func (e Entry) durable() bool { return e.Flags&(Flush|FUA) != 0 }
 
 // A Log is a recording.
@@ -118,7 +116,7 @@ func parseSuper(b []byte) (sectorSize, entries int64, err error) {
 	return sectorSize, int64(le.Uint64(b[16:])), nil
 }
 
-// parseEntry reads an entry from its sector, which also holds the text of a mark.
+// parseEntry parses an entry's sector, which also holds the text of a mark.
 func parseEntry(b []byte) (Entry, error) {
 	le := binary.LittleEndian
 	const most = 1 << 40 // sectors: far more than any disk has

@@ -6,12 +6,11 @@ import (
 	"slices"
 )
 
-// A Point is a disk that a power cut may have left. The first Base entries of the log
-// are on it. Where it is Torn, of the writes between Base and End some are there and
-// some are not, for a cache may write in any order, each block of its own.
+// A Point is a disk that a power cut may have left. It holds the first Base entries of the log. If it is Torn, it
+// also holds some of the writes between Base and End: a cache may write in any order, each block on its own.
 type Point struct {
 	Base int
-	// End: when the power failed, all that was noted before this entry had been noted.
+	// End: when the power failed, all entries before this one had been logged.
 	End  int
 	Torn bool
 	Seed uint64 // of the choice
@@ -24,7 +23,7 @@ func (p Point) String() string {
 	return fmt.Sprintf("before entry %d", p.Base)
 }
 
-// LastMark is what was noted last when the power failed, and false where nothing was.
+// LastMark returns the last mark before the power failed, or false if there was none.
 func (l *Log) LastMark(p Point) (string, bool) {
 	for i := p.End - 1; i >= 0; i-- {
 		if l.Entries[i].Has(Mark) {
@@ -34,9 +33,8 @@ func (l *Log) LastMark(p Point) (string, bool) {
 	return "", false
 }
 
-// Points chooses n points after the first from entries, in the order of their bases:
-// after marks, after what was durable, and in between, a third each. Where there are
-// fewer of the first two kinds, all are taken, and more in between.
+// Points chooses n points after entry from, ordered by base: a third each after marks, after durable entries, and
+// in between. If there are fewer of the first two kinds, it chooses all of them, and more in between.
 func (l *Log) Points(from, n int, rng *rand.Rand) []Point {
 	var marks, durable []Point
 	for i := from; i < len(l.Entries); i++ {
@@ -56,7 +54,7 @@ func (l *Log) Points(from, n int, rng *rand.Rand) []Point {
 	return points
 }
 
-// spread chooses n of all, one of each of n parts of equal length.
+// spread chooses n of all, one from each of n parts of equal length.
 func spread(all []Point, n int, rng *rand.Rand) []Point {
 	if n >= len(all) {
 		return all
@@ -69,7 +67,7 @@ func spread(all []Point, n int, rng *rand.Rand) []Point {
 	return chosen
 }
 
-// A span is what lies between two flushes, and holds a write that was not durable.
+// A span is the entries between two flushes, including a write that was not durable.
 type span struct{ begin, end int }
 
 func (l *Log) spans(from int) (all []span) {
@@ -87,11 +85,10 @@ func (l *Log) spans(from int) (all []span) {
 	return all
 }
 
-// between chooses a point in a span: one of two in the order of the log, the other torn.
+// between chooses a point in a span, with equal probability in the order of the log or torn.
 //
-// A torn point is one just before the flush at the end was complete, so each FUA write
-// in the span is there, and each mark had been set: both may be younger than writes
-// that stand behind them.
+// A torn point is just before the flush at the end completed, so the disk holds each FUA write in the span, and
+// each mark was set: both may be younger than writes that come later in the log.
 func between(s span, rng *rand.Rand) Point {
 	if rng.IntN(2) == 0 {
 		i := s.begin + rng.IntN(s.end-s.begin)

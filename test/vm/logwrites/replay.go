@@ -6,17 +6,17 @@ import (
 	"math/rand/v2"
 )
 
-// A Disk is written to.
+// A Disk is the target of a replay.
 type Disk interface {
 	io.WriterAt
-	// Discard makes nothing certain of what it spans.
+	// Discard leaves the content of the range undefined.
 	Discard(offset, length int64) error
 }
 
-// block is what a disk writes whole, or not at all.
+// block is the unit that a disk writes atomically.
 const block = 4096
 
-// Replay does to a disk what the entries from and following have done, before to.
+// Replay applies the entries from from, up to but not including to, to a disk.
 func (l *Log) Replay(disk Disk, from, to int) error {
 	buf := make([]byte, 1<<20)
 	for i := from; i < to; i++ {
@@ -37,12 +37,11 @@ func (l *Log) Replay(disk Disk, from, to int) error {
 	return nil
 }
 
-// Tear does to a disk that holds a point's Base what else of the point is there. The
-// writes that begin at a byte for which inOrder is true are there up to one of them,
-// and none after that; inOrder may be nil.
+// Tear adds a point's torn writes to a disk that holds the point's Base. The writes whose offset satisfies inOrder
+// are kept up to a random one, and none after it; inOrder may be nil.
 func (l *Log) Tear(disk io.WriterAt, p Point, inOrder func(offset int64) bool) error {
 	rng := rand.New(rand.NewPCG(p.Seed, 0))
-	// Much is lost, or some is, or hardly anything.
+	// Most writes are lost, half of them, or hardly any.
 	share := []float64{0.1, 0.5, 0.9}[rng.IntN(3)]
 	last := p.Base + rng.IntN(p.End-p.Base+1)
 	for i := p.Base; i < p.End; i++ {
@@ -50,7 +49,7 @@ func (l *Log) Tear(disk io.WriterAt, p Point, inOrder func(offset int64) bool) e
 		keep := func() bool { return rng.Float64() < share }
 		switch {
 		case e.Has(Discard):
-			continue // it need not have happened
+			continue // it need not have taken effect
 		case e.Has(FUA):
 			keep = func() bool { return true }
 		case inOrder != nil && inOrder(e.Sector*l.SectorSize):
@@ -63,7 +62,7 @@ func (l *Log) Tear(disk io.WriterAt, p Point, inOrder func(offset int64) bool) e
 	return nil
 }
 
-// copySome writes those blocks of an entry's data that keep is true for.
+// copySome writes the blocks of an entry's data for which keep returns true.
 func (l *Log) copySome(disk io.WriterAt, e Entry, keep func() bool) error {
 	begin, length := e.Sector*l.SectorSize, e.Sectors*l.SectorSize
 	buf := make([]byte, block)
@@ -79,7 +78,7 @@ func (l *Log) copySome(disk io.WriterAt, e Entry, keep func() bool) error {
 	return nil
 }
 
-// copy writes the data of an entry from the byte at on, as much as buf holds.
+// copy writes len(buf) bytes of an entry's data, from the byte at.
 func (l *Log) copy(disk io.WriterAt, e Entry, at int64, buf []byte) error {
 	if _, err := l.source.ReadAt(buf, e.data+at); err != nil {
 		return fmt.Errorf("read its data: %w", err)

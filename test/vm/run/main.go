@@ -1,5 +1,5 @@
-// Command run boots a throw-away virtual machine, runs a command in it and ends
-// with the command's exit code. Without a command it opens a shell.
+// Command run boots a throw-away virtual machine, runs a command in it and exits with the command's exit code.
+// Without a command it opens a shell.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/vm/wire"
 )
 
-// exitFailure is our exit code where the machine failed, not the command.
+// exitFailure is the exit code if the machine failed, not the command.
 const exitFailure = 125
 
 type options struct {
@@ -70,7 +70,7 @@ func main() {
 	os.Exit(code)
 }
 
-// endWithGoRun makes us end when "go run" does, which passes no signal on.
+// endWithGoRun makes this process end when "go run" does, which forwards no signals.
 func endWithGoRun() {
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", os.Getppid()))
 	if err == nil && strings.TrimSpace(string(name)) == "go" {
@@ -103,7 +103,7 @@ func (o options) config() (vm.Config, error) {
 	return c, nil
 }
 
-// binaryUnit lets 2G mean 2 GiB, as it does for LVM.
+// binaryUnit makes 2G mean 2 GiB, as LVM does.
 func binaryUnit(size string) string {
 	if strings.HasSuffix(size, "K") || strings.HasSuffix(size, "M") || strings.HasSuffix(size, "G") || strings.HasSuffix(size, "T") {
 		return size + "i"
@@ -146,7 +146,7 @@ func (o options) run(ctx context.Context, args []string) (code int, err error) {
 	return result.ExitCode, err
 }
 
-// useTerminal gives the command a terminal that behaves as ours.
+// useTerminal gives the command a terminal with the behavior of this process's terminal.
 func useTerminal(ctx context.Context, command *vm.Command) (restore func(), err error) {
 	fd := int(os.Stdin.Fd())
 	before, err := term.MakeRaw(fd)

@@ -9,19 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The two ends of the link between a guest and the host. Nothing else is on it: it
-// lies in a network namespace of its own.
+// The two ends of the link between a guest and the host. The link is in a network namespace of its own, with
+// nothing else on it.
 var (
 	HostAddress  = net.IPv4(169, 254, 88, 1)
 	GuestAddress = net.IPv4(169, 254, 88, 2)
 )
 
-// ControlArg is the kernel's argument that tells process 1 of a guest at which port
-// of HostAddress the host listens.
+// ControlArg is the kernel argument with the port of HostAddress on which the host listens for a guest's process 1.
 const ControlArg = "flexlvm.control"
 
-// SetUp gives a network interface of this namespace an address and switches it on.
-// The address' own class is the network.
+// SetUp sets the address of a network interface of this namespace and brings it up. The network is that of the
+// address's class.
 func SetUp(name string, address net.IP) error {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

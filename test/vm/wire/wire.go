@@ -1,7 +1,6 @@
-// Package wire is the protocol between the host and process 1 of a guest: frames over one
-// TCP connection, on a link that nothing else uses. Output, exit codes and input have
-// separate frames, so nothing that a command prints can be mistaken for anything else,
-// and the exit code always follows the last byte of output.
+// Package wire is the protocol between the host and process 1 of a guest: frames over one TCP connection, on a link
+// that nothing else uses. Output, exit codes and input have separate frames, so a command's output cannot be
+// mistaken for anything else, and the exit code always follows the last byte of output.
 package wire
 
 import (
@@ -11,33 +10,33 @@ import (
 	"io"
 )
 
-// Kind says what a frame is.
+// Kind is the type of a frame.
 type Kind uint8
 
-// Frames of the guest.
+// Frames sent by the guest.
 const (
 	// Hello is the first frame: the guest is ready for Exec.
 	Hello Kind = iota + 1
-	// Failed says that the guest cannot get ready; the payload says why.
+	// Failed means that the guest cannot get ready; the payload is the reason.
 	Failed
-	// Stdout and Stderr carry what a command has written.
+	// Stdout and Stderr carry a command's output.
 	Stdout
 	Stderr
 	// Exit is the last frame of a command, an ExitStatus.
 	Exit
 )
 
-// Frames of the host.
+// Frames sent by the host.
 const (
 	// Exec starts a command; the payload is an ExecRequest.
 	Exec Kind = iota + 64
-	// Stdin carries input for a command; an empty one is its end.
+	// Stdin carries input for a command; an empty frame ends it.
 	Stdin
 	// Resize carries a new WindowSize of a command's terminal.
 	Resize
 	// Kill kills a command and its process group.
 	Kill
-	// PowerOff writes back all file systems and switches the guest off.
+	// PowerOff syncs all file systems and powers the guest off.
 	PowerOff
 )
 
@@ -46,7 +45,7 @@ const MaxPayload = 64 << 10
 
 const headerSize = 9
 
-// Frame is one message. Stream names the command it belongs to.
+// Frame is one message. Stream identifies the command that it belongs to.
 type Frame struct {
 	Kind    Kind
 	Stream  uint32
@@ -67,8 +66,7 @@ type WindowSize struct {
 	Cols uint16 `json:"cols"`
 }
 
-// ExitStatus is the payload of Exit. Error is set when the command could not be
-// started at all.
+// ExitStatus is the payload of Exit. Error is set if the command could not be started.
 type ExitStatus struct {
 	Code   int    `json:"code"`
 	Signal int    `json:"signal,omitempty"`
@@ -98,8 +96,7 @@ func WriteJSON(w io.Writer, kind Kind, stream uint32, v any) error {
 	return Write(w, Frame{Kind: kind, Stream: stream, Payload: b})
 }
 
-// Read reads one frame. It returns io.EOF at the end of the stream, and
-// io.ErrUnexpectedEOF inside of a frame.
+// Read reads one frame. It returns io.EOF at the end of the stream, and io.ErrUnexpectedEOF inside a frame.
 func Read(r io.Reader) (Frame, error) {
 	var h [headerSize]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {

@@ -1,4 +1,4 @@
-// Package storetest makes content for tests.
+// Package storetest generates content for tests.
 package storetest
 
 import (
@@ -9,11 +9,11 @@ import (
 	"sync"
 )
 
-// large caches results of at least a MiB: with the race detector, making them anew for each test takes as
-// long as fetching them.
+// large caches results of at least a MiB: with the race detector, generating them again for each test
+// takes as long as fetching them.
 var large sync.Map
 
-// RandomBytes are the same for the same seed. Nobody may change them.
+// RandomBytes returns the same bytes for the same seed. Callers must not change them.
 func RandomBytes(seed uint64, n int64) []byte {
 	const least = 1 << 20
 	of := [2]int64{int64(seed), n}
@@ -30,8 +30,8 @@ func RandomBytes(seed uint64, n int64) []byte {
 	return b
 }
 
-// CompositeOf is the ETag of an upload in parts of these sizes, of which the last is
-// repeated; computed without the code under test.
+// CompositeOf returns the ETag of an upload in parts of these sizes, of which the last is repeated. It
+// does not use the code under test.
 func CompositeOf(data []byte, parts ...int64) string {
 	var sums []byte
 	n := 0

@@ -1,4 +1,4 @@
-// Package webtest serves files over HTTP to tests, and does to requests what they ask for.
+// Package webtest serves files over HTTP to tests, and injects the faults that they ask for.
 package webtest
 
 import (
@@ -14,18 +14,18 @@ import (
 	"time"
 )
 
-// A Fault is what happens to a request in place of, or before, an answer; next answers it.
+// A Fault handles a request in place of next, or before it; next sends the usual response.
 type Fault func(w http.ResponseWriter, r *http.Request, next http.Handler)
 
-// Request is what was seen of one.
+// Request is a recorded request.
 type Request struct {
 	Path, Range, Authorization string
 	Header                     http.Header
-	// Sent is how many bytes of a body were given.
+	// Sent is how many bytes of the body were sent.
 	Sent int64
 }
 
-// Server has files by their paths.
+// Server serves files by their paths.
 type Server struct {
 	*httptest.Server
 
@@ -37,8 +37,7 @@ type Server struct {
 	seen     []*Request
 }
 
-// New starts a server that ends with the test; secure ones have a certificate that no
-// system trusts.
+// New starts a server that ends with the test. A secure server has a certificate that no system trusts.
 func New(t *testing.T, secure bool) *Server {
 	t.Helper()
 	s := &Server{files: map[string][]byte{}, handlers: map[string]http.HandlerFunc{}}
@@ -54,14 +53,14 @@ func New(t *testing.T, secure bool) *Server {
 	return s
 }
 
-// Put sets what is at a path.
+// Put sets the content at a path.
 func (s *Server) Put(path string, content []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.files[path] = content
 }
 
-// Handle sets who answers for a path, or for all below one that ends in a slash.
+// Handle sets the handler of a path, or of everything below a path that ends in a slash.
 func (s *Server) Handle(path string, h http.HandlerFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +92,7 @@ func (s *Server) HoldAfter(path string, bytes int64) (release func()) {
 	return sync.OnceFunc(func() { close(released) })
 }
 
-// Requests are those of a path so far, or all.
+// Requests returns the requests for a path so far, or all requests if path is empty.
 func (s *Server) Requests(path string) []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +105,7 @@ func (s *Server) Requests(path string) []Request {
 	return out
 }
 
-// Sent is how many bytes were given of a path.
+// Sent returns how many bytes of a path were sent.
 func (s *Server) Sent(path string) (sum int64) {
 	for _, r := range s.Requests(path) {
 		sum += r.Sent
@@ -158,7 +157,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Serve answers with content, in ranges, and with an ETag that changes with it.
+// Serve sends content, or ranges of it, with an ETag that changes with the content.
 func Serve(w http.ResponseWriter, r *http.Request, content []byte) {
 	sum := sha256.Sum256(content)
 	w.Header().Set("ETag", `"`+hex.EncodeToString(sum[:8])+`"`)
@@ -179,11 +178,11 @@ func (c *counter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap lets http.ResponseController find what can flush.
+// Unwrap lets http.ResponseController find the writer that can flush.
 func (c *counter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-// After hits requests of a path: the first so many bytes of the answer's body pass, and
-// then the connection breaks, or with hang says nothing more.
+// After affects requests for a path: the first bytes of the response's body pass, and then the
+// connection breaks, or with hang sends nothing more.
 func After(path string, bytes int, hang bool) Fault {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.URL.Path == path {
@@ -206,7 +205,7 @@ func (b *broken) Write(data []byte) (int, error) {
 		b.left -= n
 		return n, err
 	}
-	_, _ = b.ResponseWriter.Write(data[:b.left]) // the client is gone, if anything
+	_, _ = b.ResponseWriter.Write(data[:b.left]) // fails only if the client is gone
 	_ = http.NewResponseController(b.ResponseWriter).Flush()
 	if b.hang {
 		<-b.request.Context().Done()
@@ -214,7 +213,7 @@ func (b *broken) Write(data []byte) (int, error) {
 	panic(http.ErrAbortHandler)
 }
 
-// Times has a fault hit so many requests of a path, and leaves the others alone.
+// Times applies a fault to the first n requests for a path, and to no others.
 func Times(n int, path string, f Fault) Fault {
 	var mu sync.Mutex
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -232,12 +231,12 @@ func Times(n int, path string, f Fault) Fault {
 	}
 }
 
-// Status answers with a status.
+// Status responds with a status.
 func Status(code int) Fault {
 	return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { http.Error(w, "of a test", code) }
 }
 
-// Authority is the certificate of a secure server, in PEM.
+// Authority returns the certificate of a secure server, in PEM.
 func Authority(s *Server) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }

@@ -1,5 +1,4 @@
-// Command agnhost is the program of the image of that name, with those of its commands that the
-// storage tests use.
+// Command agnhost is the program of the image of that name, reduced to the commands that the storage tests use.
 package main
 
 import (

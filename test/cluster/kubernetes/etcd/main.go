@@ -1,5 +1,4 @@
-// Command etcd is etcd with a log of small files: the stock ones, of 64 MB each, do not fit on the
-// volumes of the tests.
+// Command etcd is etcd with small log files: the default ones, of 64 MB each, do not fit on the tests' volumes.
 package main
 
 import (
