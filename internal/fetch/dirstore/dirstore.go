@@ -154,7 +154,7 @@ func (d *Directory) Sync() error {
 	return nil
 }
 
-// lostAndFound is where the repair of an ext4 file system puts recovered files; only root may read it.
+// lostAndFound is where the repair of an ext4 file system puts recovered files; at first only root may read it.
 const lostAndFound = "lost+found"
 
 // List implements store.Store. A directory that cannot be listed is an error: otherwise a caller would
@@ -191,7 +191,7 @@ func (d *Directory) ListRest(ctx context.Context, each func(store.Object) error)
 // failed returns nil, the walk continues with the entries that were listed before the error.
 func (d *Directory) walk(ctx context.Context, each func(store.Object) error, failed func(name string, err error) error) error {
 	return fs.WalkDir(walked{d.root.FS(), ctx, d}, ".", func(name string, entry fs.DirEntry, err error) error {
-		if entry != nil && entry.IsDir() && (name == store.ControlDir || name == lostAndFound) {
+		if entry != nil && entry.IsDir() && (name == store.ControlDir || name == lostAndFound && d.skipsRecovered(entry, err)) {
 			return fs.SkipDir // belongs to fetch, or to the file system
 		}
 		if err != nil {
@@ -211,6 +211,20 @@ func (d *Directory) walk(ctx context.Context, each func(store.Object) error, fai
 		}
 		return each(d.objectOf(name, info))
 	})
+}
+
+// skipsRecovered reports whether lostAndFound is left out. A source need not have it copied. What is in that
+// of a local directory may exist nowhere else, so it is left out only if it is the file system's own, which
+// root owns, and may not be listed, by err.
+func (d *Directory) skipsRecovered(entry fs.DirEntry, err error) bool {
+	if !d.local {
+		return true
+	}
+	if !errors.Is(err, fs.ErrPermission) {
+		return false
+	}
+	info, err := entry.Info()
+	return err == nil && info.Sys().(*syscall.Stat_t).Uid == 0
 }
 
 // Descriptions of calls, for store.Calling.
