@@ -38,13 +38,13 @@ func TestNoLinkLeadsOutOfAClaim(t *testing.T) {
 	require.NoError(t, root.Close())
 }
 
-// ownedBy is the information about a file of another user.
-type ownedBy struct {
+// withStat is the information about a file with another stat.
+type withStat struct {
 	fs.FileInfo
-	uid uint32
+	stat *syscall.Stat_t
 }
 
-func (o ownedBy) Sys() any { return &syscall.Stat_t{Uid: o.uid} }
+func (w withStat) Sys() any { return w.stat }
 
 // What is in lost+found of a directory that is uploaded may exist nowhere else.
 func TestLostAndFoundIsUploaded(t *testing.T) {
@@ -73,7 +73,7 @@ func TestLostAndFoundIsUploaded(t *testing.T) {
 	info, err := os.Stat(filepath.Join(dir, "lost+found"))
 	require.NoError(t, err)
 	for uid, skipped := range map[uint32]bool{0: true, 1000: false} {
-		entry := fs.FileInfoToDirEntry(ownedBy{info, uid})
+		entry := fs.FileInfoToDirEntry(withStat{info, &syscall.Stat_t{Uid: uid}})
 		require.Equal(t, skipped, local.skipsRecovered(entry, &fs.PathError{Op: "open", Path: "lost+found", Err: unix.EACCES}))
 		require.False(t, local.skipsRecovered(entry, unix.EIO))
 		require.False(t, local.skipsRecovered(entry, nil))
