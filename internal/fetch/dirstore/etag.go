@@ -93,7 +93,7 @@ func hasUnstableInodes(root *os.Root) bool {
 	}
 	defer func() { _ = dir.Close() }() // it was only looked at
 	var s unix.Statfs_t
-	return unix.Fstatfs(int(dir.Fd()), &s) == nil && inodesAreUnstable(int64(s.Type))
+	return unix.Fstatfs(int(dir.Fd()), &s) == nil && inodesAreUnstable(s.Type)
 }
 
 // inodesAreUnstable is hasUnstableInodes for the type of a file system, from statfs.
