@@ -8,6 +8,7 @@ import (
 // Verb is what an Action does.
 type Verb string
 
+// Verbs, with the fields of the Action that each uses.
 const (
 	Create          Verb = "create"           // Object
 	Delete          Verb = "delete"           // Object, if its UID and resourceVersion are those observed

@@ -39,10 +39,10 @@ func affinityDigest(affinity *corev1.NodeAffinity) string {
 	return digest(affinity.RequiredDuringSchedulingIgnoredDuringExecution)
 }
 
-// astray returns why a replica has to leave its node, or "": its user has asked for other nodes since, or the
-// node has not matched for the grace period. A label that is missing for a shorter time is no reason.
-func (s *Observed) astray(r *Replica) string {
-	if r == nil || r.Claim == nil || going(r.Claim) || !s.Barred[r.Node] {
+// mustLeaveNode returns why a replica has to leave its node, or "": its user has asked for other nodes since,
+// or the node has not matched for the grace period. A label that is missing for a shorter time is no reason.
+func (s *Observed) mustLeaveNode(r *Replica) string {
+	if r == nil || r.Claim == nil || isDeleting(r.Claim) || !s.Barred[r.Node] {
 		return ""
 	}
 	if was := r.Claim.Annotations[annotationAffinity]; was != "" && was != affinityDigest(s.Config.NodeAffinity) {
@@ -79,7 +79,7 @@ func stays(state flexlvmv1.ReplicaState) bool {
 // match records on a replica's claim whether its node matches nodeAffinity, and notes in the status that it
 // does not.
 func (p *planner) match(r *Replica, status *flexlvmv1.ReplicaStatus) {
-	if r.Claim == nil || going(r.Claim) || r.Node == "" || p.astray(r) != "" {
+	if r.Claim == nil || isDeleting(r.Claim) || r.Node == "" || p.mustLeaveNode(r) != "" {
 		return
 	}
 	asked, told := affinityDigest(p.Config.NodeAffinity), map[string]string{}
@@ -108,10 +108,10 @@ func (p *planner) match(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	}
 }
 
-// readOn keeps an astray replica until no pod on its node reads it, and reports whether it did. The node loses
-// the dataset's label, so no new pods come.
+// readOn keeps a replica that has to leave its node until no pod there reads it, and reports whether it did.
+// The node loses the dataset's label, so no new pods come.
 func (p *planner) readOn(r *Replica, status *flexlvmv1.ReplicaStatus) bool {
-	why := p.astray(r)
+	why := p.mustLeaveNode(r)
 	if why == "" || len(p.ReadOn[r.Node]) == 0 {
 		return false
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -24,8 +25,11 @@ import (
 type notOursError struct{ object client.Object }
 
 func (e *notOursError) Error() string {
-	return fmt.Sprintf("%T %q is there already and is not of this volume; give the VolumeManager or the volume another name, or remove it", e.object, e.object.GetName())
+	return fmt.Sprintf("%s %q already exists and does not belong to this volume; give the VolumeManager or the volume another name, or delete it", kindOf(e.object), e.object.GetName())
 }
+
+// kindOf returns the kind of an object, which objects of a cache do not name themselves.
+func kindOf(object client.Object) string { return reflect.TypeOf(object).Elem().Name() }
 
 // applyAll carries out the actions of a plan in their order, up to the first error. If the API server
 // denies an action, usually for a quota, and mayFailAlone says so, applyAll continues and returns that
@@ -33,7 +37,7 @@ func (e *notOursError) Error() string {
 // (confirm).
 func (r *reconciler) applyAll(ctx context.Context, observed *Observed, actions []Action) error {
 	owner, id := observed.Owner, observed.Config.ID
-	if observed.fetches() != "" && !observed.isTold() {
+	if observed.fetches() != "" && !observed.resyncRecorded() {
 		return nil
 	}
 	sure := false
@@ -142,7 +146,7 @@ func (r *reconciler) apply(ctx context.Context, owner *flexlvmv1.VolumeManager, 
 			Preconditions: preconditions(a.Object), PropagationPolicy: foreground(),
 		})
 		if err := client.IgnoreNotFound(err); err != nil {
-			return fmt.Errorf("delete %T %s: %w", a.Object, strings.TrimPrefix(client.ObjectKeyFromObject(a.Object).String(), "/"), err)
+			return fmt.Errorf("delete %s %s: %w", kindOf(a.Object), strings.TrimPrefix(client.ObjectKeyFromObject(a.Object).String(), "/"), err)
 		}
 		return nil
 	case Annotate:
@@ -175,14 +179,14 @@ func (r *reconciler) create(ctx context.Context, owner *flexlvmv1.VolumeManager,
 	err := r.write.Create(ctx, object)
 	if !apierrors.IsAlreadyExists(err) {
 		if err != nil {
-			return fmt.Errorf("create %T %s: %w", object, object.GetName(), err)
+			return fmt.Errorf("create %s %s: %w", kindOf(object), object.GetName(), err)
 		}
 		return nil
 	}
 	there := &metav1.PartialObjectMetadata{}
 	kind, err := r.write.GroupVersionKindFor(object)
 	if err != nil {
-		return fmt.Errorf("look at %T %s: %w", object, object.GetName(), err)
+		return fmt.Errorf("look at %s %s: %w", kindOf(object), object.GetName(), err)
 	}
 	there.SetGroupVersionKind(kind)
 	if err := r.live.Get(ctx, client.ObjectKeyFromObject(object), there); err != nil {
@@ -197,12 +201,12 @@ func (r *reconciler) create(ctx context.Context, owner *flexlvmv1.VolumeManager,
 func (r *reconciler) patch(ctx context.Context, object client.Object, change any) error {
 	text, err := json.Marshal(change)
 	if err != nil {
-		return fmt.Errorf("change %T %s: %w", object, object.GetName(), err)
+		return fmt.Errorf("change %s %s: %w", kindOf(object), object.GetName(), err)
 	}
 	// A copy, because Patch overwrites it with the API server's answer, and the plan still uses the original.
 	target := object.DeepCopyObject().(client.Object)
 	if err := r.write.Patch(ctx, target, client.RawPatch(types.MergePatchType, text)); err != nil {
-		return fmt.Errorf("change %T %s: %w", object, object.GetName(), err)
+		return fmt.Errorf("change %s %s: %w", kindOf(object), object.GetName(), err)
 	}
 	return nil
 }

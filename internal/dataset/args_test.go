@@ -152,3 +152,31 @@ func TestChecksumIsOfLoadsAlone(t *testing.T) {
 	s.requirePlan()
 	require.Equal(t, working, r.Job, "the mirror goes on")
 }
+
+// A loader must not have kubelet change the files of consumers that are writing, by which it would also change
+// their modes. A load needs its group to write, and an upload to read everything.
+func TestFilesThatConsumersWriteStayTheirs(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*flexlvmv1.VolumeConfig)
+		theirs map[string]bool // by the names of Jobs
+	}{
+		"read": {func(v *flexlvmv1.VolumeConfig) {
+			v.Options["outputURL"], v.Options["peersSecretName"] = "s3://out/", "peers"
+		}, map[string]bool{"load": false, "visit": false, "refresh": false, "put": false, "serve": false, "copy": false}},
+		"S3-Dev": {func(v *flexlvmv1.VolumeConfig) {
+			v.SourceType, v.Replicas, v.Options["outputURL"] = flexlvmv1.SourceS3Dev, 1, "s3://out/"
+		}, map[string]bool{"load": false, "visit": true, "refresh": true, "put": false}},
+		"resync": {func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["resync"] = 1, "true" },
+			map[string]bool{"load": false, "visit": true, "refresh": true, "put": false, "mirror": true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			theirs := map[string]bool{}
+			for name, job := range newStage(t, c.change).jobsOf() {
+				security := job.Spec.Template.Spec.SecurityContext
+				require.Equal(t, security.FSGroup == nil, security.FSGroupChangePolicy == nil, name)
+				theirs[name] = security.FSGroup == nil
+			}
+			require.Equal(t, c.theirs, theirs)
+		})
+	}
+}

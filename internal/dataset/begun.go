@@ -41,7 +41,7 @@ func hasRun(pod *corev1.Pod) bool {
 // begun reports whether any loader of the replica's Job has started, and when the first one did; the zero time
 // if no kubelet reported that.
 func (r *Replica) begun() (first time.Time, ran bool) {
-	for _, pod := range append(r.Earlier[:len(r.Earlier):len(r.Earlier)], r.Pod) {
+	for _, pod := range append(r.Pods[:len(r.Pods):len(r.Pods)], r.Pod) {
 		at, did := began(pod)
 		ran = ran || did
 		if did && at.Unix() > 0 && (first.IsZero() || at.Before(first)) {
@@ -66,8 +66,23 @@ func (p *planner) overdue(r *Replica) string {
 		p.Source.Timeout, first.UTC().Format(time.RFC3339), idle(r.Pod)), "; ")
 }
 
-// couldNotRun returns why the loader of a pod that has ended never started, from the pod's own status.
+// exitUnknown is what container runtimes report for a container whose end they did not observe, as after a
+// restart of its node. The loader never exits with it.
+const exitUnknown = 255
+
+// wasInterrupted reports whether the loader of a pod ended with its node or its container runtime. That says
+// nothing about the load.
+func wasInterrupted(pod *corev1.Pod) bool {
+	at := terminated(pod)
+	return at != nil && (at.ExitCode == exitUnknown || at.Reason == "ContainerStatusUnknown") // the latter is kubelet's
+}
+
+// couldNotRun returns why the loader of a pod that has ended never started, or was interrupted, from the pod's
+// own status.
 func couldNotRun(pod *corev1.Pod) string {
+	if wasInterrupted(pod) {
+		return "its loader was interrupted, as by a restart of its node or of the container runtime"
+	}
 	if pod == nil {
 		return "its loader could not run, and its pods are gone"
 	}
@@ -84,16 +99,16 @@ func couldNotRun(pod *corev1.Pod) string {
 }
 
 // loadFailedFor reports whether the replica's Job is a load of this attempt that has failed. A Job whose loader
-// never ran does not count and is recreated without limit: nodes and room may appear. Nor does a Job that
-// copied from peers, whose failure proves nothing about the source.
+// never ran, or whose last loader was interrupted, does not count and is recreated without limit: nodes and
+// room may appear. Nor does a Job that copied from peers, whose failure proves nothing about the source.
 func (r *Replica) loadFailedFor(attempt string) (failed bool, why string) {
 	_, failed, why = end(r.Job)
 	_, ran := r.begun()
-	return failed && ran && !copies(r.Job) && r.Job.Annotations[annotationAttempt] == attempt && r.Job.Labels[labelRole] == roleLoad, why
+	return failed && ran && !wasInterrupted(r.Pod) && !copies(r.Job) && r.Job.Annotations[annotationAttempt] == attempt && r.Job.Labels[labelRole] == roleLoad, why
 }
 
-// again deletes a Job some time after it has ended, so that a later plan creates it again.
-func (p *planner) again(job *batchv1.Job) {
+// recreateLater deletes a Job some time after it has ended, so that a later plan creates it again.
+func (p *planner) recreateLater(job *batchv1.Job) {
 	due := endedBy(job, p.Now).Add(betweenVisits)
 	if p.Now.Before(due) {
 		p.soon(due.Sub(p.Now))

@@ -56,7 +56,8 @@ func (p *planner) bound(indexes []int) {
 }
 
 // listed chooses mostReplicas of more replicas: first the displaced ones, which are recorded nowhere else, then
-// the failed ones, as their groups do not name their nodes, then the first of the rest.
+// the failed ones, as their groups do not name their nodes, then those whose refresh failed, which only their
+// message records (keepStale), then the first of the rest.
 func listed(nodes []flexlvmv1.ReplicaStatus) []bool {
 	out, room := make([]bool, len(nodes)), mostReplicas
 	choose := func(which func(flexlvmv1.ReplicaStatus) bool) {
@@ -68,6 +69,7 @@ func listed(nodes []flexlvmv1.ReplicaStatus) []bool {
 	}
 	choose(isDisplaced)
 	choose(func(r flexlvmv1.ReplicaStatus) bool { return r.State == flexlvmv1.ReplicaFailed })
+	choose(func(r flexlvmv1.ReplicaStatus) bool { return strings.HasPrefix(r.Message, refreshFailed) })
 	choose(func(flexlvmv1.ReplicaStatus) bool { return true })
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
@@ -46,6 +47,23 @@ func TestDisplacedAmongMany(t *testing.T) {
 	require.Equal(t, map[string]string{annotationDisplacedBy: "", annotationDisplacing: ""}, withdrawn.Annotations)
 	require.False(t, slices.ContainsFunc(out.Actions, func(a Action) bool { return a.Verb == Delete && a.Object.GetName() == "v-a-49" }))
 	require.True(t, slices.ContainsFunc(out.Actions, func(a Action) bool { return a.Verb == Delete && a.Object.GetName() == "v-a-48" }))
+}
+
+// A refresh that failed is remembered by the message of its replica alone, whatever its number.
+func TestStaleAmongMany(t *testing.T) {
+	const many, last = 70, 69
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = many, "10m" })
+	s.Fitting = fitting(many)
+	for i := range many {
+		s.holding(i, "one").Claim.Annotations[annotationRefreshedAt] = now.UTC().Format(time.RFC3339)
+	}
+	r := s.Replicas[last]
+	r.goes(Action{Object: s.task(last, r.Claim).visit(true)}, s.Now, batchv1.JobFailed, `{"state":"failed","message":"no such bucket"}`)
+	require.Len(t, s.remember().Stale, 1)
+	r.Job, r.Pod = nil, nil // the next one waits for its turn
+	out := s.remember()
+	require.Equal(t, []string{"claim v-a-69 on node node-69: no such bucket"}, out.Stale)
+	require.Equal(t, out.Stale, s.remember().Stale)
 }
 
 // Thousands of replicas leave a status that fits into an object, and nothing is forgotten

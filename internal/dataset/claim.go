@@ -133,8 +133,8 @@ func has(label string) corev1.NodeSelectorRequirement {
 	return corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpExists}
 }
 
-// hasNot requires that a node not have the label: a loader needs a node without the dataset.
-func hasNot(label string) corev1.NodeSelectorRequirement {
+// lacks requires that a node not have the label: a loader needs a node without the dataset.
+func lacks(label string) corev1.NodeSelectorRequirement {
 	return corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpDoesNotExist}
 }
 

@@ -30,8 +30,8 @@ type occupant struct {
 	lastRead time.Time
 }
 
-// An appeal is the room that a replica needs and that no node has.
-type appeal struct {
+// A roomRequest is the room that a replica needs and that no node has.
+type roomRequest struct {
 	need int64
 	free map[string]int64 // by the nodes that the replica may be on
 }
@@ -39,19 +39,19 @@ type appeal struct {
 // victims returns the replicas to displace, all on one node; none if that would help on no node. On each node
 // it chooses the least recently read replicas, and only as many as are needed. Of the nodes it chooses the one
 // whose victims were read longest ago.
-func victims(a appeal, occupants []occupant) []occupant {
+func victims(request roomRequest, occupants []occupant) []occupant {
 	byNode := map[string][]occupant{}
 	for _, o := range occupants {
-		if _, may := a.free[o.node]; may {
+		if _, may := request.free[o.node]; may {
 			byNode[o.node] = append(byNode[o.node], o)
 		}
 	}
 	var best []occupant
 	for _, node := range slices.Sorted(maps.Keys(byNode)) {
-		if a.free[node] >= a.need {
+		if request.free[node] >= request.need {
 			return nil // there is room now
 		}
-		chosen := enough(a.need-a.free[node], byNode[node])
+		chosen := leastRecentlyRead(request.need-request.free[node], byNode[node])
 		if len(chosen) == 0 {
 			continue
 		}
@@ -62,8 +62,9 @@ func victims(a appeal, occupants []occupant) []occupant {
 	return best
 }
 
-// enough returns the least recently read occupants that together have the missing size; none if all do not.
-func enough(missing int64, of []occupant) []occupant {
+// leastRecentlyRead returns the least recently read occupants that together have the missing size; none if all
+// do not.
+func leastRecentlyRead(missing int64, of []occupant) []occupant {
 	slices.SortFunc(of, func(a, b occupant) int {
 		return cmp.Or(a.lastRead.Compare(b.lastRead), cmp.Compare(b.size, a.size), cmp.Compare(a.of, b.of), cmp.Compare(a.claim.GetName(), b.claim.GetName()))
 	})
@@ -97,11 +98,11 @@ func newest(of []occupant) (at time.Time) {
 	return at
 }
 
-// starves reports whether a replica may displace others now: its dataset asks for that, and no node has had
-// room for the replica for a while. A replica that was itself displaced may displace others only while a pod
-// wants it, so that two datasets do not displace each other in turns.
-func (p *planner) starves(r *Replica) bool {
-	if !p.Source.Displaces || r.Claim == nil || going(r.Claim) || !isPending(r.Claim) || r.Pod == nil || r.Pod.DeletionTimestamp != nil {
+// mayDisplaceOthers reports whether a replica may displace others now: its dataset asks for that, and no node
+// has had room for the replica for a while. A replica that was itself displaced may displace others only while
+// a pod wants it, so that two datasets do not displace each other in turns.
+func (p *planner) mayDisplaceOthers(r *Replica) bool {
+	if !p.Source.Displaces || r.Claim == nil || isDeleting(r.Claim) || !isPending(r.Claim) || r.Pod == nil || r.Pod.DeletionTimestamp != nil {
 		return false
 	}
 	if r.Claim.Annotations[annotationWasDisplaced] != "" && len(p.InUse) == 0 {

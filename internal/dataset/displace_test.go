@@ -47,7 +47,7 @@ func TestVictims(t *testing.T) {
 		"none for nodes that nothing is known of": {60, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, c.want, namesOf(victims(appeal{c.need, c.free}, []occupant{recent, elsewhere, small, old})))
+			require.Equal(t, c.want, namesOf(victims(roomRequest{c.need, c.free}, []occupant{recent, elsewhere, small, old})))
 		})
 	}
 }
@@ -58,7 +58,7 @@ func TestVictims(t *testing.T) {
 func TestVictimsProperties(t *testing.T) {
 	for seed := range uint64(3000) {
 		random := rand.New(rand.NewPCG(seed, 7))
-		a := appeal{need: 1 + random.Int64N(100), free: map[string]int64{}}
+		a := roomRequest{need: 1 + random.Int64N(100), free: map[string]int64{}}
 		for n := range 1 + random.IntN(4) {
 			a.free[fmt.Sprintf("node-%d", n)] = random.Int64N(60)
 		}
@@ -158,7 +158,7 @@ func TestDisplacedFromOneOfAll(t *testing.T) {
 	out := s.requirePlan()
 	require.Equal(t, flexlvmv1.ReplicaDisplaced, out.Status.Nodes[1].State)
 	require.Equal(t, "node-1", out.Status.Nodes[1].Node)
-	require.True(t, s.mayDisplace())
+	require.True(t, s.needsConsumers())
 	s.InUse = []string{"pod"}
 	out = s.requirePlan("annotate claim v-a-0", "create claim v-a-1", "annotate claim v-a-2") // when they were read
 	require.Equal(t, "node-1", out.Actions[1].Object.GetAnnotations()[annotationNode])
@@ -169,17 +169,17 @@ func TestPodsAreLookedForWhereItMatters(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) {
 		v.Replicas, v.Options["displaceable"], v.Options["displaces"] = 1, "true", "Idle"
 	})
-	require.False(t, s.mayDisplace())
+	require.False(t, s.needsConsumers())
 	r := s.pending(0, "")
-	require.False(t, s.mayDisplace())
+	require.False(t, s.needsConsumers())
 	r.Claim.Annotations[annotationWasDisplaced] = "2026-11-21T15:00:00Z"
-	require.True(t, s.mayDisplace())
+	require.True(t, s.needsConsumers())
 	r = s.completed(0)
-	require.True(t, s.mayDisplace())
+	require.True(t, s.needsConsumers())
 	s.Source.Displaceable = false
-	require.False(t, s.mayDisplace())
+	require.False(t, s.needsConsumers())
 	r.Claim.Annotations[annotationDisplacedBy] = "other/w/b"
-	require.True(t, s.mayDisplace())
+	require.True(t, s.needsConsumers())
 }
 
 // Whatever speaks against it keeps the replica, at every step but the last.
@@ -224,7 +224,7 @@ func TestWhoMayDisplace(t *testing.T) {
 			{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "no room"}}}}
 		change(s, r)
 		_, out := s.plan()
-		return out.Starved
+		return out.DisplaceFor
 	}
 	require.Equal(t, []int{0}, starving(func(*stage, *Replica) {}))
 	for name, change := range map[string]func(*stage, *Replica){
@@ -288,7 +288,7 @@ func (w *world) round(at time.Time, wants map[int]bool) {
 			}
 		}
 		s.remember()
-		w.place(i, at, wants, out.Starved)
+		w.place(i, at, wants, out.DisplaceFor)
 	}
 }
 
@@ -316,7 +316,7 @@ func (w *world) place(i int, at time.Time, wants map[int]bool, starved []int) {
 		full.Claim.Status.Phase, full.Claim.Annotations[replica.AnnotationComplete] = corev1.ClaimBound, s.Source.Load(0)
 		full.Claim.Annotations[annotationLoaded] = `{"state":"complete"}`
 	case len(starved) > 0:
-		if chosen := victims(appeal{need: 1, free: map[string]int64{"node-0": 0}}, all); len(chosen) > 0 {
+		if chosen := victims(roomRequest{need: 1, free: map[string]int64{"node-0": 0}}, all); len(chosen) > 0 {
 			r.Claim.Annotations[annotationMakesRoom] = at.Format(time.RFC3339)
 			for _, o := range chosen {
 				o.claim.GetAnnotations()[annotationDisplacedBy] = fmt.Sprint(i)

@@ -17,8 +17,8 @@ const (
 	betweenReads = 5 * time.Minute
 )
 
-// mayDisplace reports whether planning needs to know which pods use the volume, because of displacing.
-func (s *Observed) mayDisplace() bool {
+// needsConsumers reports whether planning needs to know which pods use the volume, because of displacing.
+func (s *Observed) needsConsumers() bool {
 	for _, r := range s.Replicas {
 		if r.Claim == nil {
 			continue
@@ -31,9 +31,9 @@ func (s *Observed) mayDisplace() bool {
 	return slices.ContainsFunc(s.before().Nodes, isDisplaced)
 }
 
-// whole plans a replica that is complete.
-func (p *planner) whole(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
-	if !p.makesWay(index, r, status) {
+// planComplete plans a replica that is complete.
+func (p *planner) planComplete(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
+	if !p.planDisplacement(index, r, status) {
 		p.complete(r, status)
 		if !p.servesPeers(index, r, status) {
 			p.refresh(index, r, status)
@@ -41,11 +41,11 @@ func (p *planner) whole(index int, r *Replica, status *flexlvmv1.ReplicaStatus) 
 	}
 }
 
-// makesWay plans a complete replica whose room another dataset asks for, and reports whether it did: first the
-// node's label is removed, then, when no scheduler can still have the label and no pod reads or wants the
-// dataset, the status records that, and then the claim is deleted. Until then any pod, any edit and any doubt
-// keeps the replica.
-func (p *planner) makesWay(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
+// planDisplacement plans a complete replica whose room another dataset asks for, and reports whether it did:
+// first the node's label is removed, then, when no scheduler can still have the label and no pod reads or wants
+// the dataset, the status records that, and then the claim is deleted. Until then any pod, any edit and any
+// doubt keeps the replica.
+func (p *planner) planDisplacement(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
 	by := r.Claim.Annotations[annotationDisplacedBy]
 	if by == "" {
 		return false
@@ -96,11 +96,11 @@ func (p *planner) displacedBy(by, node string) string {
 // staysAway keeps a displaced replica from being loaded again before a pod wants it.
 func (p *planner) staysAway(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
 	old := p.remembered(index, status.Claim)
-	if old.State != flexlvmv1.ReplicaDisplaced || !p.Source.Displaceable || len(p.InUse) > 0 || r.Claim != nil && !going(r.Claim) {
+	if old.State != flexlvmv1.ReplicaDisplaced || !p.Source.Displaceable || len(p.InUse) > 0 || r.Claim != nil && !isDeleting(r.Claim) {
 		return false
 	}
 	status.State, status.Message, status.Node = flexlvmv1.ReplicaDisplaced, old.Message, old.Node
-	if r.Job != nil && !going(r.Job) {
+	if r.Job != nil && !isDeleting(r.Job) {
 		p.do(Action{Verb: Delete, Object: r.Job})
 	}
 	p.soon(whileMirroring)

@@ -28,8 +28,6 @@ const (
 	authorityDir    = "/authority"
 	resultFile      = "/dev/termination-log"
 	nobody          = int64(65532)
-	exitKilled      = 137
-	exitTerminated  = 143
 	loadRetries     = int32(6)    // after the first attempt
 	afterDeadline   = time.Minute // for the loader to report itself that its time is over
 	loaderMemory    = "256Mi"
@@ -201,10 +199,11 @@ func (t task) job(name, role string, args []string) *batchv1.Job {
 	return job
 }
 
-// failurePolicy ends the Job immediately on an exit code that is not worth a retry, retries the others, and
-// does not count a pod that was disrupted.
+// failurePolicy ends the Job immediately on an exit code by which the loader says that a retry is not worth it.
+// All others are retried: a container runtime reports codes of its own for a loader that was killed, such as
+// 255 after its node was restarted. A pod that was disrupted does not count.
 func failurePolicy() *batchv1.PodFailurePolicy {
-	name := loader
+	name, final := loader, []int32{protocol.ExitFailed, protocol.ExitUsage, protocol.ExitRefused, protocol.ExitTimeout}
 	return &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
 		{
 			Action:          batchv1.PodFailurePolicyActionIgnore,
@@ -213,7 +212,7 @@ func failurePolicy() *batchv1.PodFailurePolicy {
 		{
 			Action: batchv1.PodFailurePolicyActionFailJob,
 			OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
-				ContainerName: &name, Operator: batchv1.PodFailurePolicyOnExitCodesOpNotIn, Values: []int32{protocol.ExitTemporary, exitKilled, exitTerminated},
+				ContainerName: &name, Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: final,
 			},
 		},
 	}}
@@ -222,7 +221,7 @@ func failurePolicy() *batchv1.PodFailurePolicy {
 // pod returns the loader's pod. It may write the volume, see the files that its VolumeManager names, and
 // nothing else.
 func (t task) pod(role string, args []string) corev1.PodSpec {
-	yes, no, id, change := true, false, nobody, corev1.FSGroupChangeOnRootMismatch
+	yes, no, id := true, false, nobody
 	account := t.source.ServiceAccount
 	spec := corev1.PodSpec{
 		RestartPolicy:                corev1.RestartPolicyNever,
@@ -231,7 +230,7 @@ func (t task) pod(role string, args []string) corev1.PodSpec {
 		EnableServiceLinks:           &no,
 		Tolerations:                  t.config.Tolerations,
 		SecurityContext: &corev1.PodSecurityContext{
-			RunAsNonRoot: &yes, RunAsUser: &id, RunAsGroup: &id, FSGroup: &id, FSGroupChangePolicy: &change,
+			RunAsNonRoot: &yes, RunAsUser: &id, RunAsGroup: &id,
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
@@ -253,9 +252,19 @@ func (t task) pod(role string, args []string) corev1.PodSpec {
 			VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: dataDir}},
 		}},
 	}
+	if change := corev1.FSGroupChangeOnRootMismatch; t.ownsFiles(role) {
+		spec.SecurityContext.FSGroup, spec.SecurityContext.FSGroupChangePolicy = &id, &change
+	}
 	t.mountFiles(&spec)
 	t.template(&spec)
 	return spec
+}
+
+// ownsFiles reports whether kubelet gives the files of the volume to the loader's group, by which it also
+// changes their modes. It must not while consumers may be writing: their files would change under them. An
+// upload begins when no pod uses the volume, and has to read everything.
+func (t task) ownsFiles(role string) bool {
+	return !t.source.Writable() || role == roleLoad || role == roleUpload
 }
 
 // unexpanded escapes what Kubernetes would expand in arguments and environment variables: $(NAME) and $$.
@@ -336,7 +345,7 @@ func (t task) nodes(label string) *corev1.NodeAffinity {
 // onOtherNodes is the user's affinity, without the nodes that already have the data. Terms are alternatives, so
 // each needs the condition.
 func onOtherNodes(user *corev1.NodeAffinity, label string) *corev1.NodeAffinity {
-	out := withData(hasNot(label))
+	out := withData(lacks(label))
 	if user == nil {
 		return out
 	}
@@ -347,7 +356,7 @@ func onOtherNodes(user *corev1.NodeAffinity, label string) *corev1.NodeAffinity 
 	}
 	terms := required.DeepCopy().NodeSelectorTerms
 	for i := range terms {
-		terms[i].MatchExpressions = append(terms[i].MatchExpressions, hasNot(label))
+		terms[i].MatchExpressions = append(terms[i].MatchExpressions, lacks(label))
 	}
 	out.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms = terms
 	return out

@@ -14,7 +14,7 @@ func (p *planner) isOfLoad(r *Replica, key string, index int) bool {
 
 // adopt records, on a claim of an older release, which server its data is from.
 func (p *planner) adopt(index int, r *Replica) {
-	if r.Claim == nil || going(r.Claim) || r.Claim.Annotations[annotationEndpoint] != "" || !p.isOfLoad(r, annotationLoad, index) {
+	if r.Claim == nil || isDeleting(r.Claim) || r.Claim.Annotations[annotationEndpoint] != "" || !p.isOfLoad(r, annotationLoad, index) {
 		return
 	}
 	told := map[string]string{annotationEndpoint: p.Source.server(), annotationLoad: p.Source.Load(index)}

@@ -8,7 +8,7 @@ import (
 // dataset, unless consumers may have written to it, and so is the Job: Kubernetes keeps a claim while a pod
 // names it. The failure is first written to the status, which outlives both.
 func (p *planner) loadFailed(index int, r *Replica, status *flexlvmv1.ReplicaStatus) bool {
-	if p.isComplete(index, r) && !going(r.Claim) {
+	if p.isComplete(index, r) && !isDeleting(r.Claim) {
 		return false
 	}
 	attempt := p.task(index, nil).attempt

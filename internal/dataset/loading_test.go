@@ -93,17 +93,24 @@ func TestFailedLoad(t *testing.T) {
 	require.Contains(t, s.requirePlan().Status.Nodes[0].Message, "Because")
 }
 
-// A loader that never ran is no load that failed, whatever its Job says: it is tried again
-// for ever, and the status says what its pod says.
+// A loader that never ran, or that ended with its node, is no load that failed, whatever its Job says: it is
+// tried again for ever, nothing is deleted, and the status says what its pod says.
 func TestLoaderThatNeverRan(t *testing.T) {
 	rejected := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "Pod was rejected: Node didn't have enough resource: cpu"}}
 	unstarted := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
 		Name: loader, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "StartError", ExitCode: 128, Message: "no such device"}},
 	}}}}
+	ended := func(code int32, reason string) *corev1.Pod {
+		return &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
+			Name: loader, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: reason, ExitCode: code, StartedAt: metav1.NewTime(now.Add(-time.Second))}},
+		}}}}
+	}
 	for name, c := range map[string]struct {
 		pod *corev1.Pod
 		why string
 	}{
+		"its node was restarted":  {ended(255, "Unknown"), "its loader was interrupted"},
+		"kubelet has lost it":     {ended(137, "ContainerStatusUnknown"), "its loader was interrupted"},
 		"its pod was taken away":  {nil, "its pods are gone"},
 		"no kubelet took it":      {rejected, "OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu"},
 		"its program did not run": {unstarted, "StartError: no such device"},
@@ -126,6 +133,10 @@ func TestLoaderThatNeverRan(t *testing.T) {
 		out := s.requirePlan()
 		require.False(t, out.Failed)
 		require.Contains(t, out.Status.Message, "OutOfcpu")
+		s.UploadPod = ended(255, "Unknown")
+		out = s.requirePlan()
+		require.False(t, out.Failed)
+		require.Contains(t, out.Status.Message, "its loader was interrupted")
 		s.Now = now.Add(time.Minute)
 		s.requirePlan("delete job v-a-put")
 	})
@@ -145,7 +156,7 @@ func TestTimeoutOfALoad(t *testing.T) {
 	}
 	r.Pod = running(s.Now.Add(-time.Minute))
 	require.False(t, s.requirePlan().Failed)
-	r.Earlier = []*corev1.Pod{running(s.Now.Add(-6 * time.Minute))}
+	r.Pods = []*corev1.Pod{running(s.Now.Add(-6 * time.Minute))}
 	out := s.requirePlan()
 	require.True(t, out.Failed)
 	require.Contains(t, out.Status.Message, "timeoutForDataDownload 5m0s is over since its loader began at 2026-11-22T15:54:00Z")
@@ -187,9 +198,9 @@ func TestFailureWithoutResult(t *testing.T) {
 	const progress = `{"state":"fetching","filesDone":1,"filesTotal":3}` + "\n"
 	for name, c := range map[string]struct{ message, want string }{
 		"a result":           {`{"state":"failed","message":"access denied"}`, "access denied"},
-		"nothing":            {"", "the loader ended without a word (Error); see kubectl describe job, and the logs of its pods"},
-		"progress alone":     {progress + progress, "the loader ended without a word (Error); see kubectl describe job, and the logs of its pods"},
-		"one line of it":     {progress, "the loader ended without a word (Error); see kubectl describe job, and the logs of its pods"},
+		"nothing":            {"", "the loader ended without a message (Error); see kubectl describe job, and the logs of its pods"},
+		"progress alone":     {progress + progress, "the loader ended without a message (Error); see kubectl describe job, and the logs of its pods"},
+		"one line of it":     {progress, "the loader ended without a message (Error); see kubectl describe job, and the logs of its pods"},
 		"a line that is cut": {`sDone":1}` + "\n" + progress + "fetch: unknown flag: --new\n", "the loader ended without a result (Error); see the logs of its pods, which end with: fetch: unknown flag: --new"},
 		"two lines":          {progress + "level=warning msg=a\n\nfetch: b\n", "the loader ended without a result (Error); see the logs of its pods, which end with: level=warning msg=a; fetch: b"},
 	} {
@@ -211,8 +222,8 @@ func TestFailurePolicy(t *testing.T) {
 	rules := failurePolicy().Rules
 	require.Equal(t, batchv1.PodFailurePolicyActionIgnore, rules[0].Action, "a pod that was sent away")
 	require.Equal(t, batchv1.PodFailurePolicyActionFailJob, rules[1].Action)
-	require.Equal(t, batchv1.PodFailurePolicyOnExitCodesOpNotIn, rules[1].OnExitCodes.Operator)
-	require.Equal(t, []int32{75, 137, 143}, rules[1].OnExitCodes.Values, "so 1, 2 and 3 are final")
+	require.Equal(t, batchv1.PodFailurePolicyOnExitCodesOpIn, rules[1].OnExitCodes.Operator)
+	require.Equal(t, []int32{1, 2, 3, 124}, rules[1].OnExitCodes.Values, "and not 255, which a restart of its node gives, or 137")
 }
 
 func TestTriedAgain(t *testing.T) {
@@ -338,7 +349,7 @@ func TestLoadersWaitForNodesThatAreNotThere(t *testing.T) {
 	s.Now = now.Add(48 * time.Hour)
 	_, out = s.plan()
 	require.Equal(t, flexlvmv1.ReplicaWaiting, out.Status.Nodes[0].State)
-	require.Equal(t, "no node takes its loader: 0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.", out.Status.Nodes[0].Message)
+	require.Equal(t, "its loader cannot be scheduled: 0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.", out.Status.Nodes[0].Message)
 	// Each node that comes lets one more wait.
 	s.Fitting = fitting(1)
 	words, _ = s.plan()

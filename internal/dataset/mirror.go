@@ -16,9 +16,9 @@ import (
 // whileMirroring is how often a mirror is asked how far behind it is.
 const whileMirroring = 10 * time.Second
 
-// moreViews is how many passes over the directory a mirror must complete after no pod used the volume: one pass
-// may have begun before.
-const moreViews = 2
+// finalPasses is how many passes over the directory a mirror must complete after no pod used the volume: one
+// pass may have begun before.
+const finalPasses = 2
 
 // isHeld reports whether a claim waits for the upload of its content.
 func isHeld(claim *corev1.PersistentVolumeClaim) bool {
@@ -26,7 +26,7 @@ func isHeld(claim *corev1.PersistentVolumeClaim) bool {
 }
 
 // isGoingUnsent reports whether a claim is being deleted although its content may not be uploaded yet.
-func isGoingUnsent(r *Replica) bool { return r != nil && isHeld(r.Claim) && going(r.Claim) }
+func isGoingUnsent(r *Replica) bool { return r != nil && isHeld(r.Claim) && isDeleting(r.Claim) }
 
 // holds reports whether any claim of the volume waits for an upload (isHeld).
 func (s *Observed) holds() bool {
@@ -59,7 +59,7 @@ func (p *planner) mirror(index int, r *Replica, status *flexlvmv1.ReplicaStatus)
 	case r.Job == nil:
 		p.do(Action{Verb: Create, Object: task.mirror()})
 		p.soon(whileLoading)
-	case going(r.Job):
+	case isDeleting(r.Job):
 		p.soon(whileLoading)
 	case r.Job.Labels[labelRole] != roleMirror || r.Job.Annotations[annotationClaimUID] != string(r.Claim.UID) ||
 		r.Job.Annotations[annotationAttempt] != task.attempt || !ended(r.Job).IsZero():
@@ -95,9 +95,10 @@ func (p *planner) lag(r *Replica) *flexlvmv1.UploadLag {
 	return out
 }
 
-// giveUp plans a mirrored claim that is being deleted: the claim is released once its content is uploaded and
-// no pod can write any more. No new pod can mount it, so if its mirror has ended, only a person can decide.
-func (p *planner) giveUp(r *Replica, status *flexlvmv1.ReplicaStatus) {
+// planMirroredDeletion plans a mirrored claim that is being deleted: the claim is released once its content is
+// uploaded and no pod can write any more. No new pod can mount it, so if its mirror has ended, only a person
+// can decide.
+func (p *planner) planMirroredDeletion(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	p.soon(whileLoading)
 	status.State = flexlvmv1.ReplicaUploading
 	report, final := mirrorReport(r), r.Claim.Annotations[annotationFinal]
@@ -137,7 +138,7 @@ func (p *planner) giveUp(r *Replica, status *flexlvmv1.ReplicaStatus) {
 func passedSince(report *protocol.Status, final string) bool {
 	run, text, _ := strings.Cut(final, "/")
 	passes, err := strconv.ParseInt(text, 10, 64)
-	return err == nil && run != "" && run == report.Run && report.Final == final && report.Passes >= passes+moreViews && report.FilesDone >= report.FilesTotal
+	return err == nil && run != "" && run == report.Run && report.Final == final && report.Passes >= passes+finalPasses && report.FilesDone >= report.FilesTotal
 }
 
 // unsent returns the first replica whose claim waits for an upload (isHeld); nil if there is none.

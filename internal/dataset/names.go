@@ -139,9 +139,9 @@ func hash(owner *flexlvmv1.VolumeManager, id string) string {
 	return replica.Hash(owner.Namespace, string(owner.UID), id)
 }
 
-// isOurs reports whether a claim was created after resync got back the meaning that it had in VCK, or holds
-// what consumers wrote, which no release ever fetched over.
-func isOurs(claim client.Object) bool {
+// hasCurrentResync reports whether a claim was created after resync got back the meaning that it had in VCK, or
+// holds what consumers wrote, which no release ever fetched over.
+func hasCurrentResync(claim client.Object) bool {
 	a := claim.GetAnnotations()
 	return a[annotationResync] != "" || a[replica.AnnotationWritable] != ""
 }

@@ -113,7 +113,7 @@ func (s *Observed) addLoaders(from *snapshot) {
 			if job.Labels[labelRole] == roleUpload {
 				s.UploadJob, s.UploadPod = job, youngest(pods)
 			} else if rep := s.at(job); rep != nil {
-				rep.Job, rep.Lags, rep.Pod, rep.Earlier = job, lags, youngest(pods), pods
+				rep.Job, rep.Lags, rep.Pod, rep.Pods = job, lags, youngest(pods), pods
 				rep.NodeNotReady = rep.Pod != nil && !kubeobject.PodEnded(rep.Pod) && lost[rep.Pod.Spec.NodeName]
 			}
 		}
@@ -255,16 +255,16 @@ func (r *reconciler) release(ctx context.Context, observed *Observed, s *snapsho
 	for _, one := range found {
 		observed.InUse = append(observed.InUse, one.pod)
 	}
-	observed.Watched = r.looks.note(observed.hash(), at)
+	observed.Watched = r.lists.add(observed.hash(), at)
 	return nil
 }
 
 // addConsumers adds the pods that use the volume if a replica is to leave its node, is being deleted before its
 // upload, or may be displaced.
 func (r *reconciler) addConsumers(ctx context.Context, observed *Observed, s *snapshot) error {
-	leaves := observed.mayDisplace()
+	leaves := observed.needsConsumers()
 	for _, rep := range observed.Replicas {
-		leaves = leaves || observed.astray(rep) != "" || isGoingUnsent(rep)
+		leaves = leaves || observed.mustLeaveNode(rep) != "" || isGoingUnsent(rep)
 	}
 	if !leaves {
 		return nil

@@ -82,8 +82,8 @@ type Replica struct {
 	Node   string // of the volume
 	Job    *batchv1.Job
 	Pod    *corev1.Pod // the latest pod of the Job
-	// Earlier are all pods of the Job that Kubernetes still has.
-	Earlier []*corev1.Pod
+	// Pods are all pods of the Job that Kubernetes still has.
+	Pods []*corev1.Pod
 	// Lags: the Job has ended, but its pod has not been observed to end, see asOfPods.
 	Lags bool
 	// NodeNotReady: Pod has not ended, and its node has not been ready for a while.
@@ -283,7 +283,7 @@ func failure(pod *corev1.Pod, why string) string {
 		why, words = cmp.Or(why, at.Reason), lastWords(at.Message)
 	}
 	if words == "" {
-		return "the loader ended without a word (" + why + "); see kubectl describe job, and the logs of its pods"
+		return "the loader ended without a message (" + why + "); see kubectl describe job, and the logs of its pods"
 	}
 	return "the loader ended without a result (" + why + "); see the logs of its pods, which end with: " + words
 }
@@ -294,7 +294,7 @@ func idle(pod *corev1.Pod) string {
 	case pod == nil || pod.Status.Phase == corev1.PodPending:
 		return waiting(pod)
 	case pod.Status.Phase == corev1.PodFailed:
-		if !hasRun(pod) {
+		if !hasRun(pod) || wasInterrupted(pod) {
 			return couldNotRun(pod) + "; it is tried again"
 		}
 		return "its loader is tried again; the last time: " + failure(pod, pod.Status.Reason)
@@ -309,7 +309,7 @@ func waiting(pod *corev1.Pod) string {
 	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return "no node takes its loader: " + c.Message
+			return "its loader cannot be scheduled: " + c.Message
 		}
 	}
 	for _, c := range pod.Status.ContainerStatuses {
@@ -335,7 +335,7 @@ func ready(pod *corev1.Pod) bool {
 	return false
 }
 
-func going(object client.Object) bool { return object.GetDeletionTimestamp() != nil }
+func isDeleting(object client.Object) bool { return object.GetDeletionTimestamp() != nil }
 
 func (s *Observed) hash() string { return hash(s.Owner, s.Config.ID) }
 

@@ -31,7 +31,7 @@ func (r *reconciler) displace(ctx context.Context, observed *Observed, starved [
 	}
 	for _, index := range starved {
 		claim := observed.Replicas[index].Claim
-		chosen := victims(appeal{need: observed.Source.Capacity.Value(), free: freeFor(claim, free)}, all)
+		chosen := victims(roomRequest{need: observed.Source.Capacity.Value(), free: freeFor(claim, free)}, all)
 		if len(chosen) > 0 {
 			return r.askToGo(ctx, observed, claim, chosen)
 		}
@@ -186,7 +186,7 @@ func sorting(volumes []corev1.PersistentVolume) (byClaim map[string]*corev1.Pers
 func mayMakeWay(claim *corev1.PersistentVolumeClaim, observed *Observed) bool {
 	a := claim.Annotations
 	return a[annotationDisplaceable] != "" && a[annotationDisplacedBy] == "" && a[replica.AnnotationComplete] != "" && a[replica.AnnotationWritable] == "" &&
-		claim.Status.Phase == corev1.ClaimBound && !going(claim) && claim.Labels[replica.LabelDataset] != observed.hash() &&
+		claim.Status.Phase == corev1.ClaimBound && !isDeleting(claim) && claim.Labels[replica.LabelDataset] != observed.hash() &&
 		claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName == observed.Source.Class
 }
 
@@ -202,7 +202,7 @@ func (r *reconciler) completeOf(ctx context.Context, claim *corev1.PersistentVol
 	if err := r.cached.Get(ctx, client.ObjectKey{Namespace: claim.Namespace, Name: ref.Name}, owner); err != nil {
 		return "", false, client.IgnoreNotFound(err)
 	}
-	if owner.UID != ref.UID || going(owner) {
+	if owner.UID != ref.UID || isDeleting(owner) {
 		return "", false, nil
 	}
 	for _, v := range owner.Status.Volumes {

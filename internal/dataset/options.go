@@ -39,13 +39,13 @@ func (s Source) checkAll(v flexlvmv1.VolumeConfig, options map[string]string) er
 	if v.Replicas != flexlvmv1.AllNodes {
 		return nil
 	}
-	if s.Writable() || !s.Copies() {
-		return fmt.Errorf("replicas All with sourceType %s: there is one at most; leave replicas out", s.Type)
-	}
 	for _, key := range []string{"distributionStrategy", "resync"} {
 		if value := options[key]; value != "" && !isFalse(value) {
 			return fmt.Errorf("replicas All with %s %s: that needs a number of replicas, which nodes that come and go change; leave it out, or write a number", key, value)
 		}
+	}
+	if s.Writable() || !s.Copies() {
+		return fmt.Errorf("replicas All with sourceType %s: there is one at most; leave replicas out", s.Type)
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ func servesSoon(r *Replica, now time.Time) bool {
 	switch {
 	case r.Job == nil:
 		return !r.Busy
-	case going(r.Job):
+	case isDeleting(r.Job):
 		return r.Job.Labels[labelRole] != roleServe && now.Sub(r.Job.DeletionTimestamp.Time) < serverStarts
 	case ended(r.Job).IsZero():
 		return now.Sub(r.Job.CreationTimestamp.Time) < serverStarts
@@ -105,12 +105,12 @@ func isVisited(r *Replica) bool {
 	if r.Job == nil {
 		return r.Busy
 	}
-	return r.Job.Labels[labelRole] != roleServe && (going(r.Job) || ended(r.Job).IsZero())
+	return r.Job.Labels[labelRole] != roleServe && (isDeleting(r.Job) || ended(r.Job).IsZero())
 }
 
 // isServing reports whether a replica has a Job that serves it.
 func isServing(r *Replica) bool {
-	return r.Job != nil && r.Job.Labels[labelRole] == roleServe && !going(r.Job)
+	return r.Job != nil && r.Job.Labels[labelRole] == roleServe && !isDeleting(r.Job)
 }
 
 // choose selects the replicas that are to serve: those that others copy from, and then up to the number wanted,
@@ -153,7 +153,7 @@ func stuck(r *Replica, now time.Time) bool {
 	if r.Pod == nil || r.Job == nil {
 		return false
 	}
-	if r.NodeNotReady || going(r.Pod) && now.Sub(r.Pod.DeletionTimestamp.Time) >= beforeDisplacing {
+	if r.NodeNotReady || isDeleting(r.Pod) && now.Sub(r.Pod.DeletionTimestamp.Time) >= beforeDisplacing {
 		return true
 	}
 	return now.Sub(r.Pod.CreationTimestamp.Time) >= beforeDisplacing && slices.ContainsFunc(r.Pod.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -167,7 +167,7 @@ func (p *planner) ableToServe() (able []int, digest string) {
 	holders := map[string][]int{}
 	for _, index := range p.indexes() {
 		r := p.Replicas[index]
-		if r == nil || !p.isWanted(index) || !p.isComplete(index, r) || going(r.Claim) || p.outdated(index, r) != "" ||
+		if r == nil || !p.isWanted(index) || !p.isComplete(index, r) || isDeleting(r.Claim) || p.outdated(index, r) != "" ||
 			r.Volume == nil || r.Node == "" || r.Volume.Annotations[replica.AnnotationEvict] != "" || r.Claim.Annotations[annotationDisplacedBy] != "" {
 			continue
 		}
@@ -223,7 +223,7 @@ func (p *planner) copyFrom() copying {
 // peersFailed reports whether a replica's loader reported that it could not copy the replica. A loader that was
 // killed reports nothing, and is started again.
 func (p *planner) peersFailed(r *Replica) bool {
-	if !copies(r.Job) || going(r.Job) {
+	if !copies(r.Job) || isDeleting(r.Job) {
 		return false
 	}
 	_, failed, _ := end(r.Job)
@@ -258,11 +258,11 @@ func (p *planner) servesPeers(index int, r *Replica, status *flexlvmv1.ReplicaSt
 	case !wanted:
 	case r.Job == nil:
 		p.do(Action{Verb: Create, Object: p.task(index, r.Claim).serve()})
-	case going(r.Job) || ended(r.Job).IsZero(): // it serves, or has not ended
+	case isDeleting(r.Job) || ended(r.Job).IsZero(): // it serves, or has not ended
 	case serving:
 		_, _, why := end(r.Job)
 		status.Message = "it cannot be copied: " + failure(r.Pod, why)
-		p.again(r.Job)
+		p.recreateLater(r.Job)
 	default:
 		p.visited(r, status) // only this Job has the result, which is what others copy
 		p.do(Action{Verb: Delete, Object: r.Job})

@@ -27,10 +27,10 @@ type place struct {
 // and node, so that its record is not lost.
 func placesOf(s *Observed) map[int]place {
 	out, covered := map[int]place{}, map[string]bool{}
-	unknown := s.lying(out, covered)
+	unknown := s.addPlaced(out, covered)
 	// A claim without a volume holds no data: it is dropped if its node is not to have a replica any more.
 	for _, index := range slices.Sorted(maps.Keys(s.Replicas)) {
-		if r := s.Replicas[index]; r.Claim != nil && isPending(r.Claim) && !going(r.Claim) {
+		if r := s.Replicas[index]; r.Claim != nil && isPending(r.Claim) && !isDeleting(r.Claim) {
 			s.reserve(out, covered, index, r.Claim.Annotations[annotationNode])
 		}
 	}
@@ -55,9 +55,9 @@ func placesOf(s *Observed) map[int]place {
 	return out
 }
 
-// lying adds the replicas that are already on a node, and the nodes that they cover. It reports whether the
+// addPlaced adds the replicas that are already on a node, and the nodes that they cover. It reports whether the
 // node of any replica is unknown.
-func (s *Observed) lying(out map[int]place, covered map[string]bool) (unknown bool) {
+func (s *Observed) addPlaced(out map[int]place, covered map[string]bool) (unknown bool) {
 	for index, r := range s.Replicas {
 		if r.Claim == nil || isPending(r.Claim) {
 			continue
@@ -65,7 +65,7 @@ func (s *Observed) lying(out map[int]place, covered map[string]bool) (unknown bo
 		node := cmp.Or(r.Node, r.Claim.Annotations[annotationNode])
 		out[index] = place{node: node, seen: r.Node != "" || s.Fitting[node]}
 		covered[node] = true
-		unknown = unknown || node == "" && r.Volume == nil && !going(r.Claim)
+		unknown = unknown || node == "" && r.Volume == nil && !isDeleting(r.Claim)
 	}
 	return unknown
 }
@@ -107,7 +107,7 @@ func (p *planner) place() {
 	}
 	p.places = placesOf(p.Observed)
 	for index, at := range p.places {
-		if at.seen && p.astray(p.Replicas[index]) == "" {
+		if at.seen && p.mustLeaveNode(p.Replicas[index]) == "" {
 			p.count++
 		}
 	}

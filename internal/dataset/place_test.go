@@ -64,7 +64,7 @@ func TestLoaderGoesToItsNodeAlone(t *testing.T) {
 	terms := s.task(0, r.Claim).load().Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	require.Len(t, terms, 2)
 	for i, label := range []string{"gpu", "tpu"} {
-		require.Equal(t, []corev1.NodeSelectorRequirement{has(label), hasNot(s.label())}, terms[i].MatchExpressions)
+		require.Equal(t, []corev1.NodeSelectorRequirement{has(label), lacks(s.label())}, terms[i].MatchExpressions)
 		require.Equal(t, []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"node-1"}}}, terms[i].MatchFields)
 	}
 	require.Empty(t, s.Config.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields)
@@ -91,7 +91,7 @@ func TestAllAsNodesComeAndGo(t *testing.T) {
 	r.Pod = &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
 		{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "node(s) did not have enough free storage"}}}}
 	out = s.requirePlan()
-	require.Equal(t, "1 of 4 nodes Waiting; v-a-3 on node node-9: no node takes its loader: node(s) did not have enough free storage", out.Status.Message)
+	require.Equal(t, "1 of 4 nodes Waiting; v-a-3 on node node-9: its loader cannot be scheduled: node(s) did not have enough free storage", out.Status.Message)
 	require.False(t, out.Failed)
 
 	require.Equal(t, "node-0,node-1,node-2", summarize([]Outcome{out}).Nodes, "it holds no data")

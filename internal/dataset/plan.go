@@ -26,15 +26,15 @@ const (
 
 // Outcome is the plan for a volume, and its status.
 type Outcome struct {
-	Actions []Action
-	Status  flexlvmv1.VolumeStatus
-	Failed  bool          // a person has to do something
-	Gone    bool          // no object of it is left
-	Former  bool          // the spec no longer names it
-	Loaded  int32         // replicas that are complete
-	Advice  []string      // messages for users
-	Again   time.Duration // when to reconcile again
-	Starved []int         // replicas for which others may be displaced
+	Actions     []Action
+	Status      flexlvmv1.VolumeStatus
+	Failed      bool          // a person has to do something
+	Gone        bool          // no object of it is left
+	Former      bool          // the spec no longer names it
+	Loaded      int32         // replicas that are complete
+	Advice      []string      // messages for users
+	Again       time.Duration // when to reconcile again
+	DisplaceFor []int         // replicas for which others may be displaced
 	// Refreshes: the source is checked for changes. Stale lists the replicas that could not be refreshed, and
 	// why.
 	Refreshes bool
@@ -90,7 +90,7 @@ func (p *planner) soon(after time.Duration) { p.out.Again = min(p.out.Again, max
 func (p *planner) share() {
 	p.readers()
 	p.out.Status.VolumeSource = readersSource(p.Owner.Name, p.Config, p.Source.NFS.ReadOnly)
-	if c := p.Readers.Claim; c != nil && !going(c) && c.Status.Phase == corev1.ClaimBound {
+	if c := p.Readers.Claim; c != nil && !isDeleting(c) && c.Status.Phase == corev1.ClaimBound {
 		p.out.Status.ReadyReplicas, p.out.Loaded = p.count, p.count
 		p.out.Status.Message = flexlvmv1.MessageSuccess
 	} else if p.out.Status.Message == "" {
@@ -155,7 +155,7 @@ func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 	status := flexlvmv1.ReplicaStatus{Claim: replicaName(p.Owner.Name, p.Config.ID, index), Node: cmp.Or(r.Node, p.places[index].node)}
 	switch {
 	case isGoingUnsent(r):
-		p.giveUp(r, &status)
+		p.planMirroredDeletion(r, &status)
 	case p.isWritable(r.Claim):
 		p.keep(index, r, &status)
 	case !p.isWanted(index):
@@ -169,10 +169,10 @@ func (p *planner) replica(index int, r *Replica) flexlvmv1.ReplicaStatus {
 			p.leave(r, &status, p.outdated(index, r))
 		}
 	case p.staysAway(index, r, &status):
-	case r.Claim == nil || going(r.Claim):
+	case r.Claim == nil || isDeleting(r.Claim):
 		p.absent(index, r, &status)
 	case p.isComplete(index, r):
-		p.whole(index, r, &status)
+		p.planComplete(index, r, &status)
 	default:
 		p.loading(index, r, &status)
 	}
@@ -190,7 +190,7 @@ func (p *planner) isComplete(index int, r *Replica) bool {
 // outdated returns why a wanted replica has to go; empty if it can stay.
 func (p *planner) outdated(index int, r *Replica) string {
 	switch {
-	case going(r.Claim):
+	case isDeleting(r.Claim):
 		return ""
 	case r.Claim.Status.Phase == corev1.ClaimLost:
 		return "its PersistentVolume is gone"
@@ -201,7 +201,7 @@ func (p *planner) outdated(index int, r *Replica) string {
 	case !p.isOfLoad(r, annotationLoad, index):
 		return "it holds what the volume asked for earlier"
 	}
-	return p.astray(r)
+	return p.mustLeaveNode(r)
 }
 
 // leave removes a replica: its node's label first, then its Job, then the claim.
@@ -215,10 +215,10 @@ func (p *planner) leave(r *Replica, status *flexlvmv1.ReplicaStatus, why string)
 }
 
 func (p *planner) delete(r *Replica, reason, why string) {
-	if r.Job != nil && !going(r.Job) {
+	if r.Job != nil && !isDeleting(r.Job) {
 		p.do(Action{Verb: Delete, Object: r.Job})
 	}
-	if r.Claim != nil && !going(r.Claim) {
+	if r.Claim != nil && !isDeleting(r.Claim) {
 		if isHeld(r.Claim) {
 			p.do(Action{Verb: RemoveFinalizer, Object: r.Claim})
 		}
@@ -237,7 +237,7 @@ func (p *planner) absent(index int, r *Replica, status *flexlvmv1.ReplicaStatus)
 	switch {
 	case r.Job != nil:
 		status.Message = "what is left of it goes"
-		if !going(r.Job) {
+		if !isDeleting(r.Job) {
 			p.do(Action{Verb: Delete, Object: r.Job})
 		}
 	case r.Claim != nil:
@@ -272,7 +272,7 @@ func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 		p.begin(index, r, status)
 	case p.peersFailed(r):
 		p.giveUpPeers(r, status)
-	case !current && !going(r.Job):
+	case !current && !isDeleting(r.Job):
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader starts anew"
 		p.do(Action{Verb: Delete, Object: r.Job})
 	case !current:
@@ -283,9 +283,9 @@ func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 			p.out.Status.ReadyReplicas++
 		}
 		p.do(p.completed(index, r))
-	case failed: // its loader never ran: see loadFailedFor
+	case failed: // its loader never ran, or was interrupted: see loadFailedFor
 		status.State, status.Message = flexlvmv1.ReplicaWaiting, couldNotRun(r.Pod)+"; it is tried again"
-		p.again(r.Job)
+		p.recreateLater(r.Job)
 	default:
 		p.running(index, r, status)
 	}
@@ -311,8 +311,8 @@ func (p *planner) running(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 			p.out.Status.ReadyReplicas++
 		}
 	}
-	if p.starves(r) {
-		p.out.Starved = append(p.out.Starved, index)
+	if p.mayDisplaceOthers(r) {
+		p.out.DisplaceFor = append(p.out.DisplaceFor, index)
 	}
 	p.watchProgress(index, status)
 }

@@ -89,50 +89,50 @@ func timeLeft(seconds int64) string {
 // mostTimeLeft bounds the estimate of a loader.
 const mostTimeLeft = 10000 * time.Hour
 
-// A note is an event for a change of the status.
-type note struct{ kind, reason, message string }
+// A statusEvent is an event for a change of the status.
+type statusEvent struct{ kind, reason, message string }
 
-// notesOf returns the events between two statuses of a volume: loaders that started, stalled, or resumed. The
+// eventsOf returns the events between two statuses of a volume: loaders that started, stalled, or resumed. The
 // action that completes or fails a replica has its own event.
-func notesOf(before, after flexlvmv1.VolumeStatus) []note {
+func eventsOf(before, after flexlvmv1.VolumeStatus) []statusEvent {
 	was := map[string]flexlvmv1.ReplicaStatus{}
 	for _, r := range before.Nodes {
 		was[r.Claim] = r
 	}
-	var out []note
+	var out []statusEvent
 	for _, r := range after.Nodes {
 		old := was[r.Claim]
-		out = append(out, refreshNotes(old, r)...)
+		out = append(out, refreshEvents(old, r)...)
 		if !isLoading(r.State) {
 			continue
 		}
 		what := fmt.Sprintf("claim %s on %s", r.Claim, r.Node)
 		switch {
 		case !isLoading(old.State):
-			out = append(out, note{corev1.EventTypeNormal, "LoadStarted", what + " is being loaded"})
+			out = append(out, statusEvent{corev1.EventTypeNormal, "LoadStarted", what + " is being loaded"})
 		case old.StalledSince == nil && r.StalledSince != nil:
-			out = append(out, note{corev1.EventTypeWarning, "LoadStalled", what + ": " + r.Message})
+			out = append(out, statusEvent{corev1.EventTypeWarning, "LoadStalled", what + ": " + r.Message})
 		case old.StalledSince != nil && r.StalledSince == nil:
-			out = append(out, note{corev1.EventTypeNormal, "LoadResumed", fmt.Sprintf("%s goes on, after nothing had arrived since %s", what, old.StalledSince.UTC().Format(time.RFC3339))})
+			out = append(out, statusEvent{corev1.EventTypeNormal, "LoadResumed", fmt.Sprintf("%s goes on, after nothing had arrived since %s", what, old.StalledSince.UTC().Format(time.RFC3339))})
 		}
 	}
 	return out
 }
 
-// refreshNotes returns the events of a replica's refresh. Its completion has its own event, see refreshed.
-func refreshNotes(old, now flexlvmv1.ReplicaStatus) (out []note) {
+// refreshEvents returns the events of a replica's refresh. Its completion has its own event, see refreshed.
+func refreshEvents(old, now flexlvmv1.ReplicaStatus) (out []statusEvent) {
 	what := fmt.Sprintf("claim %s on %s", now.Claim, now.Node)
 	switch {
 	case now.Refresh == nil:
 	case old.Refresh == nil:
-		out = append(out, note{corev1.EventTypeNormal, "RefreshStarted", what + ": another version is loaded beside " + orUnknown(now.Version)})
+		out = append(out, statusEvent{corev1.EventTypeNormal, "RefreshStarted", what + ": another version is loaded beside " + orUnknown(now.Version)})
 	case old.StalledSince == nil && now.StalledSince != nil:
-		out = append(out, note{corev1.EventTypeWarning, "RefreshStalled", what + ": " + now.Message})
+		out = append(out, statusEvent{corev1.EventTypeWarning, "RefreshStalled", what + ": " + now.Message})
 	case old.StalledSince != nil && now.StalledSince == nil:
-		out = append(out, note{corev1.EventTypeNormal, "RefreshResumed", fmt.Sprintf("%s goes on, after nothing had arrived since %s", what, old.StalledSince.UTC().Format(time.RFC3339))})
+		out = append(out, statusEvent{corev1.EventTypeNormal, "RefreshResumed", fmt.Sprintf("%s goes on, after nothing had arrived since %s", what, old.StalledSince.UTC().Format(time.RFC3339))})
 	}
 	if why, failed := strings.CutPrefix(now.Message, refreshFailed); failed && old.Message != now.Message {
-		out = append(out, note{corev1.EventTypeWarning, "RefreshFailed", fmt.Sprintf("%s keeps version %s: %s", what, orUnknown(now.Version), why)})
+		out = append(out, statusEvent{corev1.EventTypeWarning, "RefreshFailed", fmt.Sprintf("%s keeps version %s: %s", what, orUnknown(now.Version), why)})
 	}
 	return out
 }

@@ -14,10 +14,10 @@ import (
 )
 
 // at plans at a moment, and gives the events that the change of the status is worth.
-func (s *stage) at(moment time.Time) (flexlvmv1.VolumeStatus, []note) {
+func (s *stage) at(moment time.Time) (flexlvmv1.VolumeStatus, []statusEvent) {
 	s.Now = moment
 	_, out := s.plan()
-	notes := notesOf(s.before(), out.Status)
+	notes := eventsOf(s.before(), out.Status)
 	s.Owner.Status.Volumes = []flexlvmv1.VolumeStatus{*out.Status.DeepCopy()}
 	return out.Status, notes
 }
@@ -27,7 +27,7 @@ func TestLoadThatStallsAndGoesOn(t *testing.T) {
 	r := s.loading(0, corev1.PodRunning)
 	r.Report = &protocol.Status{State: protocol.StateFetching, FilesDone: 1, FilesTotal: 4, BytesDone: 10, BytesTotal: 40, BytesPerSecond: 5, ETASeconds: 6}
 	got, notes := s.at(now)
-	require.Equal(t, []note{{corev1.EventTypeNormal, "LoadStarted", "claim v-a-0 on node-0 is being loaded"}}, notes)
+	require.Equal(t, []statusEvent{{corev1.EventTypeNormal, "LoadStarted", "claim v-a-0 on node-0 is being loaded"}}, notes)
 	require.EqualValues(t, 5, got.Progress.BytesPerSecond)
 	require.EqualValues(t, 6, got.Progress.SecondsLeft)
 	require.Equal(t, "6s", summarize([]Outcome{{Status: got}}).TimeLeft)
@@ -41,7 +41,7 @@ func TestLoadThatStallsAndGoesOn(t *testing.T) {
 	require.Empty(t, notes)
 	require.Nil(t, got.Nodes[0].StalledSince)
 	got, notes = s.at(now.Add(stalls))
-	require.Equal(t, []note{{corev1.EventTypeWarning, "LoadStalled", "claim v-a-0 on node-0: nothing has arrived since 2026-11-21T16:00:00Z"}}, notes)
+	require.Equal(t, []statusEvent{{corev1.EventTypeWarning, "LoadStalled", "claim v-a-0 on node-0: nothing has arrived since 2026-11-21T16:00:00Z"}}, notes)
 	require.Equal(t, now, got.Nodes[0].StalledSince.Time)
 	require.Empty(t, summarize([]Outcome{{Status: got}}).TimeLeft)
 	require.Contains(t, got.Message, "nothing has arrived since")
@@ -52,7 +52,7 @@ func TestLoadThatStallsAndGoesOn(t *testing.T) {
 
 	r.Report = &protocol.Status{State: protocol.StateFetching, FilesDone: 1, FilesTotal: 4, BytesDone: 11, BytesTotal: 40}
 	got, notes = s.at(now.Add(2 * time.Hour))
-	require.Equal(t, []note{{corev1.EventTypeNormal, "LoadResumed", "claim v-a-0 on node-0 goes on, after nothing had arrived since 2026-11-21T16:00:00Z"}}, notes)
+	require.Equal(t, []statusEvent{{corev1.EventTypeNormal, "LoadResumed", "claim v-a-0 on node-0 goes on, after nothing had arrived since 2026-11-21T16:00:00Z"}}, notes)
 	require.Nil(t, got.Nodes[0].StalledSince)
 	require.Empty(t, got.Nodes[0].Message)
 }
@@ -67,21 +67,21 @@ func TestRefreshThatStallsAndGoesOn(t *testing.T) {
 	r.Pod = &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 	r.Report = &protocol.Status{State: protocol.StateFetching, FilesDone: 1, FilesTotal: 4, BytesDone: 10, BytesTotal: 40, BytesPerSecond: 5}
 	_, notes := s.at(now)
-	require.Equal(t, []note{{corev1.EventTypeNormal, "RefreshStarted", "claim v-a-0 on node-0: another version is loaded beside one"}}, notes)
+	require.Equal(t, []statusEvent{{corev1.EventTypeNormal, "RefreshStarted", "claim v-a-0 on node-0: another version is loaded beside one"}}, notes)
 	r.Report = nil
 	got, notes := s.at(now.Add(stalls - time.Second))
 	require.Empty(t, notes)
 	require.EqualValues(t, 10, got.Nodes[0].Refresh.Bytes, "it does not answer")
 	require.EqualValues(t, 5, loading(got.Nodes[0]).BytesPerSecond)
 	got, notes = s.at(now.Add(stalls))
-	require.Equal(t, []note{{corev1.EventTypeWarning, "RefreshStalled", "claim v-a-0 on node-0: nothing has arrived since 2026-11-21T16:00:00Z"}}, notes)
+	require.Equal(t, []statusEvent{{corev1.EventTypeWarning, "RefreshStalled", "claim v-a-0 on node-0: nothing has arrived since 2026-11-21T16:00:00Z"}}, notes)
 	require.Equal(t, now, got.Nodes[0].StalledSince.Time)
 	require.Zero(t, loading(got.Nodes[0]).BytesPerSecond)
 	require.Equal(t, flexlvmv1.ReplicaComplete, got.Nodes[0].State)
 	require.EqualValues(t, 1, got.ReadyReplicas)
 	r.Report = &protocol.Status{State: protocol.StateFetching, FilesDone: 1, FilesTotal: 4, BytesDone: 11, BytesTotal: 40}
 	got, notes = s.at(now.Add(time.Hour))
-	require.Equal(t, []note{{corev1.EventTypeNormal, "RefreshResumed", "claim v-a-0 on node-0 goes on, after nothing had arrived since 2026-11-21T16:00:00Z"}}, notes)
+	require.Equal(t, []statusEvent{{corev1.EventTypeNormal, "RefreshResumed", "claim v-a-0 on node-0 goes on, after nothing had arrived since 2026-11-21T16:00:00Z"}}, notes)
 	require.Nil(t, got.Nodes[0].StalledSince)
 	r.Pod, r.Report = nil, nil
 	got, _ = s.at(now.Add(2 * time.Hour))

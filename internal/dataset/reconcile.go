@@ -28,7 +28,7 @@ type reconciler struct {
 	write  client.Client
 	now    func() time.Time
 	began  time.Time
-	looks  looks
+	lists  podLists
 }
 
 // afterAction is when a VolumeManager is reconciled again after an action, because the result of the action may
@@ -124,7 +124,7 @@ func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager
 
 func (r *reconciler) volume(ctx context.Context, observed *Observed, s *snapshot, inSpec bool) (Outcome, error) {
 	out, err := r.planned(ctx, observed, s, inSpec)
-	if out.Status.ResyncFetches = observed.fetches(); !observed.isTold() {
+	if out.Status.ResyncFetches = observed.fetches(); !observed.resyncRecorded() {
 		out.Again = min(out.Again, afterAction)
 	}
 	return out, err
@@ -185,8 +185,8 @@ func (r *reconciler) plan(ctx context.Context, observed *Observed, s *snapshot) 
 		return Outcome{}, err
 	}
 	out := Plan(observed)
-	if len(out.Starved) > 0 && len(out.Actions) == 0 {
-		return out, r.displace(ctx, observed, out.Starved, s)
+	if len(out.DisplaceFor) > 0 && len(out.Actions) == 0 {
+		return out, r.displace(ctx, observed, out.DisplaceFor, s)
 	}
 	return out, nil
 }
@@ -229,8 +229,8 @@ func (r *reconciler) writeStatus(ctx context.Context, owner *flexlvmv1.VolumeMan
 		before[v.ID] = v
 	}
 	for _, v := range next.Status.Volumes {
-		for _, n := range notesOf(before[v.ID], v) {
-			r.event(owner, n.kind, n.reason, n.message)
+		for _, e := range eventsOf(before[v.ID], v) {
+			r.event(owner, e.kind, e.reason, e.message)
 		}
 	}
 	if next.Status.State != owner.Status.State {

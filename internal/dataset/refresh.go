@@ -120,15 +120,15 @@ func (p *planner) visitOf(r *Replica) visit {
 	v := visit{grows: has.Cmp(asked) < 0, sweeps: loadedReport(r.Claim).OldVersions > 0}
 	if p.canRefresh() {
 		if v.next = p.Source.Refresh; v.next != nil {
-			v.last = lookedAt(r.Claim, p.Now)
+			v.last = lastChecked(r.Claim, p.Now)
 		}
 		v.onDemand = p.asked() != "" && p.asked() != r.Claim.Annotations[annotationRefreshed]
 	}
 	return v
 }
 
-// lookedAt returns when a complete replica was last known to hold what its source has.
-func lookedAt(claim *corev1.PersistentVolumeClaim, now time.Time) time.Time {
+// lastChecked returns when a complete replica was last known to hold what its source has.
+func lastChecked(claim *corev1.PersistentVolumeClaim, now time.Time) time.Time {
 	took, _ := time.ParseDuration(claim.Annotations[annotationTook]) // an unreadable value counts as 0
 	complete := claim.CreationTimestamp.Add(took)
 	at := timeOf(claim, annotationRefreshedAt)
@@ -198,11 +198,11 @@ func (p *planner) refresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 		p.soon(v.next.Next(v.last).Sub(p.Now))
 	case r.Job == nil:
 		p.keepStale(index, r, status)
-		if looks := v.refreshNow(p.Now); !p.growsFirst(r, v, looks) && p.reserveVisit(looks) {
-			p.do(Action{Verb: Create, Object: p.task(index, r.Claim).visit(looks)})
+		if checks := v.refreshNow(p.Now); !p.growsFirst(r, v, checks) && p.reserveVisit(checks) {
+			p.do(Action{Verb: Create, Object: p.task(index, r.Claim).visit(checks)})
 		}
 		p.soon(whileLoading)
-	case ended(r.Job).IsZero() || going(r.Job):
+	case ended(r.Job).IsZero() || isDeleting(r.Job):
 		p.visiting(index, r, status)
 		p.soon(whileLoading)
 	default:
@@ -213,8 +213,8 @@ func (p *planner) refresh(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 
 // growsFirst reports whether a visit has to wait: one that fetches changes may lack room until the volume has
 // grown.
-func (p *planner) growsFirst(r *Replica, v visit, looks bool) bool {
-	return looks && v.grows && p.growing(r)
+func (p *planner) growsFirst(r *Replica, v visit, checks bool) bool {
+	return checks && v.grows && p.growing(r)
 }
 
 // visitAgain deletes the last visit's Job when the next visit is due.
@@ -235,8 +235,8 @@ func (p *planner) visitAgain(r *Replica, v visit) {
 // reserveVisit reports whether one more visit may begin, and counts it if so: a tenth of the replicas, at least
 // one, check the source at the same time, so that a bad version or source does not reach all nodes together.
 // They ask the source, so with peers sourceLoaders bounds them, too.
-func (p *planner) reserveVisit(looks bool) bool {
-	if !looks {
+func (p *planner) reserveVisit(checks bool) bool {
+	if !checks {
 		return true
 	}
 	const share = 10
@@ -260,7 +260,7 @@ func (p *planner) countVisits() {
 
 // isRefreshing reports whether a replica has a refresh that has not ended or whose Job is being deleted.
 func isRefreshing(r *Replica) bool {
-	return r.Job != nil && isRefresh(r.Job) && (ended(r.Job).IsZero() || going(r.Job))
+	return r.Job != nil && isRefresh(r.Job) && (ended(r.Job).IsZero() || isDeleting(r.Job))
 }
 
 // isRefresh reports whether a Job fetches changes of the source into a complete replica.
@@ -363,7 +363,7 @@ func (p *planner) refreshed(r *Replica) Action {
 
 func orUnknown(version string) string {
 	if version == "" {
-		return "one that is not known"
+		return "unknown"
 	}
 	return version
 }
@@ -387,7 +387,7 @@ func (p *planner) tellVersion(r *Replica, status *flexlvmv1.ReplicaStatus) {
 // adviseRefresh explains in the status why nothing is refreshed.
 func (p *planner) adviseRefresh() {
 	if (p.Source.Refresh != nil || p.asked() != "") && !p.canRefresh() {
-		p.out.Advice = append(p.out.Advice, "nothing is refreshed, because this volume was made by a flexlvm that knew no versions, and consumers of several replicas would see files come and go: make another volume")
+		p.out.Advice = append(p.out.Advice, "refresh is disabled: an older flexlvm without versions created this volume, and consumers of several replicas would see files change while they read; create a new volume to use refresh")
 	}
 	p.out.Refreshes = p.Source.Refresh != nil || p.asked() != ""
 }

@@ -160,7 +160,7 @@ func TestRefreshThatFails(t *testing.T) {
 	require.Equal(t, metav1.ConditionFalse, c.Status)
 	require.Equal(t, "a: claim v-a-0 on node node-0: no room: 5.0 GiB more are needed", c.Message)
 	require.Equal(t, flexlvmv1.StateRunning, status.State)
-	notes := notesOf(s.before(), out.Status)
+	notes := eventsOf(s.before(), out.Status)
 	require.Len(t, notes, 1)
 	require.Equal(t, "RefreshFailed", notes[0].reason)
 	require.Contains(t, notes[0].message, "keeps version one: no room")
@@ -230,7 +230,7 @@ func TestRefreshWithoutVersions(t *testing.T) {
 		out := s.requirePlan(want...)
 		if len(want) == 0 {
 			require.Len(t, out.Advice, 1)
-			require.Contains(t, out.Advice[0], "make another volume")
+			require.Contains(t, out.Advice[0], "create a new volume to use refresh")
 			continue
 		}
 		require.NotContains(t, out.Actions[0].Object.(*batchv1.Job).Spec.Template.Spec.Containers[0].Args, "--versions=/data")
@@ -257,7 +257,7 @@ func TestRefreshPassesANodeThatTakesNoLoader(t *testing.T) {
 		"cordoned": {func(r *Replica) {
 			r.Pod.Spec.NodeName, r.Pod.Status.Phase = "", corev1.PodPending
 			r.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "1 node(s) were unschedulable."}}
-		}, "no node takes its loader: 1 node(s) were unschedulable."},
+		}, "its loader cannot be scheduled: 1 node(s) were unschedulable."},
 		"down": {func(r *Replica) { r.NodeNotReady = true }, "its loader's pod on node node-0 does not answer, and waits for the node"},
 		"down for long": {func(r *Replica) { r.Pod.DeletionTimestamp = &metav1.Time{Time: now} },
 			"its loader's pod on node node-0 does not answer, and waits for the node"},
@@ -375,7 +375,7 @@ func TestRefreshOfReplicasFromBeforeVersions(t *testing.T) {
 	delete(s.completed(1).Claim.Annotations, annotationVersions)
 	out := s.requirePlan()
 	require.Len(t, out.Advice, 1)
-	require.Contains(t, out.Advice[0], "make another volume")
+	require.Contains(t, out.Advice[0], "create a new volume to use refresh")
 	// When the last of them was made anew, all are refreshed.
 	delete(s.Replicas, 1)
 	s.Labelled = []string{"node-0"}

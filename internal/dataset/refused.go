@@ -31,7 +31,7 @@ func (r *reconciler) addRefusals(ctx context.Context, observed *Observed) {
 	}
 	asked := 0
 	why := func(job *batchv1.Job, pod *corev1.Pod) string {
-		if asked >= mostInFull || job == nil || pod != nil || going(job) || !ended(job).IsZero() || observed.Now.Sub(job.CreationTimestamp.Time) < patience {
+		if asked >= mostInFull || job == nil || pod != nil || isDeleting(job) || !ended(job).IsZero() || observed.Now.Sub(job.CreationTimestamp.Time) < patience {
 			return ""
 		}
 		asked++

@@ -21,10 +21,10 @@ func (p *planner) readers() {
 		offer = *p.Offer
 	}
 	switch {
-	case volume != nil && (p.spent(volume) || going(volume)):
+	case volume != nil && (p.spent(volume) || isDeleting(volume)):
 		p.out.Status.Message = "its claim for consumers is made anew"
 		p.deleteReaders()
-	case claim != nil && (going(claim) || claim.Status.Phase == corev1.ClaimLost):
+	case claim != nil && (isDeleting(claim) || claim.Status.Phase == corev1.ClaimLost):
 		p.out.Status.Message = "its claim for consumers is made anew"
 		p.deleteReaders()
 	default:
@@ -53,12 +53,12 @@ func (p *planner) deleteReaders() bool {
 	claim, volume := p.Readers.Claim, p.Readers.Volume
 	switch {
 	case claim != nil:
-		if !going(claim) {
+		if !isDeleting(claim) {
 			p.do(Action{Verb: Delete, Object: claim})
 		}
 		return false
 	case volume != nil:
-		if !going(volume) {
+		if !isDeleting(volume) {
 			p.do(Action{Verb: Delete, Object: volume})
 		}
 		return false
@@ -132,15 +132,15 @@ func (p *planner) releaseReplicas() {
 func (p *planner) holdUnsent() bool {
 	r := p.unsent()
 	switch {
-	case r == nil || p.Upload && !going(r.Claim):
+	case r == nil || p.Upload && !isDeleting(r.Claim):
 		return false
-	case going(r.Claim) && p.wasUploaded() != "" && len(p.InUse) == 0:
+	case isDeleting(r.Claim) && p.wasUploaded() != "" && len(p.InUse) == 0:
 		p.do(Action{Verb: RemoveFinalizer, Object: r.Claim})
 		return true
-	case going(r.Claim):
+	case isDeleting(r.Claim):
 		status := flexlvmv1.ReplicaStatus{Claim: r.Claim.Name, Node: r.Node}
 		p.out.Status.Message = ""
-		p.giveUp(r, &status)
+		p.planMirroredDeletion(r, &status)
 		p.out.Status.Nodes = append(p.out.Status.Nodes, status)
 		return true
 	}
@@ -177,7 +177,7 @@ func (p *planner) ensureUploaded() bool {
 		p.out.Status.Uploaded = p.before().Uploaded // nothing was written since, whatever the spec was
 		return true
 	}
-	if was != "" && !p.isWritable(from.Claim) && (going(from.Claim) || len(p.InUse) == 0) {
+	if was != "" && !p.isWritable(from.Claim) && (isDeleting(from.Claim) || len(p.InUse) == 0) {
 		p.out.Status.Uploaded = was
 		return true
 	}
@@ -206,7 +206,7 @@ func (s *Observed) before() flexlvmv1.VolumeStatus {
 // planUpload plans the Job that uploads the content of a replica, and reports whether the content is at its
 // target. Nothing is deleted before that, and after a failure only a person can give up the content.
 func (p *planner) planUpload(index int, from *Replica) bool {
-	if going(from.Claim) || from.Claim.Status.Phase == corev1.ClaimLost {
+	if isDeleting(from.Claim) || from.Claim.Status.Phase == corev1.ClaimLost {
 		p.out.Failed = true
 		p.out.Status.Message = fmt.Sprintf("cannot be uploaded to %s: claim %s is being deleted or has lost its PersistentVolume%s", p.Source.Target(), from.Claim.Name, wayOut(from))
 		return false
@@ -228,12 +228,12 @@ func (p *planner) planUpload(index int, from *Replica) bool {
 	case p.UploadJob == nil:
 		p.out.Status.Message = "is uploaded to " + p.Source.Target()
 		p.do(Action{Verb: Create, Object: task.upload()})
-	case going(p.UploadJob) || p.UploadJob.Annotations[annotationAttempt] != task.attempt:
+	case isDeleting(p.UploadJob) || p.UploadJob.Annotations[annotationAttempt] != task.attempt:
 		// Even a successful Job is deleted: it uploaded something else.
-		p.out.Status.Message = "is uploaded anew to " + p.Source.Target()
+		p.out.Status.Message = "is uploaded again to " + p.Source.Target()
 		p.deleteUploadJob()
 	case succeeded && !p.wasWatched(from):
-		p.out.Status.Message = "is uploaded anew to " + p.Source.Target() + ", as there was a time without a look for pods since: one may have written and be gone"
+		p.out.Status.Message = "is uploaded again to " + p.Source.Target() + ", because pods were not observed for a while since the last upload began, and one may have written in that time"
 		p.deleteUploadJob()
 	case succeeded:
 		p.out.Status.Uploaded, p.out.Status.Message = p.Source.Target(), "was uploaded to "+p.Source.Target()
@@ -264,18 +264,18 @@ func (p *planner) deleteLoader(from *Replica) bool {
 	if from.Job == nil || !ended(from.Job).IsZero() {
 		return from.Busy
 	}
-	if !going(from.Job) {
+	if !isDeleting(from.Job) {
 		p.do(Action{Verb: Delete, Object: from.Job})
 	}
 	return true
 }
 
-// uploadFailed handles a Job that has failed. A Job whose loader never ran is recreated.
+// uploadFailed handles a Job that has failed. A Job whose loader never ran, or was interrupted, is recreated.
 func (p *planner) uploadFailed(from *Replica, status *flexlvmv1.ReplicaStatus, why string) {
-	if !hasRun(p.UploadPod) {
+	if !hasRun(p.UploadPod) || wasInterrupted(p.UploadPod) {
 		status.Message = couldNotRun(p.UploadPod) + "; it is tried again"
 		p.out.Status.Message = "is uploaded to " + p.Source.Target() + "; " + status.Message + wayOut(from)
-		p.again(p.UploadJob)
+		p.recreateLater(p.UploadJob)
 		return
 	}
 	p.out.Failed, status.State = true, flexlvmv1.ReplicaFailed
@@ -302,7 +302,7 @@ func (p *planner) isOfSpec(index int, from *Replica) bool {
 }
 
 func (p *planner) deleteUploadJob() {
-	if p.UploadJob != nil && !going(p.UploadJob) {
+	if p.UploadJob != nil && !isDeleting(p.UploadJob) {
 		p.do(Action{Verb: Delete, Object: p.UploadJob})
 	}
 }
@@ -317,7 +317,7 @@ func (p *planner) uploadFrom() (int, *Replica) {
 			continue
 		}
 		written := p.isWritten(r.Claim) && r.Claim.Status.Phase != corev1.ClaimPending
-		read := !going(r.Claim) && p.isOfLoad(r, replica.AnnotationComplete, index)
+		read := !isDeleting(r.Claim) && p.isOfLoad(r, replica.AnnotationComplete, index)
 		if written || read {
 			return index, r
 		}

@@ -65,7 +65,7 @@ func (r *reconciler) offerOf(ctx context.Context, from client.Reader, observed *
 	}
 	configs := owner.Spec.All()
 	at := slices.IndexFunc(configs, func(v flexlvmv1.VolumeConfig) bool { return v.ID == what.id })
-	if at < 0 || going(owner) || owner.Spec.State == flexlvmv1.StateCompleted || !slices.Contains(configs[at].SharedWith, to) {
+	if at < 0 || isDeleting(owner) || owner.Spec.State == flexlvmv1.StateCompleted || !slices.Contains(configs[at].SharedWith, to) {
 		return refused, nil
 	}
 	source, err := ParseSource(configs[at])
@@ -97,7 +97,7 @@ func (p *planner) borrow() {
 	c := p.Readers.Claim
 	switch {
 	case p.out.Status.Message != "":
-	case c == nil || going(c) || c.Status.Phase != corev1.ClaimBound:
+	case c == nil || isDeleting(c) || c.Status.Phase != corev1.ClaimBound:
 		p.out.Status.Message = "waiting for its claim to be bound"
 	case p.Serving == 0:
 		p.out.Status.Message = fmt.Sprintf("no node has the data of VolumeManager %s/%s yet", p.Offer.Namespace, p.Source.Shared.name)

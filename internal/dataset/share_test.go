@@ -263,6 +263,13 @@ func TestSharedIsWrittenWrong(t *testing.T) {
 		_, err = ParseSource(v)
 		require.ErrorContains(t, err, "only replicas that consumers read can be offered")
 	}
+	v = volumeOf("S3", 1, s3Options(options{"resync": "true"}))
+	v.SharedWith = []string{"team"}
+	_, err = ParseSource(v)
+	require.ErrorContains(t, err, "sharedWith with resync: only replicas that consumers read can be offered")
+	v.Options["resync"] = "false"
+	_, err = ParseSource(v)
+	require.NoError(t, err)
 }
 
 func TestBorrowers(t *testing.T) {

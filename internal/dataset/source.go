@@ -193,10 +193,10 @@ func parseSource(v flexlvmv1.VolumeConfig, pulled bool) (Source, error) {
 	if s.Eviction, err = volume.ParseEvictionPolicy("evictionPolicy", options["evictionPolicy"]); err != nil {
 		return Source{}, err
 	}
-	if err = s.checkAll(v, options); err != nil {
+	if err = s.readResync(v.Replicas, options, pulled); err != nil {
 		return Source{}, err
 	}
-	if err = s.readResync(v.Replicas, options, pulled); err != nil {
+	if err = s.checkAll(v, options); err != nil { // after readResync, by which consumers may write
 		return Source{}, err
 	}
 	if err = s.checkOutput(options); err != nil {

@@ -50,14 +50,14 @@ func (s *Source) readURL(v flexlvmv1.VolumeConfig, options map[string]string, fo
 func checkAddresses(v flexlvmv1.VolumeConfig, options map[string]string) error {
 	for _, address := range [][2]string{
 		{"sourceURL", v.SourceURL}, {"sourceURL", options["sourceURL"]}, {"endpointURL", options["endpointURL"]}, {"outputURL", options["outputURL"]},
-		{"pachydermServiceAddress", options["pachydermServiceAddress"]},
+		{"pachydermServiceAddress", options["pachydermServiceAddress"]}, {"EndpointURL", options["EndpointURL"]}, // the latter is VCK's
 	} {
 		scheme, rest, found := strings.Cut(address[1], "://")
 		if !found {
 			scheme, rest = "", address[1]
 		}
 		host, _, _ := strings.Cut(rest, "/")
-		endpoint := address[0] == "endpointURL" || address[0] == "pachydermServiceAddress"
+		endpoint := strings.EqualFold(address[0], "endpointURL") || address[0] == "pachydermServiceAddress"
 		if _, port, found := strings.Cut(host, ":"); endpoint && found && strings.Trim(port, "0123456789") != "" {
 			host = rest // this is no port, and a password may contain a slash
 		}

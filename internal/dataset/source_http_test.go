@@ -64,8 +64,21 @@ func TestMirrorsHaveTheSame(t *testing.T) {
 	}
 }
 
+var addressesWithPasswords = []string{"https://user:hunter2@h", "https://hunter2@h", "user:hunter2@h:30600", "user:hunter2@h", "hunter2@h", "https://user:hunter2/x@h"}
+
+// What is wrong with an endpoint is in the status and in events, whoever may read these.
+func TestPasswordOfEndpoint(t *testing.T) {
+	for _, option := range []string{"endpointURL", "EndpointURL"} {
+		for _, address := range addressesWithPasswords {
+			_, err := ParseSource(volumeOf("S3", 1, s3Options(options{option: flexlvmv1.OptionValue(address)})))
+			require.ErrorContains(t, err, option+" holds a password", address)
+			require.NotContains(t, err.Error(), "hunter2")
+		}
+	}
+}
+
 func TestPasswordOfPachyderm(t *testing.T) {
-	for _, address := range []string{"https://user:hunter2@h", "https://hunter2@h", "user:hunter2@h:30600", "user:hunter2@h", "hunter2@h", "https://user:hunter2/x@h"} {
+	for _, address := range addressesWithPasswords {
 		s, err := ParseSource(volumeOf("Pachyderm", 1, options{
 			"repo": "r", "branch": "b", "inputPath": "/", "outputPath": "/", "pachydermServiceAddress": flexlvmv1.OptionValue(address),
 		}))

@@ -68,13 +68,13 @@ func (s *Observed) fetches() string {
 		return text
 	}
 	for _, r := range s.Replicas {
-		if r.Claim != nil && !going(r.Claim) && !isOurs(r.Claim) {
+		if r.Claim != nil && !isDeleting(r.Claim) && !hasCurrentResync(r.Claim) {
 			return text
 		}
 	}
 	return ""
 }
 
-// isTold reports whether the status records what resync means. No action is taken before: the claims that show
-// the meaning may be deleted.
-func (s *Observed) isTold() bool { return s.fetches() == s.before().ResyncFetches }
+// resyncRecorded reports whether the status records what resync means. No action is taken before: the claims
+// that show the meaning may be deleted.
+func (s *Observed) resyncRecorded() bool { return s.fetches() == s.before().ResyncFetches }

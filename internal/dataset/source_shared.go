@@ -21,8 +21,12 @@ func (s *Source) readShared(_ flexlvmv1.VolumeConfig, options map[string]string)
 
 // checkSharing rejects sharedWith for a volume that has no copies to read.
 func (s Source) checkSharing(v flexlvmv1.VolumeConfig) error {
-	if len(v.SharedWith) > 0 && (!s.Copies() || s.Writable()) {
-		return fmt.Errorf("sharedWith with sourceType %s: only replicas that consumers read can be offered to other namespaces; leave it out", v.SourceType)
+	if len(v.SharedWith) == 0 || s.Copies() && !s.Writable() {
+		return nil
 	}
-	return nil
+	with := "sourceType " + string(v.SourceType)
+	if s.Mirror && s.Type == flexlvmv1.SourceS3 {
+		with = "resync"
+	}
+	return fmt.Errorf("sharedWith with %s: only replicas that consumers read can be offered to other namespaces; leave it out", with)
 }

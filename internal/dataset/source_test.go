@@ -260,7 +260,7 @@ func TestLoaderPod(t *testing.T) {
 	terms := pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	require.Len(t, terms, 2)
 	for _, term := range terms { // they are alternatives
-		require.Contains(t, term.MatchExpressions, hasNot(stage.label()))
+		require.Contains(t, term.MatchExpressions, lacks(stage.label()))
 	}
 	require.Len(t, stage.Config.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions, 1, "the user's own is as it was")
 	require.Equal(t, corev1.LabelHostname, pod.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].TopologyKey)

@@ -43,7 +43,7 @@ const mostAhead = 10
 func (p *planner) countNodes() int {
 	out := len(p.Fitting)
 	for _, r := range p.Replicas {
-		if r.Claim != nil && !going(r.Claim) && p.Barred[r.Node] && p.astray(r) == "" {
+		if r.Claim != nil && !isDeleting(r.Claim) && p.Barred[r.Node] && p.mustLeaveNode(r) == "" {
 			out++
 		}
 	}

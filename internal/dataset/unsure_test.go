@@ -110,7 +110,7 @@ func TestStranger(t *testing.T) {
 	}
 	status := r.get().Status
 	require.Equal(t, flexlvmv1.StateFailed, status.State)
-	require.Contains(t, status.Volumes[0].Message, `"v-a" is there already and is not of this volume`)
+	require.Contains(t, status.Volumes[0].Message, `PersistentVolumeClaim "v-a" already exists and does not belong to this volume`)
 	volumes := &corev1.PersistentVolumeList{}
 	require.NoError(t, r.client.List(t.Context(), volumes))
 	for _, v := range volumes.Items {

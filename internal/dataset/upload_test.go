@@ -128,7 +128,7 @@ func TestUploadOfAnEarlierControllerIsNotBelieved(t *testing.T) {
 			s.UploadJob.Status.Conditions = ended
 			out := s.requirePlan("delete job v-a-put")
 			require.Empty(t, out.Status.Uploaded)
-			require.Contains(t, out.Status.Message, "a time without a look for pods")
+			require.Contains(t, out.Status.Message, "because pods were not observed for a while since the last upload began")
 			s.recorded(out)
 			s.UploadJob = nil
 			s.UploadJob = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
@@ -197,8 +197,8 @@ func TestUploadBeforeAPauseIsNotBelieved(t *testing.T) {
 		pause time.Duration
 		want  string
 	}{
-		"a short one": {mostBetweenLooks / 2, "v-a-0"},
-		"a long one":  {2 * mostBetweenLooks, "v-a-put"},
+		"a short one": {maxListGap / 2, "v-a-0"},
+		"a long one":  {2 * maxListGap, "v-a-put"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := uploadedRig(t)

@@ -43,7 +43,7 @@ func (r *reconciler) addWithdrawn(ctx context.Context, observed *Observed) error
 func (p *planner) withdraw() {
 	for _, object := range p.Withdrawn {
 		p.soon(whileLoading)
-		if !going(object) {
+		if !isDeleting(object) {
 			p.do(Action{Verb: Delete, Object: object})
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // annotation of the claim records that, too, as the spec may no longer name its volume, or name another one
 // like it.
 func (p *planner) isWritable(claim *corev1.PersistentVolumeClaim) bool {
-	return claim != nil && !going(claim) && p.isWritten(claim)
+	return claim != nil && !isDeleting(claim) && p.isWritten(claim)
 }
 
 // shown reports whether consumers see a kept claim, and so may write to it: both the claim and the spec are for

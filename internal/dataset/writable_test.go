@@ -352,7 +352,7 @@ func TestUploadThatWaits(t *testing.T) {
 		"no pod yet": {nil, "is uploaded to s3://out/; its loader's pod is not there yet"},
 		"no node": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
 			{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/2 nodes are available"},
-		}}}, "is uploaded to s3://out/; no node takes its loader: 0/2 nodes are available"},
+		}}}, "is uploaded to s3://out/; its loader cannot be scheduled: 0/2 nodes are available"},
 		"no image": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: loader, State: pulled}}}},
 			"is uploaded to s3://out/; its loader does not run yet: ImagePullBackOff: no such image"},
 		"no server": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{Name: loader, State: ended}}}},

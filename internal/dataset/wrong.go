@@ -31,7 +31,7 @@ func wrong(observed *Observed, err error) Outcome {
 // serving returns the number of complete replicas on nodes that carry the label.
 func (s *Observed) serving() (count int32) {
 	for _, r := range s.Replicas {
-		if r.Claim != nil && !going(r.Claim) && r.Claim.Annotations[replica.AnnotationComplete] != "" && slices.Contains(s.Labelled, r.Node) {
+		if r.Claim != nil && !isDeleting(r.Claim) && r.Claim.Annotations[replica.AnnotationComplete] != "" && slices.Contains(s.Labelled, r.Node) {
 			count++
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -173,6 +174,9 @@ func TestClassify(t *testing.T) {
 		{store.ErrChecksum, store.Transient},
 		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, store.Transient},
 		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, store.Transient},
+		{&url.Error{Op: "Get", URL: "http://h", Err: &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EPERM)}}, store.Transient},
+		{&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EACCES)}, store.Transient},
+		{&os.PathError{Op: "open", Path: "a", Err: syscall.EACCES}, store.Fatal},
 		{fmt.Errorf("write: %w", syscall.ENOSPC), store.Fatal},
 		{fmt.Errorf("write: %w", syscall.EDQUOT), store.Fatal},
 		{syscall.EROFS, store.Fatal},

@@ -166,14 +166,15 @@ func (s *Server) listen(ctx context.Context, flag, address string, secret *tls.C
 	return listener.Addr().String(), nil
 }
 
-// Close stops the server, but lets responses that have begun finish for up to three seconds.
+// Close stops the server on all addresses, but lets responses that have begun finish for up to three seconds.
 func (s *Server) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
+	var errs []error
 	for _, server := range s.servers {
 		if err := server.Shutdown(ctx); err != nil {
-			return fmt.Errorf("stop answering health checks: %w", err)
+			errs = append(errs, fmt.Errorf("stop answering health checks: %w", err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -1,10 +1,13 @@
 package serve_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,4 +54,30 @@ func TestServer(t *testing.T) {
 	_, err = serve.New(serve.NewRegistry(), health).Listen(t.Context(), serve.Options{Address: at.Health}, nil)
 	require.ErrorContains(t, err, "choose another --address")
 	require.NoError(t, server.Close())
+}
+
+// A response that does not end on one address does not keep the other one open.
+func TestCloseStopsAllAddresses(t *testing.T) {
+	begun, end := make(chan struct{}), make(chan struct{})
+	health := serve.Health{Check: func(*http.Request) error {
+		close(begun)
+		<-end
+		return nil
+	}, Unready: func() string { return "" }}
+	server := serve.New(serve.NewRegistry(), health)
+	at, err := server.Listen(t.Context(), serve.Options{Address: "127.0.0.1:0", HealthAddress: "127.0.0.1:0"}, nil)
+	require.NoError(t, err)
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		if response, err := http.Get("http://" + at.Metrics + "/healthz"); err == nil {
+			_ = response.Body.Close()
+		}
+	}()
+	<-begun
+	require.ErrorIs(t, server.Close(), context.DeadlineExceeded)
+	_, err = net.Dial("tcp", at.Health)
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	close(end)
+	<-answered
 }

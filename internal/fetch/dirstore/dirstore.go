@@ -10,10 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +26,8 @@ type Directory struct {
 	local bool
 	// root is the open directory, or the open parent of a single file.
 	root *os.Root
+	// unstableInodes: the inode number of a file may change while the file does not.
+	unstableInodes bool
 }
 
 // Parse parses what follows file:// in a source.
@@ -52,7 +52,7 @@ func NewIn(bound string, source store.Source) (store.Store, error) {
 	if err != nil {
 		return nil, &store.Error{Retryable: !isFinal(err), Err: fmt.Errorf("open source: %w", err)}
 	}
-	return &Directory{source: source, root: root}, nil
+	return &Directory{source: source, root: root, unstableInodes: hasUnstableInodes(root)}, nil
 }
 
 // isFinal reports whether opening a source failed for a reason that a person has to fix. All other
@@ -67,7 +67,7 @@ func Open(dir string) (*Directory, error) {
 	if err != nil {
 		return nil, &store.Error{Err: fmt.Errorf("open directory: %w", err)}
 	}
-	return &Directory{source: store.Source{Kind: store.KindFile, Key: dir + "/", Prefix: dir + "/"}, local: true, root: root}, nil
+	return &Directory{source: store.Source{Kind: store.KindFile, Key: dir + "/", Prefix: dir + "/"}, local: true, root: root, unstableInodes: hasUnstableInodes(root)}, nil
 }
 
 // failed marks errors of a source's file system, to distinguish them from those of a destination's.
@@ -103,43 +103,6 @@ func Readable(err error) error {
 // Name returns the path of key in root.
 func (d *Directory) Name(key string) string { return strings.TrimPrefix(key, d.source.Prefix) }
 
-// objectOf returns the object of a file. Its ETag has the inode and the change time, which reveal
-// changes, and another file of the same name elsewhere, that size and modification time do not.
-func (d *Directory) objectOf(name string, info fs.FileInfo) store.Object {
-	o := store.Object{Key: d.source.Prefix + name, Size: info.Size(), Modified: info.ModTime().UTC()}
-	switch mode := info.Mode(); {
-	case mode.IsRegular():
-		o.ETag = etagOf(info)
-	case mode&fs.ModeSymlink != 0:
-		o.Flaw = "it is a symbolic link"
-	default:
-		o.Flaw = "it is not a regular file"
-	}
-	return o
-}
-
-// etagOf identifies the content of a file. Its dots keep it from looking like a hash.
-func etagOf(info fs.FileInfo) string {
-	stat := info.Sys().(*syscall.Stat_t)
-	var tag []string
-	for _, n := range []int64{info.ModTime().UnixNano(), info.Size(), stat.Ctim.Nano(), int64(stat.Ino)} {
-		tag = append(tag, strconv.FormatInt(n, 36))
-	}
-	return strings.Join(tag, ".")
-}
-
-// ChangeTime returns when a file was last changed, in whatever way, from its ETag. Programs cannot set
-// this time. For an ETag that is not of a file, it returns the current time.
-func ChangeTime(etag string) time.Time {
-	parts := strings.Split(etag, ".")
-	if len(parts) == 4 {
-		if n, err := strconv.ParseInt(parts[2], 36, 64); err == nil {
-			return time.Unix(0, n)
-		}
-	}
-	return time.Now()
-}
-
 // Sync writes the cached data of the directory's file system to its disk. After it, a program that
 // writes into a mapped file changes the file's times again.
 func (d *Directory) Sync() error {
@@ -154,7 +117,7 @@ func (d *Directory) Sync() error {
 	return nil
 }
 
-// lostAndFound is where the repair of an ext4 file system puts recovered files; only root may read it.
+// lostAndFound is where the repair of an ext4 file system puts recovered files; at first only root may read it.
 const lostAndFound = "lost+found"
 
 // List implements store.Store. A directory that cannot be listed is an error: otherwise a caller would
@@ -191,7 +154,7 @@ func (d *Directory) ListRest(ctx context.Context, each func(store.Object) error)
 // failed returns nil, the walk continues with the entries that were listed before the error.
 func (d *Directory) walk(ctx context.Context, each func(store.Object) error, failed func(name string, err error) error) error {
 	return fs.WalkDir(walked{d.root.FS(), ctx, d}, ".", func(name string, entry fs.DirEntry, err error) error {
-		if entry != nil && entry.IsDir() && (name == store.ControlDir || name == lostAndFound) {
+		if entry != nil && entry.IsDir() && (name == store.ControlDir || name == lostAndFound && d.skipsRecovered(entry, err)) {
 			return fs.SkipDir // belongs to fetch, or to the file system
 		}
 		if err != nil {
@@ -211,6 +174,20 @@ func (d *Directory) walk(ctx context.Context, each func(store.Object) error, fai
 		}
 		return each(d.objectOf(name, info))
 	})
+}
+
+// skipsRecovered reports whether lostAndFound is left out. A source need not have it copied. What is in that
+// of a local directory may exist nowhere else, so it is left out only if it is the file system's own, which
+// root owns, and may not be listed, by err.
+func (d *Directory) skipsRecovered(entry fs.DirEntry, err error) bool {
+	if !d.local {
+		return true
+	}
+	if !errors.Is(err, fs.ErrPermission) {
+		return false
+	}
+	info, err := entry.Info()
+	return err == nil && info.Sys().(*syscall.Stat_t).Uid == 0
 }
 
 // Descriptions of calls, for store.Calling.
@@ -312,11 +289,11 @@ type Pinned struct {
 // Check fails with store.ErrChanged if the file has changed since it was opened.
 func (p *Pinned) Check() error {
 	defer store.Calling(p.ctx, looking, p.object.Key)()
-	info, err := p.file.Stat()
+	etag, err := p.dir.etagNow(p.file, unix.Statx)
 	if err != nil {
 		return err
 	}
-	if p.dir.objectOf(p.dir.Name(p.object.Key), info).ETag != p.object.ETag {
+	if etag != p.object.ETag {
 		return store.ErrChanged
 	}
 	return nil

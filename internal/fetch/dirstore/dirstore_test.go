@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,6 +36,48 @@ func TestNoLinkLeadsOutOfAClaim(t *testing.T) {
 	root, err := openIn(secret, claim+"/up/")
 	require.NoError(t, err)
 	require.NoError(t, root.Close())
+}
+
+// withStat is the information about a file with another stat.
+type withStat struct {
+	fs.FileInfo
+	stat *syscall.Stat_t
+}
+
+func (w withStat) Sys() any { return w.stat }
+
+// What is in lost+found of a directory that is uploaded may exist nowhere else.
+func TestLostAndFoundIsUploaded(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "lost+found", "#12"), 0o755))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "d", "lost+found"), 0o755))
+	for _, name := range []string{"a", "d/lost+found/x", "lost+found/#12/x"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	list := func(d *Directory) (keys []string) {
+		require.NoError(t, d.ListRest(t.Context(), func(o store.Object) error {
+			require.Empty(t, o.Flaw)
+			keys = append(keys, o.Key[len(dir):])
+			return nil
+		}))
+		return keys
+	}
+	local, err := Open(dir)
+	require.NoError(t, err)
+	require.Equal(t, []string{"/a", "/d/lost+found/x", "/lost+found/#12/x"}, list(local))
+	source, err := New(store.Source{Key: dir + "/", Prefix: dir + "/"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"/a", "/d/lost+found/x"}, list(source.(*Directory)))
+
+	// The file system's own may not even be listed; a user's is refused like any directory.
+	info, err := os.Stat(filepath.Join(dir, "lost+found"))
+	require.NoError(t, err)
+	for uid, skipped := range map[uint32]bool{0: true, 1000: false} {
+		entry := fs.FileInfoToDirEntry(withStat{info, &syscall.Stat_t{Uid: uid}})
+		require.Equal(t, skipped, local.skipsRecovered(entry, &fs.PathError{Op: "open", Path: "lost+found", Err: unix.EACCES}))
+		require.False(t, local.skipsRecovered(entry, unix.EIO))
+		require.False(t, local.skipsRecovered(entry, nil))
+	}
 }
 
 // An I/O error of the source, from a file server that is down or a bad sector, is transient, and does

@@ -27,6 +27,7 @@ type archive struct{ file *os.File }
 // member is a file: in a tar, or a layer itself.
 type member struct {
 	store.Object
+	dir    bool // it is a directory in a tar; its Key may be "" or end in a slash
 	sums   store.Sums
 	layer  *layer
 	tar    *archive
@@ -91,8 +92,14 @@ func (a *Artifact) Unpack(ctx context.Context, dir *os.Root) error {
 		if err != nil {
 			return &store.Error{Err: fmt.Errorf("read the tar of layer %s: %w", l.digest, err)}
 		}
+		if l.image {
+			union(a.files, found)
+			continue
+		}
 		for _, m := range found { // a later layer replaces files of earlier ones
-			a.files[m.Key] = m
+			if !m.dir {
+				a.files[m.Key] = m
+			}
 		}
 	}
 	return nil
@@ -165,8 +172,8 @@ func expand(ctx context.Context, out io.Writer, in io.Reader, pack string) error
 	}
 }
 
-// members returns the files of a tar, and its other entries with the flaw that keeps them from being
-// files.
+// members returns the files and directories of a tar, and its other entries with the flaw that keeps them
+// from being files.
 func (t *archive) members(ctx context.Context) ([]member, error) {
 	var out []member
 	in, buf := tar.NewReader(t.file), make([]byte, store.MiB)
@@ -178,11 +185,11 @@ func (t *archive) members(ctx context.Context) ([]member, error) {
 		if err != nil {
 			return nil, err
 		}
-		if header.Typeflag == tar.TypeDir || header.Typeflag == tar.TypeXGlobalHeader { // git archive writes a comment there
+		if header.Typeflag == tar.TypeXGlobalHeader { // git archive writes a comment there
 			continue
 		}
-		m := member{tar: t, Object: store.Object{Key: strings.TrimPrefix(header.Name, "./"), Size: header.Size, Modified: header.ModTime.UTC(), Flaw: flaw(header)}}
-		if m.Flaw == "" {
+		m := member{tar: t, dir: header.Typeflag == tar.TypeDir, Object: store.Object{Key: strings.TrimPrefix(header.Name, "./"), Size: header.Size, Modified: header.ModTime.UTC(), Flaw: flaw(header)}}
+		if m.Flaw == "" && !m.dir {
 			// The tar reader does not read ahead, so the file's content begins here.
 			if m.offset, err = t.file.Seek(0, io.SeekCurrent); err != nil {
 				return nil, err
@@ -197,11 +204,13 @@ func (t *archive) members(ctx context.Context) ([]member, error) {
 	}
 }
 
-// flaw returns why an entry of a tar cannot be a file; empty if it can.
+// flaw returns why an entry of a tar cannot be a file; empty if it can, or is a directory.
 func flaw(h *tar.Header) string {
 	switch {
-	case strings.HasPrefix(path.Base(h.Name), ".wh."):
-		return "it is a whiteout, which takes away what another layer has"
+	case h.Typeflag == tar.TypeDir:
+		return ""
+	case strings.HasPrefix(path.Base(h.Name), whiteoutPrefix): // union removes those of images
+		return "it has the name of a whiteout, which deletes files of other layers"
 	case h.Typeflag == tar.TypeSymlink:
 		return "it is a symbolic link"
 	case h.Typeflag == tar.TypeLink:

@@ -35,6 +35,7 @@ type layer struct {
 	digest digest.Digest
 	sums   store.Sums
 	pack   string // compression of a tar; empty for a file
+	image  bool   // a tar of an image, which may delete files of the layers below it
 }
 
 // layerOf returns whether a layer is a file or a tar. A layer with a title is the file of that name,
@@ -47,10 +48,10 @@ func layerOf(d ocispec.Descriptor) (layer, error) {
 	l := layer{digest: d.Digest, sums: store.Sums{SHA256: base64.StdEncoding.EncodeToString(sum)}}
 	l.Object = store.Object{Size: d.Size, ETag: d.Digest.String()}
 	title := d.Annotations[ocispec.AnnotationTitle]
-	pack := packOf(d.MediaType)
+	pack, model := packOf(d.MediaType), strings.HasPrefix(d.MediaType, "application/vnd.cncf.model.")
 	switch {
-	case pack != "" && (title == "" || d.Annotations[annotationUnpack] == "true" || strings.HasPrefix(d.MediaType, "application/vnd.cncf.model.")):
-		l.pack, l.Key = pack, d.Digest.Encoded()
+	case pack != "" && (title == "" || d.Annotations[annotationUnpack] == "true" || model):
+		l.pack, l.Key, l.image = pack, d.Digest.Encoded(), title == "" && !model
 	case d.Annotations[annotationPath] != "":
 		l.Key = d.Annotations[annotationPath]
 	case title != "":

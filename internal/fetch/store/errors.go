@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -128,6 +129,7 @@ func Classify(err error) Class {
 	var final *Error
 	var certificate *tls.CertificateVerificationError
 	var source sourceError
+	var network *net.OpError
 	switch {
 	case errors.Is(err, ErrChanged):
 		return Changed
@@ -143,6 +145,10 @@ func Classify(err error) Class {
 		return classifyResponse(response)
 	case errors.As(err, &answer):
 		return classifyStatus(answer.Status)
+	case errors.As(err, &network):
+		// Its number may be one of local: connect fails with EPERM or EACCES where a firewall rejects
+		// packets, as for a service that has no endpoints at the moment.
+		return Transient
 	}
 	for _, errno := range local {
 		if errors.Is(err, errno) {

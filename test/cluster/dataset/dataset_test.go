@@ -187,7 +187,7 @@ func (k *kubelets) testFailures(t *testing.T) {
 	// A loader that was killed is started again, and meanwhile the status says why.
 	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus { return terminated(137, "") })
 	s.make("k", s3)
-	s.status("k", flexlvmv1.StatePending, "its loader is tried again; the last time: the loader ended without a word")
+	s.status("k", flexlvmv1.StatePending, "its loader is tried again; the last time: the loader ended without a message")
 	s.play(s.name, nil)
 	s.status("k", flexlvmv1.StateRunning, "success")
 	for _, name := range []string{"k", "v", "w", "x"} {
@@ -206,7 +206,7 @@ func (k *kubelets) testTooFewNodes(t *testing.T) {
 	await.Until(t, longest, func() string {
 		replicas := s.get("v").Status.Volumes[0].Nodes
 		waits := slices.ContainsFunc(replicas, func(r flexlvmv1.ReplicaStatus) bool {
-			return strings.Contains(r.Message, "no node takes its loader: 0/")
+			return strings.Contains(r.Message, "its loader cannot be scheduled: 0/")
 		})
 		return await.Missing(waits, "the replicas: %+v", replicas)
 	})
@@ -333,7 +333,7 @@ func (k *kubelets) testStrangers(t *testing.T) {
 	}
 	require.NoError(t, k.client.Create(t.Context(), stranger))
 	s.make("v", s3)
-	s.status("v", flexlvmv1.StateFailed, `"v-a" is there already and is not of this volume`)
+	s.status("v", flexlvmv1.StateFailed, `PersistentVolumeClaim "v-a" already exists and does not belong to this volume`)
 	require.Equal(t, stranger.UID, s.claims()["v-a"].UID)
 	require.Equal(t, corev1.ClaimPending, s.claims()["v-a"].Status.Phase)
 	s.remove(s.get("v"))

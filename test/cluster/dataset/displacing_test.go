@@ -51,7 +51,7 @@ func (k *kubelets) testDisplacing(t *testing.T) {
 
 	// A pod needs the dataset, which requests space. It gets none, because it displaces nothing.
 	s.consumer("v-a")
-	s.status("v", flexlvmv1.StatePending, "no node takes its loader: ")
+	s.status("v", flexlvmv1.StatePending, "its loader cannot be scheduled: ")
 	s.remove(s.get("w"))
 	s.status("v", flexlvmv1.StateRunning, "success")
 	require.Equal(t, "sim-6", s.nodeOf("consumer"))

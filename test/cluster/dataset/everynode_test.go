@@ -30,7 +30,7 @@ func (k *kubelets) testEveryNode(t *testing.T) {
 	k.kubectl(t, "label", "node", "sim-2", "sim-5", "ssd=yes")
 	defer k.kubectl(t, "label", "node", "sim-1", longNode, "sim-2", "sim-5", "ssd-")
 	await.Until(t, longest, func() string { return await.Missing(len(s.labelled("v")) == 3, "labelled: %v", s.labelled("v")) })
-	got = s.status("v", flexlvmv1.StateRunning, "1 of 4 nodes Waiting; v-a-3 on node sim-5: no node takes its loader: ")
+	got = s.status("v", flexlvmv1.StateRunning, "1 of 4 nodes Waiting; v-a-3 on node sim-5: its loader cannot be scheduled: ")
 	require.Equal(t, "sim-5", got.Volumes[0].Nodes[3].Node)
 	require.ElementsMatch(t, []string{"sim-1", longNode, "sim-2"}, s.labelled("v"))
 

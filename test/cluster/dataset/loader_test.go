@@ -69,6 +69,10 @@ func (k *kubelets) testLoaderPolicies(t *testing.T) {
 	err := try(func(*batchv1.Job) {})
 	require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
 	require.NoError(t, try(upload))
+	require.NoError(t, try(func(j *batchv1.Job) {
+		ofReplica(j, "v-a", "9")
+		podOf(j).SecurityContext.FSGroup, podOf(j).SecurityContext.FSGroupChangePolicy = nil, nil
+	}), "as one whose volume consumers write to")
 	require.NoError(t, try(func(j *batchv1.Job) { ofReplica(j, "v-a", "9") }))
 	for _, url := range []string{"s3://b/$$(X)", "https://h/l", "http://h/l", "hf://org/name", "oci://r/m", "gs://bkt/", "azblob://acc/con/"} {
 		require.NoError(t, try(func(j *batchv1.Job) { ofReplica(j, "v-a", "9"); args("--", url, "/data")(j) }), url)

@@ -1,0 +1,106 @@
+package dirstore
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
+)
+
+// objectOf returns the object of a file. Its ETag has the inode and the change time, which reveal
+// changes, and another file of the same name elsewhere, that size and modification time do not.
+func (d *Directory) objectOf(name string, info fs.FileInfo) store.Object {
+	o := store.Object{Key: d.source.Prefix + name, Size: info.Size(), Modified: info.ModTime().UTC()}
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		o.ETag = d.etagOf(info)
+	case mode&fs.ModeSymlink != 0:
+		o.Flaw = "it is a symbolic link"
+	default:
+		o.Flaw = "it is not a regular file"
+	}
+	return o
+}
+
+// etagOf identifies the content of a file.
+func (d *Directory) etagOf(info fs.FileInfo) string {
+	stat := info.Sys().(*syscall.Stat_t)
+	return d.etag(info.ModTime().UnixNano(), info.Size(), stat.Ctim.Nano(), stat.Ino)
+}
+
+// etagNow is etagOf for an open file as its file server has it now: a client of NFS answers fstat from its
+// cache for up to a minute. statx is unix.Statx.
+func (d *Directory) etagNow(file *os.File, statx func(dir int, path string, flags, mask int, s *unix.Statx_t) error) (string, error) {
+	var s unix.Statx_t
+	for {
+		err := statx(int(file.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &s)
+		switch {
+		case err == nil:
+			return d.etag(nanoseconds(s.Mtime), int64(s.Size), nanoseconds(s.Ctime), s.Ino), nil
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM): // not known to the kernel, or to the container runtime
+			info, err := file.Stat()
+			if err != nil {
+				return "", err
+			}
+			return d.etagOf(info), nil
+		default:
+			return "", &fs.PathError{Op: "statx", Path: file.Name(), Err: err}
+		}
+	}
+}
+
+func nanoseconds(t unix.StatxTimestamp) int64 { return t.Sec*int64(time.Second) + int64(t.Nsec) }
+
+// etag returns the ETag of a file with these times, this size and this inode number. Its dots keep it from
+// looking like a hash.
+func (d *Directory) etag(modified, size, changed int64, inode uint64) string {
+	if d.unstableInodes {
+		inode = 0
+	}
+	var tag []string
+	for _, n := range []int64{modified, size, changed, int64(inode)} {
+		tag = append(tag, strconv.FormatInt(n, 36))
+	}
+	return strings.Join(tag, ".")
+}
+
+// ChangeTime returns when a file was last changed, in whatever way, from its ETag. Programs cannot set
+// this time. For an ETag that is not of a file, it returns the current time.
+func ChangeTime(etag string) time.Time {
+	parts := strings.Split(etag, ".")
+	if len(parts) == 4 {
+		if n, err := strconv.ParseInt(parts[2], 36, 64); err == nil {
+			return time.Unix(0, n)
+		}
+	}
+	return time.Now()
+}
+
+// hasUnstableInodes reports whether the file system of a directory is one whose clients may choose inode numbers
+// themselves: a file that did not change may then have another one after a while, or after the next mount.
+func hasUnstableInodes(root *os.Root) bool {
+	dir, err := root.Open(".")
+	if err != nil {
+		return false
+	}
+	defer func() { _ = dir.Close() }() // it was only looked at
+	var s unix.Statfs_t
+	return unix.Fstatfs(int(dir.Fd()), &s) == nil && inodesAreUnstable(s.Type)
+}
+
+// inodesAreUnstable is hasUnstableInodes for the type of a file system, from statfs.
+func inodesAreUnstable(fileSystem int64) bool {
+	switch uint32(fileSystem) {
+	case unix.FUSE_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,89 @@
+package ocistore
+
+import (
+	"io/fs"
+	"path"
+	"strings"
+)
+
+// Names of entries that delete files of the layers below, from the image specification of the OCI.
+const (
+	whiteoutPrefix = ".wh."
+	// opaqueWhiteout deletes all that the layers below have in its directory.
+	opaqueWhiteout = ".wh..wh..opq"
+)
+
+// union adds an image's layer to the files of the layers below it, as a union file system shows them:
+// without what the layer deletes, and without what can no longer be there because a file took the place
+// of a directory or the reverse. Files of the same layer are never deleted.
+func union(files map[string]member, layer []member) {
+	c := coverOf(layer)
+	for key := range files {
+		if c.hides(key) {
+			delete(files, key)
+		}
+	}
+	for _, m := range layer {
+		if _, _, is := whiteoutOf(m.Key); !is && !m.dir {
+			files[m.Key] = m
+		}
+	}
+}
+
+// cover is what a layer hides of the layers below it, by path.
+type cover struct {
+	deleted map[string]bool // with everything below
+	opaque  map[string]bool // directories: everything below
+	files   map[string]bool // what is no directory: everything below
+	dirs    map[string]bool // the file of that name
+}
+
+func coverOf(layer []member) cover {
+	c := cover{map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}}
+	for _, m := range layer {
+		target, opaque, is := whiteoutOf(m.Key)
+		switch {
+		case m.dir:
+			c.dirs[path.Clean(m.Key)] = true
+		case opaque:
+			c.opaque[target] = true
+		case is:
+			c.deleted[target] = true
+		default:
+			c.files[m.Key] = true
+		}
+	}
+	return c
+}
+
+// hides reports whether a file of the layers below is hidden.
+func (c cover) hides(key string) bool {
+	if c.deleted[key] || c.dirs[key] {
+		return true
+	}
+	for dir := key; dir != ""; {
+		dir = dir[:max(0, strings.LastIndexByte(dir, '/'))]
+		if c.opaque[dir] || c.deleted[dir] || c.files[dir] {
+			return true
+		}
+	}
+	return false
+}
+
+// whiteoutOf returns what a whiteout deletes: the file or directory of that path, or with opaque
+// everything below that directory. Names that only begin like one, and those that are no proper path,
+// are none.
+func whiteoutOf(key string) (target string, opaque, is bool) {
+	dir, name := path.Split(key)
+	if !strings.HasPrefix(name, whiteoutPrefix) || !fs.ValidPath(key) {
+		return "", false, false
+	}
+	if name == opaqueWhiteout {
+		return strings.TrimSuffix(dir, "/"), true, true
+	}
+	name = strings.TrimPrefix(name, whiteoutPrefix)
+	if name == "" || name == "." || name == ".." || strings.HasPrefix(name, whiteoutPrefix) {
+		return "", false, false
+	}
+	return dir + name, false, true
+}
