@@ -62,7 +62,7 @@ func refusalOf(err error) *refusal {
 // checkNotKept gets the PersistentVolume of a volume's name from the API server. It returns a refusal if that
 // object keeps the volume (it wants it or its policy is Retain) and is not the one that was judged when the
 // removal was decided: its label names no node or another one, as after a rename of the node or a move of the
-// disk; or it is new or has changed since.
+// disk, unless it cannot mean this volume; or it is new or has changed since.
 func (d *Daemon) checkNotKept(ctx context.Context, v inventory.Volume, judged *corev1.PersistentVolume) error {
 	object, err := d.api.Volume(ctx, string(v.Name))
 	if apierrors.IsNotFound(err) {
@@ -76,12 +76,26 @@ func (d *Daemon) checkNotKept(ctx context.Context, v inventory.Volume, judged *c
 		return nil
 	}
 	switch here := object.Labels[pv.LabelNode] == pv.NodeLabelValue(d.cfg.Node); {
+	case !here && notOurs(object), !here && err == nil && otherFS(v, c):
+		return nil
 	case !here:
 		return &refusal{fmt.Errorf("evict volume: %w", d.named(v, object)), refusedKept}
 	case judged == nil || !same(object, judged):
 		return &refusal{fmt.Errorf("evict volume %s: PersistentVolume %s has changed since that was decided", v.Name, object.Name), refusedChanged}
 	}
 	return nil
+}
+
+// notOurs reports whether a PersistentVolume cannot mean a volume of flexlvm, because another driver serves it. One
+// that is a path on a node may: a person can write the path of any device there.
+func notOurs(object *corev1.PersistentVolume) bool {
+	return !persistentvolume.IsOurs(object) && object.Spec.Local == nil && object.Spec.HostPath == nil
+}
+
+// otherFS reports whether a PersistentVolume was made for another file system than that of a volume of its name,
+// as where an adopted volume has been moved to another node. The engine mounts it nowhere else.
+func otherFS(v inventory.Volume, c persistentvolume.Volume) bool {
+	return c.FS != "" && v.FS != "" && c.FS != v.FS
 }
 
 // answered clears a volume's wait for an answer of the API server, unless err is that there was none.
@@ -207,6 +221,9 @@ func (d *Daemon) named(v inventory.Volume, by *corev1.PersistentVolume) error {
 	label, here := by.Labels[pv.LabelNode], pv.NodeLabelValue(d.cfg.Node)
 	if label == here {
 		return fmt.Errorf("PersistentVolume %s names volume %s: delete its claim, and the volume is released by itself", by.Name, v.Name)
+	}
+	if !persistentvolume.IsOurs(by) {
+		return fmt.Errorf("PersistentVolume %s, which is not flexlvm's, may mean volume %s: delete the PersistentVolume if nobody needs it", by.Name, v.Name)
 	}
 	return fmt.Errorf("PersistentVolume %s names volume %s, and its label %s is %q and not %q: put the label right, or delete the PersistentVolume if nobody needs it",
 		by.Name, v.Name, pv.LabelNode, label, here)
