@@ -50,6 +50,10 @@ func TestPlanAllocatable(t *testing.T) {
 			s.Volume("a", unreferenced, 10)
 			s.View.KeptElsewhere = map[string]bool{s.View.Volumes[len(s.View.Volumes)-1].UUID: true}
 		}, all - 10*volume.GiB},
+		"may be evicted, but whether another node's wants it is not known": {func(s *evictiontest.Scene) {
+			s.Volume("a", unreferenced, 10)
+			s.View.Unasked = map[string]bool{"uuid-a": true}
+		}, all - 10*volume.GiB},
 		"goes at once": {func(s *evictiontest.Scene) {
 			s.Volume("a", unreferenced, 10, evictiontest.ReleasedAgo(0), evictiontest.Immediate)
 		}, all},
@@ -114,6 +118,36 @@ func TestPlanClosed(t *testing.T) {
 			closed := s.Plan().Pools[0].Closed
 			require.Equal(t, tt.want == "", closed == "", closed)
 			require.Contains(t, closed, tt.want)
+		})
+	}
+}
+
+// A volume that another node's PersistentVolume may keep is not on offer, and goes nevertheless when its room is
+// needed: whether it is kept is asked right before.
+func TestPlanUnasked(t *testing.T) {
+	for name, tt := range map[string]struct {
+		scene func(*evictiontest.Scene)
+		want  []string
+	}{
+		"nothing is needed": {func(*evictiontest.Scene) {}, []string{}},
+		"promised":          {func(s *evictiontest.Scene) { s.PersistentVolume("wanted", 70) }, []string{"Promised a"}},
+		"threshold":         {func(s *evictiontest.Scene) { s.Others(1, 50) }, []string{"HighThreshold a"}},
+		"immediate":         {func(s *evictiontest.Scene) { evictiontest.Immediate(&s.View.Volumes[1]) }, []string{"Immediate a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New()
+			s.Volume("a", unreferenced, 30, evictiontest.LastUsed(100))
+			s.Volume("b", unreferenced, 10)
+			s.View.Unasked = map[string]bool{"uuid-a": true}
+			tt.scene(s)
+			r := s.Plan()
+			require.Equal(t, 10*volume.GiB, r.Pools[0].Reclaimable)
+			require.Equal(t, tt.want, evictiontest.Evicted(r))
+			require.Zero(t, r.Pools[0].Shortfall, r.Pools[0].ShortfallMessage)
+			s.View.Unasked = nil
+			asked := s.Plan()
+			require.Equal(t, 40*volume.GiB, asked.Pools[0].Reclaimable)
+			require.Equal(t, tt.want, evictiontest.Evicted(asked))
 		})
 	}
 }

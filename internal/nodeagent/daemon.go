@@ -137,6 +137,8 @@ type Daemon struct {
 	removals       *backoff
 	unanswered     *backoff // volumes about which the API server has not answered whether they may be removed
 	elsewhere      *backoff // volumes kept by PersistentVolumes that this node's lists lack
+	asked          *uuidSet // volumes about which the API server has said whether such a PersistentVolume keeps them
+	asks           *backoff // after it has not said so; of one ID, because that is not about a volume
 	releases       *backoff
 	heals          *backoff
 	copies         *backoff
@@ -177,6 +179,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		history:  newHistory(cfg.Policy.OrphanWindow()),
 		proven:   &uuidSet{},
 		removed:  &uuidSet{},
+		asked:    &uuidSet{},
 		inFlight: newInFlight(),
 		removals: newBackoff(5*time.Second, 5*time.Minute),
 		releases: newBackoff(time.Second, time.Minute),
@@ -190,6 +193,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 
 		unanswered: newBackoff(5*time.Second, 5*time.Minute),
 		elsewhere:  newBackoff(time.Minute, 10*time.Minute),
+		asks:       newBackoff(5*time.Second, 5*time.Minute),
 
 		publishEvery: wait.Jitter(publishEvery, spread), releasedClaims: newReleasedClaims(), meter: newMeter(cfg.IOTime),
 	}

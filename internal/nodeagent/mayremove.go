@@ -124,48 +124,6 @@ func (d *Daemon) noteRefused(ctx context.Context, j job, r *refusal) {
 	d.announceNotRemoved(ctx, j.volume, r, again)
 }
 
-// askAgain asks the API server again about kept volumes, those that have waited longest first, because no watch
-// shows when their PersistentVolumes are gone. Once the API server has gone back in time, all of them stay: it
-// may lack their PersistentVolumes.
-func (d *Daemon) askAgain(ctx context.Context, f observation) {
-	var free []string
-	for _, v := range d.dueAgain(f) {
-		err := d.checkNotKept(ctx, v, nil)
-		switch {
-		case err == nil, refused(err, refusedChanged): // a PersistentVolume of this node is judged by the round
-			free = append(free, v.UUID)
-		case refused(err, refusedKept):
-			d.announceNotRemoved(ctx, v, err, d.elsewhere.add(v.UUID, f.at, brief(err)))
-		default:
-			return // all of them stay until the API server answers
-		}
-	}
-	if len(free) == 0 {
-		return
-	}
-	if _, _, err := d.listVolumes(ctx); err != nil || d.watches.revisions.wentBack() != "" {
-		return
-	}
-	for _, id := range free {
-		d.elsewhere.clear(id)
-		d.dedupe.over("removal " + id)
-	}
-}
-
-// dueAgain returns the volumes that askAgain asks about in this round.
-func (d *Daemon) dueAgain(f observation) (due []inventory.Volume) {
-	if d.watches.revisions.wentBack() != "" {
-		return nil
-	}
-	for _, v := range f.inventory.Volumes {
-		if r, kept := d.elsewhere.failed(v.UUID); kept && v.State == volume.Unreferenced && !f.at.Before(r.until) {
-			due = append(due, v)
-		}
-	}
-	slices.SortFunc(due, func(a, b inventory.Volume) int { return d.elsewhere.due(a.UUID).Compare(d.elsewhere.due(b.UUID)) })
-	return due[:min(len(due), mostGets)]
-}
-
 // giveUp makes an orphan unreferenced, because the engine removes unreferenced volumes only; --evict-orphans
 // permits this. From then on the orphan counts as evicted, whatever becomes of its removal.
 func (d *Daemon) giveUp(ctx context.Context, ref node.Ref, j job) error {

@@ -223,6 +223,7 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 		}
 		if seen != nil {
 			d.releasedClaims.note(seen.UUID, said)
+			d.noteAsked(*seen, c)
 		}
 	}
 	if was, yes := keepsPV(f, c); yes {
