@@ -24,9 +24,9 @@ const mostProblem = 1000
 // errNotWanted: the PersistentVolume of the volume to be created is gone, is being deleted, or is not usable.
 var errNotWanted = errors.New("nobody wants the volume any more")
 
-// roomPatience is how long a snapshot without room is retried before its PersistentVolume reports the error.
-// Evicting volumes for it takes a while, and once the error is reported, the snapshot is withdrawn, and with it
-// its demand for room.
+// roomPatience is how long after its first failure a snapshot without room is retried before its PersistentVolume
+// reports the error. Evicting volumes for it takes a while, and once the error is reported, the snapshot is
+// withdrawn, and with it its demand for room.
 const roomPatience = 20 * time.Second
 
 // groupOf returns all snapshots of c's group, in the order of their PersistentVolumes' names. It returns
@@ -117,7 +117,7 @@ func (d *Daemon) makeSnapshots(ctx context.Context, j copyJob) {
 		return
 	}
 	now := d.cfg.Now()
-	if errors.Is(err, node.ErrNoSpace) && now.Sub(j.object.CreationTimestamp.Time).Abs() < roomPatience {
+	if errors.Is(err, node.ErrNoSpace) && d.failingFor(j, now) < roomPatience {
 		d.notCopied(ctx, j, err)
 		return
 	}
@@ -145,6 +145,16 @@ func (d *Daemon) makeSnapshots(ctx context.Context, j copyJob) {
 		klog.FromContext(ctx).Info("Snapshot taken", "volume", eviction.KeyOfPersistentVolume(&m.pv).String(), "of", m.pv.CloneOf, "group", m.pv.SnapshotGroup)
 		d.events.onVolume(m.object, normal, "SnapshotTaken", "the snapshot of volume "+string(m.pv.CloneOf)+" is taken")
 	}
+}
+
+// failingFor returns how long ago a job failed first, by this node's clock: that of the API server, which dates
+// PersistentVolumes, may be ahead of it or behind.
+func (d *Daemon) failingFor(j copyJob, now time.Time) time.Duration {
+	r, failed := d.copies.failed(string(j.pv.UID))
+	if !failed {
+		return 0
+	}
+	return now.Sub(r.since)
 }
 
 // whatBecame returns the annotations that record on a snapshot's PersistentVolume the outcome of taking it with
