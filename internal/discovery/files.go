@@ -32,7 +32,8 @@ type Watch func() error
 
 // DeleteFiles deletes all that is in a file system or directory, which has to be that which
 // was found, and gives its topmost directory back what owner says. It may be killed at any
-// moment, and be called again. Nothing outside is reached: not over a link, not in what is
+// moment, and be called again: killed, it may leave the directory without its project, which the
+// next call puts right, even if that fails. Nothing outside is reached: not over a link, not in what is
 // mounted below it, and not where a tenant moves a directory meanwhile.
 func DeleteFiles(ctx context.Context, f Found, owner *Owner, pace *Pace, watch Watch) error {
 	if err := watch(); err != nil {
@@ -43,13 +44,17 @@ func DeleteFiles(ctx context.Context, f Found, owner *Owner, pace *Pace, watch W
 		return fmt.Errorf("delete the files in %s: %w", f.Path, err)
 	}
 	defer func() { _ = top.Close() }()
-	// Directories of other projects cannot be moved into one whose project is inherited.
-	if err := quota.LeaveProject(top); err != nil {
-		return fmt.Errorf("delete the files in %s: %w", f.Path, protected(err))
-	}
 	d := deleter{ctx: ctx, top: top, pace: pace, watch: watch}
-	if err := d.empty(top, 0); err != nil {
+	if d.was, err = quota.AttributesOf(top); err != nil {
 		return fmt.Errorf("delete the files in %s: %w", f.Path, err)
+	}
+	if err := d.empty(top, 0); err != nil {
+		return fmt.Errorf("delete the files in %s: %w", f.Path, errors.Join(err, d.rejoinProject(owner)))
+	}
+	if owner == nil { // nobody knows what project it had before the tenant
+		if err := d.leaveProject(); err != nil {
+			return fmt.Errorf("delete the files in %s: %w", f.Path, err)
+		}
 	}
 	if err := errors.Join(restore(top, owner), unix.Syncfs(int(top.Fd()))); err != nil {
 		return fmt.Errorf("delete the files in %s: %w", f.Path, err)
@@ -92,6 +97,31 @@ type deleter struct {
 	watch Watch
 	man   watchman
 	moved int
+	was   quota.Attributes // of top, at the beginning
+	left  bool             // top may have left its project
+}
+
+// leaveProject takes the topmost directory out of its project: directories of other projects cannot be moved into
+// one whose project is inherited.
+func (d *deleter) leaveProject() error {
+	if d.left {
+		return nil
+	}
+	d.left = true
+	return protected(quota.LeaveProject(d.top))
+}
+
+// rejoinProject gives the topmost directory its project back where the deletion has ended before its time: whoever
+// keeps what is left keeps it under its quota. That is the project that was noted when the directory was offered, as
+// an earlier process may have been killed, or else the one of the beginning.
+func (d *deleter) rejoinProject(owner *Owner) error {
+	switch {
+	case owner != nil && owner.Attributes != nil:
+		return protected(quota.SetProject(d.top, *owner.Attributes))
+	case d.left:
+		return protected(quota.SetProject(d.top, d.was))
+	}
+	return nil
 }
 
 // empty deletes all that is in a directory.
@@ -143,6 +173,9 @@ func (d *deleter) remove(dir *os.File, e fs.DirEntry, depth int) (keep bool, err
 		return false, refusal("delete", e.Name(), err)
 	}
 	if depth >= deepest {
+		if err := d.leaveProject(); err != nil {
+			return false, err
+		}
 		d.moved++
 		name := ".flexlvm-cleaning-" + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(d.moved)
 		if err := unix.Renameat2(at, e.Name(), int(d.top.Fd()), name, unix.RENAME_NOREPLACE); err != nil && !errors.Is(err, unix.EEXIST) {

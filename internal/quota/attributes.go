@@ -88,11 +88,16 @@ func setFlags(dir *os.File, to uint32) error {
 }
 
 // LeaveProject is Disown without taking the protection from the directory, so it fails for an immutable one.
-func LeaveProject(dir *os.File) error {
+func LeaveProject(dir *os.File) error { return SetProject(dir, Attributes{}) }
+
+// SetProject gives a directory the project of like, and has the files in it inherit that if they do there. Its other
+// attributes stay.
+func SetProject(dir *os.File, like Attributes) error {
 	a, err := AttributesOf(dir)
 	if err != nil {
 		return err
 	}
-	a.ExtendedFlags, a.Project = a.ExtendedFlags&^projectInherit, 0
+	a.Project = like.Project
+	a.ExtendedFlags = a.ExtendedFlags&^projectInherit | like.ExtendedFlags&projectInherit
 	return SetAttributes(dir, a)
 }
