@@ -1,6 +1,7 @@
 package nodeagent_test
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -201,6 +202,28 @@ func TestReplicaOfAPodOnItsWay(t *testing.T) {
 			require.Empty(t, r.saidOf(replica.AnnotationEvictable))
 		})
 	}
+}
+
+// Thousands of pods may wait for a dataset, and most of their claims are the same.
+func TestReplicaThatManyPodsWaitFor(t *testing.T) {
+	t.Parallel()
+	r := newReplicaRig(t)
+	r.start()
+	r.untilUnlabelled()
+	r.pod("vm-images", corev1.PodPending, false)
+	r.api.with(func() {
+		pod := *r.api.pods["pod"]
+		pod.Spec.NodeName = ""
+		for i := range 50 {
+			pod.Name = fmt.Sprintf("pod-%d", i)
+			r.api.waiting = append(r.api.waiting, pod)
+		}
+		delete(r.api.pods, "pod")
+	})
+	others := r.api.requests("get persistentvolumeclaims") // of the claim that waits for room
+	r.clock.pass(11 * time.Second)
+	r.eventually(r.evictable, "nobody comes")
+	require.Less(t, r.api.requests("get persistentvolumeclaims")-others, 10)
 }
 
 // A pod may be bound to the node between the two questions.
