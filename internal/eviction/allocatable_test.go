@@ -152,6 +152,44 @@ func TestPlanUnasked(t *testing.T) {
 	}
 }
 
+// The claims that wait for room are those that a plan cannot serve, by the same room that it counts on.
+func TestPlanWaiting(t *testing.T) {
+	for name, tt := range map[string]struct {
+		scene func(*evictiontest.Scene)
+		want  []string
+	}{
+		"free":                  {func(*evictiontest.Scene) {}, []string{"large"}},
+		"unreferenced":          {func(s *evictiontest.Scene) { s.Volume("old", unreferenced, 40) }, []string{"large"}},
+		"in use":                {func(s *evictiontest.Scene) { s.Volume("old", volume.Retained, 40) }, []string{"small", "large"}},
+		"being removed":         {func(s *evictiontest.Scene) { s.Volume("doomed_old", volume.Doomed, 40) }, []string{"large"}},
+		"could not be removed":  {func(s *evictiontest.Scene) { s.Volume("doomed_old", volume.Doomed, 40, evictiontest.Odd) }, []string{"small", "large"}},
+		"a replica that may go": {func(s *evictiontest.Scene) { s.Replica("old", 40) }, []string{"large"}},
+		"a replica that goes": {func(s *evictiontest.Scene) {
+			s.Replica("old", 40, func(_ *inventory.Volume, c *persistentvolume.Volume) {
+				c.Replica.Asked, c.Replica.Unlabelled, c.Replica.Evictable = evictiontest.Now, evictiontest.Now, evictiontest.Now
+			})
+		}, []string{"large"}},
+		"nothing is evicted at all": {func(s *evictiontest.Scene) {
+			for _, name := range []string{"a", "b", "c", "d", "e"} { // without PersistentVolumes
+				s.Volume(name, volume.Ready, 0)
+			}
+			s.Volume("old", unreferenced, 40)
+		}, []string{"small", "large"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New()
+			s.PersistentVolume("large", 120)
+			s.PersistentVolume("small", 70)
+			tt.scene(s)
+			waiting := []string{}
+			for _, c := range s.Plan().Pools[0].Waiting {
+				waiting = append(waiting, c.PV)
+			}
+			require.Equal(t, tt.want, waiting)
+		})
+	}
+}
+
 // What is being removed is told beside what is free, but for what could not be removed; and
 // nothing goes in its stead, whatever its state is by now.
 func TestPlanRemoving(t *testing.T) {
@@ -176,7 +214,7 @@ func TestPlanRemoving(t *testing.T) {
 	require.Empty(t, plan.Evictions)
 	require.Len(t, plan.Released, 2)
 	require.Equal(t, eviction.KeptRemoving, plan.Released[0].Kept, "what is known of it is kept: its removal may fail")
-	require.Empty(t, eviction.Waiting(s.View, plan)["flexlvm"])
+	require.Empty(t, plan.Pools[0].Waiting)
 
 	s.PersistentVolume("a", 30) // somebody wants it back
 	require.Equal(t, allocatable, s.Plan().Pools[0].Allocatable, "its room is counted once")

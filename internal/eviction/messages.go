@@ -141,6 +141,7 @@ func (p *planner) notePressure(in *pool) {
 // reportShortfall sets what is still missing after the plan, and the advice for it.
 func (p *planner) reportShortfall(in *pool) {
 	var why []string
+	in.result.Waiting = in.waiting()
 	reach := in.coming() + in.reclaimable()
 	if missing := in.result.Promised - reach; missing > 0 {
 		in.result.Shortfall = missing

@@ -85,6 +85,8 @@ type PoolResult struct {
 	// Shortfall is the room that is missing even after all possible evictions; 0 for none.
 	Shortfall        volume.Bytes
 	ShortfallMessage string
+	// Waiting are the PersistentVolumes that lack room even after all possible evictions, the smallest first.
+	Waiting []*persistentvolume.Volume
 	// InUseMessage is why the pool is at or over its high threshold because of volumes in use, and what
 	// prevents more room; empty otherwise.
 	InUseMessage string

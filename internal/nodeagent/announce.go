@@ -120,7 +120,6 @@ func (d *Daemon) announceOrphans(ctx context.Context, f observation) {
 // announceShortfall announces a lack of room on the node and on the claims that wait for it.
 func (d *Daemon) announceShortfall(ctx context.Context, f observation) {
 	log := klog.FromContext(ctx)
-	var waiting map[volume.PoolName][]*persistentvolume.Volume
 	for _, p := range f.result.Pools {
 		topic := "shortfall " + p.Pool.UUID
 		if p.Shortfall == 0 {
@@ -133,10 +132,7 @@ func (d *Daemon) announceShortfall(ctx context.Context, f observation) {
 			log.Info("A pool is short of room", "pool", p.Pool.Name, "shortfall", int64(p.Shortfall), "why", p.ShortfallMessage)
 			d.events.onNode(warning, "Shortfall", p.ShortfallMessage)
 		}
-		if waiting == nil {
-			waiting = eviction.Waiting(f.view, f.result)
-		}
-		for _, c := range waiting[p.Pool.Name] {
+		for _, c := range p.Waiting {
 			text := fmt.Sprintf("volume %s waits for room: %s", eviction.KeyOfPersistentVolume(c), p.ShortfallMessage)
 			d.warnClaim(ctx, f.objects[c.PV], "Shortfall", "", text)
 		}
