@@ -62,7 +62,7 @@ func (d *Daemon) free(ctx context.Context, ids []string) {
 	}
 	for _, id := range ids {
 		d.elsewhere.clear(id)
-		d.dedupe.over("removal " + id)
+		d.dedupe.end("removal " + id)
 	}
 }
 

@@ -56,7 +56,7 @@ func (d *Daemon) forgetDeleted(view eviction.View) {
 		there[string(view.PersistentVolumes[i].UID)] = true
 	}
 	d.releases.keep(there)
-	d.copies.keep(there)
+	d.makeRetries.keep(there)
 	d.moves.keep(there)
 	d.charges.keep(there)
 }

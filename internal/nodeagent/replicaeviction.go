@@ -69,13 +69,13 @@ func (d *Daemon) evictReplicas(ctx context.Context, f observation) {
 		done, err := d.move(ctx, f.objects[m.PersistentVolume.PV], m)
 		if err != nil {
 			b := d.moves.add(id, d.cfg.Now(), err.Error())
-			if !apierrors.IsConflict(err) && d.dedupe.fresh("replica eviction "+id, err.Error(), f.at) {
+			if !apierrors.IsConflict(err) && d.dedupe.note("replica eviction "+id, err.Error(), f.at) {
 				log.Error(err, "The eviction of a replica does not go on; it is tried again", "persistentvolume", m.PersistentVolume.PV, "step", m.Step, "in", b.delay)
 			}
 			continue
 		}
 		d.moves.clear(id)
-		d.dedupe.over("replica eviction " + id)
+		d.dedupe.end("replica eviction " + id)
 		d.out.Metrics.moved(done.Step)
 		log.Info("The eviction of a replica goes on", "persistentvolume", m.PersistentVolume.PV, "step", done.Step, "why", done.Why)
 	}

@@ -103,6 +103,7 @@ func TestSnapshotAwaitsRoom(t *testing.T) {
 	require.Empty(t, r.api.volume("snap-a").Annotations[pv.AnnotationSnapshotProblem])
 	r.clock.pass(time.Minute)
 	r.eventually(r.saysWithoutRoom, "it is never said")
+	r.eventually(func() bool { return len(r.api.told("SnapshotNotTaken")) == 1 }, "no event")
 }
 
 // A node whose clock is behind the API server's, or ahead of it, is as patient as any other, and no more.
