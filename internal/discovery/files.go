@@ -173,15 +173,7 @@ func (d *deleter) remove(dir *os.File, e fs.DirEntry, depth int) (keep bool, err
 		return false, refusal("delete", e.Name(), err)
 	}
 	if depth >= deepest {
-		if err := d.leaveProject(); err != nil {
-			return false, err
-		}
-		d.moved++
-		name := ".flexlvm-cleaning-" + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(d.moved)
-		if err := unix.Renameat2(at, e.Name(), int(d.top.Fd()), name, unix.RENAME_NOREPLACE); err != nil && !errors.Is(err, unix.EEXIST) {
-			return false, refusal("move", e.Name(), err)
-		}
-		return false, nil
+		return false, d.moveUp(at, e.Name())
 	}
 	stays := depth == 0 && e.Name() == lostAndFound
 	var owner *Owner
@@ -195,6 +187,19 @@ func (d *deleter) remove(dir *os.File, e fs.DirEntry, depth int) (keep bool, err
 		return false, refusal("delete", e.Name(), err)
 	}
 	return false, nil
+}
+
+// moveUp moves a directory into the topmost one, where it is deleted later.
+func (d *deleter) moveUp(at int, name string) error {
+	if err := d.leaveProject(); err != nil {
+		return err
+	}
+	d.moved++
+	to := ".flexlvm-cleaning-" + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(d.moved)
+	if err := unix.Renameat2(at, name, int(d.top.Fd()), to, unix.RENAME_NOREPLACE); err != nil && !errors.Is(err, unix.EEXIST) {
+		return refusal("move", name, err)
+	}
+	return nil
 }
 
 // emptyBelow deletes what is in a directory, and then restores the directory to owner unless that is nil.

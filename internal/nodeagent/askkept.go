@@ -25,9 +25,9 @@ func (d *Daemon) askKept(ctx context.Context, f observation) {
 	deadline := time.Now().Add(askBudget)
 	due, more := d.dueToAsk(f)
 	var free []string
-	for i, v := range due {
+	for _, v := range due {
 		if time.Now().After(deadline) {
-			due, more = due[:i], true
+			more = true
 			break
 		}
 		err := d.checkNotKept(ctx, v, nil)
@@ -84,7 +84,7 @@ func (d *Daemon) dueToAsk(f observation) (due []inventory.Volume, more bool) {
 	slices.SortFunc(fresh, func(a, b inventory.Volume) int {
 		return cmp.Or(a.LastUsed.Compare(b.LastUsed), cmp.Compare(a.UUID, b.UUID))
 	})
-	due = append(kept, fresh...)
+	due = slices.Concat(kept, fresh)
 	return due[:min(len(due), mostGets)], len(due) > mostGets
 }
 

@@ -21,7 +21,7 @@ import (
 )
 
 // apiWithOne returns a client of an API server that has what now points to, or nothing, under any name.
-func apiWithOne(t *testing.T, now **corev1.PersistentVolume) (api *kube.Client, close func()) {
+func apiWithOne(t *testing.T, now **corev1.PersistentVolume) (api *kube.Client, leave func()) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if *now != nil {
@@ -41,7 +41,7 @@ func apiWithOne(t *testing.T, now **corev1.PersistentVolume) (api *kube.Client, 
 // be judged.
 func TestPersistentVolumeThatChangesBeforeTheRemoval(t *testing.T) {
 	var now *corev1.PersistentVolume
-	api, closeServer := apiWithOne(t, &now)
+	api, leave := apiWithOne(t, &now)
 	d := &Daemon{cfg: Config{Node: "node-1"}, api: api}
 	ask := func(judged *corev1.PersistentVolume) error {
 		return d.checkNotKept(t.Context(), inventory.Volume{Name: "old"}, judged)
@@ -58,7 +58,7 @@ func TestPersistentVolumeThatChangesBeforeTheRemoval(t *testing.T) {
 	require.True(t, refused(ask(of("node-1", "6")), refusedChanged))
 	now = of("node-2", "7")
 	require.True(t, refused(ask(nil), refusedKept))
-	closeServer()
+	leave()
 	require.True(t, refused(ask(nil), refusedUnanswered))
 }
 
