@@ -96,3 +96,50 @@ func TestMachineRestoresAttributes(t *testing.T) {
 		})
 	}
 }
+
+// A cleaning that ends before its time leaves a directory under its quota: whoever keeps what is left keeps it so. That
+// holds too where an earlier process was killed after it had taken the directory out of its project.
+func TestInterruptedCleaningKeepsTheProject(t *testing.T) {
+	for kind, mkfs := range map[string]string{"xfs": "mkfs.xfs -qf", "ext4": "mkfs.ext4 -qF -O quota,project -E quotatype=prjquota"} {
+		t.Run(kind, func(t *testing.T) {
+			base := t.TempDir()
+			dir := filepath.Join(base, "fast")
+			at := filepath.Join(dir, "one")
+			shell(t, "mkdir -p %[1]s; %[2]s %[3]s; mount %[3]s %[1]s", at, mkfs, onLoop(t, filepath.Join(base, "file"), "512M"))
+			t.Cleanup(func() { shell(t, "umount %s", at) })
+			person := quota.Attributes{ExtendedFlags: projectInherit, Project: 9}
+			setAttributes(t, at, person)
+			m := NewMachine(utilsexec.New(), 0, 0, lvm.CheckNoUsers)
+			class := Class{Name: "fast", Directory: dir, Files: true}
+			f := found1(t, m, class)
+			first, err := m.Owner(f)
+			require.NoError(t, err)
+			require.Equal(t, person, *first.Attributes)
+
+			deep, other := at, person
+			other.Project++
+			for i := range deepest + 5 {
+				deep = filepath.Join(deep, "d")
+				require.NoError(t, os.Mkdir(deep, 0o755))
+				if i >= deepest {
+					setAttributes(t, deep, other)
+				}
+			}
+			shell(t, "echo x >%[1]s/file; chattr +i %[1]s/file", deep)
+			t.Cleanup(func() { shell(t, "find %s -type f -exec chattr -i {} +", at) })
+			for range 2 { // in the first, the directory is moved up, and in the second it is there
+				require.ErrorContains(t, m.Clean(t.Context(), f, class, Entry{Owner: first}, noProgress), "immutable")
+				require.Contains(t, shell(t, "ls %s", at), "cleaning")
+				now, err := m.Owner(f)
+				require.NoError(t, err)
+				require.Equal(t, first, now)
+				setAttributes(t, at, quota.Attributes{}) // as a kill in the meantime leaves it
+			}
+			shell(t, "find %s -type f -exec chattr -i {} +", at)
+			require.NoError(t, m.Clean(t.Context(), f, class, Entry{Owner: first}, noProgress))
+			now, err := m.Owner(f)
+			require.NoError(t, err)
+			require.Equal(t, first, now)
+		})
+	}
+}

@@ -32,8 +32,9 @@ type Watch func() error
 
 // DeleteFiles deletes the content of a file system or directory, which must be the one that was
 // found, and restores its topmost directory to owner. It may be killed at any moment, and be called
-// again. It reaches nothing outside: not over a link, not in mounts below it, and not if a tenant
-// moves a directory meanwhile.
+// again. Killed, it may leave the directory without its project, which the next call restores even if
+// that call fails. It reaches nothing outside: not over a link, not in mounts below it, and not if a
+// tenant moves a directory meanwhile.
 func DeleteFiles(ctx context.Context, f Found, owner *Owner, pace *Pace, watch Watch) error {
 	if err := watch(); err != nil {
 		return fmt.Errorf("delete the files in %s: %w", f.Path, err)
@@ -43,13 +44,17 @@ func DeleteFiles(ctx context.Context, f Found, owner *Owner, pace *Pace, watch W
 		return fmt.Errorf("delete the files in %s: %w", f.Path, err)
 	}
 	defer func() { _ = top.Close() }()
-	// Directories of other projects cannot be moved into one whose project is inherited.
-	if err := quota.LeaveProject(top); err != nil {
-		return fmt.Errorf("delete the files in %s: %w", f.Path, protected(err))
-	}
 	d := deleter{ctx: ctx, top: top, pace: pace, watch: watch}
-	if err := d.empty(top, 0); err != nil {
+	if d.was, err = quota.AttributesOf(top); err != nil {
 		return fmt.Errorf("delete the files in %s: %w", f.Path, err)
+	}
+	if err := d.empty(top, 0); err != nil {
+		return fmt.Errorf("delete the files in %s: %w", f.Path, errors.Join(err, d.rejoinProject(owner)))
+	}
+	if owner == nil { // nobody knows what project it had before the tenant
+		if err := d.leaveProject(); err != nil {
+			return fmt.Errorf("delete the files in %s: %w", f.Path, err)
+		}
 	}
 	if err := errors.Join(restore(top, owner), unix.Syncfs(int(top.Fd()))); err != nil {
 		return fmt.Errorf("delete the files in %s: %w", f.Path, err)
@@ -92,6 +97,31 @@ type deleter struct {
 	watch Watch
 	man   watchman
 	moved int
+	was   quota.Attributes // of top at the beginning
+	left  bool             // top may have left its project
+}
+
+// leaveProject removes the topmost directory from its project: a directory of another project cannot be moved into
+// a directory whose project is inherited.
+func (d *deleter) leaveProject() error {
+	if d.left {
+		return nil
+	}
+	d.left = true
+	return protected(quota.LeaveProject(d.top))
+}
+
+// rejoinProject restores the project of the topmost directory after a deletion that ended early, so that the files
+// that are left stay under its quota. It restores the project that was noted when the directory was offered, as an
+// earlier process may have been killed, or else the one that the directory had at the beginning.
+func (d *deleter) rejoinProject(owner *Owner) error {
+	switch {
+	case owner != nil && owner.Attributes != nil:
+		return protected(quota.SetProject(d.top, *owner.Attributes))
+	case d.left:
+		return protected(quota.SetProject(d.top, d.was))
+	}
+	return nil
 }
 
 // empty deletes the content of a directory.
@@ -143,12 +173,7 @@ func (d *deleter) remove(dir *os.File, e fs.DirEntry, depth int) (keep bool, err
 		return false, refusal("delete", e.Name(), err)
 	}
 	if depth >= deepest {
-		d.moved++
-		name := ".flexlvm-cleaning-" + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(d.moved)
-		if err := unix.Renameat2(at, e.Name(), int(d.top.Fd()), name, unix.RENAME_NOREPLACE); err != nil && !errors.Is(err, unix.EEXIST) {
-			return false, refusal("move", e.Name(), err)
-		}
-		return false, nil
+		return false, d.moveUp(at, e.Name())
 	}
 	stays := depth == 0 && e.Name() == lostAndFound
 	var owner *Owner
@@ -162,6 +187,19 @@ func (d *deleter) remove(dir *os.File, e fs.DirEntry, depth int) (keep bool, err
 		return false, refusal("delete", e.Name(), err)
 	}
 	return false, nil
+}
+
+// moveUp moves a directory into the topmost one, where it is deleted later.
+func (d *deleter) moveUp(at int, name string) error {
+	if err := d.leaveProject(); err != nil {
+		return err
+	}
+	d.moved++
+	to := ".flexlvm-cleaning-" + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(d.moved)
+	if err := unix.Renameat2(at, name, int(d.top.Fd()), to, unix.RENAME_NOREPLACE); err != nil && !errors.Is(err, unix.EEXIST) {
+		return refusal("move", name, err)
+	}
+	return nil
 }
 
 // emptyBelow deletes the content of a directory, and then restores the directory to owner unless

@@ -50,6 +50,10 @@ func TestPlanAllocatable(t *testing.T) {
 			s.Volume("a", unreferenced, 10)
 			s.View.KeptElsewhere = map[string]bool{s.View.Volumes[len(s.View.Volumes)-1].UUID: true}
 		}, all - 10*volume.GiB},
+		"may be evicted, but whether another node's wants it is not known": {func(s *evictiontest.Scene) {
+			s.Volume("a", unreferenced, 10)
+			s.View.Unasked = map[string]bool{"uuid-a": true}
+		}, all - 10*volume.GiB},
 		"goes at once": {func(s *evictiontest.Scene) {
 			s.Volume("a", unreferenced, 10, evictiontest.ReleasedAgo(0), evictiontest.Immediate)
 		}, all},
@@ -118,6 +122,74 @@ func TestPlanClosed(t *testing.T) {
 	}
 }
 
+// A volume that another node's PersistentVolume may keep is not on offer, and goes nevertheless when its room is
+// needed: whether it is kept is asked right before.
+func TestPlanUnasked(t *testing.T) {
+	for name, tt := range map[string]struct {
+		scene func(*evictiontest.Scene)
+		want  []string
+	}{
+		"nothing is needed": {func(*evictiontest.Scene) {}, []string{}},
+		"promised":          {func(s *evictiontest.Scene) { s.PersistentVolume("wanted", 70) }, []string{"Promised a"}},
+		"threshold":         {func(s *evictiontest.Scene) { s.Others(1, 50) }, []string{"HighThreshold a"}},
+		"immediate":         {func(s *evictiontest.Scene) { evictiontest.Immediate(&s.View.Volumes[1]) }, []string{"Immediate a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New()
+			s.Volume("a", unreferenced, 30, evictiontest.LastUsed(100))
+			s.Volume("b", unreferenced, 10)
+			s.View.Unasked = map[string]bool{"uuid-a": true}
+			tt.scene(s)
+			r := s.Plan()
+			require.Equal(t, 10*volume.GiB, r.Pools[0].Reclaimable)
+			require.Equal(t, tt.want, evictiontest.Evicted(r))
+			require.Zero(t, r.Pools[0].Shortfall, r.Pools[0].ShortfallMessage)
+			s.View.Unasked = nil
+			asked := s.Plan()
+			require.Equal(t, 40*volume.GiB, asked.Pools[0].Reclaimable)
+			require.Equal(t, tt.want, evictiontest.Evicted(asked))
+		})
+	}
+}
+
+// The claims that wait for room are those that a plan cannot serve, by the same room that it counts on.
+func TestPlanWaiting(t *testing.T) {
+	for name, tt := range map[string]struct {
+		scene func(*evictiontest.Scene)
+		want  []string
+	}{
+		"free":                  {func(*evictiontest.Scene) {}, []string{"large"}},
+		"unreferenced":          {func(s *evictiontest.Scene) { s.Volume("old", unreferenced, 40) }, []string{"large"}},
+		"in use":                {func(s *evictiontest.Scene) { s.Volume("old", volume.Retained, 40) }, []string{"small", "large"}},
+		"being removed":         {func(s *evictiontest.Scene) { s.Volume("doomed_old", volume.Doomed, 40) }, []string{"large"}},
+		"could not be removed":  {func(s *evictiontest.Scene) { s.Volume("doomed_old", volume.Doomed, 40, evictiontest.Odd) }, []string{"small", "large"}},
+		"a replica that may go": {func(s *evictiontest.Scene) { s.Replica("old", 40) }, []string{"large"}},
+		"a replica that goes": {func(s *evictiontest.Scene) {
+			s.Replica("old", 40, func(_ *inventory.Volume, c *persistentvolume.Volume) {
+				c.Replica.Asked, c.Replica.Unlabelled, c.Replica.Evictable = evictiontest.Now, evictiontest.Now, evictiontest.Now
+			})
+		}, []string{"large"}},
+		"nothing is evicted at all": {func(s *evictiontest.Scene) {
+			for _, name := range []string{"a", "b", "c", "d", "e"} { // without PersistentVolumes
+				s.Volume(name, volume.Ready, 0)
+			}
+			s.Volume("old", unreferenced, 40)
+		}, []string{"small", "large"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := evictiontest.New()
+			s.PersistentVolume("large", 120)
+			s.PersistentVolume("small", 70)
+			tt.scene(s)
+			waiting := []string{}
+			for _, c := range s.Plan().Pools[0].Waiting {
+				waiting = append(waiting, c.PV)
+			}
+			require.Equal(t, tt.want, waiting)
+		})
+	}
+}
+
 // What is being removed is told beside what is free, but for what could not be removed; and
 // nothing goes in its stead, whatever its state is by now.
 func TestPlanRemoving(t *testing.T) {
@@ -142,7 +214,7 @@ func TestPlanRemoving(t *testing.T) {
 	require.Empty(t, plan.Evictions)
 	require.Len(t, plan.Released, 2)
 	require.Equal(t, eviction.KeptRemoving, plan.Released[0].Kept, "what is known of it is kept: its removal may fail")
-	require.Empty(t, eviction.Waiting(s.View, plan)["flexlvm"])
+	require.Empty(t, plan.Pools[0].Waiting)
 
 	s.PersistentVolume("a", 30) // somebody wants it back
 	require.Equal(t, allocatable, s.Plan().Pools[0].Allocatable, "its room is counted once")

@@ -119,29 +119,13 @@ func (p *planner) atOnce(c *persistentvolume.Volume) volume.Bytes {
 	return max(0, c.DeviceSize(c.Promised())-v.Full)
 }
 
-// Waiting returns, for each pool, the PersistentVolumes whose volumes do not fit even after all possible
-// evictions. The smallest are served first.
-func Waiting(view View, r Result) map[volume.PoolName][]*persistentvolume.Volume {
-	p := planner{view: view, index: newIndex(view)}
-	p.openPools()
-	p.addDemands()
-	out := map[volume.PoolName][]*persistentvolume.Volume{}
-	for _, result := range r.Pools {
-		in := p.byName[result.Pool.Name]
-		left := room{total: result.Pool.Free + result.Reclaimable, on: freeOn(result.Pool)}
-		for i, reclaimable := range result.DeviceReclaimable {
-			left.on[result.Pool.Devices[i]] += reclaimable
-		}
-		for i := range view.Volumes {
-			v := &view.Volumes[i]
-			if (v.State == volume.Doomed || view.isBeingRemoved(v)) && v.Pool() == result.Pool.Name && v.Cluster == view.Cluster {
-				left.total += v.Device
-			}
-		}
-		for _, want := range in.demands {
-			if !left.serve(want) {
-				out[result.Pool.Name] = append(out[result.Pool.Name], want.pv)
-			}
+// waiting returns the PersistentVolumes whose demands a pool cannot meet even after all possible evictions. The
+// smallest are served first.
+func (p *pool) waiting() (out []*persistentvolume.Volume) {
+	left := p.comingRoom().with(p.queue)
+	for _, d := range p.demands {
+		if !left.serve(d) {
+			out = append(out, d.pv)
 		}
 	}
 	return out

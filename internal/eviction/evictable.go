@@ -66,7 +66,7 @@ func removable(c *persistentvolume.Volume) bool {
 }
 
 // referenced reports whether a PersistentVolume wants a volume, has the policy Retain for it, is to be a copy
-// of it, or cannot be read and may mean it.
+// of it, or cannot be read and may mean it or be such a copy.
 func (x *index) referenced(v *inventory.Volume) bool {
 	_, copied := x.copied[KeyOf(v)]
 	return copied || x.kept(v) || x.unread[v.Name]

@@ -97,7 +97,7 @@ func (x *index) obstacle(c *persistentvolume.Volume) string {
 		return fmt.Sprintf("PersistentVolume %s still names it; delete that one too if nobody needs it", by)
 	}
 	if x.unread[c.Volume] {
-		return "another PersistentVolume, which cannot be read, may mean it; its event VolumeNeedsAttention says what to do"
+		return "another PersistentVolume, which cannot be read, may mean it or be a copy of it that is not made yet; its event VolumeNeedsAttention says what to do"
 	}
 	if _, there := x.group(c); !there {
 		return fmt.Sprintf("volume group %s is not on this node, so nothing can be said of it; bring its disks back, or remove the finalizer %s if they are lost for good", c.Group, pv.Finalizer)

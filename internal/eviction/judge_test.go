@@ -165,7 +165,7 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 				s.View.Unreadable = []string{"odd", "pvc"}
 				s.Volume("pvc", volume.Ready, 10)
 			},
-			eviction.ActionReport, "", "another PersistentVolume, which cannot be read, may mean it",
+			eviction.ActionReport, "", "another PersistentVolume, which cannot be read, may mean it or be a copy of it",
 		},
 		"nonsense in its tags": {
 			func(s *evictiontest.Scene) {

@@ -141,6 +141,7 @@ func (p *planner) notePressure(in *pool) {
 // reportShortfall sets what is still missing after the plan, and the advice for it.
 func (p *planner) reportShortfall(in *pool) {
 	var why []string
+	in.result.Waiting = in.waiting()
 	reach := in.coming() + in.reclaimable()
 	if missing := in.result.Promised - reach; missing > 0 {
 		in.result.Shortfall = missing
@@ -149,7 +150,7 @@ func (p *planner) reportShortfall(in *pool) {
 		in.result.Shortfall = lacking
 		why = append(why, fmt.Sprintf("%s, and pool %s can give %s%s: %s is missing there", in.promises(), in.Name, reach, narrow, lacking))
 	}
-	if t := p.thresholds(in); p.over(in, t) {
+	if t := p.thresholds(in); p.over(in, t) && !p.mayStayFull(in) {
 		if excess := in.used() - t.low; !in.putOff {
 			in.result.Shortfall = max(in.result.Shortfall, excess)
 			why = append(why, fmt.Sprintf("%s, and nothing more may be evicted: %s too much for %s", p.fullness(in, in.used()), excess, p.lowest(in, t)))

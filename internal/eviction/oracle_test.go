@@ -307,7 +307,17 @@ func (o oracle) inUse(p inventory.Pool, room volume.Bytes) bool {
 	failed := slices.ContainsFunc(o.view.Volumes, func(v inventory.Volume) bool {
 		return v.Pool() == p.Name && v.State == volume.Doomed && v.Cluster == o.view.Cluster && v.Problem != ""
 	})
-	return p.Thin == nil && !o.closed(p.Name.Group()) && !failed && (p.Size-room)*100 > p.Size*volume.Bytes(o.policy.LowPercent)
+	return !o.overcommitted(p, room) && !o.closed(p.Name.Group()) && !failed && (p.Size-room)*100 > p.Size*volume.Bytes(o.policy.LowPercent)
+}
+
+// overcommitted: the volumes of a thin pool may write more than it can give, but for what LVM may round.
+func (o oracle) overcommitted(p inventory.Pool, room volume.Bytes) bool {
+	for _, v := range o.view.Volumes {
+		if v.Pool() == p.Name && v.Active && v.Kind != volume.Snapshot && (v.State == volume.Ready || v.State == volume.Creating) {
+			room -= max(0, v.Full-v.Device)
+		}
+	}
+	return p.Thin != nil && room < -p.Size/5000
 }
 
 // uses: a volume of this cluster is in the pool.

@@ -57,8 +57,8 @@ type PoolResult struct {
 	Pool inventory.Pool
 	// Promised is what PersistentVolumes of this node still need.
 	Promised volume.Bytes
-	// Reclaimable is what the volumes hold that may be evicted now, without orphans. If Result.Blocked is set,
-	// none of it is evicted.
+	// Reclaimable is what the volumes hold that may be evicted now, without orphans and View.Unasked. If
+	// Result.Blocked is set, none of it is evicted.
 	Reclaimable volume.Bytes
 	// DeviceReclaimable is the part of Reclaimable and Removing on each device of Pool.DeviceFree. If
 	// Result.Blocked is set, only Removing counts.
@@ -85,6 +85,8 @@ type PoolResult struct {
 	// Shortfall is the room that is missing even after all possible evictions; 0 for none.
 	Shortfall        volume.Bytes
 	ShortfallMessage string
+	// Waiting are the PersistentVolumes that lack room even after all possible evictions, the smallest first.
+	Waiting []*persistentvolume.Volume
 	// InUseMessage is why the pool is at or over its high threshold because of volumes in use, and what
 	// prevents more room; empty otherwise.
 	InUseMessage string
@@ -207,7 +209,10 @@ func (p *planner) classifyUnreferenced(v *inventory.Volume, in *pool) {
 	}
 	s := p.unreferencedStanding(v, in)
 	in.held[s].add(v)
-	if s == standingFree {
+	switch {
+	case s == standingFree && p.view.Unasked[v.UUID]:
+		in.unasked = append(in.unasked, v)
+	case s == standingFree:
 		in.queue = append(in.queue, v)
 	}
 }

@@ -14,6 +14,7 @@ type pool struct {
 	inventory.Pool
 	ailing   string              // why nothing in it can be changed
 	queue    []*inventory.Volume // volumes that may be evicted, in order; orphans at the end
+	unasked  []*inventory.Volume // see View.Unasked; they are in the queue, too, once the offer has been determined
 	orphans  []*inventory.Volume // volumes that may be evicted as orphans
 	held     [standings]amount   // the unreferenced volumes
 	orphaned amount
@@ -126,11 +127,9 @@ func (p *planner) decide(in *pool) []Eviction {
 		in.result.Closed = p.closed(in)
 		return nil // its content is unknown, so nothing is promised or evicted
 	}
+	p.noteOffer(in)
+	in.queue = append(in.queue, in.unasked...)
 	slices.SortFunc(in.queue, evictionOrder)
-	in.result.Replicas, in.result.Removing = in.leaving(), in.pending
-	in.result.Reclaimable = in.reclaimable() + in.result.Replicas
-	in.result.Allocatable, in.result.Closed = p.allocatable(in), p.closed(in)
-	in.result.DeviceReclaimable = in.reclaimableOn()
 	p.notePressure(in)
 	if p.result.Blocked != "" {
 		in.withhold()
@@ -160,6 +159,14 @@ func (p *planner) decide(in *pool) []Eviction {
 		}
 	}
 	return out
+}
+
+// noteOffer sets what a pool can give, before any evictions.
+func (p *planner) noteOffer(in *pool) {
+	in.result.Replicas, in.result.Removing = in.leaving(), in.pending
+	in.result.Reclaimable = in.reclaimable() + in.result.Replicas
+	in.result.Allocatable, in.result.Closed = p.allocatable(in), p.closed(in)
+	in.result.DeviceReclaimable = in.reclaimableOn()
 }
 
 // evictAnyway evicts volumes that go whether or not their room is needed.

@@ -58,6 +58,19 @@ func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 	return max(0, left-max(0, others, used-ours-slack))
 }
 
+// unwritten returns what the volumes of a thin pool may still write. In a pool that is overcommitted that is more than
+// it can give, and what PersistentVolumes are charged for does not tell.
+func (p *planner) unwritten(in *pool) (sum volume.Bytes) {
+	for i := range p.view.Volumes {
+		v := &p.view.Volumes[i]
+		writable := (v.State == volume.Ready || v.State == volume.Creating) && v.Kind != volume.Snapshot
+		if in.Holds(v) && writable && v.Active { // LVM does not report what an inactive volume holds
+			sum += max(0, v.Full-v.Device)
+		}
+	}
+	return sum
+}
+
 // ThinUsedPercent returns how full a thin pool's data area is.
 func ThinUsedPercent(p inventory.Pool) int { return percent(p.Size-p.Free, p.Size) }
 

@@ -215,6 +215,50 @@ func TestThinThreshold(t *testing.T) {
 	require.Equal(t, []string{"HighThreshold old"}, evictiontest.Evicted(s.Plan()))
 }
 
+// A thin pool that claims have filled as they may lacks nothing, and what it cannot give to those that write on is
+// missed, as is what cannot be removed.
+func TestThinPoolFullOfVolumesInUse(t *testing.T) {
+	for name, tt := range map[string]struct {
+		scene func(thinScene)
+		short volume.Bytes
+		says  string
+	}{
+		"written as promised": {func(thinScene) {}, 0, ""},
+		"somebody waits":      {func(s thinScene) { s.thinClaim("b", 20) }, 20 * volume.GiB, "20 GiB is missing"},
+		"overcommitted": {func(s thinScene) {
+			for i := range s.View.Volumes {
+				if v := &s.View.Volumes[i]; v.Layout == volume.Thin {
+					v.Full = 150 * volume.GiB
+				}
+			}
+		}, 6 * volume.GiB, "6 GiB too much for the low threshold of 80%"},
+		"a removal fails": {func(s thinScene) {
+			s.thin("doomed_b", volume.Doomed, 10, evictiontest.Odd)
+			s.Group(thinPool).Free = 14 * volume.GiB
+		}, 6 * volume.GiB, "could not be removed"},
+		"nothing is evicted at all": {func(s thinScene) {
+			for _, name := range []string{"a", "b", "c", "d", "e"} { // without PersistentVolumes
+				s.Volume(name, volume.Ready, 0)
+			}
+		}, 6 * volume.GiB, "nothing is evicted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newThinScene()
+			s.thinClaim("claim", 100)
+			s.thin("claim", volume.Ready, 100, func(v *inventory.Volume) { v.Device = 86 * volume.GiB })
+			tt.scene(s)
+			r := s.result(t)
+			require.True(t, r.Pressure)
+			require.Equal(t, tt.short, r.Shortfall, r.ShortfallMessage)
+			require.Contains(t, r.ShortfallMessage, tt.says)
+			if tt.short == 0 {
+				require.Equal(t, "pool flexlvm/thinpool is 86% full (86 GiB of 100 GiB), the high threshold is 85%, and volumes in use fill it beyond the low one; "+
+					"extend thin pool flexlvm/thinpool (lvextend), or delete claims that nobody needs", r.InUseMessage)
+			}
+		})
+	}
+}
+
 func TestJudgeThin(t *testing.T) {
 	s := newThinScene()
 	s.thinClaim("a", 10)

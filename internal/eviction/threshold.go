@@ -20,13 +20,26 @@ func (p *planner) thresholds(in *pool) thresholds {
 	if in.Thin != nil {
 		return t // a full thin pool fails, so every eviction helps
 	}
-	if p.result.Blocked != "" || in.ailing != "" || len(in.unfinished) > 0 {
-		return t // not only volumes in use keep the pool full, and a person has to act
+	if p.hindered(in) {
+		return t
 	}
 	if more := in.used() - in.reclaimable() - t.low; more > 0 {
 		t.high, t.low, t.raised = t.high+more, t.low+more, true
 	}
 	return t
+}
+
+// hindered reports whether not only volumes in use keep a pool full: something that a person has to put right prevents
+// evictions.
+func (p *planner) hindered(in *pool) bool {
+	return p.result.Blocked != "" || in.ailing != "" || len(in.unfinished) > 0
+}
+
+// mayStayFull reports whether it is no shortfall that a thin pool stays over its high threshold: nothing hinders
+// evictions, so volumes in use fill it, and there is room for all that they may still write. In other pools the
+// threshold is raised instead.
+func (p *planner) mayStayFull(in *pool) bool {
+	return in.Thin != nil && !p.hindered(in) && p.unwritten(in) <= in.coming()+in.Size/thinSlack
 }
 
 // evictForThreshold evicts from a pool that is over the high threshold until it reaches the low one.

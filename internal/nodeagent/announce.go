@@ -36,14 +36,14 @@ func (d *Daemon) announceObservation(ctx context.Context, f observation) {
 
 func (d *Daemon) announceBlocked(ctx context.Context, f observation) {
 	log := klog.FromContext(ctx)
-	if f.result.Blocked == "" && d.dedupe.over("blocked") {
+	if f.result.Blocked == "" && d.dedupe.end("blocked") {
 		log.Info("Eviction is possible again")
 	}
-	if f.result.Blocked != "" && d.dedupe.fresh("blocked", "", f.at) {
+	if f.result.Blocked != "" && d.dedupe.note("blocked", "", f.at) {
 		log.Error(nil, "Eviction is blocked", "why", f.result.Blocked)
 		d.events.onNode(warning, "EvictionBlocked", f.result.Blocked)
 	}
-	if why := f.result.OrphansBlocked; why != "" && d.dedupe.fresh("orphans blocked", "", f.at) {
+	if why := f.result.OrphansBlocked; why != "" && d.dedupe.note("orphans blocked", "", f.at) {
 		log.Error(nil, "Eviction of orphans is blocked", "why", why)
 		d.events.onNode(warning, "EvictionBlocked", why)
 	}
@@ -54,7 +54,7 @@ func (d *Daemon) announceClaims(ctx context.Context, f observation) {
 	log, told := klog.FromContext(ctx), map[string]bool{}
 	tell := func(name, why string) {
 		told[name] = true
-		if d.dedupe.fresh("claim "+name, why, f.at) {
+		if d.dedupe.note("claim "+name, why, f.at) {
 			log.Info("A PersistentVolume needs manual action", "persistentvolume", name, "why", why)
 			d.events.onVolume(f.objects[name], warning, "VolumeNeedsAttention", why)
 		}
@@ -97,13 +97,13 @@ func (d *Daemon) announceOrphans(ctx context.Context, f observation) {
 	log := klog.FromContext(ctx)
 	for i := range f.result.Orphans {
 		o := &f.result.Orphans[i]
-		if d.dedupe.fresh("orphan "+o.Volume.UUID, "", f.at) {
+		if d.dedupe.note("orphan "+o.Volume.UUID, "", f.at) {
 			log.Info("Orphan found", "volume", eviction.KeyOf(&o.Volume).String(), "age", o.Age.String(), "why", o.Message)
 		}
 	}
 	n := len(f.result.Orphans)
 	if n == 0 {
-		d.dedupe.over("orphans")
+		d.dedupe.end("orphans")
 		return
 	}
 	var names []string
@@ -112,7 +112,7 @@ func (d *Daemon) announceOrphans(ctx context.Context, f observation) {
 	}
 	text := fmt.Sprintf("%d %s on this node without a PersistentVolume (the oldest: %s); see `kubectl describe nodestorage %s`",
 		n, either(n == 1, "volume", "volumes"), strings.Join(names, ", "), d.cfg.Node)
-	if d.dedupe.fresh("orphans", text, f.at) {
+	if d.dedupe.note("orphans", text, f.at) {
 		d.events.onNode(warning, "OrphansFound", text)
 	}
 }
@@ -120,23 +120,19 @@ func (d *Daemon) announceOrphans(ctx context.Context, f observation) {
 // announceShortfall announces a lack of room on the node and on the claims that wait for it.
 func (d *Daemon) announceShortfall(ctx context.Context, f observation) {
 	log := klog.FromContext(ctx)
-	var waiting map[volume.PoolName][]*persistentvolume.Volume
 	for _, p := range f.result.Pools {
 		topic := "shortfall " + p.Pool.UUID
 		if p.Shortfall == 0 {
-			if d.dedupe.over(topic) {
+			if d.dedupe.end(topic) {
 				log.Info("There is room again", "pool", p.Pool.Name)
 			}
 			continue
 		}
-		if d.dedupe.fresh(topic, p.Shortfall.String(), f.at) {
+		if d.dedupe.note(topic, p.Shortfall.String(), f.at) {
 			log.Info("A pool is short of room", "pool", p.Pool.Name, "shortfall", int64(p.Shortfall), "why", p.ShortfallMessage)
 			d.events.onNode(warning, "Shortfall", p.ShortfallMessage)
 		}
-		if waiting == nil {
-			waiting = eviction.Waiting(f.view, f.result)
-		}
-		for _, c := range waiting[p.Pool.Name] {
+		for _, c := range p.Waiting {
 			text := fmt.Sprintf("volume %s waits for room: %s", eviction.KeyOfPersistentVolume(c), p.ShortfallMessage)
 			d.warnClaim(ctx, f.objects[c.PV], "Shortfall", "", text)
 		}
@@ -150,8 +146,8 @@ func (d *Daemon) warnClaim(ctx context.Context, of *corev1.PersistentVolume, rea
 		return
 	}
 	topic := claimTopic(of.UID, reason)
-	if d.dedupe.fresh(topic, state, d.cfg.Now()) && !d.events.onClaim(ctx, claimOfObject(of), warning, reason, text) {
-		d.dedupe.over(topic)
+	if d.dedupe.note(topic, state, d.cfg.Now()) && !d.events.onClaim(ctx, claimOfObject(of), warning, reason, text) {
+		d.dedupe.end(topic)
 	}
 }
 
@@ -184,14 +180,14 @@ func (d *Daemon) announceLimits(ctx context.Context, volumes []persistentvolume.
 		topic := "io limit " + string(c.UID)
 		err := o.Failed[c.PV]
 		if err == nil {
-			d.dedupe.over(claimTopic(c.UID, "IOLimitNotApplied"))
-			if d.dedupe.over(topic) {
+			d.dedupe.end(claimTopic(c.UID, "IOLimitNotApplied"))
+			if d.dedupe.end(topic) {
 				log.Info("Limits on IO are in force again, or not wanted any more", "persistentvolume", c.PV)
 			}
 			continue
 		}
 		text := fmt.Sprintf("the limits on the IO of volume %s are not in force: %v", eviction.KeyOfPersistentVolume(c), err)
-		if d.dedupe.fresh(topic, text, d.cfg.Now()) {
+		if d.dedupe.note(topic, text, d.cfg.Now()) {
 			log.Info("Limits on IO are not in force", "persistentvolume", c.PV, "err", err.Error())
 			d.events.onVolume(objects[c.PV], warning, "IOLimitNotApplied", text)
 		}

@@ -14,6 +14,7 @@ import (
 
 // A retry is a failed operation that is tried again later.
 type retry struct {
+	since time.Time // of the first failure
 	until time.Time
 	delay time.Duration
 	times int
@@ -37,7 +38,10 @@ func newBackoff(first, most time.Duration) *backoff {
 func (b *backoff) add(id string, now time.Time, why string) retry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r := b.byID[id]
+	r, failed := b.byID[id]
+	if !failed {
+		r.since = now
+	}
 	r.delay = min(max(2*r.delay, b.first), b.most)
 	r.until = now.Add(wait.Jitter(r.delay, spread))
 	r.times++
@@ -124,7 +128,7 @@ func (b *backoff) next(now time.Time) (first time.Time) {
 func (d *Daemon) next(f observation) time.Duration {
 	now := d.cfg.Now()
 	next := wait.Jitter(d.cfg.Interval, spread)
-	for _, s := range []*backoff{d.removals, d.unanswered, d.elsewhere, d.releases, d.copies, d.undeletes, d.moves, d.charges} {
+	for _, s := range []*backoff{d.removals, d.unanswered, d.elsewhere, d.asks, d.releases, d.makeRetries, d.undeletes, d.moves, d.charges} {
 		if at := s.next(now); !at.IsZero() {
 			next = min(next, at.Sub(now))
 		}

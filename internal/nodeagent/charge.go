@@ -26,13 +26,13 @@ func (d *Daemon) charge(ctx context.Context, f observation) {
 		log := klog.FromContext(ctx).WithValues("persistentvolume", u.PV, "bytes", bytes)
 		if err := d.api.Annotate(ctx, object, map[string]*string{pv.AnnotationCharged: &bytes}); err != nil {
 			b := d.charges.add(id, d.cfg.Now(), err.Error())
-			if !d.charges.passes(err, b) && d.dedupe.fresh("charge "+id, err.Error(), f.at) {
+			if !d.charges.passes(err, b) && d.dedupe.note("charge "+id, err.Error(), f.at) {
 				log.Error(err, "A PersistentVolume could not be charged what its volume takes; it is tried again")
 			}
 			continue
 		}
 		d.charges.clear(id)
-		d.dedupe.over("charge " + id)
+		d.dedupe.end("charge " + id)
 		log.Info("PersistentVolume charged what its volume takes")
 	}
 }

@@ -98,20 +98,20 @@ type Daemon struct {
 
 	quick, slow, files *serialQueue[[]job] // of batches of removals
 
-	copier      *serialQueue[copyJob]
-	filler      *serialQueue[copyJob] // full copies, which take long
-	trimmer     *serialQueue[inventory.Volume]
-	maker       *maker           // nil in a dry run
-	limiter     *iolimit.Limiter // nil if nothing is limited
-	declared    *declarations    // nil if no groups are created
-	discoverer  *discoverer      // nil if nothing is discovered
-	kicks       chan struct{}
-	calls       chan struct{}             // a program on the node has called for a round and waits for it
-	regrouped   chan struct{}             // the node's volume groups differ from the examined ones
-	waits       atomic.Bool               // another daemon of this node is still running
-	ended       atomic.Pointer[time.Time] // when a round last ended
-	examined    atomic.Pointer[examination]
-	mayOverflow atomic.Bool // a snapshot may overflow, according to the last round
+	makeQueue     *serialQueue[makeJob]
+	slowMakeQueue *serialQueue[makeJob] // of full copies and raw volumes, which take long
+	trimmer       *serialQueue[inventory.Volume]
+	maker         *maker           // nil in a dry run
+	limiter       *iolimit.Limiter // nil if nothing is limited
+	declared      *declarations    // nil if no groups are created
+	discoverer    *discoverer      // nil if nothing is discovered
+	kicks         chan struct{}
+	calls         chan struct{}             // a program on the node has called for a round and waits for it
+	regrouped     chan struct{}             // the node's volume groups differ from the examined ones
+	waits         atomic.Bool               // another daemon of this node is still running
+	ended         atomic.Pointer[time.Time] // when a round last ended
+	examined      atomic.Pointer[examination]
+	mayOverflow   atomic.Bool // a snapshot may overflow, according to the last round
 
 	blockedUnmounts blockedUnmounts
 
@@ -137,9 +137,11 @@ type Daemon struct {
 	removals       *backoff
 	unanswered     *backoff // volumes about which the API server has not answered whether they may be removed
 	elsewhere      *backoff // volumes kept by PersistentVolumes that this node's lists lack
+	asked          *uuidSet // volumes about which the API server has said whether such a PersistentVolume keeps them
+	asks           *backoff // after it has not said so; of one ID, because that is not about a volume
 	releases       *backoff
 	heals          *backoff
-	copies         *backoff
+	makeRetries    *backoff // of PersistentVolumes whose makeJob has failed
 	undeletes      *backoff
 	moves          *backoff
 	charges        *backoff
@@ -177,19 +179,22 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		history:  newHistory(cfg.Policy.OrphanWindow()),
 		proven:   &uuidSet{},
 		removed:  &uuidSet{},
+		asked:    &uuidSet{},
 		inFlight: newInFlight(),
 		removals: newBackoff(5*time.Second, 5*time.Minute),
 		releases: newBackoff(time.Second, time.Minute),
 		heals:    newBackoff(time.Minute, time.Hour),
-		copies:   newBackoff(5*time.Second, time.Minute),
 		moves:    newBackoff(time.Second, time.Minute),
 		charges:  newBackoff(time.Second, time.Minute),
 		trims:    newBackoff(time.Minute, time.Hour),
 
 		undeletes: newBackoff(time.Second, time.Minute),
 
+		makeRetries: newBackoff(5*time.Second, time.Minute),
+
 		unanswered: newBackoff(5*time.Second, 5*time.Minute),
 		elsewhere:  newBackoff(time.Minute, 10*time.Minute),
+		asks:       newBackoff(5*time.Second, 5*time.Minute),
 
 		publishEvery: wait.Jitter(publishEvery, spread), releasedClaims: newReleasedClaims(), meter: newMeter(cfg.IOTime),
 	}
@@ -198,7 +203,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		d.limiter = iolimit.New(cfg.IO, cfg.Now)
 	}
 	d.quick, d.slow, d.files = newSerialQueue(d.remove), newSerialQueue(d.remove), newSerialQueue(d.remove)
-	d.copier, d.filler, d.trimmer = newSerialQueue(d.makeCopy), newSerialQueue(d.makeCopy), newSerialQueue(d.trim)
+	d.makeQueue, d.slowMakeQueue, d.trimmer = newSerialQueue(d.makeOne), newSerialQueue(d.makeOne), newSerialQueue(d.trim)
 	d.maker = newMaker(d)
 	d.roundEnded()
 	return d, nil
@@ -259,8 +264,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	all.Go(func() { d.quick.run(ctx) })
 	all.Go(func() { d.slow.run(ctx) })
 	all.Go(func() { d.files.run(ctx) })
-	all.Go(func() { d.copier.run(ctx) })
-	all.Go(func() { d.filler.run(ctx) })
+	all.Go(func() { d.makeQueue.run(ctx) })
+	all.Go(func() { d.slowMakeQueue.run(ctx) })
 	all.Go(func() { d.maker.run(ctx) })
 	all.Go(func() { d.trimmer.run(ctx) })
 	all.Go(func() { d.limiter.Run(ctx) })

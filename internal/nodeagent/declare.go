@@ -102,10 +102,10 @@ func (d *Daemon) attachLoops(ctx context.Context) {
 	}
 	err := d.cfg.Groups.AttachLoops(ctx)
 	if err == nil {
-		d.dedupe.over("loops")
+		d.dedupe.end("loops")
 		return
 	}
-	if d.dedupe.fresh("loops", err.Error(), d.cfg.Now()) {
+	if d.dedupe.note("loops", err.Error(), d.cfg.Now()) {
 		klog.FromContext(ctx).Error(err, "A loop device cannot be attached; it is tried again")
 		d.events.onNode(warning, "LoopDeviceFailed", fmt.Sprintf("a loop device cannot be attached: %v; it is tried again", err))
 	}
@@ -140,7 +140,7 @@ func (d *Daemon) declare(ctx context.Context) {
 			outcomes = append(outcomes, volumegroup.Outcome{Name: one.Name, Group: one.Group, State: volumegroup.Refused, Message: err.Error()})
 		}
 	} else {
-		d.dedupe.over("declare")
+		d.dedupe.end("declare")
 	}
 	s.known, s.groups = true, nil
 	for _, o := range outcomes[:min(len(outcomes), mostDeclared)] {
@@ -293,7 +293,7 @@ func declaredStatus(o volumegroup.Outcome) flexlvmv1.DeclaredGroup {
 }
 
 func (d *Daemon) announceDeclareFailed(ctx context.Context, err error) {
-	if d.dedupe.fresh("declare", err.Error(), d.cfg.Now()) {
+	if d.dedupe.note("declare", err.Error(), d.cfg.Now()) {
 		klog.FromContext(ctx).Error(err, "Declared volume groups cannot be looked at; it is tried again")
 		d.events.onNode(warning, "VolumeGroupsFailed", fmt.Sprintf("declared volume groups cannot be looked at: %v; it is tried again", err))
 	}
@@ -310,16 +310,16 @@ func (d *Daemon) announceDeclared(ctx context.Context, objects map[string]*flexl
 			for _, r := range o.Refused {
 				text += fmt.Sprintf("; %s: %s", r.Path, r.Reason)
 			}
-			if !d.dedupe.fresh(topic, text, d.cfg.Now()) {
+			if !d.dedupe.note(topic, text, d.cfg.Now()) {
 				continue
 			}
 		case o.Changed:
-			d.dedupe.over(topic)
+			d.dedupe.end(topic)
 			for _, m := range o.Members {
 				text += fmt.Sprintf("; %s (%s)", m.Path, m.ID)
 			}
 		default:
-			d.dedupe.over(topic)
+			d.dedupe.end(topic)
 			continue
 		}
 		log.Info("Declared volume group", "volumegroup", o.Name, "state", o.State, "why", text)

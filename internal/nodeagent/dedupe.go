@@ -22,8 +22,8 @@ type announcement struct {
 
 func newDedupe() *dedupe { return &dedupe{by: map[string]announcement{}} }
 
-// fresh reports whether a text about a topic is to be announced now, and records it.
-func (d *dedupe) fresh(topic, text string, now time.Time) bool {
+// note records a text about a topic, and reports whether it is to be announced now.
+func (d *dedupe) note(topic, text string, now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	u, there := d.by[topic]
@@ -34,8 +34,8 @@ func (d *dedupe) fresh(topic, text string, now time.Time) bool {
 	return true
 }
 
-// over closes a topic, and reports whether it was open.
-func (d *dedupe) over(topic string) bool {
+// end closes a topic, and reports whether it was open.
+func (d *dedupe) end(topic string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_, there := d.by[topic]

@@ -11,32 +11,32 @@ import (
 func TestDedupe(t *testing.T) {
 	t.Parallel()
 	d, at := newDedupe(), time.Unix(0, 0)
-	require.True(t, d.fresh("topic", "a", at), "it begins")
-	require.False(t, d.fresh("topic", "a", at))
-	require.True(t, d.fresh("another", "a", at), "another topic")
-	require.True(t, d.fresh("topic", "b", at), "it changes")
-	require.True(t, d.fresh("topic", "a", at), "it changes back")
+	require.True(t, d.note("topic", "a", at), "it begins")
+	require.False(t, d.note("topic", "a", at))
+	require.True(t, d.note("another", "a", at), "another topic")
+	require.True(t, d.note("topic", "b", at), "it changes")
+	require.True(t, d.note("topic", "a", at), "it changes back")
 
 	at = at.Add(repeatAfter - 1)
-	require.False(t, d.fresh("topic", "a", at), "it lasts")
+	require.False(t, d.note("topic", "a", at), "it lasts")
 	at = at.Add(1)
-	require.True(t, d.fresh("topic", "a", at), "the event is forgotten soon")
-	require.False(t, d.fresh("topic", "a", at.Add(repeatAfter-1)), "counted from the last time")
+	require.True(t, d.note("topic", "a", at), "the event is forgotten soon")
+	require.False(t, d.note("topic", "a", at.Add(repeatAfter-1)), "counted from the last time")
 
-	require.True(t, d.over("topic"))
-	require.False(t, d.over("topic"), "it is over")
-	require.True(t, d.fresh("topic", "a", at), "it begins anew")
+	require.True(t, d.end("topic"))
+	require.False(t, d.end("topic"), "it is over")
+	require.True(t, d.note("topic", "a", at), "it begins anew")
 }
 
 // What is forgotten would be told again anyway.
 func TestDedupeForgets(t *testing.T) {
 	t.Parallel()
 	d, at := newDedupe(), time.Unix(0, 0)
-	d.fresh("old", "a", at)
-	d.fresh("young", "a", at.Add(1))
+	d.note("old", "a", at)
+	d.note("young", "a", at.Add(1))
 	d.sweep(at.Add(2 * repeatAfter))
 	require.Len(t, d.by, 2)
 	d.sweep(at.Add(2*repeatAfter + 1))
-	require.False(t, d.over("old"))
-	require.True(t, d.over("young"))
+	require.False(t, d.end("old"))
+	require.True(t, d.end("young"))
 }

@@ -183,7 +183,7 @@ func (s *discoverer) lookAgain(ctx context.Context, all *sync.WaitGroup) {
 		if err := s.look(ctx, all); err != nil && ctx.Err() == nil {
 			s.fail(ctx, err)
 		} else {
-			s.d.dedupe.over("discover")
+			s.d.dedupe.end("discover")
 		}
 		s.await(ctx)
 	}
@@ -210,7 +210,7 @@ func (s *discoverer) await(ctx context.Context) {
 }
 
 func (s *discoverer) announceFailed(ctx context.Context, err error) {
-	if s.d.dedupe.fresh("discover", err.Error(), s.d.cfg.Now()) {
+	if s.d.dedupe.note("discover", err.Error(), s.d.cfg.Now()) {
 		klog.FromContext(ctx).Error(err, "Existing file systems and disks cannot be examined; it is tried again")
 		s.d.events.onNode(warning, "DiscoveryFailed", fmt.Sprintf("existing file systems and disks cannot be examined: %v; it is tried again", err))
 	}

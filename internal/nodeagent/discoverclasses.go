@@ -158,10 +158,10 @@ func (v *discoveryView) withUnseen(shown []flexlvmv1.Discovered) []flexlvmv1.Dis
 // announceUnseen announces which classes cannot be scanned, and why.
 func (s *discoverer) announceUnseen(ctx context.Context, v discoveryView) {
 	for _, c := range v.classes {
-		s.d.dedupe.over("discover class " + c.Name)
+		s.d.dedupe.end("discover class " + c.Name)
 	}
 	for name, why := range v.unseen {
-		if !s.d.dedupe.fresh("discover class "+name, why.Error(), s.d.cfg.Now()) {
+		if !s.d.dedupe.note("discover class "+name, why.Error(), s.d.cfg.Now()) {
 			continue
 		}
 		klog.FromContext(ctx).Error(why, "A class of the VolumeDiscovery cannot be looked at; it is tried again", "class", name)

@@ -201,10 +201,10 @@ func (s *discoverer) announceCase(ctx context.Context, c *discoveredCase, messag
 		reason = "DiskKept"
 	}
 	if reason == "" || c.object == nil && c.verdict.State != discovery.Refused {
-		s.d.dedupe.over(topic)
+		s.d.dedupe.end(topic)
 		return
 	}
-	if !s.d.dedupe.fresh(topic, message, s.d.cfg.Now()) {
+	if !s.d.dedupe.note(topic, message, s.d.cfg.Now()) {
 		return
 	}
 	klog.FromContext(ctx).Info("Discovered", "path", c.path, "state", c.verdict.State, "why", message)
@@ -354,11 +354,11 @@ func (s *discoverer) ended(ctx context.Context, c discoveredCase, err error) {
 	switch {
 	case err == nil:
 		log.Info("A released disk is clean", "path", c.path, "persistentvolume", c.object.Name)
-		s.d.dedupe.over("clean " + id)
+		s.d.dedupe.end("clean " + id)
 		s.d.events.onNode(normal, "DiskCleaned", fmt.Sprintf("%s is clean after PersistentVolume %s", c.path, c.object.Name))
 	case errors.Is(err, context.Canceled):
 		log.Info("The cleaning of a disk is interrupted, and goes on later", "path", c.path)
-	case s.d.dedupe.fresh("clean "+id, err.Error(), now):
+	case s.d.dedupe.note("clean "+id, err.Error(), now):
 		log.Error(err, "A released disk is not cleaned; it is tried again", "path", c.path, "persistentvolume", c.object.Name)
 		s.d.events.onVolume(c.object, warning, "CleaningFailed", err.Error()+"; it is tried again")
 	}

@@ -251,6 +251,31 @@ func TestUnreadableProtects(t *testing.T) {
 	require.EqualValues(t, 1, r.metric("flexlvm_attention_persistentvolumes"))
 }
 
+// A PersistentVolume that cannot be read may be a copy that is not made yet. What it is copied from stays, although
+// nobody else wants it any more.
+func TestUnreadableProtectsItsSource(t *testing.T) {
+	options := map[string]string{volume.OptionGroup: "flexlvm", volume.OptionCloneOf: "snap-1", "colour": "red"}
+	for name, unread := range map[string]func(*corev1.PersistentVolume){
+		"FlexVolume": func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options = options },
+		"CSI": func(o *corev1.PersistentVolume) {
+			o.Spec.FlexVolume = nil
+			o.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: pv.Provisioner, VolumeHandle: "flexlvm/restored", VolumeAttributes: options}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.api.put(object("restored", 10, unread))
+			r.claimed("snap-1", 10, pvReleased)
+			r.claimed("old", 5, pvReleased)
+			r.start()
+			r.eventually(func() bool { return slices.Contains(r.engine.names(), "old unreferenced") }, "not released: %v", r.engine.names())
+			r.rounds(3)
+			require.Contains(t, r.engine.names(), "snap-1 ready")
+		})
+	}
+}
+
 func TestDryRun(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -117,7 +117,7 @@ func (m *maker) may(object *corev1.PersistentVolume, c *persistentvolume.Volume)
 	if phase := object.Status.Phase; phase != "" && phase != corev1.VolumePending {
 		return false
 	}
-	if j, busy := m.daemon.copier.at(); busy && j.pv.Group == c.Group {
+	if j, busy := m.daemon.makeQueue.at(); busy && j.pv.Group == c.Group {
 		return false
 	}
 	return eviction.MayMakeAhead(seen.view, seen.result, c)

@@ -62,7 +62,7 @@ func refusalOf(err error) *refusal {
 // checkNotKept gets the PersistentVolume of a volume's name from the API server. It returns a refusal if that
 // object keeps the volume (it wants it or its policy is Retain) and is not the one that was judged when the
 // removal was decided: its label names no node or another one, as after a rename of the node or a move of the
-// disk; or it is new or has changed since.
+// disk, unless it cannot mean this volume; or it is new or has changed since.
 func (d *Daemon) checkNotKept(ctx context.Context, v inventory.Volume, judged *corev1.PersistentVolume) error {
 	object, err := d.api.Volume(ctx, string(v.Name))
 	if apierrors.IsNotFound(err) {
@@ -76,12 +76,26 @@ func (d *Daemon) checkNotKept(ctx context.Context, v inventory.Volume, judged *c
 		return nil
 	}
 	switch here := object.Labels[pv.LabelNode] == pv.NodeLabelValue(d.cfg.Node); {
+	case !here && notOurs(object), !here && err == nil && otherFS(v, c):
+		return nil
 	case !here:
 		return &refusal{fmt.Errorf("evict volume: %w", d.named(v, object)), refusedKept}
 	case judged == nil || !same(object, judged):
 		return &refusal{fmt.Errorf("evict volume %s: PersistentVolume %s has changed since that was decided", v.Name, object.Name), refusedChanged}
 	}
 	return nil
+}
+
+// notOurs reports whether a PersistentVolume cannot mean a volume of flexlvm, because another driver serves it. One
+// that is a path on a node may: a person can write the path of any device there.
+func notOurs(object *corev1.PersistentVolume) bool {
+	return !persistentvolume.IsOurs(object) && object.Spec.Local == nil && object.Spec.HostPath == nil
+}
+
+// otherFS reports whether a PersistentVolume was made for another file system than that of a volume of its name,
+// as where an adopted volume has been moved to another node. The engine mounts it nowhere else.
+func otherFS(v inventory.Volume, c persistentvolume.Volume) bool {
+	return c.FS != "" && v.FS != "" && c.FS != v.FS
 }
 
 // answered clears a volume's wait for an answer of the API server, unless err is that there was none.
@@ -108,48 +122,6 @@ func (d *Daemon) noteRefused(ctx context.Context, j job, r *refusal) {
 		again = d.unanswered.add(id, now, brief(r))
 	}
 	d.announceNotRemoved(ctx, j.volume, r, again)
-}
-
-// askAgain asks the API server again about kept volumes, those that have waited longest first, because no watch
-// shows when their PersistentVolumes are gone. Once the API server has gone back in time, all of them stay: it
-// may lack their PersistentVolumes.
-func (d *Daemon) askAgain(ctx context.Context, f observation) {
-	var free []string
-	for _, v := range d.dueAgain(f) {
-		err := d.checkNotKept(ctx, v, nil)
-		switch {
-		case err == nil, refused(err, refusedChanged): // a PersistentVolume of this node is judged by the round
-			free = append(free, v.UUID)
-		case refused(err, refusedKept):
-			d.announceNotRemoved(ctx, v, err, d.elsewhere.add(v.UUID, f.at, brief(err)))
-		default:
-			return // all of them stay until the API server answers
-		}
-	}
-	if len(free) == 0 {
-		return
-	}
-	if _, _, err := d.listVolumes(ctx); err != nil || d.watches.revisions.wentBack() != "" {
-		return
-	}
-	for _, id := range free {
-		d.elsewhere.clear(id)
-		d.dedupe.over("removal " + id)
-	}
-}
-
-// dueAgain returns the volumes that askAgain asks about in this round.
-func (d *Daemon) dueAgain(f observation) (due []inventory.Volume) {
-	if d.watches.revisions.wentBack() != "" {
-		return nil
-	}
-	for _, v := range f.inventory.Volumes {
-		if r, kept := d.elsewhere.failed(v.UUID); kept && v.State == volume.Unreferenced && !f.at.Before(r.until) {
-			due = append(due, v)
-		}
-	}
-	slices.SortFunc(due, func(a, b inventory.Volume) int { return d.elsewhere.due(a.UUID).Compare(d.elsewhere.due(b.UUID)) })
-	return due[:min(len(due), mostGets)]
 }
 
 // giveUp makes an orphan unreferenced, because the engine removes unreferenced volumes only; --evict-orphans
@@ -207,6 +179,9 @@ func (d *Daemon) named(v inventory.Volume, by *corev1.PersistentVolume) error {
 	label, here := by.Labels[pv.LabelNode], pv.NodeLabelValue(d.cfg.Node)
 	if label == here {
 		return fmt.Errorf("PersistentVolume %s names volume %s: delete its claim, and the volume is released by itself", by.Name, v.Name)
+	}
+	if !persistentvolume.IsOurs(by) {
+		return fmt.Errorf("PersistentVolume %s, which is not flexlvm's, may mean volume %s: delete the PersistentVolume if nobody needs it", by.Name, v.Name)
 	}
 	return fmt.Errorf("PersistentVolume %s names volume %s, and its label %s is %q and not %q: put the label right, or delete the PersistentVolume if nobody needs it",
 		by.Name, v.Name, pv.LabelNode, label, here)

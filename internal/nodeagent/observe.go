@@ -79,7 +79,7 @@ func (d *Daemon) observe(ctx context.Context) (observation, error) {
 		return f, &failure{reasonAPI, errors.New("the PersistentVolumes of this node have not been read yet; see whether the daemon may list and watch them")}
 	}
 	d.holdRemovals() // they were decided on an older inventory
-	d.askAgain(ctx, f)
+	d.askKept(ctx, f)
 	d.decide(&f, byName(objects))
 	if err := d.confirmIfNeeded(ctx, &f); err != nil {
 		return f, &failure{reasonAPI, fmt.Errorf("%w; nothing is released and nothing evicted until the API server answers", err)}
@@ -169,6 +169,7 @@ func (d *Daemon) forgetGone(in inventory.Inventory) {
 	d.removals.keep(there)
 	d.unanswered.keep(there)
 	d.elsewhere.keep(there)
+	d.asked.keep(there)
 	d.heals.keep(there)
 	d.removed.keep(there)
 	d.trims.keep(there)

@@ -70,7 +70,7 @@ func (d *Daemon) watchStores(ctx context.Context) {
 		}
 		fills, err := d.cfg.Fills(ctx)
 		if err != nil {
-			if ctx.Err() == nil && d.dedupe.fresh("fills", "", d.cfg.Now()) {
+			if ctx.Err() == nil && d.dedupe.note("fills", "", d.cfg.Now()) {
 				klog.FromContext(ctx).Error(err, "How full the stores of snapshots are is seen in each round only", "interval", d.cfg.Interval.String())
 			}
 			continue
@@ -104,7 +104,7 @@ func (d *Daemon) announceSnapshots(ctx context.Context, f observation) {
 		}
 		why := fmt.Sprintf("the snapshot of volume %s has used %d%% (%s) of the %s that are set aside for what its source overwrites; if that fills up, the snapshot is lost, and its source is not: restore it before, or take another with more %s in its VolumeSnapshotClass",
 			c.CloneOf, percent, v.Stored, v.Device, volume.OptionReserve)
-		if d.dedupe.fresh("snapshot "+v.UUID, strconv.Itoa(percent/fullStep), f.at) {
+		if d.dedupe.note("snapshot "+v.UUID, strconv.Itoa(percent/fullStep), f.at) {
 			klog.FromContext(ctx).Info("A snapshot is almost full", "volume", eviction.KeyOf(v).String(), "of", c.CloneOf, "percent", percent)
 			d.events.onVolume(f.objects[c.PV], warning, "SnapshotAlmostFull", why)
 		}
@@ -121,14 +121,14 @@ func (d *Daemon) overflowed(ctx context.Context, f observation, c *persistentvol
 	why := fmt.Sprintf("the snapshot of volume %s has overflowed: its source has overwritten more than the %s that were set aside for that, so it cannot be restored any more; delete it", c.CloneOf, v.Device)
 	if c.Lost == "" {
 		err := d.api.Annotate(ctx, object, persistentvolume.NotTaken(why))
-		if err != nil && !apierrors.IsConflict(err) && d.dedupe.fresh("snapshot "+v.UUID, err.Error(), f.at) {
+		if err != nil && !apierrors.IsConflict(err) && d.dedupe.note("snapshot "+v.UUID, err.Error(), f.at) {
 			klog.FromContext(ctx).Error(err, "A snapshot has overflowed, and its PersistentVolume could not be annotated; it is tried again", "volume", eviction.KeyOf(v).String())
 		}
 		if err != nil {
 			return
 		}
 	}
-	if d.dedupe.fresh("overflowed "+v.UUID, "", f.at) {
+	if d.dedupe.note("overflowed "+v.UUID, "", f.at) {
 		klog.FromContext(ctx).Info("A snapshot has overflowed", "volume", eviction.KeyOf(v).String(), "of", c.CloneOf)
 		d.events.onVolume(object, warning, "SnapshotOverflowed", why)
 	}

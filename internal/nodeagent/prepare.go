@@ -15,22 +15,21 @@ import (
 
 // prepare creates a declared volume before it has a claim, if its PersistentVolume still exists: a round's list
 // may be older than the deletion.
-func (d *Daemon) prepare(ctx context.Context, j copyJob, spec volume.Spec) {
+func (d *Daemon) prepare(ctx context.Context, j makeJob, spec volume.Spec) {
 	c := j.pv
 	err := d.engine.Prepare(ctx, spec, func(ctx context.Context) error { return d.stillWanted(ctx, j) })
 	if ctx.Err() != nil {
 		return // the daemon stops; the next process or the first mount creates it
 	}
 	defer d.kick()
-	switch id := string(c.UID); {
+	switch {
 	case errors.Is(err, errNotWanted):
 	case err != nil:
-		if d.notCopied(ctx, j, err) {
+		if d.makeFailed(ctx, j, "Declared volume could not be created", err) {
 			d.events.onVolume(j.object, warning, "VolumeNotMade", err.Error()+"; it is tried again")
 		}
 	default:
-		d.copies.clear(id)
-		d.dedupe.over("copy " + id)
+		d.makeDone(j)
 		klog.FromContext(ctx).Info("Declared volume made", "volume", eviction.KeyOfPersistentVolume(&c).String(), "persistentvolume", c.PV)
 		d.events.onVolume(j.object, normal, "VolumeMade", "the volume is made, and waits for its claim")
 	}
@@ -67,6 +66,6 @@ func declaredVolumes(f observation, failed func(id string) (why string)) (out []
 
 // whyNotMade returns the last error of creating a declared volume; empty if there was no attempt.
 func (d *Daemon) whyNotMade(id string) string {
-	r, _ := d.copies.failed(id)
+	r, _ := d.makeRetries.failed(id)
 	return r.why
 }

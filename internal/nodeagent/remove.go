@@ -56,8 +56,8 @@ func (u *uuidSet) keep(there map[string]bool) {
 // hold clears the queues of removals, copies and trims, because a failed round proves nothing.
 func (d *Daemon) hold() {
 	d.holdRemovals()
-	d.copier.set(nil)
-	d.filler.set(nil)
+	d.makeQueue.set(nil)
+	d.slowMakeQueue.set(nil)
 	d.trimmer.set(nil)
 }
 
@@ -248,7 +248,7 @@ func (d *Daemon) noteRemoved(ctx context.Context, j job) {
 	d.removals.clear(id)
 	d.removed.add(id)
 	d.inFlight.drop(id)
-	d.dedupe.over("removal " + id)
+	d.dedupe.end("removal " + id)
 	j.told.Do(func() {
 		if j.eviction == nil {
 			d.announceFinished(ctx, j)
@@ -319,7 +319,7 @@ func (d *Daemon) announceNotRemoved(ctx context.Context, v inventory.Volume, err
 	if refused(err, refusedUnanswered) {
 		text = "unanswered" // whichever object was requested first
 	}
-	if !d.dedupe.fresh("removal "+v.UUID, text, d.cfg.Now()) {
+	if !d.dedupe.note("removal "+v.UUID, text, d.cfg.Now()) {
 		return
 	}
 	klog.FromContext(ctx).Error(err, "A volume could not be removed; it is tried again", "volume", eviction.KeyOf(&v).String(), "in", again.delay)

@@ -1,7 +1,6 @@
 package nodeagent
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -70,13 +69,13 @@ func (d *Daemon) evictReplicas(ctx context.Context, f observation) {
 		done, err := d.move(ctx, f.objects[m.PersistentVolume.PV], m)
 		if err != nil {
 			b := d.moves.add(id, d.cfg.Now(), err.Error())
-			if !apierrors.IsConflict(err) && d.dedupe.fresh("replica eviction "+id, err.Error(), f.at) {
+			if !apierrors.IsConflict(err) && d.dedupe.note("replica eviction "+id, err.Error(), f.at) {
 				log.Error(err, "The eviction of a replica does not go on; it is tried again", "persistentvolume", m.PersistentVolume.PV, "step", m.Step, "in", b.delay)
 			}
 			continue
 		}
 		d.moves.clear(id)
-		d.dedupe.over("replica eviction " + id)
+		d.dedupe.end("replica eviction " + id)
 		d.out.Metrics.moved(done.Step)
 		log.Info("The eviction of a replica goes on", "persistentvolume", m.PersistentVolume.PV, "step", done.Step, "why", done.Why)
 	}
@@ -161,38 +160,40 @@ func (d *Daemon) userNow(ctx context.Context, c persistentvolume.Volume) (pod st
 
 // onItsWay asks the API server for a pod that names one of these claims and for which the scheduler has chosen
 // this node. It chose by what it knew then, and binds the pod only when all of its volumes are provisioned,
-// which may take minutes.
+// which may take minutes. It records the node on the pod, or on a claim of it that has no volume yet.
+//
+// Thousands of pods may wait for a dataset. So their claims are read after the list, which fails if its pages are
+// read too slowly, and each only once.
 func (d *Daemon) onItsWay(ctx context.Context, claims []eviction.ClaimKey) (pod string, err error) {
-	var failed error
+	waiting := map[eviction.ClaimKey]string{} // pods, by all of their claims
 	err = d.api.PodsOfNoNode(ctx, corev1.NamespaceAll, func(one *corev1.Pod) {
-		if pod != "" || failed != nil || !usesAny(one, claims) {
-			return
-		}
-		here, err := d.chosenFor(ctx, one)
-		if failed = err; here {
+		switch {
+		case !usesAny(one, claims):
+		case one.Status.NominatedNodeName == d.cfg.Node:
 			pod = one.Namespace + "/" + one.Name
+		default:
+			addUser(waiting, one)
 		}
 	})
-	return pod, cmp.Or(failed, err)
-}
-
-// chosenFor reports whether the scheduler has chosen this node for a pod. It records that on the pod, or on a
-// claim of it that has no volume yet. The record on a claim with a volume may be old.
-func (d *Daemon) chosenFor(ctx context.Context, pod *corev1.Pod) (bool, error) {
-	if pod.Status.NominatedNodeName == d.cfg.Node {
-		return true, nil
+	if err != nil || pod != "" {
+		return pod, err
 	}
-	for key := range claimsOf(pod) {
-		claim, err := d.api.PersistentVolumeClaim(ctx, key.Namespace, key.Name)
-		switch {
-		case apierrors.IsNotFound(err): // no node is chosen for a missing claim
-		case err != nil:
-			return false, err
-		case claim.Spec.VolumeName == "" && claim.Annotations[pv.AnnotationSelectedNode] == d.cfg.Node:
-			return true, nil
+	for key, user := range waiting {
+		if here, err := d.chosenFor(ctx, key); here || err != nil {
+			return user, err
 		}
 	}
-	return false, nil
+	return "", nil
+}
+
+// chosenFor reports whether the scheduler has chosen this node for a claim that has no volume yet. The record on
+// a claim with a volume may be old.
+func (d *Daemon) chosenFor(ctx context.Context, key eviction.ClaimKey) (bool, error) {
+	claim, err := d.api.PersistentVolumeClaim(ctx, key.Namespace, key.Name)
+	if apierrors.IsNotFound(err) { // no node is chosen for a missing claim
+		return false, nil
+	}
+	return err == nil && claim.Spec.VolumeName == "" && claim.Annotations[pv.AnnotationSelectedNode] == d.cfg.Node, err
 }
 
 // usesAny reports whether a pod that has not ended names one of these claims.

@@ -45,7 +45,7 @@ func (d *Daemon) round(ctx context.Context) (observation, error) {
 		d.announcePlan(ctx, f)
 	default:
 		d.enqueue(ctx, f)
-		d.enqueueCopies(f)
+		d.enqueueMakes(f)
 		d.enqueueTrims(ctx, f)
 	}
 	// The report is published before any PersistentVolume is deleted: it no longer counts the room of a volume
@@ -76,9 +76,9 @@ func (d *Daemon) round(ctx context.Context) (observation, error) {
 func (d *Daemon) announceOutcome(ctx context.Context, err error) {
 	log := klog.FromContext(ctx)
 	switch {
-	case err == nil && d.dedupe.over("round"):
+	case err == nil && d.dedupe.end("round"):
 		log.Info("Rounds succeed again")
-	case err != nil && d.dedupe.fresh("round", reasonOf(err), d.cfg.Now()):
+	case err != nil && d.dedupe.note("round", reasonOf(err), d.cfg.Now()):
 		log.Error(err, "A round has failed and is tried again; nothing is released, evicted or removed meanwhile", "reason", reasonOf(err))
 	case err != nil:
 		log.V(1).Info("A round has failed again", "reason", reasonOf(err), "err", err.Error())
@@ -89,9 +89,9 @@ func (d *Daemon) announceOutcome(ctx context.Context, err error) {
 func (d *Daemon) announcePublished(ctx context.Context, err error) {
 	log := klog.FromContext(ctx)
 	switch {
-	case err == nil && d.dedupe.over("publish"):
+	case err == nil && d.dedupe.end("publish"):
 		log.Info("The report of this node can be written again")
-	case err != nil && d.dedupe.fresh("publish", "", d.cfg.Now()):
+	case err != nil && d.dedupe.note("publish", "", d.cfg.Now()):
 		log.Error(err, "The report of this node could not be written and is tried again", "nodestorage", d.cfg.Node)
 	}
 }
@@ -100,17 +100,17 @@ func (d *Daemon) announcePublished(ctx context.Context, err error) {
 func (d *Daemon) announcePlan(ctx context.Context, f observation) {
 	log := klog.FromContext(ctx)
 	for _, v := range f.verdicts {
-		if v.Action == eviction.ActionRelease && d.dedupe.fresh("dry release "+string(v.PersistentVolume.UID), string(v.To), f.at) {
+		if v.Action == eviction.ActionRelease && d.dedupe.note("dry release "+string(v.PersistentVolume.UID), string(v.To), f.at) {
 			log.Info("Would release a volume (dry run)", "volume", eviction.KeyOfPersistentVolume(&v.PersistentVolume).String(), "to", v.To, "why", v.Why)
 		}
 	}
 	for _, e := range f.result.ReplicaEvictions {
-		if d.dedupe.fresh("dry replica eviction "+e.Volume.UUID, "", f.at) {
+		if d.dedupe.note("dry replica eviction "+e.Volume.UUID, "", f.at) {
 			log.Info("Would ask for a replica to go (dry run)", "volume", eviction.KeyOf(&e.Volume).String(), "why", e.Message)
 		}
 	}
 	for _, e := range f.result.Evictions {
-		if d.dedupe.fresh("dry eviction "+e.Volume.UUID, string(e.Reason), f.at) {
+		if d.dedupe.note("dry eviction "+e.Volume.UUID, string(e.Reason), f.at) {
 			log.Info("Would evict a volume (dry run)", "volume", eviction.KeyOf(&e.Volume).String(), "reason", e.Reason, "why", e.Message)
 		}
 	}
@@ -143,14 +143,14 @@ func (d *Daemon) release(ctx context.Context, f observation) {
 				continue
 			}
 			d.out.Metrics.releaseFailed()
-			if d.dedupe.fresh("release "+id, err.Error(), f.at) {
+			if d.dedupe.note("release "+id, err.Error(), f.at) {
 				log.Error(err, "A volume could not be released; it is tried again", "volume", eviction.KeyOfPersistentVolume(&v.PersistentVolume).String(), "persistentvolume", v.PersistentVolume.PV, "in", b.delay)
 				d.events.onVolume(f.objects[v.PersistentVolume.PV], warning, "VolumeNotReleased", fmt.Sprintf("%v; it is tried again", err))
 			}
 			continue
 		}
 		d.releases.clear(id)
-		d.dedupe.over("release " + id)
+		d.dedupe.end("release " + id)
 	}
 }
 
@@ -223,6 +223,7 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 		}
 		if seen != nil {
 			d.releasedClaims.note(seen.UUID, said)
+			d.noteAsked(*seen, c)
 		}
 	}
 	if was, yes := keepsPV(f, c); yes {

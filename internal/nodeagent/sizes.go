@@ -52,9 +52,9 @@ func (d *Daemon) announceSizes(ctx context.Context, r nfsquota.Report) {
 	}
 	topic, log := "sizes "+r.Export, klog.FromContext(ctx)
 	switch {
-	case why == "" && r.Held > 0 && d.dedupe.over(topic): // without a volume, no size is enforced again
+	case why == "" && r.Held > 0 && d.dedupe.end(topic): // without a volume, no size is enforced again
 		log.Info("The sizes of all volumes in an NFS export are enforced again", "export", r.Export, "volumes", r.Held)
-	case why != "" && d.dedupe.fresh(topic, why, d.cfg.Now()):
+	case why != "" && d.dedupe.note(topic, why, d.cfg.Now()):
 		which := "sizes are"
 		if n := r.Asked - r.Held; n > 0 { // otherwise the number is unknown
 			which = fmt.Sprintf("the size of %s is", volume.Counted(n, "volume", "volumes"))

@@ -24,14 +24,14 @@ const mostProblem = 1000
 // errNotWanted: the PersistentVolume of the volume to be created is gone, is being deleted, or is not usable.
 var errNotWanted = errors.New("nobody wants the volume any more")
 
-// roomPatience is how long a snapshot without room is retried before its PersistentVolume reports the error.
-// Evicting volumes for it takes a while, and once the error is reported, the snapshot is withdrawn, and with it
-// its demand for room.
+// roomPatience is how long after its first failure a snapshot without room is retried before its PersistentVolume
+// reports the error. Evicting volumes for it takes a while, and once the error is reported, the snapshot is
+// withdrawn, and with it its demand for room.
 const roomPatience = 20 * time.Second
 
 // groupOf returns all snapshots of c's group, in the order of their PersistentVolumes' names. It returns
 // nil if one is missing or being deleted, or if c is not the first one that is not taken yet, which has the job.
-func groupOf(f observation, c *persistentvolume.Volume) (group []copyJob) {
+func groupOf(f observation, c *persistentvolume.Volume) (group []makeJob) {
 	for i := range f.view.PersistentVolumes {
 		m := &f.view.PersistentVolumes[i]
 		switch {
@@ -40,10 +40,10 @@ func groupOf(f observation, c *persistentvolume.Volume) (group []copyJob) {
 		case m.Deleting || !m.Taken && m.PV < c.PV:
 			return nil
 		}
-		group = append(group, copyJob{pv: *m, object: f.objects[m.PV]})
+		group = append(group, makeJob{pv: *m, object: f.objects[m.PV]})
 	}
-	names := func(j copyJob) string { return j.pv.PV }
-	slices.SortFunc(group, func(a, b copyJob) int { return cmp.Compare(names(a), names(b)) })
+	names := func(j makeJob) string { return j.pv.PV }
+	slices.SortFunc(group, func(a, b makeJob) int { return cmp.Compare(names(a), names(b)) })
 	var there []string
 	for _, j := range group {
 		there = append(there, names(j))
@@ -55,9 +55,9 @@ func groupOf(f observation, c *persistentvolume.Volume) (group []copyJob) {
 }
 
 // members returns the snapshots of a job.
-func (j copyJob) members() []copyJob {
+func (j makeJob) members() []makeJob {
 	if j.group == nil {
-		return []copyJob{j}
+		return []makeJob{j}
 	}
 	return j.group
 }
@@ -70,14 +70,14 @@ func (d *Daemon) thaw(ctx context.Context) {
 	err := d.engine.ThawLeft(ctx)
 	switch {
 	case err == nil:
-		d.dedupe.over("thaw")
-	case d.dedupe.fresh("thaw", err.Error(), d.cfg.Now()):
+		d.dedupe.end("thaw")
+	case d.dedupe.note("thaw", err.Error(), d.cfg.Now()):
 		klog.FromContext(ctx).Error(err, "Volumes are still frozen by a killed process, and their writers block; thawing them is tried again")
 	}
 }
 
 // stillWanted asks the API server, because a round's list may be older than the deletion.
-func (d *Daemon) stillWanted(ctx context.Context, j copyJob) error {
+func (d *Daemon) stillWanted(ctx context.Context, j makeJob) error {
 	for _, m := range j.members() {
 		now, err := d.api.Volume(ctx, m.pv.PV)
 		switch {
@@ -91,7 +91,7 @@ func (d *Daemon) stillWanted(ctx context.Context, j copyJob) error {
 }
 
 // take takes the snapshots of a job, if they are still wanted.
-func (d *Daemon) take(ctx context.Context, j copyJob) ([]inventory.Volume, error) {
+func (d *Daemon) take(ctx context.Context, j makeJob) ([]inventory.Volume, error) {
 	wanted := func(ctx context.Context) error { return d.stillWanted(ctx, j) }
 	var orders []node.Order
 	for _, m := range j.members() {
@@ -107,7 +107,7 @@ func (d *Daemon) take(ctx context.Context, j copyJob) ([]inventory.Volume, error
 // makeSnapshots takes the snapshots of a job and records the outcome on their PersistentVolumes, by which the
 // provisioner answers the caller. Killed in between, it leaves taken snapshots, which the next round finds and
 // records.
-func (d *Daemon) makeSnapshots(ctx context.Context, j copyJob) {
+func (d *Daemon) makeSnapshots(ctx context.Context, j makeJob) {
 	made, err := d.take(ctx, j)
 	if ctx.Err() != nil {
 		return // the daemon stops; the next process takes them
@@ -117,8 +117,9 @@ func (d *Daemon) makeSnapshots(ctx context.Context, j copyJob) {
 		return
 	}
 	now := d.cfg.Now()
-	if errors.Is(err, node.ErrNoSpace) && now.Sub(j.object.CreationTimestamp.Time).Abs() < roomPatience {
-		d.notCopied(ctx, j, err)
+	if errors.Is(err, node.ErrNoSpace) && d.failingFor(j, now) < roomPatience {
+		d.makeRetries.add(j.id(), now, err.Error())
+		klog.FromContext(ctx).V(1).Info("A snapshot waits for room", "persistentvolume", j.pv.PV, "err", err.Error())
 		return
 	}
 	var wrote []error
@@ -128,23 +129,32 @@ func (d *Daemon) makeSnapshots(ctx context.Context, j copyJob) {
 		}
 	}
 	if i := slices.IndexFunc(wrote, apierrors.IsConflict); i >= 0 {
-		d.copies.add(string(j.pv.UID), now, wrote[i].Error())
+		d.makeRetries.add(j.id(), now, wrote[i].Error())
 		return // another writer has changed the object
 	}
 	if err := errors.Join(append(wrote, err)...); err != nil {
-		if d.notCopied(ctx, j, err) {
+		if d.makeFailed(ctx, j, "Snapshot could not be taken", err) {
 			for _, m := range j.members() {
 				d.events.onVolume(m.object, warning, "SnapshotNotTaken", err.Error())
 			}
 		}
 		return
 	}
-	d.copies.clear(string(j.pv.UID))
-	d.dedupe.over("copy " + string(j.pv.UID))
+	d.makeDone(j)
 	for _, m := range j.members() {
 		klog.FromContext(ctx).Info("Snapshot taken", "volume", eviction.KeyOfPersistentVolume(&m.pv).String(), "of", m.pv.CloneOf, "group", m.pv.SnapshotGroup)
 		d.events.onVolume(m.object, normal, "SnapshotTaken", "the snapshot of volume "+string(m.pv.CloneOf)+" is taken")
 	}
+}
+
+// failingFor returns how long ago a job failed first, by this node's clock: that of the API server, which dates
+// PersistentVolumes, may be ahead of it or behind.
+func (d *Daemon) failingFor(j makeJob, now time.Time) time.Duration {
+	r, failed := d.makeRetries.failed(j.id())
+	if !failed {
+		return 0
+	}
+	return now.Sub(r.since)
 }
 
 // whatBecame returns the annotations that record on a snapshot's PersistentVolume the outcome of taking it with

@@ -125,7 +125,7 @@ func (d *Daemon) enqueueTrims(ctx context.Context, f observation) {
 	}
 	since, err := t.Trimmer.TrimmedSince(ctx)
 	if err != nil {
-		if d.dedupe.fresh("trims", err.Error(), f.at) {
+		if d.dedupe.note("trims", err.Error(), f.at) {
 			klog.FromContext(ctx).Error(err, "Trimming is off: the times of trims cannot be recorded")
 		}
 		return
@@ -158,7 +158,7 @@ func (d *Daemon) trim(ctx context.Context, v inventory.Volume) {
 	switch {
 	case err == nil:
 		d.trims.clear(v.UUID)
-		d.dedupe.over(topic)
+		d.dedupe.end(topic)
 		log.Info("Volume trimmed", "volume", name, "discarded", discarded.String(), "took", time.Since(start).Round(time.Millisecond).String())
 		d.kick() // the pool has more room
 		return
@@ -169,7 +169,7 @@ func (d *Daemon) trim(ctx context.Context, v inventory.Volume) {
 	switch {
 	case errors.Is(err, node.ErrNotMounted):
 		log.V(1).Info("A volume is not mounted any more and is trimmed when it is again", "volume", name)
-	case !d.dedupe.fresh(topic, err.Error(), now):
+	case !d.dedupe.note(topic, err.Error(), now):
 	case errors.Is(err, mount.ErrCannotTrim):
 		log.Info("A volume cannot be trimmed", "volume", name, "err", err.Error())
 	default:

@@ -39,7 +39,7 @@ func (d *Daemon) undelete(ctx context.Context, f observation) {
 			continue
 		}
 		d.undeletes.clear(id)
-		d.dedupe.over("undelete " + id)
+		d.dedupe.end("undelete " + id)
 	}
 	d.undeletes.keep(there)
 }
@@ -69,7 +69,7 @@ func (d *Daemon) undeleteOne(ctx context.Context, f observation, u eviction.Unde
 	}
 	key := eviction.KeyOfPersistentVolume(&c).String()
 	message := fmt.Sprintf("volume %s is ready again: PersistentVolume %s was made to bring it back", key, c.PV)
-	if d.dedupe.fresh("undeleted "+string(c.UID), "", f.at) {
+	if d.dedupe.note("undeleted "+string(c.UID), "", f.at) {
 		klog.FromContext(ctx).Info("Volume brought back", "volume", key, "was", u.Was, "persistentvolume", c.PV)
 		d.events.onVolume(object, normal, "VolumeUndeleted", message)
 		d.events.onClaim(ctx, claimOfObject(object), normal, "VolumeUndeleted", message)
@@ -123,7 +123,7 @@ func (d *Daemon) whyEvicted(name volume.Name) string {
 
 func (d *Daemon) announceNotUndeleted(ctx context.Context, f observation, u eviction.Undelete, err error) {
 	c := u.PersistentVolume
-	if !d.dedupe.fresh("undelete "+string(c.UID), err.Error(), f.at) {
+	if !d.dedupe.note("undelete "+string(c.UID), err.Error(), f.at) {
 		return
 	}
 	object := f.objects[c.PV]

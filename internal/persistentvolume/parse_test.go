@@ -233,8 +233,14 @@ func TestNamesOf(t *testing.T) {
 	require.Equal(t, []string{claimPV}, persistentvolume.NamesOf(object))
 	object.Spec.FlexVolume.Options[volume.OptionVolume] = "ds-1"
 	require.Equal(t, []string{claimPV, "ds-1"}, persistentvolume.NamesOf(object))
+	object.Spec.FlexVolume.Options[volume.OptionCloneOf] = "snap-1"
+	require.Equal(t, []string{claimPV, "ds-1", "snap-1"}, persistentvolume.NamesOf(object))
 	object.Spec.FlexVolume = nil
 	require.Equal(t, []string{claimPV}, persistentvolume.NamesOf(object))
+	object.Spec.CSI = &corev1.CSIPersistentVolumeSource{
+		VolumeHandle: "flexlvm/ds-2", VolumeAttributes: map[string]string{volume.OptionCloneOf: "snap-2"},
+	}
+	require.Equal(t, []string{claimPV, "snap-2", "flexlvm", "ds-2"}, persistentvolume.NamesOf(object))
 }
 
 // FuzzParse: what is read is sound, and all else carries a field's name.

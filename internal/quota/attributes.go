@@ -90,11 +90,16 @@ func setFlags(dir *os.File, to uint32) error {
 
 // LeaveProject is Disown without clearing the directory's protection, so it fails for an immutable
 // directory.
-func LeaveProject(dir *os.File) error {
+func LeaveProject(dir *os.File) error { return SetProject(dir, Attributes{}) }
+
+// SetProject sets the project of a directory, and whether new files inherit it, to those of like. The
+// directory's other attributes stay.
+func SetProject(dir *os.File, like Attributes) error {
 	a, err := AttributesOf(dir)
 	if err != nil {
 		return err
 	}
-	a.ExtendedFlags, a.Project = a.ExtendedFlags&^projectInherit, 0
+	a.Project = like.Project
+	a.ExtendedFlags = a.ExtendedFlags&^projectInherit | like.ExtendedFlags&projectInherit
 	return SetAttributes(dir, a)
 }

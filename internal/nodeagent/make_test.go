@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
@@ -63,6 +64,38 @@ func TestCopyIsTakenBeforeItsSourceGoes(t *testing.T) {
 	r.eventually(func() bool { return len(r.api.told("VolumeCopied")) == 1 }, "no event")
 	r.rounds(2)
 	require.Len(t, r.engine.called("clone"), 2)
+}
+
+// The log names what could not be made.
+func TestLogOfWhatIsNotMade(t *testing.T) {
+	for name, tt := range map[string]struct {
+		object *corev1.PersistentVolume
+		want   string
+	}{
+		"copy":     {object("copy", 10, pvCopyOf("source")), "Copy could not be made"},
+		"snapshot": {snapshotObject(t), "Snapshot could not be taken"},
+		"declared": {object("data", 10, pvDeclared), "Declared volume could not be created"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out logged
+			r := newRig(t)
+			r.log = funcr.New(func(_, args string) { out.add(args) }, funcr.Options{})
+			r.claimed("source", 10)
+			r.engine.with(func() {
+				r.engine.fault = func(call string) error {
+					if strings.HasPrefix(call, "clone") || strings.HasPrefix(call, "prepare") {
+						return errors.New("LVM hangs")
+					}
+					return nil
+				}
+			})
+			r.api.put(tt.object)
+			r.start()
+			r.eventually(func() bool { return strings.Contains(out.all(), tt.want+"; it is tried again") }, "not logged")
+			require.Equal(t, tt.object.Name != "data", strings.Contains(out.all(), `"of"="source"`))
+		})
+	}
 }
 
 // A dry run makes nothing.

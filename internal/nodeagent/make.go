@@ -11,44 +11,51 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A copyJob is a PersistentVolume whose volume is created before its first mount: a copy, a snapshot, or a
+// A makeJob is a PersistentVolume whose volume is created before its first mount: a copy, a snapshot, or a
 // declared volume.
-type copyJob struct {
+type makeJob struct {
 	pv     persistentvolume.Volume
 	object *corev1.PersistentVolume
 	// group are all snapshots of the group, if this one is taken with others at one instant; else nil.
-	group []copyJob
+	group []makeJob
 }
 
-// enqueueCopies passes the copies of a round to their queues: writing a new log in the copy of a large volume
-// takes a while, and full copies may take hours.
-func (d *Daemon) enqueueCopies(f observation) {
-	var jobs, full []copyJob
-	made, busy := d.copier.at()
-	filled, filling := d.filler.at()
+// id returns the UID of the job's PersistentVolume, by which its retries are known.
+func (j makeJob) id() string { return string(j.pv.UID) }
+
+// topic is that of the job's announcements.
+func (j makeJob) topic() string { return "make " + j.id() }
+
+// enqueueMakes passes the volumes that a round is to create to their queues: writing a new log in the copy of a
+// large volume takes a while, and full copies may take hours.
+func (d *Daemon) enqueueMakes(f observation) {
+	var quick, slow []makeJob
+	atWork, busy := d.makeQueue.at()
+	slowAtWork, slowBusy := d.slowMakeQueue.at()
 	for _, c := range append(eviction.Copies(f.view), eviction.Declared(f.view)...) {
-		if d.copies.waits(string(c.UID), f.at) || busy && made.pv.UID == c.UID || filling && filled.pv.UID == c.UID {
+		if d.makeRetries.waits(string(c.UID), f.at) || busy && atWork.pv.UID == c.UID || slowBusy && slowAtWork.pv.UID == c.UID {
 			continue
 		}
-		j := copyJob{pv: c, object: f.objects[c.PV]}
+		j := makeJob{pv: c, object: f.objects[c.PV]}
 		if c.SnapshotGroup != "" {
 			if j.group = groupOf(f, &c); j.group == nil {
 				continue
 			}
 		}
-		slow := c.CloneOf == "" && c.FSType == volume.Raw // a raw volume is zeroed
-		if slow || c.CloneOf != "" && c.Shape.Layout != volume.Thin && c.Kind != volume.Snapshot {
-			full = append(full, j)
+		zeroed := c.CloneOf == "" && c.FSType == volume.Raw
+		fullCopy := c.CloneOf != "" && c.Shape.Layout != volume.Thin && c.Kind != volume.Snapshot
+		if zeroed || fullCopy {
+			slow = append(slow, j)
 		} else {
-			jobs = append(jobs, j)
+			quick = append(quick, j)
 		}
 	}
-	d.copier.set(jobs)
-	d.filler.set(full)
+	d.makeQueue.set(quick)
+	d.slowMakeQueue.set(slow)
 }
 
-// makeCopy does one job. It is the work of the copy queues.
-func (d *Daemon) makeCopy(ctx context.Context, j copyJob) {
+// makeOne does one job. It is the work of the make queues.
+func (d *Daemon) makeOne(ctx context.Context, j makeJob) {
 	c, log := j.pv, klog.FromContext(ctx)
 	if c.Kind == volume.Snapshot {
 		d.makeSnapshots(ctx, j)
@@ -63,17 +70,15 @@ func (d *Daemon) makeCopy(ctx context.Context, j copyJob) {
 		return // the daemon stops; the next process or the first mount creates it
 	}
 	defer d.kick()
-	id, topic := string(c.UID), "copy "+string(c.UID)
 	if err == nil {
-		d.copies.clear(id)
-		d.dedupe.over(topic)
+		d.makeDone(j)
 		log.Info("Volume made as a copy", "volume", eviction.KeyOfPersistentVolume(&c).String(), "of", c.CloneOf, "persistentvolume", c.PV)
 		message := "the copy of volume " + string(c.CloneOf) + " is taken: what is written there from now on is not in it"
 		d.events.onVolume(j.object, normal, "VolumeCopied", message)
 		d.events.onClaim(ctx, claimOfObject(j.object), normal, "VolumeCopied", message)
 		return
 	}
-	if d.notCopied(ctx, j, err) {
+	if d.makeFailed(ctx, j, "Copy could not be made", err) {
 		message := err.Error() + "; it is tried again"
 		d.events.onVolume(j.object, warning, "VolumeNotCopied", message)
 		d.events.onClaim(ctx, claimOfObject(j.object), warning, "VolumeNotCopied", message)
@@ -89,13 +94,23 @@ func specOf(c *persistentvolume.Volume) volume.Spec {
 	}
 }
 
-// notCopied schedules a job's retry, and reports whether its error is news.
-func (d *Daemon) notCopied(ctx context.Context, j copyJob, err error) bool {
+// makeDone forgets the failures of a job.
+func (d *Daemon) makeDone(j makeJob) {
+	d.makeRetries.clear(j.id())
+	d.dedupe.end(j.topic())
+}
+
+// makeFailed schedules a job's retry. If its error is news, it logs what has failed, and returns true.
+func (d *Daemon) makeFailed(ctx context.Context, j makeJob, what string, err error) bool {
 	c, now := j.pv, d.cfg.Now()
-	b := d.copies.add(string(c.UID), now, err.Error())
-	if !d.dedupe.fresh("copy "+string(c.UID), err.Error(), now) {
+	b := d.makeRetries.add(j.id(), now, err.Error())
+	if !d.dedupe.note(j.topic(), err.Error(), now) {
 		return false
 	}
-	klog.FromContext(ctx).Error(err, "A volume could not be made as a copy; it is tried again", "volume", eviction.KeyOfPersistentVolume(&c).String(), "of", c.CloneOf, "kind", c.Kind, "in", b.delay)
+	log := klog.FromContext(ctx).WithValues("volume", eviction.KeyOfPersistentVolume(&c).String(), "persistentvolume", c.PV)
+	if c.CloneOf != "" {
+		log = log.WithValues("of", c.CloneOf)
+	}
+	log.Error(err, what+"; it is tried again", "in", b.delay)
 	return true
 }
