@@ -129,7 +129,8 @@ func answer(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle
 	defer func() {
 		if p := recover(); p != nil {
 			log.Error(fmt.Errorf("%v", p), "A call ended in a panic", "stack", string(debug.Stack()))
-			out, err = nil, status.Error(codes.Internal, "internal error in the provisioner; its log holds the details, please report them")
+			// Not Internal, which is final: what the call has written exists.
+			out, err = nil, status.Error(codes.Unavailable, "internal error in the provisioner; its log holds the details, please report them")
 		}
 	}()
 	if out, err = handle(ctx, request); err != nil {
@@ -139,22 +140,29 @@ func answer(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle
 	return out, err
 }
 
-// statusOf gives an error a code, if it has none. After Unavailable and DeadlineExceeded the resizer assumes
-// that the change may still happen; after other codes it treats the change as failed.
+// statusOf gives an error a code, if it has none: one after which sidecars assume that the call may have had an
+// effect, and repeat it. After other codes they treat it as failed (see rejected).
 func statusOf(err error) error {
 	if s, has := status.FromError(err); has {
 		return s.Err()
 	}
 	code := codes.Unavailable
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		code = codes.DeadlineExceeded
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		code = codes.FailedPrecondition
-	case apierrors.IsNotFound(err):
-		code = codes.NotFound
 	}
 	return status.Error(code, err.Error())
+}
+
+// rejected gives the error of a write a final code if the API server has rejected the write, which then had no
+// effect. The same error of a read or a deletion is not final: it says nothing about the object.
+func rejected(err error) error {
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		return status.Error(codes.FailedPrecondition, err.Error())
+	case apierrors.IsNotFound(err):
+		return status.Error(codes.NotFound, err.Error())
+	}
+	return err
 }
 
 // identity implements CSI's identity service.

@@ -241,7 +241,9 @@ func TestModifyWhenTheServerSaysNo(t *testing.T) {
 	}
 	b := serve(t, made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{}))
 	b.PrependReactor("get", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) { panic("a bug") })
-	require.Equal(t, codes.Internal, status.Code(b.modify(t, "flexlvm/pvc-1", nil)))
+	err := b.modify(t, "flexlvm/pvc-1", nil)
+	require.Equal(t, codes.Unavailable, status.Code(err), err)
+	require.ErrorContains(t, err, "internal error in the provisioner")
 }
 
 // The resizer must find that only limits are changed here: nothing grows by it.

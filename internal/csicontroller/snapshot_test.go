@@ -62,6 +62,7 @@ type desk struct {
 	t      *testing.T
 	server *fake.Clientset
 	clerk  *clerk
+	waited bool // see within
 }
 
 func thin(object *corev1.PersistentVolume) *corev1.PersistentVolume {
