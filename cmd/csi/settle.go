@@ -27,7 +27,7 @@ func (s *settler) settle(g volume.Group, n volume.Name) {
 		ctx, cancel := context.WithTimeout(context.Background(), settleDeadline)
 		defer cancel()
 		if err := s.engine.Settle(ctx, g, n); err != nil {
-			s.log.WithError(err).WithField("volume", string(g)+"/"+string(n)).Warn("the volume's next call will settle it")
+			s.log.WithError(err).WithField("volume", string(g)+"/"+string(n)).Warn("could not complete the first mount; the next call for the volume retries it")
 		}
 	})
 }

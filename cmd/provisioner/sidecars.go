@@ -14,7 +14,7 @@ import (
 // sidecars serves CSI's sidecars, each on its own socket if one is configured.
 type sidecars struct {
 	options
-	turn  csicontroller.Turn // in which snapshots are served
+	gate  csicontroller.Gate // open while snapshots are served
 	taken csicontroller.Snapshots
 }
 
@@ -34,14 +34,15 @@ func (s *sidecars) serve(ctx context.Context, c clients) error {
 		group.Go(func() error { return csicontroller.Serve(ctx, cfg) })
 	}
 	serve(s.socket, csicontroller.Config{})
-	serve(s.snapshots, csicontroller.Config{Snapshots: &s.taken, Turn: &s.turn})
+	serve(s.snapshots, csicontroller.Config{Snapshots: &s.taken, Gate: &s.gate})
 	return group.Wait()
 }
 
-// lead serves snapshots while this process has the ledger, until ctx is done. It returns when the last call has
-// ended, so that no room is promised after the lease is released.
+// lead serves snapshots while this process has the ledger, until ctx is done. It returns once the last call has
+// ended, so that no room is promised after the lease is released. The calls end with ctx, well before
+// provision.Work stops waiting.
 func (s *sidecars) lead(ctx context.Context, seen provision.Listers, books *ledger.Ledger) error {
 	s.taken = csicontroller.Snapshots{Room: books, Seen: seen.Volumes.Get}
-	s.turn.Hold(ctx)
+	s.gate.Open(ctx)
 	return nil
 }

@@ -156,9 +156,10 @@ func TestOwn(t *testing.T) {
 		require.Equal(t, filepath.Join(root, "flexlvm"), dir.Name())
 		require.NoError(t, dir.Close())
 	}
-	_, err := cgroup.New(t.TempDir()).Own("flexlvm")
+	other := t.TempDir()
+	_, err := cgroup.New(other).Own("flexlvm")
 	require.ErrorIs(t, err, cgroup.ErrVersion)
-	require.NoDirExists(t, filepath.Join(t.TempDir(), "flexlvm"))
+	require.NoDirExists(t, filepath.Join(other, "flexlvm"))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "file"), nil, 0o600))
 	_, err = tr.Own("file/sub")
 	require.ErrorContains(t, err, "make control group")

@@ -112,7 +112,7 @@ func leanVolume(volume *corev1.PersistentVolume) *corev1.PersistentVolume {
 		out.Labels = only(volume.Labels, flexlvmv1.LabelDiscoveredOn)
 		return out
 	}
-	out.Labels = only(volume.Labels, pv.LabelNode, replica.LabelDataset, replica.LabelShared)
+	out.Labels = only(volume.Labels, pv.LabelNode, pv.LabelSnapshotGroup, replica.LabelDataset, replica.LabelShared)
 	out.Annotations = volume.Annotations
 	out.Spec.Capacity, out.Spec.NodeAffinity = spec.Capacity, spec.NodeAffinity
 	if ref := spec.ClaimRef; ref != nil {

@@ -129,6 +129,16 @@ func TestLeanVolumes(t *testing.T) {
 	require.Equal(t, whole.Finalizers, left.Finalizers)
 	require.Nil(t, left.ManagedFields)
 
+	// The label by which a snapshot belongs to a group.
+	grouped := wholeVolume(t)
+	grouped.Labels[pv.LabelSnapshotGroup] = "groupsnapshot-1"
+	object, err = Transform(grouped.DeepCopy())
+	require.NoError(t, err)
+	require.Equal(t, "groupsnapshot-1", object.(*corev1.PersistentVolume).Labels[pv.LabelSnapshotGroup])
+	stored, err := Pack(grouped)
+	require.NoError(t, err)
+	require.Equal(t, "groupsnapshot-1", unpack(stored).(*corev1.PersistentVolume).Labels[pv.LabelSnapshotGroup])
+
 	broken := wholeVolume(t)
 	broken.Spec.FlexVolume.Options["unknown"] = "x"
 	object, err = Transform(broken)

@@ -43,12 +43,16 @@ func (s *Service) GroupControllerGetCapabilities(context.Context, *csi.GroupCont
 
 // CreateVolumeGroupSnapshot takes snapshots of several volumes at one instant: it reserves room for all of
 // them, creates a PersistentVolume for each, and waits until the daemon of their node reports that it has taken
-// them. A repeated call continues to wait. The call fails only once nothing is left of the group, or with a
-// code after which it is retried.
+// them. A repeated call continues to wait. As with CreateSnapshot, an error is final only if nothing exists
+// of the group, or the deletion of all that exists is on record.
 func (s *Service) CreateVolumeGroupSnapshot(ctx context.Context, r *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
-	reserve, err := s.checkCreateGroup(r)
-	if err != nil {
-		return nil, err
+	switch {
+	case s.snapshots == nil:
+		return nil, notServed()
+	case r.GetName() == "":
+		return nil, missing(fieldName)
+	case len(r.GetSourceVolumeIds()) == 0:
+		return nil, missing(fieldSources)
 	}
 	g := groupOf(r.GetName(), r.GetSourceVolumeIds())
 	objects, err := s.members(ctx, g.id)
@@ -58,8 +62,8 @@ func (s *Service) CreateVolumeGroupSnapshot(ctx context.Context, r *csi.CreateVo
 	if len(objects) > 0 && objects[0].Annotations[pv.AnnotationSnapshotMembers] != g.members() {
 		return nil, status.Errorf(codes.AlreadyExists, "the group of snapshots %q is there and is of other volumes", r.GetName())
 	}
-	if len(objects) < len(g.names) && !slices.ContainsFunc(objects, ended) {
-		if objects, err = s.makeGroup(ctx, g, objects, reserve); err != nil {
+	if len(objects) < len(g.names) && !slices.ContainsFunc(objects, s.ended) {
+		if objects, err = s.makeGroup(ctx, g, objects, r); err != nil {
 			return nil, err
 		}
 	}
@@ -70,15 +74,11 @@ func (s *Service) CreateVolumeGroupSnapshot(ctx context.Context, r *csi.CreateVo
 	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: out}, nil
 }
 
-func (s *Service) checkCreateGroup(r *csi.CreateVolumeGroupSnapshotRequest) (volume.Reserve, error) {
+// checkNewGroup checks a request for a group that does not exist completely, and returns the reserve that its
+// class sets for copy-on-write snapshots.
+func checkNewGroup(r *csi.CreateVolumeGroupSnapshotRequest) (volume.Reserve, error) {
 	sources := r.GetSourceVolumeIds()
 	switch {
-	case s.snapshots == nil:
-		return 0, notServed()
-	case r.GetName() == "":
-		return 0, missing(fieldName)
-	case len(sources) == 0:
-		return 0, missing(fieldSources)
 	case len(sources) > mostInGroup:
 		return 0, refuse(&volume.FieldError{Field: fieldSources, Value: fmt.Sprint(len(sources)), Reason: fmt.Sprintf("are more than %d volumes, which may be snapshotted at one instant; let the selector match fewer claims", mostInGroup)})
 	case len(slices.Compact(slices.Sorted(slices.Values(sources)))) < len(sources):
@@ -142,7 +142,11 @@ func (s *Service) members(ctx context.Context, id string) ([]*corev1.PersistentV
 }
 
 // makeGroup creates the missing PersistentVolumes of a group once there is room for all.
-func (s *Service) makeGroup(ctx context.Context, g group, there []*corev1.PersistentVolume, reserve volume.Reserve) ([]*corev1.PersistentVolume, error) {
+func (s *Service) makeGroup(ctx context.Context, g group, there []*corev1.PersistentVolume, r *csi.CreateVolumeGroupSnapshotRequest) ([]*corev1.PersistentVolume, error) {
+	reserve, err := checkNewGroup(r)
+	if err != nil {
+		return nil, s.rollback(ctx, there, err)
+	}
 	var drafts []draft
 	var objects []*corev1.PersistentVolume
 	for _, name := range g.names {
@@ -152,12 +156,12 @@ func (s *Service) makeGroup(ctx context.Context, g group, there []*corev1.Persis
 			err = mayJoin(drafts[0], d)
 		}
 		if err != nil {
-			return nil, s.undone(ctx, there, err)
+			return nil, s.rollback(ctx, there, err)
 		}
 	}
 	persistentvolume.Grouped(g.id, objects)
 	if err := s.reserve(drafts); err != nil {
-		return nil, s.undone(ctx, there, err)
+		return nil, s.rollback(ctx, there, err)
 	}
 	for i, d := range drafts {
 		if at := slices.IndexFunc(there, func(o *corev1.PersistentVolume) bool { return o.Name == d.object.Name }); at >= 0 {
@@ -166,7 +170,7 @@ func (s *Service) makeGroup(ctx context.Context, g group, there []*corev1.Persis
 		}
 		made, err := s.create(ctx, d)
 		if err != nil {
-			return nil, s.undone(ctx, there, err)
+			return nil, s.rollback(ctx, there, err)
 		}
 		there = append(there, made)
 		objects[i] = made
@@ -187,30 +191,30 @@ func mayJoin(first, d draft) error {
 	return nil
 }
 
-// undone withdraws what exists of a group and returns why. Until nothing is left, it returns an error after
-// which the call is retried.
-func (s *Service) undone(ctx context.Context, objects []*corev1.PersistentVolume, why error) error {
-	if err := s.withdrawAll(ctx, objects); err != nil {
-		return status.Errorf(codes.Unavailable, "what there is of the group is not withdrawn yet (%s), which is to be because of this: %s", err, why)
+// rollback deletes what exists of a group and returns why. Until the deletion of all is on record, it returns an
+// error after which the call is retried.
+func (s *Service) rollback(ctx context.Context, objects []*corev1.PersistentVolume, why error) error {
+	if err := s.withdraw(ctx, objects...); err != nil {
+		return status.Errorf(codes.Unavailable, "the snapshots of the group are not deleted yet (%s); they are being deleted because: %s", status.Convert(err).Message(), status.Convert(why).Message())
 	}
 	return why
 }
 
 // ended reports whether a snapshot can no longer be taken together with its group.
-func ended(o *corev1.PersistentVolume) bool {
+func (s *Service) ended(o *corev1.PersistentVolume) bool {
 	_, taken := persistentvolume.TakenAt(o)
-	return taken || o.DeletionTimestamp != nil || o.Annotations[pv.AnnotationSnapshotProblem] != ""
+	return taken || o.DeletionTimestamp != nil || s.failure(o) != ""
 }
 
 // awaitGroup waits until the node has taken all snapshots of a group.
 func (s *Service) awaitGroup(ctx context.Context, g group, objects []*corev1.PersistentVolume) (*csi.VolumeGroupSnapshot, error) {
 	for {
-		out, err := s.became(ctx, g, objects)
+		out, err := s.outcome(ctx, g, objects)
 		if err != nil || out != nil {
 			return out, err
 		}
 		for i, o := range objects {
-			seen, err := s.look(ctx, o, "its node has not taken the group of snapshots yet: look at the pod of DaemonSet flexlvm-gc there")
+			seen, err := s.pollCache(ctx, o, "its node has not taken the group of snapshots yet: look at the pod of DaemonSet flexlvm-gc there")
 			if err != nil {
 				return nil, err
 			}
@@ -221,53 +225,30 @@ func (s *Service) awaitGroup(ctx context.Context, g group, objects []*corev1.Per
 	}
 }
 
-// became returns a group whose snapshots are taken, or an error once nothing is left of a group that failed. It
-// returns neither while that is open.
-func (s *Service) became(ctx context.Context, g group, objects []*corev1.PersistentVolume) (*csi.VolumeGroupSnapshot, error) {
+// outcome returns a group whose snapshots are taken, or the error of a group that failed. It returns neither
+// while that is open.
+func (s *Service) outcome(ctx context.Context, g group, objects []*corev1.PersistentVolume) (*csi.VolumeGroupSnapshot, error) {
 	untaken := 0
 	for _, o := range objects {
 		_, taken := persistentvolume.TakenAt(o)
-		problem := o.Annotations[pv.AnnotationSnapshotProblem]
-		switch {
-		case o.DeletionTimestamp != nil:
-			return nil, s.undone(ctx, objects, status.Error(codes.Aborted, "a snapshot of this group is being deleted, so all are; it is tried again"))
-		case !taken && problem != "":
-			return nil, s.undone(ctx, objects, status.Errorf(codes.FailedPrecondition, "the node could not take the snapshots: %s", problem))
-		case !taken:
-			untaken++
+		if o.DeletionTimestamp != nil {
+			return nil, s.rollback(ctx, objects, status.Errorf(codes.FailedPrecondition, "PersistentVolume %q of this group is being deleted, so all are: look at the pod of DaemonSet flexlvm-gc on its node; the group is tried again, and taken once they are gone", o.Name))
+		}
+		if taken {
+			continue
+		}
+		untaken++
+		if failure := s.failure(o); failure != "" {
+			return nil, s.rollback(ctx, objects, status.Error(codes.FailedPrecondition, failure))
 		}
 	}
 	switch {
 	case len(objects) < len(g.names):
-		return nil, s.undone(ctx, objects, status.Error(codes.Aborted, "a snapshot of this group is gone, so all are withdrawn; it is tried again"))
+		return nil, s.rollback(ctx, objects, status.Error(codes.FailedPrecondition, "a snapshot of this group is gone, so all are deleted; the group is tried again"))
 	case untaken > 0:
 		return nil, nil
 	}
 	return describeGroup(g.id, objects)
-}
-
-// withdrawAll deletes the PersistentVolumes of a group and waits until their node has withdrawn the snapshots.
-// Those that were not taken are deleted only at the observed resourceVersion, because the node retries and may
-// have taken them since.
-func (s *Service) withdrawAll(ctx context.Context, objects []*corev1.PersistentVolume) error {
-	for _, o := range objects {
-		only := metav1.Preconditions{UID: &o.UID}
-		if _, taken := persistentvolume.TakenAt(o); !taken {
-			only.ResourceVersion = &o.ResourceVersion
-		}
-		if err := s.deleteObject(ctx, o.Name, only); err != nil {
-			return err
-		}
-	}
-	for _, o := range objects {
-		for seen := o; seen != nil; {
-			var err error
-			if seen, err = s.look(ctx, o, "its node has not withdrawn the snapshot yet"); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // describeGroup returns a group that is taken. All its snapshots have the same creation time.

@@ -163,7 +163,7 @@ func TestGroupIsAllOrNothing(t *testing.T) {
 		"no room":           {before: func(d *desk) { d.clerk.full = "has no room for 2 snapshots together" }, code: codes.FailedPrecondition, says: "has no room for 2 snapshots together"},
 		"the node cannot": {before: func(d *desk) {
 			d.nodeOfGroup(2, func(o *corev1.PersistentVolume) { d.write(o, persistentvolume.NotTaken("LVM is slow")) })
-		}, code: codes.FailedPrecondition, says: "the node could not take the snapshots: LVM is slow"},
+		}, code: codes.FailedPrecondition, says: "the node could not take the snapshot: LVM is slow"},
 		"the API server refuses the second": {before: func(d *desk) {
 			n := 0
 			d.server.PrependReactor("create", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -216,7 +216,7 @@ func TestGroupGoesOnWhereAnEarlierProcessHasEnded(t *testing.T) {
 	<-done
 	require.NoError(t, d.volumes().Delete(t.Context(), untaken[0].Name, metav1.DeleteOptions{}))
 	_, err = d.createGroup("flexlvm/pvc-a", "flexlvm/pvc-b")
-	require.Equal(t, codes.Aborted, status.Code(err))
+	require.Equal(t, codes.FailedPrecondition, status.Code(err), "%v", err)
 	require.Empty(t, d.snapshots(), "none is left that would be of another instant than the rest")
 }
 

@@ -33,38 +33,49 @@ type Config struct {
 	Volumes Volumes
 	// Snapshots are served unless this is nil.
 	Snapshots *Snapshots
-	// Turn, unless nil, is the time in which calls are served. Before it, Probe reports not ready to sidecars
-	// and their calls are refused. Snapshots is not used before Turn has begun.
-	Turn *Turn
+	// Gate, unless nil, admits calls while it is open. Otherwise Probe reports not ready to sidecars, and their
+	// calls are refused. Snapshots is not used before Gate is first opened.
+	Gate *Gate
 }
 
-// A Turn is the period in which a process may serve calls: while it holds the lease. The zero value has not
-// begun.
-type Turn struct {
-	going atomic.Bool
-	calls sync.RWMutex // held for reading by each admitted call
+// A Gate admits calls while this process holds the lease. The zero value is closed.
+type Gate struct {
+	open  atomic.Pointer[context.Context] // ends when the gate closes; nil while it is closed
+	calls sync.RWMutex                    // held for reading by each admitted call
 }
 
-// Hold admits calls until ctx is done, and returns once the admitted calls have ended.
-func (t *Turn) Hold(ctx context.Context) {
-	t.going.Store(true)
+// Open admits calls until ctx is done. Then it ends the contexts of the admitted calls and returns once they
+// have returned, so that none of them reserves room after the lease is released.
+func (g *Gate) Open(ctx context.Context) {
+	g.open.Store(&ctx)
 	<-ctx.Done()
-	t.going.Store(false)
-	t.calls.Lock()
-	defer t.calls.Unlock()
+	g.open.Store(nil)
+	g.calls.Lock()
+	defer g.calls.Unlock()
 }
 
-// enter admits a call and returns the function that ends it, or nil if calls are not admitted.
-func (t *Turn) enter() (leave func()) {
-	if t == nil {
-		return func() {}
+// isOpen reports whether calls are admitted.
+func (g *Gate) isOpen() bool { return g == nil || g.open.Load() != nil }
+
+// enter admits a call. It returns the call's context, which ends when the gate closes, and the function that
+// ends the call, or nil if calls are not admitted.
+func (g *Gate) enter(call context.Context) (ctx context.Context, leave func()) {
+	if g == nil {
+		return call, func() {}
 	}
-	t.calls.RLock()
-	if !t.going.Load() {
-		t.calls.RUnlock()
-		return nil
+	g.calls.RLock()
+	open := g.open.Load()
+	if open == nil {
+		g.calls.RUnlock()
+		return call, nil
 	}
-	return t.calls.RUnlock
+	ctx, cancel := context.WithCancel(call)
+	stop := context.AfterFunc(*open, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+		g.calls.RUnlock()
+	}
 }
 
 // Serve serves the calls of sidecars on the socket until ctx ends.
@@ -85,16 +96,16 @@ func Serve(ctx context.Context, cfg Config) error {
 	log := klog.FromContext(ctx)
 	server := grpc.NewServer(grpc.UnaryInterceptor(func(call context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		if _, asksWho := info.Server.(csi.IdentityServer); !asksWho {
-			leave := cfg.Turn.enter()
-			if leave == nil {
-				return nil, status.Error(codes.Unavailable, "this provisioner does not hold the lease; another works")
+			var leave func()
+			if call, leave = cfg.Gate.enter(call); leave == nil {
+				return nil, status.Error(codes.Unavailable, "this provisioner is not the leader; another replica serves the request")
 			}
 			defer leave()
 		}
 		return answer(klog.NewContext(call, log), request, info, handle)
 	}))
 	service := New(cfg.Volumes, cfg.Snapshots)
-	csi.RegisterIdentityServer(server, &identity{version: cfg.Version, groups: cfg.Snapshots != nil, turn: cfg.Turn})
+	csi.RegisterIdentityServer(server, &identity{version: cfg.Version, groups: cfg.Snapshots != nil, gate: cfg.Gate})
 	csi.RegisterControllerServer(server, service)
 	csi.RegisterGroupControllerServer(server, service)
 	csi.RegisterNodeServer(server, &node{})
@@ -118,7 +129,8 @@ func answer(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle
 	defer func() {
 		if p := recover(); p != nil {
 			log.Error(fmt.Errorf("%v", p), "A call ended in a panic", "stack", string(debug.Stack()))
-			out, err = nil, status.Error(codes.Internal, "internal error in the provisioner; its log holds the details, please report them")
+			// Not Internal, which is final: what the call has written exists.
+			out, err = nil, status.Error(codes.Unavailable, "internal error in the provisioner; its log holds the details, please report them")
 		}
 	}()
 	if out, err = handle(ctx, request); err != nil {
@@ -128,22 +140,29 @@ func answer(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle
 	return out, err
 }
 
-// statusOf gives an error a code, if it has none. After Unavailable and DeadlineExceeded the resizer assumes
-// that the change may still happen; after other codes it treats the change as failed.
+// statusOf gives an error a code, if it has none: one after which sidecars assume that the call may have had an
+// effect, and repeat it. After other codes they treat it as failed (see rejected).
 func statusOf(err error) error {
 	if s, has := status.FromError(err); has {
 		return s.Err()
 	}
 	code := codes.Unavailable
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		code = codes.DeadlineExceeded
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		code = codes.FailedPrecondition
-	case apierrors.IsNotFound(err):
-		code = codes.NotFound
 	}
 	return status.Error(code, err.Error())
+}
+
+// rejected gives the error of a write a final code if the API server has rejected the write, which then had no
+// effect. The same error of a read or a deletion is not final: it says nothing about the object.
+func rejected(err error) error {
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		return status.Error(codes.FailedPrecondition, err.Error())
+	case apierrors.IsNotFound(err):
+		return status.Error(codes.NotFound, err.Error())
+	}
+	return err
 }
 
 // identity implements CSI's identity service.
@@ -151,7 +170,7 @@ type identity struct {
 	csi.UnimplementedIdentityServer
 	version string
 	groups  bool // group snapshots are served
-	turn    *Turn
+	gate    *Gate
 }
 
 func (i *identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
@@ -174,7 +193,7 @@ func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 
 // Probe reports whether calls are served. Sidecars call it every second until they are.
 func (i *identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
-	return &csi.ProbeResponse{Ready: wrapperspb.Bool(i.turn == nil || i.turn.going.Load())}, nil
+	return &csi.ProbeResponse{Ready: wrapperspb.Bool(i.gate.isOpen())}, nil
 }
 
 // node is a node service without capabilities, so that the resizer does not expand volumes: the provisioner

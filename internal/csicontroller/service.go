@@ -96,7 +96,7 @@ func (s *Service) ControllerModifyVolume(ctx context.Context, r *csi.ControllerM
 		return &csi.ControllerModifyVolumeResponse{}, nil
 	}
 	if err := s.write(ctx, object, text); err != nil {
-		return nil, fmt.Errorf("write the limits of PersistentVolume %q: %w", object.Name, err)
+		return nil, rejected(fmt.Errorf("write the limits of PersistentVolume %q: %w", object.Name, err))
 	}
 	klog.FromContext(ctx).Info("The limits on IO of a volume were changed", "persistentvolume", object.Name, "limits", text)
 	return &csi.ControllerModifyVolumeResponse{}, nil

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -81,8 +82,8 @@ func serveAs(t *testing.T, cfg csicontroller.Config, objects ...runtime.Object) 
 // While this replica is not the leader, the sidecar's calls fail as Unavailable; neither the sidecar
 // nor the connection ends.
 func TestServeBeforeThisProcessWorks(t *testing.T) {
-	turn := &csicontroller.Turn{}
-	b := serveAs(t, csicontroller.Config{Snapshots: &csicontroller.Snapshots{}, Turn: turn})
+	gate := &csicontroller.Gate{}
+	b := serveAs(t, csicontroller.Config{Snapshots: &csicontroller.Snapshots{}, Gate: gate})
 	who := csi.NewIdentityClient(b.conn)
 	info, err := who.GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{}, grpc.WaitForReady(true))
 	require.NoError(t, err)
@@ -96,19 +97,20 @@ func TestServeBeforeThisProcessWorks(t *testing.T) {
 	create := &csi.CreateSnapshotRequest{SourceVolumeId: "flexlvm/pvc-1", Name: "snapshot-1"}
 	_, err = b.CreateSnapshot(t.Context(), create)
 	require.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
-	require.ErrorContains(t, err, "another works")
+	require.ErrorContains(t, err, "is not the leader; another replica serves the request")
 	require.Empty(t, b.Actions())
 
 	ctx, giveUp := context.WithCancel(t.Context())
 	let, looked := make(chan struct{}), make(chan struct{})
+	first := sync.OnceFunc(func() { close(looked) })
 	b.PrependReactor("get", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		close(looked)
+		first()
 		<-let
 		return false, nil, nil
 	})
 	ended := make(chan struct{})
 	go func() {
-		turn.Hold(ctx)
+		gate.Open(ctx)
 		close(ended)
 	}()
 	require.Eventually(t, ready, time.Minute, time.Millisecond)
@@ -123,14 +125,14 @@ func TestServeBeforeThisProcessWorks(t *testing.T) {
 	require.Eventually(t, func() bool { return !ready() }, time.Minute, time.Millisecond)
 	select {
 	case <-ended:
-		require.Fail(t, "the turn has ended before the call")
+		require.Fail(t, "the gate has closed before the call has ended")
 	case <-time.After(50 * time.Millisecond):
 	}
 	close(let)
-	require.NotEqual(t, codes.Unavailable, status.Code(<-called), "it was let in, and there is no such volume")
+	require.Equal(t, codes.NotFound, status.Code(<-called), "it was let in, and there is no such volume")
 	<-ended
 	_, err = b.CreateSnapshot(t.Context(), create)
-	require.ErrorContains(t, err, "another works")
+	require.ErrorContains(t, err, "is not the leader; another replica serves the request")
 }
 
 func (b *bed) modify(t *testing.T, id string, parameters map[string]string) error {
@@ -239,7 +241,9 @@ func TestModifyWhenTheServerSaysNo(t *testing.T) {
 	}
 	b := serve(t, made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{}))
 	b.PrependReactor("get", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) { panic("a bug") })
-	require.Equal(t, codes.Internal, status.Code(b.modify(t, "flexlvm/pvc-1", nil)))
+	err := b.modify(t, "flexlvm/pvc-1", nil)
+	require.Equal(t, codes.Unavailable, status.Code(err), err)
+	require.ErrorContains(t, err, "internal error in the provisioner")
 }
 
 // The resizer must see that this service only changes limits and does not expand volumes.

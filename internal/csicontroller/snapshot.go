@@ -38,6 +38,11 @@ const sidecarKeys = "csi.storage.k8s.io/"
 // takenPoll is the interval at which to check whether a node has taken a snapshot.
 const takenPoll = 100 * time.Millisecond
 
+// answerLimit is how long a node may leave the PersistentVolume of a snapshot unanswered. It is longer than an
+// update of the node daemon, or the copies that it makes first, usually take. If it is too short, the snapshot
+// is only taken later.
+const answerLimit = 3 * time.Minute
+
 // Snapshots holds what taking snapshots needs besides the API server.
 type Snapshots struct {
 	Room Room
@@ -54,18 +59,27 @@ type Room interface {
 
 // CreateSnapshot takes a snapshot: it reserves room for it, creates its PersistentVolume, and waits until the
 // daemon of its node reports that it has taken it. A repeated call continues to wait. If the node cannot take
-// the snapshot, the PersistentVolume is withdrawn before the call fails, so that a failure leaves nothing
-// behind.
+// the snapshot, or no answer is expected from it any more, the PersistentVolume is deleted and the call fails.
+//
+// CSI's snapshotter keeps a deleted VolumeSnapshot, and repeats the call, until the call succeeds or fails with a
+// final code (isCSIFinalError, external-snapshotter 8.7.0). After a final code it makes no more calls for a
+// deleted VolumeSnapshot, not even DeleteSnapshot. So a code is final only if there is no PersistentVolume of the
+// snapshot or its deletion is on record: its node then removes the snapshot, even one that it has taken meanwhile,
+// and the snapshot is never reported as taken.
 func (s *Service) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
-	reserve, err := s.checkCreate(r)
-	if err != nil {
-		return nil, err
+	switch {
+	case s.snapshots == nil:
+		return nil, notServed()
+	case r.GetName() == "":
+		return nil, missing(fieldName)
+	case r.GetSourceVolumeId() == "":
+		return nil, missing(fieldSource)
 	}
 	name := snapshotName(r.GetName())
 	object, err := s.volumes.Get(ctx, string(name), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		if object, err = s.makeSnapshot(ctx, r.GetSourceVolumeId(), name, reserve); err != nil {
+		if object, err = s.makeSnapshot(ctx, r, name); err != nil {
 			return nil, err
 		}
 	case err != nil:
@@ -80,19 +94,6 @@ func (s *Service) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotReque
 		return nil, err
 	}
 	return &csi.CreateSnapshotResponse{Snapshot: snapshot}, nil
-}
-
-// checkCreate checks a request and returns the reserve that its class sets for copy-on-write snapshots.
-func (s *Service) checkCreate(r *csi.CreateSnapshotRequest) (volume.Reserve, error) {
-	switch {
-	case s.snapshots == nil:
-		return 0, notServed()
-	case r.GetName() == "":
-		return 0, missing(fieldName)
-	case r.GetSourceVolumeId() == "":
-		return 0, missing(fieldSource)
-	}
-	return checkClass("VolumeSnapshotClass", r.GetParameters(), r.GetSecrets())
 }
 
 func notServed() error {
@@ -135,9 +136,14 @@ type draft struct {
 	want       ledger.Want
 }
 
-// makeSnapshot creates the PersistentVolume of a snapshot once there is room for it.
-func (s *Service) makeSnapshot(ctx context.Context, id string, name volume.Name, reserve volume.Reserve) (*corev1.PersistentVolume, error) {
-	d, err := s.draft(ctx, id, name, reserve)
+// makeSnapshot creates the PersistentVolume of a snapshot once there is room for it. Only here its class is
+// checked, because that may have changed since an earlier call has created the PersistentVolume.
+func (s *Service) makeSnapshot(ctx context.Context, r *csi.CreateSnapshotRequest, name volume.Name) (*corev1.PersistentVolume, error) {
+	reserve, err := checkClass("VolumeSnapshotClass", r.GetParameters(), r.GetSecrets())
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.draft(ctx, r.GetSourceVolumeId(), name, reserve)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +158,7 @@ func (s *Service) draft(ctx context.Context, id string, name volume.Name, reserv
 	if d.of, err = s.find(ctx, id, ""); err != nil {
 		return d, err
 	}
-	if err := mayTake(d.of, id); err != nil {
+	if err := checkSource(d.of, id); err != nil {
 		return d, err
 	}
 	if _, thin := persistentvolume.Options(d.of)[volume.OptionThinPool]; thin {
@@ -170,10 +176,8 @@ func (s *Service) draft(ctx context.Context, id string, name volume.Name, reserv
 	return d, nil
 }
 
-// reserve reserves room on their node for all snapshots or for none. Its errors have to be final to CSI's
-// snapshotter. ResourceExhausted and Unavailable are not: the snapshotter would treat the snapshot as started,
-// and would keep a deleted VolumeSnapshot until the snapshot could be taken (isCSIFinalError,
-// external-snapshotter 8.7.0).
+// reserve reserves room on their node for all snapshots or for none. Its errors have to be final (see
+// CreateSnapshot), which ResourceExhausted and Unavailable are not.
 func (s *Service) reserve(drafts []draft) error {
 	of := drafts[0].of
 	node, _, reported := s.snapshots.Room.NodeOf(of.Labels[pv.LabelNode])
@@ -195,15 +199,15 @@ func (s *Service) reserve(drafts []draft) error {
 func (s *Service) create(ctx context.Context, d draft) (*corev1.PersistentVolume, error) {
 	made, err := s.volumes.Create(ctx, d.object, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("write PersistentVolume %q: %w", d.object.Name, err)
+		return nil, rejected(fmt.Errorf("write PersistentVolume %q: %w", d.object.Name, err))
 	}
 	s.snapshots.Room.Written(made)
 	klog.FromContext(ctx).Info("A snapshot is to be taken", "volume", sourceOf(made), "persistentvolume", made.Name)
 	return made, nil
 }
 
-// mayTake returns an error if no snapshot can be taken of a volume.
-func mayTake(of *corev1.PersistentVolume, id string) error {
+// checkSource returns an error if no snapshot can be taken of a volume.
+func checkSource(of *corev1.PersistentVolume, id string) error {
 	c, err := persistentvolume.Parse(of)
 	switch {
 	case err != nil:
@@ -216,23 +220,23 @@ func mayTake(of *corev1.PersistentVolume, id string) error {
 	return nil
 }
 
-// awaitTaken waits until the node has taken a snapshot.
-func (s *Service) awaitTaken(ctx context.Context, made *corev1.PersistentVolume) (*csi.Snapshot, error) {
-	for object := made; ; {
+// awaitTaken waits until the node has taken a snapshot, whose PersistentVolume was just read or created.
+func (s *Service) awaitTaken(ctx context.Context, live *corev1.PersistentVolume) (*csi.Snapshot, error) {
+	for object := live; ; {
 		_, taken := persistentvolume.TakenAt(object)
-		problem := object.Annotations[pv.AnnotationSnapshotProblem]
+		failure := s.failure(object)
 		switch {
 		case object.DeletionTimestamp != nil:
-			return nil, status.Errorf(codes.Aborted, "the snapshot of this name is being deleted; it is tried again")
+			return nil, status.Errorf(codes.FailedPrecondition, "PersistentVolume %q of an earlier attempt at this snapshot is being deleted: look at the pod of DaemonSet flexlvm-gc on its node; the snapshot is tried again, and taken once that PersistentVolume is gone", object.Name)
 		case taken:
 			return describe(object)
-		case problem != "":
+		case failure != "":
 			if err := s.withdraw(ctx, object); err != nil {
 				return nil, err
 			}
-			return nil, status.Errorf(codes.FailedPrecondition, "the node could not take the snapshot: %s", problem)
+			return nil, status.Error(codes.FailedPrecondition, failure)
 		}
-		seen, err := s.look(ctx, made, "its node has not taken the snapshot yet: look at the pod of DaemonSet flexlvm-gc there")
+		seen, err := s.pollCache(ctx, live, "its node has not taken the snapshot yet: look at the pod of DaemonSet flexlvm-gc there")
 		if err != nil {
 			return nil, err
 		}
@@ -242,9 +246,27 @@ func (s *Service) awaitTaken(ctx context.Context, made *corev1.PersistentVolume)
 	}
 }
 
-// look waits for takenPoll and returns the PersistentVolume from the cache; nil if it is gone or is another one
-// of that name.
-func (s *Service) look(ctx context.Context, of *corev1.PersistentVolume, late string) (*corev1.PersistentVolume, error) {
+// failure returns why a snapshot that is not taken is to be given up: its node could not take it, or no answer
+// is expected from the node any more; empty otherwise. The cache has no creation timestamps, so the age of a
+// snapshot is checked only when its PersistentVolume was read from the API server.
+func (s *Service) failure(object *corev1.PersistentVolume) string {
+	if problem := object.Annotations[pv.AnnotationSnapshotProblem]; problem != "" {
+		return "the node could not take the snapshot: " + problem
+	}
+	const look = "look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there; the snapshot is tried again"
+	node, _, reported := s.snapshots.Room.NodeOf(object.Labels[pv.LabelNode])
+	switch {
+	case !reported:
+		return fmt.Sprintf("the node of PersistentVolume %q no longer reports; %s", object.Name, look)
+	case !object.CreationTimestamp.IsZero() && time.Since(object.CreationTimestamp.Time) > answerLimit:
+		return fmt.Sprintf("node %q has not taken the snapshot within %s; %s", node, answerLimit, look)
+	}
+	return ""
+}
+
+// pollCache waits for takenPoll and returns the PersistentVolume from the cache; nil if it is gone or is
+// another one of that name.
+func (s *Service) pollCache(ctx context.Context, of *corev1.PersistentVolume, late string) (*corev1.PersistentVolume, error) {
 	poll := time.NewTimer(takenPoll)
 	defer poll.Stop()
 	select {
@@ -259,28 +281,45 @@ func (s *Service) look(ctx context.Context, of *corev1.PersistentVolume, late st
 	return seen, err
 }
 
-// withdraw deletes the PersistentVolume of a snapshot that was not taken, and waits until the node has
-// withdrawn the snapshot. It is deleted only at the observed resourceVersion, because the node retries and may
-// have taken the snapshot since.
-func (s *Service) withdraw(ctx context.Context, object *corev1.PersistentVolume) error {
-	err := s.deleteObject(ctx, object.Name, metav1.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion})
-	if apierrors.IsConflict(err) {
-		return status.Errorf(codes.Unavailable, "PersistentVolume %q has changed since its node could not take the snapshot, and is looked at again", object.Name)
-	}
-	if err != nil {
-		return err
-	}
-	for {
-		seen, err := s.look(ctx, object, "its node has not withdrawn the snapshot yet, which it could not take")
-		if err != nil || seen == nil {
+// withdraw deletes the PersistentVolumes of snapshots. Those that were not taken are deleted only at the
+// observed resourceVersion, because their node may have taken them since.
+func (s *Service) withdraw(ctx context.Context, objects ...*corev1.PersistentVolume) error {
+	for _, o := range objects {
+		if o.DeletionTimestamp != nil {
+			continue
+		}
+		only := metav1.Preconditions{UID: &o.UID}
+		if _, taken := persistentvolume.TakenAt(o); !taken {
+			only.ResourceVersion = &o.ResourceVersion
+		}
+		if err := s.deleteObject(ctx, o.Name, only); err != nil {
 			return err
+		}
+	}
+	s.awaitRemoved(ctx, objects)
+	return nil
+}
+
+// awaitRemoved waits until the node has removed the snapshots that it could not take, so that the next call
+// begins anew. It does not wait for a node that has not answered, or that had to remove a snapshot before. The
+// deletion is on record, so it does not matter whether the wait succeeds.
+func (s *Service) awaitRemoved(ctx context.Context, objects []*corev1.PersistentVolume) {
+	for _, o := range objects {
+		if o.DeletionTimestamp != nil || o.Annotations[pv.AnnotationSnapshotProblem] == "" {
+			continue
+		}
+		for seen, err := o, error(nil); seen != nil && err == nil; {
+			seen, err = s.pollCache(ctx, o, "its node has not removed the snapshot yet")
 		}
 	}
 }
 
 func (s *Service) deleteObject(ctx context.Context, name string, only metav1.Preconditions) error {
 	err := s.volumes.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &only})
-	if err != nil && !apierrors.IsNotFound(err) {
+	switch {
+	case apierrors.IsConflict(err):
+		return status.Errorf(codes.Unavailable, "PersistentVolume %q has changed since it was read, and is read again before it is deleted", name)
+	case err != nil && !apierrors.IsNotFound(err):
 		return fmt.Errorf("delete PersistentVolume %q: %w", name, err)
 	}
 	return nil

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/flexlvm/flexlvm/internal/controlplane"
 	"github.com/flexlvm/flexlvm/internal/csicontroller"
 	"github.com/flexlvm/flexlvm/internal/ledger"
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
@@ -61,6 +62,7 @@ type desk struct {
 	t      *testing.T
 	server *fake.Clientset
 	clerk  *clerk
+	waited bool // see within
 }
 
 func thin(object *corev1.PersistentVolume) *corev1.PersistentVolume {
@@ -84,10 +86,21 @@ func newDesk(t *testing.T, objects ...*corev1.PersistentVolume) *desk {
 		_, err := d.volumes().Create(t.Context(), o, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	d.Service = csicontroller.New(d.volumes(), &csicontroller.Snapshots{Room: d.clerk, Seen: func(name string) (*corev1.PersistentVolume, error) {
-		return d.volumes().Get(context.Background(), name, metav1.GetOptions{})
-	}})
+	d.Service = csicontroller.New(d.volumes(), &csicontroller.Snapshots{Room: d.clerk, Seen: d.seen})
 	return d
+}
+
+// seen returns a PersistentVolume as the provisioner's cache has it.
+func (d *desk) seen(name string) (*corev1.PersistentVolume, error) {
+	object, err := d.volumes().Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	lean, err := controlplane.Transform(object)
+	if err != nil {
+		return nil, err
+	}
+	return lean.(*corev1.PersistentVolume), nil
 }
 
 func (d *desk) volumes() csicontroller.Volumes { return d.server.CoreV1().PersistentVolumes() }

@@ -30,7 +30,7 @@ type calls struct {
 	log logrus.FieldLogger
 
 	mu   sync.Mutex
-	busy map[string]bool // keys of the calls in progress; see exclusive
+	busy map[string]bool // keys of the calls in progress; see lockKey
 }
 
 // intercept is a grpc.UnaryServerInterceptor.
@@ -42,7 +42,7 @@ func (c *calls) intercept(ctx context.Context, request any, info *grpc.UnaryServ
 	ctx, cancel := context.WithTimeoutCause(ctx, deadline, fmt.Errorf("the call did not end within %s: %w", deadline, context.DeadlineExceeded))
 	defer cancel()
 	start := time.Now()
-	answer, err := c.alone(ctx, request, call)
+	answer, err := c.serialized(ctx, request, call)
 	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
@@ -59,10 +59,10 @@ func (c *calls) intercept(ctx context.Context, request any, info *grpc.UnaryServ
 	return answer, statusOf(err)
 }
 
-// alone handles a call unless another call for the same directory is in progress. kubelet repeats calls that it
-// got no response to, so calls would pile up behind one that hangs in the kernel.
-func (c *calls) alone(ctx context.Context, request any, call grpc.UnaryHandler) (answer any, err error) {
-	if key := exclusive(request); key != "" {
+// serialized handles a call unless another call for the same directory is in progress. kubelet repeats calls that
+// it got no response to, so calls would pile up behind one that hangs in the kernel.
+func (c *calls) serialized(ctx context.Context, request any, call grpc.UnaryHandler) (answer any, err error) {
+	if key := lockKey(request); key != "" {
 		if !c.begin(key) {
 			return nil, status.Errorf(codes.Aborted, "an earlier call about %s is still at work", key)
 		}
@@ -93,10 +93,10 @@ func (c *calls) end(key string) {
 	delete(c.busy, key)
 }
 
-// exclusive returns the key by which a call excludes others: the directory whose volume it changes, or the
+// lockKey returns the key by which a call excludes others: the directory whose volume it changes, or the
 // directory whose usage it reads, under another key so that it does not keep the volume from being unmounted.
 // It is empty for all other calls.
-func exclusive(request any) string {
+func lockKey(request any) string {
 	switch r := request.(type) {
 	case *csi.NodePublishVolumeRequest:
 		return r.GetTargetPath()

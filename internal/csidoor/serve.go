@@ -49,7 +49,7 @@ func Serve(ctx context.Context, cfg Config, engine Engine) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	// Only now: kubelet calls as soon as it sees the socket.
-	own, err := place(cfg.Socket)
+	own, err := publishSocket(cfg.Socket)
 	if err != nil {
 		server.Stop()
 		return err
@@ -61,7 +61,7 @@ func Serve(ctx context.Context, cfg Config, engine Engine) error {
 	case err = <-served:
 		err = fmt.Errorf("serve %s: %w", cfg.Socket, err)
 	}
-	err = errors.Join(err, withdraw(cfg.Socket, own))
+	err = errors.Join(err, removeSocket(cfg.Socket, own))
 	stop(server)
 	return err
 }
@@ -96,18 +96,18 @@ func newServer(cfg Config, engine Engine, refused chan<- error) *grpc.Server {
 	return server
 }
 
-// nascent returns the name of a socket that does not accept calls yet. kubelet ignores names that begin with a
-// dot.
-func nascent(socket string) string {
+// temporaryName returns the name of a socket that does not accept calls yet. kubelet ignores names that begin
+// with a dot.
+func temporaryName(socket string) string {
 	return filepath.Join(filepath.Dir(socket), "."+filepath.Base(socket)+".new")
 }
 
-// listen creates the socket under its nascent name, accessible only to root.
+// listen creates the socket under its temporary name, accessible only to root.
 func listen(ctx context.Context, socket string) (net.Listener, error) {
 	if !filepath.IsAbs(socket) || strings.HasPrefix(filepath.Base(socket), ".") {
 		return nil, fmt.Errorf("listen on %q: the socket's path must be absolute, and its name must not begin with a dot", socket)
 	}
-	path := nascent(socket)
+	path := temporaryName(socket)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove what an earlier process has left: %w", err)
 	}
@@ -124,21 +124,21 @@ func listen(ctx context.Context, socket string) (net.Listener, error) {
 	return l, nil
 }
 
-// place renames the socket to its final name, replacing the socket of a killed process, and returns its
-// FileInfo to identify it.
-func place(socket string) (os.FileInfo, error) {
+// publishSocket renames the socket to its final name, replacing the socket of a killed process, and returns
+// its FileInfo to identify it.
+func publishSocket(socket string) (os.FileInfo, error) {
 	if info, err := os.Lstat(socket); err == nil && info.Mode().Type() != os.ModeSocket {
-		return nil, fmt.Errorf("place the socket: %s is something else; remove it", socket)
+		return nil, fmt.Errorf("publish the socket: %s is something else; remove it", socket)
 	}
-	if err := os.Rename(nascent(socket), socket); err != nil {
-		return nil, fmt.Errorf("place the socket: %w", err)
+	if err := os.Rename(temporaryName(socket), socket); err != nil {
+		return nil, fmt.Errorf("publish the socket: %w", err)
 	}
 	return os.Lstat(socket)
 }
 
-// withdraw removes the socket, which deregisters the driver from kubelet, unless another process has placed its
-// own there.
-func withdraw(socket string, own os.FileInfo) error {
+// removeSocket removes the socket, which deregisters the driver from kubelet, unless another process has
+// published its own there.
+func removeSocket(socket string, own os.FileInfo) error {
 	now, err := os.Lstat(socket)
 	switch {
 	case errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(now, own):

@@ -95,7 +95,7 @@ func TestSocketOfAnother(t *testing.T) {
 	require.NoError(t, err)
 	stale.(*net.UnixListener).SetUnlinkOnClose(false)
 	require.NoError(t, stale.Close())
-	leftover, err := net.Listen("unix", nascent(socket))
+	leftover, err := net.Listen("unix", temporaryName(socket))
 	require.NoError(t, err)
 	leftover.(*net.UnixListener).SetUnlinkOnClose(false)
 	require.NoError(t, leftover.Close())

@@ -11,6 +11,7 @@ import (
 // ReplaceFile replaces a file atomically and creates its directory. Only the file's owner may read it.
 func ReplaceFile(file string, content []byte) error {
 	dir := filepath.Dir(file)
+	dirs := dirsToSync(dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -20,7 +21,23 @@ func ReplaceFile(file string, content []byte) error {
 	if err := os.Rename(file+".new", file); err != nil {
 		return err
 	}
-	return Sync(dir, filepath.Dir(dir)) // the directory may be new as well
+	return Sync(dirs...)
+}
+
+// dirsToSync returns the directories that hold the names on the way to a new file in dir, which is about to be
+// created if it does not exist: dir and its parent, because a killed process may just have created dir, and
+// the parent of each further level that does not exist. A level whose name is not synced is lost in a power
+// cut, and the file with it.
+func dirsToSync(dir string) []string {
+	last := filepath.Dir(dir)
+	dirs := []string{dir, last}
+	for {
+		if _, err := os.Lstat(last); !errors.Is(err, os.ErrNotExist) {
+			return dirs
+		}
+		last = filepath.Dir(last)
+		dirs = append(dirs, last)
+	}
 }
 
 // WriteFile writes a file in place. Only its owner may read it. Its name is durable once its directory is

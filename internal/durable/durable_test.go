@@ -9,7 +9,7 @@ import (
 )
 
 func TestReplaceFile(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "new", "file")
+	file := filepath.Join(t.TempDir(), "several", "new", "levels", "file")
 	for _, text := range []string{"one, and long", "two"} {
 		require.NoError(t, ReplaceFile(file, []byte(text)))
 		got, err := os.ReadFile(file)
@@ -26,4 +26,14 @@ func TestReplaceFile(t *testing.T) {
 	got, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, "two", string(got))
+}
+
+// Each directory that is created has its name synced in its parent.
+func TestDirsToSync(t *testing.T) {
+	root := t.TempDir()
+	in := func(path string) string { return filepath.Join(root, path) }
+	require.Equal(t, []string{in("a/b/c"), in("a/b"), in("a"), root}, dirsToSync(in("a/b/c")))
+	require.NoError(t, os.MkdirAll(in("a/b"), 0o700))
+	require.Equal(t, []string{in("a/b/c"), in("a/b")}, dirsToSync(in("a/b/c")))
+	require.Equal(t, []string{in("a/b"), in("a")}, dirsToSync(in("a/b")))
 }

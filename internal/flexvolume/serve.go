@@ -84,7 +84,7 @@ func redirect(logFile string) *os.File {
 		f, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	}
 	if err != nil {
-		f = nowhere()
+		f = memFile()
 	}
 	for _, fd := range []int{1, 2} {
 		_ = unix.Dup3(int(f.Fd()), fd, 0)
@@ -92,8 +92,8 @@ func redirect(logFile string) *os.File {
 	return f
 }
 
-// nowhere returns a file in memory that ends with the process, for a root directory without /dev/null.
-func nowhere() *os.File {
+// memFile returns a file in memory that ends with the process, for a root directory without /dev/null.
+func memFile() *os.File {
 	fd, err := unix.MemfdCreate("log", unix.MFD_CLOEXEC)
 	if err != nil {
 		return os.Stdin // not open for writing, so output is lost
