@@ -84,7 +84,7 @@ type Config struct {
 type Outlets struct {
 	Events  Recorder
 	Metrics *Metrics
-	Ready   func() // called after each successful round
+	Ready   func() // called after each round that succeeded, or reported that the host lacks programs
 }
 
 // A Daemon manages the volumes of one node. All its state can be found out again after a restart.
@@ -288,9 +288,6 @@ func (d *Daemon) Run(ctx context.Context) error {
 			failures++
 		} else {
 			next, failures = d.next(f), 0
-			if d.out.Ready != nil {
-				d.out.Ready()
-			}
 		}
 		d.rest(ctx, time.Since(start))
 	}
