@@ -149,7 +149,11 @@ func (o options) start(ctx context.Context) error {
 	}
 	account := kube.ServiceAccountDir
 	if o.hostNS {
-		if account, err = hostns.Enter(account); err != nil {
+		seen, err := hostns.Enter(o.podDirs()...)
+		if err != nil {
+			return err
+		}
+		if account, err = o.fromHost(seen); err != nil {
 			return err
 		}
 	}
