@@ -236,7 +236,7 @@ func TestFindings(t *testing.T) {
 		"broken lvm":  {tool("lvs", "fails"), Fail, "lvs", "it went wrong", "reinstall"},
 		"mute lvm":    {tool("lvs", "hello"), Warn, "lvs", "does not tell", "2.02.158"},
 
-		"no group":         {func(_ *testing.T, p *patient) { p.host.Inventory = nodeTools{} }, Fail, "group flexlvm", "no volume group at all", "flexlvm vg create --name flexlvm"},
+		"no group":         {func(_ *testing.T, p *patient) { p.host.Inventory = nodeTools{} }, Fail, "group flexlvm", "no volume group at all", "if it was there, bring its disks back (see \"devices file\"); otherwise create it with `flexlvm vg create --name flexlvm"},
 		"another group":    {group(func(g *lvm.VolumeGroup) { g.Name = "system" }), Fail, "group flexlvm", "it sees system", "--group"},
 		"LVM fails":        {func(_ *testing.T, p *patient) { p.host.Inventory = nodeTools{err: errors.New("locked")} }, Fail, "group flexlvm", "locked", "vgs"},
 		"missing device":   {group(func(g *lvm.VolumeGroup) { g.Missing = 1 }), Fail, "group flexlvm", "1 of 1 device is missing", "bring the disks back"},
