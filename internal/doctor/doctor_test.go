@@ -263,6 +263,14 @@ func TestFindings(t *testing.T) {
 			p.write(t, "proc/77/cmdline", "kubelet\x00--config=/var/lib/kubelet/config.yaml\x00")
 			p.write(t, "var/lib/kubelet/config.yaml", "kind: KubeletConfiguration\nvolumePluginDir: \"/var/exec\"\n")
 		}, Fail, "plugin directory", "kubelet looks in /var/exec", "--plugin-dir /var/exec"},
+		"kubelet's file is JSON on one line": {func(t *testing.T, p *patient) {
+			p.write(t, "proc/77/cmdline", "kubelet\x00--config=/var/lib/kubelet/config.json\x00")
+			p.write(t, "var/lib/kubelet/config.json", `{"kind": "KubeletConfiguration", "volumePluginDir": "/var/exec", "authentication": {"x509": {}}}`)
+		}, Fail, "plugin directory", "kubelet looks in /var/exec", "--plugin-dir /var/exec"},
+		"kubelet's file has a comment": {func(t *testing.T, p *patient) {
+			p.write(t, "proc/77/cmdline", "kubelet\x00--config=/var/lib/kubelet/config.yaml\x00")
+			p.write(t, "var/lib/kubelet/config.yaml", "logging:\n  volumePluginDir: /deeper\nvolumePluginDir: '/var/exec' # of ours\n")
+		}, Fail, "plugin directory", "kubelet looks in /var/exec", "--plugin-dir /var/exec"},
 		"no driver":                 {func(t *testing.T, p *patient) { require.NoError(t, os.Remove(p.cfg.Place.Driver())) }, Fail, "driver", "is not there", "flexlvm install"},
 		"driver not for run":        {func(t *testing.T, p *patient) { require.NoError(t, os.Chmod(p.cfg.Place.Driver(), 0o644)) }, Fail, "driver", "not a program", "flexlvm install"},
 		"driver is broken":          {func(_ *testing.T, p *patient) { p.host.Driver = script{"flexlvm": "fails"} }, Fail, "driver", "does not answer `init`: run flexlvm init", "flexlvm install"},
@@ -290,38 +298,6 @@ func TestFindings(t *testing.T) {
 			require.Equal(t, c.level, found[0].Level)
 			require.Contains(t, found[0].Detail, c.says)
 			require.Contains(t, found[0].Do, c.do)
-		})
-	}
-}
-
-func TestDevicesFile(t *testing.T) {
-	const both = `{"report":[{"vg":[{"vg_name":"flexlvm"},{"vg_name":"data"}]}]}`
-	const file = "# LVM uses devices listed in this file.\nVERSION=1.1.2\nIDTYPE=devname IDNAME=/dev/vda DEVNAME=/dev/vda PVID=x\n"
-	for name, c := range map[string]struct {
-		use, seen, all string
-		level          Level
-		says           string
-	}{
-		"not used":         {"use_devicesfile=0", both, both, OK, "does not use it"},
-		"not known to LVM": {"fails", both, both, OK, "does not use it"},
-		"hides nothing":    {"use_devicesfile=1", both, both, OK, "lists 1 device;"},
-		"hides ours":       {"use_devicesfile=1", `{"report":[{"vg":[]}]}`, both, Fail, "hides volume group flexlvm"},
-		"hides another":    {"use_devicesfile=1", `{"report":[{"vg":[{"vg_name":"flexlvm"}]}]}`, both, Warn, "hides 1 volume group"},
-		"vgs fails":        {"use_devicesfile=1", "fails", both, Warn, "went wrong"},
-		"vgs speaks prose": {"use_devicesfile=1", "hello", both, Warn, "read LVM's report"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := healthy(t)
-			p.write(t, devicesFileName, file)
-			p.host.Tools = script{
-				"lvmconfig": c.use,
-				"vgs --reportformat json --options vg_name":                c.seen,
-				"vgs --reportformat json --options vg_name --devicesfile ": c.all,
-			}
-			got := New(p.cfg, p.host).checkDevicesFile(context.Background())
-			require.Len(t, got, 1)
-			require.Equal(t, c.level, got[0].Level)
-			require.Contains(t, got[0].Detail, c.says)
 		})
 	}
 }

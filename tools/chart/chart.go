@@ -176,7 +176,8 @@ func quoted(words []string) string {
 	return b.String()
 }
 
-// addEnvironment makes Go's memory limit a value, because it depends on the container's memory limit.
+// addEnvironment makes Go's memory limit a value, because it depends on the container's memory limit, and empties the
+// plugin directory of the node daemon if the driver is not installed there.
 func addEnvironment(o object, main map[string]any, m *marks, note func(string, string, any, map[string]any) string) {
 	env, _ := main["env"].([]any)
 	for _, e := range env {
@@ -187,6 +188,8 @@ func addEnvironment(o object, main map[string]any, m *marks, note func(string, s
 				comment += " Enough for 60,000 volumes. For more: 60MiB and 2.2KiB for each volume, and resources.limits.memory a quarter above that."
 			}
 			variable["value"] = m.in(note("goMemoryLimit", comment, variable["value"], ofPattern("^[0-9]+(Ki|Mi|Gi)?B$")))
+		case "PLUGIN_DIR":
+			variable["value"] = m.in(`ternary $.Values.pluginDir "" $.Values.installer.install | quote`)
 		}
 	}
 }
