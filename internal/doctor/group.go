@@ -51,12 +51,14 @@ func missingGroup(group volume.Group) string {
 
 // judgeGroup is a pure function.
 func judgeGroup(check string, g lvm.VolumeGroup, pools []lvm.ThinPool) []Finding {
-	own := g.Size // space outside of thin pools
+	own, spare := g.Size, volume.Bytes(0) // space outside of thin pools, and the spare metadata that they share
 	for _, p := range pools {
 		if p.GroupUUID == g.UUID {
-			own -= p.Takes() + p.Metadata // and the spare of its metadata
+			own -= p.Takes()
+			spare = max(spare, p.Metadata) // LVM keeps it as large as the largest
 		}
 	}
+	own -= spare
 	all := ok(check, fmt.Sprintf("%s, %s free, %s on %s, UUID %s", g.Size, g.Free, volume.Counted(g.Volumes, "volume", "volumes"), volume.Counted(g.Devices, "device", "devices"), g.UUID))
 	switch {
 	case g.Exported:
