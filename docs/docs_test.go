@@ -105,7 +105,7 @@ func TestNamedFilesExist(t *testing.T) {
 func TestInstalledObjectsAreListed(t *testing.T) {
 	text, err := os.ReadFile("install.md")
 	require.NoError(t, err)
-	object := regexp.MustCompile(`(?m)^kind: (CustomResourceDefinition|CSIDriver|DaemonSet|Deployment|Namespace|StorageClass|ValidatingAdmissionPolicy)\nmetadata:\n(?:  .*\n)*?  name: (\S+)$`)
+	object := regexp.MustCompile(`(?m)^kind: (CustomResourceDefinition|CSIDriver|DaemonSet|Deployment|Namespace|PodDisruptionBudget|ResourceQuota|StorageClass|ValidatingAdmissionPolicy)\nmetadata:\n(?:  .*\n)*?  name: (\S+)$`)
 	kinds := map[string]int{}
 	for _, folder := range []string{"base", "base/crd", "node", "gc"} {
 		files, err := filepath.Glob("../installer/" + folder + "/*.yaml")
@@ -119,6 +119,6 @@ func TestInstalledObjectsAreListed(t *testing.T) {
 			}
 		}
 	}
-	require.Len(t, kinds, 7, "%v", kinds)
+	require.Len(t, kinds, 9, "%v", kinds)
 	require.Greater(t, kinds["ValidatingAdmissionPolicy"], 5)
 }

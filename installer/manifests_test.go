@@ -17,6 +17,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -222,6 +223,56 @@ func TestDaemonsWithstandTheirCallers(t *testing.T) {
 			require.Equal(t, host, probe.HTTPGet.Host, where)
 		}
 	}
+}
+
+// GKE admits pods of a priority class only where a quota names the class. One with `hard` would refuse the first pods
+// until its usage is computed, and every pod would be counted.
+func TestQuotaNamesThePriorityClasses(t *testing.T) {
+	classes, quotas := map[string]bool{}, []*corev1.ResourceQuota{}
+	for where, object := range objects(t) {
+		switch o := object.(type) {
+		case *appsv1.DaemonSet:
+			if !strings.HasPrefix(where, "uninstall/") { // a patch
+				classes[o.Spec.Template.Spec.PriorityClassName] = true
+			}
+		case *appsv1.Deployment:
+			classes[o.Spec.Template.Spec.PriorityClassName] = true
+		case *corev1.ResourceQuota:
+			quotas = append(quotas, o)
+		}
+	}
+	require.Len(t, quotas, 1)
+	require.Equal(t, "flexlvm-system", quotas[0].Namespace)
+	require.Empty(t, quotas[0].Spec.Hard)
+	scopes := quotas[0].Spec.ScopeSelector.MatchExpressions
+	require.Len(t, scopes, 1)
+	require.Equal(t, corev1.ResourceQuotaScopePriorityClass, scopes[0].ScopeName)
+	require.Equal(t, corev1.ScopeSelectorOpIn, scopes[0].Operator)
+	require.ElementsMatch(t, slices.Collect(maps.Keys(classes)), scopes[0].Values)
+}
+
+// A drain waits while it would take both provisioners at once, and for nothing else.
+func TestDrainsMoveOneProvisionerAtATime(t *testing.T) {
+	var budget *policyv1.PodDisruptionBudget
+	var provisioner *appsv1.Deployment
+	for where, object := range objects(t) {
+		switch o := object.(type) {
+		case *policyv1.PodDisruptionBudget:
+			budget = o
+		case *appsv1.Deployment:
+			if strings.HasPrefix(where, "base/") {
+				provisioner = o
+			}
+		}
+	}
+	require.NotNil(t, budget)
+	require.NotNil(t, provisioner)
+	require.Equal(t, provisioner.Namespace, budget.Namespace)
+	require.Equal(t, provisioner.Spec.Selector, budget.Spec.Selector)
+	require.EqualValues(t, 2, *provisioner.Spec.Replicas)
+	require.Nil(t, budget.Spec.MinAvailable, "it would hold up every drain where there is one replica")
+	require.Equal(t, intstr.FromInt32(1), *budget.Spec.MaxUnavailable)
+	require.Equal(t, policyv1.AlwaysAllow, *budget.Spec.UnhealthyPodEvictionPolicy)
 }
 
 // The manifest shows the defaults, so they must be those.

@@ -159,6 +159,7 @@ func (c *DiscoveryClass) Check() error {
 		known       []string
 	}{
 		{"volumeMode", c.VolumeMode, []string{"", string(corev1.PersistentVolumeFilesystem), string(corev1.PersistentVolumeBlock)}},
+		{"accessMode", c.AccessMode, []string{"", string(corev1.ReadWriteOnce), string(corev1.ReadWriteOncePod)}},
 		{"directories", c.Directories, []string{"", DirectoriesNone, DirectoriesBindMounts, DirectoriesAll}},
 		{"cleanFilesystem", c.CleanFilesystem, []string{"", CleanDeleteFiles, CleanKeep}},
 		{"cleanDevice", c.CleanDevice, []string{"", CleanZero, CleanDiscard, CleanKeep}},

@@ -89,7 +89,7 @@ func (o options) start(ctx context.Context) error {
 		return err
 	}
 	if o.hostNS {
-		if _, err := hostns.Enter(""); err != nil {
+		if _, err := hostns.Enter(); err != nil {
 			return err
 		}
 	}

@@ -59,11 +59,11 @@ const long = `gc looks after the volumes of the node that it runs on. A volume w
 PersistentVolume was released or deleted becomes "unreferenced" and waits, with
 its data, until its room is needed: until volumes that are promised on this node
 do not fit, or a pool is fuller than --high-threshold-percent. Then the least
-recently used go first. Unreferenced volumes also go to make room for --headroom,
-once they have been unreferenced for longer than --max-age, or at once if their
-class says reclaim: immediate. Of what still has a claim, only replicas of
-datasets go whose dataset allows it. Volumes without a PersistentVolume go only
-with --evict-orphans. Nothing goes while the API server does not answer.
+recently used go first. Unreferenced volumes also go in three other cases: to make
+room for --headroom; when they have been unreferenced for longer than --max-age; and
+at once if their class says reclaim: immediate. Of what still has a claim, only
+replicas of datasets go whose dataset allows it. Volumes without a PersistentVolume
+go only with --evict-orphans. Nothing goes while the API server does not answer.
 
 It finds the existing file systems and disks that the VolumeDiscovery names, and
 cleans them once their claims are gone (docs/static.md).
@@ -122,7 +122,7 @@ func command() *cobra.Command {
 	f.DurationVar(&o.policy.OrphanAge, "orphan-age", o.policy.OrphanAge, "how long an orphan has neither been made nor used before it may go")
 	f.IntVar(&o.policy.ThinDataPercent, "thin-data-watermark-percent", o.policy.ThinDataPercent, "how full a thin pool may be, less what may be evicted, before no more volumes are promised in it")
 	f.IntVar(&o.policy.ThinMetadataPercent, "thin-metadata-watermark-percent", o.policy.ThinMetadataPercent, "how full the metadata of a thin pool may be before volumes are evicted from it and no more are promised in it")
-	f.IntVar(&o.policy.OrphanShare, "orphan-share-percent", o.policy.OrphanShare, "how many of the node's volumes may go as orphans within --orphan-age, or within an hour where that is less")
+	f.IntVar(&o.policy.OrphanShare, "orphan-share-percent", o.policy.OrphanShare, "how many per cent of the node's volumes may go as orphans within --orphan-age, or within an hour where that is less")
 	f.BoolVar(&o.dryRun, "dry-run", false, "say in the log what would be released and evicted, and change no volume")
 	f.StringVar(&o.wipeRate, "wipe-rate", "100Mi", "how many bytes to wipe, or to copy of a snapshot, in a second; 0 is no bound")
 	f.Int64Var(&o.deleteRate, "delete-rate", 2000, "how many files to delete in a second in file systems that the VolumeDiscovery finds and whose claims are gone; 0 is no bound")
@@ -149,7 +149,11 @@ func (o options) start(ctx context.Context) error {
 	}
 	account := kube.ServiceAccountDir
 	if o.hostNS {
-		if account, err = hostns.Enter(account); err != nil {
+		seen, err := hostns.Enter(o.podDirs()...)
+		if err != nil {
+			return err
+		}
+		if account, err = o.fromHost(seen); err != nil {
 			return err
 		}
 	}
@@ -269,7 +273,7 @@ func (o options) agent(engine *node.Engine, host commands.Programs, log logrus.F
 		Fills:   func(ctx context.Context) (map[string]int, error) { return dm.Fills(ctx, host.Unkillable) },
 		Groups:  engine,
 		Disks:   discovery.NewMachine(host.Unkillable, int64(rates.wipe), o.deleteRate, lvm.CheckNoUsers), DiscoveredFile: filepath.Join(node.DefaultStateDir, "discovered.json"),
-		Examine: examiner(engine, host, log),
+		Examine: examiner(engine, host, log, os.Getenv(pluginDirVariable)),
 		Called:  func() time.Time { return node.WokenAt(node.DefaultStateDir) },
 		Mounts:  mount.Watch,
 		IO:      iolimit.Host{Groups: cgroup.New(cgroup.Root), Mounts: mount.ByDevice, Watch: mount.Watch},

@@ -24,16 +24,20 @@ type nodeTools struct {
 	*node.Engine
 }
 
-// examiner returns a function that checks this node and the volume groups as `flexlvm doctor` does.
-func examiner(engine *node.Engine, host commands.Programs, log logrus.FieldLogger) func(context.Context, []volume.Group) []flexlvmv1.Check {
+// pluginDirVariable is the environment variable with kubelet's directory of volume plugins, in which the installation
+// puts the driver. It is empty if the driver is not installed.
+const pluginDirVariable = "PLUGIN_DIR"
+
+// examiner returns a function that checks this node and the volume groups as `flexlvm doctor` does. pluginDir is the
+// value of pluginDirVariable.
+func examiner(engine *node.Engine, host commands.Programs, log logrus.FieldLogger, pluginDir string) func(context.Context, []volume.Group) []flexlvmv1.Check {
 	return func(ctx context.Context, groups []volume.Group) []flexlvmv1.Check {
-		dir, _ := doctor.KubeletPluginDir("/")
-		place, err := install.At(cmp.Or(dir, install.DefaultPluginDir))
+		place, err := install.At(cmp.Or(pluginDir, install.DefaultPluginDir))
 		if err != nil {
-			return checks([]doctor.Finding{{Level: doctor.Fail, Check: "plugin directory", Detail: err.Error(), Do: "look at kubelet's --volume-plugin-dir"}})
+			return checks([]doctor.Finding{{Level: doctor.Fail, Check: "plugin directory", Detail: err.Error(), Do: "correct " + pluginDirVariable + " of DaemonSet flexlvm-gc (pluginDir in installer/settings)"}})
 		}
 		of := func(group volume.Group) *doctor.Doctor {
-			return doctor.New(doctor.Config{Group: group, Place: place, Version: version.String, Dirs: []doctor.Dir{
+			return doctor.New(doctor.Config{Group: group, Place: place, NoDriver: pluginDir == "", Version: version.String, Dirs: []doctor.Dir{
 				{What: "state directory", Path: node.DefaultStateDir},
 				{What: "lock directory", Path: node.DefaultLockDir},
 				{What: "log directory", Path: node.DefaultLogDir},

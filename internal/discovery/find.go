@@ -41,7 +41,7 @@ const (
 	AllDirectories         // all other directories, too
 )
 
-// longestDisk is the maximum length of Found.Disk; api/v1 has the same limit.
+// longestDisk is the maximum length of Found.Disk of a file system, which the NodeStorage and an annotation hold.
 const longestDisk = 300
 
 // A Class is where to search, and for what.

@@ -33,10 +33,11 @@ type Finding struct {
 
 // Config describes how the node should be set up.
 type Config struct {
-	Group   volume.Group
-	Place   install.Place
-	Version string // the release of the running program
-	Dirs    []Dir
+	Group    volume.Group
+	Place    install.Place
+	NoDriver bool   // no FlexVolume driver is expected, at Place or elsewhere
+	Version  string // the release of the running program
+	Dirs     []Dir
 }
 
 // A Dir is a directory that the driver writes to.

@@ -236,7 +236,7 @@ func TestFindings(t *testing.T) {
 		"broken lvm":  {tool("lvs", "fails"), Fail, "lvs", "it went wrong", "reinstall"},
 		"mute lvm":    {tool("lvs", "hello"), Warn, "lvs", "does not tell", "2.02.158"},
 
-		"no group":         {func(_ *testing.T, p *patient) { p.host.Inventory = nodeTools{} }, Fail, "group flexlvm", "no volume group at all", "flexlvm vg create --name flexlvm"},
+		"no group":         {func(_ *testing.T, p *patient) { p.host.Inventory = nodeTools{} }, Fail, "group flexlvm", "no volume group at all", "if it was there, bring its disks back (see \"devices file\"); otherwise create it with `flexlvm vg create --name flexlvm"},
 		"another group":    {group(func(g *lvm.VolumeGroup) { g.Name = "system" }), Fail, "group flexlvm", "it sees system", "--group"},
 		"LVM fails":        {func(_ *testing.T, p *patient) { p.host.Inventory = nodeTools{err: errors.New("locked")} }, Fail, "group flexlvm", "locked", "vgs"},
 		"missing device":   {group(func(g *lvm.VolumeGroup) { g.Missing = 1 }), Fail, "group flexlvm", "1 of 1 device is missing", "bring the disks back"},
@@ -262,6 +262,14 @@ func TestFindings(t *testing.T) {
 		"kubelet's file says so": {func(t *testing.T, p *patient) {
 			p.write(t, "proc/77/cmdline", "kubelet\x00--config=/var/lib/kubelet/config.yaml\x00")
 			p.write(t, "var/lib/kubelet/config.yaml", "kind: KubeletConfiguration\nvolumePluginDir: \"/var/exec\"\n")
+		}, Fail, "plugin directory", "kubelet looks in /var/exec", "--plugin-dir /var/exec"},
+		"kubelet's file is JSON on one line": {func(t *testing.T, p *patient) {
+			p.write(t, "proc/77/cmdline", "kubelet\x00--config=/var/lib/kubelet/config.json\x00")
+			p.write(t, "var/lib/kubelet/config.json", `{"kind": "KubeletConfiguration", "volumePluginDir": "/var/exec", "authentication": {"x509": {}}}`)
+		}, Fail, "plugin directory", "kubelet looks in /var/exec", "--plugin-dir /var/exec"},
+		"kubelet's file has a comment": {func(t *testing.T, p *patient) {
+			p.write(t, "proc/77/cmdline", "kubelet\x00--config=/var/lib/kubelet/config.yaml\x00")
+			p.write(t, "var/lib/kubelet/config.yaml", "logging:\n  volumePluginDir: /deeper\nvolumePluginDir: '/var/exec' # of ours\n")
 		}, Fail, "plugin directory", "kubelet looks in /var/exec", "--plugin-dir /var/exec"},
 		"no driver":                 {func(t *testing.T, p *patient) { require.NoError(t, os.Remove(p.cfg.Place.Driver())) }, Fail, "driver", "is not there", "flexlvm install"},
 		"driver not for run":        {func(t *testing.T, p *patient) { require.NoError(t, os.Chmod(p.cfg.Place.Driver(), 0o644)) }, Fail, "driver", "not a program", "flexlvm install"},
@@ -290,38 +298,6 @@ func TestFindings(t *testing.T) {
 			require.Equal(t, c.level, found[0].Level)
 			require.Contains(t, found[0].Detail, c.says)
 			require.Contains(t, found[0].Do, c.do)
-		})
-	}
-}
-
-func TestDevicesFile(t *testing.T) {
-	const both = `{"report":[{"vg":[{"vg_name":"flexlvm"},{"vg_name":"data"}]}]}`
-	const file = "# LVM uses devices listed in this file.\nVERSION=1.1.2\nIDTYPE=devname IDNAME=/dev/vda DEVNAME=/dev/vda PVID=x\n"
-	for name, c := range map[string]struct {
-		use, seen, all string
-		level          Level
-		says           string
-	}{
-		"not used":         {"use_devicesfile=0", both, both, OK, "does not use it"},
-		"not known to LVM": {"fails", both, both, OK, "does not use it"},
-		"hides nothing":    {"use_devicesfile=1", both, both, OK, "lists 1 device;"},
-		"hides ours":       {"use_devicesfile=1", `{"report":[{"vg":[]}]}`, both, Fail, "hides volume group flexlvm"},
-		"hides another":    {"use_devicesfile=1", `{"report":[{"vg":[{"vg_name":"flexlvm"}]}]}`, both, Warn, "hides 1 volume group"},
-		"vgs fails":        {"use_devicesfile=1", "fails", both, Warn, "went wrong"},
-		"vgs speaks prose": {"use_devicesfile=1", "hello", both, Warn, "read LVM's report"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := healthy(t)
-			p.write(t, devicesFileName, file)
-			p.host.Tools = script{
-				"lvmconfig": c.use,
-				"vgs --reportformat json --options vg_name":                c.seen,
-				"vgs --reportformat json --options vg_name --devicesfile ": c.all,
-			}
-			got := New(p.cfg, p.host).checkDevicesFile(context.Background())
-			require.Len(t, got, 1)
-			require.Equal(t, c.level, got[0].Level)
-			require.Contains(t, got[0].Detail, c.says)
 		})
 	}
 }

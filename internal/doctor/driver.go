@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -49,22 +50,25 @@ func checkDir(what, path string) []Finding {
 // checkPluginDir compares the configured plugin directory with kubelet's.
 func (d *Doctor) checkPluginDir(context.Context) []Finding {
 	const check = "plugin directory"
+	if d.cfg.NoDriver {
+		return nil
+	}
 	dir := d.cfg.Place.PluginDir()
-	used, running := KubeletPluginDir(d.path(""))
+	used, running := kubeletPluginDir(d.path(""))
 	switch {
 	case !running:
 		return warn(check, dir+"; no kubelet runs here that could be asked", "make sure that it is kubelet's --volume-plugin-dir")
 	case used != "" && filepath.Clean(used) != dir:
-		return fail(check, fmt.Sprintf("%s, but kubelet looks in %s", dir, used), fmt.Sprintf("install there: `flexlvm install --plugin-dir %s`, and give the same to `flexlvm doctor`", used))
+		return fail(check, fmt.Sprintf("%s, but kubelet looks in %s", dir, used), fmt.Sprintf("install there: pluginDir in installer/settings (with Helm, the value pluginDir), or `flexlvm install --plugin-dir %s`, and give the same to `flexlvm doctor`", used))
 	case used == "":
 		return ok(check, dir+" (kubelet's command line names no other)")
 	}
 	return ok(check, dir+", as kubelet's")
 }
 
-// KubeletPluginDir returns the plugin directory from the command line of a running kubelet, or from its
+// kubeletPluginDir returns the plugin directory from the command line of a running kubelet, or from its
 // configuration file. It is empty if both leave it at the default.
-func KubeletPluginDir(root string) (dir string, running bool) {
+func kubeletPluginDir(root string) (dir string, running bool) {
 	names, err := filepath.Glob(filepath.Join(root, "proc/[0-9]*/comm"))
 	if err != nil {
 		return "", false
@@ -84,7 +88,7 @@ func KubeletPluginDir(root string) (dir string, running bool) {
 		}
 		if file := flagValue(args, "config"); file != "" {
 			text, _ := os.ReadFile(filepath.Join(root, file)) // an unreadable file counts as the default
-			return yamlValue(string(text), "volumePluginDir"), true
+			return topLevelValue(string(text), "volumePluginDir"), true
 		}
 		return "", true
 	}
@@ -108,11 +112,19 @@ func flagValue(args []string, name string) string {
 	return ""
 }
 
-// yamlValue returns a plain value by its key from a YAML file, or from a JSON file with one key per line.
-func yamlValue(text, key string) string {
+// topLevelValue returns a string by its key from the top level of a JSON file, or of a YAML file in block style.
+// The driver links no YAML library, because kubelet waits for its start.
+func topLevelValue(text, key string) string {
+	var object map[string]json.RawMessage
+	if json.Unmarshal([]byte(text), &object) == nil {
+		var value string
+		_ = json.Unmarshal(object[key], &value) // absent, or no string: not set
+		return value
+	}
 	for _, line := range strings.Split(text, "\n") {
-		k, v, found := strings.Cut(strings.Trim(line, " ,\t\r"), ":")
-		if found && strings.Trim(k, `"'`) == key {
+		k, v, found := strings.Cut(line, ":") // a key of a lower level is indented
+		if found && strings.Trim(strings.TrimRight(k, " "), `"'`) == key {
+			v, _, _ = strings.Cut(v, " #")
 			return strings.Trim(strings.TrimSpace(v), `"'`)
 		}
 	}
@@ -122,6 +134,9 @@ func yamlValue(text, key string) string {
 func (d *Doctor) checkDriver(ctx context.Context) []Finding {
 	const check = "driver"
 	const do = "run `flexlvm install`"
+	if d.cfg.NoDriver {
+		return ok(check, "no FlexVolume driver is expected here")
+	}
 	place := d.cfg.Place
 	var all []Finding
 	if names, err := place.Foreign(); err != nil {

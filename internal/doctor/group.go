@@ -38,19 +38,27 @@ func (d *Doctor) checkGroup(ctx context.Context) []Finding {
 		for _, g := range groups {
 			names = append(names, string(g.Name))
 		}
-		return fail(check, "LVM does not see it; it sees "+strings.Join(names, ", "), fmt.Sprintf("create it with `flexlvm vg create --name %s DEVICE`, or name the group that your StorageClasses use with --group", d.cfg.Group))
+		return fail(check, "LVM does not see it; it sees "+strings.Join(names, ", "), missingGroup(d.cfg.Group)+"; or name the group that your StorageClasses use with --group")
 	}
-	return fail(check, "LVM sees no volume group at all", fmt.Sprintf("create it with `flexlvm vg create --name %s DEVICE`", d.cfg.Group))
+	return fail(check, "LVM sees no volume group at all", missingGroup(d.cfg.Group))
+}
+
+// missingGroup returns what to do about a group that LVM does not see. One that was there may only be hidden, and
+// its volumes whole.
+func missingGroup(group volume.Group) string {
+	return fmt.Sprintf("if it was there, bring its disks back (see \"devices file\"); otherwise create it with `flexlvm vg create --name %s DEVICE`", group)
 }
 
 // judgeGroup is a pure function.
 func judgeGroup(check string, g lvm.VolumeGroup, pools []lvm.ThinPool) []Finding {
-	own := g.Size // space outside of thin pools
+	own, spare := g.Size, volume.Bytes(0) // space outside of thin pools, and the spare metadata that they share
 	for _, p := range pools {
 		if p.GroupUUID == g.UUID {
-			own -= p.Takes() + p.Metadata // and the spare of its metadata
+			own -= p.Takes()
+			spare = max(spare, p.Metadata) // LVM keeps it as large as the largest
 		}
 	}
+	own -= spare
 	all := ok(check, fmt.Sprintf("%s, %s free, %s on %s, UUID %s", g.Size, g.Free, volume.Counted(g.Volumes, "volume", "volumes"), volume.Counted(g.Devices, "device", "devices"), g.UUID))
 	switch {
 	case g.Exported:

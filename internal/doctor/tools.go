@@ -55,6 +55,9 @@ func (d *Doctor) checkTool(ctx context.Context, t tool) []Finding {
 		return fail(t.name, err.Error(), "it must run without an error; reinstall its package")
 	}
 	version := findVersion(string(out))
+	if version == "" && t.least == "" {
+		return ok(t.name, "is there")
+	}
 	if version == "" {
 		return warn(t.name, "does not tell its version", fmt.Sprintf("make sure that it is %s or later", t.least))
 	}

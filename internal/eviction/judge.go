@@ -100,7 +100,7 @@ func (x *index) obstacle(c *persistentvolume.Volume) string {
 		return "another PersistentVolume, which cannot be read, may mean it or be a copy of it that is not made yet; its event VolumeNeedsAttention says what to do"
 	}
 	if _, there := x.group(c); !there {
-		return fmt.Sprintf("volume group %s is not on this node, so nothing can be said of it; bring its disks back, or remove the finalizer %s if they are lost for good", c.Group, pv.Finalizer)
+		return fmt.Sprintf("LVM does not see volume group %s on this node, so nothing can be said of it; %s; only if they are lost for good, remove the finalizer %s", c.Group, bringBack(c.Group), pv.Finalizer)
 	}
 	if why, ailing := x.ailing[c.Group]; ailing {
 		return why
@@ -190,16 +190,31 @@ func (x *index) amiss(view View, c *persistentvolume.Volume) string {
 	_, cut := x.pools[c.Pool()]
 	switch {
 	case !there:
-		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which is not on this node; make it (`flexlvm vg create`), or delete %s", c.PV, c.Group, c.User())
+		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which LVM does not see on this node; %s%s; only if they are lost for good, delete %s", c.PV, c.Group, bringBack(c.Group), orMake(c), c.User())
 	case !c.InGroup(pool.UUID) && x.ailing[c.Group] == "":
-		return fmt.Sprintf("PersistentVolume %s was made for volume group %s with UUID %s, and the one on this node is %s; if the node or its disks were replaced, the volume is lost and %s must be deleted", c.PV, c.Group, c.GroupUUID, pool.UUID, c.User())
+		return fmt.Sprintf("PersistentVolume %s was made for volume group %s with UUID %s, and the one on this node is %s; bring the disks of the other one back; only if they are lost for good, such as after a replacement, delete %s", c.PV, c.Group, c.GroupUUID, pool.UUID, c.User())
 	case !cut:
-		return fmt.Sprintf("PersistentVolume %s needs %s %s, which is not on this node or does not carry the tags of one of flexlvm's; see `lvs -o +lv_tags %s`, and tag it or delete %s", c.PV, c.Pool().Noun(), c.Pool(), c.Group, c.User())
+		return fmt.Sprintf("PersistentVolume %s needs %s %s, which is not on this node or does not carry the tags of one of flexlvm's; see `lvs -o +lv_tags %s`, and tag it; only if it is lost for good, delete %s", c.PV, c.Pool().Noun(), c.Pool(), c.Group, c.User())
 	}
 	if c.Undelete {
 		return "" // the daemon brings the volume back, or reports why it cannot
 	}
 	return x.unmountable(view, c)
+}
+
+// bringBack returns what to do about a volume group that LVM does not see. Its data may be whole: its disks are
+// late, or LVM's devices file hides them.
+func bringBack(group volume.Group) string {
+	return fmt.Sprintf("bring its disks back (`flexlvm doctor --group %s` shows whether LVM's devices file hides them; then run `vgimportdevices %s`)", group, group)
+}
+
+// orMake returns what else to do about a volume group that LVM does not see, if it may never have been there: a
+// PersistentVolume that the provisioner has made has the UUID of a group that was.
+func orMake(c *persistentvolume.Volume) string {
+	if c.GroupUUID != "" {
+		return ""
+	}
+	return ", or make the group if it was never there (`flexlvm vg create`)"
 }
 
 // unmountable returns why no pod can mount the volume of a PersistentVolume whose pool exists; empty if pods

@@ -56,7 +56,7 @@ func TestJudge(t *testing.T) {
 		"no cluster, bound":           {changes{evictiontest.NoCluster}, made, nothing, nowhere, ""},
 		"no cluster, released":        {changes{evictiontest.NoCluster, evictiontest.Phase(released)}, made, report, nowhere, "the option clusterUID is missing"},
 		"no cluster, kept":            {changes{evictiontest.NoCluster, evictiontest.Phase(released), evictiontest.Retain}, made, nothing, nowhere, ""},
-		"group replaced, bound":       {changes{evictiontest.OtherGroup}, made, report, nowhere, "the volume is lost and claim db/data-pvc must be deleted"},
+		"group replaced, bound":       {changes{evictiontest.OtherGroup}, made, report, nowhere, "bring the disks of the other one back; only if they are lost for good, such as after a replacement, delete claim db/data-pvc"},
 		"group replaced, released":    {changes{evictiontest.OtherGroup, evictiontest.Phase(released)}, made, report, nowhere, "it was made in volume group flexlvm with UUID another"},
 		"group replaced, volume lost": {changes{evictiontest.OtherGroup, evictiontest.Phase(released)}, neverMade, release, unreferenced, "is gone"},
 	} {
@@ -185,13 +185,19 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 			func(s *evictiontest.Scene) {
 				s.PersistentVolume("pvc", 10, gone, func(c *persistentvolume.Volume) { c.Group = "away" })
 			},
-			eviction.ActionReport, "", "volume group away is not on this node",
+			eviction.ActionReport, "", "LVM does not see volume group away on this node, so nothing can be said of it; bring its disks back (`flexlvm doctor --group away` shows whether LVM's devices file hides them; then run `vgimportdevices away`); only if they are lost for good, remove the finalizer flexlvm.io/volume",
 		},
 		"no group for one in use": {
 			func(s *evictiontest.Scene) {
+				s.PersistentVolume("pvc", 10, func(c *persistentvolume.Volume) { c.Group, c.GroupUUID = "away", "another" })
+			},
+			eviction.ActionReport, "", "needs volume group away, which LVM does not see on this node; bring its disks back (`flexlvm doctor --group away` shows whether LVM's devices file hides them; then run `vgimportdevices away`); only if they are lost for good, delete claim db/data-pvc",
+		},
+		"no group for one that was made by hand": {
+			func(s *evictiontest.Scene) {
 				s.PersistentVolume("pvc", 10, func(c *persistentvolume.Volume) { c.Group = "away" })
 			},
-			eviction.ActionReport, "", "needs volume group away, which is not on this node",
+			eviction.ActionReport, "", "then run `vgimportdevices away`), or make the group if it was never there (`flexlvm vg create`); only if they are lost",
 		},
 		"half a group": {
 			func(s *evictiontest.Scene) {

@@ -14,14 +14,18 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// carried is the environment variable that marks the second process and holds the file descriptor of its
-// directory. The second process unsets it first, so no child inherits it.
-const carried = "FLEXLVM_HOSTNS_DIR_FD"
+// carried is the environment variable that marks the second process and holds the file descriptors of its
+// directories, separated by commas. The second process unsets it first, so no child inherits it.
+const carried = "FLEXLVM_HOSTNS_DIR_FDS"
+
+// absent stands for the descriptor of a directory that does not exist.
+const absent = -1
 
 // A namespace is a kind of namespace of the host's init to enter.
 type namespace struct {
@@ -43,27 +47,28 @@ func namespaces() []namespace {
 	}
 }
 
-// Enter returns once the process is in its host's namespaces. It returns the path of dir, a directory of the
-// pod, as seen from there, or "" if it does not exist. Later changes in dir are visible.
+// Enter returns once the process is in its host's namespaces. It returns the paths of dirs, directories of the
+// pod, as seen from there; "" stands for one that does not exist. Later changes in them are visible, but what is
+// mounted below them is not.
 //
 // Enter may execute the program again, with the same arguments, so it must be called before anything that
 // matters has begun. It does nothing in a process that is in those namespaces already, for example one started
 // by hand on the host.
-func Enter(dir string) (string, error) {
+func Enter(dirs ...string) ([]string, error) {
 	if value, second := os.LookupEnv(carried); second {
-		return arrived(value)
+		return arrived(value, len(dirs))
 	}
 	away, err := elsewhere()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if os.Getpid() == 1 {
-		return "", errors.New("enter the host's namespaces: this process is process 1, so the pod does not see the host's; set hostPID: true (or --host-namespaces=false)")
+		return nil, errors.New("enter the host's namespaces: this process is process 1, so the pod does not see the host's; set hostPID: true (or --host-namespaces=false)")
 	}
 	if len(away) == 0 {
-		return dir, nil
+		return dirs, nil
 	}
-	return "", cross(dir)
+	return nil, cross(dirs)
 }
 
 // elsewhere returns the names of the namespaces that this process does not share with the host's init.
@@ -87,13 +92,13 @@ func elsewhere() ([]string, error) {
 
 // cross moves this thread into the host's namespaces and executes the program there. It returns only on
 // failure. The caller then has to exit, because the thread may be in a mix of namespaces.
-func cross(dir string) error {
+func cross(dirs []string) error {
 	runtime.LockOSThread()
 	program, err := os.Open("/proc/self/exe")
 	if err != nil {
 		return fmt.Errorf("open the program itself: %w", err)
 	}
-	carry, err := openDir(dir)
+	carry, err := openDirs(dirs)
 	if err != nil {
 		return err
 	}
@@ -104,21 +109,25 @@ func cross(dir string) error {
 	if err := setAll(); err != nil {
 		return err
 	}
-	env := append(os.Environ(), carried+"="+strconv.Itoa(carry))
+	env := append(os.Environ(), carried+"="+carry)
 	err = syscall.Exec("/proc/self/fd/"+strconv.Itoa(int(program.Fd())), os.Args, env)
 	return fmt.Errorf("execute the program in the host's namespaces: %w; /proc must be mounted on the host", err)
 }
 
-// openDir opens dir for the second process. It returns -1 if dir does not exist.
-func openDir(dir string) (int, error) {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0) // without O_CLOEXEC: it is for the second process
-	if errors.Is(err, unix.ENOENT) {
-		return -1, nil
+// openDirs opens dirs for the second process, and returns the value of carried.
+func openDirs(dirs []string) (string, error) {
+	fds := make([]string, 0, len(dirs))
+	for _, dir := range dirs {
+		fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0) // without O_CLOEXEC: it is for the second process
+		if errors.Is(err, unix.ENOENT) {
+			fd, err = absent, nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("open %s: %w", dir, err)
+		}
+		fds = append(fds, strconv.Itoa(fd))
 	}
-	if err != nil {
-		return -1, fmt.Errorf("open %s: %w", dir, err)
-	}
-	return fd, nil
+	return strings.Join(fds, ","), nil
 }
 
 // setAll enters all namespaces. It opens all of them first: in the host's mount namespace, /proc is another
@@ -142,31 +151,47 @@ func setAll() error {
 }
 
 // arrived is the second process's Enter.
-func arrived(value string) (string, error) {
+func arrived(value string, count int) ([]string, error) {
 	if err := os.Unsetenv(carried); err != nil {
-		return "", fmt.Errorf("tidy the environment: %w", err)
+		return nil, fmt.Errorf("tidy the environment: %w", err)
 	}
 	away, err := elsewhere()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if len(away) > 0 {
-		return "", fmt.Errorf("enter the host's namespaces: still outside of %v after it was done; unset %s", away, carried)
+		return nil, fmt.Errorf("enter the host's namespaces: still outside of %v after it was done; unset %s", away, carried)
 	}
 	// For a program executed by descriptor, the kernel uses the descriptor's number as its name. The name is
 	// only for people.
 	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
-	fd, err := strconv.Atoi(value)
-	if err != nil {
-		return "", fmt.Errorf("%s is %q, not a descriptor; unset it", carried, value)
+	paths, err := openedDirs(value)
+	if err == nil && len(paths) != count {
+		err = fmt.Errorf("%s is %q, which are not %d directories; unset it", carried, value, count)
 	}
-	if fd < 0 {
-		return "", nil
+	return paths, err
+}
+
+// openedDirs returns the paths of the directories that openDirs has opened.
+func openedDirs(value string) (paths []string, err error) {
+	if value == "" {
+		return nil, nil
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return "", fmt.Errorf("%s is %q, which is no open directory; unset it", carried, value)
+	for _, number := range strings.Split(value, ",") {
+		fd, err := strconv.Atoi(number)
+		if err != nil {
+			return nil, fmt.Errorf("%s is %q, and %q is no descriptor; unset it", carried, value, number)
+		}
+		if fd == absent {
+			paths = append(paths, "")
+			continue
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			return nil, fmt.Errorf("%s is %q, and %q is no open directory; unset it", carried, value, number)
+		}
+		unix.CloseOnExec(fd) // child programs must not inherit the directory
+		paths = append(paths, "/proc/self/fd/"+number)
 	}
-	unix.CloseOnExec(fd) // child programs must not inherit the directory
-	return "/proc/self/fd/" + value, nil
+	return paths, nil
 }

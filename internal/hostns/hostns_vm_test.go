@@ -79,7 +79,7 @@ func ownProc() error {
 }
 
 func pod(dir string) error {
-	if _, second := os.LookupEnv("FLEXLVM_HOSTNS_DIR_FD"); !second && dir != nowhere && os.Getenv("MOUNT") != "" {
+	if _, second := os.LookupEnv("FLEXLVM_HOSTNS_DIR_FDS"); !second && dir != nowhere && os.Getenv("MOUNT") != "" {
 		if err := mountToken(dir); err != nil {
 			return err
 		}
@@ -89,11 +89,14 @@ func pod(dir string) error {
 			return err
 		}
 	}
-	path, err := hostns.Enter(dir)
+	paths, err := hostns.Enter(dir, "/", nowhere)
 	if err != nil {
 		return err
 	}
+	path := paths[0]
 	fmt.Println("path", path)
+	fmt.Println("other", paths[1])
+	fmt.Println("missing", paths[2])
 	for _, n := range []string{"ipc", "uts", "net", "cgroup", "mnt"} {
 		link, err := os.Readlink("/proc/self/ns/" + n)
 		if err != nil {
@@ -103,7 +106,7 @@ func pod(dir string) error {
 	}
 	comm, err := os.ReadFile("/proc/self/comm")
 	fmt.Println("comm", strings.TrimSpace(string(comm)), err)
-	fmt.Println("env", os.Getenv("FLEXLVM_HOSTNS_DIR_FD"))
+	fmt.Println("env", os.Getenv("FLEXLVM_HOSTNS_DIR_FDS"))
 	_, err = os.Stat(dir)
 	fmt.Println("seen", err == nil)
 	if path == "" {
@@ -214,6 +217,11 @@ func TestEnter(t *testing.T) {
 	require.Equal(t, "gc <nil>", said["comm"], out)
 	require.Empty(t, said["env"], out)
 	require.NotContains(t, strings.Fields(said["fds"]), filepath.Base(said["path"]), "a child inherits the token")
+	require.Contains(t, said["other"], "/proc/self/fd/", out)
+	require.NotEqual(t, said["path"], said["other"], out)
+	require.NotContains(t, strings.Fields(said["fds"]), filepath.Base(said["other"]), "a child inherits the other directory")
+	require.Contains(t, said, "missing", out)
+	require.Empty(t, said["missing"], out)
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, entries, "the host sees the pod's token")
@@ -236,7 +244,7 @@ func TestEnterWithoutHostPID(t *testing.T) {
 }
 
 func TestEnterTwice(t *testing.T) {
-	_, out := enter(t, nowhere, asPod, "FLEXLVM_HOSTNS_DIR_FD=7")
+	_, out := enter(t, nowhere, asPod, "FLEXLVM_HOSTNS_DIR_FDS=7")
 	require.Contains(t, out, "still outside of [ipc uts net cgroup mnt]", "a program that executes itself for ever")
 }
 

@@ -17,6 +17,9 @@ var (
 	ErrReplaced = errors.New("the driver was replaced by another installation")
 )
 
+// again is how to install a driver that another installation has replaced.
+const again = "delete this pod to install its driver again, or outside of a pod run `flexlvm install`"
+
 // A Guard reinstalls an installed driver if it is deleted or damaged.
 type Guard struct {
 	place  Place
@@ -72,20 +75,33 @@ func (p Place) Keep(ctx context.Context, binary string, interval time.Duration, 
 	if err != nil {
 		return err
 	}
-	Every(ctx, interval, func() {
-		bounded, cancel := context.WithTimeout(ctx, checkPatience)
-		defer cancel()
-		changed, err := guard.Check(bounded)
-		switch {
-		case errors.Is(err, ErrReplaced):
-			log.Debug(err)
-		case err != nil:
-			log.WithError(err).Error("cannot look after the driver; it is tried again")
-		case changed:
-			log.Warn("the driver had gone or was damaged; it is installed again")
-		}
-	})
+	k := keeper{guard: guard, log: log}
+	Every(ctx, interval, func() { k.check(ctx) })
 	return nil
+}
+
+// A keeper runs Check and logs its outcome.
+type keeper struct {
+	guard    *Guard
+	log      logrus.FieldLogger
+	replaced bool // the last Check found another driver, which is logged once
+}
+
+func (k *keeper) check(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, checkPatience)
+	defer cancel()
+	changed, err := k.guard.Check(ctx)
+	was := k.replaced
+	k.replaced = errors.Is(err, ErrReplaced)
+	switch {
+	case k.replaced && was:
+	case k.replaced:
+		k.log.Warnf("%v, which stays; %s", err, again)
+	case err != nil:
+		k.log.WithError(err).Error("cannot look after the driver; it is tried again")
+	case changed:
+		k.log.Warn("the driver had gone or was damaged; it is installed again")
+	}
 }
 
 func gone(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -264,6 +265,30 @@ func TestGuardLeavesWhatComesMeanwhile(t *testing.T) {
 	there, err := os.ReadFile(p.Driver())
 	require.NoError(t, err)
 	require.Equal(t, "newer", string(there))
+}
+
+// A driver that another installation put in place is logged once, with what to do: the probe of the pod refers to the log.
+func TestReplacedDriverIsLogged(t *testing.T) {
+	p := place(t)
+	mine := binary(t, "mine")
+	_, err := p.Install(t.Context(), mine)
+	require.NoError(t, err)
+	g, err := p.Guard(mine)
+	require.NoError(t, err)
+	var logged bytes.Buffer
+	log := logrus.New()
+	log.SetOutput(&logged)
+	k := keeper{guard: g, log: log}
+	k.check(t.Context())
+	require.Empty(t, logged.String())
+	require.True(t, install(t, p, "newer"))
+	for range 3 {
+		k.check(t.Context())
+	}
+	require.Equal(t, 1, strings.Count(logged.String(), "\n"), logged.String())
+	require.Contains(t, logged.String(), "level=warning")
+	require.Contains(t, logged.String(), "the driver was replaced by another installation, which stays; delete this pod to install its driver again")
+	require.ErrorContains(t, p.Verify(t.Context(), mine, nil), "if another installation has replaced it, delete this pod to install its driver again")
 }
 
 // waitsForLock reports whether this process has the driver's directory open twice: one of the two open

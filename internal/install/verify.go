@@ -23,7 +23,7 @@ func (p Place) Verify(ctx context.Context, binary string, programs exec.Interfac
 		return err
 	}
 	if !same {
-		return fmt.Errorf("verify the driver: %s is missing or is not this release; see what the installer logs", p.Driver())
+		return fmt.Errorf("verify the driver: %s is missing or is not this release; see what the installer logs; if another installation has replaced it, %s", p.Driver(), again)
 	}
 	out, err := programs.CommandContext(ctx, filepath.Base(p.Driver()), "init").Output()
 	if err != nil {

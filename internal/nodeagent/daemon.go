@@ -70,8 +70,8 @@ type Config struct {
 	// Sizes enforces the sizes of directories in this node's NFS exports; nil: no sizes are enforced, as in a
 	// dry run.
 	Sizes SizeKeeper
-	// Examine runs the checks of `flexlvm doctor` on the node and its groups, and returns failed checks first;
-	// nil: the node is not examined.
+	// Examine runs the checks of `flexlvm doctor` on the node and on groups: its own, and those that
+	// PersistentVolumes name. It returns failed checks first; nil: the node is not examined.
 	Examine func(ctx context.Context, groups []volume.Group) []flexlvmv1.Check
 	// Fills returns how full the store of each copy-on-write snapshot of the node is, in per cent, by a stable
 	// name. It takes no lock. nil: fill levels are observed in rounds only.
@@ -84,7 +84,7 @@ type Config struct {
 type Outlets struct {
 	Events  Recorder
 	Metrics *Metrics
-	Ready   func() // called after each successful round
+	Ready   func() // called after each round that succeeded, or reported that the host lacks programs
 }
 
 // A Daemon manages the volumes of one node. All its state can be found out again after a restart.
@@ -111,7 +111,8 @@ type Daemon struct {
 	waits         atomic.Bool               // another daemon of this node is still running
 	ended         atomic.Pointer[time.Time] // when a round last ended
 	examined      atomic.Pointer[examination]
-	mayOverflow   atomic.Bool // a snapshot may overflow, according to the last round
+	namedGroups   atomic.Pointer[[]volume.Group] // groups that PersistentVolumes name, as of the last round
+	mayOverflow   atomic.Bool                    // a snapshot may overflow, according to the last round
 
 	blockedUnmounts blockedUnmounts
 
@@ -293,9 +294,6 @@ func (d *Daemon) Run(ctx context.Context) error {
 			failures++
 		} else {
 			next, failures = d.next(f), 0
-			if d.out.Ready != nil {
-				d.out.Ready()
-			}
 		}
 		d.rest(ctx, time.Since(start))
 	}

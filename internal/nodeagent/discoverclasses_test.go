@@ -53,6 +53,9 @@ func TestOneClassThatCannotBeLookedAt(t *testing.T) {
 		`cleanDevice is "Shred", which this version does not know`: func(r *rig, _ *fakeDisks) {
 			r.api.discovery.Spec.Classes[1].CleanDevice = "Shred"
 		},
+		`accessMode is "ReadMostly", which this version does not know`: func(r *rig, _ *fakeDisks) {
+			r.api.discovery.Spec.Classes[1].AccessMode = "ReadMostly"
+		},
 		`cleanFilesystem is "Archive", which this version does not know`: func(r *rig, _ *fakeDisks) {
 			r.api.discovery.Spec.Classes[1].CleanFilesystem = "Archive"
 		},

@@ -53,9 +53,17 @@ func (d *Daemon) examine(ctx context.Context) {
 	}
 }
 
-// noteGroups triggers an examination if the node's volume groups differ from the examined ones.
-func (d *Daemon) noteGroups(in inventory.Inventory) {
-	if e := d.examined.Load(); e == nil || slices.Equal(e.groups, groupsOf(in)) {
+// noteGroups triggers an examination if the volume groups that the node has, or that PersistentVolumes name, differ
+// from the examined ones.
+func (d *Daemon) noteGroups(f observation) {
+	var named []volume.Group
+	for i := range f.view.PersistentVolumes {
+		if g := f.view.PersistentVolumes[i].Group; !slices.Contains(named, g) {
+			named = append(named, g)
+		}
+	}
+	d.namedGroups.Store(&named)
+	if e := d.examined.Load(); e == nil || slices.Equal(e.groups, groupsOf(f.inventory, named)) {
 		return
 	}
 	select {
@@ -64,14 +72,15 @@ func (d *Daemon) noteGroups(in inventory.Inventory) {
 	}
 }
 
-func groupsOf(in inventory.Inventory) (groups []volume.Group) {
+// groupsOf returns the groups to examine. A group that PersistentVolumes name is examined even if LVM does not
+// see it, because the examination says why.
+func groupsOf(in inventory.Inventory, named []volume.Group) []volume.Group {
+	groups := slices.Clone(named)
 	for i := range in.Pools {
-		if g := in.Pools[i].Name.Group(); !slices.Contains(groups, g) {
-			groups = append(groups, g)
-		}
+		groups = append(groups, in.Pools[i].Name.Group())
 	}
 	slices.Sort(groups)
-	return groups
+	return slices.Compact(groups)
 }
 
 // examineOnce runs the checks once, and reports whether one has failed.
@@ -80,7 +89,11 @@ func (d *Daemon) examineOnce(ctx context.Context) bool {
 	if err != nil {
 		klog.FromContext(ctx).V(1).Info("The node's groups cannot be listed, and none is examined", "err", err)
 	}
-	groups := groupsOf(in)
+	var named []volume.Group
+	if n := d.namedGroups.Load(); n != nil {
+		named = *n
+	}
+	groups := groupsOf(in, named)
 	all := d.cfg.Examine(ctx, groups)
 	if ctx.Err() != nil {
 		return false

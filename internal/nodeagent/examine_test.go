@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/inventory"
@@ -41,4 +42,7 @@ func TestExaminationIsReported(t *testing.T) {
 
 	r.engine.with(func() { r.engine.pools = r.engine.pools[:1] })
 	r.eventually(func() bool { return asked.Load() == "[flexlvm]" }, "not examined when a group has gone")
+
+	r.api.put(object("hidden", 5, func(pv *corev1.PersistentVolume) { pv.Spec.FlexVolume.Options[volume.OptionGroup] = "hidden" }))
+	r.eventually(func() bool { return asked.Load() == "[flexlvm hidden]" }, "a group that LVM does not see is not examined, and nobody says why")
 }

@@ -217,6 +217,24 @@ func TestLVMFails(t *testing.T) {
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "not evicted")
 }
 
+// A node without LVM's programs must not stop the rollout of the DaemonSet for good: the daemon is ready once its
+// report says what is missing, and not before.
+func TestReadyWithoutPrograms(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.config.Missing = func() []string { return []string{"lvm", "vgs"} }
+	r.engine.with(func() { r.engine.fault = func(string) error { return errors.New("vgs: executable file not found") } })
+	r.api.fail(http.StatusServiceUnavailable, "put nodestorages")
+	r.start()
+	r.rounds(3)
+	require.Zero(t, r.ready.Load(), "ready, and nobody can see what is missing")
+
+	r.api.with(func() { r.api.fault = nil })
+	r.eventually(r.readyIs("ToolsMissing"), "the condition is %v", r.condition("Ready"))
+	r.eventually(func() bool { return r.ready.Load() > 0 }, "not ready")
+	require.NotZero(t, r.failedRounds())
+}
+
 // Two daemons at once, as while one takes over from another.
 func TestTwoDaemons(t *testing.T) {
 	t.Parallel()

@@ -81,6 +81,7 @@ func (d *Daemon) observe(ctx context.Context) (observation, error) {
 	d.holdRemovals() // they were decided on an older inventory
 	d.askKept(ctx, f)
 	d.decide(&f, byName(objects))
+	d.noteGroups(f)
 	if err := d.confirmIfNeeded(ctx, &f); err != nil {
 		return f, &failure{reasonAPI, fmt.Errorf("%w; nothing is released and nothing evicted until the API server answers", err)}
 	}
@@ -94,7 +95,6 @@ func (d *Daemon) observeNode(ctx context.Context) (observation, error) {
 	if f.inventory, err = d.engine.Inventory(ctx); err != nil {
 		return f, err
 	}
-	d.noteGroups(f.inventory)
 	d.futureTimes.Replace(f.at, f.inventory.Volumes)
 	f.busy = d.meter.measure(f.at, f.inventory.Pools)
 	d.forgetGone(f.inventory)

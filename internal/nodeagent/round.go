@@ -66,10 +66,23 @@ func (d *Daemon) round(ctx context.Context) (observation, error) {
 	d.out.Metrics.round(f, err, published, time.Since(start))
 	d.announceOutcome(ctx, err)
 	d.announcePublished(ctx, published)
+	d.announceReady(err, published)
 	if err == nil {
 		err = published
 	}
 	return f, err
+}
+
+// announceReady calls Ready after a successful round. It also does so after a failed one if the host lacks
+// programs and the report says that: the daemon can do no more there, and a node that stays as it is must not
+// stop the rollout of the DaemonSet.
+func (d *Daemon) announceReady(failed, published error) {
+	if d.out.Ready == nil || published != nil {
+		return
+	}
+	if failed == nil || len(d.cfg.Missing()) > 0 {
+		d.out.Ready()
+	}
 }
 
 // announceOutcome logs when rounds begin to fail, when the reason changes, and when they succeed again.

@@ -147,7 +147,7 @@ func readiness(f observation, r report) (bool, string, string) {
 	case f.result.OrphansBlocked != "":
 		return false, reasonOrphans, f.result.OrphansBlocked
 	case len(f.inventory.Pools) == 0:
-		return true, "NoPools", "the node has no volume group; make one with `flexlvm vg create`"
+		return true, "NoPools", "LVM sees no volume group on this node; if there was one, bring its disks back (`flexlvm doctor --group GROUP` shows whether LVM's devices file hides them), otherwise make one with `flexlvm vg create`"
 	case r.dryRun:
 		return true, "DryRun", "the daemon runs with --dry-run: it says what it would do and does nothing"
 	}

@@ -117,7 +117,7 @@ func (c *chart) addWorkload(o object, pod map[string]any, m *marks) {
 	c.addFlags(o, main, m, note)
 	main["imagePullPolicy"] = m.in("$.Values.image.pullPolicy")
 	main["resources"] = m.block(note("resources", "What its container asks for, and its limits.", main["resources"], ofMap()))
-	addEnvironment(main, m, note)
+	addEnvironment(o, main, m, note)
 	pod["priorityClassName"] = m.in(note("priorityClassName", "Of its pods.", pod["priorityClassName"], ofString()))
 	pod["nodeSelector"] = m.block(note("nodeSelector", "The labels of the nodes that it runs on.", pod["nodeSelector"], ofStrings()))
 	pod["tolerations"] = m.block(note("tolerations", "The taints that it tolerates.", pod["tolerations"], ofList()))
@@ -176,12 +176,20 @@ func quoted(words []string) string {
 	return b.String()
 }
 
-// addEnvironment makes Go's memory limit a value, because it depends on the container's memory limit.
-func addEnvironment(main map[string]any, m *marks, note func(string, string, any, map[string]any) string) {
+// addEnvironment makes Go's memory limit a value, because it depends on the container's memory limit, and empties the
+// plugin directory of the node daemon if the driver is not installed there.
+func addEnvironment(o object, main map[string]any, m *marks, note func(string, string, any, map[string]any) string) {
 	env, _ := main["env"].([]any)
 	for _, e := range env {
-		if variable := e.(map[string]any); variable["name"] == "GOMEMLIMIT" {
-			variable["value"] = m.in(note("goMemoryLimit", "From here on it collects garbage more eagerly; below four fifths of the memory limit.", variable["value"], ofPattern("^[0-9]+(Ki|Mi|Gi)?B$")))
+		switch variable := e.(map[string]any); variable["name"] {
+		case "GOMEMLIMIT":
+			comment := "From here on it collects garbage more eagerly; below four fifths of the memory limit."
+			if o.name == "flexlvm-provisioner" {
+				comment += " Enough for 60,000 volumes. For more: 60MiB and 2.2KiB for each volume, and resources.limits.memory a quarter above that."
+			}
+			variable["value"] = m.in(note("goMemoryLimit", comment, variable["value"], ofPattern("^[0-9]+(Ki|Mi|Gi)?B$")))
+		case "PLUGIN_DIR":
+			variable["value"] = m.in(`ternary $.Values.pluginDir "" $.Values.installer.install | quote`)
 		}
 	}
 }

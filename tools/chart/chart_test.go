@@ -167,6 +167,11 @@ installer:
 	require.Equal(t, map[string]any{"example.org/a": "b"}, lookup(got["DaemonSet flexlvm-gc"], "spec", "template", "metadata", "annotations"))
 	require.Equal(t, []any{"/installer", "--plugin-dir=/plugins", "--interval=5m"}, container(pod("DaemonSet flexlvm-installer"))["command"])
 
+	require.Contains(t, gc["env"], map[string]any{"name": "PLUGIN_DIR", "value": "/var/lib/kubelet/volumeplugins"})
+
+	got = rendered(t, "--set", "installer.install=false")
+	gc = container(pod("DaemonSet flexlvm-gc"))
+	require.Contains(t, gc["env"], map[string]any{"name": "PLUGIN_DIR", "value": ""}, "its daemon looks for a driver that nobody installs")
 	got = rendered(t, "--set", "gc.install=false,installer.install=false")
 	require.NotContains(t, got, "DaemonSet flexlvm-gc")
 	require.NotContains(t, got, "ClusterRole flexlvm-gc")
@@ -329,17 +334,4 @@ func TestTheTestPodIsRestricted(t *testing.T) {
 	own := container(lookup(pod, "spec").(map[string]any))
 	require.Equal(t, false, lookup(own, "securityContext", "allowPrivilegeEscalation"))
 	require.Equal(t, []any{"ALL"}, lookup(own, "securityContext", "capabilities", "drop"))
-}
-
-// The uninstaller is done when the driver is gone, so its probe must not wait for the driver.
-func TestWhoUninstallsIsReadyWithoutADriver(t *testing.T) {
-	built, err := kustomize(installer + "/uninstall")
-	require.NoError(t, err)
-	text, err := built.AsYaml()
-	require.NoError(t, err)
-	require.Contains(t, string(text), "- uninstall\n")
-	require.NotContains(t, string(text), "--verify")
-	// kubectl does not remove fields that Helm installed: a probe that is not replaced would stay.
-	require.Equal(t, 2, strings.Count(string(text), "Probe:\n"))
-	require.Equal(t, 2, strings.Count(string(text), "            - /flexlvm\n            - version\n"))
 }

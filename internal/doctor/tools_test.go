@@ -1,0 +1,18 @@
+package doctor
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Any version of these does, and one that they do not tell is no fault.
+func TestToolsWithoutALeastVersion(t *testing.T) {
+	for _, name := range []string{"wipefs", "blkid"} {
+		p := healthy(t)
+		tools := goodTools()
+		tools[name+" --version"] = "wipefs (BusyBox)\n"
+		p.host.Tools = tools
+		require.Contains(t, p.examine(), Finding{Level: OK, Check: name, Detail: "is there"})
+	}
+}
