@@ -13,7 +13,7 @@ import (
 )
 
 // A complete replica with a running loader, which may take hours or never end on a node that is down, is not
-// chosen to serve while others are idle, and is waited for only for serverStarts.
+// chosen to serve while others are idle, and is waited for at most for serverStarts.
 func TestPeersThatAreVisited(t *testing.T) {
 	for name, busy := range map[string]func(*stage, *Replica){
 		"refreshed": func(s *stage, r *Replica) { r.goes(Action{Object: s.task(0, r.Claim).visit(true)}, now, "", "") },
@@ -43,7 +43,7 @@ func TestPeersThatAreVisited(t *testing.T) {
 			require.False(t, copies(created(s.requirePlan("create job v-a-1"))))
 		})
 	}
-	// The Job of a load that took hours is waited for while it is being deleted, for serverStarts.
+	// The Job of a load that took hours is waited for while it is being deleted, for serverStarts at most.
 	s := newRack(t, 2)
 	r := s.indexed(0)
 	s.claimed(1)
