@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// eachSchema calls do for each schema of a CRD, and for each column of kubectl.
+// eachSchema calls do for each mapping in the CRDs: each schema and printer column is one of them.
 func eachSchema(t *testing.T, do func(crd string, schema map[string]any)) {
 	t.Helper()
 	files, err := filepath.Glob("../../installer/base/crd/*.yaml")
@@ -42,7 +42,8 @@ func eachSchema(t *testing.T, do func(crd string, schema map[string]any)) {
 	}
 }
 
-// One object that the API server takes and that cannot be read would end each watch of its kind, and every list.
+// A single object that the API server accepts and Go cannot decode would end every watch and fail every list of
+// its kind.
 func TestWhatTheAPIServerTakesCanBeRead(t *testing.T) {
 	type texts struct{ taken, refused []string }
 	quantities := texts{
@@ -97,7 +98,7 @@ func TestWhatTheAPIServerTakesCanBeRead(t *testing.T) {
 	}
 }
 
-// kubectl shows the first of several in a column, and hides the rest.
+// A printer column shows only the first of several results, so no path may have a wildcard.
 func TestNoColumnHidesTheRest(t *testing.T) {
 	eachSchema(t, func(crd string, schema map[string]any) {
 		if path, is := schema["jsonPath"].(string); is {

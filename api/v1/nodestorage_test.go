@@ -18,7 +18,7 @@ import (
 
 func bytes(n int64) resource.Quantity { return *resource.NewQuantity(n, resource.BinarySI) }
 
-// pools of a node with a full one and an empty one.
+// pools returns the pools of a node, one in use and one empty.
 func pools() []v1.Pool {
 	return []v1.Pool{
 		{Name: "fast", UUID: "u1", Layout: "linear", Size: bytes(1<<40 + 837<<30), Free: bytes(300 << 30), Reclaimable: bytes(1 << 30), UsedPercent: 84},
@@ -34,8 +34,7 @@ func TestSummarize(t *testing.T) {
 	require.Zero(t, v1.Summarize(nil))
 }
 
-// A column of kubectl shows the first thing that its path finds and nothing
-// else; one that finds several hides the rest.
+// A printer column shows only the first result of its path, so each path must have exactly one.
 func TestColumnsShowAllOfThem(t *testing.T) {
 	content, err := os.ReadFile("../../installer/base/crd/flexlvm.io_nodestorages.yaml")
 	require.NoError(t, err)
@@ -78,7 +77,7 @@ func TestColumnsShowAllOfThem(t *testing.T) {
 	}, got)
 }
 
-// The API server refuses null for a time, and with it the whole status.
+// The API server rejects a status in which a time is null, so unknown times are omitted.
 func TestUnknownTimesAreLeftOut(t *testing.T) {
 	content, err := json.Marshal(v1.NodeStorage{Status: v1.NodeStorageStatus{
 		Volumes: 1, Orphans: []v1.Orphan{{Pool: "fast", Name: "pvc-1"}},

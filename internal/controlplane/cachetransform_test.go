@@ -17,7 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// wholeClaim is one as the API server gives it.
+// wholeClaim returns a claim as the API server returns it.
 func wholeClaim(volume string) *corev1.PersistentVolumeClaim {
 	room := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 	return &corev1.PersistentVolumeClaim{
@@ -34,7 +34,7 @@ func wholeClaim(volume string) *corev1.PersistentVolumeClaim {
 	}
 }
 
-// Of a node's orphans those matter that a replica would begin with.
+// Of a node's orphans, only former replicas are kept, because a new replica would reuse them.
 func TestLeanReports(t *testing.T) {
 	of := func(names ...string) *flexlvmv1.NodeStorage {
 		out := &flexlvmv1.NodeStorage{}
@@ -95,7 +95,7 @@ func TestLeanClaims(t *testing.T) {
 	require.Equal(t, grows.Spec.Resources, got.(*corev1.PersistentVolumeClaim).Spec.Resources)
 }
 
-// wholeVolume is a flexlvm PersistentVolume as the API server gives it.
+// wholeVolume returns a flexlvm PersistentVolume as the API server returns it.
 func wholeVolume(t *testing.T) *corev1.PersistentVolume {
 	t.Helper()
 	out := persistentvolume.New(pv.Description{
@@ -112,7 +112,7 @@ func wholeVolume(t *testing.T) *corev1.PersistentVolume {
 	return out
 }
 
-// TestLeanVolumes: what is left is read as the whole would be.
+// TestLeanVolumes checks that a transformed PersistentVolume is parsed like the original.
 func TestLeanVolumes(t *testing.T) {
 	whole := wholeVolume(t)
 	want, err := persistentvolume.Parse(whole)

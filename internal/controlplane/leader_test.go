@@ -40,11 +40,11 @@ func TestLeadGivesTheLeaseBackAfterTheWork(t *testing.T) {
 			}
 			started <- name
 			<-ctx.Done()
-			time.Sleep(300 * time.Millisecond) // what a worker has begun, it finishes
+			time.Sleep(300 * time.Millisecond) // a worker finishes its current item
 			working.Store(false)
 		}
 	}
-	long := func(identity string) controlplane.Lease { // on a busy machine, too
+	long := func(identity string) controlplane.Lease { // long enough for a busy machine
 		l := lease(identity)
 		l.Duration, l.Renew = 2*time.Minute, time.Minute
 		return l
@@ -89,7 +89,7 @@ func TestLeadEndsAtOnceWhenTheLeaseIsLost(t *testing.T) {
 	})
 	err := lease("only").Lead(t.Context(), client, health(), func(ctx context.Context) {
 		away.Store(true)
-		<-ctx.Done() // never ends by itself
+		<-ctx.Done() // the loss of the lease does not end it
 	})
 	require.ErrorIs(t, err, controlplane.ErrLeaseLost)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/controlplane"
 )
 
-// What has failed at one moment is not tried again at one moment, and not later than half as
-// much again.
+// Items that failed at the same time are not retried at the same time; random jitter extends each delay by half
+// at most.
 func TestRetriesSpread(t *testing.T) {
 	const first = 500 * time.Millisecond
 	limiter := controlplane.RetryLimiter()

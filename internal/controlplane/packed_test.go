@@ -44,7 +44,7 @@ func claimFor(name, volume string) *corev1.PersistentVolumeClaim {
 	}
 }
 
-// What a cache packs comes out as it was transformed.
+// A packed object is unpacked to what Transform returns for it.
 func TestPackedObjectsAreTheSame(t *testing.T) {
 	changed := func(change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 		out := boundVolume("pvc-1", "node-1")
@@ -92,7 +92,8 @@ func TestPackedObjectsAreTheSame(t *testing.T) {
 	}
 }
 
-// usualVolume and usualClaim are a PersistentVolume and its claim as Kubernetes has them.
+// usualVolume and usualClaim return a PersistentVolume and its claim, with UIDs and resourceVersions like
+// Kubernetes' own.
 func usualVolume(i int) *corev1.PersistentVolume {
 	claim := usualClaim(i)
 	out := boundVolume(claim.Spec.VolumeName, "node-1")
@@ -108,7 +109,7 @@ func usualClaim(i int) *corev1.PersistentVolumeClaim {
 	return out
 }
 
-// What many volumes have in common is kept once.
+// Fields that many volumes have in common are stored once.
 func TestPackedObjectsShareWhatIsTheSame(t *testing.T) {
 	one, err := packVolume(usualVolume(1))
 	require.NoError(t, err)
@@ -133,8 +134,7 @@ func deepCopy(object metav1.Object) any {
 	return object
 }
 
-// Everybody sees objects, and the library only those that it may do something about.
-// Whoever looks at one PersistentVolume of each node does not pay for all of them.
+// Iterating over the first PersistentVolume of a node does not unpack all of the node's PersistentVolumes.
 func TestPackedVolumesOfANodeAreUnpackedOneByOne(t *testing.T) {
 	look := func(each int) float64 {
 		volumes := Packed{cache.NewSharedIndexInformer(&cache.ListWatch{}, &corev1.PersistentVolume{}, 0, NodeIndex())}
@@ -156,6 +156,7 @@ func TestPackedVolumesOfANodeAreUnpackedOneByOne(t *testing.T) {
 	require.InDelta(t, few, many, 5)
 }
 
+// Handlers receive unpacked objects, and the library only those on which it may have to act.
 func TestPackedInformer(t *testing.T) {
 	client := fake.NewClientset(boundVolume("pvc-1", "node-1"), boundVolume("pvc-2", "node-2"), claimFor("data", "pvc-1"), claimFor("waits", ""))
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(Pack))
@@ -219,7 +220,7 @@ func TestPackedInformer(t *testing.T) {
 	require.True(t, exists && err == nil)
 }
 
-// teller sends what a handler is told.
+// teller returns a handler that sends a line to told for each of its calls.
 func teller(who string, told chan<- string) cache.ResourceEventHandler {
 	say := func(what string, obj any) {
 		if gone, is := obj.(cache.DeletedFinalStateUnknown); is {

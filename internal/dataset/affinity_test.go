@@ -12,7 +12,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// A label that is missing for a while takes no replica from its node.
+// A label that is missing for a while removes no replica from its node.
 func TestLabelThatFlapsReleasesNothing(t *testing.T) {
 	r := newRig(t)
 	relabel := func(value string) {
@@ -122,7 +122,7 @@ func TestNodeThatDoesNotMatch(t *testing.T) {
 		s.requirePlan("unlabel node-0")
 		s.Labelled = nil
 		s.requirePlan("delete job v-a-0", "delete claim v-a-0")
-		// Where the node matches the edit, it is written down.
+		// If the node matches after the edit, the claim records that.
 		s.Barred, s.Matching, s.Labelled = nil, map[string]bool{"node-0": true}, []string{"node-0"}
 		out := s.requirePlan("annotate claim v-a-0")
 		require.Equal(t, affinityDigest(s.Config.NodeAffinity), out.Actions[0].Annotations[annotationAffinity])

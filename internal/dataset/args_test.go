@@ -30,7 +30,8 @@ var everyOption = options{
 	"claimName": "c", "path": "p",
 }
 
-// mostOf are all options of a type, without those that it cannot have together with others.
+// mostOf returns the options of a sourceType, and resync, except those in without, which cannot be combined
+// with the others.
 func mostOf(kind flexlvmv1.SourceType, url string, without ...string) options {
 	out := options{}
 	for _, key := range append(slices.Clone(sources[kind].options), "resync") {
@@ -44,7 +45,7 @@ func mostOf(kind flexlvmv1.SourceType, url string, without ...string) options {
 	return out
 }
 
-// jobsOf are all Jobs that the controller may make for a volume.
+// jobsOf returns all Jobs that the controller may create for a volume.
 func (s *stage) jobsOf() map[string]*batchv1.Job {
 	claim := s.claimed(0).Claim
 	task := s.task(0, claim)
@@ -62,7 +63,8 @@ func (s *stage) jobsOf() map[string]*batchv1.Job {
 	return out
 }
 
-// The tests of cmd/fetch parse what is written here as the loader does.
+// The arguments of all Jobs are those in testdata/args.jsonl. The tests of cmd/fetch parse that file as the
+// loader does.
 func TestArgsOfJobs(t *testing.T) {
 	many, one := []string{"distributionStrategy"}, []string{"distributionStrategy", "peersSecretName", "sourceLoaders"}
 	written := slices.Concat(one, []string{"anonymous", "refresh", "refreshTimeZone", "displaceable"})
@@ -110,7 +112,8 @@ func TestArgsOfJobs(t *testing.T) {
 	require.Equal(t, string(want), b.String(), "go test -run TestArgsOfJobs ./internal/dataset -args -update writes %s; then test cmd/fetch", file)
 }
 
-// Kubernetes expands $(NAME) in arguments, and $$ is a dollar sign.
+// Kubernetes expands $(NAME) in arguments, and $$ to a dollar sign. The loader gets dollar signs unchanged
+// nevertheless.
 func TestDollarSignsInArgs(t *testing.T) {
 	expanded := func(text string) string {
 		return regexp.MustCompile(`\$\$|\$\([^)]*\)`).ReplaceAllStringFunc(text, func(found string) string {

@@ -13,8 +13,8 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// What was displaced is remembered whatever its number, and no more of a dataset is displaced than
-// its status can remember.
+// A displaced replica is remembered whatever its number, and no more replicas of a dataset are displaced than
+// its status can list.
 func TestDisplacedAmongMany(t *testing.T) {
 	const many, last = 70, 69
 	s := newAll(t, func(v *flexlvmv1.VolumeConfig) { v.Options["displaceable"] = "true" })
@@ -49,7 +49,7 @@ func TestDisplacedAmongMany(t *testing.T) {
 	require.True(t, slices.ContainsFunc(out.Actions, func(a Action) bool { return a.Verb == Delete && a.Object.GetName() == "v-a-48" }))
 }
 
-// A refresh that failed is remembered by the message of its replica alone, whatever its number.
+// A failed refresh is recorded only by the message of its replica, whatever the number of replicas.
 func TestStaleAmongMany(t *testing.T) {
 	const many, last = 70, 69
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = many, "10m" })
@@ -66,8 +66,8 @@ func TestStaleAmongMany(t *testing.T) {
 	require.Equal(t, out.Stale, s.remember().Stale)
 }
 
-// Thousands of replicas leave a status that fits into an object, and nothing is forgotten
-// that keeps a failed load from being repeated.
+// The status of thousands of replicas fits into one object, and still records every failed load, so that none
+// is repeated.
 func TestStatusIsBounded(t *testing.T) {
 	const many = 5000
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = many })
@@ -86,7 +86,7 @@ func TestStatusIsBounded(t *testing.T) {
 
 	failed := []int{4949, 4950, 4951, 4953, 4999}
 	for index := range mostReplicas {
-		failed = append(failed, 100+index) // which are listed by name
+		failed = append(failed, 100+index) // these are listed by name
 	}
 	for _, index := range failed {
 		s.ended(index, batchv1.JobFailed, `{"state":"failed","message":"access denied"}`)

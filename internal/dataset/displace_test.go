@@ -52,9 +52,9 @@ func TestVictims(t *testing.T) {
 	}
 }
 
-// TestVictimsProperties: whatever there is, those that go lie on one node that the replica
-// may lie on, make room for it, none of them could stay, and where any node could be
-// cleared one is. The order in which they are seen makes no difference.
+// TestVictimsProperties checks random occupants. The victims are on one node that the replica may be on, make
+// enough room, and none of them could stay. If no node has room and some node can be cleared, there are
+// victims. The order of the occupants makes no difference.
 func TestVictimsProperties(t *testing.T) {
 	for seed := range uint64(3000) {
 		random := rand.New(rand.NewPCG(seed, 7))
@@ -97,13 +97,13 @@ func newDisplaceable(t *testing.T) (*stage, *Replica) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["displaceable"] = 1, "true" })
 	r := s.completed(0)
 	s.ReadOn = map[string][]string{}
-	s.requirePlan("annotate claim v-a-0") // that it may be displaced
+	s.requirePlan("annotate claim v-a-0") // the claim records that it may be displaced
 	r.Claim.Annotations[annotationDisplaceable] = "true"
 	s.requirePlan()
 	return s, r
 }
 
-// remember makes the status what a plan said.
+// remember plans, and records the status of the plan.
 func (s *stage) remember() Outcome {
 	s.Helper()
 	_, out := s.plan()
@@ -120,16 +120,16 @@ func TestDisplacedStepByStep(t *testing.T) {
 	require.Equal(t, map[string]string{annotationDisplacing: "2026-11-21T16:00:00Z"}, out.Actions[0].Annotations)
 	r.Claim.Annotations[annotationDisplacing] = "2026-11-21T16:00:00Z"
 	s.Now = now.Add(schedulerLags - time.Second)
-	s.requirePlan() // a scheduler may have the label still
+	s.requirePlan() // a scheduler may still have the label
 	s.Now = now.Add(schedulerLags)
-	s.requirePlan() // the status says so first
+	s.requirePlan() // the status records it first
 	require.Equal(t, flexlvmv1.ReplicaDisplaced, s.remember().Status.Nodes[0].State)
 	out = s.requirePlan("delete job v-a-0", "delete claim v-a-0")
 	require.Equal(t, "ReplicaDisplaced", out.Actions[1].Reason)
 	require.Equal(t, "claim v-a-0 on node-0 is released: dataset other/w/b needs its room on node node-0, and no pod reads it", out.Actions[1].Message)
 	s.remember()
 
-	// It stays away, for as long as no pod wants it, and says so.
+	// It is not loaded again while no pod wants it, and the status reports that.
 	delete(s.Replicas, 0)
 	s.Now = now.Add(100 * time.Hour)
 	out = s.requirePlan()
@@ -142,7 +142,8 @@ func TestDisplacedStepByStep(t *testing.T) {
 	require.NotEmpty(t, out.Actions[0].Object.GetAnnotations()[annotationWasDisplaced])
 }
 
-// With replicas: All the node keeps its number, and gets no other replica meanwhile.
+// With replicas: All the displaced replica keeps its number and its node, which gets no other replica
+// meanwhile.
 func TestDisplacedFromOneOfAll(t *testing.T) {
 	s := newAll(t, func(v *flexlvmv1.VolumeConfig) { v.Options["displaceable"] = "true" })
 	for i := range 3 {
@@ -160,11 +161,11 @@ func TestDisplacedFromOneOfAll(t *testing.T) {
 	require.Equal(t, "node-1", out.Status.Nodes[1].Node)
 	require.True(t, s.needsConsumers())
 	s.InUse = []string{"pod"}
-	out = s.requirePlan("annotate claim v-a-0", "create claim v-a-1", "annotate claim v-a-2") // when they were read
+	out = s.requirePlan("annotate claim v-a-0", "create claim v-a-1", "annotate claim v-a-2") // records when they were last read
 	require.Equal(t, "node-1", out.Actions[1].Object.GetAnnotations()[annotationNode])
 }
 
-// Pods are only looked for where it matters: that asks the API server.
+// Pods are listed only if displacing needs it, because each list is a request to the API server.
 func TestPodsAreLookedForWhereItMatters(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) {
 		v.Replicas, v.Options["displaceable"], v.Options["displaces"] = 1, "true", "Idle"
@@ -182,7 +183,7 @@ func TestPodsAreLookedForWhereItMatters(t *testing.T) {
 	require.True(t, s.needsConsumers())
 }
 
-// Whatever speaks against it keeps the replica, at every step but the last.
+// Any reason against displacing keeps the replica, at every step but the last.
 func TestNotDisplaced(t *testing.T) {
 	for name, change := range map[string]func(*stage, *Replica){
 		"a pod reads it, or wants to":    func(s *stage, _ *Replica) { s.InUse = []string{"pod"} },
@@ -211,7 +212,7 @@ func TestNotDisplaced(t *testing.T) {
 		s, r := newDisplaceable(t)
 		r.Claim.Annotations[annotationDisplacedBy], r.Claim.Annotations[annotationDisplacing] = "other/w/b", "2026-11-21T15:00:00Z"
 		out := s.requirePlan("unlabel node-0", "annotate claim v-a-0")
-		require.Equal(t, map[string]string{annotationDisplacing: ""}, out.Actions[1].Annotations) // the time begins anew
+		require.Equal(t, map[string]string{annotationDisplacing: ""}, out.Actions[1].Annotations) // the wait starts over
 	})
 }
 
@@ -246,7 +247,7 @@ func TestWhoMayDisplace(t *testing.T) {
 	}))
 }
 
-// A world is a node with room for some of the datasets that all displace each other.
+// A world is a node with room for some of several datasets, which all displace each other.
 type world struct {
 	t        *testing.T
 	datasets []*stage
@@ -254,8 +255,7 @@ type world struct {
 	moved    int // datasets that were displaced
 }
 
-// round plans each dataset once, and lets the cluster carry it out. wants are those that a
-// pod wants.
+// round plans each dataset once and applies the plans. wants are the datasets that a pod wants.
 func (w *world) round(at time.Time, wants map[int]bool) {
 	for i, s := range w.datasets {
 		s.Now, s.ReadOn, s.InUse = at, map[string][]string{}, nil
@@ -292,7 +292,7 @@ func (w *world) round(at time.Time, wants map[int]bool) {
 	}
 }
 
-// place gives a claim that waits its room, or asks others to make way.
+// place binds the pending claim of dataset i if there is room, and otherwise asks others to make way.
 func (w *world) place(i int, at time.Time, wants map[int]bool, starved []int) {
 	s, used := w.datasets[i], 0
 	var all []occupant
@@ -330,9 +330,9 @@ func (w *world) place(i int, at time.Time, wants map[int]bool, starved []int) {
 	}
 }
 
-// TestNeverInACircle: datasets that all displace each other, of which not all fit, come to
-// rest when no pod comes: each is displaced once at most. What a pod wants comes, and is
-// not displaced while it does.
+// TestNeverInACircle checks datasets that all displace each other and do not all fit. While no pod comes, each
+// is displaced at most once, and then nothing changes any more. A dataset that a pod wants is loaded, and is
+// not displaced while the pod wants it.
 func TestNeverInACircle(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 3))

@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// persistentVolume is that of a claim.
+// persistentVolume returns the PersistentVolume of a claim.
 func (r *rig) persistentVolume(claim string) *corev1.PersistentVolume {
 	r.Helper()
 	volumes := &corev1.PersistentVolumeList{}
@@ -26,7 +26,7 @@ func (r *rig) persistentVolume(claim string) *corev1.PersistentVolume {
 	return nil
 }
 
-// daemon writes on the PersistentVolume of a claim what the node's daemon does.
+// daemon sets an annotation of a claim's PersistentVolume, as the node daemon does.
 func (r *rig) daemon(claim, annotation string) {
 	r.Helper()
 	v := r.persistentVolume(claim)
@@ -34,9 +34,10 @@ func (r *rig) daemon(claim, annotation string) {
 	require.NoError(r, r.client.Update(r.Context(), v))
 }
 
-// Whatever keeps a dataset from being released, its node gets the room that it has promised to others.
+// Whatever delays the release of a dataset, an eviction that has begun completes: the node has already promised
+// the room to other volumes.
 func TestEvictedWhileItIsReleased(t *testing.T) {
-	const ended = "kubernetes.io/pvc-protection" // as Kubernetes keeps a claim for pods that have ended
+	const ended = "kubernetes.io/pvc-protection" // keeps a claim even if all its pods have ended
 	for name, keep := range map[string]func(*rig, *flexlvmv1.VolumeManager){
 		"pods that have ended": func(*rig, *flexlvmv1.VolumeManager) {},
 		"a misspelt option":    func(_ *rig, vm *flexlvmv1.VolumeManager) { vm.Spec.Volumes[0].Options["checksum"] = "always" },

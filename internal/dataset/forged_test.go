@@ -22,8 +22,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// Whoever may create claims can label them as those of volumes that a VolumeManager had once, a
-// thousand if they like: that costs the API server no thousand lists of nodes.
+// Users may create any number of claims that are labelled as those of former volumes of a VolumeManager: these
+// must not cost one list of nodes each.
 func TestForgedVolumes(t *testing.T) {
 	r := newRig(t)
 	vm := r.manager(1)
@@ -38,7 +38,7 @@ func TestForgedVolumes(t *testing.T) {
 			claim.Annotations[replica.AnnotationVolumeID] = strings.Repeat("f", 200)
 		}
 		require.NoError(t, r.client.Create(t.Context(), claim))
-		require.NoError(t, r.client.Delete(t.Context(), claim)) // it stays, and so nothing more is done about it
+		require.NoError(t, r.client.Delete(t.Context(), claim)) // its finalizer keeps it, and no further action is due
 	}
 	lists := 0
 	r.live = interceptor.NewClient(r.client, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
@@ -56,7 +56,7 @@ func TestForgedVolumes(t *testing.T) {
 	require.Len(t, formerIDs(vm, s), forged-1, "no volume has an id as long as that of one of them")
 }
 
-// What several volumes that are released are told of the nodes is what each would be told alone.
+// labelledOnce returns for each of several volumes the nodes that labelled returns for it.
 func TestLabelledOnce(t *testing.T) {
 	r := newRig(t)
 	label := func(i int) string { return (&Observed{Owner: managerOf(i)}).label() }
@@ -78,7 +78,8 @@ func TestLabelledOnce(t *testing.T) {
 	require.NotContains(t, s.labelled, "theirs")
 }
 
-// However many loaders do not answer, the others of the cluster are not kept waiting for minutes.
+// However many loaders do not answer, asking them ends after 4*askTimeout, so that other VolumeManagers do not
+// wait for minutes.
 func TestLoadersThatDoNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -104,7 +105,7 @@ func managerOf(i int) *flexlvmv1.VolumeManager {
 	return &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", UID: types.UID(fmt.Sprintf("uid-%d", i))}}
 }
 
-// A report may come from anything that a user runs at the address of a loader.
+// A user's program may answer at the address of a loader, so the length of a report is bounded.
 func TestReportIsBounded(t *testing.T) {
 	long := strings.Repeat("ü", 30<<10)
 	report := &protocol.Status{Message: long, Contents: long, Revision: long, Checks: long, Index: long, ID: long, Run: long, Final: long, State: long}

@@ -35,7 +35,7 @@ func TestLoad(t *testing.T) {
 	s.loading(0, corev1.PodRunning).Report = nil
 	require.Equal(t, out.Status, s.requirePlan().Status, "a loader that is slow to answer is as far as it was")
 
-	// The loader has ended, and then it is written down, and then pods may come.
+	// The loader ends, then the completion is recorded, and only then is the node labelled for pods.
 	s.ended(0, batchv1.JobComplete, `{"state":"complete","filesDone":3,"filesTotal":3,"bytesDone":30,"bytesTotal":30}`)
 	out = s.requirePlan("annotate claim v-a-0")
 	require.Equal(t, "ReplicaComplete", out.Actions[0].Reason)
@@ -54,7 +54,7 @@ func TestLoad(t *testing.T) {
 	require.Equal(t, flexlvmv1.Progress{Percent: 100, Files: 6, FilesTotal: 6, Bytes: 60, BytesTotal: 60}, *out.Status.Progress)
 }
 
-// recorded is what a status that was written leaves for the next plan.
+// recorded writes the status of an outcome, which the next plan reads.
 func (s *stage) recorded(out Outcome) {
 	s.Owner.Status.Volumes, s.Owner.Status.ObservedGeneration = []flexlvmv1.VolumeStatus{out.Status}, s.Owner.Generation
 }
@@ -63,14 +63,14 @@ func TestFailedLoad(t *testing.T) {
 	s := newStage(t)
 	s.completed(1)
 	r := s.ended(0, batchv1.JobFailed, `{"state":"failed","message":"access denied; look at the keys in Secret s"}`)
-	// It is written down first, and then nothing is left of it.
+	// The status records the failure first. Then the Job and the claim are deleted.
 	out := s.requirePlan()
 	require.True(t, out.Failed)
 	require.Equal(t, flexlvmv1.ReplicaFailed, out.Status.Nodes[0].State)
 	require.Equal(t, "access denied; look at the keys in Secret s", out.Status.Nodes[0].Message)
 	s.recorded(out)
 	s.recorded(s.requirePlan("delete job v-a-0", "delete claim v-a-0"))
-	r.Job, r.Pod = nil, nil // and then it is killed
+	r.Job, r.Pod = nil, nil // the controller is killed before the next action
 	s.recorded(s.requirePlan("delete claim v-a-0"))
 	r.Claim, r.Volume = nil, nil
 	out = s.requirePlan()
@@ -78,23 +78,23 @@ func TestFailedLoad(t *testing.T) {
 	require.Contains(t, out.Status.Message, "access denied")
 	s.recorded(out)
 
-	// Until somebody says so, or changes what it depends on.
+	// It is retried when AnnotationRetry or an input of the load changes.
 	s.Owner.Annotations = map[string]string{AnnotationRetry: "1"}
 	require.False(t, s.requirePlan("create claim v-a-0").Failed)
 	s.Owner.Annotations = nil
 	s.Source.Secret = "another"
 	s.requirePlan("create claim v-a-0")
-	// Where the status is lost, it is tried once more, and not for ever.
+	// If the status is lost, the load is retried once more.
 	s.Owner.Status.Volumes = nil
 	s.requirePlan("create claim v-a-0")
 
-	// A Job that nobody knows why it failed.
+	// Without a message of its loader, the reason of the Job is reported.
 	s.ended(0, batchv1.JobFailed, "")
 	require.Contains(t, s.requirePlan().Status.Nodes[0].Message, "Because")
 }
 
-// A loader that never ran, or that ended with its node, is no load that failed, whatever its Job says: it is
-// tried again for ever, nothing is deleted, and the status says what its pod says.
+// A loader that never ran is not a failed load, whatever its Job says: it is retried without limit, and the
+// status reports what its pod says.
 func TestLoaderThatNeverRan(t *testing.T) {
 	rejected := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "Pod was rejected: Node didn't have enough resource: cpu"}}
 	unstarted := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
@@ -142,7 +142,7 @@ func TestLoaderThatNeverRan(t *testing.T) {
 	})
 }
 
-// The time runs from when the first loader of the load began to work.
+// timeoutForDataDownload counts from the start of the load's first loader.
 func TestTimeoutOfALoad(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["timeoutForDataDownload"] = 1, "5m" })
 	r := s.loading(0, corev1.PodPending)
@@ -164,8 +164,8 @@ func TestTimeoutOfALoad(t *testing.T) {
 	s.requirePlan("delete job v-a-0", "delete claim v-a-0")
 }
 
-// What became of a load is what its pod says, whose end may be seen later than its Job's. A pod that
-// is never seen to end holds it up for half a minute.
+// A load's pod holds its result, and may be observed to end later than its Job. A pod that is never observed to
+// end delays the result by half a minute.
 func TestJobEndsWithItsPod(t *testing.T) {
 	for _, end := range []batchv1.JobConditionType{batchv1.JobComplete, batchv1.JobFailed} {
 		job := &batchv1.Job{Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{
@@ -217,7 +217,8 @@ func TestFailureWithoutResult(t *testing.T) {
 	require.True(t, strings.HasPrefix(long, "… ü") && strings.HasSuffix(long, "ü!"))
 }
 
-// A loader that said only part of it all could be had is no success: see failurePolicy.
+// The exit codes of a loader that failed or could load only a part of the source end the Job: see
+// failurePolicy.
 func TestFailurePolicy(t *testing.T) {
 	rules := failurePolicy().Rules
 	require.Equal(t, batchv1.PodFailurePolicyActionIgnore, rules[0].Action, "a pod that was sent away")
@@ -236,7 +237,7 @@ func TestTriedAgain(t *testing.T) {
 	require.Contains(t, out.Status.Nodes[0].Message, "the server is away")
 }
 
-// What is lost is made again; nothing is remembered of it.
+// Whatever is lost is created again, from the observed state alone.
 func TestHeal(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*stage)
@@ -308,12 +309,12 @@ func TestTooFewNodes(t *testing.T) {
 	out := s.requirePlan("create claim v-a-0", "create claim v-a-1")
 	require.True(t, out.Failed)
 	require.Equal(t, "replicas [2] greater than number of nodes [1]", out.Status.Message)
-	// A node that comes mends it.
+	// A new node resolves this.
 	s.Fitting = fitting(2)
 	require.False(t, s.requirePlan("create claim v-a-0", "create claim v-a-1").Failed)
 }
 
-// A node whose label flaps while it loads is still the node of that replica.
+// A node that does not match for a while still counts as the node of its loading replica.
 func TestTooFewNodesCountsThoseThatAreKept(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.NodeAffinity = withData(has("gpu")) })
 	s.loading(0, corev1.PodRunning)
@@ -323,14 +324,14 @@ func TestTooFewNodesCountsThoseThatAreKept(t *testing.T) {
 	require.Equal(t, []string{"annotate claim v-a-0", "annotate claim v-a-1"}, words)
 	require.False(t, out.Failed)
 	require.NotContains(t, out.Status.Message, "greater than number of nodes")
-	// Not one that its user asks to leave.
+	// A node that an edit excludes does not count.
 	s.Config.NodeAffinity = withData(has("fast"))
 	_, out = s.plan()
 	require.Contains(t, out.Status.Message, "replicas [2] greater than number of nodes [0]")
 }
 
-// A cluster autoscaler makes nodes for pods that wait for them, and for nothing else: a
-// loader waits also where no node is for it yet, and says in its pod's words what for.
+// A cluster autoscaler adds nodes only for waiting pods: mostAhead loaders are created although no node fits,
+// and the status quotes what their pods wait for.
 func TestLoadersWaitForNodesThatAreNotThere(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["timeoutForDataDownload"] = 40, "5m" })
 	s.Fitting = fitting(0)
@@ -350,14 +351,14 @@ func TestLoadersWaitForNodesThatAreNotThere(t *testing.T) {
 	_, out = s.plan()
 	require.Equal(t, flexlvmv1.ReplicaWaiting, out.Status.Nodes[0].State)
 	require.Equal(t, "its loader cannot be scheduled: 0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.", out.Status.Nodes[0].Message)
-	// Each node that comes lets one more wait.
+	// Each new node lets one more loader wait.
 	s.Fitting = fitting(1)
 	words, _ = s.plan()
 	require.Contains(t, words, "create claim v-a-10")
 	require.NotContains(t, words, "create claim v-a-11")
 }
 
-// Each dataset has names of its own, also of the same source.
+// Two datasets of the same source have no names in common.
 func TestTwoOfTheSameSource(t *testing.T) {
 	a, b := newStage(t), newStage(t)
 	b.Owner.UID, b.Owner.Name = "other", "w"
@@ -369,7 +370,7 @@ func TestTwoOfTheSameSource(t *testing.T) {
 	}
 }
 
-// A loader that started before its volume is larger would fail for want of room.
+// A loader starts only when its volume has grown or can grow: otherwise it would fail for lack of room.
 func TestLargerWhileItIsLoaded(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
 	r := s.loading(0, corev1.PodRunning)
@@ -384,7 +385,7 @@ func TestLargerWhileItIsLoaded(t *testing.T) {
 		r.Claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{
 			Type: corev1.PersistentVolumeClaimControllerResizeError, Status: corev1.ConditionTrue, Reason: string(outcome)}}
 		if starts {
-			s.requirePlan("create job v-a-0") // what is loaded may fit
+			s.requirePlan("create job v-a-0") // the data may fit
 		} else {
 			s.requirePlan()
 		}

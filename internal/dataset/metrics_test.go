@@ -38,19 +38,20 @@ func TestMetricsOfADataset(t *testing.T) {
 		require.Contains(t, got, series)
 		require.InDelta(t, value, got[series], 0, series)
 	}
-	// What is no fact is no series: a speed of what is complete, a time of what is not.
+	// There is no series without a value: no throughput of a complete replica, no time to ready of an
+	// incomplete one.
 	require.NotContains(t, got, "throughput_bytes_per_second ns v a node-0")
 	require.NotContains(t, got, "load_stalled ns v a node-0")
 	require.NotContains(t, got, "time_to_ready_seconds ns v a node-1")
 	require.Len(t, got, 25)
 
-	// They go with the dataset.
+	// The series are removed with the dataset.
 	m.Show(name, nil)
 	require.Equal(t, map[string]float64{"unlisted_replicas": 0, "unlisted_volumes": 0}, gathered(t, m))
 }
 
-// gathered are the series by what follows flexlvm_dataset_ in their names, and the values of
-// their labels.
+// gathered returns the values of the series. A key is the name without flexlvm_dataset_, followed by the label
+// values.
 func gathered(t *testing.T, m *Metrics) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -76,8 +77,7 @@ func gathered(t *testing.T, m *Metrics) map[string]float64 {
 	return out
 }
 
-// Thousands of datasets make no more series than Prometheus is to have of them, and the
-// same ones each time.
+// Thousands of datasets have a bounded number of series, the same ones in each scrape.
 func TestMetricsAreBounded(t *testing.T) {
 	m := NewMetrics()
 	for i := range 300 {
@@ -96,7 +96,7 @@ func TestMetricsAreBounded(t *testing.T) {
 	require.InDelta(t, 300*50-mostSeries, got["unlisted_replicas"], 0)
 	require.Equal(t, got, gathered(t, m))
 
-	// However many datasets a namespace has, those of others that have failed are seen.
+	// However many datasets a namespace has, the failed ones of other namespaces have series.
 	for i := range 2 * mostSeries {
 		m.Show(types.NamespacedName{Namespace: "first", Name: fmt.Sprintf("v-%d", i)}, []flexlvmv1.VolumeStatus{{ID: "a"}}, "a")
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// newMirror is of a volume with resync, which is loaded, and its mirror at work.
+// newMirror returns a stage with a loaded volume with resync, and its running mirror.
 func newMirror(t *testing.T) (*stage, *Replica) {
 	t.Helper()
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["resync"] = 1, "True" })
@@ -32,7 +32,7 @@ func newMirror(t *testing.T) (*stage, *Replica) {
 	return s, r
 }
 
-// resync is VCK's: consumers write, and what they change goes back to where it came from.
+// resync has VCK's meaning: consumers write, and their changes are uploaded to the source.
 func TestResyncUploads(t *testing.T) {
 	s, r := newMirror(t)
 	require.Equal(t, replica.Writable, r.Claim.Annotations[replica.AnnotationWritable])
@@ -56,7 +56,7 @@ func TestResyncUploads(t *testing.T) {
 	r.Report = &protocol.Status{ID: "another", State: protocol.StateMirroring}
 	require.Equal(t, out.Status.Upload, s.requirePlan().Status.Upload, "another pod has the address by now")
 
-	// It ends in whatever way: another one goes on. An edit of the source is not followed.
+	// A mirror that has ended is replaced. An edit of the source is not followed.
 	r.Job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)}}
 	s.requirePlan("delete job v-a-0")
 	r.Job.Status.Conditions = nil
@@ -64,15 +64,15 @@ func TestResyncUploads(t *testing.T) {
 	out = s.requirePlan()
 	require.True(t, out.Failed)
 	require.Contains(t, out.Status.Message, "it holds what the volume asked for earlier; it is kept")
-	// A place of its own.
+	// An outputURL is another target.
 	s, _ = newMirror(t)
 	s.Source.OutputURL = "s3://out/"
 	s.requirePlan("delete job v-a-0")
 	require.Equal(t, []string{"--", "/data", "s3://out/"}, s.task(0, s.Replicas[0].Claim).target())
 }
 
-// A mirror never ends, so an upgrade replaces it, once; but not one that has to upload the rest of a
-// claim that is being deleted, as no other pod could mount that.
+// A mirror never ends by itself, so an upgrade replaces it, once. The mirror of a claim that is being deleted
+// is not replaced: no other pod could mount the claim.
 func TestMirrorIsReplacedByThatOfAnotherRelease(t *testing.T) {
 	for name, upgrade := range map[string]func(*stage, *Replica){
 		"another image": func(s *stage, _ *Replica) { s.Image = "newer" },
@@ -110,13 +110,13 @@ func TestMirrorIsReplacedByThatOfAnotherRelease(t *testing.T) {
 		s.Image, s.Labelled = "newer", nil
 		r.Job, r.Pod, r.Report = nil, nil, nil
 		r.Claim.DeletionTimestamp = &metav1.Time{Time: now}
-		out := s.requirePlan() // and it is not let go
+		out := s.requirePlan() // the finalizer stays
 		require.True(t, out.Failed)
 		require.Contains(t, out.Status.Message, "what is in it may not be uploaded")
 	})
 }
 
-// Nothing goes before all of it was uploaded once more, and verified, while nobody wrote.
+// Nothing is deleted before the whole content was uploaded and verified once more while no pod used it.
 func TestMirrorIsReleasedLast(t *testing.T) {
 	s, r := newMirror(t)
 	s.Wanted, s.Upload, s.Labelled = false, true, nil
@@ -158,7 +158,7 @@ func TestMirrorIsReleasedLast(t *testing.T) {
 	})
 }
 
-// A claim that its user deletes goes as late: only the mirror that runs can still upload.
+// A claim that its user deletes stays until its content is uploaded. Only the running mirror can do that.
 func TestMirroredClaimIsDeleted(t *testing.T) {
 	s, r := newMirror(t)
 	s.Labelled = nil
@@ -170,10 +170,10 @@ func TestMirroredClaimIsDeleted(t *testing.T) {
 	require.Equal(t, map[string]string{annotationFinal: "r1/7"}, out.Actions[0].Annotations)
 	r.Claim.Annotations[annotationFinal] = "r1/7"
 	s.requirePlan()
-	r.Report.Passes = 8 // it may have begun before
+	r.Report.Passes = 8 // this pass may have begun before the last pod ended
 	s.requirePlan()
 	r.Report.Passes = 9
-	s.requirePlan() // it has trusted what it knew
+	s.requirePlan() // the mirror has not compared all files since it was asked to
 	r.Report.Final = "r1/7"
 	s.requirePlan("remove finalizer claim v-a-0", "delete job v-a-0")
 	for name, change := range map[string]func(*protocol.Status){
@@ -190,7 +190,7 @@ func TestMirroredClaimIsDeleted(t *testing.T) {
 			require.NotContains(t, words, "remove finalizer claim v-a-0")
 		})
 	}
-	// A pod that comes after all begins it anew.
+	// If a pod uses the claim again, the final upload starts over.
 	s.InUse = []string{"trainer"}
 	out = s.requirePlan("annotate claim v-a-0")
 	require.Equal(t, map[string]string{annotationFinal: ""}, out.Actions[0].Annotations)
@@ -200,7 +200,8 @@ func TestMirroredClaimIsDeleted(t *testing.T) {
 	require.Contains(t, out.Status.Message, "claim v-a-0 is being deleted and what is in it may not be uploaded")
 }
 
-// Whoever stored resync to fetch goes on with that, and is told.
+// A replica of an older release keeps the meaning that resync had then, to fetch, and the status advises its
+// user.
 func TestResyncOfEarlierVersions(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind  flexlvmv1.SourceType
@@ -219,7 +220,7 @@ func TestResyncOfEarlierVersions(t *testing.T) {
 			r.runs()
 			claim := &corev1.PersistentVolumeClaim{}
 			require.NoError(t, r.client.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "v-a-0"}, claim))
-			delete(claim.Annotations, annotationResync) // as it was made then
+			delete(claim.Annotations, annotationResync) // as older releases created it
 			require.NoError(t, r.client.Update(t.Context(), claim))
 			vm = r.get()
 			vm.Spec.Volumes[0].Options["resync"] = c.text
@@ -234,7 +235,7 @@ func TestResyncOfEarlierVersions(t *testing.T) {
 			require.NotNil(t, advice)
 			require.Equal(t, metav1.ConditionTrue, advice.Status)
 			require.Contains(t, advice.Message, "write refresh in its place to go on fetching")
-			// That holds when no claim tells of it any more, until the option is edited.
+			// The status records that meaning, which lasts without such a claim, until the option is edited.
 			require.NoError(t, r.client.Delete(t.Context(), claim))
 			for range 8 {
 				require.NoError(t, r.look())
@@ -255,8 +256,8 @@ func TestResyncOfEarlierVersions(t *testing.T) {
 	}
 }
 
-// What keeps a mirror's volume from being uploaded may keep it for ever: a person is told
-// what to do.
+// Whatever blocks the upload of a mirrored volume may do so forever, so the status says how to give up the
+// content.
 func TestMirrorThatNeverLoadedIsReleased(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["resync"] = 1, "true" })
 	s.claimed(0)
@@ -271,7 +272,8 @@ func TestMirrorThatNeverLoadedIsReleased(t *testing.T) {
 	require.Contains(t, s.requirePlan().Status.Message, wayOut)
 }
 
-// What a mirror said before a pod was seen to be gone says nothing of what that pod wrote.
+// A mirror is asked after pods are listed: an earlier report would not cover what a pod wrote just before it
+// ended.
 func TestMirrorIsAskedAfterPodsAreListed(t *testing.T) {
 	r := newRig(t)
 	v := volumeOf(flexlvmv1.SourceS3, 1, s3Options(options{"resync": "true"}))
@@ -302,7 +304,7 @@ func TestMirrorIsAskedAfterPodsAreListed(t *testing.T) {
 	require.Equal(t, []string{"list", "ask"}, order)
 }
 
-// Deleted while a pod writes, VolumeManager and all: what is there is uploaded first.
+// If a VolumeManager is deleted, the content of its mirrored volume is uploaded first.
 func TestReconcileMirror(t *testing.T) {
 	r := newRig(t)
 	v := volumeOf(flexlvmv1.SourceS3, 1, s3Options(options{"resync": "true"}))

@@ -21,7 +21,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// crowded is a node with an idle replica of team/w on it, and one of ns/v that has no room.
+// crowded is a node with an idle replica of team/w, and without room for a replica of ns/v.
 type crowded struct {
 	*rig
 	starving *Observed
@@ -30,10 +30,10 @@ type crowded struct {
 	claim    *corev1.PersistentVolumeClaim
 	volume   *corev1.PersistentVolume
 	free     string
-	freeOn   map[string]string // where it is another
+	freeOn   map[string]string // overrides free for a node
 	most     string            // the maximumVolumeSize, if it is published
 	others   []client.Object
-	asks     int // the replica that makes room, if any does
+	asks     int // number of the replica that asks others to make way
 	pods     []*corev1.Pod
 }
 
@@ -49,7 +49,7 @@ func newCrowded(t *testing.T) *crowded {
 	source, err := ParseSource(config)
 	require.NoError(t, err)
 	c.owner = &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "w"}, Spec: flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{config}}}
-	c.owner.UID = "w-uid" // as the fake makes them
+	c.owner.UID = "w-uid" // as the fake client sets UIDs
 	c.owner.Status.Volumes = []flexlvmv1.VolumeStatus{{ID: "a", Nodes: []flexlvmv1.ReplicaStatus{{Claim: "w-a-0", State: flexlvmv1.ReplicaComplete}}}}
 	c.claim = replicaClaim(c.owner, config, source, 0, "")
 	c.claim.Annotations[annotationDisplaceable], c.claim.Annotations[replica.AnnotationComplete] = "true", source.Load(0)
@@ -63,7 +63,7 @@ func newCrowded(t *testing.T) *crowded {
 	return c
 }
 
-// reads is a pod of team that names a claim.
+// reads adds a pod of namespace team that uses a claim.
 func (c *crowded) reads(claim string, phase corev1.PodPhase) {
 	c.pods = append(c.pods, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "reader"},
@@ -73,7 +73,7 @@ func (c *crowded) reads(claim string, phase corev1.PodPhase) {
 	})
 }
 
-// displaced reports whether the idle replica was asked to go, and by whom.
+// displaced returns the dataset that asked the idle replica to make way; empty if none did.
 func (c *crowded) displaced() (by string, err error) {
 	c.Helper()
 	starved := slices.Sorted(maps.Keys(c.starving.Replicas))
@@ -169,8 +169,8 @@ func TestNotAskedToGo(t *testing.T) {
 	}
 }
 
-// With replicas: All each starves for its own node. One whose node has nothing that could go keeps
-// no other from its room.
+// With replicas: All each replica waits for a node of its own. A replica whose node has nothing to displace
+// does not keep another one from displacing.
 func TestIdleReplicaOfAnotherNodeIsAskedToGo(t *testing.T) {
 	c := newCrowded(t)
 	s := newAll(t, func(v *flexlvmv1.VolumeConfig) { v.Options["displaces"] = "Idle" })
@@ -184,8 +184,8 @@ func TestIdleReplicaOfAnotherNodeIsAskedToGo(t *testing.T) {
 	require.Equal(t, "ns/v/a", by)
 }
 
-// A node that takes no pod now may have room and something to displace: it keeps no other node's from
-// going.
+// A cordoned node with room and a displaceable replica does not keep replicas on other nodes from being
+// displaced.
 func TestIdleReplicaBesideACordonedNodeIsAskedToGo(t *testing.T) {
 	c := newCrowded(t)
 	cordoned := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{corev1.LabelHostname: "host-1"}}}
@@ -201,7 +201,7 @@ func TestIdleReplicaBesideACordonedNodeIsAskedToGo(t *testing.T) {
 	require.Equal(t, "ns/v/a", by)
 }
 
-// A volume that tolerates it can be loaded on a node that is cordoned.
+// A cordoned node counts if the volume tolerates that, because its loader can run there.
 func TestIdleReplicaOfAToleratedNodeIsAskedToGo(t *testing.T) {
 	c := newCrowded(t)
 	c.nodes[0].Spec.Unschedulable = true
@@ -212,8 +212,8 @@ func TestIdleReplicaOfAToleratedNodeIsAskedToGo(t *testing.T) {
 	require.Equal(t, "ns/v/a", by)
 }
 
-// A replica may starve for long, and is looked at every few seconds: the API server is asked for
-// pods and capacities only where something could go.
+// A replica may lack room for long and is planned every few seconds, so pods and capacities are listed only if
+// something could be displaced.
 func TestNothingIsAskedWhereNothingCouldGo(t *testing.T) {
 	for name, change := range map[string]func(*crowded){
 		"nothing is displaceable": func(c *crowded) { delete(c.claim.Annotations, annotationDisplaceable) },
@@ -235,7 +235,7 @@ func TestNothingIsAskedWhereNothingCouldGo(t *testing.T) {
 	}
 }
 
-// One that was asked by another goes for that one alone.
+// A replica that one dataset has asked to make way is not asked by another.
 func TestAskedOnce(t *testing.T) {
 	c := newCrowded(t)
 	c.claim.Annotations[annotationDisplacedBy] = "x/y/z"
@@ -244,7 +244,7 @@ func TestAskedOnce(t *testing.T) {
 	require.True(t, mayMakeWay(c.claim, c.starving))
 }
 
-// Whatever cannot be read asks nobody to go.
+// If any list fails, no replica is asked to make way.
 func TestErrorsDisplaceNothing(t *testing.T) {
 	for _, list := range []client.ObjectList{&corev1.PodList{}, &storagev1.CSIStorageCapacityList{}, &corev1.PersistentVolumeList{}, &corev1.PersistentVolumeClaimList{}} {
 		c := newCrowded(t)

@@ -19,7 +19,7 @@ import (
 
 const indexed = `{"state":"complete","filesDone":3,"filesTotal":3,"bytesDone":30,"bytesTotal":30,"index":"sha256:a"}`
 
-// newRack wants replicas that are copied from each other.
+// newRack returns a stage whose replicas are copied from each other.
 func newRack(t *testing.T, replicas int, options ...string) *stage {
 	t.Helper()
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) {
@@ -33,14 +33,14 @@ func newRack(t *testing.T, replicas int, options ...string) *stage {
 	return s
 }
 
-// indexed is complete and can be copied.
+// indexed adds a complete replica that can be copied.
 func (s *stage) indexed(index int) *Replica {
 	r := s.completed(index)
 	r.Claim.Annotations[annotationLoaded] = indexed
 	return r
 }
 
-// serving is that, and serves.
+// serving adds a complete replica that serves to others.
 func (s *stage) serving(index int) *Replica {
 	r := s.indexed(index)
 	r.Job = s.task(index, r.Claim).serve()
@@ -51,7 +51,7 @@ func (s *stage) serving(index int) *Replica {
 	return r
 }
 
-// copying is a replica that is copied from another.
+// copying adds a replica that is being copied from others.
 func (s *stage) copying(index int, from ...int) *Replica {
 	r := s.claimed(index)
 	what := copying{digest: "sha256:a"}
@@ -86,7 +86,7 @@ func TestPeersAskTheSourceInTurns(t *testing.T) {
 
 	s.loading(0, corev1.PodRunning)
 	s.requirePlan()
-	// One that has just ended is not complete before that is written down.
+	// A load that has ended still counts until its replica is recorded as complete.
 	s.ended(0, batchv1.JobComplete, indexed)
 	s.requirePlan("annotate claim v-a-0")
 	s.loading(0, corev1.PodRunning)
@@ -95,28 +95,28 @@ func TestPeersAskTheSourceInTurns(t *testing.T) {
 	two.claimed(1)
 	two.claimed(2)
 	two.requirePlan("create job v-a-1")
-	// A pod of a Job that is gone still asks.
+	// A pod whose Job is gone still asks the source.
 	s.Replicas[0].Job, s.Replicas[0].Busy = nil, true
 	s.requirePlan()
-	// A loader that no node takes keeps nobody from loading.
+	// A loader that no node accepts does not block other loads.
 	r := s.loading(0, corev1.PodPending)
 	r.Pod.CreationTimestamp = metav1.NewTime(now.Add(-beforeDisplacing))
 	r.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
 	s.requirePlan("create job v-a-1")
-	// Nor does one whose node does not answer. Its own replica is not begun anew.
+	// Nor does a loader whose node does not answer. Its own replica is not started again.
 	for _, dead := range []func(*Replica){
 		func(r *Replica) { r.NodeNotReady = true },
 		func(r *Replica) { r.Pod.DeletionTimestamp = &metav1.Time{Time: now.Add(-beforeDisplacing)} },
 	} {
 		r = s.loading(0, corev1.PodRunning)
 		r.Pod.DeletionTimestamp = &metav1.Time{Time: now.Add(time.Second - beforeDisplacing)}
-		s.requirePlan() // it is ended, and may take a moment for that
+		s.requirePlan() // its pod is being deleted, and may take a moment to end
 		dead(r)
 		s.requirePlan("create job v-a-1")
 	}
 }
 
-// One that copies and whose node does not answer keeps no other from copying.
+// A copying loader whose node does not answer does not block other copies.
 func TestPeersCopyWhereALoaderIsLost(t *testing.T) {
 	s := newRack(t, 3)
 	s.serving(0)
@@ -154,7 +154,7 @@ func TestLoaderOnANodeThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// unseen is the loader's Job of a replica whose Job is not observed yet.
+// unseen returns a loader's Job that the stage has not observed yet.
 func (s *stage) unseen(index int) *batchv1.Job {
 	job := s.task(index, s.claimed(index).Claim).load()
 	job.UID = "job"
@@ -191,17 +191,18 @@ func TestPeersServeWhileOthersLoad(t *testing.T) {
 	require.Equal(t, "peers", job.Spec.Template.Spec.Volumes[1].Secret.SecretName)
 
 	s.copying(1, 0)
-	s.requirePlan() // one serves, and one copies
+	s.requirePlan() // one serves, so only one copies
 	s.indexed(1).Job = nil
 	s.requirePlan("create job v-a-2")
 
 	s.copying(2, 0)
 	s.requirePlan()
 	s.indexed(2).Job = nil
-	s.requirePlan("delete job v-a-0") // nobody wants it any more
+	s.requirePlan("delete job v-a-0") // no replica is left to copy it
 }
 
-// The number of replicas doubles: seven rounds, the one of the source among them, are enough for 64.
+// The number of complete replicas doubles in each round: seven rounds, including the load from the source,
+// complete 64 replicas.
 func TestPeersDouble(t *testing.T) {
 	const replicas = 64
 	s := newRack(t, replicas)
@@ -238,7 +239,7 @@ func TestPeersThatFailLeadToTheSource(t *testing.T) {
 		r.Pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: message, StartedAt: metav1.NewTime(now)}}
 	}
 	fail("")
-	s.requirePlan() // it was killed, and copies on
+	s.requirePlan() // it was killed, and is started again
 	fail(`{"state":"failed","message":"no peer gives the index"}`)
 	out := s.requirePlan("annotate claim v-a-1", "delete job v-a-1")
 	require.False(t, out.Failed)
@@ -246,14 +247,14 @@ func TestPeersThatFailLeadToTheSource(t *testing.T) {
 	require.Contains(t, out.Actions[0].Message, "no peer gives the index")
 	require.NotEmpty(t, out.Actions[0].Annotations[annotationPeersFailed])
 
-	// For good, too: the source may have what peers have not.
+	// The same if the Job failed permanently: the source may have what the peers lack.
 	r.Job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue}}
 	s.requirePlan("annotate claim v-a-1", "delete job v-a-1")
 
 	maps.Copy(r.Claim.Annotations, out.Actions[0].Annotations)
 	r.Job, r.Pod = nil, nil
 	got, out := s.plan()
-	require.Equal(t, []string{"delete job v-a-0", "create job v-a-1"}, got) // nobody copies
+	require.Equal(t, []string{"delete job v-a-0", "create job v-a-1"}, got) // no replica copies any more
 	require.False(t, copies(created(out)))
 
 	r = s.ended(1, batchv1.JobFailed, `{"message":"denied"}`)
@@ -263,7 +264,7 @@ func TestPeersThatFailLeadToTheSource(t *testing.T) {
 	require.True(t, out.Failed, "the source has the last word")
 }
 
-// Servers that do not come about keep nobody from loading.
+// A server that does not start or cannot serve does not block loads: they ask the source.
 func TestPeersThatDoNotServe(t *testing.T) {
 	s := newRack(t, 2)
 	r := s.serving(0)
@@ -277,13 +278,13 @@ func TestPeersThatDoNotServe(t *testing.T) {
 	r.Job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Second))}}
 	s.requirePlan("create job v-a-1")
 
-	// A replica of before has no index.
+	// A replica of an older release has no index, so it cannot serve.
 	s.completed(0)
 	s.requirePlan("create job v-a-1")
 	require.False(t, copies(created(s.requirePlan("create job v-a-1"))))
 }
 
-// Who is to go does not serve.
+// A replica that is to be evicted does not serve.
 func TestPeersThatGo(t *testing.T) {
 	s := newRack(t, 2)
 	r := s.serving(0)
@@ -293,7 +294,7 @@ func TestPeersThatGo(t *testing.T) {
 	require.Equal(t, []string{"unlabel node-0", "delete job v-a-0", "create job v-a-1"}, withoutAnnotate(got))
 	require.False(t, copies(created(out)))
 
-	// Nor if the spec cannot be read.
+	// The same if the spec cannot be parsed.
 	s.Labelled = nil
 	words := []string{}
 	for _, a := range Evict(s.Observed) {
@@ -306,7 +307,7 @@ func withoutAnnotate(words []string) []string {
 	return slices.DeleteFunc(words, func(w string) bool { return strings.HasPrefix(w, "annotate") })
 }
 
-// What most replicas hold is copied, if the source changed between two loads.
+// If the source changed between two loads, the content that most replicas hold is copied.
 func TestPeersHoldTheSame(t *testing.T) {
 	s := newRack(t, 4)
 	s.serving(0).Claim.Annotations[annotationLoaded] = strings.Replace(indexed, "sha256:a", "sha256:b", 1)

@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// A replica whose loader is at work, for hours or on a node that is down, is neither taken where
-// others are idle nor waited for.
+// A complete replica with a running loader, which may take hours or never end on a node that is down, is not
+// chosen to serve while others are idle, and is waited for at most for serverStarts.
 func TestPeersThatAreVisited(t *testing.T) {
 	for name, busy := range map[string]func(*stage, *Replica){
 		"refreshed": func(s *stage, r *Replica) { r.goes(Action{Object: s.task(0, r.Claim).visit(true)}, now, "", "") },
@@ -43,7 +43,7 @@ func TestPeersThatAreVisited(t *testing.T) {
 			require.False(t, copies(created(s.requirePlan("create job v-a-1"))))
 		})
 	}
-	// A loader that has loaded for hours, and goes with its Job, is waited for.
+	// The Job of a load that took hours is waited for while it is being deleted, for serverStarts at most.
 	s := newRack(t, 2)
 	r := s.indexed(0)
 	s.claimed(1)
@@ -53,7 +53,7 @@ func TestPeersThatAreVisited(t *testing.T) {
 	s.requirePlan("create job v-a-1")
 }
 
-// What a refresh brought is written down before a server takes the place of its Job.
+// The result of a refresh is recorded on the claim before a server replaces its Job.
 func TestPeersThatWereVisited(t *testing.T) {
 	s := newRack(t, 2)
 	s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
@@ -66,7 +66,7 @@ func TestPeersThatWereVisited(t *testing.T) {
 	require.NotEmpty(t, out.Actions[0].Annotations[annotationRefreshedAt])
 	require.Equal(t, s.asked(), out.Actions[0].Annotations[annotationRefreshed])
 
-	// One that failed is told while the replica serves.
+	// A failed refresh stays in the status while the replica serves.
 	r.goes(Action{Object: visit}, now, batchv1.JobFailed, `{"state":"failed","message":"no such bucket"}`)
 	s.recorded(s.requirePlan("delete job v-a-0"))
 	r.Job, r.Pod = nil, nil

@@ -15,7 +15,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// fitting are nodes that may have replicas: node-0 and so on.
+// fitting returns nodes that may have replicas: node-0 and so on.
 func fitting(count int) map[string]bool {
 	out := map[string]bool{}
 	for i := range count {
@@ -24,13 +24,13 @@ func fitting(count int) map[string]bool {
 	return out
 }
 
-// newAll wants a replica on each of three nodes.
+// newAll returns a stage that wants a replica on each of three nodes.
 func newAll(t *testing.T, changes ...func(*flexlvmv1.VolumeConfig)) *stage {
 	t.Helper()
 	return newStage(t, append([]func(*flexlvmv1.VolumeConfig){func(v *flexlvmv1.VolumeConfig) { v.Replicas = flexlvmv1.AllNodes }}, changes...)...)
 }
 
-// pending gives a replica a claim for a node that has no volume yet.
+// pending adds a replica for a node; its claim has no volume yet.
 func (s *stage) pending(index int, node string) *Replica {
 	r := &Replica{Claim: replicaClaim(s.Owner, s.Config, s.Source, index, node)}
 	r.Claim.Status.Phase = corev1.ClaimPending
@@ -47,7 +47,7 @@ func TestAllBegins(t *testing.T) {
 		require.Equal(t, fmt.Sprintf("node-%d", i), a.Object.GetAnnotations()[annotationNode])
 		require.Equal(t, fmt.Sprintf("node-%d", i), out.Status.Nodes[i].Node)
 	}
-	// No node is no failure: the first that comes gets one.
+	// No matching node is not a failure: the first one that appears gets a replica.
 	s.Fitting = nil
 	out = s.requirePlan()
 	require.False(t, out.Failed)
@@ -79,13 +79,13 @@ func TestAllAsNodesComeAndGo(t *testing.T) {
 	require.Equal(t, flexlvmv1.MessageSuccess, out.Status.Message)
 	require.EqualValues(t, 3, out.Loaded)
 
-	// One comes.
+	// A node joins.
 	s.Fitting["node-9"] = true
 	out = s.requirePlan("create claim v-a-3")
 	require.Equal(t, "node-9", out.Actions[0].Object.GetAnnotations()[annotationNode])
 	require.Equal(t, "1 of 4 nodes Waiting; v-a-3 on node node-9: its claim is made", out.Status.Message)
 
-	// It has no room: the scheduler says so, and the status which node waits.
+	// It has no room: the status names the node and quotes the scheduler.
 	r := s.pending(3, "node-9")
 	r.Job = s.task(3, r.Claim).load()
 	r.Pod = &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
@@ -96,15 +96,15 @@ func TestAllAsNodesComeAndGo(t *testing.T) {
 
 	require.Equal(t, "node-0,node-1,node-2", summarize([]Outcome{out}).Nodes, "it holds no data")
 
-	// It goes again, and so does the claim, as there is nothing in it.
+	// It leaves again: its claim is deleted, as it holds no data.
 	delete(s.Fitting, "node-9")
 	out = s.requirePlan("delete job v-a-3", "delete claim v-a-3")
 	require.EqualValues(t, 3, out.Status.Replicas)
 	require.Contains(t, out.Actions[1].Message, "node node-9 is not among those that are to have one any more")
 	delete(s.Replicas, 3)
 
-	// A node that is gone from the API keeps its claim until the rules of lost nodes release
-	// it, and counts no more.
+	// A replica whose node is gone from the API no longer counts. Its claim stays until the rules for lost
+	// nodes release it.
 	delete(s.Fitting, "node-0")
 	s.Replicas[0].Node, s.Labelled = "", []string{"node-1", "node-2"}
 	out = s.requirePlan()
@@ -142,7 +142,7 @@ func TestAllWhereNodesStopMatching(t *testing.T) {
 	require.Equal(t, flexlvmv1.MessageSuccess, out.Status.Message)
 }
 
-// A load that failed stays with its node, whatever nodes come, and is not tried again.
+// A failed load stays recorded for its node, whatever nodes join, and is not retried.
 func TestAllRemembersFailures(t *testing.T) {
 	s := newAll(t)
 	s.completed(0)
@@ -153,7 +153,7 @@ func TestAllRemembersFailures(t *testing.T) {
 	s.Owner.Status.Volumes = []flexlvmv1.VolumeStatus{out.Status}
 	s.requirePlan("delete job v-a-1", "delete claim v-a-1")
 	delete(s.Replicas, 1)
-	s.Fitting["node-00"] = true // sorts before
+	s.Fitting["node-00"] = true // sorts before node-1
 	out = s.requirePlan("create claim v-a-3")
 	require.Equal(t, "node-00", out.Actions[0].Object.GetAnnotations()[annotationNode])
 	require.Equal(t, flexlvmv1.ReplicaFailed, out.Status.Nodes[1].State)
@@ -161,7 +161,7 @@ func TestAllRemembersFailures(t *testing.T) {
 	require.Equal(t, "1 of 4 nodes Failed; v-a-1 on node node-1: the disk is broken", out.Status.Message)
 }
 
-// That of a node which is not among the first is remembered, too, as that of this node.
+// The same for a replica that is not among the first mostReplicas.
 func TestAllRemembersFailuresOfMany(t *testing.T) {
 	const many, broken = 60, 55
 	s := newAll(t)
@@ -175,7 +175,7 @@ func TestAllRemembersFailuresOfMany(t *testing.T) {
 	s.requirePlan("delete job v-a-55", "delete claim v-a-55")
 	s.remember()
 	delete(s.Replicas, broken)
-	s.Fitting["node-00"] = true // sorts before
+	s.Fitting["node-00"] = true // sorts before node-1
 	out := s.requirePlan("create claim v-a-60")
 	require.Equal(t, "node-00", out.Actions[0].Object.GetAnnotations()[annotationNode])
 	require.EqualValues(t, 1, out.Status.States[flexlvmv1.ReplicaFailed])
@@ -189,7 +189,7 @@ func TestAllAndNumbers(t *testing.T) {
 		s.completed(0)
 		waits := s.pending(1, "")
 		s.requirePlan("delete claim v-a-1", "create claim v-a-2", "create claim v-a-3")
-		// While it is not seen where one lies, no node is taken to have none.
+		// While the node of a bound replica is unknown, no node counts as having none.
 		waits.Claim.Status.Phase = corev1.ClaimBound
 		got, _ := s.plan()
 		require.NotContains(t, got, "create claim v-a-2")
@@ -231,9 +231,9 @@ func TestAllIsRefused(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestAllConverges plays nodes that come, go and stop matching, and schedulers that are
-// slow: at no moment are there two replicas for a node, none that lies on a node that may
-// have one is deleted, and when all is quiet each node that may have one has it.
+// TestAllConverges simulates nodes that join, leave and stop matching, and a slow scheduler. At no time are
+// there two replicas for a node, no replica on a node that may have one is deleted, and in the end each node
+// that may have a replica has one.
 func TestAllConverges(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 21))
@@ -280,7 +280,7 @@ func TestAllConverges(t *testing.T) {
 			switch random.IntN(4) {
 			case 0:
 				s.Fitting[node] = true
-			case 1: // lost: later its claim is released
+			case 1: // the node is lost, and its claims are released
 				delete(s.Fitting, node)
 				for index, r := range s.Replicas {
 					if r.Node == node {

@@ -19,14 +19,14 @@ import (
 
 var now = time.Date(2026, 11, 21, 16, 0, 0, 0, time.UTC)
 
-// stage is a Observed with what a test needs to change it.
+// stage is an Observed that a test changes step by step.
 type stage struct {
 	*testing.T
 	*Observed
 }
 
-// newStage wants two replicas of an S3 dataset, on three nodes; the claim of its
-// consumers is there.
+// newStage returns a stage with two wanted replicas of an S3 dataset and three nodes. The consumers' claim and
+// PersistentVolume exist and are bound, unless the source is writable.
 func newStage(t *testing.T, changes ...func(*flexlvmv1.VolumeConfig)) *stage {
 	t.Helper()
 	config := flexlvmv1.VolumeConfig{
@@ -53,7 +53,7 @@ func newStage(t *testing.T, changes ...func(*flexlvmv1.VolumeConfig)) *stage {
 	return s
 }
 
-// claimed gives a replica a claim that is bound on node-<index>.
+// claimed adds a replica whose claim is bound on node-<index>.
 func (s *stage) claimed(index int) *Replica {
 	r := &Replica{Claim: replicaClaim(s.Owner, s.Config, s.Source, index, ""), Node: fmt.Sprintf("node-%d", index)}
 	r.Claim.Annotations[annotationVersions] = "true"
@@ -66,7 +66,7 @@ func (s *stage) claimed(index int) *Replica {
 	return r
 }
 
-// loading gives it a Job, whose pod is in a phase.
+// loading adds a claimed replica with a load Job whose pod is in the given phase.
 func (s *stage) loading(index int, phase corev1.PodPhase) *Replica {
 	r := s.claimed(index)
 	r.Job = s.task(index, r.Claim).load()
@@ -81,7 +81,7 @@ func (s *stage) ended(index int, how batchv1.JobConditionType, message string) *
 	return r
 }
 
-// completed gives it all.
+// completed adds a complete replica whose node carries the label.
 func (s *stage) completed(index int) *Replica {
 	r := s.ended(index, batchv1.JobComplete, `{"state":"complete","filesDone":3,"filesTotal":3,"bytesDone":30,"bytesTotal":30}`)
 	r.Claim.Annotations[replica.AnnotationComplete] = s.Source.Load(index)
@@ -91,7 +91,7 @@ func (s *stage) completed(index int) *Replica {
 	return r
 }
 
-// plan gives the actions as words.
+// plan returns the actions of a plan as text, and its outcome.
 func (s *stage) plan() ([]string, Outcome) {
 	s.Helper()
 	out := Plan(s.Observed)
@@ -164,7 +164,7 @@ func TestEdits(t *testing.T) {
 		s.Source.Capacity = resource.MustParse("2Gi")
 		s.requirePlan("grow claim v-a-0")
 		r.Claim.Spec.Resources = room(s.Source.Capacity)
-		// kubelet grows what a pod mounts, so one comes, by and by.
+		// kubelet grows only a mounted volume, so a visit mounts it, after the old Job is deleted.
 		out := s.requirePlan("delete job v-a-0")
 		require.Equal(t, "grows from 1Gi to 2Gi", out.Status.Nodes[0].Message)
 		require.EqualValues(t, 1, out.Status.ReadyReplicas, "it serves meanwhile")
@@ -176,7 +176,7 @@ func TestEdits(t *testing.T) {
 		r.Job = job
 		s.requirePlan()
 		job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)}}
-		s.requirePlan() // no haste where it did not help
+		s.requirePlan() // a visit that did not help is not repeated immediately
 		r.Claim.Status.Capacity[corev1.ResourceStorage] = s.Source.Capacity
 		require.Empty(t, s.requirePlan().Status.Nodes[0].Message)
 	})
@@ -223,35 +223,35 @@ func TestEviction(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["evictionPolicy"] = 1, "LRU" })
 	r := s.completed(0)
 	r.Volume.Annotations[replica.AnnotationEvict] = "2026-11-21T16:00:00Z"
-	// The label goes, and only when that is seen the daemon is told.
+	// The label is removed first. Only when that is observed, the daemon is notified.
 	out := s.requirePlan("unlabel node-0")
 	require.Zero(t, out.Status.ReadyReplicas)
 	s.Labelled = nil
 	out = s.requirePlan("annotate volume pvc-0")
 	require.Equal(t, map[string]string{replica.AnnotationUnlabelled: "2026-11-21T16:00:00Z"}, out.Actions[0].Annotations)
 	r.Volume.Annotations[replica.AnnotationUnlabelled] = "2026-11-21T16:00:00Z"
-	s.requirePlan() // the daemon's turn
+	s.requirePlan() // waits for the daemon
 
-	// It thinks better of it: a pod came.
+	// The daemon cancels the eviction because a pod came: the label is set again.
 	evictable := r.Volume.DeepCopy()
 	delete(r.Volume.Annotations, replica.AnnotationEvict)
 	delete(r.Volume.Annotations, replica.AnnotationUnlabelled)
 	s.requirePlan("label node-0")
 
-	// Or it does not.
+	// The daemon confirms the eviction: the Job and the claim are deleted.
 	r.Volume = evictable
 	r.Volume.Annotations[replica.AnnotationEvictable] = "2026-11-21T16:00:10Z"
 	out = s.requirePlan("delete job v-a-0", "delete claim v-a-0")
 	require.Contains(t, out.Actions[1].Message, "evicted")
-	// And then it heals.
+	// When both are gone, the replica is created again.
 	r.Job, r.Claim.DeletionTimestamp = nil, &metav1.Time{Time: now}
 	s.requirePlan()
 	s.Replicas = map[int]*Replica{}
 	s.requirePlan("create claim v-a-0")
 }
 
-// Room is promised on the strength of an eviction that has begun: it ends also where
-// the spec cannot be read by then.
+// The node has already promised the room of an eviction that has begun, so the eviction completes even if the
+// spec can no longer be parsed.
 func TestEvictionEndsWhateverTheSpecSays(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Options["evictionPolicy"] = "LRU" })
 	s.completed(0)
@@ -288,11 +288,11 @@ func TestStream(t *testing.T) {
 	require.EqualValues(t, 1, out.Status.ReadyReplicas)
 	require.Zero(t, out.Loaded)
 	require.Equal(t, flexlvmv1.MessageSuccess, out.Status.Message)
-	// Its loader dies: nobody else comes before the next one is ready.
+	// If its loader fails, the label is removed: no more pods come until the next loader is ready.
 	s.Labelled = []string{"node-0"}
 	r.Pod.Status.Phase, r.Pod.Status.Conditions[0].Status = corev1.PodFailed, corev1.ConditionFalse
 	s.requirePlan("unlabel node-0")
-	// It ends well: no gap until that is written down.
+	// If its loader succeeds, the label stays while the completion is recorded.
 	s.ended(0, batchv1.JobComplete, `{"state":"complete"}`)
 	s.requirePlan("annotate claim v-a-0")
 }
@@ -328,7 +328,7 @@ func TestShare(t *testing.T) {
 	out = s.requirePlan()
 	require.Equal(t, flexlvmv1.MessageSuccess, out.Status.Message)
 	require.EqualValues(t, 2, out.Status.ReadyReplicas)
-	// Another share: both are made anew, as soon as no pod uses the old one.
+	// For another share, claim and PersistentVolume are recreated once no pod uses the old claim.
 	s.Source.NFS = &corev1.NFSVolumeSource{Server: "10.0.0.2", Path: "/x"}
 	s.requirePlan("delete claim v-a")
 	s.Readers.Claim = nil
@@ -344,7 +344,7 @@ func TestRelease(t *testing.T) {
 	s.Labelled = nil
 	out := s.requirePlan("delete claim v-a")
 	require.False(t, out.Gone)
-	// A pod still uses it: the data stay.
+	// While a pod uses the claim, the replicas stay.
 	s.Readers.Claim.DeletionTimestamp = &metav1.Time{Time: now}
 	out = s.requirePlan()
 	require.Contains(t, out.Status.Message, "as soon as no pod uses claim v-a")
@@ -356,7 +356,7 @@ func TestRelease(t *testing.T) {
 	require.True(t, s.requirePlan().Gone)
 }
 
-// While it loads, too.
+// A volume that is still loading is released, too.
 func TestReleaseWhileLoading(t *testing.T) {
 	s := newStage(t)
 	s.loading(0, corev1.PodRunning)

@@ -15,7 +15,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// The list of pods that the volumes of a round share has the same pods of each volume as a list for that one.
+// The pod list that all volumes of a round share has the same pods for each volume as a list for that volume
+// alone.
 func TestConsumersOnce(t *testing.T) {
 	r := newRig(t)
 	s := &snapshot{}
@@ -46,7 +47,7 @@ func TestConsumersOnce(t *testing.T) {
 	r.now = func() time.Time { return now }
 	r.Pods = func(ctx context.Context, namespace string, each func(*corev1.Pod)) error {
 		lists++
-		now = now.Add(2 * podsFresh) // it is slow
+		now = now.Add(2 * podsFresh) // a slow list
 		return r.pods(ctx, namespace, each)
 	}
 	for i, observed := range s.observed {
@@ -66,8 +67,7 @@ func TestConsumersOnce(t *testing.T) {
 	require.ErrorIs(t, err, errChanged, "what is not known is no answer")
 }
 
-// Before the claim of a mirror goes, the API server is asked whether a pod uses the volume by now, also while no
-// upload is due.
+// Before a mirrored claim is released, the API server is asked whether a pod uses it, even if no upload is due.
 func TestPodsAreLookedForBeforeAMirrorGoes(t *testing.T) {
 	r := newRig(t)
 	observed := &Observed{Owner: managerOf(1), Config: flexlvmv1.VolumeConfig{ID: "a"}, Replicas: map[int]*Replica{0: {}}}
@@ -81,8 +81,8 @@ func TestPodsAreLookedForBeforeAMirrorGoes(t *testing.T) {
 	require.NoError(t, r.confirmUnused(t.Context(), observed, gives), "the plan knew of it")
 }
 
-// However many volumes pods may have written to, and however long a list of pods takes, all of them are
-// uploaded, and no upload is repeated for the time that the lists take.
+// However many volumes pods may have written to, and however slow listing pods is, all volumes are uploaded,
+// and no upload is repeated because of slow lists.
 func TestManyUploads(t *testing.T) {
 	r := newRig(t)
 	vm := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}}
@@ -117,7 +117,7 @@ func TestManyUploads(t *testing.T) {
 	}
 }
 
-// Of a pod with the label of loaders, whatever its author wrote in it, the cache keeps what loaders are known by.
+// Anybody may label a pod as a loader's: the cache keeps only the fields that are used.
 func TestCachedPodsAreLean(t *testing.T) {
 	pod := podOf("much")
 	pod.Spec.NodeName, pod.Status.PodIP = "node-1", "10.0.0.1"

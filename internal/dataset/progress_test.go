@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// at plans at a moment, and gives the events that the change of the status is worth.
+// at plans at the given time. It returns the new status, which it also records, and the events of its change.
 func (s *stage) at(moment time.Time) (flexlvmv1.VolumeStatus, []statusEvent) {
 	s.Now = moment
 	_, out := s.plan()
@@ -33,7 +33,7 @@ func TestLoadThatStallsAndGoesOn(t *testing.T) {
 	require.Equal(t, "6s", summarize([]Outcome{{Status: got}}).TimeLeft)
 	require.Equal(t, now, got.Nodes[0].Progress.Changed.Time)
 
-	// Nothing comes, whether it answers or not: silent at first.
+	// Nothing arrives, whether the loader answers or not. At first there is no event.
 	_, notes = s.at(now.Add(3 * time.Minute))
 	require.Empty(t, notes)
 	r.Report = nil
@@ -45,7 +45,7 @@ func TestLoadThatStallsAndGoesOn(t *testing.T) {
 	require.Equal(t, now, got.Nodes[0].StalledSince.Time)
 	require.Empty(t, summarize([]Outcome{{Status: got}}).TimeLeft)
 	require.Contains(t, got.Message, "nothing has arrived since")
-	// It is told once.
+	// The event is sent once.
 	got, notes = s.at(now.Add(time.Hour))
 	require.Empty(t, notes)
 	require.Equal(t, "nothing has arrived since 2026-11-21T16:00:00Z", got.Nodes[0].Message)
@@ -57,7 +57,7 @@ func TestLoadThatStallsAndGoesOn(t *testing.T) {
 	require.Empty(t, got.Nodes[0].Message)
 }
 
-// The same of a loader that fetches another version; what the replica holds serves meanwhile.
+// The same for a loader that fetches another version. The replica serves meanwhile.
 func TestRefreshThatStallsAndGoesOn(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
 	r := s.holding(0, "one")
@@ -88,8 +88,8 @@ func TestRefreshThatStallsAndGoesOn(t *testing.T) {
 	require.Nil(t, loading(got.Nodes[0]), "its pod is gone")
 }
 
-// A pod that waits for a node, for its image or for its next try is not stalled: its own
-// message says what it waits for.
+// A pod that waits for a node, for its image or for a retry is not stalled: its own message reports what it
+// waits for.
 func TestWhatWaitsIsNotStalled(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
 	s.loading(0, corev1.PodPending)

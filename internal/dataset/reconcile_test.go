@@ -33,18 +33,18 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// rig is a reconciler on an API server that is played, with the parts of Kubernetes
-// that it waits for.
+// rig is a reconciler on a fake API server. It also plays the parts of Kubernetes that the reconciler waits
+// for.
 type rig struct {
 	*testing.T
 	*reconciler
 	client  client.WithWatch
 	nodes   cache.Indexer
 	classes cache.Indexer
-	fail    func(verb string, object any) error // of the API server; nil: it does not
-	done    []string                            // what was created and deleted
+	fail    func(verb string, object any) error // returns the API server's error for a request; nil: no request fails
+	done    []string                            // creations and deletions, in order
 	volume  int
-	failed  string // what loaders say that fail; empty: they succeed
+	failed  string // message of the loaders, which then fail; empty: they succeed
 }
 
 func newRig(t *testing.T) *rig {
@@ -113,7 +113,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// pods are those of a namespace, as the API server itself has them.
+// pods calls each for every pod of a namespace, read from r.live.
 func (r *rig) pods(ctx context.Context, namespace string, each func(*corev1.Pod)) error {
 	list := &corev1.PodList{}
 	if err := r.live.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -125,7 +125,7 @@ func (r *rig) pods(ctx context.Context, namespace string, each func(*corev1.Pod)
 	return nil
 }
 
-// manager makes a VolumeManager of one dataset.
+// manager creates VolumeManager ns/v with one dataset.
 func (r *rig) manager(replicas flexlvmv1.ReplicaCount) *flexlvmv1.VolumeManager {
 	r.Helper()
 	v := volumeOf(flexlvmv1.SourceS3, replicas, s3Options(nil))
@@ -134,7 +134,7 @@ func (r *rig) manager(replicas flexlvmv1.ReplicaCount) *flexlvmv1.VolumeManager 
 	return vm
 }
 
-// look is one look at it, after Kubernetes has done its part.
+// look reconciles VolumeManager ns/v once, after Kubernetes has done its part.
 func (r *rig) look() error {
 	r.Helper()
 	r.kubernetes()
@@ -149,7 +149,7 @@ func (r *rig) get() *flexlvmv1.VolumeManager {
 	return vm
 }
 
-// kubernetes binds claims and lets Jobs succeed, and shows the nodes to the lister.
+// kubernetes binds the claims of replicas, ends all Jobs, and updates the node lister.
 func (r *rig) kubernetes() {
 	r.Helper()
 	fail := r.fail
@@ -192,7 +192,7 @@ func (r *rig) kubernetes() {
 	}
 }
 
-// endedPod is the pod of a Job whose loader has ended.
+// endedPod creates the pod of a Job whose loader has ended.
 func (r *rig) endedPod(job *batchv1.Job) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: job.Namespace, Name: job.Name + "-pod", Labels: job.Spec.Template.Labels, Annotations: job.Spec.Template.Annotations,
@@ -203,7 +203,7 @@ func (r *rig) endedPod(job *batchv1.Job) {
 		pod.Status.Phase = corev1.PodFailed
 	}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: loader, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: r.failed}}}}
-	done := r.done // the controller has not done what follows
+	done := r.done // the following are not actions of the controller
 	require.NoError(r, client.IgnoreNotFound(r.client.Delete(r.Context(), pod.DeepCopy())))
 	require.NoError(r, r.client.Create(r.Context(), pod))
 	r.done = done
@@ -215,7 +215,7 @@ func (r *rig) runs() {
 		require.Less(r, tries, 12, "%+v", r.get().Status)
 		require.NoError(r, r.look())
 	}
-	require.NoError(r, r.look()) // which has nothing left to do
+	require.NoError(r, r.look()) // one more pass, after which nothing is left to do
 	r.done = nil
 }
 
@@ -237,12 +237,12 @@ func TestReconcile(t *testing.T) {
 		labels += len(o.(*corev1.Node).Labels)
 	}
 	require.Equal(t, 2, labels)
-	// Nothing is left to do, and nothing is written for nothing.
+	// A pass without a change takes no action and does not write the status.
 	version := r.get().ResourceVersion
 	require.NoError(t, r.look())
 	require.Empty(t, r.done)
 	require.Equal(t, version, r.get().ResourceVersion)
-	// Deleted, and nothing is left of it.
+	// After the deletion of the VolumeManager, none of its objects and no node label is left.
 	require.NoError(t, r.client.Delete(t.Context(), r.get()))
 	for range 12 {
 		require.NoError(t, r.look())
@@ -266,7 +266,7 @@ func asItems(t *testing.T, list client.ObjectList) []any {
 	return items
 }
 
-// Nothing of a failed load is left, and it is not tried again by itself.
+// A failed load is deleted and not retried until AnnotationRetry changes.
 func TestReconcileFailure(t *testing.T) {
 	r := newRig(t)
 	r.failed = "it is broken"
@@ -290,7 +290,7 @@ func TestReconcileFailure(t *testing.T) {
 	r.runs()
 }
 
-// What was written is uploaded before anything of it goes, once.
+// On Completed, the content is uploaded once, before anything is deleted.
 func TestReconcileUpload(t *testing.T) {
 	r := newRig(t)
 	v := volumeOf(flexlvmv1.SourceS3Dev, 1, s3Options(options{"outputURL": "s3://out/"}))
@@ -320,8 +320,7 @@ func TestReconcileUpload(t *testing.T) {
 	require.Zero(t, again, "what is finished is not looked at for ever")
 }
 
-// Completed by the very patch that has the slip in it: where it was to go is not
-// known, so nothing goes.
+// One patch sets Completed and invalid options: the target of the upload is unknown, so nothing is deleted.
 func TestReconcileUploadThatCannotBeRead(t *testing.T) {
 	for name, wrong := range map[string]options{
 		"another scheme":       {"outputURL": "https://out/"},
@@ -342,7 +341,7 @@ func TestReconcileUploadThatCannotBeRead(t *testing.T) {
 			}
 			require.Empty(t, r.done)
 			require.Equal(t, flexlvmv1.StateFailed, r.get().Status.State)
-			// Deleting it is the way out that asks for no upload.
+			// Deleting the VolumeManager does not ask for an upload.
 			require.NoError(t, r.client.Delete(t.Context(), r.get()))
 			for range 8 {
 				require.NoError(t, r.look())
@@ -352,7 +351,8 @@ func TestReconcileUploadThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A quota that one replica does not fit in keeps no pod from those that do.
+// If the API server denies the claim of one replica, for example for a quota, the other replicas serve
+// nevertheless.
 func TestRefusedObjectKeepsNothingElse(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"a quota":                apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumeclaims"}, "v-a-0", errors.New("exceeded quota")),

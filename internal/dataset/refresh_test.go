@@ -19,14 +19,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// holding gives a replica that is complete and holds a version.
+// holding adds a complete replica that holds a version.
 func (s *stage) holding(index int, version string) *Replica {
 	r := s.completed(index)
 	r.Claim.Annotations[annotationLoaded] = fmt.Sprintf(`{"state":"complete","contents":%q}`, version)
 	return r
 }
 
-// goes begins a visit that was planned, and ends it if how says how.
+// goes sets the Job that an action creates, and its pod's result. If how is not empty, the Job has ended that
+// way.
 func (r *Replica) goes(a Action, at time.Time, how batchv1.JobConditionType, result string) {
 	r.Job = a.Object.(*batchv1.Job)
 	r.Job.UID = types.UID(fmt.Sprintf("%s-%d", r.Job.Name, at.Unix()))
@@ -38,7 +39,7 @@ func (r *Replica) goes(a Action, at time.Time, how batchv1.JobConditionType, res
 	}}}}
 }
 
-// accept writes down what a plan annotates on claims.
+// accept applies the actions of a plan, which may only annotate.
 func accept(t *testing.T, out Outcome) {
 	t.Helper()
 	for _, a := range out.Actions {
@@ -49,7 +50,7 @@ func accept(t *testing.T, out Outcome) {
 	}
 }
 
-// What a refresh would fetch may not fit before the volume has grown.
+// A refresh waits until the volume can grow: the data that it fetches may not fit before.
 func TestRefreshAfterGrowth(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
 	r := s.holding(0, "one")
@@ -62,7 +63,7 @@ func TestRefreshAfterGrowth(t *testing.T) {
 	s.requirePlan("create job v-a-0")
 }
 
-// Somebody asks for a refresh: the replicas get it one after the other, each once.
+// A refresh on demand reaches the replicas one after the other, each once.
 func TestRefreshOnDemand(t *testing.T) {
 	s := newStage(t)
 	replicas := []*Replica{s.holding(0, "one"), s.holding(1, "one")}
@@ -97,7 +98,8 @@ func TestRefreshOnDemand(t *testing.T) {
 	require.EqualValues(t, 1, out.Status.Nodes[1].OldVersions)
 	require.NotNil(t, out.Status.Nodes[1].RefreshedAt)
 
-	// Pods still read the old one: a loader looks for that now and then, and asks no source.
+	// While pods still read an old version, a loader checks for that every betweenSweeps, and does not ask the
+	// source.
 	s.Now = s.Now.Add(betweenSweeps)
 	s.requirePlan("delete job v-a-0", "delete job v-a-1")
 	replicas[0].Job, replicas[1].Job = nil, nil
@@ -115,8 +117,8 @@ func TestRefreshOnDemand(t *testing.T) {
 	s.requirePlan()
 }
 
-// The loader of a refresh is not ready before its version is the current one, also where the
-// dataset streams. What is there is served all the time.
+// The loader of a refresh has no readiness probe, even if the dataset streams. The replica stays ready and
+// serves the version that it holds.
 func TestRefreshOfAStream(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["stream"] = 1, "true" })
 	r := s.holding(0, "one")
@@ -131,7 +133,7 @@ func TestRefreshOfAStream(t *testing.T) {
 	require.EqualValues(t, 1, out.Status.ReadyReplicas)
 }
 
-// plan2 is a plan whose first action is of interest.
+// plan2 returns the outcome of a plan, which must have actions.
 func (s *stage) plan2(t *testing.T) Outcome {
 	t.Helper()
 	_, out := s.plan()
@@ -139,8 +141,8 @@ func (s *stage) plan2(t *testing.T) Outcome {
 	return out
 }
 
-// A version that has no room, say, leaves the one before, and is said until a later one is
-// there.
+// A failed refresh, for example for lack of room, keeps the version before, and stays in the status until a
+// later refresh succeeds.
 func TestRefreshThatFails(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = 1, "10m" })
 	r := s.holding(0, "one")
@@ -177,7 +179,7 @@ func TestRefreshThatFails(t *testing.T) {
 	require.Empty(t, out.Status.Nodes[0].Message)
 	require.Empty(t, out.Stale)
 
-	// Where nothing is new, and nobody asked, there is nothing to tell.
+	// A scheduled refresh that finds nothing new sends no event.
 	accept(t, out)
 	s.recorded(s.requirePlan())
 	s.Now = s.Now.Add(10 * time.Minute)
@@ -187,7 +189,7 @@ func TestRefreshThatFails(t *testing.T) {
 	require.Empty(t, s.plan2(t).Actions[0].Reason)
 }
 
-// On demand, what failed is not tried again before somebody asks anew.
+// A failed refresh on demand is not retried until somebody asks for another.
 func TestRefreshOnDemandThatFails(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
 	r := s.holding(0, "one")
@@ -200,7 +202,7 @@ func TestRefreshOnDemandThatFails(t *testing.T) {
 	s.requirePlan("delete job v-a-0")
 }
 
-// A load that began after the refresh was asked for has what was wanted.
+// A load that began after a refresh was asked for satisfies that request.
 func TestRefreshThatALoadHasBroughtAlready(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
 	s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
@@ -215,8 +217,8 @@ func TestRefreshThatALoadHasBroughtAlready(t *testing.T) {
 	s.requirePlan()
 }
 
-// What an earlier flexlvm offers to consumers has no versions: one replica is refreshed in
-// place, as it was, and several are not.
+// A volume that an older release offers to consumers has no versions: with replicas: 1 it is refreshed in
+// place, as before, and otherwise it is not refreshed.
 func TestRefreshWithoutVersions(t *testing.T) {
 	for replicas, want := range map[flexlvmv1.ReplicaCount][]string{1: {"create job v-a-0"}, 2: nil, flexlvmv1.AllNodes: nil} {
 		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = replicas, "10m" })
@@ -237,7 +239,7 @@ func TestRefreshWithoutVersions(t *testing.T) {
 	}
 }
 
-// Of many nodes a tenth is refreshed at a time.
+// At most a tenth of the replicas are refreshed at the same time.
 func TestRefreshOfManyNodes(t *testing.T) {
 	const nodes = 30
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = nodes, "1h" })
@@ -248,7 +250,8 @@ func TestRefreshOfManyNodes(t *testing.T) {
 	s.requirePlan("create job v-a-0", "create job v-a-1", "create job v-a-2")
 }
 
-// A node that takes no loader, or is down, keeps no other from its refresh, and says why it waits.
+// A node that accepts no loader, or is down, does not delay the refreshes of other nodes, and the status
+// reports what its own refresh waits for.
 func TestRefreshPassesANodeThatTakesNoLoader(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(*Replica)
@@ -278,13 +281,13 @@ func TestRefreshPassesANodeThatTakesNoLoader(t *testing.T) {
 			require.Equal(t, flexlvmv1.ReplicaComplete, out.Status.Nodes[0].State, "pods go on to read what it has")
 			require.EqualValues(t, 3, out.Loaded)
 			s.Replicas[1].goes(out.Actions[0], s.Now, "", "")
-			s.requirePlan() // one at a time of those that can
+			s.requirePlan() // of the nodes that accept a loader, one at a time
 		})
 	}
 }
 
-// What waits is said beside what it is for, but never in place of a refresh that failed, which
-// nothing else remembers.
+// The status reports what a visit waits for after the purpose of the visit. It keeps the message of a failed
+// refresh unchanged, because that is recorded nowhere else.
 func TestVisitThatWaits(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = 1, "10m" })
 	r := s.holding(0, "one")
@@ -310,7 +313,7 @@ func TestVersionsInTheSummary(t *testing.T) {
 	require.Equal(t, "a (1),b (1),c (1),d (1),and 2 more", versionsOf(map[string]int32{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1}))
 }
 
-// A copy has seen of the source what the replicas have that it is copied from, and no more.
+// A copy counts as refreshed only if the replicas that it is copied from were.
 func TestRefreshOfACopyOfTheVersionBefore(t *testing.T) {
 	s := newRack(t, 2)
 	s.serving(0)
@@ -326,7 +329,7 @@ func TestRefreshOfACopyOfTheVersionBefore(t *testing.T) {
 	accept(t, Outcome{Actions: out.Actions[:1]})
 	require.True(t, (&planner{Observed: s.Observed}).visitOf(r).refresh(), "it is refreshed itself")
 
-	// Of one that was refreshed before the copy, the copy has what was asked for.
+	// A copy of a replica that was already refreshed satisfies the request.
 	s = newRack(t, 2)
 	s.Owner.Annotations = map[string]string{replica.AnnotationRefresh: "1"}
 	s.serving(0).Claim.Annotations[annotationRefreshed] = s.asked()
@@ -335,7 +338,7 @@ func TestRefreshOfACopyOfTheVersionBefore(t *testing.T) {
 	require.Equal(t, s.asked(), s.plan2(t).Actions[0].Annotations[annotationRefreshed])
 }
 
-// Those that look for news ask the source, too: sourceLoaders bounds both.
+// Refreshes ask the source like loads, so sourceLoaders bounds the sum of both.
 func TestRefreshIsBoundedBySourceLoaders(t *testing.T) {
 	const nodes = 40
 	newNodes := func(options ...string) *stage {
@@ -350,12 +353,12 @@ func TestRefreshIsBoundedBySourceLoaders(t *testing.T) {
 	out := s.requirePlan("create job v-a-0")
 	s.Replicas[0].goes(out.Actions[0], s.Now, "", "")
 	s.requirePlan()
-	// Nor does one begin while another asks the source for all that there is.
+	// No refresh begins while a load asks the source.
 	s.Replicas[0].Job, s.Replicas[0].Pod = nil, nil
 	s.Labelled = s.Labelled[:nodes-1]
 	s.loading(nodes-1, corev1.PodRunning)
 	s.requirePlan()
-	// One that looks for news keeps others from loading.
+	// No load begins while a refresh asks the source.
 	s = newNodes()
 	s.Replicas[0].goes(s.requirePlan("create job v-a-0").Actions[0], s.Now, "", "")
 	s.Labelled = s.Labelled[:nodes-1]
@@ -367,8 +370,8 @@ func TestRefreshIsBoundedBySourceLoaders(t *testing.T) {
 	newNodes("sourceLoaders", "9").requirePlan("create job v-a-0", "create job v-a-1", "create job v-a-2", "create job v-a-3")
 }
 
-// The readers' PersistentVolume may be made anew, by a flexlvm that knows versions, while
-// replicas without any stay.
+// The readers' PersistentVolume may be recreated by a release with versions while replicas without versions
+// stay: none is refreshed then.
 func TestRefreshOfReplicasFromBeforeVersions(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Options["refresh"] = "10m" })
 	s.completed(0).Job = nil
@@ -376,13 +379,13 @@ func TestRefreshOfReplicasFromBeforeVersions(t *testing.T) {
 	out := s.requirePlan()
 	require.Len(t, out.Advice, 1)
 	require.Contains(t, out.Advice[0], "create a new volume to use refresh")
-	// When the last of them was made anew, all are refreshed.
+	// A replica that is created again holds versions.
 	delete(s.Replicas, 1)
 	s.Labelled = []string{"node-0"}
 	_, out = s.plan()
 	claim := out.Actions[len(out.Actions)-1].Object.(*corev1.PersistentVolumeClaim)
 	require.Equal(t, "true", claim.Annotations[annotationVersions])
-	// One that is made while readers get no versions has none.
+	// A replica that is created while the readers' PersistentVolume has no versions does not.
 	delete(s.Readers.Volume.Spec.FlexVolume.Options, volume.OptionVersions)
 	_, out = s.plan()
 	claim = out.Actions[len(out.Actions)-1].Object.(*corev1.PersistentVolumeClaim)

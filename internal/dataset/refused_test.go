@@ -14,7 +14,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// A quota that takes no pod of a loader is the status' reason.
+// If a quota refuses the pod of a loader, the status reports the quota's message.
 func TestRefusedLoader(t *testing.T) {
 	const quota = `pods "v-a-0-" is forbidden: exceeded quota: limits: must specify limits.cpu`
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
@@ -35,7 +35,7 @@ func TestRefusedLoader(t *testing.T) {
 	require.Empty(t, lastRefusal(nil))
 }
 
-// A quota may refuse the loaders of all nodes: not every one of them is asked for in each look.
+// A quota may refuse the loaders of all nodes: each pass reads the events of only the first mostInFull Jobs.
 func TestRefusedLoadersOfManyNodes(t *testing.T) {
 	const many = 200
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = many })

@@ -61,8 +61,8 @@ func TestScheduleThatIsRefused(t *testing.T) {
 	}
 }
 
-// By the clock a source is looked at when its time has come, and not when a loader comes for
-// something else; a time that passed while nobody looked is made up for once.
+// With a cron schedule a source is checked at the scheduled time, and not during visits for other reasons. A
+// time that passed without a check is made up for once.
 func TestRefreshByTheClock(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = 1, "30 3 * * *" })
 	r := s.holding(0, "one")
@@ -72,7 +72,7 @@ func TestRefreshByTheClock(t *testing.T) {
 
 	s.Now = night.Add(-2 * time.Hour)
 	s.requirePlan()
-	r.Job = nil // as when somebody removed it
+	r.Job = nil // as if somebody had deleted it
 	s.requirePlan()
 	r.Claim.Annotations[annotationLoaded] = `{"state":"complete","contents":"one","oldVersions":1}`
 	out := s.requirePlan("create job v-a-0")
@@ -80,7 +80,7 @@ func TestRefreshByTheClock(t *testing.T) {
 	r.goes(out.Actions[0], night.Add(time.Minute), batchv1.JobComplete, `{"state":"complete","contents":"one"}`)
 	s.Now = night.Add(time.Minute)
 	accept(t, Outcome{Actions: s.plan2(t).Actions[:1]})
-	s.requirePlan("delete job v-a-0") // its time came meanwhile
+	s.requirePlan("delete job v-a-0") // the scheduled time has passed meanwhile
 
 	s.Now = night.Add(time.Hour)
 	r.Job = nil
@@ -96,8 +96,8 @@ func TestRefreshByTheClock(t *testing.T) {
 	s.requirePlan("delete job v-a-0")
 }
 
-// A clock that was ahead, such as that of the controller of Jobs, keeps no refresh until that day, also where the Job is
-// of an earlier release, which did not write down when it made it.
+// A time from a clock that was ahead, such as the Job controller's, does not delay refreshes until that time,
+// even if the Job is of an older release, without annotationMade.
 func TestRefreshAfterAClockThatWasAhead(t *testing.T) {
 	const ahead = 24 * time.Hour
 	begin := func(t *testing.T, refresh string, ended time.Time) (*stage, *Replica) {
@@ -134,10 +134,10 @@ func TestRefreshAfterAClockThatWasAhead(t *testing.T) {
 		r.Job.CreationTimestamp = metav1.NewTime(now.Add(-ahead))
 		s.requirePlan()
 	})
-	// The Job was made while the clock was ahead.
+	// The Job was created while the clock was ahead.
 	t.Run("its beginning, too", func(t *testing.T) {
 		s, r := begin(t, "10m", now.Add(ahead))
-		delete(r.Claim.Annotations, annotationVisit) // as if that were seen only now
+		delete(r.Claim.Annotations, annotationVisit) // as if its end were observed only now
 		r.Job.CreationTimestamp = metav1.NewTime(now.Add(ahead - time.Minute))
 		accept(t, s.requirePlan("annotate claim v-a-0"))
 		require.Equal(t, now, s.requirePlan().Status.Nodes[0].RefreshedAt.Time, "from when its end was seen")
@@ -168,8 +168,8 @@ func TestRefreshAfterAClockThatWasAhead(t *testing.T) {
 	})
 }
 
-// Where the clock of this controller and that of the control plane differ for good, what is due some time after a Job has
-// ended is due that long after it was made here, and not at each look.
+// If the clocks of this controller and of the control plane differ permanently, an action that is due some time
+// after the end of a Job is due that long after this controller created the Job, and not in each pass.
 func TestJobsWhileClocksDiffer(t *testing.T) {
 	for _, ahead := range []time.Duration{-24 * time.Hour, -15 * time.Minute, 15 * time.Minute, 24 * time.Hour} {
 		end := func(r *Replica, a Action, how batchv1.JobConditionType, result string) {

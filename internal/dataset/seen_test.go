@@ -17,7 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// behind makes the watches show no PersistentVolume, or nothing at all.
+// behind makes the cache return no PersistentVolumes, or no objects at all.
 func (r *rig) behind(all bool) {
 	r.cached = interceptor.NewClient(r.client, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
 		if _, is := list.(*corev1.PersistentVolumeList); is || all {
@@ -27,7 +27,8 @@ func (r *rig) behind(all bool) {
 	}})
 }
 
-// What was made just before a VolumeManager is deleted may be shown by the watches only later.
+// The caches may not yet show objects that were created just before a VolumeManager is deleted: its finalizer
+// stays until they do, and nothing is left afterwards.
 func TestDeletedBeforeWhatWasMadeIsSeen(t *testing.T) {
 	for name, c := range map[string]struct {
 		more options
@@ -45,7 +46,7 @@ func TestDeletedBeforeWhatWasMadeIsSeen(t *testing.T) {
 				Spec:       flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{volumeOf(flexlvmv1.SourceS3, 1, s3Options(c.more))}},
 			}
 			require.NoError(t, r.client.Create(t.Context(), vm))
-			for range 2 { // the finalizer, and what is made first
+			for range 2 { // adds the finalizer, then creates the first objects
 				require.NoError(t, r.look())
 			}
 			r.behind(c.all)
@@ -64,7 +65,8 @@ func TestDeletedBeforeWhatWasMadeIsSeen(t *testing.T) {
 	}
 }
 
-// requireNothing is left of a VolumeManager, but for volumes that Kubernetes deletes with their claims.
+// requireNothing fails if objects of a VolumeManager are left, except the replicas' PersistentVolumes, which
+// Kubernetes deletes with their claims.
 func (r *rig) requireNothing(t *testing.T) {
 	t.Helper()
 	for _, list := range []client.ObjectList{&corev1.PersistentVolumeList{}, &corev1.PersistentVolumeClaimList{}, &batchv1.JobList{}} {
@@ -73,8 +75,8 @@ func (r *rig) requireNothing(t *testing.T) {
 	}
 }
 
-// A claim that carries our labels and is of no volume keeps no VolumeManager: it goes after that, with
-// its owner.
+// A claim with flexlvm's labels that belongs to no volume, such as a copy of a claim, does not keep the
+// VolumeManager from being deleted.
 func TestDeletedBesideACopyOfItsClaim(t *testing.T) {
 	r := newRig(t)
 	r.manager(1)

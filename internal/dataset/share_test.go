@@ -16,7 +16,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// shared is the volume of a namespace that reads ns/v/a.
+// shared returns a volume that reads volume a of VolumeManager ns/v.
 func shared() flexlvmv1.VolumeConfig {
 	return flexlvmv1.VolumeConfig{
 		ID: "b", Replicas: 1, SourceType: flexlvmv1.SourceShared, AccessMode: corev1.ReadOnlyMany, Capacity: "1Gi", Labels: map[string]flexlvmv1.LabelValue{"k": "v"},
@@ -24,7 +24,7 @@ func shared() flexlvmv1.VolumeConfig {
 	}
 }
 
-// guest makes a VolumeManager in a namespace that reads what ns offers.
+// guest creates a VolumeManager in a namespace that reads the volume offered by ns.
 func (r *rig) guest(namespace string) *flexlvmv1.VolumeManager {
 	r.Helper()
 	vm := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "g"}, Spec: flexlvmv1.VolumeManagerSpec{Volumes: []flexlvmv1.VolumeConfig{shared()}}}
@@ -32,7 +32,7 @@ func (r *rig) guest(namespace string) *flexlvmv1.VolumeManager {
 	return vm
 }
 
-// looks is what a guest's VolumeManager comes to.
+// looks reconciles a guest's VolumeManager several times and returns it; nil if it is gone.
 func (r *rig) looks(vm *flexlvmv1.VolumeManager) *flexlvmv1.VolumeManager {
 	r.Helper()
 	for range 6 {
@@ -51,7 +51,7 @@ func (r *rig) looks(vm *flexlvmv1.VolumeManager) *flexlvmv1.VolumeManager {
 	return vm
 }
 
-// offers a volume to namespaces, or to none any more.
+// offers replaces the namespaces that the volume is offered to.
 func (r *rig) offers(namespaces ...string) {
 	r.Helper()
 	vm := r.get()
@@ -74,7 +74,7 @@ func (r *rig) readersOf(vm *flexlvmv1.VolumeManager) (*corev1.PersistentVolumeCl
 	return claim, volume
 }
 
-// newOffer is a rig in which ns/v has loaded its volume.
+// newOffer returns a rig in which ns/v has loaded its volume.
 func newOffer(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t)
@@ -88,7 +88,7 @@ func newOffer(t *testing.T) *rig {
 
 const refusal = `VolumeManager ns/v offers no volume "a" to namespace thief: its owner has to name this namespace in the volume's sharedWith`
 
-// Who is not named gets nothing and learns nothing: neither whether there is such a
+// A namespace that sharedWith does not name gets nothing and learns nothing: neither whether there is such a
 // VolumeManager, nor which volumes it has.
 func TestSharedWithNobodyElse(t *testing.T) {
 	r := newOffer(t)
@@ -131,7 +131,7 @@ func TestShared(t *testing.T) {
 	require.NoError(t, r.look())
 	require.Equal(t, []string{"team/g-b"}, r.get().Status.Volumes[0].SharedClaims)
 
-	// The owner's controller counts their pods among those that use it.
+	// The pods of the other namespace count among those that use the owner's volume.
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "p"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
 		Name: "d", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "g-b"}},
 	}}}}
@@ -147,7 +147,8 @@ func TestShared(t *testing.T) {
 	require.False(t, observed.consumes(pod), "a claim of that name elsewhere is another")
 }
 
-// What the API server cannot say changes nothing; and the cache alone takes nothing back.
+// Nothing is deleted unless the API server itself confirms that the offer is gone; the cache alone does not
+// suffice.
 func TestSharedStaysInAnyDoubt(t *testing.T) {
 	r := newOffer(t)
 	r.offers("team")
@@ -164,19 +165,19 @@ func TestSharedStaysInAnyDoubt(t *testing.T) {
 	broken := errors.New("broken")
 	stale := &staleReader{Reader: r.client}
 	r.cached = stale
-	look() // the cache does not know the owner, and the API server does
+	look() // the cache does not have the owner, and the API server does
 	r.live = failing{broken}
 	look()
 	r.cached, r.live = r.client, r.client
 
-	// A spec of the owner's that cannot be read says nothing of what is offered.
+	// An owner's spec that cannot be parsed withdraws nothing.
 	vm := r.get()
 	vm.Spec.Volumes[0].Options["parallel"] = "many"
 	require.NoError(t, r.client.Update(t.Context(), vm))
 	look()
 }
 
-// staleReader does not know VolumeManager ns/v.
+// staleReader is a cache without VolumeManager ns/v.
 type staleReader struct{ client.Reader }
 
 func (s *staleReader) Get(ctx context.Context, key client.ObjectKey, object client.Object, o ...client.GetOption) error {
@@ -193,8 +194,8 @@ func (f failing) Get(context.Context, client.ObjectKey, client.Object, ...client
 }
 func (f failing) List(context.Context, client.ObjectList, ...client.ListOption) error { return f.err }
 
-// An offer that is withdrawn takes the claim: Kubernetes keeps it for the pods that use it, and
-// lets no pod begin with it.
+// If an offer is withdrawn, the claim is deleted: Kubernetes keeps it for the pods that use it, and no new pod
+// can start with it.
 func TestSharedOfferIsWithdrawn(t *testing.T) {
 	for name, withdraw := range map[string]func(*rig){
 		"not named any more": func(r *rig) { r.offers("another") },
@@ -219,7 +220,7 @@ func TestSharedOfferIsWithdrawn(t *testing.T) {
 			claim, volume := r.readersOf(guest)
 			require.NotNil(t, claim.DeletionTimestamp)
 			require.Nil(t, volume.DeletionTimestamp)
-			// While a pod of theirs may read it, the owner's replicas stay.
+			// While a pod of the other namespace may read it, the owner's replicas stay.
 			for range 6 {
 				require.NoError(t, r.look())
 			}
@@ -234,7 +235,8 @@ func TestSharedOfferIsWithdrawn(t *testing.T) {
 	}
 }
 
-// A VolumeManager of the same name that is made anew has other data.
+// A recreated VolumeManager of the same name has other data, so a PersistentVolume leads to a dataset by its
+// hash.
 func TestSharedLeadsToTheOneThatIsOffered(t *testing.T) {
 	r := newOffer(t)
 	r.offers("team")

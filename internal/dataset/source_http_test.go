@@ -11,7 +11,7 @@ import (
 
 const pinnedArtifact = "oci://r/m:v1@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// The sources of HTTP servers have one Secret by one name.
+// All sources that are read over HTTP, except S3 and Pachyderm, name their Secret in credentialsSecretName.
 func TestSourcesOfHTTP(t *testing.T) {
 	for raw, kind := range map[string]flexlvmv1.SourceType{"https://h:8443/a/list.jsonl?x=1#sha256=0": "HTTP", "http://h/l": "HTTP", "hf://org/na.me@refs%2Fpr%2F1/a/*.json": "HuggingFace", "hf://datasets/org/name": "HuggingFace",
 		"oci://r.example.org:5000/org/model:v1": "OCI", "oci://r/m": "OCI", pinnedArtifact: "OCI",
@@ -26,7 +26,7 @@ func TestSourcesOfHTTP(t *testing.T) {
 	}
 }
 
-// A claim is copied from a place of its own, which is never written to.
+// The claim of a PVC source is mounted read-only at a path of its own, and copied from there.
 func TestClaimIsCopied(t *testing.T) {
 	for path, url := range map[flexlvmv1.OptionValue]string{"": "file:///source/", "/": "file:///source/", "sets/a/": "file:///source/sets/a/", "../../etc": "file:///source/etc/"} {
 		s, err := ParseSource(volumeOf("PVC", 1, options{"claimName": "share", "path": path, "exclude": "*.tmp"}))
@@ -47,7 +47,7 @@ func TestClaimIsCopied(t *testing.T) {
 	require.Equal(t, []string{"--", "file:///source/sets/", "/data"}, args[len(args)-3:])
 }
 
-// A mirror is a way to the same data.
+// A mirror server has the same data, so it does not change the digest.
 func TestMirrorsHaveTheSame(t *testing.T) {
 	for kind, url := range map[flexlvmv1.SourceType]flexlvmv1.OptionValue{"HuggingFace": "hf://org/name", "OCI": "oci://r/m"} {
 		load := func(o options) (Source, string) {

@@ -30,7 +30,7 @@ func s3Options(more options) options {
 	return out
 }
 
-// The words are VCK's: people's scripts look for them.
+// Messages that VCK had keep its words, because scripts match them.
 func TestSourceErrors(t *testing.T) {
 	pachyderm := func(more options) options {
 		out := options{"repo": "r", "branch": "master", "inputPath": "in/", "outputPath": "out"}
@@ -147,7 +147,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// What the loader takes is taken, and handed on as it was written.
+// Values that the loader accepts are accepted, and passed to it unchanged.
 func TestBounds(t *testing.T) {
 	for option, texts := range map[string][]flexlvmv1.OptionValue{
 		"bandwidth":   {"", "0", "100Mi", "1e6", "1500"},
@@ -169,7 +169,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// kubelet hands a server and a path to mount as they are.
+// kubelet passes a server and a path to mount unchanged, so only host names, addresses and plain paths are
+// accepted.
 func TestSharesThatAreNone(t *testing.T) {
 	share := func(server, path string) error {
 		_, err := ParseSource(volumeOf("NFS", 1, options{"server": flexlvmv1.OptionValue(server), "path": flexlvmv1.OptionValue(path)}))
@@ -204,8 +205,8 @@ func TestAllowedShares(t *testing.T) {
 	require.False(t, allowed(share("nas", "/sets"), []string{"none"}))
 }
 
-// A digest that changes has every dataset of every cluster loaded anew. Think twice
-// before this test is changed.
+// If this digest changes, every dataset of every cluster is loaded again. Think twice before changing this
+// test.
 func TestLoadStaysTheSame(t *testing.T) {
 	s, err := ParseSource(volumeOf("S3", 2, s3Options(options{"distributionStrategy": `{"a*":1,"b*":1}`, "exclude": "*.tmp", "versionID": "7", "endpointURL": "https://e"})))
 	require.NoError(t, err)
@@ -217,7 +218,8 @@ func TestLoadStaysTheSame(t *testing.T) {
 	require.Equal(t, "9841aef28abe6c27", before)
 }
 
-// A Node that kubelet registers anew lacks for a while the labels that others give it.
+// A newly registered Node lacks for a while the labels that other programs set, so it is not barred before
+// settle.
 func TestNewNodesBarNothing(t *testing.T) {
 	affinity := withData(has("pool"))
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", CreationTimestamp: metav1.NewTime(now)}}
@@ -230,7 +232,7 @@ func TestNewNodesBarNothing(t *testing.T) {
 	require.True(t, seen.barred["n"])
 }
 
-// What the loader gets, and what it may do.
+// The arguments, mounts and permissions of a loader's pod.
 func TestLoaderPod(t *testing.T) {
 	stage := newStage(t, func(v *flexlvmv1.VolumeConfig) {
 		v.Options["timeoutForDataDownload"], v.Options["caConfigMap"] = "5m", "ca"
@@ -259,7 +261,7 @@ func TestLoaderPod(t *testing.T) {
 	require.Equal(t, corev1.TerminationMessageFallbackToLogsOnError, pod.Containers[0].TerminationMessagePolicy)
 	terms := pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	require.Len(t, terms, 2)
-	for _, term := range terms { // they are alternatives
+	for _, term := range terms { // terms are alternatives, so each has the condition
 		require.Contains(t, term.MatchExpressions, lacks(stage.label()))
 	}
 	require.Len(t, stage.Config.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions, 1, "the user's own is as it was")
@@ -334,7 +336,7 @@ func TestStatusOf(t *testing.T) {
 			}
 		})
 	}
-	// An edit is news.
+	// After an edit, Running does not last while only some replicas are ready.
 	owner := &flexlvmv1.VolumeManager{Status: flexlvmv1.VolumeManagerStatus{State: "Running", ObservedGeneration: 1}}
 	owner.Generation = 2
 	got := statusOf(owner, []Outcome{outcome("a", 1, 1, false)}, false)
@@ -345,7 +347,7 @@ func TestStatusOf(t *testing.T) {
 	require.Equal(t, metav1.ConditionFalse, got.Conditions[1].Status)
 }
 
-// The CRD lets in what the table has, and no other.
+// The CRD allows exactly the sourceTypes that this package knows.
 func TestSourcesAreThoseOfTheCRD(t *testing.T) {
 	text, err := os.ReadFile("../../installer/base/crd/flexlvm.io_volumemanagers.yaml")
 	require.NoError(t, err)
@@ -371,11 +373,11 @@ func TestSourcesAreThoseOfTheCRD(t *testing.T) {
 		}
 	}
 	look(crd)
-	slices.Sort(allowed) // the status has the field, too
+	slices.Sort(allowed) // volumes and volumeConfigs both have the field
 	require.Equal(t, sourceTypes(), strings.Join(slices.Compact(allowed), ", "))
 }
 
-// A token stands where a password does, and everybody could read it.
+// A token in place of a user name is refused like a password, because everybody could read it.
 func TestTokenInAnAddress(t *testing.T) {
 	for _, v := range []flexlvmv1.VolumeConfig{
 		volumeOf("HTTP", 1, options{"sourceURL": "https://TOKEN@h/list"}),

@@ -12,7 +12,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// Any error while deciding to delete means: do not delete.
+// If any request fails on the way to a deletion, nothing is deleted.
 func TestNothingIsDeletedWhileUnsure(t *testing.T) {
 	away := errors.New("the API server is away")
 	for name, fail := range map[string]func(verb string, object any) error{
@@ -63,7 +63,7 @@ func TestNothingIsDeletedWhileUnsure(t *testing.T) {
 	}
 }
 
-// The cache shows what was wanted a moment ago: what was changed meanwhile counts.
+// If the API server has a newer spec than the cache, nothing is deleted for the old one.
 func TestNothingIsDeletedThatIsWantedAgain(t *testing.T) {
 	r := newRig(t)
 	r.manager(2)
@@ -81,7 +81,7 @@ func TestNothingIsDeletedThatIsWantedAgain(t *testing.T) {
 	require.Empty(t, r.deleted())
 }
 
-// The cache does not show a label that was just written: no replica goes from under it.
+// If the cache does not show a node label that was just written, the replica on that node is not deleted.
 func TestNothingIsDeletedBelowALabel(t *testing.T) {
 	r := newRig(t)
 	r.manager(1)
@@ -99,7 +99,8 @@ func TestNothingIsDeletedBelowALabel(t *testing.T) {
 	require.Empty(t, r.deleted())
 }
 
-// A claim of that name that is somebody else's is left alone, and told of.
+// An existing claim with the readers' name that is not of this volume is left alone and reported. No
+// PersistentVolume is created, as that claim could bind it.
 func TestStranger(t *testing.T) {
 	r := newRig(t)
 	stranger := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v-a"}}

@@ -31,7 +31,7 @@ func TestUpload(t *testing.T) {
 	require.Equal(t, "put", args[0])
 	require.Equal(t, flexlvmv1.ReplicaUploading, s.requirePlan().Status.Nodes[0].State)
 
-	// What cannot be uploaded is kept.
+	// If the upload fails, the volume is kept.
 	s.UploadJob.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "Because"}}
 	s.UploadPod = r.Pod
 	out = s.requirePlan()
@@ -41,13 +41,13 @@ func TestUpload(t *testing.T) {
 	s.requirePlan("delete job v-a-put")
 	s.Owner.Annotations = nil
 
-	// That it is there is written down before anything goes.
+	// The status records the upload before anything is deleted.
 	s.UploadJob.Status.Conditions[0].Type = batchv1.JobComplete
 	out = s.requirePlan()
 	require.Equal(t, "s3://out/run-1/", out.Status.Uploaded)
 	s.recorded(out)
 	s.recorded(s.requirePlan("delete job v-a-0", "delete claim v-a-0"))
-	// The Job that uploaded goes last, wherever it is killed.
+	// The upload's Job is deleted last, wherever the controller is killed.
 	r.Job = nil
 	s.recorded(s.requirePlan("delete claim v-a-0"))
 	r.Claim.DeletionTimestamp = &metav1.Time{Time: now}
@@ -60,13 +60,13 @@ func TestUpload(t *testing.T) {
 	out = s.requirePlan()
 	require.True(t, out.Gone)
 	require.Equal(t, "s3://out/run-1/", out.Status.Uploaded)
-	// The next time it is uploaded again.
+	// Once the volume is wanted again, that upload no longer counts.
 	s.Wanted, s.Upload = true, false
 	require.Empty(t, Plan(s.Observed).Status.Uploaded)
 }
 
-// newUpload is of a volume that a user has written to, which is to be released: as far
-// as the Job that uploads it, which has ended well.
+// newUpload returns a stage whose volume consumers have written to. It is being released, and the Job that
+// uploads it has succeeded.
 func newUpload(t *testing.T) (*stage, *Replica) {
 	t.Helper()
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) {
@@ -82,7 +82,7 @@ func newUpload(t *testing.T) (*stage, *Replica) {
 	return s, r
 }
 
-// Of what was uploaded once nothing follows for what was written since.
+// An earlier upload does not count: it lacks what was written since.
 func TestUploadOfEarlierIsNotBelieved(t *testing.T) {
 	t.Run("wanted again", func(t *testing.T) {
 		s, _ := newUpload(t)
@@ -113,7 +113,8 @@ func TestUploadOfEarlierIsNotBelieved(t *testing.T) {
 	})
 }
 
-// What a pod wrote that came and went while no controller watched is not in an upload that had begun.
+// A pod may have written and be gone while no controller listed pods: an upload that had begun before may lack
+// that, so it is repeated.
 func TestUploadOfAnEarlierControllerIsNotBelieved(t *testing.T) {
 	for name, recorded := range map[string]bool{"before its end was seen": false, "that is in the status": true} {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +125,7 @@ func TestUploadOfAnEarlierControllerIsNotBelieved(t *testing.T) {
 			ended := s.UploadJob.Status.Conditions
 			s.Watched = now.Add(time.Second)
 			s.UploadJob.Status.Conditions = nil
-			s.requirePlan() // it is not broken off
+			s.requirePlan() // the running upload is not aborted
 			s.UploadJob.Status.Conditions = ended
 			out := s.requirePlan("delete job v-a-put")
 			require.Empty(t, out.Status.Uploaded)
@@ -133,7 +134,7 @@ func TestUploadOfAnEarlierControllerIsNotBelieved(t *testing.T) {
 			s.UploadJob = nil
 			s.UploadJob = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
 			s.UploadJob.Status.Conditions = ended
-			out = s.requirePlan() // and no more than once
+			out = s.requirePlan() // the second upload counts
 			require.Equal(t, "s3://out/", out.Status.Uploaded)
 			s.recorded(out)
 			s.requirePlan("delete job v-a-0", "delete claim v-a-0")
@@ -160,7 +161,7 @@ func TestRefresh(t *testing.T) {
 	r.Job = nil
 	out = s.requirePlan("create job v-a-0")
 	require.Contains(t, out.Actions[0].Object.(*batchv1.Job).Spec.Template.Spec.Containers[0].Args, "--sync")
-	// A visit that fails leaves what is there.
+	// A failed refresh keeps the replica as it is.
 	r.Job = out.Actions[0].Object.(*batchv1.Job)
 	r.Job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "Because", LastTransitionTime: metav1.NewTime(s.Now)}}
 	out = s.requirePlan()
@@ -169,8 +170,8 @@ func TestRefresh(t *testing.T) {
 	require.Contains(t, out.Status.Nodes[0].Message, "its last refresh failed")
 }
 
-// uploadedRig has a volume that is released, and whose upload is in the status. Nothing of it is
-// deleted yet.
+// uploadedRig returns a rig with a volume that is being released and whose status records its upload. Nothing
+// of it is deleted yet.
 func uploadedRig(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t)
@@ -190,8 +191,8 @@ func uploadedRig(t *testing.T) *rig {
 	return r
 }
 
-// What a pod wrote that came and went while the API server could not be asked for pods is not in an
-// upload that had begun.
+// A pod may have written and be gone while pods could not be listed: after a long pause, an upload that had
+// begun before is repeated.
 func TestUploadBeforeAPauseIsNotBelieved(t *testing.T) {
 	for name, c := range map[string]struct {
 		pause time.Duration
@@ -213,7 +214,7 @@ func TestUploadBeforeAPauseIsNotBelieved(t *testing.T) {
 			require.NoError(t, r.look())
 			require.NotEmpty(t, r.deleted())
 			require.Equal(t, c.want, r.deleted()[0])
-			for range 12 { // and it gets on
+			for range 12 { // the release completes
 				require.NoError(t, r.look())
 			}
 			require.Equal(t, flexlvmv1.StateCompleted, r.get().Status.State)
@@ -221,10 +222,10 @@ func TestUploadBeforeAPauseIsNotBelieved(t *testing.T) {
 	}
 }
 
-// A pod that comes after the plan was made keeps what it may write to.
+// A pod that appears after the plan was computed keeps the claim that it may write to.
 func TestPodThatComesBeforeTheClaimGoes(t *testing.T) {
 	r := uploadedRig(t)
-	lists := 0 // of the loaders' pods, of the consumers', and of these once more
+	lists := 0 // of the loaders' pods, of the consumers' pods, and of these again before the deletion
 	r.fail = func(verb string, object any) error {
 		if _, is := object.(*corev1.PodList); !is || verb != "list" {
 			return nil
@@ -242,7 +243,7 @@ func TestPodThatComesBeforeTheClaimGoes(t *testing.T) {
 	require.Equal(t, []string{"v-a-put"}, r.deleted())
 }
 
-// podOf is a pod that uses a claim.
+// podOf returns a pod that uses a claim.
 func podOf(claim string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "writer"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
 		Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}},

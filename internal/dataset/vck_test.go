@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// What VCK's controller and its client stored is taken, and means what it meant.
+// Volumes that VCK's controller and client stored are accepted and keep their meaning.
 func TestStoredByVCK(t *testing.T) {
 	for name, v := range map[string]flexlvmv1.VolumeConfig{
 		"its default server":       volumeOf("S3", 1, s3Options(options{"EndpointURL": "https://s3.amazonaws.com", "dataPath": "/var/datasets"})),
@@ -38,7 +38,7 @@ func TestStoredByVCK(t *testing.T) {
 	_, err := ParseSource(volumeOf("S3", 1, s3Options(options{"EndpointURL": "http://minio"})))
 	require.ErrorContains(t, err, "write endpointURL")
 
-	// To KVC both URLs were fields, and its client wrote them empty where they were not given.
+	// In KVC both URLs were fields, and its client wrote them empty if they were not set.
 	v := volumeOf("S3", 1, options{"awsCredentialsSecretName": "s"})
 	v.SourceURL, v.EndpointURL = "s3://b/p/", "minio-svc.default:9000"
 	s, err := ParseSource(v)
@@ -71,7 +71,7 @@ func TestStoredByVCK(t *testing.T) {
 	require.Equal(t, "vol1-n3", spec.All()[1].ID)
 }
 
-// VCK matched whole paths below the source, whether or not its name ended in a slash.
+// VCK matched whole paths below the source, whether or not the source's URL ended in a slash.
 func TestDistributionMatchesWholePaths(t *testing.T) {
 	v := volumeOf("S3", 3, s3Options(options{"sourceURL": "s3://foo/bar", "distributionStrategy": `{"*0_1*": 2, "*1_1*": 1}`}))
 	s, err := ParseSource(v)
@@ -98,14 +98,14 @@ func TestDistributionMatchesWholePaths(t *testing.T) {
 		require.Equal(t, want, s.URL)
 		require.False(t, s.OrObject, url)
 	}
-	// What the loader found out is told.
+	// The loader's notes become advice.
 	st := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
 	r := st.completed(0)
 	r.Claim.Annotations[annotationLoaded] = `{"state":"complete","notes":["3 of 10 objects match none"]}`
 	require.Equal(t, []string{"3 of 10 objects match none"}, st.requirePlan().Advice)
 }
 
-// No manifest of VCK named a Secret, and one file was written to outputPath itself.
+// VCK's manifests for Pachyderm named no Secret, and a single file was written to outputPath itself.
 func TestPachydermOfVCK(t *testing.T) {
 	for name, c := range map[string]struct {
 		options options
@@ -142,8 +142,8 @@ func TestPachydermOfVCK(t *testing.T) {
 	require.NotContains(t, s.Access, "--anonymous")
 }
 
-// Replicas of a flexlvm to which all servers were one are not loaded anew: they are taken
-// to be of the server that the spec names, and from then on another one is other data.
+// Older releases did not include the server in the digest. Their replicas are not loaded again: their data is
+// assumed to be from the server that the spec names now, and from then on another server has other data.
 func TestServerIsPartOfTheData(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["endpointURL"] = 1, "http://minio:9000/" })
 	r := s.completed(0)
@@ -161,15 +161,14 @@ func TestServerIsPartOfTheData(t *testing.T) {
 	require.Empty(t, protocol.EndpointOf("https://s3.amazonaws.com"))
 	s.Source.Endpoint = "other:9000"
 	require.Zero(t, s.requirePlan("unlabel node-0").Status.ReadyReplicas)
-	// From the default to another one.
+	// The same for a change from the default server to another.
 	s = newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas = 1 })
 	s.completed(0)
 	s.Source.Endpoint = "other:9000"
 	s.requirePlan("unlabel node-0")
 }
 
-// docs/from-vck.md says of each option that VCK knew what it was and what it is, and
-// docs/datasets.md has all that there are.
+// docs/from-vck.md describes each option of VCK, and docs/datasets.md all other options.
 func TestOptionsAreDocumented(t *testing.T) {
 	moved, err := os.ReadFile("../../docs/from-vck.md")
 	require.NoError(t, err)

@@ -15,13 +15,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// evade are changes of a guest's VolumeManager after which it does not look at the offer.
+// evade are changes of a guest's VolumeManager after which its own reconciliation does not read the offer.
 var evade = map[string]func(*flexlvmv1.VolumeConfig){
 	"an option that is not known": func(v *flexlvmv1.VolumeConfig) { v.Options["region"] = "x" },
 	"no name":                     func(v *flexlvmv1.VolumeConfig) { delete(v.Options, "name") },
 }
 
-// A namespace that keeps its VolumeManager from looking at the offer keeps nothing by it.
+// If a guest's own VolumeManager cannot notice that the offer is withdrawn, the owner deletes the guest's claim
+// and PersistentVolume.
 func TestOwnerWithdrawsFromThoseWhoDoNotLook(t *testing.T) {
 	for name, change := range evade {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +66,7 @@ func TestOwnerWithdrawsFromThoseWhoDoNotLook(t *testing.T) {
 	}
 }
 
-// What the API server cannot say takes nothing back.
+// If the API server cannot return the claim, nothing is withdrawn.
 func TestOwnerWithdrawsNothingInDoubt(t *testing.T) {
 	r := newOffer(t)
 	r.offers("team")
@@ -78,7 +79,8 @@ func TestOwnerWithdrawsNothingInDoubt(t *testing.T) {
 	require.NotNil(t, volume)
 }
 
-// A claim that the API server does not let go keeps nothing else of the owner's from being done.
+// If the API server denies the deletion of a guest's claim, the owner's other actions are carried out
+// nevertheless.
 func TestWithdrawalThatIsDenied(t *testing.T) {
 	r := newOffer(t)
 	r.offers("team")
@@ -100,7 +102,7 @@ func TestWithdrawalThatIsDenied(t *testing.T) {
 	require.Contains(t, r.get().Status.Volumes[0].Message, "PersistentVolumeClaim team/")
 }
 
-// failingClaims cannot say what claims there are.
+// failingClaims fails to get claims.
 type failingClaims struct{ client.Reader }
 
 func (f failingClaims) Get(ctx context.Context, key client.ObjectKey, object client.Object, o ...client.GetOption) error {
@@ -110,8 +112,8 @@ func (f failingClaims) Get(ctx context.Context, key client.ObjectKey, object cli
 	return f.Reader.Get(ctx, key, object, o...)
 }
 
-// A volume that was read from another namespace and now has a source of its own leads to
-// what it has itself.
+// A volume that switches from a shared dataset to a source of its own gets a PersistentVolume for its own
+// dataset.
 func TestSharedBecomesAVolumeOfItsOwn(t *testing.T) {
 	r := newOffer(t)
 	r.offers("team")
@@ -126,7 +128,7 @@ func TestSharedBecomesAVolumeOfItsOwn(t *testing.T) {
 	require.Empty(t, volume.Labels[replica.LabelShared])
 }
 
-// A VolumeManager may read what another of its own namespace offers to that.
+// A VolumeManager may read a volume that another one offers to their common namespace.
 func TestSharedWithOnesOwnNamespace(t *testing.T) {
 	r := newOffer(t)
 	r.offers("ns")

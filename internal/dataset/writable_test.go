@@ -20,8 +20,8 @@ func newWritable(t *testing.T) *stage {
 	return newStage(t, func(v *flexlvmv1.VolumeConfig) { v.SourceType, v.Replicas = flexlvmv1.SourceS3Dev, 1 })
 }
 
-// Whatever differs from what is asked for, what consumers wrote stays, can be used,
-// and the status says what it is.
+// If a volume that consumers may have written to differs from the spec, it is kept and stays usable, and the
+// status reports the difference.
 func TestWhatConsumersWroteIsKept(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*stage, *Replica)
@@ -60,8 +60,8 @@ func TestWhatConsumersWroteIsKept(t *testing.T) {
 	}
 }
 
-// A volume that was dropped is named again with a source that consumers only read: what
-// they wrote is no replica of that, and stays.
+// A volume that was dropped from the spec is named again with a read-only source: the claim that consumers
+// wrote to is not used as a replica of that source, and is kept.
 func TestKeptUnderAnotherSourceType(t *testing.T) {
 	begin := func(t *testing.T) *stage {
 		s := newWritable(t)
@@ -86,7 +86,7 @@ func TestKeptUnderAnotherSourceType(t *testing.T) {
 		require.Equal(t, flexlvmv1.ReplicaFailed, out.Status.Nodes[0].State)
 		require.Equal(t, "v-a-0: it was made for another sourceType, so no consumer sees it; it is kept, as consumers may have written to it: "+
 			"take the volume out of the spec and name it again with its old sourceType, or make another volume, or delete claim v-a-0 to give up what is in it", out.Status.Message)
-		// Its user deletes the claim, and the source is loaded there.
+		// If its user deletes the claim, the source is loaded instead, after the old Job is deleted.
 		r.Claim.DeletionTimestamp, s.Labelled = &metav1.Time{Time: now}, []string{"node-1"}
 		s.requirePlan("delete job v-a-0")
 	})
@@ -108,8 +108,8 @@ func TestKeptUnderAnotherSourceType(t *testing.T) {
 	})
 }
 
-// The other way round: what was copied for consumers who only read is not given to those
-// who write. Its claim does not say that it is to be kept.
+// The reverse: a replica of a read-only source is not shown to consumers that write, because its claim is not
+// marked to be kept.
 func TestReplicaIsNotMadeWritable(t *testing.T) {
 	t.Run("complete", func(t *testing.T) {
 		s := newWritable(t)
@@ -130,7 +130,7 @@ func TestReplicaIsNotMadeWritable(t *testing.T) {
 	})
 }
 
-// The spec does not name it any more, so whether it was to be uploaded is not known.
+// The spec no longer names the volume, so whether its content was to be uploaded is unknown: the claim is kept.
 func TestDroppedVolumeIsKept(t *testing.T) {
 	s := newWritable(t)
 	r := s.completed(0)
@@ -138,14 +138,14 @@ func TestDroppedVolumeIsKept(t *testing.T) {
 	out := s.requirePlan()
 	require.False(t, out.Gone)
 	require.Contains(t, out.Status.Message, "is not in the spec any more; claim v-a-0 is kept")
-	// Its user deletes the claim, or the VolumeManager.
+	// Deleting the VolumeManager, or the claim, releases the volume.
 	s.Dropped = false
 	s.requirePlan("delete job v-a-0", "delete claim v-a-0")
 	s.Dropped, r.Claim.DeletionTimestamp = true, &metav1.Time{Time: now}
 	s.requirePlan("delete job v-a-0")
 }
 
-// A load that failed for good takes nothing with it that was written meanwhile.
+// A load that failed permanently does not delete a claim that consumers may have written to.
 func TestFailedLoadKeepsWhatConsumersWrote(t *testing.T) {
 	s := newWritable(t)
 	s.ended(0, batchv1.JobFailed, `{"state":"failed","message":"access denied"}`)
@@ -159,7 +159,7 @@ func TestFailedLoadKeepsWhatConsumersWrote(t *testing.T) {
 	s.requirePlan("delete job v-a-0")
 }
 
-// A volume that grows is mounted for it, and nothing is loaded over it.
+// The visit that lets a writable volume grow only mounts it, and loads nothing over its content.
 func TestVisitOfWritableLoadsNothing(t *testing.T) {
 	s := newWritable(t)
 	r := s.completed(0)
@@ -169,7 +169,7 @@ func TestVisitOfWritableLoadsNothing(t *testing.T) {
 	visit := out.Actions[0].Object.(*batchv1.Job)
 	require.Equal(t, "prepare", visit.Spec.Template.Spec.Containers[0].Args[0])
 
-	// What was loaded stays in the status.
+	// The status keeps the counts of the load.
 	visit.UID = "visit"
 	visit.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)}}
 	r.Job, r.Pod.Status.ContainerStatuses[0].State.Terminated.Message = visit, `{"state":"complete","filesDone":0}`
@@ -180,7 +180,7 @@ func TestVisitOfWritableLoadsNothing(t *testing.T) {
 	require.EqualValues(t, 3, s.requirePlan().Status.Nodes[0].Progress.Files)
 }
 
-// Volumes that were not complete may hold what consumers wrote as well.
+// Writable volumes that are not complete are uploaded, too: consumers may already have written to them.
 func TestUploadBeforeItIsComplete(t *testing.T) {
 	begin := func(t *testing.T) (*stage, *Replica) {
 		s, _ := newUpload(t)
@@ -217,7 +217,7 @@ func TestUploadBeforeItIsComplete(t *testing.T) {
 	}
 }
 
-// What pods write while the upload runs, or after it, may not be in it.
+// An upload may miss what pods write while it runs or afterwards, so it is repeated if a pod uses the volume.
 func TestUploadIsRepeatedForPodsThatCame(t *testing.T) {
 	t.Run("while it runs", func(t *testing.T) {
 		s, _ := newUpload(t)
@@ -238,8 +238,8 @@ func TestUploadIsRepeatedForPodsThatCame(t *testing.T) {
 	})
 }
 
-// A pod may have written and ended while the controller was away: without the Job nobody
-// knows since when, and what the status says of an upload is not enough.
+// A pod may have written and ended while no controller ran. Only the upload's Job records since when pods may
+// have written, so without the Job the upload in the status does not count.
 func TestUploadIsNotBelievedWithoutItsJob(t *testing.T) {
 	for name, change := range map[string]func(*stage){
 		"it is gone":  func(s *stage) { s.UploadJob = nil },
@@ -258,8 +258,8 @@ func TestUploadIsNotBelievedWithoutItsJob(t *testing.T) {
 	}
 }
 
-// Consumers that only read have written nothing: no upload is repeated for a replica
-// that goes later than the others.
+// Consumers that only read change nothing, so a replica that is released later than the others is not uploaded
+// again.
 func TestUploadOfReadReplicas(t *testing.T) {
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Options["outputURL"] = "s3://out/" })
 	r := s.completed(0)
@@ -269,13 +269,12 @@ func TestUploadOfReadReplicas(t *testing.T) {
 	s.UploadJob.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
 	s.recorded(s.requirePlan())
 	s.recorded(s.requirePlan("delete job v-a-put", "delete job v-a-0", "delete claim v-a-0", "delete job v-a-1", "delete claim v-a-1"))
-	s.UploadJob, r.Job, r.Claim.DeletionTimestamp = nil, nil, &metav1.Time{Time: now} // and then it is killed
+	s.UploadJob, r.Job, r.Claim.DeletionTimestamp = nil, nil, &metav1.Time{Time: now} // the controller is killed before the next action
 	out := s.requirePlan("delete job v-a-1", "delete claim v-a-1")
 	require.Equal(t, "s3://out/", out.Status.Uploaded)
 }
 
-// Completed while no replica is complete: nothing is lost, and it is told that nothing
-// was uploaded.
+// If no replica is complete on Completed, nothing is lost, and the status reports that nothing was uploaded.
 func TestNothingToUpload(t *testing.T) {
 	const told = "released; nothing was uploaded to s3://out/, because no complete replica holds what the volume asks for: what is in the source is still there"
 	begin := func(t *testing.T) *stage {
@@ -292,7 +291,7 @@ func TestNothingToUpload(t *testing.T) {
 		out := s.requirePlan()
 		require.True(t, out.Gone)
 		require.Equal(t, told, out.Status.Message)
-		// It stays in the status, also after an edit.
+		// The message stays in the status, also after an edit.
 		s.recorded(out)
 		s.Owner.Status.State, s.Owner.Generation = flexlvmv1.StateCompleted, 3
 		require.Equal(t, told, s.requirePlan().Status.Message)
@@ -341,7 +340,7 @@ func TestNothingToUpload(t *testing.T) {
 	})
 }
 
-// An upload that does not get on says why.
+// The status reports why an upload makes no progress.
 func TestUploadThatWaits(t *testing.T) {
 	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: `{"message":"the server is away"}`}}
 	pulled := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}

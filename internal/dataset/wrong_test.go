@@ -11,7 +11,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// newDisplaced is of a dataset that runs with two replicas, of which one is displaced then.
+// newDisplaced returns a rig with a running dataset of two replicas, of which one was displaced.
 func newDisplaced(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t)
@@ -32,7 +32,8 @@ func newDisplaced(t *testing.T) *rig {
 	return r
 }
 
-// A StorageClass cannot be changed, so who needs another one deletes it and makes it anew.
+// The parameters of a StorageClass are immutable, so an administrator deletes and recreates it to change them.
+// Meanwhile replicas serve, and the displaced one stays recorded.
 func TestDisplacedWhileTheClassIsMissing(t *testing.T) {
 	r := newDisplaced(t)
 	class := r.classes.List()[0]
@@ -72,7 +73,8 @@ func TestDisplacedWhileAnOptionIsMisspelt(t *testing.T) {
 	require.Empty(t, r.done)
 }
 
-// What the status says of an upload is not kept of what consumers may have written to since.
+// wrong keeps the record of an upload only if there is no replica, because consumers may have written to it
+// since.
 func TestWrongRemembers(t *testing.T) {
 	s := newStage(t)
 	failures := []flexlvmv1.ReplicaFailure{{Attempt: "x", Replicas: "50-51"}}

@@ -21,7 +21,7 @@ func TestReplaceFile(t *testing.T) {
 	require.EqualValues(t, 0o600, info.Mode().Perm())
 	require.NoFileExists(t, file+".new")
 
-	require.NoError(t, os.Mkdir(file+".new", 0o700)) // it cannot be written
+	require.NoError(t, os.Mkdir(file+".new", 0o700)) // so writing the file fails
 	require.Error(t, ReplaceFile(file, []byte("three")))
 	got, err := os.ReadFile(file)
 	require.NoError(t, err)

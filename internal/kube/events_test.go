@@ -18,12 +18,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// An eventServer takes events, and answers the next requests with failures first.
+// An eventServer stores events. It answers the first requests with failures.
 type eventServer struct {
 	t        *testing.T
 	mu       sync.Mutex
-	failures []int // codes; 0 hangs up
-	// It hangs up once where it has taken an event.
+	failures []int // status codes; 0 closes the connection
+	// loseAnswer: it stores the next event, and closes the connection without a response.
 	loseAnswer bool
 	asked      []string
 	events     map[string]*corev1.Event
@@ -77,7 +77,7 @@ func (s *eventServer) with(do func()) {
 	do()
 }
 
-// one returns the only event that there is, and how often the server was asked.
+// one returns the only event, and the number of requests.
 func (s *eventServer) one() (e corev1.Event, asked int) {
 	s.with(func() {
 		require.Len(s.t, s.events, 1)
@@ -100,7 +100,7 @@ func newEventBed(t *testing.T) (*eventServer, *Recorder) {
 	return s, r
 }
 
-// drain sends what waits.
+// drain sends the queued events.
 func drain(t *testing.T, r *Recorder) {
 	for {
 		select {
@@ -129,7 +129,7 @@ func TestEventThatComesAgainIsCounted(t *testing.T) {
 	require.True(t, strings.HasPrefix(e.Name, "data."), e.Name)
 	require.False(t, e.LastTimestamp.Before(&e.FirstTimestamp))
 
-	// It was removed meanwhile, as events are after an hour.
+	// The API server deletes events after an hour: the event is then created again.
 	s.with(func() { clear(s.events) })
 	r.Event(&claim, corev1.EventTypeWarning, "Evicted", "for room")
 	drain(t, r)
@@ -159,7 +159,7 @@ func TestEventIsSentUntilTheServerAnswers(t *testing.T) {
 	require.Equal(t, 5, asked)
 	require.EqualValues(t, 1, e.Count)
 
-	s.failures = []int{http.StatusForbidden} // as where its namespace goes
+	s.failures = []int{http.StatusForbidden} // as while the event's namespace is being deleted
 	r.Event(&claim, corev1.EventTypeNormal, "Released", "refused")
 	drain(t, r)
 	_, asked = s.one()
@@ -174,7 +174,7 @@ func TestEventIsSentUntilTheServerAnswers(t *testing.T) {
 	require.Equal(t, 6+eventTries, asked)
 }
 
-// An event whose answer was lost is there, and is counted when it comes again.
+// An event whose response was lost exists, and is counted when it is repeated.
 func TestEventWhoseAnswerIsLost(t *testing.T) {
 	s, r := newEventBed(t)
 	s.loseAnswer = true
@@ -187,7 +187,7 @@ func TestEventWhoseAnswerIsLost(t *testing.T) {
 	require.EqualValues(t, 2, e.Count)
 }
 
-// Whoever records an event goes on, however many wait.
+// Recording an event never blocks: events that find the queue full are dropped.
 func TestEventsDoNotWait(t *testing.T) {
 	s, r := newEventBed(t)
 	for i := range eventQueue + 10 {

@@ -26,8 +26,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/kube"
 )
 
-// pagedAPI has three pages of two PersistentVolumes and two pods each. It notes what it is asked, and fails
-// from a page on.
+// pagedAPI serves PersistentVolumes and pods, each in three pages of two. It records the queries. If failure is
+// set, it fails from page failFrom on.
 type pagedAPI struct {
 	asked    []url.Values
 	failFrom int
@@ -63,7 +63,7 @@ func (a *pagedAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// but notes the names of pods, but for one.
+// but returns a function that collects the names of all pods but one.
 func but(names *[]string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		if p.Name != "1-0" {
@@ -72,8 +72,7 @@ func but(names *[]string) func(*corev1.Pod) {
 	}
 }
 
-// Lists of whole kinds are read in pages, of which only what is wanted is kept; and a list of which a page
-// fails is no list.
+// Lists are read in pages, of which only the wanted objects are kept. If a page fails, the whole list fails.
 func TestListsInPages(t *testing.T) {
 	for name, list := range map[string]func(context.Context, *kube.Client) ([]string, error){
 		"volumes": func(ctx context.Context, c *kube.Client) (names []string, err error) {
@@ -119,11 +118,11 @@ func TestListsInPages(t *testing.T) {
 	}
 }
 
-// largePods is an API server with small pods, then large ones, then small ones.
+// largePods is an API server with pods of the given sizes.
 type largePods struct {
 	sizes  []int
 	limits []int
-	asked  url.Values // last
+	asked  url.Values // query of the last request
 }
 
 func (a *largePods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -142,10 +141,10 @@ func (a *largePods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}})
 	}
 	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
-	_ = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(out, w) // as a real one answers; what was read may be enough
+	_ = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(out, w) // in protobuf, like the real API server; the client may stop reading early
 }
 
-// However large pods are, and in whatever order, no answer that would not fit into memory is read.
+// However large pods are, and in whatever order, no page of more than 16 MiB is decoded.
 func TestLargePodsAreReadInSmallPages(t *testing.T) {
 	api := &largePods{}
 	for i := range 1500 {
@@ -160,7 +159,7 @@ func TestLargePodsAreReadInSmallPages(t *testing.T) {
 	client, err := kube.NewClient(&rest.Config{Host: server.URL, QPS: -1})
 	require.NoError(t, err)
 	next, most := 0, 0
-	requests, page := 0, 0 // the size of those that were read since the last request
+	requests, page := 0, 0 // page is the size of the pods since the last request
 	require.NoError(t, client.Pods(t.Context(), "node-1", func(pod *corev1.Pod) {
 		require.Equal(t, strconv.Itoa(next), pod.Name)
 		if requests != len(api.limits) {
@@ -180,7 +179,7 @@ func TestLargePodsAreReadInSmallPages(t *testing.T) {
 	require.ErrorContains(t, client.PodsOfNamespace(t.Context(), "team", func(*corev1.Pod) {}), "list the pods of namespace team: the answer is too large")
 }
 
-// Of lists that are read at the same time, one page is in memory.
+// Of all lists that run at the same time, one page is in memory.
 func TestOnePageAtATime(t *testing.T) {
 	api := &largePods{sizes: make([]int, 2)}
 	server := httptest.NewServer(api)

@@ -15,9 +15,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/kube"
 )
 
-// A watch from a resourceVersion that the API server does not have (yet) fails as one that is too old does.
+// A watch from a resourceVersion that the API server has not reached, as after a restore from a backup, fails
+// like one from an expired resourceVersion.
 func TestWatchesOfARestoredAPIServer(t *testing.T) {
-	var revisions []string // paths of the requests that read one
+	var revisions []string // paths of the requests for the current resourceVersion
 	watches := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -53,7 +53,7 @@ func TestNodeLossKeeps(t *testing.T) {
 	require.Equal(t, append(once, once...), r.said, "once an hour")
 	require.Equal(t, []string{"list nodes", "list nodes"}, r.calls)
 
-	// Its owner gives it up.
+	// Its owner deletes the claim.
 	require.NoError(t, r.client.Tracker().Delete(claimsResource, "shop", "claim-a"))
 	require.NoError(t, r.round(0))
 	require.Equal(t, hereIsLeft, r.left())
@@ -116,12 +116,12 @@ func TestNodeLossGoesByTheAPIServerNotByTheCache(t *testing.T) {
 	}
 }
 
-// A person may say keep while a round carries out what it has judged before.
+// A person may set the volume to keep after a round has judged it: the round then changes nothing.
 func TestNodeLossKeepsWhatIsKeptMeanwhile(t *testing.T) {
 	r := lossWorld(t)
 	require.NoError(t, r.round(0))
 	r.fault = func(call int) (error, bool) {
-		if call == 1 { // is the node still gone?
+		if call == 1 { // the check that the node is still gone
 			kept := lossVolume("a", "node-1", keep)
 			kept.ResourceVersion += "1"
 			require.NoError(t, r.client.Tracker().Update(volumesResource, kept, ""))
@@ -171,7 +171,7 @@ func TestNodeLossDoubts(t *testing.T) {
 	require.Equal(t, []string{"b Bound", "here Bound", "claim-b", "claim-here"}, r.left())
 }
 
-// A claim or a volume that is another than the one that was judged stays.
+// A claim that is not the one that was judged, because it was recreated, stays, and so does its volume.
 func TestNodeLossHoldsToWhatItHasSeen(t *testing.T) {
 	r := lossWorld(t)
 	require.NoError(t, r.round(0))
@@ -186,9 +186,8 @@ func TestNodeLossHoldsToWhatItHasSeen(t *testing.T) {
 	require.Len(t, r.left(), 4)
 }
 
-// Whatever call fails, and whether or not the API has done what it was asked for,
-// nothing is lost but time, and what is there stays there. A failure is the end of
-// a process too: after it another one begins.
+// Whichever call fails, whether or not the API server has carried it out, and even if the process is killed at
+// that point, later rounds complete the release, and the volume of the existing node stays.
 func TestNodeLossConvergesFromEveryFault(t *testing.T) {
 	for _, kind := range []struct {
 		name             string
@@ -221,8 +220,8 @@ func TestNodeLossConvergesFromEveryFault(t *testing.T) {
 	}
 }
 
-// A node with many volumes costs one list of nodes a round, a GET of the node for each volume, one of
-// each PersistentVolume whose claim is deleted, and what is done about it.
+// A lost node with many volumes costs in each round one list of nodes, a GET of the node for each volume, a GET
+// of each PersistentVolume whose claim is deleted, and the changes themselves.
 func TestRequestsForALostNode(t *testing.T) {
 	const volumes = 100
 	r := lossWorld(t)
@@ -247,7 +246,8 @@ func TestRequestsForALostNode(t *testing.T) {
 	require.Equal(t, hereIsLeft, r.left())
 }
 
-// Of a node that is there, one volume is looked at, however many it carries: the caches unpack each.
+// Of an existing node, one volume is read, however many it carries, because the caches unpack each volume that
+// is read.
 func TestRoundsLookAtFewVolumes(t *testing.T) {
 	const nodes, each = 5, 20
 	r := lossWorld(t)
@@ -262,7 +262,8 @@ func TestRoundsLookAtFewVolumes(t *testing.T) {
 	require.Equal(t, nodes+2, r.looked)
 }
 
-// What a list of the nodes says is not relied upon for long.
+// A list of the nodes is used for roundTime at most. The rest is left to the next round, which lists them
+// again.
 func TestNodeLossAsksAnew(t *testing.T) {
 	r := lossWorld(t)
 	b := lossVolume("b", "node-1")
@@ -284,7 +285,7 @@ func TestNodeLossAsksAnew(t *testing.T) {
 	require.Equal(t, "list nodes", r.calls[5])
 }
 
-// Where only a hash of the node's name is known, all nodes are asked for.
+// If only a hash of the node's name is known, all nodes are listed.
 func TestLostNodeWithALongName(t *testing.T) {
 	long := strings.Repeat("n", 70)
 	r := lossWorld(t, func(v *corev1.PersistentVolume) { v.Labels[pv.LabelNode] = pv.NodeLabelValue(long) })

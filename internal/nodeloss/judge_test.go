@@ -27,8 +27,7 @@ var (
 	longName  = "node-3." + strings.Repeat("rack-12.", 9) + "example.org"
 )
 
-// lossVolume is a bound flexlvm volume on a node, with policy Delete and
-// onNodeLoss release.
+// lossVolume returns a bound flexlvm volume on a node, with policy Delete and onNodeLoss release.
 func lossVolume(name, node string, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	object := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
@@ -55,7 +54,7 @@ func lossVolume(name, node string, change ...func(*corev1.PersistentVolume)) *co
 	return object
 }
 
-// lossClaim is the claim that a volume is bound to.
+// lossClaim returns the claim that a volume is bound to.
 func lossClaim(object *corev1.PersistentVolume) *corev1.PersistentVolumeClaim {
 	ref := object.Spec.ClaimRef
 	return &corev1.PersistentVolumeClaim{
@@ -78,7 +77,8 @@ func phase(p corev1.PersistentVolumePhase) func(*corev1.PersistentVolume) {
 	return func(v *corev1.PersistentVolume) { v.Status.Phase = p }
 }
 
-// observedOf has the nodes as they are named, all missing ones missing for long.
+// observedOf returns an observed with the present nodes; all other nodes have been missing for the grace
+// period.
 func observedOf(present []string, objects ...*corev1.PersistentVolume) observed {
 	s := observed{missed: map[string]time.Time{}, now: lossStart, grace: lossGrace}
 	for _, name := range present {
@@ -98,7 +98,7 @@ func observedOf(present []string, objects ...*corev1.PersistentVolume) observed 
 	return s
 }
 
-// said is what the verdicts come to: "volume: action reason".
+// saidOf returns the verdicts as "volume: action reason".
 func saidOf(f finding) []string {
 	var out []string
 	for _, v := range f.verdicts {
@@ -278,19 +278,19 @@ func TestJudgeLossWaitsForTheGracePeriod(t *testing.T) {
 	s.missed = nil // a process that has just started
 	step(0, without)
 	step(lossGrace-time.Second, without)
-	step(lossGrace-time.Millisecond, all) // it is back, and has to be missed anew
+	step(lossGrace-time.Millisecond, all) // it is back, so the grace period starts again
 	step(lossGrace, without)
 	step(2*lossGrace-time.Second, without)
 	step(2*lossGrace, without, "a: release claim ClaimReleased")
 
-	// A doubt begins the grace period anew.
+	// A doubt starts the grace period again.
 	step(2*lossGrace, all[2:], "a: tell NodeLossInDoubt")
 	require.Equal(t, lossStart.Add(2*lossGrace), s.doubted)
 	step(3*lossGrace-time.Second, without)
 	step(3*lossGrace, without, "a: release claim ClaimReleased")
 }
 
-// What the caches keep of claims and volumes is judged as the whole would be.
+// Claims and volumes in the caches, which lack fields, are judged like the originals.
 func TestCachesKeepWhatIsJudged(t *testing.T) {
 	whole := lossVolume("a", "node-1")
 	whole.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "flexlvm"}}

@@ -32,18 +32,17 @@ var (
 	volumesResource = corev1.SchemeGroupVersion.WithResource("persistentvolumes")
 )
 
-// A rig is an API of fakes, caches that see it when the test says so, and a
-// clock that the test moves.
+// A rig is a fake API server, caches that follow it only in sync, and a clock that the test moves.
 type rig struct {
 	t       *testing.T
 	client  *fake.Clientset
 	factory informers.SharedInformerFactory
 	metrics *prometheus.Registry
-	said    []string // "reason kind name"
-	calls   []string // "verb resource"
-	looked  int      // at volumes in the cache
-	// fault is asked before each call what goes wrong: an error, and whether the API
-	// does the thing all the same.
+	said    []string // events, as "reason kind name"
+	calls   []string // API calls, as "verb resource"
+	looked  int      // number of volumes read from the cache
+	// fault is called before each API call. It returns an error, and whether the API server carries out the
+	// call nevertheless.
 	fault func(call int) (err error, done bool)
 	now   time.Time
 	loop  *Controller
@@ -56,7 +55,7 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 	return r
 }
 
-// restart is a new process: it has seen nothing yet.
+// restart starts a new controller with empty caches, as after a restart of the process.
 func (r *rig) restart() {
 	r.metrics = prometheus.NewRegistry()
 	r.factory = informers.NewSharedInformerFactory(r.client, 0)
@@ -111,8 +110,8 @@ func (r *rig) react(action clienttesting.Action) (bool, runtime.Object, error) {
 	return err != nil, nil, err
 }
 
-// precondition holds a change to the object that the caller has seen, which the
-// fakes do not do. A change without one is a defect.
+// precondition checks the preconditions of deletions and patches, which the fakes ignore. A change without
+// preconditions fails the test.
 func (r *rig) precondition(action clienttesting.Action) error {
 	seen := metav1.Preconditions{}
 	name := ""
@@ -131,7 +130,7 @@ func (r *rig) precondition(action clienttesting.Action) error {
 	require.NotNil(r.t, seen.ResourceVersion)
 	object, err := r.client.Tracker().Get(action.GetResource(), action.GetNamespace(), name)
 	if err != nil {
-		return nil // the fake says so itself
+		return nil // the fake returns this error itself
 	}
 	now, err := meta.Accessor(object)
 	require.NoError(r.t, err)
@@ -141,7 +140,7 @@ func (r *rig) precondition(action clienttesting.Action) error {
 	return nil
 }
 
-// sync lets the caches see what the API has.
+// sync fills the caches with the objects of the API server.
 func (r *rig) sync() {
 	fill := func(indexer cache.Indexer, resource schema.GroupVersionResource, kind string) {
 		list, err := r.client.Tracker().List(resource, corev1.SchemeGroupVersion.WithKind(kind), "")
@@ -159,7 +158,7 @@ func (r *rig) sync() {
 	fill(r.factory.Core().V1().PersistentVolumeClaims().Informer().GetIndexer(), claimsResource, "PersistentVolumeClaim")
 }
 
-// round lets kube-controller-manager do its part, the caches follow, and time pass.
+// round does kube-controller-manager's part, fills the caches, moves the clock, and runs a round.
 func (r *rig) round(after time.Duration) error {
 	r.release()
 	r.sync()
@@ -167,13 +166,13 @@ func (r *rig) round(after time.Duration) error {
 	return r.again()
 }
 
-// again lets the controller look once more.
+// again runs a round of the controller.
 func (r *rig) again() error {
 	_, err := r.loop.round(context.Background())
 	return err
 }
 
-// listNodes is the part of the API server that lists metadata alone.
+// listNodes lists the metadata of nodes, as the API server does.
 func (r *rig) listNodes(ctx context.Context, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	nodes, err := r.client.CoreV1().Nodes().List(ctx, options)
 	if err != nil {
@@ -186,7 +185,7 @@ func (r *rig) listNodes(ctx context.Context, options metav1.ListOptions) (*metav
 	return out, nil
 }
 
-// release calls volumes Released whose claim is gone.
+// release sets volumes whose claim is gone to Released, as kube-controller-manager does.
 func (r *rig) release() {
 	for _, v := range r.volumes() {
 		_, err := r.client.Tracker().Get(claimsResource, v.Spec.ClaimRef.Namespace, v.Spec.ClaimRef.Name)
@@ -204,7 +203,7 @@ func (r *rig) volumes() []corev1.PersistentVolume {
 	return list.(*corev1.PersistentVolumeList).Items
 }
 
-// left lists what the API still has: volumes with their finalizers, and claims.
+// left returns the remaining volumes, marked if they lack flexlvm's finalizer, and claims.
 func (r *rig) left() []string {
 	var out []string
 	for _, v := range r.volumes() {
@@ -234,7 +233,7 @@ func (r *rig) metric(name string) float64 {
 	return 0
 }
 
-// Event makes the rig the recorder.
+// Event and the next two methods make the rig an EventRecorder.
 func (r *rig) Event(object runtime.Object, _, reason, _ string) {
 	accessor, err := meta.Accessor(object)
 	require.NoError(r.t, err)
@@ -269,8 +268,8 @@ func usedBy(claim string) *corev1.Pod {
 	}
 }
 
-// lossWorld has a node that is there with volume "here", and a volume "a" on one
-// that is gone, with their claims and a pod that uses each.
+// lossWorld returns a rig with volume "here" on an existing node, and volume "a" on a node that is gone, with
+// their claims and a pod that uses each.
 func lossWorld(t *testing.T, change ...func(*corev1.PersistentVolume)) *rig {
 	a, here := lossVolume("a", "node-1", change...), lossVolume("here", "node-2")
 	objects := []runtime.Object{lossNode("node-2"), lossNode("node-9"), a, here, lossClaim(here), usedBy("claim-a"), usedBy("claim-here")}

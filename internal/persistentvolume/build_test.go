@@ -27,7 +27,7 @@ func description() pv.Description {
 	}
 }
 
-// What New writes, Parse reads.
+// Parse reads back what New has written.
 func TestNewIsReadBack(t *testing.T) {
 	d := description()
 	object := New(d, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, corev1.PersistentVolumeReclaimDelete)
@@ -62,7 +62,7 @@ func TestNewIsReadBack(t *testing.T) {
 	require.Equal(t, "dataset", Options(object)[volume.OptionVolume])
 }
 
-// Through the other door it is the same volume.
+// Parse returns the same volume for a CSI source as for a FlexVolume source.
 func TestNewIsReadBackThroughCSI(t *testing.T) {
 	d := description()
 	d.Spec.Namespace = "shop"
@@ -97,7 +97,7 @@ func TestNewIsReadBackThroughCSI(t *testing.T) {
 	require.Equal(t, []string{"pvc-1", "dataset", "flexlvm", "dataset"}, NamesOf(object))
 }
 
-// Handle and attributes that do not tell of one volume tell of none.
+// A CSI source whose handle and attributes do not name one volume is rejected, and the volume left alone.
 func TestCSIThatContradictsItself(t *testing.T) {
 	for field, spoil := range map[string]func(*corev1.CSIPersistentVolumeSource){
 		"spec.csi.volumeHandle":               func(s *corev1.CSIPersistentVolumeSource) { s.VolumeHandle = "other/pvc-1" },
@@ -119,7 +119,8 @@ func TestCSIThatContradictsItself(t *testing.T) {
 	}
 }
 
-// Readers have a handle of their own; what it says is no volume to be charged.
+// The readers of a dataset have a handle of their own. Parse rejects their PersistentVolume, which has no
+// volume to charge.
 func TestReadersSource(t *testing.T) {
 	options := map[string]string{"volumeGroup": "flexlvm", "size": "1", "kind": "dataset", "volume": "ds-1", "readOnly": "true"}
 	object := New(description(), nil, corev1.PersistentVolumeReclaimRetain)
@@ -134,8 +135,8 @@ func TestReadersSource(t *testing.T) {
 	require.Equal(t, &corev1.FlexPersistentVolumeSource{Driver: "flexlvm.io/flexlvm", FSType: "xfs", ReadOnly: true, Options: options}, object.Spec.FlexVolume)
 }
 
-// What `flexlvm volumes undelete` prints is what the provisioner writes, but for what
-// binding the claim adds.
+// `flexlvm volumes undelete` prints the PersistentVolume that the provisioner writes, except for the fields
+// that binding the claim adds.
 func TestManifestIsWhatNewBuilds(t *testing.T) {
 	for _, door := range []pv.Door{pv.Flex, pv.CSI} {
 		t.Run(string(door), func(t *testing.T) {
@@ -169,8 +170,8 @@ func testManifestIsWhatNewBuilds(t *testing.T, d pv.Description) {
 	require.Equal(t, *claim, gotClaim)
 }
 
-// A way to reach volumes is added here and nowhere else: apart from the drivers, whose own
-// it is, no other package looks at spec.flexVolume and spec.csi.
+// Apart from package pv and the drivers, no other package uses spec.flexVolume and spec.csi, so a new way to
+// reach volumes is added here and nowhere else.
 func TestNobodyElseKnowsTheDoors(t *testing.T) {
 	knows := regexp.MustCompile(`\.FlexVolume\b|FlexPersistentVolumeSource|FlexVolumeSource|CSIPersistentVolumeSource|VolumeAttributes\b|(?m)^\s*(flexVolume|csi):`)
 	var looked int

@@ -10,8 +10,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Through a door a PersistentVolume has the source that New gives it there, whichever it had,
-// also where its name is not the volume's.
+// Through returns the source that New builds for a door, whichever source the PersistentVolume has, even if it
+// is not named after its volume.
 func TestThrough(t *testing.T) {
 	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	for _, name := range []volume.Name{"pvc-1", "restored"} {

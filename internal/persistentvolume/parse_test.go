@@ -22,7 +22,7 @@ const (
 	sceneUUID    = "XfRyGj-cHcy-OLJ6-2YcS-mIbZ-wNzT-CB1y3S"
 )
 
-// persistentVolume is one as the provisioner writes it, after its claim was bound.
+// persistentVolume returns a PersistentVolume as the provisioner writes it, bound to its claim.
 func persistentVolume() *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
@@ -243,7 +243,7 @@ func TestNamesOf(t *testing.T) {
 	require.Equal(t, []string{claimPV, "snap-2", "flexlvm", "ds-2"}, persistentvolume.NamesOf(object))
 }
 
-// FuzzParse: what is read is sound, and all else carries a field's name.
+// FuzzParse checks that Parse returns either a sound volume or an error that names a field.
 func FuzzParse(f *testing.F) {
 	f.Add("pvc-1", "volumeGroup=flexlvm,size=1073741824,clusterUID=a-b", "1203765248", "lazy", "none", "Bound", "Delete", int64(1<<30))
 	f.Add("pvc-1", "volumeGroup=flexlvm,size=1,volume=ds-1,kind=dataset,inodes=7", "", "", "", "", "", int64(1))
@@ -285,7 +285,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Only what makes no sense is for a person to mend: what a newer release has written is right as it is.
+// An option of a newer release needs an upgrade. Only an invalid value needs a person to change the object.
 func TestParseOfANewerRelease(t *testing.T) {
 	object := persistentVolume()
 	object.Spec.FlexVolume.Options["later"] = "1"

@@ -15,8 +15,7 @@ import (
 
 const hash = "0123456789abcdef"
 
-// replicaVolume is the PersistentVolume of a replica as the provisioner writes it,
-// when its dataset is complete.
+// replicaVolume returns the PersistentVolume of a complete replica.
 func replicaVolume() *corev1.PersistentVolume {
 	o := persistentVolume()
 	o.Labels = map[string]string{pv.LabelNode: "node-1", replica.LabelDataset: hash, replica.LabelOwner: "u-1"}
@@ -92,8 +91,8 @@ func TestReadsOfAReplica(t *testing.T) {
 	require.False(t, persistentvolume.Reads(pv.AnnotationProvisionedBy))
 }
 
-// TestReadersExplainNoVolume: a PersistentVolume for readers is tied to no node;
-// where somebody has given it the label of one, it is not taken for a replica.
+// TestReadersExplainNoVolume covers a PersistentVolume for readers, which is tied to no node, with the label of
+// a node that somebody has given it: it is not parsed as a replica.
 func TestReadersExplainNoVolume(t *testing.T) {
 	o := replicaVolume()
 	o.Spec.FlexVolume.Options[volume.OptionReadOnly] = "true"

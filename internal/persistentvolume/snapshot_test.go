@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// thinSource is the PersistentVolume of a thin volume through the CSI driver.
+// thinSource returns the PersistentVolume of a thin volume of the CSI driver.
 func thinSource() *corev1.PersistentVolume {
 	spec := volume.Spec{
 		Group: "flexlvm", GroupUUID: sceneUUID, Name: "pvc-1", Size: volume.GiB, Layout: volume.Thin, ThinPool: "thinpool",
@@ -91,8 +91,8 @@ func TestParseRefusesSnapshots(t *testing.T) {
 	require.ErrorContains(t, err, "reserve", "a thin snapshot has no store of its own")
 }
 
-// One of a thick volume is charged for its store, whatever layout its source has, and says when
-// it is lost.
+// The snapshot of a thick volume is charged for its store, whatever layout its source has, and Parse returns
+// why it was lost.
 func TestCopyOnWriteSnapshot(t *testing.T) {
 	source := thinSource()
 	attributes := source.Spec.CSI.VolumeAttributes
@@ -135,8 +135,8 @@ func TestCopyOnWriteSnapshot(t *testing.T) {
 	require.InDelta(t, 0.3, float64(charged[30])/float64(size), 0.01)
 }
 
-// A snapshot is charged by what its source is, which may be more than the source's size tells, and
-// in a group with large extents by what a source is there.
+// The charge of a snapshot follows its source's device, which may be larger than the source's size implies, and
+// suffices in volume groups with large extents.
 func TestChargeOfACopyOnWriteSnapshot(t *testing.T) {
 	spec := volume.Spec{Group: "flexlvm", Name: "pvc-1", Size: volume.GiB, Layout: volume.Raid1, Mirrors: 2, Kind: volume.Claim, Cluster: sceneCluster, Namespace: "shop"}
 	charged := func(takes volume.Bytes, reserve volume.Reserve) persistentvolume.Charge {

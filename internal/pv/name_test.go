@@ -40,8 +40,8 @@ func TestNodeLabelValueOfLongNames(t *testing.T) {
 	}
 }
 
-// words are names at the edges of the rules, and many at random of the few
-// characters that the rules tell apart.
+// words returns names at the limits of the rules, and many random ones of the few characters that the rules
+// distinguish.
 func words() []string {
 	all := []string{"", "a", "-", ".", "_", "a.b", "a..b", "a-.b", "a.-b", "-a", "a-", "A", "a_b", "a b", "é", "a\n", "a\x00", "\xff"}
 	for _, n := range []int{62, 63, 64, 252, 253, 254} {
@@ -59,8 +59,7 @@ func words() []string {
 	return all
 }
 
-// TestRulesAreKubernetes: the rules are written down here a second time, and must
-// be those of the API server.
+// TestRulesAreKubernetes checks that this package's copy of the rules agrees with the API server's.
 func TestRulesAreKubernetes(t *testing.T) {
 	for _, s := range words() {
 		_, err := pv.ParseObjectName("--claim", s)

@@ -13,8 +13,7 @@ import (
 
 const uid = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
 
-// TestHash: the names of volumes on disks and labels of nodes follow from it, so it
-// never changes.
+// TestHash pins the hash: names of volumes on disks and labels of nodes derive from it, so it never changes.
 func TestHash(t *testing.T) {
 	h := replica.Hash("team", uid, "images")
 	require.Equal(t, "c9f542d4f3983c7c", h) // printf 'team/<uid>/images' | sha256sum
@@ -34,7 +33,7 @@ func TestIsHash(t *testing.T) {
 	require.True(t, replica.IsHash("0123456789abcdef"))
 }
 
-// TestNames: each is what it is made for.
+// TestNames checks that each name is valid for its purpose.
 func TestNames(t *testing.T) {
 	h := replica.Hash("team", uid, "images")
 	_, err := volume.ParseName("name", string(replica.VolumeName(h)))

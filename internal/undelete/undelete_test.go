@@ -88,7 +88,7 @@ func TestManifestOfARawBlockVolume(t *testing.T) {
 	require.NotContains(t, m.YAML(), "fsType")
 }
 
-// kubelet hands no FlexVolume driver mount options, and does not mount a volume that has some.
+// kubelet passes no mount options to FlexVolume drivers, and does not mount a FlexVolume that has some.
 func TestManifestOfAVolumeWithMountOptions(t *testing.T) {
 	w := undelete.Wish{MountOptions: []volume.MountOption{volume.NoAtime}}
 	for _, door := range []pv.Door{"", pv.Flex} {

@@ -17,8 +17,8 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	os.Setenv(jobvolume.EnvDir, dir)    // in a pod: the job's recipe
-	os.Setenv(jobvolume.EnvWorker, "3") // in a pod: Kubernetes
+	os.Setenv(jobvolume.EnvDir, dir)    // in a pod, the job's recipe sets it
+	os.Setenv(jobvolume.EnvWorker, "3") // in a pod, Kubernetes sets it
 
 	volume, err := jobvolume.FromEnvironment()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A directory of the image that has the name is no volume, and nothing is made in it.
+// A directory of the image at /persistent is not a volume, and nothing is created in it.
 func TestDirectoryOfTheImage(t *testing.T) {
 	t.Setenv(EnvDir, "")
 	t.Setenv(EnvWorker, "1")
@@ -26,7 +26,7 @@ func TestDirectoryOfTheImage(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, there)
 	require.NoDirExists(t, v.WorkerDirPath())
-	v.dir = "/proc" // which is mounted wherever Linux runs
+	v.dir = "/proc" // mounted on every Linux system
 	there, err = v.JobDirExists()
 	require.NoError(t, err)
 	require.True(t, there)
@@ -40,7 +40,7 @@ func TestDirectoryOfTheImage(t *testing.T) {
 	require.NoError(t, err, "one that is named may be any")
 }
 
-// What has one name is counted without being remembered.
+// Inodes that are seen only once, directories and files with one link, are counted without being remembered.
 func TestUsage(t *testing.T) {
 	var u usage
 	for n := range uint64(1000) {

@@ -79,7 +79,7 @@ func TestDirectoriesAreMadeOnFirstUse(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, there)
 	}
-	for i := range 2 { // a worker that is started again goes on in its log
+	for i := range 2 { // a restarted worker continues its log
 		log, err := v.OpenLog()
 		require.NoError(t, err)
 		_, err = fmt.Fprintln(log, i)
