@@ -126,11 +126,14 @@ func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.Logical
 	return e.copyOf(ctx, spec, key)
 }
 
-// neverHandedOut fails if this node's record says that a pod has had an unfinished copy.
+// neverHandedOut fails unless this node's record shows that no pod has had an unfinished copy.
 func (e *Engine) neverHandedOut(lv lvm.LogicalVolume) error {
 	handed, err := e.handedOut(lv)
-	if err != nil || handed {
-		return errors.Join(err, fmt.Errorf("%w: volume %s/%s is a copy that was never finished, and this node's record %s says that a pod had it; a person must look", ErrDamaged, lv.Group, lv.Name, e.records.file(lv.Group, lv.Name)))
+	switch {
+	case err != nil:
+		return fmt.Errorf("volume %s/%s is a copy that was never finished, and whether a pod has had it is unknown, so it is not made again: %w; inspect the copy and that file by hand", lv.Group, lv.Name, err)
+	case handed:
+		return fmt.Errorf("%w: volume %s/%s is a copy that was never finished, and this node's record %s says that a pod had it; inspect it by hand", ErrDamaged, lv.Group, lv.Name, e.records.file(lv.Group, lv.Name))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -207,4 +208,22 @@ func TestMakeCloneOfNothing(t *testing.T) {
 	s = cloneSpec()
 	s.Reserve = 30
 	require.ErrorContains(t, e.MakeClone(t.Context(), s), "belongs to kind snapshot")
+}
+
+// The error of an unfinished copy says what this node's record says, and nothing if it cannot be read.
+func TestUnfinishedCopyAndItsRecord(t *testing.T) {
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
+	require.NoError(t, err)
+	lv := lvm.LogicalVolume{Group: "flexlvm", Name: "copy", UUID: "u"}
+	require.NoError(t, e.neverHandedOut(lv))
+	require.NoError(t, e.records.write(lv.Group, lv.Name, newRecord("u", halfTags())))
+	err = e.neverHandedOut(lv)
+	require.ErrorIs(t, err, ErrDamaged)
+	require.ErrorContains(t, err, "says that a pod had it")
+	file := e.records.file(lv.Group, lv.Name)
+	require.NoError(t, os.WriteFile(file, []byte("{"), 0o600))
+	err = e.neverHandedOut(lv)
+	require.ErrorContains(t, err, "whether a pod has had it is unknown")
+	require.ErrorContains(t, err, file)
+	require.NotErrorIs(t, err, ErrDamaged)
 }

@@ -29,14 +29,21 @@ func takesOf(u quota.Usage) volume.Bytes {
 // lock.
 func (p *directoryPool) fits(ctx context.Context, more, data volume.Bytes) error {
 	swept := p.sweepNew(ctx) // a volume that cannot be removed still takes room
+	if err := p.fitsNow(more, data); err != nil {
+		return errors.Join(err, swept)
+	}
+	return nil
+}
+
+// fitsNow is fits without the sweep.
+func (p *directoryPool) fitsNow(more, data volume.Bytes) error {
 	all, err := p.ensureQuotas()
 	if err != nil {
 		return err
 	}
 	if free := p.info.Size - promised(all); free < more {
-		err := fmt.Errorf("%w: directory pool %s can still promise %d bytes (%s) of %d and %d are needed (%s); remove volumes, or enlarge it with `flexlvm directories create --size`",
+		return fmt.Errorf("%w: directory pool %s can still promise %d bytes (%s) of %d and %d are needed (%s); remove volumes, or enlarge it with `flexlvm directories create --size`",
 			lvm.ErrNoSpace, p.path(), int64(max(0, free)), max(0, free), int64(p.info.Size), int64(more), more)
-		return errors.Join(err, swept)
 	}
 	short, err := p.short(all)
 	if err != nil {
