@@ -78,7 +78,7 @@ func (e *Engine) zero(ctx context.Context, d lvm.Device, path string, tags volum
 	if thin {
 		return e.lvm.Flush(ctx, d.Group, d.Name)
 	}
-	size, err := deviceSize(path)
+	size, err := e.committedSize(ctx, d, path)
 	if err != nil {
 		return err
 	}

@@ -182,6 +182,9 @@ func (e *Engine) stretch(ctx context.Context, d lvm.Device, c content, key luks.
 	if size >= device-volume.LUKSHeader {
 		return nil
 	}
+	if _, err := e.committedSize(ctx, d, d.Path); err != nil {
+		return err
+	}
 	if err := luks.Resize(ctx, e.host.Unkillable, filepath.Base(c.path), key); err != nil {
 		return wrongKey(d, err)
 	}

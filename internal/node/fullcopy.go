@@ -256,7 +256,7 @@ func (e *Engine) copyPart(ctx context.Context, c *fullCopy, lv lvm.LogicalVolume
 	}
 	end := c.size
 	if c.spec.FSType == volume.Raw && !c.spec.Encrypted {
-		if end, err = deviceSize(d.Path); err != nil {
+		if end, err = e.committedSize(ctx, d, d.Path); err != nil {
 			return false, err
 		}
 	}

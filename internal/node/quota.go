@@ -74,7 +74,7 @@ func (e *Engine) setQuota(ctx context.Context, root *os.File, f found, inodes in
 // quota is set, because the next mount does not grow a volume that has its quota. inodes is the inode limit,
 // 0 for none; a copy may have a larger limit than its source.
 func (e *Engine) grow(ctx context.Context, root *os.File, f found, inodes int64) error {
-	device, err := deviceSize(f.content.path)
+	device, err := e.committedSize(ctx, f.device, f.content.path)
 	if err != nil {
 		return err
 	}

@@ -41,6 +41,9 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 	if err != nil {
 		return err
 	}
+	if err := checkCommitted(lv, d.Path, size, lv.Size); err != nil {
+		return err
+	}
 	rec, err := e.records.read(lv.Group, lv.Name)
 	if err != nil || rec.VolumeUUID != lv.UUID {
 		rec = record{State: volume.Doomed, VolumeUUID: lv.UUID, Since: e.now()}
