@@ -11,9 +11,9 @@ import (
 // each retry would add an unkillable process to the node.
 const mostLeft = 3
 
-// left holds the processes, started by this program, that did not end when they were asked to, by their command lines. Only the
-// command that hangs is not started again: other commands may be about healthy disks. Each call of the
-// FlexVolume driver has a left of its own (docs/decisions/008).
+// left holds the processes, started by this program, that did not end when they were asked to, by
+// their command lines. Only the command that hangs is not started again: other commands may be about
+// healthy disks. Each call of the FlexVolume driver is a program of its own (docs/decisions/008).
 type left struct {
 	mu sync.Mutex
 	of map[string][]leftProcess
