@@ -216,9 +216,21 @@ func (c *Client) Everything(ctx context.Context) (o Overview, err error) {
 	return o, nil
 }
 
-// Activate activates the volume, so that its device appears. It is idempotent.
+// Activate activates the volume, so that its device appears. Unless the host's lvm.conf says otherwise
+// (activation_mode), LVM activates a raid1 volume also if only one of its copies is there. It is
+// idempotent.
 func (c *Client) Activate(ctx context.Context, lv LogicalVolume) error {
-	if _, err := c.lvm(ctx, "lvchange", "--yes", "--activate", "y", "--", lv.path()); err != nil {
+	return c.activate(ctx, lv, "--yes", "--activate", "y")
+}
+
+// ActivateWhole is Activate, and fails if a device that the volume lies on is missing; devices of the
+// group's other volumes do not matter.
+func (c *Client) ActivateWhole(ctx context.Context, lv LogicalVolume) error {
+	return c.activate(ctx, lv, "--yes", "--activationmode", "complete", "--activate", "y")
+}
+
+func (c *Client) activate(ctx context.Context, lv LogicalVolume, options ...string) error {
+	if _, err := c.lvm(ctx, "lvchange", append(options, "--", lv.path())...); err != nil {
 		return fmt.Errorf("activate logical volume %s: %w", lv.path(), err)
 	}
 	return nil

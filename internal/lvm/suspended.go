@@ -76,7 +76,7 @@ func refreshable(dir, name string) (volume.Group, volume.Name, bool) {
 		name = strings.TrimSuffix(name, uuid[layer:])
 	}
 	group, lv, ok := volume.SplitDeviceName(name)
-	for _, part := range []string{"_rimage_", "_rmeta_", "_tdata", "_tmeta"} {
+	for _, part := range []string{imageSuffix, metadataSuffix, "_tdata", "_tmeta"} {
 		whole, _, _ := strings.Cut(string(lv), part)
 		lv = volume.Name(whole)
 	}

@@ -55,15 +55,15 @@ func (p *directoryPool) close() error { return errors.Join(p.Close(), p.fs.Close
 
 func (p *directoryPool) path() volume.PoolName { return volume.DirectoryPoolOf(p.device.Group, p.name) }
 
-// openPool opens a directory pool. It asks LVM only if this node has no record of the pool, or the pool has
-// no device. The error is lvm.ErrNoVolume if LVM shows that there is no such pool.
+// openPool opens a directory pool. It asks LVM only if this node has no record of the pool, the pool has no
+// device, or copies of it are out of date (checkCopies). The error is lvm.ErrNoVolume if LVM shows that there is no such pool.
 func (e *Engine) openPool(ctx context.Context, g volume.Group, n volume.Name) (*directoryPool, error) {
 	d, err := e.usable(ctx, g, n)
 	if errors.Is(err, lvm.ErrSuspended) {
 		return nil, err
 	}
 	rec, recErr := e.records.read(g, n)
-	if err != nil || recErr != nil || rec.Kind != kindDirectories || rec.VolumeUUID != d.VolumeUUID {
+	if err != nil || recErr != nil || rec.Kind != kindDirectories || rec.VolumeUUID != d.VolumeUUID || e.copyNotes.exists(d.VolumeUUID) {
 		if d, err = e.askForPool(ctx, g, n); err != nil {
 			return nil, err
 		}

@@ -82,6 +82,9 @@ func (e *Engine) remembered(ctx context.Context, spec volume.Spec, key luks.Key)
 	if err != nil || rec.State != volume.Ready && rec.State != volume.Creating || d.VolumeUUID != rec.VolumeUUID {
 		return found{}, errAskLVM
 	}
+	if e.copyNotes.exists(d.VolumeUUID) {
+		return found{}, errAskLVM // see checkCopies
+	}
 	tags := rec.tags()
 	c := e.contentOf(d, tags)
 	// A record can be visible before it is durable, after a call that died in between. It is the only
@@ -354,7 +357,7 @@ func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.De
 		if lv.Skipped && !lv.Active {
 			return lvm.Device{}, fmt.Errorf("%w: LVM skips its activation, perhaps as a person wanted; %s", err, endsSkipping(lv))
 		}
-		appear := e.lvm.Activate
+		appear := e.activate
 		if lv.Active { // only its node in /dev is missing
 			appear = e.lvm.MakeNode
 		}
@@ -372,5 +375,5 @@ func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.De
 	if d.VolumeUUID != lv.UUID {
 		return lvm.Device{}, fmt.Errorf("%s belongs to volume %s and LVM says %s/%s is %s; run `flexlvm doctor`", d.Path, d.VolumeUUID, lv.Group, lv.Name, lv.UUID)
 	}
-	return d, nil
+	return d, e.checkCopies(ctx, lv)
 }
