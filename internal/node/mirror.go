@@ -35,6 +35,15 @@ func sinceBoot() time.Duration {
 // activate activates a volume. A raid1 volume of which copies are missing is activated only some time after
 // the boot, and only if a present copy is up to date; it is noted before that the others are not.
 func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
+	if lv.Of != "" { // LVM would activate the source of a copy-on-write snapshot with it
+		source, err := e.lvm.Volume(ctx, lv.Group, lv.Of)
+		if err == nil && source.Shape.Layout == volume.Raid1 && !source.Active {
+			err = e.activate(ctx, source)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	if lv.Shape.Layout != volume.Raid1 {
 		return e.lvm.Activate(ctx, lv)
 	}

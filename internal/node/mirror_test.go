@@ -36,6 +36,9 @@ func (m *fakeMirror) run(argv ...string) (string, error) {
 		}
 		return "", nil
 	case "lvs":
+		if strings.Contains(strings.Join(argv, " "), `lv_name="data"`) {
+			return `{"report":[{"lv":[{"vg_name":"flexlvm","vg_uuid":"group-uuid","vg_extent_size":"4194304","lv_name":"data","lv_uuid":"lv-1","lv_size":"4194304","lv_tags":"","lv_active":"","lv_attr":"owi-----p-","lv_device_open":"","lv_time":"1795226345","lv_health_status":"","sync_percent":"","origin":"","snap_percent":"","lv_snapshot_invalid":"","pool_lv":"","data_percent":"","metadata_percent":"","lv_metadata_size":"","lv_when_full":"","segtype":"raid1","stripes":"2","stripe_size":"0","thin_count":"","chunk_size":"0","zero":""}]}]}`, nil
+		}
 		var rows []string
 		for i, health := range m.health {
 			rows = append(rows, fmt.Sprintf(`{"vg_name":"flexlvm","lv_name":"[data_rimage_%d]","lv_uuid":"copy-%d","lv_parent":"data","lv_health_status":%q}`, i, i, health))
@@ -141,6 +144,11 @@ func TestMirrorWithoutANote(t *testing.T) {
 	e.uptime = func() time.Duration { return 0 }
 	require.NoError(t, e.activate(ctx, lv))
 	require.Equal(t, []string{"degraded"}, m.ran, "LVM's default, for all other layouts")
+
+	m.ran, m.health = nil, [2]string{"", "partial"}
+	snapshot := lvm.LogicalVolume{Group: "flexlvm", Name: "snap", UUID: "lv-2", Of: "data", Shape: volume.Shape{Layout: volume.Linear}}
+	require.ErrorContains(t, e.activate(ctx, snapshot), "may still appear after the boot", "LVM would activate its source with it")
+	require.Equal(t, []string{"complete"}, m.ran)
 }
 
 // The daemon's look notes what falls behind while a volume is in use, and removes the note when the volume is
