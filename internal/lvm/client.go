@@ -134,7 +134,7 @@ func (c *Client) Volume(ctx context.Context, g volume.Group, n volume.Name) (Log
 	case err != nil:
 		return LogicalVolume{}, err
 	case group.Missing > 0:
-		return LogicalVolume{}, fmt.Errorf("%w: %s lacks %d of its %s, so nobody can tell whether it holds %s", ErrPartial, g, group.Missing, volume.Counted(group.Devices, "device", "devices"), n)
+		return LogicalVolume{}, fmt.Errorf("%w: %s: %d of its %s are missing, so it is unknown whether it holds %s", ErrPartial, g, group.Missing, volume.Counted(group.Devices, "device", "devices"), n)
 	}
 	return LogicalVolume{}, fmt.Errorf("%w: %s/%s", ErrNoVolume, g, n)
 }

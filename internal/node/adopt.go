@@ -285,7 +285,7 @@ func (e *Engine) fit(ctx context.Context, lv lvm.LogicalVolume, f found, room oc
 	case room.all >= size:
 		return size, nil
 	case !lower:
-		return 0, refused("the file system on %s has room for %d bytes, less than the %d that are asked for: it was made with more for itself than flexlvm would; ask for no more than that, or extend it", where, int64(room.all), int64(size))
+		return 0, refused("the file system on %s has room for %d bytes, less than the %d that are asked for: it reserves more space for its own metadata than a file system that flexlvm creates; request a smaller size, or extend the logical volume and the file system", where, int64(room.all), int64(size))
 	}
 	if err := e.lvm.Retag(ctx, lv, []string{volume.SizeTag(size)}, []string{volume.SizeTag(room.all)}); err != nil {
 		return 0, err

@@ -263,7 +263,7 @@ func nothingToCopy(spec volume.Spec, err error) error {
 	if !errors.Is(err, lvm.ErrNoVolume) {
 		return err
 	}
-	return fmt.Errorf("%s %q: there is nothing to copy, and no empty volume takes its place: %w; if no pod has used that claim yet, start one, else delete the claim of the copy", volume.OptionCloneOf, spec.CloneOf, err)
+	return fmt.Errorf("%s %q: the source volume does not exist, and no empty volume is created instead: %w; if no pod has used that claim yet, start one, else delete the claim of the copy", volume.OptionCloneOf, spec.CloneOf, err)
 }
 
 // mayCopy decides whether the volume of a spec may be created as a copy of a volume with these tags: a volume

@@ -150,7 +150,7 @@ func TestMayCopy(t *testing.T) {
 		}, ""},
 		"one of a thin volume": {func(s *volume.Spec, _ *lvm.LogicalVolume, _ *volume.Tags) {
 			s.Kind, s.Layout, s.ThinPool = volume.Snapshot, volume.Linear, ""
-		}, "no snapshot with a store of its own is taken of it"},
+		}, "so it cannot have a copy-on-write snapshot"},
 		"grown": {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Size++ }, "holds 67108865 bytes by now and the copy 67108864"},
 	} {
 		s, tags := cloneSpec(), sourceTags()

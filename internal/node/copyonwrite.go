@@ -33,7 +33,7 @@ func mayStore(o Order, origin lvm.LogicalVolume) error {
 	store, _ := volume.COWStore(origin.Size, origin.Extent, o.Reserve)
 	rounded, _ := volume.COWStore(origin.Shape.Extents(o.ContentSize(), origin.Extent), origin.Extent, o.Reserve)
 	if kept := max(o.Charged.RoundUp(max(origin.Extent, 1)), rounded); store > kept {
-		return refused("%s %q: its store takes %d bytes (%s), for that volume has a device of %s, and %d (%s) are kept for it: that device is larger than its claim tells, as after a growth that was cut off; let the claim ask for as much, or use a VolumeSnapshotClass with less %s",
+		return refused("%s %q: its store takes %d bytes (%s), for that volume has a device of %s, and %d (%s) are kept for it: the device is larger than the claim's size, for example after an interrupted expansion; request that size in the claim, or use a VolumeSnapshotClass with less %s",
 			volume.OptionCloneOf, o.CloneOf, int64(store), store, origin.Size, int64(kept), kept, volume.OptionReserve)
 	}
 	return nil
@@ -74,7 +74,7 @@ func mayLie(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 			return mayTake(spec, lv, lv.Size)
 		}
 	case snapshot && (thin || lv.Shape.Layout == ""):
-		return refused("%s is thin, or laid out in a way that is none of flexlvm, and no snapshot with a store of its own is taken of it", what)
+		return refused("%s is thin or has a layout that flexlvm does not support, so it cannot have a copy-on-write snapshot", what)
 	case !snapshot && (t.Kind != volume.Snapshot || lv.Of == ""):
 		return refused("%s is no copy-on-write snapshot, and only of such a one a full copy is made, for it does not change", what)
 	case lv.Overflowed:

@@ -222,7 +222,7 @@ func mayGrow(lv lvm.LogicalVolume, tags volume.Tags, size volume.Bytes) error {
 		return nil
 	}
 	where := string(lv.Group) + "/" + string(lv.Name)
-	return refused("volume %s stays at %d bytes: it was adopted, and its file system was made with more for itself than flexlvm would, so it would not hold the %d that are asked for. To enlarge it, disown it, extend its logical volume (`lvextend`) and adopt it again", where, int64(tags.Size), int64(size))
+	return refused("volume %s stays at %d bytes: it was adopted, and its file system reserves more space for its own metadata than a file system that flexlvm creates, so it would not hold the %d that are asked for. To enlarge it, disown it, extend its logical volume (`lvextend`) and adopt it again", where, int64(tags.Size), int64(size))
 }
 
 // promise extends the device and records the new size, after zeroing the added part of a raw block volume.
