@@ -134,7 +134,7 @@ func (c *Client) Volume(ctx context.Context, g volume.Group, n volume.Name) (Log
 	case err != nil:
 		return LogicalVolume{}, err
 	case group.Missing > 0:
-		return LogicalVolume{}, fmt.Errorf("%w: %s: %d of its %s are missing, so it is unknown whether it holds %s", ErrPartial, g, group.Missing, volume.Counted(group.Devices, "device", "devices"), n)
+		return LogicalVolume{}, fmt.Errorf("%w: %s: %d of its %s are missing, so it is unknown whether it holds %s", ErrPartial, g, group.Missing, volume.Pluralize(group.Devices, "device", "devices"), n)
 	}
 	return LogicalVolume{}, fmt.Errorf("%w: %s/%s", ErrNoVolume, g, n)
 }
@@ -271,7 +271,7 @@ func (c *Client) Retag(ctx context.Context, lv LogicalVolume, del, add []string)
 // Rename renames the volume, in one write of LVM's metadata, and makes it durable
 // (Flush).
 func (c *Client) Rename(ctx context.Context, lv LogicalVolume, to volume.Name) error {
-	if err := c.despiteHalf(ctx, lv, "lvrename", "--", string(lv.Group), string(lv.Name), string(to)); err != nil {
+	if err := c.runWithSnapshotRepair(ctx, lv, "lvrename", "--", string(lv.Group), string(lv.Name), string(to)); err != nil {
 		return fmt.Errorf("rename logical volume %s to %s: %w", lv.path(), to, err)
 	}
 	return c.Flush(ctx, lv.Group, to)
@@ -282,7 +282,7 @@ func (c *Client) Rename(ctx context.Context, lv LogicalVolume, to volume.Name) e
 // snapshots, which LVM would remove together with it. LVM refuses a volume whose device is open.
 // Remove succeeds only if LVM, queried again, shows that the volume is gone.
 func (c *Client) Remove(ctx context.Context, lv LogicalVolume) error {
-	if err := c.despiteHalf(ctx, lv, "lvremove", removeArgs(lv)...); err != nil {
+	if err := c.runWithSnapshotRepair(ctx, lv, "lvremove", removeArgs(lv)...); err != nil {
 		return fmt.Errorf("remove logical volume %s: %w", lv.path(), err)
 	}
 	now, err := c.Volume(ctx, lv.Group, lv.Name)

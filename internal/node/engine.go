@@ -74,14 +74,14 @@ type Engine struct {
 	settle    func(volume.Group, volume.Name) // nil: Mount settles volumes itself
 	log       logrus.FieldLogger
 
-	wipeRate, zeroRate  volume.Bytes
-	wipeNote            volume.Bytes
-	stateDir, lockDir   string
-	patience, roomRetry time.Duration
-	mostFrozen          time.Duration
-	sourcePatience      time.Duration
-	roundPatience       time.Duration
-	yields              bool // zero returns errYielded after about holdTime instead of holding the lock until it is done
+	wipeRate, zeroRate   volume.Bytes
+	wipeProgressInterval volume.Bytes
+	stateDir, lockDir    string
+	patience, roomRetry  time.Duration
+	mostFrozen           time.Duration
+	sourcePatience       time.Duration
+	roundPatience        time.Duration
+	yields               bool // zero returns errYielded after about holdTime instead of holding the lock until it is done
 }
 
 // New returns an engine that runs the programs of host.
@@ -129,7 +129,7 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 		settle:    cfg.Settle,
 		log:       cfg.Log,
 
-		wipeRate: cfg.WipeRate, zeroRate: cfg.ZeroRate, wipeNote: wipeNote,
+		wipeRate: cfg.WipeRate, zeroRate: cfg.ZeroRate, wipeProgressInterval: wipeProgressInterval,
 		stateDir: cfg.StateDir, lockDir: cfg.LockDir,
 		patience: cfg.RoomPatience, roomRetry: roomRetry,
 		mostFrozen: mostFrozen, sourcePatience: sourcePatience, roundPatience: roundPatience,

@@ -69,12 +69,12 @@ func (e *Engine) prepareSome(ctx context.Context, spec volume.Spec, wanted func(
 		return err
 	}
 	if f.tags.FSType == volume.Raw {
-		return e.handOut(ctx, f)
+		return e.publish(ctx, f)
 	}
 	fs, err := e.withQuota(ctx, f, spec)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = fs.Close() }()
-	return e.handOut(ctx, f)
+	return e.publish(ctx, f)
 }

@@ -112,7 +112,7 @@ func (e *Engine) makeRoom(ctx context.Context, root *os.File, f found, size volu
 			return err
 		}
 		e.after("lvextend")
-		if err := e.stretch(ctx, f.device, f.content, f.key); err != nil {
+		if err := e.resizeContainer(ctx, f.device, f.content, f.key); err != nil {
 			return err
 		}
 		if err := e.grow(ctx, root, f, 0); err != nil {
@@ -188,7 +188,7 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 		return err
 	}
 	f := found{device: d, tags: tags, key: key, growing: true}
-	if f.content, err = e.decipher(ctx, spec, lv, f, true); err != nil {
+	if f.content, err = e.openOrFormatContainer(ctx, spec, lv, f, true); err != nil {
 		return err
 	}
 	if _, err := checkFilesystem(lv, tags, f.content, true); err != nil {
@@ -232,7 +232,7 @@ func (e *Engine) promise(ctx context.Context, f *found, lv lvm.LogicalVolume, si
 		return err
 	}
 	e.after("lvextend")
-	if err := e.stretch(ctx, f.device, f.content, f.key); err != nil {
+	if err := e.resizeContainer(ctx, f.device, f.content, f.key); err != nil {
 		return err
 	}
 	old := f.tags.Size

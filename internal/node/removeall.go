@@ -101,7 +101,7 @@ func examine(ref Ref, seen lvm.Overview) (one batchItem, joins bool, err error) 
 		return one, false, nil
 	}
 	one.lv = seen.Volumes[at]
-	if one.tags, err = ours(one.lv); err != nil {
+	if one.tags, err = ownedTags(one.lv); err != nil {
 		return one, false, err
 	}
 	if one.tags.Cluster != ref.Cluster {

@@ -18,8 +18,8 @@ const (
 	blkZeroOut = 0x127f // BLKZEROOUT
 	// wipeStep bounds one request, so that a deadline is noticed in time.
 	wipeStep = 256 * volume.MiB
-	// wipeNote is how much is wiped between two records of the progress.
-	wipeNote = 4 * volume.GiB
+	// wipeProgressInterval is how much is wiped between two records of the progress.
+	wipeProgressInterval = 4 * volume.GiB
 )
 
 // wipe overwrites or discards the content of a doomed volume. Repeating it is harmless; killed, it continues
@@ -55,7 +55,7 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 	}
 	defer func() { _ = f.Close() }()
 	for logged := false; rec.Wiped < size; {
-		part := min(e.wipeNote, size-rec.Wiped)
+		part := min(e.wipeProgressInterval, size-rec.Wiped)
 		if _, err := wipePart(ctx, f, w, rec.Wiped, part, e.wipeRate); err != nil {
 			return err
 		}
