@@ -59,8 +59,9 @@ func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
 		return notWhole // degraded activation would fail as well
 	}
 	if wait := bootGrace - e.uptime(); wait > 0 {
-		return fmt.Errorf("%w: volume %s/%s has copies on devices that are missing (%s) and that may still appear after the boot; it is activated without them in %s; this call is retried",
-			lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), wait.Round(time.Second))
+		from := e.now().Add(wait + time.Minute).Truncate(time.Minute) // the same in each retry, so that events are counted
+		return fmt.Errorf("%w: volume %s/%s has copies on devices that are missing (%s) and that may still appear after the boot; from %s on it is activated without them; this call is retried",
+			lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), from.UTC().Format(time.RFC3339))
 	}
 	if err := e.checkUpToDate(ctx, lv, copies); err != nil {
 		return err
