@@ -238,7 +238,7 @@ func (f *Finder) look(ctx context.Context, one *Found, c Class, mounts []*mounti
 // statLinked describes what a link leads to.
 func statLinked(link string, mounts []*mountinfo.Info) (fs.FileInfo, error) {
 	target, err := resolve(mounts, link)
-	if far := (errRemote{}); errors.As(err, &far) {
+	if far := (remoteError{}); errors.As(err, &far) {
 		return nil, fmt.Errorf("it is a link, and %w", far)
 	}
 	if err != nil {

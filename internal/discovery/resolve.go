@@ -17,7 +17,7 @@ const maxLinks = 40
 
 // resolve is filepath.EvalSymlinks for an absolute path, except that it touches nothing on a file
 // system that may depend on a server or a process: a call on one that does not answer would never
-// return. The error is then an errRemote. If the host's own root is such a file system, it counts as
+// return. The error is then a remoteError. If the host's own root is such a file system, it counts as
 // local.
 func resolve(mounts []*mountinfo.Info, path string) (string, error) {
 	at, links := "/", 0
@@ -25,7 +25,7 @@ func resolve(mounts []*mountinfo.Info, path string) (string, error) {
 		next := filepath.Join(at, left[0])
 		left = left[1:]
 		if on := mountOf(mounts, next); on != nil && on.Mountpoint != "/" && remote(on.FSType) {
-			return "", errRemote{path: next, kind: on.FSType}
+			return "", remoteError{path: next, kind: on.FSType}
 		}
 		info, err := os.Lstat(next)
 		if err != nil {
@@ -56,9 +56,9 @@ func componentsOf(path string) []string {
 	return slices.DeleteFunc(strings.Split(path, "/"), func(c string) bool { return c == "" || c == "." })
 }
 
-// errRemote: a path is on a file system that may depend on a server or a process.
-type errRemote struct{ path, kind string }
+// remoteError: a path is on a file system that may depend on a server or a process.
+type remoteError struct{ path, kind string }
 
-func (e errRemote) Error() string {
+func (e remoteError) Error() string {
 	return fmt.Sprintf("%s lies on a file system of kind %s, which may depend on a server or a process", e.path, e.kind)
 }
