@@ -2,10 +2,14 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"testing"
 
+	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flexlvm/flexlvm/internal/cgroup"
 	"github.com/flexlvm/flexlvm/internal/doctor"
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -27,6 +31,18 @@ func TestForPeople(t *testing.T) {
 	for _, verb := range []string{"init", "mount", "unmount", "expandfs", "getvolumename", "attach", "", "Volumes", "volumes "} {
 		require.False(t, forPeople([]string{verb}), verb)
 	}
+}
+
+// LVM is not in the group of kubelet's service, whose restart would kill it; without cgroup v2 it runs where
+// kubelet does.
+func TestProgramsHaveTheirOwnGroup(t *testing.T) {
+	root := t.TempDir()
+	log, _ := logtest.NewNullLogger()
+	require.NotNil(t, programs(root, log).Unkillable)
+	require.NoDirExists(t, filepath.Join(root, cgroup.HostPrograms))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "cgroup.controllers"), nil, 0o600))
+	require.NotNil(t, programs(root, log).Unkillable)
+	require.DirExists(t, filepath.Join(root, cgroup.HostPrograms))
 }
 
 func TestPrintFindings(t *testing.T) {

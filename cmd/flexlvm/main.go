@@ -12,6 +12,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/flexlvm/flexlvm/internal/cgroup"
 	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/flexvolume"
 	"github.com/flexlvm/flexlvm/internal/node"
@@ -51,7 +52,21 @@ func onHost(log logrus.FieldLogger) (flexvolume.Engine, error) {
 		if err := command.Detach(flexvolume.VerbSettle, string(g), string(n)); err != nil {
 			log.WithError(err).Warn("could not complete the first mount; the next call for the volume retries it")
 		}
-	}}, command.New("", log))
+	}}, programs(cgroup.Root, log))
+}
+
+// programs returns the host's programs, in flexlvm's own control group if the host has cgroup v2: in that of
+// kubelet, a restart of kubelet's service would kill an LVM command in the middle of its work. The group's
+// directory stays open until this process ends.
+func programs(root string, log logrus.FieldLogger) command.Programs {
+	host := command.New("", log)
+	group, err := cgroup.New(root).Own(cgroup.HostPrograms)
+	if err != nil {
+		log.WithError(err).Debug("LVM runs in kubelet's control group")
+		return host
+	}
+	host.Unkillable, host.Killable = command.In(host.Unkillable, group), command.In(host.Killable, group)
+	return host
 }
 
 // people runs a command for a person.

@@ -165,7 +165,7 @@ func printThinPool(w io.Writer, p lvm.ThinPool) error {
 }
 
 func printGroup(w io.Writer, g lvm.VolumeGroup) error {
-	_, err := fmt.Fprintf(w, "created volume group %s: %s on %s, metadata area %s, UUID %s\n", g.Name, g.Size, volume.Counted(g.Devices, "device", "devices"), g.MetadataSize, g.UUID)
+	_, err := fmt.Fprintf(w, "created volume group %s: %s on %s, metadata area %s, UUID %s\n", g.Name, g.Size, volume.Pluralize(g.Devices, "device", "devices"), g.MetadataSize, g.UUID)
 	return err
 }
 

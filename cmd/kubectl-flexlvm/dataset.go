@@ -170,7 +170,7 @@ func printDatasets(to io.Writer, all []overview.Dataset, wide bool) {
 		if i > 0 {
 			fmt.Fprintln(to)
 		}
-		fmt.Fprintf(to, "%s/%s %s: %s, %d of %s ready", d.Namespace, d.Name, d.ID, orDash(string(d.State)), d.Ready, volume.Counted(d.Replicas, "replica", "replicas"))
+		fmt.Fprintf(to, "%s/%s %s: %s, %d of %s ready", d.Namespace, d.Name, d.ID, orDash(string(d.State)), d.Ready, volume.Pluralize(d.Replicas, "replica", "replicas"))
 		if d.Claim != "" {
 			fmt.Fprintf(to, ", claim %s", d.Claim)
 		}
@@ -183,13 +183,13 @@ func printDatasets(to io.Writer, all []overview.Dataset, wide bool) {
 			p := r.Progress
 			row := []string{"  " + orDash(r.Node), bar(p.Percent), fmt.Sprintf("%3d%%", p.Percent), string(r.State), loaded(p)}
 			if wide {
-				row = append(row, r.Claim, orDash(r.Version), fmt.Sprintf("%d/%s", p.Files, volume.Counted(p.FilesTotal, "file", "files")))
+				row = append(row, r.Claim, orDash(r.Version), fmt.Sprintf("%d/%s", p.Files, volume.Pluralize(p.FilesTotal, "file", "files")))
 			}
 			table = append(table, append(row, r.Message))
 		}
 		rows(to, table)
 		if d.Unlisted > 0 {
-			fmt.Fprintf(to, "  and %s not listed; all together %d%%\n", volume.Counted(d.Unlisted, "replica that is", "replicas that are"), d.Progress.Percent)
+			fmt.Fprintf(to, "  and %s not listed; all together %d%%\n", volume.Pluralize(d.Unlisted, "replica that is", "replicas that are"), d.Progress.Percent)
 		}
 	}
 }

@@ -69,7 +69,7 @@ func printExaminations(to io.Writer, all []overview.Examination, now time.Time) 
 		if len(e.Found) == 0 {
 			continue
 		}
-		fmt.Fprintf(to, "\n%s (%s, %s ago)\n", e.Node, volume.Counted(e.Made, "check", "checks"), ago(e.Checked, now))
+		fmt.Fprintf(to, "\n%s (%s, %s ago)\n", e.Node, volume.Pluralize(e.Made, "check", "checks"), ago(e.Checked, now))
 		for _, f := range e.Found {
 			fmt.Fprintf(to, "  %-4s  %s: %s\n", f.Level, f.Check, f.Detail)
 			if f.Do != "" {

@@ -117,7 +117,7 @@ func (o *doorOptions) moveAll(cmd *cobra.Command, m *migration.Mover, claims []t
 		}
 	}
 	if left > 0 {
-		return fmt.Errorf("%d of %s left unmoved", left, volume.Counted(len(claims), "claim", "claims"))
+		return fmt.Errorf("%d of %s left unmoved", left, volume.Pluralize(len(claims), "claim", "claims"))
 	}
 	return nil
 }

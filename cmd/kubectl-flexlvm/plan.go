@@ -169,7 +169,7 @@ func (o *planOptions) printFits(to io.Writer, fits []overview.Fit, now time.Time
 			good++
 		}
 	}
-	fmt.Fprintf(to, "A claim of %s of class %s fits on %d of %s", o.claim, o.class, good, volume.Counted(len(fits), "node", "nodes"))
+	fmt.Fprintf(to, "A claim of %s of class %s fits on %d of %s", o.claim, o.class, good, volume.Pluralize(len(fits), "node", "nodes"))
 	switch {
 	case good < o.nodes && o.nodes > 1:
 		fmt.Fprintf(to, "; %d are wanted: %d too few", o.nodes, o.nodes-good)
@@ -180,7 +180,7 @@ func (o *planOptions) printFits(to io.Writer, fits []overview.Fit, now time.Time
 	shown := 0
 	for _, f := range fits {
 		if shown++; shown > max(o.nodes, mostNodes) && !o.wide() {
-			fmt.Fprintf(to, "\n%s; -o wide shows them\n", volume.Counted(len(fits)-shown+1, "more node", "more nodes"))
+			fmt.Fprintf(to, "\n%s; -o wide shows them\n", volume.Pluralize(len(fits)-shown+1, "more node", "more nodes"))
 			return
 		}
 		printFit(to, f, now)
@@ -211,6 +211,6 @@ func printFit(to io.Writer, f overview.Fit, now time.Time) {
 		fmt.Fprintf(to, "  and replicas of datasets that nobody uses, of %s\n", f.Replicas)
 	}
 	if f.Unlisted > 0 {
-		fmt.Fprintf(to, "  The node has %s that it does not list.\n", volume.Counted(f.Unlisted, "released volume", "released volumes"))
+		fmt.Fprintf(to, "  The node has %s that it does not list.\n", volume.Pluralize(f.Unlisted, "released volume", "released volumes"))
 	}
 }

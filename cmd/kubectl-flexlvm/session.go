@@ -181,7 +181,7 @@ func only(all []flexlvmv1.NodeStorage, node string) ([]flexlvmv1.NodeStorage, er
 			return all[i : i+1], nil
 		}
 	}
-	return nil, fmt.Errorf("node %s has not reported; %s", node, volume.Counted(len(all), "other has", "others have"))
+	return nil, fmt.Errorf("node %s has not reported; %s", node, volume.Pluralize(len(all), "other has", "others have"))
 }
 
 func persistentVolumes(ctx context.Context, c client.Client) (all []corev1.PersistentVolume, err error) {

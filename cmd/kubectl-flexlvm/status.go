@@ -60,8 +60,8 @@ func printStatus(to io.Writer, s overview.Status, all, wide bool, now time.Time)
 		return
 	}
 	fmt.Fprintf(to, "%s with %s: %s in use, %s reclaimable, %s free, %s promised. %s attention.\n\n",
-		volume.Counted(len(s.Nodes), "node", "nodes"), s.Total.Size, share(s.Total.InUse, s.Total.Size), share(s.Total.Reclaimable, s.Total.Size),
-		share(s.Total.Free, s.Total.Size), s.Total.Promised, volume.Counted(s.Ailing, "needs", "need"))
+		volume.Pluralize(len(s.Nodes), "node", "nodes"), s.Total.Size, share(s.Total.InUse, s.Total.Size), share(s.Total.Reclaimable, s.Total.Size),
+		share(s.Total.Free, s.Total.Size), s.Total.Promised, volume.Pluralize(s.Ailing, "needs", "need"))
 	shown := s.Nodes
 	if !all {
 		shown = shown[:min(len(shown), mostNodes)]
@@ -85,7 +85,7 @@ func printStatus(to io.Writer, s overview.Status, all, wide bool, now time.Time)
 		}
 	}
 	if left := len(s.Nodes) - len(shown); left > 0 {
-		fmt.Fprintf(to, "\n%s, not worse than these; --all shows all\n", volume.Counted(left, "more node", "more nodes"))
+		fmt.Fprintf(to, "\n%s, not worse than these; --all shows all\n", volume.Pluralize(left, "more node", "more nodes"))
 	}
 }
 

@@ -71,7 +71,7 @@ func (c *cmd) Run() error {
 	return c.Wait()
 }
 
-// Start starts the program. A context without a deadline gets one.
+// Start starts the program, with a deadline in any case (bounded).
 func (c *cmd) Start() error {
 	c.begun = time.Now()
 	err := c.start()
@@ -131,13 +131,24 @@ func (c *cmd) start() error {
 		c.close()
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, defaultDeadline)
+	ctx, cancel := c.bounded()
 	c.cancel, c.done = cancel, make(chan error, 1)
 	go func() {
 		defer cancel()
 		c.done <- c.await(ctx, process, ended)
 	}()
 	return nil
+}
+
+// bounded returns the context with the program's deadline: that of a killable program is the context's,
+// if it has one, since mkfs may take long. Other programs are waited for at most for the default: while a
+// disk hangs, LVM hangs and holds flexlvm's lock, and a caller with more time than that would keep all
+// others from reporting it. They are left to finish anyway.
+func (c *cmd) bounded() (context.Context, context.CancelFunc) {
+	if _, has := c.ctx.Deadline(); has && c.killable {
+		return context.WithCancel(c.ctx)
+	}
+	return context.WithTimeout(c.ctx, c.deadline)
 }
 
 // prepare finds the program, and creates the files of its input and output.

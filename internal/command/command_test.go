@@ -133,6 +133,20 @@ func TestDeadlineKillsTheKillable(t *testing.T) {
 	require.NotContains(t, err.Error(), "still runs")
 }
 
+// A killable program has the time that its caller gives it, and the default without any. No caller waits for
+// another program for longer than the default: it may hang, with LVM's lock.
+func TestDefaultDeadline(t *testing.T) {
+	late, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	h := script(t, "mkfs.xfs", "/bin/sleep 0.3")
+	for _, r := range []exec.Interface{h.Killable, h.Unkillable} {
+		r.(*runner).deadline = 50 * time.Millisecond
+	}
+	require.NoError(t, h.Killable.CommandContext(late, "mkfs.xfs").Run())
+	require.ErrorIs(t, h.Killable.CommandContext(t.Context(), "mkfs.xfs").Run(), context.DeadlineExceeded)
+	require.ErrorIs(t, h.Unkillable.CommandContext(late, "mkfs.xfs").Run(), context.DeadlineExceeded)
+}
+
 // An LVM command in the middle of its work must never be killed: it is asked to
 // end, and when it does not, it is left to finish.
 func TestDeadlineLeavesOthersToFinish(t *testing.T) {

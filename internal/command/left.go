@@ -11,8 +11,9 @@ import (
 // each retry would add an unkillable process to the node.
 const mostLeft = 3
 
-// left holds the processes that did not end when they were asked to, by their command lines. Only the
-// command that hangs is not started again: other commands may be about healthy disks.
+// left holds the processes, started by this program, that did not end when they were asked to, by
+// their command lines. Only the command that hangs is not started again: other commands may be about
+// healthy disks. Each call of the FlexVolume driver is a program of its own (docs/decisions/008).
 type left struct {
 	mu sync.Mutex
 	of map[string][]leftProcess
@@ -31,7 +32,7 @@ func (l *left) refuse(command string) error {
 	if len(all) < mostLeft {
 		return nil
 	}
-	return fmt.Errorf("%d processes of it still run that were to end (process %d since %s), and no more are started: see the kernel's log (dmesg) for a disk that hangs; if the same command works on the node by now, restart this program",
+	return fmt.Errorf("%d earlier processes of this command have not ended after SIGTERM or SIGKILL (process %d since %s), so it is not started again: see the kernel's log (dmesg) for a disk that hangs; if the same command works on the node by now, restart this program",
 		len(all), all[0].pid, all[0].begun.UTC().Format(time.RFC3339))
 }
 

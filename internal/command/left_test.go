@@ -42,7 +42,7 @@ while [ -e %s/$$ ]; do /bin/sleep 0.02; done`, dir, dir))
 		deadline(context.DeadlineExceeded)
 		require.ErrorContains(t, <-failed, "left to finish")
 	}
-	require.ErrorContains(t, host.Unkillable.Command("lvs", "hangs").Run(), "run lvs hangs: 3 processes of it still run")
+	require.ErrorContains(t, host.Unkillable.Command("lvs", "hangs").Run(), "run lvs hangs: 3 earlier processes of this command have not ended")
 	require.Len(t, running(), mostLeft)
 	require.NoError(t, host.Unkillable.Command("lvs", "works").Run())
 

@@ -22,11 +22,12 @@ import (
 // [exec.ExitError] if the program ran and failed, [exec.ErrExecutableNotFound] if the host does not
 // have it, or wraps the context's error.
 type Programs struct {
-	// Unkillable runs programs that are never killed: at the deadline they receive SIGTERM, and are
-	// left to finish. An LVM command killed between suspend and resume would leave a device that hangs.
+	// Unkillable runs programs that are never killed: at the context's deadline, or after two minutes if
+	// that is earlier, they receive SIGTERM, and are left to finish. An LVM command killed between suspend and resume would leave a device that hangs.
 	Unkillable exec.Interface
 	// Killable runs programs that may be killed at any instant without loss, such as mkfs on a volume
-	// in state creating: they die with this process and at the deadline.
+	// in state creating: they die with this process and at the context's deadline, or after two minutes if
+	// the context has none.
 	Killable exec.Interface
 }
 
@@ -37,6 +38,7 @@ type Observer func(program string, took time.Duration, err error)
 const DefaultPath = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin:/run/current-system/sw/bin"
 
 const (
+	// defaultDeadline bounds programs that may not be killed, and those that get no deadline.
 	defaultDeadline = 2 * time.Minute
 	// patience is how long a program may take to end after its signal, before it is left alone and
 	// reported.
@@ -51,7 +53,7 @@ func New(path string, log logrus.FieldLogger, observers ...Observer) Programs {
 	if path == "" {
 		path = DefaultPath
 	}
-	r := runner{path: path, log: log, observers: observers, patience: patience, maxOutput: maxOutput, left: &left{of: map[string][]leftProcess{}}}
+	r := runner{path: path, log: log, observers: observers, deadline: defaultDeadline, patience: patience, maxOutput: maxOutput, left: &left{of: map[string][]leftProcess{}}}
 	killable := r
 	killable.killable = true
 	return Programs{Unkillable: &r, Killable: &killable}
@@ -73,6 +75,7 @@ type runner struct {
 	log       logrus.FieldLogger
 	observers []Observer
 	killable  bool
+	deadline  time.Duration // see cmd.bounded
 	patience  time.Duration
 	maxOutput int64 // bytes of each stream
 	left      *left

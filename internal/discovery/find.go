@@ -108,7 +108,7 @@ func (f *Finder) Find(ctx context.Context, classes []Class) (all []Found, unseen
 	f.uuids, unseen = map[string]string{}, map[string]error{}
 	f.whole = sync.OnceValues(f.Host.Disks)
 	for _, c := range classes {
-		entries, err := entriesOf(c)
+		entries, err := entriesOf(c, mounts)
 		if err != nil {
 			unseen[c.Name] = err
 			continue
@@ -134,13 +134,13 @@ var systems = []string{"/var/lib/kubelet", "/var/lib/flexlvm", "/proc", "/sys", 
 
 // entriesOf lists the names in a class's directory that match its pattern; none if the directory
 // does not exist.
-func entriesOf(c Class) ([]string, error) {
+func entriesOf(c Class, mounts []*mountinfo.Info) ([]string, error) {
 	for _, s := range systems {
 		if diskid.Within(c.Directory, s) || diskid.Within(s, c.Directory) {
 			return nil, fmt.Errorf("discover volumes of StorageClass %s: directory %s is, holds or lies in %s, which is no place for volumes; give it a directory of its own, such as /mnt/disks", c.Name, c.Directory, s)
 		}
 	}
-	resolved, err := filepath.EvalSymlinks(c.Directory)
+	resolved, err := resolve(mounts, c.Directory)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -216,8 +216,8 @@ func (f *Finder) look(ctx context.Context, one *Found, c Class, mounts []*mounti
 	}
 	target := info
 	if info.Mode()&fs.ModeSymlink != 0 {
-		if target, err = os.Stat(one.Path); err != nil {
-			return fmt.Errorf("it is a link that leads nowhere: %w", err)
+		if target, err = statLinked(one.Path, mounts); err != nil {
+			return err
 		}
 		if target.Mode()&fs.ModeDevice == 0 || target.Mode()&fs.ModeCharDevice != 0 {
 			return errors.New("it is a link, and leads to no block device; mount the file system here instead")
@@ -233,6 +233,18 @@ func (f *Finder) look(ctx context.Context, one *Found, c Class, mounts []*mounti
 		return errors.New("volumeMode is Block, and it is no block device; put a link to one of /dev/disk/by-id here")
 	}
 	return f.lookAtDirectory(ctx, one, c, mounts, asked)
+}
+
+// statLinked describes what a link leads to.
+func statLinked(link string, mounts []*mountinfo.Info) (fs.FileInfo, error) {
+	target, err := resolve(mounts, link)
+	if far := (remoteError{}); errors.As(err, &far) {
+		return nil, fmt.Errorf("it is a link, and %w", far)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("it is a link that leads nowhere: %w", err)
+	}
+	return os.Lstat(target)
 }
 
 func (f *Finder) lookAtDevice(one *Found) error {

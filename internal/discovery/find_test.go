@@ -183,9 +183,42 @@ func TestFindOfClassesThatCannotBeLookedAt(t *testing.T) {
 		require.ErrorContains(t, problem(Class{Directory: of}), "directory "+of+" is, holds or lies in /", of)
 	}
 	require.NoError(t, problem(Class{Directory: "/there/is/none"}))
+	far := filepath.Join(t.TempDir(), "far")
+	p.mount(far, "/").FSType = "nfs4" // nothing is there, so touching it would be another error
+	for _, of := range []string{far, filepath.Join(far, "disks")} {
+		require.ErrorContains(t, problem(Class{Directory: of}), "lies on a file system of kind nfs4")
+	}
 	p.finder.Host.Mounts = func() ([]*mountinfo.Info, error) { return nil, errors.New("no mounts") }
 	_, _, err := p.finder.Find(t.Context(), []Class{good})
 	require.ErrorContains(t, err, "no mounts")
+}
+
+// A link is not followed onto a file server, which may not answer, wherever on its path the server is mounted.
+func TestFindOfLinksToServers(t *testing.T) {
+	p := newPlace(t)
+	base := t.TempDir()
+	p.mount(filepath.Join(base, "far"), "/").FSType = "fuse.sshfs"
+	require.NoError(t, os.Symlink(filepath.Join(base, "far"), filepath.Join(base, "way")))
+	require.NoError(t, os.Symlink(base+"/way/../disk", filepath.Join(p.dir, "link")))
+	require.Contains(t, p.find()["link"].Problem, "it is a link, and "+base+"/far lies on a file system of kind fuse.sshfs")
+	p.mounts[0].FSType = "nfs"
+	require.NotContains(t, p.find()["link"].Problem, "kind nfs", "the host's own root")
+}
+
+func TestResolve(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "a/b"), 0o755))
+	for link, target := range map[string]string{"up": "a/b/../../a/./b", "abs": dir + "/a", "more": "abs/b", "loop": "loop", "off": "a/none"} {
+		require.NoError(t, os.Symlink(target, filepath.Join(dir, link)))
+	}
+	for _, name := range []string{"", "a", "up", "abs", "more", "loop", "off", "more/../b", "none"} {
+		want, wantErr := filepath.EvalSymlinks(dir + "/" + name)
+		got, err := resolve(nil, dir+"/"+name)
+		require.Equal(t, want, got, name)
+		require.Equal(t, wantErr == nil, err == nil, name)
+		require.Equal(t, errors.Is(wantErr, os.ErrNotExist), errors.Is(err, os.ErrNotExist), name)
+	}
 }
 
 // An entry whose name is not UTF-8, so that the API server cannot tell it from others, is refused and never opened.

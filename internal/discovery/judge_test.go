@@ -20,7 +20,7 @@ func found(change ...func(*Found)) *Found {
 	return f
 }
 
-func volume(change ...func(*Volume)) *Volume {
+func aVolume(change ...func(*Volume)) *Volume {
 	v := &Volume{Name: "static-a", UID: "pv-1", Class: "fast", Path: "/mnt/fast/a", Disk: aDisk, Delete: true, Claim: "db/data", ClaimUID: "claim-1"}
 	for _, c := range change {
 		c(v)
@@ -44,28 +44,28 @@ func TestJudge(t *testing.T) {
 		"new":                           {found: found(), want: Ready},
 		"nothing":                       {want: Missing},
 		"something refused":             {found: found(func(f *Found) { f.Problem = "read-only" }), want: Refused, says: "read-only"},
-		"bound":                         {found: found(), of: volume(), want: Provided},
-		"released":                      {found: found(), entry: handedOut, of: volume(released), want: Cleaning},
-		"released unseen":               {found: found(), entry: Entry{Offer: 1}, of: volume(released), want: Cleaning},
-		"of a claim unseen":             {found: found(), entry: Entry{Volume: "pv-1", Offer: 1}, of: volume(released), want: Cleaning},
-		"never offered":                 {found: found(), of: volume(released), want: Refused, says: "clean it by hand"},
-		"never offered, once bound":     {found: found(), entry: Entry{Volume: "pv-1", Claim: "claim-1"}, of: volume(released), want: Refused, says: "clean it by hand"},
-		"retained":                      {found: found(), entry: handedOut, of: volume(released, func(v *Volume) { v.Delete = false }), want: Kept},
-		"its class keeps":               {found: found(), entry: handedOut, of: volume(released), keep: true, want: Kept},
-		"another claim":                 {found: found(), entry: Entry{Volume: "pv-1", Claim: "claim-2"}, of: volume(released), want: Refused, says: "bound to another claim than db/data since, and nothing is cleaned: clean it by hand and delete the PersistentVolume"},
-		"another disk":                  {found: found(), entry: handedOut, of: volume(released, func(v *Volume) { v.Disk = "naa.other" }), want: Refused, says: "another disk"},
-		"another disk, in use":          {found: found(), of: volume(func(v *Volume) { v.Disk = "naa.other" }), want: Refused, says: "another disk"},
-		"the disk is gone":              {entry: handedOut, of: volume(released), want: Missing, says: "there is nothing at /mnt/fast/a"},
-		"gone while in use":             {entry: handedOut, of: volume(), want: Missing},
-		"unmounted":                     {found: found(func(f *Found) { f.Disk, f.Problem = "", "nothing is mounted here" }), entry: handedOut, of: volume(), want: Missing, says: "nothing is mounted here"},
-		"being deleted":                 {found: found(), entry: handedOut, of: volume(released, func(v *Volume) { v.Deleting = true }), want: Refused, says: "somebody has deleted"},
-		"clean":                         {found: found(), entry: handedOut.Clean(), of: volume(released), want: Cleaned},
-		"handed out since":              {found: found(), entry: Entry{Volume: "pv-2", Offer: 2}, of: volume(released), want: Refused, says: "restored from a backup"},
-		"handed out since, bound":       {found: found(), entry: Entry{Volume: "pv-2", Offer: 2}, of: volume(), want: Refused, says: "restored from a backup"},
-		"a clean one is back":           {found: found(), entry: Entry{Volume: "pv-2", Cleaned: []string{"pv-1"}}, of: volume(released), want: Refused, says: "there again"},
-		"a clean one is bound":          {found: found(), entry: handedOut.Clean(), of: volume(), want: Provided},
-		"a clean one was bound, unseen": {found: found(), entry: handedOut.Clean(), of: volume(released, func(v *Volume) { v.ClaimUID = "claim-2" }), want: Refused, says: "there again"},
-		"the next one":                  {found: found(), entry: Entry{Volume: "pv-0", Cleaned: []string{"pv-0"}, Offer: 2}, of: volume(released), want: Cleaning},
+		"bound":                         {found: found(), of: aVolume(), want: Provided},
+		"released":                      {found: found(), entry: handedOut, of: aVolume(released), want: Cleaning},
+		"released unseen":               {found: found(), entry: Entry{Offer: 1}, of: aVolume(released), want: Cleaning},
+		"of a claim unseen":             {found: found(), entry: Entry{Volume: "pv-1", Offer: 1}, of: aVolume(released), want: Cleaning},
+		"never offered":                 {found: found(), of: aVolume(released), want: Refused, says: "clean it by hand"},
+		"never offered, once bound":     {found: found(), entry: Entry{Volume: "pv-1", Claim: "claim-1"}, of: aVolume(released), want: Refused, says: "clean it by hand"},
+		"retained":                      {found: found(), entry: handedOut, of: aVolume(released, func(v *Volume) { v.Delete = false }), want: Kept},
+		"its class keeps":               {found: found(), entry: handedOut, of: aVolume(released), keep: true, want: Kept},
+		"another claim":                 {found: found(), entry: Entry{Volume: "pv-1", Claim: "claim-2"}, of: aVolume(released), want: Refused, says: "bound to another claim than db/data since, and nothing is cleaned: clean it by hand and delete the PersistentVolume"},
+		"another disk":                  {found: found(), entry: handedOut, of: aVolume(released, func(v *Volume) { v.Disk = "naa.other" }), want: Refused, says: "another disk"},
+		"another disk, in use":          {found: found(), of: aVolume(func(v *Volume) { v.Disk = "naa.other" }), want: Refused, says: "another disk"},
+		"the disk is gone":              {entry: handedOut, of: aVolume(released), want: Missing, says: "there is nothing at /mnt/fast/a"},
+		"gone while in use":             {entry: handedOut, of: aVolume(), want: Missing},
+		"unmounted":                     {found: found(func(f *Found) { f.Disk, f.Problem = "", "nothing is mounted here" }), entry: handedOut, of: aVolume(), want: Missing, says: "nothing is mounted here"},
+		"being deleted":                 {found: found(), entry: handedOut, of: aVolume(released, func(v *Volume) { v.Deleting = true }), want: Refused, says: "somebody has deleted"},
+		"clean":                         {found: found(), entry: handedOut.Clean(), of: aVolume(released), want: Cleaned},
+		"handed out since":              {found: found(), entry: Entry{Volume: "pv-2", Offer: 2}, of: aVolume(released), want: Refused, says: "restored from a backup"},
+		"handed out since, bound":       {found: found(), entry: Entry{Volume: "pv-2", Offer: 2}, of: aVolume(), want: Refused, says: "restored from a backup"},
+		"a clean one is back":           {found: found(), entry: Entry{Volume: "pv-2", Cleaned: []string{"pv-1"}}, of: aVolume(released), want: Refused, says: "there again"},
+		"a clean one is bound":          {found: found(), entry: handedOut.Clean(), of: aVolume(), want: Provided},
+		"a clean one was bound, unseen": {found: found(), entry: handedOut.Clean(), of: aVolume(released, func(v *Volume) { v.ClaimUID = "claim-2" }), want: Refused, says: "there again"},
+		"the next one":                  {found: found(), entry: Entry{Volume: "pv-0", Cleaned: []string{"pv-0"}, Offer: 2}, of: aVolume(released), want: Cleaning},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Judge(c.found, c.entry, c.of, !c.keep, anytime)
@@ -81,7 +81,7 @@ func TestJudge(t *testing.T) {
 
 // A disk that was handed out and not cleaned is offered again only if it is empty.
 func TestJudgeOfWhatWasDeletedByHand(t *testing.T) {
-	was := Judge(found(), Entry{}, volume(), true, anytime).Entry
+	was := Judge(found(), Entry{}, aVolume(), true, anytime).Entry
 	require.Equal(t, Entry{Path: "/mnt/fast/a", Volume: "pv-1", Claim: "claim-1"}, was)
 	v := Judge(found(), was, nil, true, anytime)
 	require.Equal(t, Ready, v.State)
@@ -98,8 +98,8 @@ func TestOffersAreCounted(t *testing.T) {
 	require.EqualValues(t, 1_700_000_000, first.Entry.Offer)
 	again := Judge(found(), first.Entry, nil, true, anytime)
 	require.Equal(t, first, again)
-	provided := Judge(found(), first.Entry, volume(), true, anytime)
-	cleaning := Judge(found(), provided.Entry, volume(released), true, anytime)
+	provided := Judge(found(), first.Entry, aVolume(), true, anytime)
+	cleaning := Judge(found(), provided.Entry, aVolume(released), true, anytime)
 	require.Equal(t, Cleaning, cleaning.State)
 	second := Judge(found(), cleaning.Entry.Clean(), nil, true, anytime)
 	require.Equal(t, Ready, second.State)
@@ -114,19 +114,19 @@ func TestOffersAreCounted(t *testing.T) {
 // A disk that was cleaned, and whose PersistentVolume was then bound to another claim, is cleaned again afterwards.
 func TestACleanVolumeThatIsUsedAgain(t *testing.T) {
 	clean := Entry{Volume: "pv-1", Claim: "claim-1", Offer: 1}.Clean()
-	again := Judge(found(), clean, volume(func(v *Volume) { v.ClaimUID = "claim-2" }), true, anytime)
+	again := Judge(found(), clean, aVolume(func(v *Volume) { v.ClaimUID = "claim-2" }), true, anytime)
 	require.Equal(t, Provided, again.State)
-	require.Equal(t, Cleaning, Judge(found(), again.Entry, volume(released, func(v *Volume) { v.ClaimUID = "claim-2" }), true, anytime).State)
+	require.Equal(t, Cleaning, Judge(found(), again.Entry, aVolume(released, func(v *Volume) { v.ClaimUID = "claim-2" }), true, anytime).State)
 }
 
 // A bound PersistentVolume that was restored from a backup does not take over a disk that a newer one
 // has, and its release cleans nothing.
 func TestARestoredVolumeTakesNothingOver(t *testing.T) {
 	newer := Entry{Path: "/mnt/fast/a", Volume: "pv-2", Claim: "claim-2", Offer: 2}
-	bound := Judge(found(), newer, volume(), true, anytime)
+	bound := Judge(found(), newer, aVolume(), true, anytime)
 	require.Equal(t, Refused, bound.State)
 	require.Equal(t, newer, bound.Entry)
-	then := Judge(found(), bound.Entry, volume(released), true, anytime)
+	then := Judge(found(), bound.Entry, aVolume(released), true, anytime)
 	require.Equal(t, Refused, then.State)
 	require.Equal(t, newer, then.Entry)
 }
@@ -134,8 +134,8 @@ func TestARestoredVolumeTakesNothingOver(t *testing.T) {
 // An interrupted erasure starts from the beginning if the PersistentVolume was in use again in between.
 func TestUseAfterHalfAnErasure(t *testing.T) {
 	half := Entry{Path: "/mnt/fast/a", Volume: "pv-1", Claim: "claim-1", Offer: 1, Offset: 1 << 29}
-	again := Judge(found(), half, volume(func(v *Volume) { v.Claim, v.ClaimUID = "", "" }), true, anytime)
+	again := Judge(found(), half, aVolume(func(v *Volume) { v.Claim, v.ClaimUID = "", "" }), true, anytime)
 	require.Equal(t, Provided, again.State)
 	require.Zero(t, again.Entry.Offset)
-	require.EqualValues(t, 1<<29, Judge(found(), half, volume(released), true, anytime).Entry.Offset)
+	require.EqualValues(t, 1<<29, Judge(found(), half, aVolume(released), true, anytime).Entry.Offset)
 }

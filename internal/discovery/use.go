@@ -14,6 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/disk"
 	"github.com/flexlvm/flexlvm/internal/diskid"
 	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // Unused fails while any part of a file system is mounted besides where it was found, or something
@@ -78,15 +79,24 @@ func notOurs(ctx context.Context, run exec.Interface, number uint64) error {
 	if err != nil {
 		return err
 	}
+	return notOursDevice(ctx, run, d)
+}
+
+func notOursDevice(ctx context.Context, run exec.Interface, d disk.Device) error {
 	if strings.HasPrefix(d.Mapping, "flexlvm-") {
 		return errOurs
 	}
 	if !strings.HasPrefix(d.ID, "dm-LVM-") {
 		return nil
 	}
-	tags, err := run.CommandContext(ctx, "lvs", "--noheadings", "--readonly", "-o", "lv_tags", "--", d.Path).Output()
+	// LVM takes a path such as /dev/dm-3 for the name of a volume group.
+	group, name, ok := volume.SplitDeviceName(d.Mapping)
+	if !ok {
+		return fmt.Errorf("look up the tags of logical volume %s: its mapping %q does not have the name of one", d.Path, d.Mapping)
+	}
+	tags, err := run.CommandContext(ctx, "lvs", "--noheadings", "--readonly", "-o", "lv_tags", "--", string(group)+"/"+string(name)).Output()
 	if err != nil {
-		return fmt.Errorf("ask for the tags of logical volume %s: %w", d.Path, err)
+		return fmt.Errorf("look up the tags of logical volume %s/%s: %w", group, name, err)
 	}
 	if strings.Contains(string(tags), "flexlvm") {
 		return errOurs

@@ -90,7 +90,7 @@ func (h Host) read(name string) (Disk, bool, error) {
 	if err != nil {
 		return d, false, err
 	}
-	d.Rotational, d.Removable = rotational != 0, removable != 0 || unplugged(dir)
+	d.Rotational, d.Removable = rotational != 0, removable != 0 || isDetachable(dir)
 	text, err := line(filepath.Join(dir, "dev"))
 	if err != nil {
 		return d, false, err
@@ -137,10 +137,10 @@ func identify(dir string) string {
 // reports (null) for each of its disks.
 var placeholders = []string{"(null)", "null", "none", "n/a", "unknown", "default", "default_string", "not_specified", "to_be_filled_by_o.e.m."}
 
-// unplugged reports whether a disk is of a kind that people remove as a whole. The kernel's
+// isDetachable reports whether a disk is of a kind that people remove as a whole. The kernel's
 // "removable" means a medium that is removed from its drive, so it applies neither to a USB disk
 // nor to a memory card in its slot.
-func unplugged(dir string) bool {
+func isDetachable(dir string) bool {
 	kind, err := line(filepath.Join(dir, "device/type"))
 	return err == nil && kind == "SD" || onUSB.MatchString(dir)
 }

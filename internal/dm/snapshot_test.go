@@ -12,7 +12,7 @@ import (
 func TestFills(t *testing.T) {
 	says := func(out string) commandtest.Func {
 		return func(argv ...string) (string, error) {
-			require.Equal(t, "dmsetup status --target snapshot", strings.Join(argv, " "))
+			require.Equal(t, "dmsetup status --noflush --target snapshot", strings.Join(argv, " "))
 			return out, nil
 		}
 	}

@@ -93,7 +93,7 @@ func (d *Doctor) examineState(ctx context.Context) []Finding {
 
 // ExamineGroup runs only the checks of the volume group.
 func (d *Doctor) ExamineGroup(ctx context.Context) []Finding {
-	return run(ctx, d.checkGroup, d.checkThinPools, d.checkSnapshots, d.checkScan, d.checkDevicesFile)
+	return run(ctx, d.checkGroup, d.checkThinPools, d.checkSnapshots, d.checkScan, d.checkFilters, d.checkDevicesFile)
 }
 
 func run(ctx context.Context, checks ...func(context.Context) []Finding) (all []Finding) {

@@ -82,6 +82,8 @@ func goodTools() script {
 		"blkid --version": "blkid from util-linux 2.38.1  (libblkid 2.38.1, 04-Aug-2022)\n",
 		"lvmconfig --type full activation/snapshot_autoextend_threshold": "snapshot_autoextend_threshold=100\n",
 		"lvmconfig --type full devices/scan_lvs":                         "scan_lvs=0\n",
+		"lvmconfig --type full devices/filter":                           "filter=[\"a|.*|\"]\n",
+		"lvmconfig --type full devices/global_filter":                    "global_filter=[\"a|.*|\"]\n",
 	}
 }
 

@@ -59,12 +59,12 @@ func judgeGroup(check string, g lvm.VolumeGroup, pools []lvm.ThinPool) []Finding
 		}
 	}
 	own -= spare
-	all := ok(check, fmt.Sprintf("%s, %s free, %s on %s, UUID %s", g.Size, g.Free, volume.Counted(g.Volumes, "volume", "volumes"), volume.Counted(g.Devices, "device", "devices"), g.UUID))
+	all := ok(check, fmt.Sprintf("%s, %s free, %s on %s, UUID %s", g.Size, g.Free, volume.Pluralize(g.Volumes, "volume", "volumes"), volume.Pluralize(g.Devices, "device", "devices"), g.UUID))
 	switch {
 	case g.Exported:
 		all = fail(check, "it is exported, so LVM activates and changes nothing in it", fmt.Sprintf("run `vgimport %s`, unless its disks are to leave this node", g.Name))
 	case g.Missing > 0:
-		all = fail(check, fmt.Sprintf("%d of %s missing", g.Missing, volume.Counted(g.Devices, "device is", "devices are")), "bring the disks back; `pvs` and `vgs -o +devices` show which. No volume can be made or grown until then")
+		all = fail(check, fmt.Sprintf("%d of %s missing", g.Missing, volume.Pluralize(g.Devices, "device is", "devices are")), "bring the disks back; `pvs` and `vgs -o +devices` show which. No volume can be made or grown until then")
 	case percent(own, g.Size) >= lowSpace && percent(g.Free, own) < lowSpace:
 		all = warn(check, fmt.Sprintf("%s free of %s", g.Free, g.Size), fmt.Sprintf("make room, or add a device with `vgextend --metadatasize 16m %s DEVICE`", g.Name))
 	}
@@ -130,9 +130,9 @@ func judgeDevicesFile(check string, group volume.Group, seen, all map[string]boo
 	case all[string(group)] && !seen[string(group)]:
 		return fail(check, fmt.Sprintf("/%s hides volume group %s", devicesFileName, group), fmt.Sprintf("run `vgimportdevices %s`", group))
 	case len(all) > len(seen):
-		return warn(check, fmt.Sprintf("/%s lists %s and hides %s", devicesFileName, volume.Counted(listed, "device", "devices"), volume.Counted(len(all)-len(seen), "volume group", "volume groups")), "if one of them is wanted, run `vgimportdevices` for it")
+		return warn(check, fmt.Sprintf("/%s lists %s and hides %s", devicesFileName, volume.Pluralize(listed, "device", "devices"), volume.Pluralize(len(all)-len(seen), "volume group", "volume groups")), "if one of them is wanted, run `vgimportdevices` for it")
 	}
-	return ok(check, fmt.Sprintf("in use, lists %s; a disk that is moved here is invisible until `lvmdevices --adddev` or `vgimportdevices` is run", volume.Counted(listed, "device", "devices")))
+	return ok(check, fmt.Sprintf("in use, lists %s; a disk that is moved here is invisible until `lvmdevices --adddev` or `vgimportdevices` is run", volume.Pluralize(listed, "device", "devices")))
 }
 
 // entries counts the devices that a devices file lists.

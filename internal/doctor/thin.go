@@ -51,5 +51,5 @@ func judgeThinPool(p lvm.ThinPool) []Finding {
 	case data >= highThin:
 		return warn(check, fmt.Sprintf("%d %% full; when it is full, writing to its volumes fails", data), fmt.Sprintf("run `lvextend --size +SIZE %s`, or remove volumes", p.Path()))
 	}
-	return ok(check, fmt.Sprintf("%s, %s free, metadata %d %% full, %s", p.Size, p.Size-p.Used, metadata, volume.Counted(p.Volumes, "volume", "volumes")))
+	return ok(check, fmt.Sprintf("%s, %s free, metadata %d %% full, %s", p.Size, p.Size-p.Used, metadata, volume.Pluralize(p.Volumes, "volume", "volumes")))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-func volumes(n int) string { return volume.Counted(n, "volume", "volumes") }
+func volumes(n int) string { return volume.Pluralize(n, "volume", "volumes") }
 
 // ago formats an age. It is not negative, even if the clock was set back.
 func ago(now, then time.Time) string {
@@ -189,7 +189,7 @@ func (p *planner) outlook(in *pool) (out []string) {
 	}
 	if n := len(in.unfinished); n > 0 {
 		first := slices.MinFunc(in.unfinished, func(a, b *inventory.Volume) int { return byName(*a, *b) })
-		text := fmt.Sprintf("%s could not be removed (%s: %s)", volume.Counted(n, "volume that was given up", "volumes that were given up"), KeyOf(first), first.Problem)
+		text := fmt.Sprintf("%s could not be removed (%s: %s)", volume.Pluralize(n, "volume that was given up", "volumes that were given up"), KeyOf(first), first.Problem)
 		if in.stalled() {
 			text += ", so no more are given up for their room until that is put right"
 		}
@@ -205,14 +205,14 @@ func (p *planner) outlook(in *pool) (out []string) {
 		{standingIll, "cannot go because of a problem that a person must look at"},
 	} {
 		if a := in.held[h.standing]; a.volumes > 0 {
-			out = append(out, fmt.Sprintf("%s in %s %s", a.bytes, volume.Counted(a.volumes, "unreferenced volume", "unreferenced volumes"), h.what))
+			out = append(out, fmt.Sprintf("%s in %s %s", a.bytes, volume.Pluralize(a.volumes, "unreferenced volume", "unreferenced volumes"), h.what))
 		}
 	}
 	if in.kept.volumes > 0 {
-		out = append(out, fmt.Sprintf("%s in %s cannot go: in use, incomplete, too young, or kept by their policy", in.kept.bytes, volume.Counted(in.kept.volumes, "replica of a dataset", "replicas of datasets")))
+		out = append(out, fmt.Sprintf("%s in %s cannot go: in use, incomplete, too young, or kept by their policy", in.kept.bytes, volume.Pluralize(in.kept.volumes, "replica of a dataset", "replicas of datasets")))
 	}
 	if in.stuck.volumes > 0 {
-		out = append(out, fmt.Sprintf("%s in %s were given up long ago, and their claims are still there: see their VolumeManager", in.stuck.bytes, volume.Counted(in.stuck.volumes, "replica of a dataset", "replicas of datasets")))
+		out = append(out, fmt.Sprintf("%s in %s were given up long ago, and their claims are still there: see their VolumeManager", in.stuck.bytes, volume.Pluralize(in.stuck.volumes, "replica of a dataset", "replicas of datasets")))
 	}
 	if in.orphaned.volumes > 0 {
 		out = append(out, fmt.Sprintf("%s in %s without a PersistentVolume: look at them with `flexlvm volumes list`", in.orphaned.bytes, volumes(in.orphaned.volumes)))

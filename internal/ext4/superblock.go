@@ -31,9 +31,9 @@ type Superblock struct {
 	Mounts int
 	// ProjectQuota: it has the features that project quota requires.
 	ProjectQuota bool
-	// Lavish: of whatever it grows by, it reserves a larger part, for root or for inodes, than a
+	// HighOverhead: of whatever it grows by, it reserves a larger part, for root or for inodes, than a
 	// file system that Mkfs creates.
-	Lavish bool
+	HighOverhead bool
 }
 
 // Offsets in the superblock, all little-endian (Linux, fs/ext4/ext4.h: struct
@@ -103,11 +103,11 @@ func parse(b []byte) (Superblock, error) {
 		Mounts: int(binary.LittleEndian.Uint16(b[offMounts:])),
 
 		ProjectQuota: features&(quotaFiles|projects) == quotaFiles|projects,
-		Lavish:       lavish(b),
+		HighOverhead: highOverhead(b),
 	}, nil
 }
 
-func lavish(b []byte) bool {
+func highOverhead(b []byte) bool {
 	if binary.LittleEndian.Uint32(b[offReserved:]) > 0 || binary.LittleEndian.Uint32(b[offReservedHigh:]) > 0 {
 		return true
 	}

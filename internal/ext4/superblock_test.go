@@ -57,7 +57,7 @@ func TestReadSuperblock(t *testing.T) {
 		binary.LittleEndian.PutUint32(lavish[at:], value)
 		sb, err = ReadSuperblock(device(seal(lavish)))
 		require.NoError(t, err)
-		require.True(t, sb.Lavish, "at byte %#x", at)
+		require.True(t, sb.HighOverhead, "at byte %#x", at)
 	}
 
 	for name, spoil := range map[string]func(b []byte) []byte{

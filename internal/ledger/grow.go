@@ -208,7 +208,7 @@ func (l *Ledger) judgeGrowth(object *corev1.PersistentVolume, size volume.Bytes)
 		return Answer{Waiting, fmt.Sprintf("volume group %q on node %q is not the one that the volume was made in, so the volume is not there to grow", in.Group(), a.node)}, charge{}
 	}
 	if n := a.snapshotsOf(v.Group, v.Volume); n > 0 && size > v.Size {
-		return Answer{Waiting, fmt.Sprintf("it has %s with a store of its own, and LVM extends no volume in use that has such; delete the VolumeSnapshots, and it grows once they are gone", volume.Counted(n, "snapshot", "snapshots"))}, charge{}
+		return Answer{Waiting, fmt.Sprintf("it has %s with a store of its own, and LVM extends no volume in use that has such; delete the VolumeSnapshots, and it grows once they are gone", volume.Pluralize(n, "snapshot", "snapshots"))}, charge{}
 	}
 	e := extension{v: v.Grown(v.Size), to: v.Grown(size), in: in, promised: v.Growing}
 	e.more = e.to.Charge().In(p.extent) - e.v.Charge().In(p.extent)
@@ -319,7 +319,7 @@ func (e extension) judgeDevices(p pool) Answer {
 		return e.makingRoom(p, e.more)
 	}
 	return Answer{Waiting, fmt.Sprintf("layout %s needs %s more on each of %d devices, and %s %q, of %s, has so much free on %d",
-		e.v.Shape.Layout, AmountOf(share), e.v.Shape.Devices(), e.in.Noun(), e.in, volume.Counted(len(p.devices), "device", "devices"), free)}
+		e.v.Shape.Layout, AmountOf(share), e.v.Shape.Devices(), e.in.Noun(), e.in, volume.Pluralize(len(p.devices), "device", "devices"), free)}
 }
 
 func (e extension) granted() Answer {

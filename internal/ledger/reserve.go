@@ -280,7 +280,7 @@ func (p pool) lacksDevices(wants []Want, in volume.PoolName, room, stays volume.
 		share := shape.Share(device, p.extent)
 		if shape.Devices() > 1 && !shape.Holds(free, device, p.extent) {
 			return fmt.Sprintf("has no room for it: layout %s needs %s on each of %d devices, and %s %q, of %s, has not so much free on as many",
-				shape.Layout, AmountOf(share), shape.Devices(), in.Noun(), in, volume.Counted(len(free), "device", "devices"))
+				shape.Layout, AmountOf(share), shape.Devices(), in.Noun(), in, volume.Pluralize(len(free), "device", "devices"))
 		}
 		for i := range free {
 			free[i] = max(0, free[i]-share)

@@ -147,6 +147,20 @@ func copiesArgs(lv LogicalVolume) []string {
 	return append(reportArgs("lv_name,devices"), "--all", "--select", fmt.Sprintf(`lv_parent="%s"`, lv.Name), "--", string(lv.Group))
 }
 
+// healthOfCopiesArgs requests the hidden volumes that hold copies, and their metadata, of one group or of
+// all.
+func healthOfCopiesArgs(g volume.Group) []string {
+	args := append(reportArgs("vg_name,lv_name,lv_uuid,lv_parent,lv_health_status"), "--all", "--select", `lv_name=~"`+imageSuffix+`" || lv_name=~"`+metadataSuffix+`"`)
+	if g != "" {
+		args = append(args, "--", string(g))
+	}
+	return args
+}
+
+func missingDevicesArgs(g volume.Group) []string {
+	return append(reportArgs("pv_uuid,pv_missing"), "--select", fmt.Sprintf(`vg_name="%s"`, g))
+}
+
 // retagArgs lets LVM itself select the volume, by its UUID and by the tags to be removed: a command
 // that a killed call has left behind then changes nothing if the volume has changed since.
 func retagArgs(lv LogicalVolume, del, add []string) []string {

@@ -48,7 +48,7 @@ func (c *Client) Left(ctx context.Context, lvs []LogicalVolume) ([]LogicalVolume
 		case at < 0:
 			return nil, fmt.Errorf("look which logical volumes are left: %w: %s with UUID %s", ErrNoGroup, lv.Group, lv.GroupUUID)
 		case groups[at].Missing > 0:
-			return nil, fmt.Errorf("%w: %s lacks %d of its %s, so nobody can tell whether it holds %s", ErrPartial, lv.Group, groups[at].Missing, volume.Counted(groups[at].Devices, "device", "devices"), lv.Name)
+			return nil, fmt.Errorf("%w: %s: %d of its %s are missing, so it is unknown whether it holds %s", ErrPartial, lv.Group, groups[at].Missing, volume.Pluralize(groups[at].Devices, "device", "devices"), lv.Name)
 		}
 	}
 	return parseVolumes(out)
@@ -56,15 +56,15 @@ func (c *Client) Left(ctx context.Context, lvs []LogicalVolume) ([]LogicalVolume
 
 func doomArgs(g volume.Group, lvs []LogicalVolume) []string {
 	from, to := volume.Unreferenced.Tag(), volume.Doomed.Tag()
-	return []string{"--deltag", from, "--addtag", to, "--select", mayGo(anyOf(lvs), from), "--", string(g)}
+	return []string{"--deltag", from, "--addtag", to, "--select", removableSelection(anyOf(lvs), from), "--", string(g)}
 }
 
 func removeDoomedArgs(g volume.Group, lvs []LogicalVolume) []string {
-	return []string{"--yes", "--select", mayGo(anyOf(lvs), volume.Doomed.Tag()), "--", string(g)}
+	return []string{"--yes", "--select", removableSelection(anyOf(lvs), volume.Doomed.Tag()), "--", string(g)}
 }
 
-// mayGo narrows a selection to flexlvm's volumes that have tag and no snapshots.
-func mayGo(which, tag string) string {
+// removableSelection narrows a selection to flexlvm's volumes that have tag and no snapshots.
+func removableSelection(which, tag string) string {
 	return which + fmt.Sprintf(` && %s && lv_tags={"%s"} && %s`, oursSelection, tag, noOriginSelection)
 }
 

@@ -134,7 +134,7 @@ func (c *Client) Volume(ctx context.Context, g volume.Group, n volume.Name) (Log
 	case err != nil:
 		return LogicalVolume{}, err
 	case group.Missing > 0:
-		return LogicalVolume{}, fmt.Errorf("%w: %s lacks %d of its %s, so nobody can tell whether it holds %s", ErrPartial, g, group.Missing, volume.Counted(group.Devices, "device", "devices"), n)
+		return LogicalVolume{}, fmt.Errorf("%w: %s: %d of its %s are missing, so it is unknown whether it holds %s", ErrPartial, g, group.Missing, volume.Pluralize(group.Devices, "device", "devices"), n)
 	}
 	return LogicalVolume{}, fmt.Errorf("%w: %s/%s", ErrNoVolume, g, n)
 }
@@ -216,9 +216,21 @@ func (c *Client) Everything(ctx context.Context) (o Overview, err error) {
 	return o, nil
 }
 
-// Activate activates the volume, so that its device appears. It is idempotent.
+// Activate activates the volume, so that its device appears. Unless the host's lvm.conf says otherwise
+// (activation_mode), LVM activates a raid1 volume also if only one of its copies is there. It is
+// idempotent.
 func (c *Client) Activate(ctx context.Context, lv LogicalVolume) error {
-	if _, err := c.lvm(ctx, "lvchange", "--yes", "--activate", "y", "--", lv.path()); err != nil {
+	return c.activate(ctx, lv, "--yes", "--activate", "y")
+}
+
+// ActivateWhole is Activate, and fails if a device that the volume lies on is missing; devices of the
+// group's other volumes do not matter.
+func (c *Client) ActivateWhole(ctx context.Context, lv LogicalVolume) error {
+	return c.activate(ctx, lv, "--yes", "--activationmode", "complete", "--activate", "y")
+}
+
+func (c *Client) activate(ctx context.Context, lv LogicalVolume, options ...string) error {
+	if _, err := c.lvm(ctx, "lvchange", append(options, "--", lv.path())...); err != nil {
 		return fmt.Errorf("activate logical volume %s: %w", lv.path(), err)
 	}
 	return nil
@@ -259,7 +271,7 @@ func (c *Client) Retag(ctx context.Context, lv LogicalVolume, del, add []string)
 // Rename renames the volume, in one write of LVM's metadata, and makes it durable
 // (Flush).
 func (c *Client) Rename(ctx context.Context, lv LogicalVolume, to volume.Name) error {
-	if err := c.despiteHalf(ctx, lv, "lvrename", "--", string(lv.Group), string(lv.Name), string(to)); err != nil {
+	if err := c.runWithSnapshotRepair(ctx, lv, "lvrename", "--", string(lv.Group), string(lv.Name), string(to)); err != nil {
 		return fmt.Errorf("rename logical volume %s to %s: %w", lv.path(), to, err)
 	}
 	return c.Flush(ctx, lv.Group, to)
@@ -270,7 +282,7 @@ func (c *Client) Rename(ctx context.Context, lv LogicalVolume, to volume.Name) e
 // snapshots, which LVM would remove together with it. LVM refuses a volume whose device is open.
 // Remove succeeds only if LVM, queried again, shows that the volume is gone.
 func (c *Client) Remove(ctx context.Context, lv LogicalVolume) error {
-	if err := c.despiteHalf(ctx, lv, "lvremove", removeArgs(lv)...); err != nil {
+	if err := c.runWithSnapshotRepair(ctx, lv, "lvremove", removeArgs(lv)...); err != nil {
 		return fmt.Errorf("remove logical volume %s: %w", lv.path(), err)
 	}
 	now, err := c.Volume(ctx, lv.Group, lv.Name)

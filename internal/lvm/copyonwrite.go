@@ -23,7 +23,7 @@ func cannotGrow(lv LogicalVolume) error {
 // (LogicalVolume.Of). Otherwise it is like Create.
 func (c *Client) CopyOnWrite(ctx context.Context, origin, lv LogicalVolume, chunk volume.Bytes) error {
 	_, err := c.lvm(ctx, "lvcreate", copyOnWriteArgs(origin, lv, chunk)...)
-	_, why := c.whyNotMade(ctx, lv, err)
+	_, why := c.explainCreate(ctx, lv, err)
 	if errors.Is(why, ErrExists) {
 		// The existing volume may be what LVM has left of this attempt, and only LVM's error
 		// explains why that failed.

@@ -22,7 +22,7 @@ func (c *Client) Create(ctx context.Context, lv LogicalVolume) error {
 		if err == nil {
 			_, err = c.lvm(ctx, "lvcreate", createArgs(lv, on)...)
 		}
-		return c.whyNotMade(ctx, lv, err)
+		return c.explainCreate(ctx, lv, err)
 	}
 	return twice(create)
 }
@@ -46,13 +46,13 @@ func (c *Client) Snapshot(ctx context.Context, origin, lv LogicalVolume) error {
 	if err == nil {
 		_, err = c.lvm(ctx, "lvcreate", snapshotArgs(origin, lv)...)
 	}
-	_, err = c.whyNotMade(ctx, lv, err)
+	_, err = c.explainCreate(ctx, lv, err)
 	return err
 }
 
-// whyNotMade determines the reason for a failure from LVM's actual state, and returns nil if err is
+// explainCreate determines the reason for a failure from LVM's actual state, and returns nil if err is
 // nil. It also reports whether the group has room for the volume.
-func (c *Client) whyNotMade(ctx context.Context, lv LogicalVolume, err error) (roomy bool, why error) {
+func (c *Client) explainCreate(ctx context.Context, lv LogicalVolume, err error) (roomy bool, why error) {
 	if err == nil {
 		return false, nil
 	}
@@ -141,7 +141,7 @@ func (c *Client) Extend(ctx context.Context, lv LogicalVolume, size volume.Bytes
 }
 
 func (c *Client) extend(ctx context.Context, lv LogicalVolume, size volume.Bytes) (roomy bool, err error) {
-	on, err := c.home(ctx, lv)
+	on, err := c.copyDevices(ctx, lv)
 	if err == nil && lv.Shape.Layout == volume.Thin {
 		err = c.fitPool(ctx, lv, size-lv.Size)
 	}
@@ -167,10 +167,10 @@ func (c *Client) extend(ctx context.Context, lv LogicalVolume, size volume.Bytes
 	return roomy, fmt.Errorf("extend logical volume %s: %w", lv.path(), err)
 }
 
-// home returns the devices that hold the copies of a volume, on which these must grow: if one of
+// copyDevices returns the devices that hold the copies of a volume, on which these must grow: if one of
 // the devices is full, LVM on its own puts the end of its copy on the device of another copy (seen
 // with 2.03.16), and the loss of that device would lose both. It returns none where LVM chooses.
-func (c *Client) home(ctx context.Context, lv LogicalVolume) ([]string, error) {
+func (c *Client) copyDevices(ctx context.Context, lv LogicalVolume) ([]string, error) {
 	if lv.Shape.Layout != volume.Raid1 {
 		return nil, nil
 	}
@@ -180,7 +180,7 @@ func (c *Client) home(ctx context.Context, lv LogicalVolume) ([]string, error) {
 	}
 	on, err := parseCopies(out)
 	if err == nil && len(on) < lv.Shape.Devices() {
-		err = fmt.Errorf("extend logical volume %s: its %d copies lie on %s (%s); see `lvs -a -o +devices %s`", lv.path(), lv.Shape.Devices(), volume.Counted(len(on), "device", "devices"), strings.Join(on, ", "), lv.Group)
+		err = fmt.Errorf("extend logical volume %s: its %d copies lie on %s (%s); see `lvs -a -o +devices %s`", lv.path(), lv.Shape.Devices(), volume.Pluralize(len(on), "device", "devices"), strings.Join(on, ", "), lv.Group)
 	}
 	return on, err
 }
@@ -193,7 +193,7 @@ func (c *Client) shortOf(ctx context.Context, g VolumeGroup, h volume.Shape, sha
 		return exported(g.Name)
 	}
 	if g.Missing > 0 {
-		return fmt.Errorf("%w: %s lacks %d of its %s, and LVM makes and grows nothing in it until they are back; bring them back, or give them up with `lvconvert --repair` and `vgreduce --removemissing`", ErrPartial, g.Name, g.Missing, volume.Counted(g.Devices, "device", "devices"))
+		return fmt.Errorf("%w: %s lacks %d of its %s, and LVM makes and grows nothing in it until they are back; bring them back, or give them up with `lvconvert --repair` and `vgreduce --removemissing`", ErrPartial, g.Name, g.Missing, volume.Pluralize(g.Devices, "device", "devices"))
 	}
 	if h.Layout == volume.Thin {
 		return nil // it takes nothing from its group

@@ -4,8 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 // ErrSuspended: device-mapper holds back all requests to a device until it is resumed.
@@ -31,8 +35,8 @@ func checkResumed(dir, path string) error {
 		if err != nil {
 			return fmt.Errorf("see which device is suspended: %w", err)
 		}
-		return fmt.Errorf("device %s cannot be opened: %s is %w, and a process that opens it hangs; when no command works on it any more, run `dmsetup resume %s`; this call is retried",
-			path, name, ErrSuspended, name)
+		return fmt.Errorf("device %s cannot be opened: %s is %w, and a process that opens it hangs; when no command works on it any more, run %s; this call is retried",
+			path, name, ErrSuspended, resumeCommand(dir, name))
 	}
 	if _, err := os.Stat(dir + "/partition"); err == nil {
 		dir += "/.." // its disk
@@ -47,4 +51,48 @@ func checkResumed(dir, path string) error {
 		}
 	}
 	return nil
+}
+
+// resumeCommand returns the command by which a person resumes the mapping of a directory in sysfs. An
+// LVM command that was interrupted may have left a table in the kernel that LVM has not committed, for
+// example of a larger size. Both dmsetup and LVM would activate that table, so it is cleared first, in
+// all suspended mappings below; LVM then restores the table that its metadata describes.
+func resumeCommand(dir, name string) string {
+	group, lv, ok := refreshable(dir, name)
+	if !ok {
+		return "`dmsetup resume " + name + "`"
+	}
+	return fmt.Sprintf("`dmsetup clear %s && lvchange --refresh %s/%s`", strings.Join(suspendedNames(dir, nil), " "), group, lv)
+}
+
+// refreshable returns the logical volume that a mapping of LVM's belongs to, and that lvchange accepts:
+// a mapping may be a layer of it, such as "-real", or a hidden part, such as "_rimage_0".
+func refreshable(dir, name string) (volume.Group, volume.Name, bool) {
+	uuid, err := readLine(dir + "/dm/uuid")
+	if err != nil || !strings.HasPrefix(uuid, "LVM-") {
+		return "", "", false
+	}
+	if layer := strings.LastIndexByte(uuid, '-'); layer > len("LVM") {
+		name = strings.TrimSuffix(name, uuid[layer:])
+	}
+	group, lv, ok := volume.SplitDeviceName(name)
+	for _, part := range []string{imageSuffix, metadataSuffix, "_tdata", "_tmeta"} {
+		whole, _, _ := strings.Cut(string(lv), part)
+		lv = volume.Name(whole)
+	}
+	return group, lv, ok
+}
+
+// suspendedNames appends the names of the suspended mappings of a directory in sysfs and below, each
+// once. What cannot be read is left out: after the command, the call looks again.
+func suspendedNames(dir string, names []string) []string {
+	name, err := readLine(dir + "/dm/name")
+	if suspended, serr := readLine(dir + "/dm/suspended"); err == nil && serr == nil && suspended != "0" && !slices.Contains(names, name) {
+		names = append(names, name)
+	}
+	below, _ := os.ReadDir(dir + "/slaves")
+	for _, d := range below {
+		names = suspendedNames(dir+"/slaves/"+d.Name(), names)
+	}
+	return names
 }

@@ -141,6 +141,16 @@ const scanSetting = "scan_lvs"
 // scanOff matches an assignment that turns scan_lvs off.
 var scanOff = regexp.MustCompile(scanSetting + `\s*=\s*0(\s|}|$)`)
 
+// defaultFilters are the values by which LVM reports a filter that the host has not set: since
+// 2.03.06, and before. Both accept every device.
+var defaultFilters = []string{`["a|.*|"]`, `["a|.*/|"]`}
+
+// FiltersSet reports whether the host has set both of LVM's device filters. flexlvm then cannot hide
+// from its LVM commands what pods write to raw block volumes (docs/block.md).
+func FiltersSet(filter, globalFilter string) bool {
+	return !slices.Contains(defaultFilters, filter) && !slices.Contains(defaultFilters, globalFilter)
+}
+
 // hostDevices returns which of LVM's two device filters the host has not set, and, if askScan,
 // whether LVM scans logical volumes. What the host's filters hide, such as one of two paths to a
 // disk, has to stay hidden. Patterns cannot be added to a filter that accepts other devices,
@@ -157,7 +167,8 @@ func (c *Client) hostDevices(ctx context.Context, askScan bool) (filter string, 
 	}
 	lines := strings.Fields(string(out))
 	for _, name := range []string{"filter", "global_filter"} {
-		if slices.Contains(lines, name+`=["a|.*|"]`) { // LVM's default
+		isDefault := func(value string) bool { return slices.Contains(lines, name+"="+value) }
+		if slices.ContainsFunc(defaultFilters, isDefault) {
 			filter = name
 			break
 		}

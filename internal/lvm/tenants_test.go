@@ -91,13 +91,15 @@ func TestHidden(t *testing.T) {
 
 // Devices that the host's filter hides stay hidden. If that filter cannot be read, the command fails.
 func TestHostFilterStays(t *testing.T) {
-	const byDefault, own = `=["a|.*|"]`, `=["r|^/dev/sdb$|","a|.*|"]`
+	const byDefault, byOldDefault, own = `=["a|.*|"]`, `=["a|.*/|"]`, `=["r|^/dev/sdb$|","a|.*|"]`
 	c, s := client(t, map[string][]answer{
 		"lvm": {
 			{out: "filter" + byDefault + "\nglobal_filter" + byDefault + "\n"}, {out: "filter" + byDefault + "\nglobal_filter" + own + "\n"},
-			{out: "filter" + own + "\nglobal_filter" + byDefault + "\n"}, {out: "filter" + own + "\nglobal_filter" + own + "\n"}, {err: failed},
+			{out: "filter" + own + "\nglobal_filter" + byDefault + "\n"},
+			{out: "filter" + byOldDefault + "\nglobal_filter" + byOldDefault + "\n"}, {out: "filter" + own + "\nglobal_filter" + byOldDefault + "\n"},
+			{out: "filter" + own + "\nglobal_filter" + own + "\n"}, {err: failed},
 		},
-		"lvchange": {{}, {}, {}, {}},
+		"lvchange": {{}, {}, {}, {}, {}, {}},
 	})
 	c.tenants = tenants{dev: t.TempDir(), sys: t.TempDir()}
 	require.NoError(t, os.Mkdir(filepath.Join(c.tenants.dev, "mapper"), 0o750))
@@ -108,7 +110,7 @@ func TestHostFilterStays(t *testing.T) {
 	all, err := c.tenants.patterns()
 	require.NoError(t, err)
 	patterns := strings.Join(all, `","`)
-	for _, filter := range []string{"filter", "filter", "global_filter", ""} {
+	for _, filter := range []string{"filter", "filter", "global_filter", "filter", "global_filter", ""} {
 		_, err := c.lvm(t.Context(), "lvchange", "-ay")
 		require.NoError(t, err)
 		want := `lvchange --config devices{` + filter + `=["` + patterns + `"]} -ay`
@@ -119,7 +121,7 @@ func TestHostFilterStays(t *testing.T) {
 	}
 	_, err = c.lvm(t.Context(), "lvchange", "-ay")
 	require.ErrorContains(t, err, "read the host's LVM filter")
-	require.Len(t, s.ran, 9)
+	require.Len(t, s.ran, 13)
 }
 
 // If the host's LVM scans logical volumes, raw block volumes are hidden by their names, and

@@ -14,21 +14,21 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// despiteHalf runs a command on a volume that is being removed, and once more if the first run
-// failed because of what dropHalfSnapshot has repaired.
-func (c *Client) despiteHalf(ctx context.Context, lv LogicalVolume, name string, args ...string) error {
+// runWithSnapshotRepair runs a command on a volume that is being removed, and once more if the first run
+// failed because of what repairUnfinishedSnapshot has repaired.
+func (c *Client) runWithSnapshotRepair(ctx context.Context, lv LogicalVolume, name string, args ...string) error {
 	_, err := c.lvm(ctx, name, args...)
 	if err == nil || lv.Shape.Layout != volume.Thin {
 		return err
 	}
-	dropped, derr := c.dropHalfSnapshot(ctx, lv)
+	dropped, derr := c.repairUnfinishedSnapshot(ctx, lv)
 	if dropped {
 		_, err = c.lvm(ctx, name, args...)
 	}
 	return errors.Join(err, derr)
 }
 
-// dropHalfSnapshot repairs a thin snapshot that is being removed, so that LVM can handle it, and
+// repairUnfinishedSnapshot repairs a thin snapshot that is being removed, so that LVM can handle it, and
 // reports whether it had to.
 //
 // LVM records a snapshot in its metadata, has the kernel's thin pool create it, has the pool count
@@ -37,7 +37,7 @@ func (c *Client) despiteHalf(ctx context.Context, lv LogicalVolume, name string,
 // already has one, and from then on nothing can be created in the pool ("Manual intervention may be
 // required"). Nobody has written to the pool's snapshot, because LVM exposes it only after the
 // third step; so it is deleted, and LVM creates it once more.
-func (c *Client) dropHalfSnapshot(ctx context.Context, lv LogicalVolume) (bool, error) {
+func (c *Client) repairUnfinishedSnapshot(ctx context.Context, lv LogicalVolume) (bool, error) {
 	text, err := c.metadata(ctx, lv.Group)
 	if err != nil {
 		return false, err

@@ -87,7 +87,7 @@ func (c *Client) CheckNewGroup(ctx context.Context, n NewGroup) error {
 	}
 	for _, g := range groups {
 		if g.Name == n.Name {
-			return fmt.Errorf("%w: %s has %s on %s; choose another --name, or use it as it is", ErrGroupExists, g.Name, g.Size, volume.Counted(g.Devices, "device", "devices"))
+			return fmt.Errorf("%w: %s has %s on %s; choose another --name, or use it as it is", ErrGroupExists, g.Name, g.Size, volume.Pluralize(g.Devices, "device", "devices"))
 		}
 	}
 	return CheckBlank(ctx, c.run, n.Devices, n.MetadataSize+minPool)

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -85,13 +84,18 @@ func pointsOf(file string, number uint64) ([]Point, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	infos, err := mountinfo.GetMountsFromReader(f, func(i *mountinfo.Info) (skip, stop bool) { return deviceOf(i) != number, false })
+	lines, err := linesOf(f, number)
 	if err != nil {
 		return nil, err
 	}
 	var out []Point
-	for _, i := range infos {
-		out = append(out, Point{Path: i.Mountpoint, Type: i.FSType, Source: i.Source, Number: number, Root: strings.TrimSuffix(i.Root, "//deleted"), ReadOnly: isReadOnly(i)})
+	for _, line := range lines {
+		p, err := parseLine(line, number)
+		if err != nil {
+			return nil, err
+		}
+		p.Root = strings.TrimSuffix(p.Root, "//deleted")
+		out = append(out, p)
 	}
 	return out, nil
 }

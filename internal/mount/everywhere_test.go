@@ -3,6 +3,7 @@ package mount
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,10 +45,34 @@ func TestEverywhere(t *testing.T) {
 		{Path: "/x", Type: "xfs", Source: "/dev/dm-3", Number: unix.Mkdev(252, 3), Root: "/gone/b", ReadOnly: true},
 	}, found)
 
+	// A tenant's mounts have long lines, of another device and of this one.
+	long := strings.Repeat("/long", 20_000)
+	thread("35", "35", "6", "c", strings.ReplaceAll(others, "/other", long)+strings.ReplaceAll(ours, "/mnt", long+`\040end`)+others)
+	found, err = Everywhere(proc, unix.Mkdev(252, 3))
+	require.NoError(t, err)
+	require.Len(t, found, 3)
+	require.Equal(t, Point{Path: long + " end", Type: "xfs", Source: "/dev/dm-3", Number: unix.Mkdev(252, 3), Root: "/volumes/a/data"}, found[2])
+	for _, wrong := range []string{"36 35\n", strings.TrimSuffix(ours, "\n"), strings.ReplaceAll(ours, " - ", " ")} {
+		thread("36", "36", "7", "c", wrong)
+		_, err = Everywhere(proc, unix.Mkdev(252, 3))
+		require.ErrorContains(t, err, "read the mounts of process 36", wrong)
+		require.NoError(t, os.RemoveAll(filepath.Join(proc, "36")))
+	}
+
 	thread("34", "34", "5", "c", "")
 	require.NoError(t, os.Mkdir(filepath.Join(proc, "34/task/34/mountinfo"), 0o700))
 	_, err = Everywhere(proc, unix.Mkdev(252, 3))
 	require.ErrorContains(t, err, "read the mounts of process 34")
 	_, err = Everywhere(filepath.Join(proc, "none"), 0)
 	require.ErrorContains(t, err, "list processes")
+}
+
+// The lines of one device are bounded; a mount that is looked for is never skipped silently.
+func TestLinesAreBounded(t *testing.T) {
+	line := "36 35 252:3 / /" + strings.Repeat("x", maxLines/2) + " rw - xfs /dev/dm-3 rw\n"
+	_, err := linesOf(strings.NewReader(line+line), unix.Mkdev(252, 3))
+	require.ErrorContains(t, err, "the mounts of device 252:3 take more than")
+	lines, err := linesOf(strings.NewReader(line+line+line), unix.Mkdev(252, 4))
+	require.NoError(t, err)
+	require.Empty(t, lines)
 }

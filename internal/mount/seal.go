@@ -29,7 +29,7 @@ func AttachForReaders(t Type, device string) (*Attached, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = disown(a.fd)
+	err = setEmptyIDMapping(a.fd)
 	switch {
 	case errors.Is(err, ErrNoMapping):
 		a.unmapped = err
@@ -52,14 +52,14 @@ var ErrNoMapping = errors.New("owners cannot be mapped")
 func CheckReaders() error {
 	// The kernel checks the mapping before it checks the mount, which is none here (mount_setattr
 	// in Linux's fs/namespace.c).
-	if err := disown(-1); !errors.Is(err, unix.EBADF) {
+	if err := setEmptyIDMapping(-1); !errors.Is(err, unix.EBADF) {
 		return err
 	}
 	return nil
 }
 
-// disown sets on a mount the ID mapping in which nobody owns anything.
-func disown(mount int) error {
+// setEmptyIDMapping sets on a mount the ID mapping in which nobody owns anything.
+func setEmptyIDMapping(mount int) error {
 	owners, err := unowned()
 	if err != nil {
 		return err

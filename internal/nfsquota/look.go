@@ -279,7 +279,7 @@ func (l *look) projectFor(m nfsmark.Mark, dir *os.File) (quota.Project, error) {
 		return 0, fmt.Errorf("has project %d, which flexlvm did not give it, and has to keep it: its size is not enforced by flexlvm", is)
 	}
 	if n := l.all[p].Inodes; n > 0 {
-		return 0, fmt.Errorf("is to have project %d by %s, in which %s elsewhere; remove them, or take its entry out of that file, so that it gets another", p, recordPath, volume.Counted(int(n), "file is", "files are"))
+		return 0, fmt.Errorf("is to have project %d by %s, in which %s elsewhere; remove them, or take its entry out of that file, so that it gets another", p, recordPath, volume.Pluralize(int(n), "file is", "files are"))
 	}
 	if err := requireEmpty(dir); err != nil {
 		return 0, fmt.Errorf("%w; give them its project on the server: xfs_quota -x -c 'project -s -p %s %d' %s", err, filepath.Join(l.dir, m.Directory), p, l.dir)

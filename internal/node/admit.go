@@ -23,8 +23,8 @@ func refused(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrRefused, fmt.Sprintf(format, args...))
 }
 
-// ours returns the tags of a logical volume, and refuses one that flexlvm does not own.
-func ours(lv lvm.LogicalVolume) (volume.Tags, error) {
+// ownedTags returns the tags of a logical volume, and refuses one that flexlvm does not own.
+func ownedTags(lv lvm.LogicalVolume) (volume.Tags, error) {
 	if !volume.Owned(lv.Tags) {
 		return volume.Tags{}, refused("logical volume %s/%s exists and does not carry the tag %q, so it is not ours; rename or remove it, or use another name", lv.Group, lv.Name, volume.TagOwned)
 	}

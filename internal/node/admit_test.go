@@ -43,7 +43,7 @@ func TestTagsOfANewerRelease(t *testing.T) {
 }
 
 func readOurs(lv lvm.LogicalVolume) error {
-	_, err := ours(lv)
+	_, err := ownedTags(lv)
 	return err
 }
 

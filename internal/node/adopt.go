@@ -61,9 +61,9 @@ func (e *Engine) Adopt(ctx context.Context, a Adoption) (inventory.Volume, error
 	if err := e.beginAdoption(ctx, c); err != nil {
 		return inventory.Volume{}, err
 	}
-	fixed, err := e.takeIn(ctx, c, a.Size == 0)
+	fixed, err := e.applyQuota(ctx, c, a.Size == 0)
 	if err != nil {
-		return inventory.Volume{}, fmt.Errorf("%w; %s", err, wayOut(a))
+		return inventory.Volume{}, fmt.Errorf("%w; %s", err, adoptionRemedy(a))
 	}
 	add := []string{volume.Retained.Tag()}
 	if fixed {
@@ -80,8 +80,8 @@ func (e *Engine) Adopt(ctx context.Context, a Adoption) (inventory.Volume, error
 	return e.describe(lv), nil
 }
 
-// wayOut returns what a person can do about an adoption that failed half-way.
-func wayOut(a Adoption) string {
+// adoptionRemedy returns what a person can do about an adoption that failed half-way.
+func adoptionRemedy(a Adoption) string {
 	return fmt.Sprintf("no file has other content than before; put that right and call `flexlvm volumes adopt` again, or leave the volume as it was with `flexlvm volumes disown %s --group %s`", a.Name, a.Group)
 }
 
@@ -102,7 +102,7 @@ func (e *Engine) candidate(ctx context.Context, a Adoption) (c candidate, err er
 		return c, err
 	}
 	if g.Missing > 0 {
-		return c, fmt.Errorf("adopt %s: %w: %s lacks %d of its %s; bring them back first", a, lvm.ErrPartial, a.Group, g.Missing, volume.Counted(g.Devices, "device", "devices"))
+		return c, fmt.Errorf("adopt %s: %w: %s lacks %d of its %s; bring them back first", a, lvm.ErrPartial, a.Group, g.Missing, volume.Pluralize(g.Devices, "device", "devices"))
 	}
 	if c.lv, err = e.lvm.Volume(ctx, a.Group, a.Name); err != nil {
 		return c, err
@@ -123,7 +123,7 @@ func (e *Engine) candidate(ctx context.Context, a Adoption) (c candidate, err er
 	if err != nil {
 		return c, err
 	}
-	if err := e.only(ctx, a, fs); err != nil {
+	if err := e.checkUniqueUUID(ctx, a, fs); err != nil {
 		return c, err
 	}
 	c.tags, c.most, err = tagsOfAdopted(c, a, fs, kind)
@@ -188,10 +188,10 @@ func adoptingTags(was *volume.Tags, tags volume.Tags) (del, add []string) {
 	return slices.DeleteFunc(del, both), slices.DeleteFunc(add, both)
 }
 
-// takeIn puts the existing files under the volume's quota. With lower, a size that exceeds the file system's
+// applyQuota puts the existing files under the volume's quota. With lower, a size that exceeds the file system's
 // room is lowered to that room. fixed reports whether the file system reserves more for itself than one of
 // flexlvm's would (volume.Tags.Fixed).
-func (e *Engine) takeIn(ctx context.Context, c candidate, lower bool) (fixed bool, err error) {
+func (e *Engine) applyQuota(ctx context.Context, c candidate, lower bool) (fixed bool, err error) {
 	f := found{device: c.device, content: e.contentOf(c.device, c.tags), tags: c.tags}
 	fs, err := mount.Attach(f.content.words().mount, f.content.path, false)
 	if err != nil {
@@ -221,7 +221,7 @@ func (e *Engine) takeIn(ctx context.Context, c candidate, lower bool) (fixed boo
 	if err := e.setQuota(ctx, fs.Root(), f, 0); err != nil {
 		return false, err
 	}
-	fixed, err = isLavish(f, room.all < c.most)
+	fixed, err = reservesMore(f, room.all < c.most)
 	// The quota must be on the disk before the tags say that the adoption is done.
 	return fixed, errors.Join(err, fs.Close(), awaitClosed(ctx, f.content.path))
 }
@@ -241,14 +241,14 @@ func (e *Engine) assignFiles(ctx context.Context, fs *mount.Attached, f found) e
 	return nil
 }
 
-// isLavish reports whether a file system reserves more for itself than one of flexlvm's would: already now,
+// reservesMore reports whether a file system reserves more for itself than one of flexlvm's would: already now,
 // or, for ext4, of the space that it grows by.
-func isLavish(f found, now bool) (bool, error) {
+func reservesMore(f found, now bool) (bool, error) {
 	if now || f.tags.FSType != volume.Ext4 {
 		return now, nil
 	}
 	sb, err := readExt4(f.content.path)
-	return sb.Lavish, err
+	return sb.HighOverhead, err
 }
 
 // onlyOurProject checks all files before the first of them is changed.
@@ -285,7 +285,7 @@ func (e *Engine) fit(ctx context.Context, lv lvm.LogicalVolume, f found, room oc
 	case room.all >= size:
 		return size, nil
 	case !lower:
-		return 0, refused("the file system on %s has room for %d bytes, less than the %d that are asked for: it was made with more for itself than flexlvm would; ask for no more than that, or extend it", where, int64(room.all), int64(size))
+		return 0, refused("the file system on %s has room for %d bytes, less than the %d that are asked for: it reserves more space for its own metadata than a file system that flexlvm creates; request a smaller size, or extend the logical volume and the file system", where, int64(room.all), int64(size))
 	}
 	if err := e.lvm.Retag(ctx, lv, []string{volume.SizeTag(size)}, []string{volume.SizeTag(room.all)}); err != nil {
 		return 0, err

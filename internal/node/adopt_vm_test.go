@@ -91,7 +91,7 @@ func testAdoptAndDisown(t *testing.T, mkfs string, kill bool) {
 	m.unmount(m.target("a"))
 	require.Equal(t, s.FSType == volume.Ext4, tagsOf(t, a.Name).Fixed, "mke2fs keeps blocks for root, and mkfs.xfs does not")
 	if s.FSType == volume.Ext4 {
-		require.ErrorContains(t, m.Expand(m.ctx(), s, s.Size+volume.MiB), "was made with more for itself")
+		require.ErrorContains(t, m.Expand(m.ctx(), s, s.Size+volume.MiB), "reserves more space for its own metadata")
 	}
 
 	_, err = m.SetState(m.ctx(), group, a.Name, volume.Retained)

@@ -20,7 +20,7 @@ import (
 
 // blockKind is the content of a raw block volume: no file system, but the device itself. Nothing on the
 // device identifies the volume; its tags do. In state creating, the device is not known to be zeroed, and no
-// pod has ever had it (handOut).
+// pod has ever had it (publish).
 type blockKind struct {
 	engine *Engine
 	device lvm.Device
@@ -51,11 +51,11 @@ func (blockKind) usedAt(string, use) (volume.Bytes, error) {
 }
 
 const (
-	// zeroNote is the time between two records of the progress of zeroing. It is less than kubelet's timeout
-	// for a call, whatever the speed of the disk and the rate limit.
-	zeroNote = 10 * time.Second
-	// lastNote is how long a call may exceed its deadline to record its progress.
-	lastNote = 10 * time.Second
+	// zeroProgressInterval is the time between two records of the progress of zeroing. It is less than
+	// kubelet's timeout for a call, whatever the speed of the disk and the rate limit.
+	zeroProgressInterval = 10 * time.Second
+	// progressGrace is how long a call may exceed its deadline to record its progress.
+	progressGrace = 10 * time.Second
 )
 
 // errYielded: an engine that yields has zeroed part of a volume. Other calls may lock the volume now, and the
@@ -78,7 +78,7 @@ func (e *Engine) zero(ctx context.Context, d lvm.Device, path string, tags volum
 	if thin {
 		return e.lvm.Flush(ctx, d.Group, d.Name)
 	}
-	size, err := deviceSize(path)
+	size, err := e.committedSize(ctx, d, path)
 	if err != nil {
 		return err
 	}
@@ -110,10 +110,10 @@ func (e *Engine) zero(ctx context.Context, d lvm.Device, path string, tags volum
 	return nil
 }
 
-// zeroSome zeroes for zeroNote, or for holdTime if the engine yields, and returns the end of the zeroed part,
-// also with an error.
+// zeroSome zeroes for zeroProgressInterval, or for holdTime if the engine yields, and returns the end of the
+// zeroed part, also with an error.
 func (e *Engine) zeroSome(ctx context.Context, f *os.File, at, size volume.Bytes) (volume.Bytes, error) {
-	long := zeroNote
+	long := zeroProgressInterval
 	if e.yields {
 		long = holdTime
 	}
@@ -135,7 +135,7 @@ func (e *Engine) noteZeroed(ctx context.Context, f *os.File, d lvm.Device, old, 
 	e.after("zero")
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), lastNote)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), progressGrace)
 		defer cancel()
 	}
 	var del []string

@@ -230,7 +230,7 @@ func TestBlockHalfZeroedIsNotBroughtBack(t *testing.T) {
 		require.Equal(t, volume.Creating, tagsOf(t, s.Name).State)
 
 		require.NoError(t, m.Release(m.ctx(), refOf(s), volume.Unreferenced, volume.Disposal{}))
-		require.True(t, tagsOf(t, s.Name).HalfZeroed(), name)
+		require.True(t, tagsOf(t, s.Name).PartlyZeroed(), name)
 		for _, to := range []volume.State{volume.Ready, volume.Retained} {
 			_, err := m.SetState(m.ctx(), s.Group, s.Name, to)
 			require.ErrorContains(t, err, "given up before all of it was zeroed")

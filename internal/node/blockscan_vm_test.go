@@ -54,8 +54,8 @@ func TestBlockOnAHostThatScansVolumes(t *testing.T) {
 		require.LessOrEqual(t, seen, 1, name)
 		return seen == 1
 	}
-	for _, handedOut := range []bool{true, false} {
-		if !handedOut {
+	for _, published := range []bool{true, false} {
+		if !published {
 			m.unmount(target)
 			require.NoError(t, m.CloseUnused(m.ctx()))
 		}

@@ -71,7 +71,7 @@ func (e *Engine) makeIndependent(ctx context.Context, spec volume.Spec, lv lvm.L
 	}
 	f := found{device: d, tags: tags, key: key, growing: true}
 	if f.content, err = e.openCopy(ctx, f); err == nil {
-		err = e.makeItsOwn(ctx, lv, &f)
+		err = e.assignUUID(ctx, lv, &f)
 	}
 	if err != nil {
 		return found{}, fmt.Errorf("make volume %s/%s of the copy of %s: %w", spec.Group, spec.Name, spec.CloneOf, err)
@@ -80,7 +80,7 @@ func (e *Engine) makeIndependent(ctx context.Context, spec volume.Spec, lv lvm.L
 		return found{}, err
 	}
 	e.after("lvextend")
-	if err := e.stretch(ctx, d, f.content, key); err != nil {
+	if err := e.resizeContainer(ctx, d, f.content, key); err != nil {
 		return found{}, err
 	}
 	if err := e.limitCopy(ctx, f, spec); err != nil {
@@ -120,33 +120,36 @@ func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.Logical
 	if spec.Layout != volume.Thin {
 		return e.finishFullCopy(ctx, spec, lv, tags, key)
 	}
-	if err := e.removeHalf(ctx, spec, lv, key); err != nil {
+	if err := e.removeUnfinishedCopy(ctx, spec, lv, key); err != nil {
 		return found{}, err
 	}
 	return e.copyOf(ctx, spec, key)
 }
 
-// neverHandedOut fails if this node's record says that a pod has had an unfinished copy.
+// neverHandedOut fails unless this node's record shows that no pod has had an unfinished copy.
 func (e *Engine) neverHandedOut(lv lvm.LogicalVolume) error {
-	handed, err := e.handedOut(lv)
-	if err != nil || handed {
-		return errors.Join(err, fmt.Errorf("%w: volume %s/%s is a copy that was never finished, and this node's record %s says that a pod had it; a person must look", ErrDamaged, lv.Group, lv.Name, e.records.file(lv.Group, lv.Name)))
+	handed, err := e.wasPublished(lv)
+	switch {
+	case err != nil:
+		return fmt.Errorf("volume %s/%s is a copy that was never finished, and whether a pod has had it is unknown, so it is not made again: %w; inspect the copy and that file by hand", lv.Group, lv.Name, err)
+	case handed:
+		return fmt.Errorf("%w: volume %s/%s is a copy that was never finished, and this node's record %s says that a pod had it; inspect it by hand", ErrDamaged, lv.Group, lv.Name, e.records.file(lv.Group, lv.Name))
 	}
 	return nil
 }
 
-// removeHalf removes the unfinished copy of an earlier call if the source can be copied again.
-func (e *Engine) removeHalf(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, key luks.Key) error {
+// removeUnfinishedCopy removes the unfinished copy of an earlier call if the source can be copied again.
+func (e *Engine) removeUnfinishedCopy(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, key luks.Key) error {
 	if err := e.locked(ctx, spec.Group, spec.CloneOf, func() error {
 		_, _, _, err := e.source(ctx, spec, key)
 		return err
 	}); err != nil {
 		return err
 	}
-	return e.dropHalf(ctx, spec, lv)
+	return e.removeIncomplete(ctx, spec, lv)
 }
 
-func (e *Engine) dropHalf(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume) error {
+func (e *Engine) removeIncomplete(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume) error {
 	if d, err := lvm.FindDevice(lv.Group, lv.Name); err == nil && spec.Encrypted {
 		if err := e.closeUnused(ctx, d); err != nil { // an open container would prevent the removal
 			return err
@@ -231,7 +234,7 @@ func (e *Engine) source(ctx context.Context, spec volume.Spec, key luks.Key) (lv
 	if err != nil {
 		return fail(nothingToCopy(spec, err))
 	}
-	tags, err := ours(lv)
+	tags, err := ownedTags(lv)
 	if err != nil {
 		return fail(err)
 	}
@@ -260,7 +263,7 @@ func nothingToCopy(spec volume.Spec, err error) error {
 	if !errors.Is(err, lvm.ErrNoVolume) {
 		return err
 	}
-	return fmt.Errorf("%s %q: there is nothing to copy, and no empty volume takes its place: %w; if no pod has used that claim yet, start one, else delete the claim of the copy", volume.OptionCloneOf, spec.CloneOf, err)
+	return fmt.Errorf("%s %q: the source volume does not exist, and no empty volume is created instead: %w; if no pod has used that claim yet, start one, else delete the claim of the copy", volume.OptionCloneOf, spec.CloneOf, err)
 }
 
 // mayCopy decides whether the volume of a spec may be created as a copy of a volume with these tags: a volume
@@ -280,12 +283,12 @@ func mayCopy(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 		return refused("%s is of kind %q, and no %s is taken of it", what, t.Kind, copyNoun(spec))
 	case t.State == volume.Doomed || lv.Name.IsDoomed():
 		return refused("%s is being removed", what)
-	case t.State == volume.Creating || t.Clone != "" || t.HalfZeroed():
+	case t.State == volume.Creating || t.Clone != "" || t.PartlyZeroed():
 		return refused("%s is not made yet, so there is nothing to copy; it is tried again", what)
 	case t.Size > spec.Size && spec.Kind != volume.Snapshot:
 		return refused("%s holds %d bytes by now and the copy %d; delete the claim of the copy and ask for more", what, int64(t.Size), int64(spec.Size))
 	}
-	return mayLie(spec, lv, t)
+	return checkCopyLayout(spec, lv, t)
 }
 
 // otherContent returns the error for a copy whose file system or volume mode would differ from its source's.
@@ -324,9 +327,9 @@ func flush(lv lvm.LogicalVolume, c content) error {
 
 func syncAll(fs *mount.Attached) error { return unix.Syncfs(int(fs.Root().Fd())) }
 
-// makeItsOwn gives a copy's file system the UUID of its tags. A detached mount first replays the log;
+// assignUUID gives a copy's file system the UUID of its tags. A detached mount first replays the log;
 // AttachCopy makes the kernel accept a second file system with the same UUID.
-func (e *Engine) makeItsOwn(ctx context.Context, lv lvm.LogicalVolume, f *found) error {
+func (e *Engine) assignUUID(ctx context.Context, lv lvm.LogicalVolume, f *found) error {
 	if f.tags.FSType == volume.Raw {
 		return nil // only its tags identify it
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -149,7 +150,7 @@ func TestMayCopy(t *testing.T) {
 		}, ""},
 		"one of a thin volume": {func(s *volume.Spec, _ *lvm.LogicalVolume, _ *volume.Tags) {
 			s.Kind, s.Layout, s.ThinPool = volume.Snapshot, volume.Linear, ""
-		}, "no snapshot with a store of its own is taken of it"},
+		}, "so it cannot have a copy-on-write snapshot"},
 		"grown": {func(_ *volume.Spec, _ *lvm.LogicalVolume, v *volume.Tags) { v.Size++ }, "holds 67108865 bytes by now and the copy 67108864"},
 	} {
 		s, tags := cloneSpec(), sourceTags()
@@ -207,4 +208,22 @@ func TestMakeCloneOfNothing(t *testing.T) {
 	s = cloneSpec()
 	s.Reserve = 30
 	require.ErrorContains(t, e.MakeClone(t.Context(), s), "belongs to kind snapshot")
+}
+
+// The error of an unfinished copy says what this node's record says, and nothing if it cannot be read.
+func TestUnfinishedCopyAndItsRecord(t *testing.T) {
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
+	require.NoError(t, err)
+	lv := lvm.LogicalVolume{Group: "flexlvm", Name: "copy", UUID: "u"}
+	require.NoError(t, e.neverHandedOut(lv))
+	require.NoError(t, e.records.write(lv.Group, lv.Name, newRecord("u", halfTags())))
+	err = e.neverHandedOut(lv)
+	require.ErrorIs(t, err, ErrDamaged)
+	require.ErrorContains(t, err, "says that a pod had it")
+	file := e.records.file(lv.Group, lv.Name)
+	require.NoError(t, os.WriteFile(file, []byte("{"), 0o600))
+	err = e.neverHandedOut(lv)
+	require.ErrorContains(t, err, "whether a pod has had it is unknown")
+	require.ErrorContains(t, err, file)
+	require.NotErrorIs(t, err, ErrDamaged)
 }

@@ -23,35 +23,35 @@ func (e *Engine) checkRoom(ctx context.Context, spec volume.Spec, lv lvm.Logical
 	return e.lvm.CheckRoom(ctx, lv, spec.DeviceSize())
 }
 
-// mayStore refuses a copy-on-write snapshot whose store needs more than is reserved for it, by more than LVM
-// rounds up: its source is larger than its PersistentVolume says, and the rest of the room is promised to
-// other volumes. It is pure.
-func mayStore(o Order, origin lvm.LogicalVolume) error {
+// checkStoreCharge refuses a copy-on-write snapshot whose store needs more than is reserved for it, by more
+// than LVM rounds up: its source is larger than its PersistentVolume says, and the rest of the room is
+// promised to other volumes. It is pure.
+func checkStoreCharge(o Order, origin lvm.LogicalVolume) error {
 	if !o.CopyOnWrite() || o.Charged == 0 {
 		return nil
 	}
 	store, _ := volume.COWStore(origin.Size, origin.Extent, o.Reserve)
 	rounded, _ := volume.COWStore(origin.Shape.Extents(o.ContentSize(), origin.Extent), origin.Extent, o.Reserve)
 	if kept := max(o.Charged.RoundUp(max(origin.Extent, 1)), rounded); store > kept {
-		return refused("%s %q: its store takes %d bytes (%s), for that volume has a device of %s, and %d (%s) are kept for it: that device is larger than its claim tells, as after a growth that was cut off; let the claim ask for as much, or use a VolumeSnapshotClass with less %s",
+		return refused("%s %q: its store takes %d bytes (%s), for that volume has a device of %s, and %d (%s) are kept for it: the device is larger than the claim's size, for example after an interrupted expansion; request that size in the claim, or use a VolumeSnapshotClass with less %s",
 			volume.OptionCloneOf, o.CloneOf, int64(store), store, origin.Size, int64(kept), kept, volume.OptionReserve)
 	}
 	return nil
 }
 
-// mayTakeInFull is mayTake for a full copy. A snapshot of a fixed volume may always be copied, because
-// nothing else restores it. It is pure.
-func mayTakeInFull(c *fullCopy, origin lvm.LogicalVolume) error {
+// checkFullCopyCharge is checkCopyCharge for a full copy. A snapshot of a fixed volume may always be copied,
+// because nothing else restores it. It is pure.
+func checkFullCopyCharge(c *fullCopy, origin lvm.LogicalVolume) error {
 	if c.of.Fixed {
 		return nil
 	}
-	return mayTake(c.spec, origin, c.size)
+	return checkCopyCharge(c.spec, origin, c.size)
 }
 
-// mayTake refuses a copy that needs more of its pool than its claim is charged, by more than LVM rounds up.
-// of is the volume whose layout the copy has. Its source was adopted, or created by another class, or
-// extended by a growth that was killed. It is pure.
-func mayTake(spec volume.Spec, of lvm.LogicalVolume, takes volume.Bytes) error {
+// checkCopyCharge refuses a copy that needs more of its pool than its claim is charged, by more than LVM
+// rounds up. of is the volume whose layout the copy has. Its source was adopted, or created by another class,
+// or extended by a growth that was killed. It is pure.
+func checkCopyCharge(spec volume.Spec, of lvm.LogicalVolume, takes volume.Bytes) error {
 	charged := spec.DeviceSize()
 	if takes <= of.Shape.Extents(charged, of.Extent) {
 		return nil
@@ -60,9 +60,9 @@ func mayTake(spec volume.Spec, of lvm.LogicalVolume, takes volume.Bytes) error {
 		volume.OptionCloneOf, spec.CloneOf, int64(takes), int64(charged), int64(spec.HeldBy(takes)+volume.Block))
 }
 
-// mayLie decides whether a copy may be created where its spec says, given the layout of its source. It is
-// pure.
-func mayLie(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
+// checkCopyLayout decides whether a copy may be created where its spec says, given the layout of its source.
+// It is pure.
+func checkCopyLayout(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 	what := fmt.Sprintf("%s %q: that volume", volume.OptionCloneOf, spec.CloneOf)
 	thin, snapshot := lv.Shape.Layout == volume.Thin, spec.Kind == volume.Snapshot
 	switch {
@@ -71,10 +71,10 @@ func mayLie(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 			return refused("%s is no thin volume in pool %s, so it cannot be copied there", what, spec.Pool())
 		}
 		if !snapshot {
-			return mayTake(spec, lv, lv.Size)
+			return checkCopyCharge(spec, lv, lv.Size)
 		}
 	case snapshot && (thin || lv.Shape.Layout == ""):
-		return refused("%s is thin, or laid out in a way that is none of flexlvm, and no snapshot with a store of its own is taken of it", what)
+		return refused("%s is thin or has a layout that flexlvm does not support, so it cannot have a copy-on-write snapshot", what)
 	case !snapshot && (t.Kind != volume.Snapshot || lv.Of == ""):
 		return refused("%s is no copy-on-write snapshot, and only of such a one a full copy is made, for it does not change", what)
 	case lv.Overflowed:

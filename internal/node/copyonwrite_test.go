@@ -18,18 +18,18 @@ func TestFullCopyTakesNoMoreThanItIsCharged(t *testing.T) {
 	c := fullCopy{spec: volume.Spec{Name: "copy", CloneOf: "snap", Size: 100 * volume.GiB, Layout: volume.Linear}}
 	origin := lvm.LogicalVolume{Extent: volume.DefaultExtent, Shape: volume.Shape{Layout: volume.Striped, Stripes: 4}}
 	c.size = c.spec.DeviceSize()
-	require.NoError(t, mayTakeInFull(&c, origin))
+	require.NoError(t, checkFullCopyCharge(&c, origin))
 	c.size = origin.Shape.Extents(c.size+1, origin.Extent)
-	require.NoError(t, mayTakeInFull(&c, origin), "as LVM rounds up")
+	require.NoError(t, checkFullCopyCharge(&c, origin), "as LVM rounds up")
 	c.size = volume.TiB
-	err := mayTakeInFull(&c, origin)
+	err := checkFullCopyCharge(&c, origin)
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorContains(t, err, `cloneOf "snap": a copy of it takes 1099511627776 bytes and its claim is charged for`)
 	c.of.Fixed = true
-	require.NoError(t, mayTakeInFull(&c, origin), "it cannot ask for more")
+	require.NoError(t, checkFullCopyCharge(&c, origin), "it cannot ask for more")
 	c.of.Fixed = false
 	c.spec.Size = c.spec.HeldBy(volume.TiB) + volume.Block
-	require.NoError(t, mayTakeInFull(&c, origin))
+	require.NoError(t, checkFullCopyCharge(&c, origin))
 }
 
 // The room that the store of a larger source needs is promised to other volumes.
@@ -38,16 +38,16 @@ func TestStoreTakesNoMoreThanIsKeptForIt(t *testing.T) {
 	o := Order{Spec: spec, Charged: spec.Charge()}
 	origin := lvm.LogicalVolume{Extent: 16 * volume.MiB, Shape: volume.Shape{Layout: volume.Striped, Stripes: 4}}
 	origin.Size = origin.Shape.Extents(spec.ContentSize(), origin.Extent)
-	require.NoError(t, mayStore(o, origin), "as LVM rounds up")
+	require.NoError(t, checkStoreCharge(o, origin), "as LVM rounds up")
 	origin.Size = 200 * volume.GiB
-	err := mayStore(o, origin)
+	err := checkStoreCharge(o, origin)
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorContains(t, err, `cloneOf "source": its store takes`)
 	require.ErrorContains(t, err, "has a device of 200 GiB, and")
 	o.Reserve = 30
-	require.NoError(t, mayStore(o, origin), "it takes less")
+	require.NoError(t, checkStoreCharge(o, origin), "it takes less")
 	o.Reserve, o.Charged = 0, 0
-	require.NoError(t, mayStore(o, origin), "nobody has said what is kept")
+	require.NoError(t, checkStoreCharge(o, origin), "nobody has said what is kept")
 }
 
 // A copy of a snapshot is only valid if, after the last byte was read, the snapshot is still the same and

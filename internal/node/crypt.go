@@ -21,18 +21,18 @@ func noKey(g volume.Group, n volume.Name) error {
 	return fmt.Errorf("%w: volume %s/%s is encrypted, and the call brings no key; kubelet passes it on where the PersistentVolume names its Secret (nodePublishSecretRef, and nodeExpandSecretRef for growth)", ErrNoKey, g, n)
 }
 
-// header reports whether the device holds the LUKS container that the tags name. Like checkFilesystem, it
+// checkHeader reports whether the device holds the LUKS container that the tags name. Like checkFilesystem, it
 // returns false without an error only for a volume that may be formatted: one in state creating that was
 // never handed out and whose container was not finished; a container gets its UUID last. No pod has ever had
-// an encrypted volume in that state, whatever became of this node's records (handOut).
-func header(lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, handedOut bool) (bool, error) {
+// an encrypted volume in that state, whatever became of this node's records (publish).
+func checkHeader(lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, published bool) (bool, error) {
 	h, err := readHeader(d.Path)
 	switch {
 	case err == nil && h.UUID == tags.LUKS:
 		return true, nil
 	case err != nil && !errors.Is(err, luks.ErrNoHeader):
 		return false, err
-	case tags.State != volume.Creating || handedOut || tags.Clone != "":
+	case tags.State != volume.Creating || published || tags.Clone != "":
 		return false, undecipherable(lv, tags, h, err)
 	}
 	return false, nil
@@ -55,8 +55,8 @@ func readHeader(device string) (luks.Header, error) {
 	return luks.ReadHeader(f)
 }
 
-// encrypt formats the LUKS container of a volume. Only create and decipher call it, and only in state
-// creating: the tags were read under this volume's lock.
+// encrypt formats the LUKS container of a volume. Only create and openOrFormatContainer call it, and only in
+// state creating: the tags were read under this volume's lock.
 func (e *Engine) encrypt(ctx context.Context, spec volume.Spec, d lvm.Device, tags volume.Tags, key luks.Key) error {
 	if tags.State != volume.Creating {
 		return fmt.Errorf("refusing to format %s/%s: its state is %s", spec.Group, spec.Name, tags.State)
@@ -86,13 +86,13 @@ func (e *Engine) encrypt(ctx context.Context, spec volume.Spec, d lvm.Device, ta
 	return nil
 }
 
-// decipher returns the opened content of a volume that was looked up. If header reports that a killed call
-// left the container unfinished, decipher formats it.
-func (e *Engine) decipher(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, f found, handedOut bool) (content, error) {
+// openOrFormatContainer returns the opened content of a volume that was looked up. If checkHeader reports that
+// a killed call left the container unfinished, openOrFormatContainer formats it.
+func (e *Engine) openOrFormatContainer(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, f found, published bool) (content, error) {
 	if f.tags.LUKS == "" {
 		return e.contentOf(f.device, f.tags), nil
 	}
-	whole, err := header(lv, f.tags, f.device, handedOut)
+	whole, err := checkHeader(lv, f.tags, f.device, published)
 	switch {
 	case err != nil:
 		return content{}, err
@@ -140,7 +140,7 @@ func (e *Engine) open(ctx context.Context, d lvm.Device, tags volume.Tags, key l
 	if err := awaitMapping(ctx, d); err != nil {
 		return content{}, err
 	}
-	return c, e.stretch(ctx, d, c, key)
+	return c, e.resizeContainer(ctx, d, c, key)
 }
 
 func (e *Engine) openContainer(ctx context.Context, d lvm.Device, tags volume.Tags, key luks.Key) error {
@@ -166,8 +166,8 @@ func wrongKey(d lvm.Device, err error) error {
 	return fmt.Errorf("the key of volume %s/%s is wrong, and nothing was changed: the Secret that its PersistentVolume names must hold the key that it was made with (a copy: that of what it was copied from): %w", d.Group, d.Name, err)
 }
 
-// stretch grows the opened container of an encrypted volume to the size of its device.
-func (e *Engine) stretch(ctx context.Context, d lvm.Device, c content, key luks.Key) error {
+// resizeContainer grows the opened container of an encrypted volume to the size of its device.
+func (e *Engine) resizeContainer(ctx context.Context, d lvm.Device, c content, key luks.Key) error {
 	if c.number == d.Number {
 		return nil
 	}
@@ -182,6 +182,9 @@ func (e *Engine) stretch(ctx context.Context, d lvm.Device, c content, key luks.
 	if size >= device-volume.LUKSHeader {
 		return nil
 	}
+	if _, err := e.committedSize(ctx, d, d.Path); err != nil {
+		return err
+	}
 	if err := luks.Resize(ctx, e.host.Unkillable, filepath.Base(c.path), key); err != nil {
 		return wrongKey(d, err)
 	}
@@ -195,7 +198,7 @@ func (e *Engine) stretch(ctx context.Context, d lvm.Device, c content, key luks.
 func (e *Engine) checkSource(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags, d lvm.Device, key luks.Key) (content, error) {
 	switch {
 	case tags.LUKS != "":
-		if _, err := header(lv, tags, d, true); err != nil {
+		if _, err := checkHeader(lv, tags, d, true); err != nil {
 			return content{}, err
 		}
 	case tags.FSType != volume.Raw:

@@ -34,7 +34,7 @@ func TestHeader(t *testing.T) {
 		if name == "a header" {
 			for _, state := range []volume.State{volume.Creating, volume.Ready, volume.Unreferenced, volume.Retained} {
 				for _, handed := range []bool{false, true} {
-					whole, err := header(lvm.LogicalVolume{}, encryptedTags(state, ours), device(content), handed)
+					whole, err := checkHeader(lvm.LogicalVolume{}, encryptedTags(state, ours), device(content), handed)
 					require.NoError(t, err)
 					require.True(t, whole, "it is this one's, %s", state)
 				}
@@ -43,7 +43,7 @@ func TestHeader(t *testing.T) {
 		}
 		for _, state := range []volume.State{volume.Creating, volume.Ready, volume.Unreferenced, volume.Retained} {
 			for _, handed := range []bool{false, true} {
-				whole, err := header(lvm.LogicalVolume{}, encryptedTags(state, ours), device(content), handed)
+				whole, err := checkHeader(lvm.LogicalVolume{}, encryptedTags(state, ours), device(content), handed)
 				require.False(t, whole)
 				if state == volume.Creating && !handed {
 					require.NoError(t, err, name)
@@ -55,13 +55,13 @@ func TestHeader(t *testing.T) {
 		}
 		half := encryptedTags(volume.Creating, ours)
 		half.Clone = other
-		_, err := header(lvm.LogicalVolume{}, half, device(content), false)
+		_, err := checkHeader(lvm.LogicalVolume{}, half, device(content), false)
 		require.ErrorIs(t, err, ErrDamaged, "a copy is never formatted")
 	}
 
 	// An unreadable header allows no conclusion.
 	for _, unreadable := range []lvm.Device{device([]byte("short")), {Path: "/nowhere"}} {
-		whole, err := header(lvm.LogicalVolume{}, encryptedTags(volume.Creating, other), unreadable, false)
+		whole, err := checkHeader(lvm.LogicalVolume{}, encryptedTags(volume.Creating, other), unreadable, false)
 		require.False(t, whole)
 		require.Error(t, err)
 		require.NotErrorIs(t, err, ErrDamaged)
@@ -126,7 +126,7 @@ func TestEncryptedIsReadyBeforeItIsHandedOut(t *testing.T) {
 			e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir(), Settle: func(volume.Group, volume.Name) {}}, host)
 			require.NoError(t, err)
 			f := found{device: lvm.Device{Group: "flexlvm", Name: "a", VolumeUUID: "uuid"}, tags: encryptedTags(volume.Creating, uuid)}
-			require.NoError(t, e.handOut(t.Context(), f))
+			require.NoError(t, e.publish(t.Context(), f))
 			rec, err := e.records.read("flexlvm", "a")
 			require.NoError(t, err)
 			if uuid == "" {

@@ -27,7 +27,7 @@ func (e *Engine) MakeDeclared(ctx context.Context, all []volumegroup.Declaration
 		return nil, err
 	}
 	defer release()
-	m := maker{tools: hostTools{e}, confirm: confirm, after: e.after, now: e.now}
+	m := groupMaker{tools: hostTools{e}, confirm: confirm, after: e.after, now: e.now}
 	return m.run(ctx, all)
 }
 
@@ -54,8 +54,8 @@ type groupTools interface {
 	makePool(ctx context.Context, p lvm.NewThinPool) error
 }
 
-// A maker carries out what volumegroup.Plan decides.
-type maker struct {
+// A groupMaker carries out what volumegroup.Plan decides.
+type groupMaker struct {
 	tools   groupTools
 	confirm func(context.Context, volumegroup.Declaration) error
 	after   func(step string)
@@ -64,7 +64,7 @@ type maker struct {
 }
 
 // run must be passed all declarations of the node, because it ends the waits of all others.
-func (m *maker) run(ctx context.Context, all []volumegroup.Declaration) ([]volumegroup.Outcome, error) {
+func (m *groupMaker) run(ctx context.Context, all []volumegroup.Declaration) ([]volumegroup.Outcome, error) {
 	outcomes, err := m.carryOutAll(ctx, all)
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (m *maker) run(ctx context.Context, all []volumegroup.Declaration) ([]volum
 	return outcomes, m.endWaits(outcomes)
 }
 
-func (m *maker) carryOutAll(ctx context.Context, all []volumegroup.Declaration) ([]volumegroup.Outcome, error) {
+func (m *groupMaker) carryOutAll(ctx context.Context, all []volumegroup.Declaration) ([]volumegroup.Outcome, error) {
 	view := volumegroup.View{Declarations: all}
 	var err error
 	if view.Ledger, err = m.tools.readLedger(); err != nil {
@@ -113,7 +113,7 @@ func (m *maker) carryOutAll(ctx context.Context, all []volumegroup.Declaration) 
 }
 
 // plan reads the state of the host, and decides.
-func (m *maker) plan(ctx context.Context, view volumegroup.View) (all []volumegroup.Decision, l volumegroup.Ledger, err error) {
+func (m *groupMaker) plan(ctx context.Context, view volumegroup.View) (all []volumegroup.Decision, l volumegroup.Ledger, err error) {
 	if view.Disks, err = m.tools.disks(); err != nil {
 		return nil, l, err
 	}
@@ -126,7 +126,7 @@ func (m *maker) plan(ctx context.Context, view volumegroup.View) (all []volumegr
 
 // makeLoops creates the declared loop devices that are missing. For each declaration that it tried, it
 // returns the reason of a failure, or an empty string.
-func (m *maker) makeLoops(ctx context.Context, decisions []volumegroup.Decision) map[string]string {
+func (m *groupMaker) makeLoops(ctx context.Context, decisions []volumegroup.Decision) map[string]string {
 	out := map[string]string{}
 	for _, d := range decisions {
 		if !d.LacksLoop() {
@@ -149,7 +149,7 @@ func sameLedger(a, b volumegroup.Ledger) bool {
 	return maps.Equal(a.Groups, b.Groups) && maps.EqualFunc(a.Disks, b.Disks, sameDisk) && maps.EqualFunc(a.Waits, b.Waits, time.Time.Equal)
 }
 
-func (m *maker) record(step string) error {
+func (m *groupMaker) record(step string) error {
 	if err := m.tools.writeLedger(m.ledger); err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (m *maker) record(step string) error {
 
 // carryOut executes the decision for one declaration. Its error does not prevent other declarations from
 // being carried out.
-func (m *maker) carryOut(ctx context.Context, d volumegroup.Decision) volumegroup.Outcome {
+func (m *groupMaker) carryOut(ctx context.Context, d volumegroup.Decision) volumegroup.Outcome {
 	m.refuseFull(ctx, &d)
 	if d.HoldBack(); d.Problem == "" {
 		if err := m.await(&d); err != nil {
@@ -187,7 +187,7 @@ func (m *maker) carryOut(ctx context.Context, d volumegroup.Decision) volumegrou
 }
 
 // refuseFull moves the disks that are not blank from d.Take to d.Refused.
-func (m *maker) refuseFull(ctx context.Context, d *volumegroup.Decision) {
+func (m *groupMaker) refuseFull(ctx context.Context, d *volumegroup.Decision) {
 	var blank []volumegroup.Candidate
 	for _, c := range d.Take {
 		if !c.Begun {
@@ -202,7 +202,7 @@ func (m *maker) refuseFull(ctx context.Context, d *volumegroup.Decision) {
 }
 
 // take adds the disks in d.Take to the group, and creates the group if it does not exist.
-func (m *maker) take(ctx context.Context, d *volumegroup.Decision) error {
+func (m *groupMaker) take(ctx context.Context, d *volumegroup.Decision) error {
 	if len(d.Take) == 0 {
 		return nil
 	}
@@ -218,7 +218,7 @@ func (m *maker) take(ctx context.Context, d *volumegroup.Decision) error {
 	if d.HoldBack(); d.Problem != "" {
 		return errors.New(d.Problem)
 	}
-	devices, err := m.made(ctx, d)
+	devices, err := m.verifiedPaths(ctx, d)
 	if err != nil {
 		return err
 	}
@@ -244,7 +244,7 @@ func (m *maker) take(ctx context.Context, d *volumegroup.Decision) error {
 }
 
 // reserve records the disks in the ledger before any of them is touched.
-func (m *maker) reserve(d *volumegroup.Decision) error {
+func (m *groupMaker) reserve(d *volumegroup.Decision) error {
 	name := d.Declaration.Name
 	for i := range d.Take {
 		c := &d.Take[i]
@@ -271,7 +271,7 @@ func (m *maker) reserve(d *volumegroup.Decision) error {
 }
 
 // label turns the disks into physical volumes, and records that. A disk for which this fails is refused.
-func (m *maker) label(ctx context.Context, d *volumegroup.Decision) error {
+func (m *groupMaker) label(ctx context.Context, d *volumegroup.Decision) error {
 	var labelled []volumegroup.Candidate
 	for _, c := range d.Take {
 		if !c.Begun {
@@ -287,10 +287,11 @@ func (m *maker) label(ctx context.Context, d *volumegroup.Decision) error {
 	return m.record("record the physical volumes")
 }
 
-// made returns the current paths of the disks. It fails unless each disk still holds the physical volume that
-// was created for it here, in no group: vgcreate and vgextend would silently turn other devices into physical
-// volumes, and use anybody's. After an error, no disk may join the group; the next call decides again.
-func (m *maker) made(ctx context.Context, d *volumegroup.Decision) (devices []string, err error) {
+// verifiedPaths returns the current paths of the disks. It fails unless each disk still holds the physical
+// volume that was created for it here, in no group: vgcreate and vgextend would silently turn other devices
+// into physical volumes, and use anybody's. After an error, no disk may join the group; the next call decides
+// again.
+func (m *groupMaker) verifiedPaths(ctx context.Context, d *volumegroup.Decision) (devices []string, err error) {
 	pvs, err := m.tools.physicalVolumes(ctx)
 	if err != nil {
 		return nil, err
@@ -307,7 +308,7 @@ func (m *maker) made(ctx context.Context, d *volumegroup.Decision) (devices []st
 			return nil, fmt.Errorf("disk %s is in volume group %s by now; no disk joins volume group %s before all are looked at again", c.ID, group, d.Declaration.Group)
 		}
 		c.Path = pvs[at].Path
-		if err := m.same(c.Disk); err != nil {
+		if err := m.checkSameDisk(c.Disk); err != nil {
 			return nil, err
 		}
 		devices = append(devices, c.Path)
@@ -316,14 +317,14 @@ func (m *maker) made(ctx context.Context, d *volumegroup.Decision) (devices []st
 }
 
 // labelOne turns a disk into a physical volume. It also reports whether the cause of an error may pass.
-func (m *maker) labelOne(ctx context.Context, c volumegroup.Candidate) (passing bool, err error) {
-	if err := m.same(c.Disk); err != nil {
+func (m *groupMaker) labelOne(ctx context.Context, c volumegroup.Candidate) (passing bool, err error) {
+	if err := m.checkSameDisk(c.Disk); err != nil {
 		return false, err
 	}
 	if err := m.tools.checkBlank(ctx, c.Path); err != nil { // something may have been written to it since
 		return errors.Is(err, lvm.ErrOpen), err
 	}
-	if err := m.same(c.Disk); err != nil { // the check must have read this disk
+	if err := m.checkSameDisk(c.Disk); err != nil { // the check must have read this disk
 		return false, err
 	}
 	if err := m.tools.createPhysicalVolume(ctx, c.Path, c.PV); err != nil {
@@ -334,9 +335,9 @@ func (m *maker) labelOne(ctx context.Context, c volumegroup.Candidate) (passing 
 	return false, nil
 }
 
-// same fails unless the device is still that of the disk, and the only one: names in /dev are reused when
-// disks come and go.
-func (m *maker) same(d volumegroup.Disk) error {
+// checkSameDisk fails unless the device is still that of the disk, and the only one: names in /dev are reused
+// when disks come and go.
+func (m *groupMaker) checkSameDisk(d volumegroup.Disk) error {
 	now, err := m.tools.disks()
 	if err != nil {
 		return err
@@ -358,14 +359,14 @@ func (m *maker) same(d volumegroup.Disk) error {
 	return nil
 }
 
-func (m *maker) stage(id string, s volumegroup.DiskStage) {
+func (m *groupMaker) stage(id string, s volumegroup.DiskStage) {
 	taken := m.ledger.Disks[id]
 	taken.Stage = s
 	m.ledger.Disks[id] = taken
 }
 
 // pool creates the declared thin pool, once.
-func (m *maker) pool(ctx context.Context, d volumegroup.Decision) error {
+func (m *groupMaker) pool(ctx context.Context, d volumegroup.Decision) error {
 	if !d.MakePool {
 		return nil
 	}

@@ -225,7 +225,7 @@ func (h *fakeHost) plug(path string) {
 // run runs a process with the declarations; died reports whether it was killed.
 func (h *fakeHost) run(die int, all ...volumegroup.Declaration) (out []volumegroup.Outcome, died bool) {
 	h.t.Helper()
-	died = h.live(die, func(m *maker) (err error) {
+	died = h.live(die, func(m *groupMaker) (err error) {
 		out, err = m.run(context.Background(), all)
 		return err
 	})
@@ -233,7 +233,7 @@ func (h *fakeHost) run(die int, all ...volumegroup.Declaration) (out []volumegro
 }
 
 // live runs a process, and reports whether it was killed.
-func (h *fakeHost) live(die int, does func(*maker) error) (died bool) {
+func (h *fakeHost) live(die int, does func(*groupMaker) error) (died bool) {
 	h.t.Helper()
 	h.die, h.count = die, 0
 	defer func() {
@@ -246,7 +246,7 @@ func (h *fakeHost) live(die int, does func(*maker) error) (died bool) {
 			panic(cause)
 		}
 	}()
-	m := maker{tools: h, confirm: func(context.Context, volumegroup.Declaration) error { return nil }, after: h.step, now: func() time.Time { return h.now }}
+	m := groupMaker{tools: h, confirm: func(context.Context, volumegroup.Declaration) error { return nil }, after: h.step, now: func() time.Time { return h.now }}
 	require.NoError(h.t, does(&m))
 	return false
 }

@@ -16,7 +16,7 @@ const busyPatience = 10 * time.Minute
 
 // await clears d.Take if the group does not exist yet and would be created without a disk that may be free
 // soon. It does so for busyPatience, whose start is in the ledger and survives a restart.
-func (m *maker) await(d *volumegroup.Decision) error {
+func (m *groupMaker) await(d *volumegroup.Decision) error {
 	name := d.Declaration.Name
 	at := slices.IndexFunc(d.Refused, func(r volumegroup.Refusal) bool { return r.Passing })
 	if d.GroupUUID != "" || at < 0 || len(d.Take) == 0 {
@@ -42,7 +42,7 @@ func (m *maker) await(d *volumegroup.Decision) error {
 
 // endWaits deletes the start of a wait once its declaration is gone or none of its disks is busy any more, so
 // that a later wait gets the full time.
-func (m *maker) endWaits(outcomes []volumegroup.Outcome) error {
+func (m *groupMaker) endWaits(outcomes []volumegroup.Outcome) error {
 	before := len(m.ledger.Waits)
 	maps.DeleteFunc(m.ledger.Waits, func(name string, _ time.Time) bool {
 		return !slices.ContainsFunc(outcomes, func(o volumegroup.Outcome) bool {

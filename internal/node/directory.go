@@ -25,8 +25,8 @@ type directoryRecord struct {
 	Created time.Time     `json:"created"`
 }
 
-// place returns the directory in the pool that holds a volume of this name.
-func place(n volume.Name) string {
+// volumePath returns the directory in the pool that holds a volume of this name.
+func volumePath(n volume.Name) string {
 	if n.IsDoomed() {
 		return path.Join(goneDir, string(n))
 	}
@@ -35,7 +35,7 @@ func place(n volume.Name) string {
 
 // recordOf returns where the record of a directory volume is, for error messages.
 func recordOf(lv lvm.LogicalVolume) string {
-	return fmt.Sprintf("%s in the file system of directory pool %s", path.Join(place(lv.Name), recordFile), volume.DirectoryPoolOf(lv.Group, lv.Shape.DirectoryPool))
+	return fmt.Sprintf("%s in the file system of directory pool %s", path.Join(volumePath(lv.Name), recordFile), volume.DirectoryPoolOf(lv.Group, lv.Shape.DirectoryPool))
 }
 
 func dirOf(name string) string { return path.Dir(name) }
@@ -48,7 +48,7 @@ func (p *directoryPool) names(dir string) ([]string, error) {
 	}
 	names, err := d.Readdirnames(-1)
 	if err := errors.Join(err, d.Close()); err != nil {
-		return nil, fmt.Errorf("list %s of directory pool %s: %w", dir, p.path(), err)
+		return nil, fmt.Errorf("list %s of directory pool %s: %w", dir, p.poolName(), err)
 	}
 	return names, nil
 }
@@ -72,17 +72,17 @@ func (p *directoryPool) volumes() (all []volume.Name, err error) {
 // takes of the pool. The error is lvm.ErrNoVolume if there is no such volume.
 func (p *directoryPool) read(n volume.Name) (lvm.LogicalVolume, directoryRecord, error) {
 	var rec directoryRecord
-	err := readJSON(p.Root, path.Join(place(n), recordFile), &rec)
+	err := readJSON(p.Root, path.Join(volumePath(n), recordFile), &rec)
 	if errors.Is(err, fs.ErrNotExist) {
 		if n.IsDoomed() { // its removal is complete except for the directory
 			_ = p.dropRecord(n, func(string) {})
 		}
-		if _, there := p.Lstat(place(n)); errors.Is(there, fs.ErrNotExist) {
-			return lvm.LogicalVolume{}, rec, fmt.Errorf("%w: %s in directory pool %s", lvm.ErrNoVolume, n, p.path())
+		if _, there := p.Lstat(volumePath(n)); errors.Is(there, fs.ErrNotExist) {
+			return lvm.LogicalVolume{}, rec, fmt.Errorf("%w: %s in directory pool %s", lvm.ErrNoVolume, n, p.poolName())
 		}
 	}
 	if err != nil {
-		return lvm.LogicalVolume{}, rec, fmt.Errorf("look up volume %s in directory pool %s: %w", n, p.path(), err)
+		return lvm.LogicalVolume{}, rec, fmt.Errorf("look up volume %s in directory pool %s: %w", n, p.poolName(), err)
 	}
 	lv := lvm.LogicalVolume{
 		Group: p.device.Group, GroupUUID: p.device.GroupUUID, Name: n, Tags: rec.Tags, Extent: volume.Block, Active: true,
@@ -115,7 +115,7 @@ func limitOf(rec directoryRecord, size volume.Bytes) quota.Limit {
 // mountsOfDirectory returns the paths, among these mounts of the pool's device, at which a volume of the pool
 // or a part of it (subPath) is mounted.
 func mountsOfDirectory(n volume.Name, mounted []mount.Point) (at []string) {
-	root := "/" + path.Join(place(n), dataDir)
+	root := "/" + path.Join(volumePath(n), dataDir)
 	for _, point := range mounted {
 		if point.Root == root || strings.HasPrefix(point.Root, root+"/") {
 			at = append(at, point.Path)
@@ -225,7 +225,7 @@ func (e *Engine) retag(ctx context.Context, lv lvm.LogicalVolume, del, add []str
 				rec.Tags = append(rec.Tags, t)
 			}
 		}
-		return p.write(place(lv.Name), rec)
+		return p.write(volumePath(lv.Name), rec)
 	})
 }
 
@@ -235,6 +235,6 @@ func (e *Engine) flush(ctx context.Context, lv lvm.LogicalVolume) error {
 		return e.lvm.Flush(ctx, lv.Group, lv.Name)
 	}
 	return e.withPool(ctx, lv.Group, lv.Shape.DirectoryPool, func(p *directoryPool) error {
-		return syncDir(p.Root, place(lv.Name))
+		return syncDir(p.Root, volumePath(lv.Name))
 	})
 }

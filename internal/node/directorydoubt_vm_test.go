@@ -113,12 +113,14 @@ func TestDirectoryQuotasThatAreLost(t *testing.T) {
 	var whole []byte
 	m.loseQuota(b.Name)
 	m.opened(func(p *directoryPool) (err error) {
-		whole, err = os.ReadFile(p.Name() + "/" + path.Join(place(b.Name), recordFile))
-		return errors.Join(err, p.WriteFile(path.Join(place(b.Name), recordFile), []byte("{"), 0o600))
+		whole, err = os.ReadFile(p.Name() + "/" + path.Join(volumePath(b.Name), recordFile))
+		return errors.Join(err, p.WriteFile(path.Join(volumePath(b.Name), recordFile), []byte("{"), 0o600))
 	})
 	require.ErrorContains(t, m.Mount(m.ctx(), directorySpec("c", volume.MiB), m.target("c"), false), "was promised is not known")
 	require.Error(t, m.Remove(m.ctx(), refOf(b)))
-	m.opened(func(p *directoryPool) error { return p.WriteFile(path.Join(place(b.Name), recordFile), whole, 0o600) })
+	m.opened(func(p *directoryPool) error {
+		return p.WriteFile(path.Join(volumePath(b.Name), recordFile), whole, 0o600)
+	})
 	require.Equal(t, 20*volume.MiB, fill(t, m.mount(b, "b")+"/file"))
 
 	// No project is used twice.
@@ -279,7 +281,7 @@ func TestDirectoryPoolAfterRepair(t *testing.T) {
 	require.NoError(t, os.WriteFile(dir+"/kept", []byte("kept"), 0o600))
 	m.unmount(dir)
 	m.opened(func(p *directoryPool) error {
-		return errors.Join(p.Mkdir(lostAndFound, 0o700), p.Rename(place(s.Name), lostAndFound+"/131"))
+		return errors.Join(p.Mkdir(lostAndFound, 0o700), p.Rename(volumePath(s.Name), lostAndFound+"/131"))
 	})
 	require.ErrorContains(t, m.RemoveDirectoryPool(m.ctx(), group, testDirectories), lostAndFound)
 	pool, volumes := m.pool()
@@ -297,6 +299,6 @@ func TestDirectoryPoolAfterRepair(t *testing.T) {
 		return errors.Join(p.Rename(lostAndFound+"/131", "somebodys"), p.Remove(lostAndFound))
 	})
 	require.ErrorContains(t, m.RemoveDirectoryPool(m.ctx(), group, testDirectories), "somebodys")
-	m.opened(func(p *directoryPool) error { return p.Rename("somebodys", place(s.Name)) })
+	m.opened(func(p *directoryPool) error { return p.Rename("somebodys", volumePath(s.Name)) })
 	require.FileExists(t, m.mount(s, "pod")+"/kept")
 }

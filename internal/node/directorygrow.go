@@ -20,14 +20,14 @@ func (e *Engine) expandDirectory(ctx context.Context, g volume.Group, pool, n vo
 	return e.withPool(ctx, g, pool, func(p *directoryPool) error {
 		lv, rec, err := p.read(n)
 		if errors.Is(err, lvm.ErrNoVolume) {
-			if known, rerr := e.records.served(g, n); known || rerr != nil {
+			if known, rerr := e.records.hasRecordOf(g, n); known || rerr != nil {
 				err = lost(e.records.file(g, n), err)
 			}
 		}
 		if err != nil {
 			return err
 		}
-		tags, err := ours(lv)
+		tags, err := ownedTags(lv)
 		if err == nil {
 			err = may(tags, p.device.GroupUUID)
 		}
@@ -69,11 +69,11 @@ func (e *Engine) growDirectory(ctx context.Context, p *directoryPool, lv lvm.Log
 		e.after("set quota")
 	}
 	if size == tags.Size {
-		return syncDir(p.Root, place(lv.Name)) // the call that wrote its record may have been killed before it synced it
+		return syncDir(p.Root, volumePath(lv.Name)) // the call that wrote its record may have been killed before it synced it
 	}
 	tags.Size = size
 	rec.Tags = tags.Strings()
-	if err := p.write(place(lv.Name), rec); err != nil {
+	if err := p.write(volumePath(lv.Name), rec); err != nil {
 		return err
 	}
 	e.after("write directory record")

@@ -41,7 +41,7 @@ func (e *Engine) observePool(ctx context.Context, lv lvm.LogicalVolume) observed
 	out.pool.Directories.Known = err == nil
 	if err != nil {
 		out.pool.Free, out.pool.LVs, out.volumes, out.pool.Directories.Unfit = 0, 0, nil, err.Error()
-	} else if problem, _ := ill(lv); problem != "" {
+	} else if problem, _ := healthProblem(lv); problem != "" {
 		out.pool.Directories.Unfit = problem
 	}
 	return out
@@ -66,7 +66,7 @@ func (e *Engine) observeOpenPool(ctx context.Context, p *directoryPool, out *obs
 			return err
 		}
 	}
-	short, err := p.short(seen.after)
+	short, err := p.shortfall(seen.after)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (e *Engine) observeOpenPool(ctx context.Context, p *directoryPool, out *obs
 	case repaired != "":
 		out.pool.Directories.Unfit = repaired
 	case short > 0:
-		out.pool.Directories.Unfit = p.taken(short, seen.after)
+		out.pool.Directories.Unfit = p.shortfallMessage(short, seen.after)
 	}
 	out.pool.LVs = len(out.volumes)
 	return nil
@@ -167,9 +167,9 @@ func (e *Engine) describeDirectory(p *directoryPool, n volume.Name, host, everyw
 	return v, k, true
 }
 
-// told returns a faulty pool as a volume with a Problem, for people who list volumes; false if nothing is
+// problemEntry returns a faulty pool as a volume with a Problem, for people who list volumes; false if nothing is
 // wrong with it.
-func (o observedPool) told(lv lvm.LogicalVolume) (inventory.Volume, bool) {
+func (o observedPool) problemEntry(lv lvm.LogicalVolume) (inventory.Volume, bool) {
 	why, what := o.pool.Directories.Unfit, "takes no new volumes"
 	if o.pool.Unseen() {
 		what = "cannot be looked into, so its volumes are not known"

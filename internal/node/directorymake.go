@@ -106,7 +106,7 @@ func (e *Engine) finishPool(ctx context.Context, lv lvm.LogicalVolume, d lvm.Dev
 	}
 	if !whole || !handed {
 		spec := volume.Spec{Group: lv.Group, Name: lv.Name, Size: t.Size, Layout: volume.Linear}
-		never, err := neverServed(spec, lv, f, whole)
+		never, err := mayFormat(spec, lv, f, whole)
 		if err != nil {
 			return err
 		}
@@ -280,17 +280,17 @@ func (e *Engine) checkEmpty(ctx context.Context, lv lvm.LogicalVolume) (err erro
 		return err
 	}
 	if len(names) > 0 {
-		return refused("directory pool %s has %s (%s); it is removed when they are gone", p.path(), volume.Counted(len(names), "volume", "volumes"), names[0])
+		return refused("directory pool %s has %s (%s); it is removed when they are gone", p.poolName(), volume.Pluralize(len(names), "volume", "volumes"), names[0])
 	}
 	if err := p.sweepNew(ctx); err != nil {
 		return err
 	}
-	others, err := p.others()
+	others, err := p.foreignEntries()
 	if err != nil {
 		return err
 	}
 	if len(others) > 0 {
-		return refused("directory pool %s holds %q, which is no volume: mount it, and look whether anybody needs that", p.path(), others[0])
+		return refused("directory pool %s holds %q, which is no volume: mount it, and look whether anybody needs that", p.poolName(), others[0])
 	}
 	all, err := quota.Projects(d.Path)
 	if err != nil {
@@ -298,7 +298,7 @@ func (e *Engine) checkEmpty(ctx context.Context, lv lvm.LogicalVolume) (err erro
 	}
 	for id, u := range all {
 		if id != 0 && u.Inodes > 0 {
-			return refused("directory pool %s has no volume, and files of project %d: mount it, and find them with `xfs_quota -x -c 'report -p'`", p.path(), id)
+			return refused("directory pool %s has no volume, and files of project %d: mount it, and find them with `xfs_quota -x -c 'report -p'`", p.poolName(), id)
 		}
 	}
 	return nil

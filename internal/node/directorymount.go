@@ -40,7 +40,7 @@ func (e *Engine) mountDirectory(ctx context.Context, spec volume.Spec, t *mount.
 		if err != nil {
 			return err
 		}
-		below, err := whole.Below(path.Join(place(lv.Name), dataDir), t)
+		below, err := whole.Below(path.Join(volumePath(lv.Name), dataDir), t)
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (e *Engine) findDirectory(ctx context.Context, p *directoryPool, spec volum
 	if err != nil {
 		return lv, rec, tags, err
 	}
-	if tags, err = ours(lv); err != nil {
+	if tags, err = ownedTags(lv); err != nil {
 		return lv, rec, tags, err
 	}
 	if tags.State == volume.Creating { // the call that renamed it may have been killed before the name was durable
@@ -87,10 +87,10 @@ func (e *Engine) findDirectory(ctx context.Context, p *directoryPool, spec volum
 
 // mayMakeDirectory refuses to create a volume that was removed, or that this node has served before.
 func (e *Engine) mayMakeDirectory(spec volume.Spec, none error) error {
-	if since, ok := e.records.buried(spec.Group, spec.Name, e.now()); ok {
+	if since, ok := e.records.blockedByTombstone(spec.Group, spec.Name, e.now()); ok {
 		return buried(spec, since)
 	}
-	known, err := e.records.served(spec.Group, spec.Name)
+	known, err := e.records.hasRecordOf(spec.Group, spec.Name)
 	switch {
 	case known || err != nil:
 		return errors.Join(lost(e.records.file(spec.Group, spec.Name), none), err)
@@ -131,10 +131,10 @@ func (e *Engine) makeDirectory(ctx context.Context, p *directoryPool, spec volum
 	}
 	e.after("write pool")
 	if err := e.layOut(p, path.Join(newDir, string(spec.Name)), rec, spec.Size); err != nil {
-		return fmt.Errorf("make volume %s in directory pool %s: %w", spec.Name, p.path(), err)
+		return fmt.Errorf("make volume %s in directory pool %s: %w", spec.Name, p.poolName(), err)
 	}
-	if err := p.Rename(path.Join(newDir, string(spec.Name)), place(spec.Name)); err != nil {
-		return fmt.Errorf("make volume %s in directory pool %s: %w", spec.Name, p.path(), err)
+	if err := p.Rename(path.Join(newDir, string(spec.Name)), volumePath(spec.Name)); err != nil {
+		return fmt.Errorf("make volume %s in directory pool %s: %w", spec.Name, p.poolName(), err)
 	}
 	if err := errors.Join(syncDir(p.Root, volumesDir), syncDir(p.Root, newDir)); err != nil {
 		return err

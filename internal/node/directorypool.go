@@ -53,17 +53,20 @@ type directoryPool struct {
 
 func (p *directoryPool) close() error { return errors.Join(p.Close(), p.fs.Close()) }
 
-func (p *directoryPool) path() volume.PoolName { return volume.DirectoryPoolOf(p.device.Group, p.name) }
+func (p *directoryPool) poolName() volume.PoolName {
+	return volume.DirectoryPoolOf(p.device.Group, p.name)
+}
 
-// openPool opens a directory pool. It asks LVM only if this node has no record of the pool, or the pool has
-// no device. The error is lvm.ErrNoVolume if LVM shows that there is no such pool.
+// openPool opens a directory pool. It asks LVM only if this node has no record of the pool, the pool has no
+// device, or copies of it are out of date (checkCopies). The error is lvm.ErrNoVolume if LVM shows that there
+// is no such pool.
 func (e *Engine) openPool(ctx context.Context, g volume.Group, n volume.Name) (*directoryPool, error) {
 	d, err := e.usable(ctx, g, n)
 	if errors.Is(err, lvm.ErrSuspended) {
 		return nil, err
 	}
 	rec, recErr := e.records.read(g, n)
-	if err != nil || recErr != nil || rec.Kind != kindDirectories || rec.VolumeUUID != d.VolumeUUID {
+	if err != nil || recErr != nil || rec.Kind != kindDirectories || rec.VolumeUUID != d.VolumeUUID || e.copyNotes.exists(d.VolumeUUID) {
 		if d, err = e.askForPool(ctx, g, n); err != nil {
 			return nil, err
 		}
@@ -130,7 +133,7 @@ func attachPool(d lvm.Device, n volume.Name) (*directoryPool, error) {
 		err = fmt.Errorf("%w: it says that it is on logical volume %s, and lies on %s", ErrDamaged, p.info.VolumeUUID, d.VolumeUUID)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open directory pool %s: %w; look at it on the node, and restore it from a backup if it is no copy", p.path(), err), p.close())
+		return nil, errors.Join(fmt.Errorf("open directory pool %s: %w; look at it on the node, and restore it from a backup if it is no copy", p.poolName(), err), p.close())
 	}
 	return p, nil
 }
@@ -141,9 +144,9 @@ func (e *Engine) lockPool(ctx context.Context, g volume.Group, n volume.Name) (f
 	return e.lockVolume(ctx, g, n)
 }
 
-// others returns the entries in the root of the pool that flexlvm does not create, such as lost+found of
+// foreignEntries returns the entries in the root of the pool that flexlvm does not create, such as lost+found of
 // xfs_repair.
-func (p *directoryPool) others() ([]string, error) {
+func (p *directoryPool) foreignEntries() ([]string, error) {
 	names, err := p.names(".")
 	own := []string{volumesDir, newDir, goneDir, poolFile, poolFile + "-"}
 	return slices.DeleteFunc(names, func(n string) bool { return slices.Contains(own, n) }), err
@@ -152,11 +155,11 @@ func (p *directoryPool) others() ([]string, error) {
 // repaired returns what to do if xfs_repair has moved files of the pool, perhaps whole volumes, to
 // lost+found, and an empty string if it has not.
 func (p *directoryPool) repaired() (why string, err error) {
-	others, err := p.others()
+	others, err := p.foreignEntries()
 	if err != nil || !slices.Contains(others, lostAndFound) {
 		return "", err
 	}
-	return fmt.Sprintf("xfs_repair has moved files of directory pool %[1]s, perhaps whole volumes, to %[2]s: mount it, put them back where they were, and remove the empty %[2]s", p.path(), lostAndFound), nil
+	return fmt.Sprintf("xfs_repair has moved files of directory pool %[1]s, perhaps whole volumes, to %[2]s: mount it, put them back where they were, and remove the empty %[2]s", p.poolName(), lostAndFound), nil
 }
 
 func (p *directoryPool) writeInfo() error { return writeJSON(p.Root, poolFile, p.info) }

@@ -29,28 +29,35 @@ func takesOf(u quota.Usage) volume.Bytes {
 // lock.
 func (p *directoryPool) fits(ctx context.Context, more, data volume.Bytes) error {
 	swept := p.sweepNew(ctx) // a volume that cannot be removed still takes room
+	if err := p.fitsNow(more, data); err != nil {
+		return errors.Join(err, swept)
+	}
+	return nil
+}
+
+// fitsNow is fits without the sweep.
+func (p *directoryPool) fitsNow(more, data volume.Bytes) error {
 	all, err := p.ensureQuotas()
 	if err != nil {
 		return err
 	}
 	if free := p.info.Size - promised(all); free < more {
-		err := fmt.Errorf("%w: directory pool %s can still promise %d bytes (%s) of %d and %d are needed (%s); remove volumes, or enlarge it with `flexlvm directories create --size`",
-			lvm.ErrNoSpace, p.path(), int64(max(0, free)), max(0, free), int64(p.info.Size), int64(more), more)
-		return errors.Join(err, swept)
+		return fmt.Errorf("%w: directory pool %s can still promise %d bytes (%s) of %d and %d are needed (%s); remove volumes, or enlarge it with `flexlvm directories create --size`",
+			lvm.ErrNoSpace, p.poolName(), int64(max(0, free)), max(0, free), int64(p.info.Size), int64(more), more)
 	}
-	short, err := p.short(all)
+	short, err := p.shortfall(all)
 	if err != nil {
 		return err
 	}
 	if short += data; short > 0 {
-		return fmt.Errorf("%w: %s", lvm.ErrNoSpace, p.taken(short, all))
+		return fmt.Errorf("%w: %s", lvm.ErrNoSpace, p.shortfallMessage(short, all))
 	}
 	return nil
 }
 
-// short returns how much less the pool has free than its volumes may still write; it is negative if the pool
+// shortfall returns how much less the pool has free than its volumes may still write; it is negative if the pool
 // has more.
-func (p *directoryPool) short(all map[quota.Project]quota.Usage) (volume.Bytes, error) {
+func (p *directoryPool) shortfall(all map[quota.Project]quota.Usage) (volume.Bytes, error) {
 	free, err := mountedXFS{}.free(p.fs.Root())
 	if err != nil {
 		return 0, err
@@ -61,16 +68,16 @@ func (p *directoryPool) short(all map[quota.Project]quota.Usage) (volume.Bytes, 
 	return -free, nil
 }
 
-// taken describes a pool that is short, and a project that exceeds its quota, which is possible because ACLs
-// are not limited.
-func (p *directoryPool) taken(short volume.Bytes, all map[quota.Project]quota.Usage) string {
+// shortfallMessage describes a pool that is short, and a project that exceeds its quota, which is possible
+// because ACLs are not limited.
+func (p *directoryPool) shortfallMessage(short volume.Bytes, all map[quota.Project]quota.Usage) string {
 	over := ""
 	for id, u := range all {
 		if id != 0 && u.Limit.Size > 0 && u.Used > u.Limit.Size {
 			over = fmt.Sprintf(" (project %d has %s of %s)", id, u.Used, u.Limit.Size)
 		}
 	}
-	return fmt.Sprintf("directory pool %s has %s less free than its quotas promise: either a pod has taken files out of its quota, or exceeds it by ACLs%s, or XFS needs more for itself than was reckoned; find such files with `xfs_quota -x -c 'report -p'` and delete them, or enlarge the pool with `flexlvm directories create --size`", p.path(), short, over)
+	return fmt.Sprintf("directory pool %s has %s less free than its quotas promise: either a pod has taken files out of its quota, or exceeds it by ACLs%s, or XFS needs more for itself than was reckoned; find such files with `xfs_quota -x -c 'report -p'` and delete them, or enlarge the pool with `flexlvm directories create --size`", p.poolName(), short, over)
 }
 
 // A kernelQuota is the quota that a volume should have, by its record.
@@ -89,12 +96,12 @@ func (k kernelQuota) lacking(all map[quota.Project]quota.Usage) bool {
 // recorded returns the quota that the record of a volume promises. holds is false if the volume is gone or
 // its removal has already deleted its data, so that it needs no quota.
 func (p *directoryPool) recorded(name volume.Name) (k kernelQuota, holds bool, err error) {
-	if _, err := p.Lstat(path.Join(place(name), dataDir)); errors.Is(err, fs.ErrNotExist) && name.IsDoomed() {
+	if _, err := p.Lstat(path.Join(volumePath(name), dataDir)); errors.Is(err, fs.ErrNotExist) && name.IsDoomed() {
 		return k, false, nil
 	}
 	var rec directoryRecord
-	if err := readJSON(p.Root, path.Join(place(name), recordFile), &rec); err != nil {
-		if _, there := p.Lstat(place(name)); errors.Is(there, fs.ErrNotExist) {
+	if err := readJSON(p.Root, path.Join(volumePath(name), recordFile), &rec); err != nil {
+		if _, there := p.Lstat(volumePath(name)); errors.Is(there, fs.ErrNotExist) {
 			return k, false, nil
 		}
 		return k, false, err
@@ -120,7 +127,7 @@ func (p *directoryPool) ensureQuotas() (map[quota.Project]quota.Usage, error) {
 	for _, name := range names {
 		k, holds, err := p.recorded(name)
 		if err != nil {
-			return nil, fmt.Errorf("what a volume in directory pool %s was promised is not known: %w", p.path(), err)
+			return nil, fmt.Errorf("what a volume in directory pool %s was promised is not known: %w", p.poolName(), err)
 		}
 		if had[k.project] = true; holds && k.lacking(all) {
 			has := all[k.project].Limit
@@ -173,7 +180,7 @@ func (p *directoryPool) nextProject() (quota.Project, error) {
 // ensureQuota makes sure that a volume has the quota that its record promises. It writes only if something is
 // missing, and lowers no limit. It runs at each mount, so its changes need not be durable.
 func (p *directoryPool) ensureQuota(lv lvm.LogicalVolume, rec directoryRecord, size volume.Bytes) (err error) {
-	root, err := p.Open(path.Join(place(lv.Name), dataDir))
+	root, err := p.Open(path.Join(volumePath(lv.Name), dataDir))
 	if err != nil {
 		return fmt.Errorf("open volume %s/%s: %w", lv.Group, lv.Name, err)
 	}

@@ -30,10 +30,10 @@ func (e *Engine) renameVolume(ctx context.Context, lv lvm.LogicalVolume, to volu
 		if now.UUID != lv.UUID {
 			return fmt.Errorf("rename volume %s/%s: it is another by now; try again", lv.Group, lv.Name)
 		}
-		if err := p.Rename(place(lv.Name), place(to)); err != nil {
+		if err := p.Rename(volumePath(lv.Name), volumePath(to)); err != nil {
 			return fmt.Errorf("rename volume %s/%s: %w", lv.Group, lv.Name, err)
 		}
-		return errors.Join(syncDir(p.Root, dirOf(place(lv.Name))), syncDir(p.Root, dirOf(place(to))))
+		return errors.Join(syncDir(p.Root, dirOf(volumePath(lv.Name))), syncDir(p.Root, dirOf(volumePath(to))))
 	})
 }
 
@@ -56,7 +56,7 @@ func (e *Engine) removeVolume(ctx context.Context, lv lvm.LogicalVolume) error {
 		} else if now.Open {
 			return inUse(Ref{Group: lv.Group, Name: lv.Name}, now)
 		}
-		if err := e.clearData(ctx, p, path.Join(place(lv.Name), dataDir)); err != nil {
+		if err := e.clearData(ctx, p, path.Join(volumePath(lv.Name), dataDir)); err != nil {
 			return err
 		}
 		if err := e.awaitFreed(ctx, p, rec); err != nil {
@@ -128,7 +128,7 @@ func (e *Engine) clearData(ctx context.Context, p *directoryPool, data string) e
 
 // dropRecord removes the rest of a volume's directory; without its record it no longer is a volume.
 func (p *directoryPool) dropRecord(n volume.Name, after func(step string)) error {
-	dir := place(n)
+	dir := volumePath(n)
 	for _, name := range []string{path.Join(dir, spareFile), path.Join(dir, recordFile), dir} {
 		if err := p.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove volume %s: %w", n, err)

@@ -26,10 +26,10 @@ func (e *Engine) Disown(ctx context.Context, g volume.Group, n volume.Name) erro
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(lv.Tags, volume.Ours) {
+	if !slices.ContainsFunc(lv.Tags, volume.IsFlexlvmTag) {
 		return e.lvm.Flush(ctx, g, n) // a killed call may have left the change in the disk's cache
 	}
-	tags, err := ours(lv)
+	tags, err := ownedTags(lv)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (e *Engine) Disown(ctx context.Context, g volume.Group, n volume.Name) erro
 	}
 	var tagged []string
 	for _, tag := range lv.Tags {
-		if volume.Ours(tag) {
+		if volume.IsFlexlvmTag(tag) {
 			tagged = append(tagged, tag)
 		}
 	}
@@ -52,7 +52,7 @@ func (e *Engine) Disown(ctx context.Context, g volume.Group, n volume.Name) erro
 	if lv, err = e.lvm.Volume(ctx, g, n); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(lv.Tags, volume.Ours) {
+	if slices.ContainsFunc(lv.Tags, volume.IsFlexlvmTag) {
 		return fmt.Errorf("disown volume %s/%s: LVM reported success, and the tags are still there; try again", g, n)
 	}
 	return nil

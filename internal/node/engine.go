@@ -38,6 +38,8 @@ type Config struct {
 	StateDir string
 	LockDir  string
 	Now      func() time.Time
+	// Uptime returns how long ago the machine was booted.
+	Uptime func() time.Duration
 	// WipeRate bounds how many bytes per second a removal wipes, and a full copy copies; 0 is unbounded.
 	WipeRate volume.Bytes
 	// ZeroRate bounds how many bytes per second of a raw block volume are zeroed before pods get them; 0 is
@@ -64,19 +66,22 @@ type Engine struct {
 	host    command.Programs
 	locks   lock.Dir
 	records records
-	now     func() time.Time
-	after   func(string)
-	settle  func(volume.Group, volume.Name) // nil: Mount settles volumes itself
-	log     logrus.FieldLogger
+	// copyNotes say which copies of raid1 volumes are out of date.
+	copyNotes copyNotes
+	now       func() time.Time
+	uptime    func() time.Duration
+	after     func(string)
+	settle    func(volume.Group, volume.Name) // nil: Mount settles volumes itself
+	log       logrus.FieldLogger
 
-	wipeRate, zeroRate  volume.Bytes
-	wipeNote            volume.Bytes
-	stateDir, lockDir   string
-	patience, roomRetry time.Duration
-	mostFrozen          time.Duration
-	sourcePatience      time.Duration
-	roundPatience       time.Duration
-	yields              bool // zero returns errYielded after about holdTime instead of holding the lock until it is done
+	wipeRate, zeroRate   volume.Bytes
+	wipeProgressInterval volume.Bytes
+	stateDir, lockDir    string
+	patience, roomRetry  time.Duration
+	mostFrozen           time.Duration
+	sourcePatience       time.Duration
+	roundPatience        time.Duration
+	yields               bool // zero returns errYielded after about holdTime instead of holding the lock until it is done
 }
 
 // New returns an engine that runs the programs of host.
@@ -95,6 +100,9 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Uptime == nil {
+		cfg.Uptime = sinceBoot
+	}
 	if cfg.After == nil {
 		cfg.After = func(string) {}
 	}
@@ -110,16 +118,18 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 	}
 	locks := lock.Dir(cfg.LockDir)
 	return &Engine{
-		lvm:     lvm.New(host.Unkillable, locks),
-		host:    host,
-		locks:   locks,
-		records: records(filepath.Join(cfg.StateDir, "volumes")),
-		now:     cfg.Now,
-		after:   cfg.After,
-		settle:  cfg.Settle,
-		log:     cfg.Log,
+		lvm:       lvm.New(host.Unkillable, locks),
+		host:      host,
+		locks:     locks,
+		records:   records(filepath.Join(cfg.StateDir, "volumes")),
+		copyNotes: copyNotes(filepath.Join(cfg.StateDir, "copies")),
+		now:       cfg.Now,
+		uptime:    cfg.Uptime,
+		after:     cfg.After,
+		settle:    cfg.Settle,
+		log:       cfg.Log,
 
-		wipeRate: cfg.WipeRate, zeroRate: cfg.ZeroRate, wipeNote: wipeNote,
+		wipeRate: cfg.WipeRate, zeroRate: cfg.ZeroRate, wipeProgressInterval: wipeProgressInterval,
 		stateDir: cfg.StateDir, lockDir: cfg.LockDir,
 		patience: cfg.RoomPatience, roomRetry: roomRetry,
 		mostFrozen: mostFrozen, sourcePatience: sourcePatience, roundPatience: roundPatience,

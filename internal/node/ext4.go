@@ -38,7 +38,7 @@ func checkExt4(path string, sb ext4.Superblock) error {
 	if !sb.Errors {
 		return nil
 	}
-	return fmt.Errorf("%w: the ext4 file system %s on %s says of itself that errors were found in it, and is not mounted until a person has looked: see the kernel's log and `e2fsck -fn %[3]s`; save what is on it before `e2fsck -f` repairs it", ErrDamaged, sb.UUID, path)
+	return fmt.Errorf("%w: the ext4 file system %s on %s is marked as having errors, and is not mounted until it has been checked: see the kernel's log and `e2fsck -fn %[3]s`; save what is on it before `e2fsck -f` repairs it", ErrDamaged, sb.UUID, path)
 }
 
 const (

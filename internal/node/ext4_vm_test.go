@@ -303,11 +303,11 @@ func TestExt4CopiesOfTheSuperblock(t *testing.T) {
 }
 
 // creatingExt4 is creating for ext4.
-func (m *machine) creatingExt4(name string, handedOut bool) volume.Spec {
+func (m *machine) creatingExt4(name string, published bool) volume.Spec {
 	m.t.Helper()
 	behind(m)
 	s := m.ext4Volume(name, 64*volume.MiB)
-	if !handedOut {
+	if !published {
 		tags := volume.Tags{State: volume.Creating, FS: copyFS, Size: s.Size, Namespace: s.Namespace, Cluster: s.Cluster, Kind: s.Kind, FSType: s.FSType}
 		require.NoError(m.t, m.lvm.Create(m.ctx(), lvm.LogicalVolume{Group: s.Group, Name: s.Name, Size: s.DeviceSize(), Shape: s.Shape(), Tags: tags.Strings()}))
 		require.NoError(m.t, ext4.Mkfs(m.ctx(), m.host.Killable, ext4.Format{Device: devicePath(s), UUID: tags.FS, Size: s.Size}))

@@ -28,27 +28,16 @@ var errAskLVM = errors.New("ask LVM")
 
 // findOrCreate returns the volume of a spec, and creates it if it does not exist.
 func (e *Engine) findOrCreate(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
-	f, err := e.remembered(ctx, spec, key)
+	f, err := e.openFromRecord(ctx, spec, key)
 	if !errors.Is(err, errAskLVM) {
 		return f, err
 	}
 	e.sweep(spec.Group, spec.Name)
-	known, err := e.records.served(spec.Group, spec.Name)
+	mustExist, err := e.mustExist(ctx, spec)
 	if err != nil {
-		// While that is unknown, the volume counts as served: it may exist, and must not be created again.
-		e.log.WithError(err).Warn("this node's records cannot be read")
-		known = true
+		return found{}, err
 	}
-	if spec.FS != "" {
-		known = true // the volume was brought back, so there is nothing to mount unless it exists
-	}
-	if !known && spec.CloneOf != "" {
-		// Creating a copy needs its source. An existing copy no longer does.
-		if known, err = e.exists(ctx, spec); err != nil {
-			return found{}, err
-		}
-	}
-	if !known {
+	if !mustExist {
 		// Creating first and looking up afterwards is as safe as open(2) with O_EXCL: LVM refuses a name that
 		// exists and touches nothing.
 		f, err := e.create(ctx, spec, key)
@@ -57,6 +46,25 @@ func (e *Engine) findOrCreate(ctx context.Context, spec volume.Spec, key luks.Ke
 		}
 	}
 	return e.openExisting(ctx, spec, key)
+}
+
+// mustExist reports whether the volume of a spec is not created if LVM shows none.
+func (e *Engine) mustExist(ctx context.Context, spec volume.Spec) (bool, error) {
+	if spec.FS != "" {
+		return true, nil // it was brought back, so there is nothing to mount unless it exists
+	}
+	recorded, err := e.records.hasRecordOf(spec.Group, spec.Name)
+	if err != nil {
+		// While that is unknown, the volume counts as recorded: it may have existed.
+		e.log.WithError(err).Warn("this node's records cannot be read")
+	}
+	if err != nil || recorded {
+		return true, nil
+	}
+	if spec.CloneOf == "" {
+		return false, nil
+	}
+	return e.exists(ctx, spec) // creating a copy needs its source; an existing copy no longer does
 }
 
 // exists reports whether LVM shows the volume.
@@ -68,9 +76,9 @@ func (e *Engine) exists(ctx context.Context, spec volume.Spec) (bool, error) {
 	return err == nil, err
 }
 
-// remembered answers from the record and the kernel, or returns errAskLVM in any doubt. A suspended device is
+// openFromRecord answers from the record and the kernel, or returns errAskLVM in any doubt. A suspended device is
 // the exception (lvm.ErrSuspended): LVM cannot help there, and may itself wait for the device.
-func (e *Engine) remembered(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
+func (e *Engine) openFromRecord(ctx context.Context, spec volume.Spec, key luks.Key) (found, error) {
 	d, err := e.usable(ctx, spec.Group, spec.Name)
 	if errors.Is(err, lvm.ErrSuspended) {
 		return found{}, err
@@ -81,6 +89,9 @@ func (e *Engine) remembered(ctx context.Context, spec volume.Spec, key luks.Key)
 	rec, err := e.records.read(spec.Group, spec.Name)
 	if err != nil || rec.State != volume.Ready && rec.State != volume.Creating || d.VolumeUUID != rec.VolumeUUID {
 		return found{}, errAskLVM
+	}
+	if e.copyNotes.exists(d.VolumeUUID) {
+		return found{}, errAskLVM // see checkCopies
 	}
 	tags := rec.tags()
 	c := e.contentOf(d, tags)
@@ -187,7 +198,7 @@ func (e *Engine) openExisting(ctx context.Context, spec volume.Spec, key luks.Ke
 	}
 	d, err := e.activeDevice(ctx, lv)
 	if err != nil && tags.State == volume.Creating && lv.Shape.Layout == volume.Thin {
-		if undelivered := e.deliver(ctx, lv, tags); undelivered != nil {
+		if undelivered := e.flushPoolMessages(ctx, lv, tags); undelivered != nil {
 			return found{}, errors.Join(err, undelivered)
 		}
 		d, err = e.activeDevice(ctx, lv)
@@ -199,7 +210,7 @@ func (e *Engine) openExisting(ctx context.Context, spec volume.Spec, key luks.Ke
 	// A record that cannot be read counts as one of this volume, so that nothing is formatted; but it is not
 	// needed if the device holds the file system of the tags.
 	handed, unread := e.mayHoldData(lv, tags)
-	if f.content, err = e.decipher(ctx, spec, lv, f, handed); err != nil {
+	if f.content, err = e.openOrFormatContainer(ctx, spec, lv, f, handed); err != nil {
 		return f, errors.Join(err, unread)
 	}
 	whole, err := checkFilesystem(lv, tags, f.content, handed)
@@ -222,22 +233,22 @@ func (e *Engine) formatUnlessServed(ctx context.Context, spec volume.Spec, lv lv
 		return damaged(lv, f.tags, f.content, "", errNoFilesystem)
 	}
 	if spec.FS == "" {
-		never, err := neverServed(spec, lv, f, whole)
+		may, err := mayFormat(spec, lv, f, whole)
 		if err != nil {
 			return err
 		}
-		if never {
+		if may {
 			return e.format(ctx, spec, f)
 		}
 	}
 	return e.mark(f) // the call that formatted it may have been killed before it marked it
 }
 
-// mayHoldData is like handedOut, but false for a raw block volume whose tags and record both say creating:
-// such a volume becomes ready before any pod gets it (handOut). If its record has another state, or cannot be
+// mayHoldData is like wasPublished, but false for a raw block volume whose tags and record both say creating:
+// such a volume becomes ready before any pod gets it (publish). If its record has another state, or cannot be
 // read, the result is true, because the tags may be older than the record.
 func (e *Engine) mayHoldData(lv lvm.LogicalVolume, tags volume.Tags) (bool, error) {
-	handed, err := e.handedOut(lv)
+	handed, err := e.wasPublished(lv)
 	if err != nil || !handed || tags.FSType != volume.Raw || tags.State != volume.Creating {
 		return handed, err
 	}
@@ -249,10 +260,10 @@ func (e *Engine) mayHoldData(lv lvm.LogicalVolume, tags volume.Tags) (bool, erro
 func (e *Engine) lookUpAdmitted(ctx context.Context, spec volume.Spec) (lvm.LogicalVolume, volume.Tags, error) {
 	lv, err := e.lvm.Volume(ctx, spec.Group, spec.Name)
 	if errors.Is(err, lvm.ErrNoVolume) {
-		if since, ok := e.records.buried(spec.Group, spec.Name, e.now()); ok {
+		if since, ok := e.records.blockedByTombstone(spec.Group, spec.Name, e.now()); ok {
 			return lv, volume.Tags{}, buried(spec, since)
 		}
-		if known, rerr := e.records.served(spec.Group, spec.Name); known || rerr != nil {
+		if known, rerr := e.records.hasRecordOf(spec.Group, spec.Name); known || rerr != nil {
 			err = lost(e.records.file(spec.Group, spec.Name), err)
 		} else if spec.FS != "" {
 			err = evicted(spec, err)
@@ -261,7 +272,7 @@ func (e *Engine) lookUpAdmitted(ctx context.Context, spec volume.Spec) (lvm.Logi
 	if err != nil {
 		return lv, volume.Tags{}, err
 	}
-	tags, err := ours(lv)
+	tags, err := ownedTags(lv)
 	if err != nil {
 		return lv, volume.Tags{}, err
 	}
@@ -270,23 +281,23 @@ func (e *Engine) lookUpAdmitted(ctx context.Context, spec volume.Spec) (lvm.Logi
 
 // checkFilesystem reports whether the device holds the file system of the tags. It returns false without an
 // error only for a volume in state creating that was never handed out and whose device has no valid
-// superblock with that UUID; neverServed decides whether it may be formatted.
-func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, handedOut bool) (bool, error) {
+// superblock with that UUID; mayFormat decides whether it may be formatted.
+func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, published bool) (bool, error) {
 	id, err := c.uuid(c.path)
 	switch {
 	case err == nil && id == tags.FS:
 		return true, nil
 	case err != nil && !errors.Is(err, errNoFilesystem):
 		return false, err
-	case tags.State != volume.Creating || handedOut:
+	case tags.State != volume.Creating || published:
 		return false, damaged(lv, tags, c, id, err)
 	}
 	return false, nil
 }
 
-// neverServed reports whether no pod has had a volume in state creating without a record: this node may have
-// lost its records, and the superblock as well. whole reports that the superblock is valid. neverServed is
-// the last check before such a volume is formatted.
+// mayFormat reports whether a volume in state creating without a record may be formatted, because no pod has
+// had it: this node may have lost its records, and the superblock as well. whole reports that the superblock
+// is valid. mayFormat is the last check before such a volume is formatted.
 //
 // Before a volume is handed out, it is marked, or mounted and grown, if only by nothing (setQuota). Either
 // writes a superblock, or a copy of it, as mkfs never does (usedAt). If there is one, the volume may hold
@@ -296,7 +307,7 @@ func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, handedOu
 // wrote before. format flushes the disk before the file system is marked or mounted.
 //
 // While the volume is mounted, the page cache may hold older superblocks; mkfs then refuses the device.
-func neverServed(spec volume.Spec, lv lvm.LogicalVolume, f found, whole bool) (bool, error) {
+func mayFormat(spec volume.Spec, lv lvm.LogicalVolume, f found, whole bool) (bool, error) {
 	aligns, err := lvm.Device{Path: f.content.path, Number: f.content.number}.IOSizes()
 	if err != nil {
 		return false, err
@@ -334,8 +345,8 @@ func (e *Engine) format(ctx context.Context, spec volume.Spec, f found) error {
 	return e.mark(f)
 }
 
-// mark is the last step before a new file system is mounted for the first time: from here on neverServed
-// reports it as possibly served.
+// mark is the last step before a new file system is mounted for the first time: from here on mayFormat
+// refuses it, because a pod may have had it.
 func (e *Engine) mark(f found) error {
 	written, err := f.content.mark(f.content.path, f.tags)
 	if err != nil {
@@ -354,7 +365,7 @@ func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.De
 		if lv.Skipped && !lv.Active {
 			return lvm.Device{}, fmt.Errorf("%w: LVM skips its activation, perhaps as a person wanted; %s", err, endsSkipping(lv))
 		}
-		appear := e.lvm.Activate
+		appear := e.activate
 		if lv.Active { // only its node in /dev is missing
 			appear = e.lvm.MakeNode
 		}
@@ -372,5 +383,5 @@ func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.De
 	if d.VolumeUUID != lv.UUID {
 		return lvm.Device{}, fmt.Errorf("%s belongs to volume %s and LVM says %s/%s is %s; run `flexlvm doctor`", d.Path, d.VolumeUUID, lv.Group, lv.Name, lv.UUID)
 	}
-	return d, nil
+	return d, e.checkCopies(ctx, lv)
 }

@@ -88,7 +88,7 @@ func (e *Engine) openSnapshot(ctx context.Context, spec volume.Spec) (c fullCopy
 		if err != nil {
 			return err
 		}
-		if err := mayTakeInFull(&c, origin); err != nil {
+		if err := checkFullCopyCharge(&c, origin); err != nil {
 			return err
 		}
 		if c.from, err = os.Open(d.Path); err != nil {
@@ -168,7 +168,7 @@ func (c *fullCopy) mayTrust(lv lvm.LogicalVolume) error {
 	if lv.UUID != c.fromID || !lv.Active {
 		return refused("snapshot %s/%s is another by now, or inactive, so whether it was whole to the end is not known; it is copied anew", c.spec.Group, c.spec.CloneOf)
 	}
-	tags, err := ours(lv)
+	tags, err := ownedTags(lv)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (e *Engine) beginFull(ctx context.Context, c *fullCopy) (lvm.LogicalVolume,
 	if err := e.neverHandedOut(lv); err != nil || tags.Fill == volume.FillCopied && tags.Clone == c.of.FS {
 		return lv, tags, err
 	}
-	if err := e.dropHalf(ctx, c.spec, lv); err != nil {
+	if err := e.removeIncomplete(ctx, c.spec, lv); err != nil {
 		return lv, tags, err
 	}
 	return e.createFull(ctx, c)
@@ -256,7 +256,7 @@ func (e *Engine) copyPart(ctx context.Context, c *fullCopy, lv lvm.LogicalVolume
 	}
 	end := c.size
 	if c.spec.FSType == volume.Raw && !c.spec.Encrypted {
-		if end, err = deviceSize(d.Path); err != nil {
+		if end, err = e.committedSize(ctx, d, d.Path); err != nil {
 			return false, err
 		}
 	}

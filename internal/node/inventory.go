@@ -9,12 +9,14 @@ import (
 )
 
 // Inventory returns every volume group of the host, and all of flexlvm's pools and volumes in them, as of one
-// moment.
+// moment. It also notes which copies of degraded raid1 volumes are out of date (noteCopies).
 func (e *Engine) Inventory(ctx context.Context) (inventory.Inventory, error) {
+	seen := e.now()
 	all, err := e.lvm.Everything(ctx)
 	if err != nil {
 		return inventory.Inventory{}, err
 	}
+	e.noteCopies(ctx, all.Volumes, seen)
 	var in inventory.Inventory
 	pools, lvs := splitPools(all.Volumes)
 	if in.Volumes, err = e.describeAll(lvs); err != nil {
@@ -34,9 +36,9 @@ func (e *Engine) Inventory(ctx context.Context) (inventory.Inventory, error) {
 	}
 	in.Pools = addThinPools(in.Pools, all.ThinPools)
 	for _, p := range pools {
-		seen := e.observePool(ctx, p)
-		in.Pools = addDirectoryPool(in.Pools, p, seen.pool)
-		in.Volumes = append(in.Volumes, seen.volumes...)
+		observed := e.observePool(ctx, p)
+		in.Pools = addDirectoryPool(in.Pools, p, observed.pool)
+		in.Volumes = append(in.Volumes, observed.volumes...)
 	}
 	return in, nil
 }

@@ -27,7 +27,7 @@ func (e *Engine) List(ctx context.Context) ([]inventory.Volume, error) {
 	for _, p := range pools {
 		seen := e.observePool(ctx, p)
 		all = append(all, seen.volumes...)
-		if pool, ill := seen.told(p); ill {
+		if pool, ill := seen.problemEntry(p); ill {
 			all = append(all, pool)
 		}
 	}
@@ -76,11 +76,11 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 	}
 	v.State, v.Size, v.Namespace, v.Cluster, v.Kind, v.FS = t.State, t.Size, t.Namespace, t.Cluster, t.Kind, t.FS
 	v.Reclaim, v.Wipe, v.Clone, v.Fill, v.Encrypted, v.FSType = t.Reclaim, t.Wipe, t.Clone, t.Fill, t.LUKS != "", t.FSType
-	v.HalfZeroed = t.HalfZeroed()
+	v.HalfZeroed = t.PartlyZeroed()
 	if lv.Name.IsDoomed() {
 		v.State = volume.Doomed
 	}
-	v.Problem, v.Degraded = ill(lv)
+	v.Problem, v.Degraded = healthProblem(lv)
 	if v.Problem == "" && t.Adopting {
 		v.Problem = "its adoption is not finished; call `flexlvm volumes adopt` again"
 	}
@@ -97,10 +97,10 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 	return v
 }
 
-// ill returns LVM's report of what is wrong with a volume. A volume with several copies stays usable while
-// one copy is whole. flexlvm repairs nothing by itself, because the right repair depends on whether the disk
-// comes back.
-func ill(lv lvm.LogicalVolume) (problem string, degraded bool) {
+// healthProblem returns LVM's report of what is wrong with a volume. A volume with several copies stays usable
+// while one copy is whole. flexlvm repairs nothing by itself, because the right repair depends on whether the
+// disk comes back.
+func healthProblem(lv lvm.LogicalVolume) (problem string, degraded bool) {
 	switch {
 	case lv.Health == "":
 		return "", false

@@ -51,7 +51,7 @@ func (e *Engine) ensureLoop(ctx context.Context, want volumegroup.Loop) (loop.De
 		return loop.Device{}, err
 	}
 	defer release()
-	if err := straight(want.File); err != nil {
+	if err := checkNoSymlink(want.File); err != nil {
 		return loop.Device{}, err
 	}
 	f, err := e.loopFile(want)
@@ -100,13 +100,13 @@ func (e *Engine) makeRequested(ctx context.Context, d volumegroup.Declaration, i
 	}
 	defer release()
 	confirmed := func(context.Context, volumegroup.Declaration) error { return nil }
-	m := maker{tools: hostTools{e}, confirm: confirmed, after: e.after, now: e.now}
+	m := groupMaker{tools: hostTools{e}, confirm: confirmed, after: e.after, now: e.now}
 	return m.runRequested(ctx, d, id)
 }
 
 // runRequested creates the group of one declaration, on the loop device with that ID, at the request of a
 // person. It leaves the waits of the node's other declarations alone.
-func (m *maker) runRequested(ctx context.Context, d volumegroup.Declaration, id string) (volumegroup.Outcome, error) {
+func (m *groupMaker) runRequested(ctx context.Context, d volumegroup.Declaration, id string) (volumegroup.Outcome, error) {
 	ledger, err := m.tools.readLedger()
 	if err != nil {
 		return volumegroup.Outcome{}, err
@@ -157,8 +157,8 @@ func (e *Engine) lockLoops(ctx context.Context) (func(), error) {
 	return e.locks.Acquire(ctx, "loops.lock", "loop devices")
 }
 
-// straight refuses a path through a symbolic link: one file would have two names.
-func straight(file string) error {
+// checkNoSymlink refuses a path through a symbolic link: one file would have two names.
+func checkNoSymlink(file string) error {
 	dir := filepath.Dir(file)
 	leadsTo, err := filepath.EvalSymlinks(dir)
 	if err != nil {

@@ -45,7 +45,7 @@ func TestOneUnreadableLoopRecord(t *testing.T) {
 func (h *fakeHost) askForLoop(die int) (out volumegroup.Outcome, died bool) {
 	h.t.Helper()
 	h.now = h.now.Add(time.Minute)
-	died = h.live(die, func(m *maker) (err error) {
+	died = h.live(die, func(m *groupMaker) (err error) {
 		out, err = m.runRequested(context.Background(), declaredLoop(), "loop-a.img")
 		return err
 	})

@@ -145,6 +145,9 @@ func newMachine(t *testing.T) *machine { return machineAt(t, t.TempDir(), comman
 // machine.
 const frozenInTests = 5 * time.Minute
 
+// longAgo stands for a boot after which no missing disk is waited for.
+func longAgo() time.Duration { return time.Hour }
+
 func machineAt(t *testing.T, dir, path string) *machine {
 	t.Helper()
 	log := logrus.New()
@@ -152,7 +155,7 @@ func machineAt(t *testing.T, dir, path string) *machine {
 	f, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(t, err)
 	log.SetOutput(f)
-	e, err := New(Config{StateDir: dir + "/state", LockDir: dir + "/lock", Log: log}, command.New(path, log))
+	e, err := New(Config{StateDir: dir + "/state", LockDir: dir + "/lock", Log: log, Uptime: longAgo}, command.New(path, log))
 	require.NoError(t, err)
 	e.mostFrozen = frozenInTests
 	m := &machine{Engine: e, t: t, dir: dir, shape: shapes[0]}

@@ -15,10 +15,10 @@ import (
 
 // begun returns the tags of an adoption that was begun and not finished; nil if there is none.
 func begun(lv lvm.LogicalVolume, a Adoption) (*volume.Tags, error) {
-	if !slices.ContainsFunc(lv.Tags, volume.Ours) {
+	if !slices.ContainsFunc(lv.Tags, volume.IsFlexlvmTag) {
 		return nil, nil
 	}
-	tags, err := ours(lv)
+	tags, err := ownedTags(lv)
 	switch {
 	case err != nil:
 		return nil, err
@@ -105,9 +105,9 @@ func (e *Engine) findFilesystem(ctx context.Context, a Adoption, path string) (u
 	return sb.UUID, volume.Ext4, checkExt4(path, sb)
 }
 
-// only refuses a file system that the tags of another volume name too: a copy of a whole device has the same
-// UUID.
-func (e *Engine) only(ctx context.Context, a Adoption, fs string) error {
+// checkUniqueUUID refuses a file system that the tags of another volume name too: a copy of a whole device has
+// the same UUID.
+func (e *Engine) checkUniqueUUID(ctx context.Context, a Adoption, fs string) error {
 	all, err := e.lvm.Volumes(ctx)
 	if err != nil {
 		return err

@@ -153,11 +153,11 @@ func TestDisownedVolumeCountsAsServed(t *testing.T) {
 	now = now.Add(2 * tombstoneLife)
 	for _, held := range []volume.Name{lv.Name, "other"} {
 		e.sweep(lv.Group, held)
-		served, err := e.records.served(lv.Group, lv.Name)
+		served, err := e.records.hasRecordOf(lv.Group, lv.Name)
 		require.NoError(t, err)
 		require.True(t, served)
 	}
-	_, late := e.records.buried(lv.Group, lv.Name, now)
+	_, late := e.records.blockedByTombstone(lv.Group, lv.Name, now)
 	require.False(t, late, "it was not removed, so the call is not told that it was")
 }
 

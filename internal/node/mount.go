@@ -172,7 +172,7 @@ func (e *Engine) put(ctx context.Context, f found, spec volume.Spec, t *mount.Ta
 // it durably, and it is never formatted from then on. Its tags become ready before it is handed out, or right
 // afterwards (Config.Settle).
 func (e *Engine) moveOn(ctx context.Context, f found, fs *mount.Attached, t *mount.Target) error {
-	if err := e.handOut(ctx, f); err != nil {
+	if err := e.publish(ctx, f); err != nil {
 		return err
 	}
 	g, n := f.device.Group, f.device.Name
@@ -187,7 +187,7 @@ func (e *Engine) moveOn(ctx context.Context, f found, fs *mount.Attached, t *mou
 	return nil
 }
 
-// handOut records that this node hands the volume out, and makes it ready unless that is done after
+// publish records that this node hands the volume out, and makes it ready unless that is done after
 // the reply (Config.Settle).
 //
 // A volume in state creating is handed out only once the record is written, because the record alone
@@ -195,9 +195,9 @@ func (e *Engine) moveOn(ctx context.Context, f found, fs *mount.Attached, t *mou
 // records is full or read-only, unless that would make its next mount smaller (recordedSmaller).
 //
 // An encrypted volume is always made ready first: if its record and its header were lost, nothing on
-// its device would show that a pod has had it, as neverServed finds for other volumes. A raw block
+// its device would show that a pod has had it, as mayFormat finds for other volumes. A raw block
 // volume is, too, because nothing on its device ever shows that.
-func (e *Engine) handOut(ctx context.Context, f found) error {
+func (e *Engine) publish(ctx context.Context, f found) error {
 	g, n := f.device.Group, f.device.Name
 	if !f.recorded {
 		if f.tags.State == volume.Ready {
@@ -280,7 +280,7 @@ func (e *Engine) Settle(ctx context.Context, g volume.Group, n volume.Name) erro
 	if err != nil {
 		return err
 	}
-	tags, err := ours(lv)
+	tags, err := ownedTags(lv)
 	if err != nil {
 		return err
 	}
@@ -300,7 +300,7 @@ func (e *Engine) ensureSettled(ctx context.Context, lv lvm.LogicalVolume, tags v
 	if tags.State != volume.Creating {
 		return tags, nil
 	}
-	handed, err := e.handedOut(lv)
+	handed, err := e.wasPublished(lv)
 	if err != nil {
 		return tags, fmt.Errorf("%w; its next mount writes it anew", err)
 	}
@@ -325,9 +325,9 @@ func (e *Engine) givenUpUnzeroed(lv lvm.LogicalVolume, tags volume.Tags) bool {
 	return err != nil || rec.State != volume.Creating && rec.State != volume.Ready
 }
 
-// handedOut reports whether this node has ever handed out this very volume, so that it may hold data. A
+// wasPublished reports whether this node has ever handed out this very volume, so that it may hold data. A
 // record that cannot be read counts as one of this volume: the result is then true, with the error.
-func (e *Engine) handedOut(lv lvm.LogicalVolume) (bool, error) {
+func (e *Engine) wasPublished(lv lvm.LogicalVolume) (bool, error) {
 	rec, err := e.records.read(lv.Group, lv.Name)
 	switch {
 	case errors.Is(err, os.ErrNotExist):

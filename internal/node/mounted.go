@@ -120,7 +120,7 @@ func (e *Engine) expandMounted(ctx context.Context, g volume.Group, n volume.Nam
 	if err != nil {
 		return err
 	}
-	tags, err := ours(lv)
+	tags, err := ownedTags(lv)
 	if err != nil {
 		return err
 	}

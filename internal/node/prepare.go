@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/flexlvm/flexlvm/internal/lock"
 	"github.com/flexlvm/flexlvm/internal/luks"
@@ -47,6 +48,10 @@ func (e *Engine) Prepare(ctx context.Context, spec volume.Spec, wanted func(cont
 	}
 }
 
+// prepareDeadline is how long mkfs may take in Prepare, which no caller waits for. A device that needs longer
+// than a mount may take would never be formatted by mounts.
+const prepareDeadline = time.Hour
+
 // prepareSome prepares a volume, or zeroes part of it (errYielded).
 func (e *Engine) prepareSome(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error {
 	release, err := e.lockWithin(ctx, e.sourcePatience, spec.Group, spec.Name)
@@ -57,17 +62,19 @@ func (e *Engine) prepareSome(ctx context.Context, spec volume.Spec, wanted func(
 	if err := wanted(ctx); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, prepareDeadline)
+	defer cancel()
 	f, err := e.findOrCreate(ctx, spec, luks.Key{})
 	if err != nil || f.tags.State == volume.Ready {
 		return err
 	}
 	if f.tags.FSType == volume.Raw {
-		return e.handOut(ctx, f)
+		return e.publish(ctx, f)
 	}
 	fs, err := e.withQuota(ctx, f, spec)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = fs.Close() }()
-	return e.handOut(ctx, f)
+	return e.publish(ctx, f)
 }

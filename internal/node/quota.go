@@ -74,7 +74,7 @@ func (e *Engine) setQuota(ctx context.Context, root *os.File, f found, inodes in
 // quota is set, because the next mount does not grow a volume that has its quota. inodes is the inode limit,
 // 0 for none; a copy may have a larger limit than its source.
 func (e *Engine) grow(ctx context.Context, root *os.File, f found, inodes int64) error {
-	device, err := deviceSize(f.content.path)
+	device, err := e.committedSize(ctx, f.device, f.content.path)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (e *Engine) makeRoom(ctx context.Context, root *os.File, f found, size volu
 			return err
 		}
 		e.after("lvextend")
-		if err := e.stretch(ctx, f.device, f.content, f.key); err != nil {
+		if err := e.resizeContainer(ctx, f.device, f.content, f.key); err != nil {
 			return err
 		}
 		if err := e.grow(ctx, root, f, 0); err != nil {
@@ -188,7 +188,7 @@ func (e *Engine) expandLocked(ctx context.Context, spec volume.Spec, size volume
 		return err
 	}
 	f := found{device: d, tags: tags, key: key, growing: true}
-	if f.content, err = e.decipher(ctx, spec, lv, f, true); err != nil {
+	if f.content, err = e.openOrFormatContainer(ctx, spec, lv, f, true); err != nil {
 		return err
 	}
 	if _, err := checkFilesystem(lv, tags, f.content, true); err != nil {
@@ -222,7 +222,7 @@ func mayGrow(lv lvm.LogicalVolume, tags volume.Tags, size volume.Bytes) error {
 		return nil
 	}
 	where := string(lv.Group) + "/" + string(lv.Name)
-	return refused("volume %s stays at %d bytes: it was adopted, and its file system was made with more for itself than flexlvm would, so it would not hold the %d that are asked for. To enlarge it, disown it, extend its logical volume (`lvextend`) and adopt it again", where, int64(tags.Size), int64(size))
+	return refused("volume %s stays at %d bytes: it was adopted, and its file system reserves more space for its own metadata than a file system that flexlvm creates, so it would not hold the %d that are asked for. To enlarge it, disown it, extend its logical volume (`lvextend`) and adopt it again", where, int64(tags.Size), int64(size))
 }
 
 // promise extends the device and records the new size, after zeroing the added part of a raw block volume.
@@ -232,7 +232,7 @@ func (e *Engine) promise(ctx context.Context, f *found, lv lvm.LogicalVolume, si
 		return err
 	}
 	e.after("lvextend")
-	if err := e.stretch(ctx, f.device, f.content, f.key); err != nil {
+	if err := e.resizeContainer(ctx, f.device, f.content, f.key); err != nil {
 		return err
 	}
 	old := f.tags.Size

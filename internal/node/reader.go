@@ -57,7 +57,7 @@ func (e *Engine) mountReader(ctx context.Context, spec volume.Spec, t *mount.Tar
 // findReplica returns the volume of a reader's spec if this node has handed it out before, or LVM shows it as
 // ready: no other volume can hold a dataset.
 func (e *Engine) findReplica(ctx context.Context, spec volume.Spec) (found, error) {
-	f, err := e.remembered(ctx, spec, luks.Key{})
+	f, err := e.openFromRecord(ctx, spec, luks.Key{})
 	if !errors.Is(err, errAskLVM) {
 		return f, err
 	}
@@ -76,7 +76,7 @@ func (e *Engine) findReplica(ctx context.Context, spec volume.Spec) (found, erro
 // replicaIn returns the replica on a logical volume with these tags.
 func (e *Engine) replicaIn(ctx context.Context, spec volume.Spec, lv lvm.LogicalVolume, tags volume.Tags) (found, error) {
 	if tags.State == volume.Creating {
-		handed, err := e.handedOut(lv)
+		handed, err := e.wasPublished(lv)
 		if err != nil {
 			return found{}, err
 		}

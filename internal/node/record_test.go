@@ -20,7 +20,7 @@ func TestRecordsThatAreTorn(t *testing.T) {
 	d := records(t.TempDir())
 	e := &Engine{records: d}
 	lv := lvm.LogicalVolume{Group: "flexlvm", Name: "data", UUID: "some-uuid"}
-	handed, err := e.handedOut(lv)
+	handed, err := e.wasPublished(lv)
 	require.NoError(t, err)
 	require.False(t, handed)
 
@@ -36,7 +36,7 @@ func TestRecordsThatAreTorn(t *testing.T) {
 		"something else's": []byte("ready\n"),
 	} {
 		require.NoError(t, os.WriteFile(d.file(lv.Group, lv.Name), left, 0o600))
-		handed, err := e.handedOut(lv)
+		handed, err := e.wasPublished(lv)
 		require.ErrorContains(t, err, "read record", name)
 		require.True(t, handed, name)
 
@@ -66,16 +66,16 @@ func TestRecordsThatCannotBeWritten(t *testing.T) {
 	require.NoError(t, err)
 	f := found{device: lvm.Device{Group: "flexlvm", Name: "data", VolumeUUID: "some-uuid"}, tags: sourceTags()}
 
-	require.NoError(t, e.handOut(t.Context(), f))
+	require.NoError(t, e.publish(t.Context(), f))
 	require.Contains(t, logged.String(), "could not be written")
 	logged.Reset()
 	e.touch("flexlvm", "data")
 	require.Contains(t, logged.String(), "could not be written")
 
 	f.tags.State = volume.Creating
-	require.ErrorContains(t, e.handOut(t.Context(), f), "volume flexlvm/data is new and is not handed out before it is on record")
+	require.ErrorContains(t, e.publish(t.Context(), f), "volume flexlvm/data is new and is not handed out before it is on record")
 	f.recorded = true
-	require.NoError(t, e.handOut(t.Context(), f), "a pod has had it before")
+	require.NoError(t, e.publish(t.Context(), f), "a pod has had it before")
 }
 
 // The tags of a volume may be from a call that was killed before it flushed them. The record, on another
@@ -95,13 +95,13 @@ func TestTagsAreFlushedBeforeTheyAreReliedOn(t *testing.T) {
 		return err == nil
 	}
 	for name, call := range map[string]func() error{
-		"hand out":       func() error { return e.handOut(t.Context(), f) },
+		"hand out":       func() error { return e.publish(t.Context(), f) },
 		"grow once more": func() error { return e.promiseRaw(t.Context(), lv, f.tags.Size, f.tags) },
 	} {
 		require.ErrorContains(t, call(), "may not last over a power cut", name) // there is no disk
 	}
 	require.False(t, recorded())
 	require.NoError(t, os.WriteFile(disk, nil, 0o600))
-	require.NoError(t, e.handOut(t.Context(), f))
+	require.NoError(t, e.publish(t.Context(), f))
 	require.True(t, recorded())
 }

@@ -68,7 +68,7 @@ func (e *Engine) Release(ctx context.Context, ref Ref, to volume.State, d volume
 	if err != nil {
 		return err
 	}
-	if err := ref.meant(lv); err != nil {
+	if err := ref.checkUUID(lv); err != nil {
 		return err
 	}
 	if tags.State == to {
@@ -137,7 +137,7 @@ func (e *Engine) record(lv lvm.LogicalVolume, rec record) error {
 func tagChange(have []string, to volume.State, t volume.Tags) (del, add []string) {
 	want := append([]string{to.Tag()}, volume.DisposalTags(t.Reclaim, t.Wipe)...)
 	for _, tag := range have {
-		if volume.TellsState(tag) && !slices.Contains(want, tag) {
+		if volume.IsStateTag(tag) && !slices.Contains(want, tag) {
 			del = append(del, tag)
 		}
 	}
@@ -156,7 +156,7 @@ func (e *Engine) lookUpOwned(ctx context.Context, ref Ref, now volume.Name) (lvm
 	if err != nil {
 		return lv, volume.Tags{}, err
 	}
-	tags, err := ours(lv)
+	tags, err := ownedTags(lv)
 	if err != nil {
 		return lv, tags, err
 	}
@@ -166,8 +166,8 @@ func (e *Engine) lookUpOwned(ctx context.Context, ref Ref, now volume.Name) (lvm
 	return lv, tags, nil
 }
 
-// meant refuses a volume whose UUID is not the UUID of the ref, if that has one.
-func (r Ref) meant(lv lvm.LogicalVolume) error {
+// checkUUID refuses a volume whose UUID is not the UUID of the ref, if that has one.
+func (r Ref) checkUUID(lv lvm.LogicalVolume) error {
 	if r.UUID != "" && r.UUID != lv.UUID {
 		return refused("volume %s is another by now: its UUID is %s, and %s is meant", r, lv.UUID, r.UUID)
 	}
@@ -215,8 +215,8 @@ func (e *Engine) doom(ctx context.Context, ref Ref) (bool, error) {
 		return false, nil
 	case err != nil:
 		return false, err
-	case ref.meant(lv) != nil:
-		return false, ref.meant(lv)
+	case ref.checkUUID(lv) != nil:
+		return false, ref.checkUUID(lv)
 	}
 	if err := mayDoom(ref, lv, tags); err != nil {
 		return false, err
@@ -281,7 +281,7 @@ func (e *Engine) finish(ctx context.Context, ref Ref) error {
 	}
 	e.after("lvremove")
 	e.announceRoom()
-	return e.records.remove(lv.Group, lv.Name)
+	return errors.Join(e.copyNotes.remove(lv.UUID), e.records.remove(lv.Group, lv.Name))
 }
 
 // markDoomed tags as doomed a volume that is being removed, or whose name says so. A directory volume needs

@@ -127,7 +127,7 @@ func TestWipeGoesOnWithoutNotes(t *testing.T) {
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	m.records, m.wipeNote = records(file), 16*volume.MiB
+	m.records, m.wipeProgressInterval = records(file), 16*volume.MiB
 	require.Error(t, m.records.write(s.Group, s.Name, newRecord(lv.UUID, tagsOf(t, s.Name))))
 	require.NoError(t, m.wipe(m.ctx(), lv, volume.WipeZero))
 	m.shell("cmp -n $(blockdev --getsize64 %s) %s /dev/zero", device, device)

@@ -101,7 +101,7 @@ func examine(ref Ref, seen lvm.Overview) (one batchItem, joins bool, err error) 
 		return one, false, nil
 	}
 	one.lv = seen.Volumes[at]
-	if one.tags, err = ours(one.lv); err != nil {
+	if one.tags, err = ownedTags(one.lv); err != nil {
 		return one, false, err
 	}
 	if one.tags.Cluster != ref.Cluster {
@@ -167,9 +167,12 @@ func (e *Engine) commit(ctx context.Context, g volume.Group, refs []Ref, batch [
 	}
 	left, lookErr := e.lvm.Left(ctx, lvs)
 	for _, one := range batch {
-		errs[one.at] = outcome(refs[one.at], one, left, lookErr, err)
-		if errs[one.at] == nil && one.lv.Name.IsDoomed() {
-			errs[one.at] = e.records.remove(g, one.lv.Name)
+		if errs[one.at] = outcome(refs[one.at], one, left, lookErr, err); errs[one.at] != nil {
+			continue
+		}
+		errs[one.at] = e.copyNotes.remove(one.lv.UUID)
+		if one.lv.Name.IsDoomed() {
+			errs[one.at] = errors.Join(errs[one.at], e.records.remove(g, one.lv.Name))
 		}
 	}
 	e.announceRoom()

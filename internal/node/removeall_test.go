@@ -121,7 +121,7 @@ func TestMountInAnExportedGroup(t *testing.T) {
 		err := e.Mount(t.Context(), s, t.TempDir(), false)
 		require.ErrorIs(t, err, lvm.ErrExported)
 		require.ErrorContains(t, err, "`vgimport flexlvm`")
-		known, err := e.records.served(s.Group, s.Name)
+		known, err := e.records.hasRecordOf(s.Group, s.Name)
 		require.NoError(t, err)
 		require.Equal(t, recorded, known, "nothing is written down of a volume that was not made")
 	}

@@ -45,7 +45,7 @@ func (e *Engine) SetStateOf(ctx context.Context, ref Ref, fs string, to volume.S
 		case tags.FS != fs:
 			return refused("volume %s holds the file system %s, and %s is meant", ref, tags.FS, fs)
 		}
-		return ref.meant(lv)
+		return ref.checkUUID(lv)
 	})
 }
 
@@ -56,7 +56,7 @@ func (e *Engine) setState(ctx context.Context, g volume.Group, n volume.Name, to
 	if err != nil {
 		return inventory.Volume{}, err
 	}
-	tags, err := ours(lv)
+	tags, err := ownedTags(lv)
 	if err != nil {
 		return inventory.Volume{}, err
 	}
@@ -117,7 +117,7 @@ func unfinished(tags volume.Tags) string {
 	switch {
 	case tags.Clone != "":
 		return "is a copy of another that was never finished, so it holds nothing of its own; make the copy again"
-	case tags.HalfZeroed():
+	case tags.PartlyZeroed():
 		return "was given up before all of it was zeroed: no pod has ever had it, so it holds nothing; make a claim anew"
 	}
 	return ""

@@ -77,9 +77,9 @@ func (e *Engine) makeSnapshot(ctx context.Context, o Order, givenUp time.Time) (
 		return e.describe(lv), e.lvm.Flush(ctx, lv.Group, lv.Name)
 	case state == volume.Creating:
 		if spec.CopyOnWrite() {
-			err = e.dropHalf(ctx, spec, lv) // its store may be the room that the next one needs
+			err = e.removeIncomplete(ctx, spec, lv) // its store may be the room that the next one needs
 		} else {
-			err = e.removeHalf(ctx, spec, lv, luks.Key{})
+			err = e.removeUnfinishedCopy(ctx, spec, lv, luks.Key{})
 		}
 		if err != nil {
 			return inventory.Volume{}, err
@@ -96,7 +96,7 @@ func (e *Engine) findSnapshot(ctx context.Context, spec volume.Spec, givenUp tim
 		if now := e.givenUp(spec); !now.IsZero() && !now.Equal(givenUp) {
 			return lv, "", refused("snapshot %s/%s was given up while this call waited, and is not taken for it", spec.Group, spec.Name)
 		}
-		if since, ok := e.records.buried(spec.Group, spec.Name, e.now()); ok {
+		if since, ok := e.records.blockedByTombstone(spec.Group, spec.Name, e.now()); ok {
 			return lv, "", buried(spec, since) // a claim's volume had that name
 		}
 		return lv, "", nil
@@ -104,7 +104,7 @@ func (e *Engine) findSnapshot(ctx context.Context, spec volume.Spec, givenUp tim
 	if err != nil {
 		return lv, "", err
 	}
-	tags, err := ours(lv)
+	tags, err := ownedTags(lv)
 	if err == nil {
 		err = isSnapshot(spec, tags, lv.GroupUUID)
 	}
@@ -137,7 +137,7 @@ func (e *Engine) takeSnapshot(ctx context.Context, o Order) (inventory.Volume, e
 func (e *Engine) snapshotSource(ctx context.Context, o Order) (lvm.LogicalVolume, volume.Tags, content, error) {
 	origin, of, c, err := e.source(ctx, o.Spec, luks.Key{})
 	if err == nil {
-		err = mayStore(o, origin)
+		err = checkStoreCharge(o, origin)
 	}
 	return origin, of, c, err
 }

@@ -57,7 +57,7 @@ func TestASnapshotThatWasGivenUpIsTakenAgain(t *testing.T) {
 	ref := Ref{Group: spec.Group, Name: spec.Name, Cluster: spec.Cluster, Kind: spec.Kind}
 	for range 2 {
 		_, err = e.MakeSnapshot(t.Context(), spec)
-		require.ErrorContains(t, err, "there is nothing to copy")
+		require.ErrorContains(t, err, "the source volume does not exist")
 		began := e.givenUp(spec)
 		now = now.Add(time.Second)
 		require.NoError(t, e.Release(t.Context(), ref, volume.Unreferenced, volume.Disposal{}))

@@ -76,7 +76,7 @@ func TestSnapshot(t *testing.T) {
 		require.NoError(t, m.Remove(m.ctx(), refOf(gone)))
 	}
 	_, err = m.MakeSnapshot(m.ctx(), second)
-	require.ErrorContains(t, err, "there is nothing to copy", "its name is free, and its source is gone")
+	require.ErrorContains(t, err, "the source volume does not exist", "its name is free, and its source is gone")
 
 	for name, size := range map[string]volume.Bytes{"same": s.Size, "larger": 2 * s.Size} {
 		c := m.cloneOf(snap, name, size)
@@ -145,7 +145,7 @@ func TestSnapshotIsTakenUnderANameThatWasGivenUp(t *testing.T) {
 	snap := m.snapshotOf(s, "snap")
 	for range 2 {
 		_, err := m.MakeSnapshot(m.ctx(), snap)
-		require.ErrorContains(t, err, "there is nothing to copy")
+		require.ErrorContains(t, err, "the source volume does not exist")
 		require.NoError(t, m.Release(m.ctx(), refOf(snap), volume.Unreferenced, volume.Disposal{}))
 	}
 	m.unmount(m.mount(s, "a"))
@@ -175,7 +175,7 @@ func TestSnapshotOfWrongSources(t *testing.T) {
 		require.ErrorContains(t, err, says)
 		require.NotContains(t, strings.Join(lvs(), " "), string(c.Name), "nothing was made")
 	}
-	fails(snap, "there is nothing to copy")
+	fails(snap, "the source volume does not exist")
 	m.unmount(m.mount(s, "a"))
 	other := snap
 	other.Namespace = "thief"

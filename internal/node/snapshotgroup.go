@@ -164,7 +164,7 @@ func (g *snapshotGroup) take(ctx context.Context) error {
 		}
 	}
 	defer g.close()
-	if err := g.look(ctx); err != nil {
+	if err := g.prepare(ctx); err != nil {
 		return err
 	}
 	if err := g.takeAtOnce(ctx); err != nil {
@@ -173,8 +173,8 @@ func (g *snapshotGroup) take(ctx context.Context) error {
 	return nil
 }
 
-// look looks up the members' sources, checks that all snapshots fit, and attaches the sources in use.
-func (g *snapshotGroup) look(ctx context.Context) (err error) {
+// prepare looks up the members' sources, checks that all snapshots fit, and attaches the sources in use.
+func (g *snapshotGroup) prepare(ctx context.Context) (err error) {
 	stores := map[volume.Group]volume.Bytes{}
 	for i := range g.members {
 		m := &g.members[i]
@@ -287,7 +287,7 @@ func (g *snapshotGroup) drop(ctx context.Context, m *member) error {
 		return nil
 	}
 	m.state = ""
-	return g.engine.dropHalf(ctx, m.order.Spec, m.lv)
+	return g.engine.removeIncomplete(ctx, m.order.Spec, m.lv)
 }
 
 func (g *snapshotGroup) close() {

@@ -166,7 +166,7 @@ func (m *machine) testGroupRefusals(group []volume.Spec) {
 	m.clear(group[0].Name)
 	missing := group[1]
 	missing.CloneOf = "nobody"
-	require.ErrorContains(t, m.takeGroup(group[0], missing), "there is nothing to copy")
+	require.ErrorContains(t, m.takeGroup(group[0], missing), "the source volume does not exist")
 	raw, other, twice := group[1], group[1], group[1]
 	raw.FSType, raw.Inodes = volume.Raw, 0
 	require.ErrorContains(t, m.takeGroup(group[0], raw), "is a device without a file system")

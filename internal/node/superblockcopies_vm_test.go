@@ -15,11 +15,11 @@ import (
 
 // creating creates a volume whose tags say creating and that this node has no record of: either handed out,
 // with data in it, or left unfinished by a killed mkfs.
-func creating(m *machine, name string, handedOut bool) volume.Spec {
+func creating(m *machine, name string, published bool) volume.Spec {
 	m.t.Helper()
 	behind(m)
 	s := m.volume(name, 64*volume.MiB)
-	if !handedOut {
+	if !published {
 		tags := volume.Tags{State: volume.Creating, FS: copyFS, Size: s.Size, Namespace: s.Namespace, Cluster: s.Cluster, Kind: s.Kind}
 		m.half(s, tags)
 		d, err := lvm.FindDevice(s.Group, s.Name)

@@ -4,6 +4,7 @@ package node
 
 import (
 	"os/exec"
+	"regexp"
 	"testing"
 	"time"
 
@@ -32,7 +33,7 @@ func TestSuspendedDevice(t *testing.T) {
 		case err := <-ended:
 			resume()
 			require.ErrorIs(t, err, lvm.ErrSuspended, what)
-			require.ErrorContains(t, err, "`dmsetup resume "+name+"`", what)
+			require.ErrorContains(t, err, "`dmsetup clear "+name+" && lvchange --refresh "+string(group)+"/data`", what)
 		case <-time.After(time.Minute):
 			resume()
 			require.FailNow(t, "it hangs", "%s: %v", what, <-ended)
@@ -51,4 +52,46 @@ func TestSuspendedDevice(t *testing.T) {
 	m.shell("dmsetup suspend %s", name)
 	time.AfterFunc(200*time.Millisecond, resume)
 	m.unmount(m.mount(s, "a")) // it waits for a moment, as while LVM works on the volume
+}
+
+// The command of the error restores the size that LVM has committed, whatever an interrupted lvextend has left in
+// the kernel. Where a person has resumed that instead, nothing is written beyond the committed size.
+func TestInterruptedExtension(t *testing.T) {
+	m := newMachine(t)
+	s := m.volume("data", 64*volume.MiB)
+	target := m.mount(s, "a")
+	m.unmount(target)
+	name := volume.DeviceName(group, s.Name)
+	t.Cleanup(func() { _ = exec.Command("dmsetup", "resume", name).Run() })
+	lv, err := m.lvm.Volume(m.ctx(), s.Group, s.Name)
+	require.NoError(t, err)
+	d, err := lvm.FindDevice(s.Group, s.Name)
+	require.NoError(t, err)
+	leaveLarger := func() {
+		m.shell("dmsetup table %[1]s | awk '{$2 += 8192; print}' >%[2]s/table; dmsetup suspend --nolockfs %[1]s; dmsetup reload %[1]s %[2]s/table", name, m.dir)
+	}
+	sizeOf := func() volume.Bytes {
+		size, err := deviceSize(d.Path)
+		require.NoError(t, err)
+		return size
+	}
+
+	leaveLarger()
+	err = m.Mount(m.ctx(), s, target, false)
+	require.ErrorIs(t, err, lvm.ErrSuspended)
+	advice := regexp.MustCompile("`([^`]*)`").FindStringSubmatch(err.Error())
+	require.NotNil(t, advice, err)
+	m.shell("%s", advice[1])
+	require.Equal(t, lv.Size, sizeOf())
+	m.unmount(m.mount(s, "a"))
+
+	leaveLarger()
+	m.shell("dmsetup resume %s", name)
+	require.Equal(t, lv.Size+4*volume.MiB, sizeOf())
+	require.ErrorContains(t, m.wipe(m.ctx(), lv, volume.WipeZero), "`lvchange --refresh")
+	_, err = m.committedSize(m.ctx(), d, d.Path)
+	require.ErrorContains(t, err, "`lvchange --refresh")
+	m.shell("lvchange --refresh %s/%s", group, s.Name)
+	require.Equal(t, lv.Size, sizeOf())
+	m.unmount(m.mount(s, "a"))
 }

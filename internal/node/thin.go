@@ -20,12 +20,12 @@ func (e *Engine) boundRetries(f found) error {
 	return f.content.mounted(f.content.path).boundRetries(f.content.number)
 }
 
-// deliver makes LVM send its thin pool the creation of a volume that is in LVM's metadata but not in the
-// pool, because the power failed in between. LVM (2.03.16) keeps such messages, and sends them only when it
-// creates another volume in the pool, not when it activates one; until then the kernel knows no such device.
-// The other volume is created as one that is being removed, so that the node daemon removes it if this call
-// is killed.
-func (e *Engine) deliver(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags) error {
+// flushPoolMessages makes LVM send its thin pool the creation of a volume that is in LVM's metadata but not in
+// the pool, because the power failed in between. LVM (2.03.16) keeps such messages, and sends them only when
+// it creates another volume in the pool, not when it activates one; until then the kernel knows no such
+// device. The other volume is created as one that is being removed, so that the node daemon removes it if this
+// call is killed.
+func (e *Engine) flushPoolMessages(ctx context.Context, lv lvm.LogicalVolume, tags volume.Tags) error {
 	tags.State = volume.Unreferenced
 	other := lvm.LogicalVolume{Group: lv.Group, Name: lv.Name.Doomed(), Size: volume.DefaultExtent, Shape: lv.Shape, Tags: tags.Strings()}
 	if err := e.lvm.Create(ctx, other); err != nil {

@@ -46,9 +46,9 @@ func (r record) leavesName() bool { return r.State == volume.Doomed && reusesNam
 
 func reusesName(k volume.Kind) bool { return k == volume.Dataset || k == volume.Snapshot }
 
-// served reports whether this node has, or has had, the volume of that name, unless the name may be used
+// hasRecordOf reports whether this node has, or has had, the volume of that name, unless the name may be used
 // again. A record that cannot be read counts as one of that volume.
-func (d records) served(g volume.Group, n volume.Name) (bool, error) {
+func (d records) hasRecordOf(g volume.Group, n volume.Name) (bool, error) {
 	there, err := d.exists(g, n)
 	if err != nil || !there {
 		return false, err
@@ -57,12 +57,12 @@ func (d records) served(g volume.Group, n volume.Name) (bool, error) {
 	return err != nil || !r.leavesName(), nil
 }
 
-// Served reports whether this node has or had a volume of that name, so that no empty one replaces it if it
+// HadVolume reports whether this node has or had a volume of that name, so that no empty one replaces it if it
 // is gone, and when it was last used. It is false once a replica or a snapshot was given up, because its name
 // may be used again, and once the tombstone of any other volume has expired. The error means that the record
 // cannot be looked up.
-func (e *Engine) Served(g volume.Group, n volume.Name) (lastUsed time.Time, is bool, err error) {
-	known, err := e.records.served(g, n)
+func (e *Engine) HadVolume(g volume.Group, n volume.Name) (lastUsed time.Time, is bool, err error) {
+	known, err := e.records.hasRecordOf(g, n)
 	if err != nil || !known {
 		return time.Time{}, false, err
 	}
@@ -77,9 +77,9 @@ func (r record) expired(now time.Time) bool {
 	return r.State == volume.Doomed && now.Sub(r.Since) > tombstoneLife
 }
 
-// buried reports whether the volume has a tombstone that keeps out every call, and since when. If the clock
-// was set back, that time may be in the future.
-func (d records) buried(g volume.Group, n volume.Name, now time.Time) (since time.Time, ok bool) {
+// blockedByTombstone reports whether the volume has a tombstone that keeps out every call, and since when. If
+// the clock was set back, that time may be in the future.
+func (d records) blockedByTombstone(g volume.Group, n volume.Name, now time.Time) (since time.Time, ok bool) {
 	r, err := d.read(g, n)
 	if err != nil || r.State != volume.Doomed || r.leavesName() || r.expired(now) {
 		return time.Time{}, false
@@ -93,12 +93,12 @@ func (d records) buried(g volume.Group, n volume.Name, now time.Time) (since tim
 // cannot be removed, stays for now.
 func (e *Engine) sweep(g volume.Group, held volume.Name) {
 	for _, n := range e.recorded(g) {
-		if n.IsDoomed() || !e.records.outlived(g, n, e.now()) {
+		if n.IsDoomed() || !e.records.tombstoneDue(g, n, e.now()) {
 			continue
 		}
 		var err error
 		if n == held {
-			err = e.records.renew(g, n, e.now())
+			err = e.records.expireTombstone(g, n, e.now())
 		} else {
 			err = e.sweepOne(g, n)
 		}
@@ -152,30 +152,30 @@ func (e *Engine) sweepGone(ctx context.Context, g volume.Group, n volume.Name) e
 	return e.records.remove(g, n)
 }
 
-// outlived reports whether there is a tombstone that is too old, or dated in the future.
-func (d records) outlived(g volume.Group, n volume.Name, now time.Time) bool {
+// tombstoneDue reports whether there is a tombstone that is too old, or dated in the future.
+func (d records) tombstoneDue(g volume.Group, n volume.Name, now time.Time) bool {
 	r, err := d.read(g, n)
 	return err == nil && r.State == volume.Doomed && (r.expired(now) || r.Since.After(now))
 }
 
-// sweepOne calls renew under the volume's lock, if that is free: a volume of the same name may have been
-// created meanwhile.
+// sweepOne calls expireTombstone under the volume's lock, if that is free: a volume of the same name may have
+// been created meanwhile.
 func (e *Engine) sweepOne(g volume.Group, n volume.Name) error {
 	release, acquired, err := e.locks.Try(volumeLock(g, n))
 	if err != nil || !acquired {
 		return err
 	}
 	defer release()
-	return e.records.renew(g, n, e.now())
+	return e.records.expireTombstone(g, n, e.now())
 }
 
-// renew removes a tombstone that is too old, and sets the date of one from the future to now. It removes one
-// whose name may be used again (leavesName) in both cases.
-func (d records) renew(g volume.Group, n volume.Name, now time.Time) error {
-	if !d.outlived(g, n, now) {
+// expireTombstone removes a tombstone that is too old, and sets the date of one from the future to now. It
+// removes one whose name may be used again (leavesName) in both cases.
+func (d records) expireTombstone(g volume.Group, n volume.Name, now time.Time) error {
+	if !d.tombstoneDue(g, n, now) {
 		return nil
 	}
-	if _, stands := d.buried(g, n, now); stands {
+	if _, stands := d.blockedByTombstone(g, n, now); stands {
 		return d.bury(g, n, "", now)
 	}
 	return d.remove(g, n)

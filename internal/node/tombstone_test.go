@@ -52,7 +52,7 @@ func TestTombstones(t *testing.T) {
 	now = now.Add(tombstoneLife)
 	sweep()
 	require.Equal(t, []volume.Name{"ahead", "held-ahead", "locked"}, standing(), "for an hour from when they were seen")
-	_, ok := e.records.buried(g, "ahead", now)
+	_, ok := e.records.blockedByTombstone(g, "ahead", now)
 	require.True(t, ok)
 	now = now.Add(time.Second)
 	sweep()
@@ -70,7 +70,7 @@ func TestTombstoneOfAReplica(t *testing.T) {
 	spec := readerSpec()
 	spec.ReadOnly = false
 	served := func() bool {
-		served, err := e.records.served(spec.Group, spec.Name)
+		served, err := e.records.hasRecordOf(spec.Group, spec.Name)
 		require.NoError(t, err)
 		return served
 	}
@@ -80,7 +80,7 @@ func TestTombstoneOfAReplica(t *testing.T) {
 	require.NoError(t, e.buryRecord(ref, ref.Kind))
 	require.False(t, served())
 	require.Equal(t, now, e.givenUp(spec))
-	_, ok := e.records.buried(spec.Group, spec.Name, now)
+	_, ok := e.records.blockedByTombstone(spec.Group, spec.Name, now)
 	require.False(t, ok)
 	now = now.Add(time.Minute)
 	require.NoError(t, e.buryRecord(ref, ref.Kind))
@@ -102,7 +102,7 @@ func TestTombstoneOfAReplica(t *testing.T) {
 
 	claim := Ref{Group: spec.Group, Name: "pvc-1", Kind: volume.Claim}
 	require.NoError(t, e.buryRecord(claim, claim.Kind))
-	_, ok = e.records.buried(claim.Group, claim.Name, now)
+	_, ok = e.records.blockedByTombstone(claim.Group, claim.Name, now)
 	require.True(t, ok)
 }
 
@@ -124,14 +124,14 @@ func TestServed(t *testing.T) {
 	require.NoError(t, os.WriteFile(e.records.file(g, "unreadable"), []byte("{"), 0o600))
 	require.NoError(t, os.Chtimes(e.records.file(g, "unreadable"), now, now))
 	for name, had := range map[volume.Name]bool{"data": true, "removed": true, "removed-before": false, "unreadable": true, "ds-1": false, "snap-1": false, "none": false} {
-		lastUsed, served, err := e.Served(g, name)
+		lastUsed, served, err := e.HadVolume(g, name)
 		require.NoError(t, err)
 		require.Equal(t, had, served, name)
 		require.Equal(t, had, lastUsed.Equal(now), name)
 	}
 	file := e.records.file("file", "data")
 	require.NoError(t, os.WriteFile(filepath.Dir(file), nil, 0o600)) // where the folder of a group should be
-	_, _, err = e.Served("file", "data")
+	_, _, err = e.HadVolume("file", "data")
 	require.Error(t, err)
 }
 

@@ -34,7 +34,7 @@ func (e *Engine) Trim(ctx context.Context, ref Ref, rate volume.Bytes) (volume.B
 	if err != nil {
 		return 0, err
 	}
-	if err := ref.meant(lv); err != nil {
+	if err := ref.checkUUID(lv); err != nil {
 		return 0, err
 	}
 	if tags.State != volume.Ready {

@@ -20,12 +20,12 @@ func (e *Engine) dropUnfinished(ctx context.Context, spec volume.Spec, lv lvm.Lo
 	if err != nil {
 		return false, err
 	}
-	known, err := e.records.served(lv.Group, lv.Name)
+	known, err := e.records.hasRecordOf(lv.Group, lv.Name)
 	if err == nil && (known || g.Missing > 0 || tags.State != volume.Creating || spec.FS != "") {
-		err = fmt.Errorf("%w: LVM has not finished making %s/%s, and its tags, its PersistentVolume, this node's record or missing devices (`pvs`) say that it may have been in use; a person must look", ErrDamaged, lv.Group, lv.Name)
+		err = fmt.Errorf("%w: LVM has not finished making %s/%s, and its tags, its PersistentVolume, this node's record or missing devices (`pvs`) indicate that it may have been in use; inspect it by hand before you remove it", ErrDamaged, lv.Group, lv.Name)
 	}
 	if err == nil {
-		err = e.dropHalf(ctx, spec, lv)
+		err = e.removeIncomplete(ctx, spec, lv)
 	}
 	return err == nil, err
 }

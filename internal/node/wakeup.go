@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// callFile is touched to wake the node daemon.
-const callFile = "called"
+// wakeFile is touched to wake the node daemon.
+const wakeFile = "called"
 
 // WakeDaemon makes the node daemon run a round soon, for a reason that the API does not show: a person has
 // created a volume group or changed the state of a volume, a call waits for room, or a volume has grown. If
@@ -17,7 +17,7 @@ func WakeDaemon(stateDir string) error {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
 		return fmt.Errorf("call the node daemon: %w", err)
 	}
-	if err := touch(filepath.Join(stateDir, callFile)); err != nil {
+	if err := touch(filepath.Join(stateDir, wakeFile)); err != nil {
 		return fmt.Errorf("call the node daemon: %w", err)
 	}
 	return nil
@@ -25,7 +25,7 @@ func WakeDaemon(stateDir string) error {
 
 // WokenAt returns when WakeDaemon was last called; zero if never, or if that is unknown.
 func WokenAt(stateDir string) time.Time {
-	return touchedAt(filepath.Join(stateDir, callFile))
+	return touchedAt(filepath.Join(stateDir, wakeFile))
 }
 
 // wakeDaemon is WakeDaemon for work that the node daemon does in its next round in any case.

@@ -18,8 +18,8 @@ const (
 	blkZeroOut = 0x127f // BLKZEROOUT
 	// wipeStep bounds one request, so that a deadline is noticed in time.
 	wipeStep = 256 * volume.MiB
-	// wipeNote is how much is wiped between two records of the progress.
-	wipeNote = 4 * volume.GiB
+	// wipeProgressInterval is how much is wiped between two records of the progress.
+	wipeProgressInterval = 4 * volume.GiB
 )
 
 // wipe overwrites or discards the content of a doomed volume. Repeating it is harmless; killed, it continues
@@ -41,6 +41,9 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 	if err != nil {
 		return err
 	}
+	if err := checkCommitted(lv, d.Path, size, lv.Size); err != nil {
+		return err
+	}
 	rec, err := e.records.read(lv.Group, lv.Name)
 	if err != nil || rec.VolumeUUID != lv.UUID {
 		rec = record{State: volume.Doomed, VolumeUUID: lv.UUID, Since: e.now()}
@@ -52,7 +55,7 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 	}
 	defer func() { _ = f.Close() }()
 	for logged := false; rec.Wiped < size; {
-		part := min(e.wipeNote, size-rec.Wiped)
+		part := min(e.wipeProgressInterval, size-rec.Wiped)
 		if _, err := wipePart(ctx, f, w, rec.Wiped, part, e.wipeRate); err != nil {
 			return err
 		}

@@ -104,7 +104,7 @@ func asListed(from string, known []*corev1.PersistentVolume, to string, objects 
 		return fmt.Errorf("resourceVersion %s of the list is older than %s of the watch, as if the API server had been restored from a backup", to, from)
 	}
 	if len(known) != len(objects) {
-		return fmt.Errorf("the list has %s and the watch %d", volume.Counted(len(objects), "PersistentVolume", "PersistentVolumes"), len(known))
+		return fmt.Errorf("the list has %s and the watch %d", volume.Pluralize(len(objects), "PersistentVolume", "PersistentVolumes"), len(known))
 	}
 	for _, followed := range known {
 		if now := objects[followed.Name]; now == nil || !same(now, followed) {
@@ -270,7 +270,7 @@ func (d *Daemon) lost(view eviction.View) map[eviction.Key]bool {
 		if there[key] {
 			continue
 		}
-		lastUsed, had, err := d.engine.Served(c.Group, c.Volume)
+		lastUsed, had, err := d.engine.HadVolume(c.Group, c.Volume)
 		switch {
 		case err != nil:
 			out[key] = false

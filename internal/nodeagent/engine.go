@@ -15,9 +15,9 @@ import (
 type Engine interface {
 	// Inventory returns all volumes and pools, as of one moment.
 	Inventory(ctx context.Context) (inventory.Inventory, error)
-	// Served reports whether this node has or had a volume of that name, so that it is not created again once
+	// HadVolume reports whether this node has or had a volume of that name, so that it is not created again once
 	// it is gone, and when it was last used. An error means that the records cannot be read.
-	Served(g volume.Group, n volume.Name) (lastUsed time.Time, is bool, err error)
+	HadVolume(g volume.Group, n volume.Name) (lastUsed time.Time, is bool, err error)
 	// Heal repairs a volume that is wanted after a boot or a crash.
 	Heal(ctx context.Context, ref node.Ref) error
 	// Release changes the state of a volume whose PersistentVolume is released or deleted. Once it has returned

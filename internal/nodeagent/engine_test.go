@@ -276,7 +276,7 @@ func (e *fakeEngine) MakeSnapshotGroupIf(ctx context.Context, orders []node.Orde
 	return made, nil
 }
 
-func (e *fakeEngine) Served(g volume.Group, n volume.Name) (lastUsed time.Time, is bool, err error) {
+func (e *fakeEngine) HadVolume(g volume.Group, n volume.Name) (lastUsed time.Time, is bool, err error) {
 	e.with(func() { lastUsed, is = e.servedAt, slices.Contains(e.served, string(g)+"/"+string(n)) })
 	return lastUsed, is, nil
 }

@@ -57,7 +57,7 @@ func (d *Daemon) announceSizes(ctx context.Context, r nfsquota.Report) {
 	case why != "" && d.dedupe.note(topic, why, d.cfg.Now()):
 		which := "sizes are"
 		if n := r.Asked - r.Held; n > 0 { // otherwise the number is unknown
-			which = fmt.Sprintf("the size of %s is", volume.Counted(n, "volume", "volumes"))
+			which = fmt.Sprintf("the size of %s is", volume.Pluralize(n, "volume", "volumes"))
 		}
 		message := fmt.Sprintf("NFS export %s: %s not enforced: %s", r.Export, which, why)
 		log.Info("The sizes of volumes in an NFS export are not enforced", "export", r.Export, "volumes", r.Asked-r.Held, "why", why, "all", r.Problems)

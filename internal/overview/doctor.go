@@ -95,5 +95,5 @@ func Examined(all []Examination) string {
 			warned++
 		}
 	}
-	return fmt.Sprintf("%s: %d with FAIL, %d with WARN, %d sound", volume.Counted(len(all), "node", "nodes"), failed, warned, len(all)-failed-warned)
+	return fmt.Sprintf("%s: %d with FAIL, %d with WARN, %d sound", volume.Pluralize(len(all), "node", "nodes"), failed, warned, len(all)-failed-warned)
 }

@@ -154,7 +154,7 @@ func nodeProblems(s *flexlvmv1.NodeStorage, now time.Time) []Problem {
 		}
 	}
 	if s.Status.OrphanCount > 0 {
-		add(Warning, volume.Counted(s.Status.OrphanCount, "volume", "volumes")+" without a PersistentVolume, or with a problem", "kubectl describe nodestorage "+s.Name)
+		add(Warning, volume.Pluralize(s.Status.OrphanCount, "volume", "volumes")+" without a PersistentVolume, or with a problem", "kubectl describe nodestorage "+s.Name)
 	}
 	return out
 }

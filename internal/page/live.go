@@ -127,13 +127,13 @@ func headline(d *digest) string {
 	case len(d.status.Nodes) == 0:
 		return "No node has reported."
 	case d.status.Ailing == 0:
-		return volume.Counted(len(d.status.Nodes), "node, and it needs no attention.", "nodes, and none needs attention.")
+		return volume.Pluralize(len(d.status.Nodes), "node, and it needs no attention.", "nodes, and none needs attention.")
 	}
 	verb := "need"
 	if d.status.Ailing == 1 {
 		verb = "needs"
 	}
-	return fmt.Sprintf("%d of %s %s attention.", d.status.Ailing, volume.Counted(len(d.status.Nodes), "node", "nodes"), verb)
+	return fmt.Sprintf("%d of %s %s attention.", d.status.Ailing, volume.Pluralize(len(d.status.Nodes), "node", "nodes"), verb)
 }
 
 func total(s overview.Status) overview.Pool {
@@ -150,7 +150,7 @@ func figuresOf(p overview.Pool) []figure {
 }
 
 func nodeOf(n *overview.Node, now time.Time) node {
-	out := node{Name: n.Name, Link: nodeLink(n.Name), Seen: ago(n.Seen, now), Volumes: volume.Counted(n.Volumes, "volume", "volumes"), Version: n.Version}
+	out := node{Name: n.Name, Link: nodeLink(n.Name), Seen: ago(n.Seen, now), Volumes: volume.Pluralize(n.Volumes, "volume", "volumes"), Version: n.Version}
 	if len(n.Problems) > 0 {
 		out.Severity = n.Problems[0].Severity
 	}

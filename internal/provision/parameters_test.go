@@ -156,7 +156,7 @@ func TestParseParameters(t *testing.T) {
 		},
 		"limits on IO": {
 			given: map[string]string{"readBps": "0", "writeBps": "fast", "readIops": "", "writeIops": "1k"},
-			err: `readBps "0": is less than 4096 bytes per second, with which nothing would get on; raise it, or leave it out for no limit; ` +
+			err: `readBps "0": is less than 4096 bytes per second, which would stall all I/O; raise it, or leave it out for no limit; ` +
 				`writeBps "fast": is not a rate; give bytes per second as a whole number with one of k, M, G, T, Ki, Mi, Gi, Ti or none, such as 10Mi; ` +
 				`readIops: is empty; give a whole decimal number greater than 0; ` +
 				`writeIops "1k": is not a whole decimal number greater than 0 (no sign, no unit, no fraction)`,

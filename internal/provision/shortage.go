@@ -22,13 +22,13 @@ const (
 // nodes.
 func shortage(none, class string, pool volume.PoolName, size volume.Bytes, largest ledger.Largest) (cause, message string) {
 	named := fmt.Sprintf("%s %q", pool.Noun(), pool)
-	with := fmt.Sprintf("%s with %s", volume.Counted(largest.Nodes, "node", "nodes"), named)
+	with := fmt.Sprintf("%s with %s", volume.Pluralize(largest.Nodes, "node", "nodes"), named)
 	switch {
 	case largest.Nodes == 0 && largest.Reported == 0:
 		return causeNoReport, "no node has reported its volume groups; look at `kubectl get nodestorages` and at the pods of DaemonSet flexlvm-gc (`kubectl get pods -A -l app.kubernetes.io/name=flexlvm-gc`)"
 	case largest.Nodes == 0:
 		return causeNoPool, fmt.Sprintf("%s has %s, which StorageClass %q asks for (%s reported); make it there with `%s`",
-			none, named, class, volume.Counted(largest.Reported, "node has", "nodes have"), pool.CreateCommand())
+			none, named, class, volume.Pluralize(largest.Reported, "node has", "nodes have"), pool.CreateCommand())
 	case largest.Most >= size:
 		return causeRoom, fmt.Sprintf("there is room for it now, on node %q", largest.Node)
 	case largest.Closed != "":

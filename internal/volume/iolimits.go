@@ -50,7 +50,7 @@ func ParseBps(field, s string) (Bytes, error) {
 	if b := Bytes(n) * unit; b >= minBps {
 		return b, nil
 	}
-	return 0, invalid(field, s, "is less than %d bytes per second, with which nothing would get on; raise it, or leave it out for no limit", int64(minBps))
+	return 0, invalid(field, s, "is less than %d bytes per second, which would stall all I/O; raise it, or leave it out for no limit", int64(minBps))
 }
 
 var bpsUnits = map[string]Bytes{
@@ -124,7 +124,7 @@ func parseIOWord(field, value string, bytes bool) (int64, error) {
 	}
 	n, err := parseCount(field, value, int64(maxBps))
 	if err == nil && Bytes(n) < minBps {
-		return 0, invalid(field, value, "is less than %d bytes per second, with which nothing would get on; raise it, or give %s", int64(minBps), unlimited)
+		return 0, invalid(field, value, "is less than %d bytes per second, which would stall all I/O; raise it, or give %s", int64(minBps), unlimited)
 	}
 	return n, err
 }

@@ -134,8 +134,8 @@ func (t Tags) Strings() []string {
 	return append(out, DisposalTags(t.Reclaim, t.Wipe)...)
 }
 
-// Ours reports whether a tag is one of flexlvm's.
-func Ours(tag string) bool { return tag == TagOwned || strings.HasPrefix(tag, TagOwned+".") }
+// IsFlexlvmTag reports whether a tag is one of flexlvm's.
+func IsFlexlvmTag(tag string) bool { return tag == TagOwned || strings.HasPrefix(tag, TagOwned+".") }
 
 // CloneTag returns the tag of an unfinished copy of the file system with this UUID.
 func CloneTag(fs string) string { return tagClone + fs }
@@ -166,8 +166,8 @@ func DisposalTags(r Reclaim, w Wipe) []string {
 	return out
 }
 
-// TellsState reports whether a tag holds a volume's state or disposal, which change together.
-func TellsState(tag string) bool {
+// IsStateTag reports whether a tag holds a volume's state or disposal, which change together.
+func IsStateTag(tag string) bool {
 	return strings.HasPrefix(tag, tagState) || strings.HasPrefix(tag, tagReclaim) || strings.HasPrefix(tag, tagWipe)
 }
 
@@ -177,9 +177,9 @@ func (s State) Tag() string { return tagState + string(s) }
 // SizeTag returns the tag for the size.
 func SizeTag(b Bytes) string { return tagSize + strconv.FormatInt(int64(b), 10) }
 
-// HalfZeroed reports whether a Raw volume is known not to be zeroed to its end, so that it would
+// PartlyZeroed reports whether a Raw volume is known not to be zeroed to its end, so that it would
 // show data that others left on the disk. No pod has used it.
-func (t Tags) HalfZeroed() bool { return t.Zeroed > 0 && t.Zeroed < t.Size.RoundUp(Block) }
+func (t Tags) PartlyZeroed() bool { return t.Zeroed > 0 && t.Zeroed < t.Size.RoundUp(Block) }
 
 // ZeroedTag returns the tag for how much was zeroed.
 func ZeroedTag(b Bytes) string { return tagZeroed + strconv.FormatInt(int64(b), 10) }
@@ -202,7 +202,7 @@ func tagValues(tags []string) (map[string]string, error) {
 	}
 	found := map[string]string{}
 	for _, t := range tags {
-		if t == TagOwned || !Ours(t) {
+		if t == TagOwned || !IsFlexlvmTag(t) {
 			continue
 		}
 		key, value, _ := strings.Cut(t, "=")

@@ -80,7 +80,7 @@ func parseSuperblock(sector []byte) (Superblock, error) {
 		return Superblock{}, fmt.Errorf("%w: its checksum is wrong", ErrNoFilesystem)
 	}
 	if sector[offInProgress] != 0 {
-		return Superblock{}, fmt.Errorf("%w: mkfs did not come to its end", ErrNoFilesystem)
+		return Superblock{}, fmt.Errorf("%w: mkfs did not finish", ErrNoFilesystem)
 	}
 	id := ondisk.FormatUUID([16]byte(sector[offUUID : offUUID+16]))
 	be := binary.BigEndian

@@ -1,0 +1,64 @@
+package discovery
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// maxLinks is how many links the kernel follows in a path.
+const maxLinks = 40
+
+// resolve is filepath.EvalSymlinks for an absolute path, except that it touches nothing on a file
+// system that may depend on a server or a process: a call on one that does not answer would never
+// return. The error is then a remoteError. If the host's own root is such a file system, it counts as
+// local.
+func resolve(mounts []*mountinfo.Info, path string) (string, error) {
+	at, links := "/", 0
+	for left := componentsOf(path); len(left) > 0; {
+		next := filepath.Join(at, left[0])
+		left = left[1:]
+		if on := mountOf(mounts, next); on != nil && on.Mountpoint != "/" && remote(on.FSType) {
+			return "", remoteError{path: next, kind: on.FSType}
+		}
+		info, err := os.Lstat(next)
+		if err != nil {
+			return "", err
+		}
+		if info.Mode()&fs.ModeSymlink == 0 {
+			at = next
+			continue
+		}
+		if links++; links > maxLinks {
+			return "", &os.PathError{Op: "resolve", Path: path, Err: unix.ELOOP}
+		}
+		target, err := os.Readlink(next)
+		if err != nil {
+			return "", err
+		}
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		left = append(componentsOf(target), left...)
+	}
+	return at, nil
+}
+
+// componentsOf returns the components of a path as they are: what precedes ".." may be a link, so
+// they are not cleaned.
+func componentsOf(path string) []string {
+	return slices.DeleteFunc(strings.Split(path, "/"), func(c string) bool { return c == "" || c == "." })
+}
+
+// remoteError: a path is on a file system that may depend on a server or a process.
+type remoteError struct{ path, kind string }
+
+func (e remoteError) Error() string {
+	return fmt.Sprintf("%s lies on a file system of kind %s, which may depend on a server or a process", e.path, e.kind)
+}

@@ -1,0 +1,112 @@
+package lvm
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A Copy is one copy of the data of a raid1 volume.
+type Copy struct {
+	Name    string // of the hidden volume that holds it, such as data_rimage_0
+	UUID    string // of that volume; a repaired copy has another
+	Missing bool   // a device that it lies on is missing
+	Failed  bool   // the volume is active, and the kernel does not use this copy
+}
+
+// Copies are the copies of raid1 volumes, by the paths of the volumes.
+type Copies map[string][]Copy
+
+// Of returns the copies of a volume. It fails if LVM reports fewer than the volume has.
+func (c Copies) Of(lv LogicalVolume) ([]Copy, error) {
+	all := c[lv.path()]
+	if len(all) == 0 || len(all) < lv.Shape.Devices() {
+		return nil, fmt.Errorf("list the copies of logical volume %s: LVM shows %d of %d", lv.path(), len(all), lv.Shape.Devices())
+	}
+	return all, nil
+}
+
+// Copies returns the copies of all raid1 volumes of a group, or of the host if that is empty.
+func (c *Client) Copies(ctx context.Context, g volume.Group) (Copies, error) {
+	out, err := c.lvm(ctx, "lvs", healthOfCopiesArgs(g)...)
+	if err != nil {
+		return nil, fmt.Errorf("list the copies of raid1 volumes: %w", err)
+	}
+	return parseHealthOfCopies(out)
+}
+
+// MissingDevices returns the UUIDs of the group's physical volumes that LVM cannot find: their paths
+// are unknown.
+func (c *Client) MissingDevices(ctx context.Context, g volume.Group) ([]string, error) {
+	out, err := c.lvm(ctx, "pvs", missingDevicesArgs(g)...)
+	if err != nil {
+		return nil, fmt.Errorf("list the missing devices of volume group %s: %w", g, err)
+	}
+	r, err := parseReport(out)
+	if err != nil {
+		return nil, err
+	}
+	var missing []string
+	for _, rep := range r.Report {
+		for _, f := range rep.PV {
+			row := row{fields: f}
+			uuid, is := row.text("pv_uuid"), row.field("pv_missing") != ""
+			if row.err != nil {
+				return nil, row.err
+			}
+			if is {
+				missing = append(missing, uuid)
+			}
+		}
+	}
+	return missing, nil
+}
+
+const (
+	imageSuffix    = "_rimage_" // in the name of the hidden volume that holds a copy
+	metadataSuffix = "_rmeta_"  // in the name of the one with the metadata of that copy
+)
+
+// parseHealthOfCopies parses rows such as "[data_rimage_0]", whose parent is "data". A copy is of no
+// use without its metadata, "[data_rmeta_0]".
+func parseHealthOfCopies(out []byte) (Copies, error) {
+	r, err := parseReport(out)
+	if err != nil {
+		return nil, err
+	}
+	all := Copies{}
+	for _, rep := range r.Report {
+		for _, f := range rep.LV {
+			row := row{fields: f}
+			group, health := row.text("vg_name"), row.field("lv_health_status")
+			name, parent := strings.Trim(row.text("lv_name"), "[]"), strings.Trim(row.field("lv_parent"), "[]")
+			uuid := row.text("lv_uuid")
+			if row.err != nil {
+				return nil, row.err
+			}
+			if parent == "" {
+				continue // what a conversion has left
+			}
+			of := group + "/" + parent
+			holder := strings.Replace(name, metadataSuffix, imageSuffix, 1)
+			i := slices.IndexFunc(all[of], func(c Copy) bool { return c.Name == holder })
+			if i < 0 {
+				i = len(all[of])
+				all[of] = append(all[of], Copy{Name: holder})
+			}
+			c := &all[of][i]
+			c.Missing, c.Failed = c.Missing || health == "partial", c.Failed || health == "refresh needed"
+			if strings.Contains(name, imageSuffix) {
+				c.UUID = uuid
+			}
+		}
+	}
+	for _, copies := range all {
+		slices.SortFunc(copies, func(a, b Copy) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	return all, nil
+}

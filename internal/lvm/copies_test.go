@@ -1,0 +1,69 @@
+package lvm
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+func TestCopies(t *testing.T) {
+	row := func(group, name, uuid, parent, health string) string {
+		return `{"vg_name":"` + group + `","lv_name":"` + name + `","lv_uuid":"` + uuid + `","lv_parent":"` + parent + `","lv_health_status":"` + health + `"}`
+	}
+	report := func(rows ...string) answer {
+		return answer{out: `{"report":[{"lv":[` + strings.Join(rows, ",") + `]}]}`}
+	}
+	good := report(
+		row("flexlvm", "[a_rmeta_0]", "m0", "a", ""), row("flexlvm", "[a_rimage_0]", "i0", "a", ""),
+		row("flexlvm", "[a_rimage_1]", "i1", "a", "refresh needed"), row("flexlvm", "[a_rmeta_1]", "m1", "a", "refresh needed"),
+		row("flexlvm", "a_rimage_1_extracted", "x", "", ""),
+		row("tank", "[a_rimage_0]", "t0", "a", ""), row("tank", "[a_rmeta_0]", "t1", "a", "partial"),
+	)
+	c, s := client(t, map[string][]answer{"lvs": {good, good, {err: failed}, {out: `{"report":[{"lv":[{"vg_name":"flexlvm"}]}]}`}}})
+	all, err := c.Copies(t.Context(), "")
+	require.NoError(t, err)
+	lv := LogicalVolume{Group: "flexlvm", Name: "a", Shape: volume.Shape{Layout: volume.Raid1, Mirrors: 1}}
+	copies, err := all.Of(lv)
+	require.NoError(t, err)
+	require.Equal(t, []Copy{{Name: "a_rimage_0", UUID: "i0"}, {Name: "a_rimage_1", UUID: "i1", Failed: true}}, copies)
+	lv.Group = "tank"
+	_, err = all.Of(lv)
+	require.ErrorContains(t, err, "tank/a: LVM shows 1 of 2", "an incomplete report is none")
+	require.Equal(t, []Copy{{Name: "a_rimage_0", UUID: "t0", Missing: true}}, all["tank/a"], "without its metadata it is of no use")
+	lv.Name = "none"
+	_, err = all.Of(lv)
+	require.ErrorContains(t, err, "LVM shows 0 of 2")
+
+	_, err = c.Copies(t.Context(), "flexlvm")
+	require.NoError(t, err)
+	const list = "lvs --reportformat json --units b --nosuffix --config " + reportConfig + ` --options vg_name,lv_name,lv_uuid,lv_parent,lv_health_status --all --select lv_name=~"_rimage_" || lv_name=~"_rmeta_"`
+	require.Equal(t, []string{list, list + " -- flexlvm"}, s.ran)
+	for range 2 {
+		_, err = c.Copies(t.Context(), "")
+		require.Error(t, err)
+	}
+}
+
+func TestMissingDevices(t *testing.T) {
+	c, s := client(t, map[string][]answer{"pvs": {{out: `{"report":[{"pv":[{"pv_uuid":"u1","pv_missing":""},{"pv_uuid":"u2","pv_missing":"missing"}]}]}`}, {err: failed}, {out: `{"report":[{"pv":[{"pv_uuid":"u1"}]}]}`}}})
+	missing, err := c.MissingDevices(t.Context(), "flexlvm")
+	require.NoError(t, err)
+	require.Equal(t, []string{"u2"}, missing)
+	require.True(t, strings.HasSuffix(s.ran[0], ` --options pv_uuid,pv_missing --select vg_name="flexlvm"`), s.ran[0])
+	for range 2 {
+		_, err = c.MissingDevices(t.Context(), "flexlvm")
+		require.Error(t, err)
+	}
+}
+
+func TestActivationModes(t *testing.T) {
+	c, s := client(t, map[string][]answer{"lvchange": {{}, {}, {err: failed}}})
+	lv := LogicalVolume{Group: "flexlvm", Name: "a"}
+	require.NoError(t, c.Activate(t.Context(), lv))
+	require.NoError(t, c.ActivateWhole(t.Context(), lv))
+	require.ErrorIs(t, c.ActivateWhole(t.Context(), lv), failed)
+	require.Equal(t, []string{"lvchange --yes --activate y -- flexlvm/a", "lvchange --yes --activationmode complete --activate y -- flexlvm/a"}, s.ran[:2])
+}

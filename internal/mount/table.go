@@ -1,0 +1,85 @@
+package mount
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxLines bounds the lines of one device that linesOf returns, in bytes.
+const maxLines = 64 << 20
+
+// linesOf returns the lines of a mountinfo file (man 5 proc_pid_mountinfo) whose file system is on this
+// device. A tenant can make a line of any length, for example with a mount at a very long path: lines of
+// other devices are skipped without keeping them, and no line of this device is skipped, because it may
+// be the mount that the caller looks for.
+func linesOf(mountinfo io.Reader, number uint64) (lines []string, err error) {
+	device := fmt.Sprintf("%d:%d", unix.Major(number), unix.Minor(number))
+	kept := 0
+	for r := bufio.NewReader(mountinfo); ; {
+		line, err := readLine(r, device, maxLines-kept)
+		if errors.Is(err, io.EOF) {
+			return lines, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if line != "" {
+			kept += len(line)
+			lines = append(lines, line)
+		}
+	}
+}
+
+// readLine reads a line, and returns "" if it is not of this device. It fails if the line has more than
+// most bytes. The error is io.EOF at the end of the file.
+func readLine(r *bufio.Reader, device string, most int) (string, error) {
+	var line strings.Builder
+	wanted := false
+	for first := true; ; first = false {
+		part, err := r.ReadSlice('\n')
+		switch {
+		case errors.Is(err, io.EOF) && (!first || len(part) > 0):
+			return "", io.ErrUnexpectedEOF
+		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
+			return "", err
+		}
+		if first {
+			fields := strings.SplitN(string(part), " ", 4)
+			if len(fields) < 4 {
+				return "", fmt.Errorf("the line %.100q names no device", part)
+			}
+			wanted = fields[2] == device
+		}
+		if wanted {
+			if line.Write(part); line.Len() > most {
+				return "", fmt.Errorf("the mounts of device %s take more than %d bytes; unmount some", device, maxLines)
+			}
+		}
+		if err == nil {
+			return strings.TrimSuffix(line.String(), "\n"), nil
+		}
+	}
+}
+
+// unescape undoes how the kernel writes the characters that would end a field.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#")
+
+// parseLine parses a line of a mountinfo file, of a mount on the device of this number. It does without
+// moby's parser, which fails on lines of more than 64 KiB.
+func parseLine(line string, number uint64) (Point, error) {
+	fields := strings.Split(line, " ")
+	separator := slices.Index(fields, "-")
+	if separator < 6 || len(fields) < separator+4 {
+		return Point{}, fmt.Errorf("the line %.100q is not one of mountinfo", line)
+	}
+	return Point{
+		Path: unescape.Replace(fields[4]), Type: unescape.Replace(fields[separator+1]), Source: unescape.Replace(fields[separator+2]),
+		Number: number, Root: unescape.Replace(fields[3]), ReadOnly: slices.Contains(strings.Split(fields[5], ","), "ro"),
+	}, nil
+}

@@ -1,0 +1,71 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/flexlvm/flexlvm/internal/durable"
+)
+
+// A copyNote records which copies of a raid1 volume are out of date, because the volume was in use without
+// them. The superblocks on the disks do not show that: a copy that was away knows of nothing that has
+// happened since. A person who removes the note accepts such a copy.
+type copyNote struct {
+	Volume string `json:"volume"` // GROUP/NAME, for people
+	// Since is when the copies were found out of date, or the first of them.
+	Since time.Time `json:"since"`
+	// Behind are the copies that are out of date, by the UUIDs of the hidden volumes that hold them, with the
+	// names of these.
+	Behind map[string]string `json:"behind"`
+}
+
+// copyNotes is the directory of all copyNotes: one file for each volume, with the volume's UUID as its name.
+type copyNotes string
+
+func (d copyNotes) file(uuid string) string { return filepath.Join(string(d), filepath.Base(uuid)) }
+
+// exists reports whether there may be a note of a volume.
+func (d copyNotes) exists(uuid string) bool {
+	_, err := os.Lstat(d.file(uuid))
+	return !errors.Is(err, os.ErrNotExist)
+}
+
+// read returns the note of a volume, an empty one if there is none.
+func (d copyNotes) read(uuid string) (n copyNote, err error) {
+	b, err := os.ReadFile(d.file(uuid))
+	if errors.Is(err, os.ErrNotExist) {
+		return n, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &n)
+	}
+	if err != nil {
+		return copyNote{}, fmt.Errorf("read %s, which says which copies are out of date: %w", d.file(uuid), err)
+	}
+	return n, nil
+}
+
+// write replaces the note of a volume, durably.
+func (d copyNotes) write(uuid string, n copyNote) error {
+	b, err := json.Marshal(n)
+	if err == nil {
+		err = durable.ReplaceFile(d.file(uuid), append(b, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("note which copies of volume %s are out of date: %w", n.Volume, err)
+	}
+	return nil
+}
+
+// remove removes the note of a volume, if there is one. It need not be durable: a note that is back after a
+// power cut is removed again.
+func (d copyNotes) remove(uuid string) error {
+	if err := os.Remove(d.file(uuid)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the note of copies: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A raid1 volume can be used while one of its copies is there. What is written meanwhile is missing on the
+// others, and they do not know that. If another boot finds only one of those, LVM activates it without a word:
+// the volume goes back in time, and once all copies are there again, one side overwrites the other. So a
+// volume of which copies are missing is not activated right after a boot, when a disk may only be late; and
+// this node notes which copies are out of date (copyNote), and does not use them alone.
+
+// bootGrace is how long after a boot missing devices may still appear.
+const bootGrace = 5 * time.Minute
+
+// sinceBoot returns how long ago this machine was booted, including the time in which it was suspended.
+func sinceBoot() time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}
+
+// activate activates a volume. A raid1 volume of which copies are missing is activated only some time after
+// the boot, and only if a present copy is up to date; it is noted before that the others are not.
+func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
+	if lv.Of != "" { // LVM would activate the source of a copy-on-write snapshot with it
+		source, err := e.lvm.Volume(ctx, lv.Group, lv.Of)
+		if err == nil && source.Shape.Layout == volume.Raid1 && !source.Active {
+			err = e.activate(ctx, source)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if lv.Shape.Layout != volume.Raid1 {
+		return e.lvm.Activate(ctx, lv)
+	}
+	notWhole := e.lvm.ActivateWhole(ctx, lv)
+	if notWhole == nil {
+		return nil
+	}
+	copies, err := e.copiesOf(ctx, lv)
+	if err != nil {
+		return errors.Join(notWhole, err)
+	}
+	if usable := present(copies); len(usable) == len(copies) || len(usable) == 0 {
+		return notWhole // degraded activation would fail as well
+	}
+	if wait := bootGrace - e.uptime(); wait > 0 {
+		from := e.now().Add(wait + time.Minute).Truncate(time.Minute) // the same in each retry, so that events are counted
+		return fmt.Errorf("%w: volume %s/%s has copies on devices that are missing (%s) and that may still appear after the boot; from %s on it is activated without them; this call is retried",
+			lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), from.UTC().Format(time.RFC3339))
+	}
+	if err := e.checkUpToDate(ctx, lv, copies); err != nil {
+		return err
+	}
+	if err := e.noteBehind(lv, copies, false); err != nil {
+		return fmt.Errorf("volume %s/%s is not activated without its missing copies before that is on record: %w; make room for it, or make the directory writable", lv.Group, lv.Name, err)
+	}
+	e.after("note copies")
+	return e.lvm.Activate(ctx, lv)
+}
+
+// checkCopies refuses an active raid1 volume that runs on copies that are out of date alone: the host may have
+// activated it at boot. It queries LVM only for a volume with a note.
+func (e *Engine) checkCopies(ctx context.Context, lv lvm.LogicalVolume) error {
+	if lv.Shape.Layout != volume.Raid1 || !e.copyNotes.exists(lv.UUID) {
+		return nil
+	}
+	copies, err := e.copiesOf(ctx, lv)
+	if err != nil {
+		return err
+	}
+	if len(present(copies)) == len(copies) {
+		return nil // the kernel finds the newest of them by itself
+	}
+	return e.checkUpToDate(ctx, lv, copies)
+}
+
+func (e *Engine) copiesOf(ctx context.Context, lv lvm.LogicalVolume) ([]lvm.Copy, error) {
+	all, err := e.lvm.Copies(ctx, lv.Group)
+	if err != nil {
+		return nil, err
+	}
+	return all.Of(lv)
+}
+
+// present returns the copies that can be used.
+func present(copies []lvm.Copy) (usable []lvm.Copy) {
+	for _, c := range copies {
+		if !c.Missing && !c.Failed {
+			usable = append(usable, c)
+		}
+	}
+	return usable
+}
+
+// checkUpToDate fails if all copies that can be used are noted as out of date, or if that is unknown.
+func (e *Engine) checkUpToDate(ctx context.Context, lv lvm.LogicalVolume, copies []lvm.Copy) error {
+	note, err := e.copyNotes.read(lv.UUID)
+	if err != nil {
+		return fmt.Errorf("volume %s/%s lacks copies, and is not used before it is known whether the others are up to date: %w; bring the missing devices back, or inspect that file and remove it", lv.Group, lv.Name, err)
+	}
+	var old []string
+	for _, c := range present(copies) {
+		if note.Behind[c.UUID] == "" {
+			return nil
+		}
+		old = append(old, c.Name)
+	}
+	return fmt.Errorf("%w: of volume %s/%s only %s can be used, which was not written to after %s, while the volume was in use; the devices with newer data are missing (%s): bring them back; or, to use the old data and lose what was written since, remove %s",
+		lvm.ErrPartial, lv.Group, lv.Name, strings.Join(old, ", "), note.Since.UTC().Format(time.RFC3339), e.missingDevices(ctx, lv.Group), e.copyNotes.file(lv.UUID))
+}
+
+// missingDevices names the devices of a group that are missing, for errors.
+func (e *Engine) missingDevices(ctx context.Context, g volume.Group) string {
+	missing, err := e.lvm.MissingDevices(ctx, g)
+	if err != nil || len(missing) == 0 {
+		return "see `pvs`"
+	}
+	return "with the UUIDs " + strings.Join(missing, ", ")
+}
+
+// noteBehind notes the copies that are out of date from now on. inSync reports that the volume is active, and
+// that the copies in use are in sync with each other, so that what was noted of these before no longer holds.
+func (e *Engine) noteBehind(lv lvm.LogicalVolume, copies []lvm.Copy, inSync bool) error {
+	note, err := e.copyNotes.read(lv.UUID)
+	if err != nil {
+		return err
+	}
+	behind := behindNow(copies, note.Behind, inSync)
+	if maps.Equal(behind, note.Behind) {
+		return nil
+	}
+	if len(note.Behind) == 0 {
+		note.Since = e.now()
+	}
+	note.Volume, note.Behind = string(lv.Group)+"/"+string(lv.Name), behind
+	return e.copyNotes.write(lv.UUID, note)
+}
+
+// behindNow returns the copies that are out of date while the others are in use, from those that were before.
+// If none can be used, nothing is written to any, and what was noted stays. It is pure.
+func behindNow(copies []lvm.Copy, before map[string]string, inSync bool) map[string]string {
+	usable := present(copies)
+	if len(usable) == 0 {
+		return before
+	}
+	behind := map[string]string{}
+	for _, c := range copies {
+		if c.Missing || c.Failed || before[c.UUID] != "" && !inSync {
+			behind[c.UUID] = c.Name
+		}
+	}
+	return behind
+}
+
+// noteCopies notes, from what LVM has reported at that moment, which copies of raid1 volumes in use are out of
+// date, and removes the notes of volumes that are whole and in sync. A failure is logged: the next look repeats
+// it.
+func (e *Engine) noteCopies(ctx context.Context, lvs []lvm.LogicalVolume, seen time.Time) {
+	var degraded []lvm.LogicalVolume
+	for _, lv := range lvs {
+		switch {
+		case lv.Shape.Layout != volume.Raid1 || !lv.Active:
+		case lv.Health != "":
+			degraded = append(degraded, lv)
+		case lv.Sync == inSyncPercent && e.copyNotes.exists(lv.UUID):
+			if note, err := e.copyNotes.read(lv.UUID); err == nil && note.Since.After(seen) {
+				continue
+			}
+			if err := e.copyNotes.remove(lv.UUID); err != nil {
+				e.log.WithError(err).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("the copies of the volume are in sync again, and its note stays for now")
+			}
+		}
+	}
+	if len(degraded) == 0 {
+		return
+	}
+	all, err := e.lvm.Copies(ctx, "")
+	if err != nil {
+		e.log.WithError(err).Warn("which copies of degraded volumes are out of date is not noted")
+		return
+	}
+	for _, lv := range degraded {
+		copies, err := all.Of(lv)
+		if err == nil {
+			err = e.noteBehind(lv, copies, lv.Sync == inSyncPercent && lv.Health != mismatches)
+		}
+		if err != nil {
+			e.log.WithError(err).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("which copies of a degraded volume are out of date is not noted")
+		}
+	}
+}
+
+const (
+	// inSyncPercent is how LVM reports copies that are in sync.
+	inSyncPercent = "100.00"
+	// mismatches is the health of a volume whose copies differ, as far as a person has had them compared.
+	mismatches = "mismatches exist"
+)

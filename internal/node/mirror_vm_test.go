@@ -1,0 +1,138 @@
+//go:build vm
+
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// A mirrored is a raid1 volume on the two devices of a frail group, which are in sync.
+type mirrored struct {
+	frail
+	spec   volume.Spec
+	uptime time.Duration
+}
+
+func newMirrored(t *testing.T) *mirrored {
+	t.Helper()
+	m := newMachine(t)
+	v := &mirrored{frail: newFrail(m), uptime: time.Hour}
+	m.uptime = func() time.Duration { return v.uptime }
+	v.spec = specOf("data", 64*volume.MiB)
+	v.spec.Group, v.spec.Layout = v.group, volume.Raid1
+	v.write("first")
+	return v
+}
+
+// write mounts the volume, writes a file, waits until the copies that are there are in sync, and unmounts.
+func (v *mirrored) write(file string) {
+	v.t.Helper()
+	target := v.mount(v.spec, "a")
+	v.shell("echo %[2]s >%[1]s/%[2]s && sync %[1]s/%[2]s", target, file)
+	require.Eventually(v.t, func() bool { return v.volume1(v.t).SyncPercent == "100.00" }, time.Minute, time.Second)
+	v.unmount(target)
+}
+
+// boot deactivates the volume, and leaves only these devices.
+func (v *mirrored) boot(present ...bool) {
+	v.t.Helper()
+	v.shell("vgchange -an %s", v.group)
+	for i, there := range present {
+		if v.fail(i); there {
+			v.set(i, v.table(i))
+		}
+	}
+}
+
+func (v *mirrored) refused(says string) {
+	v.t.Helper()
+	err := v.Mount(v.ctx(), v.spec, v.target("a"), false)
+	require.ErrorIs(v.t, err, lvm.ErrPartial)
+	require.ErrorContains(v.t, err, says)
+	require.NoFileExists(v.t, "/dev/mapper/"+volume.DeviceName(v.group, v.spec.Name))
+}
+
+// whole mounts the volume with both devices, where a file must be, and waits until its note is gone.
+func (v *mirrored) whole(file string) {
+	v.t.Helper()
+	target := v.mount(v.spec, "a")
+	require.FileExists(v.t, filepath.Join(target, file))
+	v.shell("lvchange --refresh %s/%s", v.group, v.spec.Name)
+	require.Eventually(v.t, func() bool {
+		_ = v.volume1(v.t)
+		left, err := os.ReadDir(string(v.copyNotes))
+		return err == nil && len(left) == 0
+	}, time.Minute, time.Second)
+	v.unmount(target)
+}
+
+// Each of two boots finds another of the two disks: the second does not bring back the data of before the first.
+// A linear volume whose own disk is there does not care.
+func TestDisksThatAreLateInTurns(t *testing.T) {
+	v := newMirrored(t)
+	v.shell("pvchange --allocatable n /dev/mapper/frail1")
+	single := specOf("single", 64*volume.MiB)
+	single.Group = v.group
+	v.unmount(v.mount(single, "b"))
+	v.shell("pvchange --allocatable y /dev/mapper/frail1")
+
+	v.boot(true, false)
+	v.uptime = time.Minute
+	v.refused("may still appear after the boot")
+	v.unmount(v.mount(single, "b"))
+	v.uptime = bootGrace
+	v.write("second")
+	v.boot(false, true)
+	v.uptime = 0
+	v.refused("may still appear after the boot")
+	v.uptime = bootGrace
+	v.refused("which was not written to after")
+
+	v.boot(true, true)
+	v.uptime = 0
+	v.whole("second")
+	v.boot(false, true)
+	v.uptime = bootGrace
+	v.write("third") // the copies were in sync
+	v.boot(true, false)
+	v.refused("which was not written to after")
+	v.shell("lvchange --activate y %s/%s", v.group, v.spec.Name) // as the host may at boot
+	err := v.Mount(v.ctx(), v.spec, v.target("a"), false)
+	require.ErrorContains(t, err, "which was not written to after")
+	v.boot(true, true)
+}
+
+// A disk fails in use, is back at the next boot, and the other is not.
+func TestDiskThatHadFailedIsAlone(t *testing.T) {
+	v := newMirrored(t)
+	target := v.mount(v.spec, "a")
+	v.fail(0)
+	v.shell("echo more >%[1]s/more && sync %[1]s/more", target)
+	require.True(t, v.volume1(t).Degraded) // the daemon's look
+	v.unmount(target)
+	v.boot(true, false)
+	v.refused("which was not written to after")
+	v.boot(true, true)
+	v.whole("more")
+
+	v.boot(true, false)
+	v.write("lonely")
+	v.boot(false, true)
+	v.refused("which was not written to after")
+	lv, err := v.lvm.Volume(v.ctx(), v.group, v.spec.Name)
+	require.NoError(t, err)
+	v.shell("rm %s", v.copyNotes.file(lv.UUID)) // a person accepts the old copy
+	target = v.mount(v.spec, "a")
+	require.FileExists(t, target+"/more")
+	require.NoFileExists(t, target+"/lonely")
+	v.unmount(target)
+	v.boot(true, true)
+}

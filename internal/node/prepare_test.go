@@ -1,0 +1,35 @@
+package node
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/exec"
+
+	"github.com/flexlvm/flexlvm/internal/command"
+	"github.com/flexlvm/flexlvm/internal/command/commandtest"
+)
+
+// A deadlines records the deadline of the last program.
+type deadlines struct {
+	commandtest.Func
+	last time.Time
+}
+
+func (d *deadlines) CommandContext(ctx context.Context, name string, args ...string) exec.Cmd {
+	d.last, _ = ctx.Deadline()
+	return d.Func.CommandContext(ctx, name, args...)
+}
+
+// Nobody waits for Prepare, so mkfs has longer than the default deadline of programs, and than a mount has.
+func TestPrepareHasTime(t *testing.T) {
+	run := &deadlines{Func: (&fakeGroup{}).run}
+	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, command.Programs{Unkillable: run, Killable: run})
+	require.NoError(t, err)
+	spec := cloneSpec()
+	spec.CloneOf = ""
+	require.Error(t, e.Prepare(t.Context(), spec, func(context.Context) error { return nil }))
+	require.Greater(t, time.Until(run.last), prepareDeadline/2)
+}
