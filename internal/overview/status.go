@@ -64,6 +64,8 @@ type Node struct {
 	Volumes  int32       `json:"volumes"`
 	Pools    []Pool      `json:"pools"`
 	Problems []Problem   `json:"problems"`
+
+	fullest volume.Bytes // share of the fullest pool that volumes in use take, in thousandths
 }
 
 // worst returns the weight of the worst problem.
@@ -101,19 +103,9 @@ func StatusOf(storages []flexlvmv1.NodeStorage, now time.Time) Status {
 	}
 	slices.SortFunc(out.Nodes, func(a, b Node) int {
 		return cmp.Or(cmp.Compare(b.worst(), a.worst()), cmp.Compare(len(b.Problems), len(a.Problems)),
-			cmp.Compare(fullest(b), fullest(a)), cmp.Compare(a.Name, b.Name))
+			cmp.Compare(b.fullest, a.fullest), cmp.Compare(a.Name, b.Name))
 	})
 	return out
-}
-
-// fullest returns the used share of a node's fullest pool, in thousandths.
-func fullest(n Node) (most volume.Bytes) {
-	for _, p := range n.Pools {
-		if p.Size > 0 {
-			most = max(most, p.InUse*1000/p.Size)
-		}
-	}
-	return most
 }
 
 func nodeOf(s *flexlvmv1.NodeStorage, now time.Time) Node {
@@ -125,6 +117,11 @@ func nodeOf(s *flexlvmv1.NodeStorage, now time.Time) Node {
 			InUse: max(0, size-free-reclaimable), Promised: bytesOf(p.Promised),
 			ThinData: p.ThinDataPercent, ThinMetadata: p.ThinMetadataPercent,
 		})
+		// As for the daemon's thresholds: a volume group without flexlvm's volumes, such as the operating
+		// system's, is usually full.
+		if size > 0 && (len(p.VolumesByState) > 0 || p.Promised.Sign() > 0) {
+			n.fullest = max(n.fullest, max(0, size-free-reclaimable)*1000/size)
+		}
 	}
 	n.Problems = append(nodeProblems(s, now), poolProblems(s)...)
 	slices.SortStableFunc(n.Problems, func(a, b Problem) int { return cmp.Compare(b.Severity.weight(), a.Severity.weight()) })
