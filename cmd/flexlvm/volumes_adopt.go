@@ -62,7 +62,7 @@ Killed, the command is called again. ` + "`flexlvm volumes disown`" + ` is the w
 }
 
 func (o *volumesAdoptOptions) run(cmd *cobra.Command, args []string) error {
-	if err := o.thisNode(); err != nil {
+	if err := o.defaultNode(); err != nil {
 		return err
 	}
 	a, err := o.adoption(args[0])
@@ -138,7 +138,7 @@ func (o *volumesAdoptOptions) adopt(ctx context.Context, e adopter, a node.Adopt
 }
 
 func (o *volumesAdoptOptions) manifests(v inventory.Volume) (string, error) {
-	m, err := undelete.Manifest(v, undelete.Wish{
+	m, err := undelete.Manifest(v, undelete.Request{
 		Node: o.node, Hostname: o.hostname, Claim: o.claim, Class: o.storageClass, Policy: string(o.policy), Door: o.parsedDoor,
 	})
 	if err != nil {

@@ -47,7 +47,7 @@ func (o *volumesDisownOptions) disown(ctx context.Context, e engine, name string
 	if err != nil {
 		return err
 	}
-	if err := alive(v); err != nil {
+	if err := checkMutable(v); err != nil {
 		return err
 	}
 	if err := e.Disown(ctx, v.Group, v.Name); err != nil {

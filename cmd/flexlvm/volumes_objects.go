@@ -32,8 +32,8 @@ func (o *objectsOptions) addFlags(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("reclaim-policy", cobra.FixedCompletions([]string{string(policyRetain), string(policyDelete)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// thisNode sets the node to this host's name, unless --node is given.
-func (o *objectsOptions) thisNode() error {
+// defaultNode sets the node to this host's name, unless --node is given.
+func (o *objectsOptions) defaultNode() error {
 	if o.node != "" {
 		return nil
 	}

@@ -69,7 +69,7 @@ func (o *volumesSetStateOptions) setState(ctx context.Context, e engine, name st
 	if err != nil {
 		return err
 	}
-	if err := alive(before); err != nil {
+	if err := checkMutable(before); err != nil {
 		return err
 	}
 	if before.State == o.to {
@@ -98,9 +98,9 @@ func consequence(to volume.State, v inventory.Volume) string {
 	return fmt.Sprintf("its room is taken back when it is needed; until then `flexlvm volumes undelete %s` brings it back", v.Name)
 }
 
-// alive returns an error for a volume that cannot get another state. The engine decides about volumes in state
+// checkMutable returns an error for a volume that cannot get another state. The engine decides about volumes in state
 // creating, because their tags may lag behind their first mount.
-func alive(v inventory.Volume) error {
+func checkMutable(v inventory.Volume) error {
 	switch v.State {
 	case volume.Ready, volume.Unreferenced, volume.Retained, volume.Creating:
 		return nil

@@ -55,7 +55,7 @@ func printVolume(w io.Writer, v inventory.Volume, f format) error {
 		{"Group", string(v.Group)},
 		{"Group UUID", v.GroupUUID},
 		{"Volume UUID", v.UUID},
-		{"State", dash(standing(v))},
+		{"State", dash(describeState(v))},
 		{"Size", exact(v.Size)},
 		{"Device size", exact(v.Device)},
 		{"Layout", layout(v)},
@@ -83,8 +83,8 @@ func printVolume(w io.Writer, v inventory.Volume, f format) error {
 	return nil
 }
 
-// standing returns the state of a volume, and that it is incomplete if it was never finished.
-func standing(v inventory.Volume) string {
+// describeState returns the state of a volume, and that it is incomplete if it was never finished.
+func describeState(v inventory.Volume) string {
 	switch {
 	case v.Clone != "":
 		return string(v.State) + ", half a copy of file system " + v.Clone

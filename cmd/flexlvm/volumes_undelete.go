@@ -64,7 +64,7 @@ undelete whose manifests were lost), --dry-run prints the manifests.`,
 }
 
 func (o *volumesUndeleteOptions) run(cmd *cobra.Command, args []string) error {
-	if err := o.thisNode(); err != nil {
+	if err := o.defaultNode(); err != nil {
 		return err
 	}
 	if err := o.check(); err != nil {
@@ -98,7 +98,7 @@ func (o *volumesUndeleteOptions) undelete(ctx context.Context, e engine, name st
 	if err != nil {
 		return err
 	}
-	if err := o.mayReturn(v); err != nil {
+	if err := o.checkRestorable(v); err != nil {
 		return err
 	}
 	manifests, err := o.manifests(v)
@@ -123,12 +123,12 @@ func (o *volumesUndeleteOptions) undelete(ctx context.Context, e engine, name st
 	return nil
 }
 
-// mayReturn returns an error that explains what to do with a volume that this command cannot bring back.
-func (o *volumesUndeleteOptions) mayReturn(v inventory.Volume) error {
-	if err := alive(v); err != nil {
+// checkRestorable returns an error that explains what to do with a volume that this command cannot bring back.
+func (o *volumesUndeleteOptions) checkRestorable(v inventory.Volume) error {
+	if err := checkMutable(v); err != nil {
 		return err
 	}
-	if err := undelete.MayReturn(v); err != nil {
+	if err := undelete.CheckRestorable(v); err != nil {
 		return err
 	}
 	if v.State == volume.Ready && !o.dryRun {
@@ -141,7 +141,7 @@ func (o *volumesUndeleteOptions) manifests(v inventory.Volume) (string, error) {
 	if o.ratio != "" && v.Layout != volume.Thin {
 		return "", &volume.FieldError{Field: "--overprovision-ratio", Value: o.ratio, Reason: fmt.Sprintf("is for volumes in thin pools, and volume %s is in none; leave it out", where(v))}
 	}
-	m, err := undelete.Manifest(v, undelete.Wish{
+	m, err := undelete.Manifest(v, undelete.Request{
 		Node: o.node, Hostname: o.hostname, Claim: o.claim, Class: o.storageClass, Policy: string(o.policy), Door: o.parsedDoor, Ratio: o.parsedRatio, Secret: o.parsedSecret,
 	})
 	if err != nil {

@@ -188,7 +188,7 @@ that have not started, and goes on with those that take the place of others, unt
 // show prints the logs of the workers: one after the other, or with --follow as lines arrive.
 func (o *logOptions) show(ctx context.Context, kube kubernetes.Interface, namespace, name string, p *printer) error {
 	if o.follow {
-		return o.goOn(ctx, kube, namespace, name, p)
+		return o.followJob(ctx, kube, namespace, name, p)
 	}
 	pods, err := podsOf(ctx, kube, namespace, name)
 	if err != nil {

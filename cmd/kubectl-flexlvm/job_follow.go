@@ -47,8 +47,8 @@ type follower struct {
 	pods map[types.UID]*corev1.Pod // from the last call of look that succeeded
 }
 
-// goOn prints the logs of the workers until the job has ended, or with --worker until that worker has.
-func (o *logOptions) goOn(ctx context.Context, kube kubernetes.Interface, namespace, name string, p *printer) error {
+// followJob prints the logs of the workers until the job has ended, or with --worker until that worker has.
+func (o *logOptions) followJob(ctx context.Context, kube kubernetes.Interface, namespace, name string, p *printer) error {
 	f := follower{logOptions: o, kube: kube, namespace: namespace, name: name, printer: p, seen: map[string]bool{}, failed: make(chan error, 1), over: make(chan struct{})}
 	err := wait.PollUntilContextCancel(ctx, followEvery, true, f.look)
 	close(f.over)
@@ -74,14 +74,14 @@ func (f *follower) look(ctx context.Context) (ended bool, err error) {
 	case f.began && apierrors.IsNotFound(err):
 		return true, nil
 	case err != nil:
-		return false, f.goesOn(ctx, advised(fmt.Errorf("look at job %s/%s: %w", f.namespace, f.name, err)))
+		return false, f.permanentError(ctx, advised(fmt.Errorf("look at job %s/%s: %w", f.namespace, f.name, err)))
 	}
-	if err := f.follows(job); err != nil {
+	if err := f.checkWorkers(job); err != nil {
 		return false, err
 	}
 	pods, err := podsOf(ctx, f.kube, f.namespace, f.name)
 	if err != nil {
-		return false, f.goesOn(ctx, err)
+		return false, f.permanentError(ctx, err)
 	}
 	f.began, f.fails = true, false
 	f.remember(pods)
@@ -93,9 +93,9 @@ func (f *follower) look(ctx context.Context) (ended bool, err error) {
 	return hasEnded(job) || one != nil && one.Status.Phase == corev1.PodSucceeded, nil
 }
 
-// goesOn returns an error of look if retrying would not help. Otherwise the API server may be unreachable for a
+// permanentError returns an error of look if retrying would not help. Otherwise the API server may be unreachable for a
 // moment, which is printed once.
-func (f *follower) goesOn(ctx context.Context, err error) error {
+func (f *follower) permanentError(ctx context.Context, err error) error {
 	if !f.began || isRefused(err) || ctx.Err() != nil {
 		return err
 	}
@@ -106,8 +106,8 @@ func (f *follower) goesOn(ctx context.Context, err error) error {
 	return nil
 }
 
-// follows returns an error if the job has no such workers.
-func (f *follower) follows(job *batchv1.Job) error {
+// checkWorkers returns an error if the job has no such workers.
+func (f *follower) checkWorkers(job *batchv1.Job) error {
 	if mode := job.Spec.CompletionMode; mode == nil || *mode != batchv1.IndexedCompletion {
 		return fmt.Errorf("job %[1]s/%[2]s is not Indexed (spec.completionMode), so its pods are no workers with numbers: kubectl logs -n %[1]s -f job/%[2]s", f.namespace, f.name)
 	}

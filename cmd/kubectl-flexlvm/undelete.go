@@ -94,7 +94,7 @@ func (o *undeleteOptions) run(cmd *cobra.Command, s *session) error {
 	if err := o.checkNames(); err != nil { // refuse before the first request to the cluster
 		return err
 	}
-	if err := o.apply(&undelete.Wish{}); err != nil {
+	if err := o.apply(&undelete.Request{}); err != nil {
 		return err
 	}
 	c, err := s.client()
@@ -147,7 +147,7 @@ func (o *undeleteOptions) undelete(ctx context.Context, c client.Client, out io.
 	if o.dryRun {
 		return printObjects(out, object, claim)
 	}
-	if err := free(ctx, c, claim); err != nil {
+	if err := checkClaimName(ctx, c, claim); err != nil {
 		return err
 	}
 	made, err := o.createVolume(ctx, c, object)
@@ -171,40 +171,40 @@ func (o *undeleteOptions) manifest(ctx context.Context, c client.Client, found o
 		return pv.Manifest{}, fmt.Errorf("read Node %s: %w", found.Node, err)
 	}
 	v := found.Inventory(string(cluster.UID))
-	if err := undelete.MayReturn(v); err != nil {
+	if err := undelete.CheckRestorable(v); err != nil {
 		return pv.Manifest{}, err
 	}
-	w, err := found.Wish()
+	r, err := found.Request()
 	if err != nil {
 		return pv.Manifest{}, err
 	}
-	w.Policy, w.Hostname = o.policy, node.Labels[corev1.LabelHostname]
-	if w.Hostname == "" {
-		w.Hostname = node.Name
+	r.Policy, r.Hostname = o.policy, node.Labels[corev1.LabelHostname]
+	if r.Hostname == "" {
+		r.Hostname = node.Name
 	}
-	if err := o.apply(&w); err != nil {
+	if err := o.apply(&r); err != nil {
 		return pv.Manifest{}, err
 	}
-	return undelete.Manifest(v, w)
+	return undelete.Manifest(v, r)
 }
 
-// apply applies the flags to a wish.
-func (o *undeleteOptions) apply(w *undelete.Wish) (err error) {
+// apply applies the flags to a request.
+func (o *undeleteOptions) apply(r *undelete.Request) (err error) {
 	for _, given := range []struct {
 		what string
 		into *string
-	}{{o.wanted.Claim, &w.Claim}, {o.as, &w.Claim}, {o.class, &w.Class}} {
+	}{{o.wanted.Claim, &r.Claim}, {o.as, &r.Claim}, {o.class, &r.Class}} {
 		if given.what != "" {
 			*given.into = given.what
 		}
 	}
 	if o.door != "" {
-		if w.Door, err = pv.ParseDoor("--door", o.door); err != nil {
+		if r.Door, err = pv.ParseDoor("--door", o.door); err != nil {
 			return err
 		}
 	}
 	if o.secret != "" {
-		if w.Secret, err = pv.ParseSecretRef("--secret", o.secret); err != nil {
+		if r.Secret, err = pv.ParseSecretRef("--secret", o.secret); err != nil {
 			return err
 		}
 	}
@@ -221,8 +221,8 @@ func modesOf(found overview.Candidate) (out []corev1.PersistentVolumeAccessMode)
 	return out
 }
 
-// free fails if the claim's name is used by another claim. A StatefulSet creates a missing claim again.
-func free(ctx context.Context, c client.Client, claim *corev1.PersistentVolumeClaim) error {
+// checkClaimName fails if the claim's name is used by another claim. A StatefulSet creates a missing claim again.
+func checkClaimName(ctx context.Context, c client.Client, claim *corev1.PersistentVolumeClaim) error {
 	there := &corev1.PersistentVolumeClaim{}
 	err := c.Get(ctx, client.ObjectKeyFromObject(claim), there)
 	switch {
@@ -287,7 +287,7 @@ func createClaim(ctx context.Context, c client.Client, claim *corev1.PersistentV
 		return nil
 	}
 	if apierrors.IsAlreadyExists(err) {
-		if err = free(ctx, c, claim); err == nil {
+		if err = checkClaimName(ctx, c, claim); err == nil {
 			return nil
 		}
 	}

@@ -44,7 +44,7 @@ func (f finding) meant(find func([]flexlvmv1.NodeStorage, overview.Wanted) (over
 	case f.unknown != nil:
 		return overview.Candidate{}, fmt.Errorf("see whether claim %s/%s has another volume: %w; --volume %s takes this one without looking", f.wanted.Namespace, f.wanted.Claim, f.unknown, found.Released.Name)
 	}
-	return found, overview.Sure(found, f.wanted, f.still)
+	return found, overview.CheckUnambiguous(found, f.wanted, f.still)
 }
 
 // stillThere returns the PersistentVolumes of the claim that the claim does not use. They include those of

@@ -136,7 +136,7 @@ func (o *undeleteOptions) finish(ctx context.Context, c client.Client, object *c
 		fmt.Fprintf(out, "claim %s/%s is there, and its volume %s is ready: nothing is to be brought back\n", ref.Namespace, ref.Name, object.Name)
 		return nil
 	}
-	if err := free(ctx, c, claim); err != nil {
+	if err := checkClaimName(ctx, c, claim); err != nil {
 		return err
 	}
 	if err := createClaim(ctx, c, claim); err != nil {

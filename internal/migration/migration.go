@@ -85,8 +85,8 @@ func (m *Mover) Check(ctx context.Context, claim types.NamespacedName, door pv.D
 	return next.doing, nil
 }
 
-// look reads the current state.
-func (m *Mover) look(ctx context.Context, key types.NamespacedName) (state, error) {
+// read reads the current state.
+func (m *Mover) read(ctx context.Context, key types.NamespacedName) (state, error) {
 	s := state{claim: &corev1.PersistentVolumeClaim{}}
 	if err := m.Client.Get(ctx, key, s.claim); err != nil {
 		return s, fmt.Errorf("read claim %s: %w", key, err)
@@ -122,13 +122,13 @@ func (m *Mover) volume(ctx context.Context, name string) (*corev1.PersistentVolu
 // next returns the next step for a claim; nil if there is nothing left to do. A move that has begun is finished
 // first, even if it was for the other door.
 func (m *Mover) next(ctx context.Context, key types.NamespacedName, door pv.Door) (*step, error) {
-	s, err := m.look(ctx, key)
+	s, err := m.read(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case s.placeholder != nil && s.volume == nil:
-		return m.makeAnew(s)
+		return m.recreate(s)
 	case s.volume == nil:
 		return nil, fmt.Errorf("claim %s has lost its PersistentVolume %s, and there is no placeholder %s of a move; if the volume is still on its node, docs/undelete.md brings it back", key, s.claim.Spec.VolumeName, placeholderName(s.claim.Spec.VolumeName))
 	case !persistentvolume.IsOurs(s.volume):
@@ -199,8 +199,8 @@ func (m *Mover) takeAway(ctx context.Context, s state) (*step, error) {
 	}}, nil
 }
 
-// makeAnew returns the step that creates the new PersistentVolume.
-func (m *Mover) makeAnew(s state) (*step, error) {
+// recreate returns the step that creates the new PersistentVolume.
+func (m *Mover) recreate(s state) (*step, error) {
 	if s.claim.DeletionTimestamp != nil {
 		return nil, fmt.Errorf("claim %s/%s is being deleted; PersistentVolume %s keeps its volume", s.claim.Namespace, s.claim.Name, s.placeholder.Name)
 	}

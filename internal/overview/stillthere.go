@@ -44,9 +44,9 @@ func uses(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) 
 	return claim.Spec.VolumeName == object.Name || claim.UID == object.Spec.ClaimRef.UID || migration.StandsIn(object, claim)
 }
 
-// Sure fails if a PersistentVolume of the claim still exists for a volume other than the one found by the
+// CheckUnambiguous fails if a PersistentVolume of the claim still exists for a volume other than the one found by the
 // claim's name, because it is not clear which one the user means.
-func Sure(found Candidate, w Wanted, still []corev1.PersistentVolume) error {
+func CheckUnambiguous(found Candidate, w Wanted, still []corev1.PersistentVolume) error {
 	if w.Volume != "" {
 		return nil
 	}

@@ -83,12 +83,12 @@ func TestSure(t *testing.T) {
 	w := overview.Wanted{Namespace: "shop", Claim: "data"}
 	found, err := overview.Find([]flexlvmv1.NodeStorage{node("a", deleted("data"))}, w)
 	require.NoError(t, err)
-	require.NoError(t, overview.Sure(found, w, nil))
-	require.NoError(t, overview.Sure(found, w, []corev1.PersistentVolume{leftBy("released-0")}), "it is the PersistentVolume of the volume that was found")
+	require.NoError(t, overview.CheckUnambiguous(found, w, nil))
+	require.NoError(t, overview.CheckUnambiguous(found, w, []corev1.PersistentVolume{leftBy("released-0")}), "it is the PersistentVolume of the volume that was found")
 	w.Volume = "released-0"
-	require.NoError(t, overview.Sure(found, w, []corev1.PersistentVolume{leftBy("pvc-9")}), "it was named")
+	require.NoError(t, overview.CheckUnambiguous(found, w, []corev1.PersistentVolume{leftBy("pvc-9")}), "it was named")
 	w.Volume = ""
-	err = overview.Sure(found, w, []corev1.PersistentVolume{leftBy("released-0"), leftBy("pvc-9")})
+	err = overview.CheckUnambiguous(found, w, []corev1.PersistentVolume{leftBy("released-0"), leftBy("pvc-9")})
 	require.EqualError(t, err, `claim shop/data had several volumes; say which is meant. The one that was released:
   --volume released-0 (node a, claim data, 8 GiB, unreferenced since 2026-11-19 22:00:00Z)
 These PersistentVolumes of the claim are still there, and no claim uses them:
@@ -97,11 +97,11 @@ If the volume of such a PersistentVolume is meant, keep it at once with kubectl 
 	kept := leftBy("pvc-9", func(o *corev1.PersistentVolume) {
 		o.Spec.PersistentVolumeReclaimPolicy, o.DeletionTimestamp = corev1.PersistentVolumeReclaimRetain, &metav1.Time{Time: now}
 	})
-	err = overview.Sure(found, w, []corev1.PersistentVolume{kept})
+	err = overview.CheckUnambiguous(found, w, []corev1.PersistentVolume{kept})
 	require.ErrorContains(t, err, "pvc-9 (Released, being deleted, reclaim policy Retain, ")
 	require.NotContains(t, err.Error(), "kubectl patch")
 	other := leftBy("released-0", func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options["volumeGroup"] = "fast" })
-	require.Error(t, overview.Sure(found, w, []corev1.PersistentVolume{other}), "it is of another group")
+	require.Error(t, overview.CheckUnambiguous(found, w, []corev1.PersistentVolume{other}), "it is of another group")
 	require.Empty(t, overview.Kept(nil))
 }
 

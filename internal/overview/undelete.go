@@ -135,28 +135,28 @@ func (c Candidate) Inventory(cluster string) inventory.Volume {
 	return v
 }
 
-// Wish returns what is known of the former PersistentVolume. The caller sets the policy and the host name.
-func (c Candidate) Wish() (undelete.Wish, error) {
-	w := undelete.Wish{Node: c.Node}
+// Request returns what is known of the former PersistentVolume. The caller sets the policy and the host name.
+func (c Candidate) Request() (undelete.Request, error) {
+	r := undelete.Request{Node: c.Node}
 	o := c.Released.Origin
 	if o == nil {
-		return w, nil
+		return r, nil
 	}
-	w.Claim, w.Class, w.Inodes, w.Door, w.OnNodeLoss = o.Claim, o.StorageClassName, o.Inodes, pv.Door(o.Door), volume.OnNodeLoss(o.OnNodeLoss)
+	r.Claim, r.Class, r.Inodes, r.Door, r.OnNodeLoss = o.Claim, o.StorageClassName, o.Inodes, pv.Door(o.Door), volume.OnNodeLoss(o.OnNodeLoss)
 	var err error
-	if w.Trim, err = volume.ParseTrim(pv.AnnotationTrim, o.Trim); err != nil {
-		return w, err
+	if r.Trim, err = volume.ParseTrim(pv.AnnotationTrim, o.Trim); err != nil {
+		return r, err
 	}
 	if o.OverprovisionRatio != "" {
-		if w.Ratio, err = volume.ParseRatio(pv.AnnotationRatio, o.OverprovisionRatio); err != nil {
-			return w, err
+		if r.Ratio, err = volume.ParseRatio(pv.AnnotationRatio, o.OverprovisionRatio); err != nil {
+			return r, err
 		}
 	}
 	if o.IOLimits != "" {
-		if w.IOLimits, err = volume.ParseIOLimits(pv.AnnotationIOLimits, o.IOLimits); err != nil {
-			return w, err
+		if r.IOLimits, err = volume.ParseIOLimits(pv.AnnotationIOLimits, o.IOLimits); err != nil {
+			return r, err
 		}
 	}
-	w.MountOptions, err = volume.ParseMountOptions("mountOptions", o.MountOptions)
-	return w, err
+	r.MountOptions, err = volume.ParseMountOptions("mountOptions", o.MountOptions)
+	return r, err
 }

@@ -141,7 +141,7 @@ func TestFindAnySnapshot(t *testing.T) {
 	})
 	got, err := overview.FindAny([]flexlvmv1.NodeStorage{a}, overview.Wanted{Namespace: "shop", Volume: "snap-1"})
 	require.NoError(t, err)
-	require.ErrorContains(t, undelete.MayReturn(got.Inventory("cluster")), "is a snapshot for which no VolumeSnapshot stands any more")
+	require.ErrorContains(t, undelete.CheckRestorable(got.Inventory("cluster")), "is a snapshot for which no VolumeSnapshot stands any more")
 }
 
 func TestWhatComesBack(t *testing.T) {
@@ -158,7 +158,7 @@ func TestWhatComesBack(t *testing.T) {
 	require.Equal(t, volume.WipeZero, v.Wipe)
 	require.Equal(t, ledgertest.GroupUUID, v.GroupUUID)
 	require.Equal(t, "here", v.Cluster)
-	w, err := found.Wish()
+	w, err := found.Request()
 	require.NoError(t, err)
 	require.Equal(t, "1.5", w.Ratio.String())
 	require.EqualValues(t, 7, w.IOLimits.ReadIOPS)
@@ -167,9 +167,9 @@ func TestWhatComesBack(t *testing.T) {
 	require.Equal(t, "fast", w.Class)
 
 	found.Released.Origin.IOLimits = "nonsense"
-	_, err = found.Wish()
+	_, err = found.Request()
 	require.Error(t, err)
 	found.Released.Origin.IOLimits, found.Released.Origin.Trim = "", "nonsense"
-	_, err = found.Wish()
+	_, err = found.Request()
 	require.ErrorContains(t, err, `flexlvm.io/trim "nonsense"`)
 }

@@ -121,7 +121,7 @@ func ours(host string) bool {
 func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 	q, now := queryOf(r.URL.Query()), s.now()
 	d := s.digester.get()
-	view := whole{Title: s.title, Query: q, Live: liveOf(d, q, now), Time: now.Format(time.TimeOnly)}
+	view := pageView{Title: s.title, Query: q, Live: liveOf(d, q, now), Time: now.Format(time.TimeOnly)}
 	if q.Search != "" {
 		view.Found = s.find(r.Context(), d, q.Search, now)
 	}

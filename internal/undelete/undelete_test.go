@@ -21,7 +21,7 @@ func released() inventory.Volume {
 }
 
 func TestManifest(t *testing.T) {
-	m, err := undelete.Manifest(released(), undelete.Wish{
+	m, err := undelete.Manifest(released(), undelete.Request{
 		Node: "node-1", Hostname: "host-1", Claim: "data", Class: "fast", Policy: "Retain", Door: pv.CSI, Inodes: 5000,
 		OnNodeLoss: volume.OnNodeLossRelease, IOLimits: volume.IOLimits{ReadIOPS: 100}, Trim: volume.TrimNever, MountOptions: []volume.MountOption{volume.NoAtime},
 	})
@@ -34,31 +34,31 @@ func TestManifest(t *testing.T) {
 	require.Equal(t, volume.OnNodeLossRelease, m.OnNodeLoss)
 	require.Equal(t, "never", m.Annotations()[pv.AnnotationTrim])
 
-	m, err = undelete.Manifest(released(), undelete.Wish{Node: "node-1", Hostname: "node-1", Policy: "Retain"})
+	m, err = undelete.Manifest(released(), undelete.Request{Node: "node-1", Hostname: "node-1", Policy: "Retain"})
 	require.NoError(t, err)
 	require.Equal(t, "pvc-3", m.Claim)
 	require.Equal(t, volume.OnNodeLossKeep, m.OnNodeLoss)
 
 	odd := released()
 	odd.Name = "My_Data"
-	_, err = undelete.Manifest(odd, undelete.Wish{})
+	_, err = undelete.Manifest(odd, undelete.Request{})
 	require.ErrorContains(t, err, "lvrename flexlvm My_Data NEW")
 	odd = released()
 	odd.Size = 0
-	_, err = undelete.Manifest(odd, undelete.Wish{})
+	_, err = undelete.Manifest(odd, undelete.Request{})
 	require.ErrorContains(t, err, "bring volume flexlvm/pvc-3 back")
 }
 
 func TestManifestOfAnEncryptedVolume(t *testing.T) {
 	v, secret := released(), pv.SecretRef{Namespace: "keys", Name: "disk-key"}
-	_, err := undelete.Manifest(v, undelete.Wish{Secret: secret})
+	_, err := undelete.Manifest(v, undelete.Request{Secret: secret})
 	require.ErrorContains(t, err, "is not encrypted")
 	v.Encrypted = true
-	_, err = undelete.Manifest(v, undelete.Wish{Door: pv.CSI})
+	_, err = undelete.Manifest(v, undelete.Request{Door: pv.CSI})
 	require.ErrorContains(t, err, "--secret NAMESPACE/NAME")
-	_, err = undelete.Manifest(v, undelete.Wish{Secret: secret, Door: pv.Flex})
+	_, err = undelete.Manifest(v, undelete.Request{Secret: secret, Door: pv.Flex})
 	require.ErrorContains(t, err, "--door csi")
-	m, err := undelete.Manifest(v, undelete.Wish{Secret: secret, Door: pv.CSI})
+	m, err := undelete.Manifest(v, undelete.Request{Secret: secret, Door: pv.CSI})
 	require.NoError(t, err)
 	require.Equal(t, "true", m.Options()[volume.OptionEncrypted])
 	require.Equal(t, pv.Secrets{Publish: secret, Expand: secret}, m.Secrets)
@@ -68,7 +68,7 @@ func TestManifestOfAnExt4Volume(t *testing.T) {
 	v := released()
 	v.FSType = volume.Ext4
 	for _, door := range []pv.Door{pv.Flex, pv.CSI} {
-		m, err := undelete.Manifest(v, undelete.Wish{Door: door})
+		m, err := undelete.Manifest(v, undelete.Request{Door: door})
 		require.NoError(t, err)
 		require.Equal(t, "ext4", m.Options()[volume.OptionFSType])
 		require.Contains(t, m.YAML(), "    fsType: ext4\n")
@@ -79,9 +79,9 @@ func TestManifestOfAnExt4Volume(t *testing.T) {
 func TestManifestOfARawBlockVolume(t *testing.T) {
 	v := released()
 	v.FSType = volume.Raw
-	_, err := undelete.Manifest(v, undelete.Wish{Door: pv.Flex})
+	_, err := undelete.Manifest(v, undelete.Request{Door: pv.Flex})
 	require.ErrorContains(t, err, "--door csi")
-	m, err := undelete.Manifest(v, undelete.Wish{Door: pv.CSI})
+	m, err := undelete.Manifest(v, undelete.Request{Door: pv.CSI})
 	require.NoError(t, err)
 	require.Equal(t, 2, strings.Count(m.YAML(), "\n  volumeMode: Block\n"), "of the PersistentVolume and of the claim")
 	require.Contains(t, m.YAML(), `      volumeMode: "Block"`)
@@ -90,7 +90,7 @@ func TestManifestOfARawBlockVolume(t *testing.T) {
 
 // kubelet hands no FlexVolume driver mount options, and does not mount a volume that has some.
 func TestManifestOfAVolumeWithMountOptions(t *testing.T) {
-	w := undelete.Wish{MountOptions: []volume.MountOption{volume.NoAtime}}
+	w := undelete.Request{MountOptions: []volume.MountOption{volume.NoAtime}}
 	for _, door := range []pv.Door{"", pv.Flex} {
 		w.Door = door
 		_, err := undelete.Manifest(released(), w)
@@ -101,8 +101,8 @@ func TestManifestOfAVolumeWithMountOptions(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestMayReturn(t *testing.T) {
-	require.NoError(t, undelete.MayReturn(released()))
+func TestCheckRestorable(t *testing.T) {
+	require.NoError(t, undelete.CheckRestorable(released()))
 	for says, change := range map[string]func(*inventory.Volume){
 		"was never finished":      func(v *inventory.Volume) { v.Clone = "x" },
 		"all of it was zeroed":    func(v *inventory.Volume) { v.HalfZeroed = true },
@@ -112,6 +112,6 @@ func TestMayReturn(t *testing.T) {
 	} {
 		v := released()
 		change(&v)
-		require.ErrorContains(t, undelete.MayReturn(v), says)
+		require.ErrorContains(t, undelete.CheckRestorable(v), says)
 	}
 }
