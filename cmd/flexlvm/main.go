@@ -49,7 +49,7 @@ func forPeople(args []string) bool {
 func onHost(log logrus.FieldLogger) (flexvolume.Engine, error) {
 	return node.New(node.Config{Log: log, RoomPatience: node.DefaultRoomPatience, Settle: func(g volume.Group, n volume.Name) {
 		if err := command.Detach(flexvolume.VerbSettle, string(g), string(n)); err != nil {
-			log.WithError(err).Warn("the volume's next call will settle it")
+			log.WithError(err).Warn("the volume's next call will complete its first mount")
 		}
 	}}, command.New("", log))
 }

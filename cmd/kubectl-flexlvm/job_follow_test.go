@@ -233,8 +233,8 @@ func TestFollowWhereTheJobCannotBeRead(t *testing.T) {
 		"pods may not be listed any more": {
 			"list", "pods", func(at int) error {
 				return map[bool]error{true: apierrors.NewForbidden(corev1.Resource("pods"), "", gone)}[at > 1]
-			}, "docs/kubectl-plugin.md has the rights",
-			[]string{"docs/kubectl-plugin.md has the rights that each command needs; retrying", "docs/kubectl-plugin.md has the rights that each command needs; workers that start from now on are not followed"},
+			}, "docs/kubectl-plugin.md lists the permissions",
+			[]string{"docs/kubectl-plugin.md lists the permissions that each command needs; retrying", "docs/kubectl-plugin.md lists the permissions that each command needs; workers that start from now on are not followed"},
 			2 * time.Second,
 		},
 		"the credentials are renewed": {
@@ -317,7 +317,7 @@ func TestFollowOfNothing(t *testing.T) {
 	_, err := kube.BatchV1().Jobs("team").Create(t.Context(), job, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.ErrorContains(t, show(2), "--worker 2: job team/count has 2 workers, numbered from 0")
-	require.ErrorContains(t, show(-1), "job team/count has no such pods")
+	require.ErrorContains(t, show(-1), "job team/count has no pods of the requested workers")
 
 	// A non-indexed job's pods have no numbers.
 	plain := batchv1.NonIndexedCompletion

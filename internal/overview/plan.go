@@ -140,7 +140,7 @@ func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time)
 	}
 	f.Unlisted = max(0, s.Status.ReleasedCount-int32(len(s.Status.Released)))
 	if why := blockedOf(s); why != "" && len(f.Evictions) > 0 {
-		*f = Fit{Node: f.Node, Why: "has the room only if it evicts, and evicts nothing: " + why}
+		*f = Fit{Node: f.Node, Why: "would have to evict volumes, but evictions are blocked: " + why}
 		return
 	}
 	free := view.Pools[i].Free + freed
@@ -245,7 +245,7 @@ func NextOf(storages []flexlvmv1.NodeStorage, most int, now time.Time) []Evictio
 			told[r.Pool]++
 			out = append(out, Eviction{
 				Node: s.Name, Pool: r.Pool, Name: r.Name, Namespace: r.Namespace, Room: bytesOf(r.Room), LastUsed: r.LastUsed,
-				Message: fmt.Sprintf("number %d of its pool when room is needed", r.EvictionOrder),
+				Message: fmt.Sprintf("number %d in its pool's eviction order when room is needed", r.EvictionOrder),
 			})
 		}
 	}

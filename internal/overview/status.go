@@ -147,7 +147,7 @@ func nodeProblems(s *flexlvmv1.NodeStorage, now time.Time) []Problem {
 		case c.Type == flexlvmv1.ConditionShortfall && c.Status == metav1.ConditionTrue:
 			add(Critical, c.Message, "enlarge the pool, or delete claims that nobody needs")
 		case c.Type == flexlvmv1.ConditionShortfall && c.Reason == flexlvmv1.ReasonFullOfVolumesInUse:
-			add(Warning, c.Message, "enlarge the pool before the rest is gone")
+			add(Warning, c.Message, "enlarge the pool before its free space is used up")
 		}
 	}
 	if s.Status.OrphanCount > 0 {
@@ -168,13 +168,13 @@ func poolProblems(s *flexlvmv1.NodeStorage) (out []Problem) {
 			out = append(out, Problem{Severity: severity, Pool: p.Name, Message: message, Next: next})
 		}
 		if p.MissingDevices > 0 {
-			add(Critical, fmt.Sprintf("LVM does not find %d of its devices", p.MissingDevices), "look at pvs on the node, and bring the disk back")
+			add(Critical, fmt.Sprintf("LVM does not find %d of its devices", p.MissingDevices), "run pvs on the node, and reconnect the missing disk")
 		}
 		if p.Closed != "" {
 			add(Warning, "takes no new volumes: "+p.Closed, "run flexlvm doctor on the node")
 		}
 		if p.MetadataUsedPercent >= warnMetadata {
-			add(Warning, fmt.Sprintf("LVM's metadata area is %d %% full", p.MetadataUsedPercent), "delete claims on the node: the area cannot be enlarged")
+			add(Warning, fmt.Sprintf("LVM's metadata area is %d %% full", p.MetadataUsedPercent), "delete claims on the node, because the area cannot be enlarged")
 		}
 		if p.ThinMetadataPercent != nil && *p.ThinMetadataPercent >= warnThinMetadata {
 			add(Critical, fmt.Sprintf("the metadata of the thin pool is %d %% full", *p.ThinMetadataPercent), "run lvextend --poolmetadatasize +64M "+p.Name+" on the node")

@@ -73,14 +73,14 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 		what = fmt.Sprintf("%s of namespace %s", w.Volume, w.Namespace)
 	}
 	if len(found) > 1 {
-		return Candidate{}, fmt.Errorf("%d released volumes %s are there; say which:%s", len(found), what, listed(found))
+		return Candidate{}, fmt.Errorf("there are %d released volumes %s; select one with --volume or --node:%s", len(found), what, listed(found))
 	}
-	err := fmt.Errorf("no node reports a released volume %s: it was in another namespace (-n), it was evicted, its claim's deletion is not over yet (kubectl get pv), or it is not among those that the nodes list", what)
+	err := fmt.Errorf("no node reports a released volume %s: it is in another namespace (-n), it was evicted, its PersistentVolume still exists (kubectl get pv), or it is not among the volumes that the nodes list", what)
 	if len(others) > 0 {
-		err = fmt.Errorf("%w. In this namespace there are:%s", err, listed(others))
+		err = fmt.Errorf("%w. The nodes report these released volumes of the namespace:%s", err, listed(others))
 	}
 	if notListed > 0 {
-		err = fmt.Errorf("%w\n%d more are not listed; flexlvm volumes list on the node shows them", err, notListed)
+		err = fmt.Errorf("%w\n%d more released volumes are not listed; flexlvm volumes list on their node shows them", err, notListed)
 	}
 	return Candidate{}, err
 }

@@ -36,7 +36,7 @@ type Request struct {
 // server or the driver would reject: by then the volume has been restored, and a user is waiting for it.
 func Manifest(v inventory.Volume, r Request) (pv.Manifest, error) {
 	if _, err := pv.ParseObjectName("volume", string(v.Name)); err != nil {
-		return pv.Manifest{}, fmt.Errorf("%w, so no PersistentVolume can carry it; give the volume such a name first (`lvrename %s %s NEW`)", err, v.Group, v.Name)
+		return pv.Manifest{}, fmt.Errorf("%w, so no PersistentVolume can have this name; rename the volume first (`lvrename %s %s NEW`)", err, v.Group, v.Name)
 	}
 	spec := volume.Spec{
 		Group: v.Group, GroupUUID: v.GroupUUID, Name: v.Name, Size: v.Size, Kind: v.Kind, Cluster: v.Cluster, Namespace: v.Namespace, FS: v.FS,
@@ -49,7 +49,7 @@ func Manifest(v inventory.Volume, r Request) (pv.Manifest, error) {
 		return pv.Manifest{}, err
 	}
 	if err := spec.Validate(); err != nil {
-		return pv.Manifest{}, fmt.Errorf("bring volume %s back: %w", Where(v), err)
+		return pv.Manifest{}, fmt.Errorf("restore volume %s: %w", Where(v), err)
 	}
 	return pv.Manifest{
 		Description: pv.Description{
@@ -71,13 +71,13 @@ func mountable(v inventory.Volume, r Request) error {
 	case !v.Encrypted && !none:
 		return fmt.Errorf("volume %s is not encrypted, so it needs no Secret; leave --secret out", Where(v))
 	case v.Encrypted && none:
-		return fmt.Errorf("volume %s is encrypted: name the Secret with its key, as --secret NAMESPACE/NAME; its class says which that was", Where(v))
+		return fmt.Errorf("volume %s is encrypted; name the Secret with its key with --secret NAMESPACE/NAME (its StorageClass names the Secret)", Where(v))
 	case v.FSType == volume.Raw && r.Door != pv.CSI:
-		return fmt.Errorf("volume %s has volumeMode Block, and only the CSI driver hands it out; say --door csi", Where(v))
+		return fmt.Errorf("volume %s has volumeMode Block, which only the CSI driver supports; set --door csi", Where(v))
 	case v.Encrypted && r.Door != pv.CSI:
-		return fmt.Errorf("volume %s is encrypted, and only the CSI driver mounts it; say --door csi", Where(v))
+		return fmt.Errorf("volume %s is encrypted, which only the CSI driver supports; set --door csi", Where(v))
 	case len(r.MountOptions) > 0 && r.Door != pv.CSI:
-		return fmt.Errorf("volume %s had the mount options %v, which FlexVolumes cannot have; say --door csi", Where(v), r.MountOptions)
+		return fmt.Errorf("volume %s had the mount options %v, which only the CSI driver supports; set --door csi", Where(v), r.MountOptions)
 	}
 	return nil
 }
@@ -87,15 +87,15 @@ func mountable(v inventory.Volume, r Request) error {
 func CheckRestorable(v inventory.Volume) error {
 	switch {
 	case v.Clone != "" && v.State != volume.Creating:
-		return fmt.Errorf("volume %s was to be a copy of another and was never finished, so there is nothing of its own to bring back. Make a claim for the copy again", Where(v))
+		return fmt.Errorf("volume %s is an unfinished copy of another volume, so there is nothing to restore. Create a new claim for the copy", Where(v))
 	case v.HalfZeroed && v.State != volume.Creating:
-		return fmt.Errorf("volume %s was given up before all of it was zeroed: no pod has ever had it, so there is nothing to bring back. Make a claim anew", Where(v))
+		return fmt.Errorf("volume %s was deleted before it was completely zeroed: no pod has ever used it, so there is nothing to restore. Create a new claim", Where(v))
 	case v.Kind == volume.Dataset:
-		return fmt.Errorf("volume %s is a replica of a dataset: no claim of its own brings it back, its VolumeManager does. Create the VolumeManager again (`kubectl get volumemanagers -n %s`)", Where(v), v.Namespace)
+		return fmt.Errorf("volume %s is a replica of a dataset, which its VolumeManager restores, not a claim. Create the VolumeManager again (`kubectl get volumemanagers -n %s`)", Where(v), v.Namespace)
 	case v.Kind == volume.Snapshot:
-		return fmt.Errorf("volume %s is a snapshot for which no VolumeSnapshot stands any more, and is not brought back; if nobody needs it, give it up on its node (`flexlvm volumes forget %s`)", Where(v), v.Name)
+		return fmt.Errorf("volume %s is a snapshot whose VolumeSnapshot is gone, and cannot be restored; if it is not needed, release it on its node (`flexlvm volumes forget %s`)", Where(v), v.Name)
 	case v.State == volume.Creating:
-		return fmt.Errorf("volume %s is creating: its first mount was cut short, or is not over yet, so nothing was deleted here. Its next mount finishes it, and the node daemon makes it ready if its file system is whole", Where(v))
+		return fmt.Errorf("volume %s is in state creating: its first mount was interrupted or is still running, so nothing was deleted. Its next mount completes it, or the node daemon makes it ready if its file system is intact", Where(v))
 	}
 	return nil
 }

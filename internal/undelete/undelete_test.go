@@ -46,7 +46,7 @@ func TestManifest(t *testing.T) {
 	odd = released()
 	odd.Size = 0
 	_, err = undelete.Manifest(odd, undelete.Request{})
-	require.ErrorContains(t, err, "bring volume flexlvm/pvc-3 back")
+	require.ErrorContains(t, err, "restore volume flexlvm/pvc-3")
 }
 
 func TestManifestOfAnEncryptedVolume(t *testing.T) {
@@ -94,7 +94,7 @@ func TestManifestOfAVolumeWithMountOptions(t *testing.T) {
 	for _, door := range []pv.Door{"", pv.Flex} {
 		w.Door = door
 		_, err := undelete.Manifest(released(), w)
-		require.ErrorContains(t, err, "volume flexlvm/pvc-3 had the mount options [noatime], which FlexVolumes cannot have; say --door csi")
+		require.ErrorContains(t, err, "volume flexlvm/pvc-3 had the mount options [noatime], which only the CSI driver supports; set --door csi")
 	}
 	w.Door = pv.CSI
 	_, err := undelete.Manifest(released(), w)
@@ -104,11 +104,11 @@ func TestManifestOfAVolumeWithMountOptions(t *testing.T) {
 func TestCheckRestorable(t *testing.T) {
 	require.NoError(t, undelete.CheckRestorable(released()))
 	for says, change := range map[string]func(*inventory.Volume){
-		"was never finished":      func(v *inventory.Volume) { v.Clone = "x" },
-		"all of it was zeroed":    func(v *inventory.Volume) { v.HalfZeroed = true },
+		"is an unfinished copy":   func(v *inventory.Volume) { v.Clone = "x" },
+		"completely zeroed":       func(v *inventory.Volume) { v.HalfZeroed = true },
 		"is a replica":            func(v *inventory.Volume) { v.Kind = volume.Dataset },
-		"first mount was cut":     func(v *inventory.Volume) { v.State = volume.Creating },
-		"flexlvm/pvc-3 is creati": func(v *inventory.Volume) { v.State, v.Clone = volume.Creating, "x" },
+		"its first mount was":     func(v *inventory.Volume) { v.State = volume.Creating },
+		"pvc-3 is in state creat": func(v *inventory.Volume) { v.State, v.Clone = volume.Creating, "x" },
 	} {
 		v := released()
 		change(&v)
