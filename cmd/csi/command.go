@@ -38,15 +38,16 @@ type options struct {
 	logFormat string
 }
 
-const long = `csi serves kubelet's calls about PersistentVolumes of the CSI driver flexlvm.io:
-mount, unmount, grow, measure. It talks to no API server and needs no token. While
-it is away, running pods do not notice, and kubelet repeats what it wants.
+const long = `csi serves kubelet's calls for PersistentVolumes of the CSI driver flexlvm.io:
+mount, unmount, grow and measure. It does not contact the API server and needs no
+token. While it is not running, running pods are not affected, and kubelet retries
+its calls.
 
 One socket serves both CSI's node service and the registration with kubelet, which
-finds it in its directory plugins_registry. Root alone can open it.
+finds it in its directory plugins_registry. Only root can open it.
 
-It runs the host's own LVM, and so moves into the host's namespaces first: its
-pod must be privileged and have hostPID: true. By hand on a node:
+It runs the host's LVM, and therefore enters the host's namespaces first: its pod
+must be privileged and have hostPID: true. By hand on a node:
 
   csi --node-name=NODE`
 
@@ -65,10 +66,10 @@ func command() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&o.node, "node-name", os.Getenv(nodeVariable), "name of the Node that this runs on (default: the environment variable "+nodeVariable+")")
-	f.StringVar(&o.socket, "socket", csidoor.DefaultSocket, "the socket, in kubelet's directory plugins_registry")
+	f.StringVar(&o.socket, "socket", csidoor.DefaultSocket, "path of the socket, in kubelet's directory plugins_registry")
 	f.StringVar(&o.health, "health-address", os.Getenv(healthVariable), "address that /healthz is served on; empty: none (default: the environment variable "+healthVariable+")")
-	f.StringVar(&o.zeroRate, "zero-rate", "256Mi", "how many bytes of raw block volumes to zero in a second before pods get them; 0 is no bound")
-	f.BoolVar(&o.hostNS, "host-namespaces", true, "move into the host's namespaces first; false where the process is on the host already")
+	f.StringVar(&o.zeroRate, "zero-rate", "256Mi", "rate at which raw block volumes are zeroed before pods get them, in bytes per second; 0: no limit")
+	f.BoolVar(&o.hostNS, "host-namespaces", true, "enter the host's namespaces first; false if the process already runs on the host")
 	f.StringVar(&o.logLevel, "log-level", "info", "error, warning, info, debug or trace")
 	f.StringVar(&o.logFormat, "log-format", "json", "json or text")
 	return cmd
@@ -110,7 +111,7 @@ func (o options) rate() (volume.Bytes, error) {
 func (o options) run(ctx context.Context, log *logrus.Logger, zeroRate volume.Bytes) error {
 	host := commands.New("", log)
 	if group, err := cgroup.New(cgroup.Root).Own(cgroup.HostPrograms); err != nil {
-		log.WithError(err).Info("LVM runs in the control group of this driver, with its share of the processor and its limit of memory")
+		log.WithError(err).Info("LVM runs in this driver's cgroup, with its CPU share and its memory limit")
 	} else {
 		defer func() { _ = group.Close() }()
 		host.Unkillable = commands.In(host.Unkillable, group)

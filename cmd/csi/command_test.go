@@ -109,11 +109,11 @@ func TestProbeOfSomethingElse(t *testing.T) {
 		t.Cleanup(server.Stop)
 	}
 	serve(func(*grpc.Server) {})
-	require.ErrorContains(t, probe(t.Context(), socket), `gRPC's status "12": unknown service csi.v1.Identity`)
+	require.ErrorContains(t, probe(t.Context(), socket), `gRPC status "12": unknown service csi.v1.Identity`)
 
 	require.NoError(t, os.Remove(socket))
 	serve(func(s *grpc.Server) { csi.RegisterIdentityServer(s, unready{}) })
-	require.ErrorContains(t, probe(t.Context(), socket), `gRPC's status "9": not now`)
+	require.ErrorContains(t, probe(t.Context(), socket), `gRPC status "9": not now`)
 
 	require.NoError(t, os.Remove(socket))
 	listener, err := net.Listen("unix", socket)

@@ -59,9 +59,9 @@ func call(conn io.ReadWriter, method string) error {
 				return statusIn(f)
 			}
 		case *http2.RSTStreamFrame:
-			return fmt.Errorf("the call was ended: %s", f.ErrCode)
+			return fmt.Errorf("the driver ended the call: %s", f.ErrCode)
 		case *http2.GoAwayFrame:
-			return fmt.Errorf("the connection was ended: %s", f.ErrCode)
+			return fmt.Errorf("the driver closed the connection: %s", f.ErrCode)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func statusIn(trailer *http2.MetaHeadersFrame) error {
 		}
 	}
 	if code != "0" {
-		return fmt.Errorf("the call failed with gRPC's status %q: %s", code, message)
+		return fmt.Errorf("the call failed with gRPC status %q: %s", code, message)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ const sweepPeriod = time.Minute
 func sweep(ctx context.Context, ticks <-chan time.Time, closeUnused func(context.Context) error, log logrus.FieldLogger) {
 	for {
 		if err := closeUnused(ctx); err != nil && ctx.Err() == nil {
-			log.WithError(err).Warn("a volume that nobody uses was not closed; that is tried again")
+			log.WithError(err).Warn("an unused volume was not closed; retrying")
 		}
 		select {
 		case <-ctx.Done():

@@ -83,18 +83,18 @@ func TestThinPoolOfANewGroup(t *testing.T) {
 	p, err := o.pool("flexlvm")
 	require.NoError(t, err)
 	require.Equal(t, lvm.NewThinPool{Group: "flexlvm", Name: "thinpool"}, p)
-	require.Equal(t, "would then make thin pool flexlvm/thinpool of all that its metadata leaves\n", o.plan(p))
+	require.Equal(t, "would then create thin pool flexlvm/thinpool of all space that its metadata leaves\n", o.plan(p))
 	o.thinSize = "800GiB"
 	p, err = o.pool("flexlvm")
 	require.NoError(t, err)
-	require.Equal(t, "would then make thin pool flexlvm/thinpool of 800 GiB\n", o.plan(p))
+	require.Equal(t, "would then create thin pool flexlvm/thinpool of 800 GiB\n", o.plan(p))
 
 	for says, o := range map[string]vgCreateOptions{
-		"--thin: is missing":            {thinPool: "thinpool", thinSize: "1G"},
-		"say what it makes":             {thinPool: "other"},
-		"--thin-pool":                   {thin: true, thinPool: "a/b"},
-		`--thin-size "x"`:               {thin: true, thinPool: "thinpool", thinSize: "x"},
-		"leave it out for all that is ": {thin: true, thinPool: "thinpool", thinSize: "0"},
+		"--thin: is missing":          {thinPool: "thinpool", thinSize: "1G"},
+		"apply only with --thin":      {thinPool: "other"},
+		"--thin-pool":                 {thin: true, thinPool: "a/b"},
+		`--thin-size "x"`:             {thin: true, thinPool: "thinpool", thinSize: "x"},
+		"leave it out for all space ": {thin: true, thinPool: "thinpool", thinSize: "0"},
 	} {
 		_, err := o.pool("flexlvm")
 		require.ErrorContains(t, err, says)

@@ -17,7 +17,7 @@ type directoriesOptions struct {
 func newDirectories(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "directories",
-		Short: "Make the directory pools that small volumes are made in",
+		Short: "Create, enlarge and remove directory pools, which hold small volumes",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -29,13 +29,13 @@ func newDirectoriesCreate(g *global) *cobra.Command {
 	o := directoriesOptions{global: g}
 	cmd := &cobra.Command{
 		Use:   "create --size SIZE",
-		Short: "Make a directory pool, or make one larger",
-		Long: `Make a directory pool for classes with layout directory: a logical volume with one
-XFS, of which volumes may take SIZE altogether. The logical volume is larger by what
-XFS needs for itself.
+		Short: "Create or enlarge a directory pool",
+		Long: `Create a directory pool for classes with layout directory: a logical volume with an
+XFS file system, in which volumes may take SIZE in total. The logical volume is
+larger than that by what XFS needs for itself.
 
-Called again with a larger size, it enlarges the pool, which may be in use. A call
-that was interrupted is repeated.`,
+Run it again with a larger size to enlarge the pool, which may be in use. If it was
+interrupted, run it again.`,
 		Example: `  flexlvm directories create --size 20GiB
   flexlvm directories create --group fast --pool small --size 100GiB`,
 		Args: cobra.NoArgs,
@@ -49,14 +49,14 @@ that was interrupted is repeated.`,
 				defer cancel()
 				holds, err := e.MakeDirectoryPool(ctx, g, n, size)
 				if err == nil {
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "directory pool %s holds volumes of %s altogether\n", volume.DirectoryPoolOf(g, n), holds)
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "directory pool %s has room for volumes of %s in total\n", volume.DirectoryPoolOf(g, n), holds)
 				}
 				return err
 			})
 		},
 	}
 	o.flags(cmd)
-	cmd.Flags().StringVar(&o.size, "size", "", "what volumes may take of it altogether, at least 64MiB")
+	cmd.Flags().StringVar(&o.size, "size", "", "total size of the volumes in the pool, at least 64MiB")
 	return cmd
 }
 
@@ -73,7 +73,7 @@ func newDirectoriesRemove(g *global) *cobra.Command {
 				if err := e.RemoveDirectoryPool(ctx, g, n); err != nil {
 					return err
 				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "directory pool %s is gone\n", volume.DirectoryPoolOf(g, n))
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "directory pool %s was removed\n", volume.DirectoryPoolOf(g, n))
 				return err
 			})
 		},
@@ -83,7 +83,7 @@ func newDirectoriesRemove(g *global) *cobra.Command {
 }
 
 func (o *directoriesOptions) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.group, "group", string(volume.DefaultGroup), "volume group that it lies in")
+	cmd.Flags().StringVar(&o.group, "group", string(volume.DefaultGroup), "volume group of the pool")
 	cmd.Flags().StringVar(&o.pool, "pool", "directories", "name of the pool, and of its logical volume")
 }
 

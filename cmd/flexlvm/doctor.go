@@ -28,10 +28,10 @@ func newDoctor(g *global) *cobra.Command {
 	o := doctorOptions{global: g}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Examine this node and say what to do",
-		Long: `Examine this node: kernel, host tools, volume group, LVM's metadata area and
-devices file, directories, the driver as kubelet finds it, and volumes that were
-left half made. Each line is OK, WARN or FAIL, and says what to do.
+		Short: "Check this node and show what to do",
+		Long: `Check this node: kernel, host tools, volume group, LVM's metadata area and devices
+file, directories, the driver as kubelet finds it, and volumes that were left
+incomplete. Each line is OK, WARN or FAIL, with what to do about it.
 
 It changes nothing. The exit code is 1 if anything is FAIL.`,
 		Example: `  flexlvm doctor
@@ -40,7 +40,7 @@ It changes nothing. The exit code is 1 if anything is FAIL.`,
 		Args: cobra.NoArgs,
 		RunE: o.run,
 	}
-	cmd.Flags().StringVarP(&o.group, "group", "g", string(volume.DefaultGroup), "the volume group that volumes are cut from")
+	cmd.Flags().StringVarP(&o.group, "group", "g", string(volume.DefaultGroup), "volume group of the volumes")
 	cmd.Flags().StringVar(&o.pluginDir, "plugin-dir", install.DefaultPluginDir, "kubelet's --volume-plugin-dir")
 	o.output.addFlag(cmd)
 	return cmd

@@ -30,15 +30,15 @@ func newInstall() *cobra.Command {
 		Use:   "install",
 		Short: "Install this program as kubelet's driver",
 		Long: `Install this program as the FlexVolume driver flexlvm.io/flexlvm, where kubelet
-looks for it. The driver appears whole or not at all, pods that run do not notice,
-and a driver that is the same already is left alone.
+looks for it. The driver is installed atomically, running pods are not affected,
+and a driver that is already the same is not changed.
 
-With --wait it stays until it is told to end (SIGTERM), and puts the driver back
-if it goes or is damaged. A driver that another installation has put in its place is
-left there. The DaemonSet has a smaller program for that, /installer of the image.
+With --wait it keeps running until SIGTERM, and restores the driver if it is removed
+or damaged. A driver that another installation has put in its place is not changed.
+The DaemonSet uses a smaller program for that, /installer of the image.
 
-With --verify it changes nothing, and fails unless the driver that is in place is
-this program and answers kubelet's first call. That is for the DaemonSet's readiness.`,
+With --verify it changes nothing, and fails unless the installed driver is this
+program and answers kubelet's first call. The DaemonSet's readiness probe uses it.`,
 		Example: `  flexlvm install
   flexlvm install --plugin-dir /var/lib/kubelet/volumeplugins --wait`,
 		Args: cobra.NoArgs,
@@ -52,8 +52,8 @@ this program and answers kubelet's first call. That is for the DaemonSet's readi
 
 func (o *installOptions) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.pluginDir, "plugin-dir", install.DefaultPluginDir, "kubelet's --volume-plugin-dir")
-	cmd.Flags().BoolVar(&o.wait, "wait", false, "stay until SIGTERM, and look after it")
-	cmd.Flags().DurationVar(&o.interval, "interval", time.Minute, "with --wait, how often to look")
+	cmd.Flags().BoolVar(&o.wait, "wait", false, "keep running until SIGTERM, and check the driver at each interval")
+	cmd.Flags().DurationVar(&o.interval, "interval", time.Minute, "with --wait, the interval between checks")
 }
 
 // place checks the flags.

@@ -28,7 +28,7 @@ func (f *format) Set(s string) error {
 		*f = v
 		return nil
 	}
-	return fmt.Errorf("it is %s or %s", asTable, asJSON)
+	return fmt.Errorf("give %s or %s", asTable, asJSON)
 }
 
 // Type implements pflag.Value; the help text shows it.
@@ -36,7 +36,7 @@ func (f *format) Type() string { return "table|json" }
 
 func (f *format) addFlag(cmd *cobra.Command) {
 	*f = asTable
-	cmd.Flags().VarP(f, "output", "o", "how to print it")
+	cmd.Flags().VarP(f, "output", "o", "output format")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{string(asTable), string(asJSON)}, cobra.ShellCompDirectiveNoFileComp))
 }
 

@@ -25,13 +25,13 @@ func newRoot() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "flexlvm",
-		Short: "Local volumes of exactly the size that was asked for",
-		Long: `flexlvm gives the pods of a node local volumes of exactly the size that was asked
-for: logical volumes of LVM with a file system (XFS or ext4) or as raw block
-devices, and directories with a quota.
+		Short: "Local volumes of exactly the requested size",
+		Long: `flexlvm gives the pods of a node local volumes of exactly the requested size: LVM
+logical volumes with a file system (XFS or ext4) or as raw block devices, and
+directories with a quota.
 
-This program is the FlexVolume driver that kubelet executes (init, mount,
-unmount, expandfs), and with the commands below an operator's tool on a node.`,
+This program is the FlexVolume driver that kubelet executes (init, mount, unmount,
+expandfs). The commands below are for administrators on a node.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
@@ -45,7 +45,7 @@ unmount, expandfs), and with the commands below an operator's tool on a node.`,
 	// Not cobra's own flag: its template would link text/template, which makes the linker keep all exported
 	// methods and `init` a quarter slower.
 	cmd.Flags().BoolVar(&showVersion, "version", false, "print the release")
-	cmd.PersistentFlags().BoolVarP(&g.verbose, "verbose", "v", false, "show the host's programs as they are run")
+	cmd.PersistentFlags().BoolVarP(&g.verbose, "verbose", "v", false, "print the host's programs as they are run")
 	cmd.AddCommand(
 		newVolumes(&g),
 		newDoctor(&g),

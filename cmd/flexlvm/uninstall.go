@@ -20,26 +20,26 @@ func newUninstall() *cobra.Command {
 	o := uninstallOptions{proc: "/proc"}
 	cmd := &cobra.Command{
 		Use:   "uninstall",
-		Short: "Remove kubelet's driver",
+		Short: "Remove the FlexVolume driver",
 		Long: `Remove the FlexVolume driver from where kubelet looks for it. Volumes and their
 data stay.
 
-It refuses while volumes are mounted, because kubelet could not unmount them any
-more: drain the node first. It waits for calls of the driver that still run, and
-if one has mounted a volume meanwhile, it installs the driver again, as a copy of
-itself, and refuses. In a container it needs the host's PID namespace (hostPID:
-true) to see the host's mounts.
+It fails while volumes are mounted, because kubelet could not unmount them any more:
+drain the node first. It waits for calls of the driver that are still running. If
+one of them has mounted a volume, it installs the driver again, as a copy of
+itself, and fails. In a container it needs the host's PID namespace (hostPID: true)
+to see the host's mounts.
 
-With --wait it tries until nothing is mounted any more, and stays until it is told
-to end (SIGTERM). If a volume is mounted then, it installs the driver again and
-goes on as before. That is for a DaemonSet.`,
+With --wait it retries until no volume is mounted, and then keeps running until
+SIGTERM. If a volume is mounted then, it installs the driver again and starts over.
+Use that in a DaemonSet.`,
 		Example: `  kubectl drain NODE --ignore-daemonsets --delete-emptydir-data
   flexlvm uninstall`,
 		Args: cobra.NoArgs,
 		RunE: o.run,
 	}
 	o.addFlags(cmd)
-	cmd.Flags().BoolVar(&o.force, "force", false, "do not look whether volumes are mounted")
+	cmd.Flags().BoolVar(&o.force, "force", false, "do not check whether volumes are mounted")
 	return cmd
 }
 
@@ -60,7 +60,7 @@ func (o *uninstallOptions) run(cmd *cobra.Command, _ []string) error {
 			return
 		}
 		if err := o.uninstall(cmd, place); err != nil {
-			log.WithError(err).Warn("not uninstalled yet; it is tried again")
+			log.WithError(err).Warn("not uninstalled yet; retrying")
 			return
 		}
 		removed = true
@@ -75,7 +75,7 @@ func (o *uninstallOptions) stillUnused(cmd *cobra.Command, place install.Place, 
 	defer cancel()
 	err := o.unused(place).Check(ctx)
 	if err != nil {
-		log.WithError(err).Warn("the driver was removed, and may still be needed; it is looked at again")
+		log.WithError(err).Warn("the driver was removed, but may still be needed; checking again")
 	}
 	return !errors.Is(err, install.ErrMounted)
 }

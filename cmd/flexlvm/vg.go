@@ -5,7 +5,7 @@ import "github.com/spf13/cobra"
 func newVG(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "vg",
-		Short: "Make the volume group that volumes are cut from",
+		Short: "Create the volume group for the volumes",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -31,22 +31,22 @@ func newVGCreate(g *global) *cobra.Command {
 	o := vgCreateOptions{global: g}
 	cmd := &cobra.Command{
 		Use:   "create DEVICE...",
-		Short: "Make a volume group on blank devices",
-		Long: `Make a volume group on block devices that hold nothing: no file system, RAID, LVM
-or partition table, no partitions, no mount, no swap, and nobody who has them
-open. Whatever cannot be found out counts against a device, and LVM, which has the
-last word, is given no leave to overwrite anything.
+		Short: "Create a volume group on blank devices",
+		Long: `Create a volume group on blank block devices: without a file system, RAID, LVM or
+partition table, and neither partitioned, mounted, used as swap nor opened by any
+process. A device is refused if any of this cannot be determined, and LVM, which
+checks the devices again, is not allowed to overwrite anything.
 
-The metadata area is larger than LVM's default, which holds some 500 volumes and
-cannot be enlarged later.
+The metadata area is larger than LVM's default, which has room for about 500 volumes
+and cannot be enlarged later.
 
-With --thin, a thin pool is made in the new group, for classes with layout thin: of
-all that its metadata leaves, or of --thin-size. When it is full, writing fails at
-once and nobody waits; see docs/limitations.md before you promise more than it has.
+With --thin, it also creates a thin pool in the new group, for classes with layout
+thin: of all space that the pool's metadata leaves, or of --thin-size. When the pool
+is full, writes fail immediately; see docs/limitations.md before you overprovision it.
 
-With --loop, the group is made on a loop device over a sparse file, for a try or for
-tests, to which --for-tests agrees. What exists at that path is never overwritten. The
-node daemon attaches the file again after a boot, as the same command does.`,
+With --loop, it creates the group on a loop device over a sparse file, for trials and
+tests only, which you confirm with --for-tests. An existing file is never
+overwritten. After a boot, the node daemon or the same command attaches the file.`,
 		Example: `  flexlvm vg create --dry-run /dev/nvme1n1
   flexlvm vg create /dev/nvme1n1 /dev/nvme2n1
   flexlvm vg create --name fast --metadata-size 64MiB /dev/disk/by-id/nvme-X
@@ -57,10 +57,10 @@ node daemon attaches the file again after a boot, as the same command does.`,
 	}
 	cmd.Flags().StringVar(&o.name, "name", string(volume.DefaultGroup), "name of the group")
 	cmd.Flags().StringVar(&o.metadataSize, "metadata-size", "16MiB", "size of LVM's metadata area, at least 16MiB")
-	cmd.Flags().BoolVar(&o.thin, "thin", false, "make a thin pool in the group")
+	cmd.Flags().BoolVar(&o.thin, "thin", false, "create a thin pool in the group")
 	cmd.Flags().StringVar(&o.thinPool, "thin-pool", lvm.DefaultThinPool, "name of the thin pool")
-	cmd.Flags().StringVar(&o.thinSize, "thin-size", "", "size of the thin pool's data (default all that is left)")
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "check everything, and only say what would be run")
+	cmd.Flags().StringVar(&o.thinSize, "thin-size", "", "size of the thin pool's data (default: all space that is left)")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "check everything, and only print what would be run")
 	o.loop.flags(cmd)
 	return cmd
 }
@@ -70,7 +70,7 @@ func (o *vgCreateOptions) run(cmd *cobra.Command, devices []string) error {
 		return o.makeLoop(cmd, devices)
 	}
 	if o.loop.size != "" || o.loop.forTests {
-		return &volume.FieldError{Field: "--loop", Reason: "is missing: --size and --for-tests are about its file"}
+		return &volume.FieldError{Field: "--loop", Reason: "is missing: --size and --for-tests apply only with --loop"}
 	}
 	n, err := o.group(devices)
 	if err != nil {
@@ -101,7 +101,7 @@ func (o *vgCreateOptions) run(cmd *cobra.Command, devices []string) error {
 	if o.thin {
 		p, err := client.CreateThinPool(ctx, pool)
 		if err != nil {
-			return fmt.Errorf("the group is made, its thin pool is not: %w; to begin again, run `vgremove %s`", asRoot(err), g.Name)
+			return fmt.Errorf("the volume group was created, but not its thin pool: %w; to start over, run `vgremove %s`", asRoot(err), g.Name)
 		}
 		if err := printThinPool(out, p); err != nil {
 			return err
@@ -129,7 +129,7 @@ func (o *vgCreateOptions) group(devices []string) (lvm.NewGroup, error) {
 func (o *vgCreateOptions) pool(g volume.Group) (p lvm.NewThinPool, err error) {
 	if !o.thin {
 		if o.thinSize != "" || o.thinPool != lvm.DefaultThinPool {
-			return p, &volume.FieldError{Field: "--thin", Reason: "is missing: --thin-pool and --thin-size say what it makes"}
+			return p, &volume.FieldError{Field: "--thin", Reason: "is missing: --thin-pool and --thin-size apply only with --thin"}
 		}
 		return p, nil
 	}
@@ -141,7 +141,7 @@ func (o *vgCreateOptions) pool(g volume.Group) (p lvm.NewThinPool, err error) {
 		return p, nil
 	}
 	if p.Size, err = parseSize("--thin-size", o.thinSize); err == nil && p.Size == 0 {
-		err = &volume.FieldError{Field: "--thin-size", Value: o.thinSize, Reason: "must be greater than 0; leave it out for all that is left"}
+		err = &volume.FieldError{Field: "--thin-size", Value: o.thinSize, Reason: "must be greater than 0; leave it out for all space that is left"}
 	}
 	return p, err
 }
@@ -152,11 +152,11 @@ func (o *vgCreateOptions) plan(p lvm.NewThinPool) string {
 	if !o.thin {
 		return ""
 	}
-	size := "all that its metadata leaves"
+	size := "all space that its metadata leaves"
 	if p.Size > 0 {
 		size = p.Size.String()
 	}
-	return fmt.Sprintf("would then make thin pool %s of %s\n", volume.PoolOf(p.Group, p.Name), size)
+	return fmt.Sprintf("would then create thin pool %s of %s\n", volume.PoolOf(p.Group, p.Name), size)
 }
 
 func printThinPool(w io.Writer, p lvm.ThinPool) error {
@@ -216,5 +216,5 @@ func asRoot(err error) error {
 	if os.Geteuid() == 0 {
 		return err
 	}
-	return fmt.Errorf("%w (this is not root; LVM needs it)", err)
+	return fmt.Errorf("%w (LVM needs root privileges; run the command as root)", err)
 }

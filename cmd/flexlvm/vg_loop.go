@@ -24,9 +24,9 @@ type vgLoopOptions struct {
 }
 
 func (l *vgLoopOptions) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&l.file, "loop", "", "for a try or for tests: make the group on this sparse file in place of devices")
-	cmd.Flags().StringVar(&l.size, "size", "", "size of the loop device, with --loop")
-	cmd.Flags().BoolVar(&l.forTests, "for-tests", false, "agree that a group on a file is not for data that anybody needs, with --loop")
+	cmd.Flags().StringVar(&l.file, "loop", "", "for trials and tests: create the group on this sparse file instead of devices")
+	cmd.Flags().StringVar(&l.size, "size", "", "with --loop, the size of the loop device")
+	cmd.Flags().BoolVar(&l.forTests, "for-tests", false, "with --loop, confirm that the group will hold no data that is needed")
 }
 
 // makeLoop creates the group on a file.
@@ -59,10 +59,10 @@ func (o *vgCreateOptions) makeLoop(cmd *cobra.Command, devices []string) error {
 func printLoop(w io.Writer, out volumegroup.Outcome, d loop.Device) error {
 	verb, how := "created", "direct IO"
 	if !out.Changed {
-		verb = "there is"
+		verb = "found existing"
 	}
 	if !d.Direct {
-		how = "IO through the page cache, as its file system has no direct IO"
+		how = "buffered IO, because the file's file system does not support direct IO"
 	}
 	_, err := fmt.Fprintf(w, "%s volume group %s on %s: file %s, %s, %s\n", verb, out.Group, d.Device, d.Path, d.Size, how)
 	return err
@@ -72,11 +72,11 @@ func printLoop(w io.Writer, out volumegroup.Outcome, d loop.Device) error {
 func (o *vgCreateOptions) declaration(cmd *cobra.Command, devices []string) (d volumegroup.Declaration, err error) {
 	switch {
 	case len(devices) > 0:
-		return d, &volume.FieldError{Field: "--loop", Value: o.loop.file, Reason: fmt.Sprintf("makes the group on a file; leave out %s", strings.Join(devices, " "))}
+		return d, &volume.FieldError{Field: "--loop", Value: o.loop.file, Reason: fmt.Sprintf("creates the group on a file; leave out %s", strings.Join(devices, " "))}
 	case o.dryRun:
-		return d, &volume.FieldError{Field: "--dry-run", Reason: "has nothing to look at before the file is there; leave it out with --loop"}
+		return d, &volume.FieldError{Field: "--dry-run", Reason: "cannot be combined with --loop, because there is nothing to check before the file exists; leave it out"}
 	case cmd.Flags().Changed("metadata-size"):
-		return d, &volume.FieldError{Field: "--metadata-size", Value: o.metadataSize, Reason: "is 16MiB with --loop; leave it out"}
+		return d, &volume.FieldError{Field: "--metadata-size", Value: o.metadataSize, Reason: "cannot be combined with --loop, which uses 16MiB; leave it out"}
 	}
 	size, err := parseSize("--size", o.loop.size)
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 func newVolumes(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "volumes",
-		Short: "Look at the volumes of this node, bring them back, give them up, adopt others",
-		Long: `Look at the volumes of this node, as their LVM tags tell of them, bring those back
-whose claim was deleted by mistake, and give up those that nobody wants. Adopt logical
-volumes that a person has made, and disown them again. No API server is asked.`,
+		Short: "Inspect, restore, retain, give up, adopt and disown the volumes of this node",
+		Long: `Inspect the volumes of this node by their LVM tags, restore volumes whose claim was
+deleted by mistake, and give up volumes that nobody needs. Adopt logical volumes that
+were created by hand, and disown them again. The API server is not contacted.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -43,7 +43,7 @@ type volumesOptions struct {
 
 // addGroup adds the --group flag of commands that act on one volume.
 func (o *volumesOptions) addGroup(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&o.group, "group", "g", "", "the volume group, where several hold a volume of that name")
+	cmd.Flags().StringVarP(&o.group, "group", "g", "", "the volume group, if several have a volume of that name")
 }
 
 // An engine implements these commands on the node.
@@ -122,7 +122,7 @@ func (o *volumesOptions) find(ctx context.Context, l lister, name string) (inven
 // oneVolume checks the arguments of commands that act on one volume.
 func oneVolume(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return fmt.Errorf("name one volume (got %d names); `flexlvm volumes list` shows them all", len(args))
+		return fmt.Errorf("name one volume (got %d names); `flexlvm volumes list` shows all volumes", len(args))
 	}
 	return nil
 }
@@ -138,10 +138,10 @@ func pick(list []inventory.Volume, name string) (inventory.Volume, error) {
 	case 0:
 		for _, v := range list {
 			if v.DirectoryPool == v.Name && v.Problem != "" { // a pool whose content cannot be read
-				return inventory.Volume{}, fmt.Errorf("no flexlvm volume is seen that is called %q, but: %s", name, v.Problem)
+				return inventory.Volume{}, fmt.Errorf("found no flexlvm volume %q, but: %s", name, v.Problem)
 			}
 		}
-		return inventory.Volume{}, fmt.Errorf("no flexlvm volume is called %q; `flexlvm volumes list` shows them all. It may be on another node; one whose room was needed is gone for good", name)
+		return inventory.Volume{}, fmt.Errorf("no flexlvm volume is called %q; `flexlvm volumes list` shows all volumes of this node. The volume may be on another node; if it was evicted, it is permanently lost", name)
 	case 1:
 		return found[0], nil
 	}

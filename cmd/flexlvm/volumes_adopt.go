@@ -31,38 +31,38 @@ func newVolumesAdopt(g *global) *cobra.Command {
 	o := volumesAdoptOptions{volumesOptions: volumesOptions{global: g}, objectsOptions: objectsOptions{policy: policyRetain}}
 	cmd := &cobra.Command{
 		Use:   "adopt GROUP/NAME",
-		Short: "Make a flexlvm volume of a logical volume with a file system that a person made",
-		Long: `Make a flexlvm volume of a logical volume that a person has made, with XFS or ext4 on
-it: it gets flexlvm's tags, all that is on it counts toward the volume's quota from then
-on, and the manifests of a PersistentVolume and a claim are printed for kubectl. Only
-they are on stdout. Nothing is formatted, and no file gets other content.
+		Short: "Turn a logical volume with a file system that was created by hand into a flexlvm volume",
+		Long: `Turn a logical volume that was created by hand, with XFS or ext4 on it, into a flexlvm
+volume: it gets flexlvm's tags, its files count toward the volume's quota from then on,
+and the manifests of a PersistentVolume and a claim are printed for kubectl. Only the
+manifests are on stdout. Nothing is formatted, and the content of no file is changed.
 
-Until they are applied, the volume is retained: no pod gets it, and nothing removes it.
-Once the PersistentVolume is there, the node daemon makes the volume ready. Should the
-manifests get lost, ` + "`flexlvm volumes undelete NAME`" + ` prints others.
+Until the manifests are applied, the volume is retained: no pod gets it, and nothing
+removes it. Once the PersistentVolume exists, the node daemon makes the volume ready. If
+the manifests get lost, ` + "`flexlvm volumes undelete NAME`" + ` prints others.
 
-A logical volume is refused that is mounted or otherwise open, in a thin pool, a snapshot
-or the origin of one, of a layout that flexlvm does not have, or not whole; one that holds
-no file system, another one, or several signatures; and one whose name no PersistentVolume
-can have. --dry-run makes all of these checks, prints the manifests, without the annotation
+A logical volume is refused if it is mounted or otherwise open, in a thin pool, a snapshot
+or the origin of one, of a layout that flexlvm does not have, or incomplete; if it holds no
+file system, another one, or several signatures; and if no PersistentVolume can have its
+name. --dry-run runs all of these checks, prints the manifests, without the annotation
 by which the node daemon makes the volume ready, and changes nothing.
 
-Killed, the command is called again. ` + "`flexlvm volumes disown`" + ` is the way back.`,
+If the command was interrupted, run it again. ` + "`flexlvm volumes disown`" + ` undoes it.`,
 		Example: `  flexlvm volumes adopt data/wiki --namespace web --cluster "$(kubectl get namespace kube-system -o jsonpath={.metadata.uid})" --storage-class flexlvm | kubectl apply -f -`,
 		Args:    cobra.ExactArgs(1),
 		RunE:    o.run,
 	}
 	o.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace of the claim, which the volume belongs to (required)")
-	f.StringVar(&o.cluster, "cluster", "", "UID of the cluster's namespace kube-system, whose node daemon looks after the volume (required)")
-	f.StringVar(&o.size, "size", "", "what the user may write (default all that the logical volume holds)")
-	f.BoolVar(&o.dryRun, "dry-run", false, "print the manifests, and change nothing")
+	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace of the claim and the volume (required)")
+	f.StringVar(&o.cluster, "cluster", "", "UID of the cluster's namespace kube-system; the node daemon of that cluster manages the volume (required)")
+	f.StringVar(&o.size, "size", "", "size that the user may write (default: all that the logical volume holds)")
+	f.BoolVar(&o.dryRun, "dry-run", false, "only print the manifests, and change nothing")
 	return cmd
 }
 
 func (o *volumesAdoptOptions) run(cmd *cobra.Command, args []string) error {
-	if err := o.thisNode(); err != nil {
+	if err := o.defaultNode(); err != nil {
 		return err
 	}
 	a, err := o.adoption(args[0])
@@ -85,7 +85,7 @@ func (o *volumesAdoptOptions) adoption(path string) (a node.Adoption, err error)
 	}
 	group, name, ok := strings.Cut(strings.TrimPrefix(path, "/dev/"), "/")
 	if !ok {
-		return a, &volume.FieldError{Field: "GROUP/NAME", Value: path, Reason: "names no volume group; give both, as `lvs` shows them"}
+		return a, &volume.FieldError{Field: "GROUP/NAME", Value: path, Reason: "has no volume group; give GROUP/NAME, as `lvs` shows them"}
 	}
 	if a.Group, err = volume.ParseGroup("GROUP", group); err != nil {
 		return a, err
@@ -130,15 +130,15 @@ func (o *volumesAdoptOptions) adopt(ctx context.Context, e adopter, a node.Adopt
 		return fmt.Errorf("print the manifests: %w", err)
 	}
 	if o.dryRun {
-		_, _ = fmt.Fprintf(notes, "flexlvm: this is a dry run and %s is not adopted, so these manifests are to be read and not to be applied\n", where(v))
+		_, _ = fmt.Fprintf(notes, "flexlvm: this is a dry run, and %s is not adopted: do not apply these manifests\n", where(v))
 	} else {
-		_, _ = fmt.Fprintf(notes, "flexlvm: %s is adopted, and retained until its PersistentVolume is there. Should its manifests get lost, `flexlvm volumes undelete %s` prints others; `flexlvm volumes disown %[2]s` leaves it as it was.\n", where(v), v.Name)
+		_, _ = fmt.Fprintf(notes, "flexlvm: %s is adopted, and retained until its PersistentVolume exists. If the manifests get lost, `flexlvm volumes undelete %s` prints others; `flexlvm volumes disown %[2]s` undoes the adoption.\n", where(v), v.Name)
 	}
 	return nil
 }
 
 func (o *volumesAdoptOptions) manifests(v inventory.Volume) (string, error) {
-	m, err := undelete.Manifest(v, undelete.Wish{
+	m, err := undelete.Manifest(v, undelete.Request{
 		Node: o.node, Hostname: o.hostname, Claim: o.claim, Class: o.storageClass, Policy: string(o.policy), Door: o.parsedDoor,
 	})
 	if err != nil {

@@ -34,7 +34,7 @@ func TestAdoption(t *testing.T) {
 		require.Equal(t, want, a)
 	}
 	for says, wrong := range map[string]func(o *volumesAdoptOptions, path *string){
-		`GROUP/NAME "wiki": names no volume group`: func(_ *volumesAdoptOptions, path *string) { *path = "wiki" },
+		`GROUP/NAME "wiki": has no volume group`:   func(_ *volumesAdoptOptions, path *string) { *path = "wiki" },
 		`GROUP "-a": begins with a hyphen`:         func(_ *volumesAdoptOptions, path *string) { *path = "-a/wiki" },
 		`NAME "a/b": holds '/'`:                    func(_ *volumesAdoptOptions, path *string) { *path = "data/a/b" },
 		`NAME "snapshot0": begins with "snapshot"`: func(_ *volumesAdoptOptions, path *string) { *path = "data/snapshot0" },
@@ -74,7 +74,7 @@ func TestAdopt(t *testing.T) {
 	notes.Reset()
 	require.NoError(t, o.adopt(context.Background(), e, a, &out, &notes))
 	require.Equal(t, []string{"flexlvm/wiki adopted"}, e.moves)
-	require.Contains(t, notes.String(), "flexlvm/wiki is adopted, and retained until its PersistentVolume is there")
+	require.Contains(t, notes.String(), "flexlvm/wiki is adopted, and retained until its PersistentVolume exists")
 	made, claim := parsed(t, out.String())
 	checkClaim(t, claim, made)
 	require.Equal(t, "shop/pages", claim.Namespace+"/"+claim.Name)
@@ -112,7 +112,7 @@ func TestDisown(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, o.disown(context.Background(), e, "wiki", &out))
 	require.Equal(t, []string{"flexlvm/wiki disowned"}, e.moves)
-	require.Contains(t, out.String(), "flexlvm/wiki is no flexlvm volume any more")
+	require.Contains(t, out.String(), "flexlvm/wiki is not a flexlvm volume any more")
 	require.ErrorContains(t, o.disown(context.Background(), e, "other", &out), `no flexlvm volume is called "other"`)
 	e.err = errors.New("its device is open")
 	require.ErrorContains(t, o.disown(context.Background(), e, "wiki", &out), "its device is open")

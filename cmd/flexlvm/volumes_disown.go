@@ -16,18 +16,18 @@ func newVolumesDisown(g *global) *cobra.Command {
 	o := volumesDisownOptions{volumesOptions{global: g}}
 	cmd := &cobra.Command{
 		Use:   "disown NAME",
-		Short: "Take flexlvm's tags off a retained volume, and leave its logical volume and data",
-		Long: `Take flexlvm's tags off a volume: its logical volume stays, with all that is on it, and
-flexlvm neither knows nor touches it from then on. It works for every volume of a claim,
-adopted or not.
+		Short: "Remove flexlvm's tags from a retained volume, and keep its logical volume and data",
+		Long: `Remove flexlvm's tags from a volume: its logical volume and its data stay, and flexlvm
+ignores the logical volume from then on. This works for every volume of a claim, adopted
+or not.
 
-The volume has to be retained, so that nothing in the cluster has it any more. First
+The volume must be retained, so that nothing in the cluster uses it any more. First run
 
   kubectl patch pv NAME -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'
   kubectl delete pvc CLAIM -n NAMESPACE
   kubectl delete pv NAME
 
-and wait until ` + "`flexlvm volumes show NAME`" + ` says retained. One that is in use is refused.`,
+and wait until ` + "`flexlvm volumes show NAME`" + ` shows the state retained. A volume in use is refused.`,
 		Example: `  flexlvm volumes disown wiki`,
 		Args:    oneVolume,
 		RunE:    o.run,
@@ -47,12 +47,12 @@ func (o *volumesDisownOptions) disown(ctx context.Context, e engine, name string
 	if err != nil {
 		return err
 	}
-	if err := alive(v); err != nil {
+	if err := checkMutable(v); err != nil {
 		return err
 	}
 	if err := e.Disown(ctx, v.Group, v.Name); err != nil {
 		return asRoot(err)
 	}
-	_, err = fmt.Fprintf(out, "%s is no flexlvm volume any more; its logical volume and what is on it stay\n", where(v))
+	_, err = fmt.Fprintf(out, "%s is not a flexlvm volume any more; its logical volume and data stay\n", where(v))
 	return err
 }

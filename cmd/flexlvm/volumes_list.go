@@ -26,15 +26,15 @@ func newVolumesList(g *global) *cobra.Command {
 		Short:   "List the volumes of this node",
 		Long: `List the volumes of this node.
 
-SIZE is what the user may write, to the byte; DEVICE is what the volume takes from
-its group. RELEASED is when its PersistentVolume was given up; RECLAIM and WIPE say
-what becomes of it then. NOTE says what a person should look at.`,
+SIZE is what the user may write, to the byte; DEVICE is the space that the volume takes
+from its group. RELEASED is when the volume was released; RECLAIM and WIPE show how a
+released volume is removed. NOTE shows problems that need attention.`,
 		Example: `  flexlvm volumes list
   flexlvm volumes list --group fast -o json`,
 		Args: cobra.NoArgs,
 		RunE: o.run,
 	}
-	cmd.Flags().StringVarP(&o.group, "group", "g", "", "only this volume group (default all)")
+	cmd.Flags().StringVarP(&o.group, "group", "g", "", "only this volume group (default: all)")
 	o.output.addFlag(cmd)
 	return cmd
 }

@@ -23,23 +23,23 @@ type objectsOptions struct {
 
 func (o *objectsOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.node, "node", "", "name of this node in the cluster (default its hostname)")
-	f.StringVar(&o.hostname, "hostname", "", "the node's label kubernetes.io/hostname (default --node)")
-	f.StringVar(&o.claim, "claim", "", "name of the claim (default NAME)")
-	f.StringVar(&o.storageClass, "storage-class", "", "class of the claim (default none)")
-	f.Var(&o.policy, "reclaim-policy", "what becomes of the volume when the new claim is deleted")
-	f.StringVar(&o.door, "door", string(pv.Flex), "the driver that the PersistentVolume names: flex, or csi where the CSI driver runs on this node")
+	f.StringVar(&o.node, "node", "", "name of this node in the cluster (default: its hostname)")
+	f.StringVar(&o.hostname, "hostname", "", "the node's label kubernetes.io/hostname (default: --node)")
+	f.StringVar(&o.claim, "claim", "", "name of the claim (default: NAME)")
+	f.StringVar(&o.storageClass, "storage-class", "", "StorageClass of the claim (default: none)")
+	f.Var(&o.policy, "reclaim-policy", "reclaim policy of the new PersistentVolume")
+	f.StringVar(&o.door, "door", string(pv.Flex), "driver of the PersistentVolume: flex, or csi if the CSI driver runs on this node")
 	_ = cmd.RegisterFlagCompletionFunc("reclaim-policy", cobra.FixedCompletions([]string{string(policyRetain), string(policyDelete)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// thisNode sets the node to this host's name, unless --node is given.
-func (o *objectsOptions) thisNode() error {
+// defaultNode sets the node to this host's name, unless --node is given.
+func (o *objectsOptions) defaultNode() error {
 	if o.node != "" {
 		return nil
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return fmt.Errorf("read the hostname: %w; name the node with --node", err)
+		return fmt.Errorf("read the hostname: %w; set --node", err)
 	}
 	o.node = strings.ToLower(host) // as kubelet does
 	return nil
@@ -90,7 +90,7 @@ func (p *reclaimPolicy) Set(s string) error {
 		*p = v
 		return nil
 	}
-	return fmt.Errorf("it is %s or %s", policyRetain, policyDelete)
+	return fmt.Errorf("give %s or %s", policyRetain, policyDelete)
 }
 
 // Type implements pflag.Value; the help text shows it.

@@ -22,16 +22,15 @@ func newVolumesForget(g *global) *cobra.Command {
 	o := volumesSetStateOptions{volumesOptions: volumesOptions{global: g}, to: volume.Unreferenced}
 	cmd := &cobra.Command{
 		Use:   "forget NAME",
-		Short: "Say that nobody wants a volume any more",
-		Long: `Say that nobody wants a volume any more: one that was retained, or one without a
-PersistentVolume (an orphan). It becomes unreferenced, and the node daemon takes its
-room back when it is needed, or at once where its class said so. Until then
-` + "`flexlvm volumes undelete NAME`" + ` brings it back. Nothing is removed by this command.
+		Short: "Give up a volume, so that it can be evicted",
+		Long: `Give up a volume that nobody needs any more: a retained volume, or a volume without a
+PersistentVolume (an orphan). It becomes unreferenced, and the node daemon evicts it
+when its room is needed, or immediately if its class says so. Until then
+` + "`flexlvm volumes undelete NAME`" + ` restores it. This command itself removes nothing.
 
-No API server is asked, so ask it first: while ` + "`kubectl get pv NAME`" + ` finds a
-PersistentVolume, the volume has an owner. Delete the claim then, and the volume is
-released by itself. No pod can mount a volume that was forgotten; one that is in use
-is refused.`,
+The API server is not contacted, so check first: if ` + "`kubectl get pv NAME`" + ` finds a
+PersistentVolume, the volume is still needed. Delete its claim then, which releases the
+volume. No pod can mount a volume that was forgotten. A volume in use is refused.`,
 		Example: `  flexlvm volumes forget pvc-6e0bf2d2-3f6d-4b0e-9a55-0b9a8a3f7c11`,
 		Args:    oneVolume,
 		RunE:    o.run,
@@ -44,12 +43,12 @@ func newVolumesRetain(g *global) *cobra.Command {
 	o := volumesSetStateOptions{volumesOptions: volumesOptions{global: g}, to: volume.Retained}
 	cmd := &cobra.Command{
 		Use:   "retain NAME",
-		Short: "Keep a volume until a person decides",
-		Long: `Keep a volume whose claim was deleted, until a person decides: however full the
-disk runs, a retained volume is not removed. ` + "`flexlvm volumes undelete NAME`" + ` brings
-it back with a claim, ` + "`flexlvm volumes forget NAME`" + ` gives it up.
+		Short: "Protect a volume from eviction",
+		Long: `Protect the volume of a deleted claim from eviction, however full the disk gets, until
+` + "`flexlvm volumes undelete NAME`" + ` restores it with a claim, or
+` + "`flexlvm volumes forget NAME`" + ` gives it up.
 
-No pod can mount a volume that is retained; one that is in use is refused.`,
+No pod can mount a retained volume. A volume in use is refused.`,
 		Example: `  flexlvm volumes retain pvc-6e0bf2d2-3f6d-4b0e-9a55-0b9a8a3f7c11`,
 		Args:    oneVolume,
 		RunE:    o.run,
@@ -69,16 +68,16 @@ func (o *volumesSetStateOptions) setState(ctx context.Context, e engine, name st
 	if err != nil {
 		return err
 	}
-	if err := alive(before); err != nil {
+	if err := checkMutable(before); err != nil {
 		return err
 	}
 	if before.State == o.to {
-		_, err := fmt.Fprintf(out, "%s is %s already\n", where(before), o.to)
+		_, err := fmt.Fprintf(out, "%s is already %s\n", where(before), o.to)
 		return err
 	}
 	wanted := before.State == volume.Ready || before.State == volume.Creating
 	if use := use(before); wanted && use != "no" {
-		return fmt.Errorf("volume %s is %s: a pod uses it, so somebody wants it; delete the pod and its claim first (`flexlvm volumes show %s`)", where(before), use, name)
+		return fmt.Errorf("volume %s is %s, so a pod uses it; delete the pod and its claim first (`flexlvm volumes show %s`)", where(before), use, name)
 	}
 	after, err := e.SetState(ctx, before.Group, before.Name, o.to)
 	if err != nil {
@@ -93,19 +92,19 @@ func consequence(to volume.State, v inventory.Volume) string {
 	case to == volume.Retained:
 		return "it stays until somebody undeletes or forgets it"
 	case v.Reclaim == volume.ReclaimImmediate:
-		return "its class said immediate, so the node daemon removes it the next time it looks"
+		return "its class says reclaim: immediate, so the node daemon removes it in its next reconcile pass"
 	}
-	return fmt.Sprintf("its room is taken back when it is needed; until then `flexlvm volumes undelete %s` brings it back", v.Name)
+	return fmt.Sprintf("it is evicted when its room is needed; until then `flexlvm volumes undelete %s` restores it", v.Name)
 }
 
-// alive returns an error for a volume that cannot get another state. The engine decides about volumes in state
+// checkMutable returns an error for a volume that cannot get another state. The engine decides about volumes in state
 // creating, because their tags may lag behind their first mount.
-func alive(v inventory.Volume) error {
+func checkMutable(v inventory.Volume) error {
 	switch v.State {
 	case volume.Ready, volume.Unreferenced, volume.Retained, volume.Creating:
 		return nil
 	case volume.Doomed:
-		return fmt.Errorf("volume %s is doomed: its removal has begun, its content may be overwritten already, and there is no way back. Restore its data from a backup into a new claim", where(v))
+		return fmt.Errorf("volume %s is doomed: its removal has begun and cannot be undone, and its content may already be overwritten. Restore its data from a backup into a new claim", where(v))
 	}
 	return errors.New("the tags of volume " + where(v) + " make no sense (" + v.Problem + "); " +
 		volume.Remedy(v.Unknown, "put them right with lvchange --addtag and --deltag, then try again"))

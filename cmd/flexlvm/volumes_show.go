@@ -22,9 +22,9 @@ func newVolumesShow(g *global) *cobra.Command {
 	o := volumesShowOptions{volumesOptions: volumesOptions{global: g}}
 	cmd := &cobra.Command{
 		Use:   "show NAME",
-		Short: "Show all that this node knows of one volume",
-		Long: `Show all that this node knows of one volume. NAME is that of its PersistentVolume,
-or of its dataset.`,
+		Short: "Show all details of a volume",
+		Long: `Show all details of a volume that this node knows. NAME is the name of its
+PersistentVolume or of its dataset.`,
 		Example: `  flexlvm volumes show pvc-6e0bf2d2-3f6d-4b0e-9a55-0b9a8a3f7c11
   flexlvm volumes show imagenet --group fast -o json`,
 		Args: oneVolume,
@@ -55,7 +55,7 @@ func printVolume(w io.Writer, v inventory.Volume, f format) error {
 		{"Group", string(v.Group)},
 		{"Group UUID", v.GroupUUID},
 		{"Volume UUID", v.UUID},
-		{"State", dash(standing(v))},
+		{"State", dash(describeState(v))},
 		{"Size", exact(v.Size)},
 		{"Device size", exact(v.Device)},
 		{"Layout", layout(v)},
@@ -83,13 +83,13 @@ func printVolume(w io.Writer, v inventory.Volume, f format) error {
 	return nil
 }
 
-// standing returns the state of a volume, and that it is incomplete if it was never finished.
-func standing(v inventory.Volume) string {
+// describeState returns the state of a volume, and that it is incomplete if it was never finished.
+func describeState(v inventory.Volume) string {
 	switch {
 	case v.Clone != "":
-		return string(v.State) + ", half a copy of file system " + v.Clone
+		return string(v.State) + ", incomplete copy of file system " + v.Clone
 	case v.HalfZeroed:
-		return string(v.State) + ", not zeroed to its end"
+		return string(v.State) + ", not completely zeroed"
 	}
 	return string(v.State)
 }
@@ -98,11 +98,11 @@ func standing(v inventory.Volume) string {
 func layout(v inventory.Volume) string {
 	switch v.Layout {
 	case volume.Striped:
-		return fmt.Sprintf("striped over %d devices, %d KiB each in turn", v.Stripes, v.StripeKiB)
+		return fmt.Sprintf("striped over %d devices, stripe size %d KiB", v.Stripes, v.StripeKiB)
 	case volume.Raid1:
-		return fmt.Sprintf("raid1, %d copies, %s %% alike", v.Devices(), dash(v.SyncPercent))
+		return fmt.Sprintf("raid1, %d copies, %s %% in sync", v.Devices(), dash(v.SyncPercent))
 	case volume.Thin:
-		return fmt.Sprintf("thin, in pool %s, at most %s of it", v.ThinPool, v.Full)
+		return fmt.Sprintf("thin, in pool %s, takes at most %s", v.ThinPool, v.Full)
 	case volume.Directory:
 		return fmt.Sprintf("directory, in pool %s", v.DirectoryPool)
 	}

@@ -131,7 +131,7 @@ func TestPick(t *testing.T) {
 	require.ErrorContains(t, err, "flexlvm/pvc-2, fast/pvc-2; choose one with --group")
 	_, err = pick(list, "pvc-9")
 	require.ErrorContains(t, err, `no flexlvm volume is called "pvc-9"`)
-	require.ErrorContains(t, err, "gone for good")
+	require.ErrorContains(t, err, "permanently lost")
 
 	v, err = pick(append(list, inventory.Volume{Group: "flexlvm", Name: "pvc-1"}), "pvc-1")
 	require.NoError(t, err)
@@ -141,9 +141,9 @@ func TestPick(t *testing.T) {
 func TestLayoutInWords(t *testing.T) {
 	for want, h := range map[string]volume.Shape{
 		"linear": {Layout: volume.Linear},
-		"striped over 3 devices, 64 KiB each in turn": {Layout: volume.Striped, Stripes: 3, StripeKiB: 64},
-		"raid1, 2 copies, 12.50 % alike":              {Layout: volume.Raid1, Mirrors: 1},
-		"thin, in pool thinpool, at most 2 GiB of it": {Layout: volume.Thin, ThinPool: "thinpool"},
+		"striped over 3 devices, stripe size 64 KiB":  {Layout: volume.Striped, Stripes: 3, StripeKiB: 64},
+		"raid1, 2 copies, 12.50 % in sync":            {Layout: volume.Raid1, Mirrors: 1},
+		"thin, in pool thinpool, takes at most 2 GiB": {Layout: volume.Thin, ThinPool: "thinpool"},
 		"-": {},
 	} {
 		require.Equal(t, want, layout(inventory.Volume{Shape: h, SyncPercent: "12.50", Full: 2 * volume.GiB}))
@@ -163,7 +163,7 @@ func TestPrintVolume(t *testing.T) {
 	out.Reset()
 	half := changed(func(v *inventory.Volume) { v.State, v.Clone = volume.Creating, "6e2c0b0a" })
 	require.NoError(t, printVolume(&out, half, asTable))
-	require.Contains(t, out.String(), "State:          creating, half a copy of file system 6e2c0b0a\n")
+	require.Contains(t, out.String(), "State:          creating, incomplete copy of file system 6e2c0b0a\n")
 }
 
 // changed returns the volume of released with a change.
@@ -184,15 +184,15 @@ func TestForgetAndRetain(t *testing.T) {
 		"retain one nobody wants":  {released(), volume.Retained, "flexlvm/pvc-3 is retained now (it was unreferenced): it stays until somebody undeletes or forgets it\n", ""},
 		"retain one that is open":  {changed(func(v *inventory.Volume) { v.Open = true }), volume.Retained, "is retained now", ""},
 		"retain an orphan":         {changed(state(volume.Ready)), volume.Retained, "is retained now (it was ready)", ""},
-		"retain a retained one":    {changed(state(volume.Retained)), volume.Retained, "flexlvm/pvc-3 is retained already\n", ""},
-		"retain one that pods use": {changed(func(v *inventory.Volume) { v.State, v.Mounts = volume.Ready, []string{"/x"} }), volume.Retained, "", "is mounted: a pod uses it"},
-		"forget a retained one":    {changed(state(volume.Retained)), volume.Unreferenced, "is unreferenced now (it was retained): its room is taken back when it is needed; until then `flexlvm volumes undelete pvc-3`", ""},
+		"retain a retained one":    {changed(state(volume.Retained)), volume.Retained, "flexlvm/pvc-3 is already retained\n", ""},
+		"retain one that pods use": {changed(func(v *inventory.Volume) { v.State, v.Mounts = volume.Ready, []string{"/x"} }), volume.Retained, "", "is mounted, so a pod uses it"},
+		"forget a retained one":    {changed(state(volume.Retained)), volume.Unreferenced, "is unreferenced now (it was retained): it is evicted when its room is needed; until then `flexlvm volumes undelete pvc-3`", ""},
 		"forget an orphan":         {changed(state(volume.Ready)), volume.Unreferenced, "is unreferenced now (it was ready)", ""},
-		"forget one, immediate":    {changed(func(v *inventory.Volume) { v.State, v.Reclaim = volume.Retained, volume.ReclaimImmediate }), volume.Unreferenced, "the node daemon removes it the next time it looks", ""},
-		"forget a forgotten one":   {released(), volume.Unreferenced, "flexlvm/pvc-3 is unreferenced already\n", ""},
-		"forget one that is open":  {changed(func(v *inventory.Volume) { v.State, v.Open = volume.Ready, true }), volume.Unreferenced, "", "is open: a pod uses it"},
+		"forget one, immediate":    {changed(func(v *inventory.Volume) { v.State, v.Reclaim = volume.Retained, volume.ReclaimImmediate }), volume.Unreferenced, "the node daemon removes it in its next reconcile pass", ""},
+		"forget a forgotten one":   {released(), volume.Unreferenced, "flexlvm/pvc-3 is already unreferenced\n", ""},
+		"forget one that is open":  {changed(func(v *inventory.Volume) { v.State, v.Open = volume.Ready, true }), volume.Unreferenced, "", "is open, so a pod uses it"},
 		"forget a half made one":   {changed(state(volume.Creating)), volume.Unreferenced, "is unreferenced now (it was creating)", ""},
-		"forget one being made":    {changed(func(v *inventory.Volume) { v.State, v.Open = volume.Creating, true }), volume.Unreferenced, "", "is open: a pod uses it"},
+		"forget one being made":    {changed(func(v *inventory.Volume) { v.State, v.Open = volume.Creating, true }), volume.Unreferenced, "", "is open, so a pod uses it"},
 		"retain a doomed one":      {changed(func(v *inventory.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), volume.Retained, "", "flexlvm/doomed_pvc-3 is doomed"},
 		"retain nonsense":          {changed(func(v *inventory.Volume) { v.State, v.Problem = "", "two states" }), volume.Retained, "", "make no sense (two states)"},
 		"retain a newer release's": {changed(func(v *inventory.Volume) { v.State, v.Problem, v.Unknown = "", "a tag", true }), volume.Retained, "", "(a tag); a newer release of flexlvm has probably written this: change nothing, and upgrade"},

@@ -27,25 +27,26 @@ func newVolumesUndelete(g *global) *cobra.Command {
 	o := volumesUndeleteOptions{volumesOptions: volumesOptions{global: g}, objectsOptions: objectsOptions{policy: policyRetain}}
 	cmd := &cobra.Command{
 		Use:   "undelete NAME",
-		Short: "Bring a volume back whose claim was deleted",
-		Long: `Bring a volume back whose claim was deleted: it becomes ready again, and the
-manifests of a PersistentVolume and a claim are printed, made from its LVM tags, for
-kubectl. NAME is that of the PersistentVolume it had. Only they are on stdout.
+		Short: "Restore the volume of a deleted claim",
+		Long: `Restore the volume of a deleted claim: the volume becomes ready again, and the manifests
+of a PersistentVolume and a claim, built from the volume's LVM tags, are printed for
+kubectl. NAME is the name of the former PersistentVolume. Only the manifests are on
+stdout.
 
-It works on volumes in state unreferenced, as long as their room was not needed, and
+It works for volumes in state unreferenced, until they are evicted, and in state
 retained. ` + "`flexlvm volumes list`" + ` shows both.
 
-What the tags do not hold is for you to say: the claim's name, and its class, without
-which it cannot grow; and how many times over the class promises its thin pool, without
-which the volume is charged in full. A limit on inodes is not restored. The reclaim policy is Retain
-unless you say otherwise, so that deleting the new claim by mistake does less harm.
+The tags do not contain everything. Set the claim's name and its StorageClass, without
+which it cannot grow, and the overprovisioning ratio of a thin pool, without which the
+volume is charged in full. A limit on inodes is not restored. The reclaim policy is
+Retain unless you set another, so that deleting the new claim by mistake does less harm.
 
-No API server is asked, so ask it first: ` + "`kubectl get pv NAME`" + ` must find nothing. If
-it finds a PersistentVolume that is Released and has the policy Retain, the volume is
-still ready, and there is nothing to undelete: make the claim again under its old
-name, with spec.volumeName NAME, and take uid and resourceVersion out of the
-PersistentVolume's spec.claimRef. Or delete the PersistentVolume, wait until its
-volume is retained, and use this command.
+The API server is not contacted, so check first that ` + "`kubectl get pv NAME`" + ` finds
+nothing. If it finds a PersistentVolume that is Released and has the reclaim policy
+Retain, the volume is still ready and needs no undelete: create the claim again under its
+old name, with spec.volumeName NAME, and remove uid and resourceVersion from the
+PersistentVolume's spec.claimRef. Or delete the PersistentVolume, wait until its volume
+is retained, and use this command.
 
 For a volume that is ready and has no PersistentVolume (an orphan, or an earlier
 undelete whose manifests were lost), --dry-run prints the manifests.`,
@@ -57,14 +58,14 @@ undelete whose manifests were lost), --dry-run prints the manifests.`,
 	o.addGroup(cmd)
 	o.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.ratio, "overprovision-ratio", "", "overprovisionRatio of the class, of a volume in a thin pool (default 1)")
-	f.StringVar(&o.secret, "secret", "", "NAMESPACE/NAME of the Secret with the key, of an encrypted volume")
-	f.BoolVar(&o.dryRun, "dry-run", false, "print the manifests, and change nothing")
+	f.StringVar(&o.ratio, "overprovision-ratio", "", "overprovisionRatio of the class, for a volume in a thin pool (default: 1)")
+	f.StringVar(&o.secret, "secret", "", "NAMESPACE/NAME of the Secret with the key of an encrypted volume")
+	f.BoolVar(&o.dryRun, "dry-run", false, "only print the manifests, and change nothing")
 	return cmd
 }
 
 func (o *volumesUndeleteOptions) run(cmd *cobra.Command, args []string) error {
-	if err := o.thisNode(); err != nil {
+	if err := o.defaultNode(); err != nil {
 		return err
 	}
 	if err := o.check(); err != nil {
@@ -98,7 +99,7 @@ func (o *volumesUndeleteOptions) undelete(ctx context.Context, e engine, name st
 	if err != nil {
 		return err
 	}
-	if err := o.mayReturn(v); err != nil {
+	if err := o.checkRestorable(v); err != nil {
 		return err
 	}
 	manifests, err := o.manifests(v)
@@ -116,32 +117,32 @@ func (o *volumesUndeleteOptions) undelete(ctx context.Context, e engine, name st
 	if o.dryRun {
 		return nil
 	}
-	_, _ = fmt.Fprintf(notes, "flexlvm: %s is ready again (it was %s). Should its manifests get lost, print them again with --dry-run.\n", where(v), v.State)
+	_, _ = fmt.Fprintf(notes, "flexlvm: %s is ready again (it was %s). If the manifests get lost, print them again with --dry-run.\n", where(v), v.State)
 	if o.claim == "" {
-		_, _ = fmt.Fprintf(notes, "flexlvm: its tags do not hold the claim's name, so the claim is called %s/%s; --claim gives another.\n", v.Namespace, v.Name)
+		_, _ = fmt.Fprintf(notes, "flexlvm: the volume's tags do not contain the claim's name, so the claim is called %s/%s; set another with --claim.\n", v.Namespace, v.Name)
 	}
 	return nil
 }
 
-// mayReturn returns an error that explains what to do with a volume that this command cannot bring back.
-func (o *volumesUndeleteOptions) mayReturn(v inventory.Volume) error {
-	if err := alive(v); err != nil {
+// checkRestorable returns an error that explains what to do with a volume that this command cannot bring back.
+func (o *volumesUndeleteOptions) checkRestorable(v inventory.Volume) error {
+	if err := checkMutable(v); err != nil {
 		return err
 	}
-	if err := undelete.MayReturn(v); err != nil {
+	if err := undelete.CheckRestorable(v); err != nil {
 		return err
 	}
 	if v.State == volume.Ready && !o.dryRun {
-		return fmt.Errorf("volume %s is ready, so nothing was deleted here. Ask `kubectl get pv %s`: if it finds one, use that (`flexlvm volumes undelete -h`); if there is none, print the manifests with --dry-run", where(v), v.Name)
+		return fmt.Errorf("volume %s is ready, so there is nothing to restore. Check `kubectl get pv %s`: if the PersistentVolume exists, use it (`flexlvm volumes undelete -h`); if not, print the manifests with --dry-run", where(v), v.Name)
 	}
 	return nil
 }
 
 func (o *volumesUndeleteOptions) manifests(v inventory.Volume) (string, error) {
 	if o.ratio != "" && v.Layout != volume.Thin {
-		return "", &volume.FieldError{Field: "--overprovision-ratio", Value: o.ratio, Reason: fmt.Sprintf("is for volumes in thin pools, and volume %s is in none; leave it out", where(v))}
+		return "", &volume.FieldError{Field: "--overprovision-ratio", Value: o.ratio, Reason: fmt.Sprintf("applies only to volumes in thin pools, and volume %s is in none; leave it out", where(v))}
 	}
-	m, err := undelete.Manifest(v, undelete.Wish{
+	m, err := undelete.Manifest(v, undelete.Request{
 		Node: o.node, Hostname: o.hostname, Claim: o.claim, Class: o.storageClass, Policy: string(o.policy), Door: o.parsedDoor, Ratio: o.parsedRatio, Secret: o.parsedSecret,
 	})
 	if err != nil {

@@ -167,7 +167,7 @@ func TestOverprovisionRatioOfUndelete(t *testing.T) {
 	require.ErrorContains(t, o.check(), `--overprovision-ratio "0.5": is less than 1`)
 	o = undeleteOptions(t, func(o *volumesUndeleteOptions) { o.ratio = "2" })
 	_, err := o.manifests(released())
-	require.ErrorContains(t, err, `--overprovision-ratio "2": is for volumes in thin pools`)
+	require.ErrorContains(t, err, `--overprovision-ratio "2": applies only to volumes in thin pools`)
 }
 
 func TestUndelete(t *testing.T) {
@@ -182,14 +182,14 @@ func TestUndelete(t *testing.T) {
 		"dry run":           {volume: released(), set: dryRun},
 		"ready, to look at": {volume: changed(func(v *inventory.Volume) { v.State = volume.Ready }), set: dryRun},
 
-		"ready":               {volume: changed(func(v *inventory.Volume) { v.State = volume.Ready }), err: "Ask `kubectl get pv pvc-3`"},
-		"creating":            {volume: changed(func(v *inventory.Volume) { v.State = volume.Creating }), set: dryRun, err: "is creating"},
-		"half a copy":         {volume: changed(func(v *inventory.Volume) { v.Clone = "a" }), err: "Make a claim for the copy again"},
-		"half zeroed":         {volume: changed(func(v *inventory.Volume) { v.HalfZeroed = true }), err: "Make a claim anew"},
-		"half a copy, shown":  {volume: changed(func(v *inventory.Volume) { v.Clone = "a" }), set: dryRun, err: "was never finished"},
-		"a copy being made":   {volume: changed(func(v *inventory.Volume) { v.State, v.Clone = volume.Creating, "a" }), set: dryRun, err: "is creating"},
-		"doomed":              {volume: changed(func(v *inventory.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), err: "there is no way back"},
-		"doomed, a dry run":   {volume: changed(func(v *inventory.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), set: dryRun, err: "there is no way back"},
+		"ready":               {volume: changed(func(v *inventory.Volume) { v.State = volume.Ready }), err: "Check `kubectl get pv pvc-3`"},
+		"creating":            {volume: changed(func(v *inventory.Volume) { v.State = volume.Creating }), set: dryRun, err: "is in state creating"},
+		"half a copy":         {volume: changed(func(v *inventory.Volume) { v.Clone = "a" }), err: "Create a new claim for the copy"},
+		"half zeroed":         {volume: changed(func(v *inventory.Volume) { v.HalfZeroed = true }), err: "Create a new claim"},
+		"half a copy, shown":  {volume: changed(func(v *inventory.Volume) { v.Clone = "a" }), set: dryRun, err: "is an unfinished copy"},
+		"a copy being made":   {volume: changed(func(v *inventory.Volume) { v.State, v.Clone = volume.Creating, "a" }), set: dryRun, err: "is in state creating"},
+		"doomed":              {volume: changed(func(v *inventory.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), err: "cannot be undone"},
+		"doomed, a dry run":   {volume: changed(func(v *inventory.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), set: dryRun, err: "cannot be undone"},
 		"nonsense":            {volume: changed(func(v *inventory.Volume) { v.State, v.Problem = "", "two states" }), err: "lvchange"},
 		"dataset":             {volume: changed(func(v *inventory.Volume) { v.Kind = volume.Dataset }), set: dryRun, err: "VolumeManager"},
 		"absent":              {volume: changed(func(v *inventory.Volume) { v.Name = "pvc-4" }), err: "no flexlvm volume"},

@@ -44,7 +44,7 @@ func TestAdvice(t *testing.T) {
 		}
 	})
 	require.ErrorContains(t, said(empty, "status"), "list NodeStorages: ")
-	require.ErrorContains(t, said(empty, "status"), "flexlvm is not installed in this cluster: see whether --kubeconfig and --context name the right one")
+	require.ErrorContains(t, said(empty, "status"), "flexlvm is not installed in this cluster: check that --kubeconfig and --context select the right one")
 
 	forbids := serving(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -60,11 +60,11 @@ func TestAdvice(t *testing.T) {
 			fmt.Fprint(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "nodestorages is forbidden"}`)
 		}
 	})
-	require.ErrorContains(t, said(forbids, "status"), "nodestorages is forbidden; docs/kubectl-plugin.md has the rights that each command needs")
+	require.ErrorContains(t, said(forbids, "status"), "nodestorages is forbidden; docs/kubectl-plugin.md lists the permissions that each command needs")
 
 	none := filepath.Join(t.TempDir(), "none")
 	require.NoError(t, os.WriteFile(none, []byte("{apiVersion: v1, kind: Config}"), 0o600))
-	require.ErrorContains(t, said(none, "status"), "there is no kubeconfig, or it names no cluster; give one with --kubeconfig, or in KUBECONFIG")
+	require.ErrorContains(t, said(none, "status"), "no kubeconfig was found, or it names no cluster; set --kubeconfig or KUBECONFIG")
 }
 
 // A user who mistypes a StorageClass gets the names of flexlvm's classes.
@@ -76,7 +76,7 @@ func TestClassesAreNamed(t *testing.T) {
 	}
 	c := fake.NewClientBuilder().WithScheme(kinds).WithObjects(class("fast", "flexlvm.io"), class("safe", "flexlvm.io"), class("other", "example.org")).Build()
 	_, err = storageClass(t.Context(), c, "fsat")
-	require.ErrorContains(t, err, `"fsat" not found; those of flexlvm are fast, safe`)
+	require.ErrorContains(t, err, `"fsat" not found; flexlvm's StorageClasses are fast, safe`)
 	found, err := storageClass(t.Context(), c, "fast")
 	require.NoError(t, err)
 	require.Equal(t, "fast", found.Name)

@@ -45,10 +45,10 @@ func datasetCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "dataset [NAME...]",
 		Aliases: []string{"datasets"},
-		Short:   "Show how far the datasets are on each node",
-		Long: `dataset shows the VolumeManagers of a namespace, or those that are named, and how far each node
-has loaded them. With --watch it goes on until they are loaded, which ends with exit code 0,
-or one has failed.`,
+		Short:   "Show how much of each dataset every node has loaded",
+		Long: `dataset shows the VolumeManagers of a namespace, or those that are named, and how much of their
+datasets each node has loaded. With --watch it prints every change until each dataset is loaded or
+has failed. Then the exit code is 1 if any has failed.`,
 		Example: `  kubectl flexlvm dataset books -n shop --watch`,
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 			c, err := s.client()
@@ -81,8 +81,8 @@ or one has failed.`,
 	}
 	cmd.AddCommand(datasetRefreshCommand(s))
 	outputFlag(cmd, &o.output)
-	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "those of all namespaces")
-	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on until all is loaded, or something has failed")
+	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "show the datasets of all namespaces")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "print every change until each dataset is loaded or has failed")
 	return cmd
 }
 
@@ -189,7 +189,7 @@ func printDatasets(to io.Writer, all []overview.Dataset, wide bool) {
 		}
 		rows(to, table)
 		if d.Unlisted > 0 {
-			fmt.Fprintf(to, "  and %s not listed; all together %d%%\n", volume.Pluralize(d.Unlisted, "replica that is", "replicas that are"), d.Progress.Percent)
+			fmt.Fprintf(to, "  and %s, not listed; total progress %d%%\n", volume.Pluralize(d.Unlisted, "more replica", "more replicas"), d.Progress.Percent)
 		}
 	}
 }

@@ -19,10 +19,10 @@ import (
 func datasetRefreshCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "refresh NAME...",
-		Short: "Have datasets fetch what changed in their sources, node by node",
-		Long: `refresh asks for the version that the sources of VolumeManagers have now. Each node gets it beside
-the one that it has, and pods that start from then on see it; pods that run keep what they have.
-dataset NAME -o wide shows which version each node holds.`,
+		Short: "Update datasets from their sources, node by node",
+		Long: `refresh requests the current version of the sources of VolumeManagers. Each node loads it beside the
+version that it has. Pods that start afterwards see the new version; running pods keep the old one.
+dataset NAME -o wide shows which version each node has.`,
 		Example: "  kubectl flexlvm dataset refresh imagenet",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -52,7 +52,7 @@ func refreshDatasets(ctx context.Context, c client.Client, namespace string, nam
 		if err := c.Patch(ctx, vm, client.RawPatch(types.MergePatchType, patch)); err != nil {
 			return fmt.Errorf("refresh VolumeManager %s/%s: %w", namespace, name, err)
 		}
-		fmt.Fprintf(out, "VolumeManager %s/%s is refreshed, node by node\n", namespace, name)
+		fmt.Fprintf(out, "VolumeManager %s/%s: refresh requested; the nodes load the new version node by node\n", namespace, name)
 	}
 	return nil
 }

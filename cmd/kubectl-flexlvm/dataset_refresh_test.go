@@ -24,7 +24,7 @@ func TestDatasetsAreRefreshed(t *testing.T) {
 	for i := range 2 {
 		var out bytes.Buffer
 		require.NoError(t, refreshDatasets(t.Context(), c, "team", []string{"images"}, time.Unix(0, int64(i)), &out))
-		require.Equal(t, "VolumeManager team/images is refreshed, node by node\n", out.String())
+		require.Equal(t, "VolumeManager team/images: refresh requested; the nodes load the new version node by node\n", out.String())
 		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(vm), vm))
 		require.Equal(t, "b", vm.Annotations["a"])
 		seen[vm.Annotations[replica.AnnotationRefresh]] = true

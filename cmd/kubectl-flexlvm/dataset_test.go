@@ -26,7 +26,7 @@ func TestDatasetsAreTold(t *testing.T) {
   loading
   node-1   [#########-----------]    45%   Loading   512 MiB of 1 GiB
   -        [--------------------]     0%   Waiting   -   waits for room
-  and 1 replica that is not listed; all together 0%
+  and 1 more replica, not listed; total progress 0%
 `, out.String())
 	require.Equal(t, "["+strings.Repeat("#", barWidth)+"]", bar(100))
 	out.Reset()

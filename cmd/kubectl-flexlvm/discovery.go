@@ -16,11 +16,11 @@ import (
 func translateCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
-		Use: "translate -f FILE", Short: "Print the VolumeDiscovery that a ConfigMap of the static provisioner stands for", Args: noArguments,
+		Use: "translate -f FILE", Short: "Convert a ConfigMap of the static provisioner to a VolumeDiscovery", Args: noArguments,
 		Long: `translate reads the ConfigMap of the static provisioner for local volumes
-(sig-storage-local-static-provisioner), and prints the VolumeDiscovery that does what it
-says. It refuses what cannot be done, by the name of the field, and says on stderr what is
-done otherwise. It asks no API server and changes nothing. docs/static.md says how to switch.`,
+(sig-storage-local-static-provisioner) and prints an equivalent VolumeDiscovery. If a field has
+no equivalent, it fails and names the field. It prints other differences as notes on stderr.
+It does not contact the API server and changes nothing. docs/static.md describes the switch.`,
 		Example: `  kubectl get configmap local-provisioner-config -o yaml | kubectl flexlvm translate -f - > discovery.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, err := readInput(cmd.InOrStdin(), file)
@@ -42,7 +42,7 @@ done otherwise. It asks no API server and changes nothing. docs/static.md says h
 			return err
 		},
 	}
-	cmd.Flags().StringVarP(&file, "filename", "f", "", "the ConfigMap, as YAML; - for stdin")
+	cmd.Flags().StringVarP(&file, "filename", "f", "", "file with the ConfigMap, as YAML; - for stdin")
 	return cmd
 }
 

@@ -13,17 +13,17 @@ import (
 )
 
 // errUnfit sets the exit code; the findings have the details.
-var errUnfit = errors.New("some nodes cannot serve volumes as they are: see FAIL")
+var errUnfit = errors.New("some nodes cannot serve volumes: see the lines marked FAIL")
 
 func doctorCommand(s *session) *cobra.Command {
 	var o output
 	var node string
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Show what is wrong with nodes, as their daemons have found, and what to do",
-		Long: `doctor shows what is wrong with the nodes and what to do about it, the worst first: what their
-daemons have found with the checks of flexlvm doctor, which they make every ten minutes, and
-what else they report. The exit code is 1 if anything is FAIL.`,
+		Short: "Show the problems that the node daemons have found, and what to do",
+		Long: `doctor shows the problems of the nodes and what to do about them, worst first: the findings of
+the checks of flexlvm doctor, which the node daemons run every ten minutes, and other problems
+that they report. The exit code is 1 if anything is FAIL.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
@@ -58,7 +58,7 @@ what else they report. The exit code is 1 if anything is FAIL.`,
 		},
 	}
 	outputFlag(cmd, &o)
-	cmd.Flags().StringVar(&node, "node", "", "this node alone")
+	cmd.Flags().StringVar(&node, "node", "", "show only this node")
 	return cmd
 }
 

@@ -21,7 +21,7 @@ func TestExaminationsAreTold(t *testing.T) {
 	}
 	var out bytes.Buffer
 	printExaminations(&out, all, now)
-	require.Equal(t, `2 nodes: 1 with FAIL, 0 with WARN, 1 sound
+	require.Equal(t, `2 nodes: 1 with FAIL, 0 with WARN, 1 OK
 
 a (17 checks, 3m ago)
   FAIL  driver: is not there
@@ -33,5 +33,5 @@ a (17 checks, 3m ago)
 	require.NoError(t, err)
 	require.Equal(t, "b", one[0].Name)
 	_, err = only(reports, "c")
-	require.ErrorContains(t, err, "node c has not reported")
+	require.ErrorContains(t, err, "node c has not reported, but 2 other nodes have")
 }

@@ -28,25 +28,25 @@ func doorCommand(s *session) *cobra.Command {
 	var o doorOptions
 	cmd := &cobra.Command{
 		Use:   "door csi|flex {CLAIM... | --all-of-class CLASS}",
-		Short: "Let existing volumes go through the other driver, CSI or FlexVolume",
-		Long: `door makes the PersistentVolumes of these claims anew, so that kubelet mounts their volumes
-with the CSI driver (csi) or the FlexVolume driver (flex). Nothing is copied; claim, volume and
-data stay as they are. No pod may use the claim meanwhile: what is in use is left as it is.
-Where it was interrupted, say it again. It needs the right to create, patch and delete
-PersistentVolumes. See docs/doors.md.`,
+		Short: "Move existing volumes to the other driver, CSI or FlexVolume",
+		Long: `door recreates the PersistentVolumes of these claims, so that kubelet mounts their volumes with
+the CSI driver (csi) or the FlexVolume driver (flex). Nothing is copied; claim, volume and data
+stay as they are. No pod may use a claim while it moves: claims in use are skipped. If the
+command was interrupted, run it again to continue. It needs permission to create, patch and
+delete PersistentVolumes. See docs/doors.md.`,
 		Example: `  kubectl flexlvm door csi data -n shop
   kubectl flexlvm door csi --all-of-class flexlvm --dry-run`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("name the door, csi or flex, and the claims whose volumes are to go through it")
+				return errors.New("name the driver, csi or flex, and the claims to move to it")
 			}
 			return nil
 		},
 		ValidArgs: []string{string(pv.CSI), string(pv.Flex)},
 		RunE:      func(cmd *cobra.Command, args []string) error { return o.run(cmd, s, args) },
 	}
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only say of each claim whether it would move, and why not")
-	cmd.Flags().StringVar(&o.class, "all-of-class", "", "all claims of this StorageClass, of all namespaces or of that which --namespace names")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only print for each claim whether it would move, or why not")
+	cmd.Flags().StringVar(&o.class, "all-of-class", "", "move all claims of this StorageClass, in all namespaces or in --namespace")
 	cmd.Flags().DurationVar(&o.wait, "timeout", 2*time.Minute, "how long to wait for each claim to be bound again")
 	return cmd
 }
@@ -57,7 +57,7 @@ func (o *doorOptions) run(cmd *cobra.Command, s *session, args []string) error {
 		return err
 	}
 	if names := args[1:]; (len(names) == 0) == (o.class == "") {
-		return fmt.Errorf("%q: name the claims, or give --all-of-class, and not both", names)
+		return fmt.Errorf("%q: give either the names of claims or --all-of-class", names)
 	}
 	c, err := s.client()
 	if err != nil {
@@ -106,18 +106,18 @@ func (o *doorOptions) moveAll(cmd *cobra.Command, m *migration.Mover, claims []t
 			left++
 			fmt.Fprintf(out, "%s: not moved: %v\n", claim, err)
 		case doing == "":
-			fmt.Fprintf(out, "%s: goes through door %s already\n", claim, o.door)
+			fmt.Fprintf(out, "%s: already uses driver %s\n", claim, o.door)
 		case o.dryRun:
-			fmt.Fprintf(out, "%s: would move to door %s; first: %s\n", claim, o.door, doing)
+			fmt.Fprintf(out, "%s: would move to driver %s; first step: %s\n", claim, o.door, doing)
 		default:
-			fmt.Fprintf(out, "%s: goes through door %s now\n", claim, o.door)
+			fmt.Fprintf(out, "%s: moved to driver %s\n", claim, o.door)
 		}
 		if cmd.Context().Err() != nil {
 			return cmd.Context().Err()
 		}
 	}
 	if left > 0 {
-		return fmt.Errorf("%d of %s left unmoved", left, volume.Pluralize(len(claims), "claim", "claims"))
+		return fmt.Errorf("%d of %s not moved", left, volume.Pluralize(len(claims), "claim", "claims"))
 	}
 	return nil
 }

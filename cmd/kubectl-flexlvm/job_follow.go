@@ -38,6 +38,7 @@ type follower struct {
 
 	began   bool            // the job was found
 	fails   bool            // the last call of look failed
+	refused bool            // and the API server refused it
 	seen    map[string]bool // containers whose logs are or were printed
 	streams sync.WaitGroup
 	failed  chan error    // the first error of a log that could not be read to its end
@@ -47,13 +48,13 @@ type follower struct {
 	pods map[types.UID]*corev1.Pod // from the last call of look that succeeded
 }
 
-// goOn prints the logs of the workers until the job has ended, or with --worker until that worker has.
-func (o *logOptions) goOn(ctx context.Context, kube kubernetes.Interface, namespace, name string, p *printer) error {
+// followJob prints the logs of the workers until the job has ended, or with --worker until that worker has.
+func (o *logOptions) followJob(ctx context.Context, kube kubernetes.Interface, namespace, name string, p *printer) error {
 	f := follower{logOptions: o, kube: kube, namespace: namespace, name: name, printer: p, seen: map[string]bool{}, failed: make(chan error, 1), over: make(chan struct{})}
 	err := wait.PollUntilContextCancel(ctx, followEvery, true, f.look)
 	close(f.over)
 	if err != nil && f.began && ctx.Err() == nil {
-		p.note(err.Error() + "; no more workers are looked for, and the logs that are open go on to their end")
+		p.note(err.Error() + "; workers that start from now on are not followed, and the open logs are followed to their ends")
 	}
 	f.streams.Wait()
 	close(f.failed)
@@ -74,16 +75,16 @@ func (f *follower) look(ctx context.Context) (ended bool, err error) {
 	case f.began && apierrors.IsNotFound(err):
 		return true, nil
 	case err != nil:
-		return false, f.goesOn(ctx, advised(fmt.Errorf("look at job %s/%s: %w", f.namespace, f.name, err)))
+		return false, f.permanentError(ctx, advised(fmt.Errorf("get job %s/%s: %w", f.namespace, f.name, err)))
 	}
-	if err := f.follows(job); err != nil {
+	if err := f.checkWorkers(job); err != nil {
 		return false, err
 	}
 	pods, err := podsOf(ctx, f.kube, f.namespace, f.name)
 	if err != nil {
-		return false, f.goesOn(ctx, err)
+		return false, f.permanentError(ctx, err)
 	}
-	f.began, f.fails = true, false
+	f.began, f.fails, f.refused = true, false, false
 	f.remember(pods)
 	last := f.last(pods)
 	for _, worker := range slices.Sorted(maps.Keys(last)) {
@@ -93,26 +94,28 @@ func (f *follower) look(ctx context.Context) (ended bool, err error) {
 	return hasEnded(job) || one != nil && one.Status.Phase == corev1.PodSucceeded, nil
 }
 
-// goesOn returns an error of look if retrying would not help. Otherwise the API server may be unreachable for a
-// moment, which is printed once.
-func (f *follower) goesOn(ctx context.Context, err error) error {
-	if !f.began || isRefused(err) || ctx.Err() != nil {
+// permanentError returns an error of look if retrying would not help. Otherwise the API server may be unreachable for a
+// moment, or has refused credentials that client-go renews for the next request, which is printed once.
+func (f *follower) permanentError(ctx context.Context, err error) error {
+	again := f.refused
+	f.refused = isRefused(err)
+	if !f.began || again && f.refused || ctx.Err() != nil {
 		return err
 	}
 	if !f.fails {
-		f.printer.note(err.Error() + "; it is tried again")
+		f.printer.note(err.Error() + "; retrying")
 	}
 	f.fails = true
 	return nil
 }
 
-// follows returns an error if the job has no such workers.
-func (f *follower) follows(job *batchv1.Job) error {
+// checkWorkers returns an error if the job has no such workers.
+func (f *follower) checkWorkers(job *batchv1.Job) error {
 	if mode := job.Spec.CompletionMode; mode == nil || *mode != batchv1.IndexedCompletion {
-		return fmt.Errorf("job %[1]s/%[2]s is not Indexed (spec.completionMode), so its pods are no workers with numbers: kubectl logs -n %[1]s -f job/%[2]s", f.namespace, f.name)
+		return fmt.Errorf("job %[1]s/%[2]s is not Indexed (spec.completionMode), so its pods have no worker numbers; use kubectl logs -n %[1]s -f job/%[2]s", f.namespace, f.name)
 	}
 	if job.Spec.Completions != nil && f.worker >= int(*job.Spec.Completions) {
-		return fmt.Errorf("--worker %d: job %s/%s has %d, the first of which is 0", f.worker, f.namespace, f.name, *job.Spec.Completions)
+		return fmt.Errorf("--worker %d: job %s/%s has %d workers, numbered from 0", f.worker, f.namespace, f.name, *job.Spec.Completions)
 	}
 	return nil
 }
@@ -169,7 +172,7 @@ func containerOf(pod *corev1.Pod) corev1.ContainerStatus {
 // stream while the container runs, and once more afterwards.
 func (f *follower) read(ctx context.Context, pod *corev1.Pod, worker int) error {
 	var at place
-	said := ""
+	said, refused := "", false
 	for ended, there := containerOf(pod).State.Running == nil, true; there; ended, there = f.await(ctx, pod) {
 		options := f.options()
 		if options.Follow, options.Timestamps = !ended, true; !at.time.IsZero() {
@@ -177,19 +180,21 @@ func (f *follower) read(ctx context.Context, pod *corev1.Pod, worker int) error 
 		}
 		at.resume()
 		err := f.printer.stream(ctx, f.kube, pod, worker, options, &at)
-		if err == nil && ended || isRefused(err) || f.isOver() || ctx.Err() != nil {
+		again := refused
+		refused = isRefused(err)
+		if err == nil && ended || again && refused || f.isOver() || ctx.Err() != nil {
 			return err
 		}
 		if err != nil && err.Error() != said {
 			said = err.Error()
-			f.printer.note(said + "; it is tried again")
+			f.printer.note(said + "; retrying")
 		}
 	}
 	return nil
 }
 
-// isRefused reports whether the API server refuses a request permanently. NotFound does not count: kubelet
-// returns it for pods that it runs while it is starting.
+// isRefused reports whether the API server refused a request, and will refuse it again unless client-go renews the
+// credentials. NotFound does not count: kubelet returns it for pods that it runs while it is starting.
 func isRefused(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !errors.As(err, &status) {

@@ -148,8 +148,8 @@ func TestFollowOfALogThatIsCut(t *testing.T) {
 		require.NoError(t, o.show(t.Context(), kube, "team", "count", &printer{out: &out, notes: &notes}))
 		require.Equal(t, "[0] one\n[0] two\n[0] three\n[0] four\n[0] five\n[0] six\n[0] seven\n[0] last\n", out.String())
 		require.Contains(t, notes.String(), "read the log of worker 0 (pod a): ")
-		require.Contains(t, notes.String(), `pods/log "a" not found; it is tried again`)
-		require.Contains(t, notes.String(), "connection reset; it is tried again\n")
+		require.Contains(t, notes.String(), `pods/log "a" not found; retrying`)
+		require.Contains(t, notes.String(), "connection reset; retrying\n")
 		require.Equal(t, 2, strings.Count(notes.String(), "\n"), notes.String())
 		require.Len(t, asked, 5)
 		require.EqualValues(t, 3, *asked[0].TailLines)
@@ -161,8 +161,22 @@ func TestFollowOfALogThatIsCut(t *testing.T) {
 	})
 }
 
-// A log that the API server refuses is not requested again.
+// A log that the API server refuses twice in a row is not requested again. After one refusal it is, because client-go
+// renews credentials that were refused.
 func TestFollowOfALogThatIsRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		refused map[int]bool // by the number of the request
+		asked   int
+		ends    string // the error
+	}{
+		"for good":                {map[int]bool{1: true, 2: true}, 2, "no right"},
+		"twice, but not in a row": {map[int]bool{1: true, 3: true}, 5, ""},
+	} {
+		t.Run(name, func(t *testing.T) { followRefusedLog(t, tt.refused, tt.asked, tt.ends) })
+	}
+}
+
+func followRefusedLog(t *testing.T, refused map[int]bool, want int, ends string) {
 	synctest.Test(t, func(t *testing.T) {
 		kube, job := fake.NewClientset(), settings("count").Job()
 		_, err := kube.BatchV1().Jobs("team").Create(t.Context(), job, metav1.CreateOptions{})
@@ -171,20 +185,33 @@ func TestFollowOfALogThatIsRefused(t *testing.T) {
 		asked := 0
 		kube.PrependReactor("get", "pods/log", func(clienttesting.Action) (bool, runtime.Object, error) {
 			asked++
-			return true, nil, apierrors.NewForbidden(corev1.Resource("pods/log"), "a", errors.New("no right"))
+			switch {
+			case refused[asked]:
+				return true, nil, apierrors.NewForbidden(corev1.Resource("pods/log"), "a", errors.New("no right"))
+			case asked > len(refused)+1:
+				putWorker(t, kube, "a", "0", corev1.PodSucceeded, 0, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}})
+			}
+			return true, logOf("1 one"), nil
 		})
 		go func() {
 			time.Sleep(time.Minute)
 			complete(t, kube, job)
 		}()
+		var out bytes.Buffer
 		o := logOptions{worker: -1, follow: true, tail: -1}
-		require.ErrorContains(t, o.show(t.Context(), kube, "team", "count", &printer{out: &bytes.Buffer{}}), "no right")
-		require.Equal(t, 1, asked)
+		err = o.show(t.Context(), kube, "team", "count", &printer{out: &out, notes: io.Discard})
+		if ends == "" {
+			require.NoError(t, err)
+			require.Equal(t, "[0] one\n", out.String())
+		} else {
+			require.ErrorContains(t, err, ends)
+		}
+		require.Equal(t, want, asked)
 	})
 }
 
-// The first read of the job succeeds. A later permanent error ends the search for workers. A temporary
-// one is retried, with one note for each outage.
+// The first read of the job succeeds. If two later reads in a row are refused, no more workers are followed. Other
+// errors are retried, with one note for each outage.
 func TestFollowWhereTheJobCannotBeRead(t *testing.T) {
 	refused := apierrors.NewUnauthorized("Unauthorized")
 	gone := errors.New("connection refused")
@@ -196,27 +223,35 @@ func TestFollowWhereTheJobCannotBeRead(t *testing.T) {
 		takes          time.Duration
 	}{
 		"the user's token has expired": {
-			"get", "jobs", func(at int) error { return map[bool]error{true: refused}[at > 1] }, "look at job team/count: Unauthorized; log in again",
-			[]string{"look at job team/count: Unauthorized; log in again: the API server does not know the kubeconfig's user, or its token has expired; no more workers are looked for, and the logs that are open go on to their end"},
-			time.Second,
+			"get", "jobs", func(at int) error { return map[bool]error{true: refused}[at > 1] }, "get job team/count: Unauthorized; log in again",
+			[]string{
+				"get job team/count: Unauthorized; log in again: the API server does not know the kubeconfig's user, or its token has expired; retrying",
+				"get job team/count: Unauthorized; log in again: the API server does not know the kubeconfig's user, or its token has expired; workers that start from now on are not followed, and the open logs are followed to their ends",
+			},
+			2 * time.Second,
 		},
 		"pods may not be listed any more": {
 			"list", "pods", func(at int) error {
 				return map[bool]error{true: apierrors.NewForbidden(corev1.Resource("pods"), "", gone)}[at > 1]
-			}, "docs/kubectl-plugin.md has the rights",
-			[]string{"docs/kubectl-plugin.md has the rights that each command needs; no more workers are looked for"},
-			time.Second,
+			}, "docs/kubectl-plugin.md lists the permissions",
+			[]string{"docs/kubectl-plugin.md lists the permissions that each command needs; retrying", "docs/kubectl-plugin.md lists the permissions that each command needs; workers that start from now on are not followed"},
+			2 * time.Second,
+		},
+		"the credentials are renewed": {
+			"get", "jobs", func(at int) error { return map[bool]error{true: refused}[at == 2 || at == 4] }, "",
+			[]string{"; retrying", "; retrying"},
+			time.Minute,
 		},
 		"the API server is away twice": {
 			"get", "jobs", func(at int) error { return map[bool]error{true: gone}[at > 1 && at < 9 || at == 11] }, "",
-			[]string{"look at job team/count: connection refused; it is tried again", "look at job team/count: connection refused; it is tried again"},
+			[]string{"get job team/count: connection refused; retrying", "get job team/count: connection refused; retrying"},
 			time.Minute,
 		},
 		"the API server has much to do": {
 			"list", "pods", func(at int) error {
 				return map[bool]error{true: apierrors.NewTooManyRequests("slow down", 1)}[at > 1 && at < 9]
 			}, "",
-			[]string{"list the pods of job team/count: slow down; it is tried again"},
+			[]string{"list the pods of job team/count: slow down; retrying"},
 			time.Minute,
 		},
 	} {
@@ -277,19 +312,19 @@ func TestFollowOfNothing(t *testing.T) {
 	show := func(worker int) error {
 		return (&logOptions{worker: worker, follow: true, tail: -1}).show(t.Context(), kube, "team", "count", &printer{out: &bytes.Buffer{}})
 	}
-	require.ErrorContains(t, show(-1), "look at job team/count")
+	require.ErrorContains(t, show(-1), "get job team/count")
 	job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue}}
 	_, err := kube.BatchV1().Jobs("team").Create(t.Context(), job, metav1.CreateOptions{})
 	require.NoError(t, err)
-	require.ErrorContains(t, show(2), "--worker 2: job team/count has 2, the first of which is 0")
-	require.ErrorContains(t, show(-1), "job team/count has no such pods")
+	require.ErrorContains(t, show(2), "--worker 2: job team/count has 2 workers, numbered from 0")
+	require.ErrorContains(t, show(-1), "job team/count has no pods of the requested workers")
 
 	// A non-indexed job's pods have no numbers.
 	plain := batchv1.NonIndexedCompletion
 	job.Spec.CompletionMode = &plain
 	_, err = kube.BatchV1().Jobs("team").Update(t.Context(), job, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	require.ErrorContains(t, show(-1), "job team/count is not Indexed (spec.completionMode), so its pods are no workers with numbers: kubectl logs -n team -f job/count")
+	require.ErrorContains(t, show(-1), "job team/count is not Indexed (spec.completionMode), so its pods have no worker numbers; use kubectl logs -n team -f job/count")
 }
 
 // A progress bar that is redrawn with carriage returns is one line of any length.

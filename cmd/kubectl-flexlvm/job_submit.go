@@ -27,31 +27,31 @@ func submitCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "submit --name NAME --workers N --image IMAGE [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Start a job whose workers share one volume, or have one each",
-		Long: `submit starts a job of several workers, as an Indexed Job of Kubernetes, and makes one claim
-for it: a volume that is mounted in every worker, whose size is that of a worker times the
-workers. The claim belongs to the job and goes with it; whether its files go too is for the
-StorageClass to say. With --volume-per-worker, each worker has a volume to itself instead, of any
-StorageClass: block disks of clouds and local volumes as well. docs/jobs.md explains it all.
+		Long: `submit starts a job of several workers, as an Indexed Job of Kubernetes, and creates one claim
+for it: a volume that is mounted in every worker, whose size is the size per worker times the
+number of workers. The claim is deleted with the job; the StorageClass determines whether its
+files are deleted, too. With --volume-per-worker, each worker has its own volume instead, of any
+StorageClass, including cloud disks and local volumes. See docs/jobs.md.
 
-Called again with the same settings, it makes what an earlier call could not; a job of that
-name with other settings is left as it is, and submit says in what they differ.`,
+Run again with the same settings, it creates what an earlier run could not. An existing job of
+that name with other settings is not changed; submit prints the differences.`,
 		Example: `  kubectl flexlvm job submit --name count --workers 4 --image busybox:1.36 -- sh -c 'cd $(/flexlvm/flexlvm-job worker-dir) && date >part'`,
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd, s, args) },
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&o.Name, "name", "", "name of the job; its claim is called job-NAME")
-	f.IntVar(&o.Workers, "workers", 1, "how many workers there are")
+	f.IntVar(&o.Workers, "workers", 1, "number of workers")
 	f.StringVar(&o.Image, "image", "", "image that the workers run")
 	f.StringVar(&o.Class, "storage-class", "flexlvm-nfs", "StorageClass of the volume; empty: the cluster's default")
 	f.StringVar(&o.size, "size-per-worker", "1Gi", "size of the volume for each worker; 0: no persistent storage")
 	f.StringVar(&o.mode, "access-mode", string(corev1.ReadWriteMany), "ReadWriteMany, ReadWriteOnce or ReadOnlyMany; with --volume-per-worker ReadWriteOnce by default, or ReadWriteOncePod")
-	f.StringVar(&o.config, "config", "", "file with Twister2's names for the three flags before this one (docs/jobs.md); the flags themselves go before it")
-	f.BoolVar(&o.VolumePerWorker, "volume-per-worker", false, "a volume for each worker, of any StorageClass, in place of one that all share; it goes with the worker's pod")
-	f.StringVar(&o.MountPath, "mount-path", jobvolume.DefaultDir, "where the volume is mounted in every worker")
-	f.IntVar(&o.KeepSeconds, "keep-seconds", -1, "how long the job and its claim stay once it has finished; less than 0: until the job is deleted")
-	f.StringVar(&o.ToolsImage, "tools-image", "localhost/flexlvm/flexlvm:"+version.String, "image that brings flexlvm-job to the workers, as "+recipe.ToolsDir+"/flexlvm-job; empty: none")
-	f.BoolVar(&o.show, "print", false, "print the job and its claim, without an owner, and start nothing")
+	f.StringVar(&o.config, "config", "", "file that sets the three flags above by Twister2's names (docs/jobs.md); the flags take precedence")
+	f.BoolVar(&o.VolumePerWorker, "volume-per-worker", false, "give each worker its own volume, of any StorageClass, instead of a shared one; it is deleted with the worker's pod")
+	f.StringVar(&o.MountPath, "mount-path", jobvolume.DefaultDir, "mount path of the volume in every worker")
+	f.IntVar(&o.KeepSeconds, "keep-seconds", -1, "how long to keep the job and its claim after the job has finished; negative: until the job is deleted")
+	f.StringVar(&o.ToolsImage, "tools-image", "localhost/flexlvm/flexlvm:"+version.String, "image with flexlvm-job, which the workers then find at "+recipe.ToolsDir+"/flexlvm-job; empty: none")
+	f.BoolVar(&o.show, "print", false, "only print the manifests of the job and its claim, without owner reference, and start nothing")
 	modes := []string{string(corev1.ReadWriteMany), string(corev1.ReadWriteOnce), string(corev1.ReadOnlyMany), string(corev1.ReadWriteOncePod)}
 	_ = cmd.RegisterFlagCompletionFunc("access-mode", cobra.FixedCompletions(modes, cobra.ShellCompDirectiveNoFileComp)) // as in outputFlag
 	return cmd
@@ -87,7 +87,7 @@ func (o *submitOptions) run(cmd *cobra.Command, s *session, args []string) error
 		return advised(err)
 	}
 	if how, ended := recipe.Ended(job); ended {
-		fmt.Fprintf(cmd.OutOrStdout(), "job.batch/%s in namespace %s is not started: it is there with the same settings and has ended (%s); delete it to run it again\n", job.Name, job.Namespace, how)
+		fmt.Fprintf(cmd.OutOrStdout(), "job.batch/%s in namespace %s was not started: it already exists with the same settings and has ended (%s); delete it to run it again\n", job.Name, job.Namespace, how)
 		return nil
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "job.batch/%s started in namespace %s\n", job.Name, job.Namespace)

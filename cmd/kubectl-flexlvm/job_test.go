@@ -78,7 +78,7 @@ func TestLogsOfWorkers(t *testing.T) {
 	out.Reset()
 	require.NoError(t, (&logOptions{worker: 1, tail: -1}).show(t.Context(), kube, "team", "count", &printer{out: &out}))
 	require.Equal(t, "[1] fake logs\n", out.String())
-	require.ErrorContains(t, (&logOptions{worker: 7}).show(t.Context(), kube, "team", "count", &printer{out: &bytes.Buffer{}}), "has no such pods")
+	require.ErrorContains(t, (&logOptions{worker: 7}).show(t.Context(), kube, "team", "count", &printer{out: &bytes.Buffer{}}), "has no pods of the requested workers")
 }
 
 func TestSubmitPrints(t *testing.T) {

@@ -16,14 +16,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/version"
 )
 
-const long = `kubectl flexlvm answers what people ask of a whole cluster: how its nodes are, what
-volumes there are, and what would happen if a claim came.
+const long = `kubectl flexlvm answers questions about a whole cluster: the state of its nodes, which
+volumes exist, and what would happen if a claim was created.
 
-It uses the API as the user that your kubeconfig names. Only undelete, retain, forget,
-door, dataset refresh, job submit and job collect change anything.
+It uses the API as the user of your kubeconfig. Only undelete, retain, forget, door,
+dataset refresh, job submit and job collect change anything.
 
-Beside the flags that are shown it takes all of kubectl's that say how to reach the API
-server, such as --cluster, --server, --token and --request-timeout.`
+In addition to the flags below, it accepts all of kubectl's flags for the connection to
+the API server, such as --cluster, --server, --token and --request-timeout.`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -49,7 +49,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%q: %s takes flags alone; see %[2]s --help", args[0], cmd.CommandPath())
+	return fmt.Errorf("%q: %s accepts flags, but no arguments; see %[2]s --help", args[0], cmd.CommandPath())
 }
 
 // completer is the prefix of the program that kubectl executes to complete the arguments of a plugin: a link to
@@ -69,7 +69,7 @@ func command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "kubectl-flexlvm",
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl flexlvm"},
-		Short:       "Look at the volumes of flexlvm, and ask what would happen if",
+		Short:       "Inspect flexlvm's nodes and volumes, and plan new claims",
 		Long:        long,
 		Example: `  kubectl flexlvm status
   kubectl flexlvm volumes -n shop
@@ -82,7 +82,7 @@ func command() *cobra.Command {
 		return fmt.Errorf("%w; see %s --help", err, of.CommandPath())
 	})
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&s.rules.ExplicitPath, "kubeconfig", "", "the kubeconfig; empty: as kubectl finds it")
+	flags.StringVar(&s.rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig; empty: as for kubectl")
 	clientcmd.BindOverrideFlags(&s.overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
 	for _, name := range hiddenFlags {
 		_ = flags.MarkHidden(name) // fails only for a flag that does not exist

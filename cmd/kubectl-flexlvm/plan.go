@@ -29,21 +29,21 @@ func planCommand(s *session) *cobra.Command {
 	var o planOptions
 	cmd := &cobra.Command{
 		Use:   "plan [--claim SIZE [--class CLASS] [--nodes N]]",
-		Short: "Show what would be evicted next, or where a claim would fit and what would go for it",
-		Long: `plan shows what each node evicts now, and what goes next when room is needed. With --claim
-it asks every node about a claim of that size: whether it has the room, as the provisioner
-reckons, which volumes it would evict for it, in their order, and what is in the way where
-it does not fit. It reckons with what the nodes reported last, and changes nothing.`,
+		Short: "Show which volumes are evicted next, or on which nodes a new claim would fit",
+		Long: `plan shows which volumes each node evicts now, and which it evicts next when room is needed.
+With --claim it predicts for every node whether a new claim of that size fits, as the
+provisioner decides, and which volumes the node would evict for it, in order, or why the
+claim does not fit. It uses what the nodes reported last, and changes nothing.`,
 		Example: `  kubectl flexlvm plan --next 10
   kubectl flexlvm plan --claim 500Gi --class flexlvm --nodes 3`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, s) },
 	}
 	outputFlag(cmd, &o.output)
-	cmd.Flags().StringVar(&o.claim, "claim", "", "the size of a claim, as in 500Gi")
-	cmd.Flags().StringVar(&o.class, "class", "flexlvm", "its StorageClass")
-	cmd.Flags().IntVar(&o.nodes, "nodes", 1, "on how many nodes it is wanted")
-	cmd.Flags().IntVar(&o.next, "next", 3, "without --claim: how many volumes of each pool to show")
+	cmd.Flags().StringVar(&o.claim, "claim", "", "size of the new claim, such as 500Gi")
+	cmd.Flags().StringVar(&o.class, "class", "flexlvm", "StorageClass of the new claim")
+	cmd.Flags().IntVar(&o.nodes, "nodes", 1, "number of nodes that need such a claim")
+	cmd.Flags().IntVar(&o.next, "next", 3, "without --claim: number of volumes of each pool to show")
 	return cmd
 }
 
@@ -99,14 +99,14 @@ func (o *planOptions) checkClaim(cmd *cobra.Command) error {
 	}
 	if o.claim != "" {
 		if f := cmd.Flags().Lookup("next"); f.Changed {
-			return fmt.Errorf("--next %s: is for plan without --claim, which names all that go; leave it out", f.Value)
+			return fmt.Errorf("--next %s: cannot be combined with --claim, which shows all evictions; leave it out", f.Value)
 		}
 		_, err := sizeOf(o.claim)
 		return err
 	}
 	for _, name := range []string{"claim", "class", "nodes"} {
 		if f := cmd.Flags().Lookup(name); f.Changed {
-			return fmt.Errorf("--%s %q: asks about a claim; give its size, as in --claim 500Gi", name, f.Value)
+			return fmt.Errorf("--%s %q: needs the size of a claim; set --claim, for example to 500Gi", name, f.Value)
 		}
 	}
 	return nil
@@ -115,7 +115,7 @@ func (o *planOptions) checkClaim(cmd *cobra.Command) error {
 // specOf returns the volume of a claim of this size and class.
 func specOf(size string, class *storagev1.StorageClass) (volume.Spec, error) {
 	if class.Provisioner != pv.Provisioner {
-		return volume.Spec{}, fmt.Errorf("StorageClass %s is of %s, not of %s", class.Name, class.Provisioner, pv.Provisioner)
+		return volume.Spec{}, fmt.Errorf("StorageClass %s has the provisioner %s; choose one with the provisioner %s", class.Name, class.Provisioner, pv.Provisioner)
 	}
 	parameters, err := provision.ParseParameters(class.Parameters)
 	if err != nil {
@@ -144,7 +144,7 @@ func sizeOf(claim string) (volume.Bytes, error) {
 
 func printNext(to io.Writer, next []overview.Eviction, now time.Time) {
 	if len(next) == 0 {
-		fmt.Fprintln(to, "nothing may be evicted on any node")
+		fmt.Fprintln(to, "no volume can be evicted on any node")
 		return
 	}
 	table := [][]string{{"NODE", "POOL", "VOLUME", "NAMESPACE", "ROOM", "LAST-USED", "WHEN", "WHY"}}
@@ -172,9 +172,9 @@ func (o *planOptions) printFits(to io.Writer, fits []overview.Fit, now time.Time
 	fmt.Fprintf(to, "A claim of %s of class %s fits on %d of %s", o.claim, o.class, good, volume.Pluralize(len(fits), "node", "nodes"))
 	switch {
 	case good < o.nodes && o.nodes > 1:
-		fmt.Fprintf(to, "; %d are wanted: %d too few", o.nodes, o.nodes-good)
+		fmt.Fprintf(to, "; %d are needed: %d too few", o.nodes, o.nodes-good)
 	case good > 0:
-		fmt.Fprintf(to, "; the best are named first")
+		fmt.Fprintf(to, "; the best nodes come first")
 	}
 	fmt.Fprintln(to, ".")
 	shown := 0
@@ -193,22 +193,22 @@ func printFit(to io.Writer, f overview.Fit, now time.Time) {
 		fmt.Fprintf(to, "\n%s: no, it %s\n", f.Node, f.Why)
 		return
 	case !f.After.IsZero():
-		fmt.Fprintf(to, "\n%s: yes, in %s, when they have been released long enough (--min-age), and these go:\n", f.Node, duration.HumanDuration(f.After.Sub(now)))
+		fmt.Fprintf(to, "\n%s: yes, after %s, when these volumes have reached --min-age and can be evicted:\n", f.Node, duration.HumanDuration(f.After.Sub(now)))
 	case len(f.Evictions)+len(f.Then) == 0 && f.Replicas == 0:
-		fmt.Fprintf(to, "\n%s: yes, and nothing goes for it\n", f.Node)
+		fmt.Fprintf(to, "\n%s: yes, without evictions\n", f.Node)
 	default:
-		fmt.Fprintf(to, "\n%s: yes, and these go:\n", f.Node)
+		fmt.Fprintf(to, "\n%s: yes, with these evictions:\n", f.Node)
 	}
 	table := [][]string{}
 	for _, e := range f.Evictions {
 		table = append(table, append(append([]string{" "}, evictionRow(e, now)[1:]...), string(e.Reason)))
 	}
 	for _, e := range f.Then {
-		table = append(table, append(append([]string{" "}, evictionRow(e, now)[1:]...), string(e.Reason)+", once it is there"))
+		table = append(table, append(append([]string{" "}, evictionRow(e, now)[1:]...), string(e.Reason)+", after the claim's volume is created"))
 	}
 	rows(to, table)
 	if f.Replicas > 0 {
-		fmt.Fprintf(to, "  and replicas of datasets that nobody uses, of %s\n", f.Replicas)
+		fmt.Fprintf(to, "  and unused replicas of datasets, %s in total\n", f.Replicas)
 	}
 	if f.Unlisted > 0 {
 		fmt.Fprintf(to, "  The node has %s that it does not list.\n", volume.Pluralize(f.Unlisted, "released volume", "released volumes"))

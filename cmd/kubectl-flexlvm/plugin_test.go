@@ -72,7 +72,7 @@ func TestClaimsAreRead(t *testing.T) {
 	require.ErrorContains(t, err, "round")
 	class.Provisioner = "example.org"
 	_, err = specOf("1Gi", class)
-	require.ErrorContains(t, err, "is of example.org")
+	require.ErrorContains(t, err, "has the provisioner example.org")
 }
 
 func TestPlansAreTold(t *testing.T) {
@@ -84,23 +84,23 @@ func TestPlansAreTold(t *testing.T) {
 	}
 	var out bytes.Buffer
 	(&planOptions{output: "table", claim: "500Gi", class: "fast", nodes: 3}).printFits(&out, fits, now)
-	require.Equal(t, `A claim of 500Gi of class fast fits on 2 of 3 nodes; 3 are wanted: 1 too few.
+	require.Equal(t, `A claim of 500Gi of class fast fits on 2 of 3 nodes; 3 are needed: 1 too few.
 
-a: yes, and nothing goes for it
+a: yes, without evictions
 
-b: yes, and these go:
+b: yes, with these evictions:
     flexlvm   pvc-old   shop   1 GiB   2d   Promised
-  and replicas of datasets that nobody uses, of 1 GiB
+  and unused replicas of datasets, 1 GiB in total
   The node has 7 released volumes that it does not list.
 
 c: no, it has no room for it
 `, out.String())
 
 	out.Reset()
-	printNext(&out, []overview.Eviction{goes, {Node: "c", Pool: "flexlvm", Name: "pvc-next", Room: volume.GiB, Message: "number 1 of its pool when room is needed"}}, now)
+	printNext(&out, []overview.Eviction{goes, {Node: "c", Pool: "flexlvm", Name: "pvc-next", Room: volume.GiB, Message: "number 1 in its pool's eviction order when room is needed"}}, now)
 	require.Equal(t, `NODE   POOL      VOLUME     NAMESPACE   ROOM    LAST-USED   WHEN    WHY
 b      flexlvm   pvc-old    shop        1 GiB   2d          now     it is needed
-c      flexlvm   pvc-next   -           1 GiB   -           later   number 1 of its pool when room is needed
+c      flexlvm   pvc-next   -           1 GiB   -           later   number 1 in its pool's eviction order when room is needed
 `, out.String())
 }
 

@@ -32,7 +32,7 @@ var outputs = []string{"table", "wide", "json", "yaml"}
 // outputFlag adds the flag -o to a command.
 func outputFlag(cmd *cobra.Command, o *output) {
 	*o = "table"
-	cmd.Flags().StringVarP((*string)(o), "output", "o", "table", strings.Join(outputs, ", "))
+	cmd.Flags().StringVarP((*string)(o), "output", "o", "table", "output format: "+strings.Join(outputs, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
 }
 

@@ -36,11 +36,11 @@ func retainCommand(s *session) *cobra.Command {
 	o := requestOptions{to: volume.Retained}
 	cmd := &cobra.Command{
 		Use:   "retain CLAIM",
-		Short: "Keep a volume whose claim was deleted until a person decides",
-		Long: `retain keeps a volume whose claim was deleted, until a person decides: however full the disk
-runs, it is not removed. undelete brings it back, forget gives it up. An orphan is named with
---volume. The node does it, as flexlvm volumes retain does there, and answers; only who may
-update NodeStorages can ask.`,
+		Short: "Protect the volume of a deleted claim from eviction",
+		Long: `retain protects the volume of a deleted claim from eviction, however full the disk gets, until
+undelete restores it or forget gives it up. Name an orphan with --volume. The node carries out
+the request, as flexlvm volumes retain does there, and answers it. This needs permission to
+update NodeStorages.`,
 	}
 	return o.build(cmd, s)
 }
@@ -49,11 +49,11 @@ func forgetCommand(s *session) *cobra.Command {
 	o := requestOptions{to: volume.Unreferenced}
 	cmd := &cobra.Command{
 		Use:   "forget CLAIM",
-		Short: "Say that nobody wants a retained volume, or an orphan, any more",
-		Long: `forget says that nobody wants a volume any more: one that was retained, or an orphan, which is
-named with --volume. The node takes its room back when it is needed, or at once where its
-class said so. Until then undelete brings it back. A volume that a PersistentVolume names, or
-that is in use, is refused. Only who may update NodeStorages can ask.`,
+		Short: "Give up a retained volume or an orphan, so that it can be evicted",
+		Long: `forget gives up a volume that nobody needs any more: a retained volume, or an orphan, which you
+name with --volume. The node evicts it when its room is needed, or immediately if its class says
+so. Until then undelete restores it. Volumes that a PersistentVolume names, and volumes in use,
+are refused. This needs permission to update NodeStorages.`,
 	}
 	return o.build(cmd, s)
 }
@@ -73,7 +73,7 @@ func (o *requestOptions) build(cmd *cobra.Command, s *session) *cobra.Command {
 			o.wanted.Claim = args[0]
 		}
 		if o.wait <= 0 {
-			return fmt.Errorf("--wait %s: give more than 0, as in 1m: the request is withdrawn after it", o.wait)
+			return fmt.Errorf("--wait %s: give more than 0, such as 1m; after that time the request is withdrawn", o.wait)
 		}
 		c, err := s.client()
 		if err != nil {
@@ -84,9 +84,9 @@ func (o *requestOptions) build(cmd *cobra.Command, s *session) *cobra.Command {
 		}
 		return o.ask(cmd.Context(), c, plain{cmd.OutOrStdout()})
 	}
-	cmd.Flags().StringVar(&o.wanted.Volume, "volume", "", "the volume that is meant, by the name of the PersistentVolume it had")
-	cmd.Flags().StringVar(&o.wanted.Node, "node", "", "the node that it is on, if several have one")
-	cmd.Flags().DurationVar(&o.wait, "wait", time.Minute, "how long to wait for the node")
+	cmd.Flags().StringVar(&o.wanted.Volume, "volume", "", "name of the volume, which is that of its former PersistentVolume")
+	cmd.Flags().StringVar(&o.wanted.Node, "node", "", "node of the volume, if several nodes have one of that name")
+	cmd.Flags().DurationVar(&o.wait, "wait", time.Minute, "how long to wait for the node's answer")
 	return cmd
 }
 
@@ -134,10 +134,10 @@ func (o *requestOptions) ask(ctx context.Context, c client.Client, out io.Writer
 		return unanswered(found, request.ID, err, arrived, withdrawn)
 	}
 	if withdrawn != nil {
-		fmt.Fprintf(out, "The request stays in NodeStorage %s, with its answer, and does nothing more: %v\n", found.Node, withdrawn)
+		fmt.Fprintf(out, "The request was answered, but could not be removed from NodeStorage %s, where it has no further effect: %v\n", found.Node, withdrawn)
 	}
 	if !answer.Done {
-		return fmt.Errorf("the node says: %s", answer.Message)
+		return fmt.Errorf("node %s reports: %s", found.Node, answer.Message)
 	}
 	fmt.Fprintln(out, answer.Message)
 	return nil
@@ -162,15 +162,15 @@ const withdrawWithin = 10 * time.Second
 // arrive.
 func unanswered(found overview.Candidate, id string, why error, arrived bool, withdrawn error) error {
 	node, name := found.Node, found.Released.Pool+"/"+found.Released.Name
-	look := fmt.Sprintf("look at its state with kubectl flexlvm volumes --node %s, and at whether the node daemon runs there", node)
-	edit := fmt.Sprintf("kubectl edit nodestorage %s takes it out (spec.requests, id %s)", node, id)
+	look := fmt.Sprintf("check its state with kubectl flexlvm volumes --node %s, and whether the node daemon runs there", node)
+	edit := fmt.Sprintf("remove the request with kubectl edit nodestorage %s (spec.requests, id %s)", node, id)
 	switch {
 	case withdrawn != nil:
-		return fmt.Errorf("%w. The request about volume %s could not be taken out of NodeStorage %s (%w), so the node may still carry it out: %s; %s", why, name, node, withdrawn, look, edit)
+		return fmt.Errorf("%w. The request for volume %s could not be removed from NodeStorage %s (%w), so the node may still carry it out: %s; %s", why, name, node, withdrawn, look, edit)
 	case !arrived:
-		return fmt.Errorf("%w. The request about volume %s is not in NodeStorage %s; should it arrive there late, %s: %s", why, name, node, edit, look)
+		return fmt.Errorf("%w. The request for volume %s is not in NodeStorage %s. If it arrives there late, %s; %s", why, name, node, edit, look)
 	}
-	return fmt.Errorf("%w. The request about volume %s is taken back, but if the node had begun with it, it is carried out all the same: %s", why, name, look)
+	return fmt.Errorf("%w. The request for volume %s was withdrawn, but if the node had already started with it, it is carried out nevertheless: %s", why, name, look)
 }
 
 // answerTo returns the node's answer to a request, or nil.
@@ -190,7 +190,7 @@ func add(s *flexlvmv1.NodeStorage, request flexlvmv1.VolumeRequest) error {
 		})
 	}
 	if len(s.Spec.Requests) >= mostRequests {
-		return fmt.Errorf("node %s has %d requests that it has not answered: see whether its daemon runs", s.Name, len(s.Spec.Requests))
+		return fmt.Errorf("node %s has %d unanswered requests; check whether its node daemon runs", s.Name, len(s.Spec.Requests))
 	}
 	s.Spec.Requests = append(s.Spec.Requests, request)
 	return nil
@@ -209,7 +209,7 @@ func change(ctx context.Context, c client.Client, node string, how func(*flexlvm
 		return c.Update(ctx, s)
 	})
 	if err != nil {
-		return fmt.Errorf("ask node %s: %w", node, err)
+		return fmt.Errorf("update NodeStorage %s: %w", node, err)
 	}
 	return nil
 }
@@ -224,7 +224,7 @@ func (o *requestOptions) await(ctx context.Context, c client.Client, node, id st
 		return answer != nil, nil
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
-		return nil, fmt.Errorf("node %s has not answered within %s", node, o.wait)
+		return nil, fmt.Errorf("node %s did not answer within %s", node, o.wait)
 	}
 	return answer, err
 }

@@ -55,11 +55,11 @@ func TestRequests(t *testing.T) {
 	require.NoError(t, c.Update(t.Context(), storage))
 	o = &requestOptions{wanted: overview.Wanted{Namespace: "shop", Volume: "pvc-7"}, to: volume.Unreferenced, wait: 10 * time.Second}
 	go answer(false)
-	require.ErrorContains(t, o.ask(t.Context(), c, &out), "the node says: so be it")
+	require.ErrorContains(t, o.ask(t.Context(), c, &out), "node node-1 reports: so be it")
 	require.Equal(t, "pvc-7", (<-seen).Name)
 
 	o.wait = time.Second
-	require.ErrorContains(t, o.ask(t.Context(), c, &out), "node node-1 has not answered within 1s. The request about volume flexlvm/pvc-7 is taken back, but if the node had begun with it, it is carried out all the same: look at its state with kubectl flexlvm volumes --node node-1")
+	require.ErrorContains(t, o.ask(t.Context(), c, &out), "node node-1 did not answer within 1s. The request for volume flexlvm/pvc-7 was withdrawn, but if the node had already started with it, it is carried out nevertheless: check its state with kubectl flexlvm volumes --node node-1")
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node-1"}, storage))
 	require.Empty(t, storage.Spec.Requests)
 
@@ -98,7 +98,7 @@ func TestRequests(t *testing.T) {
 	storage.Status.Answers = nil
 	require.NoError(t, c.Update(t.Context(), storage))
 	err := o.ask(t.Context(), away, &out)
-	require.ErrorContains(t, err, "could not be taken out of NodeStorage node-1 (ask node node-1: no route to host), so the node may still carry it out")
+	require.ErrorContains(t, err, "could not be removed from NodeStorage node-1 (update NodeStorage node-1: no route to host), so the node may still carry it out")
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "node-1"}, storage))
 	require.Len(t, storage.Spec.Requests, 1)
 	require.ErrorContains(t, err, "spec.requests, id "+storage.Spec.Requests[0].ID)
@@ -117,10 +117,10 @@ func TestRequestsWhoseWriteIsInDoubt(t *testing.T) {
 		says  string
 		alone bool // it is the only write
 	}{
-		"the answer is lost":      {true, func(func()) error { return errors.New("connection reset") }, "connection reset. The request about volume flexlvm/pvc-3 is taken back, but if the node had begun with it", false},
-		"a gateway has no answer": {true, func(func()) error { return apierrors.NewTimeoutError("slow", 1) }, "is taken back, but if", false},
-		"Ctrl-C":                  {true, func(cancel func()) error { cancel(); return context.Canceled }, "context canceled. The request about volume flexlvm/pvc-3 is taken back, but if", false},
-		"it may arrive late":      {false, func(func()) error { return errors.New("connection reset") }, "is not in NodeStorage node-1; should it arrive there late, kubectl edit nodestorage node-1 takes it out (spec.requests, id ", false},
+		"the answer is lost":      {true, func(func()) error { return errors.New("connection reset") }, "connection reset. The request for volume flexlvm/pvc-3 was withdrawn, but if the node had already started with it", false},
+		"a gateway has no answer": {true, func(func()) error { return apierrors.NewTimeoutError("slow", 1) }, "was withdrawn, but if", false},
+		"Ctrl-C":                  {true, func(cancel func()) error { cancel(); return context.Canceled }, "context canceled. The request for volume flexlvm/pvc-3 was withdrawn, but if", false},
+		"it may arrive late":      {false, func(func()) error { return errors.New("connection reset") }, "is not in NodeStorage node-1. If it arrives there late, remove the request with kubectl edit nodestorage node-1 (spec.requests, id ", false},
 		"it is refused": {false, func(func()) error {
 			return apierrors.NewForbidden(flexlvmv1.GroupVersion.WithResource("nodestorages").GroupResource(), "node-1", errors.New("no"))
 		}, "is forbidden: no", true},
@@ -163,7 +163,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	for i := range mostRequests {
 		require.NoError(t, add(s, flexlvmv1.VolumeRequest{ID: string(rune('a' + i))}))
 	}
-	require.ErrorContains(t, add(s, flexlvmv1.VolumeRequest{ID: "more"}), "20 requests that it has not answered")
+	require.ErrorContains(t, add(s, flexlvmv1.VolumeRequest{ID: "more"}), "20 unanswered requests")
 	s.Status.Answers = []flexlvmv1.VolumeAnswer{{ID: "a"}}
 	require.NoError(t, add(s, flexlvmv1.VolumeRequest{ID: "more"}))
 	require.Len(t, s.Spec.Requests, mostRequests)

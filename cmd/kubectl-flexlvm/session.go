@@ -51,7 +51,7 @@ func (s *session) namespace() (string, error) {
 func (s *session) restConfig() (*rest.Config, error) {
 	config, err := s.config().ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		return nil, errors.New("there is no kubeconfig, or it names no cluster; give one with --kubeconfig, or in KUBECONFIG")
+		return nil, errors.New("no kubeconfig was found, or it names no cluster; set --kubeconfig or KUBECONFIG")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
@@ -71,7 +71,7 @@ func (s *session) client() (client.WithWatch, error) {
 	}
 	c, err := client.NewWithWatch(config, client.Options{Scheme: kinds})
 	if err != nil {
-		return nil, fmt.Errorf("make the API client: %w", err)
+		return nil, fmt.Errorf("create the API client: %w", err)
 	}
 	return c, nil
 }
@@ -84,7 +84,7 @@ func (s *session) kubernetes() (kubernetes.Interface, error) {
 	}
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make the API client: %w", err)
+		return nil, fmt.Errorf("create the API client: %w", err)
 	}
 	return kube, nil
 }
@@ -104,7 +104,7 @@ func scheme() (*runtime.Scheme, error) {
 	out := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, batchv1.AddToScheme, storagev1.AddToScheme, flexlvmv1.AddToScheme} {
 		if err := add(out); err != nil {
-			return nil, fmt.Errorf("make the API client: %w", err)
+			return nil, fmt.Errorf("create the API client: %w", err)
 		}
 	}
 	return out, nil
@@ -134,13 +134,13 @@ func advised(err error) error {
 	var failed net.Error
 	switch {
 	case meta.IsNoMatchError(err):
-		return fmt.Errorf("%w; flexlvm is not installed in this cluster: see whether --kubeconfig and --context name the right one", err)
+		return fmt.Errorf("%w; flexlvm is not installed in this cluster: check that --kubeconfig and --context select the right one", err)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w; log in again: the API server does not know the kubeconfig's user, or its token has expired", err)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w; docs/kubectl-plugin.md has the rights that each command needs", err)
+		return fmt.Errorf("%w; docs/kubectl-plugin.md lists the permissions that each command needs", err)
 	case errors.As(err, &failed):
-		return fmt.Errorf("%w; see whether kubectl version reaches the server, and --kubeconfig and --context name the right one", err)
+		return fmt.Errorf("%w; check that kubectl version reaches the server, and that --kubeconfig and --context select the right cluster", err)
 	}
 	return err
 }
@@ -164,7 +164,7 @@ func storageClass(ctx context.Context, c client.Client, name string) (*storagev1
 			}
 		}
 	}) == nil && len(ours) > 0 {
-		return nil, fmt.Errorf("%w; those of flexlvm are %s", err, strings.Join(ours, ", "))
+		return nil, fmt.Errorf("%w; flexlvm's StorageClasses are %s", err, strings.Join(ours, ", "))
 	}
 	return nil, err
 }
@@ -181,7 +181,7 @@ func only(all []flexlvmv1.NodeStorage, node string) ([]flexlvmv1.NodeStorage, er
 			return all[i : i+1], nil
 		}
 	}
-	return nil, fmt.Errorf("node %s has not reported; %s", node, volume.Pluralize(len(all), "other has", "others have"))
+	return nil, fmt.Errorf("node %s has not reported, but %s; check its name, and whether its node daemon runs", node, volume.Pluralize(len(all), "other node has", "other nodes have"))
 }
 
 func persistentVolumes(ctx context.Context, c client.Client) (all []corev1.PersistentVolume, err error) {

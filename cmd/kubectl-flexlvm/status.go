@@ -20,7 +20,7 @@ func statusCommand(s *session) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show nodes and pools, the worst first, with what is wrong and what to do next",
+		Short: "Show nodes and pools, worst first, with their problems and what to do",
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
@@ -40,11 +40,11 @@ func statusCommand(s *session) *cobra.Command {
 		},
 	}
 	outputFlag(cmd, &o)
-	cmd.Flags().BoolVar(&all, "all", false, fmt.Sprintf("show all nodes; else the %d that are worst", mostNodes))
+	cmd.Flags().BoolVar(&all, "all", false, fmt.Sprintf("show all nodes instead of the %d worst", mostNodes))
 	return cmd
 }
 
-const noReport = "no node has reported: look at kubectl get pods -n flexlvm-system -l app.kubernetes.io/name=flexlvm-gc"
+const noReport = "no node has reported; check the node daemons with kubectl get pods -n flexlvm-system -l app.kubernetes.io/name=flexlvm-gc"
 
 // printReported prints a message if no node has reported, and returns whether any has.
 func printReported(to io.Writer, reports []flexlvmv1.NodeStorage) bool {
@@ -85,7 +85,7 @@ func printStatus(to io.Writer, s overview.Status, all, wide bool, now time.Time)
 		}
 	}
 	if left := len(s.Nodes) - len(shown); left > 0 {
-		fmt.Fprintf(to, "\n%s, not worse than these; --all shows all\n", volume.Pluralize(left, "more node", "more nodes"))
+		fmt.Fprintf(to, "\n%s, none worse than these; --all shows them\n", volume.Pluralize(left, "more node", "more nodes"))
 	}
 }
 

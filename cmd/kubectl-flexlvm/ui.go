@@ -26,14 +26,15 @@ func uiCommand(s *session) *cobra.Command {
 	var noBrowser bool
 	cmd := &cobra.Command{
 		Use:   "ui",
-		Short: "Show the cluster on a page in your browser, which follows what happens",
+		Short: "Show the cluster on a live page in your browser",
 		Long: `ui serves a page on 127.0.0.1 until it is interrupted, and opens it in your browser. The
-page shows what status, volumes and plan print, and follows the cluster. It reads the API as
-you, and changes nothing. Its address has a random token: who has it sees what you see.`,
+page shows what status, volumes and plan print, and is updated while it is open. It reads the
+API with your permissions and changes nothing. Its URL contains a random token: whoever has the
+URL sees what you may see.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if port < 0 || port > 65535 {
-				return fmt.Errorf("--port %d: give 1 to 65535, or 0 for one that is free", port)
+				return fmt.Errorf("--port %d: give 1 to 65535, or 0 for any free port", port)
 			}
 			c, err := s.client()
 			if err != nil {
@@ -50,15 +51,15 @@ you, and changes nothing. Its address has a random token: who has it sees what y
 			if !noBrowser {
 				done, err := openBrowser(ctx, url)
 				if err != nil {
-					fmt.Fprintln(cmd.ErrOrStderr(), "open the address in a browser:", err)
+					fmt.Fprintln(cmd.ErrOrStderr(), "no browser was started, so open the URL yourself:", err)
 				}
 				defer done()
 			}
 			return server.Serve(ctx, l)
 		},
 	}
-	cmd.Flags().IntVar(&port, "port", 0, "the port of 127.0.0.1; 0: one that is free")
-	cmd.Flags().BoolVar(&noBrowser, "no-browser", false, "print the address, and open no browser")
+	cmd.Flags().IntVar(&port, "port", 0, "port on 127.0.0.1; 0: any free port")
+	cmd.Flags().BoolVar(&noBrowser, "no-browser", false, "only print the URL, and open no browser")
 	return cmd
 }
 

@@ -36,20 +36,20 @@ func undeleteCommand(s *session) *cobra.Command {
 	o := undeleteOptions{}
 	cmd := &cobra.Command{
 		Use:   "undelete CLAIM",
-		Short: "Bring a volume back whose claim was deleted",
-		Long: `undelete brings back the volume of a claim that was deleted, as long as its room was not
-needed: it makes its PersistentVolume and its claim again, from what the node reports, and the
-node makes the volume ready. Only who may create PersistentVolumes can do it. It says what
-became of it. Called again, it makes what an earlier call could not.
+		Short: "Restore the volume of a deleted claim",
+		Long: `undelete restores the volume of a deleted claim, unless it was evicted: it creates its
+PersistentVolume and its claim again, from what the node reports, and the node makes the volume
+ready. It waits for the node and prints the result. Run again, it creates what an earlier run
+could not. It needs permission to create PersistentVolumes.
 
-The claim is in the namespace that the volume belongs to (-n), and has the name that it had,
-unless --as-claim says another. Nodes list the volumes that were released last; where the name of
-the claim is not known, or several had it, --volume says which is meant; a PersistentVolume of
-the claim that is still there counts, too.
+The claim is created in the namespace of the volume (-n) and under its old name, or under that in
+--as-claim. Nodes list the volumes that were released last. If a volume's claim is not known, or
+several volumes had a claim of that name, select the volume with --volume. A PersistentVolume of
+the claim that still exists counts as one of these volumes.
 
-The reclaim policy is Retain unless you say otherwise, so that deleting the new claim by
-mistake does less harm. If the volume was evicted meanwhile, the node says so, and no empty
-volume takes its place.`,
+The reclaim policy is Retain unless you set another, so that deleting the new claim by mistake
+does less harm. If the volume was evicted meanwhile, the node reports this, and no empty volume
+takes its place.`,
 		Example: `  kubectl flexlvm undelete data -n shop
   kubectl flexlvm undelete data -n shop --volume pvc-6e0bf2d2-3f6d-4b0e-9a55-0b9a8a3f7c11`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -69,15 +69,15 @@ volume takes its place.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.wanted.Volume, "volume", "", "the volume that is meant, by the name of the PersistentVolume it had")
-	f.StringVar(&o.wanted.Node, "node", "", "the node that it is on, if several have one")
-	f.StringVar(&o.as, "as-claim", "", "name of the new claim (default: the one it had)")
-	f.StringVar(&o.class, "storage-class", "", "class of the claim (default: the one it had)")
-	f.StringVar(&o.policy, "reclaim-policy", string(corev1.PersistentVolumeReclaimRetain), "what becomes of the volume when the new claim is deleted: Retain or Delete")
-	f.StringVar(&o.door, "door", "", "the driver that mounts it: flex, or csi where the CSI driver runs on the node (default: the one it had)")
-	f.StringVar(&o.secret, "secret", "", "NAMESPACE/NAME of the Secret with the key, of an encrypted volume")
-	f.BoolVar(&o.dryRun, "dry-run", false, "print the manifests, and change nothing")
-	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for the node; 0: not at all")
+	f.StringVar(&o.wanted.Volume, "volume", "", "name of the volume, which is that of its former PersistentVolume")
+	f.StringVar(&o.wanted.Node, "node", "", "node of the volume, if several nodes have one of that name")
+	f.StringVar(&o.as, "as-claim", "", "name of the new claim (default: the old name)")
+	f.StringVar(&o.class, "storage-class", "", "StorageClass of the new claim (default: that of the deleted claim)")
+	f.StringVar(&o.policy, "reclaim-policy", string(corev1.PersistentVolumeReclaimRetain), "reclaim policy of the new PersistentVolume: Retain or Delete")
+	f.StringVar(&o.door, "door", "", "driver that mounts the volume: flex, or csi if the CSI driver runs on the node (default: the old driver)")
+	f.StringVar(&o.secret, "secret", "", "NAMESPACE/NAME of the Secret with the key of an encrypted volume")
+	f.BoolVar(&o.dryRun, "dry-run", false, "only print the manifests, and change nothing")
+	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for the node; 0: do not wait")
 	_ = cmd.RegisterFlagCompletionFunc("reclaim-policy", cobra.FixedCompletions([]string{"Retain", "Delete"}, cobra.ShellCompDirectiveNoFileComp)) // as in outputFlag
 	_ = cmd.RegisterFlagCompletionFunc("door", cobra.FixedCompletions([]string{"flex", "csi"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -88,13 +88,13 @@ func (o *undeleteOptions) run(cmd *cobra.Command, s *session) error {
 		return fmt.Errorf("--reclaim-policy %q: give Retain or Delete", o.policy)
 	}
 	if o.wait < 0 {
-		return fmt.Errorf("--wait %s: give 0 or more, as in 1m", o.wait)
+		return fmt.Errorf("--wait %s: give 0 or more, such as 1m", o.wait)
 	}
 	o.policyGiven = cmd.Flags().Changed("reclaim-policy")
 	if err := o.checkNames(); err != nil { // refuse before the first request to the cluster
 		return err
 	}
-	if err := o.apply(&undelete.Wish{}); err != nil {
+	if err := o.apply(&undelete.Request{}); err != nil {
 		return err
 	}
 	c, err := s.client()
@@ -133,7 +133,7 @@ func (o *undeleteOptions) undelete(ctx context.Context, c client.Client, out io.
 		case !unfinished:
 			return err
 		case o.dryRun:
-			return fmt.Errorf("%w\nPersistentVolume %s is there already, of an earlier call; without --dry-run its claim is made", err, again.Name)
+			return fmt.Errorf("%w\nPersistentVolume %s already exists from an earlier run; without --dry-run its claim is created", err, again.Name)
 		default:
 			return o.finish(ctx, c, again, out)
 		}
@@ -147,7 +147,7 @@ func (o *undeleteOptions) undelete(ctx context.Context, c client.Client, out io.
 	if o.dryRun {
 		return printObjects(out, object, claim)
 	}
-	if err := free(ctx, c, claim); err != nil {
+	if err := checkClaimName(ctx, c, claim); err != nil {
 		return err
 	}
 	made, err := o.createVolume(ctx, c, object)
@@ -164,47 +164,47 @@ func (o *undeleteOptions) undelete(ctx context.Context, c client.Client, out io.
 func (o *undeleteOptions) manifest(ctx context.Context, c client.Client, found overview.Candidate) (pv.Manifest, error) {
 	cluster := &corev1.Namespace{}
 	if err := c.Get(ctx, client.ObjectKey{Name: "kube-system"}, cluster); err != nil {
-		return pv.Manifest{}, fmt.Errorf("read the UID of the cluster: %w", err)
+		return pv.Manifest{}, fmt.Errorf("read namespace kube-system, whose UID identifies the cluster: %w", err)
 	}
 	node := &corev1.Node{}
 	if err := c.Get(ctx, client.ObjectKey{Name: found.Node}, node); err != nil {
 		return pv.Manifest{}, fmt.Errorf("read Node %s: %w", found.Node, err)
 	}
 	v := found.Inventory(string(cluster.UID))
-	if err := undelete.MayReturn(v); err != nil {
+	if err := undelete.CheckRestorable(v); err != nil {
 		return pv.Manifest{}, err
 	}
-	w, err := found.Wish()
+	r, err := found.Request()
 	if err != nil {
 		return pv.Manifest{}, err
 	}
-	w.Policy, w.Hostname = o.policy, node.Labels[corev1.LabelHostname]
-	if w.Hostname == "" {
-		w.Hostname = node.Name
+	r.Policy, r.Hostname = o.policy, node.Labels[corev1.LabelHostname]
+	if r.Hostname == "" {
+		r.Hostname = node.Name
 	}
-	if err := o.apply(&w); err != nil {
+	if err := o.apply(&r); err != nil {
 		return pv.Manifest{}, err
 	}
-	return undelete.Manifest(v, w)
+	return undelete.Manifest(v, r)
 }
 
-// apply applies the flags to a wish.
-func (o *undeleteOptions) apply(w *undelete.Wish) (err error) {
+// apply applies the flags to a request.
+func (o *undeleteOptions) apply(r *undelete.Request) (err error) {
 	for _, given := range []struct {
 		what string
 		into *string
-	}{{o.wanted.Claim, &w.Claim}, {o.as, &w.Claim}, {o.class, &w.Class}} {
+	}{{o.wanted.Claim, &r.Claim}, {o.as, &r.Claim}, {o.class, &r.Class}} {
 		if given.what != "" {
 			*given.into = given.what
 		}
 	}
 	if o.door != "" {
-		if w.Door, err = pv.ParseDoor("--door", o.door); err != nil {
+		if r.Door, err = pv.ParseDoor("--door", o.door); err != nil {
 			return err
 		}
 	}
 	if o.secret != "" {
-		if w.Secret, err = pv.ParseSecretRef("--secret", o.secret); err != nil {
+		if r.Secret, err = pv.ParseSecretRef("--secret", o.secret); err != nil {
 			return err
 		}
 	}
@@ -221,19 +221,19 @@ func modesOf(found overview.Candidate) (out []corev1.PersistentVolumeAccessMode)
 	return out
 }
 
-// free fails if the claim's name is used by another claim. A StatefulSet creates a missing claim again.
-func free(ctx context.Context, c client.Client, claim *corev1.PersistentVolumeClaim) error {
+// checkClaimName fails if the claim's name is used by another claim. A StatefulSet creates a missing claim again.
+func checkClaimName(ctx context.Context, c client.Client, claim *corev1.PersistentVolumeClaim) error {
 	there := &corev1.PersistentVolumeClaim{}
 	err := c.Get(ctx, client.ObjectKeyFromObject(claim), there)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("look for claim %s/%s: %w", claim.Namespace, claim.Name, err)
+		return fmt.Errorf("get claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	case there.Spec.VolumeName == claim.Spec.VolumeName:
 		return nil
 	}
-	return fmt.Errorf("claim %s/%s is there already, with another volume (%q): a StatefulSet makes a missing claim anew. Keep the old volume (kubectl flexlvm retain), scale the StatefulSet down, delete that claim if nothing in it is wanted, and try again; or give another name with --as-claim",
+	return fmt.Errorf("claim %s/%s already exists, with another volume (%q): a StatefulSet recreates a missing claim. Protect the old volume (kubectl flexlvm retain), scale the StatefulSet down, delete the new claim if its data is not needed, and try again; or give another name with --as-claim",
 		claim.Namespace, claim.Name, there.Spec.VolumeName)
 }
 
@@ -245,7 +245,7 @@ func (o *undeleteOptions) createVolume(ctx context.Context, c client.Client, obj
 		return object, nil
 	}
 	if !apierrors.IsAlreadyExists(err) {
-		return nil, fmt.Errorf("make PersistentVolume %s: %w", object.Name, err)
+		return nil, fmt.Errorf("create PersistentVolume %s: %w", object.Name, err)
 	}
 	there := &corev1.PersistentVolume{}
 	if err := c.Get(ctx, client.ObjectKeyFromObject(object), there); err != nil {
@@ -271,11 +271,11 @@ func sameUndelete(there, want *corev1.PersistentVolume) error {
 	case is.Deleting:
 		return fmt.Errorf("PersistentVolume %s is still being deleted; try again when it is gone", there.Name)
 	case is.FS != be.FS || is.Volume != be.Volume || is.Group != be.Group:
-		return fmt.Errorf("PersistentVolume %s is still there (%s): nothing was deleted for good. See docs/undelete.md: when the PersistentVolume is still there", there.Name, is.Phase)
+		return fmt.Errorf("PersistentVolume %s still exists (%s), so there is nothing to restore yet; see docs/undelete.md: when the PersistentVolume is still there", there.Name, is.Phase)
 	case !is.Usable():
-		return fmt.Errorf("PersistentVolume %s is still there (%s); delete it, and try again when it is gone", there.Name, is.Phase)
+		return fmt.Errorf("PersistentVolume %s still exists (%s); delete it, and try again when it is gone", there.Name, is.Phase)
 	case is.ClaimNamespace != be.ClaimNamespace || is.ClaimName != be.ClaimName:
-		return fmt.Errorf("volume %s was brought back already, for %s", there.Name, is.User())
+		return fmt.Errorf("volume %s was already restored, for %s", there.Name, is.User())
 	}
 	return nil
 }
@@ -287,9 +287,9 @@ func createClaim(ctx context.Context, c client.Client, claim *corev1.PersistentV
 		return nil
 	}
 	if apierrors.IsAlreadyExists(err) {
-		if err = free(ctx, c, claim); err == nil {
+		if err = checkClaimName(ctx, c, claim); err == nil {
 			return nil
 		}
 	}
-	return fmt.Errorf("make claim %s/%s: %w; its PersistentVolume %s is there, so call undelete again", claim.Namespace, claim.Name, err, claim.Spec.VolumeName)
+	return fmt.Errorf("create claim %s/%s: %w; its PersistentVolume %s exists, so run undelete again to continue", claim.Namespace, claim.Name, err, claim.Spec.VolumeName)
 }

@@ -42,9 +42,9 @@ func (f finding) meant(find func([]flexlvmv1.NodeStorage, overview.Wanted) (over
 	case err != nil:
 		return overview.Candidate{}, fmt.Errorf("%w%s", err, overview.Kept(f.still))
 	case f.unknown != nil:
-		return overview.Candidate{}, fmt.Errorf("see whether claim %s/%s has another volume: %w; --volume %s takes this one without looking", f.wanted.Namespace, f.wanted.Claim, f.unknown, found.Released.Name)
+		return overview.Candidate{}, fmt.Errorf("check whether claim %s/%s has another volume: %w; --volume %s selects this volume without that check", f.wanted.Namespace, f.wanted.Claim, f.unknown, found.Released.Name)
 	}
-	return found, overview.Sure(found, f.wanted, f.still)
+	return found, overview.CheckUnambiguous(found, f.wanted, f.still)
 }
 
 // stillThere returns the PersistentVolumes of the claim that the claim does not use. They include those of
@@ -62,7 +62,7 @@ func stillThere(ctx context.Context, c client.Client, w overview.Wanted) ([]core
 	case apierrors.IsNotFound(err):
 		claim = nil
 	case err != nil:
-		return nil, advised(fmt.Errorf("look for claim %s/%s: %w", w.Namespace, w.Claim, err))
+		return nil, advised(fmt.Errorf("get claim %s/%s: %w", w.Namespace, w.Claim, err))
 	}
 	return overview.StillThere(all, claim, w), nil
 }

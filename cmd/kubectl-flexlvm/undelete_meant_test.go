@@ -53,7 +53,7 @@ func TestTheVolumeThatWasMeantIsNotReleasedYet(t *testing.T) {
 			c := cluster(t, brings(t), tt.object.DeepCopy(), tt.claim.DeepCopy())
 			says := func(err error) {
 				t.Helper()
-				require.ErrorContains(t, err, "claim shop/data had several volumes; say which is meant")
+				require.ErrorContains(t, err, "claim shop/data had several volumes. To use the released one, give:")
 				require.ErrorContains(t, err, "--volume pvc-3 (node node-1, ")
 				require.ErrorContains(t, err, "PersistentVolume pvc-9 ("+string(tt.object.Status.Phase))
 				require.ErrorContains(t, err, "kubectl patch pv NAME -p")
@@ -104,7 +104,7 @@ func TestTheVolumeThatWasMeantIsReleasedMeanwhile(t *testing.T) {
 		}
 		return to.List(ctx, l, options...)
 	}})
-	require.ErrorContains(t, asked(nil).undelete(t.Context(), meanwhile, &bytes.Buffer{}), "2 released volumes of claim shop/data are there")
+	require.ErrorContains(t, asked(nil).undelete(t.Context(), meanwhile, &bytes.Buffer{}), "there are 2 released volumes of claim shop/data")
 }
 
 // A new claim of the same name has its own volume: the old volume is retained by the claim's name, as
@@ -138,7 +138,7 @@ func TestRetainWhileTheClaimIsThereAnew(t *testing.T) {
 	} {
 		_, err = meant(interceptor.NewClient(c.(client.WithWatch), failing))
 		require.ErrorContains(t, err, kind)
-		require.ErrorContains(t, err, "forbidden; --volume pvc-3 takes this one without looking")
+		require.ErrorContains(t, err, "forbidden; --volume pvc-3 selects this volume without that check")
 	}
 }
 
@@ -160,10 +160,10 @@ func TestUndeleteOfAClaimThatIsBeingDeleted(t *testing.T) {
 	claim.Finalizers = []string{"kubernetes.io/pvc-protection"}
 	require.NoError(t, c.Update(t.Context(), claim))
 	require.NoError(t, c.Delete(t.Context(), claim))
-	require.ErrorContains(t, asked(nil).undelete(t.Context(), c, &bytes.Buffer{}), "claim shop/data is being deleted, and its PersistentVolume pvc-3 is still there")
+	require.ErrorContains(t, asked(nil).undelete(t.Context(), c, &bytes.Buffer{}), "claim shop/data is being deleted, and its PersistentVolume pvc-3 still exists")
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(claim), claim))
 	claim.Finalizers = nil
 	require.NoError(t, c.Update(t.Context(), claim))
-	require.ErrorContains(t, asked(nil).undelete(t.Context(), c, &bytes.Buffer{}), "claim shop/data is being deleted, and its PersistentVolume pvc-3 is still there")
+	require.ErrorContains(t, asked(nil).undelete(t.Context(), c, &bytes.Buffer{}), "claim shop/data is being deleted, and its PersistentVolume pvc-3 still exists")
 	require.Error(t, c.Get(t.Context(), client.ObjectKeyFromObject(claim), claim), "no claim is made for it")
 }

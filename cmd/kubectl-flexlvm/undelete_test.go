@@ -97,7 +97,7 @@ func TestUndelete(t *testing.T) {
 	require.NoError(t, c.Update(t.Context(), storage))
 	out.Reset()
 	require.NoError(t, asked(nil).undelete(t.Context(), c, &out))
-	require.Equal(t, "claim shop/data is there, and its volume pvc-3 is ready: nothing is to be brought back\n", out.String())
+	require.Equal(t, "claim shop/data exists and its volume pvc-3 is ready: there is nothing to restore\n", out.String())
 	require.ErrorContains(t, asked(func(o *undeleteOptions) { o.wanted.Namespace = "thief" }).undelete(t.Context(), c, &out), "no node reports")
 }
 
@@ -113,7 +113,7 @@ func TestUndeleteGoesOn(t *testing.T) {
 			return c.Create(ctx, o, options...)
 		}})
 		var out bytes.Buffer
-		require.ErrorContains(t, asked(nil).undelete(t.Context(), failing, &out), "call undelete again")
+		require.ErrorContains(t, asked(nil).undelete(t.Context(), failing, &out), "run undelete again to continue")
 		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "pvc-3"}, &corev1.PersistentVolume{}))
 		if !listed {
 			storage := &flexlvmv1.NodeStorage{}
@@ -123,7 +123,7 @@ func TestUndeleteGoesOn(t *testing.T) {
 		}
 		claim := &corev1.PersistentVolumeClaim{}
 		if !listed {
-			require.ErrorContains(t, asked(func(o *undeleteOptions) { o.dryRun = true }).undelete(t.Context(), c, &out), "PersistentVolume pvc-3 is there already, of an earlier call; without --dry-run its claim is made")
+			require.ErrorContains(t, asked(func(o *undeleteOptions) { o.dryRun = true }).undelete(t.Context(), c, &out), "PersistentVolume pvc-3 already exists from an earlier run; without --dry-run its claim is created")
 			require.Error(t, c.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "data"}, claim), "a dry run makes nothing")
 		}
 		require.NoError(t, asked(nil).undelete(t.Context(), c, &out))
@@ -140,13 +140,13 @@ func TestUndeleteOfWhatTheNodeRefuses(t *testing.T) {
 			InvolvedObject: corev1.ObjectReference{Name: object.Name, UID: object.UID}, Reason: "VolumeNotUndeleted", Message: "it was evicted",
 		})
 	})
-	require.ErrorContains(t, asked(nil).undelete(t.Context(), c, &bytes.Buffer{}), "the node says: it was evicted")
+	require.ErrorContains(t, asked(nil).undelete(t.Context(), c, &bytes.Buffer{}), "the node reports: it was evicted")
 
 	c = cluster(t, func(client.Client, *corev1.PersistentVolume) {})
-	require.ErrorContains(t, asked(func(o *undeleteOptions) { o.wait = time.Second }).undelete(t.Context(), c, &bytes.Buffer{}), "has not brought the volume back within 1s")
+	require.ErrorContains(t, asked(func(o *undeleteOptions) { o.wait = time.Second }).undelete(t.Context(), c, &bytes.Buffer{}), "did not restore the volume within 1s")
 	var out bytes.Buffer
 	require.NoError(t, asked(func(o *undeleteOptions) { o.wait = 0 }).undelete(t.Context(), c, &out))
-	require.Contains(t, out.String(), "are made")
+	require.Contains(t, out.String(), "are created")
 }
 
 func TestUndeleteMakesNothingWhere(t *testing.T) {
@@ -166,13 +166,13 @@ func TestUndeleteMakesNothingWhere(t *testing.T) {
 		there  client.Object
 		change func(*undeleteOptions)
 	}{
-		"is there already, with another volume": {there: claim("data", "pvc-9")},
-		"nothing was deleted for good": {there: old(func(o *corev1.PersistentVolume) {
+		"already exists, with another volume": {there: claim("data", "pvc-9")},
+		"so there is nothing to restore yet": {there: old(func(o *corev1.PersistentVolume) {
 			delete(o.Spec.FlexVolume.Options, "filesystemUUID")
 		})},
-		"was brought back already, for claim shop/other": {there: old(func(o *corev1.PersistentVolume) { o.Spec.ClaimRef.Name = "other" })},
-		"delete it, and try again":                       {there: old(func(o *corev1.PersistentVolume) { o.Status.Phase = corev1.VolumeReleased })},
-		"is not known; it is one of flex, csi":           {there: claim("x", ""), change: func(o *undeleteOptions) { o.door = "window" }},
+		"was already restored, for claim shop/other": {there: old(func(o *corev1.PersistentVolume) { o.Spec.ClaimRef.Name = "other" })},
+		"delete it, and try again":                   {there: old(func(o *corev1.PersistentVolume) { o.Status.Phase = corev1.VolumeReleased })},
+		"is not known; it is one of flex, csi":       {there: claim("x", ""), change: func(o *undeleteOptions) { o.door = "window" }},
 	} {
 		c := cluster(t, brings(t), tt.there)
 		require.ErrorContains(t, asked(tt.change).undelete(t.Context(), c, &bytes.Buffer{}), says)
@@ -194,13 +194,13 @@ func TestUndeleteAgainWithOtherFlags(t *testing.T) {
 	csi := func(o *undeleteOptions) { o.door, o.class, o.policy, o.policyGiven = "csi", "fast", "Delete", true }
 	for says, change := range map[string]func(*undeleteOptions){
 		"": csi,
-		"--reclaim-policy is Delete there and Retain here": func(o *undeleteOptions) { o.policyGiven = true },
-		"--storage-class is fast there and slow here":      func(o *undeleteOptions) { o.class = "slow" },
-		"--door is csi there and flex here":                func(o *undeleteOptions) { o.door = "flex" },
-		"--secret is none there and shop/key here":         func(o *undeleteOptions) { o.secret = "shop/key" },
+		"with --reclaim-policy Delete instead of Retain": func(o *undeleteOptions) { o.policyGiven = true },
+		"with --storage-class fast instead of slow":      func(o *undeleteOptions) { o.class = "slow" },
+		"with --door csi instead of flex":                func(o *undeleteOptions) { o.door = "flex" },
+		"with --secret none instead of shop/key":         func(o *undeleteOptions) { o.secret = "shop/key" },
 	} {
 		for _, listed := range []bool{true, false} {
-			if listed && strings.HasPrefix(says, "--secret") {
+			if listed && strings.HasPrefix(says, "with --secret") {
 				continue // refused earlier: the volume is not encrypted
 			}
 			c := cluster(t, brings(t))

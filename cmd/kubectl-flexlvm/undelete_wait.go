@@ -27,7 +27,7 @@ const lookEvery = 500 * time.Millisecond
 func (o *undeleteOptions) await(ctx context.Context, c client.Client, made *corev1.PersistentVolume, out io.Writer) error {
 	ref := made.Spec.ClaimRef
 	if o.wait <= 0 {
-		fmt.Fprintf(out, "PersistentVolume %s and claim %s/%s are made; the node brings the volume back, and says so in an event on them\n", made.Name, ref.Namespace, ref.Name)
+		fmt.Fprintf(out, "PersistentVolume %s and claim %s/%s are created; the node restores the volume, and reports the result in an event on them\n", made.Name, ref.Namespace, ref.Name)
 		return nil
 	}
 	err := wait.PollUntilContextTimeout(ctx, lookEvery, o.wait, true, func(ctx context.Context) (bool, error) {
@@ -41,7 +41,7 @@ func (o *undeleteOptions) await(ctx context.Context, c client.Client, made *core
 		return false, refusal(ctx, c, now)
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
-		return fmt.Errorf("the node has not brought the volume back within %s; PersistentVolume %s and the claim are made, and it goes on: see kubectl describe pv %s, and whether the node daemon runs there", o.wait, made.Name, made.Name)
+		return fmt.Errorf("the node did not restore the volume within %s; PersistentVolume %s and the claim exist, and the node continues: see kubectl describe pv %s, and check whether the node daemon runs there", o.wait, made.Name, made.Name)
 	}
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func refusal(ctx context.Context, c client.Client, object *corev1.PersistentVolu
 	}
 	for i := range events.Items {
 		if e := &events.Items[i]; e.InvolvedObject.UID == object.UID {
-			return fmt.Errorf("the node says: %s", e.Message)
+			return fmt.Errorf("the node reports: %s", e.Message)
 		}
 	}
 	return nil
@@ -107,7 +107,7 @@ func (o *undeleteOptions) agrees(there *corev1.PersistentVolume) error {
 		{"--secret", secret, o.secret},
 	} {
 		if flag.here != "" && flag.here != flag.there {
-			return fmt.Errorf("PersistentVolume %[1]s is there already, of an earlier call, and %[2]s is %[3]s there and %[4]s here; leave the flag out, or, once the policy of PersistentVolume %[1]s is Retain, delete it and its claim, and call undelete again when it is gone",
+			return fmt.Errorf("PersistentVolume %[1]s already exists from an earlier run, with %[2]s %[3]s instead of %[4]s; leave the flag out, or, once the reclaim policy of PersistentVolume %[1]s is Retain, delete it and its claim, and run undelete again when it is gone",
 				there.Name, flag.name, flag.there, flag.here)
 		}
 	}
@@ -130,13 +130,13 @@ func (o *undeleteOptions) finish(ctx context.Context, c client.Client, object *c
 	there := &corev1.PersistentVolumeClaim{}
 	err := c.Get(ctx, client.ObjectKeyFromObject(claim), there)
 	if object.Status.Phase == corev1.VolumeBound && (apierrors.IsNotFound(err) || err == nil && there.DeletionTimestamp != nil) {
-		return fmt.Errorf("claim %s/%s is being deleted, and its PersistentVolume %s is still there: see docs/undelete.md (when the PersistentVolume is still there)", ref.Namespace, ref.Name, object.Name)
+		return fmt.Errorf("claim %s/%s is being deleted, and its PersistentVolume %s still exists: see docs/undelete.md (when the PersistentVolume is still there)", ref.Namespace, ref.Name, object.Name)
 	}
 	if err == nil && there.Spec.VolumeName == object.Name && object.Annotations[pv.AnnotationUndelete] == "" {
-		fmt.Fprintf(out, "claim %s/%s is there, and its volume %s is ready: nothing is to be brought back\n", ref.Namespace, ref.Name, object.Name)
+		fmt.Fprintf(out, "claim %s/%s exists and its volume %s is ready: there is nothing to restore\n", ref.Namespace, ref.Name, object.Name)
 		return nil
 	}
-	if err := free(ctx, c, claim); err != nil {
+	if err := checkClaimName(ctx, c, claim); err != nil {
 		return err
 	}
 	if err := createClaim(ctx, c, claim); err != nil {

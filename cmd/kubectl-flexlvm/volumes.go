@@ -16,12 +16,12 @@ func volumesCommand(s *session) *cobra.Command {
 	var filter overview.Filter
 	cmd := &cobra.Command{
 		Use:   "volumes",
-		Short: "List volumes with claim, pod, state, last use and place in the order of eviction",
-		Long: `volumes lists the volumes of all namespaces, or of that which --namespace names. Of those
-that were released it knows what the nodes report: the last that were released, and those
-that go next; of orphans, which have no PersistentVolume and were never released, the first 50 of
-each node. CLAIM is the claim that a volume has, or had before it was released. A volume without
-EVICTION is not to go.`,
+		Short: "List volumes with claim, pod, state, last use and position in the eviction order",
+		Long: `volumes lists the volumes of all namespaces, or of --namespace. Of released volumes it shows those
+that the nodes report: the last that were released, and the next that are evicted. Of orphans, which
+have no PersistentVolume and were never released, it shows the first 50 of each node. CLAIM is the
+claim of a volume, also if it was deleted. EVICTION is the position of a released volume in the
+eviction order of its pool, or why it is kept.`,
 		Example: `  kubectl flexlvm volumes --node node-1
   kubectl flexlvm volumes -n shop --pvc data -o wide`,
 		Args: noArguments,
@@ -60,8 +60,8 @@ EVICTION is not to go.`,
 		},
 	}
 	outputFlag(cmd, &o)
-	cmd.Flags().StringVar(&filter.Node, "node", "", "those of this node alone")
-	cmd.Flags().StringVar(&filter.Claim, "pvc", "", "those of claims of this name alone, deleted ones too")
+	cmd.Flags().StringVar(&filter.Node, "node", "", "show only volumes on this node")
+	cmd.Flags().StringVar(&filter.Claim, "pvc", "", "show only volumes of claims of this name, including deleted claims")
 	return cmd
 }
 

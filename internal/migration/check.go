@@ -31,7 +31,7 @@ func (m *Mover) check(ctx context.Context, s state, door pv.Door) error {
 	}
 	ref := object.Spec.ClaimRef
 	if claim.Status.Phase != corev1.ClaimBound || object.Status.Phase != corev1.VolumeBound || ref == nil || ref.UID != claim.UID {
-		return fmt.Errorf("claim %s/%s is %s and PersistentVolume %s is %s; only those that are bound to each other move", claim.Namespace, claim.Name, claim.Status.Phase, object.Name, object.Status.Phase)
+		return fmt.Errorf("claim %s/%s is %s and PersistentVolume %s is %s; they can move only while they are bound to each other", claim.Namespace, claim.Name, claim.Status.Phase, object.Name, object.Status.Phase)
 	}
 	if err := movable(object, door); err != nil {
 		return err
@@ -54,19 +54,19 @@ func movable(object *corev1.PersistentVolume, door pv.Door) error {
 	case err != nil:
 		return err
 	case parsed.Kind != volume.Claim:
-		return fmt.Errorf("PersistentVolume %s is a replica of a dataset, whose door its class decides when the dataset is loaded; it does not move", object.Name)
+		return fmt.Errorf("PersistentVolume %s is a replica of a dataset and cannot move; its StorageClass determines its driver when the dataset is loaded", object.Name)
 	case len(placeholderName(object.Name)) > maxName:
-		return fmt.Errorf("the name of PersistentVolume %s is too long: %s must fit, too", object.Name, placeholderName(object.Name))
+		return fmt.Errorf("the name of PersistentVolume %s is too long to move: its placeholder %s would have more than %d characters", object.Name, placeholderName(object.Name), maxName)
 	case door == pv.Flex && parsed.Encrypted:
-		return fmt.Errorf("PersistentVolume %s is encrypted, and kubelet would pass its key to the FlexVolume driver in arguments; it stays with the CSI driver", object.Name)
+		return fmt.Errorf("PersistentVolume %s is encrypted, and kubelet would pass its key to the FlexVolume driver in arguments; it must stay with the CSI driver", object.Name)
 	case door == pv.Flex && parsed.FSType == volume.Raw:
-		return fmt.Errorf("PersistentVolume %s has volumeMode Block, and kubelet gives pods no devices through FlexVolume drivers; it stays with the CSI driver", object.Name)
+		return fmt.Errorf("PersistentVolume %s has volumeMode Block, which FlexVolumes do not support; it must stay with the CSI driver", object.Name)
 	case door == pv.Flex && len(object.Spec.MountOptions) > 0:
-		return fmt.Errorf("PersistentVolume %s has mount options (%v), which FlexVolumes cannot have; it stays with the CSI driver", object.Name, object.Spec.MountOptions)
+		return fmt.Errorf("PersistentVolume %s has mount options (%v), which FlexVolumes do not support; it must stay with the CSI driver", object.Name, object.Spec.MountOptions)
 	case door == pv.Flex && slices.Contains(object.Spec.AccessModes, corev1.ReadWriteOncePod):
-		return fmt.Errorf("PersistentVolume %s is for one pod alone (ReadWriteOncePod), which FlexVolumes cannot be; it stays with the CSI driver", object.Name)
+		return fmt.Errorf("PersistentVolume %s has the access mode ReadWriteOncePod, which FlexVolumes do not support; it must stay with the CSI driver", object.Name)
 	case door == pv.Flex && object.Spec.VolumeAttributesClassName != nil:
-		return fmt.Errorf("PersistentVolume %s has the VolumeAttributesClass %s, which FlexVolumes cannot have; it stays with the CSI driver", object.Name, *object.Spec.VolumeAttributesClassName)
+		return fmt.Errorf("PersistentVolume %s has the VolumeAttributesClass %s, which FlexVolumes do not support; it must stay with the CSI driver", object.Name, *object.Spec.VolumeAttributesClassName)
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func movable(object *corev1.PersistentVolume, door pv.Door) error {
 func onlyOurs(object *corev1.PersistentVolume) error {
 	for _, f := range object.Finalizers {
 		if f != pv.Finalizer && f != protection {
-			return fmt.Errorf("PersistentVolume %s has the finalizer %s; it moves once whoever has put it there has taken it off", object.Name, f)
+			return fmt.Errorf("PersistentVolume %s has the finalizer %s of another component; it can move once that component has removed the finalizer", object.Name, f)
 		}
 	}
 	return nil
@@ -97,7 +97,7 @@ func (m *Mover) driverThere(ctx context.Context, object *corev1.PersistentVolume
 			return nil
 		}
 	}
-	return fmt.Errorf("kubelet of node %s does not have the CSI driver %s; install it first (kubectl apply -k installer/csi)", node, pv.Provisioner)
+	return fmt.Errorf("the CSI driver %[2]s is not registered with the kubelet of node %[1]s; install it first (kubectl apply -k installer/csi)", node, pv.Provisioner)
 }
 
 // unused returns an error if a pod uses a claim or is about to.
@@ -109,7 +109,7 @@ func (m *Mover) unused(ctx context.Context, claim *corev1.PersistentVolumeClaim)
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if slices.Contains(kubeobject.ClaimsOf(pod), claim.Namespace+"/"+claim.Name) && !kubeobject.PodEnded(pod) && !waits(pod) {
-			return fmt.Errorf("%w: pod %s uses claim %s/%s; end it, or keep it from starting, and say this again", ErrInUse, pod.Name, claim.Namespace, claim.Name)
+			return fmt.Errorf("%w: pod %s uses claim %s/%s; delete it, or keep it from starting, and run the same command again", ErrInUse, pod.Name, claim.Namespace, claim.Name)
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ type step struct {
 // Move moves the PersistentVolume of a claim to a door, and continues an earlier call that did not finish. It
 // may be killed at any time.
 func (m *Mover) Move(ctx context.Context, claim types.NamespacedName, door pv.Door) error {
-	waitsFor := "the claim to be read"
+	waitsFor := "read the claim"
 	err := wait.PollUntilContextTimeout(ctx, pause, m.Patience, true, func(ctx context.Context) (bool, error) {
 		for {
 			next, err := m.next(ctx, claim, door)
@@ -66,12 +66,12 @@ func (m *Mover) Move(ctx context.Context, claim types.NamespacedName, door pv.Do
 			case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
 				return false, nil // the objects have changed: read them again
 			case err != nil:
-				return true, fmt.Errorf("%s: %w; say this again to go on", next.doing, err)
+				return true, fmt.Errorf("%s: %w; run the same command again to continue", next.doing, err)
 			}
 		}
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
-		return fmt.Errorf("claim %s: it takes longer than %s to %s; say this again to go on", claim, m.Patience, waitsFor)
+		return fmt.Errorf("claim %s: timed out after %s; its next step is: %s; run the same command again to continue", claim, m.Patience, waitsFor)
 	}
 	return err
 }
@@ -85,15 +85,15 @@ func (m *Mover) Check(ctx context.Context, claim types.NamespacedName, door pv.D
 	return next.doing, nil
 }
 
-// look reads the current state.
-func (m *Mover) look(ctx context.Context, key types.NamespacedName) (state, error) {
+// read reads the current state.
+func (m *Mover) read(ctx context.Context, key types.NamespacedName) (state, error) {
 	s := state{claim: &corev1.PersistentVolumeClaim{}}
 	if err := m.Client.Get(ctx, key, s.claim); err != nil {
 		return s, fmt.Errorf("read claim %s: %w", key, err)
 	}
 	name := s.claim.Spec.VolumeName
 	if name == "" {
-		return s, fmt.Errorf("claim %s has no PersistentVolume yet; that will go through the door that its class says", key)
+		return s, fmt.Errorf("claim %s has no PersistentVolume yet; its StorageClass determines the driver (FlexVolume or CSI)", key)
 	}
 	var err error
 	if s.volume, err = m.volume(ctx, name); err != nil {
@@ -122,17 +122,17 @@ func (m *Mover) volume(ctx context.Context, name string) (*corev1.PersistentVolu
 // next returns the next step for a claim; nil if there is nothing left to do. A move that has begun is finished
 // first, even if it was for the other door.
 func (m *Mover) next(ctx context.Context, key types.NamespacedName, door pv.Door) (*step, error) {
-	s, err := m.look(ctx, key)
+	s, err := m.read(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case s.placeholder != nil && s.volume == nil:
-		return m.makeAnew(s)
+		return m.recreate(s)
 	case s.volume == nil:
-		return nil, fmt.Errorf("claim %s has lost its PersistentVolume %s, and there is no placeholder %s of a move; if the volume is still on its node, docs/undelete.md brings it back", key, s.claim.Spec.VolumeName, placeholderName(s.claim.Spec.VolumeName))
+		return nil, fmt.Errorf("claim %s has lost its PersistentVolume %s, and there is no placeholder %s from a move; if the volume is still on its node, restore it as docs/undelete.md describes", key, s.claim.Spec.VolumeName, placeholderName(s.claim.Spec.VolumeName))
 	case !persistentvolume.IsOurs(s.volume):
-		return nil, fmt.Errorf("PersistentVolume %s of claim %s is not flexlvm's", s.volume.Name, key)
+		return nil, fmt.Errorf("PersistentVolume %s of claim %s does not belong to flexlvm", s.volume.Name, key)
 	case s.placeholder != nil && s.volume.UID != s.placeholder.Spec.ClaimRef.UID:
 		return m.finish(s), nil
 	case s.placeholder != nil:
@@ -152,7 +152,7 @@ func (m *Mover) begin(s state, door pv.Door) (*step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &step{"make the placeholder " + placeholder.Name, func(ctx context.Context) error {
+	return &step{"create the placeholder PersistentVolume " + placeholder.Name, func(ctx context.Context) error {
 		return m.Client.Create(ctx, placeholder)
 	}}, nil
 }
@@ -162,7 +162,7 @@ func (m *Mover) begin(s state, door pv.Door) (*step, error) {
 func (m *Mover) takeAway(ctx context.Context, s state) (*step, error) {
 	object := s.volume
 	if s.placeholder.DeletionTimestamp != nil {
-		return nil, fmt.Errorf("PersistentVolume %s, the placeholder, was deleted by somebody; say this again once it is gone, and set the reclaim policy of %s to what it is to be (it was %s)", s.placeholder.Name, object.Name, s.record.Policy)
+		return nil, fmt.Errorf("the placeholder PersistentVolume %s is being deleted, but not by this command; once it is gone, set the reclaim policy of PersistentVolume %s as needed (it was %s), and run the same command again to continue", s.placeholder.Name, object.Name, s.record.Policy)
 	}
 	if err := onlyOurs(object); err != nil {
 		return nil, err
@@ -177,38 +177,38 @@ func (m *Mover) takeAway(ctx context.Context, s state) (*step, error) {
 	preconditions := client.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion}
 	switch {
 	case s.placeholder.Annotations[pv.AnnotationReplaces] != now:
-		return &step{"note in the placeholder what has changed", func(ctx context.Context) error {
+		return &step{"record changes of the PersistentVolume in the placeholder", func(ctx context.Context) error {
 			return m.patch(ctx, s.placeholder, func(p *corev1.PersistentVolume) { p.Annotations[pv.AnnotationReplaces] = now })
 		}}, nil
 	case s.placeholder.Status.Phase != corev1.VolumeReleased:
-		return &step{doing: "have the placeholder called Released"}, nil
+		return &step{doing: "wait until the placeholder's phase is Released"}, nil
 	case object.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain:
-		return &step{"set the reclaim policy of " + object.Name + " to Retain", func(ctx context.Context) error {
+		return &step{"set the reclaim policy of PersistentVolume " + object.Name + " to Retain", func(ctx context.Context) error {
 			return m.patch(ctx, object, func(p *corev1.PersistentVolume) {
 				metav1.SetMetaDataAnnotation(&p.ObjectMeta, pv.AnnotationRetainedFor, string(s.placeholder.UID))
 				p.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 			})
 		}}, nil
 	case object.DeletionTimestamp == nil:
-		return &step{"delete " + object.Name, func(ctx context.Context) error {
+		return &step{"delete PersistentVolume " + object.Name, func(ctx context.Context) error {
 			return m.Client.Delete(ctx, object, preconditions)
 		}}, nil
 	}
-	return &step{"take the finalizers off " + object.Name, func(ctx context.Context) error {
+	return &step{"remove the finalizers of PersistentVolume " + object.Name, func(ctx context.Context) error {
 		return m.patch(ctx, object, func(p *corev1.PersistentVolume) { p.Finalizers = nil })
 	}}, nil
 }
 
-// makeAnew returns the step that creates the new PersistentVolume.
-func (m *Mover) makeAnew(s state) (*step, error) {
+// recreate returns the step that creates the new PersistentVolume.
+func (m *Mover) recreate(s state) (*step, error) {
 	if s.claim.DeletionTimestamp != nil {
-		return nil, fmt.Errorf("claim %s/%s is being deleted; PersistentVolume %s keeps its volume", s.claim.Namespace, s.claim.Name, s.placeholder.Name)
+		return nil, fmt.Errorf("claim %s/%s is being deleted; the placeholder PersistentVolume %s keeps its volume", s.claim.Namespace, s.claim.Name, s.placeholder.Name)
 	}
 	object, err := replacement(s.placeholder, s.record, s.claim)
 	if err != nil {
 		return nil, err
 	}
-	return &step{fmt.Sprintf("make %s anew for door %s", object.Name, persistentvolume.DoorOf(object)), func(ctx context.Context) error {
+	return &step{fmt.Sprintf("recreate PersistentVolume %s for driver %s", object.Name, persistentvolume.DoorOf(object)), func(ctx context.Context) error {
 		return m.Client.Create(ctx, object)
 	}}, nil
 }
@@ -219,21 +219,21 @@ func (m *Mover) finish(s state) *step {
 	object := s.volume
 	switch {
 	case object.Status.Phase != corev1.VolumeBound || s.claim.Status.Phase != corev1.ClaimBound:
-		return &step{doing: "have claim " + s.claim.Name + " bound again"}
+		return &step{doing: "wait until claim " + s.claim.Name + " is bound again"}
 	case object.Spec.PersistentVolumeReclaimPolicy != s.record.Policy:
-		return &step{fmt.Sprintf("set the reclaim policy of %s to %s", object.Name, s.record.Policy), func(ctx context.Context) error {
+		return &step{fmt.Sprintf("set the reclaim policy of PersistentVolume %s to %s", object.Name, s.record.Policy), func(ctx context.Context) error {
 			return m.patch(ctx, object, func(p *corev1.PersistentVolume) { p.Spec.PersistentVolumeReclaimPolicy = s.record.Policy })
 		}}
 	case s.placeholder.DeletionTimestamp != nil:
-		return &step{doing: "have the placeholder gone"}
+		return &step{doing: "wait until the placeholder is gone"}
 	case s.placeholder.Labels[pv.LabelNode] != "":
 		// Otherwise, when it is deleted, the node daemon would report that another PersistentVolume names its
 		// volume.
-		return &step{"take the placeholder from its node", func(ctx context.Context) error {
+		return &step{"remove the node label of the placeholder", func(ctx context.Context) error {
 			return m.patch(ctx, s.placeholder, func(p *corev1.PersistentVolume) { delete(p.Labels, pv.LabelNode) })
 		}}
 	}
-	return &step{"delete the placeholder " + s.placeholder.Name, func(ctx context.Context) error {
+	return &step{"delete the placeholder PersistentVolume " + s.placeholder.Name, func(ctx context.Context) error {
 		return m.Client.Delete(ctx, s.placeholder, client.Preconditions{UID: &s.placeholder.UID})
 	}}
 }

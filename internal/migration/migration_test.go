@@ -279,11 +279,11 @@ func TestWhatDoesNotMove(t *testing.T) {
 		says   string
 	}{
 		"no PersistentVolume yet": {pv.Flex, func(_ *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "" }, "has no PersistentVolume yet"},
-		"not bound":               {pv.Flex, func(_ *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimLost }, "only those that are bound to each other move"},
+		"not bound":               {pv.Flex, func(_ *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimLost }, "they can move only while they are bound to each other"},
 		"lost":                    {pv.Flex, func(_ *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "pvc-2" }, "has lost its PersistentVolume pvc-2"},
 		"another's": {pv.Flex, func(p *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
 			p.Spec.FlexVolume.Driver = "example.org/disk"
-		}, "is not flexlvm's"},
+		}, "does not belong to flexlvm"},
 		"of a dataset": {pv.Flex, func(p *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
 			p.Spec.FlexVolume.Options[volume.OptionKind] = string(volume.Dataset)
 		}, "is a replica of a dataset"},
@@ -292,22 +292,22 @@ func TestWhatDoesNotMove(t *testing.T) {
 		}, "is for the readers of a dataset"},
 		"mount options": {pv.CSI, func(p *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
 			p.Spec.MountOptions = []string{"noatime"}
-		}, "FlexVolumes cannot have"},
+		}, "FlexVolumes do not support"},
 		"a device": {pv.CSI, func(p *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
 			p.Spec.CSI.VolumeAttributes[volume.OptionVolumeMode] = volume.ModeBlock
 		}, "has volumeMode Block"},
 		"one pod alone": {pv.CSI, func(p *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
 			p.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
-		}, "FlexVolumes cannot be"},
+		}, "FlexVolumes do not support"},
 		"class of attributes": {pv.CSI, func(p *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
 			p.Spec.VolumeAttributesClassName = new("fast")
-		}, "has the VolumeAttributesClass fast, which FlexVolumes cannot have"},
+		}, "has the VolumeAttributesClass fast, which FlexVolumes do not support"},
 		"somebody's finalizer": {pv.Flex, func(p *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
 			p.Finalizers = append(p.Finalizers, "example.org/hold")
 		}, "has the finalizer example.org/hold"},
 		"no CSI driver": {pv.Flex, func(p *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
 			p.Labels[pv.LabelNode] = "node2"
-		}, "kubelet of node node2 does not have the CSI driver"},
+		}, "is not registered with the kubelet of node node2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, tt.from, tt.change)
@@ -328,20 +328,20 @@ func TestForgedPlaceholders(t *testing.T) {
 		change func(*corev1.PersistentVolume)
 		says   string
 	}{
-		"no record": {func(p *corev1.PersistentVolume) { p.Annotations = nil }, "is none; delete or rename it"},
+		"no record": {func(p *corev1.PersistentVolume) { p.Annotations = nil }, "is not a placeholder; delete it, if it is not needed"},
 		"not JSON":  {func(p *corev1.PersistentVolume) { p.Annotations[pv.AnnotationReplaces] = "{" }, "read annotation"},
 		"another claim's": {func(p *corev1.PersistentVolume) {
 			p.Annotations[pv.AnnotationReplaces] = `{"name":"pvc-1","claimUID":"x"}`
-		}, "is left of another claim"},
+		}, "is the placeholder of an earlier claim"},
 		"another's name": {func(p *corev1.PersistentVolume) {
 			p.Annotations[pv.AnnotationReplaces] = `{"name":"pvc-2","claimUID":"uid-of-claim"}`
-		}, "replaces pvc-2"},
+		}, "is the placeholder of PersistentVolume pvc-2"},
 		"no policy": {func(p *corev1.PersistentVolume) {
 			p.Annotations[pv.AnnotationReplaces] = `{"name":"pvc-1","claimUID":"uid-of-claim","reclaimPolicy":"Recycle"}`
-		}, "knows no reclaim policy"},
+		}, "has the reclaim policy \"Recycle\""},
 		"a path of the node": {func(p *corev1.PersistentVolume) {
 			p.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}
-		}, "is none; delete or rename it"},
+		}, "is not a placeholder; delete it, if it is not needed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, pv.Flex)
@@ -386,7 +386,7 @@ func TestCheckWritesNothing(t *testing.T) {
 	m := &Mover{Client: w.Client}
 	doing, err := m.Check(t.Context(), key, pv.CSI)
 	require.NoError(t, err)
-	require.Equal(t, "make the placeholder pvc-1-door", doing)
+	require.Equal(t, "create the placeholder PersistentVolume pvc-1-door", doing)
 	doing, err = m.Check(t.Context(), key, pv.Flex)
 	require.NoError(t, err)
 	require.Empty(t, doing)

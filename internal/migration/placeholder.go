@@ -64,18 +64,18 @@ func readRecord(placeholder *corev1.PersistentVolume, claim *corev1.PersistentVo
 	var r record
 	text, there := placeholder.Annotations[pv.AnnotationReplaces]
 	if !there || !persistentvolume.IsOurs(placeholder) {
-		return r, fmt.Errorf("PersistentVolume %s has the name of the placeholder, and is none; delete or rename it", placeholder.Name)
+		return r, fmt.Errorf("PersistentVolume %s has the placeholder's name but is not a placeholder; delete it, if it is not needed", placeholder.Name)
 	}
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		return r, fmt.Errorf("read annotation %s of PersistentVolume %s: %w", pv.AnnotationReplaces, placeholder.Name, err)
 	}
 	switch {
 	case r.Claim != claim.UID:
-		return r, fmt.Errorf("PersistentVolume %s is left of another claim of this name, which was deleted while its volume moved to the other door; it keeps that volume. Delete it once nobody needs the data", placeholder.Name)
+		return r, fmt.Errorf("PersistentVolume %s is the placeholder of an earlier claim of this name, which was deleted while its volume moved to the other driver; it keeps that volume. Delete it once the data is not needed", placeholder.Name)
 	case r.Name != claim.Spec.VolumeName || placeholderName(r.Name) != placeholder.Name:
-		return r, fmt.Errorf("PersistentVolume %s replaces %s, and claim %s/%s has %s", placeholder.Name, r.Name, claim.Namespace, claim.Name, claim.Spec.VolumeName)
+		return r, fmt.Errorf("PersistentVolume %s is the placeholder of PersistentVolume %s, but claim %s/%s has PersistentVolume %s", placeholder.Name, r.Name, claim.Namespace, claim.Name, claim.Spec.VolumeName)
 	case r.Policy != corev1.PersistentVolumeReclaimDelete && r.Policy != corev1.PersistentVolumeReclaimRetain:
-		return r, fmt.Errorf("PersistentVolume %s knows no reclaim policy %q; set it in its annotation %s", placeholder.Name, r.Policy, pv.AnnotationReplaces)
+		return r, fmt.Errorf("the placeholder PersistentVolume %s has the reclaim policy %q in its annotation %s; set Delete or Retain there", placeholder.Name, r.Policy, pv.AnnotationReplaces)
 	}
 	return r, nil
 }

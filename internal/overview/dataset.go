@@ -52,7 +52,7 @@ func DatasetsOf(managers []flexlvmv1.VolumeManager) []Dataset {
 	for i := range managers {
 		m := &managers[i]
 		if len(m.Status.Volumes) == 0 {
-			out = append(out, Dataset{Namespace: m.Namespace, Name: m.Name, State: m.Status.State, Message: cmp.Or(m.Status.Message, "its controller has not looked at it yet"), Nodes: []Replica{}})
+			out = append(out, Dataset{Namespace: m.Namespace, Name: m.Name, State: m.Status.State, Message: cmp.Or(m.Status.Message, "the controller has not processed it yet"), Nodes: []Replica{}})
 		}
 		for j := range m.Status.Volumes {
 			out = append(out, datasetOf(m, &m.Status.Volumes[j]))
@@ -70,7 +70,7 @@ func datasetOf(m *flexlvmv1.VolumeManager, v *flexlvmv1.VolumeStatus) Dataset {
 		Message: v.Message, Nodes: []Replica{}, Unlisted: max(0, int(v.Replicas)-len(v.Nodes)),
 	}
 	if m.Status.ObservedGeneration != m.Generation {
-		d.State, d.Message = flexlvmv1.StatePending, "the spec has changed, and its controller has not looked at it yet"
+		d.State, d.Message = flexlvmv1.StatePending, "the spec has changed, and the controller has not processed the change yet"
 	}
 	if v.VolumeSource != nil && v.VolumeSource.PersistentVolumeClaim != nil {
 		d.Claim = v.VolumeSource.PersistentVolumeClaim.ClaimName

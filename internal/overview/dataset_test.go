@@ -29,7 +29,7 @@ func TestDatasets(t *testing.T) {
 	all := overview.DatasetsOf([]flexlvmv1.VolumeManager{loading, early})
 	require.Len(t, all, 2)
 	require.Equal(t, "early", all[0].Name)
-	require.Contains(t, all[0].Message, "has not looked at it yet")
+	require.Contains(t, all[0].Message, "has not processed it yet")
 	d := all[1]
 	require.Equal(t, "images-a", d.Claim)
 	require.Equal(t, 57, d.Unlisted)

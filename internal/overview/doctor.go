@@ -60,7 +60,7 @@ func ExaminationsOf(storages []flexlvmv1.NodeStorage, now time.Time) []Examinati
 			add(level, "pool "+p.Pool, p.Message, p.Next)
 		}
 		if s.Status.CheckedTime.IsZero() {
-			add(LevelWarn, "examination", "the node has not been examined yet", "wait some minutes; a daemon of an earlier release does not examine: update it, or run flexlvm doctor on the node")
+			add(LevelWarn, "examination", "the node daemon has not run its checks yet", "wait a few minutes; a node daemon of an earlier release runs no checks: upgrade it, or run flexlvm doctor on the node")
 		}
 		slices.SortStableFunc(e.Found, func(a, b flexlvmv1.Check) int { return strings.Compare(a.Level, b.Level) })
 		if e.Found == nil {
@@ -95,5 +95,5 @@ func Examined(all []Examination) string {
 			warned++
 		}
 	}
-	return fmt.Sprintf("%s: %d with FAIL, %d with WARN, %d sound", volume.Pluralize(len(all), "node", "nodes"), failed, warned, len(all)-failed-warned)
+	return fmt.Sprintf("%s: %d with FAIL, %d with WARN, %d OK", volume.Pluralize(len(all), "node", "nodes"), failed, warned, len(all)-failed-warned)
 }

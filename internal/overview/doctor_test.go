@@ -34,7 +34,7 @@ func TestExaminations(t *testing.T) {
 	require.Equal(t, "driver", all[0].Found[0].Check)
 	require.Contains(t, all[1].Found[0].Detail, "has not reported since")
 	require.Equal(t, "pool flexlvm", all[2].Found[0].Check)
-	require.Contains(t, all[4].Found[0].Detail, "has not been examined yet")
+	require.Contains(t, all[4].Found[0].Detail, "has not run its checks yet")
 	require.NotNil(t, all[5].Found)
-	require.Equal(t, "6 nodes: 3 with FAIL, 2 with WARN, 1 sound", overview.Examined(all))
+	require.Equal(t, "6 nodes: 3 with FAIL, 2 with WARN, 1 OK", overview.Examined(all))
 }

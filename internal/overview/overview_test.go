@@ -26,6 +26,7 @@ func node(name string, change ...func(*flexlvmv1.NodeStorageStatus)) flexlvmv1.N
 		Pools: []flexlvmv1.Pool{{
 			Name: "flexlvm", UUID: ledgertest.GroupUUID, Layout: "linear", ExtentSize: resource.MustParse("4Mi"),
 			Size: resource.MustParse("100Gi"), Free: resource.MustParse("40Gi"), Reclaimable: resource.MustParse("20Gi"), Allocatable: resource.MustParse("60Gi"),
+			VolumesByState: map[string]int32{"ready": 1, "unreferenced": 2},
 		}},
 		EvictionPolicy: &flexlvmv1.EvictionPolicy{HighThresholdPercent: 100, LowThresholdPercent: 80},
 	}}
@@ -56,6 +57,14 @@ func TestStatusPutsTheWorstFirst(t *testing.T) {
 		node("c-short", condition(flexlvmv1.ConditionShortfall, metav1.ConditionTrue, flexlvmv1.ReasonRoomMissing, "5 GiB are missing")),
 		node("d-silent", func(s *flexlvmv1.NodeStorageStatus) { s.ObservedTime = metav1.NewTime(now.Add(-time.Hour)) }),
 		node("e-fuller", func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].Free = resource.MustParse("1Gi") }),
+		node("f-system-full", func(s *flexlvmv1.NodeStorageStatus) {
+			s.Pools = append(s.Pools, flexlvmv1.Pool{Name: "debian", Layout: "linear", Size: resource.MustParse("100Gi"), ForeignVolumes: 2})
+		}),
+		node("g-promised", func(s *flexlvmv1.NodeStorageStatus) {
+			s.Pools = append(s.Pools, flexlvmv1.Pool{
+				Name: "fast", Layout: "linear", Size: resource.MustParse("100Gi"), Free: resource.MustParse("50Gi"), Promised: resource.MustParse("1Gi"),
+			})
+		}),
 	}, now)
 	var names []string
 	for _, n := range s.Nodes {
@@ -65,11 +74,11 @@ func TestStatusPutsTheWorstFirst(t *testing.T) {
 			require.NotEmpty(t, p.Next)
 		}
 	}
-	require.Equal(t, []string{"c-short", "d-silent", "b-closed", "e-fuller", "a-well"}, names)
+	require.Equal(t, []string{"c-short", "d-silent", "b-closed", "e-fuller", "g-promised", "a-well", "f-system-full"}, names, "a volume group that flexlvm does not use does not count")
 	require.Equal(t, 3, s.Ailing)
 	require.Equal(t, overview.Critical, s.Nodes[0].Problems[0].Severity)
 	require.Equal(t, "5 GiB are missing", s.Nodes[0].Problems[0].Message)
-	require.Equal(t, 500*volume.GiB, s.Total.Size)
+	require.Equal(t, 900*volume.GiB, s.Total.Size)
 	require.Equal(t, s.Total.Size, s.Total.InUse+s.Total.Reclaimable+s.Total.Free)
 }
 

@@ -71,7 +71,7 @@ func FitsOf(o Objects, spec volume.Spec, now time.Time) []Fit {
 		want := []ledger.Want{{PV: wanted, Claim: "claim", Spec: spec}}
 		_, err := books.Reserve(s.Name, want)
 		var noRoom *ledger.NoRoom
-		if later, changes := oncePast(s, now); changes && errors.As(err, &noRoom) {
+		if later, changes := afterMinAge(s, now); changes && errors.As(err, &noRoom) {
 			books.Report(later)
 			if _, waited := books.Reserve(s.Name, want); waited == nil {
 				err = nil
@@ -122,7 +122,7 @@ func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time)
 	plan, freed := planFor(view, policy, spec.Pool())
 	if view.Pools[i].Thin == nil {
 		missing := need + bytesOf(s.Status.Pools[i].Promised) - view.Pools[i].Free
-		for _, at := range comingOfAge(view, policy) {
+		for _, at := range evictableTimes(view, policy) {
 			if freed >= missing {
 				break
 			}
@@ -140,7 +140,7 @@ func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time)
 	}
 	f.Unlisted = max(0, s.Status.ReleasedCount-int32(len(s.Status.Released)))
 	if why := blockedOf(s); why != "" && len(f.Evictions) > 0 {
-		*f = Fit{Node: f.Node, Why: "has the room only if it evicts, and evicts nothing: " + why}
+		*f = Fit{Node: f.Node, Why: "would have to evict volumes, but evictions are blocked: " + why}
 		return
 	}
 	free := view.Pools[i].Free + freed
@@ -154,7 +154,7 @@ func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time)
 	view.Volumes = slices.DeleteFunc(view.Volumes, func(v volumeView) bool { return v.Pool() == spec.Pool() && gone[v.Name] })
 	view.Volumes = append(view.Volumes, inUse(wanted, &view.Pools[i], need, view.Now))
 	view.StartsUntil = time.Time{}
-	if ages := comingOfAge(view, policy); len(ages) > 0 {
+	if ages := evictableTimes(view, policy); len(ages) > 0 {
 		view.Now = ages[len(ages)-1] // if the pool is too full, all of them are waited for
 	}
 	then, _ := planFor(view, policy, spec.Pool())
@@ -163,11 +163,11 @@ func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time)
 	}
 }
 
-// oncePast returns the report that a node will publish once its recently released volumes may be evicted; until
+// afterMinAge returns the report that a node will publish once its recently released volumes may be evicted; until
 // then they do not count as reclaimable. changes is false if there are none.
-func oncePast(s *flexlvmv1.NodeStorage, now time.Time) (later *flexlvmv1.NodeStorage, changes bool) {
+func afterMinAge(s *flexlvmv1.NodeStorage, now time.Time) (later *flexlvmv1.NodeStorage, changes bool) {
 	view, policy := viewOf(s, now)
-	ages := comingOfAge(view, policy)
+	ages := evictableTimes(view, policy)
 	if len(ages) == 0 {
 		return nil, false
 	}
@@ -205,9 +205,9 @@ func planFor(view eviction.View, policy eviction.Policy, pool volume.PoolName) (
 	return plan, freed
 }
 
-// comingOfAge returns when each recently released volume becomes old enough to be evicted (Policy.MinAge),
+// evictableTimes returns when each recently released volume becomes old enough to be evicted (Policy.MinAge),
 // earliest first.
-func comingOfAge(view eviction.View, policy eviction.Policy) (out []time.Time) {
+func evictableTimes(view eviction.View, policy eviction.Policy) (out []time.Time) {
 	for i := range view.Volumes {
 		if at := view.Volumes[i].Released.Add(policy.MinAge); at.After(view.Now) {
 			out = append(out, at)
@@ -245,7 +245,7 @@ func NextOf(storages []flexlvmv1.NodeStorage, most int, now time.Time) []Evictio
 			told[r.Pool]++
 			out = append(out, Eviction{
 				Node: s.Name, Pool: r.Pool, Name: r.Name, Namespace: r.Namespace, Room: bytesOf(r.Room), LastUsed: r.LastUsed,
-				Message: fmt.Sprintf("number %d of its pool when room is needed", r.EvictionOrder),
+				Message: fmt.Sprintf("number %d in its pool's eviction order when room is needed", r.EvictionOrder),
 			})
 		}
 	}

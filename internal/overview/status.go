@@ -64,6 +64,8 @@ type Node struct {
 	Volumes  int32       `json:"volumes"`
 	Pools    []Pool      `json:"pools"`
 	Problems []Problem   `json:"problems"`
+
+	fullest volume.Bytes // share of the fullest pool that volumes in use take, in thousandths
 }
 
 // worst returns the weight of the worst problem.
@@ -101,19 +103,9 @@ func StatusOf(storages []flexlvmv1.NodeStorage, now time.Time) Status {
 	}
 	slices.SortFunc(out.Nodes, func(a, b Node) int {
 		return cmp.Or(cmp.Compare(b.worst(), a.worst()), cmp.Compare(len(b.Problems), len(a.Problems)),
-			cmp.Compare(fullest(b), fullest(a)), cmp.Compare(a.Name, b.Name))
+			cmp.Compare(b.fullest, a.fullest), cmp.Compare(a.Name, b.Name))
 	})
 	return out
-}
-
-// fullest returns the used share of a node's fullest pool, in thousandths.
-func fullest(n Node) (most volume.Bytes) {
-	for _, p := range n.Pools {
-		if p.Size > 0 {
-			most = max(most, p.InUse*1000/p.Size)
-		}
-	}
-	return most
 }
 
 func nodeOf(s *flexlvmv1.NodeStorage, now time.Time) Node {
@@ -125,6 +117,11 @@ func nodeOf(s *flexlvmv1.NodeStorage, now time.Time) Node {
 			InUse: max(0, size-free-reclaimable), Promised: bytesOf(p.Promised),
 			ThinData: p.ThinDataPercent, ThinMetadata: p.ThinMetadataPercent,
 		})
+		// As for the daemon's thresholds: a volume group without flexlvm's volumes, such as the operating
+		// system's, is usually full.
+		if size > 0 && (len(p.VolumesByState) > 0 || p.Promised.Sign() > 0) {
+			n.fullest = max(n.fullest, max(0, size-free-reclaimable)*1000/size)
+		}
 	}
 	n.Problems = append(nodeProblems(s, now), poolProblems(s)...)
 	slices.SortStableFunc(n.Problems, func(a, b Problem) int { return cmp.Compare(b.Severity.weight(), a.Severity.weight()) })
@@ -150,7 +147,7 @@ func nodeProblems(s *flexlvmv1.NodeStorage, now time.Time) []Problem {
 		case c.Type == flexlvmv1.ConditionShortfall && c.Status == metav1.ConditionTrue:
 			add(Critical, c.Message, "enlarge the pool, or delete claims that nobody needs")
 		case c.Type == flexlvmv1.ConditionShortfall && c.Reason == flexlvmv1.ReasonFullOfVolumesInUse:
-			add(Warning, c.Message, "enlarge the pool before the rest is gone")
+			add(Warning, c.Message, "enlarge the pool before its free space is used up")
 		}
 	}
 	if s.Status.OrphanCount > 0 {
@@ -171,13 +168,13 @@ func poolProblems(s *flexlvmv1.NodeStorage) (out []Problem) {
 			out = append(out, Problem{Severity: severity, Pool: p.Name, Message: message, Next: next})
 		}
 		if p.MissingDevices > 0 {
-			add(Critical, fmt.Sprintf("LVM does not find %d of its devices", p.MissingDevices), "look at pvs on the node, and bring the disk back")
+			add(Critical, fmt.Sprintf("LVM does not find %d of its devices", p.MissingDevices), "run pvs on the node, and reconnect the missing disk")
 		}
 		if p.Closed != "" {
 			add(Warning, "takes no new volumes: "+p.Closed, "run flexlvm doctor on the node")
 		}
 		if p.MetadataUsedPercent >= warnMetadata {
-			add(Warning, fmt.Sprintf("LVM's metadata area is %d %% full", p.MetadataUsedPercent), "delete claims on the node: the area cannot be enlarged")
+			add(Warning, fmt.Sprintf("LVM's metadata area is %d %% full", p.MetadataUsedPercent), "delete claims on the node, because the area cannot be enlarged")
 		}
 		if p.ThinMetadataPercent != nil && *p.ThinMetadataPercent >= warnThinMetadata {
 			add(Critical, fmt.Sprintf("the metadata of the thin pool is %d %% full", *p.ThinMetadataPercent), "run lvextend --poolmetadatasize +64M "+p.Name+" on the node")

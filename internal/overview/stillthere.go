@@ -44,9 +44,9 @@ func uses(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) 
 	return claim.Spec.VolumeName == object.Name || claim.UID == object.Spec.ClaimRef.UID || migration.StandsIn(object, claim)
 }
 
-// Sure fails if a PersistentVolume of the claim still exists for a volume other than the one found by the
+// CheckUnambiguous fails if a PersistentVolume of the claim still exists for a volume other than the one found by the
 // claim's name, because it is not clear which one the user means.
-func Sure(found Candidate, w Wanted, still []corev1.PersistentVolume) error {
+func CheckUnambiguous(found Candidate, w Wanted, still []corev1.PersistentVolume) error {
 	if w.Volume != "" {
 		return nil
 	}
@@ -57,7 +57,7 @@ func Sure(found Candidate, w Wanted, still []corev1.PersistentVolume) error {
 	if len(others) == 0 {
 		return nil
 	}
-	return fmt.Errorf("claim %s/%s had several volumes; say which is meant. The one that was released:\n  %s%s", w.Namespace, w.Claim, found, Kept(others))
+	return fmt.Errorf("claim %s/%s had several volumes. To use the released one, give:\n  %s%s", w.Namespace, w.Claim, found, Kept(others))
 }
 
 // Kept returns a text that lists the existing PersistentVolumes of a claim and what to do if one of their
@@ -67,7 +67,7 @@ func Kept(still []corev1.PersistentVolume) string {
 		return ""
 	}
 	var out strings.Builder
-	out.WriteString("\nThese PersistentVolumes of the claim are still there, and no claim uses them:")
+	out.WriteString("\nThese PersistentVolumes of the claim still exist, and no claim uses them:")
 	retain := false
 	for i := range still[:min(len(still), 20)] {
 		object := &still[i]
@@ -77,13 +77,13 @@ func Kept(still []corev1.PersistentVolume) string {
 		if object.DeletionTimestamp != nil {
 			state += ", being deleted"
 		}
-		fmt.Fprintf(&out, "\n  PersistentVolume %s (%s, reclaim policy %s, made %s)", object.Name, state, policy, object.CreationTimestamp.UTC().Format("2006-01-02 15:04:05Z"))
+		fmt.Fprintf(&out, "\n  PersistentVolume %s (%s, reclaim policy %s, created %s)", object.Name, state, policy, object.CreationTimestamp.UTC().Format("2006-01-02 15:04:05Z"))
 	}
-	out.WriteString("\nIf the volume of such a PersistentVolume is meant, ")
+	out.WriteString("\nTo use the volume of one of these PersistentVolumes, ")
 	if retain {
-		out.WriteString(`keep it at once with kubectl patch pv NAME -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}', and then `)
+		out.WriteString(`protect it immediately with kubectl patch pv NAME -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}', and then `)
 	}
-	out.WriteString("go on as docs/undelete.md says (when the PersistentVolume is still there)")
+	out.WriteString("follow docs/undelete.md (when the PersistentVolume is still there)")
 	return out.String()
 }
 
@@ -99,7 +99,7 @@ func unknownSince(others []Candidate, w Wanted, found Candidate) error {
 	if len(unknown) == 0 {
 		return nil
 	}
-	return fmt.Errorf("of these released volumes the node does not know the claim, and one of them may be the later one of claim %s/%s; say with --volume which is meant. The one that was found:\n  %s\nThose of which it is not known:%s",
+	return fmt.Errorf("claim %s/%s may have had a later volume than the one that was found, because the claims of some released volumes are not known; select one with --volume. The volume that was found:\n  %s\nVolumes whose claim is not known:%s",
 		w.Namespace, w.Claim, found, listed(unknown))
 }
 
@@ -115,7 +115,7 @@ func unlistedSince(storages []flexlvmv1.NodeStorage, w Wanted, found Candidate) 
 		if w.Node != "" && s.Name != w.Node || n == 0 || !until.IsZero() && !until.After(found.Released.Released.Time) {
 			continue
 		}
-		return fmt.Errorf("node %s has %d released volumes that it does not list, and one of claim %s/%s among them may have been released after this one:\n  %s\nflexlvm volumes list on the node shows them. If this one is meant, say so with --volume; one that is not listed is brought back, kept or given up on its node (docs/undelete.md: bring it back)",
+		return fmt.Errorf("node %s has %d released volumes that it does not list, and one of them may be a later volume of claim %s/%s than this one:\n  %s\nflexlvm volumes list on the node shows them all. Select this volume with --volume, or restore, retain or forget a volume that is not listed on its node (docs/undelete.md: bring it back)",
 			s.Name, n, w.Namespace, w.Claim, found)
 	}
 	return nil

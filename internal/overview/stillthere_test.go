@@ -79,29 +79,29 @@ func TestStillThere(t *testing.T) {
 }
 
 // A volume is identified by its claim's name alone only if the claim left no other volume.
-func TestSure(t *testing.T) {
+func TestCheckUnambiguous(t *testing.T) {
 	w := overview.Wanted{Namespace: "shop", Claim: "data"}
 	found, err := overview.Find([]flexlvmv1.NodeStorage{node("a", deleted("data"))}, w)
 	require.NoError(t, err)
-	require.NoError(t, overview.Sure(found, w, nil))
-	require.NoError(t, overview.Sure(found, w, []corev1.PersistentVolume{leftBy("released-0")}), "it is the PersistentVolume of the volume that was found")
+	require.NoError(t, overview.CheckUnambiguous(found, w, nil))
+	require.NoError(t, overview.CheckUnambiguous(found, w, []corev1.PersistentVolume{leftBy("released-0")}), "it is the PersistentVolume of the volume that was found")
 	w.Volume = "released-0"
-	require.NoError(t, overview.Sure(found, w, []corev1.PersistentVolume{leftBy("pvc-9")}), "it was named")
+	require.NoError(t, overview.CheckUnambiguous(found, w, []corev1.PersistentVolume{leftBy("pvc-9")}), "it was named")
 	w.Volume = ""
-	err = overview.Sure(found, w, []corev1.PersistentVolume{leftBy("released-0"), leftBy("pvc-9")})
-	require.EqualError(t, err, `claim shop/data had several volumes; say which is meant. The one that was released:
+	err = overview.CheckUnambiguous(found, w, []corev1.PersistentVolume{leftBy("released-0"), leftBy("pvc-9")})
+	require.EqualError(t, err, `claim shop/data had several volumes. To use the released one, give:
   --volume released-0 (node a, claim data, 8 GiB, unreferenced since 2026-11-19 22:00:00Z)
-These PersistentVolumes of the claim are still there, and no claim uses them:
-  PersistentVolume pvc-9 (Released, reclaim policy Delete, made 2026-11-20 03:00:00Z)
-If the volume of such a PersistentVolume is meant, keep it at once with kubectl patch pv NAME -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}', and then go on as docs/undelete.md says (when the PersistentVolume is still there)`)
+These PersistentVolumes of the claim still exist, and no claim uses them:
+  PersistentVolume pvc-9 (Released, reclaim policy Delete, created 2026-11-20 03:00:00Z)
+To use the volume of one of these PersistentVolumes, protect it immediately with kubectl patch pv NAME -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}', and then follow docs/undelete.md (when the PersistentVolume is still there)`)
 	kept := leftBy("pvc-9", func(o *corev1.PersistentVolume) {
 		o.Spec.PersistentVolumeReclaimPolicy, o.DeletionTimestamp = corev1.PersistentVolumeReclaimRetain, &metav1.Time{Time: now}
 	})
-	err = overview.Sure(found, w, []corev1.PersistentVolume{kept})
+	err = overview.CheckUnambiguous(found, w, []corev1.PersistentVolume{kept})
 	require.ErrorContains(t, err, "pvc-9 (Released, being deleted, reclaim policy Retain, ")
 	require.NotContains(t, err.Error(), "kubectl patch")
 	other := leftBy("released-0", func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options["volumeGroup"] = "fast" })
-	require.Error(t, overview.Sure(found, w, []corev1.PersistentVolume{other}), "it is of another group")
+	require.Error(t, overview.CheckUnambiguous(found, w, []corev1.PersistentVolume{other}), "it is of another group")
 	require.Empty(t, overview.Kept(nil))
 }
 
@@ -144,7 +144,7 @@ func TestFindAmongTheUnlisted(t *testing.T) {
 	}{
 		{"all are listed", overview.Wanted{Claim: next}, []flexlvmv1.NodeStorage{node("a", long(0))}, ""},
 		{"it is among the last", overview.Wanted{Claim: last}, []flexlvmv1.NodeStorage{node("a", long(7))}, ""},
-		{"it is listed because it goes next", overview.Wanted{Claim: next}, []flexlvmv1.NodeStorage{node("a", long(7))}, "node a has 7 released volumes that it does not list, and one of claim shop/" + next},
+		{"it is listed because it goes next", overview.Wanted{Claim: next}, []flexlvmv1.NodeStorage{node("a", long(7))}, "node a has 7 released volumes that it does not list, and one of them may be a later volume of claim shop/" + next},
 		{"it is named", overview.Wanted{Volume: fmt.Sprintf("v-%d", flexlvmv1.LastReleased)}, []flexlvmv1.NodeStorage{node("a", long(7))}, ""},
 		{"another node has newer ones", overview.Wanted{Claim: "data"}, []flexlvmv1.NodeStorage{node("a", deleted("data")), node("b", long(7))}, "node b has 7 released volumes that it does not list"},
 		{"its node is said", overview.Wanted{Claim: "data", Node: "a"}, []flexlvmv1.NodeStorage{node("a", deleted("data")), node("b", long(7))}, ""},

@@ -73,14 +73,14 @@ func Find(storages []flexlvmv1.NodeStorage, w Wanted) (Candidate, error) {
 		what = fmt.Sprintf("%s of namespace %s", w.Volume, w.Namespace)
 	}
 	if len(found) > 1 {
-		return Candidate{}, fmt.Errorf("%d released volumes %s are there; say which:%s", len(found), what, listed(found))
+		return Candidate{}, fmt.Errorf("there are %d released volumes %s; select one with --volume or --node:%s", len(found), what, listed(found))
 	}
-	err := fmt.Errorf("no node reports a released volume %s: it was in another namespace (-n), it was evicted, its claim's deletion is not over yet (kubectl get pv), or it is not among those that the nodes list", what)
+	err := fmt.Errorf("no node reports a released volume %s: it is in another namespace (-n), it was evicted, its PersistentVolume still exists (kubectl get pv), or it is not among the volumes that the nodes list", what)
 	if len(others) > 0 {
-		err = fmt.Errorf("%w. In this namespace there are:%s", err, listed(others))
+		err = fmt.Errorf("%w. The nodes report these released volumes of the namespace:%s", err, listed(others))
 	}
 	if notListed > 0 {
-		err = fmt.Errorf("%w\n%d more are not listed; flexlvm volumes list on the node shows them", err, notListed)
+		err = fmt.Errorf("%w\n%d more released volumes are not listed; flexlvm volumes list on their node shows them", err, notListed)
 	}
 	return Candidate{}, err
 }
@@ -135,28 +135,28 @@ func (c Candidate) Inventory(cluster string) inventory.Volume {
 	return v
 }
 
-// Wish returns what is known of the former PersistentVolume. The caller sets the policy and the host name.
-func (c Candidate) Wish() (undelete.Wish, error) {
-	w := undelete.Wish{Node: c.Node}
+// Request returns what is known of the former PersistentVolume. The caller sets the policy and the host name.
+func (c Candidate) Request() (undelete.Request, error) {
+	r := undelete.Request{Node: c.Node}
 	o := c.Released.Origin
 	if o == nil {
-		return w, nil
+		return r, nil
 	}
-	w.Claim, w.Class, w.Inodes, w.Door, w.OnNodeLoss = o.Claim, o.StorageClassName, o.Inodes, pv.Door(o.Door), volume.OnNodeLoss(o.OnNodeLoss)
+	r.Claim, r.Class, r.Inodes, r.Door, r.OnNodeLoss = o.Claim, o.StorageClassName, o.Inodes, pv.Door(o.Door), volume.OnNodeLoss(o.OnNodeLoss)
 	var err error
-	if w.Trim, err = volume.ParseTrim(pv.AnnotationTrim, o.Trim); err != nil {
-		return w, err
+	if r.Trim, err = volume.ParseTrim(pv.AnnotationTrim, o.Trim); err != nil {
+		return r, err
 	}
 	if o.OverprovisionRatio != "" {
-		if w.Ratio, err = volume.ParseRatio(pv.AnnotationRatio, o.OverprovisionRatio); err != nil {
-			return w, err
+		if r.Ratio, err = volume.ParseRatio(pv.AnnotationRatio, o.OverprovisionRatio); err != nil {
+			return r, err
 		}
 	}
 	if o.IOLimits != "" {
-		if w.IOLimits, err = volume.ParseIOLimits(pv.AnnotationIOLimits, o.IOLimits); err != nil {
-			return w, err
+		if r.IOLimits, err = volume.ParseIOLimits(pv.AnnotationIOLimits, o.IOLimits); err != nil {
+			return r, err
 		}
 	}
-	w.MountOptions, err = volume.ParseMountOptions("mountOptions", o.MountOptions)
-	return w, err
+	r.MountOptions, err = volume.ParseMountOptions("mountOptions", o.MountOptions)
+	return r, err
 }

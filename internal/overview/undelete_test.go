@@ -35,7 +35,7 @@ func TestFind(t *testing.T) {
 	require.Equal(t, "a/released-0", got)
 
 	_, err = find(overview.Wanted{Namespace: "shop", Claim: "data"}, a, b)
-	require.ErrorContains(t, err, "2 released volumes of claim shop/data are there; say which:\n  --volume released-0 (node a, claim data, 8 GiB, unreferenced since 2026-11-19 22:00:00Z)")
+	require.ErrorContains(t, err, "there are 2 released volumes of claim shop/data; select one with --volume or --node:\n  --volume released-0 (node a, claim data, 8 GiB, unreferenced since 2026-11-19 22:00:00Z)")
 	got, err = find(overview.Wanted{Namespace: "shop", Claim: "data", Node: "b"}, a, b)
 	require.NoError(t, err)
 	require.Equal(t, "b/released-0", got)
@@ -50,8 +50,8 @@ func TestFind(t *testing.T) {
 	}
 	a.Status.ReleasedCount = 9
 	_, err = find(overview.Wanted{Namespace: "shop", Claim: "gone"}, a)
-	require.ErrorContains(t, err, "In this namespace there are:\n  --volume released-")
-	require.ErrorContains(t, err, "7 more are not listed")
+	require.ErrorContains(t, err, "The nodes report these released volumes of the namespace:\n  --volume released-")
+	require.ErrorContains(t, err, "7 more released volumes are not listed")
 	_, err = find(overview.Wanted{Namespace: "shop", Volume: "released-1"}, a)
 	require.ErrorContains(t, err, "no node reports", "its file system is not known")
 }
@@ -112,7 +112,7 @@ func TestFindAny(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "a/ds-1", got)
 	_, err = find(overview.Wanted{Namespace: "shop", Volume: "ds-1"}, a, b)
-	require.ErrorContains(t, err, "say which")
+	require.ErrorContains(t, err, "select one with")
 	require.ErrorContains(t, err, "(node b, ")
 	got, err = find(overview.Wanted{Namespace: "shop", Volume: "ds-1", Node: "b"}, a, b)
 	require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestFindAny(t *testing.T) {
 	one, other, third := node("a", deleted("data")), node("b", deleted("data")), node("c", orphan("released-0"))
 	for _, all := range [][]flexlvmv1.NodeStorage{{one, third}, {one, other, third}} {
 		_, err = find(overview.Wanted{Namespace: "shop", Volume: "released-0"}, all...)
-		require.ErrorContains(t, err, "say which")
+		require.ErrorContains(t, err, "select one with")
 	}
 	ill := node("a", deleted("data"), orphan("released-0"))
 	ill.Status.Orphans[0].FilesystemUUID = ill.Status.Released[0].FilesystemUUID
@@ -141,7 +141,7 @@ func TestFindAnySnapshot(t *testing.T) {
 	})
 	got, err := overview.FindAny([]flexlvmv1.NodeStorage{a}, overview.Wanted{Namespace: "shop", Volume: "snap-1"})
 	require.NoError(t, err)
-	require.ErrorContains(t, undelete.MayReturn(got.Inventory("cluster")), "is a snapshot for which no VolumeSnapshot stands any more")
+	require.ErrorContains(t, undelete.CheckRestorable(got.Inventory("cluster")), "is a snapshot whose VolumeSnapshot is gone")
 }
 
 func TestWhatComesBack(t *testing.T) {
@@ -158,7 +158,7 @@ func TestWhatComesBack(t *testing.T) {
 	require.Equal(t, volume.WipeZero, v.Wipe)
 	require.Equal(t, ledgertest.GroupUUID, v.GroupUUID)
 	require.Equal(t, "here", v.Cluster)
-	w, err := found.Wish()
+	w, err := found.Request()
 	require.NoError(t, err)
 	require.Equal(t, "1.5", w.Ratio.String())
 	require.EqualValues(t, 7, w.IOLimits.ReadIOPS)
@@ -167,9 +167,9 @@ func TestWhatComesBack(t *testing.T) {
 	require.Equal(t, "fast", w.Class)
 
 	found.Released.Origin.IOLimits = "nonsense"
-	_, err = found.Wish()
+	_, err = found.Request()
 	require.Error(t, err)
 	found.Released.Origin.IOLimits, found.Released.Origin.Trim = "", "nonsense"
-	_, err = found.Wish()
+	_, err = found.Request()
 	require.ErrorContains(t, err, `flexlvm.io/trim "nonsense"`)
 }

@@ -117,7 +117,7 @@ func (s *Server) whatIf(ctx context.Context, d *digest, q query, now time.Time) 
 	}
 	out := &whatIf{Says: fmt.Sprintf("A claim of %s of class %s fits on %d of %s.", spec.Size, q.Class, good, volume.Pluralize(len(fits), "node", "nodes"))}
 	if good < q.Nodes {
-		out.Says += fmt.Sprintf(" %s wanted: %d too few.", volume.Pluralize(q.Nodes, "is", "are"), q.Nodes-good)
+		out.Says += fmt.Sprintf(" %s needed: %d too few.", volume.Pluralize(q.Nodes, "is", "are"), q.Nodes-good)
 	}
 	shown := min(len(fits), max(mostFits, min(q.Nodes, 4*mostFits)))
 	for _, f := range fits[:shown] {

@@ -25,12 +25,12 @@ type datasetState int
 
 const (
 	asWanted datasetState = iota
-	filling
+	incomplete
 	failed
 )
 
 func (s datasetState) String() string {
-	return [...]string{"complete", "filling", "failed"}[s]
+	return [...]string{"complete", "incomplete", "failed"}[s]
 }
 
 // Loaded returns how much of the source has been loaded.
@@ -41,7 +41,7 @@ func (d dataset) Loaded() string {
 	return fmt.Sprintf("%s of %s", volume.Bytes(d.Progress.Bytes), volume.Bytes(d.Progress.BytesTotal))
 }
 
-// datasetsOf returns datasets: failed ones first, then those that are being filled.
+// datasetsOf returns datasets: failed ones first, then incomplete ones.
 func datasetsOf(managers []flexlvmv1.VolumeManager) []dataset {
 	out := []dataset{}
 	for i := range managers {
@@ -62,7 +62,7 @@ func datasetOf(name string, v flexlvmv1.VolumeStatus) dataset {
 		out.Message = v.Message
 	}
 	if v.ReadyReplicas < v.Replicas {
-		out.State = filling
+		out.State = incomplete
 	}
 	for _, n := range v.Nodes {
 		switch n.State {
@@ -71,7 +71,7 @@ func datasetOf(name string, v flexlvmv1.VolumeStatus) dataset {
 		case flexlvmv1.ReplicaFailed:
 			out.State = failed
 		case flexlvmv1.ReplicaLoading, flexlvmv1.ReplicaStreaming, flexlvmv1.ReplicaUploading, flexlvmv1.ReplicaWaiting:
-			out.State = max(out.State, filling)
+			out.State = max(out.State, incomplete)
 		}
 		out.Nodes = append(out.Nodes, n)
 	}

@@ -205,12 +205,12 @@ type evicted struct {
 
 // why explains what keeps a volume.
 var why = map[string]string{
-	flexlvmv1.KeptTooYoung: "stays: it was released a short time ago",
-	flexlvmv1.KeptInUse:    "stays: it is in use, or snapshots depend on it",
-	flexlvmv1.KeptWanted:   "stays: a PersistentVolume wants it",
-	flexlvmv1.KeptRemoving: "is being removed",
-	flexlvmv1.KeptProblem:  "stays: it, or its pool, has a problem",
-	flexlvmv1.KeptRetained: "stays until a person gives it up",
+	flexlvmv1.KeptTooYoung: "kept: it was released less than --min-age ago",
+	flexlvmv1.KeptInUse:    "kept: it is in use, or snapshots depend on it",
+	flexlvmv1.KeptWanted:   "kept: a PersistentVolume names it",
+	flexlvmv1.KeptRemoving: "it is being removed",
+	flexlvmv1.KeptProblem:  "kept: it, or its pool, has a problem",
+	flexlvmv1.KeptRetained: "kept: it is retained until a person gives it up (kubectl flexlvm forget)",
 }
 
 func queueOf(storages []flexlvmv1.NodeStorage, name string, now time.Time) *nodeQueue {
@@ -221,9 +221,9 @@ func queueOf(storages []flexlvmv1.NodeStorage, name string, now time.Time) *node
 	s := &storages[i].Status
 	out := &nodeQueue{Name: name, Unlisted: max(0, s.ReleasedCount-int32(len(s.Released)))}
 	for _, r := range s.Released {
-		one := released{ReleasedVolume: r, Room: volume.Bytes(r.Room.Value()), Used: ago(r.LastUsed, now), Why: cmp.Or(why[r.Kept], "stays: "+r.Kept)}
+		one := released{ReleasedVolume: r, Room: volume.Bytes(r.Room.Value()), Used: ago(r.LastUsed, now), Why: cmp.Or(why[r.Kept], "kept: "+r.Kept)}
 		if r.EvictionOrder > 0 {
-			one.Why = fmt.Sprintf("number %d of its pool when room is needed", r.EvictionOrder)
+			one.Why = fmt.Sprintf("number %d in its pool's eviction order when room is needed", r.EvictionOrder)
 		}
 		out.Released = append(out.Released, one)
 	}

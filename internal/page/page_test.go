@@ -170,8 +170,8 @@ func TestQueueOfANode(t *testing.T) {
 	})}}}
 	node := viewed(s, query{Node: "a"}).Node
 	require.Equal(t, "a-released-1", node.Released[0].Name)
-	require.Equal(t, "number 1 of its pool when room is needed", node.Released[0].Why)
-	require.Contains(t, node.Released[1].Why, "stays: it was released a short time ago")
+	require.Equal(t, "number 1 in its pool's eviction order when room is needed", node.Released[0].Why)
+	require.Contains(t, node.Released[1].Why, "kept: it was released less than --min-age ago")
 	require.EqualValues(t, 7, node.Unlisted)
 	require.Equal(t, "60m", node.Evicted[0].Ago)
 	require.True(t, viewed(s, query{Node: "b"}).Node.Missing)
@@ -191,7 +191,7 @@ func TestDatasets(t *testing.T) {
 	for _, d := range all {
 		told = append(told, fmt.Sprint(d.Name, " ", d.State, " ", d.Loaded(), " ", len(d.Nodes), " ", d.Message))
 	}
-	require.Equal(t, []string{"ml/c-failed/v failed - 1 no such bucket", "ml/b-fills/v filling 2 GiB of 5 GiB 1 ", "ml/a-done/v complete - 0 "}, told)
+	require.Equal(t, []string{"ml/c-failed/v failed - 1 no such bucket", "ml/b-fills/v incomplete 2 GiB of 5 GiB 1 ", "ml/a-done/v complete - 0 "}, told)
 }
 
 func TestFindingByClaim(t *testing.T) {
@@ -236,7 +236,7 @@ func TestWhatIf(t *testing.T) {
 	s := New(Config{Source: source, Now: func() time.Time { return now }})
 	ask := func(q query) *whatIf { return s.whatIf(t.Context(), s.digester.get(), q, now) }
 	got := ask(query{Claim: "45Gi", Class: "flexlvm", Nodes: 3})
-	require.Equal(t, "A claim of 45 GiB of class flexlvm fits on 1 of 2 nodes. 3 are wanted: 2 too few.", got.Says)
+	require.Equal(t, "A claim of 45 GiB of class flexlvm fits on 1 of 2 nodes. 3 are needed: 2 too few.", got.Says)
 	require.Equal(t, "b", got.Fits[0].Node)
 	require.Equal(t, "b-released-0", got.Fits[0].Goes[0].Name)
 	require.Contains(t, got.Fits[1].Why, "has no room")

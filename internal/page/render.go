@@ -14,8 +14,8 @@ var assets embed.FS
 // none of the types that html/template trusts and does not escape.
 var templates = template.Must(template.ParseFS(assets, "assets/*.html"))
 
-// A whole is the view of a complete page.
-type whole struct {
+// A pageView is the view of a complete page.
+type pageView struct {
 	Title string
 	Query query
 	Live  live

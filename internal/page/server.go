@@ -47,7 +47,7 @@ func New(c Config) *Server {
 func Listen(ctx context.Context, port int) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
-		return nil, fmt.Errorf("listen: %w; --port takes another", err)
+		return nil, fmt.Errorf("listen: %w; choose another port with --port", err)
 	}
 	return l, nil
 }
@@ -83,17 +83,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(name, value)
 	}
 	if !ours(r.Host) {
-		http.Error(w, "this page is at 127.0.0.1 alone", http.StatusMisdirectedRequest)
+		http.Error(w, "this page is served only at 127.0.0.1", http.StatusMisdirectedRequest)
 		return
 	}
 	token, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	if subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1 {
-		http.Error(w, "open the address that kubectl flexlvm ui printed", http.StatusForbidden)
+		http.Error(w, "open the URL that kubectl flexlvm ui printed", http.StatusForbidden)
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "there is nothing to change here", http.StatusMethodNotAllowed)
+		http.Error(w, "this page is read-only", http.StatusMethodNotAllowed)
 		return
 	}
 	switch path {
@@ -121,7 +121,7 @@ func ours(host string) bool {
 func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 	q, now := queryOf(r.URL.Query()), s.now()
 	d := s.digester.get()
-	view := whole{Title: s.title, Query: q, Live: liveOf(d, q, now), Time: now.Format(time.TimeOnly)}
+	view := pageView{Title: s.title, Query: q, Live: liveOf(d, q, now), Time: now.Format(time.TimeOnly)}
 	if q.Search != "" {
 		view.Found = s.find(r.Context(), d, q.Search, now)
 	}

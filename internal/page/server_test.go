@@ -150,8 +150,8 @@ func TestPageWithEverything(t *testing.T) {
 	}, Lacks: []string{"VolumeManagers cannot be read: forbidden"}})
 	body := s.get(s.path("?q=data&claim=45Gi&nodes=3&node=a")).Body.String()
 	for _, want := range []string{
-		"1 of 2 nodes needs attention.", "LVM does not find 1 of its devices", "look at pvs on the node", "VolumeManagers cannot be read: forbidden",
-		"A claim of 45 GiB of class flexlvm fits on", "shop/data-0", "Released on a", "number 1 of its pool when room is needed",
+		"1 of 2 nodes needs attention.", "LVM does not find 1 of its devices", "run pvs on the node", "VolumeManagers cannot be read: forbidden",
+		"A claim of 45 GiB of class flexlvm fits on", "shop/data-0", "Released volumes on a", "number 1 in its pool&#39;s eviction order when room is needed",
 		`aria-label="flexlvm of 100 GiB: 40 GiB in use (40 %), 5 GiB promised, 20 GiB reclaimable, 40 GiB free"`, `aria-label="thin data of flexlvm"`, "Thin data 70 %",
 	} {
 		require.Contains(t, body, want)
@@ -194,7 +194,7 @@ func TestEvents(t *testing.T) {
 	require.Contains(t, <-events, "1 of 4 nodes needs attention.")
 
 	_, err = Listen(t.Context(), l.Addr().(*net.TCPAddr).Port)
-	require.ErrorContains(t, err, "--port takes another")
+	require.ErrorContains(t, err, "choose another port with --port")
 	cancel()
 	require.NoError(t, <-served, "an interrupt is no failure")
 	_, open := <-events

@@ -26,8 +26,8 @@ const configPrefix = "twister2.resource."
 
 // configElsewhere maps other names about storage to what replaces them.
 var configElsewhere = map[string]string{
-	"nfs.server.address": "a StorageClass has the server and the path of an export (docs/jobs.md, Classes); name it by " + ConfigClass,
-	"nfs.server.path":    "a StorageClass has the server and the path of an export (docs/jobs.md, Classes); name it by " + ConfigClass,
+	"nfs.server.address": "the StorageClass determines the server and the path of the export (docs/jobs.md, Classes); set " + ConfigClass,
+	"nfs.server.path":    "the StorageClass determines the server and the path of the export (docs/jobs.md, Classes); set " + ConfigClass,
 }
 
 // gibibyte is the unit of a size without a unit.
@@ -64,14 +64,14 @@ func (s *Settings) ReadConfig(file string, kept ...string) error {
 	for _, name := range slices.Sorted(maps.Keys(said)) {
 		key := strings.TrimPrefix(name, configPrefix)
 		if _, twice := said[key]; twice && key != name {
-			return fmt.Errorf("--config %s: it says both %s and %s; leave one", file, key, name)
+			return fmt.Errorf("--config %s: both %s and %s are set; remove one of them", file, key, name)
 		}
 		write, known := configKeys[key]
 		if instead := configElsewhere[key]; instead != "" {
-			return fmt.Errorf("--config %s: %s is not for a job to say: %s", file, name, instead)
+			return fmt.Errorf("--config %s: %s cannot be set for a job: %s", file, name, instead)
 		}
 		if !known {
-			return fmt.Errorf("--config %s: %s is not known; it may hold %s", file, name, strings.Join(slices.Sorted(maps.Keys(configKeys)), ", "))
+			return fmt.Errorf("--config %s: %s is not known; the file may set %s", file, name, strings.Join(slices.Sorted(maps.Keys(configKeys)), ", "))
 		}
 		if slices.Contains(kept, key) {
 			continue
@@ -86,7 +86,7 @@ func (s *Settings) ReadConfig(file string, kept ...string) error {
 func word(value any) (string, error) {
 	text, is := value.(string)
 	if !is {
-		return "", fmt.Errorf("%v is not a word", value)
+		return "", fmt.Errorf("%v is not a string", value)
 	}
 	return text, nil
 }
@@ -96,7 +96,7 @@ func sizeOf(value any) (resource.Quantity, error) {
 	switch v := value.(type) {
 	case float64:
 		if !(v >= 0) || v > math.MaxInt64/gibibyte {
-			return resource.Quantity{}, fmt.Errorf("%v is no number of GiB that a worker could have", v)
+			return resource.Quantity{}, fmt.Errorf("%v is not a valid number of GiB; give 0 or more, such as 10", v)
 		}
 		return *resource.NewQuantity(int64(math.Ceil(v*gibibyte)), resource.BinarySI), nil
 	case string:

@@ -49,16 +49,16 @@ kubernetes.storage.access.mode: ReadWriteOnce
 		require.Equal(t, want, s.SizePerWorker.String(), text)
 	}
 	for text, says := range map[string]string{
-		"persistent.volume.per.worker: -1":                                                   "is no number of GiB",
-		"persistent.volume.per.worker: 1e300":                                                "is no number of GiB",
+		"persistent.volume.per.worker: -1":                                                   "is not a valid number of GiB",
+		"persistent.volume.per.worker: 1e300":                                                "is not a valid number of GiB",
 		"persistent.volume.per.worker: much":                                                 "give a number of GiB, or a size such as 10Gi",
 		"persistent.volume.per.worker: [1]":                                                  "is neither a number of GiB nor a size",
-		"kubernetes.persistent.storage.class: 7":                                             "kubernetes.persistent.storage.class: 7 is not a word",
-		"kubernetes.storage.access.mode: {}":                                                 "is not a word",
-		"nfs.server.address: 10.0.0.1":                                                       "nfs.server.address is not for a job to say: a StorageClass has the server",
-		"twister2.resource.nfs.server.path: /srv":                                            "twister2.resource.nfs.server.path is not for a job to say",
-		"persistent.volume.per.worker: 1\ntwister2.resource.persistent.volume.per.worker: 2": "it says both persistent.volume.per.worker and twister2.resource.",
-		"persistent.volume.per.job: 1":                                                       "persistent.volume.per.job is not known; it may hold kubernetes.persistent.storage.class, kubernetes.storage.access.mode, persistent.volume.per.worker",
+		"kubernetes.persistent.storage.class: 7":                                             "kubernetes.persistent.storage.class: 7 is not a string",
+		"kubernetes.storage.access.mode: {}":                                                 "is not a string",
+		"nfs.server.address: 10.0.0.1":                                                       "nfs.server.address cannot be set for a job: the StorageClass determines the server",
+		"twister2.resource.nfs.server.path: /srv":                                            "twister2.resource.nfs.server.path cannot be set for a job",
+		"persistent.volume.per.worker: 1\ntwister2.resource.persistent.volume.per.worker: 2": "both persistent.volume.per.worker and twister2.resource.",
+		"persistent.volume.per.job: 1":                                                       "persistent.volume.per.job is not known; the file may set kubernetes.persistent.storage.class, kubernetes.storage.access.mode, persistent.volume.per.worker",
 		"kubernetes.storage.access.mode: a\nkubernetes.storage.access.mode: b":               "already set in map",
 	} {
 		require.ErrorContains(t, s.ReadConfig(configFile(t, text)), says, text)

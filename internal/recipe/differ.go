@@ -15,7 +15,7 @@ type differences []string
 
 func (d *differences) add(flag string, is, wanted any) {
 	if there, here := fmt.Sprint(is), fmt.Sprint(wanted); there != here {
-		*d = append(*d, fmt.Sprintf("%s is %s there and %s here", flag, there, here))
+		*d = append(*d, fmt.Sprintf("%s is %s in the cluster and %s here", flag, there, here))
 	}
 }
 
@@ -25,7 +25,7 @@ func (s Settings) sameAs(job *batchv1.Job) error {
 	var d differences
 	want := s.Job()
 	if job.DeletionTimestamp != nil {
-		return fmt.Errorf("the job that is there is being deleted; start it again when it is gone")
+		return fmt.Errorf("the existing job of that name is being deleted; start the job again when it is gone")
 	}
 	d.add("--workers", value(job.Spec.Completions), value(want.Spec.Completions))
 	d.add("--keep-seconds", value(job.Spec.TTLSecondsAfterFinished), value(want.Spec.TTLSecondsAfterFinished))
@@ -56,7 +56,7 @@ func (d differences) err(kind string) error {
 	if len(d) == 0 {
 		return nil
 	}
-	return fmt.Errorf("a %s of that name is there already, with other settings: %s; give another --name, or delete the job", kind, strings.Join(d, ", "))
+	return fmt.Errorf("a %s of that name already exists with other settings: %s; give another --name, or delete the existing job", kind, strings.Join(d, ", "))
 }
 
 // Ended reports whether a job has ended, and how.

@@ -125,11 +125,11 @@ func Collect(ctx context.Context, client kubernetes.Interface, job *batchv1.Job,
 		if apierrors.IsAlreadyExists(err) {
 			pod, err = client.CoreV1().Pods(job.Namespace).Get(ctx, want.Name, metav1.GetOptions{})
 			if err == nil && !reads(pod, job, v) {
-				err = fmt.Errorf("it is there already, and reads another volume, or is none of this job's; delete it")
+				err = fmt.Errorf("a pod of that name already exists, but does not mount this volume or does not belong to this job; delete it")
 			}
 		}
 		if err != nil {
-			return made, fmt.Errorf("make pod %s/%s: %w", want.Namespace, want.Name, err)
+			return made, fmt.Errorf("create pod %s/%s: %w", want.Namespace, want.Name, err)
 		}
 		made = append(made, pod)
 	}

@@ -43,7 +43,7 @@ func TestVolumePerWorker(t *testing.T) {
 	s.AccessMode = corev1.ReadWriteOncePod
 	require.NoError(t, s.Check())
 	s.VolumePerWorker = false
-	require.ErrorContains(t, s.Check(), "it is for --volume-per-worker")
+	require.ErrorContains(t, s.Check(), "use it with --volume-per-worker")
 }
 
 func TestVolumePerWorkerBesideAnotherJob(t *testing.T) {
@@ -56,9 +56,9 @@ func TestVolumePerWorkerBesideAnotherJob(t *testing.T) {
 	_, err = recipe.Start(t.Context(), client, perWorker())
 	require.NoError(t, err)
 	for says, change := range map[string]func(*recipe.Settings){
-		"the volume of each worker is cloud-disks 1536Mi [ReadWriteOnce] there and cloud-disks 2Gi": func(s *recipe.Settings) { s.SizePerWorker = resource.MustParse("2Gi") },
-		"there and other 1536Mi":          func(s *recipe.Settings) { s.Class = "other" },
-		"[ReadWriteOnce] there and  here": func(s *recipe.Settings) { s.VolumePerWorker = false },
+		"the volume of each worker is cloud-disks 1536Mi [ReadWriteOnce] in the cluster and cloud-disks 2Gi": func(s *recipe.Settings) { s.SizePerWorker = resource.MustParse("2Gi") },
+		"in the cluster and other 1536Mi":          func(s *recipe.Settings) { s.Class = "other" },
+		"[ReadWriteOnce] in the cluster and  here": func(s *recipe.Settings) { s.VolumePerWorker = false },
 	} {
 		s := perWorker()
 		change(&s)
@@ -103,7 +103,7 @@ func TestCollect(t *testing.T) {
 		return false, nil, nil
 	})
 	_, err = recipe.Collect(t.Context(), client, job, volumes, "busybox:1.36")
-	require.ErrorContains(t, err, "make pod team/count-collect-1")
+	require.ErrorContains(t, err, "create pod team/count-collect-1")
 	for range 2 {
 		made, err := recipe.Collect(t.Context(), client, job, volumes, "busybox:1.36")
 		require.NoError(t, err)
@@ -116,7 +116,7 @@ func TestCollect(t *testing.T) {
 	}
 	volumes[1].Claim = "count-1-z-persistent"
 	_, err = recipe.Collect(t.Context(), client, job, volumes, "busybox:1.36")
-	require.ErrorContains(t, err, "reads another volume")
+	require.ErrorContains(t, err, "does not mount this volume")
 
 	_, err = recipe.WorkerVolumes(settings().Job(), pods)
 	require.ErrorContains(t, err, "without --volume-per-worker")

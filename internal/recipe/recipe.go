@@ -57,7 +57,7 @@ const (
 // Check validates the settings. The error names the wrong flags and says what to do.
 func (s Settings) Check() error {
 	if problems := validation.IsDNS1123Label(s.Name); len(problems) > 0 || len(s.Name) > longestName {
-		return fmt.Errorf("--name %q cannot be the name of a job: up to %d lower-case letters, digits and hyphens, with a letter or digit at either end", s.Name, longestName)
+		return fmt.Errorf("--name %q cannot be the name of a job: use up to %d lower-case letters, digits and hyphens, with a letter or digit at either end", s.Name, longestName)
 	}
 	switch {
 	case s.Workers < 1 || s.Workers > mostWorkers:
@@ -80,19 +80,19 @@ func (s Settings) checkVolume() error {
 	case corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadOnlyMany:
 	case corev1.ReadWriteOncePod:
 		if !s.VolumePerWorker {
-			return fmt.Errorf("--access-mode %s lets one pod alone have the volume; it is for --volume-per-worker", s.AccessMode)
+			return fmt.Errorf("--access-mode %s lets only one pod use the volume; use it with --volume-per-worker", s.AccessMode)
 		}
 	default:
-		return fmt.Errorf("--access-mode %q is not known; it is one of ReadWriteMany, ReadWriteOnce, ReadOnlyMany, ReadWriteOncePod", s.AccessMode)
+		return fmt.Errorf("--access-mode %q is not known; give one of ReadWriteMany, ReadWriteOnce, ReadOnlyMany, ReadWriteOncePod", s.AccessMode)
 	}
 	if s.VolumePerWorker && s.AccessMode == corev1.ReadOnlyMany {
-		return fmt.Errorf("--access-mode %s and --volume-per-worker exclude each other: nothing could ever be written to such a volume", s.AccessMode)
+		return fmt.Errorf("--access-mode %s and --volume-per-worker exclude each other, because nothing could ever be written to such a volume", s.AccessMode)
 	}
 	if _, err := jobvolume.New(s.MountPath, 0); err != nil || s.MountPath == "/" || s.MountPath == ToolsDir {
 		return fmt.Errorf("--mount-path %q cannot be where the volume is mounted; give an absolute path, neither / nor %s", s.MountPath, ToolsDir)
 	}
 	if s.SizePerWorker.CmpInt64(math.MaxInt64/int64(s.Workers)) > 0 {
-		return fmt.Errorf("--size-per-worker %s times %d workers is more than can be written", s.SizePerWorker.String(), s.Workers)
+		return fmt.Errorf("--size-per-worker %s times %d workers is too large; give a smaller size", s.SizePerWorker.String(), s.Workers)
 	}
 	return nil
 }

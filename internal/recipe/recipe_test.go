@@ -86,7 +86,7 @@ func TestCheck(t *testing.T) {
 		"--workers":         func(s *recipe.Settings) { s.Workers = 0 },
 		"--image":           func(s *recipe.Settings) { s.Image = "" },
 		"--size-per-worker": func(s *recipe.Settings) { s.SizePerWorker = resource.MustParse("-1") },
-		"is more than can":  func(s *recipe.Settings) { s.SizePerWorker = resource.MustParse("4Ei") },
+		"is too large":      func(s *recipe.Settings) { s.SizePerWorker = resource.MustParse("4Ei") },
 		"--access-mode":     func(s *recipe.Settings) { s.AccessMode = "ReadWriteOncePod" },
 		"--mount-path":      func(s *recipe.Settings) { s.MountPath = "persistent" },
 		"--keep-seconds is": func(s *recipe.Settings) { s.KeepSeconds = 1 << 31 },
@@ -115,7 +115,7 @@ func TestStart(t *testing.T) {
 		return away, nil, errors.New("away")
 	})
 	_, err := recipe.Start(t.Context(), client, settings())
-	require.ErrorContains(t, err, "start it again with the same settings")
+	require.ErrorContains(t, err, "start the job again with the same settings")
 	away = false
 	for range 2 {
 		_, err = recipe.Start(t.Context(), client, settings())
@@ -129,16 +129,16 @@ func TestStart(t *testing.T) {
 // Start fails if a job of that name has other settings, whether it has ended or not.
 func TestStartBesideAnotherJob(t *testing.T) {
 	for want, change := range map[string]func(*recipe.Settings){
-		"--workers is 4 there and 5 here":                                   func(s *recipe.Settings) { s.Workers = 5 },
-		"--image is busybox:1.36 there and busybox:1.37 here":               func(s *recipe.Settings) { s.Image = "busybox:1.37" },
-		`the command is ["sh"`:                                              func(s *recipe.Settings) { s.Command = []string{"true"} },
-		"--keep-seconds is 60 there and none here":                          func(s *recipe.Settings) { s.KeepSeconds = -1 },
-		"--mount-path is /persistent there and /p here":                     func(s *recipe.Settings) { s.MountPath = "/p" },
-		"--tools-image is localhost/flexlvm/flexlvm:v1 there and":           func(s *recipe.Settings) { s.ToolsImage = "" },
-		"--size-per-worker times the workers is 6Gi there and 4Gi here":     func(s *recipe.Settings) { s.SizePerWorker = resource.MustParse("1Gi") },
-		"--access-mode is [ReadWriteMany] there and [ReadWriteOnce] here":   func(s *recipe.Settings) { s.AccessMode = corev1.ReadWriteOnce },
-		"--storage-class is flexlvm-nfs there and other here":               func(s *recipe.Settings) { s.Class = "other" },
-		"--workers is 4 there and 2 here, --image is busybox:1.36 there an": func(s *recipe.Settings) { s.Workers, s.Image = 2, "x" },
+		"--workers is 4 in the cluster and 5 here":                                         func(s *recipe.Settings) { s.Workers = 5 },
+		"--image is busybox:1.36 in the cluster and busybox:1.37 here":                     func(s *recipe.Settings) { s.Image = "busybox:1.37" },
+		`the command is ["sh"`:                                                             func(s *recipe.Settings) { s.Command = []string{"true"} },
+		"--keep-seconds is 60 in the cluster and none here":                                func(s *recipe.Settings) { s.KeepSeconds = -1 },
+		"--mount-path is /persistent in the cluster and /p here":                           func(s *recipe.Settings) { s.MountPath = "/p" },
+		"--tools-image is localhost/flexlvm/flexlvm:v1 in the cluster and":                 func(s *recipe.Settings) { s.ToolsImage = "" },
+		"--size-per-worker times the workers is 6Gi in the cluster and 4Gi here":           func(s *recipe.Settings) { s.SizePerWorker = resource.MustParse("1Gi") },
+		"--access-mode is [ReadWriteMany] in the cluster and [ReadWriteOnce] here":         func(s *recipe.Settings) { s.AccessMode = corev1.ReadWriteOnce },
+		"--storage-class is flexlvm-nfs in the cluster and other here":                     func(s *recipe.Settings) { s.Class = "other" },
+		"--workers is 4 in the cluster and 2 here, --image is busybox:1.36 in the cluster": func(s *recipe.Settings) { s.Workers, s.Image = 2, "x" },
 	} {
 		t.Run(want, func(t *testing.T) {
 			client := fake.NewClientset()
@@ -152,7 +152,7 @@ func TestStartBesideAnotherJob(t *testing.T) {
 			change(&s)
 			_, err = recipe.Start(t.Context(), client, s)
 			require.ErrorContains(t, err, want)
-			require.ErrorContains(t, err, "give another --name, or delete the job")
+			require.ErrorContains(t, err, "give another --name, or delete the existing job")
 			job, err = recipe.Start(t.Context(), client, settings())
 			require.NoError(t, err)
 			how, ended := recipe.Ended(job)
@@ -169,5 +169,5 @@ func TestStartBesideTheClaimOfAnother(t *testing.T) {
 	}})
 	withUIDs(client)
 	_, err := recipe.Start(t.Context(), client, settings())
-	require.ErrorContains(t, err, "belongs to an earlier job")
+	require.ErrorContains(t, err, "does not belong to this job")
 }

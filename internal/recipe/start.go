@@ -25,7 +25,7 @@ func Start(ctx context.Context, client kubernetes.Interface, s Settings) (*batch
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make job %s/%s: %w", s.Namespace, s.Name, err)
+		return nil, fmt.Errorf("create job %s/%s: %w", s.Namespace, s.Name, err)
 	}
 	claim := s.Claim(job)
 	if claim == nil {
@@ -39,7 +39,7 @@ func Start(ctx context.Context, client kubernetes.Interface, s Settings) (*batch
 		return job, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make claim %s/%s (the job waits for it; start it again with the same settings, or delete it): %w", s.Namespace, claim.Name, err)
+		return nil, fmt.Errorf("create claim %s/%s (the pods of the job wait for it; start the job again with the same settings, or delete it): %w", s.Namespace, claim.Name, err)
 	}
 	return job, nil
 }
@@ -49,12 +49,12 @@ func Start(ctx context.Context, client kubernetes.Interface, s Settings) (*batch
 func ownedBy(ctx context.Context, client kubernetes.Interface, job *batchv1.Job, want *corev1.PersistentVolumeClaim) error {
 	claim, err := client.CoreV1().PersistentVolumeClaims(want.Namespace).Get(ctx, want.Name, metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("look at claim %s/%s: %w", want.Namespace, want.Name, err)
+		return fmt.Errorf("get claim %s/%s: %w", want.Namespace, want.Name, err)
 	}
 	for _, owner := range claim.OwnerReferences {
 		if owner.UID == job.UID && claim.DeletionTimestamp == nil {
 			return sameClaim(claim, want)
 		}
 	}
-	return fmt.Errorf("claim %s/%s is there already and belongs to an earlier job, or to nobody: wait until it is gone, or delete it, and start the job again with the same settings; its pods wait", want.Namespace, want.Name)
+	return fmt.Errorf("claim %s/%s already exists and does not belong to this job: wait until it is gone, or delete it, and start the job again with the same settings; until then its pods wait", want.Namespace, want.Name)
 }

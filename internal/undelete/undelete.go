@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A Wish holds the properties of the restored volume that its tags do not record.
-type Wish struct {
+// A Request holds the properties of the restored volume that its tags do not record.
+type Request struct {
 	Node     string // the node's name in the cluster
 	Hostname string // its label kubernetes.io/hostname
 	Claim    string // empty: the volume's name
@@ -34,68 +34,68 @@ type Wish struct {
 // Manifest returns a PersistentVolume and a claim for a volume that has lost both. The PersistentVolume names
 // the volume's file system, so an empty volume never takes its place. Manifest rejects anything that the API
 // server or the driver would reject: by then the volume has been restored, and a user is waiting for it.
-func Manifest(v inventory.Volume, w Wish) (pv.Manifest, error) {
+func Manifest(v inventory.Volume, r Request) (pv.Manifest, error) {
 	if _, err := pv.ParseObjectName("volume", string(v.Name)); err != nil {
-		return pv.Manifest{}, fmt.Errorf("%w, so no PersistentVolume can carry it; give the volume such a name first (`lvrename %s %s NEW`)", err, v.Group, v.Name)
+		return pv.Manifest{}, fmt.Errorf("%w, so no PersistentVolume can have this name; rename the volume first (`lvrename %s %s NEW`)", err, v.Group, v.Name)
 	}
 	spec := volume.Spec{
 		Group: v.Group, GroupUUID: v.GroupUUID, Name: v.Name, Size: v.Size, Kind: v.Kind, Cluster: v.Cluster, Namespace: v.Namespace, FS: v.FS,
 		// If the layout is not one of flexlvm's, linear does as well as any: an existing volume is mounted as
 		// it is.
 		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors, ThinPool: v.ThinPool, DirectoryPool: v.DirectoryPool,
-		Ratio: w.Ratio, Inodes: w.Inodes, FSType: v.FSType, Encrypted: v.Encrypted,
+		Ratio: r.Ratio, Inodes: r.Inodes, FSType: v.FSType, Encrypted: v.Encrypted,
 	}
-	if err := mountable(v, w); err != nil {
+	if err := mountable(v, r); err != nil {
 		return pv.Manifest{}, err
 	}
 	if err := spec.Validate(); err != nil {
-		return pv.Manifest{}, fmt.Errorf("bring volume %s back: %w", Where(v), err)
+		return pv.Manifest{}, fmt.Errorf("restore volume %s: %w", Where(v), err)
 	}
 	return pv.Manifest{
 		Description: pv.Description{
-			Name: string(v.Name), Node: w.Node, Hostname: w.Hostname, Door: w.Door, Spec: spec,
-			Charged:    w.Ratio.Of(max(v.Device, v.Full)),
+			Name: string(v.Name), Node: r.Node, Hostname: r.Hostname, Door: r.Door, Spec: spec,
+			Charged:    r.Ratio.Of(max(v.Device, v.Full)),
 			Disposal:   volume.Disposal{Reclaim: cmp.Or(v.Reclaim, volume.ReclaimLazy), Wipe: cmp.Or(v.Wipe, volume.WipeNone)},
-			OnNodeLoss: cmp.Or(w.OnNodeLoss, volume.OnNodeLossKeep), IOLimits: w.IOLimits, Trim: w.Trim, MountOptions: w.MountOptions,
-			Secrets: pv.Secrets{Publish: w.Secret, Expand: w.Secret},
+			OnNodeLoss: cmp.Or(r.OnNodeLoss, volume.OnNodeLossKeep), IOLimits: r.IOLimits, Trim: r.Trim, MountOptions: r.MountOptions,
+			Secrets: pv.Secrets{Publish: r.Secret, Expand: r.Secret},
 		},
-		Policy: w.Policy, Class: w.Class,
-		Namespace: v.Namespace, Claim: cmp.Or(w.Claim, string(v.Name)),
+		Policy: r.Policy, Class: r.Class,
+		Namespace: v.Namespace, Claim: cmp.Or(r.Claim, string(v.Name)),
 	}, nil
 }
 
 // mountable returns an error if the restored volume could not be mounted.
-func mountable(v inventory.Volume, w Wish) error {
-	none := w.Secret == pv.SecretRef{}
+func mountable(v inventory.Volume, r Request) error {
+	none := r.Secret == pv.SecretRef{}
 	switch {
 	case !v.Encrypted && !none:
 		return fmt.Errorf("volume %s is not encrypted, so it needs no Secret; leave --secret out", Where(v))
 	case v.Encrypted && none:
-		return fmt.Errorf("volume %s is encrypted: name the Secret with its key, as --secret NAMESPACE/NAME; its class says which that was", Where(v))
-	case v.FSType == volume.Raw && w.Door != pv.CSI:
-		return fmt.Errorf("volume %s has volumeMode Block, and only the CSI driver hands it out; say --door csi", Where(v))
-	case v.Encrypted && w.Door != pv.CSI:
-		return fmt.Errorf("volume %s is encrypted, and only the CSI driver mounts it; say --door csi", Where(v))
-	case len(w.MountOptions) > 0 && w.Door != pv.CSI:
-		return fmt.Errorf("volume %s had the mount options %v, which FlexVolumes cannot have; say --door csi", Where(v), w.MountOptions)
+		return fmt.Errorf("volume %s is encrypted; name the Secret with its key with --secret NAMESPACE/NAME (its StorageClass names the Secret)", Where(v))
+	case v.FSType == volume.Raw && r.Door != pv.CSI:
+		return fmt.Errorf("volume %s has volumeMode Block, which only the CSI driver supports; set --door csi", Where(v))
+	case v.Encrypted && r.Door != pv.CSI:
+		return fmt.Errorf("volume %s is encrypted, which only the CSI driver supports; set --door csi", Where(v))
+	case len(r.MountOptions) > 0 && r.Door != pv.CSI:
+		return fmt.Errorf("volume %s had the mount options %v, which only the CSI driver supports; set --door csi", Where(v), r.MountOptions)
 	}
 	return nil
 }
 
-// MayReturn returns an error that says why a volume cannot be restored and what to do instead, or nil if it can
+// CheckRestorable returns an error that says why a volume cannot be restored and what to do instead, or nil if it can
 // be.
-func MayReturn(v inventory.Volume) error {
+func CheckRestorable(v inventory.Volume) error {
 	switch {
 	case v.Clone != "" && v.State != volume.Creating:
-		return fmt.Errorf("volume %s was to be a copy of another and was never finished, so there is nothing of its own to bring back. Make a claim for the copy again", Where(v))
+		return fmt.Errorf("volume %s is an unfinished copy of another volume, so there is nothing to restore. Create a new claim for the copy", Where(v))
 	case v.HalfZeroed && v.State != volume.Creating:
-		return fmt.Errorf("volume %s was given up before all of it was zeroed: no pod has ever had it, so there is nothing to bring back. Make a claim anew", Where(v))
+		return fmt.Errorf("volume %s was deleted before it was completely zeroed: no pod has ever used it, so there is nothing to restore. Create a new claim", Where(v))
 	case v.Kind == volume.Dataset:
-		return fmt.Errorf("volume %s is a replica of a dataset: no claim of its own brings it back, its VolumeManager does. Create the VolumeManager again (`kubectl get volumemanagers -n %s`)", Where(v), v.Namespace)
+		return fmt.Errorf("volume %s is a replica of a dataset, which its VolumeManager restores, not a claim. Create the VolumeManager again (`kubectl get volumemanagers -n %s`)", Where(v), v.Namespace)
 	case v.Kind == volume.Snapshot:
-		return fmt.Errorf("volume %s is a snapshot for which no VolumeSnapshot stands any more, and is not brought back; if nobody needs it, give it up on its node (`flexlvm volumes forget %s`)", Where(v), v.Name)
+		return fmt.Errorf("volume %s is a snapshot whose VolumeSnapshot is gone, and cannot be restored; if it is not needed, release it on its node (`flexlvm volumes forget %s`)", Where(v), v.Name)
 	case v.State == volume.Creating:
-		return fmt.Errorf("volume %s is creating: its first mount was cut short, or is not over yet, so nothing was deleted here. Its next mount finishes it, and the node daemon makes it ready if its file system is whole", Where(v))
+		return fmt.Errorf("volume %s is in state creating: its first mount was interrupted or is still running, so nothing was deleted. Its next mount completes it, or the node daemon makes it ready if its file system is intact", Where(v))
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func released() inventory.Volume {
 }
 
 func TestManifest(t *testing.T) {
-	m, err := undelete.Manifest(released(), undelete.Wish{
+	m, err := undelete.Manifest(released(), undelete.Request{
 		Node: "node-1", Hostname: "host-1", Claim: "data", Class: "fast", Policy: "Retain", Door: pv.CSI, Inodes: 5000,
 		OnNodeLoss: volume.OnNodeLossRelease, IOLimits: volume.IOLimits{ReadIOPS: 100}, Trim: volume.TrimNever, MountOptions: []volume.MountOption{volume.NoAtime},
 	})
@@ -34,31 +34,31 @@ func TestManifest(t *testing.T) {
 	require.Equal(t, volume.OnNodeLossRelease, m.OnNodeLoss)
 	require.Equal(t, "never", m.Annotations()[pv.AnnotationTrim])
 
-	m, err = undelete.Manifest(released(), undelete.Wish{Node: "node-1", Hostname: "node-1", Policy: "Retain"})
+	m, err = undelete.Manifest(released(), undelete.Request{Node: "node-1", Hostname: "node-1", Policy: "Retain"})
 	require.NoError(t, err)
 	require.Equal(t, "pvc-3", m.Claim)
 	require.Equal(t, volume.OnNodeLossKeep, m.OnNodeLoss)
 
 	odd := released()
 	odd.Name = "My_Data"
-	_, err = undelete.Manifest(odd, undelete.Wish{})
+	_, err = undelete.Manifest(odd, undelete.Request{})
 	require.ErrorContains(t, err, "lvrename flexlvm My_Data NEW")
 	odd = released()
 	odd.Size = 0
-	_, err = undelete.Manifest(odd, undelete.Wish{})
-	require.ErrorContains(t, err, "bring volume flexlvm/pvc-3 back")
+	_, err = undelete.Manifest(odd, undelete.Request{})
+	require.ErrorContains(t, err, "restore volume flexlvm/pvc-3")
 }
 
 func TestManifestOfAnEncryptedVolume(t *testing.T) {
 	v, secret := released(), pv.SecretRef{Namespace: "keys", Name: "disk-key"}
-	_, err := undelete.Manifest(v, undelete.Wish{Secret: secret})
+	_, err := undelete.Manifest(v, undelete.Request{Secret: secret})
 	require.ErrorContains(t, err, "is not encrypted")
 	v.Encrypted = true
-	_, err = undelete.Manifest(v, undelete.Wish{Door: pv.CSI})
+	_, err = undelete.Manifest(v, undelete.Request{Door: pv.CSI})
 	require.ErrorContains(t, err, "--secret NAMESPACE/NAME")
-	_, err = undelete.Manifest(v, undelete.Wish{Secret: secret, Door: pv.Flex})
+	_, err = undelete.Manifest(v, undelete.Request{Secret: secret, Door: pv.Flex})
 	require.ErrorContains(t, err, "--door csi")
-	m, err := undelete.Manifest(v, undelete.Wish{Secret: secret, Door: pv.CSI})
+	m, err := undelete.Manifest(v, undelete.Request{Secret: secret, Door: pv.CSI})
 	require.NoError(t, err)
 	require.Equal(t, "true", m.Options()[volume.OptionEncrypted])
 	require.Equal(t, pv.Secrets{Publish: secret, Expand: secret}, m.Secrets)
@@ -68,7 +68,7 @@ func TestManifestOfAnExt4Volume(t *testing.T) {
 	v := released()
 	v.FSType = volume.Ext4
 	for _, door := range []pv.Door{pv.Flex, pv.CSI} {
-		m, err := undelete.Manifest(v, undelete.Wish{Door: door})
+		m, err := undelete.Manifest(v, undelete.Request{Door: door})
 		require.NoError(t, err)
 		require.Equal(t, "ext4", m.Options()[volume.OptionFSType])
 		require.Contains(t, m.YAML(), "    fsType: ext4\n")
@@ -79,9 +79,9 @@ func TestManifestOfAnExt4Volume(t *testing.T) {
 func TestManifestOfARawBlockVolume(t *testing.T) {
 	v := released()
 	v.FSType = volume.Raw
-	_, err := undelete.Manifest(v, undelete.Wish{Door: pv.Flex})
+	_, err := undelete.Manifest(v, undelete.Request{Door: pv.Flex})
 	require.ErrorContains(t, err, "--door csi")
-	m, err := undelete.Manifest(v, undelete.Wish{Door: pv.CSI})
+	m, err := undelete.Manifest(v, undelete.Request{Door: pv.CSI})
 	require.NoError(t, err)
 	require.Equal(t, 2, strings.Count(m.YAML(), "\n  volumeMode: Block\n"), "of the PersistentVolume and of the claim")
 	require.Contains(t, m.YAML(), `      volumeMode: "Block"`)
@@ -90,28 +90,28 @@ func TestManifestOfARawBlockVolume(t *testing.T) {
 
 // kubelet passes no mount options to FlexVolume drivers, and does not mount a FlexVolume that has some.
 func TestManifestOfAVolumeWithMountOptions(t *testing.T) {
-	w := undelete.Wish{MountOptions: []volume.MountOption{volume.NoAtime}}
+	w := undelete.Request{MountOptions: []volume.MountOption{volume.NoAtime}}
 	for _, door := range []pv.Door{"", pv.Flex} {
 		w.Door = door
 		_, err := undelete.Manifest(released(), w)
-		require.ErrorContains(t, err, "volume flexlvm/pvc-3 had the mount options [noatime], which FlexVolumes cannot have; say --door csi")
+		require.ErrorContains(t, err, "volume flexlvm/pvc-3 had the mount options [noatime], which only the CSI driver supports; set --door csi")
 	}
 	w.Door = pv.CSI
 	_, err := undelete.Manifest(released(), w)
 	require.NoError(t, err)
 }
 
-func TestMayReturn(t *testing.T) {
-	require.NoError(t, undelete.MayReturn(released()))
+func TestCheckRestorable(t *testing.T) {
+	require.NoError(t, undelete.CheckRestorable(released()))
 	for says, change := range map[string]func(*inventory.Volume){
-		"was never finished":      func(v *inventory.Volume) { v.Clone = "x" },
-		"all of it was zeroed":    func(v *inventory.Volume) { v.HalfZeroed = true },
+		"is an unfinished copy":   func(v *inventory.Volume) { v.Clone = "x" },
+		"completely zeroed":       func(v *inventory.Volume) { v.HalfZeroed = true },
 		"is a replica":            func(v *inventory.Volume) { v.Kind = volume.Dataset },
-		"first mount was cut":     func(v *inventory.Volume) { v.State = volume.Creating },
-		"flexlvm/pvc-3 is creati": func(v *inventory.Volume) { v.State, v.Clone = volume.Creating, "x" },
+		"its first mount was":     func(v *inventory.Volume) { v.State = volume.Creating },
+		"pvc-3 is in state creat": func(v *inventory.Volume) { v.State, v.Clone = volume.Creating, "x" },
 	} {
 		v := released()
 		change(&v)
-		require.ErrorContains(t, undelete.MayReturn(v), says)
+		require.ErrorContains(t, undelete.CheckRestorable(v), says)
 	}
 }

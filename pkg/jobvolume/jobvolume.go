@@ -70,7 +70,7 @@ func FromEnvironment() (Volume, error) {
 	index := os.Getenv(EnvWorker)
 	worker, err := strconv.Atoi(index)
 	if err != nil {
-		return Volume{}, fmt.Errorf("job volume: %s is %q; it holds the worker's number, which Kubernetes sets in the pods of an Indexed Job", EnvWorker, index)
+		return Volume{}, fmt.Errorf("job volume: %s is %q; it must be the worker's number, which Kubernetes sets in the pods of an Indexed Job", EnvWorker, index)
 	}
 	dir := os.Getenv(EnvDir)
 	if dir != "" {
@@ -117,7 +117,7 @@ func (v Volume) JobDir() (string, error) {
 		return "", err
 	}
 	if !there {
-		return "", fmt.Errorf("job volume: %w at %s: see whether the job was given one and has it mounted there, and what %s says", ErrNoVolume, v.dir, EnvDir)
+		return "", fmt.Errorf("job volume: %w at %s; check that the job has a volume that is mounted there, and the value of %s", ErrNoVolume, v.dir, EnvDir)
 	}
 	return v.dir, nil
 }
@@ -162,7 +162,7 @@ func (v Volume) within(name string) (string, error) {
 	}
 	there, err := isDir(path)
 	if err == nil && !there {
-		err = fmt.Errorf("job volume: %s was removed in this moment", path)
+		err = fmt.Errorf("job volume: %s was removed by another process at this moment", path)
 	}
 	return path, err
 }
@@ -175,7 +175,7 @@ func isMounted(dir string) (bool, error) {
 		err = syscall.Stat(filepath.Dir(dir), &parent)
 	}
 	if err != nil {
-		return false, fmt.Errorf("job volume: see whether a volume is mounted at %s: %w", dir, err)
+		return false, fmt.Errorf("job volume: check whether a volume is mounted at %s: %w", dir, err)
 	}
 	return own.Dev != parent.Dev, nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrTooLarge means that a worker's directory takes more space than the worker's share.
-var ErrTooLarge = errors.New("it takes more than the worker's share of the volume")
+var ErrTooLarge = errors.New("more than the worker's share of the volume")
 
 // Size returns how many bytes of the volume each worker may use, from $FLEXLVM_WORKER_SIZE; 0 if that is not
 // set. Writing more fails if the worker has its own volume. If workers share a volume, flexlvm limits only
@@ -23,7 +23,7 @@ func Size() (int64, error) {
 	}
 	size, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || size < 0 {
-		return 0, fmt.Errorf("job volume: %s is %q; it holds a number of bytes", EnvSize, text)
+		return 0, fmt.Errorf("job volume: %s is %q; it must be a number of bytes", EnvSize, text)
 	}
 	return size, nil
 }
@@ -46,7 +46,7 @@ func (v Volume) Used() (int64, error) {
 		}
 		st, is := info.Sys().(*syscall.Stat_t)
 		if !is {
-			return fmt.Errorf("look at %s: the system does not say how much it takes", path)
+			return fmt.Errorf("the operating system does not report how much space %s takes", path)
 		}
 		sum.add(st, entry.IsDir())
 		return nil

@@ -74,7 +74,7 @@ func newPlugin(n *tenant) plugin {
 }
 
 // noDriver is part of the message while another test restarts the driver.
-const noDriver = "does not have the CSI driver"
+const noDriver = "is not registered with the kubelet"
 
 // door runs `kubectl flexlvm door`.
 func (p plugin) door(args ...string) (out string, err error) {
@@ -120,7 +120,7 @@ func TestDoorOfAVolumeThatIsThere(t *testing.T) {
 	n.kubectl("delete", "pod", "main")
 	out, err = p.door("csi", "data", "--dry-run")
 	require.NoError(t, err, out)
-	require.Contains(t, out, "moved/data: would move to door csi")
+	require.Contains(t, out, "moved/data: would move to driver csi")
 	out, err = p.door("csi", "data")
 	require.NoError(t, err, out)
 	now, door = n.bound("data")

@@ -201,7 +201,7 @@ func (u *user) looksAtStatus(released int) {
 	u.t.Helper()
 	said := u.shell("kubectl flexlvm status")
 	require.Regexp(u.t, `^3 nodes with .* reclaimable, `, said)
-	require.Contains(u.t, said, "critical node3 flexlvm: LVM does not find 1 of its devices\n  → look at pvs on the node")
+	require.Contains(u.t, said, "critical node3 flexlvm: LVM does not find 1 of its devices\n  → run pvs on the node")
 	require.EqualValues(u.t, released*300*mib, u.reclaimable())
 }
 
@@ -316,12 +316,12 @@ func (u *user) looksAtThePage() (w *browser.Window, url string) {
 	w = browser.Open(u.t)
 	w.Visit(url + "?node=node1#node")
 	w.Until("Live")
-	w.Until("Released on node1")
+	w.Until("Released volumes on node1")
 	browser.Eval[int](w, "window.loads = 1") // lost if the page is reloaded
 	u.kubectl("delete", "pod/old", "pvc/archive")
 	w.Until(archive)
 	require.NoError(u.t, u.apply(u.dataset("books", "S3", "page", 2, "bandwidth: 128Ki")))
-	w.Until(`page/books/data filling[^/]*node[12]: Loading [1-9]\d* %`)
+	w.Until(`page/books/data incomplete[^/]*node[12]: Loading [1-9]\d* %`)
 	require.Equal(u.t, 1, browser.Eval[int](w, "window.loads"))
 	w.CheckScreens()
 	roles := w.CheckAccessible()

@@ -49,7 +49,7 @@ func (b *bed) testAdopted(t *testing.T) {
 	s.deleteClaims("pages")
 	b.kubectl(t, "delete", "pv", "wiki", "--timeout=240s")
 	b.becomes(t, "wiki", volume.Retained)
-	require.Contains(t, b.onNode(t, driver+" volumes disown wiki"), "is no flexlvm volume any more")
+	require.Contains(t, b.onNode(t, driver+" volumes disown wiki"), "is not a flexlvm volume any more")
 	tags := b.onNode(t, "lvs --noheadings -o lv_tags "+wide+"/wiki")
 	require.Equal(t, "theirs", strings.TrimSpace(tags))
 	require.Equal(t, sum, b.onNode(t, "mount /dev/"+wide+"/wiki /srv/wiki; cd /srv/wiki; md5sum proof | sed 's|proof|pages/proof|'; cd /; umount /srv/wiki; lvremove -qq -y "+wide+"/wiki"))
