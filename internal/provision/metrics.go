@@ -32,7 +32,7 @@ func NewMetrics() *Metrics {
 		}),
 		waiting: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "flexlvm_provisioner_claim_warnings_total",
-			Help: "Warnings to claims of pods that get no node, every five minutes to each for as long as it waits, by class and reason: Refused for what the claim or its class says, NoRoom where no node can take it.",
+			Help: "Warnings to claims of pods that get no node, every five minutes to each for as long as it waits, by class and reason: Refused for what the claim or its class says, NoRoom where no node has been able to take it for five minutes.",
 		}, []string{"class", "reason"}),
 		leader: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "flexlvm_provisioner_leader",

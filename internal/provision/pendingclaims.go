@@ -27,7 +27,9 @@ const (
 	eventFailed = "ProvisioningFailed"
 	// eventRoom is the reason of the event that revokes a NoRoom.
 	eventRoom = "Room"
-	// repeatAfter is how often the same event is repeated while its cause lasts.
+	// repeatAfter is how often the same event is repeated while its cause lasts, and how long a claim
+	// for which there is no room waits before it is counted: where a cluster autoscaler adds nodes,
+	// each such claim waits for a while.
 	repeatAfter = 5 * time.Minute
 	// recheckAfter is how often the cause is determined again: for many claims on many nodes that takes
 	// a while.
@@ -53,6 +55,7 @@ type pendingClaims struct {
 type telling struct {
 	cause   string
 	at      time.Time
+	since   time.Time // when it was first reported, for whatever cause, that the claim waits
 	checked time.Time // when the cause was last determined
 }
 
@@ -85,7 +88,7 @@ func (w *pendingClaims) tell(claim *corev1.PersistentVolumeClaim) {
 		if claim.Annotations[pv.AnnotationSelectedNode] != "" {
 			return // the claim has been processed, and the refusal reported
 		}
-		if w.recordCause(claim.UID, refusal.Error()) {
+		if due, _ := w.recordCause(claim.UID, refusal.Error()); due {
 			w.metrics.Refused(refusal)
 			w.metrics.warned(class.Name, waitsRefused)
 			w.events.Event(claim, corev1.EventTypeWarning, eventFailed, refusal.Error())
@@ -93,12 +96,15 @@ func (w *pendingClaims) tell(claim *corev1.PersistentVolumeClaim) {
 		return
 	}
 	cause, message := w.why(class, spec, parameters)
+	due, waited := w.recordCause(claim.UID, cause)
 	switch {
-	case !w.recordCause(claim.UID, cause):
+	case !due:
 	case cause == causeRoom:
 		w.events.Event(claim, corev1.EventTypeNormal, eventRoom, message)
 	default:
-		w.metrics.warned(class.Name, waitsNoRoom)
+		if waited >= repeatAfter {
+			w.metrics.warned(class.Name, waitsNoRoom)
+		}
 		w.events.Event(claim, corev1.EventTypeWarning, eventNoRoom, message)
 	}
 }
@@ -133,8 +139,9 @@ func (w *pendingClaims) toldLately(claim types.UID) bool {
 }
 
 // recordCause records the cause for which a claim waits, and reports whether an event is due: the cause
-// has changed, or its last event is old. Available room is an event only after another cause.
-func (w *pendingClaims) recordCause(claim types.UID, cause string) bool {
+// has changed, or its last event is old. Available room is an event only after another cause. waited is
+// how long ago the claim was first reported.
+func (w *pendingClaims) recordCause(claim types.UID, cause string) (due bool, waited time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now()
@@ -142,15 +149,19 @@ func (w *pendingClaims) recordCause(claim types.UID, cause string) bool {
 	w.forget(now)
 	if cause == causeRoom {
 		delete(w.told, claim)
-		return told
+		return told, 0
+	}
+	since := now
+	if told {
+		since = last.since
 	}
 	if told && last.cause == cause && now.Sub(last.at) < repeatAfter {
 		last.checked = now
 		w.told[claim] = last
-		return false
+		return false, now.Sub(since)
 	}
-	w.told[claim] = telling{cause: cause, at: now, checked: now}
-	return true
+	w.told[claim] = telling{cause: cause, at: now, since: since, checked: now}
+	return true, now.Sub(since)
 }
 
 // forget drops the claims that no pod waits for any more.
