@@ -45,6 +45,8 @@ type Config struct {
 	// Claim returns a claim from the API server; Claims may be stale, and omits fields.
 	Claim func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
 	Now   func() time.Time
+	// Metrics counts the claims of the latest controller.
+	Metrics *Metrics
 }
 
 // A Controller grows volumes as claims request. Its queue holds node labels.
@@ -56,10 +58,12 @@ type Controller struct {
 
 // New returns a controller that is notified of claims, PersistentVolumes and room.
 func New(config Config) *Controller {
-	return &Controller{
+	c := &Controller{
 		Config: config, index: newIndex(),
 		queue: workqueue.NewTypedRateLimitingQueue(controlplane.RetryLimiter()),
 	}
+	config.Metrics.index.Store(c.index)
+	return c
 }
 
 // Room queues a node where there may be more room.
@@ -250,7 +254,7 @@ func (c *Controller) note(w *wish, claim *corev1.PersistentVolumeClaim, done pla
 	}
 	ask := asked(claim)
 	if c.isNews(w, claim, done.answer) || c.Now().Sub(w.told.at) >= sameWords {
-		w.told = news{done.answer.Outcome, ask.Value(), c.Now()}
+		c.index.tell(w, news{done.answer.Outcome, ask.Value(), c.Now()})
 	}
 }
 

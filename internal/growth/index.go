@@ -25,7 +25,7 @@ type wish struct {
 	key   key
 	uid   types.UID
 	since time.Time // since when it asks
-	told  news
+	told  news      // written by index.tell
 	lacks time.Time // since when the volume's pool holds less than is promised in it
 	// failed is the size in bytes that the node could not reach; 0 if it has not failed.
 	failed int64
@@ -108,6 +108,26 @@ func (x *index) drop(k key) {
 	if len(x.byNode[label]) == 0 {
 		delete(x.byNode, label)
 	}
+}
+
+// tell records the answer that was reported to a claim.
+func (x *index) tell(w *wish, told news) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	w.told = told
+}
+
+// outcomes returns how many claims were last told which outcome.
+func (x *index) outcomes() map[ledger.Outcome]int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	out := map[ledger.Outcome]int{}
+	for _, wishes := range x.byNode {
+		for _, w := range wishes {
+			out[w.told.outcome]++
+		}
+	}
+	return out
 }
 
 // any reports whether a claim of the node asks to grow.

@@ -179,7 +179,7 @@ func (c Config) newPublisher(w *watches, books *ledger.Ledger) *publisher {
 func (c Config) newGrowth(books *ledger.Ledger, seen Listers, events record.EventRecorder) *growth.Controller {
 	return growth.New(growth.Config{
 		Client: c.Client, Events: events, Ledger: books, Now: time.Now,
-		Claims: seen.Claims, Volumes: seen.Volumes, Claim: seen.Live.Claim,
+		Claims: seen.Claims, Volumes: seen.Volumes, Claim: seen.Live.Claim, Metrics: c.Metrics.growth,
 	})
 }
 

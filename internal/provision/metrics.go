@@ -5,6 +5,7 @@ import (
 	librarymetrics "sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller/metrics"
 
 	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/growth"
 	"github.com/flexlvm/flexlvm/internal/nodeloss"
 	"github.com/flexlvm/flexlvm/internal/serve"
 )
@@ -19,6 +20,7 @@ type Metrics struct {
 	leader   prometheus.Gauge
 	written  prometheus.Counter
 	nodeLoss *nodeloss.Metrics
+	growth   *growth.Metrics
 }
 
 // NewMetrics returns the metrics in their own registry.
@@ -52,6 +54,7 @@ func NewMetrics() *Metrics {
 		m.library.PersistentVolumeClaimProvisionDurationSeconds,
 	)
 	m.nodeLoss = nodeloss.NewMetrics(m.Registry)
+	m.growth = growth.NewMetrics(m.Registry)
 	return m
 }
 
