@@ -122,7 +122,7 @@ func (p *pool) reclaimable() (sum volume.Bytes) {
 
 // decide plans one pool.
 func (p *planner) decide(in *pool) []Eviction {
-	if in.Thin != nil && !in.Thin.Known || in.Unseen() {
+	if in.ContentUnknown() {
 		in.result.Closed = p.closed(in)
 		return nil // its content is unknown, so nothing is promised or evicted
 	}
@@ -130,6 +130,9 @@ func (p *planner) decide(in *pool) []Eviction {
 	in.result.Replicas, in.result.Removing = in.leaving(), in.pending
 	in.result.Reclaimable = in.reclaimable() + in.result.Replicas
 	in.result.Allocatable, in.result.Closed = p.allocatable(in), p.closed(in)
+	for _, charge := range p.charges(in) {
+		in.result.Charged += charge
+	}
 	in.result.DeviceReclaimable = in.reclaimableOn()
 	p.notePressure(in)
 	if p.result.Blocked != "" {

@@ -61,6 +61,9 @@ func (p Pool) Holds(v *Volume) bool { return v.Pool() == p.Name && v.GroupUUID =
 // Unseen reports whether nobody can tell which volumes are in the pool.
 func (p Pool) Unseen() bool { return p.Directories != nil && !p.Directories.Known }
 
+// ContentUnknown reports whether nobody can tell what is in the pool, or how much of it is free.
+func (p Pool) ContentUnknown() bool { return p.Unseen() || p.Thin != nil && !p.Thin.Known }
+
 // A DirectoryPool holds what only a directory pool has.
 type DirectoryPool struct {
 	GroupUUID string
