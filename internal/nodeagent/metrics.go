@@ -20,6 +20,7 @@ type Metrics struct {
 	orphans        prometheus.Gauge
 	foreign        prometheus.Gauge
 	problems       prometheus.Gauge
+	degraded       prometheus.Gauge
 	attention      prometheus.Gauge
 	blocked        prometheus.Gauge
 	orphansBlocked prometheus.Gauge
@@ -76,6 +77,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		orphans:        gauge("flexlvm_orphans", "Volumes of this cluster without a PersistentVolume."),
 		foreign:        gauge("flexlvm_foreign_volumes", "Volumes of flexlvm that belong to another cluster."),
 		problems:       gauge("flexlvm_problem_volumes", "Volumes of flexlvm that a person should look at, for example because their tags make no sense."),
+		degraded:       gauge("flexlvm_degraded_volumes", "Volumes of flexlvm that have lost a copy, or whose copies differ. They can still be used."),
 		attention:      gauge("flexlvm_attention_persistentvolumes", "PersistentVolumes of this node that only a person can put right."),
 		blocked:        gauge("flexlvm_gc_blocked", "1 while nothing is evicted because the API server seems to have lost PersistentVolumes."),
 		orphansBlocked: gauge("flexlvm_gc_orphan_eviction_blocked", "1 while no orphan is evicted, though --evict-orphans is set, because the API server has gone back in time."),
@@ -105,7 +107,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		m.pools[name] = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"pool"})
 		registerer.MustRegister(m.pools[name])
 	}
-	registerer.MustRegister(m.volumes, m.orphans, m.foreign, m.problems, m.attention, m.blocked, m.orphansBlocked, m.standby, m.limited, m.unlimited,
+	registerer.MustRegister(m.volumes, m.orphans, m.foreign, m.problems, m.degraded, m.attention, m.blocked, m.orphansBlocked, m.standby, m.limited, m.unlimited,
 		m.lastRound, m.rounds, m.roundTime, m.evictions, m.failed, m.releases, m.replicaSteps, m.commands, m.trims, m.trimBytes, m.found, m.sizes)
 	m.zero()
 	m.discovered(nil)
@@ -199,6 +201,7 @@ func (m *Metrics) observed(f observation) {
 	m.orphans.Set(float64(len(f.result.Orphans)))
 	m.foreign.Set(float64(len(f.result.Foreign)))
 	m.problems.Set(float64(len(f.result.Problems)))
+	m.degraded.Set(float64(degraded(f.result.Problems)))
 	m.attention.Set(float64(attention(f)))
 	m.blocked.Set(serve.Bool(f.result.Blocked != ""))
 	m.orphansBlocked.Set(serve.Bool(f.result.OrphansBlocked != ""))
@@ -298,6 +301,16 @@ func fullest(pool volume.PoolName, all []store) (ratio float64) {
 		}
 	}
 	return ratio
+}
+
+// degraded counts the volumes that have lost a copy.
+func degraded(problems []inventory.Volume) (n int) {
+	for i := range problems {
+		if problems[i].Degraded {
+			n++
+		}
+	}
+	return n
 }
 
 // attention counts the PersistentVolumes that cannot be read or whose verdict is ActionReport.

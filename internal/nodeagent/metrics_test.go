@@ -155,3 +155,16 @@ func TestMetricsOfWhatIsChargedAndUnwritten(t *testing.T) {
 	require.Equal(t, map[string]float64{"one": 300}, series(t, registry, "flexlvm_pool_charged_bytes"))
 	require.Empty(t, series(t, registry, "flexlvm_pool_thin_unwritten_bytes"))
 }
+
+func TestMetricsOfDegradedVolumes(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := NewMetrics(registry)
+	f := foundPools()
+	f.result.Problems = []inventory.Volume{{Problem: "degraded", Degraded: true}, {Problem: "its tags make no sense"}}
+	m.round(f, nil, nil, time.Second)
+	require.Equal(t, map[string]float64{"": 1}, series(t, registry, "flexlvm_degraded_volumes"))
+	require.Equal(t, map[string]float64{"": 2}, series(t, registry, "flexlvm_problem_volumes"))
+	f.result.Problems = nil
+	m.round(f, nil, nil, time.Second)
+	require.Equal(t, map[string]float64{"": 0}, series(t, registry, "flexlvm_degraded_volumes"))
+}
