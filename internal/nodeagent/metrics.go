@@ -313,15 +313,23 @@ func degraded(problems []inventory.Volume) (n int) {
 	return n
 }
 
-// attention counts the PersistentVolumes that cannot be read or whose verdict is ActionReport.
+// attention counts the PersistentVolumes that announceClaims announces.
 func attention(f observation) int {
-	n := len(f.unreadable)
+	names := map[string]bool{}
+	for name := range f.unreadable {
+		names[name] = true
+	}
 	for _, v := range f.verdicts {
 		if v.Action == eviction.ActionReport {
-			n++
+			names[v.PersistentVolume.PV] = true
 		}
 	}
-	return n
+	for i := range f.view.PersistentVolumes {
+		if v := &f.view.PersistentVolumes[i]; ineffective(v) != "" {
+			names[v.PV] = true
+		}
+	}
+	return len(names)
 }
 
 // CommandDone is a command.Observer.

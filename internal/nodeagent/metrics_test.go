@@ -1,12 +1,14 @@
 package nodeagent
 
 import (
+	"errors"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
@@ -167,4 +169,23 @@ func TestMetricsOfDegradedVolumes(t *testing.T) {
 	f.result.Problems = nil
 	m.round(f, nil, nil, time.Second)
 	require.Equal(t, map[string]float64{"": 0}, series(t, registry, "flexlvm_degraded_volumes"))
+}
+
+// Each PersistentVolume that announceClaims announces counts once.
+func TestMetricsOfWhatNeedsAttention(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := NewMetrics(registry)
+	f := foundPools()
+	v := func(name, trim string) persistentvolume.Volume {
+		return persistentvolume.Volume{PV: name, Phase: corev1.VolumeBound, Trim: trim, OnNodeLoss: string(volume.OnNodeLossKeep)}
+	}
+	f.view.PersistentVolumes = []persistentvolume.Volume{v("well", ""), v("reported", "sometimes"), v("without effect", "sometimes"), v("released", "sometimes")}
+	f.view.PersistentVolumes[3].Phase = corev1.VolumeReleased
+	f.verdicts = []eviction.Verdict{
+		{PersistentVolume: f.view.PersistentVolumes[1], Action: eviction.ActionReport},
+		{PersistentVolume: f.view.PersistentVolumes[3], Action: eviction.ActionRelease},
+	}
+	f.unreadable = map[string]error{"unreadable": errors.New("has no handle")}
+	m.round(f, nil, nil, time.Second)
+	require.Equal(t, map[string]float64{"": 3}, series(t, registry, "flexlvm_attention_persistentvolumes"))
 }
