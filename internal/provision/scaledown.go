@@ -19,6 +19,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 const (
@@ -46,8 +47,8 @@ func newScaleDownGuard(client kubernetes.Interface, listers Listers, nameOf func
 
 func (g *scaleDownGuard) seeNode(node *corev1.Node) { g.see(pv.NodeLabelValue(node.Name)) }
 
-func (g *scaleDownGuard) seeVolume(volume *corev1.PersistentVolume) {
-	if label := controlplane.NodeLabel(volume); label != "" {
+func (g *scaleDownGuard) seeVolume(object *corev1.PersistentVolume) {
+	if label := controlplane.NodeLabel(object); label != "" {
 		g.see(label)
 	}
 }
@@ -142,19 +143,19 @@ func (g *scaleDownGuard) bears(label string) (bool, error) {
 // keepsNode reports whether a PersistentVolume keeps its node: a bound one that flexlvm has created,
 // also of a discovered volume, or one that stands for a snapshot that was taken, to which no claim is
 // ever bound. A replica's data can be fetched again, unless consumers write to it.
-func keepsNode(volume *corev1.PersistentVolume) bool {
-	bound := volume.Status.Phase == corev1.VolumeBound
+func keepsNode(object *corev1.PersistentVolume) bool {
+	bound := object.Status.Phase == corev1.VolumeBound
 	switch {
-	case volume.Annotations[pv.AnnotationProvisionedBy] == flexlvmv1.Discoverer:
+	case object.Annotations[pv.AnnotationProvisionedBy] == flexlvmv1.Discoverer:
 		return bound
-	case !persistentvolume.IsOurs(volume):
+	case !persistentvolume.IsOurs(object):
 		return false
-	case persistentvolume.IsSnapshot(volume):
-		_, taken := persistentvolume.TakenAt(volume)
+	case persistentvolume.IsSnapshot(object):
+		_, taken := persistentvolume.TakenAt(object)
 		return taken
 	case !bound:
 		return false
 	}
-	_, replicated := volume.Labels[replica.LabelDataset]
-	return !replicated || volume.Annotations[pv.AnnotationOnNodeLoss] == "keep"
+	_, replicated := object.Labels[replica.LabelDataset]
+	return !replicated || object.Annotations[pv.AnnotationOnNodeLoss] == string(volume.OnNodeLossKeep)
 }
