@@ -62,7 +62,10 @@ func cutLast(s, separator string) (before, after string, found bool) {
 
 // parseServer accepts an IPv6 address with or without brackets.
 func parseServer(field, s string) (string, error) {
-	bare := strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
+	bare := s
+	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
+		bare = s[1 : len(s)-1]
+	}
 	if _, err := netip.ParseAddr(bare); err == nil {
 		return bare, nil
 	}
