@@ -193,7 +193,7 @@ func (c Config) discovered(w *watches, events record.EventRecorder) (*staticvolu
 // nodeLoss returns the controller that detects lost nodes.
 func (c Config) nodeLoss(events record.EventRecorder, seen nodeloss.Seen) *nodeloss.Controller {
 	return nodeloss.New(nodeloss.Config{
-		Client: c.Loss, ListNodes: c.ListNodes, Events: events, Cluster: c.Cluster, Metrics: c.Metrics.nodeLoss, Grace: c.NodeLossGrace, Now: time.Now,
+		Client: c.Loss, ListNodes: c.ListNodes, EachPod: c.Storage.PodsOfNamespace, Events: events, Cluster: c.Cluster, Metrics: c.Metrics.nodeLoss, Grace: c.NodeLossGrace, Now: time.Now,
 	}, seen)
 }
 
