@@ -193,7 +193,7 @@ func (d *Daemon) unnamed(ctx context.Context, v inventory.Volume) error {
 			return d.named(v, &here[i])
 		}
 	}
-	nowhere, err := d.api.VolumesOfNoNode(ctx, names)
+	nowhere, err := d.api.VolumesWithoutNodeLabel(ctx, names)
 	if err != nil {
 		return err
 	}

@@ -164,7 +164,7 @@ func (d *Daemon) userNow(ctx context.Context, c persistentvolume.Volume) (pod st
 // which may take minutes.
 func (d *Daemon) onItsWay(ctx context.Context, claims []eviction.ClaimKey) (pod string, err error) {
 	var failed error
-	err = d.api.PodsOfNoNode(ctx, corev1.NamespaceAll, func(one *corev1.Pod) {
+	err = d.api.UnscheduledPods(ctx, corev1.NamespaceAll, func(one *corev1.Pod) {
 		if pod != "" || failed != nil || !usesAny(one, claims) {
 			return
 		}
