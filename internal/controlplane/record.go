@@ -125,7 +125,7 @@ func packVolume(volume *corev1.PersistentVolume) (*packedVolume, error) {
 		all.label, all.node = label, Shared(node)
 		delete(volume.Labels, label) // Transform has allocated the map
 	}
-	if names := persistentvolume.Hostnames(volume); len(names) == 1 && equality.Semantic.DeepEqual(volume.Spec.NodeAffinity, persistentvolume.OnlyOn(names[0])) {
+	if names := persistentvolume.Hostnames(volume); len(names) == 1 && equality.Semantic.DeepEqual(volume.Spec.NodeAffinity, persistentvolume.NodeAffinity(names[0])) {
 		all.hostname, volume.Spec.NodeAffinity = Shared(names[0]), nil
 	}
 	if ref := volume.Spec.ClaimRef; ref != nil && ref.Name != "" && volume.Name == persistentvolume.NameFor(ref.UID) && *ref == (corev1.ObjectReference{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}) {
@@ -155,7 +155,7 @@ func (p *packedVolume) unpack() any {
 		out.Labels[all.label] = all.node // the string is interned, so objects share it
 	}
 	if all.hostname != "" {
-		out.Spec.NodeAffinity = persistentvolume.OnlyOn(all.hostname)
+		out.Spec.NodeAffinity = persistentvolume.NodeAffinity(all.hostname)
 	}
 	if p.claim != "" {
 		out.Spec.ClaimRef = &corev1.ObjectReference{Namespace: all.namespace, Name: p.claim, UID: types.UID(p.name[len(persistentvolume.NameFor("")):])}

@@ -185,7 +185,7 @@ func (p *planner) evictAnyway(in *pool) []Eviction {
 
 // immediately returns the eviction of a volume whose class has it removed as soon as it is released.
 func (p *planner) immediately(v *inventory.Volume) Eviction {
-	if c := p.index.sole[KeyOf(v)]; c != nil && c.Replica.Going() {
+	if c := p.index.sole[KeyOf(v)]; c != nil && c.Replica.EvictionCommitted() {
 		return Eviction{Volume: *v, Reason: ReasonReplica, Message: p.whyReplica(v, c), Replica: c.Replica}
 	}
 	return Eviction{Volume: *v, Reason: ReasonImmediate, Message: p.whyImmediate(v)}
