@@ -164,21 +164,21 @@ func TestPublish(t *testing.T) {
 }
 
 // What lapses is published when it does, and then there is nothing left to wait for.
-func TestLapses(t *testing.T) {
+func TestReservationsExpire(t *testing.T) {
 	s := newStage(t)
-	require.Zero(t, s.ledger.Lapses("node-1"))
+	require.Zero(t, s.ledger.ExpireReservations("node-1"))
 	s.ledger.Report(storageOf("node-1", 10*volume.GiB))
 	want := ledger.Want{PV: "a", Spec: volume.Spec{Group: "flexlvm", Name: "a", Size: volume.GiB, Layout: volume.Linear}}
 	other := want
 	other.PV = "b"
 	_, err := s.ledger.Reserve("node-1", []ledger.Want{want, other})
 	require.NoError(t, err)
-	require.Equal(t, s.now.Add(ledger.CompanionTime), s.ledger.Lapses("node-1"))
+	require.Equal(t, s.now.Add(ledger.CompanionTime), s.ledger.ExpireReservations("node-1"))
 	s.now = s.now.Add(ledger.CompanionTime)
-	require.Equal(t, s.now.Add(ledger.ReservationTime-ledger.CompanionTime), s.ledger.Lapses("node-1"))
+	require.Equal(t, s.now.Add(ledger.ReservationTime-ledger.CompanionTime), s.ledger.ExpireReservations("node-1"))
 	s.ledger.Forget("node-1")
 	s.now = s.now.Add(ledger.ReservationTime)
-	require.Zero(t, s.ledger.Lapses("node-1"), "also where there is no report")
+	require.Zero(t, s.ledger.ExpireReservations("node-1"), "also where there is no report")
 }
 
 // Where busy disks are avoided, a busy node is worth less, and holds as much.
