@@ -92,13 +92,13 @@ func Work(ctx context.Context, config Config) error {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
 
-	given := newRescheduleGuard()
-	claims, err := given.claims(w.claims.ForLibrary())
+	rescheduled := newRescheduleGuard()
+	claims, err := rescheduled.claims(w.claims.ForLibrary())
 	if err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
 	provisioner := NewProvisioner(Parts{
-		Events: events, Cluster: config.Cluster, Door: config.Door, Ledger: books, Listers: w.listers(), Refused: config.Metrics.Refused, given: given,
+		Events: events, Cluster: config.Cluster, Door: config.Door, Ledger: books, Listers: w.listers(), Refused: config.Metrics.Refused, rescheduled: rescheduled,
 	})
 	local, err := newLocalVolumes(config, provisioner, w)
 	if err != nil {
@@ -117,9 +117,9 @@ func Work(ctx context.Context, config Config) error {
 	}
 	working, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	for _, beside := range config.besides(w.listers(), events, books) {
+	for _, loop := range config.backgroundLoops(w.listers(), events, books) {
 		busy.Go(func() {
-			if err := beside(working); err != nil {
+			if err := loop(working); err != nil {
 				fail(err)
 			}
 		})
@@ -144,8 +144,8 @@ func (w *watches) library(ctx context.Context, config Config, provisioner contro
 		)...)
 }
 
-// besides returns the functions that run concurrently with the library.
-func (c Config) besides(seen Listers, events record.EventRecorder, books *ledger.Ledger) (out []func(context.Context) error) {
+// backgroundLoops returns the functions that run concurrently with the library.
+func (c Config) backgroundLoops(seen Listers, events record.EventRecorder, books *ledger.Ledger) (out []func(context.Context) error) {
 	if c.Datasets != nil {
 		out = append(out, func(ctx context.Context) error { return c.Datasets(ctx, seen, events) })
 	}

@@ -47,12 +47,12 @@ type pendingClaims struct {
 	now     func() time.Time
 	door    pv.Door // of classes that name none
 
-	mu   sync.Mutex
-	told map[types.UID]telling
+	mu       sync.Mutex
+	reported map[types.UID]reportedCause
 }
 
-// A telling is the last report on a claim.
-type telling struct {
+// A reportedCause is the last report on a claim.
+type reportedCause struct {
 	cause   string
 	at      time.Time
 	since   time.Time // when it was first reported, for whatever cause, that the claim waits
@@ -60,7 +60,7 @@ type telling struct {
 }
 
 func newPendingClaims(ledger *ledger.Ledger, listers Listers, events record.EventRecorder, metrics *Metrics) *pendingClaims {
-	return &pendingClaims{ledger: ledger, listers: listers, events: events, metrics: metrics, now: time.Now, told: map[types.UID]telling{}}
+	return &pendingClaims{ledger: ledger, listers: listers, events: events, metrics: metrics, now: time.Now, reported: map[types.UID]reportedCause{}}
 }
 
 // see handles a pod without a node. It is called for each such pod every lookAgain; a claim that is not
@@ -71,13 +71,13 @@ func (w *pendingClaims) see(pod *corev1.Pod) {
 	}
 	for _, key := range kubeobject.ClaimsOf(pod) {
 		claim, err := w.listers.Claims.PersistentVolumeClaims(pod.Namespace).Get(strings.TrimPrefix(key, pod.Namespace+"/"))
-		if err == nil && claim.Spec.VolumeName == "" && claim.Spec.StorageClassName != nil && !w.toldLately(claim.UID) {
-			w.tell(claim)
+		if err == nil && claim.Spec.VolumeName == "" && claim.Spec.StorageClassName != nil && !w.checkedRecently(claim.UID) {
+			w.reportCause(claim)
 		}
 	}
 }
 
-func (w *pendingClaims) tell(claim *corev1.PersistentVolumeClaim) {
+func (w *pendingClaims) reportCause(claim *corev1.PersistentVolumeClaim) {
 	class, err := w.listers.Classes.Get(*claim.Spec.StorageClassName)
 	if err != nil || class.Provisioner != pv.Provisioner || !waits(class) {
 		return
@@ -130,12 +130,12 @@ func (w *pendingClaims) why(class *storagev1.StorageClass, spec volume.Spec, par
 	return cause, message
 }
 
-// toldLately reports whether the cause of a claim was determined recently.
-func (w *pendingClaims) toldLately(claim types.UID) bool {
+// checkedRecently reports whether the cause of a claim was determined recently.
+func (w *pendingClaims) checkedRecently(claim types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	last, told := w.told[claim]
-	return told && w.now().Sub(last.checked) < recheckAfter
+	last, reported := w.reported[claim]
+	return reported && w.now().Sub(last.checked) < recheckAfter
 }
 
 // recordCause records the cause for which a claim waits, and reports whether an event is due: the cause
@@ -145,30 +145,30 @@ func (w *pendingClaims) recordCause(claim types.UID, cause string) (due bool, wa
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now()
-	last, told := w.told[claim]
+	last, reported := w.reported[claim]
 	w.forget(now)
 	if cause == causeRoom {
-		delete(w.told, claim)
-		return told, 0
+		delete(w.reported, claim)
+		return reported, 0
 	}
 	since := now
-	if told {
+	if reported {
 		since = last.since
 	}
-	if told && last.cause == cause && now.Sub(last.at) < repeatAfter {
+	if reported && last.cause == cause && now.Sub(last.at) < repeatAfter {
 		last.checked = now
-		w.told[claim] = last
+		w.reported[claim] = last
 		return false, now.Sub(since)
 	}
-	w.told[claim] = telling{cause: cause, at: now, since: since, checked: now}
+	w.reported[claim] = reportedCause{cause: cause, at: now, since: since, checked: now}
 	return true, now.Sub(since)
 }
 
 // forget drops the claims that no pod waits for any more.
 func (w *pendingClaims) forget(now time.Time) {
-	for uid, last := range w.told {
+	for uid, last := range w.reported {
 		if now.Sub(last.checked) >= repeatAfter {
-			delete(w.told, uid)
+			delete(w.reported, uid)
 		}
 	}
 }

@@ -92,11 +92,11 @@ func (g *scaleDownGuard) guard(ctx context.Context, label string) error {
 	if err != nil {
 		return err
 	}
-	bears, err := g.bears(label)
+	holds, err := g.holdsVolumes(label)
 	if err != nil {
 		return err
 	}
-	change := scaleDownChange(node.Annotations, bears)
+	change := scaleDownChange(node.Annotations, holds)
 	if len(change) == 0 {
 		return nil
 	}
@@ -112,13 +112,13 @@ func (g *scaleDownGuard) guard(ctx context.Context, label string) error {
 }
 
 // scaleDownChange returns the changes to a node's annotations; a nil value removes the annotation.
-func scaleDownChange(has map[string]string, bears bool) map[string]any {
+func scaleDownChange(has map[string]string, holds bool) map[string]any {
 	value, there := has[pv.AnnotationScaleDown]
 	ours := has[pv.AnnotationScaleDownOurs] == yes
 	switch {
-	case bears && !there:
+	case holds && !there:
 		return map[string]any{pv.AnnotationScaleDown: yes, pv.AnnotationScaleDownOurs: yes}
-	case !bears && ours && value == yes:
+	case !holds && ours && value == yes:
 		return map[string]any{pv.AnnotationScaleDown: nil, pv.AnnotationScaleDownOurs: nil}
 	case ours && value != yes: // a user has changed the value since
 		return map[string]any{pv.AnnotationScaleDownOurs: nil}
@@ -126,8 +126,8 @@ func scaleDownChange(has map[string]string, bears bool) map[string]any {
 	return nil
 }
 
-// bears reports whether a node holds a volume whose data exists nowhere else.
-func (g *scaleDownGuard) bears(label string) (bool, error) {
+// holdsVolumes reports whether a node holds a volume whose data exists nowhere else.
+func (g *scaleDownGuard) holdsVolumes(label string) (bool, error) {
 	volumes, err := g.listers.OnNode(label)
 	if err != nil {
 		return false, err
