@@ -147,7 +147,9 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 	for _, a := range all {
 		require.Contains(t, sections, a.Alert)
 		require.Contains(t, sections[a.Alert], "```", "%s says nothing to run", a.Alert)
-		require.Equal(t, "docs/alerts.md#"+strings.ToLower(a.Alert), a.Annotations["runbook"])
+		section := "docs/alerts.md#" + strings.ToLower(a.Alert)
+		require.Equal(t, section, a.Annotations["runbook"])
+		require.Equal(t, "https://github.com/flexlvm/flexlvm/blob/main/"+section, a.Annotations["runbook_url"], "which pagers open")
 		require.Contains(t, []string{"critical", "warning"}, a.Labels["severity"], a.Alert)
 		delete(sections, a.Alert)
 	}

@@ -142,7 +142,7 @@ func (o *undeleteOptions) undelete(ctx context.Context, c client.Client, out io.
 	if err != nil {
 		return err
 	}
-	object, claim := persistentvolume.Again(m, modesOf(found))
+	object, claim := persistentvolume.FromManifest(m, modesOf(found))
 	object.Annotations[pv.AnnotationUndelete] = found.Released.FilesystemUUID
 	if o.dryRun {
 		return printObjects(out, object, claim)

@@ -14,6 +14,21 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
+// The rest of what PersistentVolumes may take of a pool can still be promised.
+func TestPlanCharged(t *testing.T) {
+	s := evictiontest.New() // has a claim of 1 GiB
+	s.PersistentVolume("made", 10)
+	s.Volume("made", volume.Ready, 10)
+	s.PersistentVolume("promised", 20)
+	s.PersistentVolume("given up", 5, evictiontest.Phase(corev1.VolumeReleased))
+	s.PersistentVolume("of a group replaced", 5, evictiontest.OtherGroup)
+	s.Volume("old", unreferenced, 8)
+	s.Others(1, 30)
+	pool := s.Plan().Pools[0]
+	require.Equal(t, 31*volume.GiB, pool.Charged)
+	require.Equal(t, 39*volume.GiB, pool.Allocatable-pool.Charged)
+}
+
 // What PersistentVolumes may take of a pool of 100 GiB, of which a settled claim
 // holds 1.
 func TestPlanAllocatable(t *testing.T) {

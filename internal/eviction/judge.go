@@ -70,7 +70,7 @@ func Judge(view View) []Verdict {
 // givenUp reports whether the API states positively that the volume of a PersistentVolume is not wanted any
 // more. Anything else protects the volume.
 func (view View) givenUp(c *persistentvolume.Volume) bool {
-	return view.Cluster != "" && c.Cluster == view.Cluster && c.Leaving()
+	return view.Cluster != "" && c.Cluster == view.Cluster && c.BeingRemoved()
 }
 
 // allDone reports whether nothing is left to do about a PersistentVolume that is given up: only another
@@ -178,7 +178,7 @@ func (x *index) release(c *persistentvolume.Volume) (volume.State, string) {
 func (x *index) amiss(view View, c *persistentvolume.Volume) string {
 	switch {
 	case c.Cluster == view.Cluster:
-	case c.Cluster == "" && c.Leaving():
+	case c.Cluster == "" && c.BeingRemoved():
 		return fmt.Sprintf("%s, but its volume is left alone: the option %s is missing, so it may be another cluster's; look at it on the node, then remove the finalizer %s", c.Evidence(), volume.OptionCluster, pv.Finalizer)
 	case c.Cluster != "":
 		return fmt.Sprintf("PersistentVolume %s says that it is of cluster %q and this is %q; its volume is left alone: restore it under this cluster's UID, or remove the finalizer %s once nobody needs it", c.PV, c.Cluster, view.Cluster, pv.Finalizer)

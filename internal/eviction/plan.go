@@ -57,6 +57,8 @@ type PoolResult struct {
 	Pool inventory.Pool
 	// Promised is what PersistentVolumes of this node still need.
 	Promised volume.Bytes
+	// Shared is the part of Promised that overwriting the shared blocks of a thin pool takes.
+	Shared volume.Bytes
 	// Reclaimable is what the volumes hold that may be evicted now, without orphans and View.Unasked. If
 	// Result.Blocked is set, none of it is evicted.
 	Reclaimable volume.Bytes
@@ -70,6 +72,9 @@ type PoolResult struct {
 	Replicas volume.Bytes
 	// Allocatable is what PersistentVolumes may take of the pool in total; see allocatable.
 	Allocatable volume.Bytes
+	// Charged is what PersistentVolumes are charged of it in total, so that the rest of Allocatable can still be
+	// promised. Both are 0 while the content of the pool is unknown.
+	Charged volume.Bytes
 	// Closed is why no new volume may be promised here; empty if one may.
 	Closed string
 	// UsedPercent is how much of the pool is used, by volumes of flexlvm or others, rounded down.

@@ -123,7 +123,7 @@ func (p *pool) reclaimable() (sum volume.Bytes) {
 
 // decide plans one pool.
 func (p *planner) decide(in *pool) []Eviction {
-	if in.Thin != nil && !in.Thin.Known || in.Unseen() {
+	if in.ContentUnknown() {
 		in.result.Closed = p.closed(in)
 		return nil // its content is unknown, so nothing is promised or evicted
 	}
@@ -166,6 +166,9 @@ func (p *planner) noteOffer(in *pool) {
 	in.result.Replicas, in.result.Removing = in.leaving(), in.pending
 	in.result.Reclaimable = in.reclaimable() + in.result.Replicas
 	in.result.Allocatable, in.result.Closed = p.allocatable(in), p.closed(in)
+	for _, charge := range p.charges(in) {
+		in.result.Charged += charge
+	}
 	in.result.DeviceReclaimable = in.reclaimableOn()
 }
 
@@ -189,7 +192,7 @@ func (p *planner) evictAnyway(in *pool) []Eviction {
 
 // immediately returns the eviction of a volume whose class has it removed as soon as it is released.
 func (p *planner) immediately(v *inventory.Volume) Eviction {
-	if c := p.index.sole[KeyOf(v)]; c != nil && c.Replica.Going() {
+	if c := p.index.sole[KeyOf(v)]; c != nil && c.Replica.EvictionCommitted() {
 		return Eviction{Volume: *v, Reason: ReasonReplica, Message: p.whyReplica(v, c), Replica: c.Replica}
 	}
 	return Eviction{Volume: *v, Reason: ReasonImmediate, Message: p.whyImmediate(v)}

@@ -37,9 +37,9 @@ func (p *planner) classifyReplica(v *inventory.Volume, in *pool) {
 		return
 	}
 	switch {
-	case c.Replica.Going() && !c.Leaving() && p.view.Now.Sub(c.Replica.Evictable) > goingTime:
+	case c.Replica.EvictionCommitted() && !c.BeingRemoved() && p.view.Now.Sub(c.Replica.Evictable) > goingTime:
 		in.stuck.add(v)
-	case c.Replica.Going():
+	case c.Replica.EvictionCommitted():
 		in.awaits(v) // its claim is deleted or about to be
 	case p.replicaEvictable(v, c, in):
 		in.replicas = append(in.replicas, candidate{v, c})

@@ -44,7 +44,7 @@ func (p *planner) addShared() {
 		}
 		shared := min(written-max(0, in.Size-in.Free-others), overwritten)
 		if shared > in.Size/thinSlack { // a smaller difference may be LVM's rounding
-			in.shared = shared
+			in.shared, in.result.Shared = shared, shared
 			in.result.Promised += shared
 		}
 	}

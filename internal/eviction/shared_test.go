@@ -129,6 +129,7 @@ func TestThinMessagesOfWhatIsShared(t *testing.T) {
 	require.Contains(t, s.Plan().Evictions[0].Message, "volumes on this node need 40 GiB to overwrite what copies and snapshots share, and pool flexlvm/thinpool has 20 GiB free")
 	require.True(t, s.result(t).Pressure)
 	s.thinClaim("new", 40)
+	require.Equal(t, 40*volume.GiB, s.result(t).Shared)
 	require.Contains(t, s.result(t).ShortfallMessage, "1 volume promised on this node (new for claim db/data-new) needs 80 GiB, with 40 GiB to overwrite what copies and snapshots share")
 }
 

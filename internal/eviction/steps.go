@@ -45,7 +45,7 @@ func Steps(view View, r Result) []Move {
 	for i := range view.PersistentVolumes {
 		c := &view.PersistentVolumes[i]
 		e := c.Replica
-		if e.Dataset == "" || c.Cluster != view.Cluster || c.Phase != corev1.VolumeBound || c.Deleting || e.Going() {
+		if e.Dataset == "" || c.Cluster != view.Cluster || c.Phase != corev1.VolumeBound || c.Deleting || e.EvictionCommitted() {
 			continue
 		}
 		cause, wanted := why[c.PV]

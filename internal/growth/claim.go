@@ -101,13 +101,13 @@ func others(claim *corev1.PersistentVolumeClaim) []corev1.PersistentVolumeClaimC
 // node, starts pods with the volume as it is, and retries with the current request instead of the first
 // one. The size that Kubernetes counts as requested (allocatedResources, also for quotas) falls when
 // the request is lowered.
-func blocked(claim *corev1.PersistentVolumeClaim, tell corev1.PersistentVolumeClaimCondition) status {
+func blocked(claim *corev1.PersistentVolumeClaim, why corev1.PersistentVolumeClaimCondition) status {
 	out := statusOf(claim)
 	if ask := asked(claim); out.allocated != nil && out.allocated.Cmp(ask) > 0 {
 		out.allocated = &ask
 	}
 	out.state = refused
-	out.conditions = append(others(claim), tell)
+	out.conditions = append(others(claim), why)
 	return out
 }
 
@@ -118,15 +118,15 @@ func unmarked(claim *corev1.PersistentVolumeClaim, to resource.Quantity) status 
 }
 
 // forNode returns the status of a claim whose capacity was raised, which makes kubelet grow the volume.
-// tell, unless nil, is the condition of a further growth that waits.
-func forNode(claim *corev1.PersistentVolumeClaim, to resource.Quantity, now time.Time, tell *corev1.PersistentVolumeClaimCondition) status {
+// further, unless nil, is the condition of a further growth that waits.
+func forNode(claim *corev1.PersistentVolumeClaim, to resource.Quantity, now time.Time, further *corev1.PersistentVolumeClaimCondition) status {
 	out := status{allocated: &to, state: pending, conditions: others(claim)}
 	if most := most(claim); to.Cmp(most) > 0 {
 		out.allocated = &most
 	}
 	if now := statusOf(claim); now.state == pending || now.state == underway {
 		out.state = now.state
-		if tell == nil && now.allocated != nil && now.allocated.Cmp(*out.allocated) == 0 {
+		if further == nil && now.allocated != nil && now.allocated.Cmp(*out.allocated) == 0 {
 			return now // kubelet is already growing the volume
 		}
 	}
@@ -141,8 +141,8 @@ func forNode(claim *corev1.PersistentVolumeClaim, to resource.Quantity, now time
 	if c := condition(claim, corev1.PersistentVolumeClaimNodeResizeError); c != nil {
 		out.conditions = append(out.conditions, *c)
 	}
-	if tell != nil {
-		out.conditions = append(out.conditions, *tell)
+	if further != nil {
+		out.conditions = append(out.conditions, *further)
 	}
 	return out
 }
@@ -156,8 +156,8 @@ func most(claim *corev1.PersistentVolumeClaim) resource.Quantity {
 	return out
 }
 
-// tellOf returns the condition that reports why a claim does not grow.
-func tellOf(claim *corev1.PersistentVolumeClaim, answer ledger.Answer, since time.Time) corev1.PersistentVolumeClaimCondition {
+// resizeCondition returns the condition that reports why a claim does not grow.
+func resizeCondition(claim *corev1.PersistentVolumeClaim, answer ledger.Answer, since time.Time) corev1.PersistentVolumeClaimCondition {
 	ask, own := asked(claim), has(claim)
 	out := corev1.PersistentVolumeClaimCondition{
 		Type: corev1.PersistentVolumeClaimControllerResizeError, Status: corev1.ConditionTrue,

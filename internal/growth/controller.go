@@ -45,6 +45,8 @@ type Config struct {
 	// Claim returns a claim from the API server; Claims may be stale, and omits fields.
 	Claim func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
 	Now   func() time.Time
+	// Metrics counts the claims of the latest controller.
+	Metrics *Metrics
 }
 
 // A Controller grows volumes as claims request. Its queue holds node labels.
@@ -56,10 +58,12 @@ type Controller struct {
 
 // New returns a controller that is notified of claims, PersistentVolumes and room.
 func New(config Config) *Controller {
-	return &Controller{
+	c := &Controller{
 		Config: config, index: newIndex(),
 		queue: workqueue.NewTypedRateLimitingQueue(controlplane.RetryLimiter()),
 	}
+	config.Metrics.index.Store(c.index)
+	return c
 }
 
 // Room queues a node where there may be more room.
@@ -75,7 +79,7 @@ func (c *Controller) SeeClaim(claim *corev1.PersistentVolumeClaim) {
 		return
 	}
 	if object, err := c.Volumes.Get(claim.Spec.VolumeName); err == nil {
-		c.see(claim, object)
+		c.observe(claim, object)
 	}
 }
 
@@ -89,17 +93,17 @@ func (c *Controller) SeeVolume(object *corev1.PersistentVolume) {
 		return
 	}
 	if claim, err := c.Claims.PersistentVolumeClaims(ref.Namespace).Get(ref.Name); err == nil {
-		c.see(claim, object)
+		c.observe(claim, object)
 	}
 }
 
-func (c *Controller) see(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) {
+func (c *Controller) observe(claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) {
 	if !wanting(claim, object) {
 		c.index.remove(keyOf(claim))
 		return
 	}
 	label := object.Labels[pv.LabelNode]
-	c.index.add(label, wishOf(claim, c.Now()))
+	c.index.add(label, requestOf(claim, c.Now()))
 	c.queue.AddAfter(label, gather)
 }
 
@@ -145,13 +149,13 @@ func (c *Controller) next(ctx context.Context) bool {
 // waits does not block later claims from room that would be too little for it.
 func (c *Controller) serve(ctx context.Context, label string) (again time.Time, err error) {
 	var failed []error
-	for _, w := range c.index.of(label) {
-		next, err := c.one(ctx, w)
+	for _, r := range c.index.of(label) {
+		next, err := c.serveClaim(ctx, r)
 		switch {
 		case apierrors.IsConflict(err):
 			next = c.Now() // somebody else has written the object
 		case err != nil:
-			failed = append(failed, fmt.Errorf("claim %s/%s: %w", w.key.namespace, w.key.name, err))
+			failed = append(failed, fmt.Errorf("claim %s/%s: %w", r.key.namespace, r.key.name, err))
 		}
 		if !next.IsZero() && (again.IsZero() || next.Before(again)) {
 			again = next
@@ -160,10 +164,10 @@ func (c *Controller) serve(ctx context.Context, label string) (again time.Time, 
 	return again, errors.Join(failed...)
 }
 
-// one processes one claim. The caches decide whether there is anything to do; what to do is decided
+// serveClaim processes one claim. The caches decide whether there is anything to do; what to do is decided
 // from objects read from the API server.
-func (c *Controller) one(ctx context.Context, w *wish) (again time.Time, err error) {
-	claim, err := c.Claims.PersistentVolumeClaims(w.key.namespace).Get(w.key.name)
+func (c *Controller) serveClaim(ctx context.Context, r *resizeRequest) (again time.Time, err error) {
+	claim, err := c.Claims.PersistentVolumeClaims(r.key.namespace).Get(r.key.name)
 	if err != nil {
 		return time.Time{}, nil // the claim is gone, and ClaimGone follows
 	}
@@ -171,13 +175,13 @@ func (c *Controller) one(ctx context.Context, w *wish) (again time.Time, err err
 	if err != nil {
 		return time.Time{}, nil
 	}
-	seen := decide(c.scene(w, claim, object), func(to volume.Bytes) ledger.Answer { return c.Ledger.MayGrow(object, to) })
-	if len(seen.steps) == 0 && !c.isNews(w, claim, seen.answer) {
+	seen := decide(c.input(r, claim, object), func(to volume.Bytes) ledger.Answer { return c.Ledger.MayGrow(object, to) })
+	if len(seen.steps) == 0 && !c.isNews(r, claim, seen.answer) {
 		return seen.again, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	claim, err = c.Claim(ctx, w.key.namespace, w.key.name)
+	claim, err = c.Claim(ctx, r.key.namespace, r.key.name)
 	if err == nil {
 		object, err = c.Client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
 	}
@@ -188,15 +192,15 @@ func (c *Controller) one(ctx context.Context, w *wish) (again time.Time, err err
 		return time.Time{}, err
 	}
 	c.Ledger.Written(object)
-	todo := decide(c.scene(w, claim, object), func(to volume.Bytes) ledger.Answer { return c.Ledger.Grow(object, to) })
-	if todo.takenBack && w.lacks.IsZero() && condition(claim, corev1.PersistentVolumeClaimNodeResizeError) != nil {
+	todo := decide(c.input(r, claim, object), func(to volume.Bytes) ledger.Answer { return c.Ledger.Grow(object, to) })
+	if todo.takenBack && r.lacks.IsZero() && condition(claim, corev1.PersistentVolumeClaimNodeResizeError) != nil {
 		c.Ledger.Keep(object)
 	}
 	object, err = c.carryOut(ctx, claim, object, todo.steps)
 	// Report a granted growth even if the claim's last step has failed on a conflict: the next pass
 	// finds the growth granted, and reports nothing.
 	if err == nil || todo.granted(claim, object) {
-		c.note(w, claim, todo)
+		c.remember(r, claim, todo)
 	}
 	if err != nil {
 		return time.Time{}, err
@@ -207,50 +211,51 @@ func (c *Controller) one(ctx context.Context, w *wish) (again time.Time, err err
 	return todo.again, nil
 }
 
-func (c *Controller) scene(w *wish, claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) scene {
-	out := scene{claim: claim, object: object, now: c.Now(), since: w.since}
+// input gathers what the decision on a claim is made from.
+func (c *Controller) input(r *resizeRequest, claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) input {
+	out := input{claim: claim, object: object, now: c.Now(), since: r.since}
 	if c.Ledger.Holds(object) {
-		w.lacks = time.Time{}
-	} else if w.lacks.IsZero() {
-		w.lacks = out.now
+		r.lacks = time.Time{}
+	} else if r.lacks.IsZero() {
+		r.lacks = out.now
 	}
-	out.lacks = w.lacks
+	out.lacks = r.lacks
 	ask := asked(claim)
-	if ask.Value() >= w.failed {
-		out.notBefore = w.until
+	if ask.Value() >= r.failed {
+		out.notBefore = r.until
 	}
-	out.lately = w.told.to == ask.Value() && out.now.Sub(w.told.at) < sameWords
+	out.reportedRecently = r.reported.to == ask.Value() && out.now.Sub(r.reported.at) < sameWords
 	return out
 }
 
-// isNews reports whether the claim has not been told of this answer yet.
-func (c *Controller) isNews(w *wish, claim *corev1.PersistentVolumeClaim, answer *ledger.Answer) bool {
+// isNews reports whether this answer has not been reported to the claim yet.
+func (c *Controller) isNews(r *resizeRequest, claim *corev1.PersistentVolumeClaim, answer *ledger.Answer) bool {
 	ask := asked(claim)
-	return answer != nil && (w.told.outcome != answer.Outcome || w.told.to != ask.Value())
+	return answer != nil && (r.reported.outcome != answer.Outcome || r.reported.to != ask.Value())
 }
 
-// note records what was done, and reports it in an event if it is new.
-func (c *Controller) note(w *wish, claim *corev1.PersistentVolumeClaim, done plan) {
+// remember records what was done, and reports it in an event if it is new.
+func (c *Controller) remember(r *resizeRequest, claim *corev1.PersistentVolumeClaim, done plan) {
 	if e := condition(claim, corev1.PersistentVolumeClaimNodeResizeError); done.takenBack && e != nil {
 		ask := asked(claim)
 		if isBlock(claim) && ranOutOfTime(e) {
-			w.pause = 0
+			r.pause = 0
 		}
-		w.fail(ask.Value(), c.Now())
+		r.fail(ask.Value(), c.Now())
 	}
 	if done.answer == nil {
 		return
 	}
-	if c.isNews(w, claim, done.answer) || done.takenBack {
+	if c.isNews(r, claim, done.answer) || done.takenBack {
 		kind := corev1.EventTypeWarning
 		if done.answer.Outcome.Promised() {
 			kind = corev1.EventTypeNormal
 		}
-		c.Events.Event(claim, kind, eventReasons[done.answer.Outcome], tellOf(claim, *done.answer, w.since).Message)
+		c.Events.Event(claim, kind, eventReasons[done.answer.Outcome], resizeCondition(claim, *done.answer, r.since).Message)
 	}
 	ask := asked(claim)
-	if c.isNews(w, claim, done.answer) || c.Now().Sub(w.told.at) >= sameWords {
-		w.told = news{done.answer.Outcome, ask.Value(), c.Now()}
+	if c.isNews(r, claim, done.answer) || c.Now().Sub(r.reported.at) >= sameWords {
+		c.index.report(r, reportedAnswer{done.answer.Outcome, ask.Value(), c.Now()})
 	}
 }
 

@@ -320,7 +320,7 @@ func TestNothingGrowsBeforeItIsBound(t *testing.T) {
 	w.ask("data", 2*gib)
 	claim := w.claim("data")
 	claim.Status.Capacity = nil
-	s := scene{claim: claim, object: w.object("data"), now: w.now}
+	s := input{claim: claim, object: w.object("data"), now: w.now}
 	require.Empty(t, decide(s, func(volume.Bytes) ledger.Answer { panic("asked") }))
 }
 
@@ -393,5 +393,5 @@ func TestWhatDoesNotConcernUs(t *testing.T) {
 	claim, object := w.claim("data"), w.object("data")
 	require.True(t, wanting(claim, object))
 	claim.DeletionTimestamp = &metav1.Time{Time: w.now}
-	require.Empty(t, decide(scene{claim: claim, object: object}, nil))
+	require.Empty(t, decide(input{claim: claim, object: object}, nil))
 }

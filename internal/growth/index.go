@@ -20,13 +20,13 @@ type key struct {
 
 func keyOf(claim *corev1.PersistentVolumeClaim) key { return key{claim.Namespace, claim.Name} }
 
-// A wish is the request of a claim to grow.
-type wish struct {
-	key   key
-	uid   types.UID
-	since time.Time // since when it asks
-	told  news
-	lacks time.Time // since when the volume's pool holds less than is promised in it
+// A resizeRequest is the request of a claim to grow.
+type resizeRequest struct {
+	key      key
+	uid      types.UID
+	since    time.Time      // since when it asks
+	reported reportedAnswer // written by index.report
+	lacks    time.Time      // since when the volume's pool holds less than is promised in it
 	// failed is the size in bytes that the node could not reach; 0 if it has not failed.
 	failed int64
 	// until is when the node may be asked for that size, or a larger one, again.
@@ -37,16 +37,16 @@ type wish struct {
 
 // fail records that the node could not grow the volume to a size. The first retry is soon, because
 // kubelet or a driver may just have been unavailable; later retries back off exponentially.
-func (w *wish) fail(size int64, now time.Time) {
-	if size < w.failed {
-		w.pause = 0
+func (r *resizeRequest) fail(size int64, now time.Time) {
+	if size < r.failed {
+		r.pause = 0
 	}
-	w.pause = min(max(2*w.pause, regrowFirst), regrowAfter)
-	w.failed, w.until = size, now.Add(w.pause)
+	r.pause = min(max(2*r.pause, regrowFirst), regrowAfter)
+	r.failed, r.until = size, now.Add(r.pause)
 }
 
-// news is the last answer that was reported to a claim.
-type news struct {
+// A reportedAnswer is the last answer that was reported to a claim.
+type reportedAnswer struct {
 	outcome ledger.Outcome
 	to      int64 // bytes
 	at      time.Time
@@ -56,40 +56,40 @@ type news struct {
 // after a restart.
 type index struct {
 	mu     sync.Mutex
-	byNode map[string]map[key]*wish
+	byNode map[string]map[key]*resizeRequest
 	node   map[key]string
 }
 
 func newIndex() *index {
-	return &index{byNode: map[string]map[key]*wish{}, node: map[key]string{}}
+	return &index{byNode: map[string]map[key]*resizeRequest{}, node: map[key]string{}}
 }
 
-// wishOf returns the wish of a claim, including the answer that an earlier process reported.
-func wishOf(claim *corev1.PersistentVolumeClaim, now time.Time) *wish {
-	out := &wish{key: keyOf(claim), uid: claim.UID, since: askedAt(claim, now)}
+// requestOf returns the request of a claim, including the answer that an earlier process reported.
+func requestOf(claim *corev1.PersistentVolumeClaim, now time.Time) *resizeRequest {
+	out := &resizeRequest{key: keyOf(claim), uid: claim.UID, since: askedAt(claim, now)}
 	ask := asked(claim)
 	c := condition(claim, corev1.PersistentVolumeClaimControllerResizeError)
 	if c != nil && slices.Contains(strings.FieldsFunc(c.Message, func(r rune) bool { return r == ' ' || r == ':' }), ask.String()) {
-		out.told = news{outcome: ledger.Outcome(c.Reason), to: ask.Value()}
+		out.reported = reportedAnswer{outcome: ledger.Outcome(c.Reason), to: ask.Value()}
 	}
 	return out
 }
 
 // add records that a claim asks to grow.
-func (x *index) add(label string, w *wish) {
+func (x *index) add(label string, r *resizeRequest) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if before, there := x.node[w.key]; there {
-		if before == label && x.byNode[label][w.key].uid == w.uid {
+	if before, there := x.node[r.key]; there {
+		if before == label && x.byNode[label][r.key].uid == r.uid {
 			return
 		}
-		x.drop(w.key)
+		x.drop(r.key)
 	}
 	if x.byNode[label] == nil {
-		x.byNode[label] = map[key]*wish{}
+		x.byNode[label] = map[key]*resizeRequest{}
 	}
-	x.byNode[label][w.key] = w
-	x.node[w.key] = label
+	x.byNode[label][r.key] = r
+	x.node[r.key] = label
 }
 
 func (x *index) remove(k key) {
@@ -110,6 +110,26 @@ func (x *index) drop(k key) {
 	}
 }
 
+// report records the answer that was reported to a claim.
+func (x *index) report(r *resizeRequest, answer reportedAnswer) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	r.reported = answer
+}
+
+// outcomes returns how many claims had which outcome reported last.
+func (x *index) outcomes() map[ledger.Outcome]int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	out := map[ledger.Outcome]int{}
+	for _, requests := range x.byNode {
+		for _, r := range requests {
+			out[r.reported.outcome]++
+		}
+	}
+	return out
+}
+
 // any reports whether a claim of the node asks to grow.
 func (x *index) any(label string) bool {
 	x.mu.Lock()
@@ -117,16 +137,16 @@ func (x *index) any(label string) bool {
 	return len(x.byNode[label]) > 0
 }
 
-// of returns the wishes of a node in the order of their requests. Only one worker at a time processes a
-// node, and only it changes the wishes' other fields.
-func (x *index) of(label string) []*wish {
+// of returns the requests of a node in the order in which they were made. Only one worker at a time processes a
+// node, and only it changes the requests' other fields.
+func (x *index) of(label string) []*resizeRequest {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	out := make([]*wish, 0, len(x.byNode[label]))
-	for _, w := range x.byNode[label] {
-		out = append(out, w)
+	out := make([]*resizeRequest, 0, len(x.byNode[label]))
+	for _, r := range x.byNode[label] {
+		out = append(out, r)
 	}
-	slices.SortFunc(out, func(a, b *wish) int {
+	slices.SortFunc(out, func(a, b *resizeRequest) int {
 		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.key.namespace, b.key.namespace), cmp.Compare(a.key.name, b.key.name))
 	})
 	return out

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -105,7 +106,7 @@ func (w *world) restart() {
 	now := func() time.Time { return w.now }
 	w.ledger = ledger.New(now, func(string) {})
 	w.c = New(Config{
-		Client: w.client, Events: w.events, Ledger: w.ledger, Now: now,
+		Client: w.client, Events: w.events, Ledger: w.ledger, Now: now, Metrics: NewMetrics(prometheus.NewRegistry()),
 		Claims: corelisters.NewPersistentVolumeClaimLister(w.claims), Volumes: corelisters.NewPersistentVolumeLister(w.volumes),
 		Claim: func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 			return w.client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})

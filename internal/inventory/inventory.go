@@ -59,6 +59,9 @@ func (p Pool) Holds(v *Volume) bool { return v.Pool() == p.Name && v.GroupUUID =
 // Unseen reports whether the volumes in the pool are unknown.
 func (p Pool) Unseen() bool { return p.Directories != nil && !p.Directories.Known }
 
+// ContentUnknown reports whether the pool's volumes or its free space are unknown.
+func (p Pool) ContentUnknown() bool { return p.Unseen() || p.Thin != nil && !p.Thin.Known }
+
 // A DirectoryPool holds the fields of a directory pool.
 type DirectoryPool struct {
 	GroupUUID string

@@ -76,14 +76,14 @@ func but(names *[]string) func(*corev1.Pod) {
 func TestListsInPages(t *testing.T) {
 	for name, list := range map[string]func(context.Context, *kube.Client) ([]string, error){
 		"volumes": func(ctx context.Context, c *kube.Client) (names []string, err error) {
-			all, err := c.VolumesOfNoNode(ctx, func(v *corev1.PersistentVolume) bool { return v.Name != "1-0" })
+			all, err := c.VolumesWithoutNodeLabel(ctx, func(v *corev1.PersistentVolume) bool { return v.Name != "1-0" })
 			for i := range all {
 				names = append(names, all[i].Name)
 			}
 			return names, err
 		},
 		"pods of no node": func(ctx context.Context, c *kube.Client) (names []string, err error) {
-			err = c.PodsOfNoNode(ctx, "", but(&names))
+			err = c.UnscheduledPods(ctx, "", but(&names))
 			return names, err
 		},
 		"pods of a node": func(ctx context.Context, c *kube.Client) (names []string, err error) {

@@ -16,9 +16,9 @@ func (c *Client) Pods(ctx context.Context, node string, each func(*corev1.Pod)) 
 	return c.eachPod(ctx, query{what: "list the pods of node " + node, ListOptions: metav1.ListOptions{FieldSelector: onNode(node) + "," + notEnded}}, each)
 }
 
-// PodsOfNoNode calls each with the pods that have no node yet, as of some moment after the call: of one
+// UnscheduledPods calls each with the pods that have no node yet, as of some moment after the call: of one
 // namespace, or of all if namespace is empty.
-func (c *Client) PodsOfNoNode(ctx context.Context, namespace string, each func(*corev1.Pod)) error {
+func (c *Client) UnscheduledPods(ctx context.Context, namespace string, each func(*corev1.Pod)) error {
 	what := "list the pods of no node"
 	if namespace != "" {
 		what += " in namespace " + namespace

@@ -23,9 +23,9 @@ func (c *Client) Volumes(ctx context.Context, node string) (items []corev1.Persi
 	return c.volumes(ctx, "list the PersistentVolumes of node "+node, ofNode(node))
 }
 
-// VolumesOfNoNode lists the PersistentVolumes without flexlvm's node label for which keep returns true,
+// VolumesWithoutNodeLabel lists the PersistentVolumes without flexlvm's node label for which keep returns true,
 // including other drivers', as of some moment after the call.
-func (c *Client) VolumesOfNoNode(ctx context.Context, keep func(*corev1.PersistentVolume) bool) (kept []corev1.PersistentVolume, err error) {
+func (c *Client) VolumesWithoutNodeLabel(ctx context.Context, keep func(*corev1.PersistentVolume) bool) (kept []corev1.PersistentVolume, err error) {
 	q := query{what: "list the PersistentVolumes of no node", resource: "persistentvolumes", ListOptions: metav1.ListOptions{LabelSelector: "!" + pv.LabelNode}}
 	err = inPages(ctx, c, q, func(page *corev1.PersistentVolumeList) {
 		for i := range page.Items {
@@ -78,16 +78,16 @@ func (c *Client) Annotate(ctx context.Context, seen *corev1.PersistentVolume, an
 
 func ofNode(node string) string { return pv.LabelNode + "=" + pv.NodeLabelValue(node) }
 
-// LetGo removes a PersistentVolume whose volume the node has released: it deletes the object, unless
+// DeleteReleased removes a PersistentVolume whose volume the node has released: it deletes the object, unless
 // that has already happened, on the condition that it still has the resourceVersion of seen, and then
 // removes flexlvm's finalizer. It succeeds if the object is gone or another object has its name.
 //
 // A user may still set the reclaim policy of an object that is being deleted to Retain: if the policy
-// is not that of seen, LetGo returns a conflict and keeps the finalizer.
+// is not that of seen, DeleteReleased returns a conflict and keeps the finalizer.
 //
 // Killed in between, it leaves an object that is being deleted and has the finalizer; the next call
 // continues from there.
-func (c *Client) LetGo(ctx context.Context, seen *corev1.PersistentVolume) error {
+func (c *Client) DeleteReleased(ctx context.Context, seen *corev1.PersistentVolume) error {
 	if seen.DeletionTimestamp == nil {
 		if err := c.deleteVolume(ctx, seen); apierrors.IsNotFound(err) {
 			return nil

@@ -85,7 +85,7 @@ func (c *Client) listWatch(client rest.Interface, resource, namespace string, op
 			if from := o.ResourceVersion; from != "" && from != "0" {
 				now, err := c.revision(ctx, client, resource, namespace)
 				if err != nil {
-					return nil, err
+					return nil, retriedWithoutList(ctx, err)
 				}
 				if order, err := resourceversion.CompareResourceVersion(from, now); err == nil && order > 0 {
 					return nil, apierrors.NewResourceExpired(fmt.Sprintf("watch %s from resourceVersion %s: the API server is at %s, as if it had been restored from a backup; they are listed anew", resource, from, now))
@@ -94,4 +94,16 @@ func (c *Client) listWatch(client rest.Interface, resource, namespace string, op
 			return of.WatchWithContext(ctx, o)
 		},
 	}
+}
+
+// retriedWithoutList returns err as one after which a reflector tries the same watch again, with
+// exponential backoff. After most other errors it first lists all objects: where etcd is slow, such
+// lists of all nodes at once would keep it slow. An err that says that the list would be refused, too,
+// stays as it is, so that it is reported, and so does that of a context that has ended, after which the
+// reflector is not to wait.
+func retriedWithoutList(ctx context.Context, err error) error {
+	if ctx.Err() != nil || apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return err
+	}
+	return apierrors.NewTooManyRequests(err.Error(), 0)
 }

@@ -1,17 +1,24 @@
 package kube_test
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/kube"
 )
 
@@ -53,5 +60,73 @@ func TestWatchesOfARestoredAPIServer(t *testing.T) {
 		require.ErrorContains(t, err, "from resourceVersion 1000: the API server is at 500")
 		require.Equal(t, 4, watches)
 		require.Equal(t, []string{path, path, path}, revisions)
+	}
+}
+
+// While no resourceVersion can be read, nothing is watched unchecked, and nothing is listed again.
+func TestWatchesOfASlowAPIServer(t *testing.T) {
+	const broken = 3
+	var lists, revisions, checked atomic.Int32
+	again := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case query.Get("sendInitialEvents") != "": // as API servers before streamed lists
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		case query.Get("watch") != "" && checked.Add(1) == 1: // ends after one event
+			_, _ = io.WriteString(w, `{"type": "BOOKMARK", "object": {"apiVersion": "flexlvm.io/v1", "kind": "NodeStorage", "metadata": {"resourceVersion": "450"}}}`)
+		case query.Get("watch") != "":
+			again <- query.Get("resourceVersion")
+			<-r.Context().Done()
+		case query.Get("fieldSelector") == "metadata.name=flexlvm.io-revision":
+			if n := revisions.Add(1); n > 1 && n <= 1+broken {
+				w.WriteHeader(http.StatusGatewayTimeout)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "500"}})
+		default:
+			lists.Add(1)
+			_ = json.NewEncoder(w).Encode(flexlvmv1.NodeStorageList{
+				TypeMeta: metav1.TypeMeta{APIVersion: flexlvmv1.GroupVersion.String(), Kind: "NodeStorageList"},
+				ListMeta: metav1.ListMeta{ResourceVersion: "400"},
+			})
+		}
+	}))
+	t.Cleanup(server.Close) // once t.Context() has ended, and with it the watch
+	client, err := kube.NewClient(&rest.Config{Host: server.URL, QPS: -1})
+	require.NoError(t, err)
+	reflector := cache.NewReflectorWithOptions(client.WatchNodeStorages(), &flexlvmv1.NodeStorage{}, cache.NewStore(cache.MetaNamespaceKeyFunc),
+		cache.ReflectorOptions{Backoff: &wait.Backoff{Duration: time.Millisecond, Steps: 1}})
+	ctx, cancel := context.WithCancel(t.Context())
+	var runs sync.WaitGroup
+	runs.Go(func() { reflector.RunWithContext(ctx) })
+	require.Equal(t, "450", <-again)
+	cancel()
+	runs.Wait()
+	require.EqualValues(t, 1, lists.Load())
+	require.EqualValues(t, 2+broken, revisions.Load())
+	require.EqualValues(t, 2, checked.Load())
+}
+
+// What would refuse a list, too, is reported instead.
+func TestWatchesThatAreRefused(t *testing.T) {
+	var answer int
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(answer) }))
+	defer server.Close()
+	client, err := kube.NewClient(&rest.Config{Host: server.URL, QPS: -1})
+	require.NoError(t, err)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for code, retried := range map[int]bool{
+		http.StatusForbidden: false, http.StatusUnauthorized: false, http.StatusNotFound: false,
+		http.StatusInternalServerError: true, http.StatusServiceUnavailable: true, http.StatusGatewayTimeout: true,
+	} {
+		answer = code
+		_, err := client.WatchVolumes("node-1").WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "400"})
+		require.ErrorContains(t, err, "read the resourceVersion of the persistentvolumes")
+		require.Equal(t, retried, apierrors.IsTooManyRequests(err), "%d: %v", code, err)
+		_, err = client.WatchVolumes("node-1").WatchWithContext(ended, metav1.ListOptions{ResourceVersion: "400"})
+		require.ErrorIs(t, err, context.Canceled)
 	}
 }

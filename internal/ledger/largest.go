@@ -4,9 +4,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// mostStandings limits how many classes are cached; beyond that, all are dropped. The ledger does not
+// mostClasses limits how many classes are cached; beyond that, all are dropped. The ledger does not
 // learn when a class is deleted.
-const mostStandings = 200
+const mostClasses = 200
 
 // A Largest is the largest offer of a set of nodes to volumes of a class.
 type Largest struct {
@@ -20,15 +20,15 @@ type Largest struct {
 	Reported int
 }
 
-// A standing holds all nodes' offers to one class. An offer is recomputed when its node has changed,
+// classOffers are all nodes' offers to one class. An offer is recomputed when its node has changed,
 // not for each request.
-type standing struct {
+type classOffers struct {
 	offers map[string]largestOffer // by label, of the nodes with the pool
 	stale  map[string]bool         // labels whose offers have to be recomputed
 	first  string                  // label of the node with the largest offer; empty: unknown
 }
 
-// A largestOffer is the part of an Offer that a standing keeps.
+// A largestOffer is the part of an Offer that classOffers keep.
 type largestOffer struct {
 	most   volume.Bytes
 	closed string
@@ -40,7 +40,7 @@ type largestOffer struct {
 func (l *Ledger) Largest(class volume.Spec, allows func(node string) bool) Largest {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.standing(class)
+	s := l.offersTo(class)
 	if allows != nil {
 		return l.among(s, allows)
 	}
@@ -52,7 +52,7 @@ func (l *Ledger) Largest(class volume.Spec, allows func(node string) bool) Large
 
 // largest returns the offer of the node with the label first, which has the largest of this many
 // offers; first may be empty.
-func (l *Ledger) largest(s *standing, first string, nodes int) Largest {
+func (l *Ledger) largest(s *classOffers, first string, nodes int) Largest {
 	if first == "" {
 		return Largest{Reported: l.reported()}
 	}
@@ -70,7 +70,7 @@ func (l *Ledger) reported() (n int) {
 }
 
 // among returns the largest offer of the allowed nodes.
-func (l *Ledger) among(s *standing, allows func(node string) bool) Largest {
+func (l *Ledger) among(s *classOffers, allows func(node string) bool) Largest {
 	first, nodes := "", 0
 	for label := range s.offers {
 		if !allows(l.accounts[label].node) {
@@ -83,27 +83,27 @@ func (l *Ledger) among(s *standing, allows func(node string) bool) Largest {
 	return l.largest(s, first, nodes)
 }
 
-// standing returns the current offers of all nodes to a class.
-func (l *Ledger) standing(class volume.Spec) *standing {
-	s, known := l.standings[class]
+// offersTo returns the current offers of all nodes to a class.
+func (l *Ledger) offersTo(class volume.Spec) *classOffers {
+	s, known := l.byClass[class]
 	if !known {
-		if len(l.standings) >= mostStandings {
-			clear(l.standings)
+		if len(l.byClass) >= mostClasses {
+			clear(l.byClass)
 		}
-		s = &standing{offers: map[string]largestOffer{}, stale: map[string]bool{}}
+		s = &classOffers{offers: map[string]largestOffer{}, stale: map[string]bool{}}
 		for label := range l.accounts {
 			s.stale[label] = true
 		}
-		l.standings[class] = s
+		l.byClass[class] = s
 	}
 	for label := range s.stale {
-		l.reckon(s, label, class)
+		l.recompute(s, label, class)
 	}
 	return s
 }
 
-// reckon updates a node's offer.
-func (l *Ledger) reckon(s *standing, label string, class volume.Spec) {
+// recompute updates a node's offer.
+func (l *Ledger) recompute(s *classOffers, label string, class volume.Spec) {
 	delete(s.stale, label)
 	if s.first == label {
 		s.first = ""
@@ -120,7 +120,7 @@ func (l *Ledger) reckon(s *standing, label string, class volume.Spec) {
 }
 
 // find determines the largest of all offers.
-func (s *standing) find() {
+func (s *classOffers) find() {
 	for label := range s.offers {
 		if s.first == "" || s.before(label, s.first) {
 			s.first = label
@@ -131,7 +131,7 @@ func (s *standing) find() {
 // before reports whether a's offer ranks before b's: the larger one first. Among equal ones, which are
 // zero if one is closed, a closed node ranks first, as its reason helps people more than the size; then
 // the label decides.
-func (s *standing) before(a, b string) bool {
+func (s *classOffers) before(a, b string) bool {
 	x, y := s.offers[a], s.offers[b]
 	switch {
 	case x.most != y.most:
@@ -150,7 +150,7 @@ func (l *Ledger) touch(label string) {
 }
 
 func (l *Ledger) offerAnew(label string) {
-	for _, s := range l.standings {
+	for _, s := range l.byClass {
 		s.stale[label] = true
 	}
 }

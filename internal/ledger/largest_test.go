@@ -67,7 +67,7 @@ func TestLargestFollowsEveryChange(t *testing.T) {
 		case 6:
 			b.Now = b.Now.Add(time.Minute)
 			for j := range 6 { // as the publisher does when something lapses
-				b.Lapses(fmt.Sprint("node-", j))
+				b.ExpireReservations(fmt.Sprint("node-", j))
 			}
 		}
 		for _, class := range classes() {

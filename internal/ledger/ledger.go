@@ -45,14 +45,14 @@ type Ledger struct {
 	accounts   map[string]*account
 	where      map[string]string // label of the account that a PersistentVolume is charged to, by its name
 	departures uint64            // number of departures so far
-	// standings are all nodes' offers to a class, by its Spec.
-	standings map[volume.Spec]*standing
+	// byClass are all nodes' offers to a class, by its Spec.
+	byClass map[volume.Spec]*classOffers
 }
 
 // New returns an empty ledger. changed is called, without the lock, when a node's room may have
 // changed.
 func New(now func() time.Time, changed func(node string)) *Ledger {
-	l := &Ledger{now: now, accounts: map[string]*account{}, where: map[string]string{}, standings: map[volume.Spec]*standing{}}
+	l := &Ledger{now: now, accounts: map[string]*account{}, where: map[string]string{}, byClass: map[volume.Spec]*classOffers{}}
 	l.changed = func(node string) {
 		l.touch(node)
 		changed(node)
@@ -62,10 +62,10 @@ func New(now func() time.Time, changed func(node string)) *Ledger {
 
 // An account holds the state of one node.
 type account struct {
-	node   string    // its name; empty while it has no report
-	called string    // the name in its last report, kept when the report is deleted
-	report types.UID // of the NodeStorage
-	gone   types.UID // of the last one that was deleted
+	node     string    // its name; empty while it has no report
+	lastName string    // the name in its last report, kept when the report is deleted
+	report   types.UID // of the NodeStorage
+	gone     types.UID // of the last one that was deleted
 	// version is the version of the report; confirmed is that of the last report read from the API
 	// server; and behind means that the watch has shown an older one since.
 	version, confirmed uint64

@@ -39,7 +39,7 @@ func (l *Ledger) Report(storage *flexlvmv1.NodeStorage) {
 func (a *account) take(storage *flexlvmv1.NodeStorage) (changed bool) {
 	pools := poolsOf(storage)
 	changed = a.node != storage.Name || a.report != storage.UID || !maps.EqualFunc(a.pools, pools, pool.equal)
-	a.called = storage.Name
+	a.lastName = storage.Name
 	a.node, a.report, a.version, a.pools, a.strays = storage.Name, storage.UID, versionOf(storage), pools, straysOf(storage)
 	if changed {
 		clear(a.holds) // there may be more room now
@@ -105,7 +105,7 @@ func (l *Ledger) Unconfirmed(label string) (node string, at uint64, ask bool) {
 	if !there || len(a.departed) == 0 && !a.behind {
 		return "", 0, false
 	}
-	node = a.called
+	node = a.lastName
 	if node == "" && pv.IsNodeName(label) {
 		node = label
 	}
@@ -124,7 +124,7 @@ func (l *Ledger) Confirm(storage *flexlvmv1.NodeStorage, at uint64) {
 		a.take(storage)
 	}
 	a.confirmed, a.behind = v, false
-	a.forgive(at)
+	a.confirmDepartures(at)
 	l.mu.Unlock()
 	l.changed(label)
 }
@@ -139,12 +139,12 @@ func (l *Ledger) Absent(label string, at uint64) bool {
 		return false
 	}
 	a.behind = false
-	a.forgive(at)
+	a.confirmDepartures(at)
 	return true
 }
 
-// forgive ends the charges of the departures up to number at.
-func (a *account) forgive(at uint64) {
+// confirmDepartures ends the charges of the departures up to number at.
+func (a *account) confirmDepartures(at uint64) {
 	n := 0
 	for n < len(a.departed) && a.departed[n].at <= at {
 		n++

@@ -54,7 +54,7 @@ func (l *Ledger) Reserve(node string, wants []Want, reads ...volume.Name) (map[v
 func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.Name) (uuids map[volume.PoolName]string, touched []string, err error) {
 	open, settled, touched := l.divide(wants)
 	a := l.account(label)
-	if why := cmp.Or(l.apart(label, settled), a.unfit(wants)); why != "" {
+	if why := cmp.Or(l.companionElsewhere(label, settled), a.unfit(wants)); why != "" {
 		return nil, touched, &NoRoom{Node: node, Why: why}
 	}
 	uuids = map[volume.PoolName]string{}
@@ -119,11 +119,11 @@ func (l *Ledger) divide(wants []Want) (open, settled []Want, touched []string) {
 	return open, settled, touched
 }
 
-// apart returns why a node cannot hold the wants because a settled companion is on another node, or "".
-func (l *Ledger) apart(label string, settled []Want) string {
+// companionElsewhere returns why a node cannot hold the wants because a settled companion is on another node, or "".
+func (l *Ledger) companionElsewhere(label string, settled []Want) string {
 	for _, w := range settled {
 		if at := l.where[w.PV]; at != label {
-			return fmt.Sprintf("cannot have it: claim %q, which its pod uses too, gets its volume on node %q", w.Claim, cmp.Or(l.accounts[at].called, at))
+			return fmt.Sprintf("cannot have it: claim %q, which its pod uses too, gets its volume on node %q", w.Claim, cmp.Or(l.accounts[at].lastName, at))
 		}
 	}
 	return ""
@@ -137,8 +137,8 @@ func (a *account) unfit(wants []Want) string {
 	if unread := a.unread(); unread != "" {
 		return unreadable(unread)
 	}
-	if twin := a.twin(wants); twin != "" {
-		return fmt.Sprintf("has a replica of this dataset already, or is about to (PersistentVolume %q)", twin)
+	if other := a.otherReplica(wants); other != "" {
+		return fmt.Sprintf("has a replica of this dataset already, or is about to (PersistentVolume %q)", other)
 	}
 	if left := a.leftOver(wants); left != "" {
 		return fmt.Sprintf("has a volume %s without a PersistentVolume, and a replica must not begin with what it holds; look at it there with `flexlvm volumes show %s`, and give it up with `forget`", left, left)
@@ -151,9 +151,9 @@ func unreadable(name string) string {
 	return fmt.Sprintf("is promised nothing more, as not even the pool of PersistentVolume %q can be read: upgrade the provisioner if a later release has written it, or else delete it and make it anew", name)
 }
 
-// twin returns a PersistentVolume of the node, written, reserved or just deleted, whose volume has the
+// otherReplica returns a PersistentVolume of the node, written, reserved or just deleted, whose volume has the
 // name of a replica among the wants, or "".
-func (a *account) twin(wants []Want) string {
+func (a *account) otherReplica(wants []Want) string {
 	for _, w := range wants {
 		name := w.charge().replica
 		if name == "" {
@@ -339,9 +339,9 @@ func shortOf(wants []Want, in volume.PoolName, room, need volume.Bytes) string {
 // AmountOf formats an amount both in bytes and in a readable unit.
 func AmountOf(b volume.Bytes) string { return fmt.Sprintf("%d bytes (%s)", int64(b), b) }
 
-// Lapses drops the expired reservations and holds of a node, and returns when the next one expires;
+// ExpireReservations drops the expired reservations and holds of a node, and returns when the next one expires;
 // zero if there is none.
-func (l *Ledger) Lapses(label string) (next time.Time) {
+func (l *Ledger) ExpireReservations(label string) (next time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a, there := l.accounts[label]

@@ -95,7 +95,7 @@ func newPlaceholder(object *corev1.PersistentVolume, door pv.Door, r record) (*c
 		return nil, err
 	}
 	name := placeholderName(object.Name)
-	source, err := persistentvolume.Through(object, door, name)
+	source, err := persistentvolume.SourceFor(object, door, name)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func newPlaceholder(object *corev1.PersistentVolume, door pv.Door, r record) (*c
 // replacement returns the PersistentVolume that a placeholder describes, with the policy Retain until its claim
 // is bound again.
 func replacement(placeholder *corev1.PersistentVolume, r record, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
-	source, err := persistentvolume.Through(placeholder, persistentvolume.DoorOf(placeholder), r.Name)
+	source, err := persistentvolume.SourceFor(placeholder, persistentvolume.DoorOf(placeholder), r.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func cutLast(s, separator string) (before, after string, found bool) {
 
 // parseServer accepts an IPv6 address with or without brackets.
 func parseServer(field, s string) (string, error) {
-	bare := strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
+	bare := withoutBrackets(s)
 	if _, err := netip.ParseAddr(bare); err == nil {
 		return bare, nil
 	}
@@ -74,6 +74,15 @@ func parseServer(field, s string) (string, error) {
 		return "", &volume.FieldError{Field: field, Value: s, Reason: "is neither a host name nor an address"}
 	}
 	return s, nil
+}
+
+func withoutBrackets(s string) string {
+	inner, opened := strings.CutPrefix(s, "[")
+	inner, closed := strings.CutSuffix(inner, "]")
+	if opened && closed {
+		return inner
+	}
+	return s
 }
 
 // checkPath rejects paths that do not literally name their target.

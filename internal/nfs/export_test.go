@@ -34,6 +34,7 @@ func TestParseExport(t *testing.T) {
 	for _, bad := range []string{
 		"", "a", "a:/b", "a:b=/c", "a:/b=c", ":/b=/c", "-o:/b=/c", "a b:/c=/d", "a:/b/=/c", "a:/b/../c=/d", "a:/b=/c/..",
 		"a:/b\n=/c", "a:/b=/c//d", "a,b:/c=/d",
+		"[fd00::1:/b=/c", "fd00::1]:/b=/c", "[:/b=/c", "[]:/b=/c", "[a]:/b=/c",
 	} {
 		_, err := ParseExport(bad)
 		var field *volume.FieldError

@@ -39,34 +39,34 @@ func TestExportsOnOneFileSystem(t *testing.T) {
 	two := one.beside(t.TempDir())
 	one.mark(1, volume.MiB)
 	two.mark(2, volume.MiB)
-	look := func(held int) (of [2]Report) {
-		for i, r := range one.keeper.Look(t.Context()) {
+	pass := func(held int) (of [2]Report) {
+		for i, r := range one.keeper.Reconcile(t.Context()) {
 			require.NoError(t, r.Err)
 			require.Equal(t, held, r.Held, r.Problems)
 			of[i] = r
 		}
 		return of
 	}
-	look(0)
+	pass(0)
 	for _, b := range []*bed{one, two} {
 		require.FileExists(t, b.path(nfsmark.Dir, recordFile))
 	}
 	require.NoError(t, errors.Join(os.Mkdir(one.path(directory(1)), 0o777), os.Mkdir(two.path(directory(2)), 0o777)))
-	look(1)
+	pass(1)
 	require.Equal(t, firstProject, one.project(1))
 	require.Equal(t, firstProject+1, two.project(2))
 
 	// As copied from the other export: neither gets it anew.
 	one.fake.dirs = nil
 	two.record(fmt.Sprintf(`{"%s":{"directory":"%s","project":%d}}`, volumeName(2), directory(2), firstProject))
-	for _, r := range look(0) {
+	for _, r := range pass(0) {
 		require.Contains(t, strings.Join(r.Problems, "\n"), "as well; correct one of them by hand")
 	}
 
 	// While those of the other are not known, none is chosen.
 	two.record("{")
 	one.make(3, volume.MiB)
-	reports := one.keeper.Look(t.Context())
+	reports := one.keeper.Reconcile(t.Context())
 	require.ErrorContains(t, reports[1].Err, "is not known")
 	require.Equal(t, 1, reports[0].Held)
 	require.Len(t, reports[0].Problems, 1)
@@ -82,12 +82,12 @@ func TestWriteInDoubtBesideAnotherExport(t *testing.T) {
 	one.write = func(root *os.Root, name string, what any) error {
 		return errors.Join(nfsmark.WriteJSON(root, name, what), errors.New("no answer"))
 	}
-	reports := one.keeper.Look(t.Context())
+	reports := one.keeper.Reconcile(t.Context())
 	require.Len(t, reports[0].Problems, 1)
 	require.Contains(t, reports[0].Problems[0], "has no project: write "+recordPath+": no answer")
 	require.Equal(t, 1, reports[1].Held)
 	require.Equal(t, firstProject+1, two.project(2))
-	for _, r := range one.keeper.Look(t.Context()) {
+	for _, r := range one.keeper.Reconcile(t.Context()) {
 		require.NoError(t, r.Err)
 		require.Equal(t, 1, r.Held, r.Problems)
 	}
@@ -100,7 +100,7 @@ func TestOneDirectoryByTwoPaths(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "link")
 	require.NoError(t, os.Symlink(b.dir, link))
 	b.beside(link)
-	reports := b.keeper.Look(t.Context())
+	reports := b.keeper.Reconcile(t.Context())
 	require.NoError(t, reports[0].Err)
 	require.Equal(t, 1, reports[0].Held)
 	require.ErrorContains(t, reports[1].Err, "is the same directory as "+b.dir)
@@ -115,7 +115,7 @@ func TestForgedRecord(t *testing.T) {
 	b.fake.used[firstProject+9] = true
 	b.fake.limits[firstProject+9] = limitOf(volume.GiB)
 	b.record(fmt.Sprintf(`{"%s":{"directory":"%s","project":%d}}`, volumeName(2), directory(2), firstProject+9))
-	require.Equal(t, Report{Asked: 1, Held: 1}, b.look())
+	require.Equal(t, Report{Asked: 1, Held: 1}, b.pass())
 	require.Equal(t, limitOf(volume.GiB), b.fake.limits[firstProject+9])
 	require.Equal(t, firstProject, b.project(1))
 }
@@ -144,14 +144,14 @@ func TestMostRecords(t *testing.T) {
 	require.Less(t, len(content), int(mostContent))
 	b.record(string(content))
 	b.make(mostRecords+1, volume.MiB)
-	r := b.look()
+	r := b.pass()
 	require.Equal(t, 1, r.Held)
 	require.Len(t, r.Problems, 1)
 	require.Contains(t, r.Problems[0], "can of no more")
-	require.Equal(t, Report{Asked: 2, Held: 2}, b.look(), "the others are gone")
+	require.Equal(t, Report{Asked: 2, Held: 2}, b.pass(), "the others are gone")
 	b.record("")
 	require.NoError(t, os.Truncate(b.path(nfsmark.Dir, recordFile), int64(mostContent)+1))
-	_, err = b.Look()
+	_, err = b.reconcile()
 	require.ErrorContains(t, err, "is larger than 16 MiB")
 }
 
@@ -159,18 +159,18 @@ func TestMostRecords(t *testing.T) {
 func TestExportThatIsGone(t *testing.T) {
 	b := newBed(t)
 	b.keeper.exports[0].dir = b.path("export")
-	require.Zero(t, b.look(), "this node is not the server")
+	require.Zero(t, b.pass(), "this node is not the server")
 	require.NoError(t, os.Mkdir(b.dir, 0o755))
-	require.Zero(t, b.look(), "nor is it without volumes")
+	require.Zero(t, b.pass(), "nor is it without volumes")
 	b.make(1, volume.MiB)
-	require.Equal(t, Report{Asked: 1, Held: 1}, b.look())
+	require.Equal(t, Report{Asked: 1, Held: 1}, b.pass())
 	for _, empty := range []func() error{
 		func() error { return os.Rename(b.path(nfsmark.Dir), b.path("away")) },
 		func() error { return os.RemoveAll(b.dir) },
 	} {
 		require.NoError(t, empty())
 		for range 2 {
-			r, err := b.Look()
+			r, err := b.reconcile()
 			require.ErrorContains(t, err, "there is no .flexlvm in it any more")
 			require.Equal(t, Report{Asked: 1}, r)
 		}
@@ -184,11 +184,11 @@ func TestExportOfAnotherServer(t *testing.T) {
 	b.keeper.mounts = func() ([]mount.Point, error) {
 		return []mount.Point{{Path: "/", Type: "xfs"}, {Path: b.dir, Type: "nfs4"}}, nil
 	}
-	require.Zero(t, b.look())
+	require.Zero(t, b.pass())
 	require.Zero(t, b.seen)
 	require.False(t, b.local)
 	b.keeper.mounts = func() ([]mount.Point, error) { return nil, errors.New("no table") }
-	_, err := b.Look()
+	_, err := b.reconcile()
 	require.ErrorContains(t, err, "no table")
 }
 

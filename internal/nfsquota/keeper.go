@@ -60,29 +60,29 @@ type Report struct {
 	Err error
 }
 
-// Look enforces the size of each directory whose mark requests it, and lifts the limits of directories
+// Reconcile enforces the size of each directory whose mark requests it, and lifts the limits of directories
 // that are gone. It may be killed at any instant; the next call continues. It skips an export whose
 // directory does not exist, has no volumes, or is mounted from another server.
-func (k *Keeper) Look(ctx context.Context) []Report {
+func (k *Keeper) Reconcile(ctx context.Context) []Report {
 	reports := make([]Report, len(k.exports))
-	looks := make([]*look, len(k.exports))
+	passes := make([]*pass, len(k.exports))
 	points, err := k.mounts()
 	for i, e := range k.exports {
 		reports[i] = Report{Export: e.dir, Err: err}
-		looks[i] = &look{Report: &reports[i], export: e, marked: map[string]bool{}, others: map[quota.Project]string{}}
+		passes[i] = &pass{Report: &reports[i], export: e, marked: map[string]bool{}, others: map[quota.Project]string{}}
 		if err == nil {
-			looks[i].Err = looks[i].begin(points)
+			passes[i].Err = passes[i].begin(points)
 		}
 	}
-	requireDistinct(looks)
-	for _, l := range looks {
-		if l.root != nil && l.Err == nil {
-			l.compare(looks)
-			l.Err = l.work(ctx)
+	requireDistinct(passes)
+	for _, p := range passes {
+		if p.root != nil && p.Err == nil {
+			p.compare(passes)
+			p.Err = p.work(ctx)
 		}
 	}
-	for _, l := range looks {
-		l.end()
+	for _, p := range passes {
+		p.end()
 	}
 	return reports
 }

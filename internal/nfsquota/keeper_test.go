@@ -114,18 +114,18 @@ func (b *bed) make(n int, size volume.Bytes) {
 
 func (b *bed) unmark(n int) { require.NoError(b.t, os.Remove(b.path(nfsmark.Dir, volumeName(n)))) }
 
-// Look is the keeper's, of a bed's one export.
-func (b *bed) Look() (Report, error) {
-	r := b.keeper.Look(b.t.Context())[0]
+// reconcile is the keeper's, of a bed's one export.
+func (b *bed) reconcile() (Report, error) {
+	r := b.keeper.Reconcile(b.t.Context())[0]
 	require.Equal(b.t, b.dir, r.Export)
 	err := r.Err
 	r.Export, r.Err = "", nil
 	return r, err
 }
 
-func (b *bed) look() Report {
+func (b *bed) pass() Report {
 	b.t.Helper()
-	r, err := b.Look()
+	r, err := b.reconcile()
 	require.NoError(b.t, err)
 	return r
 }
@@ -143,61 +143,61 @@ func (b *bed) project(n int) quota.Project {
 
 func TestLife(t *testing.T) {
 	b := newBed(t)
-	require.Zero(t, b.look(), "an export without a volume")
+	require.Zero(t, b.pass(), "an export without a volume")
 	require.NoDirExists(t, b.path(nfsmark.Dir))
 	b.make(1, 0)
-	require.Zero(t, b.look(), "nobody asks for anything")
+	require.Zero(t, b.pass(), "nobody asks for anything")
 	require.Zero(t, b.project(1))
 	require.NoFileExists(t, b.path(nfsmark.Dir, recordFile))
 
 	b.fake.used[firstProject], b.fake.used[math.MaxUint32] = true, true // a person's
 	b.mark(2, 10*volume.MiB+1)
-	require.Zero(t, b.look(), "its directory is not made yet")
+	require.Zero(t, b.pass(), "its directory is not made yet")
 	require.NoError(t, os.Mkdir(b.path(directory(2)), 0o777))
-	require.Equal(t, Report{Asked: 1, Held: 1}, b.look())
+	require.Equal(t, Report{Asked: 1, Held: 1}, b.pass())
 	require.Equal(t, firstProject+1, b.project(2))
 	require.Equal(t, quota.Limit{Size: 10*volume.MiB + 4*volume.KiB, Inodes: 2561}, b.fake.limits[firstProject+1])
 	require.Zero(t, b.project(1))
 
 	sets := b.fake.sets
 	require.NoError(t, os.WriteFile(b.path(directory(2), "file"), []byte("x"), 0o600))
-	require.Equal(t, Report{Asked: 1, Held: 1}, b.look(), "with what a tenant has written")
+	require.Equal(t, Report{Asked: 1, Held: 1}, b.pass(), "with what a tenant has written")
 	require.Equal(t, sets, b.fake.sets, "nothing is written where nothing is missing")
 	b.mark(2, 20*volume.MiB) // a person has raised it
-	require.Equal(t, Report{Asked: 1, Held: 1}, b.look())
+	require.Equal(t, Report{Asked: 1, Held: 1}, b.pass())
 	require.Equal(t, 20*volume.MiB, b.fake.limits[firstProject+1].Size)
 
 	// Archived: first the rename, then the mark.
 	require.NoError(t, os.Rename(b.path(directory(2)), b.path("archived-"+directory(2))))
-	require.Zero(t, b.look())
+	require.Zero(t, b.pass())
 	require.Equal(t, 20*volume.MiB, b.fake.limits[firstProject+1].Size, "while it is marked")
 	b.unmark(2)
-	require.Zero(t, b.look())
+	require.Zero(t, b.pass())
 	require.Equal(t, 20*volume.MiB, b.fake.limits[firstProject+1].Size, "what is archived is in it")
 	require.FileExists(t, b.path(nfsmark.Dir, recordFile))
 
 	b.make(3, volume.MiB)
-	require.Equal(t, Report{Asked: 1, Held: 1}, b.look())
+	require.Equal(t, Report{Asked: 1, Held: 1}, b.pass())
 	require.Equal(t, firstProject+2, b.project(3), "the archived files still have theirs")
 	b.unmark(3)
-	require.Zero(t, b.look())
+	require.Zero(t, b.pass())
 	require.Equal(t, volume.MiB, b.fake.limits[firstProject+2].Size, "the mark alone is gone: nothing proves that the volume is")
 
 	b.mark(2, 20*volume.MiB)
 	require.NoError(t, os.Rename(b.path("archived-"+directory(2)), b.path(directory(2))))
-	require.Equal(t, Report{Asked: 1, Held: 1}, b.look(), "a person has put it back")
+	require.Equal(t, Report{Asked: 1, Held: 1}, b.pass(), "a person has put it back")
 	b.fake.dirs = nil
 	b.unmark(2)
 	for _, n := range []int{2, 3} {
 		require.NoError(t, os.RemoveAll(b.path(directory(n))))
 	}
-	require.Zero(t, b.look())
+	require.Zero(t, b.pass())
 	require.Zero(t, b.fake.limits[firstProject+1])
 	require.Zero(t, b.fake.limits[firstProject+2])
 	require.NoFileExists(t, b.path(nfsmark.Dir, recordFile))
 }
 
-// Killed after each step of the life of two volumes, the next look goes on; no two directories
+// Killed after each step of the life of two volumes, the next pass goes on; no two directories
 // ever share a project, and none is without its limit.
 func TestKilledAfterEachStep(t *testing.T) {
 	type killed struct{}
@@ -208,7 +208,7 @@ func TestKilledAfterEachStep(t *testing.T) {
 				panic(killed{})
 			}
 		}
-		look := func() (r Report) {
+		pass := func() (r Report) {
 			for again := true; again; {
 				func() {
 					defer func() {
@@ -216,7 +216,7 @@ func TestKilledAfterEachStep(t *testing.T) {
 							require.Equal(t, killed{}, e)
 						}
 					}()
-					r, again = b.look(), false
+					r, again = b.pass(), false
 				}()
 				for _, d := range b.fake.dirs {
 					require.NotZero(t, b.fake.limits[d.project], "limit of %d", d.project)
@@ -225,10 +225,10 @@ func TestKilledAfterEachStep(t *testing.T) {
 			return r
 		}
 		b.make(1, volume.MiB)
-		require.Equal(t, Report{Asked: 1, Held: 1}, look())
+		require.Equal(t, Report{Asked: 1, Held: 1}, pass())
 		b.make(2, 2*volume.MiB)
 		b.make(3, 3*volume.MiB)
-		require.Equal(t, Report{Asked: 3, Held: 3}, look())
+		require.Equal(t, Report{Asked: 3, Held: 3}, pass())
 		projects := []quota.Project{b.project(1), b.project(2), b.project(3)}
 		require.Len(t, slices.Compact(slices.Sorted(slices.Values(projects))), 3)
 		for n, p := range projects {
@@ -239,7 +239,7 @@ func TestKilledAfterEachStep(t *testing.T) {
 			require.NoError(t, os.Remove(b.path(directory(n+1))))
 			b.unmark(n + 1)
 		}
-		require.Zero(t, look())
+		require.Zero(t, pass())
 		for p := range maps.Keys(b.fake.limits) {
 			require.Zero(t, b.fake.limits[p])
 		}
@@ -293,7 +293,7 @@ func TestWhatIsNotHeld(t *testing.T) {
 			b.make(1, volume.MiB)
 			b.make(3, volume.MiB)
 			tt.change(b)
-			r := b.look()
+			r := b.pass()
 			require.Equal(t, 2, r.Asked)
 			require.Equal(t, 1, r.Held, "the other is held")
 			require.Len(t, r.Problems, 1)
@@ -301,7 +301,7 @@ func TestWhatIsNotHeld(t *testing.T) {
 			if name != "a person's project" && name != "a link" {
 				require.Zero(t, b.project(1))
 			}
-			require.Len(t, b.look().Problems, 1, "again")
+			require.Len(t, b.pass().Problems, 1, "again")
 		})
 	}
 }
@@ -322,7 +322,7 @@ func TestWhatHoldsNone(t *testing.T) {
 			b := newBed(t)
 			b.make(1, volume.MiB)
 			require.NoError(t, os.WriteFile(b.path(nfsmark.Dir, recordFile), []byte(tt.records), 0o600))
-			r, err := b.Look()
+			r, err := b.reconcile()
 			require.ErrorContains(t, err, tt.want)
 			require.Equal(t, 1, r.Asked)
 			require.Zero(t, r.Held)
@@ -333,13 +333,13 @@ func TestWhatHoldsNone(t *testing.T) {
 	b := newBed(t)
 	b.make(1, volume.MiB)
 	b.open = openXFS // the temporary directory lies on something else, or without project quota
-	_, err := b.Look()
+	_, err := b.reconcile()
 	require.ErrorContains(t, err, "prjquota")
 	b.open = func(*os.Root) (quotas, error) { return nil, errElsewhere }
-	require.Zero(t, b.look())
+	require.Zero(t, b.pass())
 	require.NoError(t, os.RemoveAll(b.path(nfsmark.Dir)))
 	require.NoError(t, os.Symlink("/etc", b.path(nfsmark.Dir)))
-	_, err = b.Look()
+	_, err = b.reconcile()
 	require.ErrorContains(t, err, "is not a directory")
 
 	for _, dir := range []string{"", "srv", "/srv/", "/srv/../etc"} {
@@ -352,30 +352,30 @@ func TestWhatHoldsNone(t *testing.T) {
 func TestRecordsThatCannotBeWritten(t *testing.T) {
 	b := newBed(t)
 	b.make(1, volume.MiB)
-	require.Equal(t, Report{Asked: 1, Held: 1}, b.look())
+	require.Equal(t, Report{Asked: 1, Held: 1}, b.pass())
 	inTheWay := b.path(nfsmark.Dir, "."+recordFile)
 	require.NoError(t, os.MkdirAll(filepath.Join(inTheWay, "x"), 0o700))
 	b.make(2, volume.MiB)
 	b.mark(1, 2*volume.MiB)
-	r := b.look()
+	r := b.pass()
 	require.Equal(t, []int{2, 1, 1}, []int{r.Asked, r.Held, len(r.Problems)})
 	require.Contains(t, r.Problems[0], directory(2)+" has no project: write "+recordPath)
 	require.Equal(t, limitOf(2*volume.MiB), b.fake.limits[firstProject])
 	require.Zero(t, b.project(2))
 	require.NoError(t, os.RemoveAll(inTheWay))
-	require.Equal(t, Report{Asked: 2, Held: 2}, b.look())
+	require.Equal(t, Report{Asked: 2, Held: 2}, b.pass())
 	require.Equal(t, firstProject+1, b.project(2))
 }
 
 func TestAwait(t *testing.T) {
 	b := newBed(t)
 	b.make(1, volume.MiB)
-	b.look()
+	b.pass()
 	long := time.Now().Add(-time.Hour)
 	for _, dir := range []string{b.dir, b.path(nfsmark.Dir)} {
 		require.NoError(t, os.Chtimes(dir, long, long))
 	}
-	b.look() // which writes nothing
+	b.pass() // which writes nothing
 	began := time.Now()
 	b.keeper.Await(t.Context(), 1500*time.Millisecond)
 	require.GreaterOrEqual(t, time.Since(began), 1500*time.Millisecond, "nothing has changed")

@@ -75,57 +75,57 @@ func readRecords(root *os.Root) (records, error) {
 }
 
 // writeRecords replaces the records. After an error, the file has either its old or its new content.
-func (l *look) writeRecords(all records) (err error) {
+func (p *pass) writeRecords(all records) (err error) {
 	if len(all) == 0 {
-		err = nfsmark.Remove(l.root, recordFile)
+		err = nfsmark.Remove(p.root, recordFile)
 	} else {
-		err = l.write(l.root, recordFile, all)
+		err = p.write(p.root, recordFile, all)
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w; it is tried again", recordPath, err)
 	}
-	l.records = all
+	p.records = all
 	return nil
 }
 
 // assign chooses a project for each directory that has none yet, and records it. If it fails,
 // directories that have a project keep it.
-func (l *look) assign() {
+func (p *pass) assign() {
 	taken := map[quota.Project]bool{}
-	for p := range l.all {
-		taken[p] = true
+	for project := range p.all {
+		taken[project] = true
 	}
-	for p := range l.others {
-		taken[p] = true
+	for project := range p.others {
+		taken[project] = true
 	}
-	for _, r := range l.records {
+	for _, r := range p.records {
 		taken[r.Project] = true
 	}
-	all, next := maps.Clone(l.records), firstProject
-	for _, m := range l.asked {
+	all, next := maps.Clone(p.records), firstProject
+	for _, m := range p.asked {
 		if _, has := all[m.PersistentVolume]; has {
 			continue
 		}
-		if l.noProject == nil && len(all) >= mostRecords {
-			l.noProject = fmt.Errorf("%s says of %d volumes what theirs is, and can of no more", recordPath, len(all))
+		if p.noProject == nil && len(all) >= mostRecords {
+			p.noProject = fmt.Errorf("%s says of %d volumes what theirs is, and can of no more", recordPath, len(all))
 		}
-		if l.noProject == nil {
-			next, l.noProject = lowestFree(next, math.MaxUint32, taken)
+		if p.noProject == nil {
+			next, p.noProject = lowestFree(next, math.MaxUint32, taken)
 		}
-		if l.noProject != nil {
+		if p.noProject != nil {
 			break
 		}
 		all[m.PersistentVolume] = record{Directory: m.Directory, Project: next}
 		taken[next] = true
 	}
-	if len(all) == len(l.records) {
+	if len(all) == len(p.records) {
 		return
 	}
-	if err := l.writeRecords(all); err != nil {
-		l.noProject, l.inDoubt = err, all
+	if err := p.writeRecords(all); err != nil {
+		p.noProject, p.inDoubt = err, all
 		return
 	}
-	l.after("write records")
+	p.after("write records")
 }
 
 // lowestFree returns the lowest project between from and to, inclusive, that is not taken.
@@ -143,31 +143,31 @@ func lowestFree(from, to quota.Project, taken map[quota.Project]bool) (quota.Pro
 // release lifts the limits of directories that are gone: their mark is removed, they do not exist, and
 // their project is empty. An archived directory keeps its limit, and its project is in use until it is
 // removed.
-func (l *look) release() error {
-	all := maps.Clone(l.records)
-	for v, r := range l.records {
-		if l.marked[v] || l.all[r.Project].Inodes > 0 {
+func (p *pass) release() error {
+	all := maps.Clone(p.records)
+	for v, r := range p.records {
+		if p.marked[v] || p.all[r.Project].Inodes > 0 {
 			continue
 		}
-		if _, err := l.root.Lstat(r.Directory); err == nil {
+		if _, err := p.root.Lstat(r.Directory); err == nil {
 			continue // somebody has removed only the mark
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if l.all[r.Project].Limit != (quota.Limit{}) {
-			if err := l.quotas.set(r.Project, quota.Limit{}); err != nil {
+		if p.all[r.Project].Limit != (quota.Limit{}) {
+			if err := p.quotas.set(r.Project, quota.Limit{}); err != nil {
 				return err
 			}
-			l.after("lift limit")
+			p.after("lift limit")
 		}
 		delete(all, v)
 	}
-	if len(all) == len(l.records) {
+	if len(all) == len(p.records) {
 		return nil
 	}
-	if err := l.writeRecords(all); err != nil {
+	if err := p.writeRecords(all); err != nil {
 		return err
 	}
-	l.after("remove record")
+	p.after("remove record")
 	return nil
 }

@@ -83,7 +83,7 @@ func TestOnXFS(t *testing.T) {
 	require.NoError(t, dir.Close())
 	// A client that is root on the export makes a node of the server's disk where the projects are written.
 	disk := plantDisk(t, b.path(nfsmark.Dir, "."+recordFile))
-	r := b.look()
+	r := b.pass()
 	start := make([]byte, 4)
 	_, err = disk.ReadAt(start, 0)
 	require.NoError(t, errors.Join(err, disk.Close()))
@@ -104,21 +104,21 @@ func TestOnXFS(t *testing.T) {
 	require.Error(t, err)
 	require.LessOrEqual(t, written, 32*volume.MiB)
 	require.GreaterOrEqual(t, written, 31*volume.MiB)
-	require.Equal(t, 1, b.look().Held, "full as it is")
+	require.Equal(t, 1, b.pass().Held, "full as it is")
 
 	// Archived as the provisioner does it: XFS moves it although it is in a project.
 	require.NoError(t, os.Rename(b.path(directory(1)), b.path("archived-"+directory(1))))
 	b.unmark(1)
-	b.look()
+	b.pass()
 	usage, err := quota.ReadOf("/dev/vda", first)
 	require.NoError(t, err)
 	require.Equal(t, limitOf(32*volume.MiB), usage.Limit, "as it was")
 	b.make(3, volume.MiB)
-	b.look()
+	b.pass()
 	require.Equal(t, first+2, projectOf(t, b.path(directory(3))), "those of the archived files and of the second are not given out again")
 	require.NoError(t, os.RemoveAll(b.path("archived-"+directory(1))))
 	require.Eventually(t, func() bool { // XFS counts what is deleted for a moment
-		b.look()
+		b.pass()
 		u, err := quota.ReadOf("/dev/vda", first)
 		return err == nil && u == quota.Usage{}
 	}, 30*time.Second, 100*time.Millisecond, "the limit is not lifted")
@@ -132,12 +132,12 @@ func (b *bed) restored() {
 	require.NoError(t, os.MkdirAll(b.path(directory(4), "old"), 0o755))
 	_, err := b.fill(filepath.Join(directory(4), "old"), 4*volume.MiB)
 	require.NoError(t, err)
-	problems := strings.Join(b.look().Problems, "\n")
+	problems := strings.Join(b.pass().Problems, "\n")
 	command := regexp.MustCompile(`xfs_quota -x -c 'project -s .*`).FindString(problems)
 	require.NotEmpty(t, command, problems)
 	out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput()
 	require.NoError(t, err, string(out))
-	require.Equal(t, 2, b.look().Held)
+	require.Equal(t, 2, b.pass().Held)
 	written, err := b.fill(directory(4), 40*volume.MiB)
 	require.Error(t, err)
 	require.LessOrEqual(t, written, 12*volume.MiB, "what was there before counts")
@@ -145,7 +145,7 @@ func (b *bed) restored() {
 
 func TestWithoutQuotas(t *testing.T) {
 	b := newRealBed(t)
-	r, err := b.Look()
+	r, err := b.reconcile()
 	require.ErrorContains(t, err, "is mounted without project quota; unmount it and mount it with the option prjquota")
 	require.Equal(t, 3, r.Asked)
 	require.Zero(t, r.Held)

@@ -68,7 +68,7 @@ func (s *discoverer) holderOf(ctx context.Context, disk string, offer bool) (*ho
 }
 
 func (s *discoverer) askHolders(ctx context.Context) error {
-	all, err := s.d.api.VolumesOfNoNode(ctx, func(v *corev1.PersistentVolume) bool { return v.Annotations[flexlvmv1.AnnotationDisk] != "" })
+	all, err := s.d.api.VolumesWithoutNodeLabel(ctx, func(v *corev1.PersistentVolume) bool { return v.Annotations[flexlvmv1.AnnotationDisk] != "" })
 	if err != nil {
 		return err
 	}

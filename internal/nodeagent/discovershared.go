@@ -35,7 +35,7 @@ func (c *discoveredCase) takenElsewhere(was discovery.Entry, volumes map[string]
 // onlyOne fails if another PersistentVolume, flexlvm's or not, has the disk on any node, or on this node has
 // its path or one above or below it.
 func (s *discoverer) onlyOne(ctx context.Context, v *corev1.PersistentVolume) error {
-	others, err := s.d.api.VolumesOfNoNode(ctx, func(other *corev1.PersistentVolume) bool {
+	others, err := s.d.api.VolumesWithoutNodeLabel(ctx, func(other *corev1.PersistentVolume) bool {
 		if other.Name == v.Name || other.Spec.Local == nil {
 			return false
 		}

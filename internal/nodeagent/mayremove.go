@@ -72,7 +72,7 @@ func (d *Daemon) checkNotKept(ctx context.Context, v inventory.Volume, judged *c
 		return &refusal{fmt.Errorf("evict volume: %w", err), refusedUnanswered}
 	}
 	c, err := persistentvolume.Parse(object)
-	if err == nil && c.Leaving() && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
+	if err == nil && c.BeingRemoved() && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
 		return nil
 	}
 	switch here := object.Labels[pv.LabelNode] == pv.NodeLabelValue(d.cfg.Node); {
@@ -165,7 +165,7 @@ func (d *Daemon) unnamed(ctx context.Context, v inventory.Volume) error {
 			return d.named(v, &here[i])
 		}
 	}
-	nowhere, err := d.api.VolumesOfNoNode(ctx, names)
+	nowhere, err := d.api.VolumesWithoutNodeLabel(ctx, names)
 	if err != nil {
 		return err
 	}

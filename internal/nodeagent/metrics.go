@@ -20,6 +20,7 @@ type Metrics struct {
 	orphans        prometheus.Gauge
 	foreign        prometheus.Gauge
 	problems       prometheus.Gauge
+	degraded       prometheus.Gauge
 	attention      prometheus.Gauge
 	blocked        prometheus.Gauge
 	orphansBlocked prometheus.Gauge
@@ -46,6 +47,9 @@ var poolGauges = map[string]string{
 	"flexlvm_pool_free_bytes":                  "Free bytes of the pool, which no volume holds.",
 	"flexlvm_pool_reclaimable_bytes":           "Bytes of volumes that may be evicted now.",
 	"flexlvm_pool_promised_bytes":              "Bytes that PersistentVolumes of this node still need.",
+	"flexlvm_pool_allocatable_bytes":           "What PersistentVolumes may be charged altogether.",
+	"flexlvm_pool_charged_bytes":               "What PersistentVolumes are charged.",
+	"flexlvm_pool_thin_unwritten_bytes":        "What volumes of a thin pool may still write: their full size less what they hold, and what overwriting blocks takes that they share with copies and snapshots.",
 	"flexlvm_pool_shortfall_bytes":             "Bytes that are missing even if everything is evicted that may be.",
 	"flexlvm_pool_metadata_size_bytes":         "Size of LVM's metadata area, which cannot be enlarged.",
 	"flexlvm_pool_metadata_free_bytes":         "Free bytes of LVM's metadata area.",
@@ -73,6 +77,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		orphans:        gauge("flexlvm_orphans", "Volumes of this cluster without a PersistentVolume."),
 		foreign:        gauge("flexlvm_foreign_volumes", "Volumes of flexlvm that belong to another cluster."),
 		problems:       gauge("flexlvm_problem_volumes", "Volumes of flexlvm that a person should look at, for example because their tags make no sense."),
+		degraded:       gauge("flexlvm_degraded_volumes", "Volumes of flexlvm that have lost a copy, or whose copies differ. They can still be used."),
 		attention:      gauge("flexlvm_attention_persistentvolumes", "PersistentVolumes of this node that only a person can put right."),
 		blocked:        gauge("flexlvm_gc_blocked", "1 while nothing is evicted because the API server seems to have lost PersistentVolumes."),
 		orphansBlocked: gauge("flexlvm_gc_orphan_eviction_blocked", "1 while no orphan is evicted, though --evict-orphans is set, because the API server has gone back in time."),
@@ -102,7 +107,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		m.pools[name] = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"pool"})
 		registerer.MustRegister(m.pools[name])
 	}
-	registerer.MustRegister(m.volumes, m.orphans, m.foreign, m.problems, m.attention, m.blocked, m.orphansBlocked, m.standby, m.limited, m.unlimited,
+	registerer.MustRegister(m.volumes, m.orphans, m.foreign, m.problems, m.degraded, m.attention, m.blocked, m.orphansBlocked, m.standby, m.limited, m.unlimited,
 		m.lastRound, m.rounds, m.roundTime, m.evictions, m.failed, m.releases, m.replicaSteps, m.commands, m.trims, m.trimBytes, m.found, m.sizes)
 	m.zero()
 	m.discovered(nil)
@@ -183,6 +188,7 @@ func (m *Metrics) observed(f observation) {
 	m.known = nil
 	for _, p := range f.result.Pools {
 		m.pool(p)
+		m.unwritten(p, f.inventory.Volumes)
 		m.lastTrim(p.Pool.Name, f.inventory.Volumes)
 		m.pools["flexlvm_pool_fullest_snapshot_ratio"].WithLabelValues(string(p.Pool.Name)).Set(fullest(p.Pool.Name, f.stores()))
 		m.known = append(m.known, p.Pool.Name)
@@ -195,6 +201,7 @@ func (m *Metrics) observed(f observation) {
 	m.orphans.Set(float64(len(f.result.Orphans)))
 	m.foreign.Set(float64(len(f.result.Foreign)))
 	m.problems.Set(float64(len(f.result.Problems)))
+	m.degraded.Set(float64(degraded(f.result.Problems)))
 	m.attention.Set(float64(attention(f)))
 	m.blocked.Set(serve.Bool(f.result.Blocked != ""))
 	m.orphansBlocked.Set(serve.Bool(f.result.OrphansBlocked != ""))
@@ -227,17 +234,41 @@ func (m *Metrics) pool(p eviction.PoolResult) {
 	} {
 		m.pools[gauge].WithLabelValues(name).Set(value)
 	}
-	size, free := m.pools["flexlvm_pool_thin_metadata_size_bytes"], m.pools["flexlvm_pool_thin_metadata_free_bytes"]
-	if thin := p.Pool.Thin; thin != nil && thin.Known {
-		size.WithLabelValues(name).Set(float64(thin.Metadata))
-		free.WithLabelValues(name).Set(float64(thin.Metadata - thin.MetadataUsed))
-	} else {
-		size.DeleteLabelValues(name)
-		free.DeleteLabelValues(name)
+	known := !p.Pool.ContentUnknown()
+	m.setIf(known, "flexlvm_pool_allocatable_bytes", name, p.Allocatable)
+	m.setIf(known, "flexlvm_pool_charged_bytes", name, p.Charged)
+	var thin inventory.ThinPool
+	if p.Pool.Thin != nil {
+		thin = *p.Pool.Thin
 	}
+	m.setIf(thin.Known, "flexlvm_pool_thin_metadata_size_bytes", name, thin.Metadata)
+	m.setIf(thin.Known, "flexlvm_pool_thin_metadata_free_bytes", name, thin.Metadata-thin.MetadataUsed)
 	for _, s := range []volume.State{volume.Creating, volume.Ready, volume.Unreferenced, volume.Retained, volume.Doomed} {
 		m.volumes.WithLabelValues(name, string(s)).Set(float64(p.ByState[s]))
 	}
+}
+
+// setIf sets a gauge of a pool if its value is known, and deletes it otherwise.
+func (m *Metrics) setIf(known bool, gauge, pool string, value volume.Bytes) {
+	if !known {
+		m.pools[gauge].DeleteLabelValues(pool)
+		return
+	}
+	m.pools[gauge].WithLabelValues(pool).Set(float64(value))
+}
+
+// unwritten sets how much may still be written to a thin pool by the volumes that pods may use, of whatever
+// cluster. Snapshots are never written, and an inactive volume counts as fully written.
+func (m *Metrics) unwritten(p eviction.PoolResult, all []inventory.Volume) {
+	sum := p.Shared
+	for i := range all {
+		v := &all[i]
+		used := v.State == volume.Ready || v.State == volume.Creating
+		if used && v.Kind != volume.Snapshot && p.Pool.Holds(v) {
+			sum += max(0, v.Full-v.Device)
+		}
+	}
+	m.setIf(p.Pool.Thin != nil && p.Pool.Thin.Known, "flexlvm_pool_thin_unwritten_bytes", string(p.Pool.Name), sum)
 }
 
 // lastTrim sets the trim metrics of a pool. A pool that was never trimmed has no timestamp.
@@ -272,15 +303,33 @@ func fullest(pool volume.PoolName, all []store) (ratio float64) {
 	return ratio
 }
 
-// attention counts the PersistentVolumes that cannot be read or whose verdict is ActionReport.
-func attention(f observation) int {
-	n := len(f.unreadable)
-	for _, v := range f.verdicts {
-		if v.Action == eviction.ActionReport {
+// degraded counts the volumes that have lost a copy.
+func degraded(problems []inventory.Volume) (n int) {
+	for i := range problems {
+		if problems[i].Degraded {
 			n++
 		}
 	}
 	return n
+}
+
+// attention counts the PersistentVolumes that announceClaims announces.
+func attention(f observation) int {
+	names := map[string]bool{}
+	for name := range f.unreadable {
+		names[name] = true
+	}
+	for _, v := range f.verdicts {
+		if v.Action == eviction.ActionReport {
+			names[v.PersistentVolume.PV] = true
+		}
+	}
+	for i := range f.view.PersistentVolumes {
+		if v := &f.view.PersistentVolumes[i]; ineffective(v) != "" {
+			names[v.PV] = true
+		}
+	}
+	return len(names)
 }
 
 // CommandDone is a command.Observer.

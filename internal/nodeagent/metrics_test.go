@@ -1,12 +1,14 @@
 package nodeagent
 
 import (
+	"errors"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/flexlvm/flexlvm/internal/eviction"
 	"github.com/flexlvm/flexlvm/internal/inventory"
@@ -119,4 +121,71 @@ func TestMetricsOfSnapshotsThatFill(t *testing.T) {
 	f.view.PersistentVolumes = nil
 	m.round(f, nil, nil, time.Second)
 	require.Equal(t, map[string]float64{"one": 0, "two": 0}, series(t, registry, name))
+}
+
+// What can still be promised is told of pools whose content is known, and what may still be written of thin pools.
+func TestMetricsOfWhatIsChargedAndUnwritten(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := NewMetrics(registry)
+	thin := inventory.Pool{Name: "one/thin", UUID: "thin-1", Size: volume.GiB, Thin: &inventory.ThinPool{GroupUUID: "group-1", Known: true}}
+	f := foundPools(inventory.Pool{Name: "one", UUID: "group-1", Size: volume.GiB}, thin)
+	f.result.Pools[0].Allocatable, f.result.Pools[0].Charged = 900, 300
+	f.result.Pools[1].Shared = 1000
+	v := func(state volume.State, change func(*inventory.Volume)) {
+		one := inventory.Volume{
+			Group: "one", GroupUUID: "group-1", State: state, Kind: volume.Claim, Device: 10, Full: 100,
+			Shape: volume.Shape{Layout: volume.Thin, ThinPool: "thin"},
+		}
+		change(&one)
+		f.inventory.Volumes = append(f.inventory.Volumes, one)
+	}
+	v(volume.Ready, func(*inventory.Volume) {})
+	v(volume.Creating, func(*inventory.Volume) {})
+	v(volume.Ready, func(v *inventory.Volume) { v.Cluster = "another" })
+	v(volume.Ready, func(v *inventory.Volume) { v.Device = 120 })
+	v(volume.Unreferenced, func(*inventory.Volume) {})
+	v(volume.Ready, func(v *inventory.Volume) { v.Kind = volume.Snapshot })
+	v(volume.Ready, func(v *inventory.Volume) { v.GroupUUID = "group-2" })
+	m.round(f, nil, nil, time.Second)
+	require.Equal(t, map[string]float64{"one": 900, "one/thin": 0}, series(t, registry, "flexlvm_pool_allocatable_bytes"))
+	require.Equal(t, map[string]float64{"one": 300, "one/thin": 0}, series(t, registry, "flexlvm_pool_charged_bytes"))
+	require.Equal(t, map[string]float64{"one/thin": 1270}, series(t, registry, "flexlvm_pool_thin_unwritten_bytes"))
+
+	f.result.Pools[1].Pool.Thin = &inventory.ThinPool{GroupUUID: "group-1"}
+	m.round(f, nil, nil, time.Second)
+	require.Equal(t, map[string]float64{"one": 900}, series(t, registry, "flexlvm_pool_allocatable_bytes"))
+	require.Equal(t, map[string]float64{"one": 300}, series(t, registry, "flexlvm_pool_charged_bytes"))
+	require.Empty(t, series(t, registry, "flexlvm_pool_thin_unwritten_bytes"))
+}
+
+func TestMetricsOfDegradedVolumes(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := NewMetrics(registry)
+	f := foundPools()
+	f.result.Problems = []inventory.Volume{{Problem: "degraded", Degraded: true}, {Problem: "its tags make no sense"}}
+	m.round(f, nil, nil, time.Second)
+	require.Equal(t, map[string]float64{"": 1}, series(t, registry, "flexlvm_degraded_volumes"))
+	require.Equal(t, map[string]float64{"": 2}, series(t, registry, "flexlvm_problem_volumes"))
+	f.result.Problems = nil
+	m.round(f, nil, nil, time.Second)
+	require.Equal(t, map[string]float64{"": 0}, series(t, registry, "flexlvm_degraded_volumes"))
+}
+
+// Each PersistentVolume that announceClaims announces counts once.
+func TestMetricsOfWhatNeedsAttention(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := NewMetrics(registry)
+	f := foundPools()
+	v := func(name, trim string) persistentvolume.Volume {
+		return persistentvolume.Volume{PV: name, Phase: corev1.VolumeBound, Trim: trim, OnNodeLoss: string(volume.OnNodeLossKeep)}
+	}
+	f.view.PersistentVolumes = []persistentvolume.Volume{v("well", ""), v("reported", "sometimes"), v("without effect", "sometimes"), v("released", "sometimes")}
+	f.view.PersistentVolumes[3].Phase = corev1.VolumeReleased
+	f.verdicts = []eviction.Verdict{
+		{PersistentVolume: f.view.PersistentVolumes[1], Action: eviction.ActionReport},
+		{PersistentVolume: f.view.PersistentVolumes[3], Action: eviction.ActionRelease},
+	}
+	f.unreadable = map[string]error{"unreadable": errors.New("has no handle")}
+	m.round(f, nil, nil, time.Second)
+	require.Equal(t, map[string]float64{"": 3}, series(t, registry, "flexlvm_attention_persistentvolumes"))
 }

@@ -166,7 +166,7 @@ func (d *Daemon) userNow(ctx context.Context, c persistentvolume.Volume) (pod st
 // read too slowly, and each only once.
 func (d *Daemon) onItsWay(ctx context.Context, claims []eviction.ClaimKey) (pod string, err error) {
 	waiting := map[eviction.ClaimKey]string{} // pods, by all of their claims
-	err = d.api.PodsOfNoNode(ctx, corev1.NamespaceAll, func(one *corev1.Pod) {
+	err = d.api.UnscheduledPods(ctx, corev1.NamespaceAll, func(one *corev1.Pod) {
 		switch {
 		case !usesAny(one, claims):
 		case one.Status.NominatedNodeName == d.cfg.Node:

@@ -247,11 +247,11 @@ func (d *Daemon) releaseOne(ctx context.Context, f observation, v eviction.Verdi
 	}
 	switch {
 	case reported:
-		return d.api.LetGo(ctx, object)
+		return d.api.DeleteReleased(ctx, object)
 	case seen != nil:
 		d.kick() // the next report lists the volume
 	default:
-		if err := d.api.LetGo(ctx, object); err != nil {
+		if err := d.api.DeleteReleased(ctx, object); err != nil {
 			return err
 		}
 	}

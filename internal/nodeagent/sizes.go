@@ -14,8 +14,8 @@ import (
 
 // A SizeKeeper enforces the sizes of directories in this node's NFS exports: *nfsquota.Keeper, in production.
 type SizeKeeper interface {
-	// Look makes one pass, and reports its findings for each export.
-	Look(ctx context.Context) []nfsquota.Report
+	// Reconcile makes one pass, and reports its findings for each export.
+	Reconcile(ctx context.Context) []nfsquota.Report
 	// Await returns when directories have been created or deleted, after most, or when ctx ends.
 	Await(ctx context.Context, most time.Duration)
 }
@@ -27,7 +27,7 @@ func (d *Daemon) holdSizes(ctx context.Context) {
 		return
 	}
 	for ctx.Err() == nil {
-		reports := d.cfg.Sizes.Look(ctx)
+		reports := d.cfg.Sizes.Reconcile(ctx)
 		if ctx.Err() != nil {
 			return
 		}

@@ -21,7 +21,7 @@ type fakeKeeper struct {
 	looks  atomic.Int64
 }
 
-func (k *fakeKeeper) Look(context.Context) []nfsquota.Report {
+func (k *fakeKeeper) Reconcile(context.Context) []nfsquota.Report {
 	k.looks.Add(1)
 	return []nfsquota.Report{*k.report.Load()}
 }
@@ -128,7 +128,7 @@ func TestSizesThatHang(t *testing.T) {
 // hangingKeeper hangs once it has said that it looks.
 type hangingKeeper struct{ looks chan struct{} }
 
-func (k hangingKeeper) Look(context.Context) []nfsquota.Report {
+func (k hangingKeeper) Reconcile(context.Context) []nfsquota.Report {
 	k.looks <- struct{}{}
 	select {}
 }

@@ -230,7 +230,7 @@ func (w *watches) uses(pod *corev1.Pod) bool {
 	return false
 }
 
-// leanVolume strips a PersistentVolume of fields that persistentvolume.Parse and kube.LetGo do not read.
+// leanVolume strips a PersistentVolume of fields that persistentvolume.Parse and kube.DeleteReleased do not read.
 func leanVolume(o any) (any, error) {
 	if volume, ok := o.(*corev1.PersistentVolume); ok {
 		volume.ManagedFields = nil

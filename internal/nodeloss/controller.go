@@ -46,11 +46,13 @@ type Config struct {
 	Client kubernetes.Interface
 	// ListNodes lists the metadata of nodes.
 	ListNodes func(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error)
-	Events    record.EventRecorder
-	Cluster   string
-	Metrics   *Metrics
-	Grace     time.Duration // how long a node is missing before it is lost
-	Now       func() time.Time
+	// EachPod calls each with the pods of a namespace, of which it holds one page at a time.
+	EachPod func(ctx context.Context, namespace string, each func(*corev1.Pod)) error
+	Events  record.EventRecorder
+	Cluster string
+	Metrics *Metrics
+	Grace   time.Duration // how long a node is missing before it is lost
+	Now     func() time.Time
 }
 
 // A Controller carries out what judge decides. Only its memory knows when a node was first missed, so a new
@@ -131,7 +133,7 @@ func (l *Controller) round(ctx context.Context) (more bool, err error) {
 	}
 	// A node exists if the cache or the API server has it.
 	var failed []error
-	told := audience{pods: map[string][]corev1.Pod{}}
+	told := audience{}
 	for _, v := range l.due(l.judge(ctx, append(asked, nodes...), volumes)) {
 		if l.Now().Sub(began) >= roundTime {
 			return len(failed) == 0, errors.Join(failed...)
@@ -355,33 +357,4 @@ func (l *Controller) tell(v verdict, kind string) {
 	if v.volume.claim != nil {
 		l.Events.Event(v.volume.claim, kind, v.reason, v.why)
 	}
-}
-
-// An audience is the pods of a round, by namespace, as far as they were listed.
-type audience struct{ pods map[string][]corev1.Pod }
-
-// announceToPods sends the event for the pods that use the claim. They wait for it, or are still assumed to run
-// on the lost node. It is best effort.
-func (l *Controller) announceToPods(ctx context.Context, v verdict, told audience) {
-	claim := v.volume.claim
-	pods, asked := told.pods[claim.Namespace]
-	if !asked {
-		// resourceVersion 0: any state will do, and it costs the API server least.
-		list, err := l.Client.CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "The pods that use a released claim are not told", "claim", klog.KObj(claim))
-			return
-		}
-		pods = list.Items
-		told.pods[claim.Namespace] = pods
-	}
-	for i := range pods {
-		if pod := &pods[i]; usesClaim(pod, claim.Name) {
-			l.Events.Event(pod, corev1.EventTypeWarning, v.reason, fmt.Sprintf("claim %s: %s", claim.Name, v.why))
-		}
-	}
-}
-
-func usesClaim(pod *corev1.Pod, claim string) bool {
-	return slices.Contains(kubeobject.ClaimsOf(pod), pod.Namespace+"/"+claim)
 }

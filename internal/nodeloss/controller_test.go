@@ -294,13 +294,19 @@ func TestLostNodeWithALongName(t *testing.T) {
 	require.Equal(t, []string{"list nodes", "list nodes", "get persistentvolumes", "delete persistentvolumeclaims", "list pods"}, r.calls)
 }
 
-func TestUsesClaim(t *testing.T) {
-	require.True(t, usesClaim(usedBy("data"), "data"))
-	require.False(t, usesClaim(usedBy("data"), "other"))
+// Of the pods of a namespace, only what an event says of those that use claims is kept.
+func TestClaimUsers(t *testing.T) {
 	ephemeral := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "web"},
-		Spec:       corev1.PodSpec{Volumes: []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web-1", Labels: map[string]string{"large": "one"}},
+		Spec:       corev1.PodSpec{NodeName: "node-1", Volumes: []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}},
 	}
-	require.True(t, usesClaim(ephemeral, "web-scratch"))
-	require.False(t, usesClaim(ephemeral, "scratch"))
+	twice := usedBy("data")
+	twice.Spec.Volumes = append(twice.Spec.Volumes, twice.Spec.Volumes[0])
+	r := newRig(t, ephemeral, twice, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "none"}})
+	users, err := r.loop.claimUsers(t.Context(), "shop")
+	require.NoError(t, err)
+	require.Len(t, users, 2)
+	require.Len(t, users["shop/data"], 1)
+	require.Equal(t, "uses-data", users["shop/data"][0].Name)
+	require.Equal(t, []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web-1", ResourceVersion: ephemeral.ResourceVersion}}}, users["shop/web-scratch"])
 }

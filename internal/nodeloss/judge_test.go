@@ -40,7 +40,7 @@ func lossVolume(name, node string, change ...func(*corev1.PersistentVolume)) *co
 		},
 		Spec: corev1.PersistentVolumeSpec{
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
-			NodeAffinity:                  persistentvolume.OnlyOn("host-of-" + node),
+			NodeAffinity:                  persistentvolume.NodeAffinity("host-of-" + node),
 			ClaimRef:                      &corev1.ObjectReference{Namespace: "shop", Name: "claim-" + name, UID: types.UID("claim-uid-" + name)},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{FlexVolume: &corev1.FlexPersistentVolumeSource{
 				Driver: pv.Driver, Options: map[string]string{"clusterUID": lossCluster, "kind": "claim"},
@@ -245,7 +245,7 @@ func TestJudgeLossOfNodes(t *testing.T) {
 		}()},
 		"one volume's hostname speaks for its node": {observed: func() observed {
 			other := lossVolume("other", "node-1")
-			other.Spec.NodeAffinity = persistentvolume.OnlyOn("host-of-node-2")
+			other.Spec.NodeAffinity = persistentvolume.NodeAffinity("host-of-node-2")
 			return observedOf([]string{"node-2"}, append(volumesOn("node-1", "node-2"), other)...)
 		}()},
 	}

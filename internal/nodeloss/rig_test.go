@@ -60,7 +60,7 @@ func (r *rig) restart() {
 	r.metrics = prometheus.NewRegistry()
 	r.factory = informers.NewSharedInformerFactory(r.client, 0)
 	r.loop = New(Config{
-		Client: r.client, ListNodes: r.listNodes, Events: r, Cluster: lossCluster, Metrics: NewMetrics(r.metrics), Grace: lossGrace, Now: func() time.Time { return r.now },
+		Client: r.client, ListNodes: r.listNodes, EachPod: r.eachPod, Events: r, Cluster: lossCluster, Metrics: NewMetrics(r.metrics), Grace: lossGrace, Now: func() time.Time { return r.now },
 	}, r.seen())
 }
 
@@ -183,6 +183,18 @@ func (r *rig) listNodes(ctx context.Context, options metav1.ListOptions) (*metav
 		out.Items = append(out.Items, metav1.PartialObjectMetadata{ObjectMeta: nodes.Items[i].ObjectMeta})
 	}
 	return out, nil
+}
+
+// eachPod stands in for the paged list of pods of the API server.
+func (r *rig) eachPod(ctx context.Context, namespace string, each func(*corev1.Pod)) error {
+	pods, err := r.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		each(&pods.Items[i])
+	}
+	return nil
 }
 
 // release sets volumes whose claim is gone to Released, as kube-controller-manager does.

@@ -31,16 +31,16 @@ func New(d pv.Description, modes []corev1.PersistentVolumeAccessMode, policy cor
 			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(int64(d.Spec.Size), resource.BinarySI)},
 			PersistentVolumeReclaimPolicy: policy,
 			VolumeMode:                    &mode,
-			NodeAffinity:                  OnlyOn(d.Hostname),
+			NodeAffinity:                  NodeAffinity(d.Hostname),
 			MountOptions:                  options,
 			PersistentVolumeSource:        source(d),
 		},
 	}
 }
 
-// Again returns the PersistentVolume and the claim of a manifest for an existing volume, as m.YAML
+// FromManifest returns the PersistentVolume and the claim of a manifest for an existing volume, as m.YAML
 // prints them except for the access modes, which default to ReadWriteOnce.
-func Again(m pv.Manifest, modes []corev1.PersistentVolumeAccessMode) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim) {
+func FromManifest(m pv.Manifest, modes []corev1.PersistentVolumeAccessMode) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim) {
 	if len(modes) == 0 {
 		modes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	}
@@ -58,9 +58,9 @@ func Again(m pv.Manifest, modes []corev1.PersistentVolumeAccessMode) (*corev1.Pe
 	return object, claim
 }
 
-// OnlyOn returns the node affinity that pins a volume to its node. It uses the hostname label, by which
+// NodeAffinity returns the node affinity that pins a volume to its node. It uses the hostname label, by which
 // the scheduler and users' own affinity rules identify a node.
-func OnlyOn(hostname string) *corev1.VolumeNodeAffinity {
+func NodeAffinity(hostname string) *corev1.VolumeNodeAffinity {
 	return &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 			MatchExpressions: []corev1.NodeSelectorRequirement{{

@@ -160,7 +160,7 @@ func testManifestIsWhatNewBuilds(t *testing.T, d pv.Description) {
 	var gotClaim corev1.PersistentVolumeClaim
 	require.NoError(t, yaml.UnmarshalStrict([]byte(second), &gotClaim))
 
-	want, claim := Again(m, nil)
+	want, claim := FromManifest(m, nil)
 	want.APIVersion, want.Kind = "v1", "PersistentVolume"
 	require.Zero(t, want.Spec.Capacity.Storage().Cmp(*got.Spec.Capacity.Storage()))
 	want.Spec.Capacity = got.Spec.Capacity

@@ -9,10 +9,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Through returns the source for a PersistentVolume called name that reaches object's volume through
+// SourceFor returns the source for a PersistentVolume called name that reaches object's volume through
 // the given door. It copies only the fields of object's source that Parse reads, so foreign additions
 // are dropped.
-func Through(object *corev1.PersistentVolume, door pv.Door, name string) (corev1.PersistentVolumeSource, error) {
+func SourceFor(object *corev1.PersistentVolume, door pv.Door, name string) (corev1.PersistentVolumeSource, error) {
 	from := DoorOf(object)
 	if from == "" {
 		return corev1.PersistentVolumeSource{}, foreign(object)

@@ -24,13 +24,13 @@ func TestThrough(t *testing.T) {
 		}
 		for from, object := range made {
 			for to, want := range made {
-				got, err := Through(object, to, object.Name)
+				got, err := SourceFor(object, to, object.Name)
 				require.NoError(t, err)
 				require.Equal(t, want.Spec.PersistentVolumeSource, got, "%s from %s to %s", name, from, to)
 			}
 			other := object.DeepCopy()
 			other.Name = "pvc-1-door"
-			source, err := Through(object, pv.CSI, other.Name)
+			source, err := SourceFor(object, pv.CSI, other.Name)
 			require.NoError(t, err)
 			other.Spec.PersistentVolumeSource = source
 			parsed, err := Parse(other)
@@ -43,21 +43,21 @@ func TestThrough(t *testing.T) {
 func TestThroughRefuses(t *testing.T) {
 	d := description()
 	object := New(d, nil, corev1.PersistentVolumeReclaimDelete)
-	_, err := Through(object, pv.CSI, object.Name)
+	_, err := SourceFor(object, pv.CSI, object.Name)
 	require.ErrorContains(t, err, "spec.claimRef.namespace", "nobody's volume has no namespace")
 	d.Door, d.Spec.Namespace = pv.CSI, "shop"
 	object = New(d, nil, corev1.PersistentVolumeReclaimDelete)
 	object.Spec.CSI.NodePublishSecretRef = &corev1.SecretReference{Name: "theirs", Namespace: "kube-system"}
 	object.Spec.CSI.ReadOnly = true
-	source, err := Through(object, pv.CSI, object.Name)
+	source, err := SourceFor(object, pv.CSI, object.Name)
 	require.NoError(t, err)
 	require.Nil(t, source.CSI.NodePublishSecretRef)
 	require.True(t, source.CSI.ReadOnly)
 	object.Spec.CSI.VolumeHandle = "flexlvm/other"
 	object.Spec.CSI.VolumeAttributes[volume.OptionVolume] = "pvc-1"
-	_, err = Through(object, pv.Flex, object.Name)
+	_, err = SourceFor(object, pv.Flex, object.Name)
 	require.ErrorContains(t, err, "names another volume")
 	object.Spec.CSI.Driver = "example.org"
-	_, err = Through(object, pv.Flex, object.Name)
+	_, err = SourceFor(object, pv.Flex, object.Name)
 	require.ErrorContains(t, err, "is not ours")
 }

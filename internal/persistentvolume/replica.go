@@ -35,8 +35,8 @@ func (r Replica) Allowed() bool {
 // Begun reports whether the eviction of a replica has begun, or may have.
 func (r Replica) Begun() bool { return r.Garbled || !r.Asked.IsZero() }
 
-// Going reports whether the eviction of a replica is past its last check for pods.
-func (r Replica) Going() bool { return !r.Evictable.IsZero() && !r.Garbled }
+// EvictionCommitted reports whether the eviction of a replica is past its last check for pods.
+func (r Replica) EvictionCommitted() bool { return !r.Evictable.IsZero() && !r.Garbled }
 
 // replicaAnnotations are the annotations that replicaOf reads.
 var replicaAnnotations = []string{

@@ -71,13 +71,13 @@ func TestReplicaOf(t *testing.T) {
 			got, err := persistentvolume.Parse(o)
 			require.NoError(t, err, "what cannot be read of a replica keeps it from eviction alone")
 			require.Equal(t, want, got.Replica)
-			require.Equal(t, want.Going(), !got.Replica.Evictable.IsZero())
+			require.Equal(t, want.EvictionCommitted(), !got.Replica.Evictable.IsZero())
 			again, err := persistentvolume.Parse(o)
 			require.NoError(t, err)
 			require.True(t, got == again, "what has not changed is the same")
 		})
 	}
-	require.False(t, persistentvolume.Replica{Evictable: at, Garbled: true}.Going())
+	require.False(t, persistentvolume.Replica{Evictable: at, Garbled: true}.EvictionCommitted())
 }
 
 func TestReadsOfAReplica(t *testing.T) {

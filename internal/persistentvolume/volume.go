@@ -8,9 +8,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Leaving reports whether a PersistentVolume, of any cluster, is being removed. A bound one is not,
+// BeingRemoved reports whether a PersistentVolume, of any cluster, is being removed. A bound one is not,
 // even if somebody has deleted it and removed its other finalizers.
-func (v *Volume) Leaving() bool {
+func (v *Volume) BeingRemoved() bool {
 	switch {
 	case v.Deleting:
 		return v.Phase != corev1.VolumeBound

@@ -203,7 +203,7 @@ func copyInFull(request Request, spec volume.Spec, name string, c *persistentvol
 
 // provisionCopy serves a claim that starts as a copy of another volume, on that volume's node. If the
 // scheduler has chosen another node, it moves the pod once it sees the copy; until then, the pod's
-// other claims without a volume are returned to the scheduler (see Elsewhere).
+// other claims without a volume are returned to the scheduler (see OtherNodeError).
 func (p *Provisioner) provisionCopy(ctx context.Context, request Request, spec volume.Spec, nodeSelected bool) (volume.Spec, Node, state, error) {
 	from, err := p.origin(ctx, request, spec)
 	if err != nil {
@@ -235,30 +235,30 @@ func (p *Provisioner) provisionCopy(ctx context.Context, request Request, spec v
 	return spec, node, finished, nil
 }
 
-// Elsewhere is the error for a claim that was meant for one node while another claim of its pod is, or
+// OtherNodeError is the error for a claim that was meant for one node while another claim of its pod is, or
 // has to be, on a different node.
-type Elsewhere struct {
+type OtherNodeError struct {
 	Claim string // the other claim
 	Why   string
 	Node  string // the other claim's node
 	Meant string // the node that this claim was meant for
 }
 
-func (e *Elsewhere) Error() string {
+func (e *OtherNodeError) Error() string {
 	return fmt.Sprintf("claim %q %s on node %q and this one was to be on node %q; the scheduler is asked again, and follows once that claim is bound", e.Claim, e.Why, e.Node, e.Meant)
 }
 
 // settledElsewhere fails if the volume of a pod's other claim is not on the node that is meant for the
-// rest. The error is an *Elsewhere.
+// rest. The error is an *OtherNodeError.
 func (p *Provisioner) settledElsewhere(other *corev1.PersistentVolumeClaim, node string) error {
 	object, err := p.Listers.Volumes.Get(other.Spec.VolumeName)
 	if err != nil || object.Labels[pv.LabelNode] == "" || object.Labels[pv.LabelNode] == pv.NodeLabelValue(node) {
 		return nil
 	}
-	return &Elsewhere{Claim: other.Name, Why: "has its volume", Node: hostnameOf(object), Meant: node}
+	return &OtherNodeError{Claim: other.Name, Why: "has its volume", Node: hostnameOf(object), Meant: node}
 }
 
-// copyElsewhere sets the origin of a pod's other claim in spec. It fails with an *Elsewhere if the
+// copyElsewhere sets the origin of a pod's other claim in spec. It fails with an *OtherNodeError if the
 // origin is not on the node that is meant for the rest.
 func (p *Provisioner) copyElsewhere(ctx context.Context, request Request, spec *volume.Spec, node string) error {
 	from, err := p.origin(ctx, request, *spec)
@@ -267,14 +267,14 @@ func (p *Provisioner) copyElsewhere(ctx context.Context, request Request, spec *
 	}
 	spec.CloneOf = from.volume
 	if from.node != node {
-		return &Elsewhere{Claim: request.Claim.Name, Why: fmt.Sprintf("is to be a copy of %s, which is", from.what), Node: from.node, Meant: node}
+		return &OtherNodeError{Claim: request.Claim.Name, Why: fmt.Sprintf("is to be a copy of %s, which is", from.what), Node: from.node, Meant: node}
 	}
 	return nil
 }
 
 // stateFor returns the state of a claim that other claims of its pod block.
 func stateFor(err error) state {
-	if elsewhere := (*Elsewhere)(nil); errors.As(err, &elsewhere) {
+	if other := (*OtherNodeError)(nil); errors.As(err, &other) {
 		return reschedule
 	}
 	return unchanged

@@ -92,13 +92,13 @@ func Work(ctx context.Context, config Config) error {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
 
-	given := newRescheduleGuard()
-	claims, err := given.claims(w.claims.ForLibrary())
+	rescheduled := newRescheduleGuard()
+	claims, err := rescheduled.claims(w.claims.ForLibrary())
 	if err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
 	provisioner := NewProvisioner(Parts{
-		Events: events, Cluster: config.Cluster, Door: config.Door, Ledger: books, Listers: w.listers(), Refused: config.Metrics.Refused, given: given,
+		Events: events, Cluster: config.Cluster, Door: config.Door, Ledger: books, Listers: w.listers(), Refused: config.Metrics.Refused, rescheduled: rescheduled,
 	})
 	local, err := newLocalVolumes(config, provisioner, w)
 	if err != nil {
@@ -117,9 +117,9 @@ func Work(ctx context.Context, config Config) error {
 	}
 	working, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	for _, beside := range config.besides(w.listers(), events, books) {
+	for _, loop := range config.backgroundLoops(w.listers(), events, books) {
 		busy.Go(func() {
-			if err := beside(working); err != nil {
+			if err := loop(working); err != nil {
 				fail(err)
 			}
 		})
@@ -144,8 +144,8 @@ func (w *watches) library(ctx context.Context, config Config, provisioner contro
 		)...)
 }
 
-// besides returns the functions that run concurrently with the library.
-func (c Config) besides(seen Listers, events record.EventRecorder, books *ledger.Ledger) (out []func(context.Context) error) {
+// backgroundLoops returns the functions that run concurrently with the library.
+func (c Config) backgroundLoops(seen Listers, events record.EventRecorder, books *ledger.Ledger) (out []func(context.Context) error) {
 	if c.Datasets != nil {
 		out = append(out, func(ctx context.Context) error { return c.Datasets(ctx, seen, events) })
 	}
@@ -179,7 +179,7 @@ func (c Config) newPublisher(w *watches, books *ledger.Ledger) *publisher {
 func (c Config) newGrowth(books *ledger.Ledger, seen Listers, events record.EventRecorder) *growth.Controller {
 	return growth.New(growth.Config{
 		Client: c.Client, Events: events, Ledger: books, Now: time.Now,
-		Claims: seen.Claims, Volumes: seen.Volumes, Claim: seen.Live.Claim,
+		Claims: seen.Claims, Volumes: seen.Volumes, Claim: seen.Live.Claim, Metrics: c.Metrics.growth,
 	})
 }
 
@@ -193,7 +193,7 @@ func (c Config) discovered(w *watches, events record.EventRecorder) (*staticvolu
 // nodeLoss returns the controller that detects lost nodes.
 func (c Config) nodeLoss(events record.EventRecorder, seen nodeloss.Seen) *nodeloss.Controller {
 	return nodeloss.New(nodeloss.Config{
-		Client: c.Loss, ListNodes: c.ListNodes, Events: events, Cluster: c.Cluster, Metrics: c.Metrics.nodeLoss, Grace: c.NodeLossGrace, Now: time.Now,
+		Client: c.Loss, ListNodes: c.ListNodes, EachPod: c.Storage.PodsOfNamespace, Events: events, Cluster: c.Cluster, Metrics: c.Metrics.nodeLoss, Grace: c.NodeLossGrace, Now: time.Now,
 	}, seen)
 }
 

@@ -35,7 +35,7 @@ func claimOf(o *flexlvmv1.LocalVolume) string {
 
 // promise reserves room for a LocalVolume, as for a claim with a selected node, and returns its
 // PersistentVolume, or why there is none.
-func (l *localVolumes) promise(o *flexlvmv1.LocalVolume) (*corev1.PersistentVolume, saying) {
+func (l *localVolumes) promise(o *flexlvmv1.LocalVolume) (*corev1.PersistentVolume, readyCondition) {
 	asked, err := l.check(o)
 	if err != nil {
 		return nil, refused(err)
@@ -50,11 +50,11 @@ func (l *localVolumes) promise(o *flexlvmv1.LocalVolume) (*corev1.PersistentVolu
 	object.Annotations[pv.AnnotationDeclared] = o.Namespace + "/" + o.Name
 	object.Spec.StorageClassName = asked.Class.Name
 	object.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: o.Namespace, Name: asked.Claim.Name}
-	return object, saying{}
+	return object, readyCondition{}
 }
 
 // refusal returns why promise would reserve nothing, judging by the caches; it reserves nothing itself.
-func (l *localVolumes) refusal(o *flexlvmv1.LocalVolume) saying {
+func (l *localVolumes) refusal(o *flexlvmv1.LocalVolume) readyCondition {
 	asked, err := l.check(o)
 	if err == nil {
 		err = withoutFigures(l.provisioner.Ledger.Fits(asked.on.Name, asked.want()), asked.spec)
@@ -62,16 +62,16 @@ func (l *localVolumes) refusal(o *flexlvmv1.LocalVolume) saying {
 	return refused(err)
 }
 
-// refused returns why nothing is promised; the zero saying without an error.
-func refused(err error) saying {
+// refused returns why nothing is promised; the zero readyCondition without an error.
+func refused(err error) readyCondition {
 	var full *ledger.NoRoom
 	switch {
 	case err == nil:
-		return saying{}
+		return readyCondition{}
 	case errors.As(err, &full):
-		return saying{reason: flexlvmv1.LocalVolumeNoRoom, message: fmt.Sprintf("node %s %s; it is tried again", full.Node, full.Why)}
+		return readyCondition{reason: flexlvmv1.LocalVolumeNoRoom, message: fmt.Sprintf("node %s %s; it is tried again", full.Node, full.Why)}
 	}
-	return saying{reason: flexlvmv1.LocalVolumeRefused, message: err.Error()}
+	return readyCondition{reason: flexlvmv1.LocalVolumeRefused, message: err.Error()}
 }
 
 // A localRequest is a valid Request with everything that is needed to reserve its room.

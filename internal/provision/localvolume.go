@@ -123,7 +123,7 @@ func (l *localVolumes) run(ctx context.Context) {
 		if l.watch.HasSynced() {
 			l.retries.Prune(l.now())
 			for _, o := range l.watch.GetStore().List() {
-				l.settle(ctx, o.(*flexlvmv1.LocalVolume).DeepCopy())
+				l.sync(ctx, o.(*flexlvmv1.LocalVolume).DeepCopy())
 			}
 		}
 		rest, next := time.NewTimer(localRest), time.NewTimer(localEvery)
@@ -141,18 +141,18 @@ func (l *localVolumes) run(ctx context.Context) {
 	}
 }
 
-// settle reconciles one LocalVolume and updates its status.
-func (l *localVolumes) settle(ctx context.Context, o *flexlvmv1.LocalVolume) {
+// sync reconciles one LocalVolume and updates its status.
+func (l *localVolumes) sync(ctx context.Context, o *flexlvmv1.LocalVolume) {
 	log, key, this := klog.FromContext(ctx).WithValues("localvolume", klog.KObj(o)), string(o.UID), l.attempt(o)
 	if l.retries.Wait(key, this, l.now()) {
 		return
 	}
-	say, err := l.reconcile(ctx, o)
-	if err == nil && l.applyStatus(o, say) {
+	ready, err := l.reconcile(ctx, o)
+	if err == nil && l.applyStatus(o, ready) {
 		err = l.api.UpdateLocalVolumeStatus(ctx, o)
 	}
 	switch {
-	case err == nil && !say.later || ctx.Err() != nil || apierrors.IsNotFound(err):
+	case err == nil && !ready.later || ctx.Err() != nil || apierrors.IsNotFound(err):
 		l.retries.Forget(key)
 	case apierrors.IsConflict(err):
 		log.V(1).Info("A LocalVolume has changed meanwhile and is looked at again")
@@ -163,30 +163,30 @@ func (l *localVolumes) settle(ctx context.Context, o *flexlvmv1.LocalVolume) {
 	}
 }
 
-// A saying is the content of the condition Ready; an empty reason leaves the condition unchanged.
-type saying struct {
+// A readyCondition is the content of the condition Ready; an empty reason leaves the condition unchanged.
+type readyCondition struct {
 	volume          string // name of the PersistentVolume
-	ready           bool
+	isTrue          bool
 	reason, message string
 	later           bool // check again with backoff, without a change
 }
 
-// applyStatus applies a saying to the status of o, and reports whether the status has changed.
-func (l *localVolumes) applyStatus(o *flexlvmv1.LocalVolume, say saying) bool {
-	if say.reason == "" {
+// applyStatus applies the condition Ready to the status of o, and reports whether the status has changed.
+func (l *localVolumes) applyStatus(o *flexlvmv1.LocalVolume, ready readyCondition) bool {
+	if ready.reason == "" {
 		return false
 	}
 	status := metav1.ConditionFalse
-	if say.ready {
+	if ready.isTrue {
 		status = metav1.ConditionTrue
 	}
-	return setReady(&o.Status, say.volume, metav1.Condition{
-		Type: flexlvmv1.ConditionReady, Status: status, Reason: say.reason, Message: say.message, ObservedGeneration: o.Generation,
+	return setReady(&o.Status, ready.volume, metav1.Condition{
+		Type: flexlvmv1.ConditionReady, Status: status, Reason: ready.reason, Message: ready.message, ObservedGeneration: o.Generation,
 	})
 }
 
 // reconcile performs the next step, and returns the condition to report.
-func (l *localVolumes) reconcile(ctx context.Context, o *flexlvmv1.LocalVolume) (saying, error) {
+func (l *localVolumes) reconcile(ctx context.Context, o *flexlvmv1.LocalVolume) (readyCondition, error) {
 	if o.DeletionTimestamp != nil {
 		return l.giveUp(ctx, o)
 	}
@@ -194,11 +194,11 @@ func (l *localVolumes) reconcile(ctx context.Context, o *flexlvmv1.LocalVolume) 
 	object, err := l.provisioner.Listers.Volumes.Get(name)
 	if apierrors.IsNotFound(err) {
 		if says(o, flexlvmv1.LocalVolumeGone) {
-			return saying{}, nil // the condition is final
+			return readyCondition{}, nil // the condition is final
 		}
 		if o.Status.PersistentVolumeName == "" {
-			if say := l.refusal(o); say.reason != "" {
-				return say, nil
+			if ready := l.refusal(o); ready.reason != "" {
+				return ready, nil
 			}
 		}
 		// The cache may be stale.
@@ -207,26 +207,26 @@ func (l *localVolumes) reconcile(ctx context.Context, o *flexlvmv1.LocalVolume) 
 		}
 	}
 	if err != nil {
-		return saying{}, err
+		return readyCondition{}, err
 	}
-	say := l.state(o, object)
-	if say.ready && !slices.Contains(o.Finalizers, pv.FinalizerLocalVolume) {
+	ready := l.state(o, object)
+	if ready.isTrue && !slices.Contains(o.Finalizers, pv.FinalizerLocalVolume) {
 		// Somebody has replaced the LocalVolume and dropped its finalizer, without which nothing
 		// would delete the PersistentVolume.
 		now, err := l.api.SetLocalVolumeFinalizers(ctx, o, kubeobject.WithFinalizer(o, pv.FinalizerLocalVolume))
 		if err != nil {
-			return saying{}, err
+			return readyCondition{}, err
 		}
 		now.DeepCopyInto(o)
 	}
-	if say.reason != flexlvmv1.LocalVolumeMaking && say.reason != flexlvmv1.LocalVolumeMade {
-		return say, nil
+	if ready.reason != flexlvmv1.LocalVolumeMaking && ready.reason != flexlvmv1.LocalVolumeMade {
+		return ready, nil
 	}
 	gone, err := l.nodeGone(ctx, o)
 	if gone {
-		say = saying{volume: object.Name, reason: flexlvmv1.LocalVolumeNodeGone, message: fmt.Sprintf("node %s is gone from the cluster, and the volume with it; if it will not come back with its disks, delete this LocalVolume, and make another on a node that is there", o.Spec.NodeName)}
+		ready = readyCondition{volume: object.Name, reason: flexlvmv1.LocalVolumeNodeGone, message: fmt.Sprintf("node %s is gone from the cluster, and the volume with it; if it will not come back with its disks, delete this LocalVolume, and make another on a node that is there", o.Spec.NodeName)}
 	}
-	return say, err
+	return ready, err
 }
 
 // nodeGone reports whether the API has no such node. A cache without the node may be stale, but not once
@@ -246,31 +246,31 @@ func (l *localVolumes) nodeGone(ctx context.Context, o *flexlvmv1.LocalVolume) (
 }
 
 // make creates the PersistentVolume. It does not create it again after a deletion.
-func (l *localVolumes) make(ctx context.Context, o *flexlvmv1.LocalVolume) (saying, error) {
+func (l *localVolumes) make(ctx context.Context, o *flexlvmv1.LocalVolume) (readyCondition, error) {
 	now, err := l.api.LocalVolume(ctx, o.Namespace, o.Name)
 	switch {
 	case err != nil:
-		return saying{}, err
+		return readyCondition{}, err
 	case now.UID != o.UID || now.DeletionTimestamp != nil:
-		return saying{}, nil
+		return readyCondition{}, nil
 	case now.Status.PersistentVolumeName != "":
-		return saying{volume: now.Status.PersistentVolumeName, reason: flexlvmv1.LocalVolumeGone, message: fmt.Sprintf("PersistentVolume %s is gone, and its volume was given up; it is not made again: delete this LocalVolume, and make another if one is needed", now.Status.PersistentVolumeName)}, nil
+		return readyCondition{volume: now.Status.PersistentVolumeName, reason: flexlvmv1.LocalVolumeGone, message: fmt.Sprintf("PersistentVolume %s is gone, and its volume was given up; it is not made again: delete this LocalVolume, and make another if one is needed", now.Status.PersistentVolumeName)}, nil
 	}
-	object, say := l.promise(o)
-	if say.reason != "" {
-		return say, nil
+	object, ready := l.promise(o)
+	if ready.reason != "" {
+		return ready, nil
 	}
 	if !slices.Contains(now.Finalizers, pv.FinalizerLocalVolume) {
 		if now, err = l.api.SetLocalVolumeFinalizers(ctx, now, kubeobject.WithFinalizer(now, pv.FinalizerLocalVolume)); err != nil {
-			return saying{}, err
+			return readyCondition{}, err
 		}
 	}
 	made, err := l.client.CoreV1().PersistentVolumes().Create(ctx, object, metav1.CreateOptions{})
 	if controlplane.Denied(err) {
-		return saying{later: true, reason: flexlvmv1.LocalVolumeRefused, message: fmt.Sprintf("the API server refuses its PersistentVolume: %v; make another LocalVolume, or change what forbids it", err)}, nil
+		return readyCondition{later: true, reason: flexlvmv1.LocalVolumeRefused, message: fmt.Sprintf("the API server refuses its PersistentVolume: %v; make another LocalVolume, or change what forbids it", err)}, nil
 	}
 	if err != nil {
-		return saying{}, fmt.Errorf("write PersistentVolume %q: %w", object.Name, err)
+		return readyCondition{}, fmt.Errorf("write PersistentVolume %q: %w", object.Name, err)
 	}
 	l.provisioner.Ledger.Written(made)
 	klog.FromContext(ctx).Info("PersistentVolume made for a LocalVolume", "localvolume", klog.KObj(o), "persistentvolume", made.Name, "node", o.Spec.NodeName)
@@ -279,29 +279,29 @@ func (l *localVolumes) make(ctx context.Context, o *flexlvmv1.LocalVolume) (sayi
 }
 
 // state returns the condition that describes the PersistentVolume of a LocalVolume.
-func (l *localVolumes) state(o *flexlvmv1.LocalVolume, object *corev1.PersistentVolume) saying {
-	say := saying{volume: object.Name}
+func (l *localVolumes) state(o *flexlvmv1.LocalVolume, object *corev1.PersistentVolume) readyCondition {
+	ready := readyCondition{volume: object.Name}
 	switch claim := o.Namespace + "/" + claimOf(o); {
 	case object.Annotations[pv.AnnotationDeclared] != o.Namespace+"/"+o.Name:
-		say.reason, say.message = flexlvmv1.LocalVolumeRefused, fmt.Sprintf("PersistentVolume %s is there, and was not made for this LocalVolume; it is left as it is", object.Name)
+		ready.reason, ready.message = flexlvmv1.LocalVolumeRefused, fmt.Sprintf("PersistentVolume %s is there, and was not made for this LocalVolume; it is left as it is", object.Name)
 	case object.Status.Phase == corev1.VolumeBound:
-		say.ready, say.reason, say.message = true, flexlvmv1.LocalVolumeBound, fmt.Sprintf("claim %s is bound to it", claim)
+		ready.isTrue, ready.reason, ready.message = true, flexlvmv1.LocalVolumeBound, fmt.Sprintf("claim %s is bound to it", claim)
 	case object.DeletionTimestamp != nil || object.Status.Phase == corev1.VolumeReleased || object.Status.Phase == corev1.VolumeFailed:
-		say.reason, say.message = flexlvmv1.LocalVolumeReleased, fmt.Sprintf("PersistentVolume %s was released or deleted, and its node gives the volume up as its reclaim policy says; delete this LocalVolume", object.Name)
+		ready.reason, ready.message = flexlvmv1.LocalVolumeReleased, fmt.Sprintf("PersistentVolume %s was released or deleted, and its node gives the volume up as its reclaim policy says; delete this LocalVolume", object.Name)
 	case claimed(o):
-		say.reason, say.message = flexlvmv1.LocalVolumeReleased, fmt.Sprintf("a claim was bound to PersistentVolume %s, which may hold its data and is no longer this LocalVolume's; delete this LocalVolume, which leaves it as it is", object.Name)
+		ready.reason, ready.message = flexlvmv1.LocalVolumeReleased, fmt.Sprintf("a claim was bound to PersistentVolume %s, which may hold its data and is no longer this LocalVolume's; delete this LocalVolume, which leaves it as it is", object.Name)
 	default:
 		made, why := l.made(o.Spec.NodeName, object.Name)
 		if made {
-			say.ready, say.reason, say.message = true, flexlvmv1.LocalVolumeMade, fmt.Sprintf("the volume is made, and kept for claim %s", claim)
+			ready.isTrue, ready.reason, ready.message = true, flexlvmv1.LocalVolumeMade, fmt.Sprintf("the volume is made, and kept for claim %s", claim)
 			break
 		}
-		say.reason, say.message = flexlvmv1.LocalVolumeMaking, "its room is reserved, and node "+o.Spec.NodeName+" has not made it yet"
+		ready.reason, ready.message = flexlvmv1.LocalVolumeMaking, "its room is reserved, and node "+o.Spec.NodeName+" has not made it yet"
 		if why != "" {
-			say.message += ": " + why
+			ready.message += ": " + why
 		}
 	}
-	return say
+	return ready
 }
 
 // claimed reports whether a claim was ever seen bound to the volume: from then on the volume may hold
@@ -338,33 +338,33 @@ func (l *localVolumes) made(node, volume string) (bool, string) {
 // condition that the object has not changed since it was read. Afterwards only the PersistentVolume
 // represents the volume, until its node has released it, so that the deletion of a namespace does not
 // wait for a node.
-func (l *localVolumes) giveUp(ctx context.Context, o *flexlvmv1.LocalVolume) (saying, error) {
+func (l *localVolumes) giveUp(ctx context.Context, o *flexlvmv1.LocalVolume) (readyCondition, error) {
 	if !slices.Contains(o.Finalizers, pv.FinalizerLocalVolume) {
-		return saying{}, nil
+		return readyCondition{}, nil
 	}
 	name := localPrefix + string(o.UID)
 	object, err := l.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return saying{}, l.removeFinalizer(ctx, o)
+		return readyCondition{}, l.removeFinalizer(ctx, o)
 	case err != nil:
-		return saying{}, err
+		return readyCondition{}, err
 	case object.Annotations[pv.AnnotationDeclared] != o.Namespace+"/"+o.Name:
-		return saying{}, l.removeFinalizer(ctx, o) // the PersistentVolume is somebody else's
+		return readyCondition{}, l.removeFinalizer(ctx, o) // the PersistentVolume is somebody else's
 	}
 	switch ref := object.Spec.ClaimRef; {
 	case object.Status.Phase == corev1.VolumeReleased || object.Status.Phase == corev1.VolumeFailed:
 		// A volume that was bound to a claim follows its reclaim policy.
-		return saying{}, l.removeFinalizer(ctx, o)
+		return readyCondition{}, l.removeFinalizer(ctx, o)
 	case object.Status.Phase == corev1.VolumeBound || ref != nil && ref.UID != "":
-		return saying{later: true, volume: name, reason: flexlvmv1.LocalVolumeInUse, message: fmt.Sprintf("claim %s/%s is bound to the volume; delete the claim first if nobody needs it", o.Namespace, claimOf(o))}, nil
+		return readyCondition{later: true, volume: name, reason: flexlvmv1.LocalVolumeInUse, message: fmt.Sprintf("claim %s/%s is bound to the volume; delete the claim first if nobody needs it", o.Namespace, claimOf(o))}, nil
 	case claimed(o) || ref == nil || ref.Namespace != o.Namespace || ref.Name != claimOf(o):
-		return saying{}, l.removeFinalizer(ctx, o) // it may hold a claim's data, or a user keeps it for another claim
+		return readyCondition{}, l.removeFinalizer(ctx, o) // it may hold a claim's data, or a user keeps it for another claim
 	}
 	if err := l.withdraw(ctx, object); err != nil {
-		return saying{}, err
+		return readyCondition{}, err
 	}
-	return saying{}, l.removeFinalizer(ctx, o)
+	return readyCondition{}, l.removeFinalizer(ctx, o)
 }
 
 // withdraw deletes a PersistentVolume, if the object has not changed since it was read.

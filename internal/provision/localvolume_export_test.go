@@ -21,6 +21,6 @@ func NewLocalVolumes(p *Provisioner, client kubernetes.Interface, api LocalVolum
 	}}
 }
 
-func (l *LocalVolumes) Settle(ctx context.Context, o *flexlvmv1.LocalVolume) { l.settle(ctx, o) }
+func (l *LocalVolumes) Sync(ctx context.Context, o *flexlvmv1.LocalVolume) { l.sync(ctx, o) }
 
 func (l *LocalVolumes) At(now func() time.Time) { l.now = now }

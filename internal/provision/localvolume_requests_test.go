@@ -87,7 +87,7 @@ func (c *crowd) pass() int {
 	c.api.requests = 0
 	c.client.ClearActions()
 	for _, o := range c.api.objects {
-		c.loop.Settle(c.t.Context(), o.DeepCopy())
+		c.loop.Sync(c.t.Context(), o.DeepCopy())
 	}
 	return c.api.requests + len(c.client.Actions())
 }
@@ -186,7 +186,7 @@ func TestLocalVolumeSaysWhatToMakeAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newLocalBed(t, tt.change)
 			b.cast.classes = []*storagev1.StorageClass{class(func(c *storagev1.StorageClass) { c.Parameters = tt.class })}
-			reason, message := b.settle()
+			reason, message := b.sync()
 			require.Equal(t, flexlvmv1.LocalVolumeRefused, reason)
 			require.Equal(t, tt.says, message)
 		})

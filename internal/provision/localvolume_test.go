@@ -103,13 +103,13 @@ func (b *localBed) UpdateLocalVolumeStatus(_ context.Context, o *flexlvmv1.Local
 	return b.wrote()
 }
 
-// settle looks once, in a process of its own, and returns what the LocalVolume says then.
-func (b *localBed) settle() (reason, message string) {
+// sync looks once, in a process of its own, and returns what the LocalVolume says then.
+func (b *localBed) sync() (reason, message string) {
 	b.t.Helper()
 	if b.object == nil {
 		return "", ""
 	}
-	provision.NewLocalVolumes(b.cast.provisioner(b.t), b.client, b, b.reports).Settle(b.t.Context(), b.object.DeepCopy())
+	provision.NewLocalVolumes(b.cast.provisioner(b.t), b.client, b, b.reports).Sync(b.t.Context(), b.object.DeepCopy())
 	if b.object == nil {
 		return "", ""
 	}
@@ -147,14 +147,14 @@ func TestLocalVolumeKilledAfterEveryWrite(t *testing.T) {
 			o.Spec.Parameters = map[string]string{"fsType": "ext4", "inodes": "1000"}
 		})
 		b.die = die
-		b.settle()
+		b.sync()
 		if b.writes < die {
 			require.Equal(t, 4, die, "finalizer, PersistentVolume, status")
 			return
 		}
 		b.die = 0
-		b.settle()
-		reason, message := b.settle()
+		b.sync()
+		reason, message := b.sync()
 		require.Equal(t, flexlvmv1.LocalVolumeMaking, reason, message)
 		object := b.volume()
 		require.NotNil(t, object)
@@ -171,10 +171,10 @@ func TestLocalVolumeKilledAfterEveryWrite(t *testing.T) {
 		require.Equal(t, "team", v.ClaimNamespace)
 
 		b.report(flexlvmv1.DeclaredWaiting, "LVM hangs")
-		_, message = b.settle()
+		_, message = b.sync()
 		require.Contains(t, message, "node-1 has not made it yet: LVM hangs")
 		b.report(flexlvmv1.DeclaredMade, "")
-		reason, message = b.settle()
+		reason, message = b.sync()
 		require.Equal(t, flexlvmv1.LocalVolumeMade, reason)
 		require.Contains(t, message, "kept for claim team/data")
 	}
@@ -202,21 +202,21 @@ func TestLocalVolumeThatIsRefused(t *testing.T) {
 		b := newLocalBed(t)
 		b.cast.classes = []*storagev1.StorageClass{class(nil)}
 		change(b)
-		reason, message := b.settle()
+		reason, message := b.sync()
 		require.Equal(t, flexlvmv1.LocalVolumeRefused, reason, says)
 		require.Contains(t, message, says)
 		require.Nil(t, b.volume())
 		require.Empty(t, b.object.Finalizers)
 	}
 	b := newLocalBed(t, func(o *flexlvmv1.LocalVolume) { o.Spec.Size = "1Ti" })
-	reason, message := b.settle()
+	reason, message := b.sync()
 	require.Equal(t, flexlvmv1.LocalVolumeNoRoom, reason)
 	require.Equal(t, "node node-1 has no room for 1 TiB in volume group \"flexlvm\" (`kubectl flexlvm status` shows how much is free); it is tried again", message)
 	require.Nil(t, b.volume())
-	b.settle()
+	b.sync()
 	require.Equal(t, 1, b.writes, "nothing is written while nothing changes for its user")
 	b.cast.ledger.Report(ledgertest.Report("node-1", 9*ledgertest.OneGiB))
-	b.settle()
+	b.sync()
 	require.Equal(t, 1, b.writes, "whatever is free")
 }
 
@@ -227,53 +227,53 @@ func TestLocalVolumeIsGivenUp(t *testing.T) {
 		b.object.DeletionTimestamp = &now
 	}
 	b := newLocalBed(t)
-	b.settle()
+	b.sync()
 	b.become(corev1.VolumeBound, "claim-uid")
-	reason, _ := b.settle()
+	reason, _ := b.sync()
 	require.Equal(t, flexlvmv1.LocalVolumeBound, reason)
 	deleted(b)
-	reason, message := b.settle()
+	reason, message := b.sync()
 	require.Equal(t, flexlvmv1.LocalVolumeInUse, reason)
 	require.Contains(t, message, "claim team/data is bound")
 	b.become(corev1.VolumeAvailable, "claim-uid") // the claim is being bound
-	reason, _ = b.settle()
+	reason, _ = b.sync()
 	require.Equal(t, flexlvmv1.LocalVolumeInUse, reason)
 	require.NotNil(t, b.volume())
 
 	b.become(corev1.VolumeReleased, "claim-uid")
-	b.settle()
+	b.sync()
 	require.Nil(t, b.object)
 	require.NotNil(t, b.volume(), "its node deletes it, or keeps it, as the reclaim policy says")
 
 	b = newLocalBed(t)
-	b.settle()
+	b.sync()
 	b.become(corev1.VolumeBound, "claim-uid")
-	b.settle()
+	b.sync()
 	b.become(corev1.VolumeAvailable, "") // a person has the data wait for another claim
-	reason, message = b.settle()
+	reason, message = b.sync()
 	require.Equal(t, flexlvmv1.LocalVolumeReleased, reason)
 	require.Contains(t, message, "may hold its data")
 	deleted(b)
-	b.settle()
+	b.sync()
 	require.Nil(t, b.object)
 	require.NotNil(t, b.volume(), "it may hold what the claim has written")
 
 	b = newLocalBed(t)
-	b.settle()
+	b.sync()
 	object := b.volume()
 	object.Spec.ClaimRef.Name = "another"
 	require.NoError(t, b.client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("persistentvolumes"), object, ""))
 	deleted(b)
-	b.settle()
+	b.sync()
 	require.Nil(t, b.object)
 	require.NotNil(t, b.volume(), "a person keeps it for another claim")
 
 	b = newLocalBed(t)
-	b.settle()
+	b.sync()
 	b.become(corev1.VolumeAvailable, "")
 	seen := b.volume()
 	deleted(b)
-	b.settle()
+	b.sync()
 	require.Nil(t, b.volume())
 	require.Nil(t, b.object)
 	i := slices.IndexFunc(b.client.Actions(), func(a kubetesting.Action) bool { return a.GetVerb() == "delete" })
@@ -282,7 +282,7 @@ func TestLocalVolumeIsGivenUp(t *testing.T) {
 
 	// Its node is away: a namespace that is being deleted does not wait for that.
 	b = newLocalBed(t)
-	b.settle()
+	b.sync()
 	b.become(corev1.VolumeAvailable, "")
 	away, now := b.volume(), metav1.Now()
 	away.DeletionTimestamp = &now
@@ -291,19 +291,19 @@ func TestLocalVolumeIsGivenUp(t *testing.T) {
 		return true, nil, errDied
 	})
 	deleted(b)
-	b.settle()
+	b.sync()
 	require.NotNil(t, b.volume().DeletionTimestamp)
 	require.NotNil(t, b.object, "the process was killed right after")
-	b.settle()
+	b.sync()
 	require.Nil(t, b.object)
 
 	b = newLocalBed(t)
-	b.settle()
+	b.sync()
 	object = b.volume()
 	object.Annotations[pv.AnnotationDeclared] = "other/data"
 	require.NoError(t, b.client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("persistentvolumes"), object, ""))
 	deleted(b)
-	b.settle()
+	b.sync()
 	require.Nil(t, b.object)
 	require.NotNil(t, b.volume(), "it is somebody else's")
 }
@@ -312,28 +312,28 @@ func TestLocalVolumeIsGivenUp(t *testing.T) {
 func TestLocalVolumeWhoseNodeIsGone(t *testing.T) {
 	for _, state := range []flexlvmv1.DeclaredState{flexlvmv1.DeclaredWaiting, flexlvmv1.DeclaredMade} {
 		b := newLocalBed(t)
-		b.settle()
+		b.sync()
 		b.report(state, "")
-		before, _ := b.settle()
+		before, _ := b.sync()
 		nodes := b.cast.nodes
 		b.cast.nodes = nodes[1:]
 		require.NoError(t, b.client.Tracker().Add(nodes[0]))
-		reason, _ := b.settle()
+		reason, _ := b.sync()
 		require.Equal(t, before, reason, "the cache alone does not know it")
 		require.NoError(t, b.client.CoreV1().Nodes().Delete(t.Context(), "node-1", metav1.DeleteOptions{}))
-		reason, message := b.settle()
+		reason, message := b.sync()
 		require.Equal(t, flexlvmv1.LocalVolumeNodeGone, reason)
 		require.Contains(t, message, "node node-1 is gone from the cluster")
 		require.NotNil(t, b.volume(), "it may come back")
 		b.cast.nodes = nodes
-		reason, _ = b.settle()
+		reason, _ = b.sync()
 		require.Equal(t, before, reason)
 
 		b.cast.nodes = nodes[1:]
-		b.settle()
+		b.sync()
 		now := metav1.Now()
 		b.object.DeletionTimestamp = &now
-		b.settle()
+		b.sync()
 		require.Nil(t, b.object)
 		require.Nil(t, b.volume())
 	}
@@ -342,17 +342,17 @@ func TestLocalVolumeWhoseNodeIsGone(t *testing.T) {
 // A node lists so many and no more: of the others it is said why nothing is known.
 func TestLocalVolumeThatItsNodeDoesNotList(t *testing.T) {
 	b := newLocalBed(t)
-	b.settle()
+	b.sync()
 	r := ledgertest.Report("node-1", 10*ledgertest.OneGiB)
 	for i := range flexlvmv1.MostDeclaredVolumes {
 		r.Status.DeclaredVolumes = append(r.Status.DeclaredVolumes, flexlvmv1.DeclaredVolume{Name: fmt.Sprintf("local-%d", i), State: flexlvmv1.DeclaredMade})
 	}
 	require.NoError(t, b.reports.Add(r))
-	reason, message := b.settle()
+	reason, message := b.sync()
 	require.Equal(t, flexlvmv1.LocalVolumeMaking, reason)
 	require.Contains(t, message, "more than 256 volumes wait for their claims there")
 	b.report(flexlvmv1.DeclaredMade, "")
-	reason, _ = b.settle()
+	reason, _ = b.sync()
 	require.Equal(t, flexlvmv1.LocalVolumeMade, reason)
 }
 
@@ -362,7 +362,7 @@ func TestLocalVolumeWhosePersistentVolumeIsRefused(t *testing.T) {
 	b.client.PrependReactor("create", "persistentvolumes", func(kubetesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumes"}, localPV, errors.New("a policy of the cluster"))
 	})
-	reason, message := b.settle()
+	reason, message := b.sync()
 	require.Equal(t, flexlvmv1.LocalVolumeRefused, reason)
 	require.Contains(t, message, "a policy of the cluster")
 	require.Nil(t, b.volume())
@@ -371,9 +371,9 @@ func TestLocalVolumeWhosePersistentVolumeIsRefused(t *testing.T) {
 // A PersistentVolume that is gone is not made again: its volume may have held data.
 func TestLocalVolumeThatIsGone(t *testing.T) {
 	b := newLocalBed(t)
-	b.settle()
+	b.sync()
 	require.NoError(t, b.client.CoreV1().PersistentVolumes().Delete(t.Context(), localPV, metav1.DeleteOptions{}))
-	reason, message := b.settle()
+	reason, message := b.sync()
 	require.Equal(t, flexlvmv1.LocalVolumeGone, reason)
 	require.Contains(t, message, "is not made again")
 	require.Nil(t, b.volume())

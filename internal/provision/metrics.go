@@ -5,6 +5,7 @@ import (
 	librarymetrics "sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller/metrics"
 
 	"github.com/flexlvm/flexlvm/internal/controlplane"
+	"github.com/flexlvm/flexlvm/internal/growth"
 	"github.com/flexlvm/flexlvm/internal/nodeloss"
 	"github.com/flexlvm/flexlvm/internal/serve"
 )
@@ -19,6 +20,7 @@ type Metrics struct {
 	leader   prometheus.Gauge
 	written  prometheus.Counter
 	nodeLoss *nodeloss.Metrics
+	growth   *growth.Metrics
 }
 
 // NewMetrics returns the metrics in their own registry.
@@ -32,7 +34,7 @@ func NewMetrics() *Metrics {
 		}),
 		waiting: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "flexlvm_provisioner_claim_warnings_total",
-			Help: "Warnings to claims of pods that get no node, every five minutes to each for as long as it waits, by class and reason: Refused for what the claim or its class says, NoRoom where no node can take it.",
+			Help: "Warnings to claims of pods that get no node, every five minutes to each for as long as it waits, by class and reason: Refused for what the claim or its class says, NoRoom where no node has been able to take it for five minutes.",
 		}, []string{"class", "reason"}),
 		leader: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "flexlvm_provisioner_leader",
@@ -52,6 +54,7 @@ func NewMetrics() *Metrics {
 		m.library.PersistentVolumeClaimProvisionDurationSeconds,
 	)
 	m.nodeLoss = nodeloss.NewMetrics(m.Registry)
+	m.growth = growth.NewMetrics(m.Registry)
 	return m
 }
 

@@ -131,6 +131,7 @@ func (p *publisher) templates(name string) ([]*storagev1.CSIStorageCapacity, err
 		}
 	}
 	slices.Sort(hostnames)
+	hostnames = slices.Compact(hostnames)
 	classes, err := p.listers.Classes.List(labels.Everything())
 	if err != nil {
 		return nil, err
@@ -142,7 +143,7 @@ func (p *publisher) templates(name string) ([]*storagev1.CSIStorageCapacity, err
 			continue
 		}
 		if most, has := p.groups[at].most(parameters.Spec); has {
-			out = append(out, templateCapacity(p.namespace, p.groups[at], slices.Compact(hostnames), class, most))
+			out = append(out, templateCapacity(p.namespace, p.groups[at], hostnames, class, most))
 		}
 	}
 	slices.SortFunc(out, func(a, b *storagev1.CSIStorageCapacity) int { return strings.Compare(a.Name, b.Name) })

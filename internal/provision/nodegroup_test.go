@@ -95,3 +95,25 @@ func TestPublishNodeGroups(t *testing.T) {
 	require.NoError(t, s.publish(t.Context(), groupKey+"workers"))
 	require.Empty(t, s.there(t), "the group is not declared any more")
 }
+
+// Nodes with the same hostname label count once, for each class.
+func TestNodeGroupWithOneHostnameTwice(t *testing.T) {
+	s := newStage(t)
+	group, err := ParseNodeGroup("workers=flexlvm:1000Gi,disks:1000Gi")
+	require.NoError(t, err)
+	s.groups = []NodeGroup{group}
+	for _, name := range []string{"a", "b", "c"} {
+		_, err := s.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{corev1.LabelHostname: "host-1", pv.LabelNodeGroup: "workers"},
+		}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	nodes := s.factory.Core().V1().Nodes().Informer().GetStore()
+	require.Eventually(t, func() bool { return len(nodes.List()) == 5 }, time.Minute, time.Millisecond)
+	capacities, err := s.templates("workers")
+	require.NoError(t, err)
+	require.Len(t, capacities, 2, "of classes fast and slow")
+	for _, c := range capacities {
+		require.Equal(t, []string{"host-1"}, c.NodeTopology.MatchExpressions[2].Values, c.StorageClassName)
+	}
+}

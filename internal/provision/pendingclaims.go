@@ -27,7 +27,9 @@ const (
 	eventFailed = "ProvisioningFailed"
 	// eventRoom is the reason of the event that revokes a NoRoom.
 	eventRoom = "Room"
-	// repeatAfter is how often the same event is repeated while its cause lasts.
+	// repeatAfter is how often the same event is repeated while its cause lasts, and how long a claim
+	// for which there is no room waits before it is counted: where a cluster autoscaler adds nodes,
+	// each such claim waits for a while.
 	repeatAfter = 5 * time.Minute
 	// recheckAfter is how often the cause is determined again: for many claims on many nodes that takes
 	// a while.
@@ -45,19 +47,20 @@ type pendingClaims struct {
 	now     func() time.Time
 	door    pv.Door // of classes that name none
 
-	mu   sync.Mutex
-	told map[types.UID]telling
+	mu       sync.Mutex
+	reported map[types.UID]reportedCause
 }
 
-// A telling is the last report on a claim.
-type telling struct {
+// A reportedCause is the last report on a claim.
+type reportedCause struct {
 	cause   string
 	at      time.Time
+	since   time.Time // when it was first reported, for whatever cause, that the claim waits
 	checked time.Time // when the cause was last determined
 }
 
 func newPendingClaims(ledger *ledger.Ledger, listers Listers, events record.EventRecorder, metrics *Metrics) *pendingClaims {
-	return &pendingClaims{ledger: ledger, listers: listers, events: events, metrics: metrics, now: time.Now, told: map[types.UID]telling{}}
+	return &pendingClaims{ledger: ledger, listers: listers, events: events, metrics: metrics, now: time.Now, reported: map[types.UID]reportedCause{}}
 }
 
 // see handles a pod without a node. It is called for each such pod every lookAgain; a claim that is not
@@ -68,13 +71,13 @@ func (w *pendingClaims) see(pod *corev1.Pod) {
 	}
 	for _, key := range kubeobject.ClaimsOf(pod) {
 		claim, err := w.listers.Claims.PersistentVolumeClaims(pod.Namespace).Get(strings.TrimPrefix(key, pod.Namespace+"/"))
-		if err == nil && claim.Spec.VolumeName == "" && claim.Spec.StorageClassName != nil && !w.toldLately(claim.UID) {
-			w.tell(claim)
+		if err == nil && claim.Spec.VolumeName == "" && claim.Spec.StorageClassName != nil && !w.checkedRecently(claim.UID) {
+			w.reportCause(claim)
 		}
 	}
 }
 
-func (w *pendingClaims) tell(claim *corev1.PersistentVolumeClaim) {
+func (w *pendingClaims) reportCause(claim *corev1.PersistentVolumeClaim) {
 	class, err := w.listers.Classes.Get(*claim.Spec.StorageClassName)
 	if err != nil || class.Provisioner != pv.Provisioner || !waits(class) {
 		return
@@ -85,7 +88,7 @@ func (w *pendingClaims) tell(claim *corev1.PersistentVolumeClaim) {
 		if claim.Annotations[pv.AnnotationSelectedNode] != "" {
 			return // the claim has been processed, and the refusal reported
 		}
-		if w.recordCause(claim.UID, refusal.Error()) {
+		if due, _ := w.recordCause(claim.UID, refusal.Error()); due {
 			w.metrics.Refused(refusal)
 			w.metrics.warned(class.Name, waitsRefused)
 			w.events.Event(claim, corev1.EventTypeWarning, eventFailed, refusal.Error())
@@ -93,12 +96,15 @@ func (w *pendingClaims) tell(claim *corev1.PersistentVolumeClaim) {
 		return
 	}
 	cause, message := w.why(class, spec, parameters)
+	due, waited := w.recordCause(claim.UID, cause)
 	switch {
-	case !w.recordCause(claim.UID, cause):
+	case !due:
 	case cause == causeRoom:
 		w.events.Event(claim, corev1.EventTypeNormal, eventRoom, message)
 	default:
-		w.metrics.warned(class.Name, waitsNoRoom)
+		if waited >= repeatAfter {
+			w.metrics.warned(class.Name, waitsNoRoom)
+		}
 		w.events.Event(claim, corev1.EventTypeWarning, eventNoRoom, message)
 	}
 }
@@ -124,40 +130,45 @@ func (w *pendingClaims) why(class *storagev1.StorageClass, spec volume.Spec, par
 	return cause, message
 }
 
-// toldLately reports whether the cause of a claim was determined recently.
-func (w *pendingClaims) toldLately(claim types.UID) bool {
+// checkedRecently reports whether the cause of a claim was determined recently.
+func (w *pendingClaims) checkedRecently(claim types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	last, told := w.told[claim]
-	return told && w.now().Sub(last.checked) < recheckAfter
+	last, reported := w.reported[claim]
+	return reported && w.now().Sub(last.checked) < recheckAfter
 }
 
 // recordCause records the cause for which a claim waits, and reports whether an event is due: the cause
-// has changed, or its last event is old. Available room is an event only after another cause.
-func (w *pendingClaims) recordCause(claim types.UID, cause string) bool {
+// has changed, or its last event is old. Available room is an event only after another cause. waited is
+// how long ago the claim was first reported.
+func (w *pendingClaims) recordCause(claim types.UID, cause string) (due bool, waited time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now()
-	last, told := w.told[claim]
+	last, reported := w.reported[claim]
 	w.forget(now)
 	if cause == causeRoom {
-		delete(w.told, claim)
-		return told
+		delete(w.reported, claim)
+		return reported, 0
 	}
-	if told && last.cause == cause && now.Sub(last.at) < repeatAfter {
+	since := now
+	if reported {
+		since = last.since
+	}
+	if reported && last.cause == cause && now.Sub(last.at) < repeatAfter {
 		last.checked = now
-		w.told[claim] = last
-		return false
+		w.reported[claim] = last
+		return false, now.Sub(since)
 	}
-	w.told[claim] = telling{cause: cause, at: now, checked: now}
-	return true
+	w.reported[claim] = reportedCause{cause: cause, at: now, since: since, checked: now}
+	return true, now.Sub(since)
 }
 
 // forget drops the claims that no pod waits for any more.
 func (w *pendingClaims) forget(now time.Time) {
-	for uid, last := range w.told {
+	for uid, last := range w.reported {
 		if now.Sub(last.checked) >= repeatAfter {
-			delete(w.told, uid)
+			delete(w.reported, uid)
 		}
 	}
 }

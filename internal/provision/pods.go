@@ -63,7 +63,7 @@ func (w *waitingPods) using(ctx context.Context, namespace, claim string) ([]*co
 	if len(out) > 0 {
 		return out, nil
 	}
-	err = w.api.PodsOfNoNode(ctx, namespace, func(pod *corev1.Pod) {
+	err = w.api.UnscheduledPods(ctx, namespace, func(pod *corev1.Pod) {
 		if slices.Contains(kubeobject.ClaimsOf(pod), namespace+"/"+claim) {
 			out = append(out, lean(pod))
 		}

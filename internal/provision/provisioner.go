@@ -51,11 +51,11 @@ type Parts struct {
 	Events  record.EventRecorder
 	Cluster string // UID of the kube-system namespace
 	// Door is the door of classes that name none; empty: Flex.
-	Door    pv.Door
-	Ledger  *ledger.Ledger
-	Listers Listers
-	Refused func(*controlplane.Refusal) // called for every refusal; may be nil
-	given   *rescheduleGuard            // nil: the library's cache is not guarded
+	Door        pv.Door
+	Ledger      *ledger.Ledger
+	Listers     Listers
+	Refused     func(*controlplane.Refusal) // called for every refusal; may be nil
+	rescheduled *rescheduleGuard            // nil: the library's cache is not guarded
 }
 
 // Listers read the API, from caches except for Live.
@@ -102,7 +102,7 @@ func NewProvisioner(parts Parts) *Provisioner {
 // ShouldProvision skips claims that are being deleted, because their volumes would be released before
 // anybody could use them, and outdated states of claims.
 func (p *Provisioner) ShouldProvision(_ context.Context, claim *corev1.PersistentVolumeClaim) bool {
-	return claim.DeletionTimestamp == nil && (p.given == nil || !p.given.outdated(claim))
+	return claim.DeletionTimestamp == nil && (p.rescheduled == nil || !p.rescheduled.outdated(claim))
 }
 
 // SupportsBlock returns true for every class: the library would refuse block volumes without advice, so
@@ -277,7 +277,7 @@ func (p *Provisioner) reserveOne(node string, sets []set) (map[volume.PoolName]s
 }
 
 // companion returns the volume that a claim of the same pod needs on the node; false if it is bound,
-// served by another provisioner, or not tied to the pod's node. The error is an *Elsewhere if it cannot
+// served by another provisioner, or not tied to the pod's node. The error is an *OtherNodeError if it cannot
 // be on this node.
 func (p *Provisioner) companion(ctx context.Context, namespace, name, node string) (ledger.Want, bool, error) {
 	other, err := p.Listers.Claims.PersistentVolumeClaims(namespace).Get(name)

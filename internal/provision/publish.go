@@ -104,7 +104,7 @@ func (p *publisher) next(ctx context.Context) bool {
 		return true
 	}
 	p.queue.Forget(label)
-	if at := p.ledger.Lapses(label); !at.IsZero() {
+	if at := p.ledger.ExpireReservations(label); !at.IsZero() {
 		p.queue.AddAfter(label, max(time.Until(at), 0)+publishDelay)
 	}
 	return true

@@ -63,22 +63,22 @@ func (g *rescheduleGuard) claims(informer cache.SharedIndexInformer) (cache.Shar
 
 type guardedClaims struct {
 	cache.SharedIndexInformer
-	given *rescheduleGuard
+	rescheduled *rescheduleGuard
 }
 
 // GetStore returns the store that the library writes to; it reads from GetIndexer.
 func (c guardedClaims) GetStore() cache.Store {
-	return guardedStore{c.SharedIndexInformer.GetStore(), c.given}
+	return guardedStore{c.SharedIndexInformer.GetStore(), c.rescheduled}
 }
 
 type guardedStore struct {
 	cache.Store
-	given *rescheduleGuard
+	rescheduled *rescheduleGuard
 }
 
 // Update records a claim that the library has returned to the scheduler, with the resourceVersion of
 // the state in which the claim still had its node.
 func (s guardedStore) Update(obj any) error {
-	s.given.note(obj.(*corev1.PersistentVolumeClaim))
+	s.rescheduled.note(obj.(*corev1.PersistentVolumeClaim))
 	return nil
 }

@@ -22,10 +22,10 @@ import (
 )
 
 // picky serves claims on node-2, and gives back those of other nodes.
-type picky struct{ given *rescheduleGuard }
+type picky struct{ rescheduled *rescheduleGuard }
 
 func (p picky) ShouldProvision(_ context.Context, claim *corev1.PersistentVolumeClaim) bool {
-	return !p.given.outdated(claim)
+	return !p.rescheduled.outdated(claim)
 }
 
 func (picky) Provision(_ context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
@@ -69,10 +69,10 @@ func TestNodeNamedBeforeTheAnswer(t *testing.T) {
 		return true, stored, nil
 	})
 
-	given := newRescheduleGuard()
-	guarded, err := given.claims(informer)
+	rescheduled := newRescheduleGuard()
+	guarded, err := rescheduled.claims(informer)
 	require.NoError(t, err)
-	c := controller.NewProvisionController(t.Context(), client, pv.Provisioner, picky{given},
+	c := controller.NewProvisionController(t.Context(), client, pv.Provisioner, picky{rescheduled},
 		append(controlplane.LibraryOptions(2, NewMetrics().library), controller.ClaimsInformer(guarded),
 			controller.VolumesInformer(factory.Core().V1().PersistentVolumes().Informer()),
 			controller.ClassesInformer(factory.Storage().V1().StorageClasses().Informer()))...)
@@ -91,20 +91,20 @@ func TestNodeNamedBeforeTheAnswer(t *testing.T) {
 		_, err := client.CoreV1().PersistentVolumes().Get(t.Context(), "pvc-uid", metav1.GetOptions{})
 		return err == nil
 	}, time.Minute, 20*time.Millisecond, "the node that the scheduler has named is not seen")
-	require.False(t, given.outdated(data), "what was noted is forgotten")
+	require.False(t, rescheduled.outdated(data), "what was noted is forgotten")
 }
 
 func TestRescheduleGuard(t *testing.T) {
-	given := newRescheduleGuard()
+	rescheduled := newRescheduleGuard()
 	claim := func(version string) *corev1.PersistentVolumeClaim {
 		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "uid", ResourceVersion: version}}
 	}
-	require.False(t, given.outdated(claim("1")))
-	given.note(claim("1"))
-	require.True(t, given.outdated(claim("1")), "as it was")
-	require.False(t, given.outdated(claim("2")))
-	require.False(t, given.outdated(claim("1")), "it is known no longer")
-	given.note(claim("2"))
-	given.forget(claim("5"))
-	require.Empty(t, given.states, "a deleted claim leaves nothing")
+	require.False(t, rescheduled.outdated(claim("1")))
+	rescheduled.note(claim("1"))
+	require.True(t, rescheduled.outdated(claim("1")), "as it was")
+	require.False(t, rescheduled.outdated(claim("2")))
+	require.False(t, rescheduled.outdated(claim("1")), "it is known no longer")
+	rescheduled.note(claim("2"))
+	rescheduled.forget(claim("5"))
+	require.Empty(t, rescheduled.states, "a deleted claim leaves nothing")
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/replica"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 const (
@@ -46,8 +47,8 @@ func newScaleDownGuard(client kubernetes.Interface, listers Listers, nameOf func
 
 func (g *scaleDownGuard) seeNode(node *corev1.Node) { g.see(pv.NodeLabelValue(node.Name)) }
 
-func (g *scaleDownGuard) seeVolume(volume *corev1.PersistentVolume) {
-	if label := controlplane.NodeLabel(volume); label != "" {
+func (g *scaleDownGuard) seeVolume(object *corev1.PersistentVolume) {
+	if label := controlplane.NodeLabel(object); label != "" {
 		g.see(label)
 	}
 }
@@ -91,11 +92,11 @@ func (g *scaleDownGuard) guard(ctx context.Context, label string) error {
 	if err != nil {
 		return err
 	}
-	bears, err := g.bears(label)
+	holds, err := g.holdsVolumes(label)
 	if err != nil {
 		return err
 	}
-	change := scaleDownChange(node.Annotations, bears)
+	change := scaleDownChange(node.Annotations, holds)
 	if len(change) == 0 {
 		return nil
 	}
@@ -111,13 +112,13 @@ func (g *scaleDownGuard) guard(ctx context.Context, label string) error {
 }
 
 // scaleDownChange returns the changes to a node's annotations; a nil value removes the annotation.
-func scaleDownChange(has map[string]string, bears bool) map[string]any {
+func scaleDownChange(has map[string]string, holds bool) map[string]any {
 	value, there := has[pv.AnnotationScaleDown]
 	ours := has[pv.AnnotationScaleDownOurs] == yes
 	switch {
-	case bears && !there:
+	case holds && !there:
 		return map[string]any{pv.AnnotationScaleDown: yes, pv.AnnotationScaleDownOurs: yes}
-	case !bears && ours && value == yes:
+	case !holds && ours && value == yes:
 		return map[string]any{pv.AnnotationScaleDown: nil, pv.AnnotationScaleDownOurs: nil}
 	case ours && value != yes: // a user has changed the value since
 		return map[string]any{pv.AnnotationScaleDownOurs: nil}
@@ -125,8 +126,8 @@ func scaleDownChange(has map[string]string, bears bool) map[string]any {
 	return nil
 }
 
-// bears reports whether a node holds a volume whose data exists nowhere else.
-func (g *scaleDownGuard) bears(label string) (bool, error) {
+// holdsVolumes reports whether a node holds a volume whose data exists nowhere else.
+func (g *scaleDownGuard) holdsVolumes(label string) (bool, error) {
 	volumes, err := g.listers.OnNode(label)
 	if err != nil {
 		return false, err
@@ -142,19 +143,19 @@ func (g *scaleDownGuard) bears(label string) (bool, error) {
 // keepsNode reports whether a PersistentVolume keeps its node: a bound one that flexlvm has created,
 // also of a discovered volume, or one that stands for a snapshot that was taken, to which no claim is
 // ever bound. A replica's data can be fetched again, unless consumers write to it.
-func keepsNode(volume *corev1.PersistentVolume) bool {
-	bound := volume.Status.Phase == corev1.VolumeBound
+func keepsNode(object *corev1.PersistentVolume) bool {
+	bound := object.Status.Phase == corev1.VolumeBound
 	switch {
-	case volume.Annotations[pv.AnnotationProvisionedBy] == flexlvmv1.Discoverer:
+	case object.Annotations[pv.AnnotationProvisionedBy] == flexlvmv1.Discoverer:
 		return bound
-	case !persistentvolume.IsOurs(volume):
+	case !persistentvolume.IsOurs(object):
 		return false
-	case persistentvolume.IsSnapshot(volume):
-		_, taken := persistentvolume.TakenAt(volume)
+	case persistentvolume.IsSnapshot(object):
+		_, taken := persistentvolume.TakenAt(object)
 		return taken
 	case !bound:
 		return false
 	}
-	_, replicated := volume.Labels[replica.LabelDataset]
-	return !replicated || volume.Annotations[pv.AnnotationOnNodeLoss] == "keep"
+	_, replicated := object.Labels[replica.LabelDataset]
+	return !replicated || object.Annotations[pv.AnnotationOnNodeLoss] == string(volume.OnNodeLossKeep)
 }

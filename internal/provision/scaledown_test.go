@@ -61,9 +61,9 @@ func TestScaleDownSeesWhatIsCached(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, volumes.SharedIndexInformer.GetIndexer().Add(packed))
 			g := newScaleDownGuard(nil, Listers{OnNode: (&watches{volumes: volumes}).onNode}, nil)
-			bears, err := g.bears("node-1")
+			holds, err := g.holdsVolumes("node-1")
 			require.NoError(t, err)
-			require.True(t, bears)
+			require.True(t, holds)
 
 			cached, _, err := volumes.GetIndexer().GetByKey(whole.Name)
 			require.NoError(t, err)

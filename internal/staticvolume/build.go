@@ -111,7 +111,7 @@ func build(node *corev1.Node, class *flexlvmv1.DiscoveryClass, storage *storagev
 			VolumeMode:                    &mode,
 			MountOptions:                  options,
 			PersistentVolumeSource:        corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: found.Path}},
-			NodeAffinity:                  persistentvolume.OnlyOn(hostname),
+			NodeAffinity:                  persistentvolume.NodeAffinity(hostname),
 		},
 	}
 	if class.FSType != "" {

@@ -65,7 +65,7 @@ type Controller struct {
 	// skipped and wasSkipped record, by the keys of used, since when a node has reported an offer that was
 	// already used: in this round, and in the previous one.
 	skipped, wasSkipped map[string]time.Time
-	told                map[string]time.Time
+	told                map[warning]time.Time     // when the last event was sent, if in the last hour
 	locals              []corev1.PersistentVolume // all local PersistentVolumes, flexlvm's or not, in this round; nil: not listed yet
 	retries             controlplane.Retries[attempt]
 }
@@ -89,7 +89,7 @@ func New(config Config) (*Controller, error) {
 		Config:      config,
 		discoveries: cache.NewSharedIndexInformer(config.API.WatchVolumeDiscoveries(), &flexlvmv1.VolumeDiscovery{}, 0, cache.Indexers{}),
 		volumes:     cache.NewSharedIndexInformer(config.API.WatchDiscovered(""), &corev1.PersistentVolume{}, 0, cache.Indexers{}),
-		kicks:       make(chan struct{}, 1), used: map[string]int64{}, told: map[string]time.Time{},
+		kicks:       make(chan struct{}, 1), used: map[string]int64{}, told: map[warning]time.Time{},
 		retries: controlplane.NewRetries[attempt](retryFirst, retryMost),
 	}
 	always := func(any, any) bool { return true }
@@ -156,6 +156,7 @@ func (c *Controller) round(ctx context.Context) error {
 	declared := c.discovery()
 	defer func() { c.locals = nil }()
 	c.retries.Prune(c.Now())
+	c.pruneTold()
 	c.wasSkipped, c.skipped = c.skipped, map[string]time.Time{}
 	var failed []error
 	for _, o := range c.Nodes.GetStore().List() {
@@ -195,7 +196,8 @@ func (c *Controller) counts(declared *flexlvmv1.VolumeDiscovery, report *flexlvm
 	if age <= silent {
 		return true
 	}
-	c.tell(declared, "NodeSilent", fmt.Sprintf("node %s last reported at %s, by its clock: no PersistentVolume is made of what it found then, and none that it cleaned is deleted; look at the pod of DaemonSet flexlvm-gc and at the clock there", report.Name, report.Status.ObservedTime.UTC().Format(time.RFC3339)))
+	// The time in the message differs with each report of a node whose clock is ahead.
+	c.tellOf(declared, warning{"NodeSilent", report.Name}, fmt.Sprintf("node %s last reported at %s, by its clock: no PersistentVolume is made of what it found then, and none that it cleaned is deleted; look at the pod of DaemonSet flexlvm-gc and at the clock there", report.Name, report.Status.ObservedTime.UTC().Format(time.RFC3339)))
 	return false
 }
 
@@ -384,16 +386,4 @@ func (c *Controller) delete(ctx context.Context, v *corev1.PersistentVolume, bec
 		klog.FromContext(ctx).Info("A PersistentVolume of what a node discovered is deleted", "persistentvolume", v.Name, "because", because, "node", v.Labels[flexlvmv1.LabelDiscoveredOn], "path", v.Spec.Local.Path)
 	}
 	return err
-}
-
-// tell sends a warning event, at most once per tellAgain for a message.
-func (c *Controller) tell(about *flexlvmv1.VolumeDiscovery, reason, message string) {
-	now := c.Now()
-	if at, told := c.told[message]; told && now.Sub(at) < tellAgain {
-		return
-	}
-	c.told[message] = now
-	c.Events.Event(&corev1.ObjectReference{
-		APIVersion: flexlvmv1.GroupVersion.String(), Kind: "VolumeDiscovery", Name: about.Name, UID: about.UID,
-	}, corev1.EventTypeWarning, reason, message)
 }

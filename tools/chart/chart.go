@@ -194,10 +194,19 @@ func addEnvironment(o object, main map[string]any, m *marks, note func(string, s
 	}
 }
 
+// runbookBaseURL is the beginning of each alert's runbook_url.
+const runbookBaseURL = "https://github.com/flexlvm/flexlvm/blob/main/"
+
 // addMonitoring adds values for further labels of the Prometheus operator's objects, by which a Prometheus selects
 // them, and for further fields of a monitor's endpoint, which are needed if /metrics requires a token.
 func addMonitoring(o object, m *marks) {
 	if version, _ := o.fields["apiVersion"].(string); strings.HasPrefix(version, "monitoring.coreos.com/") {
+		replaceStrings(o.fields, func(s string) string {
+			if path, is := strings.CutPrefix(s, runbookBaseURL); is {
+				return m.in("$.Values.monitoring.runbookBaseURL") + path
+			}
+			return s
+		})
 		lookup(o.fields, "metadata", "labels").(map[string]any)["zz"] = m.merged("$.Values.monitoring.labels")
 	}
 	for _, field := range []string{"podMetricsEndpoints", "endpoints"} {
@@ -212,6 +221,7 @@ func addMonitoring(o object, m *marks) {
 func monitoringValues() value {
 	return value{key: "monitoring", comment: "For the Prometheus operator, whose definitions have to be there (docs/alerts.md).", group: []value{
 		{key: "alerts", comment: "The alerts, as a PrometheusRule.", preset: false, schema: ofBoolean()},
+		{key: "runbookBaseURL", comment: "What runbook_url of the alerts begins with; docs/alerts.md follows.", preset: runbookBaseURL, schema: ofPattern("^https?://[^ ]+/$")},
 		{key: "podMonitor", comment: "Has Prometheus scrape the daemons.", preset: false, schema: ofBoolean()},
 		{key: "serviceMonitor", comment: "The same for a Prometheus that looks for ServiceMonitors alone.", preset: false, schema: ofBoolean()},
 		{key: "dashboard", comment: "The dashboard, as a ConfigMap that Grafana's sidecar finds.", preset: false, schema: ofBoolean()},

@@ -203,6 +203,12 @@ func TestMonitoring(t *testing.T) {
 	for _, key := range []string{"PrometheusRule flexlvm", "PodMonitor flexlvm", "ServiceMonitor flexlvm"} {
 		require.Equal(t, map[string]any{"app.kubernetes.io/part-of": "flexlvm", "release": "stack"}, lookup(got[key], "metadata", "labels"), key)
 	}
+
+	got = rendered(t, "--set", "monitoring.alerts=true,monitoring.runbookBaseURL=https://wiki.example.org/flexlvm/")
+	group := lookup(got["PrometheusRule flexlvm"], "spec", "groups").([]any)[0]
+	rule := lookup(group.(map[string]any), "rules").([]any)[0].(map[string]any)
+	require.Equal(t, "https://wiki.example.org/flexlvm/docs/alerts.md#flexlvmroommissing", lookup(rule, "annotations", "runbook_url"))
+	require.Equal(t, "docs/alerts.md#flexlvmroommissing", lookup(rule, "annotations", "runbook"))
 }
 
 // The CSI driver, and the CSI resizer beside the provisioner, are installed when the values ask for
@@ -310,6 +316,8 @@ func TestValuesThatAreRefused(t *testing.T) {
 		"provisioner.replicas=many":     "replicas",
 		"gc.flags.Interval=1m":          "flags",
 		"gc.flags.interval[0].a=1m":     "flags",
+
+		"monitoring.runbookBaseURL=docs/alerts.md": "runbookBaseURL",
 	} {
 		out, err := helm(t, "template", "flexlvm", shipped, "--set", set)
 		require.Error(t, err, set)

@@ -24,7 +24,7 @@ func localVolume(name, path string, change ...func(*corev1.PersistentVolume)) *c
 	v := volumeOfHand(name, corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: path, FSType: ptr("xfs")}})
 	v.Labels = map[string]string{v1.LabelDiscoveredOn: "sim-1"}
 	v.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": v1.Discoverer}
-	v.Spec.ClaimRef, v.Spec.StorageClassName, v.Spec.NodeAffinity = nil, "fast-disks", persistentvolume.OnlyOn("sim-1")
+	v.Spec.ClaimRef, v.Spec.StorageClassName, v.Spec.NodeAffinity = nil, "fast-disks", persistentvolume.NodeAffinity("sim-1")
 	v.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	for _, c := range change {
 		c(v)

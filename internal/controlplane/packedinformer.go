@@ -167,7 +167,7 @@ func (i forLibrary) AddEventHandler(h cache.ResourceEventHandler) (cache.Resourc
 }
 
 func (i forLibrary) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
-	return i.SharedIndexInformer.AddEventHandlerWithOptions(cache.FilteringResourceEventHandler{FilterFunc: toBeDone, Handler: unpacking{h}}, o)
+	return i.SharedIndexInformer.AddEventHandlerWithOptions(cache.FilteringResourceEventHandler{FilterFunc: needsProcessing, Handler: unpacking{h}}, o)
 }
 
 func (i forLibrary) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
@@ -178,7 +178,7 @@ func (i forLibrary) AddIndexers(indexers cache.Indexers) error {
 	out := make(cache.Indexers, len(indexers))
 	for name, index := range indexers {
 		out[name] = func(obj any) ([]string, error) {
-			if !toBeDone(obj) {
+			if !needsProcessing(obj) {
 				return nil, nil
 			}
 			return index(unpack(obj))
@@ -187,8 +187,8 @@ func (i forLibrary) AddIndexers(indexers cache.Indexers) error {
 	return i.SharedIndexInformer.AddIndexers(out)
 }
 
-// toBeDone reports whether the library may have to act on a stored object.
-func toBeDone(obj any) bool {
+// needsProcessing reports whether the library may have to act on a stored object.
+func needsProcessing(obj any) bool {
 	if gone, is := obj.(cache.DeletedFinalStateUnknown); is {
 		obj = gone.Obj
 	}

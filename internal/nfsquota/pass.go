@@ -26,8 +26,8 @@ func limitOf(size volume.Bytes) quota.Limit {
 	return quota.Limit{Size: size, Inodes: int64(size / inodeRatio)}
 }
 
-// A look is one pass over an export.
-type look struct {
+// A pass is one run over an export, and what it has found.
+type pass struct {
 	*Report
 	*export
 	root    *os.Root // nil: nothing to do
@@ -49,42 +49,42 @@ type look struct {
 type place struct{ device, inode uint64 }
 
 // begin reads the export's marks and records.
-func (l *look) begin(points []mount.Point) error {
-	elsewhere, err := onNFS(points, l.dir)
-	l.local = err == nil && !elsewhere
-	if !l.local {
+func (p *pass) begin(points []mount.Point) error {
+	elsewhere, err := onNFS(points, p.dir)
+	p.local = err == nil && !elsewhere
+	if !p.local {
 		return err
 	}
-	l.seen = l.stampNow()
-	l.root, err = nfsmark.OpenRoot(l.dir)
+	p.seen = p.stampNow()
+	p.root, err = nfsmark.OpenRoot(p.dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return l.missing() // this node is not the server
+		return p.missing() // this node is not the server
 	}
 	if err != nil {
 		return err
 	}
-	info, err := l.root.Stat(".")
+	info, err := p.root.Stat(".")
 	if err != nil {
 		return err
 	}
 	st := info.Sys().(*syscall.Stat_t)
-	l.at = place{st.Dev, st.Ino}
-	names, err := nfsmark.Names(l.root)
+	p.at = place{st.Dev, st.Ino}
+	names, err := nfsmark.Names(p.root)
 	if errors.Is(err, nfsmark.ErrNone) {
-		return l.missing()
+		return p.missing()
 	}
 	if err != nil {
 		return err
 	}
-	l.Problems = l.read(names)
-	l.Asked = len(l.asked) + len(l.Problems)
-	l.records, err = readRecords(l.root)
+	p.Problems = p.read(names)
+	p.Asked = len(p.asked) + len(p.Problems)
+	p.records, err = readRecords(p.root)
 	return err
 }
 
 // missing returns an error if there were volumes before.
-func (l *look) missing() error {
-	if l.known == 0 {
+func (p *pass) missing() error {
+	if p.known == 0 {
 		return nil
 	}
 	return fmt.Errorf("there is no %s in it any more; see whether its file system is mounted. If the volumes are gone for good, restart the node daemon", nfsmark.Dir)
@@ -92,91 +92,91 @@ func (l *look) missing() error {
 
 // requireDistinct rejects exports that are the same directory as another export, by a link or a second
 // mount.
-func requireDistinct(looks []*look) {
+func requireDistinct(passes []*pass) {
 	by := map[place]string{}
-	for _, l := range looks {
-		if l.root == nil {
+	for _, p := range passes {
+		if p.root == nil {
 			continue
 		}
-		other, twice := by[l.at]
+		other, twice := by[p.at]
 		if !twice {
-			by[l.at] = l.dir
+			by[p.at] = p.dir
 			continue
 		}
-		err := &volume.FieldError{Field: flag, Value: l.dir, Reason: fmt.Sprintf("is the same directory as %s, which is looked after; give one of them", other)}
-		*l.Report = Report{Export: l.dir, Err: errors.Join(err, l.root.Close())}
-		l.root, l.records = nil, nil
+		err := &volume.FieldError{Field: flag, Value: p.dir, Reason: fmt.Sprintf("is the same directory as %s, which is looked after; give one of them", other)}
+		*p.Report = Report{Export: p.dir, Err: errors.Join(err, p.root.Close())}
+		p.root, p.records = nil, nil
 	}
 }
 
 // compare collects the projects that other exports on the same file system have recorded.
-func (l *look) compare(looks []*look) {
-	for _, o := range looks {
-		if o == l || o.root == nil || o.at.device != l.at.device {
+func (p *pass) compare(passes []*pass) {
+	for _, o := range passes {
+		if o == p || o.root == nil || o.at.device != p.at.device {
 			continue
 		}
 		if o.records == nil && o.Err != nil {
-			l.noProject = fmt.Errorf("no project is chosen for it while those of NFS export %s on the same file system are not known", o.dir)
+			p.noProject = fmt.Errorf("no project is chosen for it while those of NFS export %s on the same file system are not known", o.dir)
 		}
 		for _, all := range []records{o.inDoubt, o.records} {
 			for v, r := range all {
-				l.others[r.Project] = fmt.Sprintf("%s in NFS export %s", v, o.dir)
+				p.others[r.Project] = fmt.Sprintf("%s in NFS export %s", v, o.dir)
 			}
 		}
 	}
 }
 
 // work enforces the sizes that the marks request. An error means that it enforces none.
-func (l *look) work(ctx context.Context) (err error) {
-	if l.Asked == 0 && len(l.records) == 0 {
+func (p *pass) work(ctx context.Context) (err error) {
+	if p.Asked == 0 && len(p.records) == 0 {
 		return nil
 	}
-	if l.quotas, err = l.open(l.root); errors.Is(err, errElsewhere) {
-		*l.Report = Report{Export: l.dir}
+	if p.quotas, err = p.open(p.root); errors.Is(err, errElsewhere) {
+		*p.Report = Report{Export: p.dir}
 		return nil
 	} else if err != nil {
 		return err
 	}
-	if l.all, err = l.quotas.projects(); err != nil {
+	if p.all, err = p.quotas.projects(); err != nil {
 		return err
 	}
-	l.assign()
-	for _, m := range l.asked {
+	p.assign()
+	for _, m := range p.asked {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		switch made, err := l.hold(m); {
+		switch made, err := p.hold(m); {
 		case err != nil:
-			l.Problems = append(l.Problems, err.Error())
+			p.Problems = append(p.Problems, err.Error())
 		case !made:
-			l.Asked--
+			p.Asked--
 		default:
-			l.Held++
+			p.Held++
 		}
 	}
-	slices.Sort(l.Problems)
-	return l.release()
+	slices.Sort(p.Problems)
+	return p.release()
 }
 
 // end closes the root, and saves the number of volumes.
-func (l *look) end() {
-	if l.root != nil {
-		l.Err = errors.Join(l.Err, l.root.Close())
+func (p *pass) end() {
+	if p.root != nil {
+		p.Err = errors.Join(p.Err, p.root.Close())
 	}
 	switch {
-	case l.Err == nil:
-		l.known = l.Asked
-	case l.Asked == 0:
-		l.Asked = l.known
+	case p.Err == nil:
+		p.known = p.Asked
+	case p.Asked == 0:
+		p.Asked = p.known
 	}
 }
 
 // read reads the marks. It reports invalid marks as problems.
-func (l *look) read(names []string) (problems []string) {
+func (p *pass) read(names []string) (problems []string) {
 	slices.Sort(names)
 	for _, name := range names {
-		l.marked[name] = true
-		m, marked, err := nfsmark.Read(l.root, name)
+		p.marked[name] = true
+		m, marked, err := nfsmark.Read(p.root, name)
 		if err == nil && marked && m.Size != 0 {
 			err = checkMark(m, name)
 		}
@@ -184,7 +184,7 @@ func (l *look) read(names []string) (problems []string) {
 		case err != nil:
 			problems = append(problems, fmt.Sprintf("mark %s/%s: %v", nfsmark.Dir, name, err))
 		case marked && m.Size != 0:
-			l.asked = append(l.asked, m)
+			p.asked = append(p.asked, m)
 		}
 	}
 	return problems
@@ -202,19 +202,19 @@ func checkMark(m nfsmark.Mark, name string) error {
 
 // openDirectory opens the directory of a volume; nil if it does not exist: it is not created yet, or
 // was removed or archived.
-func (l *look) openDirectory(name string) (*os.File, error) {
-	err := nfsmark.CheckOwn(l.root, name)
+func (p *pass) openDirectory(name string) (*os.File, error) {
+	err := nfsmark.CheckOwn(p.root, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	seen, err := l.root.Lstat(name)
+	seen, err := p.root.Lstat(name)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := nfsmark.OpenDirectory(l.root, name)
+	dir, err := nfsmark.OpenDirectory(p.root, name)
 	if err != nil {
 		return nil, err
 	}
@@ -231,60 +231,60 @@ func (l *look) openDirectory(name string) (*os.File, error) {
 // hold sets the project and limit of a directory; made is false if the directory does not exist. The
 // process may be killed after each step: the limit is set first, so that nothing is ever written in the
 // project without one.
-func (l *look) hold(m nfsmark.Mark) (made bool, err error) {
-	dir, err := l.openDirectory(m.Directory)
+func (p *pass) hold(m nfsmark.Mark) (made bool, err error) {
+	dir, err := p.openDirectory(m.Directory)
 	if err != nil || dir == nil {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	p, err := l.projectFor(m, dir)
+	project, err := p.projectFor(m, dir)
 	if err != nil {
 		return false, fmt.Errorf("directory %s %w", m.Directory, err)
 	}
-	if want := limitOf(m.Size); l.all[p].Limit != want {
-		if err := l.quotas.set(p, want); err != nil {
+	if want := limitOf(m.Size); p.all[project].Limit != want {
+		if err := p.quotas.set(project, want); err != nil {
 			return false, err
 		}
-		l.after("set limit")
+		p.after("set limit")
 	}
-	if err := l.quotas.assign(dir, p); err != nil {
+	if err := p.quotas.assign(dir, project); err != nil {
 		return false, err
 	}
-	l.after("assign project")
+	p.after("assign project")
 	return true, nil
 }
 
 // projectFor returns the project that is recorded for a directory. The error explains why the directory
 // cannot have it, phrased to follow the directory's name.
-func (l *look) projectFor(m nfsmark.Mark, dir *os.File) (quota.Project, error) {
-	rec, has := l.records[m.PersistentVolume]
-	p := rec.Project
+func (p *pass) projectFor(m nfsmark.Mark, dir *os.File) (quota.Project, error) {
+	rec, has := p.records[m.PersistentVolume]
+	project := rec.Project
 	if !has {
-		return 0, fmt.Errorf("has no project: %w", l.noProject)
+		return 0, fmt.Errorf("has no project: %w", p.noProject)
 	}
 	if rec.Directory != m.Directory {
-		return 0, fmt.Errorf("is not %s, which has its project %d by %s; correct the mark or that file by hand", rec.Directory, p, recordPath)
+		return 0, fmt.Errorf("is not %s, which has its project %d by %s; correct the mark or that file by hand", rec.Directory, project, recordPath)
 	}
-	if other, theirs := l.others[p]; theirs {
-		return 0, fmt.Errorf("has project %d by %s, which is that of %s as well; correct one of them by hand", p, recordPath, other)
+	if other, theirs := p.others[project]; theirs {
+		return 0, fmt.Errorf("has project %d by %s, which is that of %s as well; correct one of them by hand", project, recordPath, other)
 	}
-	is, err := l.quotas.projectOf(dir)
+	is, err := p.quotas.projectOf(dir)
 	if err != nil {
 		return 0, fmt.Errorf("has a project that cannot be read: %w", err)
 	}
-	if is == p {
-		return p, nil
+	if is == project {
+		return project, nil
 	}
 	if is != 0 {
 		return 0, fmt.Errorf("has project %d, which flexlvm did not give it, and has to keep it: its size is not enforced by flexlvm", is)
 	}
-	if n := l.all[p].Inodes; n > 0 {
-		return 0, fmt.Errorf("is to have project %d by %s, in which %s elsewhere; remove them, or take its entry out of that file, so that it gets another", p, recordPath, volume.Pluralize(int(n), "file is", "files are"))
+	if n := p.all[project].Inodes; n > 0 {
+		return 0, fmt.Errorf("is to have project %d by %s, in which %s elsewhere; remove them, or take its entry out of that file, so that it gets another", project, recordPath, volume.Pluralize(int(n), "file is", "files are"))
 	}
 	if err := requireEmpty(dir); err != nil {
-		return 0, fmt.Errorf("%w; give them its project on the server: xfs_quota -x -c 'project -s -p %s %d' %s", err, filepath.Join(l.dir, m.Directory), p, l.dir)
+		return 0, fmt.Errorf("%w; give them its project on the server: xfs_quota -x -c 'project -s -p %s %d' %s", err, filepath.Join(p.dir, m.Directory), project, p.dir)
 	}
-	return p, nil
+	return project, nil
 }
 
 // errHasFiles means that a directory cannot get a project because it is not empty.

@@ -33,8 +33,8 @@ type identity struct {
 	version uint64 // resourceVersion
 }
 
-// take moves the fields that fit from an object's metadata into an identity.
-func take(object *metav1.ObjectMeta) (out identity) {
+// extractIdentity moves the fields that fit from an object's metadata into an identity.
+func extractIdentity(object *metav1.ObjectMeta) (out identity) {
 	if id, err := uuid.Parse(string(object.UID)); err == nil && id != uuid.Nil && id.String() == string(object.UID) {
 		out.uid, object.UID = id, ""
 	}
@@ -44,7 +44,8 @@ func take(object *metav1.ObjectMeta) (out identity) {
 	return out
 }
 
-func (i identity) give(object *metav1.ObjectMeta) {
+// restoreTo sets the fields of the identity in the metadata of an object.
+func (i identity) restoreTo(object *metav1.ObjectMeta) {
 	if i.uid != uuid.Nil {
 		object.UID = types.UID(i.uid.String())
 	}
@@ -56,7 +57,7 @@ func (i identity) give(object *metav1.ObjectMeta) {
 // meta returns the metadata of an object, and reports whether no part of the identity is in the rest.
 func (i identity) meta(namespace, name string) (out *metav1.ObjectMeta, all bool) {
 	out = &metav1.ObjectMeta{Namespace: namespace, Name: name}
-	i.give(out)
+	i.restoreTo(out)
 	return out, i.uid != uuid.Nil && i.version != 0
 }
 
@@ -72,7 +73,7 @@ func packClaim(claim *corev1.PersistentVolumeClaim) (*packedClaim, error) {
 	if claim.Spec.VolumeName == persistentvolume.NameFor(claim.UID) {
 		claim.Spec.VolumeName = ""
 	}
-	out := &packedClaim{identity: take(&claim.ObjectMeta), namespace: unique.Make(claim.Namespace), name: claim.Name}
+	out := &packedClaim{identity: extractIdentity(&claim.ObjectMeta), namespace: unique.Make(claim.Namespace), name: claim.Name}
 	claim.Namespace, claim.Name = "", ""
 	data, err := claim.Marshal()
 	if err != nil {
@@ -84,9 +85,9 @@ func packClaim(claim *corev1.PersistentVolumeClaim) (*packedClaim, error) {
 
 func (p *packedClaim) unpack() any {
 	out := &corev1.PersistentVolumeClaim{}
-	unmarshalled(out.Unmarshal([]byte(p.rest.Value())), p.name)
+	mustUnmarshal(out, p.rest.Value(), p.name)
 	out.Namespace, out.Name = p.namespace.Value(), p.name
-	p.give(&out.ObjectMeta)
+	p.restoreTo(&out.ObjectMeta)
 	if out.Spec.VolumeName == "" {
 		out.Spec.VolumeName = persistentvolume.NameFor(out.UID)
 	}
@@ -125,14 +126,14 @@ func packVolume(volume *corev1.PersistentVolume) (*packedVolume, error) {
 		all.label, all.node = label, Shared(node)
 		delete(volume.Labels, label) // Transform has allocated the map
 	}
-	if names := persistentvolume.Hostnames(volume); len(names) == 1 && equality.Semantic.DeepEqual(volume.Spec.NodeAffinity, persistentvolume.OnlyOn(names[0])) {
+	if names := persistentvolume.Hostnames(volume); len(names) == 1 && equality.Semantic.DeepEqual(volume.Spec.NodeAffinity, persistentvolume.NodeAffinity(names[0])) {
 		all.hostname, volume.Spec.NodeAffinity = Shared(names[0]), nil
 	}
 	if ref := volume.Spec.ClaimRef; ref != nil && ref.Name != "" && volume.Name == persistentvolume.NameFor(ref.UID) && *ref == (corev1.ObjectReference{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}) {
 		all.namespace, out.claim = Shared(ref.Namespace), ref.Name
 		volume.Spec.ClaimRef = nil
 	}
-	out.identity, out.common = take(&volume.ObjectMeta), unique.Make(all)
+	out.identity, out.common = extractIdentity(&volume.ObjectMeta), unique.Make(all)
 	volume.Name = ""
 	data, err := volume.Marshal()
 	if err != nil {
@@ -144,9 +145,9 @@ func packVolume(volume *corev1.PersistentVolume) (*packedVolume, error) {
 
 func (p *packedVolume) unpack() any {
 	out := &corev1.PersistentVolume{}
-	unmarshalled(out.Unmarshal([]byte(p.rest.Value())), p.name)
+	mustUnmarshal(out, p.rest.Value(), p.name)
 	out.Name = p.name
-	p.give(&out.ObjectMeta)
+	p.restoreTo(&out.ObjectMeta)
 	all := p.common.Value()
 	if all.node != "" {
 		if out.Labels == nil {
@@ -155,7 +156,7 @@ func (p *packedVolume) unpack() any {
 		out.Labels[all.label] = all.node // the string is interned, so objects share it
 	}
 	if all.hostname != "" {
-		out.Spec.NodeAffinity = persistentvolume.OnlyOn(all.hostname)
+		out.Spec.NodeAffinity = persistentvolume.NodeAffinity(all.hostname)
 	}
 	if p.claim != "" {
 		out.Spec.ClaimRef = &corev1.ObjectReference{Namespace: all.namespace, Name: p.claim, UID: types.UID(p.name[len(persistentvolume.NameFor("")):])}
@@ -174,9 +175,9 @@ func ending(volume *corev1.PersistentVolume) bool {
 	return volume.Status.Phase == corev1.VolumeReleased || volume.Status.Phase == corev1.VolumeFailed
 }
 
-// unmarshalled panics on an error: this process marshalled the data itself.
-func unmarshalled(err error, name string) {
-	if err != nil {
+// mustUnmarshal panics on an error: this process marshalled the data itself.
+func mustUnmarshal(into interface{ Unmarshal(data []byte) error }, data, name string) {
+	if err := into.Unmarshal([]byte(data)); err != nil {
 		panic(fmt.Sprintf("unpack %s: %v", name, err))
 	}
 }
