@@ -14,8 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// What PersistentVolumes may take of a pool of 100 GiB, of which a settled claim
-// holds 1.
+// What PersistentVolumes may take of a pool of 100 GiB, 1 GiB of which a settled claim holds.
 func TestPlanAllocatable(t *testing.T) {
 	const all = 100 * volume.GiB
 	extents := func(b volume.Bytes) func(*evictiontest.Scene) {
@@ -122,8 +121,8 @@ func TestPlanClosed(t *testing.T) {
 	}
 }
 
-// A volume that another node's PersistentVolume may keep is not on offer, and goes nevertheless when its room is
-// needed: whether it is kept is asked right before.
+// A volume that another node's PersistentVolume may keep is not on offer, but is planned for eviction when its room
+// is needed: the API server is asked just before the removal.
 func TestPlanUnasked(t *testing.T) {
 	for name, tt := range map[string]struct {
 		scene func(*evictiontest.Scene)
@@ -152,7 +151,7 @@ func TestPlanUnasked(t *testing.T) {
 	}
 }
 
-// The claims that wait for room are those that a plan cannot serve, by the same room that it counts on.
+// The claims that wait for room are those that the plan cannot serve with the room that it counts on.
 func TestPlanWaiting(t *testing.T) {
 	for name, tt := range map[string]struct {
 		scene func(*evictiontest.Scene)
@@ -190,8 +189,8 @@ func TestPlanWaiting(t *testing.T) {
 	}
 }
 
-// What is being removed is told beside what is free, but for what could not be removed; and
-// nothing goes in its stead, whatever its state is by now.
+// The room of volumes that are being removed is reported separately from free room, except where the removal has
+// failed. No other volume is evicted for the same room, whatever the state of a volume that is being removed.
 func TestPlanRemoving(t *testing.T) {
 	s := evictiontest.New()
 	s.Volume("doomed_a", volume.Doomed, 10)
