@@ -206,7 +206,7 @@ func (o oracle) checkPool(t *testing.T, seed uint64, got eviction.Result, p evic
 			left = append(left, v)
 		}
 	}
-	var last *eviction.Eviction // eviction to free room
+	var last *eviction.Eviction // the last one that freed room
 	for i := range got.Evictions {
 		e := &got.Evictions[i]
 		if e.Volume.Pool() != p.Pool.Name {
