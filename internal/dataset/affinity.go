@@ -39,8 +39,8 @@ func affinityDigest(affinity *corev1.NodeAffinity) string {
 	return digest(affinity.RequiredDuringSchedulingIgnoredDuringExecution)
 }
 
-// mustLeaveNode returns why a replica has to leave its node, or "": its user has asked for other nodes since,
-// or the node has not matched for the grace period. A label that is missing for a shorter time is no reason.
+// mustLeaveNode returns why a replica has to leave its node, or "": its user has requested other nodes since, or the
+// node has not matched for the grace period. A label that is missing for less time is no reason.
 func (s *Observed) mustLeaveNode(r *Replica) string {
 	if r == nil || r.Claim == nil || isDeleting(r.Claim) || !s.Barred[r.Node] {
 		return ""
@@ -108,8 +108,8 @@ func (p *planner) match(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	}
 }
 
-// readOn keeps a replica that has to leave its node until no pod there reads it, and reports whether it did.
-// The node loses the dataset's label, so no new pods come.
+// readOn reports whether a replica that has to leave its node stays because pods there still read it. The node loses
+// the dataset's label, so no new pods come.
 func (p *planner) readOn(r *Replica, status *flexlvmv1.ReplicaStatus) bool {
 	why := p.mustLeaveNode(r)
 	if why == "" || len(p.ReadOn[r.Node]) == 0 {

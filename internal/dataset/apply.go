@@ -28,7 +28,7 @@ func (e *notOursError) Error() string {
 	return fmt.Sprintf("%s %q already exists and does not belong to this volume; give the VolumeManager or the volume another name, or delete it", kindOf(e.object), e.object.GetName())
 }
 
-// kindOf returns the kind of an object, which objects of a cache do not name themselves.
+// kindOf returns the kind of an object. Objects from a cache have an empty TypeMeta.
 func kindOf(object client.Object) string { return reflect.TypeOf(object).Elem().Name() }
 
 // applyAll carries out the actions of a plan in their order, up to the first error. If the API server

@@ -66,15 +66,15 @@ func (p *planner) overdue(r *Replica) string {
 		p.Source.Timeout, first.UTC().Format(time.RFC3339), idle(r.Pod)), "; ")
 }
 
-// exitUnknown is what container runtimes report for a container whose end they did not observe, as after a
-// restart of its node. The loader never exits with it.
+// exitUnknown is the exit code that container runtimes report for a container whose end they did not observe, as
+// after a restart of its node. The loader never exits with it.
 const exitUnknown = 255
 
-// wasInterrupted reports whether the loader of a pod ended with its node or its container runtime. That says
+// wasInterrupted reports whether the loader of a pod ended with its node or its container runtime, which proves
 // nothing about the load.
 func wasInterrupted(pod *corev1.Pod) bool {
 	at := terminated(pod)
-	return at != nil && (at.ExitCode == exitUnknown || at.Reason == "ContainerStatusUnknown") // the latter is kubelet's
+	return at != nil && (at.ExitCode == exitUnknown || at.Reason == "ContainerStatusUnknown") // kubelet sets this reason
 }
 
 // couldNotRun returns why the loader of a pod that has ended never started, or was interrupted, from the pod's

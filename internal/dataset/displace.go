@@ -30,7 +30,7 @@ type occupant struct {
 	lastRead time.Time
 }
 
-// A roomRequest is the room that a replica needs and that no node has.
+// A roomRequest is the room that a replica lacks on every node.
 type roomRequest struct {
 	need int64
 	free map[string]int64 // by the nodes that the replica may be on
@@ -62,8 +62,8 @@ func victims(request roomRequest, occupants []occupant) []occupant {
 	return best
 }
 
-// leastRecentlyRead returns the least recently read occupants that together have the missing size; none if all
-// do not.
+// leastRecentlyRead returns the least recently read occupants that together have the missing size; none if all of
+// them together are too small.
 func leastRecentlyRead(missing int64, of []occupant) []occupant {
 	slices.SortFunc(of, func(a, b occupant) int {
 		return cmp.Or(a.lastRead.Compare(b.lastRead), cmp.Compare(b.size, a.size), cmp.Compare(a.of, b.of), cmp.Compare(a.claim.GetName(), b.claim.GetName()))

@@ -17,7 +17,7 @@ const (
 	betweenReads = 5 * time.Minute
 )
 
-// needsConsumers reports whether planning needs to know which pods use the volume, because of displacing.
+// needsConsumers reports whether planning needs the pods that use the volume, because of displacing.
 func (s *Observed) needsConsumers() bool {
 	for _, r := range s.Replicas {
 		if r.Claim == nil {

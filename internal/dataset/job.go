@@ -199,9 +199,9 @@ func (t task) job(name, role string, args []string) *batchv1.Job {
 	return job
 }
 
-// failurePolicy ends the Job immediately on an exit code by which the loader says that a retry is not worth it.
-// All others are retried: a container runtime reports codes of its own for a loader that was killed, such as
-// 255 after its node was restarted. A pod that was disrupted does not count.
+// failurePolicy ends the Job immediately on an exit code with which the loader reports that a retry would fail, too.
+// Other exit codes are retried, because a container runtime sets its own for a loader that was killed, such as 255
+// after a restart of the node. A disrupted pod does not count.
 func failurePolicy() *batchv1.PodFailurePolicy {
 	name, final := loader, []int32{protocol.ExitFailed, protocol.ExitUsage, protocol.ExitRefused, protocol.ExitTimeout}
 	return &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
@@ -260,9 +260,9 @@ func (t task) pod(role string, args []string) corev1.PodSpec {
 	return spec
 }
 
-// ownsFiles reports whether kubelet gives the files of the volume to the loader's group, by which it also
-// changes their modes. It must not while consumers may be writing: their files would change under them. An
-// upload begins when no pod uses the volume, and has to read everything.
+// ownsFiles reports whether kubelet sets the group of the volume's files to the loader's, which also changes their
+// modes. It must not while consumers may be writing, because that would change their files' modes. An upload starts
+// when no pod uses the volume, and has to read everything.
 func (t task) ownsFiles(role string) bool {
 	return !t.source.Writable() || role == roleLoad || role == roleUpload
 }

@@ -16,8 +16,8 @@ import (
 // whileMirroring is how often a mirror is asked how far behind it is.
 const whileMirroring = 10 * time.Second
 
-// finalPasses is how many passes over the directory a mirror must complete after no pod used the volume: one
-// pass may have begun before.
+// finalPasses is how many passes over the directory a mirror must complete after the last pod stopped using the
+// volume: the first of them may have begun before that.
 const finalPasses = 2
 
 // isHeld reports whether a claim waits for the upload of its content.

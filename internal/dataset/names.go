@@ -139,8 +139,8 @@ func hash(owner *flexlvmv1.VolumeManager, id string) string {
 	return replica.Hash(owner.Namespace, string(owner.UID), id)
 }
 
-// hasCurrentResync reports whether a claim was created after resync got back the meaning that it had in VCK, or
-// holds what consumers wrote, which no release ever fetched over.
+// hasCurrentResync reports whether a claim was created by a release in which resync has its current meaning, which is
+// that of VCK, or holds what consumers wrote, which no release has ever overwritten with a fetch.
 func hasCurrentResync(claim client.Object) bool {
 	a := claim.GetAnnotations()
 	return a[annotationResync] != "" || a[replica.AnnotationWritable] != ""

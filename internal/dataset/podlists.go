@@ -10,8 +10,8 @@ import (
 // neither list shows may have written and been deleted.
 const maxListGap = 30 * time.Second
 
-// podLists records, by the hashes of volumes, when their pods were listed. It holds only for this process: the
-// process before may have ended long ago.
+// podLists records, by the hashes of volumes, when their pods were listed. It is not persisted, because the previous
+// process may have ended long ago.
 type podLists struct {
 	mu sync.Mutex
 	of map[string]podList
@@ -20,8 +20,8 @@ type podLists struct {
 // A podList records when the pods of a volume were last listed, and since when without a pause.
 type podList struct{ since, last time.Time }
 
-// add records that the pods of a volume were listed, and returns since when they have been listed without a
-// pause.
+// add records that the pods of a volume were listed, and returns since when they have been listed without a longer
+// pause than maxListGap.
 func (l *podLists) add(hash string, at time.Time) (since time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -92,8 +92,8 @@ const mostTimeLeft = 10000 * time.Hour
 // A statusEvent is an event for a change of the status.
 type statusEvent struct{ kind, reason, message string }
 
-// eventsOf returns the events between two statuses of a volume: loaders that started, stalled, or resumed. The
-// action that completes or fails a replica has its own event.
+// eventsOf returns the events for the changes between two statuses of a volume: loaders that started, stalled, or
+// resumed. The action that completes or fails a replica has its own event.
 func eventsOf(before, after flexlvmv1.VolumeStatus) []statusEvent {
 	was := map[string]flexlvmv1.ReplicaStatus{}
 	for _, r := range before.Nodes {

@@ -30,11 +30,11 @@ const (
 // Watch is called again and again during a cleaning. An error ends the cleaning.
 type Watch func() error
 
-// DeleteFiles deletes the content of a file system or directory, which must be the one that was
-// found, and restores its topmost directory to owner. It may be killed at any moment, and be called
-// again. Killed, it may leave the directory without its project, which the next call restores even if
-// that call fails. It reaches nothing outside: not over a link, not in mounts below it, and not if a
-// tenant moves a directory meanwhile.
+// DeleteFiles deletes the content of a file system or directory, which must be the one that was found, and resets its
+// topmost directory to owner. It may be killed at any moment, and called again. Killed in between, it may leave the
+// directory without its project; the next call restores the project even if that call fails. It deletes nothing
+// outside the directory: it follows no link, enters no mount below, and is safe against a tenant that moves a
+// directory meanwhile.
 func DeleteFiles(ctx context.Context, f Found, owner *Owner, pace *Pace, watch Watch) error {
 	if err := watch(); err != nil {
 		return fmt.Errorf("delete the files in %s: %w", f.Path, err)
@@ -51,7 +51,7 @@ func DeleteFiles(ctx context.Context, f Found, owner *Owner, pace *Pace, watch W
 	if err := d.empty(top, 0); err != nil {
 		return fmt.Errorf("delete the files in %s: %w", f.Path, errors.Join(err, d.rejoinProject(owner)))
 	}
-	if owner == nil { // nobody knows what project it had before the tenant
+	if owner == nil { // the project from before the tenant is unknown
 		if err := d.leaveProject(); err != nil {
 			return fmt.Errorf("delete the files in %s: %w", f.Path, err)
 		}
@@ -111,9 +111,9 @@ func (d *deleter) leaveProject() error {
 	return protected(quota.LeaveProject(d.top))
 }
 
-// rejoinProject restores the project of the topmost directory after a deletion that ended early, so that the files
-// that are left stay under its quota. It restores the project that was noted when the directory was offered, as an
-// earlier process may have been killed, or else the one that the directory had at the beginning.
+// rejoinProject restores the project of the topmost directory after a deletion that stopped early, so that the
+// remaining files stay under its quota. It restores the project that was recorded when the directory was offered,
+// because an earlier process may have been killed, or else the one that the directory had at the beginning.
 func (d *deleter) rejoinProject(owner *Owner) error {
 	switch {
 	case owner != nil && owner.Attributes != nil:

@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// The rest of what PersistentVolumes may take of a pool can still be promised.
+// Charged is the room of a pool that PersistentVolumes hold or are promised; the rest of Allocatable can still be promised.
 func TestPlanCharged(t *testing.T) {
 	s := evictiontest.New() // has a claim of 1 GiB
 	s.PersistentVolume("made", 10)
@@ -29,8 +29,7 @@ func TestPlanCharged(t *testing.T) {
 	require.Equal(t, 39*volume.GiB, pool.Allocatable-pool.Charged)
 }
 
-// What PersistentVolumes may take of a pool of 100 GiB, of which a settled claim
-// holds 1.
+// What PersistentVolumes may take of a pool of 100 GiB, 1 GiB of which a settled claim holds.
 func TestPlanAllocatable(t *testing.T) {
 	const all = 100 * volume.GiB
 	extents := func(b volume.Bytes) func(*evictiontest.Scene) {
@@ -137,8 +136,8 @@ func TestPlanClosed(t *testing.T) {
 	}
 }
 
-// A volume that another node's PersistentVolume may keep is not on offer, and goes nevertheless when its room is
-// needed: whether it is kept is asked right before.
+// A volume that another node's PersistentVolume may keep is not on offer, but is planned for eviction when its room
+// is needed: the API server is asked just before the removal.
 func TestPlanUnasked(t *testing.T) {
 	for name, tt := range map[string]struct {
 		scene func(*evictiontest.Scene)
@@ -167,7 +166,7 @@ func TestPlanUnasked(t *testing.T) {
 	}
 }
 
-// The claims that wait for room are those that a plan cannot serve, by the same room that it counts on.
+// The claims that wait for room are those that the plan cannot serve with the room that it counts on.
 func TestPlanWaiting(t *testing.T) {
 	for name, tt := range map[string]struct {
 		scene func(*evictiontest.Scene)
@@ -205,8 +204,8 @@ func TestPlanWaiting(t *testing.T) {
 	}
 }
 
-// What is being removed is told beside what is free, but for what could not be removed; and
-// nothing goes in its stead, whatever its state is by now.
+// The room of volumes that are being removed is reported separately from free room, except where the removal has
+// failed. No other volume is evicted for the same room, whatever the state of a volume that is being removed.
 func TestPlanRemoving(t *testing.T) {
 	s := evictiontest.New()
 	s.Volume("doomed_a", volume.Doomed, 10)

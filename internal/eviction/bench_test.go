@@ -13,8 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// crowd is a node of n volumes of 10 GiB, a fifth of them unreferenced, whose
-// pool is full, and 100 promises.
+// crowd is a node with a full pool of n volumes of 10 GiB, a fifth of them unreferenced, and 100 promises.
 func crowd(n int, promised volume.Bytes) *evictiontest.Scene {
 	s := evictiontest.New()
 	s.Pool("crowd", 0)
@@ -24,7 +23,7 @@ func crowd(n int, promised volume.Bytes) *evictiontest.Scene {
 		if i%5 == 0 {
 			state = unreferenced
 		}
-		// Times in an order that has nothing to do with the names'.
+		// The order of the times is unrelated to that of the names.
 		s.Volume(name, state, 10, evictiontest.InGroup("crowd"), evictiontest.LastUsed(float64(i*7919%n)/60))
 		if state == volume.Ready {
 			s.PersistentVolume(name, 10, func(c *persistentvolume.Volume) { c.Group = "crowd" })
@@ -43,7 +42,7 @@ func report(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed())/float64(b.N)/float64(time.Millisecond), "ms/op")
 }
 
-// BenchmarkPlan10000 is one plan for a node of 10,000 volumes; the goal is 10 ms.
+// BenchmarkPlan10000 is one plan for a node with 10,000 volumes; the goal is 10 ms.
 func BenchmarkPlan10000(b *testing.B) {
 	s := crowd(10_000, 20*volume.GiB)
 	require.Len(b, s.Plan().Evictions, 200)
@@ -54,7 +53,7 @@ func BenchmarkPlan10000(b *testing.B) {
 	report(b)
 }
 
-// BenchmarkPlan10000Worst evicts all that may be evicted.
+// BenchmarkPlan10000Worst evicts all evictable volumes.
 func BenchmarkPlan10000Worst(b *testing.B) {
 	s := crowd(10_000, 200*volume.GiB)
 	require.Len(b, s.Plan().Evictions, 2000)
@@ -64,7 +63,7 @@ func BenchmarkPlan10000Worst(b *testing.B) {
 	report(b)
 }
 
-// BenchmarkPlan10000Idle is the plan of most rounds: nothing is to be done.
+// BenchmarkPlan10000Idle is the plan of most rounds, which evicts nothing.
 func BenchmarkPlan10000Idle(b *testing.B) {
 	s := crowd(10_000, 20*volume.GiB)
 	p := s.Group("crowd")
@@ -76,7 +75,7 @@ func BenchmarkPlan10000Idle(b *testing.B) {
 	report(b)
 }
 
-// BenchmarkJudge10000: a thousand of 10,000 claims were given up.
+// BenchmarkJudge10000 judges 10,000 PersistentVolumes, more than a thousand of which were given up.
 func BenchmarkJudge10000(b *testing.B) {
 	s := crowd(10_000, 20*volume.GiB)
 	for i := range s.View.PersistentVolumes {

@@ -14,15 +14,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// While a copy of a volume is promised and not made, the volume stays as it is.
+// While a copy of a volume is promised but unfinished, the volume is not released.
 func TestJudgeKeepsWhatIsToBeCopied(t *testing.T) {
 	gone := evictiontest.Phase(corev1.VolumeReleased)
 	for name, tt := range map[string]struct {
-		source volume.State // empty: it is not there
-		copy   volume.State // empty: it is not there
+		source volume.State // empty: no volume
+		copy   volume.State // empty: no volume
 		claim  []func(*persistentvolume.Volume)
 		action eviction.Action
-		made   bool // it is to be made now
+		made   bool // the copy is to be created now
 	}{
 		"not made":                          {volume.Ready, "", nil, eviction.ActionWait, true},
 		"not made, handed out just now":     {volume.Creating, "", nil, eviction.ActionWait, true},
@@ -74,8 +74,8 @@ func TestJudgeKeepsWhatIsToBeCopied(t *testing.T) {
 	}
 }
 
-// The daemon makes a full copy of an encrypted volume until it is whole; its first mount, which
-// brings the key, does the rest.
+// The daemon creates a full copy of an encrypted volume until it is complete. The first mount, which brings the key,
+// does the rest.
 func TestCopiesOfEncryptedVolumes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		shape volume.Shape
@@ -95,7 +95,7 @@ func TestCopiesOfEncryptedVolumes(t *testing.T) {
 	}
 }
 
-// What cannot be told is kept, and nothing is made where a disk is missing.
+// In doubt the source is kept. Nothing is created while a device is missing.
 func TestCopiesInDoubt(t *testing.T) {
 	s := evictiontest.New()
 	s.PersistentVolume("source", 10, evictiontest.Phase(corev1.VolumeReleased))
@@ -114,7 +114,7 @@ func TestCopiesInDoubt(t *testing.T) {
 	require.Empty(t, eviction.Copies(s.View))
 }
 
-// What is to be copied is not evicted, unreferenced or orphaned as it may be.
+// The source of a copy is not evicted, neither as an unreferenced volume nor as an orphan.
 func TestPlanKeepsWhatIsToBeCopied(t *testing.T) {
 	for _, state := range []volume.State{volume.Unreferenced, volume.Ready} {
 		s := evictiontest.New()

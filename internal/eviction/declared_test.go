@@ -12,12 +12,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Only what nobody has yet, and nobody has given up, is made ahead.
+// Only the volume of an unbound PersistentVolume that is not given up is created ahead.
 func TestDeclared(t *testing.T) {
 	declared := func(c *persistentvolume.Volume) { c.Declared = true }
 	available := evictiontest.Phase(corev1.VolumeAvailable)
 	for name, tt := range map[string]struct {
-		state volume.State // of its volume; empty: it is not there
+		state volume.State // of its volume; empty: no volume
 		claim []func(*persistentvolume.Volume)
 		made  bool
 	}{

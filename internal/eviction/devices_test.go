@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// onDevices is a scene of a pool on so many devices of 50 GiB each.
+// onDevices returns a scene with a pool on n devices of 50 GiB each.
 func onDevices(n int) *evictiontest.Scene {
 	s := &evictiontest.Scene{View: eviction.View{Now: evictiontest.Now, Cluster: evictiontest.Cluster}, Policy: eviction.DefaultPolicy()}
 	s.Policy.HighPercent = 100
@@ -29,7 +29,7 @@ func onDevices(n int) *evictiontest.Scene {
 
 func deviceName(i int) string { return fmt.Sprintf("/dev/sd%c", 'a'+i) }
 
-// lies puts a volume on devices, so many GiB on each.
+// lies places a volume on devices, with the given GiB on each.
 func lies(s *evictiontest.Scene, on ...int) func(*inventory.Volume) {
 	return func(v *inventory.Volume) {
 		v.On, v.Device = map[string]volume.Bytes{}, 0
@@ -43,7 +43,7 @@ func lies(s *evictiontest.Scene, on ...int) func(*inventory.Volume) {
 	}
 }
 
-// wide makes a claim one of a layout that takes share GiB of each of n devices.
+// wide gives a claim a layout that takes share GiB of each of its devices.
 func wide(layout volume.Layout, share int) func(*persistentvolume.Volume) {
 	return func(c *persistentvolume.Volume) {
 		c.Shape = volume.Spec{Layout: layout}.Shape()
@@ -89,7 +89,7 @@ func TestPlanMakesRoomOnTheDevicesThatNeedIt(t *testing.T) {
 		}, []string{"Promised new-b"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := onDevices(2) // of which 20 and 5 GiB are free
+			s := onDevices(2) // the volumes below leave 20 and 5 GiB free
 			s.Volume("stays", volume.Ready, 0, lies(s, 10, 10))
 			s.PersistentVolume("stays", 20)
 			s.Volume("old-a", unreferenced, 0, lies(s, 20, 0), evictiontest.LastUsed(9))
@@ -109,7 +109,7 @@ func TestPlanMakesRoomOnTheDevicesThatNeedIt(t *testing.T) {
 	}
 }
 
-// TestPlanByDevices holds random pools on several devices against brute force.
+// TestPlanByDevices compares plans of random pools on several devices with a brute-force search.
 func TestPlanByDevices(t *testing.T) {
 	var evicted, served, spared int
 	for seed := range uint64(3000) {
@@ -141,8 +141,8 @@ func TestPlanByDevices(t *testing.T) {
 	require.Greater(t, min(served, evicted, spared), 200, "the views are too tame")
 }
 
-// randomDevices is a pool of two devices with some wide claims, or of three with one,
-// and a linear one.
+// randomDevices returns a pool of two devices with up to three wide claims, or of three devices with one, and
+// sometimes a linear claim.
 func randomDevices(r *rand.Rand) *evictiontest.Scene {
 	n := 2 + r.IntN(2)
 	s := onDevices(n)
@@ -170,8 +170,8 @@ func randomDevices(r *rand.Rand) *evictiontest.Scene {
 	return s
 }
 
-// freeAfter is what is free on each device once a plan is carried out, but for one
-// volume; of "all", once everything is gone that may.
+// freeAfter returns what is free on each device after a plan, not counting the eviction of volume but. If but is
+// "all", all evictable volumes count as evicted.
 func freeAfter(s *evictiontest.Scene, got eviction.Result, but volume.Name) []volume.Bytes {
 	free := slices.Clone(s.Group("flexlvm").DeviceFree)
 	for _, v := range s.View.Volumes {
@@ -186,13 +186,13 @@ func freeAfter(s *evictiontest.Scene, got eviction.Result, but volume.Name) []vo
 	return free
 }
 
-// fits tries all ways to lay claims out.
+// fits tries all placements of the claims.
 func fits(free []volume.Bytes, wants []persistentvolume.Volume) bool {
 	if len(wants) == 0 {
 		return true
 	}
 	c, rest := wants[0], wants[1:]
-	if c.Shape.Devices() == 1 { // wherever there is room, so it goes last
+	if c.Shape.Devices() == 1 { // fits wherever there is room, so it is placed last
 		if len(rest) > 0 && rest[0].Shape.Devices() > 1 {
 			return fits(free, append(slices.Clone(rest), c))
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A directory pool keeps accounts of its own, as a volume group does: what is promised there has
-// what is unreferenced there go, the least recently used first, and nothing of its group.
+// A directory pool is accounted for separately, like a volume group: a promise there evicts unreferenced volumes of
+// the pool, the least recently used first, and none of its group.
 func TestDirectoryPool(t *testing.T) {
 	const name = volume.PoolName("flexlvm:small")
 	s := evictiontest.New()
@@ -39,12 +39,12 @@ func TestDirectoryPool(t *testing.T) {
 	require.Empty(t, result.Pools[1].Closed)
 
 	s.Group(name).Directories.Unfit = "files were taken out of their quotas"
-	s.Group(name).MetadataSize, s.Group(name).MetadataFree = 100, 0 // LVM's, of the group
+	s.Group(name).MetadataSize, s.Group(name).MetadataFree = 100, 0 // of LVM, for the group
 	require.Equal(t, "files were taken out of their quotas", s.Plan().Pools[1].Closed)
 }
 
-// While nobody can tell what is in a directory pool, or that is not among the node's, no claim's
-// volume there is taken for one that was never made, and nothing is evicted or offered.
+// While a directory pool cannot be read or is not among the node's pools, a missing volume there does not count as
+// never created, and nothing is evicted or offered.
 func TestDirectoryPoolThatIsNotSeen(t *testing.T) {
 	const name = volume.PoolName("flexlvm:small")
 	for what, spoil := range map[string]func(s *evictiontest.Scene){
@@ -70,7 +70,7 @@ func TestDirectoryPoolThatIsNotSeen(t *testing.T) {
 	}
 }
 
-// A directory that is not where it was is gone only if the pool is as it should be.
+// A missing directory counts as gone only if its pool is healthy.
 func TestDirectoryThatIsGone(t *testing.T) {
 	const name = volume.PoolName("flexlvm:small")
 	for unfit, told := range map[string]int{"": 1, "xfs_repair has moved files": 0} {

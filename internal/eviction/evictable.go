@@ -65,8 +65,8 @@ func removable(c *persistentvolume.Volume) bool {
 		c.ClaimName != "" && c.Replica.Readers != ""
 }
 
-// referenced reports whether a PersistentVolume wants a volume, has the policy Retain for it, is to be a copy
-// of it, or cannot be read and may mean it or be such a copy.
+// referenced reports whether a PersistentVolume wants a volume, has the policy Retain for it, is to be a copy of it,
+// or cannot be parsed and may refer to it or be such a copy.
 func (x *index) referenced(v *inventory.Volume) bool {
 	_, copied := x.copied[KeyOf(v)]
 	return copied || x.kept(v) || x.unread[v.Name]

@@ -13,8 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Only an empty file system that fits beside all that is promised is made ahead, whether or not
-// the round has seen its claim.
+// Only an empty file system that fits beside all promises is created ahead, whether or not the round has observed its
+// claim.
 func TestMayMakeAhead(t *testing.T) {
 	claim := func(change func(*persistentvolume.Volume)) func(*evictiontest.Scene, *persistentvolume.Volume) {
 		return func(_ *evictiontest.Scene, c *persistentvolume.Volume) { change(c) }

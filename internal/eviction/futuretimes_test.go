@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A clock that was ahead when a volume was released must not keep it until that day.
+// A volume that was released while the clock was ahead must not be kept until that date.
 func TestFutureTimes(t *testing.T) {
 	now := evictiontest.Now
 	future := now.AddDate(73, 0, 0)
@@ -38,32 +38,32 @@ func TestFutureTimes(t *testing.T) {
 		require.Equal(t, want, got, "first seen, %s later", later)
 	}
 
-	// What was seen before counts from when it was: it has been used again since.
+	// A time that was seen before counts from when it was first seen. The volume has been used again since.
 	again := listed()
 	again[0].LastUsed = future.Add(time.Hour)
 	times.Replace(now.Add(2*time.Hour), again)
 	require.Equal(t, now.Add(2*time.Hour), again[0].LastUsed)
 	require.Equal(t, now, again[0].Released)
 
-	// One that went is forgotten, and so is all when the process ends.
+	// A volume that is gone is forgotten, as everything is when the process ends.
 	times.Replace(now.Add(3*time.Hour), nil)
 	got := listed()
 	times.Replace(now.Add(3*time.Hour), got)
 	require.Equal(t, now.Add(3*time.Hour), got[1].Released)
 
-	// Set back once more, nothing is older than this moment, nor ahead of it.
+	// If the clock is set back once more, no time is older than now, or later.
 	got = listed()
 	times.Replace(now, got)
 	require.Equal(t, want, got)
 
-	// When the day has come, the time is what it says.
+	// Once the date is reached, the recorded time counts.
 	got = listed()
 	times.Replace(future.Add(time.Hour), got)
 	require.Equal(t, listed(), got)
 }
 
-// Nor must one that was ahead when the eviction of a replica was confirmed let its room count as coming until
-// that day, where its claim stays.
+// If the clock was ahead when a replica's eviction was confirmed, its room must not count as coming until that date
+// while its claim stays.
 func TestFutureEvictable(t *testing.T) {
 	future := evictiontest.Now.AddDate(73, 0, 0)
 	var times eviction.FutureTimes

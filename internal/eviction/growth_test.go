@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Volumes are evicted for what a volume is promised to grow to, as for what it has grown to.
+// Volumes are evicted for a promised growth in the same way as for one that has been granted.
 func TestPlanEvictsForPromisedGrowth(t *testing.T) {
 	plan := func(change func(*persistentvolume.Volume)) eviction.PoolResult {
 		s := evictiontest.New()
@@ -36,8 +36,8 @@ func TestPlanEvictsForPromisedGrowth(t *testing.T) {
 	require.Equal(t, settled.Allocatable, promised.Allocatable, "whoever takes off the charges takes the growth off")
 }
 
-// A thin volume grows only where all that it grows by is free at that moment, also where
-// its class promises less. No more is evicted for it, and nothing where that cannot be.
+// A thin volume grows only if all that it grows by is free at one moment, even if its class promises less. No more
+// than that is evicted, and nothing if it cannot be reached.
 func TestThinGrowthNeedsRoomAtOneMoment(t *testing.T) {
 	grows := func(to volume.Bytes) (volume.Bytes, []eviction.Eviction) {
 		s := newThinScene()

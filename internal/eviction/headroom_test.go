@@ -37,8 +37,7 @@ func TestHeadroomFlag(t *testing.T) {
 	}
 }
 
-// A pool of 100 GiB, 87 of which volumes in use hold and 10 what was given up: the
-// thresholds have no say.
+// A pool of 100 GiB, in which volumes in use hold 87 GiB and unreferenced ones 10. The thresholds are off.
 func TestPlanForHeadroom(t *testing.T) {
 	for name, tt := range map[string]struct {
 		headroom string
@@ -102,7 +101,7 @@ func madeHoursAgo(h float64) func(*inventory.Volume) {
 	return func(v *inventory.Volume) { v.Created = evictiontest.HoursAgo(h) }
 }
 
-// evictedLater is the plan of a scene in which another has been carried out.
+// evictedLater returns the plan for a scene after plan r has been carried out.
 func evictedLater(s *evictiontest.Scene, r eviction.Result) eviction.Result {
 	after := clone(s.View)
 	for i, p := range after.Pools {
@@ -117,8 +116,7 @@ func evictedLater(s *evictiontest.Scene, r eviction.Result) eviction.Result {
 	return eviction.Plan(after, s.Policy)
 }
 
-// Whatever the scene, a plan that is carried out leaves nothing to do for headroom, and
-// has taken nothing more than it keeps free.
+// In any scene, carrying out a plan leaves nothing to evict for headroom.
 func TestHeadroomIsReachedOnce(t *testing.T) {
 	went := 0
 	for seed := range uint64(500) {

@@ -80,7 +80,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// What the node holds can stand in the way of what the API says.
+// The state of the volume can prevent what the API calls for.
 func TestJudgeAgainstTheNode(t *testing.T) {
 	gone := evictiontest.Phase(corev1.VolumeReleased)
 	for name, tt := range map[string]struct {
@@ -254,13 +254,13 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 	}
 }
 
-// lose has the volume of the claim that was made last gone, which the node had before.
+// lose makes the volume of the last claim one that the node had before, and that is gone.
 func lose(s *evictiontest.Scene) {
 	last := &s.View.PersistentVolumes[len(s.View.PersistentVolumes)-1]
 	s.View.Lost = map[eviction.Key]bool{eviction.KeyOfPersistentVolume(last): true}
 }
 
-// Where LVM cannot show all that there is, nothing counts as gone.
+// While LVM cannot show all volumes, none counts as gone.
 func TestJudgeDoesNotCallGoneWhatItCannotSee(t *testing.T) {
 	for name, hide := range map[string]func(*inventory.Pool){
 		"missing devices": func(p *inventory.Pool) { p.Missing = 1 },
@@ -285,11 +285,11 @@ func TestJudgeDoesNotCallGoneWhatItCannotSee(t *testing.T) {
 	}
 }
 
-// A PersistentVolume that was let go may stay for the sake of others' finalizers.
+// A released PersistentVolume may stay because of other finalizers.
 func TestJudgeLetsGoOnce(t *testing.T) {
 	for state, left := range map[volume.State]int{
 		"": 0, volume.Unreferenced: 0, volume.Retained: 0, volume.Doomed: 0,
-		volume.Ready: 1, volume.Creating: 1, // somebody has taken our finalizer off
+		volume.Ready: 1, volume.Creating: 1, // flexlvm's finalizer was removed by hand
 	} {
 		s := evictiontest.New()
 		s.PersistentVolume("pvc", 10, evictiontest.Phase(corev1.VolumeReleased), evictiontest.Deleting, func(c *persistentvolume.Volume) { c.HasFinalizer = false })
@@ -300,8 +300,8 @@ func TestJudgeLetsGoOnce(t *testing.T) {
 	}
 }
 
-// A person says Retain while the object stays for somebody else's finalizer: the volume is kept
-// also once it is gone.
+// Retain is set while the PersistentVolume stays only because of another finalizer: the volume is retained beyond the
+// deletion of the PersistentVolume.
 func TestJudgeHearsRetainUntilTheObjectIsGone(t *testing.T) {
 	for state, left := range map[volume.State]int{"": 0, volume.Unreferenced: 1, volume.Retained: 0, volume.Doomed: 0} {
 		s := evictiontest.New()
@@ -317,8 +317,7 @@ func TestJudgeHearsRetainUntilTheObjectIsGone(t *testing.T) {
 	}
 }
 
-// Of two PersistentVolumes of one volume that go together, the one that says
-// Retain decides.
+// If two PersistentVolumes of the same volume are given up together, the one with Retain decides.
 func TestJudgeKeepsWhatOneOfTwoRetains(t *testing.T) {
 	s := evictiontest.New()
 	s.Volume("pvc", volume.Ready, 10)

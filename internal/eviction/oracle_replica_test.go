@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// only gives the claim of a volume that no other claim names.
+// only returns the claim of a volume, if exactly one claim names it.
 func (o oracle) only(v inventory.Volume) (only persistentvolume.Volume, is bool) {
 	for _, c := range o.view.PersistentVolumes {
 		if c.Group == v.Group && c.Volume == v.Name {
@@ -26,21 +26,21 @@ func (o oracle) only(v inventory.Volume) (only persistentvolume.Volume, is bool)
 	return only, is
 }
 
-// going: the replica has been called evictable.
+// going reports whether the eviction of the replica is confirmed.
 func (o oracle) going(v inventory.Volume) bool {
 	c, is := o.only(v)
 	return is && (v.State == volume.Ready || v.State == volume.Creating) && v.Cluster == o.view.Cluster && c.Cluster == o.view.Cluster &&
 		v.Kind == volume.Dataset && c.Replica.Dataset != "" && !c.Replica.Evictable.IsZero() && !c.Replica.Garbled
 }
 
-// leaves: the replica may be asked to go.
+// leaves reports whether the replica's eviction may be requested.
 func (o oracle) leaves(v inventory.Volume) bool {
 	c, is := o.only(v)
 	if !is || v.State != volume.Ready || v.Kind != volume.Dataset || !o.view.PodsKnown || o.gone(c) || c.Deleting {
 		return false
 	}
 	left := oracle{o.view, o.policy}
-	left.view.PersistentVolumes = nil // but for its own claim nothing may stand in its way
+	left.view.PersistentVolumes = nil // apart from its own claim nothing may keep it
 	r := c.Replica
 	for _, name := range []string{c.ClaimName, r.Readers} {
 		if name == "" || o.view.Users[eviction.ClaimKey{Namespace: c.ClaimNamespace, Name: name}] != "" {
@@ -52,7 +52,7 @@ func (o oracle) leaves(v inventory.Volume) bool {
 		!o.view.Now.Before(v.LastUsed.Add(o.policy.MinAge)) && !o.view.Now.Before(v.Created.Add(o.policy.MinAge))
 }
 
-// checkReplicaEvictions: nobody is asked who may not be, twice, or out of turn.
+// checkReplicaEvictions checks that evictions are requested only of evictable replicas, once, and in order.
 func (o oracle) checkReplicaEvictions(t *testing.T, seed uint64, got eviction.Result) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -90,9 +90,9 @@ func (o oracle) checkReplicaEvictions(t *testing.T, seed uint64, got eviction.Re
 	}
 }
 
-// checkReplicaEvictionsHelp: replicas go for volumes of claims alone, and without the last
-// of them fewer could be made. It reports whether the pool had any, and nothing else in
-// it made the sum hard to tell.
+// checkReplicaEvictionsHelp checks that replicas are evicted only for volumes of claims, and that without the last of
+// them fewer could be created. It reports whether the pool had such evictions, and nothing else in it that makes the
+// sum uncertain.
 func (o oracle) checkReplicaEvictionsHelp(t *testing.T, seed uint64, got eviction.Result, p eviction.PoolResult) bool {
 	t.Helper()
 	var leaving []eviction.ReplicaEviction

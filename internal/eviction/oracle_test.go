@@ -14,13 +14,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// An oracle says what a plan must be like, slowly and one question at a time.
+// An oracle defines what a plan must be, slowly and one question at a time.
 type oracle struct {
 	view   eviction.View
 	policy eviction.Policy
 }
 
-// gone: the API has given this claim up.
+// gone reports whether the API has given this claim up.
 func (o oracle) gone(c persistentvolume.Volume) bool {
 	if c.Cluster != o.view.Cluster {
 		return false
@@ -32,7 +32,7 @@ func (o oracle) gone(c persistentvolume.Volume) bool {
 	return ended && c.ReclaimPolicy == corev1.PersistentVolumeReclaimDelete
 }
 
-// untouchable: no reason whatever lets this volume go.
+// untouchable reports whether a volume may not be evicted for any reason.
 func (o oracle) untouchable(v inventory.Volume) bool {
 	for _, c := range o.view.PersistentVolumes {
 		same := c.Group == v.Group || c.GroupUUID != "" && c.GroupUUID == v.GroupUUID
@@ -45,17 +45,17 @@ func (o oracle) untouchable(v inventory.Volume) bool {
 		v.State == volume.Retained || v.State == volume.Doomed
 }
 
-// closed: nothing may be changed in the group.
+// closed reports whether nothing in the group may be changed.
 func (o oracle) closed(g volume.Group) bool {
 	return slices.ContainsFunc(o.view.Pools, func(p inventory.Pool) bool { return p.Name.Group() == g && (p.Missing > 0 || p.Exported) })
 }
 
-// doomed: the room of the volume is about to be free.
+// doomed reports whether the room of the volume is about to be free.
 func (o oracle) doomed(v inventory.Volume) bool {
 	return v.State == volume.Doomed && v.Cluster == o.view.Cluster && v.Problem == ""
 }
 
-// stalled: so many removals of the pool have failed that room is no reason for more.
+// stalled reports whether so many removals in the pool have failed that no more are begun to free room.
 func (o oracle) stalled(pool volume.PoolName) bool {
 	failed := 0
 	for _, v := range o.view.Volumes {
@@ -66,14 +66,14 @@ func (o oracle) stalled(pool volume.PoolName) bool {
 	return failed > 1
 }
 
-// candidate: the volume may go as an unreferenced one.
+// candidate reports whether the volume may be evicted as an unreferenced one.
 func (o oracle) candidate(v inventory.Volume) bool {
 	anyway := v.Reclaim == volume.ReclaimImmediate || o.policy.MaxAge > 0 && o.view.Now.After(v.Released.Add(o.policy.MaxAge))
 	old := v.Reclaim == volume.ReclaimImmediate || !o.view.Now.Before(v.Released.Add(o.policy.MinAge))
 	return v.State == unreferenced && !o.untouchable(v) && old && (anyway || !o.stalled(v.Pool()))
 }
 
-// orphan: the volume may go as an orphan.
+// orphan reports whether the volume may be evicted as an orphan.
 func (o oracle) orphan(v inventory.Volume) bool {
 	named := slices.ContainsFunc(o.view.PersistentVolumes, func(c persistentvolume.Volume) bool { return c.Group == v.Group && c.Volume == v.Name })
 	latest := v.Created
@@ -84,8 +84,7 @@ func (o oracle) orphan(v inventory.Volume) bool {
 		!o.untouchable(v) && !o.stalled(v.Pool()) && o.view.Now.After(latest.Add(o.policy.OrphanAge))
 }
 
-// needs of a pool, the smallest first. A thin volume needs what it was promised and
-// has not written.
+// needs returns the needs of a pool, the smallest first. A thin volume needs the unwritten part of its promise.
 func (o oracle) needs(pool inventory.Pool) (needs []volume.Bytes) {
 	for _, c := range o.view.PersistentVolumes {
 		usable := c.Phase == corev1.VolumePending || c.Phase == corev1.VolumeAvailable || c.Phase == corev1.VolumeBound
@@ -114,9 +113,8 @@ func (o oracle) needs(pool inventory.Pool) (needs []volume.Bytes) {
 	return needs
 }
 
-// overwritten is how much claims may write anew of a thin pool although they hold it: what
-// all volumes hold together beyond what is in use, and at most what claims hold of their
-// charges.
+// overwritten returns how much claims may overwrite in a thin pool, which allocates it again: what all volumes
+// together hold beyond what is in use, and at most what claims hold of their charges.
 func (o oracle) overwritten(pool inventory.Pool) volume.Bytes {
 	if pool.Thin == nil || !pool.Thin.Known {
 		return 0
@@ -141,7 +139,7 @@ func (o oracle) overwritten(pool inventory.Pool) volume.Bytes {
 	return max(0, min(claimed, all-(pool.Size-pool.Free)))
 }
 
-// served is how many needs room is enough for, the smallest first.
+// served returns how many needs fit in room, the smallest first.
 func served(needs []volume.Bytes, room volume.Bytes) (n int) {
 	for _, need := range needs {
 		if room -= need; room < 0 {
@@ -152,8 +150,8 @@ func served(needs []volume.Bytes, room volume.Bytes) (n int) {
 	return n
 }
 
-// unmet is how much of the needs of a pool room is not enough for: so many volumes,
-// or so many bytes of thin ones, which any room serves.
+// unmet returns how much of the needs of a pool room cannot serve: the number of volumes, or the bytes of thin ones,
+// which any room serves.
 func unmet(pool inventory.Pool, needs []volume.Bytes, room volume.Bytes) int64 {
 	if pool.Thin == nil {
 		return int64(len(needs) - served(needs, room))
@@ -165,7 +163,7 @@ func unmet(pool inventory.Pool, needs []volume.Bytes, room volume.Bytes) int64 {
 	return int64(max(0, sum-room))
 }
 
-// checkEach: nothing goes that may not, nothing twice, and nothing when blocked.
+// checkEach checks that no volume is evicted that must stay, none twice, and none while evictions are blocked.
 func (o oracle) checkEach(t *testing.T, seed uint64, got eviction.Result) {
 	t.Helper()
 	seen, orphans, ours := map[string]bool{}, 0, 0
@@ -194,12 +192,12 @@ func (o oracle) checkEach(t *testing.T, seed uint64, got eviction.Result) {
 	}
 }
 
-// checkPool: no more goes than is needed, no less than helps, and in order. It
-// reports whether some of the promises in a pool could be served and some not.
+// checkPool checks that no more is evicted than is needed, no less than helps, and in order. It reports whether some
+// of the promises in a pool could be served and others not.
 func (o oracle) checkPool(t *testing.T, seed uint64, got eviction.Result, p eviction.PoolResult) bool {
 	t.Helper()
 	needs, coming := o.needs(p.Pool), p.Pool.Free
-	var left []inventory.Volume // candidates that stay
+	var left []inventory.Volume // candidates that are not evicted
 	for _, v := range o.view.Volumes {
 		if v.Pool() == p.Pool.Name && (o.doomed(v) || o.going(v)) {
 			coming += v.Device
@@ -208,7 +206,7 @@ func (o oracle) checkPool(t *testing.T, seed uint64, got eviction.Result, p evic
 			left = append(left, v)
 		}
 	}
-	var last *eviction.Eviction // that made room
+	var last *eviction.Eviction // the last one that freed room
 	for i := range got.Evictions {
 		e := &got.Evictions[i]
 		if e.Volume.Pool() != p.Pool.Name {
@@ -248,7 +246,7 @@ func (o oracle) checkPool(t *testing.T, seed uint64, got eviction.Result, p evic
 	}
 	require.Equal(t, unmet(p.Pool, needs, coming), unmet(p.Pool, needs, coming+room), "seed %d: more promises could be served", seed)
 	n := served(needs, coming)
-	for _, f := range got.ReplicaEvictions { // they count as coming before the thresholds are looked at
+	for _, f := range got.ReplicaEvictions { // these count as coming before the thresholds are checked
 		if f.Volume.Pool() == p.Pool.Name {
 			coming += f.Volume.Device
 		}
@@ -270,7 +268,7 @@ func (o oracle) checkPool(t *testing.T, seed uint64, got eviction.Result, p evic
 	return n > 0 && n < len(needs) && last != nil
 }
 
-// lastForPromises: this eviction is a pool's last that is for promises alone.
+// lastForPromises reports whether this eviction is the last one of a pool that is for promises alone.
 func (o oracle) lastForPromises(all []eviction.Eviction, i int) bool {
 	if all[i].Reason != eviction.ReasonPromised {
 		return false
@@ -281,7 +279,7 @@ func (o oracle) lastForPromises(all []eviction.Eviction, i int) bool {
 	return all[i+1].Reason == eviction.ReasonHighThreshold
 }
 
-// checkNeed: what goes for want of room is wanted when its turn comes.
+// checkNeed checks that each eviction is needed at its turn.
 func (o oracle) checkNeed(t *testing.T, seed uint64, e *eviction.Eviction, pool inventory.Pool, needs []volume.Bytes, coming volume.Bytes) {
 	t.Helper()
 	short := unmet(pool, needs, coming) > 0
@@ -301,8 +299,8 @@ func (o oracle) checkNeed(t *testing.T, seed uint64, e *eviction.Eviction, pool 
 	}
 }
 
-// inUse: volumes in use alone, of which room is all that is left, fill the pool beyond its
-// low threshold, and nothing else is wrong with it.
+// inUse reports whether volumes in use fill the pool beyond its low threshold, and nothing else is wrong with it.
+// room is what would be left after all evictions.
 func (o oracle) inUse(p inventory.Pool, room volume.Bytes) bool {
 	failed := slices.ContainsFunc(o.view.Volumes, func(v inventory.Volume) bool {
 		return v.Pool() == p.Name && v.State == volume.Doomed && v.Cluster == o.view.Cluster && v.Problem != ""
@@ -310,7 +308,8 @@ func (o oracle) inUse(p inventory.Pool, room volume.Bytes) bool {
 	return !o.overcommitted(p, room) && !o.closed(p.Name.Group()) && !failed && (p.Size-room)*100 > p.Size*volume.Bytes(o.policy.LowPercent)
 }
 
-// overcommitted: the volumes of a thin pool may write more than it can give, but for what LVM may round.
+// overcommitted reports whether the volumes of a thin pool may write more than it can give, apart from LVM's
+// rounding.
 func (o oracle) overcommitted(p inventory.Pool, room volume.Bytes) bool {
 	for _, v := range o.view.Volumes {
 		if v.Pool() == p.Name && v.Active && v.Kind != volume.Snapshot && (v.State == volume.Ready || v.State == volume.Creating) {
@@ -320,7 +319,7 @@ func (o oracle) overcommitted(p inventory.Pool, room volume.Bytes) bool {
 	return p.Thin != nil && room < -p.Size/5000
 }
 
-// uses: a volume of this cluster is in the pool.
+// uses reports whether a volume of this cluster is in the pool.
 func (o oracle) uses(p inventory.Pool) bool {
 	return slices.ContainsFunc(o.view.Volumes, func(v inventory.Volume) bool {
 		return v.Pool() == p.Name && v.State != "" && v.Cluster == o.view.Cluster

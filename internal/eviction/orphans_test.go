@@ -79,8 +79,8 @@ func TestPlanReportsOrphans(t *testing.T) {
 	require.Empty(t, r.Evictions)
 }
 
-// orphans adds a pool's worth of live volumes and three orphans of 10 GiB, the
-// oldest "o1"; 8 GiB are free. OrphanShare lets four go.
+// orphans adds live volumes, three orphans of 10 GiB, the oldest "o1", and an unreferenced volume; 8 GiB are free.
+// OrphanShare allows the eviction of four orphans.
 func orphans(s *evictiontest.Scene) {
 	s.Policy.EvictOrphans, s.Policy.HighPercent, s.Policy.OrphanShare = true, 100, 20
 	for i := range 17 {
@@ -236,7 +236,7 @@ func TestPlanIsBlocked(t *testing.T) {
 	}
 }
 
-// A shortfall tells where room could be found.
+// A shortfall message names where room could be found.
 func TestPlanShortfallNamesTheWaysOut(t *testing.T) {
 	s := evictiontest.New()
 	s.PersistentVolume("promised", 90)
@@ -260,7 +260,7 @@ func TestPlanShortfallNamesTheWaysOut(t *testing.T) {
 	require.Contains(t, s.Plan().Pools[0].ShortfallMessage, "nothing is evicted from it: LVM cannot find 1 device of volume group flexlvm; look at `pvs`")
 }
 
-// An API server that has gone back in time may lack the PersistentVolumes of a few volumes.
+// Orphans stay after the API server has gone back in time: it may lack the PersistentVolumes of a few volumes.
 func TestOrphansStayWhereTheAPIServerHasGoneBack(t *testing.T) {
 	s := evictiontest.New()
 	s.Policy.EvictOrphans = true

@@ -16,8 +16,8 @@ import (
 
 const unreferenced = volume.Unreferenced
 
-// Who may go at all. Each scene promises 99 GiB of the pool's 100, so that every
-// candidate has to go; "victim" of 20 GiB is the only one.
+// Which volumes may be evicted at all. Each scene promises 99 GiB of the pool's 100, so that every candidate has to
+// be evicted; "victim" of 20 GiB is the only one.
 func TestPlanCandidates(t *testing.T) {
 	type mine = func(*inventory.Volume)
 	const stays, goes = false, true
@@ -122,7 +122,7 @@ func TestPlanCandidates(t *testing.T) {
 	}
 }
 
-// Which go first, and how many.
+// Which volumes are evicted first, and how many.
 func TestPlanOrder(t *testing.T) {
 	s := evictiontest.New()
 	s.Volume("c-newer", unreferenced, 10, evictiontest.LastUsed(2))
@@ -130,7 +130,7 @@ func TestPlanOrder(t *testing.T) {
 	s.Volume("d-small", unreferenced, 5, evictiontest.LastUsed(9))
 	s.Volume("a-older", unreferenced, 10, evictiontest.LastUsed(9))
 	s.Volume("e-large", unreferenced, 20, evictiontest.LastUsed(9))
-	// 44 GiB are free; 10 more each time.
+	// 44 GiB are free.
 	for need, want := range map[int][]string{
 		44: {},
 		45: {"Promised e-large"},
@@ -148,7 +148,7 @@ func TestPlanOrder(t *testing.T) {
 
 func TestPlanThreshold(t *testing.T) {
 	for name, tt := range map[string]struct {
-		others int // beside 1 GiB settled and candidates of 2, 3 and 4 GiB
+		others int // GiB, beside 1 GiB settled and candidates of 2, 3 and 4 GiB
 		change func(*evictiontest.Scene)
 		want   []string
 	}{
@@ -160,7 +160,7 @@ func TestPlanThreshold(t *testing.T) {
 			for i := range s.View.Volumes {
 				s.View.Volumes[i].Open = s.View.Volumes[i].Size > 2*volume.GiB // v3 and v4
 			}
-			s.Others(1, -3) // 96 are used, 94 of them for ever
+			s.Others(1, -3) // 96 GiB are used, 94 of them permanently
 		}, nil},
 		"in use alone, and young": {86, func(s *evictiontest.Scene) {
 			for i := range s.View.Volumes {
@@ -212,8 +212,8 @@ func TestPlanAges(t *testing.T) {
 	require.ElementsMatch(t, []string{"Immediate now", "Immediate old and now", "MaxAge old"}, evictiontest.Evicted(s.Plan()))
 }
 
-// The NodeStorage has whole seconds, and so has the plan: what was released in one second may go
-// at one time, and what was used last in one second goes by size and name.
+// Plan and NodeStorage count in whole seconds: volumes that were released within one second may be evicted at the
+// same time, and those that were last used within one second are evicted by size and name.
 func TestPlanGoesByWholeSeconds(t *testing.T) {
 	s := evictiontest.New()
 	s.Policy.MinAge = time.Minute
@@ -230,7 +230,7 @@ func TestPlanGoesByWholeSeconds(t *testing.T) {
 	require.Equal(t, []string{"Promised a", "Promised b"}, evictiontest.Evicted(s.Plan()))
 }
 
-// A volume goes for one reason only, and what it gives counts for the next.
+// Each volume is evicted for one reason, and the room that it frees counts for the next reason.
 func TestPlanReasonsInTurn(t *testing.T) {
 	s := evictiontest.New()
 	s.Policy.MaxAge = 100 * time.Hour

@@ -18,7 +18,7 @@ func TestDefaultPolicy(t *testing.T) {
 func TestPolicyValidate(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*eviction.Policy)
-		want   []string // parts of the error; none for a policy that is good
+		want   []string // parts of the error; none for a valid policy
 	}{
 		"thin off":          {change: func(p *eviction.Policy) { p.ThinDataPercent, p.ThinMetadataPercent = 100, 100 }},
 		"thin data":         {func(p *eviction.Policy) { p.ThinDataPercent = 0 }, []string{"--thin-data-watermark-percent 0"}},

@@ -17,7 +17,7 @@ func TestPlanPromised(t *testing.T) {
 	size := func(b volume.Bytes) func(*persistentvolume.Volume) {
 		return func(c *persistentvolume.Volume) { c.Size = b }
 	}
-	// A volume whose device is what its size takes, as the driver makes it.
+	// exact gives a volume the device that the driver creates for its size.
 	exact := func(b volume.Bytes) func(*inventory.Volume) {
 		return func(v *inventory.Volume) { v.Size, v.Device = b, volume.DeviceSize(b, 0) }
 	}
@@ -132,8 +132,7 @@ func TestPlanPromised(t *testing.T) {
 	}
 }
 
-// A pool of 100 GiB holds 1 settled, 70 that stay, and candidates of 4 and 5: 20
-// are free.
+// A pool of 100 GiB with 1 GiB settled, 70 that stay, and candidates of 4 and 5 GiB: 20 GiB are free.
 func TestPlanForPromises(t *testing.T) {
 	for name, tt := range map[string]struct {
 		scene     func(*evictiontest.Scene)
@@ -216,7 +215,7 @@ func TestPlanForPromises(t *testing.T) {
 	}
 }
 
-// An operator must understand these at three in the morning.
+// The messages must make sense to an operator at three in the morning.
 func TestPlanMessages(t *testing.T) {
 	s := evictiontest.New()
 	s.Policy.MaxAge = 72 * 3600e9

@@ -17,8 +17,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// TestPlanProperties holds some thousand random views against what must be true
-// of every plan. What a plan may do is said here a second time, in other words.
+// TestPlanProperties checks the plans of thousands of random views against properties of every plan. The oracle
+// defines what a plan may do a second time, independently.
 func TestPlanProperties(t *testing.T) {
 	reasons := map[eviction.Reason]int{}
 	var blocked, short, partly, asked, tight int
@@ -78,7 +78,7 @@ func clone(v eviction.View) eviction.View {
 	return v
 }
 
-// one in n.
+// one returns true once in n times.
 func one(r *rand.Rand, n int) bool { return r.IntN(n) == 0 }
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
@@ -125,7 +125,7 @@ func randomScene(r *rand.Rand) *evictiontest.Scene {
 			}
 		})
 	}
-	for i := range s.View.Pools { // some room, and some that others have
+	for i := range s.View.Pools { // some free room, and some that others hold
 		p := &s.View.Pools[i]
 		used, free := -p.Free, volume.Bytes(r.IntN(40))*volume.GiB
 		p.Size, p.Free = used+free+volume.Bytes(r.IntN(30))*volume.GiB, free
@@ -150,7 +150,7 @@ func randomVolume(s *evictiontest.Scene, r *rand.Rand, name, group string) {
 	size, shape := r.IntN(20), randomShape(r)
 	s.Volume(name, state, size, evictiontest.InGroup(volume.Group(group)), func(v *inventory.Volume) {
 		v.Shape, v.Full = shape, v.Device+volume.Bytes(r.IntN(20))*volume.GiB
-		// Few different times and sizes, so that there are ties.
+		// There are few different times and sizes, so that ties occur.
 		v.LastUsed, v.Released = evictiontest.HoursAgo(float64(r.IntN(8))), evictiontest.HoursAgo(pick(r, 0.0, 0.5, 3, 60))
 		v.Created = evictiontest.HoursAgo(pick(r, 1.0, 100, 100))
 		v.Open, v.Origin = one(r, 12), one(r, 20)
@@ -173,7 +173,7 @@ func randomVolume(s *evictiontest.Scene, r *rand.Rand, name, group string) {
 	if one(r, 15) {
 		s.View.Unreadable = append(s.View.Unreadable, name)
 	}
-	claimed := 8 // an unreferenced volume seldom has a claim, a ready one mostly
+	claimed := 8 // an unreferenced volume seldom has a claim, a ready one usually does
 	if state == volume.Ready || state == volume.Creating {
 		claimed = 2 + r.IntN(9)
 	}
@@ -190,8 +190,7 @@ func randomVolume(s *evictiontest.Scene, r *rand.Rand, name, group string) {
 	}
 }
 
-// randomReplica makes a volume and its claim those of a replica, mostly of one that
-// may go.
+// randomReplica makes a volume and its claim those of a replica, usually an evictable one.
 func randomReplica(s *evictiontest.Scene, r *rand.Rand, v *inventory.Volume, c *persistentvolume.Volume) {
 	v.Kind, c.Kind = volume.Dataset, volume.Dataset
 	e := &c.Replica
@@ -219,7 +218,7 @@ func randomReplica(s *evictiontest.Scene, r *rand.Rand, v *inventory.Volume, c *
 	}
 }
 
-// randomShape is thin for one volume in three.
+// randomShape returns a thin shape once in three times.
 func randomShape(r *rand.Rand) volume.Shape {
 	if one(r, 3) {
 		return volume.Shape{Layout: volume.Thin, ThinPool: "thin"}

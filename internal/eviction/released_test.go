@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// The places are those in which a plan takes them, and what it never takes has none.
+// The positions match the order in which a plan evicts the volumes, and a volume that no plan evicts has none.
 func TestReleased(t *testing.T) {
 	s := evictiontest.New()
 	s.Volume("old", volume.Unreferenced, 10, evictiontest.LastUsed(100))

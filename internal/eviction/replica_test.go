@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// replicaEvictions is whom a plan asks to go.
+// replicaEvictions returns the replicas whose eviction a plan requests.
 func replicaEvictions(r eviction.Result) []string {
 	out := []string{}
 	for _, f := range r.ReplicaEvictions {
@@ -23,7 +23,7 @@ func replicaEvictions(r eviction.Result) []string {
 	return out
 }
 
-// Every single reason keeps a replica, whatever room is needed.
+// Each of these reasons keeps a replica, whatever room is needed.
 func TestPlanKeepsReplicas(t *testing.T) {
 	const goes = true
 	for name, tt := range map[string]struct {
@@ -119,8 +119,8 @@ func TestPlanKeepsReplicas(t *testing.T) {
 	}
 }
 
-// Which go first, and how many: those that were asked for, then the least recently
-// used, and nothing unreferenced stays for their sake.
+// Which replicas are evicted first, and how many: those whose eviction was requested before, then the least recently
+// used. Unreferenced volumes are evicted before them.
 func TestPlanOrderOfReplicas(t *testing.T) {
 	s := evictiontest.New()
 	s.Replica("a-newer", 10, func(v *inventory.Volume, _ *persistentvolume.Volume) { v.LastUsed = evictiontest.HoursAgo(2) })
@@ -129,12 +129,12 @@ func TestPlanOrderOfReplicas(t *testing.T) {
 		v.LastUsed, c.Replica.Asked = evictiontest.HoursAgo(1), evictiontest.Now
 	})
 	s.Volume("unwanted", unreferenced, 10, evictiontest.LastUsed(1))
-	// 59 GiB are free; 10 more each time.
+	// 59 GiB are free.
 	for need, want := range map[int]struct{ evicted, asked []string }{
 		59: {[]string{}, []string{}},
 		60: {[]string{"Promised unwanted"}, []string{}},
 		69: {[]string{"Promised unwanted"}, []string{}},
-		70: {[]string{}, []string{"c-asked"}}, // the unwanted one goes when that is sure to help
+		70: {[]string{}, []string{"c-asked"}}, // the unreferenced volume is evicted only when that is certain to help
 		80: {[]string{}, []string{"c-asked", "b-older"}},
 		90: {[]string{}, []string{"c-asked", "b-older", "a-newer"}},
 		99: {[]string{}, []string{"c-asked", "b-older", "a-newer"}},
@@ -152,8 +152,8 @@ func TestPlanOrderOfReplicas(t *testing.T) {
 	require.Positive(t, r.Pools[0].Shortfall)
 }
 
-// Room that was asked for counts as coming: no other is asked in its stead, and
-// once its eviction is confirmed the rest goes too.
+// Requested room counts as coming: no other replica is requested instead. Once the eviction is confirmed, the
+// unreferenced volumes needed besides are evicted, too.
 func TestPlanCountsWhatWasAskedFor(t *testing.T) {
 	s := evictiontest.New()
 	s.Replica("first", 30, func(_ *inventory.Volume, c *persistentvolume.Volume) {
@@ -181,8 +181,8 @@ func TestPlanCountsWhatWasAskedFor(t *testing.T) {
 	require.Equal(t, "uid-of-vm-first", r.Evictions[0].Replica.OwnerUID)
 }
 
-// What is confirmed counts as coming for some minutes; a claim that nobody deletes
-// then gives no room, and people are told.
+// Confirmed room counts as coming for some minutes. If the claim is not deleted by then, the room no longer counts,
+// and the shortfall reports that.
 func TestPlanDoesNotCountOnWhatNeverComes(t *testing.T) {
 	s := evictiontest.New()
 	s.Replica("first", 60)
@@ -199,14 +199,14 @@ func TestPlanDoesNotCountOnWhatNeverComes(t *testing.T) {
 	require.Empty(t, eviction.Steps(s.View, s.Plan()), "it cannot be taken back")
 
 	s.Replica("second", 30)
-	s.Group("flexlvm").Free += 30 * volume.GiB // as before
+	s.Group("flexlvm").Free += 30 * volume.GiB // as much free room as before
 	require.Equal(t, []string{"second"}, replicaEvictions(s.Plan()), "another one makes the room")
 	s.View.PersistentVolumes[1].Phase = corev1.VolumeReleased
 	require.Empty(t, replicaEvictions(s.Plan()), "it goes after all")
 }
 
-// Neither a pool that is full, nor other replicas drive one out: it would be made
-// anew at once, and drive the next one out.
+// Neither a full pool nor other replicas evict a replica. It would be created again immediately, and evict the next
+// one.
 func TestPlanKeepsReplicasFromReplicas(t *testing.T) {
 	s := evictiontest.New()
 	s.Replica("data", 90)
@@ -221,7 +221,7 @@ func TestPlanKeepsReplicasFromReplicas(t *testing.T) {
 	require.Positive(t, r.Pools[0].Shortfall)
 	require.Contains(t, r.Pools[0].ShortfallMessage, "another for claim db/data-another")
 
-	s.PersistentVolume("of-a-pod", 5) // 9 GiB are free, and are the replica's that is to be made
+	s.PersistentVolume("of-a-pod", 5) // 9 GiB are free, and needed for the promised replica
 	r = s.Plan()
 	require.Equal(t, []string{"data"}, replicaEvictions(r), "a claim gets its room")
 	require.Contains(t, r.ReplicaEvictions[0].Message, "replica data of dataset db/vm-data gives back 90 GiB")
@@ -233,8 +233,8 @@ func TestPlanKeepsReplicasFromReplicas(t *testing.T) {
 	require.Empty(t, replicaEvictions(s.Plan()), "59 GiB are free and 50 promised")
 }
 
-// What may be promised: room that replicas hold is there for whoever is not one of
-// them, once, and their own charge is given back with them.
+// Allocatable includes the room of evictable replicas for claims once, and the replicas' own charge, which is
+// released with them.
 func TestReplicasInTheAccounts(t *testing.T) {
 	s := evictiontest.New()
 	s.Replica("data", 40)
@@ -244,7 +244,8 @@ func TestReplicasInTheAccounts(t *testing.T) {
 	require.Equal(t, volume.Bytes(59+1+40)*volume.GiB, s.Plan().Pools[0].Allocatable)
 	s.View.PodsKnown = true
 
-	// Past recall: about to be free. Given up: nobody's until it can be evicted.
+	// After the confirmation, the room is about to be free. After the release of its claim, it counts for nobody
+	// until the volume can be evicted.
 	c := &s.View.PersistentVolumes[1]
 	c.Replica.Asked, c.Replica.Unlabelled, c.Replica.Evictable = evictiontest.Now, evictiontest.Now, evictiontest.Now
 	require.Equal(t, volume.Bytes(59+1+40+40)*volume.GiB, s.Plan().Pools[0].Allocatable)

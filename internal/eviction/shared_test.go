@@ -17,21 +17,21 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// holds makes a thin volume hold so many GiB.
+// holds sets how many GiB a thin volume holds.
 func holds(n int) func(*inventory.Volume) {
 	return func(v *inventory.Volume) { v.Device = volume.Bytes(n) * volume.GiB }
 }
 
-// shares says that so many GiB are counted once more than they are in use.
+// shares makes volumes share n GiB, which are counted in both and in use once.
 func (s thinScene) shares(n int) { s.Group(thinPool).Free += volume.Bytes(n) * volume.GiB }
 
-// claimed is a claim whose volume holds all that it is promised.
+// claimed adds a claim whose volume holds all that it is promised.
 func (s thinScene) claimed(name string, n int) {
 	s.thinClaim(name, n)
 	s.thin(name, volume.Ready, n, holds(n))
 }
 
-// What a claim shares with a copy it has not written for itself.
+// A claim still needs room to overwrite what it shares with a copy.
 func TestThinPromisesOfWhatIsShared(t *testing.T) {
 	for name, tt := range map[string]struct {
 		scene    func(thinScene)
@@ -133,7 +133,7 @@ func TestThinMessagesOfWhatIsShared(t *testing.T) {
 	require.Contains(t, s.result(t).ShortfallMessage, "1 volume promised on this node (new for claim db/data-new) needs 80 GiB, with 40 GiB to overwrite what copies and snapshots share")
 }
 
-// A replica goes for what claims are promised, and not for what other replicas hold.
+// Replicas are evicted for what claims are promised, but not for what other replicas share.
 func TestThinReplicasGoForWhatIsShared(t *testing.T) {
 	s := newThinScene()
 	s.Policy.HighPercent = 100
@@ -150,12 +150,12 @@ func TestThinReplicasGoForWhatIsShared(t *testing.T) {
 	require.Len(t, s.Plan().ReplicaEvictions, 1)
 }
 
-// blocks are those of volumes of a thin pool, of a GiB each.
+// blocks are the blocks of a thin pool's volumes, of a GiB each.
 type blocks struct {
 	r       *rand.Rand
 	last    int
 	held    map[string]map[int]bool
-	charged map[string]int // of those that have a claim
+	charged map[string]int // of the volumes that have a claim
 	young   map[string]bool
 	others  int // held by volumes that are not flexlvm's
 }
@@ -204,12 +204,12 @@ func (b *blocks) scene() thinScene {
 	return s
 }
 
-// fits reports whether so much more may be promised.
+// fits reports whether charge may be promised as well.
 func (b *blocks) fits(t *testing.T, charge int) bool {
 	return b.scene().result(t).Allocatable >= volume.Bytes(b.promised()+charge)*volume.GiB
 }
 
-// step does what users do.
+// step does a random action of a user.
 func (b *blocks) step(t *testing.T, name string) {
 	claims := b.claims()
 	if kind := b.r.IntN(6); kind == 0 || len(claims) == 0 {
@@ -229,11 +229,11 @@ func (b *blocks) step(t *testing.T, name string) {
 	}
 }
 
-// write writes so many blocks of a volume, some of them over what it holds.
+// write writes n blocks of a volume, some of them over existing ones.
 func (b *blocks) write(name string, n int) {
 	for range n {
 		if b.used(b.all()...) >= poolSize {
-			return // as long as the node daemon has not looked
+			return // it is full until the node daemon makes room
 		}
 		held := slices.Sorted(maps.Keys(b.held[name]))
 		if len(held) > 0 && (len(held) >= b.charged[name] || b.r.IntN(2) == 0) {
@@ -244,7 +244,7 @@ func (b *blocks) write(name string, n int) {
 	}
 }
 
-// settle carries plans out until they evict nothing.
+// settle carries out plans until one evicts nothing.
 func (b *blocks) settle(t *testing.T, seed uint64) (evicted int) {
 	for range len(b.held) + 1 {
 		plan := b.scene().Plan()
@@ -262,8 +262,8 @@ func (b *blocks) settle(t *testing.T, seed uint64) (evicted int) {
 	return 0
 }
 
-// TestThinPromisesHold: once plans have settled, all claims may write all that they are
-// promised, at once and whatever they share, and the pool does not run full.
+// TestThinPromisesHold checks that after plans have settled, all claims together can write all that they are
+// promised, whatever they share, without filling the pool.
 func TestThinPromisesHold(t *testing.T) {
 	evicted := 0
 	for seed := range uint64(300) {

@@ -17,10 +17,10 @@ import (
 
 func TestStarts(t *testing.T) {
 	type look struct {
-		at      int // seconds from the first
+		at      int // seconds since the first
 		pods    []types.UID
 		unmade  []string
-		waitsTo int // seconds; 0: there is nothing to wait for
+		waitsTo int // seconds; 0: nothing to wait for
 	}
 	for name, looks := range map[string][]look{
 		"nothing starts": {{at: 0}, {at: 10}},
@@ -45,7 +45,7 @@ func TestStarts(t *testing.T) {
 			{at: 0, pods: []types.UID{"a"}, waitsTo: 60},
 			{at: 40, pods: []types.UID{"a", "b"}, waitsTo: 60},
 			{at: 59, pods: []types.UID{"c"}, waitsTo: 60},
-			{at: 61, pods: []types.UID{"c", "d"}, waitsTo: 60}, // which is past
+			{at: 61, pods: []types.UID{"c", "d"}, waitsTo: 60}, // the limit has passed
 			{at: 90, pods: []types.UID{"d"}, waitsTo: 60},
 			{at: 95},
 			{at: 100, pods: []types.UID{"e"}, waitsTo: 160},
@@ -64,7 +64,7 @@ func TestStarts(t *testing.T) {
 				for _, name := range l.unmade {
 					scene.PersistentVolume(name, 1)
 				}
-				for range 2 { // a round decides twice
+				for range 2 { // a round may decide twice
 					got := s.Until(scene.View, l.pods)
 					if l.waitsTo == 0 {
 						require.False(t, got.After(scene.View.Now), "%+v: %s", l, got)
@@ -77,7 +77,7 @@ func TestStarts(t *testing.T) {
 	}
 }
 
-// What is no start: PersistentVolumes that no pod can use, and those whose volume is gone.
+// PersistentVolumes that no pod can use, and those whose volume is gone, do not count as starting.
 func TestWhatDoesNotStart(t *testing.T) {
 	for name, change := range map[string]func(*persistentvolume.Volume){
 		"given up":             func(c *persistentvolume.Volume) { c.Deleting, c.Phase = true, "Released" },
@@ -94,8 +94,8 @@ func TestWhatDoesNotStart(t *testing.T) {
 	}
 }
 
-// A volume that was just made and that nobody has open counts as one whose pod is to come: most
-// are made before their pods come to the node.
+// A new volume that is not open yet counts as starting, because most volumes are created before their pods reach the
+// node.
 func TestVolumeThatWasJustMade(t *testing.T) {
 	for name, tt := range map[string]struct {
 		state volume.State
@@ -120,7 +120,7 @@ func TestVolumeThatWasJustMade(t *testing.T) {
 	}
 }
 
-// While pods start, nothing goes for headroom or a threshold, and all the rest does.
+// While pods start, nothing is evicted for headroom or a threshold; all other evictions go on.
 func TestStartsComeFirst(t *testing.T) {
 	scene := func() *evictiontest.Scene {
 		s := evictiontest.New()
@@ -162,8 +162,8 @@ func TestStartsComeFirst(t *testing.T) {
 	}
 }
 
-// Whatever the scene, what goes while pods start is what goes otherwise, less what waits; and
-// for headroom alone nothing goes.
+// In any scene, the evictions while pods start are the usual ones without those that wait, and none is for headroom
+// alone.
 func TestStartsPutOff(t *testing.T) {
 	put := 0
 	for seed := range uint64(1000) {
@@ -212,7 +212,7 @@ func TestStartsPutOff(t *testing.T) {
 	require.Greater(t, put, 200, "the views are too tame")
 }
 
-// Nor does what the node has had, and has no more.
+// A PersistentVolume whose volume was lost does not count as starting either.
 func TestWhatIsLostDoesNotStart(t *testing.T) {
 	s := evictiontest.New()
 	s.PersistentVolume("a", 1)

@@ -58,8 +58,8 @@ func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 	return max(0, left-max(0, others, used-ours-slack))
 }
 
-// unwritten returns what the volumes of a thin pool may still write. In a pool that is overcommitted that is more than
-// it can give, and what PersistentVolumes are charged for does not tell.
+// unwritten returns what the volumes of a thin pool may still write. In an overcommitted pool that is more than the
+// pool can give, and the charges of the PersistentVolumes do not show it.
 func (p *planner) unwritten(in *pool) (sum volume.Bytes) {
 	for i := range p.view.Volumes {
 		v := &p.view.Volumes[i]

@@ -14,8 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A thinScene is a scene with a thin pool of 100 GiB besides, whose volumes hold 3
-// GiB each of what they may.
+// A thinScene is a scene with an additional thin pool of 100 GiB, whose volumes hold 3 GiB each.
 type thinScene struct{ *evictiontest.Scene }
 
 const thinPool = volume.PoolName("flexlvm/thinpool")
@@ -99,8 +98,8 @@ func TestThinAllocatable(t *testing.T) {
 	}
 }
 
-// LVM rounds how full the pool is, and its volumes, in different steps. So the rest, which nobody
-// holds, goes up and down while they are written to.
+// LVM rounds the usage of the pool and of its volumes in different steps, so their difference varies during writes.
+// Allocatable must not.
 func TestThinAllocatableIsSteady(t *testing.T) {
 	const grain = 100 * volume.GiB / 10000
 	s := newThinScene()
@@ -157,8 +156,7 @@ func TestThinClosed(t *testing.T) {
 	}
 }
 
-// What is promised and not written yet has room made for it, also where the volume
-// is made.
+// Room is made for the unwritten part of a promise, even if the volume exists.
 func TestThinPromises(t *testing.T) {
 	s := newThinScene()
 	s.thinClaim("a", 50)
@@ -178,7 +176,7 @@ func TestThinPromises(t *testing.T) {
 	require.Contains(t, s.result(t).ShortfallMessage, "extend thin pool flexlvm/thinpool (lvextend)")
 }
 
-// A pool whose metadata fills up loses one volume a round, whatever its data.
+// A pool whose metadata fills up loses one volume per round, whatever its data.
 func TestThinMetadataEvicts(t *testing.T) {
 	s := newThinScene()
 	s.thin("old", unreferenced, 50, evictiontest.LastUsed(9))
@@ -193,8 +191,7 @@ func TestThinMetadataEvicts(t *testing.T) {
 	require.Empty(t, s.Plan().Evictions, "what that gives back is seen when it is gone")
 }
 
-// LVM does not tell how full a pool is that is not active. It looks full then, and
-// nothing may go for that.
+// LVM does not report the usage of an inactive pool, which then appears full. Nothing may be evicted for that.
 func TestThinPoolThatNobodyKnows(t *testing.T) {
 	s := newThinScene()
 	s.thin("old", unreferenced, 50, evictiontest.Immediate)
@@ -215,8 +212,8 @@ func TestThinThreshold(t *testing.T) {
 	require.Equal(t, []string{"HighThreshold old"}, evictiontest.Evicted(s.Plan()))
 }
 
-// A thin pool that claims have filled as they may lacks nothing, and what it cannot give to those that write on is
-// missed, as is what cannot be removed.
+// A thin pool that claims have filled as promised has no shortfall. What it cannot give to claims that still write,
+// and what cannot be removed, is a shortfall.
 func TestThinPoolFullOfVolumesInUse(t *testing.T) {
 	for name, tt := range map[string]struct {
 		scene func(thinScene)

@@ -29,15 +29,15 @@ func (p *planner) thresholds(in *pool) thresholds {
 	return t
 }
 
-// hindered reports whether not only volumes in use keep a pool full: something that a person has to put right prevents
-// evictions.
+// hindered reports whether a problem that needs manual action prevents evictions, so that not only volumes in use keep
+// a pool full.
 func (p *planner) hindered(in *pool) bool {
 	return p.result.Blocked != "" || in.ailing != "" || len(in.unfinished) > 0
 }
 
-// mayStayFull reports whether it is no shortfall that a thin pool stays over its high threshold: nothing hinders
-// evictions, so volumes in use fill it, and there is room for all that they may still write. In other pools the
-// threshold is raised instead.
+// mayStayFull reports whether a thin pool over its high threshold has no shortfall: nothing hinders evictions, so
+// volumes in use fill it, and there is room for all that they may still write. In other pools the threshold is raised
+// instead.
 func (p *planner) mayStayFull(in *pool) bool {
 	return in.Thin != nil && !p.hindered(in) && p.unwritten(in) <= in.coming()+in.Size/thinSlack
 }

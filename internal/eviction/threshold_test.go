@@ -23,8 +23,8 @@ func TestPlanThresholdSaysHowMuch(t *testing.T) {
 	require.Empty(t, r.Pools[0].InUseMessage)
 }
 
-// A pool that volumes in use alone fill beyond its thresholds keeps what is given up, until
-// that is as much as lies between the thresholds elsewhere.
+// A pool that volumes in use alone fill beyond its thresholds keeps its unreferenced volumes, until these hold as
+// much as lies between the thresholds.
 func TestPlanOfAPoolFullOfVolumesInUse(t *testing.T) {
 	s := evictiontest.New()
 	s.Others(1, 85)
@@ -49,8 +49,8 @@ func TestPlanOfAPoolFullOfVolumesInUse(t *testing.T) {
 	require.NotContains(t, s.Plan().Pools[0].ShortfallMessage, "threshold")
 }
 
-// Every volume group of the host is a pool: the operating system's, which is full from the beginning, is
-// nobody's concern until flexlvm has something in it.
+// Every volume group of the host is a pool. The operating system's, which is full from the beginning, is not reported
+// until flexlvm has a volume or a promise in it.
 func TestThresholdsAreForPoolsThatFlexlvmUses(t *testing.T) {
 	s := evictiontest.New()
 	s.Pool("rl", 50)

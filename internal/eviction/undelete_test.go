@@ -20,7 +20,7 @@ func wantsBack(c *persistentvolume.Volume) {
 	c.Undelete, c.FS, c.ClaimNamespace, c.Phase = true, fsUUID, "db", corev1.VolumeAvailable
 }
 
-// As soon as somebody asks for a volume back, it does not go any more.
+// A volume is not evicted once its undeletion is requested.
 func TestUndeletes(t *testing.T) {
 	s := evictiontest.New()
 	s.Volume("data", volume.Unreferenced, 90, func(v *inventory.Volume) { v.FS = fsUUID })
@@ -36,7 +36,7 @@ func TestUndeletes(t *testing.T) {
 	require.Contains(t, eviction.Undeletes(s.View)[0].Why, "another PersistentVolume names volume flexlvm/data too")
 }
 
-// What no pod has ever had is nothing to bring back.
+// A volume that was never finished cannot be undeleted.
 func TestUndeleteOfWhatWasNeverFinished(t *testing.T) {
 	for name, unfinished := range map[string]func(*inventory.Volume){
 		"creating":    func(v *inventory.Volume) { v.State = volume.Creating },
@@ -50,8 +50,8 @@ func TestUndeleteOfWhatWasNeverFinished(t *testing.T) {
 	}
 }
 
-// What is not seen is not called evicted: it may be in a directory pool that cannot be looked into, in the lost+found
-// of one, or in a group that is not there.
+// A volume that is not in the inventory does not count as evicted if it may be in a directory pool that cannot be
+// read, in a directory pool's lost+found, or in a missing group.
 func TestWhatIsNotSeenIsNotCalledEvicted(t *testing.T) {
 	const name = volume.PoolName("flexlvm:small")
 	for what, tt := range map[string]struct {
@@ -82,8 +82,8 @@ func TestWhatIsNotSeenIsNotCalledEvicted(t *testing.T) {
 	}
 }
 
-// A PersistentVolume of a volume that is gone promises no room, and releases no other of its
-// name.
+// A PersistentVolume to undelete a volume that is gone gets no room promised, and does not release another volume of
+// the same name.
 func TestNothingTakesThePlaceOfWhatIsGone(t *testing.T) {
 	s := evictiontest.New()
 	s.Volume("other", volume.Unreferenced, 60)

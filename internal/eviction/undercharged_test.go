@@ -11,13 +11,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A growth that was carried out and taken back is charged: in a volume group what LVM shows, in a
-// thin pool what may be written by now, which nobody else may be promised.
+// A growth that was carried out, but withdrawn from the PersistentVolume, is charged: in a volume group by what LVM
+// shows, in a thin pool by what may now be written. That must not be promised again.
 func TestUndercharged(t *testing.T) {
 	grown := func(v *inventory.Volume) { v.Device += 60 * volume.GiB }
 	for name, tt := range map[string]struct {
 		scene func(thinScene)
-		want  volume.Bytes // more than is charged
+		want  volume.Bytes // in addition to the charge
 	}{
 		"as it should be": {scene: func(s thinScene) { s.PersistentVolume("a", 10); s.Volume("a", volume.Ready, 10) }},
 		"not made yet":    {scene: func(s thinScene) { s.PersistentVolume("a", 10) }},
@@ -60,8 +60,7 @@ func TestUndercharged(t *testing.T) {
 	}
 }
 
-// What is charged then is what the pool takes: nothing is left to add, and the room that can be
-// promised is less by what the volume may still be written.
+// After the charge nothing is left to add, and Allocatable is less by what the volume may still write.
 func TestUnderchargedOnce(t *testing.T) {
 	s := newThinScene()
 	s.thinClaim("a", 10)

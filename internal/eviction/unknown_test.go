@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Nobody is told to change the tags that a newer release has written.
+// No message asks a person to change tags that a newer release has written.
 func TestTagsOfANewerRelease(t *testing.T) {
 	linear, directory := volume.Shape{Layout: volume.Linear}, volume.Shape{Layout: volume.Directory, DirectoryPool: "small"}
 	for _, shape := range []volume.Shape{linear, directory} {

@@ -25,9 +25,9 @@ type View struct {
 	// KeptElsewhere holds the UUIDs of volumes that are kept by PersistentVolumes outside the list above, whose
 	// labels name another node or none.
 	KeptElsewhere map[string]bool
-	// Unasked holds the UUIDs of unreferenced volumes about which the API server has not said yet whether a
-	// PersistentVolume outside the list above keeps them. They may be evicted, because it is asked right before,
-	// but their room is not on offer.
+	// Unasked holds the UUIDs of unreferenced volumes for which the API server has not confirmed yet whether a
+	// PersistentVolume outside the list above keeps them. They may be evicted, because the API server is asked just
+	// before the removal, but their room is not on offer.
 	Unasked map[string]bool
 	// OrphansEvicted is how many orphans were evicted within the last OrphanWindow, as far as the caller knows.
 	// They count against OrphanShare: a limit per plan would only spread the loss over several rounds.

@@ -7,9 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A growth that was granted by a report from before the pool filled up, and that the node could
-// not do, goes by a newer report when it is tried again: it says what is missing, and is granted
-// as soon as that is there.
+// A growth was granted by a report from before the pool filled up, and failed on the node. When it is retried, a
+// newer report decides: the condition says what is missing, and the growth is granted as soon as there is room.
 func TestStaleReport(t *testing.T) {
 	w := newWorld(t, 40*gib, thin(2000))
 	w.bind("data", gib)
@@ -17,7 +16,7 @@ func TestStaleReport(t *testing.T) {
 	w.ask("data", 20*gib)
 	w.serve()
 	require.Equal(t, pending, state(w.claim("data")), "granted")
-	w.make("filled", "", 25*gib) // and nobody has reported it
+	w.make("filled", "", 25*gib) // not reported yet
 	require.False(t, w.kubelet("data"))
 	w.daemon()
 	w.now = w.now.Add(nodeErrorGrace)
@@ -33,7 +32,7 @@ func TestStaleReport(t *testing.T) {
 	w.requireSize("data", 20*gib)
 }
 
-// A node whose clock is ahead must not keep a pod from starting until that day.
+// A node whose clock was ahead must not keep a pod from starting until that date.
 func TestNodeErrorAhead(t *testing.T) {
 	w := newWorld(t, 100*gib)
 	w.bind("data", gib)
@@ -48,8 +47,8 @@ func TestNodeErrorAhead(t *testing.T) {
 	require.True(t, w.kubelet("data"), "the pod starts")
 }
 
-// A request that is lowered after its growth was granted is too late: kubelet may be growing the volume at this
-// moment. Where the node cannot, the growth is taken back, and the lower request served.
+// A request that is lowered after its growth was granted is too late, because kubelet may already be growing the
+// volume. If the node fails, the growth is taken back, and the lower request is served.
 func TestLoweredAfterItWasGranted(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fails bool

@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// kube-controller-manager leaves CSI volumes alone, so nobody else ends what is noted of a
-// growth: a claim that is bound to the volume anew would be told the size before it.
+// kube-controller-manager does not handle CSI volumes, so flexlvm removes the annotation of a finished growth.
+// Otherwise a claim that is bound to the volume later would get the size from before it.
 func TestGrantedThroughCSI(t *testing.T) {
 	w := newWorld(t, 100*gib)
 	w.door, w.spec.Namespace = pv.CSI, "db"
@@ -35,7 +35,7 @@ func TestGrantedThroughCSI(t *testing.T) {
 	require.Equal(t, writes, w.writes, "that is all")
 }
 
-// A successor ends what its predecessor did not.
+// The next provisioner finishes what its predecessor did not.
 func TestGrownThroughCSIWhileThereWasNobody(t *testing.T) {
 	w := newWorld(t, 100*gib)
 	w.door, w.spec.Namespace = pv.CSI, "db"
@@ -48,15 +48,15 @@ func TestGrownThroughCSIWhileThereWasNobody(t *testing.T) {
 	require.NotContains(t, w.object("data").Annotations, pv.AnnotationPreResizeCapacity)
 }
 
-// kubelet does not reach the driver, or the node cannot grow the volume for long: the growth is
-// tried again soon, and then less and less often.
+// While kubelet does not reach the driver, or the node cannot grow the volume, the growth is retried, soon at first
+// and then with exponential backoff.
 func TestGrowthIsTriedAgainSoonAndThenLessOften(t *testing.T) {
 	w := newWorld(t, 100*gib)
 	w.door, w.spec.Namespace = pv.CSI, "db"
 	w.bind("data", gib)
 	w.ask("data", 10*gib)
 	w.settle()
-	// fails has kubelet fail, and returns after how long the growth is granted again.
+	// fails makes kubelet fail, and returns after what time the growth is granted again.
 	fails := func() time.Duration {
 		claim := w.claim("data")
 		require.Equal(t, pending, state(claim))

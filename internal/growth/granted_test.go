@@ -8,8 +8,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// A claim is told that its growth is granted also where kube-controller-manager writes it first,
-// once it has seen the capacity.
+// The event of a granted growth is sent even if kube-controller-manager, which has seen the capacity, writes the
+// claim first.
 func TestGrantIsToldWhereKubernetesIsFaster(t *testing.T) {
 	w := newWorld(t, 100*gib)
 	w.bind("data", gib)

@@ -41,8 +41,8 @@ func TestGranted(t *testing.T) {
 	require.NotContains(t, w.object("data").Annotations, pv.AnnotationPreResizeCapacity)
 }
 
-// One that can never be is refused in words; the user asks for less, and it is well, however
-// often kube-controller-manager repeats what was asked for first.
+// A growth that is impossible is refused, with a reason. Once the user lowers the request, it succeeds, however often
+// kube-controller-manager repeats the first one.
 func TestRefusedAndLowered(t *testing.T) {
 	w := newWorld(t, 100*gib)
 	w.bind("data", gib)
@@ -80,8 +80,7 @@ func TestRefusedAndLowered(t *testing.T) {
 	w.requireSize("data", 2*gib)
 }
 
-// Nothing is left undone where a request is lowered while kube-controller-manager has marked
-// the claim with what was asked for before.
+// A request can be lowered while kube-controller-manager has marked the claim with the earlier request.
 func TestLoweredWhileItIsTried(t *testing.T) {
 	w := newWorld(t, 100*gib)
 	w.bind("data", gib)
@@ -106,7 +105,7 @@ func TestWaitsInOrder(t *testing.T) {
 	w.ask("second", 20*gib)
 	w.settle()
 	w.now = w.now.Add(time.Minute)
-	w.ask("first", 20*gib) // by name it would be the first
+	w.ask("first", 20*gib) // would be first by name
 	w.ask("other", 2*gib)
 	w.settle()
 	require.Contains(t, w.words("second"), "Waiting: waits to grow from 1Gi to 20Gi: ")
@@ -126,7 +125,7 @@ func TestWaitsInOrder(t *testing.T) {
 	require.Contains(t, w.words("first"), "Waiting")
 }
 
-// Room is evicted for a growth, and for as much of it as is needed; the capacity follows.
+// Volumes are evicted for a growth, as many as needed, and the capacity is raised after that.
 func TestRoomIsMade(t *testing.T) {
 	for name, layout := range map[string]func(*volume.Spec){
 		"linear": func(*volume.Spec) {}, "thin": thin(0), "thin, overcommitted": thin(2000),
@@ -157,7 +156,7 @@ func TestRoomIsMade(t *testing.T) {
 	}
 }
 
-// A promise ends with the request that it was for.
+// A promise ends with its request.
 func TestPromiseEnds(t *testing.T) {
 	w := newWorld(t, 40*gib)
 	w.bind("data", gib)
@@ -178,8 +177,8 @@ func TestPromiseEnds(t *testing.T) {
 	require.Zero(t, w.evicted)
 }
 
-// What Kubernetes had written before this release is set back where it cannot be, and asks
-// like any other.
+// A capacity that Kubernetes has raised before this release is lowered if there is no room for it, and the growth is
+// then handled like any other.
 func TestCapacityThatWasWrittenUnasked(t *testing.T) {
 	for name, size := range map[string]volume.Bytes{
 		"more than the pool": 400 * volume.TiB, "more than there is": 90 * gib, "more than is supported": 600 * volume.TiB,
@@ -225,8 +224,8 @@ func TestCapacityThatWasWrittenUnasked(t *testing.T) {
 	}
 }
 
-// While another volume is released, its room is nobody's for a moment: what was promised stays.
-// Where that does not pass, it is taken back.
+// While another volume is being released, its room counts for nobody for a moment. A promise survives that moment,
+// and is taken back if the room stays missing.
 func TestRoomIsMissingForAMoment(t *testing.T) {
 	for name, passes := range map[string]bool{"it passes": true, "it stays": false} {
 		for kind, size := range map[string]volume.Bytes{"granted": 45 * gib, "room is made": 55 * gib} {
@@ -271,7 +270,7 @@ func TestRoomIsMissingForAMoment(t *testing.T) {
 	}
 }
 
-// What was granted and is not done yet stays, also with a successor.
+// A granted growth that is not finished survives a restart of the provisioner.
 func TestGrantedOutlivesTheProvisioner(t *testing.T) {
 	w := newWorld(t, 100*gib)
 	w.bind("data", gib)
@@ -285,14 +284,14 @@ func TestGrantedOutlivesTheProvisioner(t *testing.T) {
 	require.Less(t, offer.Most, 40*gib, "and is kept")
 }
 
-// A growth that the node cannot do is taken back, so that its pod starts, and tried again
-// later, or at once where less is asked for.
+// A growth that fails on the node is taken back, so that its pod starts. It is retried later, or immediately if the
+// request is lowered.
 func TestNodeCannotGrowIt(t *testing.T) {
 	w := newWorld(t, 100*gib)
 	w.bind("data", gib)
 	w.ask("data", 60*gib)
 	w.settle()
-	w.make("foreign", "", 50*gib) // somebody took the room, and nobody has reported it
+	w.make("foreign", "", 50*gib) // allocated by others, and not reported yet
 	require.False(t, w.kubelet("data"))
 	w.serve()
 	require.Equal(t, underway, state(w.claim("data")), "kubelet tries again")
@@ -312,8 +311,8 @@ func TestNodeCannotGrowIt(t *testing.T) {
 	w.requireSize("data", 60*gib)
 }
 
-// A claim that is just being bound, as after a move to another driver, has no capacity yet: there is
-// nothing to take back.
+// A claim that is just being bound, for example after a move to another driver, has no capacity yet. There is no
+// growth to take back.
 func TestNothingGrowsBeforeItIsBound(t *testing.T) {
 	w := newWorld(t, 100*gib)
 	w.bind("data", gib)
@@ -324,8 +323,8 @@ func TestNothingGrowsBeforeItIsBound(t *testing.T) {
 	require.Empty(t, decide(s, func(volume.Bytes) ledger.Answer { panic("asked") }))
 }
 
-// The provisioner is killed at every step of a grant, with its last write done or not, and
-// whoever comes after it ends what it has begun.
+// The provisioner is killed at every step of a grant, with its last write carried out or not. Its successor finishes
+// the growth.
 func TestKilledAtEveryStep(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		for _, layout := range []func(*volume.Spec){func(*volume.Spec) {}, thin(2000)} {
@@ -353,13 +352,13 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// What was promised stays promised where nobody knows whether it was written.
+// A promise stays while it is unknown whether it was written.
 func TestAnswerLost(t *testing.T) {
 	w := newWorld(t, 100*gib)
 	w.bind("data", gib)
 	w.settle()
 	w.ask("data", 60*gib)
-	w.dies = 1 // the claim is cleared, and the capacity perhaps raised
+	w.dies = 1 // the claim is cleared, and it is unknown whether the capacity was raised
 	w.serve()
 	for range 2 {
 		offer, _ := w.ledger.Offer("n1", w.spec)

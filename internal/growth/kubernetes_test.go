@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// manager is a try of kube-controller-manager 1.37 to let a claim grow
-// (pkg/volume/util/operationexecutor, expandAndRecoverFunction).
+// manager is one attempt of kube-controller-manager 1.37 to expand a claim (pkg/volume/util/operationexecutor,
+// expandAndRecoverFunction).
 func (w *world) manager(name string) {
 	claim, object := w.claim(name), w.object(name)
 	ask, own, larger := asked(claim), has(claim), capacity(object)
@@ -44,7 +44,7 @@ func (w *world) manager(name string) {
 	claim.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{storage: corev1.PersistentVolumeClaimControllerResizeInProgress}
 	w.store(claim)
 	if to.Cmp(larger) > 0 {
-		return // the policy growth.flexlvm.io
+		return // the admission policy growth.flexlvm.io denies the write of the capacity
 	}
 	if to.Cmp(larger) < 0 {
 		object.Spec.Capacity = corev1.ResourceList{storage: to}
@@ -54,8 +54,8 @@ func (w *world) manager(name string) {
 	w.store(claim)
 }
 
-// kubelet looks after a claim that a pod uses, and reports whether the pod could start
-// (pkg/volume/util/operationexecutor, node_expander.go).
+// kubelet handles a claim that a pod uses, and reports whether the pod can start (pkg/volume/util/operationexecutor,
+// node_expander.go).
 func (w *world) kubelet(name string) bool {
 	claim, object := w.claim(name), w.object(name)
 	own, to := has(claim), capacity(object)
@@ -85,7 +85,7 @@ func (w *world) kubelet(name string) bool {
 	return true
 }
 
-// words are what a claim says of its growth.
+// words returns the condition of a claim that reports why it does not grow.
 func (w *world) words(name string) string {
 	if c := condition(w.claim(name), corev1.PersistentVolumeClaimControllerResizeError); c != nil {
 		return fmt.Sprintf("%s: %s", c.Reason, c.Message)
@@ -93,7 +93,7 @@ func (w *world) words(name string) string {
 	return ""
 }
 
-// requireSize requires that a claim has so much, in the API and on the node, and is well.
+// requireSize requires that a claim has the size in the API and on the node, and no open growth.
 func (w *world) requireSize(name string, size volume.Bytes) {
 	w.t.Helper()
 	claim, object := w.claim(name), w.object(name)

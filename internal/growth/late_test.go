@@ -16,7 +16,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// charge is what the node daemon writes after its report.
+// charge writes the charges as the node daemon does after its report.
 func (w *world) charge(view eviction.View) {
 	for _, u := range eviction.Undercharged(view) {
 		object := w.api["/"+u.PV].DeepCopyObject().(*corev1.PersistentVolume)
@@ -26,15 +26,15 @@ func (w *world) charge(view eviction.View) {
 	}
 }
 
-// late has the node grow the volume of a claim, in full where whole is set and else the device alone,
-// and kubelet hear nothing of it.
+// late makes the node grow a claim's volume without kubelet learning of it: only the device, or also the content if
+// whole is set.
 func (w *world) late(name string, whole bool) {
 	to := capacity(w.object(name))
 	w.runsOut(name)
 	w.done(name, volume.Bytes(to.Value()), whole)
 }
 
-// runsOut has kubelet's call for a growth that was granted end before the node is done.
+// runsOut makes kubelet's call for a granted growth time out before the node is done.
 func (w *world) runsOut(name string) {
 	claim := w.claim(name)
 	require.Equal(w.t, pending, state(claim), "granted")
@@ -46,7 +46,7 @@ func (w *world) runsOut(name string) {
 	w.store(claim)
 }
 
-// done has the node grow the volume of a claim.
+// done makes the node grow the volume of a claim.
 func (w *world) done(name string, size volume.Bytes, whole bool) {
 	v := w.made["pvc-"+name]
 	v.Full = volume.DeviceSize(size, 0)
@@ -58,8 +58,8 @@ func (w *world) done(name string, size volume.Bytes, whole bool) {
 	}
 }
 
-// The room of a growth is zeroed for longer than kubelet waits: however often it is taken back for
-// that, it needs its room once, and waits half a minute each time.
+// Zeroing the room of a growth takes longer than kubelet waits. However often the growth is taken back because of
+// that, it needs its room once, and each retry waits half a minute.
 func TestGrowthThatRunsOutOfTime(t *testing.T) {
 	w := newWorld(t, 100*gib)
 	w.bind("data", 10*gib)
@@ -82,8 +82,8 @@ func TestGrowthThatRunsOutOfTime(t *testing.T) {
 	w.requireSize("data", 70*gib)
 }
 
-// A growth in a thin pool is carried out, and its answer is lost: nobody else is promised what
-// may be written to the volume by now, also where the claim asks for less again.
+// A growth in a thin pool is carried out, but the answer is lost. What may now be written to the volume is promised
+// to no other claim, even if the request is lowered.
 func TestGrowthWhoseAnswerIsLost(t *testing.T) {
 	w := newWorld(t, 100*gib, thin(1000))
 	w.bind("data", gib)
@@ -103,7 +103,7 @@ func TestGrowthWhoseAnswerIsLost(t *testing.T) {
 	require.Contains(t, w.words("other"), string(ledger.Waiting))
 }
 
-// From when such a growth is taken back until its node charges it, nobody is promised its room either.
+// From the time such a growth is taken back until the node charges it, its room is promised to no other claim either.
 func TestRoomOfAGrowthThatIsTakenBackIsKept(t *testing.T) {
 	w := newWorld(t, 100*gib, thin(1000))
 	w.bind("data", gib)
@@ -126,7 +126,7 @@ func TestRoomOfAGrowthThatIsTakenBackIsKept(t *testing.T) {
 	require.Contains(t, w.words("other"), string(ledger.Waiting))
 }
 
-// takenBack lets so many tries to grow a volume fail, each after a while.
+// takenBack makes a number of attempts to grow a volume fail, each after a delay.
 func (w *world) takenBack(name string, times int, after time.Duration) {
 	w.t.Helper()
 	for range times {
@@ -139,8 +139,8 @@ func (w *world) takenBack(name string, times int, after time.Duration) {
 	}
 }
 
-// A call that began before a growth was taken back may carry it out minutes later. Until then nobody else is promised
-// its room, also where the claim asks for less meanwhile, and has that.
+// A call that started before a growth was taken back may carry it out minutes later. Until then its room is promised
+// to no other claim, even if the request is lowered and granted meanwhile.
 func TestRoomOfAGrowthThatIsCarriedOutLater(t *testing.T) {
 	for name, layout := range map[string]func(*volume.Spec){"linear": func(*volume.Spec) {}, "thin": thin(1000)} {
 		for lowered, less := range map[string]volume.Bytes{"as much is asked for": 60 * gib, "less is asked for": 2 * gib} {
@@ -151,7 +151,7 @@ func TestRoomOfAGrowthThatIsCarriedOutLater(t *testing.T) {
 					w.bind("other", gib)
 					w.settle()
 					w.ask("data", 60*gib)
-					w.takenBack("data", 3, 2*time.Minute) // each time it waits for longer
+					w.takenBack("data", 3, 2*time.Minute) // each attempt waits longer
 					w.ask("other", 50*gib)
 					w.ask("data", less)
 					w.now = w.now.Add(90 * time.Second)
@@ -172,7 +172,7 @@ func TestRoomOfAGrowthThatIsCarriedOutLater(t *testing.T) {
 	}
 }
 
-// A growth that the node can never do keeps its room from others only for a while: the next try comes later.
+// A growth that always fails on the node reserves its room only for a while: the next attempt comes later.
 func TestRoomOfAGrowthThatNeverSucceedsIsGivenToOthers(t *testing.T) {
 	w := newWorld(t, 100*gib)
 	w.bind("data", gib)

@@ -11,9 +11,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Users, kube-controller-manager, kubelet, the daemon and kills in any order: never is more
-// promised than there is, no pod is kept from starting by a growth that was not granted, and
-// once everybody has had a turn each claim has what it asks for, or says why not.
+// Users, kube-controller-manager, kubelet, the daemon and kills act in any order. No more is promised than there is,
+// no pod is kept from starting by a growth that was not granted, and at the end each claim has what it requests, or a
+// condition says why not.
 func TestAnyOrder(t *testing.T) {
 	for seed := range int64(60) {
 		random := rand.New(rand.NewSource(seed))

@@ -41,20 +41,20 @@ const (
 	gib       = volume.GiB
 )
 
-// A world is one node with its volume group, its claims, kube-controller-manager, kubelet,
-// the node daemon's real plan, and the controller under test with a real ledger.
+// A world is one node with its volume group, its claims, kube-controller-manager, kubelet, the node daemon's real
+// plan, and the controller under test with a real ledger.
 type world struct {
 	t      *testing.T
 	now    time.Time
 	client *fake.Clientset
-	api    map[string]runtime.Object // what is in it, by namespace and name
+	api    map[string]runtime.Object // content of the API, by namespace and name
 	size   volume.Bytes              // of the pool
 	made   map[string]*inventory.Volume
 	spec   volume.Spec // of every claim's volume
 	door   pv.Door
 
-	// dies is how many writes the provisioner does before it is killed, the last of which
-	// is done and not answered where lost is set; less than 0 for never.
+	// dies is the number of writes until the provisioner is killed; negative: never. If lost is set, the last of them
+	// is carried out, but not answered.
 	dies int
 	lost bool
 	dead bool
@@ -66,7 +66,7 @@ type world struct {
 	c               *Controller
 	writes          int
 	evicted         int
-	asked           map[string]volume.Bytes // the largest size that a claim has ever asked for
+	asked           map[string]volume.Bytes // the largest size that a claim has ever requested
 }
 
 var errKilled = errors.New("killed")
@@ -97,7 +97,7 @@ func thin(ratio volume.Ratio) func(*volume.Spec) {
 	return func(s *volume.Spec) { s.Layout, s.ThinPool, s.Ratio = volume.Thin, "thinpool", ratio }
 }
 
-// restart begins with nothing, as a process does.
+// restart starts a new provisioner process.
 func (w *world) restart() {
 	index := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	w.claims, w.volumes = cache.NewIndexer(cache.MetaNamespaceKeyFunc, index), cache.NewIndexer(cache.MetaNamespaceKeyFunc, index)
@@ -117,7 +117,7 @@ func (w *world) restart() {
 	}
 }
 
-// patch is the API server: versions, the policies, and the provisioner's end.
+// patch stands in for the API server: it checks versions and policies, and kills the provisioner.
 func (w *world) patch(action clienttesting.Action) (bool, runtime.Object, error) {
 	patch := action.(clienttesting.PatchAction)
 	w.writes++
@@ -162,8 +162,8 @@ func (w *world) patch(action clienttesting.Action) (bool, runtime.Object, error)
 	return true, w.api[action.GetNamespace()+"/"+patch.GetName()].DeepCopyObject(), nil
 }
 
-// raised requires that a claim bears no mark of what was asked for before when its capacity is
-// raised: kube-controller-manager would go on with that.
+// raised requires that a claim whose capacity is raised has no mark of an earlier request, with which
+// kube-controller-manager would continue.
 func (w *world) raised(from, to *corev1.PersistentVolume) {
 	before, after := capacity(from), capacity(to)
 	if after.Cmp(before) > 0 {
@@ -174,7 +174,7 @@ func (w *world) raised(from, to *corev1.PersistentVolume) {
 	}
 }
 
-// merge is RFC 7396.
+// merge implements RFC 7396.
 func merge(into, change map[string]any) {
 	for k, v := range change {
 		inner, nested := v.(map[string]any)
@@ -194,7 +194,7 @@ func merge(into, change map[string]any) {
 
 var version = 100
 
-// store writes an object, in a version of its own.
+// store writes an object with a new resourceVersion.
 func (w *world) store(object runtime.Object) {
 	version++
 	meta := object.(metav1.Object)
@@ -224,7 +224,7 @@ func quantity(b volume.Bytes) resource.Quantity {
 }
 func room(b volume.Bytes) corev1.ResourceList { return corev1.ResourceList{storage: quantity(b)} }
 
-// bind makes a claim with its volume.
+// bind creates a claim with its PersistentVolume and volume.
 func (w *world) bind(name string, size volume.Bytes) {
 	spec := w.spec
 	spec.Size = size
@@ -246,7 +246,7 @@ func (w *world) bind(name string, size volume.Bytes) {
 	w.make("pvc-"+name, volume.Ready, size)
 }
 
-// make makes a logical volume that is written to the end.
+// make creates a fully written logical volume.
 func (w *world) make(name string, state volume.State, size volume.Bytes) {
 	device := volume.DeviceSize(size, 0)
 	w.made[name] = &inventory.Volume{
@@ -259,7 +259,7 @@ func (w *world) make(name string, state volume.State, size volume.Bytes) {
 	}
 }
 
-// ask changes what a claim asks for.
+// ask changes the request of a claim.
 func (w *world) ask(name string, size volume.Bytes) {
 	claim := w.claim(name)
 	claim.Spec.Resources.Requests = room(size)
@@ -267,7 +267,7 @@ func (w *world) ask(name string, size volume.Bytes) {
 	w.store(claim)
 }
 
-// free is what no volume holds.
+// free returns the room that no volume holds.
 func (w *world) free() volume.Bytes {
 	left := w.size
 	for _, v := range w.made {
@@ -276,10 +276,10 @@ func (w *world) free() volume.Bytes {
 	return left
 }
 
-// daemon is a round of the node daemon: it evicts what its plan says, and reports.
+// daemon is a round of the node daemon: it evicts by its plan, and reports.
 func (w *world) daemon() { w.rounds(true) }
 
-// daemonReports is a round that evicts nothing yet.
+// daemonReports is a round without evictions.
 func (w *world) daemonReports() { w.rounds(false) }
 
 func (w *world) rounds(evict bool) {
@@ -332,12 +332,12 @@ func (w *world) report(p eviction.PoolResult) {
 	}
 	report := &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: flexlvmv1.NodeStorageStatus{Pools: pools}}
 	w.ledger.Report(report)
-	if _, at, ask := w.ledger.Unconfirmed("n1"); ask { // as the publisher asks for it
+	if _, at, ask := w.ledger.Unconfirmed("n1"); ask { // as the publisher does
 		w.ledger.Confirm(report, at)
 	}
 }
 
-// watch shows the caches what is in the API, as they keep it.
+// watch updates the caches from the API, in their reduced form.
 func (w *world) watch() {
 	for _, object := range w.objects() {
 		lean, err := controlplane.Transform(object.DeepCopy())
@@ -360,7 +360,7 @@ func (w *world) watch() {
 	}
 }
 
-// serve is one turn of the controller.
+// serve is one pass of the controller.
 func (w *world) serve() {
 	w.watch()
 	_, _ = w.c.serve(w.t.Context(), "n1")
@@ -370,7 +370,7 @@ func (w *world) serve() {
 	w.check()
 }
 
-// settle lets the daemon and the controller work until neither has anything to do.
+// settle runs the daemon and the controller until neither has anything to do.
 func (w *world) settle() {
 	for range 20 {
 		before := w.writes
@@ -384,8 +384,8 @@ func (w *world) settle() {
 	require.Fail(w.t, "it does not come to rest", "%v", w.told)
 }
 
-// check is what holds at every moment: nobody is promised what is not there, and no volume
-// grows further than its claim has ever asked for.
+// check checks the invariants: no more is promised than there is, and no volume grows larger than its claim has ever
+// requested.
 func (w *world) check() {
 	charged := volume.Bytes(0)
 	for _, object := range w.objects() {

@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A claim that two pods share is being written for one of them when the other does not fit.
+// A claim that two pods use is being written for one of them. The other pod's claims must not take its room.
 func TestCompanionThatIsBeingWrittenKeepsItsRoom(t *testing.T) {
 	three, five := volume.DeviceSize(3*volume.GiB, 0), volume.DeviceSize(5*volume.GiB, 0)
 	b := ledgertest.New(t, ledgertest.Report("node-1", three+five+2*volume.GiB), ledgertest.Report("node-2", 3*five))
@@ -35,7 +35,7 @@ func TestCompanionThatIsBeingWrittenKeepsItsRoom(t *testing.T) {
 	require.ErrorContains(t, b.Take("node-1", second, shared), `gets its volume on node "node-2"`, "nor once it is written")
 }
 
-// Two claims whose writes have failed for one node are not in each other's way on another.
+// Two claims whose writes have failed for one node can both move to another one.
 func TestCompanionsMoveTogether(t *testing.T) {
 	b := ledgertest.New(t, ledgertest.Report("node-1", 2*ledgertest.OneGiB), ledgertest.Report("node-2", 2*ledgertest.OneGiB))
 	one, two := ledgertest.Want("one", volume.GiB), ledgertest.Want("two", volume.GiB)
@@ -64,7 +64,7 @@ func TestReservationForAWriteLastsThroughACompanionsTurn(t *testing.T) {
 	require.Equal(t, 3*ledgertest.OneGiB, b.Room("node-1"))
 }
 
-// What the watch does not show yet is written, and no companion's turn takes its room.
+// A PersistentVolume that the watch does not show yet exists, and no companion's turn takes its room.
 func TestCompanionThatIsInheritedKeepsItsRoom(t *testing.T) {
 	b := ledgertest.New(t, ledgertest.Report("node-1", ledgertest.OneGiB))
 	one, two := ledgertest.Want("one", volume.GiB), ledgertest.Want("two", volume.GiB)
@@ -73,7 +73,7 @@ func TestCompanionThatIsInheritedKeepsItsRoom(t *testing.T) {
 	require.Zero(t, b.Room("node-1"))
 }
 
-// Snapshots of one instant are all about to be written.
+// All snapshots of a group are about to be written, so none of their reservations is short.
 func TestSnapshotsOfAGroupKeepTheirRoom(t *testing.T) {
 	b := ledgertest.New(t, ledgertest.Report("node-1", 4*ledgertest.OneGiB))
 	wants := []ledger.Want{snapshot("one"), snapshot("two"), snapshot("three")}
@@ -88,7 +88,7 @@ func TestSnapshotsOfAGroupKeepTheirRoom(t *testing.T) {
 	require.Equal(t, left, b.Room("node-1"))
 }
 
-// Snapshots that do not fit keep no claims away.
+// Snapshots that do not fit leave no hold that would keep claims away.
 func TestSnapshotsThatDoNotFitHoldNothing(t *testing.T) {
 	b := ledgertest.New(t, ledgertest.Report("node-1", 2*ledgertest.OneGiB))
 	before, _ := b.Offer("node-1", volume.Spec{Group: "flexlvm"})

@@ -19,7 +19,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Two disks of 50 GiB, on which 20 GiB are free and 60 GiB may be evicted.
+// Two disks of 50 GiB each, on which 20 GiB in total are free and 60 GiB are evictable.
 func TestLedgerOffersWhatMayBeEvictedFromEachDevice(t *testing.T) {
 	quantities := func(each ...volume.Bytes) (out []resource.Quantity) {
 		for _, b := range each {
@@ -60,8 +60,8 @@ func TestLedgerOffersWhatMayBeEvictedFromEachDevice(t *testing.T) {
 	})
 }
 
-// Whatever the ledger has promised, the plans of the node make room for, where LVM puts
-// the others as badly as it can.
+// Whatever the ledger promises, the node's plans can make room for, even if LVM places the other volumes as badly as
+// possible.
 func TestLedgerPromisesWhatPlansCanBring(t *testing.T) {
 	var evicted, promised int
 	for seed := range uint64(1500) {
@@ -129,7 +129,7 @@ func (n *simulated) report() *flexlvmv1.NodeStorage {
 	})
 }
 
-// promise reserves room for a volume, and writes its PersistentVolume.
+// promise reserves room for a volume, and creates its PersistentVolume.
 func (n *simulated) promise(b *ledgertest.Books, w ledger.Want) bool {
 	if b.Take("node-1", w) != nil {
 		return false
@@ -141,7 +141,7 @@ func (n *simulated) promise(b *ledgertest.Books, w ledger.Want) bool {
 	return true
 }
 
-// carryOut removes what a plan evicts, and what was being removed.
+// carryOut removes the volumes that a plan evicts, and the doomed ones.
 func (n *simulated) carryOut(plan eviction.Result) {
 	g := n.Group("flexlvm")
 	n.View.Volumes = slices.DeleteFunc(n.View.Volumes, func(v inventory.Volume) bool {
@@ -156,8 +156,8 @@ func (n *simulated) carryOut(plan eviction.Result) {
 	})
 }
 
-// makeOne makes a volume that finds room: those that may lie anywhere first, and on the
-// devices with the most room, where it hurts the others most.
+// makeOne creates a volume that fits. Linear volumes are created first, and on the devices with the most room, where
+// they hurt the others most.
 func (n *simulated) makeOne(r *rand.Rand) bool {
 	g := n.Group("flexlvm")
 	for i, c := range n.unmade {

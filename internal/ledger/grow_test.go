@@ -18,7 +18,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// bound is the PersistentVolume of a claim, in its version.
+// bound returns the bound PersistentVolume of a want, at a resourceVersion.
 func bound(w ledger.Want, version int, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	return ledgertest.PersistentVolume("node-1", w, append([]func(*corev1.PersistentVolume){func(o *corev1.PersistentVolume) {
 		o.Status.Phase, o.ResourceVersion = corev1.VolumeBound, strconv.Itoa(version)
@@ -37,7 +37,7 @@ func grownTo(size volume.Bytes) func(*corev1.PersistentVolume) {
 	}
 }
 
-// amounts sets what a pool holds.
+// amounts sets the amounts of a pool.
 func amounts(size, free, reclaimable, allocatable volume.Bytes) func(*flexlvmv1.Pool) {
 	return func(p *flexlvmv1.Pool) {
 		p.Size, p.Free = ledgertest.Quantity(size), ledgertest.Quantity(free)
@@ -45,7 +45,7 @@ func amounts(size, free, reclaimable, allocatable volume.Bytes) func(*flexlvmv1.
 	}
 }
 
-// device is what a volume of so many GiB takes.
+// device returns what a volume of gib GiB takes.
 func device(gib int) volume.Bytes { return volume.DeviceSize(volume.Bytes(gib)*volume.GiB, 0) }
 
 func TestGrow(t *testing.T) {
@@ -145,8 +145,8 @@ func TestGrow(t *testing.T) {
 	}
 }
 
-// No room is promised for what LVM will not do: a volume with copy-on-write snapshots grows once
-// they are gone.
+// No room is promised for a growth that LVM refuses: a volume with copy-on-write snapshots can grow once they are
+// deleted.
 func TestGrowWaitsForCopyOnWriteSnapshots(t *testing.T) {
 	const gib = volume.GiB
 	l := ledgertest.New(t, ledgertest.Report("node-1", 100*gib))
@@ -174,8 +174,7 @@ func TestGrowOfANodeThatHasNotReported(t *testing.T) {
 	require.True(t, b.Holds(bound(ledgertest.Want("a", volume.TiB), 7)), "nobody knows")
 }
 
-// In a thin pool a volume grows at one moment: what it grows by must be free then, however
-// little its class promises.
+// A thin volume grows at one moment: the whole increase must be free then, however little its class promises.
 func TestGrowThin(t *testing.T) {
 	const gib = volume.GiB
 	for name, tt := range map[string]struct {
@@ -202,8 +201,8 @@ func TestGrowThin(t *testing.T) {
 	}
 }
 
-// What is promised is charged from the answer on, and falls only by what is written; what an
-// older state of the object says does not matter.
+// A promised growth is charged from the answer on, and the charge falls only when the object is written. An older
+// state of the object does not matter.
 func TestGrowthIsKeptUntilItIsWritten(t *testing.T) {
 	const gib = volume.GiB
 	want := ledgertest.Want("a", gib)
@@ -282,8 +281,8 @@ func TestHolds(t *testing.T) {
 	require.False(t, b.Holds(bound(ledgertest.Want("a", gib), 7, grownTo(600*volume.TiB))), "nor what cannot be read")
 }
 
-// Whatever is asked, in whatever order, and however late the watch is: never is more promised
-// than is free or may be evicted, and what was promised does not fall before it is written.
+// In any order of requests, and however late the watch, no more is promised than is free or evictable, and a promise
+// does not shrink before it is written.
 func TestNeverMoreIsPromisedThanThereIs(t *testing.T) {
 	for seed := range int64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { promiseAtRandom(t, rand.New(rand.NewSource(seed))) })
@@ -378,7 +377,7 @@ func chargeAt(w ledger.Want, size volume.Bytes) volume.Bytes {
 	return w.Spec.Charge()
 }
 
-// chargeOf is what the ledger is to keep for a PersistentVolume.
+// chargeOf returns the charge that the ledger must keep for a PersistentVolume.
 func chargeOf(t *testing.T, o *corev1.PersistentVolume) volume.Bytes {
 	t.Helper()
 	v, err := persistentvolume.Parse(o)

@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// scanned is the largest offer by asking every node.
+// scanned determines the largest offer by asking for every node's offer.
 func scanned(l *ledger.Ledger, class volume.Spec, allows func(node string) bool) (out ledger.Largest) {
 	for _, node := range l.Nodes() {
 		offer, has := l.Offer(node, class)
@@ -39,7 +39,7 @@ func classes() []volume.Spec {
 	}
 }
 
-// Whatever happens to the nodes, the largest offer that is kept is that which is there.
+// After any change, the cached largest offer equals the one that a scan finds.
 func TestLargestFollowsEveryChange(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -66,7 +66,7 @@ func TestLargestFollowsEveryChange(t *testing.T) {
 			_, _ = b.Reserve(node(), []ledger.Want{want, ledgertest.Want(fmt.Sprint("also-", i%5), volume.GiB)})
 		case 6:
 			b.Now = b.Now.Add(time.Minute)
-			for j := range 6 { // as the publisher does when something lapses
+			for j := range 6 { // as the publisher does when a reservation expires
 				b.ExpireReservations(fmt.Sprint("node-", j))
 			}
 		}
@@ -78,7 +78,7 @@ func TestLargestFollowsEveryChange(t *testing.T) {
 	}
 }
 
-// Where no node can give any, the first that takes no new volumes says why.
+// If no node has any room, the first closed node is returned, with the reason.
 func TestLargestSaysWhyNodesTakeNone(t *testing.T) {
 	class := classes()[0]
 	missing := func(p *flexlvmv1.Pool) { p.Closed = "a device is missing" }
@@ -100,7 +100,7 @@ func TestLargestSaysWhyNodesTakeNone(t *testing.T) {
 	require.Equal(t, ledger.Largest{Node: "node-1", Nodes: 2, Most: volume.GiB}, b.Largest(class, not))
 }
 
-// crowd is a ledger of many nodes with many volumes.
+// crowd returns a ledger of many nodes with many volumes.
 func crowd(nodes, volumes int) *ledger.Ledger {
 	l := ledger.New(time.Now, func(string) {})
 	for i := range nodes {
@@ -113,8 +113,7 @@ func crowd(nodes, volumes int) *ledger.Ledger {
 	return l
 }
 
-// BenchmarkLargest asks for the largest offer while one node changes between two questions.
-// It is to be set beside BenchmarkScan: the ratio is what counts.
+// BenchmarkLargest asks for the largest offer after each change of one node. Only its ratio to BenchmarkScan matters.
 func BenchmarkLargest(b *testing.B) {
 	l, class := crowd(1000, 100), classes()[0]
 	l.Largest(class, nil)

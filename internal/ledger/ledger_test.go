@@ -72,7 +72,7 @@ func TestLedgerServesAPodWholeOrNotAtAll(t *testing.T) {
 	require.Equal(t, 2*ledgertest.OneGiB, b.Room("node-1"), "nothing is kept")
 	require.Equal(t, []string{"node-1"}, b.Changes())
 
-	// The scheduler, which looks at one claim after the other, is kept from coming back.
+	// A hold keeps the scheduler, which checks the claims one by one, from choosing the node again.
 	offer, _ := b.Offer("node-1", volume.Spec{Group: "flexlvm"})
 	require.Equal(t, volume.GiB-volume.Block, offer.Most)
 	b.Now = b.Now.Add(2 * time.Minute)
@@ -86,15 +86,14 @@ func TestLedgerServesAPodWholeOrNotAtAll(t *testing.T) {
 
 	require.NoError(t, b.Take("node-2", three...))
 	require.Less(t, b.Room("node-2"), 8*volume.MiB)
-	// Its companions come one after the other, and find what is kept for them.
+	// The companions come one after the other, and find their reservations.
 	b.Written(ledgertest.PersistentVolume("node-2", three[0]))
 	require.NoError(t, b.Take("node-2", three[1], three[0], three[2]))
 	require.Less(t, b.Room("node-2"), 8*volume.MiB)
 	require.Error(t, b.Take("node-2", ledgertest.Want("d", volume.GiB)))
 }
 
-// A companion that has its PersistentVolume keeps its room: the others of its pod
-// must not be promised that.
+// A companion whose PersistentVolume exists keeps its room, which must not be promised to the pod's other claims.
 func TestLedgerCountsACompanionThatIsWritten(t *testing.T) {
 	b := ledgertest.New(t, ledgertest.Report("node-1", 2*ledgertest.OneGiB+ledgertest.OneGiB/2))
 	b.Written(ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB)))
@@ -138,7 +137,7 @@ func TestFitsReservesNothing(t *testing.T) {
 	require.NoError(t, b.Fits("node-1", large), "it has its room")
 }
 
-// A new leader whose watch begins with an older state than the last leader left.
+// The watch of a new leader starts with an older state than the last leader left.
 func TestLedgerInheritsWhatItsWatchDoesNotShowYet(t *testing.T) {
 	b := ledgertest.New(t, ledgertest.Report("node-1", 2*ledgertest.OneGiB))
 	b.Inherited(ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB)))
@@ -218,7 +217,7 @@ func TestLedgerRefusesWithAReason(t *testing.T) {
 	require.NotContains(t, b.Nodes(), "node-5")
 }
 
-// What is offered can be reserved, to the byte, and not a block more.
+// The offered size can be reserved, and not one block more.
 func TestLedgerOffersWhatItCanReserve(t *testing.T) {
 	for _, extent := range []volume.Bytes{4 * volume.MiB, 32 * volume.MiB, volume.GiB} {
 		for _, allocatable := range []volume.Bytes{299 * volume.MiB, 300 * volume.MiB, volume.GiB + 12345, 100 * volume.GiB, 9 * volume.TiB} {
@@ -245,7 +244,7 @@ func TestLedgerKnowsLongNames(t *testing.T) {
 	require.Equal(t, []string{pv.NodeLabelValue(ledgertest.LongName)}, b.Changes())
 }
 
-// Layouts that need several physical devices go by what is free on each.
+// Layouts on several physical devices depend on what is free on each.
 func TestLedgerLayouts(t *testing.T) {
 	devices := func(free ...volume.Bytes) func(*flexlvmv1.Pool) {
 		return func(p *flexlvmv1.Pool) {
@@ -263,7 +262,7 @@ func TestLedgerLayouts(t *testing.T) {
 		return w
 	}
 	raid1 := volume.Spec{Group: "flexlvm", Layout: volume.Raid1}
-	leg := ledgertest.OneGiB + volume.DefaultExtent // with RAID's own metadata
+	leg := ledgertest.OneGiB + volume.DefaultExtent // including RAID's own metadata
 
 	t.Run("its true cost", func(t *testing.T) {
 		b := ledgertest.New(t, ledgertest.Report("node-1", 10*leg, devices(5*leg, 5*leg)))

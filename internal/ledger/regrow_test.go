@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A growth that was carried out and taken back needs no room once more, as the volume's node has
+// A growth that was carried out, but taken back, needs no more room when it is granted again, because the node has
 // charged what the volume takes.
 func TestGrowthThatIsThereAlready(t *testing.T) {
 	const gib = volume.GiB
@@ -35,7 +35,7 @@ func TestGrowthThatIsThereAlready(t *testing.T) {
 	}
 }
 
-// What is kept of a growth that is taken back is all of it, also where that is less than an extent of LVM's.
+// The whole room of a growth that is taken back is kept, even if that is less than an LVM extent.
 func TestAllOfASmallGrowthIsKept(t *testing.T) {
 	small := ledgertest.Want("a", volume.MiB)
 	small.Spec.Layout, small.Spec.DirectoryPool = volume.Directory, "small"

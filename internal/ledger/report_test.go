@@ -12,15 +12,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// reportAt is that of node-1 at a resourceVersion.
+// reportAt returns a report of node-1 at a resourceVersion.
 func reportAt(version string, allocatable volume.Bytes) *flexlvmv1.NodeStorage {
 	out := ledgertest.Report("node-1", allocatable)
 	out.ResourceVersion = version
 	return out
 }
 
-// The watch of the reports may be behind that of the PersistentVolumes: then the report counts the
-// room of a PersistentVolume that is gone, and its volume holds that still.
+// The watch of the reports may lag behind that of the PersistentVolumes: the report then still counts the room of a
+// deleted PersistentVolume, whose volume still holds it.
 func TestDepartedStaysChargedUntilTheReportIsNewer(t *testing.T) {
 	gib := ledgertest.OneGiB
 	b := ledgertest.New(t, reportAt("5", 3*gib))
@@ -36,7 +36,7 @@ func TestDepartedStaysChargedUntilTheReportIsNewer(t *testing.T) {
 	b.Gone("b")
 	require.Zero(t, b.Room("node-1"))
 	require.Error(t, b.Take("node-1", ledgertest.Want("d", volume.GiB)))
-	b.Report(reportAt("5", 3*gib)) // once more
+	b.Report(reportAt("5", 3*gib)) // again
 	require.Zero(t, b.Room("node-1"), "the watch alone does not tell how new it is")
 
 	node, at, ask := b.Unconfirmed("node-1")
@@ -60,7 +60,8 @@ func TestDepartedStaysChargedUntilTheReportIsNewer(t *testing.T) {
 	require.Equal(t, gib, b.Room("node-1"), "the watch has caught up")
 }
 
-// A replica's volume is there until its node says otherwise, and another must not begin with it.
+// A replica's volume exists until its node reports otherwise, and another replica with that name must not be created
+// before.
 func TestADepartedReplicaHasATwin(t *testing.T) {
 	b := ledgertest.New(t, reportAt("5", 3*ledgertest.OneGiB))
 	first, second := ledgertest.Want("pvc-1", volume.GiB), ledgertest.Want("pvc-2", volume.GiB)
@@ -73,7 +74,7 @@ func TestADepartedReplicaHasATwin(t *testing.T) {
 	require.NoError(t, b.Take("node-1", second))
 }
 
-// An API server that was restored from a backup counts from an earlier version on.
+// A restored API server continues from an earlier version.
 func TestReportsGoOnAfterARestore(t *testing.T) {
 	gib := ledgertest.OneGiB
 	b := ledgertest.New(t)
@@ -88,7 +89,7 @@ func TestReportsGoOnAfterARestore(t *testing.T) {
 	require.Equal(t, gib, b.Room("node-1"))
 }
 
-// Where no report is, nothing is offered, and nothing has to stay charged.
+// Without a report, nothing is offered, and nothing has to stay charged.
 func TestDepartedOfANodeThatIsGone(t *testing.T) {
 	for _, name := range []string{"node-1", ledgertest.LongName} {
 		label := pv.NodeLabelValue(name)
@@ -108,7 +109,7 @@ func TestDepartedOfANodeThatIsGone(t *testing.T) {
 	}
 }
 
-// Of a node that never reported, and whose name a label cannot hold, the name is not known.
+// The name of a node that has never reported is unknown if a label cannot hold it.
 func TestDepartedOfANodeWithoutAName(t *testing.T) {
 	b := ledgertest.New(t)
 	b.Written(ledgertest.PersistentVolume(ledgertest.LongName, ledgertest.Want("a", volume.GiB)))
@@ -123,7 +124,8 @@ func TestDepartedOfANodeWithoutAName(t *testing.T) {
 	require.True(t, ask)
 }
 
-// An answer that comes when the report is deleted does not bring it back; that of another one does.
+// An answer that was on its way when the report was deleted does not restore it; a report with another UID is
+// accepted.
 func TestReportThatIsDeletedStaysSo(t *testing.T) {
 	gib := ledgertest.OneGiB
 	b := ledgertest.New(t)

@@ -27,7 +27,7 @@ func TestLedgerKeepsThinPoolsApart(t *testing.T) {
 	require.ErrorContains(t, err, `has no thin pool "flexlvm/thinpool"; it has flexlvm`)
 }
 
-// At ratio 1 never more is promised than there is; above, so much more.
+// At ratio 1 no more is promised than there is; above 1, that much more.
 func TestLedgerRatio(t *testing.T) {
 	for ratio, fit := range map[volume.Ratio]int{0: 4, 1000: 4, 1500: 6, 2000: 8} {
 		b := ledgertest.New(t, ledgertest.ThinReport("node-1", 4*ledgertest.OneGiB))
@@ -42,7 +42,7 @@ func TestLedgerRatio(t *testing.T) {
 	}
 }
 
-// A pool over its watermark is offered to nobody.
+// A closed pool, such as one over its watermark, offers nothing.
 func TestLedgerClosedThinPool(t *testing.T) {
 	b := ledgertest.New(t, ledgertest.ThinReport("node-1", 4*ledgertest.OneGiB, func(p *flexlvmv1.Pool) { p.Closed = "thin pool flexlvm/thinpool is 83% full" }))
 	offer, has := b.Offer("node-1", ledgertest.ThinClass)

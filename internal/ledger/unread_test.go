@@ -22,18 +22,18 @@ func noted(charge string) change {
 	return func(v *corev1.PersistentVolume) { v.Annotations[pv.AnnotationCharged] = charge }
 }
 
-// later is as a later release writes it.
+// later returns a PersistentVolume of a later release.
 func later(name string, size volume.Bytes, changes ...change) *corev1.PersistentVolume {
 	return ledgertest.PersistentVolume("node-1", ledgertest.Want(name, size), append(changes, option("colour", "blue"))...)
 }
 
-// records are the ways in which the ledger learns of a PersistentVolume.
+// records are the two ways in which the ledger learns of a PersistentVolume.
 var records = map[string]func(*ledger.Ledger, *corev1.PersistentVolume){
 	"written": (*ledger.Ledger).Written, "inherited": (*ledger.Ledger).Inherited,
 }
 
-// A node daemon that is newer counts the room of a PersistentVolume that only it can parse as a claim's,
-// and leaves it to the provisioner to charge it.
+// A newer node daemon counts the room of a PersistentVolume that only it can parse as that of a claim, and relies on
+// the provisioner to charge it.
 func TestWhatALaterReleaseHasWrittenIsCharged(t *testing.T) {
 	two := volume.DeviceSize(2*volume.GiB, 0)
 	for name, c := range map[string]struct {
@@ -62,7 +62,7 @@ func TestWhatALaterReleaseHasWrittenIsCharged(t *testing.T) {
 	}
 }
 
-// One that is changed into what cannot be parsed keeps its charge.
+// A PersistentVolume that can no longer be parsed keeps its charge.
 func TestWhatCannotBeParsedAnyMoreKeepsItsCharge(t *testing.T) {
 	b := ledgertest.New(t, ledgertest.Report("node-1", 10*volume.GiB))
 	b.Written(ledgertest.PersistentVolume("node-1", ledgertest.Want("a", volume.GiB), noted("4294967296")))
@@ -72,7 +72,8 @@ func TestWhatCannotBeParsedAnyMoreKeepsItsCharge(t *testing.T) {
 	}
 }
 
-// Where not even the pool can be read, nothing more is promised on the node, and people are told why.
+// If not even the pool of a PersistentVolume can be read, nothing more is promised on its node, and the error says
+// why.
 func TestWhosePoolCannotBeRead(t *testing.T) {
 	for how, record := range records {
 		for name, c := range map[string]change{

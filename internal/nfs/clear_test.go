@@ -23,7 +23,7 @@ func (b *bait) clearing() *clearing {
 	return &clearing{top: top, moveUp: top.Rename, left: atOnce}
 }
 
-// clearAll calls run as often as it takes.
+// clearAll calls run until the directory is empty.
 func (b *bait) clearAll(c *clearing) {
 	b.t.Helper()
 	for calls := 1; ; calls++ {
@@ -37,11 +37,11 @@ func (b *bait) clearAll(c *clearing) {
 	}
 }
 
-// XFS lets nobody move a directory into a full one whose inode has no room for the name, and the full one
-// cannot be emptied by moving alone.
+// XFS does not move a directory into another one whose inode has no room for the name, if the file system is full.
+// Moving alone cannot empty a full directory.
 func TestClearWithoutRoomToMove(t *testing.T) {
 	for name, errno := range map[string]error{"no room": syscall.ENOSPC, "limit": syscall.EDQUOT} {
-		for after := range 2 { // that many can be moved nevertheless
+		for after := range 2 { // number of moves that succeed
 			t.Run(fmt.Sprint(name, after), func(t *testing.T) {
 				b := newBait(t)
 				b.make()
@@ -70,7 +70,7 @@ func TestClearWithoutRoomToMove(t *testing.T) {
 	}
 }
 
-// A path is followed to its end although the time is over: the next call would begin at its top again.
+// A path is followed to its end even after the deadline, because the next call would start at its top again.
 func TestClearOfADeepPath(t *testing.T) {
 	b := newBait(t)
 	b.make()
@@ -88,7 +88,7 @@ func TestClearOfADeepPath(t *testing.T) {
 	b.clearAll(c)
 }
 
-// Want of room is an error where it keeps everything from being removed, and that does not take for ever.
+// Lack of room is an error only if nothing can be removed, and the attempts are bounded.
 func TestClearWhereNothingGoes(t *testing.T) {
 	b := newBait(t)
 	b.make()

@@ -16,7 +16,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/nfsmark"
 )
 
-// bait is what lies beside a volume's directory and must never be touched.
+// bait is the data beside a volume's directory that must never be touched.
 type bait struct {
 	t    *testing.T
 	root *os.Root
@@ -24,7 +24,7 @@ type bait struct {
 	want map[string]string
 }
 
-// newBait makes an export with the data of others in it, and a directory beside it.
+// newBait creates an export with the data of others in it, and a directory beside it.
 func newBait(t *testing.T) *bait {
 	t.Helper()
 	base := t.TempDir()
@@ -89,7 +89,7 @@ func (b *bait) marked() bool {
 	return err == nil
 }
 
-// removeAll calls remove as often as it wants to be called.
+// removeAll calls remove until it is done.
 func (b *bait) removeAll() (first finding) {
 	b.t.Helper()
 	for calls := 1; ; calls++ {
@@ -107,7 +107,7 @@ func (b *bait) removeAll() (first finding) {
 
 func TestMakeDirectory(t *testing.T) {
 	b := newBait(t)
-	for _, first := range []bool{true, false} { // it may be called again
+	for _, first := range []bool{true, false} { // a repeated call succeeds
 		require.Equal(t, first, b.make())
 		info, err := os.Stat(b.path(here.name))
 		require.NoError(t, err)
@@ -126,7 +126,7 @@ func TestMakeDirectory(t *testing.T) {
 	require.Equal(t, "drwx------", info.Mode().String())
 }
 
-// What stands at the name of a new volume's directory is not flexlvm's.
+// An existing entry with the name of a new volume's directory is not flexlvm's.
 func TestMakeDirectoryWhereSomethingIs(t *testing.T) {
 	for name, plant := range map[string]func(path string) error{
 		"directory": func(path string) error { return os.Mkdir(path, 0o755) },
@@ -142,7 +142,7 @@ func TestMakeDirectoryWhereSomethingIs(t *testing.T) {
 			var foreign *nfsmark.ForeignError
 			require.ErrorAs(t, err, &foreign)
 			require.False(t, b.marked())
-			// Also where it was planted after the mark was made.
+			// The same if it was planted after the mark was written.
 			require.NoError(t, here.mark("team/data").Write(b.root))
 			if name != "directory" {
 				_, err = makeDirectory(t.Context(), b.root, here, everybody, "team/data")
@@ -159,7 +159,7 @@ func TestMakeDirectoryWhereSomethingIs(t *testing.T) {
 func TestMakeDirectoryAfterAKill(t *testing.T) {
 	b := newBait(t)
 	require.NoError(t, os.Mkdir(b.path(nfsmark.Dir), 0o700))
-	require.NoError(t, os.WriteFile(b.path(nfsmark.Dir, "."+pvName), []byte(`{"dire`), 0o600)) // killed in the mark
+	require.NoError(t, os.WriteFile(b.path(nfsmark.Dir, "."+pvName), []byte(`{"dire`), 0o600)) // killed while the mark was written
 	b.make()
 	require.NoError(t, os.Chmod(b.path(here.name), 0o700)) // killed before the mode
 	b.make()
@@ -203,7 +203,7 @@ func TestArchiveGoesOnAfterAKill(t *testing.T) {
 	require.False(t, b.marked())
 }
 
-// Somebody who changes his mind keeps what is left.
+// A person may decide to archive a directory while it is being removed. What is left is kept.
 func TestArchiveOfWhatIsBeingRemoved(t *testing.T) {
 	b := newBait(t)
 	b.make()
@@ -230,8 +230,7 @@ func TestRemove(t *testing.T) {
 	require.Equal(t, finished, b.removeAll(), "again")
 }
 
-// fill puts into a directory what tenants do: links to everywhere, depth, what
-// cannot be read.
+// fill creates content as tenants do: links to everywhere, nested directories, and entries that cannot be read.
 func (b *bait) fill(name string) {
 	b.t.Helper()
 	dir := b.path(name)
@@ -276,7 +275,7 @@ func TestRemoveInSteps(t *testing.T) {
 	require.Empty(t, b.names())
 }
 
-// A slow server is given several steps, and not taken for a silent one.
+// On a slow server, the removal takes several calls, and the server does not count as silent.
 func TestRemoveOnASlowServer(t *testing.T) {
 	b := newBait(t)
 	b.make()
@@ -299,7 +298,7 @@ func TestRemoveOnASlowServer(t *testing.T) {
 	require.Empty(t, b.names())
 }
 
-// A tenant may nest deeper than any path may be long, and than files may be open.
+// A tenant may nest directories deeper than the longest path, and than the number of files that may be open.
 func TestRemoveDepths(t *testing.T) {
 	b := newBait(t)
 	b.make()

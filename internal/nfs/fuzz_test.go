@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzLocate: whatever a PersistentVolume says, what is believed of it is one
-// directory in the export, of that PersistentVolume.
+// FuzzLocate checks that locate accepts nothing but the one directory in the export that belongs to the
+// PersistentVolume.
 func FuzzLocate(f *testing.F) {
 	f.Add("nfs", "/srv/team-data-"+pvName, pvName)
 	f.Add("nfs", "/srv/../etc/x-"+pvName, pvName)

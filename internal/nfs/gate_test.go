@@ -16,8 +16,7 @@ func gateTo(dir string, patience time.Duration, most int) *gate {
 	return newGate(Export{Server: "nfs", Path: "/srv", Dir: dir}, patience, most, time.Now)
 }
 
-// A server that does not answer holds as many calls as it may, and nobody who
-// waits for them.
+// A server that does not respond holds the maximum number of calls, but not their callers.
 func TestGateToASilentServer(t *testing.T) {
 	g := gateTo(t.TempDir(), time.Second, 2)
 	answers := make(chan struct{})

@@ -21,15 +21,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/nfsmark"
 )
 
-// rig is a provisioner over two exports, which are directories.
+// rig is a provisioner with two exports, which are local directories.
 type rig struct {
 	*Provisioner
 	t       *testing.T
 	events  *record.FakeRecorder
-	now     *corev1.PersistentVolume // what the API server says
+	now     *corev1.PersistentVolume // PersistentVolume in the API
 	failure error
 	refused int
-	looks   atomic.Int64 // at the clock
+	looks   atomic.Int64 // number of reads of the clock
 }
 
 func newRig(t *testing.T) *rig {
@@ -57,7 +57,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// provisioned makes a volume of the second export, and releases it.
+// provisioned creates a volume in the second export, and releases it.
 func (r *rig) provisioned(parameters ...string) (v *corev1.PersistentVolume, dir string) {
 	r.t.Helper()
 	v, state, err := r.Provision(r.t.Context(), controller.ProvisionOptions{
@@ -111,7 +111,8 @@ func TestProvisionAndDelete(t *testing.T) {
 	}
 }
 
-// A PersistentVolume that was copied to another cluster is released there, as its claim is not there.
+// A PersistentVolume that was copied to another cluster is released there, because its claim does not exist there.
+// Its directory must stay.
 func TestDeleteOfADirectoryOfAnotherCluster(t *testing.T) {
 	for _, onDelete := range []string{"archive", "delete"} {
 		r := newRig(t)
@@ -120,13 +121,13 @@ func TestDeleteOfADirectoryOfAnotherCluster(t *testing.T) {
 		require.ErrorContains(t, r.Delete(t.Context(), v), `is of another cluster, whose namespace kube-system has the UID "here"`)
 		require.FileExists(t, filepath.Join(dir, "file"))
 
-		r.mark(func(m *nfsmark.Mark) { m.Cluster = "" }) // as releases before wrote it
+		r.mark(func(m *nfsmark.Mark) { m.Cluster = "" }) // as earlier releases wrote it
 		require.NoError(t, r.Delete(t.Context(), v))
 		require.NoDirExists(t, dir)
 	}
 }
 
-// mark changes the mark of the volume of the second export.
+// mark changes the mark of the volume in the second export.
 func (r *rig) mark(change func(*nfsmark.Mark)) {
 	r.t.Helper()
 	root, err := os.OpenRoot(r.Exports[1].Dir)
@@ -149,7 +150,7 @@ func TestProvisionRefuses(t *testing.T) {
 	require.Equal(t, 1, r.refused)
 }
 
-// A claim whose server does not answer is not released: the directory may be there.
+// A claim whose server does not respond is not rescheduled: its directory may exist.
 func TestProvisionWithASilentServer(t *testing.T) {
 	r := newRig(t)
 	g := newGate(r.Exports[1], time.Second, 1, time.Now)
@@ -178,12 +179,12 @@ func TestProvisionWithASilentServer(t *testing.T) {
 	require.Equal(t, controller.ProvisioningNoChange, state)
 }
 
-// A lateEnd is a context that ends when the directory has just been made.
+// A lateEnd is a context that ends when the directory has just been created.
 type lateEnd struct{ context.Context }
 
 func (lateEnd) Err() error { return context.Canceled }
 
-// What succeeded just before the process was told to end has succeeded.
+// A directory that was created just before the process is stopped counts as provisioned.
 func TestProvisionAsTheProcessEnds(t *testing.T) {
 	r := newRig(t)
 	v, state, err := r.Provision(lateEnd{context.Background()}, controller.ProvisionOptions{
@@ -194,7 +195,8 @@ func TestProvisionAsTheProcessEnds(t *testing.T) {
 	require.DirExists(t, filepath.Join(r.Exports[1].Dir, filepath.Base(v.Spec.NFS.Path)))
 }
 
-// A claim whose directory is marked is not released because of an error: nothing else leads to either.
+// After the mark of its directory is written, a claim is not given up because of an error: nothing else leads to the
+// directory or the mark.
 func TestProvisionFailsOnceThereIsAMark(t *testing.T) {
 	r := newRig(t)
 	_, dir := r.provisioned()
@@ -209,7 +211,7 @@ func TestProvisionFailsOnceThereIsAMark(t *testing.T) {
 	require.Equal(t, controller.ProvisioningFinished, state, "what is there is not the claim's")
 }
 
-// Whatever is in doubt keeps the directory.
+// In any doubt the directory is kept.
 func TestDeleteInDoubt(t *testing.T) {
 	tests := map[string]struct {
 		change func(r *rig)
@@ -248,7 +250,7 @@ func TestDeleteInDoubt(t *testing.T) {
 	r := newRig(t)
 	v, dir := r.provisioned("onDelete", "delete")
 	v = v.DeepCopy()
-	v.UID = "" // the API server did not take it, as far as the library knows
+	v.UID = "" // as far as the library knows, the API server has not accepted it
 	require.NoError(t, r.Delete(t.Context(), v))
 	require.FileExists(t, filepath.Join(dir, "file"))
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// serverWith lets the server say that the export has 10 GiB, and a directory in it what is returned.
+// serverWith makes the server report 10 GiB for the export, and the result of directory for a directory in it.
 func (r *rig) serverWith(directory func() volume.Bytes) {
 	r.room = func(dir *os.File) (room, error) {
 		if _, err := os.Stat(filepath.Join(dir.Name(), "precious")); err == nil {
@@ -34,12 +34,12 @@ func (r *rig) enforced(size string) (*corev1.PersistentVolume, controller.Provis
 	return r.Provision(r.t.Context(), controller.ProvisionOptions{PVName: pvName, PVC: claim, StorageClass: classOf(r.Exports[1], "enforceSize", "true")})
 }
 
-// later lets the patience of an attempt to provision be over after its first look.
+// later makes an attempt to provision run out of patience after its first check.
 func (r *rig) later() {
 	r.Now = func() time.Time { return time.Now().Add(time.Duration(r.looks.Add(1)) * time.Hour) }
 }
 
-// A volume whose size is to be enforced is offered only once the server says so, whoever saw to it.
+// A volume with enforceSize is published only when the server reports its size, whoever has set the limit.
 func TestEnforcedSize(t *testing.T) {
 	r := newRig(t)
 	var asked atomic.Int64
@@ -66,8 +66,8 @@ func TestEnforcedSize(t *testing.T) {
 	require.NotContains(t, v.Annotations, AnnotationEnforceSize)
 }
 
-// A class may be made anew with another enforceSize while a claim waits: the mark, by which the
-// server learns of the size, follows.
+// A class may be created again with another enforceSize while a claim waits. The mark, from which the server learns
+// the size, is updated.
 func TestMarkFollowsTheClass(t *testing.T) {
 	r := newRig(t)
 	r.provisioned()
@@ -90,8 +90,8 @@ func TestMarkFollowsTheClass(t *testing.T) {
 	require.Zero(t, marked().Size, "and it is not held any more")
 }
 
-// Only the attempt that asks the server waits for it. Claims that nobody sees to would keep the
-// workers from others.
+// Only the attempt that writes the mark waits for the server. Otherwise claims whose sizes nobody enforces would
+// occupy the workers.
 func TestSizeIsAwaitedOnce(t *testing.T) {
 	r := newRig(t)
 	var asked atomic.Int64
@@ -99,7 +99,7 @@ func TestSizeIsAwaitedOnce(t *testing.T) {
 		asked.Add(1)
 		return 10 * volume.GiB
 	})
-	r.Now = func() time.Time { // the patience ends with the third look
+	r.Now = func() time.Time { // the patience ends with the third check
 		if asked.Load() < 3 {
 			return time.Time{}
 		}
@@ -114,8 +114,8 @@ func TestSizeIsAwaitedOnce(t *testing.T) {
 	}
 }
 
-// The whole of some file systems changes with their use. A directory that has all of it has no
-// limit, whatever that is at the moment.
+// The size of some file systems changes with their use. A directory whose size is that of the whole export has no
+// limit, whatever that size is at the moment.
 func TestSizeOfAnExportThatChanges(t *testing.T) {
 	for name, c := range map[string]struct {
 		directory, after volume.Bytes
@@ -138,7 +138,7 @@ func TestSizeOfAnExportThatChanges(t *testing.T) {
 			}
 			size := "3Gi"
 			if c.directory > 3*volume.GiB {
-				size = "3221225473" // so that the whole is more, and less in units of the client's
+				size = "3221225473" // less than the export has, but more in the client's units
 			}
 			_, _, err := r.enforced(size)
 			if c.says == "" {
@@ -158,7 +158,7 @@ func TestSizeThatIsNotEnforced(t *testing.T) {
 	_, state, err := r.enforced("3Gi")
 	require.ErrorContains(t, err, "is not held to its size yet: the server offers 10 GiB in it, and the claim is for 3 GiB")
 	require.Equal(t, controller.ProvisioningInBackground, state, "the directory is there")
-	_, state, err = r.enforced("10Gi") // as if the export had less by now
+	_, state, err = r.enforced("10Gi") // as if the export had become smaller
 	require.ErrorContains(t, err, "is not less than the 10 GiB")
 	require.Equal(t, controller.ProvisioningInBackground, state, "and it is there still")
 	require.NoError(t, errors.Join(os.Remove(filepath.Join(r.Exports[1].Dir, "team-data-"+pvName)), os.RemoveAll(filepath.Join(r.Exports[1].Dir, nfsmark.Dir))))
@@ -166,7 +166,7 @@ func TestSizeThatIsNotEnforced(t *testing.T) {
 	require.Equal(t, controller.ProvisioningNoChange, state)
 	require.NoDirExists(t, filepath.Join(r.Exports[1].Dir, nfsmark.Dir), "nothing is made")
 	require.ErrorContains(t, err, "size 10 GiB is not less than the 10 GiB that the export has in all")
-	has = 4 * volume.MiB // the client counts in units of its own
+	has = 4 * volume.MiB // the client counts in its own units
 	_, _, err = r.enforced("3200Ki")
 	require.NoError(t, err)
 	has = 5 * volume.MiB
@@ -179,7 +179,7 @@ func TestSizeThatIsNotEnforced(t *testing.T) {
 	require.ErrorContains(t, err, "ask for 512 KiB or more")
 	require.Equal(t, controller.ProvisioningFinished, state)
 
-	r.room = roomOf // of this machine, on which nothing is enforced
+	r.room = roomOf // on this machine nothing enforces sizes
 	_, _, err = r.enforced("1Mi")
 	require.ErrorContains(t, err, "is not held to its size yet")
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/controlplane"
 )
 
-// A PersistentVolume that was deleted by hand while its claim was there, as Kubernetes shows it once
-// the claim is gone: its directory is disposed of nevertheless.
+// A PersistentVolume was deleted by hand while its claim existed, and is released once the claim is gone. Its
+// directory is disposed of nevertheless.
 func TestDeletedByHand(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
 	exports := exportsOf(t, "a:/srv="+dir)
@@ -48,7 +48,7 @@ func TestDeletedByHand(t *testing.T) {
 	require.Eventually(t, func() bool { _, err := os.Lstat(directory); return os.IsNotExist(err) }, time.Minute, 10*time.Millisecond)
 }
 
-// A PersistentVolume from before there was a finalizer gets it while its claim is there.
+// A PersistentVolume from before the finalizer existed gets the finalizer while its claim exists.
 func TestFinalizerOfEarlierVolumes(t *testing.T) {
 	ctx := t.Context()
 	v := volumeAt("a", "/srv/team-data-"+pvName)
@@ -66,8 +66,8 @@ func TestFinalizerOfEarlierVolumes(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// The caches keep of others' volumes and claims only what the library goes by, and of a volume of this
-// provisioner also its class, by which deletions are counted.
+// Of other drivers' volumes and of their claims, the caches keep only what the library needs; of this provisioner's
+// volumes also the class, by which deletions are counted.
 func TestCachesKeepNothingOfOthers(t *testing.T) {
 	ctx := t.Context()
 	own, other := volumeAt("a", "/srv/team-data-"+pvName), volumeAt("b", "/precious")

@@ -25,7 +25,7 @@ func newExport(t *testing.T) (root *os.Root, marks string) {
 	return root, marks
 }
 
-// What a client of the server can put where a mark is, or will be: none of it is opened.
+// traps are entries that a client of the server can create in the place of a mark. None of them is opened.
 var traps = map[string]struct {
 	put  func(file string) error
 	want string
@@ -61,7 +61,7 @@ func TestTraps(t *testing.T) {
 	}
 }
 
-// What has another name as well is not written into.
+// A file with another hard link is not written into.
 func TestUnfinishedOfAnother(t *testing.T) {
 	root, marks := newExport(t)
 	precious := filepath.Join(marks, "precious")
@@ -73,7 +73,7 @@ func TestUnfinishedOfAnother(t *testing.T) {
 	require.Equal(t, "precious", string(content))
 }
 
-// What cannot be written leaves nothing behind.
+// A failed write leaves nothing behind.
 func TestUnfinishedIsRemoved(t *testing.T) {
 	root, marks := newExport(t)
 	require.NoError(t, os.MkdirAll(filepath.Join(marks, name, "in the way"), 0o700))
@@ -105,7 +105,7 @@ func TestNames(t *testing.T) {
 	require.ErrorAs(t, err, new(*ForeignError))
 }
 
-// To open a pipe in the place of a directory would not end.
+// Opening a pipe instead of a directory would block forever.
 func TestDirectoriesAlone(t *testing.T) {
 	root, marks := newExport(t)
 	pipe := filepath.Join(marks, "pipe")

@@ -32,8 +32,8 @@ func (b *bed) record(content string) {
 	require.NoError(b.t, os.WriteFile(b.path(nfsmark.Dir, recordFile), []byte(content), 0o600))
 }
 
-// Exports on one file system never get the same project, also while none of the directories is
-// there yet, so that the quotas tell nothing.
+// Exports on the same file system never get the same project, even before any of the directories exists, when the
+// quotas do not show which projects are in use.
 func TestExportsOnOneFileSystem(t *testing.T) {
 	one := newBed(t)
 	two := one.beside(t.TempDir())
@@ -56,14 +56,14 @@ func TestExportsOnOneFileSystem(t *testing.T) {
 	require.Equal(t, firstProject, one.project(1))
 	require.Equal(t, firstProject+1, two.project(2))
 
-	// As copied from the other export: neither gets it anew.
+	// The record was copied from the other export: neither directory gets the project again.
 	one.fake.dirs = nil
 	two.record(fmt.Sprintf(`{"%s":{"directory":"%s","project":%d}}`, volumeName(2), directory(2), firstProject))
 	for _, r := range pass(0) {
 		require.Contains(t, strings.Join(r.Problems, "\n"), "as well; correct one of them by hand")
 	}
 
-	// While those of the other are not known, none is chosen.
+	// While the projects of the other export are unknown, none is chosen.
 	two.record("{")
 	one.make(3, volume.MiB)
 	reports := one.keeper.Reconcile(t.Context())
@@ -73,7 +73,7 @@ func TestExportsOnOneFileSystem(t *testing.T) {
 	require.Contains(t, reports[0].Problems[0], "no project is chosen for it while those of NFS export "+two.dir)
 }
 
-// What an export was to be given is no other's, although its write has failed: it may be on disk.
+// A project whose record could not be written is given to no other export, because the record may be on disk.
 func TestWriteInDoubtBesideAnotherExport(t *testing.T) {
 	one := newBed(t)
 	two := one.beside(t.TempDir())
@@ -108,7 +108,7 @@ func TestOneDirectoryByTwoPaths(t *testing.T) {
 	require.Equal(t, 1, b.fake.sets)
 }
 
-// A record of a project that is in use lifts no limit, whoever wrote it.
+// A forged record of a project that is in use does not lift its limit.
 func TestForgedRecord(t *testing.T) {
 	b := newBed(t)
 	b.make(1, volume.MiB)
@@ -130,7 +130,7 @@ func TestNoProjectIsFree(t *testing.T) {
 	require.ErrorContains(t, err, "are in use in this file system")
 }
 
-// As many as the file may hold are read, and one more is a problem of its own volume.
+// The maximum number of records can be read, and one more is a problem of its own volume only.
 func TestMostRecords(t *testing.T) {
 	b := newBed(t)
 	b.make(1, volume.MiB)
@@ -155,7 +155,7 @@ func TestMostRecords(t *testing.T) {
 	require.ErrorContains(t, err, "is larger than 16 MiB")
 }
 
-// Where volumes were before, that nothing is there is no good news.
+// If an export had volumes, an empty directory in its place is an error.
 func TestExportThatIsGone(t *testing.T) {
 	b := newBed(t)
 	b.keeper.exports[0].dir = b.path("export")
@@ -177,7 +177,7 @@ func TestExportThatIsGone(t *testing.T) {
 	}
 }
 
-// Where the export of another server is mounted, nothing is looked at, as the server may be away.
+// The mount of another server's export is not read, because that server may not respond.
 func TestExportOfAnotherServer(t *testing.T) {
 	b := newBed(t)
 	b.make(1, volume.MiB)
@@ -200,7 +200,7 @@ func TestOnNFS(t *testing.T) {
 	}
 	points := []mount.Point{
 		{Path: "/", Type: "ext4"},
-		{Path: dir + "/server", Type: "xfs"}, {Path: dir + "/server", Type: "nfs4"}, // on top
+		{Path: dir + "/server", Type: "xfs"}, {Path: dir + "/server", Type: "nfs4"}, // mounted over the one before
 		{Path: dir + "/own", Type: "nfs"}, {Path: dir + "/own", Type: "xfs"},
 	}
 	for path, want := range map[string]bool{

@@ -20,10 +20,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// fake is the quotas of a file system; projects of directories are kept by their inodes.
+// fake is the quotas of a file system. The projects of directories are kept by inode.
 type fake struct {
 	limits map[quota.Project]quota.Limit
-	used   map[quota.Project]bool // by people
+	used   map[quota.Project]bool // by a person
 	dirs   []assigned
 	sets   int
 }
@@ -93,7 +93,7 @@ func newBed(t *testing.T) *bed {
 func volumeName(n int) string { return fmt.Sprintf("pvc-00000000-0000-0000-0000-%012d", n) }
 func directory(n int) string  { return "team-data-" + volumeName(n) }
 
-// mark marks the directory of a volume as the provisioner does, before it makes it.
+// mark marks the directory of a volume as the provisioner does, before it creates the directory.
 func (b *bed) mark(n int, size volume.Bytes) {
 	b.t.Helper()
 	root, err := os.OpenRoot(b.dir)
@@ -114,7 +114,7 @@ func (b *bed) make(n int, size volume.Bytes) {
 
 func (b *bed) unmark(n int) { require.NoError(b.t, os.Remove(b.path(nfsmark.Dir, volumeName(n)))) }
 
-// reconcile is the keeper's, of a bed's one export.
+// reconcile calls the keeper's Reconcile for the bed's only export.
 func (b *bed) reconcile() (Report, error) {
 	r := b.keeper.Reconcile(b.t.Context())[0]
 	require.Equal(b.t, b.dir, r.Export)
@@ -130,7 +130,7 @@ func (b *bed) pass() Report {
 	return r
 }
 
-// project is that of a volume's directory; 0: it has none.
+// project returns the project of a volume's directory; 0: none.
 func (b *bed) project(n int) quota.Project {
 	b.t.Helper()
 	dir, err := os.Open(b.path(directory(n)))
@@ -150,7 +150,7 @@ func TestLife(t *testing.T) {
 	require.Zero(t, b.project(1))
 	require.NoFileExists(t, b.path(nfsmark.Dir, recordFile))
 
-	b.fake.used[firstProject], b.fake.used[math.MaxUint32] = true, true // a person's
+	b.fake.used[firstProject], b.fake.used[math.MaxUint32] = true, true // set by a person
 	b.mark(2, 10*volume.MiB+1)
 	require.Zero(t, b.pass(), "its directory is not made yet")
 	require.NoError(t, os.Mkdir(b.path(directory(2)), 0o777))
@@ -163,11 +163,11 @@ func TestLife(t *testing.T) {
 	require.NoError(t, os.WriteFile(b.path(directory(2), "file"), []byte("x"), 0o600))
 	require.Equal(t, Report{Asked: 1, Held: 1}, b.pass(), "with what a tenant has written")
 	require.Equal(t, sets, b.fake.sets, "nothing is written where nothing is missing")
-	b.mark(2, 20*volume.MiB) // a person has raised it
+	b.mark(2, 20*volume.MiB) // a person has raised the size
 	require.Equal(t, Report{Asked: 1, Held: 1}, b.pass())
 	require.Equal(t, 20*volume.MiB, b.fake.limits[firstProject+1].Size)
 
-	// Archived: first the rename, then the mark.
+	// Archived: the rename comes first, then the removal of the mark.
 	require.NoError(t, os.Rename(b.path(directory(2)), b.path("archived-"+directory(2))))
 	require.Zero(t, b.pass())
 	require.Equal(t, 20*volume.MiB, b.fake.limits[firstProject+1].Size, "while it is marked")
@@ -197,8 +197,8 @@ func TestLife(t *testing.T) {
 	require.NoFileExists(t, b.path(nfsmark.Dir, recordFile))
 }
 
-// Killed after each step of the life of two volumes, the next pass goes on; no two directories
-// ever share a project, and none is without its limit.
+// After a kill at any step in the life of three volumes, the next Look continues. No two directories ever share a
+// project, and none is without its limit.
 func TestKilledAfterEachStep(t *testing.T) {
 	type killed struct{}
 	life := func(at int) (steps int) {
@@ -332,7 +332,7 @@ func TestWhatHoldsNone(t *testing.T) {
 	}
 	b := newBed(t)
 	b.make(1, volume.MiB)
-	b.open = openXFS // the temporary directory lies on something else, or without project quota
+	b.open = openXFS // the temporary directory is not on XFS, or has no project quota
 	_, err := b.reconcile()
 	require.ErrorContains(t, err, "prjquota")
 	b.open = func(*os.Root) (quotas, error) { return nil, errElsewhere }
@@ -348,7 +348,7 @@ func TestWhatHoldsNone(t *testing.T) {
 	}
 }
 
-// Where no project can be written down, those that have one are held, and follow their marks.
+// While no project can be recorded, directories that have one keep it, and their limits follow their marks.
 func TestRecordsThatCannotBeWritten(t *testing.T) {
 	b := newBed(t)
 	b.make(1, volume.MiB)

@@ -20,8 +20,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Run by test/vm/suite in a virtual node, with an empty XFS at onXFS that is mounted with prjquota,
-// and then without.
+// test/vm/suite runs these tests in a virtual node, with an empty XFS that is mounted at onXFS with prjquota, and
+// then without.
 const onXFS = "/srv/export"
 
 func newRealBed(t *testing.T) *bed {
@@ -30,7 +30,7 @@ func newRealBed(t *testing.T) *bed {
 	return &bed{keeper: k, export: k.exports[0], t: t}
 }
 
-// fill writes to a file in a directory until no more can be written, at most so much.
+// fill writes to a file in a directory until a write fails, at most most bytes.
 func (b *bed) fill(name string, most volume.Bytes) (written volume.Bytes, err error) {
 	b.t.Helper()
 	f, err := os.Create(b.path(name, "fill"))
@@ -57,7 +57,7 @@ func projectOf(t *testing.T, dir string) quota.Project {
 	return p
 }
 
-// plantDisk makes a node of the disk of the XFS, and opens the disk.
+// plantDisk creates a device node of the XFS's disk, and opens the disk.
 func plantDisk(t *testing.T, node string) *os.File {
 	t.Helper()
 	var st unix.Stat_t
@@ -81,7 +81,8 @@ func TestOnXFS(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, quota.EnsureProjectOf(dir, 4711))
 	require.NoError(t, dir.Close())
-	// A client that is root on the export makes a node of the server's disk where the projects are written.
+	// A client that is root on the export creates a node of the server's disk in the place of the file for the
+	// projects.
 	disk := plantDisk(t, b.path(nfsmark.Dir, "."+recordFile))
 	r := b.pass()
 	start := make([]byte, 4)
@@ -106,7 +107,7 @@ func TestOnXFS(t *testing.T) {
 	require.GreaterOrEqual(t, written, 31*volume.MiB)
 	require.Equal(t, 1, b.pass().Held, "full as it is")
 
-	// Archived as the provisioner does it: XFS moves it although it is in a project.
+	// Archived as the provisioner does: XFS moves the directory although it is in a project.
 	require.NoError(t, os.Rename(b.path(directory(1)), b.path("archived-"+directory(1))))
 	b.unmark(1)
 	b.pass()
@@ -117,7 +118,7 @@ func TestOnXFS(t *testing.T) {
 	b.pass()
 	require.Equal(t, first+2, projectOf(t, b.path(directory(3))), "those of the archived files and of the second are not given out again")
 	require.NoError(t, os.RemoveAll(b.path("archived-"+directory(1))))
-	require.Eventually(t, func() bool { // XFS counts what is deleted for a moment
+	require.Eventually(t, func() bool { // XFS counts deleted files for a moment
 		b.pass()
 		u, err := quota.ReadOf("/dev/vda", first)
 		return err == nil && u == quota.Usage{}
@@ -125,7 +126,7 @@ func TestOnXFS(t *testing.T) {
 	b.restored()
 }
 
-// restored: of a directory that was restored without projects, the message says what a person does.
+// restored checks the message about a directory that was restored without its project: a person can run its command.
 func (b *bed) restored() {
 	t := b.t
 	b.mark(4, 16*volume.MiB)

@@ -10,7 +10,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// claimWarnings are the events of claims with that reason.
+// claimWarnings returns the events about claims that have the reason.
 func (r *rig) claimWarnings(reason string) (out []string) {
 	for _, text := range r.api.told(reason) {
 		if strings.HasPrefix(text, "PersistentVolumeClaim/") {
@@ -20,15 +20,15 @@ func (r *rig) claimWarnings(reason string) (out []string) {
 	return out
 }
 
-// toldNoMore lets some more rounds look, and fails if any of them has told an event of a reason again.
+// toldNoMore runs more rounds and fails if one of them sends another event with the reason.
 func (r *rig) toldNoMore(reason string) {
 	r.t.Helper()
 	r.rounds(2)
 	r.api.with(func() { require.Zero(r.t, r.api.repeated[reason], "%s is told again and again", reason) })
 }
 
-// A claim is told that its volume waits for room once it can be: it may not be bound yet when that
-// is seen first, or the API server may not answer.
+// A claim gets the Shortfall event as soon as that is possible, even if the shortfall is first observed before the
+// claim is bound, or while the API server does not answer.
 func TestClaimIsToldLater(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -52,7 +52,7 @@ func TestClaimIsToldLater(t *testing.T) {
 	require.Len(t, r.api.told("Shortfall"), 2)
 }
 
-// What a person has to put right is told to the claim, too.
+// A problem that needs manual action is also announced on the claim.
 func TestClaimIsToldWhatNeedsAttention(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -32,7 +32,7 @@ func refuse(w http.ResponseWriter, err *apierrors.StatusError) {
 	reply(w, int(err.ErrStatus.Code), err.ErrStatus)
 }
 
-// ServeHTTP takes a URL apart: /api/v1[/namespaces/NS]/RESOURCE[/NAME[/status]].
+// ServeHTTP parses URLs of the form /api/v1[/namespaces/NS]/RESOURCE[/NAME[/status]].
 func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	parts = parts[2:]
@@ -138,7 +138,7 @@ func (a *fakeAPI) decode(body []byte) runtime.Object {
 }
 
 func (a *fakeAPI) serveEvents(w http.ResponseWriter, verb, name string, body []byte) {
-	if verb == "patch" { // the recorder counts in an event that it comes again
+	if verb == "patch" { // the event recorder counts a repeated event in the existing object
 		for _, e := range a.events {
 			if e.Name == name {
 				a.repeated[e.Reason]++
@@ -215,7 +215,7 @@ func (a *fakeAPI) serveVolumes(w http.ResponseWriter, verb, name string, body []
 	reply(w, http.StatusOK, pv)
 }
 
-// settle lets a deleted PersistentVolume go once nothing holds it.
+// settle deletes a PersistentVolume that is being deleted and has no finalizers left.
 func (a *fakeAPI) settle(pv *corev1.PersistentVolume) {
 	if pv.DeletionTimestamp != nil && len(pv.Finalizers) == 0 {
 		delete(a.volumes, pv.Name)

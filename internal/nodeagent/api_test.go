@@ -29,12 +29,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/kube"
 )
 
-// A fakeAPI is as much of an API server as the daemon needs, with faults at will.
+// fakeAPI implements the part of the API server that the daemon uses, and injects faults.
 type fakeAPI struct {
 	t      testing.TB
 	server *httptest.Server
 	codecs serializer.CodecFactory
-	// patience is how long clients wait for an answer: longer than a busy machine takes.
+	// patience is the clients' timeout. It is longer than a busy machine takes to answer.
 	patience time.Duration
 
 	mu      sync.Mutex
@@ -43,27 +43,27 @@ type fakeAPI struct {
 	volumes map[string]*corev1.PersistentVolume
 	claims  map[string]*corev1.PersistentVolumeClaim
 	pods    map[string]*corev1.Pod
-	waiting []corev1.Pod // that have no node yet
+	waiting []corev1.Pod // pods without a node
 	groups  map[string]*flexlvmv1.VolumeGroup
-	// discovery is the VolumeDiscovery; nil: there is none.
+	// discovery is the VolumeDiscovery; nil if there is none.
 	discovery *flexlvmv1.VolumeDiscovery
-	// readers is a PersistentVolume that is tied to no node.
+	// readers is a PersistentVolume without a node.
 	readers *corev1.PersistentVolume
-	// nodeLabels are those of the Node.
+	// nodeLabels are the labels of the Node.
 	nodeLabels map[string]string
 	storage    *flexlvmv1.NodeStorage
 	events     []corev1.Event
-	repeated   map[string]int // events that came again, by reason; told does not give them
+	repeated   map[string]int // number of repeated events, by reason; told does not return them
 	watchers   []*watcher
 	history    []change
-	// hung: watches that are to last show nothing any more.
+	// hung: long watches send no more events.
 	hung bool
-	// unmarked: watches that are to end soon end without a bookmark.
+	// unmarked: short watches end without a bookmark.
 	unmarked bool
-	// compacted: watches that are to end soon are told that their version is too old.
+	// compacted: short watches fail because their resourceVersion is too old.
 	compacted bool
 	asked     map[string]int // requests, by verb and resource
-	// fault answers a request in the server's stead; nil or false: no fault.
+	// fault answers a request instead of the server. If it is nil or returns false, the server answers.
 	fault func(w http.ResponseWriter, verb, resource string) bool
 }
 
@@ -73,7 +73,7 @@ type watcher struct {
 	events   chan any
 }
 
-// A change is an event for the watches that begin before its version.
+// A change is an event for the watches that start at an older version.
 type change struct {
 	version  int
 	resource string
@@ -81,10 +81,10 @@ type change struct {
 	event    any
 }
 
-// A selector reports whether a request is about an object, by its labels and fields.
+// A selector reports whether an object matches a request's labels and fields.
 type selector func(metav1.Object) bool
 
-// selectorOf reads that of a request, as the API server would.
+// selectorOf returns the selector of a request, as the API server interprets it.
 func (a *fakeAPI) selectorOf(r *http.Request) selector {
 	byLabel, err := labels.Parse(r.URL.Query().Get("labelSelector"))
 	require.NoError(a.t, err)
@@ -119,11 +119,11 @@ func newAPI(t testing.TB) *fakeAPI {
 	return a
 }
 
-// servers counts the addresses of listenAlone.
+// servers is the number of addresses that listenAlone has used.
 var servers atomic.Uint32
 
-// listenAlone listens on an address that no other server of the machine has, so that it can be
-// listened on again: any other one's port may be somebody else's by then.
+// listenAlone listens on an address that no other server on the machine uses, so that a server can listen on it again
+// later. On a shared address, another process could use the port in between.
 func listenAlone(t testing.TB) net.Listener {
 	n := servers.Add(1)
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+os.Getpid()%250, 1+n/250%250, 1+n%250))
@@ -137,15 +137,15 @@ func (a *fakeAPI) client() *kube.Client {
 	return client
 }
 
-// with runs f while nobody else looks at the objects.
+// with runs f while it holds the lock of the objects.
 func (a *fakeAPI) with(f func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	f()
 }
 
-// fail makes every request fail that is asked for: by verb, or by verb and
-// resource; all where none is named.
+// fail makes the given requests fail with code, or without an answer if code is 0. A request is given as a verb, or
+// as a verb and a resource. Without any, all requests fail.
 func (a *fakeAPI) fail(code int, which ...string) {
 	a.with(func() {
 		a.fault = func(w http.ResponseWriter, verb, resource string) bool {
@@ -160,11 +160,11 @@ func (a *fakeAPI) fail(code int, which ...string) {
 		}
 	})
 	if len(which) == 0 {
-		a.server.CloseClientConnections() // also the watches
+		a.server.CloseClientConnections() // watches must fail as well
 	}
 }
 
-// leave ends the server: its address refuses connections until it comes back.
+// leave stops the server. Its address refuses connections until comeBack is called.
 func (a *fakeAPI) leave() (comeBack func()) {
 	address := a.server.Listener.Addr().String()
 	require.NoError(a.t, a.server.Listener.Close())
@@ -179,7 +179,7 @@ func (a *fakeAPI) leave() (comeBack func()) {
 
 func (a *fakeAPI) mend() { a.with(func() { a.fault = nil }) }
 
-// requests counts those that were sent, by verb and resource.
+// requests returns the number of requests with a verb and resource.
 func (a *fakeAPI) requests(which string) (n int) {
 	a.with(func() { n = a.asked[which] })
 	return n
@@ -197,19 +197,19 @@ func (a *fakeAPI) put(pv *corev1.PersistentVolume) {
 	})
 }
 
-// volume gives a copy of a PersistentVolume, nil where there is none.
+// volume returns a copy of a PersistentVolume, or nil if there is none.
 func (a *fakeAPI) volume(name string) (out *corev1.PersistentVolume) {
 	a.with(func() { out = a.volumes[name].DeepCopy() })
 	return out
 }
 
-// report gives a copy of the NodeStorage, nil where there is none.
+// report returns a copy of the NodeStorage, or nil if there is none.
 func (a *fakeAPI) report() (out *flexlvmv1.NodeStorage) {
 	a.with(func() { out = a.storage.DeepCopy() })
 	return out
 }
 
-// told gives the events of a reason, in the form "Kind/name: message".
+// told returns the events with a reason, in the form "Kind/name: message".
 func (a *fakeAPI) told(reason string) (out []string) {
 	a.with(func() {
 		for _, e := range a.events {
@@ -221,7 +221,7 @@ func (a *fakeAPI) told(reason string) (out []string) {
 	return out
 }
 
-// changed gives an object its version and tells the watchers. The lock is held.
+// changed increments the version of an object and notifies the watchers. The caller holds the lock.
 func (a *fakeAPI) changed(kind string, o metav1.Object) {
 	a.version++
 	o.SetResourceVersion(strconv.Itoa(a.version))

@@ -82,8 +82,8 @@ func (a *fakeAPI) watch(w http.ResponseWriter, r *http.Request, resource string)
 	}
 }
 
-// brief fills a watch that is to end soon with what has happened since its version, and a
-// bookmark. The lock is held.
+// brief fills a short watch with the changes since its version, and a bookmark. It reports whether the watch is a
+// short one. The caller holds the lock.
 func (a *fakeAPI) brief(r *http.Request, own *watcher) bool {
 	if seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds")); err != nil || seconds > 10 {
 		return false

@@ -11,16 +11,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// No watch of this node shows the PersistentVolumes of other nodes, or of none, that keep an unreferenced volume
-// here. So the API server is asked about each volume before its room is offered to new claims, which would wait
-// for it in vain, and about kept ones again, to see when their PersistentVolumes are gone.
+// No watch of this node shows the PersistentVolumes of other nodes, or without a node, that keep an unreferenced
+// volume here. So the API server is asked about each volume before its room is offered to new claims, which would
+// otherwise wait for it in vain, and repeatedly about kept ones, to notice when their PersistentVolumes are gone.
 
-// askBudget is how long one round may spend on askKept before it begins with the next volume, because room may be
-// needed meanwhile.
+// askBudget bounds the time of askKept in one round, checked before each volume, because room may be needed
+// meanwhile.
 const askBudget = 5 * time.Second
 
-// askKept asks the API server about the volumes that dueToAsk returns. Once the API server has gone back in time,
-// kept volumes stay: it may lack their PersistentVolumes. Until it answers, all volumes stay as they are.
+// askKept asks the API server about the volumes that dueToAsk returns. After the API server has gone back in time,
+// kept volumes stay kept, because it may lack their PersistentVolumes. While it does not answer, no volume's state
+// changes.
 func (d *Daemon) askKept(ctx context.Context, f observation) {
 	deadline := time.Now().Add(askBudget)
 	due, more := d.dueToAsk(f)
@@ -51,8 +52,7 @@ func (d *Daemon) askKept(ctx context.Context, f observation) {
 	d.free(ctx, free)
 }
 
-// free makes volumes count as kept no longer, by their UUIDs, unless the API server proves to have gone back in
-// time.
+// free marks volumes, by their UUIDs, as no longer kept, unless the API server proves to have gone back in time.
 func (d *Daemon) free(ctx context.Context, ids []string) {
 	if len(ids) == 0 {
 		return
@@ -66,9 +66,9 @@ func (d *Daemon) free(ctx context.Context, ids []string) {
 	}
 }
 
-// dueToAsk returns the volumes that askKept asks about in this round, and whether more are left: kept ones whose
-// backoff has passed, those that have waited longest first, and then those about which this process has not asked
-// yet, the least recently used first, as they are evicted. After an API server has not answered, these wait.
+// dueToAsk returns the volumes that askKept asks about in this round, and whether more are left: first kept ones
+// whose backoff has passed, the longest overdue first, and then those that this process has not asked about yet, the
+// least recently used first, as they are evicted. After a failed request, the latter wait for its backoff.
 func (d *Daemon) dueToAsk(f observation) (due []inventory.Volume, more bool) {
 	var kept, fresh []inventory.Volume
 	wentBack, silent := d.watches.revisions.wentBack() != "", d.asks.waits("", f.at)
@@ -88,14 +88,14 @@ func (d *Daemon) dueToAsk(f observation) (due []inventory.Volume, more bool) {
 	return due[:min(len(due), mostGets)], len(due) > mostGets
 }
 
-// isUnasked reports whether the API server has not said yet whether a PersistentVolume that is not in this node's
-// list keeps an unreferenced volume. Those of replicas cannot be found by the volume's name.
+// isUnasked reports whether the API server has not confirmed yet whether a PersistentVolume outside this node's list
+// keeps an unreferenced volume. The PersistentVolumes of replicas cannot be found by the volume's name.
 func (d *Daemon) isUnasked(v inventory.Volume) bool {
 	_, kept := d.elsewhere.failed(v.UUID)
 	return v.State == volume.Unreferenced && v.Cluster == d.cluster && v.Kind != volume.Dataset && !kept && !d.asked.has(v.UUID)
 }
 
-// unasked returns the UUIDs of the volumes of which isUnasked is true.
+// unasked returns the UUIDs of the volumes for which isUnasked is true.
 func (d *Daemon) unasked(volumes []inventory.Volume) map[string]bool {
 	out := map[string]bool{}
 	for _, v := range volumes {
@@ -106,8 +106,8 @@ func (d *Daemon) unasked(volumes []inventory.Volume) map[string]bool {
 	return out
 }
 
-// noteAsked records that no PersistentVolume outside this node's list keeps a volume that is being released: the
-// one of the volume's name is that by which it is released.
+// noteAsked records that no PersistentVolume outside this node's list keeps a volume that is being released: the one
+// with the volume's name is the released one.
 func (d *Daemon) noteAsked(v inventory.Volume, c persistentvolume.Volume) {
 	if c.PV == string(v.Name) {
 		d.asked.add(v.UUID)

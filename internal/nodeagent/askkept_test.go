@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// reclaimable returns in GiB what is on offer beside what is free; -1 before the first report.
+// reclaimable returns the reported reclaimable room in GiB; -1 before the first report.
 func (r *rig) reclaimable() int {
 	s := r.status()
 	if len(s.Pools) == 0 {
@@ -22,8 +22,8 @@ func (r *rig) reclaimable() int {
 	return int(s.Pools[0].Reclaimable.Value() / int64(volume.GiB))
 }
 
-// The room of a volume that another node's PersistentVolume keeps is on offer in no report, not even in the first
-// one of a process, though nothing is to be evicted.
+// No report offers the room of a volume that another node's PersistentVolume keeps. That holds from the first report
+// of a process on, even if nothing has to be evicted.
 func TestKeptVolumeIsNeverOnOffer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -46,7 +46,7 @@ func TestKeptVolumeIsNeverOnOffer(t *testing.T) {
 	require.Empty(t, r.engine.called("remove"))
 }
 
-// Of many, all are on offer within a few rounds. The API server is asked about each once.
+// All of many unreferenced volumes are on offer after a few rounds. The API server is asked about each volume once.
 func TestUnreferencedVolumesAreAskedAboutOnce(t *testing.T) {
 	t.Parallel()
 	const many = 70 // more than one round asks about
@@ -61,7 +61,7 @@ func TestUnreferencedVolumesAreAskedAboutOnce(t *testing.T) {
 	require.Equal(t, many, r.api.requests("get persistentvolumes"))
 }
 
-// About a volume that this process has released, the API server has been asked by then.
+// A released volume is not asked about: its release has already asked the API server.
 func TestReleasedVolumeIsNotAskedAbout(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -76,7 +76,7 @@ func TestReleasedVolumeIsNotAskedAbout(t *testing.T) {
 	require.Equal(t, 3, gets, "two steps of the release, and the removal of the finalizer, ask for the PersistentVolume")
 }
 
-// While the API server does not say who keeps a volume, what it has said of others stays on offer.
+// While the API server does not answer whether a volume is kept, the volumes that it has answered for stay on offer.
 func TestOfferWhileTheAPIServerDoesNotSay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// What one plan evicts from a group goes together, but for the first of all; what has to be wiped goes alone, and
-// what fails does not keep the others.
+// The evictions that a plan makes from one group are removed together, except for the very first one. A volume that
+// has to be wiped is removed alone, and a removal that fails does not stop the others.
 func TestEvictionsOfAPlanGoTogether(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -36,7 +36,7 @@ func TestEvictionsOfAPlanGoTogether(t *testing.T) {
 	})
 	r.start()
 	r.eventually(func() bool {
-		r.clock.pass(time.Second) // another goes in the stead of one that has failed twice
+		r.clock.pass(time.Second) // another volume is evicted instead of one that has failed twice
 		return slices.Equal(r.engine.names(), []string{"big ready", "old-3 unreferenced", "settled ready"})
 	}, "left: %v", r.engine.names())
 	r.requireBatchAfterOne()
@@ -44,8 +44,8 @@ func TestEvictionsOfAPlanGoTogether(t *testing.T) {
 	r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) == 1 }, "told: %v", r.api.told("VolumeNotEvicted"))
 }
 
-// requireBatchAfterOne fails unless one of the volumes old-… was removed alone first, and several together
-// later. How many is not asked: a round that comes while the first one goes puts another one alone.
+// requireBatchAfterOne fails unless one of the volumes old-… was removed alone first, and several together later. It
+// does not check how many: a round that runs during the first removal adds another single one.
 func (r *rig) requireBatchAfterOne() {
 	r.t.Helper()
 	calls := slices.DeleteFunc(r.engine.called(""), func(call string) bool {

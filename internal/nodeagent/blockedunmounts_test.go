@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A pod that was deleted by force is gone from the API before its volume is unmounted, of
-// which the API says nothing.
+// A pod that was deleted by force is gone from the API before its volume is unmounted, and the API does not show the
+// unmount. The volume is removed as soon as it is unmounted.
 func TestVolumeGoesOnceItIsUnmounted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -31,7 +31,7 @@ func TestVolumeGoesOnceItIsUnmounted(t *testing.T) {
 	from := r.untilQuiet()
 	r.eventually(func() bool { return watch.Load() != nil }, "mounts are not watched")
 	changed := *watch.Load()
-	changed() // of another volume: it is looked at once more
+	changed() // another volume's mount: the next round still sees this one in use
 	r.moreRounds(from)
 	r.untilQuiet()
 	require.Empty(t, r.engine.called("remove flexlvm/given-up"))
@@ -43,7 +43,7 @@ func TestVolumeGoesOnceItIsUnmounted(t *testing.T) {
 	})
 	changed()
 	r.eventually(func() bool { return len(r.engine.called("remove flexlvm/given-up")) == 1 }, "it is still there")
-	r.eventually(func() bool { // on a busy machine a round that the removal has brought about comes late
+	r.eventually(func() bool { // on a busy machine, a round that the removal has triggered may run late
 		from := r.untilQuiet()
 		changed()
 		return r.untilQuiet() == from

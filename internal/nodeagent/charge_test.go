@@ -12,8 +12,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A volume was grown, and its PersistentVolume says nothing of it: what it takes is charged, once
-// the API server takes that, and then nothing is written any more.
+// A volume was grown, but its PersistentVolume does not show that. The PersistentVolume is charged for what the
+// volume takes as soon as the API server accepts the patch. After that nothing more is written.
 func TestGrownVolumeIsCharged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// newThinRig has a thin pool with two volumes, of which one holds more than it is charged with.
+// newThinRig has a thin pool with two volumes, one of which takes more than its charge.
 func newThinRig(t *testing.T) (r *rig, write func(volume.Bytes)) {
 	r = newRig(t)
 	thin := func(o *corev1.PersistentVolume) {
@@ -46,7 +46,7 @@ func newThinRig(t *testing.T) (r *rig, write func(volume.Bytes)) {
 	return r, write
 }
 
-// What pods write to thin volumes is no news each round.
+// Small writes of pods to thin volumes do not change the report in each round.
 func TestReportOfThinPoolsIsCoarse(t *testing.T) {
 	t.Parallel()
 	r, write := newThinRig(t)
@@ -63,7 +63,7 @@ func TestReportOfThinPoolsIsCoarse(t *testing.T) {
 	r.eventually(func() bool { return writes() > written+1 }, "what was written is not reported")
 }
 
-// The report never says that more is free than is, and follows what is freed.
+// The report never shows more free room than there is, and follows when room is freed.
 func TestReportOfThinPoolsIsSafe(t *testing.T) {
 	t.Parallel()
 	r, write := newThinRig(t)
@@ -80,7 +80,7 @@ func TestReportOfThinPoolsIsSafe(t *testing.T) {
 			off := free - volume.Bytes(pool.Free.Value())
 			return off >= 0 && off < 3*volume.GiB
 		}, "%s are free, and reported are %s", free, pool.Free.String())
-		held := volume.TiB - free // by two volumes, of which each has half
+		held := volume.TiB - free // by two volumes, half by each
 		require.GreaterOrEqual(t, pool.Promised.Value(), int64(500*volume.GiB-held/2))
 		require.LessOrEqual(t, pool.Allocatable.Value(), int64(volume.TiB-(held/2-volume.GiB)))
 	}

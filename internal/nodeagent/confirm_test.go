@@ -13,14 +13,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// named lets a PersistentVolume name its volume under another name than its own.
+// named has a PersistentVolume refer to its volume by another name than its own.
 func named(name string) func(*corev1.PersistentVolume) {
 	return func(pv *corev1.PersistentVolume) { pv.Spec.FlexVolume.Options[volume.OptionVolume] = name }
 }
 
 func (r *rig) lists() int { return r.api.requests("list persistentvolumes") }
 
-// calmed starts a daemon with a full pool, and waits until it does nothing any more.
+// calmed starts a daemon with a full pool, and waits until it sends no more requests.
 func (r *rig) calmed() {
 	r.claimed("big", 70)
 	r.start()
@@ -28,12 +28,12 @@ func (r *rig) calmed() {
 	r.calm(func() int { return r.api.requests("revision") + r.lists() })
 }
 
-// old is a volume that a full pool has to lose.
+// old adds a volume that a full pool has to evict.
 func (r *rig) old(name string) {
 	r.volume(name, volume.Unreferenced, 15, evictiontest.LastUsed(50))
 }
 
-// A release and an eviction ask for the PersistentVolumes in question, and list none.
+// A release and an eviction get the PersistentVolumes in question, and list none.
 func TestConfirmedWithoutLists(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -49,8 +49,8 @@ func TestConfirmedWithoutLists(t *testing.T) {
 	require.Positive(t, r.api.requests("revision"))
 }
 
-// Watches that hang look like ones where nothing happens. A PersistentVolume that came
-// meanwhile keeps its volume, by whatever name it calls it.
+// A hung watch is indistinguishable from one without events. A PersistentVolume that was created meanwhile keeps its
+// volume, by whatever name it refers to the volume.
 func TestHungWatchEvictsNothingThatIsWanted(t *testing.T) {
 	tests := map[string]*corev1.PersistentVolume{
 		"by its own name":    object("old", 15),
@@ -75,14 +75,13 @@ func TestHungWatchEvictsNothingThatIsWanted(t *testing.T) {
 	}
 }
 
-// A volume whose PersistentVolume came in the moment after the watch was caught up with is
-// found by the GET.
+// The GET finds the PersistentVolume of a volume even if it was created just after the watch was caught up.
 func TestGetFindsWhatTheWatchDoesNot(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.calmed()
 	r.api.with(func() { r.api.hung = true })
-	r.api.with(func() { // not in the history of the watches, which is what counts here
+	r.api.with(func() { // it is not in the history, which the caught-up watch replays
 		late := object("old", 15)
 		late.ResourceVersion = "1"
 		late.Kind, late.APIVersion = "PersistentVolume", "v1"
@@ -95,8 +94,7 @@ func TestGetFindsWhatTheWatchDoesNot(t *testing.T) {
 	require.Greater(t, r.lists(), lists, "the list decides where watch and GET differ")
 }
 
-// Where the watch cannot be caught up with, the list decides, and where that cannot be
-// had, nothing goes.
+// If the watch cannot be caught up, a list decides. If the list fails, too, nothing is evicted.
 func TestListWhereTheWatchFails(t *testing.T) {
 	wounds := map[string]func(a *fakeAPI){
 		"it ends before":        func(a *fakeAPI) { a.unmarked = true },
@@ -122,8 +120,8 @@ func TestListWhereTheWatchFails(t *testing.T) {
 	}
 }
 
-// After a watch had trouble nothing is done before the PersistentVolumes were listed, and
-// where there is nothing to do they are listed some time later.
+// After a watch had trouble, the PersistentVolumes are listed before any action. If there is nothing to do, they are
+// listed some time later.
 func TestListAfterTrouble(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -140,7 +138,7 @@ func TestListAfterTrouble(t *testing.T) {
 	r.eventually(func() bool { return r.lists() > relists }, "never listed")
 }
 
-// A small cluster is asked for a list, which answers at once.
+// In a small cluster, the daemon confirms by a list, which is faster.
 func TestListInSmallClusters(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -138,8 +138,8 @@ type Daemon struct {
 	removals       *backoff
 	unanswered     *backoff // volumes about which the API server has not answered whether they may be removed
 	elsewhere      *backoff // volumes kept by PersistentVolumes that this node's lists lack
-	asked          *uuidSet // volumes about which the API server has said whether such a PersistentVolume keeps them
-	asks           *backoff // after it has not said so; of one ID, because that is not about a volume
+	asked          *uuidSet // volumes about which the API server has answered whether such a PersistentVolume keeps them
+	asks           *backoff // after a failed request; it has a single ID, because the failure is not about a volume
 	releases       *backoff
 	heals          *backoff
 	makeRetries    *backoff // of PersistentVolumes whose makeJob has failed

@@ -19,8 +19,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Room for a volume that nobody has mounted yet is made before its first mount,
-// as soon as its PersistentVolume is there, and everybody is told why.
+// Room for a volume is made before its first mount, as soon as its PersistentVolume exists, and events on the node
+// and on the claim give the reason.
 func TestRoomForAPromise(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -83,7 +83,7 @@ func TestShortfall(t *testing.T) {
 	r.eventually(func() bool { return r.condition("Shortfall").Status == metav1.ConditionFalse }, "the condition stays")
 }
 
-// A pool that volumes in use fill is under pressure, and nobody waits for room.
+// A pool that is full of volumes in use is under pressure, but no volume waits for room.
 func TestFullOfVolumesInUse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -101,7 +101,7 @@ func TestFullOfVolumesInUse(t *testing.T) {
 	require.Contains(t, r.engine.names(), "given-up unreferenced", "it would not bring the pool to its low threshold")
 }
 
-// A volume that is too young to make room is looked at again when it is not.
+// A volume that is too young for eviction is evicted as soon as it is old enough.
 func TestRoomWhenOldEnough(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -115,7 +115,8 @@ func TestRoomWhenOldEnough(t *testing.T) {
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "young unreferenced") }, "not evicted")
 }
 
-// The report is made once, owned by its node, and written where it changes.
+// The report is created once, is owned by its node, and is written when it changes, and now and then while it does
+// not.
 func TestReport(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -133,7 +134,7 @@ func TestReport(t *testing.T) {
 	require.Equal(t, "95GiB", report.Status.Summary.Free)
 
 	writes := func() int { return r.api.requests("put nodestorages") }
-	written := r.calm(writes) // a round that does not see yet what the last has written tries again
+	written := r.calm(writes) // a round that does not see the last write yet writes again
 	r.rounds(3)
 	require.Equal(t, written, writes(), "written without a change")
 	r.clock.pass(6 * time.Minute)
@@ -147,7 +148,7 @@ func TestReport(t *testing.T) {
 	r.eventually(r.readyIs("Ready"), "it is not made again")
 }
 
-// Without the CRD the daemon does its work all the same.
+// Without the CRD, the daemon still evicts.
 func TestNoCRD(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -157,8 +158,8 @@ func TestNoCRD(t *testing.T) {
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "not evicted")
 }
 
-// An idle daemon looks at LVM no more often than its interval says, and asks the
-// API server for nothing.
+// An idle daemon reads LVM no more often than at its interval, and sends no requests to the API server until
+// confirmEvery has passed.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -184,8 +185,8 @@ func TestIdle(t *testing.T) {
 	require.Equal(t, lists, r.api.requests("list persistentvolumes"))
 }
 
-// What changes is looked at, at once: a swarm in one go, and what says nothing
-// new not at all.
+// A change triggers a round immediately. A burst of changes triggers few rounds, and a change that does not concern
+// the daemon triggers none.
 func TestKicks(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -211,7 +212,7 @@ func TestKicks(t *testing.T) {
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-data"},
 	}}}
 	r.api.with(func() { r.api.changed("ADDED", pod) })
-	r.moreRounds(from) // a pod that wants its volume is seen
+	r.moreRounds(from) // a pod that uses a volume of this node triggers a round
 	require.Equal(t, from+1, quiet())
 	other := pod.DeepCopy()
 	other.Name, other.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "other", "somebody-elses"
@@ -245,7 +246,7 @@ func TestHeal(t *testing.T) {
 	require.Len(t, r.engine.called("heal flexlvm/booted"), 1)
 }
 
-// The delay begins when Heal has returned, however long that took.
+// The backoff starts when Heal has returned, however long it took.
 func TestHealThatTakesLong(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -264,8 +265,7 @@ func TestHealThatTakesLong(t *testing.T) {
 	require.Len(t, r.engine.called("heal flexlvm/half"), 1)
 }
 
-// Nothing that Heal does brings a disk back: the report says at once what a person
-// should look at.
+// Heal cannot replace a missing disk, so a degraded volume is reported immediately, for a person to act on.
 func TestDegradedIsReportedAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -336,12 +336,12 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// Names and units follow Prometheus' conventions.
+// Names and units follow the conventions of Prometheus.
 func TestMetricNames(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.start()
-	r.eventually(func() bool { return r.metric("flexlvm_gc_rounds_total") > 0 }, "no round") // the condition comes before
+	r.eventually(func() bool { return r.metric("flexlvm_gc_rounds_total") > 0 }, "no round") // the condition is written before the metric
 	families, err := r.registry.Gather()
 	require.NoError(t, err)
 	require.Greater(t, len(families), 20)
@@ -354,7 +354,7 @@ func TestMetricNames(t *testing.T) {
 	require.EqualValues(t, 1, r.metric("flexlvm_volumes"))
 }
 
-// Somebody on the node calls, and need not wait for the interval.
+// A program on the node can ask for a round that does not wait for the interval.
 func TestCalled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -368,7 +368,7 @@ func TestCalled(t *testing.T) {
 	r.moreRounds(before)
 }
 
-// A thin pool is reported beside its group, and says how full it is where LVM does.
+// A thin pool is reported beside its group, and with its usage if LVM shows it.
 func TestReportOfThinPools(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -385,7 +385,7 @@ func TestReportOfThinPools(t *testing.T) {
 	})
 	r.start()
 	r.eventually(r.readyIs("Ready"), "not ready")
-	r.rounds(1) // the metrics come last
+	r.rounds(1) // metrics are updated last
 	pools := r.api.report().Status.Pools
 	require.Len(t, pools, 3)
 	require.Nil(t, pools[0].ThinDataPercent)

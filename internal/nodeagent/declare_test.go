@@ -18,17 +18,17 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
-// A fakeMaker plays the engine's part.
+// fakeMaker stands in for the engine.
 type fakeMaker struct {
 	mu      sync.Mutex
 	asked   [][]volumegroup.Declaration
-	confirm []error // what confirm has said
-	// answer is what becomes of a declaration; nil: made.
+	confirm []error // what confirm has returned
+	// answer returns the outcome of a declaration; nil: each group is made.
 	answer func(volumegroup.Declaration) volumegroup.Outcome
 	err    error
-	// before is called before confirm is.
+	// before is called before confirm.
 	before func()
-	// loops is why a loop device cannot be attached.
+	// loops is the error of AttachLoops.
 	loops error
 }
 
@@ -55,7 +55,7 @@ func (m *fakeMaker) MakeDeclared(ctx context.Context, all []volumegroup.Declarat
 	return out, m.err
 }
 
-// with runs f while the maker is not called.
+// with runs f while it holds the lock.
 func (m *fakeMaker) with(f func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,7 +100,7 @@ func newGroupRig(t *testing.T) (*rig, *fakeMaker) {
 	return r, m
 }
 
-// declaredStates gives what the NodeStorage says of each group.
+// declaredStates returns the state and message of each group in the NodeStorage.
 func (r *rig) declaredStates() string {
 	var out []string
 	for _, g := range r.status().DeclaredGroups {
@@ -151,8 +151,7 @@ func TestDeclaredGroupsAreMadeAndReported(t *testing.T) {
 	}, r.api.told("VolumeGroupRefused"), "once, however often it is looked at")
 }
 
-// Disks are looked for now and then, and at once when a VolumeGroup changes; not in every
-// round.
+// Disks are scanned at intervals, and immediately when a VolumeGroup changes, but not in every round.
 func TestDeclaredGroupsAreLookedAtNowAndThen(t *testing.T) {
 	t.Parallel()
 	r, m := newGroupRig(t)
@@ -180,8 +179,8 @@ func TestDeclaredGroupsAreLookedAtNowAndThen(t *testing.T) {
 	require.Equal(t, 3, m.calls())
 }
 
-// What an earlier daemon has reported as made is told to whoever makes groups: what the node
-// remembers itself may be lost.
+// Groups that an earlier daemon has reported as made are passed on as reported, because the node's own records may be
+// lost.
 func TestReportedGroupsAreMarked(t *testing.T) {
 	t.Parallel()
 	r, m := newGroupRig(t)
@@ -198,7 +197,7 @@ func TestReportedGroupsAreMarked(t *testing.T) {
 	m.with(func() { require.True(t, m.asked[0][0].Reported) })
 }
 
-// What the watch shows and the API server does not say is not done.
+// A group that the watch shows is not made unless the API server confirms it.
 func TestDeclaredGroupsAreConfirmed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -224,7 +223,7 @@ func TestDeclaredGroupsAreConfirmed(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with declared groups, volumes are looked after; and it is told.
+// Failures of declared groups are reported, and volumes are looked after nevertheless.
 func TestDeclaredGroupsThatCannotBeLookedAt(t *testing.T) {
 	t.Parallel()
 	r, m := newGroupRig(t)
@@ -236,7 +235,7 @@ func TestDeclaredGroupsThatCannotBeLookedAt(t *testing.T) {
 	r.eventually(func() bool { return len(r.api.told("VolumeGroupsFailed")) == 1 }, "not told")
 }
 
-// Loop devices are attached without an API server; where one cannot be, it is told once.
+// Loop devices are attached without an API server. If one cannot be attached, that is announced once.
 func TestLoopDeviceThatCannotBeAttached(t *testing.T) {
 	t.Parallel()
 	r, m := newGroupRig(t)
@@ -254,7 +253,7 @@ func TestLoopDeviceThatCannotBeAttached(t *testing.T) {
 	})
 }
 
-// A cluster whose VolumeGroups cannot be read keeps what was reported of them.
+// While the VolumeGroups cannot be read, their last report stays.
 func TestDeclaredGroupsThatAreNotShown(t *testing.T) {
 	t.Parallel()
 	r, m := newGroupRig(t)
@@ -270,7 +269,7 @@ func TestDeclaredGroupsThatAreNotShown(t *testing.T) {
 	require.Equal(t, before, m.calls())
 }
 
-// A dry run makes nothing.
+// A dry run makes no groups.
 func TestDeclaredGroupsInADryRun(t *testing.T) {
 	t.Parallel()
 	r, m := newGroupRig(t)

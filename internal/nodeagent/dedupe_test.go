@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A state is told when it begins, when it changes, and now and then while it lasts.
+// A state is announced when it begins, when it changes, and periodically while it lasts.
 func TestDedupe(t *testing.T) {
 	t.Parallel()
 	d, at := newDedupe(), time.Unix(0, 0)
@@ -28,7 +28,7 @@ func TestDedupe(t *testing.T) {
 	require.True(t, d.note("topic", "a", at), "it begins anew")
 }
 
-// What is forgotten would be told again anyway.
+// An entry is dropped only when its state would be announced again anyway.
 func TestDedupeForgets(t *testing.T) {
 	t.Parallel()
 	d, at := newDedupe(), time.Unix(0, 0)

@@ -22,21 +22,21 @@ import (
 	"github.com/flexlvm/flexlvm/internal/discovery"
 )
 
-// fakeDisks plays the machine's part.
+// fakeDisks stands in for the machine.
 type fakeDisks struct {
 	mu       sync.Mutex
 	found    []discovery.Found
-	failed   error             // what Find says
-	unseen   map[string]error  // what Find says of a class
-	full     error             // what Empty says
-	owner    *discovery.Owner  // of which Empty was asked last
-	topmost  *discovery.Owner  // what Owner says
-	owned    error             // what Offerable says
-	offered  []discovery.Entry // of what Offerable was asked
-	of       discovery.Class   // for which Offerable was asked last
+	failed   error             // what Find returns
+	unseen   map[string]error  // what Find returns, by class
+	full     error             // what Empty returns
+	owner    *discovery.Owner  // that Empty was last called with
+	topmost  *discovery.Owner  // what Owner returns
+	owned    error             // what Offerable returns
+	offered  []discovery.Entry // that Offerable was called with
+	of       discovery.Class   // that Offerable was last called with
 	cleaned  []discovery.Entry
-	finding  func() // is called by Find
-	emptying func() // is called by Empty
+	finding  func() // called by Find
+	emptying func() // called by Empty
 	cleaning func(ctx context.Context, progress func(int64) error) error
 }
 
@@ -46,7 +46,7 @@ func (f *fakeDisks) with(g func()) {
 	g()
 }
 
-// blockLooks has looks last until goOn is called, or the test ends, and tells of each.
+// blockLooks blocks scans until goOn is called or the test ends. Each scan that starts sends to looks.
 func (r *rig) blockLooks(disks *fakeDisks) (looks chan struct{}, goOn func()) {
 	looks = make(chan struct{}, 100)
 	let := make(chan struct{})
@@ -138,10 +138,10 @@ func (a *fakeAPI) serveDiscovery(w http.ResponseWriter, name string) {
 	}
 }
 
-// putDiscovery changes the VolumeDiscovery, in nothing that matters.
+// putDiscovery sends an update of the VolumeDiscovery that changes nothing.
 func (a *fakeAPI) putDiscovery() { a.with(func() { a.changed("MODIFIED", a.discovery) }) }
 
-// remove takes a PersistentVolume away, as a person or the provisioner does.
+// remove deletes a PersistentVolume, as a person or the provisioner does.
 func (a *fakeAPI) remove(name string) {
 	a.with(func() {
 		v := a.volumes[name]
@@ -163,7 +163,7 @@ func newDiscoveryRig(t *testing.T) (*rig, *fakeDisks) {
 	return r, disks
 }
 
-// offered notes that the disk was offered, as an earlier process did.
+// offered saves a ledger in which the disk was offered, as by an earlier process.
 func (r *rig) offered() {
 	r.t.Helper()
 	require.NoError(r.t, discovery.Ledger{"naa.5000": {Path: "/mnt/fast/a", Offer: 1}}.Write(r.config.DiscoveredFile))
@@ -189,7 +189,7 @@ func static(uid string, change ...func(*corev1.PersistentVolume)) *corev1.Persis
 	return v
 }
 
-// discoveredIs waits until the NodeStorage says so of the disk.
+// discoveredIs waits until the NodeStorage shows the disk in this state.
 func (r *rig) discoveredIs(state flexlvmv1.DiscoveredState) (out flexlvmv1.Discovered) {
 	r.t.Helper()
 	r.eventually(func() bool {
@@ -202,7 +202,7 @@ func (r *rig) discoveredIs(state flexlvmv1.DiscoveredState) (out flexlvmv1.Disco
 	return out
 }
 
-// From an offer over a claim to the next offer. The daemon writes no PersistentVolume.
+// A disk goes from its offer through a claim to the next offer. The daemon writes no PersistentVolume.
 func TestDiscovered(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
@@ -233,11 +233,12 @@ func TestDiscovered(t *testing.T) {
 	})
 }
 
-// Nothing is cleaned whose claim is there still, whatever the phase says, nor while the API
-// server does not confirm what was judged: the watches do not show what it says by then.
+// A disk is not cleaned while its claim exists, whatever the phase of its PersistentVolume, or while the API server
+// does not confirm the verdict. The watches may be outdated.
 func TestDiscoveredIsNotCleaned(t *testing.T) {
 	t.Parallel()
-	// The API server is asked by changing what it holds, or by answering in its stead.
+	// before changes the API server's objects before the daemon starts; asked changes them during the daemon's GET,
+	// or answers it.
 	tests := map[string]struct {
 		before func(*fakeAPI)
 		asked  func(*fakeAPI, http.ResponseWriter) bool
@@ -280,7 +281,7 @@ func TestDiscoveredIsNotCleaned(t *testing.T) {
 	}
 }
 
-// quietly changes what the API server holds, without its watches showing it.
+// quietly changes an object of the API server without an event for the watches.
 func quietly(change func(*fakeAPI)) func(*fakeAPI, http.ResponseWriter) bool {
 	return func(a *fakeAPI, _ http.ResponseWriter) bool {
 		a.with(func() { change(a) })
@@ -288,7 +289,7 @@ func quietly(change func(*fakeAPI)) func(*fakeAPI, http.ResponseWriter) bool {
 	}
 }
 
-// A cleaning that was killed goes on from where it had come, in another process.
+// A killed cleaning resumes at its last offset in the next process.
 func TestDiscoveredIsCleanedFromWhereItHadCome(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
@@ -320,8 +321,8 @@ func TestDiscoveredIsCleanedFromWhereItHadCome(t *testing.T) {
 	})
 }
 
-// What was handed out and was deleted by hand is not offered again before it is empty, and
-// what belongs to somebody never.
+// A disk that was handed out and whose PersistentVolume was deleted by hand is not offered again before the disk is
+// empty. A disk that is in use is not offered either.
 func TestDiscoveredThatIsNotEmpty(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
@@ -348,7 +349,7 @@ func TestDiscoveredThatIsNotEmpty(t *testing.T) {
 	})
 }
 
-// A disk that is gone, or another one in its place, is told, and nothing is done with it.
+// If a disk is gone, or another one is in its place, the state is reported and the disk is not cleaned.
 func TestDiscoveredThatIsMissing(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)

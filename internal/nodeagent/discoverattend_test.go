@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/discovery"
 )
 
-// discoveredAt returns what the NodeStorage says of a path.
+// discoveredAt returns the NodeStorage's entry of a path.
 func (r *rig) discoveredAt(path string) (out flexlvmv1.Discovered) {
 	for _, one := range r.status().Discovered {
 		if one.Path == path {
@@ -22,7 +22,8 @@ func (r *rig) discoveredAt(path string) (out flexlvmv1.Discovered) {
 	return out
 }
 
-// hangingDisk has the disk at /mnt/fast/b hang until goOn is called, once it had a PersistentVolume.
+// hangingDisk makes the scan of the disk at /mnt/fast/b hang until goOn is called, after its PersistentVolume was
+// deleted.
 func (r *rig) hangingDisk(disks *fakeDisks) (hangs chan struct{}, goOn func()) {
 	r.t.Helper()
 	hangs = make(chan struct{})
@@ -42,7 +43,7 @@ func (r *rig) hangingDisk(disks *fakeDisks) (hangs chan struct{}, goOn func()) {
 	return hangs, goOn
 }
 
-// newHangingRig has a disk that is being cleaned, one that hangs, and one that is ready.
+// newHangingRig has a disk that is being cleaned, one for hangingDisk, and one that is ready.
 func newHangingRig(t *testing.T) (*rig, *fakeDisks, blockedCleaning) {
 	r, disks := newDiscoveryRig(t)
 	r.offered()
@@ -58,8 +59,8 @@ func newHangingRig(t *testing.T) (*rig, *fakeDisks, blockedCleaning) {
 	return r, disks, blocked
 }
 
-// One disk hangs. Cleanings are confirmed meanwhile, and after some minutes the node counts as one that
-// cannot look: nobody knows how things are by now, so nothing is ready, and cleanings stop.
+// A scan of one disk hangs. Cleanings are still confirmed. After some minutes the scan counts as failed: its results
+// may be outdated, so no disk is ready, and cleanings stop.
 func TestLookThatHangs(t *testing.T) {
 	t.Parallel()
 	r, disks, blocked := newHangingRig(t)
@@ -78,7 +79,7 @@ func TestLookThatHangs(t *testing.T) {
 	r.eventually(func() bool { return len(r.api.told("DiscoveryFailed")) > 0 }, "nobody is told")
 	waitFor(t, blocked.stopped, "it goes on cleaning")
 
-	// What that look has found is dropped, and it is looked anew.
+	// The results of the hung scan are dropped, and the disks are scanned again.
 	looks, goOnLooking := r.blockLooks(disks)
 	goOn()
 	waitFor(t, looks, "it does not look again")
@@ -87,11 +88,11 @@ func TestLookThatHangs(t *testing.T) {
 	disks.with(func() { disks.cleaning = nil })
 	goOnLooking()
 	r.eventually(func() bool { return !refused() }, "it is not ready again")
-	r.clock.pass(time.Minute) // the cleaning may have to wait
+	r.clock.pass(time.Minute) // the backoff of the stopped cleaning
 	r.eventually(func() bool { return r.discoveredAt("/mnt/fast/a").State == flexlvmv1.DiscoveredCleaned }, "it is not cleaned")
 }
 
-// A cleaning of which the API server says nothing while a look hangs is stopped.
+// A cleaning that the API server does not confirm while a scan hangs is stopped.
 func TestCleaningIsNotConfirmedWhileALookHangs(t *testing.T) {
 	t.Parallel()
 	r, disks, blocked := newHangingRig(t)
@@ -102,7 +103,7 @@ func TestCleaningIsNotConfirmedWhileALookHangs(t *testing.T) {
 	waitFor(t, blocked.stopped, "it goes on cleaning")
 }
 
-// A daemon that is told to end does not wait for a look that hangs.
+// A stopping daemon does not wait for a hung scan.
 func TestDaemonEndsWhileALookHangs(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)

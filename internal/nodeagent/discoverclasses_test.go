@@ -17,7 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
-// newTwoClasses adds a class slow, with a released disk, to what newDiscoveryRig has.
+// newTwoClasses adds a class "slow" with a released disk to newDiscoveryRig.
 func newTwoClasses(t *testing.T) (*rig, *fakeDisks) {
 	r, disks := newDiscoveryRig(t)
 	r.api.discovery.Spec.Classes = append(r.api.discovery.Spec.Classes, flexlvmv1.DiscoveryClass{StorageClassName: "slow", Directory: "/mnt/slow"})
@@ -30,7 +30,7 @@ func newTwoClasses(t *testing.T) (*rig, *fakeDisks) {
 	return r, disks
 }
 
-// statesAt are the states of what was discovered, by path, and all messages.
+// statesAt returns the states of the discovered disks by path, and all messages.
 func (r *rig) statesAt() (states map[string]flexlvmv1.DiscoveredState, messages string) {
 	states = map[string]flexlvmv1.DiscoveredState{}
 	for _, one := range r.status().Discovered {
@@ -40,7 +40,7 @@ func (r *rig) statesAt() (states map[string]flexlvmv1.DiscoveredState, messages 
 	return states, messages
 }
 
-// A class that cannot be looked at stops what there is of it, and nothing else, and says so.
+// A class that cannot be scanned holds up its own disks and no others, and the report shows why.
 func TestOneClassThatCannotBeLookedAt(t *testing.T) {
 	t.Parallel()
 	for says, spoil := range map[string]func(r *rig, disks *fakeDisks){
@@ -83,7 +83,7 @@ func TestOneClassThatCannotBeLookedAt(t *testing.T) {
 	}
 }
 
-// A cleaning stops once its class cannot be looked at, and goes on after.
+// A cleaning stops when its class can no longer be scanned, and resumes when it can.
 func TestOneClassThatCannotBeLookedAtMeanwhile(t *testing.T) {
 	t.Parallel()
 	r, disks := newTwoClasses(t)
@@ -102,8 +102,8 @@ func TestOneClassThatCannotBeLookedAtMeanwhile(t *testing.T) {
 	}, "it does not go on")
 }
 
-// No group is made of disks that are volumes as they are, and of those that were only on a
-// person's word; nothing is made before that is known, or when it changes meanwhile.
+// No group is made of disks that are discovered volumes. A disk that was one is passed on as such, because only a
+// person may allow it. No group is made before the disks are known, or when they change meanwhile.
 func TestDeclaredGroupsAndDiscoveredDisks(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
@@ -124,7 +124,7 @@ func TestDeclaredGroupsAndDiscoveredDisks(t *testing.T) {
 	}, "it does not know the disks")
 	maker.with(func() { require.Empty(t, maker.asked[0][0].Discovered.Unknown) })
 
-	// A class that cannot be looked at may have any disk.
+	// A class that cannot be scanned may contain any disk.
 	disks.with(func() { disks.unseen = map[string]error{"fast": errors.New("the directory cannot be read")} })
 	r.api.putDiscovery()
 	r.eventually(func() bool {
@@ -145,7 +145,7 @@ func TestDeclaredGroupsAndDiscoveredDisks(t *testing.T) {
 			r.api.put(static("pv-1", func(v *corev1.PersistentVolume) {
 				v.Annotations[flexlvmv1.AnnotationDisk] = fmt.Sprintf("naa.new-%d", n)
 			}))
-			time.Sleep(100 * time.Millisecond) // its watch shows it in the meantime
+			time.Sleep(100 * time.Millisecond) // time for the watch to show it
 		}
 	})
 	r.eventually(func() (changed bool) {

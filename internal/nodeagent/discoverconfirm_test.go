@@ -12,7 +12,7 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// A cleaning that lasts is confirmed each minute, whatever the watches show.
+// A long cleaning is confirmed with the API server each minute, whatever the watches show.
 func TestCleaningIsConfirmedWhileItLasts(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*rig){
@@ -45,8 +45,8 @@ func TestCleaningIsConfirmedWhileItLasts(t *testing.T) {
 	}
 }
 
-// A PersistentVolume is kept and released again while the watch hangs: the disk may have been used, so all of it
-// is erased anew.
+// A PersistentVolume is set to Retain and back while the watch hangs. The disk may have been used meanwhile, so its
+// erasure starts from the beginning.
 func TestCleaningBeginsAnewAfterAChangeThatTheWatchDidNotShow(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
@@ -75,7 +75,7 @@ func TestCleaningBeginsAnewAfterAChangeThatTheWatchDidNotShow(t *testing.T) {
 	disks.with(func() { require.Zero(t, disks.cleaned[1].Offset) })
 }
 
-// mounts lets the test change the mounts of the node, by what it returns.
+// mounts returns a function that reports a change of the node's mounts to the daemon.
 func (r *rig) mounts() (change func()) {
 	var mu sync.Mutex
 	var all []func()
@@ -104,7 +104,7 @@ func isClosed(c chan struct{}) bool {
 	}
 }
 
-// Pods mount all the time, and not each look asks for the Node; but each that may clean does.
+// Pods mount all the time, so not every scan gets the Node; but every scan that may clean a disk does.
 func TestNodeIsReadForLooksThatMayClean(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)

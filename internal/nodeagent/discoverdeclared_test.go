@@ -10,7 +10,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volumegroup"
 )
 
-// newSharedRig has a disk that is discovered, and a VolumeGroup of others.
+// newSharedRig has a discovered disk, and a node on which VolumeGroups are declared.
 func newSharedRig(t *testing.T) (*rig, *fakeDisks, *fakeMaker) {
 	r, disks := newDiscoveryRig(t)
 	maker := &fakeMaker{}
@@ -19,7 +19,7 @@ func newSharedRig(t *testing.T) (*rig, *fakeDisks, *fakeMaker) {
 	return r, disks, maker
 }
 
-// confirmed reports whether a group was let be made since the last call.
+// confirmed reports whether the creation of a group was confirmed since the last call.
 func (m *fakeMaker) confirmed() (yes bool) {
 	m.with(func() {
 		yes = slices.Contains(m.confirm, nil)
@@ -28,7 +28,7 @@ func (m *fakeMaker) confirmed() (yes bool) {
 	return yes
 }
 
-// refusedFor reports whether a group was not let be made, and this was said.
+// refusedFor reports whether the creation of a group was refused for a reason that contains says.
 func (m *fakeMaker) refusedFor(says string) (yes bool) {
 	m.with(func() {
 		yes = slices.ContainsFunc(m.confirm, func(err error) bool { return err != nil && strings.Contains(err.Error(), says) })
@@ -36,7 +36,7 @@ func (m *fakeMaker) refusedFor(says string) (yes bool) {
 	return yes
 }
 
-// A look may take the disks of a group, so a group is not made during one, and waits no longer.
+// A scan may offer the disks of a group, so no group is made during a scan. It is made after the scan.
 func TestDeclaredGroupDuringALook(t *testing.T) {
 	t.Parallel()
 	r, disks, maker := newSharedRig(t)
@@ -51,7 +51,7 @@ func TestDeclaredGroupDuringALook(t *testing.T) {
 	r.eventually(maker.confirmed, "it is never made")
 }
 
-// While a group is made nobody looks: what is not yet a part of it would be offered.
+// While a group is made, no scan runs: it would offer disks that are not yet part of the group.
 func TestNobodyLooksWhileAGroupIsMade(t *testing.T) {
 	t.Parallel()
 	r, disks, maker := newSharedRig(t)
@@ -70,7 +70,7 @@ func TestNobodyLooksWhileAGroupIsMade(t *testing.T) {
 			select {
 			case <-looks:
 				made <- false
-			case <-time.After(3 * time.Second): // longer than from one look to the next
+			case <-time.After(3 * time.Second): // longer than the pause between scans
 				made <- true
 			}
 			return out
@@ -88,7 +88,7 @@ func TestNobodyLooksWhileAGroupIsMade(t *testing.T) {
 	waitFor(t, looks, "it never looks again")
 }
 
-// A group is made only if the disks were looked at by the VolumeDiscovery as it is now.
+// A group is made only if the last scan followed the current VolumeDiscovery.
 func TestDeclaredGroupAfterAChangeOfTheDiscovery(t *testing.T) {
 	t.Parallel()
 	r, _, maker := newSharedRig(t)
@@ -110,8 +110,7 @@ func TestDeclaredGroupAfterAChangeOfTheDiscovery(t *testing.T) {
 	r.eventually(func() bool { return maker.refusedFor("get VolumeDiscovery flexlvm") }, "it is made though nobody knows")
 }
 
-// Where nothing is discovered, groups are made: of no VolumeDiscovery, and of one that names
-// nothing that is there.
+// Groups are made if nothing is discovered: without a VolumeDiscovery, and with one that finds no disk.
 func TestDeclaredGroupWhereNothingIsDiscovered(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(r *rig, disks *fakeDisks){

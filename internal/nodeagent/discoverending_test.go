@@ -9,7 +9,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/discovery"
 )
 
-// A look that still runs when the daemon has ended notes and begins nothing: the next daemon may be at work.
+// A scan that still runs after its daemon has stopped saves and starts nothing, because the next daemon may be
+// running already.
 func TestClosedDiscovererNotesNothing(t *testing.T) {
 	s := &discoverer{file: filepath.Join(t.TempDir(), "discovered.json"), closed: true}
 	require.ErrorIs(t, s.remember(discovery.Ledger{"naa.5000": {Path: "/mnt/fast/a"}}), errEnding)

@@ -14,8 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/discovery"
 )
 
-// blockedCleaning has cleanings last until they are stopped, and then until the test lets them
-// end.
+// blockedCleaning makes a cleaning last until it is stopped, and then until the test closes let.
 type blockedCleaning struct{ begun, stopped, let chan struct{} }
 
 func blockCleaning(disks *fakeDisks) blockedCleaning {
@@ -42,7 +41,7 @@ func waitFor(t testing.TB, c chan struct{}, what string) {
 	}
 }
 
-// Two PersistentVolumes of one path: of neither anything is cleaned.
+// If two PersistentVolumes have the same path, neither is cleaned.
 func TestDiscoveredTwice(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
@@ -58,7 +57,7 @@ func TestDiscoveredTwice(t *testing.T) {
 	require.Equal(t, "pv-1", r.discoveredIs(flexlvmv1.DiscoveredCleaned).PersistentVolumeUID)
 }
 
-// While nobody can look, nothing is cleaned, and what was ready is not.
+// While scans fail, no disk is cleaned, and a disk that was ready no longer is.
 func TestDiscoveredWhileNobodyCanLook(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
@@ -80,7 +79,7 @@ func TestDiscoveredWhileNobodyCanLook(t *testing.T) {
 	waitFor(t, blocked.stopped, "it goes on cleaning")
 }
 
-// What an earlier process said is not held for true by a process that cannot look.
+// A process that cannot scan does not repeat the states that an earlier process reported.
 func TestDiscoveredByAnEarlierProcess(t *testing.T) {
 	t.Parallel()
 	r, _ := newDiscoveryRig(t)
@@ -92,8 +91,8 @@ func TestDiscoveredByAnEarlierProcess(t *testing.T) {
 	r.discoveredIs(flexlvmv1.DiscoveredRefused)
 }
 
-// Who keeps what is left of a volume that is being erased does not wait for the next look. Once it may
-// be erased after all, that begins anew: what was kept may have been written to.
+// Setting Retain stops an erasure immediately, not at the next scan. If the volume may be erased again later, the
+// erasure starts from the beginning: the kept disk may have been written to.
 func TestDiscoveredIsKeptWhileItIsErased(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
@@ -122,14 +121,14 @@ func TestDiscoveredIsKeptWhileItIsErased(t *testing.T) {
 	}, "it is to go on where it was")
 	disks.with(func() { disks.cleaning = nil })
 	r.api.put(static("pv-1", pvReleased))
-	r.clock.pass(time.Hour) // the cleaning that the change has stopped may have to wait
+	r.clock.pass(time.Hour) // the backoff of the stopped cleaning
 	r.discoveredIs(flexlvmv1.DiscoveredCleaned)
 	require.Equal(t, 2, disks.cleanings())
 	disks.with(func() { require.Zero(t, disks.cleaned[1].Offset) })
 }
 
-// A disk that was away, or whose path had two PersistentVolumes, may have been written to where it
-// was erased.
+// While a disk was away, or its path had two PersistentVolumes, the erased part of the disk may have been written to.
+// Its erasure starts from the beginning.
 func TestErasureBeginsAnewAfterOthersMayHaveUsedTheDisk(t *testing.T) {
 	t.Parallel()
 	for name, used := range map[string]func(*rig, *fakeDisks){
@@ -158,7 +157,7 @@ func TestErasureBeginsAnewAfterOthersMayHaveUsedTheDisk(t *testing.T) {
 	}
 }
 
-// A disk that is still being cleaned is not offered, also where its PersistentVolume is gone.
+// A disk whose cleaning has not stopped yet is not offered, even if its PersistentVolume is gone.
 func TestDiscoveredWhileItsCleaningEnds(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
@@ -177,7 +176,8 @@ func TestDiscoveredWhileItsCleaningEnds(t *testing.T) {
 	r.discoveredIs(flexlvmv1.DiscoveredReady)
 }
 
-// An erasure that somebody's use has ended begins anew: they may have written to what is erased.
+// An erasure that failed because the disk was in use starts from the beginning: its user may have written to the
+// erased part.
 func TestDiscoveredIsUsedWhileItIsErased(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
@@ -191,7 +191,7 @@ func TestDiscoveredIsUsedWhileItIsErased(t *testing.T) {
 	}, "it would go on in the middle")
 }
 
-// An erasure goes on only in the way in which it was begun.
+// An erasure resumes only with the method it was started with.
 func TestDiscoveredIsErasedInOneWay(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)

@@ -15,10 +15,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/quota"
 )
 
-// listed is how often all PersistentVolumes were asked for.
+// listed returns how often all PersistentVolumes were listed.
 func (r *rig) listed() int { return r.api.requests("list unlabelled persistentvolumes") }
 
-// noted waits until the ledger fits.
+// noted waits until the ledger satisfies fits.
 func (r *rig) noted(fits func(discovery.Ledger) bool, why string) {
 	r.t.Helper()
 	r.eventually(func() bool {
@@ -27,7 +27,7 @@ func (r *rig) noted(fits func(discovery.Ledger) bool, why string) {
 	}, "%s", why)
 }
 
-// looks waits until the disks were looked at some more times, whole looks all but the last.
+// looks waits for n more complete scans.
 func (r *rig) looks(disks *fakeDisks, n int) {
 	r.t.Helper()
 	for range n + 1 {
@@ -39,14 +39,14 @@ func (r *rig) looks(disks *fakeDisks, n int) {
 	disks.with(func() { disks.finding = nil })
 }
 
-// ofNode2 is the PersistentVolume of the disk, or of a part of it, on another node.
+// ofNode2 is a PersistentVolume of the disk, or of a part of it, on another node.
 func ofNode2(disk string) *corev1.PersistentVolume {
 	return static("pv-2", pvReleased, func(v *corev1.PersistentVolume) {
 		v.Name, v.Labels[flexlvmv1.LabelDiscoveredOn], v.Annotations[flexlvmv1.AnnotationDisk] = "static-b", "node-2", disk
 	})
 }
 
-// heldByNode2 waits until the node refuses the disk for that.
+// heldByNode2 waits until the node refuses the disk because of ofNode2.
 func (r *rig) heldByNode2() {
 	r.t.Helper()
 	r.eventually(func() bool {
@@ -55,8 +55,8 @@ func (r *rig) heldByNode2() {
 	}, "it is not refused for the PersistentVolume of node-2")
 }
 
-// A disk that was moved here with the data of another node's PersistentVolume is not offered, and
-// after that is deleted not before the disk is empty.
+// A disk that was moved here with the data of another node's PersistentVolume is not offered. After that
+// PersistentVolume is deleted, the disk is not offered before it is empty.
 func TestDiscoveredDiskOfAnotherNode(t *testing.T) {
 	t.Parallel()
 	for _, disk := range []string{"naa.5000", "naa.5000-part1"} {
@@ -92,7 +92,7 @@ func TestDiscoveredDiskOfAnotherNode(t *testing.T) {
 	}
 }
 
-// All PersistentVolumes are asked for once in a look that offers something, and in no other.
+// All PersistentVolumes are listed once in a scan that makes an offer, and in no other scan.
 func TestDiscoveredIsAskedForOnce(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
@@ -104,7 +104,7 @@ func TestDiscoveredIsAskedForOnce(t *testing.T) {
 	looks, goOn := r.blockLooks(disks)
 	r.api.putDiscovery()
 	waitFor(t, looks, "it does not look")
-	disks.with(func() { disks.owned = nil }) // between two looks, so that one look offers both
+	disks.with(func() { disks.owned = nil }) // before the next scan, so that one scan offers both
 	goOn()
 	r.looks(disks, 3)
 	states, _ := r.statesAt()
@@ -112,7 +112,7 @@ func TestDiscoveredIsAskedForOnce(t *testing.T) {
 	require.Equal(t, 1, r.listed())
 }
 
-// Where nobody says who has a disk, it is not offered, and nothing is noted.
+// While the API server does not answer who uses a disk, the disk is not offered, and the ledger stays unchanged.
 func TestDiscoveredWhoseHolderIsNotKnown(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
@@ -130,7 +130,8 @@ func TestDiscoveredWhoseHolderIsNotKnown(t *testing.T) {
 	r.discoveredIs(flexlvmv1.DiscoveredReady)
 }
 
-// What was away may have been used elsewhere, and is offered anew when it is back.
+// A disk that was away may have been used elsewhere meanwhile. It is offered again, with a new number, once no other
+// node uses it.
 func TestDiscoveredThatWasAway(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -161,7 +162,7 @@ func TestDiscoveredThatWasAway(t *testing.T) {
 				r.api.putDiscovery()
 			}
 			r.noted(func(l discovery.Ledger) bool { return !l["naa.5000"].Offered }, "it is offered though nobody sees it")
-			r.api.put(ofNode2("naa.5000")) // right after it was seen that nobody has the disk
+			r.api.put(ofNode2("naa.5000")) // just after the check that no other node has the disk
 			c.back(r, disks)
 			r.api.putDiscovery()
 			r.heldByNode2()
@@ -177,8 +178,8 @@ func TestDiscoveredThatWasAway(t *testing.T) {
 	}
 }
 
-// What an earlier process has offered may be another node's by now. If it is not, its offer is as it was:
-// by a new one, a second PersistentVolume would be made of a disk whose first came and went meanwhile.
+// A disk that an earlier process has offered may belong to another node now. If it does not, its offer keeps its
+// number: with a new one, a second PersistentVolume would be created if the first was created and deleted meanwhile.
 func TestDiscoveredOfferOfAnEarlierProcess(t *testing.T) {
 	t.Parallel()
 	r, _ := newDiscoveryRig(t)
@@ -201,8 +202,8 @@ func TestDiscoveredOfferOfAnEarlierProcess(t *testing.T) {
 	require.Equal(t, first, r.discoveredIs(flexlvmv1.DiscoveredReady).Offer)
 }
 
-// Two nodes that see one disk may offer it at one time. One gets its PersistentVolume, and the
-// other learns of that though it goes on seeing the disk.
+// Two nodes that see the same disk may offer it at the same time. One offer gets the PersistentVolume. The other node
+// notices, although it still sees the disk.
 func TestDiscoveredOfferThatNobodyTakes(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
@@ -217,8 +218,8 @@ func TestDiscoveredOfferThatNobodyTakes(t *testing.T) {
 	r.noted(func(l discovery.Ledger) bool { return l["naa.5000"].Volume == "pv-2" }, "it is not noted who has it")
 }
 
-// A partition of a disk that was handed out and not cleaned has to be empty, and is known to be once
-// it was.
+// A partition of a disk that was handed out and not cleaned is not offered before it is empty. That is checked once
+// and recorded.
 func TestDiscoveredPartOfWhatWasNotCleaned(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
@@ -239,7 +240,7 @@ func TestDiscoveredPartOfWhatWasNotCleaned(t *testing.T) {
 	}, "it is asked twice, or the whole disk counts as clean")
 }
 
-// A PersistentVolume whose whole life lies between two looks has handed the disk out as well.
+// A PersistentVolume that was created and deleted between two scans has used the disk as well.
 func TestDiscoveredBetweenTwoLooks(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
@@ -259,8 +260,8 @@ func TestDiscoveredBetweenTwoLooks(t *testing.T) {
 	require.Greater(t, r.discoveredIs(flexlvmv1.DiscoveredReady).Offer, first)
 }
 
-// What the API server showed a moment ago, when another disk was offered, says nothing of this node's own
-// PersistentVolumes: one that is deleted since leaves a clean disk, which is offered at once.
+// The recent list that served the offer of another disk does not prove anything about this node's own
+// PersistentVolumes. One that was deleted since leaves a clean disk, which is offered immediately.
 func TestDiscoveredCleanWhileAnotherIsOffered(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)
@@ -287,8 +288,8 @@ func TestDiscoveredCleanWhileAnotherIsOffered(t *testing.T) {
 	r.noted(func(l discovery.Ledger) bool { return l["naa.5000"].CleanedAfter("pv-1") && l["naa.5000"].Offered }, "it is not known to be clean")
 }
 
-// Of a directory that an earlier release offered, and that nobody has had, the administrator's project is noted. What
-// somebody has had may have a tenant's.
+// For a directory that an earlier release has offered and that no volume has used, the administrator's project is
+// recorded. A directory that a volume has used may have the tenant's project.
 func TestDiscoveredAttributesOfAnEarlierRelease(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

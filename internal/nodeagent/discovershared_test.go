@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Groups wait for the first look, but not for ever: then they say that nobody has looked.
+// Groups wait for the first scan for a limited time. After that they report that no scan has run.
 func TestFirstLookIsNotWaitedForForever(t *testing.T) {
 	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 	s := &discoverer{d: &Daemon{cfg: Config{Now: func() time.Time { return now }}}, begun: now}

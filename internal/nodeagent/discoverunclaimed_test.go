@@ -18,8 +18,8 @@ func available(v *corev1.PersistentVolume) {
 	v.Spec.ClaimRef, v.Status.Phase = nil, corev1.VolumeAvailable
 }
 
-// A PersistentVolume of raw data that an earlier version has made is refused as long as no claim
-// has it. What only cannot be looked at stays as it is, and what is blank is not read again.
+// A PersistentVolume without a claim that an earlier version has created of a device with data is refused. If the
+// device only cannot be checked, the PersistentVolume stays. A blank device is not read again.
 func TestDiscoveredWithoutAClaim(t *testing.T) {
 	t.Parallel()
 	r, disks := newDiscoveryRig(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/discovery"
 )
 
-// cleanedAfter is a PersistentVolume after which its disk is cleaned.
+// cleanedAfter returns a PersistentVolume whose disk has to be cleaned.
 func cleanedAfter() *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "static-a", UID: "pv-1", Annotations: map[string]string{flexlvmv1.AnnotationDisk: "naa.5000"}},
@@ -25,8 +25,8 @@ func cleanedAfter() *corev1.PersistentVolume {
 	}
 }
 
-// A cleaning stops at once when its PersistentVolume says something else, or is gone, and for
-// nothing else.
+// A cleaning stops immediately when its PersistentVolume is deleted, or changes in a way that matters to the
+// cleaning, and for no other change.
 func TestCleaningIsStoppedByItsVolume(t *testing.T) {
 	now := metav1.Now()
 	for name, c := range map[string]struct {
@@ -66,8 +66,8 @@ func TestCleaningIsStoppedByItsVolume(t *testing.T) {
 	}
 }
 
-// A PersistentVolume that no look has seen was made of the disk nevertheless. One after which it
-// was cleaned changes nothing.
+// A PersistentVolume that no scan has seen has used its disk nevertheless, which is recorded. The deletion of one
+// whose disk was cleaned changes nothing.
 func TestVolumesThatCameAndWentAreNoted(t *testing.T) {
 	offered := discovery.Entry{Offer: 3, Offered: true, Volume: "pv-0", Cleaned: []string{"pv-0"}}
 	cleaned := discovery.Entry{Offer: 3, Volume: "pv-1", Claim: "claim-1", Cleaned: []string{"pv-1"}}
@@ -104,7 +104,7 @@ func TestVolumesThatCameAndWentAreNoted(t *testing.T) {
 			ledger := discovery.Ledger{"naa.5000": c.entry}
 			done := s.noteGone(ledger)
 			require.Equal(t, discovery.Ledger{"naa.5000": c.want}, ledger)
-			s.volumeGone(v) // while that is written down
+			s.volumeGone(v) // during the save
 			s.forgetNoted(done)
 			if c.kept {
 				require.Len(t, s.gone["naa.5000"], 2)

@@ -16,28 +16,27 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A fakeEngine keeps a node in memory by the engine's rules.
+// fakeEngine keeps a node's volumes in memory and follows the engine's rules.
 type fakeEngine struct {
 	now func() time.Time
 
 	mu          sync.Mutex
 	pools       []inventory.Pool
 	volumes     []inventory.Volume
-	tombs       []string  // volumes that were released without ever being made
-	served      []string  // volumes that it has had
-	servedAt    time.Time // when these were last used
+	tombs       []string  // volumes that were released before they were created
+	served      []string  // volumes that the node has had
+	servedAt    time.Time // their last use
 	calls       []string
 	inventories int
-	// fault fails a call, given as "remove flexlvm/name" and the like; nil: none.
+	// fault returns the error of a call, such as "remove flexlvm/name"; nil: no call fails.
 	fault func(call string) error
-	// committing holds removals up before their commit until it is closed.
+	// committing blocks removals before their commit until it is closed.
 	committing chan struct{}
-	// wiping holds removals of what is wiped, or deleted file by file, up after their commit until it
-	// is closed.
+	// wiping blocks removals that wipe, or that delete file by file, after their commit until it is closed.
 	wiping chan struct{}
-	// committed is how the next removal fails when it has committed.
+	// committed returns the error of the next removal, after its commit.
 	committed func() error
-	// beforeWanted is called before MakeSnapshotIf asks whether the snapshot is wanted.
+	// beforeWanted is called before Prepare and MakeSnapshotIf call wanted.
 	beforeWanted func()
 }
 
@@ -49,7 +48,7 @@ func (e *fakeEngine) with(f func()) {
 	f()
 }
 
-// note writes a call down and says whether it is to fail. The lock is held.
+// note records a call and returns its fault. The caller holds the lock.
 func (e *fakeEngine) note(call string, args ...any) error {
 	call = fmt.Sprintf(call, args...)
 	e.calls = append(e.calls, call)
@@ -152,7 +151,7 @@ func (e *fakeEngine) Remove(ctx context.Context, ref node.Ref) error {
 		}
 		e.mu.Lock()
 	}
-	if ref.Name.IsDoomed() { // that one alone
+	if ref.Name.IsDoomed() { // only the doomed volume of this name
 		ref.Name = ref.Name.Undoomed()
 	} else if v := e.find(ref, ref.Name); v != nil {
 		switch {
@@ -289,7 +288,7 @@ func (e *fakeEngine) noted(format string, args ...any) error {
 	return e.note(format, args...)
 }
 
-// names are the volumes that are there, with their states.
+// names returns the names and states of the volumes.
 func (e *fakeEngine) names() (out []string) {
 	e.with(func() {
 		for _, v := range e.volumes {
@@ -300,7 +299,7 @@ func (e *fakeEngine) names() (out []string) {
 	return out
 }
 
-// called gives the calls that begin so.
+// called returns the calls that start with prefix.
 func (e *fakeEngine) called(prefix string) (out []string) {
 	e.with(func() {
 		for _, c := range e.calls {
@@ -317,12 +316,12 @@ func (e *fakeEngine) rounds() (n int) {
 	return n
 }
 
-// doomed are the names that have that state.
+// doomed returns the volumes in state doomed.
 func (e *fakeEngine) doomed() []string {
 	return slices.DeleteFunc(e.names(), func(n string) bool { return !strings.HasSuffix(n, " doomed") })
 }
 
-// failing fails the calls that begin so.
+// failing fails the calls that start with prefix.
 func failing(prefix string, err error) func(string) error {
 	return func(call string) error {
 		if strings.HasPrefix(call, prefix) {

@@ -15,8 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// What the checks of a node have found is in its report, bounded, and without those that
-// found nothing.
+// The report has the findings of the node's checks, up to a limit, without the checks that found nothing.
 func TestExaminationIsReported(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

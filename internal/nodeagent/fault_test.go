@@ -17,7 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// full fills the pool so that "old" has to go.
+// full fills the pool so that "old" has to be evicted.
 func (r *rig) full() {
 	r.claimed("big", 70)
 	r.volume("old", volume.Unreferenced, 15, evictiontest.LastUsed(50))
@@ -30,14 +30,14 @@ func (r *rig) untouched(want ...string) {
 	require.Empty(r.t, r.engine.called("remove"))
 }
 
-// The API server is away, refuses, is slow, has forgotten everything, is another:
-// nothing goes. Once it is itself again, the daemon catches up.
+// If the API server is unreachable, refuses, is slow, has lost its objects or is another cluster's, nothing is
+// evicted. After it recovers, the daemon catches up.
 func TestAPIFaults(t *testing.T) {
 	tests := map[string]struct {
 		before func(r *rig) // the daemon starts
 		wound  func(r *rig)
 		mend   func(r *rig)
-		reason string // of the condition Ready, where it can be written
+		reason string // of condition Ready, if the condition can be written
 	}{
 		"away":                  {wound: func(r *rig) { r.api.fail(0) }},
 		"refuses":               {wound: func(r *rig) { r.back = r.api.leave() }, mend: func(r *rig) { r.back() }},
@@ -104,7 +104,7 @@ func TestAPIFaults(t *testing.T) {
 				r.eventually(r.readyIs(tt.reason), "the condition is %v", r.condition("Ready"))
 				require.Equal(t, "False", string(r.condition("Ready").Status))
 			}
-			// A round that is blocked has seen all that there is, and succeeds.
+			// A blocked round has read everything, and counts as successful.
 			if tt.reason != "EvictionBlocked" {
 				r.eventually(func() bool { return r.failedRounds() > 0 }, "no round is counted as failed")
 			}
@@ -120,7 +120,7 @@ func TestAPIFaults(t *testing.T) {
 	}
 }
 
-// An idle daemon that cannot reach the API server knows it, and goes on knowing.
+// An idle daemon notices that it cannot reach the API server, and its rounds keep failing until it can.
 func TestAwayWhileIdle(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -144,14 +144,14 @@ func TestAwayWhileIdle(t *testing.T) {
 	r.eventually(func() bool { return r.metric(last) > was }, "it is not found again")
 }
 
-// A round whose report is refused has failed, and what it has seen is in the metrics all the same.
+// A round whose report is refused counts as failed, but updates the metrics.
 func TestReportThatIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.start()
 	r.eventually(r.readyIs("Ready"), "not ready")
 	r.api.fail(http.StatusUnprocessableEntity, "put nodestorages")
-	r.volume("more", volume.Ready, 1) // so that there is something to report
+	r.volume("more", volume.Ready, 1) // so that the report changes
 	r.eventually(func() bool { return r.metric("flexlvm_gc_rounds_total", "NotPublished") > 0 }, "no round is counted as failed")
 	r.eventually(func() bool { return r.metric("flexlvm_orphans") == 1 }, "what was seen is not told")
 	const last = "flexlvm_gc_last_successful_round_timestamp_seconds"
@@ -163,15 +163,14 @@ func TestReportThatIsRefused(t *testing.T) {
 	r.eventually(func() bool { return r.metric(last) > was }, "it does not go on")
 }
 
-// The watch shows what the API server does not say any more: what counts is the
-// server's own word, in the same round.
+// If the watch differs from the API server, the API server's current answer counts, in the same round.
 func TestStaleWatch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.claimed("data", 10)
 	r.start()
 	r.eventually(r.readyIs("Ready"), "not ready")
-	// The watch hears that it was released, and the server knows better by then.
+	// The watch gets an event of the release, but the API server's object is not released.
 	r.api.with(func() {
 		stale := r.api.volumes["data"].DeepCopy()
 		stale.Status.Phase = corev1.VolumeReleased
@@ -182,7 +181,7 @@ func TestStaleWatch(t *testing.T) {
 	require.Contains(t, r.engine.names(), "data ready")
 }
 
-// Before the watches have seen anything, nothing is done.
+// Nothing is done before the watches have synced.
 func TestNoWatch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -217,7 +216,7 @@ func TestLVMFails(t *testing.T) {
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "not evicted")
 }
 
-// A node without LVM's programs must not stop the rollout of the DaemonSet for good: the daemon is ready once its
+// A node without LVM's programs must not stop the rollout of the DaemonSet: the daemon is ready once its
 // report says what is missing, and not before.
 func TestReadyWithoutPrograms(t *testing.T) {
 	t.Parallel()
@@ -235,7 +234,7 @@ func TestReadyWithoutPrograms(t *testing.T) {
 	require.NotZero(t, r.failedRounds())
 }
 
-// Two daemons at once, as while one takes over from another.
+// Two daemons run at the same time, as for a moment during an update of the DaemonSet.
 func TestTwoDaemons(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -253,7 +252,7 @@ func TestTwoDaemons(t *testing.T) {
 	require.NotNil(t, r.api.volume("settled"))
 }
 
-// A PersistentVolume that cannot be read may mean any volume of its names.
+// A PersistentVolume that cannot be parsed protects every volume that it may refer to.
 func TestUnreadableProtects(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -269,8 +268,8 @@ func TestUnreadableProtects(t *testing.T) {
 	require.EqualValues(t, 1, r.metric("flexlvm_attention_persistentvolumes"))
 }
 
-// A PersistentVolume that cannot be read may be a copy that is not made yet. What it is copied from stays, although
-// nobody else wants it any more.
+// A PersistentVolume that cannot be parsed may be a clone that does not exist yet. The clone's source stays, even if
+// nothing else needs it.
 func TestUnreadableProtectsItsSource(t *testing.T) {
 	options := map[string]string{volume.OptionGroup: "flexlvm", volume.OptionCloneOf: "snap-1", "colour": "red"}
 	for name, unread := range map[string]func(*corev1.PersistentVolume){
@@ -311,8 +310,8 @@ func TestDryRun(t *testing.T) {
 	require.Empty(t, r.api.told("VolumeEvicted"))
 }
 
-// What waits for its removal was decided by a round that saw the API. Once a round
-// fails, nobody knows whether that is still so: it stays.
+// A waiting removal was decided by a round that had confirmed it with the API server. After a failed round it is no
+// longer confirmed, so the volume stays.
 func TestFailedRoundHoldsRemovals(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

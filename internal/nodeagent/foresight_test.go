@@ -21,7 +21,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// pressed is a node with volumes of every standing, and a claim that waits for its volume.
+// pressed is a node with volumes in every state, and a claim that waits for its volume.
 func pressed(headroom string) *evictiontest.Scene {
 	s := evictiontest.New()
 	if err := s.Policy.Headroom.Set(headroom); err != nil {
@@ -40,8 +40,8 @@ func pressed(headroom string) *evictiontest.Scene {
 	return s
 }
 
-// unhurried is one that no threshold matters to, whose volumes were made one hour after the
-// other, and used last and released within seconds.
+// unhurried is a node whose thresholds do not matter. Its volumes were created hours apart, but last used and
+// released within seconds of each other.
 func unhurried(headroom string) *evictiontest.Scene {
 	s := evictiontest.New()
 	if err := s.Policy.Headroom.Set(headroom); err != nil {
@@ -63,7 +63,7 @@ func unhurried(headroom string) *evictiontest.Scene {
 	return s
 }
 
-// reported is what the daemon of a scene reports.
+// reported returns the report of a scene's daemon.
 func reported(s *evictiontest.Scene) flexlvmv1.NodeStorage {
 	f := observation{at: s.View.Now, view: s.View, result: s.Plan(), inventory: inventory.Inventory{Pools: s.View.Pools, Volumes: s.View.Volumes}}
 	out := flexlvmv1.NodeStorage{Status: statusOf(flexlvmv1.NodeStorageStatus{}, f, report{now: s.View.Now, policy: s.Policy})}
@@ -71,8 +71,8 @@ func reported(s *evictiontest.Scene) flexlvmv1.NodeStorage {
 	return out
 }
 
-// What people are told from a report alone is what the daemon then does: for claims from a
-// small one to one that does not fit.
+// An overview, which is computed from a report alone, matches what the daemon then does: for claims from a small size
+// to one that does not fit.
 func TestPlanForesees(t *testing.T) {
 	for _, headroom := range []string{"0", "auto", "5%", "3Gi"} {
 		for name, scene := range map[string]func(string) *evictiontest.Scene{"pressed": pressed, "unhurried": unhurried} {
@@ -97,7 +97,7 @@ func TestPlanForesees(t *testing.T) {
 	}
 }
 
-// checkForesight asks about a claim, and has the daemon do what it then does.
+// checkForesight computes the overview of a claim, and compares it with the plan of the daemon.
 func checkForesight(t *testing.T, s *evictiontest.Scene, size volume.Bytes) overview.Fit {
 	t.Helper()
 	spec := volume.Spec{Group: "flexlvm", Layout: volume.Linear, Kind: volume.Claim, Size: size}
@@ -129,7 +129,7 @@ func checkForesight(t *testing.T, s *evictiontest.Scene, size volume.Bytes) over
 		Size: spec.Size, Device: spec.Charge(), Cluster: evictiontest.Cluster, Kind: volume.Claim, Shape: spec.Shape(),
 	})
 	s.Group("flexlvm").Free -= spec.Charge()
-	s.View.Now = s.View.Now.Add(s.Policy.MinAge) // what was released just now may go by then
+	s.View.Now = s.View.Now.Add(s.Policy.MinAge) // volumes that were released just now may be evicted by then
 	require.Equal(t, evictiontest.Evicted(s.Plan()), foreseen(fit.Then), "after a claim of %s", spec.Size)
 	return fit
 }
@@ -162,8 +162,8 @@ func TestReleasedAreReported(t *testing.T) {
 	require.Equal(t, []string{"old", "newer"}, next)
 }
 
-// However many there are, the list is short, and has what goes next and what was released
-// last.
+// However many volumes are released, the list is bounded, and contains those that are evicted next and those that
+// were released last.
 func TestReleasedAreBounded(t *testing.T) {
 	var all []eviction.Released
 	for pool := range 12 {
@@ -182,8 +182,8 @@ func TestReleasedAreBounded(t *testing.T) {
 
 func unknown(string) *flexlvmv1.ReleasedOrigin { return nil }
 
-// However long the names are, a NodeStorage stays small; and what an earlier process knew of
-// a volume is not lost, unless another has its name.
+// However long the names are, a NodeStorage stays small. The origin of a volume that an earlier process has reported
+// is kept, unless another volume now has the name.
 func TestReleasedAreSmall(t *testing.T) {
 	long := strings.Repeat("x", 253)
 	var all []eviction.Released
@@ -208,15 +208,15 @@ func TestReleasedAreSmall(t *testing.T) {
 	require.Nil(t, again[0].Origin)
 }
 
-// What was released in a pool that cannot be looked into now stays on the list.
+// Released volumes stay on the list while their pool cannot be read.
 func TestReleasedOfAPoolThatIsNotSeen(t *testing.T) {
 	pools := []inventory.Pool{{Name: "g"}, {Name: "g:seen", Directories: &inventory.DirectoryPool{Known: true}}, {Name: "g:not", Directories: &inventory.DirectoryPool{}}}
 	was := []flexlvmv1.ReleasedVolume{{Pool: "g", Name: "a"}, {Pool: "g:seen", Name: "b"}, {Pool: "g:not", Name: "c"}}
 	require.Equal(t, was[2:], releasedUnseen(observation{inventory: inventory.Inventory{Pools: pools}}, was))
 }
 
-// However much is released beside a pool that cannot be looked into, and however many pools of its name there are, the
-// list stays within what the API server takes, and forgets nothing of that pool.
+// However many volumes are released beside a pool that cannot be read, and however many pools have that pool's name,
+// the list stays within the API server's limit and keeps all volumes of that pool.
 func TestReleasedAreBoundedBesideAPoolThatIsNotSeen(t *testing.T) {
 	f := observation{inventory: inventory.Inventory{Pools: []inventory.Pool{{Name: "g"}, {Name: "g:not", Directories: &inventory.DirectoryPool{}}, {Name: "g:not", Directories: &inventory.DirectoryPool{}}}}}
 	for i := range 200 {
@@ -234,7 +234,7 @@ func TestReleasedAreBoundedBesideAPoolThatIsNotSeen(t *testing.T) {
 		require.Equal(t, unseen, was.Released[40:])
 	}
 
-	// One of two of a name is seen.
+	// Only one of two pools with the same name is readable.
 	f.inventory.Pools = f.inventory.Pools[:2]
 	f.inventory.Pools[1].Name, f.result.Released = "g", f.result.Released[:3]
 	was = flexlvmv1.NodeStorageStatus{}
@@ -244,8 +244,8 @@ func TestReleasedAreBoundedBesideAPoolThatIsNotSeen(t *testing.T) {
 	}
 }
 
-// Where names are so long that what was released in a pool that cannot be looked into leaves few places, or none, the
-// plugin takes nothing of that pool for the last volume of a claim: a later one may be among those that are not listed.
+// If names are so long that the volumes of an unreadable pool leave few places on the list, or none, overview.Find
+// returns no volume of that pool as the last one of a claim: a later one may be missing from the list.
 func TestUndeleteBesideAPoolThatIsNotSeen(t *testing.T) {
 	long := strings.Repeat("x", 200)
 	f := observation{inventory: inventory.Inventory{Pools: []inventory.Pool{{Name: "g"}, {Name: "g:not", Directories: &inventory.DirectoryPool{}}}}}

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is in an exported group cannot be put right: it is not tried, and the report says so at once.
+// A volume of an exported group cannot be healed: no attempt is made, and the report shows the problem immediately.
 func TestNothingIsHealedInAnExportedGroup(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -19,16 +19,16 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// pods are the mounts and control groups of a node in memory.
+// pods holds the mounts and control groups of a node in memory.
 type pods struct {
 	mu     sync.Mutex
 	mounts map[uint64][]mount.Point
 	groups map[string]map[uint64]volume.IOLimits // by pod
 	writes []string
-	looks  int // at anything
-	// fault makes a call fail; nil: none does.
+	looks  int // number of calls
+	// fault returns the error of a call; nil: no call fails.
 	fault   func(call string) error
-	changed func() // of the watch, once it has begun
+	changed func() // callback of the watch, once it runs
 }
 
 func newPods() *pods {
@@ -45,7 +45,7 @@ func (p *pods) with(f func()) {
 	f()
 }
 
-// mount puts a volume into a pod, and the watch tells of it.
+// mount mounts a volume into a pod and notifies the watch.
 func (p *pods) mount(pod, pv string, device uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,12 +56,12 @@ func (p *pods) mount(pod, pv string, device uint64) {
 	}
 }
 
-// group makes a pod's control group.
+// group creates a pod's control group.
 func (p *pods) group(pod string) {
 	p.with(func() { p.groups[pod] = map[uint64]volume.IOLimits{} })
 }
 
-// limits that a pod has on a device.
+// limits returns a pod's limits on a device.
 func (p *pods) limits(pod string, device uint64) (l volume.IOLimits) {
 	p.with(func() { l = p.groups[pod][device] })
 	return l
@@ -77,7 +77,7 @@ func (p *pods) looked() (n int) {
 	return n
 }
 
-// call notes one; the lock is held.
+// call counts a call and returns its fault. The caller holds the lock.
 func (p *pods) call(name string) error {
 	p.looks++
 	if p.fault != nil {
@@ -144,8 +144,8 @@ func slowTo(limits string) func(*corev1.PersistentVolume) {
 	return annotated(pv.AnnotationIOLimits, limits)
 }
 
-// A pod gets its limits when its volume is mounted, loses none while it runs, and
-// has those that the annotation says.
+// A pod gets its limits when its volume is mounted, keeps them while it runs, and gets new ones when the annotation
+// changes.
 func TestIOLimitsFollow(t *testing.T) {
 	t.Parallel()
 	r, p := newRig(t), newPods()
@@ -184,22 +184,22 @@ func TestIOLimitsFollow(t *testing.T) {
 		return r.metric("flexlvm_io_limits_not_applied")+r.metric("flexlvm_io_limits_in_force") == 0
 	}, "the metrics")
 	r.api.put(object("slow", 5, slowTo("rbps=4k")))
-	// The same events again: they are counted in those that are there.
+	// The same events again are counted in the existing events.
 	r.eventually(func() bool { return r.api.requests("patch events") == 2 }, "that it fails again is not told to both")
 	require.Equal(t, []string{
 		"/pod 1 rbps=max wbps=8192 riops=max wiops=max", "/pod 1 rbps=4096 wbps=max riops=max wiops=3", "/pod 1 rbps=max wbps=max riops=max wiops=max",
 	}, p.written(), "and nothing else")
 }
 
-// Where no claim has limits nothing is looked at, but once: the annotation may have
-// gone while no daemon ran.
+// If no claim has limits, mounts and control groups are read only once, because the annotation may have been removed
+// while no daemon ran.
 func TestIOLimitsCostNothing(t *testing.T) {
 	t.Parallel()
 	r, p := newRig(t), newPods()
 	r.config.IO = p.io()
 	p.group("pod")
 	p.groups["pod"][1] = volume.IOLimits{WriteBps: 8192}
-	p.groups["pod"][7] = volume.IOLimits{WriteBps: 9} // of somebody else
+	p.groups["pod"][7] = volume.IOLimits{WriteBps: 9} // not set by flexlvm
 	p.mount("pod", "settled", 1)
 	r.start()
 	r.eventually(func() bool { return p.limits("pod", 1) == volume.IOLimits{} }, "a limit that is not wanted stays")
@@ -254,8 +254,8 @@ func TestIOLimitsThatFail(t *testing.T) {
 	}
 }
 
-// The kubelet may mount before it makes the pod's control group; and a pod that is
-// going is nobody's trouble.
+// The kubelet may mount a volume before it creates the pod's control group, so a missing group is reported only after
+// a while. A pod whose group has just gone is not reported.
 func TestIOLimitsWithoutGroup(t *testing.T) {
 	t.Parallel()
 	r, p := newRig(t), newPods()
@@ -277,7 +277,7 @@ func TestIOLimitsWithoutGroup(t *testing.T) {
 	r.eventually(func() bool { return len(r.api.told("IOLimitNotApplied")) == 1 }, "not told in the end")
 	require.Contains(t, r.api.told("IOLimitNotApplied")[0], "pod pod: it has no control group below /sys/fs/cgroup")
 
-	r.api.put(object("slow", 5, slowTo("wbps=4096"))) // calls for a round
+	r.api.put(object("slow", 5, slowTo("wbps=4096"))) // triggers a round
 	p.group("pod")
 	r.api.put(object("slow", 5, slowTo("wbps=5000")))
 	r.eventually(func() bool { return p.limits("pod", 1).WriteBps == 5000 }, "not applied")

@@ -13,8 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// What was lost, with a disk that was given up for one, is never made anew: no volume that its
-// owner may still bring back is evicted for it. Its owner is told.
+// A lost volume, for example on a disk that was given up, is never created again, so no released volume is evicted to
+// make room for it. An event tells its owner.
 func TestNoRoomIsMadeForWhatIsLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -36,12 +36,12 @@ func TestNoRoomIsMadeForWhatIsLost(t *testing.T) {
 	require.Contains(t, r.api.told("VolumeNeedsAttention")[0], "its volume flexlvm/lost, which was here as far as this node's records show, is gone")
 	r.metricIs("flexlvm_attention_persistentvolumes", 1)
 
-	// Another claim of that size is served.
+	// Room is made for another claim of the same size.
 	r.api.put(object("new", 40))
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "given-up unreferenced") }, "the interval is an hour; left: %v", r.engine.names())
 }
 
-// A last use that is yet to come is of a clock that was ahead: the volume was there all the same.
+// A last use in the future comes from a clock that was ahead, and proves that the volume was there.
 func TestNoRoomIsMadeForWhatAClockAheadHasUsed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -55,8 +55,8 @@ func TestNoRoomIsMadeForWhatAClockAheadHasUsed(t *testing.T) {
 	r.untouched("big ready", "given-up unreferenced", "settled ready")
 }
 
-// A replica that says that it is complete was there, also where the node knows nothing of it any more: the
-// API server was restored from a backup that is older than its eviction.
+// A replica that its PersistentVolume calls complete was there, even if the node has no record of it: the API server
+// was restored from a backup that is older than the replica's eviction.
 func TestNoRoomIsMadeForACompleteReplicaThatIsGone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -73,12 +73,12 @@ func TestNoRoomIsMadeForACompleteReplicaThatIsGone(t *testing.T) {
 	require.Equal(t, "0", r.status().Pools[0].Promised.String())
 	require.Equal(t, metav1.ConditionFalse, r.condition("Shortfall").Status)
 
-	// One that was not loaded yet is promised its room.
+	// A replica that was not loaded yet is promised its room.
 	r.api.put(replicaObject(40, func(o *corev1.PersistentVolume) { delete(o.Annotations, replica.AnnotationComplete) }))
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "given-up unreferenced") }, "left: %v", r.engine.names())
 }
 
-// A complete replica that was made after the node was looked at is not lost.
+// A complete replica that was created after the inventory is not lost.
 func TestReplicaThatIsMadeMeanwhileIsNotLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

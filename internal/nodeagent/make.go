@@ -16,18 +16,18 @@ import (
 type makeJob struct {
 	pv     persistentvolume.Volume
 	object *corev1.PersistentVolume
-	// group are all snapshots of the group, if this one is taken with others at one instant; else nil.
+	// group lists all snapshots of the group, if this one is taken together with others; else nil.
 	group []makeJob
 }
 
-// id returns the UID of the job's PersistentVolume, by which its retries are known.
+// id returns the UID of the job's PersistentVolume, which identifies its retries.
 func (j makeJob) id() string { return string(j.pv.UID) }
 
-// topic is that of the job's announcements.
+// topic returns the topic of the job's announcements.
 func (j makeJob) topic() string { return "make " + j.id() }
 
-// enqueueMakes passes the volumes that a round is to create to their queues: writing a new log in the copy of a
-// large volume takes a while, and full copies may take hours.
+// enqueueMakes passes the volumes that are to be created to their queues. A copy of a large volume takes a while,
+// because it gets a new log, and full copies may take hours.
 func (d *Daemon) enqueueMakes(f observation) {
 	var quick, slow []makeJob
 	atWork, busy := d.makeQueue.at()
@@ -54,7 +54,7 @@ func (d *Daemon) enqueueMakes(f observation) {
 	d.slowMakeQueue.set(slow)
 }
 
-// makeOne does one job. It is the work of the make queues.
+// makeOne runs one job of the make queues.
 func (d *Daemon) makeOne(ctx context.Context, j makeJob) {
 	c, log := j.pv, klog.FromContext(ctx)
 	if c.Kind == volume.Snapshot {
@@ -94,13 +94,13 @@ func specOf(c *persistentvolume.Volume) volume.Spec {
 	}
 }
 
-// makeDone forgets the failures of a job.
+// makeDone clears the failures of a job.
 func (d *Daemon) makeDone(j makeJob) {
 	d.makeRetries.clear(j.id())
 	d.dedupe.end(j.topic())
 }
 
-// makeFailed schedules a job's retry. If its error is news, it logs what has failed, and returns true.
+// makeFailed schedules a job's retry. If the error is new, it logs what has failed, and returns true.
 func (d *Daemon) makeFailed(ctx context.Context, j makeJob, what string, err error) bool {
 	c, now := j.pv, d.cfg.Now()
 	b := d.makeRetries.add(j.id(), now, err.Error())

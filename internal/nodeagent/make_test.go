@@ -23,8 +23,8 @@ func pvCopyOf(source string) func(*corev1.PersistentVolume) {
 	}
 }
 
-// The copy is taken as soon as its PersistentVolume is there, and its source goes
-// only then, whenever its user deletes it.
+// A copy is created as soon as its PersistentVolume exists. Its source is released only after that, whenever its user
+// deletes the source.
 func TestCopyIsTakenBeforeItsSourceGoes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -66,7 +66,7 @@ func TestCopyIsTakenBeforeItsSourceGoes(t *testing.T) {
 	require.Len(t, r.engine.called("clone"), 2)
 }
 
-// The log names what could not be made.
+// The log names the object that could not be created.
 func TestLogOfWhatIsNotMade(t *testing.T) {
 	for name, tt := range map[string]struct {
 		object *corev1.PersistentVolume
@@ -98,7 +98,7 @@ func TestLogOfWhatIsNotMade(t *testing.T) {
 	}
 }
 
-// A dry run makes nothing.
+// A dry run creates no copies.
 func TestCopyInADryRun(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

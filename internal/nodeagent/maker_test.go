@@ -15,15 +15,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// pvNew is a PersistentVolume as the provisioner has just written it.
+// pvNew makes a PersistentVolume one that the provisioner has just created.
 func pvNew(o *corev1.PersistentVolume) {
 	o.CreationTimestamp = metav1.NewTime(evictiontest.Now)
 	o.Status.Phase = corev1.VolumePending
 	o.Spec.ClaimRef.ResourceVersion = "7"
 }
 
-// appear lets new PersistentVolumes come, one after the other, and waits until the maker has had
-// them all: the last is one that it makes.
+// appear creates PersistentVolumes one after the other, and waits until the maker has handled all of them: the last
+// one is a volume that it creates.
 func (r *rig) appear(all ...*corev1.PersistentVolume) {
 	r.t.Helper()
 	for _, o := range all {
@@ -33,8 +33,8 @@ func (r *rig) appear(all ...*corev1.PersistentVolume) {
 	r.eventually(func() bool { return len(r.engine.called("prepare flexlvm/last")) > 0 }, "%v", r.engine.called("prepare"))
 }
 
-// A new claim's volume is made before anybody mounts it, once, after one look at its
-// PersistentVolume, and quietly.
+// The volume of a new claim is created once before its first mount, after a single GET of its PersistentVolume, and
+// without an event.
 func TestNewVolumeIsMadeAhead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -54,7 +54,7 @@ func TestNewVolumeIsMadeAhead(t *testing.T) {
 	require.Contains(t, r.engine.names(), "data ready")
 }
 
-// Whatever is not a plain new volume of a provisioner's is left to its first mount.
+// A volume that is not a plain new one from the provisioner is created at its first mount.
 func TestWhatIsNotMadeAhead(t *testing.T) {
 	t.Parallel()
 	created := func(ago time.Duration) func(*corev1.PersistentVolume) {
@@ -88,7 +88,7 @@ func TestWhatIsNotMadeAhead(t *testing.T) {
 	}
 }
 
-// Nothing is made on the strength of what an earlier round has seen.
+// No volume is created on the basis of an earlier round.
 func TestNothingIsMadeAheadWhileRoundsFail(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -105,14 +105,14 @@ func TestNothingIsMadeAheadWhileRoundsFail(t *testing.T) {
 	r.eventually(r.readyIs("LVMFailed"), "LVM does not fail")
 	r.api.put(object("data", 10, pvNew))
 	r.rounds(2)
-	r.clock.pass(time.Hour) // on a busy machine it may come only now; then it is not new any more
+	r.clock.pass(time.Hour) // on a busy machine the event may arrive only now; then the PersistentVolume is no longer new
 	r.engine.with(func() { r.engine.fault = nil })
 	r.eventually(r.readyIs("Ready"), "not ready")
 	r.appear()
 	require.Len(t, r.engine.called("prepare"), 1, "the last")
 }
 
-// A daemon that begins makes nothing of what is there already, new or not, and a dry run nothing
+// A starting daemon creates no volumes for existing PersistentVolumes, however new they are. A dry run creates none
 // at all.
 func TestNothingIsMadeAheadAtTheBeginning(t *testing.T) {
 	t.Parallel()
@@ -134,8 +134,8 @@ func TestNothingIsMadeAheadAtTheBeginning(t *testing.T) {
 	require.Empty(t, dry.engine.called("prepare"))
 }
 
-// What is given up before its turn is not made, nor what the API server says nothing of; and
-// nobody hears of that.
+// A volume that is given up before its turn is not created, and neither is one while the API server does not answer.
+// Neither case sends an event.
 func TestNewVolumeThatIsNotWantedAnyMore(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]func(*rig){
@@ -175,7 +175,7 @@ func TestNewVolumeThatIsNotWantedAnyMore(t *testing.T) {
 	}
 }
 
-// One that cannot be made is tried once.
+// If the creation fails, it is not retried.
 func TestNewVolumeThatCannotBeMadeAhead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

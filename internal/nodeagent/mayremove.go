@@ -59,10 +59,10 @@ func refusalOf(err error) *refusal {
 	return nil
 }
 
-// checkNotKept gets the PersistentVolume of a volume's name from the API server. It returns a refusal if that
-// object keeps the volume (it wants it or its policy is Retain) and is not the one that was judged when the
-// removal was decided: its label names no node or another one, as after a rename of the node or a move of the
-// disk, unless it cannot mean this volume; or it is new or has changed since.
+// checkNotKept gets the PersistentVolume with a volume's name from the API server. It returns a refusal if that
+// object keeps the volume (it wants the volume or has the policy Retain) and is not the one that was judged when the
+// removal was decided: its label names no node or another one, as after a rename of the node or a move of the disk,
+// unless it certainly refers to something else; or it was created or changed since.
 func (d *Daemon) checkNotKept(ctx context.Context, v inventory.Volume, judged *corev1.PersistentVolume) error {
 	object, err := d.api.Volume(ctx, string(v.Name))
 	if apierrors.IsNotFound(err) {
@@ -86,14 +86,15 @@ func (d *Daemon) checkNotKept(ctx context.Context, v inventory.Volume, judged *c
 	return nil
 }
 
-// notOurs reports whether a PersistentVolume cannot mean a volume of flexlvm, because another driver serves it. One
-// that is a path on a node may: a person can write the path of any device there.
+// notOurs reports whether a PersistentVolume cannot refer to a volume of flexlvm, because another driver serves it. A
+// path on a node may: a person can write the path of any device there.
 func notOurs(object *corev1.PersistentVolume) bool {
 	return !persistentvolume.IsOurs(object) && object.Spec.Local == nil && object.Spec.HostPath == nil
 }
 
-// otherFS reports whether a PersistentVolume was made for another file system than that of a volume of its name,
-// as where an adopted volume has been moved to another node. The engine mounts it nowhere else.
+// otherFS reports whether a PersistentVolume was created for another file system than that of the volume with its
+// name, for example because an adopted volume was moved to another node. The engine mounts no other file system for
+// it.
 func otherFS(v inventory.Volume, c persistentvolume.Volume) bool {
 	return c.FS != "" && v.FS != "" && c.FS != v.FS
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// apiWithOne returns a client of an API server that has what now points to, or nothing, under any name.
+// apiWithOne returns a client of an API server that returns *now under any name, or 404 while that is nil.
 func apiWithOne(t *testing.T, now **corev1.PersistentVolume) (api *kube.Client, leave func()) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -37,8 +37,8 @@ func apiWithOne(t *testing.T, now **corev1.PersistentVolume) (api *kube.Client, 
 	return api, server.Close
 }
 
-// A PersistentVolume of this node that was not there when a removal was decided, or has changed since, has yet to
-// be judged.
+// A PersistentVolume of this node that has been created or changed since a removal was decided stops the removal,
+// because no round has judged it yet.
 func TestPersistentVolumeThatChangesBeforeTheRemoval(t *testing.T) {
 	var now *corev1.PersistentVolume
 	api, leave := apiWithOne(t, &now)
@@ -77,7 +77,7 @@ func namedOld(node string) *corev1.PersistentVolume {
 	}
 }
 
-// A PersistentVolume of another node that has a volume's name keeps it, unless it is certain that it means
+// A PersistentVolume of another node with the name of a volume keeps the volume, unless it certainly refers to
 // something else.
 func TestPersistentVolumeOfAnotherNodeThatMeansAnother(t *testing.T) {
 	const mine, other = "0b0c4a0e-6d55-4b8e-8a0c-6e1f2a3b4c5d", "7f3d2c1b-0a99-4e21-b1f4-93c2d5a6e7f8"
@@ -127,7 +127,7 @@ func TestPersistentVolumeOfAnotherNodeThatMeansAnother(t *testing.T) {
 	}
 }
 
-// An answer of the API server ends the backoff that its silence began.
+// An answer of the API server ends the backoff of an unanswered request.
 func TestUnansweredEndsWithAnAnswer(t *testing.T) {
 	d := &Daemon{unanswered: newBackoff(time.Second, time.Minute)}
 	d.unanswered.add("uuid", time.Now(), "no answer")

@@ -16,8 +16,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// series are the values of a metric by its pool; of flexlvm_volumes, its volumes that
-// are ready.
+// series returns a metric's values by pool; of flexlvm_volumes, those in state ready.
 func series(t *testing.T, from prometheus.Gatherer, name string) map[string]float64 {
 	t.Helper()
 	families, err := from.Gather()
@@ -44,7 +43,7 @@ func foundPools(pools ...inventory.Pool) (f observation) {
 	return f
 }
 
-// Prometheus may ask at any moment, also while a round tells of itself.
+// Prometheus may scrape at any moment, even while a round updates the metrics.
 func TestMetricsAreThereAtAnyMoment(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := NewMetrics(registry)
@@ -71,7 +70,7 @@ func TestMetricsAreThereAtAnyMoment(t *testing.T) {
 	}
 }
 
-// What is not there any more has no metrics, and what is not known has none meanwhile.
+// A deleted pool has no metrics, and a value that is unknown has none while it is.
 func TestMetricsOfPoolsThatGo(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := NewMetrics(registry)
@@ -94,7 +93,7 @@ func TestMetricsOfPoolsThatGo(t *testing.T) {
 	}
 }
 
-// The metric reports how full a snapshot is that may overflow, and nothing of one that cannot.
+// The metric reports how full the fullest snapshot that may overflow is, and ignores snapshots that cannot.
 func TestMetricsOfSnapshotsThatFill(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := NewMetrics(registry)

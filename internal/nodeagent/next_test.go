@@ -12,8 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 )
 
-// Where something waits for pods to start, the daemon looks again when they have had their
-// time, however long its interval is.
+// If something waits for pods to start, the next round runs when their time is over, however long the interval is.
 func TestNextAfterStarts(t *testing.T) {
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	d, err := New(Config{Node: "node-1", Policy: eviction.DefaultPolicy(), Interval: time.Hour, Now: func() time.Time { return now }}, nil, nil, Outlets{})
@@ -26,8 +25,8 @@ func TestNextAfterStarts(t *testing.T) {
 	require.Equal(t, settle, d.next(seen))
 }
 
-// One busy volume takes what a round may spend on releases. Others have their turn before it has
-// another one.
+// One busy volume may use up a round's budget for releases, so volumes whose release has failed come last in the next
+// round.
 func TestWhatHasFailedIsReleasedLast(t *testing.T) {
 	d := &Daemon{releases: newBackoff(time.Second, time.Minute)}
 	of := func(uids ...string) (out []eviction.Verdict) {
@@ -44,7 +43,7 @@ func TestWhatHasFailedIsReleasedLast(t *testing.T) {
 	require.Equal(t, of("a", "b", "c", "d"), verdicts)
 }
 
-// After a long round the daemon gives the machine as much time, but not where somebody waits.
+// After a long round the daemon rests for as long, unless a round is requested.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &Daemon{calls: make(chan struct{}, 1)}

@@ -46,7 +46,7 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// A PersistentVolume that does not say that it is of this node is in no list of ours.
+// A PersistentVolume without this node's label is not in the daemon's lists, but keeps its volume.
 func TestOrphanThatIsNone(t *testing.T) {
 	for name, wants := range map[string]*corev1.PersistentVolume{
 		"of another node": object("wanted", 20, func(o *corev1.PersistentVolume) { o.Labels[pv.LabelNode] = "node-2" }),
@@ -68,20 +68,20 @@ func TestOrphanThatIsNone(t *testing.T) {
 			r.rounds(2)
 			r.untouched("big ready", "settled ready", "wanted ready")
 			r.api.fail(http.StatusServiceUnavailable, "get persistentvolumes", "list unlabelled persistentvolumes")
-			r.clock.pass(time.Hour) // what has failed is tried again
+			r.clock.pass(time.Hour) // the failed check is retried
 			r.rounds(3)
 			r.untouched("big ready", "settled ready", "wanted ready")
 		})
 	}
 }
 
-// What was given up stays, too, while its PersistentVolume says Retain or wants it: a machine that was installed
-// anew under another name has the disks of the old one.
+// A released volume stays while a PersistentVolume of another node is Retain or bound. A machine that was reinstalled
+// under another name has the disks of the old node.
 func TestVolumeOfAnotherNodesPersistentVolumeStays(t *testing.T) {
 	elsewhere := func(o *corev1.PersistentVolume) { o.Labels[pv.LabelNode] = "node-2" }
 	for name, tt := range map[string]struct {
 		object *corev1.PersistentVolume
-		listed int // see Config.ListUpTo
+		listed int // Config.ListUpTo
 		stays  bool
 	}{
 		"Retain":                     {object("old", 15, elsewhere, pvReleased, pvRetain), 0, true},
@@ -105,7 +105,7 @@ func TestVolumeOfAnotherNodesPersistentVolumeStays(t *testing.T) {
 			r.eventually(func() bool { return len(r.api.told("VolumeNotEvicted")) > 0 }, "no event")
 			require.Contains(t, r.api.told("VolumeNotEvicted")[0], "PersistentVolume old names volume old, and its label flexlvm.io/node is ")
 			r.eventually(r.keptAsWanted("old"), "still on offer")
-			r.clock.pass(time.Hour) // it is asked for again
+			r.clock.pass(time.Hour) // a second check
 			r.rounds(3)
 			r.untouched("big ready", "old unreferenced", "settled ready")
 			require.True(t, r.keptAsWanted("old")(), "on offer again")
@@ -114,7 +114,8 @@ func TestVolumeOfAnotherNodesPersistentVolumeStays(t *testing.T) {
 	}
 }
 
-// keptAsWanted reports whether a volume alone is unreferenced and counts neither as evictable nor as going.
+// keptAsWanted reports whether the volume is the only released one, and counts neither as reclaimable nor as being
+// removed.
 func (r *rig) keptAsWanted(name string) func() bool {
 	return func() bool {
 		s := r.status()
@@ -123,7 +124,8 @@ func (r *rig) keptAsWanted(name string) func() bool {
 	}
 }
 
-// Others go in its place, and itself once its PersistentVolume is gone, which no watch of this node shows.
+// Other volumes are evicted instead. The kept volume is evicted once its PersistentVolume, which no watch of this
+// node shows, is deleted.
 func TestVolumeOfAnotherNodesPersistentVolumeGoesAfterIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -148,8 +150,8 @@ func TestVolumeOfAnotherNodesPersistentVolumeGoesAfterIt(t *testing.T) {
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "old unreferenced") }, "it is not evicted: %v", r.engine.names())
 }
 
-// An API server that does not answer is asked once for all that goes together, and holds up nothing that is doomed.
-// That LVM removes what it is told to is not in doubt for that.
+// An API server that does not answer is asked once for a whole batch, and does not hold up doomed volumes. A failure
+// to ask it is no sign that LVM cannot remove volumes.
 func TestRemovalsThatTheAPIServerDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -183,7 +185,7 @@ func TestRemovalsThatTheAPIServerDoesNotAnswer(t *testing.T) {
 	require.Equal(t, []string{"together 3"}, r.engine.called("together"))
 }
 
-// That an API server which has gone back in time has no such PersistentVolume proves nothing.
+// After the API server has gone back in time, a missing PersistentVolume does not release the volume.
 func TestVolumeStaysKeptOnceTheAPIServerHasGoneBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -206,7 +208,7 @@ func TestVolumeStaysKeptOnceTheAPIServerHasGoneBack(t *testing.T) {
 	require.True(t, r.keptAsWanted("old")(), "on offer again")
 }
 
-// It keeps no other volume that would be removed together with it.
+// A kept volume does not hold up the other volumes of its batch.
 func TestVolumeThatStaysKeepsNoOther(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -222,7 +224,7 @@ func TestVolumeThatStaysKeepsNoOther(t *testing.T) {
 
 func unlabelled(o *corev1.PersistentVolume) { delete(o.Labels, pv.LabelNode) }
 
-// newOrphanRig has two orphans that the pool needs the room of, and only one may go.
+// newOrphanRig has two orphans whose room the pool needs, only one of which may be evicted.
 func newOrphanRig(t *testing.T) *rig {
 	r := newRig(t)
 	r.claimed("big", 70)
@@ -233,7 +235,7 @@ func newOrphanRig(t *testing.T) *rig {
 	return r
 }
 
-// The share of orphans that may go holds over a restart too.
+// The limit on the share of orphans to evict also holds across a restart.
 func TestOrphanShareOutlivesTheProcess(t *testing.T) {
 	t.Parallel()
 	r := newOrphanRig(t)
@@ -248,8 +250,8 @@ func TestOrphanShareOutlivesTheProcess(t *testing.T) {
 	require.Contains(t, r.engine.names(), "orphan-2 ready")
 }
 
-// An orphan counts when it is given up, though its removal fails; and it is not
-// forgotten over what else goes, nor over a restart.
+// An orphan counts as evicted when it is given up, even if its removal fails. Neither other evictions nor a restart
+// drop it from the count.
 func TestOrphanShareCountsWhatIsGivenUp(t *testing.T) {
 	t.Parallel()
 	r := newOrphanRig(t)
@@ -284,14 +286,14 @@ func TestOrphanShareCountsWhatIsGivenUp(t *testing.T) {
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "orphan-2 ready") }, "the share comes back: %v", r.engine.names())
 }
 
-// An age that says little does not have all orphans go at once.
+// A short orphan age does not let all orphans be evicted at the same time.
 func TestOrphanShareHoldsForAnHour(t *testing.T) {
 	t.Parallel()
 	r := newOrphanRig(t)
 	r.config.Policy.OrphanAge = 0
 	r.start()
 	r.eventually(func() bool { return len(r.status().Evictions) == 1 }, "none goes")
-	r.volume("foreign", volume.Ready, 7, func(v *inventory.Volume) { v.Cluster = "another" }) // as much room is missing again
+	r.volume("foreign", volume.Ready, 7, func(v *inventory.Volume) { v.Cluster = "another" }) // needs the same amount of room again
 	r.clock.pass(10 * time.Minute)
 	r.rounds(4)
 	require.Contains(t, r.engine.names(), "orphan-2 ready")
@@ -299,7 +301,7 @@ func TestOrphanShareHoldsForAnHour(t *testing.T) {
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "orphan-2 ready") }, "the share does not come back: %v", r.engine.names())
 }
 
-// Orphans go one at a time, each when the API has the one before on record.
+// Orphans are evicted one at a time, each after the report in the API has the one before.
 func TestOrphansGoOnRecord(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -17,8 +17,7 @@ func pvDeclared(o *corev1.PersistentVolume) {
 	o.Status.Phase = corev1.VolumeAvailable
 }
 
-// A declared volume is made before any claim is there, once, and the NodeStorage says so, or
-// why it is not.
+// A declared volume is created once, before its claim exists. The NodeStorage reports it, or why it was not created.
 func TestDeclaredVolumeIsMadeAhead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -48,7 +47,7 @@ func TestDeclaredVolumeIsMadeAhead(t *testing.T) {
 	require.Len(t, r.api.told("VolumeMade"), 1)
 }
 
-// What is deleted before its turn is not made.
+// A declared volume that is deleted before its turn is not created.
 func TestDeclaredVolumeThatIsDeletedMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

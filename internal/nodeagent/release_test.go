@@ -64,8 +64,7 @@ func ofCluster(uid string) func(*corev1.PersistentVolume) {
 	return func(pv *corev1.PersistentVolume) { pv.Spec.FlexVolume.Options[volume.OptionCluster] = uid }
 }
 
-// A PersistentVolume whose claim was deleted before the first mount: the volume
-// must not be made any more.
+// A claim was deleted before its volume's first mount: the volume must not be created any more.
 func TestReleaseOfAVolumeThatWasNeverMade(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -75,8 +74,8 @@ func TestReleaseOfAVolumeThatWasNeverMade(t *testing.T) {
 	r.engine.with(func() { require.Equal(t, []string{"flexlvm/never"}, r.engine.tombs) })
 }
 
-// A directory pool was renamed, and another has its name: the engine would look for the volume in that one, round
-// after round. A person has to say which pool is meant.
+// A directory pool was renamed, and another one has its old name. The engine would look for the volume in the other
+// pool in every round, so a person has to resolve this.
 func TestReleaseOfAVolumeWhosePoolWasRenamed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -100,7 +99,8 @@ func TestReleaseOfAVolumeWhosePoolWasRenamed(t *testing.T) {
 	require.NotNil(t, r.api.volume("data"))
 }
 
-// Two PersistentVolumes of one volume go both, although the report has what only one of them said.
+// Two PersistentVolumes of the same volume are both released, although the report shows the origin from only one of
+// them.
 func TestReleaseOfTwoPersistentVolumesOfAVolume(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -122,8 +122,8 @@ func TestReleaseKeepsDisposal(t *testing.T) {
 	require.Contains(t, r.api.told("VolumeEvicted")[0], "Node/node-1: volume flexlvm/data was evicted (Immediate)")
 }
 
-// Somebody says Retain when the volume is unreferenced already, and its
-// PersistentVolume is still there: then it is kept.
+// Retain is set when the volume is already unreferenced, but its PersistentVolume still exists: the volume is
+// retained.
 func TestRetainCountsUntilThePersistentVolumeIsGone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -134,19 +134,19 @@ func TestRetainCountsUntilThePersistentVolumeIsGone(t *testing.T) {
 	r.api.put(object("data", 10, pvReleased, pvRetain))
 	r.api.with(func() { r.api.fault = nil })
 	r.clock.pass(time.Hour)
-	r.claimed("big", 80) // its room is wanted
+	r.claimed("big", 80) // needs its room
 	r.rounds(3)
 	require.NotNil(t, r.api.volume("data"), "a person decides")
 	require.Contains(t, r.engine.names(), "data unreferenced")
 	r.api.put(object("data", 10, pvReleased, pvRetain, pvDeleting))
 	r.eventually(func() bool {
-		r.clock.pass(time.Second) // until it is tried again, whenever the failure was noted
+		r.clock.pass(time.Second) // until the retry, whenever the failure was recorded
 		return r.api.volume("data") == nil
 	}, "the PersistentVolume stays")
 	require.Contains(t, r.engine.names(), "data retained")
 }
 
-// The finalizer goes when the node has released the volume, and not before.
+// The finalizer is removed after the node has released the volume, not before.
 func TestFinalizerGoesLast(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -167,7 +167,7 @@ func TestFinalizerGoesLast(t *testing.T) {
 	require.Contains(t, r.api.told("VolumeReleased")[0], "PersistentVolume/data: PersistentVolume data was released")
 }
 
-// A daemon that dies, or an API server that does, between any two steps.
+// The daemon or the API server fails between any two steps of a release.
 func TestReleaseGoesOnWhereItStopped(t *testing.T) {
 	for step, state := range map[string]string{"delete": "", "get": "deleting", "patch": "deleting"} {
 		t.Run(step, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestReleaseGoesOnWhereItStopped(t *testing.T) {
 			r := newRig(t)
 			r.claimed("data", 10, pvReleased)
 			r.api.fail(http.StatusInternalServerError, step+" persistentvolumes")
-			if step == "get" { // those by which it is judged are other steps
+			if step == "get" { // except for the GETs of the verdict
 				all := r.api.fault
 				r.api.with(func() {
 					r.api.fault = func(w http.ResponseWriter, verb, resource string) bool {
@@ -201,7 +201,7 @@ func TestReleaseGoesOnWhereItStopped(t *testing.T) {
 	}
 }
 
-// What the round has judged counts only as long as the API server says the same.
+// A verdict counts only as long as the API server confirms it.
 func TestReleaseOfWhatHasChangedMeanwhile(t *testing.T) {
 	for name, now := range map[string]func(*fakeAPI, http.ResponseWriter) bool{
 		"Retain was said": func(a *fakeAPI, _ http.ResponseWriter) bool {
@@ -232,7 +232,7 @@ func TestReleaseOfWhatHasChangedMeanwhile(t *testing.T) {
 	}
 }
 
-// LVM says no: the PersistentVolume stays whole, and the others go on.
+// If LVM fails, the PersistentVolume stays unchanged, and other volumes are released.
 func TestReleaseThatFails(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -260,7 +260,7 @@ func TestReleaseThatFails(t *testing.T) {
 	r.eventually(func() bool { return r.api.volume("bad") == nil }, "it is not tried again")
 }
 
-// A call is at work on the volume: the others are released, and nobody is told unless that lasts.
+// While a call holds a volume's lock, other volumes are released. A warning is sent only if that lasts.
 func TestReleaseOfWhatIsBusy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -271,7 +271,7 @@ func TestReleaseOfWhatIsBusy(t *testing.T) {
 	r.start()
 	tried := func(times int) {
 		r.eventually(func() bool {
-			r.clock.pass(time.Second) // until it is tried again
+			r.clock.pass(time.Second) // until the retry
 			return len(r.engine.called("release flexlvm/busy")) >= times
 		}, "it is not tried again")
 	}
@@ -289,8 +289,8 @@ func TestReleaseOfWhatIsBusy(t *testing.T) {
 	}, "the PersistentVolume stays")
 }
 
-// The object changes between the look and the act: what was seen is not there
-// any more, so nothing is deleted on its strength.
+// The PersistentVolume changes between the verdict and the delete. The delete fails, because its preconditions name
+// the old version.
 func TestReleaseOfWhatHasChanged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -298,7 +298,7 @@ func TestReleaseOfWhatHasChanged(t *testing.T) {
 	r.api.with(func() {
 		r.api.fault = func(_ http.ResponseWriter, verb, resource string) bool {
 			if verb == "delete" && resource == "persistentvolumes" {
-				r.api.put(object("data", 10, pvReleased, annotated("somebody", "was here"))) // of a version of its own
+				r.api.put(object("data", 10, pvReleased, annotated("somebody", "was here"))) // gets a new resourceVersion
 			}
 			return false
 		}
@@ -312,13 +312,13 @@ func TestReleaseOfWhatHasChanged(t *testing.T) {
 	require.Zero(t, r.api.requests("patch persistentvolumes"), "its finalizer")
 	r.api.with(func() { r.api.fault = nil })
 	r.eventually(func() bool {
-		r.clock.pass(time.Second) // until it is tried again, whenever the refusal was noted
+		r.clock.pass(time.Second) // until the retry, whenever the refusal was recorded
 		return r.api.volume("data") == nil
 	}, "the PersistentVolume stays")
 }
 
-// Retain is said of an object that is being deleted, in the moment in which its volume is
-// released, or in which its finalizer goes: that stays until the volume is retained.
+// Retain is set on a PersistentVolume that is being deleted, at the moment its volume is released or its finalizer is
+// removed. The PersistentVolume stays until the volume is retained.
 func TestRetainSaidWhileTheObjectGoes(t *testing.T) {
 	for _, at := range []string{"release", "patch"} {
 		t.Run(at, func(t *testing.T) {
@@ -344,7 +344,7 @@ func TestRetainSaidWhileTheObjectGoes(t *testing.T) {
 			})
 			r.start()
 			r.eventually(func() bool {
-				r.clock.pass(time.Second) // until it is tried again
+				r.clock.pass(time.Second) // until the retry
 				return r.api.volume("data") == nil
 			}, "the PersistentVolume stays")
 			require.Equal(t, []string{"release flexlvm/data unreferenced", "release flexlvm/data retained"}, r.engine.called("release flexlvm/data"))
@@ -352,8 +352,8 @@ func TestRetainSaidWhileTheObjectGoes(t *testing.T) {
 	}
 }
 
-// The room of a volume that is released is in the report of the node no more when
-// its PersistentVolume goes: it would be promised a second time.
+// The report's allocatable room shrinks by a released volume before its PersistentVolume is deleted. Otherwise the
+// room would be promised a second time.
 func TestReportGoesOutBeforeThePersistentVolume(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

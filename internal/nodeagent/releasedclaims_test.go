@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Each PersistentVolume of a volume has a note, the last of which counts, until the volume is gone.
+// Each PersistentVolume of a volume has a note until the volume is gone. The last note counts.
 func TestReleasedClaims(t *testing.T) {
 	t.Parallel()
 	c := newReleasedClaims()
@@ -33,7 +33,7 @@ func TestReleasedClaims(t *testing.T) {
 	require.Nil(t, c.origin("data"))
 }
 
-// Of two volumes of one name, the engine releases that of the PersistentVolume's pool.
+// If two pools have a volume of the same name, the one in the PersistentVolume's pool is meant, as in the engine.
 func TestInventoriedIsWhereTheEngineLooks(t *testing.T) {
 	in := func(pool volume.Name) volume.Shape {
 		return volume.Shape{Layout: volume.Directory, DirectoryPool: pool}

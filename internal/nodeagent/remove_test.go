@@ -17,8 +17,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// One that is in use is reported and tried again. Another goes in its stead only where that
-// does not help: what held it may be over.
+// A volume that is in use is reported, and its removal is retried. Another one is evicted instead only if the retry
+// fails, too: the use may have ended.
 func TestRemovalInUse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -55,8 +55,8 @@ func TestRemovalInUse(t *testing.T) {
 	r.eventually(func() bool { return len(r.status().Orphans) == 0 }, "still reported")
 }
 
-// While one is being removed, nothing goes in its stead. Another would go first by now, as it is
-// not in use any more, but none is needed beside this one.
+// While a removal runs, no other volume is evicted for the same room, even if a volume that is no longer in use would
+// now be first.
 func TestOneIsEnough(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -77,7 +77,7 @@ func TestOneIsEnough(t *testing.T) {
 	require.Len(t, r.engine.called("remove"), 1)
 }
 
-// removalsDoNotEnd makes each removal fail once it is committed, and whenever it is tried again.
+// removalsDoNotEnd makes each removal fail after its commit, and each retry.
 func (r *rig) removalsDoNotEnd() {
 	failed := errors.New("discard: remote I/O error")
 	var again func() error
@@ -88,8 +88,8 @@ func (r *rig) removalsDoNotEnd() {
 	r.engine.with(func() { r.engine.committed, r.engine.fault = again, failing("remove flexlvm/doomed_", failed) })
 }
 
-// What keeps removals from ending once they are committed would keep the next one, too:
-// two are enough, and what has not gone can be brought back.
+// A failure after the commit would probably also fail the next removals. So no more than two volumes are doomed, and
+// the others can still be undeleted.
 func TestRemovalsThatDoNotEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -102,10 +102,10 @@ func TestRemovalsThatDoNotEnd(t *testing.T) {
 	r.start()
 	left := []string{"big ready", "doomed_old-0 doomed", "doomed_old-1 doomed", "old-2 unreferenced", "old-3 unreferenced", "old-4 unreferenced", "old-5 unreferenced", "settled ready"}
 	r.eventually(func() bool {
-		r.clock.pass(time.Second) // the next goes when the one before has failed twice
+		r.clock.pass(time.Second) // the next one starts after two failures of the one before
 		return slices.Equal(r.engine.names(), left)
 	}, "left: %v", r.engine.names())
-	for range 5 { // they are tried again, and fail again
+	for range 5 { // retries fail as well
 		tries := len(r.engine.called("remove"))
 		r.clock.pass(10 * time.Minute)
 		r.eventually(func() bool { return len(r.engine.called("remove")) >= tries+2 }, "not tried again")
@@ -122,7 +122,7 @@ func TestRemovalsThatDoNotEnd(t *testing.T) {
 	r.eventually(func() bool { return r.condition("Shortfall").Status == metav1.ConditionFalse }, "the shortfall stays: %v", r.condition("Shortfall"))
 }
 
-// The same where the room of four is needed at once: those behind the second are kept.
+// The same if the room of four volumes is needed at the same time.
 func TestNoMoreThanTwoDoNotEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -141,7 +141,7 @@ func TestNoMoreThanTwoDoNotEnd(t *testing.T) {
 	require.Equal(t, []string{"doomed_old-0 doomed", "doomed_old-1 doomed"}, r.engine.doomed())
 }
 
-// A process that died after a removal had committed: the next finishes it.
+// The next process finishes a removal whose process was killed after the commit.
 func TestRemovalIsFinished(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -154,8 +154,8 @@ func TestRemovalIsFinished(t *testing.T) {
 	require.Len(t, r.engine.called("remove"), 1)
 }
 
-// A dataset's replica may have the name again of one that is still being removed: to
-// finish the one must not begin the other's removal.
+// A dataset's replica may have the same name as one whose removal is not finished. Finishing that removal must not
+// touch the new replica.
 func TestFinishingTouchesNoOtherOfItsName(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -168,8 +168,7 @@ func TestFinishingTouchesNoOtherOfItsName(t *testing.T) {
 	require.Contains(t, r.engine.names(), "copy unreferenced", "it is young, and there is no pressure")
 }
 
-// The same for an orphan whose removal failed after its commit: what has its name now
-// is not given up with it.
+// The same for an orphan whose removal failed after its commit: a new volume of that name is not given up.
 func TestOrphanIsGivenUpOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -191,8 +190,8 @@ func TestOrphanIsGivenUpOnce(t *testing.T) {
 	require.Len(t, r.engine.called("release"), 1)
 }
 
-// An eviction whose removal fails after its commit is told as what it is, once,
-// whether the volume is still there or not.
+// An eviction whose removal fails after its commit is announced once, as an eviction, whether the volume still exists
+// or not.
 func TestEvictionIsToldThoughItsRemovalFails(t *testing.T) {
 	t.Parallel()
 	for name, left := range map[string]bool{"volume is left, doomed": true, "volume is gone all the same": false} {
@@ -223,7 +222,7 @@ func TestEvictionIsToldThoughItsRemovalFails(t *testing.T) {
 	}
 }
 
-// Wiping may take hours: rounds go on, and so do removals that need none.
+// Wiping may take hours. Rounds, and removals without wiping, go on meanwhile.
 func TestWipingHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -234,7 +233,7 @@ func TestWipingHoldsNothingUp(t *testing.T) {
 	r.eventually(func() bool { return len(r.engine.called("remove flexlvm/secret")) == 1 }, "not begun")
 	r.volume("plain", volume.Unreferenced, 10, evictiontest.Immediate)
 	r.eventually(func() bool { return !slices.Contains(r.engine.names(), "plain unreferenced") }, "held up")
-	for _, name := range []string{"plain", "secret"} { // a daemon that ends takes what it has not told with it
+	for _, name := range []string{"plain", "secret"} { // a stopped daemon does not announce what is still queued
 		r.eventually(func() bool {
 			return slices.ContainsFunc(r.api.told("VolumeEvicted"), func(e string) bool { return strings.Contains(e, "flexlvm/"+name) })
 		}, "the eviction of %s has committed and is not told", name)
@@ -268,8 +267,8 @@ func TestDeletingFilesHoldsNothingUp(t *testing.T) {
 	r.eventually(func() bool { return slices.Equal(r.engine.names(), []string{"settled ready"}) }, "left: %v", r.engine.names())
 }
 
-// That a directory could be removed does not say that LVM can remove anything in its group: the first
-// logical volume goes alone.
+// The removal of a directory volume does not prove that LVM can remove volumes of its group: the first logical volume
+// is removed alone.
 func TestDirectoriesProveNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -286,7 +285,7 @@ func TestDirectoriesProveNothing(t *testing.T) {
 	r.requireBatchAfterOne()
 }
 
-// directory adds a volume that goes at once, in a directory pool of its own.
+// directory adds a volume that is removed immediately, in a directory pool of its own.
 func (r *rig) directory(name string, size int) {
 	r.volume(name, volume.Unreferenced, size, evictiontest.Immediate)
 	r.engine.with(func() {
@@ -301,8 +300,8 @@ func (r *rig) directory(name string, size int) {
 	})
 }
 
-// Where a removal fails, the next was decided while that one was expected to go: it waits
-// for another round.
+// If a removal fails, the next one was decided on the assumption that it would succeed, so it waits for another
+// round.
 func TestFailedRemovalHoldsTheNext(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -315,7 +314,7 @@ func TestFailedRemovalHoldsTheNext(t *testing.T) {
 				return errors.New("made to fail")
 			case "inventory":
 				select {
-				case <-failed: // no round may decide anew
+				case <-failed: // no round may decide again
 					return errors.New("made to fail")
 				default:
 				}
@@ -332,8 +331,7 @@ func TestFailedRemovalHoldsTheNext(t *testing.T) {
 	require.Empty(t, r.engine.called("remove flexlvm/second"))
 }
 
-// Released while the clock was ahead, a volume goes all the same, when this daemon has
-// seen it for as long as one has to be unreferenced.
+// A volume that was released while the clock was ahead is evicted after this daemon has observed it for --min-age.
 func TestReleasedInTheFuture(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -11,7 +11,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Jobs are letters for their groups, in capitals for orphans, with ' if doomed; groups p and q are proven.
+// Each job is the letter of its group, a capital if it evicts an orphan, and followed by ' if the volume is doomed.
+// Groups p and q are proven.
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

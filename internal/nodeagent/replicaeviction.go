@@ -158,12 +158,13 @@ func (d *Daemon) userNow(ctx context.Context, c persistentvolume.Volume) (pod st
 	return pod, err
 }
 
-// onItsWay asks the API server for a pod that names one of these claims and for which the scheduler has chosen
-// this node. It chose by what it knew then, and binds the pod only when all of its volumes are provisioned,
-// which may take minutes. It records the node on the pod, or on a claim of it that has no volume yet.
+// onItsWay asks the API server for a pod that names one of these claims and for which the scheduler has chosen this
+// node. The choice may predate the label's removal, and the pod is bound only when all of its volumes are
+// provisioned, which may take minutes. Meanwhile the node is recorded on the pod, or on a claim of it that has no
+// volume yet.
 //
-// Thousands of pods may wait for a dataset. So their claims are read after the list, which fails if its pages are
-// read too slowly, and each only once.
+// Thousands of pods may wait for a dataset, so their claims are read after the list, which fails if its pages are
+// read too slowly, and each claim only once.
 func (d *Daemon) onItsWay(ctx context.Context, claims []eviction.ClaimKey) (pod string, err error) {
 	waiting := map[eviction.ClaimKey]string{} // pods, by all of their claims
 	err = d.api.UnscheduledPods(ctx, corev1.NamespaceAll, func(one *corev1.Pod) {
@@ -186,7 +187,7 @@ func (d *Daemon) onItsWay(ctx context.Context, claims []eviction.ClaimKey) (pod 
 	return "", nil
 }
 
-// chosenFor reports whether the scheduler has chosen this node for a claim that has no volume yet. The record on
+// chosenFor reports whether the scheduler has chosen this node for a claim that has no volume yet. The annotation of
 // a claim with a volume may be old.
 func (d *Daemon) chosenFor(ctx context.Context, key eviction.ClaimKey) (bool, error) {
 	claim, err := d.api.PersistentVolumeClaim(ctx, key.Namespace, key.Name)

@@ -24,8 +24,8 @@ const (
 	replicaPV   = "pvc-replica"
 )
 
-// The whole way of a replica: asked, unlabelled, a wait, confirmed, its claim gone,
-// its volume gone, and only then its PersistentVolume.
+// All steps of a replica's eviction: the request, the removed label, the wait, the confirmation, the deletion of its
+// claim and volume, and only then of its PersistentVolume.
 func TestReplicaGoes(t *testing.T) {
 	t.Parallel()
 	r := newReplicaRig(t)
@@ -78,8 +78,7 @@ func TestReplicaGoes(t *testing.T) {
 	require.EqualValues(t, 1, r.metric("flexlvm_evictions_total"))
 }
 
-// A daemon that dies at any step: the next one goes on from what is written, and
-// waits the whole time anew.
+// A daemon that starts after any step continues from the annotations, and waits for the whole time again.
 func TestReplicaGoesThoughDaemonsDie(t *testing.T) {
 	t.Parallel()
 	r := newReplicaRig(t)
@@ -123,8 +122,7 @@ func TestReplicaGoesThoughDaemonsDie(t *testing.T) {
 	require.Equal(t, []string{"settled ready"}, r.engine.names())
 }
 
-// A pod that came in the last moment keeps the replica, whatever the watch shows and
-// by whichever claim it comes.
+// A pod that was bound just now keeps the replica, whatever the watch shows, and whichever claim it uses.
 func TestReplicaThatAPodUses(t *testing.T) {
 	for name, claim := range map[string]string{"readers": "vm-images", "the replica's own": "data-" + replicaPV, "what the readers' volume is bound to": "renamed", "that of another namespace": "offered"} {
 		t.Run(name, func(t *testing.T) {
@@ -155,8 +153,8 @@ func TestReplicaThatAPodUses(t *testing.T) {
 	}
 }
 
-// A pod that the watch shows keeps it from being asked, and one that has ended does
-// not: the loader's stays for a while.
+// No eviction is requested while the watch shows a pod that uses the replica. A pod that has ended, such as the
+// loader's, does not keep it.
 func TestReplicaOfAPodThatEnds(t *testing.T) {
 	t.Parallel()
 	r := newReplicaRig(t)
@@ -176,7 +174,7 @@ func TestReplicaOfAPodThatEnds(t *testing.T) {
 	r.eventually(r.evictable, "nobody uses it any more")
 }
 
-// Whatever cannot be read keeps the replica.
+// A failed request keeps the replica.
 func TestReplicaOfWhichLittleIsKnown(t *testing.T) {
 	for name, fail := range map[string]string{
 		"the node": "get nodes", "the pods": "list pods", "the readers": "get persistentvolumes", "the replicas": "list persistentvolumes",
@@ -188,7 +186,7 @@ func TestReplicaOfWhichLittleIsKnown(t *testing.T) {
 			r.start()
 			r.untilUnlabelled()
 			r.pod("vm-images", corev1.PodPending, false)
-			r.api.with(func() { // it waits for a node, and this one may be chosen
+			r.api.with(func() { // it has no node yet, and this one may be chosen
 				r.api.waiting = []corev1.Pod{*r.api.pods["pod"]}
 				r.api.waiting[0].Spec.NodeName = ""
 				delete(r.api.pods, "pod")
@@ -209,7 +207,7 @@ func TestReplicaOfWhichLittleIsKnown(t *testing.T) {
 	}
 }
 
-// The controller says that the label is gone, and the node has it still.
+// The controller reports that the label is gone, but the node still has it.
 func TestReplicaWhoseLabelStays(t *testing.T) {
 	t.Parallel()
 	r := newReplicaRig(t)
@@ -227,8 +225,7 @@ func TestReplicaWhoseLabelStays(t *testing.T) {
 	r.eventually(r.evictable, "it does not go on")
 }
 
-// Somebody writes to the PersistentVolume while the pods are looked at: what was
-// seen is not there any more.
+// The PersistentVolume changes while the pods are checked, so the result no longer counts.
 func TestReplicaThatChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newReplicaRig(t)
@@ -239,7 +236,7 @@ func TestReplicaThatChangesMeanwhile(t *testing.T) {
 		r.api.fault = func(_ http.ResponseWriter, verb, resource string) bool {
 			if verb == "list" && resource == "pods" {
 				once.Do(func() {
-					r.api.put(replicaObject(60)) // its eviction is called off
+					r.api.put(replicaObject(60)) // without the request for its eviction
 					r.api.put(object("new", 70, pvReleased))
 				})
 			}
@@ -252,7 +249,7 @@ func TestReplicaThatChangesMeanwhile(t *testing.T) {
 	require.False(t, r.evictable())
 }
 
-// The room is not needed any more: what was asked for is taken back.
+// The request is withdrawn when the room is no longer needed.
 func TestReplicaThatIsNotNeeded(t *testing.T) {
 	t.Parallel()
 	r := newReplicaRig(t)
@@ -282,8 +279,8 @@ func TestReplicaInADryRun(t *testing.T) {
 	require.Equal(t, "60Gi", replicasOf(r))
 }
 
-// A replica whose claim is gone goes at once, and not with the next look that nothing
-// has called for: somebody waits for its room.
+// A replica whose claim is gone is removed immediately, not at the next interval, because a volume waits for its
+// room.
 func TestReplicaGoesAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newReplicaRig(t)
@@ -297,9 +294,8 @@ func TestReplicaGoesAtOnce(t *testing.T) {
 	require.Equal(t, []string{"settled ready"}, r.engine.names())
 }
 
-// A VolumeManager that is deleted: the claims of its replicas go, and they by the
-// ordinary way, whatever their policy of eviction. One whose claim was deleted by
-// hand goes the same way.
+// When a VolumeManager is deleted, the claims of its replicas are deleted, and then the replicas are released like
+// other volumes, whatever their eviction policy. The same holds if a person deletes the claim.
 func TestReplicaThatIsGivenUp(t *testing.T) {
 	t.Parallel()
 	r := newReplicaRig(t)
@@ -316,7 +312,7 @@ func TestReplicaThatIsGivenUp(t *testing.T) {
 	require.Empty(t, r.api.told("ReplicaEvicted"), "nothing was evicted")
 }
 
-// A replica whose PersistentVolume is gone is an orphan like any other.
+// A replica without a PersistentVolume is an orphan.
 func TestReplicaWithoutAPersistentVolume(t *testing.T) {
 	t.Parallel()
 	r := newReplicaRig(t)

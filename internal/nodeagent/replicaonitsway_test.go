@@ -13,8 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/replica"
 )
 
-// A pod may have been placed while the label was there, and be bound to the node only
-// once a slow provisioner has made another volume for it.
+// A pod may have been scheduled while the label was there, and be bound to the node only after a slow provisioner has
+// created another of its volumes.
 func TestReplicaOfAPodOnItsWay(t *testing.T) {
 	chosen := func(node, bound string) func(*fakeAPI) {
 		return func(a *fakeAPI) {
@@ -61,7 +61,7 @@ func TestReplicaOfAPodOnItsWay(t *testing.T) {
 	}
 }
 
-// Thousands of pods may wait for a dataset, and most of their claims are the same.
+// Thousands of pods may wait for a dataset, most of them with the same claims, each of which is read once.
 func TestReplicaThatManyPodsWaitFor(t *testing.T) {
 	t.Parallel()
 	r := newReplicaRig(t)
@@ -77,13 +77,13 @@ func TestReplicaThatManyPodsWaitFor(t *testing.T) {
 		}
 		delete(r.api.pods, "pod")
 	})
-	others := r.api.requests("get persistentvolumeclaims") // of the claim that waits for room
+	others := r.api.requests("get persistentvolumeclaims") // GETs for the claim that waits for room
 	r.clock.pass(11 * time.Second)
 	r.eventually(r.evictable, "nobody comes")
 	require.Less(t, r.api.requests("get persistentvolumeclaims")-others, 10)
 }
 
-// A pod may be bound to the node between the two questions.
+// A pod may be bound to the node between the list of the waiting pods and the list of the node's pods.
 func TestReplicaOfAPodThatArrives(t *testing.T) {
 	t.Parallel()
 	r := newReplicaRig(t)
@@ -95,7 +95,7 @@ func TestReplicaOfAPodThatArrives(t *testing.T) {
 		delete(r.api.pods, "pod")
 		r.api.fault = func(_ http.ResponseWriter, verb, resource string) bool {
 			if verb == "list" && resource == "waiting pods" {
-				r.api.with(func() { r.api.pods["pod"] = arriving }) // and it does not wait any more
+				r.api.with(func() { r.api.pods["pod"] = arriving }) // and it no longer waits
 			}
 			return false
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// replicaObject is the PersistentVolume of a replica that may go.
+// replicaObject returns the PersistentVolume of a replica that may be evicted.
 func replicaObject(size int, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	return object(replicaPV, size, append([]func(*corev1.PersistentVolume){func(o *corev1.PersistentVolume) {
 		o.Labels[replica.LabelDataset], o.Labels[replica.LabelOwner] = datasetHash, "uid-of-vm"
@@ -27,8 +27,8 @@ func replicaObject(size int, change ...func(*corev1.PersistentVolume)) *corev1.P
 	}}, change...)...)
 }
 
-// newReplicaRig has a node that is full with a replica, which carries its label, and a
-// promise that needs its room.
+// newReplicaRig has a node with the label of a replica, which fills it, and a promised volume that needs the
+// replica's room.
 func newReplicaRig(t *testing.T) *rig {
 	r := newRig(t)
 	r.volume(replicaName, volume.Ready, 60, func(v *inventory.Volume) { v.Kind = volume.Dataset })
@@ -38,7 +38,7 @@ func newReplicaRig(t *testing.T) *rig {
 	return r
 }
 
-// said gives an annotation of the replica.
+// saidOf returns an annotation of the replica's PersistentVolume.
 func (r *rig) saidOf(annotation string) string {
 	if o := r.api.volume(replicaPV); o != nil {
 		return o.Annotations[annotation]
@@ -46,7 +46,7 @@ func (r *rig) saidOf(annotation string) string {
 	return ""
 }
 
-// unlabel is the controller's first part: it takes the label away and says so.
+// unlabel does the controller's first step: it removes the node's label and records that.
 func (r *rig) unlabel() {
 	r.api.with(func() {
 		r.api.nodeLabels = nil
@@ -57,7 +57,7 @@ func (r *rig) unlabel() {
 	})
 }
 
-// deleteClaim is its second part.
+// deleteClaim does the controller's second step.
 func (r *rig) deleteClaim() {
 	r.api.with(func() {
 		o := r.api.volumes[replicaPV].DeepCopy()
@@ -71,8 +71,7 @@ func (r *rig) asked() bool { return r.saidOf(replica.AnnotationEvict) != "" }
 
 func (r *rig) evictable() bool { return r.saidOf(replica.AnnotationEvictable) != "" }
 
-// pod puts one that uses a claim on the node, for whoever lists; the watch shows it
-// where told is set.
+// pod adds a pod that uses a claim to the node. Lists show it, and if told is set, the watch as well.
 func (r *rig) pod(claim string, phase corev1.PodPhase, told bool) {
 	r.api.with(func() {
 		p := &corev1.Pod{
@@ -92,7 +91,7 @@ func (r *rig) pod(claim string, phase corev1.PodPhase, told bool) {
 	})
 }
 
-// untilUnlabelled brings the eviction to where the daemon looks for pods.
+// untilUnlabelled waits until the eviction is requested, and removes the label.
 func (r *rig) untilUnlabelled() {
 	r.t.Helper()
 	r.eventually(r.asked, "the replica is not asked to go")

@@ -18,7 +18,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// ask puts requests into the NodeStorage, as a person does.
+// ask adds requests to the NodeStorage, as a person does.
 func (r *rig) ask(requests ...flexlvmv1.VolumeRequest) {
 	r.t.Helper()
 	r.eventually(func() bool { return r.api.report() != nil }, "no report")
@@ -55,7 +55,7 @@ func TestRequests(t *testing.T) {
 	require.Contains(t, r.engine.names(), "data retained")
 	r.eventually(func() bool { return len(r.api.told("VolumeRetained")) == 1 }, "no event")
 
-	// Each is carried out once, also by another process, whatever becomes of the volume.
+	// Each request is carried out once, even across restarts, whatever happens to the volume.
 	r.engine.with(func() { r.engine.volumes[1].State = volume.Unreferenced })
 	r.rounds(3)
 	stop()
@@ -74,7 +74,7 @@ func TestRequests(t *testing.T) {
 	r.eventually(func() bool { return len(r.status().Answers) == 0 }, "the last answer stays")
 }
 
-// A person is told that a call is at work on the volume, and asks again.
+// If a call holds the volume's lock, the answer asks the person to try again.
 func TestRequestAboutWhatIsBusy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -142,7 +142,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	require.Subset(t, r.engine.names(), []string{"data retained", "wanted ready", "strayed ready", "of-another-name ready", "busy ready", "locked retained"})
 }
 
-// Nothing is given up while it is not known whether a PersistentVolume of no node names it.
+// No volume is given up while the PersistentVolumes without a node cannot be listed: one may refer to it.
 func TestForgetWithoutAllPersistentVolumes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -154,8 +154,7 @@ func TestForgetWithoutAllPersistentVolumes(t *testing.T) {
 	require.Contains(t, r.engine.names(), "data ready")
 }
 
-// A request that was withdrawn while the watch hung is none any more, nor is one that another
-// process has answered.
+// A request that was withdrawn while the watch hung is not carried out, nor is one that another process has answered.
 func TestRequestsThatAreOver(t *testing.T) {
 	for name, since := range map[string]func(*flexlvmv1.NodeStorage){
 		"withdrawn": func(*flexlvmv1.NodeStorage) {},
@@ -186,7 +185,7 @@ func TestRequestsThatAreOver(t *testing.T) {
 	}
 }
 
-// Nothing is given up on the word of a watch alone, and nothing by a dry run.
+// A request is not carried out before the API server confirms it, and never by a dry run.
 func TestRequestsWait(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// restored is a PersistentVolume of a restored API server: no watch ever shows it.
+// restored adds a PersistentVolume to a restored API server. No watch shows it.
 func (r *rig) restored(pv *corev1.PersistentVolume) {
 	r.api.with(func() {
 		pv.ResourceVersion, pv.Kind, pv.APIVersion = "1", "PersistentVolume", "v1"
@@ -22,9 +22,8 @@ func (r *rig) restored(pv *corev1.PersistentVolume) {
 	})
 }
 
-// An API server is restored from a backup, and its resourceVersions reach again what the
-// watch has shown. One list does not put right what the watch knows: it takes lists until
-// both agree.
+// An API server is restored from a backup, and its resourceVersions reach those that the watch has shown. A list does
+// not repair the watch's cache, so the daemon goes on listing until both agree.
 func TestRestoredFromBackup(t *testing.T) {
 	restores := map[string]func(r *rig){
 		"the watch has trouble": func(r *rig) {
@@ -62,8 +61,8 @@ func TestRestoredFromBackup(t *testing.T) {
 	}
 }
 
-// Where list and watch agree again after trouble, the daemon goes back to asking for what
-// it needs alone.
+// When list and watch agree again after trouble, the daemon stops listing and gets only the PersistentVolumes that it
+// needs.
 func TestNoListsOnceTheWatchIsRightAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -81,8 +80,8 @@ func TestNoListsOnceTheWatchIsRightAgain(t *testing.T) {
 	require.Equal(t, lists, r.lists())
 }
 
-// A watch that has trouble while the daemon catches up with it has not shown what the
-// server has now.
+// If the watch has trouble while the daemon catches up, the caught-up state does not prove anything, and the daemon
+// lists.
 func TestListAfterTroubleMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -102,7 +101,7 @@ func TestListAfterTroubleMeanwhile(t *testing.T) {
 			case verb == "watch" && watches.Add(1) == 1:
 				reply(w, http.StatusForbidden, nil)
 				return true
-			case verb == "watch" && watches.Load() == 2: // so the first is noted
+			case verb == "watch" && watches.Load() == 2: // the first failure has been recorded
 				close(again)
 			}
 			return false
@@ -114,9 +113,8 @@ func TestListAfterTroubleMeanwhile(t *testing.T) {
 	require.Greater(t, r.lists(), lists)
 }
 
-// An API server that was restored from a backup accepts a watch from a resourceVersion that it has yet to
-// reach again, and shows nothing until then. What was asked of the node since is answered nevertheless, and
-// its report is written anew.
+// A restored API server accepts a watch from a resourceVersion that it has not reached again yet, and sends no events
+// until then. New requests to the node are answered nevertheless, and its report is written again.
 func TestRestoredStorageIsSeen(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -142,7 +140,7 @@ func (a *fakeAPI) cutWatches(resources ...string) {
 	a.with(func() {
 		for _, w := range a.watchers {
 			if slices.Contains(resources, w.resource) {
-				w.events <- func() {} // which cannot be sent
+				w.events <- func() {} // which cannot be encoded
 			}
 		}
 	})

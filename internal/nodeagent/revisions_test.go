@@ -11,8 +11,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// An API server that is restored from a backup lacks what was made since. These volumes look like orphans,
-// and are few.
+// An API server that is restored from a backup lacks newer PersistentVolumes. Their volumes look like orphans, and
+// there may be few of them.
 func TestOrphansOfARestoredAPIServerStay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -42,12 +42,13 @@ func TestOrphansOfARestoredAPIServerStay(t *testing.T) {
 		require.EqualValues(t, 1, r.metric("flexlvm_gc_orphan_eviction_blocked"))
 		require.Contains(t, r.condition("Ready").Message, "after 1")
 		require.Contains(t, r.condition("Ready").Message, "flexlvm volumes undelete")
-		r.api.with(func() { r.api.version = 2000 }) // it goes on, without what it has lost
+		r.api.with(func() { r.api.version = 2000 }) // its versions continue, without the lost objects
 	}
 	require.NotEmpty(t, r.api.told("EvictionBlocked"))
 }
 
-// A PersistentVolume that is released in the backup may have got another claim since, which uses its volume.
+// A PersistentVolume that is released in the backup may have been bound to another claim since, which uses its
+// volume.
 func TestReleasedVolumesOfARestoredAPIServerStay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -66,12 +67,12 @@ func TestReleasedVolumesOfARestoredAPIServerStay(t *testing.T) {
 		r.untouched("back ready", "settled ready")
 		require.Contains(t, r.api.told("VolumeNeedsAttention")[0], "the API server has gone back in time (resourceVersion 500 after 1")
 		r.metricIs("flexlvm_attention_persistentvolumes", 1)
-		r.api.with(func() { r.api.version = 2000 }) // it goes on, without what it has lost
+		r.api.with(func() { r.api.version = 2000 }) // its versions continue, without the lost objects
 	}
 	stop()
 	r.start()
 	r.eventually(func() bool { return r.api.volume("back") == nil }, "not released by the next one: %v", r.engine.names())
 }
 
-// old has a volume last used long enough ago for an orphan.
+// old sets a last use that is long enough ago for an orphan.
 func old(v *inventory.Volume) { evictiontest.LastUsed(100)(v) }

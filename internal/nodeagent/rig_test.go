@@ -33,12 +33,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// soon bounds what the daemon has to do in the tests. Beside a build of everything and two virtual
-// nodes, what takes a second alone took 20.
+// soon bounds the waits of the tests. During a full build beside two virtual nodes, what otherwise takes a second
+// took 20.
 const soon = 2 * time.Minute
 
-// TestMain lets more tests run at once than there are processors: a daemon waits
-// most of the time.
+// TestMain runs more tests in parallel than there are processors, because a daemon mostly waits.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
@@ -46,7 +45,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A clock goes on only when it is told to.
+// A clock advances only by pass.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
@@ -64,7 +63,7 @@ func (c *clock) pass(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// A rig is a daemon on a node in memory, before an API server with faults.
+// A rig is a daemon on a node in memory, with an API server that injects faults.
 type rig struct {
 	t        testing.TB
 	api      *fakeAPI
@@ -74,13 +73,12 @@ type rig struct {
 	registry *prometheus.Registry
 	daemon   *nodeagent.Daemon
 	ready    atomic.Int32
-	back     func() // brings an API server back that has left
-	markers  int    // that were put
+	back     func() // brings back a stopped API server
+	markers  int    // number of markers so far
 	log      logr.Logger
 }
 
-// newRig has pool "flexlvm" of 100 GiB, with a volume and its claim that are as
-// they should be.
+// newRig has pool "flexlvm" of 100 GiB, with a healthy volume and its claim.
 func newRig(t testing.TB) *rig {
 	c := &clock{at: evictiontest.Now}
 	r := &rig{
@@ -95,8 +93,7 @@ func newRig(t testing.TB) *rig {
 	return r
 }
 
-// volume adds a volume that was made ten days ago, last used five hours ago and
-// released four hours ago.
+// volume adds a volume that was created ten days ago, last used five hours ago and released four hours ago.
 func (r *rig) volume(name string, state volume.State, size int, change ...func(*inventory.Volume)) {
 	s := evictiontest.Scene{}
 	s.Pool("flexlvm", 100)
@@ -108,13 +105,13 @@ func (r *rig) volume(name string, state volume.State, size int, change ...func(*
 	})
 }
 
-// claimed adds a volume in state ready and the PersistentVolume that wants it.
+// claimed adds a volume in state ready and its PersistentVolume.
 func (r *rig) claimed(name string, size int, change ...func(*corev1.PersistentVolume)) {
 	r.volume(name, volume.Ready, size)
 	r.api.put(object(name, size, change...))
 }
 
-// object is a PersistentVolume that is bound and takes size GiB of its pool.
+// object returns a bound PersistentVolume that takes size GiB of its pool.
 func object(name string, size int, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	bytes := volume.Bytes(size) * volume.GiB / 10 * 9
 	pv := &corev1.PersistentVolume{
@@ -157,7 +154,7 @@ func annotated(name, value string) func(*corev1.PersistentVolume) {
 	return func(pv *corev1.PersistentVolume) { pv.Annotations[name] = value }
 }
 
-// claimOf is the claim of a PersistentVolume.
+// claimOf adds the claim of a PersistentVolume.
 func (r *rig) claimOf(pv *corev1.PersistentVolume) {
 	ref := pv.Spec.ClaimRef
 	r.api.with(func() {
@@ -165,7 +162,7 @@ func (r *rig) claimOf(pv *corev1.PersistentVolume) {
 	})
 }
 
-// start lets a daemon run until the test ends or stop is called.
+// start runs a daemon until the test ends or stop is called.
 func (r *rig) start() (stop func()) {
 	ctx, cancel := context.WithCancel(klog.NewContext(r.t.Context(), r.log))
 	client := r.api.client()
@@ -188,17 +185,17 @@ func (r *rig) eventually(yes func() bool, why string, args ...any) {
 	require.Eventually(r.t, yes, soon, 20*time.Millisecond, fmt.Sprintf(why, args...))
 }
 
-// rounds waits until some more rounds have looked, whole rounds all but the last.
+// rounds waits for n more complete rounds.
 func (r *rig) rounds(n int) {
 	r.t.Helper()
 	until := r.engine.rounds() + n + 1
 	r.eventually(func() bool { return r.engine.rounds() >= until }, "no more rounds")
 }
 
-// untilQuiet waits until the daemon makes no more rounds, and returns how many it has made. It counts
-// polls, one second's worth of them, because on a busy machine they are as late as the daemon is. After a
-// round the daemon rests for as long as the round took before it starts a requested one. So the wait is
-// longer by the duration of all rounds, and begins when each has ended: on such a machine it takes minutes.
+// untilQuiet waits until the daemon runs no more rounds, and returns how many it has run. It counts polls, one
+// second's worth of them, because on a busy machine polls are as late as the daemon is. After a round the daemon
+// rests for as long as the round took before it starts a requested one. So the wait is longer by the duration of all
+// rounds, and starts when each has ended: on such a machine it takes minutes.
 func (r *rig) untilQuiet() (n int) {
 	r.t.Helper()
 	const every, enough = 20 * time.Millisecond, time.Second
@@ -214,7 +211,7 @@ func (r *rig) untilQuiet() (n int) {
 	return n
 }
 
-// endedRounds returns how many rounds have ended, and how long they took together.
+// endedRounds returns how many rounds have ended, and their total duration.
 func (r *rig) endedRounds() (n int, took time.Duration) {
 	families, err := r.registry.Gather()
 	require.NoError(r.t, err)
@@ -239,14 +236,13 @@ func (r *rig) delivered() {
 	}, "%s is not seen", name)
 }
 
-// moreRounds waits until there are more rounds than there were.
+// moreRounds waits until more rounds than before have run.
 func (r *rig) moreRounds(than int) {
 	r.t.Helper()
 	r.eventually(func() bool { return r.engine.rounds() > than }, "nobody looks")
 }
 
-// calm waits until a count stays as it is for some rounds, and gives it: what the
-// start has brought about is over then.
+// calm waits until count stays the same for some rounds, and returns it. The effects of the start are over then.
 func (r *rig) calm(count func() int) int {
 	r.t.Helper()
 	for end := time.Now().Add(soon); ; {
@@ -259,7 +255,7 @@ func (r *rig) calm(count func() int) int {
 	}
 }
 
-// status of the NodeStorage, empty where there is none.
+// status returns the status of the NodeStorage, or an empty one if there is none.
 func (r *rig) status() flexlvmv1.NodeStorageStatus {
 	if report := r.api.report(); report != nil {
 		return report.Status
@@ -267,7 +263,7 @@ func (r *rig) status() flexlvmv1.NodeStorageStatus {
 	return flexlvmv1.NodeStorageStatus{}
 }
 
-// condition gives status, reason and message of a condition of the NodeStorage.
+// condition returns a condition of the NodeStorage.
 func (r *rig) condition(kind string) metav1.Condition {
 	if c := meta.FindStatusCondition(r.status().Conditions, kind); c != nil {
 		return *c
@@ -279,26 +275,25 @@ func (r *rig) readyIs(reason string) func() bool {
 	return func() bool { return r.condition(flexlvmv1.ConditionReady).Reason == reason }
 }
 
-// metricIs waits until the sum of a metric is so: a round tells its metrics last, when
-// its report and its events are out.
+// metricIs waits until the sum of a metric has a value. A round updates its metrics last, after its report and its
+// events.
 func (r *rig) metricIs(name string, want float64) {
 	r.t.Helper()
 	r.eventually(func() bool { return r.metric(name) == want }, "%s is not %v", name, want)
 }
 
-// failedRounds counts the rounds that could not look, for whatever reason. It looks once: a round
-// that ends between two looks would be in one of them alone.
+// failedRounds returns the number of rounds that failed to observe the node or the API. It reads the metrics once:
+// between two reads, a round may end.
 func (r *rig) failedRounds() float64 {
 	return r.sumOf("flexlvm_gc_rounds_total", func(value string) bool { return value != "success" && value != "NotPublished" })
 }
 
-// metric is the sum of a metric over all its labels, or over those that have one of these
-// values.
+// metric returns the sum of a metric over all its labels, or over those with one of these values.
 func (r *rig) metric(name string, values ...string) float64 {
 	return r.sumOf(name, func(value string) bool { return len(values) == 0 || slices.Contains(values, value) })
 }
 
-// sumOf sums a metric over what has no label, or a label whose value counts.
+// sumOf sums the series of a metric that have no labels, or a label whose value counts.
 func (r *rig) sumOf(name string, counts func(value string) bool) (sum float64) {
 	families, err := r.registry.Gather()
 	require.NoError(r.t, err)

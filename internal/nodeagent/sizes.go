@@ -52,7 +52,7 @@ func (d *Daemon) announceSizes(ctx context.Context, r nfsquota.Report) {
 	}
 	topic, log := "sizes "+r.Export, klog.FromContext(ctx)
 	switch {
-	case why == "" && r.Held > 0 && d.dedupe.end(topic): // without a volume, no size is enforced again
+	case why == "" && r.Held > 0 && d.dedupe.end(topic): // an export without volumes enforces no sizes
 		log.Info("The sizes of all volumes in an NFS export are enforced again", "export", r.Export, "volumes", r.Held)
 	case why != "" && d.dedupe.note(topic, why, d.cfg.Now()):
 		which := "sizes are"

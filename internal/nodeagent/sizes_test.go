@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/nfsquota"
 )
 
-// fakeKeeper reports what it is told to, as often as it is asked.
+// fakeKeeper returns a given report.
 type fakeKeeper struct {
 	report atomic.Pointer[nfsquota.Report]
 	looks  atomic.Int64
@@ -63,7 +63,7 @@ func TestSizesOfAnExport(t *testing.T) {
 	r.eventually(func() bool { return r.metric("flexlvm_nfs_sizes", "unenforced") == 2 }, "they are enforced")
 }
 
-// Where nothing is left to enforce, nobody says that all is enforced again.
+// If no sizes are left to enforce, the log does not claim that all are enforced again.
 func TestSizesOfAnEmptyExport(t *testing.T) {
 	var out logged
 	r := newRig(t)
@@ -87,7 +87,7 @@ func TestSizesOfAnEmptyExport(t *testing.T) {
 	says(again)
 }
 
-// logged is what a daemon has logged.
+// logged collects the log of a daemon.
 type logged struct {
 	mu    sync.Mutex
 	lines []string
@@ -115,7 +115,7 @@ func TestDryRunHoldsNoSizes(t *testing.T) {
 	require.Zero(t, k.looks.Load())
 }
 
-// A keeper that hangs on a file system does not keep the daemon from ending.
+// A keeper that hangs on a file system does not keep the daemon from stopping.
 func TestSizesThatHang(t *testing.T) {
 	r := newRig(t)
 	k := hangingKeeper{make(chan struct{})}
@@ -125,7 +125,7 @@ func TestSizesThatHang(t *testing.T) {
 	stop()
 }
 
-// hangingKeeper hangs once it has said that it looks.
+// hangingKeeper hangs in Look, after it has sent to looks.
 type hangingKeeper struct{ looks chan struct{} }
 
 func (k hangingKeeper) Reconcile(context.Context) []nfsquota.Report {

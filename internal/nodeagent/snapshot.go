@@ -24,9 +24,9 @@ const mostProblem = 1000
 // errNotWanted: the PersistentVolume of the volume to be created is gone, is being deleted, or is not usable.
 var errNotWanted = errors.New("nobody wants the volume any more")
 
-// roomPatience is how long after its first failure a snapshot without room is retried before its PersistentVolume
-// reports the error. Evicting volumes for it takes a while, and once the error is reported, the snapshot is
-// withdrawn, and with it its demand for room.
+// roomPatience is how long a snapshot without room is retried after its first failure before its PersistentVolume
+// records the error. Evicting volumes for it takes a while, and once the error is recorded, the snapshot is
+// withdrawn, together with its demand for room.
 const roomPatience = 20 * time.Second
 
 // groupOf returns all snapshots of c's group, in the order of their PersistentVolumes' names. It returns
@@ -147,8 +147,8 @@ func (d *Daemon) makeSnapshots(ctx context.Context, j makeJob) {
 	}
 }
 
-// failingFor returns how long ago a job failed first, by this node's clock: that of the API server, which dates
-// PersistentVolumes, may be ahead of it or behind.
+// failingFor returns how long ago a job first failed, by this node's clock. The creation times of PersistentVolumes
+// come from the API server's clock, which may differ.
 func (d *Daemon) failingFor(j makeJob, now time.Time) time.Duration {
 	r, failed := d.makeRetries.failed(j.id())
 	if !failed {

@@ -20,7 +20,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// snapshotObject is the PersistentVolume of a snapshot of the claim's volume "source".
+// snapshotObject returns the PersistentVolume of a snapshot of the claim's volume "source".
 func snapshotObject(t *testing.T) *corev1.PersistentVolume {
 	t.Helper()
 	spec := volume.Spec{
@@ -34,8 +34,8 @@ func snapshotObject(t *testing.T) *corev1.PersistentVolume {
 	return object
 }
 
-// A snapshot is taken once, also of an encrypted volume; what it could not be taken for is on
-// record; and nothing but the deletion of its PersistentVolume gives it up.
+// A snapshot is taken once, even of an encrypted volume. If it cannot be taken, an annotation gives the reason. Only
+// the deletion of its PersistentVolume gives it up.
 func TestSnapshotIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -67,7 +67,7 @@ func TestSnapshotIsTakenOnce(t *testing.T) {
 	require.Contains(t, r.engine.names(), "snap ready")
 	tries := len(r.engine.called("clone flexlvm/snap"))
 
-	// Its volume was lost: it is not taken anew, of what the source holds now.
+	// If its volume is lost, the snapshot is not taken again: the source's content has changed since.
 	r.engine.with(func() { r.engine.volumes = without(r.engine.volumes, "snap") })
 	r.clock.pass(time.Hour)
 	r.rounds(3)
@@ -75,7 +75,7 @@ func TestSnapshotIsTakenOnce(t *testing.T) {
 	require.NotNil(t, r.api.volume("snap"))
 }
 
-// A snapshot that is deleted in the instant in which its turn comes is not taken for nobody.
+// A snapshot that is deleted just before its turn is not taken.
 func TestSnapshotThatNobodyWantsAnyMore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -96,7 +96,7 @@ func TestSnapshotThatNobodyWantsAnyMore(t *testing.T) {
 	require.Empty(t, r.api.told("SnapshotNotTaken"))
 }
 
-// storeObject is the PersistentVolume of a copy-on-write snapshot that was taken.
+// storeObject returns the PersistentVolume of a copy-on-write snapshot that was taken.
 func storeObject(t *testing.T, name string, reserve volume.Reserve) *corev1.PersistentVolume {
 	t.Helper()
 	spec := volume.Spec{Group: "flexlvm", Name: "source", Size: volume.GiB, Layout: volume.Linear, Kind: volume.Claim, Cluster: evictiontest.Cluster, Namespace: "db"}
@@ -112,7 +112,7 @@ func storeObject(t *testing.T, name string, reserve volume.Reserve) *corev1.Pers
 	return object
 }
 
-// What the store of a snapshot takes is charged, whatever was expected.
+// A snapshot is charged for what its store actually takes, whatever was expected.
 func TestStoreIsChargedAsItIs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -131,8 +131,8 @@ func TestStoreIsChargedAsItIs(t *testing.T) {
 	require.Equal(t, "7516192768", r.api.volume("snap").Annotations[pv.AnnotationCharged])
 }
 
-// A snapshot that fills up has events with numbers before it is lost, and another when it is, on its
-// PersistentVolume. One that has room for everything has none.
+// A snapshot that fills up gets events with numbers before it is lost, and another event on its PersistentVolume when
+// it is. A snapshot with room for all changes gets none.
 func TestSnapshotThatOverflows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -176,7 +176,7 @@ func TestSnapshotThatOverflows(t *testing.T) {
 	}, "the event is forgotten, and the snapshot is still there")
 }
 
-// Each step at which a store fills up between two rounds has its event.
+// Each threshold that a store exceeds between two rounds gets an event.
 func TestStoreThatFillsBetweenRounds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -217,7 +217,7 @@ func TestSnapshotIsRemovedWhenItIsDeleted(t *testing.T) {
 	r.api.put(snapshotObject(t))
 	r.eventually(func() bool { return r.api.volume("snap").Annotations[pv.AnnotationSnapshotTaken] != "" }, "it is not taken")
 	released := r.api.volume("snap")
-	released.Status.Phase = corev1.VolumeReleased // nobody can have been bound to it
+	released.Status.Phase = corev1.VolumeReleased // it can never have been bound
 	r.api.put(released)
 	r.rounds(3)
 	require.Contains(t, r.engine.names(), "snap ready")

@@ -19,7 +19,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// groupObjects are the PersistentVolumes of a group of snapshots of these volumes.
+// groupObjects returns the PersistentVolumes of a group of snapshots of these volumes.
 func groupObjects(t testing.TB, sources ...volume.Name) (out []*corev1.PersistentVolume) {
 	t.Helper()
 	for _, name := range sources {
@@ -34,9 +34,9 @@ func groupObjects(t testing.TB, sources ...volume.Name) (out []*corev1.Persisten
 	return out
 }
 
-// The snapshots of a group are taken by one call, once the PersistentVolumes of all are there. Why
-// they could not be taken is said on each. A daemon that was killed before it had said of all that
-// they are taken says it of the rest.
+// The snapshots of a group are taken by one call, when all their PersistentVolumes exist. The reason of a failure is
+// recorded on each of them. If a daemon was killed before it had recorded all snapshots as taken, the next one
+// records the rest.
 func TestSnapshotGroupIsTakenAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -83,14 +83,14 @@ func TestSnapshotGroupIsTakenAtOnce(t *testing.T) {
 	r.api.put(unsaid)
 	again := said(pv.AnnotationSnapshotTaken, "")
 	r.eventually(func() bool {
-		r.clock.pass(soon) // what the daemon writes at this moment may be of what was there before
+		r.clock.pass(soon) // a write of the daemon may still be based on the state before
 		return again()
 	}, "it is not said of the second")
 	require.Greater(t, len(r.engine.called("group of 2")), calls, "all are looked at together again")
 }
 
-// Why there is no room is said only once evictions have had their time: a snapshot that is withdrawn
-// asks for no room any more.
+// The lack of room is recorded only after evictions have had their time, because a snapshot that is withdrawn needs
+// no room any more.
 func TestSnapshotAwaitsRoom(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -106,7 +106,7 @@ func TestSnapshotAwaitsRoom(t *testing.T) {
 	r.eventually(func() bool { return len(r.api.told("SnapshotNotTaken")) == 1 }, "no event")
 }
 
-// A node whose clock is behind the API server's, or ahead of it, is as patient as any other, and no more.
+// A node whose clock is behind or ahead of the API server's waits exactly as long as any other.
 func TestSnapshotWithoutRoomOfAnotherClock(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"behind": time.Hour, "ahead": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestSnapshotWithoutRoomOfAnotherClock(t *testing.T) {
 	}
 }
 
-// snapshotWithoutRoom is the PersistentVolume snap-a of a snapshot that cannot be taken.
+// snapshotWithoutRoom returns the PersistentVolume of a snapshot that cannot be taken.
 func (r *rig) snapshotWithoutRoom() *corev1.PersistentVolume {
 	r.claimed("a", 10)
 	r.engine.with(func() {

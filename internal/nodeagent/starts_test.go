@@ -12,8 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// What nobody waits for goes once the pods that start have started, or a minute later where
-// one does not.
+// Evictions that nothing waits for are delayed until the starting pods run, but by no more than a minute.
 func TestStartsComeBeforeHeadroom(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(*rig){

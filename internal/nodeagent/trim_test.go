@@ -20,11 +20,11 @@ import (
 
 const week = 7 * 24 * time.Hour
 
-// A fakeTrimmer trims the volumes of a fakeEngine.
+// fakeTrimmer trims the volumes of a fakeEngine.
 type fakeTrimmer struct {
 	*fakeEngine
 	since time.Time
-	// hold holds trims up until it is closed, or they are told to end.
+	// hold blocks trims until it is closed or their context ends.
 	hold chan struct{}
 }
 
@@ -59,7 +59,7 @@ func (e *fakeTrimmer) Trim(ctx context.Context, ref node.Ref, rate volume.Bytes)
 	return 10 * volume.MiB, nil
 }
 
-// trimmingRig has two thin volumes that are mounted, and a thick one.
+// trimmingRig has two mounted thin volumes and a mounted thick one.
 func trimmingRig(t *testing.T) (*rig, *fakeTrimmer) {
 	r := newRig(t)
 	mounted := func(v *inventory.Volume) { v.Mounts, v.Open = []string{"/pods/" + string(v.Name)}, true }
@@ -86,7 +86,7 @@ func trimmingRig(t *testing.T) (*rig, *fakeTrimmer) {
 	return r, trimmer
 }
 
-// Thin volumes are trimmed once a week, whatever daemons start, and thick ones are left alone.
+// Thin volumes are trimmed once a week, across restarts of the daemon. Thick ones are not trimmed.
 func TestTrimsOfThinVolumes(t *testing.T) {
 	t.Parallel()
 	r, _ := trimmingRig(t)
@@ -106,7 +106,7 @@ func TestTrimsOfThinVolumes(t *testing.T) {
 	}
 	require.Contains(t, r.engine.called("trim"), "trim flexlvm/thin-0 at "+(7*volume.MiB).String())
 	require.Contains(t, r.engine.called("trim"), "trim flexlvm/thin-1 at "+(7*volume.MiB).String())
-	r.metricIs("flexlvm_trims_total", 2) // of the second daemon
+	r.metricIs("flexlvm_trims_total", 2) // by the second daemon
 	r.metricIs("flexlvm_trim_discarded_bytes_total", float64(20*volume.MiB))
 	r.metricIs("flexlvm_pool_last_trim_timestamp_seconds", float64(r.clock.now().Unix()))
 }
@@ -120,7 +120,7 @@ func TestTrimsOfThickVolumesOnRequest(t *testing.T) {
 	r.eventually(func() bool { return len(r.engine.called("trim")) == 3 }, "not all are trimmed")
 }
 
-// What a class says of its volumes counts for each of them.
+// The annotation from a volume's class overrides the node's settings.
 func TestTrimsAsTheClassSays(t *testing.T) {
 	t.Parallel()
 	r, _ := trimmingRig(t)
@@ -134,7 +134,8 @@ func TestTrimsAsTheClassSays(t *testing.T) {
 	r.eventually(func() bool { return len(r.engine.called("trim")) == 3 }, "it may be changed")
 }
 
-// What a person has written on a PersistentVolume without effect is said there and on its claim. It is used all the same.
+// An annotation without effect is announced on the PersistentVolume and on its claim. The volume is used
+// nevertheless.
 func TestAnnotationsWithoutEffect(t *testing.T) {
 	t.Parallel()
 	r, _ := trimmingRig(t)
@@ -181,8 +182,7 @@ func TestNoTrims(t *testing.T) {
 	}
 }
 
-// One is trimmed at a time; a daemon that is told to end in the midst of it does, and the next
-// one begins it anew.
+// Volumes are trimmed one at a time. A daemon that is stopped interrupts the trim, and the next one starts it again.
 func TestTrimThatIsCutShort(t *testing.T) {
 	t.Parallel()
 	r, trimmer := trimmingRig(t)
@@ -200,7 +200,7 @@ func TestTrimThatIsCutShort(t *testing.T) {
 	r.metricIs("flexlvm_trims_total", 2)
 }
 
-// One that fails is tried again later, and does not keep the others.
+// A failed trim is retried later, and does not hold up the others.
 func TestTrimThatFails(t *testing.T) {
 	t.Parallel()
 	r, _ := trimmingRig(t)

@@ -13,12 +13,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// never is how a table says 0.
+// never stands for an interval of 0 in the tables, whose zero value means a week.
 const never = time.Duration(-1)
 
 const week = 7 * 24 * time.Hour
 
-// monday is some instant.
+// monday is an arbitrary instant.
 var monday = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
 func thinVolumes(n int, change ...func(*inventory.Volume)) (in inventory.Inventory) {
@@ -35,7 +35,7 @@ func thinVolumes(n int, change ...func(*inventory.Volume)) (in inventory.Invento
 	return in
 }
 
-// Each volume comes once in an interval, and they are spread over it, from the first day on.
+// Each volume is trimmed once per interval, and the trims are spread over it, from the first day on.
 func TestTrimsAreSpread(t *testing.T) {
 	const volumes, weeks = 700, 4
 	in := thinVolumes(volumes)
@@ -59,8 +59,8 @@ func TestTrimsAreSpread(t *testing.T) {
 	}
 }
 
-// A daemon that was away for three days finds those whose time has passed, no others; one that
-// was away for a month finds all, each once.
+// After three days without a daemon, the volumes that have become due are trimmed and no others; after a month, all
+// are, once each.
 func TestTrimsAfterADaemonWasAway(t *testing.T) {
 	in := thinVolumes(700, func(v *inventory.Volume) { v.LastTrimmed = monday })
 	trimming := Trimming{Interval: week}
@@ -119,7 +119,7 @@ func TestWhatIsTrimmed(t *testing.T) {
 	}
 }
 
-// The most overdue comes first.
+// The most overdue volume comes first.
 func TestOrderOfTrims(t *testing.T) {
 	in := thinVolumes(3)
 	for i, weeks := range []time.Duration{3, 5, 4} {
@@ -132,7 +132,7 @@ func TestOrderOfTrims(t *testing.T) {
 	require.Equal(t, []string{"v1", "v2", "v0"}, names)
 }
 
-// What a PersistentVolume says of trimming and cannot be had is told.
+// A trim annotation without effect is reported, with the reason.
 func TestWhyAVolumeIsNotTrimmed(t *testing.T) {
 	for says, v := range map[string]persistentvolume.Volume{
 		`flexlvm.io/trim "daily": does nothing for volumeMode Block`:    {Trim: "daily", FSType: volume.Raw},

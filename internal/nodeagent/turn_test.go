@@ -18,8 +18,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Of two daemons of one node one works, and the other says that it waits. It takes over
-// when the first has ended, however that ends: internal/lock has the test with a kill.
+// Of two daemons on a node, one works, and the other reports that it waits. It takes over when the first one ends, in
+// whatever way: internal/lock tests a kill.
 func TestOneOfTwoDaemonsWorks(t *testing.T) {
 	t.Parallel()
 	dir := lock.Dir(t.TempDir())
@@ -63,7 +63,7 @@ func TestWaitingDaemonEnds(t *testing.T) {
 	stop() // requires that Run returns without an error
 }
 
-// Where it cannot be told whether another works, this one does not.
+// If it cannot be determined whether another daemon works, this one does not work.
 func TestTurnThatCannotBeTaken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -78,13 +78,13 @@ func TestTurnThatCannotBeTaken(t *testing.T) {
 	require.Zero(t, r.engine.rounds())
 }
 
-// A dry run with other flags beside the daemon writes nothing, and makes no events: room is promised by the
-// daemon's report. Where no daemon has the node, its report is the node's.
+// A dry run with other flags beside the daemon writes nothing and sends no events, because the daemon's report
+// decides about the node's room. Without a daemon, the dry run's report is the node's.
 func TestDryRunBesideTheDaemon(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.full()
-	var taken atomic.Int32 // 0: yes, 1: cannot be told, 2: no
+	var taken atomic.Int32 // 0: yes, 1: unknown, 2: no
 	dry := newRig(t)
 	dry.api, dry.engine, dry.clock, dry.config.Now = r.api, r.engine, r.clock, r.config.Now
 	dry.config.DryRun, dry.config.Policy.HighPercent, dry.config.Policy.LowPercent = true, 50, 10

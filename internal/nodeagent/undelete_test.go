@@ -22,7 +22,7 @@ const fsUUID = "0f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11"
 
 func withFS(v *inventory.Volume) { v.FS = fsUUID }
 
-// marked is a PersistentVolume that a person has made to bring a volume back.
+// marked returns a PersistentVolume that a person has created to undelete a volume.
 func marked(name string, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	return object(name, 10, append([]func(*corev1.PersistentVolume){func(o *corev1.PersistentVolume) {
 		o.Status.Phase = corev1.VolumeAvailable
@@ -52,7 +52,7 @@ func TestUndelete(t *testing.T) {
 	}
 }
 
-// The process dies when the volume is ready: the next one goes on from there.
+// If the process dies when the volume is ready, the next one continues from there.
 func TestUndeleteGoesOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -65,7 +65,7 @@ func TestUndeleteGoesOn(t *testing.T) {
 
 func TestUndeleteOfWhatItCannot(t *testing.T) {
 	for name, tt := range map[string]struct {
-		volume func(*inventory.Volume) // nil: there is none
+		volume func(*inventory.Volume) // nil: no volume
 		object func(*corev1.PersistentVolume)
 		says   string
 	}{
@@ -102,7 +102,7 @@ func TestUndeleteOfWhatItCannot(t *testing.T) {
 	}
 }
 
-// Without the mark, or given up, a PersistentVolume brings nothing back.
+// A PersistentVolume without the annotation, or one that was given up, undeletes nothing.
 func TestUndeleteOfWhatNobodyAsksFor(t *testing.T) {
 	for name, change := range map[string]func(*corev1.PersistentVolume){
 		"no mark":         func(o *corev1.PersistentVolume) { delete(o.Annotations, pv.AnnotationUndelete) },
@@ -125,7 +125,7 @@ func TestUndeleteOfWhatNobodyAsksFor(t *testing.T) {
 	}
 }
 
-// The watch is late: what the API server itself says counts.
+// If the watch is late, the API server's current answer counts.
 func TestUndeleteOfWhatHasChanged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -152,14 +152,14 @@ func TestUndeleteOfWhatHasChanged(t *testing.T) {
 	require.Contains(t, r.engine.names(), "data ready")
 }
 
-// kube-controller-manager binds a PersistentVolume that was made a moment ago, and adds its
-// finalizer: neither is what the round has judged, and needs no other round.
+// kube-controller-manager binds a new PersistentVolume and adds its finalizer. The verdict does not depend on either,
+// so no other round is needed.
 func TestUndeleteOfWhatIsBound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.volume("data", volume.Retained, 10, withFS)
 	r.api.put(marked("data"))
-	writes := map[string]int{"get": 2, "patch": 1} // by others, right before a request of this verb
+	writes := map[string]int{"get": 2, "patch": 1} // by others, just before a request with this verb
 	r.api.with(func() {
 		r.api.fault = func(_ http.ResponseWriter, verb, resource string) bool {
 			if resource != "persistentvolumes" {
@@ -178,13 +178,13 @@ func TestUndeleteOfWhatIsBound(t *testing.T) {
 		}
 	})
 	r.start()
-	r.eventually(func() bool { return r.api.volume("data").Annotations[pv.AnnotationUndelete] == "" }, "the mark stays") // the clock stands: nothing is tried again
+	r.eventually(func() bool { return r.api.volume("data").Annotations[pv.AnnotationUndelete] == "" }, "the mark stays") // the clock stands: nothing is retried
 	require.Contains(t, r.engine.names(), "data ready")
 	require.Len(t, r.engine.called("set flexlvm/data ready"), 1, "in one round")
 	require.Empty(t, r.api.told("VolumeNotUndeleted"))
 }
 
-// What is said of the volume is something else by now: that is for the next round to judge.
+// If the PersistentVolume has changed in a way that matters, the next round judges it.
 func TestUndeleteOfWhatSaysSomethingElse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -208,8 +208,8 @@ func TestUndeleteOfWhatSaysSomethingElse(t *testing.T) {
 	require.Empty(t, r.api.told("VolumeNotUndeleted"))
 }
 
-// A call is at work on the volume: nobody is told unless that lasts, for kubectl flexlvm undelete
-// fails at what is told.
+// While a call holds the volume's lock, no event is sent unless that lasts, because kubectl flexlvm undelete fails
+// when it sees the event.
 func TestUndeleteOfWhatIsBusy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -219,7 +219,7 @@ func TestUndeleteOfWhatIsBusy(t *testing.T) {
 	r.start()
 	tried := func(times int) {
 		r.eventually(func() bool {
-			r.clock.pass(time.Second) // until it is tried again
+			r.clock.pass(time.Second) // until the retry
 			return len(r.engine.called("set flexlvm/data")) >= times
 		}, "it is not tried again")
 	}
@@ -254,7 +254,7 @@ func TestUndeleteThatFails(t *testing.T) {
 	require.Contains(t, r.engine.names(), "data unreferenced")
 }
 
-// The report says what a PersistentVolume said that is gone, also after another start.
+// The report shows the origin of a volume whose PersistentVolume is gone, even after a restart.
 func TestReportOfOrigins(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -284,9 +284,9 @@ func TestReportOfOrigins(t *testing.T) {
 	}
 }
 
-// When a PersistentVolume goes, the report has its volume with what the PersistentVolume said, also where
-// another process has released it, or reports could not be written: nobody takes an older volume of the claim for it,
-// and what was said outlives this process.
+// When a PersistentVolume is deleted, the report already has its volume's origin, even if another process has
+// released the volume, or reports could not be written. Otherwise an older volume of the claim could be taken for the
+// last one. The origin outlives the process.
 func TestReportHasTheOriginBeforeThePersistentVolumeGoes(t *testing.T) {
 	for name, state := range map[string]volume.State{"released now": volume.Ready, "released by an earlier process": volume.Unreferenced} {
 		t.Run(name, func(t *testing.T) {
@@ -301,7 +301,7 @@ func TestReportHasTheOriginBeforeThePersistentVolumeGoes(t *testing.T) {
 					switch {
 					case verb == "put" && resource == "nodestorages":
 						if len(r.engine.called("release")) > 0 {
-							writes++ // the first report of it is not written
+							writes++ // its first report is not written
 						}
 						if writes == 1 {
 							w.WriteHeader(http.StatusInternalServerError)

@@ -15,7 +15,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// What the cache leaves out of a PersistentVolume is nothing that counts.
+// The cache leaves nothing that matters out of a PersistentVolume.
 func TestLeanVolumeIsTheSameClaim(t *testing.T) {
 	object := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
@@ -56,7 +56,7 @@ func TestLeanVolumeIsTheSameClaim(t *testing.T) {
 	}
 }
 
-// What is there when the watch begins has not appeared.
+// A PersistentVolume from the initial list of the watch has not appeared.
 func TestVolumesThatWereThereHaveNotAppeared(t *testing.T) {
 	kicks, appeared := 0, []string{}
 	h := volumeHandler(func() { kicks++ }, func(o *corev1.PersistentVolume) { appeared = append(appeared, o.Name) })

@@ -149,9 +149,9 @@ func foreign(object *corev1.PersistentVolume) error {
 	return &volume.FieldError{Field: "spec.flexVolume", Reason: "is missing, and so is spec.csi: this is no volume of flexlvm" + advice}
 }
 
-// NamesOf returns the names of the volumes that a PersistentVolume may mean that Parse rejects, including
-// the volume that it may still have to be copied from. The PersistentVolume need not be flexlvm's: a
-// superfluous name only protects one more volume.
+// NamesOf returns the names of the volumes that a PersistentVolume which Parse rejects may refer to, including the
+// source that it may still have to be copied from. The PersistentVolume need not be flexlvm's: a superfluous name
+// only protects one more volume.
 func NamesOf(object *corev1.PersistentVolume) []string {
 	names := []string{object.Name}
 	add := func(name string) {

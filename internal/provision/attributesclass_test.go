@@ -19,7 +19,7 @@ func attributes(name, driver string, parameters map[string]string) *storagev1.Vo
 	return &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: name}, DriverName: driver, Parameters: parameters}
 }
 
-// asking is a claim for a volume through CSI whose StorageClass has limits of its own.
+// asking returns the options of a claim for a CSI volume whose StorageClass has limits.
 func asking(name *string) controller.ProvisionOptions {
 	o := options("node-1")
 	o.PVC.Spec.VolumeAttributesClassName = name
@@ -29,7 +29,7 @@ func asking(name *string) controller.ProvisionOptions {
 	return o
 }
 
-// The limits of a VolumeAttributesClass take the place of those of the StorageClass.
+// The limits of a VolumeAttributesClass replace those of the StorageClass.
 func TestProvisionWithAttributesClass(t *testing.T) {
 	for name, tt := range map[string]struct {
 		asks   *string

@@ -15,8 +15,8 @@ import (
 
 func asBlock(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock) }
 
-// A raw block volume takes what was asked for, in whole extents, and its PersistentVolume says in
-// both places what it is.
+// A raw block volume is charged for the requested size in whole extents, and its PersistentVolume has the volume mode
+// in the spec and in the attributes.
 func TestBlock(t *testing.T) {
 	r := provision.Request{
 		PVName: pvName, Cluster: ledgertest.Cluster,

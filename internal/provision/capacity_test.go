@@ -42,7 +42,7 @@ func TestCapacityName(t *testing.T) {
 	}
 }
 
-// A stage is a publisher before a fake API server, one node and two classes.
+// A stage is a publisher with a fake API server, one node and two classes.
 type stage struct {
 	*publisher
 	client  *fake.Clientset
@@ -59,7 +59,7 @@ func storageClass(name, group string) *storagev1.StorageClass {
 
 func ptrTo[T any](v T) *T { return &v }
 
-// within is the largest linear volume in so much room.
+// within returns the size of the largest linear volume that fits in room.
 func within(room volume.Bytes) volume.Bytes {
 	return volume.Largest([]volume.Bytes{room}, volume.Spec{Layout: volume.Linear}, volume.DefaultExtent)
 }
@@ -101,7 +101,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// there are the capacities that the API holds, once the watch has seen them.
+// there returns the capacities in the API, once the informer has them.
 func (s *stage) there(t *testing.T) []storagev1.CSIStorageCapacity {
 	t.Helper()
 	var list *storagev1.CSIStorageCapacityList
@@ -163,7 +163,7 @@ func TestPublish(t *testing.T) {
 	require.Empty(t, s.there(t), "without a hostname the scheduler could not find it")
 }
 
-// What lapses is published when it does, and then there is nothing left to wait for.
+// ExpireReservations returns the time at which the next hold or reservation expires, and zero when none is left.
 func TestReservationsExpire(t *testing.T) {
 	s := newStage(t)
 	require.Zero(t, s.ledger.ExpireReservations("node-1"))
@@ -181,7 +181,7 @@ func TestReservationsExpire(t *testing.T) {
 	require.Zero(t, s.ledger.ExpireReservations("node-1"), "also where there is no report")
 }
 
-// Where busy disks are avoided, a busy node is worth less, and holds as much.
+// If busy disks are avoided, a busy node's capacity shrinks, but its maximum volume size stays.
 func TestPublishLoad(t *testing.T) {
 	s := newStage(t)
 	busy := storageOf("node-1", 10*volume.GiB)
@@ -201,7 +201,7 @@ func TestPublishLoad(t *testing.T) {
 	require.Equal(t, most/100, s.there(t)[0].Capacity.Value(), "it is not shut")
 }
 
-// What an earlier process has left, or somebody has changed, is put right.
+// Leftovers of an earlier process and changes by others are corrected.
 func TestPublishPutsRight(t *testing.T) {
 	s := newStage(t)
 	s.ledger.Report(storageOf("node-1", 10*volume.GiB))
@@ -265,7 +265,7 @@ func TestWaitingRoomTellsNumbers(t *testing.T) {
 	claim("lost", "slow", "1Gi")
 	claim("foreign", "foreign", "1Gi")
 	claim("wrong", "wrong", "1Gi")
-	claim("asked", "wrong", "1Gi", "node-1") // refused when it was asked for
+	claim("asked", "wrong", "1Gi", "node-1") // refused when it was provisioned
 	require.Eventually(t, func() bool {
 		return len(s.factory.Core().V1().PersistentVolumeClaims().Informer().GetStore().List()) == 6
 	}, time.Minute, time.Millisecond)
@@ -297,7 +297,7 @@ func TestWaitingRoomTellsNumbers(t *testing.T) {
 	require.Equal(t, "claim_warnings_total fast NoRoom 1, claim_warnings_total slow NoRoom 1, claim_warnings_total wrong Refused 2, refusals_total 2", warnings(t, metrics))
 }
 
-// Events cannot be taken back, so a claim is told when what it was told is no longer true.
+// Events cannot be revoked, so another event is sent when the last one is no longer true.
 func TestWaitingRoomTellsWhatIsTrueNow(t *testing.T) {
 	s := newStage(t)
 	events := record.NewFakeRecorder(10)
@@ -349,8 +349,8 @@ func TestWaitingRoomTellsWhatIsTrueNow(t *testing.T) {
 	require.Contains(t, look(), "Warning NoRoom no node has room for it", "however short a time ago it was told")
 }
 
-// The watches of claims and of pods know nothing of each other, and the scheduler
-// says the same thing of a pod only once.
+// The watches of claims and of pods are not synchronized, and the scheduler sets the same condition of a pod only
+// once.
 func TestWaitingRoomTellsAClaimThatIsSeenAfterItsPod(t *testing.T) {
 	s := newStage(t)
 	s.ledger.Report(storageOf("node-1", 10*volume.GiB))
@@ -384,8 +384,7 @@ func TestWaitingRoomTellsAClaimThatIsSeenAfterItsPod(t *testing.T) {
 	require.Contains(t, <-events.Events, "Warning NoRoom no node has room for it")
 }
 
-// selected are the annotations of a claim that the scheduler has chosen a node for, if
-// it has.
+// selected returns the annotations of a claim for which the scheduler has chosen a node; nil without a node.
 func selected(nodes []string) map[string]string {
 	if len(nodes) == 0 {
 		return nil

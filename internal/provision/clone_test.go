@@ -30,7 +30,7 @@ func cloning(name string) func(*corev1.PersistentVolumeClaim) {
 	}
 }
 
-// cloneCast has two nodes with a thin pool, and on the first claim "source" of 1 GiB.
+// cloneCast has two nodes with a thin pool, and on the first one the claim "source" of 1 GiB.
 func cloneCast(t *testing.T) *cast {
 	b := ledgertest.New(t, ledgertest.ThinReport("node-1", 10*ledgertest.OneGiB), ledgertest.ThinReport("node-2", 10*ledgertest.OneGiB))
 	c := newCast(t)
@@ -57,7 +57,7 @@ func cloneOptions(selected string) controller.ProvisionOptions {
 	return controller.ProvisionOptions{PVName: pvName, PVC: claim(cloning("source")), StorageClass: class(thinly), SelectedNodeName: selected}
 }
 
-// A copy lies where its source does, whatever the scheduler has chosen.
+// A copy is placed on its source's node, whatever node the scheduler has chosen.
 func TestProvisionACopy(t *testing.T) {
 	for name, tt := range map[string]struct {
 		selected string
@@ -108,7 +108,7 @@ func TestProvisionACopyThatCannotBe(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change  func(*cast, *controller.ProvisionOptions)
 		err     string
-		refused bool // it never can
+		refused bool // permanently
 		state   controller.ProvisioningState
 	}{
 		"no such claim":        {func(c *cast, _ *controller.ProvisionOptions) { c.claims = nil }, `dataSource "source": namespace "team-a" has no such claim; create it`, false, controller.ProvisioningFinished},
@@ -184,8 +184,8 @@ func closePool(t *testing.T, c *cast) {
 	c.ledger.Report(ledgertest.ThinReport("node-1", 10*ledgertest.OneGiB, func(p *flexlvmv1.Pool) { p.Closed = "it is full" }))
 }
 
-// A pod of which one claim is to be a copy follows it: the copy comes first, and the
-// others are given back until the scheduler has seen it.
+// A pod with a claim that is to be a copy has to run on the copy's node: the copy is served first, and the pod's
+// other claims are rescheduled until the scheduler has seen the copy.
 func TestProvisionForAPodWithACopy(t *testing.T) {
 	thick := func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr("thick") }
 	copyClaim := other("copy", "1Gi", cloning("source"))
@@ -204,7 +204,7 @@ func TestProvisionForAPodWithACopy(t *testing.T) {
 	})
 	for name, tt := range map[string]struct {
 		selected string
-		volume   string // of the copy, where it has one already
+		volume   string // of the copy, if it has one already
 		err      string
 	}{
 		"on another node":                      {"node-2", "", `claim "copy" is to be a copy of claim "source", which is on node "node-1" and this one was to be on node "node-2"; the scheduler is asked again`},

@@ -15,8 +15,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// What is gone stays charged until the API server itself has given the report of its node: one answer
-// for all that is gone by then.
+// The charges of deleted PersistentVolumes stay until the report of their node has been read from the API server
+// itself. One answer serves all that are gone by then.
 func TestPublishConfirmsDepartures(t *testing.T) {
 	s := newStage(t)
 	full, emptier := storageOf("node-1", 3*ledgertest.OneGiB), storageOf("node-1", ledgertest.OneGiB)
@@ -44,7 +44,7 @@ func TestPublishConfirmsDepartures(t *testing.T) {
 	require.Equal(t, []string{"node-1"}, asked)
 	require.Zero(t, offered(), "on an error it stays charged")
 	fails = nil
-	emptier.Status.Pools[0].Allocatable = ledgertest.Quantity(2 * ledgertest.OneGiB) // what c is charged, and one more
+	emptier.Status.Pools[0].Allocatable = ledgertest.Quantity(2 * ledgertest.OneGiB) // the charge of c, and 1 GiB more
 	require.True(t, s.next(t.Context()), "it is tried again without a change")
 	require.Len(t, asked, 2)
 	require.Equal(t, int64(within(ledgertest.OneGiB)), offered())
@@ -60,7 +60,7 @@ func TestPublishConfirmsDepartures(t *testing.T) {
 	require.Eventually(t, func() bool { return len(s.there(t)) == 0 }, time.Minute, time.Millisecond)
 }
 
-// A leader begins with what the API server itself has, as its watch may begin with older reports.
+// A new leader starts with the reports that the API server itself has, because its watch may start with older ones.
 func TestReportsAreInherited(t *testing.T) {
 	s := newStage(t)
 	older, newer := storageOf("node-1", 3*volume.GiB), storageOf("node-1", volume.GiB)

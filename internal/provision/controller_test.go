@@ -28,12 +28,12 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// serveReports is an API server that has these NodeStorages, and never changes them.
+// serveReports returns a client of an API server with these NodeStorages, which never change.
 func serveReports(t *testing.T, reports ...flexlvmv1.NodeStorage) *kube.Client {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		if r.URL.Query().Get("sendInitialEvents") != "" { // as one that cannot
+		if r.URL.Query().Get("sendInitialEvents") != "" { // as a server without support for it
 			w.WriteHeader(http.StatusUnprocessableEntity)
 			_ = json.NewEncoder(w).Encode(apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil).Status())
 			return
@@ -59,8 +59,8 @@ func serveReports(t *testing.T, reports ...flexlvmv1.NodeStorage) *kube.Client {
 	return client
 }
 
-// A new leader may see an older state in its watches than what the last one has
-// written. What that promised is not promised again.
+// A new leader's watches may show an older state than the last leader has written. What the last leader has promised
+// is not promised again.
 func TestWorkCountsWhatItsWatchesDoNotShow(t *testing.T) {
 	spec := volume.Spec{Group: "flexlvm", Name: "pvc-1", Size: volume.GiB, Layout: volume.Linear, Kind: volume.Claim, Cluster: "cluster"}
 	written := persistentvolume.New(pv.Description{
@@ -72,7 +72,7 @@ func TestWorkCountsWhatItsWatchesDoNotShow(t *testing.T) {
 		storageClass("fast", "flexlvm"), written,
 	)
 	client.PrependReactor("list", "persistentvolumes", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		// Caches may be served from a state of the past (resourceVersion "0").
+		// Only caches ask for resourceVersion "0", which may return an older state.
 		stale := action.(clienttesting.ListActionImpl).ListOptions.ResourceVersion != ""
 		return stale, &corev1.PersistentVolumeList{}, nil
 	})

@@ -26,7 +26,7 @@ func directoryParameters(more map[string]string) map[string]string {
 	return out
 }
 
-// What a class of directory volumes cannot be is refused by its name.
+// A parameter that does not fit a class of directory volumes is refused by its name.
 func TestDirectoryParameters(t *testing.T) {
 	p, err := provision.ParseParameters(directoryParameters(map[string]string{"inodes": "10", "reclaim": "immediate", "trim": "never", "door": "csi"}))
 	require.NoError(t, err)
@@ -46,11 +46,11 @@ func TestDirectoryParameters(t *testing.T) {
 	require.ErrorContains(t, err, `trustPods: belongs to layout "directory"`)
 }
 
-// A claim gets a directory volume of the pool of its class, and one that is to begin as a copy is refused.
+// A claim gets a directory volume in the pool of its class. A claim with a data source is refused.
 func TestDirectoryClaims(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		of   string // the kind of its data source
+		of   string // kind of the data source; empty: none
 		why  string
 	}{
 		{name: "from a snapshot", of: "VolumeSnapshot", why: `whose volumes begin empty`},

@@ -17,7 +17,7 @@ func TestExported(t *testing.T) {
 	m.library.PersistentVolumeClaimProvisionFailedTotal.WithLabelValues("flexlvm", "").Inc()
 	m.library.PersistentVolumeClaimProvisionDurationSeconds.WithLabelValues("flexlvm", "").Observe(1)
 	m.warned("flexlvm", waitsRefused)
-	// What the controller of datasets adds to them in the same process.
+	// The dataset controller adds its metrics in the same process.
 	shown := dataset.NewMetrics()
 	shown.Show(types.NamespacedName{Namespace: "team", Name: "images"}, []flexlvmv1.VolumeStatus{{ID: "train", Nodes: []flexlvmv1.ReplicaStatus{{
 		Node: "node-1", State: flexlvmv1.ReplicaStreaming, Progress: &flexlvmv1.Progress{}, TimeToReady: &metav1.Duration{},

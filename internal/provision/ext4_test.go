@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Both say which file system it is, and the pool is charged for that one.
+// The PersistentVolume has ext4 in both places, and its charge is that of ext4.
 func TestPersistentVolumeWithExt4(t *testing.T) {
 	for door, parameter := range map[pv.Door]string{pv.Flex: "fsType", pv.CSI: "csi.storage.k8s.io/fstype"} {
 		request := provision.Request{PVName: pvName, Claim: claim(nil), Cluster: ledgertest.Cluster, Door: door, Class: class(func(c *storagev1.StorageClass) {

@@ -21,8 +21,8 @@ var (
 	parameted = regexp.MustCompile(`^([A-Za-z./-]+):( .+)?$`)
 )
 
-// docs/from-others.md says of everything what it is here, and names no parameter, field or flag
-// that there is not.
+// docs/from-others.md has a replacement or a remark for each item, and names only parameters, fields and flags that
+// exist.
 func TestWhatOthersHaveIsHere(t *testing.T) {
 	root := filepath.Join("..", "..")
 	page := read(t, root, "docs", "from-others.md")
@@ -51,7 +51,7 @@ func TestWhatOthersHaveIsHere(t *testing.T) {
 	require.Greater(t, rows, 80)
 }
 
-// sources are those of the programs, and of the flags that they share.
+// sources returns the sources of the programs and of their shared flags.
 func sources(t *testing.T, root string) string {
 	t.Helper()
 	var all strings.Builder
@@ -75,8 +75,7 @@ func read(t *testing.T, path ...string) string {
 	return string(content)
 }
 
-// The page has a link to each example, and their classes are taken as they are: those of
-// flexlvm, and those of volumes that are there already.
+// The page links to each example. The classes of the examples are valid: flexlvm's, and those for existing volumes.
 func TestExamplesForUsersOfOthers(t *testing.T) {
 	root := filepath.Join("..", "..")
 	page := read(t, root, "docs", "from-others.md")
@@ -109,8 +108,8 @@ func TestExamplesForUsersOfOthers(t *testing.T) {
 	require.Equal(t, there, slices.Compact(linked))
 }
 
-// each is what a system has: the parameters, flags, variables, fields and metrics that its
-// documents and sources name, at the version that docs/from-others.md says.
+// each lists the parameters, flags, variables, fields and metrics of each system, as named in its documents and
+// sources at the version in docs/from-others.md.
 var each = map[string]string{
 	"TopoLVM": "provisioner topolvm.io/device-class topolvm.io/lvcreate-option-class csi.storage.k8s.io/fstype " +
 		"name volume-group spare-gb default stripe stripe-size lvcreate-options thin-pool.name thin-pool.overprovision-ratio lvcreate-option-classes " +
@@ -136,7 +135,7 @@ var each = map[string]string{
 	"localflex": "path affinity directory name monostream.com/path monostream.com/node NODE_NAME $HOME/.kube/config",
 }
 
-// Each thing that a system has is in the left column of a row of its section.
+// Each item of a system is in the left column of a row in its section.
 func TestEachParameterOfOthersHasARow(t *testing.T) {
 	page := read(t, filepath.Join("..", ".."), "docs", "from-others.md")
 	for system, names := range each {

@@ -26,7 +26,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// localVolumesAPI has many LocalVolumes and counts what is asked of it.
+// localVolumesAPI holds many LocalVolumes and counts the requests.
 type localVolumesAPI struct {
 	objects  map[string]*flexlvmv1.LocalVolume
 	requests int
@@ -49,7 +49,7 @@ func (a *localVolumesAPI) UpdateLocalVolumeStatus(_ context.Context, o *flexlvmv
 	return nil
 }
 
-// A crowd is many LocalVolumes, looked at by one process.
+// A crowd is many LocalVolumes that one process handles.
 type crowd struct {
 	t      *testing.T
 	api    *localVolumesAPI
@@ -81,7 +81,7 @@ func (c *crowd) add(name, size string, change ...func(*flexlvmv1.LocalVolume)) {
 	c.api.objects[name] = o
 }
 
-// pass looks at all, a second after the last time, and returns how many requests that took.
+// pass makes a pass over all LocalVolumes, a second after the last one, and returns the number of requests.
 func (c *crowd) pass() int {
 	c.now = c.now.Add(time.Second)
 	c.api.requests = 0
@@ -98,7 +98,7 @@ func (c *crowd) reason(name string) string {
 	return ready.Reason
 }
 
-// LocalVolumes that cannot be served cost nothing while nothing changes for them, however often there is a look.
+// LocalVolumes that cannot be served cause no requests while nothing changes for them, however often the loop runs.
 func TestLocalVolumesThatCannotBeServedAskForNothing(t *testing.T) {
 	c := newCrowd(t)
 	for i := range 250 {
@@ -130,7 +130,7 @@ func TestLocalVolumesThatCannotBeServedAskForNothing(t *testing.T) {
 	require.Equal(t, 1, served, "as soon as there is room")
 }
 
-// What the API server refuses is tried again after a while, or when its class changes.
+// A request that the API server rejects is retried after a backoff, or when the class changes.
 func TestLocalVolumesThatAreDeniedBackOff(t *testing.T) {
 	c := newCrowd(t)
 	denied := true
@@ -161,7 +161,7 @@ func TestLocalVolumesThatAreDeniedBackOff(t *testing.T) {
 	require.Equal(t, flexlvmv1.LocalVolumeMaking, c.reason("other"))
 }
 
-// What a LocalVolume says is not blamed on its class, nor on a field that only claims have.
+// A mistake in a LocalVolume is not attributed to its class, or to a field that only claims have.
 func TestLocalVolumeSaysWhatToMakeAgain(t *testing.T) {
 	tooLarge := func(o *flexlvmv1.LocalVolume) { o.Spec.Size = "600Ti" }
 	own := func(key, value string) func(*flexlvmv1.LocalVolume) {

@@ -26,14 +26,14 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// A localBed is the API with one LocalVolume, and a process that dies when it is told to.
+// A localBed is the API with one LocalVolume, and a process that can be killed after a write.
 type localBed struct {
 	t       *testing.T
 	cast    *cast
 	client  *fake.Clientset
 	object  *flexlvmv1.LocalVolume // nil: gone
 	reports cache.Store
-	die     int // right after that many writes; 0: never
+	die     int // after this number of writes; 0: never
 	writes  int
 }
 
@@ -73,7 +73,7 @@ func (b *localBed) report(state flexlvmv1.DeclaredState, message string) {
 	require.NoError(b.t, b.reports.Add(r))
 }
 
-// wrote dies, or lets the process live.
+// wrote counts a write, and returns errDied if the process is to be killed after it.
 func (b *localBed) wrote() error {
 	if b.writes++; b.writes == b.die {
 		return errDied
@@ -103,7 +103,7 @@ func (b *localBed) UpdateLocalVolumeStatus(_ context.Context, o *flexlvmv1.Local
 	return b.wrote()
 }
 
-// sync looks once, in a process of its own, and returns what the LocalVolume says then.
+// sync reconciles once in a new process, and returns the LocalVolume's condition.
 func (b *localBed) sync() (reason, message string) {
 	b.t.Helper()
 	if b.object == nil {
@@ -220,7 +220,7 @@ func TestLocalVolumeThatIsRefused(t *testing.T) {
 	require.Equal(t, 1, b.writes, "whatever is free")
 }
 
-// A deleted LocalVolume takes its volume with it only while no claim is bound to that.
+// The deletion of a LocalVolume deletes its volume only while no claim is bound to it.
 func TestLocalVolumeIsGivenUp(t *testing.T) {
 	deleted := func(b *localBed) {
 		now := metav1.Now()
@@ -235,7 +235,7 @@ func TestLocalVolumeIsGivenUp(t *testing.T) {
 	reason, message := b.sync()
 	require.Equal(t, flexlvmv1.LocalVolumeInUse, reason)
 	require.Contains(t, message, "claim team/data is bound")
-	b.become(corev1.VolumeAvailable, "claim-uid") // the claim is being bound
+	b.become(corev1.VolumeAvailable, "claim-uid") // the claim is about to be bound
 	reason, _ = b.sync()
 	require.Equal(t, flexlvmv1.LocalVolumeInUse, reason)
 	require.NotNil(t, b.volume())
@@ -249,7 +249,7 @@ func TestLocalVolumeIsGivenUp(t *testing.T) {
 	b.sync()
 	b.become(corev1.VolumeBound, "claim-uid")
 	b.sync()
-	b.become(corev1.VolumeAvailable, "") // a person has the data wait for another claim
+	b.become(corev1.VolumeAvailable, "") // a person makes the volume available for another claim
 	reason, message = b.sync()
 	require.Equal(t, flexlvmv1.LocalVolumeReleased, reason)
 	require.Contains(t, message, "may hold its data")
@@ -280,7 +280,8 @@ func TestLocalVolumeIsGivenUp(t *testing.T) {
 	require.Equal(t, &metav1.Preconditions{UID: &seen.UID, ResourceVersion: &seen.ResourceVersion},
 		b.client.Actions()[i].(kubetesting.DeleteAction).GetDeleteOptions().Preconditions, "what was seen, or nothing")
 
-	// Its node is away: a namespace that is being deleted does not wait for that.
+	// If its node is down, the LocalVolume still goes, so that the deletion of its namespace does not wait for the
+	// node.
 	b = newLocalBed(t)
 	b.sync()
 	b.become(corev1.VolumeAvailable, "")
@@ -308,7 +309,7 @@ func TestLocalVolumeIsGivenUp(t *testing.T) {
 	require.NotNil(t, b.volume(), "it is somebody else's")
 }
 
-// A volume whose node is gone is not called made, nor is its node said to be about to make it.
+// A volume whose node is gone is reported neither as made nor as about to be made.
 func TestLocalVolumeWhoseNodeIsGone(t *testing.T) {
 	for _, state := range []flexlvmv1.DeclaredState{flexlvmv1.DeclaredWaiting, flexlvmv1.DeclaredMade} {
 		b := newLocalBed(t)
@@ -339,7 +340,7 @@ func TestLocalVolumeWhoseNodeIsGone(t *testing.T) {
 	}
 }
 
-// A node lists so many and no more: of the others it is said why nothing is known.
+// A node lists a limited number of volumes. For the others, the message says why nothing is known.
 func TestLocalVolumeThatItsNodeDoesNotList(t *testing.T) {
 	b := newLocalBed(t)
 	b.sync()
@@ -356,7 +357,7 @@ func TestLocalVolumeThatItsNodeDoesNotList(t *testing.T) {
 	require.Equal(t, flexlvmv1.LocalVolumeMade, reason)
 }
 
-// What the API server refuses for good is said where the user looks.
+// If the API server rejects the PersistentVolume permanently, the LocalVolume's condition gives the reason.
 func TestLocalVolumeWhosePersistentVolumeIsRefused(t *testing.T) {
 	b := newLocalBed(t)
 	b.client.PrependReactor("create", "persistentvolumes", func(kubetesting.Action) (bool, runtime.Object, error) {
@@ -368,7 +369,7 @@ func TestLocalVolumeWhosePersistentVolumeIsRefused(t *testing.T) {
 	require.Nil(t, b.volume())
 }
 
-// A PersistentVolume that is gone is not made again: its volume may have held data.
+// A PersistentVolume that was deleted is not created again: its volume may have held data.
 func TestLocalVolumeThatIsGone(t *testing.T) {
 	b := newLocalBed(t)
 	b.sync()

@@ -10,8 +10,8 @@ import (
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
 
-// What the loop writes about a LocalVolume does not wake it: a message that is a new one each time would
-// keep it writing. What others change does.
+// The loop's own status writes do not wake it: a message that differs each time would keep it writing. Changes by
+// others do.
 func TestOwnStatusOfALocalVolumeWakesNobody(t *testing.T) {
 	was := &flexlvmv1.LocalVolume{ObjectMeta: metav1.ObjectMeta{UID: "a", Generation: 1, ResourceVersion: "1"}}
 	for name, c := range map[string]struct {

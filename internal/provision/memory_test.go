@@ -20,8 +20,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// BenchmarkMemory tells how much of the heap stays in use for each bound volume: its
-// PersistentVolume and its claim in the caches, and its charge in the ledger.
+// BenchmarkMemory measures the heap in use per bound volume: its PersistentVolume and its claim in the caches, and
+// its charge in the ledger.
 func BenchmarkMemory(b *testing.B) {
 	const nodes, each = 1000, 20
 	for b.Loop() {
@@ -57,7 +57,7 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// Claims of other classes that wait for their volumes take little, however much their tenants write on them.
+// Pending claims of other classes take little memory, whatever annotations they have.
 func TestForeignPendingClaimsAreSmall(t *testing.T) {
 	claims := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	before := heap()

@@ -32,7 +32,7 @@ func TestParseNodeGroup(t *testing.T) {
 	}
 }
 
-// A group that is given twice would be that of one of the two.
+// A group must not be declared twice: only one declaration would count.
 func TestParseNodeGroups(t *testing.T) {
 	got, err := ParseNodeGroups([]string{"workers=flexlvm:1Gi", "others=flexlvm:2Gi"})
 	require.NoError(t, err)
@@ -41,7 +41,7 @@ func TestParseNodeGroups(t *testing.T) {
 	require.EqualError(t, err, `--node-group is "workers=fast:1Ti": "workers" is given twice; put its pools into one, with commas, such as workers=flexlvm:900Gi,fast:1Ti`)
 }
 
-// Directory volumes are given in blocks, not in extents.
+// Room for directory volumes is counted in blocks, not in extents.
 func TestNodeGroupWithADirectoryPool(t *testing.T) {
 	group, err := ParseNodeGroup("workers=flexlvm:small:20482Mi")
 	require.NoError(t, err)
@@ -55,8 +55,7 @@ func TestNodeGroupWithADirectoryPool(t *testing.T) {
 	require.False(t, has)
 }
 
-// A group of nodes has a capacity for those that are not there yet, which follows its nodes
-// and its declaration.
+// A node group has a capacity for its future nodes, which follows its existing nodes and its declaration.
 func TestPublishNodeGroups(t *testing.T) {
 	s := newStage(t)
 	group, err := ParseNodeGroup("workers=flexlvm:1000Gi")
@@ -81,12 +80,12 @@ func TestPublishNodeGroups(t *testing.T) {
 	there = s.there(t)
 	require.Len(t, there, 1)
 
-	// What the test with the scheduler's plugin reads (test/cluster/kubernetes).
+	// The test with the scheduler's plugin reads this file (test/cluster/kubernetes).
 	content, err := os.ReadFile("../../test/cluster/kubernetes/placement/testdata/node-group.yaml")
 	require.NoError(t, err)
 	want := storagev1.CSIStorageCapacity{}
 	require.NoError(t, yaml.UnmarshalStrict(content, &want))
-	want.StorageClassName = "fast" // the name of a class is in the object's too
+	want.StorageClassName = "fast" // the name of a class is also part of the object's name
 	require.Equal(t, want.NodeTopology, there[0].NodeTopology)
 	require.Equal(t, want.Labels, there[0].Labels)
 	require.True(t, want.MaximumVolumeSize.Equal(*there[0].MaximumVolumeSize), there[0].MaximumVolumeSize)

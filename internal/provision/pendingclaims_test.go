@@ -23,7 +23,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Room on a node that the class does not allow is none.
+// Room on a node that the class does not allow does not count.
 func TestWhyGoesByTheNodesThatTheClassAllows(t *testing.T) {
 	s := newStage(t)
 	room := newPendingClaims(s.ledger, s.listers, nil, nil)
@@ -53,12 +53,12 @@ func TestWhyGoesByTheNodesThatTheClassAllows(t *testing.T) {
 	require.Contains(t, message, `on node "node-1"`, "and not on the roomier one")
 }
 
-// closed has a pool take no new volumes.
+// closed closes a pool to new volumes.
 func closed(why string) func(*flexlvmv1.Pool) {
 	return func(p *flexlvmv1.Pool) { p.Closed = why }
 }
 
-// warnings are the counters of warnings and of refusals.
+// warnings returns the counters of warnings and of refusals.
 func warnings(t *testing.T, metrics *Metrics) string {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
@@ -78,7 +78,7 @@ func warnings(t *testing.T, metrics *Metrics) string {
 	return strings.Join(out, ", ")
 }
 
-// The event of a claim has the reason: there is no room, or no node takes new volumes, has the pool, or has reported.
+// The event on a claim gives the cause: no room, pools that are closed, no node with the pool, or no report.
 func TestWhyNothingIsOffered(t *testing.T) {
 	thin := map[string]string{"layout": "thin", "thinPool": "thinpool"}
 	directory := map[string]string{"layout": "directory", "directoryPool": "small", "trustPods": "true"}
@@ -130,7 +130,7 @@ func TestWhyNothingIsOffered(t *testing.T) {
 	}
 }
 
-// No event is sent before the nodes' reports were seen: there would seem to be none.
+// No event is sent before the nodes' reports have synced, because they would seem to be missing.
 func TestClaimsAreToldNothingBeforeAllIsSeen(t *testing.T) {
 	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	t.Cleanup(silent.Close)
@@ -167,7 +167,7 @@ func TestClaimsAreToldNothingBeforeAllIsSeen(t *testing.T) {
 				shown++
 			}
 		}
-		return shown == len(w.synced)-2 // but the reports, and the capacities, which are not asked for
+		return shown == len(w.synced)-2 // all except the reports, and the capacities, whose informer is not started
 	}, time.Minute, time.Millisecond)
 	require.Empty(t, events.Events)
 	pending.see(w.pods.informer.GetStore().List()[0].(*corev1.Pod))

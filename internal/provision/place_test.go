@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/ledger/ledgertest"
 )
 
-// The error for a claim whose class binds at once has the reason why no node can take it.
+// The error for a claim with immediate binding gives the reason why no node can take it.
 func TestProvisionSaysWhyNoNodeIsChosen(t *testing.T) {
 	c := newCast(t)
 	o := options("")

@@ -16,7 +16,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/kube"
 )
 
-// Where the watch shows no pod, the API server is asked in pages, and of the pods little is kept.
+// If the watch does not show any pod, the API server is asked in pages, and only little of each pod is kept.
 func TestWaitingPodsThatTheWatchDoesNotShow(t *testing.T) {
 	podOf := func(name, claim string) corev1.Pod {
 		return corev1.Pod{

@@ -37,7 +37,7 @@ func node(name string, labels map[string]string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 }
 
-// A cast is what the API server shows a provisioner, and the ledger it works with.
+// A cast is the state of the API that a provisioner sees, and its ledger.
 type cast struct {
 	ledger  *ledger.Ledger
 	events  *record.FakeRecorder
@@ -47,18 +47,17 @@ type cast struct {
 	pods    []*corev1.Pod
 	volumes []*corev1.PersistentVolume
 	refused int
-	away    error // what asking for pods comes to
+	away    error // error of the list of pods
 	owners  []*metav1.PartialObjectMetadata
-	lost    error // what asking for an owner comes to
+	lost    error // error of the read of an owner
 
 	attributes []*storagev1.VolumeAttributesClass
-	unread     error // what asking for one of these comes to
+	unread     error // error of the read of an attributes class
 
 	snapshots map[string]string // handles, by namespace/name
 }
 
-// newCast has two nodes with room for ten volumes of 1 GiB each, of which the second
-// has no hostname.
+// newCast has two nodes with room for ten volumes of 1 GiB each. The second node has no hostname.
 func newCast(t *testing.T) *cast {
 	b := ledgertest.New(t, ledgertest.Report("node-1", 10*ledgertest.OneGiB), ledgertest.Report("node-2", 10*ledgertest.OneGiB))
 	return &cast{
@@ -161,7 +160,7 @@ func TestProvision(t *testing.T) {
 	tests := map[string]struct {
 		options func(*controller.ProvisionOptions)
 		state   controller.ProvisioningState
-		code    codes.Code // InvalidArgument: the library will not hurry to try again
+		code    codes.Code // InvalidArgument: the library retries slowly
 		err     string
 	}{
 		"refused": {
@@ -176,7 +175,7 @@ func TestProvision(t *testing.T) {
 			code:    codes.Unknown,
 			err:     `node "node-9" is gone from the cluster`,
 		},
-		"the class does not allow the node": { // whoever makes a claim can write there which was selected
+		"the class does not allow the node": { // the author of a claim can set the selected node
 			options: func(o *controller.ProvisionOptions) { onlyZone(o.StorageClass, "nowhere") },
 			state:   controller.ProvisioningReschedule,
 			code:    codes.Unknown,
@@ -220,7 +219,7 @@ func TestProvisionWithoutRoom(t *testing.T) {
 	require.Equal(t, controller.ProvisioningReschedule, state)
 }
 
-// other is a claim of the same pod.
+// other returns another claim of the pod.
 func other(name, size string, change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 	return claim(func(c *corev1.PersistentVolumeClaim) {
 		c.Name, c.UID = name, types.UID("uid-of-"+name)
@@ -232,7 +231,7 @@ func other(name, size string, change func(*corev1.PersistentVolumeClaim)) *corev
 	})
 }
 
-// using is a pod that uses claims, and an ephemeral volume of its own.
+// using returns a pod that uses the claims, and an ephemeral volume.
 func using(claims ...string) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "db-0", Namespace: "team-a"}}
 	for _, name := range claims {
@@ -244,7 +243,7 @@ func using(claims ...string) *corev1.Pod {
 	return pod
 }
 
-// A pod's claims are served together on a node that holds them all, or not there.
+// The claims of a pod are served together on a node that has room for all of them, or not on that node.
 func TestProvisionLooksAtThePod(t *testing.T) {
 	elsewhere := class(func(c *storagev1.StorageClass) { c.Name, c.Provisioner = "elsewhere", "example.com/other" })
 	atOnce := class(func(c *storagev1.StorageClass) {
@@ -286,8 +285,7 @@ func TestProvisionLooksAtThePod(t *testing.T) {
 	}
 }
 
-// A pod that does not fit, or can never start, keeps no other from a claim that they
-// share.
+// A pod that does not fit, or can never start, does not keep another pod from a claim that both use.
 func TestProvisionForTheOtherPod(t *testing.T) {
 	for name, far := range map[string]*corev1.PersistentVolumeClaim{
 		"too large": other("far", "500Gi", nil),
@@ -310,7 +308,7 @@ func TestProvisionForTheOtherPod(t *testing.T) {
 	}
 }
 
-// A class that binds at once: no scheduler has chosen.
+// With immediate binding the provisioner chooses the node.
 func TestProvisionChoosesTheNode(t *testing.T) {
 	ready := func(c corev1.ConditionStatus) []corev1.NodeCondition {
 		return []corev1.NodeCondition{{Type: corev1.NodeReady, Status: c}}
@@ -393,7 +391,7 @@ func TestDeleteLeavesTheVolumeToItsNode(t *testing.T) {
 
 	pv.UID = "in-the-api"
 	err = p.Delete(context.Background(), pv)
-	// The library looks at the very type.
+	// The library checks for exactly this type.
 	require.IsType(t, &controller.IgnoredError{}, err)
 	require.Equal(t, `Normal WaitingForNode the claim is gone; the node daemon of node "host-1" releases volume "`+pvName+
 		`" and then removes the finalizer flexlvm.io/volume; if this lasts, see whether its pod of DaemonSet flexlvm-gc runs`, <-events.Events)

@@ -31,7 +31,7 @@ func forReplicas(c *storagev1.StorageClass) {
 	c.Name, c.Parameters = "flexlvm-dataset", map[string]string{"kind": "dataset"}
 }
 
-// ofDataset makes a claim one of a replica, as the controller of datasets does.
+// ofDataset makes a claim one for a replica, as the dataset controller does.
 func ofDataset(c *corev1.PersistentVolumeClaim) {
 	c.Name = "vm-images-0"
 	c.Labels = map[string]string{replica.LabelDataset: imagesHash, replica.LabelOwner: ownerUID}
@@ -78,7 +78,7 @@ func TestProvisionAReplica(t *testing.T) {
 	require.Equal(t, "Never", got.Annotations[replica.AnnotationEviction], "what nobody allows is not evicted")
 }
 
-// What consumers write can be fetched from nowhere.
+// The content of a writable replica exists nowhere else, so it is kept when its node is lost.
 func TestProvisionAReplicaThatConsumersWrite(t *testing.T) {
 	for value, want := range map[string]string{"": "release", replica.Writable: "keep"} {
 		o := replicaOptions()
@@ -92,7 +92,7 @@ func TestProvisionAReplicaThatConsumersWrite(t *testing.T) {
 	}
 }
 
-// A claim says that it is a replica's: whoever can make claims can say so.
+// The author of a claim can set its labels, so a claim for a replica is checked.
 func TestReplicasThatAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*cast, *controller.ProvisionOptions)
@@ -146,7 +146,7 @@ func roomFor(t *testing.T, c *cast, kind volume.Kind) volume.Bytes {
 	return offer.Room
 }
 
-// Nobody is believed while the API server does not answer, and the claim waits.
+// While the API server does not answer, no claim is served as a replica's.
 func TestReplicaWhoseOwnerCannotBeRead(t *testing.T) {
 	c := replicaCast(t)
 	c.lost = errors.New("the server is away")
@@ -162,8 +162,8 @@ func TestReplicaWhoseOwnerCannotBeRead(t *testing.T) {
 	require.ErrorContains(t, err, "is being deleted")
 }
 
-// TestNeverTwoReplicasOnANode: they would be one volume. The node is given back,
-// whether the other is there, is going, was written a moment ago, or cannot be read.
+// TestNeverTwoReplicasOnANode checks that two replicas, which would be the same volume, are never on one node. The
+// claim is rescheduled, whether the other replica exists, is being deleted, was just created, or cannot be parsed.
 func TestNeverTwoReplicasOnANode(t *testing.T) {
 	other := func(change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 		o := replicaOptions()
@@ -243,8 +243,8 @@ func TestNeverTwoReplicasOnANode(t *testing.T) {
 	})
 }
 
-// TestRoomOfReplicas: what replicas hold is offered to claims, and never to other
-// replicas, or datasets would drive each other out in turn.
+// TestRoomOfReplicas checks that the room of replicas is offered to claims, but never to other replicas: datasets
+// would evict each other in turn.
 func TestRoomOfReplicas(t *testing.T) {
 	held := func(p *flexlvmv1.Pool) {
 		p.Reclaimable, p.ReclaimableReplicas = ledgertest.Quantity(4*ledgertest.OneGiB), ledgertest.Quantity(3*ledgertest.OneGiB)
@@ -267,13 +267,13 @@ func TestRoomOfReplicas(t *testing.T) {
 	require.Equal(t, controller.ProvisioningReschedule, state)
 }
 
-// TestRoomOfThePodsOwnDataset: a pod keeps the replica that it reads by being there, so
-// what that holds is no room for its other claims. What others hold is.
+// TestRoomOfThePodsOwnDataset checks that the replica that a pod reads does not count as room for the pod's other
+// claims, because the pod keeps it. Other replicas do count.
 func TestRoomOfThePodsOwnDataset(t *testing.T) {
 	for name, tt := range map[string]struct {
-		more   volume.Bytes // that other replicas hold
+		more   volume.Bytes // held by other replicas
 		change func(*corev1.PersistentVolume)
-		reads  string // what the pod's other claim is bound to
+		reads  string // volume of the pod's other claim
 		fits   bool
 	}{
 		"its own alone could go":     {reads: replica.ReadersPV(imagesHash)},
@@ -312,7 +312,7 @@ func TestRoomOfThePodsOwnDataset(t *testing.T) {
 	}
 }
 
-// scratch asks for a claim of a pod that has another, which is bound already.
+// scratch provisions a claim of a pod whose other claim is already bound.
 func scratch(t *testing.T, c *cast, bound, size string) error {
 	c.claims = []*corev1.PersistentVolumeClaim{other("read", "1Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = bound })}
 	pod := using("data", "read")
@@ -324,8 +324,8 @@ func scratch(t *testing.T, c *cast, bound, size string) error {
 	return err
 }
 
-// TestReadersAreChargedNothing: the one PersistentVolume of all readers takes no
-// room of any node, labelled or not.
+// TestReadersAreChargedNothing checks that the single PersistentVolume for all readers takes no room of any node,
+// with or without labels.
 func TestReadersAreChargedNothing(t *testing.T) {
 	c := replicaCast(t)
 	object, _, err := c.provisioner(t).Provision(context.Background(), replicaOptions())
@@ -346,7 +346,7 @@ func TestReadersAreChargedNothing(t *testing.T) {
 	require.NoError(t, err, "nor is it a replica")
 }
 
-// A replica cannot be copied, by whatever claim.
+// A replica cannot be cloned, through either of its PersistentVolumes.
 func TestNoCopiesOfReplicas(t *testing.T) {
 	for _, readOnly := range []string{"", "true"} {
 		c := cloneCast(t)

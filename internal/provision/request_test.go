@@ -241,7 +241,7 @@ func TestPersistentVolume(t *testing.T) {
 	}, got)
 }
 
-// Through the CSI door there is more that a claim and a class may ask for.
+// Claims and classes have more options with CSI volumes.
 func TestPersistentVolumeOfCSI(t *testing.T) {
 	once := func(c *corev1.PersistentVolumeClaim) {
 		c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
@@ -294,7 +294,7 @@ func TestIOLimits(t *testing.T) {
 	require.NotContains(t, got.Spec.FlexVolume.Options, "writeBps", "the driver knows no such option")
 }
 
-// Either driver's volumes say how often they are trimmed, and the driver knows no such option.
+// The PersistentVolumes of both drivers record how often they are trimmed, but the driver's options do not.
 func TestTrim(t *testing.T) {
 	for trim, want := range map[string]string{"": "", "auto": "", "daily": "daily", "weekly": "weekly", "never": "never"} {
 		for _, door := range []pv.Door{pv.Flex, pv.CSI} {

@@ -21,7 +21,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// picky serves claims on node-2, and gives back those of other nodes.
+// picky serves claims on node-2, and reschedules those of other nodes.
 type picky struct{ rescheduled *rescheduleGuard }
 
 func (p picky) ShouldProvision(_ context.Context, claim *corev1.PersistentVolumeClaim) bool {
@@ -37,8 +37,8 @@ func (picky) Provision(_ context.Context, o controller.ProvisionOptions) (*corev
 
 func (picky) Delete(context.Context, *corev1.PersistentVolume) error { return nil }
 
-// The API server is slow to answer that a claim has no node any more. When it does,
-// the scheduler has named another, and the watch has told so.
+// The API server is slow to answer the update that removes a claim's node. Before it does, the scheduler chooses
+// another node, and the watch shows that.
 func TestNodeNamedBeforeTheAnswer(t *testing.T) {
 	const claims = "persistentvolumeclaims"
 	wait := storagev1.VolumeBindingWaitForFirstConsumer
@@ -78,7 +78,7 @@ func TestNodeNamedBeforeTheAnswer(t *testing.T) {
 			controller.ClassesInformer(factory.Storage().V1().StorageClasses().Informer()))...)
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
-	// The fake server loses what changes between a list and its watch.
+	// The fake server loses changes between a list and its watch.
 	require.Eventually(t, func() bool {
 		watched := data.DeepCopy()
 		watched.Labels = map[string]string{"watched": "yes"}

@@ -22,7 +22,7 @@ import (
 
 const autoscaler = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
-// discoveredOn is the PersistentVolume of a directory that a node discovered.
+// discoveredOn returns the PersistentVolume of a directory that a node has discovered.
 func discoveredOn(node string, phase corev1.PersistentVolumePhase) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
@@ -36,7 +36,7 @@ func discoveredOn(node string, phase corev1.PersistentVolumePhase) *corev1.Persi
 	}
 }
 
-// snapshotOn is the PersistentVolume of a snapshot, which is Available also where its source is gone.
+// snapshotOn returns the PersistentVolume of a snapshot, which is Available even if its source is gone.
 func snapshotOn(t *testing.T, node string, taken bool) *corev1.PersistentVolume {
 	t.Helper()
 	spec := ledgertest.ThinWant("pvc-1", volume.GiB, 0).Spec
@@ -51,7 +51,7 @@ func snapshotOn(t *testing.T, node string, taken bool) *corev1.PersistentVolume 
 	return object
 }
 
-// The guard sees what the caches keep of the PersistentVolumes.
+// The guard works with the parts of the PersistentVolumes that the caches keep.
 func TestScaleDownSeesWhatIsCached(t *testing.T) {
 	for _, whole := range []*corev1.PersistentVolume{discoveredOn("node-1", corev1.VolumeBound), snapshotOn(t, "node-1", true)} {
 		t.Run(whole.Name, func(t *testing.T) {
@@ -75,8 +75,8 @@ func TestScaleDownSeesWhatIsCached(t *testing.T) {
 	}
 }
 
-// The cluster autoscaler does not remove a node that carries volumes, and may when they are
-// gone, unless a person has said something else.
+// The cluster autoscaler does not remove a node that holds volumes, and may do so when they are gone, unless a person
+// has set the annotation.
 func TestScaleDownIsDisabledWhileVolumesLive(t *testing.T) {
 	bound := func(change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 		out := ledgertest.PersistentVolume("node-1", ledgertest.Want("pvc-1", volume.GiB), change...)

@@ -17,7 +17,7 @@ import (
 
 const secret = "csi.storage.k8s.io/node-"
 
-// encrypted is a request of an encrypted class with these parameters besides.
+// encrypted returns a request for an encrypted class with these additional parameters; "-" removes one.
 func encrypted(parameters map[string]string) provision.Request {
 	return provision.Request{PVName: pvName, Claim: claim(nil), Cluster: ledgertest.Cluster, Class: class(func(c *storagev1.StorageClass) {
 		c.Parameters = map[string]string{
@@ -72,7 +72,7 @@ func TestSecretsOfEncryptedVolumes(t *testing.T) {
 	require.NotContains(t, got.Spec.CSI.VolumeAttributes, "encrypted")
 }
 
-// An encrypted raw block volume: the room for its header is charged.
+// The charge of an encrypted raw block volume includes its LUKS header.
 func TestEncryptedBlock(t *testing.T) {
 	r := encrypted(nil)
 	asBlock(r.Claim)

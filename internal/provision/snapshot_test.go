@@ -23,7 +23,7 @@ func restoring(c *corev1.PersistentVolumeClaim) {
 	c.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: &group, Kind: "VolumeSnapshot", Name: "monday"}
 }
 
-// snapshotCast is cloneCast with a snapshot of the claim's volume, which is gone.
+// snapshotCast is cloneCast with a snapshot of the claim's volume; the claim and its volume are gone.
 func snapshotCast(t *testing.T) (*cast, *corev1.PersistentVolume) {
 	t.Helper()
 	c := cloneCast(t)
@@ -38,7 +38,7 @@ func snapshotCast(t *testing.T) (*cast, *corev1.PersistentVolume) {
 	return c, object
 }
 
-// take says of a snapshot that it was taken.
+// take marks a snapshot as taken.
 func take(object *corev1.PersistentVolume) {
 	for key, value := range persistentvolume.Taken(time.Unix(1, 0), volume.GiB) {
 		if value != nil {
@@ -51,7 +51,7 @@ func snapshotOptions(selected string) controller.ProvisionOptions {
 	return controller.ProvisionOptions{PVName: pvName, PVC: claim(restoring), StorageClass: class(thinly), SelectedNodeName: selected}
 }
 
-// What is restored lies where the snapshot does, and is charged as any thin volume.
+// A restored volume is placed on the snapshot's node, and charged like any thin volume.
 func TestRestoreASnapshot(t *testing.T) {
 	for _, selected := range []string{"node-1", "node-2", ""} {
 		c, _ := snapshotCast(t)
@@ -133,12 +133,11 @@ func storeCast(t *testing.T) (*cast, *corev1.PersistentVolume) {
 	return c, object
 }
 
-// A full copy may have another layout than its source, in its group, and is charged as any
-// volume of its class.
+// A full copy is placed in its source's group, may have another layout, and is charged like any volume of its class.
 func TestRestoreACopyOnWriteSnapshot(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*corev1.PersistentVolume, *controller.ProvisionOptions)
-		says   string // empty: it is restored
+		says   string // empty: the restore succeeds
 	}{
 		"linear": {func(*corev1.PersistentVolume, *controller.ProvisionOptions) {}, ""},
 		"larger": {func(_ *corev1.PersistentVolume, o *controller.ProvisionOptions) { sized("4Gi")(o.PVC) }, ""},

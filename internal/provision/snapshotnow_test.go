@@ -13,8 +13,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/pv"
 )
 
-// serveSnapshot is an API server with the VolumeSnapshot "monday", whose status names this content.
-// It returns which paths were asked for.
+// serveSnapshot returns a client of an API server with the VolumeSnapshot "monday", whose status names this content.
+// paths returns the requested paths.
 func serveSnapshot(t *testing.T, content string) (client kubernetes.Interface, paths func() []string) {
 	t.Helper()
 	var asked []string
@@ -40,8 +40,8 @@ func TestSnapshotNow(t *testing.T) {
 	require.Equal(t, []string{group + "/namespaces/team-a/volumesnapshots/monday", group + "/volumesnapshotcontents/content-1"}, paths())
 }
 
-// Users write the name of a VolumeSnapshot, and its status may be written by others than the
-// snapshot controller. Neither leads to another object.
+// The name of a VolumeSnapshot comes from a user, and its status may be written by others than the snapshot
+// controller. Neither may lead to another object.
 func TestSnapshotNowAsksForNothingElse(t *testing.T) {
 	for _, name := range []string{"../../../../../../api/v1/pods", "..", ".", "monday/status", "monday%2fstatus", ""} {
 		client, paths := serveSnapshot(t, "content-1")

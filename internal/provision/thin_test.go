@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// thinVolume is the PersistentVolume of a want on node-1.
+// thinVolume returns the PersistentVolume of a want on node-1.
 func thinVolume(t *testing.T, w ledger.Want) *corev1.PersistentVolume {
 	t.Helper()
 	parameters := provision.Parameters{Spec: ledgertest.ThinClass}
@@ -41,7 +41,7 @@ func TestThinPersistentVolume(t *testing.T) {
 	require.Equal(t, volume.PoolName("flexlvm/thinpool"), c.Pool())
 	require.Equal(t, (ledgertest.OneGiB+1)/2, c.Charged)
 
-	// Grown, its charge grows by the same ratio.
+	// When it grows, its charge grows by the same ratio.
 	object.Spec.Capacity[corev1.ResourceStorage] = ledgertest.Quantity(4 * volume.GiB)
 	c, err = persistentvolume.Parse(object)
 	require.NoError(t, err)

@@ -92,8 +92,8 @@ func setFlags(dir *os.File, to uint32) error {
 // directory.
 func LeaveProject(dir *os.File) error { return SetProject(dir, Attributes{}) }
 
-// SetProject sets the project of a directory, and whether new files inherit it, to those of like. The
-// directory's other attributes stay.
+// SetProject sets the project of a directory, and whether new files inherit it, to those of like. It leaves the other
+// attributes unchanged.
 func SetProject(dir *os.File, like Attributes) error {
 	a, err := AttributesOf(dir)
 	if err != nil {

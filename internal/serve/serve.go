@@ -166,7 +166,7 @@ func (s *Server) listen(ctx context.Context, flag, address string, secret *tls.C
 	return listener.Addr().String(), nil
 }
 
-// Close stops the server on all addresses, but lets responses that have begun finish for up to three seconds.
+// Close stops the server on all addresses, and gives running responses up to three seconds to finish.
 func (s *Server) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()

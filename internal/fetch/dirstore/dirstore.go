@@ -26,7 +26,7 @@ type Directory struct {
 	local bool
 	// root is the open directory, or the open parent of a single file.
 	root *os.Root
-	// unstableInodes: the inode number of a file may change while the file does not.
+	// unstableInodes: the inode number of an unchanged file may change.
 	unstableInodes bool
 }
 
@@ -176,9 +176,9 @@ func (d *Directory) walk(ctx context.Context, each func(store.Object) error, fai
 	})
 }
 
-// skipsRecovered reports whether lostAndFound is left out. A source need not have it copied. What is in that
-// of a local directory may exist nowhere else, so it is left out only if it is the file system's own, which
-// root owns, and may not be listed, by err.
+// skipsRecovered reports whether lostAndFound is left out. In a source it need not be copied. In a local directory
+// its content may exist nowhere else, so it is left out only if it is the file system's own, which root owns, and err
+// is that it may not be listed.
 func (d *Directory) skipsRecovered(entry fs.DirEntry, err error) bool {
 	if !d.local {
 		return true

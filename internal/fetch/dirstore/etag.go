@@ -14,8 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// objectOf returns the object of a file. Its ETag has the inode and the change time, which reveal
-// changes, and another file of the same name elsewhere, that size and modification time do not.
+// objectOf returns the object of a file. Its ETag includes the inode number and the change time, which reveal changes
+// that size and modification time do not, and a different file of the same name.
 func (d *Directory) objectOf(name string, info fs.FileInfo) store.Object {
 	o := store.Object{Key: d.source.Prefix + name, Size: info.Size(), Modified: info.ModTime().UTC()}
 	switch mode := info.Mode(); {
@@ -35,7 +35,7 @@ func (d *Directory) etagOf(info fs.FileInfo) string {
 	return d.etag(info.ModTime().UnixNano(), info.Size(), stat.Ctim.Nano(), stat.Ino)
 }
 
-// etagNow is etagOf for an open file as its file server has it now: a client of NFS answers fstat from its
+// etagNow is etagOf for an open file, with the attributes from its file server: an NFS client answers fstat from its
 // cache for up to a minute. statx is unix.Statx.
 func (d *Directory) etagNow(file *os.File, statx func(dir int, path string, flags, mask int, s *unix.Statx_t) error) (string, error) {
 	var s unix.Statx_t
@@ -45,7 +45,7 @@ func (d *Directory) etagNow(file *os.File, statx func(dir int, path string, flag
 		case err == nil:
 			return d.etag(nanoseconds(s.Mtime), int64(s.Size), nanoseconds(s.Ctime), s.Ino), nil
 		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM): // not known to the kernel, or to the container runtime
+		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM): // unknown to the kernel, or denied by the container runtime
 			info, err := file.Stat()
 			if err != nil {
 				return "", err
@@ -72,8 +72,8 @@ func (d *Directory) etag(modified, size, changed int64, inode uint64) string {
 	return strings.Join(tag, ".")
 }
 
-// ChangeTime returns when a file was last changed, in whatever way, from its ETag. Programs cannot set
-// this time. For an ETag that is not of a file, it returns the current time.
+// ChangeTime returns when a file was last changed in any way, from its ETag. Programs cannot set this time. If the
+// ETag is not that of a file, it returns the current time.
 func ChangeTime(etag string) time.Time {
 	parts := strings.Split(etag, ".")
 	if len(parts) == 4 {
@@ -84,19 +84,19 @@ func ChangeTime(etag string) time.Time {
 	return time.Now()
 }
 
-// hasUnstableInodes reports whether the file system of a directory is one whose clients may choose inode numbers
-// themselves: a file that did not change may then have another one after a while, or after the next mount.
+// hasUnstableInodes reports whether the client of a directory's file system may choose inode numbers itself, so that
+// the number of an unchanged file may change after a while, or at the next mount.
 func hasUnstableInodes(root *os.Root) bool {
 	dir, err := root.Open(".")
 	if err != nil {
 		return false
 	}
-	defer func() { _ = dir.Close() }() // it was only looked at
+	defer func() { _ = dir.Close() }() // opened only for reading
 	var s unix.Statfs_t
 	return unix.Fstatfs(int(dir.Fd()), &s) == nil && inodesAreUnstable(s.Type)
 }
 
-// inodesAreUnstable is hasUnstableInodes for the type of a file system, from statfs.
+// inodesAreUnstable is hasUnstableInodes for a file system type from statfs.
 func inodesAreUnstable(fileSystem int64) bool {
 	switch uint32(fileSystem) {
 	case unix.FUSE_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC:

@@ -172,8 +172,7 @@ func expand(ctx context.Context, out io.Writer, in io.Reader, pack string) error
 	}
 }
 
-// members returns the files and directories of a tar, and its other entries with the flaw that keeps them
-// from being files.
+// members returns the files and directories of a tar, and its other entries with the flaw that makes them unusable.
 func (t *archive) members(ctx context.Context) ([]member, error) {
 	var out []member
 	in, buf := tar.NewReader(t.file), make([]byte, store.MiB)
@@ -209,7 +208,7 @@ func flaw(h *tar.Header) string {
 	switch {
 	case h.Typeflag == tar.TypeDir:
 		return ""
-	case strings.HasPrefix(path.Base(h.Name), whiteoutPrefix): // union removes those of images
+	case strings.HasPrefix(path.Base(h.Name), whiteoutPrefix): // union handles those of images
 		return "it has the name of a whiteout, which deletes files of other layers"
 	case h.Typeflag == tar.TypeSymlink:
 		return "it is a symbolic link"

@@ -9,13 +9,13 @@ import (
 // Names of entries that delete files of the layers below, from the image specification of the OCI.
 const (
 	whiteoutPrefix = ".wh."
-	// opaqueWhiteout deletes all that the layers below have in its directory.
+	// opaqueWhiteout deletes everything that the layers below have in its directory.
 	opaqueWhiteout = ".wh..wh..opq"
 )
 
-// union adds an image's layer to the files of the layers below it, as a union file system shows them:
-// without what the layer deletes, and without what can no longer be there because a file took the place
-// of a directory or the reverse. Files of the same layer are never deleted.
+// union adds an image's layer to the files of the layers below it, as a union file system shows them: without the
+// files that the layer deletes, without those of a directory that it replaces by a file, and without a file that it
+// replaces by a directory. Files of the same layer are never deleted.
 func union(files map[string]member, layer []member) {
 	c := coverOf(layer)
 	for key := range files {
@@ -32,10 +32,10 @@ func union(files map[string]member, layer []member) {
 
 // cover is what a layer hides of the layers below it, by path.
 type cover struct {
-	deleted map[string]bool // with everything below
-	opaque  map[string]bool // directories: everything below
-	files   map[string]bool // what is no directory: everything below
-	dirs    map[string]bool // the file of that name
+	deleted map[string]bool // the path and everything below
+	opaque  map[string]bool // everything below a directory
+	files   map[string]bool // everything below a file
+	dirs    map[string]bool // a file at the directory's path
 }
 
 func coverOf(layer []member) cover {
@@ -70,9 +70,8 @@ func (c cover) hides(key string) bool {
 	return false
 }
 
-// whiteoutOf returns what a whiteout deletes: the file or directory of that path, or with opaque
-// everything below that directory. Names that only begin like one, and those that are no proper path,
-// are none.
+// whiteoutOf returns what a whiteout deletes: the file or directory target, or with opaque everything below that
+// directory. A name that only starts like a whiteout, and an invalid path, is no whiteout.
 func whiteoutOf(key string) (target string, opaque, is bool) {
 	dir, name := path.Split(key)
 	if !strings.HasPrefix(name, whiteoutPrefix) || !fs.ValidPath(key) {

@@ -146,8 +146,8 @@ func Classify(err error) Class {
 	case errors.As(err, &answer):
 		return classifyStatus(answer.Status)
 	case errors.As(err, &network):
-		// Its number may be one of local: connect fails with EPERM or EACCES where a firewall rejects
-		// packets, as for a service that has no endpoints at the moment.
+		// Its errno may be one of local: connect fails with EPERM or EACCES if a firewall rejects packets, as for a
+		// service that has no endpoints at the moment.
 		return Transient
 	}
 	for _, errno := range local {
