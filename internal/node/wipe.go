@@ -44,23 +44,28 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 	if err := checkCommitted(lv, d.Path, size, lv.Size); err != nil {
 		return err
 	}
-	rec, err := e.records.read(lv.Group, lv.Name)
-	if err != nil || rec.VolumeUUID != lv.UUID {
-		rec = record{State: volume.Doomed, VolumeUUID: lv.UUID, Since: e.now()}
-	}
 	// Exclusively: the kernel refuses a device that is mounted.
 	f, err := os.OpenFile(d.Path, os.O_WRONLY|unix.O_EXCL, 0)
 	if err != nil {
 		return fmt.Errorf("wipe %s: %w", d.Path, err)
 	}
 	defer func() { _ = f.Close() }()
+	return e.wipeRest(ctx, lv, w, f, size)
+}
+
+// wipeRest wipes what the progress in the volume's record leaves of its device, and records the progress.
+func (e *Engine) wipeRest(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe, f *os.File, size volume.Bytes) error {
+	rec, err := e.records.read(lv.Group, lv.Name)
+	if err != nil || rec.VolumeUUID != lv.UUID {
+		rec = record{State: volume.Doomed, VolumeUUID: lv.UUID, Since: e.now()}
+	}
 	for logged := false; rec.Wiped < size; {
 		part := min(e.wipeProgressInterval, size-rec.Wiped)
 		if _, err := wipePart(ctx, f, w, rec.Wiped, part, e.wipeRate); err != nil {
 			return err
 		}
 		if err := f.Sync(); err != nil {
-			return fmt.Errorf("wipe %s: %w", d.Path, err)
+			return fmt.Errorf("wipe %s: %w", f.Name(), err)
 		}
 		if rec.Wiped += part; rec.Wiped < size {
 			err := e.records.write(lv.Group, lv.Name, rec)
