@@ -117,7 +117,7 @@ func (v Volume) JobDir() (string, error) {
 		return "", err
 	}
 	if !there {
-		return "", fmt.Errorf("job volume: %w at %s: see whether the job was given one and has it mounted there, and what %s says", ErrNoVolume, v.dir, EnvDir)
+		return "", fmt.Errorf("job volume: %w at %s: check that the job has a volume that is mounted there, and that %s names its directory", ErrNoVolume, v.dir, EnvDir)
 	}
 	return v.dir, nil
 }
@@ -162,7 +162,7 @@ func (v Volume) within(name string) (string, error) {
 	}
 	there, err := isDir(path)
 	if err == nil && !there {
-		err = fmt.Errorf("job volume: %s was removed in this moment", path)
+		err = fmt.Errorf("job volume: %s was removed while it was being created", path)
 	}
 	return path, err
 }
@@ -175,7 +175,7 @@ func isMounted(dir string) (bool, error) {
 		err = syscall.Stat(filepath.Dir(dir), &parent)
 	}
 	if err != nil {
-		return false, fmt.Errorf("job volume: see whether a volume is mounted at %s: %w", dir, err)
+		return false, fmt.Errorf("job volume: check whether a volume is mounted at %s: %w", dir, err)
 	}
 	return own.Dev != parent.Dev, nil
 }
