@@ -122,7 +122,7 @@ func (k *kubelets) testSharedIsNotStolen(t *testing.T, team, thief *space) {
 	} {
 		v := made.DeepCopy()
 		change(v)
-		require.ErrorContains(t, stolen.Create(t.Context(), v, client.DryRunAll), "may only let a namespace read datasets of another", name)
+		require.ErrorContains(t, stolen.Create(t.Context(), v, client.DryRunAll), "may let a namespace read a dataset of another only", name)
 	}
 	require.NoError(t, k.client.Get(t.Context(), client.ObjectKeyFromObject(claim), claim))
 	require.Equal(t, corev1.ClaimPending, claim.Status.Phase, "the PersistentVolume is of another claim")
