@@ -152,7 +152,7 @@ type session struct {
 // reading.
 const cappedReadBuffer = 256 << 10
 
-var errTimeout = errors.New("--timeout is over")
+var errTimeout = errors.New("--timeout has expired")
 
 // do prepares a session, runs a verb in it, and reports its end in the status, the result and the
 // error.
@@ -173,7 +173,7 @@ func (o *options) do(cmd *cobra.Command, verb func(context.Context, *session) er
 			return o.tell(s.progress, store.Failure(err, false))
 		}
 		defer stop()
-		s.log.WithField("address", address.String()).Info("Progress is served")
+		s.log.WithField("address", address.String()).Info("Serving progress")
 	}
 	shown := show(ctx, cmd.OutOrStdout(), os.Stderr, o.progress, s.progress)
 	err = o.tell(s.progress, store.UnlessHung(ctx, o.stall, func(ctx context.Context) error { return verb(ctx, s) }))

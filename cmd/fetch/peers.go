@@ -81,11 +81,9 @@ func (s *session) serve(ctx context.Context, dir, address string) error {
 	if err != nil {
 		return store.Failure(fmt.Errorf("listen on --address %s: %w", address, err), false)
 	}
-	s.log.WithField("address", listener.Addr().String()).Info("Peers are served")
-	if s.versions != "" {
-		if dir, err = fetch.CurrentVersion(s.versions, dir); err != nil {
-			return store.Failure(err, false)
-		}
+	s.log.WithField("address", listener.Addr().String()).Info("Serving peers")
+	if dir, err = s.currentVersion(dir); err != nil {
+		return err
 	}
 	return fetch.Share(ctx, fetch.ShareConfig{Dir: dir, Listener: listener, Identity: identity, Bandwidth: s.bandwidth, Stall: s.stall, Log: s.log}, s.progress)
 }

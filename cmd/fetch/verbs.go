@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flexlvm/flexlvm/internal/fetch"
+	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
 // fetch fills a directory.
@@ -20,7 +22,7 @@ func (s *session) fetch(ctx context.Context, from, dest string) error {
 		return usageError{err}
 	}
 	if source.Name = s.name; s.name != "" && !source.Single() {
-		return usageError{fmt.Errorf("--name %q is of one object; give a source that neither ends in a slash nor has wildcards", s.name)}
+		return usageError{fmt.Errorf("--name %q requires one object; give a source that neither ends in a slash nor has wildcards", s.name)}
 	}
 	source.OrObject = s.orObject
 	paths, err := readPaths(s.orderFile)
@@ -118,13 +120,24 @@ func (s *session) putConfig(args []string, back bool) (fetch.PutConfig, error) {
 	if err != nil {
 		return fetch.PutConfig{}, usageError{err}
 	}
-	dir := args[0]
-	if s.versions != "" {
-		if dir, err = fetch.CurrentVersion(s.versions, dir); err != nil {
-			return fetch.PutConfig{}, err
-		}
+	dir, err := s.currentVersion(args[0])
+	if err != nil {
+		return fetch.PutConfig{}, err
 	}
 	return fetch.PutConfig{Dir: dir, Target: target, Back: back, S3: s.s3, Parallel: s.parallel, Memory: s.memory, Log: s.log}, nil
+}
+
+// currentVersion returns the directory with the current version of dir, or dir without --versions.
+func (s *session) currentVersion(dir string) (string, error) {
+	if s.versions == "" {
+		return dir, nil
+	}
+	dir, err := fetch.CurrentVersion(s.versions, dir)
+	var classified *store.Error // a usage error already is one
+	if err != nil && !errors.As(err, &classified) {
+		err = store.Failure(err, false)
+	}
+	return dir, err
 }
 
 func mirrorCommand() *cobra.Command {

@@ -277,7 +277,7 @@ func TestPeopleAreSpokenTo(t *testing.T) {
 		"vg, bad name":     {[]string{"vg", "create", "--name", "-n", "/dev/null"}, "", `--name "-n"`, 1},
 		"vg, no consent":   {[]string{"vg", "create", "--loop", "/srv/a.img", "--size", "10Gi"}, "", "--for-tests: is missing", 1},
 		"vg, loop's size":  {[]string{"vg", "create", "--loop", "/srv/a.img", "--for-tests"}, "", "--size: is not a size", 1},
-		"vg, loop's path":  {[]string{"vg", "create", "--loop", "a.img", "--size", "10Gi", "--for-tests"}, "", `--loop "a.img": is not the whole path`, 1},
+		"vg, loop's path":  {[]string{"vg", "create", "--loop", "a.img", "--size", "10Gi", "--for-tests"}, "", `--loop "a.img": is not the absolute path`, 1},
 		"vg, loop, disk":   {[]string{"vg", "create", "--loop", "/srv/a.img", "--size", "10Gi", "--for-tests", "/dev/null"}, "", "leave out /dev/null", 1},
 		"vg, loop, dry":    {[]string{"vg", "create", "--loop", "/srv/a.img", "--dry-run"}, "", "--dry-run: cannot be combined with --loop", 1},
 		"vg, loop, area":   {[]string{"vg", "create", "--loop", "/srv/a.img", "--metadata-size", "32MiB"}, "", `--metadata-size "32MiB": cannot be combined with --loop, which uses 16MiB`, 1},

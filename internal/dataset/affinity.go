@@ -25,7 +25,7 @@ func (s *Source) readGrace(text string) error {
 	}
 	grace, err := time.ParseDuration(text)
 	if err != nil || grace < time.Second {
-		return fmt.Errorf("nodeAffinityGrace %q has to be how long a replica stays on a node that does not match, such as 24h, and not less than 1s", text)
+		return fmt.Errorf("nodeAffinityGrace %q is not a valid time; write how long a replica stays on a node that does not match, such as 24h, at least 1s", text)
 	}
 	s.Grace = grace
 	return nil
@@ -46,7 +46,7 @@ func (s *Observed) mustLeaveNode(r *Replica) string {
 		return ""
 	}
 	if was := r.Claim.Annotations[annotationAffinity]; was != "" && was != affinityDigest(s.Config.NodeAffinity) {
-		return "its node is not among those that the volume asks for any more"
+		return "its node is no longer among those that the volume asks for"
 	}
 	if s.Now.Sub(s.Began) < sightings {
 		return ""
@@ -94,7 +94,7 @@ func (p *planner) match(r *Replica, status *flexlvmv1.ReplicaStatus) {
 			since = p.Now
 			told[annotationUnmatched] = since.UTC().Format(time.RFC3339)
 		}
-		note := fmt.Sprintf("its node %s does not match nodeAffinity since %s; it is kept until %s, and as long as pods read it",
+		note := fmt.Sprintf("its node %s has not matched nodeAffinity since %s; it is kept until %s, and after that while pods read it",
 			r.Node, since.UTC().Format(time.RFC3339), since.Add(p.Source.Grace).UTC().Format(time.RFC3339))
 		status.Message = strings.TrimPrefix(status.Message+"; "+note, "; ")
 	default:
@@ -116,6 +116,6 @@ func (p *planner) readOn(r *Replica, status *flexlvmv1.ReplicaStatus) bool {
 		return false
 	}
 	status.State = flexlvmv1.ReplicaLeaving
-	status.Message = why + "; it goes as soon as no pod reads it; now there are " + strings.Join(p.ReadOn[r.Node], ", ")
+	status.Message = why + "; it is removed as soon as no pod reads it; pods that read it: " + strings.Join(p.ReadOn[r.Node], ", ")
 	return true
 }

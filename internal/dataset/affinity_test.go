@@ -40,7 +40,7 @@ func TestLabelThatFlapsReleasesNothing(t *testing.T) {
 	status := r.get().Status
 	require.Equal(t, flexlvmv1.StateRunning, status.State)
 	for _, n := range status.Volumes[0].Nodes {
-		require.Contains(t, n.Message, "does not match nodeAffinity since", "the status tells which they are")
+		require.Contains(t, n.Message, "has not matched nodeAffinity since", "the status tells which they are")
 	}
 	relabel("present")
 	for range 3 {
@@ -70,7 +70,7 @@ func TestNodeThatDoesNotMatch(t *testing.T) {
 		require.Equal(t, map[string]string{annotationUnmatched: now.Format(time.RFC3339)}, out.Actions[0].Annotations)
 		require.EqualValues(t, 1, out.Status.ReadyReplicas)
 		require.Equal(t, flexlvmv1.MessageSuccess, out.Status.Message)
-		require.Contains(t, out.Status.Nodes[0].Message, "node-0 does not match nodeAffinity since 2026-11-21T16:00:00Z; it is kept until 2026-11-21T18:00:00Z")
+		require.Contains(t, out.Status.Nodes[0].Message, "node-0 has not matched nodeAffinity since 2026-11-21T16:00:00Z; it is kept until 2026-11-21T18:00:00Z")
 	})
 	t.Run("for less than the grace", func(t *testing.T) {
 		s, r := begin(t)
@@ -90,7 +90,7 @@ func TestNodeThatDoesNotMatch(t *testing.T) {
 		since(r, 2*time.Hour)
 		s.Labelled, s.ReadOn = nil, map[string][]string{"node-0": {"trainer"}}
 		out := s.requirePlan()
-		require.Contains(t, out.Status.Nodes[0].Message, "as soon as no pod reads it; now there are trainer")
+		require.Contains(t, out.Status.Nodes[0].Message, "as soon as no pod reads it; pods that read it: trainer")
 	})
 	t.Run("a controller that has just begun", func(t *testing.T) {
 		s, r := begin(t)
@@ -136,5 +136,5 @@ func TestNodeThatDoesNotMatch(t *testing.T) {
 		s.requirePlan()
 	})
 	_, err := ParseSource(volumeOf(flexlvmv1.SourceS3, 1, s3Options(options{"nodeAffinityGrace": "soon"})))
-	require.ErrorContains(t, err, `nodeAffinityGrace "soon" has to be how long`)
+	require.ErrorContains(t, err, `nodeAffinityGrace "soon" is not a valid time`)
 }

@@ -165,7 +165,7 @@ func (r *reconciler) apply(ctx context.Context, owner *flexlvmv1.VolumeManager, 
 	case Unlabel:
 		return client.IgnoreNotFound(r.label(ctx, a.Node, a.Key, nil))
 	}
-	return fmt.Errorf("carry out %q: there is no such action", a.Verb)
+	return fmt.Errorf("carry out %q: unknown action", a.Verb)
 }
 
 // foreground keeps a Job until its pods have ended: the next loader must not begin while they still write.

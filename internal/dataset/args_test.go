@@ -157,7 +157,7 @@ func TestChecksumIsOfLoadsAlone(t *testing.T) {
 }
 
 // A loader must not have kubelet change the files of consumers that are writing, by which it would also change
-// their modes. A load needs its group to write, and an upload to read everything.
+// their modes. A load needs its group to write, and an upload to read what other users wrote.
 func TestFilesThatConsumersWriteStayTheirs(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*flexlvmv1.VolumeConfig)
@@ -178,6 +178,11 @@ func TestFilesThatConsumersWriteStayTheirs(t *testing.T) {
 				security := job.Spec.Template.Spec.SecurityContext
 				require.Equal(t, security.FSGroup == nil, security.FSGroupChangePolicy == nil, name)
 				theirs[name] = security.FSGroup == nil
+				for _, v := range job.Spec.Template.Spec.Volumes { // without fsGroup, kubelet leaves the files of Secrets to root's group
+					if v.Secret != nil {
+						require.Equal(t, theirs[name], *v.Secret.DefaultMode&0o004 != 0, name)
+					}
+				}
 			}
 			require.Equal(t, c.theirs, theirs)
 		})

@@ -62,7 +62,7 @@ func (p *planner) overdue(r *Replica) string {
 	if first.IsZero() || p.Now.Sub(first) < p.Source.Timeout+afterDeadline {
 		return ""
 	}
-	return strings.TrimSuffix(fmt.Sprintf("timeoutForDataDownload %s is over since its loader began at %s; %s",
+	return strings.TrimSuffix(fmt.Sprintf("timeoutForDataDownload %s has expired since its loader began at %s; %s",
 		p.Source.Timeout, first.UTC().Format(time.RFC3339), idle(r.Pod)), "; ")
 }
 

@@ -135,7 +135,7 @@ func TestDisplacedStepByStep(t *testing.T) {
 	out = s.requirePlan()
 	s.remember()
 	require.Equal(t, flexlvmv1.ReplicaDisplaced, out.Status.Nodes[0].State)
-	require.Contains(t, out.Status.Message, "v-a-0 Displaced: dataset other/w/b has its room on node node-0 since 2026-11-21T16:00:10Z; it is loaded again as soon as a pod wants it")
+	require.Contains(t, out.Status.Message, "v-a-0 Displaced: dataset other/w/b has used its room on node node-0 since 2026-11-21T16:00:10Z; it is loaded again as soon as a pod needs it")
 	require.False(t, out.Failed)
 	s.InUse = []string{"pod"}
 	out = s.requirePlan("create claim v-a-0")

@@ -90,7 +90,7 @@ func (p *planner) cannotRemember(index int, claim string) bool {
 }
 
 func (p *planner) displacedBy(by, node string) string {
-	return fmt.Sprintf("dataset %s has its room on node %s since %s; it is loaded again as soon as a pod wants it", by, node, p.Now.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("dataset %s has used its room on node %s since %s; it is loaded again as soon as a pod needs it", by, node, p.Now.UTC().Format(time.RFC3339))
 }
 
 // staysAway keeps a displaced replica from being loaded again before a pod wants it.

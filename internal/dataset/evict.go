@@ -38,7 +38,7 @@ func (p *planner) evict() {
 	}
 }
 
-const evicted = "it was evicted, as its node needs the room"
+const evicted = "it was evicted because its node needs the room"
 
 // unlabelled records for the node daemon that no pod is sent to the node of a replica any more.
 func (p *planner) unlabelled(r *Replica) {

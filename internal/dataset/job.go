@@ -255,14 +255,15 @@ func (t task) pod(role string, args []string) corev1.PodSpec {
 	if change := corev1.FSGroupChangeOnRootMismatch; t.ownsFiles(role) {
 		spec.SecurityContext.FSGroup, spec.SecurityContext.FSGroupChangePolicy = &id, &change
 	}
-	t.mountFiles(&spec)
+	t.mountFiles(&spec, role)
 	t.template(&spec)
 	return spec
 }
 
-// ownsFiles reports whether kubelet sets the group of the volume's files to the loader's, which also changes their
-// modes. It must not while consumers may be writing, because that would change their files' modes. An upload starts
-// when no pod uses the volume, and has to read everything.
+// ownsFiles reports whether kubelet may set the group of the volume's files to the loader's, which also changes their
+// modes. It must not while consumers may be writing. A load needs the group to write. An upload starts when no pod
+// uses the volume, and can read more with it. Without it, the files of Secrets keep root's group as well: see
+// mountFiles.
 func (t task) ownsFiles(role string) bool {
 	return !t.source.Writable() || role == roleLoad || role == roleUpload
 }
@@ -310,8 +311,14 @@ func (t task) template(spec *corev1.PodSpec) {
 
 // mountFiles mounts the claim that the loader copies, and its credentials. The loader reports a Secret that
 // does not exist: without "optional" its pod would wait forever without a message.
-func (t task) mountFiles(spec *corev1.PodSpec) {
+//
+// kubelet gives the files of a Secret to root, and to the pod's fsGroup if there is one. Without it, all users of the
+// pod may read them, which are the one of its only container.
+func (t task) mountFiles(spec *corev1.PodSpec, role string) {
 	yes, mode := true, int32(0o440)
+	if !t.ownsFiles(role) {
+		mode = 0o444
+	}
 	add := func(name, dir string, from corev1.VolumeSource) {
 		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: name, VolumeSource: from})
 		c := &spec.Containers[0]

@@ -159,7 +159,7 @@ func TestTimeoutOfALoad(t *testing.T) {
 	r.Pods = []*corev1.Pod{running(s.Now.Add(-6 * time.Minute))}
 	out := s.requirePlan()
 	require.True(t, out.Failed)
-	require.Contains(t, out.Status.Message, "timeoutForDataDownload 5m0s is over since its loader began at 2026-11-22T15:54:00Z")
+	require.Contains(t, out.Status.Message, "timeoutForDataDownload 5m0s has expired since its loader began at 2026-11-22T15:54:00Z")
 	s.recorded(out)
 	s.requirePlan("delete job v-a-0", "delete claim v-a-0")
 }
@@ -337,8 +337,8 @@ func TestLoadersWaitForNodesThatAreNotThere(t *testing.T) {
 	s.Fitting = fitting(0)
 	words, out := s.plan()
 	require.Len(t, words, mostAhead)
-	require.Equal(t, "its claim is made", out.Status.Nodes[mostAhead-1].Message)
-	require.Contains(t, out.Status.Nodes[mostAhead].Message, "there is no node for it")
+	require.Equal(t, "its claim is being created", out.Status.Nodes[mostAhead-1].Message)
+	require.Contains(t, out.Status.Nodes[mostAhead].Message, "no node is free for it")
 	for i := range mostAhead {
 		s.claimed(i).Claim.Status.Phase = corev1.ClaimPending
 		s.Replicas[i].Volume, s.Replicas[i].Node = nil, ""

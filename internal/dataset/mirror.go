@@ -109,23 +109,23 @@ func (p *planner) planMirroredDeletion(r *Replica, status *flexlvmv1.ReplicaStat
 	}
 	switch {
 	case r.Claim.Status.Phase == corev1.ClaimPending || r.Volume == nil && r.Claim.Status.Phase == corev1.ClaimLost:
-		status.Message = "its claim goes; it has no volume"
+		status.Message = "its claim is released: it has no volume"
 		p.do(Action{Verb: RemoveFinalizer, Object: r.Claim})
 	case r.Job == nil || r.Job.Labels[labelRole] != roleMirror || r.Pod == nil || r.Pod.Status.Phase != corev1.PodRunning:
 		p.out.Failed, status.State = true, flexlvmv1.ReplicaFailed
-		status.Message = fmt.Sprintf("claim %s is being deleted and what is in it may not be uploaded: no pod can mount it any more; save it from the node, or give it up by taking the finalizer %s off the claim", r.Claim.Name, finalizerMirror)
+		status.Message = fmt.Sprintf("claim %s is being deleted, its content may not be uploaded, and no new pod can mount it; copy the data from the node, or give it up by removing the finalizer %s from the claim", r.Claim.Name, finalizerMirror)
 	case len(p.InUse) > 0:
-		status.Message = "its claim goes as soon as no pod uses it and what is in it was uploaded; now there are " + strings.Join(p.InUse, ", ")
+		status.Message = "its claim is released as soon as no pod uses it and its content is uploaded; pods that use it: " + strings.Join(p.InUse, ", ")
 		told("")
 	case report == nil:
-		status.Message = "its claim goes as soon as its mirror says that what is in it was uploaded"
+		status.Message = "its claim is released as soon as its mirror reports that its content is uploaded"
 	case !passedSince(report, final):
-		status.Message = strings.TrimSuffix("its claim goes as soon as what is in it was uploaded: "+report.Message, ": ")
+		status.Message = strings.TrimSuffix("its claim is released as soon as its content is uploaded: "+report.Message, ": ")
 		if run, _, _ := strings.Cut(final, "/"); run != report.Run {
 			told(fmt.Sprintf("%s/%d", report.Run, report.Passes))
 		}
 	default:
-		status.Message = "its claim goes; what was in it was uploaded to " + p.Source.Target()
+		status.Message = "its claim is released: its content was uploaded to " + p.Source.Target()
 		p.do(Action{Verb: RemoveFinalizer, Object: r.Claim}, Action{Verb: Delete, Object: r.Job})
 	}
 	if p.out.Status.Message == "" {

@@ -112,7 +112,7 @@ func TestMirrorIsReplacedByThatOfAnotherRelease(t *testing.T) {
 		r.Claim.DeletionTimestamp = &metav1.Time{Time: now}
 		out := s.requirePlan() // the finalizer stays
 		require.True(t, out.Failed)
-		require.Contains(t, out.Status.Message, "what is in it may not be uploaded")
+		require.Contains(t, out.Status.Message, "its content may not be uploaded")
 	})
 }
 
@@ -121,7 +121,7 @@ func TestMirrorIsReleasedLast(t *testing.T) {
 	s, r := newMirror(t)
 	s.Wanted, s.Upload, s.Labelled = false, true, nil
 	s.InUse = []string{"trainer"}
-	require.Contains(t, s.requirePlan().Status.Message, "as soon as no pod uses it; now there are trainer")
+	require.Contains(t, s.requirePlan().Status.Message, "as soon as no pod uses it; pods that use it: trainer")
 	s.InUse = nil
 	s.requirePlan("delete job v-a-0")
 	r.Job, r.Pod, r.Report = nil, nil, nil
@@ -154,7 +154,7 @@ func TestMirrorIsReleasedLast(t *testing.T) {
 		out := s.requirePlan()
 		require.True(t, out.Failed)
 		require.False(t, out.Gone)
-		require.Contains(t, out.Status.Message, "does not say any more where to upload what is in claim v-a-0")
+		require.Contains(t, out.Status.Message, "no longer says where to upload the content of claim v-a-0")
 	})
 }
 
@@ -164,7 +164,7 @@ func TestMirroredClaimIsDeleted(t *testing.T) {
 	s.Labelled = nil
 	r.Claim.DeletionTimestamp = &metav1.Time{Time: now}
 	s.InUse = []string{"trainer"}
-	require.Contains(t, s.requirePlan().Status.Message, "now there are trainer")
+	require.Contains(t, s.requirePlan().Status.Message, "pods that use it: trainer")
 	s.InUse = nil
 	out := s.requirePlan("annotate claim v-a-0")
 	require.Equal(t, map[string]string{annotationFinal: "r1/7"}, out.Actions[0].Annotations)
@@ -197,7 +197,7 @@ func TestMirroredClaimIsDeleted(t *testing.T) {
 	s.InUse, r.Pod.Status.Phase = nil, corev1.PodFailed
 	out = s.requirePlan()
 	require.True(t, out.Failed)
-	require.Contains(t, out.Status.Message, "claim v-a-0 is being deleted and what is in it may not be uploaded")
+	require.Contains(t, out.Status.Message, "claim v-a-0 is being deleted, its content may not be uploaded")
 }
 
 // A replica of an older release keeps the meaning that resync had then, to fetch, and the status advises its
@@ -264,7 +264,7 @@ func TestMirrorThatNeverLoadedIsReleased(t *testing.T) {
 	s.Wanted, s.Upload = false, true
 	s.UploadJob = s.requirePlan("create job v-a-put").Actions[0].Object.(*batchv1.Job)
 	s.UploadRefused = "secret s is not there"
-	const wayOut = "to give up what is in it, delete claim v-a-0 and take the finalizer flexlvm.io/mirror off it"
+	const wayOut = "to give its content up, delete claim v-a-0 and remove the finalizer flexlvm.io/mirror from it"
 	require.Contains(t, s.requirePlan().Status.Message, wayOut)
 	s.UploadRefused = ""
 	s.UploadPod = &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: loader, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "denied"}}}}}}

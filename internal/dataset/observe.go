@@ -210,7 +210,7 @@ func (r *reconciler) readSource(ctx context.Context, observed *Observed, s *snap
 		return err
 	}
 	if share := observed.Source.NFS; share != nil && !allowed(share, r.Shares) {
-		return fmt.Errorf("server %q and path %q: this share is not among those that the administrator allows for datasets (--dataset-nfs of the provisioner)", share.Server, share.Path)
+		return fmt.Errorf("server %q and path %q: the administrator does not allow this share for datasets (--dataset-nfs of the provisioner)", share.Server, share.Path)
 	}
 	observed.Wanted = true
 	if observed.Source.Shared != nil {
@@ -227,7 +227,7 @@ func (r *reconciler) readSource(ctx context.Context, observed *Observed, s *snap
 	class, err := r.Classes.Get(observed.Source.Class)
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("StorageClass %q is not there; create it, or name another in the option storageClass", observed.Source.Class)
+		return fmt.Errorf("StorageClass %q does not exist; create it, or name another in the option storageClass", observed.Source.Class)
 	case err != nil:
 		return fmt.Errorf("get StorageClass %q: %w", observed.Source.Class, err)
 	case class.Provisioner != pv.Provisioner:

@@ -305,7 +305,7 @@ func idle(pod *corev1.Pod) string {
 // waiting returns what a pod that does not run waits for.
 func waiting(pod *corev1.Pod) string {
 	if pod == nil {
-		return "its loader's pod is not there yet"
+		return "its loader's pod does not exist yet"
 	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
@@ -314,13 +314,13 @@ func waiting(pod *corev1.Pod) string {
 	}
 	for _, c := range pod.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil {
-			return "its loader does not run yet: " + strings.TrimSuffix(w.Reason+": "+w.Message, ": ")
+			return "its loader is not running yet: " + strings.TrimSuffix(w.Reason+": "+w.Message, ": ")
 		}
 	}
 	if pod.Spec.NodeName == "" {
 		return "its loader waits for a node"
 	}
-	return "its loader starts on " + pod.Spec.NodeName
+	return "its loader is starting on " + pod.Spec.NodeName
 }
 
 func ready(pod *corev1.Pod) bool {

@@ -65,7 +65,7 @@ func (r *reconciler) askToGo(ctx context.Context, observed *Observed, claim *cor
 		if err := r.annotate(ctx, o.claim, map[string]string{annotationDisplacedBy: name}); err != nil {
 			return err
 		}
-		r.event(observed.Owner, corev1.EventTypeNormal, "Displaces", fmt.Sprintf("no node has room for claim %s; on node %s claim %s of dataset %s is asked to go, which no pod reads", claim.Name, o.node, o.claim.GetName(), o.of))
+		r.event(observed.Owner, corev1.EventTypeNormal, "Displaces", fmt.Sprintf("no node has room for claim %s; on node %s the eviction of claim %s of dataset %s, which no pod reads, is requested", claim.Name, o.node, o.claim.GetName(), o.of))
 	}
 	return nil
 }

@@ -186,7 +186,7 @@ func (p *planner) ableToServe() (able []int, digest string) {
 // begin creates a replica's loader when its turn comes: one that copies from peers, or one that asks the
 // source.
 func (p *planner) begin(index int, r *Replica, status *flexlvmv1.ReplicaStatus) {
-	status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader is made"
+	status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader is being created"
 	task, o := p.task(index, r.Claim), &p.peers
 	alone := p.Source.Peers == "" || r.Claim.Annotations[annotationPeersFailed] != ""
 	switch {

@@ -240,11 +240,11 @@ func TestPeersThatFailLeadToTheSource(t *testing.T) {
 	}
 	fail("")
 	s.requirePlan() // it was killed, and is started again
-	fail(`{"state":"failed","message":"no peer gives the index"}`)
+	fail(`{"state":"failed","message":"no peer has the index"}`)
 	out := s.requirePlan("annotate claim v-a-1", "delete job v-a-1")
 	require.False(t, out.Failed)
 	require.Equal(t, "PeersFailed", out.Actions[0].Reason)
-	require.Contains(t, out.Actions[0].Message, "no peer gives the index")
+	require.Contains(t, out.Actions[0].Message, "no peer has the index")
 	require.NotEmpty(t, out.Actions[0].Annotations[annotationPeersFailed])
 
 	// The same if the Job failed permanently: the source may have what the peers lack.

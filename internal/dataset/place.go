@@ -143,12 +143,12 @@ func (p *planner) indexes() []int {
 // surplus returns why a replica is not wanted.
 func (p *planner) surplus(r *Replica) string {
 	if p.places == nil || r.Claim == nil {
-		return "it is one more than wanted"
+		return "there are more replicas than the volume asks for"
 	}
 	if node := r.Claim.Annotations[annotationNode]; node != "" {
-		return fmt.Sprintf("node %s is not among those that are to have one any more", node)
+		return fmt.Sprintf("node %s is no longer among the nodes that need a replica", node)
 	}
-	return "it was for no node in particular, and each that matches has its own now"
+	return "it was not assigned to a node, and each matching node has its own replica now"
 }
 
 // misplaced returns why a claim without a volume has to be created again: it waits for one particular node, and

@@ -83,7 +83,7 @@ func TestAllAsNodesComeAndGo(t *testing.T) {
 	s.Fitting["node-9"] = true
 	out = s.requirePlan("create claim v-a-3")
 	require.Equal(t, "node-9", out.Actions[0].Object.GetAnnotations()[annotationNode])
-	require.Equal(t, "1 of 4 nodes Waiting; v-a-3 on node node-9: its claim is made", out.Status.Message)
+	require.Equal(t, "1 of 4 nodes Waiting; v-a-3 on node node-9: its claim is being created", out.Status.Message)
 
 	// It has no room: the status names the node and quotes the scheduler.
 	r := s.pending(3, "node-9")
@@ -100,7 +100,7 @@ func TestAllAsNodesComeAndGo(t *testing.T) {
 	delete(s.Fitting, "node-9")
 	out = s.requirePlan("delete job v-a-3", "delete claim v-a-3")
 	require.EqualValues(t, 3, out.Status.Replicas)
-	require.Contains(t, out.Actions[1].Message, "node node-9 is not among those that are to have one any more")
+	require.Contains(t, out.Actions[1].Message, "node node-9 is no longer among the nodes that need a replica")
 	delete(s.Replicas, 3)
 
 	// A replica whose node is gone from the API no longer counts. Its claim stays until the rules for lost

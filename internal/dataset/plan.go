@@ -236,16 +236,16 @@ func (p *planner) absent(index int, r *Replica, status *flexlvmv1.ReplicaStatus)
 	p.soon(whileLoading)
 	switch {
 	case r.Job != nil:
-		status.Message = "what is left of it goes"
+		status.Message = "its remaining Job is being deleted"
 		if !isDeleting(r.Job) {
 			p.do(Action{Verb: Delete, Object: r.Job})
 		}
 	case r.Claim != nil:
-		status.State, status.Message = flexlvmv1.ReplicaLeaving, "its claim goes, as soon as no pod uses it"
+		status.State, status.Message = flexlvmv1.ReplicaLeaving, "its claim is deleted as soon as no pod uses it"
 	case p.places == nil && index >= p.nodes+mostAhead:
-		status.Message = "there is no node for it, and others wait for nodes already"
+		status.Message = "no node is free for it, and other replicas already wait for nodes"
 	default:
-		status.Message = "its claim is made"
+		status.Message = "its claim is being created"
 		claim := replicaClaim(p.Owner, p.Config, p.Source, index, p.places[index].node)
 		if p.versioned() {
 			claim.Annotations[annotationVersions] = "true"
@@ -273,10 +273,10 @@ func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 	case p.peersFailed(r):
 		p.giveUpPeers(r, status)
 	case !current && !isDeleting(r.Job):
-		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader starts anew"
+		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader is being restarted"
 		p.do(Action{Verb: Delete, Object: r.Job})
 	case !current:
-		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader starts anew"
+		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its loader is being restarted"
 	case succeeded:
 		status.State, status.Progress = flexlvmv1.ReplicaLoading, progressOf(reportOf(r.Pod))
 		if p.serve(r, p.Source.Stream && p.wasServing(r)) {
@@ -347,7 +347,7 @@ func (p *planner) completed(index int, r *Replica) Action {
 	}
 	return Action{
 		Verb: Annotate, Object: r.Claim, Annotations: annotations,
-		Reason: "ReplicaComplete", Message: fmt.Sprintf("claim %s on %s is complete: %d files, %d bytes, %s after it was made", r.Claim.Name, r.Node, report.FilesDone, report.BytesDone, took),
+		Reason: "ReplicaComplete", Message: fmt.Sprintf("claim %s on %s is complete: %d files, %d bytes, %s after it was created", r.Claim.Name, r.Node, report.FilesDone, report.BytesDone, took),
 	}
 }
 
@@ -355,7 +355,7 @@ func (p *planner) completed(index int, r *Replica) Action {
 func (p *planner) complete(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	status.State, status.Progress = flexlvmv1.ReplicaComplete, progressOf(loadedReport(r.Claim))
 	if r.Volume == nil || r.Node == "" {
-		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its PersistentVolume or its node is not seen yet"
+		status.State, status.Message = flexlvmv1.ReplicaWaiting, "its PersistentVolume or its node is not known yet"
 		p.soon(whileLoading)
 		return
 	}

@@ -113,7 +113,7 @@ func eventsOf(before, after flexlvmv1.VolumeStatus) []statusEvent {
 		case old.StalledSince == nil && r.StalledSince != nil:
 			out = append(out, statusEvent{corev1.EventTypeWarning, "LoadStalled", what + ": " + r.Message})
 		case old.StalledSince != nil && r.StalledSince == nil:
-			out = append(out, statusEvent{corev1.EventTypeNormal, "LoadResumed", fmt.Sprintf("%s goes on, after nothing had arrived since %s", what, old.StalledSince.UTC().Format(time.RFC3339))})
+			out = append(out, statusEvent{corev1.EventTypeNormal, "LoadResumed", fmt.Sprintf("%s resumed, after nothing had arrived since %s", what, old.StalledSince.UTC().Format(time.RFC3339))})
 		}
 	}
 	return out
@@ -125,11 +125,11 @@ func refreshEvents(old, now flexlvmv1.ReplicaStatus) (out []statusEvent) {
 	switch {
 	case now.Refresh == nil:
 	case old.Refresh == nil:
-		out = append(out, statusEvent{corev1.EventTypeNormal, "RefreshStarted", what + ": another version is loaded beside " + orUnknown(now.Version)})
+		out = append(out, statusEvent{corev1.EventTypeNormal, "RefreshStarted", what + ": another version is being loaded beside " + orUnknown(now.Version)})
 	case old.StalledSince == nil && now.StalledSince != nil:
 		out = append(out, statusEvent{corev1.EventTypeWarning, "RefreshStalled", what + ": " + now.Message})
 	case old.StalledSince != nil && now.StalledSince == nil:
-		out = append(out, statusEvent{corev1.EventTypeNormal, "RefreshResumed", fmt.Sprintf("%s goes on, after nothing had arrived since %s", what, old.StalledSince.UTC().Format(time.RFC3339))})
+		out = append(out, statusEvent{corev1.EventTypeNormal, "RefreshResumed", fmt.Sprintf("%s resumed, after nothing had arrived since %s", what, old.StalledSince.UTC().Format(time.RFC3339))})
 	}
 	if why, failed := strings.CutPrefix(now.Message, refreshFailed); failed && old.Message != now.Message {
 		out = append(out, statusEvent{corev1.EventTypeWarning, "RefreshFailed", fmt.Sprintf("%s keeps version %s: %s", what, orUnknown(now.Version), why)})

@@ -52,7 +52,7 @@ func TestLoadThatStallsAndGoesOn(t *testing.T) {
 
 	r.Report = &protocol.Status{State: protocol.StateFetching, FilesDone: 1, FilesTotal: 4, BytesDone: 11, BytesTotal: 40}
 	got, notes = s.at(now.Add(2 * time.Hour))
-	require.Equal(t, []statusEvent{{corev1.EventTypeNormal, "LoadResumed", "claim v-a-0 on node-0 goes on, after nothing had arrived since 2026-11-21T16:00:00Z"}}, notes)
+	require.Equal(t, []statusEvent{{corev1.EventTypeNormal, "LoadResumed", "claim v-a-0 on node-0 resumed, after nothing had arrived since 2026-11-21T16:00:00Z"}}, notes)
 	require.Nil(t, got.Nodes[0].StalledSince)
 	require.Empty(t, got.Nodes[0].Message)
 }
@@ -67,7 +67,7 @@ func TestRefreshThatStallsAndGoesOn(t *testing.T) {
 	r.Pod = &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 	r.Report = &protocol.Status{State: protocol.StateFetching, FilesDone: 1, FilesTotal: 4, BytesDone: 10, BytesTotal: 40, BytesPerSecond: 5}
 	_, notes := s.at(now)
-	require.Equal(t, []statusEvent{{corev1.EventTypeNormal, "RefreshStarted", "claim v-a-0 on node-0: another version is loaded beside one"}}, notes)
+	require.Equal(t, []statusEvent{{corev1.EventTypeNormal, "RefreshStarted", "claim v-a-0 on node-0: another version is being loaded beside one"}}, notes)
 	r.Report = nil
 	got, notes := s.at(now.Add(stalls - time.Second))
 	require.Empty(t, notes)
@@ -81,7 +81,7 @@ func TestRefreshThatStallsAndGoesOn(t *testing.T) {
 	require.EqualValues(t, 1, got.ReadyReplicas)
 	r.Report = &protocol.Status{State: protocol.StateFetching, FilesDone: 1, FilesTotal: 4, BytesDone: 11, BytesTotal: 40}
 	got, notes = s.at(now.Add(time.Hour))
-	require.Equal(t, []statusEvent{{corev1.EventTypeNormal, "RefreshResumed", "claim v-a-0 on node-0 goes on, after nothing had arrived since 2026-11-21T16:00:00Z"}}, notes)
+	require.Equal(t, []statusEvent{{corev1.EventTypeNormal, "RefreshResumed", "claim v-a-0 on node-0 resumed, after nothing had arrived since 2026-11-21T16:00:00Z"}}, notes)
 	require.Nil(t, got.Nodes[0].StalledSince)
 	r.Pod, r.Report = nil, nil
 	got, _ = s.at(now.Add(2 * time.Hour))
@@ -106,7 +106,7 @@ func TestTimeToReady(t *testing.T) {
 	r := s.ended(0, "Complete", `{"state":"complete","filesDone":3,"filesTotal":3,"bytesDone":30,"bytesTotal":30,"bytesPerSecond":7,"etaSeconds":9}`)
 	r.Claim.CreationTimestamp = metav1.NewTime(now.Add(-90 * time.Second))
 	out := s.requirePlan("annotate claim v-a-0")
-	require.Equal(t, "claim v-a-0 on node-0 is complete: 3 files, 30 bytes, 1m30s after it was made", out.Actions[0].Message)
+	require.Equal(t, "claim v-a-0 on node-0 is complete: 3 files, 30 bytes, 1m30s after it was created", out.Actions[0].Message)
 	for key, value := range out.Actions[0].Annotations {
 		r.Claim.Annotations[key] = value
 	}

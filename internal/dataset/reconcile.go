@@ -114,7 +114,7 @@ func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager
 		}
 		acted = acted || len(o.Actions) > 0
 		if i < len(given) && given[i].ID != v.ID {
-			o.Advice = append(o.Advice, fmt.Sprintf("its id %q is that of a volume before it, so its claim and its entry in the status are called after %q; give it that id", given[i].ID, v.ID))
+			o.Advice = append(o.Advice, fmt.Sprintf("its id %q is already used by an earlier volume of the spec, so its claim and its status entry are named %q; set its id to that", given[i].ID, v.ID))
 		}
 		o.Former = i >= len(owner.Spec.All())
 		outcomes = append(outcomes, o)

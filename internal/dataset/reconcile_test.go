@@ -307,7 +307,7 @@ func TestReconcileUpload(t *testing.T) {
 		require.NoError(t, r.look())
 	}
 	require.Empty(t, r.done, "it is in use")
-	require.Contains(t, r.get().Status.Volumes[0].Message, "now there are writer")
+	require.Contains(t, r.get().Status.Volumes[0].Message, "pods that use it: writer")
 	require.NoError(t, r.client.Delete(t.Context(), writer))
 	r.done = nil
 	for range 10 {

@@ -292,7 +292,7 @@ func held(r *Replica, now time.Time) string {
 			return refusedOr(r.Refused, nil)
 		}
 	case r.Pod.Spec.NodeName != "" && stuck(r, now):
-		return fmt.Sprintf("its loader's pod on node %s does not answer, and waits for the node", r.Pod.Spec.NodeName)
+		return fmt.Sprintf("its loader's pod on node %s does not respond; it waits for the node", r.Pod.Spec.NodeName)
 	case r.Pod.Status.Phase == corev1.PodPending && now.Sub(r.Pod.CreationTimestamp.Time) >= beforeDisplacing:
 		return waiting(r.Pod)
 	}
@@ -353,7 +353,7 @@ func (p *planner) refreshed(r *Replica) Action {
 	switch {
 	case report != nil && report.Contents != was.Contents:
 		out.Reason = "RefreshComplete"
-		out.Message = fmt.Sprintf("claim %s on %s holds version %s now, and held %s: %d files, %d bytes", r.Claim.Name, r.Node, report.Contents, orUnknown(was.Contents), report.FilesDone, report.BytesDone)
+		out.Message = fmt.Sprintf("claim %s on %s now holds version %s; before, it held %s: %d files, %d bytes", r.Claim.Name, r.Node, report.Contents, orUnknown(was.Contents), report.FilesDone, report.BytesDone)
 	case asked != "" && asked != r.Claim.Annotations[annotationRefreshed]:
 		out.Reason = "RefreshComplete"
 		out.Message = fmt.Sprintf("claim %s on %s holds what its source has: version %s", r.Claim.Name, r.Node, orUnknown(was.Contents))

@@ -89,7 +89,7 @@ func TestRefreshOnDemand(t *testing.T) {
 		r.goes(Action{Object: job}, s.Now, batchv1.JobComplete, `{"state":"complete","contents":"two","filesDone":4,"bytesDone":40,"oldVersions":1}`)
 		out = s.plan2(t)
 		require.Equal(t, "RefreshComplete", out.Actions[0].Reason)
-		require.Equal(t, fmt.Sprintf("claim %s on node-%d holds version two now, and held one: 4 files, 40 bytes", name, i), out.Actions[0].Message)
+		require.Equal(t, fmt.Sprintf("claim %s on node-%d now holds version two; before, it held one: 4 files, 40 bytes", name, i), out.Actions[0].Message)
 		accept(t, Outcome{Actions: out.Actions[:1]})
 	}
 	out := s.requirePlan()
@@ -261,9 +261,9 @@ func TestRefreshPassesANodeThatTakesNoLoader(t *testing.T) {
 			r.Pod.Spec.NodeName, r.Pod.Status.Phase = "", corev1.PodPending
 			r.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "1 node(s) were unschedulable."}}
 		}, "its loader cannot be scheduled: 1 node(s) were unschedulable."},
-		"down": {func(r *Replica) { r.NodeNotReady = true }, "its loader's pod on node node-0 does not answer, and waits for the node"},
+		"down": {func(r *Replica) { r.NodeNotReady = true }, "its loader's pod on node node-0 does not respond; it waits for the node"},
 		"down for long": {func(r *Replica) { r.Pod.DeletionTimestamp = &metav1.Time{Time: now} },
-			"its loader's pod on node node-0 does not answer, and waits for the node"},
+			"its loader's pod on node node-0 does not respond; it waits for the node"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = 3, "10m" })

@@ -51,7 +51,7 @@ func TestRefusedLoadersOfManyNodes(t *testing.T) {
 	out := s.requirePlan()
 	require.Equal(t, "its loader's pod is refused: exceeded quota", out.Status.Nodes[0].Message)
 	require.Contains(t, out.Status.Message, "exceeded quota")
-	require.Equal(t, "its loader's pod is not there yet", out.Status.Nodes[mostInFull].Message)
+	require.Equal(t, "its loader's pod does not exist yet", out.Status.Nodes[mostInFull].Message)
 }
 
 func TestLoaderTemplate(t *testing.T) {

@@ -22,10 +22,10 @@ func (p *planner) readers() {
 	}
 	switch {
 	case volume != nil && (p.spent(volume) || isDeleting(volume)):
-		p.out.Status.Message = "its claim for consumers is made anew"
+		p.out.Status.Message = "its claim for consumers is being created again"
 		p.deleteReaders()
 	case claim != nil && (isDeleting(claim) || claim.Status.Phase == corev1.ClaimLost):
-		p.out.Status.Message = "its claim for consumers is made anew"
+		p.out.Status.Message = "its claim for consumers is being created again"
 		p.deleteReaders()
 	default:
 		if claim == nil {
@@ -145,7 +145,7 @@ func (p *planner) holdUnsent() bool {
 		return true
 	}
 	p.out.Failed, p.out.Again = true, whileIdle
-	p.out.Status.Message = fmt.Sprintf("the spec does not say any more where to upload what is in claim %s, so it is kept: name the volume again as it was, or take the finalizer %s off the claim to give it up", r.Claim.Name, finalizerMirror)
+	p.out.Status.Message = fmt.Sprintf("the spec no longer says where to upload the content of claim %s, so it is kept: add the volume again as it was, or remove the finalizer %s from the claim to give its content up", r.Claim.Name, finalizerMirror)
 	return true
 }
 
@@ -160,7 +160,7 @@ func (p *planner) notUploaded() string {
 		p.Owner.Status.State == flexlvmv1.StateCompleted && !strings.Contains(old.Message, nothingUploaded) {
 		return ""
 	}
-	because := "no complete replica holds what the volume asks for: what is in the source is still there"
+	because := "no complete replica holds what the volume asks for; the source still has its data"
 	if p.Source.Writable() {
 		because = "there was no volume"
 	}
@@ -220,7 +220,7 @@ func (p *planner) planUpload(index int, from *Replica) bool {
 	switch {
 	case len(p.InUse) > 0:
 		// An upload that has begun may miss what these pods write.
-		p.out.Status.Message = "is uploaded as soon as no pod uses it; now there are " + strings.Join(p.InUse, ", ")
+		p.out.Status.Message = "is uploaded as soon as no pod uses it; pods that use it: " + strings.Join(p.InUse, ", ")
 		p.deleteUploadJob()
 		return false
 	case p.UploadJob == nil && p.deleteLoader(from):
@@ -288,7 +288,7 @@ func wayOut(r *Replica) string {
 	if !isHeld(r.Claim) {
 		return ""
 	}
-	return fmt.Sprintf("; to give up what is in it, delete claim %s and take the finalizer %s off it", r.Claim.Name, finalizerMirror)
+	return fmt.Sprintf("; to give its content up, delete claim %s and remove the finalizer %s from it", r.Claim.Name, finalizerMirror)
 }
 
 // isOfSpec reports whether a mirrored replica holds what the spec names. If not, its source is no longer known.

@@ -87,7 +87,7 @@ func (p *planner) borrow() {
 	if why := p.Offer.Refused; why != "" {
 		p.out.Failed, p.out.Status.Message = true, why
 		if !p.deleteReaders() {
-			p.out.Status.Message += "; pods that run keep it, and none can start"
+			p.out.Status.Message += "; running pods keep it, and no new pod can start"
 		}
 		return
 	}

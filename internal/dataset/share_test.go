@@ -216,7 +216,7 @@ func TestSharedOfferIsWithdrawn(t *testing.T) {
 			withdraw(r)
 			guest = r.looks(guest)
 			require.Equal(t, flexlvmv1.StateFailed, guest.Status.State)
-			require.Contains(t, guest.Status.Volumes[0].Message, "to namespace team: its owner has to name this namespace in the volume's sharedWith; pods that run keep it, and none can start")
+			require.Contains(t, guest.Status.Volumes[0].Message, "to namespace team: its owner has to name this namespace in the volume's sharedWith; running pods keep it, and no new pod can start")
 			claim, volume := r.readersOf(guest)
 			require.NotNil(t, claim.DeletionTimestamp)
 			require.Nil(t, volume.DeletionTimestamp)

@@ -22,7 +22,7 @@ func TestUpload(t *testing.T) {
 	s.Labelled, s.Wanted, s.Upload = nil, false, true
 	s.InUse = []string{"trainer"}
 	out := s.requirePlan()
-	require.Contains(t, out.Status.Message, "as soon as no pod uses it; now there are trainer")
+	require.Contains(t, out.Status.Message, "as soon as no pod uses it; pods that use it: trainer")
 	s.InUse = nil
 	out = s.requirePlan("create job v-a-put")
 	s.UploadJob = out.Actions[0].Object.(*batchv1.Job)

@@ -44,7 +44,7 @@ func TestOwnerWithdrawsFromThoseWhoDoNotLook(t *testing.T) {
 			}
 			claim, volume := r.readersOf(guest)
 			require.NotNil(t, claim.DeletionTimestamp)
-			require.Nil(t, volume.DeletionTimestamp, "pods that run keep it")
+			require.Nil(t, volume.DeletionTimestamp, "running pods keep it")
 			vm := r.get()
 			vm.Spec.State = flexlvmv1.StateCompleted
 			require.NoError(t, r.client.Update(t.Context(), vm))

@@ -66,9 +66,9 @@ func (p *planner) undo(claim *corev1.PersistentVolumeClaim) string {
 		return "undo the change"
 	}
 	if p.Source.Mirror || claim.Annotations[annotationResync] == resyncUpload {
-		return "set resync as it was"
+		return "restore the previous value of resync"
 	}
-	return "take the volume out of the spec and name it again with its old sourceType"
+	return "remove the volume from the spec and add it again with its old sourceType"
 }
 
 // differs returns how a kept replica differs from the spec; empty if it does not.
@@ -76,11 +76,11 @@ func (p *planner) differs(index int, r *Replica) string {
 	switch {
 	case !p.shown(r.Claim):
 		if p.Source.Mirror || p.Source.Type == flexlvmv1.SourceS3 && r.Claim.Annotations[annotationResync] == resyncUpload {
-			return "it was made with another resync, so no consumer sees it"
+			return "it was created with another value of resync, so no consumer sees it"
 		}
-		return "it was made for another sourceType, so no consumer sees it"
+		return "it was created for another sourceType, so no consumer sees it"
 	case !p.isWanted(index):
-		return "it is one more than wanted"
+		return "there are more replicas than the volume asks for"
 	}
 	return p.outdated(index, r)
 }
@@ -94,7 +94,7 @@ func (p *planner) keepsDropped() bool {
 	for _, index := range p.indexes() {
 		if r := p.Replicas[index]; r != nil && p.isWritable(r.Claim) {
 			p.out.Failed, p.out.Again = true, whileIdle
-			p.out.Status.Message = fmt.Sprintf("is not in the spec any more; claim %s is kept, as consumers may have written to it: name the volume again, or delete the claim to give up what is in it", r.Claim.Name)
+			p.out.Status.Message = fmt.Sprintf("is no longer in the spec; claim %s is kept, as consumers may have written to it: name the volume again, or delete the claim to give up what is in it", r.Claim.Name)
 			return true
 		}
 	}

@@ -32,8 +32,8 @@ func TestWhatConsumersWroteIsKept(t *testing.T) {
 		"a newer flexlvm": {func(_ *stage, r *Replica) { r.Claim.Annotations[annotationLoad] = "of another digest" }, "it holds what the volume asked for earlier", 1},
 		"its node lost its labels": {func(s *stage, r *Replica) {
 			s.Barred["node-0"], r.Claim.Annotations[annotationAffinity] = true, affinityDigest(withData(has("pool")))
-		}, "its node is not among those", 1},
-		"one too many": {func(s *stage, _ *Replica) { s.Config.Replicas = 0 }, "it is one more than wanted", 1},
+		}, "its node is no longer among those", 1},
+		"one too many": {func(s *stage, _ *Replica) { s.Config.Replicas = 0 }, "there are more replicas than the volume asks for", 1},
 		"no PersistentVolume": {func(s *stage, r *Replica) {
 			r.Claim.Status.Phase, r.Volume, r.Node, s.Labelled = corev1.ClaimLost, nil, "", nil
 		}, "its PersistentVolume is gone", 0},
@@ -84,8 +84,8 @@ func TestKeptUnderAnotherSourceType(t *testing.T) {
 		require.EqualValues(t, 1, out.Loaded)
 		require.True(t, out.Failed)
 		require.Equal(t, flexlvmv1.ReplicaFailed, out.Status.Nodes[0].State)
-		require.Equal(t, "v-a-0: it was made for another sourceType, so no consumer sees it; it is kept, as consumers may have written to it: "+
-			"take the volume out of the spec and name it again with its old sourceType, or make another volume, or delete claim v-a-0 to give up what is in it", out.Status.Message)
+		require.Equal(t, "v-a-0: it was created for another sourceType, so no consumer sees it; it is kept, as consumers may have written to it: "+
+			"remove the volume from the spec and add it again with its old sourceType, or make another volume, or delete claim v-a-0 to give up what is in it", out.Status.Message)
 		// If its user deletes the claim, the source is loaded instead, after the old Job is deleted.
 		r.Claim.DeletionTimestamp, s.Labelled = &metav1.Time{Time: now}, []string{"node-1"}
 		s.requirePlan("delete job v-a-0")
@@ -96,7 +96,7 @@ func TestKeptUnderAnotherSourceType(t *testing.T) {
 		s.completed(1)
 		out := s.requirePlan() // and nothing is loaded over it
 		require.True(t, out.Failed)
-		require.Contains(t, out.Status.Message, "it was made for another sourceType")
+		require.Contains(t, out.Status.Message, "it was created for another sourceType")
 	})
 	t.Run("to be uploaded and released", func(t *testing.T) {
 		s := begin(t)
@@ -118,7 +118,7 @@ func TestReplicaIsNotMadeWritable(t *testing.T) {
 		out := s.requirePlan("unlabel node-0")
 		require.Zero(t, out.Status.ReadyReplicas)
 		require.True(t, out.Failed)
-		require.Contains(t, out.Status.Message, "it was made for another sourceType, so no consumer sees it")
+		require.Contains(t, out.Status.Message, "it was created for another sourceType, so no consumer sees it")
 		require.Contains(t, out.Status.Message, "or delete claim v-a-0")
 	})
 	t.Run("before it is complete", func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestReplicaIsNotMadeWritable(t *testing.T) {
 		delete(s.claimed(0).Claim.Annotations, replica.AnnotationWritable)
 		out := s.requirePlan() // and nothing is loaded over it
 		require.True(t, out.Failed)
-		require.Contains(t, out.Status.Message, "it was made for another sourceType")
+		require.Contains(t, out.Status.Message, "it was created for another sourceType")
 	})
 }
 
@@ -137,7 +137,7 @@ func TestDroppedVolumeIsKept(t *testing.T) {
 	s.Config, s.Source, s.Wanted, s.Dropped, s.Labelled = flexlvmv1.VolumeConfig{ID: "a"}, Source{}, false, true, nil
 	out := s.requirePlan()
 	require.False(t, out.Gone)
-	require.Contains(t, out.Status.Message, "is not in the spec any more; claim v-a-0 is kept")
+	require.Contains(t, out.Status.Message, "is no longer in the spec; claim v-a-0 is kept")
 	// Deleting the VolumeManager, or the claim, releases the volume.
 	s.Dropped = false
 	s.requirePlan("delete job v-a-0", "delete claim v-a-0")
@@ -223,7 +223,7 @@ func TestUploadIsRepeatedForPodsThatCame(t *testing.T) {
 		s, _ := newUpload(t)
 		s.UploadJob.Status.Conditions, s.InUse = nil, []string{"trainer"}
 		out := s.requirePlan("delete job v-a-put")
-		require.Contains(t, out.Status.Message, "now there are trainer")
+		require.Contains(t, out.Status.Message, "pods that use it: trainer")
 	})
 	t.Run("before its end is seen", func(t *testing.T) {
 		s, _ := newUpload(t)
@@ -276,7 +276,7 @@ func TestUploadOfReadReplicas(t *testing.T) {
 
 // If no replica is complete on Completed, nothing is lost, and the status reports that nothing was uploaded.
 func TestNothingToUpload(t *testing.T) {
-	const told = "released; nothing was uploaded to s3://out/, because no complete replica holds what the volume asks for: what is in the source is still there"
+	const told = "released; nothing was uploaded to s3://out/, because no complete replica holds what the volume asks for; the source still has its data"
 	begin := func(t *testing.T) *stage {
 		s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["outputURL"] = 1, "s3://out/" })
 		s.Owner.Generation, s.Owner.Status.State = 2, flexlvmv1.StateRunning
@@ -348,12 +348,12 @@ func TestUploadThatWaits(t *testing.T) {
 		pod  *corev1.Pod
 		want string
 	}{
-		"no pod yet": {nil, "is uploaded to s3://out/; its loader's pod is not there yet"},
+		"no pod yet": {nil, "is uploaded to s3://out/; its loader's pod does not exist yet"},
 		"no node": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
 			{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/2 nodes are available"},
 		}}}, "is uploaded to s3://out/; its loader cannot be scheduled: 0/2 nodes are available"},
 		"no image": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: loader, State: pulled}}}},
-			"is uploaded to s3://out/; its loader does not run yet: ImagePullBackOff: no such image"},
+			"is uploaded to s3://out/; its loader is not running yet: ImagePullBackOff: no such image"},
 		"no server": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{Name: loader, State: ended}}}},
 			"is uploaded to s3://out/; its loader is tried again; the last time: the server is away"},
 		"it works": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}, "is uploaded to s3://out/"},

@@ -42,7 +42,7 @@ func TestDisplacedWhileTheClassIsMissing(t *testing.T) {
 		require.NoError(t, r.look())
 		status := r.get().Status
 		require.Equal(t, flexlvmv1.StateRunning, status.State, "one replica serves")
-		require.Contains(t, status.Volumes[0].Message, "is not there")
+		require.Contains(t, status.Volumes[0].Message, "does not exist")
 		require.EqualValues(t, 1, status.Volumes[0].ReadyReplicas)
 		require.NotNil(t, status.Volumes[0].VolumeSource)
 	}

@@ -127,7 +127,7 @@ func request(dev *os.File, order uintptr, at, length int64) error {
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, dev.Fd(), order, uintptr(unsafe.Pointer(&r)))
 	switch {
 	case errno == unix.EOPNOTSUPP && order == blkDiscard:
-		return errors.New("it takes no discards; give its class cleanDevice: Zero")
+		return errors.New("it does not support discards; give its class cleanDevice: Zero")
 	case errno != 0:
 		return fmt.Errorf("at byte %d: %w", at, errno)
 	}
@@ -148,7 +148,7 @@ func openDevice(f Found, flags int) (dev *os.File, size int64, err error) {
 		return nil, 0, errors.Join(err, dev.Close())
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFBLK || st.Rdev != f.Number {
-		return nil, 0, errors.Join(errors.New("another device is there than was found"), dev.Close())
+		return nil, 0, errors.Join(errors.New("the device is not the one that was found"), dev.Close())
 	}
 	// While the device is open, its number is not reused.
 	if err := ofHost.sameDevice(f); err != nil {
@@ -156,7 +156,7 @@ func openDevice(f Found, flags int) (dev *os.File, size int64, err error) {
 	}
 	size, err = dev.Seek(0, 2)
 	if err != nil || size != f.Size {
-		return nil, 0, errors.Join(fmt.Errorf("it has %d bytes, and %d were found", size, f.Size), err, dev.Close())
+		return nil, 0, errors.Join(fmt.Errorf("it has %d bytes, but had %d when it was found", size, f.Size), err, dev.Close())
 	}
 	return dev, size, nil
 }

@@ -77,11 +77,11 @@ func openTop(f Found) (*os.File, error) {
 		return nil, errors.Join(err, top.Close())
 	}
 	if st.Dev != f.Number {
-		return nil, errors.Join(errors.New("another file system is there than was found"), top.Close())
+		return nil, errors.Join(errors.New("the file system is not the one that was found"), top.Close())
 	}
 	is, err := spotOf(fd, "")
 	if err == nil && is != (spot{mount: f.Mount, inode: f.Inode}) {
-		err = errors.New("another directory or mount is there than was found")
+		err = errors.New("the directory or mount is not the one that was found")
 	}
 	if err != nil {
 		return nil, errors.Join(err, top.Close())
@@ -343,7 +343,7 @@ func checkAttributes(top *os.File, want quota.Attributes) error {
 }
 
 func leftIn(f Found, name string) error {
-	return fmt.Errorf("%s holds %q and perhaps more; delete what nobody wants", f.Path, name)
+	return fmt.Errorf("%s contains %q and perhaps more; delete the files that nobody needs", f.Path, name)
 }
 
 // emptyLostAndFound fails unless lost+found is empty, durably: a repair of the file system puts files of

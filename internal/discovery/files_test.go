@@ -203,9 +203,9 @@ func TestDeleteFilesOfSomethingElse(t *testing.T) {
 	require.ErrorIs(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody), unix.ELOOP)
 	require.NoError(t, os.Remove(top))
 	require.NoError(t, os.Mkdir(top, 0o755))
-	require.ErrorContains(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody), "another directory or mount is there")
+	require.ErrorContains(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody), "the directory or mount is not the one")
 	f.Number++
-	require.ErrorContains(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody), "another file system is there")
+	require.ErrorContains(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody), "the file system is not the one")
 	_, err := os.Stat(filepath.Join(outside, "keep"))
 	require.NoError(t, err)
 }

@@ -137,7 +137,7 @@ var systems = []string{"/var/lib/kubelet", "/var/lib/flexlvm", "/proc", "/sys", 
 func entriesOf(c Class, mounts []*mountinfo.Info) ([]string, error) {
 	for _, s := range systems {
 		if diskid.Within(c.Directory, s) || diskid.Within(s, c.Directory) {
-			return nil, fmt.Errorf("discover volumes of StorageClass %s: directory %s is, holds or lies in %s, which is no place for volumes; give it a directory of its own, such as /mnt/disks", c.Name, c.Directory, s)
+			return nil, fmt.Errorf("discover volumes of StorageClass %s: directory %s is, contains or lies in %s, which must not hold volumes; give the class a directory of its own, such as /mnt/disks", c.Name, c.Directory, s)
 		}
 	}
 	resolved, err := resolve(mounts, c.Directory)
@@ -148,7 +148,7 @@ func entriesOf(c Class, mounts []*mountinfo.Info) ([]string, error) {
 		return nil, fmt.Errorf("discover volumes of StorageClass %s: %w", c.Name, err)
 	}
 	if resolved != c.Directory {
-		return nil, fmt.Errorf("discover volumes of StorageClass %s: directory %s leads over a link to %s; name that one", c.Name, c.Directory, resolved)
+		return nil, fmt.Errorf("discover volumes of StorageClass %s: directory %s is a link to %s; name that directory", c.Name, c.Directory, resolved)
 	}
 	list, err := os.ReadDir(c.Directory)
 	if err != nil {
@@ -208,7 +208,7 @@ func patternsOf(list string) (out []string) {
 func (f *Finder) look(ctx context.Context, one *Found, c Class, mounts []*mountinfo.Info, asked map[string]string) error {
 	// A path on a server that does not answer would block every call that touches it.
 	if at, _ := mountAt(mounts, one.Path); at != nil && remote(at.FSType) {
-		return fmt.Errorf("a file system of kind %s lies on no disk of this node", at.FSType)
+		return fmt.Errorf("a file system of type %s is not on a disk of this node", at.FSType)
 	}
 	info, err := os.Lstat(one.Path)
 	if err != nil {
@@ -220,7 +220,7 @@ func (f *Finder) look(ctx context.Context, one *Found, c Class, mounts []*mounti
 			return err
 		}
 		if target.Mode()&fs.ModeDevice == 0 || target.Mode()&fs.ModeCharDevice != 0 {
-			return errors.New("it is a link, and leads to no block device; mount the file system here instead")
+			return errors.New("it is a link, but not to a block device; mount the file system here instead")
 		}
 	}
 	switch {
@@ -230,7 +230,7 @@ func (f *Finder) look(ctx context.Context, one *Found, c Class, mounts []*mounti
 		return errors.New("it is neither a directory nor a block device")
 	case c.Block:
 		one.Kind = Directory
-		return errors.New("volumeMode is Block, and it is no block device; put a link to one of /dev/disk/by-id here")
+		return errors.New("volumeMode is Block, but it is not a block device; put a link to a device in /dev/disk/by-id here")
 	}
 	return f.lookAtDirectory(ctx, one, c, mounts, asked)
 }
@@ -242,7 +242,7 @@ func statLinked(link string, mounts []*mountinfo.Info) (fs.FileInfo, error) {
 		return nil, fmt.Errorf("it is a link, and %w", far)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("it is a link that leads nowhere: %w", err)
+		return nil, fmt.Errorf("it is a link whose target does not exist: %w", err)
 	}
 	return os.Lstat(target)
 }
@@ -260,7 +260,7 @@ func (f *Finder) lookAtDevice(one *Found) error {
 	one.Number, one.Size, one.Disk, one.device = number, int64(d.Size), d.ID, d.ID
 	switch {
 	case d.ID == "":
-		return fmt.Errorf("%s cannot be told from other disks: it has neither a WWN nor a serial number", d.Path)
+		return fmt.Errorf("%s cannot be distinguished from other disks: it has neither a WWN nor a serial number", d.Path)
 	case d.ReadOnly:
 		return fmt.Errorf("%s is read-only", d.Path)
 	case d.Size == 0:
@@ -277,18 +277,18 @@ func (f *Finder) lookAtDirectory(ctx context.Context, one *Found, c Class, mount
 			return errors.New("nothing is mounted here: it is a plain directory; mount a file system, or give the class directories: All")
 		}
 		if at = mountOf(mounts, one.Path); at == nil {
-			return errors.New("no mount is found that it is on")
+			return errors.New("the mount that it is on cannot be found")
 		}
 	}
 	if count > 1 {
-		return fmt.Errorf("%d file systems are mounted here on one another; unmount all but one", count)
+		return fmt.Errorf("%d file systems are mounted here on top of each other; unmount all but one", count)
 	}
 	one.Mounted = count == 1
 	rel := strings.TrimPrefix(strings.TrimPrefix(one.Path, at.Mountpoint), "/")
 	one.Root = path.Join(at.Root, rel)
 	if one.Root != "/" {
 		if one.Kind = Directory; c.Sharing < BindMounts {
-			return fmt.Errorf("it is a directory of a file system that others share (%s); give the class directories: BindMounts", one.Root)
+			return fmt.Errorf("it is a directory of a file system that is used elsewhere, too (%s); give the class directories: BindMounts", one.Root)
 		}
 	}
 	if slices.Contains(strings.Split(at.Options, ","), "ro") || slices.Contains(strings.Split(at.VFSOptions, ","), "ro") {
@@ -300,7 +300,7 @@ func (f *Finder) lookAtDirectory(ctx context.Context, one *Found, c Class, mount
 		return err
 	}
 	if st.Dev != one.Number {
-		return fmt.Errorf("a file system of kind %s cannot be told from others by its device", at.FSType)
+		return fmt.Errorf("a file system of type %s cannot be distinguished from others by its device", at.FSType)
 	}
 	is, err := spotOf(unix.AT_FDCWD, one.Path)
 	if err != nil {
@@ -323,7 +323,7 @@ func (f *Finder) lookAtDirectory(ctx context.Context, one *Found, c Class, mount
 func (f *Finder) recognise(ctx context.Context, one *Found, at *mountinfo.Info, asked map[string]string) error {
 	d, err := f.Host.Device(one.Number)
 	if err != nil {
-		return fmt.Errorf("a file system of kind %s lies on no disk of this node: %w", at.FSType, err)
+		return fmt.Errorf("a file system of type %s is not on a disk of this node: %w", at.FSType, err)
 	}
 	key := fmt.Sprintf("%d %d %d %s", one.Number, at.ID, one.Mount, d.ID)
 	uuid := asked[key]
@@ -332,14 +332,14 @@ func (f *Finder) recognise(ctx context.Context, one *Found, at *mountinfo.Info, 
 			return err
 		}
 		if uuid == "" {
-			return fmt.Errorf("the file system on %s has no UUID, by which it could be told from others", d.Path)
+			return fmt.Errorf("the file system on %s has no UUID, so it cannot be distinguished from others", d.Path)
 		}
 	}
 	f.uuids[key] = uuid
 	one.device = d.ID
 	name := diskid.OfFilesystem(uuid, one.Root)
 	if len(name) > longestDisk {
-		return fmt.Errorf("the path %s in its file system is too long: with the UUID it has %d bytes, and %d are the most; move it up", one.Root, len(name), longestDisk)
+		return fmt.Errorf("the path %s in its file system is too long: with the UUID it has %d bytes, and at most %d are possible; move it up", one.Root, len(name), longestDisk)
 	}
 	one.Disk = name
 	return nil
@@ -384,10 +384,10 @@ func refuseShared(all []Found) {
 			switch {
 			case a.Problem != "":
 			case diskid.PartitionOf(a.device, b.device) && (a.Kind == Device || b.Kind == Device):
-				a.Problem = fmt.Sprintf("it is on a partition of %s (%s); leave one of them", b.Path, b.Disk)
+				a.Problem = fmt.Sprintf("it is on a partition of %s (%s); keep only one of them", b.Path, b.Disk)
 			case !diskid.PartitionOf(a.Disk, b.Disk) && !diskid.PartitionOf(b.Disk, a.Disk) && diskid.Overlap(a.Disk, b.Disk),
 				a.Number == b.Number && (a.Kind == Device || b.Kind == Device):
-				a.Problem = fmt.Sprintf("%s leads to the same (%s); leave one of them", b.Path, b.Disk)
+				a.Problem = fmt.Sprintf("%s is the same disk or file system (%s); keep only one of them", b.Path, b.Disk)
 			}
 		}
 	}

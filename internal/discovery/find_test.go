@@ -101,7 +101,7 @@ func TestFind(t *testing.T) {
 	require.Positive(t, whole.Mount)
 	require.Positive(t, whole.Inode)
 	for name, says := range map[string]string{
-		"link": "leads to no block device", "dangling": "leads nowhere", "file": "neither a directory nor a block device", "plain": "it is a plain directory",
+		"link": "but not to a block device", "dangling": "whose target does not exist", "file": "neither a directory nor a block device", "plain": "it is a plain directory",
 	} {
 		require.Contains(t, all[name].Problem, says, name)
 		require.Empty(t, all[name].Disk, name)
@@ -133,7 +133,7 @@ func TestFindOfDirectories(t *testing.T) {
 	p.mount(p.make("below"), "/srv/a/below")
 	all = p.find(bound)
 	for _, name := range []string{"a", "below"} {
-		require.Contains(t, all[name].Problem, "leads to the same", name)
+		require.Contains(t, all[name].Problem, "is the same disk or file system", name)
 	}
 	require.Empty(t, all["b"].Problem)
 }
@@ -145,10 +145,10 @@ func TestFindOfMountsThatAreRefused(t *testing.T) {
 	}{
 		"read-only":    {func(p *place, at string) { p.mount(at, "/").Options = "ro,relatime" }, "read-only"},
 		"two on one":   {func(p *place, at string) { p.mount(at, "/"); p.mount(at, "/") }, "2 file systems are mounted here"},
-		"of a server":  {func(p *place, at string) { p.mount(at, "/").FSType = "nfs4" }, "of kind nfs4 lies on no disk"},
-		"of a process": {func(p *place, at string) { p.mount(at, "/").FSType = "fuse.sshfs" }, "of kind fuse.sshfs lies on no disk"},
+		"of a server":  {func(p *place, at string) { p.mount(at, "/").FSType = "nfs4" }, "of type nfs4 is not on a disk"},
+		"of a process": {func(p *place, at string) { p.mount(at, "/").FSType = "fuse.sshfs" }, "of type fuse.sshfs is not on a disk"},
 		"without UUID": {func(p *place, at string) { p.uuid = ""; p.mount(at, "/") }, "has no UUID"},
-		"of no device": {func(p *place, at string) { p.mount(at, "/").Minor++ }, "cannot be told from others by its device"},
+		"of no device": {func(p *place, at string) { p.mount(at, "/").Minor++ }, "cannot be distinguished from others by its device"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t)
@@ -176,11 +176,11 @@ func TestFindOfClassesThatCannotBeLookedAt(t *testing.T) {
 		require.NoError(t, unseen["good"])
 		return unseen["bad"]
 	}
-	require.ErrorContains(t, problem(Class{Directory: at}), "leads over a link to "+p.dir)
+	require.ErrorContains(t, problem(Class{Directory: at}), "is a link to "+p.dir)
 	require.ErrorContains(t, problem(Class{Directory: p.dir, Pattern: "[a"}), `namePattern "[a"`)
 	require.ErrorContains(t, problem(Class{Directory: p.dir, Pattern: "good*,[a"}), `namePattern "good*,[a"`)
 	for _, of := range []string{"/", "/var/lib", "/var/lib/kubelet/pods", "/var/lib/flexlvm", "/proc/1", "/dev", "/dev/mapper"} {
-		require.ErrorContains(t, problem(Class{Directory: of}), "directory "+of+" is, holds or lies in /", of)
+		require.ErrorContains(t, problem(Class{Directory: of}), "directory "+of+" is, contains or lies in /", of)
 	}
 	require.NoError(t, problem(Class{Directory: "/there/is/none"}))
 	far := filepath.Join(t.TempDir(), "far")
@@ -259,7 +259,7 @@ func TestUnused(t *testing.T) {
 		"nobody":                 {whole, []*mountinfo.Info{mount("/mnt/fast/a", "/")}, ""},
 		"a pod":                  {whole, []*mountinfo.Info{mount("/mnt/fast/a", "/"), mount("/var/lib/kubelet/pods/x", "/")}, "mounted on /var/lib/kubelet/pods/x as well"},
 		"a person, in part":      {whole, []*mountinfo.Info{mount("/mnt/fast/a", "/"), mount("/home/x", "/some/where")}, "mounted on /home/x as well"},
-		"something in it":        {whole, []*mountinfo.Info{mount("/mnt/fast/a", "/"), other}, "/mnt/fast/a/deep is mounted in it"},
+		"something in it":        {whole, []*mountinfo.Info{mount("/mnt/fast/a", "/"), other}, "something is mounted below it, at /mnt/fast/a/deep"},
 		"unmounted":              {whole, nil, "mounted 0 times"},
 		"mounted twice":          {whole, []*mountinfo.Info{mount("/mnt/fast/a", "/"), mount("/mnt/fast/a", "/")}, "mounted 2 times"},
 		"what it is a part of":   {part, []*mountinfo.Info{mount("/data", "/"), mount("/mnt/fast/a", "/srv/a"), mount("/mnt/fast/b", "/srv/b")}, ""},
@@ -294,7 +294,7 @@ func TestLedger(t *testing.T) {
 	require.Equal(t, l, again)
 	require.NoError(t, os.WriteFile(file, []byte(strings.Repeat("{", 9)), 0o600))
 	_, err = ReadLedger(file)
-	require.ErrorContains(t, err, "nothing is offered or cleaned until it can be read")
+	require.ErrorContains(t, err, "nothing is offered or cleaned until the file can be read")
 	e := Entry{}
 	for range 2 * keptCleaned {
 		e.Volume += "x"

@@ -30,7 +30,7 @@ func formatsData(ctx context.Context, run exec.Interface, device string, c Class
 		blank = disk.EndsReadZero
 	}
 	if err := blank(device); err != nil {
-		return fmt.Errorf("kubelet would format it, as no file system is found on it: %w; or give its class volumeMode: Block", err)
+		return fmt.Errorf("kubelet would format it, because no file system was found on it: %w; or give its class volumeMode: Block", err)
 	}
 	return nil
 }

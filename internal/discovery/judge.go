@@ -63,7 +63,7 @@ func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict 
 	}
 	if found.Disk != v.Disk {
 		// The entry belongs to another disk, which has no PersistentVolume.
-		return say(e, Refused, "another disk is at %s: it is %s, and PersistentVolume %s was made of %s; nothing is done with it", v.Path, found.Disk, v.Name, v.Disk)
+		return say(e, Refused, "another disk is at %s: it is %s, but PersistentVolume %s was created for %s; the disk is not used", v.Path, found.Disk, v.Name, v.Disk)
 	}
 	if out, outdated := judgeOutdated(noted, found.Path, v); outdated {
 		return out
@@ -82,9 +82,9 @@ func say(noted Entry, s State, format string, args ...any) Verdict {
 // judgeMissing is Judge if the PersistentVolume's disk is not found.
 func judgeMissing(found *Found, noted Entry, v *Volume) Verdict {
 	if found == nil {
-		return say(noted, Missing, "PersistentVolume %s was made of %s, and there is nothing at %s; bring it back, or delete the claim and the PersistentVolume", v.Name, v.Disk, v.Path)
+		return say(noted, Missing, "PersistentVolume %s was created for %s, and there is nothing at %s; bring the disk back, or delete the claim and the PersistentVolume", v.Name, v.Disk, v.Path)
 	}
-	return say(noted, Missing, "PersistentVolume %s was made of %s, which is not at %s: %s", v.Name, v.Disk, v.Path, found.Problem)
+	return say(noted, Missing, "PersistentVolume %s was created for %s, which is not at %s: %s", v.Name, v.Disk, v.Path, found.Problem)
 }
 
 // judgeOutdated is Judge if the disk was cleaned after the PersistentVolume, or handed out to a
@@ -97,9 +97,9 @@ func judgeOutdated(noted Entry, path string, v *Volume) (Verdict, bool) {
 	case noted.CleanedAfter(v.UID) && last && v.Released && v.Delete && v.ClaimUID == noted.Claim:
 		return say(here, Cleaned, "it is clean after PersistentVolume %s, which can be deleted", v.Name), true
 	case noted.CleanedAfter(v.UID) && (!last || v.Released):
-		return say(here, Refused, "it was cleaned after PersistentVolume %s, which is there again; was the API server restored from a backup? Delete it", v.Name), true
+		return say(here, Refused, "it was cleaned after PersistentVolume %s, which exists again (was the API server restored from a backup?); delete the PersistentVolume", v.Name), true
 	case !last:
-		return say(noted, Refused, "it was handed out later than by PersistentVolume %s (%s); was the API server restored from a backup? Nothing is cleaned; delete it once nothing uses it", v.Name, v.UID), true
+		return say(noted, Refused, "it was offered again after PersistentVolume %s (%s) (was the API server restored from a backup?), so nothing is cleaned; delete that PersistentVolume once nothing uses it", v.Name, v.UID), true
 	}
 	return Verdict{}, false
 }
@@ -121,13 +121,13 @@ func judgeReleased(noted Entry, v *Volume, clean bool) Verdict {
 	case !v.Delete:
 		return say(noted, Kept, "its claim %s is gone, and the reclaim policy is Retain: clean it by hand and delete PersistentVolume %s", v.Claim, v.Name)
 	case v.Deleting:
-		return say(noted, Refused, "somebody has deleted PersistentVolume %s before it was cleaned", v.Name)
+		return say(noted, Refused, "PersistentVolume %s was deleted before its disk was cleaned; clean the disk by hand", v.Name)
 	case !clean:
-		return say(noted, Kept, "its claim %s is gone, and its class says Keep, or is not discovered any more: clean it by hand and delete PersistentVolume %s", v.Claim, v.Name)
+		return say(noted, Kept, "its claim %s is gone, and its class says Keep or is no longer in the VolumeDiscovery: clean it by hand and delete PersistentVolume %s", v.Claim, v.Name)
 	case another:
-		return say(noted, Refused, "PersistentVolume %s was bound to another claim than %s since, and nothing is cleaned: clean it by hand and delete the PersistentVolume", v.Name, v.Claim)
+		return say(noted, Refused, "PersistentVolume %s was meanwhile bound to a claim other than %s, so nothing is cleaned: clean the disk by hand and delete the PersistentVolume", v.Name, v.Claim)
 	case noted.Offer == 0:
-		return say(noted, Refused, "this node has not noted that it ever offered what PersistentVolume %s was made of (is it another node, or is what it noted lost?); nothing is cleaned: clean it by hand and delete the PersistentVolume", v.Name)
+		return say(noted, Refused, "this node has no record that it offered the disk of PersistentVolume %s (is this another node, or were its records lost?), so nothing is cleaned: clean the disk by hand and delete the PersistentVolume", v.Name)
 	}
 	noted.Claim = v.ClaimUID
 	return say(noted, Cleaning, "its claim %s is gone", v.Claim)
@@ -139,7 +139,7 @@ func judgeFree(found *Found, e Entry, now time.Time) Verdict {
 	out.Entry.Offered = false
 	switch {
 	case found == nil:
-		out.State, out.Message = Missing, "there is nothing here"
+		out.State, out.Message = Missing, "there is nothing at this path"
 		return out
 	case found.Problem != "":
 		out.Message = found.Problem
@@ -158,7 +158,7 @@ func judgeFree(found *Found, e Entry, now time.Time) Verdict {
 // NotProved returns the verdict if the emptiness that v requires cannot be proved.
 func (v Verdict) NotProved(was Entry, why error) Verdict {
 	was.Offered = false
-	what := "its PersistentVolume was deleted before it was cleaned"
+	what := "its PersistentVolume was deleted before the disk was cleaned"
 	if was.Volume == "" || was.CleanedAfter(was.Volume) {
 		what = "a disk that is a part of it, or of which it is a part, had a PersistentVolume that was deleted before it was cleaned"
 	}

@@ -124,11 +124,11 @@ func ReadLedger(file string) (Ledger, error) {
 		return Ledger{}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read what was handed out: %w", err)
+		return nil, fmt.Errorf("read the record of offered disks: %w", err)
 	}
 	out := Ledger{}
 	if err := json.Unmarshal(text, &out); err != nil {
-		return nil, fmt.Errorf("read what was handed out: %s: %w; nothing is offered or cleaned until it can be read; if it is beyond repair, delete the released PersistentVolumes of this node, clean their disks by hand, and remove it", file, err)
+		return nil, fmt.Errorf("read the record of offered disks: %s: %w; nothing is offered or cleaned until the file can be read; if it cannot be repaired, delete the released PersistentVolumes of this node, clean their disks by hand, and remove the file", file, err)
 	}
 	return out, nil
 }
@@ -163,7 +163,7 @@ func (l Ledger) Write(file string) error {
 		err = durable.ReplaceFile(file, append(text, '\n'))
 	}
 	if err != nil {
-		return fmt.Errorf("write down what is handed out: %w", err)
+		return fmt.Errorf("write the record of offered disks: %w", err)
 	}
 	return nil
 }

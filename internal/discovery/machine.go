@@ -101,7 +101,7 @@ func (f *Finder) sameFilesystem(ctx context.Context, found Found) error {
 		return err
 	}
 	if now := diskid.OfFilesystem(uuid, found.Root); now != found.Disk {
-		return fmt.Errorf("another file system (%s) is there than was found (%s); nothing is deleted", now, found.Disk)
+		return fmt.Errorf("file system %s is now in the place of %s, which was found here; nothing is deleted", now, found.Disk)
 	}
 	return nil
 }

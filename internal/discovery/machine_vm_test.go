@@ -174,7 +174,7 @@ func TestMachineFilesystem(t *testing.T) {
 
 	// The file system is created again and mounted before the next check.
 	shell(t, "umount %[1]s; mkfs.ext4 -qF %[2]s; mount %[2]s %[1]s; echo kept >%[1]s/kept", at, disks(t)[0])
-	require.ErrorContains(t, clean(m), "than was found")
+	require.ErrorContains(t, clean(m), "was found")
 	require.FileExists(t, at+"/kept")
 
 	// After a bind mount is unmounted, a directory of the same file system is at its path.
@@ -183,8 +183,8 @@ func TestMachineFilesystem(t *testing.T) {
 	part := found1(t, m, bound)
 	require.Empty(t, part.Problem)
 	shell(t, "umount %s/bind/one", at)
-	require.ErrorContains(t, m.Clean(t.Context(), part, bound, Entry{}, noProgress), "another directory or mount")
-	require.ErrorContains(t, DeleteFiles(t.Context(), part, nil, NewPace(0), nobody), "another directory or mount")
+	require.ErrorContains(t, m.Clean(t.Context(), part, bound, Entry{}, noProgress), "the directory or mount is not the one")
+	require.ErrorContains(t, DeleteFiles(t.Context(), part, nil, NewPace(0), nobody), "the directory or mount is not the one")
 	shell(t, "cd %s; test -e bind/one/kept; test -e src/file; mount --bind src bind/one", at)
 	require.NoError(t, m.Clean(t.Context(), found1(t, m, bound), bound, Entry{}, noProgress))
 	shell(t, "cd %s; test -e bind/one || exit 1; test ! -e src/file; umount bind/one; test -e bind/one/kept", at)
@@ -232,7 +232,7 @@ func TestMachineDevice(t *testing.T) {
 	require.ErrorContains(t, clean(), "LVM2_member")
 	require.ErrorContains(t, m.Offerable(t.Context(), f, class, Entry{}), "LVM2_member")
 	shell(t, "pvremove -qqy %s; ln -sfn %s %s", disk, other, link)
-	require.ErrorContains(t, clean(), "another device is there")
+	require.ErrorContains(t, clean(), "the device is not the one")
 	require.NotEqual(t, f.Disk, found1(t, m, class).Disk)
 	shell(t, "ln -sfn %s %s", disk, link)
 
@@ -285,7 +285,7 @@ func TestMachineDeviceWithACopy(t *testing.T) {
 	ofHost.Disks = func() ([]blank.Disk, error) {
 		return []blank.Disk{{Path: "/dev/one", ID: f.Disk}, {Path: "/dev/copy", ID: f.Disk}}, nil
 	}
-	require.ErrorContains(t, m.Clean(t.Context(), f, class, Entry{}, noProgress), "/dev/one and /dev/copy say that they are "+f.Disk)
+	require.ErrorContains(t, m.Clean(t.Context(), f, class, Entry{}, noProgress), "/dev/one and /dev/copy report the same ID, "+f.Disk)
 	require.Equal(t, "kept", shell(t, "head -c 4 %s", disk))
 	ofHost.Disks = list
 	require.NoError(t, m.Clean(t.Context(), f, class, Entry{}, noProgress))

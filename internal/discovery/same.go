@@ -19,7 +19,7 @@ func (h Host) sameDevice(f Found) error {
 		return err
 	}
 	if d.ID != f.Disk {
-		return fmt.Errorf("another device (%s) is there than was found (%s)", d.ID, f.Disk)
+		return fmt.Errorf("device %s is now in the place of %s, which was found here", d.ID, f.Disk)
 	}
 	return oneOfItsID(d.ID, h.Disks)
 }
@@ -29,7 +29,7 @@ func (h Host) sameDevice(f Found) error {
 func oneOfItsID(id string, whole func() ([]disk.Disk, error)) error {
 	all, err := whole()
 	if err != nil {
-		return fmt.Errorf("nobody knows whether another disk has the same ID: %w", err)
+		return fmt.Errorf("cannot determine whether another disk has the same ID: %w", err)
 	}
 	var devices []string
 	shared := ""
@@ -41,7 +41,7 @@ func oneOfItsID(id string, whole func() ([]disk.Disk, error)) error {
 	if len(devices) < 2 {
 		return nil
 	}
-	return fmt.Errorf("%s say that they are %s: they are paths to one disk, of which multipathd makes one device, or copies with one serial number; unplug all but one, or give each its own", strings.Join(devices, " and "), shared)
+	return fmt.Errorf("%s report the same ID, %s: they are paths to one disk (multipath), or copies with the same serial number; combine the paths with multipathd, unplug all but one, or give each disk its own serial number", strings.Join(devices, " and "), shared)
 }
 
 // A spot identifies a directory to the kernel. A later mount there, or a new directory of the same
@@ -55,10 +55,10 @@ const statxMountUnique = 0x4000
 func spotOf(fd int, path string) (spot, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(fd, path, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_MNT_ID|statxMountUnique, &st); err != nil {
-		return spot{}, fmt.Errorf("ask for its mount: %w", err)
+		return spot{}, fmt.Errorf("get its mount: %w", err)
 	}
 	if st.Mask&(unix.STATX_MNT_ID|statxMountUnique) == 0 {
-		return spot{}, errors.New("the kernel does not say which mount it is; it takes Linux 5.8")
+		return spot{}, errors.New("the kernel does not report the mount ID; Linux 5.8 is required")
 	}
 	return spot{mount: st.Mnt_id, inode: st.Ino}, nil
 }

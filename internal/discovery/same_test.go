@@ -52,7 +52,7 @@ func TestSameFilesystem(t *testing.T) {
 	require.NoError(t, p.finder.sameFilesystem(t.Context(), f))
 	p.uuid = "u-2"
 	require.Equal(t, "fs-u-1", p.find()["whole"].Disk, "Find asks once in the life of a mount")
-	require.ErrorContains(t, p.finder.sameFilesystem(t.Context(), f), "another file system (fs-u-2) is there than was found (fs-u-1)")
+	require.ErrorContains(t, p.finder.sameFilesystem(t.Context(), f), "file system fs-u-2 is now in the place of fs-u-1")
 }
 
 // A link may lead to any of several disks with one ID, so none of them is a volume, and none is erased.
@@ -63,8 +63,8 @@ func TestDisksWithOneID(t *testing.T) {
 		whole []disk.Disk
 		says  string
 	}{
-		"two of its ID":          {"naa.1", []disk.Disk{{Path: "/dev/sda", ID: "naa.1"}, {Path: "/dev/sdb", ID: "naa.1"}}, "/dev/sda and /dev/sdb say that they are naa.1:"},
-		"three of its disk's":    {"naa.1-part2", []disk.Disk{{Path: "/dev/sda", ID: "naa.1"}, {Path: "/dev/sdb", ID: "naa.1"}, {Path: "/dev/sdc", ID: "naa.1"}}, "/dev/sda and /dev/sdb and /dev/sdc say that they are naa.1:"},
+		"two of its ID":          {"naa.1", []disk.Disk{{Path: "/dev/sda", ID: "naa.1"}, {Path: "/dev/sdb", ID: "naa.1"}}, "/dev/sda and /dev/sdb report the same ID, naa.1:"},
+		"three of its disk's":    {"naa.1-part2", []disk.Disk{{Path: "/dev/sda", ID: "naa.1"}, {Path: "/dev/sdb", ID: "naa.1"}, {Path: "/dev/sdc", ID: "naa.1"}}, "/dev/sda and /dev/sdb and /dev/sdc report the same ID, naa.1:"},
 		"one":                    {"naa.1", []disk.Disk{{Path: "/dev/sda", ID: "naa.1"}, {Path: "/dev/sdb", ID: "naa.12"}, {Path: "/dev/sdc"}, {Path: "/dev/sdd"}}, ""},
 		"one of its disk's":      {"naa.1-part2", []disk.Disk{{Path: "/dev/sda", ID: "naa.1"}, {Path: "/dev/sdb", ID: "naa.1-part"}}, ""},
 		"a loop device":          {"loop-/srv/a.img", []disk.Disk{{Path: "/dev/sda", ID: "naa.1"}, {Path: "/dev/sdb", ID: "naa.1"}}, ""},
@@ -89,7 +89,7 @@ func TestDisksWithOneID(t *testing.T) {
 				}
 			}
 			f.Disk = "naa.2"
-			require.ErrorContains(t, h.sameDevice(f), "another device ("+c.id+") is there than was found (naa.2)")
+			require.ErrorContains(t, h.sameDevice(f), "device "+c.id+" is now in the place of naa.2")
 			h.Disks = func() ([]disk.Disk, error) { return nil, errors.New("no /sys") }
 			require.ErrorContains(t, oneOfItsID(c.id, h.Disks), "no /sys")
 		})

@@ -24,7 +24,7 @@ func Unused(f Found, mounts []*mountinfo.Info) error {
 	own := 0
 	for _, m := range mounts {
 		if f.Kind != Device && m.Mountpoint != f.Path && diskid.Within(m.Mountpoint, f.Path) {
-			return fmt.Errorf("%s is mounted in it; unmount that", m.Mountpoint)
+			return fmt.Errorf("something is mounted below it, at %s; unmount that", m.Mountpoint)
 		}
 		if unix.Mkdev(uint32(m.Major), uint32(m.Minor)) != f.Number {
 			continue
@@ -43,7 +43,7 @@ func Unused(f Found, mounts []*mountinfo.Info) error {
 		want = 1
 	}
 	if f.Kind != Device && own != want {
-		return fmt.Errorf("it is mounted %d times on %s, and was %d times when it was found", own, f.Path, want)
+		return fmt.Errorf("it is mounted %d times on %s, but was mounted %d times when it was found", own, f.Path, want)
 	}
 	return nil
 }
@@ -104,7 +104,7 @@ func notOursDevice(ctx context.Context, run exec.Interface, d disk.Device) error
 	return nil
 }
 
-var errOurs = errors.New("it is a volume of flexlvm, or lies on one; unmount it, or remove the link")
+var errOurs = errors.New("it is a volume of flexlvm, or is on one; unmount it, or remove the link")
 
 // Offerable fails if f is one of flexlvm's volumes, or a device that is in use: as part of another
 // device, according to its signatures, or because it holds data that the kubelet would format. e is
@@ -121,7 +121,7 @@ func Offerable(ctx context.Context, run exec.Interface, f Found, c Class, e Entr
 	case len(d.Holders) > 0:
 		return fmt.Errorf("it is part of %s", strings.Join(d.Holders, " and "))
 	case d.Partitions:
-		return errors.New("it has partitions; put links to these here")
+		return errors.New("it has partitions; put links to the partitions here instead")
 	}
 	// Opened for reading only: closing a writable descriptor makes udev probe the device each time.
 	dev, _, err := openDevice(f, os.O_RDONLY)
@@ -147,7 +147,7 @@ func NotTaken(ctx context.Context, run exec.Interface, device string) error {
 	for _, line := range found {
 		for _, kind := range taken {
 			if strings.Contains(line, kind) {
-				return fmt.Errorf("it is a part of something (%s); if nobody wants that, clear it with `wipefs --all %s`", kind, device)
+				return fmt.Errorf("it has a signature (%s); if nobody needs that data, clear it with `wipefs --all %s`", kind, device)
 			}
 		}
 	}

@@ -61,7 +61,7 @@ func (p *planner) closed(in *pool) string {
 		return in.Directories.Unfit // directories need none of LVM's metadata
 	}
 	if used := MetadataUsedPercent(in.Pool); used >= closedMetadata {
-		return fmt.Sprintf("LVM's metadata area of volume group %s is %d%% full, and volumes can only be removed; make a group with a larger one (`flexlvm vg create`)", in.Name.Group(), used)
+		return fmt.Sprintf("LVM's metadata area of volume group %s is %d%% full, and volumes can only be removed; create a group with a larger one (`flexlvm vg create`)", in.Name.Group(), used)
 	}
 	if in.Thin != nil {
 		return p.thinClosed(in)

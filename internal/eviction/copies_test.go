@@ -59,7 +59,7 @@ func TestJudgeKeepsWhatIsToBeCopied(t *testing.T) {
 			require.Equal(t, tt.action, verdicts[i].Action)
 			if tt.action == eviction.ActionWait {
 				require.Empty(t, verdicts[i].To)
-				require.Contains(t, verdicts[i].Why, "PersistentVolume copy is to begin as a copy of it")
+				require.Contains(t, verdicts[i].Why, "PersistentVolume copy is to become a copy of it")
 			}
 			var made []string
 			for _, c := range eviction.Copies(s.View) {

@@ -48,8 +48,8 @@ func TestDirectoryPool(t *testing.T) {
 func TestDirectoryPoolThatIsNotSeen(t *testing.T) {
 	const name = volume.PoolName("flexlvm:small")
 	for what, spoil := range map[string]func(s *evictiontest.Scene){
-		"cannot be looked into": func(s *evictiontest.Scene) { s.Group(name).Directories.Known = false },
-		"is not on this node":   func(s *evictiontest.Scene) { s.View.Pools = s.View.Pools[:1] },
+		"cannot be read, so its state is unknown": func(s *evictiontest.Scene) { s.Group(name).Directories.Known = false },
+		"is not on this node":                     func(s *evictiontest.Scene) { s.View.Pools = s.View.Pools[:1] },
 	} {
 		s := evictiontest.New()
 		s.Pool(string(name), 10)

@@ -52,7 +52,7 @@ func Judge(view View) []Verdict {
 			v.Why = fmt.Sprintf("%s, but its volume stays as it is: %s", c.Evidence(), x.mayBeBack(view, c))
 		case x.beingCopied(c) != "":
 			v.Action = ActionWait
-			v.Why = fmt.Sprintf("%s, but its volume stays as it is: PersistentVolume %s is to begin as a copy of it, which is not made yet; it goes when that is done, or when that one is deleted", c.Evidence(), x.beingCopied(c))
+			v.Why = fmt.Sprintf("%s, but its volume stays as it is: PersistentVolume %s is to become a copy of it, which is not created yet; it is released when that is done, or when that PersistentVolume is deleted", c.Evidence(), x.beingCopied(c))
 		default:
 			v.Action = ActionRelease
 			v.To, v.Why = x.release(c)
@@ -97,10 +97,10 @@ func (x *index) obstacle(c *persistentvolume.Volume) string {
 		return fmt.Sprintf("PersistentVolume %s still names it; delete that one too if nobody needs it", by)
 	}
 	if x.unread[c.Volume] {
-		return "another PersistentVolume, which cannot be read, may mean it or be a copy of it that is not made yet; its event VolumeNeedsAttention says what to do"
+		return "another PersistentVolume, which cannot be read, may name it or be a copy of it that is not created yet; its event VolumeNeedsAttention says what to do"
 	}
 	if _, there := x.group(c); !there {
-		return fmt.Sprintf("LVM does not see volume group %s on this node, so nothing can be said of it; %s; only if they are lost for good, remove the finalizer %s", c.Group, bringBack(c.Group), pv.Finalizer)
+		return fmt.Sprintf("LVM does not see volume group %s on this node, so its state is unknown; %s; only if they are lost permanently, remove the finalizer %s", c.Group, bringBack(c.Group), pv.Finalizer)
 	}
 	if why, ailing := x.ailing[c.Group]; ailing {
 		return why
@@ -113,17 +113,17 @@ func (x *index) obstacle(c *persistentvolume.Volume) string {
 	case !there:
 		return ""
 	case v.State == "" && v.Layout == volume.Directory:
-		return fmt.Sprintf("the record of %s in directory pool %s makes no sense (%s); %s", KeyOfPersistentVolume(c), c.Pool(), v.Problem, volume.Remedy(v.Unknown, "put it right"))
+		return fmt.Sprintf("the record of %s in directory pool %s is invalid (%s); %s", KeyOfPersistentVolume(c), c.Pool(), v.Problem, volume.Remedy(v.Unknown, "correct it"))
 	case v.State == "":
-		return fmt.Sprintf("the tags of %s make no sense (%s); %s", KeyOfPersistentVolume(c), v.Problem, volume.Remedy(v.Unknown, "put them right with lvchange"))
+		return fmt.Sprintf("the tags of %s are invalid (%s); %s", KeyOfPersistentVolume(c), v.Problem, volume.Remedy(v.Unknown, "correct them with lvchange"))
 	case v.Cluster != c.Cluster:
 		return fmt.Sprintf("%s belongs to cluster %q, not to %q; remove the finalizer %s once nobody needs the PersistentVolume", KeyOfPersistentVolume(c), v.Cluster, c.Cluster, pv.Finalizer)
 	case c.FS != "" && v.FS != c.FS:
-		return fmt.Sprintf("it was made for the file system %s, and %s holds another (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.FS, KeyOfPersistentVolume(c), v.FS, pv.Finalizer)
+		return fmt.Sprintf("it was created for the file system %s, but %s holds another (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.FS, KeyOfPersistentVolume(c), v.FS, pv.Finalizer)
 	case !c.InGroup(v.GroupUUID):
-		return fmt.Sprintf("it was made in volume group %s with UUID %s, and %s is in another of that name (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.Group, c.GroupUUID, KeyOfPersistentVolume(c), v.GroupUUID, pv.Finalizer)
+		return fmt.Sprintf("it was created in volume group %s with UUID %s, but %s is in another of that name (%s); remove the finalizer %s once nobody needs the PersistentVolume", c.Group, c.GroupUUID, KeyOfPersistentVolume(c), v.GroupUUID, pv.Finalizer)
 	case v.DirectoryPool != c.Shape.DirectoryPool: // the engine searches only that pool
-		return fmt.Sprintf("it was made in %s %s, and %s is in %s %s; rename the pool back (lvrename), or remove the finalizer %s once nobody needs the PersistentVolume",
+		return fmt.Sprintf("it was created in %s %s, but %s is in %s %s; rename the pool back (lvrename), or remove the finalizer %s once nobody needs the PersistentVolume",
 			c.Pool().Noun(), c.Pool(), KeyOfPersistentVolume(c), v.Pool().Noun(), v.Pool(), pv.Finalizer)
 	}
 	return ""
@@ -137,7 +137,7 @@ func (x *index) mayBeBack(view View, c *persistentvolume.Volume) string {
 	if view.WentBack == "" || c.Kind != volume.Claim || !there || v.State != volume.Ready && v.State != volume.Creating {
 		return ""
 	}
-	return fmt.Sprintf("%s, and may not know who uses the volume since; set the reclaim policy to Retain if it is needed (`kubectl patch pv %s -p '{\"spec\":{\"persistentVolumeReclaimPolicy\":\"Retain\"}}'`), and restart the node daemon (delete its pod) once that is done for all of this node", view.restored(), c.PV)
+	return fmt.Sprintf("%s, and may not know who has used the volume since; set the reclaim policy to Retain if it is needed (`kubectl patch pv %s -p '{\"spec\":{\"persistentVolumeReclaimPolicy\":\"Retain\"}}'`), and restart the node daemon (delete its pod) once that is done for all PersistentVolumes of this node", view.restored(), c.PV)
 }
 
 // unseen returns why the volumes in a pool cannot be listed; empty if they can. LVM lists those of groups and
@@ -148,9 +148,9 @@ func (x *index) unseen(name volume.PoolName) string {
 	case !name.Directory():
 		return ""
 	case !there:
-		return fmt.Sprintf("directory pool %s is not on this node, or does not carry the tags of one of flexlvm's, so nothing can be said of it; put them right, or remove the finalizer %s if it is lost for good", name, pv.Finalizer)
+		return fmt.Sprintf("directory pool %s is not on this node, or does not carry flexlvm's tags, so its state is unknown; correct that, or remove the finalizer %s if the pool is lost permanently", name, pv.Finalizer)
 	case pool.Unseen():
-		return fmt.Sprintf("directory pool %s cannot be looked into, so nothing can be said of it: %s", name, pool.Directories.Unfit)
+		return fmt.Sprintf("directory pool %s cannot be read, so its state is unknown: %s", name, pool.Directories.Unfit)
 	}
 	return ""
 }
@@ -166,12 +166,12 @@ func (x *index) release(c *persistentvolume.Volume) (volume.State, string) {
 		return v.State, fmt.Sprintf("%s; volume %s is %s already", c.Evidence(), KeyOfPersistentVolume(c), v.State)
 	}
 	if retain {
-		return volume.Retained, fmt.Sprintf("%s; the reclaim policy is Retain, so volume %s is kept until a person gives it up (`flexlvm volumes forget %s`)", c.Evidence(), KeyOfPersistentVolume(c), c.Volume)
+		return volume.Retained, fmt.Sprintf("%s; the reclaim policy is Retain, so volume %s is kept until someone gives it up (`flexlvm volumes forget %s`)", c.Evidence(), KeyOfPersistentVolume(c), c.Volume)
 	}
 	if c.Kind == volume.Snapshot {
-		return volume.Unreferenced, fmt.Sprintf("%s; it stands for a snapshot, so volume %s is removed", c.Evidence(), KeyOfPersistentVolume(c))
+		return volume.Unreferenced, fmt.Sprintf("%s; it represents a snapshot, so volume %s is removed", c.Evidence(), KeyOfPersistentVolume(c))
 	}
-	return volume.Unreferenced, fmt.Sprintf("%s; its reclaim policy is Delete, so volume %s may be taken back", c.Evidence(), KeyOfPersistentVolume(c))
+	return volume.Unreferenced, fmt.Sprintf("%s; its reclaim policy is Delete, so volume %s may be evicted", c.Evidence(), KeyOfPersistentVolume(c))
 }
 
 // amiss returns a problem of a PersistentVolume that is not given up; empty if there is none.
@@ -179,7 +179,7 @@ func (x *index) amiss(view View, c *persistentvolume.Volume) string {
 	switch {
 	case c.Cluster == view.Cluster:
 	case c.Cluster == "" && c.BeingRemoved():
-		return fmt.Sprintf("%s, but its volume is left alone: the option %s is missing, so it may be another cluster's; look at it on the node, then remove the finalizer %s", c.Evidence(), volume.OptionCluster, pv.Finalizer)
+		return fmt.Sprintf("%s, but its volume is left alone: the option %s is missing, so it may be another cluster's; check it on the node, then remove the finalizer %s", c.Evidence(), volume.OptionCluster, pv.Finalizer)
 	case c.Cluster != "":
 		return fmt.Sprintf("PersistentVolume %s says that it is of cluster %q and this is %q; its volume is left alone: restore it under this cluster's UID, or remove the finalizer %s once nobody needs it", c.PV, c.Cluster, view.Cluster, pv.Finalizer)
 	}
@@ -190,11 +190,11 @@ func (x *index) amiss(view View, c *persistentvolume.Volume) string {
 	_, cut := x.pools[c.Pool()]
 	switch {
 	case !there:
-		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which LVM does not see on this node; %s%s; only if they are lost for good, delete %s", c.PV, c.Group, bringBack(c.Group), orMake(c), c.User())
+		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which LVM does not see on this node; %s%s; only if they are lost permanently, delete %s", c.PV, c.Group, bringBack(c.Group), orMake(c), c.User())
 	case !c.InGroup(pool.UUID) && x.ailing[c.Group] == "":
-		return fmt.Sprintf("PersistentVolume %s was made for volume group %s with UUID %s, and the one on this node is %s; bring the disks of the other one back; only if they are lost for good, such as after a replacement, delete %s", c.PV, c.Group, c.GroupUUID, pool.UUID, c.User())
+		return fmt.Sprintf("PersistentVolume %s was created for volume group %s with UUID %s, but the one on this node has %s; bring the disks of the other one back; only if they are lost permanently, such as after a replacement, delete %s", c.PV, c.Group, c.GroupUUID, pool.UUID, c.User())
 	case !cut:
-		return fmt.Sprintf("PersistentVolume %s needs %s %s, which is not on this node or does not carry the tags of one of flexlvm's; see `lvs -o +lv_tags %s`, and tag it; only if it is lost for good, delete %s", c.PV, c.Pool().Noun(), c.Pool(), c.Group, c.User())
+		return fmt.Sprintf("PersistentVolume %s needs %s %s, which is not on this node or does not carry flexlvm's tags; see `lvs -o +lv_tags %s`, and tag it; only if it is lost permanently, delete %s", c.PV, c.Pool().Noun(), c.Pool(), c.Group, c.User())
 	}
 	if c.Undelete {
 		return "" // the daemon brings the volume back, or reports why it cannot
@@ -214,7 +214,7 @@ func orMake(c *persistentvolume.Volume) string {
 	if c.GroupUUID != "" {
 		return ""
 	}
-	return ", or make the group if it was never there (`flexlvm vg create`)"
+	return ", or create the group if it never existed (`flexlvm vg create`)"
 }
 
 // unmountable returns why no pod can mount the volume of a PersistentVolume whose pool exists; empty if pods
@@ -238,7 +238,7 @@ func (x *index) incomplete(name volume.PoolName) string {
 		return why
 	}
 	if d := x.pools[name].Directories; d != nil && d.Unfit != "" {
-		return fmt.Sprintf("directory pool %s may have volumes that are not seen: %s", name, d.Unfit)
+		return fmt.Sprintf("directory pool %s may have volumes that cannot be seen: %s", name, d.Unfit)
 	}
 	return ""
 }
@@ -246,7 +246,7 @@ func (x *index) incomplete(name volume.PoolName) string {
 // shownBy returns the evidence that the volume of a PersistentVolume existed.
 func shownBy(c *persistentvolume.Volume) string {
 	if c.Kind == volume.Dataset && c.Replica.Complete {
-		return "which the PersistentVolume calls complete"
+		return "which is complete according to the PersistentVolume"
 	}
 	return "which was here as far as this node's records show"
 }
@@ -259,5 +259,5 @@ func afterLoss(c *persistentvolume.Volume) string {
 	case c.Pool().Directory():
 		return fmt.Sprintf("delete %s and restore the data from a backup", c.User())
 	}
-	return fmt.Sprintf("delete %s and restore the data from a backup; `grep description /etc/lvm/archive/%s_*` on the node may show what has removed it, but restore none of these, because volumes that were made since would be lost", c.User(), c.Group)
+	return fmt.Sprintf("delete %s and restore the data from a backup; `grep description /etc/lvm/archive/%s_*` on the node may show what removed it, but do not restore any of these archives, because volumes created since would be lost", c.User(), c.Group)
 }

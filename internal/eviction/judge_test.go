@@ -36,7 +36,7 @@ func TestJudge(t *testing.T) {
 		"available":                    {changes{evictiontest.Phase(available)}, neverMade, nothing, nowhere, ""},
 		"available, a volume is there": {changes{evictiontest.Phase(available)}, made, nothing, nowhere, ""},
 		"released, Delete": {changes{evictiontest.Phase(released)}, made, release, unreferenced,
-			"PersistentVolume pvc was released: claim db/data-pvc is gone; its reclaim policy is Delete, so volume flexlvm/pvc may be taken back"},
+			"PersistentVolume pvc was released: claim db/data-pvc is gone; its reclaim policy is Delete, so volume flexlvm/pvc may be evicted"},
 		"released, Delete, never made": {changes{evictiontest.Phase(released)}, neverMade, release, unreferenced, "is gone"},
 		"failed, Delete":               {changes{evictiontest.Phase(failed)}, made, release, unreferenced, "has failed to be reclaimed"},
 		"released, Retain":             {changes{evictiontest.Phase(released), evictiontest.Retain}, made, nothing, nowhere, ""},
@@ -46,7 +46,7 @@ func TestJudge(t *testing.T) {
 		"deleted, bound, Retain":    {changes{evictiontest.Phase(bound), evictiontest.Deleting, evictiontest.Retain}, made, nothing, nowhere, ""},
 		"deleted, released, Delete": {changes{evictiontest.Phase(released), evictiontest.Deleting}, made, release, unreferenced, "PersistentVolume pvc was deleted and no claim is bound to it"},
 		"deleted, released, Retain": {changes{evictiontest.Phase(released), evictiontest.Deleting, evictiontest.Retain}, made, release, kept,
-			"the reclaim policy is Retain, so volume flexlvm/pvc is kept until a person gives it up (`flexlvm volumes forget pvc`)"},
+			"the reclaim policy is Retain, so volume flexlvm/pvc is kept until someone gives it up (`flexlvm volumes forget pvc`)"},
 		"deleted, available, Delete": {changes{evictiontest.Phase(available), evictiontest.Deleting}, neverMade, release, unreferenced, "was deleted"},
 		"deleted, pending, Retain":   {changes{evictiontest.Phase(pending), evictiontest.Deleting, evictiontest.Retain}, made, release, kept, "was deleted"},
 
@@ -56,8 +56,8 @@ func TestJudge(t *testing.T) {
 		"no cluster, bound":           {changes{evictiontest.NoCluster}, made, nothing, nowhere, ""},
 		"no cluster, released":        {changes{evictiontest.NoCluster, evictiontest.Phase(released)}, made, report, nowhere, "the option clusterUID is missing"},
 		"no cluster, kept":            {changes{evictiontest.NoCluster, evictiontest.Phase(released), evictiontest.Retain}, made, nothing, nowhere, ""},
-		"group replaced, bound":       {changes{evictiontest.OtherGroup}, made, report, nowhere, "bring the disks of the other one back; only if they are lost for good, such as after a replacement, delete claim db/data-pvc"},
-		"group replaced, released":    {changes{evictiontest.OtherGroup, evictiontest.Phase(released)}, made, report, nowhere, "it was made in volume group flexlvm with UUID another"},
+		"group replaced, bound":       {changes{evictiontest.OtherGroup}, made, report, nowhere, "bring the disks of the other one back; only if they are lost permanently, such as after a replacement, delete claim db/data-pvc"},
+		"group replaced, released":    {changes{evictiontest.OtherGroup, evictiontest.Phase(released)}, made, report, nowhere, "it was created in volume group flexlvm with UUID another"},
 		"group replaced, volume lost": {changes{evictiontest.OtherGroup, evictiontest.Phase(released)}, neverMade, release, unreferenced, "is gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 				s.Volume("pvc", volume.Ready, 10)
 				s.View.WentBack = "resourceVersion 500 after 1000"
 			},
-			eviction.ActionReport, "", "the API server has gone back in time (resourceVersion 500 after 1000), as if it had been restored from a backup, and may not know who uses the volume since; set the reclaim policy to Retain",
+			eviction.ActionReport, "", "the API server has gone back in time (resourceVersion 500 after 1000), as if it had been restored from a backup, and may not know who has used the volume since; set the reclaim policy to Retain",
 		},
 		"released before, of a restored API server": {
 			func(s *evictiontest.Scene) {
@@ -118,7 +118,7 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 				s.Volume("pvc", volume.Ready, 10, func(v *inventory.Volume) { v.Kind = volume.Snapshot })
 				s.View.WentBack = "resourceVersion 500 after 1000"
 			},
-			eviction.ActionRelease, volume.Unreferenced, "it stands for a snapshot",
+			eviction.ActionRelease, volume.Unreferenced, "it represents a snapshot",
 		},
 		"retained by a person": {
 			func(s *evictiontest.Scene) { s.PersistentVolume("pvc", 10, gone); s.Volume("pvc", volume.Retained, 10) },
@@ -129,7 +129,7 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 				s.PersistentVolume("pvc", 10, gone, evictiontest.Retain, evictiontest.Deleting)
 				s.Volume("pvc", volume.Unreferenced, 10)
 			},
-			eviction.ActionRelease, volume.Retained, "is kept until a person gives it up",
+			eviction.ActionRelease, volume.Retained, "is kept until someone gives it up",
 		},
 		"doomed already": {
 			func(s *evictiontest.Scene) {
@@ -165,14 +165,14 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 				s.View.Unreadable = []string{"odd", "pvc"}
 				s.Volume("pvc", volume.Ready, 10)
 			},
-			eviction.ActionReport, "", "another PersistentVolume, which cannot be read, may mean it or be a copy of it",
+			eviction.ActionReport, "", "another PersistentVolume, which cannot be read, may name it or be a copy of it",
 		},
 		"nonsense in its tags": {
 			func(s *evictiontest.Scene) {
 				s.PersistentVolume("pvc", 10, gone)
 				s.Volume("pvc", "", 10, func(v *inventory.Volume) { v.Cluster, v.Problem = "", "two states" })
 			},
-			eviction.ActionReport, "", "the tags of flexlvm/pvc make no sense (two states)",
+			eviction.ActionReport, "", "the tags of flexlvm/pvc are invalid (two states)",
 		},
 		"another cluster's volume": {
 			func(s *evictiontest.Scene) {
@@ -185,19 +185,19 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 			func(s *evictiontest.Scene) {
 				s.PersistentVolume("pvc", 10, gone, func(c *persistentvolume.Volume) { c.Group = "away" })
 			},
-			eviction.ActionReport, "", "LVM does not see volume group away on this node, so nothing can be said of it; bring its disks back (`flexlvm doctor --group away` shows whether LVM's devices file hides them; then run `vgimportdevices away`); only if they are lost for good, remove the finalizer flexlvm.io/volume",
+			eviction.ActionReport, "", "LVM does not see volume group away on this node, so its state is unknown; bring its disks back (`flexlvm doctor --group away` shows whether LVM's devices file hides them; then run `vgimportdevices away`); only if they are lost permanently, remove the finalizer flexlvm.io/volume",
 		},
 		"no group for one in use": {
 			func(s *evictiontest.Scene) {
 				s.PersistentVolume("pvc", 10, func(c *persistentvolume.Volume) { c.Group, c.GroupUUID = "away", "another" })
 			},
-			eviction.ActionReport, "", "needs volume group away, which LVM does not see on this node; bring its disks back (`flexlvm doctor --group away` shows whether LVM's devices file hides them; then run `vgimportdevices away`); only if they are lost for good, delete claim db/data-pvc",
+			eviction.ActionReport, "", "needs volume group away, which LVM does not see on this node; bring its disks back (`flexlvm doctor --group away` shows whether LVM's devices file hides them; then run `vgimportdevices away`); only if they are lost permanently, delete claim db/data-pvc",
 		},
 		"no group for one that was made by hand": {
 			func(s *evictiontest.Scene) {
 				s.PersistentVolume("pvc", 10, func(c *persistentvolume.Volume) { c.Group = "away" })
 			},
-			eviction.ActionReport, "", "then run `vgimportdevices away`), or make the group if it was never there (`flexlvm vg create`); only if they are lost",
+			eviction.ActionReport, "", "then run `vgimportdevices away`), or create the group if it never existed (`flexlvm vg create`); only if they are lost",
 		},
 		"half a group": {
 			func(s *evictiontest.Scene) {

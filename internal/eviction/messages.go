@@ -41,7 +41,7 @@ func (p *planner) whyImmediate(v *inventory.Volume) string {
 }
 
 func (p *planner) whyReplica(v *inventory.Volume, c *persistentvolume.Volume) string {
-	return fmt.Sprintf("volumes promised on this node needed room, and no pod here used this replica of dataset %s/%s, which was asked to go %s and gives back %s; it is made anew where there is room: it was last used %s",
+	return fmt.Sprintf("volumes promised on this node needed room, and no pod here used this replica of dataset %s/%s, whose eviction was requested %s, and it gives back %s; it is loaded again where there is room: it was last used %s",
 		v.Namespace, c.Replica.Owner, ago(p.view.Now, c.Replica.Asked), v.Device, ago(p.view.Now, v.LastUsed))
 }
 
@@ -108,7 +108,7 @@ func (p *pool) room() string {
 
 // describe describes an orphan.
 func (p *planner) describe(v *inventory.Volume) string {
-	return fmt.Sprintf("no PersistentVolume names %s, state %s, %s; it was made %s and last used %s",
+	return fmt.Sprintf("no PersistentVolume names %s, state %s, %s; it was created %s and last used %s",
 		of(v), v.State, v.Size, ago(p.view.Now, v.Created), ago(p.view.Now, v.LastUsed))
 }
 
@@ -191,7 +191,7 @@ func (p *planner) outlook(in *pool) (out []string) {
 		first := slices.MinFunc(in.unfinished, func(a, b *inventory.Volume) int { return byName(*a, *b) })
 		text := fmt.Sprintf("%s could not be removed (%s: %s)", volume.Pluralize(n, "volume that was given up", "volumes that were given up"), KeyOf(first), first.Problem)
 		if in.stalled() {
-			text += ", so no more are given up for their room until that is put right"
+			text += ", so no more are given up for their room until that is corrected"
 		}
 		out = append(out, text)
 	}
@@ -202,7 +202,7 @@ func (p *planner) outlook(in *pool) (out []string) {
 		{standingYoung, fmt.Sprintf("may go once unreferenced for %s", duration.HumanDuration(p.policy.MinAge))},
 		{standingBusy, "cannot go while in use"},
 		{standingWanted, "cannot go while a PersistentVolume names it"},
-		{standingIll, "cannot go because of a problem that a person must look at"},
+		{standingIll, "cannot be evicted because of a problem that needs manual action"},
 	} {
 		if a := in.held[h.standing]; a.volumes > 0 {
 			out = append(out, fmt.Sprintf("%s in %s %s", a.bytes, volume.Pluralize(a.volumes, "unreferenced volume", "unreferenced volumes"), h.what))

@@ -80,7 +80,7 @@ func (p *planner) orphansFor(in *pool) []*inventory.Volume {
 // lost its data shows no PersistentVolumes, as if no volume were wanted.
 func (p *planner) blocked() string {
 	if p.view.Cluster == "" {
-		return "nothing is evicted: the UID of this cluster is not known, so no volume can be told to be this cluster's; look at the daemon's access to namespace kube-system"
+		return "nothing is evicted: the UID of this cluster is not known, so no volume is known to be this cluster's; check the daemon's access to namespace kube-system"
 	}
 	persistentVolumes := 0
 	for i := range p.view.PersistentVolumes {

@@ -73,7 +73,7 @@ func TestPlanReportsOrphans(t *testing.T) {
 	require.Equal(t, []string{"never-used", "a", "b", "moved"}, names, "the oldest first")
 	require.Equal(t, 240*time.Hour, r.Orphans[0].Age)
 	require.Equal(t, 50*time.Hour, r.Orphans[1].Age)
-	require.Equal(t, "no PersistentVolume names volume flexlvm/a of namespace db, state ready, 9 GiB; it was made 10d ago and last used 2d2h ago; "+
+	require.Equal(t, "no PersistentVolume names volume flexlvm/a of namespace db, state ready, 9 GiB; it was created 10d ago and last used 2d2h ago; "+
 		"`flexlvm volumes undelete a --dry-run` prints a PersistentVolume for it, `flexlvm volumes forget a` gives it up", r.Orphans[1].Message)
 	require.Contains(t, r.Orphans[3].Message, "; PersistentVolume moved names a volume of the same name in another volume group")
 	require.Empty(t, r.Evictions)
@@ -168,7 +168,7 @@ func TestPlanShareOfOrphansIsTheNodes(t *testing.T) {
 	require.Equal(t, []string{"Orphan a1", "Promised un", "Orphan o1"}, evictiontest.Evicted(r))
 	require.Equal(t, "1 volume promised on this node (here for claim db/data-here) needs 28 GiB, and pool flexlvm has 8 GiB free, "+
 		"and nothing unreferenced is left; this orphan gives back 10 GiB: no PersistentVolume names volume flexlvm/o1 of namespace db, state ready, 9 GiB; "+
-		"it was made 10d ago and last used 3d18h ago", r.Evictions[2].Message)
+		"it was created 10d ago and last used 3d18h ago", r.Evictions[2].Message)
 }
 
 func TestPlanIsBlocked(t *testing.T) {
@@ -250,14 +250,14 @@ func TestPlanShortfallNamesTheWaysOut(t *testing.T) {
 	for _, part := range []string{
 		"2 volumes promised on this node (more for claim db/data-more and 1 more) need 95 GiB, and pool flexlvm can give 90 GiB: 5 GiB is missing",
 		"3 GiB in 1 unreferenced volume cannot go while a PersistentVolume names it",
-		"2 GiB in 1 unreferenced volume cannot go because of a problem that a person must look at",
+		"2 GiB in 1 unreferenced volume cannot be evicted because of a problem that needs manual action",
 		"4 GiB in 1 volume without a PersistentVolume: look at them with `flexlvm volumes list`",
 		"extend volume group flexlvm (`vgextend --metadatasize 16m flexlvm DEVICE`)",
 	} {
 		require.Contains(t, message, part)
 	}
 	s.Group("flexlvm").Missing = 1
-	require.Contains(t, s.Plan().Pools[0].ShortfallMessage, "nothing is evicted from it: LVM cannot find 1 device of volume group flexlvm; look at `pvs`")
+	require.Contains(t, s.Plan().Pools[0].ShortfallMessage, "nothing is evicted from it: LVM cannot find 1 device of volume group flexlvm; see `pvs`")
 }
 
 // Orphans stay after the API server has gone back in time: it may lack the PersistentVolumes of a few volumes.

@@ -177,7 +177,7 @@ func TestPlanCountsWhatWasAskedFor(t *testing.T) {
 	s.View.Volumes[1].State, s.View.Volumes[1].Reclaim = unreferenced, volume.ReclaimImmediate
 	r := s.Plan()
 	require.Equal(t, []string{"Replica first", "Promised unwanted"}, evictiontest.Evicted(r))
-	require.Contains(t, r.Evictions[0].Message, "no pod here used this replica of dataset db/vm-first, which was asked to go")
+	require.Contains(t, r.Evictions[0].Message, "no pod here used this replica of dataset db/vm-first, whose eviction was requested")
 	require.Equal(t, "uid-of-vm-first", r.Evictions[0].Replica.OwnerUID)
 }
 

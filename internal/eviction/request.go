@@ -28,10 +28,10 @@ type Request struct {
 // be confirmed with the API server.
 func Grant(view View, r Request) (inventory.Volume, error) {
 	if age := view.Now.Sub(r.Time); age > requestLife || age < -requestLife {
-		return inventory.Volume{}, fmt.Errorf("the request is of %s, and it is %s: ask again, or set the clocks", r.Time.UTC().Format(time.RFC3339), view.Now.UTC().Format(time.RFC3339))
+		return inventory.Volume{}, fmt.Errorf("the request has the time %s, but the time here is %s: ask again, or correct the clocks", r.Time.UTC().Format(time.RFC3339), view.Now.UTC().Format(time.RFC3339))
 	}
 	if r.To != volume.Retained && r.To != volume.Unreferenced {
-		return inventory.Volume{}, fmt.Errorf("%s is no state that can be asked for", r.To)
+		return inventory.Volume{}, fmt.Errorf("%s is not a state that can be requested", r.To)
 	}
 	x := newIndex(view)
 	v, err := x.meant(view, r)
@@ -53,17 +53,17 @@ func (x *index) meant(view View, r Request) (*inventory.Volume, error) {
 	v, there := x.volumes[key]
 	switch {
 	case view.Cluster == "":
-		return nil, errors.New("it is not known whose volumes these are")
+		return nil, errors.New("the UID of this cluster is unknown, so the owner of the volumes is, too")
 	case !there:
 		return nil, x.whyAbsent(key)
 	case v.State == volume.Doomed:
 		return nil, errEvicted(key)
 	case v.State == "":
-		return nil, fmt.Errorf("the tags of volume %s make no sense (%s); %s", key, v.Problem, volume.Remedy(v.Unknown, "put them right with lvchange"))
+		return nil, fmt.Errorf("the tags of volume %s are invalid (%s); %s", key, v.Problem, volume.Remedy(v.Unknown, "correct them with lvchange"))
 	case v.Cluster != view.Cluster:
 		return nil, fmt.Errorf("volume %s belongs to cluster %q", key, v.Cluster)
 	case v.FS != r.FS:
-		return nil, fmt.Errorf("volume %s holds the file system %s, and %s is meant", key, v.FS, r.FS)
+		return nil, fmt.Errorf("volume %s holds the file system %s, but the request names %s", key, v.FS, r.FS)
 	case x.ailing[r.Group] != "":
 		return nil, errors.New(x.ailing[r.Group])
 	}
@@ -94,11 +94,11 @@ func (x *index) wantedBySomebody(view View, v *inventory.Volume) error {
 	case wanted || x.named[key]:
 		return fmt.Errorf("PersistentVolume %s names volume %s, so it has an owner: delete its claim, and the volume is released by itself", x.namer(view, key), key)
 	case x.unread[key.name]:
-		return fmt.Errorf("a PersistentVolume that cannot be read may mean volume %s; its event VolumeNeedsAttention says what to do", key)
+		return fmt.Errorf("a PersistentVolume that cannot be read may name volume %s; its event VolumeNeedsAttention says what to do", key)
 	case v.State != volume.Unreferenced && v.State != volume.Retained && v.InUse():
-		return fmt.Errorf("volume %s is in use on the node, so somebody wants it", key)
+		return fmt.Errorf("volume %s is in use on the node", key)
 	case x.copied[key] != "":
-		return fmt.Errorf("PersistentVolume %s is to begin as a copy of volume %s, which is not made yet", x.copied[key], key)
+		return fmt.Errorf("PersistentVolume %s is to become a copy of volume %s, which is not created yet", x.copied[key], key)
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func (p *planner) thinClosed(in *pool) string {
 		return fmt.Sprintf("thin pool %s: %s", in.Name, in.Thin.Unfit)
 	}
 	if !in.Thin.Known {
-		return fmt.Sprintf("LVM does not tell how full thin pool %s is; see `lvs -a %s`", in.Name, in.Name.Group())
+		return fmt.Sprintf("LVM does not report how full thin pool %s is; see `lvs -a %s`", in.Name, in.Name.Group())
 	}
 	kept := in.Size - in.Free - in.pending
 	if p.result.Blocked == "" {

@@ -66,7 +66,7 @@ func (x *index) cannotReturn(c *persistentvolume.Volume) (why string, evicted bo
 	case !there && x.incomplete(c.Pool()) != "":
 		return x.incomplete(c.Pool()), false
 	case !there || v.State == volume.Doomed:
-		return fmt.Sprintf("volume %s was evicted before it could be brought back: its data is gone for good, and no empty volume takes its place", key), true
+		return fmt.Sprintf("volume %s was evicted before it could be brought back: its data is lost, and no empty volume replaces it", key), true
 	}
 	return notTheOne(v, c), false
 }
@@ -77,9 +77,9 @@ func notTheOne(v *inventory.Volume, c *persistentvolume.Volume) string {
 	key := KeyOf(v)
 	switch {
 	case v.State == "":
-		return fmt.Sprintf("the tags of volume %s make no sense (%s)", key, v.Problem)
+		return fmt.Sprintf("the tags of volume %s are invalid (%s)", key, v.Problem)
 	case v.FS != c.FS:
-		return fmt.Sprintf("volume %s holds the file system %s, and %s is to be brought back", key, v.FS, c.FS)
+		return fmt.Sprintf("volume %s holds the file system %s, but %s is to be brought back", key, v.FS, c.FS)
 	case v.Cluster != c.Cluster:
 		return fmt.Sprintf("volume %s belongs to cluster %q", key, v.Cluster)
 	case v.Kind != c.Kind:

@@ -58,11 +58,11 @@ func TestWhatIsNotSeenIsNotCalledEvicted(t *testing.T) {
 		spoil   func(*evictiontest.Scene)
 		evicted bool
 	}{
-		"cannot be looked into":           {spoil: func(s *evictiontest.Scene) { s.Group(name).Directories.Known = false }},
-		"is not on this node":             {spoil: func(s *evictiontest.Scene) { s.View.Pools = s.View.Pools[1:] }},
-		"xfs_repair has moved files":      {spoil: func(s *evictiontest.Scene) { s.Group(name).Directories.Unfit = "xfs_repair has moved files" }},
-		"its data is gone for good":       {spoil: func(*evictiontest.Scene) {}, evicted: true},
-		"no empty volume takes its place": {spoil: func(s *evictiontest.Scene) { s.Volume("data", volume.Doomed, 1) }, evicted: true},
+		"cannot be read, so its state is unknown": {spoil: func(s *evictiontest.Scene) { s.Group(name).Directories.Known = false }},
+		"is not on this node":                     {spoil: func(s *evictiontest.Scene) { s.View.Pools = s.View.Pools[1:] }},
+		"xfs_repair has moved files":              {spoil: func(s *evictiontest.Scene) { s.Group(name).Directories.Unfit = "xfs_repair has moved files" }},
+		"its data is lost":                        {spoil: func(*evictiontest.Scene) {}, evicted: true},
+		"no empty volume replaces it":             {spoil: func(s *evictiontest.Scene) { s.Volume("data", volume.Doomed, 1) }, evicted: true},
 	} {
 		s := evictiontest.New()
 		s.Pool(string(name), 10)
@@ -99,5 +99,5 @@ func TestNothingTakesThePlaceOfWhatIsGone(t *testing.T) {
 	verdicts := eviction.Judge(s.View)
 	require.Len(t, verdicts, 1)
 	require.Equal(t, eviction.ActionReport, verdicts[0].Action)
-	require.Contains(t, verdicts[0].Why, "it was made for the file system "+fsUUID)
+	require.Contains(t, verdicts[0].Why, "it was created for the file system "+fsUUID)
 }

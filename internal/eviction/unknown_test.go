@@ -33,7 +33,7 @@ func TestTagsOfANewerRelease(t *testing.T) {
 					require.Contains(t, says, "change nothing, and upgrade")
 					require.NotRegexp(t, "lvchange|finalizer|right", says)
 				} else {
-					require.Regexp(t, "put them right with lvchange$|put it right$", says)
+					require.Regexp(t, "correct them with lvchange$|correct it$", says)
 				}
 			}
 		}

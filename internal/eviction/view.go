@@ -136,7 +136,7 @@ func newIndex(view View) index {
 		case p.Exported:
 			x.ailing[group] = fmt.Sprintf("volume group %s is exported, and LVM changes nothing in it until `vgimport %s`", group, group)
 		case p.Missing > 0:
-			x.ailing[group] = fmt.Sprintf("LVM cannot find %s of volume group %s; look at `pvs`", volume.Pluralize(p.Missing, "device", "devices"), group)
+			x.ailing[group] = fmt.Sprintf("LVM cannot find %s of volume group %s; see `pvs`", volume.Pluralize(p.Missing, "device", "devices"), group)
 		}
 		x.pools[p.Name] = p
 	}

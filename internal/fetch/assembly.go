@@ -298,7 +298,7 @@ func (w *worker) complete(ctx context.Context, a *assembly) {
 		w.fail(a.object, err)
 		return
 	}
-	w.Log.WithError(err).WithField("key", a.object.Key).Warn("A large object is fetched anew")
+	w.Log.WithError(err).WithField("key", a.object.Key).Warn("Fetching a large object again from the start")
 	if err := w.lookAgain(ctx, &a.object); err != nil {
 		w.fail(a.object, err)
 		return

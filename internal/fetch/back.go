@@ -121,7 +121,7 @@ func (u *upload) mayReplace(path string, there store.Object, err error) error {
 		return nil
 	}
 	if u.lacksManifest() {
-		return fmt.Errorf("%w, or the file was, and %s, which tells, is not there: remove the object to have the file uploaded, or the file to keep the object", store.ErrConflict, destination.ManifestFile)
+		return fmt.Errorf("%w, or the file was, and %s, which would show which, is missing: remove the object to upload the file, or remove the file to keep the object", store.ErrConflict, destination.ManifestFile)
 	}
-	return fmt.Errorf("%w, and nothing says whether the file was changed here: remove the object to have the file uploaded, or the file to keep the object", store.ErrConflict)
+	return fmt.Errorf("%w, and it is unknown whether the file was changed here: remove the object to upload the file, or remove the file to keep the object", store.ErrConflict)
 }

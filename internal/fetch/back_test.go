@@ -149,13 +149,13 @@ func TestManifestThatDoesNotSayWhatCame(t *testing.T) {
 		"untouched":                         {was: none, want: "what came"},
 		"changed here":                      {was: none, here: "What came", want: "What came"},
 		"another size here":                 {was: none, here: "longer than that", there: &fakeObject{data: []byte("theirs"), etag: "t"}, want: "longer than that"},
-		"changed there":                     {was: none, there: &fakeObject{data: []byte("theirs"), etag: "t"}, want: "theirs", conflictSays: `"a": the object was changed since it was fetched, and nothing says`},
-		"changed on both sides":             {was: none, here: "What came", there: &fakeObject{data: []byte("theirs"), etag: "t"}, want: "theirs", conflictSays: "remove the object to have the file uploaded"},
+		"changed there":                     {was: none, there: &fakeObject{data: []byte("theirs"), etag: "t"}, want: "theirs", conflictSays: `"a": the object was changed since it was fetched, and it is unknown whether`},
+		"changed on both sides":             {was: none, here: "What came", there: &fakeObject{data: []byte("theirs"), etag: "t"}, want: "theirs", conflictSays: "remove the object to upload the file"},
 		"removed there":                     {was: none, gone: true, want: "what came"},
 		"in parts, changed there":           {was: fakeObject{data: data, etag: storetest.CompositeOf(data, int64(len(data)))}, there: &fakeObject{data: []byte("theirs"), etag: "t"}, want: "theirs"},
 		"in parts, changed on both sides":   {was: fakeObject{data: data, etag: storetest.CompositeOf(data, int64(len(data)))}, here: "What came", there: &fakeObject{data: []byte("theirs"), etag: "t"}, want: "What came"},
 		"MD5, changed there":                {was: fakeObject{data: data, etag: md5Hex(data)}, there: &fakeObject{data: []byte("theirs"), etag: "t"}, want: "theirs"},
-		"odd parts, unknown, changed there": {was: fakeObject{data: data, etag: storetest.CompositeOf(data, 2, 3, 4)}, there: &fakeObject{data: []byte("theirs"), etag: "t"}, want: "theirs", conflictSays: "nothing says"},
+		"odd parts, unknown, changed there": {was: fakeObject{data: data, etag: storetest.CompositeOf(data, 2, 3, 4)}, there: &fakeObject{data: []byte("theirs"), etag: "t"}, want: "theirs", conflictSays: "it is unknown whether"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)

@@ -144,7 +144,7 @@ func (r *run) link(ctx context.Context, entries []Entry) error {
 	for batch := range slices.Chunk(entries, batchFiles) {
 		for _, e := range batch {
 			if err := r.linkOne(e); err != nil {
-				return fmt.Errorf("take %s over from the version before: %w", e.Path, err)
+				return fmt.Errorf("copy %s from the previous version: %w", e.Path, err)
 			}
 		}
 		if err := r.dest.Sync(); err != nil {
@@ -242,7 +242,7 @@ func (r *run) requireUnchanged(ctx context.Context, files []store.Object) error 
 		note(name)
 	}
 	if changed > 0 {
-		return store.Failure(fmt.Errorf("the source changed while it was loaded: %s, such as %s; the version before stays until a load sees the source unchanged", countOf(changed), first), true)
+		return store.Failure(fmt.Errorf("the source changed while it was loaded: %s, such as %s; the previous version stays until a load sees the source unchanged", countOf(changed), first), true)
 	}
 	return nil
 }

@@ -71,18 +71,18 @@ func (r *run) judge(o store.Object, c store.Check, content string, err error, ke
 		return c, fmt.Errorf("%w: %w", ours, err)
 	}
 	if r.Checksum != ChecksumRequired && !hashes && !c.Told && (c.Kind == store.CheckMD5 || c.Kind == store.CheckComposite) {
-		r.Log.WithField("key", o.Key).Warn("The ETag is no hash of the content; the size alone is compared")
+		r.Log.WithField("key", o.Key).Warn("The ETag does not match the content; only the size is checked")
 		r.mu.Lock()
 		r.unsound++
-		r.progress.noteLast("files have an ETag that looks like a hash and is none of their content, so their size alone was compared", r.unsound)
+		r.progress.noteLast("files have an ETag that looks like a hash but does not match their content, so only their size was checked", r.unsound)
 		r.mu.Unlock()
 		return store.Check{Kind: store.CheckSize}, nil
 	}
-	return c, fmt.Errorf("%w: the same content came twice (--checksum=none takes it): %w", store.ErrWrongSum, err)
+	return c, fmt.Errorf("%w: two downloads had the same content (--checksum=none accepts it): %w", store.ErrWrongSum, err)
 }
 
 // errDisk reports that a file does not read back as it was written.
-var errDisk = errors.New("the file on disk is not what was received; look at the node's disk")
+var errDisk = errors.New("the file on disk differs from the received content; check the node's disk")
 
 // isKept returns an error if the bytes of a file do not have the CRC of the received bytes.
 func (w *worker) isKept(ctx context.Context, file io.ReaderAt, size int64, want []byte) error {

@@ -144,7 +144,7 @@ func TestGoneWhileFetching(t *testing.T) {
 		return false
 	}
 	refused, _, err := b.run("s3://bucket/set/")
-	require.ErrorContains(t, err, `1 of 125 files could not be fetched, the first: it is listed and not there: it was deleted meanwhile, or else the listing is wrong, and `+"`"+`exclude`+"`"+` leaves it out: fetch "set/many/119"`)
+	require.ErrorContains(t, err, `1 of 125 files could not be fetched, the first: the source lists it but does not have it: it was deleted meanwhile, or the listing is wrong; in that case add it to `+"`"+`exclude`+"`"+`: fetch "set/many/119"`)
 	require.Empty(t, refused)
 	var e *store.Error
 	require.ErrorAs(t, err, &e)

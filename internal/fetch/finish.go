@@ -54,14 +54,14 @@ func (r *run) removeGone(gone []Entry) error {
 		changed, err := replaced(r.dest, e)
 		switch {
 		case err != nil:
-			r.note(Refusal{e.Path, "it is not wanted any more and was not removed: " + err.Error()})
+			r.note(Refusal{e.Path, "it is no longer selected, but could not be removed: " + err.Error()})
 			continue
 		case changed:
-			r.note(Refusal{e.Path, "it is not wanted any more and was changed here, so it was not removed; remove it, or move it elsewhere"})
+			r.note(Refusal{e.Path, "it is no longer selected but was changed here, so it was not removed; remove it, or move it elsewhere"})
 			continue
 		}
 		if err := r.dest.Remove(e.Path); err != nil {
-			r.note(Refusal{e.Path, "it is not wanted any more and was not removed: " + err.Error()})
+			r.note(Refusal{e.Path, "it is no longer selected, but could not be removed: " + err.Error()})
 			continue
 		}
 		if err := r.manifest.append(Entry{Path: e.Path, FetchedAt: time.Now().UTC(), Deleted: true}); err != nil {
@@ -82,7 +82,7 @@ func (r *run) summary() complete {
 // finish marks the destination as complete.
 func (r *run) finish(ctx context.Context) error {
 	if r.Index {
-		r.progress.set(protocol.StateFetching, "computing the SHA-256 of what was fetched")
+		r.progress.set(protocol.StateFetching, "computing the SHA-256 of the fetched files")
 	}
 	if err := r.makeIndex(ctx); err != nil {
 		return err

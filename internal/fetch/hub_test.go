@@ -189,7 +189,7 @@ func TestHubThatCannotBeRead(t *testing.T) {
 	for source, want := range map[string]string{
 		"hf://org/name@other":   "Invalid rev id: other",
 		"hf://org/none":         "Invalid rev id: main",
-		"hf://org/name/b.txt":   "nothing is there",
+		"hf://org/name/b.txt":   "no files to fetch",
 		"hf://org/name/folder/": "does not exist on",
 	} {
 		_, status, err := b.run(source)
@@ -204,7 +204,7 @@ func TestHubThatCannotBeRead(t *testing.T) {
 		want    string
 	}{
 		"no commit":  {revision, words(`{"sha": 1}`), "the answer names no commit"},
-		"no JSON":    {tree, words(`<html>`), "the answer is no list of entries"},
+		"no JSON":    {tree, words(`<html>`), "the response is not a list of entries"},
 		"no hash":    {tree, words(`[{"type":"file","path":"a.txt","size":1,"oid":"x"}]`), `"a.txt" has no hash`},
 		"no SHA-256": {tree, words(`[{"type":"file","path":"a.txt","size":1,"oid":"x","lfs":{"oid":"00","size":1}}]`), `"a.txt" has no SHA-256`},
 		"page that repeats": {tree, func(w http.ResponseWriter, _ *http.Request) {
@@ -244,7 +244,7 @@ func TestHubFaults(t *testing.T) {
 		"signature is over": {cdn: webtest.Times(1, blob, webtest.Status(500))},
 		"busy":              {api: webtest.Times(2, "/api/models/org/name/revision/main", webtest.Status(429))},
 		"a wrong byte once": {cdn: webtest.Times(1, blob, wrong(large))},
-		"a wrong byte":      {cdn: webtest.Times(1000, blob, wrong(large)), fails: `check "model-00001.safetensors": the source's checksum cannot be relied on: the same content came twice`},
+		"a wrong byte":      {cdn: webtest.Times(1000, blob, wrong(large)), fails: `check "model-00001.safetensors": the source's checksum cannot be relied on: two downloads had the same content`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, files := newHubBed(t), modelFiles()

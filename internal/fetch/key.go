@@ -27,7 +27,7 @@ func checkPath(path string) error {
 	case path == "":
 		return fmt.Errorf("the name is empty")
 	case len(path) > maxPath:
-		return fmt.Errorf("the name has %d bytes; paths of more than %d cannot be made", len(path), maxPath)
+		return fmt.Errorf("the name has %d bytes; paths may have at most %d", len(path), maxPath)
 	case !utf8.ValidString(path):
 		return fmt.Errorf("the name is not valid UTF-8")
 	}
@@ -39,13 +39,13 @@ func checkPath(path string) error {
 	for i, name := range strings.Split(path, "/") {
 		switch {
 		case name == "":
-			return fmt.Errorf("the name has an empty part (a slash at an end, or two in a row)")
+			return fmt.Errorf("the name has an empty path element (a slash at its beginning or end, or two in a row)")
 		case name == "." || name == "..":
-			return fmt.Errorf("the name has the part %q, which leads elsewhere", name)
+			return fmt.Errorf("the name has the path element %q, which is not allowed", name)
 		case len(name) > maxName:
-			return fmt.Errorf("a part of the name has %d bytes; file names hold at most %d", len(name), maxName)
+			return fmt.Errorf("an element of the path has %d bytes; file names may have at most %d", len(name), maxName)
 		case i == 0 && fold(name) == store.ControlDir:
-			return fmt.Errorf("%s belongs to fetch itself", store.ControlDir)
+			return fmt.Errorf("%s is reserved for fetch", store.ControlDir)
 		}
 	}
 	return nil
@@ -140,7 +140,7 @@ func (p *placement) settle(candidates []store.Object, same func(string) string) 
 		case there && first == o.Path:
 			p.refused = append(p.refused, Refusal{o.Key, "another object has the same path"})
 		case there:
-			p.refused = append(p.refused, Refusal{o.Key, fmt.Sprintf("the destination's file system ignores case and takes it for %q", first)})
+			p.refused = append(p.refused, Refusal{o.Key, fmt.Sprintf("the destination's file system ignores case, so it is the same file as %q", first)})
 		default:
 			taken[name] = o.Path
 			p.files = append(p.files, o)

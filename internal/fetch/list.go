@@ -33,7 +33,7 @@ func (r *run) list(ctx context.Context) (placement, error) {
 		return placement{}, err
 	}
 	if nobodys > 0 {
-		r.progress.Note(fmt.Sprintf("%d of %d objects in %s match none of the patterns %s, so nobody fetches them", nobodys, listed, r.Source.URL, quoted(r.Paths, r.Elsewhere)))
+		r.progress.Note(fmt.Sprintf("%d of %d objects in %s match none of the patterns %s, so they are not fetched", nobodys, listed, r.Source.URL, quoted(r.Paths, r.Elsewhere)))
 	}
 	if of, is := r.Store.(store.Revised); is {
 		r.revision = of.Revision()
@@ -59,11 +59,11 @@ func (r *run) nothing(listed, wanted int, refused []Refusal) error {
 	var err error
 	switch {
 	case wanted == 0:
-		err = fmt.Errorf("nothing is there: of %d objects in %s none is wanted%s; check the name, and that a prefix ends in a slash", listed, r.Source.URL, matching(r.Paths))
+		err = fmt.Errorf("no files to fetch: none of %d objects in %s is selected%s; check the name, and that a prefix ends in a slash", listed, r.Source.URL, matching(r.Paths))
 	case len(refused) == 0:
-		err = fmt.Errorf("nothing is there: of %d objects in %s those that are wanted%s only mark folders; check the name, and whether the files were deleted", listed, r.Source.URL, matching(r.Paths))
+		err = fmt.Errorf("no files to fetch: of %d objects in %s, those that are selected%s only mark folders; check the name, and whether the files were deleted", listed, r.Source.URL, matching(r.Paths))
 	default:
-		err = fmt.Errorf("nothing can be fetched: of %d objects in %s none that is wanted%s can be a file, the first: %s; rename them in the source, or select others", listed, r.Source.URL, matching(r.Paths), refused[0])
+		err = fmt.Errorf("no files to fetch: of %d objects in %s, none that is selected%s can be a file; the first: %s; rename them in the source, or select others", listed, r.Source.URL, matching(r.Paths), refused[0])
 	}
 	return &store.Error{Err: err}
 }

@@ -20,13 +20,13 @@ var listings = map[string]struct {
 	path string
 	want string
 }{
-	"nothing":                     {nil, "", "nothing is there: of 0 objects"},
+	"nothing":                     {nil, "", "no files to fetch: none of 0 objects"},
 	"mark of the prefix":          {[]string{"set/"}, "", "only mark folders"},
-	"marks of folders":            {[]string{"set/", "set/d/", "set/d/e/"}, "", "nothing is there: of 3 objects"},
-	"mark, and not wanted":        {[]string{"set/", "set/b"}, "a", `none is wanted by "a"`},
-	"mark that is wanted":         {[]string{"set/a/", "set/b"}, "a*", `those that are wanted by "a*" only mark folders`},
-	"all is refused":              {[]string{"set/../b", "set/x//y"}, "", `can be a file, the first: "set/../b"`},
-	"mark, and the rest is":       {[]string{"set/", "set/d/", "set/a//b"}, "", `"set/a//b": the name has an empty part`},
+	"marks of folders":            {[]string{"set/", "set/d/", "set/d/e/"}, "", "no files to fetch: of 3 objects"},
+	"mark, and not wanted":        {[]string{"set/", "set/b"}, "a", `none of 2 objects in s3://bucket/set/ is selected by "a"`},
+	"mark that is wanted":         {[]string{"set/a/", "set/b"}, "a*", `those that are selected by "a*" only mark folders`},
+	"all is refused":              {[]string{"set/../b", "set/x//y"}, "", `can be a file; the first: "set/../b"`},
+	"mark, and the rest is":       {[]string{"set/", "set/d/", "set/a//b"}, "", `"set/a//b": the name has an empty path element`},
 	"a mark is in a file's place": {[]string{"set/a/", "set/a"}, "", `"set/a": other objects need a directory`},
 }
 

@@ -36,7 +36,7 @@ func bootID() string {
 // (fdatasync) does not sync the times.
 func (m *mirror) recall(boot string) error {
 	if boot == "" {
-		return errors.New("nothing says whether the node was started anew since")
+		return errors.New("cannot determine whether the node was restarted meanwhile")
 	}
 	root, err := os.OpenRoot(m.Dir)
 	if err != nil {
@@ -103,7 +103,7 @@ func (m *mirror) write(line mirrored) {
 		_, err = m.log.Write(append(data, '\n'))
 	}
 	if err != nil {
-		m.Log.WithError(err).Warn("What was uploaded is not remembered")
+		m.Log.WithError(err).Warn("Cannot record in .flexlvm/mirrored.jsonl that the file was uploaded")
 		m.forget()
 	}
 }
@@ -139,7 +139,7 @@ func (m *mirror) shorten(files []store.Object) {
 	}
 	file, err := m.writeAnew(known)
 	if err != nil {
-		m.Log.WithError(err).Warn("What was uploaded is remembered at greater length than need be")
+		m.Log.WithError(err).Warn("Cannot shorten .flexlvm/mirrored.jsonl")
 		return
 	}
 	m.forget()

@@ -22,7 +22,7 @@ func (r *run) mayBeObject(objects []store.Object) error {
 	}
 	for _, path := range fetched {
 		if path != objects[0].Path {
-			return &store.Error{Err: fmt.Errorf("nothing is there any more below %s but an object of that name, and what was fetched is kept; to have the object, begin with an empty directory", r.Source.URL)}
+			return &store.Error{Err: fmt.Errorf("no objects are left below %s, only one of that name, and the fetched files are kept; to fetch that object, use an empty directory", r.Source.URL)}
 		}
 	}
 	return nil

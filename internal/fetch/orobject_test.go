@@ -40,7 +40,7 @@ func TestObjectAndPrefixOfOneName(t *testing.T) {
 
 	b.fake.delete("p/a")
 	for range 2 {
-		require.ErrorContains(t, fetch(), "nothing is there any more")
+		require.ErrorContains(t, fetch(), "no objects are left")
 		b.mustHave(map[string][]byte{"a": below})
 		// Without the completion file, the state is that of an interrupted run.
 		if err := os.Remove(filepath.Join(b.dest, ".flexlvm", "complete")); !os.IsNotExist(err) {
@@ -71,7 +71,7 @@ func TestVersionOfObjectAndPrefixOfOneName(t *testing.T) {
 	b.fake.delete("set/a")
 	for range 2 {
 		_, err = b.load()
-		require.ErrorContains(t, err, "nothing is there any more")
+		require.ErrorContains(t, err, "no objects are left")
 		require.Equal(t, "2", b.current())
 		b.holds("2", map[string][]byte{"a": below})
 	}
@@ -107,6 +107,6 @@ func TestObjectBesideAnEmptyFolder(t *testing.T) {
 	b.mustHave(map[string][]byte{"a": below})
 	b.fake.delete("p/a")
 	_, _, err = b.run("s3://bucket/p/")
-	require.ErrorContains(t, err, "nothing is there any more")
+	require.ErrorContains(t, err, "no objects are left")
 	b.mustHave(map[string][]byte{"a": below})
 }

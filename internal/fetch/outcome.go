@@ -19,7 +19,7 @@ func (r *run) fail(o store.Object, err error) {
 	case c == store.Fatal:
 		r.stop(err)
 	case c == store.Gone && r.disappears(o):
-		r.failedOne(o, store.Failure(fmt.Errorf("it is listed and not there: it was deleted meanwhile, or else the listing is wrong, and `exclude` leaves it out: %w", err), true))
+		r.failedOne(o, store.Failure(fmt.Errorf("the source lists it but does not have it: it was deleted meanwhile, or the listing is wrong; in that case add it to `exclude`: %w", err), true))
 	case c == store.Gone, errors.Is(err, store.ErrInTheWay):
 		r.refuse(o, err)
 	default:

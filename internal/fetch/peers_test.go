@@ -291,7 +291,7 @@ func TestPeersOfOthers(t *testing.T) {
 		"wrong dataset": identityOf(t, goodToken, "other"),
 	} {
 		_, err := r.copyMore(identity, r.index, address)
-		require.ErrorContains(t, err, "no peer gives the index", name)
+		require.ErrorContains(t, err, "no peer has the index", name)
 	}
 	_, err := r.copyMore(r.identity, "sha256:"+strings.Repeat("0", 64), address)
 	require.ErrorContains(t, err, "is wanted")

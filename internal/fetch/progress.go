@@ -229,7 +229,7 @@ func (p *Progress) Status(now time.Time) protocol.Status {
 	defer p.mu.Unlock()
 	if p.inner != nil {
 		s := p.inner.Status(now)
-		s.State, s.Ready, s.Retryable, s.Message = protocol.StateFetching, false, false, "fetching what has to be unpacked"
+		s.State, s.Ready, s.Retryable, s.Message = protocol.StateFetching, false, false, "fetching layers that are unpacked later"
 		s.ID, s.Run = p.id, p.run
 		return s
 	}

@@ -236,7 +236,7 @@ func (u *upload) file(ctx context.Context, o store.Object, buf []byte) error {
 		if c := store.Classify(err); c != store.Transient && c != store.Changed {
 			break
 		}
-		u.Log.WithError(err).WithField("path", o.Path).Warn("Uploading failed, and is tried again")
+		u.Log.WithError(err).WithField("path", o.Path).Warn("Uploading failed and will be retried")
 		if store.Wait(ctx, store.Pause(n, rand.Float64())) != nil {
 			return err
 		}
@@ -344,7 +344,7 @@ func (u *upload) readBack(ctx context.Context, o store.Object, crc, buf []byte) 
 	case err != nil:
 		return fmt.Errorf("read back what was uploaded: %w", store.Cause(ctx, err))
 	case !bytes.Equal(h.Sum(nil), crc):
-		return fmt.Errorf("%w: what was uploaded reads otherwise", store.ErrChecksum)
+		return fmt.Errorf("%w: the uploaded object's content differs from the file", store.ErrChecksum)
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func TestRunOneObjectAndGlob(t *testing.T) {
 
 	b.dest += "3"
 	_, _, err = b.run("s3://bucket/set/nothing/")
-	require.ErrorContains(t, err, "nothing is there")
+	require.ErrorContains(t, err, "no files to fetch")
 	_, _, err = b.run("s3://bucket/set")
 	require.ErrorContains(t, err, "ends in a slash")
 }

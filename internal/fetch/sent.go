@@ -107,12 +107,12 @@ func (u *upload) sends(path string) error {
 	}
 	err := u.noteSent(now, true)
 	if err != nil && !fetched && !u.lacksManifest() {
-		u.Log.WithError(err).WithField("path", path).Warn("That a file is sent again cannot be noted")
+		u.Log.WithError(err).WithField("path", path).Warn("Cannot record in .flexlvm/sent.jsonl that the file is sent again; it is sent anyway")
 		u.keepSent(now)
 		return nil
 	}
 	if err != nil {
-		return asLocal(fmt.Errorf("note in %s that it is sent, which has to be on disk first: %w", sentFile, err))
+		return asLocal(fmt.Errorf("record in %s that it is sent, which must be on disk before the upload: %w", sentFile, err))
 	}
 	return nil
 }
@@ -130,7 +130,7 @@ func (u *upload) hasSent(path string, crc []byte) {
 		return
 	}
 	if err := u.noteSent(now, false); err != nil {
-		u.Log.WithError(err).WithField("path", path).Warn("What was uploaded is not noted")
+		u.Log.WithError(err).WithField("path", path).Warn("Cannot record in .flexlvm/sent.jsonl that the file was uploaded")
 	}
 }
 
@@ -211,7 +211,7 @@ func (u *upload) shortenSent(files []store.Object) {
 		}
 	})
 	if err != nil {
-		u.Log.WithError(err).Warn("What was sent is noted at greater length than need be")
+		u.Log.WithError(err).Warn("Cannot shorten .flexlvm/sent.jsonl")
 		return
 	}
 	_ = file.Close() // it is on disk

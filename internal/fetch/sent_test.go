@@ -37,7 +37,7 @@ func newSent(t *testing.T) (b *bed, write func(name, text string)) {
 
 // looksAgain lists the events after which all files are compared again.
 var looksAgain = map[string]func(*bed){
-	"the node was started anew": func(b *bed) {
+	"the node was restarted": func(b *bed) {
 		name := filepath.Join(b.dest, mirroredFile)
 		text, err := os.ReadFile(name)
 		require.NoError(b.t, err)

@@ -139,9 +139,9 @@ func TestListThatCannotBeRead(t *testing.T) {
 	b.change = func(c *Config) { c.Sync = true }
 	good := listOf("a", []byte("one"), "")
 	for text, want := range map[string]string{
-		"":       "nothing is there",
+		"":       "no files to fetch",
 		"<html>": "entry 1 is not a JSON object",
-		good + `{"url":"b","sha256":"00","size":1}`:         `entry 2: sha256 "00" is not one in hex`,
+		good + `{"url":"b","sha256":"00","size":1}`:         `entry 2: sha256 "00" is not a SHA-256 in hex`,
 		strings.Replace(good, `"size":3`, `"size":-3`, 1):   "entry 1: size has to be",
 		strings.Replace(good, `,"size":3`, ``, 1):           "entry 1: size has to be",
 		strings.Replace(good, `"a"`, `"ftp://h/a"`, 1):      "has to be http[s]://host/path",
@@ -212,7 +212,7 @@ func TestListFaultsThatStay(t *testing.T) {
 		message   string
 		retryable bool
 	}{
-		"another byte":   {[]byte("onE"), "the same content came twice", false},
+		"another byte":   {[]byte("onE"), "two downloads had the same content", false},
 		"another length": {[]byte("longer"), "it has 6 bytes, and the list says 3", true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -103,7 +103,7 @@ func (w *worker) attempts(ctx context.Context, key string, try, look func(contex
 		if n >= w.Attempts || c != store.Transient && (c != store.Changed || look == nil) {
 			return fmt.Errorf("fetch %q, attempt %d: %w", key, n, err)
 		}
-		w.Log.WithError(err).WithField("key", key).WithField("attempt", n).Warn("Fetching failed, and is tried again")
+		w.Log.WithError(err).WithField("key", key).WithField("attempt", n).Warn("Fetching failed and will be retried")
 		if err := store.Wait(ctx, store.Pause(n, rand.Float64())); err != nil {
 			return err
 		}
@@ -240,7 +240,7 @@ func (w *worker) receive(ctx context.Context, dog *store.Watchdog, body io.Reade
 func (w *worker) end(ctx context.Context, body io.Reader) error {
 	n, err := body.Read(w.buf[:1])
 	if n > 0 {
-		return fmt.Errorf("%w: more bytes came than it has", store.ErrChanged)
+		return fmt.Errorf("%w: more bytes arrived than its size", store.ErrChanged)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return store.Cause(ctx, err)

@@ -104,7 +104,7 @@ func cross(dirs []string) error {
 	}
 	// The thread must not share its root and working directory with the others.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		return fmt.Errorf("part this thread from the others: %w", err)
+		return fmt.Errorf("unshare this thread's root and working directory: %w", err)
 	}
 	if err := setAll(); err != nil {
 		return err
@@ -153,21 +153,21 @@ func setAll() error {
 // arrived is the second process's Enter.
 func arrived(value string, count int) ([]string, error) {
 	if err := os.Unsetenv(carried); err != nil {
-		return nil, fmt.Errorf("tidy the environment: %w", err)
+		return nil, fmt.Errorf("clean up the environment: %w", err)
 	}
 	away, err := elsewhere()
 	if err != nil {
 		return nil, err
 	}
 	if len(away) > 0 {
-		return nil, fmt.Errorf("enter the host's namespaces: still outside of %v after it was done; unset %s", away, carried)
+		return nil, fmt.Errorf("enter the host's namespaces: still outside of %v after entering; unset %s", away, carried)
 	}
 	// For a program executed by descriptor, the kernel uses the descriptor's number as its name. The name is
 	// only for people.
 	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
 	paths, err := openedDirs(value)
 	if err == nil && len(paths) != count {
-		err = fmt.Errorf("%s is %q, which are not %d directories; unset it", carried, value, count)
+		err = fmt.Errorf("%s is %q, but %d directories are expected; unset it", carried, value, count)
 	}
 	return paths, err
 }
@@ -180,7 +180,7 @@ func openedDirs(value string) (paths []string, err error) {
 	for _, number := range strings.Split(value, ",") {
 		fd, err := strconv.Atoi(number)
 		if err != nil {
-			return nil, fmt.Errorf("%s is %q, and %q is no descriptor; unset it", carried, value, number)
+			return nil, fmt.Errorf("%s is %q, and %q is not a file descriptor; unset it", carried, value, number)
 		}
 		if fd == absent {
 			paths = append(paths, "")
@@ -188,7 +188,7 @@ func openedDirs(value string) (paths []string, err error) {
 		}
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
-			return nil, fmt.Errorf("%s is %q, and %q is no open directory; unset it", carried, value, number)
+			return nil, fmt.Errorf("%s is %q, and %q is not an open directory; unset it", carried, value, number)
 		}
 		unix.CloseOnExec(fd) // child programs must not inherit the directory
 		paths = append(paths, "/proc/self/fd/"+number)

@@ -317,7 +317,7 @@ func TestCloneOfWrongSources(t *testing.T) {
 		require.NotContains(t, lvs(), string(c.Name), "nothing was made")
 	}
 	c := m.cloneOf(s, "copy", s.Size)
-	mountFails(c, lvm.ErrNoVolume, "no empty volume takes its place")
+	mountFails(c, lvm.ErrNoVolume, "no empty volume is created instead")
 	half := tagsFor(s, volume.Creating)
 	m.half(s, half)
 	mountFails(c, ErrRefused, "is not made yet")

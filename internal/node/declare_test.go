@@ -137,7 +137,7 @@ func TestClearedDiskIsNotTakenAgain(t *testing.T) {
 		if round > 0 {
 			out, _ := h.run(0, d)
 			require.Equal(t, volumegroup.Refused, out[0].State)
-			require.Contains(t, out[0].Message, "was made here and is gone")
+			require.Contains(t, out[0].Message, "was created here and is gone")
 			d.Again = append(d.Again, fmt.Sprintf("serial-sdb@%d", round))
 			h.disk("/dev/sdb").was = false
 		}

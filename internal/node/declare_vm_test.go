@@ -110,7 +110,7 @@ func TestDeclaredGroup(t *testing.T) {
 	m.clearDisks(nil) // removes the group, and leaves the disks alone
 	out = m.declare()
 	require.Equal(t, volumegroup.Refused, out.State)
-	require.Contains(t, out.Message, "was made here and is gone")
+	require.Contains(t, out.Message, "was created here and is gone")
 
 	m.clearDisks(disks)
 	out = m.declare(func(d *volumegroup.Declaration) { d.Again = []string{"serial-declared-3@1"} })
@@ -211,7 +211,7 @@ func TestDeclaredGroupThatExists(t *testing.T) {
 	m.shell("vgcreate -qq %s %s", declaredGroup, disks[0])
 	out := m.declare(extended)
 	require.Equal(t, volumegroup.Refused, out.State)
-	require.Contains(t, out.Message, "no VolumeGroup has made it")
+	require.Contains(t, out.Message, "was not created by a VolumeGroup")
 	require.Equal(t, disks[:1], groupDevices())
 }
 
@@ -225,7 +225,7 @@ func TestDeclaredGroupOfAForgetfulNode(t *testing.T) {
 	require.Equal(t, volumegroup.Made, out.State, out.Message)
 	require.False(t, out.Changed)
 	m.clearDisks(disks)
-	require.Contains(t, forgetful.declare(extended).Message, "was made here and is gone")
+	require.Contains(t, forgetful.declare(extended).Message, "was created here and is gone")
 }
 
 func TestDeclaredGroupKilledAfterEveryStep(t *testing.T) {

@@ -140,7 +140,7 @@ func TestDiskThatTheGroupWasMadeWithout(t *testing.T) {
 			require.Equal(t, labels, len(out[0].Members) == 2)
 			require.Equal(t, []string{"/dev/sdb"}, h.touched)
 			for _, r := range out[0].Refused {
-				require.Contains(t, r.Reason, "was made without it; set spec.extend")
+				require.Contains(t, r.Reason, "was created without it; set spec.extend")
 			}
 			d.Extend = true
 			out, _ = h.run(0, d)

@@ -74,11 +74,12 @@ func (e *Engine) setQuota(ctx context.Context, root *os.File, f found, inodes in
 // quota is set, because the next mount does not grow a volume that has its quota. inodes is the inode limit,
 // 0 for none; a copy may have a larger limit than its source.
 func (e *Engine) grow(ctx context.Context, root *os.File, f found, inodes int64) error {
-	device, err := e.committedSize(ctx, f.device, f.content.path)
+	fs := f.content.mounted(f.content.path)
+	device, err := e.sizeToGrowTo(ctx, root, f, fs)
 	if err != nil {
 		return err
 	}
-	if err := f.content.mounted(f.content.path).grow(root, device, volume.InodePercent(f.tags.Size, inodes)); err != nil {
+	if err := fs.grow(root, device, volume.InodePercent(f.tags.Size, inodes)); err != nil {
 		return err
 	}
 	if err := e.lvm.Flush(ctx, f.device.Group, f.device.Name); err != nil {
@@ -86,6 +87,20 @@ func (e *Engine) grow(ctx context.Context, root *os.File, f found, inodes int64)
 	}
 	e.after("grow")
 	return nil
+}
+
+// sizeToGrowTo returns the size of the device of a file system. If the device is the larger of the two, LVM must
+// have committed that size. LVM is not asked otherwise, as at a first mount.
+func (e *Engine) sizeToGrowTo(ctx context.Context, root *os.File, f found, fs mountedFilesystem) (volume.Bytes, error) {
+	device, err := deviceSize(f.content.path)
+	if err != nil {
+		return 0, err
+	}
+	now, err := fs.trimmable(root)
+	if err != nil || device <= now.size {
+		return device, err
+	}
+	return e.committedSize(ctx, f.device, f.content.path)
 }
 
 // makeRoom checks that size fits on a new, empty file system, and extends its device by what is missing.

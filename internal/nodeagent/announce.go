@@ -182,7 +182,7 @@ func (d *Daemon) announceLimits(ctx context.Context, volumes []persistentvolume.
 		if err == nil {
 			d.dedupe.end(claimTopic(c.UID, "IOLimitNotApplied"))
 			if d.dedupe.end(topic) {
-				log.Info("Limits on IO are in force again, or not wanted any more", "persistentvolume", c.PV)
+				log.Info("IO limits are in force again, or no longer wanted", "persistentvolume", c.PV)
 			}
 			continue
 		}

@@ -31,7 +31,7 @@ func (d *Daemon) awaitUnmounts(ctx context.Context) {
 		}
 	}
 	if err := d.cfg.Mounts(ctx, changed); err != nil {
-		klog.FromContext(ctx).Error(err, "Mounts cannot be watched; a volume that was given up while it is in use goes some rounds later")
+		klog.FromContext(ctx).Error(err, "Mounts cannot be watched; a volume that is given up while in use is evicted some rounds after it is no longer used")
 	}
 }
 

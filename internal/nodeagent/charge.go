@@ -27,12 +27,12 @@ func (d *Daemon) charge(ctx context.Context, f observation) {
 		if err := d.api.Annotate(ctx, object, map[string]*string{pv.AnnotationCharged: &bytes}); err != nil {
 			b := d.charges.add(id, d.cfg.Now(), err.Error())
 			if !d.charges.passes(err, b) && d.dedupe.note("charge "+id, err.Error(), f.at) {
-				log.Error(err, "A PersistentVolume could not be charged what its volume takes; it is tried again")
+				log.Error(err, "The size of a volume could not be recorded on its PersistentVolume; it is tried again")
 			}
 			continue
 		}
 		d.charges.clear(id)
 		d.dedupe.end("charge " + id)
-		log.Info("PersistentVolume charged what its volume takes")
+		log.Info("Recorded the size of a volume on its PersistentVolume")
 	}
 }

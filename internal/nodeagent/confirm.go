@@ -86,7 +86,7 @@ func (d *Daemon) confirm(ctx context.Context, f *observation) error {
 	d.decide(f, objects)
 	if why := asListed(from, known, to, objects); why != nil {
 		// The list does not repair the watch's cache, so the daemon goes on confirming by lists.
-		klog.FromContext(ctx).V(1).Info("The watch of the PersistentVolumes has not shown what the list has", "because", why.Error())
+		klog.FromContext(ctx).V(1).Info("The watch of the PersistentVolumes differs from the list", "because", why.Error())
 		d.listAt = f.at.Add(rand.N(confirmEvery))
 		return nil
 	}
@@ -108,7 +108,7 @@ func asListed(from string, known []*corev1.PersistentVolume, to string, objects 
 	}
 	for _, followed := range known {
 		if now := objects[followed.Name]; now == nil || !same(now, followed) {
-			return fmt.Errorf("PersistentVolume %s is not what the watch has shown", followed.Name)
+			return fmt.Errorf("PersistentVolume %s differs from what the watch has shown", followed.Name)
 		}
 	}
 	return nil
@@ -125,7 +125,7 @@ func (d *Daemon) sameCluster(ctx context.Context) error {
 		return err
 	}
 	if cluster != d.cluster {
-		return fmt.Errorf("the cluster is another: its UID was %s and is %s; if that is meant to be so, start this daemon again", d.cluster, cluster)
+		return fmt.Errorf("the cluster has changed: its UID was %s and is now %s; if that is intended, restart this daemon", d.cluster, cluster)
 	}
 	return nil
 }
@@ -133,19 +133,19 @@ func (d *Daemon) sameCluster(ctx context.Context) error {
 // needsList returns why only a list can confirm the actions of f; nil if none is needed.
 func (d *Daemon) needsList(ctx context.Context, f observation) error {
 	if !d.listAt.IsZero() {
-		return errors.New("a watch had trouble, or had not shown what a list had")
+		return errors.New("a watch failed, or differed from a list")
 	}
 	if len(d.due(f)) > 0 {
-		return errors.New("replicas are to go")
+		return errors.New("replicas are to be evicted")
 	}
 	for i := range f.result.Evictions {
 		// The PersistentVolume of a replica or an orphan cannot be found by the volume's name.
 		if e := &f.result.Evictions[i]; e.Volume.Kind == volume.Dataset || e.Reason == eviction.ReasonOrphan {
-			return errors.New("a replica or an orphan is to go")
+			return errors.New("a replica or an orphan is to be evicted")
 		}
 	}
 	if len(f.result.Evictions) > mostGets {
-		return fmt.Errorf("%d volumes are to go", len(f.result.Evictions))
+		return fmt.Errorf("%d volumes are to be evicted", len(f.result.Evictions))
 	}
 	if d.small(ctx, f.at) {
 		return errors.New("the cluster has few PersistentVolumes")
@@ -188,7 +188,7 @@ func (d *Daemon) confirmCheaply(ctx context.Context, f *observation) error {
 		return err
 	}
 	if d.watches.trouble.Load() { // noteTrouble takes care of the next rounds
-		return errors.New("a watch had trouble meanwhile")
+		return errors.New("a watch failed meanwhile")
 	}
 	d.decide(f, objects)
 	if why := d.needsList(ctx, *f); why != nil {
@@ -212,7 +212,7 @@ func (d *Daemon) asFollowed(ctx context.Context, name string, objects map[string
 	followed := objects[name]
 	there := err == nil
 	if there != (followed != nil) || there && !same(now, followed) {
-		return fmt.Errorf("PersistentVolume %s is not what the watch has shown", name)
+		return fmt.Errorf("PersistentVolume %s differs from what the watch has shown", name)
 	}
 	return nil
 }

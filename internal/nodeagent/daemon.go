@@ -158,7 +158,7 @@ func New(cfg Config, engine Engine, api *kube.Client, out Outlets) (*Daemon, err
 		return nil, err
 	}
 	if cfg.Node == "" {
-		return nil, fmt.Errorf("configure node daemon: no node is named; give --node-name or set NODE_NAME")
+		return nil, fmt.Errorf("configure node daemon: no node name is given; set --node-name or set NODE_NAME")
 	}
 	if cfg.Interval <= 0 {
 		return nil, fmt.Errorf("configure node daemon: --interval is %s; give 1s or more", cfg.Interval)

@@ -51,7 +51,7 @@ func newDeclarations(ctx context.Context, d *Daemon) (*declarations, error) {
 	log := klog.FromContext(ctx)
 	out := &declarations{watch: cache.NewSharedIndexInformer(d.api.WatchVolumeGroups(), &flexlvmv1.VolumeGroup{}, 0, cache.Indexers{})}
 	err := out.watch.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		log.V(1).Info("A watch was cut off and begins again", "of", "VolumeGroups", "err", err.Error())
+		log.V(1).Info("A watch was interrupted and starts again", "of", "VolumeGroups", "err", err.Error())
 	})
 	if err != nil {
 		return nil, err
@@ -263,14 +263,14 @@ func (d *Daemon) confirmDeclared(ctx context.Context, seen, name string) error {
 	}
 	if versionsOf(now) != seen {
 		d.declared.seen = "" // start another pass, whatever the watch shows then
-		return errors.New("the VolumeGroups have changed meanwhile and are looked at again")
+		return errors.New("the VolumeGroups have changed meanwhile and are examined again")
 	}
 	self, err := d.api.Node(ctx, d.cfg.Node)
 	if err != nil {
 		return err
 	}
 	if at := slices.IndexFunc(now, func(o flexlvmv1.VolumeGroup) bool { return o.Name == name }); at < 0 || !selects(&now[at], self) {
-		return fmt.Errorf("VolumeGroup %s selects this node no more", name)
+		return fmt.Errorf("VolumeGroup %s no longer selects this node", name)
 	}
 	return nil
 }
@@ -294,8 +294,8 @@ func declaredStatus(o volumegroup.Outcome) flexlvmv1.DeclaredGroup {
 
 func (d *Daemon) announceDeclareFailed(ctx context.Context, err error) {
 	if d.dedupe.note("declare", err.Error(), d.cfg.Now()) {
-		klog.FromContext(ctx).Error(err, "Declared volume groups cannot be looked at; it is tried again")
-		d.events.onNode(warning, "VolumeGroupsFailed", fmt.Sprintf("declared volume groups cannot be looked at: %v; it is tried again", err))
+		klog.FromContext(ctx).Error(err, "Declared volume groups cannot be examined; it is tried again")
+		d.events.onNode(warning, "VolumeGroupsFailed", fmt.Sprintf("declared volume groups cannot be examined: %v; it is tried again", err))
 	}
 }
 

@@ -206,8 +206,8 @@ func TestDeclaredGroupsAreConfirmed(t *testing.T) {
 	}{
 		"withdrawn meanwhile":            {func(r *rig) { r.api.with(func() { delete(r.api.groups, "fast") }) }, "have changed meanwhile"},
 		"another has come":               {func(r *rig) { r.api.with(func() { r.api.groups["new"] = volumeGroup("new") }) }, "have changed meanwhile"},
-		"the node is selected no more":   {func(r *rig) { r.api.with(func() { r.api.nodeLabels = nil }) }, "selects this node no more"},
-		"its label is another's":         {func(r *rig) { r.api.with(func() { r.api.nodeLabels = map[string]string{"disks": "none"} }) }, "selects this node no more"},
+		"the node is selected no more":   {func(r *rig) { r.api.with(func() { r.api.nodeLabels = nil }) }, "no longer selects this node"},
+		"its label is another's":         {func(r *rig) { r.api.with(func() { r.api.nodeLabels = map[string]string{"disks": "none"} }) }, "no longer selects this node"},
 		"the API server does not answer": {func(r *rig) { r.api.fail(0, "list volumegroups") }, "list VolumeGroups"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -126,9 +126,9 @@ func (s *discoverer) report(was flexlvmv1.NodeStorageStatus) (all []flexlvmv1.Di
 	case s.known && s.failure == "":
 		return s.shown, s.of
 	case s.known:
-		return withheld(s.shown, "it cannot be looked at: "+s.failure), s.of
+		return withheld(s.shown, "it cannot be examined: "+s.failure), s.of
 	}
-	return withheld(was.Discovered, cmp.Or(s.failure, "the node daemon has just begun, and has not looked at it yet")), was.DiscoveredFrom
+	return withheld(was.Discovered, cmp.Or(s.failure, "the node daemon has just started and has not examined it yet")), was.DiscoveredFrom
 }
 
 // withheld returns results without those that the provisioner acts on.

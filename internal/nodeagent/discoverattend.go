@@ -44,7 +44,7 @@ func (s *discoverer) hung() error {
 	if look.path != "" {
 		at = ", and is at " + look.path
 	}
-	return fmt.Errorf("a look that began at %s has not ended within %s%s: see the kernel's log (dmesg) for a disk that hangs", look.began.UTC().Format(time.RFC3339), longestLook, at)
+	return fmt.Errorf("an examination of the disks that began at %s has not ended within %s%s: see the kernel's log (dmesg) for a disk that hangs", look.began.UTC().Format(time.RFC3339), longestLook, at)
 }
 
 // attend does until ctx ends what must not wait for a scan: it confirms cleanings, and reports a hung scan as

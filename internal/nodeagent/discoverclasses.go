@@ -136,7 +136,7 @@ func (v *discoveryView) refuseNested(classes []discovery.Class) {
 func (v *discoveryView) whyUnseen() string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(v.unseen)) {
-		out = append(out, fmt.Sprintf("class %s of the VolumeDiscovery cannot be looked at: %v", name, v.unseen[name]))
+		out = append(out, fmt.Sprintf("class %s of the VolumeDiscovery cannot be examined: %v", name, v.unseen[name]))
 	}
 	return strings.Join(out, "; ")
 }
@@ -164,8 +164,8 @@ func (s *discoverer) announceUnseen(ctx context.Context, v discoveryView) {
 		if !s.d.dedupe.note("discover class "+name, why.Error(), s.d.cfg.Now()) {
 			continue
 		}
-		klog.FromContext(ctx).Error(why, "A class of the VolumeDiscovery cannot be looked at; it is tried again", "class", name)
-		s.d.events.onNode(warning, "DiscoveryFailed", fmt.Sprintf("class %s of the VolumeDiscovery cannot be looked at, and nothing of it is offered or cleaned: %v; it is tried again", name, why))
+		klog.FromContext(ctx).Error(why, "A class of the VolumeDiscovery cannot be examined; it is tried again", "class", name)
+		s.d.events.onNode(warning, "DiscoveryFailed", fmt.Sprintf("class %s of the VolumeDiscovery cannot be examined, so none of its disks are offered or cleaned: %v; it is tried again", name, why))
 	}
 }
 

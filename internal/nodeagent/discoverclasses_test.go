@@ -129,7 +129,7 @@ func TestDeclaredGroupsAndDiscoveredDisks(t *testing.T) {
 	r.api.putDiscovery()
 	r.eventually(func() bool {
 		r.api.putGroup(volumeGroup("a"))
-		return strings.Contains(first().Unknown, "class fast of the VolumeDiscovery cannot be looked at: the directory cannot be read")
+		return strings.Contains(first().Unknown, "class fast of the VolumeDiscovery cannot be examined: the directory cannot be read")
 	}, "groups are made of what nobody has looked at")
 	disks.with(func() { disks.unseen = nil })
 	r.api.putDiscovery()
@@ -152,7 +152,7 @@ func TestDeclaredGroupsAndDiscoveredDisks(t *testing.T) {
 		r.api.putGroup(volumeGroup("a"))
 		maker.with(func() {
 			changed = slices.ContainsFunc(maker.confirm, func(err error) bool {
-				return err != nil && strings.Contains(err.Error(), "have changed meanwhile and are looked at again")
+				return err != nil && strings.Contains(err.Error(), "have changed meanwhile and are examined again")
 			})
 		})
 		return changed

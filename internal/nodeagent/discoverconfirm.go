@@ -33,7 +33,7 @@ func (s *discoverer) confirmCleanings(ctx context.Context) {
 			err = errVolumeChanged
 		}
 		job.stop(err)
-		klog.FromContext(ctx).Error(err, "A cleaning is stopped, as its PersistentVolume is not confirmed", "persistentvolume", job.object.Name)
+		klog.FromContext(ctx).Error(err, "The cleaning of a disk is stopped because its PersistentVolume could not be confirmed", "persistentvolume", job.object.Name)
 	}
 }
 

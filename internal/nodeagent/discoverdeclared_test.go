@@ -46,7 +46,7 @@ func TestDeclaredGroupDuringALook(t *testing.T) {
 	r.api.putDiscovery()
 	waitFor(t, looks, "it does not look")
 	r.api.putGroup(volumeGroup("a"))
-	r.eventually(func() bool { return maker.refusedFor("the discovery of disks is looking at them at this moment") }, "it is made during a look")
+	r.eventually(func() bool { return maker.refusedFor("the VolumeDiscovery is examining the disks at the moment") }, "it is made during a look")
 	goOn()
 	r.eventually(maker.confirmed, "it is never made")
 }
@@ -97,7 +97,7 @@ func TestDeclaredGroupAfterAChangeOfTheDiscovery(t *testing.T) {
 	r.api.with(func() { r.api.discovery.Generation++ }) // no watch shows it
 	r.api.putGroup(volumeGroup("a"))
 	r.eventually(func() bool {
-		return maker.refusedFor("the VolumeDiscovery has changed, and the disks are looked at by it first")
+		return maker.refusedFor("the VolumeDiscovery has changed and the disks must be examined first")
 	}, "it is made by an older one")
 	r.eventually(func() bool { return strings.Contains(r.declaredStates(), "a ") }, "it is not reported")
 	maker.with(func() { maker.confirm = nil })

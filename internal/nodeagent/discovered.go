@@ -42,16 +42,16 @@ func (s *discoverer) judge(ctx context.Context, ledger discovery.Ledger, view di
 			c.verdict = c.undeclared(ledger[id])
 		}
 		if why := view.unseen[c.storageClass()]; why != nil && c.found == nil {
-			c.refuse(ledger[id], "it cannot be looked at, and nothing is cleaned: "+why.Error())
+			c.refuse(ledger[id], "it cannot be examined, so nothing is cleaned: "+why.Error())
 		}
 		if v, taken := c.takenElsewhere(ledger[id], volumes); taken {
 			c.verdict = v
 		}
 		if other := twice[c.path]; other != "" {
-			c.refuse(ledger[id], fmt.Sprintf("PersistentVolumes %s and %s are both of this path; nothing is cleaned before you have deleted the one that is not in use", c.object.Name, other))
+			c.refuse(ledger[id], fmt.Sprintf("PersistentVolumes %s and %s both have this path; nothing is cleaned until you delete the one that is not in use", c.object.Name, other))
 		}
 		if state := c.verdict.State; s.busy[id] && (state == discovery.Ready || state == discovery.Cleaned) {
-			c.refuse(ledger[id], "its cleaning is ending")
+			c.refuse(ledger[id], "its cleaning is about to end")
 			c.verdict.State, c.ending = discovery.Cleaning, true
 		}
 		s.isLookingAt(c.path)
@@ -99,7 +99,7 @@ func casesOf(found []discovery.Found, volumes map[string]*corev1.PersistentVolum
 
 // undeclared returns the verdict on a PersistentVolume whose path no class of this node has.
 func (c *discoveredCase) undeclared(e discovery.Entry) discovery.Verdict {
-	out := discovery.Verdict{State: discovery.Provided, Entry: e, Message: "no class of the VolumeDiscovery has this path on this node any more; nothing is cleaned"}
+	out := discovery.Verdict{State: discovery.Provided, Entry: e, Message: "no class of the VolumeDiscovery has this path on this node any longer, so nothing is cleaned"}
 	if c.object.Status.Phase == corev1.VolumeReleased {
 		out.State = discovery.Kept
 	}
@@ -251,7 +251,7 @@ func (s *discoverer) begin(ctx context.Context, all *sync.WaitGroup, c discovere
 
 // errVolumeChanged: a PersistentVolume differs from what the watch has shown. The watch may never show the
 // state in between.
-var errVolumeChanged = errors.New("its PersistentVolume has changed meanwhile, and is looked at again")
+var errVolumeChanged = errors.New("its PersistentVolume has changed meanwhile and is examined again")
 
 // clean cleans a disk, if the API server confirms that it may, and records that in the ledger.
 func (s *discoverer) clean(ctx context.Context, c discoveredCase, job *cleaning) error {
@@ -267,7 +267,7 @@ func (s *discoverer) clean(ctx context.Context, c discoveredCase, job *cleaning)
 	entry := s.ledger[c.found.Disk]
 	s.mu.Unlock()
 	if entry.Volume != job.volume {
-		return errors.New("it is not written down that it was handed out by this PersistentVolume")
+		return errors.New("this node has no record that the disk was offered by this PersistentVolume")
 	}
 	if entry.CleanedAfter(job.volume) {
 		return nil // an earlier job finished while this one was decided
@@ -333,7 +333,7 @@ func (s *discoverer) confirm(ctx context.Context, c discoveredCase) error {
 			return nil
 		}
 	}
-	return errors.New("its class has changed meanwhile, and is looked at again")
+	return errors.New("its class has changed meanwhile and is examined again")
 }
 
 // ended records and reports the outcome of a cleaning.
@@ -357,7 +357,7 @@ func (s *discoverer) ended(ctx context.Context, c discoveredCase, err error) {
 		s.d.dedupe.end("clean " + id)
 		s.d.events.onNode(normal, "DiskCleaned", fmt.Sprintf("%s is clean after PersistentVolume %s", c.path, c.object.Name))
 	case errors.Is(err, context.Canceled):
-		log.Info("The cleaning of a disk is interrupted, and goes on later", "path", c.path)
+		log.Info("The cleaning of a disk is interrupted and will resume later", "path", c.path)
 	case s.d.dedupe.note("clean "+id, err.Error(), now):
 		log.Error(err, "A released disk is not cleaned; it is tried again", "path", c.path, "persistentvolume", c.object.Name)
 		s.d.events.onVolume(c.object, warning, "CleaningFailed", err.Error()+"; it is tried again")

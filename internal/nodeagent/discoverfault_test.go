@@ -170,7 +170,7 @@ func TestDiscoveredWhileItsCleaningEnds(t *testing.T) {
 	waitFor(t, blocked.stopped, "it goes on cleaning")
 	r.eventually(func() bool {
 		all := r.status().Discovered
-		return len(all) == 1 && all[0].State == flexlvmv1.DiscoveredCleaning && all[0].Message == "its cleaning is ending"
+		return len(all) == 1 && all[0].State == flexlvmv1.DiscoveredCleaning && all[0].Message == "its cleaning is about to end"
 	}, "it does not say that the cleaning is ending")
 	close(blocked.let)
 	r.discoveredIs(flexlvmv1.DiscoveredReady)

@@ -136,6 +136,6 @@ func (c *discoveredCase) refuseForNow(was discovery.Entry, why string) {
 // heldBy refuses a disk that has another PersistentVolume, and records that: once that is gone, the disk must
 // be empty before it is offered.
 func (c *discoveredCase) heldBy(was discovery.Entry, by *holder) {
-	c.refuse(was.HandedOut(by.uid), fmt.Sprintf("PersistentVolume %s of node %s was made of %s: give the disk back to that node; or, if nobody wants the data, delete the claim and that PersistentVolume, and empty the disk, which is offered then",
+	c.refuse(was.HandedOut(by.uid), fmt.Sprintf("PersistentVolume %s of node %s was created for %s: give the disk back to that node; or, if nobody needs the data, delete the claim and that PersistentVolume, and empty the disk, which is offered then",
 		by.name, cmp.Or(by.node, "(none named)"), by.disk))
 }

@@ -67,7 +67,7 @@ func TestDiscoveredDiskOfAnotherNode(t *testing.T) {
 			r.api.put(ofNode2(disk))
 			r.start()
 			said := r.discoveredIs(flexlvmv1.DiscoveredRefused).Message
-			require.Contains(t, said, "PersistentVolume static-b of node node-2 was made of "+disk+":")
+			require.Contains(t, said, "PersistentVolume static-b of node node-2 was created for "+disk+":")
 			require.Contains(t, said, "delete the claim and that PersistentVolume, and empty the disk")
 			r.noted(func(l discovery.Ledger) bool {
 				e := l["naa.5000"]
@@ -82,7 +82,7 @@ func TestDiscoveredDiskOfAnotherNode(t *testing.T) {
 			r.eventually(func() bool {
 				r.api.putDiscovery()
 				all := r.status().Discovered
-				return len(all) == 1 && all[0].Message == "its PersistentVolume was deleted before it was cleaned, and it holds a database"
+				return len(all) == 1 && all[0].Message == "its PersistentVolume was deleted before the disk was cleaned, and it holds a database"
 			}, "it is not known to hold another's data")
 			disks.with(func() { disks.full = nil })
 			r.api.putDiscovery()
@@ -253,7 +253,7 @@ func TestDiscoveredBetweenTwoLooks(t *testing.T) {
 	r.api.put(static("pv-1"))
 	r.api.remove("static-a")
 	goOn()
-	require.Equal(t, "its PersistentVolume was deleted before it was cleaned, and it holds a database", r.discoveredIs(flexlvmv1.DiscoveredRefused).Message)
+	require.Equal(t, "its PersistentVolume was deleted before the disk was cleaned, and it holds a database", r.discoveredIs(flexlvmv1.DiscoveredRefused).Message)
 	r.noted(func(l discovery.Ledger) bool { return l["naa.5000"].Volume == "pv-1" }, "it is not noted")
 	disks.with(func() { disks.full = nil })
 	r.api.putDiscovery()

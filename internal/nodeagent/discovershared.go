@@ -45,7 +45,7 @@ func (s *discoverer) onlyOne(ctx context.Context, v *corev1.PersistentVolume) er
 		return err
 	}
 	if len(others) > 0 {
-		return fmt.Errorf("PersistentVolume %s has it as well (%s); nothing is cleaned before one of them is deleted", others[0].Name, others[0].Spec.Local.Path)
+		return fmt.Errorf("PersistentVolume %s has this disk, too (%s); nothing is cleaned until one of them is deleted", others[0].Name, others[0].Spec.Local.Path)
 	}
 	return nil
 }
@@ -80,12 +80,12 @@ func (p *discoveryPause) begin(ctx context.Context, one volumegroup.Declaration)
 	disks := one.Loop == nil // a loop device is created for its group alone
 	if disks && !p.held {
 		if !s.looking.TryLock() {
-			return cmp.Or(s.hung(), errors.New("the discovery of disks is looking at them at this moment; it is tried again"))
+			return cmp.Or(s.hung(), errors.New("the VolumeDiscovery is examining the disks at the moment; it is tried again"))
 		}
 		p.held = true
 	}
 	if !s.disksSeen().Equal(one.Discovered) {
-		return errors.New("the disks that are volumes as they are have changed meanwhile and are looked at again")
+		return errors.New("the disks of the VolumeDiscovery have changed meanwhile and are examined again")
 	}
 	if !disks {
 		return nil
@@ -112,7 +112,7 @@ func (s *discoverer) followsNow(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.looked != now.Version() {
-		return errors.New("the VolumeDiscovery has changed, and the disks are looked at by it first; it is tried again")
+		return errors.New("the VolumeDiscovery has changed and the disks must be examined first; it is tried again")
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func (s *discoverer) disksSeen() volumegroup.Discovered {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.known {
-		return volumegroup.Discovered{Unknown: cmp.Or(s.failure, "the node daemon has not looked yet")}
+		return volumegroup.Discovered{Unknown: cmp.Or(s.failure, "the node daemon has not examined the disks yet")}
 	}
 	if s.unseen != "" { // a disk of the class may be blank and become a volume
 		return volumegroup.Discovered{Unknown: s.unseen}

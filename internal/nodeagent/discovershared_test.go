@@ -14,5 +14,5 @@ func TestFirstLookIsNotWaitedForForever(t *testing.T) {
 	require.False(t, s.hasLooked())
 	now = now.Add(firstLook + time.Second)
 	require.True(t, s.hasLooked())
-	require.Equal(t, "the node daemon has not looked yet", s.disksSeen().Unknown)
+	require.Equal(t, "the node daemon has not examined the disks yet", s.disksSeen().Unknown)
 }

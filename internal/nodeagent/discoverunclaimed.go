@@ -34,9 +34,9 @@ func (s *discoverer) proveUnclaimed(ctx context.Context, c *discoveredCase) {
 		s.blank[string(c.object.UID)] = true
 	case errors.Is(err, disk.ErrNotZero):
 		c.verdict.State, c.withdrawn = discovery.Refused, true
-		c.verdict.Message = fmt.Sprintf("PersistentVolume %s has no claim yet, and is deleted before one gets it: %v", c.object.Name, err)
+		c.verdict.Message = fmt.Sprintf("PersistentVolume %s has no claim yet and is deleted before one is bound: %v", c.object.Name, err)
 	default:
-		klog.FromContext(ctx).V(1).Info("Nobody knows whether a PersistentVolume without a claim is blank; it is looked at again", "persistentvolume", c.object.Name, "path", c.path, "err", err.Error())
+		klog.FromContext(ctx).V(1).Info("It is unknown whether the disk of a PersistentVolume without a claim is blank; it is examined again", "persistentvolume", c.object.Name, "path", c.path, "err", err.Error())
 	}
 }
 

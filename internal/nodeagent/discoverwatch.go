@@ -16,7 +16,7 @@ func (s *discoverer) handleChanges(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	for of, informer := range map[string]cache.SharedIndexInformer{"VolumeDiscovery": s.spec, "discovered PersistentVolumes": s.volumes} {
 		err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-			log.V(1).Info("A watch was cut off and begins again", "of", of, "err", err.Error())
+			log.V(1).Info("A watch was interrupted and starts again", "of", of, "err", err.Error())
 		})
 		if err != nil {
 			return err

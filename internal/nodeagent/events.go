@@ -87,7 +87,7 @@ func (e events) onClaim(ctx context.Context, ref *corev1.ObjectReference, kind, 
 	}
 	claim, err := e.api.PersistentVolumeClaim(ctx, ref.Namespace, ref.Name)
 	if err != nil || claim.UID != ref.UID {
-		klog.FromContext(ctx).V(1).Info("A claim is not told of its volume: it is gone, or cannot be read", "claim", ref.Namespace+"/"+ref.Name, "err", err)
+		klog.FromContext(ctx).V(1).Info("No event was sent to a claim: it is gone, or cannot be read", "claim", ref.Namespace+"/"+ref.Name, "err", err)
 		return err == nil || apierrors.IsNotFound(err)
 	}
 	to := &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}

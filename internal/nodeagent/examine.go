@@ -87,7 +87,7 @@ func groupsOf(in inventory.Inventory, named []volume.Group) []volume.Group {
 func (d *Daemon) examineOnce(ctx context.Context) bool {
 	in, err := d.engine.Inventory(ctx)
 	if err != nil {
-		klog.FromContext(ctx).V(1).Info("The node's groups cannot be listed, and none is examined", "err", err)
+		klog.FromContext(ctx).V(1).Info("The node's volume groups cannot be listed, so none is examined", "err", err)
 	}
 	var named []volume.Group
 	if n := d.namedGroups.Load(); n != nil {

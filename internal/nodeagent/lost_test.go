@@ -66,7 +66,7 @@ func TestNoRoomIsMadeForACompleteReplicaThatIsGone(t *testing.T) {
 	r.start()
 	r.eventually(func() bool { return len(r.api.told("VolumeNeedsAttention")) == 1 }, "told: %v", r.api.told("VolumeNeedsAttention"))
 	told := r.api.told("VolumeNeedsAttention")[0]
-	require.Contains(t, told, "its volume flexlvm/"+replicaName+", which the PersistentVolume calls complete, is gone")
+	require.Contains(t, told, "its volume flexlvm/"+replicaName+", which is complete according to the PersistentVolume, is gone")
 	require.Contains(t, told, "delete claim db/data-"+replicaPV+", and the replica is loaded again")
 	r.rounds(3)
 	r.untouched("big ready", "given-up unreferenced", "settled ready")

@@ -73,7 +73,7 @@ func (d *Daemon) makeOne(ctx context.Context, j makeJob) {
 	if err == nil {
 		d.makeDone(j)
 		log.Info("Volume made as a copy", "volume", eviction.KeyOfPersistentVolume(&c).String(), "of", c.CloneOf, "persistentvolume", c.PV)
-		message := "the copy of volume " + string(c.CloneOf) + " is taken: what is written there from now on is not in it"
+		message := "the copy of volume " + string(c.CloneOf) + " is taken: later writes to that volume are not in it"
 		d.events.onVolume(j.object, normal, "VolumeCopied", message)
 		d.events.onClaim(ctx, claimOfObject(j.object), normal, "VolumeCopied", message)
 		return

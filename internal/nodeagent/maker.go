@@ -96,10 +96,10 @@ func (m *maker) make(ctx context.Context, object *corev1.PersistentVolume) {
 	err = m.daemon.engine.Prepare(ctx, specOf(&c), func(ctx context.Context) error { return m.wanted(ctx, object) })
 	switch {
 	case err == nil:
-		log.Info("Volume made ahead of its first mount")
+		log.Info("Volume created ahead of its first mount")
 	case ctx.Err() != nil, errors.Is(err, errNotWanted):
 	default:
-		log.Info("A volume could not be made ahead; its first mount makes it, or says what is wrong", "err", err.Error())
+		log.Info("A volume could not be created ahead of its first mount; its first mount creates it, or reports the error", "err", err.Error())
 	}
 }
 

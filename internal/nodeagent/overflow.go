@@ -71,7 +71,7 @@ func (d *Daemon) watchStores(ctx context.Context) {
 		fills, err := d.cfg.Fills(ctx)
 		if err != nil {
 			if ctx.Err() == nil && d.dedupe.note("fills", "", d.cfg.Now()) {
-				klog.FromContext(ctx).Error(err, "How full the stores of snapshots are is seen in each round only", "interval", d.cfg.Interval.String())
+				klog.FromContext(ctx).Error(err, "The fill levels of snapshots are read in each round only", "interval", d.cfg.Interval.String())
 			}
 			continue
 		}

@@ -30,8 +30,8 @@ func (d *Daemon) prepare(ctx context.Context, j makeJob, spec volume.Spec) {
 		}
 	default:
 		d.makeDone(j)
-		klog.FromContext(ctx).Info("Declared volume made", "volume", eviction.KeyOfPersistentVolume(&c).String(), "persistentvolume", c.PV)
-		d.events.onVolume(j.object, normal, "VolumeMade", "the volume is made, and waits for its claim")
+		klog.FromContext(ctx).Info("Declared volume created", "volume", eviction.KeyOfPersistentVolume(&c).String(), "persistentvolume", c.PV)
+		d.events.onVolume(j.object, normal, "VolumeMade", "the volume was created and waits for its claim")
 	}
 }
 
@@ -54,7 +54,7 @@ func declaredVolumes(f observation, failed func(id string) (why string)) (out []
 		case made[eviction.KeyOfPersistentVolume(c).String()]:
 			one.State = flexlvmv1.DeclaredMade
 		case c.Encrypted:
-			one.Message = "it is encrypted, and its first mount makes it, which brings the key"
+			one.Message = "it is encrypted, so it is created by its first mount, which has the key"
 		default:
 			one.Message = clip(failed(string(c.UID)), mostReason)
 		}

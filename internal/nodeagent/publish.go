@@ -42,7 +42,7 @@ func (d *Daemon) othersReport() (bool, error) {
 	}
 	taken, err := d.cfg.Taken()
 	if err != nil {
-		return false, fmt.Errorf("find out whether another daemon works on this node, and reports: %w", err)
+		return false, fmt.Errorf("determine whether another daemon runs on this node and reports: %w", err)
 	}
 	return taken, nil
 }

@@ -93,7 +93,7 @@ func TestReleaseOfAVolumeWhosePoolWasRenamed(t *testing.T) {
 	}))
 	r.start()
 	r.eventually(func() bool { return len(r.api.told("VolumeNeedsAttention")) == 1 }, "nobody is told")
-	require.Contains(t, r.api.told("VolumeNeedsAttention")[0], "it was made in directory pool flexlvm:another, and flexlvm/data is in directory pool flexlvm:small; rename the pool back")
+	require.Contains(t, r.api.told("VolumeNeedsAttention")[0], "it was created in directory pool flexlvm:another, but flexlvm/data is in directory pool flexlvm:small; rename the pool back")
 	r.rounds(2)
 	require.Empty(t, r.engine.called("release flexlvm/data"))
 	require.NotNil(t, r.api.volume("data"))

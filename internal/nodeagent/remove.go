@@ -270,7 +270,7 @@ func (d *Daemon) removeVolumes(ctx context.Context, jobs []job) []error {
 		case j.volume.State == volume.Doomed:
 			ref.Name = j.volume.Name // another volume may have the former name by now
 		case unanswered:
-			errs[i] = &refusal{fmt.Errorf("evict volume %s: the API server has not answered whether it may go", j.volume.Name), refusedUnanswered}
+			errs[i] = &refusal{fmt.Errorf("evict volume %s: the API server did not confirm that it may be evicted", j.volume.Name), refusedUnanswered}
 		default:
 			errs[i] = d.mayRemove(ctx, ref, j)
 			unanswered = refused(errs[i], refusedUnanswered)
@@ -328,6 +328,6 @@ func (d *Daemon) announceNotRemoved(ctx context.Context, v inventory.Volume, err
 
 func (d *Daemon) announceFinished(ctx context.Context, j job) {
 	ref := refOf(j.volume)
-	klog.FromContext(ctx).Info("Removal finished that was begun earlier", "volume", ref.String())
+	klog.FromContext(ctx).Info("Finished a removal that was begun earlier", "volume", ref.String())
 	d.events.onNode(normal, "RemovalFinished", fmt.Sprintf("volume %s is gone: its removal had been begun earlier", ref))
 }

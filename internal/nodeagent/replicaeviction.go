@@ -70,14 +70,14 @@ func (d *Daemon) evictReplicas(ctx context.Context, f observation) {
 		if err != nil {
 			b := d.moves.add(id, d.cfg.Now(), err.Error())
 			if !apierrors.IsConflict(err) && d.dedupe.note("replica eviction "+id, err.Error(), f.at) {
-				log.Error(err, "The eviction of a replica does not go on; it is tried again", "persistentvolume", m.PersistentVolume.PV, "step", m.Step, "in", b.delay)
+				log.Error(err, "The eviction of a replica failed and will be retried", "persistentvolume", m.PersistentVolume.PV, "step", m.Step, "in", b.delay)
 			}
 			continue
 		}
 		d.moves.clear(id)
 		d.dedupe.end("replica eviction " + id)
 		d.out.Metrics.moved(done.Step)
-		log.Info("The eviction of a replica goes on", "persistentvolume", m.PersistentVolume.PV, "step", done.Step, "why", done.Why)
+		log.Info("A step in the eviction of a replica is done", "persistentvolume", m.PersistentVolume.PV, "step", done.Step, "why", done.Why)
 	}
 }
 
@@ -119,7 +119,7 @@ func (d *Daemon) unlabelledNow(ctx context.Context, c persistentvolume.Volume) e
 	}
 	label := replica.NodeLabel(c.Replica.Dataset)
 	if _, there := node.Labels[label]; there {
-		return fmt.Errorf("PersistentVolume %s says that label %s is off node %s, and it is there", c.PV, label, d.cfg.Node)
+		return fmt.Errorf("PersistentVolume %s records that label %s was removed from node %s, but it is still there", c.PV, label, d.cfg.Node)
 	}
 	return nil
 }

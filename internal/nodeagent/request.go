@@ -52,7 +52,7 @@ func (d *Daemon) grant(ctx context.Context, f observation) {
 		}
 		asked, err := d.stillAsked(ctx, r)
 		if err != nil {
-			klog.FromContext(ctx).V(1).Info("It is not known whether a request still stands, and it waits", "volume", r.Group+"/"+r.Name, "err", err.Error())
+			klog.FromContext(ctx).V(1).Info("It is unknown whether a request is still wanted; it waits", "volume", r.Group+"/"+r.Name, "err", err.Error())
 			return
 		}
 		if !asked {
@@ -124,9 +124,9 @@ func consequence(to volume.State, v inventory.Volume) string {
 	case to == volume.Retained:
 		return "it stays until somebody undeletes or forgets it"
 	case v.Reclaim == volume.ReclaimImmediate:
-		return "its class said immediate, so it is removed the next time the node daemon looks"
+		return "its class says reclaim: immediate, so it is removed in the node daemon's next round"
 	}
-	return "its room is taken back when it is needed; until then undelete brings it back"
+	return "it is evicted when its room is needed; until then `flexlvm volumes undelete` brings it back"
 }
 
 // answersTo returns the answers to the requests that still exist, from the NodeStorage and from this process.

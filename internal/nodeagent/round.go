@@ -103,9 +103,9 @@ func (d *Daemon) announcePublished(ctx context.Context, err error) {
 	log := klog.FromContext(ctx)
 	switch {
 	case err == nil && d.dedupe.end("publish"):
-		log.Info("The report of this node can be written again")
+		log.Info("The NodeStorage of this node can be written again")
 	case err != nil && d.dedupe.note("publish", "", d.cfg.Now()):
-		log.Error(err, "The report of this node could not be written and is tried again", "nodestorage", d.cfg.Node)
+		log.Error(err, "The NodeStorage of this node could not be written; this will be retried", "nodestorage", d.cfg.Node)
 	}
 }
 
@@ -119,7 +119,7 @@ func (d *Daemon) announcePlan(ctx context.Context, f observation) {
 	}
 	for _, e := range f.result.ReplicaEvictions {
 		if d.dedupe.note("dry replica eviction "+e.Volume.UUID, "", f.at) {
-			log.Info("Would ask for a replica to go (dry run)", "volume", eviction.KeyOf(&e.Volume).String(), "why", e.Message)
+			log.Info("Would request the eviction of a replica (dry run)", "volume", eviction.KeyOf(&e.Volume).String(), "why", e.Message)
 		}
 	}
 	for _, e := range f.result.Evictions {
@@ -152,7 +152,7 @@ func (d *Daemon) release(ctx context.Context, f observation) {
 		if err := d.releaseOne(ctx, f, v); err != nil {
 			b := d.releases.add(id, d.cfg.Now(), err.Error())
 			if d.releases.passes(err, b) {
-				log.V(1).Info("A volume is not released yet and is looked at again", "persistentvolume", v.PersistentVolume.PV, "err", err.Error())
+				log.V(1).Info("A volume is not released yet; it is checked again", "persistentvolume", v.PersistentVolume.PV, "err", err.Error())
 				continue
 			}
 			d.out.Metrics.releaseFailed()

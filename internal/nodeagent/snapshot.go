@@ -22,7 +22,7 @@ import (
 const mostProblem = 1000
 
 // errNotWanted: the PersistentVolume of the volume to be created is gone, is being deleted, or is not usable.
-var errNotWanted = errors.New("nobody wants the volume any more")
+var errNotWanted = errors.New("the volume is no longer wanted")
 
 // roomPatience is how long a snapshot without room is retried after its first failure before its PersistentVolume
 // records the error. Evicting volumes for it takes a while, and once the error is recorded, the snapshot is
@@ -165,7 +165,7 @@ func whatBecame(c *persistentvolume.Volume, made []inventory.Volume, err error) 
 	}
 	i := slices.IndexFunc(made, func(v inventory.Volume) bool { return v.Group == c.Group && v.Name == c.Volume })
 	if i < 0 {
-		return persistentvolume.NotTaken("the node has not said what became of it")
+		return persistentvolume.NotTaken("the node reported no result for this snapshot")
 	}
 	if v := made[i]; c.CopyOnWrite() {
 		return persistentvolume.Stored(v.Created, v.Size, v.Full)

@@ -149,7 +149,7 @@ func readiness(f observation, r report) (bool, string, string) {
 	case len(f.inventory.Pools) == 0:
 		return true, "NoPools", "LVM sees no volume group on this node; if there was one, bring its disks back (`flexlvm doctor --group GROUP` shows whether LVM's devices file hides them), otherwise make one with `flexlvm vg create`"
 	case r.dryRun:
-		return true, "DryRun", "the daemon runs with --dry-run: it says what it would do and does nothing"
+		return true, "DryRun", "the daemon runs with --dry-run: it logs what it would do and changes nothing"
 	}
 	return true, "Ready", "the host's programs are there, and LVM and the API answer"
 }

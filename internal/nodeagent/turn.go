@@ -21,18 +21,18 @@ func (d *Daemon) awaitTurn(ctx context.Context) (release func(), ours bool, err 
 	for {
 		release, taken, err := d.cfg.Turn()
 		if err != nil {
-			return nil, false, fmt.Errorf("take this node for the one daemon that works on it: %w", err)
+			return nil, false, fmt.Errorf("acquire the lock that allows one node daemon per node: %w", err)
 		}
 		if taken {
 			if d.waits.Swap(false) {
-				log.Info("The other node daemon has ended; this one takes over")
+				log.Info("The other node daemon has ended; this one continues")
 			}
 			d.roundEnded()
 			d.out.Metrics.waits(false)
 			return release, true, nil
 		}
 		if !d.waits.Swap(true) {
-			log.Info("Another node daemon works on this node; this one does nothing until that has ended")
+			log.Info("Another node daemon is running on this node; this one waits until it has ended")
 			d.out.Metrics.waits(true)
 		}
 		poll := time.NewTimer(turnPoll)
@@ -48,7 +48,7 @@ func (d *Daemon) awaitTurn(ctx context.Context) (release func(), ours bool, err 
 // Unready returns why the daemon is not ready, before the first successful round.
 func (d *Daemon) Unready() string {
 	if d.waits.Load() {
-		return "another node daemon works on this node; this one does nothing until that has ended"
+		return "another node daemon is running on this node; this one waits until it has ended"
 	}
 	return "no round has succeeded yet"
 }

@@ -36,7 +36,7 @@ func TestOneOfTwoDaemonsWorks(t *testing.T) {
 	second.volume("old", volume.Unreferenced, 15, evictiontest.LastUsed(50))
 	end := second.start()
 	second.eventually(func() bool { return second.metric("flexlvm_gc_standby") == 1 }, "the second does not say that it waits")
-	require.Contains(t, second.daemon.Unready(), "another node daemon works on this node")
+	require.Contains(t, second.daemon.Unready(), "another node daemon is running on this node")
 	second.clock.pass(time.Hour)
 	require.NoError(t, second.daemon.Healthy(nil), "it is not to be started again for that")
 	require.Zero(t, second.engine.rounds())

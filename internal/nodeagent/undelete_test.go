@@ -69,7 +69,7 @@ func TestUndeleteOfWhatItCannot(t *testing.T) {
 		object func(*corev1.PersistentVolume)
 		says   string
 	}{
-		"evicted meanwhile":   {nil, nil, "was evicted before it could be brought back: its data is gone for good, and no empty volume takes its place"},
+		"evicted meanwhile":   {nil, nil, "was evicted before it could be brought back: its data is lost, and no empty volume replaces it"},
 		"another file system": {func(v *inventory.Volume) { v.FS = "1f3c9a52-3b0a-4c58-9f3e-1f0b7f6f2a11" }, nil, "holds the file system 1f3c9a52"},
 		"another namespace": {withFS, func(o *corev1.PersistentVolume) { o.Spec.ClaimRef.Namespace = "thief" },
 			`belongs to namespace "db", and PersistentVolume data is for claim thief/data-data`},

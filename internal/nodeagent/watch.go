@@ -58,7 +58,7 @@ func newWatches(ctx context.Context, api *kube.Client, node string, kick func(),
 		}
 		// By default, client-go logs every attempt of every watch while the API server is away.
 		err := informer.of.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-			log.V(1).Info("A watch was cut off and begins again", "of", informer.what, "err", err.Error())
+			log.V(1).Info("A watch was interrupted and starts again", "of", informer.what, "err", err.Error())
 		})
 		if err != nil {
 			return nil, err

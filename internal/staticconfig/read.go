@@ -62,7 +62,7 @@ func Read(text []byte) (Result, error) {
 		return Result{}, fmt.Errorf("read the ConfigMap: kind is %q; give the ConfigMap of the static provisioner, as `kubectl get configmap NAME -o yaml` prints it", object.Kind)
 	}
 	if object.Data["storageClassMap"] == "" {
-		return Result{}, errors.New("read the ConfigMap: data.storageClassMap is not there; give the ConfigMap of the static provisioner")
+		return Result{}, errors.New("read the ConfigMap: data.storageClassMap is missing; give the ConfigMap of the static provisioner")
 	}
 	c, err := parse(object.Data)
 	if err != nil {
@@ -82,7 +82,7 @@ func parse(data map[string]string) (config, error) {
 	}
 	var c config
 	if err := yaml.UnmarshalStrict([]byte(all.String()), &c); err != nil {
-		return c, fmt.Errorf("read the ConfigMap: %w; correct it, or remove what the static provisioner does not know either", err)
+		return c, fmt.Errorf("read the ConfigMap: %w; correct it, or remove fields that the static provisioner does not know either", err)
 	}
 	return c, nil
 }
@@ -125,15 +125,15 @@ func (c config) settings(t *translation) {
 		t.refuse("useAlphaAPI is true: node affinity has been a field since Kubernetes 1.10; remove it")
 	}
 	if yes(t, "setPVOwnerRef", c.OwnerRef) {
-		t.refuse("setPVOwnerRef is true: no PersistentVolume goes with its Node here, as a Node that is deleted by mistake would take the binding of every claim with it; remove it, and delete the PersistentVolumes of a node that is gone for good by hand")
+		t.refuse("setPVOwnerRef is true: flexlvm does not delete PersistentVolumes with their Node, because a Node that is deleted by mistake would take the binding of every claim with it; remove it, and delete the PersistentVolumes of a node that is permanently gone by hand")
 	}
 	if yes(t, "removeNodeNotReadyTaint", c.RemoveTaint) {
-		t.refuse("removeNodeNotReadyTaint is true: flexlvm takes no taints off; remove it, and the taint %q from new nodes: no pod goes to a node that has no PersistentVolume for its claim", c.NotReadyTaint)
+		t.refuse("removeNodeNotReadyTaint is true: flexlvm removes no taints; remove it, and the taint %q from new nodes: no pod goes to a node that has no PersistentVolume for its claim", c.NotReadyTaint)
 	} else if c.NotReadyTaint != "" {
-		t.note("provisionerNotReadyNodeTaintKey %q is left out: it says nothing without removeNodeNotReadyTaint", c.NotReadyTaint)
+		t.note("provisionerNotReadyNodeTaintKey %q is left out: it has no effect without removeNodeNotReadyTaint", c.NotReadyTaint)
 	}
 	if yes(t, "useJobForCleaning", c.Jobs) {
-		t.note("useJobForCleaning: the node daemon cleans, beside all else that it does, at --wipe-rate and --delete-rate; there are no Jobs")
+		t.note("useJobForCleaning: the node daemon itself cleans disks, at --wipe-rate and --delete-rate; there are no Jobs")
 	}
 	if len(c.JobTolerations) > 0 {
 		t.note("jobTolerations are left out: there are no Jobs")
@@ -142,7 +142,7 @@ func (c config) settings(t *translation) {
 		t.note("useNodeNameOnly: PersistentVolumes name their node by its name in the label %s, always", flexlvmv1.LabelDiscoveredOn)
 	}
 	if c.Resync != "" {
-		t.note("minResyncPeriod %s is left out: disks are looked for each minute, and at once when something is mounted", c.Resync)
+		t.note("minResyncPeriod %s is left out: disks are discovered each minute, and immediately when something is mounted", c.Resync)
 	}
 }
 
@@ -160,7 +160,7 @@ func (c class) translate(t *translation, name string) flexlvmv1.DiscoveryClass {
 		t.refuse("%shostDir is %q; give an absolute path at least two levels deep, such as /mnt/disks", at, c.HostDir)
 	}
 	if strings.TrimRight(c.MountDir, "/") != out.Directory {
-		t.note("%smountDir %s is left out: the node daemon sees the host's own directories", at, c.MountDir)
+		t.note("%smountDir %s is left out: the node daemon uses the host's own directories", at, c.MountDir)
 	}
 	switch c.VolumeMode {
 	case "":
@@ -188,25 +188,25 @@ func (c class) translate(t *translation, name string) flexlvmv1.DiscoveryClass {
 // cleaner returns the cleanDevice value that replaces a command of the static provisioner's image.
 func cleaner(t *translation, field string, command []string) string {
 	if len(command) == 0 {
-		t.note("%s is not given, and stands for /scripts/quick_reset.sh, which leaves data on the disk: cleanDevice is Zero, which takes longer", field)
+		t.note("%s is not set and defaults to /scripts/quick_reset.sh, which leaves data on the disk; cleanDevice is set to Zero, which takes longer", field)
 		return flexlvmv1.CleanZero
 	}
 	switch command[0] {
 	case "/scripts/dd_zero.sh":
 		if len(command) > 1 && command[1] != "1" {
-			t.note("%s: it is zeroed once, and not %s times", field, command[1])
+			t.note("%s: the disk is zeroed once, not %s times", field, command[1])
 		}
 		return flexlvmv1.CleanZero
 	case "/scripts/blkdiscard.sh":
 		return flexlvmv1.CleanDiscard
 	case "/scripts/quick_reset.sh":
-		t.note("%s: /scripts/quick_reset.sh leaves data on the disk: cleanDevice is Zero, which takes longer", field)
+		t.note("%s: /scripts/quick_reset.sh leaves data on the disk; cleanDevice is set to Zero, which takes longer", field)
 		return flexlvmv1.CleanZero
 	case "/scripts/shred.sh":
 		t.note("%s: the disk is zeroed once, and not overwritten with random data", field)
 		return flexlvmv1.CleanZero
 	}
-	t.refuse("%s is %s: no program of a user's runs as root on a node; give /scripts/dd_zero.sh or /scripts/blkdiscard.sh, or remove it and set cleanDevice: Keep, and clean by hand", field, strconv.Quote(strings.Join(command, " ")))
+	t.refuse("%s is %s: flexlvm runs no user-supplied program as root on a node; give /scripts/dd_zero.sh or /scripts/blkdiscard.sh, or remove it and set cleanDevice: Keep, and clean by hand", field, strconv.Quote(strings.Join(command, " ")))
 	return ""
 }
 
@@ -229,7 +229,7 @@ func selectorOf(t *translation, field string, terms []corev1.NodeSelectorTerm) *
 			t.refuse("%s: operator %s of %s; give In, NotIn, Exists or DoesNotExist", field, e.Operator, e.Key)
 		}
 	}
-	t.note("%s: it selects the nodes on which volumes are looked for; each PersistentVolume is tied to its one node", field)
+	t.note("%s: it selects the nodes on which volumes are discovered; each PersistentVolume is tied to its one node", field)
 	return out
 }
 

@@ -68,7 +68,7 @@ func TestReadRefuses(t *testing.T) {
 		`operator Gt of a`:                              of(dirs + "\nselector: [{matchExpressions: [{key: a, operator: Gt, values: [\"1\"]}]}]"),
 		`unknown field "hostdirr"`:                      of(dirs + "\nhostdirr: /x"),
 		`kind is "Secret"`:                              "kind: Secret\n",
-		`data.storageClassMap is not there`:             "kind: ConfigMap\n",
+		`data.storageClassMap is missing`:               "kind: ConfigMap\n",
 		"useAlphaAPI is true: node affinity has been a field since Kubernetes 1.10; remove it\nstorageClassMap": of("hostDir: mnt", `useAlphaAPI: "true"`),
 	} {
 		_, err := Read([]byte(text))

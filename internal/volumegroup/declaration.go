@@ -51,16 +51,16 @@ func (d Discovered) holds(disk Disk, asked bool) string {
 		return ""
 	}
 	if d.Unknown != "" {
-		return "it is not known whether it is a volume as it is: " + d.Unknown
+		return "it is unknown whether the VolumeDiscovery offers it as a volume: " + d.Unknown
 	}
 	reason := ""
 	for _, other := range slices.Sorted(maps.Keys(d.Disks)) {
 		switch {
 		case !diskid.Overlap(other, disk.ID):
 		case d.Disks[other]:
-			return fmt.Sprintf("it is a volume as it is, by the VolumeDiscovery (%s); remove it from there, and its PersistentVolume, before a group is made of it", other)
+			return fmt.Sprintf("the VolumeDiscovery offers it as a volume (%s); remove it from there, and delete its PersistentVolume, before a volume group is created on it", other)
 		case !asked:
-			reason = fmt.Sprintf("it was a volume as it is, by the VolumeDiscovery (%s); it is not taken unless the annotation %s of the VolumeGroup asks for it (%s)", other, annotation, disk.ID)
+			reason = fmt.Sprintf("the VolumeDiscovery offered it as a volume before (%s); it is not used unless the annotation %s of the VolumeGroup names it (%s)", other, annotation, disk.ID)
 		}
 	}
 	return reason
@@ -85,7 +85,7 @@ func (d Declaration) Validate() error {
 		}
 	}
 	if d.ThinSize < 0 {
-		return &volume.FieldError{Field: "spec.thinPool.size", Reason: "is no size"}
+		return &volume.FieldError{Field: "spec.thinPool.size", Reason: "is not a valid size"}
 	}
 	if d.Loop != nil {
 		if len(d.Selectors) > 0 {
@@ -98,10 +98,10 @@ func (d Declaration) Validate() error {
 	}
 	for i, s := range d.Selectors {
 		if s.MinSize < 0 || s.MaxSize < 0 {
-			return &volume.FieldError{Field: fmt.Sprintf("spec.disks[%d]", i), Reason: "has a minSize or maxSize that is no size"}
+			return &volume.FieldError{Field: fmt.Sprintf("spec.disks[%d]", i), Reason: "has a minSize or maxSize that is not a valid size"}
 		}
 		if s.ByID == "" && s.Path == "" {
-			return &volume.FieldError{Field: fmt.Sprintf("spec.disks[%d]", i), Reason: "names neither byID nor path; a disk is never taken for its size alone"}
+			return &volume.FieldError{Field: fmt.Sprintf("spec.disks[%d]", i), Reason: "names neither byID nor path; a disk is never selected by its size alone"}
 		}
 		for field, pattern := range map[string]string{"byID": s.ByID, "path": s.Path} {
 			if err := checkPattern(fmt.Sprintf("spec.disks[%d].%s", i, field), pattern); err != nil {
@@ -119,11 +119,11 @@ func checkPattern(field, pattern string) error {
 		return nil
 	}
 	if _, err := path.Match(pattern, ""); err != nil {
-		return &volume.FieldError{Field: field, Value: pattern, Reason: "is no pattern; a bracket may be open"}
+		return &volume.FieldError{Field: field, Value: pattern, Reason: "is not a valid pattern; check for an unclosed ["}
 	}
 	name := path.Base(pattern)
 	if literal := strings.IndexAny(name, "*?["); literal >= 0 && literal < 2 || strings.ContainsAny(path.Dir(pattern), "*?[") {
-		return &volume.FieldError{Field: field, Value: pattern, Reason: "would match whatever is there; begin the name with the kind of the disks, as in /dev/sd* or nvme-Samsung*"}
+		return &volume.FieldError{Field: field, Value: pattern, Reason: "would match every device; begin the name with the kind of the disks, as in /dev/sd* or nvme-Samsung*"}
 	}
 	return nil
 }

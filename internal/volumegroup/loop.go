@@ -27,13 +27,13 @@ const (
 func (l Loop) Validate(file, size, forTests string) error {
 	switch {
 	case !path.IsAbs(l.File) || path.Clean(l.File) != l.File || l.File == "/":
-		return &volume.FieldError{Field: file, Value: l.File, Reason: "is not the whole path of a file, as /var/lib/flexlvm-loop.img"}
+		return &volume.FieldError{Field: file, Value: l.File, Reason: "is not the absolute path of a file, such as /var/lib/flexlvm-loop.img"}
 	case l.Size < LeastLoop || l.Size > MostLoop:
 		return &volume.FieldError{Field: size, Value: l.Size.String(), Reason: fmt.Sprintf("has to be %s to %s", LeastLoop, MostLoop)}
 	case l.Size%volume.Block != 0:
 		return &volume.FieldError{Field: size, Value: fmt.Sprint(int64(l.Size)), Reason: fmt.Sprintf("has to be a multiple of %s", volume.Block)}
 	case !l.ForTests:
-		return &volume.FieldError{Field: forTests, Reason: "is missing: a group on a file shares its disk and its room with whatever else is there, and is lost with the file; set it for a try or for tests, and use disks for data"}
+		return &volume.FieldError{Field: forTests, Reason: "is missing: a volume group in a file shares its disk with everything else there, and is lost with the file; set it for a trial or for tests, and use disks for data"}
 	}
 	return nil
 }

@@ -15,13 +15,13 @@ func loops(name, file string) Declaration {
 func TestLoopIsChecked(t *testing.T) {
 	require.NoError(t, loops("a", "/srv/a.img").Validate())
 	for says, change := range map[string]func(*Declaration){
-		`spec.loop.file "a.img": is not the whole path`:          func(d *Declaration) { d.Loop.File = "a.img" },
-		`spec.loop.file "/srv/../a.img": is not the whole path`:  func(d *Declaration) { d.Loop.File = "/srv/../a.img" },
-		`spec.loop.file "/srv/": is not the whole path`:          func(d *Declaration) { d.Loop.File = "/srv/" },
-		`spec.loop.size "1 MiB": has to be 640 MiB to 8 TiB`:     func(d *Declaration) { d.Loop.Size = volume.MiB },
-		`spec.loop.size "1073741825": has to be a multiple of 4`: func(d *Declaration) { d.Loop.Size++ },
-		`spec.loop.forTests: is missing`:                         func(d *Declaration) { d.Loop.ForTests = false },
-		`spec.loop: excludes spec.disks`:                         func(d *Declaration) { d.Selectors = []Selector{{Path: "/dev/sdb"}} },
+		`spec.loop.file "a.img": is not the absolute path`:         func(d *Declaration) { d.Loop.File = "a.img" },
+		`spec.loop.file "/srv/../a.img": is not the absolute path`: func(d *Declaration) { d.Loop.File = "/srv/../a.img" },
+		`spec.loop.file "/srv/": is not the absolute path`:         func(d *Declaration) { d.Loop.File = "/srv/" },
+		`spec.loop.size "1 MiB": has to be 640 MiB to 8 TiB`:       func(d *Declaration) { d.Loop.Size = volume.MiB },
+		`spec.loop.size "1073741825": has to be a multiple of 4`:   func(d *Declaration) { d.Loop.Size++ },
+		`spec.loop.forTests: is missing`:                           func(d *Declaration) { d.Loop.ForTests = false },
+		`spec.loop: excludes spec.disks`:                           func(d *Declaration) { d.Selectors = []Selector{{Path: "/dev/sdb"}} },
 	} {
 		d := loops("a", "/srv/a.img")
 		change(&d)
@@ -46,5 +46,5 @@ func TestLoopIsMatchedByItsDeclarationAlone(t *testing.T) {
 	lost := Ledger{Groups: map[string]MadeGroup{"a": {Group: "vg-a", UUID: "vg-1"}}}
 	decisions, _ = Plan(View{Declarations: []Declaration{loops("a", "/srv/a.img")}, Ledger: lost})
 	require.False(t, decisions[0].LacksLoop(), "no other file takes the place of one that is gone")
-	require.Contains(t, decisions[0].Problem, "was made here and is gone")
+	require.Contains(t, decisions[0].Problem, "was created here and is gone")
 }

@@ -32,13 +32,13 @@ func TestLostGroupIsNotMadeAgain(t *testing.T) {
 		take    []string
 	}{
 		"never made":                       {View{Declarations: []Declaration{a}, Disks: []Disk{spare}}, "", []string{"/dev/sdc"}},
-		"made":                             {View{Declarations: []Declaration{a}, Disks: []Disk{spare}, Ledger: made}, "(UUID vg-1) was made here and is gone", nil},
+		"made":                             {View{Declarations: []Declaration{a}, Disks: []Disk{spare}, Ledger: made}, "(UUID vg-1) was created here and is gone", nil},
 		"made, and asked for":              {View{Declarations: []Declaration{asking}, Disks: []Disk{spare}, Ledger: made}, "", []string{"/dev/sdc"}},
-		"made by another declaration":      {View{Declarations: []Declaration{b}, Disks: []Disk{spare}, Ledger: made}, "(UUID vg-1) was made here and is gone", nil},
-		"only reported":                    {View{Declarations: []Declaration{reported}, Disks: []Disk{spare}}, "(UUID unknown) was made here and is gone", nil},
+		"made by another declaration":      {View{Declarations: []Declaration{b}, Disks: []Disk{spare}, Ledger: made}, "(UUID vg-1) was created here and is gone", nil},
+		"only reported":                    {View{Declarations: []Declaration{reported}, Disks: []Disk{spare}}, "(UUID unknown) was created here and is gone", nil},
 		"renamed, and forgotten":           {View{Declarations: []Declaration{a}, Disks: []Disk{spare}, PVs: renamed}, "`vgrename vg-1 vg-a`", nil},
 		"being made again, as asked":       {View{Declarations: []Declaration{a}, Disks: []Disk{spare, other}, Ledger: begun}, "", []string{"/dev/sdc", "/dev/sdd"}},
-		"the asked disk is missing by now": {View{Declarations: []Declaration{a}, Disks: []Disk{other}, Ledger: begun}, "(UUID vg-1) was made here and is gone", nil},
+		"the asked disk is missing by now": {View{Declarations: []Declaration{a}, Disks: []Disk{other}, Ledger: begun}, "(UUID vg-1) was created here and is gone", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.view.Ledger = c.view.Ledger.WithReported(c.view.Declarations)

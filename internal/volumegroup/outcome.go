@@ -34,11 +34,11 @@ func NewOutcome(d Decision) Outcome {
 	case d.Problem != "":
 		out.State, out.Message = Refused, d.Problem
 	case d.GroupUUID != "":
-		out.State, out.Message = Made, fmt.Sprintf("volume group %s is made of %d disks", out.Group, len(d.Members))
+		out.State, out.Message = Made, fmt.Sprintf("volume group %s consists of %d disks", out.Group, len(d.Members))
 	case d.Waits != "":
 		out.State, out.Message = Waiting, d.Waits
 	case d.Matched():
-		out.State, out.Message = Refused, fmt.Sprintf("none of the disks that match can be taken: %d refused", len(d.Refused))
+		out.State, out.Message = Refused, fmt.Sprintf("none of the matching disks can be used: %d refused", len(d.Refused))
 	default:
 		out.State, out.Message = Waiting, "no disk of this node matches"
 	}

@@ -56,7 +56,7 @@ func (d *Decision) HoldBack() {
 	if d.Problem != "" || d.Lost == "" || slices.ContainsFunc(d.Take, func(c Candidate) bool { return c.Asked != "" }) {
 		return
 	}
-	d.Problem = fmt.Sprintf("volume group %s (UUID %s) was made here and is gone: its disks are missing, or a person has removed it; it is not made again unless the annotation %s of the VolumeGroup names a blank disk for it", d.Declaration.Group, d.Lost, annotation)
+	d.Problem = fmt.Sprintf("volume group %s (UUID %s) was created here and is gone: its disks are missing, or someone has removed it; it is not created again unless the annotation %s of the VolumeGroup names a blank disk for it", d.Declaration.Group, d.Lost, annotation)
 	d.Take = nil
 }
 
@@ -157,26 +157,26 @@ func (p *planner) group(d Declaration) (uuid, problem string) {
 		}
 	}
 	if len(tags) > 1 {
-		return "", fmt.Sprintf("this node has %d volume groups of the name %s; give all but one another name with `vgrename UUID NAME`", len(tags), d.Group)
+		return "", fmt.Sprintf("this node has %d volume groups named %s; give all but one another name with `vgrename UUID NAME`", len(tags), d.Group)
 	}
 	if pv := p.elsewhere(d); pv != nil {
-		return "", fmt.Sprintf("volume group %s (UUID %s) was made by this VolumeGroup, and has another name by now; give it its name back with `vgrename %s %s`", pv.Group, pv.GroupUUID, pv.GroupUUID, d.Group)
+		return "", fmt.Sprintf("volume group %s (UUID %s) was created by this VolumeGroup and has been renamed; give it its name back with `vgrename %s %s`", pv.Group, pv.GroupUUID, pv.GroupUUID, d.Group)
 	}
 	made := p.ledger.Groups[d.Name]
 	for uuid, has := range tags {
 		switch by := DeclaredBy(has); {
 		case by == "":
-			return "", fmt.Sprintf("volume group %s exists, and no VolumeGroup has made it; it can be used as it is, and is not touched", d.Group)
+			return "", fmt.Sprintf("volume group %s exists, but was not created by a VolumeGroup; it can be used as it is and is not changed", d.Group)
 		case by != d.Name:
-			return "", fmt.Sprintf("volume group %s exists, and VolumeGroup %s has made it; choose another spec.name", d.Group, by)
+			return "", fmt.Sprintf("volume group %s exists, and VolumeGroup %s has created it; choose another spec.name", d.Group, by)
 		case made.UUID != "" && made.UUID != uuid:
-			return "", fmt.Sprintf("volume group %s has UUID %s, and the one that was made here had %s; it is not touched", d.Group, uuid, made.UUID)
+			return "", fmt.Sprintf("volume group %s has UUID %s, but the one that was created here had %s; it is not changed", d.Group, uuid, made.UUID)
 		}
 		return uuid, ""
 	}
 	for _, other := range p.Declarations {
 		if other.Name != d.Name && other.Group == d.Group {
-			return "", fmt.Sprintf("VolumeGroup %s declares volume group %s on this node, too; neither is made", other.Name, d.Group)
+			return "", fmt.Sprintf("VolumeGroup %s declares volume group %s on this node, too; neither is created", other.Name, d.Group)
 		}
 	}
 	return "", ""
@@ -250,20 +250,20 @@ func (p *planner) candidate(d Declaration, disk Disk) (c Candidate, reason strin
 		c.PV, c.Asked = taken.PV, taken.lastAsked()
 		return c, ""
 	}
-	return c, fmt.Sprintf("it was taken before, for volume group %s by VolumeGroup %s, and was cleared since; a disk is not taken twice unless the annotation %s of the VolumeGroup asks for it (%s)", taken.Group, taken.Declaration, annotation, disk.ID)
+	return c, fmt.Sprintf("it was used before, for volume group %s by VolumeGroup %s, and was cleared since; a disk is not used twice unless the annotation %s of the VolumeGroup names it (%s)", taken.Group, taken.Declaration, annotation, disk.ID)
 }
 
 // unfit returns why a disk is never taken, whatever is on it; empty if it may be.
 func (p *planner) unfit(d Disk) string {
 	switch {
 	case d.ID == "":
-		return "it has neither a WWN nor a serial number by which it could be told from another disk; use `flexlvm vg create` on the node"
+		return "it has neither a WWN nor a serial number to distinguish it from other disks; use `flexlvm vg create` on the node"
 	case p.ids[d.ID] > 1:
-		return fmt.Sprintf("%d devices say that they are %s; they are paths to one disk (multipath), which is not taken, or were given one serial number", p.ids[d.ID], d.ID)
+		return fmt.Sprintf("%d devices report the same ID, %s; they are paths to one disk (multipath), which is not used, or have the same serial number", p.ids[d.ID], d.ID)
 	case d.Removable:
-		return "it is removable, as all on USB is; use `flexlvm vg create` on the node"
+		return "it is removable, like every USB disk; use `flexlvm vg create` on the node"
 	case d.Remote:
-		return "it is reached over a network, where other nodes may reach it as well; use `flexlvm vg create` on the node"
+		return "it is attached over a network, where other nodes may reach it, too; use `flexlvm vg create` on the node"
 	}
 	return ""
 }
@@ -272,7 +272,7 @@ func holdsPV(pv PV) string {
 	if pv.Group != "" {
 		return fmt.Sprintf("it belongs to volume group %s", pv.Group)
 	}
-	return fmt.Sprintf("it holds an LVM physical volume, %s; if nobody wants it, remove it with `pvremove %s`, and see docs/volume-groups.md on taking a disk again", pv.UUID, pv.Path)
+	return fmt.Sprintf("it holds an LVM physical volume, %s; if nobody needs it, remove it with `pvremove %s`, and see docs/volume-groups.md on using a disk again", pv.UUID, pv.Path)
 }
 
 // annotation is the API's name for it; this package knows nothing of Kubernetes.
@@ -284,7 +284,7 @@ const annotation = "flexlvm.io/take-again"
 // otherwise since.
 func (p *planner) lateReason(d Declaration, c Candidate, uuid string) string {
 	if !d.Extend && !c.Begun {
-		return fmt.Sprintf("volume group %s was made without it; set spec.extend to add it", d.Group)
+		return fmt.Sprintf("volume group %s was created without it; set spec.extend to add it", d.Group)
 	}
 	if slices.ContainsFunc(p.PVs, func(pv PV) bool { return pv.GroupUUID == uuid && pv.Missing }) {
 		return fmt.Sprintf("volume group %s lacks devices, so it is not extended", d.Group)
@@ -304,7 +304,7 @@ func (p *planner) settleConflicts(decisions []Decision) {
 			if c.PV != "" || at < 0 {
 				return false
 			}
-			d.Refused = append(d.Refused, Refusal{Disk: c.Disk, Reason: fmt.Sprintf("VolumeGroup %s matches it as well; neither takes it", p.Declarations[at].Name)})
+			d.Refused = append(d.Refused, Refusal{Disk: c.Disk, Reason: fmt.Sprintf("VolumeGroup %s matches it, too; neither uses it", p.Declarations[at].Name)})
 			return true
 		})
 	}

@@ -72,20 +72,20 @@ func TestSelectors(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	for says, change := range map[string]func(*Declaration){
-		"spec.name":                              func(d *Declaration) { d.Group = "-x" },
-		"spec.thinPool.name":                     func(d *Declaration) { d.ThinPool = "a b" },
-		"spec.thinPool.size":                     func(d *Declaration) { d.ThinSize = -1 },
-		"spec.disks: is empty":                   func(d *Declaration) { d.Selectors = nil },
-		"names neither byID nor path":            func(d *Declaration) { d.Selectors = []Selector{{MinSize: 1}} },
-		"is no size":                             func(d *Declaration) { d.Selectors[0].MinSize = -1 },
-		"is no pattern":                          func(d *Declaration) { d.Selectors[0].Path = "/dev/sd[" },
-		`spec.disks[0].path "/dev/*": would`:     func(d *Declaration) { d.Selectors[0].Path = "/dev/*" },
-		`spec.disks[0].path "/dev/s*": would`:    func(d *Declaration) { d.Selectors[0].Path = "/dev/s*" },
-		`spec.disks[0].path "/*/sdb": would`:     func(d *Declaration) { d.Selectors[0].Path = "/*/sdb" },
-		`spec.disks[0].byID "*": would match`:    func(d *Declaration) { d.Selectors[0].ByID = "*" },
-		`spec.disks[0].byID "[a-z]*": would`:     func(d *Declaration) { d.Selectors[0].ByID = "[a-z]*" },
-		`spec.disks[0].path "/dev/?db": would`:   func(d *Declaration) { d.Selectors[0].Path = "/dev/?db" },
-		`spec.disks[1].byID "?": would match wh`: func(d *Declaration) { d.Selectors = append(d.Selectors, Selector{ByID: "?"}) },
+		"spec.name":                            func(d *Declaration) { d.Group = "-x" },
+		"spec.thinPool.name":                   func(d *Declaration) { d.ThinPool = "a b" },
+		"spec.thinPool.size":                   func(d *Declaration) { d.ThinSize = -1 },
+		"spec.disks: is empty":                 func(d *Declaration) { d.Selectors = nil },
+		"names neither byID nor path":          func(d *Declaration) { d.Selectors = []Selector{{MinSize: 1}} },
+		"is not a valid size":                  func(d *Declaration) { d.Selectors[0].MinSize = -1 },
+		"is not a valid pattern":               func(d *Declaration) { d.Selectors[0].Path = "/dev/sd[" },
+		`spec.disks[0].path "/dev/*": would`:   func(d *Declaration) { d.Selectors[0].Path = "/dev/*" },
+		`spec.disks[0].path "/dev/s*": would`:  func(d *Declaration) { d.Selectors[0].Path = "/dev/s*" },
+		`spec.disks[0].path "/*/sdb": would`:   func(d *Declaration) { d.Selectors[0].Path = "/*/sdb" },
+		`spec.disks[0].byID "*": would match`:  func(d *Declaration) { d.Selectors[0].ByID = "*" },
+		`spec.disks[0].byID "[a-z]*": would`:   func(d *Declaration) { d.Selectors[0].ByID = "[a-z]*" },
+		`spec.disks[0].path "/dev/?db": would`: func(d *Declaration) { d.Selectors[0].Path = "/dev/?db" },
+		`spec.disks[1].byID "?": would match`:  func(d *Declaration) { d.Selectors = append(d.Selectors, Selector{ByID: "?"}) },
 	} {
 		d := declares("a", "/dev/sdb")
 		require.NoError(t, d.Validate())
@@ -137,17 +137,17 @@ func TestPlan(t *testing.T) {
 		"removable":      {view: View{Disks: []Disk{{ID: "serial-1", Path: "/dev/sdb", Removable: true}}}, refused: map[string]string{"/dev/sdb": "removable"}},
 		"over a network": {view: View{Disks: []Disk{{ID: "serial-1", Path: "/dev/sdb", Remote: true}}}, refused: map[string]string{"/dev/sdb": "network"}},
 		"wanted twice": {view: View{Declarations: []Declaration{a, b}, Disks: []Disk{sdb, sdc}}, take: []string{"/dev/sdb"},
-			refused: map[string]string{"/dev/sdc": "VolumeGroup b matches it as well"}},
+			refused: map[string]string{"/dev/sdc": "VolumeGroup b matches it, too"}},
 		"a group of that name": {view: View{Disks: []Disk{sdb, sdc}, PVs: []PV{{UUID: "x", Path: "/dev/vdz1", Group: a.Group, GroupUUID: "vg-9"}}},
-			problem: "no VolumeGroup has made it"},
+			problem: "was not created by a VolumeGroup"},
 		"another's group of that name": {view: View{Disks: []Disk{sdb}, PVs: []PV{{UUID: "x", Group: a.Group, GroupUUID: "vg-9", Tags: []string{Tag("z")}}}},
-			problem: "VolumeGroup z has made it"},
+			problem: "VolumeGroup z has created it"},
 		"two groups of that name": {view: View{Disks: []Disk{sdb}, PVs: []PV{{UUID: "x", Group: a.Group, GroupUUID: "vg-8"}, {UUID: "y", Group: a.Group, GroupUUID: "vg-9"}}},
-			problem: "2 volume groups of the name"},
+			problem: "2 volume groups named"},
 		"its group with another UUID": {view: View{Disks: []Disk{sdb}, PVs: []PV{pvOf(a, sdb, "pv-1", "vg-7")}, Ledger: madeAnd(took(DiskMember))},
-			problem: "has UUID vg-7, and the one that was made here had vg-1"},
+			problem: "has UUID vg-7, but the one that was created here had vg-1"},
 		"two that declare one group": {view: View{Declarations: []Declaration{a, {Name: "z", Group: a.Group, Selectors: []Selector{{Path: "/dev/vda"}}}}, Disks: []Disk{sdb}},
-			problem: "neither is made"},
+			problem: "neither is created"},
 		"another volume group's":  {view: View{Disks: []Disk{sdb}, PVs: []PV{{UUID: "x", Path: "/dev/sdb", Disk: "serial-1", Group: "other", GroupUUID: "vg-2"}}}, refused: map[string]string{"/dev/sdb": "belongs to volume group other"}},
 		"a person's pvcreate":     {view: View{Disks: []Disk{sdb}, PVs: []PV{{UUID: "x", Path: "/dev/sdb", Disk: "serial-1"}}}, refused: map[string]string{"/dev/sdb": "physical volume, x"}},
 		"made":                    {view: View{Disks: []Disk{sdb}, PVs: []PV{pvOf(a, sdb, "pv-1", "vg-1")}}, group: "vg-1"},
@@ -164,7 +164,7 @@ func TestPlan(t *testing.T) {
 		"reduced by a person":     {view: View{Disks: []Disk{sdb}, PVs: []PV{pvOf(a, sdb, "pv-1", "")}, Ledger: took(DiskMember)}, refused: map[string]string{"/dev/sdb": "physical volume, pv-1"}},
 		"cleared when labelled":   {view: View{Disks: []Disk{sdb}, Ledger: took(DiskLabelled)}, refused: map[string]string{"/dev/sdb": "was cleared since"}},
 		"cleared when a member":   {view: View{Disks: []Disk{sdb}, Ledger: took(DiskMember)}, refused: map[string]string{"/dev/sdb": "was cleared since"}},
-		"the group is gone":       {view: View{Disks: []Disk{sdb, sdc}, Ledger: madeAnd(took(DiskMember))}, problem: "was made here and is gone", refused: map[string]string{"/dev/sdb": "was cleared since"}},
+		"the group is gone":       {view: View{Disks: []Disk{sdb, sdc}, Ledger: madeAnd(took(DiskMember))}, problem: "was created here and is gone", refused: map[string]string{"/dev/sdb": "was cleared since"}},
 		"asked for again":         {view: View{Declarations: []Declaration{asking(a, "serial-1@today")}, Disks: []Disk{sdb}, Ledger: madeAnd(took(DiskMember))}, take: []string{"/dev/sdb"}},
 		"asked for a new disk":    {view: View{Declarations: []Declaration{asking(a, "serial-2")}, Disks: []Disk{sdc}, Ledger: madeAnd(took(DiskMember))}, take: []string{"/dev/sdc"}},
 		"asked for another":       {view: View{Declarations: []Declaration{asking(a, "serial-2")}, Disks: []Disk{sdb}, Ledger: took(DiskMember)}, refused: map[string]string{"/dev/sdb": "was cleared since"}},
@@ -172,7 +172,7 @@ func TestPlan(t *testing.T) {
 			refused: map[string]string{"/dev/sdb": "was cleared since"}},
 		"asked twice": {view: View{Declarations: []Declaration{asking(a, "serial-1", "serial-1@2")}, Disks: []Disk{sdb}, Ledger: took(DiskMember, "serial-1")}, take: []string{"/dev/sdb"}},
 		"asked, and full": {view: View{Declarations: []Declaration{asking(a, "serial-1")}, Disks: []Disk{sdb}, PVs: []PV{foreign}, Ledger: took(DiskMember)},
-			problem: "no VolumeGroup has made it"},
+			problem: "was not created by a VolumeGroup"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.view.Declarations == nil {
@@ -200,8 +200,8 @@ func TestPlan(t *testing.T) {
 // Both declarations that match one disk report the conflict.
 func TestConflictIsToldToBoth(t *testing.T) {
 	decisions, _ := Plan(View{Declarations: []Declaration{declares("a", "/dev/sdb"), declares("b", "/dev/sd*")}, Disks: []Disk{ssd("serial-1", "/dev/sdb"), ssd("serial-2", "/dev/sdc")}})
-	require.Contains(t, reasons(decisions[0])["/dev/sdb"], "VolumeGroup b matches it as well")
-	require.Contains(t, reasons(decisions[1])["/dev/sdb"], "VolumeGroup a matches it as well")
+	require.Contains(t, reasons(decisions[0])["/dev/sdb"], "VolumeGroup b matches it, too")
+	require.Contains(t, reasons(decisions[1])["/dev/sdb"], "VolumeGroup a matches it, too")
 	require.Equal(t, []string{"/dev/sdc"}, taken(decisions[1]))
 }
 
@@ -233,9 +233,9 @@ func TestPlanOfDiscoveredDisks(t *testing.T) {
 		says       string
 	}{
 		"none":            {Discovered{Disks: map[string]bool{"naa.2": true, "fs-u": true}}, nil, ""},
-		"it is":           {Discovered{Disks: map[string]bool{"naa.1": true}}, []string{"naa.1"}, "it is a volume as it is"},
-		"a part of it is": {Discovered{Disks: map[string]bool{"naa.1": false, "naa.1-part2": true}}, []string{"naa.1"}, "it is a volume as it is, by the VolumeDiscovery (naa.1-part2)"},
-		"it was":          {Discovered{Disks: map[string]bool{"naa.1": false}}, nil, "it was a volume as it is"},
+		"it is":           {Discovered{Disks: map[string]bool{"naa.1": true}}, []string{"naa.1"}, "the VolumeDiscovery offers it as a volume"},
+		"a part of it is": {Discovered{Disks: map[string]bool{"naa.1": false, "naa.1-part2": true}}, []string{"naa.1"}, "the VolumeDiscovery offers it as a volume (naa.1-part2)"},
+		"it was":          {Discovered{Disks: map[string]bool{"naa.1": false}}, nil, "the VolumeDiscovery offered it as a volume before"},
 		"it was, asked":   {Discovered{Disks: map[string]bool{"naa.1": false}}, []string{"naa.1@mine"}, ""},
 		"unknown":         {Discovered{Unknown: "nobody has looked"}, []string{"naa.1"}, "nobody has looked"},
 	} {

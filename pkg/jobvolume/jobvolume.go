@@ -117,7 +117,7 @@ func (v Volume) JobDir() (string, error) {
 		return "", err
 	}
 	if !there {
-		return "", fmt.Errorf("job volume: %w at %s; check that the job has a volume that is mounted there, and the value of %s", ErrNoVolume, v.dir, EnvDir)
+		return "", fmt.Errorf("job volume: %w at %s: check that the job has a volume that is mounted there, and that %s names its directory", ErrNoVolume, v.dir, EnvDir)
 	}
 	return v.dir, nil
 }
@@ -162,7 +162,7 @@ func (v Volume) within(name string) (string, error) {
 	}
 	there, err := isDir(path)
 	if err == nil && !there {
-		err = fmt.Errorf("job volume: %s was removed by another process at this moment", path)
+		err = fmt.Errorf("job volume: %s was removed while it was being created", path)
 	}
 	return path, err
 }

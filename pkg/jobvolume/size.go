@@ -11,7 +11,7 @@ import (
 )
 
 // ErrTooLarge means that a worker's directory takes more space than the worker's share.
-var ErrTooLarge = errors.New("more than the worker's share of the volume")
+var ErrTooLarge = errors.New("it uses more than the worker's share of the volume")
 
 // Size returns how many bytes of the volume each worker may use, from $FLEXLVM_WORKER_SIZE; 0 if that is not
 // set. Writing more fails if the worker has its own volume. If workers share a volume, flexlvm limits only
@@ -46,7 +46,7 @@ func (v Volume) Used() (int64, error) {
 		}
 		st, is := info.Sys().(*syscall.Stat_t)
 		if !is {
-			return fmt.Errorf("the operating system does not report how much space %s takes", path)
+			return fmt.Errorf("look at %s: the system does not report its disk usage", path)
 		}
 		sum.add(st, entry.IsDir())
 		return nil
@@ -89,7 +89,7 @@ func (v Volume) CheckSize() error {
 	}
 	used, err := v.Used()
 	if err == nil && used > size {
-		err = fmt.Errorf("job volume: %s takes %d bytes of %d: %w", v.WorkerDirPath(), used, size, ErrTooLarge)
+		err = fmt.Errorf("job volume: %s uses %d bytes of %d: %w", v.WorkerDirPath(), used, size, ErrTooLarge)
 	}
 	return err
 }

@@ -46,5 +46,5 @@ func TestSize(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "c"), make([]byte, 200<<10), 0o600))
 	err = v.CheckSize()
 	require.ErrorIs(t, err, jobvolume.ErrTooLarge)
-	require.ErrorContains(t, err, "worker-3 takes")
+	require.ErrorContains(t, err, "worker-3 uses")
 }

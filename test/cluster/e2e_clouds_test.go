@@ -162,8 +162,8 @@ func TestDatasetsOfClouds(t *testing.T) {
 		require.Equal(t, sums, got, name)
 	}
 	vm := l.until("lies", failed)
-	require.Contains(t, vm.Status.Volumes[0].Message, "the same content came twice")
-	l.warned("lies", "the same content came twice")
+	require.Contains(t, vm.Status.Volumes[0].Message, "two downloads had the same content")
+	l.warned("lies", "two downloads had the same content")
 	require.Empty(t, l.bearingOf(vm, "images"))
 	told := l.kubectl("get", "vm,jobs,pods,events", "-o", "yaml")
 	for _, secret := range []string{gcs.Token, "PRIVATE KEY", azureKey} {

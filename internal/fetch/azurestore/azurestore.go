@@ -131,7 +131,7 @@ func (c *Container) List(ctx context.Context, each func(store.Object) error) err
 			NextMarker string
 		}
 		if err := xml.Unmarshal(body, &page); err != nil {
-			return fmt.Errorf("the answer is no list of blobs: %w", err)
+			return fmt.Errorf("the response is not a list of blobs: %w", err)
 		}
 		for _, b := range page.Blobs {
 			o, is, err := b.object()

@@ -108,7 +108,7 @@ func (k keys) signToken(request *http.Request) error {
 	var refused *oauth2.RetrieveError
 	if errors.As(err, &refused) && refused.Response != nil && refused.Response.StatusCode < http.StatusInternalServerError && refused.Response.StatusCode != http.StatusTooManyRequests {
 		// Only the parts of the response that cannot hold a secret.
-		return fmt.Errorf("%w: the token's server answers %d %s", store.ErrNoCredentials, refused.Response.StatusCode, refused.ErrorCode)
+		return fmt.Errorf("%w: the token server answers %d %s", store.ErrNoCredentials, refused.Response.StatusCode, refused.ErrorCode)
 	}
 	if err != nil {
 		return fmt.Errorf("ask for a token: %w", err)

@@ -27,7 +27,7 @@ const (
 )
 
 // ErrBusy: another fetch holds the destination.
-var ErrBusy = errors.New("another fetch is at work in this directory")
+var ErrBusy = errors.New("another fetch is using this directory")
 
 // Dir is the destination. It touches nothing outside the directory, and follows no
 // symbolic link in it.

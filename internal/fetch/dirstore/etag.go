@@ -14,8 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// objectOf returns the object of a file. Its ETag includes the inode number and the change time, which reveal changes
-// that size and modification time do not, and a different file of the same name.
+// objectOf returns the object of a file. Its ETag includes the change time and, where it is stable, the inode number.
+// These reveal changes that size and modification time do not, and a different file of the same name.
 func (d *Directory) objectOf(name string, info fs.FileInfo) store.Object {
 	o := store.Object{Key: d.source.Prefix + name, Size: info.Size(), Modified: info.ModTime().UTC()}
 	switch mode := info.Mode(); {

@@ -37,7 +37,7 @@ func authorize(config Config) (func(context.Context, http.Header) error, error) 
 		var refused *oauth2.RetrieveError
 		if errors.As(err, &refused) && refused.Response != nil && refused.Response.StatusCode < http.StatusInternalServerError && refused.Response.StatusCode != http.StatusTooManyRequests {
 			// Only the parts of the response that cannot hold a secret.
-			return fmt.Errorf("%w: the token's server answers %d %s", store.ErrNoCredentials, refused.Response.StatusCode, refused.ErrorCode)
+			return fmt.Errorf("%w: the token server answers %d %s", store.ErrNoCredentials, refused.Response.StatusCode, refused.ErrorCode)
 		}
 		if err != nil {
 			return fmt.Errorf("ask for a token: %w", err)
@@ -63,7 +63,7 @@ func find(ctx context.Context, dir string) (oauth2.TokenSource, error) {
 	}
 	account, err := google.JWTConfigFromJSON(data, scope)
 	if err != nil {
-		return nil, errors.New("key.json is no key of a service account in JSON")
+		return nil, errors.New("key.json is not the JSON key of a service account")
 	}
 	return account.TokenSource(ctx), nil
 }

@@ -111,7 +111,7 @@ func (b *Bucket) List(ctx context.Context, each func(store.Object) error) error 
 			NextPageToken string
 		}
 		if err := json.Unmarshal(body, &page); err != nil {
-			return fmt.Errorf("the answer is no list of objects: %w", err)
+			return fmt.Errorf("the response is not a list of objects: %w", err)
 		}
 		for _, r := range page.Items {
 			if err := each(r.object()); err != nil {

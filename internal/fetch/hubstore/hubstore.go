@@ -73,7 +73,7 @@ func Parse(s *store.Source, rest string) error {
 	}
 	revision, err := url.PathUnescape(revision)
 	if err != nil || revision == "" || !part.MatchString(org) || !part.MatchString(name) || strings.ContainsFunc(revision, func(r rune) bool { return r < ' ' }) {
-		return errors.New("is no repository; " + form)
+		return errors.New("is not a repository; " + form)
 	}
 	s.Bucket, s.Key = kind+"/"+org+"/"+name+"@"+revision, key
 	return nil
@@ -200,7 +200,7 @@ func (r *Repository) tree(ctx context.Context, address *url.URL, query url.Value
 		}
 		var page []entry
 		if err := json.Unmarshal(body, &page); err != nil {
-			return fmt.Errorf("list the tree: the answer is no list of entries: %w", err)
+			return fmt.Errorf("list the tree: the response is not a list of entries: %w", err)
 		}
 		for _, e := range page {
 			if e.Type == "directory" {

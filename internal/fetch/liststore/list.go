@@ -62,14 +62,14 @@ func parse(text []byte, base *url.URL) ([]item, error) {
 func (l line) item(base *url.URL) (item, error) {
 	sum, err := hex.DecodeString(l.SHA256)
 	if err != nil || len(sum) != 32 {
-		return item{}, fmt.Errorf("sha256 %q is not one in hex", l.SHA256)
+		return item{}, fmt.Errorf("sha256 %q is not a SHA-256 in hex", l.SHA256)
 	}
 	if l.Size == nil || *l.Size < 0 {
-		return item{}, errors.New("size has to be the file's bytes")
+		return item{}, errors.New("size has to be the file's size in bytes")
 	}
 	to, err := url.Parse(l.URL)
 	if err != nil || l.URL == "" {
-		return item{}, errors.New("url is none") // it may hold a secret
+		return item{}, errors.New("url is not a URL") // it may hold a secret
 	}
 	name := l.Path
 	switch {

@@ -35,7 +35,7 @@ func Parse(s *store.Source, rest string) error {
 	u, err := url.Parse(s.Kind + "://" + rest)
 	switch {
 	case err != nil:
-		return fmt.Errorf("is no URL; give https://host/list")
+		return fmt.Errorf("is not a URL; give https://host/list")
 	case u.User != nil:
 		return fmt.Errorf("holds credentials; give them in the environment or as files")
 	case u.Host == "" || u.Path == "" || strings.HasSuffix(u.Path, "/"):

@@ -72,7 +72,7 @@ func (a *Artifact) Archives(dir *os.Root) (store.Store, error) {
 
 // Unpack implements store.Packed. Killed at any instant, a file with the name of a tar is complete.
 func (a *Artifact) Unpack(ctx context.Context, dir *os.Root) error {
-	a.tars, a.files = map[string]*archive{}, map[string]member{}
+	a.files = map[string]member{}
 	for i := range a.layers {
 		l := &a.layers[i]
 		if l.pack == "" {
@@ -86,11 +86,9 @@ func (a *Artifact) Unpack(ctx context.Context, dir *os.Root) error {
 		if err != nil {
 			return fmt.Errorf("open unpacked layer: %w", err)
 		}
-		t := &archive{file}
-		a.tars[l.Key] = t
-		found, err := t.members(ctx)
+		found, err := (&archive{file}).members(ctx)
 		if err != nil {
-			return &store.Error{Err: fmt.Errorf("read the tar of layer %s: %w", l.digest, err)}
+			return &store.Error{Err: errors.Join(fmt.Errorf("read the tar of layer %s: %w", l.digest, err), file.Close())}
 		}
 		if l.image {
 			union(a.files, found)

@@ -57,7 +57,7 @@ func layerOf(d ocispec.Descriptor) (layer, error) {
 	case title != "":
 		l.Key = title
 	default:
-		l.Key, l.Flaw = d.Digest.String(), fmt.Sprintf("the layer has no title, and its media type %q is no tar", d.MediaType)
+		l.Key, l.Flaw = d.Digest.String(), fmt.Sprintf("the layer has no title, and its media type %q is not a tar", d.MediaType)
 	}
 	if l.pack == "" {
 		l.Key = strings.TrimPrefix(l.Key, "./")

@@ -53,7 +53,6 @@ type Artifact struct {
 
 	digest digest.Digest // of the reference's manifest when it was resolved
 	layers []layer
-	tars   map[string]*archive // unpacked tars, by digest
 	files  map[string]member
 }
 
@@ -66,7 +65,7 @@ func Parse(s *store.Source, rest string) error {
 		return fmt.Errorf("names no artifact; %s", form)
 	}
 	if _, err := ref.Digest(); err != nil && strings.Contains(rest, "@") {
-		return fmt.Errorf("has a digest that is none; %s", form)
+		return fmt.Errorf("has an invalid digest; %s", form)
 	}
 	s.Bucket = rest
 	return nil
@@ -112,11 +111,11 @@ func (c Config) credential(ctx context.Context, host string) (auth.Credential, e
 	}
 	data, err := os.ReadFile(name)
 	if err != nil {
-		return auth.EmptyCredential, fmt.Errorf("%w: --credentials-dir lacks .dockerconfigjson: %w", store.ErrNoCredentials, err)
+		return auth.EmptyCredential, fmt.Errorf("%w: cannot read %s: %w", store.ErrNoCredentials, name, err)
 	}
 	known, err := credentials.NewMemoryStoreFromDockerConfig(data)
 	if err != nil {
-		return auth.EmptyCredential, fmt.Errorf("%w: %s is no configuration of docker's", store.ErrNoCredentials, filepath.Base(name))
+		return auth.EmptyCredential, fmt.Errorf("%w: %s is not a Docker configuration file", store.ErrNoCredentials, filepath.Base(name))
 	}
 	return credentials.Credential(known)(ctx, host)
 }
@@ -182,7 +181,7 @@ func (a *Artifact) Resolve(ctx context.Context) error {
 	if desc.MediaType == ocispec.MediaTypeImageIndex || desc.MediaType == "application/vnd.docker.distribution.manifest.list.v2+json" {
 		var index ocispec.Index
 		if err := json.Unmarshal(data, &index); err != nil {
-			return &store.Error{Err: fmt.Errorf("the index is no JSON: %w", err)}
+			return &store.Error{Err: fmt.Errorf("the index is not JSON: %w", err)}
 		}
 		one, err := choose(index.Manifests)
 		if err != nil {
@@ -194,7 +193,7 @@ func (a *Artifact) Resolve(ctx context.Context) error {
 	}
 	var m ocispec.Manifest
 	if err := json.Unmarshal(data, &m); err != nil || m.SchemaVersion != 2 {
-		return &store.Error{Err: fmt.Errorf("the manifest, of media type %q, is none of an image or an artifact", desc.MediaType)}
+		return &store.Error{Err: fmt.Errorf("the manifest, of media type %q, is neither of an image nor of an artifact", desc.MediaType)}
 	}
 	a.layers = nil
 	for _, d := range m.Layers {
@@ -226,7 +225,7 @@ func choose(manifests []ocispec.Descriptor) (ocispec.Descriptor, error) {
 	if len(images) == 1 {
 		return images[0], nil
 	}
-	return ocispec.Descriptor{}, fmt.Errorf("the index has no manifest for linux/%s, but %s; name one by its digest", runtime.GOARCH, cmp.Or(strings.Join(have, ", "), "none"))
+	return ocispec.Descriptor{}, fmt.Errorf("the index has no manifest for linux/%s, only for: %s; name one by its digest", runtime.GOARCH, cmp.Or(strings.Join(have, ", "), "none"))
 }
 
 // Revision implements store.Revised: the digest to which the reference resolved.
@@ -235,7 +234,7 @@ func (a *Artifact) Revision() string { return a.digest.String() }
 // sumOf returns the SHA-256 of a digest; other algorithms cannot be verified.
 func sumOf(d digest.Digest) ([]byte, error) {
 	if err := d.Validate(); err != nil || d.Algorithm() != digest.SHA256 {
-		return nil, fmt.Errorf("digest %q is no SHA-256", d)
+		return nil, fmt.Errorf("digest %q is not a SHA-256", d)
 	}
 	return hex.DecodeString(d.Encoded())
 }

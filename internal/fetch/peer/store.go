@@ -61,7 +61,7 @@ func New(c Config) (*Store, error) {
 	s := &Store{digest: c.Index, stall: c.Stall, given: map[string]*gift{}}
 	for _, address := range c.Peers {
 		if _, _, err := net.SplitHostPort(address); err != nil {
-			return nil, store.Usage(fmt.Errorf("peer %q is no HOST:PORT: %w", address, err))
+			return nil, store.Usage(fmt.Errorf("peer %q is not of the form HOST:PORT: %w", address, err))
 		}
 		s.peers = append(s.peers, &source{address: address})
 	}
@@ -81,14 +81,14 @@ func New(c Config) (*Store, error) {
 
 // List implements store.Store: it reads the index from the first peer that has it.
 func (s *Store) List(ctx context.Context, each func(store.Object) error) error {
-	err := errors.New("there is no peer")
+	err := errors.New("no peer is configured")
 	for range s.peers {
 		if err = s.readIndex(ctx, s.anyPeer()); err == nil || context.Cause(ctx) != nil {
 			break
 		}
 	}
 	if err != nil {
-		return &store.Error{Retryable: true, Err: fmt.Errorf("no peer gives the index %s: %w", s.digest, err)}
+		return &store.Error{Retryable: true, Err: fmt.Errorf("no peer has the index %s: %w", s.digest, err)}
 	}
 	s.files = make(map[string]File, len(s.index.Files))
 	for _, f := range s.index.Files {

@@ -75,7 +75,7 @@ func New(source store.Source, config Config) (store.Store, error) {
 		return nil, store.Usage(err)
 	}
 	if config.Version != "" && !source.Single() {
-		return nil, store.Usage(errors.New("--version-id is of one object; give a source that neither ends in a slash nor has wildcards"))
+		return nil, store.Usage(errors.New("--version-id requires one object; give a source that neither ends in a slash nor has wildcards"))
 	}
 	if config.Patience == 0 {
 		config.Patience = answerPatience

@@ -113,7 +113,7 @@ func (b *Bucket) sendParts(ctx context.Context, key string, file io.ReaderAt, si
 		last, stop := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 		defer stop()
 		if abortErr := b.client.now().AbortMultipartUpload(last, b.source.Bucket, key, id); abortErr != nil {
-			err = fmt.Errorf("%w (and the parts that were sent stay at the server: %w)", err, abortErr)
+			err = fmt.Errorf("%w (and the parts already sent could not be removed from the server: %w)", err, abortErr)
 		}
 	}
 	return err

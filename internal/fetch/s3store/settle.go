@@ -30,7 +30,7 @@ func (c *Config) Settle(ctx context.Context) (note string) {
 	if saysHTTP(err) || !saysTLS(err) && c.answers(ctx, plain) {
 		c.Endpoint = plain
 	}
-	return fmt.Sprintf("the endpoint %s has no scheme, and was taken for %s; write that", raw, c.Endpoint)
+	return fmt.Sprintf("the endpoint %s has no scheme; assuming %s: add the scheme", raw, c.Endpoint)
 }
 
 // knock sends a request to a server, and returns the status of the response, and the target of a

@@ -40,13 +40,13 @@ func TestEndpointWithoutScheme(t *testing.T) {
 	for name, c := range map[string]struct{ given, want, note string }{
 		"none":           {"", "", ""},
 		"one":            {plain.URL, plain.URL, ""},
-		"speaks http":    {strings.TrimPrefix(plain.URL, "http://"), plain.URL, "was taken for " + plain.URL},
-		"speaks https":   {strings.TrimPrefix(secure.URL, "https://"), secure.URL, "was taken for " + secure.URL},
-		"hangs up":       {silent, "http://" + silent, "was taken for http://" + silent},
-		"redirects":      {redirects, "https://" + redirects, "was taken for https://" + redirects},
-		"proxy":          {gateway, "https://" + gateway, "was taken for https://" + gateway},
-		"unknown signer": {strings.TrimPrefix(strict.URL, "https://"), strict.URL, "was taken for " + strict.URL},
-		"does not speak": {"127.0.0.1:1", "https://127.0.0.1:1", "was taken for https://127.0.0.1:1"},
+		"speaks http":    {strings.TrimPrefix(plain.URL, "http://"), plain.URL, "assuming " + plain.URL},
+		"speaks https":   {strings.TrimPrefix(secure.URL, "https://"), secure.URL, "assuming " + secure.URL},
+		"hangs up":       {silent, "http://" + silent, "assuming http://" + silent},
+		"redirects":      {redirects, "https://" + redirects, "assuming https://" + redirects},
+		"proxy":          {gateway, "https://" + gateway, "assuming https://" + gateway},
+		"unknown signer": {strings.TrimPrefix(strict.URL, "https://"), strict.URL, "assuming " + strict.URL},
+		"does not speak": {"127.0.0.1:1", "https://127.0.0.1:1", "assuming https://127.0.0.1:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := Config{Endpoint: c.given, CAFile: ca}
@@ -99,7 +99,7 @@ func TestEndpointThatNeverAnswers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	config := Config{Endpoint: address, Stall: 50 * time.Millisecond}
-	require.Contains(t, config.Settle(ctx), "was taken for https://"+address)
+	require.Contains(t, config.Settle(ctx), "assuming https://"+address)
 	require.NoError(t, ctx.Err(), "it was the watchdog that ended it")
 	_, _, err = config.knock(ctx, "http://"+address)
 	require.ErrorIs(t, err, store.ErrStalled)

@@ -33,7 +33,7 @@ var (
 	// ErrUnreadable: the program's user may not read a file of the directory.
 	ErrUnreadable = errors.New("it cannot be read")
 	// ErrDowngrade: a response over https redirects to a URL without it.
-	ErrDowngrade = errors.New("an answer leads away from https, which is not followed")
+	ErrDowngrade = errors.New("redirect from https to http is not followed")
 	// ErrConflict: an upload would overwrite what somebody else has written.
 	ErrConflict = errors.New("the object was changed since it was fetched")
 )

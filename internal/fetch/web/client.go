@@ -66,7 +66,7 @@ func New(config Config) (*Client, error) {
 		CheckRedirect: func(to *http.Request, via []*http.Request) error {
 			switch {
 			case len(via) > mostHops:
-				return fmt.Errorf("the answers lead on more than %d times", mostHops)
+				return fmt.Errorf("more than %d redirects", mostHops)
 			case to.URL.Scheme != "https" && via[len(via)-1].URL.Scheme == "https":
 				return fmt.Errorf("%w: from %s to %s", store.ErrDowngrade, via[len(via)-1].URL.Host, to.URL.Host)
 			}
@@ -230,9 +230,9 @@ func (c *Client) OpenAs(ctx context.Context, address string, header http.Header,
 	s := store.Stream{Body: response.Body, Size: response.ContentLength}
 	switch {
 	case packed != "" && packed != "identity" && header.Get("Accept-Encoding") != packed:
-		err = fmt.Errorf("the server packs what it was asked for as it is: Content-Encoding %q", packed)
+		err = fmt.Errorf("the server sent compressed content that was not requested: Content-Encoding %q", packed)
 	case ranged && response.StatusCode != http.StatusPartialContent:
-		err = fmt.Errorf("%w: all of it came where a range was asked for", store.ErrChanged)
+		err = fmt.Errorf("%w: the server sent the whole object in place of the requested range", store.ErrChanged)
 	case ranged:
 		s.Size, err = SizeOf(response.Header, part)
 	case s.Size < 0: // the end of the body shows its length

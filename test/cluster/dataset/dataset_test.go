@@ -145,7 +145,7 @@ func (k *kubelets) testSources(t *testing.T) {
 	left("v-cache-0", "v-d-0", "v-share")
 	await.Until(t, longest, func() string {
 		status := s.get("v").Status
-		return await.Missing(len(status.Volumes) == 3 && strings.Contains(status.Volumes[1].Message, "is not in the spec any more"), "%+v", status.Volumes)
+		return await.Missing(len(status.Volumes) == 3 && strings.Contains(status.Volumes[1].Message, "is no longer in the spec"), "%+v", status.Volumes)
 	})
 	k.kubectl(t, "delete", "pvc", "v-cache-0", "v-d-0", "-n", s.name, "--timeout=8m")
 	left("v-share")
@@ -177,7 +177,7 @@ func (k *kubelets) testFailures(t *testing.T) {
 	s.make("w", with(s3, "{aws", "{timeoutForDataDownload: soon, aws"))
 	s.status("w", flexlvmv1.StateFailed, "error while parsing timeout for data download: ")
 	s.make("w", with(s3, "{aws", "{storageClass: none, aws", "id: a", "id: b"))
-	s.status("w", flexlvmv1.StateFailed, `StorageClass "none" is not there`)
+	s.status("w", flexlvmv1.StateFailed, `StorageClass "none" does not exist`)
 	// A load that refused some keys is a failure.
 	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus {
 		return terminated(3, `{"state":"complete","refused":1,"message":"key a/../b was refused"}`)

@@ -43,9 +43,9 @@ func (k *kubelets) testDisplacing(t *testing.T) {
 	s.status("w", flexlvmv1.StateRunning, "success")
 	got := s.get("v").Status.Volumes[0]
 	require.Equal(t, flexlvmv1.ReplicaDisplaced, got.Nodes[0].State)
-	require.Contains(t, got.Message, "dataset displacing/w/a has its room on node sim-6")
+	require.Contains(t, got.Message, "dataset displacing/w/a has used its room on node sim-6")
 	require.NotContains(t, s.claims(), "v-a-0")
-	s.told("w", "Displaces", "claim v-a-0 of dataset displacing/v/a is asked to go")
+	s.told("w", "Displaces", "the eviction of claim v-a-0 of dataset displacing/v/a, which no pod reads, is requested")
 	s.told("v", "ReplicaDisplaced", "dataset displacing/w/a needs its room on node sim-6, and no pod reads it")
 	require.Equal(t, []string{"sim-6"}, read.labelled("v"))
 

@@ -28,7 +28,7 @@ func (k *kubelets) testKept(t *testing.T) {
 		t.Helper()
 		await.Until(t, longest, func() string {
 			for _, n := range s.get("v").Status.Volumes[0].Nodes {
-				if strings.Contains(n.Message, "does not match nodeAffinity since") != holds {
+				if strings.Contains(n.Message, "has not matched nodeAffinity since") != holds {
 					return "the status says of " + n.Node + ": " + n.Message
 				}
 			}

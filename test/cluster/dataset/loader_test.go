@@ -196,7 +196,7 @@ var jobsOfThieves = map[string]map[string]func(*batchv1.Job){
 		"no owner": func(j *batchv1.Job) { j.OwnerReferences = nil },
 		"no label": func(j *batchv1.Job) { ofReplica(j, "v-a", "9"); delete(j.Labels, "flexlvm.io/volumemanager") },
 	},
-	"that a VolumeManager alone owns": {
+	"that are owned by one VolumeManager alone": {
 		"another owner": func(j *batchv1.Job) {
 			j.OwnerReferences = append(j.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "ServiceAccount", Name: "default", UID: "uid"})
 		},
@@ -210,7 +210,7 @@ var jobsOfThieves = map[string]map[string]func(*batchv1.Job){
 		"no dataset":    func(j *batchv1.Job) { delete(j.Labels, "flexlvm.io/dataset") },
 		"finalizer":     func(j *batchv1.Job) { j.Finalizers = []string{"example.org/stay"} },
 	},
-	"of VolumeManagers that are there": {
+	"of VolumeManagers that exist": {
 		"another UID": func(j *batchv1.Job) {
 			ofReplica(j, "v-a", "9")
 			j.OwnerReferences[0].UID, j.Labels["flexlvm.io/volumemanager"] = "other", "other"
@@ -234,7 +234,7 @@ var jobsOfThieves = map[string]map[string]func(*batchv1.Job){
 			containerOf(j).Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1")}
 		},
 	},
-	"priority classes that are not of the cluster itself": {
+	"the priority classes of the cluster itself": {
 		"priority class of the cluster": func(j *batchv1.Job) { podOf(j).PriorityClassName = "system-node-critical" },
 	},
 	"their loader does not need": {

@@ -52,7 +52,7 @@ func (r *rack) play(pod *corev1.Pod) *corev1.PodStatus {
 		return running(corev1.ConditionFalse)
 	}
 	if copies && r.fails {
-		return terminated(75, `{"state":"failed","message":"no peer gives the index"}`)
+		return terminated(75, `{"state":"failed","message":"no peer has the index"}`)
 	}
 	return terminated(0, indexedReport)
 }
@@ -83,7 +83,7 @@ func (k *kubelets) testPeers(t *testing.T) {
 	s.make("v", with(peers, "replicas: 4", "replicas: 2"))
 	s.status("v", flexlvmv1.StateRunning, "success")
 	require.Equal(t, []string{"0", "1"}, r.atSource)
-	s.told("v", "PeersFailed", "could not be copied from other replicas, and is loaded from its source: no peer gives the index")
+	s.told("v", "PeersFailed", "could not be copied from other replicas, and is loaded from its source: no peer has the index")
 	s.remove(s.get("v"))
 	s.nothingLeft()
 	s.play(s.name, nil)

@@ -45,7 +45,7 @@ func (k *kubelets) testShared(t *testing.T) {
 	require.Contains(t, owners.labelled("v"), team.nodeOf("reader"))
 
 	offer("")
-	team.status("g", flexlvmv1.StateFailed, "to namespace guests: its owner has to name this namespace in the volume's sharedWith; pods that run keep it, and none can start")
+	team.status("g", flexlvmv1.StateFailed, "to namespace guests: its owner has to name this namespace in the volume's sharedWith; running pods keep it, and no new pod can start")
 	await.Until(t, longest, func() string { // the pod still protects it
 		return await.Missing(team.claims()["g-b"].DeletionTimestamp != nil, "nobody has deleted the claim")
 	})
@@ -122,7 +122,7 @@ func (k *kubelets) testSharedIsNotStolen(t *testing.T, team, thief *space) {
 	} {
 		v := made.DeepCopy()
 		change(v)
-		require.ErrorContains(t, stolen.Create(t.Context(), v, client.DryRunAll), "may only let a namespace read datasets of another", name)
+		require.ErrorContains(t, stolen.Create(t.Context(), v, client.DryRunAll), "may let a namespace read a dataset of another only", name)
 	}
 	require.NoError(t, k.client.Get(t.Context(), client.ObjectKeyFromObject(claim), claim))
 	require.Equal(t, corev1.ClaimPending, claim.Status.Phase, "the PersistentVolume is of another claim")

@@ -101,8 +101,8 @@ func (k *kubelets) testPolicies(t *testing.T) {
 	require.NoError(t, k.client.Create(ctx, claim))
 	// The claim has no request for a volume from kube-controller-manager, so it is not the
 	// provisioner's.
-	require.ErrorContains(t, merge(claim.DeepCopy(), `{"metadata":{"annotations":{"flexlvm.io/load":"x"}}}`), "may only take the annotation")
-	require.ErrorContains(t, merge(claim.DeepCopy(), `{"metadata":{"labels":{"flexlvm.io/volumemanager":"x"}}}`), "may only take the annotation")
+	require.ErrorContains(t, merge(claim.DeepCopy(), `{"metadata":{"annotations":{"flexlvm.io/load":"x"}}}`), "may only remove the annotation")
+	require.ErrorContains(t, merge(claim.DeepCopy(), `{"metadata":{"labels":{"flexlvm.io/volumemanager":"x"}}}`), "may only remove the annotation")
 
 	k.kubectl(t, "delete", "pvc", "--all", "-n", s.name)
 

@@ -129,7 +129,7 @@ func (k *kubelets) testLoadersOfVCK(t *testing.T, s *space) {
 	two := s.get("example-s3-two").Status
 	require.Equal(t, "vol1", two.Volumes[0].ID)
 	require.Equal(t, "example-s3-two-vol1-n2", two.Volumes[1].VolumeSource.PersistentVolumeClaim.ClaimName)
-	require.Contains(t, advice(two), `"vol1" is that of a volume before it, so its claim and its entry in the status are called after "vol1-n2"`)
+	require.Contains(t, advice(two), `"vol1" is already used by an earlier volume of the spec, so its claim and its status entry are named "vol1-n2"`)
 	require.Empty(t, advice(s.get("example-s3").Status))
 	require.Len(t, s.labelled("example-s3-replicas"), 3)
 	require.Len(t, s.labelled("guide-distribution"), 4)

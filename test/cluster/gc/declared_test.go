@@ -145,7 +145,7 @@ func (b *bed) testDeclaredGroups(t *testing.T) {
 	require.Len(t, group.Disks, 1)
 	require.Equal(t, "serial-blank-1", group.Disks[0].ID)
 	require.Len(t, group.Refused, 1)
-	require.Contains(t, group.Refused[0].Reason, "it was a volume as it is, by the VolumeDiscovery (serial-blank-2)", "of an earlier test")
+	require.Contains(t, group.Refused[0].Reason, "the VolumeDiscovery offered it as a volume before (serial-blank-2)", "of an earlier test")
 	b.kubectl(t, "annotate", "volumegroup", "declared", v1.AnnotationTakeAgain+"=serial-blank-2")
 	b.declaredState(t, func(g v1.DeclaredGroup) bool {
 		return len(g.Refused) == 1 && strings.Contains(g.Refused[0].Reason, "xfs")

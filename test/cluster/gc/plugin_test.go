@@ -194,7 +194,7 @@ func (s *space) testEvictedMeanwhile(flexlvm func(...string) (string, error)) {
 	s.apply(t, manifests)
 	said, err := flexlvm("undelete", "late", patiently)
 	require.Error(t, err)
-	require.Contains(t, said, "was evicted before it could be brought back: its data is gone for good, and no empty volume takes its place")
+	require.Contains(t, said, "was evicted before it could be brought back: its data is lost, and no empty volume replaces it")
 
 	s.pod("second", "late")
 	await.Until(t, longest, func() string {

@@ -38,7 +38,7 @@ func (b *bed) testReleased(t *testing.T) {
 	b.persistentVolumeGone(t, name)
 	b.say(t, "the PersistentVolume was gone %.1f s after its claim", time.Since(deleted).Seconds())
 	require.Equal(t, volume.Unreferenced, b.stateOf(t, name), "the volume changes before the API lets go")
-	b.event(t, "default", "PersistentVolume", name, "VolumeReleased", "claim released/data is gone", "may be taken back")
+	b.event(t, "default", "PersistentVolume", name, "VolumeReleased", "claim released/data is gone", "may be evicted")
 	await.Until(t, longest, func() string {
 		pool := poolOf(t, b.storage(t), wide)
 		return await.Missing(pool.VolumesByState["unreferenced"] >= 1 && pool.Reclaimable.Value() >= leastMiB*mib, "the report shows %v", pool)

@@ -170,14 +170,14 @@ func (s *space) stolenLimits(claim, grows string) {
 	require.NoError(t, stolen.patch(ctx, s.volumeOf(claim).Name, limits))
 	for name, driver := range map[string]string{"free-flex": pv.Driver, "free-csi": pv.Provisioner} {
 		s.persistentVolume(t, name, "sim-1", driver, corev1.VolumeAvailable)
-		require.ErrorContains(t, stolen.patch(ctx, name, limits), "of the CSI driver flexlvm.io that a claim is bound to")
+		require.ErrorContains(t, stolen.patch(ctx, name, limits), "of the CSI driver flexlvm.io that is bound to a claim")
 	}
-	require.ErrorContains(t, stolen.patch(ctx, "free-csi", class), "of the CSI driver flexlvm.io that a claim is bound to")
+	require.ErrorContains(t, stolen.patch(ctx, "free-csi", class), "of the CSI driver flexlvm.io that is bound to a claim")
 	status := func(patch string) error { // strategic, because it keeps Kubernetes' own conditions
 		_, err := stolen.CoreV1().PersistentVolumeClaims(s.name).Patch(ctx, grows, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "status")
 		return err
 	}
-	const says = "the VolumeAttributesClass that it asks for"
+	const says = "the VolumeAttributesClass that the claim requests"
 	require.ErrorContains(t, status(`{"status":{"currentVolumeAttributesClassName":"late"}}`), says)
 	require.ErrorContains(t, status(`{"status":{"modifyVolumeStatus":{"targetVolumeAttributesClassName":"late","status":"InProgress"}}}`), says)
 	require.NoError(t, status(`{"status":{"modifyVolumeStatus":{"targetVolumeAttributesClassName":"flexlvm-slow","status":"InProgress"},"conditions":[{"type":"ModifyingVolume","status":"True"}]}}`))

@@ -79,7 +79,7 @@ func (b *bed) testStolenDiscovery(t *testing.T) {
 	good := localVolume("static-good", "/mnt/disks/fast/a")
 	b.refusedSoon(t, "provisioner-discovery.flexlvm.io", create(good))
 	bare := localVolume("static-bare", "/mnt/disks/fast/a", func(v *corev1.PersistentVolume) { v.Labels = nil })
-	b.refusedSoon(t, "that the label flexlvm.io/discovered-on says the node of", create(bare))
+	b.refusedSoon(t, "whose node is in the label flexlvm.io/discovered-on", create(bare))
 	_, err = b.client.CoreV1().PersistentVolumes().Create(ctx, bare, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	require.NoError(t, err, "what others make is theirs, also where there is no VolumeDiscovery")
 	b.kubectl(t, "apply", "-f", example)
@@ -99,7 +99,7 @@ func (b *bed) testStolenDiscovery(t *testing.T) {
 		"for one node, without a claim": localVolume("evil", "/mnt/disks/fast/a", func(v *corev1.PersistentVolume) {
 			v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "mine"}
 		}),
-		"with only such mount options as flexlvm's": localVolume("evil", "/mnt/disks/fast/a", func(v *corev1.PersistentVolume) { v.Spec.MountOptions = []string{"noatime", "suid"} }),
+		"only with the mount options that flexlvm's": localVolume("evil", "/mnt/disks/fast/a", func(v *corev1.PersistentVolume) { v.Spec.MountOptions = []string{"noatime", "suid"} }),
 	} {
 		require.ErrorContains(t, create(v)(nil), says)
 	}

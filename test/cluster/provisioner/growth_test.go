@@ -322,8 +322,8 @@ func (b *bed) testGrowthPolicies(t *testing.T) {
 	}
 	for name, driver := range map[string]string{"free": "flexlvm.io/flexlvm", "free-csi": "flexlvm.io"} {
 		b.persistentVolume(t, name, "sim-1", driver, corev1.VolumeAvailable)
-		require.ErrorContains(t, stolen.patch(ctx, name, larger), "that a claim is bound to")
-		require.ErrorContains(t, stolen.patch(ctx, name, promise), "that a claim is bound to")
+		require.ErrorContains(t, stolen.patch(ctx, name, larger), "that is bound to a claim")
+		require.ErrorContains(t, stolen.patch(ctx, name, promise), "that is bound to a claim")
 		require.ErrorContains(t, admin.patch(ctx, name, larger), "grows once the flexlvm provisioner has reserved room for it")
 		s.takeBack(ctx, name)
 	}
@@ -339,12 +339,12 @@ func (b *bed) testGrowthPolicies(t *testing.T) {
 	infeasible := `{"status":{"allocatedResourceStatuses":{"storage":"ControllerResizeInfeasible"}}}`
 	b.refusedSoon(t, "of claims that it has provisioned", func([]string) error { return status("foreign", infeasible) })
 	for patch, says := range map[string]string{
-		`{"status":{"capacity":{"storage":"5Gi"}}}`:                                                "what becomes of its growth",
-		`{"status":{"phase":"Lost"}}`:                                                              "what becomes of its growth",
-		`{"status":{"conditions":[{"type":"Other","status":"True"}]}}`:                             "what becomes of its growth",
-		`{"metadata":{"annotations":{"a":"b"}}}`:                                                   "what becomes of its growth",
-		`{"status":{"allocatedResources":{"storage":"2Gi"}}}`:                                      "than it asks for",
-		`{"status":{"allocatedResourceStatuses":{"storage":"NodeResizeInfeasible"}}}`:              "cannot grow, or that its node",
+		`{"status":{"capacity":{"storage":"5Gi"}}}`:                                                "a claim's growth and VolumeAttributesClass",
+		`{"status":{"phase":"Lost"}}`:                                                              "a claim's growth and VolumeAttributesClass",
+		`{"status":{"conditions":[{"type":"Other","status":"True"}]}}`:                             "a claim's growth and VolumeAttributesClass",
+		`{"metadata":{"annotations":{"a":"b"}}}`:                                                   "a claim's growth and VolumeAttributesClass",
+		`{"status":{"allocatedResources":{"storage":"2Gi"}}}`:                                      "beyond its request",
+		`{"status":{"allocatedResourceStatuses":{"storage":"NodeResizeInfeasible"}}}`:              "claim to infeasible, or to pending",
 		`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"x","uid":"y"}]}}`: "owners of a claim",
 	} {
 		require.ErrorContains(t, status("data", patch), says, patch)

@@ -58,7 +58,7 @@ func (s *share) testStolen(t *testing.T) {
 		return create("pvc-"+theirs, theirs, directory, func(v *corev1.PersistentVolume) { v.Spec.MountOptions = options })
 	}
 	for _, options := range [][]string{{"bind"}, {"hard", "nfsvers=4.2,rbind"}, {"move"}, {"remount"}, {"bind="}, {"loop"}, {"X-mount.subdir=/etc"}, {"hard,X-mount.subdir=../../../etc"}} {
-		s.refusedSoon(t, "whose mount options are plain ones of NFS", mounted(options...))
+		s.refusedSoon(t, "with plain NFS mount options", mounted(options...))
 	}
 	for _, annotation := range []string{"volume.beta.kubernetes.io/mount-options", "pv.kubernetes.io/migrated-to"} {
 		s.refusedSoon(t, "with its own annotations", create("pvc-"+theirs, theirs, directory, func(v *corev1.PersistentVolume) {
@@ -73,7 +73,7 @@ func (s *share) testStolen(t *testing.T) {
 	v := volumeOfHand("evil", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv"}})
 	_, err = s.client.CoreV1().PersistentVolumes().Create(t.Context(), v, metav1.CreateOptions{})
 	require.NoError(t, err)
-	s.refusedSoon(t, "may only delete PersistentVolumes that it made", func(dryRun []string) error {
+	s.refusedSoon(t, "may only delete PersistentVolumes that it created", func(dryRun []string) error {
 		return stolen.CoreV1().PersistentVolumes().Delete(t.Context(), "evil", metav1.DeleteOptions{DryRun: dryRun})
 	})
 	require.NoError(t, s.client.CoreV1().PersistentVolumes().Delete(t.Context(), "evil", metav1.DeleteOptions{}))
@@ -104,9 +104,9 @@ func (s *share) testStolenChanges(t *testing.T, stolen kubernetes.Interface) {
 		`{"metadata":{"$deleteFromPrimitiveList/finalizers":["kubernetes.io/pv-protection"]}}`,
 		`{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`,
 	} {
-		s.refusedSoon(t, "may change nothing about a PersistentVolume but its finalizer", patch("made", change))
+		s.refusedSoon(t, "may only change the finalizer of a PersistentVolume that it created", patch("made", change))
 	}
-	s.refusedSoon(t, "may change nothing about a PersistentVolume but its finalizer", patch("foreign", finalizer))
+	s.refusedSoon(t, "may only change the finalizer of a PersistentVolume that it created", patch("foreign", finalizer))
 	s.refusedSoon(t, "may not change the owners of a PersistentVolume", patch("made", nobodysChild))
 	require.NoError(t, patch("made", finalizer)(nil))
 	require.NoError(t, patch("made", fmt.Sprintf(`{"metadata":{"$deleteFromPrimitiveList/finalizers":[%q]}}`, nfsFinalizer))(nil))

@@ -237,7 +237,7 @@ func (b *bed) testNodeLossRights(t *testing.T) {
 		return err
 	})
 	require.ErrorContains(t, volumes.patch(ctx, "released", `{"metadata":{"annotations":{"flexlvm.io/wipe":"none"}}}`), "may only change the finalizer")
-	require.ErrorContains(t, volumes.patch(ctx, "released", `{"metadata":{"finalizers":null}}`), "may only take the finalizer")
+	require.ErrorContains(t, volumes.patch(ctx, "released", `{"metadata":{"finalizers":null}}`), "may only remove the finalizer")
 	require.NoError(t, letGo("released"))
 	require.NoError(t, volumes.remove(ctx, "released"))
 
@@ -273,7 +273,7 @@ func (b *bed) testClaimRights(t *testing.T, config *rest.Config) {
 		_, err = claims.Update(t.Context(), claim, metav1.UpdateOptions{})
 		return err
 	}
-	const refused = "may only take the annotation volume.kubernetes.io/selected-node off"
+	const refused = "may only remove the annotation volume.kubernetes.io/selected-node"
 	require.ErrorContains(t, update("foreign", func(c *corev1.PersistentVolumeClaim) {
 		c.Annotations = map[string]string{"volume.kubernetes.io/storage-provisioner": "flexlvm.io"}
 	}), refused)

@@ -188,7 +188,7 @@ func (b *bed) testDaemonReplicas(t *testing.T) {
 	} {
 		require.ErrorContains(t, daemon.patch(ctx, "replica", patch), "may only change the finalizer", patch)
 	}
-	const steps = "may only ask for complete replicas with eviction policy LRU to go"
+	const steps = "may only request the eviction of complete replicas with eviction policy LRU"
 	require.ErrorContains(t, daemon.patch(ctx, "replica", unlabel), steps, "that is the controller's to say")
 	require.ErrorContains(t, daemon.patch(ctx, "replica", evictable), steps, "it was not asked for")
 	require.NoError(t, daemon.patch(ctx, "replica", evict))

@@ -75,13 +75,13 @@ func (b *bed) testStolenOwners(t *testing.T) {
 	owned := report(t, "sim-1", "")
 	owned.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "sim-2", UID: "none"}})
 	_, err = reports.Resource(flexlvmv1.GroupVersion.WithResource("nodestorages")).Create(ctx, owned, metav1.CreateOptions{})
-	require.ErrorContains(t, err, "may only make a NodeStorage that its node owns")
+	require.ErrorContains(t, err, "may only create a NodeStorage that its node owns")
 	asking := report(t, "sim-1", "")
 	require.NoError(t, unstructured.SetNestedSlice(asking.Object, []any{map[string]any{
 		"id": "1", "time": "2026-11-28T12:00:00Z", "group": "flexlvm", "name": "pvc-1", "filesystemUUID": "uuid", "state": "unreferenced",
 	}}, "spec", "requests"))
 	_, err = reports.Resource(flexlvmv1.GroupVersion.WithResource("nodestorages")).Create(ctx, asking, metav1.CreateOptions{})
-	require.ErrorContains(t, err, "may not make requests of its own node")
+	require.ErrorContains(t, err, "may not write spec.requests of the NodeStorage of its node")
 	made, err := reports.Resource(flexlvmv1.GroupVersion.WithResource("nodestorages")).Create(ctx, report(t, "sim-1", ""), metav1.CreateOptions{})
 	require.NoError(t, err)
 	made.SetOwnerReferences(owned.GetOwnerReferences())

@@ -179,7 +179,7 @@ func TestCloudFaults(t *testing.T) {
 			}, ""},
 			"lies": {func(_ *cloud, p string) webtest.Fault {
 				return onRange(p, "bytes=16777216-", 1000, serve(altered))
-			}, "the same content came twice"},
+			}, "two downloads had the same content"},
 		} {
 			t.Run(cloudName+", "+name, func(t *testing.T) {
 				c := open(t)
@@ -349,6 +349,6 @@ func TestGCSCredentials(t *testing.T) {
 	c.flags[3] = files(t, map[string]string{"key.json": "{a-secret}"})
 	o = c.get("", "--sync")
 	require.Equal(t, 1, o.code, o.stderr)
-	require.Contains(t, o.result.Message, "key.json is no key of a service account")
+	require.Contains(t, o.result.Message, "key.json is not the JSON key of a service account")
 	require.NotContains(t, o.stdout+o.stderr+o.result.Message, "a-secret")
 }

@@ -311,7 +311,7 @@ func TestArtifactFaults(t *testing.T) {
 		}},
 		"lies": {fault: func(p string) webtest.Fault {
 			return webtest.Times(1000, p, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { webtest.Serve(w, r, flipped) })
-		}, fails: "the same content came twice"},
+		}, fails: "two downloads had the same content"},
 		"gone": {fault: func(p string) webtest.Fault { return webtest.Times(1000, p, webtest.Status(404)) }, fails: "could not be fetched"},
 	} {
 		t.Run(name, func(t *testing.T) {

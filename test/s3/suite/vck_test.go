@@ -57,7 +57,7 @@ func TestNeitherPrefixNorObject(t *testing.T) {
 	for source, flag := range map[string]string{"none/": "--path=*", "a/": "--path=b*", "": "--path=b*"} {
 		o := b.fetch(b.url(source), "--or-object", flag)
 		require.Equal(t, 1, o.code, o.stderr)
-		require.Contains(t, o.result.Message, "none is wanted by")
+		require.Contains(t, o.result.Message, "is selected by")
 	}
 }
 
@@ -69,7 +69,7 @@ func TestEndpointWithoutScheme(t *testing.T) {
 	o := b.launch("--endpoint", host, b.url("a"), b.dest).wait()
 	require.Zero(t, o.code, o.stderr)
 	require.Equal(t, tree{"a": "content"}, b.files())
-	require.Contains(t, strings.Join(o.result.Notes, "\n"), "was taken for "+b.proxy.Endpoint)
+	require.Contains(t, strings.Join(o.result.Notes, "\n"), "assuming "+b.proxy.Endpoint)
 	// A run after an edit that adds the scheme finds the same data.
 	b.proxy.Forget()
 	o = b.launch("--endpoint", b.proxy.Endpoint, "--sync", b.url("a"), b.dest).wait()
@@ -193,7 +193,7 @@ func TestMirrorGoesOn(t *testing.T) {
 		}
 		return out
 	}
-	require.Eventually(t, func() bool { return strings.Contains(state().Message, "1 of 1 changed files are not uploaded") }, longest, 50*time.Millisecond, "%+v", state())
+	require.Eventually(t, func() bool { return strings.Contains(state().Message, "1 of 1 changed files could not be uploaded") }, longest, 50*time.Millisecond, "%+v", state())
 	require.Equal(t, "claim", state().ID)
 	require.Zero(t, state().FilesDone)
 	b.proxy.Inject()
