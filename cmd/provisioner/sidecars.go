@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -42,7 +43,7 @@ func (s *sidecars) serve(ctx context.Context, c clients) error {
 // ended, so that no room is promised after the lease is released. The calls end with ctx, well before
 // provision.Work stops waiting.
 func (s *sidecars) lead(ctx context.Context, seen provision.Listers, books *ledger.Ledger) error {
-	s.taken = csicontroller.Snapshots{Room: books, Seen: seen.Volumes.Get}
+	s.taken = csicontroller.Snapshots{Room: books, Seen: seen.Volumes.Get, Now: time.Now}
 	s.gate.Open(ctx)
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// HostPrograms is the group below the root in which the node daemon runs LVM: beside those of the
+// HostPrograms is the group below the root in which the node daemon and the drivers run LVM: beside those of the
 // kubelet and of the host's services, with the default weight and no memory limit.
 const HostPrograms = "flexlvm"
 

@@ -23,7 +23,8 @@ import (
 // have it, or wraps the context's error.
 type Programs struct {
 	// Unkillable runs programs that are never killed: at the context's deadline, or after two minutes if
-	// that is earlier, they receive SIGTERM, and are left to finish. An LVM command killed between suspend and resume would leave a device that hangs.
+	// that is earlier, they receive SIGTERM, and are left to finish. An LVM command killed between suspend
+	// and resume would leave a device that hangs.
 	Unkillable exec.Interface
 	// Killable runs programs that may be killed at any instant without loss, such as mkfs on a volume
 	// in state creating: they die with this process and at the context's deadline, or after two minutes if

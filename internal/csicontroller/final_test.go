@@ -3,6 +3,7 @@ package csicontroller_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/stretchr/testify/require"
@@ -98,7 +99,7 @@ func TestWhatIsForbiddenToTheService(t *testing.T) {
 		}},
 	} {
 		t.Run(verb, func(t *testing.T) {
-			b := serveAs(t, csicontroller.Config{Snapshots: &csicontroller.Snapshots{Room: &clerk{}, Seen: one.seen}}, tt.objects...)
+			b := serveAs(t, csicontroller.Config{Snapshots: &csicontroller.Snapshots{Room: &clerk{}, Seen: one.seen, Now: time.Now}}, tt.objects...)
 			b.PrependReactor(verb, "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, forbidden })
 			err := tt.call(b)
 			require.Equal(t, tt.code, status.Code(err), "%v", err)

@@ -22,7 +22,7 @@ import (
 func TestCallsEndWhenTheGateCloses(t *testing.T) {
 	gate := &csicontroller.Gate{}
 	d := newDesk(t)
-	b := serveAs(t, csicontroller.Config{Gate: gate, Snapshots: &csicontroller.Snapshots{Room: d.clerk, Seen: d.seen}},
+	b := serveAs(t, csicontroller.Config{Gate: gate, Snapshots: &csicontroller.Snapshots{Room: d.clerk, Seen: d.seen, Now: time.Now}},
 		thin(made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{})))
 	created := make(chan struct{})
 	b.PrependReactor("create", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {

@@ -44,8 +44,9 @@ type Volumes interface {
 type Service struct {
 	csi.UnimplementedControllerServer
 	csi.UnimplementedGroupControllerServer
-	volumes   Volumes
-	snapshots *Snapshots
+	volumes    Volumes
+	snapshots  *Snapshots
+	unanswered unanswered
 }
 
 // New returns the service. If snapshots is nil, it serves none.

@@ -38,16 +38,12 @@ const sidecarKeys = "csi.storage.k8s.io/"
 // takenPoll is the interval at which to check whether a node has taken a snapshot.
 const takenPoll = 100 * time.Millisecond
 
-// answerLimit is how long a node may leave the PersistentVolume of a snapshot unanswered. It is longer than an
-// update of the node daemon, or the copies that it makes first, usually take. If it is too short, the snapshot
-// is only taken later.
-const answerLimit = 3 * time.Minute
-
 // Snapshots holds what taking snapshots needs besides the API server.
 type Snapshots struct {
 	Room Room
 	// Seen returns a PersistentVolume from a cache, because it is called often.
 	Seen func(name string) (*corev1.PersistentVolume, error)
+	Now  func() time.Time
 }
 
 // A Room reserves room for snapshots: *ledger.Ledger, in production.
@@ -247,8 +243,7 @@ func (s *Service) awaitTaken(ctx context.Context, live *corev1.PersistentVolume)
 }
 
 // failure returns why a snapshot that is not taken is to be given up: its node could not take it, or no answer
-// is expected from the node any more; empty otherwise. The cache has no creation timestamps, so the age of a
-// snapshot is checked only when its PersistentVolume was read from the API server.
+// is expected from the node any more; empty otherwise.
 func (s *Service) failure(object *corev1.PersistentVolume) string {
 	if problem := object.Annotations[pv.AnnotationSnapshotProblem]; problem != "" {
 		return "the node could not take the snapshot: " + problem
@@ -258,7 +253,7 @@ func (s *Service) failure(object *corev1.PersistentVolume) string {
 	switch {
 	case !reported:
 		return fmt.Sprintf("the node of PersistentVolume %q no longer reports; %s", object.Name, look)
-	case !object.CreationTimestamp.IsZero() && time.Since(object.CreationTimestamp.Time) > answerLimit:
+	case s.unanswered.tooLong(object.UID, s.snapshots.Now()):
 		return fmt.Sprintf("node %q has not taken the snapshot within %s; %s", node, answerLimit, look)
 	}
 	return ""

@@ -1,6 +1,7 @@
 package csicontroller_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -63,6 +65,7 @@ type desk struct {
 	server *fake.Clientset
 	clerk  *clerk
 	waited bool // see within
+	later  time.Duration
 }
 
 func thin(object *corev1.PersistentVolume) *corev1.PersistentVolume {
@@ -82,13 +85,20 @@ func linear(object *corev1.PersistentVolume) *corev1.PersistentVolume {
 func newDesk(t *testing.T, objects ...*corev1.PersistentVolume) *desk {
 	t.Helper()
 	d := &desk{t: t, server: fake.NewClientset(), clerk: &clerk{}}
+	d.server.PrependReactor("create", "persistentvolumes", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		object := a.(clienttesting.CreateAction).GetObject().(*corev1.PersistentVolume)
+		object.UID = cmp.Or(object.UID, uuid.NewUUID()) // as the API server does
+		return false, nil, nil
+	})
 	for _, o := range objects {
 		_, err := d.volumes().Create(t.Context(), o, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	d.Service = csicontroller.New(d.volumes(), &csicontroller.Snapshots{Room: d.clerk, Seen: d.seen})
+	d.Service = csicontroller.New(d.volumes(), &csicontroller.Snapshots{Room: d.clerk, Seen: d.seen, Now: d.now})
 	return d
 }
+
+func (d *desk) now() time.Time { return time.Now().Add(d.later) }
 
 // seen returns a PersistentVolume as the provisioner's cache has it.
 func (d *desk) seen(name string) (*corev1.PersistentVolume, error) {

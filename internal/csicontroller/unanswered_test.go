@@ -80,8 +80,12 @@ func (d *desk) change(do func(*corev1.PersistentVolume)) {
 	}
 }
 
+// age lets this time pass since the desk was made. The creation timestamps of PersistentVolumes are by another clock.
 func (d *desk) age(by time.Duration) {
-	d.change(func(o *corev1.PersistentVolume) { o.CreationTimestamp = metav1.Time{Time: time.Now().Add(-by)} })
+	d.later = by
+	d.change(func(o *corev1.PersistentVolume) {
+		o.CreationTimestamp = metav1.Time{Time: time.Now().Add(-24 * time.Hour)}
+	})
 }
 
 // removed is what a node does that has removed the snapshots of deleted PersistentVolumes.

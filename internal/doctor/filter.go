@@ -9,8 +9,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/lvm"
 )
 
-// checkFilters looks at whether flexlvm can hide from its LVM commands what pods write to raw block
-// volumes. It uses that one of LVM's two filters for it which the host has not set.
+// checkFilters checks whether flexlvm can hide from its LVM commands what pods write to raw block
+// volumes. For that, flexlvm sets the one of LVM's two filters that the host has not set.
 func (d *Doctor) checkFilters(ctx context.Context) []Finding {
 	const check = "LVM's filters"
 	filter, err := d.setting(ctx, "devices/filter")

@@ -88,7 +88,7 @@ func (c *Client) listWatch(client rest.Interface, resource, namespace string, op
 					return nil, retriedWithoutList(ctx, err)
 				}
 				if order, err := resourceversion.CompareResourceVersion(from, now); err == nil && order > 0 {
-					return nil, apierrors.NewResourceExpired(fmt.Sprintf("watch %s from resourceVersion %s: the API server is at %s, as if it had been restored from a backup; they are listed anew", resource, from, now))
+					return nil, apierrors.NewResourceExpired(fmt.Sprintf("watch %s from resourceVersion %s: the API server is at %s, as if it had been restored from a backup; they are listed again", resource, from, now))
 				}
 			}
 			return of.WatchWithContext(ctx, o)
@@ -98,9 +98,9 @@ func (c *Client) listWatch(client rest.Interface, resource, namespace string, op
 
 // retriedWithoutList returns err as one after which a reflector tries the same watch again, with
 // exponential backoff. After most other errors it first lists all objects: where etcd is slow, such
-// lists of all nodes at once would keep it slow. An err that says that the list would be refused, too,
-// stays as it is, so that it is reported, and so does that of a context that has ended, after which the
-// reflector is not to wait.
+// lists of all nodes at once would keep it slow. Two kinds of errors stay as they are: one for which the
+// list would be refused, too, so that it is reported, and that of a context that has ended, after which
+// the reflector must not wait.
 func retriedWithoutList(ctx context.Context, err error) error {
 	if ctx.Err() != nil || apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 		return err

@@ -99,7 +99,13 @@ func parseHealthOfCopies(out []byte) (Copies, error) {
 				all[of] = append(all[of], Copy{Name: holder})
 			}
 			c := &all[of][i]
-			c.Missing, c.Failed = c.Missing || health == "partial", c.Failed || health == "refresh needed"
+			switch health {
+			case "", "writemostly", "mismatches exist":
+			case "partial":
+				c.Missing = true
+			default: // "refresh needed", and words of newer releases
+				c.Failed = true
+			}
 			if strings.Contains(name, imageSuffix) {
 				c.UUID = uuid
 			}

@@ -16,13 +16,14 @@ func TestCopies(t *testing.T) {
 	report := func(rows ...string) answer {
 		return answer{out: `{"report":[{"lv":[` + strings.Join(rows, ",") + `]}]}`}
 	}
+	unknown := report(row("flexlvm", "[a_rimage_0]", "i0", "a", "repair needed"), row("flexlvm", "[a_rimage_1]", "i1", "a", "writemostly"))
 	good := report(
 		row("flexlvm", "[a_rmeta_0]", "m0", "a", ""), row("flexlvm", "[a_rimage_0]", "i0", "a", ""),
 		row("flexlvm", "[a_rimage_1]", "i1", "a", "refresh needed"), row("flexlvm", "[a_rmeta_1]", "m1", "a", "refresh needed"),
 		row("flexlvm", "a_rimage_1_extracted", "x", "", ""),
 		row("tank", "[a_rimage_0]", "t0", "a", ""), row("tank", "[a_rmeta_0]", "t1", "a", "partial"),
 	)
-	c, s := client(t, map[string][]answer{"lvs": {good, good, {err: failed}, {out: `{"report":[{"lv":[{"vg_name":"flexlvm"}]}]}`}}})
+	c, s := client(t, map[string][]answer{"lvs": {good, good, unknown, {err: failed}, {out: `{"report":[{"lv":[{"vg_name":"flexlvm"}]}]}`}}})
 	all, err := c.Copies(t.Context(), "")
 	require.NoError(t, err)
 	lv := LogicalVolume{Group: "flexlvm", Name: "a", Shape: volume.Shape{Layout: volume.Raid1, Mirrors: 1}}
@@ -41,6 +42,9 @@ func TestCopies(t *testing.T) {
 	require.NoError(t, err)
 	const list = "lvs --reportformat json --units b --nosuffix --config " + reportConfig + ` --options vg_name,lv_name,lv_uuid,lv_parent,lv_health_status --all --select lv_name=~"_rimage_" || lv_name=~"_rmeta_"`
 	require.Equal(t, []string{list, list + " -- flexlvm"}, s.ran)
+	all, err = c.Copies(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, []Copy{{Name: "a_rimage_0", UUID: "i0", Failed: true}, {Name: "a_rimage_1", UUID: "i1"}}, all["flexlvm/a"], "a health of a newer release")
 	for range 2 {
 		_, err = c.Copies(t.Context(), "")
 		require.Error(t, err)

@@ -197,7 +197,7 @@ func TestLife(t *testing.T) {
 	require.NoFileExists(t, b.path(nfsmark.Dir, recordFile))
 }
 
-// After a kill at any step in the life of three volumes, the next Look continues. No two directories ever share a
+// After a kill at any step in the life of three volumes, the next pass continues. No two directories ever share a
 // project, and none is without its limit.
 func TestKilledAfterEachStep(t *testing.T) {
 	type killed struct{}

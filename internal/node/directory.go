@@ -90,7 +90,7 @@ func (p *directoryPool) read(n volume.Name) (lvm.LogicalVolume, directoryRecord,
 	}
 	t, err := volume.ParseTags(rec.Tags)
 	if err != nil {
-		return lv, rec, nil // ours reports what is wrong with the tags
+		return lv, rec, nil // ownedTags reports what is wrong with the tags
 	}
 	lv.UUID = t.FS
 	lv.Size, err = p.takes(rec, t)

@@ -360,12 +360,21 @@ func (e *Engine) mark(f found) error {
 
 // activeDevice returns the device of a volume, and activates the volume if necessary, as after a reboot.
 func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.Device, error) {
+	d, err := e.deviceOf(ctx, lv, e.activate)
+	if err != nil {
+		return lvm.Device{}, err
+	}
+	return d, e.checkCopies(ctx, lv)
+}
+
+// deviceOf returns the device of a volume, and activates the volume if necessary.
+func (e *Engine) deviceOf(ctx context.Context, lv lvm.LogicalVolume, activate func(context.Context, lvm.LogicalVolume) error) (lvm.Device, error) {
 	d, err := e.usable(ctx, lv.Group, lv.Name)
 	if errors.Is(err, lvm.ErrNoDevice) {
 		if lv.Skipped && !lv.Active {
 			return lvm.Device{}, fmt.Errorf("%w: LVM skips its activation, perhaps as a person wanted; %s", err, endsSkipping(lv))
 		}
-		appear := e.activate
+		appear := activate
 		if lv.Active { // only its node in /dev is missing
 			appear = e.lvm.MakeNode
 		}
@@ -383,5 +392,5 @@ func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.De
 	if d.VolumeUUID != lv.UUID {
 		return lvm.Device{}, fmt.Errorf("%s belongs to volume %s and LVM says %s/%s is %s; run `flexlvm doctor`", d.Path, d.VolumeUUID, lv.Group, lv.Name, lv.UUID)
 	}
-	return d, e.checkCopies(ctx, lv)
+	return d, nil
 }

@@ -256,7 +256,10 @@ func (e *Engine) copyPart(ctx context.Context, c *fullCopy, lv lvm.LogicalVolume
 	}
 	end := c.size
 	if c.spec.FSType == volume.Raw && !c.spec.Encrypted {
-		if end, err = e.committedSize(ctx, d, d.Path); err != nil {
+		if end, err = deviceSize(d.Path); err == nil {
+			err = checkCommitted(lv, d.Path, end, lv.Size)
+		}
+		if err != nil {
 			return false, err
 		}
 	}

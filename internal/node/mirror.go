@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,14 +60,15 @@ func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
 		return notWhole // degraded activation would fail as well
 	}
 	if wait := bootGrace - e.uptime(); wait > 0 {
-		from := e.now().Add(wait + time.Minute).Truncate(time.Minute) // the same in each retry, so that events are counted
+		// The same in each retry, so that the API server counts one event.
+		from := e.now().Add(wait + time.Minute).Truncate(time.Minute)
 		return fmt.Errorf("%w: volume %s/%s has copies on devices that are missing (%s) and that may still appear after the boot; from %s on it is activated without them; this call is retried",
 			lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), from.UTC().Format(time.RFC3339))
 	}
 	if err := e.checkUpToDate(ctx, lv, copies); err != nil {
 		return err
 	}
-	if err := e.noteBehind(lv, copies, false); err != nil {
+	if err := e.noteBehind(ctx, lv, copies, false); err != nil {
 		return fmt.Errorf("volume %s/%s is not activated without its missing copies before that is on record: %w; make room for it, or make the directory writable", lv.Group, lv.Name, err)
 	}
 	e.after("note copies")
@@ -135,7 +137,12 @@ func (e *Engine) missingDevices(ctx context.Context, g volume.Group) string {
 
 // noteBehind notes the copies that are out of date from now on. inSync reports that the volume is active, and
 // that the copies in use are in sync with each other, so that what was noted of these before no longer holds.
-func (e *Engine) noteBehind(lv lvm.LogicalVolume, copies []lvm.Copy, inSync bool) error {
+func (e *Engine) noteBehind(ctx context.Context, lv lvm.LogicalVolume, copies []lvm.Copy, inSync bool) error {
+	release, err := e.lockCopyNotes(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	note, err := e.copyNotes.read(lv.UUID)
 	if err != nil {
 		return err
@@ -151,11 +158,11 @@ func (e *Engine) noteBehind(lv lvm.LogicalVolume, copies []lvm.Copy, inSync bool
 	return e.copyNotes.write(lv.UUID, note)
 }
 
-// behindNow returns the copies that are out of date while the others are in use, from those that were before.
-// If none can be used, nothing is written to any, and what was noted stays. It is pure.
+// behindNow returns the copies that are out of date while the others are in use, from those that were before. A
+// copy becomes up to date only from one that is. So if no copy can be used, or only copies that were out of date
+// before, as where a person or the host has activated these, the note stays as it is. It is pure.
 func behindNow(copies []lvm.Copy, before map[string]string, inSync bool) map[string]string {
-	usable := present(copies)
-	if len(usable) == 0 {
+	if !slices.ContainsFunc(present(copies), func(c lvm.Copy) bool { return before[c.UUID] == "" }) {
 		return before
 	}
 	behind := map[string]string{}
@@ -178,10 +185,7 @@ func (e *Engine) noteCopies(ctx context.Context, lvs []lvm.LogicalVolume, seen t
 		case lv.Health != "":
 			degraded = append(degraded, lv)
 		case lv.Sync == inSyncPercent && e.copyNotes.exists(lv.UUID):
-			if note, err := e.copyNotes.read(lv.UUID); err == nil && note.Since.After(seen) {
-				continue
-			}
-			if err := e.copyNotes.remove(lv.UUID); err != nil {
+			if err := e.dropCopyNote(ctx, lv, seen); err != nil {
 				e.log.WithError(err).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("the copies of the volume are in sync again, and its note stays for now")
 			}
 		}
@@ -197,12 +201,32 @@ func (e *Engine) noteCopies(ctx context.Context, lvs []lvm.LogicalVolume, seen t
 	for _, lv := range degraded {
 		copies, err := all.Of(lv)
 		if err == nil {
-			err = e.noteBehind(lv, copies, lv.Sync == inSyncPercent && lv.Health != mismatches)
+			err = e.noteBehind(ctx, lv, copies, lv.Sync == inSyncPercent && lv.Health != mismatches)
 		}
 		if err != nil {
 			e.log.WithError(err).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("which copies of a degraded volume are out of date is not noted")
 		}
 	}
+}
+
+// dropCopyNote removes the note of a volume that LVM has reported whole and in sync, unless the note is newer than
+// the report.
+func (e *Engine) dropCopyNote(ctx context.Context, lv lvm.LogicalVolume, seen time.Time) error {
+	release, err := e.lockCopyNotes(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	// A time in the future is by a clock that was wrong.
+	if note, err := e.copyNotes.read(lv.UUID); err == nil && note.Since.After(seen) && !note.Since.After(e.now()) {
+		return nil
+	}
+	return e.copyNotes.remove(lv.UUID)
+}
+
+// lockCopyNotes locks the notes: the daemon, the CSI driver and the drivers' calls change them.
+func (e *Engine) lockCopyNotes(ctx context.Context) (release func(), err error) {
+	return e.locks.Acquire(ctx, "copies.lock", "notes of copies")
 }
 
 const (

@@ -105,6 +105,7 @@ func TestDisksThatAreLateInTurns(t *testing.T) {
 	v.boot(true, false)
 	v.refused("which was not written to after")
 	v.shell("lvchange --activate y %s/%s", v.group, v.spec.Name) // as the host may at boot
+	require.True(t, v.volume1(t).Degraded)                       // the daemon's look, which does not take the old copy for the new one
 	err := v.Mount(v.ctx(), v.spec, v.target("a"), false)
 	require.ErrorContains(t, err, "which was not written to after")
 	v.boot(true, true)

@@ -49,8 +49,8 @@ func (e *Engine) Prepare(ctx context.Context, spec volume.Spec, wanted func(cont
 }
 
 // prepareDeadline is how long mkfs may take in Prepare, which no caller waits for. A device that needs longer
-// than a mount may take would never be formatted by mounts.
-const prepareDeadline = time.Hour
+// than a mount may take would never be formatted by mounts. Mounts of the volume wait meanwhile.
+const prepareDeadline = 10 * time.Minute
 
 // prepareSome prepares a volume, or zeroes part of it (errYielded).
 func (e *Engine) prepareSome(ctx context.Context, spec volume.Spec, wanted func(context.Context) error) error {

@@ -88,8 +88,8 @@ func (d *Daemon) dueToAsk(f observation) (due []inventory.Volume, more bool) {
 	return due[:min(len(due), mostGets)], len(due) > mostGets
 }
 
-// isUnasked reports whether the API server has not confirmed yet whether a PersistentVolume outside this node's list
-// keeps an unreferenced volume. The PersistentVolumes of replicas cannot be found by the volume's name.
+// isUnasked reports whether it is not known yet if a PersistentVolume outside this node's list keeps an unreferenced
+// volume. Replicas do not count: their PersistentVolumes cannot be found by the volume's name.
 func (d *Daemon) isUnasked(v inventory.Volume) bool {
 	_, kept := d.elsewhere.failed(v.UUID)
 	return v.State == volume.Unreferenced && v.Cluster == d.cluster && v.Kind != volume.Dataset && !kept && !d.asked.has(v.UUID)

@@ -159,6 +159,10 @@ func (d *Daemon) unnamed(ctx context.Context, v inventory.Volume) error {
 		return err
 	}
 	names := func(object *corev1.PersistentVolume) bool {
+		// A copy that exists still says what it was a copy of.
+		if c, err := persistentvolume.Parse(object); err == nil {
+			return c.Volume == v.Name
+		}
 		return slices.Contains(persistentvolume.NamesOf(object), string(v.Name))
 	}
 	for i := range here {

@@ -24,7 +24,9 @@ func TestOrphans(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			r.claimed("big", 70)
+			r.claimed("big", 65)
+			// A copy of it that exists does not need it.
+			r.claimed("copy", 5, func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options[volume.OptionCloneOf] = "orphan" })
 			r.volume("orphan", volume.Ready, 20, evictiontest.LastUsed(100))
 			r.config.Policy.EvictOrphans = evict
 			r.start()
@@ -32,14 +34,16 @@ func TestOrphans(t *testing.T) {
 			require.Contains(t, r.api.told("OrphansFound")[0], "1 volume on this node without a PersistentVolume (the oldest: flexlvm/orphan)")
 			if !evict {
 				r.rounds(2)
-				r.untouched("big ready", "settled ready", "orphan ready")
+				r.untouched("big ready", "copy ready", "settled ready", "orphan ready")
 				status := r.status()
 				require.EqualValues(t, 1, status.OrphanCount)
 				require.Equal(t, "orphan", status.Orphans[0].Name)
 				r.metricIs("flexlvm_orphans", 1)
 				return
 			}
-			r.eventually(func() bool { return slices.Equal(r.engine.names(), []string{"big ready", "settled ready"}) }, "left: %v", r.engine.names())
+			r.eventually(func() bool {
+				return slices.Equal(r.engine.names(), []string{"big ready", "copy ready", "settled ready"})
+			}, "left: %v", r.engine.names())
 			r.eventually(func() bool { return len(r.status().Evictions) == 1 }, "not in the report")
 			require.Equal(t, "Orphan", r.status().Evictions[0].Reason)
 		})

@@ -198,7 +198,8 @@ func addEnvironment(o object, main map[string]any, m *marks, note func(string, s
 const runbookBaseURL = "https://github.com/flexlvm/flexlvm/blob/main/"
 
 // addMonitoring adds values for further labels of the Prometheus operator's objects, by which a Prometheus selects
-// them, and for further fields of a monitor's endpoint, which are needed if /metrics requires a token.
+// them, and for further fields of a monitor's endpoint, which are needed if /metrics requires a token. It
+// also makes the beginning of each alert's runbook_url a value.
 func addMonitoring(o object, m *marks) {
 	if version, _ := o.fields["apiVersion"].(string); strings.HasPrefix(version, "monitoring.coreos.com/") {
 		replaceStrings(o.fields, func(s string) string {

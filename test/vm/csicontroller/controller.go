@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -42,7 +43,7 @@ type controller struct {
 
 func newController(engine *node.Engine) *controller {
 	server := fake.NewClientset()
-	snapshots := &csicontroller.Snapshots{Room: room{}, Seen: func(name string) (*corev1.PersistentVolume, error) {
+	snapshots := &csicontroller.Snapshots{Room: room{}, Now: time.Now, Seen: func(name string) (*corev1.PersistentVolume, error) {
 		return server.CoreV1().PersistentVolumes().Get(context.Background(), name, metav1.GetOptions{})
 	}}
 	c := &controller{
