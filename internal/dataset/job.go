@@ -312,8 +312,8 @@ func (t task) template(spec *corev1.PodSpec) {
 // mountFiles mounts the claim that the loader copies, and its credentials. The loader reports a Secret that
 // does not exist: without "optional" its pod would wait forever without a message.
 //
-// kubelet gives the files of a Secret to root, and to the pod's fsGroup if there is one. Without it, all users of the
-// pod may read them, which are the one of its only container.
+// kubelet gives the files of a Secret to root, and to the pod's fsGroup if there is one. Without an fsGroup they are
+// readable by everyone in the pod, which has one container and one user.
 func (t task) mountFiles(spec *corev1.PodSpec, role string) {
 	yes, mode := true, int32(0o440)
 	if !t.ownsFiles(role) {

@@ -21,6 +21,9 @@ type copyNote struct {
 	// Behind are the copies that are out of date, by the UUIDs of the hidden volumes that hold them, with the
 	// names of these.
 	Behind map[string]string `json:"behind"`
+	// Current is the activation of the volume (activationOf) in which a copy that was up to date has been in
+	// use. Whatever is in sync in the same activation is up to date.
+	Current string `json:"current,omitempty"`
 }
 
 // copyNotes is the directory of all copyNotes: one file for each volume, with the volume's UUID as its name.

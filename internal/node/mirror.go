@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +24,21 @@ import (
 
 // bootGrace is how long after a boot missing devices may still appear.
 const bootGrace = 5 * time.Minute
+
+// activationOf returns what identifies the activation of a volume: the boot and the number that the kernel has
+// given to its block device. It is empty if that is unknown, as before Linux 5.15.
+func activationOf(lv lvm.LogicalVolume) string {
+	d, err := lvm.FindDevice(lv.Group, lv.Name)
+	if err != nil {
+		return ""
+	}
+	boot, bootErr := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	disk, diskErr := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/diskseq", unix.Major(d.Number), unix.Minor(d.Number)))
+	if bootErr != nil || diskErr != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(boot)) + "/" + strings.TrimSpace(string(disk))
+}
 
 // sinceBoot returns how long ago this machine was booted, including the time in which it was suspended.
 func sinceBoot() time.Duration {
@@ -48,22 +64,9 @@ func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
 	if lv.Shape.Layout != volume.Raid1 {
 		return e.lvm.Activate(ctx, lv)
 	}
-	notWhole := e.lvm.ActivateWhole(ctx, lv)
-	if notWhole == nil {
-		return nil
-	}
-	copies, err := e.copiesOf(ctx, lv)
-	if err != nil {
-		return errors.Join(notWhole, err)
-	}
-	if usable := present(copies); len(usable) == len(copies) || len(usable) == 0 {
-		return notWhole // degraded activation would fail as well
-	}
-	if wait := bootGrace - e.uptime(); wait > 0 {
-		// The same in each retry, so that the API server counts one event.
-		from := e.now().Add(wait + time.Minute).Truncate(time.Minute)
-		return fmt.Errorf("%w: volume %s/%s has copies on devices that are missing (%s) and that may still appear after the boot; from %s on it is activated without them; this call is retried",
-			lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), from.UTC().Format(time.RFC3339))
+	copies, err := e.activateWhole(ctx, lv)
+	if err != nil || copies == nil {
+		return err
 	}
 	if err := e.checkUpToDate(ctx, lv, copies); err != nil {
 		return err
@@ -73,6 +76,41 @@ func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
 	}
 	e.after("note copies")
 	return e.lvm.Activate(ctx, lv)
+}
+
+// activateToWipe activates a volume whose data nobody needs. A copy that is out of date is wiped like any other.
+// One that may only be late after a boot is waited for, or it would be removed without having been wiped.
+func (e *Engine) activateToWipe(ctx context.Context, lv lvm.LogicalVolume) error {
+	if lv.Shape.Layout != volume.Raid1 {
+		return e.activate(ctx, lv)
+	}
+	if copies, err := e.activateWhole(ctx, lv); err != nil || copies == nil {
+		return err
+	}
+	return e.lvm.Activate(ctx, lv)
+}
+
+// activateWhole activates a raid1 volume whose copies are all there. If it may be activated without the missing
+// ones, it returns the volume's copies instead.
+func (e *Engine) activateWhole(ctx context.Context, lv lvm.LogicalVolume) ([]lvm.Copy, error) {
+	notWhole := e.lvm.ActivateWhole(ctx, lv)
+	if notWhole == nil {
+		return nil, nil
+	}
+	copies, err := e.copiesOf(ctx, lv)
+	if err != nil {
+		return nil, errors.Join(notWhole, err)
+	}
+	if usable := present(copies); len(usable) == len(copies) || len(usable) == 0 {
+		return nil, notWhole // degraded activation would fail as well
+	}
+	if wait := bootGrace - e.uptime(); wait > 0 {
+		// The same in each retry, so that the API server counts one event.
+		from := e.now().Add(wait + time.Minute).Truncate(time.Minute)
+		return nil, fmt.Errorf("%w: volume %s/%s has copies on devices that are missing (%s) and that may still appear after the boot; from %s on it is activated without them; this call is retried",
+			lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), from.UTC().Format(time.RFC3339))
+	}
+	return copies, nil
 }
 
 // checkCopies refuses an active raid1 volume that runs on copies that are out of date alone: the host may have
@@ -122,6 +160,9 @@ func (e *Engine) checkUpToDate(ctx context.Context, lv lvm.LogicalVolume, copies
 		}
 		old = append(old, c.Name)
 	}
+	if len(old) == 0 {
+		return fmt.Errorf("%w: of volume %s/%s no copy can be used (missing: %s); see `lvs -a -o +lv_health_status %s`", lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), lv.Group)
+	}
 	return fmt.Errorf("%w: of volume %s/%s only %s can be used, which was not written to after %s, while the volume was in use; the devices with newer data are missing (%s): bring them back; or, to use the old data and lose what was written since, remove %s",
 		lvm.ErrPartial, lv.Group, lv.Name, strings.Join(old, ", "), note.Since.UTC().Format(time.RFC3339), e.missingDevices(ctx, lv.Group), e.copyNotes.file(lv.UUID))
 }
@@ -147,24 +188,35 @@ func (e *Engine) noteBehind(ctx context.Context, lv lvm.LogicalVolume, copies []
 	if err != nil {
 		return err
 	}
+	activation := ""
+	if lv.Active {
+		activation = e.activation(lv)
+	}
+	wasCurrent := inSync && activation != "" && activation == note.Current && len(present(copies)) > 0
+	if !wasCurrent && !isCurrent(copies, note.Behind) {
+		return nil
+	}
 	behind := behindNow(copies, note.Behind, inSync)
-	if maps.Equal(behind, note.Behind) {
+	same := maps.Equal(behind, note.Behind)
+	if same && (activation == note.Current || len(behind) == 0) {
 		return nil
 	}
 	if len(note.Behind) == 0 {
 		note.Since = e.now()
 	}
-	note.Volume, note.Behind = string(lv.Group)+"/"+string(lv.Name), behind
+	note.Volume, note.Behind, note.Current = string(lv.Group)+"/"+string(lv.Name), behind, activation
 	return e.copyNotes.write(lv.UUID, note)
 }
 
-// behindNow returns the copies that are out of date while the others are in use, from those that were before. A
-// copy becomes up to date only from one that is. So if no copy can be used, or only copies that were out of date
-// before, as where a person or the host has activated these, the note stays as it is. It is pure.
+// isCurrent reports whether a copy that can be used is up to date. If none is, because a person or the host has
+// activated old copies alone, what is in sync with them is old as well, and the note has to stay as it is.
+func isCurrent(copies []lvm.Copy, before map[string]string) bool {
+	return slices.ContainsFunc(present(copies), func(c lvm.Copy) bool { return before[c.UUID] == "" })
+}
+
+// behindNow returns the copies that are out of date while the others are in use, from those that were before. It
+// is pure.
 func behindNow(copies []lvm.Copy, before map[string]string, inSync bool) map[string]string {
-	if !slices.ContainsFunc(present(copies), func(c lvm.Copy) bool { return before[c.UUID] == "" }) {
-		return before
-	}
 	behind := map[string]string{}
 	for _, c := range copies {
 		if c.Missing || c.Failed || before[c.UUID] != "" && !inSync {
@@ -182,9 +234,9 @@ func (e *Engine) noteCopies(ctx context.Context, lvs []lvm.LogicalVolume, seen t
 	for _, lv := range lvs {
 		switch {
 		case lv.Shape.Layout != volume.Raid1 || !lv.Active:
-		case lv.Health != "":
+		case lv.Health != "" || lv.Sync != inSyncPercent && e.copyNotes.exists(lv.UUID):
 			degraded = append(degraded, lv)
-		case lv.Sync == inSyncPercent && e.copyNotes.exists(lv.UUID):
+		case e.copyNotes.exists(lv.UUID):
 			if err := e.dropCopyNote(ctx, lv, seen); err != nil {
 				e.log.WithError(err).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("the copies of the volume are in sync again, and its note stays for now")
 			}

@@ -166,6 +166,8 @@ func TestCopiesAreNoted(t *testing.T) {
 		slices.Sort(names)
 		return names
 	}
+	activation := "boot/1"
+	e.activation = func(lvm.LogicalVolume) string { return activation }
 	look := func(active bool, health, sync string, of ...string) {
 		lv.Active, lv.Health, lv.Sync = active, health, sync
 		m.health = [2]string(of)
@@ -183,8 +185,13 @@ func TestCopiesAreNoted(t *testing.T) {
 	}
 	look(true, "mismatches exist", "100.00", "", "")
 	require.Equal(t, []string{"data_rimage_0"}, behind())
+	look(true, "partial", "100.00", "", "partial")
+	require.Equal(t, []string{"data_rimage_1"}, behind(), "the first was brought up to date before the second failed")
+	look(true, "partial", "100.00", "partial", "")
+	require.Equal(t, []string{"data_rimage_0"}, behind(), "and the other way round")
+	activation = "boot/2" // a person has activated the first copy alone
 	look(true, "partial", "12.34", "", "partial")
-	require.Equal(t, []string{"data_rimage_0"}, behind(), "only half of the newer copy has arrived")
+	require.Equal(t, []string{"data_rimage_0"}, behind())
 	look(true, "partial", "100.00", "", "partial")
 	require.Equal(t, []string{"data_rimage_0"}, behind(), "the newer copy is away, so the first cannot have become up to date")
 	look(true, "partial", "100.00", "partial", "refresh needed")

@@ -33,7 +33,7 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 	if unfinished, err := e.lvm.Unfinished(ctx, lv); err != nil || unfinished {
 		return err // it cannot be activated, and was never written to
 	}
-	d, err := e.deviceOf(ctx, lv, e.lvm.Activate) // a copy that is out of date is wiped as well
+	d, err := e.deviceOf(ctx, lv, e.activateToWipe)
 	if err != nil {
 		return err
 	}

@@ -159,14 +159,13 @@ func (d *Daemon) unnamed(ctx context.Context, v inventory.Volume) error {
 		return err
 	}
 	names := func(object *corev1.PersistentVolume) bool {
-		// A copy that exists still says what it was a copy of.
-		if c, err := persistentvolume.Parse(object); err == nil {
-			return c.Volume == v.Name
-		}
 		return slices.Contains(persistentvolume.NamesOf(object), string(v.Name))
 	}
 	for i := range here {
-		if names(&here[i]) {
+		c, err := persistentvolume.Parse(&here[i])
+		// A copy that exists no longer needs its source, although its PersistentVolume still names it. A copy of
+		// this node that does not exist has kept the source from being an orphan.
+		if err == nil && c.Volume == v.Name || err != nil && names(&here[i]) {
 			return d.named(v, &here[i])
 		}
 	}
