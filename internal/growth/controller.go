@@ -45,7 +45,7 @@ type Config struct {
 	// Claim returns a claim from the API server; Claims may be stale, and omits fields.
 	Claim func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
 	Now   func() time.Time
-	// Metrics counts the claims of the latest controller.
+	// Metrics counts the claims of the newest controller of this process.
 	Metrics *Metrics
 }
 

@@ -367,7 +367,7 @@ func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.De
 	return d, e.checkCopies(ctx, lv)
 }
 
-// deviceOf returns the device of a volume, and activates the volume if necessary.
+// deviceOf returns the device of a volume, and calls activate for the volume if necessary.
 func (e *Engine) deviceOf(ctx context.Context, lv lvm.LogicalVolume, activate func(context.Context, lvm.LogicalVolume) error) (lvm.Device, error) {
 	d, err := e.usable(ctx, lv.Group, lv.Name)
 	if errors.Is(err, lvm.ErrNoDevice) {

@@ -33,7 +33,7 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 	if unfinished, err := e.lvm.Unfinished(ctx, lv); err != nil || unfinished {
 		return err // it cannot be activated, and was never written to
 	}
-	d, err := e.deviceOf(ctx, lv, e.lvm.Activate) // a copy that is out of date is wiped as well
+	d, err := e.deviceOf(ctx, lv, e.lvm.Activate) // even if only an out-of-date copy is present: the data is being deleted
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 	return e.wipeRest(ctx, lv, w, f, size)
 }
 
-// wipeRest wipes what the progress in the volume's record leaves of its device, and records the progress.
+// wipeRest wipes the device from the recorded progress on, and records its own progress.
 func (e *Engine) wipeRest(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe, f *os.File, size volume.Bytes) error {
 	rec, err := e.records.read(lv.Group, lv.Name)
 	if err != nil || rec.VolumeUUID != lv.UUID {

@@ -159,7 +159,7 @@ func (d *Daemon) unnamed(ctx context.Context, v inventory.Volume) error {
 		return err
 	}
 	names := func(object *corev1.PersistentVolume) bool {
-		// A copy that exists still says what it was a copy of.
+		// Only its own volume counts: an existing copy still names its source.
 		if c, err := persistentvolume.Parse(object); err == nil {
 			return c.Volume == v.Name
 		}
