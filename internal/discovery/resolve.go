@@ -55,7 +55,7 @@ func componentsOf(path string) []string {
 	return slices.DeleteFunc(strings.Split(path, "/"), func(c string) bool { return c == "" || c == "." })
 }
 
-// remoteError: a path is on a file system that may depend on a server or a process.
+// A remoteError reports a path on a file system that may depend on a server or a process.
 type remoteError struct{ path, kind string }
 
 func (e remoteError) Error() string {
