@@ -17,7 +17,7 @@ var (
 	ErrReplaced = errors.New("the driver was replaced by another installation")
 )
 
-// again tells a person how to reinstall a driver that another installation has replaced.
+// again is the advice on how to reinstall a driver that another installation has replaced.
 const again = "delete this pod to install its driver again, or outside of a pod run `flexlvm install`"
 
 // A Guard reinstalls an installed driver if it is deleted or damaged.
