@@ -225,8 +225,8 @@ func TestDaemonsWithstandTheirCallers(t *testing.T) {
 	}
 }
 
-// GKE admits pods of a priority class only where a quota names the class. One with `hard` would refuse the first pods
-// until its usage is computed, and every pod would be counted.
+// GKE admits pods of a system priority class only in namespaces where a quota names the class. A quota with `hard`
+// would count every pod, and refuse the first pods until its usage is computed.
 func TestQuotaNamesThePriorityClasses(t *testing.T) {
 	classes, quotas := map[string]bool{}, []*corev1.ResourceQuota{}
 	for where, object := range objects(t) {
@@ -251,7 +251,7 @@ func TestQuotaNamesThePriorityClasses(t *testing.T) {
 	require.ElementsMatch(t, slices.Collect(maps.Keys(classes)), scopes[0].Values)
 }
 
-// A drain waits while it would take both provisioners at once, and for nothing else.
+// A drain waits only if it would otherwise evict both provisioners at the same time.
 func TestDrainsMoveOneProvisionerAtATime(t *testing.T) {
 	var budget *policyv1.PodDisruptionBudget
 	var provisioner *appsv1.Deployment

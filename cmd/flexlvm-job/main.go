@@ -62,7 +62,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 // errUsage refers to the usage.
 var errUsage = errors.New("flexlvm-job --help names them all")
 
-// errNo makes the program exit with no.
+// errNo makes the program exit with code no.
 var errNo = errors.New("no")
 
 func do(args []string) (string, error) {

@@ -33,8 +33,8 @@ func TestForPeople(t *testing.T) {
 	}
 }
 
-// LVM is not in the group of kubelet's service, whose restart would kill it; without cgroup v2 it runs where
-// kubelet does.
+// LVM runs outside of the control group of kubelet's service, whose restart would kill it. Without cgroup v2, LVM
+// runs in kubelet's control group.
 func TestProgramsHaveTheirOwnGroup(t *testing.T) {
 	root := t.TempDir()
 	log, _ := logtest.NewNullLogger()

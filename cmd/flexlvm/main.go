@@ -55,9 +55,9 @@ func onHost(log logrus.FieldLogger) (flexvolume.Engine, error) {
 	}}, programs(cgroup.Root, log))
 }
 
-// programs returns the host's programs, in flexlvm's own control group if the host has cgroup v2: in that of
-// kubelet, a restart of kubelet's service would kill an LVM command in the middle of its work. The group's
-// directory stays open until this process ends.
+// programs returns the host's programs. If the host has cgroup v2, they run in flexlvm's own control group: in
+// kubelet's, a restart of kubelet's service would kill an LVM command in the middle of its work. The directory of
+// the control group stays open until this process ends.
 func programs(root string, log logrus.FieldLogger) command.Programs {
 	host := command.New("", log)
 	group, err := cgroup.New(root).Own(cgroup.HostPrograms)

@@ -124,7 +124,7 @@ func (o *volumesUndeleteOptions) undelete(ctx context.Context, e engine, name st
 	return nil
 }
 
-// checkRestorable returns an error that explains what to do with a volume that this command cannot bring back.
+// checkRestorable returns an error if this command cannot restore a volume. The error explains what to do instead.
 func (o *volumesUndeleteOptions) checkRestorable(v inventory.Volume) error {
 	if err := checkMutable(v); err != nil {
 		return err

@@ -24,8 +24,8 @@ type nodeTools struct {
 	*node.Engine
 }
 
-// pluginDirVariable is the environment variable with kubelet's directory of volume plugins, in which the installation
-// puts the driver. It is empty if the driver is not installed.
+// pluginDirVariable names the environment variable with kubelet's volume plugin directory, in which the installation
+// puts the FlexVolume driver. The variable is empty if that driver is not installed.
 const pluginDirVariable = "PLUGIN_DIR"
 
 // examiner returns a function that checks this node and the volume groups as `flexlvm doctor` does. pluginDir is the

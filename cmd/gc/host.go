@@ -8,7 +8,7 @@ import (
 )
 
 // podDirs returns the directories of the pod from which the daemon reads files after it has entered the host's
-// namespaces: that of the service account, and those of the certificate, if there is one.
+// namespaces: the directory of the service account, and those of the certificate and its key, if there is one.
 func (o *options) podDirs() []string {
 	dirs := []string{kube.ServiceAccountDir}
 	if o.http.CertFile != "" {
@@ -17,8 +17,8 @@ func (o *options) podDirs() []string {
 	return dirs
 }
 
-// fromHost returns the path of the service account's directory in the host's namespaces, and changes the paths of
-// the certificate to those. seen are the paths of podDirs there; "" stands for one that does not exist.
+// fromHost returns the path of the service account's directory in the host's namespaces, and sets the paths of the
+// certificate and its key there. seen are the paths of podDirs in the host's namespaces; "" if one does not exist.
 func (o *options) fromHost(seen []string) (account string, err error) {
 	if o.http.CertFile == "" {
 		return seen[0], nil
@@ -30,7 +30,7 @@ func (o *options) fromHost(seen []string) (account string, err error) {
 	return seen[0], err
 }
 
-// fileIn returns the path of a flag's file in a directory that has another path in the pod.
+// fileIn returns the path of a flag's file in dir, which is the file's directory as seen from the host.
 func fileIn(dir, flag, file string) (string, error) {
 	if dir == "" {
 		return "", fmt.Errorf("%s is %s, and the pod has no directory %s; mount the Secret there", flag, file, filepath.Dir(file))

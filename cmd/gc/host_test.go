@@ -9,7 +9,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/serve"
 )
 
-// The certificate is a Secret in the pod, and the daemon looks for it once it is on the host.
+// The certificate is in a Secret volume of the pod. The daemon reads it after it has entered the host's namespaces.
 func TestCertificateFromTheHost(t *testing.T) {
 	o := options{http: serve.Options{Auth: true, CertFile: "/certs/tls.crt", KeyFile: "/keys/tls.key"}}
 	require.Equal(t, []string{kube.ServiceAccountDir, "/certs", "/keys"}, o.podDirs())

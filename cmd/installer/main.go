@@ -1,5 +1,5 @@
-// Command installer installs the FlexVolume driver of this image where kubelet looks for it, and keeps it in
-// place, as `flexlvm install --wait` does. It is a separate program because it stays in memory on every node,
+// Command installer installs the FlexVolume driver of this image in kubelet's volume plugin directory, and keeps
+// it there, as `flexlvm install --wait` does. It is a separate program because it stays in memory on every node,
 // so it uses no command-line library and links little else.
 package main
 

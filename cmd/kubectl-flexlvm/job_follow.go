@@ -38,7 +38,7 @@ type follower struct {
 
 	began   bool            // the job was found
 	fails   bool            // the last call of look failed
-	refused bool            // and the API server refused it
+	refused bool            // the last call of look was refused by the API server
 	seen    map[string]bool // containers whose logs are or were printed
 	streams sync.WaitGroup
 	failed  chan error    // the first error of a log that could not be read to its end
@@ -94,8 +94,9 @@ func (f *follower) look(ctx context.Context) (ended bool, err error) {
 	return hasEnded(job) || one != nil && one.Status.Phase == corev1.PodSucceeded, nil
 }
 
-// permanentError returns an error of look if retrying would not help. Otherwise the API server may be unreachable for a
-// moment, or has refused credentials that client-go renews for the next request, which is printed once.
+// permanentError returns an error of look if retrying would not help. Otherwise it prints the error, once per outage,
+// and returns nil: the API server may be unreachable for a moment, or has refused credentials that client-go renews for
+// the next request.
 func (f *follower) permanentError(ctx context.Context, err error) error {
 	again := f.refused
 	f.refused = isRefused(err)
@@ -193,8 +194,8 @@ func (f *follower) read(ctx context.Context, pod *corev1.Pod, worker int) error 
 	return nil
 }
 
-// isRefused reports whether the API server refused a request, and will refuse it again unless client-go renews the
-// credentials. NotFound does not count: kubelet returns it for pods that it runs while it is starting.
+// isRefused reports whether the API server refused a request and will refuse it again, unless client-go renews the
+// credentials. NotFound does not count: while kubelet starts, it returns NotFound even for pods that run.
 func isRefused(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !errors.As(err, &status) {

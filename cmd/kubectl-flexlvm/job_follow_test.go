@@ -161,8 +161,8 @@ func TestFollowOfALogThatIsCut(t *testing.T) {
 	})
 }
 
-// A log that the API server refuses twice in a row is not requested again. After one refusal it is, because client-go
-// renews credentials that were refused.
+// A log request that the API server refuses twice in a row is not repeated. After one refusal it is, because client-go
+// renews refused credentials.
 func TestFollowOfALogThatIsRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		refused map[int]bool // by the number of the request

@@ -39,9 +39,9 @@ func (s *sidecars) serve(ctx context.Context, c clients) error {
 	return group.Wait()
 }
 
-// lead serves snapshots while this process has the ledger, until ctx is done. It returns once the last call has
-// ended, so that no room is promised after the lease is released. The calls end with ctx, well before
-// provision.Work stops waiting.
+// lead serves snapshots until ctx is done, while this process has the lease and the ledger. It returns once the
+// last call has ended, so that no room is promised after the lease is released. The calls end with ctx, well
+// before provision.Work stops waiting.
 func (s *sidecars) lead(ctx context.Context, seen provision.Listers, books *ledger.Ledger) error {
 	s.taken = csicontroller.Snapshots{Room: books, Seen: seen.Volumes.Get, Now: time.Now}
 	s.gate.Open(ctx)

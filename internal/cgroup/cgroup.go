@@ -1,6 +1,6 @@
 // Package cgroup finds the control groups of pods and sets limits on their I/O, and creates a group
 // for the host's programs. It supports only cgroup v2: v1 does not attribute writes through the
-// page cache, and starts no process in a group.
+// page cache, and cannot start a process directly in a group.
 package cgroup
 
 import (

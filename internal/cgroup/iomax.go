@@ -47,7 +47,7 @@ func (t *Tree) SetIOLimits(group string, device uint64, limits volume.IOLimits) 
 	return t.explain(group, errors.Join(err, f.Close()))
 }
 
-// explain returns what an error on a group's io.max means.
+// explain converts an error on a group's io.max to one that names the cause.
 func (t *Tree) explain(group string, err error) error {
 	switch {
 	case err == nil:

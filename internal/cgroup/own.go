@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// HostPrograms is the group below the root in which the node daemon and the drivers run LVM: beside those of the
-// kubelet and of the host's services, with the default weight and no memory limit.
+// HostPrograms is the group below the root in which the node daemon and the drivers run LVM. It is a sibling of the
+// groups of kubelet and of the host's services, with the default weight and no memory limit.
 const HostPrograms = "flexlvm"
 
 // Own returns the directory of a group below the root, and creates the group if necessary. The

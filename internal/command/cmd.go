@@ -71,7 +71,7 @@ func (c *cmd) Run() error {
 	return c.Wait()
 }
 
-// Start starts the program, with a deadline in any case (bounded).
+// Start starts the program, always with a deadline (see bounded).
 func (c *cmd) Start() error {
 	c.begun = time.Now()
 	err := c.start()
@@ -140,10 +140,10 @@ func (c *cmd) start() error {
 	return nil
 }
 
-// bounded returns the context with the program's deadline: that of a killable program is the context's,
-// if it has one, since mkfs may take long. Other programs are waited for at most for the default: while a
-// disk hangs, LVM hangs and holds flexlvm's lock, and a caller with more time than that would keep all
-// others from reporting it. They are left to finish anyway.
+// bounded returns a context with the program's deadline. A killable program has the context's own deadline,
+// if there is one, because mkfs may take long. All other programs are waited for no longer than the default
+// deadline: if a disk hangs, LVM hangs and holds flexlvm's lock, and a longer wait would keep other callers
+// from reporting that. They are left to finish anyway.
 func (c *cmd) bounded() (context.Context, context.CancelFunc) {
 	if _, has := c.ctx.Deadline(); has && c.killable {
 		return context.WithCancel(c.ctx)

@@ -133,8 +133,8 @@ func TestDeadlineKillsTheKillable(t *testing.T) {
 	require.NotContains(t, err.Error(), "still runs")
 }
 
-// A killable program has the time that its caller gives it, and the default without any. No caller waits for
-// another program for longer than the default: it may hang, with LVM's lock.
+// A killable program has its caller's deadline, or the default if there is none. No caller waits longer than the
+// default for any other program, because it may hang while it holds LVM's lock.
 func TestDefaultDeadline(t *testing.T) {
 	late, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()

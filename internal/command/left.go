@@ -11,9 +11,9 @@ import (
 // each retry would add an unkillable process to the node.
 const mostLeft = 3
 
-// left holds the processes, started by this program, that did not end when they were asked to, by
-// their command lines. Only the command that hangs is not started again: other commands may be about
-// healthy disks. Each call of the FlexVolume driver is a program of its own (docs/decisions/008).
+// left holds the child processes that did not end after their signal, by their command lines. Only the
+// command line that hangs is not started again: other commands may use healthy disks. It does not limit
+// the FlexVolume driver, each of whose calls is a process of its own (docs/decisions/008).
 type left struct {
 	mu sync.Mutex
 	of map[string][]leftProcess

@@ -22,9 +22,9 @@ import (
 // [exec.ExitError] if the program ran and failed, [exec.ErrExecutableNotFound] if the host does not
 // have it, or wraps the context's error.
 type Programs struct {
-	// Unkillable runs programs that are never killed: at the context's deadline, or after two minutes if
-	// that is earlier, they receive SIGTERM, and are left to finish. An LVM command killed between suspend
-	// and resume would leave a device that hangs.
+	// Unkillable runs programs that are never killed: at the context's deadline, but after two minutes at
+	// the latest, they receive SIGTERM, and are left to finish. An LVM command killed between suspend and
+	// resume would leave a device that hangs.
 	Unkillable exec.Interface
 	// Killable runs programs that may be killed at any instant without loss, such as mkfs on a volume
 	// in state creating: they die with this process and at the context's deadline, or after two minutes if
@@ -39,7 +39,8 @@ type Observer func(program string, took time.Duration, err error)
 const DefaultPath = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin:/run/current-system/sw/bin"
 
 const (
-	// defaultDeadline bounds programs that may not be killed, and those that get no deadline.
+	// defaultDeadline bounds the wait for programs that must not be killed, and killable programs without a
+	// deadline.
 	defaultDeadline = 2 * time.Minute
 	// patience is how long a program may take to end after its signal, before it is left alone and
 	// reported.
@@ -80,7 +81,7 @@ type runner struct {
 	patience  time.Duration
 	maxOutput int64 // bytes of each stream
 	left      *left
-	group     *group // nil: the group of this process
+	group     *group // nil: the control group of this process
 }
 
 // Command implements exec.Interface.

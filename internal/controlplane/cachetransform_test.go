@@ -129,7 +129,7 @@ func TestLeanVolumes(t *testing.T) {
 	require.Equal(t, whole.Finalizers, left.Finalizers)
 	require.Nil(t, left.ManagedFields)
 
-	// The label by which a snapshot belongs to a group.
+	// The label with the group of a snapshot is kept.
 	grouped := wholeVolume(t)
 	grouped.Labels[pv.LabelSnapshotGroup] = "groupsnapshot-1"
 	object, err = Transform(grouped.DeepCopy())

@@ -20,7 +20,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A class that was changed for the worse refuses new snapshots only: CSI's snapshotter would lose one that exists.
+// A class that has become invalid refuses only new snapshots: if the call failed for a snapshot that exists, CSI's
+// snapshotter would lose that snapshot.
 func TestAClassIsCheckedForNewSnapshotsOnly(t *testing.T) {
 	worse := map[string]string{"cow": "1"}
 	d := newDesk(t, thin(made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{})))
@@ -45,7 +46,7 @@ func TestAClassIsCheckedForNewSnapshotsOnly(t *testing.T) {
 	require.Len(t, d.snapshots(), 2)
 }
 
-// A part of a group is deleted before its class is refused.
+// The existing part of a group is deleted before the group's class is refused.
 func TestAPartOfAGroupOfAWorseClassIsDeleted(t *testing.T) {
 	d := newDesk(t, another(t, "pvc-a"), another(t, "pvc-b"))
 	err := d.createGroupWithin(brief, nil)
@@ -56,7 +57,7 @@ func TestAPartOfAGroupOfAWorseClassIsDeleted(t *testing.T) {
 	require.Empty(t, d.snapshots())
 }
 
-// A taken snapshot that cannot be described exists nevertheless.
+// A snapshot that is taken exists even if its PersistentVolume cannot be parsed, so the error is not final.
 func TestASnapshotThatCannotBeReadIsNotLost(t *testing.T) {
 	d := newDesk(t, thin(made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{})))
 	taken := d.takes()
@@ -68,7 +69,8 @@ func TestASnapshotThatCannotBeReadIsNotLost(t *testing.T) {
 	require.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
 }
 
-// Rights that are missing for a while say nothing about a snapshot, unless it cannot be created.
+// Forbidden is final only for the creation of a PersistentVolume: for other requests it does not show whether the
+// snapshot exists.
 func TestWhatIsForbiddenToTheService(t *testing.T) {
 	forbidden := apierrors.NewForbidden(corev1.Resource("persistentvolumes"), "snap", errors.New("the role is gone"))
 	source := func() *corev1.PersistentVolume { return thin(made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{})) }

@@ -18,7 +18,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Calls that wait for their node end with the lease, so that it is not released while they may reserve room.
+// Calls that wait for their node end before the lease is released, so that they reserve no room afterwards.
 func TestCallsEndWhenTheGateCloses(t *testing.T) {
 	gate := &csicontroller.Gate{}
 	d := newDesk(t)

@@ -43,8 +43,8 @@ func (s *Service) GroupControllerGetCapabilities(context.Context, *csi.GroupCont
 
 // CreateVolumeGroupSnapshot takes snapshots of several volumes at one instant: it reserves room for all of
 // them, creates a PersistentVolume for each, and waits until the daemon of their node reports that it has taken
-// them. A repeated call continues to wait. As with CreateSnapshot, an error is final only if nothing exists
-// of the group, or the deletion of all that exists is on record.
+// them. A repeated call continues to wait. As with CreateSnapshot, an error is final only if the group has no
+// PersistentVolumes, or all of them are marked as deleted.
 func (s *Service) CreateVolumeGroupSnapshot(ctx context.Context, r *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
 	switch {
 	case s.snapshots == nil:
@@ -74,8 +74,8 @@ func (s *Service) CreateVolumeGroupSnapshot(ctx context.Context, r *csi.CreateVo
 	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: out}, nil
 }
 
-// checkNewGroup checks a request for a group that does not exist completely, and returns the reserve that its
-// class sets for copy-on-write snapshots.
+// checkNewGroup checks a request for a group that does not completely exist yet, and returns the reserve that the
+// group's class sets for copy-on-write snapshots.
 func checkNewGroup(r *csi.CreateVolumeGroupSnapshotRequest) (volume.Reserve, error) {
 	sources := r.GetSourceVolumeIds()
 	switch {
@@ -191,8 +191,8 @@ func mayJoin(first, d draft) error {
 	return nil
 }
 
-// rollback deletes what exists of a group and returns why. Until the deletion of all is on record, it returns an
-// error after which the call is retried.
+// rollback deletes the PersistentVolumes of a group and returns why. Unless all of them are marked as deleted, it
+// returns an error that is not final instead.
 func (s *Service) rollback(ctx context.Context, objects []*corev1.PersistentVolume, why error) error {
 	if err := s.withdraw(ctx, objects...); err != nil {
 		return status.Errorf(codes.Unavailable, "the snapshots of the group are not deleted yet (%s); they are being deleted because: %s", status.Convert(err).Message(), status.Convert(why).Message())
@@ -225,8 +225,8 @@ func (s *Service) awaitGroup(ctx context.Context, g group, objects []*corev1.Per
 	}
 }
 
-// outcome returns a group whose snapshots are taken, or the error of a group that failed. It returns neither
-// while that is open.
+// outcome returns a group whose snapshots are all taken, or the error of a group that has failed. Until one of
+// these is the case, it returns neither.
 func (s *Service) outcome(ctx context.Context, g group, objects []*corev1.PersistentVolume) (*csi.VolumeGroupSnapshot, error) {
 	untaken := 0
 	for _, o := range objects {

@@ -33,19 +33,19 @@ type Config struct {
 	Volumes Volumes
 	// Snapshots are served unless this is nil.
 	Snapshots *Snapshots
-	// Gate, unless nil, admits calls while it is open. Otherwise Probe reports not ready to sidecars, and their
-	// calls are refused. Snapshots is not used before Gate is first opened.
+	// Gate, unless nil, admits calls while it is open. While it is closed, Probe reports not ready to sidecars,
+	// and their calls are refused. Snapshots is not used before Gate is first opened.
 	Gate *Gate
 }
 
 // A Gate admits calls while this process holds the lease. The zero value is closed.
 type Gate struct {
-	open  atomic.Pointer[context.Context] // ends when the gate closes; nil while it is closed
+	open  atomic.Pointer[context.Context] // ends when the gate closes; nil while the gate is closed
 	calls sync.RWMutex                    // held for reading by each admitted call
 }
 
-// Open admits calls until ctx is done. Then it ends the contexts of the admitted calls and returns once they
-// have returned, so that none of them reserves room after the lease is released.
+// Open admits calls until ctx is done. Then the contexts of the admitted calls end, and Open returns once these
+// calls have returned, so that none of them reserves room after the lease is released.
 func (g *Gate) Open(ctx context.Context) {
 	g.open.Store(&ctx)
 	<-ctx.Done()
@@ -57,8 +57,8 @@ func (g *Gate) Open(ctx context.Context) {
 // isOpen reports whether calls are admitted.
 func (g *Gate) isOpen() bool { return g == nil || g.open.Load() != nil }
 
-// enter admits a call. It returns the call's context, which ends when the gate closes, and the function that
-// ends the call, or nil if calls are not admitted.
+// enter admits a call. It returns a context for the call, which ends when the gate closes, and the function to
+// call when the call has ended. leave is nil if calls are not admitted.
 func (g *Gate) enter(call context.Context) (ctx context.Context, leave func()) {
 	if g == nil {
 		return call, func() {}
@@ -129,7 +129,7 @@ func answer(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle
 	defer func() {
 		if p := recover(); p != nil {
 			log.Error(fmt.Errorf("%v", p), "A call ended in a panic", "stack", string(debug.Stack()))
-			// Not Internal, which is final: what the call has written exists.
+			// Not Internal, which is final: the call may have created a PersistentVolume.
 			out, err = nil, status.Error(codes.Unavailable, "internal error in the provisioner; its log holds the details, please report them")
 		}
 	}()
@@ -140,8 +140,8 @@ func answer(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle
 	return out, err
 }
 
-// statusOf gives an error a code, if it has none: one after which sidecars assume that the call may have had an
-// effect, and repeat it. After other codes they treat it as failed (see rejected).
+// statusOf returns err with a gRPC code. An error without a code gets one that is not final: sidecars assume that
+// the call may have had an effect, and repeat it. See rejected for final codes.
 func statusOf(err error) error {
 	if s, has := status.FromError(err); has {
 		return s.Err()
@@ -153,8 +153,8 @@ func statusOf(err error) error {
 	return status.Error(code, err.Error())
 }
 
-// rejected gives the error of a write a final code if the API server has rejected the write, which then had no
-// effect. The same error of a read or a deletion is not final: it says nothing about the object.
+// rejected returns the error of a write with a final code if the API server has rejected the write, which then had
+// no effect. The same error of a read or a deletion is not final: it does not show whether the object exists.
 func rejected(err error) error {
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):

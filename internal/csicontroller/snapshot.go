@@ -55,13 +55,13 @@ type Room interface {
 
 // CreateSnapshot takes a snapshot: it reserves room for it, creates its PersistentVolume, and waits until the
 // daemon of its node reports that it has taken it. A repeated call continues to wait. If the node cannot take
-// the snapshot, or no answer is expected from it any more, the PersistentVolume is deleted and the call fails.
+// the snapshot, or does not answer in time, the PersistentVolume is deleted and the call fails.
 //
 // CSI's snapshotter keeps a deleted VolumeSnapshot, and repeats the call, until the call succeeds or fails with a
 // final code (isCSIFinalError, external-snapshotter 8.7.0). After a final code it makes no more calls for a
-// deleted VolumeSnapshot, not even DeleteSnapshot. So a code is final only if there is no PersistentVolume of the
-// snapshot or its deletion is on record: its node then removes the snapshot, even one that it has taken meanwhile,
-// and the snapshot is never reported as taken.
+// deleted VolumeSnapshot, not even DeleteSnapshot. So CreateSnapshot returns a final code only if the snapshot's
+// PersistentVolume does not exist or is marked as deleted. In the latter case the node removes the snapshot, even
+// if it has taken it meanwhile, and the snapshot is never reported as taken.
 func (s *Service) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
 	switch {
 	case s.snapshots == nil:
@@ -132,8 +132,8 @@ type draft struct {
 	want       ledger.Want
 }
 
-// makeSnapshot creates the PersistentVolume of a snapshot once there is room for it. Only here its class is
-// checked, because that may have changed since an earlier call has created the PersistentVolume.
+// makeSnapshot reserves room for a snapshot and creates its PersistentVolume. The class is checked only here,
+// because it may have changed after an earlier call created the PersistentVolume.
 func (s *Service) makeSnapshot(ctx context.Context, r *csi.CreateSnapshotRequest, name volume.Name) (*corev1.PersistentVolume, error) {
 	reserve, err := checkClass("VolumeSnapshotClass", r.GetParameters(), r.GetSecrets())
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *Service) draft(ctx context.Context, id string, name volume.Name, reserv
 	return d, nil
 }
 
-// reserve reserves room on their node for all snapshots or for none. Its errors have to be final (see
+// reserve reserves room for all snapshots or for none, on the node of their sources. Its errors must be final (see
 // CreateSnapshot), which ResourceExhausted and Unavailable are not.
 func (s *Service) reserve(drafts []draft) error {
 	of := drafts[0].of
@@ -202,7 +202,7 @@ func (s *Service) create(ctx context.Context, d draft) (*corev1.PersistentVolume
 	return made, nil
 }
 
-// checkSource returns an error if no snapshot can be taken of a volume.
+// checkSource returns an error if a volume cannot be the source of a snapshot.
 func checkSource(of *corev1.PersistentVolume, id string) error {
 	c, err := persistentvolume.Parse(of)
 	switch {
@@ -216,7 +216,8 @@ func checkSource(of *corev1.PersistentVolume, id string) error {
 	return nil
 }
 
-// awaitTaken waits until the node has taken a snapshot, whose PersistentVolume was just read or created.
+// awaitTaken waits until the node has taken a snapshot. live is the snapshot's PersistentVolume, just read from
+// the API server or created.
 func (s *Service) awaitTaken(ctx context.Context, live *corev1.PersistentVolume) (*csi.Snapshot, error) {
 	for object := live; ; {
 		_, taken := persistentvolume.TakenAt(object)
@@ -242,8 +243,8 @@ func (s *Service) awaitTaken(ctx context.Context, live *corev1.PersistentVolume)
 	}
 }
 
-// failure returns why a snapshot that is not taken is to be given up: its node could not take it, or no answer
-// is expected from the node any more; empty otherwise.
+// failure returns why a snapshot that is not taken is to be given up: its node could not take it, no longer
+// reports, or has not answered in time. It is empty otherwise.
 func (s *Service) failure(object *corev1.PersistentVolume) string {
 	if problem := object.Annotations[pv.AnnotationSnapshotProblem]; problem != "" {
 		return "the node could not take the snapshot: " + problem
@@ -259,8 +260,8 @@ func (s *Service) failure(object *corev1.PersistentVolume) string {
 	return ""
 }
 
-// pollCache waits for takenPoll and returns the PersistentVolume from the cache; nil if it is gone or is
-// another one of that name.
+// pollCache waits for takenPoll and returns the PersistentVolume from the cache. It returns nil if the cache has
+// none of that name, or a different one.
 func (s *Service) pollCache(ctx context.Context, of *corev1.PersistentVolume, late string) (*corev1.PersistentVolume, error) {
 	poll := time.NewTimer(takenPoll)
 	defer poll.Stop()
@@ -276,8 +277,8 @@ func (s *Service) pollCache(ctx context.Context, of *corev1.PersistentVolume, la
 	return seen, err
 }
 
-// withdraw deletes the PersistentVolumes of snapshots. Those that were not taken are deleted only at the
-// observed resourceVersion, because their node may have taken them since.
+// withdraw deletes the PersistentVolumes of snapshots. If a snapshot was not taken yet, its PersistentVolume is
+// deleted only at the observed resourceVersion, because the node may have taken the snapshot since.
 func (s *Service) withdraw(ctx context.Context, objects ...*corev1.PersistentVolume) error {
 	for _, o := range objects {
 		if o.DeletionTimestamp != nil {
@@ -296,8 +297,8 @@ func (s *Service) withdraw(ctx context.Context, objects ...*corev1.PersistentVol
 }
 
 // awaitRemoved waits until the node has removed the snapshots that it could not take, so that the next call
-// begins anew. It does not wait for a node that has not answered, or that had to remove a snapshot before. The
-// deletion is on record, so it does not matter whether the wait succeeds.
+// starts from scratch. It does not wait for a node that has not answered, nor for snapshots that were already
+// marked as deleted. All are marked by now, so it does not matter whether the wait succeeds.
 func (s *Service) awaitRemoved(ctx context.Context, objects []*corev1.PersistentVolume) {
 	for _, o := range objects {
 		if o.DeletionTimestamp != nil || o.Annotations[pv.AnnotationSnapshotProblem] == "" {

@@ -100,7 +100,7 @@ func newDesk(t *testing.T, objects ...*corev1.PersistentVolume) *desk {
 
 func (d *desk) now() time.Time { return time.Now().Add(d.later) }
 
-// seen returns a PersistentVolume as the provisioner's cache has it.
+// seen returns a PersistentVolume as the provisioner's cache holds it.
 func (d *desk) seen(name string) (*corev1.PersistentVolume, error) {
 	object, err := d.volumes().Get(context.Background(), name, metav1.GetOptions{})
 	if err != nil {

@@ -98,7 +98,8 @@ func sourceOf(object *corev1.PersistentVolume) string {
 	return pv.Handle(volume.Group(options[volume.OptionGroup]), volume.Name(options[volume.OptionCloneOf]), false)
 }
 
-// describe returns a snapshot that is taken. Its error is not final (see CreateSnapshot): the snapshot exists.
+// describe returns a snapshot that is taken. Its error is not final (see CreateSnapshot), because the snapshot
+// exists.
 func describe(object *corev1.PersistentVolume) (*csi.Snapshot, error) {
 	c, err := persistentvolume.Parse(object)
 	if err != nil {

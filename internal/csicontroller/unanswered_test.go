@@ -21,13 +21,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// How long calls wait: brief if the node says nothing, and long if a call must not wait.
+// Deadlines of calls: brief where the node does not answer, and long where the call must return before its deadline.
 const (
 	brief = 300 * time.Millisecond
 	long  = time.Minute
 )
 
-// within makes a call with a deadline, and records whether the call has waited until then.
+// within makes a call with a deadline, and records whether the call lasted until then.
 func (d *desk) within(deadline time.Duration, call func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(d.t.Context(), deadline)
 	defer cancel()
@@ -51,7 +51,8 @@ func (d *desk) createGroupWithin(deadline time.Duration, parameters map[string]s
 	return err
 }
 
-// finalizers makes deletions wait for finalizers, as the API server does, and checks resourceVersions.
+// finalizers makes a deletion only set the deletion timestamp, as the API server does for objects with finalizers,
+// and checks its preconditions.
 func (d *desk) finalizers() {
 	d.server.PrependReactor("delete", "persistentvolumes", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		found, err := d.server.Tracker().Get(a.GetResource(), "", a.(clienttesting.DeleteAction).GetName())
@@ -71,7 +72,7 @@ func (d *desk) finalizers() {
 	})
 }
 
-// change changes all PersistentVolumes of snapshots.
+// change applies do to all PersistentVolumes of snapshots.
 func (d *desk) change(do func(*corev1.PersistentVolume)) {
 	d.t.Helper()
 	for _, o := range d.snapshots() {
@@ -80,7 +81,8 @@ func (d *desk) change(do func(*corev1.PersistentVolume)) {
 	}
 }
 
-// age lets this time pass since the desk was made. The creation timestamps of PersistentVolumes are by another clock.
+// age sets the desk's clock ahead by this time. The creation timestamps come from another clock, so they must not
+// matter.
 func (d *desk) age(by time.Duration) {
 	d.later = by
 	d.change(func(o *corev1.PersistentVolume) {
@@ -88,7 +90,7 @@ func (d *desk) age(by time.Duration) {
 	})
 }
 
-// removed is what a node does that has removed the snapshots of deleted PersistentVolumes.
+// removed deletes the PersistentVolumes, as the node does once it has removed their snapshots.
 func (d *desk) removed() {
 	for _, o := range d.snapshots() {
 		require.NotNil(d.t, o.DeletionTimestamp)
@@ -96,7 +98,7 @@ func (d *desk) removed() {
 	}
 }
 
-// CSI's snapshotter keeps a deleted VolumeSnapshot until the call has failed for good.
+// CSI's snapshotter keeps a deleted VolumeSnapshot until the call fails with a final code.
 func TestASnapshotThatItsNodeDoesNotAnswerIsGivenUp(t *testing.T) {
 	for name, tt := range map[string]struct {
 		away func(*desk)
@@ -122,7 +124,7 @@ func TestASnapshotThatItsNodeDoesNotAnswerIsGivenUp(t *testing.T) {
 			require.False(t, d.waited)
 			require.NotNil(t, d.snapshots()[0].DeletionTimestamp, "the node removes what it takes meanwhile")
 
-			// A node that is back has taken it before it saw the deletion.
+			// The node is back, and has taken the snapshot before it saw the deletion.
 			d.clerk.silent = false
 			d.change(func(o *corev1.PersistentVolume) {
 				for key, value := range persistentvolume.Taken(moment, volume.GiB) {
@@ -149,7 +151,7 @@ func TestASnapshotThatItsNodeDoesNotAnswerIsGivenUp(t *testing.T) {
 	}
 }
 
-// One that was taken between the call's look at it and its deletion stays, and the next call gets it.
+// A snapshot that is taken between the call's read and its deletion stays, and the next call returns it.
 func TestASnapshotThatIsAnsweredLateIsNotDeleted(t *testing.T) {
 	d := newDesk(t, thin(made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{})))
 	_, err := d.createWithin(brief, nil)
@@ -175,7 +177,7 @@ func TestASnapshotThatIsAnsweredLateIsNotDeleted(t *testing.T) {
 	require.Equal(t, moment, got.GetCreationTime().AsTime())
 }
 
-// What the node could not take is deleted for good even if the node does not remove it in time.
+// A snapshot that the node could not take fails with a final code even if the node does not remove it in time.
 func TestAProblemIsFinalOnceTheDeletionIsOnRecord(t *testing.T) {
 	d := newDesk(t, thin(made("pvc-1", "pvc-1", pv.CSI, volume.IOLimits{})))
 	d.finalizers()
@@ -229,7 +231,7 @@ func TestAGroupThatItsNodeDoesNotAnswerIsGivenUp(t *testing.T) {
 	}
 }
 
-// A group of which only a part was written before its node went away is not completed.
+// A group of which only a part was created before its node became silent is not completed.
 func TestAPartOfAGroupThatIsNotAnsweredIsDeleted(t *testing.T) {
 	d := newDesk(t, another(t, "pvc-a"), another(t, "pvc-b"))
 	err := d.createGroupWithin(brief, nil)

@@ -11,7 +11,7 @@ type Verb string
 // Verbs, with the fields of the Action that each uses.
 const (
 	Create          Verb = "create"           // Object
-	Delete          Verb = "delete"           // Object, if its UID and resourceVersion are those observed
+	Delete          Verb = "delete"           // Object, if its UID and resourceVersion are unchanged since it was observed
 	Annotate        Verb = "annotate"         // Object, with Annotations
 	Grow            Verb = "grow"             // Object, a claim, to Size
 	AddFinalizer    Verb = "add finalizer"    // to Object, a claim, until its content is uploaded

@@ -156,8 +156,8 @@ func TestChecksumIsOfLoadsAlone(t *testing.T) {
 	require.Equal(t, working, r.Job, "the mirror goes on")
 }
 
-// A loader must not have kubelet change the files of consumers that are writing, by which it would also change
-// their modes. A load needs its group to write, and an upload to read what other users wrote.
+// While consumers may be writing, a loader's pod has no fsGroup, because kubelet would change the group and the modes
+// of their files. A load needs the group to write, and an upload to read what other users wrote.
 func TestFilesThatConsumersWriteStayTheirs(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*flexlvmv1.VolumeConfig)

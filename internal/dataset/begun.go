@@ -70,15 +70,15 @@ func (p *planner) overdue(r *Replica) string {
 // after a restart of its node. The loader never exits with it.
 const exitUnknown = 255
 
-// wasInterrupted reports whether the loader of a pod ended with its node or its container runtime, which proves
-// nothing about the load.
+// wasInterrupted reports whether the loader of a pod ended because its node or its container runtime did. Such an end
+// shows nothing about the load.
 func wasInterrupted(pod *corev1.Pod) bool {
 	at := terminated(pod)
 	return at != nil && (at.ExitCode == exitUnknown || at.Reason == "ContainerStatusUnknown") // kubelet sets this reason
 }
 
-// couldNotRun returns why the loader of a pod that has ended never started, or was interrupted, from the pod's
-// own status.
+// couldNotRun returns why the loader of an ended pod never started, or was interrupted, according to the pod's
+// status.
 func couldNotRun(pod *corev1.Pod) string {
 	if wasInterrupted(pod) {
 		return "its loader was interrupted, as by a restart of its node or of the container runtime"
@@ -99,8 +99,8 @@ func couldNotRun(pod *corev1.Pod) string {
 }
 
 // loadFailedFor reports whether the replica's Job is a load of this attempt that has failed. A Job whose loader
-// never ran, or whose last loader was interrupted, does not count and is recreated without limit: nodes and
-// room may appear. Nor does a Job that copied from peers, whose failure proves nothing about the source.
+// never ran, or whose last loader was interrupted, does not count and is recreated without limit, because nodes
+// and room may appear. Nor does a Job that copied from peers, whose failure shows nothing about the source.
 func (r *Replica) loadFailedFor(attempt string) (failed bool, why string) {
 	_, failed, why = end(r.Job)
 	_, ran := r.begun()

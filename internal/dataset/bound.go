@@ -56,8 +56,8 @@ func (p *planner) bound(indexes []int) {
 }
 
 // listed chooses mostReplicas of more replicas: first the displaced ones, which are recorded nowhere else, then the
-// failed ones, because groups of replicas do not name their nodes, then those whose refresh failed, which only their
-// message records (keepStale), then the first of the rest.
+// failed ones, because groups of replicas do not name their nodes, then those whose last refresh failed, which is
+// recorded only in their message (keepStale), then the first of the rest.
 func listed(nodes []flexlvmv1.ReplicaStatus) []bool {
 	out, room := make([]bool, len(nodes)), mostReplicas
 	choose := func(which func(flexlvmv1.ReplicaStatus) bool) {

@@ -49,7 +49,7 @@ func TestDisplacedAmongMany(t *testing.T) {
 	require.True(t, slices.ContainsFunc(out.Actions, func(a Action) bool { return a.Verb == Delete && a.Object.GetName() == "v-a-48" }))
 }
 
-// A failed refresh is recorded only by the message of its replica, whatever the number of replicas.
+// A failed refresh is recorded only in the message of its replica, which must not be lost among many replicas.
 func TestStaleAmongMany(t *testing.T) {
 	const many, last = 70, 69
 	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.Options["refresh"] = many, "10m" })
@@ -60,7 +60,7 @@ func TestStaleAmongMany(t *testing.T) {
 	r := s.Replicas[last]
 	r.goes(Action{Object: s.task(last, r.Claim).visit(true)}, s.Now, batchv1.JobFailed, `{"state":"failed","message":"no such bucket"}`)
 	require.Len(t, s.remember().Stale, 1)
-	r.Job, r.Pod = nil, nil // the next one waits for its turn
+	r.Job, r.Pod = nil, nil // the next refresh has not started
 	out := s.remember()
 	require.Equal(t, []string{"claim v-a-69 on node node-69: no such bucket"}, out.Stale)
 	require.Equal(t, out.Stale, s.remember().Stale)

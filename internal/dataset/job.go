@@ -260,10 +260,10 @@ func (t task) pod(role string, args []string) corev1.PodSpec {
 	return spec
 }
 
-// ownsFiles reports whether kubelet may set the group of the volume's files to the loader's, which also changes their
-// modes. It must not while consumers may be writing. A load needs the group to write. An upload starts when no pod
-// uses the volume, and can read more with it. Without it, the files of Secrets keep root's group as well: see
-// mountFiles.
+// ownsFiles reports whether the loader's pod gets an fsGroup: kubelet then sets the group of the volume's files, and
+// changes their modes. It must not do so while consumers may be writing. A load needs the group to write. An upload
+// starts when no pod uses the volume, and can read more files with the group. Without fsGroup, the files of Secrets
+// keep root's group as well (see mountFiles).
 func (t task) ownsFiles(role string) bool {
 	return !t.source.Writable() || role == roleLoad || role == roleUpload
 }
@@ -312,8 +312,8 @@ func (t task) template(spec *corev1.PodSpec) {
 // mountFiles mounts the claim that the loader copies, and its credentials. The loader reports a Secret that
 // does not exist: without "optional" its pod would wait forever without a message.
 //
-// kubelet gives the files of a Secret to root, and to the pod's fsGroup if there is one. Without an fsGroup they are
-// readable by everyone in the pod, which has one container and one user.
+// The files of a Secret belong to root and, if the pod has one, to its fsGroup. Without fsGroup, all users may read
+// them: the only container of the pod runs as a single user.
 func (t task) mountFiles(spec *corev1.PodSpec, role string) {
 	yes, mode := true, int32(0o440)
 	if !t.ownsFiles(role) {

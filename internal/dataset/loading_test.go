@@ -93,8 +93,8 @@ func TestFailedLoad(t *testing.T) {
 	require.Contains(t, s.requirePlan().Status.Nodes[0].Message, "Because")
 }
 
-// A loader that never ran, or that ended with its node, is not a failed load, whatever its Job says: it is retried
-// without limit, nothing is deleted, and the status reports what its pod says.
+// A loader that never ran, or that was interrupted, is not a failed load, whatever the status of its Job: it is
+// retried without limit, nothing is deleted, and the replica's status reports the reason from the pod.
 func TestLoaderThatNeverRan(t *testing.T) {
 	rejected := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "Pod was rejected: Node didn't have enough resource: cpu"}}
 	unstarted := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{

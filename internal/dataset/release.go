@@ -270,7 +270,7 @@ func (p *planner) deleteLoader(from *Replica) bool {
 	return true
 }
 
-// uploadFailed handles a Job that has failed. A Job whose loader never ran, or was interrupted, is recreated.
+// uploadFailed handles a failed upload Job. A Job whose loader never ran, or was interrupted, is recreated.
 func (p *planner) uploadFailed(from *Replica, status *flexlvmv1.ReplicaStatus, why string) {
 	if !hasRun(p.UploadPod) || wasInterrupted(p.UploadPod) {
 		status.Message = couldNotRun(p.UploadPod) + "; it is tried again"

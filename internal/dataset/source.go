@@ -196,7 +196,7 @@ func parseSource(v flexlvmv1.VolumeConfig, pulled bool) (Source, error) {
 	if err = s.readResync(v.Replicas, options, pulled); err != nil {
 		return Source{}, err
 	}
-	if err = s.checkAll(v, options); err != nil { // after readResync, by which consumers may write
+	if err = s.checkAll(v, options); err != nil { // after readResync, which determines whether consumers may write
 		return Source{}, err
 	}
 	if err = s.checkOutput(options); err != nil {

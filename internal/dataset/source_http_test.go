@@ -66,7 +66,7 @@ func TestMirrorsHaveTheSame(t *testing.T) {
 
 var addressesWithPasswords = []string{"https://user:hunter2@h", "https://hunter2@h", "user:hunter2@h:30600", "user:hunter2@h", "hunter2@h", "https://user:hunter2/x@h"}
 
-// What is wrong with an endpoint is in the status and in events, whoever may read these.
+// The error about an endpoint appears in the status and in events, so it must not contain the password.
 func TestPasswordOfEndpoint(t *testing.T) {
 	for _, option := range []string{"endpointURL", "EndpointURL"} {
 		for _, address := range addressesWithPasswords {

@@ -97,8 +97,8 @@ func TestMachineRestoresAttributes(t *testing.T) {
 	}
 }
 
-// A cleaning that ends before its time leaves a directory under its quota: whoever keeps what is left keeps it so. That
-// holds too where an earlier process was killed after it had taken the directory out of its project.
+// A cleaning that stops early leaves the directory under its quota, so the remaining files stay limited. That holds
+// even if an earlier process was killed after it had removed the directory from its project.
 func TestInterruptedCleaningKeepsTheProject(t *testing.T) {
 	for kind, mkfs := range map[string]string{"xfs": "mkfs.xfs -qf", "ext4": "mkfs.ext4 -qF -O quota,project -E quotatype=prjquota"} {
 		t.Run(kind, func(t *testing.T) {
@@ -127,13 +127,13 @@ func TestInterruptedCleaningKeepsTheProject(t *testing.T) {
 			}
 			shell(t, "echo x >%[1]s/file; chattr +i %[1]s/file", deep)
 			t.Cleanup(func() { shell(t, "find %s -type f -exec chattr -i {} +", at) })
-			for range 2 { // in the first, the directory is moved up, and in the second it is there
+			for range 2 { // the first pass moves the deep directory up, and the second finds it there
 				require.ErrorContains(t, m.Clean(t.Context(), f, class, Entry{Owner: first}, noProgress), "immutable")
 				require.Contains(t, shell(t, "ls %s", at), "cleaning")
 				now, err := m.Owner(f)
 				require.NoError(t, err)
 				require.Equal(t, first, now)
-				setAttributes(t, at, quota.Attributes{}) // as a kill in the meantime leaves it
+				setAttributes(t, at, quota.Attributes{}) // as a process leaves it that was killed in between
 			}
 			shell(t, "find %s -type f -exec chattr -i {} +", at)
 			require.NoError(t, m.Clean(t.Context(), f, class, Entry{Owner: first}, noProgress))

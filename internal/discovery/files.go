@@ -98,11 +98,11 @@ type deleter struct {
 	man   watchman
 	moved int
 	was   quota.Attributes // of top at the beginning
-	left  bool             // top may have left its project
+	left  bool             // top may no longer be in its project
 }
 
-// leaveProject removes the topmost directory from its project: a directory of another project cannot be moved into
-// a directory whose project is inherited.
+// leaveProject removes the topmost directory from its project: the kernel refuses to move a directory of another
+// project into a directory whose project is inherited.
 func (d *deleter) leaveProject() error {
 	if d.left {
 		return nil
@@ -189,7 +189,7 @@ func (d *deleter) remove(dir *os.File, e fs.DirEntry, depth int) (keep bool, err
 	return false, nil
 }
 
-// moveUp moves a directory into the topmost one, where it is deleted later.
+// moveUp moves a directory into the topmost directory, where it is deleted later.
 func (d *deleter) moveUp(at int, name string) error {
 	if err := d.leaveProject(); err != nil {
 		return err

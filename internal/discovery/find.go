@@ -41,7 +41,8 @@ const (
 	AllDirectories         // all other directories, too
 )
 
-// longestDisk is the maximum length of Found.Disk of a file system, which the NodeStorage and an annotation hold.
+// longestDisk is the maximum length of a file system's Found.Disk, which is stored in the NodeStorage and in an
+// annotation.
 const longestDisk = 300
 
 // A Class is where to search, and for what.
@@ -235,7 +236,7 @@ func (f *Finder) look(ctx context.Context, one *Found, c Class, mounts []*mounti
 	return f.lookAtDirectory(ctx, one, c, mounts, asked)
 }
 
-// statLinked describes what a link leads to.
+// statLinked returns the file information of a link's target. It does not follow links onto file servers.
 func statLinked(link string, mounts []*mountinfo.Info) (fs.FileInfo, error) {
 	target, err := resolve(mounts, link)
 	if far := (remoteError{}); errors.As(err, &far) {

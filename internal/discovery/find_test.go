@@ -184,7 +184,7 @@ func TestFindOfClassesThatCannotBeLookedAt(t *testing.T) {
 	}
 	require.NoError(t, problem(Class{Directory: "/there/is/none"}))
 	far := filepath.Join(t.TempDir(), "far")
-	p.mount(far, "/").FSType = "nfs4" // nothing is there, so touching it would be another error
+	p.mount(far, "/").FSType = "nfs4" // the path does not exist, so accessing it would give another error
 	for _, of := range []string{far, filepath.Join(far, "disks")} {
 		require.ErrorContains(t, problem(Class{Directory: of}), "lies on a file system of kind nfs4")
 	}
@@ -193,7 +193,7 @@ func TestFindOfClassesThatCannotBeLookedAt(t *testing.T) {
 	require.ErrorContains(t, err, "no mounts")
 }
 
-// A link is not followed onto a file server, which may not answer, wherever on its path the server is mounted.
+// A link is not followed onto a file server, which may not answer, wherever on the link's path it is mounted.
 func TestFindOfLinksToServers(t *testing.T) {
 	p := newPlace(t)
 	base := t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/lvm"
 )
 
-// A logical volume can become a volume, as a device and with a file system, unless it is one of flexlvm's.
+// A logical volume can be offered, as a device or with a file system, unless it is one of flexlvm's.
 func TestMachineLogicalVolume(t *testing.T) {
 	base := t.TempDir()
 	raw, fast, disk := filepath.Join(base, "raw"), filepath.Join(base, "fast"), disks(t)[1]

@@ -12,13 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLinks is how many links the kernel follows in a path.
+// maxLinks is the kernel's limit of symbolic links in a path.
 const maxLinks = 40
 
-// resolve is filepath.EvalSymlinks for an absolute path, except that it touches nothing on a file
-// system that may depend on a server or a process: a call on one that does not answer would never
-// return. The error is then a remoteError. If the host's own root is such a file system, it counts as
-// local.
+// resolve is filepath.EvalSymlinks for an absolute path, except that it accesses no file system that
+// may depend on a server or a process, because a call on one that does not answer would never return.
+// It returns a remoteError instead. The host's root counts as local whatever its file system.
 func resolve(mounts []*mountinfo.Info, path string) (string, error) {
 	at, links := "/", 0
 	for left := componentsOf(path); len(left) > 0; {
@@ -50,13 +49,13 @@ func resolve(mounts []*mountinfo.Info, path string) (string, error) {
 	return at, nil
 }
 
-// componentsOf returns the components of a path as they are: what precedes ".." may be a link, so
-// they are not cleaned.
+// componentsOf returns the components of a path. It keeps "..", because the component before it may be
+// a link.
 func componentsOf(path string) []string {
 	return slices.DeleteFunc(strings.Split(path, "/"), func(c string) bool { return c == "" || c == "." })
 }
 
-// remoteError: a path is on a file system that may depend on a server or a process.
+// A remoteError reports a path on a file system that may depend on a server or a process.
 type remoteError struct{ path, kind string }
 
 func (e remoteError) Error() string {

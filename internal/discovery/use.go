@@ -89,7 +89,7 @@ func notOursDevice(ctx context.Context, run exec.Interface, d disk.Device) error
 	if !strings.HasPrefix(d.ID, "dm-LVM-") {
 		return nil
 	}
-	// LVM takes a path such as /dev/dm-3 for the name of a volume group.
+	// Query by name: LVM takes a path such as /dev/dm-3 for the name of a volume group.
 	group, name, ok := volume.SplitDeviceName(d.Mapping)
 	if !ok {
 		return fmt.Errorf("look up the tags of logical volume %s: its mapping %q does not have the name of one", d.Path, d.Mapping)

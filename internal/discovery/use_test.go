@@ -11,7 +11,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/disk"
 )
 
-// LVM is asked about a logical volume by its group and name: it takes /dev/dm-3 for a group.
+// LVM is queried for a logical volume by its group and name, because it takes /dev/dm-3 for a group.
 func TestNotOurs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		device disk.Device

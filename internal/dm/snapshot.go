@@ -11,8 +11,8 @@ import (
 
 // Fills returns how full the stores of all copy-on-write snapshots of this host are, in percent, by
 // the names of their mappings. An overflowed store is full. It does not wait for LVM commands.
-// dmsetup queries every mapping, whatever its target: without --noflush (since 1.02.76), each thin
-// pool of the host would commit its metadata.
+// dmsetup queries every mapping, whatever its target. Without --noflush (since 1.02.76), each thin
+// pool of the host would therefore commit its metadata.
 func Fills(ctx context.Context, run exec.Interface) (map[string]int, error) {
 	out, err := run.CommandContext(ctx, "dmsetup", "status", "--noflush", "--target", "snapshot").Output()
 	if err != nil {

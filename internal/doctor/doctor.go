@@ -35,7 +35,7 @@ type Finding struct {
 type Config struct {
 	Group    volume.Group
 	Place    install.Place
-	NoDriver bool   // no FlexVolume driver is expected, at Place or elsewhere
+	NoDriver bool   // the FlexVolume driver is not installed, so neither it nor Place is checked
 	Version  string // the release of the running program
 	Dirs     []Dir
 }

@@ -112,17 +112,17 @@ func flagValue(args []string, name string) string {
 	return ""
 }
 
-// topLevelValue returns a string by its key from the top level of a JSON file, or of a YAML file in block style.
-// The driver links no YAML library, because kubelet waits for its start.
+// topLevelValue returns the string with this key at the top level of a JSON file, or of a YAML file in block style.
+// The driver links no YAML library, to keep its start short: kubelet waits for it.
 func topLevelValue(text, key string) string {
 	var object map[string]json.RawMessage
 	if json.Unmarshal([]byte(text), &object) == nil {
 		var value string
-		_ = json.Unmarshal(object[key], &value) // absent, or no string: not set
+		_ = json.Unmarshal(object[key], &value) // if the key is absent or not a string, value stays empty
 		return value
 	}
 	for _, line := range strings.Split(text, "\n") {
-		k, v, found := strings.Cut(line, ":") // a key of a lower level is indented
+		k, v, found := strings.Cut(line, ":") // keys of lower levels are indented, so they do not match
 		if found && strings.Trim(strings.TrimRight(k, " "), `"'`) == key {
 			v, _, _ = strings.Cut(v, " #")
 			return strings.Trim(strings.TrimSpace(v), `"'`)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Where only CSI is installed, no FlexVolume driver is missed.
+// Where only the CSI driver is installed, a missing FlexVolume driver is no finding.
 func TestNoDriverIsExpected(t *testing.T) {
 	p := healthy(t)
 	require.NoError(t, os.Remove(p.cfg.Place.Driver()))

@@ -10,7 +10,7 @@ import (
 )
 
 // checkFilters checks whether flexlvm can hide from its LVM commands what pods write to raw block
-// volumes. For that, flexlvm sets the one of LVM's two filters that the host has not set.
+// volumes. For that, flexlvm sets one of LVM's two filters, which the host must not have set.
 func (d *Doctor) checkFilters(ctx context.Context) []Finding {
 	const check = "LVM's filters"
 	filter, err := d.setting(ctx, "devices/filter")
@@ -32,7 +32,7 @@ func (d *Doctor) checkFilters(ctx context.Context) []Finding {
 		`put "r|^/dev/loop|" and "r|^/dev/mapper/`+dm.BlockName("")+`|" first in global_filter, unless physical volumes are loop devices (docs/block.md)`)
 }
 
-// usesDevicesFile reports whether LVM uses its devices file, in place of its filters.
+// usesDevicesFile reports whether LVM uses its devices file instead of its filters.
 func (d *Doctor) usesDevicesFile(ctx context.Context) bool {
 	if _, err := os.Stat(d.path(devicesFileName)); err != nil {
 		return false

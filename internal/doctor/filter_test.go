@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Of LVM's two filters, flexlvm needs one that the host has not set.
+// flexlvm needs one of LVM's two filters for itself, so the host must not have set both.
 func TestFilters(t *testing.T) {
 	const old, own, hides = `=["a|.*/|"]`, `=["r|^/dev/sdb$|","a|.*|"]`, `=["r|^/dev/mapper/flexlvm-block-|"]`
 	for name, tt := range map[string]struct {

@@ -43,8 +43,8 @@ func (d *Doctor) checkGroup(ctx context.Context) []Finding {
 	return fail(check, "LVM sees no volume group at all", missingGroup(d.cfg.Group))
 }
 
-// missingGroup returns what to do about a group that LVM does not see. One that was there may only be hidden, and
-// its volumes whole.
+// missingGroup returns what to do about a group that LVM does not see. If the group existed before, it may only be
+// hidden, with its volumes intact.
 func missingGroup(group volume.Group) string {
 	return fmt.Sprintf("if it was there, bring its disks back (see \"devices file\"); otherwise create it with `flexlvm vg create --name %s DEVICE`", group)
 }
@@ -55,7 +55,7 @@ func judgeGroup(check string, g lvm.VolumeGroup, pools []lvm.ThinPool) []Finding
 	for _, p := range pools {
 		if p.GroupUUID == g.UUID {
 			own -= p.Takes()
-			spare = max(spare, p.Metadata) // LVM keeps it as large as the largest
+			spare = max(spare, p.Metadata) // LVM keeps the spare as large as the largest metadata
 		}
 	}
 	own -= spare

@@ -42,7 +42,7 @@ func TestDevicesFile(t *testing.T) {
 	}
 }
 
-// The spare metadata is shared by all thin pools of a group: what is left for other volumes is not less with each.
+// All thin pools of a group share its spare metadata, so it is subtracted once from the space for other volumes.
 func TestSpareMetadataIsShared(t *testing.T) {
 	p := healthy(t)
 	tools := goodTools()

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Any version of these does, and one that they do not tell is no fault.
+// Any version of these programs is sufficient, even one that they do not report.
 func TestToolsWithoutALeastVersion(t *testing.T) {
 	for _, name := range []string{"wipefs", "blkid"} {
 		p := healthy(t)

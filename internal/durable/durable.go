@@ -24,10 +24,10 @@ func ReplaceFile(file string, content []byte) error {
 	return Sync(dirs...)
 }
 
-// dirsToSync returns the directories that hold the names on the way to a new file in dir, which is about to be
-// created if it does not exist: dir and its parent, because a killed process may just have created dir, and
-// the parent of each further level that does not exist. A level whose name is not synced is lost in a power
-// cut, and the file with it.
+// dirsToSync returns the directories to sync once a file has been created in dir. It is called before the missing
+// levels of dir are created, and returns dir, its parent, because a killed process may just have created dir, and
+// the parent of each further level that does not exist. A level whose parent is not synced is lost in a power cut,
+// and the file with it.
 func dirsToSync(dir string) []string {
 	last := filepath.Dir(dir)
 	dirs := []string{dir, last}

@@ -28,7 +28,7 @@ func TestReplaceFile(t *testing.T) {
 	require.Equal(t, "two", string(got))
 }
 
-// Each directory that is created has its name synced in its parent.
+// The parent of each directory that is created is synced.
 func TestDirsToSync(t *testing.T) {
 	root := t.TempDir()
 	in := func(path string) string { return filepath.Join(root, path) }

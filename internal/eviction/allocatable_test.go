@@ -14,7 +14,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Charged is the room of a pool that PersistentVolumes hold or are promised; the rest of Allocatable can still be promised.
+// Charged is the room of a pool that PersistentVolumes hold or are promised. The rest of Allocatable can still be
+// promised.
 func TestPlanCharged(t *testing.T) {
 	s := evictiontest.New() // has a claim of 1 GiB
 	s.PersistentVolume("made", 10)

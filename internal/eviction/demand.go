@@ -119,8 +119,8 @@ func (p *planner) atOnce(c *persistentvolume.Volume) volume.Bytes {
 	return max(0, c.DeviceSize(c.Promised())-v.Full)
 }
 
-// waiting returns the PersistentVolumes whose demands a pool cannot meet even after all possible evictions. The
-// smallest are served first.
+// waiting returns the PersistentVolumes whose demands a pool cannot meet even after all possible evictions. It serves
+// the smallest demands first.
 func (p *pool) waiting() (out []*persistentvolume.Volume) {
 	left := p.comingRoom().with(p.queue)
 	for _, d := range p.demands {

@@ -11,9 +11,9 @@ import (
 // It goes by the view and the plan of the last round, which may not include that PersistentVolume.
 //
 // It may not if the volume is anything but an empty file system, if the node has a volume of that name in any
-// state, or if there is too little room: then volumes must be evicted first, and the PersistentVolumes that wait
-// for that must not be overtaken. In a thin pool, what the volume is charged must be free; elsewhere all that is
-// promised in the pool must fit in its free room.
+// state, or if there is too little room: then volumes must be evicted first, and the volume must not get room
+// before the PersistentVolumes that wait for that. In a thin pool, the volume's charge must be free. In other
+// pools, everything that is promised must fit in the free room.
 func MayMakeAhead(view View, r Result, c *persistentvolume.Volume) bool {
 	if !plain(c) || view.Cluster == "" || c.Cluster != view.Cluster || c.Deleting || !c.Usable() {
 		return false

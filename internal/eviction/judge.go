@@ -202,14 +202,14 @@ func (x *index) amiss(view View, c *persistentvolume.Volume) string {
 	return x.unmountable(view, c)
 }
 
-// bringBack returns what to do about a volume group that LVM does not see. Its data may be whole: its disks are
-// late, or LVM's devices file hides them.
+// bringBack returns what to do about a volume group that LVM does not see. Its data may be intact: its disks may be
+// late, or hidden by LVM's devices file.
 func bringBack(group volume.Group) string {
 	return fmt.Sprintf("bring its disks back (`flexlvm doctor --group %s` shows whether LVM's devices file hides them; then run `vgimportdevices %s`)", group, group)
 }
 
-// orMake returns what else to do about a volume group that LVM does not see, if it may never have been there: a
-// PersistentVolume that the provisioner has made has the UUID of a group that was.
+// orMake returns what else to do about a volume group that LVM does not see, if the group may never have existed.
+// It did exist if the PersistentVolume records its UUID, as those that the provisioner creates do.
 func orMake(c *persistentvolume.Volume) string {
 	if c.GroupUUID != "" {
 		return ""

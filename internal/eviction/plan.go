@@ -59,8 +59,8 @@ type PoolResult struct {
 	Promised volume.Bytes
 	// Shared is the part of Promised that overwriting the shared blocks of a thin pool takes.
 	Shared volume.Bytes
-	// Reclaimable is what the volumes hold that may be evicted now, without orphans and View.Unasked. If
-	// Result.Blocked is set, none of it is evicted.
+	// Reclaimable is the room of the volumes that may be evicted now, except orphans and View.Unasked. If
+	// Result.Blocked is set, none of them is evicted.
 	Reclaimable volume.Bytes
 	// DeviceReclaimable is the part of Reclaimable and Removing on each device of Pool.DeviceFree. If
 	// Result.Blocked is set, only Removing counts.
@@ -72,7 +72,7 @@ type PoolResult struct {
 	Replicas volume.Bytes
 	// Allocatable is what PersistentVolumes may take of the pool in total; see allocatable.
 	Allocatable volume.Bytes
-	// Charged is what PersistentVolumes are charged of it in total, so that the rest of Allocatable can still be
+	// Charged is what PersistentVolumes are charged of the pool in total. Allocatable less Charged can still be
 	// promised. Both are 0 while the content of the pool is unknown.
 	Charged volume.Bytes
 	// Closed is why no new volume may be promised here; empty if one may.

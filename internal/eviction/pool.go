@@ -14,7 +14,7 @@ type pool struct {
 	inventory.Pool
 	ailing   string              // why nothing in it can be changed
 	queue    []*inventory.Volume // volumes that may be evicted, in order; orphans at the end
-	unasked  []*inventory.Volume // see View.Unasked; they are in the queue, too, once the offer has been determined
+	unasked  []*inventory.Volume // see View.Unasked; they join the queue once the offer has been determined
 	orphans  []*inventory.Volume // volumes that may be evicted as orphans
 	held     [standings]amount   // the unreferenced volumes
 	orphaned amount
@@ -161,7 +161,7 @@ func (p *planner) decide(in *pool) []Eviction {
 	return out
 }
 
-// noteOffer sets what a pool can give, before any evictions.
+// noteOffer sets how much room a pool can offer, before any evictions.
 func (p *planner) noteOffer(in *pool) {
 	in.result.Replicas, in.result.Removing = in.leaving(), in.pending
 	in.result.Reclaimable = in.reclaimable() + in.result.Replicas

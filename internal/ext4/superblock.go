@@ -31,8 +31,8 @@ type Superblock struct {
 	Mounts int
 	// ProjectQuota: it has the features that project quota requires.
 	ProjectQuota bool
-	// HighOverhead: of whatever it grows by, it reserves a larger part, for root or for inodes, than a
-	// file system that Mkfs creates.
+	// HighOverhead: the file system reserves a larger part of each growth, for root or for inodes, than
+	// a file system that Mkfs creates.
 	HighOverhead bool
 }
 

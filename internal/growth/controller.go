@@ -45,7 +45,7 @@ type Config struct {
 	// Claim returns a claim from the API server; Claims may be stale, and omits fields.
 	Claim func(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
 	Now   func() time.Time
-	// Metrics counts the claims of the latest controller.
+	// Metrics counts the claims of the newest controller of this process.
 	Metrics *Metrics
 }
 
@@ -211,7 +211,7 @@ func (c *Controller) serveClaim(ctx context.Context, r *resizeRequest) (again ti
 	return todo.again, nil
 }
 
-// input gathers what the decision on a claim is made from.
+// input gathers the data for the decision on a claim.
 func (c *Controller) input(r *resizeRequest, claim *corev1.PersistentVolumeClaim, object *corev1.PersistentVolume) input {
 	out := input{claim: claim, object: object, now: c.Now(), since: r.since}
 	if c.Ledger.Holds(object) {

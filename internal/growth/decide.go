@@ -29,7 +29,7 @@ const (
 	regrowAfter    = 10 * time.Minute
 )
 
-// An input is what one decision is made from.
+// An input holds the data for one decision.
 type input struct {
 	claim  *corev1.PersistentVolumeClaim
 	object *corev1.PersistentVolume

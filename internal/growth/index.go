@@ -24,9 +24,9 @@ func keyOf(claim *corev1.PersistentVolumeClaim) key { return key{claim.Namespace
 type resizeRequest struct {
 	key      key
 	uid      types.UID
-	since    time.Time      // since when it asks
+	since    time.Time      // when the claim began to ask
 	reported reportedAnswer // written by index.report
-	lacks    time.Time      // since when the volume's pool holds less than is promised in it
+	lacks    time.Time      // when the volume's pool began to hold less than is promised in it
 	// failed is the size in bytes that the node could not reach; 0 if it has not failed.
 	failed int64
 	// until is when the node may be asked for that size, or a larger one, again.

@@ -8,13 +8,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/ledger"
 )
 
-// Metrics counts the claims that ask for more and do not grow.
+// Metrics counts the claims that request growth and have not been granted it.
 type Metrics struct {
 	growths *prometheus.Desc
 	index   atomic.Pointer[index] // nil while this process is not the leader
 }
 
-// NewMetrics registers the metrics.
+// NewMetrics returns Metrics that are registered with registerer.
 func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	m := &Metrics{growths: prometheus.NewDesc("flexlvm_provisioner_growths",
 		"Claims that ask for more and have not been granted it, by reason: Waiting for room, Refused because it can never be had, MakingRoom while its room is being freed.",

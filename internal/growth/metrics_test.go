@@ -9,7 +9,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// growths are the claims that the metrics count, by reason.
+// growths returns the number of claims that the metrics count, by reason. It omits reasons without claims.
 func (w *world) growths() map[string]int {
 	w.t.Helper()
 	registry := prometheus.NewRegistry()
@@ -29,7 +29,7 @@ func (w *world) growths() map[string]int {
 	return out
 }
 
-// A claim counts for as long as it does not grow, by what it was told last.
+// A claim counts until its growth is granted or withdrawn, under the reason that was last reported on it.
 func TestGrowthsAreCounted(t *testing.T) {
 	w := newWorld(t, 100*gib)
 	for _, name := range []string{"one", "two", "three"} {
@@ -60,7 +60,7 @@ func TestGrowthsAreCounted(t *testing.T) {
 	require.Empty(t, w.growths())
 }
 
-// A process that is not the leader counts none.
+// A process that is not the leader counts no claims.
 func TestNoGrowthsWithoutAController(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	NewMetrics(registry)

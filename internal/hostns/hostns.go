@@ -24,7 +24,7 @@ import (
 // directories, separated by commas. The second process unsets it first, so no child inherits it.
 const carried = "FLEXLVM_HOSTNS_DIR_FDS"
 
-// absent stands for the descriptor of a directory that does not exist.
+// absent replaces the file descriptor of a directory that does not exist.
 const absent = -1
 
 // A namespace is a kind of namespace of the host's init to enter.
@@ -47,9 +47,9 @@ func namespaces() []namespace {
 	}
 }
 
-// Enter returns once the process is in its host's namespaces. It returns the paths of dirs, directories of the
-// pod, as seen from there; "" stands for one that does not exist. Later changes in them are visible, but what is
-// mounted below them is not.
+// Enter returns once the process is in its host's namespaces. dirs are directories of the pod. Enter returns their
+// paths in the host's namespaces, "" for a directory that does not exist. Later changes in the directories are
+// visible there, but mounts below them are not.
 //
 // Enter may execute the program again, with the same arguments, so it must be called before anything that
 // matters has begun. It does nothing in a process that is in those namespaces already, for example one started
@@ -114,11 +114,11 @@ func cross(dirs []string) error {
 	return fmt.Errorf("execute the program in the host's namespaces: %w; /proc must be mounted on the host", err)
 }
 
-// openDirs opens dirs for the second process, and returns the value of carried.
+// openDirs opens dirs for the second process, and returns the value of the variable carried.
 func openDirs(dirs []string) (string, error) {
 	fds := make([]string, 0, len(dirs))
 	for _, dir := range dirs {
-		fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0) // without O_CLOEXEC: it is for the second process
+		fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0) // without O_CLOEXEC: the second process uses it
 		if errors.Is(err, unix.ENOENT) {
 			fd, err = absent, nil
 		}
@@ -172,7 +172,7 @@ func arrived(value string, count int) ([]string, error) {
 	return paths, err
 }
 
-// openedDirs returns the paths of the directories that openDirs has opened.
+// openedDirs returns the paths of the directories that openDirs opened, from the value of the variable carried.
 func openedDirs(value string) (paths []string, err error) {
 	if value == "" {
 		return nil, nil

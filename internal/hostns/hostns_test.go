@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each directory has its place, also beside one that does not exist, and files that are put there later are
-// seen.
+// The paths are in the order of the directories, even if one of them does not exist, and files that are created
+// later are visible.
 func TestDirectoriesAreCarried(t *testing.T) {
 	token, certificate := t.TempDir(), t.TempDir()
 	value, err := openDirs([]string{token, "/nowhere", certificate})

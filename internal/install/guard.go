@@ -17,7 +17,7 @@ var (
 	ErrReplaced = errors.New("the driver was replaced by another installation")
 )
 
-// again is how to install a driver that another installation has replaced.
+// again is the advice on how to reinstall a driver that another installation has replaced.
 const again = "delete this pod to install its driver again, or outside of a pod run `flexlvm install`"
 
 // A Guard reinstalls an installed driver if it is deleted or damaged.
@@ -84,7 +84,7 @@ func (p Place) Keep(ctx context.Context, binary string, interval time.Duration, 
 type keeper struct {
 	guard    *Guard
 	log      logrus.FieldLogger
-	replaced bool // the last Check found another driver, which is logged once
+	replaced bool // the last Check returned ErrReplaced, which is logged once
 }
 
 func (k *keeper) check(ctx context.Context) {

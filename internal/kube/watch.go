@@ -96,11 +96,11 @@ func (c *Client) listWatch(client rest.Interface, resource, namespace string, op
 	}
 }
 
-// retriedWithoutList returns err as one after which a reflector tries the same watch again, with
-// exponential backoff. After most other errors it first lists all objects: where etcd is slow, such
-// lists of all nodes at once would keep it slow. Two kinds of errors stay as they are: one for which the
-// list would be refused, too, so that it is reported, and that of a context that has ended, after which
-// the reflector must not wait.
+// retriedWithoutList converts err to an error after which a reflector retries the same watch with
+// exponential backoff. After most other errors a reflector first lists all objects, and if etcd is slow,
+// simultaneous lists from all nodes would keep it slow. Two kinds of errors are returned unchanged: errors
+// for which the API server would also refuse the list, so that they are reported, and the error of a
+// context that has ended, after which the reflector must not wait.
 func retriedWithoutList(ctx context.Context, err error) error {
 	if ctx.Err() != nil || apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 		return err

@@ -63,7 +63,7 @@ func TestWatchesOfARestoredAPIServer(t *testing.T) {
 	}
 }
 
-// While no resourceVersion can be read, nothing is watched unchecked, and nothing is listed again.
+// While the API server's resourceVersion cannot be read, no watch is started unchecked, and nothing is listed again.
 func TestWatchesOfASlowAPIServer(t *testing.T) {
 	const broken = 3
 	var lists, revisions, checked atomic.Int32
@@ -72,7 +72,7 @@ func TestWatchesOfASlowAPIServer(t *testing.T) {
 		query := r.URL.Query()
 		w.Header().Set("Content-Type", "application/json")
 		switch {
-		case query.Get("sendInitialEvents") != "": // as API servers before streamed lists
+		case query.Get("sendInitialEvents") != "": // as API servers without streamed lists respond
 			w.WriteHeader(http.StatusUnprocessableEntity)
 		case query.Get("watch") != "" && checked.Add(1) == 1: // ends after one event
 			_, _ = io.WriteString(w, `{"type": "BOOKMARK", "object": {"apiVersion": "flexlvm.io/v1", "kind": "NodeStorage", "metadata": {"resourceVersion": "450"}}}`)
@@ -93,7 +93,7 @@ func TestWatchesOfASlowAPIServer(t *testing.T) {
 			})
 		}
 	}))
-	t.Cleanup(server.Close) // once t.Context() has ended, and with it the watch
+	t.Cleanup(server.Close) // cleanups run after t.Context() has ended, which ends the watch
 	client, err := kube.NewClient(&rest.Config{Host: server.URL, QPS: -1})
 	require.NoError(t, err)
 	reflector := cache.NewReflectorWithOptions(client.WatchNodeStorages(), &flexlvmv1.NodeStorage{}, cache.NewStore(cache.MetaNamespaceKeyFunc),
@@ -109,7 +109,7 @@ func TestWatchesOfASlowAPIServer(t *testing.T) {
 	require.EqualValues(t, 2, checked.Load())
 }
 
-// What would refuse a list, too, is reported instead.
+// An error for which the API server would also refuse a list is reported instead.
 func TestWatchesThatAreRefused(t *testing.T) {
 	var answer int
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(answer) }))

@@ -147,8 +147,8 @@ func copiesArgs(lv LogicalVolume) []string {
 	return append(reportArgs("lv_name,devices"), "--all", "--select", fmt.Sprintf(`lv_parent="%s"`, lv.Name), "--", string(lv.Group))
 }
 
-// healthOfCopiesArgs requests the hidden volumes that hold copies, and their metadata, of one group or of
-// all.
+// healthOfCopiesArgs requests the hidden volumes that hold copies and their metadata, of one group, or of
+// all groups if g is empty.
 func healthOfCopiesArgs(g volume.Group) []string {
 	args := append(reportArgs("vg_name,lv_name,lv_uuid,lv_parent,lv_health_status"), "--all", "--select", `lv_name=~"`+imageSuffix+`" || lv_name=~"`+metadataSuffix+`"`)
 	if g != "" {

@@ -216,15 +216,15 @@ func (c *Client) Everything(ctx context.Context) (o Overview, err error) {
 	return o, nil
 }
 
-// Activate activates the volume, so that its device appears. Unless the host's lvm.conf says otherwise
-// (activation_mode), LVM activates a raid1 volume also if only one of its copies is there. It is
+// Activate activates the volume, so that its device appears. LVM activates a raid1 volume even if only
+// one of its copies is present, unless activation_mode in the host's lvm.conf forbids it. Activate is
 // idempotent.
 func (c *Client) Activate(ctx context.Context, lv LogicalVolume) error {
 	return c.activate(ctx, lv, "--yes", "--activate", "y")
 }
 
-// ActivateWhole is Activate, and fails if a device that the volume lies on is missing; devices of the
-// group's other volumes do not matter.
+// ActivateWhole is Activate, except that it fails if a device of the volume is missing. Devices that only
+// other volumes of the group use do not matter.
 func (c *Client) ActivateWhole(ctx context.Context, lv LogicalVolume) error {
 	return c.activate(ctx, lv, "--yes", "--activationmode", "complete", "--activate", "y")
 }

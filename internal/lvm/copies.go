@@ -12,16 +12,16 @@ import (
 
 // A Copy is one copy of the data of a raid1 volume.
 type Copy struct {
-	Name    string // of the hidden volume that holds it, such as data_rimage_0
-	UUID    string // of that volume; a repaired copy has another
-	Missing bool   // a device that it lies on is missing
+	Name    string // of the hidden volume that holds the copy, such as data_rimage_0
+	UUID    string // of that hidden volume; a repair replaces it by one with another UUID
+	Missing bool   // a device that the copy is on is missing
 	Failed  bool   // the volume is active, and the kernel does not use this copy
 }
 
-// Copies are the copies of raid1 volumes, by the paths of the volumes.
+// Copies are the copies of raid1 volumes, by the volumes' paths.
 type Copies map[string][]Copy
 
-// Of returns the copies of a volume. It fails if LVM reports fewer than the volume has.
+// Of returns the copies of a volume. It fails if LVM reported fewer copies than the volume has.
 func (c Copies) Of(lv LogicalVolume) ([]Copy, error) {
 	all := c[lv.path()]
 	if len(all) == 0 || len(all) < lv.Shape.Devices() {
@@ -30,7 +30,7 @@ func (c Copies) Of(lv LogicalVolume) ([]Copy, error) {
 	return all, nil
 }
 
-// Copies returns the copies of all raid1 volumes of a group, or of the host if that is empty.
+// Copies returns the copies of all raid1 volumes of a group, or of the whole host if g is empty.
 func (c *Client) Copies(ctx context.Context, g volume.Group) (Copies, error) {
 	out, err := c.lvm(ctx, "lvs", healthOfCopiesArgs(g)...)
 	if err != nil {
@@ -39,7 +39,7 @@ func (c *Client) Copies(ctx context.Context, g volume.Group) (Copies, error) {
 	return parseHealthOfCopies(out)
 }
 
-// MissingDevices returns the UUIDs of the group's physical volumes that LVM cannot find: their paths
+// MissingDevices returns the UUIDs of the group's physical volumes that LVM cannot find. Their paths
 // are unknown.
 func (c *Client) MissingDevices(ctx context.Context, g volume.Group) ([]string, error) {
 	out, err := c.lvm(ctx, "pvs", missingDevicesArgs(g)...)
@@ -68,11 +68,11 @@ func (c *Client) MissingDevices(ctx context.Context, g volume.Group) ([]string, 
 
 const (
 	imageSuffix    = "_rimage_" // in the name of the hidden volume that holds a copy
-	metadataSuffix = "_rmeta_"  // in the name of the one with the metadata of that copy
+	metadataSuffix = "_rmeta_"  // in the name of the hidden volume that holds the copy's metadata
 )
 
-// parseHealthOfCopies parses rows such as "[data_rimage_0]", whose parent is "data". A copy is of no
-// use without its metadata, "[data_rmeta_0]".
+// parseHealthOfCopies parses rows such as "[data_rimage_0]", whose parent is "data". A copy is unusable
+// without its metadata in "[data_rmeta_0]", so the health of both counts.
 func parseHealthOfCopies(out []byte) (Copies, error) {
 	r, err := parseReport(out)
 	if err != nil {
@@ -89,7 +89,7 @@ func parseHealthOfCopies(out []byte) (Copies, error) {
 				return nil, row.err
 			}
 			if parent == "" {
-				continue // what a conversion has left
+				continue // a conversion left it behind
 			}
 			of := group + "/" + parent
 			holder := strings.Replace(name, metadataSuffix, imageSuffix, 1)
@@ -103,7 +103,7 @@ func parseHealthOfCopies(out []byte) (Copies, error) {
 			case "", "writemostly", "mismatches exist":
 			case "partial":
 				c.Missing = true
-			default: // "refresh needed", and words of newer releases
+			default: // "refresh needed", and values of newer releases
 				c.Failed = true
 			}
 			if strings.Contains(name, imageSuffix) {

@@ -53,10 +53,11 @@ func checkResumed(dir, path string) error {
 	return nil
 }
 
-// resumeCommand returns the command by which a person resumes the mapping of a directory in sysfs. An
-// LVM command that was interrupted may have left a table in the kernel that LVM has not committed, for
-// example of a larger size. Both dmsetup and LVM would activate that table, so it is cleared first, in
-// all suspended mappings below; LVM then restores the table that its metadata describes.
+// resumeCommand returns the command with which a person resumes the mapping of a directory in sysfs. An
+// interrupted LVM command may have left an inactive table in the kernel that LVM has not committed, for
+// example of a larger size. Both `dmsetup resume` and LVM would activate that table. So the command clears
+// it in this mapping and all suspended mappings below, and LVM then loads the table that its metadata
+// describes.
 func resumeCommand(dir, name string) string {
 	group, lv, ok := refreshable(dir, name)
 	if !ok {
@@ -65,8 +66,8 @@ func resumeCommand(dir, name string) string {
 	return fmt.Sprintf("`dmsetup clear %s && lvchange --refresh %s/%s`", strings.Join(suspendedNames(dir, nil), " "), group, lv)
 }
 
-// refreshable returns the logical volume that a mapping of LVM's belongs to, and that lvchange accepts:
-// a mapping may be a layer of it, such as "-real", or a hidden part, such as "_rimage_0".
+// refreshable returns the logical volume that an LVM mapping belongs to, as lvchange accepts it. The
+// mapping may be a layer of that volume, such as "-real", or a hidden volume of it, such as "_rimage_0".
 func refreshable(dir, name string) (volume.Group, volume.Name, bool) {
 	uuid, err := readLine(dir + "/dm/uuid")
 	if err != nil || !strings.HasPrefix(uuid, "LVM-") {
@@ -84,7 +85,7 @@ func refreshable(dir, name string) (volume.Group, volume.Name, bool) {
 }
 
 // suspendedNames appends the names of the suspended mappings of a directory in sysfs and below, each
-// once. What cannot be read is left out: after the command, the call looks again.
+// once. It omits mappings that cannot be read: the retried call checks the device again.
 func suspendedNames(dir string, names []string) []string {
 	name, err := readLine(dir + "/dm/name")
 	if suspended, serr := readLine(dir + "/dm/suspended"); err == nil && serr == nil && suspended != "0" && !slices.Contains(names, name) {

@@ -50,8 +50,8 @@ func TestCheckResumed(t *testing.T) {
 	require.Error(t, checkResumed(volume, path), "what cannot be found out does not pass")
 }
 
-// A mapping of LVM's gets the table that LVM has committed: one that an interrupted command has left is
-// cleared first, in all that are suspended.
+// An LVM mapping gets the table that LVM has committed: tables that an interrupted command has left are
+// first cleared in all suspended mappings.
 func TestResumeCommand(t *testing.T) {
 	sys := t.TempDir()
 	id := "LVM-" + strings.Repeat("a", 2*uuidChars)

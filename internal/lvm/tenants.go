@@ -141,8 +141,8 @@ const scanSetting = "scan_lvs"
 // scanOff matches an assignment that turns scan_lvs off.
 var scanOff = regexp.MustCompile(scanSetting + `\s*=\s*0(\s|}|$)`)
 
-// defaultFilters are the values by which LVM reports a filter that the host has not set: since
-// 2.03.06, and before. Both accept every device.
+// defaultFilters are the values that LVM reports for a filter that the host has not set: since 2.03.06,
+// and before. Both accept every device.
 var defaultFilters = []string{`["a|.*|"]`, `["a|.*/|"]`}
 
 // FiltersSet reports whether the host has set both of LVM's device filters. flexlvm then cannot hide

@@ -45,7 +45,7 @@ func TestEverywhere(t *testing.T) {
 		{Path: "/x", Type: "xfs", Source: "/dev/dm-3", Number: unix.Mkdev(252, 3), Root: "/gone/b", ReadOnly: true},
 	}, found)
 
-	// A tenant's mounts have long lines, of another device and of this one.
+	// A tenant created mounts with long lines, of another device and of this one.
 	long := strings.Repeat("/long", 20_000)
 	thread("35", "35", "6", "c", strings.ReplaceAll(others, "/other", long)+strings.ReplaceAll(ours, "/mnt", long+`\040end`)+others)
 	found, err = Everywhere(proc, unix.Mkdev(252, 3))
@@ -67,7 +67,7 @@ func TestEverywhere(t *testing.T) {
 	require.ErrorContains(t, err, "list processes")
 }
 
-// The lines of one device are bounded; a mount that is looked for is never skipped silently.
+// The lines of one device are bounded: beyond the bound, linesOf fails rather than skip a mount silently.
 func TestLinesAreBounded(t *testing.T) {
 	line := "36 35 252:3 / /" + strings.Repeat("x", maxLines/2) + " rw - xfs /dev/dm-3 rw\n"
 	_, err := linesOf(strings.NewReader(line+line), unix.Mkdev(252, 3))

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLines bounds the lines of one device that linesOf returns, in bytes.
+// maxLines bounds the total size of the lines that linesOf returns, in bytes.
 const maxLines = 64 << 20
 
 // linesOf returns the lines of a mountinfo file (man 5 proc_pid_mountinfo) whose file system is on this
-// device. A tenant can make a line of any length, for example with a mount at a very long path: lines of
-// other devices are skipped without keeping them, and no line of this device is skipped, because it may
-// be the mount that the caller looks for.
+// device. A tenant can create lines of any length, for example by a mount at a very long path. So lines of
+// other devices are not buffered. A line of this device is never skipped, because it may be the mount that
+// the caller needs.
 func linesOf(mountinfo io.Reader, number uint64) (lines []string, err error) {
 	device := fmt.Sprintf("%d:%d", unix.Major(number), unix.Minor(number))
 	kept := 0
@@ -36,8 +36,8 @@ func linesOf(mountinfo io.Reader, number uint64) (lines []string, err error) {
 	}
 }
 
-// readLine reads a line, and returns "" if it is not of this device. It fails if the line has more than
-// most bytes. The error is io.EOF at the end of the file.
+// readLine reads a line, and returns "" if the line is of another device. It fails if a line of this
+// device has more than most bytes. The error is io.EOF at the end of the file.
 func readLine(r *bufio.Reader, device string, most int) (string, error) {
 	var line strings.Builder
 	wanted := false
@@ -67,11 +67,11 @@ func readLine(r *bufio.Reader, device string, most int) (string, error) {
 	}
 }
 
-// unescape undoes how the kernel writes the characters that would end a field.
+// unescape reverts the kernel's escapes of characters that have a meaning in mountinfo.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#")
 
-// parseLine parses a line of a mountinfo file, of a mount on the device of this number. It does without
-// moby's parser, which fails on lines of more than 64 KiB.
+// parseLine parses a line of a mountinfo file for a mount on the device with this number. moby's parser
+// is no alternative, because it fails on lines of more than 64 KiB.
 func parseLine(line string, number uint64) (Point, error) {
 	fields := strings.Split(line, " ")
 	separator := slices.Index(fields, "-")

@@ -126,7 +126,8 @@ func (e *Engine) copyAgain(ctx context.Context, spec volume.Spec, lv lvm.Logical
 	return e.copyOf(ctx, spec, key)
 }
 
-// neverHandedOut fails unless this node's record shows that no pod has had an unfinished copy.
+// neverHandedOut returns an error if a pod may have used an unfinished copy: this node's record says so, or
+// cannot be read.
 func (e *Engine) neverHandedOut(lv lvm.LogicalVolume) error {
 	handed, err := e.wasPublished(lv)
 	switch {

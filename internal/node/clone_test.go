@@ -210,7 +210,8 @@ func TestMakeCloneOfNothing(t *testing.T) {
 	require.ErrorContains(t, e.MakeClone(t.Context(), s), "belongs to kind snapshot")
 }
 
-// The error of an unfinished copy says what this node's record says, and nothing if it cannot be read.
+// The error about an unfinished copy claims that a pod used the copy only if this node's record can be read and
+// says so.
 func TestUnfinishedCopyAndItsRecord(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, noPrograms(t))
 	require.NoError(t, err)

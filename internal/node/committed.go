@@ -8,8 +8,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// committedSize returns the size of the volume's content at path: of its device, or of its LUKS container. It
-// fails if the kernel's devices are larger than LVM's metadata says (checkCommitted).
+// committedSize returns the size of path, which is the volume's device or its open LUKS container. It fails if
+// the kernel's device is larger than LVM's metadata records (checkCommitted).
 func (e *Engine) committedSize(ctx context.Context, d lvm.Device, path string) (volume.Bytes, error) {
 	lv, err := e.lvm.Volume(ctx, d.Group, d.Name)
 	if err != nil {
@@ -31,9 +31,9 @@ func (e *Engine) committedSize(ctx context.Context, d lvm.Device, path string) (
 	return size, checkCommitted(lv, path, size, lv.Size-volume.LUKSHeader)
 }
 
-// checkCommitted refuses a device that is larger than what LVM has committed for it: an interrupted lvextend
-// can leave a larger device, whose end LVM may give to another volume. Nothing may be written there. It is
-// pure.
+// checkCommitted returns an error if a device is larger than the size that LVM has committed for it: an
+// interrupted lvextend can leave such a device. LVM may allocate the space at its end to another volume, so
+// nothing may be written there. checkCommitted is pure.
 func checkCommitted(lv lvm.LogicalVolume, path string, size, committed volume.Bytes) error {
 	if size <= committed {
 		return nil

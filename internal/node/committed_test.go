@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// What the kernel shows beyond the size that LVM has committed may be another volume's.
+// Space of a device beyond the size that LVM has committed may belong to another volume.
 func TestCommittedSize(t *testing.T) {
 	const size = 64 * volume.MiB
 	dir := t.TempDir()

@@ -12,32 +12,32 @@ import (
 )
 
 // A copyNote records which copies of a raid1 volume are out of date, because the volume was in use without
-// them. The superblocks on the disks do not show that: a copy that was away knows of nothing that has
-// happened since. A person who removes the note accepts such a copy.
+// them. The superblock of such a copy does not show that: it was not written while its disk was missing. A
+// person who removes the note accepts the old data of such a copy.
 type copyNote struct {
 	Volume string `json:"volume"` // GROUP/NAME, for people
-	// Since is when the copies were found out of date, or the first of them.
+	// Since is when the first of the copies was found to be out of date.
 	Since time.Time `json:"since"`
-	// Behind are the copies that are out of date, by the UUIDs of the hidden volumes that hold them, with the
-	// names of these.
+	// Behind are the copies that are out of date: the names of the hidden volumes that hold them, by the UUIDs of
+	// these volumes.
 	Behind map[string]string `json:"behind"`
 	// Current is the activation of the volume (activationOf) in which a copy that was up to date has been in
 	// use. Whatever is in sync in the same activation is up to date.
 	Current string `json:"current,omitempty"`
 }
 
-// copyNotes is the directory of all copyNotes: one file for each volume, with the volume's UUID as its name.
+// copyNotes is the directory of all copyNotes. Each volume has its own file, named by the volume's UUID.
 type copyNotes string
 
 func (d copyNotes) file(uuid string) string { return filepath.Join(string(d), filepath.Base(uuid)) }
 
-// exists reports whether there may be a note of a volume.
+// exists reports whether a volume has a note, or this cannot be determined.
 func (d copyNotes) exists(uuid string) bool {
 	_, err := os.Lstat(d.file(uuid))
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// read returns the note of a volume, an empty one if there is none.
+// read returns the note of a volume. It is empty if there is none.
 func (d copyNotes) read(uuid string) (n copyNote, err error) {
 	b, err := os.ReadFile(d.file(uuid))
 	if errors.Is(err, os.ErrNotExist) {
@@ -52,7 +52,7 @@ func (d copyNotes) read(uuid string) (n copyNote, err error) {
 	return n, nil
 }
 
-// write replaces the note of a volume, durably.
+// write durably replaces the note of a volume.
 func (d copyNotes) write(uuid string, n copyNote) error {
 	b, err := json.Marshal(n)
 	if err == nil {
@@ -64,8 +64,8 @@ func (d copyNotes) write(uuid string, n copyNote) error {
 	return nil
 }
 
-// remove removes the note of a volume, if there is one. It need not be durable: a note that is back after a
-// power cut is removed again.
+// remove removes the note of a volume, if there is one. The removal need not be durable: a note that reappears
+// after a power cut is removed again.
 func (d copyNotes) remove(uuid string) error {
 	if err := os.Remove(d.file(uuid)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove the note of copies: %w", err)

@@ -167,8 +167,8 @@ func (e *Engine) describeDirectory(p *directoryPool, n volume.Name, host, everyw
 	return v, k, true
 }
 
-// problemEntry returns a faulty pool as a volume with a Problem, for people who list volumes; false if nothing is
-// wrong with it.
+// problemEntry returns a faulty pool as a volume with a Problem, for people who list volumes. It returns false if the
+// pool is healthy.
 func (o observedPool) problemEntry(lv lvm.LogicalVolume) (inventory.Volume, bool) {
 	why, what := o.pool.Directories.Unfit, "takes no new volumes"
 	if o.pool.Unseen() {

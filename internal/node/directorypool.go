@@ -57,9 +57,9 @@ func (p *directoryPool) poolName() volume.PoolName {
 	return volume.DirectoryPoolOf(p.device.Group, p.name)
 }
 
-// openPool opens a directory pool. It asks LVM only if this node has no record of the pool, the pool has no
-// device, or copies of it are out of date (checkCopies). The error is lvm.ErrNoVolume if LVM shows that there
-// is no such pool.
+// openPool opens a directory pool. It queries LVM only if this node has no record of the pool, the pool has no
+// device, or some of its copies may be out of date (checkCopies). The error is lvm.ErrNoVolume if LVM shows that
+// there is no such pool.
 func (e *Engine) openPool(ctx context.Context, g volume.Group, n volume.Name) (*directoryPool, error) {
 	d, err := e.usable(ctx, g, n)
 	if errors.Is(err, lvm.ErrSuspended) {

@@ -38,7 +38,7 @@ type Config struct {
 	StateDir string
 	LockDir  string
 	Now      func() time.Time
-	// Uptime returns how long ago the machine was booted.
+	// Uptime returns the time since the machine's boot.
 	Uptime func() time.Duration
 	// WipeRate bounds how many bytes per second a removal wipes, and a full copy copies; 0 is unbounded.
 	WipeRate volume.Bytes
@@ -66,7 +66,7 @@ type Engine struct {
 	host    command.Programs
 	locks   lock.Dir
 	records records
-	// copyNotes say which copies of raid1 volumes are out of date.
+	// copyNotes record which copies of raid1 volumes are out of date.
 	copyNotes copyNotes
 	now       func() time.Time
 	uptime    func() time.Duration

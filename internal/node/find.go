@@ -48,10 +48,10 @@ func (e *Engine) findOrCreate(ctx context.Context, spec volume.Spec, key luks.Ke
 	return e.openExisting(ctx, spec, key)
 }
 
-// mustExist reports whether the volume of a spec is not created if LVM shows none.
+// mustExist reports whether the volume of a spec must exist already: if LVM shows none, it is not created.
 func (e *Engine) mustExist(ctx context.Context, spec volume.Spec) (bool, error) {
 	if spec.FS != "" {
-		return true, nil // it was brought back, so there is nothing to mount unless it exists
+		return true, nil // the spec names an existing file system, which an empty volume must not replace
 	}
 	recorded, err := e.records.hasRecordOf(spec.Group, spec.Name)
 	if err != nil {
@@ -299,12 +299,12 @@ func checkFilesystem(lv lvm.LogicalVolume, tags volume.Tags, c content, publishe
 // had it: this node may have lost its records, and the superblock as well. whole reports that the superblock
 // is valid. mayFormat is the last check before such a volume is formatted.
 //
-// Before a volume is handed out, it is marked, or mounted and grown, if only by nothing (setQuota). Either
-// writes a superblock, or a copy of it, as mkfs never does (usedAt). If there is one, the volume may hold
+// Before a volume is handed out, it is marked, or mounted and grown, possibly by zero bytes (setQuota). Either
+// leaves a superblock, or a copy of one, that mkfs never writes (usedAt). If there is one, the volume may hold
 // data and is never formatted; if its own superblock is lost, the volume is damaged. If there is none, no pod
 // has had the volume, whatever mkfs has left. A valid superblock does not show that mkfs has finished:
-// mkfs.xfs does not flush the disk before it completes the superblock, and a power cut may have lost what it
-// wrote before. format flushes the disk before the file system is marked or mounted.
+// mkfs.xfs does not flush the disk before it completes the superblock, and a power cut may lose its earlier
+// writes. format flushes the disk before the file system is marked or mounted.
 //
 // While the volume is mounted, the page cache may hold older superblocks; mkfs then refuses the device.
 func mayFormat(spec volume.Spec, lv lvm.LogicalVolume, f found, whole bool) (bool, error) {
@@ -367,7 +367,7 @@ func (e *Engine) activeDevice(ctx context.Context, lv lvm.LogicalVolume) (lvm.De
 	return d, e.checkCopies(ctx, lv)
 }
 
-// deviceOf returns the device of a volume, and activates the volume if necessary.
+// deviceOf returns the device of a volume, and calls activate for the volume if necessary.
 func (e *Engine) deviceOf(ctx context.Context, lv lvm.LogicalVolume, activate func(context.Context, lvm.LogicalVolume) error) (lvm.Device, error) {
 	d, err := e.usable(ctx, lv.Group, lv.Name)
 	if errors.Is(err, lvm.ErrNoDevice) {

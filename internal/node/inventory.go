@@ -9,7 +9,7 @@ import (
 )
 
 // Inventory returns every volume group of the host, and all of flexlvm's pools and volumes in them, as of one
-// moment. It also updates and removes the notes of which copies of raid1 volumes are out of date (noteCopies).
+// moment. It also updates and removes the notes about out-of-date copies of raid1 volumes (noteCopies).
 func (e *Engine) Inventory(ctx context.Context) (inventory.Inventory, error) {
 	seen := e.now()
 	all, err := e.lvm.Everything(ctx)

@@ -145,7 +145,7 @@ func newMachine(t *testing.T) *machine { return machineAt(t, t.TempDir(), comman
 // machine.
 const frozenInTests = 5 * time.Minute
 
-// longAgo stands for a boot after which no missing disk is waited for.
+// longAgo is an uptime after which activation no longer waits for missing disks.
 func longAgo() time.Duration { return time.Hour }
 
 func machineAt(t *testing.T, dir, path string) *machine {

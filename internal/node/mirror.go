@@ -16,13 +16,13 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A raid1 volume can be used while one of its copies is there. What is written meanwhile is missing on the
-// others, and they do not know that. If another boot finds only one of those, LVM activates it without a word:
-// the volume goes back in time, and once all copies are there again, one side overwrites the other. So a
-// volume of which copies are missing is not activated right after a boot, when a disk may only be late; and
-// this node notes which copies are out of date (copyNote), and does not use them alone.
+// A raid1 volume works with a single copy. What is written meanwhile is missing from the absent copies, and
+// nothing on their disks shows that. If a later boot finds only such an old copy, LVM activates the volume from
+// it without a warning: the volume returns to old data, and once all copies are present again, one overwrites
+// the other. So a volume with missing copies is not activated right after a boot, when a disk may only be late.
+// This node also notes which copies are out of date (copyNote), and does not use a volume that has no other.
 
-// bootGrace is how long after a boot missing devices may still appear.
+// bootGrace is how long after a boot a missing device may still appear.
 const bootGrace = 5 * time.Minute
 
 // activationOf returns what identifies the activation of a volume: the boot and the number that the kernel has
@@ -40,7 +40,7 @@ func activationOf(lv lvm.LogicalVolume) string {
 	return strings.TrimSpace(string(boot)) + "/" + strings.TrimSpace(string(disk))
 }
 
-// sinceBoot returns how long ago this machine was booted, including the time in which it was suspended.
+// sinceBoot returns the time since the boot of this machine, including the time that it was suspended.
 func sinceBoot() time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
@@ -49,10 +49,10 @@ func sinceBoot() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// activate activates a volume. A raid1 volume of which copies are missing is activated only some time after
-// the boot, and only if a present copy is up to date; it is noted before that the others are not.
+// activate activates a volume. It activates a raid1 volume with missing copies only once bootGrace has passed,
+// and only if a present copy is up to date. Before that, it notes that the missing copies are out of date.
 func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
-	if lv.Of != "" { // LVM would activate the source of a copy-on-write snapshot with it
+	if lv.Of != "" { // LVM activates a copy-on-write snapshot together with its source
 		source, err := e.lvm.Volume(ctx, lv.Group, lv.Of)
 		if err == nil && source.Shape.Layout == volume.Raid1 && !source.Active {
 			err = e.activate(ctx, source)
@@ -72,7 +72,7 @@ func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
 		return err
 	}
 	if err := e.noteBehind(ctx, lv, copies, false); err != nil {
-		return fmt.Errorf("volume %s/%s is not activated without its missing copies before that is on record: %w; make room for it, or make the directory writable", lv.Group, lv.Name, err)
+		return fmt.Errorf("volume %s/%s lacks copies and is not activated until this is recorded: %w; free space for the record, or make its directory writable", lv.Group, lv.Name, err)
 	}
 	e.after("note copies")
 	return e.lvm.Activate(ctx, lv)
@@ -105,7 +105,7 @@ func (e *Engine) activateWhole(ctx context.Context, lv lvm.LogicalVolume) ([]lvm
 		return nil, notWhole // degraded activation would fail as well
 	}
 	if wait := bootGrace - e.uptime(); wait > 0 {
-		// The same in each retry, so that the API server counts one event.
+		// Rounded to a minute: retries return the same text, so they count as one event.
 		from := e.now().Add(wait + time.Minute).Truncate(time.Minute)
 		return nil, fmt.Errorf("%w: volume %s/%s has copies on devices that are missing (%s) and that may still appear after the boot; from %s on it is activated without them; this call is retried",
 			lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), from.UTC().Format(time.RFC3339))
@@ -113,8 +113,8 @@ func (e *Engine) activateWhole(ctx context.Context, lv lvm.LogicalVolume) ([]lvm
 	return copies, nil
 }
 
-// checkCopies refuses an active raid1 volume that runs on copies that are out of date alone: the host may have
-// activated it at boot. It queries LVM only for a volume with a note.
+// checkCopies returns an error if an active raid1 volume lacks copies and all the others are out of date: the
+// host may have activated it at boot. It queries LVM only for a volume with a note.
 func (e *Engine) checkCopies(ctx context.Context, lv lvm.LogicalVolume) error {
 	if lv.Shape.Layout != volume.Raid1 || !e.copyNotes.exists(lv.UUID) {
 		return nil
@@ -124,7 +124,7 @@ func (e *Engine) checkCopies(ctx context.Context, lv lvm.LogicalVolume) error {
 		return err
 	}
 	if len(present(copies)) == len(copies) {
-		return nil // the kernel finds the newest of them by itself
+		return nil // with all copies, the kernel finds the newest itself
 	}
 	return e.checkUpToDate(ctx, lv, copies)
 }
@@ -137,7 +137,7 @@ func (e *Engine) copiesOf(ctx context.Context, lv lvm.LogicalVolume) ([]lvm.Copy
 	return all.Of(lv)
 }
 
-// present returns the copies that can be used.
+// present returns the usable copies.
 func present(copies []lvm.Copy) (usable []lvm.Copy) {
 	for _, c := range copies {
 		if !c.Missing && !c.Failed {
@@ -147,7 +147,7 @@ func present(copies []lvm.Copy) (usable []lvm.Copy) {
 	return usable
 }
 
-// checkUpToDate fails if all copies that can be used are noted as out of date, or if that is unknown.
+// checkUpToDate returns an error if all usable copies are noted as out of date, or if the note cannot be read.
 func (e *Engine) checkUpToDate(ctx context.Context, lv lvm.LogicalVolume, copies []lvm.Copy) error {
 	note, err := e.copyNotes.read(lv.UUID)
 	if err != nil {
@@ -167,7 +167,7 @@ func (e *Engine) checkUpToDate(ctx context.Context, lv lvm.LogicalVolume, copies
 		lvm.ErrPartial, lv.Group, lv.Name, strings.Join(old, ", "), note.Since.UTC().Format(time.RFC3339), e.missingDevices(ctx, lv.Group), e.copyNotes.file(lv.UUID))
 }
 
-// missingDevices names the devices of a group that are missing, for errors.
+// missingDevices describes the missing devices of a group, for error messages.
 func (e *Engine) missingDevices(ctx context.Context, g volume.Group) string {
 	missing, err := e.lvm.MissingDevices(ctx, g)
 	if err != nil || len(missing) == 0 {
@@ -176,8 +176,8 @@ func (e *Engine) missingDevices(ctx context.Context, g volume.Group) string {
 	return "with the UUIDs " + strings.Join(missing, ", ")
 }
 
-// noteBehind notes the copies that are out of date from now on. inSync reports that the volume is active, and
-// that the copies in use are in sync with each other, so that what was noted of these before no longer holds.
+// noteBehind notes the copies that are out of date from now on. inSync reports that the volume is active and
+// its copies in use are in sync with each other, so that none of those copies is out of date any longer.
 func (e *Engine) noteBehind(ctx context.Context, lv lvm.LogicalVolume, copies []lvm.Copy, inSync bool) error {
 	release, err := e.lockCopyNotes(ctx)
 	if err != nil {
@@ -208,14 +208,14 @@ func (e *Engine) noteBehind(ctx context.Context, lv lvm.LogicalVolume, copies []
 	return e.copyNotes.write(lv.UUID, note)
 }
 
-// isCurrent reports whether a copy that can be used is up to date. If none is, because a person or the host has
-// activated old copies alone, what is in sync with them is old as well, and the note has to stay as it is.
+// isCurrent reports whether a usable copy is up to date. Only such a copy can bring another up to date. If only
+// old copies are usable, such as after a person or the host activated them, the note stays as it is.
 func isCurrent(copies []lvm.Copy, before map[string]string) bool {
 	return slices.ContainsFunc(present(copies), func(c lvm.Copy) bool { return before[c.UUID] == "" })
 }
 
-// behindNow returns the copies that are out of date while the others are in use, from those that were before. It
-// is pure.
+// behindNow returns the copies that are out of date while the others are in use. before are the copies that were
+// out of date until now. It is pure.
 func behindNow(copies []lvm.Copy, before map[string]string, inSync bool) map[string]string {
 	behind := map[string]string{}
 	for _, c := range copies {
@@ -226,9 +226,9 @@ func behindNow(copies []lvm.Copy, before map[string]string, inSync bool) map[str
 	return behind
 }
 
-// noteCopies notes, from what LVM has reported at that moment, which copies of raid1 volumes in use are out of
-// date, and removes the notes of volumes that are whole and in sync. A failure is logged: the next look repeats
-// it.
+// noteCopies notes which copies of active raid1 volumes are out of date, and removes the notes of volumes that are
+// complete and in sync, according to a report of LVM that was requested at seen. It only logs a failure: the next
+// inventory tries again.
 func (e *Engine) noteCopies(ctx context.Context, lvs []lvm.LogicalVolume, seen time.Time) {
 	var degraded []lvm.LogicalVolume
 	for _, lv := range lvs {
@@ -238,7 +238,7 @@ func (e *Engine) noteCopies(ctx context.Context, lvs []lvm.LogicalVolume, seen t
 			degraded = append(degraded, lv)
 		case e.copyNotes.exists(lv.UUID):
 			if err := e.dropCopyNote(ctx, lv, seen); err != nil {
-				e.log.WithError(err).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("the copies of the volume are in sync again, and its note stays for now")
+				e.log.WithError(err).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("the copies of the volume are in sync again, but the record that they are not cannot be removed; retrying")
 			}
 		}
 	}
@@ -247,7 +247,7 @@ func (e *Engine) noteCopies(ctx context.Context, lvs []lvm.LogicalVolume, seen t
 	}
 	all, err := e.lvm.Copies(ctx, "")
 	if err != nil {
-		e.log.WithError(err).Warn("which copies of degraded volumes are out of date is not noted")
+		e.log.WithError(err).Warn("cannot record which copies of degraded volumes are out of date; retrying")
 		return
 	}
 	for _, lv := range degraded {
@@ -256,34 +256,34 @@ func (e *Engine) noteCopies(ctx context.Context, lvs []lvm.LogicalVolume, seen t
 			err = e.noteBehind(ctx, lv, copies, lv.Sync == inSyncPercent && lv.Health != mismatches)
 		}
 		if err != nil {
-			e.log.WithError(err).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("which copies of a degraded volume are out of date is not noted")
+			e.log.WithError(err).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("cannot record which copies of a degraded volume are out of date; retrying")
 		}
 	}
 }
 
-// dropCopyNote removes the note of a volume that LVM has reported whole and in sync, unless the note is newer than
-// the report.
+// dropCopyNote removes the note of a volume that LVM has reported as complete and in sync, unless the note is newer
+// than that report, which was requested at seen.
 func (e *Engine) dropCopyNote(ctx context.Context, lv lvm.LogicalVolume, seen time.Time) error {
 	release, err := e.lockCopyNotes(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	// A time in the future is by a clock that was wrong.
+	// A time in the future was written while the clock was wrong.
 	if note, err := e.copyNotes.read(lv.UUID); err == nil && note.Since.After(seen) && !note.Since.After(e.now()) {
 		return nil
 	}
 	return e.copyNotes.remove(lv.UUID)
 }
 
-// lockCopyNotes locks the notes: the daemon, the CSI driver and the drivers' calls change them.
+// lockCopyNotes locks the notes: the node daemon, the CSI driver and the FlexVolume driver change them.
 func (e *Engine) lockCopyNotes(ctx context.Context) (release func(), err error) {
 	return e.locks.Acquire(ctx, "copies.lock", "notes of copies")
 }
 
 const (
-	// inSyncPercent is how LVM reports copies that are in sync.
+	// inSyncPercent is LVM's sync percentage of a volume whose copies are in sync.
 	inSyncPercent = "100.00"
-	// mismatches is the health of a volume whose copies differ, as far as a person has had them compared.
+	// mismatches is LVM's health of a volume whose copies were found to differ when a person last compared them.
 	mismatches = "mismatches exist"
 )

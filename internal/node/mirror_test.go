@@ -20,9 +20,9 @@ import (
 
 // A fakeMirror is a raid1 volume with two copies, data_rimage_0 and data_rimage_1.
 type fakeMirror struct {
-	health [2]string // of the copies, as LVM reports it
+	health [2]string // of each copy, as LVM reports it
 	broken bool      // LVM cannot activate anything
-	ran    []string  // lvchange's options
+	ran    []string  // the activation modes of the lvchange commands
 }
 
 func (m *fakeMirror) run(argv ...string) (string, error) {
@@ -64,8 +64,8 @@ func mirrorLV() lvm.LogicalVolume {
 	return lvm.LogicalVolume{Group: "flexlvm", Name: "data", UUID: "lv-1", Shape: volume.Shape{Layout: volume.Raid1, Mirrors: 1}}
 }
 
-// Two boots, each with another of the two disks: the second one must not bring back what was there before the
-// first.
+// Each of two boots finds only one disk, and not the same one. The second boot must not bring back the data from
+// before the first.
 func TestMirrorIsNotActivatedOnAnOldCopy(t *testing.T) {
 	e, m := mirrorEngine(t)
 	lv, ctx := mirrorLV(), t.Context()
@@ -112,8 +112,8 @@ func TestMirrorIsNotActivatedOnAnOldCopy(t *testing.T) {
 	require.NoError(t, e.activate(ctx, lv))
 }
 
-// A note that cannot be read or written stands in the way of volumes that lack copies alone; without any copy,
-// or for another reason, the error is LVM's.
+// A note that cannot be read or written keeps only volumes with missing copies from being activated. If all
+// copies are missing, or activation fails for another reason, the error is LVM's.
 func TestMirrorWithoutANote(t *testing.T) {
 	e, m := mirrorEngine(t)
 	lv, ctx := mirrorLV(), t.Context()
@@ -151,8 +151,8 @@ func TestMirrorWithoutANote(t *testing.T) {
 	require.Equal(t, []string{"complete"}, m.ran)
 }
 
-// The daemon's look notes what falls behind while a volume is in use, and removes the note when the volume is
-// whole and in sync.
+// The daemon's inventory notes the copies that fall behind while a volume is in use, and removes the note when the
+// volume is complete and in sync.
 func TestCopiesAreNoted(t *testing.T) {
 	e, m := mirrorEngine(t)
 	lv, ctx := mirrorLV(), t.Context()

@@ -14,7 +14,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// A mirrored is a raid1 volume on the two devices of a frail group, which are in sync.
+// A mirrored is a raid1 volume on the two devices of a frail group. Its copies are in sync at first.
 type mirrored struct {
 	frail
 	spec   volume.Spec
@@ -32,7 +32,7 @@ func newMirrored(t *testing.T) *mirrored {
 	return v
 }
 
-// write mounts the volume, writes a file, waits until the copies that are there are in sync, and unmounts.
+// write mounts the volume, writes a file, waits until the present copies are in sync, and unmounts the volume.
 func (v *mirrored) write(file string) {
 	v.t.Helper()
 	target := v.mount(v.spec, "a")
@@ -41,7 +41,7 @@ func (v *mirrored) write(file string) {
 	v.unmount(target)
 }
 
-// boot deactivates the volume, and leaves only these devices.
+// boot stands in for a reboot: it deactivates the volume, and leaves only the devices that are present.
 func (v *mirrored) boot(present ...bool) {
 	v.t.Helper()
 	v.shell("vgchange -an %s", v.group)
@@ -60,7 +60,7 @@ func (v *mirrored) refused(says string) {
 	require.NoFileExists(v.t, "/dev/mapper/"+volume.DeviceName(v.group, v.spec.Name))
 }
 
-// whole mounts the volume with both devices, where a file must be, and waits until its note is gone.
+// whole mounts the volume with both devices, requires the file in it, and waits until its note is gone.
 func (v *mirrored) whole(file string) {
 	v.t.Helper()
 	target := v.mount(v.spec, "a")
@@ -74,8 +74,8 @@ func (v *mirrored) whole(file string) {
 	v.unmount(target)
 }
 
-// Each of two boots finds another of the two disks: the second does not bring back the data of before the first.
-// A linear volume whose own disk is there does not care.
+// Each of two boots finds only one disk, and not the same one: the second does not bring back the data from before
+// the first. A linear volume whose own disk is present is not affected.
 func TestDisksThatAreLateInTurns(t *testing.T) {
 	v := newMirrored(t)
 	v.shell("pvchange --allocatable n /dev/mapper/frail1")
@@ -104,32 +104,37 @@ func TestDisksThatAreLateInTurns(t *testing.T) {
 	v.write("third") // the copies were in sync
 	v.boot(true, false)
 	v.refused("which was not written to after")
-	v.shell("lvchange --activate y %s/%s", v.group, v.spec.Name) // as the host may at boot
-	require.True(t, v.volume1(t).Degraded)                       // the daemon's look, which does not take the old copy for the new one
+	v.shell("lvchange --activate y %s/%s", v.group, v.spec.Name) // as the host may do at boot
+	require.True(t, v.volume1(t).Degraded)                       // the daemon's inventory must not take the old copy for the new one
 	err := v.Mount(v.ctx(), v.spec, v.target("a"), false)
 	require.ErrorContains(t, err, "which was not written to after")
 	v.boot(true, true)
 }
 
-// A disk fails in use, is back at the next boot, and the other is not.
+// A disk fails in use, and the next boot finds only that disk.
 func TestDiskThatHadFailedIsAlone(t *testing.T) {
 	v := newMirrored(t)
 	target := v.mount(v.spec, "a")
 	v.fail(0)
 	v.shell("echo more >%[1]s/more && sync %[1]s/more", target)
-	require.True(t, v.volume1(t).Degraded) // the daemon's look
+	require.True(t, v.volume1(t).Degraded) // the daemon's inventory
+	lv, err := v.lvm.Volume(v.ctx(), v.group, v.spec.Name)
+	require.NoError(t, err)
+	note, err := v.copyNotes.read(lv.UUID)
+	require.NoError(t, err)
+	require.NotEmpty(t, note.Current)
+	require.Equal(t, activationOf(lv), note.Current)
 	v.unmount(target)
 	v.boot(true, false)
 	v.refused("which was not written to after")
 	v.boot(true, true)
 	v.whole("more")
+	require.NotEqual(t, activationOf(lv), note.Current)
 
 	v.boot(true, false)
 	v.write("lonely")
 	v.boot(false, true)
 	v.refused("which was not written to after")
-	lv, err := v.lvm.Volume(v.ctx(), v.group, v.spec.Name)
-	require.NoError(t, err)
 	v.shell("rm %s", v.copyNotes.file(lv.UUID)) // a person accepts the old copy
 	target = v.mount(v.spec, "a")
 	require.FileExists(t, target+"/more")

@@ -48,8 +48,8 @@ func (e *Engine) Prepare(ctx context.Context, spec volume.Spec, wanted func(cont
 	}
 }
 
-// prepareDeadline is how long mkfs may take in Prepare, which no caller waits for. A device that needs longer
-// than a mount may take would never be formatted by mounts. Mounts of the volume wait meanwhile.
+// prepareDeadline bounds mkfs in Prepare, which no caller waits for. Mounts alone would never format a device
+// for which mkfs needs longer than a mount may take. Meanwhile mounts of the volume wait.
 const prepareDeadline = 10 * time.Minute
 
 // prepareSome prepares a volume, or zeroes part of it (errYielded).

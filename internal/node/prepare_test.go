@@ -23,7 +23,7 @@ func (d *deadlines) CommandContext(ctx context.Context, name string, args ...str
 	return d.Func.CommandContext(ctx, name, args...)
 }
 
-// Nobody waits for Prepare, so mkfs has longer than the default deadline of programs, and than a mount has.
+// No caller waits for Prepare, so its mkfs has a longer deadline than other programs, and than mkfs in a mount.
 func TestPrepareHasTime(t *testing.T) {
 	run := &deadlines{Func: (&fakeGroup{}).run}
 	e, err := New(Config{StateDir: t.TempDir(), LockDir: t.TempDir()}, command.Programs{Unkillable: run, Killable: run})

@@ -89,8 +89,8 @@ func (e *Engine) grow(ctx context.Context, root *os.File, f found, inodes int64)
 	return nil
 }
 
-// sizeToGrowTo returns the size of the device of a file system. If the device is the larger of the two, LVM must
-// have committed that size. LVM is not asked otherwise, as at a first mount.
+// sizeToGrowTo returns the size of a file system's device. If the device is larger than the file system, LVM
+// must have committed that size. Otherwise LVM is not queried, such as at a first mount.
 func (e *Engine) sizeToGrowTo(ctx context.Context, root *os.File, f found, fs mountedFilesystem) (volume.Bytes, error) {
 	device, err := deviceSize(f.content.path)
 	if err != nil {

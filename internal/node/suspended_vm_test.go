@@ -54,8 +54,9 @@ func TestSuspendedDevice(t *testing.T) {
 	m.unmount(m.mount(s, "a")) // it waits for a moment, as while LVM works on the volume
 }
 
-// The command of the error restores the size that LVM has committed, whatever an interrupted lvextend has left in
-// the kernel. Where a person has resumed that instead, nothing is written beyond the committed size.
+// The command in the error message restores the size that LVM has committed, whatever table an interrupted
+// lvextend has left in the kernel. If a person resumes the larger device instead, nothing is written beyond the
+// committed size.
 func TestInterruptedExtension(t *testing.T) {
 	m := newMachine(t)
 	s := m.volume("data", 64*volume.MiB)

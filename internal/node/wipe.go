@@ -53,7 +53,7 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 	return e.wipeRest(ctx, lv, w, f, size)
 }
 
-// wipeRest wipes what the progress in the volume's record leaves of its device, and records the progress.
+// wipeRest wipes the device from the recorded progress on, and records its own progress.
 func (e *Engine) wipeRest(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe, f *os.File, size volume.Bytes) error {
 	rec, err := e.records.read(lv.Group, lv.Name)
 	if err != nil || rec.VolumeUUID != lv.UUID {

@@ -33,7 +33,7 @@ func (d *Daemon) askKept(ctx context.Context, f observation) {
 		}
 		err := d.checkNotKept(ctx, v, nil)
 		switch {
-		case err == nil, refused(err, refusedChanged): // a PersistentVolume of this node is judged by the round
+		case err == nil, refused(err, refusedChanged): // the round itself judges PersistentVolumes of this node
 			if _, kept := d.elsewhere.failed(v.UUID); kept {
 				free = append(free, v.UUID)
 			}
@@ -88,8 +88,9 @@ func (d *Daemon) dueToAsk(f observation) (due []inventory.Volume, more bool) {
 	return due[:min(len(due), mostGets)], len(due) > mostGets
 }
 
-// isUnasked reports whether it is not known yet if a PersistentVolume outside this node's list keeps an unreferenced
-// volume. Replicas do not count: their PersistentVolumes cannot be found by the volume's name.
+// isUnasked reports whether the API server has yet to be asked if a PersistentVolume outside this node's list keeps
+// the volume, which is unreferenced. It is false for replicas, whose PersistentVolumes cannot be found by the volume's
+// name.
 func (d *Daemon) isUnasked(v inventory.Volume) bool {
 	_, kept := d.elsewhere.failed(v.UUID)
 	return v.State == volume.Unreferenced && v.Cluster == d.cluster && v.Kind != volume.Dataset && !kept && !d.asked.has(v.UUID)

@@ -49,7 +49,7 @@ func TestKeptVolumeIsNeverOnOffer(t *testing.T) {
 // All of many unreferenced volumes are on offer after a few rounds. The API server is asked about each volume once.
 func TestUnreferencedVolumesAreAskedAboutOnce(t *testing.T) {
 	t.Parallel()
-	const many = 70 // more than one round asks about
+	const many = 70 // more volumes than one round asks about
 	r := newRig(t)
 	for i := range many {
 		r.volume(fmt.Sprintf("old-%d", i), volume.Unreferenced, 1)

@@ -70,8 +70,8 @@ type Config struct {
 	// Sizes enforces the sizes of directories in this node's NFS exports; nil: no sizes are enforced, as in a
 	// dry run.
 	Sizes SizeKeeper
-	// Examine runs the checks of `flexlvm doctor` on the node and on groups: its own, and those that
-	// PersistentVolumes name. It returns failed checks first; nil: the node is not examined.
+	// Examine runs the checks of `flexlvm doctor` on the node and on groups: the node's groups, and those that
+	// PersistentVolumes name. It returns failed checks first. If it is nil, the node is not examined.
 	Examine func(ctx context.Context, groups []volume.Group) []flexlvmv1.Check
 	// Fills returns how full the store of each copy-on-write snapshot of the node is, in per cent, by a stable
 	// name. It takes no lock. nil: fill levels are observed in rounds only.
@@ -84,7 +84,7 @@ type Config struct {
 type Outlets struct {
 	Events  Recorder
 	Metrics *Metrics
-	Ready   func() // called after each round that succeeded, or reported that the host lacks programs
+	Ready   func() // called after each round that succeeded, or whose report names the programs that the host lacks
 }
 
 // A Daemon manages the volumes of one node. All its state can be found out again after a restart.

@@ -53,8 +53,8 @@ func (d *Daemon) examine(ctx context.Context) {
 	}
 }
 
-// noteGroups triggers an examination if the volume groups that the node has, or that PersistentVolumes name, differ
-// from the examined ones.
+// noteGroups triggers an examination if the node's volume groups and those that PersistentVolumes name are not
+// exactly the groups that were examined last.
 func (d *Daemon) noteGroups(f observation) {
 	var named []volume.Group
 	for i := range f.view.PersistentVolumes {
@@ -72,8 +72,8 @@ func (d *Daemon) noteGroups(f observation) {
 	}
 }
 
-// groupsOf returns the groups to examine. A group that PersistentVolumes name is examined even if LVM does not
-// see it, because the examination says why.
+// groupsOf returns the groups to examine: the node's groups and the named ones. A group that a PersistentVolume
+// names is examined even if LVM does not see it, because the examination finds out why.
 func groupsOf(in inventory.Inventory, named []volume.Group) []volume.Group {
 	groups := slices.Clone(named)
 	for i := range in.Pools {

@@ -217,7 +217,7 @@ func TestLVMFails(t *testing.T) {
 }
 
 // A node without LVM's programs must not stop the rollout of the DaemonSet: the daemon is ready once its
-// report says what is missing, and not before.
+// published report names the missing programs, and not before.
 func TestReadyWithoutPrograms(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

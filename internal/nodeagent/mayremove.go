@@ -142,10 +142,10 @@ func (d *Daemon) giveUp(ctx context.Context, ref node.Ref, j job) error {
 	return nil
 }
 
-// unnamed fails if a PersistentVolume names a volume, including one that is in no round's list because its
-// label names no node or another one: it may have lost its label, or the node was renamed. Among the
-// PersistentVolumes labelled for other nodes, only one named like the volume is found, because replicas of a
-// dataset have the same volume name on all of their nodes.
+// unnamed returns an error if a PersistentVolume names a volume. That includes a PersistentVolume in no round's
+// list because it has no node label, or another node's: it may have lost the label, or the node was renamed. Among
+// the PersistentVolumes labelled for other nodes, unnamed finds only one with the volume's name, because replicas
+// of a dataset have the same volume name on all of their nodes.
 func (d *Daemon) unnamed(ctx context.Context, v inventory.Volume) error {
 	object, err := d.api.Volume(ctx, string(v.Name))
 	switch {

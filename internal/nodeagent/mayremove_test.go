@@ -62,7 +62,7 @@ func TestPersistentVolumeThatChangesBeforeTheRemoval(t *testing.T) {
 	require.True(t, refused(ask(nil), refusedUnanswered))
 }
 
-// namedOld returns a bound PersistentVolume "old" with the label of a node.
+// namedOld returns a bound PersistentVolume "old" that is labelled for a node.
 func namedOld(node string) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
 		TypeMeta:   metav1.TypeMeta{Kind: "PersistentVolume", APIVersion: "v1"},

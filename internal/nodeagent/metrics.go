@@ -257,8 +257,8 @@ func (m *Metrics) setIf(known bool, gauge, pool string, value volume.Bytes) {
 	m.pools[gauge].WithLabelValues(pool).Set(float64(value))
 }
 
-// unwritten sets how much may still be written to a thin pool by the volumes that pods may use, of whatever
-// cluster. Snapshots are never written, and an inactive volume counts as fully written.
+// unwritten sets how much the volumes that pods may use, of any cluster, can still write to a thin pool. Snapshots
+// are never written, and an inactive volume counts as fully written.
 func (m *Metrics) unwritten(p eviction.PoolResult, all []inventory.Volume) {
 	sum := p.Shared
 	for i := range all {

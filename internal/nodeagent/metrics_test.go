@@ -122,7 +122,8 @@ func TestMetricsOfSnapshotsThatFill(t *testing.T) {
 	require.Equal(t, map[string]float64{"one": 0, "two": 0}, series(t, registry, name))
 }
 
-// What can still be promised is told of pools whose content is known, and what may still be written of thin pools.
+// The room that can still be promised is reported for pools whose content is known, and the data that may still be
+// written for thin pools.
 func TestMetricsOfWhatIsChargedAndUnwritten(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := NewMetrics(registry)

@@ -25,7 +25,7 @@ func TestOrphans(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.claimed("big", 65)
-			// A copy of it that exists does not need it.
+			// An existing copy no longer needs its source.
 			r.claimed("copy", 5, func(o *corev1.PersistentVolume) { o.Spec.FlexVolume.Options[volume.OptionCloneOf] = "orphan" })
 			r.volume("orphan", volume.Ready, 20, evictiontest.LastUsed(100))
 			r.config.Policy.EvictOrphans = evict

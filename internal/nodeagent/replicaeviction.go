@@ -163,10 +163,10 @@ func (d *Daemon) userNow(ctx context.Context, c persistentvolume.Volume) (pod st
 // provisioned, which may take minutes. Meanwhile the node is recorded on the pod, or on a claim of it that has no
 // volume yet.
 //
-// Thousands of pods may wait for a dataset, so their claims are read after the list, which fails if its pages are
-// read too slowly, and each claim only once.
+// Thousands of pods may wait for a dataset. So their claims are read after the list, which fails if the next page is
+// requested too late, and each claim is read only once.
 func (d *Daemon) onItsWay(ctx context.Context, claims []eviction.ClaimKey) (pod string, err error) {
-	waiting := map[eviction.ClaimKey]string{} // pods, by all of their claims
+	waiting := map[eviction.ClaimKey]string{} // a pod for each claim that waiting pods use
 	err = d.api.UnscheduledPods(ctx, corev1.NamespaceAll, func(one *corev1.Pod) {
 		switch {
 		case !usesAny(one, claims):

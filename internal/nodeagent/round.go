@@ -73,9 +73,9 @@ func (d *Daemon) round(ctx context.Context) (observation, error) {
 	return f, err
 }
 
-// announceReady calls Ready after a successful round. It also does so after a failed one if the host lacks
-// programs and the report says that: the daemon can do no more there, and a node that stays as it is must not
-// stop the rollout of the DaemonSet.
+// announceReady calls Ready after a round that succeeded and whose report was published. It also does so after a
+// failed round if the host lacks programs and the report was published: the daemon can do nothing about that, and
+// such a node must not stop the rollout of the DaemonSet.
 func (d *Daemon) announceReady(failed, published error) {
 	if d.out.Ready == nil || published != nil {
 		return

@@ -125,7 +125,7 @@ func TestSizesThatHang(t *testing.T) {
 	stop()
 }
 
-// hangingKeeper hangs in Reconcile, after it has sent to looks.
+// hangingKeeper hangs in Reconcile after it has sent to looks.
 type hangingKeeper struct{ looks chan struct{} }
 
 func (k hangingKeeper) Reconcile(context.Context) []nfsquota.Report {

@@ -46,7 +46,7 @@ type Config struct {
 	Client kubernetes.Interface
 	// ListNodes lists the metadata of nodes.
 	ListNodes func(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error)
-	// EachPod calls each with the pods of a namespace, of which it holds one page at a time.
+	// EachPod calls each with every pod of a namespace. It holds one page of pods at a time.
 	EachPod func(ctx context.Context, namespace string, each func(*corev1.Pod)) error
 	Events  record.EventRecorder
 	Cluster string

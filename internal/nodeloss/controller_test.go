@@ -294,7 +294,7 @@ func TestLostNodeWithALongName(t *testing.T) {
 	require.Equal(t, []string{"list nodes", "list nodes", "get persistentvolumes", "delete persistentvolumeclaims", "list pods"}, r.calls)
 }
 
-// Of the pods of a namespace, only what an event says of those that use claims is kept.
+// claimUsers keeps only the pods that use claims, and of these only the fields that an event refers to.
 func TestClaimUsers(t *testing.T) {
 	ephemeral := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web-1", Labels: map[string]string{"large": "one"}},

@@ -11,15 +11,15 @@ import (
 	"github.com/flexlvm/flexlvm/internal/kubeobject"
 )
 
-// An audience is the pods of a round that use claims, by namespace, as far as they were listed.
+// An audience holds the pods that use claims, by namespace, for the namespaces that were listed in this round.
 type audience map[string]claimUsers
 
-// claimUsers are the pods that use a claim, by its namespace and name. Of a pod, only what identifies it is
-// kept: a namespace may have thousands, and each may be large.
+// claimUsers holds the pods that use each claim, by the claim's namespace and name. Only the fields that identify
+// a pod are kept, because a namespace may have thousands of large pods.
 type claimUsers map[string][]*corev1.Pod
 
-// announceToPods sends the event for the pods that use the claim. They wait for it, or are still assumed to run
-// on the lost node. It is best effort.
+// announceToPods sends the event on the pods that use the claim: pods that wait for it, or that are still assumed
+// to run on the lost node. It is best effort.
 func (l *Controller) announceToPods(ctx context.Context, v verdict, told audience) {
 	claim := v.volume.claim
 	users, listed := told[claim.Namespace]
@@ -44,7 +44,7 @@ func (l *Controller) claimUsers(ctx context.Context, namespace string) (claimUse
 			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 		}}
 		for _, claim := range kubeobject.ClaimsOf(pod) {
-			if users := out[claim]; len(users) == 0 || users[len(users)-1] != lean { // once, if the pod names it twice
+			if users := out[claim]; len(users) == 0 || users[len(users)-1] != lean { // a pod that names a claim twice is added once
 				out[claim] = append(users, lean)
 			}
 		}

@@ -117,8 +117,8 @@ func nodeOf(s *flexlvmv1.NodeStorage, now time.Time) Node {
 			InUse: max(0, size-free-reclaimable), Promised: bytesOf(p.Promised),
 			ThinData: p.ThinDataPercent, ThinMetadata: p.ThinMetadataPercent,
 		})
-		// As for the daemon's thresholds: a volume group without flexlvm's volumes, such as the operating
-		// system's, is usually full.
+		// Only pools that flexlvm uses count, as for the daemon's thresholds: other volume groups, such as the
+		// operating system's, are usually full.
 		if size > 0 && (len(p.VolumesByState) > 0 || p.Promised.Sign() > 0) {
 			n.fullest = max(n.fullest, max(0, size-free-reclaimable)*1000/size)
 		}

@@ -163,7 +163,7 @@ func TestPublish(t *testing.T) {
 	require.Empty(t, s.there(t), "without a hostname the scheduler could not find it")
 }
 
-// ExpireReservations returns the time at which the next hold or reservation expires, and zero when none is left.
+// ExpireReservations returns the time at which the next hold or reservation expires, or zero if none is left.
 func TestReservationsExpire(t *testing.T) {
 	s := newStage(t)
 	require.Zero(t, s.ledger.ExpireReservations("node-1"))

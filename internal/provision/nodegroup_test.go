@@ -95,7 +95,7 @@ func TestPublishNodeGroups(t *testing.T) {
 	require.Empty(t, s.there(t), "the group is not declared any more")
 }
 
-// Nodes with the same hostname label count once, for each class.
+// Nodes with the same hostname label count as one node in the capacity of each class.
 func TestNodeGroupWithOneHostnameTwice(t *testing.T) {
 	s := newStage(t)
 	group, err := ParseNodeGroup("workers=flexlvm:1000Gi,disks:1000Gi")

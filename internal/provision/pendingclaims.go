@@ -27,12 +27,12 @@ const (
 	eventFailed = "ProvisioningFailed"
 	// eventRoom is the reason of the event that revokes a NoRoom.
 	eventRoom = "Room"
-	// repeatAfter is how often the same event is repeated while its cause lasts, and how long a claim
-	// for which there is no room waits before it is counted: where a cluster autoscaler adds nodes,
-	// each such claim waits for a while.
+	// repeatAfter is the interval at which an event is repeated while its cause lasts, and how long a
+	// claim must wait for room before the metrics count it: with a cluster autoscaler, each such claim
+	// waits until a node is added.
 	repeatAfter = 5 * time.Minute
-	// recheckAfter is how often the cause is determined again: for many claims on many nodes that takes
-	// a while.
+	// recheckAfter is how long a determined cause is kept: to determine it for many claims and many nodes
+	// takes a while.
 	recheckAfter = time.Minute
 )
 
@@ -55,7 +55,7 @@ type pendingClaims struct {
 type reportedCause struct {
 	cause   string
 	at      time.Time
-	since   time.Time // when it was first reported, for whatever cause, that the claim waits
+	since   time.Time // when it was first reported that the claim waits, for any cause
 	checked time.Time // when the cause was last determined
 }
 
@@ -139,8 +139,8 @@ func (w *pendingClaims) checkedRecently(claim types.UID) bool {
 }
 
 // recordCause records the cause for which a claim waits, and reports whether an event is due: the cause
-// has changed, or its last event is old. Available room is an event only after another cause. waited is
-// how long ago the claim was first reported.
+// has changed, or its last event is old. An event about available room is due only if another cause was
+// reported before. waited is how long ago the claim was first reported.
 func (w *pendingClaims) recordCause(claim types.UID, cause string) (due bool, waited time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

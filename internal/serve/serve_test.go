@@ -56,7 +56,7 @@ func TestServer(t *testing.T) {
 	require.NoError(t, server.Close())
 }
 
-// A response that does not end on one address does not keep the other one open.
+// A request that does not end on one address does not keep Close from closing the other address.
 func TestCloseStopsAllAddresses(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
 	health := serve.Health{Check: func(*http.Request) error {

@@ -196,7 +196,7 @@ func (c *Controller) counts(declared *flexlvmv1.VolumeDiscovery, report *flexlvm
 	if age <= silent {
 		return true
 	}
-	// The time in the message differs with each report of a node whose clock is ahead.
+	// tellOf, because a node whose clock is ahead reports another time, and so another message, each time.
 	c.tellOf(declared, warning{"NodeSilent", report.Name}, fmt.Sprintf("node %s last reported at %s, by its clock: no PersistentVolume is made of what it found then, and none that it cleaned is deleted; look at the pod of DaemonSet flexlvm-gc and at the clock there", report.Name, report.Status.ObservedTime.UTC().Format(time.RFC3339)))
 	return false
 }

@@ -22,7 +22,7 @@ func (c *Controller) refused(declared *flexlvmv1.VolumeDiscovery, node *corev1.N
 	return nil
 }
 
-// A warning identifies an event, which is sent once per tellAgain.
+// A warning identifies an event, which is sent at most once per tellAgain.
 type warning struct{ reason, about string }
 
 // tell sends a warning event, at most once per tellAgain for the same message.
@@ -30,7 +30,7 @@ func (c *Controller) tell(declared *flexlvmv1.VolumeDiscovery, reason, message s
 	c.tellOf(declared, warning{reason, message}, message)
 }
 
-// tellOf sends a warning event, at most once per tellAgain for the same warning, whatever its message.
+// tellOf sends a warning event, at most once per tellAgain for the same warning, even if the message differs.
 func (c *Controller) tellOf(declared *flexlvmv1.VolumeDiscovery, what warning, message string) {
 	if _, told := c.told[what]; told {
 		return

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A node whose clock is ahead reports another time every five minutes, and is warned of once an hour.
+// A node whose clock is ahead reports another time every five minutes, but its event is sent once an hour.
 func TestASilentNodeIsToldOnceAnHour(t *testing.T) {
 	w := newWorld(t)
 	now := time.Now()
@@ -33,7 +33,7 @@ func TestASilentNodeIsToldOnceAnHour(t *testing.T) {
 	w.round()
 	require.Contains(t, w.said(), "NodeSilent node n2", "each node by itself")
 
-	// What is over is forgotten.
+	// Warnings whose cause is gone are forgotten.
 	require.NoError(t, w.c.Nodes.GetStore().Delete(other))
 	now = now.Add(tellAgain)
 	w.report.Status.ObservedTime = metav1.NewTime(now)

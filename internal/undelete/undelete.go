@@ -1,6 +1,6 @@
 // Package undelete decides how a volume whose claim was deleted is restored: on the node (`flexlvm volumes
-// undelete`) and through the API (`kubectl flexlvm undelete`). It does no I/O and uses none of Kubernetes'
-// types, because the driver links it.
+// undelete`) and through the API (`kubectl flexlvm undelete`). It does no I/O and uses no types of Kubernetes,
+// because the FlexVolume driver links it.
 package undelete
 
 import (
@@ -33,14 +33,14 @@ type Request struct {
 
 // Manifest returns a PersistentVolume and a claim for a volume that has lost both. The PersistentVolume names
 // the volume's file system, so an empty volume never takes its place. Manifest rejects anything that the API
-// server or the driver would reject: by then the volume has been restored, and a user is waiting for it.
+// server or the driver would reject later, when the volume has been restored and a user is waiting for it.
 func Manifest(v inventory.Volume, r Request) (pv.Manifest, error) {
 	if _, err := pv.ParseObjectName("volume", string(v.Name)); err != nil {
 		return pv.Manifest{}, fmt.Errorf("%w, so no PersistentVolume can have this name; rename the volume first (`lvrename %s %s NEW`)", err, v.Group, v.Name)
 	}
 	spec := volume.Spec{
 		Group: v.Group, GroupUUID: v.GroupUUID, Name: v.Name, Size: v.Size, Kind: v.Kind, Cluster: v.Cluster, Namespace: v.Namespace, FS: v.FS,
-		// If the layout is not one of flexlvm's, linear does as well as any: an existing volume is mounted as
+		// If the layout is not one of flexlvm's, any valid one does, because an existing volume is mounted as
 		// it is.
 		Layout: cmp.Or(v.Layout, volume.Linear), Stripes: v.Stripes, StripeKiB: v.StripeKiB, Mirrors: v.Mirrors, ThinPool: v.ThinPool, DirectoryPool: v.DirectoryPool,
 		Ratio: r.Ratio, Inodes: r.Inodes, FSType: v.FSType, Encrypted: v.Encrypted,
@@ -82,8 +82,7 @@ func mountable(v inventory.Volume, r Request) error {
 	return nil
 }
 
-// CheckRestorable returns an error that says why a volume cannot be restored and what to do instead, or nil if it can
-// be.
+// CheckRestorable returns an error if a volume cannot be restored. The error says why, and what to do instead.
 func CheckRestorable(v inventory.Volume) error {
 	switch {
 	case v.Clone != "" && v.State != volume.Creating:

@@ -176,8 +176,8 @@ func quoted(words []string) string {
 	return b.String()
 }
 
-// addEnvironment makes Go's memory limit a value, because it depends on the container's memory limit, and empties the
-// plugin directory of the node daemon if the driver is not installed there.
+// addEnvironment makes Go's memory limit a value, because it depends on the container's memory limit, and makes the
+// node daemon's PLUGIN_DIR empty where the FlexVolume driver is not installed.
 func addEnvironment(o object, main map[string]any, m *marks, note func(string, string, any, map[string]any) string) {
 	env, _ := main["env"].([]any)
 	for _, e := range env {

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// overlay builds an overlay of installer/, beside it.
+// overlay builds an overlay of installer/, whose objects it returns by kind and name. The kustomization refers to
+// installer/ as ../flexlvm/installer.
 func overlay(t *testing.T, kustomization string) map[string]map[string]any {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -52,7 +53,7 @@ func TestOverlayOfTheGuide(t *testing.T) {
 	require.Contains(t, gc["args"], "--high-threshold-percent=90")
 }
 
-// An overlay uninstalls with its own patches, and from the image that the settings name.
+// An overlay that uninstalls applies its own patches, and runs the image that the settings name.
 func TestOverlayThatUninstalls(t *testing.T) {
 	got := overlay(t, guideOverlay(t)+`
 components: [../flexlvm/installer/uninstall/removal]
@@ -65,7 +66,7 @@ components: [../flexlvm/installer/uninstall/removal]
 	require.Equal(t, container(pod)["image"], uninstaller["image"])
 }
 
-// The node daemon looks for the driver where the installer puts it.
+// PLUGIN_DIR of the node daemon is the directory in which the installer puts the driver.
 func TestPluginDirOfTheDaemon(t *testing.T) {
 	got := overlay(t, `
 resources: [../flexlvm/installer]
@@ -84,7 +85,7 @@ components: [../flexlvm/installer/settings]
 	require.Contains(t, gc["env"], map[string]any{"name": "PLUGIN_DIR", "value": ""}, "no FlexVolume driver is installed")
 }
 
-// Who removes the driver is done when it is gone, so it must not wait for it.
+// The uninstaller removes the driver, so its readiness must not depend on the driver's presence.
 func TestWhoUninstallsIsReadyWithoutADriver(t *testing.T) {
 	built, err := kustomize(installer + "/uninstall")
 	require.NoError(t, err)
@@ -92,7 +93,7 @@ func TestWhoUninstallsIsReadyWithoutADriver(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(text), "- uninstall\n")
 	require.NotContains(t, string(text), "--verify")
-	// kubectl takes nothing away from what Helm has installed: a probe that is not replaced stays.
+	// kubectl removes no fields that Helm has set: the installer's probes stay unless the manifest replaces them.
 	require.Equal(t, 2, strings.Count(string(text), "Probe:\n"))
 	require.Equal(t, 2, strings.Count(string(text), "            - /flexlvm\n            - version\n"))
 }

@@ -117,7 +117,7 @@ func (d *Directory) Sync() error {
 	return nil
 }
 
-// lostAndFound is where the repair of an ext4 file system puts recovered files; at first only root may read it.
+// lostAndFound is the directory in which e2fsck puts recovered files. mke2fs creates it readable only by root.
 const lostAndFound = "lost+found"
 
 // List implements store.Store. A directory that cannot be listed is an error: otherwise a caller would

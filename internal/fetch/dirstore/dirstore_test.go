@@ -38,7 +38,7 @@ func TestNoLinkLeadsOutOfAClaim(t *testing.T) {
 	require.NoError(t, root.Close())
 }
 
-// withStat is the information about a file with another stat.
+// withStat is a fs.FileInfo with another stat.
 type withStat struct {
 	fs.FileInfo
 	stat *syscall.Stat_t
@@ -46,7 +46,7 @@ type withStat struct {
 
 func (w withStat) Sys() any { return w.stat }
 
-// What is in lost+found of a directory that is uploaded may exist nowhere else.
+// The files in lost+found of an uploaded directory may exist nowhere else.
 func TestLostAndFoundIsUploaded(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "lost+found", "#12"), 0o755))
@@ -69,7 +69,8 @@ func TestLostAndFoundIsUploaded(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"/a", "/d/lost+found/x"}, list(source.(*Directory)))
 
-	// The file system's own may not even be listed; a user's is refused like any directory.
+	// The file system's own lost+found, which root owns, is skipped if it cannot be listed. A user's is an error, like
+	// any directory.
 	info, err := os.Stat(filepath.Join(dir, "lost+found"))
 	require.NoError(t, err)
 	for uid, skipped := range map[uint32]bool{0: true, 1000: false} {

@@ -29,7 +29,7 @@ func (d *Directory) objectOf(name string, info fs.FileInfo) store.Object {
 	return o
 }
 
-// etagOf identifies the content of a file.
+// etagOf returns the ETag of a file.
 func (d *Directory) etagOf(info fs.FileInfo) string {
 	stat := info.Sys().(*syscall.Stat_t)
 	return d.etag(info.ModTime().UnixNano(), info.Size(), stat.Ctim.Nano(), stat.Ino)
@@ -59,8 +59,8 @@ func (d *Directory) etagNow(file *os.File, statx func(dir int, path string, flag
 
 func nanoseconds(t unix.StatxTimestamp) int64 { return t.Sec*int64(time.Second) + int64(t.Nsec) }
 
-// etag returns the ETag of a file with these times, this size and this inode number. Its dots keep it from
-// looking like a hash.
+// etag returns the ETag of a file with these modification and change times, this size and this inode number. The
+// dots keep it from being taken for a hash.
 func (d *Directory) etag(modified, size, changed int64, inode uint64) string {
 	if d.unstableInodes {
 		inode = 0

@@ -28,7 +28,7 @@ func opened(t *testing.T) (*Directory, store.Object, *os.File) {
 	return d, o, file
 }
 
-// Whether a file has changed is asked of its file server: the client of NFS may answer from its cache.
+// The attributes that reveal a change are read from the file server, because an NFS client may answer from its cache.
 func TestChangesAreAskedOfTheFileServer(t *testing.T) {
 	d, o, file := opened(t)
 	flags := 0
@@ -67,7 +67,7 @@ func TestETagWithoutStatx(t *testing.T) {
 	require.Equal(t, o.ETag, etag)
 }
 
-// FUSE and SMB may give a file another inode number each time, and it is no other file for that.
+// FUSE and SMB may report another inode number for an unchanged file, so the ETag leaves it out there.
 func TestUnstableInodes(t *testing.T) {
 	for magic, unstable := range map[int64]bool{unix.FUSE_SUPER_MAGIC: true, unix.CIFS_SUPER_MAGIC: true, unix.SMB2_SUPER_MAGIC: true, unix.NFS_SUPER_MAGIC: false, unix.XFS_SUPER_MAGIC: false} {
 		require.Equal(t, unstable, inodesAreUnstable(magic), "%x", magic)

@@ -27,7 +27,7 @@ type archive struct{ file *os.File }
 // member is a file: in a tar, or a layer itself.
 type member struct {
 	store.Object
-	dir    bool // it is a directory in a tar; its Key may be "" or end in a slash
+	dir    bool // a directory of a tar, not a file; its Key may be "" or end in a slash
 	sums   store.Sums
 	layer  *layer
 	tar    *archive
@@ -201,7 +201,7 @@ func (t *archive) members(ctx context.Context) ([]member, error) {
 	}
 }
 
-// flaw returns why an entry of a tar cannot be a file; empty if it can, or is a directory.
+// flaw returns why an entry of a tar cannot be unpacked as a file. It is empty if the entry can, or is a directory.
 func flaw(h *tar.Header) string {
 	switch {
 	case h.Typeflag == tar.TypeDir:

@@ -9,7 +9,7 @@ import (
 // Names of entries that delete files of the layers below, from the image specification of the OCI.
 const (
 	whiteoutPrefix = ".wh."
-	// opaqueWhiteout deletes everything that the layers below have in its directory.
+	// opaqueWhiteout deletes all files of the layers below in its directory.
 	opaqueWhiteout = ".wh..wh..opq"
 )
 
@@ -30,12 +30,12 @@ func union(files map[string]member, layer []member) {
 	}
 }
 
-// cover is what a layer hides of the layers below it, by path.
+// cover holds the paths by which a layer hides files of the layers below it.
 type cover struct {
-	deleted map[string]bool // the path and everything below
-	opaque  map[string]bool // everything below a directory
-	files   map[string]bool // everything below a file
-	dirs    map[string]bool // a file at the directory's path
+	deleted map[string]bool // each hides the path itself and everything below it
+	opaque  map[string]bool // directories, each of which hides everything below it
+	files   map[string]bool // files of the layer, each of which hides everything below its path
+	dirs    map[string]bool // directories of the layer, each of which hides a file at its path
 }
 
 func coverOf(layer []member) cover {
@@ -56,7 +56,7 @@ func coverOf(layer []member) cover {
 	return c
 }
 
-// hides reports whether a file of the layers below is hidden.
+// hides reports whether the layer hides a file of the layers below it.
 func (c cover) hides(key string) bool {
 	if c.deleted[key] || c.dirs[key] {
 		return true

@@ -16,8 +16,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/store"
 )
 
-// tarOf returns a tar of these entries: a directory ends in a slash, a symbolic link has its target after
-// an arrow, and the rest are empty files.
+// tarOf returns a tar of these entries. A name that ends in a slash is a directory, "name -> target" is a symbolic
+// link, and the rest are empty files.
 func tarOf(t *testing.T, entries ...string) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -37,7 +37,7 @@ func tarOf(t *testing.T, entries ...string) []byte {
 	return out.Bytes()
 }
 
-// unpackedOf returns what layers of tars hold together, by path, with the flaws of what is refused.
+// unpackedOf returns the files that the layers hold together: their flaws, by path. An accepted file has none.
 func unpackedOf(t *testing.T, descriptor ocispec.Descriptor, tars ...[]byte) map[string]string {
 	t.Helper()
 	dir, a := t.TempDir(), &Artifact{}
@@ -57,7 +57,7 @@ func unpackedOf(t *testing.T, descriptor ocispec.Descriptor, tars ...[]byte) map
 	return out
 }
 
-// A replica of an image holds what the image holds, and nothing that a later layer has deleted.
+// A replica of an image holds no file that a later layer of the image has deleted.
 func TestLayersDeleteFilesOfEarlierOnes(t *testing.T) {
 	const link, invalid = "it is a symbolic link", "it has the name of a whiteout, which deletes files of other layers"
 	lower := []string{"./", "m/", "m/a", "m/b", "m/d/", "m/d/x", "m/d/y/z", "md", "n"}
@@ -84,12 +84,12 @@ func TestLayersDeleteFilesOfEarlierOnes(t *testing.T) {
 			require.Equal(t, c.want, unpackedOf(t, image, tarOf(t, lower...), tarOf(t, c.upper...)))
 		})
 	}
-	// A link that a later layer deletes is no reason to refuse the image.
+	// A link is ignored if a later layer deletes it.
 	require.Equal(t, map[string]string{"b": ""}, unpackedOf(t, ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer},
 		tarOf(t, "a -> /x", "b", "c"), tarOf(t, ".wh.a"), tarOf(t, ".wh.c")))
 }
 
-// In a packed directory, which is no layer of an image, a name like that of a whiteout is a file's own.
+// A packed directory is not a layer of an image, so a file with the name of a whiteout deletes nothing there.
 func TestDirectoriesHaveNoWhiteouts(t *testing.T) {
 	for name, d := range map[string]ocispec.Descriptor{
 		"oras":      {MediaType: ocispec.MediaTypeImageLayer, Annotations: map[string]string{ocispec.AnnotationTitle: "m", annotationUnpack: "true"}},

@@ -26,8 +26,8 @@ func (b *bed) testManifests(t *testing.T) {
 
 	t.Run("applied twice", func(t *testing.T) {
 		for line := range strings.Lines(b.kubectl(t, "apply", "-k", installer)) {
-			// kubectl always sends a PodDisruptionBudget's selector, whose patch strategy is replace, and so never
-			// reports it unchanged.
+			// kubectl always sends a PodDisruptionBudget's selector, because its patch strategy is replace, and so
+			// never reports the budget as unchanged.
 			if !strings.HasPrefix(line, "poddisruptionbudget.policy/") {
 				require.Contains(t, line, "unchanged")
 			}

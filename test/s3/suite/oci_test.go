@@ -163,7 +163,7 @@ func TestArtifactThatEscapes(t *testing.T) {
 			tar.Header{Typeflag: tar.TypeReg, Name: "link/passwd"},
 			tar.Header{Typeflag: tar.TypeLink, Name: "models/hard", Linkname: "/etc/passwd"},
 			tar.Header{Typeflag: tar.TypeFifo, Name: "models/fifo"},
-			tar.Header{Typeflag: tar.TypeReg, Name: "models/.wh.good"}, // of this layer nothing is deleted
+			tar.Header{Typeflag: tar.TypeReg, Name: "models/.wh.good"}, // a whiteout does not affect its own layer
 			tar.Header{Typeflag: tar.TypeReg, Name: "models/.wh..wh.plnk"},
 			tar.Header{Typeflag: tar.TypeReg, Name: ".flexlvm/complete"},
 		))},
