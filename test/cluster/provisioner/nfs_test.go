@@ -101,9 +101,7 @@ func (s *share) install(t *testing.T) {
 	require.Contains(t, built, "image: localhost/flexlvm/flexlvm:v")
 	require.Contains(t, built, "value: "+nfsPath)
 	s.kubectl(t, "apply", "-k", filepath.Join(dir, "nfs"))
-	for line := range strings.Lines(s.kubectl(t, "apply", "-k", filepath.Join(dir, "nfs"))) {
-		require.Contains(t, line, "unchanged")
-	}
+	require.Empty(t, await.Changed(s.kubectl(t, "apply", "-k", filepath.Join(dir, "nfs"))))
 	class, err := s.client.StorageV1().StorageClasses().Get(t.Context(), "flexlvm-nfs", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"server": nfsServer, "path": nfsPath, "onDelete": "archive"}, class.Parameters)

@@ -73,7 +73,7 @@ func (b *bed) testPlugin(t *testing.T) {
 	after := fits("60Gi")
 	require.False(t, after["sim-2"].Fits, "what is promised meanwhile counts")
 	require.Contains(t, after["sim-2"].Why, "has no room for it")
-	require.Contains(t, ask("plan", "--claim", "60Gi", "--nodes", "2"), "fits on 0 of 3 nodes; 2 are wanted: 2 too few")
+	require.Contains(t, ask("plan", "--claim", "60Gi", "--nodes", "2"), "fits on 0 of 3 nodes; 2 are needed: 2 too few")
 
 	var listed []overview.Volume
 	require.NoError(t, json.Unmarshal([]byte(ask("volumes", "-n", "plugin", "-o", "json")), &listed))
