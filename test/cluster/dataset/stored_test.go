@@ -61,7 +61,7 @@ func (k *kubelets) testStored(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		got := s.status(name, flexlvmv1.StateRunning, "success")
 		require.Len(t, got.Volumes, 2)
-		require.Contains(t, advice(got), `called after "vol1-n2"`)
+		require.Contains(t, advice(got), `named "vol1-n2"`)
 	}
 	k.kubectl(t, "delete", "crd", "volumemanagers.vck.intelai.org", "--timeout=8m")
 	require.Len(t, s.get("one").Status.Volumes, 2, "the one API does not touch what is of the other")
