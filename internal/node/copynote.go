@@ -24,6 +24,9 @@ type copyNote struct {
 	// Current is the activation of the volume (activationOf) in which a copy that was up to date has been in
 	// use. Whatever is in sync in the same activation is up to date.
 	Current string `json:"current,omitempty"`
+	// Stale means that copies in Behind have been active alone since. The kernel may take them for the newest, and
+	// would overwrite the others with them.
+	Stale bool `json:"stale,omitempty"`
 }
 
 // copyNotes is the directory of all copyNotes. Each volume has its own file, named by the volume's UUID.

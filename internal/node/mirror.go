@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,6 +65,9 @@ func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
 	if lv.Shape.Layout != volume.Raid1 {
 		return e.lvm.Activate(ctx, lv)
 	}
+	if err := e.checkStale(ctx, lv); err != nil {
+		return err
+	}
 	copies, err := e.activateWhole(ctx, lv)
 	if err != nil || copies == nil {
 		return err
@@ -119,14 +123,78 @@ func (e *Engine) checkCopies(ctx context.Context, lv lvm.LogicalVolume) error {
 	if lv.Shape.Layout != volume.Raid1 || !e.copyNotes.exists(lv.UUID) {
 		return nil
 	}
+	if err := e.checkStale(ctx, lv); err != nil {
+		return err
+	}
 	copies, err := e.copiesOf(ctx, lv)
 	if err != nil {
 		return err
 	}
 	if len(present(copies)) == len(copies) {
-		return nil // with all copies, the kernel finds the newest itself
+		return nil // the kernel finds the newest of them itself
 	}
-	return e.checkUpToDate(ctx, lv, copies)
+	if err := e.checkUpToDate(ctx, lv, copies); err != nil {
+		return errors.Join(err, e.noteStale(ctx, lv, copies))
+	}
+	return nil
+}
+
+// checkStale returns an error if a present copy is out of date and has been active alone since. The volume can only
+// be used without such a copy: the kernel may take it for the newest.
+func (e *Engine) checkStale(ctx context.Context, lv lvm.LogicalVolume) error {
+	if !e.copyNotes.exists(lv.UUID) {
+		return nil
+	}
+	note, err := e.copyNotes.read(lv.UUID)
+	if err != nil || !note.Stale {
+		return nil // checkUpToDate reports a note that cannot be read
+	}
+	copies, err := e.copiesOf(ctx, lv)
+	if err != nil {
+		return err
+	}
+	old := note.old(copies)
+	if len(old) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: of volume %s/%s %s was not written to after %s, and has been active alone since, so the kernel may take it for the newest copy and overwrite the others: take its device away from this node, and the volume is used without it; or, to use the old data and lose what was written since, remove %s",
+		lvm.ErrPartial, lv.Group, lv.Name, strings.Join(old, ", "), note.Since.UTC().Format(time.RFC3339), e.copyNotes.file(lv.UUID))
+}
+
+// noteStale notes that only copies that are out of date are active.
+func (e *Engine) noteStale(ctx context.Context, lv lvm.LogicalVolume, copies []lvm.Copy) error {
+	release, err := e.lockCopyNotes(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	note, err := e.copyNotes.read(lv.UUID)
+	if err != nil {
+		return err
+	}
+	return e.markStale(lv, note, copies)
+}
+
+// markStale writes the note of an active volume of which only copies that are out of date are usable.
+func (e *Engine) markStale(lv lvm.LogicalVolume, note copyNote, copies []lvm.Copy) error {
+	if note.Stale || len(present(copies)) == 0 || isCurrent(copies, note.Behind) {
+		return nil
+	}
+	if activation := e.activation(lv); activation != "" && activation == note.Current {
+		return nil // a copy may have become up to date before the others failed: the next inventory decides
+	}
+	note.Stale = true
+	return e.copyNotes.write(lv.UUID, note)
+}
+
+// old returns the copies of a stale note that are not missing.
+func (n copyNote) old(copies []lvm.Copy) (names []string) {
+	for _, c := range copies {
+		if n.Stale && !c.Missing && n.Behind[c.UUID] != "" {
+			names = append(names, c.Name)
+		}
+	}
+	return names
 }
 
 func (e *Engine) copiesOf(ctx context.Context, lv lvm.LogicalVolume) ([]lvm.Copy, error) {
@@ -188,24 +256,36 @@ func (e *Engine) noteBehind(ctx context.Context, lv lvm.LogicalVolume, copies []
 	if err != nil {
 		return err
 	}
+	usable := present(copies)
+	switch {
+	case len(note.old(copies)) > 0:
+		return nil // what these copies are in sync with is old as well
+	case lv.Active && !inSync && len(usable) == 1:
+		return nil // only a part of it may be built yet
+	}
 	activation := ""
 	if lv.Active {
 		activation = e.activation(lv)
 	}
-	wasCurrent := inSync && activation != "" && activation == note.Current && len(present(copies)) > 0
+	wasCurrent := inSync && activation != "" && activation == note.Current && len(usable) > 0
 	if !wasCurrent && !isCurrent(copies, note.Behind) {
+		return e.markStale(lv, note, copies)
+	}
+	next := note.with(behindNow(copies, note.Behind, inSync), cmp.Or(activation, note.Current), e.now())
+	if maps.Equal(next.Behind, note.Behind) && (next.Current == note.Current || len(next.Behind) == 0) {
 		return nil
 	}
-	behind := behindNow(copies, note.Behind, inSync)
-	same := maps.Equal(behind, note.Behind)
-	if same && (activation == note.Current || len(behind) == 0) {
-		return nil
+	next.Volume = string(lv.Group) + "/" + string(lv.Name)
+	return e.copyNotes.write(lv.UUID, next)
+}
+
+// with returns the note with these copies out of date, as seen in this activation.
+func (n copyNote) with(behind map[string]string, activation string, now time.Time) copyNote {
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(behind)), func(uuid string) bool { return n.Behind[uuid] != "" }) {
+		n.Since = now
 	}
-	if len(note.Behind) == 0 {
-		note.Since = e.now()
-	}
-	note.Volume, note.Behind, note.Current = string(lv.Group)+"/"+string(lv.Name), behind, activation
-	return e.copyNotes.write(lv.UUID, note)
+	n.Behind, n.Current = behind, activation
+	return n
 }
 
 // isCurrent reports whether a usable copy is up to date. Only such a copy can bring another up to date. If only
@@ -264,6 +344,11 @@ func (e *Engine) noteCopies(ctx context.Context, lvs []lvm.LogicalVolume, seen t
 // dropCopyNote removes the note of a volume that LVM has reported as complete and in sync, unless the note is newer
 // than that report, which was requested at seen.
 func (e *Engine) dropCopyNote(ctx context.Context, lv lvm.LogicalVolume, seen time.Time) error {
+	if note, err := e.copyNotes.read(lv.UUID); err == nil && note.Stale {
+		if copies, err := e.copiesOf(ctx, lv); err != nil || len(note.old(copies)) > 0 {
+			return err
+		}
+	}
 	release, err := e.lockCopyNotes(ctx)
 	if err != nil {
 		return err

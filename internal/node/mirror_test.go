@@ -102,10 +102,14 @@ func TestMirrorIsNotActivatedOnAnOldCopy(t *testing.T) {
 	require.Equal(t, []string{"complete"}, m.ran)
 	require.ErrorContains(t, e.checkCopies(ctx, lv), "only data_rimage_1 can be used", "the host has activated it")
 	m.health = [2]string{"refresh needed", ""}
-	require.ErrorContains(t, e.checkCopies(ctx, lv), "only data_rimage_1 can be used", "its disk was taken out of the group")
+	require.ErrorContains(t, e.checkCopies(ctx, lv), "has been active alone", "its disk was taken out of the group")
 
-	m.health = [2]string{}
-	require.NoError(t, e.activate(ctx, lv), "the kernel finds the newest copy")
+	m.ran, m.health = nil, [2]string{}
+	require.ErrorContains(t, e.activate(ctx, lv), "data_rimage_1 was not written to after 2026-05-04T03:02:01Z, and has been active alone")
+	require.ErrorContains(t, e.checkCopies(ctx, lv), "has been active alone")
+	require.Empty(t, m.ran, "the kernel could overwrite the newest copy")
+	m.health = [2]string{"", "partial"}
+	require.NoError(t, e.activate(ctx, lv), "without the old copy")
 	require.NoError(t, e.checkCopies(ctx, lv))
 	m.health = [2]string{"partial", ""}
 	require.NoError(t, e.copyNotes.remove(lv.UUID), "a person accepts the old one")
@@ -189,6 +193,12 @@ func TestCopiesAreNoted(t *testing.T) {
 	require.Equal(t, []string{"data_rimage_1"}, behind(), "the first was brought up to date before the second failed")
 	look(true, "partial", "100.00", "partial", "")
 	require.Equal(t, []string{"data_rimage_0"}, behind(), "and the other way round")
+	e.noteCopies(ctx, []lvm.LogicalVolume{{Group: lv.Group, Name: lv.Name, UUID: lv.UUID, Shape: lv.Shape, Active: true, Sync: "100.00"}}, e.now().Add(-time.Second))
+	require.True(t, e.copyNotes.exists(lv.UUID), "it is newer than the report")
+	look(true, "", "100.00", "", "")
+	require.False(t, e.copyNotes.exists(lv.UUID))
+	look(true, "partial", "100.00", "partial", "")
+	require.Equal(t, []string{"data_rimage_0"}, behind())
 	activation = "boot/2" // a person has activated the first copy alone
 	look(true, "partial", "12.34", "", "partial")
 	require.Equal(t, []string{"data_rimage_0"}, behind())
@@ -198,8 +208,8 @@ func TestCopiesAreNoted(t *testing.T) {
 	require.Equal(t, []string{"data_rimage_0"}, behind(), "nothing can be written to")
 	look(true, "partial", "100.00", "partial", "")
 	require.Equal(t, []string{"data_rimage_0"}, behind())
-	e.noteCopies(ctx, []lvm.LogicalVolume{{Group: lv.Group, Name: lv.Name, UUID: lv.UUID, Shape: lv.Shape, Active: true, Sync: "100.00"}}, e.now().Add(-time.Second))
-	require.True(t, e.copyNotes.exists(lv.UUID), "it is newer than the report")
+	look(true, "", "12.34", "", "")
 	look(true, "", "100.00", "", "")
-	require.False(t, e.copyNotes.exists(lv.UUID))
+	require.Equal(t, []string{"data_rimage_0"}, behind(), "the newer copy was brought up to date from the old one")
+	require.ErrorContains(t, e.checkCopies(ctx, lv), "data_rimage_0 was not written to after")
 }

@@ -107,7 +107,13 @@ func TestDisksThatAreLateInTurns(t *testing.T) {
 	v.shell("lvchange --activate y %s/%s", v.group, v.spec.Name) // as the host may do at boot
 	require.True(t, v.volume1(t).Degraded)                       // the daemon's inventory must not take the old copy for the new one
 	err := v.Mount(v.ctx(), v.spec, v.target("a"), false)
-	require.ErrorContains(t, err, "which was not written to after")
+	require.ErrorContains(t, err, "was not written to after")
+	v.boot(true, true)
+	v.refused("has been active alone") // the kernel takes the old copy for the newest
+	v.boot(false, true)
+	target := v.mount(v.spec, "a")
+	require.FileExists(t, filepath.Join(target, "third"))
+	v.unmount(target)
 	v.boot(true, true)
 }
 
