@@ -271,7 +271,7 @@ func TestFindings(t *testing.T) {
 		}, Fail, "plugin directory", "kubelet looks in /var/exec", "--plugin-dir /var/exec"},
 		"kubelet's file has a comment": {func(t *testing.T, p *patient) {
 			p.write(t, "proc/77/cmdline", "kubelet\x00--config=/var/lib/kubelet/config.yaml\x00")
-			p.write(t, "var/lib/kubelet/config.yaml", "logging:\n  volumePluginDir: /deeper\nvolumePluginDir: '/var/exec' # of ours\n")
+			p.write(t, "var/lib/kubelet/config.yaml", "logging:\n  volumePluginDir: /deeper\nvolumePluginDir: '/var/exec' # on this node\n")
 		}, Fail, "plugin directory", "kubelet looks in /var/exec", "--plugin-dir /var/exec"},
 		"no driver":                 {func(t *testing.T, p *patient) { require.NoError(t, os.Remove(p.cfg.Place.Driver())) }, Fail, "driver", "is not there", "flexlvm install"},
 		"driver not for run":        {func(t *testing.T, p *patient) { require.NoError(t, os.Chmod(p.cfg.Place.Driver(), 0o644)) }, Fail, "driver", "not a program", "flexlvm install"},

@@ -147,7 +147,7 @@ func TestMostRecords(t *testing.T) {
 	r := b.pass()
 	require.Equal(t, 1, r.Held)
 	require.Len(t, r.Problems, 1)
-	require.Contains(t, r.Problems[0], "can of no more")
+	require.Contains(t, r.Problems[0], "the most that it can hold")
 	require.Equal(t, Report{Asked: 2, Held: 2}, b.pass(), "the others are gone")
 	b.record("")
 	require.NoError(t, os.Truncate(b.path(nfsmark.Dir, recordFile), int64(mostContent)+1))

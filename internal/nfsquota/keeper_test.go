@@ -266,7 +266,7 @@ func TestWhatIsNotHeld(t *testing.T) {
 			dir, err := os.Open(b.path(directory(1)))
 			require.NoError(b.t, err)
 			require.NoError(b.t, errors.Join(b.fake.assign(dir, 4711), dir.Close()))
-		}, "has project 4711, which flexlvm did not give it"},
+		}, "has project 4711, which flexlvm did not assign"},
 		"files from before": {write(filepath.Join(directory(1), "old"), "x"), "project -s -p "},
 		"a link": {func(b *bed) {
 			require.NoError(b.t, os.Remove(b.path(directory(1))))

@@ -276,7 +276,7 @@ func (p *pass) projectFor(m nfsmark.Mark, dir *os.File) (quota.Project, error) {
 		return project, nil
 	}
 	if is != 0 {
-		return 0, fmt.Errorf("has project %d, which flexlvm did not give it, and has to keep it: its size is not enforced by flexlvm", is)
+		return 0, fmt.Errorf("has project %d, which flexlvm did not assign and does not change, so flexlvm does not enforce its size", is)
 	}
 	if n := p.all[project].Inodes; n > 0 {
 		return 0, fmt.Errorf("is to have project %d by %s, in which %s elsewhere; remove them, or take its entry out of that file, so that it gets another", project, recordPath, volume.Pluralize(int(n), "file is", "files are"))

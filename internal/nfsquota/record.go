@@ -107,7 +107,7 @@ func (p *pass) assign() {
 			continue
 		}
 		if p.noProject == nil && len(all) >= mostRecords {
-			p.noProject = fmt.Errorf("%s says of %d volumes what theirs is, and can of no more", recordPath, len(all))
+			p.noProject = fmt.Errorf("%s already records the projects of %d volumes, the most that it can hold", recordPath, len(all))
 		}
 		if p.noProject == nil {
 			next, p.noProject = lowestFree(next, math.MaxUint32, taken)

@@ -92,7 +92,7 @@ func TestOnXFS(t *testing.T) {
 	require.Equal(t, 2, r.Asked)
 	require.Equal(t, 1, r.Held)
 	require.Len(t, r.Problems, 1)
-	require.Contains(t, r.Problems[0], "has project 4711, which flexlvm did not give it")
+	require.Contains(t, r.Problems[0], "has project 4711, which flexlvm did not assign")
 	require.EqualValues(t, 4711, projectOf(t, b.path(directory(2))))
 	first := projectOf(t, b.path(directory(1)))
 	require.Equal(t, firstProject, first)

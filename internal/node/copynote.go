@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/flexlvm/flexlvm/internal/durable"
+	"github.com/flexlvm/flexlvm/internal/lvm"
 )
 
 // A copyNote records which copies of a raid1 volume are out of date, because the volume was in use without
@@ -27,6 +30,25 @@ type copyNote struct {
 	// Stale means that copies in Behind have been active alone since. The kernel may take them for the newest, and
 	// would overwrite the others with them.
 	Stale bool `json:"stale,omitempty"`
+}
+
+// old returns the names of the copies that are present, out of date, and have been active alone since.
+func (n copyNote) old(copies []lvm.Copy) (names []string) {
+	for _, c := range copies {
+		if n.Stale && !c.Missing && n.Behind[c.UUID] != "" {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// with returns the note with these copies out of date, as seen in this activation.
+func (n copyNote) with(behind map[string]string, activation string, now time.Time) copyNote {
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(behind)), func(uuid string) bool { return n.Behind[uuid] != "" }) {
+		n.Since = now
+	}
+	n.Behind, n.Current = behind, activation
+	return n
 }
 
 // copyNotes is the directory of all copyNotes. Each volume has its own file, named by the volume's UUID.

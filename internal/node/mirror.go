@@ -142,9 +142,6 @@ func (e *Engine) checkCopies(ctx context.Context, lv lvm.LogicalVolume) error {
 // checkStale returns an error if a present copy is out of date and has been active alone since. The volume can only
 // be used without such a copy: the kernel may take it for the newest.
 func (e *Engine) checkStale(ctx context.Context, lv lvm.LogicalVolume) error {
-	if !e.copyNotes.exists(lv.UUID) {
-		return nil
-	}
 	note, err := e.copyNotes.read(lv.UUID)
 	if err != nil || !note.Stale {
 		return nil // checkUpToDate reports a note that cannot be read
@@ -157,8 +154,8 @@ func (e *Engine) checkStale(ctx context.Context, lv lvm.LogicalVolume) error {
 	if len(old) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: of volume %s/%s %s was not written to after %s, and has been active alone since, so the kernel may take it for the newest copy and overwrite the others: take its device away from this node, and the volume is used without it; or, to use the old data and lose what was written since, remove %s",
-		lvm.ErrPartial, lv.Group, lv.Name, strings.Join(old, ", "), note.Since.UTC().Format(time.RFC3339), e.copyNotes.file(lv.UUID))
+	return fmt.Errorf("%w: copy %s of volume %s/%s was not written to after %s, and has been active alone since, so the kernel may take it for the newest copy and overwrite the others: take its device away from this node, and the volume is used without it; or, to use the old data and lose what was written since, remove %s",
+		lvm.ErrPartial, strings.Join(old, ", "), lv.Group, lv.Name, note.Since.UTC().Format(time.RFC3339), e.copyNotes.file(lv.UUID))
 }
 
 // noteStale notes that only copies that are out of date are active.
@@ -185,16 +182,6 @@ func (e *Engine) markStale(lv lvm.LogicalVolume, note copyNote, copies []lvm.Cop
 	}
 	note.Stale = true
 	return e.copyNotes.write(lv.UUID, note)
-}
-
-// old returns the copies of a stale note that are not missing.
-func (n copyNote) old(copies []lvm.Copy) (names []string) {
-	for _, c := range copies {
-		if n.Stale && !c.Missing && n.Behind[c.UUID] != "" {
-			names = append(names, c.Name)
-		}
-	}
-	return names
 }
 
 func (e *Engine) copiesOf(ctx context.Context, lv lvm.LogicalVolume) ([]lvm.Copy, error) {
@@ -229,10 +216,10 @@ func (e *Engine) checkUpToDate(ctx context.Context, lv lvm.LogicalVolume, copies
 		old = append(old, c.Name)
 	}
 	if len(old) == 0 {
-		return fmt.Errorf("%w: of volume %s/%s no copy can be used (missing: %s); see `lvs -a -o +lv_health_status %s`", lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), lv.Group)
+		return fmt.Errorf("%w: no copy of volume %s/%s can be used (missing: %s); see `lvs -a -o +lv_health_status %s`", lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), lv.Group)
 	}
-	return fmt.Errorf("%w: of volume %s/%s only %s can be used, which was not written to after %s, while the volume was in use; the devices with newer data are missing (%s): bring them back; or, to use the old data and lose what was written since, remove %s",
-		lvm.ErrPartial, lv.Group, lv.Name, strings.Join(old, ", "), note.Since.UTC().Format(time.RFC3339), e.missingDevices(ctx, lv.Group), e.copyNotes.file(lv.UUID))
+	return fmt.Errorf("%w: only copy %s of volume %s/%s can be used, which was not written to after %s, while the volume was in use; the devices with newer data are missing (%s): bring them back; or, to use the old data and lose what was written since, remove %s",
+		lvm.ErrPartial, strings.Join(old, ", "), lv.Group, lv.Name, note.Since.UTC().Format(time.RFC3339), e.missingDevices(ctx, lv.Group), e.copyNotes.file(lv.UUID))
 }
 
 // missingDevices describes the missing devices of a group, for error messages.
@@ -277,15 +264,6 @@ func (e *Engine) noteBehind(ctx context.Context, lv lvm.LogicalVolume, copies []
 	}
 	next.Volume = string(lv.Group) + "/" + string(lv.Name)
 	return e.copyNotes.write(lv.UUID, next)
-}
-
-// with returns the note with these copies out of date, as seen in this activation.
-func (n copyNote) with(behind map[string]string, activation string, now time.Time) copyNote {
-	if !slices.ContainsFunc(slices.Collect(maps.Keys(behind)), func(uuid string) bool { return n.Behind[uuid] != "" }) {
-		n.Since = now
-	}
-	n.Behind, n.Current = behind, activation
-	return n
 }
 
 // isCurrent reports whether a usable copy is up to date. Only such a copy can bring another up to date. If only

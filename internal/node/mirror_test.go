@@ -96,16 +96,16 @@ func TestMirrorIsNotActivatedOnAnOldCopy(t *testing.T) {
 	m.ran, m.health = nil, [2]string{"partial", ""}
 	err = e.activate(ctx, lv)
 	require.ErrorIs(t, err, lvm.ErrPartial)
-	for _, says := range []string{"only data_rimage_1 can be used", "not written to after 2026-05-04T03:02:01Z", "pv-away", "remove " + e.copyNotes.file(lv.UUID)} {
+	for _, says := range []string{"only copy data_rimage_1 of volume flexlvm/data can be used", "not written to after 2026-05-04T03:02:01Z", "pv-away", "remove " + e.copyNotes.file(lv.UUID)} {
 		require.ErrorContains(t, err, says)
 	}
 	require.Equal(t, []string{"complete"}, m.ran)
-	require.ErrorContains(t, e.checkCopies(ctx, lv), "only data_rimage_1 can be used", "the host has activated it")
+	require.ErrorContains(t, e.checkCopies(ctx, lv), "only copy data_rimage_1 of volume flexlvm/data can be used", "the host has activated it")
 	m.health = [2]string{"refresh needed", ""}
 	require.ErrorContains(t, e.checkCopies(ctx, lv), "has been active alone", "its disk was taken out of the group")
 
 	m.ran, m.health = nil, [2]string{}
-	require.ErrorContains(t, e.activate(ctx, lv), "data_rimage_1 was not written to after 2026-05-04T03:02:01Z, and has been active alone")
+	require.ErrorContains(t, e.activate(ctx, lv), "copy data_rimage_1 of volume flexlvm/data was not written to after 2026-05-04T03:02:01Z, and has been active alone")
 	require.ErrorContains(t, e.checkCopies(ctx, lv), "has been active alone")
 	require.Empty(t, m.ran, "the kernel could overwrite the newest copy")
 	m.health = [2]string{"", "partial"}
@@ -211,5 +211,5 @@ func TestCopiesAreNoted(t *testing.T) {
 	look(true, "", "12.34", "", "")
 	look(true, "", "100.00", "", "")
 	require.Equal(t, []string{"data_rimage_0"}, behind(), "the newer copy was brought up to date from the old one")
-	require.ErrorContains(t, e.checkCopies(ctx, lv), "data_rimage_0 was not written to after")
+	require.ErrorContains(t, e.checkCopies(ctx, lv), "copy data_rimage_0 of volume flexlvm/data was not written to after")
 }

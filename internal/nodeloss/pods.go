@@ -26,7 +26,7 @@ func (l *Controller) announceToPods(ctx context.Context, v verdict, told audienc
 	if !listed {
 		var err error
 		if users, err = l.claimUsers(ctx, claim.Namespace); err != nil {
-			klog.FromContext(ctx).Error(err, "The pods that use a released claim are not told", "claim", klog.KObj(claim))
+			klog.FromContext(ctx).Error(err, "Cannot list the pods that use a released claim, so they get no event", "claim", klog.KObj(claim))
 			return
 		}
 		told[claim.Namespace] = users
