@@ -34,6 +34,7 @@ parameters: {server: %q, path: %q, onDelete: delete, enforceSize: "true"}
 	b.make(t, "NAME=held", "WORKERS=2", "IMAGE=busybox:1.36", "CLASS=shared-enforced", "SIZE=32Mi", "CMD="+strings.ReplaceAll(alone, "$", "$$"),
 		"ARGS=--volume-per-worker --namespace=default --kubeconfig="+b.AdminKubeconfig())
 	b.kubectl(t, "wait", "job/held", "--for=condition=Complete", patiently)
+	b.say(t, "workers with sizes have ended")
 	require.Equal(t, "#1073741824 32768\n#1073741825 32768", b.projects(t))
 	b.claim(t, "kept", "shared-enforced")
 	volume, directory := b.bound(t, "kept")
@@ -48,6 +49,7 @@ parameters: {server: %q, path: %q, onDelete: delete, enforceSize: "true"}
 		left := b.projects(t)
 		return await.Missing(left == "#1073741826 65536", "not what is archived alone is limited, as it was: %s", left)
 	})
+	b.say(t, "only the archived directory is limited")
 	require.Empty(t, b.onServer(t, "ls -d default-held-* || true"))
 	require.Equal(t, "precious", b.onServer(t, "cat archived-"+directory+"/file && rm -r archived-"+directory))
 	await.Until(t, patience, func() string {
@@ -55,6 +57,7 @@ parameters: {server: %q, path: %q, onDelete: delete, enforceSize: "true"}
 		return await.Missing(!strings.Contains(left, "#") && !strings.Contains(left, ".projects"), "the daemon has not lifted the limits: %s", left)
 	})
 
+	b.say(t, "no directory is limited")
 	b.removesFullDirectory(t)
 
 	// A size that cannot be enforced is not provisioned, and an event of the claim says why.

@@ -50,7 +50,8 @@ rm /persistent/fill
 // testVolumePerWorker runs workers with local volumes, which no two nodes share, as in the example. The
 // workers' results can be read after they have ended, and are deleted with the job.
 func (b *jobsBed) testVolumePerWorker(t *testing.T) {
-	b.kubectl(t, "apply", "--dry-run=server", "-n", "default", "-f", filepath.Join(b.source, "examples/jobs/volume-per-worker.yaml"))
+	// In another namespace, because its job may have the name of one that runs.
+	b.kubectl(t, "apply", "--dry-run=server", "-n", "kube-public", "-f", filepath.Join(b.source, "examples/jobs/volume-per-worker.yaml"))
 	b.make(t, "NAME=alone", "WORKERS=2", "IMAGE=busybox:1.36", "CLASS=flexlvm", "SIZE=32Mi", "CMD="+strings.ReplaceAll(alone, "$", "$$"),
 		"ARGS=--volume-per-worker --namespace=default --kubeconfig="+b.AdminKubeconfig())
 	b.kubectl(t, "wait", "job/alone", "--for=condition=Complete", patiently)

@@ -17,6 +17,7 @@ import (
 	"github.com/flexlvm/flexlvm/test/cluster"
 )
 
+// TestNothingIsLostWithKubeletAndNode runs alone as long as it stops kubelet, the node or the provisioner.
 func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 	const node = growthNode
 	g, n := newGrowths(t), newTenant(t, "survive")
@@ -101,6 +102,8 @@ func TestNothingIsLostWithKubeletAndNode(t *testing.T) {
 		g.provisionerKilled(t)
 		g.madeAgain(t)
 	})
+
+	t.Parallel()
 	t.Run("the request is lowered", func(t *testing.T) {
 		g.lowered(t)
 		n.run(pod{name: "again", claim: "data"}.manifest())
