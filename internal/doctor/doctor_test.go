@@ -281,8 +281,8 @@ func TestFindings(t *testing.T) {
 		"a file beside the driver":  {func(t *testing.T, p *patient) { p.write(t, "exec/flexlvm.io~flexlvm/flexlvm.old", "") }, Warn, "driver", "flexlvm.old", "move it away"},
 		"installation cut short":    {func(t *testing.T, p *patient) { p.write(t, "exec/flexlvm.io~flexlvm/.flexlvm.tmp", "") }, Warn, "driver", "cut short", "flexlvm install"},
 
-		"half made volume":    {volumes(inventory.Volume{State: volume.Creating}), Warn, "volume flexlvm/pvc-1", "half made", "next mount finishes it"},
-		"half removed volume": {volumes(inventory.Volume{State: volume.Doomed}), Warn, "volume flexlvm/pvc-1", "removal has begun", "lvremove"},
+		"half made volume":    {volumes(inventory.Volume{State: volume.Creating}), Warn, "volume flexlvm/pvc-1", "it may hold data", "flexlvm volumes forget pvc-1"},
+		"half removed volume": {volumes(inventory.Volume{State: volume.Doomed}), Warn, "volume flexlvm/pvc-1", "removal has begun", "the node daemon finishes it"},
 		"nonsense tags":       {volumes(inventory.Volume{Problem: "flexlvm.size= is empty"}), Fail, "volume flexlvm/pvc-1", "flexlvm.size=", "volumes show pvc-1"},
 		"degraded volume":     {volumes(inventory.Volume{State: volume.Ready, Degraded: true, Problem: "degraded: a copy is lacking"}), Warn, "volume flexlvm/pvc-1", "a copy is lacking", "volumes show pvc-1"},
 		"inactive volume":     {volumes(inventory.Volume{State: volume.Ready, Problem: "inactive"}), Warn, "volume flexlvm/pvc-1", "inactive", "volumes show pvc-1"},
@@ -300,6 +300,7 @@ func TestFindings(t *testing.T) {
 			require.Equal(t, c.level, found[0].Level)
 			require.Contains(t, found[0].Detail, c.says)
 			require.Contains(t, found[0].Do, c.do)
+			require.NotContains(t, found[0].Do, "lvremove", "no advice removes what may hold data")
 		})
 	}
 }

@@ -26,15 +26,14 @@ func (d *Doctor) checkVolumes(ctx context.Context) []Finding {
 
 // judgeVolume returns a finding for a volume that needs attention. It is a pure function.
 func judgeVolume(v inventory.Volume) []Finding {
-	check, otherwise := fmt.Sprintf("volume %s/%s", v.Group, v.Name), "else remove it with lvremove"
-	if v.Layout == volume.Directory { // not a logical volume
-		otherwise = fmt.Sprintf("else see `flexlvm volumes forget %s`", v.Name)
-	}
+	check := fmt.Sprintf("volume %s/%s", v.Group, v.Name)
 	switch {
 	case v.State == volume.Doomed:
-		return warn(check, "its removal has begun and not come to its end", "nothing where the node daemon runs, which finishes it; "+otherwise)
+		return warn(check, "its removal has begun and is not finished", "nothing: the node daemon finishes it, and first wipes the volume if its class says so")
 	case v.State == volume.Creating && !v.Open:
-		return warn(check, "half made: whoever made it was cut short", "nothing where its pod still waits: the next mount finishes it; "+otherwise)
+		// The tags may be all that is missing: a pod may have written to it (see node.Engine.wasPublished).
+		return warn(check, "in state creating: its first mount was interrupted, perhaps only its last step, so it may hold data",
+			fmt.Sprintf("nothing: the next mount or the node daemon finishes it. If nobody needs it: `flexlvm volumes forget %s`", v.Name))
 	case v.State == "":
 		return fail(check, v.Problem, fmt.Sprintf("see `flexlvm volumes show %s`; no pod can mount it like this", v.Name))
 	case v.Problem != "":

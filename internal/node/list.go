@@ -94,7 +94,18 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 			v.Problem = "inactive, and LVM skips its activation; " + endsSkipping(lv)
 		}
 	}
+	v.Problem = e.warnOfOldCopies(lv, v.Problem)
 	return v
+}
+
+// warnOfOldCopies adds a warning to the problem of a raid1 volume if there is a note of its copies: a repair from
+// a copy that is out of date would make the old data the only data.
+func (e *Engine) warnOfOldCopies(lv lvm.LogicalVolume, problem string) string {
+	if problem == "" || lv.Shape.Layout != volume.Raid1 || !e.copyNotes.exists(lv.UUID) {
+		return problem
+	}
+	return fmt.Sprintf("%s; %s records which copies are out of date, and the volume is not mounted from such a copy alone: do not refresh or repair it before you have read docs/node-loss.md#a-copy-that-is-out-of-date",
+		problem, e.copyNotes.file(lv.UUID))
 }
 
 // healthProblem returns LVM's report of what is wrong with a volume. A volume with several copies stays usable

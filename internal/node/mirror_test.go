@@ -116,6 +116,28 @@ func TestMirrorIsNotActivatedOnAnOldCopy(t *testing.T) {
 	require.NoError(t, e.activate(ctx, lv))
 }
 
+// Whatever the problem of a volume advises, an old copy must not be repaired or refreshed unknowingly.
+func TestProblemWarnsOfOldCopies(t *testing.T) {
+	e, _ := mirrorEngine(t)
+	lv := mirrorLV()
+	tags := volume.Tags{State: volume.Ready, FS: "7e57ab1e-0000-4000-8000-000000000001", Size: volume.GiB, Kind: volume.Claim, Namespace: "db"}
+	lv.Tags = tags.Strings()
+	active, healthy := lv, lv
+	active.Active, active.Health = true, "partial"
+	healthy.Active = true
+	warning := "; " + e.copyNotes.file(lv.UUID) + " records which copies are out of date"
+	for _, v := range []lvm.LogicalVolume{lv, active} {
+		require.NotEmpty(t, e.describe(v).Problem)
+		require.NotContains(t, e.describe(v).Problem, "out of date")
+	}
+	require.NoError(t, e.copyNotes.write(lv.UUID, copyNote{}))
+	require.Contains(t, e.describe(lv).Problem, "inactive; its next mount activates it"+warning)
+	require.Regexp(t, "^degraded: .*"+warning+".*do not refresh or repair it", e.describe(active).Problem)
+	require.Empty(t, e.describe(healthy).Problem)
+	lv.Shape = volume.Shape{Layout: volume.Linear}
+	require.NotContains(t, e.describe(lv).Problem, "out of date")
+}
+
 // A note that cannot be read or written keeps only volumes with missing copies from being activated. If all
 // copies are missing, or activation fails for another reason, the error is LVM's.
 func TestMirrorWithoutANote(t *testing.T) {

@@ -103,7 +103,7 @@ func (b *bed) testNewUser(t *testing.T) {
 		says := b.readme.run(t, "kubectl describe nodestorage NODE", "NODE", node)
 		return await.Missing(strings.Contains(says, "serial-"+disk) && strings.Contains(says, "Made"), "no volume group is made: %s", says)
 	})
-	require.Contains(t, b.install.run(t, "kubectl get nodestorages"), node)
+	require.Contains(t, b.install.run(t, "kubectl get nodestorages -o wide"), node)
 	b.readme.shown(t, "kubectl get nodestorages")
 	t.Logf("AppArmor on the node: %s", b.onNode(t, "sh", "-c", "cat /sys/module/apparmor/parameters/enabled 2>&1 || true"))
 
