@@ -23,7 +23,7 @@ SHELL       := /bin/bash
 SUITE        = test/suite.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated reference kubernetes test-unit test-s3 test-control test-vm test-cluster test-e2e test-daemon test-installer test-soak checks on-host test-modules campaign test-oldest conformance soak bench fuzz changelog clean job-recipe
+.PHONY: help build image image-oci push release helm demo test check setup lint deadcode generate generated reference kubernetes test-unit test-s3 test-control test-vm test-cluster test-e2e test-daemon test-faults test-installer test-soak on-host test-modules campaign test-oldest conformance soak bench fuzz changelog clean job-recipe
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -57,45 +57,42 @@ demo: setup ## show claims, the way back, eviction and a dataset on a disposable
 	@go run ./test/demo
 
 test: setup ## run every check and every test
-	@begun=$$SECONDS; $(MAKE) --no-print-directory -j3 step-test-soak step-checks step-on-host step-test-control && \
+	@begun=$$SECONDS; $(MAKE) --no-print-directory -j3 step-test-soak step-lint step-test-s3 step-test-unit step-on-host step-test-control && \
 		echo "All tests passed, in $$(((SECONDS - begun) / 60)) minutes."
 
 # A step starts when the steps that it depends on have passed, so nothing starts after a failure.
 # There are never more than two virtual nodes: test-vm, test-e2e and test-soak have two each,
-# test-daemon and test-installer have one (and TestNothingIsLeftBehind of test-e2e a third, which it
-# stops while it boots).
+# test-daemon, test-faults and test-installer have one (and TestNothingIsLeftBehind of test-e2e a
+# third, which it stops while it boots).
 step-test-e2e: step-test-vm step-kubernetes
-step-test-daemon step-test-installer: step-test-e2e
+step-test-daemon step-test-faults: step-test-e2e
+step-test-installer: step-test-faults
 step-test-soak: step-test-daemon step-test-installer
 
-# Steps without nodes run while the nodes leave processor time: test-vm leaves the least, test-e2e
-# some, as its first third runs one test at a time, and test-daemon and test-installer half. The
-# linter and the unit tests start immediately nevertheless, because they find most errors. Helm is
-# built first, or test-installer and test-modules would both build it at the same time. The unit
-# tests have a lower priority than the nodes, but a higher one than the others: at nice 10 they
-# would wait so long that some time out.
-step-checks: step-kubernetes
-step-on-host: step-test-e2e step-helm
+# Steps without nodes run one after another beside these, so that each time the nodes leave some of
+# the processors to one of them. Helm is built first, or test-installer and test-modules would both
+# build it at the same time.
+step-lint: step-kubernetes
+step-test-s3: step-lint
+step-test-unit: step-test-s3 step-test-vm
+step-on-host: step-test-unit step-helm
+step-test-control: step-test-e2e step-kubernetes
 step-test-installer: step-helm
 step-helm: step-test-vm
-step-test-control: step-test-vm step-kubernetes
 
-STEPS = test-vm test-e2e test-daemon test-installer test-soak kubernetes checks on-host test-control helm
+# The unit tests and test-control have a lower priority than the nodes, but a higher one than the
+# others: at nice 10 they would wait so long that some time out. Helm and Kubernetes are compiled at
+# normal priority: with nice, beside the nodes, it took over half an hour on a slow machine.
+step-lint step-test-s3 step-on-host: NICE = nice
+step-test-unit step-test-control: NICE = nice -n 5
+
+STEPS = test-vm test-e2e test-daemon test-faults test-installer test-soak kubernetes lint test-s3 test-unit on-host test-control helm
 
 .PHONY: $(STEPS:%=step-%)
 $(STEPS:%=step-%): step-%:
-	@$(MAKE) --no-print-directory $*
+	@$(NICE) $(MAKE) --no-print-directory $*
 
-checks: setup
-	@nice $(MAKE) --no-print-directory lint
-	@nice -n 5 $(MAKE) --no-print-directory test-unit
-
-# Helm is compiled at normal priority: with nice, beside the nodes, it took over half an hour on a
-# slow machine.
-on-host: setup helm
-	@nice $(MAKE) --no-print-directory test-modules
-	@nice $(MAKE) --no-print-directory test-s3
-	@nice $(MAKE) --no-print-directory deadcode
+on-host: test-modules deadcode
 
 check: setup ## check what changed, for the inner loop: form, vet, linter, unit tests of what depends on it, three tests on a virtual node
 	@begun=$$SECONDS; unformatted=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l) && \
@@ -186,7 +183,8 @@ ALONE = ./test/cluster/gc ./test/cluster/installer ./test/cluster/soak
 
 test-cluster: setup kubernetes ## test everything on a real Kubernetes with virtual nodes
 	@$(MAKE) --no-print-directory test-e2e
-	@$(MAKE) --no-print-directory -j2 test-daemon test-installer
+	@$(MAKE) --no-print-directory -j2 test-daemon test-faults
+	@$(MAKE) --no-print-directory test-installer
 	@$(MAKE) --no-print-directory test-soak
 
 test-e2e: setup kubernetes ## test all that users do, on a real Kubernetes with two virtual nodes
@@ -198,8 +196,11 @@ test-soak: setup kubernetes ## let ten claims live and die; soak is the same wit
 test-daemon: setup kubernetes ## test the node daemon's ordinary life on a real Kubernetes
 	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 60m -run '^TestNodeDaemon$$' ./test/cluster/gc
 
-test-installer: setup kubernetes ## test the node daemon with faults, and installing, upgrading and uninstalling
-	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 60m -skip '^TestNodeDaemon$$' ./test/cluster/gc ./test/cluster/installer
+test-faults: setup kubernetes ## test the node daemon with faults
+	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 60m -skip '^TestNodeDaemon$$' ./test/cluster/gc
+
+test-installer: setup kubernetes ## test installing, upgrading and uninstalling
+	@$(SUITE) $@ $(CLUSTER_TEST) -timeout 60m ./test/cluster/installer
 
 # One after another. A failure does not stop the rest.
 CAMPAIGN = campaign-release campaign-arm64 campaign-s3 campaign-vm campaign-vm-emulated campaign-cluster campaign-daemon test-oldest soak

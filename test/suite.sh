@@ -42,6 +42,10 @@ sed -nE 's/^ *--- (PASS|FAIL): ([^ ]+) \(([0-9.]+)s\)$/\3 \2/p' "$log" | awk '
 	sort -rn | head -n 10 | sed 's/^/   /'
 passed=$(grep -cE '^ *--- PASS' "$log")
 failed=$(grep -cE '^ *--- FAIL' "$log")
+if [ "$code" = 0 ] && [ "$passed" = 0 ]; then
+	echo "== $name FAILED: no test ran, so a name in its command has changed"
+	exit 1
+fi
 if [ "$code" != 0 ]; then
 	[ -z "$quiet" ] || grep -B 30 -E '^ *--- FAIL|^panic:|^FAIL.*build' "$log" | tail -n 200
 	echo "== $name FAILED ($passed passed, $failed failed); all that it printed is in $log"

@@ -28,7 +28,10 @@ type export struct {
 	after func(step string) // tests kill the process here
 	local bool              // the directory is not on another server
 	seen  stamp
-	known int // number of volumes whose size is to be enforced, when last known
+	// counted reports whether the project of a directory that is gone still has files: they are
+	// removed in the background, or the directory is archived.
+	counted bool
+	known   int // number of volumes whose size is to be enforced, when last known
 }
 
 // New returns the keeper of the exports with these directories of this machine: absolute paths without
@@ -106,17 +109,24 @@ const (
 	// fresh is how long after a change a second change may have the same timestamp, and removed files
 	// may still be counted, because the server keeps them open for a moment.
 	fresh = 10 * time.Second
+	// After a change, passes follow each other at countedPoll for countedWindow as long as files of
+	// directories that are gone are counted.
+	countedPoll   = 3 * time.Second
+	countedWindow = time.Minute
 )
 
-// Await returns when the next pass is due: when volumes were created or removed, after most, or when
-// ctx ends.
+// Await returns when the next pass is due: when volumes were created or removed, when removed files may
+// not be counted any more, after most, or when ctx ends.
 func (k *Keeper) Await(ctx context.Context, most time.Duration) {
 	began := time.Now()
 	end := time.NewTimer(most)
 	defer end.Stop()
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
-	young := func(t time.Time) bool { d := began.Sub(t); return d > -fresh && d < fresh }
+	within := func(window time.Duration, s stamp) bool {
+		young := func(t time.Time) bool { d := began.Sub(t); return d > -window && d < window }
+		return young(s.marks) || young(s.dir)
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -126,7 +136,13 @@ func (k *Keeper) Await(ctx context.Context, most time.Duration) {
 		case <-ticker.C:
 		}
 		for _, e := range k.exports {
-			if e.local && (e.stampNow() != e.seen || young(e.seen.marks) || young(e.seen.dir)) {
+			if !e.local {
+				continue
+			}
+			if e.stampNow() != e.seen || within(fresh, e.seen) {
+				return
+			}
+			if e.counted && time.Since(began) >= countedPoll && within(countedWindow, e.seen) {
 				return
 			}
 		}
