@@ -59,6 +59,8 @@ type PoolResult struct {
 	Promised volume.Bytes
 	// Shared is the part of Promised that overwriting the shared blocks of a thin pool takes.
 	Shared volume.Bytes
+	// Unwritten is what the volumes of a thin pool may still allocate, without Shared; see unwritten.
+	Unwritten volume.Bytes
 	// Reclaimable is the room of the volumes that may be evicted now, except orphans and View.Unasked. If
 	// Result.Blocked is set, none of them is evicted.
 	Reclaimable volume.Bytes

@@ -170,6 +170,7 @@ func (p *planner) noteOffer(in *pool) {
 		in.result.Charged += charge
 	}
 	in.result.DeviceReclaimable = in.reclaimableOn()
+	in.result.Unwritten = p.unwritten(in)
 }
 
 // evictAnyway evicts volumes that go whether or not their room is needed.

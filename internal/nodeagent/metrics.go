@@ -188,7 +188,6 @@ func (m *Metrics) observed(f observation) {
 	m.known = nil
 	for _, p := range f.result.Pools {
 		m.pool(p)
-		m.unwritten(p, f.inventory.Volumes)
 		m.lastTrim(p.Pool.Name, f.inventory.Volumes)
 		m.pools["flexlvm_pool_fullest_snapshot_ratio"].WithLabelValues(string(p.Pool.Name)).Set(fullest(p.Pool.Name, f.stores()))
 		m.known = append(m.known, p.Pool.Name)
@@ -247,6 +246,7 @@ func (m *Metrics) pool(p eviction.PoolResult) {
 		m.volumes.WithLabelValues(name, string(s)).Set(float64(p.ByState[s]))
 	}
 }
+	m.setIf(thin.Known, "flexlvm_pool_thin_unwritten_bytes", name, p.Unwritten+p.Shared)
 
 // setIf sets a gauge of a pool if its value is known, and deletes it otherwise.
 func (m *Metrics) setIf(known bool, gauge, pool string, value volume.Bytes) {
@@ -255,20 +255,6 @@ func (m *Metrics) setIf(known bool, gauge, pool string, value volume.Bytes) {
 		return
 	}
 	m.pools[gauge].WithLabelValues(pool).Set(float64(value))
-}
-
-// unwritten sets how much the volumes that pods may use, of any cluster, can still write to a thin pool. Snapshots
-// are never written, and an inactive volume counts as fully written.
-func (m *Metrics) unwritten(p eviction.PoolResult, all []inventory.Volume) {
-	sum := p.Shared
-	for i := range all {
-		v := &all[i]
-		used := v.State == volume.Ready || v.State == volume.Creating
-		if used && v.Kind != volume.Snapshot && p.Pool.Holds(v) {
-			sum += max(0, v.Full-v.Device)
-		}
-	}
-	m.setIf(p.Pool.Thin != nil && p.Pool.Thin.Known, "flexlvm_pool_thin_unwritten_bytes", string(p.Pool.Name), sum)
 }
 
 // lastTrim sets the trim metrics of a pool. A pool that was never trimmed has no timestamp.
