@@ -93,7 +93,7 @@ func TestEveryProblemHasANextStep(t *testing.T) {
 		"full in use":   {condition(flexlvmv1.ConditionShortfall, metav1.ConditionFalse, flexlvmv1.ReasonFullOfVolumesInUse, "full"), overview.Warning},
 		"orphans":       {func(s *flexlvmv1.NodeStorageStatus) { s.OrphanCount = 2 }, overview.Warning},
 		"disk away":     {func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].MissingDevices = 1 }, overview.Critical},
-		"metadata":      {func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].MetadataUsedPercent = 95 }, overview.Warning},
+		"metadata":      {func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].MetadataUsedPercent = 80 }, overview.Warning},
 		"thin metadata": {func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].ThinMetadataPercent = &full }, overview.Critical},
 	} {
 		s := overview.StatusOf([]flexlvmv1.NodeStorage{node("n", tt.change)}, now)

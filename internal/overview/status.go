@@ -158,7 +158,7 @@ func nodeProblems(s *flexlvmv1.NodeStorage, now time.Time) []Problem {
 
 // Usage of metadata, in percent, from which it is a problem, as in the alerts.
 const (
-	warnMetadata     = 90
+	warnMetadata     = 80
 	warnThinMetadata = 80
 )
 
@@ -174,7 +174,7 @@ func poolProblems(s *flexlvmv1.NodeStorage) (out []Problem) {
 			add(Warning, "takes no new volumes: "+p.Closed, "run flexlvm doctor on the node")
 		}
 		if p.MetadataUsedPercent >= warnMetadata {
-			add(Warning, fmt.Sprintf("LVM's metadata area is %d %% full", p.MetadataUsedPercent), "delete claims on the node, because the area cannot be enlarged")
+			add(Warning, fmt.Sprintf("the usable half of LVM's metadata area is %d %% full", p.MetadataUsedPercent), "delete claims on the node, because the area cannot be enlarged")
 		}
 		if p.ThinMetadataPercent != nil && *p.ThinMetadataPercent >= warnThinMetadata {
 			add(Critical, fmt.Sprintf("the metadata of the thin pool is %d %% full", *p.ThinMetadataPercent), "run lvextend --poolmetadatasize +64M "+p.Name+" on the node")
