@@ -25,6 +25,7 @@ type Metrics struct {
 	blocked        prometheus.Gauge
 	orphansBlocked prometheus.Gauge
 	standby        prometheus.Gauge
+	toolsMissing   prometheus.Gauge
 	limited        prometheus.Gauge
 	unlimited      prometheus.Gauge
 	lastRound      prometheus.Gauge
@@ -82,7 +83,8 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		blocked:        gauge("flexlvm_gc_blocked", "1 while nothing is evicted because the API server seems to have lost PersistentVolumes."),
 		orphansBlocked: gauge("flexlvm_gc_orphan_eviction_blocked", "1 while no orphan is evicted, though --evict-orphans is set, because the API server has gone back in time."),
 		standby:        gauge("flexlvm_gc_standby", "1 while another node daemon works on this node and this one waits for it to end."),
-		limited:        gauge("flexlvm_io_limits_in_force", "Volumes of pods whose IO is limited as their PersistentVolume says."),
+		toolsMissing:   gauge("flexlvm_gc_tools_missing", "1 while the host lacks programs that flexlvm needs, such as LVM's, and no PersistentVolume is on the node, so that it matters to nobody that rounds fail."),
+		limited:        gauge("flexlvm_io_limits_in_force", "Volumes of pods whose IO is limited as their PersistentVolume sets."),
 		unlimited:      gauge("flexlvm_io_limits_not_applied", "PersistentVolumes whose limits on IO are not in force for a pod that uses them."),
 		lastRound:      gauge("flexlvm_gc_last_successful_round_timestamp_seconds", "When a round last succeeded."),
 		rounds:         counters("flexlvm_gc_rounds_total", "Rounds, by result: success, NotPublished where the report could not be written, or the reason of the condition Ready.", "result"),
@@ -107,7 +109,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		m.pools[name] = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"pool"})
 		registerer.MustRegister(m.pools[name])
 	}
-	registerer.MustRegister(m.volumes, m.orphans, m.foreign, m.problems, m.degraded, m.attention, m.blocked, m.orphansBlocked, m.standby, m.limited, m.unlimited,
+	registerer.MustRegister(m.volumes, m.orphans, m.foreign, m.problems, m.degraded, m.attention, m.blocked, m.orphansBlocked, m.standby, m.toolsMissing, m.limited, m.unlimited,
 		m.lastRound, m.rounds, m.roundTime, m.evictions, m.failed, m.releases, m.replicaSteps, m.commands, m.trims, m.trimBytes, m.found, m.sizes)
 	m.zero()
 	m.discovered(nil)
@@ -157,6 +159,8 @@ func (m *Metrics) sizesHeld(export string, asked, held int) {
 }
 
 func (m *Metrics) waits(yes bool) { m.standby.Set(serve.Bool(yes)) }
+
+func (m *Metrics) unequipped(yes bool) { m.toolsMissing.Set(serve.Bool(yes)) }
 
 func (m *Metrics) ioLimited(applied, failed int) {
 	m.limited.Set(float64(applied))
