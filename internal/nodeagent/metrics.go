@@ -246,11 +246,11 @@ func (m *Metrics) pool(p eviction.PoolResult) {
 	}
 	m.setIf(thin.Known, "flexlvm_pool_thin_metadata_size_bytes", name, thin.Metadata)
 	m.setIf(thin.Known, "flexlvm_pool_thin_metadata_free_bytes", name, thin.Metadata-thin.MetadataUsed)
+	m.setIf(thin.Known, "flexlvm_pool_thin_unwritten_bytes", name, p.Unwritten+p.Shared)
 	for _, s := range []volume.State{volume.Creating, volume.Ready, volume.Unreferenced, volume.Retained, volume.Doomed} {
 		m.volumes.WithLabelValues(name, string(s)).Set(float64(p.ByState[s]))
 	}
 }
-	m.setIf(thin.Known, "flexlvm_pool_thin_unwritten_bytes", name, p.Unwritten+p.Shared)
 
 // setIf sets a gauge of a pool if its value is known, and deletes it otherwise.
 func (m *Metrics) setIf(known bool, gauge, pool string, value volume.Bytes) {
