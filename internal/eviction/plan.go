@@ -106,7 +106,7 @@ type Result struct {
 	Pools            []PoolResult       // by name
 	Orphans          []Orphan           // the oldest first
 	Foreign          []inventory.Volume // volumes of other clusters; never touched
-	Problems         []inventory.Volume // volumes with a Problem, which a person should look at
+	Problems         []inventory.Volume // volumes with a Problem, which an administrator must check
 	Released         []Released         // unreferenced and retained volumes, by pool, in the order of eviction
 	// Blocked is why nothing at all is evicted; empty if evictions are possible.
 	Blocked string
