@@ -247,7 +247,7 @@ type Pool struct {
 	VolumesByState map[string]int32 `json:"volumesByState,omitempty"`
 	// ForeignVolumes counts logical volumes that are not flexlvm's, or are another cluster's.
 	ForeignVolumes int32 `json:"foreignVolumes"`
-	// MetadataUsedPercent is how full the LVM metadata area of the volume group is.
+	// MetadataUsedPercent is how full the usable half of the volume group's LVM metadata area is.
 	MetadataUsedPercent int32 `json:"metadataUsedPercent"`
 	// ThinDataPercent is how full the data device of a thin pool is.
 	// +optional

@@ -46,13 +46,25 @@ func examiner(engine *node.Engine, host commands.Programs, log logrus.FieldLogge
 				Inventory: nodeTools{lvm.New(host.Unkillable, lock.Dir(node.DefaultLockDir)), engine}, Kernel: doctor.Running{},
 			})
 		}
-		// A node without a group is healthy; it offers no room.
-		all := of("").ExamineNode(ctx)
-		for _, group := range groups {
-			all = append(all, of(group).ExamineGroup(ctx)...)
-		}
-		return checks(all)
+		return checks(examineEach(ctx, of, groups))
 	}
+}
+
+// examineEach checks the node, and then each volume group. What several groups have in common is found once. A node
+// without a group is healthy, even without LVM; it offers no room.
+func examineEach(ctx context.Context, of func(volume.Group) *doctor.Doctor, groups []volume.Group) []doctor.Finding {
+	all := of("").ExamineNode(ctx)
+	if len(groups) > 0 {
+		all = append(all, of("").ExamineLVM(ctx)...)
+	}
+	for _, group := range groups {
+		for _, f := range of(group).ExamineGroup(ctx) {
+			if !slices.Contains(all, f) { // such as the groups that the devices file hides
+				all = append(all, f)
+			}
+		}
+	}
+	return all
 }
 
 // checks converts findings to the API's checks, worst first.

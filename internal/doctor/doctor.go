@@ -75,10 +75,11 @@ func New(cfg Config, host Host) *Doctor { return &Doctor{cfg: cfg, host: host} }
 func (d *Doctor) Examine(ctx context.Context) []Finding {
 	all := d.examineHost(ctx)
 	all = append(all, d.ExamineGroup(ctx)...)
+	all = append(all, d.ExamineLVM(ctx)...)
 	return append(all, d.examineState(ctx)...)
 }
 
-// ExamineNode runs all checks except those of the volume group.
+// ExamineNode runs all checks except those of the volume group and of LVM.
 func (d *Doctor) ExamineNode(ctx context.Context) []Finding {
 	return append(d.examineHost(ctx), d.examineState(ctx)...)
 }
@@ -93,7 +94,12 @@ func (d *Doctor) examineState(ctx context.Context) []Finding {
 
 // ExamineGroup runs only the checks of the volume group.
 func (d *Doctor) ExamineGroup(ctx context.Context) []Finding {
-	return run(ctx, d.checkGroup, d.checkThinPools, d.checkSnapshots, d.checkScan, d.checkFilters, d.checkDevicesFile)
+	return run(ctx, d.checkGroup, d.checkDevicesFile)
+}
+
+// ExamineLVM runs only the checks of LVM, which do not depend on the volume group.
+func (d *Doctor) ExamineLVM(ctx context.Context) []Finding {
+	return run(ctx, d.checkThinPools, d.checkSnapshots, d.checkScan, d.checkFilters)
 }
 
 func run(ctx context.Context, checks ...func(context.Context) []Finding) (all []Finding) {

@@ -251,7 +251,7 @@ func TestFindings(t *testing.T) {
 
 		"thin pool queues":   {pool(func(p *lvm.ThinPool) { p.ErrorWhenFull = false }), Fail, "thin pool flexlvm/thinpool", "lvchange --errorwhenfull y flexlvm/thinpool", "no volume is promised"},
 		"thin pool filling":  {pool(func(p *lvm.ThinPool) { p.Used = 24 * volume.GiB }), Warn, "thin pool flexlvm/thinpool", "80 % full", "lvextend"},
-		"thin pool metadata": {pool(func(p *lvm.ThinPool) { p.MetadataUsed = 60 * volume.MiB }), Warn, "thin pool flexlvm/thinpool", "metadata is 93 % full", "--poolmetadatasize"},
+		"thin pool metadata": {pool(func(p *lvm.ThinPool) { p.MetadataUsed = 60 * volume.MiB }), Warn, "thin pool flexlvm/thinpool", "metadata is 93 % full", "if group flexlvm has less than 128 MiB free, first add a device"},
 		"no thin_check": {func(_ *testing.T, p *patient) {
 			p.host.Inventory = nodeTools{groups: []lvm.VolumeGroup{goodGroup()}, pools: []lvm.ThinPool{goodPool()}}
 		}, Warn, "thin_check", "thin-provisioning-tools", "install"},

@@ -47,7 +47,8 @@ func judgeThinPool(p lvm.ThinPool) []Finding {
 	data, metadata := percent(p.Used, p.Size), percent(p.MetadataUsed, p.Metadata)
 	switch {
 	case metadata >= highThin:
-		return warn(check, fmt.Sprintf("its metadata is %d %% full; once it is full the pool must be repaired by hand", metadata), fmt.Sprintf("run `lvextend --poolmetadatasize +64M %s`, or remove volumes", p.Path()))
+		return warn(check, fmt.Sprintf("its metadata is %d %% full; once it is full the pool must be repaired by hand", metadata),
+			fmt.Sprintf("run `lvextend --poolmetadatasize +64M %s`; if group %s has less than 128 MiB free, first add a device with `vgextend --metadatasize 16m %s DEVICE`; or remove snapshots, clones and other volumes in the pool", p.Path(), p.Group, p.Group))
 	case data >= highThin:
 		return warn(check, fmt.Sprintf("%d %% full; when it is full, writing to its volumes fails", data), fmt.Sprintf("run `lvextend --size +SIZE %s`, or remove volumes", p.Path()))
 	}

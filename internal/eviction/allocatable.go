@@ -6,9 +6,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// closedMetadata is the percentage of LVM's metadata area from which on no new volume is accepted: the rest is
-// for growing and removing existing volumes.
-const closedMetadata = 95
+// closedMetadata is the percentage of the usable half of LVM's metadata area from which on no new volume is
+// accepted: the rest is for growing and removing existing volumes.
+const closedMetadata = 90
 
 // allocatable returns what PersistentVolumes may take of a pool in total, including those whose volumes exist:
 // what is free or about to be, what may be evicted, and what their volumes hold. allocatable minus the charges
@@ -61,7 +61,7 @@ func (p *planner) closed(in *pool) string {
 		return in.Directories.Unfit // directories need none of LVM's metadata
 	}
 	if used := MetadataUsedPercent(in.Pool); used >= closedMetadata {
-		return fmt.Sprintf("LVM's metadata area of volume group %s is %d%% full, and volumes can only be removed; create a group with a larger one (`flexlvm vg create`)", in.Name.Group(), used)
+		return fmt.Sprintf("the usable half of LVM's metadata area of volume group %s is %d%% full, and volumes can only be removed; create a group with a larger one (`flexlvm vg create`)", in.Name.Group(), used)
 	}
 	if in.Thin != nil {
 		return p.thinClosed(in)

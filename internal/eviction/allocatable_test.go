@@ -116,6 +116,13 @@ func TestPlanAllocatable(t *testing.T) {
 	}
 }
 
+// LVM uses only half of its metadata area, so an area that has half of its size free is empty.
+func TestMetadataUsedPercent(t *testing.T) {
+	for free, want := range map[volume.Bytes]int{60: 0, 50: 0, 25: 50, 10: 80, 5: 90, 0: 100} {
+		require.Equal(t, want, eviction.MetadataUsedPercent(inventory.Pool{MetadataSize: 100, MetadataFree: free}))
+	}
+}
+
 func TestPlanClosed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*inventory.Pool)
@@ -124,8 +131,9 @@ func TestPlanClosed(t *testing.T) {
 		"open":              {func(*inventory.Pool) {}, ""},
 		"a device is gone":  {func(p *inventory.Pool) { p.Missing = 1 }, "LVM cannot find 1 device of volume group flexlvm"},
 		"exported":          {func(p *inventory.Pool) { p.Exported = true }, "volume group flexlvm is exported"},
-		"metadata is full":  {func(p *inventory.Pool) { p.MetadataSize, p.MetadataFree = 100, 5 }, "95% full"},
+		"metadata is full":  {func(p *inventory.Pool) { p.MetadataSize, p.MetadataFree = 100, 5 }, "90% full"},
 		"metadata has room": {func(p *inventory.Pool) { p.MetadataSize, p.MetadataFree = 100, 6 }, ""},
+		"metadata is empty": {func(p *inventory.Pool) { p.MetadataSize, p.MetadataFree = 100, 50 }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := evictiontest.New()

@@ -59,6 +59,8 @@ type PoolResult struct {
 	Promised volume.Bytes
 	// Shared is the part of Promised that overwriting the shared blocks of a thin pool takes.
 	Shared volume.Bytes
+	// Unwritten is what the volumes of a thin pool may still allocate, without Shared; see unwritten.
+	Unwritten volume.Bytes
 	// Reclaimable is the room of the volumes that may be evicted now, except orphans and View.Unasked. If
 	// Result.Blocked is set, none of them is evicted.
 	Reclaimable volume.Bytes
@@ -104,7 +106,7 @@ type Result struct {
 	Pools            []PoolResult       // by name
 	Orphans          []Orphan           // the oldest first
 	Foreign          []inventory.Volume // volumes of other clusters; never touched
-	Problems         []inventory.Volume // volumes with a Problem, which a person should look at
+	Problems         []inventory.Volume // volumes with a Problem, which an administrator must check
 	Released         []Released         // unreferenced and retained volumes, by pool, in the order of eviction
 	// Blocked is why nothing at all is evicted; empty if evictions are possible.
 	Blocked string

@@ -170,6 +170,7 @@ func (p *planner) noteOffer(in *pool) {
 		in.result.Charged += charge
 	}
 	in.result.DeviceReclaimable = in.reclaimableOn()
+	in.result.Unwritten = p.unwritten(in)
 }
 
 // evictAnyway evicts volumes that go whether or not their room is needed.
@@ -250,7 +251,9 @@ func percent(part, whole volume.Bytes) int {
 	return int(part * 100 / whole)
 }
 
-// MetadataUsedPercent returns how full a group's LVM metadata is.
+// MetadataUsedPercent returns how full the usable half of a group's LVM metadata area is: LVM writes each version of
+// the metadata next to the previous one.
 func MetadataUsedPercent(p inventory.Pool) int {
-	return percent(p.MetadataSize-p.MetadataFree, p.MetadataSize)
+	usable := p.MetadataSize / 2
+	return percent(max(0, usable-p.MetadataFree), usable)
 }

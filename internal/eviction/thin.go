@@ -58,13 +58,18 @@ func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 	return max(0, left-max(0, others, used-ours-slack))
 }
 
-// unwritten returns what the volumes of a thin pool may still write. In an overcommitted pool that is more than the
-// pool can give, and the charges of the PersistentVolumes do not show it.
+// unwritten returns what the volumes of a thin pool that pods may use, of any cluster, may still allocate: their full
+// size minus what they hold. In an overcommitted pool that is more than the pool can give, and the charges of the
+// PersistentVolumes do not show it. Snapshots are never written. What an inactive volume holds is unknown, so it counts
+// as fully written, as in the inventory.
 func (p *planner) unwritten(in *pool) (sum volume.Bytes) {
+	if in.Thin == nil {
+		return 0
+	}
 	for i := range p.view.Volumes {
 		v := &p.view.Volumes[i]
 		writable := (v.State == volume.Ready || v.State == volume.Creating) && v.Kind != volume.Snapshot
-		if in.Holds(v) && writable && v.Active { // LVM does not report what an inactive volume holds
+		if in.Holds(v) && writable && v.Active {
 			sum += max(0, v.Full-v.Device)
 		}
 	}

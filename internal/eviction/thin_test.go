@@ -144,7 +144,7 @@ func TestThinClosed(t *testing.T) {
 		"metadata has room":  {func(s thinScene) { s.Group(thinPool).Thin.MetadataUsed = 79 }, ""},
 		"exported":           {func(s thinScene) { s.Group("flexlvm").Exported = true }, "volume group flexlvm is exported"},
 		"a disk is gone":     {func(s thinScene) { s.Group(thinPool).Missing = 1 }, "cannot find 1 device of volume group flexlvm"},
-		"LVM's own metadata": {func(s thinScene) { p := s.Group(thinPool); p.MetadataSize, p.MetadataFree = 100, 1 }, "of volume group flexlvm is 99% full"},
+		"LVM's own metadata": {func(s thinScene) { p := s.Group(thinPool); p.MetadataSize, p.MetadataFree = 100, 1 }, "of volume group flexlvm is 98% full"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newThinScene()
@@ -254,6 +254,22 @@ func TestThinPoolFullOfVolumesInUse(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The volumes that pods may use, of any cluster, can still write what they do not hold yet.
+func TestThinUnwritten(t *testing.T) {
+	s := newThinScene()
+	s.thin("used", volume.Ready, 10)
+	s.thin("begun", volume.Creating, 10)
+	s.thin("of another cluster", volume.Ready, 10, func(v *inventory.Volume) { v.Cluster = "another" })
+	s.thin("over full", volume.Ready, 2)
+	s.thin("released", unreferenced, 10)
+	s.thin("snapshot", volume.Ready, 10, func(v *inventory.Volume) { v.Kind = volume.Snapshot })
+	s.thin("inactive", volume.Ready, 10, func(v *inventory.Volume) { v.Active = false })
+	s.thin("of another group", volume.Ready, 10, func(v *inventory.Volume) { v.GroupUUID = "another" })
+	s.Volume("linear", volume.Ready, 3, func(v *inventory.Volume) { v.Full = 10 * volume.GiB })
+	require.Equal(t, 21*volume.GiB, s.result(t).Unwritten)
+	require.Zero(t, s.Plan().Pools[0].Unwritten)
 }
 
 func TestJudgeThin(t *testing.T) {

@@ -39,7 +39,7 @@ func (p *planner) hindered(in *pool) bool {
 // volumes in use fill it, and there is room for all that they may still write. In other pools the threshold is raised
 // instead.
 func (p *planner) mayStayFull(in *pool) bool {
-	return in.Thin != nil && !p.hindered(in) && p.unwritten(in) <= in.coming()+in.Size/thinSlack
+	return in.Thin != nil && !p.hindered(in) && in.result.Unwritten <= in.coming()+in.Size/thinSlack
 }
 
 // evictForThreshold evicts from a pool that is over the high threshold until it reaches the low one.

@@ -95,6 +95,17 @@ func (g *gate) waiting() int {
 	return len(g.busy)
 }
 
+// oldest returns for how long the oldest running call has been running; 0 if none runs. A server that
+// responds ends each call soon after patience.
+func (g *gate) oldest() (age time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, since := range g.busy {
+		age = max(age, g.now().Sub(since))
+	}
+	return age
+}
+
 // explain adds advice to an error of the server.
 func (g *gate) explain(err error) error {
 	if err == nil {

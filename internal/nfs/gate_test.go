@@ -45,6 +45,24 @@ func TestGateToASilentServer(t *testing.T) {
 	require.NoError(t, g.do(t.Context(), "a", func(context.Context, *os.Root) error { return nil }))
 }
 
+// The age of the oldest call grows only while the same call runs: a server that answers many calls in a row is not
+// silent.
+func TestAgeOfTheOldestCall(t *testing.T) {
+	now := time.Now()
+	g := newGate(Export{Server: "nfs", Path: "/srv", Dir: t.TempDir()}, time.Minute, 3, func() time.Time { return now })
+	require.Zero(t, g.oldest())
+	require.NoError(t, g.enter("hangs"))
+	for range 5 {
+		require.NoError(t, g.enter("large"))
+		now = now.Add(time.Minute)
+		g.leave("large")
+	}
+	require.Equal(t, 5*time.Minute, g.oldest())
+	g.leave("hangs")
+	require.NoError(t, g.enter("large"))
+	require.Zero(t, g.oldest())
+}
+
 func TestGateSaysWhatToDo(t *testing.T) {
 	g := gateTo(t.TempDir(), time.Minute, 1)
 	for errno, want := range map[syscall.Errno]string{

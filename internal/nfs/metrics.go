@@ -53,14 +53,18 @@ func (m *Metrics) Leading(yes bool) {
 
 func (m *Metrics) refused(*controlplane.Refusal) { m.refusals.Inc() }
 
-// watch exports the number of calls that wait for each server. If a server does not respond, its number
-// does not fall.
+// watch exports the number of calls that run on each server, and the age of the oldest. The number does not
+// show whether a server responds: while a large directory is removed, a call runs at almost any time.
 func (m *Metrics) watch(p *Provisioner) {
-	for name, g := range p.gates {
-		m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name:        "flexlvm_nfs_provisioner_waiting_calls",
-			Help:        "Calls that are under way to the NFS server of an export; where it does not answer they stay.",
-			ConstLabels: prometheus.Labels{"export": name},
-		}, func() float64 { return float64(g.waiting()) }))
+	gauge := func(name, help, export string, value func() float64) prometheus.GaugeFunc {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{"export": export}}, value)
+	}
+	for export, g := range p.gates {
+		m.Registry.MustRegister(
+			gauge("flexlvm_nfs_provisioner_waiting_calls", "Calls that are running on the NFS server of an export.",
+				export, func() float64 { return float64(g.waiting()) }),
+			gauge("flexlvm_nfs_provisioner_oldest_call_seconds", "For how many seconds the oldest running call has been running on the NFS server of an export; 0 if none is running. If it exceeds --io-timeout by far, the server does not answer.",
+				export, func() float64 { return g.oldest().Seconds() }),
+		)
 	}
 }

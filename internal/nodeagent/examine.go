@@ -72,12 +72,18 @@ func (d *Daemon) noteGroups(f observation) {
 	}
 }
 
-// groupsOf returns the groups to examine: the node's groups and the named ones. A group that a PersistentVolume
-// names is examined even if LVM does not see it, because the examination finds out why.
+// groupsOf returns the groups to examine: those that hold volumes or pools of flexlvm, empty ones, and the named ones.
+// Others, such as the operating system's, may be full. A group that a PersistentVolume names is examined even if LVM
+// does not see it, because the examination finds out why.
 func groupsOf(in inventory.Inventory, named []volume.Group) []volume.Group {
 	groups := slices.Clone(named)
 	for i := range in.Pools {
-		groups = append(groups, in.Pools[i].Name.Group())
+		if p := &in.Pools[i]; p.Thin != nil || p.Directories != nil || p.LVs == 0 {
+			groups = append(groups, p.Name.Group())
+		}
+	}
+	for i := range in.Volumes {
+		groups = append(groups, in.Volumes[i].Group)
 	}
 	slices.Sort(groups)
 	return slices.Compact(groups)

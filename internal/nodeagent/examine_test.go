@@ -19,7 +19,8 @@ import (
 func TestExaminationIsReported(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.engine.pools = append(r.engine.pools, inventory.Pool{Name: "fast", UUID: "u"}, inventory.Pool{Name: "fast/thin", UUID: "v", Thin: &inventory.ThinPool{GroupUUID: "u"}})
+	r.engine.pools = append(r.engine.pools, inventory.Pool{Name: "fast", UUID: "u", LVs: 1}, inventory.Pool{Name: "fast/thin", UUID: "v", Thin: &inventory.ThinPool{GroupUUID: "u"}},
+		inventory.Pool{Name: "rl", UUID: "w", LVs: 3}) // the operating system's
 	var asked atomic.Value
 	r.config.Examine = func(_ context.Context, groups []volume.Group) []flexlvmv1.Check {
 		asked.Store(fmt.Sprint(groups))
@@ -31,7 +32,7 @@ func TestExaminationIsReported(t *testing.T) {
 	}
 	r.start()
 	r.eventually(func() bool { return r.status().CheckCount == 101 }, "not examined")
-	require.Equal(t, "[fast flexlvm]", asked.Load(), "each group once")
+	require.Equal(t, "[fast flexlvm]", asked.Load(), "each group once, and only groups that flexlvm uses")
 	status := r.status()
 	require.Len(t, status.Checks, 20)
 	require.Equal(t, "FAIL", status.Checks[0].Level)

@@ -232,6 +232,13 @@ func TestReadyWithoutPrograms(t *testing.T) {
 	r.eventually(r.readyIs("ToolsMissing"), "the condition is %v", r.condition("Ready"))
 	r.eventually(func() bool { return r.ready.Load() > 0 }, "not ready")
 	require.NotZero(t, r.failedRounds())
+	require.Zero(t, r.metric("flexlvm_gc_tools_missing"), "its PersistentVolume needs LVM, so the alert must fire")
+	r.api.with(func() {
+		gone := r.api.volumes["settled"]
+		delete(r.api.volumes, "settled")
+		r.api.changed("DELETED", gone)
+	})
+	r.eventually(func() bool { return r.metric("flexlvm_gc_tools_missing") == 1 }, "the alert fires for a node that nobody uses")
 }
 
 // Two daemons run at the same time, as for a moment during an update of the DaemonSet.

@@ -25,6 +25,7 @@ type Metrics struct {
 	blocked        prometheus.Gauge
 	orphansBlocked prometheus.Gauge
 	standby        prometheus.Gauge
+	toolsMissing   prometheus.Gauge
 	limited        prometheus.Gauge
 	unlimited      prometheus.Gauge
 	lastRound      prometheus.Gauge
@@ -47,12 +48,12 @@ var poolGauges = map[string]string{
 	"flexlvm_pool_free_bytes":                  "Free bytes of the pool, which no volume holds.",
 	"flexlvm_pool_reclaimable_bytes":           "Bytes of volumes that may be evicted now.",
 	"flexlvm_pool_promised_bytes":              "Bytes that PersistentVolumes of this node still need.",
-	"flexlvm_pool_allocatable_bytes":           "What PersistentVolumes may be charged altogether.",
-	"flexlvm_pool_charged_bytes":               "What PersistentVolumes are charged.",
-	"flexlvm_pool_thin_unwritten_bytes":        "What volumes of a thin pool may still write: their full size less what they hold, and what overwriting blocks takes that they share with copies and snapshots.",
-	"flexlvm_pool_shortfall_bytes":             "Bytes that are missing even if everything is evicted that may be.",
-	"flexlvm_pool_metadata_size_bytes":         "Size of LVM's metadata area, which cannot be enlarged.",
-	"flexlvm_pool_metadata_free_bytes":         "Free bytes of LVM's metadata area.",
+	"flexlvm_pool_allocatable_bytes":           "Total bytes that PersistentVolumes may be charged.",
+	"flexlvm_pool_charged_bytes":               "Total bytes that PersistentVolumes are charged.",
+	"flexlvm_pool_thin_unwritten_bytes":        "Bytes that volumes of a thin pool may still allocate: their full size minus what they hold, plus what overwriting blocks shared with copies and snapshots allocates.",
+	"flexlvm_pool_shortfall_bytes":             "Bytes that are still missing after all possible evictions.",
+	"flexlvm_pool_metadata_size_bytes":         "Size of LVM's metadata area, of which only half is usable. It cannot be enlarged.",
+	"flexlvm_pool_metadata_free_bytes":         "Free bytes of the usable half of LVM's metadata area.",
 	"flexlvm_pool_thin_metadata_size_bytes":    "Size of the metadata of a thin pool.",
 	"flexlvm_pool_thin_metadata_free_bytes":    "Free bytes of the metadata of a thin pool.",
 	"flexlvm_pool_closed":                      "1 while no new volume is promised in the pool.",
@@ -60,7 +61,7 @@ var poolGauges = map[string]string{
 	"flexlvm_pool_foreign_volumes":             "Logical volumes in the pool that are not flexlvm's, or another cluster's.",
 	"flexlvm_pool_fullest_snapshot_ratio":      "How full the fullest copy-on-write snapshot is that may overflow, from 0 to 1; 1 if one has.",
 	"flexlvm_pool_last_trim_timestamp_seconds": "When a volume of the pool was last trimmed, also by an earlier process.",
-	"flexlvm_pool_pressure":                    "1 while the pool is over its high threshold or cannot give what is promised.",
+	"flexlvm_pool_pressure":                    "1 while the pool is over its high threshold or has too little free room for what is promised.",
 }
 
 // NewMetrics creates the metrics and registers them.
@@ -76,13 +77,14 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		volumes:        prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "flexlvm_volumes", Help: "Volumes of this cluster, by pool and state."}, []string{"pool", "state"}),
 		orphans:        gauge("flexlvm_orphans", "Volumes of this cluster without a PersistentVolume."),
 		foreign:        gauge("flexlvm_foreign_volumes", "Volumes of flexlvm that belong to another cluster."),
-		problems:       gauge("flexlvm_problem_volumes", "Volumes of flexlvm that a person should look at, for example because their tags make no sense."),
+		problems:       gauge("flexlvm_problem_volumes", "Volumes of flexlvm that need attention, for example because of invalid tags."),
 		degraded:       gauge("flexlvm_degraded_volumes", "Volumes of flexlvm that have lost a copy, or whose copies differ. They can still be used."),
-		attention:      gauge("flexlvm_attention_persistentvolumes", "PersistentVolumes of this node that only a person can put right."),
+		attention:      gauge("flexlvm_attention_persistentvolumes", "PersistentVolumes of this node that need manual action."),
 		blocked:        gauge("flexlvm_gc_blocked", "1 while nothing is evicted because the API server seems to have lost PersistentVolumes."),
 		orphansBlocked: gauge("flexlvm_gc_orphan_eviction_blocked", "1 while no orphan is evicted, though --evict-orphans is set, because the API server has gone back in time."),
 		standby:        gauge("flexlvm_gc_standby", "1 while another node daemon works on this node and this one waits for it to end."),
-		limited:        gauge("flexlvm_io_limits_in_force", "Volumes of pods whose IO is limited as their PersistentVolume says."),
+		toolsMissing:   gauge("flexlvm_gc_tools_missing", "1 while the host lacks programs that flexlvm needs, such as LVM's, and no PersistentVolume is on the node, so that it matters to nobody that rounds fail."),
+		limited:        gauge("flexlvm_io_limits_in_force", "Volumes of pods whose IO is limited as their PersistentVolume sets."),
 		unlimited:      gauge("flexlvm_io_limits_not_applied", "PersistentVolumes whose limits on IO are not in force for a pod that uses them."),
 		lastRound:      gauge("flexlvm_gc_last_successful_round_timestamp_seconds", "When a round last succeeded."),
 		rounds:         counters("flexlvm_gc_rounds_total", "Rounds, by result: success, NotPublished where the report could not be written, or the reason of the condition Ready.", "result"),
@@ -107,7 +109,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		m.pools[name] = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"pool"})
 		registerer.MustRegister(m.pools[name])
 	}
-	registerer.MustRegister(m.volumes, m.orphans, m.foreign, m.problems, m.degraded, m.attention, m.blocked, m.orphansBlocked, m.standby, m.limited, m.unlimited,
+	registerer.MustRegister(m.volumes, m.orphans, m.foreign, m.problems, m.degraded, m.attention, m.blocked, m.orphansBlocked, m.standby, m.toolsMissing, m.limited, m.unlimited,
 		m.lastRound, m.rounds, m.roundTime, m.evictions, m.failed, m.releases, m.replicaSteps, m.commands, m.trims, m.trimBytes, m.found, m.sizes)
 	m.zero()
 	m.discovered(nil)
@@ -158,6 +160,8 @@ func (m *Metrics) sizesHeld(export string, asked, held int) {
 
 func (m *Metrics) waits(yes bool) { m.standby.Set(serve.Bool(yes)) }
 
+func (m *Metrics) unequipped(yes bool) { m.toolsMissing.Set(serve.Bool(yes)) }
+
 func (m *Metrics) ioLimited(applied, failed int) {
 	m.limited.Set(float64(applied))
 	m.unlimited.Set(float64(failed))
@@ -188,7 +192,6 @@ func (m *Metrics) observed(f observation) {
 	m.known = nil
 	for _, p := range f.result.Pools {
 		m.pool(p)
-		m.unwritten(p, f.inventory.Volumes)
 		m.lastTrim(p.Pool.Name, f.inventory.Volumes)
 		m.pools["flexlvm_pool_fullest_snapshot_ratio"].WithLabelValues(string(p.Pool.Name)).Set(fullest(p.Pool.Name, f.stores()))
 		m.known = append(m.known, p.Pool.Name)
@@ -243,6 +246,7 @@ func (m *Metrics) pool(p eviction.PoolResult) {
 	}
 	m.setIf(thin.Known, "flexlvm_pool_thin_metadata_size_bytes", name, thin.Metadata)
 	m.setIf(thin.Known, "flexlvm_pool_thin_metadata_free_bytes", name, thin.Metadata-thin.MetadataUsed)
+	m.setIf(thin.Known, "flexlvm_pool_thin_unwritten_bytes", name, p.Unwritten+p.Shared)
 	for _, s := range []volume.State{volume.Creating, volume.Ready, volume.Unreferenced, volume.Retained, volume.Doomed} {
 		m.volumes.WithLabelValues(name, string(s)).Set(float64(p.ByState[s]))
 	}
@@ -255,20 +259,6 @@ func (m *Metrics) setIf(known bool, gauge, pool string, value volume.Bytes) {
 		return
 	}
 	m.pools[gauge].WithLabelValues(pool).Set(float64(value))
-}
-
-// unwritten sets how much the volumes that pods may use, of any cluster, can still write to a thin pool. Snapshots
-// are never written, and an inactive volume counts as fully written.
-func (m *Metrics) unwritten(p eviction.PoolResult, all []inventory.Volume) {
-	sum := p.Shared
-	for i := range all {
-		v := &all[i]
-		used := v.State == volume.Ready || v.State == volume.Creating
-		if used && v.Kind != volume.Snapshot && p.Pool.Holds(v) {
-			sum += max(0, v.Full-v.Device)
-		}
-	}
-	m.setIf(p.Pool.Thin != nil && p.Pool.Thin.Known, "flexlvm_pool_thin_unwritten_bytes", string(p.Pool.Name), sum)
 }
 
 // lastTrim sets the trim metrics of a pool. A pool that was never trimmed has no timestamp.

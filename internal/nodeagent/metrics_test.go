@@ -130,22 +130,7 @@ func TestMetricsOfWhatIsChargedAndUnwritten(t *testing.T) {
 	thin := inventory.Pool{Name: "one/thin", UUID: "thin-1", Size: volume.GiB, Thin: &inventory.ThinPool{GroupUUID: "group-1", Known: true}}
 	f := foundPools(inventory.Pool{Name: "one", UUID: "group-1", Size: volume.GiB}, thin)
 	f.result.Pools[0].Allocatable, f.result.Pools[0].Charged = 900, 300
-	f.result.Pools[1].Shared = 1000
-	v := func(state volume.State, change func(*inventory.Volume)) {
-		one := inventory.Volume{
-			Group: "one", GroupUUID: "group-1", State: state, Kind: volume.Claim, Device: 10, Full: 100,
-			Shape: volume.Shape{Layout: volume.Thin, ThinPool: "thin"},
-		}
-		change(&one)
-		f.inventory.Volumes = append(f.inventory.Volumes, one)
-	}
-	v(volume.Ready, func(*inventory.Volume) {})
-	v(volume.Creating, func(*inventory.Volume) {})
-	v(volume.Ready, func(v *inventory.Volume) { v.Cluster = "another" })
-	v(volume.Ready, func(v *inventory.Volume) { v.Device = 120 })
-	v(volume.Unreferenced, func(*inventory.Volume) {})
-	v(volume.Ready, func(v *inventory.Volume) { v.Kind = volume.Snapshot })
-	v(volume.Ready, func(v *inventory.Volume) { v.GroupUUID = "group-2" })
+	f.result.Pools[1].Unwritten, f.result.Pools[1].Shared = 270, 1000
 	m.round(f, nil, nil, time.Second)
 	require.Equal(t, map[string]float64{"one": 900, "one/thin": 0}, series(t, registry, "flexlvm_pool_allocatable_bytes"))
 	require.Equal(t, map[string]float64{"one": 300, "one/thin": 0}, series(t, registry, "flexlvm_pool_charged_bytes"))

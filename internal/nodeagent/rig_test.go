@@ -85,7 +85,7 @@ func newRig(t testing.TB) *rig {
 		t: t, api: newAPI(t), clock: c, log: klog.Background(),
 		engine: &fakeEngine{now: c.now, pools: []inventory.Pool{{
 			Name: "flexlvm", UUID: evictiontest.GroupUUID, Size: 100 * volume.GiB, Free: 100 * volume.GiB, Extent: 4 * volume.MiB,
-			MetadataSize: 16 * volume.MiB, MetadataFree: 12 * volume.MiB,
+			MetadataSize: 16 * volume.MiB, MetadataFree: 6 * volume.MiB,
 		}}},
 		config: nodeagent.Config{Node: "node-1", Policy: eviction.DefaultPolicy(), Interval: 100 * time.Millisecond, Now: c.now},
 	}

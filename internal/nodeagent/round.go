@@ -63,6 +63,7 @@ func (d *Daemon) round(ctx context.Context) (observation, error) {
 		d.limit(f)
 		d.announceObservation(ctx, f)
 	}
+	d.out.Metrics.unequipped(d.unequipped())
 	d.out.Metrics.round(f, err, published, time.Since(start))
 	d.announceOutcome(ctx, err)
 	d.announcePublished(ctx, published)
@@ -83,6 +84,13 @@ func (d *Daemon) announceReady(failed, published error) {
 	if failed == nil || len(d.cfg.Missing()) > 0 {
 		d.out.Ready()
 	}
+}
+
+// unequipped reports whether the host lacks programs and carries no PersistentVolume: such a node need not work. If the
+// PersistentVolumes are unknown, it is assumed to have some.
+func (d *Daemon) unequipped() bool {
+	known, synced := d.watches.persistentVolumes()
+	return synced && len(known) == 0 && len(d.cfg.Missing()) > 0
 }
 
 // announceOutcome logs when rounds begin to fail, when the reason changes, and when they succeed again.

@@ -78,7 +78,7 @@ func TestStatusPutsTheWorstFirst(t *testing.T) {
 	require.Equal(t, 3, s.Ailing)
 	require.Equal(t, overview.Critical, s.Nodes[0].Problems[0].Severity)
 	require.Equal(t, "5 GiB are missing", s.Nodes[0].Problems[0].Message)
-	require.Equal(t, 900*volume.GiB, s.Total.Size)
+	require.Equal(t, 800*volume.GiB, s.Total.Size, "without the group of the operating system")
 	require.Equal(t, s.Total.Size, s.Total.InUse+s.Total.Reclaimable+s.Total.Free)
 }
 
@@ -93,7 +93,7 @@ func TestEveryProblemHasANextStep(t *testing.T) {
 		"full in use":   {condition(flexlvmv1.ConditionShortfall, metav1.ConditionFalse, flexlvmv1.ReasonFullOfVolumesInUse, "full"), overview.Warning},
 		"orphans":       {func(s *flexlvmv1.NodeStorageStatus) { s.OrphanCount = 2 }, overview.Warning},
 		"disk away":     {func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].MissingDevices = 1 }, overview.Critical},
-		"metadata":      {func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].MetadataUsedPercent = 95 }, overview.Warning},
+		"metadata":      {func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].MetadataUsedPercent = 80 }, overview.Warning},
 		"thin metadata": {func(s *flexlvmv1.NodeStorageStatus) { s.Pools[0].ThinMetadataPercent = &full }, overview.Critical},
 	} {
 		s := overview.StatusOf([]flexlvmv1.NodeStorage{node("n", tt.change)}, now)
@@ -101,6 +101,35 @@ func TestEveryProblemHasANextStep(t *testing.T) {
 		require.Equal(t, tt.severity, s.Nodes[0].Problems[0].Severity, name)
 		require.NotEmpty(t, s.Nodes[0].Problems[0].Next, name)
 	}
+}
+
+// Volume groups in which flexlvm has nothing are not judged, but empty groups and flexlvm's pools are.
+func TestGroupsOfOthersAreNoProblem(t *testing.T) {
+	full := flexlvmv1.Pool{Name: "rl", Layout: "linear", Size: resource.MustParse("100Gi"), ForeignVolumes: 2, MetadataUsedPercent: 99, Closed: "volume group rl is exported"}
+	for name, tt := range map[string]struct {
+		change func(*flexlvmv1.NodeStorageStatus)
+		want   int
+	}{
+		"of the operating system": {func(*flexlvmv1.NodeStorageStatus) {}, 0},
+		"empty":                   {func(s *flexlvmv1.NodeStorageStatus) { s.Pools[1].ForeignVolumes = 0 }, 2},
+		"promised":                {func(s *flexlvmv1.NodeStorageStatus) { s.Pools[1].Promised = resource.MustParse("1Gi") }, 2},
+		"shared":                  {func(s *flexlvmv1.NodeStorageStatus) { s.Pools[1].VolumesByState = map[string]int32{"ready": 1} }, 2},
+		"a thin pool":             {func(s *flexlvmv1.NodeStorageStatus) { s.Pools[1].Name = "rl/thin" }, 2},
+		"a directory pool":        {func(s *flexlvmv1.NodeStorageStatus) { s.Pools[1].Name = "rl:small" }, 2},
+	} {
+		s := overview.StatusOf([]flexlvmv1.NodeStorage{node("n", func(s *flexlvmv1.NodeStorageStatus) {
+			s.Pools = append(s.Pools, full)
+			tt.change(s)
+		})}, now)
+		require.Len(t, s.Nodes[0].Problems, tt.want, name)
+		for _, p := range s.Nodes[0].Problems {
+			require.Contains(t, p.Pool, "rl")
+		}
+	}
+	s := overview.StatusOf([]flexlvmv1.NodeStorage{node("n", func(s *flexlvmv1.NodeStorageStatus) {
+		s.Pools[0].Name, s.Pools[0].Closed = "fast/thin", "it is not active"
+	})}, now)
+	require.Equal(t, "run flexlvm doctor --group fast on the node", s.Nodes[0].Problems[0].Next)
 }
 
 func boundTo(claim string) func(*corev1.PersistentVolume) {

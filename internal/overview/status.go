@@ -56,6 +56,15 @@ type Pool struct {
 	ThinMetadata *int32 `json:"thinMetadataPercent,omitempty"`
 }
 
+// add adds the quantities of another pool.
+func (p *Pool) add(other Pool) {
+	p.Size += other.Size
+	p.InUse += other.InUse
+	p.Reclaimable += other.Reclaimable
+	p.Free += other.Free
+	p.Promised += other.Promised
+}
+
 // A Node is a node that has reported.
 type Node struct {
 	Name     string      `json:"name"`
@@ -65,6 +74,7 @@ type Node struct {
 	Pools    []Pool      `json:"pools"`
 	Problems []Problem   `json:"problems"`
 
+	total   Pool         // of the pools that are not unused
 	fullest volume.Bytes // share of the fullest pool that volumes in use take, in thousandths
 }
 
@@ -89,13 +99,7 @@ func StatusOf(storages []flexlvmv1.NodeStorage, now time.Time) Status {
 	out := Status{Nodes: []Node{}, Total: Pool{Name: "all"}}
 	for i := range storages {
 		n := nodeOf(&storages[i], now)
-		for _, p := range n.Pools {
-			out.Total.Size += p.Size
-			out.Total.InUse += p.InUse
-			out.Total.Reclaimable += p.Reclaimable
-			out.Total.Free += p.Free
-			out.Total.Promised += p.Promised
-		}
+		out.Total.add(n.total)
 		if len(n.Problems) > 0 {
 			out.Ailing++
 		}
@@ -112,11 +116,15 @@ func nodeOf(s *flexlvmv1.NodeStorage, now time.Time) Node {
 	n := Node{Name: s.Name, Seen: s.Status.ObservedTime, Version: s.Status.Version, Volumes: s.Status.Volumes, Pools: []Pool{}}
 	for _, p := range s.Status.Pools {
 		size, free, reclaimable := bytesOf(p.Size), bytesOf(p.Free), bytesOf(p.Reclaimable)
-		n.Pools = append(n.Pools, Pool{
+		pool := Pool{
 			Name: p.Name, Layout: p.Layout, Size: size, Free: free, Reclaimable: reclaimable,
 			InUse: max(0, size-free-reclaimable), Promised: bytesOf(p.Promised),
 			ThinData: p.ThinDataPercent, ThinMetadata: p.ThinMetadataPercent,
-		})
+		}
+		n.Pools = append(n.Pools, pool)
+		if !unused(&p) {
+			n.total.add(pool)
+		}
 		// Only pools that flexlvm uses count, as for the daemon's thresholds: other volume groups, such as the
 		// operating system's, are usually full.
 		if size > 0 && (len(p.VolumesByState) > 0 || p.Promised.Sign() > 0) {
@@ -126,6 +134,14 @@ func nodeOf(s *flexlvmv1.NodeStorage, now time.Time) Node {
 	n.Problems = append(nodeProblems(s, now), poolProblems(s)...)
 	slices.SortStableFunc(n.Problems, func(a, b Problem) int { return cmp.Compare(b.Severity.weight(), a.Severity.weight()) })
 	return n
+}
+
+// unused reports whether a pool is a volume group of others, such as the operating system's: it has logical volumes, but
+// none of flexlvm, and nothing is promised in it. An empty group may be waiting for its first volume. Thin pools and
+// directory pools are always flexlvm's.
+func unused(p *flexlvmv1.Pool) bool {
+	name := volume.PoolName(p.Name)
+	return p.ForeignVolumes > 0 && len(p.VolumesByState) == 0 && p.Promised.Sign() <= 0 && !name.Thin() && !name.Directory()
 }
 
 func nodeProblems(s *flexlvmv1.NodeStorage, now time.Time) []Problem {
@@ -156,9 +172,10 @@ func nodeProblems(s *flexlvmv1.NodeStorage, now time.Time) []Problem {
 	return out
 }
 
-// Usage of metadata, in percent, from which it is a problem, as in the alerts.
+// Usage of metadata, in percent, from which it is a problem, as in the alerts. Of LVM's metadata area, only half is
+// usable.
 const (
-	warnMetadata     = 90
+	warnMetadata     = 80
 	warnThinMetadata = 80
 )
 
@@ -170,14 +187,19 @@ func poolProblems(s *flexlvmv1.NodeStorage) (out []Problem) {
 		if p.MissingDevices > 0 {
 			add(Critical, fmt.Sprintf("LVM does not find %d of its devices", p.MissingDevices), "run pvs on the node, and reconnect the missing disk")
 		}
+		if unused(&p) {
+			continue
+		}
+		group := string(volume.PoolName(p.Name).Group())
 		if p.Closed != "" {
-			add(Warning, "takes no new volumes: "+p.Closed, "run flexlvm doctor on the node")
+			add(Warning, "takes no new volumes: "+p.Closed, "run flexlvm doctor --group "+group+" on the node")
 		}
 		if p.MetadataUsedPercent >= warnMetadata {
-			add(Warning, fmt.Sprintf("LVM's metadata area is %d %% full", p.MetadataUsedPercent), "delete claims on the node, because the area cannot be enlarged")
+			add(Warning, fmt.Sprintf("the usable half of LVM's metadata area is %d %% full", p.MetadataUsedPercent), "delete claims on the node, because the area cannot be enlarged")
 		}
 		if p.ThinMetadataPercent != nil && *p.ThinMetadataPercent >= warnThinMetadata {
-			add(Critical, fmt.Sprintf("the metadata of the thin pool is %d %% full", *p.ThinMetadataPercent), "run lvextend --poolmetadatasize +64M "+p.Name+" on the node")
+			add(Critical, fmt.Sprintf("the metadata of the thin pool is %d %% full", *p.ThinMetadataPercent), "on the node, run lvextend --poolmetadatasize +64M "+p.Name+
+				"; if group "+group+" has less than 128 MiB free, first add a disk (vgextend); without one, delete snapshots, clones and claims in the pool")
 		}
 	}
 	return out

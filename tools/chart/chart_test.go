@@ -117,7 +117,7 @@ provisioner:
   goMemoryLimit: 400MiB
   resources: {limits: {memory: 512Mi}}
 gc:
-  flags: {high-threshold-percent: 90, interval: null, verbose: true}
+  flags: {high-threshold-percent: 90, interval: null, verbose: true, list-volumes-up-to: 1000000, delete-rate: 25000000.0}
   nodeSelector: {disks: local}
   tolerations: []
   affinity: {nodeAffinity: {}}
@@ -158,6 +158,9 @@ installer:
 	gc := container(pod("DaemonSet flexlvm-gc"))
 	require.Contains(t, gc["args"], "--high-threshold-percent=90")
 	require.Contains(t, gc["args"], "--verbose=true")
+	for _, flag := range []string{"--list-volumes-up-to=1000000", "--delete-rate=25000000"} {
+		require.Contains(t, gc["args"], flag, "flags for whole numbers refuse an exponent")
+	}
 	require.NotContains(t, gc["args"], "--interval=1m")
 	require.Equal(t, map[string]any{"disks": "local", "kubernetes.io/os": "linux"}, pod("DaemonSet flexlvm-gc")["nodeSelector"])
 	require.Empty(t, pod("DaemonSet flexlvm-gc")["tolerations"])

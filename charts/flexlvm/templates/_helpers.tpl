@@ -3,11 +3,16 @@
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
-{{/* A flag; a list gives it once for each of its values. */}}
+{{/* A flag; a list gives it once for each of its values. Helm reads the numbers of a values file, which the
+     schema requires to be whole, as floating-point numbers, and %v would write 1000000 as 1e+06, which flags refuse. */}}
 {{- define "flexlvm.flag" -}}
 {{- $name := .name -}}
 {{- range (kindIs "slice" .value | ternary .value (list .value)) }}
+{{- if kindIs "float64" . }}
+- {{ printf "--%s=%.0f" $name . | quote }}
+{{- else }}
 - {{ printf "--%s=%v" $name . | quote }}
+{{- end }}
 {{- end }}
 {{- end }}
 
