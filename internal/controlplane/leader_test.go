@@ -8,8 +8,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection"
@@ -92,6 +95,28 @@ func TestLeadEndsAtOnceWhenTheLeaseIsLost(t *testing.T) {
 		<-ctx.Done() // the loss of the lease does not end it
 	})
 	require.ErrorIs(t, err, controlplane.ErrLeaseLost)
+}
+
+// A leader that sees its successor does not work on until it would have to have renewed the lease.
+func TestLeadEndsAtOnceWhenTheLeaseIsTaken(t *testing.T) {
+	client := fake.NewClientset()
+	var taken atomic.Bool
+	successor := "successor"
+	client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return taken.Load(), nil, apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "flexlvm.io", errors.New("it has changed"))
+	})
+	client.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return taken.Load(), &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &successor}}, nil
+	})
+	l := lease("only")
+	l.Duration, l.Renew = 2*time.Minute, time.Minute
+	began := time.Now()
+	err := l.Lead(t.Context(), client, health(), func(ctx context.Context) {
+		taken.Store(true)
+		<-ctx.Done()
+	})
+	require.ErrorIs(t, err, controlplane.ErrLeaseLost)
+	require.Less(t, time.Since(began), 30*time.Second)
 }
 
 func TestLeadRefusesTimesThatCannotWork(t *testing.T) {

@@ -190,16 +190,25 @@ func (x *index) amiss(view View, c *persistentvolume.Volume) string {
 	_, cut := x.pools[c.Pool()]
 	switch {
 	case !there:
-		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which LVM does not see on this node; %s%s; only if they are lost permanently, delete %s", c.PV, c.Group, bringBack(c.Group), orMake(c), c.User())
+		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which LVM does not see on this node; %s%s; only if they are lost permanently, delete %s", c.PV, c.Group, bringBack(c.Group), orMake(c), claimant(c))
 	case !c.InGroup(pool.UUID) && x.ailing[c.Group] == "":
-		return fmt.Sprintf("PersistentVolume %s was created for volume group %s with UUID %s, but the one on this node has %s; bring the disks of the other one back; only if they are lost permanently, such as after a replacement, delete %s", c.PV, c.Group, c.GroupUUID, pool.UUID, c.User())
+		return fmt.Sprintf("PersistentVolume %s was created for volume group %s with UUID %s, but the one on this node has %s; bring the disks of the other one back; only if they are lost permanently, such as after a replacement, delete %s", c.PV, c.Group, c.GroupUUID, pool.UUID, claimant(c))
 	case !cut:
-		return fmt.Sprintf("PersistentVolume %s needs %s %s, which is not on this node or does not carry flexlvm's tags; see `lvs -o +lv_tags %s`, and tag it; only if it is lost permanently, delete %s", c.PV, c.Pool().Noun(), c.Pool(), c.Group, c.User())
+		return fmt.Sprintf("PersistentVolume %s needs %s %s, which is not on this node or does not carry flexlvm's tags; see `lvs -o +lv_tags %s`, and tag it; only if it is lost permanently, delete %s", c.PV, c.Pool().Noun(), c.Pool(), c.Group, claimant(c))
 	}
 	if c.Undelete {
 		return "" // the daemon brings the volume back, or reports why it cannot
 	}
 	return x.unmountable(view, c)
+}
+
+// claimant returns what to delete to give up a PersistentVolume: its claim, or its LocalVolume as long as there is no
+// claim.
+func claimant(c *persistentvolume.Volume) string {
+	if Unclaimed(c) {
+		return "its LocalVolume"
+	}
+	return c.User()
 }
 
 // bringBack returns what to do about a volume group that LVM does not see. Its data may be intact: its disks may be

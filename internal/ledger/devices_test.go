@@ -73,18 +73,19 @@ func TestLedgerPromisesWhatPlansCanBring(t *testing.T) {
 		for i := range r.IntN(3) {
 			n.promise(b, ledgertest.Want(fmt.Sprintf("linear-%d", i), volume.Bytes(1+r.IntN(20))*volume.GiB))
 		}
-		wide := ledgertest.Want("wide", 0)
-		wide.Spec.Layout = []volume.Layout{volume.Striped, volume.Raid1}[r.IntN(2)]
-		if offer, _ := b.Offer("node-1", wide.Spec); offer.Most > 0 {
-			wide.Spec.Size = offer.Most
-			require.True(t, n.promise(b, wide), "seed %d: what is offered can be reserved", seed)
-			promised++
+		wide := 1 + r.IntN(3)
+		for i := range wide {
+			promised += n.promiseWide(t, b, r, fmt.Sprint("wide-", i))
 		}
 		for len(n.unmade) > 0 {
 			plan := n.Plan()
 			evicted += len(plan.Evictions)
 			n.carryOut(plan)
 			require.True(t, n.makeOne(r), "seed %d: %d volumes are promised and find no room: %s", seed, len(n.unmade), plan.Pools[0].ShortfallMessage)
+			if wide++; wide < 5 { // some volumes exist, and others do not
+				b.Report(n.report())
+				promised += n.promiseWide(t, b, r, fmt.Sprint("wide-", wide))
+			}
 		}
 	}
 	t.Logf("%d wide volumes promised, %d volumes evicted", promised, evicted)
@@ -141,6 +142,24 @@ func (n *simulated) promise(b *ledgertest.Books, w ledger.Want) bool {
 	return true
 }
 
+// promiseWide promises as large a volume of several devices as is offered, or a smaller one, and returns how many it has
+// promised.
+func (n *simulated) promiseWide(t *testing.T, b *ledgertest.Books, r *rand.Rand, name string) int {
+	w := ledgertest.Want(name, 0)
+	w.Spec.Layout = []volume.Layout{volume.Striped, volume.Raid1}[r.IntN(2)]
+	if w.Spec.Layout == volume.Striped {
+		w.Spec.Stripes = 2 + r.IntN(len(n.Group("flexlvm").Devices)-1)
+	}
+	offer, _ := b.Offer("node-1", w.Spec)
+	part := offer.Most / volume.Bytes(1+r.IntN(3))
+	w.Spec.Size = part - part%volume.Block
+	if w.Spec.Size == 0 {
+		return 0
+	}
+	require.True(t, n.promise(b, w), "what is offered can be reserved")
+	return 1
+}
+
 // carryOut removes the volumes that a plan evicts, and the doomed ones.
 func (n *simulated) carryOut(plan eviction.Result) {
 	g := n.Group("flexlvm")
@@ -156,10 +175,13 @@ func (n *simulated) carryOut(plan eviction.Result) {
 	})
 }
 
-// makeOne creates a volume that fits. Linear volumes are created first, and on the devices with the most room, where
-// they hurt the others most.
+// makeOne creates a volume that fits. In half of the cases, linear volumes are created first, and on the devices with the most room,
+// where they hurt the others most.
 func (n *simulated) makeOne(r *rand.Rand) bool {
 	g := n.Group("flexlvm")
+	if r.IntN(2) == 0 {
+		slices.SortStableFunc(n.unmade, func(a, b persistentvolume.Volume) int { return a.Shape.Devices() - b.Shape.Devices() })
+	}
 	for i, c := range n.unmade {
 		device := volume.DeviceSize(c.Size, 0)
 		share, left := c.Shape.Share(device, g.Extent), c.Charged

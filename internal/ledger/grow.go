@@ -183,6 +183,8 @@ type extension struct {
 	in   volume.PoolName
 	more volume.Bytes // the additional charge
 	left volume.Bytes // room that the pool can promise, not counting this growth
+	// spread is that of all promises in the pool, including this volume.
+	spread spread
 	// promised is the promised size that the object records; 0 for none.
 	promised volume.Bytes
 }
@@ -210,7 +212,7 @@ func (l *Ledger) judgeGrowth(object *corev1.PersistentVolume, size volume.Bytes)
 	if n := a.snapshotsOf(v.Group, v.Volume); n > 0 && size > v.Size {
 		return Answer{Waiting, fmt.Sprintf("it has %s with a store of its own, and LVM extends no volume in use that has such; delete the VolumeSnapshots, and it grows once they are gone", volume.Pluralize(n, "snapshot", "snapshots"))}, charge{}
 	}
-	e := extension{v: v.Grown(v.Size), to: v.Grown(size), in: in, promised: v.Growing}
+	e := extension{v: v.Grown(v.Size), to: v.Grown(size), in: in, promised: v.Growing, spread: a.spread(in, p)}
 	e.more = e.to.Charge().In(p.extent) - e.v.Charge().In(p.extent)
 	e.left = l.left(a, in, p) + a.taken(v.PV, l.entry(v.PV).charge(), in, p) - e.v.Charge().In(p.extent)
 	e.left += a.reserved[keptFor(v.PV)].from(in, p)
@@ -308,14 +310,14 @@ func (e extension) judgeDevices(p pool) Answer {
 		}
 		return n
 	}
-	free := wide(p.free(e.left, p.size)) // without evictions
+	free := wide(p.free(promise{e.left, p.size, e.spread})) // without evictions
 	if free >= e.v.Shape.Devices() {
 		return e.granted()
 	}
 	// Copies grow on their own devices. Which devices a volume uses is known only if it uses all of the
 	// pool's.
 	known := e.v.Shape.Layout != volume.Raid1 || len(p.devices) == e.v.Shape.Devices()
-	if known && wide(p.free(e.left, p.replicas)) >= e.v.Shape.Devices() {
+	if known && wide(p.free(promise{e.left, p.replicas, e.spread})) >= e.v.Shape.Devices() {
 		return e.makingRoom(p, e.more)
 	}
 	return Answer{Waiting, fmt.Sprintf("layout %s needs %s more on each of %d devices, and %s %q, of %s, has so much free on %d",

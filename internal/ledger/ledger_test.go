@@ -299,6 +299,31 @@ func TestLedgerLayouts(t *testing.T) {
 		require.ErrorContains(t, b.Take("node-1", three...), "on each of 2 devices")
 		require.Equal(t, 6*leg, b.Room("node-1"), "nothing is kept")
 	})
+	t.Run("of a pod one by one", func(t *testing.T) {
+		b := ledgertest.New(t, ledgertest.Report("node-1", 6*leg, devices(3*leg, 3*leg)))
+		one, two, three := mirrored("a", volume.GiB), mirrored("b", volume.GiB), mirrored("c", volume.GiB)
+		require.NoError(t, b.Take("node-1", one, two, three))
+		b.Written(ledgertest.PersistentVolume("node-1", one))
+		require.NoError(t, b.Take("node-1", two, one, three), "before its claim is bound")
+		b.Now = b.Now.Add(2 * ledger.ReservationTime) // the provisioner was restarted, for example
+		offer, _ := b.Offer("node-1", raid1)
+		require.Equal(t, 2*volume.GiB, offer.Most-offer.Most%volume.GiB, "the scheduler sees that they fit")
+		require.NoError(t, b.Take("node-1", two, three))
+		b.Written(ledgertest.PersistentVolume("node-1", two))
+		require.NoError(t, b.Take("node-1", three))
+		require.Error(t, b.Take("node-1", three, mirrored("d", volume.MiB)))
+	})
+	t.Run("beside others that are not made yet", func(t *testing.T) {
+		b := ledgertest.New(t, ledgertest.Report("node-1", 12*leg, devices(4*leg, 4*leg, 4*leg)))
+		striped := ledgertest.Want("striped", 3*volume.GiB-100*volume.MiB) // a GiB on each of three devices
+		striped.Spec.Layout, striped.Spec.Stripes = volume.Striped, 3
+		require.NoError(t, b.Take("node-1", striped))
+		require.NoError(t, b.Take("node-1", mirrored("a", volume.GiB)))
+		require.NoError(t, b.Take("node-1", ledgertest.Want("linear", volume.GiB)))
+		// The shares of the volumes on several devices, and all of the linear one.
+		require.Error(t, b.Take("node-1", mirrored("b", 2*volume.GiB)))
+		require.NoError(t, b.Take("node-1", mirrored("b", volume.GiB-300*volume.MiB)))
+	})
 	t.Run("where it lies what may be evicted is not told", func(t *testing.T) {
 		b := ledgertest.New(t, ledgertest.Report("node-1", 6*leg, devices(leg, leg), reclaimable(4*leg)))
 		require.Error(t, b.Take("node-1", mirrored("a", 2*volume.GiB)))

@@ -50,7 +50,7 @@ func (l *Ledger) offer(label string, class volume.Spec) (Offer, bool) {
 	}
 	free := []volume.Bytes{o.Room}
 	if class.Devices() > 1 {
-		free = p.free(room, stays)
+		free = p.free(promise{room, stays, a.spread(class.Pool(), p)})
 	}
 	o.Most = volume.Largest(free, class, p.extent)
 	if h, held := a.holds[class.Pool()]; held {

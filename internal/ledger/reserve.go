@@ -68,7 +68,7 @@ func (l *Ledger) reserveLocked(label, node string, wants []Want, reads []volume.
 		}
 		_, largest := need(open, in, p.extent)
 		room, kept := max(0, l.left(a, in, p)), a.kept(p, in, reads)
-		why := cmp.Or(p.short(open, in, room), p.readsShort(open, in, max(0, room-kept), reads), p.lacksDevices(open, in, room, kept))
+		why := cmp.Or(p.short(open, in, room), p.readsShort(open, in, max(0, room-kept), reads), p.lacksDevices(open, in, promise{room, kept, a.spread(in, p)}))
 		if why != "" {
 			if mayHold(wants, kept) && largest.charge().In(p.extent) <= room {
 				a.holds[in] = hold{largest.Spec.Size - volume.Block, l.now().Add(holdTime)}
@@ -244,34 +244,39 @@ func need(wants []Want, in volume.PoolName, extent volume.Bytes) (sum volume.Byt
 	return sum, largest
 }
 
+// A promise is the state of a pool's promises for which its devices are considered.
+type promise struct {
+	room   volume.Bytes // how much of the pool can still be promised
+	stays  volume.Bytes // how much of the reclaimable room is not evicted
+	spread spread       // of what is promised
+}
+
 // free returns how much may be allocated on each physical device of a pool: its free space and what may
-// be evicted from it. room is how much of the pool can still be promised, and stays is how much of the
-// reclaimable room is not evicted.
+// be evicted from it.
 //
-// Volumes that are promised but not created yet may be placed on any device, so their size is
-// subtracted from each. The devices of the room that stays are not known either, so it is subtracted
-// from the reclaimable room of each.
-func (p pool) free(room, stays volume.Bytes) []volume.Bytes {
+// Volumes that are promised but not created yet may be placed on any device, so the most that they can
+// take of one device is subtracted from each. The devices of the room that stays are not known either,
+// so it is subtracted from the reclaimable room of each.
+func (p pool) free(now promise) []volume.Bytes {
 	var free, reclaimable volume.Bytes
 	for i, f := range p.devices {
 		free += f
 		reclaimable += p.reclaimOn[i]
 	}
-	pending := max(0, free+max(reclaimable, p.reclaimable)-room)
+	pending := now.spread.onEach(max(0, free+max(reclaimable, p.reclaimable)-now.room))
 	out := make([]volume.Bytes, 0, len(p.devices))
 	for i, f := range p.devices {
-		out = append(out, max(0, f+max(0, p.reclaimOn[i]-stays)-pending))
+		out = append(out, max(0, f+max(0, p.reclaimOn[i]-now.stays)-pending))
 	}
 	return out
 }
 
-// lacksDevices returns why wants that need several physical devices cannot have them, or "". This much
-// of the replicas' room stays.
-func (p pool) lacksDevices(wants []Want, in volume.PoolName, room, stays volume.Bytes) string {
+// lacksDevices returns why wants that need several physical devices cannot have them, or "".
+func (p pool) lacksDevices(wants []Want, in volume.PoolName, now promise) string {
 	if slices.ContainsFunc(wants, func(w Want) bool { return w.Spec.Pool() == in && w.Spec.Kind == volume.Dataset }) {
-		stays = p.replicas
+		now.stays = p.replicas
 	}
-	free := p.free(room, stays)
+	free := p.free(now)
 	for _, w := range wants {
 		if w.Spec.Pool() != in {
 			continue

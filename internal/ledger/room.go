@@ -2,6 +2,8 @@ package ledger
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/flexlvm/flexlvm/internal/pv"
 	"github.com/flexlvm/flexlvm/internal/volume"
@@ -43,6 +45,45 @@ func (a *account) taken(name string, c charge, in volume.PoolName, p pool) volum
 		out = max(out, grows.from(in, p))
 	}
 	return out
+}
+
+// A spread is how much is promised in a pool, by the number of devices on which a volume takes equal
+// shares; 1 stands for volumes that LVM may place on a single device.
+type spread map[int]volume.Bytes
+
+// spread returns the spread of the promises in a pool, including volumes that exist already: which ones
+// do is unknown.
+func (a *account) spread(in volume.PoolName, p pool) spread {
+	out := spread{}
+	add := func(c charge, taken volume.Bytes) {
+		devices := c.Shape.Devices()
+		if c.Content > 0 {
+			devices = 1 // the store of a copy-on-write snapshot is linear
+		}
+		out[devices] += taken
+	}
+	for name, e := range a.written {
+		add(e.charge(), a.taken(name, e.charge(), in, p))
+	}
+	for _, r := range a.reserved {
+		add(r.charge, r.from(in, p))
+	}
+	for _, d := range a.departed {
+		add(d.charge, d.from(in, p))
+	}
+	return out
+}
+
+// onEach returns the most that the promised volumes that do not exist yet can take of any device, given
+// how much they take in total: the volumes on the fewest devices count first, and what is not explained
+// by any volume counts in full.
+func (s spread) onEach(pending volume.Bytes) (sum volume.Bytes) {
+	for _, devices := range slices.Sorted(maps.Keys(s)) {
+		part, n := min(pending, s[devices]), volume.Bytes(devices)
+		sum += (part + n - 1) / n
+		pending -= part
+	}
+	return sum + pending
 }
 
 // from returns how much a charge takes from a pool.

@@ -44,6 +44,12 @@ func declaredVolumes(f observation, failed func(id string) (why string)) (out []
 			made[eviction.KeyOf(v).String()] = true
 		}
 	}
+	amiss := map[string]string{}
+	for _, v := range f.verdicts {
+		if v.Action == eviction.ActionReport {
+			amiss[string(v.PersistentVolume.UID)] = v.Why
+		}
+	}
 	for i := range f.view.PersistentVolumes {
 		c := &f.view.PersistentVolumes[i]
 		if !eviction.Unclaimed(c) {
@@ -53,6 +59,8 @@ func declaredVolumes(f observation, failed func(id string) (why string)) (out []
 		switch {
 		case made[eviction.KeyOfPersistentVolume(c).String()]:
 			one.State = flexlvmv1.DeclaredMade
+		case amiss[string(c.UID)] != "":
+			one.Message = clip(amiss[string(c.UID)], mostMessage)
 		case c.Encrypted:
 			one.Message = "it is encrypted, so it is created by its first mount, which has the key"
 		default:

@@ -10,6 +10,7 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/pv"
+	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
 func pvDeclared(o *corev1.PersistentVolume) {
@@ -62,4 +63,23 @@ func TestDeclaredVolumeThatIsDeletedMeanwhile(t *testing.T) {
 	r.rounds(2)
 	require.Empty(t, r.engine.called("prepare"))
 	require.Empty(t, r.api.told("VolumeNotMade"))
+}
+
+// A declared volume of a volume group that was replaced is not created, and the NodeStorage says so, whether or not
+// the volume would be created ahead.
+func TestDeclaredVolumeOfAReplacedGroup(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	elsewhere := func(o *corev1.PersistentVolume) {
+		o.Spec.FlexVolume.Options[volume.OptionGroupUUID] = "pVk3yn-0ndM-3Dn0-V4cB-Kj3D-f2pY-Xa9Qz1"
+	}
+	r.api.put(object("data", 10, pvDeclared, elsewhere))
+	r.start()
+	r.rounds(2)
+	all := r.status().DeclaredVolumes
+	require.Len(t, all, 1)
+	require.Equal(t, flexlvmv1.DeclaredWaiting, all[0].State)
+	require.Contains(t, all[0].Message, "was created for volume group flexlvm with UUID pVk3yn-")
+	require.Contains(t, all[0].Message, "delete its LocalVolume")
+	require.Empty(t, r.engine.called("prepare"))
 }

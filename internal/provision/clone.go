@@ -249,10 +249,16 @@ func (e *OtherNodeError) Error() string {
 }
 
 // settledElsewhere fails if the volume of a pod's other claim is not on the node that is meant for the
-// rest. The error is an *OtherNodeError.
+// rest, with an *OtherNodeError, or if the cache does not have its PersistentVolume: it may be behind
+// that of the claims. A claim whose PersistentVolume is gone is Lost, and its pod cannot start anyway.
 func (p *Provisioner) settledElsewhere(other *corev1.PersistentVolumeClaim, node string) error {
 	object, err := p.Listers.Volumes.Get(other.Spec.VolumeName)
-	if err != nil || object.Labels[pv.LabelNode] == "" || object.Labels[pv.LabelNode] == pv.NodeLabelValue(node) {
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("PersistentVolume %q of claim %q is not seen yet, so its node is unknown; this is tried again by itself", other.Spec.VolumeName, other.Name)
+	case err != nil:
+		return err
+	case object.Labels[pv.LabelNode] == "" || object.Labels[pv.LabelNode] == pv.NodeLabelValue(node):
 		return nil
 	}
 	return &OtherNodeError{Claim: other.Name, Why: "has its volume", Node: hostnameOf(object), Meant: node}

@@ -211,7 +211,7 @@ func TestProvisionForAPodWithACopy(t *testing.T) {
 		"on another node, the copy is bound":   {"node-2", "pvc-copy", `claim "copy" has its volume on node "node-1" and this one was to be on node "node-2"`},
 		"on its node":                          {"node-1", "", ""},
 		"on its node, the copy is bound":       {"node-1", "pvc-copy", ""},
-		"bound to what the cache has not seen": {"node-2", "pvc-unseen", ""},
+		"bound to what the cache has not seen": {"node-2", "pvc-unseen", `PersistentVolume "pvc-unseen" of claim "copy" is not seen yet`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := cloneCast(t)
@@ -227,7 +227,11 @@ func TestProvisionForAPodWithACopy(t *testing.T) {
 			got, state, err := c.provisioner(t).Provision(context.Background(), o)
 			if tt.err != "" {
 				require.ErrorContains(t, err, tt.err)
-				require.Equal(t, controller.ProvisioningReschedule, state)
+				want := controller.ProvisioningReschedule
+				if tt.volume == "pvc-unseen" {
+					want = controller.ProvisioningNoChange
+				}
+				require.Equal(t, want, state)
 				return
 			}
 			require.NoError(t, err)

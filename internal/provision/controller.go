@@ -81,7 +81,7 @@ func Work(ctx context.Context, config Config) error {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
 	books, publish, grow := config.newLedger(w, events)
-	guard := newScaleDownGuard(config.Capacities, w.listers(), publish.nodeName)
+	guard := newScaleDownGuard(config.Capacities, w.listers(), w.storage.GetStore(), publish.nodeName)
 	discovered, err := config.discovered(w, events)
 	if err != nil {
 		return fmt.Errorf("watch the API server: %w", err)

@@ -296,9 +296,9 @@ func (l *localVolumes) state(o *flexlvmv1.LocalVolume, object *corev1.Persistent
 			ready.isTrue, ready.reason, ready.message = true, flexlvmv1.LocalVolumeMade, fmt.Sprintf("the volume is made, and kept for claim %s", claim)
 			break
 		}
-		ready.reason, ready.message = flexlvmv1.LocalVolumeMaking, "its room is reserved, and node "+o.Spec.NodeName+" has not made it yet"
-		if why != "" {
-			ready.message += ": " + why
+		ready.reason, ready.message = flexlvmv1.LocalVolumeMaking, fmt.Sprintf("node %s has not made it yet: %s", o.Spec.NodeName, why)
+		if why == "" { // otherwise its volume group may be gone, with the room
+			ready.message = fmt.Sprintf("its room is reserved, and node %s has not made it yet", o.Spec.NodeName)
 		}
 	}
 	return ready

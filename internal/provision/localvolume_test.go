@@ -172,7 +172,7 @@ func TestLocalVolumeKilledAfterEveryWrite(t *testing.T) {
 
 		b.report(flexlvmv1.DeclaredWaiting, "LVM hangs")
 		_, message = b.sync()
-		require.Contains(t, message, "node-1 has not made it yet: LVM hangs")
+		require.Equal(t, "node node-1 has not made it yet: LVM hangs", message, "its room may be gone")
 		b.report(flexlvmv1.DeclaredMade, "")
 		reason, message = b.sync()
 		require.Equal(t, flexlvmv1.LocalVolumeMade, reason)

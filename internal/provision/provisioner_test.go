@@ -260,6 +260,7 @@ func TestProvisionLooksAtThePod(t *testing.T) {
 		"both fit":                       {other: other("log", "8Gi", nil)},
 		"they do not fit together":       {other: other("log", "10500Mi", nil), err: "no room for the claims data, db-0-scratch, log together", state: controller.ProvisioningReschedule},
 		"the other has its volume":       {other: other("log", "10500Mi", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "pvc-1" })},
+		"its volume is not seen yet":     {other: other("log", "1Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "pvc-2" }), err: `PersistentVolume "pvc-2" of claim "log" is not seen yet`, state: controller.ProvisioningNoChange},
 		"the other is another's":         {other: other("log", "10500Mi", of("elsewhere"))},
 		"the other goes where it likes":  {other: other("log", "10500Mi", of("at-once"))},
 		"the other needs no class":       {other: other("log", "10500Mi", of(""))},
@@ -272,6 +273,7 @@ func TestProvisionLooksAtThePod(t *testing.T) {
 			c.classes = append(c.classes, elsewhere, atOnce)
 			c.claims = []*corev1.PersistentVolumeClaim{tt.other, other("db-0-scratch", "64Mi", nil)}
 			c.pods = []*corev1.Pod{using("data", "log")}
+			c.volumes = []*corev1.PersistentVolume{ledgertest.PersistentVolume("node-1", ledgertest.Want("pvc-1", volume.GiB))}
 			got, state, err := c.provisioner(t).Provision(context.Background(), options("node-1"))
 			if tt.err != "" {
 				require.ErrorContains(t, err, tt.err)

@@ -315,6 +315,7 @@ func TestRoomOfThePodsOwnDataset(t *testing.T) {
 // scratch provisions a claim of a pod whose other claim is already bound.
 func scratch(t *testing.T, c *cast, bound, size string) error {
 	c.claims = []*corev1.PersistentVolumeClaim{other("read", "1Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = bound })}
+	c.volumes = []*corev1.PersistentVolume{{ObjectMeta: metav1.ObjectMeta{Name: bound}}} // it is on several nodes
 	pod := using("data", "read")
 	pod.Spec.Volumes = pod.Spec.Volumes[:2]
 	c.pods = []*corev1.Pod{pod}

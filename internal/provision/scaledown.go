@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
@@ -36,16 +38,27 @@ const (
 type scaleDownGuard struct {
 	client  kubernetes.Interface
 	listers Listers
+	reports cache.Store // NodeStorages
 	// nameOf returns the name of the node with a label.
 	nameOf func(label string) (name string, known bool)
 	queue  workqueue.TypedRateLimitingInterface[string]
 }
 
-func newScaleDownGuard(client kubernetes.Interface, listers Listers, nameOf func(string) (string, bool)) *scaleDownGuard {
-	return &scaleDownGuard{client, listers, nameOf, workqueue.NewTypedRateLimitingQueue(controlplane.RetryLimiter())}
+func newScaleDownGuard(client kubernetes.Interface, listers Listers, reports cache.Store, nameOf func(string) (string, bool)) *scaleDownGuard {
+	return &scaleDownGuard{client, listers, reports, nameOf, workqueue.NewTypedRateLimitingQueue(controlplane.RetryLimiter())}
 }
 
 func (g *scaleDownGuard) seeNode(node *corev1.Node) { g.see(pv.NodeLabelValue(node.Name)) }
+
+// reportHandler returns a handler of the nodes' reports, most of whose changes do not matter here.
+func (g *scaleDownGuard) reportHandler() cache.ResourceEventHandler {
+	see := func(obj any) { g.see(pv.NodeLabelValue(obj.(*flexlvmv1.NodeStorage).Name)) }
+	return cache.ResourceEventHandlerFuncs{AddFunc: see, UpdateFunc: func(was, now any) {
+		if retainsVolumes(was.(*flexlvmv1.NodeStorage)) != retainsVolumes(now.(*flexlvmv1.NodeStorage)) {
+			see(now)
+		}
+	}}
+}
 
 func (g *scaleDownGuard) seeVolume(object *corev1.PersistentVolume) {
 	if label := controlplane.NodeLabel(object); label != "" {
@@ -96,6 +109,13 @@ func (g *scaleDownGuard) guard(ctx context.Context, label string) error {
 	if err != nil {
 		return err
 	}
+	if !holds {
+		retains, reported, err := g.retains(name)
+		if err != nil || !reported && node.Annotations[pv.AnnotationScaleDownOurs] == yes {
+			return err // without a report, the node may have retained volumes
+		}
+		holds = retains
+	}
 	change := scaleDownChange(node.Annotations, holds)
 	if len(change) == 0 {
 		return nil
@@ -140,22 +160,67 @@ func (g *scaleDownGuard) holdsVolumes(label string) (bool, error) {
 	return false, nil
 }
 
-// keepsNode reports whether a PersistentVolume keeps its node: a bound one that flexlvm has created,
-// also of a discovered volume, or one that stands for a snapshot that was taken, to which no claim is
-// ever bound. A replica's data can be fetched again, unless consumers write to it.
+// retains reports whether a node has retained volumes, and whether it has reported at all.
+func (g *scaleDownGuard) retains(node string) (retains, reported bool, err error) {
+	object, reported, err := g.reports.GetByKey(node)
+	if err != nil || !reported {
+		return false, false, err
+	}
+	return retainsVolumes(object.(*flexlvmv1.NodeStorage)), true, nil
+}
+
+// retainsVolumes reports whether a node has volumes that are kept without a PersistentVolume until a
+// person gives them up.
+func retainsVolumes(report *flexlvmv1.NodeStorage) bool {
+	return slices.ContainsFunc(report.Status.Pools, func(p flexlvmv1.Pool) bool {
+		return p.VolumesByState[string(volume.Retained)] > 0
+	})
+}
+
+// keepsNode reports whether a PersistentVolume that flexlvm has created, also of a discovered volume,
+// keeps its node. A snapshot does once it was taken: no claim is ever bound to it. A replica's data can
+// be fetched again, unless consumers write to it.
 func keepsNode(object *corev1.PersistentVolume) bool {
-	bound := object.Status.Phase == corev1.VolumeBound
-	switch {
-	case object.Annotations[pv.AnnotationProvisionedBy] == flexlvmv1.Discoverer:
-		return bound
-	case !persistentvolume.IsOurs(object):
-		return false
-	case persistentvolume.IsSnapshot(object):
-		_, taken := persistentvolume.TakenAt(object)
-		return taken
-	case !bound:
+	if object.Annotations[pv.AnnotationProvisionedBy] == flexlvmv1.Discoverer {
+		return discoveredKeepsNode(object)
+	}
+	if !persistentvolume.IsOurs(object) {
 		return false
 	}
+	if persistentvolume.IsSnapshot(object) {
+		_, taken := persistentvolume.TakenAt(object)
+		return taken
+	}
 	_, replicated := object.Labels[replica.LabelDataset]
-	return !replicated || object.Annotations[pv.AnnotationOnNodeLoss] == string(volume.OnNodeLossKeep)
+	if replicated && object.Annotations[pv.AnnotationOnNodeLoss] != string(volume.OnNodeLossKeep) {
+		return false
+	}
+	switch object.Status.Phase {
+	case corev1.VolumeBound:
+		return true
+	case corev1.VolumeAvailable:
+		// It may have the data of an earlier claim, unless its LocalVolume still waits for the first. With
+		// the policy Retain, somebody may have made it available again after that claim.
+		return object.Annotations[pv.AnnotationDeclared] == "" || retained(object)
+	case corev1.VolumeReleased, corev1.VolumeFailed:
+		return retained(object) // otherwise its volume is given up
+	}
+	return false
+}
+
+// discoveredKeepsNode is keepsNode for a discovered volume. A released one may be kept whatever its
+// policy is, because its class says so or because it cannot be cleaned. An available one has nothing of
+// a claim, unless its policy is Retain: then somebody may have made it available again.
+func discoveredKeepsNode(object *corev1.PersistentVolume) bool {
+	switch object.Status.Phase {
+	case corev1.VolumeBound, corev1.VolumeReleased, corev1.VolumeFailed:
+		return true
+	case corev1.VolumeAvailable:
+		return retained(object)
+	}
+	return false
+}
+
+func retained(object *corev1.PersistentVolume) bool {
+	return object.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain
 }

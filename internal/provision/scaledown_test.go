@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/controlplane"
@@ -36,6 +37,22 @@ func discoveredOn(node string, phase corev1.PersistentVolumePhase) *corev1.Persi
 	}
 }
 
+// retaining gives a PersistentVolume the reclaim policy Retain.
+func retaining(object *corev1.PersistentVolume) *corev1.PersistentVolume {
+	object.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+	return object
+}
+
+// reporting returns the reports of a node whose pool has so many volumes in the state retained.
+func reporting(t *testing.T, node string, retained int32) cache.Store {
+	t.Helper()
+	out := cache.NewStore(cache.MetaNamespaceKeyFunc)
+	require.NoError(t, out.Add(ledgertest.Report(node, volume.GiB, func(p *flexlvmv1.Pool) {
+		p.VolumesByState = map[string]int32{string(volume.Retained): retained}
+	})))
+	return out
+}
+
 // snapshotOn returns the PersistentVolume of a snapshot, which is Available even if its source is gone.
 func snapshotOn(t *testing.T, node string, taken bool) *corev1.PersistentVolume {
 	t.Helper()
@@ -53,14 +70,16 @@ func snapshotOn(t *testing.T, node string, taken bool) *corev1.PersistentVolume 
 
 // The guard works with the parts of the PersistentVolumes that the caches keep.
 func TestScaleDownSeesWhatIsCached(t *testing.T) {
-	for _, whole := range []*corev1.PersistentVolume{discoveredOn("node-1", corev1.VolumeBound), snapshotOn(t, "node-1", true)} {
+	again := retaining(discoveredOn("node-1", corev1.VolumeAvailable))
+	again.Name = "discovered-2"
+	for _, whole := range []*corev1.PersistentVolume{discoveredOn("node-1", corev1.VolumeBound), again, snapshotOn(t, "node-1", true)} {
 		t.Run(whole.Name, func(t *testing.T) {
 			t.Parallel()
 			volumes := controlplane.Packed{SharedIndexInformer: cache.NewSharedIndexInformer(&cache.ListWatch{}, &corev1.PersistentVolume{}, 0, controlplane.NodeIndex())}
 			packed, err := controlplane.Pack(whole)
 			require.NoError(t, err)
 			require.NoError(t, volumes.SharedIndexInformer.GetIndexer().Add(packed))
-			g := newScaleDownGuard(nil, Listers{OnNode: (&watches{volumes: volumes}).onNode}, nil)
+			g := newScaleDownGuard(nil, Listers{OnNode: (&watches{volumes: volumes}).onNode}, nil, nil)
 			holds, err := g.holdsVolumes("node-1")
 			require.NoError(t, err)
 			require.True(t, holds)
@@ -85,7 +104,15 @@ func TestScaleDownIsDisabledWhileVolumesLive(t *testing.T) {
 		}
 		return out
 	}
-	released := bound(func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeReleased })
+	in := func(phase corev1.PersistentVolumePhase) *corev1.PersistentVolume {
+		return bound(func(v *corev1.PersistentVolume) { v.Status.Phase = phase })
+	}
+	declared := func() *corev1.PersistentVolume {
+		return bound(func(v *corev1.PersistentVolume) {
+			v.Status.Phase, v.Annotations[pv.AnnotationDeclared] = corev1.VolumeAvailable, "team-a/ledger"
+		})
+	}
+	released := in(corev1.VolumeReleased)
 	readable := bound(func(v *corev1.PersistentVolume) {
 		v.Labels[replica.LabelDataset], v.Annotations[pv.AnnotationOnNodeLoss] = "hash", "release"
 	})
@@ -103,10 +130,20 @@ func TestScaleDownIsDisabledWhileVolumesLive(t *testing.T) {
 		"a bound volume":                {nil, []*corev1.PersistentVolume{bound()}, ours},
 		"nothing":                       {nil, nil, nil},
 		"a released volume":             {nil, []*corev1.PersistentVolume{released}, nil},
+		"a released one that is kept":   {nil, []*corev1.PersistentVolume{retaining(in(corev1.VolumeReleased))}, ours},
+		"a kept one is the last":        {ours, []*corev1.PersistentVolume{retaining(in(corev1.VolumeReleased))}, ours},
+		"a failed one that is kept":     {nil, []*corev1.PersistentVolume{retaining(in(corev1.VolumeFailed))}, ours},
+		"a failed volume":               {nil, []*corev1.PersistentVolume{in(corev1.VolumeFailed)}, nil},
+		"one that is available again":   {nil, []*corev1.PersistentVolume{in(corev1.VolumeAvailable)}, ours},
+		"a declared volume":             {nil, []*corev1.PersistentVolume{declared()}, nil},
+		"a declared one that is kept":   {nil, []*corev1.PersistentVolume{retaining(declared())}, ours},
 		"what can be fetched again":     {nil, []*corev1.PersistentVolume{readable}, nil},
 		"what consumers write":          {nil, []*corev1.PersistentVolume{writable}, ours},
 		"a discovered volume":           {nil, []*corev1.PersistentVolume{discovered(corev1.VolumeBound)}, ours},
 		"a discovered one that is free": {nil, []*corev1.PersistentVolume{discovered(corev1.VolumeAvailable)}, nil},
+		"a discovered one, released":    {nil, []*corev1.PersistentVolume{discovered(corev1.VolumeReleased)}, ours},
+		"a discovered one, kept":        {nil, []*corev1.PersistentVolume{retaining(discovered(corev1.VolumeReleased))}, ours},
+		"a discovered one, offered":     {nil, []*corev1.PersistentVolume{retaining(discovered(corev1.VolumeAvailable))}, ours},
 		"a snapshot":                    {nil, []*corev1.PersistentVolume{snapshotOn(t, "node-1", true)}, ours},
 		"a snapshot that is not taken":  {nil, []*corev1.PersistentVolume{snapshotOn(t, "node-1", false)}, nil},
 		"the last is gone":              {ours, []*corev1.PersistentVolume{released}, nil},
@@ -127,7 +164,7 @@ func TestScaleDownIsDisabledWhileVolumesLive(t *testing.T) {
 			g := newScaleDownGuard(client, Listers{
 				Nodes:  corelisters.NewNodeLister(nodes),
 				OnNode: func(string) ([]*corev1.PersistentVolume, error) { return tt.volumes, nil },
-			}, func(label string) (string, bool) { return label, true })
+			}, reporting(t, "node-1", 0), func(label string) (string, bool) { return label, true })
 			require.NoError(t, g.guard(t.Context(), "node-1"))
 			got, err := client.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
 			require.NoError(t, err)
@@ -138,3 +175,70 @@ func TestScaleDownIsDisabledWhileVolumesLive(t *testing.T) {
 		})
 	}
 }
+
+// A retained volume has no PersistentVolume: only the node's report shows it.
+func TestScaleDownIsDisabledWhileVolumesAreRetained(t *testing.T) {
+	ours := map[string]string{autoscaler: "true", pv.AnnotationScaleDownOurs: "true"}
+	for name, tt := range map[string]struct {
+		has     map[string]string
+		reports cache.Store
+		want    map[string]string
+	}{
+		"one is retained":             {nil, reporting(t, "node-1", 1), ours},
+		"the last claim is gone":      {ours, reporting(t, "node-1", 1), ours},
+		"none is retained":            {ours, reporting(t, "node-1", 0), nil},
+		"nothing is reported":         {nil, reporting(t, "node-2", 1), nil},
+		"nothing is reported anymore": {ours, reporting(t, "node-2", 1), ours},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "uid", Annotations: tt.has}}
+			nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+			require.NoError(t, nodes.Add(node))
+			client := fake.NewClientset(node)
+			g := newScaleDownGuard(client, Listers{
+				Nodes:  corelisters.NewNodeLister(nodes),
+				OnNode: func(string) ([]*corev1.PersistentVolume, error) { return nil, nil },
+			}, tt.reports, func(label string) (string, bool) { return label, true })
+			require.NoError(t, g.guard(t.Context(), "node-1"))
+			got, err := client.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
+			require.NoError(t, err)
+			require.Equal(t, len(tt.want), len(got.Annotations))
+			for name, value := range tt.want {
+				require.Equal(t, value, got.Annotations[name], name)
+			}
+		})
+	}
+}
+
+// Only the changes of a report that concern retained volumes cause work.
+func TestScaleDownSeesWhenVolumesAreRetained(t *testing.T) {
+	report := func(retained int32) any {
+		object, _, err := reporting(t, "node-1", retained).GetByKey("node-1")
+		require.NoError(t, err)
+		return object
+	}
+	for name, tt := range map[string]struct {
+		event func(cache.ResourceEventHandler)
+		seen  bool
+	}{
+		"the first report":     {func(h cache.ResourceEventHandler) { h.OnAdd(report(0), true) }, true},
+		"the first is kept":    {func(h cache.ResourceEventHandler) { h.OnUpdate(report(0), report(1)) }, true},
+		"the last is given up": {func(h cache.ResourceEventHandler) { h.OnUpdate(report(1), report(0)) }, true},
+		"one more":             {func(h cache.ResourceEventHandler) { h.OnUpdate(report(1), report(2)) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			queue := &immediate{TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue(controlplane.RetryLimiter())}
+			g := newScaleDownGuard(nil, Listers{}, nil, nil)
+			g.queue = queue
+			tt.event(g.reportHandler())
+			require.Equal(t, tt.seen, queue.Len() == 1)
+		})
+	}
+}
+
+// immediate is a queue that delays nothing.
+type immediate struct {
+	workqueue.TypedRateLimitingInterface[string]
+}
+
+func (q *immediate) AddAfter(label string, _ time.Duration) { q.Add(label) }

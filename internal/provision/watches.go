@@ -112,6 +112,7 @@ func (w *watches) feed(p *publisher, pending *pendingClaims, grow *growth.Contro
 			p.ledger.Report(s)
 			grow.Room(pv.NodeLabelValue(s.Name)) // even if no more can be promised, more may be free
 		}, func(s *flexlvmv1.NodeStorage) { p.ledger.Forget(s.Name) })},
+		{w.storage, guard.reportHandler()},
 		{w.volumes, on(func(v *corev1.PersistentVolume) {
 			p.ledger.Written(v)
 			grow.SeeVolume(v)

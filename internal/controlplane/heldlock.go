@@ -1,0 +1,74 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+var (
+	errTaken   = errors.New("another process holds the lease, so it is not released")
+	errWorking = errors.New("the work has not ended, so the lease is not released and expires")
+)
+
+// A heldLock wraps the lock of a lease for an elector, which has two gaps. The elector keeps trying to
+// renew a lease that another process holds already, while the work goes on: a heldLock ends the election
+// immediately. And the elector releases the lease if it was the holder when it last observed it: a
+// heldLock releases it only if it still is, and if no work is left that relies on it.
+//
+// The elector calls it from one goroutine.
+type heldLock struct {
+	resourcelock.Interface
+	end    func()          // ends the election
+	worked <-chan struct{} // closed when the work has ended
+	holder string          // in the record that was last read or written
+	led    bool            // this process has held the lease
+	taken  bool            // and another one has taken it since
+}
+
+// Get fails once another process has taken the lease, so that the end of the election waits for no
+// request.
+func (l *heldLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	if l.taken {
+		return nil, nil, errTaken
+	}
+	record, raw, err := l.Interface.Get(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	l.holder = record.HolderIdentity
+	if l.led && l.holder != "" && l.holder != l.Identity() {
+		l.taken = true
+		l.end()
+	}
+	return record, raw, nil
+}
+
+func (l *heldLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.wrote(record, l.Interface.Create(ctx, record))
+}
+
+// Update with a record without a holder releases the lease.
+func (l *heldLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if record.HolderIdentity == "" {
+		if l.holder != l.Identity() {
+			return errTaken
+		}
+		select {
+		case <-l.worked:
+		default:
+			return errWorking
+		}
+	}
+	return l.wrote(record, l.Interface.Update(ctx, record))
+}
+
+// wrote records that a record was written, unless there was an error, which it returns.
+func (l *heldLock) wrote(record resourcelock.LeaderElectionRecord, err error) error {
+	if err == nil {
+		l.holder = record.HolderIdentity
+		l.led = l.led || l.holder == l.Identity()
+	}
+	return err
+}
