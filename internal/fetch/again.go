@@ -12,7 +12,7 @@ import (
 )
 
 // isDone reports whether a run need not list the source: without Sync, if an earlier run has completed the same
-// selection and refused no key. A refused key may have been removed or renamed since.
+// selection and refused no key. A refused key may have been removed or renamed since. It sets r.again.
 func (r *run) isDone() bool {
 	c, was := r.wasComplete()
 	r.again = was && !r.Sync && c.Refused > 0
