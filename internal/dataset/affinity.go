@@ -94,8 +94,8 @@ func (p *planner) match(r *Replica, status *flexlvmv1.ReplicaStatus) {
 			since = p.Now
 			told[annotationUnmatched] = since.UTC().Format(time.RFC3339)
 		}
-		note := fmt.Sprintf("its node %s has not matched nodeAffinity since %s; it is kept until %s, and after that while pods read it",
-			r.Node, since.UTC().Format(time.RFC3339), since.Add(p.Source.Grace).UTC().Format(time.RFC3339))
+		note := unmatchedNote(r.Node) + fmt.Sprintf("%s; it is kept until %s, and after that while pods read it",
+			since.UTC().Format(time.RFC3339), since.Add(p.Source.Grace).UTC().Format(time.RFC3339))
 		status.Message = strings.TrimPrefix(status.Message+"; "+note, "; ")
 	default:
 		return
@@ -108,6 +108,17 @@ func (p *planner) match(r *Replica, status *flexlvmv1.ReplicaStatus) {
 	}
 }
 
+// unmatchedNote begins the note that match appends to the message of a replica on a node.
+func unmatchedNote(node string) string {
+	return fmt.Sprintf("its node %s has not matched nodeAffinity since ", node)
+}
+
+// withoutUnmatched returns a replica's message without the note of match, which each plan appends anew.
+func withoutUnmatched(r flexlvmv1.ReplicaStatus) string {
+	message, _, _ := strings.Cut(r.Message, unmatchedNote(r.Node))
+	return strings.TrimSuffix(message, "; ")
+}
+
 // readOn reports whether a replica that has to leave its node stays because pods there still read it. The node loses
 // the dataset's label, so no new pods come.
 func (p *planner) readOn(r *Replica, status *flexlvmv1.ReplicaStatus) bool {
@@ -116,6 +127,6 @@ func (p *planner) readOn(r *Replica, status *flexlvmv1.ReplicaStatus) bool {
 		return false
 	}
 	status.State = flexlvmv1.ReplicaLeaving
-	status.Message = why + "; it is removed as soon as no pod reads it; pods that read it: " + strings.Join(p.ReadOn[r.Node], ", ")
+	status.Message = why + "; it is removed as soon as no pod reads it; pods that read it: " + firstOf(p.ReadOn[r.Node])
 	return true
 }

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -50,6 +51,83 @@ func TestLabelThatFlapsReleasesNothing(t *testing.T) {
 		require.NotContains(t, n.Message, "nodeAffinity")
 	}
 	require.Empty(t, r.done)
+}
+
+// The note about a node that does not match is in a message once, however often plans keep the message.
+func TestNoteIsNotRepeated(t *testing.T) {
+	for name, c := range map[string]struct {
+		begin   func(*stage) *Replica
+		message string
+		stale   []string
+	}{
+		"a failed refresh": {
+			begin: func(s *stage) *Replica {
+				r := s.holding(0, "one")
+				r.Job = nil
+				r.goes(s.requirePlan("create job v-a-0").Actions[0], s.Now, "", "")
+				return r
+			},
+			message: refreshFailed + "no such bucket", stale: []string{"claim v-a-0 on node node-0: no such bucket"},
+		},
+		"a load": {begin: func(s *stage) *Replica { return s.loading(0, corev1.PodRunning) }, message: "is being loaded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, func(v *flexlvmv1.VolumeConfig) {
+				v.Replicas, v.NodeAffinity, v.Options["refresh"] = 1, withData(has("gpu")), "10m"
+			})
+			r := c.begin(s)
+			r.Pod = &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+			out := s.requirePlan()
+			out.Status.Nodes[0].Message = c.message
+			s.recorded(out)
+			s.Barred["node-0"], r.Claim.Annotations[annotationUnmatched] = true, now.Format(time.RFC3339)
+			next := func(words ...string) string {
+				t.Helper()
+				out := s.requirePlan(words...)
+				require.Equal(t, c.stale, out.Stale)
+				require.Empty(t, eventsOf(s.before(), out.Status))
+				s.recorded(out)
+				return out.Status.Nodes[0].Message
+			}
+			want := next()
+			require.Regexp(t, "^"+c.message+"; its node node-0 has not matched nodeAffinity since [^;]*; it is kept until [^;]*$", want)
+			for range 3 {
+				require.Equal(t, want, next())
+			}
+			s.Barred, s.Matching = nil, map[string]bool{"node-0": true}
+			require.Equal(t, c.message, next("annotate claim v-a-0"))
+		})
+	}
+}
+
+// A message names the first of many pods.
+func TestMessagesNameFewPods(t *testing.T) {
+	var pods []string
+	for i := range 1000 {
+		pods = append(pods, fmt.Sprintf("consumer-of-the-dataset-with-some-name-%03d", i))
+	}
+	short := func(message string) {
+		t.Helper()
+		require.Less(t, len(message), 1024)
+		require.Contains(t, message, "name-000, ")
+		require.Contains(t, message, "name-009 and 990 more")
+	}
+	s := newStage(t, func(v *flexlvmv1.VolumeConfig) { v.Replicas, v.NodeAffinity = 1, withData(has("gpu")) })
+	r := s.completed(0)
+	s.Barred["node-0"], s.Labelled, s.ReadOn = true, nil, map[string][]string{"node-0": pods}
+	r.Claim.Annotations[annotationUnmatched] = now.Add(-48 * time.Hour).Format(time.RFC3339)
+	short(s.requirePlan().Status.Nodes[0].Message)
+
+	s, _ = newUpload(t)
+	s.InUse = pods
+	short(s.requirePlan("delete job v-a-put").Status.Message)
+
+	s, r = newMirror(t)
+	r.Claim.DeletionTimestamp, s.Labelled, s.InUse = &metav1.Time{Time: now}, nil, pods
+	short(s.requirePlan().Status.Nodes[0].Message)
+
+	require.Equal(t, "a, b", firstOf([]string{"a", "b"}))
+	require.Empty(t, firstOf(nil))
 }
 
 func TestNodeThatDoesNotMatch(t *testing.T) {

@@ -59,6 +59,10 @@ func (p *planner) overdue(r *Replica) string {
 		return ""
 	}
 	first, _ := r.begun()
+	// The clock of the loader's node may be behind, but no loader began before its Job was created.
+	if made := timeOf(r.Job, annotationMade); !first.IsZero() && first.Before(made) {
+		first = made
+	}
 	if first.IsZero() || p.Now.Sub(first) < p.Source.Timeout+afterDeadline {
 		return ""
 	}

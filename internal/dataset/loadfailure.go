@@ -39,11 +39,12 @@ func (p *planner) loadFailed(index int, r *Replica, status *flexlvmv1.ReplicaSta
 	return true
 }
 
-// remembered returns what the status records of a replica.
+// remembered returns what the status records of a replica, without what match appended to its message.
 func (p *planner) remembered(index int, claim string) flexlvmv1.ReplicaStatus {
 	was := p.before()
 	for _, r := range was.Nodes {
 		if r.Claim == claim {
+			r.Message = withoutUnmatched(r)
 			return r
 		}
 	}

@@ -115,7 +115,7 @@ func (p *planner) planMirroredDeletion(r *Replica, status *flexlvmv1.ReplicaStat
 		p.out.Failed, status.State = true, flexlvmv1.ReplicaFailed
 		status.Message = fmt.Sprintf("claim %s is being deleted, its content may not be uploaded, and no new pod can mount it; copy the data from the node, or give it up by removing the finalizer %s from the claim", r.Claim.Name, finalizerMirror)
 	case len(p.InUse) > 0:
-		status.Message = "its claim is released as soon as no pod uses it and its content is uploaded; pods that use it: " + strings.Join(p.InUse, ", ")
+		status.Message = "its claim is released as soon as no pod uses it and its content is uploaded; pods that use it: " + firstOf(p.InUse)
 		told("")
 	case report == nil:
 		status.Message = "its claim is released as soon as its mirror reports that its content is uploaded"

@@ -48,9 +48,10 @@ type Observed struct {
 	Replicas  map[int]*Replica
 	UploadJob *batchv1.Job // the Job that uploads
 	UploadPod *corev1.Pod
-	// UploadRefused is Replica.Refused for UploadJob.
-	UploadRefused string
-	Readers       Readers
+	// UploadRefused and UploadForgotten are Replica.Refused and Replica.Forgotten for UploadJob.
+	UploadRefused   string
+	UploadForgotten bool
+	Readers         Readers
 	// Labelled are the nodes that carry the dataset's label.
 	Labelled []string
 	// Fitting are the nodes that may have replicas. Matching are those that match the nodeAffinity, Barred
@@ -90,7 +91,9 @@ type Replica struct {
 	NodeNotReady bool
 	// Refused is why the API server refuses pods of the Job, such as a quota's message.
 	Refused string
-	Report  *protocol.Status // the last report of its loader
+	// Forgotten: the Job has had no pod for long, nothing refuses one, and Kubernetes does not create one.
+	Forgotten bool
+	Report    *protocol.Status // the last report of its loader
 	// Busy: a loader is still running although its Job is gone.
 	Busy bool
 }

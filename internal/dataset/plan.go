@@ -64,6 +64,7 @@ func Plan(observed *Observed) Outcome {
 	default:
 		p.copies()
 	}
+	p.deleteForgotten()
 	p.out.Advice = append(p.out.Advice, observed.Source.Advice...)
 	return p.out
 }

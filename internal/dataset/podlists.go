@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"maps"
 	"sync"
 	"time"
@@ -10,29 +11,37 @@ import (
 // neither list shows may have written and been deleted.
 const maxListGap = 30 * time.Second
 
-// podLists records, by the hashes of volumes, when their pods were listed. It is not persisted, because the previous
-// process may have ended long ago.
+// podLists records when pods were listed, by the hashes of their volumes or by the UIDs of Jobs without pods. It is not
+// persisted, because the previous process may have ended long ago.
 type podLists struct {
-	mu sync.Mutex
-	of map[string]podList
+	gap time.Duration // the longest pause between two lists; 0: maxListGap
+	mu  sync.Mutex
+	of  map[string]podList
 }
 
-// A podList records when the pods of a volume were last listed, and since when without a pause.
+// A podList records when pods were last listed, and since when without a pause.
 type podList struct{ since, last time.Time }
 
-// add records that the pods of a volume were listed, and returns since when they have been listed without a longer
-// pause than maxListGap.
-func (l *podLists) add(hash string, at time.Time) (since time.Time) {
+// add records that the pods of key were listed, and returns since when they have been listed without a longer pause
+// than the gap.
+func (l *podLists) add(key string, at time.Time) (since time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.of, func(_ string, was podList) bool { return at.Sub(was.last) > maxListGap })
+	maps.DeleteFunc(l.of, func(_ string, was podList) bool { return at.Sub(was.last) > cmp.Or(l.gap, maxListGap) })
 	if l.of == nil {
 		l.of = map[string]podList{}
 	}
-	was, known := l.of[hash]
+	was, known := l.of[key]
 	if !known {
 		was.since = at
 	}
-	l.of[hash] = podList{since: was.since, last: at}
+	l.of[key] = podList{since: was.since, last: at}
 	return was.since
+}
+
+// remove has the next add of key begin again.
+func (l *podLists) remove(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.of, key)
 }

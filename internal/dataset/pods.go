@@ -2,7 +2,9 @@ package dataset
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +25,15 @@ type users struct {
 
 // A user is a pod that uses a volume.
 type user struct{ pod, node string }
+
+// firstOf returns the first mostInFull names of a list, and how many more there are: a message that names thousands of
+// pods would not fit into the status.
+func firstOf(names []string) string {
+	if len(names) <= mostInFull {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:mostInFull], ", "), len(names)-mostInFull)
+}
 
 // namespaces returns the namespaces whose pods may use the volume.
 func (s *Observed) namespaces() []string {

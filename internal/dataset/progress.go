@@ -131,7 +131,7 @@ func refreshEvents(old, now flexlvmv1.ReplicaStatus) (out []statusEvent) {
 	case old.StalledSince != nil && now.StalledSince == nil:
 		out = append(out, statusEvent{corev1.EventTypeNormal, "RefreshResumed", fmt.Sprintf("%s resumed, after nothing had arrived since %s", what, old.StalledSince.UTC().Format(time.RFC3339))})
 	}
-	if why, failed := strings.CutPrefix(now.Message, refreshFailed); failed && old.Message != now.Message {
+	if why, failed := strings.CutPrefix(withoutUnmatched(now), refreshFailed); failed && withoutUnmatched(old) != withoutUnmatched(now) {
 		out = append(out, statusEvent{corev1.EventTypeWarning, "RefreshFailed", fmt.Sprintf("%s keeps version %s: %s", what, orUnknown(now.Version), why)})
 	}
 	return out

@@ -20,7 +20,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/kubeobject"
 )
 
-// reconciler reconciles one VolumeManager at a time. It keeps no state but when it listed pods.
+// reconciler reconciles one VolumeManager at a time. Its only state is when it listed pods.
 type reconciler struct {
 	Config
 	cached client.Reader // the caches of the watches
@@ -29,6 +29,8 @@ type reconciler struct {
 	now    func() time.Time
 	began  time.Time
 	lists  podLists
+	// podless records since when Jobs have no pods, by the UIDs of the Jobs.
+	podless podLists
 }
 
 // afterAction is when a VolumeManager is reconciled again after an action, because the result of the action may

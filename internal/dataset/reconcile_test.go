@@ -44,7 +44,9 @@ type rig struct {
 	fail    func(verb string, object any) error // returns the API server's error for a request; nil: no request fails
 	done    []string                            // creations and deletions, in order
 	volume  int
-	failed  string // message of the loaders, which then fail; empty: they succeed
+	failed  string                  // message of the loaders, which then fail; empty: they succeed
+	created map[string]int          // number of objects created, by type and name
+	forgets func(*batchv1.Job) bool // reports which Jobs get no pod; nil: none
 }
 
 func newRig(t *testing.T) *rig {
@@ -52,7 +54,7 @@ func newRig(t *testing.T) *rig {
 	known := runtime.NewScheme()
 	require.NoError(t, scheme.AddToScheme(known))
 	require.NoError(t, flexlvmv1.AddToScheme(known))
-	r := &rig{T: t, nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), classes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
+	r := &rig{T: t, created: map[string]int{}, nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), classes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
 	try := func(verb string, object client.Object) error {
 		if r.fail != nil {
 			if err := r.fail(verb, object); err != nil {
@@ -80,7 +82,7 @@ func newRig(t *testing.T) *rig {
 			if err := try("create", object); err != nil {
 				return err
 			}
-			object.SetUID(types.UID(object.GetName() + "-uid"))
+			object.SetUID(r.newUID(object))
 			return c.Create(ctx, object, o...)
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, object client.Object, o ...client.DeleteOption) error {
@@ -182,12 +184,17 @@ func (r *rig) kubernetes() {
 	}
 	for i := range jobs.Items {
 		j := &jobs.Items[i]
+		if r.forgets != nil && r.forgets(j) {
+			j.Status.StartTime = &metav1.Time{Time: r.now()}
+			require.NoError(r, r.client.Status().Update(ctx, j))
+			continue
+		}
 		how := batchv1.JobComplete
 		if r.failed != "" {
 			how = batchv1.JobFailed
 		}
 		r.endedPod(j)
-		j.Status.Conditions = []batchv1.JobCondition{{Type: how, Reason: "Because", Message: r.failed, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+		j.Status.Conditions = []batchv1.JobCondition{{Type: how, Reason: "Because", Message: r.failed, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(r.now())}}
 		require.NoError(r, r.client.Status().Update(ctx, j))
 	}
 }

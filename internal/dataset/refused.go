@@ -9,10 +9,11 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// patience is how long a Job may have no pod before its events are read.
+// patience is how long a Job has to be observed without a pod before its events are read.
 const patience = 5 * time.Second
 
 // refusedOr returns why the API server refuses the pod, and otherwise idle.
@@ -23,25 +24,31 @@ func refusedOr(refused string, pod *corev1.Pod) string {
 	return idle(pod)
 }
 
-// addRefusals adds why Jobs have no pods. Nothing depends on it, so errors are ignored. The cause, such as a
-// quota, is mostly the same for all Jobs, so it is read only for the first few.
+// addRefusals adds why Jobs have no pods, and which of them Kubernetes has forgotten. Errors are ignored: the next pass
+// asks again. The cause, such as a quota, is mostly the same for all Jobs, so it is read only for the first few.
 func (r *reconciler) addRefusals(ctx context.Context, observed *Observed) {
 	if r.Refused == nil {
 		return
 	}
-	asked := 0
+	asked, overdue := 0, map[types.UID]bool{}
 	why := func(job *batchv1.Job, pod *corev1.Pod) string {
-		if asked >= mostInFull || job == nil || pod != nil || isDeleting(job) || !ended(job).IsZero() || observed.Now.Sub(job.CreationTimestamp.Time) < patience {
+		since := r.withoutPod(job, pod, observed.Now)
+		if since.IsZero() || asked >= mostInFull || observed.Now.Sub(since) < patience {
 			return ""
 		}
 		asked++
-		return r.Refused(ctx, job)
+		refused := r.Refused(ctx, job)
+		if refused == "" && neverHadPod(job) && observed.Now.Sub(since) >= forgottenAfter {
+			overdue[job.UID] = true
+		}
+		return refused
 	}
 	observed.UploadRefused = why(observed.UploadJob, observed.UploadPod)
 	for _, index := range slices.Sorted(maps.Keys(observed.Replicas)) {
 		rep := observed.Replicas[index]
 		rep.Refused = why(rep.Job, rep.Pod)
 	}
+	r.addForgotten(ctx, observed, overdue)
 }
 
 // asksEvents reads from the events of a Job why no pod could be created for it: Kubernetes records it nowhere

@@ -22,10 +22,13 @@ func TestRefusedLoader(t *testing.T) {
 	r.Pod = nil
 	asked := 0
 	rec := &reconciler{Config: Config{Refused: func(context.Context, *batchv1.Job) string { asked++; return quota }}}
-	r.Job.CreationTimestamp = metav1.NewTime(now)
-	rec.addRefusals(t.Context(), s.Observed)
-	require.Zero(t, asked, "it has just been made")
-	r.Job.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute))
+	r.Job.CreationTimestamp = metav1.NewTime(now.Add(time.Hour)) // the API server's clock is ahead
+	for _, after := range []time.Duration{0, patience - time.Second} {
+		s.Now = now.Add(after)
+		rec.addRefusals(t.Context(), s.Observed)
+		require.Zero(t, asked, "it has just been created")
+	}
+	s.Now = now.Add(patience)
 	rec.addRefusals(t.Context(), s.Observed)
 	require.Equal(t, "its loader's pod is refused: "+quota, s.requirePlan().Status.Nodes[0].Message)
 	event := func(message string, at time.Time) corev1.Event {
@@ -42,10 +45,12 @@ func TestRefusedLoadersOfManyNodes(t *testing.T) {
 	s.Fitting = fitting(many)
 	for i := range many {
 		r := s.loading(i, corev1.PodPending)
-		r.Pod, r.Job.CreationTimestamp = nil, metav1.NewTime(now.Add(-time.Minute))
+		r.Pod = nil
 	}
 	asked := 0
 	rec := &reconciler{Config: Config{Refused: func(context.Context, *batchv1.Job) string { asked++; return "exceeded quota" }}}
+	rec.addRefusals(t.Context(), s.Observed)
+	s.Now = now.Add(patience)
 	rec.addRefusals(t.Context(), s.Observed)
 	require.Equal(t, mostInFull, asked)
 	out := s.requirePlan()

@@ -107,7 +107,7 @@ func (p *planner) endUse() bool {
 		return false
 	}
 	if len(p.SharedBy) > 0 {
-		p.out.Status.Message = "is released as soon as no pod of another namespace uses it any more, by claim " + strings.Join(p.sharedClaims(), ", ")
+		p.out.Status.Message = "is released as soon as no pod of another namespace uses it any more, by claim " + firstOf(p.sharedClaims())
 		return false
 	}
 	return true
@@ -220,7 +220,7 @@ func (p *planner) planUpload(index int, from *Replica) bool {
 	switch {
 	case len(p.InUse) > 0:
 		// An upload that has begun may miss what these pods write.
-		p.out.Status.Message = "is uploaded as soon as no pod uses it; pods that use it: " + strings.Join(p.InUse, ", ")
+		p.out.Status.Message = "is uploaded as soon as no pod uses it; pods that use it: " + firstOf(p.InUse)
 		p.deleteUploadJob()
 		return false
 	case p.UploadJob == nil && p.deleteLoader(from):

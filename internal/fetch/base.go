@@ -132,7 +132,7 @@ func (r *run) completeNow(c complete, entries map[string]Entry, bytes int64) {
 		c.Contents = contentsOf(entries)
 	}
 	r.progress.holds(c.Contents)
-	r.progress.set(protocol.StateComplete, fmt.Sprintf("complete already: %s, %s", countOf(len(entries)), Human(bytes)))
+	r.progress.set(protocol.StateComplete, fmt.Sprintf("complete already: %s, %s", countOf(len(entries)), Human(bytes))+r.refusals())
 }
 
 // link creates hard links to files of the base. Like fetched files, they enter the manifest once they

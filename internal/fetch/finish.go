@@ -108,12 +108,22 @@ func (r *run) finish(ctx context.Context) error {
 		return fmt.Errorf("remove %s: %w", destination.JournalFile, err)
 	}
 	message := fmt.Sprintf("complete: %s, %s", countOf(r.progress.filesDone.Load()), Human(r.progress.durable.Load()))
-	if n := len(r.refused); n > 0 {
-		message += fmt.Sprintf("; %d refused, the first: %s", n, r.refused[0])
-	}
 	r.progress.holds(done.Contents)
-	r.progress.set(protocol.StateComplete, message)
+	r.progress.set(protocol.StateComplete, message+r.refusals())
 	return nil
+}
+
+// refusals returns what the message of a complete run says about refused keys; empty if there are none. Those that
+// only an earlier run refused are not known by name.
+func (r *run) refusals() string {
+	n := r.progress.Refused()
+	switch {
+	case n == 0:
+		return ""
+	case len(r.refused) == 0:
+		return fmt.Sprintf("; %d refused", n)
+	}
+	return fmt.Sprintf("; %d refused, the first: %s", n, r.refused[0])
 }
 
 func (r *run) arrived(bytes int64) { r.progress.arrived.Add(bytes) }

@@ -76,6 +76,8 @@ type run struct {
 	stop      func(error)
 
 	id string
+	// again: an earlier run has completed the same selection except for refused keys, see spareChanged.
+	again bool
 	// revision is the source's revision; empty if it has none.
 	revision string
 
@@ -121,7 +123,7 @@ func (r *run) run(ctx context.Context) error {
 		return err
 	}
 	defer r.manifest.Close()
-	if !r.Sync && r.completeAlready() {
+	if r.isDone() {
 		return r.makeIndex(ctx)
 	}
 	if r.journal, r.remains, err = openJournal(r.dest); err != nil {
@@ -140,6 +142,9 @@ func (r *run) run(ctx context.Context) error {
 	}
 	p, err := decide(placed.files, r.manifest.entries, r.trusts, func(e Entry) (bool, error) { return present(r.dest, e) })
 	if err != nil {
+		return err
+	}
+	if err := r.spareChanged(&p); err != nil {
 		return err
 	}
 	if unchanged, err := r.takeOver(&p, placed.files); unchanged || err != nil {
@@ -248,8 +253,10 @@ func (r *run) prepare(ctx context.Context, p plan, listed placement) error {
 			return err
 		}
 	}
-	if err := r.dest.Remove(destination.CompleteFile); err != nil {
-		return err
+	if !r.again { // otherwise a later run has to know, too, that this one was not the first
+		if err := r.dest.Remove(destination.CompleteFile); err != nil {
+			return err
+		}
 	}
 	if err := r.dest.Sync(); err != nil {
 		return err

@@ -189,7 +189,7 @@ func isComplete(config Config) (is bool, err error) {
 	if r.manifest.entries, err = readManifest(config.Dest); err != nil {
 		return false, err
 	}
-	return r.completeAlready(), nil
+	return r.isDone(), nil
 }
 
 // next creates the version after the current one, which it does not change. Readers get the current
