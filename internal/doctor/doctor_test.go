@@ -225,6 +225,7 @@ func TestFindings(t *testing.T) {
 		"owners are not mapped": {func(_ *testing.T, p *patient) {
 			p.host.Kernel = kernel{release: "5.10.0", owners: fmt.Errorf("%w: use Linux 5.12", mount.ErrNoMapping)}
 		}, Warn, "readers", "only the container runtime keeps consumers from writing to datasets: owners cannot be mapped: use Linux 5.12", "readOnly: true"},
+		"namespaces used up":    {func(_ *testing.T, p *patient) { p.host.Kernel = kernel{release: "6.1.0", owners: unix.ENOSPC} }, Fail, "readers", "no dataset can be mounted for consumers: no space left", "lsns -t user"},
 		"mapping not found out": {func(_ *testing.T, p *patient) { p.host.Kernel = kernel{release: "6.1.0", owners: unix.ENOMEM} }, Warn, "readers", "cannot allocate memory", "as root"},
 
 		"no lvm": {tool("lvcreate", ""), Fail, "lvcreate", "install the package that holds it (lvm2)", "on the host itself"},
