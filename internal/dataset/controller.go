@@ -134,6 +134,7 @@ func cacheOptions() cache.Options {
 			&corev1.PersistentVolume{}:      {Label: with(replica.LabelDataset)},
 		},
 	}
+			&flexlvmv1.VolumeManager{}:      {Transform: leanManager},
 }
 
 // leanPod drops the fields of a loader's pod that this package does not use. Anybody may label a pod as a
@@ -151,6 +152,16 @@ func leanPod(obj any) (any, error) {
 
 func with(label string) labels.Selector {
 	requirement, err := labels.NewRequirement(label, selection.Exists, nil)
+// leanManager drops the annotations of a VolumeManager that this package does not use. No write removes them from the
+// API server: the status is written through its subresource, which ignores annotations, and all else in patches.
+func leanManager(obj any) (any, error) {
+	if manager, is := obj.(*flexlvmv1.VolumeManager); is {
+		manager.ManagedFields = nil
+		maps.DeleteFunc(manager.Annotations, func(key, _ string) bool { return key != replica.AnnotationRefresh && key != AnnotationRetry })
+	}
+	return obj, nil
+}
+
 	if err != nil {
 		panic(err) // the label is a constant
 	}
