@@ -50,12 +50,14 @@ const (
 	// After an error, a VolumeManager is retried after firstRetry, with exponential backoff up to lastRetry.
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = time.Minute
-	// A loader has askTimeout to report its progress; a report longer than reportLength is ignored; at most
-	// asksAtOnce loaders of a volume are asked at the same time. A user's pod may answer anything, so these
-	// limits bound the memory that answers take.
-	askTimeout   = time.Second
-	reportLength = 64 << 10
-	asksAtOnce   = 16
+	// A loader has askTimeout to report its progress, and all loaders of a VolumeManager have askAllTimeout in
+	// each pass; a report longer than reportLength is ignored; at most asksAtOnce loaders of a volume are asked
+	// at the same time. A user's pod may answer anything, or not at all, so these limits bound the time and the
+	// memory that answers take.
+	askTimeout    = time.Second
+	askAllTimeout = 4 * askTimeout
+	reportLength  = 64 << 10
+	asksAtOnce    = 16
 )
 
 // Config configures the controller.
@@ -132,6 +134,7 @@ func cacheOptions() cache.Options {
 			&batchv1.Job{}:                  {Label: with(replica.LabelOwner)},
 			&corev1.Pod{}:                   {Label: with(replica.LabelOwner), Transform: leanPod},
 			&corev1.PersistentVolume{}:      {Label: with(replica.LabelDataset)},
+			&flexlvmv1.VolumeManager{}:      {Transform: leanManager},
 		},
 	}
 }
@@ -147,6 +150,16 @@ func leanPod(obj any) (any, error) {
 	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
 	maps.DeleteFunc(pod.Annotations, func(key, _ string) bool { return key != replica.AnnotationOwner && key != replica.AnnotationVolumeID })
 	return pod, nil
+}
+
+// leanManager drops the annotations of a VolumeManager that this package does not use. No write removes them from the
+// API server: the status is written through its subresource, which ignores annotations, and all else in patches.
+func leanManager(obj any) (any, error) {
+	if manager, is := obj.(*flexlvmv1.VolumeManager); is {
+		manager.ManagedFields = nil
+		maps.DeleteFunc(manager.Annotations, func(key, _ string) bool { return key != replica.AnnotationRefresh && key != AnnotationRetry })
+	}
+	return obj, nil
 }
 
 func with(label string) labels.Selector {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -95,9 +96,55 @@ func TestLoadersThatDoNotAnswer(t *testing.T) {
 			observed.Replicas[i] = &Replica{Claim: &corev1.PersistentVolumeClaim{}, Pod: pod}
 		}
 		begun := time.Now()
-		r.askLoaders(t.Context(), observed)
+		r.askLoaders(t.Context(), observed, &snapshot{})
 		require.Equal(t, 4*askTimeout, time.Since(begun))
 		require.EqualValues(t, 10*asksAtOnce, asked.Load())
+	})
+}
+
+// In a pass, all loaders of a VolumeManager are asked for askAllTimeout at most. If those of some volumes do not answer,
+// those of the other volumes are still asked.
+func TestLoadersOfManyVolumesThatDoNotAnswer(t *testing.T) {
+	const volumes = 32
+	r := newRig(t)
+	vm := &flexlvmv1.VolumeManager{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}}
+	for i := range volumes {
+		v := volumeOf(flexlvmv1.SourceS3, 1, s3Options(options{"resync": "true"}))
+		v.ID = fmt.Sprintf("a%02d", i)
+		vm.Spec.Volumes = append(vm.Spec.Volumes, v)
+	}
+	require.NoError(t, r.client.Create(t.Context(), vm))
+	jobs, pods := &batchv1.JobList{}, &corev1.PodList{}
+	for tries := 0; len(jobs.Items) < volumes; tries++ {
+		require.Less(t, tries, 6)
+		require.NoError(t, r.look())
+		require.NoError(t, r.client.List(t.Context(), jobs))
+	}
+	for i := range jobs.Items {
+		r.endedPod(&jobs.Items[i])
+	}
+	require.NoError(t, r.client.List(t.Context(), pods))
+	require.Len(t, pods.Items, volumes)
+	for i := range pods.Items {
+		pods.Items[i].Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: pods.Items[i].Annotations[replica.AnnotationVolumeID]}
+		require.NoError(t, r.client.Status().Update(t.Context(), &pods.Items[i]))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		waited := map[string]time.Duration{}
+		r.Progress = func(ctx context.Context, podIP, _ string) *protocol.Status {
+			begun := time.Now()
+			<-ctx.Done()
+			waited[podIP] = time.Since(begun)
+			return nil
+		}
+		begun := time.Now()
+		_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "v"}})
+		require.NoError(t, err)
+		require.Equal(t, askAllTimeout, time.Since(begun).Round(time.Microsecond))
+		require.Len(t, waited, volumes)
+		for _, each := range waited {
+			require.Equal(t, askAllTimeout/volumes, each.Round(time.Microsecond))
+		}
 	})
 }
 

@@ -34,6 +34,8 @@ type snapshot struct {
 	labelled map[string][]string // nodes by dataset label; nil: not listed
 
 	observed []*Observed      // all volumes
+	unasked  int              // volumes with running loaders that have not been asked
+	asking   time.Duration    // how long loaders have been asked
 	users    map[string]users // their pods by namespace, as far as consumersOnce has listed them
 }
 
@@ -314,27 +316,42 @@ func lastSeen(pod *corev1.Pod) time.Time {
 	return out
 }
 
-// askLoaders asks the running loaders for their progress, asksAtOnce at a time and for a few seconds in total.
-// A loader that does not answer has no report.
-func (r *reconciler) askLoaders(ctx context.Context, observed *Observed) {
-	asking, cancel := context.WithTimeout(ctx, 4*askTimeout)
+// askLoaders asks the running loaders of a volume for their progress, asksAtOnce at a time. A loader that does not
+// answer has no report. In each pass, the loaders of a VolumeManager have askAllTimeout together, so that silent ones do
+// not hold up other VolumeManagers. Each volume gets an equal share of what is left, so that they do not keep later
+// volumes of their own from being asked either.
+func (r *reconciler) askLoaders(ctx context.Context, observed *Observed, s *snapshot) {
+	begun := time.Now()
+	asking, cancel := context.WithTimeout(ctx, (askAllTimeout-s.asking)/time.Duration(max(1, s.unasked)))
 	defer cancel()
 	var busy errgroup.Group
 	busy.SetLimit(asksAtOnce)
-	for _, rep := range observed.Replicas {
-		if rep.Pod != nil && rep.Pod.Status.Phase == corev1.PodRunning && rep.Pod.Status.PodIP != "" {
-			final := ""
-			if isGoingUnsent(rep) {
-				final = rep.Claim.Annotations[annotationFinal]
-			}
-			busy.Go(func() error {
-				rep.Report = r.Progress(asking, rep.Pod.Status.PodIP, final)
-				return nil
-			})
+	running := observed.running()
+	for _, rep := range running {
+		final := ""
+		if isGoingUnsent(rep) {
+			final = rep.Claim.Annotations[annotationFinal]
 		}
+		busy.Go(func() error {
+			rep.Report = r.Progress(asking, rep.Pod.Status.PodIP, final)
+			return nil
+		})
 	}
 	_ = busy.Wait() // a loader that does not answer is no error
+	if len(running) > 0 {
+		s.asking, s.unasked = s.asking+time.Since(begun), s.unasked-1
+	}
 	r.addRefusals(ctx, observed)
+}
+
+// running returns the replicas with a loader that can be asked for its progress.
+func (s *Observed) running() (out []*Replica) {
+	for _, rep := range s.Replicas {
+		if rep.Pod != nil && rep.Pod.Status.Phase == corev1.PodRunning && rep.Pod.Status.PodIP != "" {
+			out = append(out, rep)
+		}
+	}
+	return out
 }
 
 // errChanged means that the observed state has changed since the plan was computed.

@@ -2,7 +2,9 @@ package dataset
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/replica"
@@ -132,6 +135,32 @@ func TestCachedPodsAreLean(t *testing.T) {
 	require.Equal(t, want, got)
 	for kind, of := range cacheOptions().ByObject {
 		_, pods := kind.(*corev1.Pod)
-		require.Equal(t, pods, of.Transform != nil)
+		_, managers := kind.(*flexlvmv1.VolumeManager)
+		require.Equal(t, pods || managers, of.Transform != nil)
 	}
+}
+
+// The cache keeps only the annotations of VolumeManagers that are used. What is written does not remove the others.
+func TestCachedVolumeManagersAreLean(t *testing.T) {
+	r := newRig(t)
+	vm := r.manager(1)
+	vm.Annotations = map[string]string{AnnotationRetry: "1", replica.AnnotationRefresh: "2", "much": strings.Repeat("x", 200<<10)}
+	require.NoError(t, r.client.Update(t.Context(), vm))
+	got, err := leanManager(vm.DeepCopy())
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{AnnotationRetry: "1", replica.AnnotationRefresh: "2"}, got.(*flexlvmv1.VolumeManager).Annotations)
+
+	r.cached = interceptor.NewClient(r.client, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, o ...client.GetOption) error {
+		err := c.Get(ctx, key, object, o...)
+		_, err2 := leanManager(object)
+		return errors.Join(err, err2)
+	}})
+	r.runs()
+	require.NotEmpty(t, r.get().Status.Volumes)
+	require.Equal(t, vm.Annotations, r.get().Annotations)
+	require.NoError(t, r.client.Delete(t.Context(), r.get()))
+	for range 16 {
+		require.NoError(t, r.look())
+	}
+	require.Error(t, r.client.Get(t.Context(), client.ObjectKeyFromObject(vm), vm), "its finalizer is removed")
 }

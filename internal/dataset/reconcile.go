@@ -108,6 +108,9 @@ func (r *reconciler) volumes(ctx context.Context, owner *flexlvmv1.VolumeManager
 			return nil, false, err
 		}
 		s.observed = append(s.observed, observed)
+		if len(observed.running()) > 0 {
+			s.unasked++
+		}
 	}
 	for i, v := range configs {
 		o, err := r.volume(ctx, s.observed[i], s, i < len(owner.Spec.All()))
@@ -142,7 +145,7 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 		if err := r.addConsumers(ctx, observed, s); err != nil {
 			return Outcome{}, err
 		}
-		r.askLoaders(ctx, observed)
+		r.askLoaders(ctx, observed, s)
 	} else {
 		if inSpec {
 			if err := r.readUpload(observed); err != nil {
@@ -155,7 +158,7 @@ func (r *reconciler) planned(ctx context.Context, observed *Observed, s *snapsho
 		}
 		// The pods were listed first: a mirror's report counts only if no pod used the volume before the
 		// report.
-		r.askLoaders(ctx, observed)
+		r.askLoaders(ctx, observed, s)
 	}
 	out, err := r.plan(ctx, observed, s)
 	if err != nil {

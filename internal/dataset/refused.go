@@ -57,7 +57,7 @@ func asksEvents(live client.Reader) func(context.Context, *batchv1.Job) string {
 	return func(ctx context.Context, job *batchv1.Job) string {
 		events := &corev1.EventList{}
 		if err := live.List(ctx, events, client.InNamespace(job.Namespace),
-			client.MatchingFields{"involvedObject.uid": string(job.UID), "reason": "FailedCreate"}); err != nil {
+			client.MatchingFields{"involvedObject.uid": string(job.UID), "reason": "FailedCreate"}, client.Limit(4)); err != nil {
 			return fmt.Sprintf("its events cannot be read: %v", err)
 		}
 		return lastRefusal(events.Items)

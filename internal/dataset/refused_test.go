@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 )
@@ -36,6 +38,19 @@ func TestRefusedLoader(t *testing.T) {
 	}
 	require.Equal(t, "b", lastRefusal([]corev1.Event{event("a", now), event("b", now.Add(time.Second)), event("c", now.Add(-time.Second))}))
 	require.Empty(t, lastRefusal(nil))
+}
+
+// A tenant can write any number of events about a Job, of up to 1.5 MiB each.
+func TestFewEventsAreRead(t *testing.T) {
+	r := newRig(t)
+	live := interceptor.NewClient(r.client, interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+		options := (&client.ListOptions{}).ApplyOptions(o)
+		require.Positive(t, options.Limit)
+		require.LessOrEqual(t, options.Limit, int64(10))
+		list.(*corev1.EventList).Items = []corev1.Event{{Message: "exceeded quota"}}
+		return nil
+	}})
+	require.Equal(t, "exceeded quota", asksEvents(live)(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", UID: "u"}}))
 }
 
 // A quota may refuse the loaders of all nodes: each pass reads the events of only the first mostInFull Jobs.

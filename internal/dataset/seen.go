@@ -3,6 +3,7 @@ package dataset
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,16 +32,32 @@ func (r *reconciler) confirmSeen(ctx context.Context, owner *flexlvmv1.VolumeMan
 		"PersistentVolumeList":      of,
 		"PersistentVolumeClaimList": append(of[:len(of):len(of)], client.InNamespace(owner.Namespace)),
 	} {
+		if err := r.confirmListed(ctx, kind, in, seen); err != nil {
+			return fmt.Errorf("list what is left of VolumeManager %s/%s: %w", owner.Namespace, owner.Name, err)
+		}
+	}
+	return nil
+}
+
+// seenPage is the number of objects that confirmListed reads at a time: a tenant can label any number of claims, and
+// the annotations of each may have 256 KiB.
+const seenPage = 50
+
+// confirmListed returns errChanged if the API server has an object of a kind that was not seen.
+func (r *reconciler) confirmListed(ctx context.Context, kind string, in []client.ListOption, seen map[types.UID]bool) error {
+	for next := ""; ; {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
-		if err := r.live.List(ctx, list, in...); err != nil {
-			return fmt.Errorf("list what is left of VolumeManager %s/%s: %w", owner.Namespace, owner.Name, err)
+		if err := r.live.List(ctx, list, slices.Concat(in, []client.ListOption{client.Limit(seenPage), client.Continue(next)})...); err != nil {
+			return err
 		}
 		for i := range list.Items {
 			if !seen[list.Items[i].UID] {
 				return errChanged
 			}
 		}
+		if next = list.Continue; next == "" {
+			return nil
+		}
 	}
-	return nil
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -73,6 +74,30 @@ func (r *rig) requireNothing(t *testing.T) {
 		require.NoError(t, r.client.List(t.Context(), list, client.HasLabels{replica.LabelOwner}))
 		require.Zero(t, meta.LenList(list), "%T", list)
 	}
+}
+
+// Users can label any number of claims, and annotate each with 256 KiB. They are read in pages, and the last page counts.
+func TestWhatIsLeftIsReadInPages(t *testing.T) {
+	r := newRig(t)
+	vm := r.manager(1)
+	pages := 0
+	r.live = interceptor.NewClient(r.client, interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+		options := (&client.ListOptions{}).ApplyOptions(o)
+		require.EqualValues(t, seenPage, options.Limit)
+		pages++
+		uid := types.UID("seen")
+		switch options.Continue {
+		case "":
+			list.SetContinue("more")
+		case "more":
+			uid = "unseen"
+		}
+		list.(*metav1.PartialObjectMetadataList).Items = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{UID: uid}}}
+		return nil
+	}})
+	s := &snapshot{claims: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{UID: "seen"}}}}
+	require.ErrorIs(t, r.confirmSeen(t.Context(), vm, s), errChanged)
+	require.Equal(t, 2, pages)
 }
 
 // A claim with flexlvm's labels that belongs to no volume, such as a copy of a claim, does not keep the

@@ -14,11 +14,11 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/disk"
 	"github.com/flexlvm/flexlvm/internal/diskid"
+	"github.com/flexlvm/flexlvm/internal/mountinfo"
 )
 
 // A Kind is what is at a path.

@@ -8,8 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/mountinfo"
 )
 
 // maxLinks is the kernel's limit of symbolic links in a path.

@@ -7,13 +7,13 @@ import (
 	"os"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/exec"
 
 	"github.com/flexlvm/flexlvm/internal/disk"
 	"github.com/flexlvm/flexlvm/internal/diskid"
 	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/mountinfo"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -50,7 +50,7 @@ func Unused(f Found, mounts []*mountinfo.Info) error {
 
 // ofHost queries the machine without running a program.
 var ofHost = Host{
-	Mounts: func() ([]*mountinfo.Info, error) { return mountinfo.GetMounts(nil) },
+	Mounts: func() ([]*mountinfo.Info, error) { return mountinfo.Own(nil) },
 	Device: disk.OnHost().Device,
 	Number: disk.NumberOf,
 	Disks:  disk.OnHost().List,

@@ -125,8 +125,8 @@ func healthy(t *testing.T) *patient {
 	}}
 	p.write(t, "proc/misc", "236 device-mapper\n144 nvram\n")
 	p.write(t, "proc/fs/xfs/xqmstat", "")
-	p.write(t, "proc/77/comm", "kubelet\n")
-	p.write(t, "proc/77/cmdline", "/usr/bin/kubelet\x00--volume-plugin-dir="+place.PluginDir()+"\x00--v=2\x00")
+	p.process(t, "1", "systemd", "", "0", "")
+	p.process(t, "77", "kubelet", "/usr/bin/kubelet\x00--volume-plugin-dir="+place.PluginDir()+"\x00--v=2\x00", "0", "")
 	p.write(t, "exec/flexlvm.io~flexlvm/flexlvm", "binary")
 	require.NoError(t, os.Chmod(place.Driver(), 0o755))
 	return p
@@ -225,6 +225,7 @@ func TestFindings(t *testing.T) {
 		"owners are not mapped": {func(_ *testing.T, p *patient) {
 			p.host.Kernel = kernel{release: "5.10.0", owners: fmt.Errorf("%w: use Linux 5.12", mount.ErrNoMapping)}
 		}, Warn, "readers", "only the container runtime keeps consumers from writing to datasets: owners cannot be mapped: use Linux 5.12", "readOnly: true"},
+		"namespaces used up":    {func(_ *testing.T, p *patient) { p.host.Kernel = kernel{release: "6.1.0", owners: unix.ENOSPC} }, Fail, "readers", "no dataset can be mounted for consumers: no space left", "lsns -t user"},
 		"mapping not found out": {func(_ *testing.T, p *patient) { p.host.Kernel = kernel{release: "6.1.0", owners: unix.ENOMEM} }, Warn, "readers", "cannot allocate memory", "as root"},
 
 		"no lvm": {tool("lvcreate", ""), Fail, "lvcreate", "install the package that holds it (lvm2)", "on the host itself"},
@@ -260,19 +261,19 @@ func TestFindings(t *testing.T) {
 		"no kubelet":                {func(t *testing.T, p *patient) { p.write(t, "proc/77/comm", "sshd\n") }, Warn, "plugin directory", "no kubelet", "--volume-plugin-dir"},
 		"kubelet looks elsewhere": {func(t *testing.T, p *patient) {
 			p.write(t, "proc/77/cmdline", "kubelet\x00--volume-plugin-dir\x00/opt/exec\x00")
-		}, Fail, "plugin directory", "kubelet looks in /opt/exec", "--plugin-dir /opt/exec"},
+		}, Fail, "plugin directory", `kubelet looks in "/opt/exec"`, "--plugin-dir /opt/exec"},
 		"kubelet's file says so": {func(t *testing.T, p *patient) {
 			p.write(t, "proc/77/cmdline", "kubelet\x00--config=/var/lib/kubelet/config.yaml\x00")
 			p.write(t, "var/lib/kubelet/config.yaml", "kind: KubeletConfiguration\nvolumePluginDir: \"/var/exec\"\n")
-		}, Fail, "plugin directory", "kubelet looks in /var/exec", "--plugin-dir /var/exec"},
+		}, Fail, "plugin directory", `kubelet looks in "/var/exec"`, "--plugin-dir /var/exec"},
 		"kubelet's file is JSON on one line": {func(t *testing.T, p *patient) {
 			p.write(t, "proc/77/cmdline", "kubelet\x00--config=/var/lib/kubelet/config.json\x00")
 			p.write(t, "var/lib/kubelet/config.json", `{"kind": "KubeletConfiguration", "volumePluginDir": "/var/exec", "authentication": {"x509": {}}}`)
-		}, Fail, "plugin directory", "kubelet looks in /var/exec", "--plugin-dir /var/exec"},
+		}, Fail, "plugin directory", `kubelet looks in "/var/exec"`, "--plugin-dir /var/exec"},
 		"kubelet's file has a comment": {func(t *testing.T, p *patient) {
 			p.write(t, "proc/77/cmdline", "kubelet\x00--config=/var/lib/kubelet/config.yaml\x00")
 			p.write(t, "var/lib/kubelet/config.yaml", "logging:\n  volumePluginDir: /deeper\nvolumePluginDir: '/var/exec' # on this node\n")
-		}, Fail, "plugin directory", "kubelet looks in /var/exec", "--plugin-dir /var/exec"},
+		}, Fail, "plugin directory", `kubelet looks in "/var/exec"`, "--plugin-dir /var/exec"},
 		"no driver":                 {func(t *testing.T, p *patient) { require.NoError(t, os.Remove(p.cfg.Place.Driver())) }, Fail, "driver", "is not there", "flexlvm install"},
 		"driver not for run":        {func(t *testing.T, p *patient) { require.NoError(t, os.Chmod(p.cfg.Place.Driver(), 0o644)) }, Fail, "driver", "not a program", "flexlvm install"},
 		"driver is broken":          {func(_ *testing.T, p *patient) { p.host.Driver = script{"flexlvm": "fails"} }, Fail, "driver", "does not answer `init`: run flexlvm init", "flexlvm install"},

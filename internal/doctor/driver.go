@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -45,90 +44,6 @@ func checkDir(what, path string) []Finding {
 		return ok(what, path+" is not there yet; the driver makes it")
 	}
 	return ok(what, path)
-}
-
-// checkPluginDir compares the configured plugin directory with kubelet's.
-func (d *Doctor) checkPluginDir(context.Context) []Finding {
-	const check = "plugin directory"
-	if d.cfg.NoDriver {
-		return nil
-	}
-	dir := d.cfg.Place.PluginDir()
-	used, running := kubeletPluginDir(d.path(""))
-	switch {
-	case !running:
-		return warn(check, dir+"; no kubelet runs here that could be asked", "make sure that it is kubelet's --volume-plugin-dir")
-	case used != "" && filepath.Clean(used) != dir:
-		return fail(check, fmt.Sprintf("%s, but kubelet looks in %s", dir, used), fmt.Sprintf("install there: pluginDir in installer/settings (with Helm, the value pluginDir), or `flexlvm install --plugin-dir %s`, and give the same to `flexlvm doctor`", used))
-	case used == "":
-		return ok(check, dir+" (kubelet's command line names no other)")
-	}
-	return ok(check, dir+", as kubelet's")
-}
-
-// kubeletPluginDir returns the plugin directory from the command line of a running kubelet, or from its
-// configuration file. It is empty if both leave it at the default.
-func kubeletPluginDir(root string) (dir string, running bool) {
-	names, err := filepath.Glob(filepath.Join(root, "proc/[0-9]*/comm"))
-	if err != nil {
-		return "", false
-	}
-	for _, comm := range names {
-		name, err := os.ReadFile(comm)
-		if err != nil || strings.TrimSpace(string(name)) != "kubelet" {
-			continue
-		}
-		cmdline, err := os.ReadFile(filepath.Join(filepath.Dir(comm), "cmdline"))
-		if err != nil {
-			continue
-		}
-		args := strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")
-		if dir := flagValue(args, "volume-plugin-dir"); dir != "" {
-			return dir, true
-		}
-		if file := flagValue(args, "config"); file != "" {
-			text, _ := os.ReadFile(filepath.Join(root, file)) // an unreadable file counts as the default
-			return topLevelValue(string(text), "volumePluginDir"), true
-		}
-		return "", true
-	}
-	return "", false
-}
-
-// flagValue returns the value of --name=value or --name value in arguments.
-func flagValue(args []string, name string) string {
-	for i, arg := range args {
-		flag := strings.TrimLeft(arg, "-")
-		if flag == arg {
-			continue
-		}
-		if flag == name && i+1 < len(args) {
-			return args[i+1]
-		}
-		if value, found := strings.CutPrefix(flag, name+"="); found {
-			return value
-		}
-	}
-	return ""
-}
-
-// topLevelValue returns the string with this key at the top level of a JSON file, or of a YAML file in block style.
-// The driver links no YAML library, to keep its start short: kubelet waits for it.
-func topLevelValue(text, key string) string {
-	var object map[string]json.RawMessage
-	if json.Unmarshal([]byte(text), &object) == nil {
-		var value string
-		_ = json.Unmarshal(object[key], &value) // if the key is absent or not a string, value stays empty
-		return value
-	}
-	for _, line := range strings.Split(text, "\n") {
-		k, v, found := strings.Cut(line, ":") // keys of lower levels are indented, so they do not match
-		if found && strings.Trim(strings.TrimRight(k, " "), `"'`) == key {
-			v, _, _ = strings.Cut(v, " #")
-			return strings.Trim(strings.TrimSpace(v), `"'`)
-		}
-	}
-	return ""
 }
 
 func (d *Doctor) checkDriver(ctx context.Context) []Finding {

@@ -17,9 +17,3 @@ func TestNoDriverIsExpected(t *testing.T) {
 	require.Equal(t, OK, Worst(findings), "%+v", findings)
 	require.Contains(t, findings, Finding{Level: OK, Check: "driver", Detail: "no FlexVolume driver is expected here"})
 }
-
-func TestValuesOfALowerLevel(t *testing.T) {
-	for _, text := range []string{"other:\n  volumePluginDir: /deeper\n", `{"other": {"volumePluginDir": "/deeper"}}`, `{"volumePluginDir": 7}`, "- volumePluginDir: /x\n", ""} {
-		require.Empty(t, topLevelValue(text, "volumePluginDir"), text)
-	}
-}

@@ -339,15 +339,18 @@ func TestMounted(t *testing.T) {
 		"90 22 253:3 / /var/lib/kubelet/pods/0f1/volumes/flexlvm.io~flexlvm/pvc-1 rw,relatime shared:7 - xfs /dev/mapper/flexlvm-pvc--1 rw,prjquota",
 		"91 22 253:4 / /data/kubelet/pods/0f2/volumes/flexlvm.io~flexlvm/with\\040space rw shared:8 - xfs /dev/mapper/flexlvm-pvc--2 rw,prjquota",
 		"92 22 253:4 / /var/lib/kubelet/pods/0f2/volumes/kubernetes.io~csi/pvc-3/mount rw shared:8 - xfs /dev/sdb rw",
-		"93 22 0:44 / /srv/flexlvm.io~flexlvm/x rw - tmpfs tmpfs rw", "",
+		"93 22 0:44 / /srv/flexlvm.io~flexlvm/x rw - tmpfs tmpfs rw",
+		"94 22 253:4 " + strings.Repeat("/long", 20_000) + " /var/lib/kubelet/pods/0f2/volume-subpaths/v/c/0 rw shared:8 - xfs /dev/mapper/flexlvm-pvc--2 rw",
+		"95 22 253:5 / /var/lib/kubelet/pods/0f4/volumes/flexlvm.io~flexlvm/pvc-4 rw shared:9 - xfs /dev/mapper/flexlvm-pvc--4 rw,prjquota", "",
 	}, "\n"))
 	got, err := Mounted(file)
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"/var/lib/kubelet/pods/0f1/volumes/flexlvm.io~flexlvm/pvc-1",
 		"/data/kubelet/pods/0f2/volumes/flexlvm.io~flexlvm/with space",
+		"/var/lib/kubelet/pods/0f4/volumes/flexlvm.io~flexlvm/pvc-4",
 	}, got)
-	err = Refusal(append(got, "/a", "/b"))
+	err = Refusal(append(got[:2], "/a", "/b"))
 	require.ErrorIs(t, err, ErrMounted)
 	require.ErrorContains(t, err, "/a and 1 more; kubelet needs the driver")
 

@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/durable"
+	"github.com/flexlvm/flexlvm/internal/mountinfo"
 )
 
 // ErrMounted: flexlvm volumes are mounted, and kubelet needs the driver to unmount them.
@@ -85,9 +85,7 @@ func Mounted(mountinfoFile string) ([]string, error) {
 		return nil, fmt.Errorf("look for mounted volumes: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	infos, err := mountinfo.GetMountsFromReader(f, func(i *mountinfo.Info) (skip, stop bool) {
-		return !ofDriver(i.Mountpoint), false
-	})
+	infos, err := mountinfo.Read(f, func(i *mountinfo.Info) bool { return ofDriver(i.Mountpoint) })
 	if err != nil {
 		return nil, fmt.Errorf("look for mounted volumes in %s: %w", mountinfoFile, err)
 	}

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/exec"
 
+	"github.com/flexlvm/flexlvm/internal/mountinfo"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -196,15 +196,13 @@ func (p prober) checkMounts(d candidate) error {
 		if err != nil {
 			return unsure(d.path, "read the list of mounts", err)
 		}
-		infos, err := mountinfo.GetMountsFromReader(f, nil)
+		of, err := mountinfo.Read(f, func(i *mountinfo.Info) bool { return unix.Mkdev(uint32(i.Major), uint32(i.Minor)) == d.number })
 		_ = f.Close()
 		if err != nil {
 			return unsure(d.path, "read the list of mounts", err)
 		}
-		for _, i := range infos {
-			if unix.Mkdev(uint32(i.Major), uint32(i.Minor)) == d.number {
-				return notBlank(d.path, "it is mounted on %s", i.Mountpoint)
-			}
+		if len(of) > 0 {
+			return notBlank(d.path, "it is mounted on %s", of[0].Mountpoint)
 		}
 	}
 	return nil

@@ -171,6 +171,10 @@ func TestCheckMountsAndSwaps(t *testing.T) {
 	write("1/mountinfo", mounts+"30 22 8:32 / /srv rw - xfs /dev/sdc rw\n")
 	require.NoError(t, p.checkMounts(free))
 	require.ErrorContains(t, p.checkMounts(candidate{number: unix.Mkdev(8, 32)}), "mounted on /srv")
+	write("1/mountinfo", "29 22 8:48 "+strings.Repeat("/long", 20_000)+" /pod rw - xfs /dev/sdd rw\n"+mounts+"30 22 8:32 / /srv rw - xfs /dev/sdc rw\n")
+	require.NoError(t, p.checkMounts(free), "a tenant made a line longer than 64 KiB")
+	require.ErrorContains(t, p.checkMounts(candidate{number: unix.Mkdev(8, 32)}), "mounted on /srv")
+	require.ErrorContains(t, p.checkMounts(candidate{number: unix.Mkdev(8, 48)}), "mounted on /pod")
 
 	require.NoError(t, p.checkSwaps(free), "a kernel without swap")
 	write("swaps", "Filename Type Size Used Priority\n/swapfile file 1 0 -2\n/dev/null partition 1 0 -3\n")

@@ -95,12 +95,7 @@ func explain(what string, err error, causes map[syscall.Errno]string) error {
 func unowned() (*os.File, error) {
 	process, err := hold()
 	if err != nil {
-		full := fmt.Sprintf("user.max_user_namespaces is %s; let root make more", setting("user/max_user_namespaces"))
-		return nil, explain("make a user namespace", err, map[syscall.Errno]string{
-			unix.ENOSPC: full, unix.EUSERS: full,
-			unix.EINVAL: "the kernel has no user namespaces; use one with CONFIG_USER_NS",
-			unix.ENOSYS: "the kernel has no clone3, or a sandbox such as seccomp hides it; use Linux 5.12 or later",
-		})
+		return nil, explainNoNamespace(err, setting("user/max_user_namespaces"))
 	}
 	owners, err := fill(process)
 	if ended := process.release(); ended != nil {
@@ -110,6 +105,23 @@ func unowned() (*os.File, error) {
 		return nil, errors.Join(err, ended)
 	}
 	return owners, err
+}
+
+// explainNoNamespace explains why no user namespace could be created; most is the sysctl
+// user.max_user_namespaces. If that is 0, root has decided so, and a retry does not help. Otherwise
+// the limit is used up, which pods can achieve. That is no ErrNoMapping, because they must not be
+// able to make the following mounts writable.
+func explainNoNamespace(err error, most string) error {
+	const what = "make a user namespace"
+	if most != "0" && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EUSERS)) {
+		return fmt.Errorf("%s: %w: they are used up (user.max_user_namespaces is %s), and it is tried again; end processes that hold some (`lsns -t user`), or raise the limit", what, err, most)
+	}
+	const off = "user.max_user_namespaces is 0; let root make more"
+	return explain(what, err, map[syscall.Errno]string{
+		unix.ENOSPC: off, unix.EUSERS: off,
+		unix.EINVAL: "the kernel has no user namespaces; use one with CONFIG_USER_NS",
+		unix.ENOSYS: "the kernel has no clone3, or a sandbox such as seccomp hides it; use Linux 5.12 or later",
+	})
 }
 
 // fill maps noOwner in the user namespace of process, and opens that namespace.

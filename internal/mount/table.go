@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/mountinfo"
 )
 
 // maxLines bounds the total size of the lines that linesOf returns, in bytes.
@@ -67,19 +68,11 @@ func readLine(r *bufio.Reader, device string, most int) (string, error) {
 	}
 }
 
-// unescape reverts the kernel's escapes of characters that have a meaning in mountinfo.
-var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#")
-
-// parseLine parses a line of a mountinfo file for a mount on the device with this number. moby's parser
-// is no alternative, because it fails on lines of more than 64 KiB.
+// parseLine parses a line of a mountinfo file for a mount on the device with this number.
 func parseLine(line string, number uint64) (Point, error) {
-	fields := strings.Split(line, " ")
-	separator := slices.Index(fields, "-")
-	if separator < 6 || len(fields) < separator+4 {
-		return Point{}, fmt.Errorf("the line %.100q is not one of mountinfo", line)
+	i, err := mountinfo.Parse(line)
+	if err != nil {
+		return Point{}, err
 	}
-	return Point{
-		Path: unescape.Replace(fields[4]), Type: unescape.Replace(fields[separator+1]), Source: unescape.Replace(fields[separator+2]),
-		Number: number, Root: unescape.Replace(fields[3]), ReadOnly: slices.Contains(strings.Split(fields[5], ","), "ro"),
-	}, nil
+	return Point{Path: i.Mountpoint, Type: i.FSType, Source: i.Source, Number: number, Root: i.Root, ReadOnly: isReadOnly(i)}, nil
 }

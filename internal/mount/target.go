@@ -9,8 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/flexlvm/flexlvm/internal/mountinfo"
 )
 
 // A Target is a directory, or a file, to mount on. It is held open, so that the mount goes onto the
@@ -115,7 +116,9 @@ type Point struct {
 	// Number is the number of the file system's device, as in stat's st_rdev; if the node of a
 	// block device is mounted alone, the number of that device.
 	Number uint64
-	Root   string // the directory of the file system that is mounted
+	// Root is the directory of the file system that is mounted. Of a very long path, At, All and ByDevice
+	// return only the beginning.
+	Root string
 	// ReadOnly: this mount is read-only, whatever the file system is.
 	ReadOnly bool
 }
@@ -148,7 +151,7 @@ func ByDevice() (map[uint64][]Point, error) {
 }
 
 func points(match func(*mountinfo.Info) bool) ([]Point, error) {
-	infos, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) { return !match(i), false })
+	infos, err := mountinfo.Own(match)
 	if err != nil {
 		return nil, fmt.Errorf("read mountinfo: %w", err)
 	}

@@ -35,7 +35,9 @@ type Parts struct {
 	Patience time.Duration
 	// MostWaiting is the maximum number of steps that wait for one server.
 	MostWaiting int
-	Events      record.EventRecorder
+	// MostLong is the maximum number of removals that may each keep a worker for longer than turn.
+	MostLong int
+	Events   record.EventRecorder
 	// Volume reads a PersistentVolume from the API server, not from a cache.
 	Volume  func(ctx context.Context, name string) (*corev1.PersistentVolume, error)
 	Refused func(*controlplane.Refusal) // called for every refusal
@@ -46,6 +48,7 @@ type Parts struct {
 type Provisioner struct {
 	Parts
 	gates map[string]*gate // by export
+	long  chan struct{}    // one entry for each removal that takes longer than turn
 	room  func(*os.File) (room, error)
 }
 
@@ -56,7 +59,7 @@ var (
 
 // NewProvisioner returns a provisioner. It does not access any export yet.
 func NewProvisioner(parts Parts) *Provisioner {
-	p := &Provisioner{Parts: parts, gates: map[string]*gate{}, room: roomOf}
+	p := &Provisioner{Parts: parts, gates: map[string]*gate{}, room: roomOf, long: make(chan struct{}, parts.MostLong)}
 	for _, e := range parts.Exports {
 		p.gates[e.String()] = newGate(e, parts.Patience, parts.MostWaiting, parts.Now)
 	}
@@ -178,9 +181,27 @@ func (p *Provisioner) archive(ctx context.Context, v *corev1.PersistentVolume, a
 	return nil
 }
 
-// remove repeats its steps until everything is removed. Each step has its own deadline.
+// turn is how long any removal of a directory may keep a worker; only MostLong may keep one for longer.
+const turn = time.Minute
+
+// errTurn means that the worker is needed for others. What was removed stays removed, and the library retries.
+var errTurn = fmt.Errorf("it is not empty after %s, and other directories are as large; the rest is removed later", turn)
+
+// remove repeats its steps until everything is removed. Each step has its own deadline. Tenants can make directories of
+// any size, so after its turn a removal continues only if fewer than MostLong others do. Otherwise large directories
+// would keep all workers, and no other directory would be removed.
 func (p *Provisioner) remove(ctx context.Context, v *corev1.PersistentVolume, at place) error {
+	begun, long := p.Now(), false
 	for first, more := true, true; more; first = false {
+		if !long && p.Now().Sub(begun) > turn {
+			select {
+			case p.long <- struct{}{}:
+				long = true
+				defer func() { <-p.long }()
+			default:
+				return fmt.Errorf("remove directory %s: %w", at.name, errTurn)
+			}
+		}
 		var found finding
 		err := p.gate(at).do(ctx, at.volume, func(ctx context.Context, root *os.Root) (err error) {
 			found, more, err = remove(ctx, root, at)

@@ -3,6 +3,7 @@ package nfs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -41,7 +42,7 @@ func newRig(t *testing.T) *rig {
 	r.Provisioner = NewProvisioner(Parts{
 		Exports:  exportsOf(t, "a:/srv="+filepath.Join(base, "1"), "b:/srv="+filepath.Join(base, "2")),
 		Cluster:  "here",
-		Patience: time.Minute, MostWaiting: 2, Events: r.events, Now: time.Now,
+		Patience: time.Minute, MostWaiting: 2, MostLong: 1, Events: r.events, Now: time.Now,
 		Volume: func(context.Context, string) (*corev1.PersistentVolume, error) {
 			if r.failure != nil {
 				return nil, r.failure
@@ -209,6 +210,33 @@ func TestProvisionFailsOnceThereIsAMark(t *testing.T) {
 	_, state, err = r.Provision(t.Context(), o)
 	require.ErrorContains(t, err, "was not made for this claim")
 	require.Equal(t, controller.ProvisioningFinished, state, "what is there is not the claim's")
+}
+
+// A tenant can fill directories without limit. Their removal leaves workers to the directories of others, and goes on
+// where it stopped.
+func TestLargeDirectoriesTakeTurns(t *testing.T) {
+	r := newRig(t)
+	var passed time.Duration
+	r.Now = func() time.Time { passed += turn; return time.Unix(0, 0).Add(passed) }
+	v, dir := r.provisioned("onDelete", "delete")
+	for i := range 2*atOnce + 1 {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o644))
+	}
+	r.long <- struct{}{} // another removal is beyond its turn
+	err := r.Delete(t.Context(), v)
+	require.ErrorIs(t, err, errTurn)
+	var ignored *controller.IgnoredError
+	require.False(t, errors.As(err, &ignored), "the library retries it")
+	left, err := os.ReadDir(filepath.Join(filepath.Dir(dir), doomedPrefix+filepath.Base(dir)))
+	require.NoError(t, err)
+	require.Less(t, len(left), 2*atOnce)
+	require.NotEmpty(t, left)
+
+	<-r.long
+	require.NoError(t, r.Delete(t.Context(), v))
+	require.NoDirExists(t, filepath.Join(filepath.Dir(dir), doomedPrefix+filepath.Base(dir)))
+	require.Empty(t, r.long)
+	require.Empty(t, r.event())
 }
 
 // In any doubt the directory is kept.
