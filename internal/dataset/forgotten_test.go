@@ -56,7 +56,7 @@ func newPodlessBed(t *testing.T, replicas int) *podlessBed {
 
 // look observes the Jobs at a time.
 func (b *podlessBed) look(at time.Time) bool {
-	b.Observed.Now = at
+	b.Now = at
 	b.addRefusals(b.Context(), b.Observed)
 	return b.rep.Forgotten
 }
@@ -231,9 +231,9 @@ func (r *rig) newUID(object client.Object) types.UID {
 func TestForgottenJobIsReplaced(t *testing.T) {
 	r := newRig(t)
 	at, events := time.Now(), record.NewFakeRecorder(100)
-	r.reconciler.now, r.Events = func() time.Time { return at }, events
+	r.now, r.Events = func() time.Time { return at }, events
 	r.Refused = func(context.Context, *batchv1.Job) string { return "" }
-	r.reconciler.podless.gap = maxPodlessGap
+	r.podless.gap = maxPodlessGap
 	r.forgets = func(job *batchv1.Job) bool { return job.UID == "v-a-0-uid" }
 	r.manager(1)
 	for begun := at; at.Sub(begun) < forgottenAfter; at = at.Add(30 * time.Second) {

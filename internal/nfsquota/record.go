@@ -145,13 +145,13 @@ func lowestFree(from, to quota.Project, taken map[quota.Project]bool) (quota.Pro
 // removed.
 func (p *pass) release() error {
 	all := maps.Clone(p.records)
-	p.export.counted = false
+	p.counted = false
 	for v, r := range p.records {
 		if p.marked[v] {
 			continue
 		}
 		if p.all[r.Project].Inodes > 0 {
-			p.export.counted = true
+			p.counted = true
 			continue
 		}
 		if _, err := p.root.Lstat(r.Directory); err == nil {
