@@ -95,8 +95,18 @@ func (e *Engine) activateComplete(ctx context.Context, lv lvm.LogicalVolume) ([]
 }
 
 // checkCopies returns an error if no usable copy of an active raid1 volume is known to be up to date: the host may
-// have activated it at boot. It queries LVM only for a volume with a note.
+// have activated it at boot. A copy-on-write snapshot shares data with its source, so that is checked for it. Of
+// other volumes, checkCopies queries LVM only for one with a note.
 func (e *Engine) checkCopies(ctx context.Context, lv lvm.LogicalVolume) error {
+	if lv.Of != "" {
+		source, err := e.lvm.Volume(ctx, lv.Group, lv.Of)
+		if err == nil {
+			err = e.checkCopies(ctx, source)
+		}
+		if err != nil {
+			return fmt.Errorf("check the source of snapshot %s/%s: %w", lv.Group, lv.Name, err)
+		}
+	}
 	if lv.Shape.Layout != volume.Raid1 || !e.copyNotes.exists(lv.UUID) {
 		return nil
 	}

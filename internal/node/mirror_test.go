@@ -290,3 +290,14 @@ func TestNoteOfAnEarlierVersion(t *testing.T) {
 	require.NoError(t, w.activate(ctx, w.lv))
 	require.Equal(t, map[string]string{"copy-1": "data_rimage_1"}, w.note().UpToDate)
 }
+
+// A snapshot of a mirror shares its data, so it is not copied while the mirror runs on an old copy.
+func TestSnapshotOfAMirrorOnAnOldCopy(t *testing.T) {
+	w := watchMirror(t)
+	snapshot := lvm.LogicalVolume{Group: "flexlvm", Name: "snap", UUID: "lv-2", Of: "data", Shape: volume.Shape{Layout: volume.Linear}}
+	require.NoError(t, w.checkCopies(t.Context(), snapshot))
+	w.look(true, "partial", "100.00", "partial", "")
+	require.NoError(t, w.checkCopies(t.Context(), snapshot))
+	w.health = [2]string{"", "partial"}
+	require.ErrorContains(t, w.checkCopies(t.Context(), snapshot), "only copy data_rimage_0 of volume flexlvm/data can be used")
+}

@@ -190,3 +190,24 @@ func TestGroupIsReducedToAnOldCopy(t *testing.T) {
 	v.unmount(target)
 	require.Empty(t, v.volume1(t).Problem)
 }
+
+// A snapshot of a mirror is not restored while the mirror runs on an old copy, with which the snapshot shares data.
+func TestSnapshotOfAMirrorOnAnOldCopyIsNotRestored(t *testing.T) {
+	v := newMirrored(t)
+	target := v.mount(v.spec, "a")
+	v.shell("pvchange --allocatable n /dev/mapper/frail1")
+	snap := v.storeOf(v.spec, "snap", 0)
+	snap.Group = v.group
+	v.snapshotNow(snap)
+	v.shell("pvchange --allocatable y /dev/mapper/frail1")
+	v.fail(0)
+	v.shell("echo more >%[1]s/more && sync %[1]s/more || true", target)
+	v.volume1(t)
+	v.unmount(target)
+	v.boot(true, false)
+	v.shell("lvchange --activate y %s/%s", v.group, v.spec.Name) // as the host may do at boot
+	c := v.copyOf(snap, "restored", volume.Shape{Layout: volume.Linear}, v.spec.Size)
+	c.Group = v.group
+	require.ErrorContains(t, v.MakeClone(v.ctx(), c), "lacks what was written after")
+	v.boot(true, true)
+}
