@@ -81,6 +81,7 @@ type Engine struct {
 	mostFrozen           time.Duration
 	sourcePatience       time.Duration
 	roundPatience        time.Duration
+	syncPatience         time.Duration
 	yields               bool // zero returns errYielded after about holdTime instead of holding the lock until it is done
 }
 
@@ -132,7 +133,7 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 		wipeRate: cfg.WipeRate, zeroRate: cfg.ZeroRate, wipeProgressInterval: wipeProgressInterval,
 		stateDir: cfg.StateDir, lockDir: cfg.LockDir,
 		patience: cfg.RoomPatience, roomRetry: roomRetry,
-		mostFrozen: mostFrozen, sourcePatience: sourcePatience, roundPatience: roundPatience,
+		mostFrozen: mostFrozen, sourcePatience: sourcePatience, roundPatience: roundPatience, syncPatience: syncPatience,
 	}, nil
 }
 

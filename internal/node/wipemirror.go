@@ -4,9 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+const (
+	// syncPatience is how long a wipe waits for the copies of a raid1 volume to be in sync. It suffices for a small
+	// volume that was just created; a larger one is tried again later.
+	syncPatience = 30 * time.Second
+	syncPoll     = 500 * time.Millisecond
 )
 
 // activateToWipe activates a volume whose data nobody needs. A copy that is out of date is wiped like any other. A
@@ -27,6 +35,48 @@ func (e *Engine) activateToWipe(ctx context.Context, lv lvm.LogicalVolume) error
 		return incompleteErr
 	}
 	return e.unwipedErr(ctx, lv, copies)
+}
+
+// awaitInSync waits until all copies of an active raid1 volume are in use and in sync. It does nothing for other
+// volumes. Sync alone does not suffice: a copy that has failed does not count in it.
+func (e *Engine) awaitInSync(ctx context.Context, lv lvm.LogicalVolume) error {
+	if lv.Shape.Layout != volume.Raid1 {
+		return nil
+	}
+	poll := time.NewTicker(syncPoll)
+	defer poll.Stop()
+	for end := time.Now().Add(e.syncPatience); ; {
+		synced, err := e.allInSync(ctx, lv)
+		if err != nil || synced {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("wipe volume %s/%s: its copies are still being synchronised, and one of them might be removed without being wiped; it is tried again", lv.Group, lv.Name)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait until the copies of volume %s/%s are in sync: %w", lv.Group, lv.Name, ctx.Err())
+		case <-poll.C:
+		}
+	}
+}
+
+// allInSync reports whether all copies of an active raid1 volume are in sync. It fails if one of them is not in use.
+func (e *Engine) allInSync(ctx context.Context, lv lvm.LogicalVolume) (bool, error) {
+	now, err := e.lvm.Volume(ctx, lv.Group, lv.Name)
+	switch {
+	case err != nil:
+		return false, err
+	case now.UUID != lv.UUID || now.Shape != lv.Shape || !now.Active:
+		return false, fmt.Errorf("wipe volume %s/%s: it has changed or was deactivated meanwhile; it is tried again", lv.Group, lv.Name)
+	case now.Health == "" || now.Health == mismatches:
+		return now.Sync == inSyncPercent, nil
+	}
+	copies, err := e.copiesOf(ctx, lv)
+	if err != nil {
+		return false, err
+	}
+	return false, e.unwipedErr(ctx, lv, copies)
 }
 
 // unwipedErr returns the error for a volume that cannot be wiped because some of its copies cannot be used.
