@@ -18,7 +18,7 @@ func TestMirrorWhoseDiskFailsWhileItIsWiped(t *testing.T) {
 	v.shell("yes '%[2]s' | head -c 8M >%[1]s/secret && sync %[1]s/secret", target, secret)
 	v.unmount(target)
 	secrets := func(i int) string {
-		return v.shell("head -c 400M /dev/mapper/frail%d | tr '\\0' '\\n' | grep -ac '%s' || true", i, secret)
+		return v.shell("head -c 128M /dev/mapper/frail%d | tr -d '\\0' | grep -ac '%s' || true", i, secret)
 	}
 	require.NotEqual(t, "0", secrets(0))
 	require.NotEqual(t, "0", secrets(1))
