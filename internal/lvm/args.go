@@ -150,7 +150,7 @@ func copiesArgs(lv LogicalVolume) []string {
 // healthOfCopiesArgs requests the hidden volumes that hold copies and their metadata, of one group, or of
 // all groups if g is empty.
 func healthOfCopiesArgs(g volume.Group) []string {
-	args := append(reportArgs("vg_name,lv_name,lv_uuid,lv_parent,lv_health_status"), "--all", "--select", `lv_name=~"`+imageSuffix+`" || lv_name=~"`+metadataSuffix+`"`)
+	args := append(reportArgs("vg_name,lv_name,lv_uuid,lv_parent,lv_health_status,segtype"), "--all", "--select", `lv_name=~"`+imageSuffix+`" || lv_name=~"`+metadataSuffix+`"`)
 	if g != "" {
 		args = append(args, "--", string(g))
 	}

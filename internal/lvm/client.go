@@ -223,9 +223,9 @@ func (c *Client) Activate(ctx context.Context, lv LogicalVolume) error {
 	return c.activate(ctx, lv, "--yes", "--activate", "y")
 }
 
-// ActivateWhole is Activate, except that it fails if a device of the volume is missing. Devices that only
+// ActivateComplete is Activate, except that it fails if a device of the volume is missing. Devices that only
 // other volumes of the group use do not matter.
-func (c *Client) ActivateWhole(ctx context.Context, lv LogicalVolume) error {
+func (c *Client) ActivateComplete(ctx context.Context, lv LogicalVolume) error {
 	return c.activate(ctx, lv, "--yes", "--activationmode", "complete", "--activate", "y")
 }
 

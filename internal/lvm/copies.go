@@ -14,7 +14,7 @@ import (
 type Copy struct {
 	Name    string // of the hidden volume that holds the copy, such as data_rimage_0
 	UUID    string // of that hidden volume; a repair replaces it by one with another UUID
-	Missing bool   // a device that the copy is on is missing
+	Missing bool   // a device that the copy is on is missing, or was removed from the group
 	Failed  bool   // the volume is active, and the kernel does not use this copy
 }
 
@@ -71,8 +71,9 @@ const (
 	metadataSuffix = "_rmeta_"  // in the name of the hidden volume that holds the copy's metadata
 )
 
-// parseHealthOfCopies parses rows such as "[data_rimage_0]", whose parent is "data". A copy is unusable
-// without its metadata in "[data_rmeta_0]", so the health of both counts.
+// parseHealthOfCopies parses rows such as "[data_rimage_0]", whose parent is "data", one for each segment. A copy is
+// unusable without its metadata in "[data_rmeta_0]", so the health of both counts. When a missing device is removed
+// from the group, LVM puts an "error" segment in the place of the copy there, and reports no problem with its health.
 func parseHealthOfCopies(out []byte) (Copies, error) {
 	r, err := parseReport(out)
 	if err != nil {
@@ -84,7 +85,7 @@ func parseHealthOfCopies(out []byte) (Copies, error) {
 			row := row{fields: f}
 			group, health := row.text("vg_name"), row.field("lv_health_status")
 			name, parent := strings.Trim(row.text("lv_name"), "[]"), strings.Trim(row.field("lv_parent"), "[]")
-			uuid := row.text("lv_uuid")
+			uuid, lost := row.text("lv_uuid"), row.text("segtype") == "error"
 			if row.err != nil {
 				return nil, row.err
 			}
@@ -99,10 +100,10 @@ func parseHealthOfCopies(out []byte) (Copies, error) {
 				all[of] = append(all[of], Copy{Name: holder})
 			}
 			c := &all[of][i]
-			switch health {
-			case "", "writemostly", "mismatches exist":
-			case "partial":
+			switch {
+			case lost || health == "partial":
 				c.Missing = true
+			case health == "" || health == "writemostly" || health == "mismatches exist":
 			default: // "refresh needed", and values of newer releases
 				c.Failed = true
 			}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,31 +23,58 @@ type copyNote struct {
 	// Behind are the copies that are out of date: the names of the hidden volumes that hold them, by the UUIDs of
 	// these volumes.
 	Behind map[string]string `json:"behind"`
-	// Current is the activation of the volume (activationOf) in which a copy that was up to date has been in
-	// use. Whatever is in sync in the same activation is up to date.
-	Current string `json:"current,omitempty"`
+	// UpToDate are the copies that are known to be up to date, like Behind. A copy that is in neither was made since,
+	// perhaps from one that is out of date. Notes of earlier versions lack UpToDate.
+	UpToDate map[string]string `json:"upToDate,omitempty"`
 	// Stale means that copies in Behind have been active alone since. The kernel may take them for the newest, and
 	// would overwrite the others with them.
 	Stale bool `json:"stale,omitempty"`
 }
 
-// old returns the names of the copies that are present, out of date, and have been active alone since.
-func (n copyNote) old(copies []lvm.Copy) (names []string) {
-	for _, c := range copies {
-		if n.Stale && !c.Missing && n.Behind[c.UUID] != "" {
-			names = append(names, c.Name)
-		}
+// isUpToDate reports whether a copy is known to be up to date. Without a note, each copy counts as that.
+func (n copyNote) isUpToDate(c lvm.Copy) bool {
+	if len(n.UpToDate) == 0 {
+		return n.Behind[c.UUID] == ""
 	}
-	return names
+	return n.UpToDate[c.UUID] != ""
 }
 
-// with returns the note with these copies out of date, as seen in this activation.
-func (n copyNote) with(behind map[string]string, activation string, now time.Time) copyNote {
-	if !slices.ContainsFunc(slices.Collect(maps.Keys(behind)), func(uuid string) bool { return n.Behind[uuid] != "" }) {
-		n.Since = now
+// hasUpToDate reports whether one of these copies is known to be up to date. Only such a copy can bring another up to
+// date.
+func (n copyNote) hasUpToDate(copies []lvm.Copy) bool {
+	return slices.ContainsFunc(copies, n.isUpToDate)
+}
+
+func (n copyNote) allUpToDate(copies []lvm.Copy) bool {
+	return !slices.ContainsFunc(copies, func(c lvm.Copy) bool { return !n.isUpToDate(c) })
+}
+
+// staleCopies returns the copies that are present, out of date, and have been active alone since.
+func (n copyNote) staleCopies(copies []lvm.Copy) (stale []lvm.Copy) {
+	for _, c := range copies {
+		if n.Stale && !c.Missing && n.Behind[c.UUID] != "" {
+			stale = append(stale, c)
+		}
 	}
-	n.Behind, n.Current = behind, activation
-	return n
+	return stale
+}
+
+// with returns the note of a volume that is in use with the usable ones of these copies, at least one of which is up
+// to date. inSync reports that these are in sync with each other.
+func (n copyNote) with(copies []lvm.Copy, inSync bool, now time.Time) copyNote {
+	next := copyNote{Volume: n.Volume, Since: now, Behind: map[string]string{}, UpToDate: map[string]string{}}
+	for _, c := range copies {
+		switch before := n.Behind[c.UUID] != ""; {
+		case isUsable(c) && (inSync || n.isUpToDate(c)):
+			next.UpToDate[c.UUID] = c.Name
+		case before:
+			next.Behind[c.UUID] = c.Name
+			next.Since, next.Stale = n.Since, n.Stale
+		case !isUsable(c):
+			next.Behind[c.UUID] = c.Name
+		}
+	}
+	return next
 }
 
 // copyNotes is the directory of all copyNotes. Each volume has its own file, named by the volume's UUID.

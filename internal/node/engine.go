@@ -70,11 +70,9 @@ type Engine struct {
 	copyNotes copyNotes
 	now       func() time.Time
 	uptime    func() time.Duration
-	// activation returns what identifies the activation of a volume (activationOf).
-	activation func(lvm.LogicalVolume) string
-	after      func(string)
-	settle     func(volume.Group, volume.Name) // nil: Mount settles volumes itself
-	log        logrus.FieldLogger
+	after     func(string)
+	settle    func(volume.Group, volume.Name) // nil: Mount settles volumes itself
+	log       logrus.FieldLogger
 
 	wipeRate, zeroRate   volume.Bytes
 	wipeProgressInterval volume.Bytes
@@ -83,6 +81,7 @@ type Engine struct {
 	mostFrozen           time.Duration
 	sourcePatience       time.Duration
 	roundPatience        time.Duration
+	syncPatience         time.Duration
 	yields               bool // zero returns errYielded after about holdTime instead of holding the lock until it is done
 }
 
@@ -120,22 +119,21 @@ func New(cfg Config, host command.Programs) (*Engine, error) {
 	}
 	locks := lock.Dir(cfg.LockDir)
 	return &Engine{
-		lvm:        lvm.New(host.Unkillable, locks),
-		host:       host,
-		locks:      locks,
-		records:    records(filepath.Join(cfg.StateDir, "volumes")),
-		copyNotes:  copyNotes(filepath.Join(cfg.StateDir, "copies")),
-		now:        cfg.Now,
-		uptime:     cfg.Uptime,
-		activation: activationOf,
-		after:      cfg.After,
-		settle:     cfg.Settle,
-		log:        cfg.Log,
+		lvm:       lvm.New(host.Unkillable, locks),
+		host:      host,
+		locks:     locks,
+		records:   records(filepath.Join(cfg.StateDir, "volumes")),
+		copyNotes: copyNotes(filepath.Join(cfg.StateDir, "copies")),
+		now:       cfg.Now,
+		uptime:    cfg.Uptime,
+		after:     cfg.After,
+		settle:    cfg.Settle,
+		log:       cfg.Log,
 
 		wipeRate: cfg.WipeRate, zeroRate: cfg.ZeroRate, wipeProgressInterval: wipeProgressInterval,
 		stateDir: cfg.StateDir, lockDir: cfg.LockDir,
 		patience: cfg.RoomPatience, roomRetry: roomRetry,
-		mostFrozen: mostFrozen, sourcePatience: sourcePatience, roundPatience: roundPatience,
+		mostFrozen: mostFrozen, sourcePatience: sourcePatience, roundPatience: roundPatience, syncPatience: syncPatience,
 	}, nil
 }
 

@@ -153,13 +153,16 @@ func (e *Engine) copyMore(ctx context.Context, c *fullCopy) (bool, error) {
 }
 
 // checkWhole makes sure that the snapshot was valid until its last byte was read. While a snapshot overflows,
-// a concurrent read may return the current content of its source.
+// a concurrent read may return the current content of its source. A mirror may have gone over to an outdated copy.
 func (e *Engine) checkWhole(ctx context.Context, c *fullCopy) error {
 	lv, err := e.lvm.Volume(ctx, c.spec.Group, c.spec.CloneOf)
 	if err != nil {
 		return err
 	}
-	return c.mayTrust(lv)
+	if err := c.mayTrust(lv); err != nil {
+		return err
+	}
+	return e.checkCopies(ctx, lv)
 }
 
 // mayTrust decides, from lv, the snapshot after the last read, whether the bytes that were read are the

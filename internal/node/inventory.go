@@ -19,7 +19,7 @@ func (e *Engine) Inventory(ctx context.Context) (inventory.Inventory, error) {
 	e.noteCopies(ctx, all.Volumes, seen)
 	var in inventory.Inventory
 	pools, lvs := splitPools(all.Volumes)
-	if in.Volumes, err = e.describeAll(lvs); err != nil {
+	if in.Volumes, err = e.describeAll(ctx, lvs); err != nil {
 		return inventory.Inventory{}, err
 	}
 	for _, g := range all.Groups {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/lvm"
@@ -20,7 +21,7 @@ func (e *Engine) List(ctx context.Context) ([]inventory.Volume, error) {
 		return nil, err
 	}
 	pools, lvs := splitPools(lvs)
-	all, err := e.describeAll(lvs)
+	all, err := e.describeAll(ctx, lvs)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +35,7 @@ func (e *Engine) List(ctx context.Context) ([]inventory.Volume, error) {
 	return all, nil
 }
 
-func (e *Engine) describeAll(lvs []lvm.LogicalVolume) ([]inventory.Volume, error) {
+func (e *Engine) describeAll(ctx context.Context, lvs []lvm.LogicalVolume) ([]inventory.Volume, error) {
 	mounted, err := mount.ByDevice()
 	if err != nil {
 		return nil, err
@@ -43,9 +44,11 @@ func (e *Engine) describeAll(lvs []lvm.LogicalVolume) ([]inventory.Volume, error
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		e.log.WithError(err).Warn("when volumes were trimmed is not known")
 	}
+	outdated := e.outdatedCopies(ctx, lvs)
 	all := make([]inventory.Volume, 0, len(lvs))
 	for _, lv := range lvs {
 		v := e.describe(lv)
+		e.explainCopies(&v, outdated[lv.UUID])
 		v.LastTrimmed = trimmed.Volumes[lv.UUID]
 		if v.Mounts, err = mountsOf(lv, mounted); err != nil && v.Problem == "" {
 			v.Problem = err.Error()
@@ -94,18 +97,45 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 			v.Problem = "inactive, and LVM skips its activation; " + endsSkipping(lv)
 		}
 	}
-	v.Problem = e.warnOfOldCopies(lv, v.Problem)
 	return v
 }
 
-// warnOfOldCopies adds a warning to the problem of a raid1 volume if there is a note of its copies: a repair from
-// a copy that is out of date would make the old data the only data.
-func (e *Engine) warnOfOldCopies(lv lvm.LogicalVolume, problem string) string {
-	if problem == "" || lv.Shape.Layout != volume.Raid1 || !e.copyNotes.exists(lv.UUID) {
-		return problem
+// explainCopies adds to the description of a raid1 volume what its note of copies says. unusable is why it must not
+// be used because of that. Nobody needs the data of a volume that is being given up.
+func (e *Engine) explainCopies(v *inventory.Volume, unusable error) {
+	givenUp := v.State == volume.Unreferenced || v.State == volume.Doomed
+	switch {
+	case v.Layout != volume.Raid1 || v.State == "":
+	case unusable != nil && !givenUp:
+		v.Problem, v.Degraded = unusable.Error(), false
+	case v.Problem != "" && e.copyNotes.exists(v.UUID):
+		v.Problem += fmt.Sprintf("; %s records which copies are out of date: read docs/node-loss.md#a-copy-that-is-out-of-date before you refresh or repair it", e.copyNotes.file(v.UUID))
 	}
-	return fmt.Sprintf("%s; %s records which copies are out of date, and the volume is not mounted from such a copy alone: do not refresh or repair it before you have read docs/node-loss.md#a-copy-that-is-out-of-date",
-		problem, e.copyNotes.file(lv.UUID))
+}
+
+// outdatedCopies returns, by UUID, why raid1 volumes must not be used because of their notes (checkNote). It queries
+// LVM only if there are notes.
+func (e *Engine) outdatedCopies(ctx context.Context, lvs []lvm.LogicalVolume) map[string]error {
+	lvs = slices.DeleteFunc(slices.Clone(lvs), func(lv lvm.LogicalVolume) bool {
+		return lv.Shape.Layout != volume.Raid1 || !e.copyNotes.exists(lv.UUID)
+	})
+	if len(lvs) == 0 {
+		return nil
+	}
+	all, err := e.lvm.Copies(ctx, "")
+	errs := map[string]error{}
+	for _, lv := range lvs {
+		if err != nil {
+			errs[lv.UUID] = fmt.Errorf("whether its copies are up to date is unknown: %w", err)
+			continue
+		}
+		copies, err := all.Of(lv)
+		if err == nil {
+			err = e.checkNote(ctx, lv, copies)
+		}
+		errs[lv.UUID] = err
+	}
+	return errs
 }
 
 // healthProblem returns LVM's report of what is wrong with a volume. A volume with several copies stays usable

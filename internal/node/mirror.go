@@ -1,12 +1,10 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -25,21 +23,6 @@ import (
 
 // bootGrace is how long after a boot a missing device may still appear.
 const bootGrace = 5 * time.Minute
-
-// activationOf returns what identifies the activation of a volume: the boot and the number that the kernel has
-// given to its block device. It is empty if that is unknown, as before Linux 5.15.
-func activationOf(lv lvm.LogicalVolume) string {
-	d, err := lvm.FindDevice(lv.Group, lv.Name)
-	if err != nil {
-		return ""
-	}
-	boot, bootErr := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	disk, diskErr := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/diskseq", unix.Major(d.Number), unix.Minor(d.Number)))
-	if bootErr != nil || diskErr != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(boot)) + "/" + strings.TrimSpace(string(disk))
-}
 
 // sinceBoot returns the time since the boot of this machine, including the time that it was suspended.
 func sinceBoot() time.Duration {
@@ -65,48 +48,42 @@ func (e *Engine) activate(ctx context.Context, lv lvm.LogicalVolume) error {
 	if lv.Shape.Layout != volume.Raid1 {
 		return e.lvm.Activate(ctx, lv)
 	}
-	if err := e.checkStale(ctx, lv); err != nil {
-		return err
+	if e.copyNotes.exists(lv.UUID) {
+		copies, err := e.copiesOf(ctx, lv)
+		if err != nil {
+			return err
+		}
+		if err := e.checkStale(lv, copies); err != nil {
+			return err
+		}
 	}
-	copies, err := e.activateWhole(ctx, lv)
+	copies, err := e.activateComplete(ctx, lv)
 	if err != nil || copies == nil {
 		return err
 	}
-	if err := e.checkUpToDate(ctx, lv, copies); err != nil {
+	if err := e.checkNote(ctx, lv, copies); err != nil {
 		return err
 	}
-	if err := e.noteBehind(ctx, lv, copies, false); err != nil {
+	if err := e.recordOutdated(ctx, lv, copies); err != nil {
 		return fmt.Errorf("volume %s/%s lacks copies and is not activated until this is recorded: %w; free space for the record, or make its directory writable", lv.Group, lv.Name, err)
 	}
 	e.after("note copies")
 	return e.lvm.Activate(ctx, lv)
 }
 
-// activateToWipe activates a volume whose data nobody needs. A copy that is out of date is wiped like any other.
-// One that may only be late after a boot is waited for, or it would be removed without having been wiped.
-func (e *Engine) activateToWipe(ctx context.Context, lv lvm.LogicalVolume) error {
-	if lv.Shape.Layout != volume.Raid1 {
-		return e.activate(ctx, lv)
-	}
-	if copies, err := e.activateWhole(ctx, lv); err != nil || copies == nil {
-		return err
-	}
-	return e.lvm.Activate(ctx, lv)
-}
-
-// activateWhole activates a raid1 volume whose copies are all there. If it may be activated without the missing
+// activateComplete activates a raid1 volume whose copies are all there. If it may be activated without the missing
 // ones, it returns the volume's copies instead.
-func (e *Engine) activateWhole(ctx context.Context, lv lvm.LogicalVolume) ([]lvm.Copy, error) {
-	notWhole := e.lvm.ActivateWhole(ctx, lv)
-	if notWhole == nil {
+func (e *Engine) activateComplete(ctx context.Context, lv lvm.LogicalVolume) ([]lvm.Copy, error) {
+	incompleteErr := e.lvm.ActivateComplete(ctx, lv)
+	if incompleteErr == nil {
 		return nil, nil
 	}
 	copies, err := e.copiesOf(ctx, lv)
 	if err != nil {
-		return nil, errors.Join(notWhole, err)
+		return nil, errors.Join(incompleteErr, err)
 	}
-	if usable := present(copies); len(usable) == len(copies) || len(usable) == 0 {
-		return nil, notWhole // degraded activation would fail as well
+	if usable := usableCopies(copies); len(usable) == len(copies) || len(usable) == 0 {
+		return nil, incompleteErr // degraded activation would fail as well
 	}
 	if wait := bootGrace - e.uptime(); wait > 0 {
 		// Rounded to a minute: retries return the same text, so they count as one event.
@@ -117,45 +94,68 @@ func (e *Engine) activateWhole(ctx context.Context, lv lvm.LogicalVolume) ([]lvm
 	return copies, nil
 }
 
-// checkCopies returns an error if an active raid1 volume lacks copies and all the others are out of date: the
-// host may have activated it at boot. It queries LVM only for a volume with a note.
+// checkCopies returns an error if no usable copy of an active raid1 volume is known to be up to date: the host may
+// have activated it at boot. A copy-on-write snapshot shares data with its source, so that is checked for it. Of
+// other volumes, checkCopies queries LVM only for one with a note.
 func (e *Engine) checkCopies(ctx context.Context, lv lvm.LogicalVolume) error {
+	if lv.Of != "" {
+		source, err := e.lvm.Volume(ctx, lv.Group, lv.Of)
+		if err == nil {
+			err = e.checkCopies(ctx, source)
+		}
+		if err != nil {
+			return fmt.Errorf("check the source of snapshot %s/%s: %w", lv.Group, lv.Name, err)
+		}
+	}
 	if lv.Shape.Layout != volume.Raid1 || !e.copyNotes.exists(lv.UUID) {
 		return nil
-	}
-	if err := e.checkStale(ctx, lv); err != nil {
-		return err
 	}
 	copies, err := e.copiesOf(ctx, lv)
 	if err != nil {
 		return err
 	}
-	if len(present(copies)) == len(copies) {
-		return nil // the kernel finds the newest of them itself
-	}
-	if err := e.checkUpToDate(ctx, lv, copies); err != nil {
+	if err := e.checkNote(ctx, lv, copies); err != nil {
 		return errors.Join(err, e.noteStale(ctx, lv, copies))
 	}
 	return nil
 }
 
-// checkStale returns an error if a present copy is out of date and has been active alone since. The volume can only
-// be used without such a copy: the kernel may take it for the newest.
-func (e *Engine) checkStale(ctx context.Context, lv lvm.LogicalVolume) error {
-	note, err := e.copyNotes.read(lv.UUID)
-	if err != nil || !note.Stale {
-		return nil // checkUpToDate reports a note that cannot be read
-	}
-	copies, err := e.copiesOf(ctx, lv)
-	if err != nil {
+// checkNote returns an error if a volume must not be used because of its note: an outdated copy may overwrite the
+// others, or no usable copy is known to be up to date. A note that cannot be read only matters while copies are
+// missing: otherwise, the kernel finds the newest of them itself.
+func (e *Engine) checkNote(ctx context.Context, lv lvm.LogicalVolume, copies []lvm.Copy) error {
+	if err := e.checkStale(lv, copies); err != nil {
 		return err
 	}
-	old := note.old(copies)
-	if len(old) == 0 {
+	note, err := e.copyNotes.read(lv.UUID)
+	usable := usableCopies(copies)
+	switch {
+	case err != nil && len(usable) == len(copies):
+		return nil
+	case err != nil:
+		return fmt.Errorf("volume %s/%s lacks copies, and is not used before it is known whether the others are up to date: %w; bring the missing devices back, or inspect that file and remove it", lv.Group, lv.Name, err)
+	case len(usable) == 0:
+		return fmt.Errorf("%w: no copy of volume %s/%s can be used (missing: %s); see `lvs -a -o +lv_health_status %s`", lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), lv.Group)
+	case note.hasUpToDate(usable):
 		return nil
 	}
-	return fmt.Errorf("%w: copy %s of volume %s/%s was not written to after %s, and has been active alone since, so the kernel may take it for the newest copy and overwrite the others: take its device away from this node, and the volume is used without it; or, to use the old data and lose what was written since, remove %s",
-		lvm.ErrPartial, strings.Join(old, ", "), lv.Group, lv.Name, note.Since.UTC().Format(time.RFC3339), e.copyNotes.file(lv.UUID))
+	return fmt.Errorf("%w: only copy %s of volume %s/%s can be used, which lacks what was written after %s, while the volume was in use; the devices with newer data are missing (%s): bring them back; or, to use the old data and lose what was written since, remove %s",
+		lvm.ErrPartial, namesOf(usable), lv.Group, lv.Name, note.Since.UTC().Format(time.RFC3339), e.missingDevices(ctx, lv.Group), e.copyNotes.file(lv.UUID))
+}
+
+// checkStale returns an error if a present copy is out of date and has been active alone since. The volume can only
+// be used without such a copy, because the kernel may take it for the newest, or by a person's decision.
+func (e *Engine) checkStale(lv lvm.LogicalVolume, copies []lvm.Copy) error {
+	note, err := e.copyNotes.read(lv.UUID)
+	if err != nil {
+		return nil // checkNote reports that
+	}
+	stale := note.staleCopies(copies)
+	if len(stale) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: copy %s of volume %s/%s is recorded as out of date since %s, and has been active without the others since, so the kernel may take it for the newest copy and overwrite the others: decide which copy holds the data that is needed; to use the others, take its device away from this node, and the volume is used without it; to use this copy, and lose what only the others hold, remove %s",
+		lvm.ErrPartial, namesOf(stale), lv.Group, lv.Name, note.Since.UTC().Format(time.RFC3339), e.copyNotes.file(lv.UUID))
 }
 
 // noteStale notes that only copies that are out of date are active.
@@ -169,16 +169,13 @@ func (e *Engine) noteStale(ctx context.Context, lv lvm.LogicalVolume, copies []l
 	if err != nil {
 		return err
 	}
-	return e.markStale(lv, note, copies)
+	return e.markStale(lv, note, usableCopies(copies))
 }
 
-// markStale writes the note of an active volume of which only copies that are out of date are usable.
-func (e *Engine) markStale(lv lvm.LogicalVolume, note copyNote, copies []lvm.Copy) error {
-	if note.Stale || len(present(copies)) == 0 || isCurrent(copies, note.Behind) {
+// markStale writes the note of an active volume none of whose usable copies is known to be up to date.
+func (e *Engine) markStale(lv lvm.LogicalVolume, note copyNote, usable []lvm.Copy) error {
+	if note.Stale || len(usable) == 0 || note.hasUpToDate(usable) {
 		return nil
-	}
-	if activation := e.activation(lv); activation != "" && activation == note.Current {
-		return nil // a copy may have become up to date before the others failed: the next inventory decides
 	}
 	note.Stale = true
 	return e.copyNotes.write(lv.UUID, note)
@@ -192,34 +189,23 @@ func (e *Engine) copiesOf(ctx context.Context, lv lvm.LogicalVolume) ([]lvm.Copy
 	return all.Of(lv)
 }
 
-// present returns the usable copies.
-func present(copies []lvm.Copy) (usable []lvm.Copy) {
+func usableCopies(copies []lvm.Copy) (usable []lvm.Copy) {
 	for _, c := range copies {
-		if !c.Missing && !c.Failed {
+		if isUsable(c) {
 			usable = append(usable, c)
 		}
 	}
 	return usable
 }
 
-// checkUpToDate returns an error if all usable copies are noted as out of date, or if the note cannot be read.
-func (e *Engine) checkUpToDate(ctx context.Context, lv lvm.LogicalVolume, copies []lvm.Copy) error {
-	note, err := e.copyNotes.read(lv.UUID)
-	if err != nil {
-		return fmt.Errorf("volume %s/%s lacks copies, and is not used before it is known whether the others are up to date: %w; bring the missing devices back, or inspect that file and remove it", lv.Group, lv.Name, err)
+func isUsable(c lvm.Copy) bool { return !c.Missing && !c.Failed }
+
+func namesOf(copies []lvm.Copy) string {
+	names := make([]string, 0, len(copies))
+	for _, c := range copies {
+		names = append(names, c.Name)
 	}
-	var old []string
-	for _, c := range present(copies) {
-		if note.Behind[c.UUID] == "" {
-			return nil
-		}
-		old = append(old, c.Name)
-	}
-	if len(old) == 0 {
-		return fmt.Errorf("%w: no copy of volume %s/%s can be used (missing: %s); see `lvs -a -o +lv_health_status %s`", lvm.ErrPartial, lv.Group, lv.Name, e.missingDevices(ctx, lv.Group), lv.Group)
-	}
-	return fmt.Errorf("%w: only copy %s of volume %s/%s can be used, which was not written to after %s, while the volume was in use; the devices with newer data are missing (%s): bring them back; or, to use the old data and lose what was written since, remove %s",
-		lvm.ErrPartial, strings.Join(old, ", "), lv.Group, lv.Name, note.Since.UTC().Format(time.RFC3339), e.missingDevices(ctx, lv.Group), e.copyNotes.file(lv.UUID))
+	return strings.Join(names, ", ")
 }
 
 // missingDevices describes the missing devices of a group, for error messages.
@@ -231,9 +217,9 @@ func (e *Engine) missingDevices(ctx context.Context, g volume.Group) string {
 	return "with the UUIDs " + strings.Join(missing, ", ")
 }
 
-// noteBehind notes the copies that are out of date from now on. inSync reports that the volume is active and
-// its copies in use are in sync with each other, so that none of those copies is out of date any longer.
-func (e *Engine) noteBehind(ctx context.Context, lv lvm.LogicalVolume, copies []lvm.Copy, inSync bool) error {
+// recordOutdated notes the missing copies of an inactive volume as out of date, because it is about to be activated
+// without them.
+func (e *Engine) recordOutdated(ctx context.Context, lv lvm.LogicalVolume, copies []lvm.Copy) error {
 	release, err := e.lockCopyNotes(ctx)
 	if err != nil {
 		return err
@@ -243,101 +229,99 @@ func (e *Engine) noteBehind(ctx context.Context, lv lvm.LogicalVolume, copies []
 	if err != nil {
 		return err
 	}
-	usable := present(copies)
+	return e.updateNote(lv, note, copies, false)
+}
+
+// updateNote notes which copies are out of date from now on. inSync reports that the volume is active and its usable
+// copies are in sync with each other, so that all of them are up to date if one is. That one must be among them:
+// LVM can activate an outdated copy in the place of a newer one without deactivating the volume, for example when
+// a person removes the newer one's device from the group. The caller holds the lock of the notes.
+func (e *Engine) updateNote(lv lvm.LogicalVolume, note copyNote, copies []lvm.Copy, inSync bool) error {
+	usable := usableCopies(copies)
+	upToDate := note.hasUpToDate(usable)
 	switch {
-	case len(note.old(copies)) > 0:
-		return nil // what these copies are in sync with is old as well
-	case lv.Active && !inSync && len(usable) == 1:
-		return nil // only a part of it may be built yet
+	case len(note.staleCopies(copies)) > 0:
+		return nil // what these copies are in sync with is out of date as well
+	case lv.Active && !inSync && (len(usable) == 1 || !upToDate):
+		return nil // only a part of these copies may be built yet
+	case !upToDate:
+		return e.markStale(lv, note, usable)
 	}
-	activation := ""
-	if lv.Active {
-		activation = e.activation(lv)
-	}
-	wasCurrent := inSync && activation != "" && activation == note.Current && len(usable) > 0
-	if !wasCurrent && !isCurrent(copies, note.Behind) {
-		return e.markStale(lv, note, copies)
-	}
-	next := note.with(behindNow(copies, note.Behind, inSync), cmp.Or(activation, note.Current), e.now())
-	if maps.Equal(next.Behind, note.Behind) && (next.Current == note.Current || len(next.Behind) == 0) {
+	next := note.with(copies, inSync, e.now())
+	first := len(note.Behind) == 0 && len(note.UpToDate) == 0
+	if first && len(next.Behind) == 0 || maps.Equal(next.Behind, note.Behind) && maps.Equal(next.UpToDate, note.UpToDate) {
 		return nil
 	}
 	next.Volume = string(lv.Group) + "/" + string(lv.Name)
 	return e.copyNotes.write(lv.UUID, next)
 }
 
-// isCurrent reports whether a usable copy is up to date. Only such a copy can bring another up to date. If only
-// old copies are usable, such as after a person or the host activated them, the note stays as it is.
-func isCurrent(copies []lvm.Copy, before map[string]string) bool {
-	return slices.ContainsFunc(present(copies), func(c lvm.Copy) bool { return before[c.UUID] == "" })
-}
-
-// behindNow returns the copies that are out of date while the others are in use. before are the copies that were
-// out of date until now. It is pure.
-func behindNow(copies []lvm.Copy, before map[string]string, inSync bool) map[string]string {
-	behind := map[string]string{}
-	for _, c := range copies {
-		if c.Missing || c.Failed || before[c.UUID] != "" && !inSync {
-			behind[c.UUID] = c.Name
-		}
-	}
-	return behind
-}
-
 // noteCopies notes which copies of active raid1 volumes are out of date, and removes the notes of volumes that are
-// complete and in sync, according to a report of LVM that was requested at seen. It only logs a failure: the next
-// inventory tries again.
+// complete, in sync and up to date, according to a report of LVM that was requested at seen. It only logs a failure:
+// the next inventory tries again.
 func (e *Engine) noteCopies(ctx context.Context, lvs []lvm.LogicalVolume, seen time.Time) {
-	var degraded []lvm.LogicalVolume
-	for _, lv := range lvs {
-		switch {
-		case lv.Shape.Layout != volume.Raid1 || !lv.Active:
-		case lv.Health != "" || lv.Sync != inSyncPercent && e.copyNotes.exists(lv.UUID):
-			degraded = append(degraded, lv)
-		case e.copyNotes.exists(lv.UUID):
-			if err := e.dropCopyNote(ctx, lv, seen); err != nil {
-				e.log.WithError(err).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("the copies of the volume are in sync again, but the record that they are not cannot be removed; retrying")
-			}
-		}
-	}
-	if len(degraded) == 0 {
+	lvs = slices.DeleteFunc(slices.Clone(lvs), func(lv lvm.LogicalVolume) bool {
+		return lv.Shape.Layout != volume.Raid1 || !lv.Active || lv.Health == "" && !e.copyNotes.exists(lv.UUID)
+	})
+	if len(lvs) == 0 {
 		return
 	}
 	all, err := e.lvm.Copies(ctx, "")
 	if err != nil {
-		e.log.WithError(err).Warn("cannot record which copies of degraded volumes are out of date; retrying")
+		e.log.WithError(err).Warn("cannot record which copies of raid1 volumes are out of date; retrying")
 		return
 	}
-	for _, lv := range degraded {
+	for _, lv := range lvs {
 		copies, err := all.Of(lv)
 		if err == nil {
-			err = e.noteBehind(ctx, lv, copies, lv.Sync == inSyncPercent && lv.Health != mismatches)
+			err = e.noteCopiesOf(ctx, lv, copies, seen)
 		}
 		if err != nil {
-			e.log.WithError(err).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("cannot record which copies of a degraded volume are out of date; retrying")
+			e.log.WithError(err).WithField("volume", string(lv.Group)+"/"+string(lv.Name)).Warn("cannot record which copies of a raid1 volume are out of date; retrying")
 		}
 	}
 }
 
-// dropCopyNote removes the note of a volume that LVM has reported as complete and in sync, unless the note is newer
-// than that report, which was requested at seen.
-func (e *Engine) dropCopyNote(ctx context.Context, lv lvm.LogicalVolume, seen time.Time) error {
-	if note, err := e.copyNotes.read(lv.UUID); err == nil && note.Stale {
-		if copies, err := e.copiesOf(ctx, lv); err != nil || len(note.old(copies)) > 0 {
+// noteCopiesOf is noteCopies for one volume, whose copies were requested after lv.
+func (e *Engine) noteCopiesOf(ctx context.Context, lv lvm.LogicalVolume, copies []lvm.Copy, seen time.Time) error {
+	synced := inSync(lv)
+	usable := usableCopies(copies)
+	if note, err := e.copyNotes.read(lv.UUID); err == nil && synced && !note.allUpToDate(usable) {
+		// A copy that came back after the first report is not in sync yet.
+		now, err := e.lvm.Volume(ctx, lv.Group, lv.Name)
+		if err != nil {
 			return err
 		}
+		synced = now.UUID == lv.UUID && now.Active && inSync(now)
 	}
 	release, err := e.lockCopyNotes(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
+	note, err := e.copyNotes.read(lv.UUID)
+	complete := synced && lv.Health == "" && len(usable) == len(copies)
+	if complete && (err != nil || note.hasUpToDate(usable) && len(note.staleCopies(copies)) == 0) {
+		return e.dropCopyNote(lv, note, seen)
+	}
+	if err != nil {
+		return err
+	}
+	return e.updateNote(lv, note, copies, synced)
+}
+
+// dropCopyNote removes the note of a volume that LVM has reported as complete and in sync, unless the note is newer
+// than that report, which was requested at seen. The caller holds the lock of the notes.
+func (e *Engine) dropCopyNote(lv lvm.LogicalVolume, note copyNote, seen time.Time) error {
 	// A time in the future was written while the clock was wrong.
-	if note, err := e.copyNotes.read(lv.UUID); err == nil && note.Since.After(seen) && !note.Since.After(e.now()) {
+	if note.Since.After(seen) && !note.Since.After(e.now()) {
 		return nil
 	}
 	return e.copyNotes.remove(lv.UUID)
 }
+
+// inSync reports whether the usable copies of an active raid1 volume are in sync with each other.
+func inSync(lv lvm.LogicalVolume) bool { return lv.Sync == inSyncPercent && lv.Health != mismatches }
 
 // lockCopyNotes locks the notes: the node daemon, the CSI driver and the FlexVolume driver change them.
 func (e *Engine) lockCopyNotes(ctx context.Context) (release func(), err error) {

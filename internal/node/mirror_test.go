@@ -1,8 +1,10 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -21,6 +23,10 @@ import (
 // A fakeMirror is a raid1 volume with two copies, data_rimage_0 and data_rimage_1.
 type fakeMirror struct {
 	health [2]string // of each copy, as LVM reports it
+	uuids  [2]string // of each copy; empty: copy-0 and copy-1
+	whole  string    // the volume's health
+	sync   string    // the volume's
+	active string    // lv_active of the volume
 	broken bool      // LVM cannot activate anything
 	ran    []string  // the activation modes of the lvchange commands
 }
@@ -37,11 +43,11 @@ func (m *fakeMirror) run(argv ...string) (string, error) {
 		return "", nil
 	case "lvs":
 		if strings.Contains(strings.Join(argv, " "), `lv_name="data"`) {
-			return `{"report":[{"lv":[{"vg_name":"flexlvm","vg_uuid":"group-uuid","vg_extent_size":"4194304","lv_name":"data","lv_uuid":"lv-1","lv_size":"4194304","lv_tags":"","lv_active":"","lv_attr":"owi-----p-","lv_device_open":"","lv_time":"1795226345","lv_health_status":"","sync_percent":"","origin":"","snap_percent":"","lv_snapshot_invalid":"","pool_lv":"","data_percent":"","metadata_percent":"","lv_metadata_size":"","lv_when_full":"","segtype":"raid1","stripes":"2","stripe_size":"0","thin_count":"","chunk_size":"0","zero":""}]}]}`, nil
+			return strings.NewReplacer("ACTIVE", m.active, "HEALTH", m.whole, "SYNC", m.sync).Replace(`{"report":[{"lv":[{"vg_name":"flexlvm","vg_uuid":"group-uuid","vg_extent_size":"4194304","lv_name":"data","lv_uuid":"lv-1","lv_size":"4194304","lv_tags":"","lv_active":"ACTIVE","lv_attr":"owi-----p-","lv_device_open":"","lv_time":"1795226345","lv_health_status":"HEALTH","sync_percent":"SYNC","origin":"","snap_percent":"","lv_snapshot_invalid":"","pool_lv":"","data_percent":"","metadata_percent":"","lv_metadata_size":"","lv_when_full":"","segtype":"raid1","stripes":"2","stripe_size":"0","thin_count":"","chunk_size":"0","zero":""}]}]}`), nil
 		}
 		var rows []string
 		for i, health := range m.health {
-			rows = append(rows, fmt.Sprintf(`{"vg_name":"flexlvm","lv_name":"[data_rimage_%d]","lv_uuid":"copy-%d","lv_parent":"data","lv_health_status":%q}`, i, i, health))
+			rows = append(rows, fmt.Sprintf(`{"vg_name":"flexlvm","lv_name":"[data_rimage_%d]","lv_uuid":%q,"lv_parent":"data","lv_health_status":%q,"segtype":"linear"}`, i, cmp.Or(m.uuids[i], fmt.Sprintf("copy-%d", i)), health))
 		}
 		return `{"report":[{"lv":[` + strings.Join(rows, ",") + `]}]}`, nil
 	case "pvs":
@@ -89,24 +95,24 @@ func TestMirrorIsNotActivatedOnAnOldCopy(t *testing.T) {
 	require.Equal(t, []string{"complete", "degraded"}, m.ran)
 	note, err := e.copyNotes.read(lv.UUID)
 	require.NoError(t, err)
-	require.Equal(t, copyNote{Volume: "flexlvm/data", Since: e.now(), Behind: map[string]string{"copy-1": "data_rimage_1"}}, note)
+	require.Equal(t, copyNote{Volume: "flexlvm/data", Since: e.now(), Behind: map[string]string{"copy-1": "data_rimage_1"}, UpToDate: map[string]string{"copy-0": "data_rimage_0"}}, note)
 	require.NoError(t, e.checkCopies(ctx, lv))
 	require.NoError(t, e.activate(ctx, lv), "again, as after another boot")
 
 	m.ran, m.health = nil, [2]string{"partial", ""}
 	err = e.activate(ctx, lv)
 	require.ErrorIs(t, err, lvm.ErrPartial)
-	for _, says := range []string{"only copy data_rimage_1 of volume flexlvm/data can be used", "not written to after 2026-05-04T03:02:01Z", "pv-away", "remove " + e.copyNotes.file(lv.UUID)} {
+	for _, says := range []string{"only copy data_rimage_1 of volume flexlvm/data can be used", "lacks what was written after 2026-05-04T03:02:01Z", "pv-away", "remove " + e.copyNotes.file(lv.UUID)} {
 		require.ErrorContains(t, err, says)
 	}
 	require.Equal(t, []string{"complete"}, m.ran)
 	require.ErrorContains(t, e.checkCopies(ctx, lv), "only copy data_rimage_1 of volume flexlvm/data can be used", "the host has activated it")
 	m.health = [2]string{"refresh needed", ""}
-	require.ErrorContains(t, e.checkCopies(ctx, lv), "has been active alone", "its disk was taken out of the group")
+	require.ErrorContains(t, e.checkCopies(ctx, lv), "has been active without the others since", "its disk was taken out of the group")
 
 	m.ran, m.health = nil, [2]string{}
-	require.ErrorContains(t, e.activate(ctx, lv), "copy data_rimage_1 of volume flexlvm/data was not written to after 2026-05-04T03:02:01Z, and has been active alone")
-	require.ErrorContains(t, e.checkCopies(ctx, lv), "has been active alone")
+	require.ErrorContains(t, e.activate(ctx, lv), "copy data_rimage_1 of volume flexlvm/data is recorded as out of date since 2026-05-04T03:02:01Z, and has been active without the others since")
+	require.ErrorContains(t, e.checkCopies(ctx, lv), "has been active without the others since")
 	require.Empty(t, m.ran, "the kernel could overwrite the newest copy")
 	m.health = [2]string{"", "partial"}
 	require.NoError(t, e.activate(ctx, lv), "without the old copy")
@@ -114,28 +120,6 @@ func TestMirrorIsNotActivatedOnAnOldCopy(t *testing.T) {
 	m.health = [2]string{"partial", ""}
 	require.NoError(t, e.copyNotes.remove(lv.UUID), "a person accepts the old one")
 	require.NoError(t, e.activate(ctx, lv))
-}
-
-// Whatever the problem of a volume advises, an old copy must not be repaired or refreshed unknowingly.
-func TestProblemWarnsOfOldCopies(t *testing.T) {
-	e, _ := mirrorEngine(t)
-	lv := mirrorLV()
-	tags := volume.Tags{State: volume.Ready, FS: "7e57ab1e-0000-4000-8000-000000000001", Size: volume.GiB, Kind: volume.Claim, Namespace: "db"}
-	lv.Tags = tags.Strings()
-	active, healthy := lv, lv
-	active.Active, active.Health = true, "partial"
-	healthy.Active = true
-	warning := "; " + e.copyNotes.file(lv.UUID) + " records which copies are out of date"
-	for _, v := range []lvm.LogicalVolume{lv, active} {
-		require.NotEmpty(t, e.describe(v).Problem)
-		require.NotContains(t, e.describe(v).Problem, "out of date")
-	}
-	require.NoError(t, e.copyNotes.write(lv.UUID, copyNote{}))
-	require.Contains(t, e.describe(lv).Problem, "inactive; its next mount activates it"+warning)
-	require.Regexp(t, "^degraded: .*"+warning+".*do not refresh or repair it", e.describe(active).Problem)
-	require.Empty(t, e.describe(healthy).Problem)
-	lv.Shape = volume.Shape{Layout: volume.Linear}
-	require.NotContains(t, e.describe(lv).Problem, "out of date")
 }
 
 // A note that cannot be read or written keeps only volumes with missing copies from being activated. If all
@@ -177,61 +161,143 @@ func TestMirrorWithoutANote(t *testing.T) {
 	require.Equal(t, []string{"complete"}, m.ran)
 }
 
+// A watchedMirror is a mirror that the daemon's inventory looks at.
+type watchedMirror struct {
+	*Engine
+	*fakeMirror
+	t  *testing.T
+	lv lvm.LogicalVolume
+}
+
+func watchMirror(t *testing.T) *watchedMirror {
+	e, m := mirrorEngine(t)
+	return &watchedMirror{e, m, t, mirrorLV()}
+}
+
+// look takes an inventory of the volume with that health and sync, whose copies have these.
+func (w *watchedMirror) look(active bool, health, sync string, copies ...string) {
+	w.lv.Active, w.lv.Health, w.lv.Sync = active, health, sync
+	w.health, w.whole, w.sync, w.active = [2]string(copies), health, sync, map[bool]string{true: "active"}[active]
+	w.noteCopies(w.t.Context(), []lvm.LogicalVolume{{Group: "flexlvm", Name: "other"}, w.lv}, w.now())
+}
+
+func (w *watchedMirror) note() copyNote {
+	note, err := w.copyNotes.read(w.lv.UUID)
+	require.NoError(w.t, err)
+	return note
+}
+
+func (w *watchedMirror) behind() []string {
+	return slices.Sorted(maps.Values(w.note().Behind))
+}
+
 // The daemon's inventory notes the copies that fall behind while a volume is in use, and removes the note when the
 // volume is complete and in sync.
 func TestCopiesAreNoted(t *testing.T) {
-	e, m := mirrorEngine(t)
-	lv, ctx := mirrorLV(), t.Context()
-	behind := func() []string {
-		note, err := e.copyNotes.read(lv.UUID)
-		require.NoError(t, err)
-		var names []string
-		for _, name := range note.Behind {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		return names
-	}
-	activation := "boot/1"
-	e.activation = func(lvm.LogicalVolume) string { return activation }
-	look := func(active bool, health, sync string, of ...string) {
-		lv.Active, lv.Health, lv.Sync = active, health, sync
-		m.health = [2]string(of)
-		e.noteCopies(ctx, []lvm.LogicalVolume{{Group: "flexlvm", Name: "other"}, lv}, e.now())
-	}
-	look(false, "partial", "", "", "partial")
-	require.Empty(t, behind(), "nobody writes to an inactive volume")
-	look(true, "partial", "100.00", "partial", "")
-	require.Equal(t, []string{"data_rimage_0"}, behind())
-	look(true, "refresh needed", "100.00", "refresh needed", "")
-	require.Equal(t, []string{"data_rimage_0"}, behind())
+	w := watchMirror(t)
+	w.look(false, "partial", "", "", "partial")
+	require.Empty(t, w.behind(), "nobody writes to an inactive volume")
+	w.look(true, "partial", "100.00", "partial", "")
+	require.Equal(t, []string{"data_rimage_0"}, w.behind())
+	w.look(true, "refresh needed", "100.00", "refresh needed", "")
+	require.Equal(t, []string{"data_rimage_0"}, w.behind())
 	for _, sync := range []string{"", "12.34"} {
-		look(true, "", sync, "", "")
-		require.Equal(t, []string{"data_rimage_0"}, behind(), "it is not in sync yet")
+		w.look(true, "", sync, "", "")
+		require.Equal(t, []string{"data_rimage_0"}, w.behind(), "it is not in sync yet")
 	}
-	look(true, "mismatches exist", "100.00", "", "")
-	require.Equal(t, []string{"data_rimage_0"}, behind())
-	look(true, "partial", "100.00", "", "partial")
-	require.Equal(t, []string{"data_rimage_1"}, behind(), "the first was brought up to date before the second failed")
-	look(true, "partial", "100.00", "partial", "")
-	require.Equal(t, []string{"data_rimage_0"}, behind(), "and the other way round")
-	e.noteCopies(ctx, []lvm.LogicalVolume{{Group: lv.Group, Name: lv.Name, UUID: lv.UUID, Shape: lv.Shape, Active: true, Sync: "100.00"}}, e.now().Add(-time.Second))
-	require.True(t, e.copyNotes.exists(lv.UUID), "it is newer than the report")
-	look(true, "", "100.00", "", "")
-	require.False(t, e.copyNotes.exists(lv.UUID))
-	look(true, "partial", "100.00", "partial", "")
-	require.Equal(t, []string{"data_rimage_0"}, behind())
-	activation = "boot/2" // a person has activated the first copy alone
-	look(true, "partial", "12.34", "", "partial")
-	require.Equal(t, []string{"data_rimage_0"}, behind())
-	look(true, "partial", "100.00", "", "partial")
-	require.Equal(t, []string{"data_rimage_0"}, behind(), "the newer copy is away, so the first cannot have become up to date")
-	look(true, "partial", "100.00", "partial", "refresh needed")
-	require.Equal(t, []string{"data_rimage_0"}, behind(), "nothing can be written to")
-	look(true, "partial", "100.00", "partial", "")
-	require.Equal(t, []string{"data_rimage_0"}, behind())
-	look(true, "", "12.34", "", "")
-	look(true, "", "100.00", "", "")
-	require.Equal(t, []string{"data_rimage_0"}, behind(), "the newer copy was brought up to date from the old one")
-	require.ErrorContains(t, e.checkCopies(ctx, lv), "copy data_rimage_0 of volume flexlvm/data was not written to after")
+	w.look(true, "mismatches exist", "100.00", "", "")
+	require.Equal(t, []string{"data_rimage_0"}, w.behind())
+	w.noteCopies(t.Context(), []lvm.LogicalVolume{{Group: w.lv.Group, Name: w.lv.Name, UUID: w.lv.UUID, Shape: w.lv.Shape, Active: true, Sync: "100.00"}}, w.now().Add(-time.Second))
+	require.True(t, w.copyNotes.exists(w.lv.UUID), "it is newer than the report")
+	w.look(true, "", "100.00", "", "")
+	require.False(t, w.copyNotes.exists(w.lv.UUID))
+	w.look(true, "partial", "100.00", "", "partial")
+	require.Equal(t, []string{"data_rimage_1"}, w.behind(), "the first was brought up to date before the second failed")
+}
+
+// A copy came back after the report of the volume, which still calls the other one in sync with itself.
+func TestCopyThatCameBackAfterTheReport(t *testing.T) {
+	w := watchMirror(t)
+	w.look(true, "partial", "100.00", "partial", "")
+	w.health, w.whole, w.sync = [2]string{}, "", "12.34"
+	w.noteCopies(t.Context(), []lvm.LogicalVolume{w.lv}, w.now())
+	require.Equal(t, []string{"data_rimage_0"}, w.behind())
+}
+
+// A copy has fallen behind and answers again. Then the disk of the other dies and is taken out of the group, upon
+// which the kernel goes over to the first copy, in the same activation. That does not make it up to date.
+func TestMirrorThatGoesOverToAnOldCopy(t *testing.T) {
+	w := watchMirror(t)
+	w.look(true, "partial", "100.00", "partial", "")
+	w.look(true, "partial", "12.34", "", "partial")
+	require.False(t, w.note().Stale, "the kernel does not run on a part of a copy")
+	w.look(true, "refresh needed", "100.00", "partial", "refresh needed")
+	require.False(t, w.note().Stale, "nothing can be written to")
+	w.look(true, "partial", "100.00", "", "partial")
+	require.Equal(t, []string{"data_rimage_0"}, w.behind())
+	require.Equal(t, map[string]string{"copy-1": "data_rimage_1"}, w.note().UpToDate)
+	require.ErrorContains(t, w.checkCopies(t.Context(), w.lv), "copy data_rimage_0 of volume flexlvm/data is recorded as out of date")
+	w.look(true, "", "12.34", "", "")
+	w.look(true, "", "100.00", "", "")
+	require.Equal(t, []string{"data_rimage_0"}, w.behind(), "the newer copy may have been overwritten with the old one")
+	require.ErrorContains(t, w.checkCopies(t.Context(), w.lv), "has been active without the others since")
+}
+
+// A repair from an old copy makes the volume complete, and not up to date.
+func TestMirrorRepairedFromAnOldCopy(t *testing.T) {
+	w, ctx := watchMirror(t), t.Context()
+	w.look(true, "partial", "100.00", "partial", "")
+	w.uuids[1] = "copy-2"
+	w.look(true, "", "12.34", "", "")
+	w.look(true, "", "100.00", "", "")
+	require.Equal(t, map[string]string{"copy-0": "data_rimage_0"}, w.note().Behind)
+	require.ErrorContains(t, w.checkCopies(ctx, w.lv), "copy data_rimage_0 of volume flexlvm/data is recorded as out of date")
+	w.uuids = [2]string{"copy-3", "copy-2"} // and the old copy is replaced as well
+	w.look(true, "", "100.00", "", "")
+	require.ErrorContains(t, w.checkCopies(ctx, w.lv), "only copy data_rimage_0, data_rimage_1 of volume flexlvm/data can be used")
+	require.ErrorContains(t, w.checkCopies(ctx, w.lv), "remove "+w.copyNotes.file(w.lv.UUID))
+	require.NoError(t, w.copyNotes.remove(w.lv.UUID), "a person accepts it")
+	w.look(true, "", "100.00", "", "")
+	require.NoError(t, w.checkCopies(ctx, w.lv))
+}
+
+// A repair from a copy that is up to date, while the old one, which has been active alone, is away.
+func TestMirrorRepairedFromTheNewestCopy(t *testing.T) {
+	w, ctx := watchMirror(t), t.Context()
+	w.look(true, "partial", "100.00", "", "partial")
+	w.look(true, "partial", "100.00", "partial", "")
+	require.True(t, w.note().Stale)
+	w.look(true, "partial", "100.00", "", "partial")
+	require.NoError(t, w.checkCopies(ctx, w.lv))
+	w.uuids[1] = "copy-2"
+	w.look(true, "", "12.34", "", "")
+	require.NoError(t, w.checkCopies(ctx, w.lv))
+	w.look(true, "partial", "100.00", "partial", "")
+	require.ErrorContains(t, w.checkCopies(ctx, w.lv), "only copy data_rimage_1", "it was not seen to be in sync")
+	w.look(true, "", "100.00", "", "")
+	require.False(t, w.copyNotes.exists(w.lv.UUID))
+}
+
+// Notes of earlier versions name only the copies that are out of date.
+func TestNoteOfAnEarlierVersion(t *testing.T) {
+	w, ctx := watchMirror(t), t.Context()
+	require.NoError(t, w.copyNotes.write(w.lv.UUID, copyNote{}))
+	const note = `{"volume":"flexlvm/data","since":"2026-05-04T03:00:00Z","behind":{"copy-0":"data_rimage_0"},"current":"boot/1"}`
+	require.NoError(t, os.WriteFile(w.copyNotes.file(w.lv.UUID), []byte(note), 0o600))
+	w.health = [2]string{"", "partial"}
+	require.ErrorContains(t, w.activate(ctx, w.lv), "only copy data_rimage_0 of volume flexlvm/data can be used, which lacks what was written after 2026-05-04T03:00:00Z")
+	w.health = [2]string{"partial", ""}
+	require.NoError(t, w.activate(ctx, w.lv))
+	require.Equal(t, map[string]string{"copy-1": "data_rimage_1"}, w.note().UpToDate)
+}
+
+// A snapshot of a mirror shares its data, so it is not copied while the mirror runs on an old copy.
+func TestSnapshotOfAMirrorOnAnOldCopy(t *testing.T) {
+	w := watchMirror(t)
+	snapshot := lvm.LogicalVolume{Group: "flexlvm", Name: "snap", UUID: "lv-2", Of: "data", Shape: volume.Shape{Layout: volume.Linear}}
+	require.NoError(t, w.checkCopies(t.Context(), snapshot))
+	w.look(true, "partial", "100.00", "partial", "")
+	require.NoError(t, w.checkCopies(t.Context(), snapshot))
+	w.health = [2]string{"", "partial"}
+	require.ErrorContains(t, w.checkCopies(t.Context(), snapshot), "only copy data_rimage_0 of volume flexlvm/data can be used")
 }

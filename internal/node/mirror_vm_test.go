@@ -94,7 +94,7 @@ func TestDisksThatAreLateInTurns(t *testing.T) {
 	v.uptime = 0
 	v.refused("may still appear after the boot")
 	v.uptime = bootGrace
-	v.refused("which was not written to after")
+	v.refused("which lacks what was written after")
 
 	v.boot(true, true)
 	v.uptime = 0
@@ -103,13 +103,15 @@ func TestDisksThatAreLateInTurns(t *testing.T) {
 	v.uptime = bootGrace
 	v.write("third") // the copies were in sync
 	v.boot(true, false)
-	v.refused("which was not written to after")
+	v.refused("which lacks what was written after")
 	v.shell("lvchange --activate y %s/%s", v.group, v.spec.Name) // as the host may do at boot
-	require.True(t, v.volume1(t).Degraded)                       // the daemon's inventory must not take the old copy for the new one
+	seen := v.volume1(t)                                         // the daemon's inventory must not take the old copy for the new one
+	require.False(t, seen.Degraded)
+	require.Contains(t, seen.Problem, "is recorded as out of date")
 	err := v.Mount(v.ctx(), v.spec, v.target("a"), false)
-	require.ErrorContains(t, err, "was not written to after")
+	require.ErrorContains(t, err, "is recorded as out of date")
 	v.boot(true, true)
-	v.refused("has been active alone") // the kernel takes the old copy for the newest
+	v.refused("has been active without the others since") // the kernel takes the old copy for the newest
 	v.boot(false, true)
 	target := v.mount(v.spec, "a")
 	require.FileExists(t, filepath.Join(target, "third"))
@@ -126,25 +128,86 @@ func TestDiskThatHadFailedIsAlone(t *testing.T) {
 	require.True(t, v.volume1(t).Degraded) // the daemon's inventory
 	lv, err := v.lvm.Volume(v.ctx(), v.group, v.spec.Name)
 	require.NoError(t, err)
-	note, err := v.copyNotes.read(lv.UUID)
-	require.NoError(t, err)
-	require.NotEmpty(t, note.Current)
-	require.Equal(t, activationOf(lv), note.Current)
 	v.unmount(target)
 	v.boot(true, false)
-	v.refused("which was not written to after")
+	v.refused("which lacks what was written after")
 	v.boot(true, true)
 	v.whole("more")
-	require.NotEqual(t, activationOf(lv), note.Current)
 
 	v.boot(true, false)
 	v.write("lonely")
 	v.boot(false, true)
-	v.refused("which was not written to after")
+	v.refused("which lacks what was written after")
 	v.shell("rm %s", v.copyNotes.file(lv.UUID)) // a person accepts the old copy
 	target = v.mount(v.spec, "a")
 	require.FileExists(t, target+"/more")
 	require.NoFileExists(t, target+"/lonely")
 	v.unmount(target)
+	v.boot(true, true)
+}
+
+// A disk fails and answers again, and nobody brings its copy up to date. Then the other disk dies and is taken out of
+// the group, upon which the kernel runs on the old copy, without the volume having been inactive.
+func TestGroupIsReducedToAnOldCopy(t *testing.T) {
+	v := newMirrored(t)
+	target := v.mount(v.spec, "a")
+	v.fail(0)
+	v.shell("echo more >%[1]s/more && sync %[1]s/more", target)
+	require.True(t, v.volume1(t).Degraded)
+	lv, err := v.lvm.Volume(v.ctx(), v.group, v.spec.Name)
+	require.NoError(t, err)
+	v.unmount(target)
+	v.set(0, v.table(0))
+	v.fail(1)
+	v.shell("vgreduce --removemissing --force %s", v.group)
+	refused := func(when string) {
+		t.Log(when, "\n", shellOut("lvs -a -o lv_name,lv_uuid,lv_attr,segtype,lv_health_status,sync_percent,devices frail; dmsetup status frail-data"))
+		seen := v.volume1(t)
+		require.False(t, seen.Degraded, "%s: %s", when, seen.Problem)
+		require.NotContains(t, seen.Problem, "--refresh", when)
+		err = v.Mount(v.ctx(), v.spec, target, false)
+		require.ErrorIs(t, err, lvm.ErrPartial, when)
+		require.Equal(t, seen.Problem, err.Error())
+	}
+	refused("reduced")
+	v.shell("lvchange --refresh %s/%s", v.group, v.spec.Name)
+	refused("refreshed")
+	for range 2 {
+		v.shell("lvchange --activate n %[1]s/%[2]s && lvchange --activate y %[1]s/%[2]s", v.group, v.spec.Name)
+		refused("activated again")
+	}
+	v.set(1, v.table(1))
+	v.shell("wipefs --all /dev/mapper/frail1") // another disk, a blank one
+	v.shell("vgextend --metadatasize 16m %s /dev/mapper/frail1", v.group)
+	v.shell("lvconvert --repair --yes %s/%s", v.group, v.spec.Name)
+	require.Eventually(t, func() bool { return v.volume1(t).SyncPercent == "100.00" }, time.Minute, time.Second)
+	refused("repaired from the old copy")
+
+	v.shell("rm %s", v.copyNotes.file(lv.UUID)) // a person accepts the old copy
+	v.mount(v.spec, "a")
+	require.FileExists(t, target+"/first")
+	require.NoFileExists(t, target+"/more")
+	v.unmount(target)
+	require.Empty(t, v.volume1(t).Problem)
+}
+
+// A snapshot of a mirror is not restored while the mirror runs on an old copy, with which the snapshot shares data.
+func TestSnapshotOfAMirrorOnAnOldCopyIsNotRestored(t *testing.T) {
+	v := newMirrored(t)
+	target := v.mount(v.spec, "a")
+	v.shell("pvchange --allocatable n /dev/mapper/frail1")
+	snap := v.storeOf(v.spec, "snap", 0)
+	snap.Group = v.group
+	v.snapshotNow(snap)
+	v.shell("pvchange --allocatable y /dev/mapper/frail1")
+	v.fail(0)
+	v.shell("echo more >%[1]s/more && sync %[1]s/more || true", target)
+	v.volume1(t)
+	v.unmount(target)
+	v.boot(true, false)
+	v.shell("lvchange --activate y %s/%s", v.group, v.spec.Name) // as the host may do at boot
+	c := v.copyOf(snap, "restored", volume.Shape{Layout: volume.Linear}, v.spec.Size)
+	c.Group = v.group
+	require.ErrorContains(t, v.MakeClone(v.ctx(), c), "lacks what was written after")
 	v.boot(true, true)
 }

@@ -23,7 +23,8 @@ const (
 )
 
 // wipe overwrites or discards the content of a doomed volume. Repeating it is harmless; killed, it continues
-// from the progress in the volume's record.
+// from the progress in the volume's record. The copies of a raid1 volume must be complete and in sync before and
+// after: otherwise one of them, on a disk that failed or appeared meanwhile, may not have been wiped.
 func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) error {
 	if lv.Shape.Layout == volume.Thin && w == volume.WipeZero {
 		// Overwriting would allocate pool space for blocks that were never written, and the pool zeroes new
@@ -35,6 +36,9 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 	}
 	d, err := e.deviceOf(ctx, lv, e.activateToWipe)
 	if err != nil {
+		return err
+	}
+	if err := e.awaitInSync(ctx, lv); err != nil {
 		return err
 	}
 	size, err := deviceSize(d.Path)
@@ -50,13 +54,17 @@ func (e *Engine) wipe(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe) 
 		return fmt.Errorf("wipe %s: %w", d.Path, err)
 	}
 	defer func() { _ = f.Close() }()
-	return e.wipeRest(ctx, lv, w, f, size)
+	if err := e.wipeRest(ctx, lv, w, f, size); err != nil {
+		return err
+	}
+	return e.awaitInSync(ctx, lv)
 }
 
-// wipeRest wipes the device from the recorded progress on, and records its own progress.
+// wipeRest wipes the device from the recorded progress on, and records its own progress. A raid1 volume is wiped
+// from the beginning, because the progress does not say which copies it applies to.
 func (e *Engine) wipeRest(ctx context.Context, lv lvm.LogicalVolume, w volume.Wipe, f *os.File, size volume.Bytes) error {
 	rec, err := e.records.read(lv.Group, lv.Name)
-	if err != nil || rec.VolumeUUID != lv.UUID {
+	if err != nil || rec.VolumeUUID != lv.UUID || lv.Shape.Layout == volume.Raid1 {
 		rec = record{State: volume.Doomed, VolumeUUID: lv.UUID, Since: e.now()}
 	}
 	for logged := false; rec.Wiped < size; {

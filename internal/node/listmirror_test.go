@@ -1,0 +1,46 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flexlvm/flexlvm/internal/inventory"
+	"github.com/flexlvm/flexlvm/internal/lvm"
+	"github.com/flexlvm/flexlvm/internal/volume"
+)
+
+// The inventory says of a volume that must not be used why, and never to refresh or repair it from an old copy.
+func TestInventoryOfOutdatedCopies(t *testing.T) {
+	w := watchMirror(t)
+	tags := sourceTags()
+	described := func() inventory.Volume {
+		w.lv.Tags = tags.Strings()
+		all, err := w.describeAll(t.Context(), []lvm.LogicalVolume{w.lv})
+		require.NoError(t, err)
+		return all[0]
+	}
+	records := w.copyNotes.file(w.lv.UUID) + " records which copies are out of date"
+	w.look(true, "partial", "100.00", "partial", "")
+	v := described()
+	require.True(t, v.Degraded)
+	require.Contains(t, v.Problem, "it can still be used")
+	require.Contains(t, v.Problem, records)
+
+	w.look(false, "partial", "", "", "partial")
+	v = described()
+	require.False(t, v.Degraded)
+	require.Contains(t, v.Problem, "only copy data_rimage_0")
+	require.NotContains(t, v.Problem, "its next mount activates it")
+	w.look(true, "partial", "100.00", "", "partial")
+	v = described()
+	require.False(t, v.Degraded)
+	require.Contains(t, v.Problem, "copy data_rimage_0 of volume flexlvm/data is recorded as out of date")
+	require.NotContains(t, v.Problem, "lvchange --refresh")
+	tags.State = volume.Unreferenced
+	v = described()
+	require.True(t, v.Degraded, "nobody needs its data")
+	require.Contains(t, v.Problem, records)
+	require.NoError(t, w.copyNotes.remove(w.lv.UUID))
+	require.NotContains(t, described().Problem, "records")
+}
