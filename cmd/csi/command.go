@@ -70,8 +70,8 @@ func command() *cobra.Command {
 	f.StringVar(&o.health, "health-address", os.Getenv(healthVariable), "address that /healthz is served on; empty: none (default: the environment variable "+healthVariable+")")
 	f.StringVar(&o.zeroRate, "zero-rate", "256Mi", "rate at which raw block volumes are zeroed before pods get them, in bytes per second; 0: no limit")
 	f.BoolVar(&o.hostNS, "host-namespaces", true, "enter the host's namespaces first; false if the process already runs on the host")
-	f.StringVar(&o.logLevel, "log-level", "info", "error, warning, info, debug or trace")
-	f.StringVar(&o.logFormat, "log-format", "json", "json or text")
+	f.StringVar(&o.logLevel, "log-level", "info", "lowest level that is logged: error, warning, info, debug or trace")
+	f.StringVar(&o.logFormat, "log-format", "json", "format of the log: json or text")
 	return cmd
 }
 

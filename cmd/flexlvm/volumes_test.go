@@ -194,7 +194,7 @@ func TestForgetAndRetain(t *testing.T) {
 		"forget a half made one":   {changed(state(volume.Creating)), volume.Unreferenced, "is unreferenced now (it was creating)", ""},
 		"forget one being made":    {changed(func(v *inventory.Volume) { v.State, v.Open = volume.Creating, true }), volume.Unreferenced, "", "is open, so a pod uses it"},
 		"retain a doomed one":      {changed(func(v *inventory.Volume) { v.State, v.Name = volume.Doomed, "doomed_pvc-3" }), volume.Retained, "", "flexlvm/doomed_pvc-3 is doomed"},
-		"retain nonsense":          {changed(func(v *inventory.Volume) { v.State, v.Problem = "", "two states" }), volume.Retained, "", "make no sense (two states)"},
+		"retain nonsense":          {changed(func(v *inventory.Volume) { v.State, v.Problem = "", "two states" }), volume.Retained, "", "are invalid (two states); correct them with lvchange --addtag and --deltag, then retry"},
 		"retain a newer release's": {changed(func(v *inventory.Volume) { v.State, v.Problem, v.Unknown = "", "a tag", true }), volume.Retained, "", "(a tag); a newer release of flexlvm has probably written this: change nothing, and upgrade"},
 		"retain another":           {changed(func(v *inventory.Volume) { v.Name = "pvc-4" }), volume.Retained, "", "no flexlvm volume"},
 	} {

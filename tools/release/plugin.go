@@ -94,13 +94,13 @@ metadata:
 spec:
   version: %s
   homepage: https://%s
-  shortDescription: Look at local volumes, and bring them back
+  shortDescription: Inspect local volumes, and restore deleted ones
   description: |
-    Shows how nodes and pools are, what is wrong and what to do, which volumes there are and
-    which would go next; says where a claim would fit; brings deleted claims back; shows how
-    far datasets are loaded, and starts jobs that share a volume.
+    Shows the state of nodes and pools, problems and what to do about them, which volumes
+    exist and which are evicted next; predicts where a claim fits; restores deleted claims;
+    shows how far datasets are loaded, and starts jobs that share a volume.
   caveats: |
-    It uses the rights of your kubeconfig's user, and needs flexlvm in the cluster.
+    It uses the permissions of your kubeconfig's user, and needs flexlvm in the cluster.
   platforms:
 `
 	krewPlatform = `  - selector:
