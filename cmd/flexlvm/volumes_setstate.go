@@ -83,18 +83,8 @@ func (o *volumesSetStateOptions) setState(ctx context.Context, e engine, name st
 	if err != nil {
 		return asRoot(err)
 	}
-	_, err = fmt.Fprintf(out, "%s is %s now (it was %s): %s\n", where(after), o.to, before.State, consequence(o.to, after))
+	_, err = fmt.Fprintf(out, "%s is %s now (it was %s): %s\n", where(after), o.to, before.State, volume.Consequence(o.to, after.Reclaim, after.Name))
 	return err
-}
-
-func consequence(to volume.State, v inventory.Volume) string {
-	switch {
-	case to == volume.Retained:
-		return "it stays until somebody undeletes or forgets it"
-	case v.Reclaim == volume.ReclaimImmediate:
-		return "its class says reclaim: immediate, so the node daemon removes it in its next reconcile pass"
-	}
-	return fmt.Sprintf("it is evicted when its room is needed; until then `flexlvm volumes undelete %s` restores it", v.Name)
 }
 
 // checkMutable returns an error for a volume that cannot get another state. The engine decides about volumes in state

@@ -188,7 +188,7 @@ func TestForgetAndRetain(t *testing.T) {
 		"retain one that pods use": {changed(func(v *inventory.Volume) { v.State, v.Mounts = volume.Ready, []string{"/x"} }), volume.Retained, "", "is mounted, so a pod uses it"},
 		"forget a retained one":    {changed(state(volume.Retained)), volume.Unreferenced, "is unreferenced now (it was retained): it is evicted when its room is needed; until then `flexlvm volumes undelete pvc-3`", ""},
 		"forget an orphan":         {changed(state(volume.Ready)), volume.Unreferenced, "is unreferenced now (it was ready)", ""},
-		"forget one, immediate":    {changed(func(v *inventory.Volume) { v.State, v.Reclaim = volume.Retained, volume.ReclaimImmediate }), volume.Unreferenced, "the node daemon removes it in its next reconcile pass", ""},
+		"forget one, immediate":    {changed(func(v *inventory.Volume) { v.State, v.Reclaim = volume.Retained, volume.ReclaimImmediate }), volume.Unreferenced, "the node daemon removes it in its next round", ""},
 		"forget a forgotten one":   {released(), volume.Unreferenced, "flexlvm/pvc-3 is already unreferenced\n", ""},
 		"forget one that is open":  {changed(func(v *inventory.Volume) { v.State, v.Open = volume.Ready, true }), volume.Unreferenced, "", "is open, so a pod uses it"},
 		"forget a half made one":   {changed(state(volume.Creating)), volume.Unreferenced, "is unreferenced now (it was creating)", ""},
