@@ -109,13 +109,10 @@ func (o options) rate() (volume.Bytes, error) {
 }
 
 func (o options) run(ctx context.Context, log *logrus.Logger, zeroRate volume.Bytes) error {
-	host := commands.New("", log)
-	if group, err := cgroup.New(cgroup.Root).Own(cgroup.HostPrograms); err != nil {
-		log.WithError(err).Info("LVM runs in this driver's cgroup, with its CPU share and its memory limit")
-	} else {
-		defer func() { _ = group.Close() }()
-		host.Unkillable = commands.In(host.Unkillable, group)
-		host.Killable = commands.In(host.Killable, group)
+	host, release, err := cgroup.New(cgroup.Root).InHostGroup(commands.New("", log))
+	defer release()
+	if err != nil {
+		log.WithError(err).Info("LVM runs in the control group of this driver, with its CPU share and its memory limit")
 	}
 	behind := &settler{log: log}
 	engine, err := node.New(node.Config{Log: log, RoomPatience: node.DefaultRoomPatience, ZeroRate: zeroRate, Settle: behind.settle}, host)

@@ -281,15 +281,15 @@ func (o options) agent(engine *node.Engine, host commands.Programs, log logrus.F
 	}
 }
 
-// programsOfHost runs the host's programs in a control group of the host, if possible.
+// programsOfHost returns the host's programs; those that must not be killed run in a control group of the host, if
+// possible.
 func programsOfHost(log logr.Logger, host commands.Programs) (in commands.Programs, release func()) {
-	group, err := cgroup.New(cgroup.Root).Own(cgroup.HostPrograms)
+	grouped, release, err := cgroup.New(cgroup.Root).InHostGroup(host)
 	if err != nil {
-		log.Info("LVM runs in the control group of this daemon, with its share of the processor and its limit of memory", "err", err.Error())
-		return host, func() {}
+		log.Info("LVM runs in the control group of this daemon, with its CPU share and its memory limit", "err", err.Error())
 	}
-	host.Unkillable = commands.In(host.Unkillable, group)
-	return host, func() { _ = group.Close() }
+	host.Unkillable = grouped.Unkillable
+	return host, release
 }
 
 // config returns the configuration for the API server, with the pod's service account or from --kubeconfig. The
