@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 )
@@ -35,12 +34,8 @@ func (s source) buildPlugin(ctx context.Context, version string, p platform, to 
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return fmt.Errorf("build plugin: %w", err)
 	}
-	link := "-s -w -X " + module + "/internal/version.String=" + version
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", to+"/", "-ldflags", link, "./cmd/"+plugin)
-	cmd.Dir = string(s)
-	cmd.Env = append(os.Environ(), "GOOS="+p.system, "GOARCH="+p.arch, "CGO_ENABLED=0", "GOWORK=off", "GOAMD64=v1", "GOARM64=v8.0", "GOGC=400")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build plugin for %s/%s: %w: %s", p.system, p.arch, err, strings.TrimSpace(string(out)))
+	if err := s.goBuild(ctx, p, "-o", to+"/", "-ldflags", linkVersion(version), "./cmd/"+plugin); err != nil {
+		return fmt.Errorf("build plugin for %s/%s: %w", p.system, p.arch, err)
 	}
 	return nil
 }
