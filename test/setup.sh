@@ -101,7 +101,7 @@ install() {
 update() {
 	for pause in 5 10 20 40; do
 		if apt-get -qq update 9>&-; then return; fi
-		echo "setup: apt-get update failed; it is tried again in $pause seconds" >&2
+		echo "setup: apt-get update failed; it is retried in $pause seconds" >&2
 		sleep "$pause"
 	done
 	apt-get -qq update 9>&-

@@ -39,10 +39,10 @@ const AnnotationTakeAgain = "flexlvm.io/take-again"
 
 // VolumeGroupSpec is the desired volume group.
 //
-// +kubebuilder:validation:XValidation:rule="self.name == oldSelf.name",message="name cannot be changed; make another VolumeGroup"
-// +kubebuilder:validation:XValidation:rule="has(self.thinPool) == has(oldSelf.thinPool) && (!has(self.thinPool) || self.thinPool == oldSelf.thinPool)",message="thinPool cannot be changed; make another VolumeGroup, or the pool by hand"
-// +kubebuilder:validation:XValidation:rule="has(self.disks) != has(self.__loop__)",message="one of disks and loop is needed"
-// +kubebuilder:validation:XValidation:rule="has(self.__loop__) == has(oldSelf.__loop__) && (!has(self.__loop__) || self.__loop__ == oldSelf.__loop__)",message="loop cannot be changed; make another VolumeGroup"
+// +kubebuilder:validation:XValidation:rule="self.name == oldSelf.name",message="name cannot be changed; create another VolumeGroup"
+// +kubebuilder:validation:XValidation:rule="has(self.thinPool) == has(oldSelf.thinPool) && (!has(self.thinPool) || self.thinPool == oldSelf.thinPool)",message="thinPool cannot be changed; create another VolumeGroup, or create the pool by hand"
+// +kubebuilder:validation:XValidation:rule="has(self.disks) != has(self.__loop__)",message="exactly one of disks and loop is required"
+// +kubebuilder:validation:XValidation:rule="has(self.__loop__) == has(oldSelf.__loop__) && (!has(self.__loop__) || self.__loop__ == oldSelf.__loop__)",message="loop cannot be changed; create another VolumeGroup"
 type VolumeGroupSpec struct {
 	// NodeSelector selects the nodes by their labels. It cannot be empty.
 	//
@@ -130,9 +130,9 @@ type LoopSpec struct {
 	File string `json:"file"`
 	// Size of the device. The file is sparse and grows up to this size as it is written.
 	Size DiskSize `json:"size"`
-	// ForTests has to be true, to confirm that the group is not for data that anybody needs: it shares its disk
+	// ForTests must be true, to confirm that the group is not for data that anybody needs: it shares its disk
 	// and space with everything else there, and is lost with the file.
 	//
-	// +kubebuilder:validation:XValidation:rule="self",message="has to be true: a group on a file is for a try or for tests; use disks for data"
+	// +kubebuilder:validation:XValidation:rule="self",message="must be true: a volume group on a file is only for trials and tests; use disks for data"
 	ForTests bool `json:"forTests"`
 }

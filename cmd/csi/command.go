@@ -70,8 +70,8 @@ func command() *cobra.Command {
 	f.StringVar(&o.health, "health-address", os.Getenv(healthVariable), "address that /healthz is served on; empty: none (default: the environment variable "+healthVariable+")")
 	f.StringVar(&o.zeroRate, "zero-rate", "256Mi", "rate at which raw block volumes are zeroed before pods get them, in bytes per second; 0: no limit")
 	f.BoolVar(&o.hostNS, "host-namespaces", true, "enter the host's namespaces first; false if the process already runs on the host")
-	f.StringVar(&o.logLevel, "log-level", "info", "error, warning, info, debug or trace")
-	f.StringVar(&o.logFormat, "log-format", "json", "json or text")
+	f.StringVar(&o.logLevel, "log-level", "info", "lowest level that is logged: error, warning, info, debug or trace")
+	f.StringVar(&o.logFormat, "log-format", "json", "format of the log: json or text")
 	return cmd
 }
 
@@ -109,13 +109,10 @@ func (o options) rate() (volume.Bytes, error) {
 }
 
 func (o options) run(ctx context.Context, log *logrus.Logger, zeroRate volume.Bytes) error {
-	host := commands.New("", log)
-	if group, err := cgroup.New(cgroup.Root).Own(cgroup.HostPrograms); err != nil {
-		log.WithError(err).Info("LVM runs in this driver's cgroup, with its CPU share and its memory limit")
-	} else {
-		defer func() { _ = group.Close() }()
-		host.Unkillable = commands.In(host.Unkillable, group)
-		host.Killable = commands.In(host.Killable, group)
+	host, release, err := cgroup.New(cgroup.Root).InHostGroup(commands.New("", log))
+	defer release()
+	if err != nil {
+		log.WithError(err).Info("LVM runs in the control group of this driver, with its CPU share and its memory limit")
 	}
 	behind := &settler{log: log}
 	engine, err := node.New(node.Config{Log: log, RoomPatience: node.DefaultRoomPatience, ZeroRate: zeroRate, Settle: behind.settle}, host)

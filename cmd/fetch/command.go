@@ -53,26 +53,26 @@ type options struct {
 const long = `fetch fills the directory DEST with the objects of SOURCE:
 
   s3://bucket/key                        one object
-  s3://bucket/prefix/                    all below a prefix
-  s3://bucket/a/**/*.csv                 what a pattern matches
+  s3://bucket/prefix/                    all objects below a prefix
+  s3://bucket/a/**/*.csv                 all objects that match a pattern
   pachyderm://[project/]repo@branch/path through Pachyderm's S3 gateway
   gs://bucket/prefix/                    Google Cloud Storage
   azblob://account/container/prefix/     Azure Blob Storage
   hf://[datasets/]org/name[@revision]    a model or dataset of the Hugging Face Hub
   oci://registry/repository[:tag|@digest] an artifact or an image
-  https://host/list                      files that a list names
+  https://host/list                      the files in a list
   file:///path/                          another directory
 
-A file appears under its name when it is complete, verified and on disk. A run
-that was ended in any way goes on where it was when it is called again. What is
-there is told in DEST/.flexlvm/manifest.jsonl, and that all is, by
-DEST/.flexlvm/complete.
+A file appears under its name once it is complete, verified and on disk. A run
+that was stopped in any way resumes when fetch is run again.
+DEST/.flexlvm/manifest.jsonl lists the complete files; DEST/.flexlvm/complete
+exists once all are complete.
 
 Credentials come from the environment (AWS_ACCESS_KEY_ID and so on), the shared
 files, web identity, the machine's role, or --credentials-dir.
 
-Exit codes: 0 complete; 3 complete but for keys that were refused; 1 failed for
-good; 2 wrong usage; 75 failed, and trying again may help; 124 --timeout is over.`
+Exit codes: 0 complete; 3 complete except for refused keys; 1 failed, a retry does
+not help; 2 invalid usage; 75 failed, a retry may help; 124 --timeout has expired.`
 
 func command() *cobra.Command {
 	o := &options{}
@@ -97,23 +97,23 @@ func command() *cobra.Command {
 // fetching adds the flags of fetch alone.
 func (o *options) fetching(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.s3.Version, "version-id", "", "version of the one object that SOURCE names")
-	f.StringVar(&o.name, "name", "", "path in DEST of the one object that SOURCE names (default: the last part of its key)")
-	f.StringArrayVar(&o.include, "include", nil, "fetch only paths that match this pattern; base names, if it has no slash; may be repeated")
+	f.StringVar(&o.s3.Version, "version-id", "", "version ID of the object, if SOURCE is a single object")
+	f.StringVar(&o.name, "name", "", "path in DEST of the object, if SOURCE is a single object (default: the last part of its key)")
+	f.StringArrayVar(&o.include, "include", nil, "fetch only paths that match this pattern; a pattern without a slash is compared with base names; may be repeated")
 	f.StringArrayVar(&o.exclude, "exclude", nil, "do not fetch paths that match this pattern; may be repeated")
-	f.StringArrayVar(&o.paths, "path", nil, "fetch only paths that match this pattern as a whole, in which * and ? stand for slashes, too; may be repeated")
-	f.StringArrayVar(&o.elsewhere, "elsewhere", nil, "pattern as of --path that another call fetches: what matches none of these is counted and told; may be repeated")
-	f.BoolVar(&o.orObject, "or-object", false, "if nothing but marks of folders is below SOURCE, which ends in a slash, fetch the object of that name")
-	f.StringVar(&o.checksum, "checksum", fetch.ChecksumIfPresent, "required, ifPresent (the strongest that the source gives) or none (sizes alone)")
-	f.BoolVar(&o.sync, "sync", false, "look for changes although DEST is complete, and remove files that were fetched and are gone from SOURCE")
-	f.StringVar(&o.bandwidth, "bandwidth", "0", "bytes a second at most, such as 100Mi; 0 is no bound")
-	f.StringVar(&o.order, "order", fetch.OrderName, "name, size (small files first) or list")
-	f.StringVar(&o.orderFile, "order-file", "", "file of paths, one a line, in the order of --order=list")
-	f.BoolVar(&o.capacityCheck, "capacity-check", true, "fail at once where DEST has too little room")
-	f.StringVar(&o.readyAfter, "ready-after", "", "when /ready is 200: a count of files such as 10, or bytes with a unit such as 100Mi; empty: when complete")
-	f.BoolVar(&o.index, "index", false, "compute the SHA-256 of each file at the end, and say the digest of all, by which others can copy from DEST; see serve")
-	f.StringArrayVar(&o.peers.addresses, "peer", nil, "HOST:PORT of a fetch serve that has all of SOURCE: copy from there, and ask SOURCE for nothing; may be repeated")
-	f.StringVar(&o.peers.digest, "peer-index", "", "digest of what is copied with --peer, from the status of the run that fetched it with --index")
+	f.StringArrayVar(&o.paths, "path", nil, "fetch only paths that match this pattern as a whole, in which * and ? also match slashes; may be repeated")
+	f.StringArrayVar(&o.elsewhere, "elsewhere", nil, "pattern, as for --path, that another run fetches; objects that match no --path and no --elsewhere are counted and reported; may be repeated")
+	f.BoolVar(&o.orObject, "or-object", false, "if SOURCE ends in a slash and has only folder markers below it, fetch the object whose key is SOURCE without the slash")
+	f.StringVar(&o.checksum, "checksum", fetch.ChecksumIfPresent, "verification of content: required, ifPresent (the strongest checksum that the source provides) or none (compare only sizes)")
+	f.BoolVar(&o.sync, "sync", false, "check SOURCE for changes even if DEST is complete, and delete fetched files that SOURCE no longer has")
+	f.StringVar(&o.bandwidth, "bandwidth", "0", "maximum rate in bytes per second, such as 100Mi; 0: no limit")
+	f.StringVar(&o.order, "order", fetch.OrderName, "order in which files are fetched: name, size (small files first) or list")
+	f.StringVar(&o.orderFile, "order-file", "", "file with paths, one per line, in the order for --order=list")
+	f.BoolVar(&o.capacityCheck, "capacity-check", true, "fail immediately if DEST has too little free space")
+	f.StringVar(&o.readyAfter, "ready-after", "", "amount after which /ready returns 200: a number of files such as 10, or bytes with a unit such as 100Mi; empty: all")
+	f.BoolVar(&o.index, "index", false, "compute the SHA-256 of each file at the end, and report the digest of the list of them, with which other runs can copy from DEST; see serve")
+	f.StringArrayVar(&o.peers.addresses, "peer", nil, "HOST:PORT of a fetch serve that has all of SOURCE: copy from it, and send no requests to SOURCE; may be repeated")
+	f.StringVar(&o.peers.digest, "peer-index", "", "digest of the files to copy with --peer, from the status of the run that fetched them with --index")
 	o.peers.identify(cmd)
 }
 
@@ -121,22 +121,22 @@ func (o *options) fetching(cmd *cobra.Command) {
 func (o *options) shared(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&o.s3.Endpoint, "endpoint", "", "URL of the S3 server (default: AWS), or of another source's")
-	f.StringVar(&o.s3.Region, "region", "", "region that requests are signed for (default: AWS_REGION, or what the endpoint says)")
-	f.StringVar(&o.style, "address-style", "auto", "where the bucket's name goes: path, virtual (in the host's name) or auto")
+	f.StringVar(&o.s3.Endpoint, "endpoint", "", "URL of the server of SOURCE (default: AWS, Google, Azure or Hugging Face; required for Pachyderm)")
+	f.StringVar(&o.s3.Region, "region", "", "region that requests are signed for (default: AWS_REGION; if that is not set, the bucket's region at AWS, and us-east-1 elsewhere)")
+	f.StringVar(&o.style, "address-style", "auto", "position of the bucket's name in URLs: path, virtual (in the host name) or auto")
 	f.BoolVar(&o.s3.Anonymous, "anonymous", false, "send no credentials")
-	f.StringVar(&o.s3.CredentialsDir, "credentials-dir", "", "directory with files awsAccessKeyID, awsSecretAccessKey and awsSessionToken, or token for Pachyderm, Hugging Face and HTTP, or username and password for HTTP, or .dockerconfigjson for OCI, key.json for Google, accountKey or sasToken for Azure")
-	f.StringVar(&o.s3.CAFile, "ca-file", "", "file of certificates to trust beside the system's")
-	f.IntVar(&o.parallel, "parallel", 0, "requests that are open at once; 0 chooses by what there is to fetch")
-	f.StringVar(&o.memory, "memory", "128Mi", "bytes in flight at most")
-	f.IntVar(&o.attempts, "attempts", 8, "how often each object is tried")
-	f.DurationVar(&o.stall, "stall", 30*time.Second, "give a request up that brings, or takes, no 64 KiB in this time; 0 never does")
-	f.DurationVar(&o.timeout, "timeout", 0, "end after this time; 0 never does")
-	f.StringVar(&o.progress, "progress", "auto", "bar, json, none, or auto: a bar on a terminal, else JSON lines")
+	f.StringVar(&o.s3.CredentialsDir, "credentials-dir", "", "directory with the files awsAccessKeyID, awsSecretAccessKey and awsSessionToken for S3; token for Pachyderm, Hugging Face and HTTP; username and password for HTTP; .dockerconfigjson for OCI; key.json for Google; accountKey or sasToken for Azure")
+	f.StringVar(&o.s3.CAFile, "ca-file", "", "file with certificates to trust in addition to the system's, as PEM")
+	f.IntVar(&o.parallel, "parallel", 0, "maximum number of concurrent requests; 0: depends on the objects")
+	f.StringVar(&o.memory, "memory", "128Mi", "maximum number of bytes in flight")
+	f.IntVar(&o.attempts, "attempts", 8, "maximum number of attempts for each object")
+	f.DurationVar(&o.stall, "stall", 30*time.Second, "abort a request that transfers less than 64 KiB in this time; 0: never")
+	f.DurationVar(&o.timeout, "timeout", 0, "timeout of the whole run; 0: none")
+	f.StringVar(&o.progress, "progress", "auto", "progress output: bar, json, none, or auto (a bar on a terminal, otherwise JSON lines)")
 	f.StringVar(&o.listen, "listen", "", "address for GET /progress and GET /ready, such as :8090")
-	f.StringVar(&o.result, "result", "", "file that gets the result as one JSON object")
-	f.StringVar(&o.versions, "versions", "", "directory, DEST or one above it, that holds versions of the dataset: a later one is made beside the current one, with --sync, and replaces it as a whole; put, mirror and serve read the current one")
-	f.StringVar(&o.logLevel, "log-level", "info", "error, warning, info, debug or trace")
+	f.StringVar(&o.result, "result", "", "file to write the result to, as one JSON object")
+	f.StringVar(&o.versions, "versions", "", "directory, DEST or a parent of it, that holds versions of the dataset: with --sync, a new version is created beside the current one and then replaces it as a whole; put, mirror and serve read the current one")
+	f.StringVar(&o.logLevel, "log-level", "info", "lowest level that is logged: error, warning, info, debug or trace")
 }
 
 // session is one call of the program.

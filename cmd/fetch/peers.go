@@ -23,15 +23,15 @@ type peerOptions struct {
 // identify adds the flags by which peers authenticate each other.
 func (o *peerOptions) identify(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.dir, "peers-dir", "", "directory with a file token, which all peers have")
-	f.StringVar(&o.dataset, "peers-dataset", "", "name of the dataset, for which alone the token is good")
+	f.StringVar(&o.dir, "peers-dir", "", "directory with the file token, which is the same for all peers")
+	f.StringVar(&o.dataset, "peers-dataset", "", "name of the dataset that the token is valid for")
 }
 
 func (o *peerOptions) wanted() bool { return len(o.addresses) > 0 || o.digest != "" }
 
 func (o *peerOptions) identity() (*peer.Identity, error) {
 	if o.dir == "" {
-		return nil, usageError{errors.New("--peers-dir has to name the directory with the token of peers")}
+		return nil, usageError{errors.New("--peers-dir is empty; give the directory with the token of the peers")}
 	}
 	identity, err := peer.ReadIdentity(o.dir, o.dataset)
 	if err != nil {
@@ -57,9 +57,9 @@ func serveCommand() *cobra.Command {
 	o, address := &options{}, ""
 	cmd := &cobra.Command{
 		Use:   "serve [flags] DIR",
-		Short: "Serve a directory that is complete to others, until it is ended",
-		Long: `serve gives the files of DIR, which a run with --index has fetched, to runs with
---peer that have the same token. Nothing in DIR is changed.`,
+		Short: "Serve a complete directory to other runs",
+		Long: `serve serves the files of DIR, which a run with --index has fetched, to runs with
+--peer that have the same token, until SIGTERM. It changes nothing in DIR.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.do(cmd, func(ctx context.Context, s *session) error { return s.serve(ctx, args[0], address) })
@@ -67,8 +67,8 @@ func serveCommand() *cobra.Command {
 	}
 	o.shared(cmd)
 	o.peers.identify(cmd)
-	cmd.Flags().StringVar(&address, "address", ":8091", "where to listen for peers")
-	cmd.Flags().StringVar(&o.bandwidth, "bandwidth", "0", "bytes a second at most, such as 100Mi; 0 is no bound")
+	cmd.Flags().StringVar(&address, "address", ":8091", "address to listen on for peers")
+	cmd.Flags().StringVar(&o.bandwidth, "bandwidth", "0", "maximum rate in bytes per second, such as 100Mi; 0: no limit")
 	return cmd
 }
 

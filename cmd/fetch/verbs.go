@@ -89,10 +89,10 @@ func putCommand() *cobra.Command {
 	o, back := &options{bandwidth: "0"}, false
 	cmd := &cobra.Command{
 		Use:   "put [flags] DIR URL",
-		Short: "Upload a directory, and verify what the server has then",
-		Long: `put uploads all regular files of DIR, but for .flexlvm, to below URL, such as
-s3://bucket/prefix. Files that are there already with the same content are not
-sent again. Nothing is removed at the target. Symbolic links are refused.`,
+		Short: "Upload a directory, and verify what the server has stored",
+		Long: `put uploads all regular files of DIR, except .flexlvm, to keys below URL, such as
+s3://bucket/prefix. Files that the target already has with the same content are
+not uploaded again. Nothing is deleted at the target. Symbolic links are refused.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.do(cmd, func(ctx context.Context, s *session) error {
@@ -112,7 +112,7 @@ sent again. Nothing is removed at the target. Symbolic links are refused.`,
 }
 
 func backFlag(cmd *cobra.Command, back *bool) {
-	cmd.Flags().BoolVar(back, "back", false, "URL is what DIR was fetched from: files go back to where they came from, and those that are as they came are left alone")
+	cmd.Flags().BoolVar(back, "back", false, "URL is the source that DIR was fetched from: upload each file to the key that it was fetched from, and skip unchanged files")
 }
 
 func (s *session) putConfig(args []string, back bool) (fetch.PutConfig, error) {
@@ -144,10 +144,10 @@ func mirrorCommand() *cobra.Command {
 	o, back, id, every := &options{bandwidth: "0"}, false, "", 5*time.Second
 	cmd := &cobra.Command{
 		Use:   "mirror [flags] DIR URL",
-		Short: "Upload what changes in a directory, until it is ended",
-		Long: `mirror uploads what changes in DIR to below URL, and verifies it, until it is
-ended. What cannot be uploaded is told in /progress and tried again. Nothing is
-removed at the target.`,
+		Short: "Upload changes in a directory continuously",
+		Long: `mirror uploads the files that change in DIR to keys below URL, and verifies them,
+until SIGTERM. Files that cannot be uploaded are reported in /progress and retried.
+Nothing is deleted at the target.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.do(cmd, func(ctx context.Context, s *session) error {
@@ -162,8 +162,8 @@ removed at the target.`,
 	}
 	o.shared(cmd)
 	backFlag(cmd, &back)
-	cmd.Flags().StringVar(&id, "id", "", "what /progress says as id")
-	cmd.Flags().DurationVar(&every, "every", every, "how often to look at DIR")
+	cmd.Flags().StringVar(&id, "id", "", "ID that /progress reports")
+	cmd.Flags().DurationVar(&every, "every", every, "minimum interval between scans of DIR")
 	return cmd
 }
 
@@ -171,7 +171,7 @@ func prepareCommand() *cobra.Command {
 	o := &options{bandwidth: "0"}
 	cmd := &cobra.Command{
 		Use:   "prepare [flags] DEST",
-		Short: "Make sure that DEST is a directory that can be written to",
+		Short: "Create the directory DEST if needed, and check that it is writable",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.do(cmd, func(_ context.Context, s *session) error { return fetch.Prepare(args[0], s.progress) })

@@ -16,23 +16,26 @@ import (
 
 const usage = `usage: flexlvm-job COMMAND
 
-The volume that the workers of a job share, or that each has to itself. It is mounted at $FLEXLVM_JOB_DIR, or
-/persistent, where it counts only if it is mounted; the worker's number is $JOB_COMPLETION_INDEX.
+Commands for the volume that the workers of a job share, or that each worker has.
+It is mounted at $FLEXLVM_JOB_DIR, or else at /persistent, which counts only if a
+volume is mounted there. The worker's number is $JOB_COMPLETION_INDEX.
 
-  job-dir             print the job's directory; fail where there is none
-  worker-dir          make this worker's directory where need be, and print it
-  log-file            make the directory of the log files where need be, and print
-                      the name of this worker's
-  job-dir-exists      succeed if it is there, else fail with 1
-  worker-dir-exists   succeed if it is there, else fail with 1
-  worker-size         print how many bytes the worker may take; fail with 1 where
-                      nothing says so
-  worker-used         print how many bytes its directory takes
-  worker-fits         succeed if that is no more, else fail with 1
+  job-dir             print the job's directory; fail if there is none
+  worker-dir          create this worker's directory if needed, and print it
+  log-file            create the directory of the log files if needed, and print the
+                      path of this worker's log file
+  job-dir-exists      exit with 0 if the job's directory exists, otherwise with 1
+  worker-dir-exists   exit with 0 if this worker's directory exists, otherwise with 1
+  worker-size         print how many bytes the worker may use; exit with 1 if
+                      $FLEXLVM_WORKER_SIZE is not set
+  worker-used         print how many bytes the worker's directory uses
+  worker-fits         exit with 0 if it uses at most worker-size or that is not set,
+                      otherwise with 1
   install DIR         copy this program into DIR, for the containers of a pod
   version             print the release
 
-It fails with 2 where it cannot be told, and says why on standard error.
+If a command fails, or the answer cannot be determined, it exits with 2 and prints
+the reason on standard error.
 `
 
 // Exit codes.
@@ -60,7 +63,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 }
 
 // errUsage refers to the usage.
-var errUsage = errors.New("flexlvm-job --help names them all")
+var errUsage = errors.New("flexlvm-job --help lists all commands")
 
 // errNo makes the program exit with code no.
 var errNo = errors.New("no")

@@ -10,10 +10,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/doctor"
 	"github.com/flexlvm/flexlvm/internal/install"
-	"github.com/flexlvm/flexlvm/internal/lock"
-	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/node"
-	"github.com/flexlvm/flexlvm/internal/version"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -46,12 +43,6 @@ It changes nothing. The exit code is 1 if anything is FAIL.`,
 	return cmd
 }
 
-// nodeTools implements the LVM and volume queries of the doctor.
-type nodeTools struct {
-	*lvm.Client
-	*node.Engine
-}
-
 func (o *doctorOptions) run(cmd *cobra.Command, _ []string) error {
 	group, err := volume.ParseGroup("--group", o.group)
 	if err != nil {
@@ -67,20 +58,10 @@ func (o *doctorOptions) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	cfg := doctor.Config{Group: group, Place: place, Version: version.String, Dirs: []doctor.Dir{
-		{What: "state directory", Path: node.DefaultStateDir},
-		{What: "lock directory", Path: node.DefaultLockDir},
-		{What: "log directory", Path: node.DefaultLogDir},
-	}}
-	host := doctor.Host{
-		Tools:     tools.Unkillable,
-		Driver:    command.New(place.Dir(), log).Killable,
-		Inventory: nodeTools{lvm.New(tools.Unkillable, lock.Dir(node.DefaultLockDir)), engine},
-		Kernel:    doctor.Running{},
-	}
+	here := doctor.OnNode{Engine: engine, Programs: tools, Log: log, Place: place}
 	ctx, cancel := bounded(cmd)
 	defer cancel()
-	return printFindings(cmd.OutOrStdout(), doctor.New(cfg, host).Examine(ctx), o.output)
+	return printFindings(cmd.OutOrStdout(), here.Doctor(group).Examine(ctx), o.output)
 }
 
 // errUnfit sets the exit code; the findings have the details.

@@ -59,13 +59,10 @@ func onHost(log logrus.FieldLogger) (flexvolume.Engine, error) {
 // kubelet's, a restart of kubelet's service would kill an LVM command in the middle of its work. The directory of
 // the control group stays open until this process ends.
 func programs(root string, log logrus.FieldLogger) command.Programs {
-	host := command.New("", log)
-	group, err := cgroup.New(root).Own(cgroup.HostPrograms)
+	host, _, err := cgroup.New(root).InHostGroup(command.New("", log))
 	if err != nil {
 		log.WithError(err).Debug("LVM runs in kubelet's control group")
-		return host
 	}
-	host.Unkillable, host.Killable = command.In(host.Unkillable, group), command.In(host.Killable, group)
 	return host
 }
 

@@ -16,10 +16,10 @@ import (
 func newVolumes(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "volumes",
-		Short: "Inspect, restore, retain, give up, adopt and disown the volumes of this node",
+		Short: "Inspect, restore, retain, forget, adopt and disown the volumes of this node",
 		Long: `Inspect the volumes of this node by their LVM tags, restore volumes whose claim was
-deleted by mistake, and give up volumes that nobody needs. Adopt logical volumes that
-were created by hand, and disown them again. The API server is not contacted.`,
+deleted by mistake, and let volumes be evicted that nobody needs. Adopt logical volumes
+that were created by hand, and disown them again. The API server is not contacted.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

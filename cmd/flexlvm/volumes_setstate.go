@@ -22,10 +22,10 @@ func newVolumesForget(g *global) *cobra.Command {
 	o := volumesSetStateOptions{volumesOptions: volumesOptions{global: g}, to: volume.Unreferenced}
 	cmd := &cobra.Command{
 		Use:   "forget NAME",
-		Short: "Give up a volume, so that it can be evicted",
-		Long: `Give up a volume that nobody needs any more: a retained volume, or a volume without a
-PersistentVolume (an orphan). It becomes unreferenced, and the node daemon evicts it
-when its room is needed, or immediately if its class says so. Until then
+		Short: "Allow the eviction of a volume that nobody needs",
+		Long: `Allow the eviction of a volume that nobody needs any more: a retained volume, or one
+without a PersistentVolume (an orphan). It becomes unreferenced, and the node daemon
+evicts it when its room is needed, or immediately if its class says so. Until then
 ` + "`flexlvm volumes undelete NAME`" + ` restores it. This command itself removes nothing.
 
 The API server is not contacted, so check first: if ` + "`kubectl get pv NAME`" + ` finds a
@@ -46,7 +46,7 @@ func newVolumesRetain(g *global) *cobra.Command {
 		Short: "Protect a volume from eviction",
 		Long: `Protect the volume of a deleted claim from eviction, however full the disk gets, until
 ` + "`flexlvm volumes undelete NAME`" + ` restores it with a claim, or
-` + "`flexlvm volumes forget NAME`" + ` gives it up.
+` + "`flexlvm volumes forget NAME`" + ` allows its eviction.
 
 No pod can mount a retained volume. A volume in use is refused.`,
 		Example: `  flexlvm volumes retain pvc-6e0bf2d2-3f6d-4b0e-9a55-0b9a8a3f7c11`,
@@ -83,18 +83,8 @@ func (o *volumesSetStateOptions) setState(ctx context.Context, e engine, name st
 	if err != nil {
 		return asRoot(err)
 	}
-	_, err = fmt.Fprintf(out, "%s is %s now (it was %s): %s\n", where(after), o.to, before.State, consequence(o.to, after))
+	_, err = fmt.Fprintf(out, "%s is %s now (it was %s): %s\n", where(after), o.to, before.State, volume.Consequence(o.to, after.Reclaim, after.Name))
 	return err
-}
-
-func consequence(to volume.State, v inventory.Volume) string {
-	switch {
-	case to == volume.Retained:
-		return "it stays until somebody undeletes or forgets it"
-	case v.Reclaim == volume.ReclaimImmediate:
-		return "its class says reclaim: immediate, so the node daemon removes it in its next reconcile pass"
-	}
-	return fmt.Sprintf("it is evicted when its room is needed; until then `flexlvm volumes undelete %s` restores it", v.Name)
 }
 
 // checkMutable returns an error for a volume that cannot get another state. The engine decides about volumes in state
@@ -106,6 +96,6 @@ func checkMutable(v inventory.Volume) error {
 	case volume.Doomed:
 		return fmt.Errorf("volume %s is doomed: its removal has begun and cannot be undone, and its content may already be overwritten. Restore its data from a backup into a new claim", where(v))
 	}
-	return errors.New("the tags of volume " + where(v) + " make no sense (" + v.Problem + "); " +
-		volume.Remedy(v.Unknown, "put them right with lvchange --addtag and --deltag, then try again"))
+	return errors.New("the tags of volume " + where(v) + " are invalid (" + v.Problem + "); " +
+		volume.Remedy(v.Unknown, "correct them with lvchange --addtag and --deltag, then retry"))
 }

@@ -55,50 +55,50 @@ type options struct {
 	hostNS     bool
 }
 
-const long = `gc looks after the volumes of the node that it runs on. A volume whose
-PersistentVolume was released or deleted becomes "unreferenced" and waits, with
-its data, until its room is needed: until volumes that are promised on this node
-do not fit, or a pool is fuller than --high-threshold-percent. Then the least
-recently used go first. Unreferenced volumes also go in three other cases: to make
-room for --headroom; when they have been unreferenced for longer than --max-age; and
-at once if their class says reclaim: immediate. Of what still has a claim, only
-replicas of datasets go whose dataset allows it. Volumes without a PersistentVolume
-go only with --evict-orphans. Nothing goes while the API server does not answer.
+const long = `gc is the node daemon: it manages the volumes of the node that it runs on. A volume
+whose PersistentVolume was released or deleted becomes "unreferenced" and keeps its
+data until its room is needed: until volumes that are promised on this node do not
+fit, or a pool is fuller than --high-threshold-percent. The least recently used are
+evicted first. Unreferenced volumes are also evicted to make room for --headroom, if
+they have been unreferenced for longer than --max-age, and immediately if their class
+says reclaim: immediate. Of volumes with a claim, only replicas of datasets that allow
+it are evicted. Volumes without a PersistentVolume are evicted only with
+--evict-orphans. Nothing is evicted while the API server does not answer.
 
-It finds the existing file systems and disks that the VolumeDiscovery names, and
-cleans them once their claims are gone (docs/static.md).
+It discovers the existing file systems and disks that the VolumeDiscovery selects,
+and cleans them once their claims are deleted (docs/static.md).
 
-It makes the volume groups that VolumeGroups declare for its node, of blank disks alone
-(kubectl describe nodestorage NODE), and removes none.
+It creates the volume groups that VolumeGroups declare for its node, only on blank
+disks, and removes none (kubectl describe nodestorage NODE).
 
-Once a week it trims the volumes in thin pools that are mounted: their pools have back
-what was deleted in them.
+Every --trim-interval it trims the mounted volumes in thin pools, so that the space of
+deleted files returns to the pools.
 
-Where the node is an NFS server, it holds the volumes of an export to their size that ask
-for it (docs/jobs.md).
+If the node is an NFS server, it enforces the sizes of an export's volumes whose class
+asks for it (docs/jobs.md).
 
-It also keeps the limits on IO of the pods that use a volume, as the annotation
-flexlvm.io/io-limits of its PersistentVolume says.
+It applies the IO limits in the annotation flexlvm.io/io-limits of a PersistentVolume
+to the pods that use the volume.
 
-What it sees and does:
+To see what it finds and does:
 
   kubectl get nodestorage
   kubectl describe nodestorage NODE
   kubectl describe node NODE
 
-It runs the host's own LVM, and so moves into the host's namespaces first: its
-pod must be privileged and have hostPID: true. By hand on a node, beside its
-daemon, which goes on reporting and has the usual address:
+It runs the host's LVM, and therefore enters the host's namespaces first: its pod must
+be privileged and have hostPID: true. To run it by hand on a node, beside the node's
+daemon, which keeps reporting and uses the default address:
 
   gc --node-name=NODE --kubeconfig=FILE --dry-run --address=:0
 
-/healthz, /readyz and /metrics are served on --address.`
+It serves /healthz, /readyz and /metrics on --address.`
 
 func command() *cobra.Command {
 	o := options{policy: eviction.DefaultPolicy(), trim: nodeagent.Trimming{Interval: 7 * 24 * time.Hour}}
 	cmd := &cobra.Command{
 		Use:           "gc",
-		Short:         "Take back, evict and report the volumes of one node",
+		Short:         "Release, evict and report the volumes of one node",
 		Long:          long,
 		Version:       version.String,
 		Args:          cobra.NoArgs,
@@ -109,30 +109,30 @@ func command() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&o.node, "node-name", os.Getenv(nodeVariable), "name of the Node that this runs on (default: the environment variable "+nodeVariable+")")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says how to reach the API server; empty inside a cluster: the pod's service account")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; empty: the pod's service account")
 	o.http.Flags(f, ":9809")
-	f.DurationVar(&o.interval, "interval", time.Minute, "how often to check everything when nothing has changed")
-	f.IntVar(&o.listUpTo, "list-volumes-up-to", 5000, "confirm a decision by listing the node's PersistentVolumes while the cluster has so many at most; beyond, by a watch and GETs. 0: never list only because they are few")
-	f.IntVar(&o.policy.HighPercent, "high-threshold-percent", o.policy.HighPercent, "a pool that is this full starts evicting; 100 never does")
-	f.IntVar(&o.policy.LowPercent, "low-threshold-percent", o.policy.LowPercent, "how full a pool may stay once it evicts")
-	f.DurationVar(&o.policy.MinAge, "min-age", o.policy.MinAge, "how long a volume is unreferenced at least before it may go, unless its class says reclaim: immediate")
-	f.Var(&o.policy.Headroom, "headroom", "how much of each volume group is kept free for claims to come, as far as unreferenced volumes can give it: bytes such as 10Gi, a share such as 5%, or auto: what the volumes take that were made last, and a tenth of the group at most")
-	f.DurationVar(&o.policy.MaxAge, "max-age", o.policy.MaxAge, "how long a volume may be unreferenced at most; 0 keeps it until its room is needed")
-	f.BoolVar(&o.policy.EvictOrphans, "evict-orphans", o.policy.EvictOrphans, "under pressure, evict volumes without a PersistentVolume, once nothing unreferenced is left")
-	f.DurationVar(&o.policy.OrphanAge, "orphan-age", o.policy.OrphanAge, "how long an orphan has neither been made nor used before it may go")
-	f.IntVar(&o.policy.ThinDataPercent, "thin-data-watermark-percent", o.policy.ThinDataPercent, "how full a thin pool may be, less what may be evicted, before no more volumes are promised in it")
-	f.IntVar(&o.policy.ThinMetadataPercent, "thin-metadata-watermark-percent", o.policy.ThinMetadataPercent, "how full the metadata of a thin pool may be before volumes are evicted from it and no more are promised in it")
-	f.IntVar(&o.policy.OrphanShare, "orphan-share-percent", o.policy.OrphanShare, "how many per cent of the node's volumes may go as orphans within --orphan-age, or within an hour where that is less")
-	f.BoolVar(&o.dryRun, "dry-run", false, "say in the log what would be released and evicted, and change no volume")
-	f.StringVar(&o.wipeRate, "wipe-rate", "100Mi", "how many bytes to wipe, or to copy of a snapshot, in a second; 0 is no bound")
-	f.Int64Var(&o.deleteRate, "delete-rate", 2000, "how many files to delete in a second in file systems that the VolumeDiscovery finds and whose claims are gone; 0 is no bound")
-	f.DurationVar(&o.trim.Interval, "trim-interval", o.trim.Interval, "how often to trim each volume in a thin pool that is mounted; 0 never does")
-	f.BoolVar(&o.trim.Thick, "trim-thick", false, "trim volumes outside of thin pools as well, for the sake of their disk")
-	f.StringVar(&o.trimRate, "trim-rate", "256Mi", "how many bytes to discard in a second on average; 0 is no bound")
-	f.StringSliceVar(&o.nfsExports, "nfs-export", nil, "a directory of this node that an NFS server exports: volumes of classes with enforceSize are held to their size there; may be given several times, and for nodes that do not have it")
-	f.BoolVar(&o.hostNS, "host-namespaces", true, "move into the host's namespaces first; false where the process is on the host already")
-	f.StringVar(&o.logLevel, "log-level", "info", "error, warning, info, debug or trace")
-	f.StringVar(&o.logFormat, "log-format", "json", "json or text")
+	f.DurationVar(&o.interval, "interval", time.Minute, "interval between checks of everything while nothing changes, 1s to 10m")
+	f.IntVar(&o.listUpTo, "list-volumes-up-to", 5000, "maximum number of PersistentVolumes in the cluster with which decisions are confirmed by listing the node's; with more, they are confirmed by a watch and GETs; 0: the number is no reason to list")
+	f.IntVar(&o.policy.HighPercent, "high-threshold-percent", o.policy.HighPercent, "use of a pool at which eviction starts; 100 disables it")
+	f.IntVar(&o.policy.LowPercent, "low-threshold-percent", o.policy.LowPercent, "use of a pool at which eviction stops; less than --high-threshold-percent")
+	f.DurationVar(&o.policy.MinAge, "min-age", o.policy.MinAge, "minimum time that a volume is unreferenced before it may be evicted, unless its class says reclaim: immediate")
+	f.Var(&o.policy.Headroom, "headroom", "space of each volume group that is kept free for future claims, as far as evicting unreferenced volumes can free it: bytes such as 10Gi, a share such as 5%, or auto: the size of the most recently created volumes, up to a tenth of the group; 0: none")
+	f.DurationVar(&o.policy.MaxAge, "max-age", o.policy.MaxAge, "maximum time that a volume stays unreferenced; longer than --min-age; 0: until its room is needed")
+	f.BoolVar(&o.policy.EvictOrphans, "evict-orphans", o.policy.EvictOrphans, "if room is needed and no unreferenced volume is left, evict volumes without a PersistentVolume (orphans)")
+	f.DurationVar(&o.policy.OrphanAge, "orphan-age", o.policy.OrphanAge, "minimum time since an orphan was created or last used before it may be evicted")
+	f.IntVar(&o.policy.ThinDataPercent, "thin-data-watermark-percent", o.policy.ThinDataPercent, "use of a thin pool, without volumes that may be evicted, from which on no further volumes are promised in it")
+	f.IntVar(&o.policy.ThinMetadataPercent, "thin-metadata-watermark-percent", o.policy.ThinMetadataPercent, "use of a thin pool's metadata from which on volumes are evicted from it and no further volumes are promised in it")
+	f.IntVar(&o.policy.OrphanShare, "orphan-share-percent", o.policy.OrphanShare, "maximum percentage of the node's volumes that may be evicted as orphans within --orphan-age, or within an hour if that is longer; at least one volume")
+	f.BoolVar(&o.dryRun, "dry-run", false, "only log what would be released and evicted, and change no volume")
+	f.StringVar(&o.wipeRate, "wipe-rate", "100Mi", "maximum rate at which volumes are wiped and snapshots copied, in bytes per second; 0: no limit")
+	f.Int64Var(&o.deleteRate, "delete-rate", 2000, "maximum number of files per second that are deleted in discovered file systems whose claims are deleted; 0: no limit")
+	f.DurationVar(&o.trim.Interval, "trim-interval", o.trim.Interval, "interval between trims of each mounted volume in a thin pool, 1m or more; 0: never")
+	f.BoolVar(&o.trim.Thick, "trim-thick", false, "also trim volumes outside of thin pools, for disks that benefit from it")
+	f.StringVar(&o.trimRate, "trim-rate", "256Mi", "average rate at which trimming discards, in bytes per second; 0: no limit")
+	f.StringSliceVar(&o.nfsExports, "nfs-export", nil, "directory of this node that an NFS server exports, in which the sizes of volumes of classes with enforceSize are enforced; may be repeated; nodes without the directory ignore it")
+	f.BoolVar(&o.hostNS, "host-namespaces", true, "enter the host's namespaces first; false if the process already runs on the host")
+	f.StringVar(&o.logLevel, "log-level", "info", "lowest level that is logged: error, warning, info, debug or trace")
+	f.StringVar(&o.logFormat, "log-format", "json", "format of the log: json or text")
 	return cmd
 }
 
@@ -185,7 +185,7 @@ func (o options) check() (r rates, err error) {
 		return r, fmt.Errorf("--trim-interval is %s; give 1m or more, or 0 for never", o.trim.Interval)
 	}
 	if o.deleteRate < 0 {
-		return r, fmt.Errorf("--delete-rate is %d; give files a second such as 2000, or 0 for no bound", o.deleteRate)
+		return r, fmt.Errorf("--delete-rate is %d; give files per second such as 2000, or 0 for no limit", o.deleteRate)
 	}
 	if err := o.http.Check(); err != nil {
 		return r, err
@@ -203,7 +203,7 @@ func (o options) check() (r rates, err error) {
 func rate(flag, text string) (volume.Bytes, error) {
 	q, err := resource.ParseQuantity(text)
 	if err != nil || q.Sign() < 0 {
-		return 0, fmt.Errorf("%s is %q; give bytes a second such as 100Mi, or 0 for no bound", flag, text)
+		return 0, fmt.Errorf("%s is %q; give bytes per second such as 100Mi, or 0 for no limit", flag, text)
 	}
 	return volume.Bytes(q.Value()), nil
 }
@@ -234,25 +234,25 @@ func (o options) run(ctx context.Context, log *logrus.Logger, account string, ra
 		return err
 	}
 	var server *serve.Server
-	ours := turn(node.DaemonTurn)
+	acquire, works := node.DaemonTurn, node.DaemonWorks
 	if o.dryRun {
-		ours = nil // it changes nothing, so it may run next to the daemon
+		acquire, works = nil, nil // it changes nothing, so it may run next to the daemon
 	}
 	o.trim.Trimmer, o.trim.Rate = engine, rates.trim
 	agent := o.agent(engine, host, log, rates)
-	agent.Turn, agent.Taken, agent.Sizes = ours, node.DaemonWorks, sizes
+	agent.Turn, agent.Taken, agent.Sizes = acquire, node.DaemonWorks, sizes
 	daemon, err := nodeagent.New(agent, engine, api, nodeagent.Outlets{Events: kube.NewRecorder(ctx, api, nodeagent.Component, o.node), Metrics: metrics, Ready: func() { server.Ready() }})
 	if err != nil {
 		return err
 	}
 	server = serve.New(registry, serve.Health{Check: daemon.Healthy, Unready: daemon.Unready})
-	at, err := listen(ctx, ours, func() (serve.Addresses, error) { return server.Listen(ctx, o.http, config) })
+	at, err := listen(ctx, works, func() (serve.Addresses, error) { return server.Listen(ctx, o.http, config) })
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err := server.Close(); err != nil {
-			logger.Error(err, "Health checks that were being answered are cut off")
+			logger.Error(err, "Health checks in progress are aborted")
 		}
 	}()
 	go giveBack(ctx)
@@ -281,15 +281,15 @@ func (o options) agent(engine *node.Engine, host commands.Programs, log logrus.F
 	}
 }
 
-// programsOfHost runs the host's programs in a control group of the host, if possible.
+// programsOfHost returns the host's programs; those that must not be killed run in a control group of the host, if
+// possible.
 func programsOfHost(log logr.Logger, host commands.Programs) (in commands.Programs, release func()) {
-	group, err := cgroup.New(cgroup.Root).Own(cgroup.HostPrograms)
+	grouped, release, err := cgroup.New(cgroup.Root).InHostGroup(host)
 	if err != nil {
-		log.Info("LVM runs in the control group of this daemon, with its share of the processor and its limit of memory", "err", err.Error())
-		return host, func() {}
+		log.Info("LVM runs in the control group of this daemon, with its CPU share and its memory limit", "err", err.Error())
 	}
-	host.Unkillable = commands.In(host.Unkillable, group)
-	return host, func() { _ = group.Close() }
+	host.Unkillable = grouped.Unkillable
+	return host, release
 }
 
 // config returns the configuration for the API server, with the pod's service account or from --kubeconfig. The

@@ -11,18 +11,9 @@ import (
 	commands "github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/doctor"
 	"github.com/flexlvm/flexlvm/internal/install"
-	"github.com/flexlvm/flexlvm/internal/lock"
-	"github.com/flexlvm/flexlvm/internal/lvm"
 	"github.com/flexlvm/flexlvm/internal/node"
-	"github.com/flexlvm/flexlvm/internal/version"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
-
-// nodeTools implements the LVM and volume queries of the doctor.
-type nodeTools struct {
-	*lvm.Client
-	*node.Engine
-}
 
 // pluginDirVariable names the environment variable with kubelet's volume plugin directory, in which the installation
 // puts the FlexVolume driver. The variable is empty if that driver is not installed.
@@ -36,17 +27,8 @@ func examiner(engine *node.Engine, host commands.Programs, log logrus.FieldLogge
 		if err != nil {
 			return checks([]doctor.Finding{{Level: doctor.Fail, Check: "plugin directory", Detail: err.Error(), Do: "correct " + pluginDirVariable + " of DaemonSet flexlvm-gc (pluginDir in installer/settings)"}})
 		}
-		of := func(group volume.Group) *doctor.Doctor {
-			return doctor.New(doctor.Config{Group: group, Place: place, NoDriver: pluginDir == "", Version: version.String, Dirs: []doctor.Dir{
-				{What: "state directory", Path: node.DefaultStateDir},
-				{What: "lock directory", Path: node.DefaultLockDir},
-				{What: "log directory", Path: node.DefaultLogDir},
-			}}, doctor.Host{
-				Tools: host.Unkillable, Driver: commands.New(place.Dir(), log).Killable,
-				Inventory: nodeTools{lvm.New(host.Unkillable, lock.Dir(node.DefaultLockDir)), engine}, Kernel: doctor.Running{},
-			})
-		}
-		return checks(examineEach(ctx, of, groups))
+		here := doctor.OnNode{Engine: engine, Programs: host, Log: log, Place: place, NoDriver: pluginDir == ""}
+		return checks(examineEach(ctx, here.Doctor, groups))
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // them, it fails immediately.
 func TestListenAfterAnotherDaemon(t *testing.T) {
 	dir := lock.Dir(t.TempDir())
-	ours := turn(func() (func(), bool, error) { return dir.Try("daemon.lock", "node daemon") })
+	works := func() (bool, error) { return dir.Held("daemon.lock", "node daemon") }
 	inUse := fmt.Errorf("listen: %w", syscall.EADDRINUSE)
 	tries := 0
 	take := func() (serve.Addresses, error) {
@@ -26,17 +26,17 @@ func TestListenAfterAnotherDaemon(t *testing.T) {
 		}
 		return serve.Addresses{Metrics: "here"}, nil
 	}
-	_, err := listen(t.Context(), ours, take)
+	_, err := listen(t.Context(), works, take)
 	require.ErrorIs(t, err, syscall.EADDRINUSE, "no daemon has them")
 	require.Equal(t, 1, tries)
 
-	release, taken, err := ours()
+	release, taken, err := dir.Try("daemon.lock", "node daemon")
 	require.NoError(t, err)
 	require.True(t, taken)
 	_, err = listen(t.Context(), nil, take)
 	require.ErrorIs(t, err, syscall.EADDRINUSE, "a dry run")
 	tries = 0
-	at, err := listen(t.Context(), ours, take)
+	at, err := listen(t.Context(), works, take)
 	require.NoError(t, err)
 	require.Equal(t, "here", at.Metrics)
 	require.Equal(t, 3, tries)
@@ -44,11 +44,11 @@ func TestListenAfterAnotherDaemon(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	tries = 0
-	_, err = listen(ctx, ours, take)
+	_, err = listen(ctx, works, take)
 	require.ErrorIs(t, err, syscall.EADDRINUSE, "told to end while it waits")
 	release()
 
-	broken := turn(func() (func(), bool, error) { return nil, false, errors.New("no directory") })
+	broken := func() (bool, error) { return true, errors.New("no directory") }
 	tries = 0
 	_, err = listen(t.Context(), broken, take)
 	require.ErrorIs(t, err, syscall.EADDRINUSE)

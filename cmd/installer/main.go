@@ -22,10 +22,10 @@ import (
 
 const usage = `usage: installer [--plugin-dir=DIR] [--driver=FILE] [--interval=1m]
 
-Installs the FlexVolume driver flexlvm.io/flexlvm where kubelet looks for it, stays
-until it is told to end (SIGTERM), and puts the driver back if it goes or is damaged.
-A driver that another installation has put in its place is left there. On a node, by
-hand, 'flexlvm install --wait' does the same.
+Installs the FlexVolume driver flexlvm.io/flexlvm where kubelet looks for it, runs
+until SIGTERM, and restores the driver if it is removed or damaged. A driver that
+another installation has put in its place is not changed. By hand on a node,
+'flexlvm install --wait' does the same.
 
 `
 
@@ -45,8 +45,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	var (
 		dir         = f.String("plugin-dir", install.DefaultPluginDir, "kubelet's --volume-plugin-dir")
-		driver      = f.String("driver", "/flexlvm", "the driver, as the image has it")
-		interval    = f.Duration("interval", time.Minute, "how often to look")
+		driver      = f.String("driver", "/flexlvm", "path of the driver in the image")
+		interval    = f.Duration("interval", time.Minute, "interval between checks of the driver")
 		showVersion = f.Bool("version", false, "print the release")
 	)
 	switch err := f.Parse(args); {
@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stdout, "installer", version.String)
 		return 0
 	case f.NArg() > 0:
-		fmt.Fprintf(stderr, "installer: unknown argument %q; installer --help names those that there are\n", f.Arg(0))
+		fmt.Fprintf(stderr, "installer: unknown argument %q; installer --help lists all flags\n", f.Arg(0))
 		return 2
 	case *interval <= 0:
 		fmt.Fprintf(stderr, "installer: --interval %s: must be more than 0\n", *interval)

@@ -38,9 +38,9 @@ func retainCommand(s *session) *cobra.Command {
 		Use:   "retain CLAIM",
 		Short: "Protect the volume of a deleted claim from eviction",
 		Long: `retain protects the volume of a deleted claim from eviction, however full the disk gets, until
-undelete restores it or forget gives it up. Name an orphan with --volume. The node carries out
-the request, as flexlvm volumes retain does there, and answers it. This needs permission to
-update NodeStorages.`,
+undelete restores it or forget allows its eviction. Name an orphan with --volume. The node
+carries out the request, as flexlvm volumes retain does there, and answers it. This needs
+permission to update NodeStorages.`,
 	}
 	return o.build(cmd, s)
 }
@@ -49,11 +49,11 @@ func forgetCommand(s *session) *cobra.Command {
 	o := requestOptions{to: volume.Unreferenced}
 	cmd := &cobra.Command{
 		Use:   "forget CLAIM",
-		Short: "Give up a retained volume or an orphan, so that it can be evicted",
-		Long: `forget gives up a volume that nobody needs any more: a retained volume, or an orphan, which you
-name with --volume. The node evicts it when its room is needed, or immediately if its class says
-so. Until then undelete restores it. Volumes that a PersistentVolume names, and volumes in use,
-are refused. This needs permission to update NodeStorages.`,
+		Short: "Allow the eviction of a retained volume or an orphan",
+		Long: `forget allows the eviction of a volume that nobody needs any more: a retained volume, or an
+orphan, which you name with --volume. The node evicts it when its room is needed, or immediately
+if its class says so. Until then undelete restores it. Volumes that a PersistentVolume names, and
+volumes in use, are refused. This needs permission to update NodeStorages.`,
 	}
 	return o.build(cmd, s)
 }

@@ -29,7 +29,7 @@ func uiCommand(s *session) *cobra.Command {
 		Short: "Show the cluster on a live page in your browser",
 		Long: `ui serves a page on 127.0.0.1 until it is interrupted, and opens it in your browser. The
 page shows what status, volumes and plan print, and is updated while it is open. It reads the
-API with your permissions and changes nothing. Its URL contains a random token: whoever has the
+API with your permissions and changes nothing. Its URL contains a random token: anyone with the
 URL sees what you may see.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -27,27 +27,27 @@ type options struct {
 	snapshots string
 }
 
-const long = `provisioner makes a PersistentVolume for every PersistentVolumeClaim of a
-StorageClass whose provisioner is "flexlvm.io", on the node that the scheduler
-chose. It creates nothing on the node: the daemon there makes the logical volume,
-or the driver when a pod first mounts it.
+const long = `provisioner creates a PersistentVolume for every PersistentVolumeClaim of a
+StorageClass whose provisioner is "flexlvm.io", on the node that the scheduler has
+selected. It creates nothing on the node: the node daemon creates the logical
+volume, or the driver does when a pod first mounts it.
 
-Several may run; the one that holds the Lease "flexlvm.io" works, the others
-wait. A claim that cannot be served is told why in an event:
+Several instances may run: the holder of the Lease "flexlvm.io" works, the others
+wait. If a claim cannot be served, an event on the claim says why:
 
   kubectl describe pvc NAME
 
-/healthz, /readyz and /metrics are served on --address.
+It serves /healthz, /readyz and /metrics on --address.
 
-With the command nfs it makes directories on NFS servers instead, for classes
-whose provisioner is "nfs.flexlvm.io".`
+The command nfs creates directories on NFS servers instead, for classes whose
+provisioner is "nfs.flexlvm.io".`
 
 func command() *cobra.Command {
 	o := options{}
 	o.lease.Name = pv.Provisioner
 	cmd := &cobra.Command{
 		Use:           "provisioner",
-		Short:         "Make PersistentVolumes for claims of flexlvm classes",
+		Short:         "Create PersistentVolumes for claims of flexlvm classes",
 		Long:          long,
 		Version:       version.String,
 		Args:          cobra.NoArgs,
@@ -58,14 +58,14 @@ func command() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	o.flags(cmd)
-	f.DurationVar(&o.lossGrace, "node-loss-grace", 5*time.Minute, "how long a node that carries volumes must be gone from the API before it counts as lost")
-	f.StringVar(&o.loader, "loader-image", "", "image of the loaders of datasets, which has /fetch; empty: VolumeManagers are left alone")
-	f.StringArrayVar(&o.shares, "dataset-nfs", nil, "SERVER:/PATH at or below which datasets may name shares of NFS; may be repeated; without it they may name any, and none with \"none\"")
-	f.BoolVar(&o.avoidBusy, "avoid-busy-disks", false, "let the scheduler prefer nodes whose disks have less to do, among those where a claim fits")
-	f.StringVar(&o.door, "door", string(pv.Flex), "how kubelet is to reach the volumes of classes that do not say it (parameter "+pv.ParameterDoor+"): flex, or csi where the CSI driver runs on the nodes")
-	f.StringVar(&o.socket, "controller-socket", "", "serve CSI's controller service on this socket, for csi-resizer, which applies VolumeAttributesClasses; empty: do not")
-	f.StringVar(&o.snapshots, "snapshot-socket", "", "serve CSI's controller service on this socket, for csi-snapshotter, which takes VolumeSnapshots and waits while this process does not hold the lease; empty: do not")
-	f.StringArrayVar(&o.groups, "node-group", nil, "NAME=POOL:SIZE[+SIZE][,POOL:SIZE]: what a new node with the label "+pv.LabelNodeGroup+" NAME will offer, for the cluster autoscaler; may be repeated, for other groups")
+	f.DurationVar(&o.lossGrace, "node-loss-grace", 5*time.Minute, "minimum time that the Node of a node with volumes is missing from the API before the node counts as lost, 1s or more")
+	f.StringVar(&o.loader, "loader-image", "", "image of the loaders of datasets, which contains /fetch; empty: VolumeManagers are not processed")
+	f.StringArrayVar(&o.shares, "dataset-nfs", nil, "NFS share that datasets may use, with everything below it, as SERVER:/PATH; may be repeated; without it they may use any share, with \"none\" no share")
+	f.BoolVar(&o.avoidBusy, "avoid-busy-disks", false, "make the scheduler prefer nodes whose disks are less busy, among those where a claim fits")
+	f.StringVar(&o.door, "door", string(pv.Flex), "driver for volumes of classes without the parameter "+pv.ParameterDoor+": flex, or csi if the CSI driver runs on the nodes")
+	f.StringVar(&o.socket, "controller-socket", "", "path of a socket to serve CSI's controller service on for csi-resizer, which applies VolumeAttributesClasses; empty: none")
+	f.StringVar(&o.snapshots, "snapshot-socket", "", "path of a socket to serve CSI's controller service on for csi-snapshotter, which takes VolumeSnapshots and waits while this process does not hold the lease; empty: none")
+	f.StringArrayVar(&o.groups, "node-group", nil, "pools of a new node with the label "+pv.LabelNodeGroup+" NAME, for the cluster autoscaler, as NAME=POOL:SIZE[+SIZE][,POOL:SIZE]; may be repeated, once per group")
 	cmd.AddCommand(newNFS())
 	return cmd
 }

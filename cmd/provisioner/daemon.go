@@ -41,17 +41,17 @@ type daemon struct {
 
 func (d *daemon) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&d.kubeconfig, "kubeconfig", "", "file that says how to reach the API server; empty inside a cluster: the pod's service account")
+	f.StringVar(&d.kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; empty: the pod's service account")
 	d.http.Flags(f, ":8080")
-	f.StringVar(&d.lease.Namespace, "namespace", "", "namespace of the leader lease (default: the pod's own, else flexlvm-system)")
-	f.DurationVar(&d.lease.Duration, "lease-duration", 15*time.Second, "how long a leader that died keeps the others waiting")
-	f.DurationVar(&d.lease.Renew, "lease-renew-deadline", 10*time.Second, "how long the leader tries to renew its lease before it ends itself; less than --lease-duration")
-	f.DurationVar(&d.lease.Retry, "lease-retry-period", 2*time.Second, "how often the lease is looked at; less than --lease-renew-deadline")
-	f.IntVar(&d.workers, "workers", 10, "how many claims to work on at the same time")
-	f.Float32Var(&d.qps, "kube-api-qps", 200, "most requests per second to the API server, on average")
-	f.IntVar(&d.burst, "kube-api-burst", 400, "most requests to the API server at once")
-	f.StringVar(&d.logLevel, "log-level", "info", "error, warning, info, debug or trace")
-	f.StringVar(&d.logFormat, "log-format", "json", "json or text")
+	f.StringVar(&d.lease.Namespace, "namespace", "", "namespace of the leader's Lease (default: the pod's namespace, else flexlvm-system)")
+	f.DurationVar(&d.lease.Duration, "lease-duration", 15*time.Second, "time after which another instance takes over from a leader that has stopped renewing its lease; longer than --lease-renew-deadline")
+	f.DurationVar(&d.lease.Renew, "lease-renew-deadline", 10*time.Second, "time that the leader retries to renew its lease before it exits; longer than --lease-retry-period")
+	f.DurationVar(&d.lease.Retry, "lease-retry-period", 2*time.Second, "interval between attempts to acquire or renew the lease")
+	f.IntVar(&d.workers, "workers", 10, "number of claims to work on concurrently")
+	f.Float32Var(&d.qps, "kube-api-qps", 200, "maximum average requests per second to the API server")
+	f.IntVar(&d.burst, "kube-api-burst", 400, "maximum number of requests to the API server in a burst")
+	f.StringVar(&d.logLevel, "log-level", "info", "lowest level that is logged: error, warning, info, debug or trace")
+	f.StringVar(&d.logFormat, "log-format", "json", "format of the log: json or text")
 }
 
 // A service is what a control-plane program does.
@@ -94,7 +94,7 @@ func (d *daemon) serve(ctx context.Context, s service) error {
 	}
 	defer func() {
 		if err := server.Close(); err != nil {
-			logger.Error(err, "Health checks that were being answered are cut off")
+			logger.Error(err, "Health checks in progress are aborted")
 		}
 	}()
 	logger.Info(s.name+" starts", "version", version.String, "address", at.Metrics, "health", at.Health, "lease", d.lease.Namespace, "identity", d.lease.Identity)
@@ -228,7 +228,7 @@ func (d *daemon) clients() (c clients, err error) {
 	} {
 		client, err := kubernetes.NewForConfig(one.config)
 		if err != nil {
-			return c, fmt.Errorf("make the API client of %s: %w", one.of, err)
+			return c, fmt.Errorf("create the API client for %s: %w", one.of, err)
 		}
 		*one.client = client
 	}

@@ -17,37 +17,37 @@ type nfsOptions struct {
 	patience time.Duration
 }
 
-const longNFS = `nfs makes a PersistentVolume for every PersistentVolumeClaim of a StorageClass
-whose provisioner is "nfs.flexlvm.io": a directory of its own in an export of an
-NFS server, which any number of pods on any nodes may share. When the claim is
-gone, the directory is archived, deleted or retained, as the class says.
+const longNFS = `nfs creates a PersistentVolume for every PersistentVolumeClaim of a StorageClass
+whose provisioner is "nfs.flexlvm.io": a directory in an export of an NFS server,
+which any number of pods on any nodes may share. When the claim is deleted, the
+directory is archived, deleted or retained, as the class says.
 
-Each export must be mounted for this process already, read-write and with root
-not squashed, and is named with --export, as often as there are exports:
+Each export must already be mounted for this process, read-write and without root
+squashing, and is named with --export, which may be repeated:
 
   --export nfs.example.org:/srv/flexlvm=/exports/1
 
-Classes name it by their parameters server and path. A server that does not
-answer is waited for as long as --io-timeout says; the claims that need it are
-told so in events and tried again, and others are served meanwhile.
+Classes select an export by their parameters server and path. If a server does not
+answer within --io-timeout, an event on each claim that needs it says so, and the
+claim is retried; other claims are served meanwhile.
 
-Several may run; the one that holds the Lease "nfs.flexlvm.io" works.
-/healthz, /readyz and /metrics are served on --address.`
+Several instances may run: the holder of the Lease "nfs.flexlvm.io" works, the
+others wait. It serves /healthz, /readyz and /metrics on --address.`
 
 func newNFS() *cobra.Command {
 	o := nfsOptions{}
 	o.lease.Name = nfs.Name
 	cmd := &cobra.Command{
 		Use:   "nfs --export SERVER:/PATH=/DIR ...",
-		Short: "Make directories on NFS servers for claims of classes of nfs.flexlvm.io",
+		Short: "Create directories on NFS servers for claims of classes of nfs.flexlvm.io",
 		Long:  longNFS,
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringArrayVar(&o.exports, "export", nil, "an export and where it is mounted here, SERVER:/PATH=/DIR; may be given several times")
-	f.DurationVar(&o.patience, "io-timeout", 30*time.Second, "how long a server may take for one step before the claim is told that it does not answer")
+	f.StringArrayVar(&o.exports, "export", nil, "export and the directory where it is mounted for this process, as SERVER:/PATH=/DIR; may be repeated")
+	f.DurationVar(&o.patience, "io-timeout", 30*time.Second, "timeout of one operation on a server, 1s or more; then an event on the claim says that the server does not answer")
 	o.flags(cmd)
 	return cmd
 }

@@ -46,7 +46,7 @@ func (t *Tree) check() error {
 		return ErrVersion
 	}
 	if err != nil {
-		return fmt.Errorf("look at the control groups: %w", err)
+		return fmt.Errorf("check the control groups: %w", err)
 	}
 	return nil
 }

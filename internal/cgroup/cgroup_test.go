@@ -5,10 +5,12 @@ import (
 	"path/filepath"
 	"testing"
 
+	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/flexlvm/flexlvm/internal/cgroup"
+	"github.com/flexlvm/flexlvm/internal/command"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
@@ -162,5 +164,23 @@ func TestOwn(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(other, "flexlvm"))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "file"), nil, 0o600))
 	_, err = tr.Own("file/sub")
-	require.ErrorContains(t, err, "make control group")
+	require.ErrorContains(t, err, "create control group")
+}
+
+func TestInHostGroup(t *testing.T) {
+	root, tr := tree(t, "kubepods")
+	log, _ := logtest.NewNullLogger()
+	host := command.New("", log)
+	in, release, err := tr.InHostGroup(host)
+	require.NoError(t, err)
+	defer release()
+	require.DirExists(t, filepath.Join(root, cgroup.HostPrograms))
+	require.NotSame(t, host.Unkillable, in.Unkillable)
+	require.NotSame(t, host.Killable, in.Killable)
+
+	same, release, err := cgroup.New(t.TempDir()).InHostGroup(host)
+	require.ErrorIs(t, err, cgroup.ErrVersion)
+	release()
+	require.Same(t, host.Unkillable, same.Unkillable)
+	require.Same(t, host.Killable, same.Killable)
 }

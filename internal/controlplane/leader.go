@@ -38,7 +38,7 @@ func (l Lease) Lead(ctx context.Context, client kubernetes.Interface, health *le
 	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, l.Namespace, l.Name,
 		client.CoreV1(), client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: l.Identity})
 	if err != nil {
-		return fmt.Errorf("make the leader lease: %w", err)
+		return fmt.Errorf("create the leader lease: %w", err)
 	}
 	// The lease is held beyond ctx until work has returned.
 	leaseCtx, release := context.WithCancel(context.WithoutCancel(ctx))

@@ -232,7 +232,7 @@ func (s *Service) outcome(ctx context.Context, g group, objects []*corev1.Persis
 	for _, o := range objects {
 		_, taken := persistentvolume.TakenAt(o)
 		if o.DeletionTimestamp != nil {
-			return nil, s.rollback(ctx, objects, status.Errorf(codes.FailedPrecondition, "PersistentVolume %q of this group is being deleted, so all are: look at the pod of DaemonSet flexlvm-gc on its node; the group is tried again, and taken once they are gone", o.Name))
+			return nil, s.rollback(ctx, objects, status.Errorf(codes.FailedPrecondition, "PersistentVolume %q of this group is being deleted, so all are: look at the pod of DaemonSet flexlvm-gc on its node; the group is retried, and taken once they are gone", o.Name))
 		}
 		if taken {
 			continue
@@ -244,7 +244,7 @@ func (s *Service) outcome(ctx context.Context, g group, objects []*corev1.Persis
 	}
 	switch {
 	case len(objects) < len(g.names):
-		return nil, s.rollback(ctx, objects, status.Error(codes.FailedPrecondition, "a snapshot of this group is gone, so all are deleted; the group is tried again"))
+		return nil, s.rollback(ctx, objects, status.Error(codes.FailedPrecondition, "a snapshot of this group is gone, so all are deleted; the group is retried"))
 	case untaken > 0:
 		return nil, nil
 	}

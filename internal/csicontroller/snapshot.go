@@ -224,7 +224,7 @@ func (s *Service) awaitTaken(ctx context.Context, live *corev1.PersistentVolume)
 		failure := s.failure(object)
 		switch {
 		case object.DeletionTimestamp != nil:
-			return nil, status.Errorf(codes.FailedPrecondition, "PersistentVolume %q of an earlier attempt at this snapshot is being deleted: look at the pod of DaemonSet flexlvm-gc on its node; the snapshot is tried again, and taken once that PersistentVolume is gone", object.Name)
+			return nil, status.Errorf(codes.FailedPrecondition, "PersistentVolume %q of an earlier attempt at this snapshot is being deleted: look at the pod of DaemonSet flexlvm-gc on its node; the snapshot is retried, and taken once that PersistentVolume is gone", object.Name)
 		case taken:
 			return describe(object)
 		case failure != "":
@@ -249,7 +249,7 @@ func (s *Service) failure(object *corev1.PersistentVolume) string {
 	if problem := object.Annotations[pv.AnnotationSnapshotProblem]; problem != "" {
 		return "the node could not take the snapshot: " + problem
 	}
-	const look = "look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there; the snapshot is tried again"
+	const look = "look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there; the snapshot is retried"
 	node, _, reported := s.snapshots.Room.NodeOf(object.Labels[pv.LabelNode])
 	switch {
 	case !reported:

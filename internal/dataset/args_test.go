@@ -147,7 +147,7 @@ func TestChecksumIsOfLoadsAlone(t *testing.T) {
 	before, working := s.task(0, r.Claim), r.Job
 	s.Source.Checksum = "required"
 	after := s.task(0, r.Claim)
-	require.NotEqual(t, before.attempt, after.attempt, "a load that failed is tried again")
+	require.NotEqual(t, before.attempt, after.attempt, "a load that failed is retried")
 	s.Source.Access = append(s.Source.Access, "--checksum=required")
 	s.Source.Checksum = ""
 	require.Equal(t, s.task(0, r.Claim).attempt, after.attempt, "an upgrade has no load begun anew")

@@ -39,7 +39,7 @@ func TestResyncUploads(t *testing.T) {
 	args := r.Job.Spec.Template.Spec.Containers[0].Args
 	require.Equal(t, []string{"mirror", "--id=claim-0"}, args[:2])
 	require.Equal(t, []string{"--back", "--", "/data", "s3://b/p/"}, args[len(args)-4:])
-	require.Nil(t, r.Job.Spec.PodFailurePolicy, "it is tried again for ever")
+	require.Nil(t, r.Job.Spec.PodFailurePolicy, "it is retried for ever")
 	out := s.requirePlan()
 	require.Equal(t, "v-a-0", out.Status.VolumeSource.PersistentVolumeClaim.ClaimName)
 	require.False(t, out.Status.VolumeSource.PersistentVolumeClaim.ReadOnly)

@@ -298,9 +298,9 @@ func idle(pod *corev1.Pod) string {
 		return waiting(pod)
 	case pod.Status.Phase == corev1.PodFailed:
 		if !hasRun(pod) || wasInterrupted(pod) {
-			return couldNotRun(pod) + "; it is tried again"
+			return couldNotRun(pod) + "; it is retried"
 		}
-		return "its loader is tried again; the last time: " + failure(pod, pod.Status.Reason)
+		return "its loader is retried; the last time: " + failure(pod, pod.Status.Reason)
 	}
 	return ""
 }

@@ -285,7 +285,7 @@ func (p *planner) loading(index int, r *Replica, status *flexlvmv1.ReplicaStatus
 		}
 		p.do(p.completed(index, r))
 	case failed: // its loader never ran, or was interrupted: see loadFailedFor
-		status.State, status.Message = flexlvmv1.ReplicaWaiting, couldNotRun(r.Pod)+"; it is tried again"
+		status.State, status.Message = flexlvmv1.ReplicaWaiting, couldNotRun(r.Pod)+"; it is retried"
 		p.recreateLater(r.Job)
 	default:
 		p.running(index, r, status)

@@ -273,7 +273,7 @@ func (p *planner) visiting(index int, r *Replica, status *flexlvmv1.ReplicaStatu
 	if isRefresh(r.Job) {
 		p.watchRefresh(index, r, status)
 		if report := reportOf(r.Pod); report != nil && r.Pod.Status.Phase == corev1.PodFailed {
-			status.Message = "its refresh is tried again; the last time: " + report.Message
+			status.Message = "its refresh is retried; the last time: " + report.Message
 		}
 	}
 	p.keepStale(index, r, status)

@@ -84,7 +84,7 @@ func TestLoaderTemplate(t *testing.T) {
 		PriorityClassName: "batch", ImagePullSecrets: []corev1.LocalObjectReference{{Name: "registry"}},
 	}
 	task := s.task(0, s.claimed(0).Claim)
-	require.NotEqual(t, before, task.attempt, "what failed is tried again with it")
+	require.NotEqual(t, before, task.attempt, "what failed is retried with it")
 	for _, job := range []*batchv1.Job{task.load(), task.visit(false), task.upload(), task.mirror()} {
 		pod := job.Spec.Template.Spec
 		require.Equal(t, "batch", pod.PriorityClassName)

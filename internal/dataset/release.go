@@ -273,7 +273,7 @@ func (p *planner) deleteLoader(from *Replica) bool {
 // uploadFailed handles a failed upload Job. A Job whose loader never ran, or was interrupted, is recreated.
 func (p *planner) uploadFailed(from *Replica, status *flexlvmv1.ReplicaStatus, why string) {
 	if !hasRun(p.UploadPod) || wasInterrupted(p.UploadPod) {
-		status.Message = couldNotRun(p.UploadPod) + "; it is tried again"
+		status.Message = couldNotRun(p.UploadPod) + "; it is retried"
 		p.out.Status.Message = "is uploaded to " + p.Source.Target() + "; " + status.Message + wayOut(from)
 		p.recreateLater(p.UploadJob)
 		return

@@ -355,7 +355,7 @@ func TestUploadThatWaits(t *testing.T) {
 		"no image": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: loader, State: pulled}}}},
 			"is uploaded to s3://out/; its loader is not running yet: ImagePullBackOff: no such image"},
 		"no server": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{Name: loader, State: ended}}}},
-			"is uploaded to s3://out/; its loader is tried again; the last time: the server is away"},
+			"is uploaded to s3://out/; its loader is retried; the last time: the server is away"},
 		"it works": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}, "is uploaded to s3://out/"},
 	} {
 		t.Run(name, func(t *testing.T) {

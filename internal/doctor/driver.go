@@ -30,7 +30,7 @@ func checkDir(what, path string) []Finding {
 			continue
 		}
 		if err != nil {
-			return fail(what, err.Error(), "put it right, as root")
+			return fail(what, err.Error(), "correct it, as root")
 		}
 		if !info.IsDir() {
 			return fail(what, dir+" is not a directory", "move it away")

@@ -113,7 +113,7 @@ func (u *upload) mayReplace(path string, there store.Object, err error) error {
 	case store.Classify(err) == store.Gone && err != nil:
 		return nil
 	case err != nil:
-		return fmt.Errorf("look at what is there: %w", err)
+		return fmt.Errorf("check the existing objects: %w", err)
 	case there.ETag != "" && there.ETag == e.ETag:
 		return nil
 	}

@@ -21,7 +21,7 @@ func (v *versions) removeUnknown(number int) error {
 	}
 	of, err := v.root.OpenRoot(v.data(number))
 	if err != nil {
-		return fmt.Errorf("look at version %d: %w", number, err)
+		return fmt.Errorf("check version %d: %w", number, err)
 	}
 	defer func() { _ = of.Close() }() // nothing is written through it
 	if len(known) == 0 {
@@ -76,13 +76,13 @@ func (v *versions) manifestOf(number int) (map[string]Entry, error) {
 	if info, err := v.root.Lstat(v.data(number)); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {
-		return nil, fmt.Errorf("look at version %d: %w", number, err)
+		return nil, fmt.Errorf("check version %d: %w", number, err)
 	} else if !info.IsDir() {
-		return nil, fmt.Errorf("look at version %d: %s is no directory; remove it", number, path.Join(v.dir, v.data(number)))
+		return nil, fmt.Errorf("check version %d: %s is not a directory; remove it", number, path.Join(v.dir, v.data(number)))
 	}
 	known, err := readManifest(path.Join(v.dir, v.data(number)))
 	if err != nil {
-		return nil, fmt.Errorf("look at version %d: %w", number, err)
+		return nil, fmt.Errorf("check version %d: %w", number, err)
 	}
 	return known, nil
 }

@@ -210,7 +210,7 @@ func TestHubThatCannotBeRead(t *testing.T) {
 		"page that repeats": {tree, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Link", `<https://h/x?recursive=true>; rel="next"`)
 			words(`[]`)(w, nil)
-		}, "a page names itself as the next one"},
+		}, "the server returned the same page token twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newHubBed(t)

@@ -203,7 +203,7 @@ func present(d lister, e Entry) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look at %s: %w", e.Path, err)
+		return false, fmt.Errorf("check %s: %w", e.Path, err)
 	}
 	return e.describes(info), nil
 }

@@ -88,7 +88,7 @@ func (m *mirror) pass(ctx context.Context) {
 	}
 	if err != nil {
 		m.fails++
-		m.progress.set(protocol.StateMirroring, "cannot list the directory; this will be retried: "+err.Error())
+		m.progress.set(protocol.StateMirroring, "cannot list the directory; it is retried: "+err.Error())
 		return
 	}
 	m.shorten(files)
@@ -122,7 +122,7 @@ func (m *mirror) tell(ctx context.Context, changed int, err error) {
 	switch {
 	case err != nil:
 		m.fails++
-		message = fmt.Sprintf("%d of %d changed files could not be uploaded and will be retried; the first: %s", max(1, len(m.failures)), changed, err)
+		message = fmt.Sprintf("%d of %d changed files could not be uploaded and are retried; the first: %s", max(1, len(m.failures)), changed, err)
 	case len(m.refused) > 0:
 		m.fails = 0
 		message = fmt.Sprintf("%s cannot be uploaded, the first: %s", countOf(len(m.refused)), m.refused[0])

@@ -112,7 +112,7 @@ func TestMirror(t *testing.T) {
 	require.Eventually(t, func() bool { s := p.Status(time.Now()); return s.FilesTotal-s.FilesDone == 1 && s.Message != "" }, 10*time.Minute, 5*time.Millisecond)
 	passes := p.Status(time.Now()).Passes
 	// The other file also counts as changed if it was written just now.
-	require.Regexp(t, "1 of [12] changed files could not be uploaded and will be retried", p.Status(time.Now()).Message)
+	require.Regexp(t, "1 of [12] changed files could not be uploaded and are retried", p.Status(time.Now()).Message)
 	denied.Store(false)
 	require.Eventually(t, func() bool { return p.Status(time.Now()).Passes > passes }, 10*time.Minute, 5*time.Millisecond)
 	end()

@@ -44,7 +44,7 @@ func (m *mirror) recall(boot string) error {
 	}
 	defer func() { _ = root.Close() }()
 	if err := root.MkdirAll(store.ControlDir, 0o755); err != nil {
-		return fmt.Errorf("make %s: %w", store.ControlDir, err)
+		return fmt.Errorf("create %s: %w", store.ControlDir, err)
 	}
 	file, err := root.OpenFile(mirroredFile, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {

@@ -21,7 +21,7 @@ func (r *run) unpack(ctx context.Context) (done bool, err error) {
 		return false, nil
 	}
 	if err := packed.Resolve(ctx); err != nil {
-		return false, fmt.Errorf("look at %s: %w", r.Source.URL, err)
+		return false, fmt.Errorf("check %s: %w", r.Source.URL, err)
 	}
 	if c, was := r.wasComplete(); was && c.Revision == packed.Revision() && r.trustsAll() && r.completeAlready() {
 		return true, nil

@@ -236,7 +236,7 @@ func (u *upload) file(ctx context.Context, o store.Object, buf []byte) error {
 		if c := store.Classify(err); c != store.Transient && c != store.Changed {
 			break
 		}
-		u.Log.WithError(err).WithField("path", o.Path).Warn("Uploading failed and will be retried")
+		u.Log.WithError(err).WithField("path", o.Path).Warn("Uploading failed; it is retried")
 		if store.Wait(ctx, store.Pause(n, rand.Float64())) != nil {
 			return err
 		}
@@ -301,7 +301,7 @@ func (u *upload) once(ctx context.Context, o store.Object, buf []byte) error {
 func (u *upload) verify(ctx context.Context, o store.Object, key string, file pinned, crc []byte, buf []byte) error {
 	there, sums, err := u.remote.Verify(ctx, key, o.Size)
 	if err != nil {
-		return fmt.Errorf("look at what was uploaded: %w", err)
+		return fmt.Errorf("check what was uploaded: %w", err)
 	}
 	if there.Size != o.Size {
 		return fmt.Errorf("%w: the server has %d bytes of %d", store.ErrChecksum, there.Size, o.Size)

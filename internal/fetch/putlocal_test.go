@@ -66,7 +66,7 @@ func TestFullVolumeIsUploadedAsFarAsItCan(t *testing.T) {
 	}
 	status := b.pass(b.dest).Status(time.Now())
 	require.Zero(t, status.Passes)
-	require.Contains(t, status.Message, `1 of 2 changed files could not be uploaded and will be retried; the first: upload "a": record in .flexlvm/sent.jsonl that it is sent`)
+	require.Contains(t, status.Message, `1 of 2 changed files could not be uploaded and are retried; the first: upload "a": record in .flexlvm/sent.jsonl that it is sent`)
 	require.Equal(t, "one", b.at("p/a"))
 	require.Equal(t, "new", b.at("p/b"))
 }

@@ -42,7 +42,7 @@ func (u *upload) look(ctx context.Context, o store.Object, key string, file pinn
 // maySend returns an error if a file must not be sent. there and err are the target's answer.
 func (u *upload) maySend(ctx context.Context, o store.Object, file pinned, from origin, there found, err error, buf []byte) error {
 	if c := store.Classify(err); err != nil && (c == store.Fatal || c == store.Transient || from == asSent && c != store.Gone) {
-		return fmt.Errorf("look at what is there: %w", err)
+		return fmt.Errorf("check the existing objects: %w", err)
 	}
 	if from == unsure {
 		if err := u.mayReplace(o.Path, there.object, err); err != nil {

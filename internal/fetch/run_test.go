@@ -79,7 +79,7 @@ func TestRunOneObjectAndGlob(t *testing.T) {
 	_, _, err = b.run("s3://bucket/set/nothing/")
 	require.ErrorContains(t, err, "no files to fetch")
 	_, _, err = b.run("s3://bucket/set")
-	require.ErrorContains(t, err, "ends in a slash")
+	require.ErrorContains(t, err, "end it in a slash")
 }
 
 func TestSyncFindsChangedNewAndDeleted(t *testing.T) {

@@ -74,7 +74,7 @@ type versions struct {
 // openVersions returns nil if the directory holds data that belong to no version.
 func openVersions(root, dest string) (v *versions, err error) {
 	if err := os.MkdirAll(root, 0o755); err != nil {
-		return nil, fmt.Errorf("make destination: %w", err)
+		return nil, fmt.Errorf("create destination: %w", err)
 	}
 	v = &versions{dir: root}
 	if v.root, err = os.OpenRoot(root); err != nil {
@@ -93,7 +93,7 @@ func openVersions(root, dest string) (v *versions, err error) {
 		return v, nil
 	}
 	if err := v.root.MkdirAll(protocol.VersionsDir, 0o755); err != nil {
-		return v, fmt.Errorf("make %s: %w", protocol.VersionsDir, err)
+		return v, fmt.Errorf("create %s: %w", protocol.VersionsDir, err)
 	}
 	if v.lock, err = v.root.Open(protocol.VersionsDir); err != nil {
 		return v, err
@@ -233,11 +233,11 @@ func (v *versions) completed(number int) (*complete, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look at version %d: %w", number, err)
+		return nil, fmt.Errorf("check version %d: %w", number, err)
 	}
 	out := &complete{}
 	if err := json.Unmarshal(data, out); err != nil {
-		return nil, fmt.Errorf("look at version %d: read %s: %w", number, destination.CompleteFile, err)
+		return nil, fmt.Errorf("check version %d: read %s: %w", number, destination.CompleteFile, err)
 	}
 	return out, nil
 }
@@ -245,7 +245,7 @@ func (v *versions) completed(number int) (*complete, error) {
 // switchTo makes a version the current one, durably and atomically.
 func (v *versions) switchTo(number int) error {
 	if err := v.root.MkdirAll(v.data(number), 0o755); err != nil {
-		return fmt.Errorf("make version %d: %w", number, err)
+		return fmt.Errorf("create version %d: %w", number, err)
 	}
 	next := protocol.CurrentFile + ".new"
 	err := v.root.WriteFile(next, []byte(strconv.Itoa(number)+"\n"), 0o644)

@@ -103,13 +103,13 @@ func (w *worker) attempts(ctx context.Context, key string, try, look func(contex
 		if n >= w.Attempts || c != store.Transient && (c != store.Changed || look == nil) {
 			return fmt.Errorf("fetch %q, attempt %d: %w", key, n, err)
 		}
-		w.Log.WithError(err).WithField("key", key).WithField("attempt", n).Warn("Fetching failed and will be retried")
+		w.Log.WithError(err).WithField("key", key).WithField("attempt", n).Warn("Fetching failed; it is retried")
 		if err := store.Wait(ctx, store.Pause(n, rand.Float64())); err != nil {
 			return err
 		}
 		if c == store.Changed {
 			if err := look(ctx); err != nil && store.Classify(err) != store.Transient {
-				return fmt.Errorf("look at %q: %w", key, err)
+				return fmt.Errorf("check %q: %w", key, err)
 			}
 		}
 	}

@@ -65,7 +65,7 @@ func accompany(asked string) error {
 			}
 			return thawAll(roots)
 		case <-time.After(next):
-			_ = thawAll(roots) // it is tried again
+			_ = thawAll(roots) // it is retried
 		}
 	}
 }

@@ -133,7 +133,7 @@ func (c *Controller) next(ctx context.Context) bool {
 	again, err := c.serve(ctx, label)
 	if err != nil {
 		if ctx.Err() == nil && c.queue.NumRequeues(label) == 0 {
-			klog.FromContext(ctx).Error(err, "The growth of a claim could not be carried on; it is tried again", "node", label)
+			klog.FromContext(ctx).Error(err, "The growth of a claim could not be continued; it is retried", "node", label)
 		}
 		c.queue.AddRateLimited(label)
 		return true

@@ -253,7 +253,7 @@ func (in input) conditionFor(answer ledger.Answer) corev1.PersistentVolumeClaimC
 func (in input) ask(ask func(volume.Bytes) ledger.Answer) ledger.Answer {
 	requested := asked(in.claim)
 	if in.now.Before(in.notBefore) {
-		return ledger.Answer{Outcome: ledger.Waiting, Why: fmt.Sprintf("the node could not grow it, as an event of its pod says; it is tried again at %s", in.notBefore.UTC().Format(time.RFC3339))}
+		return ledger.Answer{Outcome: ledger.Waiting, Why: fmt.Sprintf("the node could not grow it, as an event of its pod says; it is retried at %s", in.notBefore.UTC().Format(time.RFC3339))}
 	}
 	if requested.CmpInt64(int64(volume.MaxSize)) > 0 { // even a quantity that overflows an integer
 		return ledger.Answer{Outcome: ledger.Refused, Why: fmt.Sprintf("the most that is supported is %s", volume.MaxSize)}

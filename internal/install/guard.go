@@ -98,7 +98,7 @@ func (k *keeper) check(ctx context.Context) {
 	case k.replaced:
 		k.log.Warnf("%v, which stays; %s", err, again)
 	case err != nil:
-		k.log.WithError(err).Error("cannot look after the driver; it is tried again")
+		k.log.WithError(err).Error("cannot check or restore the driver; it is retried")
 	case changed:
 		k.log.Warn("the driver had gone or was damaged; it is installed again")
 	}

@@ -38,10 +38,10 @@ type Client struct {
 func NewClient(config *rest.Config) (*Client, error) {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("make the API client: %w", err)
+		return nil, fmt.Errorf("create the API client: %w", err)
 	}
 	if err := flexlvmv1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("make the API client: %w", err)
+		return nil, fmt.Errorf("create the API client: %w", err)
 	}
 	bound := config.Timeout
 	if bound <= 0 {
@@ -52,7 +52,7 @@ func NewClient(config *rest.Config) (*Client, error) {
 	// One connection for both groups.
 	transport, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("make the API client: %w", err)
+		return nil, fmt.Errorf("create the API client: %w", err)
 	}
 	factory := serializer.NewCodecFactory(scheme)
 	codecs := factory.WithoutConversion()
@@ -74,7 +74,7 @@ func groupClient(config *rest.Config, transport *http.Client, codecs runtime.Neg
 	c.ContentType, c.AcceptContentTypes = contentType, contentType+",application/json"
 	client, err := rest.RESTClientForConfigAndClient(c, transport)
 	if err != nil {
-		return nil, fmt.Errorf("make the API client of %s: %w", gv, err)
+		return nil, fmt.Errorf("create the API client for %s: %w", gv, err)
 	}
 	return client, nil
 }

@@ -28,14 +28,14 @@ func NewReviewer(config *rest.Config) (*Reviewer, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{authenticationv1.AddToScheme, authorizationv1.AddToScheme} {
 		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("make the API client of reviews: %w", err)
+			return nil, fmt.Errorf("create the API client for reviews: %w", err)
 		}
 	}
 	config = rest.CopyConfig(config)
 	config.Timeout, config.QPS, config.Burst, config.RateLimiter = reviewTimeout, 5, 10, nil
 	transport, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("make the API client of reviews: %w", err)
+		return nil, fmt.Errorf("create the API client for reviews: %w", err)
 	}
 	codecs := serializer.NewCodecFactory(scheme).WithoutConversion()
 	r := &Reviewer{}

@@ -123,7 +123,7 @@ func (c *Client) dropFinalizer(ctx context.Context, seen *corev1.PersistentVolum
 	case now.UID != uid || !slices.Contains(now.Finalizers, pv.Finalizer):
 		return nil
 	case now.DeletionTimestamp == nil:
-		return fmt.Errorf("take the finalizer off PersistentVolume %s: the object is not being deleted although it was to be; it is looked at again", name)
+		return fmt.Errorf("take the finalizer off PersistentVolume %s: the object is not being deleted although it was to be; it is checked again", name)
 	case now.Spec.PersistentVolumeReclaimPolicy != seen.Spec.PersistentVolumeReclaimPolicy:
 		return apierrors.NewConflict(corev1.Resource("persistentvolumes"), name, errors.New("its reclaim policy has changed since it was judged"))
 	}

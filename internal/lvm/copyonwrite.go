@@ -14,7 +14,7 @@ import (
 var ErrOrigin = errors.New("has snapshots")
 
 func cannotGrow(lv LogicalVolume) error {
-	return fmt.Errorf("extend logical volume %s: it %w, and LVM extends no volume in use that has copy-on-write snapshots; delete its VolumeSnapshots, and those that are not flexlvm's (`lvs -o +lv_tags -S 'origin=%s' %s`), and it is tried again", lv.path(), ErrOrigin, lv.Name, lv.Group)
+	return fmt.Errorf("extend logical volume %s: it %w, and LVM extends no volume in use that has copy-on-write snapshots; delete its VolumeSnapshots, and those that are not flexlvm's (`lvs -o +lv_tags -S 'origin=%s' %s`), and it is retried", lv.path(), ErrOrigin, lv.Name, lv.Group)
 }
 
 // CopyOnWrite creates lv, of its size, as a copy-on-write snapshot of the thick volume origin. LVM

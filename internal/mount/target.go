@@ -185,7 +185,7 @@ func Unmount(path string) error {
 	err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
 	switch {
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("unmount %s: %w by a process; it is tried again", path, ErrBusy)
+		return fmt.Errorf("unmount %s: %w by a process; it is retried", path, ErrBusy)
 	case err != nil:
 		return fmt.Errorf("unmount %s: %w", path, err)
 	}

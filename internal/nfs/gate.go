@@ -53,7 +53,7 @@ func (g *gate) do(caller context.Context, volume string, op func(context.Context
 		if caller.Err() != nil {
 			return caller.Err() // the process is shutting down
 		}
-		return fmt.Errorf("export %s: %w: nothing came back in %s; it is tried again", g.export, errSilent, g.patience)
+		return fmt.Errorf("export %s: %w: nothing came back in %s; it is retried", g.export, errSilent, g.patience)
 	}
 }
 
@@ -73,10 +73,10 @@ func (g *gate) enter(volume string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if since, there := g.busy[volume]; there {
-		return fmt.Errorf("export %s: %w: an earlier attempt has been waiting for %s; it is tried again", g.export, errSilent, g.now().Sub(since).Round(time.Second))
+		return fmt.Errorf("export %s: %w: an earlier attempt has been waiting for %s; it is retried", g.export, errSilent, g.now().Sub(since).Round(time.Second))
 	}
 	if len(g.busy) >= g.most {
-		return fmt.Errorf("export %s: %w: %d calls wait for it already; it is tried again", g.export, errSilent, len(g.busy))
+		return fmt.Errorf("export %s: %w: %d calls wait for it already; it is retried", g.export, errSilent, len(g.busy))
 	}
 	g.busy[volume] = g.now()
 	return nil
@@ -126,5 +126,5 @@ func (g *gate) explain(err error) error {
 	default:
 		return fmt.Errorf("export %s: %w", g.export, err)
 	}
-	return fmt.Errorf("export %s: %w: %s, it is tried again", g.export, err, advice)
+	return fmt.Errorf("export %s: %w: %s; it is retried", g.export, err, advice)
 }

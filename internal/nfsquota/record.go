@@ -82,7 +82,7 @@ func (p *pass) writeRecords(all records) (err error) {
 		err = p.write(p.root, recordFile, all)
 	}
 	if err != nil {
-		return fmt.Errorf("write %s: %w; it is tried again", recordPath, err)
+		return fmt.Errorf("write %s: %w; it is retried", recordPath, err)
 	}
 	p.records = all
 	return nil

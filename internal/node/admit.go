@@ -30,16 +30,16 @@ func ownedTags(lv lvm.LogicalVolume) (volume.Tags, error) {
 	}
 	t, err := volume.ParseTags(lv.Tags)
 	if err != nil && lv.Shape.Layout == volume.Directory {
-		return volume.Tags{}, refused("the tags of volume %s/%s make no sense (%s); %s", lv.Group, lv.Name, err, remedy(err, "a person must put its record right ("+recordOf(lv)+")"))
+		return volume.Tags{}, refused("the tags of volume %s/%s are invalid (%s); %s", lv.Group, lv.Name, err, remedy(err, "a person must correct its record ("+recordOf(lv)+")"))
 	}
 	if err != nil {
-		return volume.Tags{}, refused("the tags of logical volume %s/%s make no sense (%s); %s", lv.Group, lv.Name, err, remedy(err, byLvchange))
+		return volume.Tags{}, refused("the tags of logical volume %s/%s are invalid (%s); %s", lv.Group, lv.Name, err, remedy(err, byLvchange))
 	}
 	return t, nil
 }
 
-// byLvchange is the remedy for a logical volume's tags that make no sense.
-const byLvchange = "a person must put them right with lvchange"
+// byLvchange is the remedy for a logical volume's tags that are invalid.
+const byLvchange = "a person must correct them with lvchange"
 
 // remedy returns what to do about tags that cannot be parsed.
 func remedy(err error, otherwise string) string {

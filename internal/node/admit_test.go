@@ -23,9 +23,9 @@ func TestTagsOfANewerRelease(t *testing.T) {
 		read             func(lvm.LogicalVolume) error
 		remedy           string
 	}{
-		"volume":         {append(tags.Strings(), later), broken.Strings(), linear, readOurs, "; a person must put them right with lvchange"},
-		"directory":      {append(tags.Strings(), later), broken.Strings(), directory, readOurs, "; a person must put its record right (volumes/"},
-		"directory pool": {append(pool.Strings(), later), brokenPool.Strings(), linear, readPool, "; a person must put them right with lvchange"},
+		"volume":         {append(tags.Strings(), later), broken.Strings(), linear, readOurs, "; a person must correct them with lvchange"},
+		"directory":      {append(tags.Strings(), later), broken.Strings(), directory, readOurs, "; a person must correct its record (volumes/"},
+		"directory pool": {append(pool.Strings(), later), brokenPool.Strings(), linear, readPool, "; a person must correct them with lvchange"},
 	} {
 		lv := lvm.LogicalVolume{Group: "flexlvm", Name: "pvc-1", Tags: tt.newer, Shape: tt.shape}
 		err := tt.read(lv)

@@ -285,7 +285,7 @@ func mayCopy(spec volume.Spec, lv lvm.LogicalVolume, t volume.Tags) error {
 	case t.State == volume.Doomed || lv.Name.IsDoomed():
 		return refused("%s is being removed", what)
 	case t.State == volume.Creating || t.Clone != "" || t.PartlyZeroed():
-		return refused("%s is not made yet, so there is nothing to copy; it is tried again", what)
+		return refused("%s is not made yet, so there is nothing to copy; it is retried", what)
 	case t.Size > spec.Size && spec.Kind != volume.Snapshot:
 		return refused("%s holds %d bytes by now and the copy %d; delete the claim of the copy and ask for more", what, int64(t.Size), int64(spec.Size))
 	}

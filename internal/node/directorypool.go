@@ -110,7 +110,7 @@ func poolTags(lv lvm.LogicalVolume) (volume.DirectoryPool, error) {
 	}
 	t, err := volume.ParseDirectoryPoolTags(lv.Tags)
 	if err != nil {
-		return t, refused("the tags of directory pool %s/%s make no sense (%s); %s", lv.Group, lv.Name, err, remedy(err, byLvchange))
+		return t, refused("the tags of directory pool %s/%s are invalid (%s); %s", lv.Group, lv.Name, err, remedy(err, byLvchange))
 	}
 	return t, nil
 }

@@ -293,6 +293,6 @@ func (e *Engine) closeContainer(ctx context.Context, m dm.Mapping) (gone bool, e
 func (e *Engine) closeAfter(ctx context.Context, d lvm.Device) {
 	if err := e.closeUnused(ctx, d); err != nil {
 		e.log.WithError(err).WithField("volume", string(d.Group)+"/"+string(d.Name)).
-			Warn("the volume is not in use and its mapping was not closed; that is tried again")
+			Warn("the volume is not in use and its mapping was not closed; that is retried")
 	}
 }

@@ -71,7 +71,7 @@ func TestAdoptionBegun(t *testing.T) {
 		`of cluster "other"`:              func(t *volume.Tags) { t.Cluster = "other" },
 		"is a flexlvm volume already":     func(t *volume.Tags) { t.Adopting = false },
 		"ready and of namespace \"shop\"": func(t *volume.Tags) { t.Adopting, t.State = false, volume.Ready },
-		"make no sense":                   func(t *volume.Tags) { t.State = volume.Ready },
+		"are invalid":                     func(t *volume.Tags) { t.State = volume.Ready },
 	} {
 		changed := tags
 		change(&changed)

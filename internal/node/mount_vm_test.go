@@ -212,7 +212,7 @@ func TestForeignVolumes(t *testing.T) {
 	before := m.written(devicePath(s))
 	require.ErrorContains(t, m.Mount(m.ctx(), s, target, false), `does not carry the tag "flexlvm"`)
 	m.shell("lvchange --addtag flexlvm --addtag flexlvm.state=happy %s/data", group)
-	require.ErrorContains(t, m.Mount(m.ctx(), s, target, false), "make no sense")
+	require.ErrorContains(t, m.Mount(m.ctx(), s, target, false), "are invalid")
 	require.Equal(t, before, m.written(devicePath(s)))
 	require.False(t, isMounted(target))
 }

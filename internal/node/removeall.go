@@ -127,7 +127,7 @@ func mayDoom(ref Ref, lv lvm.LogicalVolume, tags volume.Tags) error {
 }
 
 func inUse(ref Ref, lv lvm.LogicalVolume) error {
-	return fmt.Errorf("remove volume %s: %w: %s; it is tried again", ref, ErrInUse, held(lv))
+	return fmt.Errorf("remove volume %s: %w: %s; it is retried", ref, ErrInUse, held(lv))
 }
 
 // held describes how a volume is in use.

@@ -12,7 +12,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/node"
 )
 
-// A retry is a failed operation that is tried again later.
+// A retry is a failed operation that is retried later.
 type retry struct {
 	since time.Time // of the first failure
 	until time.Time

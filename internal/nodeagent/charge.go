@@ -27,7 +27,7 @@ func (d *Daemon) charge(ctx context.Context, f observation) {
 		if err := d.api.Annotate(ctx, object, map[string]*string{pv.AnnotationCharged: &bytes}); err != nil {
 			b := d.charges.add(id, d.cfg.Now(), err.Error())
 			if !d.charges.passes(err, b) && d.dedupe.note("charge "+id, err.Error(), f.at) {
-				log.Error(err, "The size of a volume could not be recorded on its PersistentVolume; it is tried again")
+				log.Error(err, "The size of a volume could not be recorded on its PersistentVolume; it is retried")
 			}
 			continue
 		}

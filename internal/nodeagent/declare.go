@@ -106,8 +106,8 @@ func (d *Daemon) attachLoops(ctx context.Context) {
 		return
 	}
 	if d.dedupe.note("loops", err.Error(), d.cfg.Now()) {
-		klog.FromContext(ctx).Error(err, "A loop device cannot be attached; it is tried again")
-		d.events.onNode(warning, "LoopDeviceFailed", fmt.Sprintf("a loop device cannot be attached: %v; it is tried again", err))
+		klog.FromContext(ctx).Error(err, "A loop device cannot be attached; it is retried")
+		d.events.onNode(warning, "LoopDeviceFailed", fmt.Sprintf("a loop device cannot be attached: %v; it is retried", err))
 	}
 }
 
@@ -263,7 +263,7 @@ func (d *Daemon) confirmDeclared(ctx context.Context, seen, name string) error {
 	}
 	if versionsOf(now) != seen {
 		d.declared.seen = "" // start another pass, whatever the watch shows then
-		return errors.New("the VolumeGroups have changed meanwhile and are examined again")
+		return errors.New("the VolumeGroups have changed meanwhile; they are examined again")
 	}
 	self, err := d.api.Node(ctx, d.cfg.Node)
 	if err != nil {
@@ -294,8 +294,8 @@ func declaredStatus(o volumegroup.Outcome) flexlvmv1.DeclaredGroup {
 
 func (d *Daemon) announceDeclareFailed(ctx context.Context, err error) {
 	if d.dedupe.note("declare", err.Error(), d.cfg.Now()) {
-		klog.FromContext(ctx).Error(err, "Declared volume groups cannot be examined; it is tried again")
-		d.events.onNode(warning, "VolumeGroupsFailed", fmt.Sprintf("declared volume groups cannot be examined: %v; it is tried again", err))
+		klog.FromContext(ctx).Error(err, "Declared volume groups cannot be examined; it is retried")
+		d.events.onNode(warning, "VolumeGroupsFailed", fmt.Sprintf("declared volume groups cannot be examined: %v; it is retried", err))
 	}
 }
 

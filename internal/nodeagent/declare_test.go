@@ -246,7 +246,7 @@ func TestLoopDeviceThatCannotBeAttached(t *testing.T) {
 	r.start()
 	r.eventually(r.readyIs("Ready"), "not ready")
 	r.eventually(func() bool { return len(r.api.told("LoopDeviceFailed")) == 1 }, "not told")
-	require.Contains(t, r.api.told("LoopDeviceFailed")[0], "/srv/a.img is gone; it is tried again")
+	require.Contains(t, r.api.told("LoopDeviceFailed")[0], "/srv/a.img is gone; it is retried")
 	r.eventually(func() bool { return m.calls() > 0 }, "not looked at")
 	m.with(func() {
 		require.Equal(t, &volumegroup.Loop{File: "/srv/a.img", Size: volume.GiB, ForTests: true}, m.asked[0][0].Loop)

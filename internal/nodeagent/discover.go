@@ -211,8 +211,8 @@ func (s *discoverer) await(ctx context.Context) {
 
 func (s *discoverer) announceFailed(ctx context.Context, err error) {
 	if s.d.dedupe.note("discover", err.Error(), s.d.cfg.Now()) {
-		klog.FromContext(ctx).Error(err, "Existing file systems and disks cannot be examined; it is tried again")
-		s.d.events.onNode(warning, "DiscoveryFailed", fmt.Sprintf("existing file systems and disks cannot be examined: %v; it is tried again", err))
+		klog.FromContext(ctx).Error(err, "Existing file systems and disks cannot be examined; it is retried")
+		s.d.events.onNode(warning, "DiscoveryFailed", fmt.Sprintf("existing file systems and disks cannot be examined: %v; it is retried", err))
 	}
 }
 

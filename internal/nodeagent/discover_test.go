@@ -254,7 +254,7 @@ func TestDiscoveredIsNotCleaned(t *testing.T) {
 		"no answer": {asked: func(_ *fakeAPI, w http.ResponseWriter) bool {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return true
-		}, says: "it is not cleaned, and it is tried again: get PersistentVolume static-a"},
+		}, says: "it is not cleaned, and it is retried: get PersistentVolume static-a"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -125,7 +125,7 @@ func (v *discoveryView) refuseNested(classes []discovery.Class) {
 			if !diskid.Within(one.Directory, other.Directory) && !diskid.Within(other.Directory, one.Directory) {
 				continue
 			}
-			why := fmt.Errorf("VolumeDiscovery: classes %s and %s have directories %s and %s on this node, of which one is in the other; give each one of its own", other.Name, one.Name, other.Directory, one.Directory)
+			why := fmt.Errorf("VolumeDiscovery: classes %s and %s have directories %s and %s on this node, one of which contains the other; give each class its own directory", other.Name, one.Name, other.Directory, one.Directory)
 			v.hide(one, why)
 			v.hide(other, why)
 		}
@@ -164,8 +164,8 @@ func (s *discoverer) announceUnseen(ctx context.Context, v discoveryView) {
 		if !s.d.dedupe.note("discover class "+name, why.Error(), s.d.cfg.Now()) {
 			continue
 		}
-		klog.FromContext(ctx).Error(why, "A class of the VolumeDiscovery cannot be examined; it is tried again", "class", name)
-		s.d.events.onNode(warning, "DiscoveryFailed", fmt.Sprintf("class %s of the VolumeDiscovery cannot be examined, so none of its disks are offered or cleaned: %v; it is tried again", name, why))
+		klog.FromContext(ctx).Error(why, "A class of the VolumeDiscovery cannot be examined; it is retried", "class", name)
+		s.d.events.onNode(warning, "DiscoveryFailed", fmt.Sprintf("class %s of the VolumeDiscovery cannot be examined, so none of its disks are offered or cleaned: %v; it is retried", name, why))
 	}
 }
 

@@ -47,7 +47,7 @@ func TestOneClassThatCannotBeLookedAt(t *testing.T) {
 		"the directory cannot be read": func(_ *rig, disks *fakeDisks) {
 			disks.unseen = map[string]error{"slow": errors.New("the directory cannot be read")}
 		},
-		"of which one is in the other": func(r *rig, _ *fakeDisks) {
+		"one of which contains the other": func(r *rig, _ *fakeDisks) {
 			r.api.discovery.Spec.Classes = append(r.api.discovery.Spec.Classes, flexlvmv1.DiscoveryClass{StorageClassName: "nested", Directory: "/mnt/slow/b"})
 		},
 		`cleanDevice is "Shred", which this version does not know`: func(r *rig, _ *fakeDisks) {
@@ -152,7 +152,7 @@ func TestDeclaredGroupsAndDiscoveredDisks(t *testing.T) {
 		r.api.putGroup(volumeGroup("a"))
 		maker.with(func() {
 			changed = slices.ContainsFunc(maker.confirm, func(err error) bool {
-				return err != nil && strings.Contains(err.Error(), "have changed meanwhile and are examined again")
+				return err != nil && strings.Contains(err.Error(), "have changed meanwhile; they are examined again")
 			})
 		})
 		return changed

@@ -46,7 +46,7 @@ func TestDeclaredGroupDuringALook(t *testing.T) {
 	r.api.putDiscovery()
 	waitFor(t, looks, "it does not look")
 	r.api.putGroup(volumeGroup("a"))
-	r.eventually(func() bool { return maker.refusedFor("the VolumeDiscovery is examining the disks at the moment") }, "it is made during a look")
+	r.eventually(func() bool { return maker.refusedFor("the disks are being examined for the VolumeDiscovery") }, "it is made during a look")
 	goOn()
 	r.eventually(maker.confirmed, "it is never made")
 }

@@ -346,7 +346,7 @@ func (s *discoverer) ended(ctx context.Context, c discoveredCase, err error) {
 	case err == nil:
 		s.retries.clear(id)
 	case !errors.Is(err, context.Canceled):
-		s.failed[id] = clip("it is not cleaned, and it is tried again: "+err.Error(), mostReason)
+		s.failed[id] = clip("it is not cleaned, and it is retried: "+err.Error(), mostReason)
 		s.retries.add(id, now, err.Error())
 	}
 	s.mu.Unlock()
@@ -359,8 +359,8 @@ func (s *discoverer) ended(ctx context.Context, c discoveredCase, err error) {
 	case errors.Is(err, context.Canceled):
 		log.Info("The cleaning of a disk is interrupted and will resume later", "path", c.path)
 	case s.d.dedupe.note("clean "+id, err.Error(), now):
-		log.Error(err, "A released disk is not cleaned; it is tried again", "path", c.path, "persistentvolume", c.object.Name)
-		s.d.events.onVolume(c.object, warning, "CleaningFailed", err.Error()+"; it is tried again")
+		log.Error(err, "A released disk is not cleaned; it is retried", "path", c.path, "persistentvolume", c.object.Name)
+		s.d.events.onVolume(c.object, warning, "CleaningFailed", err.Error()+"; it is retried")
 	}
 	s.kick()
 }

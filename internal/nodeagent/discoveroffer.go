@@ -118,7 +118,7 @@ func (s *discoverer) proveFree(ctx context.Context, c *discoveredCase, was disco
 	}
 	switch by, err := s.holderOf(ctx, id, true); {
 	case err != nil:
-		c.refuseForNow(was, fmt.Sprintf("cannot check whether another node's PersistentVolume uses it: %v; it is tried again", err))
+		c.refuseForNow(was, fmt.Sprintf("cannot check whether another node's PersistentVolume uses it: %v; it is retried", err))
 	case by != nil:
 		c.heldBy(was, by)
 	default:

@@ -45,7 +45,7 @@ func (s *discoverer) onlyOne(ctx context.Context, v *corev1.PersistentVolume) er
 		return err
 	}
 	if len(others) > 0 {
-		return fmt.Errorf("PersistentVolume %s has this disk, too (%s); nothing is cleaned until one of them is deleted", others[0].Name, others[0].Spec.Local.Path)
+		return fmt.Errorf("PersistentVolume %s also names this disk (%s); nothing is cleaned until one of them is deleted", others[0].Name, others[0].Spec.Local.Path)
 	}
 	return nil
 }
@@ -80,12 +80,12 @@ func (p *discoveryPause) begin(ctx context.Context, one volumegroup.Declaration)
 	disks := one.Loop == nil // a loop device is created for its group alone
 	if disks && !p.held {
 		if !s.looking.TryLock() {
-			return cmp.Or(s.hung(), errors.New("the VolumeDiscovery is examining the disks at the moment; it is tried again"))
+			return cmp.Or(s.hung(), errors.New("the disks are being examined for the VolumeDiscovery; it is retried"))
 		}
 		p.held = true
 	}
 	if !s.disksSeen().Equal(one.Discovered) {
-		return errors.New("the disks of the VolumeDiscovery have changed meanwhile and are examined again")
+		return errors.New("the disks of the VolumeDiscovery have changed meanwhile; they are examined again")
 	}
 	if !disks {
 		return nil
@@ -112,7 +112,7 @@ func (s *discoverer) followsNow(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.looked != now.Version() {
-		return errors.New("the VolumeDiscovery has changed and the disks must be examined first; it is tried again")
+		return errors.New("the VolumeDiscovery has changed and the disks must be examined first; it is retried")
 	}
 	return nil
 }

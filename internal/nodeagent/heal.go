@@ -39,7 +39,7 @@ func (d *Daemon) heal(ctx context.Context, in inventory.Inventory) {
 		now = d.cfg.Now() // Heal may have taken longer than the delay
 		b := d.heals.add(v.UUID, now, "")
 		if err != nil && d.dedupe.note("heal "+v.UUID, err.Error(), now) {
-			log.Error(err, "A volume could not be repaired; it is tried again", "volume", eviction.KeyOf(&v).String(), "in", b.delay)
+			log.Error(err, "A volume could not be repaired; it is retried", "volume", eviction.KeyOf(&v).String(), "in", b.delay)
 		}
 	}
 }

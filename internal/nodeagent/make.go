@@ -79,7 +79,7 @@ func (d *Daemon) makeOne(ctx context.Context, j makeJob) {
 		return
 	}
 	if d.makeFailed(ctx, j, "Copy could not be made", err) {
-		message := err.Error() + "; it is tried again"
+		message := err.Error() + "; it is retried"
 		d.events.onVolume(j.object, warning, "VolumeNotCopied", message)
 		d.events.onClaim(ctx, claimOfObject(j.object), warning, "VolumeNotCopied", message)
 	}
@@ -111,6 +111,6 @@ func (d *Daemon) makeFailed(ctx context.Context, j makeJob, what string, err err
 	if c.CloneOf != "" {
 		log = log.WithValues("of", c.CloneOf)
 	}
-	log.Error(err, what+"; it is tried again", "in", b.delay)
+	log.Error(err, what+"; it is retried", "in", b.delay)
 	return true
 }

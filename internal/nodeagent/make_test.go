@@ -49,7 +49,7 @@ func TestCopyIsTakenBeforeItsSourceGoes(t *testing.T) {
 	r.api.put(released)
 	r.eventually(func() bool { return len(r.engine.called("clone flexlvm/copy of source")) == 1 }, "no copy is tried")
 	r.eventually(func() bool { return len(r.api.told("VolumeNotCopied")) == 1 }, "no event")
-	require.Contains(t, r.api.told("VolumeNotCopied")[0], "PersistentVolume/copy: the pool is full; it is tried again")
+	require.Contains(t, r.api.told("VolumeNotCopied")[0], "PersistentVolume/copy: the pool is full; it is retried")
 	r.rounds(3)
 	require.Len(t, r.engine.called("clone"), 1, "tried again too early: the clock stands")
 	require.Contains(t, r.engine.names(), "source ready")
@@ -92,7 +92,7 @@ func TestLogOfWhatIsNotMade(t *testing.T) {
 			})
 			r.api.put(tt.object)
 			r.start()
-			r.eventually(func() bool { return strings.Contains(out.all(), tt.want+"; it is tried again") }, "not logged")
+			r.eventually(func() bool { return strings.Contains(out.all(), tt.want+"; it is retried") }, "not logged")
 			require.Equal(t, tt.object.Name != "data", strings.Contains(out.all(), `"of"="source"`))
 		})
 	}

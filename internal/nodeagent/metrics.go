@@ -93,7 +93,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 			Buckets: []float64{.05, .1, .2, .5, 1, 2, 5, 10, 30, 60},
 		}),
 		evictions:    counters("flexlvm_evictions_total", "Evicted volumes, by reason.", "reason"),
-		failed:       counters("flexlvm_gc_failures_total", "Failed steps (release, removal, trim), each of which is tried again.", "step"),
+		failed:       counters("flexlvm_gc_failures_total", "Failed steps (release, removal, trim), each of which is retried.", "step"),
 		releases:     counters("flexlvm_releases_total", "Volumes whose PersistentVolume was released, by the state that they got.", "state"),
 		replicaSteps: counters("flexlvm_replica_eviction_steps_total", "Steps (ask, confirm, withdraw) in the eviction of replicas of datasets.", "step"),
 		trims:        counters("flexlvm_trims_total", "Completed trims of volumes.", "pool"),

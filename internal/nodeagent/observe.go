@@ -125,7 +125,7 @@ func (d *Daemon) marked(now time.Time, all []inventory.Volume, removing map[stri
 		}
 		b, failed := d.removals.failed(out[i].UUID)
 		if failed && (now.Before(b.until) || out[i].State == volume.Doomed) && out[i].Problem == "" {
-			out[i].Problem = fmt.Sprintf("removing it has failed (%s); it is tried again", b.why)
+			out[i].Problem = fmt.Sprintf("removing it has failed (%s); it is retried", b.why)
 		}
 	}
 	return out

@@ -122,7 +122,7 @@ func (d *Daemon) overflowed(ctx context.Context, f observation, c *persistentvol
 	if c.Lost == "" {
 		err := d.api.Annotate(ctx, object, persistentvolume.NotTaken(why))
 		if err != nil && !apierrors.IsConflict(err) && d.dedupe.note("snapshot "+v.UUID, err.Error(), f.at) {
-			klog.FromContext(ctx).Error(err, "A snapshot has overflowed, and its PersistentVolume could not be annotated; it is tried again", "volume", eviction.KeyOf(v).String())
+			klog.FromContext(ctx).Error(err, "A snapshot has overflowed, and its PersistentVolume could not be annotated; it is retried", "volume", eviction.KeyOf(v).String())
 		}
 		if err != nil {
 			return

@@ -26,7 +26,7 @@ func (d *Daemon) prepare(ctx context.Context, j makeJob, spec volume.Spec) {
 	case errors.Is(err, errNotWanted):
 	case err != nil:
 		if d.makeFailed(ctx, j, "Declared volume could not be created", err) {
-			d.events.onVolume(j.object, warning, "VolumeNotMade", err.Error()+"; it is tried again")
+			d.events.onVolume(j.object, warning, "VolumeNotMade", err.Error()+"; it is retried")
 		}
 	default:
 		d.makeDone(j)

@@ -322,8 +322,8 @@ func (d *Daemon) announceNotRemoved(ctx context.Context, v inventory.Volume, err
 	if !d.dedupe.note("removal "+v.UUID, text, d.cfg.Now()) {
 		return
 	}
-	klog.FromContext(ctx).Error(err, "A volume could not be removed; it is tried again", "volume", eviction.KeyOf(&v).String(), "in", again.delay)
-	d.events.onNode(warning, "VolumeNotEvicted", fmt.Sprintf("%v; it is tried again", err))
+	klog.FromContext(ctx).Error(err, "A volume could not be removed; it is retried", "volume", eviction.KeyOf(&v).String(), "in", again.delay)
+	d.events.onNode(warning, "VolumeNotEvicted", fmt.Sprintf("%v; it is retried", err))
 }
 
 func (d *Daemon) announceFinished(ctx context.Context, j job) {

@@ -114,7 +114,7 @@ func TestRemovalsThatDoNotEnd(t *testing.T) {
 	require.Equal(t, left, r.engine.names())
 	require.True(t, r.status().Pools[0].Reclaimable.IsZero())
 	require.Contains(t, r.condition("Shortfall").Message,
-		"2 volumes that were given up could not be removed (flexlvm/doomed_old-0: removing it has failed (discard: remote I/O error); it is tried again), so no more are given up for their room until that is corrected")
+		"2 volumes that were given up could not be removed (flexlvm/doomed_old-0: removing it has failed (discard: remote I/O error); it is retried), so no more are given up for their room until that is corrected")
 
 	r.engine.with(func() { r.engine.committed, r.engine.fault = nil, nil })
 	r.clock.pass(10 * time.Minute)

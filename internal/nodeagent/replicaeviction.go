@@ -70,7 +70,7 @@ func (d *Daemon) evictReplicas(ctx context.Context, f observation) {
 		if err != nil {
 			b := d.moves.add(id, d.cfg.Now(), err.Error())
 			if !apierrors.IsConflict(err) && d.dedupe.note("replica eviction "+id, err.Error(), f.at) {
-				log.Error(err, "The eviction of a replica failed and will be retried", "persistentvolume", m.PersistentVolume.PV, "step", m.Step, "in", b.delay)
+				log.Error(err, "The eviction of a replica failed; it is retried", "persistentvolume", m.PersistentVolume.PV, "step", m.Step, "in", b.delay)
 			}
 			continue
 		}

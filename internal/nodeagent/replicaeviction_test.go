@@ -218,7 +218,7 @@ func TestReplicaWhoseLabelStays(t *testing.T) {
 	r.clock.pass(11 * time.Second)
 	r.eventually(func() bool { return r.api.requests("get nodes") > asked }, "not looked at")
 	r.rounds(3)
-	require.Equal(t, asked+1, r.api.requests("get nodes"), "it is tried again too early: the clock stands")
+	require.Equal(t, asked+1, r.api.requests("get nodes"), "it is retried too early: the clock stands")
 	require.False(t, r.evictable())
 	r.api.with(func() { r.api.nodeLabels = nil })
 	r.clock.pass(time.Minute)

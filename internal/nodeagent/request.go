@@ -12,7 +12,6 @@ import (
 
 	flexlvmv1 "github.com/flexlvm/flexlvm/api/v1"
 	"github.com/flexlvm/flexlvm/internal/eviction"
-	"github.com/flexlvm/flexlvm/internal/inventory"
 	"github.com/flexlvm/flexlvm/internal/node"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
@@ -114,19 +113,9 @@ func (d *Daemon) grantOne(ctx context.Context, f observation, r flexlvmv1.Volume
 	if err != nil {
 		return "", err
 	}
-	message := fmt.Sprintf("%s is %s now (it was %s): %s", key, to, v.State, consequence(to, v))
+	message := fmt.Sprintf("%s is %s now (it was %s): %s", key, to, v.State, volume.Consequence(to, v.Reclaim, v.Name))
 	d.events.onNode(normal, either(to == volume.Retained, "VolumeRetained", "VolumeForgotten"), message)
 	return message, nil
-}
-
-func consequence(to volume.State, v inventory.Volume) string {
-	switch {
-	case to == volume.Retained:
-		return "it stays until somebody undeletes or forgets it"
-	case v.Reclaim == volume.ReclaimImmediate:
-		return "its class says reclaim: immediate, so it is removed in the node daemon's next round"
-	}
-	return "it is evicted when its room is needed; until then `flexlvm volumes undelete` brings it back"
 }
 
 // answersTo returns the answers to the requests that still exist, from the NodeStorage and from this process.

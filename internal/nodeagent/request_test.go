@@ -67,7 +67,7 @@ func TestRequests(t *testing.T) {
 	r.ask(r.request("1", "data", volume.Retained), r.request("2", "data", volume.Retained), r.request("3", "data", volume.Retained))
 	require.Equal(t, "flexlvm/data is retained already", r.answer("3").Message)
 	r.ask(r.request("4", "data", volume.Unreferenced))
-	require.Contains(t, r.answer("4").Message, "is unreferenced now (it was retained): it is evicted when its room is needed; until then `flexlvm volumes undelete` brings it back")
+	require.Contains(t, r.answer("4").Message, "is unreferenced now (it was retained): it is evicted when its room is needed; until then `flexlvm volumes undelete data` restores it")
 	r.eventually(func() bool { return len(r.api.told("VolumeForgotten")) == 1 }, "no event")
 	require.Len(t, r.status().Answers, 1, "those to requests that are gone are dropped")
 	r.ask()

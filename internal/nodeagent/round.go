@@ -100,7 +100,7 @@ func (d *Daemon) announceOutcome(ctx context.Context, err error) {
 	case err == nil && d.dedupe.end("round"):
 		log.Info("Rounds succeed again")
 	case err != nil && d.dedupe.note("round", reasonOf(err), d.cfg.Now()):
-		log.Error(err, "A round has failed and is tried again; nothing is released, evicted or removed meanwhile", "reason", reasonOf(err))
+		log.Error(err, "A round has failed; it is retried, and nothing is released, evicted or removed meanwhile", "reason", reasonOf(err))
 	case err != nil:
 		log.V(1).Info("A round has failed again", "reason", reasonOf(err), "err", err.Error())
 	}
@@ -113,7 +113,7 @@ func (d *Daemon) announcePublished(ctx context.Context, err error) {
 	case err == nil && d.dedupe.end("publish"):
 		log.Info("The NodeStorage of this node can be written again")
 	case err != nil && d.dedupe.note("publish", "", d.cfg.Now()):
-		log.Error(err, "The NodeStorage of this node could not be written; this will be retried", "nodestorage", d.cfg.Node)
+		log.Error(err, "The NodeStorage of this node could not be written; it is retried", "nodestorage", d.cfg.Node)
 	}
 }
 
@@ -165,8 +165,8 @@ func (d *Daemon) release(ctx context.Context, f observation) {
 			}
 			d.out.Metrics.releaseFailed()
 			if d.dedupe.note("release "+id, err.Error(), f.at) {
-				log.Error(err, "A volume could not be released; it is tried again", "volume", eviction.KeyOfPersistentVolume(&v.PersistentVolume).String(), "persistentvolume", v.PersistentVolume.PV, "in", b.delay)
-				d.events.onVolume(f.objects[v.PersistentVolume.PV], warning, "VolumeNotReleased", fmt.Sprintf("%v; it is tried again", err))
+				log.Error(err, "A volume could not be released; it is retried", "volume", eviction.KeyOfPersistentVolume(&v.PersistentVolume).String(), "persistentvolume", v.PersistentVolume.PV, "in", b.delay)
+				d.events.onVolume(f.objects[v.PersistentVolume.PV], warning, "VolumeNotReleased", fmt.Sprintf("%v; it is retried", err))
 			}
 			continue
 		}

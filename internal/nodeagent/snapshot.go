@@ -72,7 +72,7 @@ func (d *Daemon) thaw(ctx context.Context) {
 	case err == nil:
 		d.dedupe.end("thaw")
 	case d.dedupe.note("thaw", err.Error(), d.cfg.Now()):
-		klog.FromContext(ctx).Error(err, "Volumes are still frozen by a killed process, and their writers block; thawing them is tried again")
+		klog.FromContext(ctx).Error(err, "Volumes are still frozen by a killed process, and their writers block; this is retried")
 	}
 }
 

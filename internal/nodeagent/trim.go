@@ -173,7 +173,7 @@ func (d *Daemon) trim(ctx context.Context, v inventory.Volume) {
 	case errors.Is(err, mount.ErrCannotTrim):
 		log.Info("A volume cannot be trimmed", "volume", name, "err", err.Error())
 	default:
-		log.Error(err, "A volume could not be trimmed; it is tried again", "volume", name, "in", b.delay)
+		log.Error(err, "A volume could not be trimmed; it is retried", "volume", name, "in", b.delay)
 	}
 	if !errors.Is(err, node.ErrNotMounted) && !errors.Is(err, mount.ErrCannotTrim) {
 		d.out.Metrics.trimFailed()

@@ -53,7 +53,7 @@ func (d *Daemon) undeleteOne(ctx context.Context, f observation, u eviction.Unde
 		return fmt.Errorf("%s%s. Delete its claim and PersistentVolume %s, and restore the data from a backup", u.Why, d.whyEvicted(c.Volume), c.PV)
 	}
 	if u.Why != "" {
-		return fmt.Errorf("%s; it is tried again", u.Why)
+		return fmt.Errorf("%s; it is retried", u.Why)
 	}
 	if err := d.sameCluster(ctx); err != nil {
 		return err

@@ -34,7 +34,7 @@ func (p *Provisioner) limits(ctx context.Context, claim *corev1.PersistentVolume
 	class, err := p.Listers.Live.Attributes(ctx, name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return volume.IOLimits{}, fmt.Errorf("the VolumeAttributesClass %q does not exist; create it, the claim is tried again by itself", name)
+		return volume.IOLimits{}, fmt.Errorf("the VolumeAttributesClass %q does not exist; create it; the claim is retried", name)
 	case err != nil:
 		return volume.IOLimits{}, fmt.Errorf("get VolumeAttributesClass %q: %w", name, err)
 	}

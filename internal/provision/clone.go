@@ -144,7 +144,7 @@ func (p *Provisioner) originOn(object *corev1.PersistentVolume, c *persistentvol
 
 // waiting returns the error for a copy that cannot be created yet.
 func waiting(name, format string, args ...any) error {
-	return fmt.Errorf("dataSource %q: %s; the copy is tried again by itself", name, fmt.Sprintf(format, args...))
+	return fmt.Errorf("dataSource %q: %s; the copy is retried", name, fmt.Sprintf(format, args...))
 }
 
 // ofClaim rejects volumes that are not flexlvm's, and replicas of datasets.

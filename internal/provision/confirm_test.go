@@ -45,7 +45,7 @@ func TestPublishConfirmsDepartures(t *testing.T) {
 	require.Zero(t, offered(), "on an error it stays charged")
 	fails = nil
 	emptier.Status.Pools[0].Allocatable = ledgertest.Quantity(2 * ledgertest.OneGiB) // the charge of c, and 1 GiB more
-	require.True(t, s.next(t.Context()), "it is tried again without a change")
+	require.True(t, s.next(t.Context()), "it is retried without a change")
 	require.Len(t, asked, 2)
 	require.Equal(t, int64(within(ledgertest.OneGiB)), offered())
 	next()

@@ -69,7 +69,7 @@ func refused(err error) readyCondition {
 	case err == nil:
 		return readyCondition{}
 	case errors.As(err, &full):
-		return readyCondition{reason: flexlvmv1.LocalVolumeNoRoom, message: fmt.Sprintf("node %s %s; it is tried again", full.Node, full.Why)}
+		return readyCondition{reason: flexlvmv1.LocalVolumeNoRoom, message: fmt.Sprintf("node %s %s; it is retried", full.Node, full.Why)}
 	}
 	return readyCondition{reason: flexlvmv1.LocalVolumeRefused, message: err.Error()}
 }
@@ -103,7 +103,7 @@ func (l *localVolumes) check(o *flexlvmv1.LocalVolume) (localRequest, error) {
 	node, err := p.Listers.Nodes.Get(o.Spec.NodeName)
 	switch {
 	case apierrors.IsNotFound(err):
-		return localRequest{}, fmt.Errorf("spec.nodeName: the cluster has no node %q; it is tried again", o.Spec.NodeName)
+		return localRequest{}, fmt.Errorf("spec.nodeName: the cluster has no node %q; it is retried", o.Spec.NodeName)
 	case err != nil:
 		return localRequest{}, err
 	case !allowed(request.Class, node):

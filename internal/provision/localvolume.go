@@ -159,7 +159,7 @@ func (l *localVolumes) sync(ctx context.Context, o *flexlvmv1.LocalVolume) {
 	case err == nil:
 		l.retries.Failed(key, this, l.now())
 	default:
-		log.Error(err, "A LocalVolume cannot be looked after; it is tried again")
+		log.Error(err, "A LocalVolume could not be processed; it is retried")
 	}
 }
 

@@ -211,7 +211,7 @@ func TestLocalVolumeThatIsRefused(t *testing.T) {
 	b := newLocalBed(t, func(o *flexlvmv1.LocalVolume) { o.Spec.Size = "1Ti" })
 	reason, message := b.sync()
 	require.Equal(t, flexlvmv1.LocalVolumeNoRoom, reason)
-	require.Equal(t, "node node-1 has no room for 1 TiB in volume group \"flexlvm\" (`kubectl flexlvm status` shows how much is free); it is tried again", message)
+	require.Equal(t, "node node-1 has no room for 1 TiB in volume group \"flexlvm\" (`kubectl flexlvm status` shows how much is free); it is retried", message)
 	require.Nil(t, b.volume())
 	b.sync()
 	require.Equal(t, 1, b.writes, "nothing is written while nothing changes for its user")

@@ -35,7 +35,7 @@ func (p *Provisioner) choose(class *storagev1.StorageClass, parameters Parameter
 	}
 	none := fmt.Sprintf("no node that may run pods and that StorageClass %q allows", class.Name)
 	_, why := shortage(none, class.Name, parameters.Pool(), size, p.Ledger.Largest(parameters.Spec, may))
-	return "", fmt.Errorf("%s; it is tried again", why)
+	return "", fmt.Errorf("%s; it is retried", why)
 }
 
 // open reports whether a node accepts pods without special tolerations.

@@ -22,5 +22,5 @@ func TestProvisionSaysWhyNoNodeIsChosen(t *testing.T) {
 	require.ErrorContains(t, err, "no node has reported its volume groups")
 	c.ledger.Report(ledgertest.Report("node-1", 10*ledgertest.OneGiB, func(p *flexlvmv1.Pool) { p.Closed = "a device is missing" }))
 	_, _, err = c.provisioner(t).Provision(t.Context(), o)
-	require.ErrorContains(t, err, `none can give any, and node "node-1" takes no new volumes in volume group "flexlvm": a device is missing; it is tried again`)
+	require.ErrorContains(t, err, `none can give any, and node "node-1" takes no new volumes in volume group "flexlvm": a device is missing; it is retried`)
 }

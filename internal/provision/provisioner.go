@@ -324,7 +324,7 @@ func (p *Provisioner) node(class *storagev1.StorageClass, name string) (Node, st
 	hostname := hostnameLabel(node)
 	if hostname == "" {
 		return Node{}, finished, fmt.Errorf(
-			"node %q has no label %s, by which a volume is tied to its node; label the node, the claim is tried again by itself", name, corev1.LabelHostname)
+			"node %q has no label %s, by which a volume is tied to its node; label the node; the claim is retried", name, corev1.LabelHostname)
 	}
 	return Node{Name: name, Hostname: hostname}, finished, nil
 }

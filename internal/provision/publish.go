@@ -95,10 +95,10 @@ func (p *publisher) next(ctx context.Context) bool {
 		log := klog.FromContext(ctx).WithValues("node", label)
 		first := ctx.Err() == nil && p.queue.NumRequeues(label) == 0
 		if first && unconfirmed != nil {
-			log.Error(unconfirmed, "The report of a node could not be read; it is tried again, and less is offered there meanwhile")
+			log.Error(unconfirmed, "The report of a node could not be read; it is retried, and less is offered there meanwhile")
 		}
 		if first && err != nil && !apierrors.IsConflict(err) {
-			log.Error(err, "The capacity of a node could not be published; it is tried again")
+			log.Error(err, "The capacity of a node could not be published; it is retried")
 		}
 		p.queue.AddRateLimited(label)
 		return true

@@ -94,7 +94,7 @@ func (p *Provisioner) checkOwnerOfReplica(ctx context.Context, r Request) error 
 	case apierrors.IsNotFound(err):
 		return &controlplane.Refusal{Problems: []string{fmt.Sprintf("%s %q, which this claim is to be a replica for, is not in namespace %q", replica.OwnerKind, owner.Name, r.Claim.Namespace)}}
 	case err != nil:
-		return fmt.Errorf("look up the owner of a replica: %w; it is tried again", err)
+		return fmt.Errorf("look up the owner of a replica: %w; it is retried", err)
 	case found.UID != owner.UID:
 		return &controlplane.Refusal{Problems: []string{fmt.Sprintf("%s %q is another one by now than this claim is to be a replica for", replica.OwnerKind, owner.Name)}}
 	case found.DeletionTimestamp != nil:

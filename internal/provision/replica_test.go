@@ -151,7 +151,7 @@ func TestReplicaWhoseOwnerCannotBeRead(t *testing.T) {
 	c := replicaCast(t)
 	c.lost = errors.New("the server is away")
 	_, _, err := c.provisioner(t).Provision(context.Background(), replicaOptions())
-	require.ErrorContains(t, err, "look up the owner of a replica: the server is away; it is tried again")
+	require.ErrorContains(t, err, "look up the owner of a replica: the server is away; it is retried")
 	require.NotErrorIs(t, err, &controlplane.Refusal{})
 	require.NotEqual(t, codes.InvalidArgument, status.Code(err))
 	require.Zero(t, c.refused)

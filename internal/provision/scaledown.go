@@ -81,7 +81,7 @@ func (g *scaleDownGuard) run(ctx context.Context) {
 		}
 		if err := g.guard(ctx, label); err != nil {
 			if ctx.Err() == nil && g.queue.NumRequeues(label) == 0 {
-				klog.FromContext(ctx).Error(err, "Whether the cluster autoscaler may remove a node could not be written; it is tried again", "node", label)
+				klog.FromContext(ctx).Error(err, "Whether the cluster autoscaler may remove a node could not be written; it is retried", "node", label)
 			}
 			g.queue.AddRateLimited(label)
 		} else {

@@ -177,9 +177,9 @@ func TestCertificateFiles(t *testing.T) {
 
 func TestOptionsThatAreWrong(t *testing.T) {
 	for says, o := range map[string]serve.Options{
-		"--metrics-auth needs --health-address":    {Auth: true},
-		"go together":                              {Auth: true, HealthAddress: ":1", CertFile: "c"},
-		"--metrics-tls-cert-file is for --metrics": {CertFile: "c", KeyFile: "k"},
+		"--metrics-auth needs --health-address":        {Auth: true},
+		"go together":                                  {Auth: true, HealthAddress: ":1", CertFile: "c"},
+		"--metrics-tls-cert-file needs --metrics-auth": {CertFile: "c", KeyFile: "k"},
 	} {
 		require.ErrorContains(t, o.Check(), says)
 	}

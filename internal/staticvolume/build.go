@@ -120,11 +120,14 @@ func build(node *corev1.Node, class *flexlvmv1.DiscoveryClass, storage *storagev
 	return out, nil
 }
 
+// kindDevice is discovery.Device, whose package is only for nodes; a test compares them.
+const kindDevice = "Device"
+
 // policyOf returns the reclaim policy of the StorageClass, or Retain if the class keeps released volumes or has
 // an unknown value.
 func policyOf(class *flexlvmv1.DiscoveryClass, storage *storagev1.StorageClass, kind string) corev1.PersistentVolumeReclaimPolicy {
 	keep := class.CleanFilesystem == flexlvmv1.CleanKeep
-	if kind == "Device" {
+	if kind == kindDevice {
 		keep = class.CleanDevice == flexlvmv1.CleanKeep
 	}
 	if keep || class.Check() != nil || storage.ReclaimPolicy != nil && *storage.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain {

@@ -18,7 +18,7 @@ func (c *Controller) refused(declared *flexlvmv1.VolumeDiscovery, node *corev1.N
 	if !controlplane.Denied(err) && !errors.Is(err, errNoHostname) {
 		return err
 	}
-	c.tell(declared, "PersistentVolumeRefused", fmt.Sprintf("%s of node %s gets no PersistentVolume: %v; it is tried again within five minutes", found.Path, node.Name, err))
+	c.tell(declared, "PersistentVolumeRefused", fmt.Sprintf("%s of node %s gets no PersistentVolume: %v; it is retried within five minutes", found.Path, node.Name, err))
 	return nil
 }
 

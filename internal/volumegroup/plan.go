@@ -275,7 +275,7 @@ func holdsPV(pv PV) string {
 	return fmt.Sprintf("it holds an LVM physical volume, %s; if nobody needs it, remove it with `pvremove %s`, and see docs/volume-groups.md on using a disk again", pv.UUID, pv.Path)
 }
 
-// annotation is the API's name for it; this package knows nothing of Kubernetes.
+// annotation is flexlvmv1.AnnotationTakeAgain, which this package does not import; a test compares them.
 const annotation = "flexlvm.io/take-again"
 
 // lateReason returns why a disk is not added to an existing group; empty if it may be. A disk on

@@ -14,8 +14,8 @@ import (
 var ErrTooLarge = errors.New("it uses more than the worker's share of the volume")
 
 // Size returns how many bytes of the volume each worker may use, from $FLEXLVM_WORKER_SIZE; 0 if that is not
-// set. Writing more fails if the worker has its own volume. If workers share a volume, flexlvm limits only
-// their sum, and NFS servers limit nothing.
+// set. If the worker has its own volume, writing more fails. If workers share a volume, at most the size of
+// the whole volume is enforced, and on NFS only if the StorageClass asks for it.
 func Size() (int64, error) {
 	text := os.Getenv(EnvSize)
 	if text == "" {
@@ -46,7 +46,7 @@ func (v Volume) Used() (int64, error) {
 		}
 		st, is := info.Sys().(*syscall.Stat_t)
 		if !is {
-			return fmt.Errorf("look at %s: the system does not report its disk usage", path)
+			return fmt.Errorf("determine the size of %s: the system does not report its disk usage", path)
 		}
 		sum.add(st, entry.IsDir())
 		return nil
@@ -80,7 +80,7 @@ func (u *usage) add(st *syscall.Stat_t, directory bool) {
 }
 
 // CheckSize returns an error that wraps ErrTooLarge if this worker's directory takes more than Size. It is for
-// volumes whose server does not enforce sizes: a worker calls it now and then, and ends itself before it uses
+// volumes whose server does not enforce sizes: a worker calls it periodically, and exits before it uses
 // the space of others.
 func (v Volume) CheckSize() error {
 	size, err := Size()

@@ -106,28 +106,28 @@ func (c *chart) addWorkload(o object, pod map[string]any, m *marks) {
 	case slices.Contains(additionalParts, o.part):
 		note("install", "true: install it in addition (docs/doors.md), with the class flexlvm-csi.", false, ofBoolean())
 	case o.part != "":
-		note("install", "Leave it out at your own risk: docs/install.md says what is missing then.", true, ofBoolean())
+		note("install", "false: do not install it; docs/install.md says what is missing then.", true, ofBoolean())
 	}
 	if replicas, found := spec["replicas"]; found {
-		spec["replicas"] = m.in("int " + note("replicas", "How many pods; one of them works, the others wait.", replicas, map[string]any{"type": "integer", "minimum": 0}))
+		spec["replicas"] = m.in("int " + note("replicas", "Number of pods; one of them works, the others wait.", replicas, map[string]any{"type": "integer", "minimum": 0}))
 	}
 	if rolling, found := lookup(spec, "updateStrategy", "rollingUpdate").(map[string]any); found {
-		rolling["maxUnavailable"] = m.in(note("maxUnavailable", "On how many nodes at a time an upgrade replaces it.", rolling["maxUnavailable"], map[string]any{"type": []string{"string", "integer"}}))
+		rolling["maxUnavailable"] = m.in(note("maxUnavailable", "Maximum number or percentage of nodes on which an upgrade replaces it at the same time.", rolling["maxUnavailable"], map[string]any{"type": []string{"string", "integer"}}))
 	}
 	c.addFlags(o, main, m, note)
 	main["imagePullPolicy"] = m.in("$.Values.image.pullPolicy")
-	main["resources"] = m.block(note("resources", "What its container asks for, and its limits.", main["resources"], ofMap()))
+	main["resources"] = m.block(note("resources", "Requests and limits of its container.", main["resources"], ofMap()))
 	addEnvironment(o, main, m, note)
-	pod["priorityClassName"] = m.in(note("priorityClassName", "Of its pods.", pod["priorityClassName"], ofString()))
-	pod["nodeSelector"] = m.block(note("nodeSelector", "The labels of the nodes that it runs on.", pod["nodeSelector"], ofStrings()))
-	pod["tolerations"] = m.block(note("tolerations", "The taints that it tolerates.", pod["tolerations"], ofList()))
+	pod["priorityClassName"] = m.in(note("priorityClassName", "PriorityClass of its pods.", pod["priorityClassName"], ofString()))
+	pod["nodeSelector"] = m.block(note("nodeSelector", "Labels of the nodes that it runs on.", pod["nodeSelector"], ofStrings()))
+	pod["tolerations"] = m.block(note("tolerations", "Tolerations of its pods.", pod["tolerations"], ofList()))
 	affinity := pod["affinity"]
 	if affinity == nil {
 		affinity = map[string]any{}
 	}
-	pod["affinity"] = m.optional(note("affinity", "Of its pods.", affinity, ofMap()))
+	pod["affinity"] = m.optional(note("affinity", "Affinity of its pods.", affinity, ofMap()))
 	metadata := lookup(spec, "template", "metadata").(map[string]any)
-	metadata["annotations"] = m.optional(note("podAnnotations", "Further annotations of its pods.", map[string]any{}, ofStrings()))
+	metadata["annotations"] = m.optional(note("podAnnotations", "Additional annotations of its pods.", map[string]any{}, ofStrings()))
 	pod["imagePullSecrets"] = m.optional("$.Values.imagePullSecrets")
 	c.workloads = append(c.workloads, w)
 	if o.name == "flexlvm-provisioner" {
@@ -161,7 +161,7 @@ func (c *chart) addFlags(o object, main map[string]any, m *marks, note func(stri
 			fixedList = fmt.Sprintf("(concat %s (ternary (list%s) list %s))", fixedList, quoted(s.flags()), installed(s.key))
 		}
 	}
-	where := note("flags", "Its flags, without the dashes. Further ones may be added; a list gives a flag once for each value, and null takes one away.", flags, ofFlags())
+	where := note("flags", "Its flags, without the dashes. You may add others; a list repeats a flag once per value, and null removes a flag.", flags, ofFlags())
 	main[field] = m.whole(func(indent, key string) string {
 		return fmt.Sprintf(`%s%s: {{- include "flexlvm.flags" (dict "fixed" %s "order" (list%s) "flags" %s) | nindent %d }}`,
 			indent, key, fixedList, quoted(order), where, len(indent))
@@ -183,9 +183,9 @@ func addEnvironment(o object, main map[string]any, m *marks, note func(string, s
 	for _, e := range env {
 		switch variable := e.(map[string]any); variable["name"] {
 		case "GOMEMLIMIT":
-			comment := "From here on it collects garbage more eagerly; below four fifths of the memory limit."
+			comment := "Memory use above which it collects garbage more often (GOMEMLIMIT); at most four fifths of the memory limit."
 			if o.name == "flexlvm-provisioner" {
-				comment += " Enough for 60,000 volumes. For more: 60MiB and 2.2KiB for each volume, and resources.limits.memory a quarter above that."
+				comment += " The default is enough for 60,000 volumes. For more, set it to 60MiB plus 2.2KiB per volume, and resources.limits.memory to a quarter more than that."
 			}
 			variable["value"] = m.in(note("goMemoryLimit", comment, variable["value"], ofPattern("^[0-9]+(Ki|Mi|Gi)?B$")))
 		case "PLUGIN_DIR":
@@ -220,14 +220,14 @@ func addMonitoring(o object, m *marks) {
 
 // monitoringValues returns the values for the objects of monitoring/.
 func monitoringValues() value {
-	return value{key: "monitoring", comment: "For the Prometheus operator, whose definitions have to be there (docs/alerts.md).", group: []value{
-		{key: "alerts", comment: "The alerts, as a PrometheusRule.", preset: false, schema: ofBoolean()},
-		{key: "runbookBaseURL", comment: "What runbook_url of the alerts begins with; docs/alerts.md follows.", preset: runbookBaseURL, schema: ofPattern("^https?://[^ ]+/$")},
-		{key: "podMonitor", comment: "Has Prometheus scrape the daemons.", preset: false, schema: ofBoolean()},
-		{key: "serviceMonitor", comment: "The same for a Prometheus that looks for ServiceMonitors alone.", preset: false, schema: ofBoolean()},
-		{key: "dashboard", comment: "The dashboard, as a ConfigMap that Grafana's sidecar finds.", preset: false, schema: ofBoolean()},
-		{key: "labels", comment: "Further labels of the PrometheusRule and the monitors, by which your Prometheus selects them: {release: NAME} for kube-prometheus-stack.", preset: map[string]any{}, schema: ofStrings()},
-		{key: "endpoint", comment: "Further fields of the monitors' endpoint, such as scheme, tlsConfig and authorization.", preset: map[string]any{}, schema: ofMap()},
+	return value{key: "monitoring", comment: "Objects for the Prometheus operator, whose CRDs must be installed (docs/alerts.md).", group: []value{
+		{key: "alerts", comment: "true: install the alerts, as a PrometheusRule.", preset: false, schema: ofBoolean()},
+		{key: "runbookBaseURL", comment: "Base URL of the alerts' runbook_url, to which docs/alerts.md is appended.", preset: runbookBaseURL, schema: ofPattern("^https?://[^ ]+/$")},
+		{key: "podMonitor", comment: "true: install a PodMonitor, with which Prometheus scrapes the daemons.", preset: false, schema: ofBoolean()},
+		{key: "serviceMonitor", comment: "true: install a ServiceMonitor, for a Prometheus that supports only those.", preset: false, schema: ofBoolean()},
+		{key: "dashboard", comment: "true: install the dashboard, as a ConfigMap that Grafana's sidecar finds.", preset: false, schema: ofBoolean()},
+		{key: "labels", comment: "Additional labels of the PrometheusRule and the monitors, by which your Prometheus selects them: {release: NAME} for kube-prometheus-stack.", preset: map[string]any{}, schema: ofStrings()},
+		{key: "endpoint", comment: "Additional fields of the monitors' endpoint, such as scheme, tlsConfig and authorization.", preset: map[string]any{}, schema: ofMap()},
 	}}
 }
 
@@ -235,29 +235,29 @@ func monitoringValues() value {
 func (c *chart) values() []value {
 	repository, _, _ := strings.Cut(c.from.image, ":")
 	all := []value{
-		{key: "image", comment: "The one image of all programs. The default is no registry's: see docs/install.md.", group: []value{
-			{key: "repository", comment: "Its name, without a tag.", preset: repository, schema: ofPattern("^[^@ ]+$")},
-			{key: "tag", comment: "Empty: the chart's own release.", preset: "", schema: ofPattern("^[A-Za-z0-9_.-]*$")},
-			{key: "digest", comment: "Pins the image, as sha256:...; `make push` prints it.", preset: "", schema: ofPattern("^(sha256:[0-9a-f]{64})?$")},
-			{key: "pullPolicy", comment: "When nodes pull it.", preset: "IfNotPresent", schema: map[string]any{"type": "string", "enum": []string{"IfNotPresent", "Always", "Never"}}},
+		{key: "image", comment: "The image of all programs. The default is in no registry: see docs/install.md.", group: []value{
+			{key: "repository", comment: "Its name, without the tag.", preset: repository, schema: ofPattern("^[^@ ]+$")},
+			{key: "tag", comment: "Its tag; empty: the chart's release.", preset: "", schema: ofPattern("^[A-Za-z0-9_.-]*$")},
+			{key: "digest", comment: "Its digest, as sha256:..., which takes precedence over the tag; `make push` prints it.", preset: "", schema: ofPattern("^(sha256:[0-9a-f]{64})?$")},
+			{key: "pullPolicy", comment: "When nodes pull the image.", preset: "IfNotPresent", schema: map[string]any{"type": "string", "enum": []string{"IfNotPresent", "Always", "Never"}}},
 		}},
-		{key: "imagePullSecrets", comment: "Secrets of the namespace with the logins of registries, as [{name: ...}].", preset: []any{}, schema: ofList()},
-		{key: "pluginDir", comment: "Where the kubelets look for volume plugins. docs/install.md lists what distributions use.", preset: c.from.pluginDir, schema: ofPattern("^/")},
-		{key: "namespace", comment: "The namespace flexlvm-system, whose name policies and programs rely on.", group: []value{
-			{key: "create", comment: "false: it is there already, and lets privileged pods in.", preset: true, schema: ofBoolean()},
+		{key: "imagePullSecrets", comment: "Secrets in the namespace with the credentials of registries, as [{name: ...}].", preset: []any{}, schema: ofList()},
+		{key: "pluginDir", comment: "kubelet's directory of volume plugins. docs/install.md lists those of distributions.", preset: c.from.pluginDir, schema: ofPattern("^/")},
+		{key: "namespace", comment: "The namespace flexlvm-system. Its name cannot be changed: policies and programs rely on it.", group: []value{
+			{key: "create", comment: "false: it exists already, and admits privileged pods.", preset: true, schema: ofBoolean()},
 		}},
-		{key: "crds", comment: "The definitions of LocalVolume, NodeStorage, VolumeDiscovery, VolumeGroup and VolumeManager. They are upgraded with the release, and stay when it is uninstalled.", group: []value{
-			{key: "install", comment: "false: somebody else looks after them.", preset: true, schema: ofBoolean()},
+		{key: "crds", comment: "The CRDs of LocalVolume, NodeStorage, VolumeDiscovery, VolumeGroup and VolumeManager. They are upgraded with the release, and are not deleted when it is uninstalled.", group: []value{
+			{key: "install", comment: "false: they are installed and upgraded by other means.", preset: true, schema: ofBoolean()},
 		}},
 		{key: "storageClasses", comment: "The classes flexlvm and flexlvm-dataset, and flexlvm-csi with the CSI driver.", group: []value{
-			{key: "install", comment: "false: you make your own (docs/storageclass.md).", preset: true, schema: ofBoolean()},
+			{key: "install", comment: "false: you create your own (docs/storageclass.md).", preset: true, schema: ofBoolean()},
 		}},
 	}
 	all = append(append(all, c.workloads...), monitoringValues())
-	return append(all, value{key: "test", comment: "The pod of `helm test`, which writes to a volume and reads it back; with csi.install another does so through the CSI driver.", group: []value{
-		{key: "image", comment: "An image with a shell, cat and df.", preset: "busybox:1.36", schema: ofString()},
-		{key: "storageClass", comment: "The class of its volume.", preset: "flexlvm", schema: ofString()},
-		{key: "size", comment: "The size of its volume.", preset: "64Mi", schema: ofString()},
+	return append(all, value{key: "test", comment: "The pod of `helm test`, which writes to a volume and reads the data back; with csi.install another pod does the same through the CSI driver.", group: []value{
+		{key: "image", comment: "Image with a shell, cat and df.", preset: "busybox:1.36", schema: ofString()},
+		{key: "storageClass", comment: "StorageClass of its volume.", preset: "flexlvm", schema: ofString()},
+		{key: "size", comment: "Size of its volume.", preset: "64Mi", schema: ofString()},
 	}})
 }
 
@@ -278,7 +278,7 @@ func (c *chart) files() (map[string]string, error) {
 		"values.schema.json": schema,
 		"Chart.yaml": notice + fmt.Sprintf(`apiVersion: v2
 name: flexlvm
-description: Local volumes of exactly the size that was asked for, made by LVM on the node where the pod runs
+description: Local volumes of exactly the requested size, created by LVM on the node where the pod runs
 type: application
 version: %s
 appVersion: %s

@@ -29,8 +29,8 @@ type sidecar struct {
 // knownSidecars returns all sidecars.
 func knownSidecars() []sidecar {
 	return []sidecar{
-		{key: "resizer", comment: "CSI's resizer beside the provisioner: VolumeAttributesClasses for claims in use (docs/io-limits.md).", install: "true: install it, from Kubernetes 1.34 on."},
-		{key: "snapshotter", comment: "CSI's snapshotter beside the provisioner: VolumeSnapshots (docs/snapshots.md).", install: "true: install it, where the CRDs of snapshots and the snapshot controller are."},
+		{key: "resizer", comment: "The sidecar csi-resizer of the provisioner, for VolumeAttributesClasses of claims in use (docs/io-limits.md).", install: "true: install it; it needs Kubernetes 1.34 or later."},
+		{key: "snapshotter", comment: "The sidecar csi-snapshotter of the provisioner, for VolumeSnapshots (docs/snapshots.md).", install: "true: install it; it needs the CRDs of snapshots and the snapshot controller."},
 	}
 }
 
@@ -111,7 +111,7 @@ func share(shared []sharedField, key string, p patch) []sharedField {
 func (s sidecar) addContainer(pod, content map[string]any, m *marks) []value {
 	values := []value{
 		{key: "image", comment: "Its image, with the tag.", preset: content["image"], schema: ofPattern("^[^ ]+$")},
-		{key: "resources", comment: "What its container asks for, and its limits.", preset: content["resources"], schema: ofMap()},
+		{key: "resources", comment: "Requests and limits of its container.", preset: content["resources"], schema: ofMap()},
 	}
 	var own marks
 	content["image"] = own.in("$.Values." + s.key + ".image")

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 )
@@ -35,12 +34,8 @@ func (s source) buildPlugin(ctx context.Context, version string, p platform, to 
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return fmt.Errorf("build plugin: %w", err)
 	}
-	link := "-s -w -X " + module + "/internal/version.String=" + version
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", to+"/", "-ldflags", link, "./cmd/"+plugin)
-	cmd.Dir = string(s)
-	cmd.Env = append(os.Environ(), "GOOS="+p.system, "GOARCH="+p.arch, "CGO_ENABLED=0", "GOWORK=off", "GOAMD64=v1", "GOARM64=v8.0", "GOGC=400")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build plugin for %s/%s: %w: %s", p.system, p.arch, err, strings.TrimSpace(string(out)))
+	if err := s.goBuild(ctx, p, "-o", to+"/", "-ldflags", linkVersion(version), "./cmd/"+plugin); err != nil {
+		return fmt.Errorf("build plugin for %s/%s: %w", p.system, p.arch, err)
 	}
 	return nil
 }
@@ -94,13 +89,13 @@ metadata:
 spec:
   version: %s
   homepage: https://%s
-  shortDescription: Look at local volumes, and bring them back
+  shortDescription: Inspect local volumes, and restore deleted ones
   description: |
-    Shows how nodes and pools are, what is wrong and what to do, which volumes there are and
-    which would go next; says where a claim would fit; brings deleted claims back; shows how
-    far datasets are loaded, and starts jobs that share a volume.
+    Shows the state of nodes and pools, problems and what to do about them, which volumes
+    exist and which are evicted next; predicts where a claim fits; restores deleted claims;
+    shows how far datasets are loaded, and starts jobs that share a volume.
   caveats: |
-    It uses the rights of your kubeconfig's user, and needs flexlvm in the cluster.
+    It uses the permissions of your kubeconfig's user, and needs flexlvm in the cluster.
   platforms:
 `
 	krewPlatform = `  - selector:

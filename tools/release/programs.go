@@ -53,17 +53,22 @@ func tagsOf(program string) string {
 
 // buildWith compiles the programs that use these build tags.
 func (s source) buildWith(ctx context.Context, tags, version, arch, to string) error {
-	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-tags", tags, "-o", to + "/"}, linkFlags(version, arch)...)
+	args := append([]string{"-tags", tags, "-o", to + "/"}, linkFlags(version, arch)...)
 	for _, p := range programs {
 		if tagsOf(p) == tags {
 			args = append(args, "./cmd/"+p)
 		}
 	}
-	cmd := exec.CommandContext(ctx, "go", args...)
+	return s.goBuild(ctx, platform{"linux", arch}, args...)
+}
+
+// goBuild runs go build with settings that make its output independent of this machine.
+func (s source) goBuild(ctx context.Context, p platform, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-trimpath", "-buildvcs=false"}, args...)...)
 	cmd.Dir = string(s)
 	// GOAMD64 and GOARM64 are fixed, because the builder's own settings would change the bytes. A higher GOGC
 	// trades memory for time.
-	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED=0", "GOWORK=off",
+	cmd.Env = append(os.Environ(), "GOOS="+p.system, "GOARCH="+p.arch, "CGO_ENABLED=0", "GOWORK=off",
 		"GOAMD64=v1", "GOARM64=v8.0", "GOGC=400")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
@@ -71,9 +76,14 @@ func (s source) buildWith(ctx context.Context, tags, version, arch, to string) e
 	return nil
 }
 
+// linkVersion returns the linker flags that set the release and leave out debugging information.
+func linkVersion(version string) string {
+	return "-s -w -X " + module + "/internal/version.String=" + version
+}
+
 // linkFlags also sets the driver's own entry point, which cmd/flexlvm/entry.go describes.
 func linkFlags(version, arch string) []string {
-	link := "-s -w -X " + module + "/internal/version.String=" + version
+	link := linkVersion(version)
 	return []string{"-ldflags", link, "-ldflags", module + "/cmd/flexlvm=" + link + entryFlag(arch)}
 }
 

@@ -146,7 +146,7 @@ func (c *Container) List(ctx context.Context, each func(store.Object) error) err
 			return nil
 		}
 		if page.NextMarker == query.Get("marker") {
-			return errors.New("a page names itself as the next one")
+			return errors.New("the server returned the same page token twice")
 		}
 		query.Set("marker", page.NextMarker)
 	}
@@ -226,7 +226,7 @@ func hint(err error) error {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return fmt.Errorf("%w (check the credentials and what they permit)", err)
 	case http.StatusNotFound:
-		return fmt.Errorf("there is no container or blob of this name, or it is not public; all below a prefix is fetched where it ends in a slash: %w", err)
+		return fmt.Errorf("there is no container or blob of this name, or it is not public; to fetch everything below a prefix, end it in a slash: %w", err)
 	}
 	return err
 }

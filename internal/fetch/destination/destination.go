@@ -48,7 +48,7 @@ type Dir struct {
 // Open creates the directory if it is missing, and locks it for this process.
 func Open(name string) (*Dir, error) {
 	if err := os.MkdirAll(name, 0o755); err != nil {
-		return nil, fmt.Errorf("make destination: %w", err)
+		return nil, fmt.Errorf("create destination: %w", err)
 	}
 	root, err := os.OpenRoot(name)
 	if err != nil {
@@ -168,7 +168,7 @@ func (d *Dir) Create(temp string, size int64) (*os.File, error) {
 	if err != nil {
 		_ = file.Close()
 		_ = d.Tmp.Remove(temp)
-		return nil, fmt.Errorf("take %d bytes for %s: %w", size, temp, err)
+		return nil, fmt.Errorf("allocate %d bytes for %s: %w", size, temp, err)
 	}
 	return file, nil
 }
@@ -187,7 +187,7 @@ func (d *Dir) createEmpty(temp string) (*os.File, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("make temporary file %s: %w", temp, err)
+			return nil, fmt.Errorf("create temporary file %s: %w", temp, err)
 		}
 		return os.NewFile(uintptr(fd), temp), nil
 	}

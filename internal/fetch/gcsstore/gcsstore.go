@@ -122,7 +122,7 @@ func (b *Bucket) List(ctx context.Context, each func(store.Object) error) error 
 			return nil
 		}
 		if page.NextPageToken == query.Get("pageToken") {
-			return errors.New("a page names itself as the next one")
+			return errors.New("the server returned the same page token twice")
 		}
 		query.Set("pageToken", page.NextPageToken)
 	}
@@ -189,7 +189,7 @@ func hint(err error) error {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return fmt.Errorf("%w (check the credentials and what they permit)", err)
 	case http.StatusNotFound:
-		return fmt.Errorf("there is no bucket or object of this name; all below a prefix is fetched where it ends in a slash: %w", err)
+		return fmt.Errorf("there is no bucket or object of this name; to fetch everything below a prefix, end it in a slash: %w", err)
 	}
 	return err
 }

@@ -191,7 +191,7 @@ func (r *Repository) tree(ctx context.Context, address *url.URL, query url.Value
 	for seen := map[string]bool{}; ; {
 		address.RawQuery = query.Encode()
 		if seen[address.RawQuery] {
-			return errors.New("list the tree: a page names itself as the next one")
+			return errors.New("list the tree: the server returned the same page token twice")
 		}
 		seen[address.RawQuery] = true
 		body, header, err := r.client.Read(ctx, address.String(), nil, mostAnswer)

@@ -61,7 +61,7 @@ func NewIdentity(token []byte, dataset string) (*Identity, error) {
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, public, key)
 	if err != nil {
-		return nil, fmt.Errorf("make the certificate of peers: %w", err)
+		return nil, fmt.Errorf("create the certificate for peers: %w", err)
 	}
 	return &Identity{certificate: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, public: public}, nil
 }

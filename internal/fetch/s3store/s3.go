@@ -146,7 +146,7 @@ func (b *Bucket) List(ctx context.Context, each func(store.Object) error) error 
 	if b.source.Single() {
 		o, err := b.one(ctx, b.source.Key)
 		if store.Classify(err) == store.Gone && err != nil {
-			err = fmt.Errorf("there is no bucket or object of this name; all below a prefix is fetched where it ends in a slash: %w", err)
+			err = fmt.Errorf("there is no bucket or object of this name; to fetch everything below a prefix, end it in a slash: %w", err)
 		}
 		if err != nil {
 			return err

@@ -187,7 +187,7 @@ func (k *kubelets) testFailures(t *testing.T) {
 	// A loader that was killed is started again, and meanwhile the status says why.
 	s.play(s.name, func(*corev1.Pod) *corev1.PodStatus { return terminated(137, "") })
 	s.make("k", s3)
-	s.status("k", flexlvmv1.StatePending, "its loader is tried again; the last time: the loader ended without a message")
+	s.status("k", flexlvmv1.StatePending, "its loader is retried; the last time: the loader ended without a message")
 	s.play(s.name, nil)
 	s.status("k", flexlvmv1.StateRunning, "success")
 	for _, name := range []string{"k", "v", "w", "x"} {

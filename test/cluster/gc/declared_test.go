@@ -57,7 +57,7 @@ spec: {nodeName: NODE, storageClassName: loop, size: 64Mi, parameters: {fsType: 
 // their claims. One gets its claim and its pod, and the other one is deleted.
 func (b *bed) testDeclaredVolumes(t *testing.T) {
 	refused := b.denied(t, strings.Replace(declaredLoop, "CONSENT", "false", 1))
-	require.Contains(t, refused, "a group on a file is for a try or for tests")
+	require.Contains(t, refused, "a volume group on a file is only for trials and tests")
 	b.apply(t, strings.Replace(declaredLoop, "CONSENT", "true", 1))
 	b.kubectl(t, "label", "node", node, "flexlvm.io/tests=true")
 	b.kubectl(t, "annotate", "volumegroup", "loop", "looked=again")

@@ -67,7 +67,7 @@ func (s *share) testReadOnly(t *testing.T) {
 	sp := s.namespace(t, "nfs-read-only")
 	s.nfsClass(sp, "nfs-read-only", nil, "path", nfsReadOnly)
 	s.claimOf(sp, "data", "nfs-read-only")
-	s.said(t, sp.name, "data", "ProvisioningFailed", "the export is read-only; export it rw (exports(5)), it is tried again")
+	s.said(t, sp.name, "data", "ProvisioningFailed", "the export is read-only; export it rw (exports(5)); it is retried")
 	dir := strings.TrimPrefix(s.flags[1], "--export="+nfsServer+":"+nfsReadOnly+"=")
 	require.NoError(t, syscall.Mount("", dir, "", syscall.MS_REMOUNT, ""))
 	v := sp.volumeOf("data")
