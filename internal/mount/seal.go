@@ -114,7 +114,7 @@ func unowned() (*os.File, error) {
 func explainNoNamespace(err error, most string) error {
 	const what = "make a user namespace"
 	if most != "0" && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EUSERS)) {
-		return fmt.Errorf("%s: %w: they are used up (user.max_user_namespaces is %s), and it is tried again; end processes that hold some (`lsns -t user`), or raise the limit", what, err, most)
+		return fmt.Errorf("%s: %w: they are used up (user.max_user_namespaces is %s), and it is retried; end processes that hold some (`lsns -t user`), or raise the limit", what, err, most)
 	}
 	const off = "user.max_user_namespaces is 0; let root make more"
 	return explain(what, err, map[syscall.Errno]string{

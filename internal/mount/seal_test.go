@@ -20,7 +20,7 @@ func TestUsedUpNamespacesAreRetried(t *testing.T) {
 				require.ErrorIs(t, err, ErrNoMapping, most)
 			} else {
 				require.NotErrorIs(t, err, ErrNoMapping, most)
-				require.ErrorContains(t, err, "it is tried again")
+				require.ErrorContains(t, err, "it is retried")
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 const (
 	// syncPatience is how long a wipe waits for the copies of a raid1 volume to be in sync. It suffices for a small
-	// volume that was just created; a larger one is tried again later.
+	// volume that was just created; a larger one is retried later.
 	syncPatience = 30 * time.Second
 	syncPoll     = 500 * time.Millisecond
 )
@@ -51,7 +51,7 @@ func (e *Engine) awaitInSync(ctx context.Context, lv lvm.LogicalVolume) error {
 			return err
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("wipe volume %s/%s: its copies are still being synchronised, and one of them might be removed without being wiped; it is tried again", lv.Group, lv.Name)
+			return fmt.Errorf("wipe volume %s/%s: its copies are still being synchronised, and one of them might be removed without being wiped; it is retried", lv.Group, lv.Name)
 		}
 		select {
 		case <-ctx.Done():
@@ -68,7 +68,7 @@ func (e *Engine) allInSync(ctx context.Context, lv lvm.LogicalVolume) (bool, err
 	case err != nil:
 		return false, err
 	case now.UUID != lv.UUID || now.Shape != lv.Shape || !now.Active:
-		return false, fmt.Errorf("wipe volume %s/%s: it has changed or was deactivated meanwhile; it is tried again", lv.Group, lv.Name)
+		return false, fmt.Errorf("wipe volume %s/%s: it has changed or was deactivated meanwhile; it is retried", lv.Group, lv.Name)
 	case now.Health == "" || now.Health == mismatches:
 		return now.Sync == inSyncPercent, nil
 	}

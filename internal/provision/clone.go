@@ -255,7 +255,7 @@ func (p *Provisioner) settledElsewhere(other *corev1.PersistentVolumeClaim, node
 	object, err := p.Listers.Volumes.Get(other.Spec.VolumeName)
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("PersistentVolume %q of claim %q is not seen yet, so its node is unknown; this is tried again by itself", other.Spec.VolumeName, other.Name)
+		return fmt.Errorf("PersistentVolume %q of claim %q is not seen yet, so its node is unknown; the claim is retried", other.Spec.VolumeName, other.Name)
 	case err != nil:
 		return err
 	case object.Labels[pv.LabelNode] == "" || object.Labels[pv.LabelNode] == pv.NodeLabelValue(node):
