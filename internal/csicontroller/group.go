@@ -214,7 +214,7 @@ func (s *Service) awaitGroup(ctx context.Context, g group, objects []*corev1.Per
 			return out, err
 		}
 		for i, o := range objects {
-			seen, err := s.pollCache(ctx, o, "its node has not taken the group of snapshots yet: look at the pod of DaemonSet flexlvm-gc there")
+			seen, err := s.pollCache(ctx, o, "its node has not taken the group of snapshots yet: check the pod of DaemonSet flexlvm-gc there")
 			if err != nil {
 				return nil, err
 			}
@@ -232,7 +232,7 @@ func (s *Service) outcome(ctx context.Context, g group, objects []*corev1.Persis
 	for _, o := range objects {
 		_, taken := persistentvolume.TakenAt(o)
 		if o.DeletionTimestamp != nil {
-			return nil, s.rollback(ctx, objects, status.Errorf(codes.FailedPrecondition, "PersistentVolume %q of this group is being deleted, so all are: look at the pod of DaemonSet flexlvm-gc on its node; the group is retried, and taken once they are gone", o.Name))
+			return nil, s.rollback(ctx, objects, status.Errorf(codes.FailedPrecondition, "PersistentVolume %q of this group is being deleted, so all are: check the pod of DaemonSet flexlvm-gc on its node; the group is retried, and taken once they are gone", o.Name))
 		}
 		if taken {
 			continue

@@ -178,7 +178,7 @@ func (s *Service) reserve(drafts []draft) error {
 	of := drafts[0].of
 	node, _, reported := s.snapshots.Room.NodeOf(of.Labels[pv.LabelNode])
 	if !reported {
-		return status.Errorf(codes.FailedPrecondition, "the node of PersistentVolume %q has not reported; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there", of.Name)
+		return status.Errorf(codes.FailedPrecondition, "the node of PersistentVolume %q has not reported; check `kubectl get nodestorages` and the pod of DaemonSet flexlvm-gc there", of.Name)
 	}
 	var wants []ledger.Want
 	for _, d := range drafts {
@@ -224,7 +224,7 @@ func (s *Service) awaitTaken(ctx context.Context, live *corev1.PersistentVolume)
 		failure := s.failure(object)
 		switch {
 		case object.DeletionTimestamp != nil:
-			return nil, status.Errorf(codes.FailedPrecondition, "PersistentVolume %q of an earlier attempt at this snapshot is being deleted: look at the pod of DaemonSet flexlvm-gc on its node; the snapshot is retried, and taken once that PersistentVolume is gone", object.Name)
+			return nil, status.Errorf(codes.FailedPrecondition, "PersistentVolume %q of an earlier attempt at this snapshot is being deleted: check the pod of DaemonSet flexlvm-gc on its node; the snapshot is retried, and taken once that PersistentVolume is gone", object.Name)
 		case taken:
 			return describe(object)
 		case failure != "":
@@ -233,7 +233,7 @@ func (s *Service) awaitTaken(ctx context.Context, live *corev1.PersistentVolume)
 			}
 			return nil, status.Error(codes.FailedPrecondition, failure)
 		}
-		seen, err := s.pollCache(ctx, live, "its node has not taken the snapshot yet: look at the pod of DaemonSet flexlvm-gc there")
+		seen, err := s.pollCache(ctx, live, "its node has not taken the snapshot yet: check the pod of DaemonSet flexlvm-gc there")
 		if err != nil {
 			return nil, err
 		}
@@ -249,7 +249,7 @@ func (s *Service) failure(object *corev1.PersistentVolume) string {
 	if problem := object.Annotations[pv.AnnotationSnapshotProblem]; problem != "" {
 		return "the node could not take the snapshot: " + problem
 	}
-	const look = "look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there; the snapshot is retried"
+	const look = "check `kubectl get nodestorages` and the pod of DaemonSet flexlvm-gc there; the snapshot is retried"
 	node, _, reported := s.snapshots.Room.NodeOf(object.Labels[pv.LabelNode])
 	switch {
 	case !reported:

@@ -116,7 +116,7 @@ func poolsHealth(pools []inventory.Pool) []*csi.NodeGetStorageHealthResponse_Sto
 	}
 	for _, p := range pools {
 		if p.Missing > 0 {
-			add(reasonDeviceMissing, fmt.Sprintf("pool %s lacks %s that LVM cannot find: look at `vgs` and `pvs`", p.Name, volume.Pluralize(p.Missing, "device", "devices")))
+			add(reasonDeviceMissing, fmt.Sprintf("pool %s lacks %s that LVM cannot find: check `vgs` and `pvs`", p.Name, volume.Pluralize(p.Missing, "device", "devices")))
 		}
 		if p.Exported {
 			add(reasonPoolUnfit, fmt.Sprintf("pool %s: its volume group is exported, so no pod can mount its volumes until `vgimport %s`", p.Name, p.Name.Group()))

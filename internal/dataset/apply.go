@@ -186,7 +186,7 @@ func (r *reconciler) create(ctx context.Context, owner *flexlvmv1.VolumeManager,
 	there := &metav1.PartialObjectMetadata{}
 	kind, err := r.write.GroupVersionKindFor(object)
 	if err != nil {
-		return fmt.Errorf("look at %s %s: %w", kindOf(object), object.GetName(), err)
+		return fmt.Errorf("check %s %s: %w", kindOf(object), object.GetName(), err)
 	}
 	there.SetGroupVersionKind(kind)
 	if err := r.live.Get(ctx, client.ObjectKeyFromObject(object), there); err != nil {

@@ -15,12 +15,12 @@ func (d *Doctor) checkFilters(ctx context.Context) []Finding {
 	const check = "LVM's filters"
 	filter, err := d.setting(ctx, "devices/filter")
 	if err != nil {
-		return warn(check, err.Error(), "look at what `lvmconfig` says")
+		return warn(check, err.Error(), "check the output of `lvmconfig`")
 	}
 	global, err := d.setting(ctx, "devices/global_filter")
 	switch {
 	case err != nil:
-		return warn(check, err.Error(), "look at what `lvmconfig` says")
+		return warn(check, err.Error(), "check the output of `lvmconfig`")
 	case !lvm.FiltersSet(filter, global):
 		return ok(check, "flexlvm can hide raw block volumes of pods from its LVM commands")
 	case d.usesDevicesFile(ctx):

@@ -25,7 +25,7 @@ func (d *Doctor) checkGroup(ctx context.Context) []Finding {
 	check := "group " + string(d.cfg.Group)
 	groups, err := d.host.Inventory.Groups(ctx)
 	if err != nil {
-		return fail(check, err.Error(), "look at what `vgs` says")
+		return fail(check, err.Error(), "check the output of `vgs`")
 	}
 	for _, g := range groups {
 		if g.Name == d.cfg.Group {
@@ -115,11 +115,11 @@ func (d *Doctor) checkDevicesFile(ctx context.Context) []Finding {
 	}
 	seen, err := d.groupNames(ctx)
 	if err != nil {
-		return warn(check, err.Error(), "look at what `vgs` says")
+		return warn(check, err.Error(), "check the output of `vgs`")
 	}
 	all, err := d.groupNames(ctx, "--devicesfile", "")
 	if err != nil {
-		return warn(check, err.Error(), `look at what "vgs --devicesfile ''" says`)
+		return warn(check, err.Error(), `check the output of "vgs --devicesfile ''"`)
 	}
 	return judgeDevicesFile(check, d.cfg.Group, seen, all, entries(string(text)))
 }

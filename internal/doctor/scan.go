@@ -11,7 +11,7 @@ func (d *Doctor) checkScan(ctx context.Context) []Finding {
 	value, err := d.setting(ctx, "devices/"+setting)
 	switch {
 	case err != nil: // LVM before 2.02.184 lacks the setting and always scans them
-		return warn(check, err.Error(), "look at what `lvmconfig` says, or use LVM 2.02.184 or later")
+		return warn(check, err.Error(), "check the output of `lvmconfig`, or use LVM 2.02.184 or later")
 	case value == "0":
 		return ok(check, "LVM does not look for physical volumes on them")
 	default:

@@ -16,7 +16,7 @@ const highThin = 80
 func (d *Doctor) checkThinPools(ctx context.Context) []Finding {
 	pools, err := d.host.Inventory.ThinPools(ctx)
 	if err != nil {
-		return fail("thin pools", err.Error(), "look at what `lvs` says")
+		return fail("thin pools", err.Error(), "check the output of `lvs`")
 	}
 	if len(pools) == 0 {
 		return nil

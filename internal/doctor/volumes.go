@@ -12,7 +12,7 @@ func (d *Doctor) checkVolumes(ctx context.Context) []Finding {
 	const check = "volumes"
 	list, err := d.host.Inventory.List(ctx)
 	if err != nil {
-		return fail(check, err.Error(), "look at what `lvs` says")
+		return fail(check, err.Error(), "check the output of `lvs`")
 	}
 	var all []Finding
 	for _, v := range list {

@@ -77,11 +77,11 @@ func elsewhere() ([]string, error) {
 	for _, n := range namespaces() {
 		host, err := os.Readlink("/proc/1/ns/" + n.name)
 		if err != nil {
-			return nil, fmt.Errorf("look at the host's namespaces: %w; the pod must be privileged and have hostPID: true", err)
+			return nil, fmt.Errorf("check the host's namespaces: %w; the pod must be privileged and have hostPID: true", err)
 		}
 		own, err := os.Readlink("/proc/thread-self/ns/" + n.name)
 		if err != nil {
-			return nil, fmt.Errorf("look at the namespaces of this process: %w", err)
+			return nil, fmt.Errorf("check the namespaces of this process: %w", err)
 		}
 		if own != host {
 			away = append(away, n.name)

@@ -32,7 +32,7 @@ type Guard struct {
 func (p Place) Guard(binary string) (*Guard, error) {
 	g := &Guard{place: p, binary: binary}
 	if err := unix.Lstat(p.Driver(), &g.file); err != nil && !gone(err) {
-		return nil, fmt.Errorf("look at the driver: %w", err)
+		return nil, fmt.Errorf("check the driver: %w", err)
 	}
 	return g, nil
 }
@@ -47,7 +47,7 @@ func (g *Guard) Check(ctx context.Context) (changed bool, err error) {
 	// another installer's.
 	return g.place.install(ctx, g.binary, g.own, func() error {
 		if err := unix.Lstat(g.place.Driver(), &g.file); err != nil && !gone(err) {
-			return fmt.Errorf("look at the driver: %w", err)
+			return fmt.Errorf("check the driver: %w", err)
 		}
 		return nil
 	})
@@ -60,7 +60,7 @@ func (g *Guard) own() error {
 	case err == nil && !same(now, g.file):
 		return ErrReplaced
 	case err != nil && !gone(err):
-		return fmt.Errorf("look at the driver: %w", err)
+		return fmt.Errorf("check the driver: %w", err)
 	}
 	return nil
 }

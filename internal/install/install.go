@@ -153,14 +153,14 @@ func (p Place) holds(source *os.File) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look at the driver: %w", err)
+		return false, fmt.Errorf("check the driver: %w", err)
 	}
 	if info.IsDir() {
-		return false, fmt.Errorf("look at the driver: %s is a directory; remove it", p.Driver())
+		return false, fmt.Errorf("check the driver: %s is a directory; remove it", p.Driver())
 	}
 	want, err := source.Stat()
 	if err != nil {
-		return false, fmt.Errorf("look at %s: %w", source.Name(), err)
+		return false, fmt.Errorf("check %s: %w", source.Name(), err)
 	}
 	if !info.Mode().IsRegular() || info.Mode().Perm() != mode || info.Size() != want.Size() {
 		return false, nil
@@ -171,7 +171,7 @@ func (p Place) holds(source *os.File) (bool, error) {
 func sameContent(path string, source *os.File) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return false, fmt.Errorf("look at the driver: %w", err)
+		return false, fmt.Errorf("check the driver: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	const chunk = 32 << 10 // keeps the memory of the process that checks the driver small

@@ -44,7 +44,7 @@ func (p Place) Uninstall(ctx context.Context) (changed bool, err error) {
 func (p Place) Foreign() ([]string, error) {
 	entries, err := os.ReadDir(p.Dir())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("look at the driver's directory: %w", err)
+		return nil, fmt.Errorf("check the driver's directory: %w", err)
 	}
 	var names []string
 	for _, e := range entries {

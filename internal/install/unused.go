@@ -33,7 +33,7 @@ func (u Unused) Uninstall(ctx context.Context) (changed bool, err error) {
 	}
 	var driver unix.Stat_t
 	if err := unix.Lstat(u.Driver(), &driver); err != nil && !gone(err) {
-		return false, fmt.Errorf("look at the driver: %w", err)
+		return false, fmt.Errorf("check the driver: %w", err)
 	}
 	changed, err = u.Place.Uninstall(ctx)
 	if !changed {

@@ -197,7 +197,7 @@ func (l *Ledger) judgeGrowth(object *corev1.PersistentVolume, size volume.Bytes)
 	label, in := object.Labels[pv.LabelNode], v.Pool()
 	a, there := l.accounts[label]
 	if !there || a.node == "" {
-		return Answer{Waiting, fmt.Sprintf("node %q has not reported its volume groups; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there", label)}, charge{}
+		return Answer{Waiting, fmt.Sprintf("node %q has not reported its volume groups; check `kubectl get nodestorages` and the pod of DaemonSet flexlvm-gc there", label)}, charge{}
 	}
 	p, there := a.pools[in]
 	unread := a.unread()

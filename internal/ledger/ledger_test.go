@@ -204,7 +204,7 @@ func TestLedgerRefusesWithAReason(t *testing.T) {
 		"node-2": `takes no new volumes in volume group "flexlvm": LVM cannot find 1 device`,
 		"node-3": `has no volume group "flexlvm"; it has none`,
 		"node-4": `takes no new volumes in volume group "flexlvm": the host lacks mkfs.xfs`,
-		"node-9": "has not reported its volume groups; look at `kubectl get nodestorages`",
+		"node-9": "has not reported its volume groups; check `kubectl get nodestorages`",
 	} {
 		err := b.Take(node, ledgertest.Want("a", volume.GiB))
 		require.ErrorContains(t, err, reason)

@@ -132,7 +132,7 @@ func (l *Ledger) companionElsewhere(label string, settled []Want) string {
 // unfit returns why a node takes none of the wants, regardless of its room, or "".
 func (a *account) unfit(wants []Want) string {
 	if a.node == "" {
-		return "has not reported its volume groups; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there"
+		return "has not reported its volume groups; check `kubectl get nodestorages` and the pod of DaemonSet flexlvm-gc there"
 	}
 	if unread := a.unread(); unread != "" {
 		return unreadable(unread)
@@ -141,7 +141,7 @@ func (a *account) unfit(wants []Want) string {
 		return fmt.Sprintf("has a replica of this dataset already, or is about to (PersistentVolume %q)", other)
 	}
 	if left := a.leftOver(wants); left != "" {
-		return fmt.Sprintf("has a volume %s without a PersistentVolume, and a replica must not begin with what it holds; look at it there with `flexlvm volumes show %s`, and give it up with `forget`", left, left)
+		return fmt.Sprintf("has a volume %s without a PersistentVolume, and a replica must not begin with what it holds; check it there with `flexlvm volumes show %s`, and give it up with `forget`", left, left)
 	}
 	return ""
 }

@@ -93,7 +93,7 @@ func (d Dir) Held(file, key string) (bool, error) {
 	defer func() { _ = f.Close() }()
 	probe := byteOf(key)
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &probe); err != nil {
-		return false, fmt.Errorf("look at lock %s in %s: %w", key, f.Name(), err)
+		return false, fmt.Errorf("check lock %s in %s: %w", key, f.Name(), err)
 	}
 	return probe.Type != unix.F_UNLCK, nil
 }

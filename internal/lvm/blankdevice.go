@@ -223,7 +223,7 @@ func (p prober) checkSwaps(d candidate) error {
 		}
 		var st unix.Stat_t
 		if err := unix.Stat(f[0], &st); err != nil {
-			return unsure(d.path, "look at swap device "+f[0], err)
+			return unsure(d.path, "check swap device "+f[0], err)
 		}
 		if st.Rdev == d.number {
 			return notBlank(d.path, "it is in use as swap")

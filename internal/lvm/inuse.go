@@ -83,10 +83,10 @@ func (p prober) checkLoops(d candidate, numbers []uint64) error {
 			uses, err = p.loopUses(backing, numbers)
 		}
 		if errors.Is(err, os.ErrNotExist) {
-			return unsure(d.path, "look at what "+loop+" is made of", fmt.Errorf("%w; if nobody uses %s, detach it with `losetup --detach /dev/%s`", err, loop, loop))
+			return unsure(d.path, "check what "+loop+" is made of", fmt.Errorf("%w; if nobody uses %s, detach it with `losetup --detach /dev/%s`", err, loop, loop))
 		}
 		if err != nil {
-			return unsure(d.path, "look at what "+loop+" is made of", err)
+			return unsure(d.path, "check what "+loop+" is made of", err)
 		}
 		if uses {
 			return notBlank(d.path, "it is in use: %s is made of it", loop)
@@ -125,7 +125,7 @@ func (p prober) checkProcesses(d candidate, numbers []uint64) error {
 		dir := filepath.Join(p.proc, e.Name())
 		uses, err := p.processUses(dir, numbers)
 		if err != nil {
-			return unsure(d.path, "look at what process "+e.Name()+" has open", err)
+			return unsure(d.path, "check what process "+e.Name()+" has open", err)
 		}
 		if uses {
 			name, _ := readLine(filepath.Join(dir, "comm")) // for people to read

@@ -74,7 +74,7 @@ func (c *Client) CreateGroup(ctx context.Context, n NewGroup) (VolumeGroup, erro
 		return VolumeGroup{}, err
 	}
 	if g.MetadataSize < MinMetadataSize {
-		return g, fmt.Errorf("create volume group %s: its metadata area has %s and should have %s; remove the group and look at lvm.conf", n.Name, g.MetadataSize, n.MetadataSize)
+		return g, fmt.Errorf("create volume group %s: its metadata area has %s and should have %s; remove the group and check lvm.conf", n.Name, g.MetadataSize, n.MetadataSize)
 	}
 	return g, nil
 }

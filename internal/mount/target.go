@@ -99,7 +99,7 @@ func (t *Target) emptyFile() error {
 	info, err := t.dir.Stat()
 	switch {
 	case err != nil:
-		return fmt.Errorf("look at mount target %s: %w", t.Path, err)
+		return fmt.Errorf("check mount target %s: %w", t.Path, err)
 	case !info.Mode().IsRegular():
 		return &TargetError{t.Path, "is no plain file, which the node of a device could be mounted on"}
 	case info.Size() > 0:

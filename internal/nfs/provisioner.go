@@ -132,7 +132,7 @@ func (p *Provisioner) Delete(ctx context.Context, seen *corev1.PersistentVolume)
 	if apierrors.IsNotFound(err) {
 		return &controller.IgnoredError{Reason: "the PersistentVolume is gone"}
 	} else if err != nil {
-		return fmt.Errorf("look at the PersistentVolume once more before its directory is deleted: %w", err)
+		return fmt.Errorf("check the PersistentVolume once more before its directory is deleted: %w", err)
 	}
 	if v.DeletionTimestamp != nil && !slices.Contains(v.Finalizers, finalizer) {
 		// The library's cache may not show yet that the library itself has removed the finalizer.

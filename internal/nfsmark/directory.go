@@ -49,7 +49,7 @@ type ForeignError struct {
 }
 
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("%q %s; nothing is changed: look at it on the server", e.Name, e.What)
+	return fmt.Sprintf("%q %s; nothing is changed: check it on the server", e.Name, e.What)
 }
 
 // CheckOwn fails unless name is a directory of the export itself: neither a link nor a mount point of

@@ -37,10 +37,10 @@ func openXFS(root *os.Root) (quotas, error) {
 	var fs unix.Statfs_t
 	var st unix.Stat_t
 	if err := unix.Fstatfs(int(dir.Fd()), &fs); err != nil {
-		return nil, fmt.Errorf("look at the file system: %w", err)
+		return nil, fmt.Errorf("check the file system: %w", err)
 	}
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
-		return nil, fmt.Errorf("look at the directory: %w", err)
+		return nil, fmt.Errorf("check the directory: %w", err)
 	}
 	if fs.Type == unix.NFS_SUPER_MAGIC {
 		return nil, errElsewhere

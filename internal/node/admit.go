@@ -116,7 +116,7 @@ func damaged(lv lvm.LogicalVolume, t volume.Tags, c content, id string, err erro
 	if err != nil {
 		what = err.Error()
 	}
-	return fmt.Errorf("%w: volume %s/%s is %s and should hold the %s file system %s, but %s; it is not formatted again: restore it, or look at it with `%s` and `wipefs`", ErrDamaged, lv.Group, lv.Name, t.State, w.title, t.FS, what, w.check)
+	return fmt.Errorf("%w: volume %s/%s is %s and should hold the %s file system %s, but %s; it is not formatted again: restore it, or check it with `%s` and `wipefs`", ErrDamaged, lv.Group, lv.Name, t.State, w.title, t.FS, what, w.check)
 }
 
 func buried(spec volume.Spec, since time.Time) error {

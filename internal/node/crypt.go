@@ -65,7 +65,7 @@ func (e *Engine) encrypt(ctx context.Context, spec volume.Spec, d lvm.Device, ta
 		return refused("volume %s/%s is not formatted: it is to be a copy, of %s %q", spec.Group, spec.Name, volume.OptionCloneOf, spec.CloneOf)
 	}
 	if tags.Zeroed > 0 { // zeroed through a container that is gone: with another key, the zeros read as noise
-		return fmt.Errorf("%w: volume %s/%s was zeroed in part, and its container is gone since; no pod has had it: delete its claim, and look at its disk", ErrDamaged, spec.Group, spec.Name)
+		return fmt.Errorf("%w: volume %s/%s was zeroed in part, and its container is gone since; no pod has had it: delete its claim, and check its disk", ErrDamaged, spec.Group, spec.Name)
 	}
 	if err := luks.Format(ctx, e.host.Killable, d.Path, key); err != nil {
 		return err

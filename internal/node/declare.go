@@ -302,10 +302,10 @@ func (m *groupMaker) verifiedPaths(ctx context.Context, d *volumegroup.Decision)
 			return pv.UUID == c.PV && pv.Disk == c.ID && !pv.Missing
 		})
 		if at < 0 {
-			return nil, fmt.Errorf("disk %s is not the physical volume %s any more, which was made of it here; no disk joins volume group %s before all are looked at again", c.ID, c.PV, d.Declaration.Group)
+			return nil, fmt.Errorf("disk %s is not the physical volume %s any more, which was made of it here; no disk joins volume group %s before all are checked again", c.ID, c.PV, d.Declaration.Group)
 		}
 		if group := pvs[at].Group; group != "" {
-			return nil, fmt.Errorf("disk %s is in volume group %s by now; no disk joins volume group %s before all are looked at again", c.ID, group, d.Declaration.Group)
+			return nil, fmt.Errorf("disk %s is in volume group %s by now; no disk joins volume group %s before all are checked again", c.ID, group, d.Declaration.Group)
 		}
 		c.Path = pvs[at].Path
 		if err := m.checkSameDisk(c.Disk); err != nil {
@@ -354,7 +354,7 @@ func (m *groupMaker) checkSameDisk(d volumegroup.Disk) error {
 		return fmt.Errorf("%d devices say by now that they are %s; they may be paths to one disk (multipath), which is not taken", devices, d.ID)
 	}
 	if !is {
-		return fmt.Errorf("%s is not disk %s any more; it is looked at again", d.Path, d.ID)
+		return fmt.Errorf("%s is not disk %s any more; it is checked again", d.Path, d.ID)
 	}
 	return nil
 }

@@ -149,7 +149,7 @@ func healthProblem(lv lvm.LogicalVolume) (problem string, degraded bool) {
 		return fmt.Sprintf("degraded: LVM says %q of its %d copies; it can still be used. Bring the disk back and run `lvchange --refresh %s/%s`, or replace it and run `lvconvert --repair %s/%s`",
 			lv.Health, lv.Shape.Devices(), lv.Group, lv.Name, lv.Group, lv.Name), true
 	}
-	return fmt.Sprintf("LVM says %q of it: look at `lvs -o +lv_health_status,devices %s` and `pvs`", lv.Health, lv.Group), false
+	return fmt.Sprintf("LVM says %q of it: check `lvs -o +lv_health_status,devices %s` and `pvs`", lv.Health, lv.Group), false
 }
 
 func mountsOf(lv lvm.LogicalVolume, mounted map[uint64][]mount.Point) ([]string, error) {

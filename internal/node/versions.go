@@ -40,7 +40,7 @@ func readCurrent(of *mount.Attached) (int, error) {
 		_ = file.Close()              // it was only read
 	}
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ESPIPE) {
-		return 0, fmt.Errorf("look at the versions of the dataset: %w", err)
+		return 0, fmt.Errorf("check the versions of the dataset: %w", err)
 	}
 	number, is := protocol.ParseVersion(strings.TrimSuffix(string(data[:n]), "\n"))
 	if !is {
@@ -63,12 +63,12 @@ func (e *Engine) retireVersions(f found, whole *mount.Attached) error {
 	}
 	dir, err := whole.OpenBelow(protocol.VersionsDir, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
-		return fmt.Errorf("look at the versions of the dataset: %w", err)
+		return fmt.Errorf("check the versions of the dataset: %w", err)
 	}
 	defer func() { _ = dir.Close() }()
 	names, err := dir.Readdirnames(versionsListed)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("look at the versions of the dataset: %w", err)
+		return fmt.Errorf("check the versions of the dataset: %w", err)
 	}
 	for _, name := range names {
 		number, is := protocol.ParseVersion(name)

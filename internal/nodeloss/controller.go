@@ -101,7 +101,7 @@ func (l *Controller) Run(ctx context.Context) {
 		for more := true; more && ctx.Err() == nil; {
 			var err error
 			if more, err = l.round(ctx); err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).Error(err, "The volumes of lost nodes are looked at again")
+				klog.FromContext(ctx).Error(err, "The volumes of lost nodes are checked again")
 				return
 			}
 		}

@@ -137,7 +137,7 @@ func (p *Provisioner) origin(ctx context.Context, request Request, spec volume.S
 func (p *Provisioner) originOn(object *corev1.PersistentVolume, c *persistentvolume.Volume, name, what string) (origin, error) {
 	node, _, reported := p.Ledger.NodeOf(object.Labels[pv.LabelNode])
 	if !reported {
-		return origin{}, waiting(name, "its node %q has not reported; look at `kubectl get nodestorages` and at the pod of DaemonSet flexlvm-gc there", hostnameOf(object))
+		return origin{}, waiting(name, "its node %q has not reported; check `kubectl get nodestorages` and the pod of DaemonSet flexlvm-gc there", hostnameOf(object))
 	}
 	return origin{what: what, volume: c.Volume, groupUUID: c.GroupUUID, node: node}, nil
 }

@@ -155,7 +155,7 @@ func (l *localVolumes) sync(ctx context.Context, o *flexlvmv1.LocalVolume) {
 	case err == nil && !ready.later || ctx.Err() != nil || apierrors.IsNotFound(err):
 		l.retries.Forget(key)
 	case apierrors.IsConflict(err):
-		log.V(1).Info("A LocalVolume has changed meanwhile and is looked at again")
+		log.V(1).Info("A LocalVolume has changed meanwhile and is checked again")
 	case err == nil:
 		l.retries.Failed(key, this, l.now())
 	default:
@@ -320,7 +320,7 @@ func says(o *flexlvmv1.LocalVolume, reasons ...string) bool {
 func (l *localVolumes) made(node, volume string) (bool, string) {
 	report, there, err := l.reports.GetByKey(node)
 	if err != nil || !there {
-		return false, "the node does not report; look at the pod of DaemonSet flexlvm-gc there"
+		return false, "the node does not report; check the pod of DaemonSet flexlvm-gc there"
 	}
 	listed := report.(*flexlvmv1.NodeStorage).Status.DeclaredVolumes
 	for _, v := range listed {

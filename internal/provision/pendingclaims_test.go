@@ -90,7 +90,7 @@ func TestWhyNothingIsOffered(t *testing.T) {
 		cause      string
 		message    string
 	}{
-		"no report": {cause: causeNoReport, message: "no node has reported its volume groups; look at `kubectl get nodestorages` and at the pods of DaemonSet flexlvm-gc"},
+		"no report": {cause: causeNoReport, message: "no node has reported its volume groups; check `kubectl get nodestorages` and the pods of DaemonSet flexlvm-gc"},
 		"tools are missing": {
 			reports: []*flexlvmv1.NodeStorage{ailing}, cause: causeClosed,
 			message: `of 1 node with volume group "flexlvm" none can give any, and node "node-1" takes no new volumes in volume group "flexlvm": mkfs.xfs is not there: install xfsprogs`,

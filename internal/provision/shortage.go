@@ -25,7 +25,7 @@ func shortage(none, class string, pool volume.PoolName, size volume.Bytes, large
 	with := fmt.Sprintf("%s with %s", volume.Pluralize(largest.Nodes, "node", "nodes"), named)
 	switch {
 	case largest.Nodes == 0 && largest.Reported == 0:
-		return causeNoReport, "no node has reported its volume groups; look at `kubectl get nodestorages` and at the pods of DaemonSet flexlvm-gc (`kubectl get pods -A -l app.kubernetes.io/name=flexlvm-gc`)"
+		return causeNoReport, "no node has reported its volume groups; check `kubectl get nodestorages` and the pods of DaemonSet flexlvm-gc (`kubectl get pods -A -l app.kubernetes.io/name=flexlvm-gc`)"
 	case largest.Nodes == 0:
 		return causeNoPool, fmt.Sprintf("%s has %s, which StorageClass %q asks for (%s reported); make it there with `%s`",
 			none, named, class, volume.Pluralize(largest.Reported, "node has", "nodes have"), pool.CreateCommand())

@@ -47,7 +47,7 @@ func AssignAll(ctx context.Context, root *os.File) error {
 func walk(ctx context.Context, root *os.File, name string, visit func(f *os.File, name string, dir bool) error) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
-		return fmt.Errorf("look at %s: %w", name, err)
+		return fmt.Errorf("check %s: %w", name, err)
 	}
 	top, err := openAt(root, ".", unix.O_DIRECTORY) // with its own position in the listing
 	if err != nil {
@@ -92,7 +92,7 @@ func (w walker) dir(d *os.File, name string) error {
 func (w walker) entry(d *os.File, base, name string) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(int(d.Fd()), base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return fmt.Errorf("look at %s: %w", name, err)
+		return fmt.Errorf("check %s: %w", name, err)
 	}
 	kind := st.Mode & unix.S_IFMT
 	if st.Dev != w.device || kind != unix.S_IFDIR && kind != unix.S_IFREG {

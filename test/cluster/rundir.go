@@ -72,14 +72,14 @@ func running(path string) (bool, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	} else if err != nil {
-		return false, fmt.Errorf("look at run folder: %w", err)
+		return false, fmt.Errorf("check run folder: %w", err)
 	}
 	defer f.Close()
 	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return true, nil
 	} else if err != nil {
-		return false, fmt.Errorf("look at run folder: %w", err)
+		return false, fmt.Errorf("check run folder: %w", err)
 	}
 	return false, nil
 }
