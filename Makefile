@@ -69,8 +69,8 @@ step-test-daemon step-test-faults: step-test-e2e
 step-test-installer: step-test-faults
 step-test-soak: step-test-daemon step-test-installer
 
-# Steps without nodes run one after another beside these, so that each time the nodes leave some of
-# the processors to one of them. Helm is built first, or test-installer and test-modules would both
+# The linter, test-s3, the unit tests and on-host run one after another beside these, and
+# test-control after test-e2e, so that the nodes share the processors with one or two steps. Helm is built first, or test-installer and test-modules would both
 # build it at the same time.
 step-lint: step-kubernetes
 step-test-s3: step-lint
@@ -92,7 +92,9 @@ STEPS = test-vm test-e2e test-daemon test-faults test-installer test-soak kubern
 $(STEPS:%=step-%): step-%:
 	@$(NICE) $(MAKE) --no-print-directory $*
 
-on-host: test-modules deadcode
+on-host:
+	@$(MAKE) --no-print-directory test-modules
+	@$(MAKE) --no-print-directory deadcode
 
 check: setup ## check what changed, for the inner loop: form, vet, linter, unit tests of what depends on it, three tests on a virtual node
 	@begun=$$SECONDS; unformatted=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l) && \
