@@ -1,7 +1,6 @@
 package eviction
 
 import (
-	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,32 +9,31 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Unclaimed reports whether a PersistentVolume is of a LocalVolume, and not bound yet.
-func Unclaimed(c *persistentvolume.Volume) bool {
+// IsUnboundLocalVolume reports whether a PersistentVolume is of a LocalVolume, and not bound yet.
+func IsUnboundLocalVolume(c *persistentvolume.Volume) bool {
 	return c.Declared && !c.Placeholder && (c.Phase == corev1.VolumeAvailable || c.Phase == corev1.VolumePending)
 }
 
-// Declared returns the PersistentVolumes of LocalVolumes whose volumes are to be created now, because they are
-// missing or unfinished, in order of their names. Once a PersistentVolume is bound, its mounts create its
-// volume, like any other; an encrypted one is always created by its first mount.
-func Declared(view View) []persistentvolume.Volume {
+// LocalVolumesToCreate returns the PersistentVolumes of LocalVolumes whose volumes are to be
+// created now, because they are missing or unfinished, in order of their names. Once a
+// PersistentVolume is bound, its mounts create its volume, like any other; an encrypted one is
+// always created by its first mount.
+func LocalVolumesToCreate(view View) []persistentvolume.Volume {
 	x := newIndex(view)
 	var out []persistentvolume.Volume
 	for i := range view.PersistentVolumes {
 		c := &view.PersistentVolumes[i]
-		if !Unclaimed(c) || c.Deleting || c.Encrypted || c.Undelete || c.CloneOf != "" || c.Kind != volume.Claim || c.Cluster != view.Cluster {
+		if !IsUnboundLocalVolume(c) || c.Deleting || c.Encrypted || c.Undelete || c.CloneOf != "" || c.Kind != volume.Claim || c.Cluster != view.Cluster {
 			continue
 		}
 		group, there := x.group(c)
-		if !there || x.ailing[c.Group] != "" || !c.InGroup(group.UUID) {
+		if !there || x.groupProblems[c.Group] != "" || !c.InGroup(group.UUID) {
 			continue
 		}
 		if v, there := x.volumes[KeyOfPersistentVolume(c)]; !there || v.State == volume.Creating {
 			out = append(out, *c)
 		}
 	}
-	slices.SortFunc(out, func(a, b persistentvolume.Volume) int {
-		return cmp.Or(cmp.Compare(a.PV, b.PV), cmp.Compare(a.UID, b.UID))
-	})
+	slices.SortFunc(out, comparePV)
 	return out
 }

@@ -43,7 +43,7 @@ func TestDeclared(t *testing.T) {
 				s.Volume("data", tt.state, 10)
 			}
 			s.PersistentVolume("data", 10, tt.claim...)
-			require.Equal(t, tt.made, len(eviction.Declared(s.View)) == 1)
+			require.Equal(t, tt.made, len(eviction.LocalVolumesToCreate(s.View)) == 1)
 		})
 	}
 }

@@ -21,7 +21,7 @@ func onDevices(n int) *evictiontest.Scene {
 	s.Policy.HighPercent = 100
 	s.Pool("flexlvm", 50*n)
 	for i := range n {
-		g := s.Group("flexlvm")
+		g := s.PoolNamed("flexlvm")
 		g.Devices, g.DeviceFree = append(g.Devices, deviceName(i)), append(g.DeviceFree, 50*volume.GiB)
 	}
 	return s
@@ -37,7 +37,7 @@ func lies(s *evictiontest.Scene, on ...int) func(*inventory.Volume) {
 			if bytes := volume.Bytes(held) * volume.GiB; held > 0 {
 				v.On[deviceName(i)] = bytes
 				v.Device += bytes
-				s.Group("flexlvm").DeviceFree[i] -= bytes
+				s.PoolNamed("flexlvm").DeviceFree[i] -= bytes
 			}
 		}
 	}
@@ -148,7 +148,7 @@ func randomDevices(r *rand.Rand) *evictiontest.Scene {
 	s := onDevices(n)
 	for i := range 2 + r.IntN(8) {
 		on := make([]int, n)
-		left := s.Group("flexlvm").DeviceFree
+		left := s.PoolNamed("flexlvm").DeviceFree
 		for d := range on {
 			if one(r, 2) {
 				on[d] = r.IntN(min(25, int(left[d]/volume.GiB)) + 1)
@@ -173,7 +173,7 @@ func randomDevices(r *rand.Rand) *evictiontest.Scene {
 // freeAfter returns what is free on each device after a plan, not counting the eviction of volume but. If but is
 // "all", all evictable volumes count as evicted.
 func freeAfter(s *evictiontest.Scene, got eviction.Result, but volume.Name) []volume.Bytes {
-	free := slices.Clone(s.Group("flexlvm").DeviceFree)
+	free := slices.Clone(s.PoolNamed("flexlvm").DeviceFree)
 	for _, v := range s.View.Volumes {
 		goes := v.State == volume.Doomed || but == "all" && v.State == unreferenced ||
 			v.Name != but && slices.ContainsFunc(got.Evictions, func(e eviction.Eviction) bool { return e.Volume.UUID == v.UUID })

@@ -1,7 +1,6 @@
 package eviction
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -41,7 +40,7 @@ func Undeletes(view View) []Undelete {
 		}
 		out = append(out, u)
 	}
-	slices.SortFunc(out, func(a, b Undelete) int { return cmp.Compare(a.PersistentVolume.PV, b.PersistentVolume.PV) })
+	slices.SortFunc(out, func(a, b Undelete) int { return comparePV(a.PersistentVolume, b.PersistentVolume) })
 	return out
 }
 
@@ -54,12 +53,12 @@ func (x *index) cannotReturn(c *persistentvolume.Volume) (why string, evicted bo
 		return fmt.Sprintf("volume group %s is not on this node", c.Group), false
 	case !c.InGroup(pool.UUID):
 		return fmt.Sprintf("volume group %s on this node has the UUID %s, and the volume was in the one with UUID %s", c.Group, pool.UUID, c.GroupUUID), false
-	case x.ailing[c.Group] != "":
-		return x.ailing[c.Group], false
-	case x.sole[key] == nil:
+	case x.groupProblems[c.Group] != "":
+		return x.groupProblems[c.Group], false
+	case x.solePV[key] == nil:
 		return fmt.Sprintf("another PersistentVolume names volume %s too", key), false
-	case x.unseen(c.Pool()) != "":
-		return x.unseen(c.Pool()), false
+	case x.whyUnlisted(c.Pool()) != "":
+		return x.whyUnlisted(c.Pool()), false
 	}
 	v, there := x.volumes[key]
 	switch {

@@ -101,7 +101,7 @@ type simulated struct {
 func (n *simulated) fill(r *rand.Rand) {
 	devices := 2 + r.IntN(2)
 	n.Pool("flexlvm", 50*devices)
-	g := n.Group("flexlvm")
+	g := n.PoolNamed("flexlvm")
 	for i := range devices {
 		g.Devices, g.DeviceFree = append(g.Devices, fmt.Sprint("/dev/", i)), append(g.DeviceFree, 50*volume.GiB)
 	}
@@ -148,7 +148,7 @@ func (n *simulated) promiseWide(t *testing.T, b *ledgertest.Books, r *rand.Rand,
 	w := ledgertest.Want(name, 0)
 	w.Spec.Layout = []volume.Layout{volume.Striped, volume.Raid1}[r.IntN(2)]
 	if w.Spec.Layout == volume.Striped {
-		w.Spec.Stripes = 2 + r.IntN(len(n.Group("flexlvm").Devices)-1)
+		w.Spec.Stripes = 2 + r.IntN(len(n.PoolNamed("flexlvm").Devices)-1)
 	}
 	offer, _ := b.Offer("node-1", w.Spec)
 	part := offer.Most / volume.Bytes(1+r.IntN(3))
@@ -162,7 +162,7 @@ func (n *simulated) promiseWide(t *testing.T, b *ledgertest.Books, r *rand.Rand,
 
 // carryOut removes the volumes that a plan evicts, and the doomed ones.
 func (n *simulated) carryOut(plan eviction.Result) {
-	g := n.Group("flexlvm")
+	g := n.PoolNamed("flexlvm")
 	n.View.Volumes = slices.DeleteFunc(n.View.Volumes, func(v inventory.Volume) bool {
 		gone := v.State == volume.Doomed || slices.ContainsFunc(plan.Evictions, func(e eviction.Eviction) bool { return e.Volume.UUID == v.UUID })
 		for d, path := range g.Devices {
@@ -178,7 +178,7 @@ func (n *simulated) carryOut(plan eviction.Result) {
 // makeOne creates a volume that fits. In half of the cases, linear volumes are created first, and on the devices with the most room,
 // where they hurt the others most.
 func (n *simulated) makeOne(r *rand.Rand) bool {
-	g := n.Group("flexlvm")
+	g := n.PoolNamed("flexlvm")
 	if r.IntN(2) == 0 {
 		slices.SortStableFunc(n.unmade, func(a, b persistentvolume.Volume) int { return a.Shape.Devices() - b.Shape.Devices() })
 	}
