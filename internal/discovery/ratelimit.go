@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// watchEvery is how often a cleaning checks whether somebody uses what it cleans.
-const watchEvery = time.Second
+// checkEvery is how often a cleaning checks whether somebody uses what it cleans.
+const checkEvery = time.Second
 
-// A Pace limits how much all its users together do per second.
-type Pace struct {
+// A rateLimiter limits how much all its users together do per second.
+type rateLimiter struct {
 	mu   sync.Mutex
 	rate int64
 	next time.Time
 }
 
-// NewPace returns a pace of rate per second; 0: no limit.
-func NewPace(rate int64) *Pace { return &Pace{rate: rate} }
+// newRateLimiter returns a rateLimiter of rate per second; 0: no limit.
+func newRateLimiter(rate int64) *rateLimiter { return &rateLimiter{rate: rate} }
 
-// Wait waits until n more may be done.
-func (p *Pace) Wait(ctx context.Context, n int64) error {
-	if p.rate <= 0 {
+// wait waits until n more may be done.
+func (l *rateLimiter) wait(ctx context.Context, n int64) error {
+	if l.rate <= 0 {
 		return ctx.Err()
 	}
-	p.mu.Lock()
+	l.mu.Lock()
 	now := time.Now()
-	if p.next.Before(now) {
-		p.next = now
+	if l.next.Before(now) {
+		l.next = now
 	}
-	wait := p.next.Sub(now)
-	p.next = p.next.Add(time.Duration(float64(n) / float64(p.rate) * float64(time.Second)))
-	p.mu.Unlock()
+	wait := l.next.Sub(now)
+	l.next = l.next.Add(time.Duration(float64(n) / float64(l.rate) * float64(time.Second)))
+	l.mu.Unlock()
 	if wait < time.Millisecond {
 		return ctx.Err() // timers are coarser
 	}
@@ -45,15 +45,15 @@ func (p *Pace) Wait(ctx context.Context, n int64) error {
 	}
 }
 
-// A watchman limits how often a check runs.
-type watchman struct{ looked time.Time }
+// A throttle limits how often a check runs.
+type throttle struct{ checked time.Time }
 
-// due reports, once in watchEvery, that the check must run.
-func (w *watchman) due() bool {
+// due reports, once in checkEvery, that the check must run.
+func (t *throttle) due() bool {
 	now := time.Now()
-	if now.Sub(w.looked) < watchEvery {
+	if now.Sub(t.checked) < checkEvery {
 		return false
 	}
-	w.looked = now
+	t.checked = now
 	return true
 }
