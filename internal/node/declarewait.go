@@ -18,8 +18,8 @@ const busyPatience = 10 * time.Minute
 // soon. It does so for busyPatience, whose start is in the ledger and survives a restart.
 func (m *groupMaker) await(d *volumegroup.Decision) error {
 	name := d.Declaration.Name
-	at := slices.IndexFunc(d.Refused, func(r volumegroup.Refusal) bool { return r.Passing })
-	if d.GroupUUID != "" || at < 0 || len(d.Take) == 0 {
+	at := slices.IndexFunc(d.Refused, func(r volumegroup.Refusal) bool { return r.Transient })
+	if d.GroupUUID != "" || at < 0 || len(d.Candidates) == 0 {
 		return nil
 	}
 	since, waits := m.ledger.Waits[name]
@@ -36,7 +36,7 @@ func (m *groupMaker) await(d *volumegroup.Decision) error {
 	}
 	d.Waits = fmt.Sprintf("the group is not made yet, because of disk %s: %s; free it, or leave it out of spec.disks: at %s the group is made without it",
 		d.Refused[at].ID, d.Refused[at].Reason, until.UTC().Format(time.RFC3339))
-	d.Take = nil
+	d.Candidates = nil
 	return nil
 }
 
@@ -46,7 +46,7 @@ func (m *groupMaker) endWaits(outcomes []volumegroup.Outcome) error {
 	before := len(m.ledger.Waits)
 	maps.DeleteFunc(m.ledger.Waits, func(name string, _ time.Time) bool {
 		return !slices.ContainsFunc(outcomes, func(o volumegroup.Outcome) bool {
-			return o.Name == name && slices.ContainsFunc(o.Refused, func(r volumegroup.Refusal) bool { return r.Passing })
+			return o.Name == name && slices.ContainsFunc(o.Refused, func(r volumegroup.Refusal) bool { return r.Transient })
 		})
 	})
 	if len(m.ledger.Waits) == before {
