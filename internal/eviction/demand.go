@@ -58,8 +58,8 @@ func (p *planner) demand(c *persistentvolume.Volume, need volume.Bytes) demand {
 	if exists {
 		d.devices = v.Devices()
 		d.share = need / volume.Bytes(d.devices)
-		if v.Layout == volume.Raid1 && v.On != nil {
-			d.allowedDevices = slices.Sorted(maps.Keys(v.On))
+		if v.Layout == volume.Raid1 && v.ByDevice != nil {
+			d.allowedDevices = slices.Sorted(maps.Keys(v.ByDevice))
 		}
 		return d
 	}

@@ -32,10 +32,10 @@ func deviceName(i int) string { return fmt.Sprintf("/dev/sd%c", 'a'+i) }
 // lies places a volume on devices, with the given GiB on each.
 func lies(s *evictiontest.Scene, on ...int) func(*inventory.Volume) {
 	return func(v *inventory.Volume) {
-		v.On, v.Device = map[string]volume.Bytes{}, 0
+		v.ByDevice, v.Device = map[string]volume.Bytes{}, 0
 		for i, held := range on {
 			if bytes := volume.Bytes(held) * volume.GiB; held > 0 {
-				v.On[deviceName(i)] = bytes
+				v.ByDevice[deviceName(i)] = bytes
 				v.Device += bytes
 				s.PoolNamed("flexlvm").DeviceFree[i] -= bytes
 			}
@@ -76,7 +76,7 @@ func TestPlanMakesRoomOnTheDevicesThatNeedIt(t *testing.T) {
 		}, nil, 10 * volume.GiB},
 		"where it lies is not known": {func(s *evictiontest.Scene) {
 			for i := range s.View.Volumes {
-				s.View.Volumes[i].On = nil
+				s.View.Volumes[i].ByDevice = nil
 			}
 			s.PersistentVolume("a", 0, wide(volume.Raid1, 15))
 		}, nil, 10 * volume.GiB},
@@ -179,7 +179,7 @@ func freeAfter(s *evictiontest.Scene, got eviction.Result, but volume.Name) []vo
 			v.Name != but && slices.ContainsFunc(got.Evictions, func(e eviction.Eviction) bool { return e.Volume.UUID == v.UUID })
 		for i := range free {
 			if goes {
-				free[i] += v.On[deviceName(i)]
+				free[i] += v.ByDevice[deviceName(i)]
 			}
 		}
 	}

@@ -146,7 +146,7 @@ func (x *index) whyUnlisted(name volume.PoolName) string {
 		return ""
 	case !there:
 		return fmt.Sprintf("directory pool %s is not on this node, or does not carry flexlvm's tags, so its state is unknown; correct that, or remove the finalizer %s if the pool is lost permanently", name, pv.Finalizer)
-	case pool.Unseen():
+	case pool.VolumesUnknown():
 		return fmt.Sprintf("directory pool %s cannot be read, so its state is unknown: %s", name, pool.Directories.Unfit)
 	}
 	return ""

@@ -25,7 +25,7 @@ func (r *room) add(v *inventory.Volume) {
 }
 
 func addOn(on map[string]volume.Bytes, v *inventory.Volume) {
-	for device, held := range v.On {
+	for device, held := range v.ByDevice {
 		if _, usable := on[device]; usable { // LVM cannot allocate on other devices
 			on[device] += held
 		}
@@ -45,7 +45,7 @@ func (r room) with(volumes []*inventory.Volume) room {
 func (r room) without(v *inventory.Volume) room {
 	r = r.clone()
 	r.total -= v.Device
-	for device, held := range v.On {
+	for device, held := range v.ByDevice {
 		if _, usable := r.on[device]; usable {
 			r.on[device] -= held
 		}

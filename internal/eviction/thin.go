@@ -54,7 +54,7 @@ func (p *planner) thinAllocatable(pool *poolPlan) volume.Bytes {
 		}
 	}
 	used := pool.Size - pool.Free
-	others := min(pool.Thin.Others+pool.Thin.OthersUntold, used)
+	others := min(pool.Thin.Others+pool.Thin.OthersUnreported, used)
 	return max(0, left-max(0, others, used-held-slack))
 }
 

@@ -40,7 +40,7 @@ func TestUndeletes(t *testing.T) {
 func TestUndeleteOfWhatWasNeverFinished(t *testing.T) {
 	for name, unfinished := range map[string]func(*inventory.Volume){
 		"creating":    func(v *inventory.Volume) { v.State = volume.Creating },
-		"half a copy": func(v *inventory.Volume) { v.Clone = "another" },
+		"half a copy": func(v *inventory.Volume) { v.CloneOfFS = "another" },
 		"half zeroed": func(v *inventory.Volume) { v.HalfZeroed = true },
 	} {
 		s := evictiontest.New()

@@ -108,10 +108,10 @@ func (n *simulated) fill(r *rand.Rand) {
 	for i := range r.IntN(10) {
 		state := []volume.State{volume.Retained, volume.Doomed, volume.Unreferenced, volume.Unreferenced}[r.IntN(4)]
 		n.Volume(fmt.Sprint("v", i), state, 0, evictiontest.LastUsed(float64(r.IntN(20))), func(v *inventory.Volume) {
-			v.On, v.Device = map[string]volume.Bytes{}, 0
+			v.ByDevice, v.Device = map[string]volume.Bytes{}, 0
 			for d, path := range g.Devices {
 				held := min(volume.Bytes(r.IntN(20))*volume.GiB, g.DeviceFree[d])
-				v.On[path] = held
+				v.ByDevice[path] = held
 				v.Device += held
 				g.DeviceFree[d] -= held
 			}
@@ -167,8 +167,8 @@ func (n *simulated) carryOut(plan eviction.Result) {
 		gone := v.State == volume.Doomed || slices.ContainsFunc(plan.Evictions, func(e eviction.Eviction) bool { return e.Volume.UUID == v.UUID })
 		for d, path := range g.Devices {
 			if gone {
-				g.DeviceFree[d] += v.On[path]
-				g.Free += v.On[path]
+				g.DeviceFree[d] += v.ByDevice[path]
+				g.Free += v.ByDevice[path]
 			}
 		}
 		return gone
@@ -195,10 +195,10 @@ func (n *simulated) makeOne(r *rand.Rand) bool {
 			share = left
 		}
 		n.Volume(c.PV, volume.Ready, 0, func(v *inventory.Volume) {
-			v.Shape, v.Size, v.Device, v.On = c.Shape, c.Size, c.Charged, map[string]volume.Bytes{}
+			v.Shape, v.Size, v.Device, v.ByDevice = c.Shape, c.Size, c.Charged, map[string]volume.Bytes{}
 			for _, d := range order {
 				held := min(share, left, g.DeviceFree[d])
-				v.On[g.Devices[d]] = held
+				v.ByDevice[g.Devices[d]] = held
 				g.DeviceFree[d] -= held
 				left -= held
 			}

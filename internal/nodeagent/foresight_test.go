@@ -251,7 +251,7 @@ func TestUndeleteBesideAPoolThatIsNotSeen(t *testing.T) {
 	f := observation{inventory: inventory.Inventory{Pools: []inventory.Pool{{Name: "g"}, {Name: "g:not", Directories: &inventory.DirectoryPool{}}}}}
 	for _, p := range f.inventory.Pools {
 		one := eviction.PoolResult{Pool: p}
-		if p.Unseen() {
+		if p.VolumesUnknown() {
 			one.Closed = "its device is not there"
 		}
 		f.result.Pools = append(f.result.Pools, one)
