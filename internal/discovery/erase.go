@@ -144,7 +144,7 @@ func openDevice(f Found, flags int) (dev *os.File, size int64, err error) {
 		return nil, 0, errors.Join(errors.New("the device is not the one that was found"), dev.Close())
 	}
 	// While the device is open, its number is not reused.
-	if err := kernelHost.sameDevice(f); err != nil {
+	if err := kernelHost.checkSameDevice(f); err != nil {
 		return nil, 0, errors.Join(err, dev.Close())
 	}
 	size, err = dev.Seek(0, 2)
@@ -159,7 +159,7 @@ func openDevice(f Found, flags int) (dev *os.File, size int64, err error) {
 // data after a power cut. owner has the attributes that files created in it must inherit; nil: any.
 func checkEmpty(f Found, owner *Owner) error {
 	if f.Kind != Device {
-		return emptyDirectory(f, owner)
+		return checkEmptyDirectory(f, owner)
 	}
 	if err := disk.ReadsZero(f.Path); err != nil {
 		return err

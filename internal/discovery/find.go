@@ -75,7 +75,7 @@ type Found struct {
 	// Mount and Inode distinguish the topmost directory from another one that replaces it.
 	Mount, Inode uint64
 
-	device string // ID of the device that it is, or is on; empty if that has none
+	deviceID string // ID of the device that it is, or is on; empty if that has none
 }
 
 // host is what a finder needs from the machine.
@@ -92,9 +92,9 @@ type host struct {
 
 // A finder searches for volumes.
 type finder struct {
-	Host  host
-	uuids map[string]string           // by device and mount, so that a disk is queried once
-	whole func() ([]disk.Disk, error) // Host.Disks, called once in a call of Find
+	Host      host
+	uuids     map[string]string           // by device and mount, so that a disk is queried once
+	listDisks func() ([]disk.Disk, error) // Host.Disks, called once in a call of Find
 }
 
 // Find returns what is in the directories of the classes, in the order of the paths, including what
@@ -107,7 +107,7 @@ func (f *finder) Find(ctx context.Context, classes []Class) (all []Found, unseen
 	}
 	cachedUUIDs := f.uuids
 	f.uuids, unseen = map[string]string{}, map[string]error{}
-	f.whole = sync.OnceValues(f.Host.Disks)
+	f.listDisks = sync.OnceValues(f.Host.Disks)
 	for _, c := range classes {
 		entries, err := entriesOf(c, mounts)
 		if err != nil {
@@ -258,7 +258,7 @@ func (f *finder) inspectDevice(one *Found) error {
 	if err != nil {
 		return err
 	}
-	one.Number, one.Size, one.Disk, one.device = number, int64(d.Size), d.ID, d.ID
+	one.Number, one.Size, one.Disk, one.deviceID = number, int64(d.Size), d.ID, d.ID
 	switch {
 	case d.ID == "":
 		return fmt.Errorf("%s cannot be distinguished from other disks: it has neither a WWN nor a serial number", d.Path)
@@ -267,7 +267,7 @@ func (f *finder) inspectDevice(one *Found) error {
 	case d.Size == 0:
 		return fmt.Errorf("%s has no size", d.Path)
 	}
-	return checkUniqueID(d.ID, f.whole)
+	return checkUniqueID(d.ID, f.listDisks)
 }
 
 func (f *finder) inspectDirectory(ctx context.Context, one *Found, c Class, mounts []*mountinfo.Info, cachedUUIDs map[string]string) error {
@@ -337,7 +337,7 @@ func (f *finder) identify(ctx context.Context, one *Found, at *mountinfo.Info, c
 		}
 	}
 	f.uuids[key] = uuid
-	one.device = d.ID
+	one.deviceID = d.ID
 	name := diskid.OfFilesystem(uuid, one.Root)
 	if len(name) > maxDiskID {
 		return fmt.Errorf("the path %s in its file system is too long: with the UUID it has %d bytes, and at most %d are possible; move it up", one.Root, len(name), maxDiskID)
@@ -384,7 +384,7 @@ func refuseShared(all []Found) {
 			}
 			switch {
 			case a.Problem != "":
-			case diskid.PartitionOf(a.device, b.device) && (a.Kind == Device || b.Kind == Device):
+			case diskid.PartitionOf(a.deviceID, b.deviceID) && (a.Kind == Device || b.Kind == Device):
 				a.Problem = fmt.Sprintf("it is on a partition of %s (%s); keep only one of them", b.Path, b.Disk)
 			case !diskid.PartitionOf(a.Disk, b.Disk) && !diskid.PartitionOf(b.Disk, a.Disk) && diskid.Overlap(a.Disk, b.Disk),
 				a.Number == b.Number && (a.Kind == Device || b.Kind == Device):

@@ -11,9 +11,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/diskid"
 )
 
-// sameDevice fails unless the device that was found still has its ID, and no other disk has the
+// checkSameDevice fails unless the device that was found still has its ID, and no other disk has the
 // same ID: a link in /dev/disk/by-id could lead to either.
-func (h host) sameDevice(f Found) error {
+func (h host) checkSameDevice(f Found) error {
 	d, err := h.Device(f.Number)
 	if err != nil {
 		return err
@@ -26,8 +26,8 @@ func (h host) sameDevice(f Found) error {
 
 // checkUniqueID fails if several disks report this ID, or the ID of the disk that the partition with
 // this ID is on.
-func checkUniqueID(id string, whole func() ([]disk.Disk, error)) error {
-	all, err := whole()
+func checkUniqueID(id string, listDisks func() ([]disk.Disk, error)) error {
+	all, err := listDisks()
 	if err != nil {
 		return fmt.Errorf("cannot determine whether another disk has the same ID: %w", err)
 	}

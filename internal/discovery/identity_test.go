@@ -15,11 +15,11 @@ import (
 // A disk and its file system are both refused. Of a disk and its partition only the partition is,
 // because the disk's tenant may have created it.
 func TestFindOfOverlaps(t *testing.T) {
-	device := Found{Path: "/d", Kind: Device, Number: 1, Disk: "naa.1", device: "naa.1"}
-	part := Found{Path: "/p", Kind: Device, Number: 2, Disk: "naa.1-part1", device: "naa.1-part1"}
-	on := Found{Path: "/f", Kind: Filesystem, Number: 1, Disk: "fs-u", Root: "/", device: "naa.1"}
-	onPart := Found{Path: "/g", Kind: Filesystem, Number: 2, Disk: "fs-v", Root: "/", device: "naa.1-part1"}
-	onOther := Found{Path: "/h", Kind: Filesystem, Number: 3, Disk: "fs-w", Root: "/", device: "naa.1-part2"}
+	device := Found{Path: "/d", Kind: Device, Number: 1, Disk: "naa.1", deviceID: "naa.1"}
+	part := Found{Path: "/p", Kind: Device, Number: 2, Disk: "naa.1-part1", deviceID: "naa.1-part1"}
+	on := Found{Path: "/f", Kind: Filesystem, Number: 1, Disk: "fs-u", Root: "/", deviceID: "naa.1"}
+	onPart := Found{Path: "/g", Kind: Filesystem, Number: 2, Disk: "fs-v", Root: "/", deviceID: "naa.1-part1"}
+	onOther := Found{Path: "/h", Kind: Filesystem, Number: 3, Disk: "fs-w", Root: "/", deviceID: "naa.1-part2"}
 	for name, c := range map[string]struct{ all, refused []Found }{
 		"a disk and its file system":           {[]Found{device, on}, []Found{device, on}},
 		"a disk and its partition":             {[]Found{device, part}, []Found{part}},
@@ -49,10 +49,10 @@ func TestSameFilesystem(t *testing.T) {
 	p.mount(p.make("whole"), "/")
 	p.mounts = p.mounts[1:]
 	f := p.find()["whole"]
-	require.NoError(t, p.finder.sameFilesystem(t.Context(), f))
+	require.NoError(t, p.finder.checkSameFilesystem(t.Context(), f))
 	p.uuid = "u-2"
 	require.Equal(t, "fs-u-1", p.find()["whole"].Disk, "Find asks once in the life of a mount")
-	require.ErrorContains(t, p.finder.sameFilesystem(t.Context(), f), "file system fs-u-2 is now in the place of fs-u-1")
+	require.ErrorContains(t, p.finder.checkSameFilesystem(t.Context(), f), "file system fs-u-2 is now in the place of fs-u-1")
 }
 
 // A link may lead to any of several disks with one ID, so none of them is a volume, and none is erased.
@@ -79,9 +79,9 @@ func TestDisksWithOneID(t *testing.T) {
 				Disks: func() ([]disk.Disk, error) { return c.whole, nil },
 			}
 			f := Found{Path: "/mnt/raw/a"}
-			looked := (&finder{Host: h, whole: h.Disks}).inspectDevice(&f)
+			looked := (&finder{Host: h, listDisks: h.Disks}).inspectDevice(&f)
 			require.Equal(t, c.id, f.Disk)
-			for _, err := range []error{looked, h.sameDevice(f)} {
+			for _, err := range []error{looked, h.checkSameDevice(f)} {
 				if c.says == "" {
 					require.NoError(t, err)
 				} else {
@@ -89,7 +89,7 @@ func TestDisksWithOneID(t *testing.T) {
 				}
 			}
 			f.Disk = "naa.2"
-			require.ErrorContains(t, h.sameDevice(f), "device "+c.id+" is now in the place of naa.2")
+			require.ErrorContains(t, h.checkSameDevice(f), "device "+c.id+" is now in the place of naa.2")
 			h.Disks = func() ([]disk.Disk, error) { return nil, errors.New("no /sys") }
 			require.ErrorContains(t, checkUniqueID(c.id, h.Disks), "no /sys")
 		})

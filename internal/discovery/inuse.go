@@ -134,7 +134,7 @@ func checkOfferable(ctx context.Context, run exec.Interface, f Found, c Class, e
 	if err := checkNotMember(ctx, run, d.Path); err != nil {
 		return err
 	}
-	return formatsData(ctx, run, d.Path, c, e)
+	return checkKubeletFormat(ctx, run, d.Path, c, e)
 }
 
 // checkNotMember fails if a device's signatures show that it is part of another. Tenants can write those,

@@ -99,13 +99,13 @@ func (m *Machine) openSame(ctx context.Context, f Found) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.finder.sameFilesystem(ctx, f); err != nil {
+	if err := m.finder.checkSameFilesystem(ctx, f); err != nil {
 		return nil, errors.Join(err, top.Close())
 	}
 	return top, nil
 }
 
-func (f *finder) sameFilesystem(ctx context.Context, found Found) error {
+func (f *finder) checkSameFilesystem(ctx context.Context, found Found) error {
 	d, err := f.Host.Device(found.Number)
 	if err != nil {
 		return err

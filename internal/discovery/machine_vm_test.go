@@ -244,7 +244,7 @@ func TestMachineDevice(t *testing.T) {
 	require.NoError(t, m.CheckOfferable(t.Context(), f, class, Entry{}))
 	held, err := os.OpenFile(disk, os.O_RDONLY|unix.O_EXCL, 0)
 	require.NoError(t, err)
-	unseen := formatsData(t.Context(), utilsexec.New(), disk, files, Entry{})
+	unseen := checkKubeletFormat(t.Context(), utilsexec.New(), disk, files, Entry{})
 	require.ErrorContains(t, unseen, "it is in use")
 	require.NotErrorIs(t, unseen, blank.ErrNotZero, "nobody has seen data, so nothing is withdrawn")
 	require.NoError(t, held.Close())

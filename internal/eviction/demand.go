@@ -80,7 +80,7 @@ func (p *planner) need(c *persistentvolume.Volume) volume.Bytes {
 		return 0
 	case !exists:
 		return c.Charge().In(pool.Extent)
-	case !isOf(v, c):
+	case !isVolumeOf(v, c):
 		return 0
 	case c.Taken:
 		return 0 // a snapshot is never written, and never grows

@@ -103,7 +103,7 @@ func (p *planner) evictForHeadroom(pool *poolPlan) []Eviction {
 		recent = slices.DeleteFunc(recent, func(other *inventory.Volume) bool { return other == v })
 	}
 	// Evicting along with the volumes for promises takes hardly longer, and the next pods find room.
-	if n == 0 || !pool.promising && p.postpone(pool) {
+	if n == 0 || !pool.evictsForPromises && p.postpone(pool) {
 		return nil
 	}
 	cause := fmt.Sprintf("pool %s has %s, and %s is kept free for future claims (%s %s)",

@@ -97,7 +97,7 @@ func (x *index) obstacle(c *persistentvolume.Volume) string {
 		return "another PersistentVolume, which cannot be read, may name it or be a copy of it that is not created yet; its event VolumeNeedsAttention says what to do"
 	}
 	if _, there := x.group(c); !there {
-		return fmt.Sprintf("LVM does not see volume group %s on this node, so its state is unknown; %s; only if they are lost permanently, remove the finalizer %s", c.Group, bringBack(c.Group), pv.Finalizer)
+		return fmt.Sprintf("LVM does not see volume group %s on this node, so its state is unknown; %s; only if they are lost permanently, remove the finalizer %s", c.Group, missingGroupAdvice(c.Group), pv.Finalizer)
 	}
 	if problem := x.groupProblems[c.Group]; problem != "" {
 		return problem
@@ -187,7 +187,7 @@ func (x *index) pvProblem(view View, c *persistentvolume.Volume) string {
 	_, hasPool := x.pools[c.Pool()]
 	switch {
 	case !there:
-		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which LVM does not see on this node; %s%s; only if they are lost permanently, delete %s", c.PV, c.Group, bringBack(c.Group), orCreate(c), claimant(c))
+		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which LVM does not see on this node; %s%s; only if they are lost permanently, delete %s", c.PV, c.Group, missingGroupAdvice(c.Group), orCreate(c), claimant(c))
 	case !c.InGroup(pool.UUID) && x.groupProblems[c.Group] == "":
 		return fmt.Sprintf("PersistentVolume %s was created for volume group %s with UUID %s, but the one on this node has %s; bring the disks of the other one back; only if they are lost permanently, such as after a replacement, delete %s", c.PV, c.Group, c.GroupUUID, pool.UUID, claimant(c))
 	case !hasPool:
@@ -208,9 +208,9 @@ func claimant(c *persistentvolume.Volume) string {
 	return c.User()
 }
 
-// bringBack returns what to do about a volume group that LVM does not see. Its data may be intact: its disks may be
-// late, or hidden by LVM's devices file.
-func bringBack(group volume.Group) string {
+// missingGroupAdvice returns what to do about a volume group that LVM does not see. Its data may be intact: its disks
+// may be late, or hidden by LVM's devices file.
+func missingGroupAdvice(group volume.Group) string {
 	return fmt.Sprintf("bring its disks back (`flexlvm doctor --group %s` shows whether LVM's devices file hides them; then run `vgimportdevices %s`)", group, group)
 }
 
@@ -232,7 +232,7 @@ func (x *index) unmountable(view View, c *persistentvolume.Volume) string {
 	case there && (v.State == volume.Unreferenced || v.State == volume.Retained):
 		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s >/dev/null` (the PersistentVolume is there already)", c.PV, c.Phase, key, v.State, c.Volume)
 	case !there && view.Lost[key] && x.groupProblems[c.Group] == "" && x.incomplete(c.Pool()) == "":
-		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s, %s, is gone, so no pod can mount it; %s", c.PV, c.Phase, key, shownBy(c), afterLoss(c))
+		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s, %s, is gone, so no pod can mount it; %s", c.PV, c.Phase, key, existenceEvidence(c), lostVolumeAdvice(c))
 	}
 	return ""
 }
@@ -249,16 +249,16 @@ func (x *index) incomplete(name volume.PoolName) string {
 	return ""
 }
 
-// shownBy returns the evidence that the volume of a PersistentVolume existed.
-func shownBy(c *persistentvolume.Volume) string {
+// existenceEvidence returns the evidence that the volume of a PersistentVolume existed.
+func existenceEvidence(c *persistentvolume.Volume) string {
 	if c.Kind == volume.Dataset && c.Replica.Complete {
 		return "which is complete according to the PersistentVolume"
 	}
 	return "which was here as far as this node's records show"
 }
 
-// afterLoss returns what to do about a PersistentVolume whose volume is gone.
-func afterLoss(c *persistentvolume.Volume) string {
+// lostVolumeAdvice returns what to do about a PersistentVolume whose volume is gone.
+func lostVolumeAdvice(c *persistentvolume.Volume) string {
 	switch {
 	case c.Kind == volume.Dataset:
 		return fmt.Sprintf("delete %s, and the replica is loaded again", c.User())

@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-func volumes(n int) string { return volume.Pluralize(n, "volume", "volumes") }
+func countVolumes(n int) string { return volume.Pluralize(n, "volume", "volumes") }
 
 // ago formats an age. It is not negative, even if the clock was set back.
 func ago(now, then time.Time) string {
@@ -94,7 +94,7 @@ func (p *poolPlan) promises() string {
 	if p.shared > 0 {
 		also = ", with " + p.overwriting()
 	}
-	return fmt.Sprintf("%s promised on this node (%s) %s %s%s", volumes(len(p.demands)), whom, verb, p.result.Promised, also)
+	return fmt.Sprintf("%s promised on this node (%s) %s %s%s", countVolumes(len(p.demands)), whom, verb, p.result.Promised, also)
 }
 
 // room describes the room that is free or about to be.
@@ -204,18 +204,18 @@ func (p *planner) advice(pool *poolPlan) (out []string) {
 		{KeptWanted, "cannot be evicted while a PersistentVolume names it"},
 		{KeptProblem, "cannot be evicted because of a problem that needs manual action"},
 	} {
-		if a := pool.unreferenced[h.kept]; a != nil {
+		if a := pool.keptUnreferenced[h.kept]; a != nil {
 			out = append(out, fmt.Sprintf("%s in %s %s", a.bytes, volume.Pluralize(a.volumes, "unreferenced volume", "unreferenced volumes"), h.what))
 		}
 	}
-	if pool.kept.volumes > 0 {
-		out = append(out, fmt.Sprintf("%s in %s cannot be evicted: in use, incomplete, too young, or kept by their policy", pool.kept.bytes, volume.Pluralize(pool.kept.volumes, "replica of a dataset", "replicas of datasets")))
+	if pool.keptReplicas.volumes > 0 {
+		out = append(out, fmt.Sprintf("%s in %s cannot be evicted: in use, incomplete, too young, or kept by their policy", pool.keptReplicas.bytes, volume.Pluralize(pool.keptReplicas.volumes, "replica of a dataset", "replicas of datasets")))
 	}
-	if pool.stuck.volumes > 0 {
-		out = append(out, fmt.Sprintf("%s in %s were given up long ago, and their claims are still there: see their VolumeManager", pool.stuck.bytes, volume.Pluralize(pool.stuck.volumes, "replica of a dataset", "replicas of datasets")))
+	if pool.stuckReplicas.volumes > 0 {
+		out = append(out, fmt.Sprintf("%s in %s were given up long ago, and their claims are still there: see their VolumeManager", pool.stuckReplicas.bytes, volume.Pluralize(pool.stuckReplicas.volumes, "replica of a dataset", "replicas of datasets")))
 	}
 	if pool.orphaned.volumes > 0 {
-		out = append(out, fmt.Sprintf("%s in %s without a PersistentVolume: look at them with `flexlvm volumes list`", pool.orphaned.bytes, volumes(pool.orphaned.volumes)))
+		out = append(out, fmt.Sprintf("%s in %s without a PersistentVolume: look at them with `flexlvm volumes list`", pool.orphaned.bytes, countVolumes(pool.orphaned.volumes)))
 	}
 	if pool.Thin != nil {
 		return append(out, fmt.Sprintf("extend thin pool %s (lvextend), or delete claims that nobody needs", pool.Name))

@@ -89,7 +89,7 @@ func (p *planner) blocked() string {
 		}
 	}
 	if persistentVolumes == 0 && p.readyCount > 0 {
-		return fmt.Sprintf("nothing is evicted: the API server shows no PersistentVolume of this cluster for this node, which has %s in state ready, as if it had come back empty; %s", volumes(p.readyCount), blockedAdvice)
+		return fmt.Sprintf("nothing is evicted: the API server shows no PersistentVolume of this cluster for this node, which has %s in state ready, as if it had come back empty; %s", countVolumes(p.readyCount), blockedAdvice)
 	}
 	orphans := 0
 	for i := range p.result.Orphans {
@@ -98,7 +98,7 @@ func (p *planner) blocked() string {
 		}
 	}
 	if orphans >= minBlockingOrphans && 2*orphans > p.readyCount {
-		return fmt.Sprintf("nothing is evicted: no PersistentVolume names %d of the %s in state ready, as if the API server had been restored from an old backup; %s", orphans, volumes(p.readyCount), blockedAdvice)
+		return fmt.Sprintf("nothing is evicted: no PersistentVolume names %d of the %s in state ready, as if the API server had been restored from an old backup; %s", orphans, countVolumes(p.readyCount), blockedAdvice)
 	}
 	return ""
 }

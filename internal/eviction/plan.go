@@ -158,7 +158,7 @@ type planner struct {
 func (p *planner) initPools() {
 	p.byName = make(map[volume.PoolName]*poolPlan, len(p.view.Pools))
 	for _, given := range p.view.Pools {
-		pool := &poolPlan{Pool: given, problem: p.index.groupProblems[given.Name.Group()], unreferenced: map[Kept]*amount{}, freeSoonOn: map[string]volume.Bytes{}, evicted: map[*inventory.Volume]bool{}}
+		pool := &poolPlan{Pool: given, problem: p.index.groupProblems[given.Name.Group()], keptUnreferenced: map[Kept]*amount{}, freeSoonOn: map[string]volume.Bytes{}, evicted: map[*inventory.Volume]bool{}}
 		for device := range freeOn(given) {
 			pool.freeSoonOn[device] = 0 // addOn ignores other devices
 		}
@@ -216,10 +216,10 @@ func (p *planner) classifyUnreferenced(v *inventory.Volume, pool *poolPlan) {
 	}
 	switch kept := p.whyKept(v, pool); {
 	case kept != "":
-		if pool.unreferenced[kept] == nil {
-			pool.unreferenced[kept] = &amount{}
+		if pool.keptUnreferenced[kept] == nil {
+			pool.keptUnreferenced[kept] = &amount{}
 		}
-		pool.unreferenced[kept].add(v)
+		pool.keptUnreferenced[kept].add(v)
 	case p.view.KeptUnchecked[v.UUID]:
 		pool.keptUnchecked = append(pool.keptUnchecked, v)
 	default:

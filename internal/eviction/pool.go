@@ -12,15 +12,15 @@ import (
 // A poolPlan holds a plan's counts and decisions for one pool.
 type poolPlan struct {
 	inventory.Pool
-	problem       string              // why nothing in it can be changed
-	queue         []*inventory.Volume // volumes that may be evicted, in order; orphans at the end
-	keptUnchecked []*inventory.Volume // see View.KeptUnchecked; they join the queue once the offer has been determined
-	orphans       []*inventory.Volume // volumes that may be evicted as orphans
-	unreferenced  map[Kept]*amount    // the unreferenced volumes that may not be evicted
-	orphaned      amount
-	replicas      []candidate // replicas that may be evicted, in order
-	kept          amount      // replicas that may not be evicted
-	stuck         amount      // replicas whose eviction was confirmed too long ago
+	problem          string              // why nothing in it can be changed
+	queue            []*inventory.Volume // volumes that may be evicted, in order; orphans at the end
+	keptUnchecked    []*inventory.Volume // see View.KeptUnchecked; they join the queue once the offer has been determined
+	orphans          []*inventory.Volume // volumes that may be evicted as orphans
+	keptUnreferenced map[Kept]*amount    // the unreferenced volumes that may not be evicted
+	orphaned         amount
+	replicas         []candidate // replicas that may be evicted, in order
+	keptReplicas     amount      // replicas that may not be evicted
+	stuckReplicas    amount      // replicas whose eviction was confirmed too long ago
 	// unfinished are doomed volumes whose removal has failed.
 	unfinished []*inventory.Volume
 	removing   bool         // a removal in the pool is running or about to be retried
@@ -30,9 +30,9 @@ type poolPlan struct {
 	freeSoonOn map[string]volume.Bytes
 	evicted    map[*inventory.Volume]bool // by this plan
 	postponed  bool                       // this plan postpones evictions, because pods are starting
-	// promising: this plan evicts for promises.
-	promising bool
-	demands   []demand
+	// evictsForPromises: this plan evicts for promises.
+	evictsForPromises bool
+	demands           []demand
 	// shared is what demands do not include in a thin pool; see addShared.
 	shared     volume.Bytes
 	thinGrowth []volume.Bytes // growth of each thin volume that must be free at one moment
@@ -145,7 +145,7 @@ func (p *planner) decide(pool *poolPlan) []Eviction {
 	// An eviction that frees no room is no help.
 	pool.queue = slices.DeleteFunc(pool.queue, func(v *inventory.Volume) bool { return v.Device <= 0 })
 	promised := p.evictForPromises(pool)
-	out, pool.promising = append(out, promised...), len(promised) > 0
+	out, pool.evictsForPromises = append(out, promised...), len(promised) > 0
 	p.result.ReplicaEvictions = append(p.result.ReplicaEvictions, p.evictReplicas(pool)...)
 	out = append(out, p.evictForThreshold(pool)...)
 	out = append(out, p.evictForHeadroom(pool)...)

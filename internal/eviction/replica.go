@@ -38,13 +38,13 @@ func (p *planner) classifyReplica(v *inventory.Volume, pool *poolPlan) {
 	}
 	switch {
 	case c.Replica.EvictionCommitted() && !c.BeingRemoved() && p.view.Now.Sub(c.Replica.Evictable) > confirmedTimeout:
-		pool.stuck.add(v)
+		pool.stuckReplicas.add(v)
 	case c.Replica.EvictionCommitted():
 		pool.addPending(v) // its claim is deleted or about to be
 	case p.replicaEvictable(v, c, pool):
 		pool.replicas = append(pool.replicas, candidate{v, c})
 	default:
-		pool.kept.add(v)
+		pool.keptReplicas.add(v)
 	}
 }
 

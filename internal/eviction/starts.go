@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// startTime is how long a start counts: a pod that has not started by then waits for something else.
-	startTime = time.Minute
+	// startTimeout is how long a start counts: a pod that has not started by then waits for something else.
+	startTimeout = time.Minute
 	// MaxPostponement is how long consecutive starts postpone evictions that can wait.
 	MaxPostponement = time.Minute
 )
@@ -35,7 +35,7 @@ func (s *Starts) Until(view View, pods []types.UID) time.Time {
 			first = view.Now
 		}
 		seen[id] = first
-		if end := first.Add(startTime); end.After(last) {
+		if end := first.Add(startTimeout); end.After(last) {
 			last = end
 		}
 	}
@@ -54,12 +54,12 @@ func (s *Starts) Until(view View, pods []types.UID) time.Time {
 }
 
 // unmounted returns the usable PersistentVolumes whose volumes do not exist yet, or were created within
-// startTime and are not open: most are created before their pods reach the node.
+// startTimeout and are not open: most are created before their pods reach the node.
 func unmounted(view View) (out []types.UID) {
 	settled := make(map[Key]bool, len(view.Volumes))
 	for i := range view.Volumes {
 		v := &view.Volumes[i]
-		settled[KeyOf(v)] = v.Open || v.State != volume.Creating && v.State != volume.Ready || view.Now.Sub(v.Created) >= startTime
+		settled[KeyOf(v)] = v.Open || v.State != volume.Creating && v.State != volume.Ready || view.Now.Sub(v.Created) >= startTimeout
 	}
 	for i := range view.PersistentVolumes {
 		c := &view.PersistentVolumes[i]

@@ -12,7 +12,7 @@ import (
 // An Undelete is the request of a PersistentVolume to bring its volume back.
 type Undelete struct {
 	PersistentVolume persistentvolume.Volume
-	Was              volume.State // of the volume
+	State            volume.State // of the volume
 	UUID             string       // LVM's UUID of the volume
 	// Why is why it cannot be brought back; empty if it can. If Evicted, it never can.
 	Why     string
@@ -34,9 +34,9 @@ func Undeletes(view View) []Undelete {
 			continue
 		}
 		u := Undelete{PersistentVolume: *c}
-		u.Why, u.Evicted = x.cannotReturn(c)
+		u.Why, u.Evicted = x.whyNotUndeleted(c)
 		if v, there := x.volumes[KeyOfPersistentVolume(c)]; there {
-			u.Was, u.UUID = v.State, v.UUID
+			u.State, u.UUID = v.State, v.UUID
 		}
 		out = append(out, u)
 	}
@@ -44,8 +44,8 @@ func Undeletes(view View) []Undelete {
 	return out
 }
 
-// cannotReturn returns why the volume of a PersistentVolume cannot be brought back, and whether it was evicted.
-func (x *index) cannotReturn(c *persistentvolume.Volume) (why string, evicted bool) {
+// whyNotUndeleted returns why the volume of a PersistentVolume cannot be brought back, and whether it was evicted.
+func (x *index) whyNotUndeleted(c *persistentvolume.Volume) (why string, evicted bool) {
 	key := KeyOfPersistentVolume(c)
 	pool, there := x.group(c)
 	switch {
@@ -67,12 +67,12 @@ func (x *index) cannotReturn(c *persistentvolume.Volume) (why string, evicted bo
 	case !there || v.State == volume.Doomed:
 		return fmt.Sprintf("volume %s was evicted before it could be brought back: its data is lost, and no empty volume replaces it", key), true
 	}
-	return notTheOne(v, c), false
+	return whyOtherVolume(v, c), false
 }
 
-// notTheOne returns why an existing volume is not the one that a PersistentVolume asks to bring back; empty if
+// whyOtherVolume returns why an existing volume is not the one that a PersistentVolume asks to bring back; empty if
 // it is.
-func notTheOne(v *inventory.Volume, c *persistentvolume.Volume) string {
+func whyOtherVolume(v *inventory.Volume, c *persistentvolume.Volume) string {
 	key := KeyOf(v)
 	switch {
 	case v.State == "":

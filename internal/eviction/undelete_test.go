@@ -29,7 +29,7 @@ func TestUndeletes(t *testing.T) {
 	require.Empty(t, s.Plan().Evictions)
 	got := eviction.Undeletes(s.View)
 	require.Len(t, got, 1)
-	require.Equal(t, eviction.Undelete{PersistentVolume: s.View.PersistentVolumes[1], Was: volume.Unreferenced, UUID: "uuid-data"}, got[0])
+	require.Equal(t, eviction.Undelete{PersistentVolume: s.View.PersistentVolumes[1], State: volume.Unreferenced, UUID: "uuid-data"}, got[0])
 	require.Empty(t, eviction.Judge(s.View), "nobody need do anything")
 
 	s.PersistentVolume("twice", 90, wantsBack, func(c *persistentvolume.Volume) { c.Volume = "data" })

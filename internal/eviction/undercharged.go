@@ -22,7 +22,7 @@ func Undercharged(view View) []Undercharge {
 		c := &view.PersistentVolumes[i]
 		v, made := x.volumes[KeyOfPersistentVolume(c)]
 		pool, there := x.pools[c.Pool()]
-		if !made || !there || v.State != volume.Ready || !isOf(v, c) || !c.Usable() || c.Deleting || c.Kind == volume.Snapshot {
+		if !made || !there || v.State != volume.Ready || !isVolumeOf(v, c) || !c.Usable() || c.Deleting || c.Kind == volume.Snapshot {
 			continue
 		}
 		charge := c.Charge()

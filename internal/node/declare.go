@@ -146,7 +146,7 @@ func (m *groupMaker) makeLoops(ctx context.Context, decisions []volumegroup.Deci
 
 func sameLedger(a, b volumegroup.Ledger) bool {
 	sameDisk := func(a, b volumegroup.DiskRecord) bool { return reflect.DeepEqual(a, b) }
-	return maps.Equal(a.Groups, b.Groups) && maps.EqualFunc(a.Disks, b.Disks, sameDisk) && maps.EqualFunc(a.Waits, b.Waits, time.Time.Equal)
+	return maps.Equal(a.Groups, b.Groups) && maps.EqualFunc(a.Disks, b.Disks, sameDisk) && maps.EqualFunc(a.WaitingSince, b.WaitingSince, time.Time.Equal)
 }
 
 func (m *groupMaker) record(step string) error {
@@ -235,7 +235,7 @@ func (m *groupMaker) take(ctx context.Context, d *volumegroup.Decision) error {
 	made := m.ledger.Groups[d.Declaration.Name]
 	made.UUID, made.Lost = d.GroupUUID, ""
 	m.ledger.Groups[d.Declaration.Name] = made
-	delete(m.ledger.Waits, d.Declaration.Name)
+	delete(m.ledger.WaitingSince, d.Declaration.Name)
 	for _, c := range d.Candidates {
 		m.stage(c.ID, volumegroup.DiskMember)
 		d.Members = append(d.Members, c.Disk)
@@ -258,9 +258,9 @@ func (m *groupMaker) reserve(d *volumegroup.Decision) error {
 		if c.Begun {
 			continue
 		}
-		taken := volumegroup.DiskRecord{Declaration: name, Group: d.Declaration.Group, PV: c.PV, Stage: volumegroup.DiskTaken, Asked: m.ledger.Disks[c.ID].Asked}
-		if c.Asked != "" && !slices.Contains(taken.Asked, c.Asked) {
-			taken.Asked = append(taken.Asked, c.Asked)
+		taken := volumegroup.DiskRecord{Declaration: name, Group: d.Declaration.Group, PV: c.PV, Stage: volumegroup.DiskTaken, ReuseEntries: m.ledger.Disks[c.ID].ReuseEntries}
+		if c.ReuseEntry != "" && !slices.Contains(taken.ReuseEntries, c.ReuseEntry) {
+			taken.ReuseEntries = append(taken.ReuseEntries, c.ReuseEntry)
 		}
 		m.ledger.Disks[c.ID] = taken
 	}

@@ -178,7 +178,7 @@ func anyMatches(pattern string, names []string) bool {
 
 // reuseEntry reports whether the declaration asks for the disk to be taken again, with an entry that has
 // not been used yet, and returns the entry.
-func (d Declaration) reuseEntry(id string, used []string) (entry string, yes bool) {
+func (d Declaration) reuseEntry(id string, used []string) (entry string, found bool) {
 	for _, entry := range d.ReuseDisks {
 		name, _, _ := strings.Cut(entry, "@")
 		if name == id && id != "" && !slices.Contains(used, entry) {

@@ -9,15 +9,15 @@ import (
 )
 
 // A Ledger is the node's record of the disks that it has taken. It is written before a disk is
-// touched, and nothing but Waits is ever removed from it.
+// touched, and nothing but WaitingSince is ever removed from it.
 type Ledger struct {
 	// Groups holds groups by the name of the declaration that created them.
 	Groups map[string]GroupRecord `json:"groups,omitempty"`
 	// Disks holds disks by their IDs.
 	Disks map[string]DiskRecord `json:"disks,omitempty"`
-	// Waits holds, by the names of declarations, since when their groups, which do not exist yet,
+	// WaitingSince holds, by the names of declarations, since when their groups, which do not exist yet,
 	// wait for a disk that cannot be taken at the moment.
-	Waits map[string]time.Time `json:"waits,omitempty"`
+	WaitingSince map[string]time.Time `json:"waits,omitempty"`
 }
 
 // A GroupRecord is a volume group that a declaration created here.
@@ -42,16 +42,16 @@ type DiskRecord struct {
 	// begun from what a person has created.
 	PV    string    `json:"pv"`
 	Stage DiskStage `json:"stage"`
-	// Asked are the entries of the annotation for which the disk was taken again.
-	Asked []string `json:"asked,omitempty"`
+	// ReuseEntries are the entries of the annotation for which the disk was taken again.
+	ReuseEntries []string `json:"asked,omitempty"`
 }
 
-// lastAsked returns the entry for which the disk was last taken again; empty if it was not.
-func (t DiskRecord) lastAsked() string {
-	if len(t.Asked) == 0 {
+// lastReuseEntry returns the entry for which the disk was last taken again; empty if it was not.
+func (t DiskRecord) lastReuseEntry() string {
+	if len(t.ReuseEntries) == 0 {
 		return ""
 	}
-	return t.Asked[len(t.Asked)-1]
+	return t.ReuseEntries[len(t.ReuseEntries)-1]
 }
 
 // DiskStage is how far a disk has come on its way into the group.
@@ -82,14 +82,14 @@ func (l Ledger) WithReported(all []Declaration) Ledger {
 
 // clone copies the ledger, so that a plan does not change the ledger it is based on.
 func (l Ledger) clone() Ledger {
-	out := Ledger{Groups: make(map[string]GroupRecord, len(l.Groups)), Disks: make(map[string]DiskRecord, len(l.Disks)), Waits: make(map[string]time.Time, len(l.Waits))}
+	out := Ledger{Groups: make(map[string]GroupRecord, len(l.Groups)), Disks: make(map[string]DiskRecord, len(l.Disks)), WaitingSince: make(map[string]time.Time, len(l.WaitingSince))}
 	for k, v := range l.Groups {
 		out.Groups[k] = v
 	}
 	for k, v := range l.Disks {
-		v.Asked = slices.Clone(v.Asked)
+		v.ReuseEntries = slices.Clone(v.ReuseEntries)
 		out.Disks[k] = v
 	}
-	maps.Copy(out.Waits, l.Waits)
+	maps.Copy(out.WaitingSince, l.WaitingSince)
 	return out
 }

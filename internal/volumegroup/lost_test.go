@@ -20,7 +20,7 @@ func TestLostGroupIsNotMadeAgain(t *testing.T) {
 	begun := Ledger{
 		Groups: map[string]GroupRecord{"a": {Group: a.Group, Lost: "vg-1"}},
 		Disks: map[string]DiskRecord{
-			"serial-2": {Declaration: "a", Group: a.Group, PV: "pv-2", Stage: DiskTaken, Asked: []string{"serial-2"}},
+			"serial-2": {Declaration: "a", Group: a.Group, PV: "pv-2", Stage: DiskTaken, ReuseEntries: []string{"serial-2"}},
 			"serial-3": {Declaration: "a", Group: a.Group, PV: "pv-3", Stage: DiskTaken},
 		},
 	}

@@ -42,9 +42,9 @@ type Decision struct {
 	Candidates []Candidate
 	Refused    []Refusal
 	CreatePool bool // the group exists, and its thin pool was not created yet
-	// Waits is why the group, which does not exist yet, is not created this time; empty if it may
+	// WaitReason is why the group, which does not exist yet, is not created this time; empty if it may
 	// be.
-	Waits string
+	WaitReason string
 	// Lost is the UUID of a group of this name that was created here and is gone; empty if there
 	// was none, or it exists.
 	Lost string
@@ -53,7 +53,7 @@ type Decision struct {
 // RefuseRecreation prevents a group that is gone from being created again unless a disk to be taken was
 // asked for. It must be called again whenever a disk is removed from Candidates.
 func (d *Decision) RefuseRecreation() {
-	if d.Problem != "" || d.Lost == "" || slices.ContainsFunc(d.Candidates, func(c Candidate) bool { return c.Asked != "" }) {
+	if d.Problem != "" || d.Lost == "" || slices.ContainsFunc(d.Candidates, func(c Candidate) bool { return c.ReuseEntry != "" }) {
 		return
 	}
 	d.Problem = fmt.Sprintf("volume group %s (UUID %s) was created here and is gone: its disks are missing, or someone has removed it; it is not created again unless the annotation %s of the VolumeGroup names a blank disk for it", d.Declaration.Group, d.Lost, annotation)
@@ -75,9 +75,9 @@ type Candidate struct {
 	PV string
 	// Begun: the disk already is that physical volume, in no group, and not blank.
 	Begun bool
-	// Asked is the entry of the annotation for which the disk is taken again, or was by an earlier
+	// ReuseEntry is the entry of the annotation for which the disk is taken again, or was by an earlier
 	// process that has begun with it.
-	Asked string
+	ReuseEntry string
 }
 
 // A Refusal is a disk that is not taken, and why.
@@ -209,7 +209,7 @@ func (p *planner) recordGroup(d Declaration, uuid string) {
 			continue
 		}
 		was := p.ledger.Disks[pv.Disk]
-		p.ledger.Disks[pv.Disk] = DiskRecord{Declaration: d.Name, Group: d.Group, PV: pv.UUID, Stage: DiskMember, Asked: was.Asked}
+		p.ledger.Disks[pv.Disk] = DiskRecord{Declaration: d.Name, Group: d.Group, PV: pv.UUID, Stage: DiskMember, ReuseEntries: was.ReuseEntries}
 	}
 }
 
@@ -226,35 +226,35 @@ func (p *planner) pvOn(d Disk) *PV {
 // checked later.
 func (p *planner) candidate(d Declaration, disk Disk) (c Candidate, reason string) {
 	c.Disk = disk
-	if reason := p.unfit(disk); reason != "" {
+	if reason := p.unsuitableReason(disk); reason != "" {
 		return c, reason
 	}
 	taken, known := p.ledger.Disks[disk.ID]
 	begun := known && taken.Declaration == d.Name && taken.Group == d.Group
-	asked, again := d.reuseEntry(disk.ID, taken.Asked)
-	if reason := d.Discovered.refusalReason(disk, again || begun); reason != "" {
+	entry, reuse := d.reuseEntry(disk.ID, taken.ReuseEntries)
+	if reason := d.Discovered.refusalReason(disk, reuse || begun); reason != "" {
 		return c, reason
 	}
 	if pv := p.pvOn(disk); pv != nil {
-		if begun && !again && taken.Stage != DiskMember && pv.Group == "" && pv.UUID == taken.PV {
-			c.PV, c.Begun, c.Asked = taken.PV, true, taken.lastAsked()
+		if begun && !reuse && taken.Stage != DiskMember && pv.Group == "" && pv.UUID == taken.PV {
+			c.PV, c.Begun, c.ReuseEntry = taken.PV, true, taken.lastReuseEntry()
 			return c, ""
 		}
 		return c, pvReason(*pv)
 	}
 	switch {
-	case again || !known:
-		c.Asked = asked
+	case reuse || !known:
+		c.ReuseEntry = entry
 		return c, ""
 	case begun && taken.Stage == DiskTaken:
-		c.PV, c.Asked = taken.PV, taken.lastAsked()
+		c.PV, c.ReuseEntry = taken.PV, taken.lastReuseEntry()
 		return c, ""
 	}
 	return c, fmt.Sprintf("it was used before, for volume group %s by VolumeGroup %s, and was cleared since; a disk is not used twice unless the annotation %s of the VolumeGroup names it (%s)", taken.Group, taken.Declaration, annotation, disk.ID)
 }
 
-// unfit returns why a disk is never taken, whatever is on it; empty if it may be.
-func (p *planner) unfit(d Disk) string {
+// unsuitableReason returns why a disk is never taken, whatever is on it; empty if it may be.
+func (p *planner) unsuitableReason(d Disk) string {
 	switch {
 	case d.ID == "":
 		return "it has neither a WWN nor a serial number to distinguish it from other disks; use `flexlvm vg create` on the node"

@@ -115,7 +115,7 @@ func TestPlan(t *testing.T) {
 	asking := func(d Declaration, entries ...string) Declaration { d.ReuseDisks = entries; return d }
 	sdb, sdc := ssd("serial-1", "/dev/sdb"), ssd("serial-2", "/dev/sdc")
 	took := func(stage DiskStage, asked ...string) Ledger {
-		return Ledger{Disks: map[string]DiskRecord{"serial-1": {Declaration: "a", Group: a.Group, PV: "pv-1", Stage: stage, Asked: asked}}}
+		return Ledger{Disks: map[string]DiskRecord{"serial-1": {Declaration: "a", Group: a.Group, PV: "pv-1", Stage: stage, ReuseEntries: asked}}}
 	}
 	madeAnd := func(l Ledger) Ledger {
 		l.Groups = map[string]GroupRecord{"a": {Group: a.Group, UUID: "vg-1"}}

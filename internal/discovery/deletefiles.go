@@ -301,10 +301,10 @@ func ownerOf(f Found) (*Owner, error) {
 	return &Owner{UID: int(st.Uid), GID: int(st.Gid), Mode: st.Mode & 0o7777, Attributes: &a}, nil
 }
 
-// emptyDirectory fails unless a file system is empty, durably, and its topmost directory has the
+// checkEmptyDirectory fails unless a file system is empty, durably, and its topmost directory has the
 // attributes of owner, if those are recorded: files of the next tenant would inherit what the last
 // one has set there.
-func emptyDirectory(f Found, owner *Owner) error {
+func checkEmptyDirectory(f Found, owner *Owner) error {
 	top, err := openTop(f)
 	if err != nil {
 		return err
@@ -318,7 +318,7 @@ func emptyDirectory(f Found, owner *Owner) error {
 		if e.Name() != lostAndFound || !e.IsDir() {
 			return notEmptyError(f, e.Name())
 		}
-		if err := emptyLostAndFound(top, f); err != nil {
+		if err := checkEmptyLostAndFound(top, f); err != nil {
 			return err
 		}
 	}
@@ -343,9 +343,9 @@ func notEmptyError(f Found, name string) error {
 	return fmt.Errorf("%s contains %q and perhaps more; delete the files that nobody needs", f.Path, name)
 }
 
-// emptyLostAndFound fails unless lost+found is empty, durably: a repair of the file system puts files of
+// checkEmptyLostAndFound fails unless lost+found is empty, durably: a repair of the file system puts files of
 // the last tenant there.
-func emptyLostAndFound(top *os.File, f Found) error {
+func checkEmptyLostAndFound(top *os.File, f Found) error {
 	fd, err := unix.Openat2(int(top.Fd()), lostAndFound, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: beneath})
 	if err != nil {
 		return explain("open", lostAndFound, err)

@@ -56,7 +56,7 @@ func (p *planner) writtenOfCharges() map[*inventory.Volume]volume.Bytes {
 	for i := range p.view.PersistentVolumes {
 		c := &p.view.PersistentVolumes[i]
 		v, made := p.index.volumes[KeyOfPersistentVolume(c)]
-		if !made || c.Kind == volume.Dataset || !p.usable(c) || !isOf(v, c) || v.Pool() != c.Pool() {
+		if !made || c.Kind == volume.Dataset || !p.usable(c) || !isVolumeOf(v, c) || v.Pool() != c.Pool() {
 			continue
 		}
 		out[v] = max(out[v], min(v.Device, c.Charge().In(p.byName[c.Pool()].Extent)))
@@ -64,8 +64,8 @@ func (p *planner) writtenOfCharges() map[*inventory.Volume]volume.Bytes {
 	return out
 }
 
-// isOf reports whether a volume is that of a PersistentVolume, and not a leftover of another one.
-func isOf(v *inventory.Volume, c *persistentvolume.Volume) bool {
+// isVolumeOf reports whether a volume is that of a PersistentVolume, and not a leftover of another one.
+func isVolumeOf(v *inventory.Volume, c *persistentvolume.Volume) bool {
 	return (v.State == volume.Creating || v.State == volume.Ready) && v.Cluster == c.Cluster && (c.FS == "" || v.FS == c.FS)
 }
 
