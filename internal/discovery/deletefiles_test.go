@@ -164,7 +164,7 @@ func TestRefusal(t *testing.T) {
 }
 
 // Files in lost+found, which a repair of the file system has recovered, are the tenant's. So is a file of that name.
-func TestEmptyLooksIntoLostAndFound(t *testing.T) {
+func TestCheckEmptyInspectsLostAndFound(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	f, found := foundAt(t, top), filepath.Join(top, lostAndFound)

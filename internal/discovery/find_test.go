@@ -161,7 +161,7 @@ func TestFindOfMountsThatAreRefused(t *testing.T) {
 // If the directory of a class cannot be listed, the class is unseen, which does not mean
 // that its volumes are gone, and other classes are still listed. A node without the
 // directory has no volumes of the class.
-func TestFindOfClassesThatCannotBeLookedAt(t *testing.T) {
+func TestFindOfClassesThatCannotBeScanned(t *testing.T) {
 	p := newPlace(t)
 	at := filepath.Join(t.TempDir(), "link")
 	require.NoError(t, os.Symlink(p.dir, at))

@@ -147,7 +147,7 @@ func TestPlanClosed(t *testing.T) {
 
 // A volume that another node's PersistentVolume may keep is not on offer, but is planned for eviction when its room
 // is needed: the API server is asked just before the removal.
-func TestPlanUnasked(t *testing.T) {
+func TestPlanKeptUnchecked(t *testing.T) {
 	for name, tt := range map[string]struct {
 		scene func(*evictiontest.Scene)
 		want  []string

@@ -9,7 +9,7 @@ import (
 )
 
 // A node whose clock is ahead reports another time every five minutes, but its event is sent once an hour.
-func TestASilentNodeIsToldOnceAnHour(t *testing.T) {
+func TestSilentNodeWarnsOnceAnHour(t *testing.T) {
 	w := newWorld(t)
 	now := time.Now()
 	w.c.Now = func() time.Time { return now }

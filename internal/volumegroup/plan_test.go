@@ -198,7 +198,7 @@ func TestPlan(t *testing.T) {
 }
 
 // Both declarations that match one disk report the conflict.
-func TestConflictIsToldToBoth(t *testing.T) {
+func TestConflictIsReportedByBoth(t *testing.T) {
 	decisions, _ := Plan(View{Declarations: []Declaration{declares("a", "/dev/sdb"), declares("b", "/dev/sd*")}, Disks: []Disk{ssd("serial-1", "/dev/sdb"), ssd("serial-2", "/dev/sdc")}})
 	require.Contains(t, reasons(decisions[0])["/dev/sdb"], "VolumeGroup b matches it, too")
 	require.Contains(t, reasons(decisions[1])["/dev/sdb"], "VolumeGroup a matches it, too")

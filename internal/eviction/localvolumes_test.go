@@ -13,7 +13,7 @@ import (
 )
 
 // Only the volume of an unbound PersistentVolume that is not given up is created ahead.
-func TestDeclared(t *testing.T) {
+func TestLocalVolumesToCreate(t *testing.T) {
 	declared := func(c *persistentvolume.Volume) { c.Declared = true }
 	available := evictiontest.Phase(corev1.VolumeAvailable)
 	for name, tt := range map[string]struct {
