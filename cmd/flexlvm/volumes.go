@@ -145,11 +145,11 @@ func pick(list []inventory.Volume, name string) (inventory.Volume, error) {
 	case 1:
 		return found[0], nil
 	}
-	places := make([]string, 0, len(found))
+	names := make([]string, 0, len(found))
 	for _, v := range found {
-		places = append(places, where(v))
+		names = append(names, v.FullName())
 	}
-	return inventory.Volume{}, fmt.Errorf("several volumes are called %q: %s; choose one with --group", name, strings.Join(places, ", "))
+	return inventory.Volume{}, fmt.Errorf("several volumes are called %q: %s; choose one with --group", name, strings.Join(names, ", "))
 }
 
 func named(list []inventory.Volume, match func(inventory.Volume) bool) []inventory.Volume {
@@ -161,6 +161,3 @@ func named(list []inventory.Volume, match func(inventory.Volume) bool) []invento
 	}
 	return found
 }
-
-// where returns the volume's group and name in the format that LVM's commands accept.
-func where(v inventory.Volume) string { return string(v.Group) + "/" + string(v.Name) }

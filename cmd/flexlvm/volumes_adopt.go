@@ -130,9 +130,9 @@ func (o *volumesAdoptOptions) adopt(ctx context.Context, e adopter, a node.Adopt
 		return fmt.Errorf("print the manifests: %w", err)
 	}
 	if o.dryRun {
-		_, _ = fmt.Fprintf(notes, "flexlvm: this is a dry run, and %s is not adopted: do not apply these manifests\n", where(v))
+		_, _ = fmt.Fprintf(notes, "flexlvm: this is a dry run, and %s is not adopted: do not apply these manifests\n", v.FullName())
 	} else {
-		_, _ = fmt.Fprintf(notes, "flexlvm: %s is adopted, and retained until its PersistentVolume exists. If the manifests get lost, `flexlvm volumes undelete %s` prints others; `flexlvm volumes disown %[2]s` undoes the adoption.\n", where(v), v.Name)
+		_, _ = fmt.Fprintf(notes, "flexlvm: %s is adopted, and retained until its PersistentVolume exists. If the manifests get lost, `flexlvm volumes undelete %s` prints others; `flexlvm volumes disown %[2]s` undoes the adoption.\n", v.FullName(), v.Name)
 	}
 	return nil
 }

@@ -53,6 +53,6 @@ func (o *volumesDisownOptions) disown(ctx context.Context, e engine, name string
 	if err := e.Disown(ctx, v.Group, v.Name); err != nil {
 		return asRoot(err)
 	}
-	_, err = fmt.Fprintf(out, "%s is not a flexlvm volume any more; its logical volume and data stay\n", where(v))
+	_, err = fmt.Fprintf(out, "%s is not a flexlvm volume any more; its logical volume and data stay\n", v.FullName())
 	return err
 }

@@ -72,18 +72,18 @@ func (o *volumesSetStateOptions) setState(ctx context.Context, e engine, name st
 		return err
 	}
 	if before.State == o.to {
-		_, err := fmt.Fprintf(out, "%s is already %s\n", where(before), o.to)
+		_, err := fmt.Fprintf(out, "%s is already %s\n", before.FullName(), o.to)
 		return err
 	}
 	wanted := before.State == volume.Ready || before.State == volume.Creating
 	if use := use(before); wanted && use != "no" {
-		return fmt.Errorf("volume %s is %s, so a pod uses it; delete the pod and its claim first (`flexlvm volumes show %s`)", where(before), use, name)
+		return fmt.Errorf("volume %s is %s, so a pod uses it; delete the pod and its claim first (`flexlvm volumes show %s`)", before.FullName(), use, name)
 	}
 	after, err := e.SetState(ctx, before.Group, before.Name, o.to)
 	if err != nil {
 		return asRoot(err)
 	}
-	_, err = fmt.Fprintf(out, "%s is %s now (it was %s): %s\n", where(after), o.to, before.State, volume.Consequence(o.to, after.Reclaim, after.Name))
+	_, err = fmt.Fprintf(out, "%s is %s now (it was %s): %s\n", after.FullName(), o.to, before.State, volume.Consequence(o.to, after.Reclaim, after.Name))
 	return err
 }
 
@@ -94,8 +94,8 @@ func checkMutable(v inventory.Volume) error {
 	case volume.Ready, volume.Unreferenced, volume.Retained, volume.Creating:
 		return nil
 	case volume.Doomed:
-		return fmt.Errorf("volume %s is doomed: its removal has begun and cannot be undone, and its content may already be overwritten. Restore its data from a backup into a new claim", where(v))
+		return fmt.Errorf("volume %s is doomed: its removal has begun and cannot be undone, and its content may already be overwritten. Restore its data from a backup into a new claim", v.FullName())
 	}
-	return errors.New("the tags of volume " + where(v) + " are invalid (" + v.Problem + "); " +
+	return errors.New("the tags of volume " + v.FullName() + " are invalid (" + v.Problem + "); " +
 		volume.Remedy(v.Unknown, "correct them with lvchange --addtag and --deltag, then retry"))
 }

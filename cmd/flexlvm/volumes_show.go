@@ -86,8 +86,8 @@ func printVolume(w io.Writer, v inventory.Volume, f format) error {
 // describeState returns the state of a volume, and that it is incomplete if it was never finished.
 func describeState(v inventory.Volume) string {
 	switch {
-	case v.Clone != "":
-		return string(v.State) + ", incomplete copy of file system " + v.Clone
+	case v.CloneOfFS != "":
+		return string(v.State) + ", incomplete copy of file system " + v.CloneOfFS
 	case v.HalfZeroed:
 		return string(v.State) + ", not completely zeroed"
 	}

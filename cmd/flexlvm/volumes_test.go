@@ -161,7 +161,7 @@ func TestPrintVolume(t *testing.T) {
 	require.NoError(t, printVolume(&out, released(), asTable))
 	require.Contains(t, out.String(), "Released:       2026-11-20T19:00:00Z\nReclaim:        lazy\nWipe:           zero\n")
 	out.Reset()
-	half := changed(func(v *inventory.Volume) { v.State, v.Clone = volume.Creating, "6e2c0b0a" })
+	half := changed(func(v *inventory.Volume) { v.State, v.CloneOfFS = volume.Creating, "6e2c0b0a" })
 	require.NoError(t, printVolume(&out, half, asTable))
 	require.Contains(t, out.String(), "State:          creating, incomplete copy of file system 6e2c0b0a\n")
 }

@@ -117,7 +117,7 @@ func (o *volumesUndeleteOptions) undelete(ctx context.Context, e engine, name st
 	if o.dryRun {
 		return nil
 	}
-	_, _ = fmt.Fprintf(notes, "flexlvm: %s is ready again (it was %s). If the manifests get lost, print them again with --dry-run.\n", where(v), v.State)
+	_, _ = fmt.Fprintf(notes, "flexlvm: %s is ready again (it was %s). If the manifests get lost, print them again with --dry-run.\n", v.FullName(), v.State)
 	if o.claim == "" {
 		_, _ = fmt.Fprintf(notes, "flexlvm: the volume's tags do not contain the claim's name, so the claim is called %s/%s; set another with --claim.\n", v.Namespace, v.Name)
 	}
@@ -133,14 +133,14 @@ func (o *volumesUndeleteOptions) checkRestorable(v inventory.Volume) error {
 		return err
 	}
 	if v.State == volume.Ready && !o.dryRun {
-		return fmt.Errorf("volume %s is ready, so there is nothing to restore. Check `kubectl get pv %s`: if the PersistentVolume exists, use it (`flexlvm volumes undelete -h`); if not, print the manifests with --dry-run", where(v), v.Name)
+		return fmt.Errorf("volume %s is ready, so there is nothing to restore. Check `kubectl get pv %s`: if the PersistentVolume exists, use it (`flexlvm volumes undelete -h`); if not, print the manifests with --dry-run", v.FullName(), v.Name)
 	}
 	return nil
 }
 
 func (o *volumesUndeleteOptions) manifests(v inventory.Volume) (string, error) {
 	if o.ratio != "" && v.Layout != volume.Thin {
-		return "", &volume.FieldError{Field: "--overprovision-ratio", Value: o.ratio, Reason: fmt.Sprintf("applies only to volumes in thin pools, and volume %s is in none; leave it out", where(v))}
+		return "", &volume.FieldError{Field: "--overprovision-ratio", Value: o.ratio, Reason: fmt.Sprintf("applies only to volumes in thin pools, and volume %s is in none; leave it out", v.FullName())}
 	}
 	m, err := undelete.Manifest(v, undelete.Request{
 		Node: o.node, Hostname: o.hostname, Claim: o.claim, Class: o.storageClass, Policy: string(o.policy), Door: o.parsedDoor, Ratio: o.parsedRatio, Secret: o.parsedSecret,

@@ -72,7 +72,7 @@ func (h handle) in(in inventory.Inventory) int {
 // notSeen returns the error for a volume that is not in the inventory.
 func notSeen(in inventory.Inventory, h handle) error {
 	for _, p := range in.Pools {
-		if p.Unseen() && p.Name.Group() == h.group {
+		if p.VolumesUnknown() && p.Name.Group() == h.group {
 			return status.Errorf(codes.Unavailable, "volume %s/%s is not seen, and directory pool %s cannot be looked into: %s", h.group, h.name, p.Name, p.Directories.Unfit)
 		}
 	}

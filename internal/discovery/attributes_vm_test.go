@@ -68,14 +68,14 @@ func TestMachineRestoresAttributes(t *testing.T) {
 			for i := range 70 {
 				deep = filepath.Join(deep, "d")
 				require.NoError(t, os.Mkdir(deep, 0o755))
-				if i >= deepest {
+				if i >= maxDepth {
 					setAttributes(t, deep, other)
 				}
 			}
 			shell(t, "echo x >%s/file", deep)
 			require.NotEqual(t, shown, shell(t, c.shown, at))
 			require.NoError(t, m.Clean(t.Context(), f, class, Entry{Owner: first}, noProgress))
-			require.NoError(t, m.Empty(f, first))
+			require.NoError(t, m.CheckEmpty(f, first))
 			again, err := m.Owner(f)
 			require.NoError(t, err)
 			require.Equal(t, first, again)
@@ -83,11 +83,11 @@ func TestMachineRestoresAttributes(t *testing.T) {
 
 			// A person who has deleted the files may have overlooked the attributes.
 			setAttributes(t, at, c.tenants)
-			require.ErrorContains(t, m.Empty(f, first), "when it was first offered or last cleaned")
+			require.ErrorContains(t, m.CheckEmpty(f, first), "when it was first offered or last cleaned")
 
 			// Earlier releases recorded no attributes.
 			old := Entry{Owner: &Owner{UID: first.UID, GID: first.GID, Mode: first.Mode}}
-			require.NoError(t, m.Empty(f, old.Owner))
+			require.NoError(t, m.CheckEmpty(f, old.Owner))
 			require.NoError(t, m.Clean(t.Context(), f, class, old, noProgress))
 			now, err := m.Owner(f)
 			require.NoError(t, err)
@@ -118,10 +118,10 @@ func TestInterruptedCleaningKeepsTheProject(t *testing.T) {
 
 			deep, other := at, person
 			other.Project++
-			for i := range deepest + 5 {
+			for i := range maxDepth + 5 {
 				deep = filepath.Join(deep, "d")
 				require.NoError(t, os.Mkdir(deep, 0o755))
-				if i >= deepest {
+				if i >= maxDepth {
 					setAttributes(t, deep, other)
 				}
 			}

@@ -2,6 +2,6 @@
 // decides which of them may be offered and cleaned, and cleans them. It knows nothing of
 // Kubernetes.
 //
-// Finder.Find scans, Judge decides and changes nothing, DeleteFiles and Erase clean. A Ledger,
+// Machine scans and cleans, Judge decides and changes nothing. A Ledger,
 // which outlives the process, records which disk was handed out to which PersistentVolume.
 package discovery

@@ -31,13 +31,13 @@ func TestMachineEmptyFilesystemLasts(t *testing.T) {
 	shell(t, "mkdir -p %[1]s %[2]s/copy; mkfs.ext4 -qF %[3]s; mount -o commit=300,noatime %[3]s %[1]s; echo x >%[1]s/data; sync", at, base, onLoop(t, file, "64M"))
 	t.Cleanup(func() { shell(t, "umount %s", at) })
 	f := found1(t, NewMachine(utilsexec.New(), 0, 0, lvm.CheckNoUsers), Class{Name: "fast", Directory: dir, Files: true})
-	require.Error(t, Empty(f, nil))
+	require.Error(t, checkEmpty(f, nil))
 	onDisk := func() string {
 		return shell(t, "cd %s; cp file cut; mount -o loop cut copy; ls copy; umount copy", base)
 	}
 	shell(t, "rm %s/data", at)
 	require.Contains(t, onDisk(), "data", "it is not deleted on the disk")
-	require.NoError(t, Empty(f, nil))
+	require.NoError(t, checkEmpty(f, nil))
 	require.NotContains(t, onDisk(), "data")
 }
 
@@ -55,9 +55,9 @@ func TestMachineEmptyDeviceLasts(t *testing.T) {
 	// Documentation/block/stat.rst: the 16th number counts flushes.
 	flushes := func() string { return shell(t, "awk '{print $16}' /sys/class/block/%s/stat", filepath.Base(device)) }
 	write('x')
-	require.Error(t, Empty(f, nil))
+	require.Error(t, checkEmpty(f, nil))
 	write(0)
 	before := flushes()
-	require.NoError(t, Empty(f, nil))
+	require.NoError(t, checkEmpty(f, nil))
 	require.NotEqual(t, before, flushes())
 }

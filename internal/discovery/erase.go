@@ -24,62 +24,55 @@ const (
 )
 
 const (
-	chunk = 16 << 20 // bytes that are erased at a time, and may be erased again after a crash
-	ends  = 1 << 20  // bytes zeroed at each end of a discarded device, because labels are there
+	eraseChunk = 16 << 20 // bytes that are erased at a time, and may be erased again after a crash
+	edgeSize   = 1 << 20  // bytes zeroed at each end of a discarded device, because labels are there
 
 	blkDiscard = 0x1277 // BLKDISCARD
 	blkZeroOut = 0x127f // BLKZEROOUT
 	blkReread  = 0x125f // BLKRRPART
 )
 
-// ErrInUse: the device is mounted, or part of another one.
-var ErrInUse = errors.New("it is in use: it is mounted, or part of another device")
+// errInUse: the device is mounted, or part of another one.
+var errInUse = errors.New("it is in use: it is mounted, or part of another device")
 
-// Erase erases a device from byte from on. It regularly passes to progress the byte up to which the
+// eraseDevice erases a device from byte from on. It regularly passes to progress the byte up to which the
 // erasure is durable, before it erases anything behind that. The device must be the one that was
 // found. It is opened exclusively, so that nobody can mount it or use it for another device
 // meanwhile.
 //
 // The first bytes are erased last, once the rest is durable: they show that a device is not blank,
 // so a partly erased device is not mistaken for an empty one.
-func Erase(ctx context.Context, f Found, how Erasure, from int64, pace *Pace, watch Watch, progress func(int64) error) error {
-	if err := erase(ctx, f, how, from, pace, watch, progress); err != nil {
-		return fmt.Errorf("erase %s: %w", f.Path, err)
-	}
-	return nil
-}
-
-func erase(ctx context.Context, f Found, how Erasure, from int64, pace *Pace, watch Watch, progress func(int64) error) error {
+func eraseDevice(ctx context.Context, f Found, how Erasure, from int64, limiter *rateLimiter, checkUnused checkUnusedFunc, progress func(int64) error) error {
 	dev, size, err := openDevice(f, os.O_RDWR)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = dev.Close() }()
-	if err := watch(); err != nil {
+	if err := checkUnused(); err != nil {
 		return err
 	}
-	order := eraseOrder(how)
-	var man watchman
-	for at := max(chunk, from-from%chunk); at < size; at += chunk {
-		length := min(chunk, size-at)
-		if err := pace.Wait(ctx, length); err != nil {
+	ioctl := eraseIoctl(how)
+	var checks throttle
+	for at := max(eraseChunk, from-from%eraseChunk); at < size; at += eraseChunk {
+		length := min(eraseChunk, size-at)
+		if err := limiter.wait(ctx, length); err != nil {
 			return err
 		}
-		if man.due() {
-			if err := noteProgress(dev, at, watch, progress); err != nil {
+		if checks.due() {
+			if err := noteProgress(dev, at, checkUnused, progress); err != nil {
 				return err
 			}
 		}
-		if err := request(dev, order, at, length); err != nil {
+		if err := ioctlRange(dev, ioctl, at, length); err != nil {
 			return err
 		}
 	}
-	if err := eraseFirst(ctx, dev, order, min(chunk, size), pace, watch); err != nil {
+	if err := eraseFirst(ctx, dev, ioctl, min(eraseChunk, size), limiter, checkUnused); err != nil {
 		return err
 	}
 	if how == Discard {
-		edge := min(ends, size)
-		if err := errors.Join(request(dev, blkZeroOut, 0, edge), request(dev, blkZeroOut, size-edge, edge)); err != nil {
+		edge := min(edgeSize, size)
+		if err := errors.Join(ioctlRange(dev, blkZeroOut, 0, edge), ioctlRange(dev, blkZeroOut, size-edge, edge)); err != nil {
 			return err
 		}
 	}
@@ -93,19 +86,19 @@ func erase(ctx context.Context, f Found, how Erasure, from int64, pace *Pace, wa
 }
 
 // eraseFirst erases the first bytes, once the erasure of the rest is durable.
-func eraseFirst(ctx context.Context, dev *os.File, order uintptr, length int64, pace *Pace, watch Watch) error {
-	if err := pace.Wait(ctx, length); err != nil {
+func eraseFirst(ctx context.Context, dev *os.File, ioctl uintptr, length int64, limiter *rateLimiter, checkUnused checkUnusedFunc) error {
+	if err := limiter.wait(ctx, length); err != nil {
 		return err
 	}
-	if err := errors.Join(watch(), dev.Sync()); err != nil {
+	if err := errors.Join(checkUnused(), dev.Sync()); err != nil {
 		return err
 	}
-	return request(dev, order, 0, length)
+	return ioctlRange(dev, ioctl, 0, length)
 }
 
 // noteProgress reports the byte reached, once the erasure up to it is durable.
-func noteProgress(dev *os.File, at int64, watch Watch, progress func(int64) error) error {
-	if err := watch(); err != nil {
+func noteProgress(dev *os.File, at int64, checkUnused checkUnusedFunc, progress func(int64) error) error {
+	if err := checkUnused(); err != nil {
 		return err
 	}
 	if err := dev.Sync(); err != nil {
@@ -114,19 +107,19 @@ func noteProgress(dev *os.File, at int64, watch Watch, progress func(int64) erro
 	return progress(at)
 }
 
-func eraseOrder(how Erasure) uintptr {
+func eraseIoctl(how Erasure) uintptr {
 	if how == Discard {
 		return blkDiscard
 	}
 	return blkZeroOut
 }
 
-// request erases bytes of a device. The kernel drops them from its caches, too.
-func request(dev *os.File, order uintptr, at, length int64) error {
+// ioctlRange erases bytes of a device. The kernel drops them from its caches, too.
+func ioctlRange(dev *os.File, ioctl uintptr, at, length int64) error {
 	r := [2]uint64{uint64(at), uint64(length)}
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, dev.Fd(), order, uintptr(unsafe.Pointer(&r)))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, dev.Fd(), ioctl, uintptr(unsafe.Pointer(&r)))
 	switch {
-	case errno == unix.EOPNOTSUPP && order == blkDiscard:
+	case errno == unix.EOPNOTSUPP && ioctl == blkDiscard:
 		return errors.New("it does not support discards; give its class cleanDevice: Zero")
 	case errno != 0:
 		return fmt.Errorf("at byte %d: %w", at, errno)
@@ -138,7 +131,7 @@ func request(dev *os.File, order uintptr, at, length int64) error {
 func openDevice(f Found, flags int) (dev *os.File, size int64, err error) {
 	dev, err = os.OpenFile(f.Path, flags|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
-		return nil, 0, ErrInUse
+		return nil, 0, errInUse
 	}
 	if err != nil {
 		return nil, 0, err
@@ -151,7 +144,7 @@ func openDevice(f Found, flags int) (dev *os.File, size int64, err error) {
 		return nil, 0, errors.Join(errors.New("the device is not the one that was found"), dev.Close())
 	}
 	// While the device is open, its number is not reused.
-	if err := ofHost.sameDevice(f); err != nil {
+	if err := kernelHost.checkSameDevice(f); err != nil {
 		return nil, 0, errors.Join(err, dev.Close())
 	}
 	size, err = dev.Seek(0, 2)
@@ -161,12 +154,12 @@ func openDevice(f Found, flags int) (dev *os.File, size int64, err error) {
 	return dev, size, nil
 }
 
-// Empty fails unless a file system is empty, or a device reads as zeros where Empty checks it. What
-// has emptied it is durable when Empty returns: otherwise the next tenant could get the last one's
+// checkEmpty fails unless a file system is empty, or a device reads as zeros where checkEmpty checks it. What
+// has emptied it is durable when checkEmpty returns: otherwise the next tenant could get the last one's
 // data after a power cut. owner has the attributes that files created in it must inherit; nil: any.
-func Empty(f Found, owner *Owner) error {
+func checkEmpty(f Found, owner *Owner) error {
 	if f.Kind != Device {
-		return emptyDirectory(f, owner)
+		return checkEmptyDirectory(f, owner)
 	}
 	if err := disk.ReadsZero(f.Path); err != nil {
 		return err

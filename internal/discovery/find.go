@@ -41,9 +41,9 @@ const (
 	AllDirectories         // all other directories, too
 )
 
-// longestDisk is the maximum length of a file system's Found.Disk, which is stored in the NodeStorage and in an
+// maxDiskID is the maximum length of a file system's Found.Disk, which is stored in the NodeStorage and in an
 // annotation.
-const longestDisk = 300
+const maxDiskID = 300
 
 // A Class is where to search, and for what.
 type Class struct {
@@ -75,11 +75,11 @@ type Found struct {
 	// Mount and Inode distinguish the topmost directory from another one that replaces it.
 	Mount, Inode uint64
 
-	device string // ID of the device that it is, or is on; empty if that has none
+	deviceID string // ID of the device that it is, or is on; empty if that has none
 }
 
-// Host is what a Finder needs from the machine.
-type Host struct {
+// host is what a finder needs from the machine.
+type host struct {
 	Mounts func() ([]*mountinfo.Info, error)
 	Device func(number uint64) (disk.Device, error)
 	// UUID returns the UUID of the file system on a device.
@@ -90,24 +90,24 @@ type Host struct {
 	Disks func() ([]disk.Disk, error)
 }
 
-// A Finder searches for volumes.
-type Finder struct {
-	Host  Host
-	uuids map[string]string           // by device and mount, so that a disk is queried once
-	whole func() ([]disk.Disk, error) // Host.Disks, called once in a call of Find
+// A finder searches for volumes.
+type finder struct {
+	Host      host
+	uuids     map[string]string           // by device and mount, so that a disk is queried once
+	listDisks func() ([]disk.Disk, error) // Host.Disks, called once in a call of Find
 }
 
 // Find returns what is in the directories of the classes, in the order of the paths, including what
 // is refused, with the reason. unseen holds why a class, by its name, could not be scanned; Find
 // returns nothing of such a class.
-func (f *Finder) Find(ctx context.Context, classes []Class) (all []Found, unseen map[string]error, err error) {
+func (f *finder) Find(ctx context.Context, classes []Class) (all []Found, unseen map[string]error, err error) {
 	mounts, err := f.Host.Mounts()
 	if err != nil {
 		return nil, nil, fmt.Errorf("discover volumes: read the mounts: %w", err)
 	}
-	asked := f.uuids
+	cachedUUIDs := f.uuids
 	f.uuids, unseen = map[string]string{}, map[string]error{}
-	f.whole = sync.OnceValues(f.Host.Disks)
+	f.listDisks = sync.OnceValues(f.Host.Disks)
 	for _, c := range classes {
 		entries, err := entriesOf(c, mounts)
 		if err != nil {
@@ -117,8 +117,8 @@ func (f *Finder) Find(ctx context.Context, classes []Class) (all []Found, unseen
 		for _, name := range entries {
 			one := Found{Class: c.Name, Path: filepath.Join(c.Directory, name)}
 			if !utf8.ValidString(name) {
-				one = unnameable(one)
-			} else if err := f.look(ctx, &one, c, mounts, asked); err != nil {
+				one = refuseNonUTF8(one)
+			} else if err := f.inspect(ctx, &one, c, mounts, cachedUUIDs); err != nil {
 				one.Problem = err.Error()
 			}
 			all = append(all, one)
@@ -129,14 +129,14 @@ func (f *Finder) Find(ctx context.Context, classes []Class) (all []Found, unseen
 	return all, unseen, nil
 }
 
-// systems are directories that no class may use, nor any directory above or below them: their
+// reservedDirectories are directories that no class may use, nor any directory above or below them: their
 // content belongs to the kubelet, to flexlvm or to the kernel.
-var systems = []string{"/var/lib/kubelet", "/var/lib/flexlvm", "/proc", "/sys", "/run", "/dev/mapper"}
+var reservedDirectories = []string{"/var/lib/kubelet", "/var/lib/flexlvm", "/proc", "/sys", "/run", "/dev/mapper"}
 
 // entriesOf lists the names in a class's directory that match its pattern; none if the directory
 // does not exist.
 func entriesOf(c Class, mounts []*mountinfo.Info) ([]string, error) {
-	for _, s := range systems {
+	for _, s := range reservedDirectories {
 		if diskid.Within(c.Directory, s) || diskid.Within(s, c.Directory) {
 			return nil, fmt.Errorf("discover volumes of StorageClass %s: directory %s is, contains or lies in %s, which must not hold volumes; give the class a directory of its own, such as /mnt/disks", c.Name, c.Directory, s)
 		}
@@ -157,32 +157,32 @@ func entriesOf(c Class, mounts []*mountinfo.Info) ([]string, error) {
 	}
 	var out []string
 	for _, e := range list {
-		fits, err := c.fits(e.Name())
+		matches, err := c.matches(e.Name())
 		if err != nil {
 			return nil, fmt.Errorf("discover volumes of StorageClass %s: namePattern %q: %w", c.Name, c.Pattern, err)
 		}
-		if fits {
+		if matches {
 			out = append(out, e.Name())
 		}
 	}
 	return out, nil
 }
 
-// unnameable refuses a path that is not UTF-8, because the API server would take two such paths for
+// refuseNonUTF8 refuses a path that is not UTF-8, because the API server would take two such paths for
 // the same. It shows the path in quotes, which no other entry has: other paths begin with a slash.
-func unnameable(one Found) Found {
+func refuseNonUTF8(one Found) Found {
 	return Found{Class: one.Class, Path: strconv.Quote(one.Path), Problem: "its name is not UTF-8; rename it"}
 }
 
-// fits reports whether a name matches one of the patterns of the class.
-func (c Class) fits(name string) (bool, error) {
+// matches reports whether a name matches one of the patterns of the class.
+func (c Class) matches(name string) (bool, error) {
 	found := c.Pattern == ""
 	for _, one := range patternsOf(c.Pattern) {
-		fits, err := path.Match(one, name)
+		matches, err := path.Match(one, name)
 		if err != nil {
 			return false, err
 		}
-		found = found || fits
+		found = found || matches
 	}
 	return found, nil
 }
@@ -205,8 +205,8 @@ func patternsOf(list string) (out []string) {
 	return append(out, list[begin:])
 }
 
-// look determines what is at a path; its error is why that cannot become a volume.
-func (f *Finder) look(ctx context.Context, one *Found, c Class, mounts []*mountinfo.Info, asked map[string]string) error {
+// inspect determines what is at a path; its error is why that cannot become a volume.
+func (f *finder) inspect(ctx context.Context, one *Found, c Class, mounts []*mountinfo.Info, cachedUUIDs map[string]string) error {
 	// A path on a server that does not answer would block every call that touches it.
 	if at, _ := mountAt(mounts, one.Path); at != nil && remote(at.FSType) {
 		return fmt.Errorf("a file system of type %s is not on a disk of this node", at.FSType)
@@ -226,14 +226,14 @@ func (f *Finder) look(ctx context.Context, one *Found, c Class, mounts []*mounti
 	}
 	switch {
 	case target.Mode()&fs.ModeDevice != 0 && target.Mode()&fs.ModeCharDevice == 0:
-		return f.lookAtDevice(one)
+		return f.inspectDevice(one)
 	case !target.IsDir():
 		return errors.New("it is neither a directory nor a block device")
 	case c.Block:
 		one.Kind = Directory
 		return errors.New("volumeMode is Block, but it is not a block device; put a link to a device in /dev/disk/by-id here")
 	}
-	return f.lookAtDirectory(ctx, one, c, mounts, asked)
+	return f.inspectDirectory(ctx, one, c, mounts, cachedUUIDs)
 }
 
 // statLinked returns the file information of a link's target. It does not follow links onto file servers.
@@ -248,7 +248,7 @@ func statLinked(link string, mounts []*mountinfo.Info) (fs.FileInfo, error) {
 	return os.Lstat(target)
 }
 
-func (f *Finder) lookAtDevice(one *Found) error {
+func (f *finder) inspectDevice(one *Found) error {
 	one.Kind = Device
 	number, err := f.Host.Number(one.Path)
 	if err != nil {
@@ -258,7 +258,7 @@ func (f *Finder) lookAtDevice(one *Found) error {
 	if err != nil {
 		return err
 	}
-	one.Number, one.Size, one.Disk, one.device = number, int64(d.Size), d.ID, d.ID
+	one.Number, one.Size, one.Disk, one.deviceID = number, int64(d.Size), d.ID, d.ID
 	switch {
 	case d.ID == "":
 		return fmt.Errorf("%s cannot be distinguished from other disks: it has neither a WWN nor a serial number", d.Path)
@@ -267,10 +267,10 @@ func (f *Finder) lookAtDevice(one *Found) error {
 	case d.Size == 0:
 		return fmt.Errorf("%s has no size", d.Path)
 	}
-	return oneOfItsID(d.ID, f.whole)
+	return checkUniqueID(d.ID, f.listDisks)
 }
 
-func (f *Finder) lookAtDirectory(ctx context.Context, one *Found, c Class, mounts []*mountinfo.Info, asked map[string]string) error {
+func (f *finder) inspectDirectory(ctx context.Context, one *Found, c Class, mounts []*mountinfo.Info, cachedUUIDs map[string]string) error {
 	at, count := mountAt(mounts, one.Path)
 	one.Kind = Filesystem
 	if count == 0 {
@@ -303,12 +303,12 @@ func (f *Finder) lookAtDirectory(ctx context.Context, one *Found, c Class, mount
 	if st.Dev != one.Number {
 		return fmt.Errorf("a file system of type %s cannot be distinguished from others by its device", at.FSType)
 	}
-	is, err := spotOf(unix.AT_FDCWD, one.Path)
+	is, err := dirIDOf(unix.AT_FDCWD, one.Path)
 	if err != nil {
 		return err
 	}
 	one.Mount, one.Inode = is.mount, is.inode
-	if err := f.recognise(ctx, one, at, asked); err != nil {
+	if err := f.identify(ctx, one, at, cachedUUIDs); err != nil {
 		return err
 	}
 	var size unix.Statfs_t
@@ -319,15 +319,15 @@ func (f *Finder) lookAtDirectory(ctx context.Context, one *Found, c Class, mount
 	return nil
 }
 
-// recognise determines the UUID of the file system, for which the device is queried once in the
+// identify determines the UUID of the file system, for which the device is queried once in the
 // life of a mount. Machine.Clean queries it again.
-func (f *Finder) recognise(ctx context.Context, one *Found, at *mountinfo.Info, asked map[string]string) error {
+func (f *finder) identify(ctx context.Context, one *Found, at *mountinfo.Info, cachedUUIDs map[string]string) error {
 	d, err := f.Host.Device(one.Number)
 	if err != nil {
 		return fmt.Errorf("a file system of type %s is not on a disk of this node: %w", at.FSType, err)
 	}
 	key := fmt.Sprintf("%d %d %d %s", one.Number, at.ID, one.Mount, d.ID)
-	uuid := asked[key]
+	uuid := cachedUUIDs[key]
 	if uuid == "" {
 		if uuid, err = f.Host.UUID(ctx, d.Path); err != nil {
 			return err
@@ -337,10 +337,10 @@ func (f *Finder) recognise(ctx context.Context, one *Found, at *mountinfo.Info, 
 		}
 	}
 	f.uuids[key] = uuid
-	one.device = d.ID
+	one.deviceID = d.ID
 	name := diskid.OfFilesystem(uuid, one.Root)
-	if len(name) > longestDisk {
-		return fmt.Errorf("the path %s in its file system is too long: with the UUID it has %d bytes, and at most %d are possible; move it up", one.Root, len(name), longestDisk)
+	if len(name) > maxDiskID {
+		return fmt.Errorf("the path %s in its file system is too long: with the UUID it has %d bytes, and at most %d are possible; move it up", one.Root, len(name), maxDiskID)
 	}
 	one.Disk = name
 	return nil
@@ -384,7 +384,7 @@ func refuseShared(all []Found) {
 			}
 			switch {
 			case a.Problem != "":
-			case diskid.PartitionOf(a.device, b.device) && (a.Kind == Device || b.Kind == Device):
+			case diskid.PartitionOf(a.deviceID, b.deviceID) && (a.Kind == Device || b.Kind == Device):
 				a.Problem = fmt.Sprintf("it is on a partition of %s (%s); keep only one of them", b.Path, b.Disk)
 			case !diskid.PartitionOf(a.Disk, b.Disk) && !diskid.PartitionOf(b.Disk, a.Disk) && diskid.Overlap(a.Disk, b.Disk),
 				a.Number == b.Number && (a.Kind == Device || b.Kind == Device):

@@ -27,7 +27,7 @@ type place struct {
 	uuid   string
 	whole  []disk.Disk
 	asked  int
-	finder Finder
+	finder finder
 }
 
 func newPlace(t *testing.T) *place {
@@ -37,7 +37,7 @@ func newPlace(t *testing.T) *place {
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat(dir, &st))
 	p := &place{t: t, dir: dir, number: st.Dev, uuid: "u-1"}
-	p.finder = Finder{Host: Host{
+	p.finder = finder{Host: host{
 		Mounts: func() ([]*mountinfo.Info, error) { return p.mounts, nil },
 		Device: func(n uint64) (disk.Device, error) {
 			if n != p.number {
@@ -96,7 +96,7 @@ func TestFind(t *testing.T) {
 	all := p.find()
 	require.Len(t, all, 5)
 	whole := all["whole"]
-	require.Equal(t, Found{Class: "fast", Path: p.dir + "/whole", Kind: Filesystem, Disk: "fs-u-1", Size: whole.Size, Number: p.number, Root: "/", Mounted: true, Mount: whole.Mount, Inode: whole.Inode, device: "naa.5000"}, whole)
+	require.Equal(t, Found{Class: "fast", Path: p.dir + "/whole", Kind: Filesystem, Disk: "fs-u-1", Size: whole.Size, Number: p.number, Root: "/", Mounted: true, Mount: whole.Mount, Inode: whole.Inode, deviceID: "naa.5000"}, whole)
 	require.Positive(t, whole.Size)
 	require.Positive(t, whole.Mount)
 	require.Positive(t, whole.Inode)
@@ -161,7 +161,7 @@ func TestFindOfMountsThatAreRefused(t *testing.T) {
 // If the directory of a class cannot be listed, the class is unseen, which does not mean
 // that its volumes are gone, and other classes are still listed. A node without the
 // directory has no volumes of the class.
-func TestFindOfClassesThatCannotBeLookedAt(t *testing.T) {
+func TestFindOfClassesThatCannotBeScanned(t *testing.T) {
 	p := newPlace(t)
 	at := filepath.Join(t.TempDir(), "link")
 	require.NoError(t, os.Symlink(p.dir, at))
@@ -272,7 +272,7 @@ func TestUnused(t *testing.T) {
 		"a name that only looks": {whole, []*mountinfo.Info{mount("/mnt/fast/a", "/"), {Mountpoint: "/mnt/fast/ab", Root: "/"}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := Unused(c.of, c.mounts)
+			err := checkUnmounted(c.of, c.mounts)
 			if c.says == "" {
 				require.NoError(t, err)
 				return
@@ -296,10 +296,10 @@ func TestLedger(t *testing.T) {
 	_, err = ReadLedger(file)
 	require.ErrorContains(t, err, "nothing is offered or cleaned until the file can be read")
 	e := Entry{}
-	for range 2 * keptCleaned {
+	for range 2 * maxCleaned {
 		e.Volume += "x"
 		e = e.Clean()
 	}
-	require.Len(t, e.Cleaned, keptCleaned)
+	require.Len(t, e.Cleaned, maxCleaned)
 	require.True(t, e.CleanedAfter(e.Volume))
 }

@@ -14,10 +14,10 @@ import (
 // blkidNothing is blkid's exit code for "no signature" (man 8 blkid).
 const blkidNothing = 2
 
-// formatsData fails if the kubelet would format a device that may hold data: for volumeMode
+// checkKubeletFormat fails if the kubelet would format a device that may hold data: for volumeMode
 // Filesystem it formats every device on which blkid finds nothing, and raw data has no signature. A
 // device that flexlvm discarded last may read as anything between its ends.
-func formatsData(ctx context.Context, run exec.Interface, device string, c Class, e Entry) error {
+func checkKubeletFormat(ctx context.Context, run exec.Interface, device string, c Class, e Entry) error {
 	if c.Block {
 		return nil
 	}

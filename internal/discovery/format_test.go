@@ -54,7 +54,7 @@ func TestFormatsData(t *testing.T) {
 				require.Equal(t, []string{"blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", "--", device}, argv)
 				return c.blkid, c.err
 			})
-			err = formatsData(t.Context(), run, device, c.class, c.entry)
+			err = checkKubeletFormat(t.Context(), run, device, c.class, c.entry)
 			if c.says == "" {
 				require.NoError(t, err)
 				return

@@ -36,8 +36,8 @@ const (
 type Verdict struct {
 	State   State
 	Message string
-	// Prove: the path is Ready only if its emptiness is proved, and otherwise Refused.
-	Prove bool
+	// MustBeEmpty: the path is Ready only if its emptiness is proved, and otherwise Refused.
+	MustBeEmpty bool
 	// Entry is what to record; it must be durable before the verdict is published.
 	Entry Entry
 }
@@ -63,7 +63,7 @@ func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict 
 	}
 	if found.Disk != v.Disk {
 		// The entry belongs to another disk, which has no PersistentVolume.
-		return say(e, Refused, "another disk is at %s: it is %s, but PersistentVolume %s was created for %s; the disk is not used", v.Path, found.Disk, v.Name, v.Disk)
+		return verdict(e, Refused, "another disk is at %s: it is %s, but PersistentVolume %s was created for %s; the disk is not used", v.Path, found.Disk, v.Name, v.Disk)
 	}
 	if out, outdated := judgeOutdated(noted, found.Path, v); outdated {
 		return out
@@ -75,16 +75,16 @@ func Judge(found *Found, e Entry, v *Volume, clean bool, now time.Time) Verdict 
 	return judgeReleased(noted, v, clean)
 }
 
-func say(noted Entry, s State, format string, args ...any) Verdict {
+func verdict(noted Entry, s State, format string, args ...any) Verdict {
 	return Verdict{State: s, Message: fmt.Sprintf(format, args...), Entry: noted}
 }
 
 // judgeMissing is Judge if the PersistentVolume's disk is not found.
 func judgeMissing(found *Found, noted Entry, v *Volume) Verdict {
 	if found == nil {
-		return say(noted, Missing, "PersistentVolume %s was created for %s, and there is nothing at %s; bring the disk back, or delete the claim and the PersistentVolume", v.Name, v.Disk, v.Path)
+		return verdict(noted, Missing, "PersistentVolume %s was created for %s, and there is nothing at %s; bring the disk back, or delete the claim and the PersistentVolume", v.Name, v.Disk, v.Path)
 	}
-	return say(noted, Missing, "PersistentVolume %s was created for %s, which is not at %s: %s", v.Name, v.Disk, v.Path, found.Problem)
+	return verdict(noted, Missing, "PersistentVolume %s was created for %s, which is not at %s: %s", v.Name, v.Disk, v.Path, found.Problem)
 }
 
 // judgeOutdated is Judge if the disk was cleaned after the PersistentVolume, or handed out to a
@@ -95,11 +95,11 @@ func judgeOutdated(noted Entry, path string, v *Volume) (Verdict, bool) {
 	here.Path = path
 	switch {
 	case noted.CleanedAfter(v.UID) && last && v.Released && v.Delete && v.ClaimUID == noted.Claim:
-		return say(here, Cleaned, "it is clean after PersistentVolume %s, which can be deleted", v.Name), true
+		return verdict(here, Cleaned, "it is clean after PersistentVolume %s, which can be deleted", v.Name), true
 	case noted.CleanedAfter(v.UID) && (!last || v.Released):
-		return say(here, Refused, "it was cleaned after PersistentVolume %s, which exists again (was the API server restored from a backup?); delete the PersistentVolume", v.Name), true
+		return verdict(here, Refused, "it was cleaned after PersistentVolume %s, which exists again (was the API server restored from a backup?); delete the PersistentVolume", v.Name), true
 	case !last:
-		return say(noted, Refused, "it was offered again after PersistentVolume %s (%s) (was the API server restored from a backup?), so nothing is cleaned; delete that PersistentVolume once nothing uses it", v.Name, v.UID), true
+		return verdict(noted, Refused, "it was offered again after PersistentVolume %s (%s) (was the API server restored from a backup?), so nothing is cleaned; delete that PersistentVolume once nothing uses it", v.Name, v.UID), true
 	}
 	return Verdict{}, false
 }
@@ -110,7 +110,7 @@ func judgeProvided(noted Entry, v *Volume) Verdict {
 	if v.ClaimUID != "" {
 		noted.Claim = v.ClaimUID
 	}
-	return say(noted, Provided, "")
+	return verdict(noted, Provided, "")
 }
 
 // judgeReleased is Judge if the PersistentVolume is released.
@@ -119,18 +119,18 @@ func judgeReleased(noted Entry, v *Volume, clean bool) Verdict {
 	noted.Volume = v.UID
 	switch {
 	case !v.Delete:
-		return say(noted, Kept, "its claim %s is gone, and the reclaim policy is Retain: clean it by hand and delete PersistentVolume %s", v.Claim, v.Name)
+		return verdict(noted, Kept, "its claim %s is gone, and the reclaim policy is Retain: clean it by hand and delete PersistentVolume %s", v.Claim, v.Name)
 	case v.Deleting:
-		return say(noted, Refused, "PersistentVolume %s was deleted before its disk was cleaned; clean the disk by hand", v.Name)
+		return verdict(noted, Refused, "PersistentVolume %s was deleted before its disk was cleaned; clean the disk by hand", v.Name)
 	case !clean:
-		return say(noted, Kept, "its claim %s is gone, and its class says Keep or is no longer in the VolumeDiscovery: clean it by hand and delete PersistentVolume %s", v.Claim, v.Name)
+		return verdict(noted, Kept, "its claim %s is gone, and its class says Keep or is no longer in the VolumeDiscovery: clean it by hand and delete PersistentVolume %s", v.Claim, v.Name)
 	case another:
-		return say(noted, Refused, "PersistentVolume %s was meanwhile bound to a claim other than %s, so nothing is cleaned: clean the disk by hand and delete the PersistentVolume", v.Name, v.Claim)
+		return verdict(noted, Refused, "PersistentVolume %s was meanwhile bound to a claim other than %s, so nothing is cleaned: clean the disk by hand and delete the PersistentVolume", v.Name, v.Claim)
 	case noted.Offer == 0:
-		return say(noted, Refused, "this node has no record that it offered the disk of PersistentVolume %s (is this another node, or were its records lost?), so nothing is cleaned: clean the disk by hand and delete the PersistentVolume", v.Name)
+		return verdict(noted, Refused, "this node has no record that it offered the disk of PersistentVolume %s (is this another node, or were its records lost?), so nothing is cleaned: clean the disk by hand and delete the PersistentVolume", v.Name)
 	}
 	noted.Claim = v.ClaimUID
-	return say(noted, Cleaning, "its claim %s is gone", v.Claim)
+	return verdict(noted, Cleaning, "its claim %s is gone", v.Claim)
 }
 
 // judgeFree is Judge if there is no PersistentVolume.
@@ -150,13 +150,13 @@ func judgeFree(found *Found, e Entry, now time.Time) Verdict {
 		// Higher than all earlier numbers, even if their record is lost.
 		out.Entry.Offer = max(e.Offer+1, now.Unix())
 		// Its PersistentVolume was deleted by hand, so the data of any claim may still be on it.
-		out.Prove = e.Volume != "" && !e.CleanedAfter(e.Volume)
+		out.MustBeEmpty = e.Volume != "" && !e.CleanedAfter(e.Volume)
 	}
 	return out
 }
 
-// NotProved returns the verdict if the emptiness that v requires cannot be proved.
-func (v Verdict) NotProved(was Entry, why error) Verdict {
+// NotEmpty returns the verdict if the emptiness that v requires cannot be proved.
+func (v Verdict) NotEmpty(was Entry, why error) Verdict {
 	was.Offered = false
 	what := "its PersistentVolume was deleted before the disk was cleaned"
 	if was.Volume == "" || was.CleanedAfter(was.Volume) {

@@ -71,7 +71,7 @@ func TestJudge(t *testing.T) {
 			got := Judge(c.found, c.entry, c.of, !c.keep, anytime)
 			require.Equal(t, c.want, got.State, got.Message)
 			require.Contains(t, got.Message, c.says)
-			require.False(t, got.Prove)
+			require.False(t, got.MustBeEmpty)
 			if c.want != Ready {
 				require.False(t, got.Entry.Offered)
 			}
@@ -85,8 +85,8 @@ func TestJudgeOfWhatWasDeletedByHand(t *testing.T) {
 	require.Equal(t, Entry{Path: "/mnt/fast/a", Volume: "pv-1", Claim: "claim-1"}, was)
 	v := Judge(found(), was, nil, true, anytime)
 	require.Equal(t, Ready, v.State)
-	require.True(t, v.Prove)
-	refused := v.NotProved(was, errors.New("it holds a file"))
+	require.True(t, v.MustBeEmpty)
+	refused := v.NotEmpty(was, errors.New("it holds a file"))
 	require.Equal(t, Refused, refused.State)
 	require.Equal(t, was, refused.Entry)
 	require.Contains(t, refused.Message, "it holds a file")
@@ -104,7 +104,7 @@ func TestOffersAreCounted(t *testing.T) {
 	second := Judge(found(), cleaning.Entry.Clean(), nil, true, anytime)
 	require.Equal(t, Ready, second.State)
 	require.EqualValues(t, 1_700_000_001, second.Entry.Offer, "in the same second")
-	require.False(t, second.Prove)
+	require.False(t, second.MustBeEmpty)
 	forgotten := Judge(found(), Entry{}, nil, true, anytime.Add(time.Minute))
 	require.Greater(t, forgotten.Entry.Offer, second.Entry.Offer, "what was noted is lost")
 	back := Judge(found(), cleaning.Entry.Clean(), nil, true, anytime.Add(-time.Hour))

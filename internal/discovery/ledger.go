@@ -50,8 +50,8 @@ func (o *Owner) restored() quota.Attributes {
 	return *o.Attributes
 }
 
-// keptCleaned bounds Entry.Cleaned.
-const keptCleaned = 32
+// maxCleaned bounds Entry.Cleaned.
+const maxCleaned = 32
 
 // OwnerUnknown reports whether the owner of its topmost directory must be recorded when it is
 // offered. If an earlier release recorded no attributes, this is true only if nobody has used it:
@@ -109,7 +109,7 @@ func (e Entry) Clean() Entry {
 
 func (e Entry) cleanAfter(volumes ...string) Entry {
 	e.Cleaned = append(slices.Clone(e.Cleaned), volumes...)
-	e.Cleaned = e.Cleaned[max(0, len(e.Cleaned)-keptCleaned):]
+	e.Cleaned = e.Cleaned[max(0, len(e.Cleaned)-maxCleaned):]
 	return e
 }
 

@@ -27,10 +27,10 @@ func TestMachineLogicalVolume(t *testing.T) {
 	} {
 		f := found1(t, m, class)
 		require.Empty(t, f.Problem)
-		require.NoError(t, m.Offerable(t.Context(), f, class, Entry{}))
+		require.NoError(t, m.CheckOfferable(t.Context(), f, class, Entry{}))
 		shell(t, "lvchange -qqy --addtag flexlvm %s", lv)
-		require.ErrorIs(t, m.Offerable(t.Context(), f, class, Entry{}), errOurs)
-		require.ErrorIs(t, m.Clean(t.Context(), f, class, Entry{}, noProgress), errOurs)
+		require.ErrorIs(t, m.CheckOfferable(t.Context(), f, class, Entry{}), errIsFlexlvm)
+		require.ErrorIs(t, m.Clean(t.Context(), f, class, Entry{}, noProgress), errIsFlexlvm)
 		shell(t, "lvchange -qqy --deltag flexlvm %s", lv)
 		require.NoError(t, m.Clean(t.Context(), f, class, Entry{}, noProgress))
 	}

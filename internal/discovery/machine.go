@@ -13,69 +13,83 @@ import (
 
 // A Machine is the host with its disks.
 type Machine struct {
-	run          exec.Interface
-	finder       Finder
-	bytes, files *Pace
-	// users fails if a process or a loop device has a device open.
-	users func(device string) error
+	run                     exec.Interface
+	finder                  finder
+	eraseLimit, deleteLimit *rateLimiter
+	// checkNoUsers fails if a process or a loop device has a device open.
+	checkNoUsers func(device string) error
 }
 
 // NewMachine returns this machine. It erases at most that many bytes, and deletes at most that many
-// files, per second; 0: no limit. users fails if a process or a loop device has a device open.
-func NewMachine(run exec.Interface, bytes, files int64, users func(device string) error) *Machine {
-	return &Machine{run: run, finder: Finder{Host: OnHost(run)}, bytes: NewPace(bytes), files: NewPace(files), users: users}
+// files, per second; 0: no limit. checkNoUsers fails if a process or a loop device has a device open.
+func NewMachine(run exec.Interface, bytesPerSecond, filesPerSecond int64, checkNoUsers func(device string) error) *Machine {
+	return &Machine{run: run, finder: finder{Host: newHost(run)}, eraseLimit: newRateLimiter(bytesPerSecond), deleteLimit: newRateLimiter(filesPerSecond), checkNoUsers: checkNoUsers}
 }
 
-// Find returns what is in the directories of the classes, as Finder.Find does.
+// Find returns what is in the directories of the classes, as finder.Find does.
 func (m *Machine) Find(ctx context.Context, classes []Class) ([]Found, map[string]error, error) {
 	return m.finder.Find(ctx, classes)
 }
 
-// Offerable fails if what was found is in use, or holds data that the kubelet would format as a
+// CheckOfferable fails if what was found is in use, or holds data that the kubelet would format as a
 // volume of the class.
-func (m *Machine) Offerable(ctx context.Context, f Found, c Class, e Entry) error {
-	if err := m.unused(f); err != nil {
+func (m *Machine) CheckOfferable(ctx context.Context, f Found, c Class, e Entry) error {
+	if err := m.checkUnmounted(f); err != nil {
 		return err
 	}
-	return Offerable(ctx, m.run, f, c, e)
+	return checkOfferable(ctx, m.run, f, c, e)
 }
 
-// Empty fails unless f is empty, and files created in it inherit the attributes of owner, if those
+// CheckEmpty fails unless f is empty, and files created in it inherit the attributes of owner, if those
 // are recorded.
-func (m *Machine) Empty(f Found, owner *Owner) error { return Empty(f, owner) }
+func (m *Machine) CheckEmpty(f Found, owner *Owner) error { return checkEmpty(f, owner) }
 
 // Owner returns the owner, the mode and the attributes of f's topmost directory; nil for a device.
 func (m *Machine) Owner(f Found) (*Owner, error) {
 	if f.Kind == Device {
 		return nil, nil
 	}
-	return OwnerOf(f)
+	return ownerOf(f)
 }
 
 // Clean cleans as the class specifies, from byte e.Offset on, and reports progress. It may be
 // killed, and be called again. It stops with an error once somebody uses what it cleans.
 func (m *Machine) Clean(ctx context.Context, f Found, how Class, e Entry, progress func(int64) error) error {
-	if err := notOurs(ctx, m.run, f.Number); err != nil {
+	if err := checkNotFlexlvm(ctx, m.run, f.Number); err != nil {
 		return fmt.Errorf("clean %s: %w", f.Path, err)
 	}
 	if f.Kind != Device {
-		top, err := m.openSame(ctx, f)
-		if err != nil {
+		if err := m.cleanDirectory(ctx, f, e); err != nil {
 			return fmt.Errorf("delete the files in %s: %w", f.Path, err)
 		}
-		defer func() { _ = top.Close() }()
-		return DeleteFiles(ctx, f, e.Owner, m.files, func() error { return m.unused(f) })
+		return nil
 	}
-	if err := m.unused(f); err != nil {
+	if err := m.cleanDevice(ctx, f, how, e, progress); err != nil {
 		return fmt.Errorf("erase %s: %w", f.Path, err)
 	}
-	if err := m.users(f.Path); err != nil {
-		return fmt.Errorf("erase %s: %w", f.Path, err)
+	return nil
+}
+
+func (m *Machine) cleanDirectory(ctx context.Context, f Found, e Entry) error {
+	top, err := m.openSame(ctx, f)
+	if err != nil {
+		return err
 	}
-	if err := NotTaken(ctx, m.run, f.Path); err != nil {
-		return fmt.Errorf("erase %s: %w", f.Path, err)
+	defer func() { _ = top.Close() }()
+	return deleteFiles(ctx, f, e.Owner, m.deleteLimit, func() error { return m.checkUnmounted(f) })
+}
+
+func (m *Machine) cleanDevice(ctx context.Context, f Found, how Class, e Entry, progress func(int64) error) error {
+	if err := m.checkUnmounted(f); err != nil {
+		return err
 	}
-	return Erase(ctx, f, how.Device, e.Offset, m.bytes, func() error { return m.unused(f) }, progress)
+	if err := m.checkNoUsers(f.Path); err != nil {
+		return err
+	}
+	if err := checkNotMember(ctx, m.run, f.Path); err != nil {
+		return err
+	}
+	return eraseDevice(ctx, f, how.Device, e.Offset, m.eraseLimit, func() error { return m.checkUnmounted(f) }, progress)
 }
 
 // openSame opens the topmost directory of what was found, so that it is not unmounted meanwhile,
@@ -85,13 +99,13 @@ func (m *Machine) openSame(ctx context.Context, f Found) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.finder.sameFilesystem(ctx, f); err != nil {
+	if err := m.finder.checkSameFilesystem(ctx, f); err != nil {
 		return nil, errors.Join(err, top.Close())
 	}
 	return top, nil
 }
 
-func (f *Finder) sameFilesystem(ctx context.Context, found Found) error {
+func (f *finder) checkSameFilesystem(ctx context.Context, found Found) error {
 	d, err := f.Host.Device(found.Number)
 	if err != nil {
 		return err
@@ -106,10 +120,10 @@ func (f *Finder) sameFilesystem(ctx context.Context, found Found) error {
 	return nil
 }
 
-func (m *Machine) unused(f Found) error {
+func (m *Machine) checkUnmounted(f Found) error {
 	mounts, err := m.finder.Host.Mounts()
 	if err != nil {
 		return fmt.Errorf("read the mounts: %w", err)
 	}
-	return Unused(f, mounts)
+	return checkUnmounted(f, mounts)
 }

@@ -125,7 +125,7 @@ func TestMachineFilesystem(t *testing.T) {
 	f := found1(t, m, class)
 	require.Empty(t, f.Problem)
 	require.Equal(t, "fs-"+shell(t, "blkid -p -o value -s UUID %s", disks(t)[0]), f.Disk)
-	require.NoError(t, m.Offerable(t.Context(), f, class, Entry{}))
+	require.NoError(t, m.CheckOfferable(t.Context(), f, class, Entry{}))
 	owner, err := m.Owner(f)
 	require.NoError(t, err)
 	e := Entry{Owner: owner}
@@ -149,7 +149,7 @@ func TestMachineFilesystem(t *testing.T) {
 
 	// The kernel itself protects a mount that appears between two checks.
 	shell(t, "mkdir %[1]s/zz; mount -t tmpfs none %[1]s/zz; echo kept >%[1]s/zz/kept", at)
-	require.ErrorContains(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody), "something is mounted there")
+	require.ErrorContains(t, deleteFiles(t.Context(), f, nil, newRateLimiter(0), nobody), "something is mounted there")
 	require.Equal(t, "kept", shell(t, "cat %s/zz/kept", at))
 	shell(t, "umount %[1]s/zz; rm -r %[1]s/*", at)
 
@@ -165,10 +165,10 @@ func TestMachineFilesystem(t *testing.T) {
 	shell(t, "umount %s/person", base)
 
 	call{Found: f, Class: class, Entry: e, Files: 300}.killedAfter(t, time.Second)
-	require.Error(t, m.Empty(f, nil))
+	require.Error(t, m.CheckEmpty(f, nil))
 	shell(t, "chmod 777 %[1]s; chown 7:7 %[1]s", at)
 	require.NoError(t, clean(m))
-	require.NoError(t, m.Empty(f, nil))
+	require.NoError(t, m.CheckEmpty(f, nil))
 	require.Equal(t, "755 0", shell(t, "stat -c '%%a %%u' %s", at))
 	require.DirExists(t, "/etc")
 
@@ -184,7 +184,7 @@ func TestMachineFilesystem(t *testing.T) {
 	require.Empty(t, part.Problem)
 	shell(t, "umount %s/bind/one", at)
 	require.ErrorContains(t, m.Clean(t.Context(), part, bound, Entry{}, noProgress), "the directory or mount is not the one")
-	require.ErrorContains(t, DeleteFiles(t.Context(), part, nil, NewPace(0), nobody), "the directory or mount is not the one")
+	require.ErrorContains(t, deleteFiles(t.Context(), part, nil, newRateLimiter(0), nobody), "the directory or mount is not the one")
 	shell(t, "cd %s; test -e bind/one/kept; test -e src/file; mount --bind src bind/one", at)
 	require.NoError(t, m.Clean(t.Context(), found1(t, m, bound), bound, Entry{}, noProgress))
 	shell(t, "cd %s; test -e bind/one || exit 1; test ! -e src/file; umount bind/one; test -e bind/one/kept", at)
@@ -215,12 +215,12 @@ func TestMachineDevice(t *testing.T) {
 	f := found1(t, m, class)
 	require.Empty(t, f.Problem)
 	require.NotEmpty(t, f.Disk)
-	require.NoError(t, m.Offerable(t.Context(), f, class, Entry{}))
+	require.NoError(t, m.CheckOfferable(t.Context(), f, class, Entry{}))
 	clean := func() error { return m.Clean(t.Context(), f, class, Entry{}, noProgress) }
 
 	shell(t, "mkfs.ext4 -qF %[1]s; mount %[1]s %[2]s/person; touch %[2]s/person/file", disk, base)
 	require.ErrorContains(t, clean(), "person")
-	require.Error(t, m.Offerable(t.Context(), f, class, Entry{}))
+	require.Error(t, m.CheckOfferable(t.Context(), f, class, Entry{}))
 	shell(t, "test -e %[1]s/person/file; umount %[1]s/person", base)
 	open, err := os.Open(disk)
 	require.NoError(t, err)
@@ -230,7 +230,7 @@ func TestMachineDevice(t *testing.T) {
 	require.ErrorContains(t, clean(), "is made of it")
 	shell(t, "losetup -d %[1]s; wipefs -qa %[2]s; pvcreate -qqy %[2]s", loop, disk)
 	require.ErrorContains(t, clean(), "LVM2_member")
-	require.ErrorContains(t, m.Offerable(t.Context(), f, class, Entry{}), "LVM2_member")
+	require.ErrorContains(t, m.CheckOfferable(t.Context(), f, class, Entry{}), "LVM2_member")
 	shell(t, "pvremove -qqy %s; ln -sfn %s %s", disk, other, link)
 	require.ErrorContains(t, clean(), "the device is not the one")
 	require.NotEqual(t, f.Disk, found1(t, m, class).Disk)
@@ -240,25 +240,25 @@ func TestMachineDevice(t *testing.T) {
 	pattern(t, disk)
 	files := class
 	files.Block = false
-	require.ErrorContains(t, m.Offerable(t.Context(), f, files, Entry{}), "kubelet would format it")
-	require.NoError(t, m.Offerable(t.Context(), f, class, Entry{}))
+	require.ErrorContains(t, m.CheckOfferable(t.Context(), f, files, Entry{}), "kubelet would format it")
+	require.NoError(t, m.CheckOfferable(t.Context(), f, class, Entry{}))
 	held, err := os.OpenFile(disk, os.O_RDONLY|unix.O_EXCL, 0)
 	require.NoError(t, err)
-	unseen := formatsData(t.Context(), utilsexec.New(), disk, files, Entry{})
+	unseen := checkKubeletFormat(t.Context(), utilsexec.New(), disk, files, Entry{})
 	require.ErrorContains(t, unseen, "it is in use")
 	require.NotErrorIs(t, unseen, blank.ErrNotZero, "nobody has seen data, so nothing is withdrawn")
 	require.NoError(t, held.Close())
-	require.Error(t, m.Empty(f, nil))
+	require.Error(t, m.CheckEmpty(f, nil))
 	was := call{Found: f, Class: class, Bytes: 32 << 20}.killedAfter(t, 4*time.Second)
 	require.Positive(t, was.Offset)
-	require.Error(t, m.Empty(f, nil))
+	require.Error(t, m.CheckEmpty(f, nil))
 	require.Equal(t, "data", shell(t, "head -c 4 %s", disk), "what tells that it is not blank goes last")
 	require.NoError(t, m.Clean(t.Context(), f, class, was, noProgress))
 	shell(t, "cmp -n %d %s /dev/zero", f.Size, disk)
-	require.NoError(t, m.Empty(f, nil))
-	require.NoError(t, m.Offerable(t.Context(), f, files, Entry{}))
+	require.NoError(t, m.CheckEmpty(f, nil))
+	require.NoError(t, m.CheckOfferable(t.Context(), f, files, Entry{}))
 	shell(t, "mkfs.ext4 -qF %s", disk)
-	require.NoError(t, m.Offerable(t.Context(), f, files, Entry{}), "there is something that kubelet does not format")
+	require.NoError(t, m.CheckOfferable(t.Context(), f, files, Entry{}), "there is something that kubelet does not format")
 
 	pattern(t, disk)
 	class.Device = Discard
@@ -266,7 +266,7 @@ func TestMachineDevice(t *testing.T) {
 		require.ErrorContains(t, err, "cleanDevice: Zero")
 	} else {
 		require.Empty(t, shell(t, "wipefs -n %s", disk))
-		require.NoError(t, m.Offerable(t.Context(), f, files, Entry{Volume: "pv", Cleaned: []string{"pv"}, Erasure: Discard}))
+		require.NoError(t, m.CheckOfferable(t.Context(), f, files, Entry{Volume: "pv", Cleaned: []string{"pv"}, Erasure: Discard}))
 	}
 	shell(t, "blkdiscard -z %s", disk)
 }
@@ -280,13 +280,13 @@ func TestMachineDeviceWithACopy(t *testing.T) {
 	class := Class{Name: "raw", Directory: dir, Block: true, Device: Zero}
 	f := found1(t, m, class)
 	require.Empty(t, f.Problem)
-	list := ofHost.Disks
-	t.Cleanup(func() { ofHost.Disks = list })
-	ofHost.Disks = func() ([]blank.Disk, error) {
+	list := kernelHost.Disks
+	t.Cleanup(func() { kernelHost.Disks = list })
+	kernelHost.Disks = func() ([]blank.Disk, error) {
 		return []blank.Disk{{Path: "/dev/one", ID: f.Disk}, {Path: "/dev/copy", ID: f.Disk}}, nil
 	}
 	require.ErrorContains(t, m.Clean(t.Context(), f, class, Entry{}, noProgress), "/dev/one and /dev/copy report the same ID, "+f.Disk)
 	require.Equal(t, "kept", shell(t, "head -c 4 %s", disk))
-	ofHost.Disks = list
+	kernelHost.Disks = list
 	require.NoError(t, m.Clean(t.Context(), f, class, Entry{}, noProgress))
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// closedMetadata is the percentage of the usable half of LVM's metadata area from which on no new volume is
+// closedMetadataPercent is the percentage of the usable half of LVM's metadata area from which on no new volume is
 // accepted: the rest is for growing and removing existing volumes.
-const closedMetadata = 90
+const closedMetadataPercent = 90
 
 // allocatable returns what PersistentVolumes may take of a pool in total, including those whose volumes exist:
 // what is free or about to be, what may be evicted, and what their volumes hold. allocatable minus the charges
@@ -19,16 +19,16 @@ const closedMetadata = 90
 // until it may be evicted, so that its room is never counted twice while that PersistentVolume is deleted. A
 // volume that is kept because the API server has gone back in time counts like any other: its PersistentVolume
 // stays.
-func (p *planner) allocatable(in *pool) volume.Bytes {
-	if in.Thin != nil {
-		return p.thinAllocatable(in)
+func (p *planner) allocatable(pool *poolPlan) volume.Bytes {
+	if pool.Thin != nil {
+		return p.thinAllocatable(pool)
 	}
-	sum := in.Free + in.pending
+	sum := pool.Free + pool.pending
 	if p.result.Blocked == "" {
 		// The charges of these replicas, added below, are subtracted again with those of all PersistentVolumes.
-		sum += in.reclaimable() + in.leaving()
+		sum += pool.reclaimable() + pool.reclaimableReplicas()
 	}
-	for k, charge := range p.charges(in) {
+	for k, charge := range p.charges(pool) {
 		// The room of a volume that is being removed is in pending already.
 		if v, made := p.index.volumes[k]; made && !p.view.isBeingRemoved(v) {
 			sum += min(v.Device, charge)
@@ -38,33 +38,33 @@ func (p *planner) allocatable(in *pool) volume.Bytes {
 }
 
 // charges returns the charges of the PersistentVolumes of a pool that stay, once per volume.
-func (p *planner) charges(in *pool) map[Key]volume.Bytes {
+func (p *planner) charges(pool *poolPlan) map[Key]volume.Bytes {
 	out := map[Key]volume.Bytes{}
 	for i := range p.view.PersistentVolumes {
 		c := &p.view.PersistentVolumes[i]
-		goes := p.view.givenUp(c) && p.index.mayBeBack(p.view, c) == ""
-		if c.Pool() != in.Name || !c.InGroup(in.GroupUUID()) || goes {
+		goes := p.view.givenUp(c) && p.index.keptAfterRestore(p.view, c) == ""
+		if c.Pool() != pool.Name || !c.InGroup(pool.GroupUUID()) || goes {
 			continue
 		}
 		k := KeyOfPersistentVolume(c)
-		out[k] = max(out[k], c.Charge().In(in.Extent))
+		out[k] = max(out[k], c.Charge().In(pool.Extent))
 	}
 	return out
 }
 
 // closed returns why no new volume may be promised in a pool; empty if one may.
-func (p *planner) closed(in *pool) string {
-	if in.ailing != "" {
-		return in.ailing
+func (p *planner) closed(pool *poolPlan) string {
+	if pool.problem != "" {
+		return pool.problem
 	}
-	if in.Directories != nil {
-		return in.Directories.Unfit // directories need none of LVM's metadata
+	if pool.Directories != nil {
+		return pool.Directories.Unfit // directories need none of LVM's metadata
 	}
-	if used := MetadataUsedPercent(in.Pool); used >= closedMetadata {
-		return fmt.Sprintf("the usable half of LVM's metadata area of volume group %s is %d%% full, and volumes can only be removed; create a group with a larger one (`flexlvm vg create`)", in.Name.Group(), used)
+	if used := MetadataUsedPercent(pool.Pool); used >= closedMetadataPercent {
+		return fmt.Sprintf("the usable half of LVM's metadata area of volume group %s is %d%% full, and volumes can only be removed; create a group with a larger one (`flexlvm vg create`)", pool.Name.Group(), used)
 	}
-	if in.Thin != nil {
-		return p.thinClosed(in)
+	if pool.Thin != nil {
+		return p.thinClosed(pool)
 	}
 	return ""
 }

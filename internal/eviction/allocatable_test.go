@@ -24,7 +24,7 @@ func TestPlanCharged(t *testing.T) {
 	s.PersistentVolume("given up", 5, evictiontest.Phase(corev1.VolumeReleased))
 	s.PersistentVolume("of a group replaced", 5, evictiontest.OtherGroup)
 	s.Volume("old", unreferenced, 8)
-	s.Others(1, 30)
+	s.ForeignVolumes(1, 30)
 	pool := s.Plan().Pools[0]
 	require.Equal(t, 31*volume.GiB, pool.Charged)
 	require.Equal(t, 39*volume.GiB, pool.Allocatable-pool.Charged)
@@ -34,7 +34,7 @@ func TestPlanCharged(t *testing.T) {
 func TestPlanAllocatable(t *testing.T) {
 	const all = 100 * volume.GiB
 	extents := func(b volume.Bytes) func(*evictiontest.Scene) {
-		return func(s *evictiontest.Scene) { s.Group("flexlvm").Extent = b }
+		return func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Extent = b }
 	}
 	for name, tt := range map[string]struct {
 		scene func(*evictiontest.Scene)
@@ -44,7 +44,7 @@ func TestPlanAllocatable(t *testing.T) {
 		"promised, not made": {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10) }, all},
 		"promised and made":  {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10); s.Volume("a", volume.Ready, 10) }, all},
 		"being made":         {func(s *evictiontest.Scene) { s.PersistentVolume("a", 10); s.Volume("a", volume.Creating, 10) }, all},
-		"others":             {func(s *evictiontest.Scene) { s.Others(2, 30) }, all - 30*volume.GiB},
+		"others":             {func(s *evictiontest.Scene) { s.ForeignVolumes(2, 30) }, all - 30*volume.GiB},
 		"another cluster's": {func(s *evictiontest.Scene) {
 			s.Volume("a", volume.Ready, 10, func(v *inventory.Volume) { v.Cluster = "another" })
 		}, all - 10*volume.GiB},
@@ -67,7 +67,7 @@ func TestPlanAllocatable(t *testing.T) {
 		}, all - 10*volume.GiB},
 		"may be evicted, but whether another node's wants it is not known": {func(s *evictiontest.Scene) {
 			s.Volume("a", unreferenced, 10)
-			s.View.Unasked = map[string]bool{"uuid-a": true}
+			s.View.KeptUnchecked = map[string]bool{"uuid-a": true}
 		}, all - 10*volume.GiB},
 		"goes at once": {func(s *evictiontest.Scene) {
 			s.Volume("a", unreferenced, 10, evictiontest.ReleasedAgo(0), evictiontest.Immediate)
@@ -137,7 +137,7 @@ func TestPlanClosed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := evictiontest.New()
-			tt.change(s.Group("flexlvm"))
+			tt.change(s.PoolNamed("flexlvm"))
 			closed := s.Plan().Pools[0].Closed
 			require.Equal(t, tt.want == "", closed == "", closed)
 			require.Contains(t, closed, tt.want)
@@ -147,27 +147,27 @@ func TestPlanClosed(t *testing.T) {
 
 // A volume that another node's PersistentVolume may keep is not on offer, but is planned for eviction when its room
 // is needed: the API server is asked just before the removal.
-func TestPlanUnasked(t *testing.T) {
+func TestPlanKeptUnchecked(t *testing.T) {
 	for name, tt := range map[string]struct {
 		scene func(*evictiontest.Scene)
 		want  []string
 	}{
 		"nothing is needed": {func(*evictiontest.Scene) {}, []string{}},
 		"promised":          {func(s *evictiontest.Scene) { s.PersistentVolume("wanted", 70) }, []string{"Promised a"}},
-		"threshold":         {func(s *evictiontest.Scene) { s.Others(1, 50) }, []string{"HighThreshold a"}},
+		"threshold":         {func(s *evictiontest.Scene) { s.ForeignVolumes(1, 50) }, []string{"HighThreshold a"}},
 		"immediate":         {func(s *evictiontest.Scene) { evictiontest.Immediate(&s.View.Volumes[1]) }, []string{"Immediate a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := evictiontest.New()
 			s.Volume("a", unreferenced, 30, evictiontest.LastUsed(100))
 			s.Volume("b", unreferenced, 10)
-			s.View.Unasked = map[string]bool{"uuid-a": true}
+			s.View.KeptUnchecked = map[string]bool{"uuid-a": true}
 			tt.scene(s)
 			r := s.Plan()
 			require.Equal(t, 10*volume.GiB, r.Pools[0].Reclaimable)
 			require.Equal(t, tt.want, evictiontest.Evicted(r))
 			require.Zero(t, r.Pools[0].Shortfall, r.Pools[0].ShortfallMessage)
-			s.View.Unasked = nil
+			s.View.KeptUnchecked = nil
 			asked := s.Plan()
 			require.Equal(t, 40*volume.GiB, asked.Pools[0].Reclaimable)
 			require.Equal(t, tt.want, evictiontest.Evicted(asked))
@@ -185,7 +185,7 @@ func TestPlanWaiting(t *testing.T) {
 		"unreferenced":          {func(s *evictiontest.Scene) { s.Volume("old", unreferenced, 40) }, []string{"large"}},
 		"in use":                {func(s *evictiontest.Scene) { s.Volume("old", volume.Retained, 40) }, []string{"small", "large"}},
 		"being removed":         {func(s *evictiontest.Scene) { s.Volume("doomed_old", volume.Doomed, 40) }, []string{"large"}},
-		"could not be removed":  {func(s *evictiontest.Scene) { s.Volume("doomed_old", volume.Doomed, 40, evictiontest.Odd) }, []string{"small", "large"}},
+		"could not be removed":  {func(s *evictiontest.Scene) { s.Volume("doomed_old", volume.Doomed, 40, evictiontest.WithProblem) }, []string{"small", "large"}},
 		"a replica that may go": {func(s *evictiontest.Scene) { s.Replica("old", 40) }, []string{"large"}},
 		"a replica that goes": {func(s *evictiontest.Scene) {
 			s.Replica("old", 40, func(_ *inventory.Volume, c *persistentvolume.Volume) {

@@ -33,7 +33,7 @@ func crowd(n int, promised volume.Bytes) *evictiontest.Scene {
 		s.PersistentVolume(fmt.Sprintf("promised-%d", i), 0, func(c *persistentvolume.Volume) { c.Group, c.Charged = "crowd", promised })
 	}
 	s.Policy.HighPercent = 100
-	p := s.Group("crowd")
+	p := s.PoolNamed("crowd")
 	p.Size, p.Free = -p.Free, 0
 	return s
 }
@@ -66,7 +66,7 @@ func BenchmarkPlan10000Worst(b *testing.B) {
 // BenchmarkPlan10000Idle is the plan of most rounds, which evicts nothing.
 func BenchmarkPlan10000Idle(b *testing.B) {
 	s := crowd(10_000, 20*volume.GiB)
-	p := s.Group("crowd")
+	p := s.PoolNamed("crowd")
 	p.Size, p.Free = p.Size+40*volume.TiB, 40*volume.TiB
 	require.Empty(b, s.Plan().Evictions)
 	for b.Loop() {

@@ -1,18 +1,17 @@
 package eviction
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/flexlvm/flexlvm/internal/persistentvolume"
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// unmadeCopy reports whether c is an unfinished copy: its volume is missing, creating, or has unreadable tags;
+// unfinishedCopy reports whether c is an unfinished copy: its volume is missing, creating, or has unreadable tags;
 // or it is a snapshot that is not recorded as taken. Its source must stay until then, because an interrupted
-// copy starts over. A copy that can never be made, because it is given up or of another cluster or volume
+// copy starts over. A copy that can never be created, because it is given up or of another cluster or volume
 // group, does not count.
-func (x *index) unmadeCopy(view View, c *persistentvolume.Volume) bool {
+func (x *index) unfinishedCopy(view View, c *persistentvolume.Volume) bool {
 	if c.CloneOf == "" || c.Taken || !c.Usable() && !c.Placeholder || view.givenUp(c) || c.Cluster != view.Cluster {
 		return false
 	}
@@ -31,7 +30,7 @@ func (x *index) beingCopied(c *persistentvolume.Volume) string {
 	if !there || v.State != volume.Ready && v.State != volume.Creating {
 		return ""
 	}
-	return x.copied[KeyOfPersistentVolume(c)]
+	return x.copySources[KeyOfPersistentVolume(c)]
 }
 
 // Copies returns the PersistentVolumes whose volumes are to be created now as copies, in order of their names.
@@ -44,15 +43,13 @@ func Copies(view View) []persistentvolume.Volume {
 		c := &view.PersistentVolumes[i]
 		v, there := x.volumes[KeyOfPersistentVolume(c)]
 		byMount := c.Encrypted && c.Kind != volume.Snapshot && (c.Shape.Layout == volume.Thin || there && v.Fill == volume.FillCopied)
-		if !x.unmadeCopy(view, c) || c.Placeholder || byMount || x.ailing[c.Group] != "" {
+		if !x.unfinishedCopy(view, c) || c.Placeholder || byMount || x.groupProblems[c.Group] != "" {
 			continue
 		}
 		if !there || v.State == volume.Creating || c.Kind == volume.Snapshot {
 			out = append(out, *c)
 		}
 	}
-	slices.SortFunc(out, func(a, b persistentvolume.Volume) int {
-		return cmp.Or(cmp.Compare(a.PV, b.PV), cmp.Compare(a.UID, b.UID))
-	})
+	slices.SortFunc(out, comparePV)
 	return out
 }

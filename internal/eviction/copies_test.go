@@ -108,7 +108,7 @@ func TestCopiesInDoubt(t *testing.T) {
 	}
 	s.View.Volumes = s.View.Volumes[:2]
 	require.Len(t, eviction.Copies(s.View), 1)
-	s.Group("flexlvm").Missing = 1
+	s.PoolNamed("flexlvm").Missing = 1
 	require.Empty(t, eviction.Copies(s.View))
 	s.View.Cluster = ""
 	require.Empty(t, eviction.Copies(s.View))

@@ -16,13 +16,13 @@ type demand struct {
 	need volume.Bytes
 	// devices is the number of physical devices on which it needs share each; only lists the possible devices,
 	// nil means any.
-	devices int
-	share   volume.Bytes
-	only    []string
+	devices        int
+	share          volume.Bytes
+	allowedDevices []string
 }
 
-// wide reports whether the demand needs several physical devices.
-func (d demand) wide() bool { return d.devices > 1 }
+// multiDevice reports whether the demand needs several physical devices.
+func (d demand) multiDevice() bool { return d.devices > 1 }
 
 // addDemands adds to each pool what is promised in it, the smallest first.
 func (p *planner) addDemands() {
@@ -33,18 +33,18 @@ func (p *planner) addDemands() {
 		if other, there := by[KeyOfPersistentVolume(c)]; need > other.need || there && need == other.need && c.PV < other.pv.PV {
 			by[KeyOfPersistentVolume(c)] = p.demand(c, need)
 		}
-		if once := p.atOnce(c); once > 0 {
-			p.byName[c.Pool()].atOnce = append(p.byName[c.Pool()].atOnce, once)
+		if growth := p.thinGrowth(c); growth > 0 {
+			p.byName[c.Pool()].thinGrowth = append(p.byName[c.Pool()].thinGrowth, growth)
 		}
 	}
 	for _, d := range by {
-		in := p.byName[d.pv.Pool()]
-		in.demands = append(in.demands, d)
-		in.result.Promised += d.need
+		pool := p.byName[d.pv.Pool()]
+		pool.demands = append(pool.demands, d)
+		pool.result.Promised += d.need
 	}
 	p.addShared()
-	for _, in := range p.pools {
-		slices.SortFunc(in.demands, func(a, b demand) int {
+	for _, pool := range p.pools {
+		slices.SortFunc(pool.demands, func(a, b demand) int {
 			return cmp.Or(cmp.Compare(a.need, b.need), cmp.Compare(a.pv.PV, b.pv.PV), cmp.Compare(a.pv.Volume, b.pv.Volume))
 		})
 	}
@@ -54,12 +54,12 @@ func (p *planner) addDemands() {
 // devices.
 func (p *planner) demand(c *persistentvolume.Volume, need volume.Bytes) demand {
 	d := demand{pv: c, need: need, devices: c.Shape.Devices()}
-	v, made := p.index.volumes[KeyOfPersistentVolume(c)]
-	if made {
+	v, exists := p.index.volumes[KeyOfPersistentVolume(c)]
+	if exists {
 		d.devices = v.Devices()
 		d.share = need / volume.Bytes(d.devices)
-		if v.Layout == volume.Raid1 && v.On != nil {
-			d.only = slices.Sorted(maps.Keys(v.On))
+		if v.Layout == volume.Raid1 && v.ByDevice != nil {
+			d.allowedDevices = slices.Sorted(maps.Keys(v.ByDevice))
 		}
 		return d
 	}
@@ -72,48 +72,48 @@ func (p *planner) need(c *persistentvolume.Volume) volume.Bytes {
 	if !p.usable(c) {
 		return 0
 	}
-	in := p.byName[c.Pool()]
-	grain, device := max(in.Extent, 1), c.DeviceSize(c.Promised())
-	v, made := p.index.volumes[KeyOfPersistentVolume(c)]
+	pool := p.byName[c.Pool()]
+	extent, device := max(pool.Extent, 1), c.DeviceSize(c.Promised())
+	v, exists := p.index.volumes[KeyOfPersistentVolume(c)]
 	switch {
-	case !made && p.view.staysGone(c):
+	case !exists && p.view.staysGone(c):
 		return 0
-	case !made:
-		return c.Charge().In(in.Extent)
-	case !isOf(v, c):
+	case !exists:
+		return c.Charge().In(pool.Extent)
+	case !isVolumeOf(v, c):
 		return 0
 	case c.Taken:
 		return 0 // a snapshot is never written, and never grows
-	case in.Thin != nil:
+	case pool.Thin != nil:
 		// It needs what it was promised and has not written; see addShared for the rest.
-		return max(0, c.Charge().In(in.Extent)-v.Device)
+		return max(0, c.Charge().In(pool.Extent)-v.Device)
 	case v.Size >= c.Promised():
 		// The tag says that it is as large as promised. A later release that would make the device larger must
 		// not evict any data for that.
 		return 0
 	}
-	return max(0, v.Takes(device, grain)-v.Device)
+	return max(0, v.Takes(device, extent)-v.Device)
 }
 
 // usable reports whether a pod can use the volume of a PersistentVolume here. It cannot if that is released, or
 // of another cluster or group.
 func (p *planner) usable(c *persistentvolume.Volume) bool {
-	in, there := p.byName[c.Pool()]
+	pool, there := p.byName[c.Pool()]
 	switch {
 	case !there, !c.Usable(), p.view.givenUp(c):
 		return false
 	case c.Cluster != "" && c.Cluster != p.view.Cluster:
 		return false
 	}
-	return c.InGroup(in.GroupUUID())
+	return c.InGroup(pool.GroupUUID())
 }
 
-// atOnce returns what must be free in a thin pool at one moment to grow a volume to its promised size; 0 for
+// thinGrowth returns what must be free in a thin pool at one moment to grow a volume to its promised size; 0 for
 // nothing. That may be more than the volume needs, because a pool may be overcommitted, and growing allocates
 // nothing.
-func (p *planner) atOnce(c *persistentvolume.Volume) volume.Bytes {
-	v, made := p.index.volumes[KeyOfPersistentVolume(c)]
-	if !made || !p.usable(c) || p.byName[c.Pool()].Thin == nil || v.State != volume.Ready || v.Size >= c.Promised() {
+func (p *planner) thinGrowth(c *persistentvolume.Volume) volume.Bytes {
+	v, exists := p.index.volumes[KeyOfPersistentVolume(c)]
+	if !exists || !p.usable(c) || p.byName[c.Pool()].Thin == nil || v.State != volume.Ready || v.Size >= c.Promised() {
 		return 0
 	}
 	return max(0, c.DeviceSize(c.Promised())-v.Full)
@@ -121,10 +121,10 @@ func (p *planner) atOnce(c *persistentvolume.Volume) volume.Bytes {
 
 // waiting returns the PersistentVolumes whose demands a pool cannot meet even after all possible evictions. It serves
 // the smallest demands first.
-func (p *pool) waiting() (out []*persistentvolume.Volume) {
-	left := p.comingRoom().with(p.queue)
+func (p *poolPlan) waiting() (out []*persistentvolume.Volume) {
+	left := p.roomSoon().with(p.queue)
 	for _, d := range p.demands {
-		if !left.serve(d) {
+		if !left.allocate(d) {
 			out = append(out, d.pv)
 		}
 	}

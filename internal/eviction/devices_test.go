@@ -21,7 +21,7 @@ func onDevices(n int) *evictiontest.Scene {
 	s.Policy.HighPercent = 100
 	s.Pool("flexlvm", 50*n)
 	for i := range n {
-		g := s.Group("flexlvm")
+		g := s.PoolNamed("flexlvm")
 		g.Devices, g.DeviceFree = append(g.Devices, deviceName(i)), append(g.DeviceFree, 50*volume.GiB)
 	}
 	return s
@@ -32,12 +32,12 @@ func deviceName(i int) string { return fmt.Sprintf("/dev/sd%c", 'a'+i) }
 // lies places a volume on devices, with the given GiB on each.
 func lies(s *evictiontest.Scene, on ...int) func(*inventory.Volume) {
 	return func(v *inventory.Volume) {
-		v.On, v.Device = map[string]volume.Bytes{}, 0
+		v.ByDevice, v.Device = map[string]volume.Bytes{}, 0
 		for i, held := range on {
 			if bytes := volume.Bytes(held) * volume.GiB; held > 0 {
-				v.On[deviceName(i)] = bytes
+				v.ByDevice[deviceName(i)] = bytes
 				v.Device += bytes
-				s.Group("flexlvm").DeviceFree[i] -= bytes
+				s.PoolNamed("flexlvm").DeviceFree[i] -= bytes
 			}
 		}
 	}
@@ -76,7 +76,7 @@ func TestPlanMakesRoomOnTheDevicesThatNeedIt(t *testing.T) {
 		}, nil, 10 * volume.GiB},
 		"where it lies is not known": {func(s *evictiontest.Scene) {
 			for i := range s.View.Volumes {
-				s.View.Volumes[i].On = nil
+				s.View.Volumes[i].ByDevice = nil
 			}
 			s.PersistentVolume("a", 0, wide(volume.Raid1, 15))
 		}, nil, 10 * volume.GiB},
@@ -148,7 +148,7 @@ func randomDevices(r *rand.Rand) *evictiontest.Scene {
 	s := onDevices(n)
 	for i := range 2 + r.IntN(8) {
 		on := make([]int, n)
-		left := s.Group("flexlvm").DeviceFree
+		left := s.PoolNamed("flexlvm").DeviceFree
 		for d := range on {
 			if one(r, 2) {
 				on[d] = r.IntN(min(25, int(left[d]/volume.GiB)) + 1)
@@ -173,13 +173,13 @@ func randomDevices(r *rand.Rand) *evictiontest.Scene {
 // freeAfter returns what is free on each device after a plan, not counting the eviction of volume but. If but is
 // "all", all evictable volumes count as evicted.
 func freeAfter(s *evictiontest.Scene, got eviction.Result, but volume.Name) []volume.Bytes {
-	free := slices.Clone(s.Group("flexlvm").DeviceFree)
+	free := slices.Clone(s.PoolNamed("flexlvm").DeviceFree)
 	for _, v := range s.View.Volumes {
 		goes := v.State == volume.Doomed || but == "all" && v.State == unreferenced ||
 			v.Name != but && slices.ContainsFunc(got.Evictions, func(e eviction.Eviction) bool { return e.Volume.UUID == v.UUID })
 		for i := range free {
 			if goes {
-				free[i] += v.On[deviceName(i)]
+				free[i] += v.ByDevice[deviceName(i)]
 			}
 		}
 	}

@@ -19,15 +19,15 @@ func TestDirectoryPool(t *testing.T) {
 	const name = volume.PoolName("flexlvm:small")
 	s := evictiontest.New()
 	s.Pool(string(name), 10)
-	s.Group(name).UUID, s.Group(name).Extent = "of-the-pool", volume.Block
-	s.Group(name).Directories = &inventory.DirectoryPool{GroupUUID: evictiontest.GroupUUID, Known: true}
+	s.PoolNamed(name).UUID, s.PoolNamed(name).Extent = "of-the-pool", volume.Block
+	s.PoolNamed(name).Directories = &inventory.DirectoryPool{GroupUUID: evictiontest.GroupUUID, Known: true}
 	shape := volume.Shape{Layout: volume.Directory, DirectoryPool: "small"}
-	in := func(v *inventory.Volume) { v.Shape = shape }
+	pool := func(v *inventory.Volume) { v.Shape = shape }
 	of := func(c *persistentvolume.Volume) { c.Shape = shape }
-	s.Volume("old", volume.Unreferenced, 3, in, evictiontest.LastUsed(9))
-	s.Volume("young", volume.Unreferenced, 3, in)
+	s.Volume("old", volume.Unreferenced, 3, pool, evictiontest.LastUsed(9))
+	s.Volume("young", volume.Unreferenced, 3, pool)
 	s.Volume("elsewhere", volume.Unreferenced, 3, evictiontest.LastUsed(20))
-	s.Volume("used", volume.Ready, 2, in)
+	s.Volume("used", volume.Ready, 2, pool)
 	s.PersistentVolume("used", 2, of)
 	s.PersistentVolume("new", 4, of, evictiontest.Phase(corev1.VolumeBound))
 	s.Policy.HighPercent = 100
@@ -38,8 +38,8 @@ func TestDirectoryPool(t *testing.T) {
 	require.Equal(t, 10*volume.GiB, result.Pools[1].Allocatable)
 	require.Empty(t, result.Pools[1].Closed)
 
-	s.Group(name).Directories.Unfit = "files were taken out of their quotas"
-	s.Group(name).MetadataSize, s.Group(name).MetadataFree = 100, 0 // of LVM, for the group
+	s.PoolNamed(name).Directories.Unfit = "files were taken out of their quotas"
+	s.PoolNamed(name).MetadataSize, s.PoolNamed(name).MetadataFree = 100, 0 // of LVM, for the group
 	require.Equal(t, "files were taken out of their quotas", s.Plan().Pools[1].Closed)
 }
 
@@ -48,13 +48,13 @@ func TestDirectoryPool(t *testing.T) {
 func TestDirectoryPoolThatIsNotSeen(t *testing.T) {
 	const name = volume.PoolName("flexlvm:small")
 	for what, spoil := range map[string]func(s *evictiontest.Scene){
-		"cannot be read, so its state is unknown": func(s *evictiontest.Scene) { s.Group(name).Directories.Known = false },
+		"cannot be read, so its state is unknown": func(s *evictiontest.Scene) { s.PoolNamed(name).Directories.Known = false },
 		"is not on this node":                     func(s *evictiontest.Scene) { s.View.Pools = s.View.Pools[:1] },
 	} {
 		s := evictiontest.New()
 		s.Pool(string(name), 10)
-		s.Group(name).UUID, s.Group(name).Extent = "of-the-pool", volume.Block
-		s.Group(name).Directories = &inventory.DirectoryPool{GroupUUID: evictiontest.GroupUUID, Known: true}
+		s.PoolNamed(name).UUID, s.PoolNamed(name).Extent = "of-the-pool", volume.Block
+		s.PoolNamed(name).Directories = &inventory.DirectoryPool{GroupUUID: evictiontest.GroupUUID, Known: true}
 		s.PersistentVolume("gone", 2, evictiontest.Deleting, evictiontest.Phase(corev1.VolumeReleased), func(c *persistentvolume.Volume) {
 			c.Shape = volume.Shape{Layout: volume.Directory, DirectoryPool: "small"}
 		})
@@ -76,8 +76,8 @@ func TestDirectoryThatIsGone(t *testing.T) {
 	for unfit, told := range map[string]int{"": 1, "xfs_repair has moved files": 0} {
 		s := evictiontest.New()
 		s.Pool(string(name), 10)
-		s.Group(name).UUID, s.Group(name).Extent = "of-the-pool", volume.Block
-		s.Group(name).Directories = &inventory.DirectoryPool{GroupUUID: evictiontest.GroupUUID, Known: true, Unfit: unfit}
+		s.PoolNamed(name).UUID, s.PoolNamed(name).Extent = "of-the-pool", volume.Block
+		s.PoolNamed(name).Directories = &inventory.DirectoryPool{GroupUUID: evictiontest.GroupUUID, Known: true, Unfit: unfit}
 		s.PersistentVolume("pvc", 1, func(c *persistentvolume.Volume) {
 			c.Shape = volume.Shape{Layout: volume.Directory, DirectoryPool: "small"}
 		})

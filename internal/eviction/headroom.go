@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// HeadroomAuto goes by the lastMade newest volumes of a pool, if they were created within recent.
-	lastMade = 8
-	recent   = 7 * 24 * time.Hour
-	// mostAuto is the greatest share of a pool that HeadroomAuto keeps free, in per cent.
-	mostAuto = 10
+	// HeadroomAuto goes by the maxRecent newest volumes of a pool, if they were created within recentAge.
+	maxRecent = 8
+	recentAge = 7 * 24 * time.Hour
+	// maxAutoPercent is the greatest share of a pool that HeadroomAuto keeps free, in per cent.
+	maxAutoPercent = 10
 )
 
 // A Headroom is how much of each volume group is kept free for future claims, as far as unreferenced volumes
@@ -86,57 +86,57 @@ func (h *Headroom) Type() string { return "headroom" }
 
 // evictForHeadroom makes room in advance: a pod whose claim finds free room starts as fast as on an empty node.
 // It evicts unreferenced volumes only, and promised volumes come first.
-func (p *planner) evictForHeadroom(in *pool) []Eviction {
-	if in.Thin != nil {
+func (p *planner) evictForHeadroom(pool *poolPlan) []Eviction {
+	if pool.Thin != nil {
 		return nil // a thin volume takes its room block by block
 	}
-	now := in.comingRoom()
-	spare := now.total - in.goalWithin(in.demands, now).target
-	made := slices.DeleteFunc(madeLately(p.view, in.Pool), func(v *inventory.Volume) bool { return in.evicted[v] })
+	now := pool.roomSoon()
+	spare := now.total - pool.goalWithin(pool.demands, now).target
+	recent := slices.DeleteFunc(recentVolumes(p.view, pool.Pool), func(v *inventory.Volume) bool { return pool.evicted[v] })
 	n := 0
-	for ; n < len(in.queue) && in.queue[n].State == volume.Unreferenced; n++ {
-		v := in.queue[n]
-		if spare >= p.headroom(in, made) {
+	for ; n < len(pool.queue) && pool.queue[n].State == volume.Unreferenced; n++ {
+		v := pool.queue[n]
+		if spare >= p.headroom(pool, recent) {
 			break
 		}
 		spare += v.Device
-		made = slices.DeleteFunc(made, func(other *inventory.Volume) bool { return other == v })
+		recent = slices.DeleteFunc(recent, func(other *inventory.Volume) bool { return other == v })
 	}
 	// Evicting along with the volumes for promises takes hardly longer, and the next pods find room.
-	if n == 0 || !in.promising && p.postpone(in) {
+	if n == 0 || !pool.evictsForPromises && p.postpone(pool) {
 		return nil
 	}
-	cause := fmt.Sprintf("pool %s has %s, and %s is kept free for claims to come (%s %s)",
-		in.Name, in.room(), p.headroom(in, made), flagHeadroom, p.policy.Headroom.String())
-	return p.evict(in, slices.Clone(in.queue[:n]), ReasonHeadroom, cause)
+	cause := fmt.Sprintf("pool %s has %s, and %s is kept free for future claims (%s %s)",
+		pool.Name, pool.room(), p.headroom(pool, recent), flagHeadroom, p.policy.Headroom.String())
+	return p.evict(pool, slices.Clone(pool.queue[:n]), ReasonHeadroom, cause)
 }
 
 // headroom returns how much of a pool is to be free, given its recently created volumes, the newest first.
 // Evicted volumes do not count, so the result is the same after the plan has been carried out.
-func (p *planner) headroom(in *pool, made []*inventory.Volume) volume.Bytes {
+func (p *planner) headroom(pool *poolPlan, recent []*inventory.Volume) volume.Bytes {
 	h := p.policy.Headroom
 	if !h.auto {
-		return max(h.bytes, in.Size/100*volume.Bytes(h.percent))
+		return max(h.bytes, pool.Size/100*volume.Bytes(h.percent))
 	}
 	var sum volume.Bytes
-	for _, v := range made[:min(len(made), lastMade)] {
+	for _, v := range recent[:min(len(recent), maxRecent)] {
 		sum += v.Device
 	}
-	return min(sum, mostKept(in.Pool))
+	return min(sum, maxAutoHeadroom(pool.Pool))
 }
 
-// mostKept returns the most that HeadroomAuto keeps free in a pool.
-func mostKept(in inventory.Pool) volume.Bytes { return in.Size / 100 * mostAuto }
+// maxAutoHeadroom returns the most that HeadroomAuto keeps free in a pool.
+func maxAutoHeadroom(pool inventory.Pool) volume.Bytes { return pool.Size / 100 * maxAutoPercent }
 
 // RecentInUse returns the volumes of a pool by which HeadroomAuto goes, the newest first: those that are not in
 // Result.Released, and no more than can make a difference, whatever is created or evicted.
-func RecentInUse(view View, in inventory.Pool) (out []inventory.Volume) {
+func RecentInUse(view View, pool inventory.Pool) (out []inventory.Volume) {
 	var sum volume.Bytes
-	for _, v := range madeLately(view, in) {
+	for _, v := range recentVolumes(view, pool) {
 		if v.State == volume.Unreferenced || v.State == volume.Retained {
 			continue
 		}
-		if len(out) == lastMade || sum >= mostKept(in) {
+		if len(out) == maxRecent || sum >= maxAutoHeadroom(pool) {
 			break
 		}
 		out = append(out, *v)
@@ -145,14 +145,14 @@ func RecentInUse(view View, in inventory.Pool) (out []inventory.Volume) {
 	return out
 }
 
-// madeLately returns the recently created volumes of a pool, the newest first, whether or not they are still
+// recentVolumes returns the recently created volumes of a pool, the newest first, whether or not they are still
 // wanted.
-func madeLately(view View, in inventory.Pool) []*inventory.Volume {
+func recentVolumes(view View, pool inventory.Pool) []*inventory.Volume {
 	var out []*inventory.Volume
 	for i := range view.Volumes {
 		v := &view.Volumes[i]
-		ours := in.Holds(v) && v.Cluster == view.Cluster && v.State != "" && v.State != volume.Doomed
-		if ours && !view.Removing[v.UUID] && v.Kind != volume.Dataset && view.Now.Sub(v.Created) < recent {
+		counts := pool.Holds(v) && v.Cluster == view.Cluster && v.State != "" && v.State != volume.Doomed
+		if counts && !view.Removing[v.UUID] && v.Kind != volume.Dataset && view.Now.Sub(v.Created) < recentAge {
 			out = append(out, v)
 		}
 	}

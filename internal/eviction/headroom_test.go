@@ -55,7 +55,7 @@ func TestPlanForHeadroom(t *testing.T) {
 		"after what is promised": {"4Gi", func(s *evictiontest.Scene) { s.PersistentVolume("a", 5) },
 			[]string{"Promised oldest", "Headroom older"}},
 		"what is promised and has no room needs none": {"4Gi", func(s *evictiontest.Scene) { s.PersistentVolume("a", 50) }, []string{"Headroom oldest"}},
-		"what is coming free counts":                  {"4Gi", func(s *evictiontest.Scene) { s.Volume("doomed_x", volume.Doomed, 1) }, []string{"Headroom oldest"}},
+		"what is about to be free counts":             {"4Gi", func(s *evictiontest.Scene) { s.Volume("doomed_x", volume.Doomed, 1) }, []string{"Headroom oldest"}},
 		"not the young":                               {"40Gi", func(s *evictiontest.Scene) { s.View.Volumes[2].Released = evictiontest.Now }, []string{"Headroom older", "Headroom old"}},
 		"no orphans": {"40Gi", func(s *evictiontest.Scene) {
 			s.Policy.EvictOrphans = true
@@ -79,7 +79,7 @@ func TestPlanForHeadroom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := evictiontest.New()
-			s.Others(1, 83)
+			s.ForeignVolumes(1, 83)
 			s.Volume("used", volume.Ready, 3)
 			s.PersistentVolume("used", 3)
 			s.Volume("oldest", unreferenced, 2, evictiontest.LastUsed(9))

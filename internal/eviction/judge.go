@@ -1,7 +1,6 @@
 package eviction
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -44,12 +43,12 @@ func Judge(view View) []Verdict {
 		v := Verdict{PersistentVolume: *c, Action: ActionReport}
 		switch {
 		case !view.givenUp(c):
-			v.Why = x.amiss(view, c)
-		case x.allDone(c):
+			v.Why = x.pvProblem(view, c)
+		case x.nothingLeft(c):
 		case x.obstacle(c) != "":
 			v.Why = fmt.Sprintf("%s, but its volume stays as it is: %s", c.Evidence(), x.obstacle(c))
-		case x.mayBeBack(view, c) != "":
-			v.Why = fmt.Sprintf("%s, but its volume stays as it is: %s", c.Evidence(), x.mayBeBack(view, c))
+		case x.keptAfterRestore(view, c) != "":
+			v.Why = fmt.Sprintf("%s, but its volume stays as it is: %s", c.Evidence(), x.keptAfterRestore(view, c))
 		case x.beingCopied(c) != "":
 			v.Action = ActionWait
 			v.Why = fmt.Sprintf("%s, but its volume stays as it is: PersistentVolume %s is to become a copy of it, which is not created yet; it is released when that is done, or when that PersistentVolume is deleted", c.Evidence(), x.beingCopied(c))
@@ -61,9 +60,7 @@ func Judge(view View) []Verdict {
 			out = append(out, v)
 		}
 	}
-	slices.SortFunc(out, func(a, b Verdict) int {
-		return cmp.Or(cmp.Compare(a.PersistentVolume.PV, b.PersistentVolume.PV), cmp.Compare(a.PersistentVolume.UID, b.PersistentVolume.UID))
-	})
+	slices.SortFunc(out, func(a, b Verdict) int { return comparePV(a.PersistentVolume, b.PersistentVolume) })
 	return out
 }
 
@@ -73,10 +70,10 @@ func (view View) givenUp(c *persistentvolume.Volume) bool {
 	return view.Cluster != "" && c.Cluster == view.Cluster && c.BeingRemoved()
 }
 
-// allDone reports whether nothing is left to do about a PersistentVolume that is given up: only another
+// nothingLeft reports whether nothing is left to do about a PersistentVolume that is given up: only another
 // controller's finalizer keeps the object, perhaps for long. A policy that becomes Retain meanwhile still
 // applies.
-func (x *index) allDone(c *persistentvolume.Volume) bool {
+func (x *index) nothingLeft(c *persistentvolume.Volume) bool {
 	if !c.Deleting || c.HasFinalizer {
 		return false
 	}
@@ -96,16 +93,16 @@ func (x *index) obstacle(c *persistentvolume.Volume) string {
 	if by, wanted := x.wanted[KeyOfPersistentVolume(c)]; wanted {
 		return fmt.Sprintf("PersistentVolume %s still names it; delete that one too if nobody needs it", by)
 	}
-	if x.unread[c.Volume] {
+	if x.unreadable[c.Volume] {
 		return "another PersistentVolume, which cannot be read, may name it or be a copy of it that is not created yet; its event VolumeNeedsAttention says what to do"
 	}
 	if _, there := x.group(c); !there {
-		return fmt.Sprintf("LVM does not see volume group %s on this node, so its state is unknown; %s; only if they are lost permanently, remove the finalizer %s", c.Group, bringBack(c.Group), pv.Finalizer)
+		return fmt.Sprintf("LVM does not see volume group %s on this node, so its state is unknown; %s; only if they are lost permanently, remove the finalizer %s", c.Group, missingGroupAdvice(c.Group), pv.Finalizer)
 	}
-	if why, ailing := x.ailing[c.Group]; ailing {
-		return why
+	if problem := x.groupProblems[c.Group]; problem != "" {
+		return problem
 	}
-	if why := x.unseen(c.Pool()); why != "" {
+	if why := x.whyUnlisted(c.Pool()); why != "" {
 		return why
 	}
 	v, there := x.volumes[KeyOfPersistentVolume(c)]
@@ -129,10 +126,10 @@ func (x *index) obstacle(c *persistentvolume.Volume) string {
 	return ""
 }
 
-// mayBeBack returns why the volume of a released claim is kept after the API server went back in time; empty if
+// keptAfterRestore returns why the volume of a released claim is kept after the API server went back in time; empty if
 // it is not. A restored API server does not know a claim to which the volume was given back since the backup.
 // Replicas are loaded again, and the deletion of a snapshot is never undone.
-func (x *index) mayBeBack(view View, c *persistentvolume.Volume) string {
+func (x *index) keptAfterRestore(view View, c *persistentvolume.Volume) string {
 	v, there := x.volumes[KeyOfPersistentVolume(c)]
 	if view.WentBack == "" || c.Kind != volume.Claim || !there || v.State != volume.Ready && v.State != volume.Creating {
 		return ""
@@ -140,16 +137,16 @@ func (x *index) mayBeBack(view View, c *persistentvolume.Volume) string {
 	return fmt.Sprintf("%s, and may not know who has used the volume since; set the reclaim policy to Retain if it is needed (`kubectl patch pv %s -p '{\"spec\":{\"persistentVolumeReclaimPolicy\":\"Retain\"}}'`), and restart the node daemon (delete its pod) once that is done for all PersistentVolumes of this node", view.restored(), c.PV)
 }
 
-// unseen returns why the volumes in a pool cannot be listed; empty if they can. LVM lists those of groups and
+// whyUnlisted returns why the volumes in a pool cannot be listed; empty if they can. LVM lists those of groups and
 // thin pools; those of a directory pool are files in it.
-func (x *index) unseen(name volume.PoolName) string {
+func (x *index) whyUnlisted(name volume.PoolName) string {
 	pool, there := x.pools[name]
 	switch {
 	case !name.Directory():
 		return ""
 	case !there:
 		return fmt.Sprintf("directory pool %s is not on this node, or does not carry flexlvm's tags, so its state is unknown; correct that, or remove the finalizer %s if the pool is lost permanently", name, pv.Finalizer)
-	case pool.Unseen():
+	case pool.VolumesUnknown():
 		return fmt.Sprintf("directory pool %s cannot be read, so its state is unknown: %s", name, pool.Directories.Unfit)
 	}
 	return ""
@@ -174,26 +171,26 @@ func (x *index) release(c *persistentvolume.Volume) (volume.State, string) {
 	return volume.Unreferenced, fmt.Sprintf("%s; its reclaim policy is Delete, so volume %s may be evicted", c.Evidence(), KeyOfPersistentVolume(c))
 }
 
-// amiss returns a problem of a PersistentVolume that is not given up; empty if there is none.
-func (x *index) amiss(view View, c *persistentvolume.Volume) string {
+// pvProblem returns a problem of a PersistentVolume that is not given up; empty if there is none.
+func (x *index) pvProblem(view View, c *persistentvolume.Volume) string {
 	switch {
 	case c.Cluster == view.Cluster:
 	case c.Cluster == "" && c.BeingRemoved():
 		return fmt.Sprintf("%s, but its volume is left alone: the option %s is missing, so it may be another cluster's; check it on the node, then remove the finalizer %s", c.Evidence(), volume.OptionCluster, pv.Finalizer)
 	case c.Cluster != "":
-		return fmt.Sprintf("PersistentVolume %s says that it is of cluster %q and this is %q; its volume is left alone: restore it under this cluster's UID, or remove the finalizer %s once nobody needs it", c.PV, c.Cluster, view.Cluster, pv.Finalizer)
+		return fmt.Sprintf("PersistentVolume %s records cluster %q, but this cluster is %q; its volume is left alone: restore it under this cluster's UID, or remove the finalizer %s once nobody needs it", c.PV, c.Cluster, view.Cluster, pv.Finalizer)
 	}
 	if !c.Usable() {
 		return ""
 	}
 	pool, there := x.group(c)
-	_, cut := x.pools[c.Pool()]
+	_, hasPool := x.pools[c.Pool()]
 	switch {
 	case !there:
-		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which LVM does not see on this node; %s%s; only if they are lost permanently, delete %s", c.PV, c.Group, bringBack(c.Group), orMake(c), claimant(c))
-	case !c.InGroup(pool.UUID) && x.ailing[c.Group] == "":
+		return fmt.Sprintf("PersistentVolume %s needs volume group %s, which LVM does not see on this node; %s%s; only if they are lost permanently, delete %s", c.PV, c.Group, missingGroupAdvice(c.Group), orCreate(c), claimant(c))
+	case !c.InGroup(pool.UUID) && x.groupProblems[c.Group] == "":
 		return fmt.Sprintf("PersistentVolume %s was created for volume group %s with UUID %s, but the one on this node has %s; bring the disks of the other one back; only if they are lost permanently, such as after a replacement, delete %s", c.PV, c.Group, c.GroupUUID, pool.UUID, claimant(c))
-	case !cut:
+	case !hasPool:
 		return fmt.Sprintf("PersistentVolume %s needs %s %s, which is not on this node or does not carry flexlvm's tags; see `lvs -o +lv_tags %s`, and tag it; only if it is lost permanently, delete %s", c.PV, c.Pool().Noun(), c.Pool(), c.Group, claimant(c))
 	}
 	if c.Undelete {
@@ -205,21 +202,21 @@ func (x *index) amiss(view View, c *persistentvolume.Volume) string {
 // claimant returns what to delete to give up a PersistentVolume: its claim, or its LocalVolume as long as there is no
 // claim.
 func claimant(c *persistentvolume.Volume) string {
-	if Unclaimed(c) {
+	if IsUnboundLocalVolume(c) {
 		return "its LocalVolume"
 	}
 	return c.User()
 }
 
-// bringBack returns what to do about a volume group that LVM does not see. Its data may be intact: its disks may be
-// late, or hidden by LVM's devices file.
-func bringBack(group volume.Group) string {
+// missingGroupAdvice returns what to do about a volume group that LVM does not see. Its data may be intact: its disks
+// may be late, or hidden by LVM's devices file.
+func missingGroupAdvice(group volume.Group) string {
 	return fmt.Sprintf("bring its disks back (`flexlvm doctor --group %s` shows whether LVM's devices file hides them; then run `vgimportdevices %s`)", group, group)
 }
 
-// orMake returns what else to do about a volume group that LVM does not see, if the group may never have existed.
+// orCreate returns what else to do about a volume group that LVM does not see, if the group may never have existed.
 // It did exist if the PersistentVolume records its UUID, as those that the provisioner creates do.
-func orMake(c *persistentvolume.Volume) string {
+func orCreate(c *persistentvolume.Volume) string {
 	if c.GroupUUID != "" {
 		return ""
 	}
@@ -234,8 +231,8 @@ func (x *index) unmountable(view View, c *persistentvolume.Volume) string {
 	switch {
 	case there && (v.State == volume.Unreferenced || v.State == volume.Retained):
 		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s is %s, so no pod can mount it; bring it back with `flexlvm volumes undelete %s >/dev/null` (the PersistentVolume is there already)", c.PV, c.Phase, key, v.State, c.Volume)
-	case !there && view.Lost[key] && x.ailing[c.Group] == "" && x.incomplete(c.Pool()) == "":
-		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s, %s, is gone, so no pod can mount it; %s", c.PV, c.Phase, key, shownBy(c), afterLoss(c))
+	case !there && view.Lost[key] && x.groupProblems[c.Group] == "" && x.incomplete(c.Pool()) == "":
+		return fmt.Sprintf("PersistentVolume %s is %s and its volume %s, %s, is gone, so no pod can mount it; %s", c.PV, c.Phase, key, existenceEvidence(c), lostVolumeAdvice(c))
 	}
 	return ""
 }
@@ -243,7 +240,7 @@ func (x *index) unmountable(view View, c *persistentvolume.Volume) string {
 // incomplete returns why the inventory may lack volumes of a pool; empty if it has all. Those of an unfit
 // directory pool may be in its lost+found.
 func (x *index) incomplete(name volume.PoolName) string {
-	if why := x.unseen(name); why != "" {
+	if why := x.whyUnlisted(name); why != "" {
 		return why
 	}
 	if d := x.pools[name].Directories; d != nil && d.Unfit != "" {
@@ -252,16 +249,16 @@ func (x *index) incomplete(name volume.PoolName) string {
 	return ""
 }
 
-// shownBy returns the evidence that the volume of a PersistentVolume existed.
-func shownBy(c *persistentvolume.Volume) string {
+// existenceEvidence returns the evidence that the volume of a PersistentVolume existed.
+func existenceEvidence(c *persistentvolume.Volume) string {
 	if c.Kind == volume.Dataset && c.Replica.Complete {
 		return "which is complete according to the PersistentVolume"
 	}
 	return "which was here as far as this node's records show"
 }
 
-// afterLoss returns what to do about a PersistentVolume whose volume is gone.
-func afterLoss(c *persistentvolume.Volume) string {
+// lostVolumeAdvice returns what to do about a PersistentVolume whose volume is gone.
+func lostVolumeAdvice(c *persistentvolume.Volume) string {
 	switch {
 	case c.Kind == volume.Dataset:
 		return fmt.Sprintf("delete %s, and the replica is loaded again", c.User())

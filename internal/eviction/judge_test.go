@@ -50,8 +50,8 @@ func TestJudge(t *testing.T) {
 		"deleted, available, Delete": {changes{evictiontest.Phase(available), evictiontest.Deleting}, neverMade, release, unreferenced, "was deleted"},
 		"deleted, pending, Retain":   {changes{evictiontest.Phase(pending), evictiontest.Deleting, evictiontest.Retain}, made, release, kept, "was deleted"},
 
-		"another cluster's, bound":    {changes{evictiontest.OtherCluster}, made, report, nowhere, `is of cluster "another"`},
-		"another cluster's, released": {changes{evictiontest.OtherCluster, evictiontest.Phase(released)}, made, report, nowhere, `is of cluster "another"`},
+		"another cluster's, bound":    {changes{evictiontest.OtherCluster}, made, report, nowhere, `records cluster "another"`},
+		"another cluster's, released": {changes{evictiontest.OtherCluster, evictiontest.Phase(released)}, made, report, nowhere, `records cluster "another"`},
 		"another cluster's, deleted":  {changes{evictiontest.OtherCluster, evictiontest.Phase(released), evictiontest.Deleting}, made, report, nowhere, `remove the finalizer flexlvm.io/volume`},
 		"no cluster, bound":           {changes{evictiontest.NoCluster}, made, nothing, nowhere, ""},
 		"no cluster, released":        {changes{evictiontest.NoCluster, evictiontest.Phase(released)}, made, report, nowhere, "the option clusterUID is missing"},
@@ -201,7 +201,7 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 		},
 		"half a group": {
 			func(s *evictiontest.Scene) {
-				s.Group("flexlvm").Missing = 2
+				s.PoolNamed("flexlvm").Missing = 2
 				s.PersistentVolume("pvc", 10, gone)
 				s.Volume("pvc", volume.Ready, 10)
 			},
@@ -209,7 +209,7 @@ func TestJudgeAgainstTheNode(t *testing.T) {
 		},
 		"an exported group": {
 			func(s *evictiontest.Scene) {
-				s.Group("flexlvm").Exported = true
+				s.PoolNamed("flexlvm").Exported = true
 				s.PersistentVolume("pvc", 10, gone)
 				s.Volume("pvc", volume.Ready, 10)
 			},
@@ -269,14 +269,14 @@ func TestJudgeDoesNotCallGoneWhatItCannotSee(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := evictiontest.New()
-			s.PersistentVolume("pvc", 10, func(c *persistentvolume.Volume) { c.GroupUUID = s.Group("flexlvm").UUID })
+			s.PersistentVolume("pvc", 10, func(c *persistentvolume.Volume) { c.GroupUUID = s.PoolNamed("flexlvm").UUID })
 			lose(s)
 			if hide == nil {
 				for key := range s.View.Lost {
 					s.View.Lost[key] = false
 				}
 			} else {
-				hide(s.Group("flexlvm"))
+				hide(s.PoolNamed("flexlvm"))
 			}
 			for _, v := range eviction.Judge(s.View) {
 				require.NotContains(t, v.Why, "is gone")

@@ -13,7 +13,7 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-func volumes(n int) string { return volume.Pluralize(n, "volume", "volumes") }
+func countVolumes(n int) string { return volume.Pluralize(n, "volume", "volumes") }
 
 // ago formats an age. It is not negative, even if the clock was set back.
 func ago(now, then time.Time) string {
@@ -23,61 +23,61 @@ func ago(now, then time.Time) string {
 	return duration.HumanDuration(max(0, now.Sub(then))) + " ago"
 }
 
-// of describes a volume with its namespace.
-func of(v *inventory.Volume) string {
+// describeVolume describes a volume with its namespace.
+func describeVolume(v *inventory.Volume) string {
 	if v.Namespace == "" {
 		return "volume " + KeyOf(v).String()
 	}
 	return fmt.Sprintf("volume %s of namespace %s", KeyOf(v), v.Namespace)
 }
 
-// idle describes how long a volume has been unused.
-func (p *planner) idle(v *inventory.Volume) string {
-	return fmt.Sprintf("%s was given up %s and last used %s", of(v), ago(p.view.Now, v.Released), ago(p.view.Now, v.LastUsed))
+// describeIdle describes how long a volume has been unused.
+func (p *planner) describeIdle(v *inventory.Volume) string {
+	return fmt.Sprintf("%s was given up %s and last used %s", describeVolume(v), ago(p.view.Now, v.Released), ago(p.view.Now, v.LastUsed))
 }
 
 func (p *planner) whyImmediate(v *inventory.Volume) string {
-	return fmt.Sprintf("its class says reclaim: immediate; this volume gives back %s: %s", v.Device, p.idle(v))
+	return fmt.Sprintf("its class says reclaim: immediate; evicting it frees %s: %s", v.Device, p.describeIdle(v))
 }
 
 func (p *planner) whyReplica(v *inventory.Volume, c *persistentvolume.Volume) string {
-	return fmt.Sprintf("volumes promised on this node needed room, and no pod here used this replica of dataset %s/%s, whose eviction was requested %s, and it gives back %s; it is loaded again where there is room: it was last used %s",
+	return fmt.Sprintf("volumes promised on this node needed room, and no pod here used this replica of dataset %s/%s, whose eviction was requested %s, and evicting it frees %s; it is loaded again where there is room: it was last used %s",
 		v.Namespace, c.Replica.Owner, ago(p.view.Now, c.Replica.Asked), v.Device, ago(p.view.Now, v.LastUsed))
 }
 
 func (p *planner) whyMaxAge(v *inventory.Volume) string {
-	return fmt.Sprintf("nobody has wanted it for longer than %s; this volume gives back %s: %s",
-		duration.HumanDuration(p.policy.MaxAge), v.Device, p.idle(v))
+	return fmt.Sprintf("nobody has wanted it for longer than %s; evicting it frees %s: %s",
+		duration.HumanDuration(p.policy.MaxAge), v.Device, p.describeIdle(v))
 }
 
 // whyPromised describes for which volumes room is made.
-func (p *pool) whyPromised(g goal, now room) string {
+func (p *poolPlan) whyPromised(g goal, now room) string {
 	which := ""
 	if served := len(g.served); served < len(p.demands) {
 		which = fmt.Sprintf(", of which %d with %s can be served", served, g.target)
 	}
-	return fmt.Sprintf("%s%s, and pool %s has %s%s", p.promises(), which, p.Name, p.room(), p.narrow(now))
+	return fmt.Sprintf("%s%s, and pool %s has %s%s", p.promises(), which, p.Name, p.room(), p.deviceShortage(now))
 }
 
-// narrow describes which devices have too little room for a demand although the pool has enough in total; empty
+// deviceShortage describes which devices have too little room for a demand although the pool has enough in total; empty
 // if none.
-func (p *pool) narrow(r room) string {
+func (p *poolPlan) deviceShortage(r room) string {
 	r = r.clone()
 	for _, d := range p.demands {
-		if d.need <= r.total && !r.serve(d) {
+		if d.need <= r.total && !r.allocate(d) {
 			return fmt.Sprintf(", but %s needs %s on each of %d devices", d.pv.PV, d.share, d.devices)
 		}
 	}
 	return ""
 }
 
-// whyAtOnce describes for which growth room is made.
-func (p *pool) whyAtOnce(once volume.Bytes) string {
-	return fmt.Sprintf("a volume is promised to grow by %s, which must be free at one moment, and pool %s has %s", once, p.Name, p.room())
+// whyThinGrowth describes for which growth room is made.
+func (p *poolPlan) whyThinGrowth(growth volume.Bytes) string {
+	return fmt.Sprintf("a volume is promised to grow by %s, which must be free at one moment, and pool %s has %s", growth, p.Name, p.room())
 }
 
 // promises describes the promised volumes of the pool, the first by name.
-func (p *pool) promises() string {
+func (p *poolPlan) promises() string {
 	if len(p.demands) == 0 {
 		return "volumes on this node need " + p.overwriting()
 	}
@@ -94,134 +94,134 @@ func (p *pool) promises() string {
 	if p.shared > 0 {
 		also = ", with " + p.overwriting()
 	}
-	return fmt.Sprintf("%s promised on this node (%s) %s %s%s", volumes(len(p.demands)), whom, verb, p.result.Promised, also)
+	return fmt.Sprintf("%s promised on this node (%s) %s %s%s", countVolumes(len(p.demands)), whom, verb, p.result.Promised, also)
 }
 
 // room describes the room that is free or about to be.
-func (p *pool) room() string {
+func (p *poolPlan) room() string {
 	out := p.Free.String() + " free"
 	if p.pending > 0 {
-		out += fmt.Sprintf(" and %s coming free", p.pending)
+		out += fmt.Sprintf(" and %s about to be free", p.pending)
 	}
 	return out
 }
 
-// describe describes an orphan.
-func (p *planner) describe(v *inventory.Volume) string {
+// describeOrphan describes an orphan.
+func (p *planner) describeOrphan(v *inventory.Volume) string {
 	return fmt.Sprintf("no PersistentVolume names %s, state %s, %s; it was created %s and last used %s",
-		of(v), v.State, v.Size, ago(p.view.Now, v.Created), ago(p.view.Now, v.LastUsed))
+		describeVolume(v), v.State, v.Size, ago(p.view.Now, v.Created), ago(p.view.Now, v.LastUsed))
 }
 
-func (p *planner) whatToDo(v *inventory.Volume) string {
-	if by, there := p.index.anywhere[v.Name]; there {
+func (p *planner) orphanAdvice(v *inventory.Volume) string {
+	if by, there := p.index.wantedByName[v.Name]; there {
 		return fmt.Sprintf("; PersistentVolume %s names a volume of the same name in another volume group", by)
 	}
 	return fmt.Sprintf("; `flexlvm volumes undelete %s --dry-run` prints a PersistentVolume for it, `flexlvm volumes forget %s` gives it up", v.Name, v.Name)
 }
 
-// notePressure sets whether a pool is under pressure, before any evictions.
-func (p *planner) notePressure(in *pool) {
-	used := max(0, in.Size-in.Free)
-	in.result.UsedPercent = percent(used, in.Size)
+// setPressure sets whether a pool is under pressure, before any evictions.
+func (p *planner) setPressure(pool *poolPlan) {
+	used := max(0, pool.Size-pool.Free)
+	pool.result.UsedPercent = percent(used, pool.Size)
 	var why []string
-	if p.full(in, used) {
-		why = append(why, p.fullness(in, used))
+	if p.full(pool, used) {
+		why = append(why, p.describeUse(pool, used))
 	}
-	free := room{in.Free, freeOn(in.Pool)}
-	if narrow := in.narrow(free); narrow != "" || in.result.Promised > in.Free {
-		why = append(why, fmt.Sprintf("%s, and pool %s has %s%s", in.promises(), in.Name, in.room(), narrow))
+	free := room{pool.Free, freeOn(pool.Pool)}
+	if shortage := pool.deviceShortage(free); shortage != "" || pool.result.Promised > pool.Free {
+		why = append(why, fmt.Sprintf("%s, and pool %s has %s%s", pool.promises(), pool.Name, pool.room(), shortage))
 	}
-	if full := p.thinMetadataFull(in); full != "" {
+	if full := p.thinMetadataFull(pool); full != "" {
 		why = append(why, full)
 	}
-	in.result.Pressure = len(why) > 0
-	in.result.PressureMessage = strings.Join(why, "; ")
+	pool.result.Pressure = len(why) > 0
+	pool.result.PressureMessage = strings.Join(why, "; ")
 }
 
-// reportShortfall sets what is still missing after the plan, and the advice for it.
-func (p *planner) reportShortfall(in *pool) {
+// setShortfall sets what is still missing after the plan, and the advice for it.
+func (p *planner) setShortfall(pool *poolPlan) {
 	var why []string
-	in.result.Waiting = in.waiting()
-	reach := in.coming() + in.reclaimable()
-	if missing := in.result.Promised - reach; missing > 0 {
-		in.result.Shortfall = missing
-		why = append(why, fmt.Sprintf("%s, and pool %s can give %s: %s is missing", in.promises(), in.Name, reach, missing))
-	} else if lacking, narrow := in.lacking(); lacking > 0 {
-		in.result.Shortfall = lacking
-		why = append(why, fmt.Sprintf("%s, and pool %s can give %s%s: %s is missing there", in.promises(), in.Name, reach, narrow, lacking))
+	pool.result.Waiting = pool.waiting()
+	reach := pool.freeSoon() + pool.reclaimable()
+	if missing := pool.result.Promised - reach; missing > 0 {
+		pool.result.Shortfall = missing
+		why = append(why, fmt.Sprintf("%s, and pool %s can give %s: %s is missing", pool.promises(), pool.Name, reach, missing))
+	} else if shortfall, shortage := pool.deviceShortfall(); shortfall > 0 {
+		pool.result.Shortfall = shortfall
+		why = append(why, fmt.Sprintf("%s, and pool %s can give %s%s: %s is missing there", pool.promises(), pool.Name, reach, shortage, shortfall))
 	}
-	if t := p.thresholds(in); p.over(in, t) && !p.mayStayFull(in) {
-		if excess := in.used() - t.low; !in.putOff {
-			in.result.Shortfall = max(in.result.Shortfall, excess)
-			why = append(why, fmt.Sprintf("%s, and nothing more may be evicted: %s too much for %s", p.fullness(in, in.used()), excess, p.lowest(in, t)))
+	if t := p.thresholds(pool); p.overHigh(pool, t) && !p.mayStayFull(pool) {
+		if excess := pool.used() - t.low; !pool.postponed {
+			pool.result.Shortfall = max(pool.result.Shortfall, excess)
+			why = append(why, fmt.Sprintf("%s, and nothing more may be evicted: %s too much for %s", p.describeUse(pool, pool.used()), excess, p.describeLow(pool, t)))
 		}
-	} else if p.full(in, in.used()) {
-		full := []string{p.fullness(in, in.used()) + ", and volumes in use fill it beyond the low one"}
-		in.result.InUseMessage = strings.Join(append(full, p.outlook(in)...), "; ")
+	} else if p.full(pool, pool.used()) {
+		full := []string{p.describeUse(pool, pool.used()) + ", and volumes in use fill it beyond the low one"}
+		pool.result.InUseMessage = strings.Join(append(full, p.advice(pool)...), "; ")
 	}
 	if len(why) == 0 {
 		return
 	}
-	why = append(why, p.outlook(in)...)
-	in.result.ShortfallMessage = strings.Join(why, "; ")
+	why = append(why, p.advice(pool)...)
+	pool.result.ShortfallMessage = strings.Join(why, "; ")
 }
 
-// lacking returns what demands lack on their devices even after all possible evictions, and describes the first
+// deviceShortfall returns what demands lack on their devices even after all possible evictions, and describes the first
 // one.
-func (p *pool) lacking() (sum volume.Bytes, narrow string) {
-	left := p.comingRoom().with(p.queue)
-	narrow = p.narrow(left)
+func (p *poolPlan) deviceShortfall() (sum volume.Bytes, shortage string) {
+	left := p.roomSoon().with(p.queue)
+	shortage = p.deviceShortage(left)
 	for _, d := range p.demands {
-		if !left.serve(d) {
-			sum += left.lacks(d)
+		if !left.allocate(d) {
+			sum += left.shortfallOf(d)
 		}
 	}
-	return sum, narrow
+	return sum, shortage
 }
 
-// outlook describes what prevents more room, and what a person can do.
-func (p *planner) outlook(in *pool) (out []string) {
+// advice describes what prevents more room, and what a person can do.
+func (p *planner) advice(pool *poolPlan) (out []string) {
 	if p.result.Blocked != "" {
 		return []string{p.result.Blocked}
 	}
-	if in.ailing != "" {
-		out = append(out, "nothing is evicted from it: "+in.ailing)
+	if pool.problem != "" {
+		out = append(out, "nothing is evicted from it: "+pool.problem)
 	}
-	if n := len(in.unfinished); n > 0 {
-		first := slices.MinFunc(in.unfinished, func(a, b *inventory.Volume) int { return byName(*a, *b) })
+	if n := len(pool.unfinished); n > 0 {
+		first := slices.MinFunc(pool.unfinished, func(a, b *inventory.Volume) int { return byName(*a, *b) })
 		text := fmt.Sprintf("%s could not be removed (%s: %s)", volume.Pluralize(n, "volume that was given up", "volumes that were given up"), KeyOf(first), first.Problem)
-		if in.stalled() {
+		if pool.stalled() {
 			text += ", so no more are given up for their room until that is corrected"
 		}
 		out = append(out, text)
 	}
 	for _, h := range []struct {
-		standing standing
-		what     string
+		kept Kept
+		what string
 	}{
-		{standingYoung, fmt.Sprintf("may go once unreferenced for %s", duration.HumanDuration(p.policy.MinAge))},
-		{standingBusy, "cannot go while in use"},
-		{standingWanted, "cannot go while a PersistentVolume names it"},
-		{standingIll, "cannot be evicted because of a problem that needs manual action"},
+		{KeptTooYoung, fmt.Sprintf("may be evicted once unreferenced for %s", duration.HumanDuration(p.policy.MinAge))},
+		{KeptInUse, "cannot be evicted while in use"},
+		{KeptWanted, "cannot be evicted while a PersistentVolume names it"},
+		{KeptProblem, "cannot be evicted because of a problem that needs manual action"},
 	} {
-		if a := in.held[h.standing]; a.volumes > 0 {
+		if a := pool.keptUnreferenced[h.kept]; a != nil {
 			out = append(out, fmt.Sprintf("%s in %s %s", a.bytes, volume.Pluralize(a.volumes, "unreferenced volume", "unreferenced volumes"), h.what))
 		}
 	}
-	if in.kept.volumes > 0 {
-		out = append(out, fmt.Sprintf("%s in %s cannot go: in use, incomplete, too young, or kept by their policy", in.kept.bytes, volume.Pluralize(in.kept.volumes, "replica of a dataset", "replicas of datasets")))
+	if pool.keptReplicas.volumes > 0 {
+		out = append(out, fmt.Sprintf("%s in %s cannot be evicted: in use, incomplete, too young, or kept by their policy", pool.keptReplicas.bytes, volume.Pluralize(pool.keptReplicas.volumes, "replica of a dataset", "replicas of datasets")))
 	}
-	if in.stuck.volumes > 0 {
-		out = append(out, fmt.Sprintf("%s in %s were given up long ago, and their claims are still there: see their VolumeManager", in.stuck.bytes, volume.Pluralize(in.stuck.volumes, "replica of a dataset", "replicas of datasets")))
+	if pool.stuckReplicas.volumes > 0 {
+		out = append(out, fmt.Sprintf("%s in %s were given up long ago, and their claims are still there: see their VolumeManager", pool.stuckReplicas.bytes, volume.Pluralize(pool.stuckReplicas.volumes, "replica of a dataset", "replicas of datasets")))
 	}
-	if in.orphaned.volumes > 0 {
-		out = append(out, fmt.Sprintf("%s in %s without a PersistentVolume: look at them with `flexlvm volumes list`", in.orphaned.bytes, volumes(in.orphaned.volumes)))
+	if pool.orphaned.volumes > 0 {
+		out = append(out, fmt.Sprintf("%s in %s without a PersistentVolume: look at them with `flexlvm volumes list`", pool.orphaned.bytes, countVolumes(pool.orphaned.volumes)))
 	}
-	if in.Thin != nil {
-		return append(out, fmt.Sprintf("extend thin pool %s (lvextend), or delete claims that nobody needs", in.Name))
+	if pool.Thin != nil {
+		return append(out, fmt.Sprintf("extend thin pool %s (lvextend), or delete claims that nobody needs", pool.Name))
 	}
-	if in.Directories != nil {
-		return append(out, fmt.Sprintf("enlarge directory pool %s (`flexlvm directories create`), or delete claims that nobody needs", in.Name))
+	if pool.Directories != nil {
+		return append(out, fmt.Sprintf("enlarge directory pool %s (`flexlvm directories create`), or delete claims that nobody needs", pool.Name))
 	}
-	return append(out, fmt.Sprintf("extend volume group %s (`vgextend --metadatasize 16m %s DEVICE`), or delete claims that nobody needs", in.Name, in.Name))
+	return append(out, fmt.Sprintf("extend volume group %s (`vgextend --metadatasize 16m %s DEVICE`), or delete claims that nobody needs", pool.Name, pool.Name))
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// fewOrphans is the least number of ready orphans that can block evictions, however few volumes there are.
-const fewOrphans = 5
+// minBlockingOrphans is the least number of ready orphans that can block evictions, however few volumes there are.
+const minBlockingOrphans = 5
 
 // findOrphans collects the volumes without a PersistentVolume.
 func (p *planner) findOrphans() {
@@ -20,15 +20,15 @@ func (p *planner) findOrphans() {
 		if !p.orphan(v) {
 			continue
 		}
-		o := Orphan{Volume: *v, Age: max(0, p.view.Now.Sub(lastSeen(v))), Message: p.describe(v) + p.whatToDo(v)}
+		o := Orphan{Volume: *v, Age: max(0, p.view.Now.Sub(lastSeen(v))), Message: p.describeOrphan(v) + p.orphanAdvice(v)}
 		p.result.Orphans = append(p.result.Orphans, o)
-		in, there := p.byName[v.Pool()]
+		pool, there := p.byName[v.Pool()]
 		if !there {
 			continue
 		}
-		in.orphaned.add(v)
-		if p.orphanEvictable(v, in) {
-			in.orphans = append(in.orphans, v)
+		pool.orphaned.add(v)
+		if p.orphanEvictable(v, pool) {
+			pool.orphans = append(pool.orphans, v)
 		}
 	}
 	slices.SortFunc(p.result.Orphans, func(a, b Orphan) int {
@@ -41,7 +41,7 @@ func (p *planner) orphan(v *inventory.Volume) bool {
 	if v.Cluster != p.view.Cluster || v.State != volume.Ready && v.State != volume.Creating {
 		return false
 	}
-	return !p.index.named[KeyOf(v)] && !p.index.unread[v.Name]
+	return !p.index.named[KeyOf(v)] && !p.index.unreadable[v.Name]
 }
 
 // lastSeen returns when a volume was created or last used, whichever is later.
@@ -59,7 +59,7 @@ func (p *planner) orphansBlocked() string {
 	if !p.policy.EvictOrphans || p.view.WentBack == "" {
 		return ""
 	}
-	return fmt.Sprintf("no orphan is evicted: %s, and may lack PersistentVolumes that were made since; %s, then restart the node daemon (delete its pod)", p.view.restored(), wayOut)
+	return fmt.Sprintf("no orphan is evicted: %s, and may lack PersistentVolumes that were made since; %s, then restart the node daemon (delete its pod)", p.view.restored(), blockedAdvice)
 }
 
 // orphansAllowed returns how many orphans this plan may evict.
@@ -67,13 +67,13 @@ func (p *planner) orphansAllowed() int {
 	if p.result.OrphansBlocked != "" {
 		return 0
 	}
-	return max(0, max(1, p.ours*p.policy.OrphanShare/100)-p.view.OrphansEvicted)
+	return max(0, max(1, p.volumeCount*p.policy.OrphanShare/100)-p.view.OrphansEvicted)
 }
 
 // orphansFor returns the orphans of a pool that may be evicted, in order.
-func (p *planner) orphansFor(in *pool) []*inventory.Volume {
-	slices.SortFunc(in.orphans, evictionOrder)
-	return in.orphans[:min(len(in.orphans), p.orphanBudget)]
+func (p *planner) orphansFor(pool *poolPlan) []*inventory.Volume {
+	slices.SortFunc(pool.orphans, evictionOrder)
+	return pool.orphans[:min(len(pool.orphans), p.orphanBudget)]
 }
 
 // blocked returns why nothing at all may be evicted; empty if evictions are possible. An API server that has
@@ -88,8 +88,8 @@ func (p *planner) blocked() string {
 			persistentVolumes++
 		}
 	}
-	if persistentVolumes == 0 && p.ready > 0 {
-		return fmt.Sprintf("nothing is evicted: the API server shows no PersistentVolume of this cluster for this node, which has %s in state ready, as if it had come back empty; %s", volumes(p.ready), wayOut)
+	if persistentVolumes == 0 && p.readyCount > 0 {
+		return fmt.Sprintf("nothing is evicted: the API server shows no PersistentVolume of this cluster for this node, which has %s in state ready, as if it had come back empty; %s", countVolumes(p.readyCount), blockedAdvice)
 	}
 	orphans := 0
 	for i := range p.result.Orphans {
@@ -97,11 +97,11 @@ func (p *planner) blocked() string {
 			orphans++
 		}
 	}
-	if orphans >= fewOrphans && 2*orphans > p.ready {
-		return fmt.Sprintf("nothing is evicted: no PersistentVolume names %d of the %s in state ready, as if the API server had been restored from an old backup; %s", orphans, volumes(p.ready), wayOut)
+	if orphans >= minBlockingOrphans && 2*orphans > p.readyCount {
+		return fmt.Sprintf("nothing is evicted: no PersistentVolume names %d of the %s in state ready, as if the API server had been restored from an old backup; %s", orphans, countVolumes(p.readyCount), blockedAdvice)
 	}
 	return ""
 }
 
-// wayOut is the advice when evictions are blocked.
-const wayOut = "bring the PersistentVolumes back (`flexlvm volumes undelete NAME --dry-run` prints each), or give up the volumes that nobody needs (`flexlvm volumes forget NAME`)"
+// blockedAdvice is the advice when evictions are blocked.
+const blockedAdvice = "bring the PersistentVolumes back (`flexlvm volumes undelete NAME --dry-run` prints each), or give up the volumes that nobody needs (`flexlvm volumes forget NAME`)"

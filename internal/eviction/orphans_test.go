@@ -128,7 +128,7 @@ func TestPlanEvictsOrphans(t *testing.T) {
 		"wanted elsewhere": {28, func(s *evictiontest.Scene) {
 			s.PersistentVolume("o1", 10, func(c *persistentvolume.Volume) { c.Group = "away" })
 		}, []string{"Promised un", "Orphan o2"}},
-		"half a group":             {28, func(s *evictiontest.Scene) { s.Group("flexlvm").Missing = 1 }, nil},
+		"half a group":             {28, func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Missing = 1 }, nil},
 		"share of two":             {38, func(s *evictiontest.Scene) { s.Policy.OrphanShare = 10 }, []string{"Promised un", "Orphan o1", "Orphan o2"}},
 		"share of two, not enough": {39, func(s *evictiontest.Scene) { s.Policy.OrphanShare = 10 }, nil},
 		"always one":               {28, func(s *evictiontest.Scene) { s.Policy.OrphanShare = 1 }, []string{"Promised un", "Orphan o1"}},
@@ -167,7 +167,7 @@ func TestPlanShareOfOrphansIsTheNodes(t *testing.T) {
 	r := s.Plan()
 	require.Equal(t, []string{"Orphan a1", "Promised un", "Orphan o1"}, evictiontest.Evicted(r))
 	require.Equal(t, "1 volume promised on this node (here for claim db/data-here) needs 28 GiB, and pool flexlvm has 8 GiB free, "+
-		"and nothing unreferenced is left; this orphan gives back 10 GiB: no PersistentVolume names volume flexlvm/o1 of namespace db, state ready, 9 GiB; "+
+		"and nothing unreferenced is left; evicting this orphan frees 10 GiB: no PersistentVolume names volume flexlvm/o1 of namespace db, state ready, 9 GiB; "+
 		"it was created 10d ago and last used 3d18h ago", r.Evictions[2].Message)
 }
 
@@ -215,7 +215,7 @@ func TestPlanIsBlocked(t *testing.T) {
 			s.Policy.MaxAge = time.Hour
 			s.Volume("now", unreferenced, 1, evictiontest.Immediate)
 			s.Volume("old", unreferenced, 1)
-			s.Others(1, 85)
+			s.ForeignVolumes(1, 85)
 			tt.scene(s)
 			r := s.Plan()
 			if tt.want == "" {
@@ -249,14 +249,14 @@ func TestPlanShortfallNamesTheWaysOut(t *testing.T) {
 	message := s.Plan().Pools[0].ShortfallMessage
 	for _, part := range []string{
 		"2 volumes promised on this node (more for claim db/data-more and 1 more) need 95 GiB, and pool flexlvm can give 90 GiB: 5 GiB is missing",
-		"3 GiB in 1 unreferenced volume cannot go while a PersistentVolume names it",
+		"3 GiB in 1 unreferenced volume cannot be evicted while a PersistentVolume names it",
 		"2 GiB in 1 unreferenced volume cannot be evicted because of a problem that needs manual action",
 		"4 GiB in 1 volume without a PersistentVolume: look at them with `flexlvm volumes list`",
 		"extend volume group flexlvm (`vgextend --metadatasize 16m flexlvm DEVICE`)",
 	} {
 		require.Contains(t, message, part)
 	}
-	s.Group("flexlvm").Missing = 1
+	s.PoolNamed("flexlvm").Missing = 1
 	require.Contains(t, s.Plan().Pools[0].ShortfallMessage, "nothing is evicted from it: LVM cannot find 1 device of volume group flexlvm; see `pvs`")
 }
 

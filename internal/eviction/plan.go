@@ -61,7 +61,7 @@ type PoolResult struct {
 	Shared volume.Bytes
 	// Unwritten is what the volumes of a thin pool may still allocate, without Shared; see unwritten.
 	Unwritten volume.Bytes
-	// Reclaimable is the room of the volumes that may be evicted now, except orphans and View.Unasked. If
+	// Reclaimable is the room of the volumes that may be evicted now, except orphans and View.KeptUnchecked. If
 	// Result.Blocked is set, none of them is evicted.
 	Reclaimable volume.Bytes
 	// DeviceReclaimable is the part of Reclaimable and Removing on each device of Pool.DeviceFree. If
@@ -112,18 +112,18 @@ type Result struct {
 	Blocked string
 	// OrphansBlocked is why no orphan is evicted though the policy allows it; empty if orphans may be.
 	OrphansBlocked string
-	// Waits: a volume would be evicted for headroom or a threshold if View.StartsUntil had passed.
-	Waits bool
+	// Postponed: a volume would be evicted for headroom or a threshold if View.StartsUntil had passed.
+	Postponed bool
 }
 
 // Plan decides which volumes are evicted. Candidates are unreferenced volumes whose eviction nothing prevents
-// (see unreferencedStanding), the least recently used first. They are evicted immediately if their class
+// (see whyKept), the least recently used first. They are evicted immediately if their class
 // requires it or they are too old, and as many as needed when promised volumes need room, a pool reaches its
 // high threshold, or less is free than is kept for future claims; the last two wait while pods are starting.
 // Under pressure, orphans follow, if the policy allows it.
 func Plan(view View, policy Policy) Result {
 	p := planner{view: view, policy: policy, index: newIndex(view)}
-	p.openPools()
+	p.initPools()
 	for i := range view.Volumes {
 		p.classify(&view.Volumes[i])
 	}
@@ -147,29 +147,29 @@ type planner struct {
 	view         View
 	policy       Policy
 	index        index
-	pools        []*pool // by name
-	byName       map[volume.PoolName]*pool
-	ready        int // volumes of this cluster in state ready
-	ours         int // volumes of this cluster
+	pools        []*poolPlan // by name
+	byName       map[volume.PoolName]*poolPlan
+	readyCount   int // volumes of this cluster in state ready
+	volumeCount  int // volumes of this cluster
 	orphanBudget int
 	result       Result
 }
 
-func (p *planner) openPools() {
-	p.byName = make(map[volume.PoolName]*pool, len(p.view.Pools))
+func (p *planner) initPools() {
+	p.byName = make(map[volume.PoolName]*poolPlan, len(p.view.Pools))
 	for _, given := range p.view.Pools {
-		one := &pool{Pool: given, ailing: p.index.ailing[given.Name.Group()], comingOn: map[string]volume.Bytes{}, evicted: map[*inventory.Volume]bool{}}
+		pool := &poolPlan{Pool: given, problem: p.index.groupProblems[given.Name.Group()], keptUnreferenced: map[Kept]*amount{}, freeSoonOn: map[string]volume.Bytes{}, evicted: map[*inventory.Volume]bool{}}
 		for device := range freeOn(given) {
-			one.comingOn[device] = 0 // addOn ignores other devices
+			pool.freeSoonOn[device] = 0 // addOn ignores other devices
 		}
-		one.result = PoolResult{Pool: given, Foreign: given.LVs, ByState: map[volume.State]int{}}
-		p.pools = append(p.pools, one)
+		pool.result = PoolResult{Pool: given, Foreign: given.LVs, ByState: map[volume.State]int{}}
+		p.pools = append(p.pools, pool)
 	}
-	slices.SortFunc(p.pools, func(a, b *pool) int {
+	slices.SortFunc(p.pools, func(a, b *poolPlan) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UUID, b.UUID))
 	})
-	for _, one := range p.pools {
-		p.byName[one.Name] = one
+	for _, pool := range p.pools {
+		p.byName[pool.Name] = pool
 	}
 }
 
@@ -183,56 +183,59 @@ func (p *planner) classify(v *inventory.Volume) {
 	if v.Problem != "" || v.State == "" {
 		p.result.Problems = append(p.result.Problems, *v)
 	}
-	one, there := p.byName[v.Pool()]
+	pool, there := p.byName[v.Pool()]
 	if there {
-		one.result.Foreign = max(0, one.result.Foreign-1)
+		pool.result.Foreign = max(0, pool.result.Foreign-1)
 	}
 	if v.State == "" {
 		return
 	}
-	p.ours++
+	p.volumeCount++
 	if v.State == volume.Ready {
-		p.ready++
+		p.readyCount++
 	}
 	if !there {
 		return
 	}
-	one.result.ByState[v.State]++
+	pool.result.ByState[v.State]++
 	switch v.State {
 	case volume.Doomed:
-		one.classifyDoomed(v, p.view.Removing[v.UUID])
+		pool.classifyDoomed(v, p.view.Removing[v.UUID])
 	case volume.Ready, volume.Creating:
-		p.classifyReplica(v, one)
+		p.classifyReplica(v, pool)
 	case volume.Unreferenced:
-		p.classifyUnreferenced(v, one)
+		p.classifyUnreferenced(v, pool)
 	}
 }
 
-func (p *planner) classifyUnreferenced(v *inventory.Volume, in *pool) {
+func (p *planner) classifyUnreferenced(v *inventory.Volume, pool *poolPlan) {
 	if p.view.isBeingRemoved(v) {
-		in.removing = true
-		in.awaits(v)
+		pool.removing = true
+		pool.addPending(v)
 		return
 	}
-	s := p.unreferencedStanding(v, in)
-	in.held[s].add(v)
-	switch {
-	case s == standingFree && p.view.Unasked[v.UUID]:
-		in.unasked = append(in.unasked, v)
-	case s == standingFree:
-		in.queue = append(in.queue, v)
+	switch kept := p.whyKept(v, pool); {
+	case kept != "":
+		if pool.keptUnreferenced[kept] == nil {
+			pool.keptUnreferenced[kept] = &amount{}
+		}
+		pool.keptUnreferenced[kept].add(v)
+	case p.view.KeptUnchecked[v.UUID]:
+		pool.keptUnchecked = append(pool.keptUnchecked, v)
+	default:
+		pool.queue = append(pool.queue, v)
 	}
 }
 
 // classifyDoomed counts the room of a doomed volume, unless its removal has failed and is not under way again:
 // then nobody knows when it will be free.
-func (p *pool) classifyDoomed(v *inventory.Volume, removing bool) {
+func (p *poolPlan) classifyDoomed(v *inventory.Volume, removing bool) {
 	p.removing = p.removing || removing
 	if v.Problem != "" {
 		p.unfinished = append(p.unfinished, v)
 	}
 	if v.Problem == "" || removing {
-		p.awaits(v)
+		p.addPending(v)
 	}
 }
 

@@ -42,8 +42,8 @@ func TestPlanCandidates(t *testing.T) {
 		"has snapshots":         {state: unreferenced, change: func(v *inventory.Volume) { v.Origin = true }},
 		"of another cluster":    {state: unreferenced, change: func(v *inventory.Volume) { v.Cluster = "another" }},
 		"of no cluster":         {state: unreferenced, change: func(v *inventory.Volume) { v.Cluster = "" }},
-		"in half a group":       {state: unreferenced, scene: func(s *evictiontest.Scene) { s.Group("flexlvm").Missing = 1 }},
-		"in an exported group":  {state: unreferenced, scene: func(s *evictiontest.Scene) { s.Group("flexlvm").Exported = true }},
+		"in half a group":       {state: unreferenced, scene: func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Missing = 1 }},
+		"in an exported group":  {state: unreferenced, scene: func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Exported = true }},
 		"in one of two groups":  {state: unreferenced, scene: func(s *evictiontest.Scene) { s.Pool("flexlvm", 50) }},
 		"in a group not seen":   {state: unreferenced, scene: func(s *evictiontest.Scene) { s.View.Volumes[1].Group = "away" }},
 		"wanted":                {state: unreferenced, scene: func(s *evictiontest.Scene) { s.PersistentVolume("victim", 20) }},
@@ -92,8 +92,8 @@ func TestPlanCandidates(t *testing.T) {
 		"wanted, immediate":             {state: unreferenced, change: evictiontest.Immediate, scene: func(s *evictiontest.Scene) { s.PersistentVolume("victim", 20) }},
 		"ready, immediate":              {state: volume.Ready, change: evictiontest.Immediate},
 		"another cluster's, immediate":  {state: unreferenced, change: func(v *inventory.Volume) { evictiontest.Immediate(v); v.Cluster = "another" }},
-		"in an exported group, at once": {state: unreferenced, change: evictiontest.Immediate, scene: func(s *evictiontest.Scene) { s.Group("flexlvm").Exported = true }},
-		"in half a group, immediate":    {state: unreferenced, change: evictiontest.Immediate, scene: func(s *evictiontest.Scene) { s.Group("flexlvm").Missing = 1 }},
+		"in an exported group, at once": {state: unreferenced, change: evictiontest.Immediate, scene: func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Exported = true }},
+		"in half a group, immediate":    {state: unreferenced, change: evictiontest.Immediate, scene: func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Missing = 1 }},
 		"unreadable's name, immediate":  {state: unreferenced, change: evictiontest.Immediate, scene: func(s *evictiontest.Scene) { s.View.Unreadable = []string{"victim"} }},
 		"of no size":                    {state: unreferenced, change: func(v *inventory.Volume) { v.Device = 0 }},
 		"doomed, still under its names": {state: volume.Doomed},
@@ -160,7 +160,7 @@ func TestPlanThreshold(t *testing.T) {
 			for i := range s.View.Volumes {
 				s.View.Volumes[i].Open = s.View.Volumes[i].Size > 2*volume.GiB // v3 and v4
 			}
-			s.Others(1, -3) // 96 GiB are used, 94 of them permanently
+			s.ForeignVolumes(1, -3) // 96 GiB are used, 94 of them permanently
 		}, nil},
 		"in use alone, and young": {86, func(s *evictiontest.Scene) {
 			for i := range s.View.Volumes {
@@ -184,14 +184,14 @@ func TestPlanThreshold(t *testing.T) {
 			[]string{"Immediate now"},
 		},
 		"what is promised does not count": {50, func(s *evictiontest.Scene) { s.PersistentVolume("promised", 40) }, nil},
-		"a byte under":                    {75, func(s *evictiontest.Scene) { s.Group("flexlvm").Free++ }, nil},
+		"a byte under":                    {75, func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Free++ }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := evictiontest.New()
 			s.Volume("v2", unreferenced, 2, evictiontest.LastUsed(9))
 			s.Volume("v3", unreferenced, 3, evictiontest.LastUsed(8))
 			s.Volume("v4", unreferenced, 4, evictiontest.LastUsed(7))
-			s.Others(1, tt.others)
+			s.ForeignVolumes(1, tt.others)
 			if tt.change != nil {
 				tt.change(s)
 			}
@@ -239,7 +239,7 @@ func TestPlanReasonsInTurn(t *testing.T) {
 	s.Volume("first", unreferenced, 5, evictiontest.LastUsed(6))
 	s.Volume("second", unreferenced, 5, evictiontest.LastUsed(5))
 	s.Volume("third", unreferenced, 5, evictiontest.LastUsed(4))
-	s.Others(1, 73) // 1 GiB is free
+	s.ForeignVolumes(1, 73) // 1 GiB is free
 	s.PersistentVolume("promised", 12)
 	s.Policy.HighPercent, s.Policy.LowPercent = 84, 79
 	require.Equal(t, []string{"Immediate now", "MaxAge old", "Promised first", "HighThreshold second"}, evictiontest.Evicted(s.Plan()))
@@ -271,7 +271,7 @@ func TestPlanSeveralPools(t *testing.T) {
 
 func TestPlanCounts(t *testing.T) {
 	s := evictiontest.New()
-	s.Others(3, 6)
+	s.ForeignVolumes(3, 6)
 	s.Volume("un", unreferenced, 10)
 	s.Volume("kept", volume.Retained, 10)
 	s.Volume("doomed_a", volume.Doomed, 10)

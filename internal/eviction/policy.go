@@ -50,11 +50,11 @@ func DefaultPolicy() Policy {
 	}
 }
 
-// leastOrphanWindow bounds the evictions of orphans if OrphanAge is short.
-const leastOrphanWindow = time.Hour
+// minOrphanWindow bounds the evictions of orphans if OrphanAge is short.
+const minOrphanWindow = time.Hour
 
 // OrphanWindow returns the time within which at most OrphanShare of the volumes may be evicted as orphans.
-func (p Policy) OrphanWindow() time.Duration { return max(p.OrphanAge, leastOrphanWindow) }
+func (p Policy) OrphanWindow() time.Duration { return max(p.OrphanAge, minOrphanWindow) }
 
 // Flags of the daemon that set a Policy.
 const (
@@ -85,7 +85,7 @@ func (p Policy) Validate() error {
 		wrong = append(wrong, fmt.Sprintf("%s %s: is negative; give 0 or more, such as 24h", flagOrphanAge, p.OrphanAge))
 	}
 	if p.OrphanShare < 1 || p.OrphanShare > 100 {
-		wrong = append(wrong, fmt.Sprintf("%s %d: is not a share; give 1 to 100, or leave --evict-orphans out to keep them all", flagOrphanShare, p.OrphanShare))
+		wrong = append(wrong, fmt.Sprintf("%s %d: is not a percentage; give 1 to 100, or leave --evict-orphans out to keep them all", flagOrphanShare, p.OrphanShare))
 	}
 	for _, w := range []struct {
 		flag    string

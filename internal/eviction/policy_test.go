@@ -70,11 +70,11 @@ func TestPolicyValidate(t *testing.T) {
 		},
 		"orphan share nothing": {
 			func(p *eviction.Policy) { p.OrphanShare = 0 },
-			[]string{"--orphan-share-percent 0: is not a share; give 1 to 100"},
+			[]string{"--orphan-share-percent 0: is not a percentage; give 1 to 100"},
 		},
 		"orphan share too much": {
 			func(p *eviction.Policy) { p.OrphanShare = 101 },
-			[]string{"--orphan-share-percent 101: is not a share"},
+			[]string{"--orphan-share-percent 101: is not a percentage"},
 		},
 		"all wrong": {
 			func(p *eviction.Policy) {

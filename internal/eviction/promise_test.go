@@ -104,11 +104,11 @@ func TestPlanPromised(t *testing.T) {
 			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) { v.Cluster = "another" })
 		}, 0},
 		"large extents": {func(s *evictiontest.Scene) {
-			s.Group("flexlvm").Extent = 256 * volume.MiB
+			s.PoolNamed("flexlvm").Extent = 256 * volume.MiB
 			s.PersistentVolume("a", 1, func(c *persistentvolume.Volume) { c.Charged = volume.GiB + volume.MiB })
 		}, volume.GiB + 256*volume.MiB},
 		"growing, large extents": {func(s *evictiontest.Scene) {
-			s.Group("flexlvm").Extent = volume.GiB
+			s.PoolNamed("flexlvm").Extent = volume.GiB
 			s.PersistentVolume("a", 10, size(20*volume.GiB))
 			s.Volume("a", volume.Ready, 11, func(v *inventory.Volume) { v.Size = 10 * volume.GiB })
 		}, 10 * volume.GiB},
@@ -120,7 +120,7 @@ func TestPlanPromised(t *testing.T) {
 			s.Volume("a", volume.Ready, 0, exact(10*volume.GiB), func(v *inventory.Volume) { v.Kind = volume.Snapshot })
 		}, 0},
 		"no extent known": {func(s *evictiontest.Scene) {
-			s.Group("flexlvm").Extent = 0
+			s.PoolNamed("flexlvm").Extent = 0
 			s.PersistentVolume("a", 1, func(c *persistentvolume.Volume) { c.Charged = volume.GiB + 1 })
 		}, volume.GiB + 1},
 	} {
@@ -157,21 +157,21 @@ func TestPlanForPromises(t *testing.T) {
 			},
 			[]string{"Promised v4", "Promised v5"}, 46 * volume.GiB,
 		},
-		"what is coming free is enough": {
+		"what is about to be free is enough": {
 			func(s *evictiontest.Scene) { s.Volume("doomed_x", volume.Doomed, 6); s.PersistentVolume("a", 20) }, nil, 0,
 		},
-		"what is coming free counts": {
+		"what is about to be free counts": {
 			func(s *evictiontest.Scene) { s.Volume("doomed_x", volume.Doomed, 6); s.PersistentVolume("a", 23) }, []string{"Promised v4"}, 0,
 		},
 		"what cannot be finished does not count": {
 			func(s *evictiontest.Scene) {
-				s.Volume("doomed_x", volume.Doomed, 6, evictiontest.Odd)
+				s.Volume("doomed_x", volume.Doomed, 6, evictiontest.WithProblem)
 				s.PersistentVolume("a", 18)
 			}, []string{"Promised v4"}, 0,
 		},
 		"what cannot be finished is missed": {
 			func(s *evictiontest.Scene) {
-				s.Volume("doomed_x", volume.Doomed, 6, evictiontest.Odd)
+				s.Volume("doomed_x", volume.Doomed, 6, evictiontest.WithProblem)
 				s.PersistentVolume("a", 30)
 			}, nil, 7 * volume.GiB,
 		},
@@ -195,13 +195,13 @@ func TestPlanForPromises(t *testing.T) {
 			[]string{"Promised v4"}, 0,
 		},
 		"half a group": {
-			func(s *evictiontest.Scene) { s.Group("flexlvm").Missing = 1; s.PersistentVolume("a", 24) }, nil, 4 * volume.GiB,
+			func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Missing = 1; s.PersistentVolume("a", 24) }, nil, 4 * volume.GiB,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := evictiontest.New()
 			s.Policy.HighPercent = 100
-			s.Others(1, 70)
+			s.ForeignVolumes(1, 70)
 			s.Volume("v4", unreferenced, 4, evictiontest.LastUsed(9))
 			s.Volume("v5", unreferenced, 5, evictiontest.LastUsed(8))
 			tt.scene(s)
@@ -227,7 +227,7 @@ func TestPlanMessages(t *testing.T) {
 	s.Volume("pvc-young", unreferenced, 3, evictiontest.ReleasedAgo(60e9))
 	s.Volume("pvc-open", unreferenced, 3, func(v *inventory.Volume) { v.Open = true })
 	s.Volume("doomed_x", volume.Doomed, 1)
-	s.Others(1, 79) // 4 GiB are free
+	s.ForeignVolumes(1, 79) // 4 GiB are free
 	s.PersistentVolume("pvc-8", 5)
 	s.PersistentVolume("pvc-9", 6)
 	s.PersistentVolume("pvc-10", 100)
@@ -238,14 +238,14 @@ func TestPlanMessages(t *testing.T) {
 	}
 	promised := "3 volumes promised on this node (pvc-8 for claim db/data-pvc-8 and 2 more) need 111 GiB"
 	require.Equal(t, []string{
-		"its class says reclaim: immediate; this volume gives back 1 GiB: volume flexlvm/pvc-now of namespace db was given up 4h ago and last used 5h ago",
-		"nobody has wanted it for longer than 3d; this volume gives back 2 GiB: volume flexlvm/pvc-old of namespace db was given up 3d8h ago and last used 4d4h ago",
-		promised + ", of which 2 with 11 GiB can be served, and pool flexlvm has 4 GiB free and 1 GiB coming free; this volume gives back 4 GiB: volume flexlvm/pvc-1 of namespace db was given up 4h ago and last used 30h ago",
+		"its class says reclaim: immediate; evicting it frees 1 GiB: volume flexlvm/pvc-now of namespace db was given up 4h ago and last used 5h ago",
+		"nobody has wanted it for longer than 3d; evicting it frees 2 GiB: volume flexlvm/pvc-old of namespace db was given up 3d8h ago and last used 4d4h ago",
+		promised + ", of which 2 with 11 GiB can be served, and pool flexlvm has 4 GiB free and 1 GiB about to be free; evicting it frees 4 GiB: volume flexlvm/pvc-1 of namespace db was given up 4h ago and last used 30h ago",
 	}, messages)
 	pool := r.Pools[0]
-	require.Equal(t, "pool flexlvm is 96% full (96 GiB of 100 GiB), the high threshold is 85%; "+promised+", and pool flexlvm has 4 GiB free and 1 GiB coming free", pool.PressureMessage)
+	require.Equal(t, "pool flexlvm is 96% full (96 GiB of 100 GiB), the high threshold is 85%; "+promised+", and pool flexlvm has 4 GiB free and 1 GiB about to be free", pool.PressureMessage)
 	require.Equal(t, 97*volume.GiB, pool.Shortfall)
 	require.Equal(t, promised+", and pool flexlvm can give 14 GiB: 97 GiB is missing; "+
-		"3 GiB in 1 unreferenced volume may go once unreferenced for 2m; 3 GiB in 1 unreferenced volume cannot go while in use; "+
+		"3 GiB in 1 unreferenced volume may be evicted once unreferenced for 2m; 3 GiB in 1 unreferenced volume cannot be evicted while in use; "+
 		"extend volume group flexlvm (`vgextend --metadatasize 16m flexlvm DEVICE`), or delete claims that nobody needs", pool.ShortfallMessage)
 }

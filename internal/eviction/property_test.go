@@ -99,22 +99,22 @@ func randomScene(r *rand.Rand) *evictiontest.Scene {
 	for _, g := range groups {
 		s.Pool(g, 0)
 		if one(r, 12) {
-			s.Group(volume.PoolName(g)).Missing = 1
+			s.PoolNamed(volume.PoolName(g)).Missing = 1
 		}
 		s.Pool(g+"/thin", 0)
-		thin := s.Group(volume.PoolName(g + "/thin"))
-		thin.UUID, thin.Missing = "of-the-pool", s.Group(volume.PoolName(g)).Missing
+		thin := s.PoolNamed(volume.PoolName(g + "/thin"))
+		thin.UUID, thin.Missing = "of-the-pool", s.PoolNamed(volume.PoolName(g)).Missing
 		thin.Thin = &inventory.ThinPool{GroupUUID: evictiontest.GroupUUID, Known: !one(r, 12), Metadata: 100, MetadataUsed: 10}
 	}
 	for i := range r.IntN(50) {
 		randomVolume(s, r, fmt.Sprintf("v%d", i), pick(r, groups...))
 	}
 	for i := range r.IntN(8) {
-		name, size, in, shape := fmt.Sprintf("r%d", i), r.IntN(20), volume.Group(pick(r, groups...)), randomShape(r)
-		s.Volume(name, volume.Ready, size, evictiontest.InGroup(in), func(v *inventory.Volume) {
+		name, size, pool, shape := fmt.Sprintf("r%d", i), r.IntN(20), volume.Group(pick(r, groups...)), randomShape(r)
+		s.Volume(name, volume.Ready, size, evictiontest.InGroup(pool), func(v *inventory.Volume) {
 			v.Shape, v.LastUsed = shape, evictiontest.HoursAgo(float64(r.IntN(8)))
 		})
-		s.PersistentVolume(name, size, func(c *persistentvolume.Volume) { c.Group, c.Shape = in, shape })
+		s.PersistentVolume(name, size, func(c *persistentvolume.Volume) { c.Group, c.Shape = pool, shape })
 		randomReplica(s, r, &s.View.Volumes[len(s.View.Volumes)-1], &s.View.PersistentVolumes[len(s.View.PersistentVolumes)-1])
 	}
 	for i := range r.IntN(5) {
@@ -140,7 +140,7 @@ func randomScene(r *rand.Rand) *evictiontest.Scene {
 	}
 	for _, g := range groups {
 		exported := one(r, 12)
-		s.Group(volume.PoolName(g)).Exported, s.Group(volume.PoolName(g+"/thin")).Exported = exported, exported
+		s.PoolNamed(volume.PoolName(g)).Exported, s.PoolNamed(volume.PoolName(g+"/thin")).Exported = exported, exported
 	}
 	return s
 }

@@ -23,21 +23,22 @@ type Kept string
 // The reasons, as in the NodeStorage.
 const (
 	KeptTooYoung Kept = "TooYoung"
-	KeptInUse    Kept = "InUse"
-	KeptWanted   Kept = "Wanted"
+	// KeptInUse: its device is open, it is mounted, or snapshots depend on it.
+	KeptInUse Kept = "InUse"
+	// KeptWanted: a PersistentVolume names it, perhaps by a former name of its group, or is to be a copy of it.
+	KeptWanted Kept = "Wanted"
+	// KeptProblem: it or its pool has a problem.
 	KeptProblem  Kept = "Problem"
 	KeptRetained Kept = "Retained"
 	KeptRemoving Kept = "Removing"
 )
-
-var keptFor = [standings]Kept{standingYoung: KeptTooYoung, standingBusy: KeptInUse, standingWanted: KeptWanted, standingIll: KeptProblem}
 
 // released returns the released volumes of this cluster, with their positions in the eviction order.
 func (p *planner) released() []Released {
 	var out []Released
 	for i := range p.view.Volumes {
 		v := &p.view.Volumes[i]
-		in, there := p.byName[v.Pool()]
+		pool, there := p.byName[v.Pool()]
 		switch {
 		case v.Cluster != p.view.Cluster || !there:
 		case v.State == volume.Retained:
@@ -45,11 +46,11 @@ func (p *planner) released() []Released {
 		case p.view.isBeingRemoved(v): // the removal may fail
 			out = append(out, Released{Volume: *v, Kept: KeptRemoving})
 		case v.State == volume.Unreferenced:
-			out = append(out, Released{Volume: *v, Kept: keptFor[p.unreferencedStanding(v, in)]})
+			out = append(out, Released{Volume: *v, Kept: p.whyKept(v, pool)})
 		}
 	}
 	slices.SortFunc(out, func(a, b Released) int {
-		return cmp.Or(cmp.Compare(a.Volume.Pool(), b.Volume.Pool()), cmp.Compare(later(a), later(b)), evictionOrder(&a.Volume, &b.Volume))
+		return cmp.Or(cmp.Compare(a.Volume.Pool(), b.Volume.Pool()), cmp.Compare(evictionRank(a), evictionRank(b)), evictionOrder(&a.Volume, &b.Volume))
 	})
 	place := map[volume.PoolName]int{}
 	for i := range out {
@@ -61,8 +62,8 @@ func (p *planner) released() []Released {
 	return out
 }
 
-// later is 0 for a volume that is evicted whether or not its room is needed, and else 1.
-func later(r Released) int {
+// evictionRank is 0 for a volume that is evicted whether or not its room is needed, and else 1.
+func evictionRank(r Released) int {
 	if r.Volume.Reclaim == volume.ReclaimImmediate {
 		return 0
 	}

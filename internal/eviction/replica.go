@@ -19,10 +19,10 @@ type ReplicaEviction struct {
 	Message          string // why, in a sentence with numbers
 }
 
-// goingTime is how long the room of a replica whose eviction is confirmed counts as about to be free. Its claim
+// confirmedTimeout is how long the room of a replica whose eviction is confirmed counts as about to be free. Its claim
 // is deleted within seconds, unless its VolumeManager or the controller has a problem; then the wait for that
 // room must be reported.
-const goingTime = 5 * time.Minute
+const confirmedTimeout = 5 * time.Minute
 
 // A candidate is a replica that may be evicted.
 type candidate struct {
@@ -31,20 +31,20 @@ type candidate struct {
 }
 
 // classifyReplica counts a replica in its pool.
-func (p *planner) classifyReplica(v *inventory.Volume, in *pool) {
-	c := p.index.sole[KeyOf(v)]
+func (p *planner) classifyReplica(v *inventory.Volume, pool *poolPlan) {
+	c := p.index.solePV[KeyOf(v)]
 	if c == nil || v.Kind != volume.Dataset || c.Replica.Dataset == "" || c.Cluster != p.view.Cluster {
 		return
 	}
 	switch {
-	case c.Replica.EvictionCommitted() && !c.BeingRemoved() && p.view.Now.Sub(c.Replica.Evictable) > goingTime:
-		in.stuck.add(v)
+	case c.Replica.EvictionCommitted() && !c.BeingRemoved() && p.view.Now.Sub(c.Replica.Evictable) > confirmedTimeout:
+		pool.stuckReplicas.add(v)
 	case c.Replica.EvictionCommitted():
-		in.awaits(v) // its claim is deleted or about to be
-	case p.replicaEvictable(v, c, in):
-		in.replicas = append(in.replicas, candidate{v, c})
+		pool.addPending(v) // its claim is deleted or about to be
+	case p.replicaEvictable(v, c, pool):
+		pool.replicas = append(pool.replicas, candidate{v, c})
 	default:
-		in.kept.add(v)
+		pool.keptReplicas.add(v)
 	}
 }
 
@@ -62,43 +62,43 @@ func (p *planner) user(c *persistentvolume.Volume) string {
 //
 // Nothing else evicts replicas. If a full pool or another dataset did, the evicted replicas would be created
 // again immediately, endlessly.
-func (p *planner) evictReplicas(in *pool) []ReplicaEviction {
-	slices.SortFunc(in.replicas, func(a, b candidate) int {
-		return cmp.Or(firstAsked(a.pv, b.pv), evictionOrder(a.volume, b.volume))
+func (p *planner) evictReplicas(pool *poolPlan) []ReplicaEviction {
+	slices.SortFunc(pool.replicas, func(a, b candidate) int {
+		return cmp.Or(requestedFirst(a.pv, b.pv), evictionOrder(a.volume, b.volume))
 	})
-	now, wants := in.comingRoom(), []demand{}
-	for _, d := range in.demands {
+	now, wants := pool.roomSoon(), []demand{}
+	for _, d := range pool.demands {
 		if d.pv.Kind == volume.Dataset {
-			now.keep(d) // replicas use the room they need, but get no more
+			now.reserve(d) // replicas use the room they need, but get no more
 		} else {
 			wants = append(wants, d)
 		}
 	}
-	if len(wants) == 0 && in.shared == 0 {
+	if len(wants) == 0 && pool.shared == 0 {
 		return nil
 	}
-	now = now.with(in.queue)
+	now = now.with(pool.queue)
 	var volumes []*inventory.Volume
-	for _, c := range in.replicas {
+	for _, c := range pool.replicas {
 		volumes = append(volumes, c.volume)
 	}
-	g := in.goalWithin(wants, now.with(volumes))
-	cause := in.whyPromised(g, in.comingRoom())
+	g := pool.goalWithin(wants, now.with(volumes))
+	cause := pool.whyPromised(g, pool.roomSoon())
 	var out []ReplicaEviction
 	for _, v := range g.victims(now, volumes) {
-		at := slices.IndexFunc(in.replicas, func(c candidate) bool { return c.volume == v })
-		c := in.replicas[at]
-		in.replicas = slices.Delete(in.replicas, at, at+1)
-		out = append(out, ReplicaEviction{Volume: *c.volume, PersistentVolume: *c.pv, Message: fmt.Sprintf("%s; replica %s of dataset %s/%s gives back %s: it was last used %s",
+		at := slices.IndexFunc(pool.replicas, func(c candidate) bool { return c.volume == v })
+		c := pool.replicas[at]
+		pool.replicas = slices.Delete(pool.replicas, at, at+1)
+		out = append(out, ReplicaEviction{Volume: *c.volume, PersistentVolume: *c.pv, Message: fmt.Sprintf("%s; evicting replica %s of dataset %s/%s frees %s: it was last used %s",
 			cause, c.volume.Name, c.pv.ClaimNamespace, c.pv.Replica.Owner, c.volume.Device, ago(p.view.Now, c.volume.LastUsed))})
-		in.frees(v)
+		pool.addFreed(v)
 	}
 	return out
 }
 
-// firstAsked sorts replicas whose eviction was requested before the others. So no further eviction is requested
+// requestedFirst sorts replicas whose eviction was requested before the others. So no further eviction is requested
 // because a volume that would otherwise be evicted was used again.
-func firstAsked(a, b *persistentvolume.Volume) int {
+func requestedFirst(a, b *persistentvolume.Volume) int {
 	rank := func(c *persistentvolume.Volume) int {
 		if c.Replica.Asked.IsZero() {
 			return 1
@@ -108,8 +108,8 @@ func firstAsked(a, b *persistentvolume.Volume) int {
 	return rank(a) - rank(b)
 }
 
-// leaving returns what the replicas that may be evicted hold.
-func (p *pool) leaving() (sum volume.Bytes) {
+// reclaimableReplicas returns what the replicas that may be evicted hold.
+func (p *poolPlan) reclaimableReplicas() (sum volume.Bytes) {
 	for _, c := range p.replicas {
 		sum += c.volume.Device
 	}

@@ -81,7 +81,7 @@ func TestPlanKeepsReplicas(t *testing.T) {
 			s.View.Users = map[eviction.ClaimKey]string{{Namespace: "x", Name: "read-data"}: "x/p"}
 		}, goes: goes},
 		"the pods are not known":   {scene: func(s *evictiontest.Scene) { s.View.PodsKnown = false }},
-		"in half a group":          {scene: func(s *evictiontest.Scene) { s.Group("flexlvm").Missing = 1 }},
+		"in half a group":          {scene: func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Missing = 1 }},
 		"unreadable's name":        {scene: func(s *evictiontest.Scene) { s.View.Unreadable = []string{"data"} }},
 		"the cluster is not known": {scene: func(s *evictiontest.Scene) { s.View.Cluster = "" }},
 		"another claim names it":   {scene: func(s *evictiontest.Scene) { s.PersistentVolume("data", 1) }},
@@ -199,7 +199,7 @@ func TestPlanDoesNotCountOnWhatNeverComes(t *testing.T) {
 	require.Empty(t, eviction.Steps(s.View, s.Plan()), "it cannot be taken back")
 
 	s.Replica("second", 30)
-	s.Group("flexlvm").Free += 30 * volume.GiB // as much free room as before
+	s.PoolNamed("flexlvm").Free += 30 * volume.GiB // as much free room as before
 	require.Equal(t, []string{"second"}, replicaEvictions(s.Plan()), "another one makes the room")
 	s.View.PersistentVolumes[1].Phase = corev1.VolumeReleased
 	require.Empty(t, replicaEvictions(s.Plan()), "it goes after all")
@@ -224,7 +224,7 @@ func TestPlanKeepsReplicasFromReplicas(t *testing.T) {
 	s.PersistentVolume("of-a-pod", 5) // 9 GiB are free, and needed for the promised replica
 	r = s.Plan()
 	require.Equal(t, []string{"data"}, replicaEvictions(r), "a claim gets its room")
-	require.Contains(t, r.ReplicaEvictions[0].Message, "replica data of dataset db/vm-data gives back 90 GiB")
+	require.Contains(t, r.ReplicaEvictions[0].Message, "evicting replica data of dataset db/vm-data frees 90 GiB")
 
 	s = evictiontest.New()
 	s.Replica("data", 40)

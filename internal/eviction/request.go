@@ -11,8 +11,8 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// requestLife is how long a request may wait for its node, because it may be outdated after that.
-const requestLife = time.Hour
+// requestTTL is how long a request may wait for its node, because it may be outdated after that.
+const requestTTL = time.Hour
 
 // A Request is a person's request about a volume that no PersistentVolume names, like `flexlvm volumes retain`
 // and `forget` on the node.
@@ -24,31 +24,31 @@ type Request struct {
 	To    volume.State // Retained or Unreferenced
 }
 
-// Grant returns the volume that a request means, or why it is refused. The PersistentVolumes of the View must
+// AdmitRequest returns the volume that a request means, or why it is refused. The PersistentVolumes of the View must
 // be confirmed with the API server.
-func Grant(view View, r Request) (inventory.Volume, error) {
-	if age := view.Now.Sub(r.Time); age > requestLife || age < -requestLife {
+func AdmitRequest(view View, r Request) (inventory.Volume, error) {
+	if age := view.Now.Sub(r.Time); age > requestTTL || age < -requestTTL {
 		return inventory.Volume{}, fmt.Errorf("the request has the time %s, but the time here is %s: ask again, or correct the clocks", r.Time.UTC().Format(time.RFC3339), view.Now.UTC().Format(time.RFC3339))
 	}
 	if r.To != volume.Retained && r.To != volume.Unreferenced {
 		return inventory.Volume{}, fmt.Errorf("%s is not a state that can be requested", r.To)
 	}
 	x := newIndex(view)
-	v, err := x.meant(view, r)
+	v, err := x.requestedVolume(view, r)
 	if err != nil {
 		return inventory.Volume{}, err
 	}
 	if v.State == r.To {
 		return *v, nil
 	}
-	if err := x.wantedBySomebody(view, v); err != nil {
+	if err := x.checkUnwanted(view, v); err != nil {
 		return inventory.Volume{}, err
 	}
 	return *v, nil
 }
 
-// meant returns the volume that a request means, if it is as the request expects.
-func (x *index) meant(view View, r Request) (*inventory.Volume, error) {
+// requestedVolume returns the volume that a request means, if it is as the request expects.
+func (x *index) requestedVolume(view View, r Request) (*inventory.Volume, error) {
 	key := Key{r.Group, r.Name}
 	v, there := x.volumes[key]
 	switch {
@@ -64,8 +64,8 @@ func (x *index) meant(view View, r Request) (*inventory.Volume, error) {
 		return nil, fmt.Errorf("volume %s belongs to cluster %q", key, v.Cluster)
 	case v.FS != r.FS:
 		return nil, fmt.Errorf("volume %s holds the file system %s, but the request names %s", key, v.FS, r.FS)
-	case x.ailing[r.Group] != "":
-		return nil, errors.New(x.ailing[r.Group])
+	case x.groupProblems[r.Group] != "":
+		return nil, errors.New(x.groupProblems[r.Group])
 	}
 	return v, nil
 }
@@ -86,25 +86,25 @@ func (x *index) whyAbsent(key Key) error {
 
 func errEvicted(key Key) error { return fmt.Errorf("volume %s is gone: it was evicted", key) }
 
-// wantedBySomebody returns why a volume is wanted; nil if it is not known to be.
-func (x *index) wantedBySomebody(view View, v *inventory.Volume) error {
+// checkUnwanted returns why a volume is wanted; nil if it is not known to be.
+func (x *index) checkUnwanted(view View, v *inventory.Volume) error {
 	key := KeyOf(v)
-	_, wanted := x.anywhere[key.name]
+	_, wanted := x.wantedByName[key.name]
 	switch {
 	case wanted || x.named[key]:
-		return fmt.Errorf("PersistentVolume %s names volume %s, so it has an owner: delete its claim, and the volume is released by itself", x.namer(view, key), key)
-	case x.unread[key.name]:
+		return fmt.Errorf("PersistentVolume %s names volume %s, so it has an owner: delete its claim, and the volume is released by itself", x.namingPV(view, key), key)
+	case x.unreadable[key.name]:
 		return fmt.Errorf("a PersistentVolume that cannot be read may name volume %s; its event VolumeNeedsAttention says what to do", key)
 	case v.State != volume.Unreferenced && v.State != volume.Retained && v.InUse():
 		return fmt.Errorf("volume %s is in use on the node", key)
-	case x.copied[key] != "":
-		return fmt.Errorf("PersistentVolume %s is to become a copy of volume %s, which is not created yet", x.copied[key], key)
+	case x.copySources[key] != "":
+		return fmt.Errorf("PersistentVolume %s is to become a copy of volume %s, which is not created yet", x.copySources[key], key)
 	}
 	return nil
 }
 
-// namer returns a PersistentVolume that names a volume, whether or not it is given up.
-func (x *index) namer(view View, key Key) string {
+// namingPV returns a PersistentVolume that names a volume, whether or not it is given up.
+func (x *index) namingPV(view View, key Key) string {
 	for i := range view.PersistentVolumes {
 		if c := &view.PersistentVolumes[i]; KeyOfPersistentVolume(c) == key || c.Volume == key.name {
 			return c.PV

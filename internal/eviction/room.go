@@ -25,7 +25,7 @@ func (r *room) add(v *inventory.Volume) {
 }
 
 func addOn(on map[string]volume.Bytes, v *inventory.Volume) {
-	for device, held := range v.On {
+	for device, held := range v.ByDevice {
 		if _, usable := on[device]; usable { // LVM cannot allocate on other devices
 			on[device] += held
 		}
@@ -45,7 +45,7 @@ func (r room) with(volumes []*inventory.Volume) room {
 func (r room) without(v *inventory.Volume) room {
 	r = r.clone()
 	r.total -= v.Device
-	for device, held := range v.On {
+	for device, held := range v.ByDevice {
 		if _, usable := r.on[device]; usable {
 			r.on[device] -= held
 		}
@@ -53,18 +53,18 @@ func (r room) without(v *inventory.Volume) room {
 	return r
 }
 
-// serve subtracts what a demand needs if there is enough, and reports whether there is. It chooses devices like
+// allocate subtracts what a demand needs if there is enough, and reports whether there is. It chooses devices like
 // the engine and LVM: those with the most room.
-func (r *room) serve(d demand) bool {
+func (r *room) allocate(d demand) bool {
 	if d.need > r.total {
 		return false
 	}
-	if d.wide() && r.on != nil {
-		widest := r.widest(d)
-		if len(widest) < d.devices || r.on[widest[d.devices-1]] < d.share {
+	if d.multiDevice() && r.on != nil {
+		devices := r.devicesByRoom(d)
+		if len(devices) < d.devices || r.on[devices[d.devices-1]] < d.share {
 			return false
 		}
-		for _, device := range widest[:d.devices] {
+		for _, device := range devices[:d.devices] {
 			r.on[device] -= d.share
 		}
 	}
@@ -72,24 +72,24 @@ func (r *room) serve(d demand) bool {
 	return true
 }
 
-// keep subtracts what a demand needs, as far as available.
-func (r *room) keep(d demand) {
-	if r.serve(d) {
+// reserve subtracts what a demand needs, as far as available.
+func (r *room) reserve(d demand) {
+	if r.allocate(d) {
 		return
 	}
 	r.total = max(0, r.total-d.need)
-	if d.wide() {
+	if d.multiDevice() {
 		for device := range r.on {
 			r.on[device] = max(0, r.on[device]-d.share)
 		}
 	}
 }
 
-// widest returns the devices that a demand may use, the one with the most room first.
-func (r room) widest(d demand) []string {
+// devicesByRoom returns the devices that a demand may use, the one with the most room first.
+func (r room) devicesByRoom(d demand) []string {
 	var out []string
 	for device := range r.on {
-		if d.only == nil || slices.Contains(d.only, device) {
+		if d.allowedDevices == nil || slices.Contains(d.allowedDevices, device) {
 			out = append(out, device)
 		}
 	}
@@ -97,15 +97,15 @@ func (r room) widest(d demand) []string {
 	return out
 }
 
-// lacks returns what a demand lacks on the devices with the most room.
-func (r room) lacks(d demand) (sum volume.Bytes) {
-	widest := r.widest(d)
+// shortfallOf returns what a demand lacks on the devices with the most room.
+func (r room) shortfallOf(d demand) (sum volume.Bytes) {
+	devices := r.devicesByRoom(d)
 	for i := range d.devices {
-		there := volume.Bytes(0)
-		if i < len(widest) {
-			there = r.on[widest[i]]
+		available := volume.Bytes(0)
+		if i < len(devices) {
+			available = r.on[devices[i]]
 		}
-		sum += max(0, d.share-there)
+		sum += max(0, d.share-available)
 	}
 	return sum
 }
@@ -119,11 +119,11 @@ type goal struct {
 
 // goalWithin chooses as many demands as reach can serve, the smallest first. In a thin pool any room helps,
 // including that for overwriting shared blocks.
-func (p *pool) goalWithin(demands []demand, reach room) goal {
+func (p *poolPlan) goalWithin(demands []demand, reach room) goal {
 	g, sum, left := goal{thin: p.Thin != nil}, p.shared, reach.clone()
 	for _, d := range demands {
 		sum += d.need
-		if left.serve(d) {
+		if left.allocate(d) {
 			g.served = append(g.served, d)
 			g.target += d.need
 		}
@@ -141,7 +141,7 @@ func (g goal) met(r room) bool {
 	}
 	r = r.clone()
 	for _, d := range g.served {
-		if !r.serve(d) {
+		if !r.allocate(d) {
 			return false
 		}
 	}
@@ -160,7 +160,7 @@ func (g goal) victims(r room, from []*inventory.Volume) []*inventory.Volume {
 		r.add(v)
 		out = append(out, v)
 	}
-	if g.thin || !slices.ContainsFunc(g.served, demand.wide) {
+	if g.thin || !slices.ContainsFunc(g.served, demand.multiDevice) {
 		return out
 	}
 	for i := len(out) - 1; i >= 0; i-- {

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// startTime is how long a start counts: a pod that has not started by then waits for something else.
-	startTime = time.Minute
-	// MostStarts is how long consecutive starts postpone evictions that can wait.
-	MostStarts = time.Minute
+	// startTimeout is how long a start counts: a pod that has not started by then waits for something else.
+	startTimeout = time.Minute
+	// MaxPostponement is how long consecutive starts postpone evictions that can wait.
+	MaxPostponement = time.Minute
 )
 
 // Starts remembers the starts that are under way on a node: pods with volumes, and PersistentVolumes whose
@@ -35,7 +35,7 @@ func (s *Starts) Until(view View, pods []types.UID) time.Time {
 			first = view.Now
 		}
 		seen[id] = first
-		if end := first.Add(startTime); end.After(last) {
+		if end := first.Add(startTimeout); end.After(last) {
 			last = end
 		}
 	}
@@ -47,19 +47,19 @@ func (s *Starts) Until(view View, pods []types.UID) time.Time {
 	if s.since.IsZero() || s.since.After(view.Now) {
 		s.since = view.Now
 	}
-	if bound := s.since.Add(MostStarts); bound.Before(last) {
+	if bound := s.since.Add(MaxPostponement); bound.Before(last) {
 		return bound
 	}
 	return last
 }
 
 // unmounted returns the usable PersistentVolumes whose volumes do not exist yet, or were created within
-// startTime and are not open: most are created before their pods reach the node.
+// startTimeout and are not open: most are created before their pods reach the node.
 func unmounted(view View) (out []types.UID) {
 	settled := make(map[Key]bool, len(view.Volumes))
 	for i := range view.Volumes {
 		v := &view.Volumes[i]
-		settled[KeyOf(v)] = v.Open || v.State != volume.Creating && v.State != volume.Ready || view.Now.Sub(v.Created) >= startTime
+		settled[KeyOf(v)] = v.Open || v.State != volume.Creating && v.State != volume.Ready || view.Now.Sub(v.Created) >= startTimeout
 	}
 	for i := range view.PersistentVolumes {
 		c := &view.PersistentVolumes[i]
@@ -72,10 +72,10 @@ func unmounted(view View) (out []types.UID) {
 
 // postpone reports whether evictions for headroom or a threshold are postponed, because pods are starting, and
 // records that. Thin pools do not wait, because they fail when they are full.
-func (p *planner) postpone(in *pool) bool {
-	if in.Thin != nil || !p.view.StartsUntil.After(p.view.Now) {
+func (p *planner) postpone(pool *poolPlan) bool {
+	if pool.Thin != nil || !p.view.StartsUntil.After(p.view.Now) {
 		return false
 	}
-	in.putOff, p.result.Waits = true, true
+	pool.postponed, p.result.Postponed = true, true
 	return true
 }

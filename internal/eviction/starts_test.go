@@ -124,7 +124,7 @@ func TestVolumeThatWasJustMade(t *testing.T) {
 func TestStartsComeFirst(t *testing.T) {
 	scene := func() *evictiontest.Scene {
 		s := evictiontest.New()
-		s.Others(1, 79)
+		s.ForeignVolumes(1, 79)
 		s.Volume("now", unreferenced, 2, evictiontest.LastUsed(9), evictiontest.Immediate)
 		s.Volume("oldest", unreferenced, 6, evictiontest.LastUsed(9))
 		s.Volume("older", unreferenced, 6, evictiontest.LastUsed(8))
@@ -153,7 +153,7 @@ func TestStartsComeFirst(t *testing.T) {
 			tt.change(s)
 			r := s.Plan()
 			require.Equal(t, tt.want, evictiontest.Evicted(r))
-			require.Equal(t, tt.waits, r.Waits)
+			require.Equal(t, tt.waits, r.Postponed)
 			if tt.waits {
 				require.Zero(t, r.Pools[0].Shortfall, r.Pools[0].ShortfallMessage)
 				require.Empty(t, r.Pools[0].InUseMessage)
@@ -198,7 +198,7 @@ func TestStartsPutOff(t *testing.T) {
 		for _, e := range waits {
 			if e.Reason == eviction.ReasonHighThreshold || !promised[e.Volume.Pool()] {
 				put++
-				require.True(t, got.Waits, "seed %d", seed)
+				require.True(t, got.Postponed, "seed %d", seed)
 			}
 		}
 		for i, p := range got.Pools {

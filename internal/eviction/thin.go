@@ -20,29 +20,29 @@ const thinSlack = 5000
 // subtracted too. Of volumes that are not flexlvm's, only what they hold is known: at least what is in use
 // beyond what flexlvm's volumes hold, which is too little if those share blocks. A difference within the slack
 // may be LVM's rounding, and changes with every write.
-func (p *planner) thinAllocatable(in *pool) volume.Bytes {
+func (p *planner) thinAllocatable(pool *poolPlan) volume.Bytes {
 	evictable := map[*inventory.Volume]bool{}
 	if p.result.Blocked == "" {
-		for _, v := range in.queue {
+		for _, v := range pool.queue {
 			evictable[v] = true
 		}
 	}
-	leaving := map[*inventory.Volume]bool{}
-	for _, c := range in.replicas {
-		leaving[c.volume] = p.result.Blocked == ""
+	evictableReplicas := map[*inventory.Volume]bool{}
+	for _, c := range pool.replicas {
+		evictableReplicas[c.volume] = p.result.Blocked == ""
 	}
-	charges, ours := p.charges(in), volume.Bytes(0)
-	slack := in.Size / thinSlack
-	left := in.Size - slack
+	charges, held := p.charges(pool), volume.Bytes(0)
+	slack := pool.Size / thinSlack
+	left := pool.Size - slack
 	for i := range p.view.Volumes {
 		v := &p.view.Volumes[i]
-		if !in.Holds(v) {
+		if !pool.Holds(v) {
 			continue
 		}
-		ours += v.Device
+		held += v.Device
 		charge, named := charges[KeyOf(v)]
 		switch {
-		case named && leaving[v]:
+		case named && evictableReplicas[v]:
 			left += charge // subtracted again with those of all PersistentVolumes
 		case named:
 			left -= max(0, v.Device-charge)
@@ -53,23 +53,23 @@ func (p *planner) thinAllocatable(in *pool) volume.Bytes {
 			left -= max(v.Device, v.Full)
 		}
 	}
-	used := in.Size - in.Free
-	others := min(in.Thin.Others+in.Thin.OthersUntold, used)
-	return max(0, left-max(0, others, used-ours-slack))
+	used := pool.Size - pool.Free
+	others := min(pool.Thin.Others+pool.Thin.OthersUnreported, used)
+	return max(0, left-max(0, others, used-held-slack))
 }
 
 // unwritten returns what the volumes of a thin pool that pods may use, of any cluster, may still allocate: their full
 // size minus what they hold. In an overcommitted pool that is more than the pool can give, and the charges of the
 // PersistentVolumes do not show it. Snapshots are never written. What an inactive volume holds is unknown, so it counts
 // as fully written, as in the inventory.
-func (p *planner) unwritten(in *pool) (sum volume.Bytes) {
-	if in.Thin == nil {
+func (p *planner) unwritten(pool *poolPlan) (sum volume.Bytes) {
+	if pool.Thin == nil {
 		return 0
 	}
 	for i := range p.view.Volumes {
 		v := &p.view.Volumes[i]
 		writable := (v.State == volume.Ready || v.State == volume.Creating) && v.Kind != volume.Snapshot
-		if in.Holds(v) && writable && v.Active {
+		if pool.Holds(v) && writable && v.Active {
 			sum += max(0, v.Full-v.Device)
 		}
 	}
@@ -86,41 +86,41 @@ func ThinMetadataUsedPercent(p inventory.Pool) int {
 
 // thinClosed returns why no new volume may be promised in a thin pool; empty if one may. What evictable volumes
 // hold does not count as used, because they are evicted when their room is needed.
-func (p *planner) thinClosed(in *pool) string {
-	if in.Thin.Unfit != "" {
-		return fmt.Sprintf("thin pool %s: %s", in.Name, in.Thin.Unfit)
+func (p *planner) thinClosed(pool *poolPlan) string {
+	if pool.Thin.Unfit != "" {
+		return fmt.Sprintf("thin pool %s: %s", pool.Name, pool.Thin.Unfit)
 	}
-	if !in.Thin.Known {
-		return fmt.Sprintf("LVM does not report how full thin pool %s is; see `lvs -a %s`", in.Name, in.Name.Group())
+	if !pool.Thin.Known {
+		return fmt.Sprintf("LVM does not report how full thin pool %s is; see `lvs -a %s`", pool.Name, pool.Name.Group())
 	}
-	kept := in.Size - in.Free - in.pending
+	kept := pool.Size - pool.Free - pool.pending
 	if p.result.Blocked == "" {
-		kept -= in.reclaimable() + in.leaving()
+		kept -= pool.reclaimable() + pool.reclaimableReplicas()
 	}
-	if used := percent(max(0, kept), in.Size); used >= p.policy.ThinDataPercent {
-		return fmt.Sprintf("thin pool %s is %d%% full with what cannot be evicted, and %s is %d; extend it (`lvextend`), or delete claims", in.Name, used, flagThinData, p.policy.ThinDataPercent)
+	if used := percent(max(0, kept), pool.Size); used >= p.policy.ThinDataPercent {
+		return fmt.Sprintf("thin pool %s is %d%% full with what cannot be evicted, and %s is %d; extend it (`lvextend`), or delete claims", pool.Name, used, flagThinData, p.policy.ThinDataPercent)
 	}
-	return p.thinMetadataFull(in)
+	return p.thinMetadataFull(pool)
 }
 
 // thinMetadataFull returns a message if a thin pool's metadata area is too full; empty if it is not. A pool whose
 // metadata area is full cannot be written to until a person has repaired it.
-func (p *planner) thinMetadataFull(in *pool) string {
-	if in.Thin == nil || in.Thin.Unfit != "" {
+func (p *planner) thinMetadataFull(pool *poolPlan) string {
+	if pool.Thin == nil || pool.Thin.Unfit != "" {
 		return ""
 	}
-	if used := ThinMetadataUsedPercent(in.Pool); used >= p.policy.ThinMetadataPercent {
-		return fmt.Sprintf("the metadata of thin pool %s is %d%% full, and %s is %d; extend it (`lvextend --poolmetadatasize`), or delete claims", in.Name, used, flagThinMetadata, p.policy.ThinMetadataPercent)
+	if used := ThinMetadataUsedPercent(pool.Pool); used >= p.policy.ThinMetadataPercent {
+		return fmt.Sprintf("the metadata of thin pool %s is %d%% full, and %s is %d; extend it (`lvextend --poolmetadatasize`), or delete claims", pool.Name, used, flagThinMetadata, p.policy.ThinMetadataPercent)
 	}
 	return ""
 }
 
 // evictForThinMetadata evicts one volume of a pool whose metadata area is too full. How much of it that frees
 // is known only afterwards.
-func (p *planner) evictForThinMetadata(in *pool) []Eviction {
-	full := p.thinMetadataFull(in)
-	if full == "" || in.removing {
+func (p *planner) evictForThinMetadata(pool *poolPlan) []Eviction {
+	full := p.thinMetadataFull(pool)
+	if full == "" || pool.removing {
 		return nil
 	}
-	return p.take(in, 1, ReasonHighThreshold, full)
+	return p.evictUntil(pool, 1, ReasonHighThreshold, full)
 }

@@ -22,8 +22,8 @@ const thinPool = volume.PoolName("flexlvm/thinpool")
 func newThinScene() thinScene {
 	s := thinScene{evictiontest.New()}
 	s.Pool(string(thinPool), 100)
-	s.Group(thinPool).UUID = "of-the-pool"
-	s.Group(thinPool).Thin = &inventory.ThinPool{GroupUUID: evictiontest.GroupUUID, Known: true, Metadata: 100, MetadataUsed: 10}
+	s.PoolNamed(thinPool).UUID = "of-the-pool"
+	s.PoolNamed(thinPool).Thin = &inventory.ThinPool{GroupUUID: evictiontest.GroupUUID, Known: true, Metadata: 100, MetadataUsed: 10}
 	return s
 }
 
@@ -66,22 +66,22 @@ func TestThinAllocatable(t *testing.T) {
 		"about to be free":                      {func(s thinScene) { s.thin("doomed_a", volume.Doomed, 10) }, all},
 		"may be evicted":                        {func(s thinScene) { s.thin("a", unreferenced, 10) }, all},
 		"may not be evicted yet":                {func(s thinScene) { s.thin("a", unreferenced, 10, evictiontest.ReleasedAgo(0)) }, all - 3*volume.GiB},
-		"others":                                {func(s thinScene) { s.Group(thinPool).Free -= 5 * volume.GiB }, all - 5*volume.GiB + slack},
+		"others":                                {func(s thinScene) { s.PoolNamed(thinPool).Free -= 5 * volume.GiB }, all - 5*volume.GiB + slack},
 		"others, beside a clone": {func(s thinScene) {
 			s.claimed("source", 30)
 			s.claimed("clone", 30)
-			s.Group(thinPool).Free += 30*volume.GiB - 5*volume.GiB
-			s.Group(thinPool).Thin.Others = 5 * volume.GiB
+			s.PoolNamed(thinPool).Free += 30*volume.GiB - 5*volume.GiB
+			s.PoolNamed(thinPool).Thin.Others = 5 * volume.GiB
 		}, all - 5*volume.GiB},
 		"others that LVM does not tell of": {func(s thinScene) {
 			s.claimed("source", 30)
 			s.claimed("clone", 30)
-			s.Group(thinPool).Free += 30*volume.GiB - 5*volume.GiB
-			s.Group(thinPool).Thin.OthersUntold = 20 * volume.GiB
+			s.PoolNamed(thinPool).Free += 30*volume.GiB - 5*volume.GiB
+			s.PoolNamed(thinPool).Thin.OthersUnreported = 20 * volume.GiB
 		}, all - 20*volume.GiB},
 		"others cannot hold more than is in use": {func(s thinScene) {
-			s.Group(thinPool).Free -= 5 * volume.GiB
-			s.Group(thinPool).Thin.OthersUntold = 20 * volume.GiB
+			s.PoolNamed(thinPool).Free -= 5 * volume.GiB
+			s.PoolNamed(thinPool).Thin.OthersUnreported = 20 * volume.GiB
 		}, all - 5*volume.GiB},
 		"of the group, not of the pool": {func(s thinScene) { s.Volume("a", volume.Ready, 10); s.PersistentVolume("b", 10) }, all},
 		"more than there is":            {func(s thinScene) { s.thin("a", volume.Ready, 200) }, 0},
@@ -121,7 +121,7 @@ func TestThinAllocatableIsSteady(t *testing.T) {
 		if round%2 == 0 {
 			used += grain
 		}
-		s.Group(thinPool).Free = 100*volume.GiB - used
+		s.PoolNamed(thinPool).Free = 100*volume.GiB - used
 		require.Equal(t, want.String(), s.result(t).Allocatable.String())
 	}
 }
@@ -132,19 +132,19 @@ func TestThinClosed(t *testing.T) {
 		want  string
 	}{
 		"open":                   {func(thinScene) {}, ""},
-		"unfit":                  {func(s thinScene) { s.Group(thinPool).Thin.Unfit = "it is ill" }, "thin pool flexlvm/thinpool: it is ill"},
-		"under the watermark":    {func(s thinScene) { s.Group(thinPool).Free = 20*volume.GiB + 1 }, ""},
-		"at the watermark":       {func(s thinScene) { s.Group(thinPool).Free = 20 * volume.GiB }, "is 80% full with what cannot be evicted, and --thin-data-watermark-percent is 80"},
-		"what may go is no harm": {func(s thinScene) { s.thin("a", unreferenced, 10); s.Group(thinPool).Free = 18 * volume.GiB }, ""},
+		"unfit":                  {func(s thinScene) { s.PoolNamed(thinPool).Thin.Unfit = "it is ill" }, "thin pool flexlvm/thinpool: it is ill"},
+		"under the watermark":    {func(s thinScene) { s.PoolNamed(thinPool).Free = 20*volume.GiB + 1 }, ""},
+		"at the watermark":       {func(s thinScene) { s.PoolNamed(thinPool).Free = 20 * volume.GiB }, "is 80% full with what cannot be evicted, and --thin-data-watermark-percent is 80"},
+		"what may go is no harm": {func(s thinScene) { s.thin("a", unreferenced, 10); s.PoolNamed(thinPool).Free = 18 * volume.GiB }, ""},
 		"what is young is": {func(s thinScene) {
 			s.thin("a", unreferenced, 10, evictiontest.ReleasedAgo(0))
-			s.Group(thinPool).Free = 18 * volume.GiB
+			s.PoolNamed(thinPool).Free = 18 * volume.GiB
 		}, "82% full"},
-		"metadata":           {func(s thinScene) { s.Group(thinPool).Thin.MetadataUsed = 80 }, "the metadata of thin pool flexlvm/thinpool is 80% full"},
-		"metadata has room":  {func(s thinScene) { s.Group(thinPool).Thin.MetadataUsed = 79 }, ""},
-		"exported":           {func(s thinScene) { s.Group("flexlvm").Exported = true }, "volume group flexlvm is exported"},
-		"a disk is gone":     {func(s thinScene) { s.Group(thinPool).Missing = 1 }, "cannot find 1 device of volume group flexlvm"},
-		"LVM's own metadata": {func(s thinScene) { p := s.Group(thinPool); p.MetadataSize, p.MetadataFree = 100, 1 }, "of volume group flexlvm is 98% full"},
+		"metadata":           {func(s thinScene) { s.PoolNamed(thinPool).Thin.MetadataUsed = 80 }, "the metadata of thin pool flexlvm/thinpool is 80% full"},
+		"metadata has room":  {func(s thinScene) { s.PoolNamed(thinPool).Thin.MetadataUsed = 79 }, ""},
+		"exported":           {func(s thinScene) { s.PoolNamed("flexlvm").Exported = true }, "volume group flexlvm is exported"},
+		"a disk is gone":     {func(s thinScene) { s.PoolNamed(thinPool).Missing = 1 }, "cannot find 1 device of volume group flexlvm"},
+		"LVM's own metadata": {func(s thinScene) { p := s.PoolNamed(thinPool); p.MetadataSize, p.MetadataFree = 100, 1 }, "of volume group flexlvm is 98% full"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newThinScene()
@@ -182,7 +182,7 @@ func TestThinMetadataEvicts(t *testing.T) {
 	s.thin("old", unreferenced, 50, evictiontest.LastUsed(9))
 	s.thin("new", unreferenced, 50, evictiontest.LastUsed(1))
 	require.Empty(t, evictiontest.Evicted(s.Plan()))
-	s.Group(thinPool).Thin.MetadataUsed = 85
+	s.PoolNamed(thinPool).Thin.MetadataUsed = 85
 	require.Equal(t, []string{"HighThreshold old"}, evictiontest.Evicted(s.Plan()))
 	require.Contains(t, s.Plan().Evictions[0].Message, "the metadata of thin pool flexlvm/thinpool is 85% full")
 	require.True(t, s.result(t).Pressure)
@@ -195,7 +195,7 @@ func TestThinMetadataEvicts(t *testing.T) {
 func TestThinPoolThatNobodyKnows(t *testing.T) {
 	s := newThinScene()
 	s.thin("old", unreferenced, 50, evictiontest.Immediate)
-	p := s.Group(thinPool)
+	p := s.PoolNamed(thinPool)
 	p.Free, p.Thin.MetadataUsed, p.Thin.Known, p.Thin.Unfit = 0, p.Thin.Metadata, false, "it is not active"
 	require.Empty(t, s.Plan().Evictions)
 	r := s.result(t)
@@ -208,7 +208,7 @@ func TestThinPoolThatNobodyKnows(t *testing.T) {
 func TestThinThreshold(t *testing.T) {
 	s := newThinScene()
 	s.thin("old", unreferenced, 50)
-	s.Group(thinPool).Free = 14 * volume.GiB
+	s.PoolNamed(thinPool).Free = 14 * volume.GiB
 	require.Equal(t, []string{"HighThreshold old"}, evictiontest.Evicted(s.Plan()))
 }
 
@@ -230,8 +230,8 @@ func TestThinPoolFullOfVolumesInUse(t *testing.T) {
 			}
 		}, 6 * volume.GiB, "6 GiB too much for the low threshold of 80%"},
 		"a removal fails": {func(s thinScene) {
-			s.thin("doomed_b", volume.Doomed, 10, evictiontest.Odd)
-			s.Group(thinPool).Free = 14 * volume.GiB
+			s.thin("doomed_b", volume.Doomed, 10, evictiontest.WithProblem)
+			s.PoolNamed(thinPool).Free = 14 * volume.GiB
 		}, 6 * volume.GiB, "could not be removed"},
 		"nothing is evicted at all": {func(s thinScene) {
 			for _, name := range []string{"a", "b", "c", "d", "e"} { // without PersistentVolumes

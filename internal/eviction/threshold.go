@@ -15,77 +15,77 @@ type thresholds struct {
 	raised    bool
 }
 
-func (p *planner) thresholds(in *pool) thresholds {
-	t := thresholds{high: (in.Size*volume.Bytes(p.policy.HighPercent) + 99) / 100, low: in.Size * volume.Bytes(p.policy.LowPercent) / 100}
-	if in.Thin != nil {
+func (p *planner) thresholds(pool *poolPlan) thresholds {
+	t := thresholds{high: (pool.Size*volume.Bytes(p.policy.HighPercent) + 99) / 100, low: pool.Size * volume.Bytes(p.policy.LowPercent) / 100}
+	if pool.Thin != nil {
 		return t // a full thin pool fails, so every eviction helps
 	}
-	if p.hindered(in) {
+	if p.needsManualAction(pool) {
 		return t
 	}
-	if more := in.used() - in.reclaimable() - t.low; more > 0 {
+	if more := pool.used() - pool.reclaimable() - t.low; more > 0 {
 		t.high, t.low, t.raised = t.high+more, t.low+more, true
 	}
 	return t
 }
 
-// hindered reports whether a problem that needs manual action prevents evictions, so that not only volumes in use keep
-// a pool full.
-func (p *planner) hindered(in *pool) bool {
-	return p.result.Blocked != "" || in.ailing != "" || len(in.unfinished) > 0
+// needsManualAction reports whether a problem that needs manual action prevents evictions, so that not only volumes
+// in use keep a pool full.
+func (p *planner) needsManualAction(pool *poolPlan) bool {
+	return p.result.Blocked != "" || pool.problem != "" || len(pool.unfinished) > 0
 }
 
 // mayStayFull reports whether a thin pool over its high threshold has no shortfall: nothing hinders evictions, so
 // volumes in use fill it, and there is room for all that they may still write. In other pools the threshold is raised
 // instead.
-func (p *planner) mayStayFull(in *pool) bool {
-	return in.Thin != nil && !p.hindered(in) && in.result.Unwritten <= in.coming()+in.Size/thinSlack
+func (p *planner) mayStayFull(pool *poolPlan) bool {
+	return pool.Thin != nil && !p.needsManualAction(pool) && pool.result.Unwritten <= pool.freeSoon()+pool.Size/thinSlack
 }
 
 // evictForThreshold evicts from a pool that is over the high threshold until it reaches the low one.
-func (p *planner) evictForThreshold(in *pool) []Eviction {
-	t := p.thresholds(in)
-	if !p.over(in, t) || len(in.queue) > 0 && p.postpone(in) {
+func (p *planner) evictForThreshold(pool *poolPlan) []Eviction {
+	t := p.thresholds(pool)
+	if !p.overHigh(pool, t) || len(pool.queue) > 0 && p.postpone(pool) {
 		return nil
 	}
-	return p.take(in, in.used()-t.low, ReasonHighThreshold, p.whyThreshold(in, t))
+	return p.evictUntil(pool, pool.used()-t.low, ReasonHighThreshold, p.whyThreshold(pool, t))
 }
 
-// over reports whether a pool will be at or over the high threshold after the plan's evictions so far.
-func (p *planner) over(in *pool, t thresholds) bool {
-	return p.watches(in) && in.used() >= t.high
+// overHigh reports whether a pool will be at or over the high threshold after the plan's evictions so far.
+func (p *planner) overHigh(pool *poolPlan, t thresholds) bool {
+	return p.thresholdsApply(pool) && pool.used() >= t.high
 }
 
 // full reports whether this use of a pool is at or over the policy's high threshold.
-func (p *planner) full(in *pool, used volume.Bytes) bool {
-	return p.watches(in) && percent(used, in.Size) >= p.policy.HighPercent
+func (p *planner) full(pool *poolPlan, used volume.Bytes) bool {
+	return p.thresholdsApply(pool) && percent(used, pool.Size) >= p.policy.HighPercent
 }
 
-// watches reports whether the thresholds apply to a pool. Every volume group of the host is a pool, and one
+// thresholdsApply reports whether the thresholds apply to a pool. Every volume group of the host is a pool, and one
 // without flexlvm's volumes, such as the operating system's, is usually full.
-func (p *planner) watches(in *pool) bool {
-	return p.policy.HighPercent < 100 && in.Size > 0 && (len(in.result.ByState) > 0 || in.result.Promised > 0)
+func (p *planner) thresholdsApply(pool *poolPlan) bool {
+	return p.policy.HighPercent < 100 && pool.Size > 0 && (len(pool.result.ByState) > 0 || pool.result.Promised > 0)
 }
 
-func (p *planner) whyThreshold(in *pool, t thresholds) string {
-	return fmt.Sprintf("%s; %s must go to reach %s", p.fullness(in, in.used()), in.used()-t.low, p.lowest(in, t))
+func (p *planner) whyThreshold(pool *poolPlan, t thresholds) string {
+	return fmt.Sprintf("%s; %s must be evicted to reach %s", p.describeUse(pool, pool.used()), pool.used()-t.low, p.describeLow(pool, t))
 }
 
-// lowest describes the low threshold.
-func (p *planner) lowest(in *pool, t thresholds) string {
+// describeLow describes the low threshold.
+func (p *planner) describeLow(pool *poolPlan, t thresholds) string {
 	if t.raised {
-		return fmt.Sprintf("the %d%% that volumes in use take", percent(t.low, in.Size))
+		return fmt.Sprintf("the %d%% that volumes in use take", percent(t.low, pool.Size))
 	}
 	return fmt.Sprintf("the low threshold of %d%%", p.policy.LowPercent)
 }
 
-func (p *planner) fullness(in *pool, used volume.Bytes) string {
+func (p *planner) describeUse(pool *poolPlan, used volume.Bytes) string {
 	return fmt.Sprintf("pool %s is %d%% full (%s of %s), the high threshold is %d%%",
-		in.Name, percent(used, in.Size), used, in.Size, p.policy.HighPercent)
+		pool.Name, percent(used, pool.Size), used, pool.Size, p.policy.HighPercent)
 }
 
-// withhold excludes all volumes of the pool from eviction.
-func (p *pool) withhold() {
+// excludeAll excludes all volumes of the pool from eviction.
+func (p *poolPlan) excludeAll() {
 	p.queue, p.replicas = nil, nil
 	p.result.DeviceReclaimable = p.reclaimableOn()
 }

@@ -1,7 +1,6 @@
 package eviction
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -13,7 +12,7 @@ import (
 // An Undelete is the request of a PersistentVolume to bring its volume back.
 type Undelete struct {
 	PersistentVolume persistentvolume.Volume
-	Was              volume.State // of the volume
+	State            volume.State // of the volume
 	UUID             string       // LVM's UUID of the volume
 	// Why is why it cannot be brought back; empty if it can. If Evicted, it never can.
 	Why     string
@@ -35,18 +34,18 @@ func Undeletes(view View) []Undelete {
 			continue
 		}
 		u := Undelete{PersistentVolume: *c}
-		u.Why, u.Evicted = x.cannotReturn(c)
+		u.Why, u.Evicted = x.whyNotUndeleted(c)
 		if v, there := x.volumes[KeyOfPersistentVolume(c)]; there {
-			u.Was, u.UUID = v.State, v.UUID
+			u.State, u.UUID = v.State, v.UUID
 		}
 		out = append(out, u)
 	}
-	slices.SortFunc(out, func(a, b Undelete) int { return cmp.Compare(a.PersistentVolume.PV, b.PersistentVolume.PV) })
+	slices.SortFunc(out, func(a, b Undelete) int { return comparePV(a.PersistentVolume, b.PersistentVolume) })
 	return out
 }
 
-// cannotReturn returns why the volume of a PersistentVolume cannot be brought back, and whether it was evicted.
-func (x *index) cannotReturn(c *persistentvolume.Volume) (why string, evicted bool) {
+// whyNotUndeleted returns why the volume of a PersistentVolume cannot be brought back, and whether it was evicted.
+func (x *index) whyNotUndeleted(c *persistentvolume.Volume) (why string, evicted bool) {
 	key := KeyOfPersistentVolume(c)
 	pool, there := x.group(c)
 	switch {
@@ -54,12 +53,12 @@ func (x *index) cannotReturn(c *persistentvolume.Volume) (why string, evicted bo
 		return fmt.Sprintf("volume group %s is not on this node", c.Group), false
 	case !c.InGroup(pool.UUID):
 		return fmt.Sprintf("volume group %s on this node has the UUID %s, and the volume was in the one with UUID %s", c.Group, pool.UUID, c.GroupUUID), false
-	case x.ailing[c.Group] != "":
-		return x.ailing[c.Group], false
-	case x.sole[key] == nil:
+	case x.groupProblems[c.Group] != "":
+		return x.groupProblems[c.Group], false
+	case x.solePV[key] == nil:
 		return fmt.Sprintf("another PersistentVolume names volume %s too", key), false
-	case x.unseen(c.Pool()) != "":
-		return x.unseen(c.Pool()), false
+	case x.whyUnlisted(c.Pool()) != "":
+		return x.whyUnlisted(c.Pool()), false
 	}
 	v, there := x.volumes[key]
 	switch {
@@ -68,12 +67,12 @@ func (x *index) cannotReturn(c *persistentvolume.Volume) (why string, evicted bo
 	case !there || v.State == volume.Doomed:
 		return fmt.Sprintf("volume %s was evicted before it could be brought back: its data is lost, and no empty volume replaces it", key), true
 	}
-	return notTheOne(v, c), false
+	return whyOtherVolume(v, c), false
 }
 
-// notTheOne returns why an existing volume is not the one that a PersistentVolume asks to bring back; empty if
+// whyOtherVolume returns why an existing volume is not the one that a PersistentVolume asks to bring back; empty if
 // it is.
-func notTheOne(v *inventory.Volume, c *persistentvolume.Volume) string {
+func whyOtherVolume(v *inventory.Volume, c *persistentvolume.Volume) string {
 	key := KeyOf(v)
 	switch {
 	case v.State == "":
@@ -86,7 +85,7 @@ func notTheOne(v *inventory.Volume, c *persistentvolume.Volume) string {
 		return fmt.Sprintf("volume %s is of kind %s, and PersistentVolume %s says %s", key, v.Kind, c.PV, c.Kind)
 	case v.Namespace != c.ClaimNamespace:
 		return fmt.Sprintf("volume %s belongs to namespace %q, and PersistentVolume %s is for %s", key, v.Namespace, c.PV, c.User())
-	case v.State == volume.Creating, v.Clone != "", v.HalfZeroed:
+	case v.State == volume.Creating, v.CloneOfFS != "", v.HalfZeroed:
 		return fmt.Sprintf("volume %s was never finished, so there is nothing to bring back", key)
 	}
 	return ""

@@ -29,7 +29,7 @@ func TestUndeletes(t *testing.T) {
 	require.Empty(t, s.Plan().Evictions)
 	got := eviction.Undeletes(s.View)
 	require.Len(t, got, 1)
-	require.Equal(t, eviction.Undelete{PersistentVolume: s.View.PersistentVolumes[1], Was: volume.Unreferenced, UUID: "uuid-data"}, got[0])
+	require.Equal(t, eviction.Undelete{PersistentVolume: s.View.PersistentVolumes[1], State: volume.Unreferenced, UUID: "uuid-data"}, got[0])
 	require.Empty(t, eviction.Judge(s.View), "nobody need do anything")
 
 	s.PersistentVolume("twice", 90, wantsBack, func(c *persistentvolume.Volume) { c.Volume = "data" })
@@ -40,7 +40,7 @@ func TestUndeletes(t *testing.T) {
 func TestUndeleteOfWhatWasNeverFinished(t *testing.T) {
 	for name, unfinished := range map[string]func(*inventory.Volume){
 		"creating":    func(v *inventory.Volume) { v.State = volume.Creating },
-		"half a copy": func(v *inventory.Volume) { v.Clone = "another" },
+		"half a copy": func(v *inventory.Volume) { v.CloneOfFS = "another" },
 		"half zeroed": func(v *inventory.Volume) { v.HalfZeroed = true },
 	} {
 		s := evictiontest.New()
@@ -58,15 +58,15 @@ func TestWhatIsNotSeenIsNotCalledEvicted(t *testing.T) {
 		spoil   func(*evictiontest.Scene)
 		evicted bool
 	}{
-		"cannot be read, so its state is unknown": {spoil: func(s *evictiontest.Scene) { s.Group(name).Directories.Known = false }},
+		"cannot be read, so its state is unknown": {spoil: func(s *evictiontest.Scene) { s.PoolNamed(name).Directories.Known = false }},
 		"is not on this node":                     {spoil: func(s *evictiontest.Scene) { s.View.Pools = s.View.Pools[1:] }},
-		"xfs_repair has moved files":              {spoil: func(s *evictiontest.Scene) { s.Group(name).Directories.Unfit = "xfs_repair has moved files" }},
+		"xfs_repair has moved files":              {spoil: func(s *evictiontest.Scene) { s.PoolNamed(name).Directories.Unfit = "xfs_repair has moved files" }},
 		"its data is lost":                        {spoil: func(*evictiontest.Scene) {}, evicted: true},
 		"no empty volume replaces it":             {spoil: func(s *evictiontest.Scene) { s.Volume("data", volume.Doomed, 1) }, evicted: true},
 	} {
 		s := evictiontest.New()
 		s.Pool(string(name), 10)
-		s.Group(name).Directories = &inventory.DirectoryPool{GroupUUID: evictiontest.GroupUUID, Known: true}
+		s.PoolNamed(name).Directories = &inventory.DirectoryPool{GroupUUID: evictiontest.GroupUUID, Known: true}
 		s.PersistentVolume("data", 2, wantsBack, func(c *persistentvolume.Volume) {
 			c.Shape = volume.Shape{Layout: volume.Directory, DirectoryPool: "small"}
 		})
@@ -76,7 +76,7 @@ func TestWhatIsNotSeenIsNotCalledEvicted(t *testing.T) {
 		require.Contains(t, got.Why, what)
 		require.Equal(t, tt.evicted, strings.Contains(got.Why, "evicted"), got.Why)
 
-		_, err := eviction.Grant(s.View, eviction.Request{Time: s.View.Now, Group: "flexlvm", Name: "data", FS: fsUUID, To: volume.Retained})
+		_, err := eviction.AdmitRequest(s.View, eviction.Request{Time: s.View.Now, Group: "flexlvm", Name: "data", FS: fsUUID, To: volume.Retained})
 		require.ErrorContains(t, err, "flexlvm/data")
 		require.Equal(t, tt.evicted, strings.Contains(err.Error(), "evicted"), err)
 	}

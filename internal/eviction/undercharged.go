@@ -21,12 +21,12 @@ func Undercharged(view View) []Undercharge {
 	for i := range view.PersistentVolumes {
 		c := &view.PersistentVolumes[i]
 		v, made := x.volumes[KeyOfPersistentVolume(c)]
-		in, there := x.pools[c.Pool()]
-		if !made || !there || v.State != volume.Ready || !isOf(v, c) || !c.Usable() || c.Deleting || c.Kind == volume.Snapshot {
+		pool, there := x.pools[c.Pool()]
+		if !made || !there || v.State != volume.Ready || !isVolumeOf(v, c) || !c.Usable() || c.Deleting || c.Kind == volume.Snapshot {
 			continue
 		}
 		charge := c.Charge()
-		if more := takes(v, c, in) - charge.In(in.Extent); more > 0 {
+		if more := takes(v, c, pool) - charge.In(pool.Extent); more > 0 {
 			out = append(out, Undercharge{PV: c.PV, Charged: charge.Noted + more})
 		}
 	}
@@ -36,11 +36,11 @@ func Undercharged(view View) []Undercharge {
 // takes returns what a volume takes of its pool: the charge of the size in its tags, or, in a volume group, the
 // size that LVM shows if that is larger, as while the room of a growth is zeroed. A volume that a person has
 // converted counts as if it still had the layout of its PersistentVolume.
-func takes(v *inventory.Volume, c *persistentvolume.Volume, in inventory.Pool) volume.Bytes {
+func takes(v *inventory.Volume, c *persistentvolume.Volume, pool inventory.Pool) volume.Bytes {
 	grown := c.Grown(max(c.Promised(), v.Size))
-	charge := grown.Charge().In(in.Extent)
-	if in.Thin != nil || in.Directories != nil {
+	charge := grown.Charge().In(pool.Extent)
+	if pool.Thin != nil || pool.Directories != nil {
 		return charge
 	}
-	return max(charge, c.Shape.Takes(v.DeviceOf(v.Device), in.Extent))
+	return max(charge, c.Shape.Takes(v.DeviceOf(v.Device), pool.Extent))
 }

@@ -20,9 +20,9 @@ func TestTagsOfANewerRelease(t *testing.T) {
 		for _, unknown := range []bool{true, false} {
 			s := evictiontest.New()
 			s.Pool("flexlvm:small", 10)
-			s.Group("flexlvm:small").Directories = &inventory.DirectoryPool{GroupUUID: evictiontest.GroupUUID, Known: true}
+			s.PoolNamed("flexlvm:small").Directories = &inventory.DirectoryPool{GroupUUID: evictiontest.GroupUUID, Known: true}
 			s.Volume("pvc", "", 1, func(v *inventory.Volume) { v.Shape, v.Problem, v.Unknown = shape, "odd", unknown })
-			_, err := eviction.Grant(s.View, eviction.Request{Time: s.View.Now, Group: "flexlvm", Name: "pvc", To: volume.Retained})
+			_, err := eviction.AdmitRequest(s.View, eviction.Request{Time: s.View.Now, Group: "flexlvm", Name: "pvc", To: volume.Retained})
 			require.Error(t, err)
 			s.PersistentVolume("pvc", 1, evictiontest.Phase(corev1.VolumeReleased), func(c *persistentvolume.Volume) { c.Shape = shape })
 			verdicts := eviction.Judge(s.View)

@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -25,10 +26,10 @@ type View struct {
 	// KeptElsewhere holds the UUIDs of volumes that are kept by PersistentVolumes outside the list above, whose
 	// labels name another node or none.
 	KeptElsewhere map[string]bool
-	// Unasked holds the UUIDs of unreferenced volumes for which the API server has not confirmed yet whether a
+	// KeptUnchecked holds the UUIDs of unreferenced volumes for which the API server has not confirmed yet whether a
 	// PersistentVolume outside the list above keeps them. They may be evicted, because the API server is asked just
 	// before the removal, but their room is not on offer.
-	Unasked map[string]bool
+	KeptUnchecked map[string]bool
 	// OrphansEvicted is how many orphans were evicted within the last OrphanWindow, as far as the caller knows.
 	// They count against OrphanShare: a limit per plan would only spread the loss over several rounds.
 	OrphansEvicted int
@@ -85,70 +86,70 @@ func KeyOf(v *inventory.Volume) Key { return Key{v.Group, v.Name} }
 // KeyOfPersistentVolume returns the key of the volume that a PersistentVolume names.
 func KeyOfPersistentVolume(c *persistentvolume.Volume) Key { return Key{c.Group, c.Volume} }
 
-// A lastingKey names a volume by the UUID of its group, which does not change when the group is renamed.
-type lastingKey struct {
+// A groupUUIDKey names a volume by the UUID of its group, which does not change when the group is renamed.
+type groupUUIDKey struct {
 	groupUUID string
 	name      volume.Name
 }
 
 // An index holds the objects of a View by name.
 type index struct {
-	pools   map[volume.PoolName]inventory.Pool
-	ailing  map[volume.Group]string // why nothing in the group can be changed
-	volumes map[Key]*inventory.Volume
-	named   map[Key]bool   // by any PersistentVolume, including one that is given up
-	wanted  map[Key]string // the name of a PersistentVolume that wants the volume, i.e. is not given up
+	pools         map[volume.PoolName]inventory.Pool
+	groupProblems map[volume.Group]string // why nothing in the group can be changed
+	volumes       map[Key]*inventory.Volume
+	named         map[Key]bool   // by any PersistentVolume, including one that is given up
+	wanted        map[Key]string // the name of a PersistentVolume that wants the volume, i.e. is not given up
 	// retained are the volumes whose PersistentVolume has the policy Retain, given up or not. While that
 	// exists, its volume is not removed.
 	retained map[Key]bool
-	// renamed are the wanted and retained volumes by the UUID of their group, if known: a PersistentVolume
+	// keptByGroupUUID are the wanted and retained volumes by the UUID of their group, if known: a PersistentVolume
 	// keeps the group's former name.
-	renamed map[lastingKey]bool
-	// anywhere is like wanted, whatever the group, because a group may have been renamed on the node.
-	anywhere map[volume.Name]string
-	// copied holds the sources of copies that are still to be made, with the copy's PersistentVolume.
-	copied map[Key]string
-	// sole is the only PersistentVolume that names a volume; nil if there are several.
-	sole   map[Key]*persistentvolume.Volume
-	unread map[volume.Name]bool // names that an unreadable PersistentVolume may mean
+	keptByGroupUUID map[groupUUIDKey]bool
+	// wantedByName is like wanted, whatever the group, because a group may have been renamed on the node.
+	wantedByName map[volume.Name]string
+	// copySources holds the sources of copies that are not created yet, with the copy's PersistentVolume.
+	copySources map[Key]string
+	// solePV is the only PersistentVolume that names a volume; nil if there are several.
+	solePV     map[Key]*persistentvolume.Volume
+	unreadable map[volume.Name]bool // names that an unreadable PersistentVolume may mean
 }
 
 func newIndex(view View) index {
 	x := index{
-		pools:    make(map[volume.PoolName]inventory.Pool, len(view.Pools)),
-		ailing:   map[volume.Group]string{},
-		volumes:  make(map[Key]*inventory.Volume, len(view.Volumes)),
-		named:    make(map[Key]bool, len(view.PersistentVolumes)),
-		wanted:   make(map[Key]string, len(view.PersistentVolumes)),
-		anywhere: make(map[volume.Name]string, len(view.PersistentVolumes)),
-		retained: map[Key]bool{},
-		renamed:  map[lastingKey]bool{},
-		copied:   map[Key]string{},
-		sole:     make(map[Key]*persistentvolume.Volume, len(view.PersistentVolumes)),
-		unread:   make(map[volume.Name]bool, len(view.Unreadable)),
+		pools:           make(map[volume.PoolName]inventory.Pool, len(view.Pools)),
+		groupProblems:   map[volume.Group]string{},
+		volumes:         make(map[Key]*inventory.Volume, len(view.Volumes)),
+		named:           make(map[Key]bool, len(view.PersistentVolumes)),
+		wanted:          make(map[Key]string, len(view.PersistentVolumes)),
+		wantedByName:    make(map[volume.Name]string, len(view.PersistentVolumes)),
+		retained:        map[Key]bool{},
+		keptByGroupUUID: map[groupUUIDKey]bool{},
+		copySources:     map[Key]string{},
+		solePV:          make(map[Key]*persistentvolume.Volume, len(view.PersistentVolumes)),
+		unreadable:      make(map[volume.Name]bool, len(view.Unreadable)),
 	}
 	for _, p := range view.Pools {
 		group := p.Name.Group()
-		_, twice := x.pools[p.Name]
+		_, duplicate := x.pools[p.Name]
 		switch {
-		case twice && p.Thin == nil && p.Directories == nil:
-			x.ailing[group] = fmt.Sprintf("the node has two volume groups %s; rename one of them with vgrename UUID NAME", group)
+		case duplicate && p.Thin == nil && p.Directories == nil:
+			x.groupProblems[group] = fmt.Sprintf("the node has two volume groups %s; rename one of them with vgrename UUID NAME", group)
 		case p.Exported:
-			x.ailing[group] = fmt.Sprintf("volume group %s is exported, and LVM changes nothing in it until `vgimport %s`", group, group)
+			x.groupProblems[group] = fmt.Sprintf("volume group %s is exported, and LVM changes nothing in it until `vgimport %s`", group, group)
 		case p.Missing > 0:
-			x.ailing[group] = fmt.Sprintf("LVM cannot find %s of volume group %s; see `pvs`", volume.Pluralize(p.Missing, "device", "devices"), group)
+			x.groupProblems[group] = fmt.Sprintf("LVM cannot find %s of volume group %s; see `pvs`", volume.Pluralize(p.Missing, "device", "devices"), group)
 		}
 		x.pools[p.Name] = p
 	}
 	for i := range view.Volumes {
 		v := &view.Volumes[i]
 		// Two volumes with one key are in two groups of the same name.
-		if other, twice := x.volumes[KeyOf(v)]; !twice || v.UUID < other.UUID {
+		if other, duplicate := x.volumes[KeyOf(v)]; !duplicate || v.UUID < other.UUID {
 			x.volumes[KeyOf(v)] = v
 		}
 	}
 	for _, name := range view.Unreadable {
-		x.unread[volume.Name(name)] = true
+		x.unreadable[volume.Name(name)] = true
 	}
 	for i := range view.PersistentVolumes {
 		x.add(view, &view.PersistentVolumes[i])
@@ -159,8 +160,8 @@ func newIndex(view View) index {
 // add indexes a PersistentVolume.
 func (x *index) add(view View, c *persistentvolume.Volume) {
 	key := KeyOfPersistentVolume(c)
-	if x.sole[key] = c; x.named[key] {
-		x.sole[key] = nil
+	if x.solePV[key] = c; x.named[key] {
+		x.solePV[key] = nil
 	}
 	x.named[key] = true
 	// A snapshot's policy is Retain so that only its deletion gives it up.
@@ -170,14 +171,14 @@ func (x *index) add(view View, c *persistentvolume.Volume) {
 	}
 	wanted := !view.givenUp(c)
 	if wanted {
-		keepLeast(x.wanted, key, c.PV)
-		keepLeast(x.anywhere, c.Volume, c.PV)
+		setMin(x.wanted, key, c.PV)
+		setMin(x.wantedByName, c.Volume, c.PV)
 	}
 	if (retained || wanted) && c.GroupUUID != "" {
-		x.renamed[lastingKey{c.GroupUUID, c.Volume}] = true
+		x.keptByGroupUUID[groupUUIDKey{c.GroupUUID, c.Volume}] = true
 	}
-	if x.unmadeCopy(view, c) {
-		keepLeast(x.copied, Key{c.Group, c.CloneOf}, c.PV)
+	if x.unfinishedCopy(view, c) {
+		setMin(x.copySources, Key{c.Group, c.CloneOf}, c.PV)
 	}
 }
 
@@ -185,7 +186,7 @@ func (x *index) add(view View, c *persistentvolume.Volume) {
 // or UUID.
 func (x *index) kept(v *inventory.Volume) bool {
 	_, wanted := x.wanted[KeyOf(v)]
-	return wanted || x.retained[KeyOf(v)] || x.renamed[lastingKey{v.GroupUUID, v.Name}]
+	return wanted || x.retained[KeyOf(v)] || x.keptByGroupUUID[groupUUIDKey{v.GroupUUID, v.Name}]
 }
 
 // group returns the volume group of a PersistentVolume, whichever pool of the group it is for.
@@ -194,8 +195,13 @@ func (x *index) group(c *persistentvolume.Volume) (inventory.Pool, bool) {
 	return p, there
 }
 
-// keepLeast stores s if it is the least string for k, so that the order of the lists does not matter.
-func keepLeast[K comparable](m map[K]string, k K, s string) {
+// comparePV orders PersistentVolumes by their names, and by their UIDs if several have the same.
+func comparePV(a, b persistentvolume.Volume) int {
+	return cmp.Or(cmp.Compare(a.PV, b.PV), cmp.Compare(a.UID, b.UID))
+}
+
+// setMin stores s if it is the smallest string for k, so that the order of the lists does not matter.
+func setMin[K comparable](m map[K]string, k K, s string) {
 	if other, there := m[k]; !there || s < other {
 		m[k] = s
 	}

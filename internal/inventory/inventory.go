@@ -56,11 +56,11 @@ func (p Pool) GroupUUID() string {
 // Holds reports whether a volume is in this pool, not in another pool of the same name.
 func (p Pool) Holds(v *Volume) bool { return v.Pool() == p.Name && v.GroupUUID == p.GroupUUID() }
 
-// Unseen reports whether the volumes in the pool are unknown.
-func (p Pool) Unseen() bool { return p.Directories != nil && !p.Directories.Known }
+// VolumesUnknown reports whether the volumes in the pool are unknown.
+func (p Pool) VolumesUnknown() bool { return p.Directories != nil && !p.Directories.Known }
 
 // ContentUnknown reports whether the pool's volumes or its free space are unknown.
-func (p Pool) ContentUnknown() bool { return p.Unseen() || p.Thin != nil && !p.Thin.Known }
+func (p Pool) ContentUnknown() bool { return p.VolumesUnknown() || p.Thin != nil && !p.Thin.Known }
 
 // A DirectoryPool holds the fields of a directory pool.
 type DirectoryPool struct {
@@ -80,10 +80,10 @@ type ThinPool struct {
 	Metadata     volume.Bytes
 	MetadataUsed volume.Bytes
 	// Others is the usage of volumes without flexlvm's tag, which may include blocks that they share with
-	// flexlvm's volumes. OthersUntold is the size of those for which LVM reports no usage; Others excludes
+	// flexlvm's volumes. OthersUnreported is the size of those for which LVM reports no usage; Others excludes
 	// them.
-	Others       volume.Bytes
-	OthersUntold volume.Bytes
+	Others           volume.Bytes
+	OthersUnreported volume.Bytes
 	// Unfit says why no volume may be created in the pool, whatever its free space; empty if one may.
 	Unfit string
 }
@@ -98,8 +98,8 @@ type Volume struct {
 	Size      volume.Bytes `json:"size"`       // usable size
 	Device    volume.Bytes `json:"deviceSize"` // space it currently occupies in its pool
 	Full      volume.Bytes `json:"fullSize"`   // space it occupies once fully written; the same as Device unless it is thin
-	// On is the space it occupies on each physical device, by path; nil if that is unknown.
-	On map[string]volume.Bytes `json:"-"`
+	// ByDevice is the space it occupies on each physical device, by path; nil if that is unknown.
+	ByDevice map[string]volume.Bytes `json:"-"`
 	// Shape is the layout that LVM reports; empty if it is not one of flexlvm's layouts.
 	volume.Shape
 	Namespace string      `json:"namespace,omitempty"`
@@ -108,14 +108,14 @@ type Volume struct {
 	FS        string      `json:"filesystemUUID,omitempty"`
 	// FSType is the kind of its file system.
 	FSType volume.FSType `json:"fsType,omitempty"`
-	// Clone is the UUID of the source file system, if the volume is an unfinished copy.
-	Clone string `json:"cloneOfFilesystemUUID,omitempty"`
+	// CloneOfFS is the UUID of the source file system, if the volume is an unfinished copy.
+	CloneOfFS string `json:"cloneOfFilesystemUUID,omitempty"`
 	// Fill is the progress of such a copy, if it is copied byte by byte.
 	Fill volume.Fill `json:"fill,omitempty"`
 	// HalfZeroed: a raw block volume was not zeroed completely, so no pod has used it.
 	HalfZeroed bool `json:"halfZeroed,omitempty"`
-	// Of is the volume of which this volume is a copy-on-write snapshot.
-	Of volume.Name `json:"copyOnWriteOf,omitempty"`
+	// SnapshotOf is the volume of which this volume is a copy-on-write snapshot.
+	SnapshotOf volume.Name `json:"copyOnWriteOf,omitempty"`
 	// Stored is how much of such a snapshot's store is in use.
 	Stored volume.Bytes `json:"stored,omitempty"`
 	// Overflowed: such a snapshot's store was too small, so its content is lost.
@@ -143,6 +143,9 @@ type Volume struct {
 	// SyncPercent is how much of a RAID volume is in sync, as LVM prints it.
 	SyncPercent string `json:"syncPercent,omitempty"`
 }
+
+// FullName returns the volume's group and name in the format that LVM's commands accept.
+func (v *Volume) FullName() string { return string(v.Group) + "/" + string(v.Name) }
 
 // InUse reports whether the volume is open, in any mount namespace, or mounted.
 func (v *Volume) InUse() bool { return v.Open || len(v.Mounts) > 0 }

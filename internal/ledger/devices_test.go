@@ -101,17 +101,17 @@ type simulated struct {
 func (n *simulated) fill(r *rand.Rand) {
 	devices := 2 + r.IntN(2)
 	n.Pool("flexlvm", 50*devices)
-	g := n.Group("flexlvm")
+	g := n.PoolNamed("flexlvm")
 	for i := range devices {
 		g.Devices, g.DeviceFree = append(g.Devices, fmt.Sprint("/dev/", i)), append(g.DeviceFree, 50*volume.GiB)
 	}
 	for i := range r.IntN(10) {
 		state := []volume.State{volume.Retained, volume.Doomed, volume.Unreferenced, volume.Unreferenced}[r.IntN(4)]
 		n.Volume(fmt.Sprint("v", i), state, 0, evictiontest.LastUsed(float64(r.IntN(20))), func(v *inventory.Volume) {
-			v.On, v.Device = map[string]volume.Bytes{}, 0
+			v.ByDevice, v.Device = map[string]volume.Bytes{}, 0
 			for d, path := range g.Devices {
 				held := min(volume.Bytes(r.IntN(20))*volume.GiB, g.DeviceFree[d])
-				v.On[path] = held
+				v.ByDevice[path] = held
 				v.Device += held
 				g.DeviceFree[d] -= held
 			}
@@ -148,7 +148,7 @@ func (n *simulated) promiseWide(t *testing.T, b *ledgertest.Books, r *rand.Rand,
 	w := ledgertest.Want(name, 0)
 	w.Spec.Layout = []volume.Layout{volume.Striped, volume.Raid1}[r.IntN(2)]
 	if w.Spec.Layout == volume.Striped {
-		w.Spec.Stripes = 2 + r.IntN(len(n.Group("flexlvm").Devices)-1)
+		w.Spec.Stripes = 2 + r.IntN(len(n.PoolNamed("flexlvm").Devices)-1)
 	}
 	offer, _ := b.Offer("node-1", w.Spec)
 	part := offer.Most / volume.Bytes(1+r.IntN(3))
@@ -162,13 +162,13 @@ func (n *simulated) promiseWide(t *testing.T, b *ledgertest.Books, r *rand.Rand,
 
 // carryOut removes the volumes that a plan evicts, and the doomed ones.
 func (n *simulated) carryOut(plan eviction.Result) {
-	g := n.Group("flexlvm")
+	g := n.PoolNamed("flexlvm")
 	n.View.Volumes = slices.DeleteFunc(n.View.Volumes, func(v inventory.Volume) bool {
 		gone := v.State == volume.Doomed || slices.ContainsFunc(plan.Evictions, func(e eviction.Eviction) bool { return e.Volume.UUID == v.UUID })
 		for d, path := range g.Devices {
 			if gone {
-				g.DeviceFree[d] += v.On[path]
-				g.Free += v.On[path]
+				g.DeviceFree[d] += v.ByDevice[path]
+				g.Free += v.ByDevice[path]
 			}
 		}
 		return gone
@@ -178,7 +178,7 @@ func (n *simulated) carryOut(plan eviction.Result) {
 // makeOne creates a volume that fits. In half of the cases, linear volumes are created first, and on the devices with the most room,
 // where they hurt the others most.
 func (n *simulated) makeOne(r *rand.Rand) bool {
-	g := n.Group("flexlvm")
+	g := n.PoolNamed("flexlvm")
 	if r.IntN(2) == 0 {
 		slices.SortStableFunc(n.unmade, func(a, b persistentvolume.Volume) int { return a.Shape.Devices() - b.Shape.Devices() })
 	}
@@ -195,10 +195,10 @@ func (n *simulated) makeOne(r *rand.Rand) bool {
 			share = left
 		}
 		n.Volume(c.PV, volume.Ready, 0, func(v *inventory.Volume) {
-			v.Shape, v.Size, v.Device, v.On = c.Shape, c.Size, c.Charged, map[string]volume.Bytes{}
+			v.Shape, v.Size, v.Device, v.ByDevice = c.Shape, c.Size, c.Charged, map[string]volume.Bytes{}
 			for _, d := range order {
 				held := min(share, left, g.DeviceFree[d])
-				v.On[g.Devices[d]] = held
+				v.ByDevice[g.Devices[d]] = held
 				g.DeviceFree[d] -= held
 				left -= held
 			}

@@ -135,7 +135,7 @@ func TestCloneOfAVolumeInUse(t *testing.T) {
 	for _, v := range in {
 		require.False(t, v.Origin, "%s: no snapshot goes with a thin volume", v.Name)
 		require.Empty(t, v.Problem)
-		require.Empty(t, v.Clone)
+		require.Empty(t, v.CloneOfFS)
 		require.Equal(t, m.shape, v.Shape)
 	}
 	for _, n := range []volume.Name{s.Name, c.Name} {

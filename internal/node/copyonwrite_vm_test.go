@@ -95,7 +95,7 @@ func testCopyOnWriteSnapshot(t *testing.T, m *machine) {
 	m.snapshotNow(other)
 	close(stop)
 	wg.Wait()
-	require.Equal(t, snap.CloneOf, made.Of)
+	require.Equal(t, snap.CloneOf, made.SnapshotOf)
 	require.Equal(t, s.Size, made.Size)
 	require.NoError(t, os.Remove(from+"/kept"))
 	randomFile(t, from+"/kept", 10*volume.MiB)
@@ -262,7 +262,7 @@ func TestCopyOnWriteKilledAfterEveryStep(t *testing.T) {
 	deaths := 0
 	untilAlive(t, call{Dir: m.dir, Verb: "snapshot", Spec: snap}, func() { m.clear(snap.Name) }, func(int) {
 		deaths++
-		require.Equal(t, s.Name, m.see(snap.Name).Of)
+		require.Equal(t, s.Name, m.see(snap.Name).SnapshotOf)
 		require.ElementsMatch(t, []string{"source", "snap"}, lvs())
 	})
 	require.Equal(t, 2, deaths, "snapshot; tag ready")

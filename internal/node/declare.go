@@ -129,7 +129,7 @@ func (m *groupMaker) plan(ctx context.Context, view volumegroup.View) (all []vol
 func (m *groupMaker) makeLoops(ctx context.Context, decisions []volumegroup.Decision) map[string]string {
 	out := map[string]string{}
 	for _, d := range decisions {
-		if !d.LacksLoop() {
+		if !d.NeedsLoop() {
 			continue
 		}
 		out[d.Declaration.Name] = ""
@@ -145,8 +145,8 @@ func (m *groupMaker) makeLoops(ctx context.Context, decisions []volumegroup.Deci
 }
 
 func sameLedger(a, b volumegroup.Ledger) bool {
-	sameDisk := func(a, b volumegroup.TakenDisk) bool { return reflect.DeepEqual(a, b) }
-	return maps.Equal(a.Groups, b.Groups) && maps.EqualFunc(a.Disks, b.Disks, sameDisk) && maps.EqualFunc(a.Waits, b.Waits, time.Time.Equal)
+	sameDisk := func(a, b volumegroup.DiskRecord) bool { return reflect.DeepEqual(a, b) }
+	return maps.Equal(a.Groups, b.Groups) && maps.EqualFunc(a.Disks, b.Disks, sameDisk) && maps.EqualFunc(a.WaitingSince, b.WaitingSince, time.Time.Equal)
 }
 
 func (m *groupMaker) record(step string) error {
@@ -161,12 +161,12 @@ func (m *groupMaker) record(step string) error {
 // being carried out.
 func (m *groupMaker) carryOut(ctx context.Context, d volumegroup.Decision) volumegroup.Outcome {
 	m.refuseFull(ctx, &d)
-	if d.HoldBack(); d.Problem == "" {
+	if d.RefuseRecreation(); d.Problem == "" {
 		if err := m.await(&d); err != nil {
 			d.Problem = err.Error()
 		}
 	}
-	if d.Problem != "" || len(d.Take) == 0 && !d.MakePool {
+	if d.Problem != "" || len(d.Candidates) == 0 && !d.CreatePool {
 		return volumegroup.NewOutcome(d)
 	}
 	if err := m.confirm(ctx, d.Declaration); err != nil {
@@ -189,21 +189,21 @@ func (m *groupMaker) carryOut(ctx context.Context, d volumegroup.Decision) volum
 // refuseFull moves the disks that are not blank from d.Take to d.Refused.
 func (m *groupMaker) refuseFull(ctx context.Context, d *volumegroup.Decision) {
 	var blank []volumegroup.Candidate
-	for _, c := range d.Take {
+	for _, c := range d.Candidates {
 		if !c.Begun {
 			if err := m.tools.checkBlank(ctx, c.Path); err != nil {
-				d.Refused = append(d.Refused, volumegroup.Refusal{Disk: c.Disk, Reason: err.Error(), Passing: errors.Is(err, lvm.ErrOpen)})
+				d.Refused = append(d.Refused, volumegroup.Refusal{Disk: c.Disk, Reason: err.Error(), Transient: errors.Is(err, lvm.ErrOpen)})
 				continue
 			}
 		}
 		blank = append(blank, c)
 	}
-	d.Take = blank
+	d.Candidates = blank
 }
 
 // take adds the disks in d.Take to the group, and creates the group if it does not exist.
 func (m *groupMaker) take(ctx context.Context, d *volumegroup.Decision) error {
-	if len(d.Take) == 0 {
+	if len(d.Candidates) == 0 {
 		return nil
 	}
 	if err := m.reserve(d); err != nil {
@@ -212,10 +212,10 @@ func (m *groupMaker) take(ctx context.Context, d *volumegroup.Decision) error {
 	if err := m.label(ctx, d); err != nil {
 		return err
 	}
-	if err := m.await(d); err != nil || len(d.Take) == 0 {
+	if err := m.await(d); err != nil || len(d.Candidates) == 0 {
 		return err
 	}
-	if d.HoldBack(); d.Problem != "" {
+	if d.RefuseRecreation(); d.Problem != "" {
 		return errors.New(d.Problem)
 	}
 	devices, err := m.verifiedPaths(ctx, d)
@@ -224,7 +224,7 @@ func (m *groupMaker) take(ctx context.Context, d *volumegroup.Decision) error {
 	}
 	if d.GroupUUID == "" {
 		d.GroupUUID, err = m.tools.createGroup(ctx, d.Declaration.Group, volumegroup.Tag(d.Declaration.Name), devices)
-		d.MakePool = d.Declaration.ThinPool != ""
+		d.CreatePool = d.Declaration.ThinPool != ""
 	} else {
 		err = m.tools.extendGroup(ctx, d.Declaration.Group, d.GroupUUID, devices)
 	}
@@ -235,8 +235,8 @@ func (m *groupMaker) take(ctx context.Context, d *volumegroup.Decision) error {
 	made := m.ledger.Groups[d.Declaration.Name]
 	made.UUID, made.Lost = d.GroupUUID, ""
 	m.ledger.Groups[d.Declaration.Name] = made
-	delete(m.ledger.Waits, d.Declaration.Name)
-	for _, c := range d.Take {
+	delete(m.ledger.WaitingSince, d.Declaration.Name)
+	for _, c := range d.Candidates {
 		m.stage(c.ID, volumegroup.DiskMember)
 		d.Members = append(d.Members, c.Disk)
 	}
@@ -246,8 +246,8 @@ func (m *groupMaker) take(ctx context.Context, d *volumegroup.Decision) error {
 // reserve records the disks in the ledger before any of them is touched.
 func (m *groupMaker) reserve(d *volumegroup.Decision) error {
 	name := d.Declaration.Name
-	for i := range d.Take {
-		c := &d.Take[i]
+	for i := range d.Candidates {
+		c := &d.Candidates[i]
 		if c.PV == "" {
 			uuid, err := lvm.NewPhysicalVolumeUUID()
 			if err != nil {
@@ -258,14 +258,14 @@ func (m *groupMaker) reserve(d *volumegroup.Decision) error {
 		if c.Begun {
 			continue
 		}
-		taken := volumegroup.TakenDisk{Declaration: name, Group: d.Declaration.Group, PV: c.PV, Stage: volumegroup.DiskTaken, Asked: m.ledger.Disks[c.ID].Asked}
-		if c.Asked != "" && !slices.Contains(taken.Asked, c.Asked) {
-			taken.Asked = append(taken.Asked, c.Asked)
+		taken := volumegroup.DiskRecord{Declaration: name, Group: d.Declaration.Group, PV: c.PV, Stage: volumegroup.DiskTaken, ReuseEntries: m.ledger.Disks[c.ID].ReuseEntries}
+		if c.ReuseEntry != "" && !slices.Contains(taken.ReuseEntries, c.ReuseEntry) {
+			taken.ReuseEntries = append(taken.ReuseEntries, c.ReuseEntry)
 		}
 		m.ledger.Disks[c.ID] = taken
 	}
 	if d.GroupUUID == "" {
-		m.ledger.Groups[name] = volumegroup.MadeGroup{Group: d.Declaration.Group, Lost: d.Lost}
+		m.ledger.Groups[name] = volumegroup.GroupRecord{Group: d.Declaration.Group, Lost: d.Lost}
 	}
 	return m.record("record the disks")
 }
@@ -273,17 +273,17 @@ func (m *groupMaker) reserve(d *volumegroup.Decision) error {
 // label turns the disks into physical volumes, and records that. A disk for which this fails is refused.
 func (m *groupMaker) label(ctx context.Context, d *volumegroup.Decision) error {
 	var labelled []volumegroup.Candidate
-	for _, c := range d.Take {
+	for _, c := range d.Candidates {
 		if !c.Begun {
 			if passing, err := m.labelOne(ctx, c); err != nil {
-				d.Refused = append(d.Refused, volumegroup.Refusal{Disk: c.Disk, Reason: err.Error(), Passing: passing})
+				d.Refused = append(d.Refused, volumegroup.Refusal{Disk: c.Disk, Reason: err.Error(), Transient: passing})
 				continue
 			}
 		}
 		m.stage(c.ID, volumegroup.DiskLabelled)
 		labelled = append(labelled, c)
 	}
-	d.Take = labelled
+	d.Candidates = labelled
 	return m.record("record the physical volumes")
 }
 
@@ -296,8 +296,8 @@ func (m *groupMaker) verifiedPaths(ctx context.Context, d *volumegroup.Decision)
 	if err != nil {
 		return nil, err
 	}
-	for i := range d.Take {
-		c := &d.Take[i]
+	for i := range d.Candidates {
+		c := &d.Candidates[i]
 		at := slices.IndexFunc(pvs, func(pv volumegroup.PV) bool {
 			return pv.UUID == c.PV && pv.Disk == c.ID && !pv.Missing
 		})
@@ -367,7 +367,7 @@ func (m *groupMaker) stage(id string, s volumegroup.DiskStage) {
 
 // pool creates the declared thin pool, once.
 func (m *groupMaker) pool(ctx context.Context, d volumegroup.Decision) error {
-	if !d.MakePool {
+	if !d.CreatePool {
 		return nil
 	}
 	p := lvm.NewThinPool{Group: d.Declaration.Group, Name: d.Declaration.ThinPool, Size: d.Declaration.ThinSize}

@@ -138,7 +138,7 @@ func TestClearedDiskIsNotTakenAgain(t *testing.T) {
 			out, _ := h.run(0, d)
 			require.Equal(t, volumegroup.Refused, out[0].State)
 			require.Contains(t, out[0].Message, "was created here and is gone")
-			d.Again = append(d.Again, fmt.Sprintf("serial-sdb@%d", round))
+			d.ReuseDisks = append(d.ReuseDisks, fmt.Sprintf("serial-sdb@%d", round))
 			h.disk("/dev/sdb").was = false
 		}
 		out, _ := h.run(0, d)
@@ -192,7 +192,7 @@ func TestDeclaredGroupsAtRandom(t *testing.T) {
 				if d.pv == "" && !d.data && d.was {
 					asked++
 					d.was = false
-					one.Again = append(one.Again, fmt.Sprintf("%s@%d", d.ID, asked))
+					one.ReuseDisks = append(one.ReuseDisks, fmt.Sprintf("%s@%d", d.ID, asked))
 				}
 			}
 			all := []volumegroup.Declaration{one, two}[:1+random.Intn(2)]

@@ -113,7 +113,7 @@ func TestDeclaredGroup(t *testing.T) {
 	require.Contains(t, out.Message, "was created here and is gone")
 
 	m.clearDisks(disks)
-	out = m.declare(func(d *volumegroup.Declaration) { d.Again = []string{"serial-declared-3@1"} })
+	out = m.declare(func(d *volumegroup.Declaration) { d.ReuseDisks = []string{"serial-declared-3@1"} })
 	require.Equal(t, volumegroup.Made, out.State, out.Message)
 	require.Equal(t, disks, groupDevices(), "those that were refused were never taken")
 }

@@ -20,7 +20,7 @@ func TestLostGroupIsNotMadeOfOthersThanAsked(t *testing.T) {
 	h.plug("/dev/sdd")
 	h.disk("/dev/sdc").data = true
 	h.touched = nil
-	d.Again = []string{"serial-sdc"} // which is not blank
+	d.ReuseDisks = []string{"serial-sdc"} // which is not blank
 	for _, die := range []int{2, 0} {
 		h.run(die, d)
 		l, err := h.readLedger()

@@ -18,14 +18,14 @@ const busyPatience = 10 * time.Minute
 // soon. It does so for busyPatience, whose start is in the ledger and survives a restart.
 func (m *groupMaker) await(d *volumegroup.Decision) error {
 	name := d.Declaration.Name
-	at := slices.IndexFunc(d.Refused, func(r volumegroup.Refusal) bool { return r.Passing })
-	if d.GroupUUID != "" || at < 0 || len(d.Take) == 0 {
+	at := slices.IndexFunc(d.Refused, func(r volumegroup.Refusal) bool { return r.Transient })
+	if d.GroupUUID != "" || at < 0 || len(d.Candidates) == 0 {
 		return nil
 	}
-	since, waits := m.ledger.Waits[name]
+	since, waits := m.ledger.WaitingSince[name]
 	if now := m.now(); !waits || since.After(now) { // the clock may have been set back
 		since = now
-		m.ledger.Waits[name] = since
+		m.ledger.WaitingSince[name] = since
 		if err := m.record("record the wait"); err != nil {
 			return err
 		}
@@ -34,22 +34,22 @@ func (m *groupMaker) await(d *volumegroup.Decision) error {
 	if !m.now().Before(until) {
 		return nil
 	}
-	d.Waits = fmt.Sprintf("the group is not made yet, because of disk %s: %s; free it, or leave it out of spec.disks: at %s the group is made without it",
+	d.WaitReason = fmt.Sprintf("the group is not made yet, because of disk %s: %s; free it, or leave it out of spec.disks: at %s the group is made without it",
 		d.Refused[at].ID, d.Refused[at].Reason, until.UTC().Format(time.RFC3339))
-	d.Take = nil
+	d.Candidates = nil
 	return nil
 }
 
 // endWaits deletes the start of a wait once its declaration is gone or none of its disks is busy any more, so
 // that a later wait gets the full time.
 func (m *groupMaker) endWaits(outcomes []volumegroup.Outcome) error {
-	before := len(m.ledger.Waits)
-	maps.DeleteFunc(m.ledger.Waits, func(name string, _ time.Time) bool {
+	before := len(m.ledger.WaitingSince)
+	maps.DeleteFunc(m.ledger.WaitingSince, func(name string, _ time.Time) bool {
 		return !slices.ContainsFunc(outcomes, func(o volumegroup.Outcome) bool {
-			return o.Name == name && slices.ContainsFunc(o.Refused, func(r volumegroup.Refusal) bool { return r.Passing })
+			return o.Name == name && slices.ContainsFunc(o.Refused, func(r volumegroup.Refusal) bool { return r.Transient })
 		})
 	})
-	if len(m.ledger.Waits) == before {
+	if len(m.ledger.WaitingSince) == before {
 		return nil
 	}
 	return m.record("forget waits")

@@ -66,7 +66,7 @@ func TestDiskThatIsBusyForAMoment(t *testing.T) {
 			require.True(t, h.pools["fast/thinpool"])
 			l, err := h.readLedger()
 			require.NoError(t, err)
-			require.Empty(t, l.Waits)
+			require.Empty(t, l.WaitingSince)
 			if !died {
 				break
 			}
@@ -155,7 +155,7 @@ func TestWaitThatHasEnded(t *testing.T) {
 	waits := func() int {
 		l, err := h.readLedger()
 		require.NoError(t, err)
-		return len(l.Waits)
+		return len(l.WaitingSince)
 	}
 	h.busy("check", "/dev/sdc", -1)
 	_, _ = h.run(0, d)

@@ -151,7 +151,7 @@ func TestDirectoryPoolThatIsNotRead(t *testing.T) {
 	m.shell("mount -o noquota /dev/mapper/%s %s", volume.DeviceName(group, testDirectories), elsewhere)
 	pool, volumes := m.pool()
 	require.Empty(t, volumes)
-	require.True(t, pool.Unseen())
+	require.True(t, pool.VolumesUnknown())
 	require.Zero(t, pool.Free)
 	require.Contains(t, pool.Directories.Unfit, "project quota is not enforced")
 	for _, err := range []error{

@@ -171,7 +171,7 @@ func (e *Engine) describeDirectory(p *directoryPool, n volume.Name, host, everyw
 // pool is healthy.
 func (o observedPool) problemEntry(lv lvm.LogicalVolume) (inventory.Volume, bool) {
 	why, what := o.pool.Directories.Unfit, "takes no new volumes"
-	if o.pool.Unseen() {
+	if o.pool.VolumesUnknown() {
 		what = "cannot be looked into, so its volumes are not known"
 	}
 	return inventory.Volume{

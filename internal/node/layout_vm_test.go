@@ -91,7 +91,7 @@ func TestLayoutsLieAsTheyShould(t *testing.T) {
 	require.NoError(t, err)
 	for i := range listed { // the copies may be in sync to a higher degree meanwhile
 		listed[i].SyncPercent, in.Volumes[i].SyncPercent = "", ""
-		in.Volumes[i].On = nil // which needs the pieces of all devices
+		in.Volumes[i].ByDevice = nil // which needs the pieces of all devices
 	}
 	require.Equal(t, in.Volumes, listed, "one report as the other")
 }
@@ -108,11 +108,11 @@ func requireOn(m *machine, v inventory.Volume) {
 			}
 		}
 	}
-	for d, held := range v.On {
+	for d, held := range v.ByDevice {
 		require.True(m.t, there[d], "%s is not on %s", v.Name, d)
 		sum += held
 	}
-	require.Len(m.t, v.On, len(there))
+	require.Len(m.t, v.ByDevice, len(there))
 	require.Equal(m.t, v.Device, sum)
 }
 

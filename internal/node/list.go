@@ -61,8 +61,8 @@ func (e *Engine) describeAll(ctx context.Context, lvs []lvm.LogicalVolume) ([]in
 func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 	v := inventory.Volume{
 		Group: lv.Group, GroupUUID: lv.GroupUUID, Name: lv.Name, UUID: lv.UUID,
-		Device: lv.Takes(), Full: lv.Shape.Takes(lv.Size, lv.Extent), Shape: lv.Shape, On: lv.On, SyncPercent: lv.Sync, Created: lv.Created, LastUsed: e.records.lastUsed(lv.Group, lv.Name),
-		Active: lv.Active, Open: lv.Open, Origin: lv.Origin, Of: lv.Of, Stored: lv.Stored, Overflowed: lv.Overflowed,
+		Device: lv.Takes(), Full: lv.Shape.Takes(lv.Size, lv.Extent), Shape: lv.Shape, ByDevice: lv.On, SyncPercent: lv.Sync, Created: lv.Created, LastUsed: e.records.lastUsed(lv.Group, lv.Name),
+		Active: lv.Active, Open: lv.Open, Origin: lv.Origin, SnapshotOf: lv.Of, Stored: lv.Stored, Overflowed: lv.Overflowed,
 	}
 	if v.LastUsed.IsZero() {
 		v.LastUsed = lv.Created
@@ -78,7 +78,7 @@ func (e *Engine) describe(lv lvm.LogicalVolume) inventory.Volume {
 		return v
 	}
 	v.State, v.Size, v.Namespace, v.Cluster, v.Kind, v.FS = t.State, t.Size, t.Namespace, t.Cluster, t.Kind, t.FS
-	v.Reclaim, v.Wipe, v.Clone, v.Fill, v.Encrypted, v.FSType = t.Reclaim, t.Wipe, t.Clone, t.Fill, t.LUKS != "", t.FSType
+	v.Reclaim, v.Wipe, v.CloneOfFS, v.Fill, v.Encrypted, v.FSType = t.Reclaim, t.Wipe, t.Clone, t.Fill, t.LUKS != "", t.FSType
 	v.HalfZeroed = t.PartlyZeroed()
 	if lv.Name.IsDoomed() {
 		v.State = volume.Doomed

@@ -117,7 +117,7 @@ func (m *groupMaker) runRequested(ctx context.Context, d volumegroup.Declaration
 	}
 	if !loopBegun(ledger, pvs, d, id) {
 		// An entry that no earlier call has used.
-		d.Again = []string{id + "@" + m.now().UTC().Format(time.RFC3339Nano)}
+		d.ReuseDisks = []string{id + "@" + m.now().UTC().Format(time.RFC3339Nano)}
 	}
 	all, err := m.carryOutAll(ctx, []volumegroup.Declaration{d})
 	if err != nil {

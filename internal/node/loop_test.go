@@ -101,10 +101,10 @@ func TestLoopGroupLeavesWaits(t *testing.T) {
 	_, _ = h.run(0, d)
 	l, err := h.readLedger()
 	require.NoError(t, err)
-	require.Contains(t, l.Waits, "slow")
+	require.Contains(t, l.WaitingSince, "slow")
 	out, _ := h.askForLoop(0)
 	require.Equal(t, volumegroup.Made, out.State, out.Message)
 	after, err := h.readLedger()
 	require.NoError(t, err)
-	require.Equal(t, l.Waits, after.Waits)
+	require.Equal(t, l.WaitingSince, after.WaitingSince)
 }

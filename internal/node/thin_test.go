@@ -27,7 +27,7 @@ func TestAddThinPools(t *testing.T) {
 	require.Equal(t, 10*gib, got[1].Size)
 	require.Equal(t, inventory.Pool{
 		Name: "a/one", UUID: "1", Size: 50 * gib, Free: 30 * gib, LVs: 3,
-		Thin: &inventory.ThinPool{GroupUUID: "A", Known: true, Metadata: 128 * mib, MetadataUsed: 64 * mib, Others: 3 * gib, OthersUntold: 2 * gib},
+		Thin: &inventory.ThinPool{GroupUUID: "A", Known: true, Metadata: 128 * mib, MetadataUsed: 64 * mib, Others: 3 * gib, OthersUnreported: 2 * gib},
 	}, got[2])
 	require.Contains(t, got[3].Thin.Unfit, "is not active")
 	require.False(t, got[3].Thin.Known)

@@ -136,7 +136,7 @@ func (d *Daemon) next(f observation) time.Duration {
 	if at := eviction.NextOfAge(f.view, d.cfg.Policy.MinAge); !at.IsZero() {
 		next = min(next, at.Sub(now))
 	}
-	if f.result.Waits {
+	if f.result.Postponed {
 		next = min(next, f.view.StartsUntil.Sub(now))
 	}
 	for _, since := range d.unlabelled {

@@ -225,7 +225,7 @@ func (d *Daemon) decide(f *observation, objects map[string]*corev1.PersistentVol
 		Now: f.at, Cluster: d.cluster, Pools: f.inventory.Pools,
 		Removing:       d.removing(f.at, f.inventory.Volumes),
 		KeptElsewhere:  d.elsewhere.all(),
-		Unasked:        d.unasked(f.inventory.Volumes),
+		KeptUnchecked:  d.unasked(f.inventory.Volumes),
 		WentBack:       d.watches.revisions.wentBack(),
 		OrphansEvicted: d.history.orphansSince(f.at.Add(-d.cfg.Policy.OrphanWindow())),
 	}

@@ -235,7 +235,7 @@ func declarationOf(o *flexlvmv1.VolumeGroup) volumegroup.Declaration {
 	}
 	for _, entry := range strings.Split(o.Annotations[flexlvmv1.AnnotationTakeAgain], ",") {
 		if entry = strings.TrimSpace(entry); entry != "" {
-			out.Again = append(out.Again, entry)
+			out.ReuseDisks = append(out.ReuseDisks, entry)
 		}
 	}
 	return out

@@ -137,7 +137,7 @@ func TestDeclaredGroupsAreMadeAndReported(t *testing.T) {
 		require.Len(t, last, 2)
 		require.Equal(t, volumegroup.Declaration{
 			Name: "fast", Group: "vg-fast", Selectors: []volumegroup.Selector{{Path: "/dev/sd*", MinSize: 900_000_000_000}},
-			ThinPool: "thinpool", ThinSize: volume.GiB, Extend: true, Again: []string{"serial-1", "serial-2@monday"},
+			ThinPool: "thinpool", ThinSize: volume.GiB, Extend: true, ReuseDisks: []string{"serial-1", "serial-2@monday"},
 		}, last[0])
 		require.NoError(t, errors.Join(m.confirm...))
 	})

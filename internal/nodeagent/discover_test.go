@@ -28,15 +28,15 @@ type fakeDisks struct {
 	found    []discovery.Found
 	failed   error             // what Find returns
 	unseen   map[string]error  // what Find returns, by class
-	full     error             // what Empty returns
-	owner    *discovery.Owner  // that Empty was last called with
+	full     error             // what CheckEmpty returns
+	owner    *discovery.Owner  // that CheckEmpty was last called with
 	topmost  *discovery.Owner  // what Owner returns
-	owned    error             // what Offerable returns
-	offered  []discovery.Entry // that Offerable was called with
-	of       discovery.Class   // that Offerable was last called with
+	owned    error             // what CheckOfferable returns
+	offered  []discovery.Entry // that CheckOfferable was called with
+	of       discovery.Class   // that CheckOfferable was last called with
 	cleaned  []discovery.Entry
 	finding  func() // called by Find
-	emptying func() // called by Empty
+	emptying func() // called by CheckEmpty
 	cleaning func(ctx context.Context, progress func(int64) error) error
 }
 
@@ -83,7 +83,7 @@ func (f *fakeDisks) Find(_ context.Context, classes []discovery.Class) (out []di
 	return out, unseen, err
 }
 
-func (f *fakeDisks) Offerable(_ context.Context, _ discovery.Found, of discovery.Class, e discovery.Entry) (err error) {
+func (f *fakeDisks) CheckOfferable(_ context.Context, _ discovery.Found, of discovery.Class, e discovery.Entry) (err error) {
 	f.with(func() {
 		f.offered, f.of = append(f.offered, e), of
 		err = f.owned
@@ -91,7 +91,7 @@ func (f *fakeDisks) Offerable(_ context.Context, _ discovery.Found, of discovery
 	return err
 }
 
-func (f *fakeDisks) Empty(_ discovery.Found, owner *discovery.Owner) (err error) {
+func (f *fakeDisks) CheckEmpty(_ discovery.Found, owner *discovery.Owner) (err error) {
 	var emptying func()
 	f.with(func() { emptying = f.emptying })
 	if emptying != nil {

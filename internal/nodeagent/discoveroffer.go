@@ -87,9 +87,9 @@ func (s *discoverer) prove(ctx context.Context, c *discoveredCase, ledger discov
 	}
 	id := c.id()
 	was, others := ledger[id], ledger.Uncleaned(id)
-	if c.verdict.Prove || len(others) > 0 {
-		if err := s.disks.Empty(*c.found, was.Owner); err != nil {
-			c.verdict = c.verdict.NotProved(was, err)
+	if c.verdict.MustBeEmpty || len(others) > 0 {
+		if err := s.disks.CheckEmpty(*c.found, was.Owner); err != nil {
+			c.verdict = c.verdict.NotEmpty(was, err)
 			if by, _ := s.holderOf(ctx, id, false); by != nil { // it explains more
 				c.heldBy(was, by)
 			}
@@ -97,7 +97,7 @@ func (s *discoverer) prove(ctx context.Context, c *discoveredCase, ledger discov
 		}
 		c.verdict.Entry = c.verdict.Entry.Empty(others)
 	}
-	err := s.disks.Offerable(ctx, *c.found, c.class, c.verdict.Entry)
+	err := s.disks.CheckOfferable(ctx, *c.found, c.class, c.verdict.Entry)
 	if err == nil && c.verdict.Entry.OwnerUnknown() {
 		c.verdict.Entry.Owner, err = s.disks.Owner(*c.found)
 	}

@@ -28,7 +28,7 @@ func (s *discoverer) proveUnclaimed(ctx context.Context, c *discoveredCase) {
 	}
 	of := c.class
 	of.Block = c.object.Spec.VolumeMode != nil && *c.object.Spec.VolumeMode == corev1.PersistentVolumeBlock
-	err := s.disks.Offerable(ctx, *c.found, of, asOffered(c.verdict.Entry))
+	err := s.disks.CheckOfferable(ctx, *c.found, of, asOffered(c.verdict.Entry))
 	switch {
 	case err == nil:
 		s.blank[string(c.object.UID)] = true

@@ -28,14 +28,14 @@ func pressed(headroom string) *evictiontest.Scene {
 		panic(err)
 	}
 	s.Policy.HighPercent, s.Policy.LowPercent = 70, 60
-	s.Others(1, 10)
+	s.ForeignVolumes(1, 10)
 	s.Volume("old", volume.Unreferenced, 12, evictiontest.LastUsed(100))
 	s.Volume("newer", volume.Unreferenced, 8, evictiontest.LastUsed(10))
 	s.Volume("last", volume.Unreferenced, 4, evictiontest.LastUsed(6))
 	s.Volume("young", volume.Unreferenced, 2, evictiontest.ReleasedAgo(time.Minute))
 	s.Volume("busy", volume.Unreferenced, 2, func(v *inventory.Volume) { v.Open = true })
 	s.Volume("kept", volume.Retained, 2)
-	s.Volume("odd", volume.Unreferenced, 2, evictiontest.Odd)
+	s.Volume("odd", volume.Unreferenced, 2, evictiontest.WithProblem)
 	s.PersistentVolume("waiting", 5)
 	return s
 }
@@ -48,7 +48,7 @@ func unhurried(headroom string) *evictiontest.Scene {
 		panic(err)
 	}
 	s.Policy.HighPercent = 100
-	s.Others(1, 50)
+	s.ForeignVolumes(1, 50)
 	for i, size := range []int{1, 3, 2, 4, 2, 1} {
 		at := evictiontest.HoursAgo(5).Add(time.Duration(7-i) * 300 * time.Millisecond)
 		s.Volume(fmt.Sprintf("released-%d", i), volume.Unreferenced, size, func(v *inventory.Volume) {
@@ -122,13 +122,13 @@ func checkForesight(t *testing.T, s *evictiontest.Scene, size volume.Bytes) over
 
 	for _, e := range does.Evictions {
 		s.View.Volumes = slices.DeleteFunc(s.View.Volumes, func(v inventory.Volume) bool { return v.Name == e.Volume.Name })
-		s.Group("flexlvm").Free += e.Volume.Device
+		s.PoolNamed("flexlvm").Free += e.Volume.Device
 	}
 	s.View.Volumes = append(s.View.Volumes, inventory.Volume{
 		Group: "flexlvm", GroupUUID: evictiontest.GroupUUID, Name: "new", UUID: "new", State: volume.Ready, Created: s.View.Now,
 		Size: spec.Size, Device: spec.Charge(), Cluster: evictiontest.Cluster, Kind: volume.Claim, Shape: spec.Shape(),
 	})
-	s.Group("flexlvm").Free -= spec.Charge()
+	s.PoolNamed("flexlvm").Free -= spec.Charge()
 	s.View.Now = s.View.Now.Add(s.Policy.MinAge) // volumes that were released just now may be evicted by then
 	require.Equal(t, evictiontest.Evicted(s.Plan()), foreseen(fit.Then), "after a claim of %s", spec.Size)
 	return fit
@@ -251,7 +251,7 @@ func TestUndeleteBesideAPoolThatIsNotSeen(t *testing.T) {
 	f := observation{inventory: inventory.Inventory{Pools: []inventory.Pool{{Name: "g"}, {Name: "g:not", Directories: &inventory.DirectoryPool{}}}}}
 	for _, p := range f.inventory.Pools {
 		one := eviction.PoolResult{Pool: p}
-		if p.Unseen() {
+		if p.VolumesUnknown() {
 			one.Closed = "its device is not there"
 		}
 		f.result.Pools = append(f.result.Pools, one)

@@ -47,7 +47,7 @@ func (b *inFlight) gone(in inventory.Inventory) (out []job) {
 	defer b.mu.Unlock()
 	for uuid, j := range b.byUUID {
 		at := slices.IndexFunc(in.Volumes, func(v inventory.Volume) bool { return v.UUID == uuid })
-		seen := slices.ContainsFunc(in.Pools, func(p inventory.Pool) bool { return p.Name == j.volume.Pool() && !p.Unseen() })
+		seen := slices.ContainsFunc(in.Pools, func(p inventory.Pool) bool { return p.Name == j.volume.Pool() && !p.VolumesUnknown() })
 		switch {
 		case at < 0 && seen:
 			out = append(out, j)

@@ -32,7 +32,7 @@ func (d *Daemon) enqueueMakes(f observation) {
 	var quick, slow []makeJob
 	atWork, busy := d.makeQueue.at()
 	slowAtWork, slowBusy := d.slowMakeQueue.at()
-	for _, c := range append(eviction.Copies(f.view), eviction.Declared(f.view)...) {
+	for _, c := range append(eviction.Copies(f.view), eviction.LocalVolumesToCreate(f.view)...) {
 		if d.makeRetries.waits(string(c.UID), f.at) || busy && atWork.pv.UID == c.UID || slowBusy && slowAtWork.pv.UID == c.UID {
 			continue
 		}

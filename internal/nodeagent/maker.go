@@ -120,7 +120,7 @@ func (m *maker) may(object *corev1.PersistentVolume, c *persistentvolume.Volume)
 	if j, busy := m.daemon.makeQueue.at(); busy && j.pv.Group == c.Group {
 		return false
 	}
-	return eviction.MayMakeAhead(seen.view, seen.result, c)
+	return eviction.MayCreateAhead(seen.view, seen.result, c)
 }
 
 // wanted asks the API server, under the volume's lock, so that any later release of the volume finds it

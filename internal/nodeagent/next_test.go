@@ -19,7 +19,7 @@ func TestNextAfterStarts(t *testing.T) {
 	require.NoError(t, err)
 	seen := observation{view: eviction.View{Now: now, StartsUntil: now.Add(20 * time.Second)}}
 	require.GreaterOrEqual(t, d.next(seen), time.Hour, "nothing waits")
-	seen.result.Waits = true
+	seen.result.Postponed = true
 	require.Equal(t, 20*time.Second, d.next(seen))
 	now = now.Add(time.Minute)
 	require.Equal(t, settle, d.next(seen))

@@ -37,7 +37,7 @@ func (s store) percent() int { return int(s.volume.Stored * 100 / max(s.volume.D
 func (f observation) stores() (out []store) {
 	volumes := map[eviction.Key]*inventory.Volume{}
 	for i := range f.inventory.Volumes {
-		if v := &f.inventory.Volumes[i]; v.Of != "" && v.Cluster == f.view.Cluster {
+		if v := &f.inventory.Volumes[i]; v.SnapshotOf != "" && v.Cluster == f.view.Cluster {
 			volumes[eviction.KeyOf(v)] = v
 		}
 	}

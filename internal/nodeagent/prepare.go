@@ -52,7 +52,7 @@ func declaredVolumes(f observation, failed func(id string) (why string)) (out []
 	}
 	for i := range f.view.PersistentVolumes {
 		c := &f.view.PersistentVolumes[i]
-		if !eviction.Unclaimed(c) {
+		if !eviction.IsUnboundLocalVolume(c) {
 			continue
 		}
 		one := flexlvmv1.DeclaredVolume{Name: c.PV, State: flexlvmv1.DeclaredWaiting}

@@ -67,7 +67,7 @@ func written(what any) int {
 // still be there. LVM allows two groups of one name, of which one may be readable.
 func releasedUnseen(f observation, was []flexlvmv1.ReleasedVolume) (out []flexlvmv1.ReleasedVolume) {
 	for _, v := range was {
-		unseen := slices.ContainsFunc(f.inventory.Pools, func(p inventory.Pool) bool { return p.Unseen() && v.Pool == string(p.Name) })
+		unseen := slices.ContainsFunc(f.inventory.Pools, func(p inventory.Pool) bool { return p.VolumesUnknown() && v.Pool == string(p.Name) })
 		seen := slices.ContainsFunc(f.result.Released, func(r eviction.Released) bool {
 			return v.Pool == string(r.Volume.Pool()) && v.Name == string(r.Volume.Name) && v.FilesystemUUID == r.Volume.FS
 		})

@@ -92,7 +92,7 @@ func (d *Daemon) stillAsked(ctx context.Context, r flexlvmv1.VolumeRequest) (boo
 
 func (d *Daemon) grantOne(ctx context.Context, f observation, r flexlvmv1.VolumeRequest) (string, error) {
 	to := volume.State(r.State)
-	v, err := eviction.Grant(f.view, eviction.Request{Time: r.Time.Time, Group: volume.Group(r.Group), Name: volume.Name(r.Name), FS: r.FilesystemUUID, To: to})
+	v, err := eviction.AdmitRequest(f.view, eviction.Request{Time: r.Time.Time, Group: volume.Group(r.Group), Name: volume.Name(r.Name), FS: r.FilesystemUUID, To: to})
 	if err != nil {
 		return "", err
 	}

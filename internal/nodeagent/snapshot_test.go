@@ -142,7 +142,7 @@ func TestSnapshotThatOverflows(t *testing.T) {
 			r.engine.volumes = without(without(r.engine.volumes, "snap"), "full")
 			for _, name := range []volume.Name{"snap", "full"} {
 				v := r.engine.volumes[0]
-				v.Name, v.UUID, v.Kind, v.Of, v.Device, v.Stored = name, "uuid-"+string(name), volume.Snapshot, "source", 300*volume.MiB, percent*3*volume.MiB
+				v.Name, v.UUID, v.Kind, v.SnapshotOf, v.Device, v.Stored = name, "uuid-"+string(name), volume.Snapshot, "source", 300*volume.MiB, percent*3*volume.MiB
 				v.Overflowed = overflowed && name == "snap"
 				r.engine.volumes = append(r.engine.volumes, v)
 			}
@@ -186,7 +186,7 @@ func TestStoreThatFillsBetweenRounds(t *testing.T) {
 		r.engine.with(func() {
 			r.engine.volumes = without(r.engine.volumes, "snap")
 			v := r.engine.volumes[0]
-			v.Name, v.UUID, v.Kind, v.Of, v.Device, v.Stored = "snap", "uuid-snap", volume.Snapshot, "source", 300*volume.MiB, volume.Bytes(to)*3*volume.MiB
+			v.Name, v.UUID, v.Kind, v.SnapshotOf, v.Device, v.Stored = "snap", "uuid-snap", volume.Snapshot, "source", 300*volume.MiB, volume.Bytes(to)*3*volume.MiB
 			r.engine.volumes = append(r.engine.volumes, v)
 		})
 		percent.Store(to)

@@ -70,7 +70,7 @@ func (d *Daemon) undeleteOne(ctx context.Context, f observation, u eviction.Unde
 	key := eviction.KeyOfPersistentVolume(&c).String()
 	message := fmt.Sprintf("volume %s is ready again: PersistentVolume %s was made to bring it back", key, c.PV)
 	if d.dedupe.note("undeleted "+string(c.UID), "", f.at) {
-		klog.FromContext(ctx).Info("Volume brought back", "volume", key, "was", u.Was, "persistentvolume", c.PV)
+		klog.FromContext(ctx).Info("Volume brought back", "volume", key, "was", u.State, "persistentvolume", c.PV)
 		d.events.onVolume(object, normal, "VolumeUndeleted", message)
 		d.events.onClaim(ctx, claimOfObject(object), normal, "VolumeUndeleted", message)
 		d.kick() // so that the report includes it

@@ -74,7 +74,7 @@ func TestUndeleteOfWhatItCannot(t *testing.T) {
 		"another namespace": {withFS, func(o *corev1.PersistentVolume) { o.Spec.ClaimRef.Namespace = "thief" },
 			`belongs to namespace "db", and PersistentVolume data is for claim thief/data-data`},
 		"being removed": {func(v *inventory.Volume) { withFS(v); v.State = volume.Doomed }, nil, "was evicted"},
-		"half a copy":   {func(v *inventory.Volume) { withFS(v); v.Clone = "x" }, nil, "was never finished"},
+		"half a copy":   {func(v *inventory.Volume) { withFS(v); v.CloneOfFS = "x" }, nil, "was never finished"},
 		"another group": {withFS, func(o *corev1.PersistentVolume) {
 			o.Spec.FlexVolume.Options[volume.OptionGroupUUID] = "AAAAAA-bbbb-cccc-dddd-eeee-ffff-GGGGGG"
 		}, "and the volume was in the one with UUID AAAAAA"},

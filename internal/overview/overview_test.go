@@ -326,7 +326,7 @@ func TestFitsOrder(t *testing.T) {
 	require.Empty(t, by["c-free"].Evictions)
 	require.Len(t, by["b-evicts"].Evictions, 1)
 	require.Equal(t, "released-0", by["b-evicts"].Evictions[0].Name)
-	require.Contains(t, by["b-evicts"].Evictions[0].Message, "gives back 8 GiB")
+	require.Contains(t, by["b-evicts"].Evictions[0].Message, "evicting it frees 8 GiB")
 	require.EqualValues(t, 88, by["f-unlisted"].Unlisted)
 	require.Contains(t, by["a-blocked"].Why, "lost its memory")
 	require.Contains(t, by["d-full"].Why, "has no room")

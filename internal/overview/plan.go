@@ -118,7 +118,7 @@ func (f *Fit) foresee(s *flexlvmv1.NodeStorage, spec volume.Spec, now time.Time)
 	i := slices.IndexFunc(view.Pools, func(p poolView) bool { return p.Name == spec.Pool() })
 	need := claim.Charge().In(view.Pools[i].Extent)
 	view.PersistentVolumes = append(view.PersistentVolumes, claim)
-	view.StartsUntil = now.Add(eviction.MostStarts) // the claim's pod starts now
+	view.StartsUntil = now.Add(eviction.MaxPostponement) // the claim's pod starts now
 	plan, freed := planFor(view, policy, spec.Pool())
 	if view.Pools[i].Thin == nil {
 		missing := need + bytesOf(s.Status.Pools[i].Promised) - view.Pools[i].Free

@@ -186,7 +186,7 @@ func (c Config) newGrowth(books *ledger.Ledger, seen Listers, events record.Even
 // discovered returns the controller that creates PersistentVolumes for discovered volumes.
 func (c Config) discovered(w *watches, events record.EventRecorder) (*staticvolume.Controller, error) {
 	return staticvolume.New(staticvolume.Config{
-		Client: c.Client, API: c.Storage, Events: events, Classes: w.listers().Classes, Known: w.listers().Nodes, Nodes: w.storage, Now: time.Now,
+		Client: c.Client, API: c.Storage, Events: events, Classes: w.listers().Classes, Nodes: w.listers().Nodes, NodeStorages: w.storage, Now: time.Now,
 	})
 }
 

@@ -42,9 +42,9 @@ func classOf(d *flexlvmv1.VolumeDiscovery, storageClass, at string) *flexlvmv1.D
 func checkClass(class *storagev1.StorageClass) error {
 	switch {
 	case class.Provisioner != noProvisioner:
-		return fmt.Errorf("StorageClass %s has the provisioner %q, and existing file systems and disks need %q; make another class", class.Name, class.Provisioner, noProvisioner)
+		return fmt.Errorf("StorageClass %s has the provisioner %q, and existing file systems and disks need %q; create another StorageClass", class.Name, class.Provisioner, noProvisioner)
 	case class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer:
-		return fmt.Errorf("StorageClass %s has no volumeBindingMode: %s, without which claims are bound to disks of nodes where their pods cannot run; make another class", class.Name, storagev1.VolumeBindingWaitForFirstConsumer)
+		return fmt.Errorf("StorageClass %s has no volumeBindingMode: %s, without which claims are bound to disks of nodes where their pods cannot run; create another StorageClass", class.Name, storagev1.VolumeBindingWaitForFirstConsumer)
 	}
 	_, err := mountOptionsOf(class)
 	return err
@@ -54,7 +54,7 @@ func checkClass(class *storagev1.StorageClass) error {
 func mountOptionsOf(class *storagev1.StorageClass) (out []string, err error) {
 	options, err := volume.ParseMountOptions("mountOptions", class.MountOptions)
 	if err != nil {
-		return nil, fmt.Errorf("StorageClass %s: %w; make another class", class.Name, err)
+		return nil, fmt.Errorf("StorageClass %s: %w; create another StorageClass", class.Name, err)
 	}
 	for _, o := range options {
 		out = append(out, string(o))
@@ -62,7 +62,7 @@ func mountOptionsOf(class *storagev1.StorageClass) (out []string, err error) {
 	return out, nil
 }
 
-var errNoHostname = errors.New("has no label " + corev1.LabelHostname + ", by which pods are sent to it")
+var errNoHostname = errors.New("has no label " + corev1.LabelHostname + ", by which pods are scheduled to it")
 
 // build returns the PersistentVolume of an entry that a node has discovered.
 func build(node *corev1.Node, class *flexlvmv1.DiscoveryClass, storage *storagev1.StorageClass, found *flexlvmv1.Discovered) (*corev1.PersistentVolume, error) {

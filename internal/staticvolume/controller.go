@@ -26,20 +26,20 @@ import (
 )
 
 const (
-	// lookEvery is the interval between reconcile passes without a change. settle is how long to wait for more
+	// reconcileEvery is the interval between reconcile passes without a change. settle is how long to wait for more
 	// changes after one.
-	lookEvery, settle = time.Minute, 200 * time.Millisecond
+	reconcileEvery, settle = time.Minute, 200 * time.Millisecond
 	// callTimeout bounds each request.
 	callTimeout = 30 * time.Second
-	// tellAgain is how often the event of a lasting state is repeated.
-	tellAgain = time.Hour
-	// silent is the maximum age of a report. The node daemon renews it every five minutes.
-	silent = 15 * time.Minute
-	// skippedLong is how long a node may keep reporting an offer that was already used.
-	skippedLong = 2 * time.Minute
-	// retryFirst and retryMost are the bounds of the backoff after a PersistentVolume was not created. The next
+	// warnEvery is how often the event of a lasting state is repeated.
+	warnEvery = time.Hour
+	// maxReportAge is the maximum age of a report. The node daemon renews it every five minutes.
+	maxReportAge = 15 * time.Minute
+	// usedOfferTimeout is how long a node may keep reporting an offer that was already used.
+	usedOfferTimeout = 2 * time.Minute
+	// retryMin and retryMax are the bounds of the backoff after a PersistentVolume was not created. The next
 	// round retries, so within five minutes after a person has fixed the cause.
-	retryFirst, retryMost = 10 * time.Second, 5*time.Minute - lookEvery
+	retryMin, retryMax = 10 * time.Second, 5*time.Minute - reconcileEvery
 )
 
 // Config configures a Controller.
@@ -48,37 +48,37 @@ type Config struct {
 	API     *kube.Client // for its watches
 	Events  record.EventRecorder
 	Classes storagelisters.StorageClassLister
-	// Known is the cache of nodes.
-	Known corelisters.NodeLister
-	// Nodes is the watch of all NodeStorages.
-	Nodes cache.SharedIndexInformer
-	Now   func() time.Time
+	// Nodes is the cache of nodes.
+	Nodes corelisters.NodeLister
+	// NodeStorages is the watch of all NodeStorages.
+	NodeStorages cache.SharedIndexInformer
+	Now          func() time.Time
 }
 
 // A Controller creates and deletes the PersistentVolumes of discovered file systems and disks.
 type Controller struct {
 	Config
-	discoveries cache.SharedIndexInformer
-	volumes     cache.SharedIndexInformer
-	kicks       chan struct{}
-	used        map[string]int64 // by usedBy: the highest offer that a PersistentVolume of that name and disk was created from
-	// skipped and wasSkipped record, by the keys of used, since when a node has reported an offer that was
-	// already used: in this round, and in the previous one.
-	skipped, wasSkipped map[string]time.Time
-	told                map[warning]time.Time     // when the last event was sent, if in the last hour
-	locals              []corev1.PersistentVolume // all local PersistentVolumes, flexlvm's or not, in this round; nil: not listed yet
-	retries             controlplane.Retries[attempt]
+	discoveries   cache.SharedIndexInformer
+	volumes       cache.SharedIndexInformer
+	wake          chan struct{}
+	highestOffers map[string]int64 // by offerKey: the highest offer that a PersistentVolume of that name and disk was created from
+	// usedOffers and previousUsedOffers record, by the keys of highestOffers, since when a node has reported an offer
+	// that was already used: in this round, and in the previous one.
+	usedOffers, previousUsedOffers map[string]time.Time
+	warned                         map[warning]time.Time     // when the last event was sent, if in the last hour
+	locals                         []corev1.PersistentVolume // all local PersistentVolumes, flexlvm's or not, in this round; nil: not listed yet
+	retries                        controlplane.Retries[attempt]
 }
 
 // An attempt holds the inputs of a PersistentVolume's creation. If they change, the backoff starts again.
 type attempt struct {
-	declared string               // version of the VolumeDiscovery
-	found    flexlvmv1.Discovered // without its size, which is in size
-	size     int64
+	discoveryVersion string               // version of the VolumeDiscovery
+	found            flexlvmv1.Discovered // without its size, which is in size
+	size             int64
 }
 
-func attemptOf(declared *flexlvmv1.VolumeDiscovery, found *flexlvmv1.Discovered) attempt {
-	out := attempt{declared: declared.Version(), found: *found, size: found.Size.Value()}
+func attemptOf(discovery *flexlvmv1.VolumeDiscovery, found *flexlvmv1.Discovered) attempt {
+	out := attempt{discoveryVersion: discovery.Version(), found: *found, size: found.Size.Value()}
 	out.found.Size = resource.Quantity{} // equal Quantities may differ under ==
 	return out
 }
@@ -89,22 +89,22 @@ func New(config Config) (*Controller, error) {
 		Config:      config,
 		discoveries: cache.NewSharedIndexInformer(config.API.WatchVolumeDiscoveries(), &flexlvmv1.VolumeDiscovery{}, 0, cache.Indexers{}),
 		volumes:     cache.NewSharedIndexInformer(config.API.WatchDiscovered(""), &corev1.PersistentVolume{}, 0, cache.Indexers{}),
-		kicks:       make(chan struct{}, 1), used: map[string]int64{}, told: map[warning]time.Time{},
-		retries: controlplane.NewRetries[attempt](retryFirst, retryMost),
+		wake:        make(chan struct{}, 1), highestOffers: map[string]int64{}, warned: map[warning]time.Time{},
+		retries: controlplane.NewRetries[attempt](retryMin, retryMax),
 	}
 	always := func(any, any) bool { return true }
-	_, err1 := c.discoveries.AddEventHandler(c.kicked(always))
-	_, err2 := c.volumes.AddEventHandler(c.kicked(always))
-	_, err3 := config.Nodes.AddEventHandler(c.kicked(discoversOther))
+	_, err1 := c.discoveries.AddEventHandler(c.wakeOn(always))
+	_, err2 := c.volumes.AddEventHandler(c.wakeOn(always))
+	_, err3 := config.NodeStorages.AddEventHandler(c.wakeOn(discoveredChanged))
 	return c, errors.Join(err1, err2, err3)
 }
 
-// kicked returns a handler that wakes Run on additions, deletions and the updates for which matters returns
+// wakeOn returns a handler that wakes Run on additions, deletions and the updates for which matters returns
 // true.
-func (c *Controller) kicked(matters func(was, now any) bool) cache.ResourceEventHandler {
+func (c *Controller) wakeOn(matters func(was, now any) bool) cache.ResourceEventHandler {
 	kick := func(any) {
 		select {
-		case c.kicks <- struct{}{}:
+		case c.wake <- struct{}{}:
 		default:
 		}
 	}
@@ -115,9 +115,9 @@ func (c *Controller) kicked(matters func(was, now any) bool) cache.ResourceEvent
 	}}
 }
 
-// discoversOther reports whether the discovered entries in a NodeStorage, or the VolumeDiscovery they are based
+// discoveredChanged reports whether the discovered entries in a NodeStorage, or the VolumeDiscovery they are based
 // on, have changed.
-func discoversOther(was, now any) bool {
+func discoveredChanged(was, now any) bool {
 	a, b := &was.(*flexlvmv1.NodeStorage).Status, &now.(*flexlvmv1.NodeStorage).Status
 	return a.DiscoveredFrom != b.DiscoveredFrom || !equality.Semantic.DeepEqual(a.Discovered, b.Discovered)
 }
@@ -126,15 +126,15 @@ func discoversOther(was, now any) bool {
 func (c *Controller) Run(ctx context.Context) {
 	go c.discoveries.RunWithContext(ctx)
 	go c.volumes.RunWithContext(ctx)
-	if !cache.WaitForCacheSync(ctx.Done(), c.discoveries.HasSynced, c.volumes.HasSynced, c.Nodes.HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), c.discoveries.HasSynced, c.volumes.HasSynced, c.NodeStorages.HasSynced) {
 		return
 	}
-	for next := time.Duration(0); wait(ctx, next, c.kicks); next = lookEvery {
+	for next := time.Duration(0); wait(ctx, next, c.wake); next = reconcileEvery {
 		if !wait(ctx, settle, nil) {
 			return
 		}
-		if err := c.round(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "What nodes have discovered is looked at again")
+		if err := c.reconcile(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Reconciling discovered volumes failed; it is retried")
 		}
 	}
 }
@@ -151,17 +151,17 @@ func wait(ctx context.Context, d time.Duration, kicks <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// round is one reconcile pass over all discovered entries. An entry's failure does not stop the others.
-func (c *Controller) round(ctx context.Context) error {
-	declared := c.discovery()
+// reconcile is one reconcile pass over all discovered entries. An entry's failure does not stop the others.
+func (c *Controller) reconcile(ctx context.Context) error {
+	discovery := c.discovery()
 	defer func() { c.locals = nil }()
 	c.retries.Prune(c.Now())
-	c.pruneTold()
-	c.wasSkipped, c.skipped = c.skipped, map[string]time.Time{}
+	c.pruneWarned()
+	c.previousUsedOffers, c.usedOffers = c.usedOffers, map[string]time.Time{}
 	var failed []error
-	for _, o := range c.Nodes.GetStore().List() {
+	for _, o := range c.NodeStorages.GetStore().List() {
 		report := o.(*flexlvmv1.NodeStorage)
-		if !c.counts(declared, report) {
+		if !c.isCurrent(discovery, report) {
 			continue
 		}
 		for i := range report.Status.Discovered {
@@ -169,7 +169,7 @@ func (c *Controller) round(ctx context.Context) error {
 			var err error
 			switch found.State {
 			case flexlvmv1.DiscoveredReady:
-				err = c.offer(ctx, declared, report.Name, found)
+				err = c.createOffered(ctx, discovery, report.Name, found)
 			case flexlvmv1.DiscoveredCleaned:
 				err = c.deleteCleaned(ctx, report.Name, found)
 			case flexlvmv1.DiscoveredRefused:
@@ -183,21 +183,21 @@ func (c *Controller) round(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// counts reports whether a node's report is up to date: the node is not silent, and the report is based on the
+// isCurrent reports whether a node's report is up to date: the node is not silent, and the report is based on the
 // current VolumeDiscovery.
-func (c *Controller) counts(declared *flexlvmv1.VolumeDiscovery, report *flexlvmv1.NodeStorage) bool {
+func (c *Controller) isCurrent(discovery *flexlvmv1.VolumeDiscovery, report *flexlvmv1.NodeStorage) bool {
 	age := c.Now().Sub(report.Status.ObservedTime.Time).Abs() // a report from the future would count long after its daemon is gone
-	if declared == nil {
-		return len(report.Status.Discovered) > 0 && age <= silent
+	if discovery == nil {
+		return len(report.Status.Discovered) > 0 && age <= maxReportAge
 	}
-	if report.Status.DiscoveredFrom != declared.Version() || len(report.Status.Discovered) == 0 {
+	if report.Status.DiscoveredFrom != discovery.Version() || len(report.Status.Discovered) == 0 {
 		return false // the node is about to observe again and report
 	}
-	if age <= silent {
+	if age <= maxReportAge {
 		return true
 	}
-	// tellOf, because a node whose clock is ahead reports another time, and so another message, each time.
-	c.tellOf(declared, warning{"NodeSilent", report.Name}, fmt.Sprintf("node %s last reported at %s, by its clock: no PersistentVolume is made of what it found then, and none that it cleaned is deleted; look at the pod of DaemonSet flexlvm-gc and at the clock there", report.Name, report.Status.ObservedTime.UTC().Format(time.RFC3339)))
+	// Not warn, because a node whose clock is ahead reports another time, and so another message, each time.
+	c.warnKeyed(discovery, warning{"NodeSilent", report.Name}, fmt.Sprintf("node %s last reported at %s, by its clock: no PersistentVolume is created for what it found then, and none that it cleaned is deleted; see the pod of DaemonSet flexlvm-gc and at the clock there", report.Name, report.Status.ObservedTime.UTC().Format(time.RFC3339)))
 	return false
 }
 
@@ -213,31 +213,31 @@ func (c *Controller) discovery() *flexlvmv1.VolumeDiscovery {
 	return nil
 }
 
-// known returns the cached PersistentVolume of that name, or nil, and records the offer it was created from.
-func (c *Controller) known(name string) *corev1.PersistentVolume {
+// cachedVolume returns the cached PersistentVolume of that name, or nil, and records the offer it was created from.
+func (c *Controller) cachedVolume(name string) *corev1.PersistentVolume {
 	o, there, err := c.volumes.GetStore().GetByKey(name)
 	if err != nil || !there {
 		return nil
 	}
 	v := o.(*corev1.PersistentVolume)
 	if offer, err := strconv.ParseInt(v.Annotations[flexlvmv1.AnnotationOffer], 10, 64); err == nil {
-		key := usedBy(name, v.Annotations[flexlvmv1.AnnotationDisk])
-		c.used[key] = max(c.used[key], offer)
+		key := offerKey(name, v.Annotations[flexlvmv1.AnnotationDisk])
+		c.highestOffers[key] = max(c.highestOffers[key], offer)
 	}
 	return v
 }
 
-// usedBy returns the key of used: offers are counted per disk.
-func usedBy(name, disk string) string { return name + "\x00" + disk }
+// offerKey returns the key of highestOffers: offers are counted per disk.
+func offerKey(name, disk string) string { return name + "\x00" + disk }
 
-// offer creates the PersistentVolume of a ready entry, at most once per offer of the node: the node's report
+// createOffered creates the PersistentVolume of a ready entry, at most once per offer of the node: the node's report
 // may be older than the deletion of the previous PersistentVolume.
-func (c *Controller) offer(ctx context.Context, declared *flexlvmv1.VolumeDiscovery, node string, found *flexlvmv1.Discovered) error {
+func (c *Controller) createOffered(ctx context.Context, discovery *flexlvmv1.VolumeDiscovery, node string, found *flexlvmv1.Discovered) error {
 	name := Name(node, found.Path)
-	if declared == nil || c.known(name) != nil || c.skips(declared, node, found) {
+	if discovery == nil || c.cachedVolume(name) != nil || c.isUsedOffer(discovery, node, found) {
 		return nil
 	}
-	class := classOf(declared, found.StorageClassName, found.Path)
+	class := classOf(discovery, found.StorageClassName, found.Path)
 	if class == nil {
 		return nil
 	}
@@ -246,64 +246,72 @@ func (c *Controller) offer(ctx context.Context, declared *flexlvmv1.VolumeDiscov
 		err = checkClass(storage)
 	}
 	if err != nil {
-		c.tell(declared, "StorageClassRefused", err.Error())
+		c.warn(discovery, "StorageClassRefused", err.Error())
 		return nil
 	}
-	known, err := c.Known.Get(node)
+	cachedNode, err := c.Nodes.Get(node)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil || !c.selects(declared, class, known) {
+	if err != nil || !c.selects(discovery, class, cachedNode) {
 		return err
 	}
-	this := attemptOf(declared, found)
+	this := attemptOf(discovery, found)
 	if c.retries.Wait(name, this, c.Now()) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	made, err := c.make(ctx, declared, class, storage, known, found)
-	if made == nil {
+	created, err := c.create(ctx, source{discovery, class, storage, found}, cachedNode)
+	if created == nil {
 		c.retries.Failed(name, this, c.Now())
-		return c.refused(declared, known, found, err)
+		return c.reportRefusal(discovery, cachedNode, found, err)
 	}
 	c.retries.Forget(name)
-	c.used[usedBy(name, found.Disk)] = found.Offer
-	c.locals = append(c.locals, leanLocal(made))
-	klog.FromContext(ctx).Info("A PersistentVolume is made of what a node has discovered", "persistentvolume", name, "node", node, "path", found.Path, "disk", found.Disk)
-	c.Events.Event(made, corev1.EventTypeNormal, "Discovered", fmt.Sprintf("made of %s (%s) on node %s", found.Path, found.Disk, node))
+	c.highestOffers[offerKey(name, found.Disk)] = found.Offer
+	c.locals = append(c.locals, leanLocal(created))
+	klog.FromContext(ctx).Info("Created the PersistentVolume of a discovered volume", "persistentvolume", name, "node", node, "path", found.Path, "disk", found.Disk)
+	c.Events.Event(created, corev1.EventTypeNormal, "Discovered", fmt.Sprintf("created for %s (%s) on node %s", found.Path, found.Disk, node))
 	return nil
 }
 
-// make creates a PersistentVolume. It returns nil if there is to be none. It gets the node from the API server
+// A source is what a PersistentVolume is created from.
+type source struct {
+	discovery *flexlvmv1.VolumeDiscovery
+	class     *flexlvmv1.DiscoveryClass
+	storage   *storagev1.StorageClass
+	found     *flexlvmv1.Discovered
+}
+
+// create creates a PersistentVolume. It returns nil if there is to be none. It gets the node from the API server
 // only if the cached node does not already rule the PersistentVolume out.
-func (c *Controller) make(ctx context.Context, declared *flexlvmv1.VolumeDiscovery, class *flexlvmv1.DiscoveryClass, storage *storagev1.StorageClass, node *corev1.Node, found *flexlvmv1.Discovered) (*corev1.PersistentVolume, error) {
-	made, err := c.build(ctx, declared, class, storage, node, found)
-	if made == nil {
+func (c *Controller) create(ctx context.Context, from source, node *corev1.Node) (*corev1.PersistentVolume, error) {
+	created, err := c.build(ctx, from, node)
+	if created == nil {
 		return nil, err
 	}
 	if node, err = c.Client.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{}); err != nil {
 		return nil, err
 	}
-	if made, err = c.build(ctx, declared, class, storage, node, found); made == nil {
+	if created, err = c.build(ctx, from, node); created == nil {
 		return nil, err
 	}
-	made, err = c.Client.CoreV1().PersistentVolumes().Create(ctx, made, metav1.CreateOptions{})
+	created, err = c.Client.CoreV1().PersistentVolumes().Create(ctx, created, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return nil, nil // the watch is late, or another program created it; the next round reports nothing in either case
 	case err != nil:
 		return nil, err
 	}
-	return made, nil
+	return created, nil
 }
 
 // build returns the PersistentVolume to create, or nil if there is to be none.
-func (c *Controller) build(ctx context.Context, declared *flexlvmv1.VolumeDiscovery, class *flexlvmv1.DiscoveryClass, storage *storagev1.StorageClass, node *corev1.Node, found *flexlvmv1.Discovered) (*corev1.PersistentVolume, error) {
-	if !c.selects(declared, class, node) {
+func (c *Controller) build(ctx context.Context, from source, node *corev1.Node) (*corev1.PersistentVolume, error) {
+	if !c.selects(from.discovery, from.class, node) {
 		return nil, nil
 	}
-	out, err := build(node, class, storage, found)
+	out, err := build(node, from.class, from.storage, from.found)
 	if err != nil {
 		return nil, err
 	}
@@ -311,37 +319,37 @@ func (c *Controller) build(ctx context.Context, declared *flexlvmv1.VolumeDiscov
 		return nil, err
 	}
 	if reason, why := c.takenBy(out); reason != "" {
-		c.tell(declared, reason, fmt.Sprintf("%s of node %s gets no PersistentVolume: %s", found.Path, node.Name, why))
+		c.warn(from.discovery, reason, fmt.Sprintf("%s of node %s gets no PersistentVolume: %s", from.found.Path, node.Name, why))
 		return nil, nil
 	}
 	return out, nil
 }
 
-// skips reports whether a PersistentVolume was already created from this offer or a later one. If the node
+// isUsedOffer reports whether a PersistentVolume was already created from this offer or a later one. If the node
 // keeps reporting the offer, skips sends an event: no PersistentVolume is created until a person acts.
-func (c *Controller) skips(declared *flexlvmv1.VolumeDiscovery, node string, found *flexlvmv1.Discovered) bool {
-	key := usedBy(Name(node, found.Path), found.Disk)
-	if c.used[key] < found.Offer {
+func (c *Controller) isUsedOffer(discovery *flexlvmv1.VolumeDiscovery, node string, found *flexlvmv1.Discovered) bool {
+	key := offerKey(Name(node, found.Path), found.Disk)
+	if c.highestOffers[key] < found.Offer {
 		return false
 	}
 	now := c.Now()
-	since, there := c.wasSkipped[key]
+	since, there := c.previousUsedOffers[key]
 	if !there {
 		since = now
 	}
-	c.skipped[key] = since
-	if now.Sub(since) > skippedLong {
-		c.tell(declared, "OfferTaken", fmt.Sprintf("%s of node %s gets no PersistentVolume: one was made of this offer of %s, or of a later one, and is gone, and the node has made no new offer. See that its pod of DaemonSet flexlvm-gc runs; if it does, it has not seen that PersistentVolume, or what it had noted was lost: see that nobody wants what the disk holds, empty it, and restart the provisioner (kubectl -n flexlvm-system rollout restart deployment/flexlvm-provisioner)", found.Path, node, found.Disk))
+	c.usedOffers[key] = since
+	if now.Sub(since) > usedOfferTimeout {
+		c.warn(discovery, "OfferTaken", fmt.Sprintf("%s of node %s gets no PersistentVolume: one was created for this offer of %s, or for a later one, and is gone, and the node has not offered it again. Check that its pod of DaemonSet flexlvm-gc runs; if it does, it has not seen that PersistentVolume, or its records were lost: check that nobody needs the data on the disk, empty it, and restart the provisioner (kubectl -n flexlvm-system rollout restart deployment/flexlvm-provisioner)", found.Path, node, found.Disk))
 	}
 	return true
 }
 
 // selects reports whether a class selects a node. If its nodeSelector is invalid, the node reports that as
 // well.
-func (c *Controller) selects(declared *flexlvmv1.VolumeDiscovery, class *flexlvmv1.DiscoveryClass, node *corev1.Node) bool {
+func (c *Controller) selects(discovery *flexlvmv1.VolumeDiscovery, class *flexlvmv1.DiscoveryClass, node *corev1.Node) bool {
 	selects, err := class.Selects(node.Labels)
 	if err != nil {
-		c.tell(declared, "ClassRefused", fmt.Sprintf("class %s: nodeSelector: %v", class.StorageClassName, err))
+		c.warn(discovery, "ClassRefused", fmt.Sprintf("class %s: nodeSelector: %v", class.StorageClassName, err))
 	}
 	return err == nil && selects
 }
@@ -350,7 +358,7 @@ func (c *Controller) selects(declared *flexlvmv1.VolumeDiscovery, class *flexlvm
 // still released by the claim after which the disk was cleaned: a person may have bound it to another claim
 // since.
 func (c *Controller) deleteCleaned(ctx context.Context, node string, found *flexlvmv1.Discovered) error {
-	v := c.known(Name(node, found.Path))
+	v := c.cachedVolume(Name(node, found.Path))
 	if v == nil || string(v.UID) != found.PersistentVolumeUID || v.DeletionTimestamp != nil ||
 		v.Spec.ClaimRef == nil || string(v.Spec.ClaimRef.UID) != found.ClaimUID || found.ClaimUID == "" ||
 		v.Status.Phase != corev1.VolumeReleased || v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
@@ -363,7 +371,7 @@ func (c *Controller) deleteCleaned(ctx context.Context, node string, found *flex
 // the disk. It does so only if it is still the same object and has no claimRef: a binder writes the claimRef
 // first.
 func (c *Controller) deleteWithdrawn(ctx context.Context, node string, found *flexlvmv1.Discovered) error {
-	v := c.known(Name(node, found.Path))
+	v := c.cachedVolume(Name(node, found.Path))
 	if !found.Withdrawn || v == nil || string(v.UID) != found.PersistentVolumeUID || v.DeletionTimestamp != nil ||
 		v.Spec.ClaimRef != nil || v.Status.Phase != corev1.VolumeAvailable {
 		return nil
@@ -383,7 +391,7 @@ func (c *Controller) delete(ctx context.Context, v *corev1.PersistentVolume, bec
 		return nil
 	}
 	if err == nil {
-		klog.FromContext(ctx).Info("A PersistentVolume of what a node discovered is deleted", "persistentvolume", v.Name, "because", because, "node", v.Labels[flexlvmv1.LabelDiscoveredOn], "path", v.Spec.Local.Path)
+		klog.FromContext(ctx).Info("Deleted the PersistentVolume of a discovered volume", "persistentvolume", v.Name, "because", because, "node", v.Labels[flexlvmv1.LabelDiscoveredOn], "path", v.Spec.Local.Path)
 	}
 	return err
 }

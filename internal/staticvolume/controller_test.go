@@ -49,8 +49,8 @@ func newWorld(t *testing.T) *world {
 	api, err := kube.NewClient(&rest.Config{Host: "http://127.0.0.1:1"}) // the test fills its watches
 	require.NoError(t, err)
 	w.c, err = New(Config{
-		Client: w.client, API: api, Events: w.events, Classes: storagelisters.NewStorageClassLister(w.classes), Known: corelisters.NewNodeLister(w.nodes), Now: time.Now,
-		Nodes: cache.NewSharedIndexInformer(&cache.ListWatch{}, &flexlvmv1.NodeStorage{}, 0, cache.Indexers{}),
+		Client: w.client, API: api, Events: w.events, Classes: storagelisters.NewStorageClassLister(w.classes), Nodes: corelisters.NewNodeLister(w.nodes), Now: time.Now,
+		NodeStorages: cache.NewSharedIndexInformer(&cache.ListWatch{}, &flexlvmv1.NodeStorage{}, 0, cache.Indexers{}),
 	})
 	require.NoError(t, err)
 	require.NoError(t, w.c.discoveries.GetStore().Add(&flexlvmv1.VolumeDiscovery{
@@ -64,7 +64,7 @@ func newWorld(t *testing.T) *world {
 	w.report = &flexlvmv1.NodeStorage{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: flexlvmv1.NodeStorageStatus{ObservedTime: metav1.Now(), DiscoveredFrom: "d-1/3", Discovered: []flexlvmv1.Discovered{{
 		Path: "/mnt/fast/a", StorageClassName: "fast", Kind: "Filesystem", Size: resource.MustParse("10Gi"), Disk: "fs-1", State: flexlvmv1.DiscoveredReady, Offer: 1,
 	}}}}
-	require.NoError(t, w.c.Nodes.GetStore().Add(w.report))
+	require.NoError(t, w.c.NodeStorages.GetStore().Add(w.report))
 	return w
 }
 
@@ -88,7 +88,7 @@ func (w *world) found() *flexlvmv1.Discovered { return &w.report.Status.Discover
 // round runs a round, then updates the controller's cache from the API.
 func (w *world) round() []corev1.PersistentVolume {
 	w.t.Helper()
-	require.NoError(w.t, w.c.round(w.t.Context()))
+	require.NoError(w.t, w.c.reconcile(w.t.Context()))
 	list, err := w.client.CoreV1().PersistentVolumes().List(w.t.Context(), metav1.ListOptions{LabelSelector: flexlvmv1.LabelDiscoveredOn})
 	require.NoError(w.t, err)
 	var shown []any
@@ -122,7 +122,7 @@ func TestAPersistentVolumeIsMade(t *testing.T) {
 	require.Equal(t, &corev1.LocalVolumeSource{Path: "/mnt/fast/a", FSType: ptr("xfs")}, v.Spec.Local)
 	require.Equal(t, "10Gi", v.Spec.Capacity.Storage().String())
 	require.Equal(t, []string{"host-1"}, v.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values)
-	require.Contains(t, w.said(), "Discovered made of /mnt/fast/a (fs-1) on node n1")
+	require.Contains(t, w.said(), "Discovered created for /mnt/fast/a (fs-1) on node n1")
 	require.Len(t, w.round(), 1, "once")
 }
 
@@ -150,7 +150,7 @@ func TestADiskIsTakenOnce(t *testing.T) {
 			w.node("n2", map[string]string{corev1.LabelHostname: "host-2"})
 			there := w.report.DeepCopy()
 			there.Name, there.Status.Discovered[0].Disk = "n2", second
-			require.NoError(t, w.c.Nodes.GetStore().Add(there))
+			require.NoError(t, w.c.NodeStorages.GetStore().Add(there))
 			again := *w.found()
 			again.Path = "/mnt/fast/b"
 			w.report.Status.Discovered = append(w.report.Status.Discovered, again)
@@ -205,9 +205,9 @@ func TestNothingIsMade(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		change func(w *world)
-		says   string
-		made   int
+		change  func(w *world)
+		says    string
+		created int
 	}{
 		"in another directory":          {func(w *world) { w.found().Path = "/etc/passwd" }, "", 0},
 		"of an earlier VolumeDiscovery": {func(w *world) { w.report.Status.DiscoveredFrom = "d-1/2" }, "", 0},
@@ -258,14 +258,14 @@ func TestNothingIsMade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			c.change(w)
-			require.Len(t, w.round(), c.made)
+			require.Len(t, w.round(), c.created)
 			said := w.said()
 			require.Contains(t, said, c.says)
 			if c.says == "" {
 				require.Empty(t, said)
 			}
 			w.round()
-			if c.made == 0 {
+			if c.created == 0 {
 				require.Empty(t, w.said(), "told once")
 			}
 		})

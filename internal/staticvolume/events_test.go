@@ -9,7 +9,7 @@ import (
 )
 
 // A node whose clock is ahead reports another time every five minutes, but its event is sent once an hour.
-func TestASilentNodeIsToldOnceAnHour(t *testing.T) {
+func TestSilentNodeWarnsOnceAnHour(t *testing.T) {
 	w := newWorld(t)
 	now := time.Now()
 	w.c.Now = func() time.Time { return now }
@@ -20,23 +20,23 @@ func TestASilentNodeIsToldOnceAnHour(t *testing.T) {
 		if w.said() != "" {
 			said++
 		}
-		require.Len(t, w.c.told, 1)
+		require.Len(t, w.c.warned, 1)
 		now = now.Add(5 * time.Minute)
 	}
 	require.Equal(t, 3, said)
 
 	other := w.report.DeepCopy()
 	other.Name = "n2"
-	require.NoError(t, w.c.Nodes.GetStore().Add(other))
+	require.NoError(t, w.c.NodeStorages.GetStore().Add(other))
 	w.report.Status.ObservedTime = metav1.NewTime(now)
 	other.Status.ObservedTime = metav1.NewTime(now.Add(time.Hour))
 	w.round()
 	require.Contains(t, w.said(), "NodeSilent node n2", "each node by itself")
 
 	// Warnings whose cause is gone are forgotten.
-	require.NoError(t, w.c.Nodes.GetStore().Delete(other))
-	now = now.Add(tellAgain)
+	require.NoError(t, w.c.NodeStorages.GetStore().Delete(other))
+	now = now.Add(warnEvery)
 	w.report.Status.ObservedTime = metav1.NewTime(now)
 	w.round()
-	require.Empty(t, w.c.told)
+	require.Empty(t, w.c.warned)
 }

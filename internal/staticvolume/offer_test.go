@@ -12,7 +12,7 @@ import (
 
 // If a node repeats an offer for minutes whose PersistentVolume was already created, an event reports
 // it.
-func TestAnOfferThatWasTakenIsTold(t *testing.T) {
+func TestUsedOfferWarns(t *testing.T) {
 	w := newWorld(t)
 	now := time.Now()
 	w.c.Now = func() time.Time { return now }

@@ -42,7 +42,7 @@ func TestWhatCannotBeMadeBacksOff(t *testing.T) {
 	until := func(path string, every time.Duration) (took time.Duration) {
 		for began := now; ; now = now.Add(every) {
 			w.report.Status.ObservedTime = metav1.NewTime(now)
-			_ = w.c.round(t.Context())
+			_ = w.c.reconcile(t.Context())
 			if _, err := w.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("persistentvolumes"), "", Name("n1", path)); err == nil {
 				return now.Sub(began)
 			}
@@ -52,19 +52,19 @@ func TestWhatCannotBeMadeBacksOff(t *testing.T) {
 
 	for range 100 { // rounds in 20 s
 		w.report.Status.ObservedTime = metav1.NewTime(now)
-		_ = w.c.round(t.Context())
+		_ = w.c.reconcile(t.Context())
 		now = now.Add(200 * time.Millisecond)
 	}
 	require.Equal(t, map[string]int{"list": 2, "get": 2, "create": 2}, requests())
 
 	for range 60 { // rounds in an hour
-		now = now.Add(lookEvery)
+		now = now.Add(reconcileEvery)
 		w.report.Status.ObservedTime = metav1.NewTime(now)
-		_ = w.c.round(t.Context())
+		_ = w.c.reconcile(t.Context())
 	}
 	require.Less(t, requests()["list"], 20)
 	denied = false
-	require.LessOrEqual(t, until("/mnt/fast/b", lookEvery), 5*time.Minute)
+	require.LessOrEqual(t, until("/mnt/fast/b", reconcileEvery), 5*time.Minute)
 
 	require.NoError(t, w.client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("persistentvolumes"), "", "other"))
 	w.found().Offer++
@@ -76,13 +76,13 @@ func TestOnlyWhatIsDiscoveredKicks(t *testing.T) {
 	w := newWorld(t)
 	kicked := func() bool {
 		select {
-		case <-w.c.kicks:
+		case <-w.c.wake:
 			return true
 		default:
 			return false
 		}
 	}
-	handler := w.c.kicked(discoversOther)
+	handler := w.c.wakeOn(discoveredChanged)
 	handler.OnAdd(w.report, false)
 	require.True(t, kicked())
 	for range 100 {

@@ -49,7 +49,7 @@ func Manifest(v inventory.Volume, r Request) (pv.Manifest, error) {
 		return pv.Manifest{}, err
 	}
 	if err := spec.Validate(); err != nil {
-		return pv.Manifest{}, fmt.Errorf("restore volume %s: %w", Where(v), err)
+		return pv.Manifest{}, fmt.Errorf("restore volume %s: %w", v.FullName(), err)
 	}
 	return pv.Manifest{
 		Description: pv.Description{
@@ -69,15 +69,15 @@ func mountable(v inventory.Volume, r Request) error {
 	none := r.Secret == pv.SecretRef{}
 	switch {
 	case !v.Encrypted && !none:
-		return fmt.Errorf("volume %s is not encrypted, so it needs no Secret; leave --secret out", Where(v))
+		return fmt.Errorf("volume %s is not encrypted, so it needs no Secret; leave --secret out", v.FullName())
 	case v.Encrypted && none:
-		return fmt.Errorf("volume %s is encrypted; name the Secret with its key with --secret NAMESPACE/NAME (its StorageClass names the Secret)", Where(v))
+		return fmt.Errorf("volume %s is encrypted; name the Secret with its key with --secret NAMESPACE/NAME (its StorageClass names the Secret)", v.FullName())
 	case v.FSType == volume.Raw && r.Door != pv.CSI:
-		return fmt.Errorf("volume %s has volumeMode Block, which only the CSI driver supports; set --door csi", Where(v))
+		return fmt.Errorf("volume %s has volumeMode Block, which only the CSI driver supports; set --door csi", v.FullName())
 	case v.Encrypted && r.Door != pv.CSI:
-		return fmt.Errorf("volume %s is encrypted, which only the CSI driver supports; set --door csi", Where(v))
+		return fmt.Errorf("volume %s is encrypted, which only the CSI driver supports; set --door csi", v.FullName())
 	case len(r.MountOptions) > 0 && r.Door != pv.CSI:
-		return fmt.Errorf("volume %s had the mount options %v, which only the CSI driver supports; set --door csi", Where(v), r.MountOptions)
+		return fmt.Errorf("volume %s had the mount options %v, which only the CSI driver supports; set --door csi", v.FullName(), r.MountOptions)
 	}
 	return nil
 }
@@ -85,19 +85,16 @@ func mountable(v inventory.Volume, r Request) error {
 // CheckRestorable returns an error if a volume cannot be restored. The error says why, and what to do instead.
 func CheckRestorable(v inventory.Volume) error {
 	switch {
-	case v.Clone != "" && v.State != volume.Creating:
-		return fmt.Errorf("volume %s is an unfinished copy of another volume, so there is nothing to restore. Create a new claim for the copy", Where(v))
+	case v.CloneOfFS != "" && v.State != volume.Creating:
+		return fmt.Errorf("volume %s is an unfinished copy of another volume, so there is nothing to restore. Create a new claim for the copy", v.FullName())
 	case v.HalfZeroed && v.State != volume.Creating:
-		return fmt.Errorf("volume %s was deleted before it was completely zeroed: no pod has ever used it, so there is nothing to restore. Create a new claim", Where(v))
+		return fmt.Errorf("volume %s was deleted before it was completely zeroed: no pod has ever used it, so there is nothing to restore. Create a new claim", v.FullName())
 	case v.Kind == volume.Dataset:
-		return fmt.Errorf("volume %s is a replica of a dataset, which its VolumeManager restores, not a claim. Create the VolumeManager again (`kubectl get volumemanagers -n %s`)", Where(v), v.Namespace)
+		return fmt.Errorf("volume %s is a replica of a dataset, which its VolumeManager restores, not a claim. Create the VolumeManager again (`kubectl get volumemanagers -n %s`)", v.FullName(), v.Namespace)
 	case v.Kind == volume.Snapshot:
-		return fmt.Errorf("volume %s is a snapshot whose VolumeSnapshot is gone, and cannot be restored; if it is not needed, release it on its node (`flexlvm volumes forget %s`)", Where(v), v.Name)
+		return fmt.Errorf("volume %s is a snapshot whose VolumeSnapshot is gone, and cannot be restored; if it is not needed, release it on its node (`flexlvm volumes forget %s`)", v.FullName(), v.Name)
 	case v.State == volume.Creating:
-		return fmt.Errorf("volume %s is in state creating: its first mount was interrupted or is still running, so nothing was deleted. Its next mount completes it, or the node daemon makes it ready if its file system is intact", Where(v))
+		return fmt.Errorf("volume %s is in state creating: its first mount was interrupted or is still running, so nothing was deleted. Its next mount completes it, or the node daemon makes it ready if its file system is intact", v.FullName())
 	}
 	return nil
 }
-
-// Where names a volume on its node.
-func Where(v inventory.Volume) string { return string(v.Group) + "/" + string(v.Name) }

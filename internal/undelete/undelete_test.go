@@ -104,11 +104,11 @@ func TestManifestOfAVolumeWithMountOptions(t *testing.T) {
 func TestCheckRestorable(t *testing.T) {
 	require.NoError(t, undelete.CheckRestorable(released()))
 	for says, change := range map[string]func(*inventory.Volume){
-		"is an unfinished copy":   func(v *inventory.Volume) { v.Clone = "x" },
+		"is an unfinished copy":   func(v *inventory.Volume) { v.CloneOfFS = "x" },
 		"completely zeroed":       func(v *inventory.Volume) { v.HalfZeroed = true },
 		"is a replica":            func(v *inventory.Volume) { v.Kind = volume.Dataset },
 		"its first mount was":     func(v *inventory.Volume) { v.State = volume.Creating },
-		"pvc-3 is in state creat": func(v *inventory.Volume) { v.State, v.Clone = volume.Creating, "x" },
+		"pvc-3 is in state creat": func(v *inventory.Volume) { v.State, v.CloneOfFS = volume.Creating, "x" },
 	} {
 		v := released()
 		change(&v)

@@ -24,8 +24,8 @@ type Declaration struct {
 	Extend    bool
 	// Reported: this node has reported, lately or long ago, that it created the group.
 	Reported bool
-	// Again are disks that may be taken although they were taken before: ID or ID@NOTE.
-	Again []string
+	// ReuseDisks are disks that may be taken although they were taken before: ID or ID@NOTE.
+	ReuseDisks []string
 	// Discovered are the disks of this node that are or were volumes as they are.
 	Discovered Discovered
 }
@@ -44,9 +44,9 @@ func (d Discovered) Equal(other Discovered) bool {
 	return d.Unknown == other.Unknown && maps.Equal(d.Disks, other.Disks)
 }
 
-// holds returns why a disk is not taken because it, or a part of it, was discovered; empty if it
-// may be. asked: a person wants the disk to be taken, whatever it was.
-func (d Discovered) holds(disk Disk, asked bool) string {
+// refusalReason returns why a disk is not taken because it, or a part of it, was discovered; empty if it
+// may be. reuse: a person wants the disk to be taken, whatever it was.
+func (d Discovered) refusalReason(disk Disk, reuse bool) string {
 	if disk.Loop != "" {
 		return ""
 	}
@@ -59,7 +59,7 @@ func (d Discovered) holds(disk Disk, asked bool) string {
 		case !diskid.Overlap(other, disk.ID):
 		case d.Disks[other]:
 			return fmt.Sprintf("the VolumeDiscovery offers it as a volume (%s); remove it from there, and delete its PersistentVolume, before a volume group is created on it", other)
-		case !asked:
+		case !reuse:
 			reason = fmt.Sprintf("the VolumeDiscovery offered it as a volume before (%s); it is not used unless the annotation %s of the VolumeGroup names it (%s)", other, annotation, disk.ID)
 		}
 	}
@@ -176,10 +176,10 @@ func anyMatches(pattern string, names []string) bool {
 	})
 }
 
-// asks reports whether the declaration asks for the disk to be taken again, with an entry that has
+// reuseEntry reports whether the declaration asks for the disk to be taken again, with an entry that has
 // not been used yet, and returns the entry.
-func (d Declaration) asks(id string, used []string) (entry string, yes bool) {
-	for _, entry := range d.Again {
+func (d Declaration) reuseEntry(id string, used []string) (entry string, found bool) {
+	for _, entry := range d.ReuseDisks {
 		name, _, _ := strings.Cut(entry, "@")
 		if name == id && id != "" && !slices.Contains(used, entry) {
 			return entry, true

@@ -9,19 +9,19 @@ import (
 )
 
 // A Ledger is the node's record of the disks that it has taken. It is written before a disk is
-// touched, and nothing but Waits is ever removed from it.
+// touched, and nothing but WaitingSince is ever removed from it.
 type Ledger struct {
 	// Groups holds groups by the name of the declaration that created them.
-	Groups map[string]MadeGroup `json:"groups,omitempty"`
+	Groups map[string]GroupRecord `json:"groups,omitempty"`
 	// Disks holds disks by their IDs.
-	Disks map[string]TakenDisk `json:"disks,omitempty"`
-	// Waits holds, by the names of declarations, since when their groups, which do not exist yet,
+	Disks map[string]DiskRecord `json:"disks,omitempty"`
+	// WaitingSince holds, by the names of declarations, since when their groups, which do not exist yet,
 	// wait for a disk that cannot be taken at the moment.
-	Waits map[string]time.Time `json:"waits,omitempty"`
+	WaitingSince map[string]time.Time `json:"waits,omitempty"`
 }
 
-// A MadeGroup is a volume group that a declaration created here.
-type MadeGroup struct {
+// A GroupRecord is a volume group that a declaration created here.
+type GroupRecord struct {
 	Group volume.Group `json:"group"`
 	UUID  string       `json:"uuid"`
 	// Lost is the UUID of an earlier group that is gone, while UUID is empty: only disks that are
@@ -34,24 +34,24 @@ type MadeGroup struct {
 // unknownUUID stands for a group of which nothing but its creation is known.
 const unknownUUID = "unknown"
 
-// A TakenDisk is a disk that a declaration has taken.
-type TakenDisk struct {
+// A DiskRecord is a disk that a declaration has taken.
+type DiskRecord struct {
 	Declaration string       `json:"declaration"`
 	Group       volume.Group `json:"group"`
 	// PV is the UUID that its physical volume gets. It distinguishes what an earlier process has
 	// begun from what a person has created.
 	PV    string    `json:"pv"`
 	Stage DiskStage `json:"stage"`
-	// Asked are the entries of the annotation for which the disk was taken again.
-	Asked []string `json:"asked,omitempty"`
+	// ReuseEntries are the entries of the annotation for which the disk was taken again.
+	ReuseEntries []string `json:"asked,omitempty"`
 }
 
-// lastAsked returns the entry for which the disk was last taken again; empty if it was not.
-func (t TakenDisk) lastAsked() string {
-	if len(t.Asked) == 0 {
+// lastReuseEntry returns the entry for which the disk was last taken again; empty if it was not.
+func (t DiskRecord) lastReuseEntry() string {
+	if len(t.ReuseEntries) == 0 {
 		return ""
 	}
-	return t.Asked[len(t.Asked)-1]
+	return t.ReuseEntries[len(t.ReuseEntries)-1]
 }
 
 // DiskStage is how far a disk has come on its way into the group.
@@ -74,7 +74,7 @@ func (l Ledger) WithReported(all []Declaration) Ledger {
 	for _, d := range all {
 		if _, known := out.Groups[d.Name]; !known && d.Reported {
 			// If its pool is missing, a person has removed the pool.
-			out.Groups[d.Name] = MadeGroup{Group: d.Group, Lost: unknownUUID, PoolMade: true}
+			out.Groups[d.Name] = GroupRecord{Group: d.Group, Lost: unknownUUID, PoolMade: true}
 		}
 	}
 	return out
@@ -82,14 +82,14 @@ func (l Ledger) WithReported(all []Declaration) Ledger {
 
 // clone copies the ledger, so that a plan does not change the ledger it is based on.
 func (l Ledger) clone() Ledger {
-	out := Ledger{Groups: make(map[string]MadeGroup, len(l.Groups)), Disks: make(map[string]TakenDisk, len(l.Disks)), Waits: make(map[string]time.Time, len(l.Waits))}
+	out := Ledger{Groups: make(map[string]GroupRecord, len(l.Groups)), Disks: make(map[string]DiskRecord, len(l.Disks)), WaitingSince: make(map[string]time.Time, len(l.WaitingSince))}
 	for k, v := range l.Groups {
 		out.Groups[k] = v
 	}
 	for k, v := range l.Disks {
-		v.Asked = slices.Clone(v.Asked)
+		v.ReuseEntries = slices.Clone(v.ReuseEntries)
 		out.Disks[k] = v
 	}
-	maps.Copy(out.Waits, l.Waits)
+	maps.Copy(out.WaitingSince, l.WaitingSince)
 	return out
 }

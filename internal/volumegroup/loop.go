@@ -18,8 +18,8 @@ type Loop struct {
 // Limits on the size of a loop device: room for LVM's metadata and one volume, and what ext4 and
 // XFS hold in one file.
 const (
-	LeastLoop = 640 * volume.MiB
-	MostLoop  = 8192 * volume.GiB
+	MinLoopSize = 640 * volume.MiB
+	MaxLoopSize = 8192 * volume.GiB
 )
 
 // Validate checks what can be checked without access to the host; the parameters are the fields'
@@ -28,8 +28,8 @@ func (l Loop) Validate(file, size, forTests string) error {
 	switch {
 	case !path.IsAbs(l.File) || path.Clean(l.File) != l.File || l.File == "/":
 		return &volume.FieldError{Field: file, Value: l.File, Reason: "is not the absolute path of a file, such as /var/lib/flexlvm-loop.img"}
-	case l.Size < LeastLoop || l.Size > MostLoop:
-		return &volume.FieldError{Field: size, Value: l.Size.String(), Reason: fmt.Sprintf("has to be %s to %s", LeastLoop, MostLoop)}
+	case l.Size < MinLoopSize || l.Size > MaxLoopSize:
+		return &volume.FieldError{Field: size, Value: l.Size.String(), Reason: fmt.Sprintf("has to be %s to %s", MinLoopSize, MaxLoopSize)}
 	case l.Size%volume.Block != 0:
 		return &volume.FieldError{Field: size, Value: fmt.Sprint(int64(l.Size)), Reason: fmt.Sprintf("has to be a multiple of %s", volume.Block)}
 	case !l.ForTests:

@@ -39,12 +39,12 @@ func TestLoopIsMatchedByItsDeclarationAlone(t *testing.T) {
 	require.False(t, Declaration{Selectors: []Selector{{ByID: "loop-*"}}}.Matches(device))
 
 	decisions, _ := Plan(View{Declarations: []Declaration{loops("a", "/srv/a.img")}})
-	require.True(t, decisions[0].LacksLoop())
+	require.True(t, decisions[0].NeedsLoop())
 	decisions, _ = Plan(View{Declarations: []Declaration{loops("a", "/srv/a.img")}, Disks: []Disk{device}})
-	require.False(t, decisions[0].LacksLoop())
+	require.False(t, decisions[0].NeedsLoop())
 	require.Equal(t, []string{"/dev/loop0"}, taken(decisions[0]))
-	lost := Ledger{Groups: map[string]MadeGroup{"a": {Group: "vg-a", UUID: "vg-1"}}}
+	lost := Ledger{Groups: map[string]GroupRecord{"a": {Group: "vg-a", UUID: "vg-1"}}}
 	decisions, _ = Plan(View{Declarations: []Declaration{loops("a", "/srv/a.img")}, Ledger: lost})
-	require.False(t, decisions[0].LacksLoop(), "no other file takes the place of one that is gone")
+	require.False(t, decisions[0].NeedsLoop(), "no other file takes the place of one that is gone")
 	require.Contains(t, decisions[0].Problem, "was created here and is gone")
 }

@@ -13,14 +13,14 @@ func TestLostGroupIsNotMadeAgain(t *testing.T) {
 	reported := a
 	reported.Reported = true
 	asking := a
-	asking.Again = []string{"serial-2"}
+	asking.ReuseDisks = []string{"serial-2"}
 	b := declares("b", "/dev/sd*")
 	b.Group = a.Group
-	made := Ledger{Groups: map[string]MadeGroup{"a": {Group: a.Group, UUID: "vg-1", PoolMade: true}}}
+	made := Ledger{Groups: map[string]GroupRecord{"a": {Group: a.Group, UUID: "vg-1", PoolMade: true}}}
 	begun := Ledger{
-		Groups: map[string]MadeGroup{"a": {Group: a.Group, Lost: "vg-1"}},
-		Disks: map[string]TakenDisk{
-			"serial-2": {Declaration: "a", Group: a.Group, PV: "pv-2", Stage: DiskTaken, Asked: []string{"serial-2"}},
+		Groups: map[string]GroupRecord{"a": {Group: a.Group, Lost: "vg-1"}},
+		Disks: map[string]DiskRecord{
+			"serial-2": {Declaration: "a", Group: a.Group, PV: "pv-2", Stage: DiskTaken, ReuseEntries: []string{"serial-2"}},
 			"serial-3": {Declaration: "a", Group: a.Group, PV: "pv-3", Stage: DiskTaken},
 		},
 	}
@@ -62,10 +62,10 @@ func TestReportedGroupIsRemembered(t *testing.T) {
 	require.Equal(t, ledger, ledger.WithReported([]Declaration{a}))
 	decisions, _ := Plan(View{Declarations: []Declaration{a}, Disks: []Disk{ssd("serial-2", "/dev/sdc")}, Ledger: ledger})
 	require.Contains(t, decisions[0].Problem, "is gone")
-	require.Empty(t, decisions[0].Take)
+	require.Empty(t, decisions[0].Candidates)
 
 	back := []PV{{UUID: "pv-1", Path: "/dev/sdb", Disk: "serial-1", Group: a.Group, GroupUUID: "vg-1", Tags: []string{Tag("a")}}}
 	decisions, ledger = Plan(View{Declarations: []Declaration{a}, Disks: []Disk{ssd("serial-1", "/dev/sdb")}, PVs: back, Ledger: ledger})
 	require.Empty(t, decisions[0].Problem, "it is there again")
-	require.Equal(t, MadeGroup{Group: a.Group, UUID: "vg-1", PoolMade: true}, ledger.Groups["a"])
+	require.Equal(t, GroupRecord{Group: a.Group, UUID: "vg-1", PoolMade: true}, ledger.Groups["a"])
 }

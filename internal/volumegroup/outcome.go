@@ -35,8 +35,8 @@ func NewOutcome(d Decision) Outcome {
 		out.State, out.Message = Refused, d.Problem
 	case d.GroupUUID != "":
 		out.State, out.Message = Made, fmt.Sprintf("volume group %s consists of %d disks", out.Group, len(d.Members))
-	case d.Waits != "":
-		out.State, out.Message = Waiting, d.Waits
+	case d.WaitReason != "":
+		out.State, out.Message = Waiting, d.WaitReason
 	case d.Matched():
 		out.State, out.Message = Refused, fmt.Sprintf("none of the matching disks can be used: %d refused", len(d.Refused))
 	default:

@@ -38,33 +38,33 @@ type Decision struct {
 	// GroupUUID is the UUID of the group that the declaration created; empty if there is none.
 	GroupUUID string
 	Members   []Disk // that the group consists of
-	// Take are disks to become members, if they are blank or were begun before.
-	Take     []Candidate
-	Refused  []Refusal
-	MakePool bool // the group exists, and its thin pool was not created yet
-	// Waits is why the group, which does not exist yet, is not created this time; empty if it may
+	// Candidates are disks to become members, if they are blank or were begun before.
+	Candidates []Candidate
+	Refused    []Refusal
+	CreatePool bool // the group exists, and its thin pool was not created yet
+	// WaitReason is why the group, which does not exist yet, is not created this time; empty if it may
 	// be.
-	Waits string
+	WaitReason string
 	// Lost is the UUID of a group of this name that was created here and is gone; empty if there
 	// was none, or it exists.
 	Lost string
 }
 
-// HoldBack prevents a group that is gone from being created again unless a disk to be taken was
-// asked for. It must be called again whenever a disk is removed from Take.
-func (d *Decision) HoldBack() {
-	if d.Problem != "" || d.Lost == "" || slices.ContainsFunc(d.Take, func(c Candidate) bool { return c.Asked != "" }) {
+// RefuseRecreation prevents a group that is gone from being created again unless a disk to be taken was
+// asked for. It must be called again whenever a disk is removed from Candidates.
+func (d *Decision) RefuseRecreation() {
+	if d.Problem != "" || d.Lost == "" || slices.ContainsFunc(d.Candidates, func(c Candidate) bool { return c.ReuseEntry != "" }) {
 		return
 	}
 	d.Problem = fmt.Sprintf("volume group %s (UUID %s) was created here and is gone: its disks are missing, or someone has removed it; it is not created again unless the annotation %s of the VolumeGroup names a blank disk for it", d.Declaration.Group, d.Lost, annotation)
-	d.Take = nil
+	d.Candidates = nil
 }
 
 // Matched reports whether any disk of the node matches the declaration.
-func (d Decision) Matched() bool { return len(d.Members)+len(d.Take)+len(d.Refused) > 0 }
+func (d Decision) Matched() bool { return len(d.Members)+len(d.Candidates)+len(d.Refused) > 0 }
 
-// LacksLoop reports whether the declaration's loop device is to be created.
-func (d Decision) LacksLoop() bool {
+// NeedsLoop reports whether the declaration's loop device is to be created.
+func (d Decision) NeedsLoop() bool {
 	return d.Declaration.Loop != nil && d.Problem == "" && d.GroupUUID == "" && !d.Matched()
 }
 
@@ -75,17 +75,17 @@ type Candidate struct {
 	PV string
 	// Begun: the disk already is that physical volume, in no group, and not blank.
 	Begun bool
-	// Asked is the entry of the annotation for which the disk is taken again, or was by an earlier
+	// ReuseEntry is the entry of the annotation for which the disk is taken again, or was by an earlier
 	// process that has begun with it.
-	Asked string
+	ReuseEntry string
 }
 
 // A Refusal is a disk that is not taken, and why.
 type Refusal struct {
 	Disk
 	Reason string
-	// Passing: the reason may be temporary, such as a process that has the disk open.
-	Passing bool
+	// Transient: the reason may be temporary, such as a process that has the disk open.
+	Transient bool
 }
 
 // Plan decides for each declaration. The returned ledger also records what Plan has recognised as
@@ -102,7 +102,7 @@ func Plan(v View) ([]Decision, Ledger) {
 	}
 	p.settleConflicts(decisions)
 	for i := range decisions {
-		p.finish(&decisions[i])
+		p.checkLost(&decisions[i])
 	}
 	return decisions, p.ledger
 }
@@ -124,11 +124,11 @@ func (p *planner) decide(d Declaration) Decision {
 		return out
 	}
 	if out.GroupUUID != "" {
-		p.recognise(d, out.GroupUUID)
-		out.MakePool = d.ThinPool != "" && !p.ledger.Groups[d.Name].PoolMade
+		p.recordGroup(d, out.GroupUUID)
+		out.CreatePool = d.ThinPool != "" && !p.ledger.Groups[d.Name].PoolMade
 	}
 	for _, disk := range p.Disks {
-		if pv := p.on(disk); out.GroupUUID != "" && pv != nil && pv.GroupUUID == out.GroupUUID {
+		if pv := p.pvOn(disk); out.GroupUUID != "" && pv != nil && pv.GroupUUID == out.GroupUUID {
 			out.Members = append(out.Members, disk)
 			continue
 		}
@@ -137,13 +137,13 @@ func (p *planner) decide(d Declaration) Decision {
 		}
 		c, reason := p.candidate(d, disk)
 		if reason == "" && out.GroupUUID != "" {
-			reason = p.lateReason(d, c, out.GroupUUID)
+			reason = p.extendReason(d, c, out.GroupUUID)
 		}
 		if reason != "" {
 			out.Refused = append(out.Refused, Refusal{Disk: disk, Reason: reason})
 			continue
 		}
-		out.Take = append(out.Take, c)
+		out.Candidates = append(out.Candidates, c)
 	}
 	return out
 }
@@ -159,18 +159,18 @@ func (p *planner) group(d Declaration) (uuid, problem string) {
 	if len(tags) > 1 {
 		return "", fmt.Sprintf("this node has %d volume groups named %s; give all but one another name with `vgrename UUID NAME`", len(tags), d.Group)
 	}
-	if pv := p.elsewhere(d); pv != nil {
+	if pv := p.renamedGroupPV(d); pv != nil {
 		return "", fmt.Sprintf("volume group %s (UUID %s) was created by this VolumeGroup and has been renamed; give it its name back with `vgrename %s %s`", pv.Group, pv.GroupUUID, pv.GroupUUID, d.Group)
 	}
-	made := p.ledger.Groups[d.Name]
+	record := p.ledger.Groups[d.Name]
 	for uuid, has := range tags {
 		switch by := DeclaredBy(has); {
 		case by == "":
 			return "", fmt.Sprintf("volume group %s exists, but was not created by a VolumeGroup; it can be used as it is and is not changed", d.Group)
 		case by != d.Name:
 			return "", fmt.Sprintf("volume group %s exists, and VolumeGroup %s has created it; choose another spec.name", d.Group, by)
-		case made.UUID != "" && made.UUID != uuid:
-			return "", fmt.Sprintf("volume group %s has UUID %s, but the one that was created here had %s; it is not changed", d.Group, uuid, made.UUID)
+		case record.UUID != "" && record.UUID != uuid:
+			return "", fmt.Sprintf("volume group %s has UUID %s, but the one that was created here had %s; it is not changed", d.Group, uuid, record.UUID)
 		}
 		return uuid, ""
 	}
@@ -182,9 +182,9 @@ func (p *planner) group(d Declaration) (uuid, problem string) {
 	return "", ""
 }
 
-// elsewhere returns a physical volume of a group that has the tag of the declaration and another
+// renamedGroupPV returns a physical volume of a group that has the tag of the declaration and another
 // name; nil if there is none.
-func (p *planner) elsewhere(d Declaration) *PV {
+func (p *planner) renamedGroupPV(d Declaration) *PV {
 	i := slices.IndexFunc(p.PVs, func(pv PV) bool {
 		return pv.Group != "" && pv.Group != d.Group && DeclaredBy(pv.Tags) == d.Name
 	})
@@ -194,27 +194,27 @@ func (p *planner) elsewhere(d Declaration) *PV {
 	return &p.PVs[i]
 }
 
-// recognise records the existing group, and the disks that it consists of, in the ledger.
-func (p *planner) recognise(d Declaration, uuid string) {
-	made, begun := p.ledger.Groups[d.Name]
-	if !begun {
+// recordGroup records the existing group, and the disks that it consists of, in the ledger.
+func (p *planner) recordGroup(d Declaration, uuid string) {
+	record, recorded := p.ledger.Groups[d.Name]
+	if !recorded {
 		// Created by a node that has no record of it: if its pool is missing, a person has removed
 		// the pool.
-		made.PoolMade = true
+		record.PoolMade = true
 	}
-	made.Group, made.UUID, made.Lost = d.Group, uuid, ""
-	p.ledger.Groups[d.Name] = made
+	record.Group, record.UUID, record.Lost = d.Group, uuid, ""
+	p.ledger.Groups[d.Name] = record
 	for _, pv := range p.PVs {
 		if pv.GroupUUID != uuid || pv.Disk == "" {
 			continue
 		}
 		was := p.ledger.Disks[pv.Disk]
-		p.ledger.Disks[pv.Disk] = TakenDisk{Declaration: d.Name, Group: d.Group, PV: pv.UUID, Stage: DiskMember, Asked: was.Asked}
+		p.ledger.Disks[pv.Disk] = DiskRecord{Declaration: d.Name, Group: d.Group, PV: pv.UUID, Stage: DiskMember, ReuseEntries: was.ReuseEntries}
 	}
 }
 
-// on returns the physical volume on a disk, or nil.
-func (p *planner) on(d Disk) *PV {
+// pvOn returns the physical volume on a disk, or nil.
+func (p *planner) pvOn(d Disk) *PV {
 	i := slices.IndexFunc(p.PVs, func(pv PV) bool { return pv.Disk == d.ID && d.ID != "" || pv.Path == d.Path })
 	if i < 0 {
 		return nil
@@ -226,35 +226,35 @@ func (p *planner) on(d Disk) *PV {
 // checked later.
 func (p *planner) candidate(d Declaration, disk Disk) (c Candidate, reason string) {
 	c.Disk = disk
-	if reason := p.unfit(disk); reason != "" {
+	if reason := p.unsuitableReason(disk); reason != "" {
 		return c, reason
 	}
 	taken, known := p.ledger.Disks[disk.ID]
 	begun := known && taken.Declaration == d.Name && taken.Group == d.Group
-	asked, again := d.asks(disk.ID, taken.Asked)
-	if reason := d.Discovered.holds(disk, again || begun); reason != "" {
+	entry, reuse := d.reuseEntry(disk.ID, taken.ReuseEntries)
+	if reason := d.Discovered.refusalReason(disk, reuse || begun); reason != "" {
 		return c, reason
 	}
-	if pv := p.on(disk); pv != nil {
-		if begun && !again && taken.Stage != DiskMember && pv.Group == "" && pv.UUID == taken.PV {
-			c.PV, c.Begun, c.Asked = taken.PV, true, taken.lastAsked()
+	if pv := p.pvOn(disk); pv != nil {
+		if begun && !reuse && taken.Stage != DiskMember && pv.Group == "" && pv.UUID == taken.PV {
+			c.PV, c.Begun, c.ReuseEntry = taken.PV, true, taken.lastReuseEntry()
 			return c, ""
 		}
-		return c, holdsPV(*pv)
+		return c, pvReason(*pv)
 	}
 	switch {
-	case again || !known:
-		c.Asked = asked
+	case reuse || !known:
+		c.ReuseEntry = entry
 		return c, ""
 	case begun && taken.Stage == DiskTaken:
-		c.PV, c.Asked = taken.PV, taken.lastAsked()
+		c.PV, c.ReuseEntry = taken.PV, taken.lastReuseEntry()
 		return c, ""
 	}
 	return c, fmt.Sprintf("it was used before, for volume group %s by VolumeGroup %s, and was cleared since; a disk is not used twice unless the annotation %s of the VolumeGroup names it (%s)", taken.Group, taken.Declaration, annotation, disk.ID)
 }
 
-// unfit returns why a disk is never taken, whatever is on it; empty if it may be.
-func (p *planner) unfit(d Disk) string {
+// unsuitableReason returns why a disk is never taken, whatever is on it; empty if it may be.
+func (p *planner) unsuitableReason(d Disk) string {
 	switch {
 	case d.ID == "":
 		return "it has neither a WWN nor a serial number to distinguish it from other disks; use `flexlvm vg create` on the node"
@@ -268,7 +268,7 @@ func (p *planner) unfit(d Disk) string {
 	return ""
 }
 
-func holdsPV(pv PV) string {
+func pvReason(pv PV) string {
 	if pv.Group != "" {
 		return fmt.Sprintf("it belongs to volume group %s", pv.Group)
 	}
@@ -278,11 +278,11 @@ func holdsPV(pv PV) string {
 // annotation is flexlvmv1.AnnotationTakeAgain, which this package does not import; a test compares them.
 const annotation = "flexlvm.io/take-again"
 
-// lateReason returns why a disk is not added to an existing group; empty if it may be. A disk on
+// extendReason returns why a disk is not added to an existing group; empty if it may be. A disk on
 // which a physical volume was created for the group joins it even without spec.extend: what was
 // begun is finished. A disk that was only recorded is blank or refused, and may have been used
 // otherwise since.
-func (p *planner) lateReason(d Declaration, c Candidate, uuid string) string {
+func (p *planner) extendReason(d Declaration, c Candidate, uuid string) string {
 	if !d.Extend && !c.Begun {
 		return fmt.Sprintf("volume group %s was created without it; set spec.extend to add it", d.Group)
 	}
@@ -297,7 +297,7 @@ func (p *planner) lateReason(d Declaration, c Candidate, uuid string) string {
 func (p *planner) settleConflicts(decisions []Decision) {
 	for i := range decisions {
 		d := &decisions[i]
-		d.Take = slices.DeleteFunc(d.Take, func(c Candidate) bool {
+		d.Candidates = slices.DeleteFunc(d.Candidates, func(c Candidate) bool {
 			at := slices.IndexFunc(p.Declarations, func(other Declaration) bool {
 				return other.Name != d.Declaration.Name && other.Matches(c.Disk)
 			})
@@ -310,20 +310,20 @@ func (p *planner) settleConflicts(decisions []Decision) {
 	}
 }
 
-// finish checks whether a group of this name was created here and is gone.
-func (p *planner) finish(d *Decision) {
+// checkLost checks whether a group of this name was created here and is gone.
+func (p *planner) checkLost(d *Decision) {
 	if d.Problem != "" || d.GroupUUID != "" {
 		return
 	}
 	d.Lost = p.lost(d.Declaration)
-	d.HoldBack()
+	d.RefuseRecreation()
 }
 
 // lost returns the UUID of the group that a declaration, or another one for a group of the same
 // name, created here; empty if there was none.
 func (p *planner) lost(d Declaration) string {
-	made := p.ledger.Groups[d.Name]
-	if uuid := cmp.Or(made.UUID, made.Lost); uuid != "" {
+	record := p.ledger.Groups[d.Name]
+	if uuid := cmp.Or(record.UUID, record.Lost); uuid != "" {
 		return uuid
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.ledger.Groups)) {

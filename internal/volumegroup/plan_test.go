@@ -29,7 +29,7 @@ func reasons(d Decision) map[string]string {
 }
 
 func taken(d Decision) (paths []string) {
-	for _, c := range d.Take {
+	for _, c := range d.Candidates {
 		paths = append(paths, c.Path)
 	}
 	return paths
@@ -93,7 +93,7 @@ func TestValidate(t *testing.T) {
 		require.ErrorContains(t, d.Validate(), says)
 		decisions, _ := Plan(View{Declarations: []Declaration{d}, Disks: []Disk{ssd("serial-1", "/dev/sdb")}})
 		require.Contains(t, decisions[0].Problem, says)
-		require.Empty(t, decisions[0].Take, "nothing is done of what is not understood")
+		require.Empty(t, decisions[0].Candidates, "nothing is done of what is not understood")
 	}
 }
 
@@ -112,13 +112,13 @@ func TestPlan(t *testing.T) {
 	extending.Extend = true
 	pooled := a
 	pooled.ThinPool = "thinpool"
-	asking := func(d Declaration, entries ...string) Declaration { d.Again = entries; return d }
+	asking := func(d Declaration, entries ...string) Declaration { d.ReuseDisks = entries; return d }
 	sdb, sdc := ssd("serial-1", "/dev/sdb"), ssd("serial-2", "/dev/sdc")
 	took := func(stage DiskStage, asked ...string) Ledger {
-		return Ledger{Disks: map[string]TakenDisk{"serial-1": {Declaration: "a", Group: a.Group, PV: "pv-1", Stage: stage, Asked: asked}}}
+		return Ledger{Disks: map[string]DiskRecord{"serial-1": {Declaration: "a", Group: a.Group, PV: "pv-1", Stage: stage, ReuseEntries: asked}}}
 	}
 	madeAnd := func(l Ledger) Ledger {
-		l.Groups = map[string]MadeGroup{"a": {Group: a.Group, UUID: "vg-1"}}
+		l.Groups = map[string]GroupRecord{"a": {Group: a.Group, UUID: "vg-1"}}
 		return l
 	}
 	foreign := PV{UUID: "pv-9", Path: "/dev/sdb", Disk: "serial-1", Group: a.Group, GroupUUID: "vg-9"}
@@ -192,13 +192,13 @@ func TestPlan(t *testing.T) {
 			for path, says := range c.refused {
 				require.Contains(t, got[path], says)
 			}
-			require.Equal(t, name == "its thin pool", d.MakePool)
+			require.Equal(t, name == "its thin pool", d.CreatePool)
 		})
 	}
 }
 
 // Both declarations that match one disk report the conflict.
-func TestConflictIsToldToBoth(t *testing.T) {
+func TestConflictIsReportedByBoth(t *testing.T) {
 	decisions, _ := Plan(View{Declarations: []Declaration{declares("a", "/dev/sdb"), declares("b", "/dev/sd*")}, Disks: []Disk{ssd("serial-1", "/dev/sdb"), ssd("serial-2", "/dev/sdc")}})
 	require.Contains(t, reasons(decisions[0])["/dev/sdb"], "VolumeGroup b matches it, too")
 	require.Contains(t, reasons(decisions[1])["/dev/sdb"], "VolumeGroup a matches it, too")
@@ -212,15 +212,15 @@ func TestRecognise(t *testing.T) {
 	sdb := ssd("serial-1", "/dev/sdb")
 	view := View{Declarations: []Declaration{a}, Disks: []Disk{sdb}, PVs: []PV{pvOf(a, sdb, "pv-1", "vg-1")}}
 	decisions, ledger := Plan(view)
-	require.Equal(t, map[string]MadeGroup{"a": {Group: a.Group, UUID: "vg-1", PoolMade: true}}, ledger.Groups)
-	require.Equal(t, TakenDisk{Declaration: "a", Group: a.Group, PV: "pv-1", Stage: DiskMember}, ledger.Disks["serial-1"])
-	require.False(t, decisions[0].MakePool, "nobody knows whether a person has removed it")
+	require.Equal(t, map[string]GroupRecord{"a": {Group: a.Group, UUID: "vg-1", PoolMade: true}}, ledger.Groups)
+	require.Equal(t, DiskRecord{Declaration: "a", Group: a.Group, PV: "pv-1", Stage: DiskMember}, ledger.Disks["serial-1"])
+	require.False(t, decisions[0].CreatePool, "nobody knows whether a person has removed it")
 	require.Nil(t, view.Ledger.Disks, "the plan changes nothing of what it is made from")
 
-	view.Ledger = Ledger{Groups: map[string]MadeGroup{"a": {Group: a.Group}}, Disks: map[string]TakenDisk{"serial-1": {Declaration: "a", Group: a.Group, PV: "pv-1", Stage: DiskLabelled}}}
+	view.Ledger = Ledger{Groups: map[string]GroupRecord{"a": {Group: a.Group}}, Disks: map[string]DiskRecord{"serial-1": {Declaration: "a", Group: a.Group, PV: "pv-1", Stage: DiskLabelled}}}
 	decisions, ledger = Plan(view)
 	require.Equal(t, "vg-1", ledger.Groups["a"].UUID)
-	require.True(t, decisions[0].MakePool, "an earlier process was killed before it")
+	require.True(t, decisions[0].CreatePool, "an earlier process was killed before it")
 }
 
 // A disk that is a discovered volume, or has a part that is one, is never used for a group. A disk that
@@ -240,7 +240,7 @@ func TestPlanOfDiscoveredDisks(t *testing.T) {
 		"unknown":         {Discovered{Unknown: "nobody has looked"}, []string{"naa.1"}, "nobody has looked"},
 	} {
 		d := declares("a", "/dev/sd*")
-		d.Discovered, d.Again = c.discovered, c.again
+		d.Discovered, d.ReuseDisks = c.discovered, c.again
 		decisions, _ := Plan(View{Declarations: []Declaration{d}, Disks: []Disk{disk}})
 		if c.says == "" {
 			require.Equal(t, []string{"/dev/sdb"}, taken(decisions[0]), name)

@@ -49,15 +49,15 @@ func (s *Scene) Pool(name string, size int) {
 	})
 }
 
-// Group returns the pool of that name.
-func (s *Scene) Group(name volume.PoolName) *inventory.Pool {
+// PoolNamed returns the pool of that name.
+func (s *Scene) PoolNamed(name volume.PoolName) *inventory.Pool {
 	i := slices.IndexFunc(s.View.Pools, func(p inventory.Pool) bool { return p.Name == name })
 	return &s.View.Pools[i]
 }
 
-// Others adds count logical volumes that are not flexlvm's.
-func (s *Scene) Others(count, size int) {
-	g := s.Group("flexlvm")
+// ForeignVolumes adds count logical volumes that are not flexlvm's.
+func (s *Scene) ForeignVolumes(count, size int) {
+	g := s.PoolNamed("flexlvm")
 	g.LVs += count
 	g.Free -= volume.Bytes(size) * volume.GiB
 }
@@ -76,7 +76,7 @@ func (s *Scene) Volume(name string, state volume.State, size int, change ...func
 		c(&v)
 	}
 	s.View.Volumes = append(s.View.Volumes, v)
-	g := s.Group(v.Pool())
+	g := s.PoolNamed(v.Pool())
 	g.Free -= v.Device
 	g.LVs++
 }
@@ -112,7 +112,7 @@ func (s *Scene) Replica(name string, size int, change ...func(*inventory.Volume,
 	for _, f := range change {
 		f(v, c)
 	}
-	s.Group("flexlvm").Free -= v.Device - free
+	s.PoolNamed("flexlvm").Free -= v.Device - free
 }
 
 // Plan plans with the scene's policy.
@@ -128,8 +128,8 @@ func LastUsed(h float64) func(*inventory.Volume) {
 	return func(v *inventory.Volume) { v.LastUsed = HoursAgo(h) }
 }
 
-// Odd gives a volume a problem.
-func Odd(v *inventory.Volume) { v.Problem = "odd" }
+// WithProblem gives a volume a problem.
+func WithProblem(v *inventory.Volume) { v.Problem = "odd" }
 
 // ReleasedAgo sets the release of a volume to d ago.
 func ReleasedAgo(d time.Duration) func(*inventory.Volume) {

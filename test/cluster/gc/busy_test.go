@@ -41,9 +41,9 @@ func (b *bed) testInUseElsewhere(t *testing.T) {
 	b.fill(t, small, leastMiB-50) // below its high threshold
 	s.promise(lazySmall, small, "waiting")
 	s.pod("waiting", "waiting")
-	b.say(t, "shortfall: %s", b.condition(t, "Shortfall", metav1.ConditionTrue, "cannot go while in use"))
-	b.event(t, "default", "Node", node, "Shortfall", "cannot go while in use")
-	b.event(t, s.name, "PersistentVolumeClaim", "waiting", "Shortfall", "cannot go while in use")
+	b.say(t, "shortfall: %s", b.condition(t, "Shortfall", metav1.ConditionTrue, "cannot be evicted while in use"))
+	b.event(t, "default", "Node", node, "Shortfall", "cannot be evicted while in use")
+	b.event(t, s.name, "PersistentVolumeClaim", "waiting", "Shortfall", "cannot be evicted while in use")
 	b.moreRounds(t, 3, 0)
 	require.Equal(t, volume.Unreferenced, b.stateOf(t, name), "the volume stays as it is")
 	require.Contains(t, b.onNode(t, driver+" volumes show "+name), "Device open:    yes")

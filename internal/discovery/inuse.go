@@ -17,10 +17,10 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// Unused fails while any part of a file system is mounted besides where it was found, or something
+// checkUnmounted fails while any part of a file system is mounted besides where it was found, or something
 // is mounted in it: a pod may still use it, or a person examine it. A device must not be mounted at
 // all.
-func Unused(f Found, mounts []*mountinfo.Info) error {
+func checkUnmounted(f Found, mounts []*mountinfo.Info) error {
 	own := 0
 	for _, m := range mounts {
 		if f.Kind != Device && m.Mountpoint != f.Path && diskid.Within(m.Mountpoint, f.Path) {
@@ -48,17 +48,17 @@ func Unused(f Found, mounts []*mountinfo.Info) error {
 	return nil
 }
 
-// ofHost queries the machine without running a program.
-var ofHost = Host{
+// kernelHost queries the machine without running a program.
+var kernelHost = host{
 	Mounts: func() ([]*mountinfo.Info, error) { return mountinfo.Own(nil) },
 	Device: disk.OnHost().Device,
 	Number: disk.NumberOf,
 	Disks:  disk.OnHost().List,
 }
 
-// OnHost queries the machine, also with the host's programs.
-func OnHost(run exec.Interface) Host {
-	h := ofHost
+// newHost queries the machine, also with the host's programs.
+func newHost(run exec.Interface) host {
+	h := kernelHost
 	h.UUID = func(ctx context.Context, device string) (string, error) {
 		out, err := run.CommandContext(ctx, "blkid", "-p", "-o", "value", "-s", "UUID", "--", device).Output()
 		if err != nil {
@@ -69,22 +69,22 @@ func OnHost(run exec.Interface) Host {
 	return h
 }
 
-// taken lists the signatures of devices that are part of something else, such as a volume group or a
+// memberSignatures lists the signatures of devices that are part of something else, such as a volume group or a
 // RAID, even if that is not active now.
-var taken = []string{"LVM2_member", "linux_raid_member", "isw_raid_member", "ddf_raid_member", "swap", "zfs_member", "bcache", "mpath_member", "drbd"}
+var memberSignatures = []string{"LVM2_member", "linux_raid_member", "isw_raid_member", "ddf_raid_member", "swap", "zfs_member", "bcache", "mpath_member", "drbd"}
 
-// notOurs fails if a device is one of flexlvm's volumes, or if this cannot be determined.
-func notOurs(ctx context.Context, run exec.Interface, number uint64) error {
+// checkNotFlexlvm fails if a device is one of flexlvm's volumes, or if this cannot be determined.
+func checkNotFlexlvm(ctx context.Context, run exec.Interface, number uint64) error {
 	d, err := disk.OnHost().Device(number)
 	if err != nil {
 		return err
 	}
-	return notOursDevice(ctx, run, d)
+	return checkDeviceNotFlexlvm(ctx, run, d)
 }
 
-func notOursDevice(ctx context.Context, run exec.Interface, d disk.Device) error {
+func checkDeviceNotFlexlvm(ctx context.Context, run exec.Interface, d disk.Device) error {
 	if strings.HasPrefix(d.Mapping, "flexlvm-") {
-		return errOurs
+		return errIsFlexlvm
 	}
 	if !strings.HasPrefix(d.ID, "dm-LVM-") {
 		return nil
@@ -99,18 +99,18 @@ func notOursDevice(ctx context.Context, run exec.Interface, d disk.Device) error
 		return fmt.Errorf("look up the tags of logical volume %s/%s: %w", group, name, err)
 	}
 	if strings.Contains(string(tags), "flexlvm") {
-		return errOurs
+		return errIsFlexlvm
 	}
 	return nil
 }
 
-var errOurs = errors.New("it is a volume of flexlvm, or is on one; unmount it, or remove the link")
+var errIsFlexlvm = errors.New("it is a volume of flexlvm, or is on one; unmount it, or remove the link")
 
-// Offerable fails if f is one of flexlvm's volumes, or a device that is in use: as part of another
+// checkOfferable fails if f is one of flexlvm's volumes, or a device that is in use: as part of another
 // device, according to its signatures, or because it holds data that the kubelet would format. e is
 // the record of it.
-func Offerable(ctx context.Context, run exec.Interface, f Found, c Class, e Entry) error {
-	if err := notOurs(ctx, run, f.Number); err != nil || f.Kind != Device {
+func checkOfferable(ctx context.Context, run exec.Interface, f Found, c Class, e Entry) error {
+	if err := checkNotFlexlvm(ctx, run, f.Number); err != nil || f.Kind != Device {
 		return err
 	}
 	d, err := disk.OnHost().Device(f.Number)
@@ -131,21 +131,21 @@ func Offerable(ctx context.Context, run exec.Interface, f Found, c Class, e Entr
 	if err := dev.Close(); err != nil {
 		return err
 	}
-	if err := NotTaken(ctx, run, d.Path); err != nil {
+	if err := checkNotMember(ctx, run, d.Path); err != nil {
 		return err
 	}
-	return formatsData(ctx, run, d.Path, c, e)
+	return checkKubeletFormat(ctx, run, d.Path, c, e)
 }
 
-// NotTaken fails if a device's signatures show that it is part of another. Tenants can write those,
+// checkNotMember fails if a device's signatures show that it is part of another. Tenants can write those,
 // too.
-func NotTaken(ctx context.Context, run exec.Interface, device string) error {
+func checkNotMember(ctx context.Context, run exec.Interface, device string) error {
 	found, err := lvm.Signatures(ctx, run, device)
 	if err != nil {
 		return err
 	}
 	for _, line := range found {
-		for _, kind := range taken {
+		for _, kind := range memberSignatures {
 			if strings.Contains(line, kind) {
 				return fmt.Errorf("it has a signature (%s); if nobody needs that data, clear it with `wipefs --all %s`", kind, device)
 			}

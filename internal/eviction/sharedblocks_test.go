@@ -23,7 +23,7 @@ func holds(n int) func(*inventory.Volume) {
 }
 
 // shares makes volumes share n GiB, which are counted in both and in use once.
-func (s thinScene) shares(n int) { s.Group(thinPool).Free += volume.Bytes(n) * volume.GiB }
+func (s thinScene) shares(n int) { s.PoolNamed(thinPool).Free += volume.Bytes(n) * volume.GiB }
 
 // claimed adds a claim whose volume holds all that it is promised.
 func (s thinScene) claimed(name string, n int) {
@@ -68,7 +68,7 @@ func TestThinPromisesOfWhatIsShared(t *testing.T) {
 		}, 0, []string{}},
 		"LVM has rounded": {func(s thinScene) {
 			s.claimed("a", 60)
-			s.Group(thinPool).Free += 20 * volume.MiB
+			s.PoolNamed(thinPool).Free += 20 * volume.MiB
 			s.thin("old", unreferenced, 40, holds(40))
 		}, 0, []string{}},
 		"room for all of it": {func(s thinScene) {
@@ -98,8 +98,8 @@ func TestThinPromisesOfWhatIsShared(t *testing.T) {
 		"beside others": {func(s thinScene) {
 			s.claimed("source", 30)
 			s.claimed("clone", 30)
-			s.Group(thinPool).Free += 30*volume.GiB - 20*volume.GiB
-			s.Group(thinPool).Thin.Others = 20 * volume.GiB
+			s.PoolNamed(thinPool).Free += 30*volume.GiB - 20*volume.GiB
+			s.PoolNamed(thinPool).Thin.Others = 20 * volume.GiB
 			s.thin("old", unreferenced, 30, holds(30))
 		}, 30 * volume.GiB, []string{"Promised old"}},
 		"LVM does not tell what others hold": {func(s thinScene) {
@@ -141,8 +141,8 @@ func TestThinReplicasGoForWhatIsShared(t *testing.T) {
 		v.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thinpool"}
 		c.Shape = v.Shape
 	})
-	s.Group("flexlvm").Free += 50 * volume.GiB
-	s.Group(thinPool).Free -= 50 * volume.GiB
+	s.PoolNamed("flexlvm").Free += 50 * volume.GiB
+	s.PoolNamed(thinPool).Free -= 50 * volume.GiB
 	s.claimed("source", 30)
 	require.Empty(t, s.Plan().ReplicaEvictions)
 	s.claimed("clone", 30)
@@ -199,7 +199,7 @@ func (b *blocks) scene() thinScene {
 			s.thinClaim(name, charge)
 		}
 	}
-	p := s.Group(thinPool)
+	p := s.PoolNamed(thinPool)
 	p.Free, p.Thin.Others = volume.Bytes(poolSize-b.used(b.all()...))*volume.GiB, volume.Bytes(b.others)*volume.GiB
 	return s
 }

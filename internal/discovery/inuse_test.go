@@ -23,14 +23,14 @@ func TestNotOurs(t *testing.T) {
 		"a disk":               {device: disk.Device{Path: "/dev/sda", ID: "naa.5000"}},
 		"another program's":    {device: disk.Device{Path: "/dev/dm-3", ID: "dm-CRYPT-LUKS2-1", Mapping: "secret"}},
 		"a logical volume":     {device: disk.Device{Path: "/dev/dm-3", ID: "dm-LVM-1", Mapping: "ta--nk-data--1"}, ran: "ta-nk/data-1", out: "  backup\n"},
-		"one of flexlvm's":     {device: disk.Device{Path: "/dev/dm-3", ID: "dm-LVM-1", Mapping: "tank-pvc--1"}, ran: "tank/pvc-1", out: "  flexlvm,flexlvm.state=ready\n", want: errOurs.Error()},
-		"a raw block volume":   {device: disk.Device{Path: "/dev/dm-3", ID: "dm-flexlvm-1", Mapping: "flexlvm-block-1"}, want: errOurs.Error()},
+		"one of flexlvm's":     {device: disk.Device{Path: "/dev/dm-3", ID: "dm-LVM-1", Mapping: "tank-pvc--1"}, ran: "tank/pvc-1", out: "  flexlvm,flexlvm.state=ready\n", want: errIsFlexlvm.Error()},
+		"a raw block volume":   {device: disk.Device{Path: "/dev/dm-3", ID: "dm-flexlvm-1", Mapping: "flexlvm-block-1"}, want: errIsFlexlvm.Error()},
 		"LVM does not answer":  {device: disk.Device{Path: "/dev/dm-3", ID: "dm-LVM-1", Mapping: "tank-a"}, ran: "tank/a", err: errors.New("no"), want: "logical volume tank/a: no"},
 		"not a name of LVM's ": {device: disk.Device{Path: "/dev/dm-3", ID: "dm-LVM-1", Mapping: "tank"}, want: `mapping "tank"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ran := ""
-			err := notOursDevice(t.Context(), commandtest.Func(func(argv ...string) (string, error) {
+			err := checkDeviceNotFlexlvm(t.Context(), commandtest.Func(func(argv ...string) (string, error) {
 				ran = strings.Join(argv, " ")
 				return tt.out, tt.err
 			}), tt.device)

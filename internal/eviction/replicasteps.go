@@ -1,7 +1,6 @@
 package eviction
 
 import (
-	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,8 +59,6 @@ func Steps(view View, r Result) []Move {
 			out = append(out, Move{Step: StepAsk, PersistentVolume: *c, Why: cause})
 		}
 	}
-	slices.SortFunc(out, func(a, b Move) int {
-		return cmp.Or(cmp.Compare(a.PersistentVolume.PV, b.PersistentVolume.PV), cmp.Compare(a.PersistentVolume.UID, b.PersistentVolume.UID))
-	})
+	slices.SortFunc(out, func(a, b Move) int { return comparePV(a.PersistentVolume, b.PersistentVolume) })
 	return out
 }

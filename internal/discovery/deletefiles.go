@@ -18,48 +18,45 @@ const (
 	// beneath keeps a lookup below a directory, in its file system and its mount, and follows no
 	// link.
 	beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
-	// deepest is the depth from which directories are moved up before they are deleted, so that no
+	// maxDepth is the depth from which directories are moved up before they are deleted, so that no
 	// depth takes more open files than that.
-	deepest = 64
-	// batch is how many entries of a directory are read at a time.
-	batch = 256
+	maxDepth = 64
+	// dirBatch is how many entries of a directory are read at a time.
+	dirBatch = 256
 	// lostAndFound is created with an ext4 file system, and belongs to it.
 	lostAndFound = "lost+found"
 )
 
-// Watch is called again and again during a cleaning. An error ends the cleaning.
-type Watch func() error
+// checkUnusedFunc is called again and again during a cleaning. An error ends the cleaning.
+type checkUnusedFunc func() error
 
-// DeleteFiles deletes the content of a file system or directory, which must be the one that was found, and resets its
+// deleteFiles deletes the content of a file system or directory, which must be the one that was found, and resets its
 // topmost directory to owner. It may be killed at any moment, and called again. Killed in between, it may leave the
 // directory without its project; the next call restores the project even if that call fails. It deletes nothing
 // outside the directory: it follows no link, enters no mount below, and is safe against a tenant that moves a
 // directory meanwhile.
-func DeleteFiles(ctx context.Context, f Found, owner *Owner, pace *Pace, watch Watch) error {
-	if err := watch(); err != nil {
-		return fmt.Errorf("delete the files in %s: %w", f.Path, err)
+func deleteFiles(ctx context.Context, f Found, owner *Owner, limiter *rateLimiter, checkUnused checkUnusedFunc) error {
+	if err := checkUnused(); err != nil {
+		return err
 	}
 	top, err := openTop(f)
 	if err != nil {
-		return fmt.Errorf("delete the files in %s: %w", f.Path, err)
+		return err
 	}
 	defer func() { _ = top.Close() }()
-	d := deleter{ctx: ctx, top: top, pace: pace, watch: watch}
+	d := deleter{ctx: ctx, top: top, limiter: limiter, checkUnused: checkUnused}
 	if d.was, err = quota.AttributesOf(top); err != nil {
-		return fmt.Errorf("delete the files in %s: %w", f.Path, err)
+		return err
 	}
 	if err := d.empty(top, 0); err != nil {
-		return fmt.Errorf("delete the files in %s: %w", f.Path, errors.Join(err, d.rejoinProject(owner)))
+		return errors.Join(err, d.rejoinProject(owner))
 	}
 	if owner == nil { // the project from before the tenant is unknown
 		if err := d.leaveProject(); err != nil {
-			return fmt.Errorf("delete the files in %s: %w", f.Path, err)
+			return err
 		}
 	}
-	if err := errors.Join(restore(top, owner), unix.Syncfs(int(top.Fd()))); err != nil {
-		return fmt.Errorf("delete the files in %s: %w", f.Path, err)
-	}
-	return nil
+	return errors.Join(restore(top, owner), unix.Syncfs(int(top.Fd())))
 }
 
 // openTop opens the topmost directory of what was found, if it is still the same.
@@ -79,8 +76,8 @@ func openTop(f Found) (*os.File, error) {
 	if st.Dev != f.Number {
 		return nil, errors.Join(errors.New("the file system is not the one that was found"), top.Close())
 	}
-	is, err := spotOf(fd, "")
-	if err == nil && is != (spot{mount: f.Mount, inode: f.Inode}) {
+	is, err := dirIDOf(fd, "")
+	if err == nil && is != (dirID{mount: f.Mount, inode: f.Inode}) {
 		err = errors.New("the directory or mount is not the one that was found")
 	}
 	if err != nil {
@@ -91,14 +88,14 @@ func openTop(f Found) (*os.File, error) {
 
 // A deleter empties a directory.
 type deleter struct {
-	ctx   context.Context
-	top   *os.File
-	pace  *Pace
-	watch Watch
-	man   watchman
-	moved int
-	was   quota.Attributes // of top at the beginning
-	left  bool             // top may no longer be in its project
+	ctx         context.Context
+	top         *os.File
+	limiter     *rateLimiter
+	checkUnused checkUnusedFunc
+	checks      throttle
+	moved       int
+	was         quota.Attributes // of top at the beginning
+	left        bool             // top may no longer be in its project
 }
 
 // leaveProject removes the topmost directory from its project: the kernel refuses to move a directory of another
@@ -108,7 +105,7 @@ func (d *deleter) leaveProject() error {
 		return nil
 	}
 	d.left = true
-	return protected(quota.LeaveProject(d.top))
+	return explainPermission(quota.LeaveProject(d.top))
 }
 
 // rejoinProject restores the project of the topmost directory after a deletion that stopped early, so that the
@@ -117,9 +114,9 @@ func (d *deleter) leaveProject() error {
 func (d *deleter) rejoinProject(owner *Owner) error {
 	switch {
 	case owner != nil && owner.Attributes != nil:
-		return protected(quota.SetProject(d.top, *owner.Attributes))
+		return explainPermission(quota.SetProject(d.top, *owner.Attributes))
 	case d.left:
-		return protected(quota.SetProject(d.top, d.was))
+		return explainPermission(quota.SetProject(d.top, d.was))
 	}
 	return nil
 }
@@ -130,7 +127,7 @@ func (d *deleter) empty(dir *os.File, depth int) error {
 		if _, err := dir.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		entries, err := dir.ReadDir(batch)
+		entries, err := dir.ReadDir(dirBatch)
 		if errors.Is(err, io.EOF) || err == nil && len(entries) == 0 {
 			return nil
 		}
@@ -155,11 +152,11 @@ func (d *deleter) empty(dir *os.File, depth int) error {
 
 // remove deletes one entry; keep is true if the entry stays.
 func (d *deleter) remove(dir *os.File, e fs.DirEntry, depth int) (keep bool, err error) {
-	if err := d.pace.Wait(d.ctx, 1); err != nil {
+	if err := d.limiter.wait(d.ctx, 1); err != nil {
 		return false, err
 	}
-	if d.man.due() {
-		if err := d.watch(); err != nil {
+	if d.checks.due() {
+		if err := d.checkUnused(); err != nil {
 			return false, err
 		}
 	}
@@ -170,9 +167,9 @@ func (d *deleter) remove(dir *os.File, e fs.DirEntry, depth int) (keep bool, err
 		return false, nil
 	}
 	if !errors.Is(err, unix.EISDIR) {
-		return false, refusal("delete", e.Name(), err)
+		return false, explain("delete", e.Name(), err)
 	}
-	if depth >= deepest {
+	if depth >= maxDepth {
 		return false, d.moveUp(at, e.Name())
 	}
 	stays := depth == 0 && e.Name() == lostAndFound
@@ -184,7 +181,7 @@ func (d *deleter) remove(dir *os.File, e fs.DirEntry, depth int) (keep bool, err
 		return stays, err
 	}
 	if err := unix.Unlinkat(at, e.Name(), unix.AT_REMOVEDIR); err != nil && !errors.Is(err, unix.ENOENT) {
-		return false, refusal("delete", e.Name(), err)
+		return false, explain("delete", e.Name(), err)
 	}
 	return false, nil
 }
@@ -197,7 +194,7 @@ func (d *deleter) moveUp(at int, name string) error {
 	d.moved++
 	to := ".flexlvm-cleaning-" + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(d.moved)
 	if err := unix.Renameat2(at, name, int(d.top.Fd()), to, unix.RENAME_NOREPLACE); err != nil && !errors.Is(err, unix.EEXIST) {
-		return refusal("move", name, err)
+		return explain("move", name, err)
 	}
 	return nil
 }
@@ -207,7 +204,7 @@ func (d *deleter) moveUp(at int, name string) error {
 func (d *deleter) emptyBelow(at int, name string, depth int, owner *Owner) error {
 	fd, err := unix.Openat2(at, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: beneath})
 	if err != nil {
-		return refusal("open", name, err)
+		return explain("open", name, err)
 	}
 	below := os.NewFile(uintptr(fd), name)
 	defer func() { _ = below.Close() }()
@@ -217,8 +214,8 @@ func (d *deleter) emptyBelow(at int, name string, depth int, owner *Owner) error
 	return restore(below, owner)
 }
 
-// refusal adds what the kernel's error means here.
-func refusal(op, name string, err error) error {
+// explain adds what the kernel's error means here.
+func explain(op, name string, err error) error {
 	err = &os.PathError{Op: op, Path: name, Err: err}
 	switch {
 	case op == "move" && errors.Is(err, unix.EXDEV):
@@ -226,11 +223,11 @@ func refusal(op, name string, err error) error {
 	case errors.Is(err, unix.EXDEV), errors.Is(err, unix.EBUSY):
 		return fmt.Errorf("%w: something is mounted there; unmount it", err)
 	}
-	return protected(err)
+	return explainPermission(err)
 }
 
-// protected adds that a flag set by the tenant, or by a person, may have caused the error.
-func protected(err error) error {
+// explainPermission adds that a flag set by the tenant, or by a person, may have caused the error.
+func explainPermission(err error) error {
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("%w: it may be immutable; see `lsattr`, and clear that with `chattr -i -a`", err)
 	}
@@ -259,9 +256,9 @@ func restore(dir *os.File, owner *Owner) error {
 		}
 	}
 	if err := errors.Join(unix.Fchown(fd, owner.UID, owner.GID), unix.Fchmod(fd, owner.Mode)); err != nil {
-		return refusal("restore", dir.Name(), err)
+		return explain("restore", dir.Name(), err)
 	}
-	return protected(quota.SetAttributes(dir, owner.restored()))
+	return explainPermission(quota.SetAttributes(dir, owner.restored()))
 }
 
 func attributes(fd int) (out []string, err error) {
@@ -286,8 +283,8 @@ func attributes(fd int) (out []string, err error) {
 	return out, nil
 }
 
-// OwnerOf returns the owner, the mode and the attributes of the topmost directory of a file system.
-func OwnerOf(f Found) (*Owner, error) {
+// ownerOf returns the owner, the mode and the attributes of the topmost directory of a file system.
+func ownerOf(f Found) (*Owner, error) {
 	top, err := openTop(f)
 	if err != nil {
 		return nil, err
@@ -304,10 +301,10 @@ func OwnerOf(f Found) (*Owner, error) {
 	return &Owner{UID: int(st.Uid), GID: int(st.Gid), Mode: st.Mode & 0o7777, Attributes: &a}, nil
 }
 
-// emptyDirectory fails unless a file system is empty, durably, and its topmost directory has the
+// checkEmptyDirectory fails unless a file system is empty, durably, and its topmost directory has the
 // attributes of owner, if those are recorded: files of the next tenant would inherit what the last
 // one has set there.
-func emptyDirectory(f Found, owner *Owner) error {
+func checkEmptyDirectory(f Found, owner *Owner) error {
 	top, err := openTop(f)
 	if err != nil {
 		return err
@@ -319,9 +316,9 @@ func emptyDirectory(f Found, owner *Owner) error {
 	}
 	for _, e := range entries {
 		if e.Name() != lostAndFound || !e.IsDir() {
-			return leftIn(f, e.Name())
+			return notEmptyError(f, e.Name())
 		}
-		if err := emptyLostAndFound(top, f); err != nil {
+		if err := checkEmptyLostAndFound(top, f); err != nil {
 			return err
 		}
 	}
@@ -342,16 +339,16 @@ func checkAttributes(top *os.File, want quota.Attributes) error {
 	return err
 }
 
-func leftIn(f Found, name string) error {
+func notEmptyError(f Found, name string) error {
 	return fmt.Errorf("%s contains %q and perhaps more; delete the files that nobody needs", f.Path, name)
 }
 
-// emptyLostAndFound fails unless lost+found is empty, durably: a repair of the file system puts files of
+// checkEmptyLostAndFound fails unless lost+found is empty, durably: a repair of the file system puts files of
 // the last tenant there.
-func emptyLostAndFound(top *os.File, f Found) error {
+func checkEmptyLostAndFound(top *os.File, f Found) error {
 	fd, err := unix.Openat2(int(top.Fd()), lostAndFound, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: beneath})
 	if err != nil {
-		return refusal("open", lostAndFound, err)
+		return explain("open", lostAndFound, err)
 	}
 	dir := os.NewFile(uintptr(fd), lostAndFound)
 	defer func() { _ = dir.Close() }()
@@ -359,7 +356,7 @@ func emptyLostAndFound(top *os.File, f Found) error {
 	case err != nil && !errors.Is(err, io.EOF):
 		return err
 	case len(left) > 0:
-		return leftIn(f, lostAndFound+"/"+left[0].Name())
+		return notEmptyError(f, lostAndFound+"/"+left[0].Name())
 	}
 	return dir.Sync()
 }

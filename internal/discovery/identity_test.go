@@ -15,11 +15,11 @@ import (
 // A disk and its file system are both refused. Of a disk and its partition only the partition is,
 // because the disk's tenant may have created it.
 func TestFindOfOverlaps(t *testing.T) {
-	device := Found{Path: "/d", Kind: Device, Number: 1, Disk: "naa.1", device: "naa.1"}
-	part := Found{Path: "/p", Kind: Device, Number: 2, Disk: "naa.1-part1", device: "naa.1-part1"}
-	on := Found{Path: "/f", Kind: Filesystem, Number: 1, Disk: "fs-u", Root: "/", device: "naa.1"}
-	onPart := Found{Path: "/g", Kind: Filesystem, Number: 2, Disk: "fs-v", Root: "/", device: "naa.1-part1"}
-	onOther := Found{Path: "/h", Kind: Filesystem, Number: 3, Disk: "fs-w", Root: "/", device: "naa.1-part2"}
+	device := Found{Path: "/d", Kind: Device, Number: 1, Disk: "naa.1", deviceID: "naa.1"}
+	part := Found{Path: "/p", Kind: Device, Number: 2, Disk: "naa.1-part1", deviceID: "naa.1-part1"}
+	on := Found{Path: "/f", Kind: Filesystem, Number: 1, Disk: "fs-u", Root: "/", deviceID: "naa.1"}
+	onPart := Found{Path: "/g", Kind: Filesystem, Number: 2, Disk: "fs-v", Root: "/", deviceID: "naa.1-part1"}
+	onOther := Found{Path: "/h", Kind: Filesystem, Number: 3, Disk: "fs-w", Root: "/", deviceID: "naa.1-part2"}
 	for name, c := range map[string]struct{ all, refused []Found }{
 		"a disk and its file system":           {[]Found{device, on}, []Found{device, on}},
 		"a disk and its partition":             {[]Found{device, part}, []Found{part}},
@@ -49,10 +49,10 @@ func TestSameFilesystem(t *testing.T) {
 	p.mount(p.make("whole"), "/")
 	p.mounts = p.mounts[1:]
 	f := p.find()["whole"]
-	require.NoError(t, p.finder.sameFilesystem(t.Context(), f))
+	require.NoError(t, p.finder.checkSameFilesystem(t.Context(), f))
 	p.uuid = "u-2"
 	require.Equal(t, "fs-u-1", p.find()["whole"].Disk, "Find asks once in the life of a mount")
-	require.ErrorContains(t, p.finder.sameFilesystem(t.Context(), f), "file system fs-u-2 is now in the place of fs-u-1")
+	require.ErrorContains(t, p.finder.checkSameFilesystem(t.Context(), f), "file system fs-u-2 is now in the place of fs-u-1")
 }
 
 // A link may lead to any of several disks with one ID, so none of them is a volume, and none is erased.
@@ -71,7 +71,7 @@ func TestDisksWithOneID(t *testing.T) {
 		"multipathd's, of those": {"dm-mpath-3600", []disk.Disk{{Path: "/dev/sda", ID: "naa.1"}, {Path: "/dev/sdb", ID: "naa.1"}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := Host{
+			h := host{
 				Number: func(string) (uint64, error) { return 7, nil },
 				Device: func(n uint64) (disk.Device, error) {
 					return disk.Device{Path: "/dev/sda", Number: n, ID: c.id, Size: 1 << 30}, nil
@@ -79,9 +79,9 @@ func TestDisksWithOneID(t *testing.T) {
 				Disks: func() ([]disk.Disk, error) { return c.whole, nil },
 			}
 			f := Found{Path: "/mnt/raw/a"}
-			looked := (&Finder{Host: h, whole: h.Disks}).lookAtDevice(&f)
+			looked := (&finder{Host: h, listDisks: h.Disks}).inspectDevice(&f)
 			require.Equal(t, c.id, f.Disk)
-			for _, err := range []error{looked, h.sameDevice(f)} {
+			for _, err := range []error{looked, h.checkSameDevice(f)} {
 				if c.says == "" {
 					require.NoError(t, err)
 				} else {
@@ -89,9 +89,9 @@ func TestDisksWithOneID(t *testing.T) {
 				}
 			}
 			f.Disk = "naa.2"
-			require.ErrorContains(t, h.sameDevice(f), "device "+c.id+" is now in the place of naa.2")
+			require.ErrorContains(t, h.checkSameDevice(f), "device "+c.id+" is now in the place of naa.2")
 			h.Disks = func() ([]disk.Disk, error) { return nil, errors.New("no /sys") }
-			require.ErrorContains(t, oneOfItsID(c.id, h.Disks), "no /sys")
+			require.ErrorContains(t, checkUniqueID(c.id, h.Disks), "no /sys")
 		})
 	}
 }
@@ -106,17 +106,17 @@ func TestDisksAreListedOnce(t *testing.T) {
 	}
 	p.find()
 	one := Found{Path: "/mnt/raw/a"}
-	require.NoError(t, p.finder.lookAtDevice(&one))
-	require.NoError(t, p.finder.lookAtDevice(&one))
+	require.NoError(t, p.finder.inspectDevice(&one))
+	require.NoError(t, p.finder.inspectDevice(&one))
 	require.Equal(t, 1, listed)
 	p.whole = []disk.Disk{{Path: "/dev/sdx", ID: "naa.5000"}, {Path: "/dev/sdy", ID: "naa.5000"}}
 	p.find()
-	require.ErrorContains(t, p.finder.lookAtDevice(&one), "/dev/sdx and /dev/sdy")
+	require.ErrorContains(t, p.finder.inspectDevice(&one), "/dev/sdx and /dev/sdy")
 }
 
 func TestFindOfLongRoots(t *testing.T) {
 	p := newPlace(t)
-	p.mount(p.make("a"), "/"+strings.Repeat("x", longestDisk))
+	p.mount(p.make("a"), "/"+strings.Repeat("x", maxDiskID))
 	found := p.find(func(c *Class) { c.Sharing = BindMounts })["a"]
 	require.Contains(t, found.Problem, "is too long")
 	require.Empty(t, found.Disk)
@@ -125,9 +125,9 @@ func TestFindOfLongRoots(t *testing.T) {
 func TestEmptyOfManyFiles(t *testing.T) {
 	top := t.TempDir()
 	f := foundAt(t, top)
-	require.NoError(t, Empty(f, nil))
+	require.NoError(t, checkEmpty(f, nil))
 	require.NoError(t, os.Mkdir(filepath.Join(top, lostAndFound), 0o755))
-	require.NoError(t, Empty(f, nil))
+	require.NoError(t, checkEmpty(f, nil))
 	require.NoError(t, os.WriteFile(filepath.Join(top, "file"), nil, 0o600))
-	require.ErrorContains(t, Empty(f, nil), "perhaps more")
+	require.ErrorContains(t, checkEmpty(f, nil), "perhaps more")
 }

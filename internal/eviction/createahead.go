@@ -7,38 +7,38 @@ import (
 	"github.com/flexlvm/flexlvm/internal/volume"
 )
 
-// MayMakeAhead reports whether the node may create the volume of a new PersistentVolume before its first mount.
+// MayCreateAhead reports whether the node may create the volume of a new PersistentVolume before its first mount.
 // It goes by the view and the plan of the last round, which may not include that PersistentVolume.
 //
 // It may not if the volume is anything but an empty file system, if the node has a volume of that name in any
 // state, or if there is too little room: then volumes must be evicted first, and the volume must not get room
 // before the PersistentVolumes that wait for that. In a thin pool, the volume's charge must be free. In other
 // pools, everything that is promised must fit in the free room.
-func MayMakeAhead(view View, r Result, c *persistentvolume.Volume) bool {
-	if !plain(c) || view.Cluster == "" || c.Cluster != view.Cluster || c.Deleting || !c.Usable() {
+func MayCreateAhead(view View, r Result, c *persistentvolume.Volume) bool {
+	if !isEmptyFilesystem(c) || view.Cluster == "" || c.Cluster != view.Cluster || c.Deleting || !c.Usable() {
 		return false
 	}
 	x := newIndex(view)
 	group, there := x.group(c)
-	if !there || x.ailing[c.Group] != "" || !c.InGroup(group.UUID) {
+	if !there || x.groupProblems[c.Group] != "" || !c.InGroup(group.UUID) {
 		return false
 	}
-	if _, made := x.volumes[KeyOfPersistentVolume(c)]; made || x.unread[c.Volume] {
+	if _, exists := x.volumes[KeyOfPersistentVolume(c)]; exists || x.unreadable[c.Volume] {
 		return false
 	}
 	at := slices.IndexFunc(r.Pools, func(p PoolResult) bool { return p.Pool.Name == c.Pool() })
-	return at >= 0 && r.Pools[at].roomFor(c, x.named[KeyOfPersistentVolume(c)])
+	return at >= 0 && r.Pools[at].hasRoomFor(c, x.named[KeyOfPersistentVolume(c)])
 }
 
-// plain reports whether the volume is an empty file system and needs no key. A directory is created by its
+// isEmptyFilesystem reports whether the volume is an empty file system and needs no key. A directory is created by its
 // first mount.
-func plain(c *persistentvolume.Volume) bool {
+func isEmptyFilesystem(c *persistentvolume.Volume) bool {
 	return c.Kind == volume.Claim && c.Shape.Layout != volume.Directory && c.FSType != volume.Raw && !c.Encrypted && c.FS == "" && c.CloneOf == "" && !c.Declared && !c.Placeholder
 }
 
-// roomFor reports whether a volume fits in the free room of the pool besides all that is promised there.
+// hasRoomFor reports whether a volume fits in the free room of the pool besides all that is promised there.
 // promised: that includes the volume.
-func (p *PoolResult) roomFor(c *persistentvolume.Volume, promised bool) bool {
+func (p *PoolResult) hasRoomFor(c *persistentvolume.Volume, promised bool) bool {
 	charge := c.Charge().In(p.Pool.Extent)
 	switch {
 	case p.Closed != "":

@@ -16,18 +16,18 @@ import (
 const page = 500
 
 // takenBy returns a reason and a message if another PersistentVolume has the disk, on any node, or the path.
-func (c *Controller) takenBy(made *corev1.PersistentVolume) (reason, why string) {
+func (c *Controller) takenBy(wanted *corev1.PersistentVolume) (reason, why string) {
 	for i := range c.locals {
 		v := &c.locals[i]
-		if v.Name == made.Name {
+		if v.Name == wanted.Name {
 			continue
 		}
 		disk := v.Annotations[flexlvmv1.AnnotationDisk]
-		if diskid.Overlap(disk, made.Annotations[flexlvmv1.AnnotationDisk]) {
-			return "DiskTaken", fmt.Sprintf("the disk has PersistentVolume %s (%s, %s on node %s); leave it to one path of one node, and delete that only once nobody wants its data", v.Name, disk, v.Spec.Local.Path, v.Labels[flexlvmv1.LabelDiscoveredOn])
+		if diskid.Overlap(disk, wanted.Annotations[flexlvmv1.AnnotationDisk]) {
+			return "DiskTaken", fmt.Sprintf("PersistentVolume %s (%s, %s on node %s) has the disk; offer it at one path of one node only, and delete that PersistentVolume only once nobody needs its data", v.Name, disk, v.Spec.Local.Path, v.Labels[flexlvmv1.LabelDiscoveredOn])
 		}
-		if persistentvolume.SharePath(v, made) {
-			return "PathTaken", fmt.Sprintf("%s has PersistentVolume %s, which something else has made; once that is released, clean the disk and delete it", v.Spec.Local.Path, v.Name)
+		if persistentvolume.SharePath(v, wanted) {
+			return "PathTaken", fmt.Sprintf("%s has PersistentVolume %s, which another program has created; once that is released, clean the disk and delete it", v.Spec.Local.Path, v.Name)
 		}
 	}
 	return "", ""

@@ -17,7 +17,7 @@ func foundAt(t *testing.T, path string) Found {
 	t.Helper()
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat(path, &st))
-	is, err := spotOf(unix.AT_FDCWD, path)
+	is, err := dirIDOf(unix.AT_FDCWD, path)
 	require.NoError(t, err)
 	return Found{Path: path, Kind: Directory, Number: st.Dev, Root: path, Mount: is.mount, Inode: is.inode}
 }
@@ -41,11 +41,11 @@ func tree(t *testing.T) (top, outside string) {
 	}
 	require.NoError(t, os.Link(keep, filepath.Join(top, "a/hard")))
 	require.NoError(t, unix.Mkfifo(filepath.Join(top, "a/b/pipe"), 0o600))
-	for i := range 3 * batch {
+	for i := range 3 * dirBatch {
 		require.NoError(t, os.WriteFile(filepath.Join(top, "many", fmt.Sprint(i)), nil, 0o600))
 	}
 	deep := top
-	for range 3 * deepest {
+	for range 3 * maxDepth {
 		deep = filepath.Join(deep, "deep")
 		require.NoError(t, os.Mkdir(deep, 0o755))
 	}
@@ -59,9 +59,9 @@ func TestDeleteFiles(t *testing.T) {
 	top, outside := tree(t)
 	f := foundAt(t, top)
 	require.NoError(t, unix.Setxattr(filepath.Join(top, lostAndFound), "user.tenant", []byte("secret"), 0))
-	require.ErrorContains(t, Empty(f, nil), "perhaps more")
-	require.NoError(t, DeleteFiles(t.Context(), f, &Owner{UID: os.Getuid(), GID: os.Getgid(), Mode: 0o2775}, NewPace(0), nobody))
-	require.NoError(t, Empty(f, nil))
+	require.ErrorContains(t, checkEmpty(f, nil), "perhaps more")
+	require.NoError(t, deleteFiles(t.Context(), f, &Owner{UID: os.Getuid(), GID: os.Getgid(), Mode: 0o2775}, newRateLimiter(0), nobody))
+	require.NoError(t, checkEmpty(f, nil))
 	left, err := os.ReadDir(top)
 	require.NoError(t, err)
 	require.Len(t, left, 1)
@@ -77,10 +77,10 @@ func TestDeleteFiles(t *testing.T) {
 	kept, err := os.ReadFile(filepath.Join(outside, "keep"))
 	require.NoError(t, err)
 	require.Equal(t, "kept", string(kept))
-	owner, err := OwnerOf(f)
+	owner, err := ownerOf(f)
 	require.NoError(t, err)
 	require.EqualValues(t, 0o2775, owner.Mode)
-	require.NoError(t, DeleteFiles(t.Context(), f, owner, NewPace(0), nobody), "again")
+	require.NoError(t, deleteFiles(t.Context(), f, owner, newRateLimiter(0), nobody), "again")
 }
 
 // flagged sets flags of a directory, as its owner may (FS_NODUMP_FL, FS_NOATIME_FL of linux/fs.h).
@@ -104,19 +104,19 @@ func TestDeleteFilesRestoresFlags(t *testing.T) {
 	require.NoError(t, os.Mkdir(lost, 0o700))
 	flagged(t, top, noAtime)
 	f := foundAt(t, top)
-	first, err := OwnerOf(f)
+	first, err := ownerOf(f)
 	require.NoError(t, err)
 	require.EqualValues(t, noAtime, first.Attributes.Flags)
 	flagged(t, top, noDump)
 	flagged(t, lost, noDump)
-	require.NoError(t, Empty(f, nil))
-	require.ErrorContains(t, Empty(f, first), top+" has flags 0x40")
-	require.NoError(t, DeleteFiles(t.Context(), f, first, NewPace(0), nobody))
-	require.NoError(t, Empty(f, first))
-	again, err := OwnerOf(f)
+	require.NoError(t, checkEmpty(f, nil))
+	require.ErrorContains(t, checkEmpty(f, first), top+" has flags 0x40")
+	require.NoError(t, deleteFiles(t.Context(), f, first, newRateLimiter(0), nobody))
+	require.NoError(t, checkEmpty(f, first))
+	again, err := ownerOf(f)
 	require.NoError(t, err)
 	require.Equal(t, first, again)
-	below, err := OwnerOf(foundAt(t, lost))
+	below, err := ownerOf(foundAt(t, lost))
 	require.NoError(t, err)
 	require.Zero(t, *below.Attributes)
 }
@@ -135,14 +135,14 @@ func TestAttributesThatAreNotNoted(t *testing.T) {
 	require.NoError(t, err)
 	flagged(t, top, noDump)
 	f := foundAt(t, top)
-	require.NoError(t, Empty(f, e.Owner))
+	require.NoError(t, checkEmpty(f, e.Owner))
 	byHand := e.Empty(nil)
 	require.Nil(t, byHand.Owner.Attributes, "a tenant may have set what it has")
 	require.False(t, byHand.OwnerUnknown())
 
-	require.NoError(t, DeleteFiles(t.Context(), f, e.Owner, NewPace(0), nobody))
+	require.NoError(t, deleteFiles(t.Context(), f, e.Owner, newRateLimiter(0), nobody))
 	cleaned := e.Clean()
-	now, err := OwnerOf(f)
+	now, err := ownerOf(f)
 	require.NoError(t, err)
 	require.Equal(t, now, cleaned.Owner)
 	require.Zero(t, *now.Attributes)
@@ -152,46 +152,46 @@ func TestAttributesThatAreNotNoted(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, cleaned, l["fs-u:/a"], "none is not the same as not noted")
 	flagged(t, top, noDump)
-	require.ErrorContains(t, Empty(f, cleaned.Owner), top+" has flags 0x40")
+	require.ErrorContains(t, checkEmpty(f, cleaned.Owner), top+" has flags 0x40")
 }
 
 // EXDEV means a mount if an entry is opened, and another project if it is moved.
 func TestRefusal(t *testing.T) {
-	require.ErrorContains(t, refusal("open", "x", unix.EXDEV), "unmount it")
-	require.ErrorContains(t, refusal("move", "x", unix.EBUSY), "unmount it")
-	require.ErrorContains(t, refusal("move", "x", unix.EXDEV), "another project")
-	require.ErrorContains(t, refusal("delete", "x", unix.EPERM), "chattr -i -a")
+	require.ErrorContains(t, explain("open", "x", unix.EXDEV), "unmount it")
+	require.ErrorContains(t, explain("move", "x", unix.EBUSY), "unmount it")
+	require.ErrorContains(t, explain("move", "x", unix.EXDEV), "another project")
+	require.ErrorContains(t, explain("delete", "x", unix.EPERM), "chattr -i -a")
 }
 
 // Files in lost+found, which a repair of the file system has recovered, are the tenant's. So is a file of that name.
-func TestEmptyLooksIntoLostAndFound(t *testing.T) {
+func TestCheckEmptyInspectsLostAndFound(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	f, found := foundAt(t, top), filepath.Join(top, lostAndFound)
 	require.NoError(t, os.Mkdir(found, 0o700))
-	require.NoError(t, Empty(f, nil))
+	require.NoError(t, checkEmpty(f, nil))
 	require.NoError(t, os.WriteFile(filepath.Join(found, "#12"), []byte("his"), 0o600))
-	require.ErrorContains(t, Empty(f, nil), `lost+found/#12`)
+	require.ErrorContains(t, checkEmpty(f, nil), `lost+found/#12`)
 	require.NoError(t, os.RemoveAll(found))
 	require.NoError(t, os.WriteFile(found, []byte("his"), 0o600))
-	require.ErrorContains(t, Empty(f, nil), `"lost+found"`)
+	require.ErrorContains(t, checkEmpty(f, nil), `"lost+found"`)
 }
 
-// The deletion stops when the directory comes into use, respects its pace, and can be continued.
+// The deletion stops when the directory comes into use, respects its rate, and can be continued.
 func TestDeleteFilesIsInterrupted(t *testing.T) {
 	top, _ := tree(t)
 	f := foundAt(t, top)
 	used := errors.New("a person looks at it")
-	require.ErrorIs(t, DeleteFiles(t.Context(), f, nil, NewPace(0), func() error { return used }), used)
-	require.ErrorContains(t, Empty(f, nil), "perhaps more")
+	require.ErrorIs(t, deleteFiles(t.Context(), f, nil, newRateLimiter(0), func() error { return used }), used)
+	require.ErrorContains(t, checkEmpty(f, nil), "perhaps more")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, DeleteFiles(ctx, f, nil, NewPace(100), nobody), context.DeadlineExceeded)
+	require.ErrorIs(t, deleteFiles(ctx, f, nil, newRateLimiter(100), nobody), context.DeadlineExceeded)
 	left, err := os.ReadDir(top)
 	require.NoError(t, err)
 	require.NotEmpty(t, left)
-	require.NoError(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody))
-	require.NoError(t, Empty(f, nil))
+	require.NoError(t, deleteFiles(t.Context(), f, nil, newRateLimiter(0), nobody))
+	require.NoError(t, checkEmpty(f, nil))
 }
 
 // If a link, another directory or another file system has taken its place, nothing is deleted.
@@ -200,12 +200,12 @@ func TestDeleteFilesOfSomethingElse(t *testing.T) {
 	f := foundAt(t, top)
 	require.NoError(t, os.Rename(top, top+"-moved"))
 	require.NoError(t, os.Symlink(outside, top))
-	require.ErrorIs(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody), unix.ELOOP)
+	require.ErrorIs(t, deleteFiles(t.Context(), f, nil, newRateLimiter(0), nobody), unix.ELOOP)
 	require.NoError(t, os.Remove(top))
 	require.NoError(t, os.Mkdir(top, 0o755))
-	require.ErrorContains(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody), "the directory or mount is not the one")
+	require.ErrorContains(t, deleteFiles(t.Context(), f, nil, newRateLimiter(0), nobody), "the directory or mount is not the one")
 	f.Number++
-	require.ErrorContains(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody), "the file system is not the one")
+	require.ErrorContains(t, deleteFiles(t.Context(), f, nil, newRateLimiter(0), nobody), "the file system is not the one")
 	_, err := os.Stat(filepath.Join(outside, "keep"))
 	require.NoError(t, err)
 }
@@ -228,11 +228,11 @@ func TestDeleteFilesWhileDirectoriesBecomeLinks(t *testing.T) {
 		}
 	}()
 	for range 20 {
-		_ = DeleteFiles(ctx, f, nil, NewPace(0), nobody) // it may fail
+		_ = deleteFiles(ctx, f, nil, newRateLimiter(0), nobody) // it may fail
 	}
 	stop()
 	<-swapped
 	_, err := os.Stat(filepath.Join(outside, "keep"))
 	require.NoError(t, err)
-	require.NoError(t, DeleteFiles(t.Context(), f, nil, NewPace(0), nobody))
+	require.NoError(t, deleteFiles(t.Context(), f, nil, newRateLimiter(0), nobody))
 }

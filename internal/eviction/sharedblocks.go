@@ -23,14 +23,14 @@ import (
 // plan may count on all of Device.
 func (p *planner) addShared() {
 	promised := p.writtenOfCharges()
-	for _, in := range p.pools {
-		if in.Thin == nil || !in.Thin.Known {
+	for _, pool := range p.pools {
+		if pool.Thin == nil || !pool.Thin.Known {
 			continue
 		}
-		written, others, overwritten := volume.Bytes(0), in.Thin.Others, volume.Bytes(0)
+		written, others, overwritten := volume.Bytes(0), pool.Thin.Others, volume.Bytes(0)
 		for i := range p.view.Volumes {
 			v := &p.view.Volumes[i]
-			if !in.Holds(v) {
+			if !pool.Holds(v) {
 				continue
 			}
 			if charged, is := promised[v]; is {
@@ -42,10 +42,10 @@ func (p *planner) addShared() {
 				others += v.Device
 			}
 		}
-		shared := min(written-max(0, in.Size-in.Free-others), overwritten)
-		if shared > in.Size/thinSlack { // a smaller difference may be LVM's rounding
-			in.shared, in.result.Shared = shared, shared
-			in.result.Promised += shared
+		shared := min(written-max(0, pool.Size-pool.Free-others), overwritten)
+		if shared > pool.Size/thinSlack { // a smaller difference may be LVM's rounding
+			pool.shared, pool.result.Shared = shared, shared
+			pool.result.Promised += shared
 		}
 	}
 }
@@ -56,7 +56,7 @@ func (p *planner) writtenOfCharges() map[*inventory.Volume]volume.Bytes {
 	for i := range p.view.PersistentVolumes {
 		c := &p.view.PersistentVolumes[i]
 		v, made := p.index.volumes[KeyOfPersistentVolume(c)]
-		if !made || c.Kind == volume.Dataset || !p.usable(c) || !isOf(v, c) || v.Pool() != c.Pool() {
+		if !made || c.Kind == volume.Dataset || !p.usable(c) || !isVolumeOf(v, c) || v.Pool() != c.Pool() {
 			continue
 		}
 		out[v] = max(out[v], min(v.Device, c.Charge().In(p.byName[c.Pool()].Extent)))
@@ -64,12 +64,12 @@ func (p *planner) writtenOfCharges() map[*inventory.Volume]volume.Bytes {
 	return out
 }
 
-// isOf reports whether a volume is that of a PersistentVolume, and not a leftover of another one.
-func isOf(v *inventory.Volume, c *persistentvolume.Volume) bool {
+// isVolumeOf reports whether a volume is that of a PersistentVolume, and not a leftover of another one.
+func isVolumeOf(v *inventory.Volume, c *persistentvolume.Volume) bool {
 	return (v.State == volume.Creating || v.State == volume.Ready) && v.Cluster == c.Cluster && (c.FS == "" || v.FS == c.FS)
 }
 
 // overwriting describes what PersistentVolumes need for shared blocks.
-func (p *pool) overwriting() string {
+func (p *poolPlan) overwriting() string {
 	return fmt.Sprintf("%s to overwrite what copies and snapshots share", p.shared)
 }

@@ -15,7 +15,7 @@ import (
 
 // Only an empty file system that fits beside all promises is created ahead, whether or not the round has observed its
 // claim.
-func TestMayMakeAhead(t *testing.T) {
+func TestMayCreateAhead(t *testing.T) {
 	claim := func(change func(*persistentvolume.Volume)) func(*evictiontest.Scene, *persistentvolume.Volume) {
 		return func(_ *evictiontest.Scene, c *persistentvolume.Volume) { change(c) }
 	}
@@ -25,7 +25,7 @@ func TestMayMakeAhead(t *testing.T) {
 	thin := func(free int) func(*evictiontest.Scene, *persistentvolume.Volume) {
 		return func(s *evictiontest.Scene, c *persistentvolume.Volume) {
 			s.Pool("flexlvm/thin", free)
-			s.Group("flexlvm/thin").Thin = &inventory.ThinPool{GroupUUID: evictiontest.GroupUUID, Known: true}
+			s.PoolNamed("flexlvm/thin").Thin = &inventory.ThinPool{GroupUUID: evictiontest.GroupUUID, Known: true}
 			c.Shape = volume.Shape{Layout: volume.Thin, ThinPool: "thin"}
 			s.PersistentVolume("other", 30, func(other *persistentvolume.Volume) { other.Shape = c.Shape })
 		}
@@ -56,21 +56,21 @@ func TestMayMakeAhead(t *testing.T) {
 		"ready already":            {scene(func(s *evictiontest.Scene) { s.Volume("data", volume.Ready, 10) }), false},
 		"half made":                {scene(func(s *evictiontest.Scene) { s.Volume("data", volume.Creating, 10) }), false},
 		"given up":                 {scene(func(s *evictiontest.Scene) { s.Volume("data", volume.Unreferenced, 10) }), false},
-		"devices are missing":      {scene(func(s *evictiontest.Scene) { s.Group("flexlvm").Missing = 1 }), false},
-		"its group is exported":    {scene(func(s *evictiontest.Scene) { s.Group("flexlvm").Exported = true }), false},
+		"devices are missing":      {scene(func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Missing = 1 }), false},
+		"its group is exported":    {scene(func(s *evictiontest.Scene) { s.PoolNamed("flexlvm").Exported = true }), false},
 		"perhaps meant by another": {scene(func(s *evictiontest.Scene) { s.View.Unreadable = []string{"data"} }), false},
-		"no room":                  {scene(func(s *evictiontest.Scene) { s.Others(1, 90) }), false},
-		"just room":                {scene(func(s *evictiontest.Scene) { s.Others(1, 89) }), true},
-		"others need not go":       {scene(func(s *evictiontest.Scene) { s.Others(1, 69); s.Volume("old", volume.Unreferenced, 20) }), true},
-		"others have to go first":  {scene(func(s *evictiontest.Scene) { s.Others(1, 70); s.Volume("old", volume.Unreferenced, 20) }), false},
-		"another waits for room":   {scene(func(s *evictiontest.Scene) { s.Others(1, 60); s.PersistentVolume("other", 30) }), false},
-		"another has room as well": {scene(func(s *evictiontest.Scene) { s.Others(1, 59); s.PersistentVolume("other", 30) }), true},
+		"no room":                  {scene(func(s *evictiontest.Scene) { s.ForeignVolumes(1, 90) }), false},
+		"just room":                {scene(func(s *evictiontest.Scene) { s.ForeignVolumes(1, 89) }), true},
+		"others need not go":       {scene(func(s *evictiontest.Scene) { s.ForeignVolumes(1, 69); s.Volume("old", volume.Unreferenced, 20) }), true},
+		"others have to go first":  {scene(func(s *evictiontest.Scene) { s.ForeignVolumes(1, 70); s.Volume("old", volume.Unreferenced, 20) }), false},
+		"another waits for room":   {scene(func(s *evictiontest.Scene) { s.ForeignVolumes(1, 60); s.PersistentVolume("other", 30) }), false},
+		"another has room as well": {scene(func(s *evictiontest.Scene) { s.ForeignVolumes(1, 59); s.PersistentVolume("other", 30) }), true},
 
 		"thin":                             {thin(20), true},
 		"thin, in a pool that is too full": {thin(9), false},
 		"thin, and the pool takes no more": {func(s *evictiontest.Scene, c *persistentvolume.Volume) {
 			thin(20)(s, c)
-			s.Group("flexlvm/thin").Thin.Unfit = "it is full"
+			s.PoolNamed("flexlvm/thin").Thin.Unfit = "it is full"
 		}, false},
 	} {
 		for _, seen := range []string{"", ", seen"} {
@@ -84,7 +84,7 @@ func TestMayMakeAhead(t *testing.T) {
 				if seen != "" {
 					s.View.PersistentVolumes = append(s.View.PersistentVolumes, c)
 				}
-				require.Equal(t, tt.may, eviction.MayMakeAhead(s.View, s.Plan(), &c))
+				require.Equal(t, tt.may, eviction.MayCreateAhead(s.View, s.Plan(), &c))
 			})
 		}
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // Only the volume of an unbound PersistentVolume that is not given up is created ahead.
-func TestDeclared(t *testing.T) {
+func TestLocalVolumesToCreate(t *testing.T) {
 	declared := func(c *persistentvolume.Volume) { c.Declared = true }
 	available := evictiontest.Phase(corev1.VolumeAvailable)
 	for name, tt := range map[string]struct {
@@ -43,7 +43,7 @@ func TestDeclared(t *testing.T) {
 				s.Volume("data", tt.state, 10)
 			}
 			s.PersistentVolume("data", 10, tt.claim...)
-			require.Equal(t, tt.made, len(eviction.Declared(s.View)) == 1)
+			require.Equal(t, tt.made, len(eviction.LocalVolumesToCreate(s.View)) == 1)
 		})
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/flexlvm/flexlvm/internal/diskid"
 )
 
-// sameDevice fails unless the device that was found still has its ID, and no other disk has the
+// checkSameDevice fails unless the device that was found still has its ID, and no other disk has the
 // same ID: a link in /dev/disk/by-id could lead to either.
-func (h Host) sameDevice(f Found) error {
+func (h host) checkSameDevice(f Found) error {
 	d, err := h.Device(f.Number)
 	if err != nil {
 		return err
@@ -21,13 +21,13 @@ func (h Host) sameDevice(f Found) error {
 	if d.ID != f.Disk {
 		return fmt.Errorf("device %s is now in the place of %s, which was found here", d.ID, f.Disk)
 	}
-	return oneOfItsID(d.ID, h.Disks)
+	return checkUniqueID(d.ID, h.Disks)
 }
 
-// oneOfItsID fails if several disks report this ID, or the ID of the disk that the partition with
+// checkUniqueID fails if several disks report this ID, or the ID of the disk that the partition with
 // this ID is on.
-func oneOfItsID(id string, whole func() ([]disk.Disk, error)) error {
-	all, err := whole()
+func checkUniqueID(id string, listDisks func() ([]disk.Disk, error)) error {
+	all, err := listDisks()
 	if err != nil {
 		return fmt.Errorf("cannot determine whether another disk has the same ID: %w", err)
 	}
@@ -44,21 +44,21 @@ func oneOfItsID(id string, whole func() ([]disk.Disk, error)) error {
 	return fmt.Errorf("%s report the same ID, %s: they are paths to one disk (multipath), or copies with the same serial number; combine the paths with multipathd, unplug all but one, or give each disk its own serial number", strings.Join(devices, " and "), shared)
 }
 
-// A spot identifies a directory to the kernel. A later mount there, or a new directory of the same
-// name, has another spot.
-type spot struct{ mount, inode uint64 }
+// A dirID identifies a directory to the kernel. A later mount there, or a new directory of the same
+// name, has another ID.
+type dirID struct{ mount, inode uint64 }
 
 // statxMountUnique requests a mount ID that the kernel never uses again (Linux 6.8).
 const statxMountUnique = 0x4000
 
-// spotOf returns the spot of an open directory or, with a path, of what is there.
-func spotOf(fd int, path string) (spot, error) {
+// dirIDOf returns the ID of an open directory or, with a path, of what is there.
+func dirIDOf(fd int, path string) (dirID, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(fd, path, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_MNT_ID|statxMountUnique, &st); err != nil {
-		return spot{}, fmt.Errorf("get its mount: %w", err)
+		return dirID{}, fmt.Errorf("get its mount: %w", err)
 	}
 	if st.Mask&(unix.STATX_MNT_ID|statxMountUnique) == 0 {
-		return spot{}, errors.New("the kernel does not report the mount ID; Linux 5.8 is required")
+		return dirID{}, errors.New("the kernel does not report the mount ID; Linux 5.8 is required")
 	}
-	return spot{mount: st.Mnt_id, inode: st.Ino}, nil
+	return dirID{mount: st.Mnt_id, inode: st.Ino}, nil
 }
