@@ -37,9 +37,9 @@ const (
 	maxReportAge = 15 * time.Minute
 	// usedOfferTimeout is how long a node may keep reporting an offer that was already used.
 	usedOfferTimeout = 2 * time.Minute
-	// retryMin and retryMax are the bounds of the backoff after a PersistentVolume was not created. The next
+	// minRetry and maxRetry are the bounds of the backoff after a PersistentVolume was not created. The next
 	// round retries, so within five minutes after a person has fixed the cause.
-	retryMin, retryMax = 10 * time.Second, 5*time.Minute - reconcileEvery
+	minRetry, maxRetry = 10 * time.Second, 5*time.Minute - reconcileEvery
 )
 
 // Config configures a Controller.
@@ -90,7 +90,7 @@ func New(config Config) (*Controller, error) {
 		discoveries: cache.NewSharedIndexInformer(config.API.WatchVolumeDiscoveries(), &flexlvmv1.VolumeDiscovery{}, 0, cache.Indexers{}),
 		volumes:     cache.NewSharedIndexInformer(config.API.WatchDiscovered(""), &corev1.PersistentVolume{}, 0, cache.Indexers{}),
 		wake:        make(chan struct{}, 1), highestOffers: map[string]int64{}, warned: map[warning]time.Time{},
-		retries: controlplane.NewRetries[attempt](retryMin, retryMax),
+		retries: controlplane.NewRetries[attempt](minRetry, maxRetry),
 	}
 	always := func(any, any) bool { return true }
 	_, err1 := c.discoveries.AddEventHandler(c.wakeOn(always))
