@@ -176,7 +176,7 @@ func (o *options) do(cmd *cobra.Command, verb func(context.Context, *session) er
 		s.log.WithField("address", address.String()).Info("Serving progress")
 	}
 	shown := show(ctx, cmd.OutOrStdout(), os.Stderr, o.progress, s.progress)
-	err = o.tell(s.progress, store.UnlessHung(ctx, o.stall, func(ctx context.Context) error { return verb(ctx, s) }))
+	err = o.tell(s.progress, store.FailIfHung(ctx, o.stall, func(ctx context.Context) error { return verb(ctx, s) }))
 	shown()
 	return err
 }

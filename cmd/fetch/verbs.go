@@ -51,7 +51,7 @@ func (s *session) fetch(ctx context.Context, from, dest string) error {
 
 // settle adds the scheme to an endpoint that has none.
 func (s *session) settle(ctx context.Context) {
-	if note := s.s3.Settle(ctx); note != "" {
+	if note := s.s3.ResolveScheme(ctx); note != "" {
 		s.progress.Note(note)
 		s.log.Warn(note)
 	}

@@ -53,14 +53,14 @@ func (w *worker) begin(ctx context.Context, o store.Object, tries int) {
 		if now.Path = o.Path; !now.Same(o) {
 			return store.ErrChanged
 		}
-		sums, o.Whole = s, now.Whole
+		sums, o.NoRanges = s, now.NoRanges
 		return nil
 	}, w.lookingAgain(&o))
 	if err != nil {
 		w.fail(o, err)
 		return
 	}
-	if o.Whole {
+	if o.NoRanges {
 		w.wholeTask(ctx, o)
 		return
 	}
@@ -207,7 +207,7 @@ const pieceSize = store.MiB
 // pieces receives the rest of a range into its place, piece by piece, and removes each received piece
 // from left.
 func (w *worker) pieces(ctx context.Context, a *assembly, left *store.Span) error {
-	ctx, dog, stop := store.WatchStall(ctx, w.Stall)
+	ctx, watchdog, stop := store.WatchStall(ctx, w.Stall)
 	defer stop()
 	stream, err := w.Store.Open(ctx, a.object, *left)
 	if err != nil {
@@ -218,7 +218,7 @@ func (w *worker) pieces(ctx context.Context, a *assembly, left *store.Span) erro
 		return fmt.Errorf("%w: it has %d bytes, and had %d when it was listed", store.ErrChanged, stream.Size, a.object.Size)
 	}
 	for left.Length > 0 {
-		if err := w.piece(ctx, dog, stream.Body, a, store.Span{Offset: left.Offset, Length: min(pieceSize, left.Length)}); err != nil {
+		if err := w.piece(ctx, watchdog, stream.Body, a, store.Span{Offset: left.Offset, Length: min(pieceSize, left.Length)}); err != nil {
 			return err
 		}
 		step := min(pieceSize, left.Length)
@@ -228,26 +228,26 @@ func (w *worker) pieces(ctx context.Context, a *assembly, left *store.Span) erro
 }
 
 // piece receives one piece, notes it, and adds its sum to the assembly's.
-func (w *worker) piece(ctx context.Context, dog *store.Watchdog, body io.Reader, a *assembly, part store.Span) error {
+func (w *worker) piece(ctx context.Context, watchdog *store.Watchdog, body io.Reader, a *assembly, part store.Span) error {
 	of := store.Check{Kind: store.CheckSize}
 	if a.check.Combines() {
 		of = a.check
 	}
 	direct, admitted := a.direct, false
 	if a.follower != nil {
-		dog.Pause() // until receive resets it
+		watchdog.Pause() // until receive resets it
 		if admitted = a.follower.admit(part.Offset); !admitted {
 			direct = nil // the follower reads it from the page cache
 		}
 	}
 	r := newReceiver(of)
-	err := w.receive(ctx, dog, body, part, r, func(data []byte, at int64) error {
+	err := w.receive(ctx, watchdog, body, part, r, func(data []byte, at int64) error {
 		return destination.WriteAt(a.file, direct, data, at)
 	})
 	if err == nil {
-		dog.Pause() // the watchdog is for the source, not for the disk
+		watchdog.Pause() // the watchdog is for the source, not for the disk
 		err = w.journal.write(noteOf(a.object, a.temp, part, r.crc(), store.Check{}))
-		dog.Reset()
+		watchdog.Reset()
 	}
 	if err != nil {
 		w.arrived(-r.size)

@@ -70,7 +70,7 @@ func (r *run) judge(o store.Object, c store.Check, content string, err error, ke
 	if ours := kept(); ours != nil {
 		return c, fmt.Errorf("%w: %w", ours, err)
 	}
-	if r.Checksum != ChecksumRequired && !hashes && !c.Told && (c.Kind == store.CheckMD5 || c.Kind == store.CheckComposite) {
+	if r.Checksum != ChecksumRequired && !hashes && !c.Declared && (c.Kind == store.CheckMD5 || c.Kind == store.CheckComposite) {
 		r.Log.WithField("key", o.Key).Warn("The ETag does not match the content; only the size is checked")
 		r.mu.Lock()
 		r.unsound++

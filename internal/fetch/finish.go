@@ -101,7 +101,7 @@ func (r *run) finish(ctx context.Context) error {
 	if err := r.removeLayers(); err != nil {
 		return err
 	}
-	if err := r.dest.WriteWhole(destination.CompleteFile, append(data, '\n')); err != nil {
+	if err := r.dest.ReplaceFile(destination.CompleteFile, append(data, '\n')); err != nil {
 		return err
 	}
 	if err := r.dest.Root.Remove(destination.JournalFile); err != nil {

@@ -100,8 +100,8 @@ func place(objects []store.Object, folds bool) placement {
 		err := checkPath(strings.TrimSuffix(o.Path, "/"))
 		switch {
 		case o.Path == "" && isMarker(o): // the marker of the prefix itself
-		case o.Flaw != "":
-			p.refused = append(p.refused, Refusal{o.Key, o.Flaw})
+		case o.Unfetchable != "":
+			p.refused = append(p.refused, Refusal{o.Key, o.Unfetchable})
 		case err != nil:
 			p.refused = append(p.refused, Refusal{o.Key, err.Error()})
 		case isMarker(o):

@@ -88,7 +88,7 @@ func TestPlace(t *testing.T) {
 			false, nil, []string{"d"}, []string{"p/f/"},
 		},
 		"marker and file": {[]store.Object{{Key: "p/d/", Path: "d/"}, object("d")}, false, nil, []string{"d"}, []string{"p/d"}},
-		"flaw":            {[]store.Object{{Key: "l", Path: "l", Flaw: "it is a symbolic link"}}, false, nil, nil, []string{"l"}},
+		"unfetchable":     {[]store.Object{{Key: "l", Path: "l", Unfetchable: "it is a symbolic link"}}, false, nil, nil, []string{"l"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

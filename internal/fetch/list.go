@@ -14,7 +14,7 @@ import (
 // list lists the source's objects and places them.
 func (r *run) list(ctx context.Context) (placement, error) {
 	r.progress.set(protocol.StateListing, "")
-	folds, err := r.dest.Folds()
+	folds, err := r.dest.IsCaseInsensitive()
 	if err != nil {
 		return placement{}, err
 	}
@@ -22,7 +22,7 @@ func (r *run) list(ctx context.Context) (placement, error) {
 	listed, nobodys := 0, 0
 	err = r.eachListed(ctx, func(o store.Object, wanted bool) {
 		listed++
-		if wanted && r.selection.Nobodys(o.Path) {
+		if wanted && r.selection.Unselected(o.Path) {
 			nobodys++
 		}
 		if wanted && r.selection.Wants(o.Path) {
@@ -35,7 +35,7 @@ func (r *run) list(ctx context.Context) (placement, error) {
 	if nobodys > 0 {
 		r.progress.Note(fmt.Sprintf("%d of %d objects in %s match none of the patterns %s, so they are not fetched", nobodys, listed, r.Source.URL, quoted(r.Paths, r.Elsewhere)))
 	}
-	if of, is := r.Store.(store.Revised); is {
+	if of, is := r.Store.(store.Revisioned); is {
 		r.revision = of.Revision()
 		r.progress.revised(r.revision)
 	}

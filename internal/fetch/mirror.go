@@ -64,7 +64,7 @@ func Mirror(ctx context.Context, config MirrorConfig, progress *Progress) error 
 		m.pass(ctx)
 		pause := max(m.every, 5*time.Since(begun))
 		if m.fails > 0 {
-			pause = max(m.every, store.Pause(m.fails, rand.Float64()))
+			pause = max(m.every, store.BackoffDelay(m.fails, rand.Float64()))
 		}
 		if err := store.Wait(ctx, pause); err != nil {
 			err = &store.Error{Retryable: true, Err: fmt.Errorf("mirror %s: %w", m.Dir, err)}

@@ -16,7 +16,7 @@ const layersDir = store.ControlDir + "/layers"
 // unpack fetches and unpacks the archives of a source that consists of archives. done reports that the
 // destination already has the source's content, so there is nothing to do.
 func (r *run) unpack(ctx context.Context) (done bool, err error) {
-	packed, is := r.Store.(store.Packed)
+	packed, is := r.Store.(store.Archived)
 	if !is {
 		return false, nil
 	}
@@ -57,7 +57,7 @@ func (r *run) trustsAll() bool {
 
 // fetchArchives fetches the archives in a run of its own, with the same limits. Its progress is shown
 // as this run's.
-func (r *run) fetchArchives(ctx context.Context, packed store.Packed) error {
+func (r *run) fetchArchives(ctx context.Context, packed store.Archived) error {
 	dir, err := r.dest.Root.OpenRoot(layersDir)
 	if err != nil {
 		return err

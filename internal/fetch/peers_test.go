@@ -243,7 +243,7 @@ func TestPeersThatStallOrDie(t *testing.T) {
 	for name, fault := range map[string]func(s *peer.Server, stop func()){
 		"stalls": func(s *peer.Server, _ func()) {
 			var sent atomic.Int64
-			s.Take = func(ctx context.Context, n int64) error {
+			s.Throttle = func(ctx context.Context, n int64) error {
 				if sent.Add(n) > 2<<20 {
 					<-ctx.Done()
 				}
@@ -252,7 +252,7 @@ func TestPeersThatStallOrDie(t *testing.T) {
 		},
 		"dies": func(s *peer.Server, stop func()) {
 			var sent atomic.Int64
-			s.Take = func(_ context.Context, n int64) error {
+			s.Throttle = func(_ context.Context, n int64) error {
 				if sent.Add(n) > 2<<20 {
 					stop()
 				}

@@ -200,14 +200,14 @@ func TestClassify(t *testing.T) {
 func TestPauseGrowsWithinBounds(t *testing.T) {
 	last := time.Duration(0)
 	for n := 1; n < 80; n++ {
-		low, high := store.Pause(n, 0), store.Pause(n, 1)
+		low, high := store.BackoffDelay(n, 0), store.BackoffDelay(n, 1)
 		require.Positive(t, low)
-		require.LessOrEqual(t, high, store.MostPause)
+		require.LessOrEqual(t, high, store.MaxBackoff)
 		require.GreaterOrEqual(t, high, last)
 		require.Equal(t, high/2, low)
 		last = high
 	}
-	require.Equal(t, store.MostPause, last)
+	require.Equal(t, store.MaxBackoff, last)
 }
 
 func TestGateNarrowsOnceForManyAndWidensAgain(t *testing.T) {

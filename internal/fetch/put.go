@@ -176,7 +176,7 @@ func (u *upload) connect(ctx context.Context) error {
 
 // connectLocal opens the directory.
 func (u *upload) connectLocal(ctx context.Context) error {
-	defer store.Calling(ctx, "opening", u.Dir)()
+	defer store.TrackCall(ctx, "opening", u.Dir)()
 	dir, err := filepath.Abs(u.Dir)
 	if err != nil {
 		return err
@@ -189,8 +189,8 @@ func (u *upload) connectLocal(ctx context.Context) error {
 func (u *upload) list(ctx context.Context) (files []store.Object, total int64, err error) {
 	err = u.local.ListRest(ctx, func(o store.Object) error {
 		o.Path = u.local.Name(o.Key)
-		if o.Flaw != "" {
-			u.refused = append(u.refused, Refusal{o.Path, o.Flaw})
+		if o.Unfetchable != "" {
+			u.refused = append(u.refused, Refusal{o.Path, o.Unfetchable})
 			u.progress.refused.Add(1)
 			return nil
 		}
@@ -237,10 +237,10 @@ func (u *upload) file(ctx context.Context, o store.Object, buf []byte) error {
 			break
 		}
 		u.Log.WithError(err).WithField("path", o.Path).Warn("Uploading failed and will be retried")
-		if store.Wait(ctx, store.Pause(n, rand.Float64())) != nil {
+		if store.Wait(ctx, store.BackoffDelay(n, rand.Float64())) != nil {
 			return err
 		}
-		if now, _, statErr := u.local.Stat(ctx, o.Key, ""); statErr == nil && now.Flaw == "" {
+		if now, _, statErr := u.local.Stat(ctx, o.Key, ""); statErr == nil && now.Unfetchable == "" {
 			o.Size, o.ETag = now.Size, now.ETag
 		}
 	}
@@ -331,7 +331,7 @@ func (u *upload) verify(ctx context.Context, o store.Object, key string, file pi
 // readBack verifies an object that has no usable checksum by reading it. The directory may be deleted
 // on the strength of the result.
 func (u *upload) readBack(ctx context.Context, o store.Object, crc, buf []byte) error {
-	ctx, dog, stop := store.WatchStall(ctx, u.S3.Stall)
+	ctx, watchdog, stop := store.WatchStall(ctx, u.S3.Stall)
 	defer stop()
 	stream, err := u.remote.Open(ctx, o, store.Span{Offset: 0, Length: o.Size})
 	if err != nil {
@@ -339,7 +339,7 @@ func (u *upload) readBack(ctx context.Context, o store.Object, crc, buf []byte) 
 	}
 	defer func() { _ = stream.Body.Close() }() // it was only read
 	h := store.NewCRC64()
-	err = store.HashInto(ctx, h, dog.Feed(stream.Body), buf)
+	err = store.HashInto(ctx, h, watchdog.Feed(stream.Body), buf)
 	switch {
 	case err != nil:
 		return fmt.Errorf("read back what was uploaded: %w", store.Cause(ctx, err))

@@ -158,8 +158,8 @@ func TestTakenRoom(t *testing.T) {
 	file, err := d.Create("large", 8*store.MiB)
 	require.NoError(t, err)
 	require.NoError(t, file.Close())
-	require.GreaterOrEqual(t, d.Taken("large"), 8*store.MiB)
-	require.Zero(t, d.Taken("none"))
+	require.GreaterOrEqual(t, d.AllocatedBytes("large"), 8*store.MiB)
+	require.Zero(t, d.AllocatedBytes("none"))
 
 	large := store.Object{Path: "large", Size: 20 * store.MiB}
 	left := &remains{temp: "large", notes: []note{{Path: "large", Size: large.Size, Temp: "large", Span: store.Span{Offset: 0, Length: store.MiB}}}}

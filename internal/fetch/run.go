@@ -305,7 +305,7 @@ func (r *run) here(o store.Object) int64 {
 	if left == nil {
 		return 0
 	}
-	return max(left.bytes(), min(r.dest.Taken(left.temp), o.Size))
+	return max(left.bytes(), min(r.dest.AllocatedBytes(left.temp), o.Size))
 }
 
 // fetchAll runs the workers and the committer until all objects are done or an error stops the run.
@@ -323,7 +323,7 @@ func (r *run) fetchAll(ctx context.Context, objects []store.Object) error {
 	var wg sync.WaitGroup
 	for i := range workers {
 		w := &worker{run: r, buf: destination.NewBuffer(size), shelf: strconv.Itoa(i)}
-		if _, err := r.dest.Shelf(w.shelf); err != nil {
+		if _, err := r.dest.TempSubdir(w.shelf); err != nil {
 			r.stop(err)
 			break
 		}

@@ -39,7 +39,7 @@ func Share(ctx context.Context, c ShareConfig, progress *Progress) error {
 }
 
 func (c ShareConfig) share(ctx context.Context, progress *Progress) error {
-	returned := store.Calling(ctx, "opening", c.Dir)
+	returned := store.TrackCall(ctx, "opening", c.Dir)
 	root, err := os.OpenRoot(c.Dir)
 	returned()
 	if err != nil {
@@ -59,7 +59,7 @@ func (c ShareConfig) share(ctx context.Context, progress *Progress) error {
 		return store.Failure(err, false)
 	}
 	limit := &bandwidth{perSecond: c.Bandwidth}
-	server := &peer.Server{Index: data, Open: opens(root, entries), Take: limit.take, Stall: c.Stall, Log: c.Log}
+	server := &peer.Server{Index: data, Open: opens(root, entries), Throttle: limit.take, Stall: c.Stall, Log: c.Log}
 	progress.indexed(digest)
 	progress.set(protocol.StateComplete, "serving "+countOf(len(entries))+" to peers")
 	return server.Serve(ctx, c.Listener, c.Identity)

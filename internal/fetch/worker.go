@@ -62,7 +62,7 @@ func (w *worker) wholeTask(ctx context.Context, o store.Object) {
 	broken := false
 	err := w.attempts(ctx, o.Key, func(ctx context.Context) (err error) {
 		f, err = w.whole(ctx, o)
-		if broken = o.Size > pieceSize && !o.Whole && brokenOff(ctx, err); broken {
+		if broken = o.Size > pieceSize && !o.NoRanges && brokenOff(ctx, err); broken {
 			return nil
 		}
 		return err
@@ -104,7 +104,7 @@ func (w *worker) attempts(ctx context.Context, key string, try, look func(contex
 			return fmt.Errorf("fetch %q, attempt %d: %w", key, n, err)
 		}
 		w.Log.WithError(err).WithField("key", key).WithField("attempt", n).Warn("Fetching failed and will be retried")
-		if err := store.Wait(ctx, store.Pause(n, rand.Float64())); err != nil {
+		if err := store.Wait(ctx, store.BackoffDelay(n, rand.Float64())); err != nil {
 			return err
 		}
 		if c == store.Changed {
@@ -135,7 +135,7 @@ func (w *worker) lookAgain(ctx context.Context, o *store.Object) error {
 
 // whole receives an object into a temporary file and verifies it.
 func (w *worker) whole(ctx context.Context, o store.Object) (f finished, err error) {
-	ctx, dog, stop := store.WatchStall(ctx, w.Stall)
+	ctx, watchdog, stop := store.WatchStall(ctx, w.Stall)
 	defer stop()
 	stream, err := w.Store.Open(ctx, o, store.Span{Offset: 0, Length: o.Size})
 	if err != nil {
@@ -147,9 +147,9 @@ func (w *worker) whole(ctx context.Context, o store.Object) (f finished, err err
 	}
 	r := newReceiver(w.choose(stream.Sums, o.ETag))
 	temp := w.tempName()
-	dog.Pause() // the watchdog is for the source, not for the disk
+	watchdog.Pause() // the watchdog is for the source, not for the disk
 	file, direct, err := w.open(temp, o.Size, r.check)
-	dog.Reset()
+	watchdog.Reset()
 	if err != nil {
 		return finished{}, err
 	}
@@ -165,7 +165,7 @@ func (w *worker) whole(ctx context.Context, o store.Object) (f finished, err err
 			w.arrived(-r.size)
 		}
 	}()
-	if err := w.receive(ctx, dog, stream.Body, store.Span{Offset: 0, Length: o.Size}, r, func(data []byte, at int64) error {
+	if err := w.receive(ctx, watchdog, stream.Body, store.Span{Offset: 0, Length: o.Size}, r, func(data []byte, at int64) error {
 		return destination.WriteAt(file, direct, data, at)
 	}); err != nil {
 		return finished{}, err
@@ -173,7 +173,7 @@ func (w *worker) whole(ctx context.Context, o store.Object) (f finished, err err
 	if err := w.end(ctx, stream.Body); err != nil {
 		return finished{}, err
 	}
-	dog.Pause() // the object is complete, and further requests have watchdogs of their own
+	watchdog.Pause() // the object is complete, and further requests have watchdogs of their own
 	return w.verified(ctx, o, r, file, temp)
 }
 
@@ -199,7 +199,7 @@ func (w *worker) open(temp string, size int64, c store.Check) (file, direct *os.
 // receive reads a span into the worker's buffer, portion by portion, and passes each portion to the
 // receiver and to write. If the buffer is large enough for the span, it holds all of it at the end. The
 // watchdog does not count waits for bandwidth and for the disk, which the source does not cause.
-func (w *worker) receive(ctx context.Context, dog *store.Watchdog, body io.Reader, part store.Span, r *receiver, write func(data []byte, at int64) error) error {
+func (w *worker) receive(ctx context.Context, watchdog *store.Watchdog, body io.Reader, part store.Span, r *receiver, write func(data []byte, at int64) error) error {
 	portion := w.bandwidth.portion(int64(len(w.buf)))
 	for r.size < part.Length {
 		from := r.size
@@ -207,15 +207,15 @@ func (w *worker) receive(ctx context.Context, dog *store.Watchdog, body io.Reade
 			from = 0
 		}
 		data := w.buf[from : from+min(portion, part.Length-r.size)]
-		dog.Pause()
+		watchdog.Pause()
 		if err := w.bandwidth.take(ctx, int64(len(data))); err != nil {
 			return err
 		}
-		dog.Reset()
+		watchdog.Reset()
 		for n := 0; n < len(data); {
 			m, err := body.Read(data[n:])
 			n += m
-			dog.Seen(int64(m))
+			watchdog.Seen(int64(m))
 			if errors.Is(err, io.EOF) && n < len(data) {
 				err = fmt.Errorf("%w after %d of %d bytes", io.ErrUnexpectedEOF, r.size+int64(n), part.Length)
 			}
@@ -224,13 +224,13 @@ func (w *worker) receive(ctx context.Context, dog *store.Watchdog, body io.Reade
 			}
 		}
 		at := part.Offset + r.size
-		dog.Pause()
+		watchdog.Pause()
 		r.add(data)
 		w.arrived(int64(len(data)))
 		if err := write(data, at); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}
-		dog.Reset()
+		watchdog.Reset()
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ const (
 // files that the layer deletes, without those of a directory that it replaces by a file, and without a file that it
 // replaces by a directory. Files of the same layer are never deleted.
 func union(files map[string]member, layer []member) {
-	c := coverOf(layer)
+	c := hiddenPathsOf(layer)
 	for key := range files {
 		if c.hides(key) {
 			delete(files, key)
@@ -30,16 +30,16 @@ func union(files map[string]member, layer []member) {
 	}
 }
 
-// cover holds the paths by which a layer hides files of the layers below it.
-type cover struct {
+// hiddenPaths holds the paths by which a layer hides files of the layers below it.
+type hiddenPaths struct {
 	deleted map[string]bool // each hides the path itself and everything below it
 	opaque  map[string]bool // directories, each of which hides everything below it
 	files   map[string]bool // files of the layer, each of which hides everything below its path
 	dirs    map[string]bool // directories of the layer, each of which hides a file at its path
 }
 
-func coverOf(layer []member) cover {
-	c := cover{map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}}
+func hiddenPathsOf(layer []member) hiddenPaths {
+	c := hiddenPaths{map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}}
 	for _, m := range layer {
 		target, opaque, is := whiteoutOf(m.Key)
 		switch {
@@ -57,7 +57,7 @@ func coverOf(layer []member) cover {
 }
 
 // hides reports whether the layer hides a file of the layers below it.
-func (c cover) hides(key string) bool {
+func (c hiddenPaths) hides(key string) bool {
 	if c.deleted[key] || c.dirs[key] {
 		return true
 	}

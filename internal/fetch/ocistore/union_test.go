@@ -53,7 +53,7 @@ func unpackedOf(t *testing.T, descriptor ocispec.Descriptor, tars ...[]byte) map
 	defer root.Close()
 	require.NoError(t, a.Unpack(t.Context(), root))
 	out := map[string]string{}
-	require.NoError(t, a.List(t.Context(), func(o store.Object) error { out[o.Key] = o.Flaw; return nil }))
+	require.NoError(t, a.List(t.Context(), func(o store.Object) error { out[o.Key] = o.Unfetchable; return nil }))
 	return out
 }
 

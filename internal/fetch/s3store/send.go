@@ -34,9 +34,9 @@ const readingPace = 16 * store.MiB
 // request makes a request of an upload, under a watchdog. Once everything is sent, the server has more
 // time: it may first read all of size bytes. send receives a reader of part, which may be nil.
 func (b *Bucket) request(ctx context.Context, size int64, part *io.SectionReader, send func(context.Context, io.Reader) error) error {
-	ctx, dog, stop := store.WatchStall(ctx, b.config.Stall)
+	ctx, watchdog, stop := store.WatchStall(ctx, b.config.Stall)
 	defer stop()
-	s := &sending{dog: dog, patience: b.config.Patience + time.Duration(size/readingPace)*time.Second, part: part}
+	s := &sending{watchdog: watchdog, patience: b.config.Patience + time.Duration(size/readingPace)*time.Second, part: part}
 	if part != nil {
 		s.left = part.Size()
 	}
@@ -48,7 +48,7 @@ func (b *Bucket) request(ctx context.Context, size int64, part *io.SectionReader
 type sending struct {
 	part     *io.SectionReader
 	left     int64
-	dog      *store.Watchdog
+	watchdog *store.Watchdog
 	patience time.Duration
 }
 
@@ -59,9 +59,9 @@ func (s *sending) Read(p []byte) (int, error) {
 }
 
 func (s *sending) sent(n int64) {
-	s.dog.Seen(n)
+	s.watchdog.Seen(n)
 	if s.left -= n; s.left <= 0 {
-		s.dog.Await(s.patience)
+		s.watchdog.Await(s.patience)
 	}
 }
 
@@ -90,7 +90,7 @@ func (b *Bucket) Upload(ctx context.Context, key string, file io.ReaderAt, size 
 	}
 	return b.request(ctx, size, io.NewSectionReader(file, 0, size), func(ctx context.Context, body io.Reader) error {
 		_, err := b.client.now().PutObject(ctx, b.source.Bucket, key, body, size, "", sum, how)
-		return hint(err)
+		return withAdvice(err)
 	})
 }
 
@@ -105,7 +105,7 @@ func (b *Bucket) sendParts(ctx context.Context, key string, file io.ReaderAt, si
 			_, err := b.client.now().CompleteMultipartUpload(ctx, b.source.Bucket, key, id, parts, minio.PutObjectOptions{UserMetadata: map[string]string{
 				HeaderCRC64: store.Encode(crc), HeaderType: minio.ChecksumFullObjectMode.String(),
 			}})
-			return hint(err)
+			return withAdvice(err)
 		})
 	}
 	if err != nil {
@@ -125,7 +125,7 @@ func (b *Bucket) beginParts(ctx context.Context, key string) (id string, err err
 		id, err = b.client.now().NewMultipartUpload(ctx, b.source.Bucket, key, minio.PutObjectOptions{UserMetadata: map[string]string{
 			headerAlgorithm: minio.ChecksumCRC64NVME.String(), HeaderType: minio.ChecksumFullObjectMode.String(),
 		}})
-		return hint(err)
+		return withAdvice(err)
 	})
 	return id, err
 }
@@ -174,7 +174,7 @@ func (b *Bucket) onePart(ctx context.Context, key, id string, number int, part *
 		sent, err := b.client.now().PutObjectPart(ctx, b.source.Bucket, key, id, number, body, part.Size(),
 			minio.PutObjectPartOptions{CustomHeader: http.Header{HeaderCRC64: {done.ChecksumCRC64NVME}}})
 		done.ETag = sent.ETag
-		return hint(err)
+		return withAdvice(err)
 	})
 	return done, err
 }

@@ -53,7 +53,7 @@ func TestEndpointWithoutScheme(t *testing.T) {
 			if name == "unknown signer" {
 				config.CAFile = ""
 			}
-			note := config.Settle(t.Context())
+			note := config.ResolveScheme(t.Context())
 			require.Equal(t, c.want, config.Endpoint)
 			require.Contains(t, note, c.note)
 			require.Equal(t, c.note == "", note == "")
@@ -61,7 +61,7 @@ func TestEndpointWithoutScheme(t *testing.T) {
 	}
 	// An invalid endpoint or CA file causes no request and no note here: connect reports it.
 	for _, config := range []Config{{Endpoint: "user:secret@" + silent}, {Endpoint: silent, CAFile: "none"}} {
-		require.Empty(t, config.Settle(t.Context()))
+		require.Empty(t, config.ResolveScheme(t.Context()))
 		_, err := config.connect(store.Source{Kind: store.KindS3, Bucket: "bucket"})
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), "secret")
@@ -99,8 +99,8 @@ func TestEndpointThatNeverAnswers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	config := Config{Endpoint: address, Stall: 50 * time.Millisecond}
-	require.Contains(t, config.Settle(ctx), "assuming https://"+address)
+	require.Contains(t, config.ResolveScheme(ctx), "assuming https://"+address)
 	require.NoError(t, ctx.Err(), "it was the watchdog that ended it")
-	_, _, err = config.knock(ctx, "http://"+address)
+	_, _, err = config.probe(ctx, "http://"+address)
 	require.ErrorIs(t, err, store.ErrStalled)
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/flexlvm/flexlvm/internal/fetch/web"
 )
 
-// Settle determines the scheme of an endpoint that has none, and returns a note for the user; empty if
+// ResolveScheme determines the scheme of an endpoint that has none, and returns a note for the user; empty if
 // the endpoint has a scheme. It chooses plain HTTP only for a server that answers a TLS handshake in
 // plain HTTP, or that answers no handshake but a plain request, itself. A server that does not answer
 // at all counts as https: it may only be unreachable for a while.
-func (c *Config) Settle(ctx context.Context) (note string) {
+func (c *Config) ResolveScheme(ctx context.Context) (note string) {
 	raw := c.Endpoint
 	if raw == "" || strings.Contains(raw, "://") || strings.Contains(raw, "@") {
 		return "" // connect reports an invalid endpoint
@@ -26,17 +26,17 @@ func (c *Config) Settle(ctx context.Context) (note string) {
 	if _, err := web.NewTransport(true, c.CAFile, 0); err != nil {
 		return "" // connect reports this error, too
 	}
-	_, _, err := c.knock(ctx, secure)
-	if saysHTTP(err) || !saysTLS(err) && c.answers(ctx, plain) {
+	_, _, err := c.probe(ctx, secure)
+	if isHTTPAnswer(err) || !isTLSAnswer(err) && c.answers(ctx, plain) {
 		c.Endpoint = plain
 	}
 	return fmt.Sprintf("the endpoint %s has no scheme; assuming %s: add the scheme", raw, c.Endpoint)
 }
 
-// knock sends a request to a server, and returns the status of the response, and the target of a
+// probe sends a request to a server, and returns the status of the response, and the target of a
 // redirect, if any. A server that accepts the connection and does not answer runs into the usual
 // timeout.
-func (c *Config) knock(ctx context.Context, address string) (status int, location string, err error) {
+func (c *Config) probe(ctx context.Context, address string) (status int, location string, err error) {
 	transport, err := web.NewTransport(strings.HasPrefix(address, "https://"), c.CAFile, 0)
 	if err != nil {
 		return 0, "", err
@@ -59,7 +59,7 @@ func (c *Config) knock(ctx context.Context, address string) (status int, locatio
 // answers reports whether a server accepts a request in plain HTTP. TLS servers answer that it is a bad
 // request; others redirect to https; and a proxy answers for servers that it cannot reach.
 func (c *Config) answers(ctx context.Context, address string) bool {
-	status, location, err := c.knock(ctx, address)
+	status, location, err := c.probe(ctx, address)
 	if err != nil || strings.HasPrefix(strings.ToLower(location), "https://") {
 		return false
 	}
@@ -70,15 +70,15 @@ func (c *Config) answers(ctx context.Context, address string) bool {
 	return true
 }
 
-// saysHTTP reports whether a TLS handshake was answered in plain HTTP.
-func saysHTTP(err error) bool {
+// isHTTPAnswer reports whether a TLS handshake was answered in plain HTTP.
+func isHTTPAnswer(err error) bool {
 	header := tls.RecordHeaderError{}
 	return errors.As(err, &header) && string(header.RecordHeader[:]) == "HTTP/" ||
 		err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client")
 }
 
-// saysTLS reports whether a TLS handshake was answered in TLS, if only with an untrusted certificate.
-func saysTLS(err error) bool {
+// isTLSAnswer reports whether a TLS handshake was answered in TLS, if only with an untrusted certificate.
+func isTLSAnswer(err error) bool {
 	var alert tls.AlertError
 	var certificate *tls.CertificateVerificationError
 	return err == nil || errors.As(err, &alert) || errors.As(err, &certificate) || strings.Contains(err.Error(), "remote error: tls: ")
